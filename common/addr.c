@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/addr.h"
+
+#include "common/num.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+
+static int take_host(const char *text, size_t len, struct ct_endpoint *ep, const char *whole,
+                     struct ct_err *err)
+{
+    if (len == 0) {
+        return ct_err_set(err, CT_EFORMAT, "address '%s' has no host", whole);
+    }
+    if (len >= sizeof(ep->host)) {
+        return ct_err_set(err, CT_ELIMIT, "host name is longer than %d characters",
+                          CT_HOST_MAX - 1);
+    }
+    memcpy(ep->host, text, len);
+    ep->host[len] = '\0';
+    return 0;
+}
+
+static int take_port(const char *text, struct ct_endpoint *ep, const char *whole,
+                     struct ct_err *err)
+{
+    int port;
+    if (ct_parse_int(text, 0, 65535, &port) != 0) {
+        return ct_err_set(err, CT_EFORMAT,
+                          "address '%s': port '%s' is not a number from 0 to 65535", whole, text);
+    }
+    ep->port = (uint16_t)port;
+    ep->has_port = true;
+    return 0;
+}
+
+int ct_endpoint_parse(const char *text, uint16_t default_port, struct ct_endpoint *out,
+                      struct ct_err *err)
+{
+    struct ct_endpoint ep = {.port = default_port};
+    const char *port = NULL;
+    int rc;
+    if (text[0] == '[') {
+        const char *close = strchr(text, ']');
+        if (close == NULL || (close[1] != '\0' && close[1] != ':')) {
+            return ct_err_set(err, CT_EFORMAT, "address '%s' is not of the form [IPV6]:PORT", text);
+        }
+        rc = take_host(text + 1, (size_t)(close - text - 1), &ep, text, err);
+        port = close[1] == ':' ? close + 2 : NULL;
+    } else {
+        const char *colon = strchr(text, ':');
+        /* Two colons without brackets are a bare IPv6 literal. */
+        bool bare_v6 = colon != NULL && strchr(colon + 1, ':') != NULL;
+        size_t len = colon != NULL && !bare_v6 ? (size_t)(colon - text) : strlen(text);
+        rc = take_host(text, len, &ep, text, err);
+        port = colon != NULL && !bare_v6 ? colon + 1 : NULL;
+    }
+    if (rc == 0 && port != NULL) {
+        rc = take_port(port, &ep, text, err);
+    }
+    if (rc == 0) {
+        *out = ep;
+    }
+    return rc;
+}
+
+uint16_t ct_addr_port(const struct sockaddr *addr)
+{
+    if (addr->sa_family == AF_INET) {
+        return ntohs(((const struct sockaddr_in *)addr)->sin_port);
+    }
+    if (addr->sa_family == AF_INET6) {
+        return ntohs(((const struct sockaddr_in6 *)addr)->sin6_port);
+    }
+    return 0;
+}
+
+void ct_addr_format(const struct sockaddr *addr, char *out, size_t size)
+{
+    char host[INET6_ADDRSTRLEN] = "";
+    if (addr->sa_family == AF_INET) {
+        (void)inet_ntop(AF_INET, &((const struct sockaddr_in *)addr)->sin_addr, host, sizeof(host));
+        (void)snprintf(out, size, "%s:%u", host, (unsigned)ct_addr_port(addr));
+    } else if (addr->sa_family == AF_INET6) {
+        const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)addr;
+        if (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) {
+            (void)inet_ntop(AF_INET, &v6->sin6_addr.s6_addr[12], host, sizeof(host));
+            (void)snprintf(out, size, "%s:%u", host, (unsigned)ct_addr_port(addr));
+        } else {
+            (void)inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof(host));
+            (void)snprintf(out, size, "[%s]:%u", host, (unsigned)ct_addr_port(addr));
+        }
+    } else {
+        (void)snprintf(out, size, "unknown");
+    }
+}
+
+int ct_addr_resolve(const char *host, uint16_t port, struct sockaddr_storage *out,
+                    socklen_t *out_len, struct ct_err *err)
+{
+    char service[8];
+    (void)snprintf(service, sizeof(service), "%u", (unsigned)port);
+    struct addrinfo hints = {
+        .ai_family = strcmp(host, "localhost") == 0 ? AF_INET : AF_UNSPEC,
+        .ai_socktype = SOCK_STREAM,
+        .ai_flags = AI_NUMERICSERV,
+    };
+    struct addrinfo *list = NULL;
+    int rc = getaddrinfo(host, service, &hints, &list);
+    if (rc != 0) {
+        return ct_err_set(err, rc == EAI_MEMORY ? CT_ENOMEM : CT_ENOENT,
+                          "cannot resolve host '%s': %s", host,
+                          rc == EAI_SYSTEM ? strerror(errno) : gai_strerror(rc));
+    }
+    memcpy(out, list->ai_addr, list->ai_addrlen);
+    *out_len = list->ai_addrlen;
+    freeaddrinfo(list);
+    return 0;
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Network addresses as people write them.
+ */
+#ifndef CT_COMMON_ADDR_H
+#define CT_COMMON_ADDR_H
+
+#include "common/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+/* Longest DNS name is 253 characters; an IPv6 literal with a scope is shorter. */
+#define CT_HOST_MAX 256
+/* "[" + IPv6 + "%" + interface + "]:65535" */
+#define CT_ADDR_TEXT_MAX 96
+
+struct ct_endpoint {
+    char host[CT_HOST_MAX]; /* without brackets; never empty */
+    uint16_t port;
+    bool has_port; /* the text named one; otherwise `port` is the default */
+};
+
+/* host, host:port, [v6], [v6]:port, or a bare v6 literal (which can carry no port). */
+CT_MUST_CHECK int ct_endpoint_parse(const char *text, uint16_t default_port,
+                                    struct ct_endpoint *out, struct ct_err *err);
+
+/* "127.0.0.1:80", "[::1]:80"; "unknown" for another family. Always terminated. */
+void ct_addr_format(const struct sockaddr *addr, char *out, size_t size);
+
+/* Port in host order, 0 for another family. */
+uint16_t ct_addr_port(const struct sockaddr *addr);
+
+/* First address of a name or literal, numeric or through the resolver (which may block).
+ * IPv4 is preferred when `host` is "localhost", so that "127.0.0.1" and it mean one listener. */
+CT_MUST_CHECK int ct_addr_resolve(const char *host, uint16_t port, struct sockaddr_storage *out,
+                                  socklen_t *out_len, struct ct_err *err);
+
+#endif

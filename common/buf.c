@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/buf.h"
+
+#include "common/alloc.h"
+
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Smallest allocation: most buffers hold one request or one line. */
+#define BUF_MIN_CAP 64
+
+void ct_buf_fini(struct ct_buf *buf)
+{
+    if (buf == NULL) {
+        return;
+    }
+    ct_free(buf->data);
+    *buf = (struct ct_buf)CT_BUF_INIT;
+}
+
+int ct_buf_reserve(struct ct_buf *buf, size_t more)
+{
+    if (more <= buf->cap - buf->off - buf->len) {
+        return 0;
+    }
+    if (more > SIZE_MAX / 2 - buf->len) {
+        return CT_ENOMEM;
+    }
+    size_t need = buf->len + more;
+    /* Slide down when that frees enough and moves at most half of the memory. */
+    if (need <= buf->cap && buf->len <= buf->cap / 2) {
+        memmove(buf->data, buf->data + buf->off, buf->len);
+        buf->off = 0;
+        return 0;
+    }
+    size_t cap = buf->cap > BUF_MIN_CAP ? buf->cap : BUF_MIN_CAP;
+    while (cap < need) {
+        cap *= 2;
+    }
+    unsigned char *data = ct_malloc(cap);
+    if (data == NULL) {
+        return CT_ENOMEM;
+    }
+    if (buf->len > 0) {
+        memcpy(data, buf->data + buf->off, buf->len);
+    }
+    ct_free(buf->data);
+    buf->data = data;
+    buf->cap = cap;
+    buf->off = 0;
+    return 0;
+}
+
+int ct_buf_append(struct ct_buf *buf, const void *bytes, size_t len)
+{
+    if (len == 0) {
+        return 0;
+    }
+    int rc = ct_buf_reserve(buf, len);
+    if (rc != 0) {
+        return rc;
+    }
+    memcpy(ct_buf_tail(buf), bytes, len);
+    buf->len += len;
+    return 0;
+}
+
+int ct_buf_printf(struct ct_buf *buf, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    int len = vsnprintf(NULL, 0, fmt, ap);
+    va_end(ap);
+    if (len < 0) {
+        return CT_EINVAL;
+    }
+    int rc = ct_buf_reserve(buf, (size_t)len + 1);
+    if (rc != 0) {
+        return rc;
+    }
+    va_start(ap, fmt);
+    (void)vsnprintf((char *)ct_buf_tail(buf), (size_t)len + 1, fmt, ap);
+    va_end(ap);
+    buf->len += (size_t)len;
+    return 0;
+}
+
+void ct_buf_consume(struct ct_buf *buf, size_t len)
+{
+    CT_ASSERT(len <= buf->len);
+    buf->off += len;
+    buf->len -= len;
+    if (buf->len == 0) {
+        buf->off = 0;
+    }
+}
+
+void ct_buf_reset(struct ct_buf *buf)
+{
+    buf->off = 0;
+    buf->len = 0;
+}
+
+const char *ct_buf_cstr(struct ct_buf *buf)
+{
+    if (ct_buf_reserve(buf, 1) != 0) {
+        return NULL;
+    }
+    *ct_buf_tail(buf) = '\0';
+    return (const char *)ct_buf_bytes(buf);
+}

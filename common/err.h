@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The error contract of the whole project.
+ *
+ * 1. A function that can fail returns int: 0 is done, a negative value is one of the codes below.
+ *    A positive value is a named outcome of that module (its header lists them) which the direct
+ *    caller must handle.
+ * 2. Where a person will read the reason, the last parameter is `struct ct_err *err`. It may be
+ *    NULL. It is written only on failure, needs no allocation and no clean-up. ct_err_set() returns
+ *    the code so that a failure is one statement: `return ct_err_set(err, CT_EFORMAT, ...)`.
+ * 3. On the way up ct_err_wrap() prefixes the context the lower layer could not know.
+ * 4. Failure leaves output parameters untouched unless the header says otherwise.
+ * 5. Libraries never print and never exit. A main.c prints the text once and maps the code.
+ */
+#ifndef CT_COMMON_ERR_H
+#define CT_COMMON_ERR_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* X(name, value, what a person would call it). */
+#define CT_ERR_CODES(X)                                \
+    X(CT_ENOMEM, -1, "out of memory")                  \
+    X(CT_EINVAL, -2, "invalid argument")               \
+    X(CT_EIO, -3, "input/output error")                \
+    X(CT_ETIMEDOUT, -4, "timed out")                   \
+    X(CT_ECLOSED, -5, "connection closed by the peer") \
+    X(CT_EPROTO, -6, "protocol violated")              \
+    X(CT_ELIMIT, -7, "limit exceeded")                 \
+    X(CT_ENOENT, -8, "not found")                      \
+    X(CT_EBUSY, -9, "in use")                          \
+    X(CT_EPERM, -10, "not permitted")                  \
+    X(CT_EUNSUPPORTED, -11, "not supported")           \
+    X(CT_EFORMAT, -12, "malformed data")               \
+    X(CT_EPEER, -13, "a peer failed")                  \
+    X(CT_EABORTED, -14, "aborted")
+
+enum ct_code {
+#define CT_ERR_ENUM(name, value, text) name = value,
+    CT_ERR_CODES(CT_ERR_ENUM)
+#undef CT_ERR_ENUM
+};
+
+/* Longest message kept; longer ones are cut. Room for one path (4096 is never needed in full). */
+#define CT_ERR_TEXT_MAX 1024
+
+struct ct_err {
+    int code;                   /* enum ct_code, 0 when nothing failed */
+    int sys;                    /* errno behind it, 0 when there is none */
+    char text[CT_ERR_TEXT_MAX]; /* one line, no trailing newline */
+};
+
+/* Silences "unused result" on purpose-built ignores; every other ignored result is a warning. */
+#define CT_MUST_CHECK __attribute__((warn_unused_result))
+
+/* The phrase for a code; "unknown error" for a value that is not one. Never NULL. */
+const char *ct_code_text(int code);
+
+/* Sets code and text (printf style, one line) and returns `code`. `err` may be NULL. */
+int ct_err_set(struct ct_err *err, int code, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* As ct_err_set() and appends ": <strerror(errnum)>"; keeps errnum in `sys`. */
+int ct_err_sys(struct ct_err *err, int code, int errnum, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* Puts "<context>: " in front of the text that is there; returns the code that is there, or
+ * CT_EINVAL when `err` is NULL or empty, so a caller that passes no err keeps its own code. */
+int ct_err_wrap(struct ct_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* errno value -> code (ENOMEM -> CT_ENOMEM, EADDRINUSE -> CT_EBUSY, ...); CT_EIO when unlisted. */
+int ct_code_from_errno(int errnum);
+
+/* A broken rule of our own code, never of an input: prints file, line and rule, then aborts.
+ * Active in release builds too. */
+#define CT_ASSERT(cond) ((cond) ? (void)0 : ct_assert_failed(__FILE__, __LINE__, #cond))
+void ct_assert_failed(const char *file, int line, const char *rule) __attribute__((noreturn));
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/map.h"
+
+#include "common/alloc.h"
+
+#include <string.h>
+
+/* First table: small, since most maps hold a job's few dozen keys. */
+#define MAP_MIN_BUCKETS 16
+/* Buckets moved per call while rehashing. Two finish the move long before the larger table fills,
+ * because the table doubles at load 1. */
+#define MAP_MOVE_BUCKETS 2
+
+void ct_map_init(struct ct_map *map, ct_map_eq_fn eq)
+{
+    memset(map, 0, sizeof(*map));
+    map->eq = eq;
+    ct_hash_key_random(&map->key);
+}
+
+void ct_map_fini(struct ct_map *map)
+{
+    if (map == NULL) {
+        return;
+    }
+    ct_free(map->table[0].buckets);
+    ct_free(map->table[1].buckets);
+    memset(map->table, 0, sizeof(map->table));
+    map->moved = 0;
+}
+
+size_t ct_map_count(const struct ct_map *map)
+{
+    return map->table[0].count + map->table[1].count;
+}
+
+static bool rehashing(const struct ct_map *map)
+{
+    return map->table[1].buckets != NULL;
+}
+
+static void link_node(struct ct_map_table *table, struct ct_map_node *node)
+{
+    struct ct_map_node **bucket = &table->buckets[node->hash & table->mask];
+    node->next = *bucket;
+    *bucket = node;
+    table->count++;
+}
+
+static void rehash_some(struct ct_map *map)
+{
+    if (!rehashing(map)) {
+        return;
+    }
+    struct ct_map_table *from = &map->table[0];
+    for (int i = 0; i < MAP_MOVE_BUCKETS && map->moved <= from->mask; i++, map->moved++) {
+        struct ct_map_node *node = from->buckets[map->moved];
+        from->buckets[map->moved] = NULL;
+        while (node != NULL) {
+            struct ct_map_node *next = node->next;
+            from->count--;
+            link_node(&map->table[1], node);
+            node = next;
+        }
+    }
+    if (map->moved > from->mask) {
+        ct_free(from->buckets);
+        map->table[0] = map->table[1];
+        memset(&map->table[1], 0, sizeof(map->table[1]));
+        map->moved = 0;
+    }
+}
+
+static int table_alloc(struct ct_map_table *table, size_t buckets)
+{
+    table->buckets = ct_calloc(buckets, sizeof(struct ct_map_node *));
+    if (table->buckets == NULL) {
+        return CT_ENOMEM;
+    }
+    table->mask = buckets - 1;
+    table->count = 0;
+    return 0;
+}
+
+/* The link that points at the wanted node, or NULL. Also names the table it is in. */
+static struct ct_map_node **locate(struct ct_map *map, const void *key, size_t len,
+                                   struct ct_map_table **where)
+{
+    rehash_some(map);
+    uint64_t hash = ct_hash(&map->key, key, len);
+    for (int i = 0; i < 2; i++) {
+        struct ct_map_table *table = &map->table[i];
+        if (table->buckets == NULL) {
+            continue;
+        }
+        for (struct ct_map_node **link = &table->buckets[hash & table->mask]; *link != NULL;
+             link = &(*link)->next) {
+            if ((*link)->hash == hash && map->eq(*link, key, len)) {
+                *where = table;
+                return link;
+            }
+        }
+    }
+    return NULL;
+}
+
+struct ct_map_node *ct_map_find(struct ct_map *map, const void *key, size_t len)
+{
+    struct ct_map_table *where;
+    struct ct_map_node **link = locate(map, key, len, &where);
+    return link != NULL ? *link : NULL;
+}
+
+int ct_map_insert(struct ct_map *map, struct ct_map_node *node, const void *key, size_t len)
+{
+    rehash_some(map);
+    struct ct_map_table *main = &map->table[0];
+    if (main->buckets == NULL) {
+        int rc = table_alloc(main, MAP_MIN_BUCKETS);
+        if (rc != 0) {
+            return rc;
+        }
+    } else if (!rehashing(map) && main->count > main->mask) {
+        /* Out of memory here only means longer chains: the insert itself still works. */
+        (void)table_alloc(&map->table[1], (main->mask + 1) * 2);
+        map->moved = 0;
+    }
+    node->hash = ct_hash(&map->key, key, len);
+    link_node(rehashing(map) ? &map->table[1] : main, node);
+    return 0;
+}
+
+struct ct_map_node *ct_map_remove(struct ct_map *map, const void *key, size_t len)
+{
+    struct ct_map_table *where;
+    struct ct_map_node **link = locate(map, key, len, &where);
+    if (link == NULL) {
+        return NULL;
+    }
+    struct ct_map_node *node = *link;
+    *link = node->next;
+    node->next = NULL;
+    where->count--;
+    return node;
+}
+
+void ct_map_each(struct ct_map *map, void (*fn)(struct ct_map_node *node, void *data), void *data)
+{
+    for (int i = 0; i < 2; i++) {
+        struct ct_map_table *table = &map->table[i];
+        for (size_t b = 0; table->buckets != NULL && b <= table->mask; b++) {
+            struct ct_map_node *next;
+            for (struct ct_map_node *node = table->buckets[b]; node != NULL; node = next) {
+                next = node->next;
+                fn(node, data);
+            }
+        }
+    }
+}
+
+void ct_map_drain(struct ct_map *map, void (*fn)(struct ct_map_node *node, void *data), void *data)
+{
+    struct ct_map old = *map;
+    memset(map->table, 0, sizeof(map->table));
+    map->moved = 0;
+    ct_map_each(&old, fn, data);
+    ct_map_fini(&old);
+}

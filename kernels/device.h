@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One table of operations for every kind of device. The CPU table is linked in; the CUDA one is a
+ * plug-in that ct_device_open() loads when it is asked for, so a program without a GPU never maps a
+ * CUDA library.
+ *
+ * Matrices are row major, float32. Pointers are device pointers (plain memory on the CPU). Calls
+ * are queued on the device's stream in order and may return before they are done; what is returned
+ * to the host (`download`, `sync`) waits. On the CPU every call is done when it returns, on the
+ * calling thread.
+ */
+#ifndef CT_KERNELS_DEVICE_H
+#define CT_KERNELS_DEVICE_H
+
+#include "common/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct ct_device;
+
+enum ct_device_kind { CT_DEVICE_CPU, CT_DEVICE_CUDA };
+
+/* x[b, :] = (images[index[b], :] / 255 - mean) / stddev; y[b] = labels[index[b]]. `index` is host
+ * memory and may be reused when the call returns; the rest is device memory. */
+struct ct_gather {
+    const uint8_t *images; /* [samples, features] */
+    const uint8_t *labels; /* [samples] */
+    const uint32_t *index; /* [batch], each < samples: checked by the caller */
+    size_t batch, features;
+    float mean, stddev;
+    float *x;   /* [batch, features] */
+    uint8_t *y; /* [batch] */
+};
+
+/* y = act(x * w^T + b), act = max(0, .) when relu. */
+struct ct_linear {
+    size_t batch, in, out;
+    const float *x; /* [batch, in] */
+    const float *w; /* [out, in], as torch.nn.Linear stores it */
+    const float *b; /* [out] */
+    float *y;       /* [batch, out] */
+    bool relu;
+};
+
+/* Given dy (gradient of the loss by this layer's output *before* the activation):
+ * dw = dy^T * x, db = sum over batch of dy, and, unless dx is NULL,
+ * dx = dy * w, zeroed where mask <= 0 (mask = x when x came out of a ReLU; NULL = no mask), which
+ * is the next lower layer's dy. */
+struct ct_linear_grad {
+    size_t batch, in, out;
+    const float *x, *w, *dy;
+    const float *mask; /* [batch, in] or NULL */
+    float *dw, *db;    /* overwritten */
+    float *dx;         /* [batch, in] or NULL */
+};
+
+/* Softmax cross-entropy. dlogits = (softmax - onehot) * scale (skipped when NULL). Adds the summed
+ * loss to totals[0] and the number of rows whose largest logit is the label (first one on a tie) to
+ * totals[1]. totals is device memory of two doubles. */
+struct ct_loss {
+    size_t batch, classes;
+    const float *logits;
+    const uint8_t *labels; /* each < classes: checked when the data set is loaded */
+    float scale;
+    float *dlogits;
+    double *totals;
+};
+
+/* torch.optim.SGD: g += weight_decay * p; v = momentum * v + g; p -= lr * v. */
+struct ct_sgd {
+    size_t count;
+    float *param, *momentum_buf;
+    const float *grad;
+    float lr, momentum, weight_decay;
+};
+
+/* torch.optim.AdamW; `step` counts from 1. */
+struct ct_adamw {
+    size_t count;
+    float *param, *m, *v;
+    const float *grad;
+    float lr, beta1, beta2, eps, weight_decay;
+    int64_t step;
+};
+
+struct ct_device_ops {
+    void (*close)(struct ct_device *dev);
+    int (*alloc)(struct ct_device *dev, size_t bytes, void **out, struct ct_err *err); /* zeroed */
+    void (*release)(struct ct_device *dev, void *ptr); /* NULL is allowed */
+    int (*upload)(struct ct_device *dev, void *dst, const void *src, size_t bytes,
+                  struct ct_err *err);
+    int (*download)(struct ct_device *dev, void *dst, const void *src, size_t bytes,
+                    struct ct_err *err);
+    int (*clear)(struct ct_device *dev, void *dst, size_t bytes, struct ct_err *err);
+    int (*sync)(struct ct_device *dev, struct ct_err *err);
+    int (*gather)(struct ct_device *dev, const struct ct_gather *op, struct ct_err *err);
+    int (*linear)(struct ct_device *dev, const struct ct_linear *op, struct ct_err *err);
+    int (*linear_grad)(struct ct_device *dev, const struct ct_linear_grad *op, struct ct_err *err);
+    int (*loss)(struct ct_device *dev, const struct ct_loss *op, struct ct_err *err);
+    int (*sgd)(struct ct_device *dev, const struct ct_sgd *op, struct ct_err *err);
+    int (*adamw)(struct ct_device *dev, const struct ct_adamw *op, struct ct_err *err);
+};
+
+/* Each device type embeds this first. */
+struct ct_device {
+    const struct ct_device_ops *ops;
+    enum ct_device_kind kind;
+    int index;        /* CUDA device index, 0 on the CPU */
+    void *stream;     /* cudaStream_t; NULL on the CPU */
+    const char *name; /* "cpu (oneDNN 2.6.3)", "cuda:0 (NVIDIA H200)"; owned by the device */
+};
+
+/* Opens the CPU, or CUDA device `index`. CT_EUNSUPPORTED with the reason when this build or machine
+ * has none. Gives *out; end it with out->ops->close(). */
+CT_MUST_CHECK int ct_device_open(enum ct_device_kind kind, int index, struct ct_device **out,
+                                 struct ct_err *err);
+
+/* Number of usable CUDA devices, 0 when there is no driver, plug-in or device. Loads the CUDA
+ * plug-in only when /dev/nvidiactl exists. */
+int ct_device_cuda_count(void);
+
+#endif

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Blocking client of the store (PyTorch's TCPStore protocol, new dialect), every call bounded by a
+ * deadline.
+ *
+ * Keys and values are byte strings. This client sends user keys as PyTorch's does, with '/' in
+ * front, so a key set here is the key a PyTorch program sees.
+ *
+ * One connection, one thread at a time. After CT_ECLOSED, CT_EPROTO or CT_EIO the connection is
+ * dead: every later call fails with CT_ECLOSED. CT_ETIMEDOUT of a wait leaves it usable.
+ */
+#ifndef CT_RENDEZVOUS_CLIENT_H
+#define CT_RENDEZVOUS_CLIENT_H
+
+#include "common/buf.h"
+#include "common/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct ct_client;
+
+/* Connects (retrying refused connections with back-off until the deadline), validates and pings.
+ * `timeout_ms` also becomes the limit of every later call that takes none; negative = no limit. */
+CT_MUST_CHECK int ct_client_open(const char *host, uint16_t port, int64_t timeout_ms,
+                                 struct ct_client **out, struct ct_err *err);
+
+/* NULL is allowed. */
+void ct_client_free(struct ct_client *client);
+
+/* For poll(2) and for tests; owned by the client. */
+int ct_client_fd(const struct ct_client *client);
+
+/* All keys are NUL-terminated text; values are (pointer, length). */
+
+CT_MUST_CHECK int ct_client_set(struct ct_client *client, const char *key, const void *value,
+                                size_t len, struct ct_err *err);
+
+/* Waits for the key, then appends its value to `out`. CT_ETIMEDOUT names the key. */
+CT_MUST_CHECK int ct_client_get(struct ct_client *client, const char *key, int64_t timeout_ms,
+                                struct ct_buf *out, struct ct_err *err);
+
+CT_MUST_CHECK int ct_client_add(struct ct_client *client, const char *key, int64_t delta,
+                                int64_t *out, struct ct_err *err);
+
+/* Appends the reply to `out`: the value held after the call, or `expected` when the key was missing
+ * and `expected` is not empty. */
+CT_MUST_CHECK int ct_client_compare_set(struct ct_client *client, const char *key,
+                                        const void *expected, size_t expected_len,
+                                        const void *desired, size_t desired_len, struct ct_buf *out,
+                                        struct ct_err *err);
+
+CT_MUST_CHECK int ct_client_check(struct ct_client *client, const char *const *keys, size_t count,
+                                  bool *ready, struct ct_err *err);
+
+/* CT_ETIMEDOUT after cancelling; the connection stays usable. */
+CT_MUST_CHECK int ct_client_wait(struct ct_client *client, const char *const *keys, size_t count,
+                                 int64_t timeout_ms, struct ct_err *err);
+
+CT_MUST_CHECK int ct_client_num_keys(struct ct_client *client, int64_t *out, struct ct_err *err);
+
+CT_MUST_CHECK int ct_client_delete(struct ct_client *client, const char *key, bool *removed,
+                                   struct ct_err *err);
+
+CT_MUST_CHECK int ct_client_append(struct ct_client *client, const char *key, const void *value,
+                                   size_t len, struct ct_err *err);
+
+/* Values are appended to outs[0..count), which the caller initialises and frees. No waiting: a
+ * missing key gives an empty value. */
+CT_MUST_CHECK int ct_client_multi_get(struct ct_client *client, const char *const *keys,
+                                      size_t count, struct ct_buf *outs, struct ct_err *err);
+
+struct ct_client_pair {
+    const char *key;
+    const void *value;
+    size_t len;
+};
+
+CT_MUST_CHECK int ct_client_multi_set(struct ct_client *client, const struct ct_client_pair *pairs,
+                                      size_t count, struct ct_err *err);
+
+CT_MUST_CHECK int ct_client_ping(struct ct_client *client, struct ct_err *err);
+
+#endif

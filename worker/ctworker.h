@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * libctworker: what a worker started by ctrun (or torchrun) needs: who am I, the job's key/value
+ * store, and collectives over shared memory or NCCL.
+ *
+ *     struct ctw_job *job;
+ *     struct ctw_comm *comm;
+ *     struct ct_err err = {0};
+ *     if (ctw_job_open(NULL, &job, &err) != 0 || ctw_comm_open(job, NULL, &comm, &err) != 0)
+ *         die(err.text);
+ *     ctw_comm_all_reduce(comm, grad, grad, n, &err);
+ *
+ * Errors follow common/err.h: 0 or a negative CT_E code, the reason in `err` (which may be NULL).
+ * The library never prints, never exits and installs no signal handler. One thread at a time per
+ * job and per communicator.
+ */
+#ifndef CTWORKER_H
+#define CTWORKER_H
+
+#include "common/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CTW_API __attribute__((visibility("default")))
+
+/* ---- who am I -------------------------------------------------------------------------------- */
+
+#define CTW_HOST_MAX 256
+#define CTW_RUN_ID_MAX 256
+#define CTW_PATH_MAX 4096
+
+/* The environment contract. Everything is bounds-checked: 0 <= rank < world_size <= 2^20 and so on.
+ */
+struct ctw_env {
+    int rank, world_size;             /* RANK, WORLD_SIZE */
+    int local_rank, local_world_size; /* LOCAL_RANK, LOCAL_WORLD_SIZE; 0 and world_size if unset */
+    int node_rank, node_count;        /* GROUP_RANK, GROUP_WORLD_SIZE; 0 and 1 if unset */
+    int generation;                 /* CTRUN_GENERATION, else TORCHELASTIC_RESTART_COUNT, else 0 */
+    uint16_t master_port;           /* MASTER_PORT */
+    bool launched;                  /* false: RANK and WORLD_SIZE unset, a single process */
+    bool store_is_external;         /* TORCHELASTIC_USE_AGENT_STORE=True: somebody serves it */
+    char master_addr[CTW_HOST_MAX]; /* MASTER_ADDR */
+    char run_id[CTW_RUN_ID_MAX];    /* TORCHELASTIC_RUN_ID, "none" if unset */
+    char error_file[CTW_PATH_MAX];  /* TORCHELASTIC_ERROR_FILE, "" if unset */
+};
+
+/* Reads the process environment. CT_EFORMAT, CT_ELIMIT or CT_ENOENT name the variable. */
+CTW_API CT_MUST_CHECK int ctw_env_read(struct ctw_env *out, struct ct_err *err);
+
+/* ---- the job and its store ------------------------------------------------------------------- */
+
+struct ctw_job;
+
+struct ctw_job_options {
+    int64_t timeout_ms; /* connecting and every store call; 0 = 300 s (PyTorch's default) */
+};
+
+/* Reads the environment and connects to the store (not when world_size is 1 and no launcher is
+ * there). options may be NULL. Gives *out. */
+CTW_API CT_MUST_CHECK int ctw_job_open(const struct ctw_job_options *options, struct ctw_job **out,
+                                       struct ct_err *err);
+CTW_API void ctw_job_free(struct ctw_job *job); /* NULL is allowed */
+CTW_API const struct ctw_env *ctw_job_env(const struct ctw_job *job);
+
+/* Keys live under "ctworker/<run id>/<generation>/", so an old generation's are never seen. */
+CTW_API CT_MUST_CHECK int ctw_job_set(struct ctw_job *job, const char *key, const void *value,
+                                      size_t len, struct ct_err *err);
+/* Waits for the key. Gives *out (free() it), with a NUL behind the *len bytes. */
+CTW_API CT_MUST_CHECK int ctw_job_get(struct ctw_job *job, const char *key, void **out, size_t *len,
+                                      struct ct_err *err);
+CTW_API CT_MUST_CHECK int ctw_job_add(struct ctw_job *job, const char *key, int64_t delta,
+                                      int64_t *out, struct ct_err *err);
+
+/* Writes torchrun's error file, from which the launcher takes the reason of a failure. Does nothing
+ * and succeeds when there is no error file. */
+CTW_API int ctw_job_report_error(const struct ctw_job *job, const char *message,
+                                 struct ct_err *err);
+
+/* ---- collectives ----------------------------------------------------------------------------- */
+
+struct ctw_comm;
+
+enum ctw_backend {
+    CTW_BACKEND_HOST, /* processes of one machine over shared memory */
+    CTW_BACKEND_NCCL, /* one GPU per process */
+};
+
+struct ctw_comm_options {
+    enum ctw_backend backend;
+    int64_t
+        timeout_ms; /* longest wait inside one collective; 0 = 600 s (NCCL watchdog's default) */
+    int device;     /* CUDA device index (nccl) */
+    void *stream;   /* cudaStream_t on which collectives are ordered (nccl); NULL = default */
+};
+
+/* Collective: returns when every rank of the job has come, or fails within the deadline. A single
+ * process needs no peers. options NULL = host back end. The communicator borrows `job`. Gives *out.
+ */
+CTW_API CT_MUST_CHECK int ctw_comm_open(struct ctw_job *job, const struct ctw_comm_options *options,
+                                        struct ctw_comm **out, struct ct_err *err);
+
+/* After ctw_comm_abort() or an error: local clean-up only. Otherwise waits for nobody either, but
+ * memory of ctw_comm_alloc() dies with it. NULL is allowed. */
+CTW_API void ctw_comm_free(struct ctw_comm *comm);
+
+enum ctw_memory {
+    CTW_MEMORY_OWN,    /* each rank has its own; peers can read it, so collectives need no copy */
+    CTW_MEMORY_SHARED, /* one block that all ranks see (host back end; CT_EUNSUPPORTED elsewhere) */
+};
+
+/* Collective: every rank asks for the same kind and size in the same order. Zeroed, aligned to 4096
+ * bytes, owned by the communicator. Device memory with nccl. */
+CTW_API CT_MUST_CHECK int ctw_comm_alloc(struct ctw_comm *comm, enum ctw_memory kind, size_t bytes,
+                                         void **out, struct ct_err *err);
+
+/* recv[i] = sum over ranks of send[i], added in rank order, the same bits on every rank. send ==
+ * recv is allowed. Free of copies when send is CTW_MEMORY_OWN and recv is CTW_MEMORY_SHARED. */
+CTW_API CT_MUST_CHECK int ctw_comm_all_reduce(struct ctw_comm *comm, const float *send, float *recv,
+                                              size_t count, struct ct_err *err);
+
+/* The part of an all-reduce that a rank needs when it updates only its own share of the parameters:
+ * afterwards buf[*begin, *end) holds the sum, the rest is undefined. The shares of all ranks cover
+ * [0, count) once and depend only on count, rank and world size. buf is CTW_MEMORY_OWN. With nccl
+ * the share is everything. Ends with no barrier: call ctw_comm_barrier() before peers may read what
+ * was computed from it and before buf is written again. */
+CTW_API CT_MUST_CHECK int ctw_comm_reduce_scatter(struct ctw_comm *comm, float *buf, size_t count,
+                                                  size_t *begin, size_t *end, struct ct_err *err);
+
+CTW_API CT_MUST_CHECK int ctw_comm_broadcast(struct ctw_comm *comm, void *buf, size_t bytes,
+                                             int root, struct ct_err *err);
+CTW_API CT_MUST_CHECK int ctw_comm_barrier(struct ctw_comm *comm, struct ct_err *err);
+
+/* 0 while all is well; CT_EPEER names the rank that died or aborted. Never blocks. */
+CTW_API CT_MUST_CHECK int ctw_comm_poll(struct ctw_comm *comm, struct ct_err *err);
+
+/* Waits until collectives queued so far are done (a no-op for the host back end). */
+CTW_API CT_MUST_CHECK int ctw_comm_sync(struct ctw_comm *comm, struct ct_err *err);
+
+/* Ends the communicator for every rank: peers' collectives fail with CT_EPEER at once. */
+CTW_API void ctw_comm_abort(struct ctw_comm *comm);
+
+CTW_API int ctw_comm_rank(const struct ctw_comm *comm);
+CTW_API int ctw_comm_size(const struct ctw_comm *comm);
+CTW_API enum ctw_backend ctw_comm_backend(const struct ctw_comm *comm);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shared helpers of the end-to-end tests.
+
+A test file is short:
+
+    import testlib
+
+    class ExitCodes(testlib.Case):
+        def test_code_of_worker_is_ours(self):
+            result = self.ctrun("--no-python", "sh", "-c", "exit 7")
+            self.assertEqual(result.code, 7, result)
+
+    if __name__ == "__main__":
+        testlib.main()
+"""
+
+from .case import Case, main
+from .paths import BUILD_ROOT, SOURCE_ROOT, program
+from .proc import Proc, Result, cookie_pids, pid_alive
+from .wait import DEADLINE, wait_until
+
+__all__ = [
+    "BUILD_ROOT",
+    "Case",
+    "DEADLINE",
+    "Proc",
+    "Result",
+    "SOURCE_ROOT",
+    "cookie_pids",
+    "main",
+    "pid_alive",
+    "program",
+    "wait_until",
+]

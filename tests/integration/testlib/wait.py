@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Waiting for a condition. The only place in the tests that sleeps."""
+
+import time
+
+# Seconds. Generous: a loaded two-core machine under a sanitizer must pass, a hang must still end.
+DEADLINE = 30
+
+
+def wait_until(condition, what, deadline=DEADLINE):
+    """Polls until `condition()` is true and returns its value; AssertionError names `what`."""
+    end = time.monotonic() + deadline
+    pause = 0.002
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() >= end:
+            raise AssertionError(f"{what}: not within {deadline} s")
+        time.sleep(pause)
+        pause = min(pause * 1.5, 0.1)

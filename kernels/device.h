@@ -58,7 +58,7 @@ struct ct_linear_grad {
 
 /* Softmax cross-entropy. dlogits = (softmax - onehot) * scale (skipped when NULL). Adds the summed
  * loss to totals[0] and the number of rows whose largest logit is the label (first one on a tie) to
- * totals[1]. totals is device memory of two doubles. */
+ * totals[1]. totals is device memory of two doubles. CT_EINVAL unless 1 <= classes <= 256. */
 struct ct_loss {
     size_t batch, classes;
     const float *logits;
@@ -68,7 +68,8 @@ struct ct_loss {
     double *totals;
 };
 
-/* torch.optim.SGD: g += weight_decay * p; v = momentum * v + g; p -= lr * v. */
+/* torch.optim.SGD: g += weight_decay * p; v = momentum * v + g; p -= lr * v. momentum_buf may be
+ * NULL when momentum is 0. */
 struct ct_sgd {
     size_t count;
     float *param, *momentum_buf;

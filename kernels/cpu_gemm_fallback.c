@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Equals "built without oneDNN": the plain loops answer.
+ */
+#include "kernels/cpu_gemm.h"
+
+#include "common/alloc.h"
+
+#include <stdio.h>
+
+struct ct_gemm {
+    const struct ct_cpu_loops *loops;
+    float *scratch;
+    char name[64];
+};
+
+int ct_gemm_new(const struct ct_cpu_loops *loops, struct ct_gemm **out, struct ct_err *err)
+{
+    struct ct_gemm *gemm = ct_calloc(1, sizeof(*gemm));
+    float *scratch = ct_malloc(CT_OUTER_SCRATCH * sizeof(float));
+    if (gemm == NULL || scratch == NULL) {
+        ct_free(scratch);
+        ct_free(gemm);
+        return ct_err_set(err, CT_ENOMEM, "no memory for the matrix product's scratch space");
+    }
+    gemm->loops = loops;
+    gemm->scratch = scratch;
+    (void)snprintf(gemm->name, sizeof(gemm->name), "plain loops, %s", loops->name);
+    *out = gemm;
+    return 0;
+}
+
+void ct_gemm_free(struct ct_gemm *gemm)
+{
+    if (gemm != NULL) {
+        ct_free(gemm->scratch);
+        ct_free(gemm);
+    }
+}
+
+const char *ct_gemm_name(const struct ct_gemm *gemm)
+{
+    return gemm->name;
+}
+
+int ct_gemm_linear(struct ct_gemm *gemm, const struct ct_linear *op, struct ct_err *err)
+{
+    (void)err;
+    gemm->loops->dot(op);
+    return 0;
+}
+
+int ct_gemm_dw(struct ct_gemm *gemm, const struct ct_linear_grad *op, struct ct_err *err)
+{
+    (void)err;
+    struct ct_outer_operand dy = {.data = op->dy, .row_step = 1, .k_step = op->out};
+    gemm->loops->outer(op->out, op->in, op->batch, &dy, op->x, op->dw, gemm->scratch);
+    return 0;
+}
+
+int ct_gemm_dx(struct ct_gemm *gemm, const struct ct_linear_grad *op, struct ct_err *err)
+{
+    (void)err;
+    struct ct_outer_operand dy = {.data = op->dy, .row_step = op->out, .k_step = 1};
+    gemm->loops->outer(op->batch, op->in, op->out, &dy, op->w, op->dx, gemm->scratch);
+    return 0;
+}

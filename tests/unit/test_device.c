@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/lib/ct_test.h"
+
+#include "common/err.h"
+#include "kernels/cpu_gemm.h"
+#include "kernels/device.h"
+
+#include <unistd.h>
+
+static int open_and_use(void *data)
+{
+    (void)data;
+    struct ct_device *dev = NULL;
+    int rc = ct_device_open(CT_DEVICE_CPU, 0, &dev, NULL);
+    if (rc != 0) {
+        assert_null(dev);
+        return rc;
+    }
+    void *ptr = NULL;
+    rc = dev->ops->alloc(dev, 100, &ptr, NULL);
+    if (rc == 0) {
+        float x[6] = {1, 2, 3, 4, 5, 6}, w[3] = {1, 1, 1}, b[1] = {0}, y[2] = {0};
+        struct ct_linear op = {2, 3, 1, x, w, b, y, false};
+        rc = dev->ops->linear(dev, &op, NULL);
+    }
+    dev->ops->release(dev, ptr);
+    dev->ops->close(dev);
+    return rc;
+}
+
+static void test_open_survives_faults(void **state)
+{
+    (void)state;
+    assert_true(ct_fault_sweep(open_and_use, NULL, 0) >= 3);
+}
+
+static void test_cpu_describes_itself(void **state)
+{
+    (void)state;
+    struct ct_device *dev = NULL;
+    assert_int_equal(ct_device_open(CT_DEVICE_CPU, 0, &dev, NULL), 0);
+    assert_int_equal(dev->kind, CT_DEVICE_CPU);
+    assert_null(dev->stream);
+    assert_int_equal(strncmp(dev->name, "cpu (", 5), 0);
+    const struct ct_device_ops *ops = dev->ops;
+    ops->close(dev);
+    ops->close(NULL);
+}
+
+static void test_gemm_frees_null(void **state)
+{
+    (void)state;
+    ct_gemm_free(NULL);
+}
+
+static void test_cuda_says_why_not(void **state)
+{
+    (void)state;
+    int count = ct_device_cuda_count();
+    assert_true(count >= 0);
+    if (count > 0) {
+        skip(); /* tests/gpu has its turn there */
+    }
+    struct ct_device *dev = NULL;
+    struct ct_err err = {0};
+    assert_int_equal(ct_device_open(CT_DEVICE_CUDA, 0, &dev, &err), CT_EUNSUPPORTED);
+    assert_null(dev);
+    assert_non_null(strstr(err.text, "CUDA"));
+}
+
+static void test_cuda_refuses_bad_index(void **state)
+{
+    (void)state;
+    struct ct_device *dev = NULL;
+    struct ct_err err = {0};
+    assert_true(ct_device_open(CT_DEVICE_CUDA, -1, &dev, &err) < 0);
+    assert_true(ct_device_open(CT_DEVICE_CUDA, 100000, &dev, &err) < 0);
+    assert_null(dev);
+    assert_true(err.text[0] != '\0');
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_open_survives_faults),   cmocka_unit_test(test_cpu_describes_itself),
+        cmocka_unit_test(test_gemm_frees_null),        cmocka_unit_test(test_cuda_says_why_not),
+        cmocka_unit_test(test_cuda_refuses_bad_index),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -4,6 +4,7 @@
 #include "common/num.h"
 
 #include <arpa/inet.h>
+#include <ctype.h>
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -20,8 +21,34 @@ static int take_host(const char *text, size_t len, struct ct_endpoint *ep, const
         return ct_err_set(err, CT_ELIMIT, "host name is longer than %d characters",
                           CT_HOST_MAX - 1);
     }
+    for (size_t i = 0; i < len; i++) {
+        if (!isgraph((unsigned char)text[i])) {
+            return ct_err_set(err, CT_EFORMAT, "address '%s' holds a blank or odd character",
+                              whole);
+        }
+    }
     memcpy(ep->host, text, len);
     ep->host[len] = '\0';
+    return 0;
+}
+
+/* As take_host() for what only an IPv6 literal may be, with or without "%interface". */
+static int take_v6(const char *text, size_t len, struct ct_endpoint *ep, const char *whole,
+                   struct ct_err *err)
+{
+    int rc = take_host(text, len, ep, whole, err);
+    if (rc != 0) {
+        return rc;
+    }
+    char bare[CT_HOST_MAX];
+    size_t bare_len = strcspn(ep->host, "%");
+    memcpy(bare, ep->host, bare_len);
+    bare[bare_len] = '\0';
+    struct in6_addr v6;
+    if (inet_pton(AF_INET6, bare, &v6) != 1) {
+        return ct_err_set(err, CT_EFORMAT, "address '%s': '%s' is not an IPv6 address", whole,
+                          ep->host);
+    }
     return 0;
 }
 
@@ -49,14 +76,14 @@ int ct_endpoint_parse(const char *text, uint16_t default_port, struct ct_endpoin
         if (close == NULL || (close[1] != '\0' && close[1] != ':')) {
             return ct_err_set(err, CT_EFORMAT, "address '%s' is not of the form [IPV6]:PORT", text);
         }
-        rc = take_host(text + 1, (size_t)(close - text - 1), &ep, text, err);
+        rc = take_v6(text + 1, (size_t)(close - text - 1), &ep, text, err);
         port = close[1] == ':' ? close + 2 : NULL;
     } else {
         const char *colon = strchr(text, ':');
         /* Two colons without brackets are a bare IPv6 literal. */
         bool bare_v6 = colon != NULL && strchr(colon + 1, ':') != NULL;
         size_t len = colon != NULL && !bare_v6 ? (size_t)(colon - text) : strlen(text);
-        rc = take_host(text, len, &ep, text, err);
+        rc = bare_v6 ? take_v6(text, len, &ep, text, err) : take_host(text, len, &ep, text, err);
         port = colon != NULL && !bare_v6 ? colon + 1 : NULL;
     }
     if (rc == 0 && port != NULL) {

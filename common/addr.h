@@ -14,8 +14,8 @@
 
 /* Longest DNS name is 253 characters; an IPv6 literal with a scope is shorter. */
 #define CT_HOST_MAX 256
-/* "[" + IPv6 + "%" + interface + "]:65535" */
-#define CT_ADDR_TEXT_MAX 96
+/* "[" + the longest IPv6 text (45) + "]:65535" + NUL, rounded up. */
+#define CT_ADDR_TEXT_MAX 64
 
 struct ct_endpoint {
     char host[CT_HOST_MAX]; /* without brackets; never empty */
@@ -23,7 +23,8 @@ struct ct_endpoint {
     bool has_port; /* the text named one; otherwise `port` is the default */
 };
 
-/* host, host:port, [v6], [v6]:port, or a bare v6 literal (which can carry no port). */
+/* host, host:port, [v6], [v6]:port, or a bare v6 literal (which can carry no port). Blanks, control
+ * characters and what is not a v6 literal where one must stand are refused. */
 CT_MUST_CHECK int ct_endpoint_parse(const char *text, uint16_t default_port,
                                     struct ct_endpoint *out, struct ct_err *err);
 

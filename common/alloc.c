@@ -64,10 +64,11 @@ void ct_free(void *ptr)
 
 char *ct_strndup(const char *s, size_t len)
 {
-    char *copy = ct_malloc(len + 1);
+    size_t have = strnlen(s, len);
+    char *copy = ct_malloc(have + 1);
     if (copy != NULL) {
-        memcpy(copy, s, len);
-        copy[len] = '\0';
+        memcpy(copy, s, have);
+        copy[have] = '\0';
     }
     return copy;
 }

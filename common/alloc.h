@@ -27,6 +27,7 @@ void *ct_malloc(size_t size) __attribute__((malloc, warn_unused_result));
 void *ct_calloc(size_t count, size_t size) __attribute__((malloc, warn_unused_result));
 void *ct_realloc(void *ptr, size_t size) __attribute__((warn_unused_result));
 char *ct_strdup(const char *s) __attribute__((malloc, warn_unused_result));
+/* Copies at most `len` bytes and stops at a NUL. */
 char *ct_strndup(const char *s, size_t len) __attribute__((malloc, warn_unused_result));
 char *ct_asprintf(const char *fmt, ...)
     __attribute__((malloc, warn_unused_result, format(printf, 1, 2)));

@@ -35,8 +35,10 @@ int ct_buf_reserve(struct ct_buf *buf, size_t more)
         buf->off = 0;
         return 0;
     }
+    /* At most half full after a move, or a buffer that stays nearly full would be copied whole for
+     * every few bytes that pass through it. */
     size_t cap = buf->cap > BUF_MIN_CAP ? buf->cap : BUF_MIN_CAP;
-    while (cap < need) {
+    while (cap < need || cap / 2 < buf->len) {
         cap *= 2;
     }
     unsigned char *data = ct_malloc(cap);

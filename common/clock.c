@@ -42,6 +42,6 @@ int ct_deadline_left_ms(const struct ct_clock *clock, int64_t deadline_ns)
     if (left <= 0) {
         return 0;
     }
-    int64_t ms = (left + CT_NS_PER_MS - 1) / CT_NS_PER_MS;
+    int64_t ms = left / CT_NS_PER_MS + (left % CT_NS_PER_MS != 0);
     return ms > INT_MAX ? INT_MAX : (int)ms;
 }

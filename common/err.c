@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/err.h"
 
+#include "common/text.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -33,6 +35,7 @@ int ct_err_set(struct ct_err *err, int code, const char *fmt, ...)
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
+    ct_text_clean(text);
     memcpy(err->text, text, sizeof(text));
     err->code = code;
     err->sys = 0;

@@ -48,7 +48,7 @@ enum ct_code {
 struct ct_err {
     int code;                   /* enum ct_code, 0 when nothing failed */
     int sys;                    /* errno behind it, 0 when there is none */
-    char text[CT_ERR_TEXT_MAX]; /* one line, no trailing newline */
+    char text[CT_ERR_TEXT_MAX]; /* one line: control characters became '?' */
 };
 
 /* Silences "unused result" on purpose-built ignores; every other ignored result is a warning. */

@@ -3,6 +3,7 @@
 
 #include "common/clock.h"
 
+#include <endian.h>
 #include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
@@ -39,6 +40,7 @@ uint64_t ct_hash(const struct ct_hash_key *key, const void *bytes, size_t len)
     for (; left >= 8; left -= 8, p += 8) {
         uint64_t word;
         memcpy(&word, p, 8);
+        word = le64toh(word);
         v[3] ^= word;
         sip_round(v);
         v[0] ^= word;

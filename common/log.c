@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/log.h"
 
+#include "common/text.h"
+
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -16,6 +18,7 @@ void ct_log(const struct ct_log *log, enum ct_log_level level, const char *fmt, 
     va_start(ap, fmt);
     (void)vsnprintf(line, sizeof(line), fmt, ap);
     va_end(ap);
+    ct_text_clean(line);
     log->emit(log->data, level, line);
 }
 

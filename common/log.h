@@ -13,7 +13,7 @@ enum ct_log_level {
 };
 
 struct ct_log {
-    /* `line` is one line without newline, borrowed for the call. */
+    /* `line` is one line (control characters became '?'), borrowed for the call. */
     void (*emit)(void *data, enum ct_log_level level, const char *line);
     void *data;
     enum ct_log_level threshold; /* less important lines are not even formatted */

@@ -49,7 +49,7 @@ static void link_node(struct ct_map_table *table, struct ct_map_node *node)
 
 static void rehash_some(struct ct_map *map)
 {
-    if (!rehashing(map)) {
+    if (!rehashing(map) || map->pinned > 0) {
         return;
     }
     struct ct_map_table *from = &map->table[0];
@@ -113,6 +113,7 @@ struct ct_map_node *ct_map_find(struct ct_map *map, const void *key, size_t len)
 
 int ct_map_insert(struct ct_map *map, struct ct_map_node *node, const void *key, size_t len)
 {
+    CT_ASSERT(map->pinned == 0);
     rehash_some(map);
     struct ct_map_table *main = &map->table[0];
     if (main->buckets == NULL) {
@@ -146,6 +147,7 @@ struct ct_map_node *ct_map_remove(struct ct_map *map, const void *key, size_t le
 
 void ct_map_each(struct ct_map *map, void (*fn)(struct ct_map_node *node, void *data), void *data)
 {
+    map->pinned++;
     for (int i = 0; i < 2; i++) {
         struct ct_map_table *table = &map->table[i];
         for (size_t b = 0; table->buckets != NULL && b <= table->mask; b++) {
@@ -156,6 +158,7 @@ void ct_map_each(struct ct_map *map, void (*fn)(struct ct_map_node *node, void *
             }
         }
     }
+    map->pinned--;
 }
 
 void ct_map_drain(struct ct_map *map, void (*fn)(struct ct_map_node *node, void *data), void *data)

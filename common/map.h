@@ -33,6 +33,7 @@ struct ct_map_table {
 struct ct_map {
     struct ct_map_table table[2]; /* [1] is the larger one while a rehash is under way */
     size_t moved;                 /* next bucket of table[0] to move */
+    unsigned pinned;              /* ct_map_each() calls under way: no node may change place */
     ct_map_eq_fn eq;
     struct ct_hash_key key;
 };
@@ -55,8 +56,8 @@ CT_MUST_CHECK int ct_map_insert(struct ct_map *map, struct ct_map_node *node, co
 /* Unlinks and returns the node, or NULL when absent. */
 struct ct_map_node *ct_map_remove(struct ct_map *map, const void *key, size_t len);
 
-/* Calls fn for every node, in no order. fn may free the node it is given but must not otherwise
- * change the map. */
+/* Calls fn for every node once, in no order. fn may find any key, and may remove the node it is
+ * given (and free it); it must neither insert nor remove another. */
 void ct_map_each(struct ct_map *map, void (*fn)(struct ct_map_node *node, void *data), void *data);
 
 /* Calls fn for every node and leaves the map empty (for freeing all objects). */

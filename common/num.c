@@ -48,7 +48,7 @@ int ct_parse_int(const char *text, int min, int max, int *out)
 int ct_parse_double(const char *text, double min, double max, double *out)
 {
     /* strtod also takes blanks, names and hexadecimal; only these characters may stand here. */
-    if (text[0] == '\0' || text[strspn(text, "0123456789+-.eE")] != '\0') {
+    if (text[0] == '\0' || text[0] == '+' || text[strspn(text, "0123456789+-.eE")] != '\0') {
         return CT_EFORMAT;
     }
     char *end;

@@ -18,7 +18,7 @@ CT_MUST_CHECK int ct_parse_i64(const char *text, int64_t min, int64_t max, int64
 /* As above into an int. */
 CT_MUST_CHECK int ct_parse_int(const char *text, int min, int max, int *out);
 
-/* Finite decimal number such as 0.1, 1e-3, -2. Refuses nan, inf, hexadecimal. */
+/* Finite decimal number such as 0.1, 1e-3, -2. Refuses nan, inf, hexadecimal, a leading '+'. */
 CT_MUST_CHECK int ct_parse_double(const char *text, double min, double max, double *out);
 
 /* False when the result does not fit; *out is then untouched. */

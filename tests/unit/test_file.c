@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/alloc.h"
+#include "common/file.h"
+#include "tests/lib/ct_test.h"
+#include "tests/lib/tmpdir.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+struct fixture {
+    char *dir;
+};
+
+static int set_up(void **state)
+{
+    static struct fixture fixture;
+    fixture.dir = ct_tmpdir_new();
+    *state = &fixture;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    ct_tmpdir_free(((struct fixture *)*state)->dir);
+    return 0;
+}
+
+static void test_read_appends(void **state)
+{
+    char *path = ct_tmpdir_write(((struct fixture *)*state)->dir, "f", "content", 7);
+    struct ct_buf buf = CT_BUF_INIT;
+    struct ct_err err = {0};
+    assert_int_equal(ct_buf_append(&buf, ">", 1), 0);
+    assert_int_equal(ct_file_read(path, 7, &buf, &err), 0);
+    assert_string_equal(ct_buf_cstr(&buf), ">content");
+    ct_buf_fini(&buf);
+    free(path);
+}
+
+static void test_limit_counts_the_file_only(void **state)
+{
+    char *path = ct_tmpdir_write(((struct fixture *)*state)->dir, "f", "content", 7);
+    struct ct_buf buf = CT_BUF_INIT;
+    struct ct_err err = {0};
+    assert_int_equal(ct_file_read(path, 6, &buf, &err), CT_ELIMIT);
+    assert_non_null(strstr(err.text, path));
+    assert_non_null(strstr(err.text, "larger than 6 bytes"));
+    ct_buf_fini(&buf);
+    free(path);
+}
+
+static void test_empty_and_large(void **state)
+{
+    char *dir = ((struct fixture *)*state)->dir;
+    struct ct_buf buf = CT_BUF_INIT;
+    char *empty = ct_tmpdir_write(dir, "empty", NULL, 0);
+    assert_int_equal(ct_file_read(empty, 0, &buf, NULL), 0);
+    assert_int_equal(buf.len, 0);
+
+    /* Larger than one read, and not a multiple of it. */
+    size_t len = 300001;
+    unsigned char *bytes = malloc(len);
+    assert_non_null(bytes);
+    for (size_t i = 0; i < len; i++) {
+        bytes[i] = (unsigned char)(i * 31 >> 3);
+    }
+    char *large = ct_tmpdir_write(dir, "large", bytes, len);
+    assert_int_equal(ct_file_read(large, len, &buf, NULL), 0);
+    assert_int_equal(buf.len, len);
+    assert_memory_equal(ct_buf_bytes(&buf), bytes, len);
+    /* The limit counts all reads together, not each. */
+    assert_int_equal(ct_file_read(large, len - 1, &buf, NULL), CT_ELIMIT);
+    ct_buf_fini(&buf);
+    free(bytes);
+    free(empty);
+    free(large);
+}
+
+static void test_failures_name_path_and_reason(void **state)
+{
+    char *dir = ((struct fixture *)*state)->dir;
+    struct ct_buf buf = CT_BUF_INIT;
+    struct ct_err err = {0};
+    char *missing = ct_tmpdir_path(dir, "missing");
+    assert_int_equal(ct_file_read(missing, 10, &buf, &err), CT_ENOENT);
+    assert_non_null(strstr(err.text, missing));
+    assert_non_null(strstr(err.text, "No such file"));
+    assert_int_equal(err.sys, ENOENT);
+
+    assert_int_equal(ct_file_read(dir, 10, &buf, &err), CT_EIO);
+    assert_non_null(strstr(err.text, "Is a directory"));
+    assert_int_equal(ct_file_read(dir, 10, &buf, NULL), CT_EIO);
+    ct_buf_fini(&buf);
+    free(missing);
+}
+
+static int read_path(void *data)
+{
+    struct ct_buf buf = CT_BUF_INIT;
+    struct ct_err err = {0};
+    int rc = ct_file_read(data, 1 << 20, &buf, &err);
+    assert_int_equal(err.code, rc);
+    ct_buf_fini(&buf);
+    return rc;
+}
+
+static void test_allocation_failures(void **state)
+{
+    static const char bytes[100000];
+    char *path = ct_tmpdir_write(((struct fixture *)*state)->dir, "f", bytes, sizeof(bytes));
+    int before = dup(0);
+    assert_true(ct_fault_sweep(read_path, path, 0) >= 2);
+    int after = dup(0);
+    /* No descriptor stays open on the error paths. */
+    assert_int_equal(after, before + 1);
+    (void)close(before);
+    (void)close(after);
+    free(path);
+}
+
+/* More bytes than a pipe holds: write(2) is cut short until the reader drains it. */
+#define PIPE_BYTES (1 << 20)
+
+static void *drain(void *data)
+{
+    static unsigned char seen[PIPE_BYTES];
+    const int fd = *(const int *)data;
+    size_t total = 0;
+    while (total < sizeof(seen)) {
+        ssize_t n = read(fd, seen + total, sizeof(seen) - total);
+        if (n <= 0) {
+            break;
+        }
+        total += (size_t)n;
+    }
+    return total == sizeof(seen) ? seen : NULL;
+}
+
+static void test_write_all_survives_short_writes(void **state)
+{
+    (void)state;
+    static unsigned char bytes[PIPE_BYTES];
+    for (size_t i = 0; i < sizeof(bytes); i++) {
+        bytes[i] = (unsigned char)(i ^ i >> 8);
+    }
+    int fds[2];
+    assert_int_equal(pipe(fds), 0);
+    pthread_t reader;
+    assert_int_equal(pthread_create(&reader, NULL, drain, &fds[0]), 0);
+    assert_int_equal(ct_fd_write_all(fds[1], bytes, sizeof(bytes)), 0);
+    (void)close(fds[1]);
+    void *seen = NULL;
+    assert_int_equal(pthread_join(reader, &seen), 0);
+    assert_non_null(seen);
+    assert_memory_equal(seen, bytes, sizeof(bytes));
+    (void)close(fds[0]);
+}
+
+static void test_write_all_maps_errors(void **state)
+{
+    (void)state;
+    int fds[2];
+    assert_int_equal(pipe(fds), 0);
+    (void)close(fds[0]);
+    (void)signal(SIGPIPE, SIG_IGN);
+    assert_int_equal(ct_fd_write_all(fds[1], "x", 1), CT_ECLOSED);
+    assert_int_equal(errno, EPIPE);
+    assert_int_equal(ct_fd_write_all(fds[1], NULL, 0), 0);
+    (void)signal(SIGPIPE, SIG_DFL);
+    (void)close(fds[1]);
+
+    int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+    assert_true(full >= 0);
+    assert_int_equal(ct_fd_write_all(full, "x", 1), CT_ELIMIT);
+    assert_int_equal(errno, ENOSPC);
+    (void)close(full);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_read_appends, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_limit_counts_the_file_only, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_empty_and_large, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_failures_name_path_and_reason, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_allocation_failures, set_up, tear_down),
+        cmocka_unit_test(test_write_all_survives_short_writes),
+        cmocka_unit_test(test_write_all_maps_errors),
+    };
+    return cmocka_run_group_tests_name("file", tests, NULL, NULL);
+}

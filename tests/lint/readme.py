@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""README's commands work. Every fenced shell block says how that is held:
+
+    ```sh run        this test runs it, in an empty folder, with the build folder first in PATH
+    ```sh ci         .ci/run runs exactly these commands (too long for one test)
+    ```sh example    for the reader to adapt; not run
+
+Every folder that README's map names must exist, and every folder must be on the map."""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+import tree
+
+FENCE = re.compile(r"^```(\w+)?[ \t]*(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+KINDS = ("run", "ci", "example")
+
+
+def shell_blocks(text):
+    for match in FENCE.finditer(text):
+        language, kind, body = match.groups()
+        if language in ("sh", "bash", "console", "shell"):
+            yield tree.line_of(text, match.start()), kind, body
+
+
+def commands(body):
+    return [line.split(" #")[0].strip() for line in body.splitlines() if line.strip()]
+
+
+def check_static(text, ci):
+    kinds = set()
+    for line, kind, body in shell_blocks(text):
+        kinds.add(kind)
+        if kind not in KINDS:
+            yield f"README.md:{line}: shell block must be marked {', '.join(KINDS)}"
+        if kind == "ci":
+            for command in commands(body):
+                if not re.search(rf"(?:^|\s){re.escape(command)}(?:\s|$)", ci, re.MULTILINE):
+                    yield f"README.md:{line}: .ci/run does not run '{command}'"
+    if not {"run", "ci"} <= kinds:
+        yield "README.md: no block is marked run or none is marked ci"
+
+
+def check_map(text, folders):
+    named = set(re.findall(r"^\| `([\w.]+)/` \|", text, re.MULTILINE))
+    for folder in sorted(folders - named):
+        yield f"README.md: the map of the folders lacks {folder}/"
+    for folder in sorted(named - folders):
+        yield f"README.md: the map names {folder}/, which does not exist"
+
+
+def run_blocks(text):
+    build = os.environ["BUILD_ROOT"]
+    environment = dict(os.environ, PATH=build + os.pathsep + os.environ["PATH"])
+    for line, kind, body in shell_blocks(text):
+        if kind != "run":
+            continue
+        with tempfile.TemporaryDirectory(prefix="ctrun-readme-") as folder:
+            done = subprocess.run(
+                ["bash", "-euo", "pipefail", "-c", body], cwd=folder, env=environment,
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                text=True, timeout=120, check=False,
+            )  # fmt: skip
+        if done.returncode != 0:
+            yield f"README.md:{line}: exit {done.returncode}\n{body}{done.stdout}"
+
+
+def main():
+    text = tree.read("README.md")
+    folders = {p.parts[0] for p in tree.files() if len(p.parts) > 1}
+    findings = list(check_static(text, tree.read(".ci/run")))
+    findings += check_map(text, {f for f in folders if not f.startswith(".")})
+    findings += run_blocks(text)
+    for finding in findings:
+        print(finding)
+    print(f"{len(findings)} findings")
+    sys.exit(1 if findings else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nothing lies around unbuilt: every test is registered, every source is named by a meson.build."""
+
+import re
+import sys
+
+import tree
+
+
+def check(paths, read):
+    meson = {p: read(p) for p in paths if p.name == "meson.build"}
+    everything = "\n".join(meson.values())
+    for path in paths:
+        name = path.stem.removeprefix("test_")
+        if path.match("tests/unit/test_*.c"):
+            if not re.search(rf"'{name}'\s*:", everything):
+                yield path, f"add '{name}' to unit_tests in the meson.build of the folder it tests"
+        elif path.match("tests/integration/test_*.py"):
+            if not re.search(rf"'{name}'\s*:", everything):
+                yield path, f"add '{name}' to integration_tests in a meson.build"
+        elif path.match("tests/lint/*.py") and path.name not in ("tree.py", "readme.py"):
+            if f"'{path.stem}'" not in everything:
+                yield path, "add it to tests/lint/meson.build"
+        elif tree.is_c(path) and path.suffix in (".c", ".cu"):
+            if not re.search(rf"(?:'|/){re.escape(path.name)}'", everything):
+                yield path, "no meson.build names this file"
+        elif path.match("man/*.[1-8]"):
+            if "install_man" not in everything:
+                yield path, "no meson.build installs man pages"
+
+
+def main():
+    found = list(check(tree.files(), tree.read))
+    for path, message in found:
+        print(f"{path}: {message}")
+    print(f"{len(found)} findings")
+    sys.exit(1 if found else 0)
+
+
+if __name__ == "__main__":
+    main()

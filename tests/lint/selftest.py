@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each lint rule finds what it is there to find, and nothing in clean text."""
+
+import pathlib
+import unittest
+
+import functions
+import layers
+import manpages
+import readme
+import registered
+import shape
+
+GOOD_HEAD = "/* SPDX-License-Identifier: Apache-2.0 */\n"
+
+
+def messages(check, path, text):
+    return [m for _, m in check(pathlib.PurePosixPath(path), text)]
+
+
+class Layers(unittest.TestCase):
+    def refused(self, path, include):
+        self.assertEqual(len(messages(layers.check, path, f"#include {include}\n")), 1)
+
+    def allowed(self, path, include):
+        self.assertEqual(messages(layers.check, path, f"#include {include}\n"), [])
+
+    def test_arrows_point_down(self):
+        self.refused("common/a.c", '"rendezvous/client.h"')
+        self.refused("rendezvous/a.c", '"worker/ctworker.h"')
+        self.refused("launcher/a.c", '"worker/ctworker.h"')
+        self.refused("launcher/a.c", '"kernels/device.h"')
+        self.refused("worker/a.c", '"launcher/agent.h"')
+        self.refused("kernels/a.cu", '"worker/ctworker.h"')
+        self.allowed("launcher/a.c", '"rendezvous/server_uv.h"')
+        self.allowed("trainer/a.c", '"worker/ctworker.h"')
+        self.allowed("tests/unit/test_a.c", '"launcher/agent.h"')
+
+    def test_special_headers(self):
+        self.refused("rendezvous/store.c", "<uv.h>")
+        self.allowed("rendezvous/server_uv.c", "<uv.h>")
+        self.allowed("launcher/main.c", "<uv.h>")
+        self.refused("worker/comm.c", "<nccl.h>")
+        self.refused("trainer/model.c", "<cuda_runtime.h>")
+        self.allowed("worker/comm_nccl.c", "<nccl.h>")
+        self.allowed("kernels/loss.cu", "<cuda_runtime.h>")
+        self.allowed("tests/gpu/test_a.cu", "<cuda_runtime.h>")
+
+    def test_form(self):
+        self.refused("common/a.c", '"err.h"')
+        self.refused("common/a.c", '"../common/err.h"')
+        self.refused("common/a.c", '"common/b.c"')
+        late = '#include "common/err.h"\n#include "common/a.h"\n'
+        self.assertEqual(len(messages(layers.check, "common/a.c", late)), 1)
+
+
+class Functions(unittest.TestCase):
+    def test_refused_in_libraries(self):
+        for call in ("sprintf(a, b)", "strcpy (a, b)", "atoi(x)", "strtok(a, b)", "system(x)",
+                     "rand()", "malloc(3)", "free(p)", "strdup(s)", "printf(x)", "exit(1)",
+                     "fprintf(stderr, x)"):  # fmt: skip
+            with self.subTest(call=call):
+                found = messages(functions.check, "worker/a.c", f"    {call};\n")
+                self.assertEqual(len(found), 1, found)
+
+    def test_look_alikes_are_fine(self):
+        text = 'ct_malloc(1); table->free(p); x.malloc(2); snprintf(a, 1, "sprintf(");' \
+               "_exit(1); /* malloc(3) */ // free(x)\nfprintf(file, x); getrandom(b, 1, 0);\n"  # fmt: skip
+        self.assertEqual(messages(functions.check, "worker/a.c", text), [])
+
+    def test_places_that_may(self):
+        self.assertEqual(messages(functions.check, "launcher/main.c", "printf(x); exit(1);"), [])
+        self.assertEqual(messages(functions.check, "common/alloc.c", "malloc(1);"), [])
+        self.assertEqual(messages(functions.check, "tests/unit/test_a.c", "free(p);"), [])
+        excused = "free(line); /* lint-ok: memory of getline() */\n"
+        self.assertEqual(messages(functions.check, "worker/a.c", excused), [])
+
+
+class Shape(unittest.TestCase):
+    def test_licence_line(self):
+        self.assertEqual(messages(shape.check, "a/b.c", GOOD_HEAD + "int x;\n"), [])
+        self.assertEqual(len(messages(shape.check, "a/b.c", "int x;\n")), 1)
+        self.assertEqual(len(messages(shape.check, "tools/x", "#!/bin/bash\nls\n")), 1)
+
+    def test_size(self):
+        text = GOOD_HEAD + "int x;\n" * (shape.MAX_LINES - 1)
+        self.assertEqual(messages(shape.check, "a/b.c", text), [])
+        self.assertEqual(len(messages(shape.check, "a/b.c", text + "int y;\n")), 1)
+        self.assertEqual(len(messages(shape.check, "a/main.c", text)), 1)
+
+    def test_guard(self):
+        good = GOOD_HEAD + "#ifndef CT_TESTS_LIB_X_H\n#define CT_TESTS_LIB_X_H\n#endif\n"
+        self.assertEqual(messages(shape.check, "tests/lib/x.h", good), [])
+        self.assertEqual(len(messages(shape.check, "tests/lib/y.h", good)), 1)
+
+    def test_machine_paths_and_loose_ends(self):
+        for text in ("see /wo" "rk/x", "in /ro" "ot/.cache", "at /ho" "me/jo/x", "TO" "DO: later",
+                     "FIX" "ME"):  # fmt: skip
+            self.assertEqual(len(messages(shape.check, "a.md", text + "\n")), 1, text)
+        fine = "TO" "DO(#12): split\n$HO" "ME/x, src/wo" "rk/x, mkstemp XX" "XXXX\n"
+        self.assertEqual(messages(shape.check, "a.md", fine), [])
+
+
+class Registered(unittest.TestCase):
+    def findings(self, paths, meson):
+        paths = [pathlib.PurePosixPath(p) for p in [*paths, "meson.build"]]
+        return list(registered.check(paths, lambda path: meson))
+
+    def test_orphans(self):
+        for orphan in ("tests/unit/test_x.c", "tests/integration/test_x.py", "tests/lint/x.py",
+                       "worker/x.c"):  # fmt: skip
+            self.assertEqual(len(self.findings([orphan], "nothing")), 1, orphan)
+        paths = ["tests/unit/test_x.c", "tests/integration/test_x.py", "worker/y.c"]
+        self.assertEqual(self.findings(paths, "tests += {'x': {}}\n'worker/y.c'"), [])
+
+
+class ManPages(unittest.TestCase):
+    PAGE = ".It Fl r , -redirects Ar N\n.It Fl m , Fl -module\n.It Fl -tee Ns = Ns Ar N\n"
+    HELP = "usage: x\n  -r, --redirects N  text --not-an-option\n  -m, --module\n      --tee N  x\n"
+
+    def test_both_parsers(self):
+        expected = {"-r", "--redirects", "-m", "--module", "--tee"}
+        self.assertEqual(manpages.page_options(self.PAGE), expected)
+        self.assertEqual(manpages.help_options(self.HELP), expected)
+
+    def test_differences_both_ways(self):
+        self.assertEqual(list(manpages.compare("x", self.PAGE, self.HELP)), [])
+        more = self.HELP + "  --new  x\n"
+        self.assertEqual(len(list(manpages.compare("x", self.PAGE, more))), 1)
+        self.assertEqual(len(list(manpages.compare("x", self.PAGE + ".It Fl z\n", self.HELP))), 1)
+        self.assertEqual(len(list(manpages.compare("x", "", ""))), 1)
+
+
+class Readme(unittest.TestCase):
+    def test_marks(self):
+        text = "```sh run\ntrue\n```\n```sh ci\ntools/demo  # words\n```\n"
+        self.assertEqual(list(readme.check_static(text, "step demo tools/demo\n")), [])
+        self.assertEqual(len(list(readme.check_static(text, "tools/demonstrate\n"))), 1)
+        self.assertEqual(len(list(readme.check_static(text + "```sh\nls\n```\n", "tools/demo"))), 1)
+
+    def test_map(self):
+        text = "| `common/` | x |\n| `old/` | y |\n"
+        self.assertEqual(len(list(readme.check_map(text, {"common"}))), 1)
+        self.assertEqual(len(list(readme.check_map(text, {"common", "old", "new"}))), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -25,7 +25,7 @@ class Helpers(testlib.Case):
     def test_reparented_grandchild_is_found_and_killed(self):
         proc = self.start("sh", "-c", "setsid sleep 600 & exit 0")
         proc.wait()
-        self.assertEqual(len(proc.family()), 1)
+        self.assertEqual(len(proc.family()), 1, proc.family())
         with self.assertRaisesRegex(AssertionError, "no process of"):
             proc.wait_no_family(0.05)
         proc.kill()

@@ -7,6 +7,7 @@ import os
 import pathlib
 import signal
 import subprocess
+import time
 import uuid
 
 from .wait import DEADLINE, wait_until
@@ -30,13 +31,38 @@ def clean_environment():
     }
 
 
-def pid_alive(pid):
-    """True while the process runs; a zombie counts as gone (only its parent can still see it)."""
+_PF_KTHREAD = 0x00200000  # linux/sched.h
+
+
+def _stat(pid):
+    """The fields of /proc/PID/stat behind the name (state, ppid, ...), [] when there is none."""
     try:
         stat = pathlib.Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
+        return []
+    return stat.rpartition(")")[2].split()
+
+
+def pid_alive(pid):
+    """True while the process runs; a zombie counts as gone (only its parent can still see it)."""
+    fields = _stat(pid)
+    return bool(fields) and fields[0] not in ("Z", "X")
+
+
+def _environment(pid):
+    """The raw environment, b"" when the process has none or is gone. In the middle of an exec it
+    reads as empty too, so an empty answer is asked again before it is believed."""
+    data = b""
+    for _ in range(20):
+        try:
+            data = pathlib.Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:
+            return b""
+        fields = _stat(pid)
+        if data or not fields or fields[0] in ("Z", "X") or int(fields[6]) & _PF_KTHREAD:
+            break
+        time.sleep(0.0005)
+    return data
 
 
 def cookie_pids(cookie):
@@ -46,12 +72,9 @@ def cookie_pids(cookie):
     for entry in pathlib.Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
-        try:
-            environment = (entry / "environ").read_bytes()
-        except OSError:
-            continue
-        if needle in environment.split(b"\0") and pid_alive(int(entry.name)):
-            found.append(int(entry.name))
+        pid = int(entry.name)
+        if needle in _environment(pid).split(b"\0") and pid_alive(pid):
+            found.append(pid)
     return found
 
 

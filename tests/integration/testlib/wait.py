@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting for a condition. The only place in the tests that sleeps."""
+"""Waiting for a condition."""
 
 import time
 

@@ -78,7 +78,8 @@ CTW_API CT_MUST_CHECK int ctw_job_add(struct ctw_job *job, const char *key, int6
                                       int64_t *out, struct ct_err *err);
 
 /* Writes torchrun's error file, from which the launcher takes the reason of a failure. Does nothing
- * and succeeds when there is no error file. */
+ * and succeeds when there is no error file. `job` may be NULL, for the case that opening it is what
+ * failed. */
 CTW_API int ctw_job_report_error(const struct ctw_job *job, const char *message,
                                  struct ct_err *err);
 

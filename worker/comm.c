@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/comm.h"
+
+#include "common/alloc.h"
+#include "worker/job.h"
+
+#include <stdalign.h>
+#include <stdio.h>
+
+/* NCCL watchdog's default in PyTorch. */
+#define DEFAULT_TIMEOUT_MS (600 * 1000)
+
+/* Room for "comm/<number>/<name of a back end>". */
+#define KEY_MAX 64
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+struct store_view {
+    struct ctw_job *job;
+    unsigned number; /* of this communicator in its job */
+};
+
+static int store_set(void *data, const char *key, const void *value, size_t len, struct ct_err *err)
+{
+    const struct store_view *view = data;
+    char full[KEY_MAX];
+    (void)snprintf(full, sizeof(full), "comm/%u/%s", view->number, key);
+    return ctw_job_set(view->job, full, value, len, err);
+}
+
+static int store_get(void *data, const char *key, int64_t timeout_ms, struct ct_buf *out,
+                     struct ct_err *err)
+{
+    const struct store_view *view = data;
+    char full[KEY_MAX];
+    (void)snprintf(full, sizeof(full), "comm/%u/%s", view->number, key);
+    return ctw_job_get_within(view->job, full, timeout_ms, out, err);
+}
+
+int ctw_comm_open(struct ctw_job *job, const struct ctw_comm_options *options,
+                  struct ctw_comm **out, struct ct_err *err)
+{
+    const struct ctw_comm_options defaults = {.backend = CTW_BACKEND_HOST};
+    const struct ctw_comm_options *use = options != NULL ? options : &defaults;
+    if (job == NULL || out == NULL || use->timeout_ms < 0 || use->device < 0 ||
+        (use->backend != CTW_BACKEND_HOST && use->backend != CTW_BACKEND_NCCL)) {
+        return ct_err_set(err, CT_EINVAL, "ctw_comm_open: invalid argument");
+    }
+    struct store_view view = {job, job->comms++};
+    const struct comm_setup setup = {
+        .rank = job->env.rank,
+        .size = job->env.world_size,
+        .local_size = job->env.local_world_size,
+        .device = use->device,
+        .stream = use->stream,
+        .timeout_ms = use->timeout_ms > 0 ? use->timeout_ms : DEFAULT_TIMEOUT_MS,
+        .set = store_set,
+        .get = store_get,
+        .data = &view,
+    };
+    struct ctw_comm *comm;
+    int rc;
+    if (use->backend == CTW_BACKEND_NCCL) {
+        rc = comm_nccl_open(&setup, &comm, err);
+    } else if (setup.size == 1) {
+        rc = comm_solo_open(&setup, &comm, err);
+    } else {
+        rc = comm_host_open(&setup, &comm, err);
+    }
+    if (rc != 0) {
+        (void)ct_err_wrap(err, "rank %d cannot open a communicator", setup.rank);
+        return rc;
+    }
+    *out = comm;
+    return 0;
+}
+
+void ctw_comm_free(struct ctw_comm *comm)
+{
+    if (comm != NULL) {
+        comm->ops->close(comm);
+    }
+}
+
+/* ---- life and death -------------------------------------------------------------------------- */
+
+/* Passes 0 on. Any failure, whose reason the caller left in comm->reason, ends the communicator and
+ * tells the peers. */
+static int settle(struct ctw_comm *comm, int rc, const char *what, struct ct_err *err)
+{
+    if (rc == 0) {
+        return 0;
+    }
+    comm->dead = rc;
+    (void)ct_err_wrap(&comm->reason, "%s", what);
+    comm->ops->abort(comm);
+    if (err != NULL) {
+        *err = comm->reason;
+    }
+    return rc;
+}
+
+static int refuse_dead(const struct ctw_comm *comm, const char *what, struct ct_err *err)
+{
+    return ct_err_set(err, comm->dead, "%s: the communicator has ended: %s", what,
+                      comm->reason.text);
+}
+
+void ctw_comm_abort(struct ctw_comm *comm)
+{
+    if (comm == NULL || comm->dead != 0) {
+        return;
+    }
+    int rc = ct_err_set(&comm->reason, CT_EABORTED, "called on rank %d", comm->rank);
+    (void)settle(comm, rc, "ctw_comm_abort", NULL);
+}
+
+int ctw_comm_poll(struct ctw_comm *comm, struct ct_err *err)
+{
+    if (comm->dead != 0) {
+        return refuse_dead(comm, "poll", err);
+    }
+    return settle(comm, comm->ops->poll(comm, &comm->reason), "poll", err);
+}
+
+/* ---- operations ------------------------------------------------------------------------------ */
+
+static int check_floats(const void *send, const void *recv, size_t count, struct ct_err *err)
+{
+    if (count > SIZE_MAX / sizeof(float)) {
+        return ct_err_set(err, CT_ELIMIT, "%zu numbers do not fit in memory", count);
+    }
+    if (count > 0 && (send == NULL || recv == NULL)) {
+        return ct_err_set(err, CT_EINVAL, "a buffer is NULL");
+    }
+    uintptr_t from = (uintptr_t)send, to = (uintptr_t)recv;
+    if (from % alignof(float) != 0 || to % alignof(float) != 0) {
+        return ct_err_set(err, CT_EINVAL, "a buffer is not aligned for float");
+    }
+    size_t apart = from > to ? from - to : to - from;
+    if (apart != 0 && apart < count * sizeof(float)) {
+        return ct_err_set(err, CT_EINVAL, "send and recv overlap");
+    }
+    return 0;
+}
+
+int ctw_comm_alloc(struct ctw_comm *comm, enum ctw_memory kind, size_t bytes, void **out,
+                   struct ct_err *err)
+{
+    if (comm->dead != 0) {
+        return refuse_dead(comm, "alloc", err);
+    }
+    int rc;
+    if (out == NULL || bytes == 0 || (kind != CTW_MEMORY_OWN && kind != CTW_MEMORY_SHARED)) {
+        rc = ct_err_set(&comm->reason, CT_EINVAL, "invalid argument");
+    } else {
+        rc = comm->ops->alloc(comm, kind, bytes, out, &comm->reason);
+    }
+    return settle(comm, rc, "alloc", err);
+}
+
+int ctw_comm_all_reduce(struct ctw_comm *comm, const float *send, float *recv, size_t count,
+                        struct ct_err *err)
+{
+    if (comm->dead != 0) {
+        return refuse_dead(comm, "all_reduce", err);
+    }
+    int rc = check_floats(send, recv, count, &comm->reason);
+    if (rc == 0) {
+        rc = comm->ops->all_reduce(comm, send, recv, count, &comm->reason);
+    }
+    return settle(comm, rc, "all_reduce", err);
+}
+
+int ctw_comm_reduce_scatter(struct ctw_comm *comm, float *buf, size_t count, size_t *begin,
+                            size_t *end, struct ct_err *err)
+{
+    if (comm->dead != 0) {
+        return refuse_dead(comm, "reduce_scatter", err);
+    }
+    int rc = check_floats(buf, buf, count, &comm->reason);
+    if (rc == 0 && (begin == NULL || end == NULL)) {
+        rc = ct_err_set(&comm->reason, CT_EINVAL, "begin or end is NULL");
+    }
+    if (rc == 0) {
+        rc = comm->ops->reduce_scatter(comm, buf, count, begin, end, &comm->reason);
+    }
+    return settle(comm, rc, "reduce_scatter", err);
+}
+
+int ctw_comm_broadcast(struct ctw_comm *comm, void *buf, size_t bytes, int root, struct ct_err *err)
+{
+    if (comm->dead != 0) {
+        return refuse_dead(comm, "broadcast", err);
+    }
+    int rc;
+    if (root < 0 || root >= comm->size) {
+        rc = ct_err_set(&comm->reason, CT_EINVAL, "root %d is not a rank of 0 to %d", root,
+                        comm->size - 1);
+    } else if (buf == NULL && bytes > 0) {
+        rc = ct_err_set(&comm->reason, CT_EINVAL, "the buffer is NULL");
+    } else {
+        rc = comm->ops->broadcast(comm, buf, bytes, root, &comm->reason);
+    }
+    return settle(comm, rc, "broadcast", err);
+}
+
+int ctw_comm_barrier(struct ctw_comm *comm, struct ct_err *err)
+{
+    if (comm->dead != 0) {
+        return refuse_dead(comm, "barrier", err);
+    }
+    return settle(comm, comm->ops->barrier(comm, &comm->reason), "barrier", err);
+}
+
+int ctw_comm_sync(struct ctw_comm *comm, struct ct_err *err)
+{
+    if (comm->dead != 0) {
+        return refuse_dead(comm, "sync", err);
+    }
+    return settle(comm, comm->ops->sync(comm, &comm->reason), "sync", err);
+}
+
+/* ---- facts ----------------------------------------------------------------------------------- */
+
+int ctw_comm_rank(const struct ctw_comm *comm)
+{
+    return comm->rank;
+}
+
+int ctw_comm_size(const struct ctw_comm *comm)
+{
+    return comm->size;
+}
+
+enum ctw_backend ctw_comm_backend(const struct ctw_comm *comm)
+{
+    return comm->backend;
+}

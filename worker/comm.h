@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the communicator back ends share. comm.c checks arguments, remembers that a communicator has
+ * died, and dispatches; a back end does the work.
+ *
+ * Every failure of an operation kills the communicator: the ranks can no longer agree on where they
+ * are. comm.c then calls abort(), which tells the peers.
+ */
+#ifndef CT_WORKER_COMM_H
+#define CT_WORKER_COMM_H
+
+#include "worker/ctworker.h"
+
+#include "common/buf.h"
+
+struct ctw_comm_ops {
+    void (*close)(struct ctw_comm *comm); /* frees the communicator itself, too */
+    int (*alloc)(struct ctw_comm *comm, enum ctw_memory kind, size_t bytes, void **out,
+                 struct ct_err *err);
+    int (*all_reduce)(struct ctw_comm *comm, const float *send, float *recv, size_t count,
+                      struct ct_err *err);
+    int (*reduce_scatter)(struct ctw_comm *comm, float *buf, size_t count, size_t *begin,
+                          size_t *end, struct ct_err *err);
+    int (*broadcast)(struct ctw_comm *comm, void *buf, size_t bytes, int root, struct ct_err *err);
+    int (*barrier)(struct ctw_comm *comm, struct ct_err *err);
+    int (*poll)(struct ctw_comm *comm, struct ct_err *err);
+    int (*sync)(struct ctw_comm *comm, struct ct_err *err);
+    void (*abort)(struct ctw_comm *comm); /* at most once; only close() follows */
+};
+
+/* Each back end's communicator embeds this first. */
+struct ctw_comm {
+    const struct ctw_comm_ops *ops;
+    int rank, size;
+    enum ctw_backend backend;
+    int dead;             /* code of the failure that ended it, 0 while alive */
+    struct ct_err reason; /* of that failure */
+};
+
+/* What a back end gets to open itself. The store is two functions, because the NCCL back end is a
+ * module of its own that links neither the job nor the store client. */
+struct comm_setup {
+    int rank, size;
+    int local_size; /* ranks on this machine */
+    int device;
+    void *stream;
+    int64_t timeout_ms; /* of every wait, opening included; > 0 */
+    /* Values under the job's run, generation and this communicator's number. */
+    int (*set)(void *data, const char *key, const void *value, size_t len, struct ct_err *err);
+    int (*get)(void *data, const char *key, int64_t timeout_ms, struct ct_buf *out,
+               struct ct_err *err);
+    void *data;
+};
+
+/* Each gives *out. The host back end serves one machine, the solo one a single process. */
+CT_MUST_CHECK int comm_host_open(const struct comm_setup *setup, struct ctw_comm **out,
+                                 struct ct_err *err);
+CT_MUST_CHECK int comm_solo_open(const struct comm_setup *setup, struct ctw_comm **out,
+                                 struct ct_err *err);
+/* Loads the module; comm_nccl_fallback.c answers in a build without NCCL. */
+CT_MUST_CHECK int comm_nccl_open(const struct comm_setup *setup, struct ctw_comm **out,
+                                 struct ct_err *err);
+
+/* What the module exports as COMM_NCCL_ENTRY. `version` guards against a stray old module. */
+#define COMM_NCCL_MODULE "ctworker-nccl.so"
+#define COMM_NCCL_ENTRY "ctworker_nccl_module"
+#define COMM_NCCL_VERSION 1
+
+struct comm_nccl_module {
+    int version;
+    int (*open)(const struct comm_setup *setup, struct ctw_comm **out, struct ct_err *err);
+};
+
+#endif

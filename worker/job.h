@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The inside of a job, for the communicators.
+ */
+#ifndef CT_WORKER_JOB_H
+#define CT_WORKER_JOB_H
+
+#include "worker/ctworker.h"
+
+#include "common/buf.h"
+#include "rendezvous/client.h"
+
+struct ctw_job {
+    struct ctw_env env;
+    struct ct_client *client; /* NULL: a single process without a launcher */
+    int64_t timeout_ms;
+    unsigned comms; /* communicators opened so far; the same on every rank, so it names them */
+};
+
+/* As ctw_job_get() with a limit of its own; appends to `out`. */
+CT_MUST_CHECK int ctw_job_get_within(struct ctw_job *job, const char *key, int64_t timeout_ms,
+                                     struct ct_buf *out, struct ct_err *err);
+
+#endif

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Unsent reply bytes of one connection: small pieces are copied into one buffer, large values are
+ * referenced where they stand, so a GET of 8 MiB copies nothing and a MULTI_GET of a million times
+ * the same value holds it once.
+ */
+#ifndef CT_RENDEZVOUS_OUTQ_H
+#define CT_RENDEZVOUS_OUTQ_H
+
+#include "common/buf.h"
+#include "common/err.h"
+#include "rendezvous/blob.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+struct ct_outq_mark;
+
+/* Zeroed memory is a valid empty queue. */
+struct ct_outq {
+    struct ct_buf bytes;        /* the copied pieces, back to back */
+    uint64_t taken;             /* copied bytes ever consumed: the position of bytes' front */
+    struct ct_outq_mark *marks; /* where the referenced values belong, in order */
+    size_t first, count, cap;   /* marks[first .. first + count) are waiting */
+    size_t sent;                /* bytes of the first mark's value already consumed */
+    size_t total;               /* unsent bytes, copied and referenced */
+};
+
+/* Drops everything and leaves an empty, usable queue. */
+void ct_outq_fini(struct ct_outq *q);
+
+/* Both copy; CT_ENOMEM leaves the queue as it was. */
+CT_MUST_CHECK int ct_outq_put(struct ct_outq *q, const void *bytes, size_t len);
+
+/* Takes a reference of its own when the value is long. */
+CT_MUST_CHECK int ct_outq_put_blob(struct ct_outq *q, struct ct_blob *blob);
+
+/* Describes the first unsent bytes in at most `max` entries; returns how many were used. They point
+ * into the queue and are valid until it is changed. */
+size_t ct_outq_iov(const struct ct_outq *q, struct iovec *iov, size_t max);
+
+/* `len` must not exceed total. An emptied queue gives back memory beyond CT_KEEP_BUF_BYTES. */
+void ct_outq_consume(struct ct_outq *q, size_t len);
+
+#endif

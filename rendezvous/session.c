@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rendezvous/session.h"
+
+#include "common/list.h"
+#include "rendezvous/limits.h"
+
+#include <string.h>
+
+/* ---- replies -------------------------------------------------------------------------------- */
+
+static int reply_u8(struct ct_session *s, uint8_t v)
+{
+    return ct_outq_put(&s->out, &v, sizeof(v));
+}
+
+static int reply_i64(struct ct_session *s, int64_t v)
+{
+    return ct_outq_put(&s->out, &v, sizeof(v));
+}
+
+static int reply_bytes(struct ct_session *s, struct ct_bytes value)
+{
+    int rc = reply_i64(s, (int64_t)value.len);
+    return rc == 0 ? ct_outq_put(&s->out, value.ptr, value.len) : rc;
+}
+
+/* NULL = no such key: an empty value. */
+static int reply_blob(struct ct_session *s, struct ct_blob *value)
+{
+    int rc = reply_i64(s, value != NULL ? (int64_t)value->len : 0);
+    return rc == 0 && value != NULL ? ct_outq_put_blob(&s->out, value) : rc;
+}
+
+static void on_wake(struct ct_waiter *waiter)
+{
+    struct ct_session *s = CT_CONTAINER_OF(waiter, struct ct_session, waiter);
+    if (reply_u8(s, CT_WAIT_DONE) != 0) {
+        s->failed = true;
+    }
+    s->on_woken(s);
+}
+
+/* ---- operations ----------------------------------------------------------------------------- */
+
+static int op_add(struct ct_session *s, const struct ct_request *req, struct ct_err *err)
+{
+    int64_t sum = 0;
+    int rc = ct_store_add(s->store, req->key, req->delta, &sum);
+    if (rc == CT_EFORMAT) {
+        return ct_err_set(err, rc, "ADD to a value that is not a number");
+    }
+    return rc == 0 ? reply_i64(s, sum) : rc;
+}
+
+static int op_compare_set(struct ct_session *s, const struct ct_request *req)
+{
+    struct ct_blob *held = NULL;
+    int rc = ct_store_compare_set(s->store, req->key, req->value, req->second, &held);
+    if (rc != 0) {
+        return rc;
+    }
+    /* A missing key is answered with what the client expected: agents judge by that echo. */
+    return held != NULL ? reply_blob(s, held) : reply_bytes(s, req->value);
+}
+
+static int op_append(struct ct_session *s, const struct ct_request *req, struct ct_err *err)
+{
+    int rc = ct_store_append(s->store, req->key, req->value);
+    if (rc == CT_ELIMIT) {
+        return ct_err_set(err, rc, "APPEND makes a value longer than %zu bytes", CT_MAX_VALUE_LEN);
+    }
+    return rc;
+}
+
+static int op_wait(struct ct_session *s, const struct ct_request *req)
+{
+    int rc = ct_store_wait(s->store, &s->waiter, req->items, req->count);
+    if (rc == CT_STORE_E_PENDING) {
+        return 0;
+    }
+    return rc == 0 ? reply_u8(s, CT_WAIT_DONE) : rc;
+}
+
+static int op_multi_get(struct ct_session *s, const struct ct_request *req)
+{
+    struct ct_bytes items = req->items;
+    int rc = 0;
+    for (size_t i = 0; i < req->count && rc == 0; i++) {
+        rc = reply_blob(s, ct_store_get(s->store, ct_request_next(&items)));
+    }
+    return rc;
+}
+
+static int op_multi_set(struct ct_session *s, const struct ct_request *req)
+{
+    struct ct_bytes items = req->items;
+    int rc = 0;
+    for (size_t i = 0; i < req->count && rc == 0; i++) {
+        struct ct_bytes key = ct_request_next(&items);
+        rc = ct_store_set(s->store, key, ct_request_next(&items));
+    }
+    return rc;
+}
+
+static int apply(struct ct_session *s, const struct ct_request *req, struct ct_err *err)
+{
+    switch (req->op) {
+    case CT_OP_VALIDATE:
+        return 0;
+    case CT_OP_SET:
+        return ct_store_set(s->store, req->key, req->value);
+    case CT_OP_COMPARE_SET:
+        return op_compare_set(s, req);
+    case CT_OP_GET:
+        return reply_blob(s, ct_store_get(s->store, req->key));
+    case CT_OP_ADD:
+        return op_add(s, req, err);
+    case CT_OP_CHECK:
+        return reply_u8(s, ct_store_check(s->store, req->items, req->count) ? CT_CHECK_READY
+                                                                            : CT_CHECK_NOT_READY);
+    case CT_OP_WAIT:
+        return op_wait(s, req);
+    case CT_OP_GETNUMKEYS:
+        return reply_i64(s, (int64_t)ct_store_num_keys(s->store));
+    case CT_OP_DELETE_KEY:
+        return reply_i64(s, ct_store_delete(s->store, req->key));
+    case CT_OP_APPEND:
+        return op_append(s, req, err);
+    case CT_OP_MULTI_GET:
+        return op_multi_get(s, req);
+    case CT_OP_MULTI_SET:
+        return op_multi_set(s, req);
+    case CT_OP_CANCEL_WAIT:
+        /* Always answered, also when the wait was over before: the client counts on one reply. */
+        ct_store_cancel(s->store, &s->waiter);
+        return reply_u8(s, CT_WAIT_CANCELED);
+    case CT_OP_PING:
+        return ct_outq_put(&s->out, &req->nonce, sizeof(req->nonce));
+    }
+    return ct_err_set(err, CT_EPROTO, "unknown operation %u", (unsigned)req->op);
+}
+
+/* May this operation come now? */
+static int admit(struct ct_session *s, enum ct_op op, struct ct_err *err)
+{
+    if ((op == CT_OP_VALIDATE) == s->greeted) {
+        return ct_err_set(err, CT_EPROTO,
+                          s->greeted ? "VALIDATE a second time"
+                                     : "first request is not VALIDATE: no client of this store");
+    }
+    s->greeted = true;
+    /* The client reads one byte next; any reply but that of the wait would be taken for it. */
+    if (s->waiter.missing > 0 && op != CT_OP_CANCEL_WAIT) {
+        return ct_err_set(err, CT_EPROTO, "%s while a WAIT is pending", ct_op_name(op));
+    }
+    return 0;
+}
+
+/* ---- the stream of requests ----------------------------------------------------------------- */
+
+/* Serves requests from the front of `bytes`; *used = bytes of those served. 0 (the rest is part of
+ * a request), CT_SESSION_E_STALLED, or negative. */
+static int serve(struct ct_session *s, const unsigned char *bytes, size_t len, size_t *used,
+                 struct ct_err *err)
+{
+    *used = 0;
+    for (;;) {
+        if (s->out.total >= CT_OUT_STALL_BYTES) {
+            return CT_SESSION_E_STALLED;
+        }
+        bool first_look = s->scan.field == NULL;
+        int rc = ct_scan(&s->scan, bytes + *used, len - *used, err);
+        /* Before its fields are there: a scanner of ports ends at its first byte. */
+        if (rc >= 0 && first_look && s->scan.field != NULL) {
+            int verdict = admit(s, s->scan.op, err);
+            rc = verdict != 0 ? verdict : rc;
+        }
+        if (rc == CT_SCAN_E_MORE) {
+            return 0;
+        }
+        if (rc != 0) {
+            return rc;
+        }
+        struct ct_request req;
+        ct_request_decode(&s->scan, bytes + *used, &req);
+        rc = apply(s, &req, err);
+        if (rc != 0) {
+            return rc;
+        }
+        *used += s->scan.at;
+        s->requests++;
+        memset(&s->scan, 0, sizeof(s->scan));
+    }
+}
+
+static int feed_tail(struct ct_session *s, const void *bytes, size_t len, struct ct_err *err)
+{
+    int rc = ct_buf_append(&s->tail, bytes, len);
+    if (rc != 0) {
+        return rc;
+    }
+    size_t used = 0;
+    rc = serve(s, ct_buf_bytes(&s->tail), s->tail.len, &used, err);
+    ct_buf_consume(&s->tail, used);
+    if (s->tail.len == 0 && s->tail.cap > CT_KEEP_BUF_BYTES) {
+        ct_buf_fini(&s->tail);
+    }
+    return rc;
+}
+
+int ct_session_feed(struct ct_session *session, const void *bytes, size_t len, struct ct_err *err)
+{
+    int rc;
+    if (session->tail.len > 0) {
+        rc = feed_tail(session, bytes, len, err);
+    } else if (len > 0) {
+        /* The usual case: whole requests, served where they lie. */
+        size_t used = 0;
+        rc = serve(session, bytes, len, &used, err);
+        if (rc >= 0 && used < len &&
+            ct_buf_append(&session->tail, (const unsigned char *)bytes + used, len - used) != 0) {
+            rc = CT_ENOMEM;
+        }
+    } else {
+        rc = 0;
+    }
+    if (rc == CT_ENOMEM) {
+        return ct_err_set(err, rc, "out of memory");
+    }
+    return rc;
+}
+
+bool ct_session_mid_request(const struct ct_session *session)
+{
+    return session->scan.field != NULL || session->tail.len > 0;
+}
+
+void ct_session_init(struct ct_session *session, struct ct_store *store,
+                     void (*on_woken)(struct ct_session *session))
+{
+    memset(session, 0, sizeof(*session));
+    session->store = store;
+    session->waiter.wake = on_wake;
+    session->on_woken = on_woken;
+}
+
+void ct_session_fini(struct ct_session *session)
+{
+    if (session->store != NULL) {
+        ct_store_cancel(session->store, &session->waiter);
+    }
+    ct_outq_fini(&session->out);
+    ct_buf_fini(&session->tail);
+}

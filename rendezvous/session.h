@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One client's conversation with the store, without its socket: bytes in, reply bytes in a queue.
+ * The first request must be VALIDATE; requests are applied strictly in order and only when they are
+ * there completely.
+ *
+ * Bounded on both sides: a request by CT_MAX_REQUEST_LEN, unsent replies by CT_OUT_STALL_BYTES plus
+ * the replies of one request (large values are referenced, not copied). Beyond that the session
+ * stalls: it keeps the bytes it got and serves them when the queue is empty again.
+ */
+#ifndef CT_RENDEZVOUS_SESSION_H
+#define CT_RENDEZVOUS_SESSION_H
+
+#include "common/buf.h"
+#include "common/err.h"
+#include "rendezvous/outq.h"
+#include "rendezvous/proto.h"
+#include "rendezvous/store.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct ct_session {
+    struct ct_store *store;
+    struct ct_waiter waiter;
+    struct ct_scan scan;
+    struct ct_buf tail; /* bytes not served yet */
+    struct ct_outq out; /* replies to be sent; the owner takes them from here */
+    /* Another client's request put a reply into `out`. Must not call the session or the store. */
+    void (*on_woken)(struct ct_session *session);
+    uint64_t requests; /* served so far */
+    bool greeted;
+    bool failed; /* a wake found no memory: the owner must end the connection */
+};
+
+/* Borrows `store`; allocates nothing. */
+void ct_session_init(struct ct_session *session, struct ct_store *store,
+                     void (*on_woken)(struct ct_session *session));
+
+/* Ends the wait and frees everything, unsent replies too. Zeroed memory and repeating are legal. */
+void ct_session_fini(struct ct_session *session);
+
+/* Outcome of ct_session_feed(): served no further until `out` is empty; then feed again with no
+ * bytes. The owner should stop reading meanwhile. */
+#define CT_SESSION_E_STALLED 1
+
+/* Serves all complete requests. Any negative code (CT_EPROTO, CT_ELIMIT, CT_EFORMAT, CT_ENOMEM)
+ * means: end this connection; replies to earlier requests stand in `out`. */
+CT_MUST_CHECK int ct_session_feed(struct ct_session *session, const void *bytes, size_t len,
+                                  struct ct_err *err);
+
+/* Has part of a request come, whose rest is still missing? */
+bool ct_session_mid_request(const struct ct_session *session);
+
+#endif

@@ -7,7 +7,8 @@
  * front, so a key set here is the key a PyTorch program sees.
  *
  * One connection, one thread at a time. After CT_ECLOSED, CT_EPROTO or CT_EIO the connection is
- * dead: every later call fails with CT_ECLOSED. CT_ETIMEDOUT of a wait leaves it usable.
+ * dead: every later call fails with CT_ECLOSED. CT_ETIMEDOUT of a wait leaves it usable, unless the
+ * store did not even answer its cancellation; of any other call it is the end, too.
  */
 #ifndef CT_RENDEZVOUS_CLIENT_H
 #define CT_RENDEZVOUS_CLIENT_H
@@ -67,7 +68,7 @@ CT_MUST_CHECK int ct_client_append(struct ct_client *client, const char *key, co
                                    size_t len, struct ct_err *err);
 
 /* Values are appended to outs[0..count), which the caller initialises and frees. No waiting: a
- * missing key gives an empty value. */
+ * missing key gives an empty value. On failure outs may hold some of the values. */
 CT_MUST_CHECK int ct_client_multi_get(struct ct_client *client, const char *const *keys,
                                       size_t count, struct ct_buf *outs, struct ct_err *err);
 

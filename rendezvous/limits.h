@@ -7,8 +7,7 @@
 
 #include <stddef.h>
 
-/* ---- of the protocol: PyTorch's libuv server has the same, and its users rely on them ----------
- */
+/* ---- of the protocol: PyTorch's libuv server has the same, and its users rely on them ------- */
 
 /* Bytes of a key as it stands on the wire, with the '/' that clients put in front. */
 #define CT_MAX_KEY_LEN ((size_t)8192)
@@ -17,8 +16,7 @@
 /* Keys of one CHECK, WAIT, MULTI_GET or MULTI_SET. */
 #define CT_MAX_KEYS ((size_t)131072)
 
-/* ---- of this server ----------------------------------------------------------------------------
- */
+/* ---- of this server ------------------------------------------------------------------------- */
 
 /* Bytes of one request: the longest WAIT that the limits above allow (opcode, count, keys), about
  * 1 GiB. Without it a MULTI_SET could announce 1 TiB. */

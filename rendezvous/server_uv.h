@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The store on a socket: a libuv listener around the engine. Runs on the caller's loop.
+ *
+ * The process must ignore SIGPIPE: libuv writes to sockets whose peer may be gone. One connection
+ * costs one descriptor, so raise the soft RLIMIT_NOFILE for large jobs.
  */
 #ifndef CT_RENDEZVOUS_SERVER_UV_H
 #define CT_RENDEZVOUS_SERVER_UV_H
@@ -22,7 +25,8 @@ struct ct_server_options {
 };
 
 /* Binds and listens before it returns; the socket is held until ct_server_close(). CT_EBUSY names
- * the process that holds the port where /proc tells (pid and command line). Gives *out. */
+ * the process that holds the port where /proc tells (pid and command line). Gives *out. After a
+ * failure the loop must be run once more before it can be closed. */
 CT_MUST_CHECK int ct_server_open(uv_loop_t *loop, const struct ct_server_options *options,
                                  struct ct_server **out, struct ct_err *err);
 

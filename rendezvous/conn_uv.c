@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Happy path: on_read feeds the session, which serves every complete request in the bytes and
+ * queues the replies; they leave in one uv_try_write, with no allocation. Clients woken by those
+ * requests stand on hub->woken and are written to right after.
+ *
+ * Other paths:
+ * - The socket takes less than all: the rest goes through uv_write, one slice at a time; on_write
+ *   goes on. Meanwhile new replies collect in session.out.
+ * - The session stalls on unsent replies: reading stops until they are sent, so a client that does
+ *   not read holds up itself alone, and the kernel's window tells it so.
+ * - End of file: what is queued is still sent, then the connection closes.
+ *
+ * Failure modes: a protocol violation, no memory, or a socket error end this connection and nothing
+ * else. What earlier requests of it stored stays.
+ *
+ * Who frees: ct_conn_close() frees the session and closes the handle; `sending` and the connection
+ * itself go in on_close, as the kernel may be reading from them until then.
+ */
+#include "rendezvous/conn_uv.h"
+
+#include "common/addr.h"
+#include "common/alloc.h"
+
+#include <string.h>
+
+/* uv_buf_t is laid out as struct iovec on Unix, which libuv promises. */
+_Static_assert(sizeof(uv_buf_t) == sizeof(struct iovec), "uv_buf_t must be an iovec");
+
+static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf);
+static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf);
+
+static struct ct_conn *conn_of(uv_handle_t *handle)
+{
+    return CT_CONTAINER_OF(handle, struct ct_conn, tcp);
+}
+
+static void log_end(const struct ct_conn *conn, enum ct_log_level level, const char *why)
+{
+    if (conn->hub->log == NULL || level > conn->hub->log->threshold) {
+        return;
+    }
+    struct sockaddr_storage addr;
+    int len = sizeof(addr);
+    char text[CT_ADDR_TEXT_MAX] = "unknown";
+    if (uv_tcp_getpeername(&conn->tcp, (struct sockaddr *)&addr, &len) == 0) {
+        ct_addr_format((const struct sockaddr *)&addr, text, sizeof(text));
+    }
+    ct_log(conn->hub->log, level, "store: connection from %s ended: %s", text, why);
+}
+
+/* ---- closing -------------------------------------------------------------------------------- */
+
+static void on_close(uv_handle_t *handle)
+{
+    struct ct_conn *conn = conn_of(handle);
+    struct ct_conn_hub *hub = conn->hub;
+    ct_outq_fini(&conn->sending);
+    ct_free(conn);
+    hub->open--;
+    hub->on_closed(hub);
+}
+
+void ct_conn_close(struct ct_conn *conn)
+{
+    if (conn->closing) {
+        return;
+    }
+    conn->closing = true;
+    ct_list_remove(&conn->at_hub);
+    ct_list_remove(&conn->at_woken);
+    ct_session_fini(&conn->session);
+    uv_close((uv_handle_t *)&conn->tcp, on_close);
+}
+
+/* ---- serving -------------------------------------------------------------------------------- */
+
+/* Feeds the session; what came of it is to be sent by advance(). */
+static void feed(struct ct_conn *conn, const void *bytes, size_t len)
+{
+    struct ct_err err = {0};
+    uint64_t before = conn->session.requests;
+    int rc = ct_session_feed(&conn->session, bytes, len, &err);
+    conn->hub->requests += conn->session.requests - before;
+    conn->stalled = rc == CT_SESSION_E_STALLED;
+    if (rc < 0) {
+        conn->hub->protocol_errors += rc != CT_ENOMEM;
+        /* Earlier requests of the same read were good: their answers are still due. */
+        conn->ending = true;
+        log_end(conn, CT_LOG_WARNING, err.text);
+    }
+}
+
+static void on_woken(struct ct_session *session)
+{
+    struct ct_conn *conn = CT_CONTAINER_OF(session, struct ct_conn, session);
+    if (ct_list_empty(&conn->at_woken)) {
+        ct_list_append(&conn->hub->woken, &conn->at_woken);
+    }
+}
+
+/* ---- writing -------------------------------------------------------------------------------- */
+
+static void on_write(uv_write_t *write, int status);
+
+/* Lets the loop write the slice; on_write goes on from there. */
+static int write_later(struct ct_conn *conn, struct iovec *iov, size_t count)
+{
+    size_t len = 0;
+    for (size_t i = 0; i < count; i++) {
+        len += iov[i].iov_len;
+    }
+    conn->write_len = len;
+    int rc = uv_write(&conn->write, (uv_stream_t *)&conn->tcp, (const uv_buf_t *)(void *)iov,
+                      (unsigned)count, on_write);
+    conn->writing = rc == 0;
+    return rc;
+}
+
+/* Sends one slice, at once if `now` and the socket takes it. There must be something to send. */
+static void write_slice(struct ct_conn *conn, bool now)
+{
+    if (conn->sending.total == 0) {
+        struct ct_outq empty = conn->sending;
+        conn->sending = conn->session.out;
+        conn->session.out = empty;
+    }
+    struct iovec iov[CT_OUT_IOV_MAX];
+    size_t count = ct_outq_iov(&conn->sending, iov, CT_OUT_IOV_MAX);
+    int rc = UV_EAGAIN;
+    if (now) {
+        rc =
+            uv_try_write((uv_stream_t *)&conn->tcp, (const uv_buf_t *)(void *)iov, (unsigned)count);
+    }
+    if (rc > 0) {
+        ct_outq_consume(&conn->sending, (size_t)rc);
+    } else if (rc == UV_EAGAIN) {
+        rc = write_later(conn, iov, count);
+    }
+    if (rc < 0) {
+        log_end(conn, CT_LOG_DEBUG, uv_strerror(rc));
+        ct_conn_close(conn);
+    }
+}
+
+/* Does what can be done now: sends; serves on when a stall is over; closes at the end. A loop, not
+ * callbacks calling each other, as one read may hold thousands of requests that each stall. */
+static void advance(struct ct_conn *conn)
+{
+    if (conn->session.failed) {
+        log_end(conn, CT_LOG_WARNING, "out of memory");
+        ct_conn_close(conn);
+    }
+    for (int round = 0; !conn->closing && !conn->writing; round++) {
+        if (conn->sending.total > 0 || conn->session.out.total > 0) {
+            /* A peer that reads as fast as we write must not keep the loop for itself. */
+            write_slice(conn, round < CT_WRITE_ROUNDS);
+        } else if (conn->ending) {
+            ct_conn_close(conn);
+        } else if (conn->stalled) {
+            feed(conn, NULL, 0);
+        } else {
+            return;
+        }
+    }
+}
+
+/* Reading follows the state that advance() left. */
+static void set_reading(struct ct_conn *conn)
+{
+    if (conn->closing) {
+        return;
+    }
+    bool want = !conn->stalled && !conn->ending;
+    if (want == conn->reading) {
+        return;
+    }
+    conn->reading = want;
+    int rc = want ? uv_read_start((uv_stream_t *)&conn->tcp, on_alloc, on_read)
+                  : uv_read_stop((uv_stream_t *)&conn->tcp);
+    if (rc != 0) {
+        ct_conn_close(conn);
+    }
+}
+
+/* Also sends to those whom this connection's requests woke. */
+static void run(struct ct_conn *conn)
+{
+    struct ct_conn_hub *hub = conn->hub;
+    advance(conn);
+    set_reading(conn);
+    ct_conn_hub_flush(hub);
+}
+
+static void on_write(uv_write_t *write, int status)
+{
+    struct ct_conn *conn = CT_CONTAINER_OF(write, struct ct_conn, write);
+    conn->writing = false;
+    if (conn->closing) {
+        return;
+    }
+    if (status != 0) {
+        log_end(conn, CT_LOG_DEBUG, uv_strerror(status));
+        ct_conn_close(conn);
+        return;
+    }
+    ct_outq_consume(&conn->sending, conn->write_len);
+    run(conn);
+}
+
+static void on_flusher(uv_idle_t *idle)
+{
+    ct_conn_hub_flush(CT_CONTAINER_OF(idle, struct ct_conn_hub, flusher));
+}
+
+void ct_conn_hub_flush(struct ct_conn_hub *hub)
+{
+    for (int i = 0; i < CT_WAKE_SLICE && !ct_list_empty(&hub->woken); i++) {
+        struct ct_conn *conn = CT_CONTAINER_OF(hub->woken.next, struct ct_conn, at_woken);
+        ct_list_remove(&conn->at_woken);
+        advance(conn);
+        set_reading(conn);
+    }
+    if (uv_is_closing((uv_handle_t *)&hub->flusher)) {
+        return;
+    }
+    if (ct_list_empty(&hub->woken)) {
+        (void)uv_idle_stop(&hub->flusher);
+    } else {
+        (void)uv_idle_start(&hub->flusher, on_flusher);
+    }
+}
+
+/* ---- reading -------------------------------------------------------------------------------- */
+
+static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
+{
+    (void)suggested;
+    struct ct_conn_hub *hub = conn_of(handle)->hub;
+    *buf = uv_buf_init(hub->read_buf, sizeof(hub->read_buf));
+}
+
+static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
+{
+    struct ct_conn *conn = conn_of((uv_handle_t *)stream);
+    if (conn->closing || nread == 0) {
+        return;
+    }
+    if (nread == UV_EOF) {
+        log_end(conn, CT_LOG_DEBUG,
+                ct_session_mid_request(&conn->session) ? "closed by the peer inside a request"
+                                                       : "closed by the peer");
+        conn->ending = true;
+        run(conn);
+        return;
+    }
+    if (nread < 0) {
+        log_end(conn, CT_LOG_DEBUG, uv_strerror((int)nread));
+        ct_conn_close(conn);
+        return;
+    }
+    feed(conn, buf->base, (size_t)nread);
+    run(conn);
+}
+
+/* ---- accepting ------------------------------------------------------------------------------ */
+
+int ct_conn_accept(struct ct_conn_hub *hub, uv_stream_t *listener)
+{
+    struct ct_conn *conn = ct_calloc(1, sizeof(*conn));
+    if (conn == NULL) {
+        return CT_ENOMEM;
+    }
+    int rc = uv_tcp_init(listener->loop, &conn->tcp);
+    if (rc != 0) {
+        ct_free(conn);
+        return CT_ENOMEM;
+    }
+    conn->hub = hub;
+    hub->open++;
+    ct_list_append(&hub->conns, &conn->at_hub);
+    ct_list_init(&conn->at_woken);
+    ct_session_init(&conn->session, hub->store, on_woken);
+    rc = uv_accept(listener, (uv_stream_t *)&conn->tcp);
+    if (rc == 0) {
+        /* Neither is vital: without them replies are only slower and dead peers live longer. */
+        (void)uv_tcp_nodelay(&conn->tcp, 1);
+        (void)uv_tcp_keepalive(&conn->tcp, 1, CT_KEEPALIVE_S);
+        set_reading(conn);
+    } else {
+        ct_conn_close(conn);
+    }
+    return conn->closing ? CT_EIO : 0;
+}

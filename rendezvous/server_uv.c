@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Happy path: ct_server_open() binds and listens; on_connection accepts into a struct ct_conn,
+ * which serves itself; ct_server_close() closes listener, idle handle and connections, and the last
+ * close callback frees the server and tells the owner.
+ *
+ * Other paths: ct_server_reset() ends all connections and forgets all keys, and the listener goes
+ * on.
+ *
+ * Failure modes: a bind that fails is closed through the loop like any handle, so ct_server_open()
+ * runs no callback of its own and its memory goes with the next turn of the loop. Out of
+ * descriptors: libuv takes the waiting connections and closes them (clients try again); said once
+ * per episode. Out of memory: the connection waits in the kernel until another one ends.
+ */
+#include "rendezvous/server_uv.h"
+
+#include "common/addr.h"
+#include "common/alloc.h"
+#include "rendezvous/conn_uv.h"
+#include "rendezvous/port_holder.h"
+
+#include <netinet/in.h>
+#include <string.h>
+#include <unistd.h>
+
+struct ct_server {
+    uv_tcp_t listener;
+    struct ct_conn_hub hub;
+    uint16_t port;
+    unsigned handles; /* listener and idle handle, until closed */
+    bool closing;
+    bool accept_waits; /* libuv holds a connection that we had no memory for */
+    bool full;         /* out of descriptors, and said so */
+    uint64_t accepted, refused;
+    ct_server_close_fn close_cb;
+    void *close_data;
+};
+
+/* ---- closing -------------------------------------------------------------------------------- */
+
+static void finish_if_last(struct ct_server *server)
+{
+    if (!server->closing || server->handles > 0 || server->hub.open > 0) {
+        return;
+    }
+    ct_server_close_fn cb = server->close_cb;
+    void *data = server->close_data;
+    ct_store_free(server->hub.store);
+    ct_free(server);
+    if (cb != NULL) {
+        cb(data);
+    }
+}
+
+static void on_listener_close(uv_handle_t *handle)
+{
+    struct ct_server *server = CT_CONTAINER_OF(handle, struct ct_server, listener);
+    server->handles--;
+    finish_if_last(server);
+}
+
+static void on_flusher_close(uv_handle_t *handle)
+{
+    struct ct_server *server = CT_CONTAINER_OF(handle, struct ct_server, hub.flusher);
+    server->handles--;
+    finish_if_last(server);
+}
+
+static void close_connections(struct ct_server *server)
+{
+    while (!ct_list_empty(&server->hub.conns)) {
+        ct_conn_close(CT_CONTAINER_OF(server->hub.conns.next, struct ct_conn, at_hub));
+    }
+}
+
+void ct_server_close(struct ct_server *server, ct_server_close_fn cb, void *data)
+{
+    if (server == NULL || server->closing) {
+        return;
+    }
+    server->closing = true;
+    server->close_cb = cb;
+    server->close_data = data;
+    close_connections(server);
+    uv_close((uv_handle_t *)&server->listener, on_listener_close);
+    uv_close((uv_handle_t *)&server->hub.flusher, on_flusher_close);
+}
+
+void ct_server_reset(struct ct_server *server)
+{
+    close_connections(server);
+    ct_store_clear(server->hub.store);
+}
+
+/* ---- accepting ------------------------------------------------------------------------------ */
+
+static void accept_one(struct ct_server *server)
+{
+    int rc = ct_conn_accept(&server->hub, (uv_stream_t *)&server->listener);
+    server->accept_waits = rc == CT_ENOMEM;
+    server->accepted += rc == 0;
+    server->refused += rc == CT_EIO;
+    server->full = server->full && rc != 0;
+}
+
+static void on_conn_closed(struct ct_conn_hub *hub)
+{
+    struct ct_server *server = CT_CONTAINER_OF(hub, struct ct_server, hub);
+    if (server->accept_waits && !server->closing) {
+        accept_one(server);
+    }
+    finish_if_last(server);
+}
+
+static void on_connection(uv_stream_t *listener, int status)
+{
+    struct ct_server *server = CT_CONTAINER_OF(listener, struct ct_server, listener);
+    if (server->closing) {
+        return;
+    }
+    if (status == 0) {
+        accept_one(server);
+        return;
+    }
+    server->refused++;
+    if (!server->full) {
+        server->full = true;
+        ct_log(server->hub.log, CT_LOG_WARNING,
+               "store: cannot accept connections: %s; %zu are open, clients will try again",
+               uv_strerror(status), server->hub.open);
+    }
+}
+
+/* ---- opening -------------------------------------------------------------------------------- */
+
+static int listen_failed(int uv_rc, const char *host, uint16_t port, struct ct_err *err)
+{
+    if (uv_rc != UV_EADDRINUSE) {
+        return ct_err_set(err, ct_code_from_errno(-uv_rc), "cannot listen on %s port %u: %s", host,
+                          (unsigned)port, uv_strerror(uv_rc));
+    }
+    char holder[320];
+    ct_port_holder(port, holder, sizeof(holder));
+    return ct_err_set(
+        err, CT_EBUSY, "port %u on %s is in use by %s; stop it or choose another port",
+        (unsigned)port, host, holder[0] != '\0' ? holder : "a process that /proc does not show");
+}
+
+/* 0 or libuv's code. */
+static int bind_and_listen(struct ct_server *server, const struct sockaddr *addr)
+{
+    int rc = uv_tcp_bind(&server->listener, addr, 0);
+    if (rc == 0) {
+        rc = uv_listen((uv_stream_t *)&server->listener, CT_LISTEN_BACKLOG, on_connection);
+    }
+    struct sockaddr_storage bound;
+    int len = sizeof(bound);
+    if (rc == 0) {
+        rc = uv_tcp_getsockname(&server->listener, (struct sockaddr *)&bound, &len);
+    }
+    if (rc == 0) {
+        server->port = ct_addr_port((const struct sockaddr *)&bound);
+    }
+    return rc;
+}
+
+/* Does this machine speak IPv6 at all? A container may not. */
+static bool has_ipv6(void)
+{
+    int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+        return false;
+    }
+    struct sockaddr_in6 any = {.sin6_family = AF_INET6};
+    bool ok = bind(fd, (const struct sockaddr *)&any, sizeof(any)) == 0;
+    (void)close(fd);
+    return ok;
+}
+
+static int resolve(const struct ct_server_options *options, struct sockaddr_storage *addr,
+                   struct ct_err *err)
+{
+    const char *host = options->host != NULL ? options->host : "127.0.0.1";
+    if (strcmp(host, "*") == 0) {
+        host = has_ipv6() ? "::" : "0.0.0.0";
+    }
+    socklen_t len;
+    return ct_addr_resolve(host, options->port, addr, &len, err);
+}
+
+static int server_new(uv_loop_t *loop, const struct ct_log *log, struct ct_server **out,
+                      struct ct_err *err)
+{
+    struct ct_server *server = ct_calloc(1, sizeof(*server));
+    if (server == NULL || ct_store_new(&server->hub.store) != 0) {
+        ct_free(server);
+        return ct_err_set(err, CT_ENOMEM, "no memory for the store");
+    }
+    server->hub.log = log;
+    server->hub.on_closed = on_conn_closed;
+    ct_list_init(&server->hub.conns);
+    ct_list_init(&server->hub.woken);
+    /* Neither can fail: no socket is made before the bind. */
+    CT_ASSERT(uv_tcp_init(loop, &server->listener) == 0);
+    CT_ASSERT(uv_idle_init(loop, &server->hub.flusher) == 0);
+    server->handles = 2;
+    *out = server;
+    return 0;
+}
+
+int ct_server_open(uv_loop_t *loop, const struct ct_server_options *options, struct ct_server **out,
+                   struct ct_err *err)
+{
+    struct sockaddr_storage addr;
+    int rc = resolve(options, &addr, err);
+    if (rc != 0) {
+        return rc;
+    }
+    struct ct_server *server = NULL;
+    rc = server_new(loop, options->log, &server, err);
+    if (rc != 0) {
+        return rc;
+    }
+    int uv_rc = bind_and_listen(server, (const struct sockaddr *)&addr);
+    if (uv_rc != 0) {
+        ct_server_close(server, NULL, NULL);
+        const char *host = options->host != NULL ? options->host : "127.0.0.1";
+        return listen_failed(uv_rc, host, options->port, err);
+    }
+    *out = server;
+    return 0;
+}
+
+uint16_t ct_server_port(const struct ct_server *server)
+{
+    return server->port;
+}
+
+void ct_server_stats(const struct ct_server *server, struct ct_server_stats *out)
+{
+    *out = (struct ct_server_stats){
+        .keys = ct_store_num_keys(server->hub.store),
+        .bytes = ct_store_num_bytes(server->hub.store),
+        .connections = server->hub.open,
+        .waiters = ct_store_num_waiters(server->hub.store),
+        .accepted = server->accepted,
+        .refused = server->refused,
+        .protocol_errors = server->hub.protocol_errors,
+        .requests = server->hub.requests,
+    };
+}

@@ -17,7 +17,7 @@ struct ct_gemm {
 int ct_gemm_new(const struct ct_cpu_loops *loops, struct ct_gemm **out, struct ct_err *err)
 {
     struct ct_gemm *gemm = ct_calloc(1, sizeof(*gemm));
-    float *scratch = ct_malloc(CT_OUTER_SCRATCH * sizeof(float));
+    float *scratch = ct_malloc(CT_PRODUCT_SCRATCH * sizeof(float));
     if (gemm == NULL || scratch == NULL) {
         ct_free(scratch);
         ct_free(gemm);
@@ -46,22 +46,39 @@ const char *ct_gemm_name(const struct ct_gemm *gemm)
 int ct_gemm_linear(struct ct_gemm *gemm, const struct ct_linear *op, struct ct_err *err)
 {
     (void)err;
-    gemm->loops->dot(op);
+    gemm->loops->product(&(struct ct_product){.m = op->batch,
+                                              .n = op->out,
+                                              .k = op->in,
+                                              .a = {op->x, op->in, 1},
+                                              .b = {op->w, 1, op->in}, /* w^T */
+                                              .c = op->y,
+                                              .scratch = gemm->scratch});
+    gemm->loops->add_bias(op);
     return 0;
 }
 
 int ct_gemm_dw(struct ct_gemm *gemm, const struct ct_linear_grad *op, struct ct_err *err)
 {
     (void)err;
-    struct ct_outer_operand dy = {.data = op->dy, .row_step = 1, .k_step = op->out};
-    gemm->loops->outer(op->out, op->in, op->batch, &dy, op->x, op->dw, gemm->scratch);
+    gemm->loops->product(&(struct ct_product){.m = op->out,
+                                              .n = op->in,
+                                              .k = op->batch,
+                                              .a = {op->dy, 1, op->out},
+                                              .b = {op->x, op->in, 1}, /* dy^T */
+                                              .c = op->dw,
+                                              .scratch = gemm->scratch});
     return 0;
 }
 
 int ct_gemm_dx(struct ct_gemm *gemm, const struct ct_linear_grad *op, struct ct_err *err)
 {
     (void)err;
-    struct ct_outer_operand dy = {.data = op->dy, .row_step = op->out, .k_step = 1};
-    gemm->loops->outer(op->batch, op->in, op->out, &dy, op->w, op->dx, gemm->scratch);
+    gemm->loops->product(&(struct ct_product){.m = op->batch,
+                                              .n = op->in,
+                                              .k = op->out,
+                                              .a = {op->dy, op->out, 1},
+                                              .b = {op->w, op->in, 1},
+                                              .c = op->dx,
+                                              .scratch = gemm->scratch});
     return 0;
 }

@@ -20,7 +20,12 @@
 
 #define MAX_SHAPES 64
 
-enum product { PRODUCT_Y, PRODUCT_Y_RELU, PRODUCT_DW, PRODUCT_DX };
+/* y = x * w^T makes oneDNN copy w into another order, which costs as much as a quarter of the
+ * product when the batch is small. Up to this batch yt = w * x^T is made instead, where x is what
+ * is copied, and turned afterwards: 142 -> 118 us for 32 x 784 x 512 on Zen 5, equal at 128. */
+#define TURNED_BATCH_MAX 64
+
+enum product { PRODUCT_Y, PRODUCT_Y_RELU, PRODUCT_YT, PRODUCT_DW, PRODUCT_DX };
 
 /* dst[m, n] = src[m, k] * weights[k, n] in oneDNN's words. */
 enum operand { SRC, WEIGHTS, DST, BIAS, OPERANDS };
@@ -40,6 +45,9 @@ struct cached {
 };
 
 struct ct_gemm {
+    const struct ct_cpu_loops *loops;
+    float *yt; /* [out, batch] of the largest turned product so far */
+    size_t yt_count;
     dnnl_engine_t engine;
     dnnl_stream_t stream;
     struct cached cache[MAX_SHAPES];
@@ -69,11 +77,11 @@ static void limit_threads(void)
 
 int ct_gemm_new(const struct ct_cpu_loops *loops, struct ct_gemm **out, struct ct_err *err)
 {
-    (void)loops;
     struct ct_gemm *gemm = ct_calloc(1, sizeof(*gemm));
     if (gemm == NULL) {
         return ct_err_set(err, CT_ENOMEM, "no memory for the matrix product's shapes");
     }
+    gemm->loops = loops;
     limit_threads();
     const dnnl_version_t *version = dnnl_version();
     (void)snprintf(gemm->name, sizeof(gemm->name), "oneDNN %d.%d.%d", version->major,
@@ -115,6 +123,7 @@ void ct_gemm_free(struct ct_gemm *gemm)
     if (gemm->engine != NULL) {
         (void)dnnl_engine_destroy(gemm->engine);
     }
+    ct_free(gemm->yt);
     ct_free(gemm);
 }
 
@@ -134,7 +143,9 @@ static dnnl_status_t describe_all(const struct shape *s, dnnl_memory_desc_t desc
 {
     size_t m = s->batch, n = s->out, k = s->in;
     bool src_t = false, weights_t = true; /* y = x * w^T */
-    if (s->product == PRODUCT_DW) {       /* dw = dy^T * x */
+    if (s->product == PRODUCT_YT) {       /* yt = w * x^T */
+        m = s->out, n = s->batch;
+    } else if (s->product == PRODUCT_DW) { /* dw = dy^T * x */
         m = s->out, n = s->in, k = s->batch;
         src_t = true, weights_t = false;
     } else if (s->product == PRODUCT_DX) { /* dx = dy * w */
@@ -263,8 +274,32 @@ static int run(struct ct_gemm *gemm, const struct shape *s, const float *const d
     return status == dnnl_success ? 0 : fail(err, status, "matrix product failed");
 }
 
+static int linear_turned(struct ct_gemm *gemm, const struct ct_linear *op, struct ct_err *err)
+{
+    size_t count = op->batch * op->out;
+    if (count > gemm->yt_count) {
+        float *grown = ct_malloc(count * sizeof(*grown));
+        if (grown == NULL) {
+            return ct_err_set(err, CT_ENOMEM, "no memory for a product of %zu numbers", count);
+        }
+        ct_free(gemm->yt);
+        gemm->yt = grown;
+        gemm->yt_count = count;
+    }
+    struct shape s = {PRODUCT_YT, op->batch, op->in, op->out};
+    const float *data[OPERANDS] = {[SRC] = op->w, [WEIGHTS] = op->x, [DST] = gemm->yt};
+    int rc = run(gemm, &s, data, err);
+    if (rc == 0) {
+        gemm->loops->finish(op, gemm->yt);
+    }
+    return rc;
+}
+
 int ct_gemm_linear(struct ct_gemm *gemm, const struct ct_linear *op, struct ct_err *err)
 {
+    if (op->batch <= TURNED_BATCH_MAX && op->batch < op->out) {
+        return linear_turned(gemm, op, err);
+    }
     struct shape s = {op->relu ? PRODUCT_Y_RELU : PRODUCT_Y, op->batch, op->in, op->out};
     const float *data[OPERANDS] = {[SRC] = op->x, [WEIGHTS] = op->w, [DST] = op->y, [BIAS] = op->b};
     return run(gemm, &s, data, err);

@@ -14,10 +14,8 @@
 #define CT_ISA_TEXT(isa) CT_ISA_TEXT_(isa)
 #define CT_ISA_NAME(name) CT_ISA_JOIN(name, CT_ISA)
 
-/* As the members of struct ct_cpu_loops say. */
-void CT_ISA_NAME(ct_gemm_dot)(const struct ct_linear *op);
-void CT_ISA_NAME(ct_gemm_outer)(size_t m, size_t n, size_t k, const struct ct_outer_operand *a,
-                                const float *b, float *c, float *scratch);
+/* As the member of struct ct_cpu_loops says. */
+void CT_ISA_NAME(ct_gemm_product)(const struct ct_product *op);
 
 extern const struct ct_cpu_loops CT_ISA_NAME(ct_cpu_loops);
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The CPU's plain loops: everything of the device table that is not left to a GEMM library, and
- * two matrix products for machines without one.
+ * a matrix product for machines without one.
  *
  * cpu_loops.c and cpu_gemm_plain.c are compiled once per instruction set, and the best variant that
  * this processor runs is picked when the device is opened. The element-wise loops round the same in
  * every variant (no fused multiply-add in them), so a run does not change with the machine there;
- * the matrix products do use it and agree to f32 rounding only.
+ * the matrix product does use it and agrees to f32 rounding only.
  */
 #ifndef CT_KERNELS_CPU_LOOPS_H
 #define CT_KERNELS_CPU_LOOPS_H
@@ -16,14 +16,21 @@
 /* Labels are bytes, so more classes cannot be told apart. */
 #define CT_MAX_CLASSES 256
 
-/* One operand of ct_cpu_loops.outer: element (row, k) is at data[row * row_step + k * k_step]. */
-struct ct_outer_operand {
+/* c = a * b for dense row-major c [m, n]. Element (i, j) of an operand is at
+ * data[i * row_step + j * col_step], so that a transposed matrix needs no copy. */
+struct ct_operand {
     const float *data;
-    size_t row_step, k_step;
+    size_t row_step, col_step;
 };
 
-/* Floats of scratch memory that `outer` needs. */
-#define CT_OUTER_SCRATCH ((size_t)256 * 64)
+struct ct_product {
+    size_t m, n, k;
+    struct ct_operand a, b; /* [m, k], [k, n] */
+    float *c;
+    float *scratch; /* CT_PRODUCT_SCRATCH floats */
+};
+
+#define CT_PRODUCT_SCRATCH ((size_t)256 * 64)
 
 struct ct_cpu_loops {
     const char *name; /* "avx512", "avx2", "generic" */
@@ -38,11 +45,13 @@ struct ct_cpu_loops {
     /* x[i] = 0 where mask[i] <= 0. */
     void (*mask)(size_t count, float *x, const float *mask);
 
-    /* op->y = act(x * w^T + b): rows of both operands are dotted, nothing is copied. */
-    void (*dot)(const struct ct_linear *op);
-    /* c[m, n] = sum over k of a(m, k) * b[k, n]; c and b are dense. */
-    void (*outer)(size_t m, size_t n, size_t k, const struct ct_outer_operand *a, const float *b,
-                  float *c, float *scratch);
+    /* op->y = act(yt^T + b), yt is [out, batch]; of op only sizes, b, y and relu are read. */
+    void (*finish)(const struct ct_linear *op, const float *yt);
+
+    /* y = act(y + b) in place; of op only sizes, b, y and relu are read. */
+    void (*add_bias)(const struct ct_linear *op);
+
+    void (*product)(const struct ct_product *op);
 };
 
 /* The variants built in that this processor can run, best first; NULL past the last one. There is

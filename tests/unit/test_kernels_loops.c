@@ -45,24 +45,34 @@ static void check_products(const struct ct_cpu_loops *loops, size_t batch, size_
     float *x = floats(batch * in, &rng), *w = floats(out * in, &rng), *b = floats(out, &rng);
     float *dy = floats(batch * out, &rng), *y = floats(batch * out, NULL);
     float *dw = floats(out * in, NULL), *dx = floats(batch * in, NULL);
-    float *scratch = floats(CT_OUTER_SCRATCH, NULL);
+    float *scratch = floats(CT_PRODUCT_SCRATCH, NULL);
     size_t most = batch * in + batch * out + out * in + out;
     double *ref = ct_calloc(most, sizeof(*ref)), *ref_dx = ct_calloc(most, sizeof(*ref_dx));
     double *ref_db = ct_calloc(most, sizeof(*ref_db));
     assert_true(ref != NULL && ref_dx != NULL && ref_db != NULL);
 
     struct ct_linear linear = {batch, in, out, x, w, b, y, (batch + in + out) % 2};
-    loops->dot(&linear);
     ct_ref_linear(&linear, ref);
+    struct ct_product p = {batch, out, in, {x, in, 1}, {w, 1, in}, y, scratch};
+    loops->product(&p);
+    loops->add_bias(&linear);
     expect(loops, "y", y, ref, batch * out, in);
+    /* The other way round, as small batches go. */
+    float *yt = floats(batch * out, NULL), *again = floats(batch * out, NULL);
+    p = (struct ct_product){out, batch, in, {w, in, 1}, {x, 1, in}, yt, scratch};
+    loops->product(&p);
+    linear.y = again;
+    loops->finish(&linear, yt);
+    expect(loops, "y turned", again, ref, batch * out, in);
+    ct_free(yt), ct_free(again);
 
     struct ct_linear_grad grad = {.batch = batch, .in = in, .out = out, .x = x, .w = w, .dy = dy};
     ct_ref_linear_grad(&grad, ref, ref_db, ref_dx);
-    struct ct_outer_operand dy_t = {.data = dy, .row_step = 1, .k_step = out};
-    loops->outer(out, in, batch, &dy_t, x, dw, scratch);
+    p = (struct ct_product){out, in, batch, {dy, 1, out}, {x, in, 1}, dw, scratch};
+    loops->product(&p);
     expect(loops, "dw", dw, ref, out * in, batch);
-    struct ct_outer_operand dy_n = {.data = dy, .row_step = out, .k_step = 1};
-    loops->outer(batch, in, out, &dy_n, w, dx, scratch);
+    p = (struct ct_product){batch, in, out, {dy, out, 1}, {w, in, 1}, dx, scratch};
+    loops->product(&p);
     expect(loops, "dx", dx, ref_dx, batch * in, out);
 
     ct_free(x), ct_free(w), ct_free(b), ct_free(dy), ct_free(y), ct_free(dw), ct_free(dx);
@@ -84,14 +94,14 @@ static void test_products(void **state)
     }
 }
 
-static void test_outer_of_nothing(void **state)
+static void test_product_of_nothing(void **state)
 {
     (void)state;
     const struct ct_cpu_loops *loops;
     for (size_t v = 0; (loops = ct_cpu_loops_get(v)) != NULL; v++) {
         float c[6] = {NAN, NAN, NAN, NAN, NAN, NAN};
-        struct ct_outer_operand a = {0};
-        loops->outer(2, 3, 0, &a, NULL, c, NULL);
+        struct ct_product p = {.m = 2, .n = 3, .k = 0, .c = c};
+        loops->product(&p);
         for (size_t i = 0; i < 6; i++) {
             assert_true(c[i] == 0.0f);
         }
@@ -217,7 +227,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_products),
-        cmocka_unit_test(test_outer_of_nothing),
+        cmocka_unit_test(test_product_of_nothing),
         cmocka_unit_test(test_same_bits_everywhere),
         cmocka_unit_test(test_sgd_is_pytorchs),
         cmocka_unit_test(test_adamw_is_pytorchs),

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/machine.h"
+
+#include "common/alloc.h"
+#include "launcher/environ.h"
+#include "launcher/gpus.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The kernel refuses a mask that is shorter than its own; this is more CPUs than any Linux has. */
+#define CPUS_MAX 65536
+
+static int count_cpus(void)
+{
+    int count = 1;
+    size_t size = CPU_ALLOC_SIZE(CPUS_MAX);
+    cpu_set_t *mask = ct_calloc(1, size);
+    if (mask != NULL && sched_getaffinity(0, size, mask) == 0) {
+        count = CPU_COUNT_S(size, mask);
+    }
+    ct_free(mask);
+    return count > 0 ? count : 1;
+}
+
+void ct_machine_read(char *const *env, struct ct_machine *out)
+{
+    *out = (struct ct_machine){.cpus = count_cpus()};
+    if (gethostname(out->host, sizeof(out->host) - 1) != 0) {
+        (void)snprintf(out->host, sizeof(out->host), "localhost");
+    }
+    ssize_t len = readlink("/proc/self/exe", out->own_dir, sizeof(out->own_dir) - 1);
+    out->own_dir[len > 0 ? len : 0] = '\0';
+    char *slash = strrchr(out->own_dir, '/');
+    if (slash != NULL) {
+        *slash = '\0';
+    }
+    out->gpus = ct_gpus_count(CT_GPUS_PROC_DIR, CT_GPUS_DEV_DIR,
+                              ct_environ_get(env, "CUDA_VISIBLE_DEVICES"));
+}
+
+int ct_machine_workers(const struct ct_machine *machine, const struct ct_options *options, int *out,
+                       struct ct_err *err)
+{
+    int workers = options->nproc;
+    switch (options->nproc_kind) {
+    case CT_NPROC_COUNT:
+        break;
+    case CT_NPROC_CPU:
+        workers = machine->cpus;
+        break;
+    case CT_NPROC_AUTO:
+        workers = machine->gpus > 0 ? machine->gpus : machine->cpus;
+        break;
+    case CT_NPROC_GPU:
+        workers = machine->gpus;
+        if (workers == 0) {
+            return ct_err_set(err, CT_ENOENT,
+                              "--nproc-per-node gpu: no GPU is visible here (/dev/nvidia*, "
+                              "CUDA_VISIBLE_DEVICES); auto falls back to CPUs");
+        }
+        break;
+    }
+    *out = workers < CT_WORKERS_MAX ? workers : CT_WORKERS_MAX;
+    return 0;
+}
+
+int ct_uuid_random(char out[CT_UUID_TEXT], struct ct_err *err)
+{
+    unsigned char b[16];
+    if (getentropy(b, sizeof(b)) != 0) {
+        return ct_err_sys(err, CT_EIO, errno, "cannot draw a random id");
+    }
+    b[6] = (unsigned char)((b[6] & 0x0f) | 0x40); /* version 4 */
+    b[8] = (unsigned char)((b[8] & 0x3f) | 0x80); /* RFC 4122 variant */
+    (void)snprintf(out, CT_UUID_TEXT,
+                   "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0],
+                   b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13],
+                   b[14], b[15]);
+    return 0;
+}

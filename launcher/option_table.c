@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/option_table.h"
+
+#include "common/addr.h"
+#include "common/num.h"
+
+#include <limits.h>
+#include <string.h>
+
+/* A day: nobody waits longer for a worker to stop, and milliseconds stay far from overflow. */
+#define SHUTDOWN_TIMEOUT_MAX_S 86400
+#define NODES_MAX 1000000
+
+const struct ct_option_spec ct_option_table[] = {
+    {CT_OPT_NPROC_PER_NODE, 'n', false, "nproc-per-node", "N|auto|cpu|gpu",
+     "workers to start: a number, gpu (one per GPU), cpu (one per CPU), or\n"
+     "auto (gpu if there is one, else cpu). Default 1"},
+    {CT_OPT_NNODES, 0, false, "nnodes", "N|MIN:MAX",
+     "machines of the job; only 1 (or 1:1) is supported yet. Default 1"},
+    {CT_OPT_STANDALONE, 0, false, "standalone", NULL,
+     "one machine, a store on 127.0.0.1 and a free port, whatever\n"
+     "--master-addr and --master-port say"},
+    {CT_OPT_MASTER_ADDR, 0, false, "master-addr", "ADDRESS",
+     "address the store listens on and workers connect to. Default\n"
+     "127.0.0.1"},
+    {CT_OPT_MASTER_PORT, 0, false, "master-port", "PORT",
+     "port of the store. Default 0: a free one"},
+    {CT_OPT_MAX_RESTARTS, 0, false, "max-restarts", "N",
+     "how often to restart all workers after one of them failed. Default 0"},
+    {CT_OPT_SHUTDOWN_TIMEOUT, 0, false, "shutdown-timeout", "SECONDS",
+     "time a worker has to stop when asked to, before it is killed.\n"
+     "Default TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30"},
+    {CT_OPT_MODULE, 'm', false, "module", NULL,
+     "PROGRAM is a Python module: run python3 -u -m PROGRAM"},
+    {CT_OPT_NO_PYTHON, 0, false, "no-python", NULL,
+     "execute PROGRAM directly even if its name ends in .py"},
+    {CT_OPT_REDIRECTS, 'r', false, "redirects", "MAP",
+     "write output to files instead: 0 none, 1 stdout, 2 stderr, 3 both,\n"
+     "or by local rank as in 0:1,1:3. Default 0"},
+    {CT_OPT_TEE, 't', false, "tee", "MAP", "the same, and show it as well. Default 0"},
+    {CT_OPT_LOG_DIR, 0, false, "log-dir", "DIR",
+     "folder for the files of --redirects and --tee and error files.\n"
+     "Default: a temporary one"},
+    {CT_OPT_LOCAL_RANKS_FILTER, 0, false, "local-ranks-filter", "RANK,RANK,...",
+     "show output of these local ranks only"},
+    {CT_OPT_ROLE, 0, false, "role", "NAME", "role of the workers (ROLE_NAME). Default: default"},
+    {CT_OPT_RDZV_ID, 0, false, "rdzv-id", "ID",
+     "id of the job (TORCHELASTIC_RUN_ID). Default: a random one"},
+    {CT_OPT_VERSION, 0, true, "version", NULL, "print the version and exit"},
+    {CT_OPT_HELP, 'h', true, "help", NULL, "print this help and exit"},
+
+    /* The rest of torchrun 2.14. Known, so that they are refused by name and their abbreviations do
+     * not silently mean something else. */
+    {CT_OPT_REFUSED, 0, false, "rdzv-backend", "", NULL},
+    {CT_OPT_REFUSED, 0, false, "rdzv-endpoint", "", NULL},
+    {CT_OPT_REFUSED, 0, false, "rdzv-conf", "", NULL},
+    {CT_OPT_REFUSED, 0, false, "monitor-interval", "", NULL},
+    {CT_OPT_REFUSED, 0, false, "start-method", "", NULL},
+    {CT_OPT_REFUSED, 0, false, "event-log-handler", "", NULL},
+    {CT_OPT_REFUSED, 0, false, "run-path", NULL, NULL},
+    {CT_OPT_REFUSED, 0, false, "log-line-prefix-template", "", NULL},
+    {CT_OPT_REFUSED, 0, false, "duplicate-stdout-filters", "", NULL},
+    {CT_OPT_REFUSED, 0, false, "duplicate-stderr-filters", "", NULL},
+    {CT_OPT_REFUSED, 0, false, "node-rank", "", NULL},
+    {CT_OPT_REFUSED, 0, false, "local-addr", "", NULL},
+    {CT_OPT_REFUSED, 0, true, "logs-specs", "", NULL},
+    {CT_OPT_REFUSED, 0, true, "numa-binding", "", NULL},
+    {CT_OPT_REFUSED, 0, false, "signals-to-handle", "", NULL},
+    {CT_OPT_REFUSED, 0, false, "virtual-local-rank", NULL, NULL},
+    {CT_OPT_REFUSED, 0, true, "print-completion", "", NULL},
+};
+
+const size_t ct_option_count = sizeof(ct_option_table) / sizeof(ct_option_table[0]);
+
+static int bad_number(const char *origin, const char *value, int min, int max, struct ct_err *err)
+{
+    return ct_err_set(err, CT_EINVAL, "%s: '%.64s' is not a whole number from %d to %d", origin,
+                      value, min, max);
+}
+
+static int read_int(const char *origin, const char *value, int min, int max, int *out,
+                    struct ct_err *err)
+{
+    return ct_parse_int(value, min, max, out) == 0 ? 0 : bad_number(origin, value, min, max, err);
+}
+
+static int read_nproc(const char *origin, const char *value, struct ct_options *options,
+                      struct ct_err *err)
+{
+    static const struct {
+        const char *name;
+        enum ct_nproc_kind kind;
+    } kinds[] = {{"auto", CT_NPROC_AUTO}, {"cpu", CT_NPROC_CPU}, {"gpu", CT_NPROC_GPU}};
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        if (strcmp(value, kinds[i].name) == 0) {
+            options->nproc_kind = kinds[i].kind;
+            return 0;
+        }
+    }
+    if (strcmp(value, "xpu") == 0) {
+        return ct_err_set(err, CT_EUNSUPPORTED, "%s: xpu is not supported yet", origin);
+    }
+    if (ct_parse_int(value, 1, CT_WORKERS_MAX, &options->nproc) != 0) {
+        return ct_err_set(err, CT_EINVAL,
+                          "%s: '%.64s' is neither a number from 1 to %d nor auto, cpu or gpu",
+                          origin, value, CT_WORKERS_MAX);
+    }
+    options->nproc_kind = CT_NPROC_COUNT;
+    return 0;
+}
+
+static int read_nnodes(const char *origin, const char *value, struct ct_err *err)
+{
+    char low[16];
+    const char *colon = strchr(value, ':');
+    size_t len = colon != NULL ? (size_t)(colon - value) : strlen(value);
+    int min, max;
+    if (len >= sizeof(low)) {
+        return ct_err_set(err, CT_EINVAL, "%s: '%.64s' is neither N nor MIN:MAX", origin, value);
+    }
+    memcpy(low, value, len);
+    low[len] = '\0';
+    if (ct_parse_int(low, 1, NODES_MAX, &min) != 0 ||
+        ct_parse_int(colon != NULL ? colon + 1 : low, 1, NODES_MAX, &max) != 0 || min > max) {
+        return ct_err_set(err, CT_EINVAL,
+                          "%s: '%.64s' is neither N nor MIN:MAX with 1 <= MIN <= MAX", origin,
+                          value);
+    }
+    if (max > 1) {
+        return ct_err_set(err, CT_EUNSUPPORTED, "%s %.64s: more than one node is not supported yet",
+                          origin, value);
+    }
+    return 0;
+}
+
+static int read_rank_set(const char *origin, const char *value, struct ct_rank_set *out,
+                         struct ct_err *err)
+{
+    struct ct_rank_set set = {.given = true};
+    for (const char *p = value;;) {
+        char word[16];
+        size_t len;
+        int rank;
+        p += strspn(p, " ");
+        len = strcspn(p, ", ");
+        if (len >= sizeof(word)) {
+            break;
+        }
+        memcpy(word, p, len);
+        word[len] = '\0';
+        if (ct_parse_int(word, 0, CT_WORKERS_MAX - 1, &rank) != 0) {
+            break;
+        }
+        set.bits[rank / 64] |= UINT64_C(1) << (rank % 64);
+        p += len;
+        p += strspn(p, " ");
+        if (*p == '\0') {
+            *out = set;
+            return 0;
+        }
+        if (*p++ != ',') {
+            break;
+        }
+    }
+    return ct_err_set(err, CT_EINVAL, "%s: '%.64s' is not a list of local ranks like 0,2", origin,
+                      value);
+}
+
+/* It becomes part of a folder's name and of the store's keys. */
+static int read_run_id(const char *origin, const char *value, const char **out, struct ct_err *err)
+{
+    size_t len = strlen(value);
+    if (len == 0 || len >= CT_RUN_ID_MAX - 16) {
+        return ct_err_set(err, CT_EINVAL, "%s: an id has 1 to %d characters", origin,
+                          CT_RUN_ID_MAX - 17);
+    }
+    for (size_t i = 0; i < len; i++) {
+        if (value[i] == '/' || (unsigned char)value[i] < ' ' || value[i] == 0x7f) {
+            return ct_err_set(err, CT_EINVAL, "%s: an id has no '/' and no control characters",
+                              origin);
+        }
+    }
+    *out = value;
+    return 0;
+}
+
+static int read_address(const char *origin, const char *value, struct ct_options *options,
+                        struct ct_err *err)
+{
+    struct ct_endpoint endpoint;
+    if (ct_endpoint_parse(value, 0, &endpoint, err) != 0) {
+        (void)ct_err_wrap(err, "%s", origin);
+        return CT_EINVAL;
+    }
+    if (endpoint.has_port) {
+        return ct_err_set(err, CT_EINVAL, "%s: '%.64s' has a port; that is --master-port's", origin,
+                          value);
+    }
+    memcpy(options->master_addr, endpoint.host, sizeof(options->master_addr));
+    return 0;
+}
+
+static int read_streams(const char *origin, const char *value, struct ct_redirects *out,
+                        struct ct_err *err)
+{
+    if (ct_redirects_parse(value, out, err) != 0) {
+        (void)ct_err_wrap(err, "%s", origin);
+        return CT_EINVAL;
+    }
+    return 0;
+}
+
+static int read_text(const char *origin, const char *value, const char **out, struct ct_err *err)
+{
+    if (value[0] == '\0') {
+        return ct_err_set(err, CT_EINVAL, "%s: the value is empty", origin);
+    }
+    *out = value;
+    return 0;
+}
+
+int ct_option_apply(const struct ct_option_spec *spec, const char *origin, const char *value,
+                    struct ct_options *options, struct ct_err *err)
+{
+    int number, rc;
+    switch (spec->id) {
+    case CT_OPT_HELP:
+        options->help = true;
+        return 0;
+    case CT_OPT_VERSION:
+        options->version = true;
+        return 0;
+    case CT_OPT_NPROC_PER_NODE:
+        return read_nproc(origin, value, options, err);
+    case CT_OPT_NNODES:
+        return read_nnodes(origin, value, err);
+    case CT_OPT_STANDALONE:
+        options->standalone = true;
+        return 0;
+    case CT_OPT_MASTER_ADDR:
+        return read_address(origin, value, options, err);
+    case CT_OPT_MASTER_PORT:
+        return read_int(origin, value, 0, 65535, &options->master_port, err);
+    case CT_OPT_MAX_RESTARTS:
+        return read_int(origin, value, 0, INT_MAX, &options->max_restarts, err);
+    case CT_OPT_SHUTDOWN_TIMEOUT:
+        rc = read_int(origin, value, 0, SHUTDOWN_TIMEOUT_MAX_S, &number, err);
+        if (rc == 0) {
+            options->shutdown_timeout_ms = (int64_t)number * 1000;
+        }
+        return rc;
+    case CT_OPT_MODULE:
+        options->module = true;
+        return 0;
+    case CT_OPT_NO_PYTHON:
+        options->no_python = true;
+        return 0;
+    case CT_OPT_REDIRECTS:
+        return read_streams(origin, value, &options->redirects, err);
+    case CT_OPT_TEE:
+        return read_streams(origin, value, &options->tee, err);
+    case CT_OPT_LOG_DIR:
+        return read_text(origin, value, &options->log_dir, err);
+    case CT_OPT_LOCAL_RANKS_FILTER:
+        return read_rank_set(origin, value, &options->shown, err);
+    case CT_OPT_ROLE:
+        return read_text(origin, value, &options->role, err);
+    case CT_OPT_RDZV_ID:
+        return read_run_id(origin, value, &options->run_id, err);
+    case CT_OPT_REFUSED:
+        return ct_err_set(err, CT_EUNSUPPORTED, "%s is not supported yet", origin);
+    }
+    return ct_err_set(err, CT_EINVAL, "%s: unknown option", origin);
+}

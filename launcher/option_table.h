@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The option table: what each option of ctrun is called, what it means and how its value is read.
+ * To add an option: an id, a row here, a case in ct_option_apply(), a paragraph in man/ctrun.1.
+ */
+#ifndef CT_LAUNCHER_OPTION_TABLE_H
+#define CT_LAUNCHER_OPTION_TABLE_H
+
+#include "launcher/options.h"
+
+#include <stddef.h>
+
+enum ct_option_id {
+    CT_OPT_HELP,
+    CT_OPT_VERSION,
+    CT_OPT_NPROC_PER_NODE,
+    CT_OPT_NNODES,
+    CT_OPT_STANDALONE,
+    CT_OPT_MASTER_ADDR,
+    CT_OPT_MASTER_PORT,
+    CT_OPT_MAX_RESTARTS,
+    CT_OPT_SHUTDOWN_TIMEOUT,
+    CT_OPT_MODULE,
+    CT_OPT_NO_PYTHON,
+    CT_OPT_REDIRECTS,
+    CT_OPT_TEE,
+    CT_OPT_LOG_DIR,
+    CT_OPT_LOCAL_RANKS_FILTER,
+    CT_OPT_ROLE,
+    CT_OPT_RDZV_ID,
+    CT_OPT_REFUSED, /* torchrun has it, ctrun does not yet */
+};
+
+struct ct_option_spec {
+    enum ct_option_id id;
+    char letter;         /* short spelling, 0 = none */
+    bool no_env;         /* no PET_ variable */
+    const char *name;    /* long spelling with dashes, without "--" */
+    const char *metavar; /* NULL = a flag */
+    const char *help;    /* lines of at most 72 characters; NULL = not in --help */
+};
+
+extern const struct ct_option_spec ct_option_table[];
+extern const size_t ct_option_count;
+
+/* Reads `value` (NULL for a flag) into `options`. `origin` is what a message calls the option. */
+CT_MUST_CHECK int ct_option_apply(const struct ct_option_spec *spec, const char *origin,
+                                  const char *value, struct ct_options *options,
+                                  struct ct_err *err);
+
+#endif

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/options.h"
+
+#include "common/num.h"
+#include "launcher/environ.h"
+#include "launcher/option_table.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Longer than every option's name; longer words on the command line match none. */
+#define NAME_MAX_LEN 64
+/* torchrun's default. */
+#define SHUTDOWN_TIMEOUT_MS 30000
+
+#define SEE_HELP "(see ctrun --help)"
+
+bool ct_rank_set_has(const struct ct_rank_set *set, int rank)
+{
+    if (!set->given) {
+        return true;
+    }
+    return rank >= 0 && rank < CT_WORKERS_MAX && (set->bits[rank / 64] >> (rank % 64) & 1) != 0;
+}
+
+/* ---- environment ----------------------------------------------------------------------------- */
+
+static int apply_env(const struct ct_option_spec *spec, char *const *env,
+                     struct ct_options *options, struct ct_err *err)
+{
+    char name[NAME_MAX_LEN] = "PET_";
+    size_t len = strlen(name);
+    for (const char *p = spec->name; *p != '\0' && len < sizeof(name) - 1; p++) {
+        name[len++] = *p == '-' ? '_' : (char)toupper((unsigned char)*p);
+    }
+    name[len] = '\0';
+
+    const char *value = ct_environ_get(env, name);
+    if (value == NULL || value[0] == '\0') {
+        return 0;
+    }
+    if (spec->metavar == NULL) {
+        int64_t number;
+        if (ct_parse_i64(value, INT64_MIN, INT64_MAX, &number) != 0) {
+            return ct_err_set(err, CT_EINVAL, "%s: '%.64s' is neither 0 nor 1", name, value);
+        }
+        if (number == 0) {
+            return 0;
+        }
+        value = NULL;
+    }
+    return ct_option_apply(spec, name, value, options, err);
+}
+
+static int apply_environment(char *const *env, struct ct_options *options, struct ct_err *err)
+{
+    for (size_t i = 0; i < ct_option_count; i++) {
+        const struct ct_option_spec *spec = &ct_option_table[i];
+        int rc = spec->no_env ? 0 : apply_env(spec, env, options, err);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return 0;
+}
+
+/* torchrun's own variable for the shutdown time; weaker than the option and its PET_ variable. */
+static int apply_shutdown_timeout(char *const *env, struct ct_options *options, struct ct_err *err)
+{
+    static const char name[] = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
+    static const struct ct_option_spec spec = {.id = CT_OPT_SHUTDOWN_TIMEOUT};
+    const char *value = ct_environ_get(env, name);
+    if (options->shutdown_timeout_ms >= 0) {
+        return 0;
+    }
+    if (value != NULL && value[0] != '\0') {
+        return ct_option_apply(&spec, name, value, options, err);
+    }
+    options->shutdown_timeout_ms = SHUTDOWN_TIMEOUT_MS;
+    return 0;
+}
+
+/* ---- command line ---------------------------------------------------------------------------- */
+
+struct cursor {
+    char *const *argv;
+    int next; /* the word to read next */
+};
+
+/* Would argparse take this word for an option? Then it cannot be an option's value. */
+static bool looks_like_option(const char *word)
+{
+    return word[0] == '-' && word[1] != '\0' && !isdigit((unsigned char)word[1]) && word[1] != '.';
+}
+
+static int take_value(struct cursor *at, const char *origin, const char **out, struct ct_err *err)
+{
+    const char *word = at->argv[at->next];
+    if (word == NULL || looks_like_option(word)) {
+        return ct_err_set(err, CT_EINVAL, "%s: a value must follow %s", origin, SEE_HELP);
+    }
+    at->next++;
+    *out = word;
+    return 0;
+}
+
+/* The one option that has this name, exactly or as an abbreviation. */
+static int find_long(const char *name, const char *word, const struct ct_option_spec **out,
+                     struct ct_err *err)
+{
+    const struct ct_option_spec *found = NULL;
+    size_t len = strlen(name);
+    for (size_t i = 0; i < ct_option_count; i++) {
+        const struct ct_option_spec *spec = &ct_option_table[i];
+        if (strcmp(spec->name, name) == 0) {
+            *out = spec;
+            return 0;
+        }
+        if (strncmp(spec->name, name, len) == 0) {
+            if (found != NULL) {
+                return ct_err_set(err, CT_EINVAL, "%.64s is ambiguous: --%s or --%s?", word,
+                                  found->name, spec->name);
+            }
+            found = spec;
+        }
+    }
+    if (found == NULL) {
+        return ct_err_set(err, CT_EINVAL, "unrecognized option '%.64s' %s", word, SEE_HELP);
+    }
+    *out = found;
+    return 0;
+}
+
+static int parse_long(struct cursor *at, struct ct_options *options, struct ct_err *err)
+{
+    const char *word = at->argv[at->next++];
+    const char *value = strchr(word, '=');
+    size_t len = value != NULL ? (size_t)(value - word) - 2 : strlen(word) - 2;
+    char name[NAME_MAX_LEN], origin[NAME_MAX_LEN + 2];
+    const struct ct_option_spec *spec = NULL;
+
+    /* An empty name would be a prefix of every option. */
+    if (len == 0 || len >= sizeof(name)) {
+        return ct_err_set(err, CT_EINVAL, "unrecognized option '%.64s' %s", word, SEE_HELP);
+    }
+    for (size_t i = 0; i < len; i++) {
+        name[i] = word[2 + i] == '_' ? '-' : word[2 + i];
+    }
+    name[len] = '\0';
+    int rc = find_long(name, word, &spec, err);
+    if (rc != 0) {
+        return rc;
+    }
+    (void)snprintf(origin, sizeof(origin), "--%s", spec->name);
+    if (spec->id == CT_OPT_REFUSED) {
+        return ct_option_apply(spec, origin, NULL, options, err);
+    }
+    if (value != NULL) {
+        if (spec->metavar == NULL) {
+            return ct_err_set(err, CT_EINVAL, "%s takes no value", origin);
+        }
+        value++;
+    } else if (spec->metavar != NULL) {
+        rc = take_value(at, origin, &value, err);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return ct_option_apply(spec, origin, value, options, err);
+}
+
+static const struct ct_option_spec *find_letter(char letter)
+{
+    for (size_t i = 0; i < ct_option_count; i++) {
+        if (ct_option_table[i].letter == letter) {
+            return &ct_option_table[i];
+        }
+    }
+    return NULL;
+}
+
+/* "-m", "-r 3", "-r3", "-r=3", "-mr3". */
+static int parse_short(struct cursor *at, struct ct_options *options, struct ct_err *err)
+{
+    const char *word = at->argv[at->next++];
+    for (const char *p = word + 1; *p != '\0'; p++) {
+        const struct ct_option_spec *spec = find_letter(*p);
+        if (spec == NULL) {
+            return ct_err_set(err, CT_EINVAL, "unrecognized option '%.64s' %s", word, SEE_HELP);
+        }
+        const char origin[] = {'-', *p, '\0'};
+        if (spec->metavar == NULL) {
+            int rc = ct_option_apply(spec, origin, NULL, options, err);
+            if (rc != 0 || options->help) {
+                return rc;
+            }
+            continue;
+        }
+        const char *value = p[1] == '=' ? p + 2 : p + 1;
+        if (p[1] == '\0') {
+            int rc = take_value(at, origin, &value, err);
+            if (rc != 0) {
+                return rc;
+            }
+        }
+        return ct_option_apply(spec, origin, value, options, err);
+    }
+    return 0;
+}
+
+static int parse_words(char *const *argv, struct ct_options *options, struct ct_err *err)
+{
+    struct cursor at = {argv, argv[0] != NULL ? 1 : 0};
+    for (const char *word; (word = argv[at.next]) != NULL && word[0] == '-' && word[1] != '\0';) {
+        if (strcmp(word, "--") == 0) {
+            at.next++;
+            break;
+        }
+        int rc = word[1] == '-' ? parse_long(&at, options, err) : parse_short(&at, options, err);
+        if (rc != 0 || options->help || options->version) {
+            return rc;
+        }
+    }
+    if (argv[at.next] == NULL) {
+        return ct_err_set(err, CT_EINVAL, "no program to run is given %s", SEE_HELP);
+    }
+    if (argv[at.next][0] == '\0') {
+        return ct_err_set(err, CT_EINVAL, "the name of the program is empty");
+    }
+    options->command = argv + at.next;
+    return 0;
+}
+
+int ct_options_parse(char *const *argv, char *const *env, struct ct_options *out,
+                     struct ct_err *err)
+{
+    struct ct_options options = {
+        .nproc_kind = CT_NPROC_COUNT,
+        .nproc = 1,
+        .master_port = -1,
+        .shutdown_timeout_ms = -1,
+        .role = "default",
+    };
+    struct ct_err env_err = {0};
+    /* --help must work whatever the environment says, so its errors wait for the command line. */
+    int env_rc = apply_environment(env, &options, &env_err);
+    int rc = parse_words(argv, &options, err);
+    if (rc != 0) {
+        return rc;
+    }
+    if (!options.help && !options.version) {
+        if (env_rc != 0) {
+            return ct_err_set(err, env_rc, "%s", env_err.text);
+        }
+        rc = apply_shutdown_timeout(env, &options, err);
+        if (rc != 0) {
+            return rc;
+        }
+        if (options.module && options.no_python) {
+            return ct_err_set(err, CT_EINVAL, "--module and --no-python exclude each other");
+        }
+    }
+    *out = options;
+    return 0;
+}
+
+/* ---- help ------------------------------------------------------------------------------------ */
+
+static int print_option(const struct ct_option_spec *spec, struct ct_buf *out)
+{
+    char letter[] = "-x, ";
+    letter[1] = spec->letter;
+    int rc =
+        ct_buf_printf(out, "  %s--%s%s%s\n", spec->letter != 0 ? letter : "", spec->name,
+                      spec->metavar != NULL ? " " : "", spec->metavar != NULL ? spec->metavar : "");
+    for (const char *line = spec->help; rc == 0 && *line != '\0';) {
+        int len = (int)strcspn(line, "\n");
+        rc = ct_buf_printf(out, "        %.*s\n", len, line);
+        line += line[len] == '\n' ? len + 1 : len;
+    }
+    return rc;
+}
+
+int ct_options_help(struct ct_buf *out)
+{
+    int rc = ct_buf_printf(
+        out, "usage: ctrun [OPTION ...] PROGRAM [ARGUMENT ...]\n\n"
+             "Starts PROGRAM as the workers of a distributed job, watches them, restarts them\n"
+             "when one fails, and says what went wrong. A PROGRAM ending in .py runs under\n"
+             "python3 -u; any other is looked up beside ctrun and then in PATH.\n\n");
+    for (size_t i = 0; rc == 0 && i < ct_option_count; i++) {
+        if (ct_option_table[i].help != NULL) {
+            rc = print_option(&ct_option_table[i], out);
+        }
+    }
+    return rc != 0 ? rc
+                   : ct_buf_printf(out, "\nEvery option may be spelled with underscores, be cut "
+                                        "short, or come from the\nenvironment as PET_NAME "
+                                        "(PET_NPROC_PER_NODE=2). See ctrun(1).\n");
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The command line of ctrun, by torchrun's rules: dashes and underscores are the same, "--opt V"
+ * and
+ * "--opt=V", bundled short options ("-mr3"), unique abbreviations; parsing stops at the first word
+ * that is no option, and a "--" in front of it is dropped. An option may also come from PET_<NAME>
+ * in the environment (PET_NPROC_PER_NODE, ...); the command line wins. An empty PET_ variable
+ * counts as unset.
+ *
+ * One table drives parsing, --help and the PET_ variables; see option_table.h.
+ */
+#ifndef CT_LAUNCHER_OPTIONS_H
+#define CT_LAUNCHER_OPTIONS_H
+
+#include "common/addr.h"
+#include "common/buf.h"
+#include "common/err.h"
+#include "launcher/redirects.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The most workers on one machine that launch times were measured with. */
+#define CT_WORKERS_MAX 4096
+/* As long as libctworker accepts, NUL included. */
+#define CT_RUN_ID_MAX 256
+
+enum ct_nproc_kind {
+    CT_NPROC_COUNT, /* `nproc` says it */
+    CT_NPROC_AUTO,  /* GPUs, or CPUs where there is none */
+    CT_NPROC_CPU,
+    CT_NPROC_GPU,
+};
+
+struct ct_rank_set {
+    bool given; /* false: every rank is in it */
+    uint64_t bits[CT_WORKERS_MAX / 64];
+};
+
+/* Strings are borrowed from argv and the environment. */
+struct ct_options {
+    enum ct_nproc_kind nproc_kind;
+    int nproc;
+    bool standalone;
+    bool module;
+    bool no_python;
+    bool help;
+    bool version;
+    char master_addr[CT_HOST_MAX]; /* without brackets; "" = not given */
+    int master_port;               /* -1 = not given, 0 = the kernel chooses */
+    int max_restarts;
+    int64_t shutdown_timeout_ms;
+    struct ct_redirects redirects;
+    struct ct_redirects tee;
+    const char *log_dir;      /* NULL = not given */
+    struct ct_rank_set shown; /* --local-ranks-filter */
+    const char *role;
+    const char *run_id; /* NULL = not given */
+    char *const
+        *command; /* program and its arguments, NULL-terminated; NULL with help or version */
+};
+
+/* Reads the PET_ variables of `env`, then argv[1...]. CT_EINVAL for bad usage, CT_EUNSUPPORTED for
+ * an option of torchrun that is not there yet; the text names the option or variable. With --help
+ * or
+ * --version it stops there and succeeds. */
+CT_MUST_CHECK int ct_options_parse(char *const *argv, char *const *env, struct ct_options *out,
+                                   struct ct_err *err);
+
+/* The text of --help. CT_ENOMEM. */
+CT_MUST_CHECK int ct_options_help(struct ct_buf *out);
+
+bool ct_rank_set_has(const struct ct_rank_set *set, int rank);
+
+#endif

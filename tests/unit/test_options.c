@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/lib/ct_test.h"
+
+#include "launcher/option_table.h"
+#include "launcher/options.h"
+
+#include <stdio.h>
+
+#define WORDS 12
+
+/* One command line (without argv[0]) in one environment. */
+struct row {
+    const char *words[WORDS];
+    const char *env[4];
+    const char *error; /* part of the message; NULL = it parses */
+    const char *shows; /* what show() makes of the options */
+};
+
+/* The options in one line, defaults left out. */
+static void show(const struct ct_options *o, char *out, size_t size)
+{
+    static const char *const kinds[] = {"", "auto", "cpu", "gpu"};
+    char part[512];
+    out[0] = '\0';
+#define ADD(cond, ...)                                        \
+    do {                                                      \
+        if (cond) {                                           \
+            (void)snprintf(part, sizeof(part), __VA_ARGS__);  \
+            (void)strncat(out, part, size - strlen(out) - 1); \
+        }                                                     \
+    } while (0)
+    ADD(o->nproc_kind != CT_NPROC_COUNT, "n=%s ", kinds[o->nproc_kind]);
+    ADD(o->nproc != 1, "n=%d ", o->nproc);
+    ADD(o->standalone, "standalone ");
+    ADD(o->module, "module ");
+    ADD(o->no_python, "no-python ");
+    ADD(o->help, "help ");
+    ADD(o->version, "version ");
+    ADD(o->master_addr[0] != '\0', "addr=%s ", o->master_addr);
+    ADD(o->master_port != -1, "port=%d ", o->master_port);
+    ADD(o->max_restarts != 0, "restarts=%d ", o->max_restarts);
+    ADD(o->shutdown_timeout_ms != 30000, "timeout=%d ", (int)o->shutdown_timeout_ms);
+    ADD(ct_redirects_any(&o->redirects), "r=%u%u ", ct_redirects_of(&o->redirects, 0),
+        ct_redirects_of(&o->redirects, 1));
+    ADD(ct_redirects_any(&o->tee), "t=%u%u ", ct_redirects_of(&o->tee, 0),
+        ct_redirects_of(&o->tee, 1));
+    ADD(o->log_dir != NULL, "log=%s ", o->log_dir);
+    ADD(o->shown.given, "shown=%d%d%d ", ct_rank_set_has(&o->shown, 0),
+        ct_rank_set_has(&o->shown, 1), ct_rank_set_has(&o->shown, 4095));
+    ADD(strcmp(o->role, "default") != 0, "role=%s ", o->role);
+    ADD(o->run_id != NULL, "id=%s ", o->run_id);
+    ADD(o->command != NULL, ":");
+    for (int i = 0; o->command != NULL && o->command[i] != NULL; i++) {
+        ADD(true, " %s", o->command[i]);
+    }
+#undef ADD
+}
+
+static const struct row rows[] = {
+    /* torchrun's examples and the shapes of argparse */
+    {{"--standalone", "--nproc-per-node=4", "t.py", "--lr", "0.1"},
+     {NULL},
+     NULL,
+     "n=4 standalone : t.py --lr 0.1"},
+    {{"--nnodes", "1:1", "--nproc_per_node=gpu", "--rdzv_id=j1", "t.py"},
+     {NULL},
+     NULL,
+     "n=gpu id=j1 : t.py"},
+    {{"--no-python", "--nproc-per-node", "2", "./a.out"}, {NULL}, NULL, "n=2 no-python : ./a.out"},
+    {{"-r", "3", "-t", "0:1,1:2", "--log-dir", "L", "t.py"},
+     {NULL},
+     NULL,
+     "r=33 t=12 log=L : t.py"},
+    {{"--master-addr", "[::1]", "--master_port", "1234", "-m", "pkg.mod", "a", "b"},
+     {NULL},
+     NULL,
+     "module addr=::1 port=1234 : pkg.mod a b"},
+    {{"-mr3", "x"}, {NULL}, NULL, "module r=33 : x"},
+    {{"-r=1", "x"}, {NULL}, NULL, "r=11 : x"},
+    {{"-n2", "x"}, {NULL}, NULL, "n=2 : x"},
+    {{"-n", "auto", "x"}, {NULL}, NULL, "n=auto : x"},
+    {{"-n", "cpu", "x"}, {NULL}, NULL, "n=cpu : x"},
+    {{"-n2", "-n", "3", "x"}, {NULL}, NULL, "n=3 : x"},
+    {{"--nproc-per", "2", "x"}, {NULL}, NULL, "n=2 : x"},
+    {{"--max-r", "1", "x"}, {NULL}, NULL, "restarts=1 : x"},
+    {{"--local-ranks-filter", "0, 4095", "x"}, {NULL}, NULL, "shown=101 : x"},
+    {{"--shutdown-timeout", "0", "x"}, {NULL}, NULL, "timeout=0 : x"},
+    {{"--role", "trainer", "x"}, {NULL}, NULL, "role=trainer : x"},
+    /* where options end */
+    {{"x", "--nproc-per-node", "2", "--", "-h"}, {NULL}, NULL, ": x --nproc-per-node 2 -- -h"},
+    {{"-n2", "--", "--odd-name", "--"}, {NULL}, NULL, "n=2 : --odd-name --"},
+    {{"-"}, {NULL}, NULL, ": -"},
+    {{"--help", "--bogus"}, {NULL}, NULL, "help timeout=-1 "},
+    {{"-mh"}, {NULL}, NULL, "module help timeout=-1 "},
+    {{"--version"}, {"PET_NNODES=bad"}, NULL, "version timeout=-1 "},
+    /* the environment */
+    {{"x"}, {"PET_NPROC_PER_NODE=8", "PET_NNODES=1"}, NULL, "n=8 : x"},
+    {{"-n2", "x"}, {"PET_NPROC_PER_NODE=8"}, NULL, "n=2 : x"},
+    {{"x"}, {"PET_MODULE=1", "PET_STANDALONE=0"}, NULL, "module : x"},
+    {{"x"}, {"PET_REDIRECTS=1", "PET_TEE=2", "PET_MAX_RESTARTS="}, NULL, "r=11 t=22 : x"},
+    {{"x"}, {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT=7"}, NULL, "timeout=7000 : x"},
+    {{"x"},
+     {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT=7", "PET_SHUTDOWN_TIMEOUT=8"},
+     NULL,
+     "timeout=8000 : x"},
+    {{"--shutdown-timeout=9", "x"},
+     {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT=bad"},
+     NULL,
+     "timeout=9000 : x"},
+    {{"x"}, {"PET_RUN_PATH=0"}, NULL, ": x"},
+    {{"x"}, {"PET_HELP=1", "PET_NUMA_BINDING=node"}, NULL, ": x"},
+    /* errors name the culprit */
+    {{NULL}, {NULL}, "no program", NULL},
+    {{"-n2"}, {NULL}, "no program", NULL},
+    {{""}, {NULL}, "empty", NULL},
+    {{"--bogus", "x"}, {NULL}, "'--bogus'", NULL},
+    {{"--=1", "x"}, {NULL}, "'--=1'", NULL},
+    {{"-x"}, {NULL}, "'-x'", NULL},
+    {{"-mx", "x"}, {NULL}, "'-mx'", NULL},
+    {{"--n", "1", "x"}, {NULL}, "ambiguous", NULL},
+    {{"--log", "d", "x"}, {NULL}, "ambiguous", NULL},
+    {{"--standalone=1", "x"}, {NULL}, "--standalone takes no value", NULL},
+    {{"--log-dir"}, {NULL}, "--log-dir: a value must follow", NULL},
+    {{"--log-dir", "--standalone", "x"}, {NULL}, "--log-dir: a value", NULL},
+    {{"-r"}, {NULL}, "-r: a value", NULL},
+    {{"-n", "0", "x"}, {NULL}, "-n: '0'", NULL},
+    {{"-n", "-3", "x"}, {NULL}, "-n: '-3'", NULL},
+    {{"-n", "4097", "x"}, {NULL}, "-n: '4097'", NULL},
+    {{"-n", "2x", "x"}, {NULL}, "-n: '2x'", NULL},
+    {{"-n", "xpu", "x"}, {NULL}, "xpu is not supported yet", NULL},
+    {{"--nnodes", "2", "x"}, {NULL}, "more than one node is not supported yet", NULL},
+    {{"--nnodes", "1:4", "x"}, {NULL}, "more than one node is not supported yet", NULL},
+    {{"--nnodes", "2:1", "x"}, {NULL}, "--nnodes: '2:1'", NULL},
+    {{"--nnodes", "1:2:3", "x"}, {NULL}, "--nnodes: '1:2:3'", NULL},
+    {{"--nnodes", "0", "x"}, {NULL}, "--nnodes: '0'", NULL},
+    {{"--nnodes", "11111111111111111111:1", "x"}, {NULL}, "--nnodes", NULL},
+    {{"--master-port", "65536", "x"}, {NULL}, "--master-port: '65536'", NULL},
+    {{"--master-addr", "h:1", "x"}, {NULL}, "--master-port", NULL},
+    {{"--max-restarts", "-1", "x"}, {NULL}, "--max-restarts: '-1'", NULL},
+    {{"--shutdown-timeout", "1.5", "x"}, {NULL}, "--shutdown-timeout: '1.5'", NULL},
+    {{"--redirects", "4", "x"}, {NULL}, "--redirects: '4'", NULL},
+    {{"--local-ranks-filter", "0,,1", "x"}, {NULL}, "--local-ranks-filter", NULL},
+    {{"--local-ranks-filter", "4096", "x"}, {NULL}, "--local-ranks-filter", NULL},
+    {{"--rdzv-id", "a/b", "x"}, {NULL}, "--rdzv-id", NULL},
+    {{"--rdzv-id", "", "x"}, {NULL}, "--rdzv-id", NULL},
+    {{"-m", "--no-python", "x"}, {NULL}, "exclude each other", NULL},
+    {{"x"}, {"PET_NPROC_PER_NODE=zero"}, "PET_NPROC_PER_NODE: 'zero'", NULL},
+    {{"x"}, {"PET_STANDALONE=yes"}, "PET_STANDALONE: 'yes'", NULL},
+    {{"x"}, {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT=bad"}, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", NULL},
+    /* what torchrun has and ctrun does not yet */
+    {{"--rdzv-backend=c10d", "x"}, {NULL}, "--rdzv-backend is not supported yet", NULL},
+    {{"--rdzv_endpoint", "h:1", "x"}, {NULL}, "--rdzv-endpoint is not supported yet", NULL},
+    {{"--node-rank", "0", "x"}, {NULL}, "--node-rank is not supported yet", NULL},
+    {{"--run-path", "x"}, {NULL}, "--run-path is not supported yet", NULL},
+    {{"x"}, {"PET_RDZV_BACKEND=static"}, "PET_RDZV_BACKEND is not supported yet", NULL},
+};
+
+static void golden_table(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct row *row = &rows[i];
+        char *argv[WORDS + 2] = {(char *)"ctrun"};
+        char *env[5] = {NULL};
+        char shown[1024];
+        struct ct_options options = {.max_restarts = 77};
+        struct ct_err err = {0};
+        memcpy(argv + 1, row->words, sizeof(row->words));
+        memcpy(env, row->env, sizeof(row->env));
+        int rc = ct_options_parse(argv, env, &options, &err);
+        if (row->error != NULL) {
+            if (rc >= 0 || strstr(err.text, row->error) == NULL || strchr(err.text, '\n') != NULL) {
+                fail_msg("row %zu (%s): rc %d, '%s' instead of an error with '%s'", i,
+                         row->words[0], rc, err.text, row->error);
+            }
+            assert_int_equal(options.max_restarts, 77);
+            continue;
+        }
+        if (rc != 0) {
+            fail_msg("row %zu (%s): %s", i, row->words[0], err.text);
+        }
+        show(&options, shown, sizeof(shown));
+        assert_string_equal(shown, row->shows);
+    }
+}
+
+/* Every option of torchrun 2.14 is either there or refused by name. */
+static void knows_all_of_torchrun(void **state)
+{
+    static const char *const torchrun[] = {
+        "nnodes",
+        "nproc-per-node",
+        "rdzv-backend",
+        "rdzv-endpoint",
+        "rdzv-id",
+        "rdzv-conf",
+        "standalone",
+        "max-restarts",
+        "monitor-interval",
+        "start-method",
+        "event-log-handler",
+        "role",
+        "module",
+        "no-python",
+        "run-path",
+        "log-dir",
+        "redirects",
+        "tee",
+        "log-line-prefix-template",
+        "local-ranks-filter",
+        "duplicate-stdout-filters",
+        "duplicate-stderr-filters",
+        "node-rank",
+        "master-addr",
+        "master-port",
+        "local-addr",
+        "logs-specs",
+        "numa-binding",
+        "signals-to-handle",
+        "shutdown-timeout",
+        "virtual-local-rank",
+        "print-completion",
+        "help",
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(torchrun) / sizeof(torchrun[0]); i++) {
+        size_t found = 0;
+        for (size_t k = 0; k < ct_option_count; k++) {
+            found += strcmp(ct_option_table[k].name, torchrun[i]) == 0;
+        }
+        if (found != 1) {
+            fail_msg("--%s stands %zu times in the table", torchrun[i], found);
+        }
+    }
+}
+
+static int help_body(void *data)
+{
+    struct ct_buf text = CT_BUF_INIT;
+    int rc = ct_options_help(&text);
+    (void)data;
+    ct_buf_fini(&text);
+    return rc;
+}
+
+static void help_lists_every_option(void **state)
+{
+    struct ct_buf text = CT_BUF_INIT;
+    (void)state;
+    assert_int_equal(ct_options_help(&text), 0);
+    const char *help = ct_buf_cstr(&text);
+    for (size_t i = 0; i < ct_option_count; i++) {
+        char name[80];
+        (void)snprintf(name, sizeof(name), "--%s%s", ct_option_table[i].name,
+                       ct_option_table[i].metavar != NULL ? " " : "\n");
+        if (ct_option_table[i].help != NULL && strstr(help, name) == NULL) {
+            fail_msg("--help lacks %s", name);
+        }
+    }
+    for (const char *line = help; *line != '\0'; line += strcspn(line, "\n") + 1) {
+        assert_in_range(strcspn(line, "\n"), 0, 80);
+    }
+    ct_buf_fini(&text);
+    assert_true(ct_fault_sweep(help_body, NULL, 0) > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(golden_table),
+        cmocka_unit_test(knows_all_of_torchrun),
+        cmocka_unit_test(help_lists_every_option),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

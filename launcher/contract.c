@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/contract.h"
+
+#include "launcher/cookie.h"
+#include "launcher/environ.h"
+
+#include <ctype.h>
+#include <stdbool.h>
+#include <string.h>
+
+/* Variables that are set for every worker, whatever the launcher itself was started with. */
+static const char *const owned[] = {
+    "RANK",
+    "LOCAL_RANK",
+    "GROUP_RANK",
+    "GROUP_WORLD_SIZE",
+    "ROLE_RANK",
+    "ROLE_WORLD_SIZE",
+    "ROLE_NAME",
+    "LOCAL_WORLD_SIZE",
+    "WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TORCHELASTIC_RESTART_COUNT",
+    "TORCHELASTIC_MAX_RESTARTS",
+    "TORCHELASTIC_RUN_ID",
+    "TORCHELASTIC_USE_AGENT_STORE",
+    "TORCHELASTIC_ERROR_FILE",
+    "TORCHELASTIC_SIGNALS_TO_HANDLE",
+    "CTRUN_GENERATION",
+    CT_COOKIE_NAME,
+};
+
+static bool is_owned(const char *var)
+{
+    for (size_t i = 0; i < sizeof(owned) / sizeof(owned[0]); i++) {
+        size_t len = strlen(owned[i]);
+        if (strncmp(var, owned[i], len) == 0 && var[len] == '=') {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int add_int(struct ct_strlist *out, const char *name, int value)
+{
+    return ct_strlist_printf(out, "%s=%d", name, value);
+}
+
+static int add_text(struct ct_strlist *out, const char *name, const char *value)
+{
+    return ct_strlist_printf(out, "%s=%s", name, value);
+}
+
+static int add_ranks(const struct ct_plan *plan, int local_rank, struct ct_strlist *out)
+{
+    const struct {
+        const char *name;
+        int value;
+    } vars[] = {
+        {"RANK", plan->first_rank + local_rank},
+        {"LOCAL_RANK", local_rank},
+        {"GROUP_RANK", plan->node_rank},
+        {"GROUP_WORLD_SIZE", plan->node_count},
+        /* One role per launcher and one launcher: the role is the world. */
+        {"ROLE_RANK", plan->first_rank + local_rank},
+        {"ROLE_WORLD_SIZE", plan->world_size},
+        {"LOCAL_WORLD_SIZE", plan->local_world_size},
+        {"WORLD_SIZE", plan->world_size},
+        {"MASTER_PORT", plan->master_port},
+        {"TORCHELASTIC_RESTART_COUNT", plan->generation},
+        {"TORCHELASTIC_MAX_RESTARTS", plan->max_restarts},
+        {"CTRUN_GENERATION", plan->generation},
+    };
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < sizeof(vars) / sizeof(vars[0]); i++) {
+        rc = add_int(out, vars[i].name, vars[i].value);
+    }
+    return rc;
+}
+
+static int add_names(const struct ct_plan *plan, const char *error_file, struct ct_strlist *out)
+{
+    const struct {
+        const char *name, *value;
+    } vars[] = {
+        {"ROLE_NAME", plan->role},
+        {"MASTER_ADDR", plan->master_addr},
+        {"TORCHELASTIC_RUN_ID", plan->run_id},
+        /* We serve the store, so every PyTorch is a client of it; exactly this spelling counts. */
+        {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+        {"TORCHELASTIC_ERROR_FILE", error_file},
+        {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
+    };
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < sizeof(vars) / sizeof(vars[0]); i++) {
+        rc = add_text(out, vars[i].name, vars[i].value);
+    }
+    return rc;
+}
+
+/* What a worker gets only if the user has not decided it. */
+static int add_defaults(const struct ct_plan *plan, char *const *base, struct ct_strlist *out)
+{
+    int rc = 0;
+    if (ct_environ_get(base, "OMP_NUM_THREADS") == NULL) {
+        int threads = plan->cpus / plan->local_world_size;
+        rc = add_int(out, "OMP_NUM_THREADS", threads > 0 ? threads : 1);
+    }
+    if (rc == 0 && ct_environ_get(base, "TORCH_NCCL_ASYNC_ERROR_HANDLING") == NULL) {
+        rc = add_int(out, "TORCH_NCCL_ASYNC_ERROR_HANDLING", 1);
+    }
+    return rc;
+}
+
+int ct_contract_env(const struct ct_plan *plan, int local_rank, const char *error_file,
+                    char *const *base, struct ct_strlist *out)
+{
+    int rc = 0;
+    for (char *const *var = base; rc == 0 && *var != NULL; var++) {
+        if (!is_owned(*var)) {
+            rc = ct_strlist_borrow(out, *var);
+        }
+    }
+    rc = rc != 0 ? rc : add_ranks(plan, local_rank, out);
+    rc = rc != 0 ? rc : add_names(plan, error_file, out);
+    rc = rc != 0 ? rc : add_defaults(plan, base, out);
+    if (rc == 0 && plan->cookie != NULL) {
+        rc = ct_strlist_borrow(out, plan->cookie);
+    }
+    return rc != 0 ? rc : ct_strlist_close(out);
+}
+
+/* ---- arguments ------------------------------------------------------------------------------- */
+
+/* Length of the ASCII identifier at `p`, 0 when there is none. */
+static size_t identifier(const char *p)
+{
+    size_t len = 0;
+    while (p[len] == '_' || (isascii((unsigned char)p[len]) && isalpha((unsigned char)p[len])) ||
+           (len > 0 && p[len] >= '0' && p[len] <= '9')) {
+        len++;
+    }
+    return len;
+}
+
+/* Length of a reference to local_rank at `p` (which is at a '$'), 0 when it is none. */
+static size_t local_rank_reference(const char *p)
+{
+    static const char name[] = "local_rank";
+    bool braced = p[1] == '{';
+    const char *start = p + 1 + braced;
+    size_t len = identifier(start);
+    if (len != strlen(name) || memcmp(start, name, len) != 0 || (braced && start[len] != '}')) {
+        return 0;
+    }
+    return 1 + braced + len + braced;
+}
+
+static int substitute(const char *arg, int local_rank, struct ct_buf *out)
+{
+    int rc = 0;
+    while (rc == 0 && *arg != '\0') {
+        size_t plain = strcspn(arg, "$");
+        rc = ct_buf_append(out, arg, plain);
+        arg += plain;
+        if (rc != 0 || *arg == '\0') {
+            break;
+        }
+        size_t ref = local_rank_reference(arg);
+        if (ref > 0) {
+            rc = ct_buf_printf(out, "%d", local_rank);
+            arg += ref;
+        } else {
+            rc = ct_buf_append(out, "$", 1);
+            arg += arg[1] == '$' ? 2 : 1;
+        }
+    }
+    return rc != 0 ? rc : ct_buf_append(out, "", 1);
+}
+
+int ct_contract_args(char *const *argv, int local_rank, struct ct_strlist *out)
+{
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && argv[i] != NULL; i++) {
+        if (i == 0 || strchr(argv[i], '$') == NULL) {
+            rc = ct_strlist_borrow(out, argv[i]);
+            continue;
+        }
+        rc = ct_strlist_begin(out);
+        if (rc == 0) {
+            rc = substitute(argv[i], local_rank, &out->text);
+        }
+    }
+    return rc != 0 ? rc : ct_strlist_close(out);
+}

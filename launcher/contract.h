@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a worker is told: torchrun's environment contract and `${local_rank}` in its arguments.
+ */
+#ifndef CT_LAUNCHER_CONTRACT_H
+#define CT_LAUNCHER_CONTRACT_H
+
+#include "common/err.h"
+#include "launcher/strlist.h"
+
+#include <stdint.h>
+
+/* One generation of workers on this machine. Strings are borrowed. */
+struct ct_plan {
+    int local_world_size;
+    int first_rank; /* global rank of local rank 0 */
+    int world_size;
+    int node_rank, node_count;
+    int generation; /* 0 at first, one more with each restart */
+    int max_restarts;
+    int cpus; /* in the launcher's affinity mask */
+    const char *role, *run_id;
+    const char *master_addr;
+    uint16_t master_port;
+    const char *cookie; /* "NAME=value" by which the job's processes are known, or NULL */
+};
+
+/* `base` (the launcher's environment, borrowed) without the variables of the contract, then the
+ * contract. `error_file` may be "". Gives *out, which starts empty. CT_ENOMEM. */
+CT_MUST_CHECK int ct_contract_env(const struct ct_plan *plan, int local_rank,
+                                  const char *error_file, char *const *base,
+                                  struct ct_strlist *out);
+
+/* argv (borrowed) with ${local_rank} and $local_rank replaced from argv[1] on; "$$" is "$", other
+ * names stay as they are (Python's string.Template.safe_substitute). Gives *out, which starts
+ * empty. CT_ENOMEM. */
+CT_MUST_CHECK int ct_contract_args(char *const *argv, int local_rank, struct ct_strlist *out);
+
+#endif

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/policy.h"
+
+#include "launcher/spawn.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+
+bool ct_end_is_success(const struct ct_end *end)
+{
+    return end->kind == CT_END_EXITED && end->value == 0;
+}
+
+static const char *signal_name(int signo)
+{
+    const char *name = sigabbrev_np(signo);
+    return name != NULL ? name : "RTMIN+n";
+}
+
+int ct_end_describe(const struct ct_end *end, struct ct_buf *out)
+{
+    switch (end->kind) {
+    case CT_END_EXITED:
+        return ct_buf_printf(out, "exited with code %d", end->value);
+    case CT_END_SIGNALED:
+        return ct_buf_printf(out, "was killed by signal %d (SIG%s)%s", end->value,
+                             signal_name(end->value),
+                             end->core_dumped ? " and dumped its core" : "");
+    case CT_END_NOT_STARTED:
+        return ct_buf_printf(out, "could not be started: %s",
+                             end->value != 0 ? strerror(end->value) : "its set-up failed");
+    }
+    return CT_EINVAL;
+}
+
+/* What the machine lacks says nothing about the program. */
+static bool out_of_resources(int errnum)
+{
+    return errnum == 0 || errnum == EAGAIN || errnum == ENOMEM || errnum == EMFILE ||
+           errnum == ENFILE;
+}
+
+int ct_end_exit_code(const struct ct_end *end)
+{
+    switch (end->kind) {
+    case CT_END_EXITED:
+        return end->value;
+    case CT_END_SIGNALED:
+        return CT_EXIT_SIGNAL_BASE + end->value;
+    case CT_END_NOT_STARTED:
+        return out_of_resources(end->value) ? CT_EXIT_SETUP : ct_spawn_exit_code(end->value);
+    }
+    return CT_EXIT_SETUP;
+}
+
+int ct_policy_command_exit_code(int code)
+{
+    switch (code) {
+    case CT_ENOENT:
+        return CT_EXIT_NOT_FOUND;
+    case CT_EPERM:
+        return CT_EXIT_NOT_EXECUTABLE;
+    default:
+        return CT_EXIT_SETUP;
+    }
+}
+
+static const char *signal_advice(int signo)
+{
+    switch (signo) {
+    case SIGKILL:
+        return "ctrun did not send it; if nobody else did, the kernel ran out of memory: see dmesg";
+    case SIGSEGV:
+    case SIGBUS:
+    case SIGILL:
+    case SIGFPE:
+    case SIGABRT:
+        return "a crash in native code: run it under a debugger, or a Python program with "
+               "PYTHONFAULTHANDLER=1";
+    default:
+        return "ctrun did not send it: look for who did";
+    }
+}
+
+static const char *spawn_advice(int errnum)
+{
+    if (out_of_resources(errnum)) {
+        return "make room for it (memory, processes, open files, disk), or start fewer workers";
+    }
+    switch (errnum) {
+    case ENOENT:
+        return "check its name, and the interpreter in its first line if it is a script";
+    case ENOEXEC:
+        return "a script needs a first line like #!/bin/sh";
+    default:
+        return "check its permissions and the file system's mount options";
+    }
+}
+
+const char *ct_end_advice(const struct ct_end *end, bool has_message)
+{
+    switch (end->kind) {
+    case CT_END_SIGNALED:
+        return signal_advice(end->value);
+    case CT_END_NOT_STARTED:
+        return spawn_advice(end->value);
+    case CT_END_EXITED:
+        break;
+    }
+    return has_message ? "the reason is most likely in what it wrote"
+                       : "it said nothing on stderr; --log-dir DIR --tee 3 keeps all output";
+}

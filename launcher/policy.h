@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How a worker ended, in a struct and in words, and which exit code of ctrun follows from it.
+ */
+#ifndef CT_LAUNCHER_POLICY_H
+#define CT_LAUNCHER_POLICY_H
+
+#include "common/buf.h"
+#include "common/err.h"
+
+#include <stdbool.h>
+
+/* Exit codes of ctrun of its own making; a worker's code and 128 + signal are passed on. */
+enum ct_status {
+    CT_EXIT_OK = 0,
+    CT_EXIT_SETUP = 1, /* could not set up: port in use, folder not writable, out of memory */
+    CT_EXIT_USAGE = 2,
+    CT_EXIT_NOT_EXECUTABLE = 126,
+    CT_EXIT_NOT_FOUND = 127,
+    CT_EXIT_SIGNAL_BASE = 128,
+};
+
+enum ct_end_kind {
+    CT_END_EXITED,      /* value = exit code, 0-255 */
+    CT_END_SIGNALED,    /* value = signal number */
+    CT_END_NOT_STARTED, /* value = errno of the exec, or 0 when its set-up failed before */
+};
+
+struct ct_end {
+    enum ct_end_kind kind;
+    int value;
+    bool core_dumped;
+};
+
+bool ct_end_is_success(const struct ct_end *end);
+
+/* "exited with code 3", "was killed by signal 9 (SIGKILL)", "could not be started: ...". */
+CT_MUST_CHECK int ct_end_describe(const struct ct_end *end, struct ct_buf *out);
+
+/* ctrun's exit code when this end is what the job failed of. */
+int ct_end_exit_code(const struct ct_end *end);
+
+/* The same for a failure of ct_command_resolve(). */
+int ct_policy_command_exit_code(int code);
+
+/* What a person can do about it: one line, static. `has_message` = its output or error file already
+ * says something. */
+const char *ct_end_advice(const struct ct_end *end, bool has_message);
+
+#endif

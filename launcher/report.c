@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/report.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <string.h>
+
+/* Consequences are not the cause: more of them than this only push the cause out of sight. */
+#define OTHER_FAILURES_SHOWN 4
+
+/* Runs an append unless an earlier one failed. */
+#define THEN(rc, call)     \
+    do {                   \
+        if ((rc) == 0) {   \
+            (rc) = (call); \
+        }                  \
+    } while (0)
+
+int ct_report_ranks(const struct ct_report_worker *workers, int count,
+                    bool (*member)(const struct ct_report_worker *worker), int except,
+                    struct ct_buf *out)
+{
+    int rc = 0;
+    const char *comma = "";
+    for (int i = 0; rc == 0 && i < count; i++) {
+        if (i == except || !member(&workers[i])) {
+            continue;
+        }
+        int last = i;
+        while (last + 1 < count && last + 1 != except && member(&workers[last + 1]) &&
+               workers[last + 1].rank == workers[last].rank + 1) {
+            last++;
+        }
+        rc = ct_buf_printf(out, last > i ? "%s%d-%d" : "%s%d", comma, workers[i].rank,
+                           workers[last].rank);
+        comma = ", ";
+        i = last;
+    }
+    return rc;
+}
+
+static bool is_alive(const struct ct_report_worker *worker)
+{
+    return worker->pid != 0 && !worker->ended;
+}
+
+static bool was_stopped(const struct ct_report_worker *worker)
+{
+    return worker->ended && worker->was_asked;
+}
+
+/* Ended by itself with an error although it had been asked to stop: most often because the peer
+ * that failed first no longer answers. */
+static bool failed_too(const struct ct_report_worker *worker)
+{
+    bool by_us = worker->end.kind == CT_END_SIGNALED &&
+                 (worker->end.value == SIGTERM || worker->end.value == SIGKILL);
+    return was_stopped(worker) && !ct_end_is_success(&worker->end) && !by_us;
+}
+
+static bool stopped_cleanly(const struct ct_report_worker *worker)
+{
+    return was_stopped(worker) && !failed_too(worker);
+}
+
+static int count_of(const struct ct_report *report, bool (*member)(const struct ct_report_worker *))
+{
+    int count = 0;
+    for (int i = 0; i < report->count; i++) {
+        count += i != report->failed && member(&report->workers[i]);
+    }
+    return count;
+}
+
+static int add_ranks(const struct ct_report *report,
+                     bool (*member)(const struct ct_report_worker *), struct ct_buf *out)
+{
+    int rc = ct_buf_printf(out, count_of(report, member) == 1 ? "rank " : "ranks ");
+    THEN(rc, ct_report_ranks(report->workers, report->count, member, report->failed, out));
+    return rc;
+}
+
+int ct_report_headline(const struct ct_report *report, struct ct_buf *out)
+{
+    const struct ct_report_worker *failed = &report->workers[report->failed];
+    int rc =
+        ct_buf_printf(out, CT_REPORT_PREFIX "rank %d failed on %s: ", failed->rank, report->host);
+    if (report->start_error != NULL) {
+        THEN(rc, ct_buf_printf(out, "%s", report->start_error));
+    } else {
+        THEN(rc, ct_buf_printf(out, "process %ld ", (long)failed->pid));
+        THEN(rc, ct_end_describe(&failed->end, out));
+    }
+    THEN(rc, ct_buf_printf(out, "\n"));
+    if (count_of(report, is_alive) > 0) {
+        THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "stopping "));
+        THEN(rc, add_ranks(report, is_alive, out));
+        THEN(rc, ct_buf_printf(out, " because of it (SIGTERM, after %" PRId64 " s SIGKILL)\n",
+                               report->shutdown_timeout_ms / 1000));
+    }
+    return rc;
+}
+
+/* Each line of `text` indented, control characters made harmless. */
+static int add_quoted(const char *text, struct ct_buf *out)
+{
+    int rc = 0;
+    while (rc == 0 && *text != '\0') {
+        size_t len = strcspn(text, "\n");
+        rc = ct_buf_append(out, CT_REPORT_INDENT, strlen(CT_REPORT_INDENT));
+        for (size_t i = 0; rc == 0 && i < len; i++) {
+            unsigned char c = (unsigned char)text[i];
+            char shown = (c < ' ' && c != '\t') || c == 0x7f ? '?' : (char)c;
+            rc = ct_buf_append(out, &shown, 1);
+        }
+        THEN(rc, ct_buf_append(out, "\n", 1));
+        text += len + (text[len] == '\n');
+    }
+    return rc;
+}
+
+static int add_cause(const struct ct_report *report, const struct ct_report_worker *failed,
+                     struct ct_buf *out)
+{
+    int rc = 0, rank = failed->rank;
+    if (failed->end.kind == CT_END_SIGNALED && failed->end.value == SIGKILL) {
+        /* The evidence for or against the out-of-memory killer. */
+        THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "rank %d had used up to %" PRId64 " MiB\n",
+                               rank, failed->max_rss_kib / 1024));
+    }
+    if (report->message != NULL) {
+        THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "rank %d says in its error file:\n", rank));
+        THEN(rc, add_quoted(report->message, out));
+    }
+    if (report->traceback != NULL) {
+        THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "with the traceback:\n"));
+        THEN(rc, add_quoted(report->traceback, out));
+    }
+    if (report->tail[0] != '\0' && !report->tail_is_seen) {
+        THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "rank %d wrote last on stderr:\n", rank));
+        THEN(rc, ct_buf_append(out, report->tail, strlen(report->tail)));
+    }
+    return rc;
+}
+
+static int add_other_failures(const struct ct_report *report, struct ct_buf *out)
+{
+    int rc = 0, shown = 0, total = count_of(report, failed_too);
+    for (int i = 0; rc == 0 && i < report->count && shown < OTHER_FAILURES_SHOWN; i++) {
+        const struct ct_report_worker *worker = &report->workers[i];
+        if (i == report->failed || !failed_too(worker)) {
+            continue;
+        }
+        THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "later, rank %d ", worker->rank));
+        THEN(rc, ct_end_describe(&worker->end, out));
+        THEN(rc, ct_buf_append(out, "\n", 1));
+        shown++;
+    }
+    if (total > shown) {
+        THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "and %d more failed later\n", total - shown));
+    }
+    return rc;
+}
+
+static int add_consequences(const struct ct_report *report, struct ct_buf *out)
+{
+    int rc = add_other_failures(report, out);
+    if (count_of(report, stopped_cleanly) > 0) {
+        THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "stopped because of it: "));
+        THEN(rc, add_ranks(report, stopped_cleanly, out));
+        THEN(rc, ct_buf_append(out, "\n", 1));
+    }
+    if (report->strays > 0) {
+        THEN(rc,
+             ct_buf_printf(out, CT_REPORT_PREFIX "ended %zu processes that workers left behind\n",
+                           report->strays));
+    }
+    if (report->killed > 0) {
+        THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "%zu did not stop in time and were killed\n",
+                               report->killed));
+    }
+    if (report->left > 0) {
+        THEN(rc, ct_buf_printf(out,
+                               CT_REPORT_PREFIX "%zu cannot be killed (stuck in the kernel): see "
+                                                "dmesg\n",
+                               report->left));
+    }
+    return rc;
+}
+
+int ct_report_story(const struct ct_report *report, struct ct_buf *out)
+{
+    const struct ct_report_worker *failed = &report->workers[report->failed];
+    bool has_message = report->message != NULL || report->tail[0] != '\0';
+    int rc = add_cause(report, failed, out);
+    THEN(rc, add_consequences(report, out));
+    if (report->will_restart) {
+        THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "restarting all workers (restart %d of %d)\n",
+                               report->generation + 1, report->max_restarts));
+        return rc;
+    }
+    THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "what to do: %s\n",
+                           ct_end_advice(&failed->end, has_message)));
+    if (report->log_folder != NULL) {
+        THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "log files of rank %d: %s\n", failed->rank,
+                               report->log_folder));
+    }
+    if (report->generation > 0) {
+        THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "no restart is left of %d\n",
+                               report->max_restarts));
+    }
+    return rc;
+}

@@ -77,7 +77,7 @@ static int list_missing(const struct sync *sync, bool joining, char out[MISSING_
     int count = 0;
     for (int r = 0; r < sync->size; r++) {
         const struct sync_slot *slot = &sync->page->slots[r];
-        bool behind = joining ? atomic_load(&slot->presence) == SYNC_ABSENT
+        bool behind = joining ? atomic_load(&slot->presence) < SYNC_PRESENT
                               : atomic_load(&slot->arrived) < sync->arrived;
         if (behind && count++ < MISSING_NAMED_MAX) {
             int n = snprintf(list + at, sizeof(list) - at, "%s%d", at == 0 ? "" : ", ", r);
@@ -181,7 +181,7 @@ static int watch_newcomers(struct sync *sync, struct ct_err *err)
 {
     for (int r = 0; r < sync->size && sync->unwatched > 0; r++) {
         if (r != sync->rank && sync->pidfds[r] == UNWATCHED &&
-            atomic_load(&sync->page->slots[r].presence) != SYNC_ABSENT) {
+            atomic_load(&sync->page->slots[r].presence) >= SYNC_PRESENT) {
             int rc = watch_peer(sync, r, err);
             if (rc != 0) {
                 return rc;
@@ -282,9 +282,10 @@ int sync_join(struct sync *sync, struct ct_err *err)
 {
     struct sync_page *page = sync->page;
     struct sync_slot *slot = &page->slots[sync->rank];
-    if (atomic_load(&slot->presence) != SYNC_ABSENT) {
-        return ct_err_set(err, CT_EPROTO, "rank %d is there already (pid %ld)", sync->rank,
-                          (long)slot->pid);
+    uint32_t absent = SYNC_ABSENT;
+    if (!atomic_compare_exchange_strong(&slot->presence, &absent, SYNC_COMING)) {
+        return ct_err_set(err, CT_EPROTO, "rank %d has come already, from another process",
+                          sync->rank);
     }
     slot->pid = getpid();
     int rc = proc_start_time(slot->pid, &slot->start_time);

@@ -33,7 +33,7 @@ struct sync_desc {
     int64_t send, recv; /* offsets in the shared file, -1 when private */
 };
 
-enum sync_presence { SYNC_ABSENT, SYNC_PRESENT, SYNC_LEFT };
+enum sync_presence { SYNC_ABSENT, SYNC_COMING, SYNC_PRESENT, SYNC_LEFT };
 
 struct sync_slot {
     _Atomic uint32_t presence;

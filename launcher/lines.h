@@ -27,9 +27,10 @@
 /* The report shows this many lines: a Python traceback of usual depth fits. */
 #define CT_LINES_TAIL 20
 
-/* Of each remembered line this many bytes are kept, its end rather than its beginning: long lines
- * are data dumps with the message behind them. Bounds the tail to 40 KiB for each stream. */
-#define CT_LINES_TAIL_BYTES 2048
+/* They come from this many last bytes of the stream, and of each line its last part is shown: a
+ * long line is a dump of data with the message behind it. */
+#define CT_LINES_TAIL_BYTES 16384
+#define CT_LINES_TAIL_LINE 1024
 
 /* "\x1b[35m[" + "2147483647" + "]\x1b[0m " and NUL. */
 #define CT_LINES_PREFIX_MAX 32
@@ -45,14 +46,15 @@ struct ct_lines {
     enum ct_lines_mode mode;
     char prefix[CT_LINES_PREFIX_MAX];
     size_t prefix_len;
-    struct ct_buf partial; /* the line that has no end yet (not in raw mode) */
-    bool cr;               /* the last byte was a '\r' whose meaning the next one decides */
-    struct ct_lines_tail *tail;
+    struct ct_buf partial; /* the line that has no end yet; empty in raw mode */
+    bool cr;               /* a '\r' came last, and the next byte decides what it meant */
+    bool rewriting;        /* a segment that ended in '\r' stands on the terminal */
+    struct ct_buf tail;    /* the last bytes, as they came */
+    bool tail_cut;         /* something came before them */
 };
 
 /* `prefix` (at most CT_LINES_PREFIX_MAX - 1 bytes, longer is cut) is copied; "" = none. */
-CT_MUST_CHECK int ct_lines_init(struct ct_lines *lines, enum ct_lines_mode mode,
-                                const char *prefix);
+void ct_lines_init(struct ct_lines *lines, enum ct_lines_mode mode, const char *prefix);
 /* Zeroed memory and NULL are allowed. */
 void ct_lines_fini(struct ct_lines *lines);
 

@@ -35,8 +35,10 @@ struct ct_output;
 struct ct_output_stream;
 
 struct ct_output_options {
-    int out_fd; /* borrowed; usually 1 */
-    int err_fd; /* borrowed; usually 2 */
+    int out_fd;               /* borrowed; usually 1 */
+    int err_fd;               /* borrowed; usually 2 */
+    const struct ct_log *log; /* borrowed, may be NULL; hears once of a sink or file that fails; may
+                                 itself write through ct_output_say() */
 };
 
 /* SIGPIPE must be ignored in this process. Gives *out. */

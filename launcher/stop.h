@@ -59,8 +59,10 @@ void ct_stop_hasten(struct ct_stop *stop, int64_t grace_ms, int64_t now_ns);
 unsigned ct_stop_step(const struct ct_stop *stop, struct ct_stop_target *target, bool leader_alive,
                       bool group_alive, int64_t now_ns);
 
-/* When to ask again at the latest, if nothing else happens. */
-int64_t ct_stop_next(const struct ct_stop *stop, const struct ct_stop_target *target);
+/* When to step again at the latest if nothing else happens; in the past once the target has been
+ * killed. */
+int64_t ct_stop_next(const struct ct_stop *stop, const struct ct_stop_target *target,
+                     bool leader_alive);
 
 /* The target was killed and is still there after CT_STOP_GIVE_UP_MS. */
 bool ct_stop_hopeless(const struct ct_stop_target *target, int64_t now_ns);

@@ -41,6 +41,44 @@ static uint64_t load_u64(const unsigned char *p)
     return v;
 }
 
+/* ---- dialects ------------------------------------------------------------------------------- */
+
+/* Legacy number -> operation, as PyTorch 1.13 sends it. 7 is WATCH_KEY, which no PyTorch program
+ * needs and later versions dropped: unknown here. */
+static bool op_from_wire(enum ct_dialect dialect, unsigned char wire, enum ct_op *out)
+{
+    static const int legacy[] = {
+        CT_OP_SET,  CT_OP_COMPARE_SET, CT_OP_GET, CT_OP_ADD,        CT_OP_CHECK,
+        CT_OP_WAIT, CT_OP_GETNUMKEYS,  -1,        CT_OP_DELETE_KEY,
+    };
+    if (dialect == CT_DIALECT_CURRENT) {
+        *out = (enum ct_op)wire;
+        return op_lookup(wire) != NULL;
+    }
+    if (wire >= sizeof(legacy) / sizeof(legacy[0]) || legacy[wire] < 0) {
+        return false;
+    }
+    *out = (enum ct_op)legacy[wire];
+    return true;
+}
+
+int ct_dialect_detect(const unsigned char *bytes, size_t len, enum ct_dialect *out)
+{
+    const uint32_t magic = CT_PROTO_MAGIC;
+    unsigned char greeting[1 + sizeof(magic)] = {CT_OP_VALIDATE};
+    memcpy(greeting + 1, &magic, sizeof(magic));
+    size_t have = len < sizeof(greeting) ? len : sizeof(greeting);
+    if (memcmp(bytes, greeting, have) != 0) {
+        *out = CT_DIALECT_LEGACY;
+        return 0;
+    }
+    if (have < sizeof(greeting)) {
+        return CT_SCAN_E_MORE;
+    }
+    *out = CT_DIALECT_CURRENT;
+    return 0;
+}
+
 /* ---- scanning ------------------------------------------------------------------------------- */
 
 static int scan_opcode(struct ct_scan *scan, const unsigned char *bytes, size_t len,
@@ -49,12 +87,12 @@ static int scan_opcode(struct ct_scan *scan, const unsigned char *bytes, size_t 
     if (len < 1) {
         return CT_SCAN_E_MORE;
     }
-    const struct op_info *info = op_lookup(bytes[0]);
-    if (info == NULL) {
+    enum ct_op op;
+    if (!op_from_wire(scan->dialect, bytes[0], &op)) {
         return ct_err_set(err, CT_EPROTO, "unknown operation %u", (unsigned)bytes[0]);
     }
-    scan->op = (enum ct_op)bytes[0];
-    scan->field = info->fields;
+    scan->op = op;
+    scan->field = op_lookup((unsigned char)op)->fields;
     scan->at = 1;
     return 0;
 }
@@ -122,6 +160,11 @@ static int scan_field(struct ct_scan *scan, const unsigned char *field, size_t a
     scan->at += fixed;
     scan->field++;
     return 0;
+}
+
+void ct_scan_next(struct ct_scan *scan)
+{
+    *scan = (struct ct_scan){.dialect = scan->dialect};
 }
 
 int ct_scan(struct ct_scan *scan, const unsigned char *bytes, size_t len, struct ct_err *err)

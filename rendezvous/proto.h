@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Wire codec of PyTorch's TCPStore protocol (dialect of 2.1 and later): bytes in, requests out. No
- * I/O, no allocation while decoding.
+ * Wire codec of PyTorch's TCPStore protocol: bytes in, requests out. No I/O, no allocation while
+ * decoding.
  *
  * There are no frames: a request ends where its last field ends. ct_scan() finds that end. It keeps
  * its place, so it may be called again each time more bytes came, down to one at a time, and looks
@@ -20,8 +20,8 @@
 #include <stdint.h>
 
 /* X(name, value, fields). Fields: m magic, u 32 bits, i 64 bits, k key, v value; '*' is a count,
- * and what follows it is repeated that often. Opcodes 14-18 (queues, list, barrier) and the legacy
- * numbering are further rows and a further table here. */
+ * and what follows it is repeated that often. Opcodes 14-18 (queues, list, barrier) are further
+ * rows. */
 #define CT_OPS(X)            \
     X(VALIDATE, 0, "m")      \
     X(SET, 1, "kv")          \
@@ -42,6 +42,14 @@ enum ct_op {
 #define CT_OP_ENUM(name, value, fields) CT_OP_##name = value,
     CT_OPS(CT_OP_ENUM)
 #undef CT_OP_ENUM
+};
+
+/* PyTorch up to 2.0 (Debian 12 has 1.13) numbers the same requests differently, and has neither
+ * VALIDATE nor CANCEL_WAIT: whoever gives up a WAIT just sends the next request. Replies are the
+ * same. */
+enum ct_dialect {
+    CT_DIALECT_CURRENT, /* 2.1 and later: the numbers above */
+    CT_DIALECT_LEGACY,
 };
 
 #define CT_PROTO_MAGIC UINT32_C(0x3C85F7CE)
@@ -70,8 +78,9 @@ struct ct_request {
     struct ct_bytes items;  /* ... to be taken one by one with ct_request_next() */
 };
 
-/* Zeroed memory stands before the first byte of a request. */
+/* Zeroed memory stands before the first byte of a request in the current dialect. */
 struct ct_scan {
+    enum ct_dialect dialect;
     const char *field;  /* next field; NULL until the opcode is known */
     const char *repeat; /* first field of the repeated group */
     size_t rounds;      /* groups to come after this one */
@@ -81,6 +90,14 @@ struct ct_scan {
 
 /* Outcome of ct_scan(): the request goes on after the bytes that are there. */
 #define CT_SCAN_E_MORE 1
+
+/* Which dialect a client speaks, from the first bytes it sends: VALIDATE and its magic, or anything
+ * else. A legacy SET cannot be mistaken for VALIDATE: the magic would be the length of its key, far
+ * beyond the limit. CT_SCAN_E_MORE while both are possible. */
+CT_MUST_CHECK int ct_dialect_detect(const unsigned char *bytes, size_t len, enum ct_dialect *out);
+
+/* Makes ready for the next request of the same client. */
+void ct_scan_next(struct ct_scan *scan);
 
 /* `bytes` starts at the first byte of the request each time, at `len` >= that of the last call. 0:
  * the request is complete and scan->at bytes long. CT_EPROTO or CT_ELIMIT: the peer does not speak

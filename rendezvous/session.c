@@ -143,17 +143,31 @@ static int apply(struct ct_session *s, const struct ct_request *req, struct ct_e
 /* May this operation come now? */
 static int admit(struct ct_session *s, enum ct_op op, struct ct_err *err)
 {
-    if ((op == CT_OP_VALIDATE) == s->greeted) {
-        return ct_err_set(err, CT_EPROTO,
-                          s->greeted ? "VALIDATE a second time"
-                                     : "first request is not VALIDATE: no client of this store");
+    if (op == CT_OP_VALIDATE && s->greeted) {
+        return ct_err_set(err, CT_EPROTO, "VALIDATE a second time");
     }
     s->greeted = true;
-    /* The client reads one byte next; any reply but that of the wait would be taken for it. */
     if (s->waiter.missing > 0 && op != CT_OP_CANCEL_WAIT) {
-        return ct_err_set(err, CT_EPROTO, "%s while a WAIT is pending", ct_op_name(op));
+        if (s->scan.dialect != CT_DIALECT_LEGACY) {
+            /* The client reads one byte next; any other reply would be taken for the wait's. */
+            return ct_err_set(err, CT_EPROTO, "%s while a WAIT is pending", ct_op_name(op));
+        }
+        /* It gave up waiting, and would take a late answer for that of this request. */
+        ct_store_cancel(s->store, &s->waiter);
     }
     return 0;
+}
+
+/* 0 when the dialect is known. */
+static int greet(struct ct_session *s, const unsigned char *bytes, size_t len)
+{
+    if (s->greeted) {
+        return 0;
+    }
+    int rc = len > 0 ? ct_dialect_detect(bytes, len, &s->scan.dialect) : CT_SCAN_E_MORE;
+    /* In the current dialect VALIDATE itself is the greeting, and comes once. */
+    s->greeted = rc == 0 && s->scan.dialect == CT_DIALECT_LEGACY;
+    return rc;
 }
 
 /* ---- the stream of requests ----------------------------------------------------------------- */
@@ -168,8 +182,11 @@ static int serve(struct ct_session *s, const unsigned char *bytes, size_t len, s
         if (s->out.total >= CT_OUT_STALL_BYTES) {
             return CT_SESSION_E_STALLED;
         }
+        int rc = greet(s, bytes + *used, len - *used);
         bool first_look = s->scan.field == NULL;
-        int rc = ct_scan(&s->scan, bytes + *used, len - *used, err);
+        if (rc == 0) {
+            rc = ct_scan(&s->scan, bytes + *used, len - *used, err);
+        }
         /* Before its fields are there: a scanner of ports ends at its first byte. */
         if (rc >= 0 && first_look && s->scan.field != NULL) {
             int verdict = admit(s, s->scan.op, err);
@@ -189,7 +206,7 @@ static int serve(struct ct_session *s, const unsigned char *bytes, size_t len, s
         }
         *used += s->scan.at;
         s->requests++;
-        memset(&s->scan, 0, sizeof(s->scan));
+        ct_scan_next(&s->scan);
     }
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One client's conversation with the store, without its socket: bytes in, reply bytes in a queue.
- * The first request must be VALIDATE; requests are applied strictly in order and only when they are
- * there completely.
+ * The first bytes tell the dialect: VALIDATE opens the current one, anything else is legacy or not
+ * a client at all. Requests are applied strictly in order and only when they are there completely.
  *
  * Bounded on both sides: a request by CT_MAX_REQUEST_LEN, unsent replies by CT_OUT_STALL_BYTES plus
  * the replies of one request (large values are referenced, not copied). Beyond that the session
@@ -30,8 +30,8 @@ struct ct_session {
     /* Another client's request put a reply into `out`. Must not call the session or the store. */
     void (*on_woken)(struct ct_session *session);
     uint64_t requests; /* served so far */
-    bool greeted;
-    bool failed; /* a wake found no memory: the owner must end the connection */
+    bool greeted;      /* the dialect is known */
+    bool failed;       /* a wake found no memory: the owner must end the connection */
 };
 
 /* Borrows `store`; allocates nothing. */

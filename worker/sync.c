@@ -159,7 +159,12 @@ static int watch_peer(struct sync *sync, int rank, struct ct_err *err)
     }
     /* After pidfd_open, so that the answer is about the process the descriptor holds. */
     uint64_t started = 0;
-    if (fd < 0 || proc_start_time(pid, &started) != 0 || started != slot->start_time) {
+    int rc = fd >= 0 ? proc_start_time(pid, &started) : CT_ENOENT;
+    if (rc == CT_ENOMEM) {
+        (void)close(fd);
+        return ct_err_set(err, rc, "out of memory");
+    }
+    if (rc != 0 || started != slot->start_time) {
         if (fd >= 0) {
             (void)close(fd);
         }
@@ -258,6 +263,11 @@ int sync_barrier(struct sync *sync, struct ct_err *err)
     atomic_store_explicit(&page->slots[sync->rank].arrived, sync->arrived, memory_order_relaxed);
     uint32_t before = atomic_fetch_add_explicit(&page->arrived, 1, memory_order_acq_rel);
     if (before + 1 == (uint32_t)sync->size) {
+        uint32_t verdict = atomic_load_explicit(&page->verdict, memory_order_relaxed);
+        if (verdict != 0) {
+            /* The others have given up: this barrier must not count as met. */
+            return explain(sync, verdict, false, err);
+        }
         atomic_store_explicit(&page->arrived, 0, memory_order_relaxed);
         atomic_store(&page->epoch, epoch + 1);
         if (atomic_load(&page->sleepers) > 0) {

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "trainer/model.h"
+
+#include "common/num.h"
+#include "trainer/rng.h"
+
+#include <math.h>
+
+/* 64 bytes: a cache line, and the widest vector of any CPU we run on. */
+#define ALIGN_FLOATS 16
+
+/* 16 GiB of parameters; with gradients and state four times that. */
+#define COUNT_MAX ((size_t)1 << 32)
+
+static bool take(size_t *place, size_t count, size_t *out)
+{
+    size_t padded, next;
+    if (!ct_add_size(count, ALIGN_FLOATS - 1, &padded)) {
+        return false;
+    }
+    padded -= padded % ALIGN_FLOATS;
+    if (!ct_add_size(*place, padded, &next) || next > COUNT_MAX) {
+        return false;
+    }
+    *out = *place;
+    *place = next;
+    return true;
+}
+
+int ct_layout_init(struct ct_layout *layout, size_t features, const struct ct_hidden *hidden,
+                   size_t classes, struct ct_err *err)
+{
+    struct ct_layout made = {.layer_count = hidden->count + 1};
+    size_t in = features;
+    for (size_t l = 0; l < made.layer_count; l++) {
+        struct ct_layer *layer = &made.layer[l];
+        size_t weights;
+        layer->in = in;
+        layer->out = l < hidden->count ? hidden->size[l] : classes;
+        if (!ct_mul_size(layer->in, layer->out, &weights) ||
+            !take(&made.count, weights, &layer->weight) ||
+            !take(&made.count, layer->out, &layer->bias)) {
+            return ct_err_set(err, CT_ELIMIT,
+                              "layer %zu (%zu to %zu) takes the model beyond %zu parameters", l,
+                              layer->in, layer->out, COUNT_MAX);
+        }
+        made.parameters += weights + layer->out;
+        in = layer->out;
+    }
+    *layout = made;
+    return 0;
+}
+
+void ct_layout_draw(const struct ct_layout *layout, uint64_t seed, float *params)
+{
+    for (size_t l = 0; l < layout->layer_count; l++) {
+        const struct ct_layer *layer = &layout->layer[l];
+        float bound = 1.0f / sqrtf((float)layer->in);
+        size_t weights = layer->in * layer->out;
+        for (size_t i = 0; i < weights + layer->out; i++) {
+            float unit = ct_rng_unit(seed, (uint64_t)CT_RNG_INIT + l, i);
+            size_t place = i < weights ? layer->weight + i : layer->bias + (i - weights);
+            params[place] = bound * (2.0f * unit - 1.0f);
+        }
+    }
+}
+
+static int alloc_floats(struct ct_device *dev, size_t count, float **out, struct ct_err *err)
+{
+    void *memory;
+    int rc = dev->ops->alloc(dev, count * sizeof(float), &memory, err);
+    if (rc == 0) {
+        *out = memory;
+    }
+    return rc;
+}
+
+int ct_model_init(struct ct_model *model, const struct ct_layout *layout, struct ct_device *dev,
+                  size_t max_rows, struct ct_err *err)
+{
+    struct ct_model made = {.layout = layout, .dev = dev, .max_rows = max_rows};
+    /* Places first, pointers when the arena is there. */
+    size_t total = 0, widest = 0, act[CT_LAYERS_MAX + 1], delta[2];
+    bool fits = true;
+    for (size_t l = 0; l <= layout->layer_count; l++) {
+        size_t width = l == 0 ? layout->layer[0].in : layout->layer[l - 1].out;
+        size_t floats = 0;
+        widest = l > 0 && width > widest ? width : widest;
+        fits = fits && ct_mul_size(width, max_rows, &floats) && take(&total, floats, &act[l]);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        size_t floats = 0;
+        fits = fits && ct_mul_size(widest, max_rows, &floats) && take(&total, floats, &delta[i]);
+    }
+    if (!fits) {
+        return ct_err_set(err, CT_ELIMIT, "%zu samples at a time need too much memory", max_rows);
+    }
+    int rc = alloc_floats(dev, total, &made.arena, err);
+    if (rc != 0) {
+        return rc;
+    }
+    void *labels;
+    rc = dev->ops->alloc(dev, max_rows, &labels, err);
+    if (rc != 0) {
+        dev->ops->release(dev, made.arena);
+        return rc;
+    }
+    for (size_t l = 0; l <= layout->layer_count; l++) {
+        made.act[l] = made.arena + act[l];
+    }
+    made.delta[0] = made.arena + delta[0];
+    made.delta[1] = made.arena + delta[1];
+    made.labels = labels;
+    *model = made;
+    return 0;
+}
+
+void ct_model_fini(struct ct_model *model)
+{
+    if (model != NULL && model->dev != NULL) {
+        model->dev->ops->release(model->dev, model->arena);
+        model->dev->ops->release(model->dev, model->labels);
+        *model = (struct ct_model){0};
+    }
+}
+
+static int forward(struct ct_model *model, const float *params, size_t rows, struct ct_err *err)
+{
+    const struct ct_layout *layout = model->layout;
+    int rc = 0;
+    for (size_t l = 0; rc == 0 && l < layout->layer_count; l++) {
+        const struct ct_layer *layer = &layout->layer[l];
+        rc = model->dev->ops->linear(model->dev,
+                                     &(struct ct_linear){
+                                         .batch = rows,
+                                         .in = layer->in,
+                                         .out = layer->out,
+                                         .x = model->act[l],
+                                         .w = params + layer->weight,
+                                         .b = params + layer->bias,
+                                         .y = model->act[l + 1],
+                                         .relu = l + 1 < layout->layer_count,
+                                     },
+                                     err);
+    }
+    return rc;
+}
+
+/* `delta[top % 2]` of the top layer was written by the loss. */
+static int backward(struct ct_model *model, const float *params, float *grads, size_t rows,
+                    struct ct_err *err)
+{
+    const struct ct_layout *layout = model->layout;
+    int rc = 0;
+    for (size_t l = layout->layer_count; rc == 0 && l-- > 0;) {
+        const struct ct_layer *layer = &layout->layer[l];
+        rc = model->dev->ops->linear_grad(model->dev,
+                                          &(struct ct_linear_grad){
+                                              .batch = rows,
+                                              .in = layer->in,
+                                              .out = layer->out,
+                                              .x = model->act[l],
+                                              .w = params + layer->weight,
+                                              .dy = model->delta[l % 2],
+                                              .mask = l > 0 ? model->act[l] : NULL,
+                                              .dw = grads + layer->weight,
+                                              .db = grads + layer->bias,
+                                              .dx = l > 0 ? model->delta[(l - 1) % 2] : NULL,
+                                          },
+                                          err);
+    }
+    return rc;
+}
+
+int ct_model_run(struct ct_model *model, const float *params, const struct ct_resident *data,
+                 const uint32_t *index, size_t rows, float scale, float *grads, double *totals,
+                 struct ct_err *err)
+{
+    CT_ASSERT(rows >= 1 && rows <= model->max_rows);
+    const struct ct_layout *layout = model->layout;
+    size_t top = layout->layer_count - 1;
+    int rc = model->dev->ops->gather(model->dev,
+                                     &(struct ct_gather){
+                                         .images = data->images,
+                                         .labels = data->labels,
+                                         .index = index,
+                                         .batch = rows,
+                                         .features = layout->layer[0].in,
+                                         .mean = data->mean,
+                                         .stddev = data->stddev,
+                                         .x = model->act[0],
+                                         .y = model->labels,
+                                     },
+                                     err);
+    if (rc == 0) {
+        rc = forward(model, params, rows, err);
+    }
+    if (rc == 0) {
+        rc = model->dev->ops->loss(model->dev,
+                                   &(struct ct_loss){
+                                       .batch = rows,
+                                       .classes = layout->layer[top].out,
+                                       .logits = model->act[top + 1],
+                                       .labels = model->labels,
+                                       .scale = scale,
+                                       .dlogits = grads != NULL ? model->delta[top % 2] : NULL,
+                                       .totals = totals,
+                                   },
+                                   err);
+    }
+    if (rc == 0 && grads != NULL) {
+        rc = backward(model, params, grads, rows, err);
+    }
+    return rc;
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A multi-layer perceptron whose parameters are one flat array of floats, so that gradients are
+ * summed, and parameters updated and stored, without knowing of layers.
+ *
+ *     [ layers.0.weight | layers.0.bias | layers.1.weight | ... ]   each part at a multiple of 64
+ * bytes
+ *
+ * The gaps hold zeros: their gradient is never written, so every update rule leaves them zero.
+ */
+#ifndef CT_TRAINER_MODEL_H
+#define CT_TRAINER_MODEL_H
+
+#include "common/err.h"
+#include "kernels/device.h"
+#include "trainer/options.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define CT_LAYERS_MAX (CT_HIDDEN_MAX + 1)
+
+struct ct_layer {
+    size_t in, out;
+    size_t weight; /* place of weight[out][in] in the flat array */
+    size_t bias;   /* place of bias[out] */
+};
+
+struct ct_layout {
+    size_t layer_count;
+    struct ct_layer layer[CT_LAYERS_MAX];
+    size_t count;      /* floats of the flat array, gaps included */
+    size_t parameters; /* without the gaps */
+};
+
+/* CT_ELIMIT when the sizes multiply to more than memory can address sensibly (2^32 floats). */
+CT_MUST_CHECK int ct_layout_init(struct ct_layout *layout, size_t features,
+                                 const struct ct_hidden *hidden, size_t classes,
+                                 struct ct_err *err);
+
+/* Initial values as torch.nn.Linear draws them: uniform within +-1/sqrt(in), weights and biases. A
+ * function of the seed alone. `params` is host memory of layout->count floats. */
+void ct_layout_draw(const struct ct_layout *layout, uint64_t seed, float *params);
+
+/* Buffers for one forward and backward pass of at most max_rows samples, in device memory. */
+struct ct_model {
+    const struct ct_layout *layout; /* borrowed */
+    struct ct_device *dev;          /* borrowed */
+    size_t max_rows;
+    float *arena;
+    float *act[CT_LAYERS_MAX + 1]; /* act[0] = input, act[l + 1] = output of layer l */
+    float *delta[2];               /* gradient by a layer's output, layers take turns */
+    uint8_t *labels;
+};
+
+/* Images and labels of one split in device memory. */
+struct ct_resident {
+    const uint8_t *images, *labels;
+    float mean, stddev;
+};
+
+CT_MUST_CHECK int ct_model_init(struct ct_model *model, const struct ct_layout *layout,
+                                struct ct_device *dev, size_t max_rows, struct ct_err *err);
+void ct_model_fini(struct ct_model *model); /* NULL and zeroed memory are allowed */
+
+/* Loads samples index[0 .. rows) and computes the logits and the loss of them: summed loss and
+ * number of correct predictions are added to totals[0] and totals[1] (device memory). With grads,
+ * the gradients of (loss sum * scale) are written there, over what was there. 1 <= rows <=
+ * max_rows. */
+CT_MUST_CHECK int ct_model_run(struct ct_model *model, const float *params,
+                               const struct ct_resident *data, const uint32_t *index, size_t rows,
+                               float scale, float *grads, double *totals, struct ct_err *err);
+
+#endif

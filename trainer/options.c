@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "trainer/options.h"
+
+#include "common/num.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A layer wider than this needs more memory than any machine has once it meets another one. */
+#define HIDDEN_SIZE_MAX 1048576
+
+struct spec;
+typedef int (*set_fn)(const struct spec *spec, const char *text, struct ct_train_options *out,
+                      struct ct_err *err);
+
+struct spec {
+    const char *name;    /* without "--", with dashes */
+    const char *metavar; /* NULL: the option takes no value */
+    const char *initial; /* read like a value when the option is not given; NULL = nothing */
+    set_fn set;
+    size_t offset; /* of the field */
+    double min, max;
+    const char *help; /* one line */
+};
+
+static void *field(const struct spec *spec, struct ct_train_options *out)
+{
+    return (char *)out + spec->offset;
+}
+
+static int set_flag(const struct spec *spec, const char *text, struct ct_train_options *out,
+                    struct ct_err *err)
+{
+    (void)text;
+    (void)err;
+    *(bool *)field(spec, out) = true;
+    return 0;
+}
+
+static int set_text(const struct spec *spec, const char *text, struct ct_train_options *out,
+                    struct ct_err *err)
+{
+    if (text[0] == '\0') {
+        return ct_err_set(err, CT_EINVAL, "--%s: the %s is empty", spec->name, spec->metavar);
+    }
+    *(const char **)field(spec, out) = text;
+    return 0;
+}
+
+static int read_integer(const struct spec *spec, const char *text, int64_t *out, struct ct_err *err)
+{
+    /* The largest bound, INT64_MAX, is not a double; the cast back must not overflow. */
+    int64_t max = spec->max >= 0x1p63 ? INT64_MAX : (int64_t)spec->max;
+    int rc = ct_parse_i64(text, (int64_t)spec->min, max, out);
+    if (rc == CT_ELIMIT) {
+        return ct_err_set(err, CT_EINVAL, "--%s: %s is not within %lld .. %lld", spec->name, text,
+                          (long long)spec->min, (long long)max);
+    }
+    if (rc != 0) {
+        return ct_err_set(err, CT_EINVAL, "--%s: '%s' is not a whole number", spec->name, text);
+    }
+    return 0;
+}
+
+static int set_int(const struct spec *spec, const char *text, struct ct_train_options *out,
+                   struct ct_err *err)
+{
+    int64_t value;
+    int rc = read_integer(spec, text, &value, err);
+    if (rc == 0) {
+        *(int *)field(spec, out) = (int)value;
+    }
+    return rc;
+}
+
+static int set_size(const struct spec *spec, const char *text, struct ct_train_options *out,
+                    struct ct_err *err)
+{
+    int64_t value;
+    int rc = read_integer(spec, text, &value, err);
+    if (rc == 0) {
+        *(size_t *)field(spec, out) = (size_t)value;
+    }
+    return rc;
+}
+
+static int set_seed(const struct spec *spec, const char *text, struct ct_train_options *out,
+                    struct ct_err *err)
+{
+    int64_t value;
+    int rc = read_integer(spec, text, &value, err);
+    if (rc == 0) {
+        *(uint64_t *)field(spec, out) = (uint64_t)value;
+    }
+    return rc;
+}
+
+static int set_double(const struct spec *spec, const char *text, struct ct_train_options *out,
+                      struct ct_err *err)
+{
+    double value;
+    int rc = ct_parse_double(text, spec->min, spec->max, &value);
+    if (rc == CT_ELIMIT) {
+        return ct_err_set(err, CT_EINVAL, "--%s: %s is not within %g .. %g", spec->name, text,
+                          spec->min, spec->max);
+    }
+    if (rc != 0) {
+        return ct_err_set(err, CT_EINVAL, "--%s: '%s' is not a number", spec->name, text);
+    }
+    *(double *)field(spec, out) = value;
+    return 0;
+}
+
+static int set_hidden(const struct spec *spec, const char *text, struct ct_train_options *out,
+                      struct ct_err *err)
+{
+    struct ct_hidden hidden = {0};
+    const char *p = text;
+    for (;;) {
+        char item[16]; /* longer than any allowed number */
+        size_t len = strcspn(p, ",");
+        int64_t size = 0;
+        int rc = CT_EFORMAT;
+        if (len < sizeof item) {
+            memcpy(item, p, len);
+            item[len] = '\0';
+            rc = ct_parse_i64(item, 1, HIDDEN_SIZE_MAX, &size);
+        }
+        if (rc != 0) {
+            return ct_err_set(err, CT_EINVAL,
+                              "--%s: '%.*s' in '%s' is not a layer size within 1 .. %d", spec->name,
+                              (int)(len < 64 ? len : 64), p, text, HIDDEN_SIZE_MAX);
+        }
+        if (hidden.count == CT_HIDDEN_MAX) {
+            return ct_err_set(err, CT_EINVAL, "--%s: more than %d layers", spec->name,
+                              CT_HIDDEN_MAX);
+        }
+        hidden.size[hidden.count++] = (size_t)size;
+        if (p[len] == '\0') {
+            break;
+        }
+        p += len + 1;
+    }
+    out->hidden = hidden;
+    return 0;
+}
+
+/* One of the words that the metavar lists; the field is an enum in the same order. */
+static int set_choice(const struct spec *spec, const char *text, struct ct_train_options *out,
+                      struct ct_err *err)
+{
+    size_t len = strlen(text);
+    unsigned place = 0;
+    for (const char *word = spec->metavar;; place++) {
+        size_t word_len = strcspn(word, "|");
+        if (word_len == len && memcmp(word, text, len) == 0) {
+            *(unsigned *)field(spec, out) = place;
+            return 0;
+        }
+        if (word[word_len] == '\0') {
+            return ct_err_set(err, CT_EINVAL, "--%s: '%s' is not one of %s", spec->name, text,
+                              spec->metavar);
+        }
+        word += word_len + 1;
+    }
+}
+
+#define FIELD(name) offsetof(struct ct_train_options, name)
+
+static const struct spec specs[] = {
+    {"data", "DIR|synthetic", NULL, set_text, FIELD(data), 0, 0,
+     "folder of IDX files, gzipped or not (Debian's Fashion-MNIST)"},
+    {"hidden", "N,N,...", "512,256", set_hidden, FIELD(hidden), 0, 0, "sizes of the hidden layers"},
+    {"epochs", "N", "10", set_int, FIELD(epochs), 1, 1000000, "passes over the training set"},
+    {"batch-size", "N", "256", set_size, FIELD(batch_size), 1, INT_MAX,
+     "samples per step, of all workers together"},
+    {"lr", "X", NULL, set_double, FIELD(lr), 1e-12, 1e6, "learning rate (sgd 0.1, adamw 0.001)"},
+    {"momentum", "X", "0.9", set_double, FIELD(momentum), 0, 0.999999, "momentum of sgd"},
+    {"weight-decay", "X", "0.0001", set_double, FIELD(weight_decay), 0, 1000,
+     "weight decay of either optimizer"},
+    {"optimizer", "sgd|adamw", "sgd", set_choice, FIELD(optimizer), 0, 0, "update rule"},
+    {"schedule", "cosine|constant", "cosine", set_choice, FIELD(schedule), 0, 0,
+     "of the learning rate over all epochs"},
+    {"seed", "N", "1", set_seed, FIELD(seed), 0, 0x1p63,
+     "of the initial weights and the shuffling"},
+    {"device", "auto|cpu|cuda", "auto", set_choice, FIELD(device), 0, 0, "where to compute"},
+    {"checkpoint", "FILE", NULL, set_text, FIELD(checkpoint), 0, 0,
+     "write the state there after each epoch (safetensors)"},
+    {"resume", "FILE", NULL, set_text, FIELD(resume), 0, 0, "go on from a checkpoint"},
+    {"metrics", "FILE", NULL, set_text, FIELD(metrics), 0, 0, "append one JSON line per epoch"},
+    {"version", NULL, NULL, set_flag, FIELD(version), 0, 0, "print the version and exit"},
+    {"help", NULL, NULL, set_flag, FIELD(help), 0, 0, "print this text and exit"},
+};
+
+/* set_choice() writes enums as unsigned, which is what gcc and clang make of those without
+ * negatives. */
+_Static_assert(sizeof(enum ct_optimizer_kind) == sizeof(unsigned) &&
+                   sizeof(enum ct_schedule) == sizeof(unsigned) &&
+                   sizeof(enum ct_device_choice) == sizeof(unsigned),
+               "enums are unsigned");
+
+#define SPEC_COUNT (sizeof specs / sizeof specs[0])
+
+/* Dashes and underscores are one, as torchrun's users write both. */
+static bool same_name(const char *name, const char *text, size_t len)
+{
+    if (strlen(name) != len) {
+        return false;
+    }
+    for (size_t i = 0; i < len; i++) {
+        char c = text[i] == '_' ? '-' : text[i];
+        if (name[i] != c) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static const struct spec *find(const char *text, size_t len)
+{
+    for (size_t i = 0; i < SPEC_COUNT; i++) {
+        if (same_name(specs[i].name, text, len)) {
+            return &specs[i];
+        }
+    }
+    return NULL;
+}
+
+static void set_initial(struct ct_train_options *out)
+{
+    *out = (struct ct_train_options){.lr = NAN};
+    for (size_t i = 0; i < SPEC_COUNT; i++) {
+        if (specs[i].initial != NULL) {
+            CT_ASSERT(specs[i].set(&specs[i], specs[i].initial, out, NULL) == 0);
+        }
+    }
+}
+
+int ct_train_options_parse(int argc, char *const argv[], struct ct_train_options *out,
+                           struct ct_err *err)
+{
+    struct ct_train_options options;
+    set_initial(&options);
+    for (int i = 1; i < argc && !options.help && !options.version; i++) {
+        const char *arg = argv[i];
+        if (strcmp(arg, "-h") == 0) {
+            arg = "--help";
+        }
+        if (strncmp(arg, "--", 2) != 0 || arg[2] == '\0') {
+            return ct_err_set(err, CT_EINVAL, "unexpected argument '%s' (see train --help)", arg);
+        }
+        const char *name = arg + 2;
+        size_t len = strcspn(name, "=");
+        const struct spec *spec = find(name, len);
+        if (spec == NULL) {
+            return ct_err_set(err, CT_EINVAL, "unknown option --%.*s (see train --help)", (int)len,
+                              name);
+        }
+        const char *value = name[len] == '=' ? name + len + 1 : NULL;
+        if (spec->metavar == NULL && value != NULL) {
+            return ct_err_set(err, CT_EINVAL, "--%s takes no value", spec->name);
+        }
+        if (spec->metavar != NULL && value == NULL) {
+            if (i + 1 == argc) {
+                return ct_err_set(err, CT_EINVAL, "--%s needs a value: %s", spec->name,
+                                  spec->metavar);
+            }
+            value = argv[++i];
+        }
+        int rc = spec->set(spec, value, &options, err);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    if (isnan(options.lr)) {
+        options.lr = options.optimizer == CT_OPTIMIZER_SGD ? 0.1 : 0.001;
+    }
+    *out = options;
+    return 0;
+}
+
+int ct_train_options_help(struct ct_buf *out)
+{
+    int rc = ct_buf_printf(
+        out, "usage: train [options]\n"
+             "       ctrun --nproc-per-node N train [options]\n\n"
+             "Trains a multi-layer perceptron on images, alone or as one of N workers.\n\n");
+    for (size_t i = 0; rc == 0 && i < SPEC_COUNT; i++) {
+        const struct spec *s = &specs[i];
+        char head[64];
+        (void)snprintf(head, sizeof head, "--%s %s", s->name, s->metavar ? s->metavar : "");
+        rc = ct_buf_printf(out, "  %-26s  %s", head, s->help);
+        if (rc == 0 && s->initial != NULL) {
+            rc = ct_buf_printf(out, " (%s)", s->initial);
+        }
+        if (rc == 0) {
+            rc = ct_buf_append(out, "\n", 1);
+        }
+    }
+    return rc;
+}
+
+const char *ct_train_version(void)
+{
+    return CT_VERSION;
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The command line of `train`. One table drives parsing and --help; a test compares the man page
+ * with it.
+ */
+#ifndef CT_TRAINER_OPTIONS_H
+#define CT_TRAINER_OPTIONS_H
+
+#include "common/buf.h"
+#include "common/err.h"
+#include "trainer/optimizer.h"
+#include "trainer/schedule.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Deeper plain MLPs do not train anyway, and a bound keeps the layout free of allocations. */
+#define CT_HIDDEN_MAX 32
+
+struct ct_hidden {
+    size_t count;
+    size_t size[CT_HIDDEN_MAX];
+};
+
+enum ct_device_choice { CT_CHOOSE_AUTO, CT_CHOOSE_CPU, CT_CHOOSE_CUDA };
+
+/* Texts are borrowed from argv. */
+struct ct_train_options {
+    const char *data;                          /* directory, "synthetic", or NULL = the default */
+    const char *checkpoint, *resume, *metrics; /* NULL when not given */
+    struct ct_hidden hidden;
+    int epochs;
+    size_t batch_size; /* of all ranks together */
+    double lr, momentum, weight_decay;
+    enum ct_optimizer_kind optimizer;
+    enum ct_schedule schedule;
+    uint64_t seed;
+    enum ct_device_choice device;
+    bool help, version;
+};
+
+/* Reads argv[1..]. CT_EINVAL with one line that names the option. --help and --version end the
+ * reading, so that they work whatever follows. */
+CT_MUST_CHECK int ct_train_options_parse(int argc, char *const argv[], struct ct_train_options *out,
+                                         struct ct_err *err);
+
+/* Appends the text of --help. */
+CT_MUST_CHECK int ct_train_options_help(struct ct_buf *out);
+
+const char *ct_train_version(void);
+
+#endif

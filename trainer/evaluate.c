@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "trainer/trainer.h"
+
+int ct_trainer_evaluate(struct ct_trainer *t, double *loss, double *accuracy, struct ct_err *err)
+{
+    size_t begin, end;
+    size_t features = t->dataset.features;
+    ct_share(t->dataset.test.count, t->team.rank, t->team.world, &begin, &end);
+    int rc = t->dev->ops->clear(t->dev, t->totals, 2 * sizeof *t->totals, err);
+    for (size_t first = begin; rc == 0 && first < end;) {
+        size_t rows = end - first < t->model.max_rows ? end - first : t->model.max_rows;
+        const struct ct_resident part = {
+            .images = t->test.images + first * features,
+            .labels = t->test.labels + first,
+            .mean = t->test.mean,
+            .stddev = t->test.stddev,
+        };
+        rc = ct_model_run(&t->model, t->params, &part, t->sequence, rows, 0, NULL, t->totals, err);
+        first += rows;
+    }
+    double totals[2];
+    if (rc == 0) {
+        rc = ct_team_sync(&t->team, err);
+    }
+    if (rc == 0) {
+        rc = t->dev->ops->download(t->dev, totals, t->totals, sizeof totals, err);
+    }
+    if (rc == 0) {
+        rc = ct_team_sum(&t->team, totals, 2, err);
+    }
+    if (rc == 0) {
+        *loss = totals[0] / (double)t->dataset.test.count;
+        *accuracy = totals[1] / (double)t->dataset.test.count;
+    }
+    return rc;
+}

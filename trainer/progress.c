@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "trainer/progress.h"
+
+/* Carriage return and "erase to the end of the line" (ECMA-48 EL), which every terminal knows. */
+#define REWRITE "\r\033[K"
+
+void ct_progress_break(struct ct_progress *p)
+{
+    if (p->unfinished) {
+        (void)fputs(REWRITE, p->out);
+        p->unfinished = false;
+    }
+}
+
+void ct_progress_start(struct ct_progress *p, const struct ct_trainer *t)
+{
+    (void)fprintf(p->out, "model %zu", t->layout.layer[0].in);
+    for (size_t l = 0; l < t->layout.layer_count; l++) {
+        (void)fprintf(p->out, "-%zu", t->layout.layer[l].out);
+    }
+    (void)fprintf(p->out, " (%zu parameters), %s, %zu training and %zu test images\n",
+                  t->layout.parameters, ct_optimizer_name(t->optimizer.kind),
+                  t->dataset.train.count, t->dataset.test.count);
+    (void)fprintf(p->out, "%d worker%s on %s, %zu samples per step\n", t->team.world,
+                  t->team.world == 1 ? "" : "s", t->dev->name, t->sampler.batch);
+    if (t->epoch > 0) {
+        (void)fprintf(p->out, "resuming after epoch %d\n", t->epoch);
+    }
+    (void)fflush(p->out);
+}
+
+void ct_progress_tick(struct ct_progress *p, int epoch, int epochs, double done,
+                      double samples_per_s)
+{
+    if (p->terminal) {
+        (void)fprintf(p->out, REWRITE "epoch %d/%d: %3.0f %%, %.0f samples/s", epoch, epochs,
+                      100 * done, samples_per_s);
+        (void)fflush(p->out);
+        p->unfinished = true;
+    }
+}
+
+void ct_progress_epoch(struct ct_progress *p, const struct ct_epoch_report *r)
+{
+    ct_progress_break(p);
+    (void)fprintf(p->out,
+                  "epoch %d/%d: loss %.4f, test loss %.4f, test accuracy %.4f, %.0f samples/s, "
+                  "%.0f us/step\n",
+                  r->epoch, r->epochs, r->loss, r->test_loss, r->test_accuracy, r->samples_per_s,
+                  r->us_per_step);
+    (void)fflush(p->out);
+}
+
+void ct_progress_done(struct ct_progress *p, const struct ct_train_result *r)
+{
+    ct_progress_break(p);
+    (void)fprintf(p->out, "done: test accuracy %.4f in %.1f s, %.0f samples/s\n", r->test_accuracy,
+                  r->seconds, r->samples_per_s);
+    (void)fflush(p->out);
+}

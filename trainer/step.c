@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The hot path. Nothing in here allocates.
+ */
+#include "trainer/trainer.h"
+
+int ct_trainer_step(struct ct_trainer *t, size_t batch, struct ct_err *err)
+{
+    size_t rows, global_rows, begin, end;
+    const uint32_t *index = ct_sampler_batch(&t->sampler, batch, &rows, &global_rows);
+    double batches = (double)ct_sampler_batches(&t->sampler);
+    double done = ((double)t->epoch + (double)batch / batches) / t->options.epochs;
+    t->optimizer.lr = (float)ct_schedule_rate(t->options.schedule, t->options.lr, done);
+    int rc;
+    if (rows > 0) {
+        /* The mean over the global batch is folded into the loss, so a plain sum over ranks is the
+         * gradient however the batch was split. */
+        rc = ct_model_run(&t->model, t->params, &t->train, index, rows, 1.0f / (float)global_rows,
+                          t->grads, t->totals, err);
+    } else {
+        /* A short last batch can leave a rank without samples; its part of the sum is zero. */
+        rc = t->dev->ops->clear(t->dev, t->grads, t->layout.count * sizeof(float), err);
+    }
+    if (rc == 0) {
+        rc = ct_team_reduce(&t->team, t->grads, t->layout.count, &begin, &end, err);
+    }
+    if (rc == 0) {
+        rc = ct_optimizer_apply(&t->optimizer, t->dev, t->params, t->grads, begin, end, err);
+    }
+    if (rc == 0) {
+        rc = ct_team_publish(&t->team, err);
+    }
+    if (rc == 0) {
+        t->optimizer.step++;
+    }
+    return rc;
+}

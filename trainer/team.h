@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The ranks of a job as the trainer sees them, over one of two ways to keep the model:
+ *
+ * - on CPUs, parameters and optimizer state are one block that all ranks see; each rank sums and
+ *   updates its own share of them, so nothing is copied and no rank keeps the whole state;
+ * - on GPUs, each rank has its own copy on its device and does the whole update on the sum of all
+ *   gradients. A GPU without peers needs no communicator.
+ */
+#ifndef CT_TRAINER_TEAM_H
+#define CT_TRAINER_TEAM_H
+
+#include "common/err.h"
+#include "kernels/device.h"
+#include "worker/ctworker.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Gradients, parameters and two states, and the exchange. */
+#define CT_TEAM_BLOCKS_MAX 8
+
+struct ct_team {
+    struct ctw_comm *comm; /* NULL: a GPU alone */
+    struct ct_device *dev; /* borrowed */
+    int rank, world;
+    bool shares_model;               /* one block for all ranks, each updates its share */
+    void *block[CT_TEAM_BLOCKS_MAX]; /* memory of `dev` that the team owns */
+    size_t block_count;
+    float *exchange; /* device memory: one row of words per rank */
+    float *words;    /* the same on the host */
+};
+
+/* Collective. The team borrows job and dev. */
+CT_MUST_CHECK int ct_team_open(struct ctw_job *job, struct ct_device *dev, struct ct_team *out,
+                               struct ct_err *err);
+void ct_team_close(struct ct_team *team); /* NULL and zeroed memory are allowed */
+
+/* Collective. Zeroed floats in device memory: for this rank's gradients, or for the model. They
+ * live as long as the team. */
+CT_MUST_CHECK int ct_team_alloc_gradients(struct ct_team *team, size_t count, float **out,
+                                          struct ct_err *err);
+CT_MUST_CHECK int ct_team_alloc_model(struct ct_team *team, size_t count, float **out,
+                                      struct ct_err *err);
+
+/* Collective. Sums the gradients of all ranks; afterwards [*begin, *end) of this rank's block holds
+ * the sum, and that is the range of the model that it must update. */
+CT_MUST_CHECK int ct_team_reduce(struct ct_team *team, float *gradients, size_t count,
+                                 size_t *begin, size_t *end, struct ct_err *err);
+
+/* Collective. Returns when every rank sees the model as all ranks left it. */
+CT_MUST_CHECK int ct_team_publish(struct ct_team *team, struct ct_err *err);
+
+#define CT_TEAM_VALUES_MAX 4
+
+/* Collective. all[r * n + i] = mine[i] of rank r, bit by bit: for sums and checks that must be
+ * exact, which adding floats is not. n <= CT_TEAM_VALUES_MAX. */
+CT_MUST_CHECK int ct_team_gather(struct ct_team *team, const double *mine, size_t n, double *all,
+                                 struct ct_err *err);
+
+/* Collective. Replaces values[0 .. n) by their sums over ranks, added in rank order. */
+CT_MUST_CHECK int ct_team_sum(struct ct_team *team, double *values, size_t n, struct ct_err *err);
+
+/* Waits for what is queued on the device, watching the peers. */
+CT_MUST_CHECK int ct_team_sync(struct ct_team *team, struct ct_err *err);
+
+#endif

@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "trainer/trainer.h"
+
+#include "common/alloc.h"
+#include "trainer/rng.h"
+
+#include <string.h>
+
+/* Rows of one evaluation pass: large enough for the GEMMs, small enough for the cache. */
+#define EVALUATION_ROWS 512
+
+static int out_of_memory(struct ct_err *err)
+{
+    return ct_err_set(err, CT_ENOMEM, "out of memory");
+}
+
+/* ---- device and peers ------------------------------------------------------------------------ */
+
+static int open_on(struct ct_trainer *t, struct ctw_job *job, enum ct_device_kind kind,
+                   struct ct_err *err)
+{
+    int index = kind == CT_DEVICE_CUDA ? ctw_job_env(job)->local_rank : 0;
+    int rc = ct_device_open(kind, index, &t->dev, err);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = ct_team_open(job, t->dev, &t->team, err);
+    if (rc != 0) {
+        t->dev->ops->close(t->dev);
+        t->dev = NULL;
+    }
+    return rc;
+}
+
+/* Every rank must come to the same choice: it depends only on what all ranks of a host share. */
+static int open_device(struct ct_trainer *t, struct ctw_job *job, struct ct_err *err)
+{
+    if (t->options.device == CT_CHOOSE_CPU) {
+        return open_on(t, job, CT_DEVICE_CPU, err);
+    }
+    int workers = ctw_job_env(job)->local_world_size;
+    int count = ct_device_cuda_count();
+    if (t->options.device == CT_CHOOSE_CUDA) {
+        /* NCCL refuses two ranks on one device. With no device at all, opening one says why. */
+        if (count > 0 && count < workers) {
+            return ct_err_set(err, CT_EUNSUPPORTED,
+                              "--device cuda: %d workers on this host but only %d CUDA device%s",
+                              workers, count, count == 1 ? "" : "s");
+        }
+        return open_on(t, job, CT_DEVICE_CUDA, err);
+    }
+    int rc = CT_EUNSUPPORTED;
+    if (count >= workers) {
+        rc = open_on(t, job, CT_DEVICE_CUDA, err);
+    }
+    return rc == CT_EUNSUPPORTED ? open_on(t, job, CT_DEVICE_CPU, err) : rc;
+}
+
+/* ---- do all ranks run the same job? ---------------------------------------------------------- */
+
+static uint64_t fold(uint64_t hash, const void *bytes, size_t len)
+{
+    const unsigned char *p = bytes;
+    for (size_t i = 0; i < len; i++) {
+        hash = ct_rng_mix(hash ^ p[i]);
+    }
+    return hash;
+}
+
+#define FOLD(hash, value) ((hash) = fold((hash), &(value), sizeof(value)))
+
+/* Of everything that must be the same on all ranks for their sum to mean something. */
+static uint64_t fingerprint(const struct ct_trainer *t)
+{
+    uint64_t hash = 0;
+    const struct ct_train_options *o = &t->options;
+    for (size_t l = 0; l < t->layout.layer_count; l++) {
+        FOLD(hash, t->layout.layer[l].in);
+        FOLD(hash, t->layout.layer[l].out);
+    }
+    FOLD(hash, o->epochs);
+    FOLD(hash, o->batch_size);
+    FOLD(hash, o->lr);
+    FOLD(hash, o->momentum);
+    FOLD(hash, o->weight_decay);
+    FOLD(hash, o->optimizer);
+    FOLD(hash, o->schedule);
+    FOLD(hash, o->seed);
+    FOLD(hash, t->epoch);
+    FOLD(hash, t->optimizer.step);
+    FOLD(hash, t->dataset.train.count);
+    FOLD(hash, t->dataset.test.count);
+    FOLD(hash, t->dataset.mean);
+    FOLD(hash, t->dataset.stddev);
+    return hash;
+}
+
+static int check_agreement(struct ct_trainer *t, struct ct_err *err)
+{
+    uint64_t hash = fingerprint(t);
+    /* Halves, since not every pattern of 64 bits is a double that survives. */
+    const double mine[2] = {(double)(hash >> 32), (double)(hash & UINT32_MAX)};
+    double *all = ct_calloc(2 * (size_t)t->team.world, sizeof *all);
+    if (all == NULL) {
+        return out_of_memory(err);
+    }
+    int rc = ct_team_gather(&t->team, mine, 2, all, err);
+    for (int r = 1; rc == 0 && r < t->team.world; r++) {
+        if (all[2 * r] != all[0] || all[2 * r + 1] != all[1]) {
+            rc = ct_err_set(err, CT_EPEER,
+                            "rank %d has other options, data or checkpoint than rank 0", r);
+        }
+    }
+    ct_free(all);
+    return rc;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static int upload_bytes(struct ct_trainer *t, size_t slot, const uint8_t *bytes, size_t len,
+                        const uint8_t **out, struct ct_err *err)
+{
+    if (t->dev->kind == CT_DEVICE_CPU) {
+        *out = bytes;
+        return 0;
+    }
+    int rc = t->dev->ops->alloc(t->dev, len, &t->uploaded[slot], err);
+    if (rc == 0) {
+        rc = t->dev->ops->upload(t->dev, t->uploaded[slot], bytes, len, err);
+    }
+    if (rc == 0) {
+        *out = t->uploaded[slot];
+    }
+    return rc;
+}
+
+static int make_resident(struct ct_trainer *t, size_t slot, const struct ct_split *split,
+                         struct ct_resident *out, struct ct_err *err)
+{
+    out->mean = t->dataset.mean;
+    out->stddev = t->dataset.stddev;
+    int rc =
+        upload_bytes(t, slot, split->images, split->count * t->dataset.features, &out->images, err);
+    return rc == 0 ? upload_bytes(t, slot + 1, split->labels, split->count, &out->labels, err) : rc;
+}
+
+static int alloc_all(struct ct_trainer *t, struct ct_err *err)
+{
+    size_t count = t->layout.count;
+    size_t share = (t->sampler.batch - 1) / (size_t)t->team.world + 1;
+    size_t rows = share > EVALUATION_ROWS ? share : EVALUATION_ROWS;
+    void *totals;
+    int rc = ct_team_alloc_gradients(&t->team, count, &t->grads, err);
+    if (rc == 0) {
+        rc = ct_team_alloc_model(&t->team, count, &t->params, err);
+    }
+    for (size_t i = 0; rc == 0 && ct_optimizer_state_name(t->optimizer.kind, i) != NULL; i++) {
+        rc = ct_team_alloc_model(&t->team, count, &t->optimizer.state[i], err);
+    }
+    if (rc == 0) {
+        rc = ct_model_init(&t->model, &t->layout, t->dev, rows, err);
+    }
+    if (rc == 0) {
+        rc = t->dev->ops->alloc(t->dev, 2 * sizeof *t->totals, &totals, err);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    t->totals = totals;
+    t->sequence = ct_calloc(rows, sizeof *t->sequence);
+    if (t->dev->kind != CT_DEVICE_CPU) {
+        t->staging = ct_calloc(count * (1 + CT_OPTIMIZER_STATES_MAX), sizeof *t->staging);
+    }
+    if (t->sequence == NULL || (t->dev->kind != CT_DEVICE_CPU && t->staging == NULL)) {
+        return out_of_memory(err);
+    }
+    for (size_t i = 0; i < rows; i++) {
+        t->sequence[i] = (uint32_t)i;
+    }
+    return 0;
+}
+
+/* ---- first values ---------------------------------------------------------------------------- */
+
+static int draw_params(struct ct_trainer *t, struct ct_err *err)
+{
+    float *host = t->staging != NULL ? t->staging : t->params;
+    ct_layout_draw(&t->layout, t->options.seed, host);
+    if (host == t->params) {
+        return 0;
+    }
+    return t->dev->ops->upload(t->dev, t->params, host, t->layout.count * sizeof(float), err);
+}
+
+static int fill_model(struct ct_trainer *t, const struct ct_safetensors *file, struct ct_err *err)
+{
+    int rc = 0;
+    if (!t->team.shares_model || t->team.rank == 0) {
+        rc = file != NULL ? ct_trainer_restore(t, file, err) : draw_params(t, err);
+    }
+    return rc == 0 ? ct_team_publish(&t->team, err) : rc;
+}
+
+static int open_resume(struct ct_trainer *t, struct ct_safetensors *file, struct ct_err *err)
+{
+    struct ct_progress_point point;
+    int rc =
+        ct_checkpoint_open(t->options.resume, &t->layout, t->options.optimizer, file, &point, err);
+    if (rc != 0) {
+        return rc;
+    }
+    if (point.seed != t->options.seed) {
+        ct_safetensors_fini(file);
+        return ct_err_set(err, CT_EINVAL, "%s was trained with --seed %llu, not %llu",
+                          t->options.resume, (unsigned long long)point.seed,
+                          (unsigned long long)t->options.seed);
+    }
+    t->epoch = point.epoch;
+    t->optimizer.step = point.step;
+    return 0;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+/* What needs no peer, in the order of cost: what is wrong shows at once. */
+static int load_local(struct ct_trainer *t, int rank, struct ct_err *err)
+{
+    int rc = 0;
+    if (rank == 0 && t->options.checkpoint != NULL) {
+        rc = ct_checkpoint_probe(t->options.checkpoint, err);
+    }
+    if (rc == 0) {
+        rc = ct_dataset_load(t->options.data, &t->dataset, err);
+    }
+    if (rc == 0) {
+        rc = ct_layout_init(&t->layout, t->dataset.features, &t->options.hidden, t->dataset.classes,
+                            err);
+    }
+    return rc;
+}
+
+static int join_and_fill(struct ct_trainer *t, struct ctw_job *job,
+                         const struct ct_safetensors *file, struct ct_err *err)
+{
+    int rc = open_device(t, job, err);
+    if (rc == 0) {
+        rc = check_agreement(t, err);
+    }
+    if (rc == 0 && ct_sampler_init(&t->sampler, t->dataset.train.count, t->options.batch_size,
+                                   t->team.rank, t->team.world, t->options.seed) != 0) {
+        rc = out_of_memory(err);
+    }
+    if (rc == 0) {
+        rc = alloc_all(t, err);
+    }
+    if (rc == 0) {
+        rc = make_resident(t, 0, &t->dataset.train, &t->train, err);
+    }
+    if (rc == 0) {
+        rc = make_resident(t, 2, &t->dataset.test, &t->test, err);
+    }
+    return rc == 0 ? fill_model(t, file, err) : rc;
+}
+
+int ct_trainer_new(const struct ct_train_options *options, struct ctw_job *job,
+                   struct ct_trainer **out, struct ct_err *err)
+{
+    struct ct_trainer *t = ct_calloc(1, sizeof *t);
+    if (t == NULL) {
+        return out_of_memory(err);
+    }
+    struct ct_safetensors file = {.fd = -1};
+    t->options = *options;
+    t->optimizer = (struct ct_optimizer){
+        .kind = options->optimizer,
+        .momentum = (float)options->momentum,
+        .weight_decay = (float)options->weight_decay,
+    };
+    int rc = load_local(t, ctw_job_env(job)->rank, err);
+    if (rc == 0 && options->resume != NULL) {
+        rc = open_resume(t, &file, err);
+    }
+    if (rc == 0) {
+        rc = join_and_fill(t, job, options->resume != NULL ? &file : NULL, err);
+    }
+    ct_safetensors_fini(&file);
+    if (rc != 0) {
+        ct_trainer_abort(t);
+        ct_trainer_free(t);
+        return rc;
+    }
+    *out = t;
+    return 0;
+}
+
+void ct_trainer_abort(struct ct_trainer *t)
+{
+    if (t->team.comm != NULL) {
+        ctw_comm_abort(t->team.comm);
+    }
+}
+
+void ct_trainer_free(struct ct_trainer *t)
+{
+    if (t == NULL) {
+        return;
+    }
+    ct_sampler_fini(&t->sampler);
+    ct_model_fini(&t->model);
+    if (t->dev != NULL) {
+        for (size_t i = 0; i < sizeof t->uploaded / sizeof t->uploaded[0]; i++) {
+            t->dev->ops->release(t->dev, t->uploaded[i]);
+        }
+        t->dev->ops->release(t->dev, t->totals);
+    }
+    ct_team_close(&t->team);
+    if (t->dev != NULL) {
+        t->dev->ops->close(t->dev);
+    }
+    ct_free(t->sequence);
+    ct_free(t->staging);
+    ct_dataset_fini(&t->dataset);
+    ct_free(t);
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One rank of a training: everything it holds, from the data set to the communicator, and the whole
+ * run over it. Nothing here prints: what happens goes out through struct ct_train_events.
+ */
+#ifndef CT_TRAINER_TRAINER_H
+#define CT_TRAINER_TRAINER_H
+
+#include "common/err.h"
+#include "kernels/device.h"
+#include "trainer/checkpoint.h"
+#include "trainer/dataset.h"
+#include "trainer/model.h"
+#include "trainer/optimizer.h"
+#include "trainer/options.h"
+#include "trainer/sampler.h"
+#include "trainer/team.h"
+#include "worker/ctworker.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct ct_trainer {
+    struct ct_train_options options; /* its texts are borrowed */
+    struct ct_dataset dataset;
+    struct ct_layout layout;
+    struct ct_device *dev;
+    struct ct_team team;
+    struct ct_model model;
+    struct ct_sampler sampler;
+    struct ct_optimizer optimizer;
+    struct ct_resident train, test;
+    void *uploaded[4];     /* device copies of the images and labels; NULL on the CPU */
+    float *params, *grads; /* device memory of the team */
+    double *totals;        /* device memory of two doubles: loss and hits */
+    uint32_t *sequence;    /* 0, 1, 2, ... for evaluation; model.max_rows of them */
+    float *staging;        /* host copy of the model for checkpoints; NULL on the CPU */
+    int epoch;             /* epochs done */
+};
+
+struct ct_epoch_report {
+    int epoch, epochs, world_size;
+    double loss; /* mean over the epoch's samples, each before its step */
+    double test_loss, test_accuracy;
+    double samples_per_s; /* of training, without evaluation */
+    double us_per_step;
+};
+
+struct ct_train_result {
+    double test_accuracy;
+    double seconds; /* of the whole run: training, evaluation, checkpoints */
+    double samples_per_s;
+};
+
+/* What the run tells on rank 0, on the calling thread. Either may be NULL. */
+struct ct_train_events {
+    void (*tick)(void *data, int epoch, int epochs, double done, double samples_per_s);
+    void (*epoch)(void *data, const struct ct_epoch_report *report);
+    void *data;
+};
+
+/* Checks and loads everything that training needs, so that what is wrong is found before it starts.
+ * Collective at its end. Borrows the job and the options' texts. Gives *out. */
+CT_MUST_CHECK int ct_trainer_new(const struct ct_train_options *options, struct ctw_job *job,
+                                 struct ct_trainer **out, struct ct_err *err);
+void ct_trainer_free(struct ct_trainer *trainer); /* NULL is allowed */
+
+/* Collective. Trains until options.epochs, with evaluation and checkpoint after each. A trainer
+ * that resumed there only evaluates. */
+CT_MUST_CHECK int ct_trainer_run(struct ct_trainer *trainer, const struct ct_train_events *events,
+                                 struct ct_train_result *result, struct ct_err *err);
+
+/* Tells the peers that this rank gives up: their collectives fail at once. */
+void ct_trainer_abort(struct ct_trainer *trainer);
+
+/* One step on global batch `t` of the current epoch. Collective. */
+CT_MUST_CHECK int ct_trainer_step(struct ct_trainer *trainer, size_t t, struct ct_err *err);
+
+/* Mean loss and accuracy over the test set, each rank doing its share. Collective. */
+CT_MUST_CHECK int ct_trainer_evaluate(struct ct_trainer *trainer, double *loss, double *accuracy,
+                                      struct ct_err *err);
+
+/* Loads a checkpoint into the model, or writes it from there. On rank 0 of a shared model, and on
+ * every rank where each has its own. */
+CT_MUST_CHECK int ct_trainer_restore(struct ct_trainer *trainer, const struct ct_safetensors *file,
+                                     struct ct_err *err);
+CT_MUST_CHECK int ct_trainer_save(struct ct_trainer *trainer, struct ct_err *err);
+
+#endif

@@ -12,20 +12,16 @@ bool ct_end_is_success(const struct ct_end *end)
     return end->kind == CT_END_EXITED && end->value == 0;
 }
 
-static const char *signal_name(int signo)
-{
-    const char *name = sigabbrev_np(signo);
-    return name != NULL ? name : "RTMIN+n";
-}
-
 int ct_end_describe(const struct ct_end *end, struct ct_buf *out)
 {
+    const char *name;
     switch (end->kind) {
     case CT_END_EXITED:
         return ct_buf_printf(out, "exited with code %d", end->value);
     case CT_END_SIGNALED:
-        return ct_buf_printf(out, "was killed by signal %d (SIG%s)%s", end->value,
-                             signal_name(end->value),
+        name = sigabbrev_np(end->value);
+        return ct_buf_printf(out, "was killed by signal %d (%s%s)%s", end->value,
+                             name != NULL ? "SIG" : "", name != NULL ? name : "a real-time signal",
                              end->core_dumped ? " and dumped its core" : "");
     case CT_END_NOT_STARTED:
         return ct_buf_printf(out, "could not be started: %s",

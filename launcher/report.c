@@ -171,19 +171,22 @@ static int add_consequences(const struct ct_report *report, struct ct_buf *out)
         THEN(rc, ct_buf_append(out, "\n", 1));
     }
     if (report->strays > 0) {
-        THEN(rc,
-             ct_buf_printf(out, CT_REPORT_PREFIX "ended %zu processes that workers left behind\n",
-                           report->strays));
+        THEN(rc, ct_buf_printf(
+                     out, CT_REPORT_PREFIX "processes that workers left behind, now ended: %zu\n",
+                     report->strays));
     }
     if (report->killed > 0) {
-        THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "%zu did not stop in time and were killed\n",
+        THEN(rc, ct_buf_printf(out,
+                               CT_REPORT_PREFIX
+                               "processes that did not stop in time and were killed: %zu\n",
                                report->killed));
     }
     if (report->left > 0) {
-        THEN(rc, ct_buf_printf(out,
-                               CT_REPORT_PREFIX "%zu cannot be killed (stuck in the kernel): see "
-                                                "dmesg\n",
-                               report->left));
+        THEN(rc, ct_buf_printf(
+                     out,
+                     CT_REPORT_PREFIX
+                     "processes that cannot be killed (stuck in the kernel, see dmesg): %zu\n",
+                     report->left));
     }
     return rc;
 }

@@ -20,14 +20,13 @@ struct row {
 static void show(const struct ct_options *o, char *out, size_t size)
 {
     static const char *const kinds[] = {"", "auto", "cpu", "gpu"};
-    char part[512];
     out[0] = '\0';
-#define ADD(cond, ...)                                        \
-    do {                                                      \
-        if (cond) {                                           \
-            (void)snprintf(part, sizeof(part), __VA_ARGS__);  \
-            (void)strncat(out, part, size - strlen(out) - 1); \
-        }                                                     \
+#define ADD(cond, ...)                                            \
+    do {                                                          \
+        if (cond) {                                               \
+            size_t used = strlen(out);                            \
+            (void)snprintf(out + used, size - used, __VA_ARGS__); \
+        }                                                         \
     } while (0)
     ADD(o->nproc_kind != CT_NPROC_COUNT, "n=%s ", kinds[o->nproc_kind]);
     ADD(o->nproc != 1, "n=%d ", o->nproc);

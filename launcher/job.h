@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One job on this machine: everything that is decided before the first worker starts. Filled in by
+ * main.c, read by the parts that run it.
+ */
+#ifndef CT_LAUNCHER_JOB_H
+#define CT_LAUNCHER_JOB_H
+
+#include "common/log.h"
+#include "launcher/command.h"
+#include "launcher/cookie.h"
+#include "launcher/logdir.h"
+#include "launcher/machine.h"
+#include "launcher/options.h"
+
+#include <sys/resource.h>
+
+struct ct_guard;
+
+/* Everything is borrowed. */
+struct ct_job {
+    const struct ct_options *options;
+    const struct ct_machine *machine;
+    const struct ct_command *command;
+    const struct ct_logdir *logdir;
+    const struct ct_cookie *cookie;
+    struct ct_guard *guard;
+    char *const *env; /* the launcher's own, on which the workers' is built */
+    const char *run_id;
+    int workers;
+    struct rlimit nofile; /* what ctrun was started with; workers get it back */
+    enum ct_log_level log_level;
+};
+
+#endif

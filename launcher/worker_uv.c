@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Happy path: two streams are opened, the process is spawned on their descriptors, both are told.
+ * Failure: the streams are freed again; the process is the last thing that can fail, so none is
+ * left. Memory of argv and environment lives only for the spawn.
+ */
+#include "launcher/worker_uv.h"
+
+#include "common/alloc.h"
+#include "launcher/environ.h"
+
+#include <unistd.h>
+
+/* What becomes of one stream of one worker. */
+struct route {
+    bool to_file;
+    bool shown;
+};
+
+static struct route route_of(const struct ct_job *job, int local_rank, enum ct_streams stream)
+{
+    const struct ct_options *options = job->options;
+    struct route route = {.shown = ct_rank_set_has(&options->shown, local_rank)};
+    /* As in torchrun, --log-dir /dev/null makes both options void. */
+    if (job->logdir->base != NULL) {
+        bool redirected = (ct_redirects_of(&options->redirects, local_rank) & stream) != 0;
+        bool teed = (ct_redirects_of(&options->tee, local_rank) & stream) != 0;
+        route.to_file = redirected || teed;
+        route.shown = route.shown && (!redirected || teed);
+    }
+    return route;
+}
+
+bool ct_worker_err_is_seen(const struct ct_job *job, int local_rank)
+{
+    return job->workers == 1 && route_of(job, local_rank, CT_STREAMS_STDERR).shown;
+}
+
+static int open_stream(const struct ct_worker_options *options, int local_rank,
+                       enum ct_output_fd to, struct ct_output_stream **out, int *child_fd,
+                       struct ct_err *err)
+{
+    const struct ct_job *job = options->job;
+    bool is_out = to == CT_OUTPUT_OUT;
+    struct route route = route_of(job, local_rank, is_out ? CT_STREAMS_STDOUT : CT_STREAMS_STDERR);
+    bool terminal = ct_output_is_terminal(options->output, to);
+    char prefix[CT_LINES_PREFIX_MAX] = "";
+    char *log_path = NULL;
+
+    struct ct_output_stream_options stream = {.to = to, .prefix = prefix};
+    if (!route.shown) {
+        stream.mode = CT_LINES_TAIL_ONLY;
+    } else if (job->workers == 1) {
+        stream.mode = CT_LINES_RAW;
+        /* A single worker finds the terminal itself; its stderr we need to read for the report. */
+        stream.inherit = is_out && !route.to_file;
+    } else {
+        stream.mode = terminal ? CT_LINES_TERMINAL : CT_LINES_PLAIN;
+        ct_lines_prefix(options->plan->first_rank + local_rank,
+                        ct_lines_colour(terminal, ct_environ_get(job->env, "TERM"),
+                                        ct_environ_get(job->env, "NO_COLOR")),
+                        prefix);
+    }
+    if (route.to_file) {
+        log_path = ct_logdir_path(job->logdir, options->plan->generation, local_rank,
+                                  is_out ? "stdout.log" : "stderr.log");
+        if (log_path == NULL) {
+            return ct_err_set(err, CT_ENOMEM, "worker %d: out of memory", local_rank);
+        }
+        stream.log_path = log_path;
+    }
+    int rc = ct_output_stream_open(options->output, &stream, out, child_fd, err);
+    ct_free(log_path);
+    return rc;
+}
+
+static int spawn(struct ct_worker *worker, int local_rank, const struct ct_worker_options *options,
+                 const int stdio[3], struct ct_err *err)
+{
+    const struct ct_job *job = options->job;
+    struct ct_strlist args = {0}, env = {0};
+    char *error_file =
+        ct_logdir_path(job->logdir, options->plan->generation, local_rank, "error.json");
+    int rc = error_file == NULL
+                 ? CT_ENOMEM
+                 : ct_contract_env(options->plan, local_rank, error_file, job->env, &env);
+    rc = rc != 0 ? rc : ct_contract_args(job->command->argv.list, local_rank, &args);
+    if (rc != 0) {
+        rc = ct_err_set(err, rc, "worker %d: out of memory", local_rank);
+    } else {
+        const struct ct_spawn_options spawned = {
+            .path = job->command->path,
+            .argv = args.list,
+            .envp = env.list,
+            .stdio = {stdio[0], stdio[1], stdio[2]},
+            .nofile = &job->nofile,
+        };
+        rc = ct_proc_start(options->procs, &spawned, options->on_exit, options->data, &worker->proc,
+                           err);
+        worker->story.end.value = rc != 0 && err != NULL ? err->sys : 0;
+    }
+    ct_free(error_file);
+    ct_strlist_fini(&args);
+    ct_strlist_fini(&env);
+    return rc;
+}
+
+int ct_worker_start(struct ct_worker *worker, int local_rank,
+                    const struct ct_worker_options *options, struct ct_err *err)
+{
+    /* The terminal's or file's input goes to the first worker; several readers would tear it. */
+    int stdio[3] = {local_rank == 0 ? STDIN_FILENO : -1, -1, -1};
+    *worker = (struct ct_worker){
+        .story = {.rank = options->plan->first_rank + local_rank, .end = {CT_END_NOT_STARTED}},
+    };
+    int rc = open_stream(options, local_rank, CT_OUTPUT_OUT, &worker->out, &stdio[1], err);
+    if (rc == 0) {
+        rc = open_stream(options, local_rank, CT_OUTPUT_ERR, &worker->err, &stdio[2], err);
+    }
+    if (rc == 0) {
+        rc = spawn(worker, local_rank, options, stdio, err);
+    }
+    if (rc != 0) {
+        ct_worker_clear(worker);
+        return rc;
+    }
+    ct_output_stream_spawned(worker->out);
+    ct_output_stream_spawned(worker->err);
+    worker->story.pid = ct_proc_pid(worker->proc);
+    return 0;
+}
+
+void ct_worker_clear(struct ct_worker *worker)
+{
+    ct_proc_free(worker->proc);
+    ct_output_stream_free(worker->out);
+    ct_output_stream_free(worker->err);
+    worker->proc = NULL;
+    worker->out = NULL;
+    worker->err = NULL;
+}

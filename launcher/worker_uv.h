@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One worker in one generation: its streams, its process, and how it ended.
+ */
+#ifndef CT_LAUNCHER_WORKER_UV_H
+#define CT_LAUNCHER_WORKER_UV_H
+
+#include "launcher/contract.h"
+#include "launcher/job.h"
+#include "launcher/output_uv.h"
+#include "launcher/proc_uv.h"
+#include "launcher/report.h"
+
+/* Zeroed memory is "not there". */
+struct ct_worker {
+    struct ct_proc *proc;
+    struct ct_output_stream *out, *err;
+    struct ct_report_worker story;
+};
+
+/* Borrowed for the call. */
+struct ct_worker_options {
+    const struct ct_job *job;
+    const struct ct_plan *plan;
+    struct ct_output *output;
+    struct ct_procs *procs;
+    ct_proc_exit_fn on_exit;
+    void *data;
+};
+
+/* Starts the worker; its log folder must be there. On failure the worker is as
+ * ct_worker_clear() leaves it, with story.end saying what ctrun shall make of it, and the text
+ * names what is in the way. */
+CT_MUST_CHECK int ct_worker_start(struct ct_worker *worker, int local_rank,
+                                  const struct ct_worker_options *options, struct ct_err *err);
+
+/* Frees streams and process, which must have ended. Keeps the story. */
+void ct_worker_clear(struct ct_worker *worker);
+
+/* Will this worker's standard error be seen by itself, right above ctrun's own words? */
+bool ct_worker_err_is_seen(const struct ct_job *job, int local_rank);
+
+#endif

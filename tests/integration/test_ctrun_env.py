@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a worker is told, and what it inherits."""
+
+import json
+import os
+import re
+import sys
+
+import testlib
+
+DUMP = """
+import json, os, sys
+folder = sys.argv[1]
+facts = {"env": dict(os.environ), "argv": sys.argv[1:], "stdin": os.readlink("/proc/self/fd/0"),
+         "fds": sorted(int(f) for f in os.listdir("/proc/self/fd")), "pgid": os.getpgid(0),
+         "pid": os.getpid(), "flags": sys.flags.interactive, "orig": sys.orig_argv}
+with open(os.path.join(folder, os.environ["RANK"] + ".json"), "w") as f:
+    json.dump(facts, f)
+"""
+
+
+class Environment(testlib.Case):
+    def facts(self, workers, *args, arguments=(), env=None):
+        script = self.script("dump.py", DUMP)
+        result = self.ctrun("-n", workers, *args, script, self.tmp, *arguments, env=env)
+        self.assertEqual(result.code, 0, result)
+        self.assertEqual(result.err, "", result)
+        return [json.loads((self.tmp / f"{rank}.json").read_text()) for rank in range(workers)]
+
+    def test_contract(self):
+        facts = self.facts(3, "--max-restarts", "2", "--role", "trainer", "--rdzv-id", "job7")
+        ports = {f["env"]["MASTER_PORT"] for f in facts}
+        self.assertEqual(len(ports), 1)
+        self.assertGreater(int(ports.pop()), 0)
+        for rank, fact in enumerate(facts):
+            env = fact["env"]
+            expected = {
+                "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "3",
+                "LOCAL_WORLD_SIZE": "3", "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1",
+                "ROLE_NAME": "trainer", "ROLE_RANK": str(rank), "ROLE_WORLD_SIZE": "3",
+                "MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_RESTART_COUNT": "0",
+                "TORCHELASTIC_MAX_RESTARTS": "2", "TORCHELASTIC_RUN_ID": "job7",
+                "TORCHELASTIC_USE_AGENT_STORE": "True", "CTRUN_GENERATION": "0",
+                "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+            }  # fmt: skip
+            self.assertEqual({k: env.get(k) for k in expected}, expected)
+            self.assertTrue(env["TORCHELASTIC_ERROR_FILE"].endswith(f"/attempt_0/{rank}/error.json"))
+            cpus = len(os.sched_getaffinity(0))
+            self.assertEqual(int(env["OMP_NUM_THREADS"]), max(1, cpus // 3))
+
+    def test_own_session_and_no_stray_descriptors(self):
+        for fact in self.facts(2):
+            self.assertEqual(fact["pgid"], fact["pid"])
+            # The fourth is the listing's own.
+            self.assertEqual(fact["fds"], [0, 1, 2, 3])
+            self.assertEqual(fact["orig"][1], "-u")
+
+    def test_users_choice_wins(self):
+        env = {"OMP_NUM_THREADS": "5", "RANK": "9", "MASTER_PORT": "1", "TORCHELASTIC_RUN_ID": "x"}
+        first = self.facts(1, env=env)[0]["env"]
+        self.assertEqual(first["OMP_NUM_THREADS"], "5")
+        self.assertEqual(first["RANK"], "0")
+        self.assertNotEqual(first["MASTER_PORT"], "1")
+        self.assertRegex(first["TORCHELASTIC_RUN_ID"], r"^[0-9a-f]{8}-")
+
+    def test_arguments(self):
+        facts = self.facts(2, arguments=["--", "--nproc-per-node", "${local_rank}", "$$x", "a b"])
+        for rank, fact in enumerate(facts):
+            self.assertEqual(
+                fact["argv"][1:], ["--", "--nproc-per-node", str(rank), "$x", "a b"]
+            )
+
+    def test_addresses(self):
+        first = self.facts(1, "--master-addr", "localhost", "--master-port", "0")[0]["env"]
+        self.assertEqual(first["MASTER_ADDR"], "localhost")
+        first = self.facts(1, "--master-addr", "[::1]", "--standalone")[0]["env"]
+        self.assertEqual(first["MASTER_ADDR"], "127.0.0.1")
+
+    def test_pet_variables(self):
+        script = self.script("dump.py", DUMP)
+        result = self.ctrun(script, self.tmp, env={"PET_NPROC_PER_NODE": "2"})
+        self.assertEqual(result.code, 0, result)
+        self.assertTrue((self.tmp / "1.json").exists())
+
+    def test_nested_launchers_are_two_jobs(self):
+        script = self.script("dump.py", DUMP)
+        inner = [testlib.program("ctrun"), "-n", "2", script, str(self.tmp)]
+        outer = self.script(
+            "outer.py",
+            f"import os, subprocess, sys\nprint('outer', os.environ['MASTER_PORT'])\n"
+            f"sys.exit(subprocess.run({inner!r}).returncode)\n",
+        )
+        result = self.ctrun("-n", "1", outer)
+        self.assertEqual(result.code, 0, result)
+        outer_port = re.search(r"outer (\d+)", result.out).group(1)
+        inner_env = json.loads((self.tmp / "1.json").read_text())["env"]
+        self.assertNotEqual(inner_env["MASTER_PORT"], outer_port)
+        self.assertEqual(inner_env["WORLD_SIZE"], "2")
+
+    def test_only_the_first_worker_reads_stdin(self):
+        script = self.script("stdin.py", "import sys\nprint(repr(sys.stdin.read()))\n")
+        (self.tmp / "input").write_text("hello")
+        with open(self.tmp / "input", "rb") as stdin:
+            result = self.ctrun("-n", "2", script, stdin=stdin)
+        self.assertEqual(sorted(result.out.splitlines()), ["[0] 'hello'", "[1] ''"], result)
+
+
+class CommandLine(testlib.Case):
+    def test_program_beside_ctrun_comes_first(self):
+        (self.tmp / "bin").mkdir()
+        ctrun = self.tmp / "bin" / "ctrun"
+        ctrun.write_bytes((testlib.BUILD_ROOT / "ctrun").read_bytes())
+        ctrun.chmod(0o755)
+        tool = self.tmp / "bin" / "true"
+        tool.write_text("#!/bin/sh\necho mine\n")
+        tool.chmod(0o755)
+        result = self.run_program(ctrun, "true")
+        self.assertEqual((result.code, result.out), (0, "mine\n"), result)
+        result = self.run_program(ctrun, "echo", "from", "PATH")
+        self.assertEqual(result.out, "from PATH\n", result)
+
+    def test_module_and_python_exec(self):
+        (self.tmp / "mod.py").write_text("import sys\nprint(sys.argv[1:], sys.executable)\n")
+        env = {"PYTHONPATH": self.tmp, "PYTHON_EXEC": sys.executable}
+        result = self.ctrun("-m", "mod", "a", env=env)
+        self.assertEqual(result.out, f"['a'] {sys.executable}\n", result)
+
+    def test_no_python(self):
+        script = self.tmp / "x.py"
+        script.write_text("#!/bin/sh\necho shell\n")
+        script.chmod(0o755)
+        self.assertEqual(self.ctrun("--no-python", script).out, "shell\n")
+
+    def test_help_and_version(self):
+        result = self.ctrun("--help")
+        self.assertEqual((result.code, result.err), (0, ""))
+        self.assertIn("--nproc-per-node", result.out)
+        self.assertRegex(self.ctrun("--version").out, r"\Actrun \d+\.\d+\.\d+\n\Z")
+
+    def test_usage_errors_are_one_line_and_2(self):
+        cases = [
+            (["--bogus", "true"], "--bogus"),
+            (["--nproc-per-node", "0", "true"], "--nproc-per-node"),
+            (["--nnodes", "2", "true"], "more than one node is not supported yet"),
+            (["--rdzv-backend", "c10d", "true"], "--rdzv-backend is not supported yet"),
+            (["-r", "9", "true"], "-r"),
+            (["-m", "--no-python", "x"], "--no-python"),
+            ([], "no program"),
+        ]  # fmt: skip
+        for args, text in cases:
+            with self.subTest(args=args):
+                result = self.ctrun(*args)
+                self.assertEqual((result.code, result.out), (2, ""), result)
+                self.assertIn(text, result.err)
+                self.assert_one_line(result.err)
+
+
+if __name__ == "__main__":
+    testlib.main()

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the workers' output goes: prefixes, redirects, tee, filters, log folders."""
+
+import re
+
+import testlib
+
+BOTH = 'echo "out $RANK"; echo "err $RANK" >&2'
+
+
+class Output(testlib.Case):
+    def run_job(self, *args, code=0, workers=2, command=BOTH, **kwargs):
+        result = self.ctrun("-n", workers, *args, "sh", "-c", command, **kwargs)
+        self.assertEqual(result.code, code, result)
+        return result
+
+    def files(self, folder, attempt=0):
+        """{"0/stdout.log": text, ...} of the only run in `folder`."""
+        runs = list(folder.iterdir())
+        self.assertEqual(len(runs), 1, runs)
+        top = runs[0] / f"attempt_{attempt}"
+        return {str(p.relative_to(top)): p.read_text() for p in top.rglob("*.log")}
+
+    def test_prefixes(self):
+        result = self.run_job()
+        self.assertEqual(sorted(result.out.splitlines()), ["[0] out 0", "[1] out 1"], result)
+        self.assertEqual(sorted(result.err.splitlines()), ["[0] err 0", "[1] err 1"], result)
+
+    def test_one_worker_has_none(self):
+        result = self.run_job(workers=1, command="printf 'no newline'; printf e >&2")
+        self.assertEqual((result.out, result.err), ("no newline", "e"), result)
+
+    def test_lines_are_whole(self):
+        command = "for i in $(seq 300); do printf 'line-'; printf '%s-%s\\n' $RANK $i; done"
+        result = self.run_job(workers=3, command=command)
+        lines = result.out.splitlines()
+        self.assertEqual(len(lines), 900)
+        for rank in range(3):
+            mine = [line for line in lines if line.startswith(f"[{rank}] ")]
+            self.assertEqual(mine, [f"[{rank}] line-{rank}-{i}" for i in range(1, 301)])
+
+    def test_redirects(self):
+        logs = self.tmp / "logs"
+        result = self.run_job("-r", "3", "--log-dir", logs, "--rdzv-id", "job")
+        self.assertEqual((result.out, result.err), ("", ""), result)
+        self.assertRegex(next(logs.iterdir()).name, r"\Ajob_[a-z0-9]{8}\Z")
+        self.assertEqual(
+            self.files(logs),
+            {
+                "0/stdout.log": "out 0\n", "0/stderr.log": "err 0\n",
+                "1/stdout.log": "out 1\n", "1/stderr.log": "err 1\n",
+            },
+        )  # fmt: skip
+
+    def test_tee_and_map(self):
+        logs = self.tmp / "logs"
+        result = self.run_job("--redirects", "0:2", "-t", "1:1", "--log-dir", logs)
+        self.assertEqual(sorted(result.out.splitlines()), ["[0] out 0", "[1] out 1"], result)
+        self.assertEqual(result.err, "[1] err 1\n", result)
+        self.assertEqual(
+            self.files(logs), {"0/stderr.log": "err 0\n", "1/stdout.log": "out 1\n"}
+        )
+
+    def test_tee_of_one_worker(self):
+        logs = self.tmp / "logs"
+        result = self.run_job("-t", "3", "--log-dir", logs, workers=1)
+        self.assertEqual((result.out, result.err), ("out 0\n", "err 0\n"), result)
+        self.assertEqual(
+            self.files(logs), {"0/stdout.log": "out 0\n", "0/stderr.log": "err 0\n"}
+        )
+
+    def test_filter(self):
+        logs = self.tmp / "logs"
+        result = self.run_job("--local-ranks-filter", "1", "-t", "1", "--log-dir", logs)
+        self.assertEqual((result.out, result.err), ("[1] out 1\n", "[1] err 1\n"), result)
+        self.assertEqual(
+            self.files(logs), {"0/stdout.log": "out 0\n", "1/stdout.log": "out 1\n"}
+        )
+
+    def test_filtered_rank_is_still_quoted_when_it_fails(self):
+        result = self.run_job(
+            "--local-ranks-filter", "1", code=3,
+            command='[ $RANK = 1 ] && exec sleep 1000; echo "the reason" >&2; exit 3',
+        )  # fmt: skip
+        self.assertIn("    the reason\n", result.err)
+
+    def test_each_attempt_has_its_files(self):
+        logs = self.tmp / "logs"
+        self.run_job(
+            "-r", "1", "--log-dir", logs, "--max-restarts", "1", workers=1,
+            command="echo gen $CTRUN_GENERATION; [ $CTRUN_GENERATION = 1 ]",
+        )  # fmt: skip
+        self.assertEqual(self.files(logs, 0), {"0/stdout.log": "gen 0\n"})
+        self.assertEqual(self.files(logs, 1), {"0/stdout.log": "gen 1\n"})
+
+    def test_dev_null_switches_files_off(self):
+        result = self.run_job(
+            "-r", "3", "--log-dir", "/dev/null", workers=1, command='echo "[$TORCHELASTIC_ERROR_FILE]"'
+        )
+        self.assertEqual(result.out, "[]\n", result)
+
+    def test_redirects_without_log_dir_say_where(self):
+        result = self.run_job("-r", "1", workers=1, env={"TMPDIR": self.tmp})
+        run = re.search(r"files of this run: (\S+)", result.err).group(1)
+        with open(f"{run}/attempt_0/0/stdout.log") as f:
+            self.assertEqual(f.read(), "out 0\n")
+
+    def test_output_of_a_failing_worker_is_complete(self):
+        command = "seq 2000; seq 2000 >&2; exit 3"
+        result = self.run_job(workers=1, code=3, command=command)
+        expected = "".join(f"{i}\n" for i in range(1, 2001))
+        self.assertEqual(result.out, expected)
+        self.assertTrue(result.err.startswith(expected), result.err[-2000:])
+
+
+if __name__ == "__main__":
+    testlib.main()

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Signals to ctrun."""
+
+import signal
+import subprocess
+import time
+
+import testlib
+
+# Says which signal came and ends with 0, as a training script does after its checkpoint.
+POLITE = """
+import os, signal, sys, threading
+def handler(number, frame):
+    print("got", signal.Signals(number).name, flush=True)
+    sys.exit(0)
+for s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+    signal.signal(s, handler)
+print("up", flush=True)
+while True:
+    signal.pause()
+"""
+STUBBORN = "trap '' TERM INT; echo up; while :; do sleep 0.05; done"
+
+
+class Signals(testlib.Case):
+    def start_up(self, workers, *args, **kwargs):
+        job = self.start_ctrun("-n", workers, *args, **kwargs)
+        testlib.wait_until(lambda: job.out.count("up") == workers, f"{workers} workers")
+        return job
+
+    def test_each_is_passed_on(self):
+        script = self.script("polite.py", POLITE)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+            with self.subTest(number=number):
+                job = self.start_up(2, "--max-restarts", "5", script)
+                job.signal(number)
+                result = job.wait()
+                self.assertEqual(result.code, 128 + number, result)
+                self.assertEqual(result.out.count(f"got {number.name}"), 2, result)
+                self.assertIn(f"received {number.name}", result.err)
+                self.assertNotIn("failed", result.err)
+                self.assertEqual(job.family(), [])
+
+    def test_children_of_a_worker_hear_it_after_the_worker(self):
+        # The worker's handler finds its child alive, as a data loader must be during a checkpoint.
+        script = self.script(
+            "parent.py",
+            "import signal, subprocess, sys\n"
+            "child = subprocess.Popen(['sleep', '1000'])\n"
+            "def handler(*_):\n"
+            "    print('child', child.poll(), flush=True)\n"
+            "    sys.exit(0)\n"
+            "signal.signal(signal.SIGTERM, handler)\n"
+            "print('up', flush=True)\n"
+            "while True: signal.pause()\n",
+        )
+        job = self.start_up(1, script)
+        job.signal(signal.SIGTERM)
+        result = job.wait()
+        self.assertIn("child None", result.out)
+        self.assertEqual(job.family(), [])
+
+    def test_grace_time_then_kill(self):
+        job = self.start_up(2, "--shutdown-timeout", "1", "sh", "-c", STUBBORN)
+        job.signal(signal.SIGTERM)
+        result = job.wait(15)
+        self.assertEqual(result.code, 143, result)
+        self.assertEqual(job.family(), [])
+
+    def test_second_interrupt_kills_at_once(self):
+        job = self.start_up(2, "--shutdown-timeout", "600", "sh", "-c", STUBBORN)
+        job.signal(signal.SIGINT)
+        job.wait_for("received SIGINT")
+        job.signal(signal.SIGINT)
+        result = job.wait(20)
+        self.assertEqual(result.code, 130, result)
+        self.assertEqual(job.family(), [])
+
+    def test_signal_during_the_stop_after_a_failure_ends_the_restarts(self):
+        job = self.start_ctrun(
+            "-n", "2", "--max-restarts", "9", "--shutdown-timeout", "2", "sh", "-c",
+            "trap '' TERM; : > $0/$RANK; [ $RANK = 0 ] && while :; do sleep 0.05; done;"
+            "while [ ! -e $0/0 ]; do sleep 0.01; done; exit 4", self.tmp,
+        )  # fmt: skip
+        job.wait_for("stopping rank 0")
+        job.signal(signal.SIGTERM)
+        result = job.wait(20)
+        self.assertEqual(result.code, 143, result)
+        self.assertEqual(result.err.count("failed on"), 1, result)
+
+    def test_ignored_hangup_stays_ignored(self):
+        job = self.start_up(
+            1, "sh", "-c", "echo up; while [ ! -e $0/go ]; do sleep 0.01; done; echo done", self.tmp,
+            preexec=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+        )  # fmt: skip
+        job.signal(signal.SIGHUP)
+        (self.tmp / "go").touch()
+        result = job.wait()
+        self.assertEqual((result.code, result.out), (0, "up\ndone\n"), result)
+
+    def test_reader_that_goes_away_does_not_end_the_job(self):
+        ctrun = subprocess.Popen(
+            [testlib.program("ctrun"), "-n", "2", "sh", "-c",
+             "echo x; while [ ! -e $0/go ]; do sleep 0.01; done; echo y; echo z; : > $0/$RANK",
+             self.tmp],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        self.addCleanup(ctrun.kill)
+        ctrun.stdout.read(1)
+        ctrun.stdout.close()
+        (self.tmp / "go").touch()
+        self.assertEqual(ctrun.wait(testlib.DEADLINE), 0)
+        self.assertTrue((self.tmp / "0").exists() and (self.tmp / "1").exists())
+
+    def test_works_as_pid_1(self):
+        probe = subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", "true"], check=False)
+        if probe.returncode != 0:
+            self.skipTest("no permission to make a pid namespace")
+        started = time.monotonic()
+        result = self.run_program(
+            "unshare", "--pid", "--fork", "--mount-proc", testlib.program("ctrun"), "-n", "2",
+            "sh", "-c", "(sleep 1000 &) ; (exit 0 &) ; echo $PPID; [ $RANK = 0 ] || exit 6",
+        )  # fmt: skip
+        self.assertEqual(result.code, 6, result)
+        self.assertIn("] 1\n", result.out)
+        self.assertLess(time.monotonic() - started, 20)
+
+
+if __name__ == "__main__":
+    testlib.main()

@@ -13,7 +13,7 @@ def calls(*names):
     return re.compile(r"(?<![\w.>])(?:%s)\s*\(" % "|".join(names))
 
 
-UNBOUNDED = calls("sprintf", "vsprintf", "strcpy", "stpcpy", "strcat", "strncat", "gets", "alloca")
+UNBOUNDED = calls("sprintf", "vsprintf", "strcpy", "stpcpy", "strcat", "gets", "alloca")
 LENIENT = calls("atoi", "atol", "atoll", "atof", "strtol", "strtoul", "strtoll", "strtoull")
 STATEFUL = calls("strtok", "rand", "srand", "random", "srandom", "strerror_l", "setenv", "putenv")
 SHELL = calls("system", "popen")

@@ -7,14 +7,8 @@
 #ifndef CT_TESTS_GPU_DEVICE_CHECKS_H
 #define CT_TESTS_GPU_DEVICE_CHECKS_H
 
-#include "kernels/device.h"
+#include "tests/gpu/harness.h"
 
-#include <stddef.h>
-
-struct CMUnitTest;
-
-/* Opens the device, runs every check on it as one cmocka group and closes it. Returns the number of
- * failed checks, as main() should. */
-int ct_device_checks_run(const char *group, enum ct_device_kind kind);
+extern const struct ct_check ct_checks_layers[], ct_checks_training[];
 
 #endif

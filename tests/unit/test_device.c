@@ -4,8 +4,9 @@
 #include "common/err.h"
 #include "kernels/cpu_gemm.h"
 #include "kernels/device.h"
+#include "tests/lib/tmpdir.h"
 
-#include <unistd.h>
+#include <stdlib.h>
 
 static int open_and_use(void *data)
 {
@@ -68,6 +69,25 @@ static void test_cuda_says_why_not(void **state)
     assert_non_null(strstr(err.text, "CUDA"));
 }
 
+/* A file of that name which is no plug-in, and no file at all. */
+static void test_cuda_refuses_other_files(void **state)
+{
+    (void)state;
+    struct ct_device *dev = NULL;
+    struct ct_err err = {0};
+    char *dir = ct_tmpdir_new();
+    assert_int_equal(setenv("CTRUN_PLUGIN_DIR", dir, 1), 0);
+    assert_int_equal(ct_device_open(CT_DEVICE_CUDA, 0, &dev, &err), CT_EUNSUPPORTED);
+    assert_non_null(strstr(err.text, CT_WITH_CUDA ? dir : "this build has no CUDA"));
+    char *path = ct_tmpdir_write(dir, "ctrun-cuda.so", "no library", 10);
+    assert_int_equal(ct_device_open(CT_DEVICE_CUDA, 0, &dev, &err), CT_EUNSUPPORTED);
+    assert_non_null(strstr(err.text, CT_WITH_CUDA ? path : "this build has no CUDA"));
+    assert_null(dev);
+    assert_int_equal(unsetenv("CTRUN_PLUGIN_DIR"), 0);
+    free(path);
+    ct_tmpdir_free(dir);
+}
+
 static void test_cuda_refuses_bad_index(void **state)
 {
     (void)state;
@@ -82,8 +102,11 @@ static void test_cuda_refuses_bad_index(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_open_survives_faults),   cmocka_unit_test(test_cpu_describes_itself),
-        cmocka_unit_test(test_gemm_frees_null),        cmocka_unit_test(test_cuda_says_why_not),
+        cmocka_unit_test(test_open_survives_faults),
+        cmocka_unit_test(test_cpu_describes_itself),
+        cmocka_unit_test(test_gemm_frees_null),
+        cmocka_unit_test(test_cuda_says_why_not),
+        cmocka_unit_test(test_cuda_refuses_other_files),
         cmocka_unit_test(test_cuda_refuses_bad_index),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

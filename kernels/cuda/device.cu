@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The CUDA table: device life, memory, and the operations that are made of several kernels.
+ */
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/plugin.h"
+
+extern "C" {
+#include "common/alloc.h"
+}
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- errors ------------------------------------------------------------------------------------
+ */
+
+int ct_cuda_fail(struct ct_err *err, cudaError_t status, const char *file, int line,
+                 const char *call)
+{
+    (void)cudaGetLastError();
+    int code = status == cudaErrorMemoryAllocation ? CT_ENOMEM : CT_EIO;
+    if (status == cudaErrorNoDevice || status == cudaErrorInsufficientDriver ||
+        status == cudaErrorNoKernelImageForDevice || status == cudaErrorUnsupportedPtxVersion) {
+        code = CT_EUNSUPPORTED;
+    }
+    return ct_err_set(err, code, "CUDA: %s (%s) at %s:%d: %s", cudaGetErrorString(status),
+                      cudaGetErrorName(status), file, line, call);
+}
+
+int ct_cublas_fail(struct ct_err *err, cublasStatus_t status, const char *file, int line,
+                   const char *call)
+{
+    (void)cudaGetLastError();
+    int code = status == CUBLAS_STATUS_ALLOC_FAILED    ? CT_ENOMEM
+               : status == CUBLAS_STATUS_NOT_SUPPORTED ? CT_EUNSUPPORTED
+                                                       : CT_EIO;
+    return ct_err_set(err, code, "cuBLASLt: %s at %s:%d: %s", cublasLtGetStatusString(status), file,
+                      line, call);
+}
+
+/* ---- memory ------------------------------------------------------------------------------------
+ */
+
+static int cuda_alloc(struct ct_device *dev, size_t bytes, void **out, struct ct_err *err)
+{
+    void *ptr = NULL;
+    /* cudaMalloc(0) gives NULL, which callers take for "nothing there". */
+    CT_CUDA_TRY(err, cudaMalloc(&ptr, bytes > 0 ? bytes : 1));
+    cudaError_t status = cudaMemsetAsync(ptr, 0, bytes, ct_cuda_of(dev)->stream);
+    if (status != cudaSuccess) {
+        (void)cudaFree(ptr);
+        return ct_cuda_fail(err, status, __FILE__, __LINE__, "clearing new memory");
+    }
+    *out = ptr;
+    return 0;
+}
+
+static void cuda_release(struct ct_device *dev, void *ptr)
+{
+    (void)dev;
+    (void)cudaFree(ptr);
+}
+
+/* Both directions wait: the host's memory is the caller's again on return. */
+static int copy(struct ct_device *dev, void *dst, const void *src, size_t bytes,
+                enum cudaMemcpyKind kind, struct ct_err *err)
+{
+    cudaStream_t stream = ct_cuda_of(dev)->stream;
+    if (bytes > 0) {
+        CT_CUDA_TRY(err, cudaMemcpyAsync(dst, src, bytes, kind, stream));
+    }
+    CT_CUDA_TRY(err, cudaStreamSynchronize(stream));
+    return 0;
+}
+
+static int cuda_upload(struct ct_device *dev, void *dst, const void *src, size_t bytes,
+                       struct ct_err *err)
+{
+    return copy(dev, dst, src, bytes, cudaMemcpyHostToDevice, err);
+}
+
+static int cuda_download(struct ct_device *dev, void *dst, const void *src, size_t bytes,
+                         struct ct_err *err)
+{
+    return copy(dev, dst, src, bytes, cudaMemcpyDeviceToHost, err);
+}
+
+static int cuda_clear(struct ct_device *dev, void *dst, size_t bytes, struct ct_err *err)
+{
+    if (bytes > 0) {
+        CT_CUDA_TRY(err, cudaMemsetAsync(dst, 0, bytes, ct_cuda_of(dev)->stream));
+    }
+    return 0;
+}
+
+static int cuda_sync(struct ct_device *dev, struct ct_err *err)
+{
+    CT_CUDA_TRY(err, cudaStreamSynchronize(ct_cuda_of(dev)->stream));
+    return 0;
+}
+
+/* ---- operations --------------------------------------------------------------------------------
+ */
+
+static int grow(struct ct_cuda_staging *s, size_t count, struct ct_err *err)
+{
+    (void)cudaFreeHost(s->host);
+    (void)cudaFree(s->device); /* waits for kernels that still read it */
+    s->host = NULL;
+    s->device = NULL;
+    s->capacity = 0;
+    CT_CUDA_TRY(err, cudaMallocHost((void **)&s->host, count * sizeof(*s->host)));
+    CT_CUDA_TRY(err, cudaMalloc((void **)&s->device, count * sizeof(*s->device)));
+    s->capacity = count;
+    return 0;
+}
+
+static int cuda_gather(struct ct_device *dev, const struct ct_gather *op, struct ct_err *err)
+{
+    struct ct_cuda *cuda = ct_cuda_of(dev);
+    if (op->batch == 0) {
+        return 0;
+    }
+    struct ct_cuda_staging *s = &cuda->staging[cuda->next_staging];
+    cuda->next_staging = (cuda->next_staging + 1) % CT_CUDA_STAGINGS;
+    CT_CUDA_TRY(err, cudaEventSynchronize(s->done));
+    if (s->capacity < op->batch) {
+        int rc = grow(s, op->batch, err);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    memcpy(s->host, op->index, op->batch * sizeof(*s->host));
+    CT_CUDA_TRY(err, cudaMemcpyAsync(s->device, s->host, op->batch * sizeof(*s->host),
+                                     cudaMemcpyHostToDevice, cuda->stream));
+    CT_CUDA_TRY(err, cudaEventRecord(s->done, cuda->stream));
+    return ct_cuda_gather_rows(cuda, op, s->device, err);
+}
+
+static int cuda_linear(struct ct_device *dev, const struct ct_linear *op, struct ct_err *err)
+{
+    return op->batch == 0 ? 0 : ct_cuda_gemm_linear(ct_cuda_of(dev), op, err);
+}
+
+static int cuda_linear_grad(struct ct_device *dev, const struct ct_linear_grad *op,
+                            struct ct_err *err)
+{
+    struct ct_cuda *cuda = ct_cuda_of(dev);
+    int rc = ct_cuda_column_sum(cuda, op->batch, op->out, op->dy, op->db, err);
+    if (rc != 0) {
+        return rc;
+    }
+    if (op->batch == 0) {
+        return cuda_clear(dev, op->dw, op->out * op->in * sizeof(float), err);
+    }
+    rc = ct_cuda_gemm_dw(cuda, op, err);
+    if (rc != 0 || op->dx == NULL) {
+        return rc;
+    }
+    rc = ct_cuda_gemm_dx(cuda, op, err);
+    if (rc != 0 || op->mask == NULL) {
+        return rc;
+    }
+    return ct_cuda_mask(cuda, op->batch * op->in, op->dx, op->mask, err);
+}
+
+/* ---- life --------------------------------------------------------------------------------------
+ */
+
+static void cuda_close(struct ct_device *dev)
+{
+    if (dev == NULL) {
+        return;
+    }
+    struct ct_cuda *cuda = ct_cuda_of(dev);
+    if (cuda->stream != NULL) {
+        (void)cudaStreamSynchronize(cuda->stream);
+    }
+    for (size_t i = 0; i < CT_CUDA_STAGINGS; i++) {
+        (void)cudaFreeHost(cuda->staging[i].host);
+        (void)cudaFree(cuda->staging[i].device);
+        if (cuda->staging[i].done != NULL) {
+            (void)cudaEventDestroy(cuda->staging[i].done);
+        }
+    }
+    ct_cuda_gemm_free(cuda->gemm);
+    if (cuda->stream != NULL) {
+        (void)cudaStreamDestroy(cuda->stream);
+    }
+    (void)cudaGetLastError();
+    ct_free(cuda);
+}
+
+static const struct ct_device_ops cuda_ops = {
+    .close = cuda_close,
+    .alloc = cuda_alloc,
+    .release = cuda_release,
+    .upload = cuda_upload,
+    .download = cuda_download,
+    .clear = cuda_clear,
+    .sync = cuda_sync,
+    .gather = cuda_gather,
+    .linear = cuda_linear,
+    .linear_grad = cuda_linear_grad,
+    .loss = ct_cuda_loss,
+    .sgd = ct_cuda_sgd,
+    .adamw = ct_cuda_adamw,
+};
+
+static int count_devices(int *out, struct ct_err *err)
+{
+    int count = 0;
+    CT_CUDA_TRY(err, cudaGetDeviceCount(&count));
+    *out = count;
+    return 0;
+}
+
+/* Fills what is open so far; cuda_close() ends a half-open one too. */
+static int open_into(struct ct_cuda *cuda, int index, struct ct_err *err)
+{
+    struct cudaDeviceProp prop;
+    CT_CUDA_TRY(err, cudaSetDevice(index));
+    CT_CUDA_TRY(err, cudaGetDeviceProperties(&prop, index));
+    CT_CUDA_TRY(err, cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking));
+    for (size_t i = 0; i < CT_CUDA_STAGINGS; i++) {
+        CT_CUDA_TRY(err, cudaEventCreateWithFlags(&cuda->staging[i].done, cudaEventDisableTiming));
+    }
+    int rc = ct_cuda_gemm_new(&cuda->gemm, err);
+    if (rc != 0) {
+        return rc;
+    }
+    (void)snprintf(cuda->name, sizeof(cuda->name), "cuda:%d (%s)", index, prop.name);
+    cuda->base = {.ops = &cuda_ops,
+                  .kind = CT_DEVICE_CUDA,
+                  .index = index,
+                  .stream = cuda->stream,
+                  .name = cuda->name};
+    return 0;
+}
+
+static int open_device(int index, struct ct_device **out, struct ct_err *err)
+{
+    int count = 0;
+    int rc = count_devices(&count, err);
+    if (rc != 0) {
+        (void)ct_err_wrap(err, "cannot open CUDA device %d", index);
+        return rc;
+    }
+    if (index < 0 || index >= count) {
+        return ct_err_set(err, CT_EUNSUPPORTED,
+                          "cannot open CUDA device %d: this machine has %d, counted from 0", index,
+                          count);
+    }
+    struct ct_cuda *cuda = (struct ct_cuda *)ct_calloc(1, sizeof(*cuda));
+    if (cuda == NULL) {
+        return ct_err_set(err, CT_ENOMEM, "no memory for CUDA device %d", index);
+    }
+    rc = open_into(cuda, index, err);
+    if (rc != 0) {
+        cuda_close(&cuda->base);
+        (void)ct_err_wrap(err, "cannot open CUDA device %d", index);
+        return rc;
+    }
+    *out = &cuda->base;
+    return 0;
+}
+
+extern "C" __attribute__((visibility("default"))) const struct ct_cuda_plugin ct_cuda_plugin = {
+    .version = CT_VERSION,
+    .ops_size = sizeof(struct ct_device_ops),
+    .open = open_device,
+    .count = count_devices,
+};

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/gpu/harness.h"
+
+#include "common/alloc.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Where a failing check goes back to; checks are functions of many levels, as in cmocka. */
+static jmp_buf on_failure;
+
+void ct_check_fail(const char *file, int line, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    printf("# %s:%d: ", file, line);
+    (void)vprintf(fmt, ap);
+    printf("\n");
+    va_end(ap);
+    longjmp(on_failure, 1);
+}
+
+static bool passes(const struct ct_check *check, struct ct_device *dev)
+{
+    if (setjmp(on_failure) != 0) {
+        return false;
+    }
+    check->run(dev);
+    return true;
+}
+
+int ct_check_run(const struct ct_check *const *lists, struct ct_device *dev)
+{
+    int number = 0, failed = 0;
+    for (; *lists != NULL; lists++) {
+        for (const struct ct_check *check = *lists; check->name != NULL; check++) {
+            bool ok = passes(check, dev);
+            failed += !ok;
+            printf("%s %d - %s\n", ok ? "ok" : "not ok", ++number, check->name);
+            (void)fflush(stdout);
+        }
+    }
+    printf("1..%d\n", number);
+    return failed;
+}
+
+void ct_check_need(int rc, const struct ct_err *err)
+{
+    if (rc != 0) {
+        ct_check_fail(__FILE__, __LINE__, "%s", err->text);
+    }
+}
+
+double *ct_check_doubles(size_t count)
+{
+    double *p = ct_calloc(count, sizeof(*p));
+    CHECK(p != NULL);
+    return p;
+}
+
+double ct_check_sum_tol(size_t k)
+{
+    return 1e-6 * (sqrt((double)k) + 1.0);
+}
+
+/* ---- device memory that starts poisoned and ends in a guard ------------------------------------
+ */
+
+#define GUARD 16
+#define POISON 0x7fc0deadu /* a NaN: whatever reads it shows */
+
+void ct_tensor_push(struct ct_tensor *t)
+{
+    struct ct_err err = {0};
+    ct_check_need(
+        t->dev->ops->upload(t->dev, t->data, t->host, (t->count + GUARD) * sizeof(float), &err),
+        &err);
+}
+
+struct ct_tensor ct_tensor_poisoned(struct ct_device *dev, size_t count)
+{
+    struct ct_err err = {0};
+    struct ct_tensor t = {.dev = dev, .count = count};
+    t.host = ct_malloc((count + GUARD) * sizeof(float));
+    CHECK(t.host != NULL);
+    for (size_t i = 0; i < count + GUARD; i++) {
+        uint32_t bits = POISON;
+        memcpy(&t.host[i], &bits, sizeof(bits));
+    }
+    void *data = NULL;
+    ct_check_need(dev->ops->alloc(dev, (count + GUARD) * sizeof(float), &data, &err), &err);
+    t.data = data;
+    ct_tensor_push(&t);
+    return t;
+}
+
+struct ct_tensor ct_tensor_filled(struct ct_device *dev, size_t count, struct ct_random *rng)
+{
+    struct ct_tensor t = ct_tensor_poisoned(dev, count);
+    for (size_t i = 0; i < count; i++) {
+        t.host[i] = ct_random_float(rng);
+    }
+    ct_tensor_push(&t);
+    return t;
+}
+
+void ct_tensor_pull(struct ct_tensor *t)
+{
+    struct ct_err err = {0};
+    ct_check_need(
+        t->dev->ops->download(t->dev, t->host, t->data, (t->count + GUARD) * sizeof(float), &err),
+        &err);
+    for (size_t i = t->count; i < t->count + GUARD; i++) {
+        uint32_t bits;
+        memcpy(&bits, &t->host[i], sizeof(bits));
+        if (bits != POISON) {
+            ct_check_fail(__FILE__, __LINE__, "written %zu floats past the end of %zu",
+                          i - t->count + 1, t->count);
+        }
+    }
+}
+
+void ct_tensor_drop(struct ct_tensor *t)
+{
+    t->dev->ops->release(t->dev, t->data);
+    ct_free(t->host);
+}
+
+void ct_tensor_expect(const char *what, const struct ct_tensor *got, const double *ref,
+                      double abs_tol)
+{
+    for (size_t i = 0; i < got->count; i++) {
+        double diff = fabs((double)got->host[i] - ref[i]);
+        if (!(diff <= abs_tol + fabs(ref[i]) * 2e-6)) {
+            ct_check_fail(__FILE__, __LINE__, "%s[%zu of %zu]: %.9g, reference %.9g", what, i,
+                          got->count, (double)got->host[i], ref[i]);
+        }
+    }
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A few lines of test harness that need libc only, since a machine with a GPU often has neither
+ * Meson nor cmocka: checks that print TAP, and tensors that start poisoned and end in a guard.
+ */
+#ifndef CT_TESTS_GPU_HARNESS_H
+#define CT_TESTS_GPU_HARNESS_H
+
+#include "kernels/device.h"
+
+#include "tests/gpu/reference.h"
+
+#include <stdnoreturn.h>
+
+struct ct_check {
+    const char *name; /* NULL ends a list */
+    void (*run)(struct ct_device *dev);
+};
+
+/* Runs all of `lists` (NULL ends it) on `dev` and prints TAP. Returns how many failed. */
+int ct_check_run(const struct ct_check *const *lists, struct ct_device *dev);
+
+/* Ends the running check. What it allocated is lost: the process ends soon. */
+noreturn void ct_check_fail(const char *file, int line, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+#define CHECK(cond) ((cond) ? (void)0 : ct_check_fail(__FILE__, __LINE__, "%s", #cond))
+
+/* Fails with err's text unless rc is 0. */
+void ct_check_need(int rc, const struct ct_err *err);
+/* Zeroed, to be freed with ct_free(); never NULL. */
+double *ct_check_doubles(size_t count);
+/* Rounding of a sum of k products of numbers below 1, with room for any order of adding. */
+double ct_check_sum_tol(size_t k);
+
+struct ct_tensor {
+    struct ct_device *dev;
+    size_t count;
+    float *host; /* a copy with the guard behind it */
+    float *data; /* on the device, likewise */
+};
+
+/* Device memory of NaNs, and of random numbers in [-1, 1) with NaNs behind them. */
+struct ct_tensor ct_tensor_poisoned(struct ct_device *dev, size_t count);
+struct ct_tensor ct_tensor_filled(struct ct_device *dev, size_t count, struct ct_random *rng);
+void ct_tensor_push(struct ct_tensor *t);
+/* Brings the data back and fails when something was written past its end. */
+void ct_tensor_pull(struct ct_tensor *t);
+void ct_tensor_drop(struct ct_tensor *t);
+/* Fails unless |host - ref| <= abs_tol + |ref| * 2e-6 everywhere; NaN never passes. */
+void ct_tensor_expect(const char *what, const struct ct_tensor *got, const double *ref,
+                      double abs_tol);
+
+#endif

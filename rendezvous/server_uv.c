@@ -9,8 +9,9 @@
  *
  * Failure modes: a bind that fails is closed through the loop like any handle, so ct_server_open()
  * runs no callback of its own and its memory goes with the next turn of the loop. Out of
- * descriptors: libuv takes the waiting connections and closes them (clients try again); said once
- * per episode. Out of memory: the connection waits in the kernel until another one ends.
+ * descriptors: libuv takes the waiting connections and closes them without telling us (clients try
+ * again), so the warning comes with the connection that takes the last one. Out of memory: the
+ * connection waits in the kernel until another one ends.
  */
 #include "rendezvous/server_uv.h"
 
@@ -21,6 +22,7 @@
 
 #include <netinet/in.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 struct ct_server {
@@ -30,7 +32,7 @@ struct ct_server {
     unsigned handles; /* listener and idle handle, until closed */
     bool closing;
     bool accept_waits; /* libuv holds a connection that we had no memory for */
-    bool full;         /* out of descriptors, and said so */
+    bool full;         /* no descriptor is left, and that was said */
     uint64_t accepted, refused;
     ct_server_close_fn close_cb;
     void *close_data;
@@ -94,13 +96,35 @@ void ct_server_reset(struct ct_server *server)
 
 /* ---- accepting ------------------------------------------------------------------------------ */
 
+/* The kernel gives the lowest free number, so the highest one means that all others are taken. */
+static void warn_if_last_descriptor(struct ct_server *server)
+{
+    struct ct_conn *conn = CT_CONTAINER_OF(server->hub.conns.prev, struct ct_conn, at_hub);
+    uv_os_fd_t fd = -1;
+    struct rlimit limit;
+    if (uv_fileno((const uv_handle_t *)&conn->tcp, &fd) != 0 ||
+        getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+        return;
+    }
+    bool was_full = server->full;
+    server->full = (rlim_t)fd + 1 >= limit.rlim_cur;
+    if (server->full && !was_full) {
+        ct_log(server->hub.log, CT_LOG_WARNING,
+               "store: out of descriptors with %zu connections open; further clients are turned "
+               "away; raise the limit (ulimit -n)",
+               server->hub.open);
+    }
+}
+
 static void accept_one(struct ct_server *server)
 {
     int rc = ct_conn_accept(&server->hub, (uv_stream_t *)&server->listener);
     server->accept_waits = rc == CT_ENOMEM;
-    server->accepted += rc == 0;
     server->refused += rc == CT_EIO;
-    server->full = server->full && rc != 0;
+    if (rc == 0) {
+        server->accepted++;
+        warn_if_last_descriptor(server);
+    }
 }
 
 static void on_conn_closed(struct ct_conn_hub *hub)
@@ -120,14 +144,10 @@ static void on_connection(uv_stream_t *listener, int status)
     }
     if (status == 0) {
         accept_one(server);
-        return;
-    }
-    server->refused++;
-    if (!server->full) {
-        server->full = true;
-        ct_log(server->hub.log, CT_LOG_WARNING,
-               "store: cannot accept connections: %s; %zu are open, clients will try again",
-               uv_strerror(status), server->hub.open);
+    } else {
+        server->refused++;
+        ct_log(server->hub.log, CT_LOG_WARNING, "store: cannot accept a connection: %s",
+               uv_strerror(status));
     }
 }
 

@@ -164,10 +164,9 @@ static int verdict(struct fixture *f, const char *bytes, size_t len)
     return rc;
 }
 
-static void test_first_request_must_be_validate(void **state)
+static void test_stranger_is_told_by_the_first_byte(void **state)
 {
-    /* Judged by the first byte, without waiting for the rest. */
-    assert_int_equal(verdict(*state, B("\x01")), CT_EPROTO);
+    assert_int_equal(verdict(*state, B("G")), CT_EPROTO);
 }
 
 static void test_validate_comes_once(void **state)
@@ -177,7 +176,8 @@ static void test_validate_comes_once(void **state)
 
 static void test_wrong_magic(void **state)
 {
-    assert_int_equal(verdict(*state, B("\x00\xce\xf7\x85\x3d")), CT_EPROTO);
+    /* Neither the greeting nor, with so long a key, a SET of the legacy dialect. */
+    assert_int_equal(verdict(*state, B("\x00\xce\xf7\x85\x3d\0\0\0\0")), CT_ELIMIT);
 }
 
 static void test_http_is_refused(void **state)
@@ -386,7 +386,7 @@ int main(void)
         WITH_STORE(test_compare_set_answers),
         WITH_STORE(test_one_byte_at_a_time),
         WITH_STORE(test_nothing_is_applied_before_the_last_byte),
-        WITH_STORE(test_first_request_must_be_validate),
+        WITH_STORE(test_stranger_is_told_by_the_first_byte),
         WITH_STORE(test_validate_comes_once),
         WITH_STORE(test_wrong_magic),
         WITH_STORE(test_http_is_refused),

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The command line of ctrdzvd.
+ */
+#ifndef CT_RENDEZVOUS_DAEMON_OPTIONS_H
+#define CT_RENDEZVOUS_DAEMON_OPTIONS_H
+
+#include "common/err.h"
+
+#include <stdint.h>
+
+/* PyTorch's default port of a store. */
+#define CT_DEFAULT_STORE_PORT 29500
+
+enum ct_daemon_action { CT_DAEMON_SERVE, CT_DAEMON_HELP, CT_DAEMON_VERSION };
+
+struct ct_daemon_options {
+    enum ct_daemon_action action;
+    const char *host; /* borrowed from argv */
+    uint16_t port;
+    int ready_fd; /* -1 = none; else open for writing */
+};
+
+/* CT_EINVAL names the option and what is wrong with it. May permute nothing: parsing stops at the
+ * first argument that is no option, which is refused. Uses getopt's process-wide state, so call it
+ * once, from main(). */
+CT_MUST_CHECK int ct_daemon_options_parse(int argc, char **argv, struct ct_daemon_options *out,
+                                          struct ct_err *err);
+
+extern const char ct_daemon_help[];
+
+#endif

@@ -1,0 +1,374 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ctrdzvd seen from outside: raw sockets that behave well, badly, slowly or not at all."""
+
+import os
+import pathlib
+import random
+import signal
+import socket
+import struct
+import subprocess
+import sys
+
+import testlib
+from testlib import DEADLINE, program, wait_until
+
+MAGIC = bytes.fromhex("cef7853c")
+MAX_KEY, MAX_VALUE, MAX_KEYS = 8192, 8 << 20, 131072
+SET, COMPARE_SET, GET, ADD, CHECK, WAIT, NUM_KEYS = 1, 2, 3, 4, 5, 6, 7
+DELETE, APPEND, MULTI_GET, MULTI_SET, CANCEL, PING = 8, 9, 10, 11, 12, 13
+
+
+def u64(n):
+    return struct.pack("<Q", n)
+
+
+def text(value):
+    return u64(len(value)) + value
+
+
+def request(op, *fields):
+    """Integers become 64-bit numbers, byte strings get their length in front."""
+    return bytes([op]) + b"".join(
+        text(f) if isinstance(f, bytes) else struct.pack("<q", f) for f in fields
+    )
+
+
+class Peer:
+    """A client of the store on a raw socket. Every wait is bounded by the deadline."""
+
+    def __init__(self, port, greet=True, host="127.0.0.1"):
+        self.sock = socket.create_connection((host, port), timeout=DEADLINE)
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if greet:
+            self.send(b"\0" + MAGIC)
+
+    def send(self, data):
+        self.sock.sendall(data)
+
+    def recv(self, size):
+        data = bytearray()
+        while len(data) < size:
+            part = self.sock.recv(min(size - len(data), 1 << 20))
+            if not part:
+                raise EOFError(f"closed after {len(data)} of {size} bytes")
+            data += part
+        return bytes(data)
+
+    def number(self):
+        return struct.unpack("<q", self.recv(8))[0]
+
+    def value(self):
+        return self.recv(self.number())
+
+    def ping(self):
+        self.send(bytes([PING]) + b"ping")
+        return self.recv(4) == b"ping"
+
+    def set(self, key, value):
+        self.send(request(SET, key, value))
+
+    def get(self, key):
+        self.send(request(GET, key))
+        return self.value()
+
+    def add(self, key, delta):
+        self.send(request(ADD, key, delta))
+        return self.number()
+
+    def ended(self):
+        """True when the store ends the connection without another byte."""
+        try:
+            return self.sock.recv(1) == b""
+        except ConnectionResetError:
+            return True
+
+    def close(self):
+        self.sock.close()
+
+
+class StoreCase(testlib.Case):
+    def setUp(self):
+        super().setUp()
+        self.daemon, self.port = self.start_ctrdzvd()
+
+    def peer(self, **kwargs):
+        peer = Peer(self.port, **kwargs)
+        self.addCleanup(peer.close)
+        return peer
+
+    def descriptors(self):
+        return len(os.listdir(f"/proc/{self.daemon.pid}/fd"))
+
+    def assert_alone(self, bad, *, ends=True):
+        """`bad` loses its connection, a client from before and a new one are served."""
+        if ends:
+            self.assertTrue(bad.ended())
+        self.assertEqual(self.good.get(b"/good"), b"value")
+        self.assertTrue(self.peer().ping())
+        self.assertTrue(self.daemon.running(), self.daemon.err)
+
+
+class BadClients(StoreCase):
+    def setUp(self):
+        super().setUp()
+        self.good = self.peer()
+        self.good.set(b"/good", b"value")
+
+    def test_garbage(self):
+        seed = random.randrange(1 << 32)
+        print("seed", seed)
+        rng = random.Random(seed)
+        for _ in range(50):
+            bad = self.peer(greet=False)
+            # Smaller numbers could begin a greeting or a legacy request, of which more may come.
+            bad.send(bytes([rng.randrange(9, 256)]) + rng.randbytes(rng.randrange(1, 2000)))
+            self.assert_alone(bad)
+        self.assertRegex(self.daemon.err, r"warning: store: connection from 127\.0\.0\.1:\d+ ended")
+
+    def test_http_and_tls(self):
+        for hello in (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\x16\x03\x01\x02\x00\x01"):
+            bad = self.peer(greet=False)
+            bad.send(hello)
+            self.assert_alone(bad)
+
+    def test_wrong_magic(self):
+        bad = self.peer(greet=False)
+        bad.send(b"\0\xce\xf7\x85\x3d\0\0\0\0")
+        self.assert_alone(bad)
+
+    def test_oversized(self):
+        huge = (1 << 64) - 1
+        for data in (
+            bytes([GET]) + u64(MAX_KEY + 1),
+            bytes([GET]) + u64(huge),
+            bytes([SET]) + text(b"/k") + u64(MAX_VALUE + 1),
+            bytes([SET]) + text(b"/k") + u64(huge),
+            bytes([WAIT]) + u64(MAX_KEYS + 1),
+            bytes([MULTI_SET]) + u64(huge),
+        ):
+            with self.subTest(data=data[:20]):
+                bad = self.peer()
+                bad.send(data)
+                self.assert_alone(bad)
+
+    def test_unknown_operations(self):
+        for op in (14, 18, 19, 128, 255):
+            bad = self.peer()
+            bad.send(bytes([op]))
+            self.assert_alone(bad)
+
+    def test_half_a_request_then_nothing(self):
+        bad = self.peer()
+        bad.send(request(SET, b"/half", b"x" * 1000)[:-1])
+        self.assert_alone(bad, ends=False)
+        bad.close()
+        self.assertEqual(self.good.get(b"/half"), b"")
+
+    def test_half_a_request_then_the_rest(self):
+        slow = self.peer(greet=False)
+        slow.send(b"\0")
+        self.assert_alone(slow, ends=False)
+        slow.send(MAGIC + request(SET, b"/half", b"x" * 1000)[:-1])
+        self.assertEqual(self.good.get(b"/half"), b"")
+        slow.send(b"x")
+        self.assertTrue(slow.ping())
+        self.assertEqual(self.good.get(b"/half"), b"x" * 1000)
+
+    def test_silence(self):
+        silent = self.peer(greet=False)
+        self.assert_alone(silent, ends=False)
+        silent.send(b"\0" + MAGIC)
+        self.assertTrue(silent.ping())
+
+    def test_request_during_a_wait(self):
+        bad = self.peer()
+        bad.send(request(WAIT, 1, b"/never") + request(GET, b"/good"))
+        self.assert_alone(bad)
+
+
+class SlowReaders(StoreCase):
+    def test_many_large_replies_are_bounded_and_right(self):
+        big = random.randbytes(MAX_VALUE)
+        other = self.peer()
+        other.set(b"/big", big)
+        self.assertTrue(other.ping())
+        slow = self.peer()
+        gets = 40  # 320 MiB if they were all held
+        slow.send(request(GET, b"/big") * gets)
+        for _ in range(20):
+            self.assertTrue(other.ping())
+        status = pathlib.Path(f"/proc/{self.daemon.pid}/status").read_text()
+        rss = next(int(line.split()[1]) for line in status.splitlines() if "VmRSS" in line)
+        self.assertLess(rss, 150_000)
+        other.set(b"/big", b"changed")
+        self.assertTrue(other.ping())
+        values = [slow.value() for _ in range(gets)]
+        self.assertEqual(values[0], big)
+        self.assertTrue(all(v in (big, b"changed") for v in values))
+        self.assertTrue(slow.ping())
+
+    def test_multi_get_of_one_large_value_many_times(self):
+        big = random.randbytes(MAX_VALUE)
+        peer = self.peer()
+        peer.set(b"/big", big)
+        peer.send(request(MULTI_GET, 30, *[b"/big"] * 30))
+        self.assertTrue(all(peer.value() == big for _ in range(30)))
+
+    def test_reader_that_is_gone(self):
+        before = self.descriptors()
+        peer = self.peer()
+        peer.set(b"/big", bytes(MAX_VALUE))
+        peer.send(request(GET, b"/big") * 10)
+        self.assertGreater(peer.number(), 0)
+        peer.close()
+        wait_until(lambda: self.descriptors() == before, "the connection is closed")
+
+
+class Crowd(StoreCase):
+    def test_two_hundred_clients_meet(self):
+        peers = [self.peer() for _ in range(200)]
+        for i, peer in enumerate(peers):
+            self.assertEqual(peer.add(b"/count", 1), i + 1)
+            peer.set(b"/rank/%d" % i, b"%d" % i)
+            peer.send(request(WAIT, 1, b"/go"))
+        self.peer().set(b"/go", b"")
+        for peer in peers:
+            self.assertEqual(peer.recv(1), b"\0")
+        keys = [b"/rank/%d" % i for i in range(200)]
+        for peer in peers:
+            peer.send(request(MULTI_GET, len(keys), *keys))
+        for peer in peers:
+            self.assertEqual([int(peer.value()) for _ in keys], list(range(200)))
+
+    def test_most_keys_of_one_request(self):
+        peer = self.peer()
+        keys = [b"%d" % i for i in range(MAX_KEYS)]
+        pairs = [part for key in keys for part in (key, key)]
+        peer.send(request(MULTI_SET, MAX_KEYS, *pairs))
+        peer.send(bytes([NUM_KEYS]))
+        self.assertEqual(peer.number(), MAX_KEYS)
+        peer.send(request(CHECK, MAX_KEYS, *keys))
+        self.assertEqual(peer.recv(1), b"\0")
+
+    def test_killed_clients_are_forgotten(self):
+        before = self.descriptors()
+        code = (
+            "import socket, sys, time\n"
+            "s = socket.create_connection(('127.0.0.1', int(sys.argv[1])))\n"
+            "s.sendall(bytes.fromhex(sys.argv[2]))\n"
+            "s.recv(4)\n"
+            "print('waiting', flush=True)\n"
+            "time.sleep(600)\n"
+        )
+        hello = b"\0" + MAGIC + bytes([PING]) + b"ping" + request(WAIT, 1, b"/never")
+        procs = []
+        for _ in range(4):
+            procs.append(self.start(sys.executable, "-c", code, self.port, hello.hex()))
+        for proc in procs:
+            proc.wait_for("waiting")
+            proc.signal(signal.SIGKILL)
+            proc.popen.wait(DEADLINE)
+        wait_until(lambda: self.descriptors() == before, "their connections are closed")
+        peer = self.peer()
+        peer.set(b"/never", b"x")
+        self.assertTrue(peer.ping())
+
+
+class Program(testlib.Case):
+    def test_signals_end_it_clean(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            daemon, port = self.start_ctrdzvd()
+            busy, waiting = Peer(port), Peer(port)
+            busy.set(b"/k", b"v")
+            waiting.send(request(WAIT, 1, b"/never"))
+            self.assertTrue(busy.ping())
+            daemon.signal(number)
+            result = daemon.wait()
+            self.assertEqual(result.code, 0, result)
+            self.assertTrue(busy.ended() and waiting.ended())
+            busy.close()
+            waiting.close()
+
+    def test_ready_descriptor_tells_the_port(self):
+        for option in ("--ready-fd", "--ready_fd"):
+            out, inn = os.pipe()
+            with subprocess.Popen(
+                [program("ctrdzvd"), "--port=0", option, str(inn)],
+                pass_fds=[inn], stderr=subprocess.DEVNULL,
+            ) as daemon:  # fmt: skip
+                os.close(inn)
+                with os.fdopen(out) as ready:
+                    told = ready.read()  # ends, because the daemon closes its end
+                self.assertRegex(told, r"\A\d+\n\Z")
+                peer = Peer(int(told))
+                self.assertTrue(peer.ping())
+                peer.close()
+                daemon.terminate()
+                self.assertEqual(daemon.wait(DEADLINE), 0)
+
+    def test_listens_on_all_addresses(self):
+        _, port = self.start_ctrdzvd("--listen", "*")
+        hosts = ["127.0.0.1", "127.0.0.2"]
+        if pathlib.Path("/proc/net/if_inet6").exists() and "lo" in pathlib.Path(
+            "/proc/net/if_inet6"
+        ).read_text():
+            hosts.append("::1")
+        for host in hosts:
+            peer = Peer(port, host=host)
+            self.assertTrue(peer.ping())
+            peer.close()
+
+    def test_listens_on_loopback_only_unless_told(self):
+        _, port = self.start_ctrdzvd()
+        with self.assertRaises(ConnectionRefusedError):
+            Peer(port, host="127.0.0.2")
+
+    def test_port_in_use(self):
+        daemon, port = self.start_ctrdzvd()
+        result = self.run_program(program("ctrdzvd"), "--port", port)
+        self.assertEqual(result.code, 1, result)
+        self.assert_one_line(result.err)
+        self.assertIn(f"port {port} on 127.0.0.1 is in use by pid {daemon.pid} (", result.err)
+        self.assertIn("ctrdzvd --port 0", result.err)
+
+    def test_address_that_is_not_ours(self):
+        for host in ("203.0.113.1", "no-such-host.invalid"):
+            result = self.run_program(program("ctrdzvd"), "--port", "0", "--listen", host)
+            self.assertEqual(result.code, 1, result)
+            self.assert_one_line(result.err)
+            self.assertIn(host, result.err)
+
+    def test_usage(self):
+        for args, named in (
+            (["--prot", "1"], "--prot"),
+            (["-p", "1"], "-p"),
+            (["--port"], "--port"),
+            (["--port", "65536"], "65536"),
+            (["--port", "-1"], "-1"),
+            (["--port", "29500x"], "29500x"),
+            (["--port", ""], "--port ''"),
+            (["--listen", ""], "--listen"),
+            (["--ready-fd", "99"], "99"),
+            (["--ready-fd", "x"], "'x'"),
+            (["--version=1"], "--version=1"),
+            (["extra"], "extra"),
+            (["--port", "0", "extra"], "extra"),
+        ):
+            with self.subTest(args=args):
+                result = self.run_program(program("ctrdzvd"), *args)
+                self.assertEqual(result.code, 2, result)
+                self.assert_one_line(result.err)
+                self.assertIn(named, result.err)
+
+    def test_help_and_version(self):
+        result = self.run_program(program("ctrdzvd"), "--help")
+        self.assertEqual((result.code, result.err), (0, ""), result)
+        self.assertIn("--listen", result.out)
+        result = self.run_program(program("ctrdzvd"), "--version")
+        self.assertEqual(result.code, 0, result)
+        self.assertRegex(result.out, r"\Actrdzvd \d+\.\d+\.\d+\n\Z")
+
+
+if __name__ == "__main__":
+    testlib.main()

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Waiting for keys, and the engine without memory.
+ */
+#include "tests/lib/ct_test.h"
+
+#include "common/buf.h"
+#include "rendezvous/store.h"
+
+#include <stdio.h>
+
+static struct ct_bytes b(const char *text)
+{
+    return (struct ct_bytes){(const unsigned char *)text, strlen(text)};
+}
+
+static int set_up(void **state)
+{
+    struct ct_store *store = NULL;
+    assert_int_equal(ct_store_new(&store), 0);
+    *state = store;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    ct_store_free(*state);
+    return 0;
+}
+
+static void set(struct ct_store *store, const char *key, const char *value)
+{
+    assert_int_equal(ct_store_set(store, b(key), b(value)), 0);
+}
+
+/* A waiter that notes in which order it was woken. */
+struct probe {
+    struct ct_waiter waiter;
+    int *clock;
+    int woken; /* 0 = not yet */
+};
+
+static void on_wake(struct ct_waiter *waiter)
+{
+    struct probe *probe = CT_CONTAINER_OF(waiter, struct probe, waiter);
+    assert_int_equal(probe->woken, 0);
+    assert_int_equal(waiter->missing, 0);
+    probe->woken = ++*probe->clock;
+}
+
+static void probe_init(struct probe *probe, int *clock)
+{
+    *probe = (struct probe){.waiter.wake = on_wake, .clock = clock};
+}
+
+/* Waits for the keys in `list`, separated by blanks. */
+static int wait_for(struct ct_store *store, struct probe *probe, const char *list)
+{
+    struct ct_buf buf = CT_BUF_INIT;
+    size_t count = 0;
+    for (const char *p = list; *p != '\0'; count++) {
+        size_t len = strcspn(p, " ");
+        assert_int_equal(ct_put_bytes(&buf, p, len), 0);
+        p += len + (p[len] == ' ');
+    }
+    struct ct_bytes keys = {ct_buf_bytes(&buf), buf.len};
+    int rc = ct_store_wait(store, &probe->waiter, keys, count);
+    ct_buf_fini(&buf);
+    return rc;
+}
+
+/* ---- waiting -------------------------------------------------------------------------------- */
+
+static void test_a_waited_for_key_does_not_exist(void **state)
+{
+    struct ct_store *store = *state;
+    int clock = 0;
+    struct probe probe;
+    probe_init(&probe, &clock);
+    assert_int_equal(wait_for(store, &probe, "k"), CT_STORE_E_PENDING);
+    assert_int_equal(ct_store_num_waiters(store), 1);
+    assert_int_equal(ct_store_num_keys(store), 0);
+    assert_null(ct_store_get(store, b("k")));
+    assert_false(ct_store_delete(store, b("k")));
+    set(store, "k", "v");
+    assert_int_equal(probe.woken, 1);
+    assert_int_equal(ct_store_num_waiters(store), 0);
+}
+
+static void test_wait_for_what_is_there(void **state)
+{
+    struct ct_store *store = *state;
+    int clock = 0;
+    struct probe probe;
+    probe_init(&probe, &clock);
+    set(store, "a", "");
+    assert_int_equal(wait_for(store, &probe, "a a"), 0);
+    assert_int_equal(wait_for(store, &probe, ""), 0);
+    assert_int_equal(ct_store_num_waiters(store), 0);
+}
+
+static void test_every_change_that_creates_wakes(void **state)
+{
+    struct ct_store *store = *state;
+    int clock = 0;
+    struct probe probes[3];
+    static const char *const keys[] = {"s", "p", "n"};
+    for (int i = 0; i < 3; i++) {
+        probe_init(&probes[i], &clock);
+        assert_int_equal(wait_for(store, &probes[i], keys[i]), CT_STORE_E_PENDING);
+    }
+    int64_t n;
+    set(store, "s", "");
+    assert_int_equal(ct_store_append(store, b("p"), b("")), 0);
+    assert_int_equal(ct_store_add(store, b("n"), 0, &n), 0);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(probes[i].woken, i + 1);
+    }
+}
+
+static void test_wakes_in_the_order_of_waiting(void **state)
+{
+    struct ct_store *store = *state;
+    int clock = 0;
+    struct probe probes[20];
+    for (int i = 0; i < 20; i++) {
+        probe_init(&probes[i], &clock);
+        assert_int_equal(wait_for(store, &probes[i], "k"), CT_STORE_E_PENDING);
+    }
+    set(store, "k", "");
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(probes[i].woken, i + 1);
+    }
+}
+
+static void test_several_keys_are_all_needed(void **state)
+{
+    struct ct_store *store = *state;
+    int clock = 0;
+    struct probe probe;
+    probe_init(&probe, &clock);
+    set(store, "have", "");
+    assert_int_equal(wait_for(store, &probe, "a have b c"), CT_STORE_E_PENDING);
+    assert_int_equal(probe.waiter.missing, 3);
+    set(store, "b", "");
+    set(store, "b", "");
+    set(store, "a", "");
+    /* Gone again: it came once, which is what counts. */
+    assert_true(ct_store_delete(store, b("a")));
+    assert_true(ct_store_delete(store, b("have")));
+    assert_int_equal(probe.woken, 0);
+    set(store, "c", "");
+    assert_int_equal(probe.woken, 1);
+}
+
+static void test_a_key_named_twice(void **state)
+{
+    struct ct_store *store = *state;
+    int clock = 0;
+    struct probe probe;
+    probe_init(&probe, &clock);
+    assert_int_equal(wait_for(store, &probe, "k k x k"), CT_STORE_E_PENDING);
+    assert_int_equal(probe.waiter.missing, 4);
+    set(store, "k", "");
+    assert_int_equal(probe.waiter.missing, 1);
+    set(store, "x", "");
+    assert_int_equal(probe.woken, 1);
+}
+
+static void test_cancel(void **state)
+{
+    struct ct_store *store = *state;
+    int clock = 0;
+    struct probe gone, stays;
+    probe_init(&gone, &clock);
+    probe_init(&stays, &clock);
+    ct_store_cancel(store, &gone.waiter);
+    assert_int_equal(wait_for(store, &gone, "a k k b"), CT_STORE_E_PENDING);
+    assert_int_equal(wait_for(store, &stays, "k"), CT_STORE_E_PENDING);
+    set(store, "b", "");
+    ct_store_cancel(store, &gone.waiter);
+    ct_store_cancel(store, &gone.waiter);
+    assert_int_equal(ct_store_num_waiters(store), 1);
+    set(store, "a", "");
+    set(store, "k", "");
+    assert_int_equal(gone.woken, 0);
+    assert_int_equal(stays.woken, 1);
+}
+
+static void test_waiter_can_be_used_again(void **state)
+{
+    struct ct_store *store = *state;
+    int clock = 0;
+    struct probe probe;
+    probe_init(&probe, &clock);
+    assert_int_equal(wait_for(store, &probe, "a b"), CT_STORE_E_PENDING);
+    set(store, "a", "");
+    set(store, "b", "");
+    assert_int_equal(probe.woken, 1);
+    probe.woken = 0;
+    assert_int_equal(wait_for(store, &probe, "a c"), CT_STORE_E_PENDING);
+    set(store, "c", "");
+    assert_int_equal(probe.woken, 2);
+}
+
+static void test_compare_set_wakes_only_when_the_key_came(void **state)
+{
+    struct ct_store *store = *state;
+    int clock = 0;
+    struct probe probe;
+    probe_init(&probe, &clock);
+    assert_int_equal(wait_for(store, &probe, "k"), CT_STORE_E_PENDING);
+    struct ct_blob *held = NULL;
+    assert_int_equal(ct_store_compare_set(store, b("k"), b("x"), b("new"), &held), 0);
+    assert_int_equal(probe.woken, 0);
+    assert_int_equal(ct_store_compare_set(store, b("k"), b(""), b("new"), &held), 0);
+    assert_int_equal(probe.woken, 1);
+}
+
+/* ---- the whole ------------------------------------------------------------------------------ */
+
+static void test_clear_keeps_waiters(void **state)
+{
+    struct ct_store *store = *state;
+    int clock = 0;
+    struct probe probe;
+    probe_init(&probe, &clock);
+    for (int i = 0; i < 100; i++) {
+        char key[8];
+        (void)snprintf(key, sizeof(key), "k%d", i);
+        set(store, key, "v");
+    }
+    assert_int_equal(wait_for(store, &probe, "w"), CT_STORE_E_PENDING);
+    ct_store_clear(store);
+    assert_int_equal(ct_store_num_keys(store), 0);
+    assert_int_equal(ct_store_num_bytes(store), 0);
+    assert_null(ct_store_get(store, b("k7")));
+    set(store, "w", "");
+    assert_int_equal(probe.woken, 1);
+    ct_store_clear(store);
+}
+
+static int use_everything(void *data)
+{
+    (void)data;
+    struct ct_store *store = NULL;
+    int clock = 0;
+    struct probe probe;
+    probe_init(&probe, &clock);
+    int rc = ct_store_new(&store);
+    if (rc != 0) {
+        return rc;
+    }
+    int64_t n = 0;
+    struct ct_blob *held;
+    static const unsigned char keys[] = "\1\0\0\0\0\0\0\0a\1\0\0\0\0\0\0\0b";
+    rc = ct_store_wait(store, &probe.waiter, (struct ct_bytes){keys, 18}, 2);
+    /* A wait that failed has left nothing behind. */
+    assert_int_equal(ct_store_num_waiters(store), rc == CT_STORE_E_PENDING);
+    rc = rc == CT_STORE_E_PENDING ? ct_store_set(store, b("s"), b("v")) : rc;
+    rc = rc == 0 ? ct_store_append(store, b("s"), b("v")) : rc;
+    rc = rc == 0 ? ct_store_append(store, b("t"), b("v")) : rc;
+    rc = rc == 0 ? ct_store_add(store, b("n"), 1, &n) : rc;
+    rc = rc == 0 ? ct_store_compare_set(store, b("c"), b(""), b("1"), &held) : rc;
+    for (int i = 0; i < 40 && rc == 0; i++) {
+        char key[8];
+        (void)snprintf(key, sizeof(key), "k%d", i);
+        size_t before = ct_store_num_keys(store);
+        rc = ct_store_set(store, b(key), b("v"));
+        assert_int_equal(ct_store_num_keys(store), before + (rc == 0));
+    }
+    ct_store_cancel(store, &probe.waiter);
+    ct_store_free(store);
+    return rc;
+}
+
+static void test_allocation_failures(void **state)
+{
+    (void)state;
+    /* Tolerant, as a map that cannot grow only becomes slower. */
+    assert_true(ct_fault_sweep(use_everything, NULL, 1) >= 50);
+}
+
+#define WITH_STORE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        WITH_STORE(test_compare_set_wakes_only_when_the_key_came),
+        WITH_STORE(test_a_waited_for_key_does_not_exist),
+        WITH_STORE(test_wait_for_what_is_there),
+        WITH_STORE(test_every_change_that_creates_wakes),
+        WITH_STORE(test_wakes_in_the_order_of_waiting),
+        WITH_STORE(test_several_keys_are_all_needed),
+        WITH_STORE(test_a_key_named_twice),
+        WITH_STORE(test_cancel),
+        WITH_STORE(test_waiter_can_be_used_again),
+        WITH_STORE(test_clear_keeps_waiters),
+        cmocka_unit_test(test_allocation_failures),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -187,8 +187,8 @@ static int serve(struct ct_session *s, const unsigned char *bytes, size_t len, s
         if (rc == 0) {
             rc = ct_scan(&s->scan, bytes + *used, len - *used, err);
         }
-        /* Judged before its fields, also where those are wrong: a scanner of ports ends at its first
-         * byte, and the verdict does not depend on how many bytes came with it. */
+        /* Judged before its fields, also where those are wrong: a scanner of ports ends at its
+         * first byte, and the verdict does not depend on how many bytes came with it. */
         if (first_look && s->scan.field != NULL) {
             int verdict = admit(s, s->scan.op, err);
             rc = verdict != 0 ? verdict : rc;

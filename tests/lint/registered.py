@@ -25,8 +25,8 @@ def check(paths, read):
             if not re.search(rf"(?:'|/){re.escape(path.name)}'", everything):
                 yield path, "no meson.build names this file"
         elif path.match("man/*.[1-8]"):
-            if "install_man" not in everything:
-                yield path, "no meson.build installs man pages"
+            if f"'{path.name}'" not in meson.get(path.with_name("meson.build"), ""):
+                yield path, "add it to man/meson.build"
 
 
 def main():

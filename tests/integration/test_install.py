@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`meson install` puts everything where a system expects it, and what is installed works from there:
+ctrun finds train beside itself."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+
+import testlib
+
+PROGRAMS = {"bin/ctrun": "1", "bin/train": "1", "sbin/ctrdzvd": "8"}
+
+
+class Install(testlib.Case):
+    def setUp(self):
+        super().setUp()
+        if shutil.which("meson") is None:
+            self.skipTest("meson is not in PATH")
+        done = subprocess.run(
+            ["meson", "install", "-C", str(testlib.BUILD_ROOT), "--no-rebuild", "--quiet",
+             "--destdir", str(self.tmp / "dest")],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        (ctrun,) = (self.tmp / "dest").rglob("bin/ctrun")
+        self.prefix = ctrun.parent.parent
+
+    def test_programs_and_pages_are_in_their_places(self):
+        for program, section in PROGRAMS.items():
+            path = self.prefix / program
+            self.assertTrue(os.access(path, os.X_OK), path)
+            pages = list(self.prefix.glob(f"share/man/man{section}/{path.name}.{section}*"))
+            self.assertEqual(len(pages), 1, f"man page of {program}: {pages}")
+
+    def test_nothing_of_the_tests_is_installed(self):
+        names = [p.name for p in self.prefix.rglob("*") if p.is_file()]
+        self.assertEqual([n for n in names if "test" in n or "cmocka" in n], [])
+
+    def test_installed_ctrun_finds_train_beside_itself(self):
+        result = self.run_program(
+            str(self.prefix / "bin" / "ctrun"), "--nproc-per-node", "2",
+            "train", "--data", "synthetic", "--epochs", "1", "--device", "cpu",
+            env={"PATH": "/usr/bin:/bin"}, cwd=str(self.tmp), deadline=90,
+        )  # fmt: skip
+        self.assertEqual(result.code, 0, result)
+        self.assertIn("done:", result.out + result.err)
+
+    def test_no_folder_of_the_build_machine_in_the_programs(self):
+        if os.environ.get("SANITIZE", "none") != "none":
+            self.skipTest("a sanitizer keeps source paths")
+        if shutil.which("objcopy") is None:
+            self.skipTest("objcopy is not in PATH")
+        needles = [str(testlib.SOURCE_ROOT), str(testlib.BUILD_ROOT)]
+        for program in PROGRAMS:
+            bare = self.tmp / "bare"
+            # Debug information is bound to the source on purpose.
+            subprocess.run(["objcopy", "-g", str(self.prefix / program), str(bare)], check=True)
+            content = bare.read_bytes()
+            for needle in needles:
+                self.assertNotIn(needle.encode(), content, f"{program} names {needle}")
+
+
+class Uninstalled(testlib.Case):
+    def test_build_folder_works_as_it_is(self):
+        for program in PROGRAMS:
+            name = pathlib.Path(program).name
+            result = self.run_program(testlib.program(name), "--version")
+            self.assertEqual(result.code, 0, result)
+            self.assertRegex(result.out, rf"\A{name} \d+\.\d+\.\d+\n\Z")
+
+
+if __name__ == "__main__":
+    testlib.main()

@@ -77,6 +77,8 @@ int ct_cuda_gather_rows(struct ct_cuda *cuda, const struct ct_gather *op, const 
                         struct ct_err *err);
 int ct_cuda_column_sum(struct ct_cuda *cuda, size_t rows, size_t cols, const float *m, float *sum,
                        struct ct_err *err);
+/* y = act(y + b) in place. */
+int ct_cuda_add_bias(struct ct_cuda *cuda, const struct ct_linear *op, struct ct_err *err);
 int ct_cuda_mask(struct ct_cuda *cuda, size_t count, float *x, const float *mask,
                  struct ct_err *err);
 int ct_cuda_loss(struct ct_device *dev, const struct ct_loss *op, struct ct_err *err);

@@ -12,8 +12,7 @@ extern "C" {
 #include <stdio.h>
 #include <string.h>
 
-/* ---- errors ------------------------------------------------------------------------------------
- */
+/* ---- errors --------------------------------------------------------------------------------- */
 
 int ct_cuda_fail(struct ct_err *err, cudaError_t status, const char *file, int line,
                  const char *call)
@@ -39,12 +38,14 @@ int ct_cublas_fail(struct ct_err *err, cublasStatus_t status, const char *file, 
                       line, call);
 }
 
-/* ---- memory ------------------------------------------------------------------------------------
- */
+/* ---- memory --------------------------------------------------------------------------------- */
 
 static int cuda_alloc(struct ct_device *dev, size_t bytes, void **out, struct ct_err *err)
 {
     void *ptr = NULL;
+    if (bytes > PTRDIFF_MAX) { /* rounding such a size up could wrap around in the driver */
+        return ct_err_set(err, CT_ENOMEM, "no memory for %zu bytes", bytes);
+    }
     /* cudaMalloc(0) gives NULL, which callers take for "nothing there". */
     CT_CUDA_TRY(err, cudaMalloc(&ptr, bytes > 0 ? bytes : 1));
     cudaError_t status = cudaMemsetAsync(ptr, 0, bytes, ct_cuda_of(dev)->stream);
@@ -100,8 +101,7 @@ static int cuda_sync(struct ct_device *dev, struct ct_err *err)
     return 0;
 }
 
-/* ---- operations --------------------------------------------------------------------------------
- */
+/* ---- operations ----------------------------------------------------------------------------- */
 
 static int grow(struct ct_cuda_staging *s, size_t count, struct ct_err *err)
 {
@@ -165,8 +165,7 @@ static int cuda_linear_grad(struct ct_device *dev, const struct ct_linear_grad *
     return ct_cuda_mask(cuda, op->batch * op->in, op->dx, op->mask, err);
 }
 
-/* ---- life --------------------------------------------------------------------------------------
- */
+/* ---- life ----------------------------------------------------------------------------------- */
 
 static void cuda_close(struct ct_device *dev)
 {

@@ -21,12 +21,13 @@ extern "C" {
 /* NVIDIA's advice for Hopper is 32 MiB; older ones need less. */
 #define WORKSPACE_BYTES ((size_t)32 << 20)
 
-enum product { PRODUCT_Y, PRODUCT_Y_RELU, PRODUCT_DW, PRODUCT_DX };
+/* PRODUCT_Y_BARE leaves bias and ReLU to a kernel of ours. */
+enum product { PRODUCT_Y, PRODUCT_Y_RELU, PRODUCT_Y_BARE, PRODUCT_DW, PRODUCT_DX };
 
 struct key {
     enum product product;
     size_t batch, in, out;
-    unsigned align[3]; /* of a, b, d */
+    unsigned align[4]; /* of a, b, d, bias */
 };
 
 struct plan {
@@ -112,7 +113,8 @@ static unsigned alignment_of(const void *ptr)
 static bool same(const struct key *a, const struct key *b)
 {
     return a->product == b->product && a->batch == b->batch && a->in == b->in && a->out == b->out &&
-           a->align[0] == b->align[0] && a->align[1] == b->align[1] && a->align[2] == b->align[2];
+           a->align[0] == b->align[0] && a->align[1] == b->align[1] && a->align[2] == b->align[2] &&
+           a->align[3] == b->align[3];
 }
 
 static int describe(struct plan *p, const struct key *k, struct ct_err *err)
@@ -123,10 +125,14 @@ static int describe(struct plan *p, const struct key *k, struct ct_err *err)
     size_t d_cols = k->batch;
     switch (k->product) {
     case PRODUCT_Y:
-    case PRODUCT_Y_RELU: /* a = w, b = x */
+    case PRODUCT_Y_RELU:
+    case PRODUCT_Y_BARE: /* a = w, b = x */
         ta = CUBLAS_OP_T;
         ldb = k->in, ldd = k->out;
-        epilogue = k->product == PRODUCT_Y ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_RELU_BIAS;
+        if (k->product != PRODUCT_Y_BARE) {
+            epilogue =
+                k->product == PRODUCT_Y ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_RELU_BIAS;
+        }
         break;
     case PRODUCT_DW: /* a = x, b = dy */
         tb = CUBLAS_OP_T;
@@ -239,6 +245,7 @@ static int run(struct ct_cuda *cuda, struct key k, const struct operands *o, str
     k.align[0] = alignment_of(o->a);
     k.align[1] = alignment_of(o->b);
     k.align[2] = alignment_of(o->d);
+    k.align[3] = alignment_of(o->bias);
     struct plan *p;
     int rc = find(cuda->gemm, &k, o->bias, &p, err);
     if (rc != 0) {
@@ -254,11 +261,22 @@ static int run(struct ct_cuda *cuda, struct key k, const struct operands *o, str
     return 0;
 }
 
+/* cuBLASLt does not promise its fused epilogues for every shape, least of all for sizes of 1. */
 int ct_cuda_gemm_linear(struct ct_cuda *cuda, const struct ct_linear *op, struct ct_err *err)
 {
     struct key k = {op->relu ? PRODUCT_Y_RELU : PRODUCT_Y, op->batch, op->in, op->out, {}};
     struct operands o = {op->w, op->x, op->b, op->y};
-    return run(cuda, k, &o, err);
+    if (op->in > 1 && op->out > 1) {
+        struct ct_err refusal = {};
+        int rc = run(cuda, k, &o, &refusal);
+        if (rc != CT_EUNSUPPORTED) {
+            return rc == 0 ? 0 : ct_err_set(err, rc, "%s", refusal.text);
+        }
+    }
+    k.product = PRODUCT_Y_BARE;
+    o.bias = NULL;
+    int rc = run(cuda, k, &o, err);
+    return rc == 0 ? ct_cuda_add_bias(cuda, op, err) : rc;
 }
 
 int ct_cuda_gemm_dw(struct ct_cuda *cuda, const struct ct_linear_grad *op, struct ct_err *err)

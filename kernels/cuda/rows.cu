@@ -9,8 +9,7 @@
 #define WARP 32u
 #define ALL_LANES 0xffffffffu
 
-/* ---- gather: one block per sample --------------------------------------------------------------
- */
+/* ---- gather: one block per sample ----------------------------------------------------------- */
 
 __global__ void gather_kernel(const uint8_t *images, const uint8_t *labels, const uint32_t *index,
                               size_t features, float scale, float shift, float *x, uint8_t *y)
@@ -36,8 +35,7 @@ int ct_cuda_gather_rows(struct ct_cuda *cuda, const struct ct_gather *op, const 
     return 0;
 }
 
-/* ---- column sum: one block per 32 columns, rows shared out to its warps -------------------------
- */
+/* ---- column sum: one block per 32 columns, rows shared out to its warps --------------------- */
 
 #define SUM_WARPS 16u
 
@@ -75,8 +73,26 @@ int ct_cuda_column_sum(struct ct_cuda *cuda, size_t rows, size_t cols, const flo
     return 0;
 }
 
-/* ---- mask --------------------------------------------------------------------------------------
- */
+/* ---- bias ----------------------------------------------------------------------------------- */
+
+__global__ void add_bias_kernel(struct ct_linear op)
+{
+    size_t count = op.batch * op.out, step = (size_t)gridDim.x * blockDim.x;
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
+        float v = op.y[i] + op.b[i % op.out];
+        op.y[i] = op.relu && v < 0.0f ? 0.0f : v;
+    }
+}
+
+int ct_cuda_add_bias(struct ct_cuda *cuda, const struct ct_linear *op, struct ct_err *err)
+{
+    unsigned blocks = ct_cuda_blocks(op->batch * op->out, 256);
+    add_bias_kernel<<<blocks, 256, 0, cuda->stream>>>(*op);
+    CT_CUDA_LAUNCHED(err);
+    return 0;
+}
+
+/* ---- mask ----------------------------------------------------------------------------------- */
 
 __global__ void mask_kernel(size_t count, float *x, const float *mask)
 {
@@ -99,8 +115,7 @@ int ct_cuda_mask(struct ct_cuda *cuda, size_t count, float *x, const float *mask
     return 0;
 }
 
-/* ---- loss: one warp per row --------------------------------------------------------------------
- */
+/* ---- loss: one warp per row ----------------------------------------------------------------- */
 
 #define LOSS_WARPS 4u
 #define MAX_CLASSES 256u /* labels are bytes */

@@ -14,8 +14,7 @@
 static const size_t odd_sizes[] = {1, 3, 17, 33, 64, 130};
 #define ODD_SIZES (sizeof(odd_sizes) / sizeof(odd_sizes[0]))
 
-/* ---- linear ------------------------------------------------------------------------------------
- */
+/* ---- linear --------------------------------------------------------------------------------- */
 
 static void check_linear_size(struct ct_device *dev, size_t batch, size_t in, size_t out, bool relu)
 {
@@ -113,8 +112,7 @@ static void check_linear_many_shapes(struct ct_device *dev)
     }
 }
 
-/* ---- gather ------------------------------------------------------------------------------------
- */
+/* ---- gather --------------------------------------------------------------------------------- */
 
 static void check_gather_size(struct ct_device *dev, size_t samples, size_t batch, size_t features)
 {
@@ -175,8 +173,7 @@ static void check_gather(struct ct_device *dev)
     check_gather_size(dev, 10, 0, 784);
 }
 
-/* ---- memory ------------------------------------------------------------------------------------
- */
+/* ---- memory --------------------------------------------------------------------------------- */
 
 static void check_memory(struct ct_device *dev)
 {

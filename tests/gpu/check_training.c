@@ -11,8 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- loss --------------------------------------------------------------------------------------
- */
+/* ---- loss ----------------------------------------------------------------------------------- */
 
 /* Runs the operation on `logits` and returns the totals that it added to what was there. */
 static void run_loss(struct ct_device *dev, const struct ct_tensor *logits, const uint8_t *labels,
@@ -133,8 +132,7 @@ static void check_loss_gradient(struct ct_device *dev)
     ct_tensor_drop(&logits), ct_tensor_drop(&d);
 }
 
-/* ---- updates -----------------------------------------------------------------------------------
- */
+/* ---- updates -------------------------------------------------------------------------------- */
 
 static void check_sgd_case(struct ct_device *dev, size_t count, float momentum, float decay,
                            bool buffer)

@@ -66,8 +66,7 @@ double ct_check_sum_tol(size_t k)
     return 1e-6 * (sqrt((double)k) + 1.0);
 }
 
-/* ---- device memory that starts poisoned and ends in a guard ------------------------------------
- */
+/* ---- device memory that starts poisoned and ends in a guard --------------------------------- */
 
 #define GUARD 16
 #define POISON 0x7fc0deadu /* a NaN: whatever reads it shows */

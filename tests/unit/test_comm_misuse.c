@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Ranks that disagree, wrong arguments, memory that runs out, and a store that is not there: each
+ * is an error that says what is wrong, and the peers hear of it.
+ */
+#include "tests/lib/ct_test.h"
+#include "tests/lib/rank_calls.h"
+#include "tests/lib/ranks.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static struct ranks ranks;
+
+static int setup(void **state)
+{
+    (void)state;
+    ranks_begin(&ranks);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    ranks_end(&ranks);
+    return 0;
+}
+
+/* ---- disagreement and misuse ----------------------------------------------------------------- */
+
+static void disagree(int rank, void *data)
+{
+    (void)data;
+    struct ctw_job *job = rank_open_job();
+    struct ct_err err = {0};
+    float x[2] = {1, 1};
+
+    struct ctw_comm *comm = rank_open_comm(job, LONG_MS);
+    int rc = rank == 1 ? ctw_comm_all_reduce(comm, x, x, 1, &err) : ctw_comm_barrier(comm, &err);
+    CHECK(rc == CT_EPROTO);
+    rank_check_text(&err, "rank 1");
+    rank_check_text(&err, "all_reduce");
+    ctw_comm_free(comm);
+
+    comm = rank_open_comm(job, LONG_MS);
+    CHECK(ctw_comm_all_reduce(comm, x, x, rank == 1 ? 2 : 1, &err) == CT_EPROTO);
+    rank_check_text(&err, rank == 1 ? "rank 0 asks for 1" : "rank 1 asks for 2");
+    ctw_comm_free(comm);
+
+    comm = rank_open_comm(job, LONG_MS);
+    CHECK(ctw_comm_broadcast(comm, x, sizeof(x), rank, &err) == CT_EPROTO);
+    ctw_comm_free(comm);
+
+    comm = rank_open_comm(job, LONG_MS);
+    void *block;
+    CHECK(ctw_comm_alloc(comm, rank == 0 ? CTW_MEMORY_OWN : CTW_MEMORY_SHARED, 10, &block, &err) ==
+          CT_EPROTO);
+    ctw_comm_free(comm);
+    ctw_job_free(job);
+}
+
+static void ranks_that_disagree_are_told(void **state)
+{
+    (void)state;
+    ranks_start(&ranks, 3, disagree, NULL);
+    ranks_join(&ranks);
+}
+
+/* One wrong call on rank 0; the others are inside a barrier. */
+static void misuse(int rank, void *data)
+{
+    (void)data;
+    struct ctw_job *job = rank_open_job();
+    for (int turn = 0; turn < 9; turn++) {
+        struct ctw_comm *comm = rank_open_comm(job, LONG_MS);
+        struct ct_err err = {0};
+        void *own;
+        CHECK(ctw_comm_alloc(comm, CTW_MEMORY_OWN, 4096, &own, NULL) == 0);
+        float *x = own, y[4];
+        size_t begin, end;
+        if (rank != 0) {
+            CHECK(ctw_comm_barrier(comm, &err) == CT_EPEER);
+            rank_check_text(&err, "rank 0 (pid ");
+            ctw_comm_free(comm);
+            continue;
+        }
+        int want = CT_EINVAL, rc = 0;
+        switch (turn) {
+        case 0:
+            rc = ctw_comm_all_reduce(comm, x, NULL, 1, &err);
+            break;
+        case 1:
+            rc = ctw_comm_all_reduce(comm, x, x + 1, 2, &err);
+            break;
+        case 2:
+            rc = ctw_comm_all_reduce(comm, x, x, 1025, &err);
+            break;
+        case 3:
+            rc = ctw_comm_all_reduce(comm, x, x, SIZE_MAX / 2, &err);
+            want = CT_ELIMIT;
+            break;
+        case 4:
+            rc = ctw_comm_broadcast(comm, x, 1, 2, &err);
+            break;
+        case 5:
+            rc = ctw_comm_reduce_scatter(comm, y, 4, &begin, &end, &err);
+            break;
+        case 6:
+            rc = ctw_comm_alloc(comm, CTW_MEMORY_OWN, 0, &own, &err);
+            break;
+        case 7:
+            rc = ctw_comm_all_reduce(comm, (const float *)((const char *)own + 1), y, 1, &err);
+            break;
+        case 8:
+            rc = ctw_comm_reduce_scatter(comm, x, 4, NULL, &end, &err);
+            break;
+        default:
+            break;
+        }
+        CHECK(rc == want);
+        rank_check_dead(comm, want);
+        ctw_comm_free(comm);
+    }
+    ctw_job_free(job);
+}
+
+static void misuse_is_an_error_and_reaches_the_peers(void **state)
+{
+    (void)state;
+    ranks_start(&ranks, 2, misuse, NULL);
+    ranks_join(&ranks);
+}
+
+static void ask_for_too_much(int rank, void *data)
+{
+    (void)rank;
+    (void)data;
+    struct ctw_job *job = rank_open_job();
+    struct ctw_comm *comm = rank_open_comm(job, LONG_MS);
+    struct ct_err err = {0};
+    void *block;
+    int rc = ctw_comm_alloc(comm, CTW_MEMORY_OWN, SIZE_MAX / 2, &block, &err);
+    CHECK(rc == CT_ELIMIT);
+    ctw_comm_free(comm);
+    ctw_job_free(job);
+}
+
+static void too_much_memory_is_an_error(void **state)
+{
+    (void)state;
+    ranks_start(&ranks, 2, ask_for_too_much, NULL);
+    ranks_join(&ranks);
+}
+
+static void come_twice(int rank, void *data)
+{
+    (void)rank;
+    (void)data;
+    struct ctw_job *job = rank_open_job();
+    struct ctw_comm_options options = {.timeout_ms = LONG_MS};
+    struct ctw_comm *comm = NULL;
+    struct ct_err err = {0};
+    /* World size 3 with ranks 0, 1 and 1: the second one is refused, which ends it for all. */
+    int rc = ctw_comm_open(job, &options, &comm, &err);
+    CHECK(rc == CT_EPROTO || rc == CT_EPEER);
+    rank_check_text(&err, rc == CT_EPROTO ? "rank 1 has come already" : "rank 1");
+    ctw_job_free(job);
+}
+
+static void a_rank_that_is_taken_is_refused(void **state)
+{
+    (void)state;
+    ranks.world_size = 3;
+    ranks_start(&ranks, 2, come_twice, NULL);
+    ranks_start_one(&ranks, 1, come_twice, NULL);
+    ranks_join(&ranks);
+}
+
+static void span_machines(int rank, void *data)
+{
+    (void)rank;
+    (void)data;
+    CHECK(setenv("LOCAL_WORLD_SIZE", "1", 1) == 0 && setenv("LOCAL_RANK", "0", 1) == 0);
+    struct ctw_job *job = rank_open_job();
+    struct ctw_comm *comm;
+    struct ct_err err = {0};
+    CHECK(ctw_comm_open(job, NULL, &comm, &err) == CT_EUNSUPPORTED);
+    rank_check_text(&err, "spans machines");
+    struct ctw_comm_options bad = {.timeout_ms = -1};
+    CHECK(ctw_comm_open(job, &bad, &comm, &err) == CT_EINVAL);
+    CHECK(ctw_comm_open(NULL, NULL, &comm, &err) == CT_EINVAL);
+    ctw_comm_free(NULL);
+    ctw_comm_abort(NULL);
+    ctw_job_free(job);
+}
+
+static void several_machines_are_not_supported_yet(void **state)
+{
+    (void)state;
+    ranks_start(&ranks, 2, span_machines, NULL);
+    ranks_join(&ranks);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static int open_use_close(struct ctw_job *job, int64_t timeout_ms)
+{
+    struct ctw_comm_options options = {.timeout_ms = timeout_ms};
+    struct ctw_comm *comm = NULL;
+    int rc = ctw_comm_open(job, &options, &comm, NULL);
+    void *block;
+    if (rc == 0) {
+        rc = ctw_comm_alloc(comm, CTW_MEMORY_OWN, 100, &block, NULL);
+    }
+    if (rc == 0) {
+        rc = ctw_comm_barrier(comm, NULL);
+    }
+    ctw_comm_free(comm);
+    return rc;
+}
+
+/* The store's client does not outlive a failed allocation, so each turn is a job of its own. */
+static struct ctw_job *open_turn(int turn)
+{
+    char text[16];
+    (void)snprintf(text, sizeof(text), "%d", turn);
+    CHECK(setenv("CTRUN_GENERATION", text, 1) == 0);
+    return rank_open_job();
+}
+
+/* Rank 1 runs into one failing allocation after the other; rank 0 keeps it company. */
+static void sweep(int rank, void *data)
+{
+    (void)data;
+    int faults = 0, rc = CT_ENOMEM;
+    for (int turn = 0; rc != 0; turn++) {
+        CHECK(turn < 100);
+        struct ctw_job *job = open_turn(turn);
+        if (rank == 0) {
+            rc = open_use_close(job, SHORT_MS);
+        } else {
+            ct_fault_begin(faults);
+            rc = open_use_close(job, LONG_MS);
+            CHECK(ct_fault_end() == 0);
+            /* Without a fault rank 0 may have been too impatient: once more. */
+            CHECK(ct_fault_hit() ? rc == CT_ENOMEM : rc == 0 || rc == CT_EPEER);
+            faults += ct_fault_hit();
+        }
+        ctw_job_free(job);
+    }
+    CHECK(rank == 0 || faults > 8);
+}
+
+static void survives_allocation_failures(void **state)
+{
+    (void)state;
+    ranks_start(&ranks, 2, sweep, NULL);
+    ranks_join(&ranks);
+}
+
+static int solo_life(void *data)
+{
+    (void)data;
+    struct ctw_job *job = NULL;
+    int rc = ctw_job_open(NULL, &job, NULL);
+    if (rc == 0) {
+        rc = open_use_close(job, 0);
+    }
+    ctw_job_free(job);
+    return rc;
+}
+
+static void a_single_process_needs_no_store(void **state)
+{
+    (void)state;
+    const char *const names[] = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        assert_int_equal(unsetenv(names[i]), 0);
+    }
+    assert_true(ct_fault_sweep(solo_life, NULL, 0) >= 3);
+
+    struct ctw_job *job;
+    struct ct_err err = {0};
+    assert_int_equal(ctw_job_open(NULL, &job, NULL), 0);
+    assert_int_equal(ctw_job_set(job, "key", "x", 1, &err), CT_EUNSUPPORTED);
+    assert_non_null(strstr(err.text, "no store"));
+    ctw_job_free(job);
+    ctw_job_free(NULL);
+    struct ctw_job_options bad = {.timeout_ms = -5};
+    assert_int_equal(ctw_job_open(&bad, &job, &err), CT_EINVAL);
+}
+
+static void an_unreachable_store_is_named(void **state)
+{
+    (void)state;
+    char port[8];
+    (void)snprintf(port, sizeof(port), "%u", (unsigned)ranks.port);
+    ranks_end(&ranks); /* nobody listens there any more */
+    assert_int_equal(setenv("RANK", "0", 1), 0);
+    assert_int_equal(setenv("WORLD_SIZE", "1", 1), 0);
+    assert_int_equal(setenv("MASTER_ADDR", "127.0.0.1", 1), 0);
+    assert_int_equal(setenv("MASTER_PORT", port, 1), 0);
+    struct ctw_job_options options = {.timeout_ms = SHORT_MS};
+    struct ctw_job *job;
+    struct ct_err err = {0};
+    assert_int_not_equal(ctw_job_open(&options, &job, &err), 0);
+    assert_non_null(strstr(err.text, "127.0.0.1"));
+    assert_non_null(strstr(err.text, port));
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(ranks_that_disagree_are_told),
+        TEST(misuse_is_an_error_and_reaches_the_peers),
+        TEST(too_much_memory_is_an_error),
+        TEST(a_rank_that_is_taken_is_refused),
+        TEST(several_machines_are_not_supported_yet),
+        TEST(survives_allocation_failures),
+        TEST(a_single_process_needs_no_store),
+        TEST(an_unreachable_store_is_named),
+    };
+#undef TEST
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

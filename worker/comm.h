@@ -71,4 +71,14 @@ struct comm_nccl_module {
     int (*open)(const struct comm_setup *setup, struct ctw_comm **out, struct ct_err *err);
 };
 
+/* Gives *out, which stays for the life of the process. CT_EUNSUPPORTED with the linker's reason. */
+CT_MUST_CHECK int comm_nccl_load(const char *path, const struct comm_nccl_module **out,
+                                 struct ct_err *err);
+
+/* Inside the module. Rank 0 makes NCCL's unique id and publishes it, the others fetch it; needs no
+ * GPU. */
+#define COMM_NCCL_ID_BYTES 128
+CT_MUST_CHECK int comm_nccl_exchange_id(const struct comm_setup *setup,
+                                        unsigned char id[COMM_NCCL_ID_BYTES], struct ct_err *err);
+
 #endif

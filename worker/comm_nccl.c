@@ -49,17 +49,13 @@ struct nccl {
 
 static int code_of(ncclResult_t result)
 {
-    switch (result) {
-    case ncclRemoteError:
-    case ncclSystemError:
-        /* A lost connection is reported as either. */
-        return CT_EPEER;
-    case ncclInvalidArgument:
-    case ncclInvalidUsage:
-        return CT_EINVAL;
-    default:
-        return CT_EIO;
+    if (result == ncclRemoteError || result == ncclSystemError) {
+        return CT_EPEER; /* a lost connection is reported as either */
     }
+    if (result == ncclInvalidArgument || result == ncclInvalidUsage) {
+        return CT_EINVAL;
+    }
+    return CT_EIO;
 }
 
 static int fail_nccl(const struct nccl *nccl, ncclResult_t result, const char *what,
@@ -67,13 +63,8 @@ static int fail_nccl(const struct nccl *nccl, ncclResult_t result, const char *w
 {
     const char *more = ncclGetLastError(nccl != NULL ? nccl->handle : NULL);
     bool has_more = more != NULL && more[0] != '\0';
-    (void)ct_err_set(err, code_of(result), "%s: %s%s%.200s", what, ncclGetErrorString(result),
-                     has_more ? ": " : "", has_more ? more : "");
-    /* One line for a person. */
-    for (char *p = err != NULL ? strchr(err->text, '\n') : NULL; p != NULL; p = strchr(p, '\n')) {
-        *p = ' ';
-    }
-    return code_of(result);
+    return ct_err_set(err, code_of(result), "%s: %s%s%.200s", what, ncclGetErrorString(result),
+                      has_more ? ": " : "", has_more ? more : "");
 }
 
 static int fail_cuda(cudaError_t result, const char *what, struct ct_err *err)
@@ -286,7 +277,7 @@ static int fill_block(struct nccl *nccl, struct block *block, size_t bytes, stru
     if (ncclCommRegister(nccl->handle, block->base, bytes, &block->registration) != ncclSuccess) {
         block->registration = NULL;
     }
-    bool all;
+    bool all = false;
     int rc = all_agree(nccl, block->registration != NULL, &all, err);
     if (rc == 0 && !all && block->registration != NULL) {
         (void)ncclCommDeregister(nccl->handle, block->registration);

@@ -173,10 +173,10 @@ static const struct spec specs[] = {
     {"data", "DIR|synthetic", NULL, set_text, FIELD(data), 0, 0,
      "folder of IDX files, gzipped or not (Debian's Fashion-MNIST)"},
     {"hidden", "N,N,...", "512,256", set_hidden, FIELD(hidden), 0, 0, "sizes of the hidden layers"},
-    {"epochs", "N", "10", set_int, FIELD(epochs), 1, 1000000, "passes over the training set"},
+    {"epochs", "N", "15", set_int, FIELD(epochs), 1, 1000000, "passes over the training set"},
     {"batch-size", "N", "256", set_size, FIELD(batch_size), 1, INT_MAX,
      "samples per step, of all workers together"},
-    {"lr", "X", NULL, set_double, FIELD(lr), 1e-12, 1e6, "learning rate (sgd 0.1, adamw 0.001)"},
+    {"lr", "X", NULL, set_double, FIELD(lr), 1e-12, 1e6, "learning rate (sgd 0.02, adamw 0.001)"},
     {"momentum", "X", "0.9", set_double, FIELD(momentum), 0, 0.999999, "momentum of sgd"},
     {"weight-decay", "X", "0.0001", set_double, FIELD(weight_decay), 0, 1000,
      "weight decay of either optimizer"},
@@ -275,7 +275,7 @@ int ct_train_options_parse(int argc, char *const argv[], struct ct_train_options
         }
     }
     if (isnan(options.lr)) {
-        options.lr = options.optimizer == CT_OPTIMIZER_SGD ? 0.1 : 0.001;
+        options.lr = options.optimizer == CT_OPTIMIZER_SGD ? 0.02 : 0.001;
     }
     *out = options;
     return 0;

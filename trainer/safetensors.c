@@ -265,9 +265,10 @@ static int read_header(int fd, struct ct_safetensors *out, struct ct_err *err)
             (unsigned long long)len, CT_SAFETENSORS_HEADER_MAX);
     }
     if (len > size - sizeof prefix) {
-        return ct_err_set(err, CT_EFORMAT,
-                          "truncated: its header of %llu bytes does not fit into %llu",
-                          (unsigned long long)len, (unsigned long long)size);
+        return ct_err_set(
+            err, CT_EFORMAT,
+            "truncated, or not a safetensors file: a header of %llu bytes does not fit into %llu",
+            (unsigned long long)len, (unsigned long long)size);
     }
     char *header = ct_malloc((size_t)len);
     if (header == NULL) {

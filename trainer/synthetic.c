@@ -11,7 +11,7 @@
 
 /* Patterns are bilinear between GRID x GRID random knots: smooth, as images are. */
 #define GRID 5
-#define PATTERN_WEIGHT 0.45f
+#define PATTERN_WEIGHT 0.25f
 #define NOISE_WEIGHT (1.0f - PATTERN_WEIGHT)
 
 enum stream { PATTERN = CT_RNG_SYNTHETIC, NOISE, LABEL };

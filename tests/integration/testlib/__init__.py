@@ -17,6 +17,7 @@ A test file is short:
 from .case import Case, main
 from .paths import BUILD_ROOT, SOURCE_ROOT, program
 from .proc import Proc, Result, cookie_pids, pid_alive
+from .ranks import start_ranks
 from .wait import DEADLINE, wait_until
 
 __all__ = [
@@ -30,5 +31,6 @@ __all__ = [
     "main",
     "pid_alive",
     "program",
+    "start_ranks",
     "wait_until",
 ]

@@ -48,13 +48,28 @@ void ct_loop_begin(uv_loop_t *loop)
     assert_int_equal(uv_loop_init(loop), 0);
 }
 
+/* Between timers and poll: what a timer has just fulfilled must not wait for the next event. */
+static void on_before_poll(uv_prepare_t *prepare)
+{
+    const bool *flag = prepare->data;
+    if (*flag) {
+        uv_stop(prepare->loop);
+    }
+}
+
 void ct_loop_run_until(uv_loop_t *loop, const bool *flag)
 {
     struct guard guard;
     guard_start(&guard, loop);
+    uv_prepare_t prepare;
+    assert_int_equal(uv_prepare_init(loop, &prepare), 0);
+    prepare.data = (void *)(uintptr_t)flag;
+    assert_int_equal(uv_prepare_start(&prepare, on_before_poll), 0);
     while (!*flag && !guard.expired) {
         (void)uv_run(loop, UV_RUN_ONCE);
     }
+    /* One run of the loop closes both. */
+    uv_close((uv_handle_t *)&prepare, NULL);
     guard_stop(&guard, loop);
     if (!*flag) {
         fail_msg("the awaited event did not happen within %d ms", LIMIT_MS);

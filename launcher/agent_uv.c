@@ -47,7 +47,8 @@ struct run {
     struct ct_plan plan;
     struct ct_worker *workers; /* by local rank */
     struct ct_procs_stopped stopped;
-    bool stopping;
+    bool stopping;           /* the processes of this generation have been told to end */
+    bool settling;           /* they have ended; their output is awaited */
     struct ct_err start_err; /* why a worker could not be started */
     struct ct_outcome outcome;
 };
@@ -226,6 +227,7 @@ static void on_settled(void *data)
         ct_worker_clear(&run->workers[i]);
     }
     run->stopping = false;
+    run->settling = false;
     step(run, (struct ct_agent_event){.type = CT_AGENT_EV_STOPPED});
 }
 
@@ -233,6 +235,7 @@ static void on_stopped(void *data, const struct ct_procs_stopped *result)
 {
     struct run *run = data;
     run->stopped = *result;
+    run->settling = true;
     ct_output_settle(run->output, SETTLE_MS, on_settled, run);
 }
 
@@ -289,7 +292,7 @@ static void step(struct run *run, struct ct_agent_event event)
         if (update.stop_signal != 0) {
             stop(run, update.stop_signal, run->job->options->shutdown_timeout_ms);
         }
-        if (update.kill) {
+        if (update.kill && !run->settling) {
             stop(run, SIGKILL, 0);
         }
         if (update.restart) {
@@ -411,6 +414,9 @@ int ct_agent_run(const struct ct_job *job, struct ct_outcome *out, struct ct_err
     }
     rc = open_all(&run, err);
     if (rc == 0) {
+        ct_log(&run.log, CT_LOG_INFO, "job %s: %d workers of %s, store on %s:%d, files in %s",
+               job->run_id, job->workers, job->command->path, run.plan.master_addr,
+               run.plan.master_port, job->logdir->run != NULL ? job->logdir->run : "no folder");
         step(&run, (struct ct_agent_event){.type = CT_AGENT_EV_BEGIN});
     } else {
         close_all(&run);

@@ -16,28 +16,7 @@
         }                  \
     } while (0)
 
-int ct_report_ranks(const struct ct_report_worker *workers, int count,
-                    bool (*member)(const struct ct_report_worker *worker), int except,
-                    struct ct_buf *out)
-{
-    int rc = 0;
-    const char *comma = "";
-    for (int i = 0; rc == 0 && i < count; i++) {
-        if (i == except || !member(&workers[i])) {
-            continue;
-        }
-        int last = i;
-        while (last + 1 < count && last + 1 != except && member(&workers[last + 1]) &&
-               workers[last + 1].rank == workers[last].rank + 1) {
-            last++;
-        }
-        rc = ct_buf_printf(out, last > i ? "%s%d-%d" : "%s%d", comma, workers[i].rank,
-                           workers[last].rank);
-        comma = ", ";
-        i = last;
-    }
-    return rc;
-}
+typedef bool (*member_fn)(const struct ct_report_worker *worker);
 
 static bool is_alive(const struct ct_report_worker *worker)
 {
@@ -63,20 +42,34 @@ static bool stopped_cleanly(const struct ct_report_worker *worker)
     return was_stopped(worker) && !failed_too(worker);
 }
 
-static int count_of(const struct ct_report *report, bool (*member)(const struct ct_report_worker *))
+static int count_of(const struct ct_report *report, member_fn member)
 {
     int count = 0;
     for (int i = 0; i < report->count; i++) {
-        count += i != report->failed && member(&report->workers[i]);
+        count += member(&report->workers[i]);
     }
     return count;
 }
 
-static int add_ranks(const struct ct_report *report,
-                     bool (*member)(const struct ct_report_worker *), struct ct_buf *out)
+/* "ranks 0, 2-3" of those that are members; the one that failed first never is. */
+static int add_ranks(const struct ct_report *report, member_fn member, struct ct_buf *out)
 {
+    const struct ct_report_worker *workers = report->workers;
+    const char *comma = "";
     int rc = ct_buf_printf(out, count_of(report, member) == 1 ? "rank " : "ranks ");
-    THEN(rc, ct_report_ranks(report->workers, report->count, member, report->failed, out));
+    for (int i = 0; rc == 0 && i < report->count; i++) {
+        if (!member(&workers[i])) {
+            continue;
+        }
+        int last = i;
+        while (last + 1 < report->count && member(&workers[last + 1])) {
+            last++;
+        }
+        rc = ct_buf_printf(out, last > i ? "%s%d-%d" : "%s%d", comma, workers[i].rank,
+                           workers[last].rank);
+        comma = ", ";
+        i = last;
+    }
     return rc;
 }
 
@@ -148,7 +141,7 @@ static int add_other_failures(const struct ct_report *report, struct ct_buf *out
     int rc = 0, shown = 0, total = count_of(report, failed_too);
     for (int i = 0; rc == 0 && i < report->count && shown < OTHER_FAILURES_SHOWN; i++) {
         const struct ct_report_worker *worker = &report->workers[i];
-        if (i == report->failed || !failed_too(worker)) {
+        if (!failed_too(worker)) {
             continue;
         }
         THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "later, rank %d ", worker->rank));

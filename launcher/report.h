@@ -58,9 +58,4 @@ CT_MUST_CHECK int ct_report_headline(const struct ct_report *report, struct ct_b
 /* Everything else, ending in what happens now. CT_ENOMEM. */
 CT_MUST_CHECK int ct_report_story(const struct ct_report *report, struct ct_buf *out);
 
-/* "3 other workers (ranks 0, 2-3)"-style list of the flagged entries: "0, 2-3". CT_ENOMEM. */
-CT_MUST_CHECK int ct_report_ranks(const struct ct_report_worker *workers, int count,
-                                  bool (*member)(const struct ct_report_worker *worker), int except,
-                                  struct ct_buf *out);
-
 #endif

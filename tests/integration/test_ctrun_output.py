@@ -61,6 +61,12 @@ class Output(testlib.Case):
             self.files(logs), {"0/stderr.log": "err 0\n", "1/stdout.log": "out 1\n"}
         )
 
+    def test_tee_is_stronger_than_redirect(self):
+        logs = self.tmp / "logs"
+        result = self.run_job("-r", "3", "-t", "0:1", "--log-dir", logs)
+        self.assertEqual((result.out, result.err), ("[0] out 0\n", ""), result)
+        self.assertEqual(len(self.files(logs)), 4)
+
     def test_tee_of_one_worker(self):
         logs = self.tmp / "logs"
         result = self.run_job("-t", "3", "--log-dir", logs, workers=1)

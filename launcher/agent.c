@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Workers are asked for one at a time, and the answer is an event like any other: the caller needs
+ * no loop of its own with a second opinion on what a failure in the middle of it means.
+ */
 #include "launcher/agent.h"
 
 #include "common/alloc.h"
@@ -73,6 +77,7 @@ static void finish(const struct step *step, int exit_code, const char *why)
     move(step, CT_AGENT_DONE, why);
 }
 
+/* Also when nobody lives any more: a stop ends what workers have left behind, and waits for it. */
 static void stop_all(const struct step *step, int signo, const char *why)
 {
     step->update->stop_signal = signo;
@@ -119,6 +124,7 @@ static void on_failure(const struct step *step, const struct ct_agent_event *eve
         .known = true,
         .local_rank = event->local_rank,
         .end = event->end,
+        /* What cannot be executed now cannot be executed a millisecond later either. */
         .will_restart =
             agent->generation < agent->max_restarts && event->end.kind != CT_END_NOT_STARTED,
     };
@@ -149,6 +155,7 @@ static void on_stopped(const struct step *step)
 {
     struct ct_agent *agent = step->agent;
     CT_ASSERT(agent->sm.state == CT_AGENT_STOPPING);
+    /* A signal that comes when all work is done does not make a failure of it. */
     if (agent->succeeded) {
         finish(step, CT_EXIT_OK, "success");
     } else if (agent->signo != 0) {

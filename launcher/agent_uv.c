@@ -245,6 +245,8 @@ static void stop(struct run *run, int signo, int64_t grace_ms)
     ct_procs_stop(run->procs, signo, grace_ms, on_stopped, run);
 }
 
+/* Clients of the old generation lose their connections here: whatever has escaped the stop must not
+ * write into the store of the new one. */
 static void begin_generation(struct run *run)
 {
     run->plan.generation = run->agent.generation;
@@ -265,7 +267,7 @@ static struct ct_agent_event start_worker(struct run *run, int rank)
     struct ct_worker *worker = &run->workers[rank];
     int rc = 0;
     run->start_err = (struct ct_err){0};
-    if (rank == 0) {
+    if (rank == 0) { /* the first of its generation */
         memset(run->workers, 0, (size_t)run->job->workers * sizeof(*run->workers));
         rc = ct_logdir_make(run->job->logdir, run->plan.generation, run->job->workers,
                             &run->start_err);
@@ -346,6 +348,8 @@ static int open_signals(struct run *run, struct ct_err *err)
     return 0;
 }
 
+/* Bound before any worker starts and held to the end, so the port in MASTER_PORT is never anybody
+ * else's. */
 static int open_store(struct run *run, struct ct_err *err)
 {
     const struct ct_options *options = run->job->options;

@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The file is only looked at here; between this and the exec it may change, and a script's
+ * interpreter is only known to the kernel. The exec's own error is therefore reported as well
+ * (spawn.h).
+ */
 #include "launcher/command.h"
 
 #include "common/alloc.h"

@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The variables and their values are those of torchrun 2.14, except: TORCHELASTIC_RESTART_COUNT is
+ * the generation (torchrun counts per launcher, so machines of one job disagree), and
+ * OMP_NUM_THREADS shares the CPUs out instead of giving each worker one.
+ */
 #include "launcher/contract.h"
 
 #include "launcher/cookie.h"
@@ -113,6 +118,8 @@ static int add_defaults(const struct ct_plan *plan, char *const *base, struct ct
     return rc;
 }
 
+/* The base is borrowed string by string: with hundreds of workers copying it would be most of the
+ * work. */
 int ct_contract_env(const struct ct_plan *plan, int local_rank, const char *error_file,
                     char *const *base, struct ct_strlist *out)
 {

@@ -43,7 +43,8 @@ static int parse(const char *path, cJSON **out, struct ct_err *err)
     return rc;
 }
 
-/* The end of `text`, without half a UTF-8 sequence in front. NULL when memory is out. */
+/* The end of `text`, without half a UTF-8 sequence in front: a Python traceback ends with what was
+ * raised. NULL when memory is out. */
 static char *copy_end(const char *text)
 {
     size_t len = strlen(text);
@@ -99,6 +100,7 @@ void ct_error_file_fini(struct ct_error_file *file)
 
 static int replace_file(const char *path, const char *text, struct ct_err *err)
 {
+    /* Whoever watches the file must never read half of it. */
     char *temporary = ct_asprintf("%s.%ld.tmp", path, (long)getpid());
     if (temporary == NULL) {
         return ct_err_set(err, CT_ENOMEM, "%s: out of memory", path);

@@ -70,6 +70,8 @@ static int count_visible(const char *visible, int physical)
     }
 }
 
+/* CUDA is asked nothing: a wrong guess costs one worker too many or too few, a CUDA context in the
+ * launcher would cost memory on every GPU for the whole job. */
 int ct_gpus_count(const char *proc_dir, const char *dev_dir, const char *visible)
 {
     int in_proc = count_entries(proc_dir, NULL);

@@ -42,6 +42,7 @@ void ct_machine_read(char *const *env, struct ct_machine *out)
                               ct_environ_get(env, "CUDA_VISIBLE_DEVICES"));
 }
 
+/* More CPUs or GPUs than CT_WORKERS_MAX were not asked for by number, so they are no error. */
 int ct_machine_workers(const struct ct_machine *machine, const struct ct_options *options, int *out,
                        struct ct_err *err)
 {

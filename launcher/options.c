@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Not getopt_long(3): it takes an option's value to be whatever word follows, knows no underscores,
+ * and would print by itself; argparse, whose habits torchrun's users have, differs in all three.
+ */
 #include "launcher/options.h"
 
 #include "common/num.h"
@@ -88,7 +92,9 @@ struct cursor {
     int next; /* the word to read next */
 };
 
-/* Would argparse take this word for an option? Then it cannot be an option's value. */
+/* Would argparse take this word for an option? Then it cannot be an option's value: in
+ * "--log-dir --standalone x.py" the folder was forgotten, it is not called "--standalone". Negative
+ * numbers are values. */
 static bool looks_like_option(const char *word)
 {
     return word[0] == '-' && word[1] != '\0' && !isdigit((unsigned char)word[1]) && word[1] != '.';
@@ -105,7 +111,8 @@ static int take_value(struct cursor *at, const char *origin, const char **out, s
     return 0;
 }
 
-/* The one option that has this name, exactly or as an abbreviation. */
+/* The one option that has this name, exactly or as an abbreviation. Options that are refused take
+ * part, so that "--log" does not become "--log-dir" today and ambiguous tomorrow. */
 static int find_long(const char *name, const char *word, const struct ct_option_spec **out,
                      struct ct_err *err)
 {

@@ -94,6 +94,7 @@ static const char *spawn_advice(int errnum)
     }
 }
 
+/* One line each: it stands last in the report, where a person looks first. */
 const char *ct_end_advice(const struct ct_end *end, bool has_message)
 {
     switch (end->kind) {

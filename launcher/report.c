@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Order of the story: what the worker itself said, then what followed from its failure, then what
+ * to do. A reader who stops after three lines knows who, how and why.
+ */
 #include "launcher/report.h"
 
 #include <inttypes.h>

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Own strings lie one after the other in `text`, which moves as it grows. Their entries are NULL
+ * until ct_strlist_close() walks list and text side by side.
+ */
 #include "launcher/strlist.h"
 
 #include "common/alloc.h"

@@ -225,7 +225,10 @@ class Leftovers(testlib.Case):
         self.assertEqual(job.family(), [])
 
     def test_sigkill_of_ctrun_leaves_nothing_alive(self):
-        job = self.start_ctrun("-n", "3", "sh", "-c", "setsid sleep 1000 & sleep 1000 & echo up; wait")
+        job = self.start_ctrun(
+            "-n", "3", "sh", "-c", "setsid sleep 1000 & sleep 1000 & echo up; wait",
+            env={"TMPDIR": self.tmp},
+        )  # fmt: skip
         testlib.wait_until(lambda: job.out.count("up") == 3, "three workers")
         job.signal(signal.SIGKILL)
         job.popen.wait()

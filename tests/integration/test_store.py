@@ -361,6 +361,12 @@ class Program(testlib.Case):
                 self.assert_one_line(result.err)
                 self.assertIn(named, result.err)
 
+    def test_ready_descriptor_must_be_writable(self):
+        with open(os.devnull, "rb") as read_only:
+            result = self.run_program(program("ctrdzvd"), "--ready-fd", "0", stdin=read_only)
+        self.assertEqual(result.code, 2, result)
+        self.assertIn("--ready-fd 0 is not open for writing", result.err)
+
     def test_help_and_version(self):
         result = self.run_program(program("ctrdzvd"), "--help")
         self.assertEqual((result.code, result.err), (0, ""), result)

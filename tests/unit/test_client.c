@@ -372,6 +372,33 @@ static void test_another_service_is_recognised(void **state)
     (void)close(fd);
 }
 
+/* A store whose answer to WAIT crosses the cancellation. */
+static void answer_late(void *arg)
+{
+    int peer = accept(*(int *)arg, NULL, NULL);
+    unsigned char b[64];
+    if (recv(peer, b, 10, MSG_WAITALL) == 10 && send(peer, b + 6, 4, MSG_NOSIGNAL) == 4 &&
+        recv(peer, b, 19 + 1, MSG_WAITALL) == 19 + 1) {
+        (void)send(peer, "\0\1", 2, MSG_NOSIGNAL);
+    }
+    (void)close(peer);
+}
+
+static void test_wait_that_ends_while_it_is_cancelled(void **state)
+{
+    (void)state;
+    uint16_t port;
+    int fd = listener(&port, 4);
+    uv_thread_t thread;
+    assert_int_equal(uv_thread_create(&thread, answer_late, &fd), 0);
+    struct ct_client *client = connect_to(port);
+    const char *keys[] = {"k"};
+    assert_int_equal(ct_client_wait(client, keys, 1, SHORT_MS, NULL), 0);
+    assert_int_equal(uv_thread_join(&thread), 0);
+    ct_client_free(client);
+    (void)close(fd);
+}
+
 static void test_unknown_host(void **state)
 {
     (void)state;
@@ -459,6 +486,7 @@ int main(void)
         cmocka_unit_test(test_store_that_comes_late_is_found),
         cmocka_unit_test(test_silent_listener_times_out),
         cmocka_unit_test(test_another_service_is_recognised),
+        cmocka_unit_test(test_wait_that_ends_while_it_is_cancelled),
         cmocka_unit_test(test_unknown_host),
         cmocka_unit_test(test_free_of_nothing),
         cmocka_unit_test(test_allocation_failures),

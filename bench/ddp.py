@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `train` does, as a PyTorch user would write it to be fast: DistributedDataParallel over gloo,
+the whole data set resident as float tensors, one gather per batch, a fused optimizer.
+
+Started by ctrun or torchrun. Same model, initialisation law, batches of the same size, loss and update
+rule as `train --hidden ... --schedule constant`; prints and writes the same metrics.
+"""
+
+import argparse
+import gzip
+import json
+import pathlib
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+FASHION_MNIST = "/usr/share/datasets/fashion-mnist"
+
+
+def load(folder, name, header):
+    path = pathlib.Path(folder) / name
+    raw = path.read_bytes() if path.exists() else gzip.open(str(path) + ".gz").read()
+    return torch.frombuffer(bytearray(raw[header:]), dtype=torch.uint8)
+
+
+def load_split(folder, prefix):
+    labels = load(folder, f"{prefix}-labels-idx1-ubyte", 8).long()
+    images = load(folder, f"{prefix}-images-idx3-ubyte", 16).view(len(labels), -1).float() / 255
+    return images, labels
+
+
+def make_model(sizes):
+    layers = []
+    for i in range(len(sizes) - 1):
+        layers.append(nn.Linear(sizes[i], sizes[i + 1]))
+        if i + 2 < len(sizes):
+            layers.append(nn.ReLU())
+    return nn.Sequential(*layers)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", default=FASHION_MNIST)
+    parser.add_argument("--hidden", default="512")
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--batch-size", type=int, default=256, help="of all workers together")
+    parser.add_argument("--lr", type=float, default=0.02)
+    parser.add_argument("--momentum", type=float, default=0.9)
+    parser.add_argument("--threads", type=int, default=1, help="of each worker")
+    parser.add_argument("--metrics")
+    args = parser.parse_args()
+
+    torch.set_num_threads(args.threads)
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    images, labels = load_split(args.data, "train")
+    test_images, test_labels = load_split(args.data, "t10k")
+    mean, std = images.mean(), images.std()
+    images = (images - mean) / std
+    test_images = (test_images - mean) / std
+
+    torch.manual_seed(1)
+    sizes = [images.shape[1], *map(int, args.hidden.split(",")), 10]
+    model = DistributedDataParallel(
+        make_model(sizes), gradient_as_bucket_view=True, static_graph=True
+    )
+    optimizer = torch.optim.SGD(
+        model.parameters(), lr=args.lr, momentum=args.momentum, fused=True
+    )
+    loss_fn = nn.CrossEntropyLoss()
+    batch, total = args.batch_size, len(labels)
+    generator = torch.Generator()
+
+    for epoch in range(args.epochs):
+        dist.barrier()
+        start = time.perf_counter()
+        order = torch.randperm(total, generator=generator.manual_seed(epoch))
+        loss_sum = torch.zeros(())
+        for first in range(0, total, batch):
+            size = min(batch, total - first)
+            index = order[first + size * rank // world : first + size * (rank + 1) // world]
+            loss = loss_fn(model(images[index]), labels[index])
+            optimizer.zero_grad(set_to_none=False)
+            loss.backward()
+            optimizer.step()
+            loss_sum += loss.detach() * len(index)
+        dist.barrier()
+        seconds = time.perf_counter() - start
+        dist.all_reduce(loss_sum)
+        if rank == 0:
+            with torch.no_grad():
+                hits = (model.module(test_images).argmax(1) == test_labels).float().mean()
+            event = {
+                "event": "epoch",
+                "epoch": epoch + 1,
+                "loss": loss_sum.item() / total,
+                "test_accuracy": hits.item(),
+                "samples_per_s": total / seconds,
+                "world_size": world,
+            }
+            print(json.dumps(event), flush=True)
+            if args.metrics:
+                with open(args.metrics, "a") as out:
+                    print(json.dumps(event), file=out)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

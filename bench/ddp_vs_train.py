@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Training speed of `train` against PyTorch DDP + gloo, both started by the same ctrun.
+
+    bench/ddp_vs_train.py --build build --python VENV/bin/python
+
+Runs the two in turn (A B A B ...) so that both see the same machine, takes from each run the median of
+its epochs after the first, and compares the medians of all rounds. Prints a table and writes JSON.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+# Issue goal: how many times faster, by samples per rank and step.
+GOALS = {32: 5.0, 128: 2.8, 1024: 1.8}
+
+
+def run(command, environment, metrics):
+    metrics.unlink(missing_ok=True)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)}\nended with {done.returncode}\n{done.stdout}{done.stderr}")
+    events = [json.loads(line) for line in metrics.read_text().splitlines()]
+    epochs = [e for e in events if e["event"] == "epoch"]
+    return {
+        "samples_per_s": statistics.median(e["samples_per_s"] for e in epochs[1:]),
+        "loss": epochs[-1]["loss"],
+        "test_accuracy": epochs[-1]["test_accuracy"],
+    }
+
+
+def commands(args, batch, metrics):
+    ctrun = [str(args.build / "ctrun"), "--nproc-per-node", str(args.workers)]
+    common = [
+        "--hidden", "512", "--epochs", str(args.epochs), "--lr", "0.02", "--momentum", "0.9",
+        "--batch-size", str(batch * args.workers), "--metrics", str(metrics),
+    ]  # fmt: skip
+    own = ["--schedule", "constant", "--weight-decay", "0", "--device", "cpu"]
+    torch = ["--threads", str(args.threads)]
+    return {
+        "train": [*ctrun, "train", *common, *own],
+        "ddp": [*ctrun, str(HERE / "ddp.py"), *common, *torch],
+    }
+
+
+def cpu_name():
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def torch_version(python):
+    code = "import torch; print(torch.__version__)"
+    return subprocess.run([python, "-c", code], capture_output=True, text=True).stdout.strip()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--build", type=pathlib.Path, default=HERE.parent / "build")
+    parser.add_argument("--python", default=sys.executable, help="an interpreter with torch")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1, help="PyTorch's, per worker")
+    parser.add_argument("--batches", type=int, nargs="+", default=list(GOALS), help="per worker")
+    parser.add_argument("--out", type=pathlib.Path, default=HERE / "results" / "ddp_vs_train.json")
+    args = parser.parse_args()
+
+    version = torch_version(args.python)
+    if not version:
+        sys.exit(f"{args.python} has no torch: name another interpreter by --python")
+    environment = {**os.environ, "PYTHON_EXEC": args.python, "OMP_NUM_THREADS": str(args.threads)}
+    report = {
+        "cpu": cpu_name(), "cores": os.cpu_count(), "torch": version, "workers": args.workers,
+        "rounds": args.rounds, "model": "784-512-10", "batches": [],
+    }  # fmt: skip
+    print(f"{args.workers} workers, 784-512-10, torch {version}, {cpu_name()}; samples/s")
+    print(f"{'per worker':>10} {'train':>10} {'ddp':>10} {'ratio':>7} {'goal':>5}  ratios of rounds")
+    good = True
+    with tempfile.TemporaryDirectory() as folder:
+        for batch in args.batches:
+            runs = {"train": [], "ddp": []}
+            for _ in range(args.rounds):
+                for name, command in commands(args, batch, pathlib.Path(folder) / "m").items():
+                    runs[name].append(run(command, environment, pathlib.Path(folder) / "m"))
+            rates = {n: statistics.median(r["samples_per_s"] for r in runs[n]) for n in runs}
+            ratio = rates["train"] / rates["ddp"]
+            goal = GOALS.get(batch)
+            good = good and (goal is None or ratio >= goal)
+            each = [
+                a["samples_per_s"] / b["samples_per_s"] for a, b in zip(runs["train"], runs["ddp"])
+            ]
+            print(
+                f"{batch:>10} {rates['train']:>10.0f} {rates['ddp']:>10.0f} {ratio:>7.2f} "
+                f"{goal or '-':>5}  {' '.join(f'{r:.2f}' for r in each)}",
+                flush=True,
+            )
+            report["batches"].append(
+                {"per_worker": batch, "ratio": ratio, "goal": goal, "median": rates, "runs": runs}
+            )
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text(json.dumps(report, indent=1) + "\n")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -68,7 +68,8 @@ CTW_API CT_MUST_CHECK int ctw_job_open(const struct ctw_job_options *options, st
 CTW_API void ctw_job_free(struct ctw_job *job); /* NULL is allowed */
 CTW_API const struct ctw_env *ctw_job_env(const struct ctw_job *job);
 
-/* Keys live under "ctworker/<run id>/<generation>/", so an old generation's are never seen. */
+/* Keys live under "ctworker/<run id>/<generation>/", so an old generation's are never seen. Without
+ * a launcher there is no store: CT_EUNSUPPORTED. */
 CTW_API CT_MUST_CHECK int ctw_job_set(struct ctw_job *job, const char *key, const void *value,
                                       size_t len, struct ct_err *err);
 /* Waits for the key. Gives *out (free() it), with a NUL behind the *len bytes. */
@@ -100,7 +101,11 @@ struct ctw_comm_options {
     void *stream;   /* cudaStream_t on which collectives are ordered (nccl); NULL = default */
 };
 
-/* Collective: returns when every rank of the job has come, or fails within the deadline. A single
+/* Any failure of a call below (a wrong argument included) ends the communicator: later calls fail
+ * at once with the same code, the peers' with CT_EPEER. Ranks that do not make the same calls in
+ * the same order are told so with CT_EPROTO (host back end).
+ *
+ * Collective: returns when every rank of the job has come, or fails within the deadline. A single
  * process needs no peers. options NULL = host back end. The communicator borrows `job`. Gives *out.
  */
 CTW_API CT_MUST_CHECK int ctw_comm_open(struct ctw_job *job, const struct ctw_comm_options *options,
@@ -143,7 +148,8 @@ CTW_API CT_MUST_CHECK int ctw_comm_poll(struct ctw_comm *comm, struct ct_err *er
 /* Waits until collectives queued so far are done (a no-op for the host back end). */
 CTW_API CT_MUST_CHECK int ctw_comm_sync(struct ctw_comm *comm, struct ct_err *err);
 
-/* Ends the communicator for every rank: peers' collectives fail with CT_EPEER at once. */
+/* Ends the communicator for every rank: peers' collectives fail with CT_EPEER at once. With nccl
+ * the peers learn of it by NCCL's own means, at the latest by their deadline. */
 CTW_API void ctw_comm_abort(struct ctw_comm *comm);
 
 CTW_API int ctw_comm_rank(const struct ctw_comm *comm);

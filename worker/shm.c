@@ -179,7 +179,7 @@ static int check_file(const struct shm *shm, int size, struct ct_err *err)
     int seals = fcntl(shm->fd, F_GET_SEALS);
     if (fstat(shm->fd, &st) != 0 || seals < 0 || (seals & F_SEAL_SHRINK) == 0 ||
         (size_t)st.st_size < page_bytes_for(size)) {
-        return ct_err_set(err, CT_EPROTO, "what rank 0 offers is not its shared memory");
+        return ct_err_set(err, CT_EPROTO, "what rank 0 offers is not shared memory of this kind");
     }
     return 0;
 }
@@ -189,7 +189,8 @@ static int check_page(const struct shm *shm, int size, const struct invitation *
 {
     const struct sync_page *page = shm->page;
     if (memcmp(page->token, from->token, sizeof(page->token)) != 0) {
-        return ct_err_set(err, CT_EPROTO, "what rank 0 offers is not its shared memory");
+        return ct_err_set(err, CT_EPROTO,
+                          "what rank 0 offers is not the shared memory of this job");
     }
     if (page->version != PAGE_VERSION) {
         return ct_err_set(err, CT_EPROTO,

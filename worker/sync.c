@@ -69,7 +69,7 @@ static void pronounce(struct sync *sync, enum reason reason, int rank)
     futex_wake_all(&sync->page->present);
 }
 
-/* Writes "rank 1 has", "ranks 1, 4 have" or "" of those behind this one; returns how many. */
+/* Writes "rank 1 has", "ranks 1, 4 have" or "" of the others that are behind; returns how many. */
 static int list_missing(const struct sync *sync, bool joining, char out[MISSING_TEXT_MAX])
 {
     char list[MISSING_TEXT_MAX / 2] = "";
@@ -79,7 +79,7 @@ static int list_missing(const struct sync *sync, bool joining, char out[MISSING_
         const struct sync_slot *slot = &sync->page->slots[r];
         bool behind = joining ? atomic_load(&slot->presence) < SYNC_PRESENT
                               : atomic_load(&slot->arrived) < sync->arrived;
-        if (behind && count++ < MISSING_NAMED_MAX) {
+        if (r != sync->rank && behind && count++ < MISSING_NAMED_MAX) {
             int n = snprintf(list + at, sizeof(list) - at, "%s%d", at == 0 ? "" : ", ", r);
             at += n > 0 ? (size_t)n : 0;
         }

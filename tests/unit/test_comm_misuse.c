@@ -81,6 +81,7 @@ static void misuse(int rank, void *data)
         if (rank != 0) {
             CHECK(ctw_comm_barrier(comm, &err) == CT_EPEER);
             rank_check_text(&err, "rank 0 (pid ");
+            rank_check_text(&err, "aborted");
             ctw_comm_free(comm);
             continue;
         }

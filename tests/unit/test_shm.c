@@ -58,13 +58,14 @@ static void refuses_malformed_invitations(void **state)
     }
 }
 
-static void check_refused(int fd, int code)
+static void check_refused(int fd, int code, const char *text)
 {
     char invitation[SHM_INVITATION_MAX];
     (void)snprintf(invitation, sizeof(invitation), "%ld:%d:%s", (long)getpid(), fd, TOKEN);
     struct shm shm = SHM_INIT;
     struct ct_err err = {0};
     assert_int_equal(shm_attach(&shm, 2, invitation, &err), code);
+    assert_non_null(strstr(err.text, text));
     assert_int_equal(shm.fd, -1);
     assert_null(shm.page);
 }
@@ -73,7 +74,7 @@ static void refuses_what_is_not_rank_0s_file(void **state)
 {
     (void)state;
     /* No such descriptor, a folder, a plain file, a memfd that could shrink, one too small. */
-    check_refused(1000, CT_ENOENT);
+    check_refused(1000, CT_ENOENT, "cannot open");
     int fd = open("/", O_RDONLY | O_CLOEXEC);
     struct shm shm = SHM_INIT;
     char invitation[SHM_INVITATION_MAX];
@@ -82,17 +83,17 @@ static void refuses_what_is_not_rank_0s_file(void **state)
     (void)close(fd);
     FILE *file = tmpfile();
     assert_non_null(file);
-    check_refused(fileno(file), CT_EPROTO);
+    check_refused(fileno(file), CT_EPROTO, "of this kind");
     (void)fclose(file);
     fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     assert_int_equal(ftruncate(fd, 1 << 20), 0);
-    check_refused(fd, CT_EPROTO);
+    check_refused(fd, CT_EPROTO, "of this kind");
     assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
-    check_refused(fd, CT_EPROTO); /* now only the token is wrong */
+    check_refused(fd, CT_EPROTO, "of this job"); /* now only the token is wrong */
     (void)close(fd);
     fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
-    check_refused(fd, CT_EPROTO);
+    check_refused(fd, CT_EPROTO, "of this kind");
     (void)close(fd);
     (void)snprintf(invitation, sizeof(invitation), "%d:3:%s", 1 << 29, TOKEN);
     assert_int_equal(shm_attach(&shm, 2, invitation, NULL), CT_ENOENT);

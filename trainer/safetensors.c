@@ -195,7 +195,7 @@ int ct_safetensors_parse(const void *header, size_t len, uint64_t data_len,
     cJSON *root = len > 0 && text[0] == '{' ? cJSON_ParseWithLengthOpts(text, len, &end, 0) : NULL;
     file.json = root;
     int rc = 0;
-    bool object = cJSON_IsObject(root);
+    bool object = root != NULL && cJSON_IsObject(root);
     /* Only spaces, which align the data, may follow. */
     for (; object && end < text + len; end++) {
         object = *end == ' ';

@@ -72,6 +72,16 @@ int ct_err_wrap(struct ct_err *err, const char *fmt, ...) __attribute__((format(
 /* errno value -> code (ENOMEM -> CT_ENOMEM, EADDRINUSE -> CT_EBUSY, ...); CT_EIO when unlisted. */
 int ct_code_from_errno(int errnum);
 
+#ifdef __clang_analyzer__
+/* The analyzer sees one file at a time: without these it believes that a failure may return 0. */
+#define ct_err_set(err, code, ...) \
+    ((void)(ct_err_set)(err, code, __VA_ARGS__), (code) < 0 ? (code) : CT_EINVAL)
+#define ct_err_sys(err, code, errnum, ...) \
+    ((void)(ct_err_sys)(err, code, errnum, __VA_ARGS__), (code) < 0 ? (code) : CT_EINVAL)
+#define ct_err_wrap(err, ...) ((void)(ct_err_wrap)(err, __VA_ARGS__), CT_EINVAL)
+#define ct_code_from_errno(errnum) ((void)(ct_code_from_errno)(errnum), CT_EIO)
+#endif
+
 /* A broken rule of our own code, never of an input: prints file, line and rule, then aborts.
  * Active in release builds too. */
 #define CT_ASSERT(cond) ((cond) ? (void)0 : ct_assert_failed(__FILE__, __LINE__, #cond))

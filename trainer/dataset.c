@@ -209,8 +209,8 @@ int ct_dataset_load(const char *source, struct ct_dataset *out, struct ct_err *e
     int rc = load(source, &set, err);
     if (rc == 0) {
         rc = ct_dataset_finish(&set, err);
-        if (rc != 0 && source != NULL) {
-            (void)ct_err_wrap(err, "%s", source);
+        if (rc != 0) {
+            (void)ct_err_wrap(err, "%s", source != NULL ? source : CT_DATASET_DEFAULT_DIR);
         }
     }
     if (rc != 0) {

@@ -22,7 +22,8 @@ struct spec {
     set_fn set;
     size_t offset; /* of the field */
     double min, max;
-    const char *help; /* one line */
+    const char *help;   /* one line */
+    const char *letter; /* "-h" beside "--help"; NULL = none */
 };
 
 static void *field(const struct spec *spec, struct ct_train_options *out)
@@ -191,7 +192,7 @@ static const struct spec specs[] = {
     {"resume", "FILE", NULL, set_text, FIELD(resume), 0, 0, "go on from a checkpoint"},
     {"metrics", "FILE", NULL, set_text, FIELD(metrics), 0, 0, "append one JSON line per epoch"},
     {"version", NULL, NULL, set_flag, FIELD(version), 0, 0, "print the version and exit"},
-    {"help", NULL, NULL, set_flag, FIELD(help), 0, 0, "print this text and exit"},
+    {"help", NULL, NULL, set_flag, FIELD(help), 0, 0, "print this text and exit", "-h"},
 };
 
 /* set_choice() writes enums as unsigned, which is what gcc and clang make of those without
@@ -218,14 +219,26 @@ static bool same_name(const char *name, const char *text, size_t len)
     return true;
 }
 
-static const struct spec *find(const char *text, size_t len)
+/* The option that an argument names, and what follows its "=" (NULL when there is none). */
+static int find(const char *arg, const struct spec **spec, const char **value, struct ct_err *err)
 {
+    bool is_long = strncmp(arg, "--", 2) == 0 && arg[2] != '\0';
+    const char *name = is_long ? arg + 2 : arg;
+    size_t len = is_long ? strcspn(name, "=") : strlen(name);
     for (size_t i = 0; i < SPEC_COUNT; i++) {
-        if (same_name(specs[i].name, text, len)) {
-            return &specs[i];
+        const char *letter = specs[i].letter;
+        if (is_long ? same_name(specs[i].name, name, len)
+                    : letter != NULL && strcmp(letter, arg) == 0) {
+            *spec = &specs[i];
+            *value = name[len] == '=' ? name + len + 1 : NULL;
+            return 0;
         }
     }
-    return NULL;
+    if (is_long) {
+        return ct_err_set(err, CT_EINVAL, "unknown option --%.*s (see train --help)", (int)len,
+                          name);
+    }
+    return ct_err_set(err, CT_EINVAL, "unexpected argument '%s' (see train --help)", arg);
 }
 
 static void set_initial(struct ct_train_options *out)
@@ -244,21 +257,12 @@ int ct_train_options_parse(int argc, char *const argv[], struct ct_train_options
     struct ct_train_options options;
     set_initial(&options);
     for (int i = 1; i < argc && !options.help && !options.version; i++) {
-        const char *arg = argv[i];
-        if (strcmp(arg, "-h") == 0) {
-            arg = "--help";
+        const char *value;
+        const struct spec *spec;
+        int rc = find(argv[i], &spec, &value, err);
+        if (rc != 0) {
+            return rc;
         }
-        if (strncmp(arg, "--", 2) != 0 || arg[2] == '\0') {
-            return ct_err_set(err, CT_EINVAL, "unexpected argument '%s' (see train --help)", arg);
-        }
-        const char *name = arg + 2;
-        size_t len = strcspn(name, "=");
-        const struct spec *spec = find(name, len);
-        if (spec == NULL) {
-            return ct_err_set(err, CT_EINVAL, "unknown option --%.*s (see train --help)", (int)len,
-                              name);
-        }
-        const char *value = name[len] == '=' ? name + len + 1 : NULL;
         if (spec->metavar == NULL && value != NULL) {
             return ct_err_set(err, CT_EINVAL, "--%s takes no value", spec->name);
         }
@@ -269,7 +273,7 @@ int ct_train_options_parse(int argc, char *const argv[], struct ct_train_options
             }
             value = argv[++i];
         }
-        int rc = spec->set(spec, value, &options, err);
+        rc = spec->set(spec, value, &options, err);
         if (rc != 0) {
             return rc;
         }
@@ -290,7 +294,9 @@ int ct_train_options_help(struct ct_buf *out)
     for (size_t i = 0; rc == 0 && i < SPEC_COUNT; i++) {
         const struct spec *s = &specs[i];
         char head[64];
-        (void)snprintf(head, sizeof head, "--%s %s", s->name, s->metavar ? s->metavar : "");
+        (void)snprintf(head, sizeof head, "%s%s--%s %s", s->letter != NULL ? s->letter : "",
+                       s->letter != NULL ? ", " : "", s->name,
+                       s->metavar != NULL ? s->metavar : "");
         rc = ct_buf_printf(out, "  %-26s  %s", head, s->help);
         if (rc == 0 && s->initial != NULL) {
             rc = ct_buf_printf(out, " (%s)", s->initial);

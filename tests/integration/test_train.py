@@ -4,9 +4,11 @@
 import fcntl
 import json
 import os
+import pty
 import re
 import signal
 import struct
+import subprocess
 
 import testlib
 from testlib import idx
@@ -178,6 +180,30 @@ class Train(testlib.Case):
             result = proc.wait()
             self.assertEqual(result.code, 1, result)
             self.assertRegex(result.err, r"\Atrain: [^\n]*rank 2[^\n]*\n\Z")
+
+    def test_terminal_shows_one_rewritten_line(self):
+        terminal, inside = pty.openpty()
+        proc = subprocess.Popen(
+            [testlib.program("train"), "--data", "synthetic", "--device", "cpu", "--epochs", "2",
+             "--hidden", "2048"],
+            stdin=subprocess.DEVNULL, stdout=inside, env={"OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+        os.close(inside)
+        seen = b""
+        try:
+            while True:
+                try:
+                    piece = os.read(terminal, 65536)
+                except OSError:  # the last one has closed the other end
+                    break
+                seen += piece
+        finally:
+            os.close(terminal)
+            proc.kill()
+        self.assertEqual(proc.wait(testlib.DEADLINE), 0, seen)
+        self.assertRegex(seen, rb"\r\x1b\[Kepoch 1/2: +\d+ %, \d+ samples/s")
+        self.assertRegex(seen, rb"\r\x1b\[Kepoch 2/2: loss [^\n]*\n")
+        self.assertRegex(seen, rb"\ndone: test accuracy [^\n\r]*\r\n\Z")
 
     def test_error_file_names_the_reason(self):
         error = self.tmp / "error.json"

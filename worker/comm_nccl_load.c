@@ -49,7 +49,7 @@ int comm_nccl_open(const struct comm_setup *setup, struct ctw_comm **out, struct
     if (beside_program(beside, sizeof(beside)) && access(beside, R_OK) == 0) {
         path = beside;
     }
-    const struct comm_nccl_module *module;
+    const struct comm_nccl_module *module = NULL;
     int rc = comm_nccl_load(path, &module, err);
     return rc != 0 ? rc : module->open(setup, out, err);
 }

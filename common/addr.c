@@ -131,13 +131,15 @@ int ct_addr_resolve(const char *host, uint16_t port, struct sockaddr_storage *ou
 {
     char service[8];
     (void)snprintf(service, sizeof(service), "%u", (unsigned)port);
+    /* RFC 6761: always the loopback, also where no /etc/hosts and no DNS say so. */
+    const char *node = strcmp(host, "localhost") == 0 ? "127.0.0.1" : host;
     struct addrinfo hints = {
-        .ai_family = strcmp(host, "localhost") == 0 ? AF_INET : AF_UNSPEC,
+        .ai_family = AF_UNSPEC,
         .ai_socktype = SOCK_STREAM,
         .ai_flags = AI_NUMERICSERV,
     };
     struct addrinfo *list = NULL;
-    int rc = getaddrinfo(host, service, &hints, &list);
+    int rc = getaddrinfo(node, service, &hints, &list);
     if (rc != 0) {
         return ct_err_set(err, rc == EAI_MEMORY ? CT_ENOMEM : CT_ENOENT,
                           "cannot resolve host '%s': %s", host,

@@ -35,7 +35,7 @@ void ct_addr_format(const struct sockaddr *addr, char *out, size_t size);
 uint16_t ct_addr_port(const struct sockaddr *addr);
 
 /* First address of a name or literal, numeric or through the resolver (which may block).
- * IPv4 is preferred when `host` is "localhost", so that "127.0.0.1" and it mean one listener. */
+ * "localhost" is 127.0.0.1 without asking anybody, so that both names mean one listener. */
 CT_MUST_CHECK int ct_addr_resolve(const char *host, uint16_t port, struct sockaddr_storage *out,
                                   socklen_t *out_len, struct ct_err *err);
 

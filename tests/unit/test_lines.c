@@ -173,6 +173,22 @@ static void test_tail_of_a_long_line_is_its_end(void **state)
     free(in);
 }
 
+static void test_line_whose_beginning_is_gone_says_so(void **state)
+{
+    (void)state;
+    const size_t line = 1001;
+    const size_t len = 40 * line;
+    char *in = malloc(len);
+    for (size_t i = 0; i < len; i++) {
+        in[i] = i % line == line - 1 ? '\n' : 'x';
+    }
+    char *text = tail_of(in, len, len);
+    assert_memory_equal(text, "| ...x", 6);
+    assert_int_equal(strchr(text, '\n') - text, 2 + 3 + CT_LINES_TAIL_BYTES % line - 1);
+    free(text);
+    free(in);
+}
+
 static void test_prefix_and_colour(void **state)
 {
     (void)state;
@@ -230,6 +246,7 @@ int main(void)
         cmocka_unit_test(test_tail_is_harmless),
         cmocka_unit_test(test_tail_keeps_the_last_lines),
         cmocka_unit_test(test_tail_of_a_long_line_is_its_end),
+        cmocka_unit_test(test_line_whose_beginning_is_gone_says_so),
         cmocka_unit_test(test_prefix_and_colour),
         cmocka_unit_test(test_out_of_memory),
     };

@@ -371,7 +371,7 @@ static int open_store(struct run *run, struct ct_err *err)
 static int open_all(struct run *run, struct ct_err *err)
 {
     const struct ct_job *job = run->job;
-    const struct ct_output_options output = {.out_fd = 1, .err_fd = 2};
+    const struct ct_output_options output = {.out_fd = 1, .err_fd = 2, .log = &run->log};
     run->workers = ct_calloc((size_t)job->workers, sizeof(*run->workers));
     if (run->workers == NULL ||
         ct_agent_init(&run->agent, job->workers, job->options->max_restarts, &run->log) != 0) {

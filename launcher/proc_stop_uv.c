@@ -11,7 +11,7 @@
  *
  * Failure modes: /proc cannot be read: strays are not found, groups still are killed. A process
  * survives SIGKILL: after CT_STOP_GIVE_UP_MS it is counted in `left` and left alone. A worker that
- * is stuck like that is still alive when `done` is called, and cannot be freed.
+ * is stuck like that is still alive when `done` is called; freeing it lets it go.
  */
 #include "common/clock.h"
 #include "launcher/proc_impl_uv.h"

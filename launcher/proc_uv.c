@@ -188,7 +188,7 @@ void ct_proc_free(struct ct_proc *proc)
     if (proc == NULL) {
         return;
     }
-    CT_ASSERT(!proc->alive);
+    proc->alive = false;
     ct_list_remove(&proc->link);
     ct_guard_unwatch(proc->procs->guard, proc->child.pid);
     uv_close((uv_handle_t *)&proc->poll, on_poll_closed); /* stops epoll on it at once, ... */

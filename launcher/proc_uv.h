@@ -62,9 +62,10 @@ CT_MUST_CHECK int ct_proc_start(struct ct_procs *procs, const struct ct_spawn_op
                                 ct_proc_exit_fn on_exit, void *data, struct ct_proc **out,
                                 struct ct_err *err);
 
-/* The process must have ended (its callback was called, or ct_procs_stop() is done). Its group may
- * still be alive: the set forgets that it belonged to this process, but still finds its members as
- * descendants. NULL is allowed. Legal inside on_exit. */
+/* Normally when the process has ended; its group may still be alive: the set forgets that it
+ * belonged to this process, but still finds its members as descendants. A process that is alive
+ * even so (stuck in the kernel, see `left` below) is let go: it is reaped when it ends, and on_exit
+ * is not called. NULL is allowed. Legal inside on_exit. */
 void ct_proc_free(struct ct_proc *proc);
 
 pid_t ct_proc_pid(const struct ct_proc *proc);

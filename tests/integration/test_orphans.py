@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nothing of a job outlives it, whatever ends it: also grandchildren that have made a session of
+their own, ignore every signal they can, and have lost their parent."""
+
+import os
+import pathlib
+import signal
+import subprocess
+
+import testlib
+
+# Per worker: one grandchild in the worker's group, one in a session of its own, one that is an
+# orphan as well, one that has cleared its environment. $1 is the test's folder.
+WORKER = """
+G='trap "" TERM INT HUP QUIT; : > "$0/$1.$$"; while :; do sleep 1; done'
+sh -c "$G" "$1" group &
+setsid sh -c "$G" "$1" session &
+(setsid sh -c "$G" "$1" orphan &)
+env -i PATH="$PATH" sh -c "$G" "$1" bare &
+"""
+STAY = WORKER + "while :; do sleep 1; done"
+KINDS = ("group", "session", "orphan", "bare")
+
+
+class Orphans(testlib.Case):
+    def grandchildren(self):
+        """Their pids, as their files say."""
+        return [int(p.suffix[1:]) for p in self.tmp.iterdir() if p.stem in KINDS]
+
+    def start_job(self, script, *args, workers=2, **kwargs):
+        job = self.start_ctrun(
+            "-n", workers, "--shutdown-timeout", "1", *args,
+            "sh", self.script("worker.sh", script), self.tmp, **kwargs,
+        )  # fmt: skip
+        self.addCleanup(self.kill_grandchildren)
+        return job
+
+    def kill_grandchildren(self):
+        """What a failing test has left; those without environment carry no cookie of the test."""
+        for pid in self.grandchildren():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+    def wait_started(self, count=2 * len(KINDS)):
+        testlib.wait_until(lambda: len(self.grandchildren()) == count, f"{count} grandchildren")
+
+    def alive(self, job):
+        return [pid for pid in self.grandchildren() if testlib.pid_alive(pid)] + job.family()
+
+    def assert_gone(self, job):
+        self.assertEqual(self.alive(job), [])
+
+    def test_after_sigkill_to_ctrun(self):
+        stranger = self.start("sleep", "1000")
+        job = self.start_job(STAY)
+        self.wait_started()
+        job.signal(signal.SIGKILL)
+        job.wait()
+        testlib.wait_until(lambda: not self.alive(job), "nothing of the job is left", 10)
+        self.assertTrue(stranger.running())
+
+    def test_after_sigkill_to_ctrun_with_stopped_workers(self):
+        job = self.start_job(STAY)
+        self.wait_started()
+        for pid in job.family():
+            if pid != job.pid:
+                os.kill(pid, signal.SIGSTOP)
+        # The guard is among them; whoever stops it must start it again.
+        job.signal(signal.SIGKILL)
+        job.wait()
+        for pid in job.family():
+            if pathlib.Path(f"/proc/{pid}/comm").read_text() == "ctrun-guard\n":
+                os.kill(pid, signal.SIGCONT)
+        testlib.wait_until(lambda: not self.alive(job), "nothing of the job is left", 10)
+
+    def test_after_a_signal_to_ctrun(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with self.subTest(number=number):
+                self.kill_grandchildren()
+                for path in self.tmp.iterdir():
+                    if path.stem in KINDS:
+                        path.unlink()
+                job = self.start_job(STAY)
+                self.wait_started()
+                job.signal(number)
+                result = job.wait()
+                self.assertEqual(result.code, 128 + number, result)
+                self.assert_gone(job)
+
+    def test_after_a_worker_was_killed(self):
+        job = self.start_job(STAY + " & echo $$ > $1/pid.$RANK; wait")
+        self.wait_started()
+        path = self.tmp / "pid.1"
+        testlib.wait_until(lambda: path.exists() and path.read_text().strip(), "rank 1's pid")
+        os.kill(int(path.read_text()), signal.SIGKILL)
+        result = job.wait()
+        self.assertEqual(result.code, 137, result)
+        self.assert_gone(job)
+
+    def test_after_a_good_end(self):
+        # The workers wait until their grandchildren are there, then leave them behind.
+        job = self.start_job(
+            WORKER + "while [ $(ls $1 | grep -cE '^(group|session|orphan|bare)') -lt 8 ];"
+            "do sleep 0.02; done; exit 0"
+        )
+        result = job.wait()
+        self.assertEqual(result.code, 0, result)
+        self.assert_gone(job)
+        self.assertEqual(len(self.grandchildren()), 8)
+
+    def test_before_a_restart(self):
+        job = self.start_job(
+            "if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then " + WORKER +
+            "while [ $(ls $1 | grep -cE '^(group|session|orphan|bare)') -lt 4 ];"
+            "do sleep 0.02; done; exit 3; fi;"
+            "for f in $1/group.* $1/session.* $1/orphan.* $1/bare.*;"
+            "do kill -0 ${f##*.} 2> /dev/null && echo alive $f; done; echo looked",
+            "--max-restarts", "1", workers=1,
+        )  # fmt: skip
+        result = job.wait()
+        self.assertEqual((result.code, result.out), (0, "looked\n"), result)
+        self.assert_gone(job)
+
+    def test_orphans_are_reaped_while_the_job_runs(self):
+        job = self.start_ctrun(
+            "-n", "1", "sh", "-c",
+            "for i in 1 2 3 4 5; do (sleep 0.0$i &); done; while [ ! -e $0/go ]; do sleep 0.01; done",
+            self.tmp,
+        )  # fmt: skip
+
+        def children(state):
+            stats = []
+            for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+                try:
+                    stats.append(path.read_text(errors="replace").rpartition(")")[2].split())
+                except OSError:
+                    pass
+            return [s for s in stats if int(s[1]) == job.pid and (s[0] == "Z") == state]
+
+        testlib.wait_until(lambda: len(children(False)) == 2, "worker and guard alone are left")
+        testlib.wait_until(lambda: not children(True), "no zombie is left")
+        (self.tmp / "go").touch()
+        self.assertEqual(job.wait().code, 0)
+
+    def test_a_killed_guard_ends_nothing(self):
+        job = self.start_job("echo up; while [ ! -e $1/go ]; do sleep 0.01; done; exit 5")
+        job.wait_for("up")
+        guards = [
+            pid for pid in job.family()
+            if pathlib.Path(f"/proc/{pid}/comm").read_text() == "ctrun-guard\n"
+        ]  # fmt: skip
+        self.assertEqual(len(guards), 1)
+        os.kill(guards[0], signal.SIGKILL)
+        testlib.wait_until(lambda: not testlib.pid_alive(guards[0]), "the guard is gone")
+        (self.tmp / "go").touch()
+        self.assertEqual(job.wait().code, 5)
+
+    def test_guard_does_not_heed_the_terminal(self):
+        job = self.start_job(STAY)
+        self.wait_started()
+        for pid in job.family():
+            if pathlib.Path(f"/proc/{pid}/comm").read_text() == "ctrun-guard\n":
+                for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                    os.kill(pid, number)
+        job.signal(signal.SIGKILL)
+        job.wait()
+        testlib.wait_until(lambda: not self.alive(job), "nothing of the job is left", 10)
+
+    def test_as_pid_1(self):
+        probe = subprocess.run(
+            ["unshare", "--pid", "--fork", "--mount-proc", "true"], check=False, capture_output=True
+        )
+        if probe.returncode != 0:
+            self.skipTest(f"no pid namespace here: {probe.stderr.decode().strip()}")
+        # Waits until the orphaned sleep has been reaped, then ends by a signal to itself.
+        result = self.run_program(
+            "unshare", "--pid", "--fork", "--mount-proc", testlib.program("ctrun"), "-n", "1",
+            "--shutdown-timeout", "1", "sh", self.script(
+                "worker.sh",
+                STAY + " & (sleep 0.01 &);"
+                "while [ $(ls $1 | grep -cE '^(group|session|orphan|bare)') -lt 4 ];"
+                "do sleep 0.02; done;"
+                "while grep -q '(sleep) Z' /proc/[0-9]*/stat; do sleep 0.02; done;"
+                "echo ctrun is $PPID; kill -TERM 1; wait",
+            ), self.tmp,
+        )  # fmt: skip
+        self.assertEqual(result.code, 143, result)
+        self.assertEqual(result.out, "ctrun is 1\n")
+
+
+if __name__ == "__main__":
+    testlib.main()

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Lines on their way to readers that are slow, stand still, leave, or were never there.
+ */
+#include "tests/lib/loop.h"
+#include "tests/lib/output_fixture.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static void test_lines_never_tear(void **state)
+{
+    (void)state;
+    struct fixture *f = fixture_new();
+    fixture_ranks(f, 4, 500);
+    f->gulp = 3001; /* a slow reader: the sink is blocked nearly always */
+    fixture_read(f);
+    fixture_settle(f, -1);
+    fixture_finish(f);
+    assert_int_equal(fixture_check_lines(&f->seen, 4), 4 * 500);
+    assert_int_equal(f->logged, 0);
+    fixture_free(f);
+}
+
+static void test_many_workers(void **state)
+{
+    (void)state;
+    struct fixture *f = fixture_new();
+    fixture_ranks(f, 256, 3);
+    fixture_read(f);
+    fixture_settle(f, -1);
+    fixture_finish(f);
+    assert_int_equal(fixture_check_lines(&f->seen, 256), 256 * 3);
+    fixture_free(f);
+}
+
+static void on_alarm(uv_timer_t *timer)
+{
+    struct fixture *f = timer->data;
+    f->alarmed = true;
+}
+
+static void test_blocked_reader_stops_the_workers(void **state)
+{
+    (void)state;
+    struct fixture *f = fixture_new();
+    volatile size_t *progress =
+        mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(progress != MAP_FAILED);
+    int at = fixture_stream(
+        f, (struct ct_output_stream_options){.mode = CT_LINES_PLAIN, .prefix = "[0] "});
+    fixture_writer(f, at, 4000, progress); /* about 5 MB */
+    uv_timer_t timer;
+    uv_timer_init(&f->loop, &timer);
+    timer.data = f;
+    uv_timer_start(&timer, on_alarm, 300, 0);
+    ct_loop_run_until(&f->loop, &f->alarmed);
+    uv_close((uv_handle_t *)&timer, NULL);
+    assert_true(*progress < CT_OUTPUT_HIGH + 4 * 65536 + 65536 / 4);
+    fixture_read(f); /* and now nothing is missing */
+    fixture_settle(f, -1);
+    fixture_finish(f);
+    assert_int_equal(fixture_check_lines(&f->seen, 1), 4000);
+    munmap((void *)(uintptr_t)progress, 4096);
+    fixture_free(f);
+}
+
+static void test_socket_takes_all_as_well(void **state)
+{
+    (void)state;
+    struct fixture *f = calloc(1, sizeof(*f));
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, f->out), 0);
+    assert_int_equal(pipe2(f->err, O_CLOEXEC), 0);
+    fixture_open(f, f->out[1], f->err[1]);
+    fixture_ranks(f, 2, 300);
+    f->gulp = 20000;
+    fixture_read(f);
+    fixture_settle(f, -1);
+    assert_false(fcntl(f->out[1], F_GETFL) & O_NONBLOCK);
+    fixture_finish(f);
+    assert_int_equal(fixture_check_lines(&f->seen, 2), 600);
+    fixture_free(f);
+}
+
+static void test_shared_descriptors_stay_blocking(void **state)
+{
+    (void)state;
+    struct fixture *f = fixture_new();
+    ct_output_say(f->output, CT_OUTPUT_OUT, "text\n", 5);
+    assert_false(fcntl(f->out[1], F_GETFL) & O_NONBLOCK);
+    assert_false(fcntl(f->err[1], F_GETFL) & O_NONBLOCK);
+    fixture_finish(f);
+    assert_string_equal(ct_buf_cstr(&f->seen), "text\n");
+    fixture_free(f);
+}
+
+static void test_reader_that_leaves_harms_nobody(void **state)
+{
+    (void)state;
+    struct fixture *f = fixture_new();
+    fixture_ranks(f, 2, 500);
+    fixture_read(f);
+    f->gulp = 100;
+    uv_run(&f->loop, UV_RUN_ONCE);
+    uv_close((uv_handle_t *)&f->reader, NULL);
+    f->reader.loop = NULL;
+    uv_run(&f->loop, UV_RUN_NOWAIT);
+    close(f->out[0]);
+    f->out[0] = -1;
+    fixture_settle(f, -1); /* the writers come to their end */
+    fixture_finish(f);
+    assert_int_equal(f->logged, 1);
+    assert_non_null(strstr(f->log_line, "stdout: Broken pipe"));
+    char said[16] = {0};
+    assert_int_equal(read(f->err[0], said, sizeof(said)), 7);
+    assert_string_equal(said, "logged\n");
+    fixture_free(f);
+}
+
+static void test_blocked_sink_does_not_hang_a_bounded_end(void **state)
+{
+    (void)state;
+    struct fixture *f = fixture_new();
+    static char much[CT_OUTPUT_HIGH];
+    memset(much, 'm', sizeof(much));
+    ct_output_say(f->output, CT_OUTPUT_OUT, much, sizeof(much));
+    int at = fixture_stream(f, (struct ct_output_stream_options){.mode = CT_LINES_TAIL_ONLY});
+    ct_output_stream_spawned(f->streams[at]);
+    fixture_settle(f, 20);
+    fixture_close(f, 20);
+    ct_loop_end(&f->loop);
+    fixture_free(f);
+}
+
+static void test_closed_stdout(void **state)
+{
+    (void)state;
+    struct fixture *f = calloc(1, sizeof(*f));
+    f->out[0] = f->out[1] = -1;
+    assert_int_equal(pipe2(f->err, O_CLOEXEC), 0);
+    fixture_open(f, -1, f->err[1]);
+    assert_false(ct_output_is_terminal(f->output, CT_OUTPUT_OUT));
+    ct_output_say(f->output, CT_OUTPUT_OUT, "x\n", 2);
+    fixture_close(f, -1);
+    ct_loop_end(&f->loop);
+    assert_int_equal(f->logged, 0);
+    fixture_free(f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_lines_never_tear),
+        cmocka_unit_test(test_many_workers),
+        cmocka_unit_test(test_blocked_reader_stops_the_workers),
+        cmocka_unit_test(test_socket_takes_all_as_well),
+        cmocka_unit_test(test_shared_descriptors_stay_blocking),
+        cmocka_unit_test(test_reader_that_leaves_harms_nobody),
+        cmocka_unit_test(test_blocked_sink_does_not_hang_a_bounded_end),
+        cmocka_unit_test(test_closed_stdout),
+    };
+    signal(SIGPIPE, SIG_IGN);
+    return cmocka_run_group_tests_name("output_flow_uv", tests, NULL, NULL);
+}

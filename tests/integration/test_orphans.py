@@ -43,6 +43,20 @@ class Orphans(testlib.Case):
             except ProcessLookupError:
                 pass
 
+    def guard_of(self, job):
+        """Pid of the job's guard."""
+
+        def found():
+            for pid in job.family():
+                try:
+                    if pathlib.Path(f"/proc/{pid}/comm").read_text() == "ctrun-guard\n":
+                        return pid
+                except OSError:
+                    pass  # has ended since it was listed
+            return None
+
+        return testlib.wait_until(found, "the guard process")
+
     def wait_started(self, count=2 * len(KINDS)):
         testlib.wait_until(lambda: len(self.grandchildren()) == count, f"{count} grandchildren")
 
@@ -61,18 +75,13 @@ class Orphans(testlib.Case):
         testlib.wait_until(lambda: not self.alive(job), "nothing of the job is left", 10)
         self.assertTrue(stranger.running())
 
-    def test_after_sigkill_to_ctrun_with_stopped_workers(self):
+    def test_after_sigkill_to_ctrun_with_stopped_grandchildren(self):
         job = self.start_job(STAY)
         self.wait_started()
-        for pid in job.family():
-            if pid != job.pid:
-                os.kill(pid, signal.SIGSTOP)
-        # The guard is among them; whoever stops it must start it again.
+        for pid in self.grandchildren():
+            os.kill(pid, signal.SIGSTOP)
         job.signal(signal.SIGKILL)
         job.wait()
-        for pid in job.family():
-            if pathlib.Path(f"/proc/{pid}/comm").read_text() == "ctrun-guard\n":
-                os.kill(pid, signal.SIGCONT)
         testlib.wait_until(lambda: not self.alive(job), "nothing of the job is left", 10)
 
     def test_after_a_signal_to_ctrun(self):
@@ -147,23 +156,18 @@ class Orphans(testlib.Case):
     def test_a_killed_guard_ends_nothing(self):
         job = self.start_job("echo up; while [ ! -e $1/go ]; do sleep 0.01; done; exit 5")
         job.wait_for("up")
-        guards = [
-            pid for pid in job.family()
-            if pathlib.Path(f"/proc/{pid}/comm").read_text() == "ctrun-guard\n"
-        ]  # fmt: skip
-        self.assertEqual(len(guards), 1)
-        os.kill(guards[0], signal.SIGKILL)
-        testlib.wait_until(lambda: not testlib.pid_alive(guards[0]), "the guard is gone")
+        guard = self.guard_of(job)
+        os.kill(guard, signal.SIGKILL)
+        testlib.wait_until(lambda: not testlib.pid_alive(guard), "the guard is gone")
         (self.tmp / "go").touch()
         self.assertEqual(job.wait().code, 5)
 
     def test_guard_does_not_heed_the_terminal(self):
         job = self.start_job(STAY)
         self.wait_started()
-        for pid in job.family():
-            if pathlib.Path(f"/proc/{pid}/comm").read_text() == "ctrun-guard\n":
-                for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-                    os.kill(pid, number)
+        guard = self.guard_of(job)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            os.kill(guard, number)
         job.signal(signal.SIGKILL)
         job.wait()
         testlib.wait_until(lambda: not self.alive(job), "nothing of the job is left", 10)

@@ -12,7 +12,10 @@
 #include "trainer/trainer.h"
 #include "worker/ctworker.h"
 
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum exit_code { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
@@ -121,8 +124,29 @@ static int print_help(void)
     return rc == 0 && fflush(stdout) == 0 ? EXIT_DONE : EXIT_FAILED;
 }
 
+/* libgomp's threads spin for milliseconds when they have nothing to do, so that a step of many
+ * small products takes 20 times as long as soon as another process wants a processor. libgomp reads
+ * the limit only while it is loaded, hence the second exec. What the user chose stays. */
+static void calm_openmp(char *argv[])
+{
+    const char *threads = getenv("OMP_NUM_THREADS");
+    if (threads == NULL || strcmp(threads, "1") == 0 || getenv("OMP_WAIT_POLICY") != NULL ||
+        getenv("GOMP_SPINCOUNT") != NULL) {
+        return;
+    }
+    /* The path by name, so that ps shows the program's. Without /proc: slower, not wrong. */
+    char self[PATH_MAX];
+    ssize_t len = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    /* A few microseconds: longer than the gap between two products of a step. */
+    if (len > 0 && setenv("GOMP_SPINCOUNT", "1000", 1) == 0) {
+        self[len] = '\0';
+        (void)execv(self, argv);
+    }
+}
+
 int main(int argc, char *argv[])
 {
+    calm_openmp(argv);
     /* ctrun forwards lines; they should leave when they are written, not when a buffer is full. */
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
     (void)setvbuf(stderr, NULL, _IOLBF, 0);

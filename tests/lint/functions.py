@@ -32,12 +32,13 @@ def check(path, text):
     ]
     if library:
         rules.append((LENIENT, "accepts what is no number; use common/num.h"))
-        rules.append((STATEFUL, "keeps hidden process-wide state"))
         if str(path) != "common/alloc.c":
             rules.append((HEAP, "bypasses common/alloc.h"))
         # err.c holds the one assertion that may end the process.
         if path.name != "main.c" and str(path) != "common/err.c":
             rules.append((OUTPUT, "prints or exits from a library; only main.c may"))
+        if path.name != "main.c":
+            rules.append((STATEFUL, "changes process-wide state; only main.c may"))
     code = tree.code_only(text)
     for rule, why in rules:
         for match in rule.finditer(code):

@@ -404,7 +404,9 @@ static void close_all(struct run *run)
     if (run->server != NULL) {
         ct_server_close(run->server, NULL, NULL);
     }
-    ct_output_close(run->output, -1, NULL, NULL);
+    /* A reader that is slow gets everything; after a signal one that stands still is not waited for
+     * beyond measure. */
+    ct_output_close(run->output, run->agent.signo != 0 ? SETTLE_MS : -1, NULL, NULL);
     run->output = NULL;
 }
 

@@ -98,6 +98,18 @@ class Orphans(testlib.Case):
                 self.assertEqual(result.code, 128 + number, result)
                 self.assert_gone(job)
 
+    def test_after_a_signal_while_nobody_reads_the_output(self):
+        with subprocess.Popen(
+            [testlib.program("ctrun"), "-n", "2", "sh", "-c", ": > $0/up; exec yes", self.tmp],
+            stdout=subprocess.PIPE,
+        ) as ctrun:
+            testlib.wait_until(lambda: (self.tmp / "up").exists(), "a worker")
+            ctrun.send_signal(signal.SIGTERM)
+            self.assertEqual(ctrun.wait(testlib.DEADLINE), 143)
+            # With ctrun gone and nobody else holding the pipe, its end comes.
+            text = ctrun.stdout.read().decode()
+        self.assertLessEqual(set(text[: text.rindex("\n")].split("\n")), {"[0] y", "[1] y"})
+
     def test_after_a_worker_was_killed(self):
         job = self.start_job(STAY + " & echo $$ > $1/pid.$RANK; wait")
         self.wait_started()

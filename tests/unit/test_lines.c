@@ -197,6 +197,8 @@ static void test_prefix_and_colour(void **state)
     assert_string_equal(prefix, "[12] ");
     ct_lines_prefix(0, true, prefix);
     assert_string_equal(prefix, "\x1b[0;36m[0]\x1b[0m ");
+    ct_lines_prefix(11, true, prefix); /* after ten ranks the colours come again */
+    assert_string_equal(prefix, "\x1b[0;33m[11]\x1b[0m ");
     ct_lines_prefix(2147483647, true, prefix);
     assert_non_null(strstr(prefix, "[2147483647]\x1b[0m "));
     assert_true(ct_lines_colour(true, "xterm", NULL));

@@ -7,6 +7,7 @@
 #include "tests/lib/tmpdir.h"
 
 #include <fcntl.h>
+#include <pty.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -50,6 +51,30 @@ static void test_raw_passes_at_once(void **state)
     ct_buf_fini(&tail);
     fixture_finish(f);
     assert_string_equal(ct_buf_cstr(&f->seen), "no newline\nreport\n");
+    fixture_free(f);
+}
+
+/* What a progress bar has left on the terminal is erased by whoever writes next. */
+static void test_terminal(void **state)
+{
+    (void)state;
+    struct fixture *f = calloc(1, sizeof(*f));
+    assert_non_null(f);
+    assert_int_equal(openpty(&f->out[0], &f->out[1], NULL, NULL, NULL), 0);
+    assert_int_equal(pipe2(f->err, O_CLOEXEC), 0);
+    fixture_open(f, f->out[1], f->err[1]);
+    assert_true(ct_output_is_terminal(f->output, CT_OUTPUT_OUT));
+    assert_false(ct_output_is_terminal(f->output, CT_OUTPUT_ERR));
+    int at = fixture_stream(
+        f, (struct ct_output_stream_options){.mode = CT_LINES_TERMINAL, .prefix = "[0] "});
+    fixture_write(f->child_fds[at], "50%\rx");
+    uv_run(&f->loop, UV_RUN_ONCE);
+    ct_output_say(f->output, CT_OUTPUT_OUT, "report\n", 7);
+    assert_false(fcntl(f->out[1], F_GETFL) & O_NONBLOCK);
+    ct_output_stream_spawned(f->streams[at]);
+    fixture_settle(f, -1);
+    fixture_finish(f);
+    assert_string_equal(ct_buf_cstr(&f->seen), "[0] 50%\x1b[K\r\x1b[Kreport\r\n[0] x\x1b[K\r\n");
     fixture_free(f);
 }
 
@@ -204,6 +229,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_held_pipe_does_not_hang_the_end),
         cmocka_unit_test(test_raw_passes_at_once),
+        cmocka_unit_test(test_terminal),
         cmocka_unit_test(test_one_file_is_one_sink),
         cmocka_unit_test(test_log_file_gets_every_byte),
         cmocka_unit_test(test_full_disk_is_said_once),

@@ -30,6 +30,7 @@ struct stopping {
     struct ct_stop policy;
     struct ct_stop_target strays;
     struct ct_procs_stopped result;
+    bool confirming;   /* the last look found nothing left to end */
     uint64_t pause_ms; /* until the next look at what cannot be watched */
     ct_procs_stopped_fn done;
     void *data;

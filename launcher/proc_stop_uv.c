@@ -175,7 +175,6 @@ void ct_procs_stop_on_timer(uv_timer_t *timer)
     if (procs->closing || !stop->active) {
         return;
     }
-    uv_update_time(procs->loop);
     struct look look = {.now = ct_clock_now(NULL), .next = INT64_MAX};
     bool leaders = false;
     bool orphans = false;
@@ -196,11 +195,18 @@ void ct_procs_stop_on_timer(uv_timer_t *timer)
     if (strays) {
         step_strays(procs, &look);
     }
-    if (look.left == look.hopeless) {
+    if (look.left > look.hopeless) {
+        stop->confirming = false;
+    } else if (stop->confirming || stop->result.strays + stop->result.killed == 0) {
         finish(procs, look.left);
+        return;
     } else {
-        plan_next_look(procs, &look);
+        /* Where leftovers had to be ended we look twice: one that forked and died while /proc was
+         * read can have hidden its child. */
+        stop->confirming = true;
+        look.next = look.now;
     }
+    plan_next_look(procs, &look);
 }
 
 void ct_procs_stop_wake(struct ct_procs *procs)

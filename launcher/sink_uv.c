@@ -120,7 +120,7 @@ static ssize_t write_some(struct ct_sink *sink, const void *bytes, size_t len)
     return write(sink->fd, bytes, len);
 }
 
-/* Returns how many bytes left; *blocked or *errnum say why it is fewer than `len`. */
+/* Returns how many bytes left; fewer than `len` for want of room, or for *errnum when not 0. */
 static size_t write_most(struct ct_sink *sink, const char *bytes, size_t len, int *errnum)
 {
     size_t done = 0;

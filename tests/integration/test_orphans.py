@@ -2,10 +2,13 @@
 """Nothing of a job outlives it, whatever ends it: also grandchildren that have made a session of
 their own, ignore every signal they can, and have lost their parent."""
 
+import fcntl
 import os
 import pathlib
 import signal
+import struct
 import subprocess
+import termios
 
 import testlib
 
@@ -100,10 +103,14 @@ class Orphans(testlib.Case):
 
     def test_after_a_signal_while_nobody_reads_the_output(self):
         with subprocess.Popen(
-            [testlib.program("ctrun"), "-n", "2", "sh", "-c", ": > $0/up; exec yes", self.tmp],
-            stdout=subprocess.PIPE,
+            [testlib.program("ctrun"), "-n", "2", "yes"], stdout=subprocess.PIPE
         ) as ctrun:
-            testlib.wait_until(lambda: (self.tmp / "up").exists(), "a worker")
+
+            def waiting():
+                count = fcntl.ioctl(ctrun.stdout, termios.FIONREAD, struct.pack("i", 0))
+                return struct.unpack("i", count)[0]
+
+            testlib.wait_until(lambda: waiting() > 60000, "a full pipe")
             ctrun.send_signal(signal.SIGTERM)
             self.assertEqual(ctrun.wait(testlib.DEADLINE), 143)
             # With ctrun gone and nobody else holding the pipe, its end comes.

@@ -257,8 +257,8 @@ int ct_train_options_parse(int argc, char *const argv[], struct ct_train_options
     struct ct_train_options options;
     set_initial(&options);
     for (int i = 1; i < argc && !options.help && !options.version; i++) {
-        const char *value;
-        const struct spec *spec;
+        const char *value = NULL;
+        const struct spec *spec = NULL;
         int rc = find(argv[i], &spec, &value, err);
         if (rc != 0) {
             return rc;

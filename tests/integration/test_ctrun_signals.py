@@ -113,12 +113,12 @@ class Signals(testlib.Case):
         self.assertTrue((self.tmp / "0").exists() and (self.tmp / "1").exists())
 
     def test_works_as_pid_1(self):
-        probe = subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", "true"], check=False)
+        probe = subprocess.run(["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "true"], check=False)
         if probe.returncode != 0:
             self.skipTest("no permission to make a pid namespace")
         started = time.monotonic()
         result = self.run_program(
-            "unshare", "--pid", "--fork", "--mount-proc", testlib.program("ctrun"), "-n", "2",
+            "unshare", "--pid", "--fork", "--kill-child", "--mount-proc", testlib.program("ctrun"), "-n", "2",
             "sh", "-c", "(sleep 1000 &) ; (exit 0 &) ; echo $PPID; [ $RANK = 0 ] || exit 6",
         )  # fmt: skip
         self.assertEqual(result.code, 6, result)

@@ -193,13 +193,13 @@ class Orphans(testlib.Case):
 
     def test_as_pid_1(self):
         probe = subprocess.run(
-            ["unshare", "--pid", "--fork", "--mount-proc", "true"], check=False, capture_output=True
+            ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "true"], check=False, capture_output=True
         )
         if probe.returncode != 0:
             self.skipTest(f"no pid namespace here: {probe.stderr.decode().strip()}")
         # Waits until the orphaned sleep has been reaped, then ends by a signal to itself.
         result = self.run_program(
-            "unshare", "--pid", "--fork", "--mount-proc", testlib.program("ctrun"), "-n", "1",
+            "unshare", "--pid", "--fork", "--kill-child", "--mount-proc", testlib.program("ctrun"), "-n", "1",
             "--shutdown-timeout", "1", "sh", self.script(
                 "worker.sh",
                 STAY + " & (sleep 0.01 &);"

@@ -51,6 +51,9 @@ static void look_at(struct look *look, const struct stopping *stop,
 static void take_snapshot(struct ct_procs *procs)
 {
     struct ct_err err;
+    if (ct_proctree_only_child(ct_guard_pid(procs->guard))) {
+        return;
+    }
     if (ct_proctree_read(&procs->tree, &err) != 0) {
         ct_log(procs->log, CT_LOG_WARNING, "cannot look for leftover processes: %s", err.text);
         return;

@@ -69,6 +69,47 @@ bool ct_proctree_read_pid(pid_t pid, struct ct_proctree_entry *out)
     return n > 0 && ct_proctree_parse(text, (size_t)n, out);
 }
 
+/* Reads "pid pid ... " of one of our threads. */
+static bool thread_only_child(int task_dir, const char *tid, pid_t except)
+{
+    char path[32];
+    (void)snprintf(path, sizeof(path), "%.10s/children", tid);
+    int fd = openat(task_dir, path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return false;
+    }
+    char text[64]; /* two children fill it at most to a half: more is not cut unnoticed */
+    ssize_t n;
+    do {
+        n = read(fd, text, sizeof(text) - 1);
+    } while (n < 0 && errno == EINTR);
+    close(fd);
+    if (n < 0) {
+        return false;
+    }
+    text[n] = '\0';
+    int child = except, length = 0;
+    (void)sscanf(text, "%d %n", &child, &length);
+    return child == except && text[length] == '\0';
+}
+
+bool ct_proctree_only_child(pid_t except)
+{
+    DIR *dir = opendir("/proc/self/task");
+    if (dir == NULL) {
+        return false;
+    }
+    bool only = true;
+    const struct dirent *entry;
+    while (only && (entry = readdir(dir)) != NULL) {
+        if (entry->d_name[0] != '.') {
+            only = thread_only_child(dirfd(dir), entry->d_name, except);
+        }
+    }
+    closedir(dir);
+    return only;
+}
+
 static int compare_pid(const void *a, const void *b)
 {
     const struct ct_proctree_entry *x = a;

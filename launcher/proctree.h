@@ -37,6 +37,11 @@ CT_MUST_CHECK int ct_proctree_read(struct ct_proctree *tree, struct ct_err *err)
 /* One process; false when it does not exist. */
 bool ct_proctree_read_pid(pid_t pid, struct ct_proctree_entry *out);
 
+/* Whether this process has no child, dead or alive, but `except`. As a sub-reaper it then has no
+ * descendants but that one's, and a snapshot, which costs a system call or three for each process
+ * of the machine, would show nothing. False when the kernel does not tell. */
+bool ct_proctree_only_child(pid_t except);
+
 /* The text of a /proc/PID/stat file, which is hostile: a process names itself. */
 bool ct_proctree_parse(const char *text, size_t len, struct ct_proctree_entry *out);
 

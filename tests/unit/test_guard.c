@@ -158,6 +158,34 @@ static void test_a_reused_pid_is_not_hit(void **state)
     assert_false(ct_proctree_read_pid(pid, &entry));
 }
 
+static pid_t fork_sleeper(void)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        pause();
+        _exit(0);
+    }
+    return pid;
+}
+
+static void test_an_only_child_is_told_from_others(void **state)
+{
+    (void)state;
+    assert_true(ct_proctree_only_child(-1));
+    pid_t first = fork_sleeper();
+    assert_true(ct_proctree_only_child(first));
+    assert_false(ct_proctree_only_child(-1));
+    pid_t second = fork_sleeper();
+    assert_false(ct_proctree_only_child(first));
+    assert_false(ct_proctree_only_child(second));
+    assert_int_equal(kill(second, SIGKILL), 0);
+    assert_int_equal(waitpid(second, NULL, 0), second);
+    assert_true(ct_proctree_only_child(first));
+    assert_int_equal(kill(first, SIGKILL), 0);
+    assert_int_equal(waitpid(first, NULL, 0), first);
+    assert_true(ct_proctree_only_child(first));
+}
+
 static int read_tree(void *data)
 {
     (void)data;
@@ -362,6 +390,7 @@ int main(void)
         cmocka_unit_test(test_stat_lines_are_hostile),
         cmocka_unit_test(test_descendants_of_a_drawn_tree),
         cmocka_unit_test(test_a_reused_pid_is_not_hit),
+        cmocka_unit_test(test_an_only_child_is_told_from_others),
         cmocka_unit_test(test_reading_the_tree),
         cmocka_unit_test(test_guard_ends_grandchildren_with_their_own_session),
         cmocka_unit_test(test_guard_ends_a_session_without_the_cookie),

@@ -21,6 +21,7 @@
 #include "launcher/agent.h"
 #include "launcher/environ.h"
 #include "launcher/error_file.h"
+#include "launcher/place.h"
 #include "launcher/worker_uv.h"
 #include "rendezvous/server_uv.h"
 
@@ -352,17 +353,20 @@ static int open_signals(struct run *run, struct ct_err *err)
  * else's. */
 static int open_store(struct run *run, struct ct_err *err)
 {
-    const struct ct_options *options = run->job->options;
-    bool named = !options->standalone && options->master_addr[0] != '\0';
-    bool fixed = !options->standalone && options->master_port > 0;
+    struct ct_place place;
+    ct_place_decide(run->job->options, &place);
+    int rc = ct_place_check(&place, err);
+    if (rc != 0) {
+        return rc;
+    }
     const struct ct_server_options server = {
-        .host = named ? options->master_addr : NULL,
-        .port = fixed ? (uint16_t)options->master_port : 0,
+        .host = place.host,
+        .port = place.port,
         .log = &run->log,
     };
-    int rc = ct_server_open(&run->loop, &server, &run->server, err);
+    rc = ct_server_open(&run->loop, &server, &run->server, err);
     if (rc == 0) {
-        run->plan.master_addr = named ? options->master_addr : "127.0.0.1";
+        run->plan.master_addr = place.host;
         run->plan.master_port = ct_server_port(run->server);
     }
     return rc;

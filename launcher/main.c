@@ -143,6 +143,9 @@ static int launch_job(struct launch *launch, char *const *env)
     rc = rc != 0 ? rc : start_guard(launch, &err);
     rc = rc != 0 ? rc : open_logdir(launch, env, &err);
     rc = rc != 0 ? rc : run(launch, env, &outcome, &err);
+    if (rc == CT_EUNSUPPORTED) {
+        outcome.exit_code = CT_EXIT_USAGE; /* the address is another machine's */
+    }
     if (rc != 0) {
         (void)fail(outcome.exit_code, &err);
     }

@@ -3,6 +3,7 @@
 
 #include "common/addr.h"
 #include "common/num.h"
+#include "launcher/rdzv_conf.h"
 
 #include <limits.h>
 #include <string.h>
@@ -10,6 +11,10 @@
 /* A day: nobody waits longer for a worker to stop, and milliseconds stay far from overflow. */
 #define SHUTDOWN_TIMEOUT_MAX_S 86400
 #define NODES_MAX 1000000
+#define MONITOR_INTERVAL_MAX_S 1e9
+
+static const char *const start_methods[] = {"spawn", "fork", "forkserver"};
+static const char *const event_log_handlers[] = {"null", "console", "dynamic_rendezvous"};
 
 const struct ct_option_spec ct_option_table[] = {
     {CT_OPT_NPROC_PER_NODE, 'n', false, "nproc-per-node", "N|auto|cpu|gpu",
@@ -19,7 +24,7 @@ const struct ct_option_spec ct_option_table[] = {
      "machines of the job; only 1 (or 1:1) is supported yet. Default 1"},
     {CT_OPT_STANDALONE, 0, false, "standalone", NULL,
      "one machine, a store on 127.0.0.1 and a free port, whatever\n"
-     "--master-addr and --master-port say"},
+     "--master-addr, --master-port and --rdzv-endpoint say"},
     {CT_OPT_MASTER_ADDR, 0, false, "master-addr", "ADDRESS",
      "address the store listens on and workers connect to. Default\n"
      "127.0.0.1"},
@@ -46,28 +51,39 @@ const struct ct_option_spec ct_option_table[] = {
     {CT_OPT_ROLE, 0, false, "role", "NAME", "role of the workers (ROLE_NAME). Default: default"},
     {CT_OPT_RDZV_ID, 0, false, "rdzv-id", "ID",
      "id of the job (TORCHELASTIC_RUN_ID). Default: a random one"},
+    {CT_OPT_RDZV_BACKEND, 0, false, "rdzv-backend", "static|c10d",
+     "how the store is named: by --master-addr and --master-port or by\n"
+     "--rdzv-endpoint. Default static"},
+    {CT_OPT_RDZV_ENDPOINT, 0, false, "rdzv-endpoint", "HOST[:PORT]",
+     "address and port of the store, on this machine. Without a port (c10d\n"
+     "only) or with port 0: a free one"},
+    {CT_OPT_RDZV_CONF, 0, false, "rdzv-conf", "KEY=VALUE,...",
+     "checked; its timeouts have no meaning on one machine"},
+    {CT_OPT_NODE_RANK, 0, false, "node-rank", "0", "number of this machine; there is one: 0"},
+    {CT_OPT_LOCAL_ADDR, 0, false, "local-addr", "ADDRESS",
+     "address of this machine by which workers reach the store (c10d)"},
+    {CT_OPT_MONITOR_INTERVAL, 0, false, "monitor-interval", "SECONDS",
+     "no effect: ctrun hears at once of a worker's end"},
+    {CT_OPT_START_METHOD, 0, false, "start-method", "spawn|fork|forkserver",
+     "no effect: it is about Python functions, not programs"},
+    {CT_OPT_EVENT_LOG_HANDLER, 0, false, "event-log-handler", "NAME",
+     "no effect: null, console or dynamic_rendezvous"},
     {CT_OPT_VERSION, 0, true, "version", NULL, "print the version and exit"},
     {CT_OPT_HELP, 'h', true, "help", NULL, "print this help and exit"},
 
     /* The rest of torchrun 2.14. Known, so that they are refused by name and their abbreviations do
      * not silently mean something else. */
-    {CT_OPT_REFUSED, 0, false, "rdzv-backend", "", NULL},
-    {CT_OPT_REFUSED, 0, false, "rdzv-endpoint", "", NULL},
-    {CT_OPT_REFUSED, 0, false, "rdzv-conf", "", NULL},
-    {CT_OPT_REFUSED, 0, false, "monitor-interval", "", NULL},
-    {CT_OPT_REFUSED, 0, false, "start-method", "", NULL},
-    {CT_OPT_REFUSED, 0, false, "event-log-handler", "", NULL},
-    {CT_OPT_REFUSED, 0, false, "run-path", NULL, NULL},
-    {CT_OPT_REFUSED, 0, false, "log-line-prefix-template", "", NULL},
-    {CT_OPT_REFUSED, 0, false, "duplicate-stdout-filters", "", NULL},
-    {CT_OPT_REFUSED, 0, false, "duplicate-stderr-filters", "", NULL},
-    {CT_OPT_REFUSED, 0, false, "node-rank", "", NULL},
-    {CT_OPT_REFUSED, 0, false, "local-addr", "", NULL},
-    {CT_OPT_REFUSED, 0, true, "logs-specs", "", NULL},
-    {CT_OPT_REFUSED, 0, true, "numa-binding", "", NULL},
-    {CT_OPT_REFUSED, 0, false, "signals-to-handle", "", NULL},
-    {CT_OPT_REFUSED, 0, false, "virtual-local-rank", NULL, NULL},
-    {CT_OPT_REFUSED, 0, true, "print-completion", "", NULL},
+    {CT_OPT_REFUSED, 0, false, "run-path", NULL, NULL,
+     "is not supported: it runs a script inside a Python launcher"},
+    {CT_OPT_REFUSED, 0, false, "log-line-prefix-template", "", NULL, "is not supported yet"},
+    {CT_OPT_REFUSED, 0, false, "duplicate-stdout-filters", "", NULL, "is not supported yet"},
+    {CT_OPT_REFUSED, 0, false, "duplicate-stderr-filters", "", NULL, "is not supported yet"},
+    {CT_OPT_REFUSED, 0, true, "logs-specs", "", NULL,
+     "is not supported: it names a Python plug-in"},
+    {CT_OPT_REFUSED, 0, true, "numa-binding", "", NULL, "is not supported yet"},
+    {CT_OPT_REFUSED, 0, false, "signals-to-handle", "", NULL, "is not supported yet"},
+    {CT_OPT_REFUSED, 0, false, "virtual-local-rank", NULL, NULL, "is not supported yet"},
+    {CT_OPT_REFUSED, 0, true, "print-completion", "", NULL, "is not supported yet"},
 };
 
 const size_t ct_option_count = sizeof(ct_option_table) / sizeof(ct_option_table[0]);
@@ -184,7 +200,7 @@ static int read_run_id(const char *origin, const char *value, const char **out, 
     return 0;
 }
 
-static int read_address(const char *origin, const char *value, struct ct_options *options,
+static int read_address(const char *origin, const char *value, char out[CT_HOST_MAX],
                         struct ct_err *err)
 {
     struct ct_endpoint endpoint;
@@ -193,10 +209,11 @@ static int read_address(const char *origin, const char *value, struct ct_options
         return CT_EINVAL;
     }
     if (endpoint.has_port) {
-        return ct_err_set(err, CT_EINVAL, "%s: '%.64s' has a port; that is --master-port's", origin,
+        return ct_err_set(err, CT_EINVAL,
+                          "%s: '%.64s' has a port; use --master-port or --rdzv-endpoint", origin,
                           value);
     }
-    memcpy(options->master_addr, endpoint.host, sizeof(options->master_addr));
+    memcpy(out, endpoint.host, CT_HOST_MAX);
     return 0;
 }
 
@@ -219,6 +236,73 @@ static int read_text(const char *origin, const char *value, const char **out, st
     return 0;
 }
 
+static int read_backend(const char *origin, const char *value, enum ct_rdzv_backend *out,
+                        struct ct_err *err)
+{
+    if (strcmp(value, "static") == 0 || strcmp(value, "c10d") == 0) {
+        *out = value[0] == 's' ? CT_RDZV_STATIC : CT_RDZV_C10D;
+        return 0;
+    }
+    return ct_err_set(err, CT_EUNSUPPORTED,
+                      "%s %.64s is not supported: ctrun serves its own store, named by static or "
+                      "c10d",
+                      origin, value);
+}
+
+/* "" is torchrun's default and means "not given". */
+static int read_endpoint(const char *origin, const char *value, struct ct_options *options,
+                         struct ct_err *err)
+{
+    options->has_endpoint = false;
+    if (value[0] == '\0') {
+        return 0;
+    }
+    if (ct_endpoint_parse(value, 0, &options->endpoint, err) != 0) {
+        (void)ct_err_wrap(err, "%s", origin);
+        return CT_EINVAL;
+    }
+    options->has_endpoint = true;
+    return 0;
+}
+
+static int read_node_rank(const char *origin, const char *value, struct ct_err *err)
+{
+    int rank;
+    if (ct_parse_int(value, 0, NODES_MAX, &rank) != 0) {
+        return bad_number(origin, value, 0, NODES_MAX, err);
+    }
+    return rank == 0 ? 0
+                     : ct_err_set(err, CT_EUNSUPPORTED,
+                                  "%s %d: more than one node is not supported yet, so the rank "
+                                  "of this one is 0",
+                                  origin, rank);
+}
+
+static int read_seconds(const char *origin, const char *value, struct ct_err *err)
+{
+    double seconds;
+    if (ct_parse_double(value, 0, MONITOR_INTERVAL_MAX_S, &seconds) != 0) {
+        return ct_err_set(err, CT_EINVAL, "%s: '%.64s' is not a number of seconds", origin, value);
+    }
+    return 0;
+}
+
+/* The word changes nothing, a misspelt one is told all the same. As in torchrun, only on the
+ * command line. */
+static int read_choice(const char *origin, const char *value, const char *const choices[3],
+                       struct ct_err *err)
+{
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(value, choices[i]) == 0) {
+            return 0;
+        }
+    }
+    return strncmp(origin, "PET_", 4) == 0
+               ? 0
+               : ct_err_set(err, CT_EINVAL, "%s: '%.64s' is none of %s, %s, %s", origin, value,
+                            choices[0], choices[1], choices[2]);
+}
+
 int ct_option_apply(const struct ct_option_spec *spec, const char *origin, const char *value,
                     struct ct_options *options, struct ct_err *err)
 {
@@ -238,7 +322,7 @@ int ct_option_apply(const struct ct_option_spec *spec, const char *origin, const
         options->standalone = true;
         return 0;
     case CT_OPT_MASTER_ADDR:
-        return read_address(origin, value, options, err);
+        return read_address(origin, value, options->master_addr, err);
     case CT_OPT_MASTER_PORT:
         return read_int(origin, value, 0, 65535, &options->master_port, err);
     case CT_OPT_MAX_RESTARTS:
@@ -267,8 +351,24 @@ int ct_option_apply(const struct ct_option_spec *spec, const char *origin, const
         return read_text(origin, value, &options->role, err);
     case CT_OPT_RDZV_ID:
         return read_run_id(origin, value, &options->run_id, err);
+    case CT_OPT_RDZV_BACKEND:
+        return read_backend(origin, value, &options->backend, err);
+    case CT_OPT_RDZV_ENDPOINT:
+        return read_endpoint(origin, value, options, err);
+    case CT_OPT_RDZV_CONF:
+        return ct_rdzv_conf_check(value, err) == 0 ? 0 : ct_err_wrap(err, "%s", origin);
+    case CT_OPT_NODE_RANK:
+        return read_node_rank(origin, value, err);
+    case CT_OPT_LOCAL_ADDR:
+        return read_address(origin, value, options->local_addr, err);
+    case CT_OPT_MONITOR_INTERVAL:
+        return read_seconds(origin, value, err);
+    case CT_OPT_START_METHOD:
+        return read_choice(origin, value, start_methods, err);
+    case CT_OPT_EVENT_LOG_HANDLER:
+        return read_choice(origin, value, event_log_handlers, err);
     case CT_OPT_REFUSED:
-        return ct_err_set(err, CT_EUNSUPPORTED, "%s is not supported yet", origin);
+        return ct_err_set(err, CT_EUNSUPPORTED, "%s %s", origin, spec->refusal);
     }
     return ct_err_set(err, CT_EINVAL, "%s: unknown option", origin);
 }

@@ -28,7 +28,15 @@ enum ct_option_id {
     CT_OPT_LOCAL_RANKS_FILTER,
     CT_OPT_ROLE,
     CT_OPT_RDZV_ID,
-    CT_OPT_REFUSED, /* torchrun has it, ctrun does not yet */
+    CT_OPT_RDZV_BACKEND,
+    CT_OPT_RDZV_ENDPOINT,
+    CT_OPT_RDZV_CONF,
+    CT_OPT_NODE_RANK,
+    CT_OPT_LOCAL_ADDR,
+    CT_OPT_MONITOR_INTERVAL,
+    CT_OPT_START_METHOD,
+    CT_OPT_EVENT_LOG_HANDLER,
+    CT_OPT_REFUSED, /* torchrun has it, ctrun does not; `refusal` says why */
 };
 
 struct ct_option_spec {
@@ -38,6 +46,7 @@ struct ct_option_spec {
     const char *name;    /* long spelling with dashes, without "--" */
     const char *metavar; /* NULL = a flag */
     const char *help;    /* lines of at most 72 characters; NULL = not in --help */
+    const char *refusal; /* the end of the sentence "--name ..."; NULL = not refused */
 };
 
 extern const struct ct_option_spec ct_option_table[];

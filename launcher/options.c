@@ -239,6 +239,21 @@ static int parse_words(char *const *argv, struct ct_options *options, struct ct_
     return 0;
 }
 
+/* What one option cannot tell by itself. */
+static int check_together(const struct ct_options *options, struct ct_err *err)
+{
+    if (options->module && options->no_python) {
+        return ct_err_set(err, CT_EINVAL, "--module and --no-python exclude each other");
+    }
+    if (options->has_endpoint && !options->endpoint.has_port && !options->standalone &&
+        options->backend == CT_RDZV_STATIC) {
+        return ct_err_set(err, CT_EINVAL,
+                          "--rdzv-endpoint %.200s: the static back end needs a port, HOST:PORT",
+                          options->endpoint.host);
+    }
+    return 0;
+}
+
 int ct_options_parse(char *const *argv, char *const *env, struct ct_options *out,
                      struct ct_err *err)
 {
@@ -261,11 +276,9 @@ int ct_options_parse(char *const *argv, char *const *env, struct ct_options *out
             return ct_err_set(err, env_rc, "%s", env_err.text);
         }
         rc = apply_shutdown_timeout(env, &options, err);
+        rc = rc != 0 ? rc : check_together(&options, err);
         if (rc != 0) {
             return rc;
-        }
-        if (options.module && options.no_python) {
-            return ct_err_set(err, CT_EINVAL, "--module and --no-python exclude each other");
         }
     }
     *out = options;

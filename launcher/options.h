@@ -32,6 +32,11 @@ enum ct_nproc_kind {
     CT_NPROC_GPU,
 };
 
+enum ct_rdzv_backend {
+    CT_RDZV_STATIC, /* --master-addr and --master-port, or an endpoint with a port */
+    CT_RDZV_C10D,   /* an endpoint, or wherever there is room */
+};
+
 struct ct_rank_set {
     bool given; /* false: every rank is in it */
     uint64_t bits[CT_WORKERS_MAX / 64];
@@ -48,6 +53,10 @@ struct ct_options {
     bool version;
     char master_addr[CT_HOST_MAX]; /* without brackets; "" = not given */
     int master_port;               /* -1 = not given, 0 = the kernel chooses */
+    enum ct_rdzv_backend backend;
+    bool has_endpoint;
+    struct ct_endpoint endpoint;
+    char local_addr[CT_HOST_MAX]; /* without brackets; "" = not given */
     int max_restarts;
     int64_t shutdown_timeout_ms;
     struct ct_redirects redirects;

@@ -4,6 +4,7 @@
 import json
 import os
 import re
+import socket
 import sys
 
 import testlib
@@ -76,6 +77,17 @@ class Environment(testlib.Case):
         first = self.facts(1, "--master-addr", "[::1]", "--standalone")[0]["env"]
         self.assertEqual(first["MASTER_ADDR"], "127.0.0.1")
 
+    def test_rendezvous_options_name_the_store(self):
+        c10d = ("--rdzv-backend", "c10d", "--rdzv-endpoint")
+        first = self.facts(1, *c10d, "localhost")[0]["env"]
+        self.assertEqual(first["MASTER_ADDR"], "localhost")
+        first = self.facts(1, *c10d, "localhost:0", "--local-addr", "127.0.0.2")[0]["env"]
+        self.assertEqual(first["MASTER_ADDR"], "127.0.0.2")
+        with socket.create_server(("127.0.0.3", 0)) as taken:
+            port = taken.getsockname()[1]
+        first = self.facts(1, "--rdzv-endpoint", f"127.0.0.3:{port}")[0]["env"]
+        self.assertEqual((first["MASTER_ADDR"], first["MASTER_PORT"]), ("127.0.0.3", str(port)))
+
     def test_pet_variables(self):
         script = self.script("dump.py", DUMP)
         result = self.ctrun(script, self.tmp, env={"PET_NPROC_PER_NODE": "2"})
@@ -142,7 +154,8 @@ class CommandLine(testlib.Case):
             (["--bogus", "true"], "--bogus"),
             (["--nproc-per-node", "0", "true"], "--nproc-per-node"),
             (["--nnodes", "2", "true"], "more than one node is not supported yet"),
-            (["--rdzv-backend", "c10d", "true"], "--rdzv-backend is not supported yet"),
+            (["--rdzv-backend", "etcd", "true"], "--rdzv-backend etcd is not supported"),
+            (["--rdzv-endpoint", "192.0.2.1:0", "true"], "192.0.2.1 is not an address of this"),
             (["-r", "9", "true"], "-r"),
             (["-m", "--no-python", "x"], "--no-python"),
             ([], "no program"),

@@ -37,6 +37,10 @@ static void show(const struct ct_options *o, char *out, size_t size)
     ADD(o->version, "version ");
     ADD(o->master_addr[0] != '\0', "addr=%s ", o->master_addr);
     ADD(o->master_port != -1, "port=%d ", o->master_port);
+    ADD(o->backend == CT_RDZV_C10D, "c10d ");
+    ADD(o->has_endpoint, "at=%s,%d ", o->endpoint.host,
+        o->endpoint.has_port ? o->endpoint.port : -1);
+    ADD(o->local_addr[0] != '\0', "local=%s ", o->local_addr);
     ADD(o->max_restarts != 0, "restarts=%d ", o->max_restarts);
     ADD(o->shutdown_timeout_ms != 30000, "timeout=%d ", (int)o->shutdown_timeout_ms);
     ADD(ct_redirects_any(&o->redirects), "r=%u%u ", ct_redirects_of(&o->redirects, 0),
@@ -85,6 +89,26 @@ static const struct row rows[] = {
     {{"--local-ranks-filter", "0, 4095", "x"}, {NULL}, NULL, "shown=101 : x"},
     {{"--shutdown-timeout", "0", "x"}, {NULL}, NULL, "timeout=0 : x"},
     {{"--role", "trainer", "x"}, {NULL}, NULL, "role=trainer : x"},
+    {{"--rdzv_backend=c10d", "--rdzv_endpoint=h0:29400", "x"},
+     {NULL},
+     NULL,
+     "c10d at=h0,29400 : x"},
+    {{"--rdzv-backend", "c10d", "--rdzv-endpoint", "[::1]", "x"},
+     {NULL},
+     NULL,
+     "c10d at=::1,-1 : x"},
+    {{"--rdzv-endpoint", "h:0", "--rdzv-endpoint=", "x"}, {NULL}, NULL, ": x"},
+    {{"--standalone", "--rdzv-endpoint", "h", "x"}, {NULL}, NULL, "standalone at=h,-1 : x"},
+    {{"--rdzv-conf", "'join_timeout=5, my_key=a=b'", "x"}, {NULL}, NULL, ": x"},
+    {{"--node-rank", "0", "--local-addr", "[::1]", "x"}, {NULL}, NULL, "local=::1 : x"},
+    {{"--monitor-interval", "0.5", "--start-method", "fork", "--event-log-handler=null", "x"},
+     {NULL},
+     NULL,
+     ": x"},
+    {{"x"},
+     {"PET_RDZV_BACKEND=c10d", "PET_NODE_RANK=0", "PET_START_METHOD=bogus"},
+     NULL,
+     "c10d : x"},
     /* where options end */
     {{"x", "--nproc-per-node", "2", "--", "-h"}, {NULL}, NULL, ": x --nproc-per-node 2 -- -h"},
     {{"-n2", "--", "--odd-name", "--"}, {NULL}, NULL, "n=2 : --odd-name --"},
@@ -146,12 +170,23 @@ static const struct row rows[] = {
     {{"x"}, {"PET_NPROC_PER_NODE=zero"}, "PET_NPROC_PER_NODE: 'zero'", NULL},
     {{"x"}, {"PET_STANDALONE=yes"}, "PET_STANDALONE: 'yes'", NULL},
     {{"x"}, {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT=bad"}, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", NULL},
-    /* what torchrun has and ctrun does not yet */
-    {{"--rdzv-backend=c10d", "x"}, {NULL}, "--rdzv-backend is not supported yet", NULL},
-    {{"--rdzv_endpoint", "h:1", "x"}, {NULL}, "--rdzv-endpoint is not supported yet", NULL},
-    {{"--node-rank", "0", "x"}, {NULL}, "--node-rank is not supported yet", NULL},
-    {{"--run-path", "x"}, {NULL}, "--run-path is not supported yet", NULL},
-    {{"x"}, {"PET_RDZV_BACKEND=static"}, "PET_RDZV_BACKEND is not supported yet", NULL},
+    {{"--rdzv-backend=etcd", "x"}, {NULL}, "--rdzv-backend etcd is not supported", NULL},
+    {{"--rdzv-backend=etcd-v2", "x"}, {NULL}, "ctrun serves its own store", NULL},
+    {{"--rdzv-endpoint", "h", "x"}, {NULL}, "needs a port", NULL},
+    {{"--rdzv-endpoint", "h:65536", "x"}, {NULL}, "--rdzv-endpoint", NULL},
+    {{"--rdzv-endpoint", "[::1", "x"}, {NULL}, "--rdzv-endpoint", NULL},
+    {{"--rdzv-conf", "a=1,b", "x"}, {NULL}, "--rdzv-conf: 'b'", NULL},
+    {{"--local-addr", "h:1", "x"}, {NULL}, "has a port", NULL},
+    {{"--node-rank", "1", "x"}, {NULL}, "--node-rank 1: more than one node", NULL},
+    {{"--node-rank", "-1", "x"}, {NULL}, "--node-rank: '-1'", NULL},
+    {{"--monitor-interval", "soon", "x"}, {NULL}, "--monitor-interval: 'soon'", NULL},
+    {{"--start-method", "bogus", "x"}, {NULL}, "--start-method: 'bogus' is none of spawn", NULL},
+    {{"--event-log-handler", "my", "x"}, {NULL}, "--event-log-handler: 'my'", NULL},
+    /* what torchrun has and ctrun does not */
+    {{"--run-path", "x"}, {NULL}, "--run-path is not supported: ", NULL},
+    {{"--logs-specs", "s", "x"}, {NULL}, "--logs-specs is not supported: ", NULL},
+    {{"--numa-binding", "node", "x"}, {NULL}, "--numa-binding is not supported yet", NULL},
+    {{"x"}, {"PET_RUN_PATH=1"}, "PET_RUN_PATH is not supported: ", NULL},
 };
 
 static void golden_table(void **state)

@@ -22,6 +22,7 @@
 #include "launcher/environ.h"
 #include "launcher/error_file.h"
 #include "launcher/place.h"
+#include "launcher/signals.h"
 #include "launcher/worker_uv.h"
 #include "rendezvous/server_uv.h"
 
@@ -32,14 +33,11 @@
 /* How long a terminal that takes no output may delay a restart. */
 #define SETTLE_MS 1000
 
-static const int handled_signals[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
-#define HANDLED (sizeof(handled_signals) / sizeof(handled_signals[0]))
-
 struct run {
     const struct ct_job *job;
     struct ct_log log;
     uv_loop_t loop;
-    uv_signal_t signals[HANDLED];
+    uv_signal_t signals[CT_SIGNALS_MAX];
     size_t signal_count; /* handles that are initialised */
     struct ct_output *output;
     struct ct_server *server;
@@ -331,8 +329,10 @@ static bool is_ignored(int signo)
 
 static int open_signals(struct run *run, struct ct_err *err)
 {
-    for (size_t i = 0; i < HANDLED; i++) {
-        if (is_ignored(handled_signals[i])) {
+    struct ct_signals wanted;
+    ct_signals_parse(run->job->options->signals, &run->log, &wanted);
+    for (size_t i = 0; i < wanted.count; i++) {
+        if (is_ignored(wanted.signo[i])) {
             continue;
         }
         uv_signal_t *handle = &run->signals[run->signal_count];
@@ -340,7 +340,7 @@ static int open_signals(struct run *run, struct ct_err *err)
         if (rc == 0) {
             run->signal_count++;
             handle->data = run;
-            rc = uv_signal_start(handle, on_signal, handled_signals[i]);
+            rc = uv_signal_start(handle, on_signal, wanted.signo[i]);
         }
         if (rc != 0) {
             return ct_err_set(err, CT_EIO, "cannot watch signals: %s", uv_strerror(rc));
@@ -389,6 +389,7 @@ static int open_all(struct run *run, struct ct_err *err)
         .cpus = job->machine->cpus,
         .role = job->options->role,
         .run_id = job->run_id,
+        .signals = job->options->signals,
         .cookie = ct_cookie_env(job->cookie),
     };
     int rc = ct_output_open(&run->loop, &output, &run->output, err);

@@ -95,7 +95,7 @@ static int add_names(const struct ct_plan *plan, const char *error_file, struct 
         /* We serve the store, so every PyTorch is a client of it; exactly this spelling counts. */
         {"TORCHELASTIC_USE_AGENT_STORE", "True"},
         {"TORCHELASTIC_ERROR_FILE", error_file},
-        {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
+        {"TORCHELASTIC_SIGNALS_TO_HANDLE", plan->signals},
     };
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < sizeof(vars) / sizeof(vars[0]); i++) {

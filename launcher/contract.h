@@ -20,6 +20,7 @@ struct ct_plan {
     int max_restarts;
     int cpus; /* in the launcher's affinity mask */
     const char *role, *run_id;
+    const char *signals; /* as --signals-to-handle has it */
     const char *master_addr;
     uint16_t master_port;
     const char *cookie; /* "NAME=value" by which the job's processes are known, or NULL */

@@ -68,6 +68,9 @@ const struct ct_option_spec ct_option_table[] = {
      "no effect: it is about Python functions, not programs"},
     {CT_OPT_EVENT_LOG_HANDLER, 0, false, "event-log-handler", "NAME",
      "no effect: null, console or dynamic_rendezvous"},
+    {CT_OPT_SIGNALS, 0, false, "signals-to-handle", "SIGNAL,SIGNAL,...",
+     "signals that stop the job, passed on to the workers. Default\n"
+     "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
     {CT_OPT_VERSION, 0, true, "version", NULL, "print the version and exit"},
     {CT_OPT_HELP, 'h', true, "help", NULL, "print this help and exit"},
 
@@ -81,7 +84,6 @@ const struct ct_option_spec ct_option_table[] = {
     {CT_OPT_REFUSED, 0, true, "logs-specs", "", NULL,
      "is not supported: it names a Python plug-in"},
     {CT_OPT_REFUSED, 0, true, "numa-binding", "", NULL, "is not supported yet"},
-    {CT_OPT_REFUSED, 0, false, "signals-to-handle", "", NULL, "is not supported yet"},
     {CT_OPT_REFUSED, 0, false, "virtual-local-rank", NULL, NULL, "is not supported yet"},
     {CT_OPT_REFUSED, 0, true, "print-completion", "", NULL, "is not supported yet"},
 };
@@ -367,6 +369,9 @@ int ct_option_apply(const struct ct_option_spec *spec, const char *origin, const
         return read_choice(origin, value, start_methods, err);
     case CT_OPT_EVENT_LOG_HANDLER:
         return read_choice(origin, value, event_log_handlers, err);
+    case CT_OPT_SIGNALS:
+        options->signals = value;
+        return 0;
     case CT_OPT_REFUSED:
         return ct_err_set(err, CT_EUNSUPPORTED, "%s %s", origin, spec->refusal);
     }

@@ -36,6 +36,7 @@ enum ct_option_id {
     CT_OPT_MONITOR_INTERVAL,
     CT_OPT_START_METHOD,
     CT_OPT_EVENT_LOG_HANDLER,
+    CT_OPT_SIGNALS,
     CT_OPT_REFUSED, /* torchrun has it, ctrun does not; `refusal` says why */
 };
 

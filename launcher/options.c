@@ -8,6 +8,7 @@
 #include "common/num.h"
 #include "launcher/environ.h"
 #include "launcher/option_table.h"
+#include "launcher/signals.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -263,6 +264,7 @@ int ct_options_parse(char *const *argv, char *const *env, struct ct_options *out
         .master_port = -1,
         .shutdown_timeout_ms = -1,
         .role = "default",
+        .signals = CT_SIGNALS_DEFAULT,
     };
     struct ct_err env_err = {0};
     /* --help must work whatever the environment says, so its errors wait for the command line. */

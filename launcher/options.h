@@ -64,7 +64,8 @@ struct ct_options {
     const char *log_dir;      /* NULL = not given */
     struct ct_rank_set shown; /* --local-ranks-filter */
     const char *role;
-    const char *run_id; /* NULL = not given */
+    const char *signals; /* --signals-to-handle, as given */
+    const char *run_id;  /* NULL = not given */
     char *const
         *command; /* program and its arguments, NULL-terminated; NULL with help or version */
 };

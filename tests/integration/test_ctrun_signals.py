@@ -13,7 +13,7 @@ import os, signal, sys, threading
 def handler(number, frame):
     print("got", signal.Signals(number).name, flush=True)
     sys.exit(0)
-for s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+for s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1):
     signal.signal(s, handler)
 print("up", flush=True)
 while True:
@@ -40,6 +40,21 @@ class Signals(testlib.Case):
                 self.assertIn(f"received {number.name}", result.err)
                 self.assertNotIn("failed", result.err)
                 self.assertEqual(job.family(), [])
+
+    def test_chosen_signals_stop_the_job(self):
+        script = self.script("polite.py", POLITE)
+        job = self.start_up(2, "--signals-to-handle", "SIGUSR1, SIGNOPE,SIGKILL", script)
+        job.signal(signal.SIGUSR1)
+        result = job.wait()
+        self.assertEqual(result.code, 128 + signal.SIGUSR1, result)
+        self.assertEqual(result.out.count("got SIGUSR1"), 2, result)
+        self.assertIn("SIGNOPE is no signal", result.err)
+        self.assertIn("SIGKILL cannot be handled", result.err)
+        # What is not listed has its default action: it ends ctrun, and the guard the workers.
+        job = self.start_up(2, "--signals-to-handle", "SIGUSR1", script)
+        job.signal(signal.SIGTERM)
+        self.assertEqual(job.wait().code, -signal.SIGTERM)
+        testlib.wait_until(lambda: job.family() == [], "no worker is left")
 
     def test_children_of_a_worker_hear_it_after_the_worker(self):
         # The worker's handler finds its child alive, as a data loader must be during a checkpoint.

@@ -51,6 +51,8 @@ static void show(const struct ct_options *o, char *out, size_t size)
     ADD(o->shown.given, "shown=%d%d%d ", ct_rank_set_has(&o->shown, 0),
         ct_rank_set_has(&o->shown, 1), ct_rank_set_has(&o->shown, 4095));
     ADD(strcmp(o->role, "default") != 0, "role=%s ", o->role);
+    ADD(!o->help && strcmp(o->signals, "SIGTERM,SIGINT,SIGHUP,SIGQUIT") != 0, "signals=%s ",
+        o->signals);
     ADD(o->run_id != NULL, "id=%s ", o->run_id);
     ADD(o->command != NULL, ":");
     for (int i = 0; o->command != NULL && o->command[i] != NULL; i++) {
@@ -109,6 +111,7 @@ static const struct row rows[] = {
      {"PET_RDZV_BACKEND=c10d", "PET_NODE_RANK=0", "PET_START_METHOD=bogus"},
      NULL,
      "c10d : x"},
+    {{"--signals-to-handle=SIGUSR1,X", "x"}, {NULL}, NULL, "signals=SIGUSR1,X : x"},
     /* where options end */
     {{"x", "--nproc-per-node", "2", "--", "-h"}, {NULL}, NULL, ": x --nproc-per-node 2 -- -h"},
     {{"-n2", "--", "--odd-name", "--"}, {NULL}, NULL, "n=2 : --odd-name --"},

@@ -389,6 +389,7 @@ static int open_all(struct run *run, struct ct_err *err)
         .cpus = job->machine->cpus,
         .role = job->options->role,
         .run_id = job->run_id,
+        .virtual_local_rank = job->options->virtual_local_rank,
         .signals = job->options->signals,
         .cookie = ct_cookie_env(job->cookie),
     };

@@ -8,9 +8,11 @@
 
 #include "launcher/cookie.h"
 #include "launcher/environ.h"
+#include "launcher/gpus.h"
+#include "launcher/template.h"
 
-#include <ctype.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Variables that are set for every worker, whatever the launcher itself was started with. */
@@ -64,7 +66,7 @@ static int add_ranks(const struct ct_plan *plan, int local_rank, struct ct_strli
         int value;
     } vars[] = {
         {"RANK", plan->first_rank + local_rank},
-        {"LOCAL_RANK", local_rank},
+        {"LOCAL_RANK", plan->virtual_local_rank ? 0 : local_rank},
         {"GROUP_RANK", plan->node_rank},
         {"GROUP_WORLD_SIZE", plan->node_count},
         /* One role per launcher and one launcher: the role is the world. */
@@ -118,6 +120,23 @@ static int add_defaults(const struct ct_plan *plan, char *const *base, struct ct
     return rc;
 }
 
+static const char visible_var[] = "CUDA_VISIBLE_DEVICES=";
+static const size_t visible_len = sizeof(visible_var) - 1;
+
+/* The worker's own device is the only one it sees, so it is device 0. */
+static int add_device(int local_rank, char *const *base, struct ct_strlist *out)
+{
+    const char *visible = ct_environ_get(base, "CUDA_VISIBLE_DEVICES");
+    const char *entry = "";
+    size_t len = 0;
+    if (visible == NULL) {
+        return ct_strlist_printf(out, "%s%d", visible_var, local_rank);
+    }
+    /* ct_machine_check_devices() has made sure that it is there. */
+    (void)ct_gpus_entry(visible, local_rank, &entry, &len);
+    return ct_strlist_printf(out, "%s%.*s", visible_var, (int)len, entry);
+}
+
 /* The base is borrowed string by string: with hundreds of workers copying it would be most of the
  * work. */
 int ct_contract_env(const struct ct_plan *plan, int local_rank, const char *error_file,
@@ -125,12 +144,16 @@ int ct_contract_env(const struct ct_plan *plan, int local_rank, const char *erro
 {
     int rc = 0;
     for (char *const *var = base; rc == 0 && *var != NULL; var++) {
-        if (!is_owned(*var)) {
+        bool device = plan->virtual_local_rank && strncmp(*var, visible_var, visible_len) == 0;
+        if (!device && !is_owned(*var)) {
             rc = ct_strlist_borrow(out, *var);
         }
     }
     rc = rc != 0 ? rc : add_ranks(plan, local_rank, out);
     rc = rc != 0 ? rc : add_names(plan, error_file, out);
+    if (rc == 0 && plan->virtual_local_rank) {
+        rc = add_device(local_rank, base, out);
+    }
     rc = rc != 0 ? rc : add_defaults(plan, base, out);
     if (rc == 0 && plan->cookie != NULL) {
         rc = ct_strlist_borrow(out, plan->cookie);
@@ -140,55 +163,12 @@ int ct_contract_env(const struct ct_plan *plan, int local_rank, const char *erro
 
 /* ---- arguments ------------------------------------------------------------------------------- */
 
-/* Length of the ASCII identifier at `p`, 0 when there is none. */
-static size_t identifier(const char *p)
-{
-    size_t len = 0;
-    while (p[len] == '_' || (isascii((unsigned char)p[len]) && isalpha((unsigned char)p[len])) ||
-           (len > 0 && p[len] >= '0' && p[len] <= '9')) {
-        len++;
-    }
-    return len;
-}
-
-/* Length of a reference to local_rank at `p` (which is at a '$'), 0 when it is none. */
-static size_t local_rank_reference(const char *p)
-{
-    static const char name[] = "local_rank";
-    bool braced = p[1] == '{';
-    const char *start = p + 1 + braced;
-    size_t len = identifier(start);
-    if (len != strlen(name) || memcmp(start, name, len) != 0 || (braced && start[len] != '}')) {
-        return 0;
-    }
-    return 1 + braced + len + braced;
-}
-
-static int substitute(const char *arg, int local_rank, struct ct_buf *out)
-{
-    int rc = 0;
-    while (rc == 0 && *arg != '\0') {
-        size_t plain = strcspn(arg, "$");
-        rc = ct_buf_append(out, arg, plain);
-        arg += plain;
-        if (rc != 0 || *arg == '\0') {
-            break;
-        }
-        size_t ref = local_rank_reference(arg);
-        if (ref > 0) {
-            rc = ct_buf_printf(out, "%d", local_rank);
-            arg += ref;
-        } else {
-            rc = ct_buf_append(out, "$", 1);
-            arg += arg[1] == '$' ? 2 : 1;
-        }
-    }
-    return rc != 0 ? rc : ct_buf_append(out, "", 1);
-}
-
 int ct_contract_args(char *const *argv, int local_rank, struct ct_strlist *out)
 {
+    char rank[16];
+    const struct ct_template_var var = {"local_rank", rank};
     int rc = 0;
+    (void)snprintf(rank, sizeof(rank), "%d", local_rank);
     for (size_t i = 0; rc == 0 && argv[i] != NULL; i++) {
         if (i == 0 || strchr(argv[i], '$') == NULL) {
             rc = ct_strlist_borrow(out, argv[i]);
@@ -196,7 +176,8 @@ int ct_contract_args(char *const *argv, int local_rank, struct ct_strlist *out)
         }
         rc = ct_strlist_begin(out);
         if (rc == 0) {
-            rc = substitute(argv[i], local_rank, &out->text);
+            rc = ct_template_expand(argv[i], &var, 1, &out->text);
+            rc = rc != 0 ? rc : ct_buf_append(&out->text, "", 1);
         }
     }
     return rc != 0 ? rc : ct_strlist_close(out);

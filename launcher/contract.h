@@ -8,6 +8,7 @@
 #include "common/err.h"
 #include "launcher/strlist.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* One generation of workers on this machine. Strings are borrowed. */
@@ -20,7 +21,8 @@ struct ct_plan {
     int max_restarts;
     int cpus; /* in the launcher's affinity mask */
     const char *role, *run_id;
-    const char *signals; /* as --signals-to-handle has it */
+    bool virtual_local_rank; /* each worker is local rank 0 and sees one device */
+    const char *signals;     /* as --signals-to-handle has it */
     const char *master_addr;
     uint16_t master_port;
     const char *cookie; /* "NAME=value" by which the job's processes are known, or NULL */

@@ -85,3 +85,26 @@ int ct_gpus_count(const char *proc_dir, const char *dev_dir, const char *visible
     }
     return count_visible(visible, physical);
 }
+
+int ct_gpus_entry(const char *visible, int index, const char **at, size_t *len)
+{
+    const char *p = visible;
+    for (; index > 0; index--) {
+        p = strchr(p, ',');
+        if (p == NULL) {
+            return -1;
+        }
+        p++;
+    }
+    size_t end = strcspn(p, ",");
+    size_t skip = strspn(p, " \t");
+    while (end > skip && (p[end - 1] == ' ' || p[end - 1] == '\t')) {
+        end--;
+    }
+    if (end <= skip) {
+        return -1;
+    }
+    *at = p + skip;
+    *len = end - skip;
+    return 0;
+}

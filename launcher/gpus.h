@@ -6,6 +6,8 @@
 #ifndef CT_LAUNCHER_GPUS_H
 #define CT_LAUNCHER_GPUS_H
 
+#include <stddef.h>
+
 #define CT_GPUS_PROC_DIR "/proc/driver/nvidia/gpus"
 #define CT_GPUS_DEV_DIR "/dev"
 
@@ -14,5 +16,10 @@
  * no device nodes before the first use). `visible` is the value of CUDA_VISIBLE_DEVICES or NULL; as
  * in CUDA, the devices up to the first entry that names none count. */
 int ct_gpus_count(const char *proc_dir, const char *dev_dir, const char *visible);
+
+/* The entry number `index` of a value of CUDA_VISIBLE_DEVICES, without blanks around it: a token to
+ * hand on, be it a number, a UUID or what a driver of tomorrow understands. Returns 0, or -1 when
+ * there are fewer or it is empty. */
+int ct_gpus_entry(const char *visible, int index, const char **at, size_t *len);
 
 #endif

@@ -32,8 +32,8 @@
 #define CT_LINES_TAIL_BYTES 16384
 #define CT_LINES_TAIL_LINE 1024
 
-/* "\x1b[35m[" + "2147483647" + "]\x1b[0m " and NUL. */
-#define CT_LINES_PREFIX_MAX 32
+/* A prefix and NUL; users may have one of their own making, with a host's name in it. */
+#define CT_LINES_PREFIX_MAX 256
 
 enum ct_lines_mode {
     CT_LINES_RAW,      /* bytes pass unchanged */

@@ -69,6 +69,25 @@ int ct_machine_workers(const struct ct_machine *machine, const struct ct_options
     return 0;
 }
 
+int ct_machine_check_devices(const struct ct_options *options, int workers, const char *visible,
+                             struct ct_err *err)
+{
+    const char *entry;
+    size_t len;
+    if (!options->virtual_local_rank || visible == NULL) {
+        return 0;
+    }
+    for (int i = 0; i < workers; i++) {
+        if (ct_gpus_entry(visible, i, &entry, &len) != 0) {
+            return ct_err_set(err, CT_ENOENT,
+                              "--virtual-local-rank: %d workers, but CUDA_VISIBLE_DEVICES has no "
+                              "entry for local rank %d: '%.64s'",
+                              workers, i, visible);
+        }
+    }
+    return 0;
+}
+
 int ct_uuid_random(char out[CT_UUID_TEXT], struct ct_err *err)
 {
     unsigned char b[16];

@@ -25,6 +25,11 @@ CT_MUST_CHECK int ct_machine_workers(const struct ct_machine *machine,
                                      const struct ct_options *options, int *out,
                                      struct ct_err *err);
 
+/* Are there devices for --virtual-local-rank? `visible` is the value of CUDA_VISIBLE_DEVICES or
+ * NULL (then nothing is known and each worker is given its number). CT_ENOENT. */
+CT_MUST_CHECK int ct_machine_check_devices(const struct ct_options *options, int workers,
+                                           const char *visible, struct ct_err *err);
+
 /* A random (version 4) UUID. */
 #define CT_UUID_TEXT 37
 CT_MUST_CHECK int ct_uuid_random(char out[CT_UUID_TEXT], struct ct_err *err);

@@ -173,7 +173,9 @@ int main(int argc, char **argv)
         return print("ctrun " CT_VERSION "\n", strlen("ctrun " CT_VERSION "\n"));
     }
     ct_machine_read(environ, &launch.machine);
-    if (ct_machine_workers(&launch.machine, &launch.options, &launch.job.workers, &err) != 0) {
+    if (ct_machine_workers(&launch.machine, &launch.options, &launch.job.workers, &err) != 0 ||
+        ct_machine_check_devices(&launch.options, launch.job.workers,
+                                 ct_environ_get(environ, "CUDA_VISIBLE_DEVICES"), &err) != 0) {
         return fail(CT_EXIT_SETUP, &err);
     }
     return launch_job(&launch, environ);

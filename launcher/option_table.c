@@ -71,6 +71,12 @@ const struct ct_option_spec ct_option_table[] = {
     {CT_OPT_SIGNALS, 0, false, "signals-to-handle", "SIGNAL,SIGNAL,...",
      "signals that stop the job, passed on to the workers. Default\n"
      "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
+    {CT_OPT_PREFIX_TEMPLATE, 0, false, "log-line-prefix-template", "TEXT",
+     "what precedes each line: ${role_name} ${local_rank} ${rank}\n"
+     "${hostname}. Default TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE, else the\n"
+     "rank"},
+    {CT_OPT_VIRTUAL_LOCAL_RANK, 0, false, "virtual-local-rank", NULL,
+     "LOCAL_RANK is 0 for all, and each worker sees one GPU"},
     {CT_OPT_VERSION, 0, true, "version", NULL, "print the version and exit"},
     {CT_OPT_HELP, 'h', true, "help", NULL, "print this help and exit"},
 
@@ -78,13 +84,11 @@ const struct ct_option_spec ct_option_table[] = {
      * not silently mean something else. */
     {CT_OPT_REFUSED, 0, false, "run-path", NULL, NULL,
      "is not supported: it runs a script inside a Python launcher"},
-    {CT_OPT_REFUSED, 0, false, "log-line-prefix-template", "", NULL, "is not supported yet"},
     {CT_OPT_REFUSED, 0, false, "duplicate-stdout-filters", "", NULL, "is not supported yet"},
     {CT_OPT_REFUSED, 0, false, "duplicate-stderr-filters", "", NULL, "is not supported yet"},
     {CT_OPT_REFUSED, 0, true, "logs-specs", "", NULL,
      "is not supported: it names a Python plug-in"},
     {CT_OPT_REFUSED, 0, true, "numa-binding", "", NULL, "is not supported yet"},
-    {CT_OPT_REFUSED, 0, false, "virtual-local-rank", NULL, NULL, "is not supported yet"},
     {CT_OPT_REFUSED, 0, true, "print-completion", "", NULL, "is not supported yet"},
 };
 
@@ -371,6 +375,12 @@ int ct_option_apply(const struct ct_option_spec *spec, const char *origin, const
         return read_choice(origin, value, event_log_handlers, err);
     case CT_OPT_SIGNALS:
         options->signals = value;
+        return 0;
+    case CT_OPT_PREFIX_TEMPLATE:
+        options->prefix_template = value[0] != '\0' ? value : NULL;
+        return 0;
+    case CT_OPT_VIRTUAL_LOCAL_RANK:
+        options->virtual_local_rank = true;
         return 0;
     case CT_OPT_REFUSED:
         return ct_err_set(err, CT_EUNSUPPORTED, "%s %s", origin, spec->refusal);

@@ -37,6 +37,8 @@ enum ct_option_id {
     CT_OPT_START_METHOD,
     CT_OPT_EVENT_LOG_HANDLER,
     CT_OPT_SIGNALS,
+    CT_OPT_PREFIX_TEMPLATE,
+    CT_OPT_VIRTUAL_LOCAL_RANK,
     CT_OPT_REFUSED, /* torchrun has it, ctrun does not; `refusal` says why */
 };
 

@@ -278,6 +278,10 @@ int ct_options_parse(char *const *argv, char *const *env, struct ct_options *out
             return ct_err_set(err, env_rc, "%s", env_err.text);
         }
         rc = apply_shutdown_timeout(env, &options, err);
+        const char *prefix = ct_environ_get(env, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
+        if (options.prefix_template == NULL && prefix != NULL && prefix[0] != '\0') {
+            options.prefix_template = prefix;
+        }
         rc = rc != 0 ? rc : check_together(&options, err);
         if (rc != 0) {
             return rc;

@@ -49,6 +49,7 @@ struct ct_options {
     bool standalone;
     bool module;
     bool no_python;
+    bool virtual_local_rank;
     bool help;
     bool version;
     char master_addr[CT_HOST_MAX]; /* without brackets; "" = not given */
@@ -64,8 +65,9 @@ struct ct_options {
     const char *log_dir;      /* NULL = not given */
     struct ct_rank_set shown; /* --local-ranks-filter */
     const char *role;
-    const char *signals; /* --signals-to-handle, as given */
-    const char *run_id;  /* NULL = not given */
+    const char *prefix_template; /* --log-line-prefix-template; NULL = not given */
+    const char *signals;         /* --signals-to-handle, as given */
+    const char *run_id;          /* NULL = not given */
     char *const
         *command; /* program and its arguments, NULL-terminated; NULL with help or version */
 };

@@ -8,7 +8,10 @@
 
 #include "common/alloc.h"
 #include "launcher/environ.h"
+#include "launcher/template.h"
 
+#include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 /* What becomes of one stream of one worker. */
@@ -36,6 +39,52 @@ bool ct_worker_err_is_seen(const struct ct_job *job, int local_rank)
     return job->workers == 1 && route_of(job, local_rank, CT_STREAMS_STDERR).shown;
 }
 
+/* torchrun's macros; cut where a prefix ends at the latest. */
+static int fill_template(const struct ct_worker_options *options, int local_rank,
+                         char out[CT_LINES_PREFIX_MAX])
+{
+    const struct ct_job *job = options->job;
+    char rank[16], local[16];
+    char *host = ct_strdup(job->machine->host);
+    const struct ct_template_var vars[] = {
+        {"role_name", job->options->role},
+        {"local_rank", local},
+        {"rank", rank},
+        {"hostname", host},
+    };
+    struct ct_buf text = CT_BUF_INIT;
+    if (host == NULL) {
+        return CT_ENOMEM;
+    }
+    host[strcspn(host, ".")] = '\0';
+    (void)snprintf(rank, sizeof(rank), "%d", options->plan->first_rank + local_rank);
+    (void)snprintf(local, sizeof(local), "%d", local_rank);
+    int rc = ct_template_expand(job->options->prefix_template, vars, sizeof(vars) / sizeof(vars[0]),
+                                &text);
+    if (rc == 0) {
+        size_t len = text.len < CT_LINES_PREFIX_MAX ? text.len : CT_LINES_PREFIX_MAX - 1;
+        memcpy(out, ct_buf_bytes(&text), len);
+        out[len] = '\0';
+    }
+    ct_buf_fini(&text);
+    ct_free(host);
+    return rc;
+}
+
+static int fill_prefix(const struct ct_worker_options *options, int local_rank, bool terminal,
+                       char out[CT_LINES_PREFIX_MAX])
+{
+    char *const *env = options->job->env;
+    if (options->job->options->prefix_template != NULL) {
+        return fill_template(options, local_rank, out);
+    }
+    ct_lines_prefix(
+        options->plan->first_rank + local_rank,
+        ct_lines_colour(terminal, ct_environ_get(env, "TERM"), ct_environ_get(env, "NO_COLOR")),
+        out);
+    return 0;
+}
+
 static int open_stream(const struct ct_worker_options *options, int local_rank,
                        enum ct_output_fd to, struct ct_output_stream **out, int *child_fd,
                        struct ct_err *err)
@@ -50,16 +99,15 @@ static int open_stream(const struct ct_worker_options *options, int local_rank,
     struct ct_output_stream_options stream = {.to = to, .prefix = prefix};
     if (!route.shown) {
         stream.mode = CT_LINES_TAIL_ONLY;
-    } else if (job->workers == 1) {
+    } else if (job->workers == 1 && job->options->prefix_template == NULL) {
         stream.mode = CT_LINES_RAW;
         /* A single worker finds the terminal itself; its stderr we need to read for the report. */
         stream.inherit = is_out && !route.to_file;
     } else {
         stream.mode = terminal ? CT_LINES_TERMINAL : CT_LINES_PLAIN;
-        ct_lines_prefix(options->plan->first_rank + local_rank,
-                        ct_lines_colour(terminal, ct_environ_get(job->env, "TERM"),
-                                        ct_environ_get(job->env, "NO_COLOR")),
-                        prefix);
+        if (fill_prefix(options, local_rank, terminal, prefix) != 0) {
+            return ct_err_set(err, CT_ENOMEM, "worker %d: out of memory", local_rank);
+        }
     }
     if (route.to_file) {
         log_path = ct_logdir_path(job->logdir, options->plan->generation, local_rank,

@@ -88,6 +88,16 @@ class Environment(testlib.Case):
         first = self.facts(1, "--rdzv-endpoint", f"127.0.0.3:{port}")[0]["env"]
         self.assertEqual((first["MASTER_ADDR"], first["MASTER_PORT"]), ("127.0.0.3", str(port)))
 
+    def test_virtual_local_rank(self):
+        env = {"CUDA_VISIBLE_DEVICES": "7, GPU-x"}
+        facts = self.facts(2, "--virtual-local-rank", arguments=["${local_rank}"], env=env)
+        self.assertEqual([f["env"]["CUDA_VISIBLE_DEVICES"] for f in facts], ["7", "GPU-x"])
+        self.assertEqual([f["env"]["LOCAL_RANK"] for f in facts], ["0", "0"])
+        self.assertEqual([f["argv"][1] for f in facts], ["0", "1"])
+        result = self.ctrun("-n", "3", "--virtual-local-rank", "true", env=env)
+        self.assertEqual(result.code, 1, result)
+        self.assertIn("no entry for local rank 2", result.err)
+
     def test_pet_variables(self):
         script = self.script("dump.py", DUMP)
         result = self.ctrun(script, self.tmp, env={"PET_NPROC_PER_NODE": "2"})

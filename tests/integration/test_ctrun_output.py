@@ -2,6 +2,7 @@
 """Where the workers' output goes: prefixes, redirects, tee, filters, log folders."""
 
 import re
+import socket
 
 import testlib
 
@@ -25,6 +26,15 @@ class Output(testlib.Case):
         result = self.run_job()
         self.assertEqual(sorted(result.out.splitlines()), ["[0] out 0", "[1] out 1"], result)
         self.assertEqual(sorted(result.err.splitlines()), ["[0] err 0", "[1] err 1"], result)
+
+    def test_prefix_template(self):
+        template = "<${role_name}/${local_rank}/$rank/${other}/$$>"
+        result = self.run_job("--log-line-prefix-template", template, "--role", "r", workers=1)
+        self.assertEqual(result.out, "<r/0/0/${other}/$>out 0\n", result)
+        env = {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "${hostname}:"}
+        result = self.run_job(env=env)
+        host = socket.gethostname().split(".")[0]
+        self.assertTrue(all(x.startswith(f"{host}:") for x in result.out.splitlines()), result)
 
     def test_one_worker_has_none(self):
         result = self.run_job(workers=1, command="printf 'no newline'; printf e >&2")

@@ -105,6 +105,30 @@ static void threads_share_the_cpus_unless_decided(void **state)
     ct_strlist_fini(&env);
 }
 
+static void virtual_ranks_see_one_device_each(void **state)
+{
+    static const struct {
+        const char *visible;
+        int rank;
+        const char *device;
+    } rows[] = {
+        {NULL, 3, "3"},
+        {"CUDA_VISIBLE_DEVICES=4,5", 1, "5"},
+        {"CUDA_VISIBLE_DEVICES= GPU-aa , MIG-bb/1/2 ", 1, "MIG-bb/1/2"},
+    };
+    struct ct_plan p = plan;
+    (void)state;
+    p.virtual_local_rank = true;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char *const from[] = {(char *)"HOME=/", (char *)rows[i].visible, NULL};
+        struct ct_strlist env = {0};
+        assert_int_equal(ct_contract_env(&p, rows[i].rank, "", from, &env), 0);
+        assert_string_equal(ct_environ_get(env.list, "CUDA_VISIBLE_DEVICES"), rows[i].device);
+        assert_string_equal(ct_environ_get(env.list, "LOCAL_RANK"), "0");
+        ct_strlist_fini(&env);
+    }
+}
+
 static void arguments_follow_string_template(void **state)
 {
     static const struct {
@@ -182,6 +206,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(environment_is_torchruns),
         cmocka_unit_test(threads_share_the_cpus_unless_decided),
+        cmocka_unit_test(virtual_ranks_see_one_device_each),
         cmocka_unit_test(arguments_follow_string_template),
         cmocka_unit_test(long_lists_stay_whole),
         cmocka_unit_test(survives_lack_of_memory),

@@ -48,6 +48,26 @@ static void facts_are_the_kernels(void **state)
     assert_int_equal(access(path, X_OK), 0);
 }
 
+static void virtual_ranks_need_an_entry_each(void **state)
+{
+    static const struct {
+        const char *visible;
+        int workers, rc;
+    } rows[] = {
+        {NULL, 99, 0},      {"0,1", 2, 0},          {"GPU-a, x ", 2, 0},   {"0,1", 3, CT_ENOENT},
+        {"", 1, CT_ENOENT}, {"0,,2", 3, CT_ENOENT}, {"0, ", 2, CT_ENOENT},
+    };
+    struct ct_options options = {.virtual_local_rank = true};
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct ct_err err = {0};
+        assert_int_equal(ct_machine_check_devices(&options, rows[i].workers, rows[i].visible, &err),
+                         rows[i].rc);
+    }
+    options.virtual_local_rank = false;
+    assert_int_equal(ct_machine_check_devices(&options, 2, "", NULL), 0);
+}
+
 static void uuids_are_random_and_well_formed(void **state)
 {
     char a[CT_UUID_TEXT], b[CT_UUID_TEXT];
@@ -66,6 +86,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(workers_follow_the_machine),
         cmocka_unit_test(facts_are_the_kernels),
+        cmocka_unit_test(virtual_ranks_need_an_entry_each),
         cmocka_unit_test(uuids_are_random_and_well_formed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

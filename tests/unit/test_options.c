@@ -53,6 +53,8 @@ static void show(const struct ct_options *o, char *out, size_t size)
     ADD(strcmp(o->role, "default") != 0, "role=%s ", o->role);
     ADD(!o->help && strcmp(o->signals, "SIGTERM,SIGINT,SIGHUP,SIGQUIT") != 0, "signals=%s ",
         o->signals);
+    ADD(o->virtual_local_rank, "virtual ");
+    ADD(o->prefix_template != NULL, "prefix=%s ", o->prefix_template);
     ADD(o->run_id != NULL, "id=%s ", o->run_id);
     ADD(o->command != NULL, ":");
     for (int i = 0; o->command != NULL && o->command[i] != NULL; i++) {
@@ -112,6 +114,12 @@ static const struct row rows[] = {
      NULL,
      "c10d : x"},
     {{"--signals-to-handle=SIGUSR1,X", "x"}, {NULL}, NULL, "signals=SIGUSR1,X : x"},
+    {{"--virtual-local-rank", "x"}, {NULL}, NULL, "virtual : x"},
+    {{"--log-line-prefix-template", "a", "x"},
+     {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE=b"},
+     NULL,
+     "prefix=a : x"},
+    {{"x"}, {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE=b"}, NULL, "prefix=b : x"},
     /* where options end */
     {{"x", "--nproc-per-node", "2", "--", "-h"}, {NULL}, NULL, ": x --nproc-per-node 2 -- -h"},
     {{"-n2", "--", "--odd-name", "--"}, {NULL}, NULL, "n=2 : --odd-name --"},

@@ -51,11 +51,13 @@ static int print(const char *text, size_t len)
     return ct_fd_write_all(STDOUT_FILENO, text, len) == 0 ? CT_EXIT_OK : CT_EXIT_SETUP;
 }
 
-static int print_help(void)
+static int print_made(enum ct_shell completion)
 {
     struct ct_buf text = CT_BUF_INIT;
     int exit_code = CT_EXIT_SETUP;
-    if (ct_options_help(&text) == 0) {
+    int rc = completion == CT_SHELL_NONE ? ct_options_help(&text)
+                                         : ct_completion_print(completion, &text);
+    if (rc == 0) {
         exit_code = print((const char *)ct_buf_bytes(&text), text.len);
     }
     ct_buf_fini(&text);
@@ -166,8 +168,8 @@ int main(int argc, char **argv)
     if (ct_options_parse(argv, environ, &launch.options, &err) != 0) {
         return fail(CT_EXIT_USAGE, &err);
     }
-    if (launch.options.help) {
-        return print_help();
+    if (launch.options.help || launch.options.completion != CT_SHELL_NONE) {
+        return print_made(launch.options.help ? CT_SHELL_NONE : launch.options.completion);
     }
     if (launch.options.version) {
         return print("ctrun " CT_VERSION "\n", strlen("ctrun " CT_VERSION "\n"));

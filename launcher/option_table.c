@@ -77,6 +77,8 @@ const struct ct_option_spec ct_option_table[] = {
      "rank"},
     {CT_OPT_VIRTUAL_LOCAL_RANK, 0, false, "virtual-local-rank", NULL,
      "LOCAL_RANK is 0 for all, and each worker sees one GPU"},
+    {CT_OPT_PRINT_COMPLETION, 0, true, "print-completion", "bash|zsh",
+     "print a completion script for this shell and exit"},
     {CT_OPT_VERSION, 0, true, "version", NULL, "print the version and exit"},
     {CT_OPT_HELP, 'h', true, "help", NULL, "print this help and exit"},
 
@@ -89,7 +91,6 @@ const struct ct_option_spec ct_option_table[] = {
     {CT_OPT_REFUSED, 0, true, "logs-specs", "", NULL,
      "is not supported: it names a Python plug-in"},
     {CT_OPT_REFUSED, 0, true, "numa-binding", "", NULL, "is not supported yet"},
-    {CT_OPT_REFUSED, 0, true, "print-completion", "", NULL, "is not supported yet"},
 };
 
 const size_t ct_option_count = sizeof(ct_option_table) / sizeof(ct_option_table[0]);
@@ -309,6 +310,16 @@ static int read_choice(const char *origin, const char *value, const char *const 
                             choices[0], choices[1], choices[2]);
 }
 
+static int read_shell(const char *origin, const char *value, enum ct_shell *out, struct ct_err *err)
+{
+    if (strcmp(value, "bash") == 0 || strcmp(value, "zsh") == 0) {
+        *out = value[0] == 'b' ? CT_SHELL_BASH : CT_SHELL_ZSH;
+        return 0;
+    }
+    return ct_err_set(err, CT_EUNSUPPORTED, "%s %.64s is not supported: only bash and zsh are",
+                      origin, value);
+}
+
 int ct_option_apply(const struct ct_option_spec *spec, const char *origin, const char *value,
                     struct ct_options *options, struct ct_err *err)
 {
@@ -382,6 +393,8 @@ int ct_option_apply(const struct ct_option_spec *spec, const char *origin, const
     case CT_OPT_VIRTUAL_LOCAL_RANK:
         options->virtual_local_rank = true;
         return 0;
+    case CT_OPT_PRINT_COMPLETION:
+        return read_shell(origin, value, &options->completion, err);
     case CT_OPT_REFUSED:
         return ct_err_set(err, CT_EUNSUPPORTED, "%s %s", origin, spec->refusal);
     }

@@ -39,6 +39,7 @@ enum ct_option_id {
     CT_OPT_SIGNALS,
     CT_OPT_PREFIX_TEMPLATE,
     CT_OPT_VIRTUAL_LOCAL_RANK,
+    CT_OPT_PRINT_COMPLETION,
     CT_OPT_REFUSED, /* torchrun has it, ctrun does not; `refusal` says why */
 };
 

@@ -29,6 +29,11 @@ bool ct_rank_set_has(const struct ct_rank_set *set, int rank)
     return rank >= 0 && rank < CT_WORKERS_MAX && (set->bits[rank / 64] >> (rank % 64) & 1) != 0;
 }
 
+bool ct_options_only_print(const struct ct_options *options)
+{
+    return options->help || options->version || options->completion != CT_SHELL_NONE;
+}
+
 /* ---- environment ----------------------------------------------------------------------------- */
 
 static int apply_env(const struct ct_option_spec *spec, char *const *env,
@@ -226,7 +231,7 @@ static int parse_words(char *const *argv, struct ct_options *options, struct ct_
             break;
         }
         int rc = word[1] == '-' ? parse_long(&at, options, err) : parse_short(&at, options, err);
-        if (rc != 0 || options->help || options->version) {
+        if (rc != 0 || ct_options_only_print(options)) {
             return rc;
         }
     }
@@ -273,7 +278,7 @@ int ct_options_parse(char *const *argv, char *const *env, struct ct_options *out
     if (rc != 0) {
         return rc;
     }
-    if (!options.help && !options.version) {
+    if (!ct_options_only_print(&options)) {
         if (env_rc != 0) {
             return ct_err_set(err, env_rc, "%s", env_err.text);
         }

@@ -15,6 +15,7 @@
 #include "common/addr.h"
 #include "common/buf.h"
 #include "common/err.h"
+#include "launcher/completion.h"
 #include "launcher/redirects.h"
 
 #include <stdbool.h>
@@ -52,6 +53,7 @@ struct ct_options {
     bool virtual_local_rank;
     bool help;
     bool version;
+    enum ct_shell completion;      /* to be printed, instead of starting anything */
     char master_addr[CT_HOST_MAX]; /* without brackets; "" = not given */
     int master_port;               /* -1 = not given, 0 = the kernel chooses */
     enum ct_rdzv_backend backend;
@@ -68,9 +70,11 @@ struct ct_options {
     const char *prefix_template; /* --log-line-prefix-template; NULL = not given */
     const char *signals;         /* --signals-to-handle, as given */
     const char *run_id;          /* NULL = not given */
-    char *const
-        *command; /* program and its arguments, NULL-terminated; NULL with help or version */
+    char *const *command; /* program and its arguments, NULL-terminated; NULL when only printing */
 };
+
+/* Is something to be printed, and no job started? */
+bool ct_options_only_print(const struct ct_options *options);
 
 /* Reads the PET_ variables of `env`, then argv[1...]. CT_EINVAL for bad usage, CT_EUNSUPPORTED for
  * an option of torchrun that is not there yet; the text names the option or variable. With --help

@@ -35,6 +35,7 @@ static void show(const struct ct_options *o, char *out, size_t size)
     ADD(o->no_python, "no-python ");
     ADD(o->help, "help ");
     ADD(o->version, "version ");
+    ADD(o->completion != CT_SHELL_NONE, "completion=%d ", o->completion);
     ADD(o->master_addr[0] != '\0', "addr=%s ", o->master_addr);
     ADD(o->master_port != -1, "port=%d ", o->master_port);
     ADD(o->backend == CT_RDZV_C10D, "c10d ");
@@ -126,6 +127,7 @@ static const struct row rows[] = {
     {{"-"}, {NULL}, NULL, ": -"},
     {{"--help", "--bogus"}, {NULL}, NULL, "help timeout=-1 "},
     {{"-mh"}, {NULL}, NULL, "module help timeout=-1 "},
+    {{"--print-completion", "zsh"}, {"PET_NNODES=bad"}, NULL, "completion=2 timeout=-1 "},
     {{"--version"}, {"PET_NNODES=bad"}, NULL, "version timeout=-1 "},
     /* the environment */
     {{"x"}, {"PET_NPROC_PER_NODE=8", "PET_NNODES=1"}, NULL, "n=8 : x"},
@@ -193,6 +195,7 @@ static const struct row rows[] = {
     {{"--monitor-interval", "soon", "x"}, {NULL}, "--monitor-interval: 'soon'", NULL},
     {{"--start-method", "bogus", "x"}, {NULL}, "--start-method: 'bogus' is none of spawn", NULL},
     {{"--event-log-handler", "my", "x"}, {NULL}, "--event-log-handler: 'my'", NULL},
+    {{"--print-completion=tcsh"}, {NULL}, "--print-completion tcsh is not supported", NULL},
     /* what torchrun has and ctrun does not */
     {{"--run-path", "x"}, {NULL}, "--run-path is not supported: ", NULL},
     {{"--logs-specs", "s", "x"}, {NULL}, "--logs-specs is not supported: ", NULL},

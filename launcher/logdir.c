@@ -200,3 +200,8 @@ char *ct_logdir_path(const struct ct_logdir *logdir, int generation, int local_r
     return ct_asprintf("%s/attempt_%d/%d%s%s", logdir->run, generation, local_rank,
                        name[0] != '\0' ? "/" : "", name);
 }
+
+char *ct_logdir_shared_path(const struct ct_logdir *logdir, int generation, const char *name)
+{
+    return ct_asprintf("%s/attempt_%d/%s", logdir->run, generation, name);
+}

@@ -4,6 +4,7 @@
  *
  *     <--log-dir, or a temporary folder>/<run id>_<8 random>/attempt_<n>/<local rank>/
  *         stdout.log  stderr.log  error.json
+ *     .../attempt_<n>/filtered_stdout.log  filtered_stderr.log
  *
  * --log-dir /dev/null switches all of it off.
  */
@@ -37,5 +38,9 @@ CT_MUST_CHECK int ct_logdir_make(const struct ct_logdir *logdir, int generation,
  * NULL when memory is out. */
 char *ct_logdir_path(const struct ct_logdir *logdir, int generation, int local_rank,
                      const char *name);
+
+/* Gives the path of a file that all workers of a generation share; NULL when memory is out. Not for
+ * a folder that is switched off. */
+char *ct_logdir_shared_path(const struct ct_logdir *logdir, int generation, const char *name);
 
 #endif

@@ -75,6 +75,11 @@ const struct ct_option_spec ct_option_table[] = {
      "what precedes each line: ${role_name} ${local_rank} ${rank}\n"
      "${hostname}. Default TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE, else the\n"
      "rank"},
+    {CT_OPT_STDOUT_FILTERS, 0, false, "duplicate-stdout-filters", "TEXT,TEXT,...",
+     "copy lines of --tee's stdout that hold one of these texts into\n"
+     "filtered_stdout.log; \",,\" is a comma"},
+    {CT_OPT_STDERR_FILTERS, 0, false, "duplicate-stderr-filters", "TEXT,TEXT,...",
+     "the same for stderr and filtered_stderr.log"},
     {CT_OPT_VIRTUAL_LOCAL_RANK, 0, false, "virtual-local-rank", NULL,
      "LOCAL_RANK is 0 for all, and each worker sees one GPU"},
     {CT_OPT_PRINT_COMPLETION, 0, true, "print-completion", "bash|zsh",
@@ -86,8 +91,6 @@ const struct ct_option_spec ct_option_table[] = {
      * not silently mean something else. */
     {CT_OPT_REFUSED, 0, false, "run-path", NULL, NULL,
      "is not supported: it runs a script inside a Python launcher"},
-    {CT_OPT_REFUSED, 0, false, "duplicate-stdout-filters", "", NULL, "is not supported yet"},
-    {CT_OPT_REFUSED, 0, false, "duplicate-stderr-filters", "", NULL, "is not supported yet"},
     {CT_OPT_REFUSED, 0, true, "logs-specs", "", NULL,
      "is not supported: it names a Python plug-in"},
     {CT_OPT_REFUSED, 0, true, "numa-binding", "", NULL, "is not supported yet"},
@@ -395,6 +398,12 @@ int ct_option_apply(const struct ct_option_spec *spec, const char *origin, const
         return 0;
     case CT_OPT_PRINT_COMPLETION:
         return read_shell(origin, value, &options->completion, err);
+    case CT_OPT_STDOUT_FILTERS:
+        options->out_filter = value[0] != '\0' ? value : NULL;
+        return 0;
+    case CT_OPT_STDERR_FILTERS:
+        options->err_filter = value[0] != '\0' ? value : NULL;
+        return 0;
     case CT_OPT_REFUSED:
         return ct_err_set(err, CT_EUNSUPPORTED, "%s %s", origin, spec->refusal);
     }

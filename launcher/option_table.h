@@ -40,6 +40,8 @@ enum ct_option_id {
     CT_OPT_PREFIX_TEMPLATE,
     CT_OPT_VIRTUAL_LOCAL_RANK,
     CT_OPT_PRINT_COMPLETION,
+    CT_OPT_STDOUT_FILTERS,
+    CT_OPT_STDERR_FILTERS,
     CT_OPT_REFUSED, /* torchrun has it, ctrun does not; `refusal` says why */
 };
 

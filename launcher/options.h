@@ -67,9 +67,10 @@ struct ct_options {
     const char *log_dir;      /* NULL = not given */
     struct ct_rank_set shown; /* --local-ranks-filter */
     const char *role;
-    const char *prefix_template; /* --log-line-prefix-template; NULL = not given */
-    const char *signals;         /* --signals-to-handle, as given */
-    const char *run_id;          /* NULL = not given */
+    const char *prefix_template;         /* --log-line-prefix-template; NULL = not given */
+    const char *out_filter, *err_filter; /* --duplicate-stdout-filters, ...; NULL = none */
+    const char *signals;                 /* --signals-to-handle, as given */
+    const char *run_id;                  /* NULL = not given */
     char *const *command; /* program and its arguments, NULL-terminated; NULL when only printing */
 };
 

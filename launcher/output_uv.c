@@ -44,6 +44,7 @@ struct ct_output_stream {
     int child_fd;  /* ours to close after the spawn; -1 = none */
     int log_fd;    /* -1 = none */
     char *log_path;
+    struct ct_line_filter *filter; /* NULL = none */
 };
 
 struct ct_output {
@@ -75,7 +76,8 @@ static void say_lost(struct ct_output *output)
 {
     if (!output->said_lost) {
         output->said_lost = true;
-        ct_log(output->log, CT_LOG_WARNING, "out of memory: some output of the workers is lost");
+        ct_log(output->log, CT_LOG_WARNING,
+               "some output of the workers is lost: memory or a disk is full");
     }
 }
 
@@ -108,6 +110,9 @@ static void pass_on(struct ct_output_stream *stream, int cut_rc)
 static void take(struct ct_output_stream *stream, const char *bytes, size_t len)
 {
     write_log_file(stream, bytes, len);
+    if (stream->filter != NULL && ct_line_filter_feed(stream->filter, bytes, len) != 0) {
+        say_lost(stream->output);
+    }
     pass_on(stream, ct_lines_feed(&stream->lines, bytes, len, &stream->output->batch));
 }
 
@@ -223,6 +228,9 @@ int ct_output_stream_open(struct ct_output *output, const struct ct_output_strea
     if (options->log_path != NULL) {
         rc = open_log(stream, options->log_path, err);
     }
+    if (rc == 0 && options->filter != NULL) {
+        rc = ct_line_filter_open(options->filter, &stream->filter, err);
+    }
     if (rc == 0 && !options->inherit) {
         rc = open_pipe(stream, &fd, err);
     }
@@ -253,6 +261,7 @@ static void free_stream(struct ct_output_stream *stream)
 {
     ct_free(stream->log_path);
     ct_lines_fini(&stream->lines);
+    ct_line_filter_free(stream->filter);
     ct_free(stream);
 }
 

@@ -16,6 +16,7 @@
 #include "common/buf.h"
 #include "common/err.h"
 #include "common/log.h"
+#include "launcher/line_filter.h"
 #include "launcher/lines.h"
 
 #include <stdbool.h>
@@ -59,8 +60,9 @@ struct ct_output_stream_options {
     enum ct_lines_mode mode; /* CT_LINES_TAIL_ONLY = not shown (filtered or only redirected) */
     const char *prefix;      /* "" = none; copied */
     const char *log_path;    /* appended to, created with mode 0644; NULL = no file; copied */
-    bool inherit;            /* let the worker write to the sink itself: no pipe, no tail; only with
-                                CT_LINES_RAW and no log_path */
+    const struct ct_line_filter_options *filter; /* copies lines into a file; NULL = none */
+    bool inherit; /* let the worker write to the sink itself: no pipe, no tail; only with
+                     CT_LINES_RAW and no log_path */
 };
 
 /* Opens log file and pipe. *child_fd is what the worker gets as its stdout or stderr: the caller

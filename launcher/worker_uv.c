@@ -17,6 +17,7 @@
 /* What becomes of one stream of one worker. */
 struct route {
     bool to_file;
+    bool teed;
     bool shown;
 };
 
@@ -29,6 +30,7 @@ static struct route route_of(const struct ct_job *job, int local_rank, enum ct_s
         bool redirected = (ct_redirects_of(&options->redirects, local_rank) & stream) != 0;
         bool teed = (ct_redirects_of(&options->tee, local_rank) & stream) != 0;
         route.to_file = redirected || teed;
+        route.teed = teed && route.shown;
         route.shown = route.shown && (!redirected || teed);
     }
     return route;
@@ -85,6 +87,43 @@ static int fill_prefix(const struct ct_worker_options *options, int local_rank, 
     return 0;
 }
 
+/* The files of one stream; the strings must be freed. */
+struct files {
+    char *log_path;
+    char *filter_path;
+    char filter_prefix[CT_LINES_PREFIX_MAX];
+    struct ct_line_filter_options filter;
+};
+
+static int name_files(const struct ct_worker_options *options, int local_rank, bool is_out,
+                      const struct route *route, struct ct_output_stream_options *stream,
+                      struct files *files)
+{
+    const struct ct_job *job = options->job;
+    const char *words = is_out ? job->options->out_filter : job->options->err_filter;
+    int generation = options->plan->generation;
+    if (route->to_file) {
+        files->log_path = ct_logdir_path(job->logdir, generation, local_rank,
+                                         is_out ? "stdout.log" : "stderr.log");
+        if (files->log_path == NULL) {
+            return CT_ENOMEM;
+        }
+        stream->log_path = files->log_path;
+    }
+    if (route->teed && words != NULL) {
+        files->filter_path = ct_logdir_shared_path(
+            job->logdir, generation, is_out ? "filtered_stdout.log" : "filtered_stderr.log");
+        if (files->filter_path == NULL ||
+            fill_prefix(options, local_rank, false, files->filter_prefix) != 0) {
+            return CT_ENOMEM;
+        }
+        files->filter =
+            (struct ct_line_filter_options){words, files->filter_path, files->filter_prefix};
+        stream->filter = &files->filter;
+    }
+    return 0;
+}
+
 static int open_stream(const struct ct_worker_options *options, int local_rank,
                        enum ct_output_fd to, struct ct_output_stream **out, int *child_fd,
                        struct ct_err *err)
@@ -94,7 +133,8 @@ static int open_stream(const struct ct_worker_options *options, int local_rank,
     struct route route = route_of(job, local_rank, is_out ? CT_STREAMS_STDOUT : CT_STREAMS_STDERR);
     bool terminal = ct_output_is_terminal(options->output, to);
     char prefix[CT_LINES_PREFIX_MAX] = "";
-    char *log_path = NULL;
+    struct files files = {0};
+    int rc = 0;
 
     struct ct_output_stream_options stream = {.to = to, .prefix = prefix};
     if (!route.shown) {
@@ -105,20 +145,13 @@ static int open_stream(const struct ct_worker_options *options, int local_rank,
         stream.inherit = is_out && !route.to_file;
     } else {
         stream.mode = terminal ? CT_LINES_TERMINAL : CT_LINES_PLAIN;
-        if (fill_prefix(options, local_rank, terminal, prefix) != 0) {
-            return ct_err_set(err, CT_ENOMEM, "worker %d: out of memory", local_rank);
-        }
+        rc = fill_prefix(options, local_rank, terminal, prefix);
     }
-    if (route.to_file) {
-        log_path = ct_logdir_path(job->logdir, options->plan->generation, local_rank,
-                                  is_out ? "stdout.log" : "stderr.log");
-        if (log_path == NULL) {
-            return ct_err_set(err, CT_ENOMEM, "worker %d: out of memory", local_rank);
-        }
-        stream.log_path = log_path;
-    }
-    int rc = ct_output_stream_open(options->output, &stream, out, child_fd, err);
-    ct_free(log_path);
+    rc = rc != 0 ? rc : name_files(options, local_rank, is_out, &route, &stream, &files);
+    rc = rc != 0 ? ct_err_set(err, rc, "worker %d: out of memory", local_rank)
+                 : ct_output_stream_open(options->output, &stream, out, child_fd, err);
+    ct_free(files.log_path);
+    ct_free(files.filter_path);
     return rc;
 }
 

@@ -36,6 +36,17 @@ class Output(testlib.Case):
         host = socket.gethostname().split(".")[0]
         self.assertTrue(all(x.startswith(f"{host}:") for x in result.out.splitlines()), result)
 
+    def test_filters_copy_lines_of_teed_streams(self):
+        logs = self.tmp / "logs"
+        self.run_job(
+            "--log-dir", logs, "-t", "0:3,1:1", "--duplicate-stdout-filters", "no,ut 1,t,,x",
+            "--duplicate-stderr-filters", "err",
+        )  # fmt: skip
+        files = self.files(logs)
+        self.assertEqual(files["filtered_stdout.log"], "[1] out 1\n")
+        self.assertEqual(files["filtered_stderr.log"], "[0] err 0\n")
+        self.assertEqual(files["1/stdout.log"], "out 1\n")
+
     def test_one_worker_has_none(self):
         result = self.run_job(workers=1, command="printf 'no newline'; printf e >&2")
         self.assertEqual((result.out, result.err), ("no newline", "e"), result)

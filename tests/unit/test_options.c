@@ -56,6 +56,8 @@ static void show(const struct ct_options *o, char *out, size_t size)
         o->signals);
     ADD(o->virtual_local_rank, "virtual ");
     ADD(o->prefix_template != NULL, "prefix=%s ", o->prefix_template);
+    ADD(o->out_filter != NULL, "out=%s ", o->out_filter);
+    ADD(o->err_filter != NULL, "err=%s ", o->err_filter);
     ADD(o->run_id != NULL, "id=%s ", o->run_id);
     ADD(o->command != NULL, ":");
     for (int i = 0; o->command != NULL && o->command[i] != NULL; i++) {
@@ -121,6 +123,10 @@ static const struct row rows[] = {
      NULL,
      "prefix=a : x"},
     {{"x"}, {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE=b"}, NULL, "prefix=b : x"},
+    {{"--duplicate-stdout-filters=a,b", "--duplicate_stderr_filters", "c", "x"},
+     {NULL},
+     NULL,
+     "out=a,b err=c : x"},
     /* where options end */
     {{"x", "--nproc-per-node", "2", "--", "-h"}, {NULL}, NULL, ": x --nproc-per-node 2 -- -h"},
     {{"-n2", "--", "--odd-name", "--"}, {NULL}, NULL, "n=2 : --odd-name --"},

@@ -7,13 +7,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 struct ct_line_filter {
     struct ct_strlist words;
-    struct ct_lines lines;
-    struct ct_buf cut;     /* whole lines with their prefix */
+    struct ct_lines lines; /* without a prefix: a user's own may hold anything, even '\n' */
+    char prefix[CT_LINES_PREFIX_MAX];
+    struct ct_buf cut;     /* whole lines */
     struct ct_buf matched; /* those to write */
     int fd;
 };
@@ -43,7 +45,8 @@ int ct_line_filter_open(const struct ct_line_filter_options *options, struct ct_
     if (filter == NULL) {
         return ct_err_set(err, CT_ENOMEM, "out of memory for %s", options->path);
     }
-    ct_lines_init(&filter->lines, CT_LINES_PLAIN, options->prefix);
+    ct_lines_init(&filter->lines, CT_LINES_PLAIN, "");
+    (void)snprintf(filter->prefix, sizeof(filter->prefix), "%s", options->prefix);
     filter->fd = open(options->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0644);
     int rc = filter->fd < 0 ? ct_err_sys(err, ct_code_from_errno(errno), errno, "cannot open %s",
                                          options->path)
@@ -75,12 +78,12 @@ static int write_matches(struct ct_line_filter *filter)
 {
     const char *p = (const char *)ct_buf_bytes(&filter->cut);
     const char *end = p + filter->cut.len;
-    const size_t prefix = filter->lines.prefix_len;
     int rc = 0;
     while (rc == 0 && p < end) {
         size_t len = (size_t)((const char *)memchr(p, '\n', (size_t)(end - p)) + 1 - p);
-        if (has_word(filter, p + prefix, len - prefix - 1)) {
-            rc = ct_buf_append(&filter->matched, p, len);
+        if (has_word(filter, p, len - 1)) {
+            rc = ct_buf_append(&filter->matched, filter->prefix, strlen(filter->prefix));
+            rc = rc != 0 ? rc : ct_buf_append(&filter->matched, p, len);
         }
         p += len;
     }

@@ -63,7 +63,7 @@ static int fill_template(const struct ct_worker_options *options, int local_rank
     (void)snprintf(local, sizeof(local), "%d", local_rank);
     int rc = ct_template_expand(job->options->prefix_template, vars, sizeof(vars) / sizeof(vars[0]),
                                 &text);
-    if (rc == 0) {
+    if (rc == 0 && text.len > 0) {
         size_t len = text.len < CT_LINES_PREFIX_MAX ? text.len : CT_LINES_PREFIX_MAX - 1;
         memcpy(out, ct_buf_bytes(&text), len);
         out[len] = '\0';

@@ -38,7 +38,7 @@ static void words_stand_between_commas(void **state)
 
 static int copy(void *data)
 {
-    const struct ct_line_filter_options options = {"loss,err", data, "[loss] "};
+    const struct ct_line_filter_options options = {"loss,err", data, "[loss\n] "};
     static const char text[] = "a loss\nnothing\n\nan er";
     struct ct_line_filter *filter = NULL;
     struct ct_err err = {0};
@@ -63,7 +63,8 @@ static void matching_lines_are_copied(void **state)
     (void)fread(text, 1, sizeof(text) - 1, file);
     (void)fclose(file);
     /* The prefix does not count; the other stream's lines stay. */
-    assert_string_equal(text, "[loss] a loss\n[loss] an err!\n[loss] a loss\n[loss] an err!\n");
+    assert_string_equal(text,
+                        "[loss\n] a loss\n[loss\n] an err!\n[loss\n] a loss\n[loss\n] an err!\n");
     assert_true(ct_fault_sweep(copy, path, 0) > 0);
 
     const struct ct_line_filter_options nowhere = {"a", "/nonexistent/x", ""};

@@ -21,7 +21,6 @@
 #include "launcher/agent.h"
 #include "launcher/environ.h"
 #include "launcher/error_file.h"
-#include "launcher/place.h"
 #include "launcher/signals.h"
 #include "launcher/worker_uv.h"
 #include "rendezvous/server_uv.h"
@@ -353,20 +352,15 @@ static int open_signals(struct run *run, struct ct_err *err)
  * else's. */
 static int open_store(struct run *run, struct ct_err *err)
 {
-    struct ct_place place;
-    ct_place_decide(run->job->options, &place);
-    int rc = ct_place_check(&place, err);
-    if (rc != 0) {
-        return rc;
-    }
+    const struct ct_place *place = run->job->place;
     const struct ct_server_options server = {
-        .host = place.host,
-        .port = place.port,
+        .host = place->host,
+        .port = place->port,
         .log = &run->log,
     };
-    rc = ct_server_open(&run->loop, &server, &run->server, err);
+    int rc = ct_server_open(&run->loop, &server, &run->server, err);
     if (rc == 0) {
-        run->plan.master_addr = place.host;
+        run->plan.master_addr = place->host;
         run->plan.master_port = ct_server_port(run->server);
     }
     return rc;

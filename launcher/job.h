@@ -12,6 +12,7 @@
 #include "launcher/logdir.h"
 #include "launcher/machine.h"
 #include "launcher/options.h"
+#include "launcher/place.h"
 
 #include <sys/resource.h>
 
@@ -20,6 +21,7 @@ struct ct_guard;
 /* Everything is borrowed. */
 struct ct_job {
     const struct ct_options *options;
+    const struct ct_place *place; /* of the store */
     const struct ct_machine *machine;
     const struct ct_command *command;
     const struct ct_logdir *logdir;

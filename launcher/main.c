@@ -21,6 +21,7 @@
 /* Everything that main() builds, in the order of its steps; zeroed memory is "not built". */
 struct launch {
     struct ct_options options;
+    struct ct_place place;
     struct ct_machine machine;
     struct ct_command command;
     struct ct_cookie cookie;
@@ -110,6 +111,7 @@ static int run(struct launch *launch, char *const *env, struct ct_outcome *outco
 {
     struct ct_job *job = &launch->job;
     job->options = &launch->options;
+    job->place = &launch->place;
     job->machine = &launch->machine;
     job->command = &launch->command;
     job->logdir = &launch->logdir;
@@ -145,9 +147,6 @@ static int launch_job(struct launch *launch, char *const *env)
     rc = rc != 0 ? rc : start_guard(launch, &err);
     rc = rc != 0 ? rc : open_logdir(launch, env, &err);
     rc = rc != 0 ? rc : run(launch, env, &outcome, &err);
-    if (rc == CT_EUNSUPPORTED) {
-        outcome.exit_code = CT_EXIT_USAGE; /* the address is another machine's */
-    }
     if (rc != 0) {
         (void)fail(outcome.exit_code, &err);
     }
@@ -173,6 +172,11 @@ int main(int argc, char **argv)
     }
     if (launch.options.version) {
         return print("ctrun " CT_VERSION "\n", strlen("ctrun " CT_VERSION "\n"));
+    }
+    ct_place_decide(&launch.options, &launch.place);
+    int rc = ct_place_check(&launch.place, &err);
+    if (rc != 0) {
+        return fail(rc == CT_EUNSUPPORTED ? CT_EXIT_USAGE : CT_EXIT_SETUP, &err);
     }
     ct_machine_read(environ, &launch.machine);
     if (ct_machine_workers(&launch.machine, &launch.options, &launch.job.workers, &err) != 0 ||

@@ -82,9 +82,16 @@ int ct_code_from_errno(int errnum);
 #define ct_code_from_errno(errnum) ((void)(ct_code_from_errno)(errnum), CT_EIO)
 #endif
 
+/* Without the folders, which depend on where the build runs. */
+#ifdef __FILE_NAME__
+#define CT_FILE_NAME __FILE_NAME__
+#else
+#define CT_FILE_NAME __FILE__
+#endif
+
 /* A broken rule of our own code, never of an input: prints file, line and rule, then aborts.
  * Active in release builds too. */
-#define CT_ASSERT(cond) ((cond) ? (void)0 : ct_assert_failed(__FILE__, __LINE__, #cond))
+#define CT_ASSERT(cond) ((cond) ? (void)0 : ct_assert_failed(CT_FILE_NAME, __LINE__, #cond))
 void ct_assert_failed(const char *file, int line, const char *rule) __attribute__((noreturn));
 
 #ifdef __cplusplus

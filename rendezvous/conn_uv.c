@@ -281,6 +281,7 @@ int ct_conn_accept(struct ct_conn_hub *hub, uv_stream_t *listener)
     ct_list_append(&hub->conns, &conn->at_hub);
     ct_list_init(&conn->at_woken);
     ct_session_init(&conn->session, hub->store, on_woken);
+    conn->session.by_op = hub->by_op;
     rc = uv_accept(listener, (uv_stream_t *)&conn->tcp);
     if (rc == 0) {
         /* Neither is vital: without them replies are only slower and dead peers live longer. */

@@ -25,6 +25,7 @@ struct ct_conn_hub {
     uv_idle_t flusher;        /* runs while `woken` holds more than one slice */
     size_t open;              /* connections whose handle is not closed yet */
     uint64_t requests, protocol_errors;
+    uint64_t by_op[CT_OP_LIMIT]; /* requests served, by opcode */
     /* A connection's handle is closed and its memory gone. */
     void (*on_closed)(struct ct_conn_hub *hub);
     char read_buf[CT_READ_CHUNK]; /* one read at a time per loop, so one buffer does */

@@ -44,6 +44,9 @@ enum ct_op {
 #undef CT_OP_ENUM
 };
 
+/* Every opcode is below it: the size of a table by opcode. */
+#define CT_OP_LIMIT 32
+
 /* PyTorch up to 2.0 (Debian 12 has 1.13) numbers the same requests differently, and has neither
  * VALIDATE nor CANCEL_WAIT: whoever gives up a WAIT just sends the next request. Replies are the
  * same. */

@@ -268,4 +268,5 @@ void ct_server_stats(const struct ct_server *server, struct ct_server_stats *out
         .protocol_errors = server->hub.protocol_errors,
         .requests = server->hub.requests,
     };
+    memcpy(out->by_op, server->hub.by_op, sizeof(out->by_op));
 }

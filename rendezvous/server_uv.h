@@ -10,6 +10,7 @@
 
 #include "common/err.h"
 #include "common/log.h"
+#include "rendezvous/proto.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -39,6 +40,7 @@ void ct_server_reset(struct ct_server *server);
 struct ct_server_stats {
     size_t keys, bytes, connections, waiters;
     uint64_t accepted, refused, protocol_errors, requests;
+    uint64_t by_op[CT_OP_LIMIT]; /* requests by opcode (rendezvous/proto.h) */
 };
 
 void ct_server_stats(const struct ct_server *server, struct ct_server_stats *out);

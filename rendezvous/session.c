@@ -207,6 +207,9 @@ static int serve(struct ct_session *s, const unsigned char *bytes, size_t len, s
         }
         *used += s->scan.at;
         s->requests++;
+        if (s->by_op != NULL) {
+            s->by_op[req.op]++;
+        }
         ct_scan_next(&s->scan);
     }
 }

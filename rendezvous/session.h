@@ -30,6 +30,7 @@ struct ct_session {
     /* Another client's request put a reply into `out`. Must not call the session or the store. */
     void (*on_woken)(struct ct_session *session);
     uint64_t requests; /* served so far */
+    uint64_t *by_op;   /* each is counted here as well, by opcode; borrowed, NULL = nowhere */
     bool greeted;      /* the dialect is known */
     bool failed;       /* a wake found no memory: the owner must end the connection */
 };

@@ -20,6 +20,8 @@ static void test_requests_in_one_segment(void **state)
     ct_sf_tell(fd, SF_B(SF_HELLO SF_PING SF_SET_K_V SF_GET_K));
     ct_sf_expect(f, fd, SF_B(SF_PONG SF_VALUE_V));
     assert_int_equal(ct_sf_stats(f).requests, 4);
+    assert_int_equal(ct_sf_stats(f).by_op[CT_OP_SET], 1);
+    assert_int_equal(ct_sf_stats(f).by_op[CT_OP_ADD], 0);
     assert_int_equal(ct_sf_stats(f).keys, 1);
     assert_int_equal(ct_sf_stats(f).accepted, 1);
     (void)close(fd);

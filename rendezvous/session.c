@@ -91,6 +91,12 @@ static int op_multi_get(struct ct_session *s, const struct ct_request *req)
     return rc;
 }
 
+static int op_delete(struct ct_session *s, const struct ct_request *req)
+{
+    int rc = ct_store_delete(s->store, req->key);
+    return rc < 0 ? rc : reply_i64(s, rc != CT_STORE_E_MISSING);
+}
+
 static int op_multi_set(struct ct_session *s, const struct ct_request *req)
 {
     struct ct_bytes items = req->items;
@@ -123,7 +129,7 @@ static int apply(struct ct_session *s, const struct ct_request *req, struct ct_e
     case CT_OP_GETNUMKEYS:
         return reply_i64(s, (int64_t)ct_store_num_keys(s->store));
     case CT_OP_DELETE_KEY:
-        return reply_i64(s, ct_store_delete(s->store, req->key));
+        return op_delete(s, req);
     case CT_OP_APPEND:
         return op_append(s, req, err);
     case CT_OP_MULTI_GET:

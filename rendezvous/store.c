@@ -20,6 +20,7 @@ struct ct_store_entry {
 
 struct ct_store {
     struct ct_map map;
+    struct ct_change_sink *sink; /* may be NULL */
     size_t keys, bytes, waiters;
 };
 
@@ -193,6 +194,20 @@ int ct_store_wait(struct ct_store *store, struct ct_waiter *waiter, struct ct_by
 
 /* ---- changes -------------------------------------------------------------------------------- */
 
+/* Must this change not be made? Asked when all that could fail otherwise has been done. */
+static int tell_sink(struct ct_store *store, enum ct_change_kind kind, struct ct_bytes key,
+                     const struct ct_blob *value)
+{
+    if (store->sink == NULL) {
+        return 0;
+    }
+    struct ct_change change = {.kind = kind, .key = key};
+    if (value != NULL) {
+        change.value = (struct ct_bytes){value->bytes, value->len};
+    }
+    return store->sink->change(store->sink, &change);
+}
+
 /* Takes `value` (NULL = its allocation failed), also on failure. `entry` NULL = look it up. */
 static int store_value(struct ct_store *store, struct ct_store_entry *entry, struct ct_bytes key,
                        struct ct_blob *value)
@@ -203,6 +218,12 @@ static int store_value(struct ct_store *store, struct ct_store_entry *entry, str
     if (value == NULL || entry == NULL) {
         ct_blob_unref(value);
         return CT_ENOMEM;
+    }
+    int rc = tell_sink(store, CT_CHANGE_SET, key, value);
+    if (rc != 0) {
+        ct_blob_unref(value);
+        entry_drop_if_idle(store, entry);
+        return rc;
     }
     entry_clear(store, entry);
     entry->value = value;
@@ -304,15 +325,68 @@ int ct_store_compare_set(struct ct_store *store, struct ct_bytes key, struct ct_
     return 0;
 }
 
-bool ct_store_delete(struct ct_store *store, struct ct_bytes key)
+int ct_store_delete(struct ct_store *store, struct ct_bytes key)
 {
     struct ct_store_entry *entry = entry_find(store, key);
     if (!entry_exists(entry)) {
-        return false;
+        return CT_STORE_E_MISSING;
+    }
+    int rc = tell_sink(store, CT_CHANGE_DELETE, key, NULL);
+    if (rc != 0) {
+        return rc;
     }
     entry_clear(store, entry);
     entry_drop_if_idle(store, entry);
-    return true;
+    return 0;
+}
+
+/* ---- telling and being told ----------------------------------------------------------------- */
+
+void ct_store_set_sink(struct ct_store *store, struct ct_change_sink *sink)
+{
+    store->sink = sink;
+}
+
+int ct_store_apply(struct ct_store *store, const struct ct_change *change)
+{
+    int rc = CT_EFORMAT;
+    switch (change->kind) {
+    case CT_CHANGE_SET:
+        return ct_store_set(store, change->key, change->value);
+    case CT_CHANGE_DELETE:
+        rc = ct_store_delete(store, change->key);
+        return rc == CT_STORE_E_MISSING ? 0 : rc;
+    case CT_CHANGE_PUSH:
+    case CT_CHANGE_POP:
+        return CT_EUNSUPPORTED;
+    }
+    return rc;
+}
+
+struct dump {
+    struct ct_change_sink *sink;
+    int rc;
+};
+
+static void dump_entry(struct ct_map_node *node, void *data)
+{
+    struct dump *dump = data;
+    const struct ct_store_entry *entry = entry_of(node);
+    if (dump->rc == 0 && entry_exists(entry)) {
+        const struct ct_change change = {
+            .kind = CT_CHANGE_SET,
+            .key = {entry->key, entry->key_len},
+            .value = {entry->value->bytes, entry->value->len},
+        };
+        dump->rc = dump->sink->change(dump->sink, &change);
+    }
+}
+
+int ct_store_dump(struct ct_store *store, struct ct_change_sink *sink)
+{
+    struct dump dump = {.sink = sink};
+    ct_map_each(&store->map, dump_entry, &dump);
+    return dump.rc;
 }
 
 /* ---- the whole ------------------------------------------------------------------------------ */

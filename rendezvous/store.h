@@ -7,7 +7,7 @@
  * off. Semantics are those of PyTorch's libuv server, except where that one is at fault:
  * COMPARE_SET wakes only when the key exists afterwards.
  *
- * Every call either does its whole effect or, with CT_ENOMEM, none of it.
+ * Every call either does its whole effect or, with CT_ENOMEM or what a sink answered, none of it.
  */
 #ifndef CT_RENDEZVOUS_STORE_H
 #define CT_RENDEZVOUS_STORE_H
@@ -15,6 +15,7 @@
 #include "common/err.h"
 #include "common/list.h"
 #include "rendezvous/blob.h"
+#include "rendezvous/change.h"
 #include "rendezvous/proto.h"
 
 #include <stdbool.h>
@@ -73,8 +74,10 @@ CT_MUST_CHECK int ct_store_compare_set(struct ct_store *store, struct ct_bytes k
                                        struct ct_bytes expected, struct ct_bytes desired,
                                        struct ct_blob **out);
 
-/* False when the key was missing. */
-bool ct_store_delete(struct ct_store *store, struct ct_bytes key);
+/* Outcome of ct_store_delete(): there was no such key. */
+#define CT_STORE_E_MISSING 2
+
+CT_MUST_CHECK int ct_store_delete(struct ct_store *store, struct ct_bytes key);
 
 /* Do all `count` keys in `keys` exist? True for none. */
 bool ct_store_check(struct ct_store *store, struct ct_bytes keys, size_t count);
@@ -90,6 +93,17 @@ CT_MUST_CHECK int ct_store_wait(struct ct_store *store, struct ct_waiter *waiter
 
 /* Ends the wait if there is one; wake() is not called. */
 void ct_store_cancel(struct ct_store *store, struct ct_waiter *waiter);
+
+/* From now on `sink` (borrowed; NULL = nobody) is told of each change before it is made. Only
+ * ct_store_clear() is not told. */
+void ct_store_set_sink(struct ct_store *store, struct ct_change_sink *sink);
+
+/* Makes a change as the sink of another store was told it. */
+CT_MUST_CHECK int ct_store_apply(struct ct_store *store, const struct ct_change *change);
+
+/* Tells `sink` the changes that make an empty store into this one; ends at its first negative code
+ * and returns that. */
+CT_MUST_CHECK int ct_store_dump(struct ct_store *store, struct ct_change_sink *sink);
 
 /* Keys that exist. */
 size_t ct_store_num_keys(const struct ct_store *store);

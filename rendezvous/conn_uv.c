@@ -9,6 +9,8 @@
  *   goes on. Meanwhile new replies collect in session.out.
  * - The session stalls on unsent replies: reading stops until they are sent, so a client that does
  *   not read holds up itself alone, and the kernel's window tells it so.
+ * - A peer whose address is not admitted: its connection ends with its first bytes, or when too
+ * many like it wait.
  * - End of file: what is queued is still sent, then the connection closes.
  *
  * Failure modes: a protocol violation, no memory, or a socket error end this connection and nothing
@@ -22,6 +24,7 @@
 #include "common/addr.h"
 #include "common/alloc.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 /* uv_buf_t is laid out as struct iovec on Unix, which libuv promises. */
@@ -35,17 +38,22 @@ static struct ct_conn *conn_of(uv_handle_t *handle)
     return CT_CONTAINER_OF(handle, struct ct_conn, tcp);
 }
 
+/* "unknown" when the peer is gone already. */
+static void peer_text(const struct ct_conn *conn, char *text, size_t size)
+{
+    struct sockaddr_storage addr = {.ss_family = AF_UNSPEC};
+    int len = sizeof(addr);
+    (void)uv_tcp_getpeername(&conn->tcp, (struct sockaddr *)&addr, &len);
+    ct_addr_format((const struct sockaddr *)&addr, text, size);
+}
+
 static void log_end(const struct ct_conn *conn, enum ct_log_level level, const char *why)
 {
     if (conn->hub->log == NULL || level > conn->hub->log->threshold) {
         return;
     }
-    struct sockaddr_storage addr;
-    int len = sizeof(addr);
-    char text[CT_ADDR_TEXT_MAX] = "unknown";
-    if (uv_tcp_getpeername(&conn->tcp, (struct sockaddr *)&addr, &len) == 0) {
-        ct_addr_format((const struct sockaddr *)&addr, text, sizeof(text));
-    }
+    char text[CT_ADDR_TEXT_MAX];
+    peer_text(conn, text, sizeof(text));
     ct_log(conn->hub->log, level, "store: connection from %s ended: %s", text, why);
 }
 
@@ -67,10 +75,54 @@ void ct_conn_close(struct ct_conn *conn)
         return;
     }
     conn->closing = true;
+    conn->hub->num_strangers -= !conn->admitted;
     ct_list_remove(&conn->at_hub);
     ct_list_remove(&conn->at_woken);
     ct_session_fini(&conn->session);
     uv_close((uv_handle_t *)&conn->tcp, on_close);
+}
+
+/* ---- strangers ------------------------------------------------------------------------------ */
+
+static void refuse(struct ct_conn *conn)
+{
+    uint64_t untold = ct_refusals_add(&conn->hub->refusals, uv_now(conn->tcp.loop));
+    if (untold > 0) {
+        char text[CT_ADDR_TEXT_MAX];
+        peer_text(conn, text, sizeof(text));
+        ct_log(conn->hub->log, CT_LOG_WARNING,
+               "store: refused %" PRIu64 " connection%s by address, the last from %s", untold,
+               untold == 1 ? "" : "s", text);
+    }
+    ct_conn_close(conn);
+}
+
+static bool admits(const struct ct_conn *conn)
+{
+    if (conn->hub->access == NULL) {
+        return true;
+    }
+    struct sockaddr_storage peer, local;
+    int peer_len = sizeof(peer), local_len = sizeof(local);
+    return uv_tcp_getpeername(&conn->tcp, (struct sockaddr *)&peer, &peer_len) == 0 &&
+           uv_tcp_getsockname(&conn->tcp, (struct sockaddr *)&local, &local_len) == 0 &&
+           ct_access_admits(conn->hub->access, (const struct sockaddr *)&peer,
+                            (const struct sockaddr *)&local);
+}
+
+/* Puts a new connection where it belongs. */
+static void enroll(struct ct_conn *conn)
+{
+    struct ct_conn_hub *hub = conn->hub;
+    conn->admitted = admits(conn);
+    if (conn->admitted) {
+        ct_list_append(&hub->conns, &conn->at_hub);
+        return;
+    }
+    ct_list_append(&hub->strangers, &conn->at_hub);
+    if (++hub->num_strangers > CT_MAX_STRANGERS) {
+        refuse(CT_CONTAINER_OF(hub->strangers.next, struct ct_conn, at_hub));
+    }
 }
 
 /* ---- serving -------------------------------------------------------------------------------- */
@@ -259,6 +311,11 @@ static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
         ct_conn_close(conn);
         return;
     }
+    if (!conn->admitted) {
+        /* A dialect that is for everybody looks at the bytes before this. */
+        refuse(conn);
+        return;
+    }
     feed(conn, buf->base, (size_t)nread);
     run(conn);
 }
@@ -278,12 +335,14 @@ int ct_conn_accept(struct ct_conn_hub *hub, uv_stream_t *listener)
     }
     conn->hub = hub;
     hub->open++;
-    ct_list_append(&hub->conns, &conn->at_hub);
+    conn->admitted = true; /* until its address is known */
+    ct_list_init(&conn->at_hub);
     ct_list_init(&conn->at_woken);
     ct_session_init(&conn->session, hub->store, on_woken);
     conn->session.by_op = hub->by_op;
     rc = uv_accept(listener, (uv_stream_t *)&conn->tcp);
     if (rc == 0) {
+        enroll(conn);
         /* Neither is vital: without them replies are only slower and dead peers live longer. */
         (void)uv_tcp_nodelay(&conn->tcp, 1);
         (void)uv_tcp_keepalive(&conn->tcp, 1, CT_KEEPALIVE_S);

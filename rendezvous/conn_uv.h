@@ -8,6 +8,8 @@
 #include "common/err.h"
 #include "common/list.h"
 #include "common/log.h"
+#include "rendezvous/access.h"
+#include "rendezvous/admit.h"
 #include "rendezvous/limits.h"
 #include "rendezvous/session.h"
 
@@ -19,11 +21,15 @@
 /* What all connections of a server share. The server owns it and outlives them. */
 struct ct_conn_hub {
     struct ct_store *store;
-    const struct ct_log *log; /* may be NULL */
-    struct ct_list conns;     /* ct_conn.at_hub, those not closing */
-    struct ct_list woken;     /* ct_conn.at_woken, those with a reply another client caused */
-    uv_idle_t flusher;        /* runs while `woken` holds more than one slice */
-    size_t open;              /* connections whose handle is not closed yet */
+    const struct ct_log *log;       /* may be NULL */
+    const struct ct_access *access; /* NULL = everyone is admitted */
+    struct ct_refusals refusals;    /* connections of peers that were not */
+    struct ct_list conns;           /* ct_conn.at_hub, those not closing */
+    struct ct_list strangers;       /* as `conns`, those not admitted; oldest first */
+    size_t num_strangers;
+    struct ct_list woken; /* ct_conn.at_woken, those with a reply another client caused */
+    uv_idle_t flusher;    /* runs while `woken` holds more than one slice */
+    size_t open;          /* connections whose handle is not closed yet */
     uint64_t requests, protocol_errors;
     uint64_t by_op[CT_OP_LIMIT]; /* requests served, by opcode */
     /* A connection's handle is closed and its memory gone. */
@@ -40,6 +46,7 @@ struct ct_conn {
     struct ct_list at_hub, at_woken;
     size_t write_len; /* bytes that `write` carries */
     bool writing;     /* `write` is in the loop's hands */
+    bool admitted;    /* by its address; else it gets nothing but what is everybody's */
     bool reading;
     bool stalled; /* not reading until replies are sent */
     bool ending;  /* peer sent its last byte: close when replies are sent */

@@ -8,12 +8,15 @@
 #include <limits.h>
 
 const char ct_daemon_help[] =
-    "usage: ctrdzvd [--listen ADDR] [--port N] [--ready-fd N]\n"
+    "usage: ctrdzvd [--listen ADDR] [--port N] [--allow NET]... [--open] [--ready-fd N]\n"
     "\n"
     "Serves the key/value store of distributed jobs (PyTorch's TCPStore protocol).\n"
     "\n"
     "  --listen ADDR   address to listen on; '*' = all (default 127.0.0.1)\n"
     "  --port N        port to listen on; 0 = any free one (default 29500)\n"
+    "  --allow NET     serve also clients in this network, such as 10.0.0.0/8; may be\n"
+    "                  repeated (default: this machine alone)\n"
+    "  --open          serve whoever reaches the port\n"
     "  --ready-fd N    write the port and a newline there when ready, then close it\n"
     "  --version       print the version and exit\n"
     "  --help          print this and exit\n";
@@ -50,6 +53,14 @@ static int take(int opt, const char *what, struct ct_daemon_options *o, struct c
         return optarg[0] != '\0' ? 0 : ct_err_set(err, CT_EINVAL, "--listen needs an address");
     case 'p':
         return take_port(optarg, &o->port, err);
+    case 'a':
+        if (ct_access_allow(&o->access, optarg, err) != 0) {
+            return ct_err_wrap(err, "--allow");
+        }
+        return 0;
+    case 'o':
+        o->access.open = true;
+        return 0;
     case 'r':
         return take_ready_fd(optarg, &o->ready_fd, err);
     case 'v':
@@ -71,6 +82,8 @@ int ct_daemon_options_parse(int argc, char **argv, struct ct_daemon_options *out
     static const struct option table[] = {
         {"listen", required_argument, NULL, 'l'},
         {"port", required_argument, NULL, 'p'},
+        {"allow", required_argument, NULL, 'a'},
+        {"open", no_argument, NULL, 'o'},
         {"ready-fd", required_argument, NULL, 'r'},
         {"ready_fd", required_argument, NULL, 'r'},
         {"version", no_argument, NULL, 'v'},

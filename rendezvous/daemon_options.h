@@ -6,6 +6,7 @@
 #define CT_RENDEZVOUS_DAEMON_OPTIONS_H
 
 #include "common/err.h"
+#include "rendezvous/access.h"
 
 #include <stdint.h>
 
@@ -19,6 +20,7 @@ struct ct_daemon_options {
     const char *host; /* borrowed from argv */
     uint16_t port;
     int ready_fd; /* -1 = none; else open for writing */
+    struct ct_access access;
 };
 
 /* CT_EINVAL names the option and what is wrong with it. May permute nothing: parsing stops at the

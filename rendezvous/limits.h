@@ -47,6 +47,11 @@
 /* A buffer that grew beyond this is given back when it is empty. */
 #define CT_KEEP_BUF_BYTES ((size_t)65536)
 
+/* Connections of peers that are not admitted, kept until their first bytes come in case those ask
+ * for what is everybody's. One more ends the oldest: silent strangers must not take all
+ * descriptors. Not tuned. */
+#define CT_MAX_STRANGERS 16
+
 /* The kernel clamps it to net.core.somaxconn. */
 #define CT_LISTEN_BACKLOG 65535
 

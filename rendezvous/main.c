@@ -91,7 +91,15 @@ static int serve(const struct ct_daemon_options *options)
         return EXIT_FAILURE;
     }
     const struct ct_log log = {emit, NULL, CT_LOG_WARNING};
-    const struct ct_server_options where = {options->host, options->port, &log};
+    const struct ct_server_options where = {
+        .host = options->host,
+        .port = options->port,
+        .log = &log,
+        .access = &options->access,
+    };
+    if (options->access.open) {
+        ct_log(&log, CT_LOG_WARNING, "--open: every client that reaches the port is admitted");
+    }
     struct ct_err err = {0};
     int rc = EXIT_FAILURE;
     if (ct_server_open(&daemon.loop, &where, &daemon.server, &err) != 0) {

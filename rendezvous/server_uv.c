@@ -68,11 +68,17 @@ static void on_flusher_close(uv_handle_t *handle)
     finish_if_last(server);
 }
 
+static void close_all(struct ct_list *conns)
+{
+    while (!ct_list_empty(conns)) {
+        ct_conn_close(CT_CONTAINER_OF(conns->next, struct ct_conn, at_hub));
+    }
+}
+
 static void close_connections(struct ct_server *server)
 {
-    while (!ct_list_empty(&server->hub.conns)) {
-        ct_conn_close(CT_CONTAINER_OF(server->hub.conns.next, struct ct_conn, at_hub));
-    }
+    close_all(&server->hub.conns);
+    close_all(&server->hub.strangers);
 }
 
 void ct_server_close(struct ct_server *server, ct_server_close_fn cb, void *data)
@@ -99,6 +105,9 @@ void ct_server_reset(struct ct_server *server)
 /* The kernel gives the lowest free number, so the highest one means that all others are taken. */
 static void warn_if_last_descriptor(struct ct_server *server)
 {
+    if (ct_list_empty(&server->hub.conns)) {
+        return; /* the first to come was a stranger */
+    }
     struct ct_conn *conn = CT_CONTAINER_OF(server->hub.conns.prev, struct ct_conn, at_hub);
     uv_os_fd_t fd = -1;
     struct rlimit limit;
@@ -208,17 +217,19 @@ static int resolve(const struct ct_server_options *options, struct sockaddr_stor
     return ct_addr_resolve(host, options->port, addr, &len, err);
 }
 
-static int server_new(uv_loop_t *loop, const struct ct_log *log, struct ct_server **out,
-                      struct ct_err *err)
+static int server_new(uv_loop_t *loop, const struct ct_server_options *options,
+                      struct ct_server **out, struct ct_err *err)
 {
     struct ct_server *server = ct_calloc(1, sizeof(*server));
     if (server == NULL || ct_store_new(&server->hub.store) != 0) {
         ct_free(server);
         return ct_err_set(err, CT_ENOMEM, "no memory for the store");
     }
-    server->hub.log = log;
+    server->hub.log = options->log;
+    server->hub.access = options->access;
     server->hub.on_closed = on_conn_closed;
     ct_list_init(&server->hub.conns);
+    ct_list_init(&server->hub.strangers);
     ct_list_init(&server->hub.woken);
     /* Neither can fail: no socket is made before the bind. */
     CT_ASSERT(uv_tcp_init(loop, &server->listener) == 0);
@@ -237,7 +248,7 @@ int ct_server_open(uv_loop_t *loop, const struct ct_server_options *options, str
         return rc;
     }
     struct ct_server *server = NULL;
-    rc = server_new(loop, options->log, &server, err);
+    rc = server_new(loop, options, &server, err);
     if (rc != 0) {
         return rc;
     }
@@ -267,6 +278,7 @@ void ct_server_stats(const struct ct_server *server, struct ct_server_stats *out
         .refused = server->refused,
         .protocol_errors = server->hub.protocol_errors,
         .requests = server->hub.requests,
+        .denied = server->hub.refusals.total,
     };
     memcpy(out->by_op, server->hub.by_op, sizeof(out->by_op));
 }

@@ -16,6 +16,7 @@
 #include <stdint.h>
 #include <uv.h>
 
+struct ct_access;
 struct ct_server;
 
 struct ct_server_options {
@@ -23,6 +24,8 @@ struct ct_server_options {
                          addresses, IPv6 and IPv4 */
     uint16_t port;    /* 0 = the kernel chooses; read it back with ct_server_port() */
     const struct ct_log *log; /* borrowed, may be NULL */
+    /* Borrowed until the server is closed. NULL = whoever reaches the port is admitted. */
+    const struct ct_access *access;
 };
 
 /* Binds and listens before it returns; the socket is held until ct_server_close(). CT_EBUSY names
@@ -40,6 +43,7 @@ void ct_server_reset(struct ct_server *server);
 struct ct_server_stats {
     size_t keys, bytes, connections, waiters;
     uint64_t accepted, refused, protocol_errors, requests;
+    uint64_t denied;             /* of those accepted: peers whose address is not admitted */
     uint64_t by_op[CT_OP_LIMIT]; /* requests by opcode (rendezvous/proto.h) */
 };
 

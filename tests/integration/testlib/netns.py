@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two network namespaces joined by a cable: a machine that serves and a stranger. Needs no
+privileges where the kernel lets users make namespaces."""
+
+import re
+import subprocess
+import unittest
+
+from .wait import DEADLINE, wait_until
+
+SERVER4, STRANGER4 = "10.9.0.1", "10.9.0.2"
+SERVER6, STRANGER6 = "fd09::1", "fd09::2"
+
+
+class TwoMachines:
+    """`server` and `stranger` are beginnings of command lines that run a program there."""
+
+    def __init__(self, case):
+        self.case = case
+        self.server = self._inside("unshare", "--user", "--map-root-user", "--net")
+        self.stranger = self._inside(*self.server, "unshare", "--net")
+        peer = self.stranger_pid
+        self._do(self.server, "ip", "link", "set", "lo", "up")
+        self._do(self.server, "ip", "link", "add", "ctveth0", "type", "veth",
+                 "peer", "name", "ctveth1", "netns", str(peer))  # fmt: skip
+        for where, link, v4, v6 in (
+            (self.server, "ctveth0", SERVER4, SERVER6),
+            (self.stranger, "ctveth1", STRANGER4, STRANGER6),
+        ):
+            self._do(where, "ip", "link", "set", link, "up")
+            self._do(where, "ip", "addr", "add", f"{v4}/24", "dev", link)
+            self._do(where, "ip", "addr", "add", f"{v6}/64", "dev", link, "nodad", may_fail=True)
+
+    def _inside(self, *unshare):
+        """Starts a process that holds a new namespace; gives the command line that enters it."""
+        try:
+            holder = self.case.start(*unshare, "sh", "-c", "echo inside; exec sleep 600")
+            holder.wait_for("inside")
+        except (OSError, AssertionError) as why:
+            raise unittest.SkipTest(f"no network namespaces here: {why}") from None
+        self.stranger_pid = holder.pid
+        return ("nsenter", "-t", str(holder.pid), "--user", "--preserve-credentials", "--net")
+
+    def _do(self, where, *argv, may_fail=False):
+        try:
+            done = subprocess.run(
+                [*where, *argv], capture_output=True, text=True, timeout=DEADLINE
+            )
+        except FileNotFoundError as why:
+            raise unittest.SkipTest(f"cannot join two namespaces: {why}") from None
+        if done.returncode == 0 or may_fail:
+            return
+        why = f"{' '.join(argv)}: {done.stderr.strip()}"
+        # Only what the machine forbids may skip a test; a mistake of ours must not.
+        if re.search("not permitted|not supported|No such file|Unknown device type", why):
+            raise unittest.SkipTest(f"cannot join two namespaces: {why}")
+        raise AssertionError(why)
+
+    def has_ipv6(self):
+        """Both ends have their IPv6 address and may use it."""
+
+        def route():
+            done = subprocess.run(
+                [*self.stranger, "ip", "-6", "addr", "show", "dev", "ctveth1"],
+                capture_output=True, text=True, timeout=DEADLINE,
+            )  # fmt: skip
+            return done.returncode != 0 or "tentative" not in done.stdout and done.stdout
+
+        return STRANGER6 in str(wait_until(route, "the addresses settle"))

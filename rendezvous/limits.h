@@ -22,6 +22,10 @@
  * 1 GiB. Without it a MULTI_SET could announce 1 TiB. */
 #define CT_MAX_REQUEST_LEN (1 + 8 + CT_MAX_KEYS * (8 + CT_MAX_KEY_LEN))
 
+/* Bytes of one reply that are copied: those of LIST_KEYS in a store that is large. As many as a
+ * request may have. */
+#define CT_MAX_REPLY_LEN CT_MAX_REQUEST_LEN
+
 /* Bytes asked from the kernel per read: a loop-wide buffer, so its size costs nothing per client.
  */
 #define CT_READ_CHUNK ((size_t)65536)

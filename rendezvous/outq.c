@@ -24,6 +24,11 @@ void ct_outq_fini(struct ct_outq *q)
     memset(q, 0, sizeof(*q));
 }
 
+int ct_outq_reserve(struct ct_outq *q, size_t len)
+{
+    return ct_buf_reserve(&q->bytes, len);
+}
+
 int ct_outq_put(struct ct_outq *q, const void *bytes, size_t len)
 {
     int rc = ct_buf_append(&q->bytes, bytes, len);

@@ -30,6 +30,9 @@ struct ct_outq {
 /* Drops everything and leaves an empty, usable queue. */
 void ct_outq_fini(struct ct_outq *q);
 
+/* Makes room for `len` copied bytes, so that putting them cannot fail. */
+CT_MUST_CHECK int ct_outq_reserve(struct ct_outq *q, size_t len);
+
 /* Both copy; CT_ENOMEM leaves the queue as it was. */
 CT_MUST_CHECK int ct_outq_put(struct ct_outq *q, const void *bytes, size_t len);
 

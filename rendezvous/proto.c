@@ -43,13 +43,15 @@ static uint64_t load_u64(const unsigned char *p)
 
 /* ---- dialects ------------------------------------------------------------------------------- */
 
-/* Legacy number -> operation, as PyTorch 1.13 sends it. 7 is WATCH_KEY, which no PyTorch program
- * needs and later versions dropped: unknown here. */
+/* Legacy number -> operation, as PyTorch 1.13 sends it; 9 to 12 came before 2.1 renumbered them. 7
+ * is WATCH_KEY, which no PyTorch program needs and later versions dropped: unknown here. */
 static bool op_from_wire(enum ct_dialect dialect, unsigned char wire, enum ct_op *out)
 {
     static const int legacy[] = {
-        CT_OP_SET,  CT_OP_COMPARE_SET, CT_OP_GET, CT_OP_ADD,        CT_OP_CHECK,
-        CT_OP_WAIT, CT_OP_GETNUMKEYS,  -1,        CT_OP_DELETE_KEY,
+        CT_OP_SET,         CT_OP_COMPARE_SET, CT_OP_GET,        CT_OP_ADD,
+        CT_OP_CHECK,       CT_OP_WAIT,        CT_OP_GETNUMKEYS, -1,
+        CT_OP_DELETE_KEY,  CT_OP_APPEND,      CT_OP_MULTI_GET,  CT_OP_MULTI_SET,
+        CT_OP_CANCEL_WAIT,
     };
     if (dialect == CT_DIALECT_CURRENT) {
         *out = (enum ct_op)wire;
@@ -214,7 +216,7 @@ void ct_request_decode(const struct ct_scan *scan, const unsigned char *bytes,
             first_value = false;
             break;
         case 'i':
-            out->delta = (int64_t)load_u64(rest.ptr);
+            out->number = (int64_t)load_u64(rest.ptr);
             break;
         default: /* m, u */
             out->nonce = load_u32(rest.ptr);

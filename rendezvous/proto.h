@@ -20,8 +20,7 @@
 #include <stdint.h>
 
 /* X(name, value, fields). Fields: m magic, u 32 bits, i 64 bits, k key, v value; '*' is a count,
- * and what follows it is repeated that often. Opcodes 14-18 (queues, list, barrier) are further
- * rows. */
+ * and what follows it is repeated that often. */
 #define CT_OPS(X)            \
     X(VALIDATE, 0, "m")      \
     X(SET, 1, "kv")          \
@@ -36,7 +35,12 @@
     X(MULTI_GET, 10, "*k")   \
     X(MULTI_SET, 11, "*kv")  \
     X(CANCEL_WAIT, 12, "")   \
-    X(PING, 13, "u")
+    X(PING, 13, "u")         \
+    X(QUEUE_PUSH, 14, "kv")  \
+    X(QUEUE_POP, 15, "k")    \
+    X(QUEUE_LEN, 16, "k")    \
+    X(LIST_KEYS, 17, "")     \
+    X(BARRIER, 18, "ki")
 
 enum ct_op {
 #define CT_OP_ENUM(name, value, fields) CT_OP_##name = value,
@@ -47,9 +51,9 @@ enum ct_op {
 /* Every opcode is below it: the size of a table by opcode. */
 #define CT_OP_LIMIT 32
 
-/* PyTorch up to 2.0 (Debian 12 has 1.13) numbers the same requests differently, and has neither
- * VALIDATE nor CANCEL_WAIT: whoever gives up a WAIT just sends the next request. Replies are the
- * same. */
+/* PyTorch up to 2.0 (Debian 12 has 1.13) numbers the same requests differently and has no VALIDATE.
+ * 1.13 has no CANCEL_WAIT either: whoever gives up a WAIT just sends the next request. Replies are
+ * the same. */
 enum ct_dialect {
     CT_DIALECT_CURRENT, /* 2.1 and later: the numbers above */
     CT_DIALECT_LEGACY,
@@ -72,10 +76,10 @@ struct ct_bytes {
 /* A decoded request; all bytes are borrowed from the buffer it was decoded from. */
 struct ct_request {
     enum ct_op op;
-    struct ct_bytes key;    /* SET, COMPARE_SET, GET, ADD, DELETE_KEY, APPEND */
-    struct ct_bytes value;  /* SET, APPEND; what COMPARE_SET expects */
+    struct ct_bytes key;    /* of those about one key or queue */
+    struct ct_bytes value;  /* SET, APPEND, QUEUE_PUSH; what COMPARE_SET expects */
     struct ct_bytes second; /* what COMPARE_SET desires */
-    int64_t delta;          /* ADD */
+    int64_t number;         /* what ADD adds; how many BARRIER waits for */
     uint32_t nonce;         /* PING */
     size_t count;           /* keys or pairs of CHECK, WAIT, MULTI_GET, MULTI_SET ... */
     struct ct_bytes items;  /* ... to be taken one by one with ct_request_next() */

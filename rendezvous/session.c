@@ -2,6 +2,7 @@
 #include "rendezvous/session.h"
 
 #include "common/list.h"
+#include "common/num.h"
 #include "rendezvous/limits.h"
 
 #include <string.h>
@@ -45,7 +46,7 @@ static void on_wake(struct ct_waiter *waiter)
 static int op_add(struct ct_session *s, const struct ct_request *req, struct ct_err *err)
 {
     int64_t sum = 0;
-    int rc = ct_store_add(s->store, req->key, req->delta, &sum);
+    int rc = ct_store_add(s->store, req->key, req->number, &sum);
     if (rc == CT_EFORMAT) {
         return ct_err_set(err, rc, "ADD to a value that is not a number");
     }
@@ -97,13 +98,48 @@ static int op_delete(struct ct_session *s, const struct ct_request *req)
     return rc < 0 ? rc : reply_i64(s, rc != CT_STORE_E_MISSING);
 }
 
-static int op_multi_set(struct ct_session *s, const struct ct_request *req)
+static int op_queue_pop(struct ct_session *s, const struct ct_request *req)
 {
-    struct ct_bytes items = req->items;
-    int rc = 0;
-    for (size_t i = 0; i < req->count && rc == 0; i++) {
-        struct ct_bytes key = ct_request_next(&items);
-        rc = ct_store_set(s->store, key, ct_request_next(&items));
+    size_t len = 0;
+    struct ct_blob *value = NULL;
+    int rc = ct_store_pop(s->store, &s->waiter, req->key, &len, &value);
+    rc = rc == 0 ? reply_i64(s, (int64_t)len) : rc;
+    rc = rc == 0 && value != NULL ? reply_blob(s, value) : rc;
+    ct_blob_unref(value);
+    return rc;
+}
+
+static int op_barrier(struct ct_session *s, const struct ct_request *req, struct ct_err *err)
+{
+    int rc = ct_store_barrier(s->store, &s->waiter, req->key, req->number);
+    if (rc == CT_EFORMAT) {
+        return ct_err_set(err, rc, "BARRIER at a value that is not a number");
+    }
+    if (rc == CT_STORE_E_PENDING) {
+        return 0;
+    }
+    return rc == 0 ? reply_u8(s, CT_WAIT_DONE) : rc;
+}
+
+/* Room for all of it was made. */
+static void list_key(void *data, struct ct_bytes key)
+{
+    CT_ASSERT(reply_bytes(data, key) == 0);
+}
+
+static int op_list_keys(struct ct_session *s, struct ct_err *err)
+{
+    size_t keys = ct_store_num_keys(s->store), len = 0;
+    if (!ct_mul_size(keys, 8, &len) || !ct_add_size(len, 8, &len) ||
+        !ct_add_size(len, ct_store_key_bytes(s->store), &len) || len > CT_MAX_REPLY_LEN) {
+        return ct_err_set(err, CT_ELIMIT, "LIST_KEYS of more than %zu bytes", CT_MAX_REPLY_LEN);
+    }
+    int rc = ct_outq_reserve(&s->out, len);
+    if (rc == 0) {
+        rc = reply_i64(s, (int64_t)keys);
+    }
+    if (rc == 0) {
+        ct_store_list(s->store, list_key, s);
     }
     return rc;
 }
@@ -135,13 +171,23 @@ static int apply(struct ct_session *s, const struct ct_request *req, struct ct_e
     case CT_OP_MULTI_GET:
         return op_multi_get(s, req);
     case CT_OP_MULTI_SET:
-        return op_multi_set(s, req);
+        return ct_store_multi_set(s->store, req->items, req->count);
     case CT_OP_CANCEL_WAIT:
         /* Always answered, also when the wait was over before: the client counts on one reply. */
         ct_store_cancel(s->store, &s->waiter);
         return reply_u8(s, CT_WAIT_CANCELED);
     case CT_OP_PING:
         return ct_outq_put(&s->out, &req->nonce, sizeof(req->nonce));
+    case CT_OP_QUEUE_PUSH:
+        return ct_store_push(s->store, req->key, req->value);
+    case CT_OP_QUEUE_POP:
+        return op_queue_pop(s, req);
+    case CT_OP_QUEUE_LEN:
+        return reply_i64(s, (int64_t)ct_store_queue_len(s->store, req->key));
+    case CT_OP_LIST_KEYS:
+        return op_list_keys(s, err);
+    case CT_OP_BARRIER:
+        return op_barrier(s, req, err);
     }
     return ct_err_set(err, CT_EPROTO, "unknown operation %u", (unsigned)req->op);
 }

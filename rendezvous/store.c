@@ -2,27 +2,12 @@
 #include "rendezvous/store.h"
 
 #include "common/alloc.h"
-#include "common/map.h"
 #include "rendezvous/limits.h"
+#include "rendezvous/store_impl.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-
-/* A key that exists, is waited for, or both. */
-struct ct_store_entry {
-    struct ct_map_node node;
-    struct ct_list waiters; /* ct_waiter_link.at_key, in the order they came */
-    struct ct_blob *value;  /* NULL: only waited for */
-    size_t key_len;
-    unsigned char key[];
-};
-
-struct ct_store {
-    struct ct_map map;
-    struct ct_change_sink *sink; /* may be NULL */
-    size_t keys, bytes, waiters;
-};
 
 /* ---- entries -------------------------------------------------------------------------------- */
 
@@ -37,16 +22,15 @@ static bool entry_has_key(const struct ct_map_node *node, const void *key, size_
     return entry->key_len == len && (len == 0 || memcmp(entry->key, key, len) == 0);
 }
 
-static struct ct_store_entry *entry_find(struct ct_store *store, struct ct_bytes key)
+struct ct_store_entry *ct_entry_find(struct ct_store *store, struct ct_bytes key)
 {
     struct ct_map_node *node = ct_map_find(&store->map, key.ptr, key.len);
     return node != NULL ? entry_of(node) : NULL;
 }
 
-/* Makes the entry if it is not there; NULL when memory is out. */
-static struct ct_store_entry *entry_need(struct ct_store *store, struct ct_bytes key)
+struct ct_store_entry *ct_entry_need(struct ct_store *store, struct ct_bytes key)
 {
-    struct ct_store_entry *entry = entry_find(store, key);
+    struct ct_store_entry *entry = ct_entry_find(store, key);
     if (entry != NULL) {
         return entry;
     }
@@ -55,7 +39,9 @@ static struct ct_store_entry *entry_need(struct ct_store *store, struct ct_bytes
         return NULL;
     }
     entry->value = NULL;
-    entry->key_len = key.len;
+    entry->queue = NULL;
+    entry->pins = 0;
+    entry->key_len = (uint32_t)key.len;
     memcpy(entry->key, key.ptr, key.len);
     ct_list_init(&entry->waiters);
     if (ct_map_insert(&store->map, &entry->node, key.ptr, key.len) != 0) {
@@ -65,10 +51,10 @@ static struct ct_store_entry *entry_need(struct ct_store *store, struct ct_bytes
     return entry;
 }
 
-/* Frees an entry that neither exists nor is waited for. */
-static void entry_drop_if_idle(struct ct_store *store, struct ct_store_entry *entry)
+void ct_entry_drop_if_idle(struct ct_store *store, struct ct_store_entry *entry)
 {
-    if (entry->value == NULL && ct_list_empty(&entry->waiters)) {
+    if (entry->value == NULL && entry->queue == NULL && entry->pins == 0 &&
+        ct_list_empty(&entry->waiters)) {
         (void)ct_map_remove(&store->map, entry->key, entry->key_len);
         ct_free(entry);
     }
@@ -79,158 +65,55 @@ static void entry_clear(struct ct_store *store, struct ct_store_entry *entry)
 {
     if (entry->value != NULL) {
         store->keys--;
+        store->key_bytes -= entry->key_len;
         store->bytes -= entry->key_len + entry->value->len;
         ct_blob_unref(entry->value);
         entry->value = NULL;
     }
 }
 
-/* ---- waiters -------------------------------------------------------------------------------- */
-
-static void waiter_release(struct ct_store *store, struct ct_waiter *waiter)
-{
-    if (waiter->links != &waiter->one) {
-        ct_free(waiter->links);
-    }
-    waiter->links = NULL;
-    waiter->slots = 0;
-    waiter->missing = 0;
-    store->waiters--;
-}
-
-/* Wakes do not touch the store, so nobody changes the list under us. */
-static void wake_all(struct ct_store *store, struct ct_store_entry *entry)
-{
-    while (!ct_list_empty(&entry->waiters)) {
-        struct ct_waiter_link *link =
-            CT_CONTAINER_OF(entry->waiters.next, struct ct_waiter_link, at_key);
-        struct ct_waiter *waiter = link->waiter;
-        ct_list_remove(&link->at_key);
-        link->entry = NULL;
-        if (--waiter->missing == 0) {
-            waiter_release(store, waiter);
-            waiter->wake(waiter);
-        }
-    }
-}
-
-void ct_store_cancel(struct ct_store *store, struct ct_waiter *waiter)
-{
-    if (waiter->missing == 0) {
-        return;
-    }
-    for (size_t i = 0; i < waiter->slots; i++) {
-        struct ct_waiter_link *link = &waiter->links[i];
-        if (link->entry != NULL) {
-            ct_list_remove(&link->at_key);
-            entry_drop_if_idle(store, link->entry);
-        }
-    }
-    waiter_release(store, waiter);
-}
-
-static bool entry_exists(const struct ct_store_entry *entry)
-{
-    return entry != NULL && entry->value != NULL;
-}
-
-static size_t count_missing(struct ct_store *store, struct ct_bytes keys, size_t count)
-{
-    size_t missing = 0;
-    for (size_t i = 0; i < count; i++) {
-        missing += !entry_exists(entry_find(store, ct_request_next(&keys)));
-    }
-    return missing;
-}
-
-bool ct_store_check(struct ct_store *store, struct ct_bytes keys, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (!entry_exists(entry_find(store, ct_request_next(&keys)))) {
-            return false;
-        }
-    }
-    return true;
-}
-
-int ct_store_wait(struct ct_store *store, struct ct_waiter *waiter, struct ct_bytes keys,
-                  size_t count)
-{
-    CT_ASSERT(waiter->missing == 0);
-    size_t missing = count_missing(store, keys, count);
-    if (missing == 0) {
-        return 0;
-    }
-    waiter->links = &waiter->one;
-    if (missing > 1) {
-        waiter->links = ct_malloc(missing * sizeof(*waiter->links));
-        if (waiter->links == NULL) {
-            return CT_ENOMEM;
-        }
-    }
-    waiter->slots = 0;
-    waiter->missing = missing;
-    store->waiters++;
-    for (size_t i = 0; i < count; i++) {
-        struct ct_bytes key = ct_request_next(&keys);
-        struct ct_store_entry *entry = entry_find(store, key);
-        if (entry_exists(entry)) {
-            continue;
-        }
-        if (entry == NULL) {
-            entry = entry_need(store, key);
-        }
-        if (entry == NULL) {
-            ct_store_cancel(store, waiter);
-            return CT_ENOMEM;
-        }
-        struct ct_waiter_link *link = &waiter->links[waiter->slots++];
-        link->waiter = waiter;
-        link->entry = entry;
-        ct_list_append(&entry->waiters, &link->at_key);
-    }
-    return CT_STORE_E_PENDING;
-}
-
 /* ---- changes -------------------------------------------------------------------------------- */
 
-/* Must this change not be made? Asked when all that could fail otherwise has been done. */
-static int tell_sink(struct ct_store *store, enum ct_change_kind kind, struct ct_bytes key,
-                     const struct ct_blob *value)
+/* Takes `value`; cannot fail, wakes nobody. */
+static void put_value(struct ct_store *store, struct ct_store_entry *entry, struct ct_blob *value)
 {
-    if (store->sink == NULL) {
-        return 0;
-    }
-    struct ct_change change = {.kind = kind, .key = key};
-    if (value != NULL) {
-        change.value = (struct ct_bytes){value->bytes, value->len};
-    }
-    return store->sink->change(store->sink, &change);
-}
-
-/* Takes `value` (NULL = its allocation failed), also on failure. `entry` NULL = look it up. */
-static int store_value(struct ct_store *store, struct ct_store_entry *entry, struct ct_bytes key,
-                       struct ct_blob *value)
-{
-    if (value != NULL && entry == NULL) {
-        entry = entry_need(store, key);
-    }
-    if (value == NULL || entry == NULL) {
-        ct_blob_unref(value);
-        return CT_ENOMEM;
-    }
-    int rc = tell_sink(store, CT_CHANGE_SET, key, value);
-    if (rc != 0) {
-        ct_blob_unref(value);
-        entry_drop_if_idle(store, entry);
-        return rc;
-    }
     entry_clear(store, entry);
     entry->value = value;
     store->keys++;
+    store->key_bytes += entry->key_len;
     store->bytes += entry->key_len + value->len;
-    wake_all(store, entry);
+}
+
+/* Takes `value` (NULL = its allocation failed), also on failure; wakes nobody. `*entry` NULL = look
+ * it up, and give it. */
+static int prepare(struct ct_store *store, struct ct_store_entry **entry, struct ct_bytes key,
+                   struct ct_blob *value)
+{
+    if (value != NULL && *entry == NULL) {
+        *entry = ct_entry_need(store, key);
+    }
+    if (value == NULL || *entry == NULL) {
+        ct_blob_unref(value);
+        return CT_ENOMEM;
+    }
+    int rc = ct_store_tell(store, CT_CHANGE_SET, *entry, value, false);
+    if (rc != 0) {
+        ct_blob_unref(value);
+        ct_entry_drop_if_idle(store, *entry);
+        return rc;
+    }
+    put_value(store, *entry, value);
     return 0;
+}
+
+static int store_value(struct ct_store *store, struct ct_store_entry *entry, struct ct_bytes key,
+                       struct ct_blob *value)
+{
+    int rc = prepare(store, &entry, key, value);
+    if (rc == 0) {
+        ct_wake_all(store, entry);
+    }
+    return rc;
 }
 
 int ct_store_set(struct ct_store *store, struct ct_bytes key, struct ct_bytes value)
@@ -238,9 +121,73 @@ int ct_store_set(struct ct_store *store, struct ct_bytes key, struct ct_bytes va
     return store_value(store, NULL, key, ct_blob_new(value.ptr, value.len));
 }
 
+/* One pair of a MULTI_SET, ready to be put where it belongs. */
+struct staged {
+    struct ct_store_entry *entry; /* pinned */
+    struct ct_blob *value;
+};
+
+static int stage(struct ct_store *store, struct ct_bytes key, struct ct_bytes value,
+                 struct staged *out)
+{
+    out->value = ct_blob_new(value.ptr, value.len);
+    out->entry = out->value != NULL ? ct_entry_need(store, key) : NULL;
+    if (out->entry == NULL) {
+        ct_blob_unref(out->value);
+        return CT_ENOMEM;
+    }
+    out->entry->pins++;
+    return 0;
+}
+
+static void unstage(struct ct_store *store, const struct staged *staged)
+{
+    ct_blob_unref(staged->value);
+    staged->entry->pins--;
+    ct_entry_drop_if_idle(store, staged->entry);
+}
+
+static void commit(struct ct_store *store, const struct staged *staged)
+{
+    staged->entry->pins--;
+    put_value(store, staged->entry, staged->value);
+    ct_wake_all(store, staged->entry);
+}
+
+/* Pairs of a MULTI_SET that need no allocation of their own. */
+#define STAGED_ON_STACK 32
+
+int ct_store_multi_set(struct ct_store *store, struct ct_bytes pairs, size_t count)
+{
+    struct staged few[STAGED_ON_STACK], *staged = few;
+    if (count > STAGED_ON_STACK) {
+        staged = ct_malloc(count * sizeof(*staged));
+        if (staged == NULL) {
+            return CT_ENOMEM;
+        }
+    }
+    int rc = 0;
+    size_t ready = 0;
+    while (ready < count && rc == 0) {
+        struct ct_bytes key = ct_request_next(&pairs);
+        rc = stage(store, key, ct_request_next(&pairs), &staged[ready]);
+        ready += rc == 0;
+    }
+    for (size_t i = 0; i < ready && rc == 0; i++) {
+        rc = ct_store_tell(store, CT_CHANGE_SET, staged[i].entry, staged[i].value, i + 1 < ready);
+    }
+    for (size_t i = 0; i < ready; i++) {
+        (rc == 0 ? commit : unstage)(store, &staged[i]);
+    }
+    if (staged != few) {
+        ct_free(staged);
+    }
+    return rc;
+}
+
 int ct_store_append(struct ct_store *store, struct ct_bytes key, struct ct_bytes value)
 {
-    struct ct_store_entry *entry = entry_find(store, key);
+    struct ct_store_entry *entry = ct_entry_find(store, key);
     struct ct_blob *old = entry != NULL ? entry->value : NULL;
     size_t old_len = old != NULL ? old->len : 0;
     if (value.len > CT_MAX_VALUE_LEN - old_len) {
@@ -252,7 +199,7 @@ int ct_store_append(struct ct_store *store, struct ct_bytes key, struct ct_bytes
 
 struct ct_blob *ct_store_get(struct ct_store *store, struct ct_bytes key)
 {
-    struct ct_store_entry *entry = entry_find(store, key);
+    struct ct_store_entry *entry = ct_entry_find(store, key);
     return entry != NULL ? entry->value : NULL;
 }
 
@@ -285,12 +232,14 @@ static int parse_counter(const struct ct_blob *value, int64_t *out)
     return 0;
 }
 
-int ct_store_add(struct ct_store *store, struct ct_bytes key, int64_t delta, int64_t *out)
+/* Counts on without waking anybody; *entry as for prepare(). */
+static int count_on(struct ct_store *store, struct ct_store_entry **entry, struct ct_bytes key,
+                    int64_t delta, int64_t *out)
 {
-    struct ct_store_entry *entry = entry_find(store, key);
+    *entry = ct_entry_find(store, key);
     int64_t old = 0;
-    if (entry_exists(entry)) {
-        int rc = parse_counter(entry->value, &old);
+    if (*entry != NULL && (*entry)->value != NULL) {
+        int rc = parse_counter((*entry)->value, &old);
         if (rc != 0) {
             return rc;
         }
@@ -298,17 +247,46 @@ int ct_store_add(struct ct_store *store, struct ct_bytes key, int64_t delta, int
     int64_t sum = (int64_t)((uint64_t)old + (uint64_t)delta);
     char text[24];
     int len = snprintf(text, sizeof(text), "%" PRId64, sum);
-    int rc = store_value(store, entry, key, ct_blob_new(text, (size_t)len));
+    int rc = prepare(store, entry, key, ct_blob_new(text, (size_t)len));
     if (rc == 0) {
         *out = sum;
     }
     return rc;
 }
 
+int ct_store_add(struct ct_store *store, struct ct_bytes key, int64_t delta, int64_t *out)
+{
+    struct ct_store_entry *entry;
+    int rc = count_on(store, &entry, key, delta, out);
+    if (rc == 0) {
+        ct_wake_all(store, entry);
+    }
+    return rc;
+}
+
+int ct_store_barrier(struct ct_store *store, struct ct_waiter *waiter, struct ct_bytes key,
+                     int64_t needed)
+{
+    CT_ASSERT(waiter->missing == 0);
+    struct ct_store_entry *entry;
+    int64_t arrived = 0;
+    int rc = count_on(store, &entry, key, 1, &arrived);
+    if (rc != 0) {
+        return rc;
+    }
+    if (arrived >= needed) {
+        ct_wake_barrier(store, entry);
+        return 0;
+    }
+    ct_waiter_enlist_one(store, waiter, entry);
+    waiter->at_barrier = true;
+    return CT_STORE_E_PENDING;
+}
+
 int ct_store_compare_set(struct ct_store *store, struct ct_bytes key, struct ct_bytes expected,
                          struct ct_bytes desired, struct ct_blob **out)
 {
-    struct ct_store_entry *entry = entry_find(store, key);
+    struct ct_store_entry *entry = ct_entry_find(store, key);
     struct ct_blob *held = entry != NULL ? entry->value : NULL;
     bool same = held == NULL
                     ? expected.len == 0
@@ -327,66 +305,17 @@ int ct_store_compare_set(struct ct_store *store, struct ct_bytes key, struct ct_
 
 int ct_store_delete(struct ct_store *store, struct ct_bytes key)
 {
-    struct ct_store_entry *entry = entry_find(store, key);
-    if (!entry_exists(entry)) {
+    struct ct_store_entry *entry = ct_entry_find(store, key);
+    if (entry == NULL || entry->value == NULL) {
         return CT_STORE_E_MISSING;
     }
-    int rc = tell_sink(store, CT_CHANGE_DELETE, key, NULL);
+    int rc = ct_store_tell(store, CT_CHANGE_DELETE, entry, NULL, false);
     if (rc != 0) {
         return rc;
     }
     entry_clear(store, entry);
-    entry_drop_if_idle(store, entry);
+    ct_entry_drop_if_idle(store, entry);
     return 0;
-}
-
-/* ---- telling and being told ----------------------------------------------------------------- */
-
-void ct_store_set_sink(struct ct_store *store, struct ct_change_sink *sink)
-{
-    store->sink = sink;
-}
-
-int ct_store_apply(struct ct_store *store, const struct ct_change *change)
-{
-    int rc = CT_EFORMAT;
-    switch (change->kind) {
-    case CT_CHANGE_SET:
-        return ct_store_set(store, change->key, change->value);
-    case CT_CHANGE_DELETE:
-        rc = ct_store_delete(store, change->key);
-        return rc == CT_STORE_E_MISSING ? 0 : rc;
-    case CT_CHANGE_PUSH:
-    case CT_CHANGE_POP:
-        return CT_EUNSUPPORTED;
-    }
-    return rc;
-}
-
-struct dump {
-    struct ct_change_sink *sink;
-    int rc;
-};
-
-static void dump_entry(struct ct_map_node *node, void *data)
-{
-    struct dump *dump = data;
-    const struct ct_store_entry *entry = entry_of(node);
-    if (dump->rc == 0 && entry_exists(entry)) {
-        const struct ct_change change = {
-            .kind = CT_CHANGE_SET,
-            .key = {entry->key, entry->key_len},
-            .value = {entry->value->bytes, entry->value->len},
-        };
-        dump->rc = dump->sink->change(dump->sink, &change);
-    }
-}
-
-int ct_store_dump(struct ct_store *store, struct ct_change_sink *sink)
-{
-    struct dump dump = {.sink = sink};
-    ct_map_each(&store->map, dump_entry, &dump);
-    return dump.rc;
 }
 
 /* ---- the whole ------------------------------------------------------------------------------ */
@@ -402,32 +331,37 @@ int ct_store_new(struct ct_store **out)
     return 0;
 }
 
-struct keep {
-    struct ct_store *store;
-    struct ct_list idle; /* through ct_store_entry.waiters, which is empty for these */
-};
-
 static void clear_entry(struct ct_map_node *node, void *data)
 {
-    struct keep *keep = data;
     struct ct_store_entry *entry = entry_of(node);
-    entry_clear(keep->store, entry);
-    if (ct_list_empty(&entry->waiters)) {
-        ct_list_append(&keep->idle, &entry->waiters);
-    }
+    entry_clear(data, entry);
+    ct_entry_clear_queue(data, entry);
+    ct_entry_drop_if_idle(data, entry);
 }
 
 void ct_store_clear(struct ct_store *store)
 {
-    /* The map must not change while it is walked, so idle entries are collected first. */
-    struct keep keep = {.store = store};
-    ct_list_init(&keep.idle);
-    ct_map_each(&store->map, clear_entry, &keep);
-    while (!ct_list_empty(&keep.idle)) {
-        struct ct_list *link = keep.idle.next;
-        ct_list_remove(link);
-        entry_drop_if_idle(store, CT_CONTAINER_OF(link, struct ct_store_entry, waiters));
+    ct_map_each(&store->map, clear_entry, store);
+}
+
+struct listing {
+    void (*fn)(void *data, struct ct_bytes key);
+    void *data;
+};
+
+static void list_entry(struct ct_map_node *node, void *data)
+{
+    const struct listing *listing = data;
+    const struct ct_store_entry *entry = entry_of(node);
+    if (entry->value != NULL) {
+        listing->fn(listing->data, (struct ct_bytes){entry->key, entry->key_len});
     }
+}
+
+void ct_store_list(struct ct_store *store, void (*fn)(void *data, struct ct_bytes key), void *data)
+{
+    struct listing listing = {fn, data};
+    ct_map_each(&store->map, list_entry, &listing);
 }
 
 void ct_store_free(struct ct_store *store)
@@ -446,6 +380,11 @@ size_t ct_store_num_keys(const struct ct_store *store)
     return store->keys;
 }
 
+size_t ct_store_key_bytes(const struct ct_store *store)
+{
+    return store->key_bytes;
+}
+
 size_t ct_store_num_bytes(const struct ct_store *store)
 {
     return store->bytes;
@@ -454,4 +393,9 @@ size_t ct_store_num_bytes(const struct ct_store *store)
 size_t ct_store_num_waiters(const struct ct_store *store)
 {
     return store->waiters;
+}
+
+size_t ct_store_num_queued(const struct ct_store *store)
+{
+    return store->queued;
 }

@@ -3,9 +3,22 @@
  * The key/value engine of the store: no sockets, no clock, no wire format. One thread.
  *
  * Keys and values are byte strings whose lengths the codec has checked. A value is an immutable
- * counted blob. Waiters stand in a list at each key they miss; whoever creates the key takes them
- * off. Semantics are those of PyTorch's libuv server, except where that one is at fault:
- * COMPARE_SET wakes only when the key exists afterwards.
+ * counted blob. Semantics are those of PyTorch's libuv server, except where that one is at fault.
+ *
+ * Queues are a name space of their own: a key and a queue of one name know nothing of each other,
+ * except that CHECK and WAIT are content with either, an empty queue being no queue.
+ *
+ * Waiters stand in a list at each name they miss, in the order they came:
+ * - A value, however it came about, is news to all who wait for the key. (COMPARE_SET wakes only
+ *   when the key exists afterwards.)
+ * - An element pushed to a queue wakes one waiter: the first one that misses nothing else. Those
+ *   before it that also wait for other names have seen this one come, as with a key, and are passed
+ *   over, or they would keep an element from somebody who could take it. The one woken has a claim
+ *   until it pops, waits for something that is not there, or cancels; if it has not popped from
+ *   that queue then, the next waiter is woken in its place. A claim reserves nothing: whoever pops
+ *   first gets the element.
+ * - A barrier lets go those at it, and whoever waits for its key, only when it is complete. Its
+ *   count is a value that the key has meanwhile; writing that in other ways wakes no one at it.
  *
  * Every call either does its whole effect or, with CT_ENOMEM or what a sink answered, none of it.
  */
@@ -38,9 +51,11 @@ struct ct_waiter {
     /* The last missing key came. The waiter is already free for another wait. Must not call the
      * store: it is in the middle of a change. */
     void (*wake)(struct ct_waiter *waiter);
-    size_t missing;               /* wakes still needed; 0 = not waiting */
     struct ct_waiter_link *links; /* `slots` places: &one, or allocated for several keys */
-    size_t slots;
+    uint32_t missing;             /* names that have not come; 0 = not waiting */
+  uint32_t slots : 30;
+    bool at_barrier : 1;
+    bool claims : 1; /* woken by a push to the queue at one.entry, and has not popped yet */
     struct ct_waiter_link one;
 };
 
@@ -50,10 +65,13 @@ CT_MUST_CHECK int ct_store_new(struct ct_store **out);
 /* No waiter may be left. NULL is allowed. */
 void ct_store_free(struct ct_store *store);
 
-/* Forgets all keys; waiters stay where they are. */
+/* Forgets all keys and queues; waiters stay where they are. */
 void ct_store_clear(struct ct_store *store);
 
 CT_MUST_CHECK int ct_store_set(struct ct_store *store, struct ct_bytes key, struct ct_bytes value);
+
+/* Sets `count` keys; `pairs` holds key and value of each in turn. */
+CT_MUST_CHECK int ct_store_multi_set(struct ct_store *store, struct ct_bytes pairs, size_t count);
 
 /* Creates the key or lengthens its value. CT_ELIMIT when the value would pass CT_MAX_VALUE_LEN. */
 CT_MUST_CHECK int ct_store_append(struct ct_store *store, struct ct_bytes key,
@@ -79,20 +97,42 @@ CT_MUST_CHECK int ct_store_compare_set(struct ct_store *store, struct ct_bytes k
 
 CT_MUST_CHECK int ct_store_delete(struct ct_store *store, struct ct_bytes key);
 
-/* Do all `count` keys in `keys` exist? True for none. */
+/* Have all `count` names in `keys` a value or an element? True for none. */
 bool ct_store_check(struct ct_store *store, struct ct_bytes keys, size_t count);
 
-/* Outcome of ct_store_wait(): some keys are missing, waiter->wake() will be called. */
+/* ---- queues --------------------------------------------------------------------------------- */
+
+/* Puts the value at the end of the queue. */
+CT_MUST_CHECK int ct_store_push(struct ct_store *store, struct ct_bytes key, struct ct_bytes value);
+
+/* Takes the first element off: *out, with a reference that the caller owns, or NULL when there is
+ * none. *len: how many there were. `waiter` is the one of who asks. */
+CT_MUST_CHECK int ct_store_pop(struct ct_store *store, struct ct_waiter *waiter,
+                               struct ct_bytes key, size_t *len, struct ct_blob **out);
+
+size_t ct_store_queue_len(struct ct_store *store, struct ct_bytes key);
+
+/* ---- waiting -------------------------------------------------------------------------------- */
+
+/* Outcome of ct_store_wait() and ct_store_barrier(): waiter->wake() will be called. */
 #define CT_STORE_E_PENDING 1
 
-/* 0: all keys exist. Each key missing now must be created once from now on; one that is deleted
- * meanwhile is not looked at again; one named twice counts twice. The waiter must not be waiting.
- */
+/* 0: all names have a value or an element. Each one missing now must come once from now on; one
+ * that is gone again meanwhile is not looked at; one named twice counts twice. The waiter must not
+ * be waiting. */
 CT_MUST_CHECK int ct_store_wait(struct ct_store *store, struct ct_waiter *waiter,
                                 struct ct_bytes keys, size_t count);
 
-/* Ends the wait if there is one; wake() is not called. */
+/* Counts up the number at the key, as ct_store_add() does. 0: it is now `needed` or more, and all
+ * who waited are woken. The count is not reset: from then on the barrier is open. Whoever cancels
+ * has been counted all the same. */
+CT_MUST_CHECK int ct_store_barrier(struct ct_store *store, struct ct_waiter *waiter,
+                                   struct ct_bytes key, int64_t needed);
+
+/* Ends the wait or the claim if there is one; wake() is not called. */
 void ct_store_cancel(struct ct_store *store, struct ct_waiter *waiter);
+
+/* ---- journal -------------------------------------------------------------------------------- */
 
 /* From now on `sink` (borrowed; NULL = nobody) is told of each change before it is made. Only
  * ct_store_clear() is not told. */
@@ -105,10 +145,21 @@ CT_MUST_CHECK int ct_store_apply(struct ct_store *store, const struct ct_change 
  * and returns that. */
 CT_MUST_CHECK int ct_store_dump(struct ct_store *store, struct ct_change_sink *sink);
 
-/* Keys that exist. */
+/* ---- the whole ------------------------------------------------------------------------------ */
+
+/* Calls fn for each key that has a value, in no order; fn must not change the store. */
+void ct_store_list(struct ct_store *store, void (*fn)(void *data, struct ct_bytes key), void *data);
+
+/* Keys that have a value. */
 size_t ct_store_num_keys(const struct ct_store *store);
 
-/* Bytes of all keys and values. */
+/* Bytes of those keys alone. */
+size_t ct_store_key_bytes(const struct ct_store *store);
+
+/* Elements of all queues. */
+size_t ct_store_num_queued(const struct ct_store *store);
+
+/* Bytes of all keys, values and elements. */
 size_t ct_store_num_bytes(const struct ct_store *store);
 
 /* Waiters that wait. */

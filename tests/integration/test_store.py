@@ -51,7 +51,7 @@ class BadClients(StoreCase):
         for _ in range(50):
             bad = self.peer(greet=False)
             # Smaller numbers could begin a greeting or a legacy request, of which more may come.
-            bad.send(bytes([rng.randrange(9, 256)]) + rng.randbytes(rng.randrange(1, 2000)))
+            bad.send(bytes([rng.randrange(13, 256)]) + rng.randbytes(rng.randrange(1, 2000)))
             self.assert_alone(bad)
         self.assertRegex(self.daemon.err, r"warning: store: connection from 127\.0\.0\.1:\d+ ended")
 
@@ -82,7 +82,7 @@ class BadClients(StoreCase):
                 self.assert_alone(bad)
 
     def test_unknown_operations(self):
-        for op in (14, 18, 19, 128, 255):
+        for op in (19, 31, 32, 128, 255):
             bad = self.peer()
             bad.send(bytes([op]))
             self.assert_alone(bad)

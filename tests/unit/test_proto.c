@@ -66,9 +66,9 @@ static void test_add(void **state)
     struct ct_request req = decode(B("\x04\x05" Z7 "init/\x01" Z7));
     assert_int_equal(req.op, CT_OP_ADD);
     assert_true(same(req.key, "init/"));
-    assert_int_equal(req.delta, 1);
+    assert_int_equal(req.number, 1);
     req = decode(B("\x04\x01" Z7 "n\xff\xff\xff\xff\xff\xff\xff\xff"));
-    assert_int_equal(req.delta, -1);
+    assert_int_equal(req.number, -1);
 }
 
 static void test_set_and_append(void **state)
@@ -135,11 +135,30 @@ static void test_multi_set(void **state)
     assert_true(same(ct_request_next(&req.items), ""));
 }
 
+static void test_queues_and_barrier(void **state)
+{
+    (void)state;
+    struct ct_request req = decode(B("\x0e\x02" Z7 "/q\x03" Z7 "abc"));
+    assert_int_equal(req.op, CT_OP_QUEUE_PUSH);
+    assert_true(same(req.key, "/q"));
+    assert_true(same(req.value, "abc"));
+    req = decode(B("\x0f\x02" Z7 "/q"));
+    assert_int_equal(req.op, CT_OP_QUEUE_POP);
+    assert_true(same(req.key, "/q"));
+    req = decode(B("\x10\x02" Z7 "/q"));
+    assert_int_equal(req.op, CT_OP_QUEUE_LEN);
+    req = decode(B("\x12\x03" Z7 "/bk\x02" Z7));
+    assert_int_equal(req.op, CT_OP_BARRIER);
+    assert_true(same(req.key, "/bk"));
+    assert_int_equal(req.number, 2);
+}
+
 static void test_operations_without_fields(void **state)
 {
     (void)state;
     assert_int_equal(decode(B("\x0c")).op, CT_OP_CANCEL_WAIT);
     assert_int_equal(decode(B("\x07")).op, CT_OP_GETNUMKEYS);
+    assert_int_equal(decode(B("\x11")).op, CT_OP_LIST_KEYS);
 }
 
 static void test_only_the_first_request_is_taken(void **state)
@@ -161,7 +180,7 @@ static int scan_all(const void *bytes, size_t len, struct ct_err *err)
 static void test_unknown_operations(void **state)
 {
     (void)state;
-    for (unsigned op = 14; op < 256; op++) {
+    for (unsigned op = CT_OP_BARRIER + 1; op < 256; op++) {
         unsigned char byte = (unsigned char)op;
         struct ct_err err = {0};
         assert_int_equal(scan_all(&byte, 1, &err), CT_EPROTO);
@@ -315,6 +334,7 @@ int main(void)
         cmocka_unit_test(test_get_and_delete),
         cmocka_unit_test(test_key_lists),
         cmocka_unit_test(test_multi_set),
+        cmocka_unit_test(test_queues_and_barrier),
         cmocka_unit_test(test_operations_without_fields),
         cmocka_unit_test(test_only_the_first_request_is_taken),
         cmocka_unit_test(test_unknown_operations),

@@ -2,72 +2,9 @@
  *
  * Waiting for keys, and the engine without memory.
  */
-#include "tests/lib/ct_test.h"
-
-#include "common/buf.h"
-#include "rendezvous/store.h"
+#include "tests/lib/store_probe.h"
 
 #include <stdio.h>
-
-static struct ct_bytes b(const char *text)
-{
-    return (struct ct_bytes){(const unsigned char *)text, strlen(text)};
-}
-
-static int set_up(void **state)
-{
-    struct ct_store *store = NULL;
-    assert_int_equal(ct_store_new(&store), 0);
-    *state = store;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    ct_store_free(*state);
-    return 0;
-}
-
-static void set(struct ct_store *store, const char *key, const char *value)
-{
-    assert_int_equal(ct_store_set(store, b(key), b(value)), 0);
-}
-
-/* A waiter that notes in which order it was woken. */
-struct probe {
-    struct ct_waiter waiter;
-    int *clock;
-    int woken; /* 0 = not yet */
-};
-
-static void on_wake(struct ct_waiter *waiter)
-{
-    struct probe *probe = CT_CONTAINER_OF(waiter, struct probe, waiter);
-    assert_int_equal(probe->woken, 0);
-    assert_int_equal(waiter->missing, 0);
-    probe->woken = ++*probe->clock;
-}
-
-static void probe_init(struct probe *probe, int *clock)
-{
-    *probe = (struct probe){.waiter.wake = on_wake, .clock = clock};
-}
-
-/* Waits for the keys in `list`, separated by blanks. */
-static int wait_for(struct ct_store *store, struct probe *probe, const char *list)
-{
-    struct ct_buf buf = CT_BUF_INIT;
-    size_t count = 0;
-    for (const char *p = list; *p != '\0'; count++) {
-        size_t len = strcspn(p, " ");
-        assert_int_equal(ct_put_bytes(&buf, p, len), 0);
-        p += len + (p[len] == ' ');
-    }
-    struct ct_bytes keys = {ct_buf_bytes(&buf), buf.len};
-    int rc = ct_store_wait(store, &probe->waiter, keys, count);
-    ct_buf_fini(&buf);
-    return rc;
-}
 
 /* ---- waiting -------------------------------------------------------------------------------- */
 
@@ -281,7 +218,7 @@ static void test_allocation_failures(void **state)
     assert_true(ct_fault_sweep(use_everything, NULL, 1) >= 50);
 }
 
-#define WITH_STORE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+#define WITH_STORE(test) cmocka_unit_test_setup_teardown(test, ct_probe_set_up, ct_probe_tear_down)
 
 int main(void)
 {

@@ -9,8 +9,10 @@
  *   goes on. Meanwhile new replies collect in session.out.
  * - The session stalls on unsent replies: reading stops until they are sent, so a client that does
  *   not read holds up itself alone, and the kernel's window tells it so.
- * - A peer whose address is not admitted: its connection ends with its first bytes, or when too
- * many like it wait.
+ * - A peer whose address is not admitted: its connection ends with its first bytes, unless they are
+ *   those of HTTP, or when too many like it wait.
+ * - The first byte is that of HTTP: nothing is read; the socket goes to whoever serves HTTP. Only
+ *   looking at the byte shows it, which costs each connection one more system call in its life.
  * - End of file: what is queued is still sent, then the connection closes.
  *
  * Failure modes: a protocol violation, no memory, or a socket error end this connection and nothing
@@ -23,9 +25,12 @@
 
 #include "common/addr.h"
 #include "common/alloc.h"
+#include "rendezvous/http_uv.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
+#include <sys/socket.h>
 
 /* uv_buf_t is laid out as struct iovec on Unix, which libuv promises. */
 _Static_assert(sizeof(uv_buf_t) == sizeof(struct iovec), "uv_buf_t must be an iovec");
@@ -285,11 +290,42 @@ void ct_conn_hub_flush(struct ct_conn_hub *hub)
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
+static bool speaks_http(const struct ct_conn *conn)
+{
+    unsigned char first;
+    uv_os_fd_t fd = -1;
+    return uv_fileno((const uv_handle_t *)&conn->tcp, &fd) == 0 &&
+           recv(fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) == 1 && ct_http_begins(first);
+}
+
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     (void)suggested;
-    struct ct_conn_hub *hub = conn_of(handle)->hub;
-    *buf = uv_buf_init(hub->read_buf, sizeof(hub->read_buf));
+    struct ct_conn *conn = conn_of(handle);
+    if (!conn->spoke && conn->hub->on_http != NULL && speaks_http(conn)) {
+        conn->http = true;
+        *buf = uv_buf_init(NULL, 0); /* keeps libuv from reading; on_read hears UV_ENOBUFS */
+        return;
+    }
+    *buf = uv_buf_init(conn->hub->read_buf, sizeof(conn->hub->read_buf));
+}
+
+/* libuv gives no socket away, so a duplicate goes and the original is closed. */
+static void hand_over(struct ct_conn *conn)
+{
+    struct ct_conn_hub *hub = conn->hub;
+    bool admitted = conn->admitted;
+    uv_os_fd_t fd = -1;
+    if (uv_fileno((const uv_handle_t *)&conn->tcp, &fd) == 0) {
+        fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    }
+    if (fd < 0) {
+        log_end(conn, CT_LOG_WARNING, "no descriptor is left to serve HTTP");
+    }
+    ct_conn_close(conn);
+    if (fd >= 0) {
+        hub->on_http(hub, fd, admitted);
+    }
 }
 
 static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
@@ -298,6 +334,11 @@ static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
     if (conn->closing || nread == 0) {
         return;
     }
+    if (conn->http) {
+        hand_over(conn);
+        return;
+    }
+    conn->spoke = true;
     if (nread == UV_EOF) {
         log_end(conn, CT_LOG_DEBUG,
                 ct_session_mid_request(&conn->session) ? "closed by the peer inside a request"

@@ -32,6 +32,9 @@ struct ct_conn_hub {
     size_t open;          /* connections whose handle is not closed yet */
     uint64_t requests, protocol_errors;
     uint64_t by_op[CT_OP_LIMIT]; /* requests served, by opcode */
+    /* Takes the socket of a client that speaks HTTP, unread; NULL = nobody takes it. */
+    void (*on_http)(struct ct_conn_hub *hub, int fd, bool admitted);
+    void *http_data;
     /* A connection's handle is closed and its memory gone. */
     void (*on_closed)(struct ct_conn_hub *hub);
     char read_buf[CT_READ_CHUNK]; /* one read at a time per loop, so one buffer does */
@@ -48,6 +51,8 @@ struct ct_conn {
     bool writing;     /* `write` is in the loop's hands */
     bool admitted;    /* by its address; else it gets nothing but what is everybody's */
     bool reading;
+    bool spoke;   /* the first byte came, and is not that of HTTP */
+    bool http;    /* the first byte is that of HTTP */
     bool stalled; /* not reading until replies are sent */
     bool ending;  /* peer sent its last byte: close when replies are sent */
     bool closing;

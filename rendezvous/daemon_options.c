@@ -9,6 +9,7 @@
 
 const char ct_daemon_help[] =
     "usage: ctrdzvd [--listen ADDR] [--port N] [--allow NET]... [--open] [--ready-fd N]\n"
+    "               [--http-keys]\n"
     "\n"
     "Serves the key/value store of distributed jobs (PyTorch's TCPStore protocol).\n"
     "\n"
@@ -18,6 +19,7 @@ const char ct_daemon_help[] =
     "                  repeated (default: this machine alone)\n"
     "  --open          serve whoever reaches the port\n"
     "  --ready-fd N    write the port and a newline there when ready, then close it\n"
+    "  --http-keys     list names and sizes of keys under http://ADDR:PORT/keys\n"
     "  --version       print the version and exit\n"
     "  --help          print this and exit\n";
 
@@ -63,6 +65,9 @@ static int take(int opt, const char *what, struct ct_daemon_options *o, struct c
         return 0;
     case 'r':
         return take_ready_fd(optarg, &o->ready_fd, err);
+    case 'k':
+        o->http_keys = true;
+        return 0;
     case 'v':
         o->action = CT_DAEMON_VERSION;
         return 0;
@@ -86,6 +91,8 @@ int ct_daemon_options_parse(int argc, char **argv, struct ct_daemon_options *out
         {"open", no_argument, NULL, 'o'},
         {"ready-fd", required_argument, NULL, 'r'},
         {"ready_fd", required_argument, NULL, 'r'},
+        {"http-keys", no_argument, NULL, 'k'},
+        {"http_keys", no_argument, NULL, 'k'},
         {"version", no_argument, NULL, 'v'},
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},

@@ -8,6 +8,7 @@
 #include "common/err.h"
 #include "rendezvous/access.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* PyTorch's default port of a store. */
@@ -19,6 +20,7 @@ struct ct_daemon_options {
     enum ct_daemon_action action;
     const char *host; /* borrowed from argv */
     uint16_t port;
+    bool http_keys;
     int ready_fd; /* -1 = none; else open for writing */
     struct ct_access access;
 };

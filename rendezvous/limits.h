@@ -63,4 +63,21 @@
  * watchdogs ask rarely, and the second connection of 1.13 never speaks. */
 #define CT_KEEPALIVE_S 60
 
+/* ---- of HTTP: for a few people and probes, beside the thousands of clients --------------------
+ */
+
+#define CT_HTTP_CONNECTIONS 256U
+
+/* Of these, for peers that may only ask for the health, so that they leave room for others. */
+#define CT_HTTP_STRANGERS 32
+
+/* Bytes for the head of a request and of its answer, per connection. Browsers send some 2 KiB. */
+#define CT_HTTP_MEMORY ((size_t)16384)
+
+/* Milliseconds from one answered request (or the first byte) to the next. */
+#define CT_HTTP_REQUEST_MS 5000
+
+/* Keys listed by /keys. */
+#define CT_HTTP_KEYS_MAX 10000
+
 #endif

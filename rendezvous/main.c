@@ -96,6 +96,7 @@ static int serve(const struct ct_daemon_options *options)
         .port = options->port,
         .log = &log,
         .access = &options->access,
+        .http_keys = options->http_keys,
     };
     if (options->access.open) {
         ct_log(&log, CT_LOG_WARNING, "--open: every client that reaches the port is admitted");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Happy path: ct_server_open() binds and listens; on_connection accepts into a struct ct_conn,
- * which serves itself; ct_server_close() closes listener, idle handle and connections, and the last
- * close callback frees the server and tells the owner.
+ * which serves itself; ct_server_close() closes listener, idle handle, HTTP and connections, and
+ * the last close callback frees the server and tells the owner.
  *
  * Other paths: ct_server_reset() ends all connections and forgets all keys, and the listener goes
  * on.
@@ -19,6 +19,7 @@
 #include "common/alloc.h"
 #include "rendezvous/conn_uv.h"
 #include "rendezvous/port_holder.h"
+#include "rendezvous/status_uv.h"
 
 #include <netinet/in.h>
 #include <string.h>
@@ -28,8 +29,9 @@
 struct ct_server {
     uv_tcp_t listener;
     struct ct_conn_hub hub;
+    struct ct_status_desk desk;
     uint16_t port;
-    unsigned handles; /* listener and idle handle, until closed */
+    unsigned handles; /* listener, idle handle and HTTP, until closed */
     bool closing;
     bool accept_waits; /* libuv holds a connection that we had no memory for */
     bool full;         /* no descriptor is left, and that was said */
@@ -68,6 +70,13 @@ static void on_flusher_close(uv_handle_t *handle)
     finish_if_last(server);
 }
 
+static void on_desk_close(void *data)
+{
+    struct ct_server *server = data;
+    server->handles--;
+    finish_if_last(server);
+}
+
 static void close_all(struct ct_list *conns)
 {
     while (!ct_list_empty(conns)) {
@@ -90,6 +99,7 @@ void ct_server_close(struct ct_server *server, ct_server_close_fn cb, void *data
     server->close_cb = cb;
     server->close_data = data;
     close_connections(server);
+    server->handles += ct_status_desk_close(&server->desk, on_desk_close, server);
     uv_close((uv_handle_t *)&server->listener, on_listener_close);
     uv_close((uv_handle_t *)&server->hub.flusher, on_flusher_close);
 }
@@ -228,6 +238,8 @@ static int server_new(uv_loop_t *loop, const struct ct_server_options *options,
     server->hub.log = options->log;
     server->hub.access = options->access;
     server->hub.on_closed = on_conn_closed;
+    server->desk.server = server;
+    server->desk.hub = &server->hub;
     ct_list_init(&server->hub.conns);
     ct_list_init(&server->hub.strangers);
     ct_list_init(&server->hub.woken);
@@ -258,8 +270,19 @@ int ct_server_open(uv_loop_t *loop, const struct ct_server_options *options, str
         const char *host = options->host != NULL ? options->host : "127.0.0.1";
         return listen_failed(uv_rc, host, options->port, err);
     }
+    rc = ct_status_desk_open(&server->desk, loop, options->http_keys, err);
+    if (rc != 0) {
+        ct_server_close(server, NULL, NULL);
+        return rc;
+    }
     *out = server;
     return 0;
+}
+
+void ct_server_set_status(struct ct_server *server, ct_status_fn fn, void *data)
+{
+    server->desk.fn = fn;
+    server->desk.data = data;
 }
 
 uint16_t ct_server_port(const struct ct_server *server)

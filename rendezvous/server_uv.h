@@ -11,7 +11,9 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "rendezvous/proto.h"
+#include "rendezvous/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <uv.h>
@@ -26,6 +28,7 @@ struct ct_server_options {
     const struct ct_log *log; /* borrowed, may be NULL */
     /* Borrowed until the server is closed. NULL = whoever reaches the port is admitted. */
     const struct ct_access *access;
+    bool http_keys; /* answer GET /keys */
 };
 
 /* Binds and listens before it returns; the socket is held until ct_server_close(). CT_EBUSY names
@@ -39,6 +42,10 @@ uint16_t ct_server_port(const struct ct_server *server);
 /* A new generation: forgets every key and ends every client connection (a worker of the old
  * generation must not write into the new one). The listener stays as it is. */
 void ct_server_reset(struct ct_server *server);
+
+/* The status that is served over HTTP on the same port gets what `fn` adds; called on the loop,
+ * until the server is closed. */
+void ct_server_set_status(struct ct_server *server, ct_status_fn fn, void *data);
 
 struct ct_server_stats {
     size_t keys, bytes, connections, waiters;

@@ -132,6 +132,9 @@ CT_MUST_CHECK int ct_store_barrier(struct ct_store *store, struct ct_waiter *wai
 /* Ends the wait or the claim if there is one; wake() is not called. */
 void ct_store_cancel(struct ct_store *store, struct ct_waiter *waiter);
 
+/* One of the keys that it waits for, borrowed; .ptr is NULL when it does not wait. */
+struct ct_bytes ct_store_waited_key(const struct ct_waiter *waiter);
+
 /* ---- journal -------------------------------------------------------------------------------- */
 
 /* From now on `sink` (borrowed; NULL = nobody) is told of each change before it is made. Only

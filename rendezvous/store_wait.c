@@ -185,3 +185,14 @@ void ct_store_cancel(struct ct_store *store, struct ct_waiter *waiter)
     }
     release(store, waiter);
 }
+
+struct ct_bytes ct_store_waited_key(const struct ct_waiter *waiter)
+{
+    for (size_t i = 0; waiter->missing > 0 && i < waiter->slots; i++) {
+        const struct ct_store_entry *entry = waiter->links[i].entry;
+        if (entry != NULL) {
+            return (struct ct_bytes){entry->key, entry->key_len};
+        }
+    }
+    return (struct ct_bytes){NULL, 0};
+}

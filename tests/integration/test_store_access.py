@@ -40,6 +40,16 @@ print("done", flush=True)
 sys.stdin.readline()
 """
 
+# Prints the codes of two pages.
+PAGES = """
+import sys, urllib.error, urllib.request
+for page in ("healthz", "status"):
+    try:
+        print(urllib.request.urlopen(f"http://{sys.argv[1]}:{sys.argv[2]}/{page}").status)
+    except urllib.error.HTTPError as error:
+        print(error.code)
+"""
+
 CURRENT = b"\x00\xce\xf7\x85\x3c\x0dping"
 LEGACY = b"\x05" + bytes(8)  # how many keys are there?
 
@@ -83,6 +93,18 @@ class Access(testlib.Case):
         )
         for host in ("127.0.0.1", *self.hosts()):
             self.assertEqual(self.ask(self.net.server, host), "served")
+
+    def test_stranger_may_ask_for_the_health_alone(self):
+        if os.environ["HAVE_HTTP"] != "1":
+            self.skipTest("this build has no HTTP")
+        self.serve()
+        for where, host, want in (
+            (self.net.stranger, SERVER4, "200\n403\n"),
+            (self.net.server, "127.0.0.1", "200\n200\n"),
+        ):
+            argv, kwargs = self.run_python(where, PAGES, host, self.port)
+            result = self.run_program(*argv, **kwargs)
+            self.assertEqual(result.out, want, result)
 
     def test_named_network_is_served(self):
         self.serve("--allow", "192.0.2.0/24", "--allow", "10.9.0.0/30", "--allow", "fd09::/64")

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Stands in for http_uv.c in a build without libmicrohttpd: there is never an object, so whoever
+ * speaks HTTP is an unknown peer.
+ */
+#include "rendezvous/http_uv.h"
+
+#include <string.h>
+
+int ct_http_open(uv_loop_t *loop, const struct ct_http_source *source, int64_t request_ms,
+                 struct ct_http **out, struct ct_err *err)
+{
+    (void)loop;
+    (void)source;
+    (void)request_ms;
+    (void)err;
+    *out = NULL;
+    return 0;
+}
+
+void ct_http_add(struct ct_http *http, int fd, bool admitted)
+{
+    (void)fd;
+    (void)admitted;
+    CT_ASSERT(http != NULL);
+}
+
+void ct_http_stats(const struct ct_http *http, struct ct_http_stats *out)
+{
+    (void)http;
+    memset(out, 0, sizeof(*out));
+}
+
+void ct_http_close(struct ct_http *http, ct_http_close_fn cb, void *data)
+{
+    (void)cb;
+    (void)data;
+    CT_ASSERT(http != NULL);
+}

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Happy path: ct_http_add() gives the socket to libmicrohttpd, whose epoll descriptor stands in our
+ * loop; when it is readable MHD_run() reads, calls on_request, writes and closes.
+ *
+ * Other paths: the library has work left that no descriptor announces (a pipelined request): it
+ * says so through MHD_get_timeout() and gets its next turn from the timer, behind everybody else.
+ *
+ * Failure modes: a request that is not HTTP or larger than CT_HTTP_MEMORY is refused by the
+ * library. One that is slow is ended by us, because the library's own timeout only sees silence,
+ * not one byte a second: each connection has one deadline, which moves on with each finished
+ * request. All last equally long, so the list of connections is in order of deadlines. Shutting the
+ * socket down lets the library find the end of it by itself.
+ *
+ * Who frees: the library tells of a connection's end before it closes the socket, and `struct peer`
+ * goes there; all peers are gone after MHD_stop_daemon(); the object goes with its last handle.
+ */
+#include "rendezvous/http_uv.h"
+
+#include "common/alloc.h"
+#include "common/clock.h"
+#include "common/list.h"
+#include "rendezvous/limits.h"
+
+#include <microhttpd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct peer {
+    struct ct_list at_http;
+    int64_t deadline_ns;
+    int fd; /* the library's */
+    bool admitted;
+};
+
+struct ct_http {
+    struct MHD_Daemon *daemon;
+    uv_poll_t poll;
+    uv_timer_t timer;
+    unsigned handles;     /* not closed yet */
+    struct ct_list peers; /* by deadline */
+    size_t strangers;     /* peers that are not admitted */
+    bool adding_admitted; /* the verdict on the one that is being added */
+    struct ct_http_source source;
+    int64_t request_ns;
+    struct ct_http_stats stats;
+    ct_http_close_fn close_cb;
+    void *close_data;
+};
+
+/* ---- deadlines ------------------------------------------------------------------------------ */
+
+static void on_timer(uv_timer_t *timer);
+
+/* The peer has until then. */
+static void give_time(struct ct_http *http, struct peer *peer)
+{
+    ct_list_remove(&peer->at_http);
+    ct_list_append(&http->peers, &peer->at_http);
+    peer->deadline_ns = ct_clock_now(NULL) + http->request_ns;
+}
+
+static void end_late_peers(struct ct_http *http)
+{
+    int64_t now = ct_clock_now(NULL);
+    while (!ct_list_empty(&http->peers)) {
+        struct peer *peer = CT_CONTAINER_OF(http->peers.next, struct peer, at_http);
+        if (peer->deadline_ns > now) {
+            return;
+        }
+        ct_list_remove(&peer->at_http);
+        http->stats.timeouts++;
+        (void)shutdown(peer->fd, SHUT_RDWR);
+    }
+}
+
+/* Sets the timer to what comes first: work that the library has left, or a deadline. */
+static void set_timer(struct ct_http *http)
+{
+    MHD_UNSIGNED_LONG_LONG at_once = 1;
+    if (MHD_get_timeout(http->daemon, &at_once) == MHD_YES && at_once == 0) {
+        (void)uv_timer_start(&http->timer, on_timer, 0, 0);
+    } else if (!ct_list_empty(&http->peers)) {
+        const struct peer *first = CT_CONTAINER_OF(http->peers.next, struct peer, at_http);
+        int left_ms = ct_deadline_left_ms(NULL, first->deadline_ns);
+        (void)uv_timer_start(&http->timer, on_timer, left_ms > 0 ? (uint64_t)left_ms : 0, 0);
+    } else {
+        (void)uv_timer_stop(&http->timer);
+    }
+}
+
+static void turn(struct ct_http *http)
+{
+    (void)MHD_run(http->daemon);
+    set_timer(http);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct ct_http *http = CT_CONTAINER_OF(timer, struct ct_http, timer);
+    end_late_peers(http);
+    turn(http);
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
+    (void)status;
+    (void)events;
+    turn(CT_CONTAINER_OF(poll, struct ct_http, poll));
+}
+
+/* ---- what the library tells ----------------------------------------------------------------- */
+
+static void on_connection(void *cls, struct MHD_Connection *connection, void **context,
+                          enum MHD_ConnectionNotificationCode what)
+{
+    struct ct_http *http = cls;
+    if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
+        struct peer *peer = *context;
+        http->stats.connections--;
+        if (peer != NULL) {
+            ct_list_remove(&peer->at_http);
+            http->strangers -= !peer->admitted;
+            ct_free(peer);
+        }
+        *context = NULL;
+        return;
+    }
+    int fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+    struct peer *peer = ct_calloc(1, sizeof(*peer));
+    http->stats.connections++;
+    *context = peer;
+    if (peer == NULL) {
+        (void)shutdown(fd, SHUT_RDWR);
+        return;
+    }
+    peer->fd = fd;
+    peer->admitted = http->adding_admitted;
+    http->strangers += !peer->admitted;
+    ct_list_init(&peer->at_http);
+    give_time(http, peer);
+}
+
+static struct peer *peer_of(struct MHD_Connection *connection)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    return info != NULL ? info->socket_context : NULL;
+}
+
+static void on_completed(void *cls, struct MHD_Connection *connection, void **request,
+                         enum MHD_RequestTerminationCode how)
+{
+    (void)request;
+    struct ct_http *http = cls;
+    struct peer *peer = peer_of(connection);
+    if (peer != NULL && how == MHD_REQUEST_TERMINATED_COMPLETED_OK) {
+        give_time(http, peer);
+    }
+}
+
+static enum MHD_Result send_answer(struct MHD_Connection *connection,
+                                   const struct ct_http_answer *answer)
+{
+    struct MHD_Response *response = MHD_create_response_from_buffer(
+        answer->body.len, ct_buf_bytes(&answer->body), MHD_RESPMEM_MUST_COPY);
+    if (response == NULL) {
+        return MHD_NO;
+    }
+    enum MHD_Result result =
+        MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, answer->type);
+    if (result == MHD_YES) {
+        result = MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
+    }
+    if (result == MHD_YES && answer->allow != NULL) {
+        result = MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, answer->allow);
+    }
+    if (result == MHD_YES) {
+        result = MHD_queue_response(connection, answer->code, response);
+    }
+    MHD_destroy_response(response);
+    return result;
+}
+
+/* Called when the head of a request is there and again when all of it is; MHD_NO ends the
+ * connection. An answer to the first call ends it as well, without reading further: right for
+ * methods that we refuse. A GET that brings a body is cut off. */
+static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, const char *path,
+                                  const char *method, const char *version, const char *upload,
+                                  size_t *upload_len, void **request)
+{
+    (void)version;
+    (void)upload;
+    struct ct_http *http = cls;
+    struct ct_http_answer answer;
+    bool first = *request == NULL;
+    *request = http; /* anything but NULL */
+    if (*upload_len > 0) {
+        return MHD_NO;
+    }
+    if (first && ct_http_method_is_known(method)) {
+        return MHD_YES;
+    }
+    const struct peer *peer = peer_of(connection);
+    http->stats.requests++;
+    ct_http_answer_make(&http->source, peer != NULL && peer->admitted, method, path, &answer);
+    http->stats.denied += answer.code == MHD_HTTP_FORBIDDEN;
+    enum MHD_Result result = send_answer(connection, &answer);
+    ct_buf_fini(&answer.body);
+    return result;
+}
+
+/* ---- opening and closing -------------------------------------------------------------------- */
+
+static struct MHD_Daemon *start_daemon(struct ct_http *http)
+{
+    return MHD_start_daemon(
+        MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET, 0, NULL, NULL, on_request, http,
+        MHD_OPTION_CONNECTION_LIMIT, CT_HTTP_CONNECTIONS, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        CT_HTTP_MEMORY, MHD_OPTION_CONNECTION_TIMEOUT, 0U, MHD_OPTION_NOTIFY_CONNECTION,
+        on_connection, http, MHD_OPTION_NOTIFY_COMPLETED, on_completed, http, MHD_OPTION_END);
+}
+
+int ct_http_open(uv_loop_t *loop, const struct ct_http_source *source, int64_t request_ms,
+                 struct ct_http **out, struct ct_err *err)
+{
+    struct ct_http *http = ct_calloc(1, sizeof(*http));
+    if (http == NULL) {
+        return ct_err_set(err, CT_ENOMEM, "no memory for HTTP");
+    }
+    ct_list_init(&http->peers);
+    http->source = *source;
+    http->request_ns = request_ms * CT_NS_PER_MS;
+    http->daemon = start_daemon(http);
+    const union MHD_DaemonInfo *info =
+        http->daemon != NULL ? MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
+    int rc = info != NULL ? uv_poll_init(loop, &http->poll, info->epoll_fd) : UV_EMFILE;
+    if (rc != 0) {
+        if (http->daemon != NULL) {
+            MHD_stop_daemon(http->daemon);
+        }
+        ct_free(http);
+        return ct_err_set(err, CT_EIO, "cannot start HTTP: %s", uv_strerror(rc));
+    }
+    /* Neither fails on a handle that has just been made. */
+    CT_ASSERT(uv_timer_init(loop, &http->timer) == 0);
+    CT_ASSERT(uv_poll_start(&http->poll, UV_READABLE, on_poll) == 0);
+    http->handles = 2;
+    *out = http;
+    return 0;
+}
+
+void ct_http_add(struct ct_http *http, int fd, bool admitted)
+{
+    if (!admitted && http->strangers >= CT_HTTP_STRANGERS) {
+        http->stats.refused++;
+        (void)close(fd);
+        return;
+    }
+    http->adding_admitted = admitted;
+    struct sockaddr_storage addr = {0};
+    socklen_t len = sizeof(addr);
+    (void)getpeername(fd, (struct sockaddr *)&addr, &len);
+    if (MHD_add_connection(http->daemon, fd, (const struct sockaddr *)&addr, len) != MHD_YES) {
+        http->stats.refused++; /* and the library has closed it */
+        return;
+    }
+    set_timer(http);
+}
+
+void ct_http_stats(const struct ct_http *http, struct ct_http_stats *out)
+{
+    *out = http != NULL ? http->stats : (struct ct_http_stats){0};
+}
+
+static void finish_if_last(struct ct_http *http)
+{
+    if (--http->handles > 0) {
+        return;
+    }
+    ct_http_close_fn cb = http->close_cb;
+    void *data = http->close_data;
+    ct_free(http);
+    cb(data);
+}
+
+static void on_poll_close(uv_handle_t *handle)
+{
+    finish_if_last(CT_CONTAINER_OF(handle, struct ct_http, poll));
+}
+
+static void on_timer_close(uv_handle_t *handle)
+{
+    finish_if_last(CT_CONTAINER_OF(handle, struct ct_http, timer));
+}
+
+void ct_http_close(struct ct_http *http, ct_http_close_fn cb, void *data)
+{
+    http->close_cb = cb;
+    http->close_data = data;
+    /* The handle lets go of the descriptor before the library closes it. */
+    uv_close((uv_handle_t *)&http->poll, on_poll_close);
+    uv_close((uv_handle_t *)&http->timer, on_timer_close);
+    MHD_stop_daemon(http->daemon);
+}

@@ -21,6 +21,7 @@
 #include "launcher/agent.h"
 #include "launcher/environ.h"
 #include "launcher/error_file.h"
+#include "launcher/job_status.h"
 #include "launcher/signals.h"
 #include "launcher/worker_uv.h"
 #include "rendezvous/server_uv.h"
@@ -45,9 +46,10 @@ struct run {
     struct ct_plan plan;
     struct ct_worker *workers; /* by local rank */
     struct ct_procs_stopped stopped;
-    bool stopping;           /* the processes of this generation have been told to end */
-    bool settling;           /* they have ended; their output is awaited */
-    struct ct_err start_err; /* why a worker could not be started */
+    struct ct_job_failures failures; /* of all generations */
+    bool stopping;                   /* the processes of this generation have been told to end */
+    bool settling;                   /* they have ended; their output is awaited */
+    struct ct_err start_err;         /* why a worker could not be started */
     struct ct_outcome outcome;
 };
 
@@ -192,6 +194,44 @@ static void report_story(struct run *run)
     ct_buf_fini(&text);
 }
 
+/* ---- status ----------------------------------------------------------------------------------
+ */
+
+static int add_status(void *data, struct cJSON *root, struct cJSON *problems)
+{
+    const struct run *run = data;
+    const struct ct_job *job = run->job;
+    struct ct_report_worker *table = ct_calloc((size_t)job->workers, sizeof(*table));
+    if (table == NULL) {
+        return CT_ENOMEM;
+    }
+    for (int i = 0; i < job->workers; i++) {
+        table[i] = run->workers[i].story;
+    }
+    const struct ct_job_facts facts = {
+        .host = job->machine->host,
+        .agent = &run->agent,
+        .plan = &run->plan,
+        .workers = table,
+        .failures = &run->failures,
+    };
+    int rc = ct_job_status_add(&facts, root, problems);
+    ct_free(table);
+    return rc;
+}
+
+static void note_failure(struct run *run)
+{
+    const struct ct_report_worker *story = &run->workers[run->agent.failure.local_rank].story;
+    const struct ct_job_failure failure = {
+        .generation = run->agent.generation,
+        .rank = run->plan.first_rank + run->agent.failure.local_rank,
+        .pid = story->pid,
+        .end = run->agent.failure.end,
+    };
+    ct_job_failures_add(&run->failures, &failure);
+}
+
 /* ---- carrying out what the agent says ---------------------------------------------------------
  */
 
@@ -287,6 +327,7 @@ static void step(struct run *run, struct ct_agent_event event)
         struct ct_agent_update update;
         ct_agent_step(&run->agent, &event, ct_clock_now(NULL), &update);
         if (update.report) {
+            note_failure(run);
             report_headline(run);
         }
         if (update.stop_signal != 0) {
@@ -362,6 +403,7 @@ static int open_store(struct run *run, struct ct_err *err)
     if (rc == 0) {
         run->plan.master_addr = place->host;
         run->plan.master_port = ct_server_port(run->server);
+        ct_server_set_status(run->server, add_status, run);
     }
     return rc;
 }

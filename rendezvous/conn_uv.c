@@ -18,8 +18,8 @@
  * Failure modes: a protocol violation, no memory, or a socket error end this connection and nothing
  * else. What earlier requests of it stored stays.
  *
- * Who frees: ct_conn_close() frees the session and closes the handle; `sending` and the connection
- * itself go in on_close, as the kernel may be reading from them until then.
+ * Who frees: ct_conn_close() frees the session and closes the handle; what is being written and the
+ * connection itself go in on_close, as libuv may use them until then.
  */
 #include "rendezvous/conn_uv.h"
 
@@ -35,12 +35,30 @@
 /* uv_buf_t is laid out as struct iovec on Unix, which libuv promises. */
 _Static_assert(sizeof(uv_buf_t) == sizeof(struct iovec), "uv_buf_t must be an iovec");
 
+/* malloc makes 384 of it, libuv's table of descriptors adds 8: within the 400 bytes that an idle
+ * connection may cost. */
+_Static_assert(sizeof(struct ct_conn) <= 376, "a connection must stay small");
+
+/* Replies that the socket did not take at once, in the loop's hands. */
+struct ct_conn_write {
+    uv_write_t req;
+    struct ct_conn *conn;
+    struct ct_outq sending; /* session.out fills meanwhile */
+    size_t len;             /* bytes that `req` carries */
+    bool busy;              /* on_write is still to come */
+};
+
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf);
 static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf);
 
 static struct ct_conn *conn_of(uv_handle_t *handle)
 {
     return CT_CONTAINER_OF(handle, struct ct_conn, tcp);
+}
+
+static struct ct_conn_hub *hub_of(const struct ct_conn *conn)
+{
+    return conn->tcp.data;
 }
 
 /* "unknown" when the peer is gone already. */
@@ -54,21 +72,30 @@ static void peer_text(const struct ct_conn *conn, char *text, size_t size)
 
 static void log_end(const struct ct_conn *conn, enum ct_log_level level, const char *why)
 {
-    if (conn->hub->log == NULL || level > conn->hub->log->threshold) {
+    if (hub_of(conn)->log == NULL || level > hub_of(conn)->log->threshold) {
         return;
     }
     char text[CT_ADDR_TEXT_MAX];
     peer_text(conn, text, sizeof(text));
-    ct_log(conn->hub->log, level, "store: connection from %s ended: %s", text, why);
+    ct_log(hub_of(conn)->log, level, "store: connection from %s ended: %s", text, why);
 }
 
 /* ---- closing -------------------------------------------------------------------------------- */
 
+static void write_free(struct ct_conn *conn)
+{
+    if (conn->write != NULL) {
+        ct_outq_fini(&conn->write->sending);
+        ct_free(conn->write);
+        conn->write = NULL;
+    }
+}
+
 static void on_close(uv_handle_t *handle)
 {
     struct ct_conn *conn = conn_of(handle);
-    struct ct_conn_hub *hub = conn->hub;
-    ct_outq_fini(&conn->sending);
+    struct ct_conn_hub *hub = hub_of(conn);
+    write_free(conn);
     ct_free(conn);
     hub->open--;
     hub->on_closed(hub);
@@ -80,9 +107,8 @@ void ct_conn_close(struct ct_conn *conn)
         return;
     }
     conn->closing = true;
-    conn->hub->num_strangers -= !conn->admitted;
+    hub_of(conn)->num_strangers -= !conn->admitted;
     ct_list_remove(&conn->at_hub);
-    ct_list_remove(&conn->at_woken);
     ct_session_fini(&conn->session);
     uv_close((uv_handle_t *)&conn->tcp, on_close);
 }
@@ -91,11 +117,11 @@ void ct_conn_close(struct ct_conn *conn)
 
 static void refuse(struct ct_conn *conn)
 {
-    uint64_t untold = ct_refusals_add(&conn->hub->refusals, uv_now(conn->tcp.loop));
+    uint64_t untold = ct_refusals_add(&hub_of(conn)->refusals, uv_now(conn->tcp.loop));
     if (untold > 0) {
         char text[CT_ADDR_TEXT_MAX];
         peer_text(conn, text, sizeof(text));
-        ct_log(conn->hub->log, CT_LOG_WARNING,
+        ct_log(hub_of(conn)->log, CT_LOG_WARNING,
                "store: refused %" PRIu64 " connection%s by address, the last from %s", untold,
                untold == 1 ? "" : "s", text);
     }
@@ -104,21 +130,21 @@ static void refuse(struct ct_conn *conn)
 
 static bool admits(const struct ct_conn *conn)
 {
-    if (conn->hub->access == NULL) {
+    if (hub_of(conn)->access == NULL) {
         return true;
     }
     struct sockaddr_storage peer, local;
     int peer_len = sizeof(peer), local_len = sizeof(local);
     return uv_tcp_getpeername(&conn->tcp, (struct sockaddr *)&peer, &peer_len) == 0 &&
            uv_tcp_getsockname(&conn->tcp, (struct sockaddr *)&local, &local_len) == 0 &&
-           ct_access_admits(conn->hub->access, (const struct sockaddr *)&peer,
+           ct_access_admits(hub_of(conn)->access, (const struct sockaddr *)&peer,
                             (const struct sockaddr *)&local);
 }
 
 /* Puts a new connection where it belongs. */
 static void enroll(struct ct_conn *conn)
 {
-    struct ct_conn_hub *hub = conn->hub;
+    struct ct_conn_hub *hub = hub_of(conn);
     conn->admitted = admits(conn);
     if (conn->admitted) {
         ct_list_append(&hub->conns, &conn->at_hub);
@@ -136,12 +162,10 @@ static void enroll(struct ct_conn *conn)
 static void feed(struct ct_conn *conn, const void *bytes, size_t len)
 {
     struct ct_err err = {0};
-    uint64_t before = conn->session.requests;
     int rc = ct_session_feed(&conn->session, bytes, len, &err);
-    conn->hub->requests += conn->session.requests - before;
     conn->stalled = rc == CT_SESSION_E_STALLED;
     if (rc < 0) {
-        conn->hub->protocol_errors += rc != CT_ENOMEM;
+        hub_of(conn)->protocol_errors += rc != CT_ENOMEM;
         /* Earlier requests of the same read were good: their answers are still due. */
         conn->ending = true;
         log_end(conn, CT_LOG_WARNING, err.text);
@@ -151,51 +175,72 @@ static void feed(struct ct_conn *conn, const void *bytes, size_t len)
 static void on_woken(struct ct_session *session)
 {
     struct ct_conn *conn = CT_CONTAINER_OF(session, struct ct_conn, session);
-    if (ct_list_empty(&conn->at_woken)) {
-        ct_list_append(&conn->hub->woken, &conn->at_woken);
-    }
+    ct_list_remove(&conn->at_hub);
+    ct_list_append(&hub_of(conn)->woken, &conn->at_hub);
 }
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-static void on_write(uv_write_t *write, int status);
+static void on_write(uv_write_t *req, int status);
+
+/* What is to be sent first. */
+static struct ct_outq *unsent(struct ct_conn *conn)
+{
+    return conn->write != NULL ? &conn->write->sending : &conn->session.out;
+}
 
 /* Lets the loop write the slice; on_write goes on from there. */
 static int write_later(struct ct_conn *conn, struct iovec *iov, size_t count)
 {
-    size_t len = 0;
-    for (size_t i = 0; i < count; i++) {
-        len += iov[i].iov_len;
+    struct ct_conn_write *write = conn->write;
+    if (write == NULL) {
+        write = ct_calloc(1, sizeof(*write));
+        if (write == NULL) {
+            return UV_ENOMEM;
+        }
+        write->conn = conn;
+        write->sending = conn->session.out;
+        conn->session.out = (struct ct_outq){0};
+        conn->write = write;
     }
-    conn->write_len = len;
-    int rc = uv_write(&conn->write, (uv_stream_t *)&conn->tcp, (const uv_buf_t *)(void *)iov,
+    write->len = 0;
+    for (size_t i = 0; i < count; i++) {
+        write->len += iov[i].iov_len;
+    }
+    int rc = uv_write(&write->req, (uv_stream_t *)&conn->tcp, (const uv_buf_t *)(void *)iov,
                       (unsigned)count, on_write);
-    conn->writing = rc == 0;
+    write->busy = rc == 0;
     return rc;
 }
 
 /* Sends one slice, at once if `now` and the socket takes it. There must be something to send. */
 static void write_slice(struct ct_conn *conn, bool now)
 {
-    if (conn->sending.total == 0) {
-        struct ct_outq empty = conn->sending;
-        conn->sending = conn->session.out;
-        conn->session.out = empty;
-    }
+    struct ct_outq *q = unsent(conn);
     struct iovec iov[CT_OUT_IOV_MAX];
-    size_t count = ct_outq_iov(&conn->sending, iov, CT_OUT_IOV_MAX);
+    size_t count = ct_outq_iov(q, iov, CT_OUT_IOV_MAX);
     int rc = UV_EAGAIN;
     if (now) {
         rc =
             uv_try_write((uv_stream_t *)&conn->tcp, (const uv_buf_t *)(void *)iov, (unsigned)count);
     }
     if (rc > 0) {
-        ct_outq_consume(&conn->sending, (size_t)rc);
+        ct_outq_consume(q, (size_t)rc);
     } else if (rc == UV_EAGAIN) {
         rc = write_later(conn, iov, count);
     }
     if (rc < 0) {
         log_end(conn, CT_LOG_DEBUG, uv_strerror(rc));
+        ct_conn_close(conn);
+    } else if (conn->write != NULL && conn->write->sending.total == 0) {
+        write_free(conn);
+    }
+}
+
+static void settle(struct ct_conn *conn)
+{
+    if (ct_session_settle(&conn->session) != 0) {
+        log_end(conn, CT_LOG_WARNING, "out of memory");
         ct_conn_close(conn);
     }
 }
@@ -204,12 +249,9 @@ static void write_slice(struct ct_conn *conn, bool now)
  * callbacks calling each other, as one read may hold thousands of requests that each stall. */
 static void advance(struct ct_conn *conn)
 {
-    if (conn->session.failed) {
-        log_end(conn, CT_LOG_WARNING, "out of memory");
-        ct_conn_close(conn);
-    }
-    for (int round = 0; !conn->closing && !conn->writing; round++) {
-        if (conn->sending.total > 0 || conn->session.out.total > 0) {
+    settle(conn);
+    for (int round = 0; !conn->closing && (conn->write == NULL || !conn->write->busy); round++) {
+        if (unsent(conn)->total > 0) {
             /* A peer that reads as fast as we write must not keep the loop for itself. */
             write_slice(conn, round < CT_WRITE_ROUNDS);
         } else if (conn->ending) {
@@ -240,19 +282,25 @@ static void set_reading(struct ct_conn *conn)
     }
 }
 
-/* Also sends to those whom this connection's requests woke. */
-static void run(struct ct_conn *conn)
+/* Serves `bytes`, or with none goes on where it stood; sends what there is to send. */
+static void run(struct ct_conn *conn, const void *bytes, size_t len)
 {
-    struct ct_conn_hub *hub = conn->hub;
+    struct ct_outq *out = &conn->session.out;
+    struct ct_conn_hub *hub = hub_of(conn);
+    ct_outq_lend(out, &hub->spare_out);
+    if (len > 0) {
+        feed(conn, bytes, len);
+    }
     advance(conn);
     set_reading(conn);
-    ct_conn_hub_flush(hub);
+    ct_outq_take_back(out, &hub->spare_out);
 }
 
-static void on_write(uv_write_t *write, int status)
+static void on_write(uv_write_t *req, int status)
 {
-    struct ct_conn *conn = CT_CONTAINER_OF(write, struct ct_conn, write);
-    conn->writing = false;
+    struct ct_conn_write *write = CT_CONTAINER_OF(req, struct ct_conn_write, req);
+    struct ct_conn *conn = write->conn;
+    write->busy = false;
     if (conn->closing) {
         return;
     }
@@ -261,8 +309,12 @@ static void on_write(uv_write_t *write, int status)
         ct_conn_close(conn);
         return;
     }
-    ct_outq_consume(&conn->sending, conn->write_len);
-    run(conn);
+    ct_outq_consume(&write->sending, write->len);
+    if (write->sending.total == 0) {
+        write_free(conn);
+    }
+    run(conn, NULL, 0);
+    ct_conn_hub_flush(hub_of(conn));
 }
 
 static void on_flusher(uv_idle_t *idle)
@@ -273,10 +325,10 @@ static void on_flusher(uv_idle_t *idle)
 void ct_conn_hub_flush(struct ct_conn_hub *hub)
 {
     for (int i = 0; i < CT_WAKE_SLICE && !ct_list_empty(&hub->woken); i++) {
-        struct ct_conn *conn = CT_CONTAINER_OF(hub->woken.next, struct ct_conn, at_woken);
-        ct_list_remove(&conn->at_woken);
-        advance(conn);
-        set_reading(conn);
+        struct ct_conn *conn = CT_CONTAINER_OF(hub->woken.next, struct ct_conn, at_hub);
+        ct_list_remove(&conn->at_hub);
+        ct_list_append(&hub->conns, &conn->at_hub);
+        run(conn, NULL, 0);
     }
     if (uv_is_closing((uv_handle_t *)&hub->flusher)) {
         return;
@@ -302,18 +354,18 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     (void)suggested;
     struct ct_conn *conn = conn_of(handle);
-    if (!conn->spoke && conn->hub->on_http != NULL && speaks_http(conn)) {
+    if (!conn->spoke && hub_of(conn)->on_http != NULL && speaks_http(conn)) {
         conn->http = true;
         *buf = uv_buf_init(NULL, 0); /* keeps libuv from reading; on_read hears UV_ENOBUFS */
         return;
     }
-    *buf = uv_buf_init(conn->hub->read_buf, sizeof(conn->hub->read_buf));
+    *buf = uv_buf_init(hub_of(conn)->read_buf, sizeof(hub_of(conn)->read_buf));
 }
 
 /* libuv gives no socket away, so a duplicate goes and the original is closed. */
 static void hand_over(struct ct_conn *conn)
 {
-    struct ct_conn_hub *hub = conn->hub;
+    struct ct_conn_hub *hub = hub_of(conn);
     bool admitted = conn->admitted;
     uv_os_fd_t fd = -1;
     if (uv_fileno((const uv_handle_t *)&conn->tcp, &fd) == 0) {
@@ -344,7 +396,8 @@ static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
                 ct_session_mid_request(&conn->session) ? "closed by the peer inside a request"
                                                        : "closed by the peer");
         conn->ending = true;
-        run(conn);
+        run(conn, NULL, 0);
+        ct_conn_hub_flush(hub_of(conn));
         return;
     }
     if (nread < 0) {
@@ -357,8 +410,39 @@ static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
         refuse(conn);
         return;
     }
-    feed(conn, buf->base, (size_t)nread);
-    run(conn);
+    run(conn, buf->base, (size_t)nread);
+    ct_conn_hub_flush(hub_of(conn));
+}
+
+/* ---- the hub -------------------------------------------------------------------------------- */
+
+void ct_conn_hub_init(struct ct_conn_hub *hub, struct ct_store *store)
+{
+    hub->service.store = store;
+    hub->service.on_woken = on_woken;
+    ct_list_init(&hub->conns);
+    ct_list_init(&hub->woken);
+    ct_list_init(&hub->strangers);
+}
+
+static void close_all(struct ct_list *conns)
+{
+    while (!ct_list_empty(conns)) {
+        ct_conn_close(CT_CONTAINER_OF(conns->next, struct ct_conn, at_hub));
+    }
+}
+
+void ct_conn_hub_close_all(struct ct_conn_hub *hub)
+{
+    close_all(&hub->conns);
+    close_all(&hub->woken);
+    close_all(&hub->strangers);
+}
+
+void ct_conn_hub_fini(struct ct_conn_hub *hub)
+{
+    ct_outq_body_free(hub->spare_out);
+    hub->spare_out = NULL;
 }
 
 /* ---- accepting ------------------------------------------------------------------------------ */
@@ -374,13 +458,11 @@ int ct_conn_accept(struct ct_conn_hub *hub, uv_stream_t *listener)
         ct_free(conn);
         return CT_ENOMEM;
     }
-    conn->hub = hub;
+    conn->tcp.data = hub;
     hub->open++;
     conn->admitted = true; /* until its address is known */
     ct_list_init(&conn->at_hub);
-    ct_list_init(&conn->at_woken);
-    ct_session_init(&conn->session, hub->store, on_woken);
-    conn->session.by_op = hub->by_op;
+    ct_session_init(&conn->session, &hub->service);
     rc = uv_accept(listener, (uv_stream_t *)&conn->tcp);
     if (rc == 0) {
         enroll(conn);

@@ -20,18 +20,19 @@
 
 /* What all connections of a server share. The server owns it and outlives them. */
 struct ct_conn_hub {
-    struct ct_store *store;
+    struct ct_service service;
+    struct ct_outq_body *spare_out; /* lent to the connection that is being served; may be NULL */
     const struct ct_log *log;       /* may be NULL */
     const struct ct_access *access; /* NULL = everyone is admitted */
     struct ct_refusals refusals;    /* connections of peers that were not */
-    struct ct_list conns;           /* ct_conn.at_hub, those not closing */
-    struct ct_list strangers;       /* as `conns`, those not admitted; oldest first */
+    /* Each connection that is not closing is in one of these lists, by ct_conn.at_hub. */
+    struct ct_list conns;
+    struct ct_list woken;     /* those with an answer that another client caused */
+    struct ct_list strangers; /* those not admitted; oldest first */
     size_t num_strangers;
-    struct ct_list woken; /* ct_conn.at_woken, those with a reply another client caused */
-    uv_idle_t flusher;    /* runs while `woken` holds more than one slice */
-    size_t open;          /* connections whose handle is not closed yet */
-    uint64_t requests, protocol_errors;
-    uint64_t by_op[CT_OP_LIMIT]; /* requests served, by opcode */
+    uv_idle_t flusher; /* runs while `woken` holds more than one slice */
+    size_t open;       /* connections whose handle is not closed yet */
+    uint64_t protocol_errors;
     /* Takes the socket of a client that speaks HTTP, unread; NULL = nobody takes it. */
     void (*on_http)(struct ct_conn_hub *hub, int fd, bool admitted);
     void *http_data;
@@ -40,16 +41,16 @@ struct ct_conn_hub {
     char read_buf[CT_READ_CHUNK]; /* one read at a time per loop, so one buffer does */
 };
 
+struct ct_conn_write;
+
+/* Kept small: most of ten thousand connections are idle, and should cost 400 bytes each with what
+ * malloc and libuv add. What only a busy one needs is allocated then. */
 struct ct_conn {
-    uv_tcp_t tcp;
-    uv_write_t write;
+    uv_tcp_t tcp; /* its data: the hub */
     struct ct_session session;
-    struct ct_outq sending; /* what the kernel is being given; session.out fills meanwhile */
-    struct ct_conn_hub *hub;
-    struct ct_list at_hub, at_woken;
-    size_t write_len; /* bytes that `write` carries */
-    bool writing;     /* `write` is in the loop's hands */
-    bool admitted;    /* by its address; else it gets nothing but what is everybody's */
+    struct ct_list at_hub;
+    struct ct_conn_write *write; /* what the socket did not take at once; NULL = nothing */
+    bool admitted;               /* by its address; else it gets nothing but what is everybody's */
     bool reading;
     bool spoke;   /* the first byte came, and is not that of HTTP */
     bool http;    /* the first byte is that of HTTP */
@@ -57,6 +58,15 @@ struct ct_conn {
     bool ending;  /* peer sent its last byte: close when replies are sent */
     bool closing;
 };
+
+/* `hub` is zeroed memory; borrows `store`. The idle handle is the caller's to start and end. */
+void ct_conn_hub_init(struct ct_conn_hub *hub, struct ct_store *store);
+
+/* Ends all connections. */
+void ct_conn_hub_close_all(struct ct_conn_hub *hub);
+
+/* No connection may be left. */
+void ct_conn_hub_fini(struct ct_conn_hub *hub);
 
 /* Accepts the connection that `listener` announced. On failure nothing is left behind, and either
  * no connection was taken (CT_ENOMEM) or it was closed again. */

@@ -15,20 +15,28 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-struct ct_outq_mark;
+struct ct_outq_body;
 
 /* Zeroed memory is a valid empty queue. */
 struct ct_outq {
-    struct ct_buf bytes;        /* the copied pieces, back to back */
-    uint64_t taken;             /* copied bytes ever consumed: the position of bytes' front */
-    struct ct_outq_mark *marks; /* where the referenced values belong, in order */
-    size_t first, count, cap;   /* marks[first .. first + count) are waiting */
-    size_t sent;                /* bytes of the first mark's value already consumed */
-    size_t total;               /* unsent bytes, copied and referenced */
+    struct ct_outq_body *body; /* made when something is put into a queue without one */
+    size_t total;              /* unsent bytes, copied and referenced */
 };
 
 /* Drops everything and leaves an empty, usable queue. */
 void ct_outq_fini(struct ct_outq *q);
+
+/* Queues that are empty most of the time share one body, so that an idle connection has no memory
+ * for replies and a busy one allocates none: lend it to a queue before things are put there, take
+ * it back when they are gone. */
+void ct_outq_lend(struct ct_outq *q, struct ct_outq_body **spare);
+
+/* The body of an empty queue becomes the spare one, or is freed. A queue that holds something keeps
+ * its body. */
+void ct_outq_take_back(struct ct_outq *q, struct ct_outq_body **spare);
+
+/* NULL is allowed. */
+void ct_outq_body_free(struct ct_outq_body *body);
 
 /* Makes room for `len` copied bytes, so that putting them cannot fail. */
 CT_MUST_CHECK int ct_outq_reserve(struct ct_outq *q, size_t len);

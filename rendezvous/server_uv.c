@@ -49,7 +49,8 @@ static void finish_if_last(struct ct_server *server)
     }
     ct_server_close_fn cb = server->close_cb;
     void *data = server->close_data;
-    ct_store_free(server->hub.store);
+    ct_conn_hub_fini(&server->hub);
+    ct_store_free(server->hub.service.store);
     ct_free(server);
     if (cb != NULL) {
         cb(data);
@@ -77,19 +78,6 @@ static void on_desk_close(void *data)
     finish_if_last(server);
 }
 
-static void close_all(struct ct_list *conns)
-{
-    while (!ct_list_empty(conns)) {
-        ct_conn_close(CT_CONTAINER_OF(conns->next, struct ct_conn, at_hub));
-    }
-}
-
-static void close_connections(struct ct_server *server)
-{
-    close_all(&server->hub.conns);
-    close_all(&server->hub.strangers);
-}
-
 void ct_server_close(struct ct_server *server, ct_server_close_fn cb, void *data)
 {
     if (server == NULL || server->closing) {
@@ -98,7 +86,7 @@ void ct_server_close(struct ct_server *server, ct_server_close_fn cb, void *data
     server->closing = true;
     server->close_cb = cb;
     server->close_data = data;
-    close_connections(server);
+    ct_conn_hub_close_all(&server->hub);
     server->handles += ct_status_desk_close(&server->desk, on_desk_close, server);
     uv_close((uv_handle_t *)&server->listener, on_listener_close);
     uv_close((uv_handle_t *)&server->hub.flusher, on_flusher_close);
@@ -106,8 +94,8 @@ void ct_server_close(struct ct_server *server, ct_server_close_fn cb, void *data
 
 void ct_server_reset(struct ct_server *server)
 {
-    close_connections(server);
-    ct_store_clear(server->hub.store);
+    ct_conn_hub_close_all(&server->hub);
+    ct_store_clear(server->hub.service.store);
 }
 
 /* ---- accepting ------------------------------------------------------------------------------ */
@@ -231,7 +219,8 @@ static int server_new(uv_loop_t *loop, const struct ct_server_options *options,
                       struct ct_server **out, struct ct_err *err)
 {
     struct ct_server *server = ct_calloc(1, sizeof(*server));
-    if (server == NULL || ct_store_new(&server->hub.store) != 0) {
+    struct ct_store *store = NULL;
+    if (server == NULL || ct_store_new(&store) != 0) {
         ct_free(server);
         return ct_err_set(err, CT_ENOMEM, "no memory for the store");
     }
@@ -240,9 +229,7 @@ static int server_new(uv_loop_t *loop, const struct ct_server_options *options,
     server->hub.on_closed = on_conn_closed;
     server->desk.server = server;
     server->desk.hub = &server->hub;
-    ct_list_init(&server->hub.conns);
-    ct_list_init(&server->hub.strangers);
-    ct_list_init(&server->hub.woken);
+    ct_conn_hub_init(&server->hub, store);
     /* Neither can fail: no socket is made before the bind. */
     CT_ASSERT(uv_tcp_init(loop, &server->listener) == 0);
     CT_ASSERT(uv_idle_init(loop, &server->hub.flusher) == 0);
@@ -293,15 +280,15 @@ uint16_t ct_server_port(const struct ct_server *server)
 void ct_server_stats(const struct ct_server *server, struct ct_server_stats *out)
 {
     *out = (struct ct_server_stats){
-        .keys = ct_store_num_keys(server->hub.store),
-        .bytes = ct_store_num_bytes(server->hub.store),
+        .keys = ct_store_num_keys(server->hub.service.store),
+        .bytes = ct_store_num_bytes(server->hub.service.store),
         .connections = server->hub.open,
-        .waiters = ct_store_num_waiters(server->hub.store),
+        .waiters = ct_store_num_waiters(server->hub.service.store),
         .accepted = server->accepted,
         .refused = server->refused,
         .protocol_errors = server->hub.protocol_errors,
-        .requests = server->hub.requests,
+        .requests = server->hub.service.requests,
         .denied = server->hub.refusals.total,
     };
-    memcpy(out->by_op, server->hub.by_op, sizeof(out->by_op));
+    memcpy(out->by_op, server->hub.service.by_op, sizeof(out->by_op));
 }

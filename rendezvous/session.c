@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "rendezvous/session.h"
 
+#include "common/alloc.h"
 #include "common/list.h"
 #include "common/num.h"
 #include "rendezvous/limits.h"
@@ -35,10 +36,18 @@ static int reply_blob(struct ct_session *s, struct ct_blob *value)
 static void on_wake(struct ct_waiter *waiter)
 {
     struct ct_session *s = CT_CONTAINER_OF(waiter, struct ct_session, waiter);
-    if (reply_u8(s, CT_WAIT_DONE) != 0) {
-        s->failed = true;
+    /* Only noted: a wake of thousands must not need memory for each. */
+    s->woken = true;
+    s->service->on_woken(s);
+}
+
+int ct_session_settle(struct ct_session *session)
+{
+    if (!session->woken) {
+        return 0;
     }
-    s->on_woken(s);
+    session->woken = false;
+    return reply_u8(session, CT_WAIT_DONE);
 }
 
 /* ---- operations ----------------------------------------------------------------------------- */
@@ -46,7 +55,7 @@ static void on_wake(struct ct_waiter *waiter)
 static int op_add(struct ct_session *s, const struct ct_request *req, struct ct_err *err)
 {
     int64_t sum = 0;
-    int rc = ct_store_add(s->store, req->key, req->number, &sum);
+    int rc = ct_store_add(s->service->store, req->key, req->number, &sum);
     if (rc == CT_EFORMAT) {
         return ct_err_set(err, rc, "ADD to a value that is not a number");
     }
@@ -56,7 +65,7 @@ static int op_add(struct ct_session *s, const struct ct_request *req, struct ct_
 static int op_compare_set(struct ct_session *s, const struct ct_request *req)
 {
     struct ct_blob *held = NULL;
-    int rc = ct_store_compare_set(s->store, req->key, req->value, req->second, &held);
+    int rc = ct_store_compare_set(s->service->store, req->key, req->value, req->second, &held);
     if (rc != 0) {
         return rc;
     }
@@ -66,7 +75,7 @@ static int op_compare_set(struct ct_session *s, const struct ct_request *req)
 
 static int op_append(struct ct_session *s, const struct ct_request *req, struct ct_err *err)
 {
-    int rc = ct_store_append(s->store, req->key, req->value);
+    int rc = ct_store_append(s->service->store, req->key, req->value);
     if (rc == CT_ELIMIT) {
         return ct_err_set(err, rc, "APPEND makes a value longer than %zu bytes", CT_MAX_VALUE_LEN);
     }
@@ -75,7 +84,7 @@ static int op_append(struct ct_session *s, const struct ct_request *req, struct 
 
 static int op_wait(struct ct_session *s, const struct ct_request *req)
 {
-    int rc = ct_store_wait(s->store, &s->waiter, req->items, req->count);
+    int rc = ct_store_wait(s->service->store, &s->waiter, req->items, req->count);
     if (rc == CT_STORE_E_PENDING) {
         return 0;
     }
@@ -87,14 +96,14 @@ static int op_multi_get(struct ct_session *s, const struct ct_request *req)
     struct ct_bytes items = req->items;
     int rc = 0;
     for (size_t i = 0; i < req->count && rc == 0; i++) {
-        rc = reply_blob(s, ct_store_get(s->store, ct_request_next(&items)));
+        rc = reply_blob(s, ct_store_get(s->service->store, ct_request_next(&items)));
     }
     return rc;
 }
 
 static int op_delete(struct ct_session *s, const struct ct_request *req)
 {
-    int rc = ct_store_delete(s->store, req->key);
+    int rc = ct_store_delete(s->service->store, req->key);
     return rc < 0 ? rc : reply_i64(s, rc != CT_STORE_E_MISSING);
 }
 
@@ -102,7 +111,7 @@ static int op_queue_pop(struct ct_session *s, const struct ct_request *req)
 {
     size_t len = 0;
     struct ct_blob *value = NULL;
-    int rc = ct_store_pop(s->store, &s->waiter, req->key, &len, &value);
+    int rc = ct_store_pop(s->service->store, &s->waiter, req->key, &len, &value);
     rc = rc == 0 ? reply_i64(s, (int64_t)len) : rc;
     rc = rc == 0 && value != NULL ? reply_blob(s, value) : rc;
     ct_blob_unref(value);
@@ -111,7 +120,7 @@ static int op_queue_pop(struct ct_session *s, const struct ct_request *req)
 
 static int op_barrier(struct ct_session *s, const struct ct_request *req, struct ct_err *err)
 {
-    int rc = ct_store_barrier(s->store, &s->waiter, req->key, req->number);
+    int rc = ct_store_barrier(s->service->store, &s->waiter, req->key, req->number);
     if (rc == CT_EFORMAT) {
         return ct_err_set(err, rc, "BARRIER at a value that is not a number");
     }
@@ -129,9 +138,9 @@ static void list_key(void *data, struct ct_bytes key)
 
 static int op_list_keys(struct ct_session *s, struct ct_err *err)
 {
-    size_t keys = ct_store_num_keys(s->store), len = 0;
+    size_t keys = ct_store_num_keys(s->service->store), len = 0;
     if (!ct_mul_size(keys, 8, &len) || !ct_add_size(len, 8, &len) ||
-        !ct_add_size(len, ct_store_key_bytes(s->store), &len) || len > CT_MAX_REPLY_LEN) {
+        !ct_add_size(len, ct_store_key_bytes(s->service->store), &len) || len > CT_MAX_REPLY_LEN) {
         return ct_err_set(err, CT_ELIMIT, "LIST_KEYS of more than %zu bytes", CT_MAX_REPLY_LEN);
     }
     int rc = ct_outq_reserve(&s->out, len);
@@ -139,7 +148,7 @@ static int op_list_keys(struct ct_session *s, struct ct_err *err)
         rc = reply_i64(s, (int64_t)keys);
     }
     if (rc == 0) {
-        ct_store_list(s->store, list_key, s);
+        ct_store_list(s->service->store, list_key, s);
     }
     return rc;
 }
@@ -150,20 +159,21 @@ static int apply(struct ct_session *s, const struct ct_request *req, struct ct_e
     case CT_OP_VALIDATE:
         return 0;
     case CT_OP_SET:
-        return ct_store_set(s->store, req->key, req->value);
+        return ct_store_set(s->service->store, req->key, req->value);
     case CT_OP_COMPARE_SET:
         return op_compare_set(s, req);
     case CT_OP_GET:
-        return reply_blob(s, ct_store_get(s->store, req->key));
+        return reply_blob(s, ct_store_get(s->service->store, req->key));
     case CT_OP_ADD:
         return op_add(s, req, err);
     case CT_OP_CHECK:
-        return reply_u8(s, ct_store_check(s->store, req->items, req->count) ? CT_CHECK_READY
-                                                                            : CT_CHECK_NOT_READY);
+        return reply_u8(s, ct_store_check(s->service->store, req->items, req->count)
+                               ? CT_CHECK_READY
+                               : CT_CHECK_NOT_READY);
     case CT_OP_WAIT:
         return op_wait(s, req);
     case CT_OP_GETNUMKEYS:
-        return reply_i64(s, (int64_t)ct_store_num_keys(s->store));
+        return reply_i64(s, (int64_t)ct_store_num_keys(s->service->store));
     case CT_OP_DELETE_KEY:
         return op_delete(s, req);
     case CT_OP_APPEND:
@@ -171,19 +181,19 @@ static int apply(struct ct_session *s, const struct ct_request *req, struct ct_e
     case CT_OP_MULTI_GET:
         return op_multi_get(s, req);
     case CT_OP_MULTI_SET:
-        return ct_store_multi_set(s->store, req->items, req->count);
+        return ct_store_multi_set(s->service->store, req->items, req->count);
     case CT_OP_CANCEL_WAIT:
         /* Always answered, also when the wait was over before: the client counts on one reply. */
-        ct_store_cancel(s->store, &s->waiter);
+        ct_store_cancel(s->service->store, &s->waiter);
         return reply_u8(s, CT_WAIT_CANCELED);
     case CT_OP_PING:
         return ct_outq_put(&s->out, &req->nonce, sizeof(req->nonce));
     case CT_OP_QUEUE_PUSH:
-        return ct_store_push(s->store, req->key, req->value);
+        return ct_store_push(s->service->store, req->key, req->value);
     case CT_OP_QUEUE_POP:
         return op_queue_pop(s, req);
     case CT_OP_QUEUE_LEN:
-        return reply_i64(s, (int64_t)ct_store_queue_len(s->store, req->key));
+        return reply_i64(s, (int64_t)ct_store_queue_len(s->service->store, req->key));
     case CT_OP_LIST_KEYS:
         return op_list_keys(s, err);
     case CT_OP_BARRIER:
@@ -200,12 +210,12 @@ static int admit(struct ct_session *s, enum ct_op op, struct ct_err *err)
     }
     s->greeted = true;
     if (s->waiter.missing > 0 && op != CT_OP_CANCEL_WAIT) {
-        if (s->scan.dialect != CT_DIALECT_LEGACY) {
+        if (s->dialect != CT_DIALECT_LEGACY) {
             /* The client reads one byte next; any other reply would be taken for the wait's. */
             return ct_err_set(err, CT_EPROTO, "%s while a WAIT is pending", ct_op_name(op));
         }
         /* It gave up waiting, and would take a late answer for that of this request. */
-        ct_store_cancel(s->store, &s->waiter);
+        ct_store_cancel(s->service->store, &s->waiter);
     }
     return 0;
 }
@@ -216,18 +226,24 @@ static int greet(struct ct_session *s, const unsigned char *bytes, size_t len)
     if (s->greeted) {
         return 0;
     }
-    int rc = len > 0 ? ct_dialect_detect(bytes, len, &s->scan.dialect) : CT_SCAN_E_MORE;
+    int rc = len > 0 ? ct_dialect_detect(bytes, len, &s->dialect) : CT_SCAN_E_MORE;
     /* In the current dialect VALIDATE itself is the greeting, and comes once. */
-    s->greeted = rc == 0 && s->scan.dialect == CT_DIALECT_LEGACY;
+    s->greeted = rc == 0 && s->dialect == CT_DIALECT_LEGACY;
     return rc;
 }
 
 /* ---- the stream of requests ----------------------------------------------------------------- */
 
+/* Part of a request, or whole ones that a stall holds up. */
+struct ct_partial {
+    struct ct_scan scan;
+    struct ct_buf bytes; /* never empty */
+};
+
 /* Serves requests from the front of `bytes`; *used = bytes of those served. 0 (the rest is part of
  * a request), CT_SESSION_E_STALLED, or negative. */
-static int serve(struct ct_session *s, const unsigned char *bytes, size_t len, size_t *used,
-                 struct ct_err *err)
+static int serve(struct ct_session *s, struct ct_scan *scan, const unsigned char *bytes, size_t len,
+                 size_t *used, struct ct_err *err)
 {
     *used = 0;
     for (;;) {
@@ -235,14 +251,15 @@ static int serve(struct ct_session *s, const unsigned char *bytes, size_t len, s
             return CT_SESSION_E_STALLED;
         }
         int rc = greet(s, bytes + *used, len - *used);
-        bool first_look = s->scan.field == NULL;
+        bool first_look = scan->field == NULL;
         if (rc == 0) {
-            rc = ct_scan(&s->scan, bytes + *used, len - *used, err);
+            scan->dialect = s->dialect;
+            rc = ct_scan(scan, bytes + *used, len - *used, err);
         }
         /* Judged before its fields, also where those are wrong: a scanner of ports ends at its
          * first byte, and the verdict does not depend on how many bytes came with it. */
-        if (first_look && s->scan.field != NULL) {
-            int verdict = admit(s, s->scan.op, err);
+        if (first_look && scan->field != NULL) {
+            int verdict = admit(s, scan->op, err);
             rc = verdict != 0 ? verdict : rc;
         }
         if (rc == CT_SCAN_E_MORE) {
@@ -252,50 +269,75 @@ static int serve(struct ct_session *s, const unsigned char *bytes, size_t len, s
             return rc;
         }
         struct ct_request req;
-        ct_request_decode(&s->scan, bytes + *used, &req);
+        ct_request_decode(scan, bytes + *used, &req);
         rc = apply(s, &req, err);
         if (rc != 0) {
             return rc;
         }
-        *used += s->scan.at;
-        s->requests++;
-        if (s->by_op != NULL) {
-            s->by_op[req.op]++;
-        }
-        ct_scan_next(&s->scan);
+        *used += scan->at;
+        s->service->requests++;
+        s->service->by_op[req.op]++;
+        ct_scan_next(scan);
     }
 }
 
-static int feed_tail(struct ct_session *s, const void *bytes, size_t len, struct ct_err *err)
+static void partial_free(struct ct_session *s)
 {
-    int rc = ct_buf_append(&s->tail, bytes, len);
+    if (s->partial != NULL) {
+        ct_buf_fini(&s->partial->bytes);
+        ct_free(s->partial);
+        s->partial = NULL;
+    }
+}
+
+static int feed_partial(struct ct_session *s, const void *bytes, size_t len, struct ct_err *err)
+{
+    struct ct_partial *partial = s->partial;
+    int rc = ct_buf_append(&partial->bytes, bytes, len);
     if (rc != 0) {
         return rc;
     }
     size_t used = 0;
-    rc = serve(s, ct_buf_bytes(&s->tail), s->tail.len, &used, err);
-    ct_buf_consume(&s->tail, used);
-    if (s->tail.len == 0 && s->tail.cap > CT_KEEP_BUF_BYTES) {
-        ct_buf_fini(&s->tail);
+    rc = serve(s, &partial->scan, ct_buf_bytes(&partial->bytes), partial->bytes.len, &used, err);
+    ct_buf_consume(&partial->bytes, used);
+    if (partial->bytes.len == 0) {
+        partial_free(s);
+    }
+    return rc;
+}
+
+static int keep(struct ct_session *s, const struct ct_scan *scan, const unsigned char *bytes,
+                size_t len)
+{
+    s->partial = ct_calloc(1, sizeof(*s->partial));
+    if (s->partial == NULL) {
+        return CT_ENOMEM;
+    }
+    s->partial->scan = *scan;
+    return ct_buf_append(&s->partial->bytes, bytes, len);
+}
+
+/* The usual case: whole requests, served where they lie. */
+static int feed_whole(struct ct_session *s, const unsigned char *bytes, size_t len,
+                      struct ct_err *err)
+{
+    struct ct_scan scan = {0};
+    size_t used = 0;
+    int rc = serve(s, &scan, bytes, len, &used, err);
+    if (rc >= 0 && used < len) {
+        int kept = keep(s, &scan, bytes + used, len - used);
+        rc = kept != 0 ? kept : rc;
     }
     return rc;
 }
 
 int ct_session_feed(struct ct_session *session, const void *bytes, size_t len, struct ct_err *err)
 {
-    int rc;
-    if (session->tail.len > 0) {
-        rc = feed_tail(session, bytes, len, err);
-    } else if (len > 0) {
-        /* The usual case: whole requests, served where they lie. */
-        size_t used = 0;
-        rc = serve(session, bytes, len, &used, err);
-        if (rc >= 0 && used < len &&
-            ct_buf_append(&session->tail, (const unsigned char *)bytes + used, len - used) != 0) {
-            rc = CT_ENOMEM;
-        }
-    } else {
-        rc = 0;
+    int rc = ct_session_settle(session);
+    if (rc == 0 && session->partial != NULL) {
+        rc = feed_partial(session, bytes, len, err);
+    } else if (rc == 0 && len > 0) {
+        rc = feed_whole(session, bytes, len, err);
     }
     if (rc == CT_ENOMEM) {
         return ct_err_set(err, rc, "out of memory");
@@ -305,23 +347,22 @@ int ct_session_feed(struct ct_session *session, const void *bytes, size_t len, s
 
 bool ct_session_mid_request(const struct ct_session *session)
 {
-    return session->scan.field != NULL || session->tail.len > 0;
+    return session->partial != NULL;
 }
 
-void ct_session_init(struct ct_session *session, struct ct_store *store,
-                     void (*on_woken)(struct ct_session *session))
+void ct_session_init(struct ct_session *session, struct ct_service *service)
 {
     memset(session, 0, sizeof(*session));
-    session->store = store;
+    session->service = service;
     session->waiter.wake = on_wake;
-    session->on_woken = on_woken;
 }
 
 void ct_session_fini(struct ct_session *session)
 {
-    if (session->store != NULL) {
-        ct_store_cancel(session->store, &session->waiter);
+    if (session->service != NULL) {
+        ct_store_cancel(session->service->store, &session->waiter);
     }
     ct_outq_fini(&session->out);
-    ct_buf_fini(&session->tail);
+    partial_free(session);
+    session->woken = false;
 }

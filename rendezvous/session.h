@@ -21,26 +21,40 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct ct_session {
-    struct ct_store *store;
-    struct ct_waiter waiter;
-    struct ct_scan scan;
-    struct ct_buf tail; /* bytes not served yet */
-    struct ct_outq out; /* replies to be sent; the owner takes them from here */
-    /* Another client's request put a reply into `out`. Must not call the session or the store. */
+struct ct_session;
+
+/* What all sessions of a store share. */
+struct ct_service {
+    struct ct_store *store; /* borrowed */
+    /* Another client's request answered the session's WAIT: it has something to send, which
+     * ct_session_settle() tells. Must not call the session or the store. */
     void (*on_woken)(struct ct_session *session);
-    uint64_t requests; /* served so far */
-    uint64_t *by_op;   /* each is counted here as well, by opcode; borrowed, NULL = nowhere */
-    bool greeted;      /* the dialect is known */
-    bool failed;       /* a wake found no memory: the owner must end the connection */
+    uint64_t requests;           /* served so far */
+    uint64_t by_op[CT_OP_LIMIT]; /* the same by opcode */
 };
 
-/* Borrows `store`; allocates nothing. */
-void ct_session_init(struct ct_session *session, struct ct_store *store,
-                     void (*on_woken)(struct ct_session *session));
+struct ct_partial;
+
+/* Small, since most sessions are idle most of the time. */
+struct ct_session {
+    struct ct_service *service;
+    struct ct_waiter waiter;
+    struct ct_partial *partial; /* bytes not served yet; NULL = none */
+    struct ct_outq out;         /* replies to be sent; the owner takes them from here */
+    enum ct_dialect dialect;
+    bool greeted; /* the dialect is known */
+    bool woken;   /* a WAIT is over, and its answer is not in `out` yet */
+};
+
+/* Borrows `service`; allocates nothing. */
+void ct_session_init(struct ct_session *session, struct ct_service *service);
 
 /* Ends the wait and frees everything, unsent replies too. Zeroed memory and repeating are legal. */
 void ct_session_fini(struct ct_session *session);
+
+/* Puts the answer of a WAIT that is over into `out`. To be called after on_woken(); feeding does it
+ * too. CT_ENOMEM: end this connection. */
+CT_MUST_CHECK int ct_session_settle(struct ct_session *session);
 
 /* Outcome of ct_session_feed(): served no further until `out` is empty; then feed again with no
  * bytes. The owner should stop reading meanwhile. */

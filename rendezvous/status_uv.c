@@ -66,7 +66,7 @@ static int make_status(void *data, cJSON **out)
     struct ct_status_facts facts = {
         .uptime_ms = (ct_clock_now(NULL) - desk->opened_ns) / CT_NS_PER_MS,
         .keys = stats.keys,
-        .queued = ct_store_num_queued(desk->hub->store),
+        .queued = ct_store_num_queued(desk->hub->service.store),
         .bytes = stats.bytes,
         .connections = stats.connections,
         .waiters = stats.waiters,
@@ -109,7 +109,7 @@ static void list_key(void *data, struct ct_bytes key)
 static int make_keys(void *data, cJSON **out)
 {
     const struct ct_status_desk *desk = data;
-    struct ct_store *store = desk->hub->store;
+    struct ct_store *store = desk->hub->service.store;
     ct_json_use_our_memory();
     cJSON *root = cJSON_CreateObject();
     struct listing listing = {.store = store, .array = cJSON_AddArrayToObject(root, "keys")};

@@ -16,6 +16,7 @@
 
 struct run {
     struct ct_store *store;
+    struct ct_service service;
     struct ct_session session;
     struct ct_buf replies;
     int rc;
@@ -58,7 +59,8 @@ static void start(struct run *run, int greet)
     static const unsigned char hello[] = {0x00, 0xce, 0xf7, 0x85, 0x3c};
     memset(run, 0, sizeof(*run));
     CT_ASSERT(ct_store_new(&run->store) == 0);
-    ct_session_init(&run->session, run->store, on_woken);
+    run->service = (struct ct_service){.store = run->store, .on_woken = on_woken};
+    ct_session_init(&run->session, &run->service);
     if (greet) {
         feed(run, hello, sizeof(hello));
         CT_ASSERT(run->rc == 0);
@@ -90,7 +92,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         feed(&cut, data + at, size - at < piece ? size - at : piece);
     }
     CT_ASSERT(whole.rc == cut.rc);
-    CT_ASSERT(whole.session.requests == cut.session.requests);
+    CT_ASSERT(whole.service.requests == cut.service.requests);
     CT_ASSERT(whole.replies.len == cut.replies.len);
     CT_ASSERT(whole.replies.len == 0 || memcmp(ct_buf_bytes(&whole.replies),
                                                ct_buf_bytes(&cut.replies), cut.replies.len) == 0);

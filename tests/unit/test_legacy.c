@@ -18,6 +18,7 @@
 
 struct fixture {
     struct ct_store *store;
+    struct ct_service service;
     struct ct_session a, b;
 };
 
@@ -31,8 +32,9 @@ static int set_up(void **state)
     struct fixture *f = calloc(1, sizeof(*f));
     assert_non_null(f);
     assert_int_equal(ct_store_new(&f->store), 0);
-    ct_session_init(&f->a, f->store, on_woken);
-    ct_session_init(&f->b, f->store, on_woken);
+    f->service = (struct ct_service){.store = f->store, .on_woken = on_woken};
+    ct_session_init(&f->a, &f->service);
+    ct_session_init(&f->b, &f->service);
     *state = f;
     return 0;
 }
@@ -49,6 +51,7 @@ static int tear_down(void **state)
 
 static void expect(struct ct_session *s, const char *want, size_t len)
 {
+    assert_int_equal(ct_session_settle(s), 0);
     struct iovec iov = {NULL, 0};
     size_t n = ct_outq_iov(&s->out, &iov, 1);
     assert_int_equal(s->out.total, len);

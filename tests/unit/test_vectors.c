@@ -95,6 +95,7 @@ static const struct line legacy[] = {
 
 struct peer {
     struct ct_store *store;
+    struct ct_service service;
     struct ct_session session;
 };
 
@@ -107,7 +108,8 @@ static void on_woken(struct ct_session *session)
 static void begin(struct peer *peer)
 {
     assert_int_equal(ct_store_new(&peer->store), 0);
-    ct_session_init(&peer->session, peer->store, on_woken);
+    peer->service = (struct ct_service){.store = peer->store, .on_woken = on_woken};
+    ct_session_init(&peer->session, &peer->service);
 }
 
 static void end(struct peer *peer)

@@ -161,7 +161,8 @@ static void enroll(struct ct_conn *conn)
 /* Feeds the session; what came of it is to be sent by advance(). */
 static void feed(struct ct_conn *conn, const void *bytes, size_t len)
 {
-    struct ct_err err = {0};
+    struct ct_err err;
+    err.text[0] = '\0'; /* clearing all of it would cost more than many a request */
     int rc = ct_session_feed(&conn->session, bytes, len, &err);
     conn->stalled = rc == CT_SESSION_E_STALLED;
     if (rc < 0) {
@@ -317,12 +318,9 @@ static void on_write(uv_write_t *req, int status)
     ct_conn_hub_flush(hub_of(conn));
 }
 
-static void on_flusher(uv_idle_t *idle)
-{
-    ct_conn_hub_flush(CT_CONTAINER_OF(idle, struct ct_conn_hub, flusher));
-}
+static void on_flusher(uv_idle_t *idle);
 
-void ct_conn_hub_flush(struct ct_conn_hub *hub)
+static void flush_slice(struct ct_conn_hub *hub)
 {
     for (int i = 0; i < CT_WAKE_SLICE && !ct_list_empty(&hub->woken); i++) {
         struct ct_conn *conn = CT_CONTAINER_OF(hub->woken.next, struct ct_conn, at_hub);
@@ -337,6 +335,19 @@ void ct_conn_hub_flush(struct ct_conn_hub *hub)
         (void)uv_idle_stop(&hub->flusher);
     } else {
         (void)uv_idle_start(&hub->flusher, on_flusher);
+    }
+}
+
+static void on_flusher(uv_idle_t *idle)
+{
+    flush_slice(CT_CONTAINER_OF(idle, struct ct_conn_hub, flusher));
+}
+
+void ct_conn_hub_flush(struct ct_conn_hub *hub)
+{
+    /* Of a storm one slice goes out per turn of the loop, however many clients were read from. */
+    if (!uv_is_active((const uv_handle_t *)&hub->flusher)) {
+        flush_slice(hub);
     }
 }
 
@@ -466,9 +477,6 @@ int ct_conn_accept(struct ct_conn_hub *hub, uv_stream_t *listener)
     rc = uv_accept(listener, (uv_stream_t *)&conn->tcp);
     if (rc == 0) {
         enroll(conn);
-        /* Neither is vital: without them replies are only slower and dead peers live longer. */
-        (void)uv_tcp_nodelay(&conn->tcp, 1);
-        (void)uv_tcp_keepalive(&conn->tcp, 1, CT_KEEPALIVE_S);
         set_reading(conn);
     } else {
         ct_conn_close(conn);

@@ -6,6 +6,9 @@
 
 #include "rendezvous/limits.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
 #include <unistd.h>
 
 /* More than one slice of wakes, fewer than the usual 1024 descriptors hold (two per client). */
@@ -128,11 +131,50 @@ static void test_reset_ends_clients_and_forgets_keys(void **state)
     (void)close(fd);
 }
 
+/* The server's end of the connection, which is in this process, too. */
+static int far_end(int client)
+{
+    struct sockaddr_storage ours, peer;
+    socklen_t ours_len = sizeof(ours);
+    assert_int_equal(getsockname(client, (struct sockaddr *)&ours, &ours_len), 0);
+    for (int fd = 0; fd < 1024; fd++) {
+        socklen_t len = sizeof(peer);
+        if (getpeername(fd, (struct sockaddr *)&peer, &len) == 0 && len == ours_len &&
+            memcmp(&peer, &ours, len) == 0) {
+            return fd;
+        }
+    }
+    fail_msg("the server did not accept");
+    return -1;
+}
+
+static int socket_option(int fd, int level, int name)
+{
+    int value = 0;
+    socklen_t len = sizeof(value);
+    assert_int_equal(getsockopt(fd, level, name, &value, &len), 0);
+    return value;
+}
+
+static void test_accepted_sockets_answer_at_once_and_notice_dead_peers(void **state)
+{
+    struct server_fixture *f = *state;
+    int client = ct_sf_client(f);
+    ct_sf_tell(client, SF_B(SF_HELLO SF_PING));
+    ct_sf_expect(f, client, SF_B(SF_PONG));
+    int served = far_end(client);
+    assert_int_equal(socket_option(served, IPPROTO_TCP, TCP_NODELAY), 1);
+    assert_int_equal(socket_option(served, SOL_SOCKET, SO_KEEPALIVE), 1);
+    assert_int_equal(socket_option(served, IPPROTO_TCP, TCP_KEEPIDLE), CT_KEEPALIVE_S);
+    (void)close(client);
+}
+
 #define WITH_SERVER(test) cmocka_unit_test_setup_teardown(test, ct_sf_set_up, ct_sf_tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        WITH_SERVER(test_accepted_sockets_answer_at_once_and_notice_dead_peers),
         WITH_SERVER(test_requests_in_one_segment),
         WITH_SERVER(test_one_byte_per_segment),
         WITH_SERVER(test_half_closed_client_gets_its_answers),

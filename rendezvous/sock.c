@@ -142,17 +142,16 @@ int ct_sock_send(int fd, struct iovec *iov, size_t count, int64_t deadline_ns, s
     return 0;
 }
 
-int ct_sock_recv(int fd, void *out, size_t len, int64_t deadline_ns, struct ct_err *err)
+int ct_sock_recv_some(int fd, void *out, size_t len, int64_t deadline_ns, size_t *got,
+                      struct ct_err *err)
 {
-    unsigned char *p = out;
-    while (len > 0) {
-        ssize_t n = recv(fd, p, len, 0);
-        if (n > 0) {
-            p += n;
-            len -= (size_t)n;
-        } else if (n == 0) {
-            return ct_err_set(err, CT_ECLOSED, "closed by the store");
-        } else if (errno == EAGAIN) {
+    for (;;) {
+        ssize_t n = recv(fd, out, len, 0);
+        if (n >= 0) {
+            *got = (size_t)n;
+            return 0;
+        }
+        if (errno == EAGAIN) {
             int rc = wait_ready(fd, POLLIN, deadline_ns, err);
             if (rc != 0) {
                 return rc;
@@ -160,6 +159,23 @@ int ct_sock_recv(int fd, void *out, size_t len, int64_t deadline_ns, struct ct_e
         } else if (errno != EINTR) {
             return failed(errno, "receive", err);
         }
+    }
+}
+
+int ct_sock_recv(int fd, void *out, size_t len, int64_t deadline_ns, struct ct_err *err)
+{
+    unsigned char *p = out;
+    while (len > 0) {
+        size_t got = 0;
+        int rc = ct_sock_recv_some(fd, p, len, deadline_ns, &got, err);
+        if (rc != 0) {
+            return rc;
+        }
+        if (got == 0) {
+            return ct_err_set(err, CT_ECLOSED, "closed by the store");
+        }
+        p += got;
+        len -= got;
     }
     return 0;
 }

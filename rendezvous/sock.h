@@ -22,6 +22,11 @@ CT_MUST_CHECK int ct_sock_connect(const char *host, uint16_t port, int64_t deadl
 CT_MUST_CHECK int ct_sock_send(int fd, struct iovec *iov, size_t count, int64_t deadline_ns,
                                struct ct_err *err);
 
+/* Receives what is there, at least one byte and at most `len`; *got is 0 at the end of the stream.
+ * CT_ECLOSED (reset), CT_ETIMEDOUT, CT_EIO. */
+CT_MUST_CHECK int ct_sock_recv_some(int fd, void *out, size_t len, int64_t deadline_ns, size_t *got,
+                                    struct ct_err *err);
+
 /* Receives exactly `len` bytes. CT_ECLOSED, CT_ETIMEDOUT, CT_EIO. */
 CT_MUST_CHECK int ct_sock_recv(int fd, void *out, size_t len, int64_t deadline_ns,
                                struct ct_err *err);

@@ -41,7 +41,7 @@ class Case(unittest.TestCase):
         """Starts the daemon on a port of the kernel's choice; returns (proc, port)."""
         proc = self.start(program("ctrdzvd"), "--port", "0", *args, **kwargs)
         line = proc.wait_for("listening on")
-        return proc, int(re.search(r":(\d+)\b", line.partition("listening on")[2]).group(1))
+        return proc, int(re.search(r":(\d+)$", line.partition("listening on")[2]).group(1))
 
     def script(self, name, text):
         """Writes a file into the test's folder and returns its path as a string."""

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * ctstat: asks a store for its status and shows it. Exit codes: 0 healthy, 1 degraded,
+ * 2 unreachable, 3 usage.
+ */
+#include "common/clock.h"
+#include "common/file.h"
+#include "rendezvous/ctstat_options.h"
+#include "rendezvous/ctstat_table.h"
+#include "rendezvous/http_get.h"
+#include "rendezvous/json.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { EXIT_HEALTHY, EXIT_DEGRADED, EXIT_UNREACHABLE, EXIT_USAGE };
+
+#define WATCH_S 1
+/* Cursor home, clear the rest: less flicker than clearing first. */
+#define CLEAR "\033[H\033[J"
+
+static void where_text(const struct ct_endpoint *where, char *out, size_t size)
+{
+    bool v6 = strchr(where->host, ':') != NULL;
+    (void)snprintf(out, size, "%s%s%s:%u", v6 ? "[" : "", where->host, v6 ? "]" : "",
+                   (unsigned)where->port);
+}
+
+/* Gives the document and, in `bytes`, its text from *body on. */
+static int ask(const struct ct_stat_options *options, struct ct_buf *bytes,
+               struct ct_http_reply *reply, cJSON **out, bool *healthy, struct ct_err *err)
+{
+    int64_t deadline_ns = ct_deadline_in(NULL, (int64_t)options->timeout_s * 1000);
+    int rc = ct_http_get(&options->where, "/status", deadline_ns, bytes, reply, err);
+    if (rc != 0) {
+        return rc;
+    }
+    if (reply->code == 403) {
+        return ct_err_set(err, CT_EPERM, "this machine is not admitted");
+    }
+    if (reply->code != 200) {
+        return ct_err_set(err, CT_EPROTO, "answered with HTTP code %d", reply->code);
+    }
+    const char *text = (const char *)ct_buf_bytes(bytes) + reply->body;
+    ct_json_use_our_memory();
+    cJSON *status = cJSON_ParseWithLength(text, reply->len);
+    if (ct_stat_verdict(status, healthy) != 0) {
+        cJSON_Delete(status);
+        return ct_err_set(err, CT_EFORMAT, "answered with something that is no status");
+    }
+    *out = status;
+    return 0;
+}
+
+static int print(const struct ct_stat_options *options, const char *where, const cJSON *status,
+                 struct ct_err *err)
+{
+    struct ct_buf text = CT_BUF_INIT;
+    int rc = 0;
+    if (options->action == CT_STAT_JSON) {
+        rc = ct_json_print(status, &text);
+    } else if (options->action == CT_STAT_HEALTH) {
+        rc = ct_stat_health(status, &text);
+    } else {
+        bool screen = options->watch && isatty(STDOUT_FILENO) == 1;
+        rc = screen ? ct_buf_printf(&text, CLEAR) : 0;
+        rc = rc != 0 ? rc : ct_stat_table(status, where, &text);
+        rc = rc != 0 || !options->watch || screen ? rc : ct_buf_printf(&text, "\n");
+    }
+    if (rc != 0) {
+        rc = ct_err_set(err, rc, "out of memory");
+    } else if (ct_fd_write_all(STDOUT_FILENO, ct_buf_bytes(&text), text.len) != 0) {
+        rc = ct_err_set(err, CT_EIO, "cannot write to standard output");
+    }
+    ct_buf_fini(&text);
+    return rc;
+}
+
+static int show(const struct ct_stat_options *options)
+{
+    char where[CT_HOST_MAX + sizeof("[]:65535")];
+    struct ct_buf bytes = CT_BUF_INIT;
+    struct ct_http_reply reply;
+    struct ct_err err = {0};
+    cJSON *status = NULL;
+    bool healthy = false;
+    where_text(&options->where, where, sizeof(where));
+    int rc = ask(options, &bytes, &reply, &status, &healthy, &err);
+    rc = rc != 0 ? rc : print(options, where, status, &err);
+    if (rc != 0) {
+        (void)fprintf(stderr, "ctstat: %s: %s\n", where, err.text);
+    }
+    cJSON_Delete(status);
+    ct_buf_fini(&bytes);
+    if (rc != 0) {
+        return EXIT_UNREACHABLE;
+    }
+    return healthy ? EXIT_HEALTHY : EXIT_DEGRADED;
+}
+
+int main(int argc, char **argv)
+{
+    struct ct_stat_options options;
+    struct ct_err err = {0};
+    if (ct_stat_options_parse(argc, argv, getenv("MASTER_ADDR"), getenv("MASTER_PORT"), &options,
+                              &err) != 0) {
+        (void)fprintf(stderr, "ctstat: %s; see ctstat --help\n", err.text);
+        return EXIT_USAGE;
+    }
+    if (options.action == CT_STAT_HELP) {
+        (void)fputs(ct_stat_help, stdout);
+        return EXIT_HEALTHY;
+    }
+    if (options.action == CT_STAT_VERSION) {
+        (void)printf("ctstat %s\n", CT_VERSION);
+        return EXIT_HEALTHY;
+    }
+    int rc = show(&options);
+    while (options.watch && rc != EXIT_UNREACHABLE) {
+        const struct timespec pause = {WATCH_S, 0};
+        (void)nanosleep(&pause, NULL);
+        rc = show(&options);
+    }
+    return rc;
+}

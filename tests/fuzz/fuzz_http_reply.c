@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What ctstat does with whatever answers: the reply is read, and a body is shown as a table.
+ */
+#include "tests/fuzz/fuzz.h"
+
+#include "rendezvous/ctstat_table.h"
+#include "rendezvous/http_get.h"
+#include "rendezvous/json.h"
+
+#include <string.h>
+
+static void show(const char *body, size_t len)
+{
+    ct_json_use_our_memory();
+    cJSON *json = cJSON_ParseWithLength(body, len);
+    struct ct_buf out = CT_BUF_INIT;
+    bool healthy;
+    if (ct_stat_verdict(json, &healthy) == 0) {
+        CT_ASSERT(ct_stat_table(json, "h:1", &out) == 0);
+        CT_ASSERT(ct_stat_health(json, &out) == 0);
+        const char *line = ct_buf_cstr(&out);
+        while (*line != '\0') {
+            size_t width = strcspn(line, "\n");
+            CT_ASSERT(width <= CT_STAT_COLUMNS && line[width] == '\n');
+            line += width + 1;
+        }
+    }
+    ct_buf_fini(&out);
+    cJSON_Delete(json);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    const char *bytes = (const char *)data;
+    struct ct_http_reply whole, part;
+    int rc = ct_http_reply_parse(bytes, size, true, &whole, NULL);
+    CT_ASSERT(rc != CT_HTTP_E_MORE);
+    if (rc == 0) {
+        CT_ASSERT(whole.body <= size && whole.len <= size - whole.body);
+        show(bytes + whole.body, whole.len);
+    }
+    /* What is complete early stays what it is when more comes. */
+    for (size_t len = 0; len < size && size < 512; len++) {
+        if (ct_http_reply_parse(bytes, len, false, &part, NULL) == 0) {
+            CT_ASSERT(rc == 0 && memcmp(&whole, &part, sizeof(part)) == 0);
+        }
+    }
+    show(bytes, size);
+    return 0;
+}

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ctstat against stores, jobs, and what only pretends to be one."""
+
+import json
+import os
+import re
+import signal
+import socket
+import threading
+
+import testlib
+from testlib import DEADLINE, program
+
+WORKER = """
+import os, signal, sys, time
+if os.environ["RANK"] == "1":
+    while not os.path.exists(sys.argv[1]):
+        time.sleep(0.01)
+    sys.exit(3)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("deaf", os.environ["MASTER_PORT"], flush=True)
+time.sleep(1000)
+"""
+
+
+class Ctstat(testlib.Case):
+    def ctstat(self, *args, **kwargs):
+        return self.run_program(program("ctstat"), *args, **kwargs)
+
+    def assert_fits(self, text):
+        self.assertEqual([line for line in text.splitlines() if len(line) > 80], [])
+
+
+class Stores(Ctstat):
+    def setUp(self):
+        super().setUp()
+        if os.environ["HAVE_HTTP"] != "1":
+            self.skipTest("this build has no HTTP")
+
+    def test_store_alone(self):
+        _, port = self.start_ctrdzvd()
+        result = self.ctstat(f"127.0.0.1:{port}")
+        self.assertEqual((result.code, result.err), (0, ""))
+        self.assertRegex(
+            result.out,
+            rf"\A127\.0\.0\.1:{port}: healthy, up \d+ s, version \S+\n"
+            r"store: 0 keys, 0 B, 0 connections, 0 waiters, 0 requests\n\Z",
+        )
+
+    def test_address_from_the_environment(self):
+        _, port = self.start_ctrdzvd()
+        env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        self.assertEqual(self.ctstat("--health", env=env).out, "healthy\n")
+        self.assertEqual(self.ctstat("--health", "localhost", env=env).out, "healthy\n")
+
+    def test_ipv6(self):
+        try:
+            socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+        except OSError:
+            self.skipTest("this machine has no IPv6")
+        _, port = self.start_ctrdzvd("--listen", "::1")
+        result = self.ctstat(f"[::1]:{port}")
+        self.assertEqual(result.code, 0, result)
+        self.assertTrue(result.out.startswith(f"[::1]:{port}: healthy"), result)
+
+    def test_json(self):
+        _, port = self.start_ctrdzvd()
+        result = self.ctstat("--json", f"127.0.0.1:{port}")
+        self.assert_one_line(result.out)
+        self.assertEqual(json.loads(result.out)["health"], "healthy")
+
+    def test_job_healthy_then_degraded(self):
+        go = self.tmp / "go"
+        job = self.start_ctrun(
+            "--nproc-per-node", "2", self.script("worker.py", WORKER), str(go)
+        )
+        where = "127.0.0.1:" + job.wait_for("deaf").split()[-1]
+        good = self.ctstat(where)
+        self.assertEqual(good.code, 0, good)
+        self.assert_fits(good.out)
+        self.assertRegex(good.out, r"\n    0     0 +\d+ running      -        0 \S")
+        self.assertRegex(good.out, r"\n    1     1 +\d+ running      -        0 \S")
+        go.touch()
+        testlib.wait_until(lambda: self.ctstat("--health", where).code == 1, "it is degraded")
+        bad = self.ctstat(where)
+        self.assertEqual(bad.code, 1, bad)
+        self.assert_fits(bad.out)
+        self.assertIn("\nproblem: rank 1 failed: it exited with code 3\n", bad.out)
+        self.assertRegex(bad.out, r"\n    1     1 +\d+ failed       3        0 \S")
+        self.assertRegex(
+            bad.out, r"\ngeneration 0: rank 1 on \S+ \(pid \d+\) exited with code 3\n\Z"
+        )
+        self.assertEqual(
+            self.ctstat("--health", where).out, "degraded: rank 1 failed: it exited with code 3\n"
+        )
+        job.kill()
+
+    def test_watch_ends_when_the_store_is_gone(self):
+        daemon, port = self.start_ctrdzvd()
+        watch = self.start(program("ctstat"), "--watch", f"127.0.0.1:{port}")
+        testlib.wait_until(lambda: watch.out.count("healthy") >= 2, "two answers")
+        daemon.signal(signal.SIGTERM)
+        daemon.wait()
+        result = watch.wait()
+        self.assertEqual(result.code, 2, result)
+        self.assert_one_line(result.err)
+
+
+class Strangers(Ctstat):
+    def serve(self, answer, *, read=True):
+        """Something that gives each client the same bytes; returns its address."""
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(listener.close)
+
+        def run():
+            while True:
+                try:
+                    client, _ = listener.accept()
+                except OSError:
+                    return
+                with client:
+                    client.settimeout(DEADLINE)
+                    try:
+                        client.recv(4096)
+                        client.sendall(answer)
+                        if read:
+                            continue
+                        client.recv(1)  # until the other side gives up
+                    except OSError:
+                        pass
+
+        threading.Thread(target=run, daemon=True).start()
+        return "127.0.0.1:%d" % listener.getsockname()[1]
+
+    def assert_unreachable(self, result, text):
+        self.assertEqual(result.code, 2, result)
+        self.assertEqual(result.out, "")
+        self.assert_one_line(result.err)
+        self.assertIn(text, result.err)
+
+    def test_nobody(self):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            where = "127.0.0.1:%d" % s.getsockname()[1]
+            self.assert_unreachable(self.ctstat(where), where)
+
+    def test_wrong_answers(self):
+        head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"
+        for answer, text in (
+            (b"", "closed without an answer"),
+            (b"SSH-2.0-OpenSSH_9\r\n\r\n", "no HTTP"),
+            (b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "404"),
+            (b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n", "not admitted"),
+            (head % 2 + b"{}", "no status"),
+            (head % 9 + b"not JSON!", "no status"),
+            (head % 9 + b"cut", "in the middle"),
+            (head % (1 << 30) + b"x", "longer than"),
+            (head % 100000 + b"[" * 100000, "no status"),
+            (b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 5000, "too long"),
+        ):
+            self.assert_unreachable(self.ctstat(self.serve(answer)), text)
+
+    def test_hostile_text_stays_off_the_terminal(self):
+        body = json.dumps({"health": "healthy", "version": "\x1b[31m" + "x" * 500}).encode()
+        answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+        result = self.ctstat(self.serve(answer))
+        self.assertEqual(result.code, 0, result)
+        self.assertNotIn("\x1b", result.out)
+        self.assert_fits(result.out)
+        self.assertNotIn("\x1b", self.ctstat("--json", self.serve(answer)).out)
+
+    def test_silence_ends_at_the_deadline(self):
+        where = self.serve(b"HTTP/1.1 200", read=False)
+        self.assert_unreachable(self.ctstat("--timeout", "1", where), "timed out")
+
+
+class Usage(Ctstat):
+    def test_mistakes(self):
+        for args in (["--nope"], ["--json", "--health"], ["a", "b"], ["--timeout", "x"], ["a:b:c:"]):
+            result = self.ctstat(*args)
+            self.assertEqual(result.code, 3, result)
+            self.assert_one_line(result.err)
+
+    def test_help_and_version(self):
+        self.assertTrue(self.ctstat("--help").out.startswith("usage: ctstat"))
+        self.assertRegex(self.ctstat("--version").out, re.compile(r"\Actstat \d+\.\d+\.\d+\n\Z"))
+
+
+if __name__ == "__main__":
+    testlib.main()

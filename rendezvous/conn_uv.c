@@ -45,6 +45,7 @@ struct ct_conn_write {
     struct ct_conn *conn;
     struct ct_outq sending; /* session.out fills meanwhile */
     size_t len;             /* bytes that `req` carries */
+    size_t charged;         /* what the store's budget knows of it */
     bool busy;              /* on_write is still to come */
 };
 
@@ -85,6 +86,7 @@ static void log_end(const struct ct_conn *conn, enum ct_log_level level, const c
 static void write_free(struct ct_conn *conn)
 {
     if (conn->write != NULL) {
+        ct_budget_give(ct_store_budget(hub_of(conn)->service.store), conn->write->charged);
         ct_outq_fini(&conn->write->sending);
         ct_free(conn->write);
         conn->write = NULL;
@@ -283,6 +285,20 @@ static void set_reading(struct ct_conn *conn)
     }
 }
 
+/* Replies that wait for a slow reader count as the store's memory; those that leave at once do not.
+ */
+static void charge(struct ct_conn *conn)
+{
+    struct ct_conn_write *write = conn->write;
+    if (write != NULL) {
+        struct ct_budget *budget = ct_store_budget(hub_of(conn)->service.store);
+        ct_budget_give(budget, write->charged);
+        write->charged = sizeof(*write) + CT_BLOCK_COST + ct_outq_memory(&write->sending) +
+                         ct_outq_memory(&conn->session.out);
+        ct_budget_force(budget, write->charged);
+    }
+}
+
 /* Serves `bytes`, or with none goes on where it stood; sends what there is to send. */
 static void run(struct ct_conn *conn, const void *bytes, size_t len)
 {
@@ -295,6 +311,7 @@ static void run(struct ct_conn *conn, const void *bytes, size_t len)
     advance(conn);
     set_reading(conn);
     ct_outq_take_back(out, &hub->spare_out);
+    charge(conn);
 }
 
 static void on_write(uv_write_t *req, int status)

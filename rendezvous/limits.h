@@ -38,6 +38,10 @@
  * is cheaper than another entry in the write vector. Not tuned. */
 #define CT_OUT_COPY_MAX ((size_t)1024)
 
+/* What one connection gets even when the store's memory is used up (--max-memory), so that reads go
+ * on: half a request, a wait, replies. Such a connection stalls at half of it. */
+#define CT_GRANT_BYTES ((size_t)65536)
+
 /* Entries of one write vector. IOV_MAX is 1024; 64 keep the array small on the stack. */
 #define CT_OUT_IOV_MAX 64
 

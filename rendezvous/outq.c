@@ -47,6 +47,14 @@ void ct_outq_fini(struct ct_outq *q)
     *q = (struct ct_outq){0};
 }
 
+size_t ct_outq_memory(const struct ct_outq *q)
+{
+    const struct ct_outq_body *body = q->body;
+    return body == NULL ? 0
+                        : sizeof(*body) + body->bytes.cap + body->cap * sizeof(*body->marks) +
+                              3 * CT_BLOCK_COST;
+}
+
 void ct_outq_lend(struct ct_outq *q, struct ct_outq_body **spare)
 {
     if (q->body == NULL) {

@@ -23,6 +23,9 @@ struct ct_outq {
     size_t total;              /* unsent bytes, copied and referenced */
 };
 
+/* Bytes that the queue itself takes, which referenced values are not. */
+size_t ct_outq_memory(const struct ct_outq *q);
+
 /* Drops everything and leaves an empty, usable queue. */
 void ct_outq_fini(struct ct_outq *q);
 

@@ -136,6 +136,17 @@ static void list_key(void *data, struct ct_bytes key)
     CT_ASSERT(reply_bytes(data, key) == 0);
 }
 
+/* May the replies take this much? Little is granted whatever the budget. */
+static bool reply_fits(struct ct_session *s, size_t memory)
+{
+    struct ct_budget *budget = ct_store_budget(s->service->store);
+    if (memory <= CT_GRANT_BYTES || ct_budget_fits(budget, memory)) {
+        return true;
+    }
+    budget->refused++;
+    return false;
+}
+
 static int op_list_keys(struct ct_session *s, struct ct_err *err)
 {
     size_t keys = ct_store_num_keys(s->service->store), len = 0;
@@ -143,7 +154,7 @@ static int op_list_keys(struct ct_session *s, struct ct_err *err)
         !ct_add_size(len, ct_store_key_bytes(s->service->store), &len) || len > CT_MAX_REPLY_LEN) {
         return ct_err_set(err, CT_ELIMIT, "LIST_KEYS of more than %zu bytes", CT_MAX_REPLY_LEN);
     }
-    int rc = ct_outq_reserve(&s->out, len);
+    int rc = reply_fits(s, len) ? ct_outq_reserve(&s->out, len) : CT_ENOMEM;
     if (rc == 0) {
         rc = reply_i64(s, (int64_t)keys);
     }
@@ -240,6 +251,23 @@ struct ct_partial {
     struct ct_buf bytes; /* never empty */
 };
 
+/* Unsent bytes at which a session stalls. */
+static size_t stall_at(const struct ct_session *s)
+{
+    const struct ct_budget *budget = ct_store_budget(s->service->store);
+    return ct_budget_fits(budget, CT_OUT_STALL_BYTES) ? CT_OUT_STALL_BYTES : CT_GRANT_BYTES / 2;
+}
+
+/* Applies the request and checks what its reply takes. */
+static int answer(struct ct_session *s, const struct ct_request *req, struct ct_err *err)
+{
+    int rc = apply(s, req, err);
+    if (rc == 0 && s->out.total > CT_GRANT_BYTES && !reply_fits(s, ct_outq_memory(&s->out))) {
+        return CT_ENOMEM;
+    }
+    return rc;
+}
+
 /* Serves requests from the front of `bytes`; *used = bytes of those served. 0 (the rest is part of
  * a request), CT_SESSION_E_STALLED, or negative. */
 static int serve(struct ct_session *s, struct ct_scan *scan, const unsigned char *bytes, size_t len,
@@ -247,7 +275,7 @@ static int serve(struct ct_session *s, struct ct_scan *scan, const unsigned char
 {
     *used = 0;
     for (;;) {
-        if (s->out.total >= CT_OUT_STALL_BYTES) {
+        if (s->out.total > 0 && s->out.total >= stall_at(s)) {
             return CT_SESSION_E_STALLED;
         }
         int rc = greet(s, bytes + *used, len - *used);
@@ -270,7 +298,7 @@ static int serve(struct ct_session *s, struct ct_scan *scan, const unsigned char
         }
         struct ct_request req;
         ct_request_decode(scan, bytes + *used, &req);
-        rc = apply(s, &req, err);
+        rc = answer(s, &req, err);
         if (rc != 0) {
             return rc;
         }
@@ -281,22 +309,45 @@ static int serve(struct ct_session *s, struct ct_scan *scan, const unsigned char
     }
 }
 
+static size_t partial_cost(const struct ct_partial *partial)
+{
+    return sizeof(*partial) + partial->bytes.cap + 2 * CT_BLOCK_COST;
+}
+
 static void partial_free(struct ct_session *s)
 {
     if (s->partial != NULL) {
+        ct_budget_give(ct_store_budget(s->service->store), partial_cost(s->partial));
         ct_buf_fini(&s->partial->bytes);
         ct_free(s->partial);
         s->partial = NULL;
     }
 }
 
-static int feed_partial(struct ct_session *s, const void *bytes, size_t len, struct ct_err *err)
+static int partial_append(struct ct_session *s, const void *bytes, size_t len)
 {
     struct ct_partial *partial = s->partial;
-    int rc = ct_buf_append(&partial->bytes, bytes, len);
+    struct ct_buf *buf = &partial->bytes;
+    struct ct_budget *budget = ct_store_budget(s->service->store);
+    size_t before = partial_cost(partial), need = buf->len + len;
+    bool grows = len > buf->cap - buf->off - buf->len;
+    /* A buffer that grows doubles. */
+    if (grows && need > CT_GRANT_BYTES && !ct_budget_fits(budget, 2 * need)) {
+        budget->refused++;
+        return CT_ENOMEM;
+    }
+    int rc = ct_buf_append(buf, bytes, len);
+    ct_budget_force(budget, partial_cost(partial) - before);
+    return rc;
+}
+
+static int feed_partial(struct ct_session *s, const void *bytes, size_t len, struct ct_err *err)
+{
+    int rc = partial_append(s, bytes, len);
     if (rc != 0) {
         return rc;
     }
+    struct ct_partial *partial = s->partial;
     size_t used = 0;
     rc = serve(s, &partial->scan, ct_buf_bytes(&partial->bytes), partial->bytes.len, &used, err);
     ct_buf_consume(&partial->bytes, used);
@@ -313,8 +364,9 @@ static int keep(struct ct_session *s, const struct ct_scan *scan, const unsigned
     if (s->partial == NULL) {
         return CT_ENOMEM;
     }
+    ct_budget_force(ct_store_budget(s->service->store), partial_cost(s->partial));
     s->partial->scan = *scan;
-    return ct_buf_append(&s->partial->bytes, bytes, len);
+    return partial_append(s, bytes, len);
 }
 
 /* The usual case: whole requests, served where they lie. */
@@ -333,6 +385,8 @@ static int feed_whole(struct ct_session *s, const unsigned char *bytes, size_t l
 
 int ct_session_feed(struct ct_session *session, const void *bytes, size_t len, struct ct_err *err)
 {
+    const struct ct_budget *budget = ct_store_budget(session->service->store);
+    uint64_t refused = budget->refused;
     int rc = ct_session_settle(session);
     if (rc == 0 && session->partial != NULL) {
         rc = feed_partial(session, bytes, len, err);
@@ -340,7 +394,10 @@ int ct_session_feed(struct ct_session *session, const void *bytes, size_t len, s
         rc = feed_whole(session, bytes, len, err);
     }
     if (rc == CT_ENOMEM) {
-        return ct_err_set(err, rc, "out of memory");
+        return ct_err_set(err, rc,
+                          budget->refused != refused
+                              ? "the store's memory is used up (--max-memory)"
+                              : "out of memory");
     }
     return rc;
 }

@@ -28,14 +28,16 @@ struct ct_store_entry *ct_entry_find(struct ct_store *store, struct ct_bytes key
     return node != NULL ? entry_of(node) : NULL;
 }
 
-struct ct_store_entry *ct_entry_need(struct ct_store *store, struct ct_bytes key)
+struct ct_store_entry *ct_entry_add(struct ct_store *store, struct ct_bytes key, bool granted)
 {
-    struct ct_store_entry *entry = ct_entry_find(store, key);
-    if (entry != NULL) {
-        return entry;
+    if (granted) {
+        ct_budget_force(&store->budget, ct_entry_cost(key.len));
+    } else if (!ct_budget_take(&store->budget, ct_entry_cost(key.len))) {
+        return NULL;
     }
-    entry = ct_malloc(sizeof(*entry) + key.len);
+    struct ct_store_entry *entry = ct_malloc(sizeof(*entry) + key.len);
     if (entry == NULL) {
+        ct_budget_give(&store->budget, ct_entry_cost(key.len));
         return NULL;
     }
     entry->value = NULL;
@@ -45,6 +47,7 @@ struct ct_store_entry *ct_entry_need(struct ct_store *store, struct ct_bytes key
     memcpy(entry->key, key.ptr, key.len);
     ct_list_init(&entry->waiters);
     if (ct_map_insert(&store->map, &entry->node, key.ptr, key.len) != 0) {
+        ct_budget_give(&store->budget, ct_entry_cost(key.len));
         ct_free(entry);
         return NULL;
     }
@@ -56,6 +59,7 @@ void ct_entry_drop_if_idle(struct ct_store *store, struct ct_store_entry *entry)
     if (entry->value == NULL && entry->queue == NULL && entry->pins == 0 &&
         ct_list_empty(&entry->waiters)) {
         (void)ct_map_remove(&store->map, entry->key, entry->key_len);
+        ct_budget_give(&store->budget, ct_entry_cost(entry->key_len));
         ct_free(entry);
     }
 }
@@ -74,6 +78,19 @@ static void entry_clear(struct ct_store *store, struct ct_store_entry *entry)
 
 /* ---- changes -------------------------------------------------------------------------------- */
 
+/* Makes a value for the entry (NULL = there is none). What the old one takes does not count against
+ * it, or a counter could not go on when the store is full. */
+static struct ct_blob *value_for(struct ct_store *store, const struct ct_store_entry *entry,
+                                 struct ct_bytes a, struct ct_bytes b)
+{
+    const struct ct_blob *old = entry != NULL ? entry->value : NULL;
+    size_t credit = old != NULL && old->refs == 1 ? ct_blob_cost(old->len) : 0;
+    ct_budget_give(&store->budget, credit);
+    struct ct_blob *value = ct_blob_join(&store->budget, a.ptr, a.len, b.ptr, b.len);
+    ct_budget_force(&store->budget, credit);
+    return value;
+}
+
 /* Takes `value`; cannot fail, wakes nobody. */
 static void put_value(struct ct_store *store, struct ct_store_entry *entry, struct ct_blob *value)
 {
@@ -84,13 +101,13 @@ static void put_value(struct ct_store *store, struct ct_store_entry *entry, stru
     store->bytes += entry->key_len + value->len;
 }
 
-/* Takes `value` (NULL = its allocation failed), also on failure; wakes nobody. `*entry` NULL = look
- * it up, and give it. */
+/* Takes `value` (NULL = its allocation failed), also on failure; wakes nobody. `*entry` NULL =
+ * there is none: makes it. */
 static int prepare(struct ct_store *store, struct ct_store_entry **entry, struct ct_bytes key,
                    struct ct_blob *value)
 {
     if (value != NULL && *entry == NULL) {
-        *entry = ct_entry_need(store, key);
+        *entry = ct_entry_add(store, key, false);
     }
     if (value == NULL || *entry == NULL) {
         ct_blob_unref(value);
@@ -118,7 +135,8 @@ static int store_value(struct ct_store *store, struct ct_store_entry *entry, str
 
 int ct_store_set(struct ct_store *store, struct ct_bytes key, struct ct_bytes value)
 {
-    return store_value(store, NULL, key, ct_blob_new(value.ptr, value.len));
+    struct ct_store_entry *entry = ct_entry_find(store, key);
+    return store_value(store, entry, key, value_for(store, entry, value, (struct ct_bytes){0}));
 }
 
 /* One pair of a MULTI_SET, ready to be put where it belongs. */
@@ -130,9 +148,12 @@ struct staged {
 static int stage(struct ct_store *store, struct ct_bytes key, struct ct_bytes value,
                  struct staged *out)
 {
-    out->value = ct_blob_new(value.ptr, value.len);
-    out->entry = out->value != NULL ? ct_entry_need(store, key) : NULL;
-    if (out->entry == NULL) {
+    out->entry = ct_entry_find(store, key);
+    out->value = value_for(store, out->entry, value, (struct ct_bytes){0});
+    if (out->entry == NULL && out->value != NULL) {
+        out->entry = ct_entry_add(store, key, false);
+    }
+    if (out->entry == NULL || out->value == NULL) {
         ct_blob_unref(out->value);
         return CT_ENOMEM;
     }
@@ -193,8 +214,8 @@ int ct_store_append(struct ct_store *store, struct ct_bytes key, struct ct_bytes
     if (value.len > CT_MAX_VALUE_LEN - old_len) {
         return CT_ELIMIT;
     }
-    const unsigned char *old_bytes = old != NULL ? old->bytes : NULL;
-    return store_value(store, entry, key, ct_blob_join(old_bytes, old_len, value.ptr, value.len));
+    const struct ct_bytes head = {old != NULL ? old->bytes : NULL, old_len};
+    return store_value(store, entry, key, value_for(store, entry, head, value));
 }
 
 struct ct_blob *ct_store_get(struct ct_store *store, struct ct_bytes key)
@@ -247,7 +268,8 @@ static int count_on(struct ct_store *store, struct ct_store_entry **entry, struc
     int64_t sum = (int64_t)((uint64_t)old + (uint64_t)delta);
     char text[24];
     int len = snprintf(text, sizeof(text), "%" PRId64, sum);
-    int rc = prepare(store, entry, key, ct_blob_new(text, (size_t)len));
+    const struct ct_bytes value = {(const unsigned char *)text, (size_t)len};
+    int rc = prepare(store, entry, key, value_for(store, *entry, value, (struct ct_bytes){0}));
     if (rc == 0) {
         *out = sum;
     }
@@ -293,7 +315,7 @@ int ct_store_compare_set(struct ct_store *store, struct ct_bytes key, struct ct_
                     : held->len == expected.len &&
                           (held->len == 0 || memcmp(held->bytes, expected.ptr, held->len) == 0);
     if (same) {
-        held = ct_blob_new(desired.ptr, desired.len);
+        held = value_for(store, entry, desired, (struct ct_bytes){0});
         int rc = store_value(store, entry, key, held);
         if (rc != 0) {
             return rc;
@@ -326,6 +348,7 @@ int ct_store_new(struct ct_store **out)
     if (store == NULL) {
         return CT_ENOMEM;
     }
+    store->budget.max = SIZE_MAX;
     ct_map_init(&store->map, entry_has_key);
     *out = store;
     return 0;
@@ -371,6 +394,7 @@ void ct_store_free(struct ct_store *store)
     }
     CT_ASSERT(store->waiters == 0);
     ct_store_clear(store);
+    CT_ASSERT(store->budget.used == 0);
     ct_map_fini(&store->map);
     ct_free(store);
 }
@@ -398,4 +422,9 @@ size_t ct_store_num_waiters(const struct ct_store *store)
 size_t ct_store_num_queued(const struct ct_store *store)
 {
     return store->queued;
+}
+
+struct ct_budget *ct_store_budget(struct ct_store *store)
+{
+    return &store->budget;
 }

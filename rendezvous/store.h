@@ -62,7 +62,7 @@ struct ct_waiter {
 /* CT_ENOMEM gives nothing. */
 CT_MUST_CHECK int ct_store_new(struct ct_store **out);
 
-/* No waiter may be left. NULL is allowed. */
+/* No waiter may be left, nor anything else that its budget counts. NULL is allowed. */
 void ct_store_free(struct ct_store *store);
 
 /* Forgets all keys and queues; waiters stay where they are. */
@@ -152,6 +152,10 @@ CT_MUST_CHECK int ct_store_dump(struct ct_store *store, struct ct_change_sink *s
 
 /* Calls fn for each key that has a value, in no order; fn must not change the store. */
 void ct_store_list(struct ct_store *store, void (*fn)(void *data, struct ct_bytes key), void *data);
+
+/* What the memory of this store is counted by, and of whatever else its owner wants counted. There
+ * is no cap at first. Over it a call fails with CT_ENOMEM, as it does when memory is out. */
+struct ct_budget *ct_store_budget(struct ct_store *store);
 
 /* Keys that have a value. */
 size_t ct_store_num_keys(const struct ct_store *store);

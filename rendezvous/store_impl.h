@@ -23,17 +23,28 @@ struct ct_store_entry {
 struct ct_store {
     struct ct_map map;
     struct ct_change_sink *sink; /* may be NULL */
-    size_t keys, key_bytes;      /* that have a value */
-    size_t queued;               /* elements of all queues */
-    size_t bytes;                /* of those keys, and of all values and elements */
+    struct ct_budget budget;
+    size_t keys, key_bytes; /* that have a value */
+    size_t queued;          /* elements of all queues */
+    size_t bytes;           /* of those keys, and of all values and elements */
     size_t waiters;
 };
 
 /* NULL when there is none. */
 struct ct_store_entry *ct_entry_find(struct ct_store *store, struct ct_bytes key);
 
-/* Makes the entry if it is not there; NULL when memory is out. */
-struct ct_store_entry *ct_entry_need(struct ct_store *store, struct ct_bytes key);
+/* Makes the entry, which must not be there; NULL when memory is out, or the budget unless
+ * `granted`.
+ */
+struct ct_store_entry *ct_entry_add(struct ct_store *store, struct ct_bytes key, bool granted);
+
+/* Its share of the hash table: at most one bucket in each of two tables, while one is rehashed. */
+#define CT_BUCKET_COST (2 * sizeof(void *))
+
+static inline size_t ct_entry_cost(size_t key_len)
+{
+    return sizeof(struct ct_store_entry) + key_len + CT_BLOCK_COST + CT_BUCKET_COST;
+}
 
 /* Frees an entry that nobody needs any more. */
 void ct_entry_drop_if_idle(struct ct_store *store, struct ct_store_entry *entry);

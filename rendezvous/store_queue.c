@@ -19,9 +19,15 @@ static struct ct_blob *queue_first(const struct ct_store_entry *entry)
     return first;
 }
 
-static void queue_free_if_empty(struct ct_store_entry *entry)
+static size_t queue_cost(const struct ct_buf *queue)
+{
+    return queue == NULL ? 0 : sizeof(*queue) + queue->cap + 2 * CT_BLOCK_COST;
+}
+
+static void queue_free_if_empty(struct ct_store *store, struct ct_store_entry *entry)
 {
     if (entry->queue != NULL && entry->queue->len == 0) {
+        ct_budget_give(&store->budget, queue_cost(entry->queue));
         ct_buf_fini(entry->queue);
         ct_free(entry->queue);
         entry->queue = NULL;
@@ -30,20 +36,27 @@ static void queue_free_if_empty(struct ct_store_entry *entry)
 
 /* Makes room for one more element. A queue that was not there is empty then, which must not last.
  */
-static int queue_reserve(struct ct_store_entry *entry)
+static int queue_reserve(struct ct_store *store, struct ct_store_entry *entry)
 {
+    size_t before = queue_cost(entry->queue);
     if (entry->queue == NULL) {
         entry->queue = ct_calloc(1, sizeof(*entry->queue));
     }
-    return entry->queue != NULL ? ct_buf_reserve(entry->queue, sizeof(struct ct_blob *))
-                                : CT_ENOMEM;
+    int rc =
+        entry->queue != NULL ? ct_buf_reserve(entry->queue, sizeof(struct ct_blob *)) : CT_ENOMEM;
+    /* Small beside the element that must fit. */
+    ct_budget_force(&store->budget, queue_cost(entry->queue) - before);
+    return rc;
 }
 
 int ct_store_push(struct ct_store *store, struct ct_bytes key, struct ct_bytes value)
 {
-    struct ct_blob *blob = ct_blob_new(value.ptr, value.len);
-    struct ct_store_entry *entry = blob != NULL ? ct_entry_need(store, key) : NULL;
-    int rc = entry != NULL ? queue_reserve(entry) : CT_ENOMEM;
+    struct ct_store_entry *entry = ct_entry_find(store, key);
+    struct ct_blob *blob = ct_blob_new(&store->budget, value.ptr, value.len);
+    if (entry == NULL && blob != NULL) {
+        entry = ct_entry_add(store, key, false);
+    }
+    int rc = entry != NULL && blob != NULL ? queue_reserve(store, entry) : CT_ENOMEM;
     rc = rc == 0 ? ct_store_tell(store, CT_CHANGE_PUSH, entry, blob, false) : rc;
     if (rc == 0) {
         CT_ASSERT(ct_buf_append(entry->queue, &blob, sizeof(blob)) == 0);
@@ -54,7 +67,7 @@ int ct_store_push(struct ct_store *store, struct ct_bytes key, struct ct_bytes v
     }
     ct_blob_unref(blob);
     if (entry != NULL) {
-        queue_free_if_empty(entry);
+        queue_free_if_empty(store, entry);
         ct_entry_drop_if_idle(store, entry);
     }
     return rc;
@@ -67,7 +80,7 @@ static struct ct_blob *queue_take(struct ct_store *store, struct ct_store_entry 
     ct_buf_consume(entry->queue, sizeof(first));
     store->queued--;
     store->bytes -= first->len;
-    queue_free_if_empty(entry);
+    queue_free_if_empty(store, entry);
     return first;
 }
 

@@ -3,22 +3,34 @@
  * The waiters of the engine: who is woken by what.
  */
 #include "common/alloc.h"
+#include "rendezvous/limits.h"
 #include "rendezvous/store_impl.h"
 
 /* ---- the life of a wait --------------------------------------------------------------------- */
 
-static void begin(struct ct_store *store, struct ct_waiter *waiter, size_t missing)
+/* One place is in the waiter itself. */
+static size_t links_cost(size_t slots)
+{
+    return slots > 1 ? slots * sizeof(struct ct_waiter_link) + CT_BLOCK_COST : 0;
+}
+
+/* `links` has room for `missing` names, zeroed; NULL = the waiter's own for one. */
+static void begin(struct ct_store *store, struct ct_waiter *waiter, struct ct_waiter_link *links,
+                  size_t missing)
 {
     ct_claim_end(store, waiter, NULL);
-    waiter->links = &waiter->one;
-    waiter->slots = 0;
+    waiter->one.entry = NULL;
+    waiter->links = links != NULL ? links : &waiter->one;
+    waiter->slots = (uint32_t)missing;
     waiter->missing = (uint32_t)missing;
     waiter->at_barrier = false;
+    ct_budget_force(&store->budget, links_cost(missing));
     store->waiters++;
 }
 
 static void release(struct ct_store *store, struct ct_waiter *waiter)
 {
+    ct_budget_give(&store->budget, links_cost(waiter->slots));
     if (waiter->links != &waiter->one) {
         ct_free(waiter->links);
     }
@@ -28,9 +40,9 @@ static void release(struct ct_store *store, struct ct_waiter *waiter)
     store->waiters--;
 }
 
-static void enlist(struct ct_waiter *waiter, struct ct_store_entry *entry)
+static void enlist(struct ct_waiter *waiter, size_t slot, struct ct_store_entry *entry)
 {
-    struct ct_waiter_link *link = &waiter->links[waiter->slots++];
+    struct ct_waiter_link *link = &waiter->links[slot];
     link->waiter = waiter;
     link->entry = entry;
     ct_list_append(&entry->waiters, &link->at_key);
@@ -39,8 +51,8 @@ static void enlist(struct ct_waiter *waiter, struct ct_store_entry *entry)
 void ct_waiter_enlist_one(struct ct_store *store, struct ct_waiter *waiter,
                           struct ct_store_entry *entry)
 {
-    begin(store, waiter, 1);
-    enlist(waiter, entry);
+    begin(store, waiter, NULL, 1);
+    enlist(waiter, 0, entry);
 }
 
 /* ---- waking --------------------------------------------------------------------------------- */
@@ -114,11 +126,18 @@ void ct_claim_end(struct ct_store *store, struct ct_waiter *waiter,
 
 /* ---- asking --------------------------------------------------------------------------------- */
 
-static size_t count_missing(struct ct_store *store, struct ct_bytes keys, size_t count)
+struct missing {
+    size_t count, cost; /* cost: of the entries that are to be made */
+};
+
+static struct missing find_missing(struct ct_store *store, struct ct_bytes keys, size_t count)
 {
-    size_t missing = 0;
+    struct missing missing = {0, 0};
     for (size_t i = 0; i < count; i++) {
-        missing += !ct_entry_exists(ct_entry_find(store, ct_request_next(&keys)));
+        struct ct_bytes key = ct_request_next(&keys);
+        const struct ct_store_entry *entry = ct_entry_find(store, key);
+        missing.count += !ct_entry_exists(entry);
+        missing.cost += entry == NULL ? ct_entry_cost(key.len) : 0;
     }
     return missing;
 }
@@ -133,25 +152,37 @@ bool ct_store_check(struct ct_store *store, struct ct_bytes keys, size_t count)
     return true;
 }
 
+/* Room for the links of a wait; small ones are granted whatever the budget. */
+static int make_links(struct ct_store *store, const struct missing *missing,
+                      struct ct_waiter_link **out)
+{
+    size_t cost = missing->cost + links_cost(missing->count);
+    if (cost > CT_GRANT_BYTES && !ct_budget_fits(&store->budget, cost)) {
+        store->budget.refused++;
+        return CT_ENOMEM;
+    }
+    *out = NULL;
+    if (missing->count > 1) {
+        *out = ct_calloc(missing->count, sizeof(**out));
+    }
+    return missing->count > 1 && *out == NULL ? CT_ENOMEM : 0;
+}
+
 int ct_store_wait(struct ct_store *store, struct ct_waiter *waiter, struct ct_bytes keys,
                   size_t count)
 {
     CT_ASSERT(waiter->missing == 0);
-    size_t missing = count_missing(store, keys, count);
-    if (missing == 0) {
+    const struct missing missing = find_missing(store, keys, count);
+    if (missing.count == 0) {
         return 0;
     }
-    struct ct_waiter_link *links = NULL;
-    if (missing > 1) {
-        links = ct_malloc(missing * sizeof(*links));
-        if (links == NULL) {
-            return CT_ENOMEM;
-        }
+    struct ct_waiter_link *links;
+    int rc = make_links(store, &missing, &links);
+    if (rc != 0) {
+        return rc;
     }
-    begin(store, waiter, missing);
-    if (links != NULL) {
-        waiter->links = links;
-    }
+    begin(store, waiter, links, missing.count);
+    size_t slot = 0;
     for (size_t i = 0; i < count; i++) {
         struct ct_bytes key = ct_request_next(&keys);
         struct ct_store_entry *entry = ct_entry_find(store, key);
@@ -159,13 +190,13 @@ int ct_store_wait(struct ct_store *store, struct ct_waiter *waiter, struct ct_by
             continue;
         }
         if (entry == NULL) {
-            entry = ct_entry_need(store, key);
+            entry = ct_entry_add(store, key, true);
         }
         if (entry == NULL) {
             ct_store_cancel(store, waiter);
             return CT_ENOMEM;
         }
-        enlist(waiter, entry);
+        enlist(waiter, slot++, entry);
     }
     return CT_STORE_E_PENDING;
 }

@@ -25,6 +25,7 @@
 
 #include "common/addr.h"
 #include "common/alloc.h"
+#include "rendezvous/conn_write_uv.h"
 #include "rendezvous/http_uv.h"
 
 #include <fcntl.h>
@@ -32,22 +33,9 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* uv_buf_t is laid out as struct iovec on Unix, which libuv promises. */
-_Static_assert(sizeof(uv_buf_t) == sizeof(struct iovec), "uv_buf_t must be an iovec");
-
 /* malloc makes 384 of it, libuv's table of descriptors adds 8: within the 400 bytes that an idle
  * connection may cost. */
 _Static_assert(sizeof(struct ct_conn) <= 376, "a connection must stay small");
-
-/* Replies that the socket did not take at once, in the loop's hands. */
-struct ct_conn_write {
-    uv_write_t req;
-    struct ct_conn *conn;
-    struct ct_outq sending; /* session.out fills meanwhile */
-    size_t len;             /* bytes that `req` carries */
-    size_t charged;         /* what the store's budget knows of it */
-    bool busy;              /* on_write is still to come */
-};
 
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf);
 static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf);
@@ -55,11 +43,6 @@ static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf);
 static struct ct_conn *conn_of(uv_handle_t *handle)
 {
     return CT_CONTAINER_OF(handle, struct ct_conn, tcp);
-}
-
-static struct ct_conn_hub *hub_of(const struct ct_conn *conn)
-{
-    return conn->tcp.data;
 }
 
 /* "unknown" when the peer is gone already. */
@@ -71,33 +54,23 @@ static void peer_text(const struct ct_conn *conn, char *text, size_t size)
     ct_addr_format((const struct sockaddr *)&addr, text, size);
 }
 
-static void log_end(const struct ct_conn *conn, enum ct_log_level level, const char *why)
+void ct_conn_log_end(const struct ct_conn *conn, enum ct_log_level level, const char *why)
 {
-    if (hub_of(conn)->log == NULL || level > hub_of(conn)->log->threshold) {
+    if (ct_conn_hub_of(conn)->log == NULL || level > ct_conn_hub_of(conn)->log->threshold) {
         return;
     }
     char text[CT_ADDR_TEXT_MAX];
     peer_text(conn, text, sizeof(text));
-    ct_log(hub_of(conn)->log, level, "store: connection from %s ended: %s", text, why);
+    ct_log(ct_conn_hub_of(conn)->log, level, "store: connection from %s ended: %s", text, why);
 }
 
 /* ---- closing -------------------------------------------------------------------------------- */
 
-static void write_free(struct ct_conn *conn)
-{
-    if (conn->write != NULL) {
-        ct_budget_give(ct_store_budget(hub_of(conn)->service.store), conn->write->charged);
-        ct_outq_fini(&conn->write->sending);
-        ct_free(conn->write);
-        conn->write = NULL;
-    }
-}
-
 static void on_close(uv_handle_t *handle)
 {
     struct ct_conn *conn = conn_of(handle);
-    struct ct_conn_hub *hub = hub_of(conn);
-    write_free(conn);
+    struct ct_conn_hub *hub = ct_conn_hub_of(conn);
+    ct_conn_write_free(conn);
     ct_free(conn);
     hub->open--;
     hub->on_closed(hub);
@@ -109,7 +82,7 @@ void ct_conn_close(struct ct_conn *conn)
         return;
     }
     conn->closing = true;
-    hub_of(conn)->num_strangers -= !conn->admitted;
+    ct_conn_hub_of(conn)->num_strangers -= !conn->admitted;
     ct_list_remove(&conn->at_hub);
     ct_session_fini(&conn->session);
     uv_close((uv_handle_t *)&conn->tcp, on_close);
@@ -119,11 +92,11 @@ void ct_conn_close(struct ct_conn *conn)
 
 static void refuse(struct ct_conn *conn)
 {
-    uint64_t untold = ct_refusals_add(&hub_of(conn)->refusals, uv_now(conn->tcp.loop));
+    uint64_t untold = ct_refusals_add(&ct_conn_hub_of(conn)->refusals, uv_now(conn->tcp.loop));
     if (untold > 0) {
         char text[CT_ADDR_TEXT_MAX];
         peer_text(conn, text, sizeof(text));
-        ct_log(hub_of(conn)->log, CT_LOG_WARNING,
+        ct_log(ct_conn_hub_of(conn)->log, CT_LOG_WARNING,
                "store: refused %" PRIu64 " connection%s by address, the last from %s", untold,
                untold == 1 ? "" : "s", text);
     }
@@ -132,21 +105,21 @@ static void refuse(struct ct_conn *conn)
 
 static bool admits(const struct ct_conn *conn)
 {
-    if (hub_of(conn)->access == NULL) {
+    if (ct_conn_hub_of(conn)->access == NULL) {
         return true;
     }
     struct sockaddr_storage peer, local;
     int peer_len = sizeof(peer), local_len = sizeof(local);
     return uv_tcp_getpeername(&conn->tcp, (struct sockaddr *)&peer, &peer_len) == 0 &&
            uv_tcp_getsockname(&conn->tcp, (struct sockaddr *)&local, &local_len) == 0 &&
-           ct_access_admits(hub_of(conn)->access, (const struct sockaddr *)&peer,
+           ct_access_admits(ct_conn_hub_of(conn)->access, (const struct sockaddr *)&peer,
                             (const struct sockaddr *)&local);
 }
 
 /* Puts a new connection where it belongs. */
 static void enroll(struct ct_conn *conn)
 {
-    struct ct_conn_hub *hub = hub_of(conn);
+    struct ct_conn_hub *hub = ct_conn_hub_of(conn);
     conn->admitted = admits(conn);
     if (conn->admitted) {
         ct_list_append(&hub->conns, &conn->at_hub);
@@ -168,10 +141,10 @@ static void feed(struct ct_conn *conn, const void *bytes, size_t len)
     int rc = ct_session_feed(&conn->session, bytes, len, &err);
     conn->stalled = rc == CT_SESSION_E_STALLED;
     if (rc < 0) {
-        hub_of(conn)->protocol_errors += rc != CT_ENOMEM;
+        ct_conn_hub_of(conn)->protocol_errors += rc != CT_ENOMEM;
         /* Earlier requests of the same read were good: their answers are still due. */
         conn->ending = true;
-        log_end(conn, CT_LOG_WARNING, err.text);
+        ct_conn_log_end(conn, CT_LOG_WARNING, err.text);
     }
 }
 
@@ -179,71 +152,13 @@ static void on_woken(struct ct_session *session)
 {
     struct ct_conn *conn = CT_CONTAINER_OF(session, struct ct_conn, session);
     ct_list_remove(&conn->at_hub);
-    ct_list_append(&hub_of(conn)->woken, &conn->at_hub);
-}
-
-/* ---- writing -------------------------------------------------------------------------------- */
-
-static void on_write(uv_write_t *req, int status);
-
-/* What is to be sent first. */
-static struct ct_outq *unsent(struct ct_conn *conn)
-{
-    return conn->write != NULL ? &conn->write->sending : &conn->session.out;
-}
-
-/* Lets the loop write the slice; on_write goes on from there. */
-static int write_later(struct ct_conn *conn, struct iovec *iov, size_t count)
-{
-    struct ct_conn_write *write = conn->write;
-    if (write == NULL) {
-        write = ct_calloc(1, sizeof(*write));
-        if (write == NULL) {
-            return UV_ENOMEM;
-        }
-        write->conn = conn;
-        write->sending = conn->session.out;
-        conn->session.out = (struct ct_outq){0};
-        conn->write = write;
-    }
-    write->len = 0;
-    for (size_t i = 0; i < count; i++) {
-        write->len += iov[i].iov_len;
-    }
-    int rc = uv_write(&write->req, (uv_stream_t *)&conn->tcp, (const uv_buf_t *)(void *)iov,
-                      (unsigned)count, on_write);
-    write->busy = rc == 0;
-    return rc;
-}
-
-/* Sends one slice, at once if `now` and the socket takes it. There must be something to send. */
-static void write_slice(struct ct_conn *conn, bool now)
-{
-    struct ct_outq *q = unsent(conn);
-    struct iovec iov[CT_OUT_IOV_MAX];
-    size_t count = ct_outq_iov(q, iov, CT_OUT_IOV_MAX);
-    int rc = UV_EAGAIN;
-    if (now) {
-        rc =
-            uv_try_write((uv_stream_t *)&conn->tcp, (const uv_buf_t *)(void *)iov, (unsigned)count);
-    }
-    if (rc > 0) {
-        ct_outq_consume(q, (size_t)rc);
-    } else if (rc == UV_EAGAIN) {
-        rc = write_later(conn, iov, count);
-    }
-    if (rc < 0) {
-        log_end(conn, CT_LOG_DEBUG, uv_strerror(rc));
-        ct_conn_close(conn);
-    } else if (conn->write != NULL && conn->write->sending.total == 0) {
-        write_free(conn);
-    }
+    ct_list_append(&ct_conn_hub_of(conn)->woken, &conn->at_hub);
 }
 
 static void settle(struct ct_conn *conn)
 {
     if (ct_session_settle(&conn->session) != 0) {
-        log_end(conn, CT_LOG_WARNING, "out of memory");
+        ct_conn_log_end(conn, CT_LOG_WARNING, "out of memory");
         ct_conn_close(conn);
     }
 }
@@ -253,10 +168,10 @@ static void settle(struct ct_conn *conn)
 static void advance(struct ct_conn *conn)
 {
     settle(conn);
-    for (int round = 0; !conn->closing && (conn->write == NULL || !conn->write->busy); round++) {
-        if (unsent(conn)->total > 0) {
+    for (int round = 0; !conn->closing && !ct_conn_write_busy(conn); round++) {
+        if (ct_conn_write_wanted(conn)) {
             /* A peer that reads as fast as we write must not keep the loop for itself. */
-            write_slice(conn, round < CT_WRITE_ROUNDS);
+            ct_conn_write_slice(conn, round < CT_WRITE_ROUNDS);
         } else if (conn->ending) {
             ct_conn_close(conn);
         } else if (conn->stalled) {
@@ -285,25 +200,11 @@ static void set_reading(struct ct_conn *conn)
     }
 }
 
-/* Replies that wait for a slow reader count as the store's memory; those that leave at once do not.
- */
-static void charge(struct ct_conn *conn)
-{
-    struct ct_conn_write *write = conn->write;
-    if (write != NULL) {
-        struct ct_budget *budget = ct_store_budget(hub_of(conn)->service.store);
-        ct_budget_give(budget, write->charged);
-        write->charged = sizeof(*write) + CT_BLOCK_COST + ct_outq_memory(&write->sending) +
-                         ct_outq_memory(&conn->session.out);
-        ct_budget_force(budget, write->charged);
-    }
-}
-
 /* Serves `bytes`, or with none goes on where it stood; sends what there is to send. */
 static void run(struct ct_conn *conn, const void *bytes, size_t len)
 {
     struct ct_outq *out = &conn->session.out;
-    struct ct_conn_hub *hub = hub_of(conn);
+    struct ct_conn_hub *hub = ct_conn_hub_of(conn);
     ct_outq_lend(out, &hub->spare_out);
     if (len > 0) {
         feed(conn, bytes, len);
@@ -311,28 +212,13 @@ static void run(struct ct_conn *conn, const void *bytes, size_t len)
     advance(conn);
     set_reading(conn);
     ct_outq_take_back(out, &hub->spare_out);
-    charge(conn);
+    ct_conn_write_charge(conn);
 }
 
-static void on_write(uv_write_t *req, int status)
+void ct_conn_resume(struct ct_conn *conn)
 {
-    struct ct_conn_write *write = CT_CONTAINER_OF(req, struct ct_conn_write, req);
-    struct ct_conn *conn = write->conn;
-    write->busy = false;
-    if (conn->closing) {
-        return;
-    }
-    if (status != 0) {
-        log_end(conn, CT_LOG_DEBUG, uv_strerror(status));
-        ct_conn_close(conn);
-        return;
-    }
-    ct_outq_consume(&write->sending, write->len);
-    if (write->sending.total == 0) {
-        write_free(conn);
-    }
     run(conn, NULL, 0);
-    ct_conn_hub_flush(hub_of(conn));
+    ct_conn_hub_flush(ct_conn_hub_of(conn));
 }
 
 static void on_flusher(uv_idle_t *idle);
@@ -382,25 +268,25 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     (void)suggested;
     struct ct_conn *conn = conn_of(handle);
-    if (!conn->spoke && hub_of(conn)->on_http != NULL && speaks_http(conn)) {
+    if (!conn->spoke && ct_conn_hub_of(conn)->on_http != NULL && speaks_http(conn)) {
         conn->http = true;
         *buf = uv_buf_init(NULL, 0); /* keeps libuv from reading; on_read hears UV_ENOBUFS */
         return;
     }
-    *buf = uv_buf_init(hub_of(conn)->read_buf, sizeof(hub_of(conn)->read_buf));
+    *buf = uv_buf_init(ct_conn_hub_of(conn)->read_buf, sizeof(ct_conn_hub_of(conn)->read_buf));
 }
 
 /* libuv gives no socket away, so a duplicate goes and the original is closed. */
 static void hand_over(struct ct_conn *conn)
 {
-    struct ct_conn_hub *hub = hub_of(conn);
+    struct ct_conn_hub *hub = ct_conn_hub_of(conn);
     bool admitted = conn->admitted;
     uv_os_fd_t fd = -1;
     if (uv_fileno((const uv_handle_t *)&conn->tcp, &fd) == 0) {
         fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     }
     if (fd < 0) {
-        log_end(conn, CT_LOG_WARNING, "no descriptor is left to serve HTTP");
+        ct_conn_log_end(conn, CT_LOG_WARNING, "no descriptor is left to serve HTTP");
     }
     ct_conn_close(conn);
     if (fd >= 0) {
@@ -420,16 +306,16 @@ static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
     }
     conn->spoke = true;
     if (nread == UV_EOF) {
-        log_end(conn, CT_LOG_DEBUG,
-                ct_session_mid_request(&conn->session) ? "closed by the peer inside a request"
-                                                       : "closed by the peer");
+        ct_conn_log_end(conn, CT_LOG_DEBUG,
+                        ct_session_mid_request(&conn->session)
+                            ? "closed by the peer inside a request"
+                            : "closed by the peer");
         conn->ending = true;
-        run(conn, NULL, 0);
-        ct_conn_hub_flush(hub_of(conn));
+        ct_conn_resume(conn);
         return;
     }
     if (nread < 0) {
-        log_end(conn, CT_LOG_DEBUG, uv_strerror((int)nread));
+        ct_conn_log_end(conn, CT_LOG_DEBUG, uv_strerror((int)nread));
         ct_conn_close(conn);
         return;
     }
@@ -439,7 +325,7 @@ static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
         return;
     }
     run(conn, buf->base, (size_t)nread);
-    ct_conn_hub_flush(hub_of(conn));
+    ct_conn_hub_flush(ct_conn_hub_of(conn));
 }
 
 /* ---- the hub -------------------------------------------------------------------------------- */

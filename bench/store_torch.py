@@ -2,7 +2,7 @@
 """PyTorch's side of bench/store.py; runs under a Python that has torch.
 
     store_torch.py serve     PyTorch's own TCPStore daemon (libuv backend); prints its port
-    store_torch.py client    reads "PORT get|add SECONDS" lines, answers operations per second
+    store_torch.py client    reads "PORT get|add SECONDS" lines, answers their rate and number
 
 Both end with their standard input.
 """
@@ -23,14 +23,17 @@ def connect(port):
 
 
 def rate(operation, seconds):
-    """Runs `operation` for a fifth of the time to warm up, then counts."""
+    """Runs `operation` for a fifth of the time to warm up, then counts. Returns the rate, and how often
+    it ran at all."""
+    total = 0
     for part in (seconds / 5, seconds):
         done, begin = 0, time.perf_counter()
         while (now := time.perf_counter()) - begin < part:
             for _ in range(BATCH):
                 operation()
             done += BATCH
-    return done / (now - begin)
+        total += done
+    return done / (now - begin), total
 
 
 def client():
@@ -40,7 +43,7 @@ def client():
         store = connect(int(port))
         store.set("bench", "0123456789abcdef")
         operations = {"get": lambda: store.get("bench"), "add": lambda: store.add("bench/counter", 1)}
-        print(rate(operations[name], float(seconds)), flush=True)
+        print(*rate(operations[name], float(seconds)), flush=True)
 
 
 def serve():

@@ -249,7 +249,7 @@ static void on_flusher(uv_idle_t *idle)
 void ct_conn_hub_flush(struct ct_conn_hub *hub)
 {
     /* Of a storm one slice goes out per turn of the loop, however many clients were read from. */
-    if (!uv_is_active((const uv_handle_t *)&hub->flusher)) {
+    if (!ct_list_empty(&hub->woken) && !uv_is_active((const uv_handle_t *)&hub->flusher)) {
         flush_slice(hub);
     }
 }

@@ -43,7 +43,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     /* What is complete early stays what it is when more comes. */
     for (size_t len = 0; len < size && size < 512; len++) {
         if (ct_http_reply_parse(bytes, len, false, &part, NULL) == 0) {
-            CT_ASSERT(rc == 0 && memcmp(&whole, &part, sizeof(part)) == 0);
+            CT_ASSERT(rc == 0 && whole.code == part.code && whole.body == part.body);
+            CT_ASSERT(whole.len == part.len);
         }
     }
     show(bytes, size);

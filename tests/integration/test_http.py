@@ -291,6 +291,9 @@ class Peers(Http):
         half, drip = self.raw(b"GET /sta"), self.raw(b"G")
         idle = self.connection()
         self.ask_on(idle, "/healthz")
+        busy = self.connection()
+        self.ask_on(busy, "/healthz")
+        busy_socket = busy.sock
         greedy = self.raw(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 4)
         started = time.monotonic()
         drip.settimeout(0.2)
@@ -298,6 +301,7 @@ class Peers(Http):
 
         def dripped_out():
             self.assert_served(client)
+            self.ask_on(busy, "/healthz")
             try:
                 drip.sendall(bytes([next(letters)]))
                 return drip.recv(1) == b""
@@ -308,6 +312,7 @@ class Peers(Http):
 
         wait_until(dripped_out, "one byte after the other is cut off")
         self.assertGreaterEqual(time.monotonic() - started, LIMIT - 1)
+        self.assertIs(busy.sock, busy_socket, "each request gives it time again")
         self.assertEqual(self.hear_all(half), b"")
         self.assertEqual(idle.sock.recv(1), b"")
         self.hear_all(greedy)

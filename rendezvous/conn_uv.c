@@ -4,6 +4,10 @@
  * queues the replies; they leave in one uv_try_write, with no allocation. Clients woken by those
  * requests stand on hub->woken and are written to right after.
  *
+ * With a journal replies wait for the end of the loop's turn: on_turn_end writes to the journal
+ * once for all that were fed, then to them. No reply leaves by any path before its changes are
+ * there.
+ *
  * Other paths:
  * - The socket takes less than all: the rest goes through uv_write, one slice at a time; on_write
  *   goes on. Meanwhile new replies collect in session.out.
@@ -16,7 +20,8 @@
  * - End of file: what is queued is still sent, then the connection closes.
  *
  * Failure modes: a protocol violation, no memory, or a socket error end this connection and nothing
- * else. What earlier requests of it stored stays.
+ * else. What earlier requests of it stored stays. A journal that fails ends all connections that
+ * were about to hear of the changes it lost.
  *
  * Who frees: ct_conn_close() frees the session and closes the handle; what is being written and the
  * connection itself go in on_close, as libuv may use them until then.
@@ -141,18 +146,24 @@ static void feed(struct ct_conn *conn, const void *bytes, size_t len)
     int rc = ct_session_feed(&conn->session, bytes, len, &err);
     conn->stalled = rc == CT_SESSION_E_STALLED;
     if (rc < 0) {
-        ct_conn_hub_of(conn)->protocol_errors += rc != CT_ENOMEM;
+        ct_conn_hub_of(conn)->protocol_errors += rc != CT_ENOMEM && rc != CT_EIO;
         /* Earlier requests of the same read were good: their answers are still due. */
         conn->ending = true;
-        ct_conn_log_end(conn, CT_LOG_WARNING, err.text);
+        /* A journal's trouble is said once, by the journal. */
+        ct_conn_log_end(conn, rc == CT_EIO ? CT_LOG_DEBUG : CT_LOG_WARNING, err.text);
     }
+}
+
+/* Its answers go out with the next flush. */
+static void defer(struct ct_conn *conn)
+{
+    ct_list_remove(&conn->at_hub);
+    ct_list_append(&ct_conn_hub_of(conn)->woken, &conn->at_hub);
 }
 
 static void on_woken(struct ct_session *session)
 {
-    struct ct_conn *conn = CT_CONTAINER_OF(session, struct ct_conn, session);
-    ct_list_remove(&conn->at_hub);
-    ct_list_append(&ct_conn_hub_of(conn)->woken, &conn->at_hub);
+    defer(CT_CONTAINER_OF(session, struct ct_conn, session));
 }
 
 static void settle(struct ct_conn *conn)
@@ -163,6 +174,24 @@ static void settle(struct ct_conn *conn)
     }
 }
 
+static void close_all(struct ct_list *conns)
+{
+    while (!ct_list_empty(conns)) {
+        ct_conn_close(CT_CONTAINER_OF(conns->next, struct ct_conn, at_hub));
+    }
+}
+
+/* Before anything is told of them, changes go to the journal. False when they could not: then they
+ * are told to nobody. */
+static bool commit(struct ct_conn_hub *hub)
+{
+    if (hub->journal == NULL || ct_journal_commit(hub->journal) == 0) {
+        return true;
+    }
+    close_all(&hub->woken);
+    return false;
+}
+
 /* Does what can be done now: sends; serves on when a stall is over; closes at the end. A loop, not
  * callbacks calling each other, as one read may hold thousands of requests that each stall. */
 static void advance(struct ct_conn *conn)
@@ -170,6 +199,10 @@ static void advance(struct ct_conn *conn)
     settle(conn);
     for (int round = 0; !conn->closing && !ct_conn_write_busy(conn); round++) {
         if (ct_conn_write_wanted(conn)) {
+            if (!commit(ct_conn_hub_of(conn))) {
+                ct_conn_close(conn);
+                return;
+            }
             /* A peer that reads as fast as we write must not keep the loop for itself. */
             ct_conn_write_slice(conn, round < CT_WRITE_ROUNDS);
         } else if (conn->ending) {
@@ -209,7 +242,11 @@ static void run(struct ct_conn *conn, const void *bytes, size_t len)
     if (len > 0) {
         feed(conn, bytes, len);
     }
-    advance(conn);
+    if (len > 0 && hub->journal != NULL) {
+        defer(conn);
+    } else {
+        advance(conn);
+    }
     set_reading(conn);
     ct_outq_take_back(out, &hub->spare_out);
     ct_conn_write_charge(conn);
@@ -225,12 +262,15 @@ static void on_flusher(uv_idle_t *idle);
 
 static void flush_slice(struct ct_conn_hub *hub)
 {
+    (void)commit(hub);
     for (int i = 0; i < CT_WAKE_SLICE && !ct_list_empty(&hub->woken); i++) {
         struct ct_conn *conn = CT_CONTAINER_OF(hub->woken.next, struct ct_conn, at_hub);
         ct_list_remove(&conn->at_hub);
         ct_list_append(&hub->conns, &conn->at_hub);
         run(conn, NULL, 0);
     }
+    /* Requests without a reply, served when a stall was over. */
+    (void)commit(hub);
     if (uv_is_closing((uv_handle_t *)&hub->flusher)) {
         return;
     }
@@ -252,6 +292,12 @@ void ct_conn_hub_flush(struct ct_conn_hub *hub)
     if (!ct_list_empty(&hub->woken) && !uv_is_active((const uv_handle_t *)&hub->flusher)) {
         flush_slice(hub);
     }
+}
+
+void ct_conn_hub_end_turn(struct ct_conn_hub *hub)
+{
+    (void)commit(hub);
+    ct_conn_hub_flush(hub);
 }
 
 /* ---- reading -------------------------------------------------------------------------------- */
@@ -325,7 +371,9 @@ static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
         return;
     }
     run(conn, buf->base, (size_t)nread);
-    ct_conn_hub_flush(ct_conn_hub_of(conn));
+    if (ct_conn_hub_of(conn)->journal == NULL) {
+        ct_conn_hub_flush(ct_conn_hub_of(conn));
+    }
 }
 
 /* ---- the hub -------------------------------------------------------------------------------- */
@@ -337,13 +385,6 @@ void ct_conn_hub_init(struct ct_conn_hub *hub, struct ct_store *store)
     ct_list_init(&hub->conns);
     ct_list_init(&hub->woken);
     ct_list_init(&hub->strangers);
-}
-
-static void close_all(struct ct_list *conns)
-{
-    while (!ct_list_empty(conns)) {
-        ct_conn_close(CT_CONTAINER_OF(conns->next, struct ct_conn, at_hub));
-    }
 }
 
 void ct_conn_hub_close_all(struct ct_conn_hub *hub)

@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "rendezvous/access.h"
 #include "rendezvous/admit.h"
+#include "rendezvous/journal_file.h"
 #include "rendezvous/limits.h"
 #include "rendezvous/session.h"
 
@@ -21,17 +22,21 @@
 /* What all connections of a server share. The server owns it and outlives them. */
 struct ct_conn_hub {
     struct ct_service service;
+    struct ct_journal *journal;     /* of the store; NULL = none */
     struct ct_outq_body *spare_out; /* lent to the connection that is being served; may be NULL */
     const struct ct_log *log;       /* may be NULL */
     const struct ct_access *access; /* NULL = everyone is admitted */
     struct ct_refusals refusals;    /* connections of peers that were not */
     /* Each connection that is not closing is in one of these lists, by ct_conn.at_hub. */
     struct ct_list conns;
-    struct ct_list woken;     /* those with an answer that another client caused */
+    /* Those with an answer that another client caused; with a journal also those that were served
+     * in this turn of the loop. */
+    struct ct_list woken;
     struct ct_list strangers; /* those not admitted; oldest first */
     size_t num_strangers;
-    uv_idle_t flusher; /* runs while `woken` holds more than one slice */
-    size_t open;       /* connections whose handle is not closed yet */
+    uv_idle_t flusher;   /* runs while `woken` holds more than one slice */
+    uv_check_t turn_end; /* runs when there is a journal, and calls ct_conn_hub_end_turn() */
+    size_t open;         /* connections whose handle is not closed yet */
     uint64_t protocol_errors;
     /* Takes the socket of a client that speaks HTTP, unread; NULL = nobody takes it. */
     void (*on_http)(struct ct_conn_hub *hub, int fd, bool admitted);
@@ -59,7 +64,8 @@ struct ct_conn {
     bool closing;
 };
 
-/* `hub` is zeroed memory; borrows `store`. The idle handle is the caller's to start and end. */
+/* `hub` is zeroed memory; borrows `store`. The idle and check handles are the caller's to start and
+ * end. */
 void ct_conn_hub_init(struct ct_conn_hub *hub, struct ct_store *store);
 
 /* Ends all connections. */
@@ -77,5 +83,8 @@ void ct_conn_close(struct ct_conn *conn);
 
 /* Sends the replies of up to CT_WAKE_SLICE woken connections, the rest from the idle handle. */
 void ct_conn_hub_flush(struct ct_conn_hub *hub);
+
+/* With a journal: writes there what was changed in this turn of the loop, then flushes. */
+void ct_conn_hub_end_turn(struct ct_conn_hub *hub);
 
 #endif

@@ -8,8 +8,8 @@
 #include <limits.h>
 
 const char ct_daemon_help[] =
-    "usage: ctrdzvd [--listen ADDR] [--port N] [--allow NET]... [--open] [--ready-fd N]\n"
-    "               [--http-keys]\n"
+    "usage: ctrdzvd [--listen ADDR] [--port N] [--allow NET]... [--open]\n"
+    "               [--journal FILE [--journal-sync]] [--ready-fd N] [--http-keys]\n"
     "\n"
     "Serves the key/value store of distributed jobs (PyTorch's TCPStore protocol).\n"
     "\n"
@@ -18,6 +18,8 @@ const char ct_daemon_help[] =
     "  --allow NET     serve also clients in this network, such as 10.0.0.0/8; may be\n"
     "                  repeated (default: this machine alone)\n"
     "  --open          serve whoever reaches the port\n"
+    "  --journal FILE  keep the keys in FILE, over a restart of the daemon\n"
+    "  --journal-sync  also over a crash of the machine: wait for the disk\n"
     "  --ready-fd N    write the port and a newline there when ready, then close it\n"
     "  --http-keys     list names and sizes of keys under http://ADDR:PORT/keys\n"
     "  --version       print the version and exit\n"
@@ -63,6 +65,12 @@ static int take(int opt, const char *what, struct ct_daemon_options *o, struct c
     case 'o':
         o->access.open = true;
         return 0;
+    case 'j':
+        o->journal = optarg;
+        return optarg[0] != '\0' ? 0 : ct_err_set(err, CT_EINVAL, "--journal needs a file name");
+    case 's':
+        o->journal_sync = true;
+        return 0;
     case 'r':
         return take_ready_fd(optarg, &o->ready_fd, err);
     case 'k':
@@ -85,17 +93,13 @@ int ct_daemon_options_parse(int argc, char **argv, struct ct_daemon_options *out
                             struct ct_err *err)
 {
     static const struct option table[] = {
-        {"listen", required_argument, NULL, 'l'},
-        {"port", required_argument, NULL, 'p'},
-        {"allow", required_argument, NULL, 'a'},
-        {"open", no_argument, NULL, 'o'},
-        {"ready-fd", required_argument, NULL, 'r'},
-        {"ready_fd", required_argument, NULL, 'r'},
-        {"http-keys", no_argument, NULL, 'k'},
-        {"http_keys", no_argument, NULL, 'k'},
-        {"version", no_argument, NULL, 'v'},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
+        {"listen", required_argument, NULL, 'l'},   {"port", required_argument, NULL, 'p'},
+        {"allow", required_argument, NULL, 'a'},    {"open", no_argument, NULL, 'o'},
+        {"journal", required_argument, NULL, 'j'},  {"journal-sync", no_argument, NULL, 's'},
+        {"journal_sync", no_argument, NULL, 's'},   {"ready-fd", required_argument, NULL, 'r'},
+        {"ready_fd", required_argument, NULL, 'r'}, {"http-keys", no_argument, NULL, 'k'},
+        {"http_keys", no_argument, NULL, 'k'},      {"version", no_argument, NULL, 'v'},
+        {"help", no_argument, NULL, 'h'},           {NULL, 0, NULL, 0},
     };
     struct ct_daemon_options o = {
         .action = CT_DAEMON_SERVE,
@@ -112,6 +116,9 @@ int ct_daemon_options_parse(int argc, char **argv, struct ct_daemon_options *out
             break;
         }
         rc = take(opt, what, &o, err);
+    }
+    if (rc == 0 && o.action == CT_DAEMON_SERVE && o.journal_sync && o.journal == NULL) {
+        rc = ct_err_set(err, CT_EINVAL, "--journal-sync needs --journal");
     }
     if (rc == 0 && o.action == CT_DAEMON_SERVE && optind < argc) {
         rc = ct_err_set(err, CT_EINVAL, "argument '%s' is not expected", argv[optind]);

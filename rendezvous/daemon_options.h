@@ -23,6 +23,8 @@ struct ct_daemon_options {
     bool http_keys;
     int ready_fd; /* -1 = none; else open for writing */
     struct ct_access access;
+    const char *journal; /* borrowed from argv; NULL = none */
+    bool journal_sync;
 };
 
 /* CT_EINVAL names the option and what is wrong with it. May permute nothing: parsing stops at the

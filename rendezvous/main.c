@@ -57,6 +57,8 @@ static int watch_signals(struct daemon *daemon)
 {
     /* A client that is gone shows as a failed write. */
     (void)signal(SIGPIPE, SIG_IGN);
+    /* A journal that may not grow shows as a failed write. */
+    (void)signal(SIGXFSZ, SIG_IGN);
     daemon->sigterm.data = daemon;
     daemon->sigint.data = daemon;
     return uv_signal_init(&daemon->loop, &daemon->sigterm) != 0 ||
@@ -97,6 +99,8 @@ static int serve(const struct ct_daemon_options *options)
         .log = &log,
         .access = &options->access,
         .http_keys = options->http_keys,
+        .journal = options->journal,
+        .journal_sync = options->journal_sync,
     };
     if (options->access.open) {
         ct_log(&log, CT_LOG_WARNING, "--open: every client that reaches the port is admitted");

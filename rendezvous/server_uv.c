@@ -31,7 +31,7 @@ struct ct_server {
     struct ct_conn_hub hub;
     struct ct_status_desk desk;
     uint16_t port;
-    unsigned handles; /* listener, idle handle and HTTP, until closed */
+    unsigned handles; /* listener, idle and check handle and HTTP, until closed */
     bool closing;
     bool accept_waits; /* libuv holds a connection that we had no memory for */
     bool full;         /* no descriptor is left, and that was said */
@@ -50,6 +50,7 @@ static void finish_if_last(struct ct_server *server)
     ct_server_close_fn cb = server->close_cb;
     void *data = server->close_data;
     ct_conn_hub_fini(&server->hub);
+    ct_journal_close(server->hub.journal);
     ct_store_free(server->hub.service.store);
     ct_free(server);
     if (cb != NULL) {
@@ -67,6 +68,13 @@ static void on_listener_close(uv_handle_t *handle)
 static void on_flusher_close(uv_handle_t *handle)
 {
     struct ct_server *server = CT_CONTAINER_OF(handle, struct ct_server, hub.flusher);
+    server->handles--;
+    finish_if_last(server);
+}
+
+static void on_check_close(uv_handle_t *handle)
+{
+    struct ct_server *server = CT_CONTAINER_OF(handle, struct ct_server, hub.turn_end);
     server->handles--;
     finish_if_last(server);
 }
@@ -90,12 +98,17 @@ void ct_server_close(struct ct_server *server, ct_server_close_fn cb, void *data
     server->handles += ct_status_desk_close(&server->desk, on_desk_close, server);
     uv_close((uv_handle_t *)&server->listener, on_listener_close);
     uv_close((uv_handle_t *)&server->hub.flusher, on_flusher_close);
+    uv_close((uv_handle_t *)&server->hub.turn_end, on_check_close);
 }
 
 void ct_server_reset(struct ct_server *server)
 {
     ct_conn_hub_close_all(&server->hub);
     ct_store_clear(server->hub.service.store);
+    struct ct_err err = {0};
+    if (server->hub.journal != NULL && ct_journal_clear(server->hub.journal, &err) != 0) {
+        ct_log(server->hub.log, CT_LOG_ERROR, "store: %s", err.text);
+    }
 }
 
 /* ---- accepting ------------------------------------------------------------------------------ */
@@ -234,12 +247,33 @@ static int server_new(uv_loop_t *loop, const struct ct_server_options *options,
     server->desk.server = server;
     server->desk.hub = &server->hub;
     ct_conn_hub_init(&server->hub, store);
-    /* Neither can fail: no socket is made before the bind. */
+    /* None can fail: no socket is made before the bind. */
     CT_ASSERT(uv_tcp_init(loop, &server->listener) == 0);
     CT_ASSERT(uv_idle_init(loop, &server->hub.flusher) == 0);
-    server->handles = 2;
+    CT_ASSERT(uv_check_init(loop, &server->hub.turn_end) == 0);
+    server->handles = 3;
     *out = server;
     return 0;
+}
+
+static void on_turn_end(uv_check_t *check)
+{
+    ct_conn_hub_end_turn(CT_CONTAINER_OF(check, struct ct_conn_hub, turn_end));
+}
+
+static int open_journal(struct ct_server *server, const struct ct_server_options *options,
+                        struct ct_err *err)
+{
+    const struct ct_journal_options journal = {
+        .path = options->journal,
+        .sync = options->journal_sync,
+        .log = options->log,
+    };
+    int rc = ct_journal_open(&journal, server->hub.service.store, &server->hub.journal, err);
+    if (rc == 0) {
+        (void)uv_check_start(&server->hub.turn_end, on_turn_end);
+    }
+    return rc;
 }
 
 int ct_server_open(uv_loop_t *loop, const struct ct_server_options *options, struct ct_server **out,
@@ -262,6 +296,9 @@ int ct_server_open(uv_loop_t *loop, const struct ct_server_options *options, str
         return listen_failed(uv_rc, host, options->port, err);
     }
     rc = ct_status_desk_open(&server->desk, loop, options->http_keys, err);
+    if (rc == 0 && options->journal != NULL) {
+        rc = open_journal(server, options, err);
+    }
     if (rc != 0) {
         ct_server_close(server, NULL, NULL);
         return rc;
@@ -283,6 +320,10 @@ uint16_t ct_server_port(const struct ct_server *server)
 
 void ct_server_stats(const struct ct_server *server, struct ct_server_stats *out)
 {
+    struct ct_journal_stats journal = {0};
+    if (server->hub.journal != NULL) {
+        ct_journal_stats(server->hub.journal, &journal);
+    }
     *out = (struct ct_server_stats){
         .keys = ct_store_num_keys(server->hub.service.store),
         .bytes = ct_store_num_bytes(server->hub.service.store),
@@ -293,6 +334,8 @@ void ct_server_stats(const struct ct_server *server, struct ct_server_stats *out
         .protocol_errors = server->hub.protocol_errors,
         .requests = server->hub.service.requests,
         .denied = server->hub.refusals.total,
+        .journal_bytes = journal.size,
+        .journal_refused = journal.refused,
     };
     memcpy(out->by_op, server->hub.service.by_op, sizeof(out->by_op));
 }

@@ -28,7 +28,9 @@ struct ct_server_options {
     const struct ct_log *log; /* borrowed, may be NULL */
     /* Borrowed until the server is closed. NULL = whoever reaches the port is admitted. */
     const struct ct_access *access;
-    bool http_keys; /* answer GET /keys */
+    bool http_keys;      /* answer GET /keys */
+    const char *journal; /* file that keeps the keys over the end of the process; NULL = none */
+    bool journal_sync;   /* also over the end of the machine: each write waits for the disk */
 };
 
 /* Binds and listens before it returns; the socket is held until ct_server_close(). CT_EBUSY names
@@ -40,7 +42,8 @@ CT_MUST_CHECK int ct_server_open(uv_loop_t *loop, const struct ct_server_options
 uint16_t ct_server_port(const struct ct_server *server);
 
 /* A new generation: forgets every key and ends every client connection (a worker of the old
- * generation must not write into the new one). The listener stays as it is. */
+ * generation must not write into the new one). The journal is emptied. The listener stays as it is.
+ */
 void ct_server_reset(struct ct_server *server);
 
 /* The status that is served over HTTP on the same port gets what `fn` adds; called on the loop,
@@ -51,6 +54,8 @@ struct ct_server_stats {
     size_t keys, bytes, connections, waiters;
     uint64_t accepted, refused, protocol_errors, requests;
     uint64_t denied;             /* of those accepted: peers whose address is not admitted */
+    uint64_t journal_bytes;      /* of its file; 0 without one */
+    uint64_t journal_refused;    /* changes that could not be journalled, and so were not made */
     uint64_t by_op[CT_OP_LIMIT]; /* requests by opcode (rendezvous/proto.h) */
 };
 

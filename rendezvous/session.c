@@ -399,6 +399,9 @@ int ct_session_feed(struct ct_session *session, const void *bytes, size_t len, s
                               ? "the store's memory is used up (--max-memory)"
                               : "out of memory");
     }
+    if (rc == CT_EIO) {
+        return ct_err_set(err, rc, "a change could not be written to the journal");
+    }
     return rc;
 }
 

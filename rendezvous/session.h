@@ -60,8 +60,8 @@ CT_MUST_CHECK int ct_session_settle(struct ct_session *session);
  * bytes. The owner should stop reading meanwhile. */
 #define CT_SESSION_E_STALLED 1
 
-/* Serves all complete requests. Any negative code (CT_EPROTO, CT_ELIMIT, CT_EFORMAT, CT_ENOMEM)
- * means: end this connection; replies to earlier requests stand in `out`. */
+/* Serves all complete requests. Any negative code (CT_EPROTO, CT_ELIMIT, CT_EFORMAT, CT_ENOMEM,
+ * CT_EIO from a journal) means: end this connection; replies to earlier requests stand in `out`. */
 CT_MUST_CHECK int ct_session_feed(struct ct_session *session, const void *bytes, size_t len,
                                   struct ct_err *err);
 

@@ -42,12 +42,21 @@ static bool add_waiting(cJSON *store, const struct ct_status_facts *facts)
     return ok && ct_json_add_bool(store, "waiting_more", facts->waiting_more);
 }
 
+static bool add_memory(cJSON *store, const struct ct_status_facts *facts)
+{
+    bool capped = facts->memory_max != SIZE_MAX;
+    return ct_json_add_number(store, "memory", (double)facts->memory) &&
+           (capped ? ct_json_add_number(store, "memory_max", (double)facts->memory_max)
+                   : cJSON_AddNullToObject(store, "memory_max") != NULL) &&
+           ct_json_add_number(store, "memory_refused", (double)facts->memory_refused);
+}
+
 static bool add_store(cJSON *root, const struct ct_status_facts *facts)
 {
     cJSON *store = cJSON_AddObjectToObject(root, "store");
     return store != NULL && ct_json_add_number(store, "keys", (double)facts->keys) &&
            ct_json_add_number(store, "queued", (double)facts->queued) &&
-           ct_json_add_number(store, "bytes", (double)facts->bytes) &&
+           ct_json_add_number(store, "bytes", (double)facts->bytes) && add_memory(store, facts) &&
            ct_json_add_number(store, "connections", (double)facts->connections) &&
            ct_json_add_number(store, "accepted", (double)facts->accepted) &&
            ct_json_add_number(store, "refused", (double)facts->refused) &&

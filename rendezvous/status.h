@@ -28,8 +28,10 @@ struct ct_status_waited {
 
 struct ct_status_facts {
     int64_t uptime_ms;
-    size_t keys, queued, bytes, connections, waiters;
+    size_t keys, queued, bytes, memory, connections, waiters;
     uint64_t accepted, refused, denied, protocol_errors;
+    size_t memory_max; /* SIZE_MAX = no cap */
+    uint64_t memory_refused;
     uint64_t by_op[CT_OP_LIMIT]; /* requests by opcode */
     const struct ct_status_waited *waiting;
     size_t waiting_count;

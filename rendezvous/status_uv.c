@@ -61,6 +61,7 @@ static int make_status(void *data, cJSON **out)
     const struct ct_status_desk *desk = data;
     struct ct_server_stats stats;
     struct ct_http_stats http;
+    const struct ct_budget *budget = ct_store_budget(desk->hub->service.store);
     ct_server_stats(desk->server, &stats);
     ct_http_stats(desk->http, &http);
     struct ct_status_facts facts = {
@@ -68,6 +69,9 @@ static int make_status(void *data, cJSON **out)
         .keys = stats.keys,
         .queued = ct_store_num_queued(desk->hub->service.store),
         .bytes = stats.bytes,
+        .memory = budget->used,
+        .memory_max = budget->max,
+        .memory_refused = budget->refused,
         .connections = stats.connections,
         .waiters = stats.waiters,
         .accepted = stats.accepted,

@@ -112,6 +112,15 @@ static struct ct_http_stats stats(const struct fixture *f)
     return out;
 }
 
+static void test_what_is_taken_for_http(void **state)
+{
+    (void)state;
+    for (int byte = 0; byte < 256; byte++) {
+        bool upper = strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZ", byte) != NULL && byte != 0;
+        assert_int_equal(ct_http_begins((unsigned char)byte), upper);
+    }
+}
+
 static void test_strangers(void **state)
 {
     struct fixture *f = *state;
@@ -221,6 +230,7 @@ static void test_no_memory_to_open(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_is_taken_for_http),
         cmocka_unit_test_setup(test_strangers, set_up),
         cmocka_unit_test_setup(test_late_ones_are_ended, set_up),
         cmocka_unit_test_setup(test_connection_without_memory_is_ended, set_up),

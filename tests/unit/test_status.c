@@ -21,6 +21,9 @@ static const struct ct_status_facts facts = {
     .uptime_ms = 1500,
     .keys = 1,
     .queued = 16,
+    .memory = 17,
+    .memory_max = 18,
+    .memory_refused = 19,
     .bytes = 2,
     .connections = 3,
     .waiters = 4,
@@ -108,6 +111,9 @@ static void test_store_alone(void **state)
     assert_number(store, "keys", 1);
     assert_number(store, "bytes", 2);
     assert_number(store, "queued", 16);
+    assert_number(store, "memory", 17);
+    assert_number(store, "memory_max", 18);
+    assert_number(store, "memory_refused", 19);
     assert_number(store, "connections", 3);
     assert_number(store, "waiters", 4);
     assert_number(store, "accepted", 5);
@@ -129,6 +135,17 @@ static void test_store_alone(void **state)
     assert_number(http, "timeouts", 13);
     assert_number(http, "denied", 14);
     assert_number(store, "denied", 15);
+    cJSON_Delete(root);
+}
+
+static void test_no_cap_on_memory(void **state)
+{
+    (void)state;
+    struct ct_status_facts uncapped = facts;
+    cJSON *root = NULL;
+    uncapped.memory_max = SIZE_MAX;
+    assert_int_equal(ct_status_make(&uncapped, NULL, NULL, &root), 0);
+    assert_true(cJSON_IsNull(member(member(root, "store"), "memory_max")));
     cJSON_Delete(root);
 }
 
@@ -298,6 +315,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_store_alone),
+        cmocka_unit_test(test_no_cap_on_memory),
         cmocka_unit_test(test_verdict_follows_the_job),
         cmocka_unit_test(test_long_keys_are_cut),
         cmocka_unit_test(test_metrics),

@@ -394,8 +394,10 @@ static int open_signals(struct run *run, struct ct_err *err)
 static int open_store(struct run *run, struct ct_err *err)
 {
     const struct ct_place *place = run->job->place;
+    const char *const hosts[] = {place->host};
     const struct ct_server_options server = {
-        .host = place->host,
+        .hosts = hosts,
+        .num_hosts = 1,
         .port = place->port,
         .log = &run->log,
     };

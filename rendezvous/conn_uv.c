@@ -87,6 +87,7 @@ void ct_conn_close(struct ct_conn *conn)
         return;
     }
     conn->closing = true;
+    ct_conn_hub_of(conn)->live--;
     ct_conn_hub_of(conn)->num_strangers -= !conn->admitted;
     ct_list_remove(&conn->at_hub);
     ct_session_fini(&conn->session);
@@ -95,17 +96,22 @@ void ct_conn_close(struct ct_conn *conn)
 
 /* ---- strangers ------------------------------------------------------------------------------ */
 
-static void refuse(struct ct_conn *conn)
+static void refuse(struct ct_conn *conn, struct ct_refusals *refusals, const char *why)
 {
-    uint64_t untold = ct_refusals_add(&ct_conn_hub_of(conn)->refusals, uv_now(conn->tcp.loop));
+    uint64_t untold = ct_refusals_add(refusals, uv_now(conn->tcp.loop));
     if (untold > 0) {
         char text[CT_ADDR_TEXT_MAX];
         peer_text(conn, text, sizeof(text));
         ct_log(ct_conn_hub_of(conn)->log, CT_LOG_WARNING,
-               "store: refused %" PRIu64 " connection%s by address, the last from %s", untold,
-               untold == 1 ? "" : "s", text);
+               "store: refused %" PRIu64 " connection%s %s, the last from %s", untold,
+               untold == 1 ? "" : "s", why, text);
     }
     ct_conn_close(conn);
+}
+
+static void refuse_stranger(struct ct_conn *conn)
+{
+    refuse(conn, &ct_conn_hub_of(conn)->refusals, "by address");
 }
 
 static bool admits(const struct ct_conn *conn)
@@ -132,7 +138,7 @@ static void enroll(struct ct_conn *conn)
     }
     ct_list_append(&hub->strangers, &conn->at_hub);
     if (++hub->num_strangers > CT_MAX_STRANGERS) {
-        refuse(CT_CONTAINER_OF(hub->strangers.next, struct ct_conn, at_hub));
+        refuse_stranger(CT_CONTAINER_OF(hub->strangers.next, struct ct_conn, at_hub));
     }
 }
 
@@ -252,10 +258,26 @@ static void run(struct ct_conn *conn, const void *bytes, size_t len)
     ct_conn_write_charge(conn);
 }
 
+/* While the hub drains: ends the connection when no request is on its way. */
+static void wind_down(struct ct_conn *conn)
+{
+    unsigned char byte;
+    uv_os_fd_t fd = -1;
+    if (!ct_conn_hub_of(conn)->draining || conn->closing || conn->stalled ||
+        ct_session_mid_request(&conn->session) ||
+        uv_fileno((const uv_handle_t *)&conn->tcp, &fd) != 0 ||
+        recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0) {
+        return;
+    }
+    conn->ending = true;
+    run(conn, NULL, 0);
+}
+
 void ct_conn_resume(struct ct_conn *conn)
 {
     run(conn, NULL, 0);
     ct_conn_hub_flush(ct_conn_hub_of(conn));
+    wind_down(conn);
 }
 
 static void on_flusher(uv_idle_t *idle);
@@ -268,6 +290,7 @@ static void flush_slice(struct ct_conn_hub *hub)
         ct_list_remove(&conn->at_hub);
         ct_list_append(&hub->conns, &conn->at_hub);
         run(conn, NULL, 0);
+        wind_down(conn);
     }
     /* Requests without a reply, served when a stall was over. */
     (void)commit(hub);
@@ -367,13 +390,14 @@ static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
     }
     if (!conn->admitted) {
         /* A dialect that is for everybody looks at the bytes before this. */
-        refuse(conn);
+        refuse_stranger(conn);
         return;
     }
     run(conn, buf->base, (size_t)nread);
     if (ct_conn_hub_of(conn)->journal == NULL) {
         ct_conn_hub_flush(ct_conn_hub_of(conn));
     }
+    wind_down(conn);
 }
 
 /* ---- the hub -------------------------------------------------------------------------------- */
@@ -385,6 +409,17 @@ void ct_conn_hub_init(struct ct_conn_hub *hub, struct ct_store *store)
     ct_list_init(&hub->conns);
     ct_list_init(&hub->woken);
     ct_list_init(&hub->strangers);
+}
+
+void ct_conn_hub_drain(struct ct_conn_hub *hub)
+{
+    hub->draining = true;
+    close_all(&hub->strangers);
+    /* Those whose WAIT is over are answered first, by the idle handle if they are many. */
+    for (struct ct_list *at = hub->conns.next, *next; at != &hub->conns; at = next) {
+        next = at->next;
+        wind_down(CT_CONTAINER_OF(at, struct ct_conn, at_hub));
+    }
 }
 
 void ct_conn_hub_close_all(struct ct_conn_hub *hub)
@@ -402,7 +437,7 @@ void ct_conn_hub_fini(struct ct_conn_hub *hub)
 
 /* ---- accepting ------------------------------------------------------------------------------ */
 
-int ct_conn_accept(struct ct_conn_hub *hub, uv_stream_t *listener)
+int ct_conn_accept(struct ct_conn_hub *hub, uv_stream_t *listener, bool welcome)
 {
     struct ct_conn *conn = ct_calloc(1, sizeof(*conn));
     if (conn == NULL) {
@@ -415,15 +450,18 @@ int ct_conn_accept(struct ct_conn_hub *hub, uv_stream_t *listener)
     }
     conn->tcp.data = hub;
     hub->open++;
+    hub->live++;
     conn->admitted = true; /* until its address is known */
     ct_list_init(&conn->at_hub);
     ct_session_init(&conn->session, &hub->service);
     rc = uv_accept(listener, (uv_stream_t *)&conn->tcp);
-    if (rc == 0) {
+    if (rc != 0 || !welcome) {
+        ct_conn_close(conn);
+    } else if (hub->max_live > 0 && hub->live > hub->max_live) {
+        refuse(conn, &hub->crowd, "beyond --max-connections");
+    } else {
         enroll(conn);
         set_reading(conn);
-    } else {
-        ct_conn_close(conn);
     }
     return conn->closing ? CT_EIO : 0;
 }

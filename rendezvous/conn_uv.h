@@ -34,9 +34,13 @@ struct ct_conn_hub {
     struct ct_list woken;
     struct ct_list strangers; /* those not admitted; oldest first */
     size_t num_strangers;
-    uv_idle_t flusher;   /* runs while `woken` holds more than one slice */
-    uv_check_t turn_end; /* runs when there is a journal, and calls ct_conn_hub_end_turn() */
-    size_t open;         /* connections whose handle is not closed yet */
+    uv_idle_t flusher;        /* runs while `woken` holds more than one slice */
+    uv_check_t turn_end;      /* runs when there is a journal, and calls ct_conn_hub_end_turn() */
+    size_t live;              /* connections that are not closing */
+    size_t max_live;          /* one more is closed at once; 0 = no limit */
+    size_t open;              /* connections whose handle is not closed yet */
+    bool draining;            /* each ends when it is idle */
+    struct ct_refusals crowd; /* connections beyond max_live */
     uint64_t protocol_errors;
     /* Takes the socket of a client that speaks HTTP, unread; NULL = nobody takes it. */
     void (*on_http)(struct ct_conn_hub *hub, int fd, bool admitted);
@@ -68,15 +72,19 @@ struct ct_conn {
  * end. */
 void ct_conn_hub_init(struct ct_conn_hub *hub, struct ct_store *store);
 
+/* From now on each connection ends when nothing is left to read from it or to send to it. */
+void ct_conn_hub_drain(struct ct_conn_hub *hub);
+
 /* Ends all connections. */
 void ct_conn_hub_close_all(struct ct_conn_hub *hub);
 
 /* No connection may be left. */
 void ct_conn_hub_fini(struct ct_conn_hub *hub);
 
-/* Accepts the connection that `listener` announced. On failure nothing is left behind, and either
- * no connection was taken (CT_ENOMEM) or it was closed again. */
-CT_MUST_CHECK int ct_conn_accept(struct ct_conn_hub *hub, uv_stream_t *listener);
+/* Accepts the connection that `listener` announced, and closes it at once unless `welcome`. On
+ * failure nothing is left behind, and either no connection was taken (CT_ENOMEM) or it was closed
+ * again (CT_EIO). */
+CT_MUST_CHECK int ct_conn_accept(struct ct_conn_hub *hub, uv_stream_t *listener, bool welcome);
 
 /* Ends the connection; its memory goes when the loop has closed the handle. Repeating is legal. */
 void ct_conn_close(struct ct_conn *conn);

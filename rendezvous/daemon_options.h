@@ -7,8 +7,10 @@
 
 #include "common/err.h"
 #include "rendezvous/access.h"
+#include "rendezvous/listen.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* PyTorch's default port of a store. */
@@ -18,8 +20,10 @@ enum ct_daemon_action { CT_DAEMON_SERVE, CT_DAEMON_HELP, CT_DAEMON_VERSION };
 
 struct ct_daemon_options {
     enum ct_daemon_action action;
-    const char *host; /* borrowed from argv */
+    const char *hosts[CT_MAX_LISTENERS]; /* borrowed from argv */
+    size_t num_hosts;
     uint16_t port;
+    size_t max_memory, max_connections; /* 0 = no limit */
     bool http_keys;
     int ready_fd; /* -1 = none; else open for writing */
     struct ct_access access;

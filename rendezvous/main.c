@@ -4,6 +4,7 @@
  * library. Exit codes: 0 ended by SIGTERM or SIGINT, 1 failure, 2 usage.
  */
 #include "rendezvous/daemon_options.h"
+#include "rendezvous/notify.h"
 #include "rendezvous/server_uv.h"
 
 #include <errno.h>
@@ -17,10 +18,15 @@
 
 #define EXIT_USAGE 2
 
+/* Longest time from SIGTERM to the end, for clients that leave a request unfinished or an answer
+ * unread. Well below the 90 s after which systemd kills. */
+#define DRAIN_MS 5000
+
 struct daemon {
     uv_loop_t loop;
     uv_signal_t sigterm, sigint;
     struct ct_server *server;
+    bool stopping;
 };
 
 static void emit(void *data, enum ct_log_level level, const char *line)
@@ -39,18 +45,34 @@ static void raise_descriptor_limit(void)
     }
 }
 
-/* The loop ends when the last handle is closed. */
-static void stop(struct daemon *daemon)
+static void tell_manager(const char *state)
 {
-    ct_server_close(daemon->server, NULL, NULL);
+    struct ct_err err = {0};
+    if (ct_notify(getenv("NOTIFY_SOCKET"), state, &err) != 0) {
+        (void)fprintf(stderr, "ctrdzvd: %s\n", err.text);
+    }
+}
+
+/* The loop ends when the last handle is closed. */
+static void on_server_closed(void *data)
+{
+    struct daemon *daemon = data;
     uv_close((uv_handle_t *)&daemon->sigterm, NULL);
     uv_close((uv_handle_t *)&daemon->sigint, NULL);
 }
 
+/* The second signal is for the impatient. */
 static void on_signal(uv_signal_t *handle, int signum)
 {
+    struct daemon *daemon = handle->data;
     (void)signum;
-    stop(handle->data);
+    if (daemon->stopping) {
+        ct_server_close(daemon->server, on_server_closed, daemon);
+        return;
+    }
+    daemon->stopping = true;
+    tell_manager("STOPPING=1");
+    ct_server_drain(daemon->server, DRAIN_MS, on_server_closed, daemon);
 }
 
 static int watch_signals(struct daemon *daemon)
@@ -70,9 +92,13 @@ static int watch_signals(struct daemon *daemon)
 static int announce(const struct ct_daemon_options *options, const struct ct_server *server)
 {
     unsigned port = ct_server_port(server);
-    bool bare_v6 = strchr(options->host, ':') != NULL;
-    (void)fprintf(stderr, "ctrdzvd: listening on %s%s%s:%u\n", bare_v6 ? "[" : "", options->host,
-                  bare_v6 ? "]" : "", port);
+    for (size_t i = 0; i < options->num_hosts; i++) {
+        const char *host = options->hosts[i];
+        bool bare_v6 = strchr(host, ':') != NULL;
+        (void)fprintf(stderr, "ctrdzvd: listening on %s%s%s:%u\n", bare_v6 ? "[" : "", host,
+                      bare_v6 ? "]" : "", port);
+    }
+    tell_manager("READY=1");
     if (options->ready_fd >= 0) {
         int n = dprintf(options->ready_fd, "%u\n", port);
         if (n < 0) {
@@ -94,13 +120,16 @@ static int serve(const struct ct_daemon_options *options)
     }
     const struct ct_log log = {emit, NULL, CT_LOG_WARNING};
     const struct ct_server_options where = {
-        .host = options->host,
+        .hosts = options->hosts,
+        .num_hosts = options->num_hosts,
         .port = options->port,
         .log = &log,
         .access = &options->access,
         .http_keys = options->http_keys,
         .journal = options->journal,
         .journal_sync = options->journal_sync,
+        .max_memory = options->max_memory,
+        .max_connections = options->max_connections,
     };
     if (options->access.open) {
         ct_log(&log, CT_LOG_WARNING, "--open: every client that reaches the port is admitted");
@@ -112,8 +141,10 @@ static int serve(const struct ct_daemon_options *options)
     } else {
         rc = announce(options, daemon.server);
     }
-    if (rc != EXIT_SUCCESS) {
-        stop(&daemon);
+    if (daemon.server == NULL) {
+        on_server_closed(&daemon);
+    } else if (rc != EXIT_SUCCESS) {
+        ct_server_close(daemon.server, on_server_closed, &daemon);
     }
     (void)uv_run(&daemon.loop, UV_RUN_DEFAULT);
     (void)uv_loop_close(&daemon.loop);

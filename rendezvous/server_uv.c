@@ -7,34 +7,45 @@
  * Other paths: ct_server_reset() ends all connections and forgets all keys, and the listener goes
  * on.
  *
- * Failure modes: a bind that fails is closed through the loop like any handle, so ct_server_open()
- * runs no callback of its own and its memory goes with the next turn of the loop. Out of
- * descriptors: libuv takes the waiting connections and closes them without telling us (clients try
- * again), so the warning comes with the connection that takes the last one. Out of memory: the
- * connection waits in the kernel until another one ends.
+ * ct_server_drain() closes the listeners, and the connections as they become idle; the last one, or
+ * the timer, brings on ct_server_close().
+ *
+ * Failure modes: sockets are bound and listen before a handle is made, so that a port in use leaves
+ * nothing behind. Out of descriptors: libuv takes the waiting connections and closes them without
+ * telling us (clients try again), so the warning comes with the connection that takes the last one.
+ * Out of memory: the connection waits in libuv until another one ends.
  */
 #include "rendezvous/server_uv.h"
 
 #include "common/addr.h"
 #include "common/alloc.h"
 #include "rendezvous/conn_uv.h"
-#include "rendezvous/port_holder.h"
+#include "rendezvous/listen.h"
 #include "rendezvous/status_uv.h"
 
-#include <netinet/in.h>
+#include <errno.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+struct listener {
+    uv_tcp_t tcp;
+    struct ct_server *server;
+    bool holds; /* libuv holds a connection that we had no memory for */
+    bool stale; /* it is of a generation that is over */
+};
+
 struct ct_server {
-    uv_tcp_t listener;
+    struct listener listeners[CT_MAX_LISTENERS];
+    size_t num_listeners;
+    uv_timer_t drain_timer;
     struct ct_conn_hub hub;
     struct ct_status_desk desk;
     uint16_t port;
-    unsigned handles; /* listener, idle and check handle and HTTP, until closed */
+    unsigned handles; /* listeners, timer, idle and check handle and HTTP, until closed */
     bool closing;
-    bool accept_waits; /* libuv holds a connection that we had no memory for */
-    bool full;         /* no descriptor is left, and that was said */
+    bool full; /* no descriptor is left, and that was said */
     uint64_t accepted, refused;
     ct_server_close_fn close_cb;
     void *close_data;
@@ -60,7 +71,14 @@ static void finish_if_last(struct ct_server *server)
 
 static void on_listener_close(uv_handle_t *handle)
 {
-    struct ct_server *server = CT_CONTAINER_OF(handle, struct ct_server, listener);
+    struct ct_server *server = CT_CONTAINER_OF(handle, struct listener, tcp)->server;
+    server->handles--;
+    finish_if_last(server);
+}
+
+static void on_timer_close(uv_handle_t *handle)
+{
+    struct ct_server *server = CT_CONTAINER_OF(handle, struct ct_server, drain_timer);
     server->handles--;
     finish_if_last(server);
 }
@@ -86,6 +104,16 @@ static void on_desk_close(void *data)
     finish_if_last(server);
 }
 
+static void close_listeners(struct ct_server *server)
+{
+    for (size_t i = 0; i < server->num_listeners; i++) {
+        uv_handle_t *handle = (uv_handle_t *)&server->listeners[i].tcp;
+        if (!uv_is_closing(handle)) {
+            uv_close(handle, on_listener_close);
+        }
+    }
+}
+
 void ct_server_close(struct ct_server *server, ct_server_close_fn cb, void *data)
 {
     if (server == NULL || server->closing) {
@@ -96,14 +124,63 @@ void ct_server_close(struct ct_server *server, ct_server_close_fn cb, void *data
     server->close_data = data;
     ct_conn_hub_close_all(&server->hub);
     server->handles += ct_status_desk_close(&server->desk, on_desk_close, server);
-    uv_close((uv_handle_t *)&server->listener, on_listener_close);
+    close_listeners(server);
+    uv_close((uv_handle_t *)&server->drain_timer, on_timer_close);
     uv_close((uv_handle_t *)&server->hub.flusher, on_flusher_close);
     uv_close((uv_handle_t *)&server->hub.turn_end, on_check_close);
+}
+
+static void on_drain_timer(uv_timer_t *timer)
+{
+    struct ct_server *server = CT_CONTAINER_OF(timer, struct ct_server, drain_timer);
+    ct_server_close(server, server->close_cb, server->close_data);
+}
+
+static void close_if_drained(struct ct_server *server)
+{
+    if (server->hub.draining && server->hub.live == 0) {
+        ct_server_close(server, server->close_cb, server->close_data);
+    }
+}
+
+void ct_server_drain(struct ct_server *server, uint64_t bound_ms, ct_server_close_fn cb, void *data)
+{
+    if (server == NULL || server->closing || server->hub.draining) {
+        return;
+    }
+    server->close_cb = cb;
+    server->close_data = data;
+    close_listeners(server);
+    (void)uv_timer_start(&server->drain_timer, on_drain_timer, bound_ms, 0);
+    ct_conn_hub_drain(&server->hub);
+    close_if_drained(server);
+}
+
+/* Clients that connected before the reset, as the kernel saw it. */
+static void drop_backlog(struct listener *listener)
+{
+    listener->stale = listener->holds;
+    uv_os_fd_t listening = -1;
+    if (uv_fileno((const uv_handle_t *)&listener->tcp, &listening) != 0) {
+        return;
+    }
+    for (int i = 0; i < CT_LISTEN_BACKLOG; i++) {
+        int fd = accept4(listening, NULL, NULL, SOCK_CLOEXEC);
+        if (fd >= 0) {
+            listener->server->refused++;
+            (void)close(fd);
+        } else if (errno != EINTR && errno != ECONNABORTED) {
+            return;
+        }
+    }
 }
 
 void ct_server_reset(struct ct_server *server)
 {
     ct_conn_hub_close_all(&server->hub);
+    for (size_t i = 0; i < server->num_listeners; i++) {
+        drop_backlog(&server->listeners[i]);
+    }
     ct_store_clear(server->hub.service.store);
     struct ct_err err = {0};
     if (server->hub.journal != NULL && ct_journal_clear(server->hub.journal, &err) != 0) {
@@ -136,10 +213,12 @@ static void warn_if_last_descriptor(struct ct_server *server)
     }
 }
 
-static void accept_one(struct ct_server *server)
+static void accept_one(struct listener *listener)
 {
-    int rc = ct_conn_accept(&server->hub, (uv_stream_t *)&server->listener);
-    server->accept_waits = rc == CT_ENOMEM;
+    struct ct_server *server = listener->server;
+    int rc = ct_conn_accept(&server->hub, (uv_stream_t *)&listener->tcp, !listener->stale);
+    listener->holds = rc == CT_ENOMEM;
+    listener->stale = listener->stale && listener->holds;
     server->refused += rc == CT_EIO;
     if (rc == 0) {
         server->accepted++;
@@ -150,20 +229,25 @@ static void accept_one(struct ct_server *server)
 static void on_conn_closed(struct ct_conn_hub *hub)
 {
     struct ct_server *server = CT_CONTAINER_OF(hub, struct ct_server, hub);
-    if (server->accept_waits && !server->closing) {
-        accept_one(server);
+    close_if_drained(server);
+    for (size_t i = 0; i < server->num_listeners && !server->closing; i++) {
+        struct listener *listener = &server->listeners[i];
+        if (listener->holds && !uv_is_closing((const uv_handle_t *)&listener->tcp)) {
+            accept_one(listener);
+        }
     }
     finish_if_last(server);
 }
 
-static void on_connection(uv_stream_t *listener, int status)
+static void on_connection(uv_stream_t *stream, int status)
 {
-    struct ct_server *server = CT_CONTAINER_OF(listener, struct ct_server, listener);
+    struct listener *listener = CT_CONTAINER_OF(stream, struct listener, tcp);
+    struct ct_server *server = listener->server;
     if (server->closing) {
         return;
     }
     if (status == 0) {
-        accept_one(server);
+        accept_one(listener);
     } else {
         server->refused++;
         ct_log(server->hub.log, CT_LOG_WARNING, "store: cannot accept a connection: %s",
@@ -173,63 +257,26 @@ static void on_connection(uv_stream_t *listener, int status)
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
-static int listen_failed(int uv_rc, const char *host, uint16_t port, struct ct_err *err)
+/* Takes the socket. */
+static int add_listener(struct ct_server *server, uv_loop_t *loop, int fd, struct ct_err *err)
 {
-    if (uv_rc != UV_EADDRINUSE) {
-        return ct_err_set(err, ct_code_from_errno(-uv_rc), "cannot listen on %s port %u: %s", host,
-                          (unsigned)port, uv_strerror(uv_rc));
-    }
-    char holder[320];
-    ct_port_holder(port, holder, sizeof(holder));
-    return ct_err_set(
-        err, CT_EBUSY, "port %u on %s is in use by %s; stop it or choose another port",
-        (unsigned)port, host, holder[0] != '\0' ? holder : "a process that /proc does not show");
-}
-
-/* 0 or libuv's code. */
-static int bind_and_listen(struct ct_server *server, const struct sockaddr *addr)
-{
-    int rc = uv_tcp_bind(&server->listener, addr, 0);
-    if (rc == 0) {
+    struct listener *listener = &server->listeners[server->num_listeners++];
+    listener->server = server;
+    /* Cannot fail: no socket is made before one is needed. */
+    CT_ASSERT(uv_tcp_init(loop, &listener->tcp) == 0);
+    server->handles++;
+    int rc = uv_tcp_open(&listener->tcp, fd);
+    if (rc != 0) {
+        (void)close(fd);
+    } else {
         /* Accepted sockets inherit both, which saves five calls for each. Neither is vital: without
          * them replies are only slower and dead peers live longer. */
-        (void)uv_tcp_nodelay(&server->listener, 1);
-        (void)uv_tcp_keepalive(&server->listener, 1, CT_KEEPALIVE_S);
-        rc = uv_listen((uv_stream_t *)&server->listener, CT_LISTEN_BACKLOG, on_connection);
+        (void)uv_tcp_nodelay(&listener->tcp, 1);
+        (void)uv_tcp_keepalive(&listener->tcp, 1, CT_KEEPALIVE_S);
+        rc = uv_listen((uv_stream_t *)&listener->tcp, CT_LISTEN_BACKLOG, on_connection);
     }
-    struct sockaddr_storage bound;
-    int len = sizeof(bound);
-    if (rc == 0) {
-        rc = uv_tcp_getsockname(&server->listener, (struct sockaddr *)&bound, &len);
-    }
-    if (rc == 0) {
-        server->port = ct_addr_port((const struct sockaddr *)&bound);
-    }
-    return rc;
-}
-
-/* Does this machine speak IPv6 at all? A container may not. */
-static bool has_ipv6(void)
-{
-    int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) {
-        return false;
-    }
-    struct sockaddr_in6 any = {.sin6_family = AF_INET6};
-    bool ok = bind(fd, (const struct sockaddr *)&any, sizeof(any)) == 0;
-    (void)close(fd);
-    return ok;
-}
-
-static int resolve(const struct ct_server_options *options, struct sockaddr_storage *addr,
-                   struct ct_err *err)
-{
-    const char *host = options->host != NULL ? options->host : "127.0.0.1";
-    if (strcmp(host, "*") == 0) {
-        host = has_ipv6() ? "::" : "0.0.0.0";
-    }
-    socklen_t len;
-    return ct_addr_resolve(host, options->port, addr, &len, err);
+    return rc == 0 ? 0
+                   : ct_err_set(err, ct_code_from_errno(-rc), "cannot listen: %s", uv_strerror(rc));
 }
 
 static int server_new(uv_loop_t *loop, const struct ct_server_options *options,
@@ -246,9 +293,10 @@ static int server_new(uv_loop_t *loop, const struct ct_server_options *options,
     server->hub.on_closed = on_conn_closed;
     server->desk.server = server;
     server->desk.hub = &server->hub;
+    server->hub.max_live = options->max_connections;
     ct_conn_hub_init(&server->hub, store);
-    /* None can fail: no socket is made before the bind. */
-    CT_ASSERT(uv_tcp_init(loop, &server->listener) == 0);
+    /* None can fail. */
+    CT_ASSERT(uv_timer_init(loop, &server->drain_timer) == 0);
     CT_ASSERT(uv_idle_init(loop, &server->hub.flusher) == 0);
     CT_ASSERT(uv_check_init(loop, &server->hub.turn_end) == 0);
     server->handles = 3;
@@ -279,21 +327,28 @@ static int open_journal(struct ct_server *server, const struct ct_server_options
 int ct_server_open(uv_loop_t *loop, const struct ct_server_options *options, struct ct_server **out,
                    struct ct_err *err)
 {
-    struct sockaddr_storage addr;
-    int rc = resolve(options, &addr, err);
+    static const char *const loopback[] = {"127.0.0.1"};
+    bool named = options->num_hosts > 0;
+    struct ct_listeners sockets;
+    int rc = ct_listen(named ? options->hosts : loopback, named ? options->num_hosts : 1,
+                       options->port, &sockets, err);
     if (rc != 0) {
         return rc;
     }
     struct ct_server *server = NULL;
     rc = server_new(loop, options, &server, err);
     if (rc != 0) {
+        ct_listeners_fini(&sockets);
         return rc;
     }
-    int uv_rc = bind_and_listen(server, (const struct sockaddr *)&addr);
-    if (uv_rc != 0) {
+    server->port = sockets.port;
+    for (; sockets.count > 0 && rc == 0; sockets.count--) {
+        rc = add_listener(server, loop, sockets.fds[sockets.count - 1], err);
+    }
+    if (rc != 0) {
+        ct_listeners_fini(&sockets);
         ct_server_close(server, NULL, NULL);
-        const char *host = options->host != NULL ? options->host : "127.0.0.1";
-        return listen_failed(uv_rc, host, options->port, err);
+        return rc;
     }
     rc = ct_status_desk_open(&server->desk, loop, options->http_keys, err);
     if (rc == 0 && options->journal != NULL) {
@@ -302,6 +357,10 @@ int ct_server_open(uv_loop_t *loop, const struct ct_server_options *options, str
     if (rc != 0) {
         ct_server_close(server, NULL, NULL);
         return rc;
+    }
+    /* What a journal held is not refused. */
+    if (options->max_memory > 0) {
+        ct_store_budget(server->hub.service.store)->max = options->max_memory;
     }
     *out = server;
     return 0;
@@ -329,6 +388,8 @@ void ct_server_stats(const struct ct_server *server, struct ct_server_stats *out
         .bytes = ct_store_num_bytes(server->hub.service.store),
         .connections = server->hub.open,
         .waiters = ct_store_num_waiters(server->hub.service.store),
+        .memory = ct_store_budget(server->hub.service.store)->used,
+        .over_memory = ct_store_budget(server->hub.service.store)->refused,
         .accepted = server->accepted,
         .refused = server->refused,
         .protocol_errors = server->hub.protocol_errors,

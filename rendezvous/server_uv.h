@@ -22,9 +22,12 @@ struct ct_access;
 struct ct_server;
 
 struct ct_server_options {
-    const char *host; /* address to bind: a name or literal; NULL = loopback 127.0.0.1; "*" = all
-                         addresses, IPv6 and IPv4 */
-    uint16_t port;    /* 0 = the kernel chooses; read it back with ct_server_port() */
+    /* Addresses to bind, as in ct_listen(); none = 127.0.0.1 alone. */
+    const char *const *hosts;
+    size_t num_hosts;
+    uint16_t port;            /* 0 = the kernel chooses; read it back with ct_server_port() */
+    size_t max_memory;        /* bytes that clients may make the store take; 0 = no cap */
+    size_t max_connections;   /* one more is closed at once; 0 = as many as descriptors allow */
     const struct ct_log *log; /* borrowed, may be NULL */
     /* Borrowed until the server is closed. NULL = whoever reaches the port is admitted. */
     const struct ct_access *access;
@@ -33,7 +36,7 @@ struct ct_server_options {
     bool journal_sync;   /* also over the end of the machine: each write waits for the disk */
 };
 
-/* Binds and listens before it returns; the socket is held until ct_server_close(). CT_EBUSY names
+/* Binds and listens before it returns; the sockets are held until ct_server_close(). CT_EBUSY names
  * the process that holds the port where /proc tells (pid and command line). Gives *out. After a
  * failure the loop must be run once more before it can be closed. */
 CT_MUST_CHECK int ct_server_open(uv_loop_t *loop, const struct ct_server_options *options,
@@ -41,9 +44,9 @@ CT_MUST_CHECK int ct_server_open(uv_loop_t *loop, const struct ct_server_options
 
 uint16_t ct_server_port(const struct ct_server *server);
 
-/* A new generation: forgets every key and ends every client connection (a worker of the old
- * generation must not write into the new one). The journal is emptied. The listener stays as it is.
- */
+/* A new generation: forgets every key and ends every client connection, those too that the kernel
+ * has accepted and we have not (a worker of the old generation must not write into the new one).
+ * The journal is emptied. The listeners stay as they are. */
 void ct_server_reset(struct ct_server *server);
 
 /* The status that is served over HTTP on the same port gets what `fn` adds; called on the loop,
@@ -52,6 +55,8 @@ void ct_server_set_status(struct ct_server *server, ct_status_fn fn, void *data)
 
 struct ct_server_stats {
     size_t keys, bytes, connections, waiters;
+    size_t memory;        /* bytes that clients make the store take, of max_memory */
+    uint64_t over_memory; /* requests refused because of it */
     uint64_t accepted, refused, protocol_errors, requests;
     uint64_t denied;             /* of those accepted: peers whose address is not admitted */
     uint64_t journal_bytes;      /* of its file; 0 without one */
@@ -61,9 +66,16 @@ struct ct_server_stats {
 
 void ct_server_stats(const struct ct_server *server, struct ct_server_stats *out);
 
-/* Ends listener and connections; calls cb (may be NULL) when the last handle is closed, after which
- * the server is freed. */
 typedef void (*ct_server_close_fn)(void *data);
+
+/* As ct_server_close(), but answers first what is on its way: accepts no more, and ends each
+ * connection when there is nothing left to read from it or to send to it, at the latest after
+ * `bound_ms`. WAITs end unanswered. ct_server_close() meanwhile ends it at once. */
+void ct_server_drain(struct ct_server *server, uint64_t bound_ms, ct_server_close_fn cb,
+                     void *data);
+
+/* Ends listeners and connections; calls cb (may be NULL) when the last handle is closed, after
+ * which the server is freed. */
 void ct_server_close(struct ct_server *server, ct_server_close_fn cb, void *data);
 
 #endif

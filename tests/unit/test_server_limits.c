@@ -34,10 +34,11 @@ static void test_bad_hosts(void **state)
     struct server_fixture *f = *state;
     struct ct_server *second = NULL;
     struct ct_err err = {0};
-    struct ct_server_options options = {.host = "no-such-host.invalid"};
+    const char *host = "no-such-host.invalid";
+    const struct ct_server_options options = {.hosts = &host, .num_hosts = 1};
     assert_int_equal(ct_server_open(&f->loop, &options, &second, &err), CT_ENOENT);
     assert_non_null(strstr(err.text, "no-such-host.invalid"));
-    options.host = "203.0.113.1"; /* reserved for documentation: never ours */
+    host = "203.0.113.1"; /* reserved for documentation: never ours */
     assert_true(ct_server_open(&f->loop, &options, &second, &err) < 0);
     assert_non_null(strstr(err.text, "203.0.113.1"));
     assert_null(second);
@@ -47,7 +48,8 @@ static void test_all_addresses(void **state)
 {
     struct server_fixture *f = *state;
     ct_server_close(f->server, NULL, NULL);
-    const struct ct_server_options options = {.host = "*"};
+    const char *host = "*";
+    const struct ct_server_options options = {.hosts = &host, .num_hosts = 1};
     struct ct_err err = {0};
     assert_int_equal(ct_server_open(&f->loop, &options, &f->server, &err), 0);
     int fd = ct_sf_client(f);

@@ -1,0 +1,374 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ctrdzvd's own limits and its life as a service: addresses, caps, readiness, the way to its end."""
+
+import os
+import pathlib
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import unittest
+
+import testlib
+from testlib import DEADLINE, program, wait_until
+from testlib.paths import SOURCE_ROOT
+from testlib.store import GET, MAX_VALUE, SET, WAIT, Peer, request, text
+
+MIB = 1 << 20
+
+
+def has_ipv6():
+    path = pathlib.Path("/proc/net/if_inet6")
+    return path.exists() and " lo" in path.read_text()
+
+
+def vm_rss(pid):
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return 1024 * next(int(line.split()[1]) for line in status.splitlines() if "VmRSS" in line)
+
+
+class DaemonCase(testlib.Case):
+    def peer(self, port, **kwargs):
+        peer = Peer(port, **kwargs)
+        self.addCleanup(peer.close)
+        return peer
+
+    def refused(self, host, port):
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with socket.socket(family) as sock:
+            sock.settimeout(DEADLINE)
+            return sock.connect_ex((host, port)) != 0
+
+
+class Addresses(DaemonCase):
+    def test_exactly_those_that_were_named(self):
+        _, port = self.start_ctrdzvd("--listen", "127.0.0.2", "--listen=127.0.0.3")
+        for host in ("127.0.0.2", "127.0.0.3"):
+            self.assertTrue(self.peer(port, host=host).ping())
+        self.assertTrue(self.refused("127.0.0.1", port))
+        if has_ipv6():
+            self.assertTrue(self.refused("::1", port))
+
+    def test_one_line_for_each(self):
+        daemon, port = self.start_ctrdzvd("--listen", "127.0.0.1", "--listen", "127.0.0.2")
+        daemon.wait_for(f"127.0.0.2:{port}")
+        self.assertIn(f"listening on 127.0.0.1:{port}\n", daemon.err)
+
+    def test_the_same_address_twice(self):
+        _, port = self.start_ctrdzvd("--listen", "127.0.0.1", "--listen", "localhost")
+        self.assertTrue(self.peer(port).ping())
+
+    @unittest.skipUnless(has_ipv6(), "no IPv6 here")
+    def test_ipv6_alone_and_beside_ipv4(self):
+        _, port = self.start_ctrdzvd("--listen", "::1")
+        self.assertTrue(self.peer(port, host="::1").ping())
+        self.assertTrue(self.refused("127.0.0.1", port))
+        _, port = self.start_ctrdzvd("--listen", "::", "--listen", "127.0.0.1")
+        self.assertTrue(self.peer(port, host="::1").ping())
+        self.assertTrue(self.peer(port).ping())
+        self.assertTrue(self.refused("127.0.0.2", port))
+
+    def test_one_that_is_taken_takes_all_down(self):
+        other, port = self.start_ctrdzvd("--listen", "127.0.0.2")
+        result = self.run_program(
+            program("ctrdzvd"), "--port", port, "--listen", "127.0.0.1", "--listen", "127.0.0.2"
+        )
+        self.assertEqual(result.code, 1, result)
+        self.assert_one_line(result.err)
+        self.assertIn(f"port {port} on 127.0.0.2 is in use by pid {other.pid}", result.err)
+        self.assertTrue(self.refused("127.0.0.1", port))
+
+    def test_too_many(self):
+        many = [arg for i in range(17) for arg in ("--listen", f"127.0.0.{i + 1}")]
+        result = self.run_program(program("ctrdzvd"), "--port", "0", *many)
+        self.assertEqual(result.code, 2, result)
+        self.assertIn("--listen '127.0.0.17'", result.err)
+
+
+class Memory(DaemonCase):
+    CAP = 64 * MIB
+
+    def setUp(self):
+        super().setUp()
+        self.daemon, self.port = self.start_ctrdzvd("--max-memory", "64M")
+        self.reader = self.peer(self.port)
+        self.reader.set(b"/small", b"value")
+        self.assertTrue(self.reader.ping())
+
+    def fill(self):
+        """Stores until a writer is refused; returns how many values are there."""
+        for i in range(100):
+            writer = self.peer(self.port)
+            try:
+                writer.set(b"/big/%d" % i, bytes(MAX_VALUE))
+                if not writer.ping():
+                    return i
+            except (EOFError, OSError):
+                return i
+        self.fail("the cap was never reached")
+
+    def test_full_store_ends_the_writer_alone(self):
+        stored = self.fill()
+        self.assertIn(stored, (5, 6, 7))
+        self.assertLess(vm_rss(self.daemon.pid), self.CAP + 16 * MIB)
+        self.assertRegex(self.daemon.err, r"ended: the store's memory is used up \(--max-memory\)")
+        self.assertEqual(self.reader.get(b"/small"), b"value")
+        self.assertEqual(len(self.reader.get(b"/big/0")), MAX_VALUE)
+        # What is freed can be used again.
+        self.reader.send(request(8, b"/big/0"))
+        self.assertEqual(self.reader.number(), 1)
+        again = self.peer(self.port)
+        again.set(b"/again", bytes(MAX_VALUE // 4))
+        self.assertTrue(again.ping())
+
+    def test_half_requests_and_values_share_the_cap(self):
+        peers = []
+        for _ in range(12):
+            peer = self.peer(self.port)
+            try:
+                peer.send(bytes([SET]) + text(b"/k") + (MAX_VALUE).to_bytes(8, "little"))
+                peer.send(bytes(MAX_VALUE - 1))
+            except OSError:
+                pass
+            peers.append(peer)
+        wait_until(lambda: "memory is used up" in self.daemon.err, "a refusal")
+        self.assertLess(vm_rss(self.daemon.pid), self.CAP + 32 * MIB)
+        self.assertEqual(self.reader.get(b"/small"), b"value")
+        for peer in peers:
+            peer.close()
+        writer = self.peer(self.port)
+        wait_until(lambda: self.stores(b"/k", MAX_VALUE // 2), "the memory is free again")
+        self.assertTrue(writer.ping())
+
+    def stores(self, key, size):
+        peer = self.peer(self.port)
+        try:
+            peer.set(key, bytes(size))
+            return peer.ping()
+        except (EOFError, OSError):
+            return False
+
+    def test_slow_readers_of_what_is_gone_count(self):
+        self.reader.set(b"/k", bytes(MAX_VALUE))
+        slow = []
+        for i in range(20):
+            peer = self.peer(self.port)
+            peer.send(request(GET, b"/k"))
+            self.assertEqual(peer.number(), MAX_VALUE)
+            slow.append(peer)
+            if not self.stores(b"/k", MAX_VALUE):
+                break
+        self.assertLess(i, 10, "replaced values that are still being sent must count")
+        self.assertLess(vm_rss(self.daemon.pid), self.CAP + 32 * MIB)
+        for peer in slow:
+            self.assertEqual(len(peer.recv(MAX_VALUE)), MAX_VALUE)
+        wait_until(lambda: self.stores(b"/k", MAX_VALUE), "the memory is free again")
+
+
+class Connections(DaemonCase):
+    def test_those_beyond_are_closed_at_once(self):
+        daemon, port = self.start_ctrdzvd("--max-connections", "3")
+        kept = [self.peer(port) for _ in range(3)]
+        self.assertTrue(all(peer.ping() for peer in kept))
+        for _ in range(20):
+            self.assertTrue(self.peer(port, greet=False).ended())
+        self.assertTrue(all(peer.ping() for peer in kept))
+        lines = [line for line in daemon.err.splitlines() if "beyond --max-connections" in line]
+        self.assertTrue(lines)
+        self.assertLess(len(lines), 20, "the log must not grow with each refusal")
+        kept.pop().close()
+
+        def admitted():
+            peer = self.peer(port, greet=False)
+            try:
+                peer.send(b"\0\xce\xf7\x85\x3c")
+                return peer.ping()
+            except (EOFError, OSError):
+                return False
+
+        wait_until(admitted, "the free place is given away")
+
+    def test_out_of_descriptors_serves_those_it_has(self):
+        def few():
+            resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+
+        daemon, port = self.start_ctrdzvd(preexec=few)
+        kept = []
+        for _ in range(100):
+            peer = self.peer(port, greet=False)
+            try:
+                peer.send(b"\0\xce\xf7\x85\x3c")
+                if peer.ping():
+                    kept.append(peer)
+            except (EOFError, OSError):
+                pass
+        self.assertTrue(20 < len(kept) < 64, len(kept))
+        self.assertTrue(all(peer.ping() for peer in kept))
+        daemon.wait_for("out of descriptors")
+        for peer in kept[:10]:
+            peer.close()
+        kept = kept[10:]
+
+        def admitted():
+            peer = self.peer(port, greet=False)
+            try:
+                peer.send(b"\0\xce\xf7\x85\x3c")
+                return peer.ping()
+            except (EOFError, OSError):
+                return False
+
+        wait_until(admitted, "new clients are served again")
+        self.assertTrue(all(peer.ping() for peer in kept))
+
+    def test_soft_limit_is_raised(self):
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+
+        def low():
+            resource.setrlimit(resource.RLIMIT_NOFILE, (40, hard))
+
+        daemon, _ = self.start_ctrdzvd(preexec=low)
+        limits = pathlib.Path(f"/proc/{daemon.pid}/limits").read_text()
+        line = next(line for line in limits.splitlines() if line.startswith("Max open files"))
+        self.assertEqual(line.split()[3], line.split()[4])
+
+
+class Service(DaemonCase):
+    def notified(self, address):
+        """Starts the daemon with that NOTIFY_SOCKET; checks what it is told, up to the end."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            manager.settimeout(DEADLINE)
+            manager.bind("\0" + address[1:] if address.startswith("@") else address)
+            daemon, port = self.start_ctrdzvd(env={"NOTIFY_SOCKET": address})
+            self.assertEqual(manager.recv(100), b"READY=1")
+            self.assertTrue(self.peer(port).ping())
+            daemon.signal(signal.SIGTERM)
+            self.assertEqual(manager.recv(100), b"STOPPING=1")
+            self.assertEqual(daemon.wait().code, 0)
+
+    def test_readiness_on_a_path(self):
+        self.notified(str(self.tmp / "notify"))
+
+    def test_readiness_on_an_abstract_address(self):
+        self.notified(f"@ctrdzvd-test-{os.getpid()}-{os.urandom(6).hex()}")
+
+    def test_manager_that_is_gone(self):
+        daemon, port = self.start_ctrdzvd(env={"NOTIFY_SOCKET": str(self.tmp / "nobody")})
+        self.assertIn("NOTIFY_SOCKET", daemon.err)
+        self.assertTrue(self.peer(port).ping())
+
+    def test_unit_is_what_systemd_understands(self):
+        analyze = shutil.which("systemd-analyze")
+        if analyze is None:
+            self.skipTest("systemd-analyze is not installed")
+        unit = self.tmp / "ctrdzvd.service"
+        source = (pathlib.Path(SOURCE_ROOT) / "contrib" / "ctrdzvd.service").read_text()
+        installed = "/usr/local/sbin/ctrdzvd"
+        self.assertIn(installed, source)
+        unit.write_text(source.replace(installed, str(program("ctrdzvd"))))
+        result = subprocess.run(
+            [analyze, "verify", "--man=no", str(unit)], capture_output=True, text=True, timeout=DEADLINE
+        )
+        about_us = [line for line in result.stderr.splitlines() if "ctrdzvd" in line]
+        self.assertEqual(about_us, [], result.stderr)
+
+
+class Drain(DaemonCase):
+    def test_requests_on_their_way_are_answered(self):
+        daemon, port = self.start_ctrdzvd()
+        half, slow, waiting = (self.peer(port) for _ in range(3))
+        slow.set(b"/big", bytes(MAX_VALUE))
+        slow.send(request(GET, b"/big") * 2)
+        self.assertEqual(slow.number(), MAX_VALUE)
+        waiting.send(request(WAIT, 1, b"/never"))
+        get = request(GET, b"/big")
+        half.send(get[:5])
+        self.assertTrue(self.peer(port).ping())
+        daemon.signal(signal.SIGTERM)
+        self.assertTrue(waiting.ended())
+        wait_until(lambda: self.refused("127.0.0.1", port), "nobody is accepted any more")
+        self.assertEqual(len(slow.recv(MAX_VALUE)), MAX_VALUE)
+        self.assertEqual(len(slow.value()), MAX_VALUE)
+        half.send(get[5:])
+        self.assertEqual(len(half.value()), MAX_VALUE)
+        self.assertTrue(slow.ended() and half.ended())
+        self.assertEqual(daemon.wait().code, 0)
+
+    def test_the_end_comes_all_the_same(self):
+        daemon, port = self.start_ctrdzvd()
+        half = self.peer(port)
+        half.send(request(GET, b"/k")[:5])
+        self.assertTrue(self.peer(port).ping())
+        daemon.signal(signal.SIGTERM)
+        self.assertEqual(daemon.wait().code, 0)
+        self.assertTrue(half.ended())
+
+    def test_second_signal_ends_it_at_once(self):
+        daemon, port = self.start_ctrdzvd()
+        half, waiting = self.peer(port), self.peer(port)
+        half.send(request(GET, b"/k")[:5])
+        waiting.send(request(WAIT, 1, b"/never"))
+        self.assertTrue(self.peer(port).ping())
+        daemon.signal(signal.SIGTERM)
+        self.assertTrue(waiting.ended())
+        daemon.signal(signal.SIGINT)
+        self.assertEqual(daemon.wait().code, 0)
+        self.assertTrue(half.ended())
+
+
+class Options(DaemonCase):
+    def test_usage(self):
+        for args, named in (
+            (["--max-memory", "x"], "'x'"),
+            (["--max-memory", ""], "''"),
+            (["--max-memory", "M"], "'M'"),
+            (["--max-memory", "-64M"], "'-64M'"),
+            (["--max-memory", "64MB"], "'64MB'"),
+            (["--max-memory", "1M"], "less than 32M"),
+            (["--max-memory", "99999999T"], "99999999T"),
+            (["--max-memory", "9" * 30], "999"),
+            (["--max-connections", "0"], "'0'"),
+            (["--max-connections", "many"], "'many'"),
+        ):
+            with self.subTest(args=args):
+                result = self.run_program(program("ctrdzvd"), *args)
+                self.assertEqual(result.code, 2, result)
+                self.assert_one_line(result.err)
+                self.assertIn(named, result.err)
+
+    def test_sizes(self):
+        for size in ("33554432", "32768K", "32M", "1G", "1T"):
+            with self.subTest(size=size):
+                _, port = self.start_ctrdzvd("--max_memory", size, "--max_connections=9")
+                self.assertTrue(self.peer(port).ping())
+
+
+class Footprint(DaemonCase):
+    def test_idle_connections_are_small(self):
+        """After they have been busy. A sanitizer's allocator is another, so it is only told."""
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        count = 5000
+        if hard != resource.RLIM_INFINITY and hard < count + 100:
+            self.skipTest(f"only {hard} descriptors")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count + 100, hard))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        daemon, port = self.start_ctrdzvd()
+        first = self.peer(port)
+        first.set(b"/k", bytes(40000))
+        self.assertEqual(len(first.get(b"/k")), 40000)
+        before = vm_rss(daemon.pid)
+        peers = [self.peer(port) for _ in range(count)]
+        for peer in peers:
+            self.assertTrue(peer.ping())
+            get = request(GET, b"/k")
+            peer.send(get[:7])
+            peer.send(get[7:])
+            self.assertEqual(len(peer.value()), 40000)
+        each = (vm_rss(daemon.pid) - before) / count
+        print(f"{each:.0f} bytes for each idle connection")
+        if os.environ.get("SANITIZE", "none") == "none":
+            self.assertLess(each, 400)
+
+
+if __name__ == "__main__":
+    testlib.main()

@@ -8,6 +8,7 @@
 #include "rendezvous/server_uv.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -43,6 +44,16 @@ static void raise_descriptor_limit(void)
         limit.rlim_cur = limit.rlim_max;
         (void)setrlimit(RLIMIT_NOFILE, &limit);
     }
+}
+
+/* glibc raises its own threshold to the size of what was freed, after which large values come from
+ * the heap and stay there: a store that held much once would look as if it did for ever. */
+static void give_memory_back(void)
+{
+#ifdef __GLIBC__
+    (void)mallopt(M_MMAP_THRESHOLD, 1 << 20);
+    (void)mallopt(M_TRIM_THRESHOLD, 8 << 20);
+#endif
 }
 
 static void tell_manager(const char *state)
@@ -170,5 +181,6 @@ int main(int argc, char **argv)
         break;
     }
     raise_descriptor_limit();
+    give_memory_back();
     return serve(&options);
 }

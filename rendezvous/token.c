@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rendezvous/token.h"
+
+#include "common/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sodium.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Bytes of randomness in a token that we make. */
+#define RANDOM_LEN 32
+
+/* What answers are made for; another protocol's HMAC with the same token is none. */
+static const unsigned char label[] = "ctrun agent control 1";
+
+_Static_assert(CT_ANSWER_LEN == crypto_auth_hmacsha256_BYTES, "an answer is an HMAC-SHA256");
+
+/* ---- the token ------------------------------------------------------------------------------ */
+
+/* Without the text in the error: it may be most of a good token. */
+static int take(const char *text, size_t len, const char *source, struct ct_token *out,
+                struct ct_err *err)
+{
+    if (len < CT_TOKEN_MIN || len > CT_TOKEN_MAX) {
+        return ct_err_set(err, CT_EFORMAT, "%s: a token has %zu to %zu characters, not %zu", source,
+                          CT_TOKEN_MIN, CT_TOKEN_MAX, len);
+    }
+    for (size_t i = 0; i < len; i++) {
+        if (text[i] <= ' ' || text[i] > '~') {
+            return ct_err_set(err, CT_EFORMAT, "%s: character %zu of the token is not printable",
+                              source, i + 1);
+        }
+    }
+    out->len = len;
+    memcpy(out->text, text, len);
+    return 0;
+}
+
+int ct_token_parse(const char *text, const char *source, struct ct_token *out, struct ct_err *err)
+{
+    return take(text, strlen(text), source, out, err);
+}
+
+void ct_token_wipe(struct ct_token *token)
+{
+    sodium_memzero(token, sizeof(*token));
+}
+
+/* ---- files ---------------------------------------------------------------------------------- */
+
+static int check_private(int fd, const char *path, struct ct_err *err)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0) {
+        return ct_err_sys(err, CT_EIO, errno, "token file %s", path);
+    }
+    if (!S_ISREG(st.st_mode)) {
+        return ct_err_set(err, CT_EFORMAT, "token file %s: not a regular file", path);
+    }
+    if (st.st_uid != geteuid() && st.st_uid != 0) {
+        return ct_err_set(err, CT_EPERM, "token file %s: belongs to user %u, not to user %u", path,
+                          (unsigned)st.st_uid, (unsigned)geteuid());
+    }
+    if ((st.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+        return ct_err_set(err, CT_EPERM,
+                          "token file %s: others may use it (mode %04o); chmod 600 it, and better "
+                          "make a new one",
+                          path, (unsigned)st.st_mode & 07777u);
+    }
+    return 0;
+}
+
+/* Up to `size` bytes, or negative with errno. */
+static ssize_t read_some(int fd, char *out, size_t size)
+{
+    size_t got = 0;
+    while (got < size) {
+        ssize_t n = read(fd, out + got, size - got);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n < 0) {
+            return n;
+        }
+        if (n == 0) {
+            break;
+        }
+        got += (size_t)n;
+    }
+    return (ssize_t)got;
+}
+
+int ct_token_read(const char *path, struct ct_token *out, struct ct_err *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0) {
+        return ct_err_sys(err, ct_code_from_errno(errno), errno, "token file %s", path);
+    }
+    char text[CT_TOKEN_MAX + 2]; /* a line end, and one more to see that it is too long */
+    int rc = check_private(fd, path, err);
+    ssize_t n = rc == 0 ? read_some(fd, text, sizeof(text)) : 0;
+    if (n < 0) {
+        rc = ct_err_sys(err, CT_EIO, errno, "token file %s", path);
+    }
+    (void)close(fd);
+    if (rc == 0) {
+        size_t len = (size_t)n;
+        len -= len > 0 && text[len - 1] == '\n';
+        rc = take(text, len, path, out, err);
+    }
+    sodium_memzero(text, sizeof(text));
+    return rc;
+}
+
+int ct_token_create(const char *path, struct ct_token *out, struct ct_err *err)
+{
+    unsigned char random[RANDOM_LEN];
+    char text[2 * RANDOM_LEN + 1];
+    if (sodium_init() < 0) {
+        return ct_err_set(err, CT_EIO, "there is no source of random numbers");
+    }
+    randombytes_buf(random, sizeof(random));
+    (void)sodium_bin2hex(text, sizeof(text), random, sizeof(random));
+    sodium_memzero(random, sizeof(random));
+    text[2 * RANDOM_LEN] = '\n';
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR);
+    int rc = 0;
+    if (fd < 0) {
+        rc = ct_err_sys(err, errno == EEXIST ? CT_EBUSY : ct_code_from_errno(errno), errno,
+                        "cannot make token file %s", path);
+    } else {
+        /* close() tells of what a network file system only then tries to write. */
+        int code = ct_fd_write_all(fd, text, sizeof(text)), sys = errno;
+        if (close(fd) != 0 && code == 0) {
+            code = CT_EIO;
+            sys = errno;
+        }
+        if (code != 0) {
+            (void)unlink(path);
+            rc = ct_err_sys(err, code, sys, "cannot write token file %s", path);
+        }
+    }
+    if (rc == 0) {
+        rc = take(text, 2 * RANDOM_LEN, path, out, err);
+    }
+    sodium_memzero(text, sizeof(text));
+    return rc;
+}
+
+/* ---- the proof ------------------------------------------------------------------------------ */
+
+int ct_nonce_make(unsigned char nonce[CT_NONCE_LEN])
+{
+    if (sodium_init() < 0) {
+        return CT_EIO;
+    }
+    randombytes_buf(nonce, CT_NONCE_LEN);
+    return 0;
+}
+
+void ct_token_answer(const struct ct_token *token, enum ct_token_role role,
+                     const unsigned char server_nonce[CT_NONCE_LEN],
+                     const unsigned char agent_nonce[CT_NONCE_LEN],
+                     unsigned char answer[CT_ANSWER_LEN])
+{
+    CT_ASSERT(token->len >= CT_TOKEN_MIN && token->len <= CT_TOKEN_MAX);
+    const unsigned char who = (unsigned char)role;
+    crypto_auth_hmacsha256_state mac;
+    (void)crypto_auth_hmacsha256_init(&mac, (const unsigned char *)token->text, token->len);
+    (void)crypto_auth_hmacsha256_update(&mac, label, sizeof(label));
+    (void)crypto_auth_hmacsha256_update(&mac, &who, 1);
+    (void)crypto_auth_hmacsha256_update(&mac, server_nonce, CT_NONCE_LEN);
+    (void)crypto_auth_hmacsha256_update(&mac, agent_nonce, CT_NONCE_LEN);
+    (void)crypto_auth_hmacsha256_final(&mac, answer);
+    sodium_memzero(&mac, sizeof(mac));
+}
+
+bool ct_token_verify(const struct ct_token *token, enum ct_token_role role,
+                     const unsigned char server_nonce[CT_NONCE_LEN],
+                     const unsigned char agent_nonce[CT_NONCE_LEN],
+                     const unsigned char answer[CT_ANSWER_LEN])
+{
+    unsigned char right[CT_ANSWER_LEN];
+    ct_token_answer(token, role, server_nonce, agent_nonce, right);
+    bool same = sodium_memcmp(right, answer, sizeof(right)) == 0;
+    sodium_memzero(right, sizeof(right));
+    return same;
+}

@@ -11,6 +11,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +26,7 @@
 #define MAX_WAITERS (1 << 20)
 
 /* Of PyTorch's protocol. */
-enum { OP_VALIDATE = 0, OP_SET = 1, OP_WAIT = 6, OP_PING = 13, VALIDATE_LEN = 5 };
+enum { OP_VALIDATE = 0, OP_SET = 1, OP_WAIT = 6, OP_PING = 13, OP_BARRIER = 18, VALIDATE_LEN = 5 };
 
 struct server {
     int epoll, listener;
@@ -73,6 +74,15 @@ static void wake_all(struct server *server)
     server->parked = 0;
 }
 
+/* `request` is a BARRIER: opcode, key, number of participants. */
+static size_t participants(const char *request)
+{
+    uint64_t key_len, count;
+    memcpy(&key_len, request + 1, sizeof(key_len));
+    memcpy(&count, request + 1 + sizeof(key_len) + key_len, sizeof(count));
+    return (size_t)count;
+}
+
 static void serve(struct server *server, int fd)
 {
     char bytes[4096];
@@ -84,8 +94,12 @@ static void serve(struct server *server, int fd)
     const char *at = bytes + (bytes[0] == OP_VALIDATE ? VALIDATE_LEN : 0);
     if (at + 5 <= bytes + n && *at == OP_PING) {
         send_some(fd, at + 1, 4);
-    } else if (at < bytes + n && *at == OP_WAIT && server->parked < MAX_WAITERS) {
+    } else if (at < bytes + n && (*at == OP_WAIT || *at == OP_BARRIER) &&
+               server->parked < MAX_WAITERS) {
         server->waiters[server->parked++] = fd;
+        if (*at == OP_BARRIER && server->parked >= participants(at)) {
+            wake_all(server);
+        }
     } else if (at < bytes + n && *at == OP_SET) {
         wake_all(server);
     }

@@ -66,7 +66,8 @@ def run(bench, args, many):
     redis, torch = start(bench)
     rows = list(store_rows.rate_rows(bench, args.seconds, many, redis))
     rows += store_rows.torch_rows(bench, args.seconds) if torch else []
-    rows += store_rows.wave_rows(bench, many, speaks_barrier(bench))
+    rows += store_rows.growth_rows(bench, many, speaks_barrier(bench))
+    rows += store_rows.wave_rows(bench, many)
     rows = [row for row in rows if re.search(args.only, f"{row.goal} {row.name} {row.against}")]
     budget = 110 if args.quick else 450
     begin = time.monotonic()

@@ -205,9 +205,9 @@ class Bench:
         server.stop()
         return bytes_each
 
-    def wake(self, server, connections):
-        """The wake storm; a pause that another program causes is no finding about the store."""
-        command, pin_core = self.load_command(server, "wake", connections=connections)
+    def load_first(self, server, mode, **options):
+        """As load(), before other programs: a pause that one of those causes is no finding."""
+        command, pin_core = self.load_command(server, mode, **options)
         with urgent(self.servers[server].pid), urgent(0):
             return self.run_load(command, pin_core)
 

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tools behind tools/bench store do what they measure: small loads against the real store and
+against each floor, and the report's arithmetic. No figure is judged here."""
+
+import json
+import subprocess
+import sys
+
+import testlib
+from testlib import BUILD_ROOT, DEADLINE, SOURCE_ROOT
+
+BENCH = BUILD_ROOT / "bench"
+sys.path.insert(0, str(SOURCE_ROOT / "bench"))
+
+import store_report  # noqa: E402
+import store_rows  # noqa: E402
+
+# More than the generator lets run ahead of its server.
+MANY = 600
+
+
+def load(port, mode, *options):
+    run = subprocess.run(
+        [BENCH / "bench-load", mode, "--port", str(port), *options],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE,
+    )  # fmt: skip
+    if run.returncode != 0:
+        raise AssertionError(run.stderr)
+    return json.loads(run.stdout)
+
+
+class Load(testlib.Case):
+    def floor(self, name, *args):
+        process = subprocess.Popen([BENCH / name, *args], stdout=subprocess.PIPE, text=True)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return int(process.stdout.readline())
+
+    def test_rates_of_the_store(self):
+        _, port = self.start_ctrdzvd()
+        for op in ("get", "set"):
+            found = load(port, "rate", "--op", op, "--connections", "20", "--depth", "8", "--seconds", "0.05")
+            self.assertGreater(found["per_second"], 0)
+
+    def test_rates_of_the_echo_that_answers_the_same_bytes(self):
+        for op in ("get", "set"):
+            port = self.floor("bench-floor-uv", "fixed", *store_rows.echo_args(op))
+            found = load(port, "rate", "--protocol", "echo", "--op", op, "--connections", "20", "--seconds", "0.05")
+            self.assertGreater(found["per_second"], 0)
+
+    def test_storms_and_barriers_of_store_and_floor(self):
+        _, port = self.start_ctrdzvd()
+        for target in (port, self.floor("bench-floor-epoll")):
+            for mode in (["connect"], ["wake"], ["barrier", "--native"]):
+                self.assertGreater(load(target, *mode, "--connections", str(MANY))["seconds"], 0)
+        self.assertGreater(load(port, "barrier", "--connections", str(MANY))["seconds"], 0)
+
+    def test_idle_connections_are_held_until_the_input_ends(self):
+        _, port = self.start_ctrdzvd()
+        self.assertEqual(load(port, "idle", "--connections", str(MANY)), {"connections": MANY})
+
+    def test_a_wrong_answer_is_no_figure(self):
+        port = self.floor("bench-floor-uv", "fixed", store_rows.echo_args("get")[0], "00" * 24)
+        with self.assertRaisesRegex(AssertionError, "bench-load: the server answered something else"):
+            load(port, "rate", "--protocol", "echo", "--seconds", "0.05")
+
+
+class Report(testlib.Case):
+    def row(self, at_least, values):
+        row = store_rows.Row("S0", "name", "other", "s", 1.25, None, lambda: {}, at_least)
+        row.values, row.extra = values, [({"cpu_us": 2.0}, {"cpu_us": 3.0})] * len(values)
+        return store_report.verdict(row)
+
+    def test_the_median_of_the_ratios_decides(self):
+        values = [(1.0, 1.0), (6.0, 4.0), (2.6, 2.0)]  # 1, 1.5, 1.3
+        self.assertTrue(self.row(True, values)["met"])
+        self.assertFalse(self.row(False, values)["met"])
+        found = self.row(False, values)
+        self.assertAlmostEqual(found["ratio"], 1.3)
+        self.assertAlmostEqual(found["cpu_ratio"], 1.5)
+
+    def test_table_and_plot_name_what_was_missed(self):
+        found = self.row(False, [(2.0, 1.0)])
+        self.assertRegex(store_report.table([found]), r"S0 +name +other .* 2\.00 .*<= 1\.25 MISSED")
+        path = self.tmp / "plot.svg"
+        store_report.write_svg(path, [found], "a < b")
+        self.assertIn("a &lt; b", path.read_text())
+
+
+if __name__ == "__main__":
+    testlib.main()

@@ -2,6 +2,7 @@
  *
  * The server on real sockets: requests in every shape, waiting, violations, generations.
  */
+#include "tests/lib/loop.h"
 #include "tests/lib/server_fixture.h"
 
 #include "rendezvous/limits.h"
@@ -169,6 +170,86 @@ static void test_accepted_sockets_answer_at_once_and_notice_dead_peers(void **st
     (void)close(client);
 }
 
+/* The kernel completes a handshake without us. */
+static void test_reset_drops_clients_that_were_not_accepted_yet(void **state)
+{
+    struct server_fixture *f = *state;
+    int fds[3];
+    for (int i = 0; i < 3; i++) {
+        fds[i] = ct_sf_client(f);
+        ct_sf_tell(fds[i], SF_B(SF_HELLO SF_SET_K_V));
+    }
+    ct_server_reset(f->server);
+    assert_int_equal(ct_sf_stats(f).refused, 3);
+    int fd = ct_sf_client(f);
+    ct_sf_tell(fd, SF_B(SF_HELLO SF_GET_K));
+    ct_sf_expect(f, fd, SF_B("\0" SF_Z7));
+    for (int i = 0; i < 3; i++) {
+        ct_sf_expect_end(f, fds[i]);
+    }
+    (void)close(fd);
+}
+
+/* ---- draining ------------------------------------------------------------------------------- */
+
+static void note(void *data)
+{
+    *(bool *)data = true;
+}
+
+/* Long enough never to be waited for. */
+#define LONG_MS 600000
+
+static void test_drain_answers_what_is_on_its_way(void **state)
+{
+    struct server_fixture *f = *state;
+    bool closed = false;
+    int idle = ct_sf_client(f), unread = ct_sf_client(f), half = ct_sf_client(f);
+    ct_sf_tell(idle, SF_B(SF_HELLO SF_SET_K_V SF_PING));
+    ct_sf_expect(f, idle, SF_B(SF_PONG));
+    ct_sf_tell(half, SF_B(SF_HELLO SF_PING "\x03\x02"));
+    ct_sf_expect(f, half, SF_B(SF_PONG));
+    ct_sf_tell(unread, SF_B(SF_HELLO SF_PING));
+    ct_sf_expect(f, unread, SF_B(SF_PONG));
+    ct_sf_tell(unread, SF_B(SF_GET_K));
+    ct_server_drain(f->server, LONG_MS, note, &closed);
+    ct_sf_expect_end(f, idle);
+    ct_sf_expect(f, unread, SF_B(SF_VALUE_V));
+    ct_sf_expect_end(f, unread);
+    assert_false(closed);
+    ct_sf_tell(half, SF_B(SF_Z7 "/k"));
+    ct_sf_expect(f, half, SF_B(SF_VALUE_V));
+    ct_sf_expect_end(f, half);
+    ct_loop_run_until(&f->loop, &closed);
+    f->server = NULL;
+    f->closed = true;
+}
+
+static void test_drain_is_bounded(void **state)
+{
+    struct server_fixture *f = *state;
+    bool closed = false;
+    int half = ct_sf_client(f);
+    ct_sf_tell(half, SF_B(SF_HELLO SF_PING "\x03\x02"));
+    ct_sf_expect(f, half, SF_B(SF_PONG));
+    ct_server_drain(f->server, 1, note, &closed);
+    ct_loop_run_until(&f->loop, &closed);
+    ct_sf_expect_end(f, half);
+    f->server = NULL;
+    f->closed = true;
+}
+
+static void test_drain_of_nobody(void **state)
+{
+    struct server_fixture *f = *state;
+    bool closed = false;
+    ct_server_drain(f->server, LONG_MS, note, &closed);
+    ct_loop_run_until(&f->loop, &closed);
+    ct_server_drain(NULL, LONG_MS, note, &closed);
+    f->server = NULL;
+    f->closed = true;
+}
+
 #define WITH_SERVER(test) cmocka_unit_test_setup_teardown(test, ct_sf_set_up, ct_sf_tear_down)
 
 int main(void)
@@ -182,6 +263,10 @@ int main(void)
         WITH_SERVER(test_more_waiters_than_one_slice),
         WITH_SERVER(test_waiter_that_left_is_forgotten),
         WITH_SERVER(test_reset_ends_clients_and_forgets_keys),
+        WITH_SERVER(test_reset_drops_clients_that_were_not_accepted_yet),
+        WITH_SERVER(test_drain_answers_what_is_on_its_way),
+        WITH_SERVER(test_drain_is_bounded),
+        WITH_SERVER(test_drain_of_nobody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

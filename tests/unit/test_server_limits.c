@@ -69,6 +69,73 @@ static void test_all_addresses(void **state)
     }
 }
 
+static void test_two_addresses_on_one_port(void **state)
+{
+    struct server_fixture *f = *state;
+    ct_server_close(f->server, NULL, NULL);
+    static const char *const hosts[] = {"127.0.0.1", "127.0.0.2", "localhost"};
+    const struct ct_server_options options = {.hosts = hosts, .num_hosts = 3};
+    struct ct_err err = {0};
+    assert_int_equal(ct_server_open(&f->loop, &options, &f->server, &err), 0);
+    struct sockaddr_in addr = {
+        .sin_family = AF_INET,
+        .sin_port = htons(ct_server_port(f->server)),
+    };
+    for (uint32_t host = INADDR_LOOPBACK; host < INADDR_LOOPBACK + 3; host++) {
+        addr.sin_addr.s_addr = htonl(host);
+        int fd = ct_sf_client_at((const struct sockaddr *)&addr, sizeof(addr));
+        assert_int_equal(fd >= 0, host < INADDR_LOOPBACK + 2);
+        if (fd >= 0) {
+            ct_sf_tell(fd, SF_B(SF_HELLO SF_PING));
+            ct_sf_expect(f, fd, SF_B(SF_PONG));
+            (void)close(fd);
+        }
+    }
+}
+
+static void test_more_connections_than_allowed(void **state)
+{
+    struct server_fixture *f = *state;
+    ct_server_close(f->server, NULL, NULL);
+    const struct ct_server_options options = {.max_connections = 2, .log = &f->log};
+    struct ct_err err = {0};
+    assert_int_equal(ct_server_open(&f->loop, &options, &f->server, &err), 0);
+    int one = ct_sf_client(f), two = ct_sf_client(f), three = ct_sf_client(f);
+    ct_sf_expect_end(f, three);
+    assert_int_equal(ct_sf_stats(f).refused, 1);
+    assert_non_null(strstr(f->last_warning, "refused 1 connection beyond --max-connections"));
+    (void)close(one);
+    ct_sf_until_connections(f, 1);
+    one = ct_sf_client(f);
+    ct_sf_tell(one, SF_B(SF_HELLO SF_PING));
+    ct_sf_expect(f, one, SF_B(SF_PONG));
+    (void)close(one);
+    (void)close(two);
+}
+
+static void test_memory_cap(void **state)
+{
+    struct server_fixture *f = *state;
+    ct_server_close(f->server, NULL, NULL);
+    const struct ct_server_options options = {.max_memory = 512, .log = &f->log};
+    struct ct_err err = {0};
+    assert_int_equal(ct_server_open(&f->loop, &options, &f->server, &err), 0);
+    int good = ct_sf_client(f), bad = ct_sf_client(f);
+    ct_sf_tell(good, SF_B(SF_HELLO SF_SET_K_V SF_GET_K));
+    ct_sf_expect(f, good, SF_B(SF_VALUE_V));
+    assert_in_range(ct_sf_stats(f).memory, 1, 512);
+    ct_sf_tell(bad, SF_B(SF_HELLO "\x0b\x04" SF_Z7 "\1" SF_Z7 "a\0" SF_Z7 "\1" SF_Z7 "b\0" SF_Z7
+                                  "\1" SF_Z7 "c\0" SF_Z7 "\1" SF_Z7 "d\0" SF_Z7));
+    ct_sf_expect_end(f, bad);
+    assert_int_equal(ct_sf_stats(f).over_memory, 1);
+    assert_int_equal(ct_sf_stats(f).protocol_errors, 0);
+    assert_int_equal(ct_sf_stats(f).keys, 1);
+    assert_non_null(strstr(f->last_warning, "--max-memory"));
+    ct_sf_tell(good, SF_B(SF_GET_K));
+    ct_sf_expect(f, good, SF_B(SF_VALUE_V));
+    (void)close(good);
+}
+
 static void test_close_of_nothing(void **state)
 {
     (void)state;
@@ -204,6 +271,28 @@ static void test_connection_without_memory_waits_for_some(void **state)
     (void)close(fd);
 }
 
+static void test_held_connection_is_not_of_the_new_generation(void **state)
+{
+    struct server_fixture *f = *state;
+    int old = ct_sf_client(f);
+    ct_sf_tell(old, SF_B(SF_HELLO SF_PING));
+    ct_sf_expect(f, old, SF_B(SF_PONG));
+    int held = ct_sf_client(f);
+    ct_sf_tell(held, SF_B(SF_HELLO SF_SET_K_V));
+    ct_fault_begin(0);
+    for (int i = 0; i < 1000 && !ct_fault_hit(); i++) {
+        ct_sf_turn(f);
+    }
+    (void)ct_fault_end();
+    ct_server_reset(f->server);
+    ct_sf_expect_end(f, old);
+    ct_sf_expect_end(f, held);
+    int fd = ct_sf_client(f);
+    ct_sf_tell(fd, SF_B(SF_HELLO SF_GET_K));
+    ct_sf_expect(f, fd, SF_B("\0" SF_Z7));
+    (void)close(fd);
+}
+
 static int open_and_close(void *data)
 {
     (void)data;
@@ -234,9 +323,13 @@ int main(void)
         WITH_SERVER(test_port_in_use_names_the_holder),
         WITH_SERVER(test_bad_hosts),
         WITH_SERVER(test_all_addresses),
+        WITH_SERVER(test_two_addresses_on_one_port),
+        WITH_SERVER(test_more_connections_than_allowed),
+        WITH_SERVER(test_memory_cap),
         cmocka_unit_test(test_close_of_nothing),
         WITH_SERVER(test_survives_having_no_descriptors),
         WITH_SERVER(test_connection_without_memory_waits_for_some),
+        WITH_SERVER(test_held_connection_is_not_of_the_new_generation),
         cmocka_unit_test(test_allocation_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -230,6 +230,18 @@ static void test_written_anew_when_most_is_dead(void **state)
     assert_int_equal(ct_store_get(f->store, b("k"))->bytes[0], 9);
 }
 
+static void test_is_not_written_anew_for_nothing(void **state)
+{
+    struct fixture *f = *state;
+    /* Each element brings the queue's long name into the file, which the store has but once. */
+    static const unsigned char name[CT_MAX_KEY_LEN];
+    for (int i = 0; i < 400; i++) {
+        assert_int_equal(ct_store_push(f->store, (struct ct_bytes){name, sizeof(name)}, b("x")), 0);
+        assert_int_equal(ct_journal_commit(f->journal), 0);
+    }
+    assert_in_range(rewrites(f), 1, 4);
+}
+
 static void test_cleared(void **state)
 {
     struct fixture *f = *state;
@@ -363,6 +375,41 @@ static void test_cannot_be_written_anew(void **state)
     assert_int_equal(rewrites(f), 1);
 }
 
+static void test_no_answer_that_the_journal_does_not_know(void **state)
+{
+    struct fixture *f = *state;
+    close_store(f);
+    struct server_fixture *sf = NULL;
+    assert_int_equal(ct_sf_set_up((void **)&sf), 0);
+    ct_server_close(sf->server, NULL, NULL);
+    const struct ct_server_options options = {.journal = f->path, .log = &f->log};
+    assert_int_equal(ct_server_open(&sf->loop, &options, &sf->server, NULL), 0);
+    static char value[CT_OUT_STALL_BYTES];
+    int fd = ct_sf_client(sf), other = ct_sf_client(sf);
+    ct_sf_tell(fd, SF_B(SF_HELLO "\x01\x02" SF_Z7 "/v\0\0\x10\0\0\0\0\0"));
+    for (size_t sent = 0; sent < sizeof(value);) {
+        ssize_t n = send(fd, value, sizeof(value) - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+        sent += n > 0 ? (size_t)n : 0;
+        ct_sf_turn(sf);
+    }
+    ct_sf_tell(fd, SF_B(SF_PING));
+    ct_sf_expect(sf, fd, SF_B(SF_PONG));
+    /* The SET is served behind the stall, from within the writing of answers. */
+    disk.pwrite = EIO;
+    ct_sf_tell(fd, SF_B("\x03\x02" SF_Z7 "/v" SF_SET_K_V SF_PING));
+    assert_int_equal(ct_sf_hear(sf, fd, value, 8), 8);
+    assert_int_equal(ct_sf_hear(sf, fd, value, sizeof(value)), sizeof(value));
+    ct_sf_expect_end(sf, fd);
+    /* Who had nothing to do with it is served. */
+    ct_sf_tell(other, SF_B(SF_HELLO SF_PING));
+    ct_sf_expect(sf, other, SF_B(SF_PONG));
+    (void)close(other);
+    memset(&disk, 0, sizeof(disk));
+    assert_int_equal(ct_sf_tear_down((void **)&sf), 0);
+    assert_int_equal(open_store(f), 0);
+    assert_int_equal(ct_store_num_keys(f->store), 1);
+}
+
 /* ---- no memory ------------------------------------------------------------------------------ */
 
 static int open_change_close(void *data)
@@ -407,6 +454,7 @@ int main(void)
         WITH_JOURNAL(test_large_changes_do_not_wait_for_the_commit),
         WITH_JOURNAL(test_queues_come_back_in_order),
         WITH_JOURNAL(test_written_anew_when_most_is_dead),
+        WITH_JOURNAL(test_is_not_written_anew_for_nothing),
         WITH_JOURNAL(test_cleared),
         WITH_JOURNAL(test_server_resets_its_journal),
         WITH_JOURNAL(test_full_disk_refuses_before_the_change),
@@ -414,6 +462,7 @@ int main(void)
         WITH_JOURNAL(test_write_fails_although_room_was_promised),
         WITH_JOURNAL(test_no_promise_of_room),
         WITH_JOURNAL(test_cannot_be_written_anew),
+        WITH_JOURNAL(test_no_answer_that_the_journal_does_not_know),
         WITH_JOURNAL(test_allocation_failures),
         cmocka_unit_test(test_close_of_nothing),
     };

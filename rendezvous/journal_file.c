@@ -50,6 +50,7 @@ struct ct_journal {
     mode_t mode;
     bool sync;
     bool write_through; /* the file system promises no room */
+    bool grew;          /* since the last commit */
     bool behind;        /* the store holds changes that the file lacks */
     bool refusing;      /* and that was said */
     struct ct_buf pending;
@@ -135,6 +136,7 @@ static int write_pending(struct ct_journal *j)
     forget_pending(j);
     if (sys == 0) {
         j->size = at;
+        j->grew = true;
         return 0;
     }
     /* Nobody is told of these changes, so they should not come back after a restart. */
@@ -161,15 +163,16 @@ static void compact_if_due(struct ct_journal *j)
 
 int ct_journal_commit(struct ct_journal *journal)
 {
-    if (journal->pending.len == 0) {
-        return 0;
-    }
-    int rc = write_pending(journal);
+    int rc = journal->pending.len > 0 ? write_pending(journal) : 0;
     if (rc != 0) {
         journal->behind = true;
         return rc;
     }
-    compact_if_due(journal);
+    /* Only here: within a change the store lacks what the file has already. */
+    if (journal->grew) {
+        journal->grew = false;
+        compact_if_due(journal);
+    }
     return 0;
 }
 

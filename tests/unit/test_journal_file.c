@@ -230,6 +230,19 @@ static void test_written_anew_when_most_is_dead(void **state)
     assert_int_equal(ct_store_get(f->store, b("k"))->bytes[0], 9);
 }
 
+static void test_written_anew_also_when_all_was_written_before_the_commit(void **state)
+{
+    struct fixture *f = *state;
+    static unsigned char value[1 << 21];
+    for (int i = 0; i < 6; i++) {
+        assert_int_equal(ct_store_set(f->store, b("k"), (struct ct_bytes){value, sizeof(value)}),
+                         0);
+        assert_int_equal(ct_journal_commit(f->journal), 0);
+    }
+    assert_true(rewrites(f) >= 1);
+    assert_true(file_size(f) < 3 * (off_t)sizeof(value));
+}
+
 static void test_is_not_written_anew_for_nothing(void **state)
 {
     struct fixture *f = *state;
@@ -454,6 +467,7 @@ int main(void)
         WITH_JOURNAL(test_large_changes_do_not_wait_for_the_commit),
         WITH_JOURNAL(test_queues_come_back_in_order),
         WITH_JOURNAL(test_written_anew_when_most_is_dead),
+        WITH_JOURNAL(test_written_anew_also_when_all_was_written_before_the_commit),
         WITH_JOURNAL(test_is_not_written_anew_for_nothing),
         WITH_JOURNAL(test_cleared),
         WITH_JOURNAL(test_server_resets_its_journal),

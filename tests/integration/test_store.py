@@ -11,8 +11,8 @@ import sys
 import testlib
 from testlib import DEADLINE, program, wait_until
 from testlib.store import (
-    CHECK, GET, MAGIC, MAX_KEY, MAX_KEYS, MAX_VALUE, MULTI_GET, MULTI_SET, NUM_KEYS, PING, SET,
-    WAIT, Peer, request, text, u64,
+    BARRIER, CANCEL, CHECK, GET, LIST_KEYS, MAGIC, MAX_KEY, MAX_KEYS, MAX_VALUE, MULTI_GET,
+    MULTI_SET, NUM_KEYS, PING, POP, PUSH, QUEUE_LEN, SET, WAIT, Peer, request, text, u64,
 )  # fmt: skip
 
 
@@ -116,6 +116,60 @@ class BadClients(StoreCase):
         bad = self.peer()
         bad.send(request(WAIT, 1, b"/never") + request(GET, b"/good"))
         self.assert_alone(bad)
+
+
+class Meetings(StoreCase):
+    """Operations by which clients wait for each other."""
+
+    def test_work_queue(self):
+        boss, workers = self.peer(), [self.peer() for _ in range(5)]
+        for worker in workers:
+            # The answer proves that the WAIT behind it was read as well.
+            worker.send(bytes([PING]) + b"ping" + request(WAIT, 1, b"/jobs"))
+            self.assertEqual(worker.recv(4), b"ping")
+        for i in range(5):
+            boss.send(request(PUSH, b"/jobs", b"job %d" % i))
+        jobs = set()
+        for worker in workers:
+            self.assertEqual(worker.recv(1), b"\0")
+            worker.send(request(POP, b"/jobs"))
+            self.assertGreater(worker.number(), 0)
+            jobs.add(worker.value())
+        self.assertEqual(jobs, {b"job %d" % i for i in range(5)})
+        boss.send(request(QUEUE_LEN, b"/jobs"))
+        self.assertEqual(boss.number(), 0)
+
+    def test_worker_that_dies_before_it_pops(self):
+        first, second = self.peer(), self.peer()
+        for peer in (first, second):
+            peer.send(bytes([PING]) + b"ping" + request(WAIT, 1, b"/jobs"))
+            self.assertEqual(peer.recv(4), b"ping")
+        self.peer().send(request(PUSH, b"/jobs", b"job"))
+        self.assertEqual(first.recv(1), b"\0")
+        first.close()
+        self.assertEqual(second.recv(1), b"\0")
+        second.send(request(POP, b"/jobs"))
+        self.assertEqual(second.number(), 1)
+        self.assertEqual(second.value(), b"job")
+
+    def test_barrier(self):
+        peers = [self.peer() for _ in range(10)]
+        for peer in peers[:-1]:
+            peer.send(request(BARRIER, b"/bar", 10))
+        peers[0].send(bytes([CANCEL]))
+        self.assertEqual(peers[0].recv(1), b"\1")
+        peers[-1].send(request(BARRIER, b"/bar", 10))
+        for peer in peers[1:]:
+            self.assertEqual(peer.recv(1), b"\0")
+        self.assertEqual(peers[0].get(b"/bar"), b"10")
+
+    def test_list_of_many_keys(self):
+        peer = self.peer()
+        keys = {b"/key number %d" % i for i in range(5000)}
+        for key in keys:
+            peer.set(key, b"")
+        peer.send(request(PUSH, b"/queue", b"x") + bytes([LIST_KEYS]))
+        self.assertEqual({peer.value() for _ in range(peer.number())}, keys)
 
 
 class SlowReaders(StoreCase):

@@ -37,6 +37,7 @@
 #include <inttypes.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 /* malloc makes 384 of it, libuv's table of descriptors adds 8: within the 400 bytes that an idle
  * connection may cost. */
@@ -374,6 +375,10 @@ static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
         return;
     }
     conn->spoke = true;
+    if (conn->stale) {
+        ct_conn_close(conn);
+        return;
+    }
     if (nread == UV_EOF) {
         ct_conn_log_end(conn, CT_LOG_DEBUG,
                         ct_session_mid_request(&conn->session)
@@ -422,6 +427,25 @@ void ct_conn_hub_drain(struct ct_conn_hub *hub)
     }
 }
 
+void ct_conn_hub_reset(struct ct_conn_hub *hub)
+{
+    close_all(&hub->woken);
+    for (struct ct_list *at = hub->conns.next, *next; at != &hub->conns; at = next) {
+        struct ct_conn *conn = CT_CONTAINER_OF(at, struct ct_conn, at_hub);
+        next = at->next;
+        if (conn->spoke) {
+            ct_conn_close(conn);
+        }
+        conn->stale = true;
+    }
+}
+
+bool ct_conn_is_of_store(int fd)
+{
+    unsigned char first;
+    return recv(fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) == 1 && !ct_http_begins(first);
+}
+
 void ct_conn_hub_close_all(struct ct_conn_hub *hub)
 {
     close_all(&hub->conns);
@@ -437,7 +461,7 @@ void ct_conn_hub_fini(struct ct_conn_hub *hub)
 
 /* ---- accepting ------------------------------------------------------------------------------ */
 
-int ct_conn_accept(struct ct_conn_hub *hub, uv_stream_t *listener, bool welcome)
+int ct_conn_accept(struct ct_conn_hub *hub, uv_stream_t *listener, int fd, bool stale)
 {
     struct ct_conn *conn = ct_calloc(1, sizeof(*conn));
     if (conn == NULL) {
@@ -454,8 +478,16 @@ int ct_conn_accept(struct ct_conn_hub *hub, uv_stream_t *listener, bool welcome)
     conn->admitted = true; /* until its address is known */
     ct_list_init(&conn->at_hub);
     ct_session_init(&conn->session, &hub->service);
-    rc = uv_accept(listener, (uv_stream_t *)&conn->tcp);
-    if (rc != 0 || !welcome) {
+    conn->stale = stale;
+    if (fd < 0) {
+        rc = uv_accept(listener, (uv_stream_t *)&conn->tcp);
+    } else {
+        rc = uv_tcp_open(&conn->tcp, fd);
+        if (rc != 0) {
+            (void)close(fd);
+        }
+    }
+    if (rc != 0) {
         ct_conn_close(conn);
     } else if (hub->max_live > 0 && hub->live > hub->max_live) {
         refuse(conn, &hub->crowd, "beyond --max-connections");

@@ -63,6 +63,7 @@ struct ct_conn {
     bool reading;
     bool spoke;   /* the first byte came, and is not that of HTTP */
     bool http;    /* the first byte is that of HTTP */
+    bool stale;   /* of a generation that is over: gets nothing but HTTP */
     bool stalled; /* not reading until replies are sent */
     bool ending;  /* peer sent its last byte: close when replies are sent */
     bool closing;
@@ -75,16 +76,25 @@ void ct_conn_hub_init(struct ct_conn_hub *hub, struct ct_store *store);
 /* From now on each connection ends when nothing is left to read from it or to send to it. */
 void ct_conn_hub_drain(struct ct_conn_hub *hub);
 
+/* Ends the generation: all connections, but for those that have not said anything, which may be
+ * somebody who asks for the status: they end when it turns out that they are not. */
+void ct_conn_hub_reset(struct ct_conn_hub *hub);
+
+/* Is this socket, of which nothing has been read, that of a client which has said something else
+ * than HTTP? */
+bool ct_conn_is_of_store(int fd);
+
 /* Ends all connections. */
 void ct_conn_hub_close_all(struct ct_conn_hub *hub);
 
 /* No connection may be left. */
 void ct_conn_hub_fini(struct ct_conn_hub *hub);
 
-/* Accepts the connection that `listener` announced, and closes it at once unless `welcome`. On
- * failure nothing is left behind, and either no connection was taken (CT_ENOMEM) or it was closed
- * again (CT_EIO). */
-CT_MUST_CHECK int ct_conn_accept(struct ct_conn_hub *hub, uv_stream_t *listener, bool welcome);
+/* Accepts the connection that `listener` announced, or that is accepted already as `fd` (else -1).
+ * One that is `stale` began in a generation that is over. On failure nothing is left behind, and
+ * either no connection was taken (CT_ENOMEM) or it was closed again (CT_EIO). */
+CT_MUST_CHECK int ct_conn_accept(struct ct_conn_hub *hub, uv_stream_t *listener, int fd,
+                                 bool stale);
 
 /* Ends the connection; its memory goes when the loop has closed the handle. Repeating is legal. */
 void ct_conn_close(struct ct_conn *conn);

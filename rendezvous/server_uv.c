@@ -156,38 +156,6 @@ void ct_server_drain(struct ct_server *server, uint64_t bound_ms, ct_server_clos
     close_if_drained(server);
 }
 
-/* Clients that connected before the reset, as the kernel saw it. */
-static void drop_backlog(struct listener *listener)
-{
-    listener->stale = listener->holds;
-    uv_os_fd_t listening = -1;
-    if (uv_fileno((const uv_handle_t *)&listener->tcp, &listening) != 0) {
-        return;
-    }
-    for (int i = 0; i < CT_LISTEN_BACKLOG; i++) {
-        int fd = accept4(listening, NULL, NULL, SOCK_CLOEXEC);
-        if (fd >= 0) {
-            listener->server->refused++;
-            (void)close(fd);
-        } else if (errno != EINTR && errno != ECONNABORTED) {
-            return;
-        }
-    }
-}
-
-void ct_server_reset(struct ct_server *server)
-{
-    ct_conn_hub_close_all(&server->hub);
-    for (size_t i = 0; i < server->num_listeners; i++) {
-        drop_backlog(&server->listeners[i]);
-    }
-    ct_store_clear(server->hub.service.store);
-    struct ct_err err = {0};
-    if (server->hub.journal != NULL && ct_journal_clear(server->hub.journal, &err) != 0) {
-        ct_log(server->hub.log, CT_LOG_ERROR, "store: %s", err.text);
-    }
-}
-
 /* ---- accepting ------------------------------------------------------------------------------ */
 
 /* The kernel gives the lowest free number, so the highest one means that all others are taken. */
@@ -213,17 +181,22 @@ static void warn_if_last_descriptor(struct ct_server *server)
     }
 }
 
-static void accept_one(struct listener *listener)
+static void count_accepted(struct ct_server *server, int rc)
 {
-    struct ct_server *server = listener->server;
-    int rc = ct_conn_accept(&server->hub, (uv_stream_t *)&listener->tcp, !listener->stale);
-    listener->holds = rc == CT_ENOMEM;
-    listener->stale = listener->stale && listener->holds;
     server->refused += rc == CT_EIO;
     if (rc == 0) {
         server->accepted++;
         warn_if_last_descriptor(server);
     }
+}
+
+static void accept_one(struct listener *listener)
+{
+    struct ct_server *server = listener->server;
+    int rc = ct_conn_accept(&server->hub, (uv_stream_t *)&listener->tcp, -1, listener->stale);
+    listener->holds = rc == CT_ENOMEM;
+    listener->stale = listener->stale && listener->holds;
+    count_accepted(server, rc);
 }
 
 static void on_conn_closed(struct ct_conn_hub *hub)
@@ -252,6 +225,54 @@ static void on_connection(uv_stream_t *stream, int status)
         server->refused++;
         ct_log(server->hub.log, CT_LOG_WARNING, "store: cannot accept a connection: %s",
                uv_strerror(status));
+    }
+}
+
+/* ---- generations ---------------------------------------------------------------------------- */
+
+/* Takes the socket. Whoever may be asking for the status stays. */
+static void adopt(struct listener *listener, int fd)
+{
+    struct ct_server *server = listener->server;
+    int rc = CT_ENOMEM;
+    if (!ct_conn_is_of_store(fd)) {
+        rc = ct_conn_accept(&server->hub, (uv_stream_t *)&listener->tcp, fd, true);
+    }
+    if (rc == CT_ENOMEM) {
+        server->refused++;
+        (void)close(fd);
+    }
+    count_accepted(server, rc);
+}
+
+/* Clients that connected before the reset, as the kernel saw it. */
+static void drop_backlog(struct listener *listener)
+{
+    listener->stale = listener->holds;
+    uv_os_fd_t listening = -1;
+    if (uv_fileno((const uv_handle_t *)&listener->tcp, &listening) != 0) {
+        return;
+    }
+    for (int i = 0; i < CT_LISTEN_BACKLOG; i++) {
+        int fd = accept4(listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd >= 0) {
+            adopt(listener, fd);
+        } else if (errno != EINTR && errno != ECONNABORTED) {
+            return;
+        }
+    }
+}
+
+void ct_server_reset(struct ct_server *server)
+{
+    ct_conn_hub_reset(&server->hub);
+    for (size_t i = 0; i < server->num_listeners; i++) {
+        drop_backlog(&server->listeners[i]);
+    }
+    ct_store_clear(server->hub.service.store);
+    struct ct_err err = {0};
+    if (server->hub.journal != NULL && ct_journal_clear(server->hub.journal, &err) != 0) {
+        ct_log(server->hub.log, CT_LOG_ERROR, "store: %s", err.text);
     }
 }
 

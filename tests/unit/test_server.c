@@ -190,6 +190,31 @@ static void test_reset_drops_clients_that_were_not_accepted_yet(void **state)
     (void)close(fd);
 }
 
+static void test_reset_leaves_those_who_may_ask_for_the_status(void **state)
+{
+    struct server_fixture *f = *state;
+    static const char get[] = "GET /healthz HTTP/1.0\r\n\r\n";
+    /* One has been accepted; another is in the kernel with its request, and a third without. */
+    int accepted = ct_sf_client(f);
+    ct_sf_until_connections(f, 1);
+    int asked = ct_sf_client(f), silent = ct_sf_client(f), late = ct_sf_client(f);
+    ct_sf_tell(asked, SF_B(get));
+    ct_server_reset(f->server);
+    ct_sf_tell(accepted, SF_B(get));
+    ct_sf_tell(silent, SF_B(get));
+    int fds[] = {accepted, asked, silent};
+    for (int i = 0; i < 3; i++) {
+        char reply[16] = {0};
+        size_t n = ct_sf_hear(f, fds[i], reply, 12);
+        /* Nothing comes in a build without HTTP. */
+        assert_true(n == 0 || strncmp(reply, "HTTP/1.", 7) == 0);
+        (void)close(fds[i]);
+    }
+    /* But no worker of the generation that is over. */
+    ct_sf_tell(late, SF_B(SF_HELLO SF_PING));
+    ct_sf_expect_end(f, late);
+}
+
 /* ---- draining ------------------------------------------------------------------------------- */
 
 static void note(void *data)
@@ -264,6 +289,7 @@ int main(void)
         WITH_SERVER(test_waiter_that_left_is_forgotten),
         WITH_SERVER(test_reset_ends_clients_and_forgets_keys),
         WITH_SERVER(test_reset_drops_clients_that_were_not_accepted_yet),
+        WITH_SERVER(test_reset_leaves_those_who_may_ask_for_the_status),
         WITH_SERVER(test_drain_answers_what_is_on_its_way),
         WITH_SERVER(test_drain_is_bounded),
         WITH_SERVER(test_drain_of_nobody),

@@ -2,40 +2,13 @@
 """Unmodified PyTorch programs under ctrun, with Debian's PyTorch (whose clients speak the legacy
 dialect of the store) and with PyPI's current one. `tools/test --with-torch` installs both."""
 
-import os
-import pathlib
-import subprocess
-import unittest
-
 import testlib
-
-PROGRAMS = testlib.SOURCE_ROOT / "tests" / "torch"
-# Importing torch takes seconds; a loaded machine takes many.
-LIMIT = 180
-
-
-def venv_python():
-    cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    venv = os.environ.get("CTRUN_TORCH_VENV") or pathlib.Path(cache) / "ctrun" / "torch-venv"
-    return str(pathlib.Path(venv) / "bin" / "python")
+from testlib import pytorch
+from testlib.pytorch import LIMIT, PROGRAMS
 
 
 class Programs:
     """The tests; the classes below say with which interpreter."""
-
-    python = None
-
-    @classmethod
-    def setUpClass(cls):
-        probe = "import torch, torch.distributed as d; assert d.is_available(); print(torch.__version__)"
-        try:
-            found = subprocess.run(
-                [cls.python, "-c", probe], capture_output=True, text=True, timeout=LIMIT,
-                check=True,
-            )  # fmt: skip
-        except (OSError, subprocess.CalledProcessError) as error:
-            raise unittest.SkipTest(f"no PyTorch under {cls.python}: {error}") from None
-        print(f"{cls.python} has PyTorch {found.stdout.strip()}")
 
     def run_under_ctrun(self, name, *options):
         return self.ctrun(
@@ -60,21 +33,13 @@ class Programs:
         result = self.run_under_ctrun("gloo_restart.py")
         self.assertEqual(result.code, 17, result)
 
-    def test_store_client(self):
-        _, port = self.start_ctrdzvd()
-        result = self.run_program(
-            self.python, str(PROGRAMS / "store_api.py"), str(port), deadline=LIMIT
-        )
-        self.assertEqual(result.code, 0, result)
-        self.assertIn("store ok", result.out)
+
+class DebianTorch(Programs, pytorch.Case):
+    python = pytorch.DEBIAN
 
 
-class DebianTorch(Programs, testlib.Case):
-    python = "/usr/bin/python3"
-
-
-class CurrentTorch(Programs, testlib.Case):
-    python = venv_python()
+class CurrentTorch(Programs, pytorch.Case):
+    python = pytorch.CURRENT
 
 
 if __name__ == "__main__":

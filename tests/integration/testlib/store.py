@@ -70,6 +70,10 @@ class Peer:
         self.send(request(ADD, key, delta))
         return self.number()
 
+    def keys(self):
+        self.send(request(LIST_KEYS))
+        return [self.value() for _ in range(self.number())]
+
     def ended(self):
         """True when the store ends the connection without another byte."""
         try:

@@ -10,7 +10,7 @@ import socket
 import unittest
 
 import testlib
-from test_torch import LIMIT, venv_python
+from testlib.pytorch import CURRENT, LIMIT
 
 DUMP = """
 import json, os, sys
@@ -32,7 +32,7 @@ DIFFERENCES = {
 # The shell's or the test's own, not the launchers'.
 OUTSIDE = {"_", "SHLVL", "OLDPWD", "PWD", "CTRUN_TEST_COOKIE"}
 
-TORCHRUN = pathlib.Path(venv_python()).with_name("torchrun")
+TORCHRUN = pathlib.Path(CURRENT).with_name("torchrun")
 
 
 @unittest.skipUnless(TORCHRUN.exists(), f"no torchrun at {TORCHRUN}; tools/test --with-torch")

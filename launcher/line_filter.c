@@ -76,6 +76,9 @@ static int has_word(const struct ct_line_filter *filter, const char *line, size_
 /* One write for all lines: appended by the kernel as a whole, beside those of other streams. */
 static int write_matches(struct ct_line_filter *filter)
 {
+    if (filter->cut.len == 0) {
+        return 0;
+    }
     const char *p = (const char *)ct_buf_bytes(&filter->cut);
     const char *end = p + filter->cut.len;
     int rc = 0;

@@ -115,6 +115,7 @@ void ct_claim_end(struct ct_store *store, struct ct_waiter *waiter,
         return;
     }
     struct ct_store_entry *entry = waiter->one.entry;
+    CT_ASSERT(entry != NULL);
     waiter->claims = false;
     waiter->one.entry = NULL;
     if (entry != used && entry->queue != NULL) {

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/host_order.h"
+
+#include <stddef.h>
+#include <string.h>
+
+/* Not <ctype.h>: the order must not depend on the locale of the machine that sorts. */
+static int is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+static int fold(char c)
+{
+    unsigned char byte = (unsigned char)c;
+    return byte >= 'A' && byte <= 'Z' ? byte - 'A' + 'a' : byte;
+}
+
+static size_t count_digits(const char *text)
+{
+    size_t n = 0;
+    while (is_digit(text[n])) {
+        n++;
+    }
+    return n;
+}
+
+/* Moves both past their run of digits. The longer number is the greater one, once leading zeros are
+ * gone; no number has to fit into an integer. */
+static int compare_numbers(const char **a, const char **b)
+{
+    *a += strspn(*a, "0");
+    *b += strspn(*b, "0");
+    size_t len_a = count_digits(*a), len_b = count_digits(*b);
+    int order = len_a != len_b ? (len_a < len_b ? -1 : 1) : memcmp(*a, *b, len_a);
+    *a += len_a;
+    *b += len_b;
+    return order;
+}
+
+int ct_host_compare(const char *a, const char *b)
+{
+    const char *p = a, *q = b;
+    while (*p != '\0' && *q != '\0') {
+        int order;
+        if (is_digit(*p) && is_digit(*q)) {
+            order = compare_numbers(&p, &q);
+        } else {
+            order = fold(*p++) - fold(*q++);
+        }
+        if (order != 0) {
+            return order;
+        }
+    }
+    if (*p != *q) {
+        return *p == '\0' ? -1 : 1;
+    }
+    return strcmp(a, b);
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/host_order.h"
+#include "tests/lib/ct_test.h"
+
+/* In ascending order: each pair of them is compared both ways. */
+static const char *const sorted[] = {
+    "",
+    "0",
+    "00",
+    "1",
+    "9",
+    "10",
+    "10.0.0.9",
+    "10.0.0.10",
+    "10.0.1.1",
+    "99999999999999999999999999999999999999",
+    "100000000000000000000000000000000000000",
+    "GPU-1",
+    "gpu-1",
+    "gpu-2",
+    "gpu-10",
+    "gpu-10a",
+    "gpu-10b",
+    "node",
+    "node0",
+    "node1",
+    "node07",
+    "node7",
+    "node66",
+    "node66-ib0",
+    "node66.cluster",
+    "rack2node9",
+    "rack2node10",
+    "rack10node1",
+    "\xff",
+};
+static const int count = sizeof(sorted) / sizeof(sorted[0]);
+
+static int sign(int n)
+{
+    return (n > 0) - (n < 0);
+}
+
+static void test_sorted(void **state)
+{
+    (void)state;
+    for (int i = 0; i < count; i++) {
+        for (int j = 0; j < count; j++) {
+            if (sign(ct_host_compare(sorted[i], sorted[j])) != sign(i - j)) {
+                fail_msg("'%s' and '%s' are in the wrong order", sorted[i], sorted[j]);
+            }
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sorted),
+    };
+    return cmocka_run_group_tests_name("host_order", tests, NULL, NULL);
+}

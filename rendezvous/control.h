@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What agents and the membership core tell each other, and how it stands on the wire. Pure.
+ *
+ * A frame is four bytes, big-endian: the top bit set, below it the length of what follows (so the
+ * first byte is 0x80 and tells this dialect from TCPStore's and HTTP's); then one JSON object with
+ * the member "type". Unknown members are passed over, unknown types are an error.
+ *
+ * A connection begins with the proof that both ends have the job's token (rendezvous/token.h):
+ *
+ *     agent  -> {"type":"open","version":1,"nonce":"<64 hex digits>"}
+ *     server -> {"type":"challenge","nonce":"...","answer":"..."}      answer absent without a
+ * token agent  -> {"type":"answer","answer":"..."}                       the same server ->
+ * {"type":"accepted","address":"10.0.0.6"}               the address it sees
+ *
+ * or, from the server at any time, {"type":"refused","reason":"...","code":N} and the end. After
+ * that the messages below.
+ */
+#ifndef CT_RENDEZVOUS_CONTROL_H
+#define CT_RENDEZVOUS_CONTROL_H
+
+#include "common/addr.h"
+#include "common/buf.h"
+#include "common/err.h"
+#include "rendezvous/story.h"
+#include "rendezvous/token.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define CT_CONTROL_VERSION 1
+#define CT_CONTROL_FIRST_BYTE 0x80
+#define CT_CONTROL_HEADER 4
+
+/* Bytes of one frame: a story of CT_STORY_KEPT failures fits. */
+#define CT_CONTROL_MAX_FRAME ((size_t)1 << 20)
+/* Bytes of a frame before the peer has proved itself. */
+#define CT_CONTROL_MAX_GREETING ((size_t)1024)
+
+#define CT_RUN_ID_MAX 256
+#define CT_ROLE_MAX 128
+/* Nodes of one job; 10,000 are simulated. */
+#define CT_MAX_NODES 65536
+/* Workers of one job: as libctworker. */
+#define CT_MAX_WORLD (1 << 20)
+
+enum ct_msg_type {
+    /* the proof */
+    CT_MSG_OPEN,
+    CT_MSG_CHALLENGE,
+    CT_MSG_ANSWER,
+    CT_MSG_ACCEPTED,
+    CT_MSG_REFUSED, /* also later: the membership does not take this agent */
+    /* agent to server */
+    CT_MSG_JOIN,     /* once, first */
+    CT_MSG_SERVING,  /* node rank 0: the workers' store is empty and listens on `port` */
+    CT_MSG_STARTED,  /* all workers of the generation run */
+    CT_MSG_FAILED,   /* the first worker here to fail in this generation */
+    CT_MSG_FINISHED, /* all workers here have exited with 0 */
+    CT_MSG_STOPPED,  /* nothing of the generation is left here */
+    CT_MSG_BEAT,     /* I am alive; both ways */
+    CT_MSG_PREEMPT,  /* this node was asked to end (signal); and to all: so the whole job is */
+    CT_MSG_LEAVE,    /* I go now; no restart because of it if the job is over or preempted */
+    /* server to agent */
+    CT_MSG_WAITING, /* still forming; `text` says for whom */
+    CT_MSG_SPARE,   /* the world is full; wait here */
+    CT_MSG_WORLD,   /* begin: your place in the generation */
+    CT_MSG_STOP,    /* the generation is over: stop the workers, answer STOPPED */
+    CT_MSG_OVER,    /* the job is over; answer LEAVE and end with `exit_code` */
+    CT_MSG_TYPES,
+};
+
+/* What an agent brings. */
+struct ct_msg_join {
+    char run_id[CT_RUN_ID_MAX];
+    char host[CT_HOST_MAX]; /* its own name for itself */
+    char role[CT_ROLE_MAX];
+    int node_rank; /* wished for; -1 = any */
+    int workers;   /* that it will start */
+    int64_t pid;   /* of ctrun */
+    bool hosts;    /* it is the one that hosts the store (in the same process) */
+    bool spare_ok; /* it may wait as a spare */
+    /* What the job should be; the first to join decides, others must say the same. */
+    int min_nodes, max_nodes, spares;
+    int max_restarts;
+    int64_t settle_ms;    /* after min_nodes are there, how long for more; --rdzv-conf
+                             last_call_timeout */
+    int64_t join_ms;      /* how long a world may take to form; join_timeout */
+    int64_t heartbeat_ms; /* silence of an agent that counts as its death */
+};
+
+struct ct_msg_world {
+    int node_rank, node_count;
+    int first_rank, world_size;
+    int first_role_rank, role_size; /* among the workers of the agent's role */
+    int restarts;                   /* of the budget that are used up */
+    bool serve; /* node rank 0: open or empty the workers' store, answer SERVING; begin at once */
+    char master_addr[CT_HOST_MAX]; /* "" for the one who serves and knows its own */
+    uint16_t master_port;
+};
+
+struct ct_msg {
+    enum ct_msg_type type;
+    int generation;               /* SERVING to STOPPED, WORLD, STOP; others carry none */
+    int64_t clock_ms;             /* FAILED and BEAT from an agent: its monotonic clock when sent */
+    struct ct_msg_join join;      /* JOIN */
+    struct ct_msg_world world;    /* WORLD */
+    uint16_t port;                /* SERVING */
+    char text[CT_STORY_WHAT_MAX]; /* REFUSED, WAITING, STOP, PREEMPT, LEAVE: why; SERVING, ACCEPTED:
+                                     an address */
+    int exit_code;                /* REFUSED, OVER, LEAVE */
+    int signo;                    /* PREEMPT */
+    int64_t deadline_ms;          /* PREEMPT: from now until workers are killed; -1 = never */
+    bool will_restart;            /* STOP: another generation follows */
+    struct ct_failure failure;    /* FAILED; STOPPED: again with its texts, if `has_failure` */
+    bool has_failure;
+    struct ct_story story; /* STOP and OVER */
+    struct cJSON *workers; /* BEAT and STARTED, owned, may be NULL: array as `workers` of
+                              man/ctstatus.5; passed on as it is */
+    bool has_answer;
+    int version;
+    unsigned char nonce[CT_NONCE_LEN], answer[CT_ANSWER_LEN];
+};
+
+/* A message is large: keep it off deep stacks, reuse it. Zeroed memory is fine to fini. */
+void ct_msg_fini(struct ct_msg *msg);
+
+/* Appends header and JSON. CT_ENOMEM, CT_ELIMIT (frame too long). */
+CT_MUST_CHECK int ct_msg_encode(const struct ct_msg *msg, struct ct_buf *out);
+
+/* Outcome of ct_msg_decode(): the frame is not complete. */
+#define CT_MSG_E_MORE 1
+
+/* Reads one frame from the front of `bytes`; *used says how long it was. `max` bounds the frame.
+ * Negative: CT_EPROTO (not a frame of ours), CT_ELIMIT, CT_EFORMAT (names the field), CT_ENOMEM.
+ * Gives *out, which starts zeroed. */
+CT_MUST_CHECK int ct_msg_decode(const void *bytes, size_t len, size_t max, struct ct_msg *out,
+                                size_t *used, struct ct_err *err);
+
+/* "join", "world", ... */
+const char *ct_msg_name(enum ct_msg_type type);
+
+#endif

@@ -23,6 +23,7 @@
 #include "launcher/error_file.h"
 #include "launcher/job_status.h"
 #include "launcher/signals.h"
+#include "launcher/snapshot.h"
 #include "launcher/worker_uv.h"
 #include "rendezvous/server_uv.h"
 
@@ -45,6 +46,7 @@ struct run {
     struct ct_agent agent;
     struct ct_plan plan;
     struct ct_worker *workers; /* by local rank */
+    struct ct_snapshot snapshot;
     struct ct_procs_stopped stopped;
     struct ct_job_failures failures; /* of all generations */
     bool stopping;                   /* the processes of this generation have been told to end */
@@ -431,6 +433,10 @@ static int open_all(struct run *run, struct ct_err *err)
         .signals = job->options->signals,
         .cookie = ct_cookie_env(job->cookie),
     };
+    if (job->options->max_restarts > 0) { /* else no later generation could read it */
+        ct_snapshot_open(&run->snapshot, &run->log);
+        run->plan.snapshot = ct_snapshot_env(&run->snapshot);
+    }
     int rc = ct_output_open(&run->loop, &output, &run->output, err);
     rc = rc != 0 ? rc : open_store(run, err);
     rc = rc != 0 ? rc : ct_procs_open(&run->loop, job->guard, &run->log, &run->procs, err);
@@ -456,7 +462,8 @@ static void close_all(struct run *run)
 
 int ct_agent_run(const struct ct_job *job, struct ct_outcome *out, struct ct_err *err)
 {
-    struct run run = {.job = job, .log = {emit_log, NULL, job->log_level}};
+    struct run run = {
+        .job = job, .snapshot = CT_SNAPSHOT_INIT, .log = {emit_log, NULL, job->log_level}};
     run.log.data = &run;
     int rc = uv_loop_init(&run.loop);
     if (rc != 0) {
@@ -474,6 +481,7 @@ int ct_agent_run(const struct ct_job *job, struct ct_outcome *out, struct ct_err
     (void)uv_run(&run.loop, UV_RUN_DEFAULT);
     CT_ASSERT(uv_loop_close(&run.loop) == 0);
     ct_agent_fini(&run.agent);
+    ct_snapshot_fini(&run.snapshot);
     ct_free(run.workers);
     if (rc == 0) {
         *out = run.outcome;

@@ -9,6 +9,7 @@
 #include "launcher/cookie.h"
 #include "launcher/environ.h"
 #include "launcher/gpus.h"
+#include "launcher/snapshot.h"
 #include "launcher/template.h"
 
 #include <stdbool.h>
@@ -36,6 +37,7 @@ static const char *const owned[] = {
     "TORCHELASTIC_SIGNALS_TO_HANDLE",
     "CTRUN_GENERATION",
     CT_COOKIE_NAME,
+    CT_SNAPSHOT_NAME,
 };
 
 static bool is_owned(const char *var)
@@ -157,6 +159,9 @@ int ct_contract_env(const struct ct_plan *plan, int local_rank, const char *erro
     rc = rc != 0 ? rc : add_defaults(plan, base, out);
     if (rc == 0 && plan->cookie != NULL) {
         rc = ct_strlist_borrow(out, plan->cookie);
+    }
+    if (rc == 0 && plan->snapshot != NULL) {
+        rc = ct_strlist_borrow(out, plan->snapshot);
     }
     return rc != 0 ? rc : ct_strlist_close(out);
 }

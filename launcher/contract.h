@@ -25,7 +25,8 @@ struct ct_plan {
     const char *signals;     /* as --signals-to-handle has it */
     const char *master_addr;
     uint16_t master_port;
-    const char *cookie; /* "NAME=value" by which the job's processes are known, or NULL */
+    const char *cookie;   /* "NAME=value" by which the job's processes are known, or NULL */
+    const char *snapshot; /* "NAME=path" of memory that outlives the workers, or NULL */
 };
 
 /* `base` (the launcher's environment, borrowed) without the variables of the contract, then the

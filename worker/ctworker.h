@@ -48,6 +48,8 @@ struct ctw_env {
     char master_addr[CTW_HOST_MAX]; /* MASTER_ADDR */
     char run_id[CTW_RUN_ID_MAX];    /* TORCHELASTIC_RUN_ID, "none" if unset */
     char error_file[CTW_PATH_MAX];  /* TORCHELASTIC_ERROR_FILE, "" if unset */
+    char snapshot[CTW_PATH_MAX];    /* CTRUN_SNAPSHOT: a file in memory that the launcher keeps from
+                                       one generation to the next, empty at first; "" if unset */
 };
 
 /* Reads the process environment. CT_EFORMAT, CT_ELIMIT or CT_ENOENT name the variable. */

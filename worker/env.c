@@ -138,6 +138,9 @@ int ctw_env_read(struct ctw_env *out, struct ct_err *err)
         rc = read_text("TORCHELASTIC_ERROR_FILE", env.error_file, sizeof(env.error_file), err);
     }
     if (rc == 0) {
+        rc = read_text("CTRUN_SNAPSHOT", env.snapshot, sizeof(env.snapshot), err);
+    }
+    if (rc == 0) {
         *out = env;
     }
     return rc;

@@ -49,6 +49,20 @@ class Environment(testlib.Case):
             cpus = len(os.sched_getaffinity(0))
             self.assertEqual(int(env["OMP_NUM_THREADS"]), max(1, cpus // 3))
 
+    def test_memory_that_outlives_the_workers(self):
+        script = self.script(
+            "keep.py",
+            "import os, sys\n"
+            "with open(os.environ['CTRUN_SNAPSHOT'], 'r+b') as kept:\n"
+            "    if os.environ['CTRUN_GENERATION'] == '0':\n"
+            "        kept.write(b'step 7')\n"
+            "        sys.exit(3)\n"
+            "    print(kept.read())\n",
+        )
+        result = self.ctrun("-n", "1", "--max-restarts", "1", "--monitor-interval", "0.1", script)
+        self.assertEqual(result.code, 0, result)
+        self.assertIn("b'step 7'", result.out)
+
     def test_own_session_and_no_stray_descriptors(self):
         for fact in self.facts(2):
             self.assertEqual(fact["pgid"], fact["pid"])

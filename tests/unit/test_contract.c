@@ -19,6 +19,7 @@ static const struct ct_plan plan = {
     .master_addr = "127.0.0.1",
     .master_port = 54321,
     .cookie = "CTRUN_JOB_COOKIE=abc",
+    .snapshot = "CTRUN_SNAPSHOT=/proc/7/fd/8",
 };
 
 /* The launcher itself may run under a launcher; nothing of that may be left. */
@@ -30,6 +31,7 @@ static char *const base[] = {
     (char *)"CTRUN_GENERATION=5",
     (char *)"TORCHELASTIC_RUN_ID=old",
     (char *)"CTRUN_JOB_COOKIE=old",
+    (char *)"CTRUN_SNAPSHOT=/proc/1/fd/1",
     (char *)"NOEQUALS",
     (char *)"EMPTY=",
     NULL,
@@ -61,6 +63,7 @@ static void environment_is_torchruns(void **state)
         {"OMP_NUM_THREADS", "2"},
         {"CTRUN_GENERATION", "3"},
         {"CTRUN_JOB_COOKIE", "abc"},
+        {"CTRUN_SNAPSHOT", "/proc/7/fd/8"},
         {"HOME", "/root"},
         {"RANKING", "kept"},
         {"EMPTY", ""},

@@ -20,6 +20,7 @@ static const char *const variables[] = {
     "TORCHELASTIC_USE_AGENT_STORE",
     "TORCHELASTIC_RUN_ID",
     "TORCHELASTIC_ERROR_FILE",
+    "CTRUN_SNAPSHOT",
 };
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -160,6 +161,7 @@ static void refuses_hostile_values(void **state)
         {"CTRUN_GENERATION", "nan", CT_EFORMAT},
         {"TORCHELASTIC_RUN_ID", "a\x1b[2J", CT_EFORMAT},
         {"TORCHELASTIC_ERROR_FILE", "a\tb", CT_EFORMAT},
+        {"CTRUN_SNAPSHOT", "/proc/1\n", CT_EFORMAT},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         (void)launched(state);
@@ -187,6 +189,7 @@ static void refuses_overlong_texts(void **state)
         {"MASTER_ADDR", CTW_HOST_MAX - 1},
         {"TORCHELASTIC_RUN_ID", CTW_RUN_ID_MAX - 1},
         {"TORCHELASTIC_ERROR_FILE", CTW_PATH_MAX - 1},
+        {"CTRUN_SNAPSHOT", CTW_PATH_MAX - 1},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         (void)launched(state);

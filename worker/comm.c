@@ -37,13 +37,30 @@ static int store_get(void *data, const char *key, int64_t timeout_ms, struct ct_
     return ctw_job_get_within(view->job, full, timeout_ms, out, err);
 }
 
+static int check_order(const struct ctw_comm_options *options, int size, struct ct_err *err)
+{
+    if (options->order == CTW_ORDER_RANK || size == 1) {
+        return 0;
+    }
+    if (options->backend != CTW_BACKEND_HOST) {
+        return ct_err_set(err, CT_EUNSUPPORTED, "NCCL adds in an order of its own, not as a tree");
+    }
+    if ((size & (size - 1)) != 0) {
+        return ct_err_set(err, CT_EINVAL,
+                          "%d ranks cannot add as a balanced tree: that needs a power of two",
+                          size);
+    }
+    return 0;
+}
+
 int ctw_comm_open(struct ctw_job *job, const struct ctw_comm_options *options,
                   struct ctw_comm **out, struct ct_err *err)
 {
     const struct ctw_comm_options defaults = {.backend = CTW_BACKEND_HOST};
     const struct ctw_comm_options *use = options != NULL ? options : &defaults;
     if (job == NULL || out == NULL || use->timeout_ms < 0 || use->device < 0 ||
-        (use->backend != CTW_BACKEND_HOST && use->backend != CTW_BACKEND_NCCL)) {
+        (use->backend != CTW_BACKEND_HOST && use->backend != CTW_BACKEND_NCCL) ||
+        (use->order != CTW_ORDER_RANK && use->order != CTW_ORDER_TREE)) {
         return ct_err_set(err, CT_EINVAL, "ctw_comm_open: invalid argument");
     }
     struct store_view view = {job, job->comms++};
@@ -51,6 +68,7 @@ int ctw_comm_open(struct ctw_job *job, const struct ctw_comm_options *options,
         .rank = job->env.rank,
         .size = job->env.world_size,
         .local_size = job->env.local_world_size,
+        .order = use->order,
         .device = use->device,
         .stream = use->stream,
         .timeout_ms = use->timeout_ms > 0 ? use->timeout_ms : DEFAULT_TIMEOUT_MS,
@@ -59,8 +77,10 @@ int ctw_comm_open(struct ctw_job *job, const struct ctw_comm_options *options,
         .data = &view,
     };
     struct ctw_comm *comm;
-    int rc;
-    if (use->backend == CTW_BACKEND_NCCL) {
+    int rc = check_order(use, setup.size, err);
+    if (rc != 0) {
+        /* Said below. */
+    } else if (use->backend == CTW_BACKEND_NCCL) {
         rc = comm_nccl_open(&setup, &comm, err);
     } else if (setup.size == 1) {
         rc = comm_solo_open(&setup, &comm, err);

@@ -42,6 +42,7 @@ struct ctw_comm {
 struct comm_setup {
     int rank, size;
     int local_size; /* ranks on this machine */
+    enum ctw_order order;
     int device;
     void *stream;
     int64_t timeout_ms; /* of every wait, opening included; > 0 */
@@ -64,7 +65,7 @@ CT_MUST_CHECK int comm_nccl_open(const struct comm_setup *setup, struct ctw_comm
 /* What the module exports as COMM_NCCL_ENTRY. `version` guards against a stray old module. */
 #define COMM_NCCL_MODULE "ctworker-nccl.so"
 #define COMM_NCCL_ENTRY "ctworker_nccl_module"
-#define COMM_NCCL_VERSION 1
+#define COMM_NCCL_VERSION 2
 
 struct comm_nccl_module {
     int version;

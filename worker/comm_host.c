@@ -4,7 +4,7 @@
  * rank is about to do (struct sync_desc) and meeting the others in a barrier, after which each
  * checks that all do the same and knows where their buffers are.
  *
- * all_reduce: rank r sums share r of all ranks' numbers, in rank order. Numbers are read where they
+ * all_reduce: rank r sums share r of all ranks' numbers. Numbers are read where they
  * are when they lie in CTW_MEMORY_OWN, and the sum is written where all see it when it belongs into
  * CTW_MEMORY_SHARED; what is private passes through the stage, a chunk at a time.
  *
@@ -40,6 +40,7 @@ struct host {
     unsigned char *stage; /* this rank's */
     unsigned char *stages, *result;
     const float **sources; /* scratch, one per rank */
+    sum_fn sum;            /* of the sources, in the order that was asked for */
 };
 
 /* ---- meeting --------------------------------------------------------------------------------- */
@@ -119,7 +120,7 @@ static int sum_chunk(struct host *host, float *to, size_t len, struct ct_err *er
 {
     size_t begin, end;
     sum_share(len, host->comm.rank, host->comm.size, &begin, &end);
-    sum_arrays(to, host->sources, host->comm.size, begin, end);
+    host->sum(to, host->sources, host->comm.size, begin, end);
     return sync_barrier(&host->sync, err);
 }
 
@@ -215,7 +216,7 @@ static int host_reduce_scatter(struct ctw_comm *comm, float *buf, size_t count, 
         return rc;
     }
     sum_share(count, comm->rank, comm->size, begin, end);
-    sum_arrays(buf, host->sources, comm->size, *begin, *end);
+    host->sum(buf, host->sources, comm->size, *begin, *end);
     return 0;
 }
 
@@ -354,6 +355,9 @@ static int exchange(struct host *host, const struct comm_setup *setup, struct ct
     if (setup->rank == 0) {
         char invitation[SHM_INVITATION_MAX];
         int rc = shm_create(&host->shm, setup->size, invitation, err);
+        if (rc == 0) {
+            host->shm.page->order = setup->order;
+        }
         return rc != 0 ? rc : setup->set(setup->data, "host", invitation, strlen(invitation), err);
     }
     struct ct_buf invitation = CT_BUF_INIT;
@@ -400,6 +404,7 @@ int comm_host_open(const struct comm_setup *setup, struct ctw_comm **out, struct
     }
     host->comm = (struct ctw_comm){
         .ops = &host_ops, .rank = setup->rank, .size = setup->size, .backend = CTW_BACKEND_HOST};
+    host->sum = setup->order == CTW_ORDER_TREE ? sum_tree : sum_arrays;
     host->shm = (struct shm)SHM_INIT;
     host->sync.epoll = -1;
     int rc = 0;
@@ -413,6 +418,9 @@ int comm_host_open(const struct comm_setup *setup, struct ctw_comm **out, struct
     if (rc == 0) {
         rc = sync_init(&host->sync, host->shm.page, setup->rank, setup->size, setup->local_size,
                        setup->timeout_ms, err);
+    }
+    if (rc == 0 && host->shm.page->order != (uint32_t)setup->order) {
+        rc = ct_err_set(err, CT_EPROTO, "rank 0 adds in another order than rank %d", setup->rank);
     }
     if (rc == 0) {
         arena_init(&host->arena, &host->shm, setup->rank, setup->size);

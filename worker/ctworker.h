@@ -95,12 +95,21 @@ enum ctw_backend {
     CTW_BACKEND_NCCL, /* one GPU per process */
 };
 
+/* The order in which the ranks' numbers are added. Both give the same bits on every rank. */
+enum ctw_order {
+    CTW_ORDER_RANK, /* ((0 + 1) + 2) + 3: one after the other */
+    CTW_ORDER_TREE, /* (0 + 1) + (2 + 3): as a balanced binary tree, for a power of two of ranks. If
+                     * each rank brings such a sum of its own, then the bits do not depend on how
+                     * many ranks the terms are spread over. Host back end only. */
+};
+
 struct ctw_comm_options {
     enum ctw_backend backend;
     int64_t
         timeout_ms; /* longest wait inside one collective; 0 = 600 s (NCCL watchdog's default) */
     int device;     /* CUDA device index (nccl) */
     void *stream;   /* cudaStream_t on which collectives are ordered (nccl); NULL = default */
+    enum ctw_order order;
 };
 
 /* Any failure of a call below (a wrong argument included) ends the communicator: later calls fail
@@ -127,8 +136,9 @@ enum ctw_memory {
 CTW_API CT_MUST_CHECK int ctw_comm_alloc(struct ctw_comm *comm, enum ctw_memory kind, size_t bytes,
                                          void **out, struct ct_err *err);
 
-/* recv[i] = sum over ranks of send[i], added in rank order, the same bits on every rank. send ==
- * recv is allowed. Free of copies when send is CTW_MEMORY_OWN and recv is CTW_MEMORY_SHARED. */
+/* recv[i] = sum over ranks of send[i], added in the order that the options chose, the same bits
+ * on every rank. send == recv is allowed. Free of copies when send is CTW_MEMORY_OWN and recv is
+ * CTW_MEMORY_SHARED. */
 CTW_API CT_MUST_CHECK int ctw_comm_all_reduce(struct ctw_comm *comm, const float *send, float *recv,
                                               size_t count, struct ct_err *err);
 

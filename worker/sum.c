@@ -61,6 +61,69 @@ void sum_arrays(float *dst, const float *const *src, int n, size_t begin, size_t
     }
 }
 
+/* ---- as a tree ------------------------------------------------------------------------------- */
+
+/* Sources whose sum is one expression. */
+#define LEAF 8
+
+/* Floats of a block: one for each level of the tree above the leaves lies on the stack. */
+#define TREE_BLOCK 512
+
+static void leaf4(float *dst, const float *const *src, size_t begin, size_t end)
+{
+    const float *a = src[0], *b = src[1], *c = src[2], *d = src[3];
+    ELEMENTWISE
+    for (size_t i = begin; i < end; i++) {
+        dst[i] = (a[i] + b[i]) + (c[i] + d[i]);
+    }
+}
+
+/* dst[i - base], so that a block can take the place of the array. */
+static void leaf8(float *dst, size_t base, const float *const *src, size_t begin, size_t end)
+{
+    const float *a = src[0], *b = src[1], *c = src[2], *d = src[3];
+    const float *e = src[4], *f = src[5], *g = src[6], *h = src[7];
+    ELEMENTWISE
+    for (size_t i = begin; i < end; i++) {
+        dst[i - base] = ((a[i] + b[i]) + (c[i] + d[i])) + ((e[i] + f[i]) + (g[i] + h[i]));
+    }
+}
+
+/* n >= LEAF */
+static void tree_block(float *acc, const float *const *src, int n, size_t at, size_t len)
+{
+    if (n == LEAF) {
+        leaf8(acc, at, src, at, at + len);
+        return;
+    }
+    float right[TREE_BLOCK];
+    tree_block(acc, src, n / 2, at, len);
+    tree_block(right, src + n / 2, n / 2, at, len);
+    for (size_t i = 0; i < len; i++) {
+        acc[i] += right[i];
+    }
+}
+
+void sum_tree(float *dst, const float *const *src, int n, size_t begin, size_t end)
+{
+    if (n <= 2) {
+        sum_arrays(dst, src, n, begin, end);
+    } else if (n == 4) {
+        leaf4(dst, src, begin, end);
+    } else if (n == LEAF) {
+        leaf8(dst, 0, src, begin, end);
+    } else {
+        float acc[TREE_BLOCK];
+        for (size_t at = begin; at < end; at += TREE_BLOCK) {
+            size_t len = end - at < TREE_BLOCK ? end - at : TREE_BLOCK;
+            tree_block(acc, src, n, at, len);
+            memcpy(dst + at, acc, len * sizeof(float));
+        }
+    }
+}
+
+/* ---- shares ---------------------------------------------------------------------------------- */
+
 void sum_share(size_t count, int rank, int size, size_t *begin, size_t *end)
 {
     size_t lines = count / LINE + (count % LINE != 0);

@@ -12,6 +12,13 @@
  * not overlap them. n >= 1. */
 void sum_arrays(float *dst, const float *const *src, int n, size_t begin, size_t end);
 
+/* The same as a balanced binary tree: (src[0] + src[1]) + (src[2] + src[3]) for n = 4. n is a power
+ * of two. */
+void sum_tree(float *dst, const float *const *src, int n, size_t begin, size_t end);
+
+/* Either of them. */
+typedef void (*sum_fn)(float *dst, const float *const *src, int n, size_t begin, size_t end);
+
 /* Rank's share [*begin, *end) of `count` floats: whole cache lines, so that no two ranks write one
  * line (given an aligned array), as even as that allows. */
 void sum_share(size_t count, int rank, int size, size_t *begin, size_t *end);

@@ -48,6 +48,7 @@ struct sync_slot {
 struct sync_page {
     uint8_t token[32]; /* proves that this is the file rank 0 made */
     uint32_t version, size;
+    uint32_t order; /* enum ctw_order, as rank 0 has it */
     _Atomic uint32_t verdict __attribute__((aligned(SYNC_ALIGN)));
     _Atomic uint32_t sleepers;
     _Atomic uint32_t present __attribute__((aligned(SYNC_ALIGN))); /* ranks that have joined */

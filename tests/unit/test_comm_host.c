@@ -210,6 +210,45 @@ static void shares_hold_the_sum(void **state)
     }
 }
 
+/* ---- as a tree ------------------------------------------------------------------------------- */
+
+static float tree_of(int first, int n, size_t i)
+{
+    return n == 1 ? number(first, i) : tree_of(first, n / 2, i) + tree_of(first + n / 2, n / 2, i);
+}
+
+static void reduce_as_tree(int rank, void *data)
+{
+    (void)data;
+    struct peer peer = {0};
+    const struct ctw_comm_options options = {.order = CTW_ORDER_TREE};
+    CHECK(ctw_job_open(NULL, &peer.job, NULL) == 0);
+    CHECK(ctw_comm_open(peer.job, &options, &peer.comm, NULL) == 0);
+    int size = ctw_comm_size(peer.comm);
+    float *own = peer_alloc(&peer, CTW_MEMORY_OWN, 1001 * sizeof(float));
+    float *shared = peer_alloc(&peer, CTW_MEMORY_SHARED, 1001 * sizeof(float));
+    fill(own, rank, 1001);
+    CHECK(ctw_comm_all_reduce(peer.comm, own, shared, 1001, NULL) == 0);
+    size_t begin = 0, end = 0;
+    CHECK(ctw_comm_reduce_scatter(peer.comm, own, 1001, &begin, &end, NULL) == 0);
+    for (size_t i = 0; i < 1001; i++) {
+        float want = tree_of(0, size, i);
+        CHECK(memcmp(&shared[i], &want, sizeof(want)) == 0);
+        CHECK(i < begin || i >= end || memcmp(&own[i], &want, sizeof(want)) == 0);
+    }
+    peer_close(&peer);
+}
+
+static void tree_sums_are_exact(void **state)
+{
+    for (int size = 1; size <= 8; size *= 2) {
+        struct ranks *ranks = *state;
+        ranks->generation++;
+        ranks_start(ranks, size, reduce_as_tree, NULL);
+        ranks_join(ranks);
+    }
+}
+
 /* ---- broadcast ------------------------------------------------------------------------------- */
 
 static void spread(struct peer *peer, unsigned char *buf, size_t bytes, int root)
@@ -373,6 +412,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(sums_are_exact, setup, teardown),
         cmocka_unit_test_setup_teardown(one_block_for_all_counts_once_per_rank, setup, teardown),
         cmocka_unit_test_setup_teardown(shares_hold_the_sum, setup, teardown),
+        cmocka_unit_test_setup_teardown(tree_sums_are_exact, setup, teardown),
         cmocka_unit_test_setup_teardown(broadcasts_from_each_root, setup, teardown),
         cmocka_unit_test_setup_teardown(nobody_passes_a_barrier_early, setup, teardown),
         cmocka_unit_test_setup_teardown(works_with_more_ranks_than_cores, setup, teardown),

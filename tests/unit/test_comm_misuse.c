@@ -66,6 +66,46 @@ static void ranks_that_disagree_are_told(void **state)
     ranks_join(&ranks);
 }
 
+static void add_in_other_orders(int rank, void *data)
+{
+    (void)data;
+    struct ctw_job *job = rank_open_job();
+    const struct ctw_comm_options options = {.timeout_ms = LONG_MS,
+                                             .order = rank == 1 ? CTW_ORDER_TREE : CTW_ORDER_RANK};
+    struct ctw_comm *comm;
+    struct ct_err err = {0};
+    CHECK(ctw_comm_open(job, &options, &comm, &err) == (rank == 1 ? CT_EPROTO : CT_EPEER));
+    rank_check_text(&err, rank == 1 ? "another order" : "rank 1 aborted");
+    ctw_job_free(job);
+}
+
+static void ranks_that_add_in_other_orders_are_told(void **state)
+{
+    (void)state;
+    ranks_start(&ranks, 2, add_in_other_orders, NULL);
+    ranks_join(&ranks);
+}
+
+static void add_as_a_tree_of_three(int rank, void *data)
+{
+    (void)rank;
+    (void)data;
+    struct ctw_job *job = rank_open_job();
+    const struct ctw_comm_options options = {.order = CTW_ORDER_TREE};
+    struct ctw_comm *comm;
+    struct ct_err err = {0};
+    CHECK(ctw_comm_open(job, &options, &comm, &err) == CT_EINVAL);
+    rank_check_text(&err, "power of two");
+    ctw_job_free(job);
+}
+
+static void three_ranks_are_no_balanced_tree(void **state)
+{
+    (void)state;
+    ranks_start(&ranks, 3, add_as_a_tree_of_three, NULL);
+    ranks_join(&ranks);
+}
+
 /* One wrong call on rank 0; the others are inside a barrier. */
 static void misuse(int rank, void *data)
 {
@@ -314,6 +354,8 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         TEST(ranks_that_disagree_are_told),
+        TEST(ranks_that_add_in_other_orders_are_told),
+        TEST(three_ranks_are_no_balanced_tree),
         TEST(misuse_is_an_error_and_reaches_the_peers),
         TEST(too_much_memory_is_an_error),
         TEST(a_rank_that_is_taken_is_refused),

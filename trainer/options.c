@@ -184,6 +184,12 @@ static const struct spec specs[] = {
     {"optimizer", "sgd|adamw", "sgd", set_choice, FIELD(optimizer), 0, 0, "update rule"},
     {"schedule", "cosine|constant", "cosine", set_choice, FIELD(schedule), 0, 0,
      "of the learning rate over all epochs"},
+    {"scale-lr", "off|linear|sqrt", "off", set_choice, FIELD(scale_lr), 0, 0,
+     "multiply the rate by (root of) batch size over base batch"},
+    {"base-batch", "N", "256", set_size, FIELD(base_batch), 1, INT_MAX,
+     "batch size that --lr is for, with --scale-lr"},
+    {"warmup-epochs", "X", "0", set_double, FIELD(warmup_epochs), 0, 1000000,
+     "let the rate rise from zero that long at first"},
     {"seed", "N", "1", set_seed, FIELD(seed), 0, 0x1p63,
      "of the initial weights and the shuffling"},
     {"device", "auto|cpu|cuda", "auto", set_choice, FIELD(device), 0, 0, "where to compute"},
@@ -199,6 +205,7 @@ static const struct spec specs[] = {
  * negatives. */
 _Static_assert(sizeof(enum ct_optimizer_kind) == sizeof(unsigned) &&
                    sizeof(enum ct_schedule) == sizeof(unsigned) &&
+                   sizeof(enum ct_rate_scale) == sizeof(unsigned) &&
                    sizeof(enum ct_device_choice) == sizeof(unsigned),
                "enums are unsigned");
 
@@ -280,6 +287,10 @@ int ct_train_options_parse(int argc, char *const argv[], struct ct_train_options
     }
     if (isnan(options.lr)) {
         options.lr = options.optimizer == CT_OPTIMIZER_SGD ? 0.02 : 0.001;
+    }
+    if (options.warmup_epochs >= options.epochs && !options.help && !options.version) {
+        return ct_err_set(err, CT_EINVAL, "--warmup-epochs: %g is not below the %d of --epochs",
+                          options.warmup_epochs, options.epochs);
     }
     *out = options;
     return 0;

@@ -35,6 +35,9 @@ struct ct_train_options {
     double lr, momentum, weight_decay;
     enum ct_optimizer_kind optimizer;
     enum ct_schedule schedule;
+    enum ct_rate_scale scale_lr;
+    size_t base_batch;    /* that `lr` is for; counts where scale_lr is on */
+    double warmup_epochs; /* below epochs */
     uint64_t seed;
     enum ct_device_choice device;
     bool help, version;

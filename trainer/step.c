@@ -4,14 +4,25 @@
  */
 #include "trainer/trainer.h"
 
+static double rate_of(const struct ct_trainer *t, size_t batch)
+{
+    const struct ct_train_options *o = &t->options;
+    double step = 1.0 / (double)ct_sampler_batches(&t->sampler);
+    const struct ct_rate rate = {
+        .schedule = o->schedule,
+        .full = ct_rate_scaled(o->scale_lr, o->lr, o->batch_size, o->base_batch),
+        .warmup = o->warmup_epochs,
+        .epochs = o->epochs,
+    };
+    return ct_rate_at(&rate, (double)t->epoch + (double)batch * step, step);
+}
+
 int ct_trainer_step(struct ct_trainer *t, size_t batch, struct ct_err *err)
 {
     size_t rows, global_rows, begin, end;
     const uint32_t *index = ct_sampler_batch(&t->sampler, batch, &rows, &global_rows);
-    double batches = (double)ct_sampler_batches(&t->sampler);
-    double done = ((double)t->epoch + (double)batch / batches) / t->options.epochs;
-    t->optimizer.lr = (float)ct_schedule_rate(t->options.schedule, t->options.lr, done);
     int rc;
+    t->optimizer.lr = (float)rate_of(t, batch);
     if (rows > 0) {
         /* The mean over the global batch is folded into the loss, so a plain sum over ranks is the
          * gradient however the batch was split. */

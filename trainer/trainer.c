@@ -85,6 +85,9 @@ static uint64_t fingerprint(const struct ct_trainer *t)
     FOLD(hash, o->weight_decay);
     FOLD(hash, o->optimizer);
     FOLD(hash, o->schedule);
+    FOLD(hash, o->scale_lr);
+    FOLD(hash, o->base_batch);
+    FOLD(hash, o->warmup_epochs);
     FOLD(hash, o->seed);
     FOLD(hash, t->epoch);
     FOLD(hash, t->optimizer.step);

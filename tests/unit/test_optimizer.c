@@ -135,10 +135,38 @@ static void test_names(void **state)
 static void test_schedules(void **state)
 {
     (void)state;
-    assert_true(ct_schedule_rate(CT_SCHEDULE_CONSTANT, 0.1, 0.9) == 0.1);
-    assert_true(ct_schedule_rate(CT_SCHEDULE_COSINE, 0.1, 0) == 0.1);
-    assert_true(fabs(ct_schedule_rate(CT_SCHEDULE_COSINE, 0.1, 0.5) - 0.05) < 1e-12);
-    assert_true(fabs(ct_schedule_rate(CT_SCHEDULE_COSINE, 0.1, 1)) < 1e-12);
+    struct ct_rate rate = {.schedule = CT_SCHEDULE_CONSTANT, .full = 0.1, .epochs = 10};
+    assert_true(ct_rate_at(&rate, 9, 0.1) == 0.1);
+    rate.schedule = CT_SCHEDULE_COSINE;
+    assert_true(ct_rate_at(&rate, 0, 0.1) == 0.1);
+    assert_true(fabs(ct_rate_at(&rate, 5, 0.1) - 0.05) < 1e-12);
+    assert_true(fabs(ct_rate_at(&rate, 10, 0.1)) < 1e-12);
+}
+
+static void test_warmup(void **state)
+{
+    (void)state;
+    /* Three and a half steps of 0.1 epochs. */
+    struct ct_rate rate = {
+        .schedule = CT_SCHEDULE_CONSTANT, .full = 0.7, .warmup = 0.35, .epochs = 1.35};
+    assert_true(fabs(ct_rate_at(&rate, 0, 0.1) - 0.2) < 1e-12);
+    assert_true(fabs(ct_rate_at(&rate, 0.2, 0.1) - 0.6) < 1e-12);
+    assert_true(ct_rate_at(&rate, 0.3, 0.1) == 0.7);
+    assert_true(ct_rate_at(&rate, 0.4, 0.1) == 0.7);
+    /* The cosine spans what is left. */
+    rate.schedule = CT_SCHEDULE_COSINE;
+    assert_true(ct_rate_at(&rate, 0.35, 0.1) == 0.7);
+    assert_true(fabs(ct_rate_at(&rate, 0.85, 0.1) - 0.35) < 1e-12);
+    assert_true(fabs(ct_rate_at(&rate, 1.35, 0.1)) < 1e-12);
+}
+
+static void test_rate_follows_the_batch(void **state)
+{
+    (void)state;
+    assert_true(ct_rate_scaled(CT_RATE_SCALE_OFF, 0.1, 1024, 256) == 0.1);
+    assert_true(ct_rate_scaled(CT_RATE_SCALE_LINEAR, 0.1, 1024, 256) == 0.4);
+    assert_true(ct_rate_scaled(CT_RATE_SCALE_SQRT, 0.1, 1024, 256) == 0.2);
+    assert_true(ct_rate_scaled(CT_RATE_SCALE_LINEAR, 0.1, 64, 256) == 0.025);
 }
 
 int main(void)
@@ -149,6 +177,8 @@ int main(void)
         cmocka_unit_test(test_empty_share_touches_nothing),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_schedules),
+        cmocka_unit_test(test_warmup),
+        cmocka_unit_test(test_rate_follows_the_batch),
     };
     return cmocka_run_group_tests_name("optimizer", tests, NULL, NULL);
 }

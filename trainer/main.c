@@ -97,6 +97,16 @@ static int run(const struct ct_train_options *options)
         complain(&err);
         return EXIT_FAILED;
     }
+    if (ct_shards_check(options->shards, ctw_job_env(job)->world_size, &err) != 0) {
+        complain(&err);
+        (void)ctw_job_report_error(job, err.text, NULL);
+        ctw_job_free(job);
+        return EXIT_USAGE;
+    }
+    if (options->shards > 0) {
+        /* Products that several threads share are cut in other places, and so rounded elsewhere. */
+        (void)unsetenv("OMP_NUM_THREADS");
+    }
     struct sinks sinks = {
         .progress = {.out = stdout, .terminal = isatty(STDOUT_FILENO) == 1},
         .metrics = CT_METRICS_INIT,

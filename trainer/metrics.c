@@ -51,9 +51,11 @@ int ct_metrics_epoch(struct ct_metrics *metrics, const struct ct_epoch_report *r
     ct_buf_reset(&metrics->scratch);
     int rc = ct_buf_printf(&metrics->scratch,
                            "{\"event\":\"epoch\",\"epoch\":%d,\"loss\":%.9g,\"test_loss\":%.9g,"
-                           "\"test_accuracy\":%.9g,\"samples_per_s\":%.6g,\"world_size\":%d}\n",
+                           "\"test_accuracy\":%.9g,\"samples_per_s\":%.6g,\"world_size\":%d,"
+                           "\"param_hash\":\"%016llx\"}\n",
                            report->epoch, report->loss, report->test_loss, report->test_accuracy,
-                           report->samples_per_s, report->world_size);
+                           report->samples_per_s, report->world_size,
+                           (unsigned long long)report->param_hash);
     return write_line(metrics, rc, err);
 }
 
@@ -66,7 +68,8 @@ int ct_metrics_done(struct ct_metrics *metrics, const struct ct_train_result *re
     ct_buf_reset(&metrics->scratch);
     int rc = ct_buf_printf(&metrics->scratch,
                            "{\"event\":\"done\",\"test_accuracy\":%.9g,\"seconds\":%.6g,"
-                           "\"samples_per_s\":%.6g}\n",
-                           result->test_accuracy, result->seconds, result->samples_per_s);
+                           "\"samples_per_s\":%.6g,\"param_hash\":\"%016llx\"}\n",
+                           result->test_accuracy, result->seconds, result->samples_per_s,
+                           (unsigned long long)result->param_hash);
     return write_line(metrics, rc, err);
 }

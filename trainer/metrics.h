@@ -3,8 +3,9 @@
  * --metrics FILE: one JSON object per line, appended as it happens.
  *
  *     {"event":"epoch","epoch":1,"loss":0.5,"test_loss":0.4,"test_accuracy":0.85,
- *      "samples_per_s":200000,"world_size":2}                         (in one line)
- *     {"event":"done","test_accuracy":0.89,"seconds":6.1,"samples_per_s":210000}
+ *      "samples_per_s":200000,"world_size":2,"param_hash":"0123456789abcdef"}    (in one line)
+ *     {"event":"done","test_accuracy":0.89,"seconds":6.1,"samples_per_s":210000,
+ *      "param_hash":"0123456789abcdef"}                                          (in one line)
  */
 #ifndef CT_TRAINER_METRICS_H
 #define CT_TRAINER_METRICS_H

@@ -2,6 +2,7 @@
 #include "trainer/options.h"
 
 #include "common/num.h"
+#include "trainer/shards.h"
 
 #include <limits.h>
 #include <math.h>
@@ -24,6 +25,7 @@ struct spec {
     double min, max;
     const char *help;   /* one line */
     const char *letter; /* "-h" beside "--help"; NULL = none */
+    const char *bare;   /* the value when none is given with "="; NULL = it must be given */
 };
 
 static void *field(const struct spec *spec, struct ct_train_options *out)
@@ -168,6 +170,20 @@ static int set_choice(const struct spec *spec, const char *text, struct ct_train
     }
 }
 
+static int set_shards(const struct spec *spec, const char *text, struct ct_train_options *out,
+                      struct ct_err *err)
+{
+    int64_t value;
+    int rc = read_integer(spec, text, &value, err);
+    if (rc == 0 && (value & (value - 1)) != 0) {
+        return ct_err_set(err, CT_EINVAL, "--%s: %s is not a power of two", spec->name, text);
+    }
+    if (rc == 0) {
+        out->shards = (size_t)value;
+    }
+    return rc;
+}
+
 #define FIELD(name) offsetof(struct ct_train_options, name)
 
 static const struct spec specs[] = {
@@ -190,6 +206,8 @@ static const struct spec specs[] = {
      "batch size that --lr is for, with --scale-lr"},
     {"warmup-epochs", "X", "0", set_double, FIELD(warmup_epochs), 0, 1000000,
      "let the rate rise from zero that long at first"},
+    {"consistent", "SHARDS", NULL, set_shards, FIELD(shards), 1, CT_SHARDS_MAX,
+     "the same bits for any number of workers that divides this", NULL, "8"},
     {"seed", "N", "1", set_seed, FIELD(seed), 0, 0x1p63,
      "of the initial weights and the shuffling"},
     {"device", "auto|cpu|cuda", "auto", set_choice, FIELD(device), 0, 0, "where to compute"},
@@ -273,6 +291,9 @@ int ct_train_options_parse(int argc, char *const argv[], struct ct_train_options
         if (spec->metavar == NULL && value != NULL) {
             return ct_err_set(err, CT_EINVAL, "--%s takes no value", spec->name);
         }
+        if (value == NULL) {
+            value = spec->bare;
+        }
         if (spec->metavar != NULL && value == NULL) {
             if (i + 1 == argc) {
                 return ct_err_set(err, CT_EINVAL, "--%s needs a value: %s", spec->name,
@@ -296,6 +317,11 @@ int ct_train_options_parse(int argc, char *const argv[], struct ct_train_options
     return 0;
 }
 
+static const char *between(const struct spec *spec)
+{
+    return spec->bare != NULL ? "[=" : spec->metavar != NULL ? " " : "";
+}
+
 int ct_train_options_help(struct ct_buf *out)
 {
     int rc = ct_buf_printf(
@@ -305,12 +331,13 @@ int ct_train_options_help(struct ct_buf *out)
     for (size_t i = 0; rc == 0 && i < SPEC_COUNT; i++) {
         const struct spec *s = &specs[i];
         char head[64];
-        (void)snprintf(head, sizeof head, "%s%s--%s %s", s->letter != NULL ? s->letter : "",
-                       s->letter != NULL ? ", " : "", s->name,
-                       s->metavar != NULL ? s->metavar : "");
+        (void)snprintf(head, sizeof head, "%s%s--%s%s%s%s", s->letter != NULL ? s->letter : "",
+                       s->letter != NULL ? ", " : "", s->name, between(s),
+                       s->metavar != NULL ? s->metavar : "", s->bare != NULL ? "]" : "");
         rc = ct_buf_printf(out, "  %-26s  %s", head, s->help);
-        if (rc == 0 && s->initial != NULL) {
-            rc = ct_buf_printf(out, " (%s)", s->initial);
+        const char *value = s->bare != NULL ? s->bare : s->initial;
+        if (rc == 0 && value != NULL) {
+            rc = ct_buf_printf(out, " (%s)", value);
         }
         if (rc == 0) {
             rc = ct_buf_append(out, "\n", 1);

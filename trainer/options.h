@@ -32,6 +32,7 @@ struct ct_train_options {
     struct ct_hidden hidden;
     int epochs;
     size_t batch_size; /* of all ranks together */
+    size_t shards;     /* of --consistent, a power of two; 0 = not given */
     double lr, momentum, weight_decay;
     enum ct_optimizer_kind optimizer;
     enum ct_schedule schedule;

@@ -54,6 +54,7 @@ void ct_progress_epoch(struct ct_progress *p, const struct ct_epoch_report *r)
 void ct_progress_done(struct ct_progress *p, const struct ct_train_result *r)
 {
     ct_progress_break(p);
+    (void)fprintf(p->out, "parameters: hash %016llx\n", (unsigned long long)r->param_hash);
     (void)fprintf(p->out, "done: test accuracy %.4f in %.1f s, %.0f samples/s\n", r->test_accuracy,
                   r->seconds, r->samples_per_s);
     (void)fflush(p->out);

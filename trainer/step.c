@@ -23,7 +23,10 @@ int ct_trainer_step(struct ct_trainer *t, size_t batch, struct ct_err *err)
     const uint32_t *index = ct_sampler_batch(&t->sampler, batch, &rows, &global_rows);
     int rc;
     t->optimizer.lr = (float)rate_of(t, batch);
-    if (rows > 0) {
+    if (t->shards.count > 0) {
+        rc = ct_shards_run(&t->shards, &t->model, t->params, &t->train, index, global_rows,
+                           t->grads, t->totals, err);
+    } else if (rows > 0) {
         /* The mean over the global batch is folded into the loss, so a plain sum over ranks is the
          * gradient however the batch was split. */
         rc = ct_model_run(&t->model, t->params, &t->train, index, rows, 1.0f / (float)global_rows,

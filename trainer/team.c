@@ -33,8 +33,8 @@ static int take_comm_block(struct ct_team *team, enum ctw_memory kind, size_t co
     return rc;
 }
 
-int ct_team_open(struct ctw_job *job, struct ct_device *dev, struct ct_team *out,
-                 struct ct_err *err)
+int ct_team_open(struct ctw_job *job, struct ct_device *dev, enum ctw_order order,
+                 struct ct_team *out, struct ct_err *err)
 {
     const struct ctw_env *env = ctw_job_env(job);
     struct ct_team team = {
@@ -49,6 +49,7 @@ int ct_team_open(struct ctw_job *job, struct ct_device *dev, struct ct_team *out
             .backend = team.shares_model ? CTW_BACKEND_HOST : CTW_BACKEND_NCCL,
             .device = dev->index,
             .stream = dev->stream,
+            .order = order,
         };
         rc = ctw_comm_open(job, &options, &team.comm, err);
     }

@@ -32,8 +32,8 @@ struct ct_team {
 };
 
 /* Collective. The team borrows job and dev. */
-CT_MUST_CHECK int ct_team_open(struct ctw_job *job, struct ct_device *dev, struct ct_team *out,
-                               struct ct_err *err);
+CT_MUST_CHECK int ct_team_open(struct ctw_job *job, struct ct_device *dev, enum ctw_order order,
+                               struct ct_team *out, struct ct_err *err);
 void ct_team_close(struct ct_team *team); /* NULL and zeroed memory are allowed */
 
 /* Collective. Zeroed floats in device memory: for this rank's gradients, or for the model. They

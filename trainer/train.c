@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/clock.h"
+#include "trainer/param_hash.h"
 #include "trainer/trainer.h"
 
 #include <math.h>
@@ -38,6 +39,13 @@ static int run_steps(struct ct_trainer *t, const struct ct_train_events *events,
         }
     }
     return 0;
+}
+
+/* What is true of the model as it stands. */
+static int judge(struct ct_trainer *t, struct ct_epoch_report *report, struct ct_err *err)
+{
+    int rc = ct_trainer_evaluate(t, &report->test_loss, &report->test_accuracy, err);
+    return rc == 0 ? ct_trainer_hash(t, &report->param_hash, err) : rc;
 }
 
 static int run_epoch(struct ct_trainer *t, const struct ct_train_events *events,
@@ -82,7 +90,7 @@ static int run_epoch(struct ct_trainer *t, const struct ct_train_events *events,
                           "smaller --lr than %g",
                           t->epoch, t->options.lr);
     }
-    return ct_trainer_evaluate(t, &report->test_loss, &report->test_accuracy, err);
+    return judge(t, report, err);
 }
 
 int ct_trainer_run(struct ct_trainer *t, const struct ct_train_events *events,
@@ -92,7 +100,7 @@ int ct_trainer_run(struct ct_trainer *t, const struct ct_train_events *events,
     struct ct_epoch_report report = {0};
     int rc = 0;
     if (t->epoch >= t->options.epochs) {
-        rc = ct_trainer_evaluate(t, &report.test_loss, &report.test_accuracy, err);
+        rc = judge(t, &report, err);
     }
     while (rc == 0 && t->epoch < t->options.epochs) {
         rc = run_epoch(t, events, &watch, &report, err);
@@ -108,6 +116,7 @@ int ct_trainer_run(struct ct_trainer *t, const struct ct_train_events *events,
     if (rc == 0) {
         *result = (struct ct_train_result){
             .test_accuracy = report.test_accuracy,
+            .param_hash = report.param_hash,
             .seconds = seconds_since(watch.start),
             .samples_per_s = watch.training_s > 0 ? (double)watch.samples / watch.training_s : 0,
         };

@@ -24,12 +24,22 @@ static int open_on(struct ct_trainer *t, struct ctw_job *job, enum ct_device_kin
     if (rc != 0) {
         return rc;
     }
-    rc = ct_team_open(job, t->dev, &t->team, err);
+    enum ctw_order order = t->options.shards > 0 ? CTW_ORDER_TREE : CTW_ORDER_RANK;
+    rc = ct_team_open(job, t->dev, order, &t->team, err);
     if (rc != 0) {
         t->dev->ops->close(t->dev);
         t->dev = NULL;
     }
     return rc;
+}
+
+/* The order of the sum and the kernels of each shard are the same everywhere on the CPU only. */
+static int check_consistent(const struct ct_trainer *t, struct ct_err *err)
+{
+    if (t->options.shards > 0 && t->dev->kind != CT_DEVICE_CPU) {
+        return ct_err_set(err, CT_EUNSUPPORTED, "--consistent needs --device cpu");
+    }
+    return 0;
 }
 
 /* Every rank must come to the same choice: it depends only on what all ranks of a host share. */
@@ -80,6 +90,7 @@ static uint64_t fingerprint(const struct ct_trainer *t)
     }
     FOLD(hash, o->epochs);
     FOLD(hash, o->batch_size);
+    FOLD(hash, o->shards);
     FOLD(hash, o->lr);
     FOLD(hash, o->momentum);
     FOLD(hash, o->weight_decay);
@@ -150,7 +161,8 @@ static int make_resident(struct ct_trainer *t, size_t slot, const struct ct_spli
 static int alloc_all(struct ct_trainer *t, struct ct_err *err)
 {
     size_t count = t->layout.count;
-    size_t share = (t->sampler.batch - 1) / (size_t)t->team.world + 1;
+    bool cut = t->options.shards > 0;
+    size_t share = (t->sampler.batch - 1) / (cut ? t->options.shards : (size_t)t->team.world) + 1;
     size_t rows = share > EVALUATION_ROWS ? share : EVALUATION_ROWS;
     void *totals;
     int rc = ct_team_alloc_gradients(&t->team, count, &t->grads, err);
@@ -159,6 +171,10 @@ static int alloc_all(struct ct_trainer *t, struct ct_err *err)
     }
     for (size_t i = 0; rc == 0 && ct_optimizer_state_name(t->optimizer.kind, i) != NULL; i++) {
         rc = ct_team_alloc_model(&t->team, count, &t->optimizer.state[i], err);
+    }
+    if (rc == 0 && cut) {
+        rc = ct_shards_init(&t->shards, t->options.shards, t->team.rank, t->team.world, t->dev,
+                            count, err);
     }
     if (rc == 0) {
         rc = ct_model_init(&t->model, &t->layout, t->dev, rows, err);
@@ -245,12 +261,21 @@ static int load_local(struct ct_trainer *t, int rank, struct ct_err *err)
 static int join_and_fill(struct ct_trainer *t, struct ctw_job *job,
                          const struct ct_safetensors *file, struct ct_err *err)
 {
-    int rc = open_device(t, job, err);
+    int rc = ct_shards_check(t->options.shards, ctw_job_env(job)->world_size, err);
+    if (rc == 0) {
+        rc = open_device(t, job, err);
+    }
+    if (rc == 0) {
+        rc = check_consistent(t, err);
+    }
     if (rc == 0) {
         rc = check_agreement(t, err);
     }
-    if (rc == 0 && ct_sampler_init(&t->sampler, t->dataset.train.count, t->options.batch_size,
-                                   t->team.rank, t->team.world, t->options.seed) != 0) {
+    /* Shards are cut from the whole batch. */
+    int part = t->options.shards > 0 ? 0 : t->team.rank;
+    int parts = t->options.shards > 0 ? 1 : t->team.world;
+    if (rc == 0 && ct_sampler_init(&t->sampler, t->dataset.train.count, t->options.batch_size, part,
+                                   parts, t->options.seed) != 0) {
         rc = out_of_memory(err);
     }
     if (rc == 0) {
@@ -315,6 +340,7 @@ void ct_trainer_free(struct ct_trainer *t)
             t->dev->ops->release(t->dev, t->uploaded[i]);
         }
         t->dev->ops->release(t->dev, t->totals);
+        ct_shards_fini(&t->shards, t->dev);
     }
     ct_team_close(&t->team);
     if (t->dev != NULL) {

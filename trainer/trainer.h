@@ -14,6 +14,7 @@
 #include "trainer/optimizer.h"
 #include "trainer/options.h"
 #include "trainer/sampler.h"
+#include "trainer/shards.h"
 #include "trainer/team.h"
 #include "worker/ctworker.h"
 
@@ -29,6 +30,7 @@ struct ct_trainer {
     struct ct_team team;
     struct ct_model model;
     struct ct_sampler sampler;
+    struct ct_shards shards;
     struct ct_optimizer optimizer;
     struct ct_resident train, test;
     void *uploaded[4];     /* device copies of the images and labels; NULL on the CPU */
@@ -45,12 +47,14 @@ struct ct_epoch_report {
     double test_loss, test_accuracy;
     double samples_per_s; /* of training, without evaluation */
     double us_per_step;
+    uint64_t param_hash; /* of the parameters after it */
 };
 
 struct ct_train_result {
     double test_accuracy;
     double seconds; /* of the whole run: training, evaluation, checkpoints */
     double samples_per_s;
+    uint64_t param_hash; /* of the final parameters */
 };
 
 /* What the run tells on rank 0, on the calling thread. Either may be NULL. */

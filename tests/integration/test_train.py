@@ -92,10 +92,11 @@ class Train(testlib.Case):
         self.assertEqual(kept, {"event": "other"})
         self.assertEqual(
             list(first),
-            ["event", "epoch", "loss", "test_loss", "test_accuracy", "samples_per_s", "world_size"],
+            ["event", "epoch", "loss", "test_loss", "test_accuracy", "samples_per_s", "world_size",
+             "param_hash"],  # fmt: skip
         )
         self.assertEqual((first["epoch"], second["epoch"]), (1, 2))
-        self.assertEqual(list(done), ["event", "test_accuracy", "seconds", "samples_per_s"])
+        self.assertEqual(list(done), ["event", "test_accuracy", "seconds", "samples_per_s", "param_hash"])
         self.assertEqual(done["test_accuracy"], second["test_accuracy"])
 
     def test_full_disk_costs_the_metrics_not_the_training(self):

@@ -15,9 +15,12 @@ static const struct ct_epoch_report report = {
     .test_accuracy = 0.875,
     .samples_per_s = 123456,
     .us_per_step = 10,
+    .param_hash = 255,
 };
-static const struct ct_train_result result = {
-    .test_accuracy = 0.875, .seconds = 1.5, .samples_per_s = 1000};
+static const struct ct_train_result result = {.test_accuracy = 0.875,
+                                              .seconds = 1.5,
+                                              .samples_per_s = 1000,
+                                              .param_hash = UINT64_C(0xfedcba9876543210)};
 
 static void test_lines_are_exact_and_appended(void **state)
 {
@@ -25,8 +28,10 @@ static void test_lines_are_exact_and_appended(void **state)
     static const char *const expected =
         "before\n"
         "{\"event\":\"epoch\",\"epoch\":3,\"loss\":0.5,\"test_loss\":0.25,"
-        "\"test_accuracy\":0.875,\"samples_per_s\":123456,\"world_size\":2}\n"
-        "{\"event\":\"done\",\"test_accuracy\":0.875,\"seconds\":1.5,\"samples_per_s\":1000}\n";
+        "\"test_accuracy\":0.875,\"samples_per_s\":123456,\"world_size\":2,"
+        "\"param_hash\":\"00000000000000ff\"}\n"
+        "{\"event\":\"done\",\"test_accuracy\":0.875,\"seconds\":1.5,\"samples_per_s\":1000,"
+        "\"param_hash\":\"fedcba9876543210\"}\n";
     char *dir = ct_tmpdir_new();
     char *path = ct_tmpdir_write(dir, "m", "before\n", 7);
     struct ct_metrics metrics = CT_METRICS_INIT;

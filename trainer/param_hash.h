@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * 64 bits that tell parameters apart, bit by bit: for metrics, and to find a rank whose copy has
+ * gone its own way. Not for adversaries.
+ */
+#ifndef CT_TRAINER_PARAM_HASH_H
+#define CT_TRAINER_PARAM_HASH_H
+
+#include "trainer/trainer.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* `count` is even. */
+uint64_t ct_param_hash(const float *params, size_t count);
+
+/* Collective. Hashes what this rank sees as the model; every rank must see the same: CT_EPEER names
+ * one that does not. The result does not depend on the number of ranks. */
+CT_MUST_CHECK int ct_trainer_hash(struct ct_trainer *trainer, uint64_t *out, struct ct_err *err);
+
+#endif

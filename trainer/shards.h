@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Gradients whose bits do not depend on the number of ranks (--consistent). Each global batch is
+ * cut into a fixed power of two of shards. Every shard's gradient is computed alone, with products
+ * of the same shape wherever it is computed, and gradients are added as one balanced binary tree
+ * over shards: a rank that has several adds its subtree, the communicator adds above it.
+ *
+ *     shard    0   1   2   3   4   5   6   7        world 2: rank 0 has 0..3, rank 1 has 4..7
+ *               \ /     \ /     \ /     \ /
+ *                +-------+       +-------+          <- by the rank
+ *                    +---------------+              <- between the ranks (CTW_ORDER_TREE)
+ *
+ * EasyScale and VirtualFlow (arXiv 2009.09523) do the same for elastic jobs.
+ */
+#ifndef CT_TRAINER_SHARDS_H
+#define CT_TRAINER_SHARDS_H
+
+#include "common/err.h"
+#include "trainer/model.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define CT_SHARDS_MAX 1024
+#define CT_SHARD_LEVELS_MAX 10 /* its logarithm */
+
+struct ct_shards {
+    size_t count;                        /* of the job; 0: batches are not cut into shards */
+    size_t first, mine;                  /* this rank's */
+    float *partial[CT_SHARD_LEVELS_MAX]; /* one sum per level that is waiting for its right half */
+};
+
+/* CT_EINVAL with one line for the user unless `world` divides the shards. */
+CT_MUST_CHECK int ct_shards_check(size_t count, int world, struct ct_err *err);
+
+/* Memory is of `dev`, `floats` per gradient. Of what ct_shards_check() allows. */
+CT_MUST_CHECK int ct_shards_init(struct ct_shards *shards, size_t count, int rank, int world,
+                                 struct ct_device *dev, size_t floats, struct ct_err *err);
+void ct_shards_fini(struct ct_shards *shards, struct ct_device *dev); /* zeroed memory is allowed */
+
+/* Rows of every shard of a batch of `total`, but for the last ones, which may have less or none. */
+size_t ct_shards_rows(const struct ct_shards *shards, size_t total);
+
+/* Writes this rank's part of the gradient of a whole batch, index[0 .. total). */
+CT_MUST_CHECK int ct_shards_run(const struct ct_shards *shards, struct ct_model *model,
+                                const float *params, const struct ct_resident *data,
+                                const uint32_t *index, size_t total, float *grads, double *totals,
+                                struct ct_err *err);
+
+#endif

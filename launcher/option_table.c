@@ -10,7 +10,8 @@
 
 /* A day: nobody waits longer for a worker to stop, and milliseconds stay far from overflow. */
 #define SHUTDOWN_TIMEOUT_MAX_S 86400
-#define NODES_MAX 1000000
+/* As many as a job may have (rendezvous/control.h). */
+#define NODES_MAX 65536
 #define MONITOR_INTERVAL_MAX_S 1e9
 
 static const char *const start_methods[] = {"spawn", "fork", "forkserver"};
@@ -21,7 +22,8 @@ const struct ct_option_spec ct_option_table[] = {
      "workers to start: a number, gpu (one per GPU), cpu (one per CPU), or\n"
      "auto (gpu if there is one, else cpu). Default 1"},
     {CT_OPT_NNODES, 0, false, "nnodes", "N|MIN:MAX",
-     "machines of the job; only 1 (or 1:1) is supported yet. Default 1"},
+     "machines of the job; MIN:MAX grows and shrinks. Only 1 (or 1:1) is\n"
+     "supported yet. Default 1"},
     {CT_OPT_STANDALONE, 0, false, "standalone", NULL,
      "one machine, a store on 127.0.0.1 and a free port, whatever\n"
      "--master-addr, --master-port and --rdzv-endpoint say"},
@@ -58,10 +60,18 @@ const struct ct_option_spec ct_option_table[] = {
      "address and port of the store, on this machine. Without a port (c10d\n"
      "only) or with port 0: a free one"},
     {CT_OPT_RDZV_CONF, 0, false, "rdzv-conf", "KEY=VALUE,...",
-     "checked; its timeouts have no meaning on one machine"},
-    {CT_OPT_NODE_RANK, 0, false, "node-rank", "0", "number of this machine; there is one: 0"},
+     "join_timeout (600), last_call_timeout (3) and heartbeat_timeout (3)\n"
+     "in seconds, is_host; others have no effect"},
+    {CT_OPT_NODE_RANK, 0, false, "node-rank", "N",
+     "number of this machine. Default: by the order of the host names"},
     {CT_OPT_LOCAL_ADDR, 0, false, "local-addr", "ADDRESS",
      "address of this machine by which workers reach the store (c10d)"},
+    {CT_OPT_SPARES, 0, false, "spares", "N",
+     "machines beyond --nnodes that wait to replace a lost one. Default 0", .own = true},
+    {CT_OPT_TOKEN_FILE, 0, false, "token-file", "FILE",
+     "secret that all machines of the job share; else CTRUN_TOKEN", .own = true},
+    {CT_OPT_REPORT, 0, false, "report", "FILE",
+     "at the end, write the story of the job to FILE as JSON", .own = true},
     {CT_OPT_MONITOR_INTERVAL, 0, false, "monitor-interval", "SECONDS",
      "no effect: ctrun hears at once of a worker's end"},
     {CT_OPT_START_METHOD, 0, false, "start-method", "spawn|fork|forkserver",
@@ -135,7 +145,8 @@ static int read_nproc(const char *origin, const char *value, struct ct_options *
     return 0;
 }
 
-static int read_nnodes(const char *origin, const char *value, struct ct_err *err)
+static int read_nnodes(const char *origin, const char *value, struct ct_options *options,
+                       struct ct_err *err)
 {
     char low[16];
     const char *colon = strchr(value, ':');
@@ -152,10 +163,8 @@ static int read_nnodes(const char *origin, const char *value, struct ct_err *err
                           "%s: '%.64s' is neither N nor MIN:MAX with 1 <= MIN <= MAX", origin,
                           value);
     }
-    if (max > 1) {
-        return ct_err_set(err, CT_EUNSUPPORTED, "%s %.64s: more than one node is not supported yet",
-                          origin, value);
-    }
+    options->min_nodes = min;
+    options->max_nodes = max;
     return 0;
 }
 
@@ -275,19 +284,6 @@ static int read_endpoint(const char *origin, const char *value, struct ct_option
     return 0;
 }
 
-static int read_node_rank(const char *origin, const char *value, struct ct_err *err)
-{
-    int rank;
-    if (ct_parse_int(value, 0, NODES_MAX, &rank) != 0) {
-        return bad_number(origin, value, 0, NODES_MAX, err);
-    }
-    return rank == 0 ? 0
-                     : ct_err_set(err, CT_EUNSUPPORTED,
-                                  "%s %d: more than one node is not supported yet, so the rank "
-                                  "of this one is 0",
-                                  origin, rank);
-}
-
 static int read_seconds(const char *origin, const char *value, struct ct_err *err)
 {
     double seconds;
@@ -337,7 +333,7 @@ int ct_option_apply(const struct ct_option_spec *spec, const char *origin, const
     case CT_OPT_NPROC_PER_NODE:
         return read_nproc(origin, value, options, err);
     case CT_OPT_NNODES:
-        return read_nnodes(origin, value, err);
+        return read_nnodes(origin, value, options, err);
     case CT_OPT_STANDALONE:
         options->standalone = true;
         return 0;
@@ -376,9 +372,17 @@ int ct_option_apply(const struct ct_option_spec *spec, const char *origin, const
     case CT_OPT_RDZV_ENDPOINT:
         return read_endpoint(origin, value, options, err);
     case CT_OPT_RDZV_CONF:
-        return ct_rdzv_conf_check(value, err) == 0 ? 0 : ct_err_wrap(err, "%s", origin);
+        return ct_rdzv_conf_parse(value, &options->rdzv_conf, err) == 0
+                   ? 0
+                   : ct_err_wrap(err, "%s", origin);
     case CT_OPT_NODE_RANK:
-        return read_node_rank(origin, value, err);
+        return read_int(origin, value, 0, NODES_MAX - 1, &options->node_rank, err);
+    case CT_OPT_SPARES:
+        return read_int(origin, value, 0, NODES_MAX - 1, &options->spares, err);
+    case CT_OPT_TOKEN_FILE:
+        return read_text(origin, value, &options->token_file, err);
+    case CT_OPT_REPORT:
+        return read_text(origin, value, &options->report, err);
     case CT_OPT_LOCAL_ADDR:
         return read_address(origin, value, options->local_addr, err);
     case CT_OPT_MONITOR_INTERVAL:

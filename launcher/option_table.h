@@ -33,6 +33,9 @@ enum ct_option_id {
     CT_OPT_RDZV_CONF,
     CT_OPT_NODE_RANK,
     CT_OPT_LOCAL_ADDR,
+    CT_OPT_SPARES,
+    CT_OPT_TOKEN_FILE,
+    CT_OPT_REPORT,
     CT_OPT_MONITOR_INTERVAL,
     CT_OPT_START_METHOD,
     CT_OPT_EVENT_LOG_HANDLER,
@@ -53,6 +56,7 @@ struct ct_option_spec {
     const char *metavar; /* NULL = a flag */
     const char *help;    /* lines of at most 72 characters; NULL = not in --help */
     const char *refusal; /* the end of the sentence "--name ..."; NULL = not refused */
+    bool own;            /* not torchrun's: abbreviations that mean one of torchrun's keep to it */
 };
 
 extern const struct ct_option_spec ct_option_table[];

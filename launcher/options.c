@@ -118,11 +118,12 @@ static int take_value(struct cursor *at, const char *origin, const char **out, s
 }
 
 /* The one option that has this name, exactly or as an abbreviation. Options that are refused take
- * part, so that "--log" does not become "--log-dir" today and ambiguous tomorrow. */
+ * part, so that "--log" does not become "--log-dir" today and ambiguous tomorrow. Options that only
+ * ctrun has give way: "--re" stays "--redirects". */
 static int find_long(const char *name, const char *word, const struct ct_option_spec **out,
                      struct ct_err *err)
 {
-    const struct ct_option_spec *found = NULL;
+    const struct ct_option_spec *found = NULL, *other = NULL;
     size_t len = strlen(name);
     for (size_t i = 0; i < ct_option_count; i++) {
         const struct ct_option_spec *spec = &ct_option_table[i];
@@ -130,13 +131,20 @@ static int find_long(const char *name, const char *word, const struct ct_option_
             *out = spec;
             return 0;
         }
-        if (strncmp(spec->name, name, len) == 0) {
-            if (found != NULL) {
-                return ct_err_set(err, CT_EINVAL, "%.64s is ambiguous: --%s or --%s?", word,
-                                  found->name, spec->name);
-            }
-            found = spec;
+        if (strncmp(spec->name, name, len) != 0) {
+            continue;
         }
+        if (found != NULL && found->own == spec->own) {
+            other = spec;
+        }
+        if (found == NULL || (found->own && !spec->own)) {
+            found = spec;
+            other = NULL;
+        }
+    }
+    if (other != NULL) {
+        return ct_err_set(err, CT_EINVAL, "%.64s is ambiguous: --%s or --%s?", word, found->name,
+                          other->name);
     }
     if (found == NULL) {
         return ct_err_set(err, CT_EINVAL, "unrecognized option '%.64s' %s", word, SEE_HELP);
@@ -251,6 +259,20 @@ static int check_together(const struct ct_options *options, struct ct_err *err)
     if (options->module && options->no_python) {
         return ct_err_set(err, CT_EINVAL, "--module and --no-python exclude each other");
     }
+    if (options->max_nodes > 1 || options->spares > 0 || options->rdzv_conf.is_host == 0) {
+        return ct_err_set(err, CT_EUNSUPPORTED,
+                          "--nnodes, --spares, --rdzv-conf: more than one node is not supported "
+                          "yet, nor is a store that somebody else serves");
+    }
+    if (options->token_file != NULL || options->report != NULL) {
+        return ct_err_set(err, CT_EUNSUPPORTED, "--token-file and --report are not supported yet");
+    }
+    if (options->node_rank >= options->max_nodes) {
+        return ct_err_set(err, CT_EINVAL,
+                          "--node-rank %d: ranks of %d node%s go from 0 to %d (see --nnodes)",
+                          options->node_rank, options->max_nodes,
+                          options->max_nodes == 1 ? "" : "s", options->max_nodes - 1);
+    }
     if (options->has_endpoint && !options->endpoint.has_port && !options->standalone &&
         options->backend == CT_RDZV_STATIC) {
         return ct_err_set(err, CT_EINVAL,
@@ -267,6 +289,10 @@ int ct_options_parse(char *const *argv, char *const *env, struct ct_options *out
         .nproc_kind = CT_NPROC_COUNT,
         .nproc = 1,
         .master_port = -1,
+        .rdzv_conf = CT_RDZV_CONF_INIT,
+        .min_nodes = 1,
+        .max_nodes = 1,
+        .node_rank = -1,
         .shutdown_timeout_ms = -1,
         .role = "default",
         .signals = CT_SIGNALS_DEFAULT,

@@ -16,6 +16,7 @@
 #include "common/buf.h"
 #include "common/err.h"
 #include "launcher/completion.h"
+#include "launcher/rdzv_conf.h"
 #include "launcher/redirects.h"
 
 #include <stdbool.h>
@@ -59,7 +60,13 @@ struct ct_options {
     enum ct_rdzv_backend backend;
     bool has_endpoint;
     struct ct_endpoint endpoint;
+    struct ct_rdzv_conf rdzv_conf;
     char local_addr[CT_HOST_MAX]; /* without brackets; "" = not given */
+    int min_nodes, max_nodes;     /* 1 <= min <= max */
+    int node_rank;                /* -1 = not given: any */
+    int spares;                   /* nodes beyond max_nodes that wait for one to be lost */
+    const char *token_file;       /* NULL = not given */
+    const char *report;           /* file for the job's story; NULL = none */
     int max_restarts;
     int64_t shutdown_timeout_ms;
     struct ct_redirects redirects;

@@ -1,10 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/rdzv_conf.h"
 
+#include "common/num.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 #include <strings.h>
+
+/* Below this a busy machine would count as a dead one. */
+#define SECONDS_MIN 0.1
+/* Thirty days: milliseconds and nanoseconds stay far from overflow. */
+#define SECONDS_MAX 2592000.0
+
+/* What is read is given out as a whole or not at all. */
+struct draft {
+    struct ct_rdzv_conf conf;
+    bool has_join;
+    int64_t timeout_ms; /* 0 = not there */
+};
 
 /* A part of the text. */
 struct span {
@@ -40,16 +54,32 @@ static bool is_one_of(struct span span, const char *const words[])
     return false;
 }
 
-static int check_item(struct span key, struct span value, struct ct_err *err)
+/* Seconds, with a fraction if need be. */
+static int read_seconds(struct span key, struct span value, double min, int64_t *out,
+                        struct ct_err *err)
+{
+    char text[32];
+    double seconds = 0;
+    size_t len = value.len < sizeof(text) ? value.len : sizeof(text) - 1;
+    memcpy(text, value.at, len);
+    text[len] = '\0';
+    if (value.len != len || ct_parse_double(text, min, SECONDS_MAX, &seconds) != 0) {
+        return ct_err_set(err, CT_EINVAL, "%.*s: '%s' is not a number of seconds from %g to %g",
+                          (int)key.len, key.at, text, min, SECONDS_MAX);
+    }
+    *out = (int64_t)(seconds * 1000);
+    return 0;
+}
+
+static int read_item(struct span key, struct span value, struct draft *draft, struct ct_err *err)
 {
     static const char *const yes[] = {"1", "true", "t", "yes", "y", NULL};
     static const char *const no[] = {"0", "false", "f", "no", "n", NULL};
-    if (is(key, "is_host") && !is_one_of(value, yes)) {
-        return is_one_of(value, no)
-                   ? ct_err_set(err, CT_EUNSUPPORTED,
-                                "is_host=%.*s: a store that somebody else serves is not supported "
-                                "yet; ctrun serves its own",
-                                (int)value.len, value.at)
+    struct ct_rdzv_conf *conf = &draft->conf;
+    if (is(key, "is_host")) {
+        conf->is_host = is_one_of(value, yes);
+        return conf->is_host == 1 || is_one_of(value, no)
+                   ? 0
                    : ct_err_set(err, CT_EINVAL, "is_host: '%.*s' is neither true nor false",
                                 value.len < 64 ? (int)value.len : 64, value.at);
     }
@@ -57,10 +87,23 @@ static int check_item(struct span key, struct span value, struct ct_err *err)
         return ct_err_set(err, CT_EUNSUPPORTED, "store_type: only tcp is supported, not '%.*s'",
                           value.len < 64 ? (int)value.len : 64, value.at);
     }
+    if (is(key, "join_timeout")) {
+        draft->has_join = true;
+        return read_seconds(key, value, SECONDS_MIN, &conf->join_ms, err);
+    }
+    if (is(key, "timeout")) {
+        return read_seconds(key, value, SECONDS_MIN, &draft->timeout_ms, err);
+    }
+    if (is(key, "last_call_timeout")) {
+        return read_seconds(key, value, 0, &conf->settle_ms, err);
+    }
+    if (is(key, "heartbeat_timeout")) {
+        return read_seconds(key, value, SECONDS_MIN, &conf->heartbeat_ms, err);
+    }
     return 0;
 }
 
-static int check_items(struct span all, struct ct_err *err)
+static int read_items(struct span all, struct draft *draft, struct ct_err *err)
 {
     const char *end = all.at + all.len;
     for (const char *p = all.at; p <= end;) {
@@ -77,7 +120,7 @@ static int check_items(struct span all, struct ct_err *err)
             return ct_err_set(err, CT_EFORMAT, "'%.*s' is not KEY=VALUE", len < 64 ? (int)len : 64,
                               p);
         }
-        int rc = check_item(key, value, err);
+        int rc = read_item(key, value, draft, err);
         if (rc != 0) {
             return rc;
         }
@@ -86,12 +129,24 @@ static int check_items(struct span all, struct ct_err *err)
     return 0;
 }
 
-int ct_rdzv_conf_check(const char *text, struct ct_err *err)
+int ct_rdzv_conf_parse(const char *text, struct ct_rdzv_conf *out, struct ct_err *err)
 {
     struct span all = trim(text, strlen(text));
     if (all.len >= 2 && (all.at[0] == '\'' || all.at[0] == '"') &&
         all.at[all.len - 1] == all.at[0]) {
         all = trim(all.at + 1, all.len - 2);
     }
-    return all.len > 0 ? check_items(all, err) : 0;
+    if (all.len == 0) {
+        return 0;
+    }
+    struct draft draft = {.conf = *out};
+    int rc = read_items(all, &draft, err);
+    if (rc != 0) {
+        return rc;
+    }
+    if (draft.timeout_ms > 0 && !draft.has_join) {
+        draft.conf.join_ms = draft.timeout_ms;
+    }
+    *out = draft.conf;
+    return 0;
 }

@@ -8,10 +8,10 @@
  *
  * A connection begins with the proof that both ends have the job's token (rendezvous/token.h):
  *
- *     agent  -> {"type":"open","version":1,"nonce":"<64 hex digits>"}
- *     server -> {"type":"challenge","nonce":"...","answer":"..."}      answer absent without a
- * token agent  -> {"type":"answer","answer":"..."}                       the same server ->
- * {"type":"accepted","address":"10.0.0.6"}               the address it sees
+ *     agent:  {"type":"open","version":1,"nonce":"<64 hex digits>"}
+ *     server: {"type":"challenge","nonce":"...","answer":"..."}   no answer without a token
+ *     agent:  {"type":"answer","answer":"..."}                    the same
+ *     server: {"type":"accepted","address":"10.0.0.6"}            the address it sees
  *
  * or, from the server at any time, {"type":"refused","reason":"...","code":N} and the end. After
  * that the messages below.
@@ -33,10 +33,14 @@
 #define CT_CONTROL_FIRST_BYTE 0x80
 #define CT_CONTROL_HEADER 4
 
-/* Bytes of one frame: a story of CT_STORY_KEPT failures fits. */
+/* Bytes of one frame, header included. A story always fits: it leaves out long texts of old
+ * failures where there is no room. */
 #define CT_CONTROL_MAX_FRAME ((size_t)1 << 20)
 /* Bytes of a frame before the peer has proved itself. */
 #define CT_CONTROL_MAX_GREETING ((size_t)1024)
+
+/* Milliseconds of any timeout: ten years. Keeps nanoseconds of a sum far from overflow. */
+#define CT_CONTROL_MAX_MS INT64_C(315360000000)
 
 #define CT_RUN_ID_MAX 256
 #define CT_ROLE_MAX 128
@@ -107,8 +111,8 @@ struct ct_msg {
     struct ct_msg_join join;      /* JOIN */
     struct ct_msg_world world;    /* WORLD */
     uint16_t port;                /* SERVING */
-    char text[CT_STORY_WHAT_MAX]; /* REFUSED, WAITING, STOP, PREEMPT, LEAVE: why; SERVING, ACCEPTED:
-                                     an address */
+    char text[CT_STORY_WHAT_MAX]; /* REFUSED, WAITING, STOP, PREEMPT, LEAVE, OVER: why, "" = no more
+                                     to say; SERVING, ACCEPTED: an address */
     int exit_code;                /* REFUSED, OVER, LEAVE */
     int signo;                    /* PREEMPT */
     int64_t deadline_ms;          /* PREEMPT: from now until workers are killed; -1 = never */
@@ -126,7 +130,7 @@ struct ct_msg {
 /* A message is large: keep it off deep stacks, reuse it. Zeroed memory is fine to fini. */
 void ct_msg_fini(struct ct_msg *msg);
 
-/* Appends header and JSON. CT_ENOMEM, CT_ELIMIT (frame too long). */
+/* Appends header and JSON. CT_ENOMEM, CT_ELIMIT (frame too long: `workers` of a BEAT can be). */
 CT_MUST_CHECK int ct_msg_encode(const struct ct_msg *msg, struct ct_buf *out);
 
 /* Outcome of ct_msg_decode(): the frame is not complete. */
@@ -134,7 +138,8 @@ CT_MUST_CHECK int ct_msg_encode(const struct ct_msg *msg, struct ct_buf *out);
 
 /* Reads one frame from the front of `bytes`; *used says how long it was. `max` bounds the frame.
  * Negative: CT_EPROTO (not a frame of ours), CT_ELIMIT, CT_EFORMAT (names the field), CT_ENOMEM.
- * Gives *out, which starts zeroed. */
+ * Gives *out, which must start zeroed and is zeroed again on failure. Memory that runs out in the
+ * middle of the JSON text is told as CT_EFORMAT, since cJSON does not tell why it stopped. */
 CT_MUST_CHECK int ct_msg_decode(const void *bytes, size_t len, size_t max, struct ct_msg *out,
                                 size_t *used, struct ct_err *err);
 

@@ -62,8 +62,9 @@ struct ct_members_options {
      * Copied. */
     const char *const *expected;
     int num_expected;
-    /* Sends to a member; must not call back into the core. `msg` is borrowed and may be changed. */
-    void (*send)(void *data, struct ct_member *member, struct ct_msg *msg);
+    /* Sends to a member; must not call back into the core. `msg` is borrowed and the same for many
+     * members in a row when all are told one thing. */
+    void (*send)(void *data, struct ct_member *member, const struct ct_msg *msg);
     /* Ends the connection of a member when what was sent to it is out. The same rule. */
     void (*drop)(void *data, struct ct_member *member);
     void *data;

@@ -84,9 +84,9 @@ static void prepare(struct bench *b, size_t batch)
     uint8_t *y = space(b, batch);
     double *totals = space(b, 2 * sizeof(double));
     b->gather = (struct ct_gather){images, labels, b->index, batch, IN, 0.286f, 0.353f, x, y};
-    b->linear1 = (struct ct_linear){batch, IN, HIDDEN, x, param, param + w1, h, true};
+    b->linear1 = (struct ct_linear){batch, IN, HIDDEN, x, param, param + w1, h, true, false};
     b->linear2 = (struct ct_linear){
-        batch, HIDDEN, OUT, h, param + w1 + HIDDEN, param + w1 + HIDDEN + w2, logits, false};
+        batch, HIDDEN, OUT, h, param + w1 + HIDDEN, param + w1 + HIDDEN + w2, logits, false, true};
     b->loss = (struct ct_loss){batch, OUT, logits, y, 1.0f / (float)batch, dlogits, totals};
     b->grad2 = (struct ct_linear_grad){batch,
                                        HIDDEN,
@@ -100,8 +100,9 @@ static void prepare(struct bench *b, size_t batch)
                                        dh};
     b->grad1 =
         (struct ct_linear_grad){batch, IN, HIDDEN, x, param, dh, NULL, grad, grad + w1, NULL};
-    b->sgd = (struct ct_sgd){count, param, v, grad, 0.01f, 0.9f, 1e-4f};
-    b->adamw = (struct ct_adamw){count, param, m, v, grad, 1e-4f, 0.9f, 0.999f, 1e-8f, 1e-2f, 1};
+    b->sgd = (struct ct_sgd){count, param, v, grad, 0.01f, 0.9f, 1e-4f, NULL};
+    b->adamw =
+        (struct ct_adamw){count, param, m, v, grad, 1e-4f, 0.9f, 0.999f, 1e-8f, 1e-2f, 1, NULL};
 }
 
 static int run(struct bench *b, enum op op, struct ct_err *err)

@@ -11,6 +11,9 @@
 /* A cache line and an AVX-512 vector. */
 #define ALIGNMENT 64
 
+/* Parameters updated, then narrowed while they are still in L1. */
+#define NARROW_BLOCK 2048
+
 /* Rows of dx per matrix product when a mask follows: small enough that they are still in L2 then,
  * large enough for the product to run at full speed. */
 #define MASK_BYTES ((size_t)256 * 1024)
@@ -25,6 +28,11 @@ struct cpu {
 static struct cpu *cpu_of(struct ct_device *dev)
 {
     return (struct cpu *)dev;
+}
+
+static bool is_bf16(const struct ct_device *dev)
+{
+    return dev->precision == CT_PRECISION_BF16;
 }
 
 static void cpu_close(struct ct_device *dev)
@@ -96,7 +104,12 @@ static int cpu_sync(struct ct_device *dev, struct ct_err *err)
 static int cpu_gather(struct ct_device *dev, const struct ct_gather *op, struct ct_err *err)
 {
     (void)err;
-    cpu_of(dev)->loops->gather(op);
+    const struct ct_cpu_loops *loops = cpu_of(dev)->loops;
+    if (is_bf16(dev)) {
+        loops->gather16(op);
+    } else {
+        loops->gather(op);
+    }
     return 0;
 }
 
@@ -107,18 +120,24 @@ static int cpu_linear(struct ct_device *dev, const struct ct_linear *op, struct 
 
 static int masked_dx(struct cpu *cpu, const struct ct_linear_grad *op, struct ct_err *err)
 {
-    size_t step = MASK_BYTES / (op->in * sizeof(float));
+    size_t number = ct_precision_bytes(cpu->base.precision);
+    size_t step = MASK_BYTES / (op->in * number);
     step = step < 32 ? 32 : step;
     for (size_t row = 0; row < op->batch; row += step) {
         struct ct_linear_grad part = *op;
         part.batch = op->batch - row < step ? op->batch - row : step;
-        part.dy = op->dy + row * op->out;
-        part.dx = op->dx + row * op->in;
+        part.dy = (const char *)op->dy + row * op->out * number;
+        part.dx = (char *)op->dx + row * op->in * number;
+        const void *mask = (const char *)op->mask + row * op->in * number;
         int rc = ct_gemm_dx(cpu->gemm, &part, err);
         if (rc != 0) {
             return rc;
         }
-        cpu->loops->mask(part.batch * op->in, part.dx, op->mask + row * op->in);
+        if (is_bf16(&cpu->base)) {
+            cpu->loops->mask16(part.batch * op->in, part.dx, mask);
+        } else {
+            cpu->loops->mask(part.batch * op->in, part.dx, mask);
+        }
     }
     return 0;
 }
@@ -127,7 +146,11 @@ static int cpu_linear_grad(struct ct_device *dev, const struct ct_linear_grad *o
                            struct ct_err *err)
 {
     struct cpu *cpu = cpu_of(dev);
-    cpu->loops->column_sum(op->batch, op->out, op->dy, op->db);
+    if (is_bf16(dev)) {
+        cpu->loops->column_sum16(op->batch, op->out, op->dy, op->db);
+    } else {
+        cpu->loops->column_sum(op->batch, op->out, op->dy, op->db);
+    }
     if (op->batch == 0) {
         memset(op->dw, 0, op->out * op->in * sizeof(float));
         return 0;
@@ -139,27 +162,91 @@ static int cpu_linear_grad(struct ct_device *dev, const struct ct_linear_grad *o
     return op->mask != NULL ? masked_dx(cpu, op, err) : ct_gemm_dx(cpu->gemm, op, err);
 }
 
+/* The gradient is computed in float32, a few rows at a time, and then rounded. */
+static void loss_to_bf16(const struct ct_cpu_loops *loops, const struct ct_loss *op)
+{
+    float wide[4 * CT_MAX_CLASSES];
+    size_t step = sizeof(wide) / sizeof(wide[0]) / op->classes;
+    for (size_t row = 0; row < op->batch; row += step) {
+        struct ct_loss part = *op;
+        part.batch = op->batch - row < step ? op->batch - row : step;
+        part.logits = op->logits + row * op->classes;
+        part.labels = op->labels + row;
+        part.dlogits = wide;
+        loops->loss(&part);
+        loops->narrow(part.batch * op->classes, wide, (uint16_t *)op->dlogits + row * op->classes);
+    }
+}
+
 static int cpu_loss(struct ct_device *dev, const struct ct_loss *op, struct ct_err *err)
 {
     if (op->classes == 0 || op->classes > CT_MAX_CLASSES) {
         return ct_err_set(err, CT_EINVAL, "%zu classes: must be 1 to %d", op->classes,
                           CT_MAX_CLASSES);
     }
-    cpu_of(dev)->loops->loss(op);
+    if (is_bf16(dev) && op->dlogits != NULL) {
+        loss_to_bf16(cpu_of(dev)->loops, op);
+    } else {
+        cpu_of(dev)->loops->loss(op);
+    }
     return 0;
 }
 
 static int cpu_sgd(struct ct_device *dev, const struct ct_sgd *op, struct ct_err *err)
 {
     (void)err;
-    cpu_of(dev)->loops->sgd(op);
+    const struct ct_cpu_loops *loops = cpu_of(dev)->loops;
+    if (op->narrow == NULL) {
+        loops->sgd(op);
+        return 0;
+    }
+    for (size_t at = 0; at < op->count; at += NARROW_BLOCK) {
+        struct ct_sgd part = *op;
+        part.count = op->count - at < NARROW_BLOCK ? op->count - at : NARROW_BLOCK;
+        part.param += at;
+        part.grad += at;
+        part.momentum_buf += op->momentum_buf != NULL ? at : 0;
+        loops->sgd(&part);
+        loops->narrow(part.count, part.param, op->narrow + at);
+    }
     return 0;
 }
 
 static int cpu_adamw(struct ct_device *dev, const struct ct_adamw *op, struct ct_err *err)
 {
     (void)err;
-    cpu_of(dev)->loops->adamw(op);
+    const struct ct_cpu_loops *loops = cpu_of(dev)->loops;
+    if (op->narrow == NULL) {
+        loops->adamw(op);
+        return 0;
+    }
+    for (size_t at = 0; at < op->count; at += NARROW_BLOCK) {
+        struct ct_adamw part = *op;
+        part.count = op->count - at < NARROW_BLOCK ? op->count - at : NARROW_BLOCK;
+        part.param += at;
+        part.grad += at;
+        part.m += at;
+        part.v += at;
+        loops->adamw(&part);
+        loops->narrow(part.count, part.param, op->narrow + at);
+    }
+    return 0;
+}
+
+static int cpu_set_precision(struct ct_device *dev, enum ct_precision precision, struct ct_err *err)
+{
+    int rc = ct_gemm_set_precision(cpu_of(dev)->gemm, precision, err);
+    if (rc == 0) {
+        dev->precision = precision;
+    }
+    return rc;
+}
+
+static int cpu_narrow(struct ct_device *dev, size_t count, const float *from, uint16_t *to,
+                      struct ct_err *err)
+{
+    (void)err;
+    cpu_of(dev)->loops->narrow(count, from, to);
     return 0;
 }
 
@@ -177,6 +264,8 @@ static const struct ct_device_ops cpu_ops = {
     .loss = cpu_loss,
     .sgd = cpu_sgd,
     .adamw = cpu_adamw,
+    .set_precision = cpu_set_precision,
+    .narrow = cpu_narrow,
 };
 
 int ct_cpu_open(struct ct_device **out, struct ct_err *err)

@@ -13,6 +13,9 @@ struct ct_gemm;
 /* `loops` is borrowed for the life of the object. Gives *out; end it with ct_gemm_free(). */
 CT_MUST_CHECK int ct_gemm_new(const struct ct_cpu_loops *loops, struct ct_gemm **out,
                               struct ct_err *err);
+/* Of all products from now on. CT_EUNSUPPORTED when the processor or the build lacks it. */
+CT_MUST_CHECK int ct_gemm_set_precision(struct ct_gemm *gemm, enum ct_precision precision,
+                                        struct ct_err *err);
 void ct_gemm_free(struct ct_gemm *gemm);
 
 /* "oneDNN 2.6.3", "plain loops, avx2"; lives as long as the object. */

@@ -30,6 +30,15 @@ int ct_gemm_new(const struct ct_cpu_loops *loops, struct ct_gemm **out, struct c
     return 0;
 }
 
+int ct_gemm_set_precision(struct ct_gemm *gemm, enum ct_precision precision, struct ct_err *err)
+{
+    (void)gemm;
+    return precision == CT_PRECISION_F32
+               ? 0
+               : ct_err_set(err, CT_EUNSUPPORTED,
+                            "bfloat16 on the CPU needs oneDNN, without which this was built");
+}
+
 void ct_gemm_free(struct ct_gemm *gemm)
 {
     if (gemm != NULL) {

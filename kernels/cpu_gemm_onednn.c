@@ -35,6 +35,7 @@ static const int arg_ids[OPERANDS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_D
 struct shape {
     enum product product;
     size_t batch, in, out;
+    bool bf16, wide; /* operands; the result, in float32 all the same */
 };
 
 struct cached {
@@ -46,8 +47,9 @@ struct cached {
 
 struct ct_gemm {
     const struct ct_cpu_loops *loops;
-    float *yt; /* [out, batch] of the largest turned product so far */
+    float *yt; /* [out, batch] of the largest turned product so far, and as much again */
     size_t yt_count;
+    bool bf16;
     dnnl_engine_t engine;
     dnnl_stream_t stream;
     struct cached cache[MAX_SHAPES];
@@ -109,6 +111,28 @@ static void drop(struct cached *c)
     *c = (struct cached){0};
 }
 
+/* AVX512-BF16, which AMX includes. oneDNN computes in bfloat16 without them, too, slower than in
+ * float32. ONEDNN_MAX_CPU_ISA limits the answer. */
+static bool multiplies_bf16(void)
+{
+#if defined(__x86_64__)
+    return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) ==
+           dnnl_cpu_isa_avx512_core_bf16;
+#else
+    return false; /* oneDNN 2.6 has no such query elsewhere */
+#endif
+}
+
+int ct_gemm_set_precision(struct ct_gemm *gemm, enum ct_precision precision, struct ct_err *err)
+{
+    if (precision == CT_PRECISION_BF16 && !multiplies_bf16()) {
+        return ct_err_set(err, CT_EUNSUPPORTED,
+                          "this processor has no instructions for bfloat16 (AVX512-BF16 or AMX)");
+    }
+    gemm->bf16 = precision == CT_PRECISION_BF16;
+    return 0;
+}
+
 void ct_gemm_free(struct ct_gemm *gemm)
 {
     if (gemm == NULL) {
@@ -133,10 +157,12 @@ const char *ct_gemm_name(const struct ct_gemm *gemm)
 }
 
 /* A matrix as one product sees it; `transposed` when memory holds the other order. */
-static dnnl_status_t describe(dnnl_memory_desc_t *desc, size_t rows, size_t cols, bool transposed)
+static dnnl_status_t describe(dnnl_memory_desc_t *desc, size_t rows, size_t cols, bool transposed,
+                              bool bf16)
 {
     dnnl_dims_t dims = {(dnnl_dim_t)rows, (dnnl_dim_t)cols};
-    return dnnl_memory_desc_init_by_tag(desc, 2, dims, dnnl_f32, transposed ? dnnl_ba : dnnl_ab);
+    return dnnl_memory_desc_init_by_tag(desc, 2, dims, bf16 ? dnnl_bf16 : dnnl_f32,
+                                        transposed ? dnnl_ba : dnnl_ab);
 }
 
 static dnnl_status_t describe_all(const struct shape *s, dnnl_memory_desc_t desc[OPERANDS])
@@ -152,14 +178,14 @@ static dnnl_status_t describe_all(const struct shape *s, dnnl_memory_desc_t desc
         n = s->in, k = s->out;
         weights_t = false;
     }
-    dnnl_status_t status = describe(&desc[SRC], m, k, src_t);
+    dnnl_status_t status = describe(&desc[SRC], m, k, src_t, s->bf16);
     if (status == dnnl_success) {
-        status = describe(&desc[WEIGHTS], k, n, weights_t);
+        status = describe(&desc[WEIGHTS], k, n, weights_t, s->bf16);
     }
     if (status == dnnl_success) {
-        status = describe(&desc[DST], m, n, false);
+        status = describe(&desc[DST], m, n, false, s->bf16 && !s->wide);
     }
-    return status == dnnl_success ? describe(&desc[BIAS], 1, n, false) : status;
+    return status == dnnl_success ? describe(&desc[BIAS], 1, n, false, false) : status;
 }
 
 static dnnl_status_t add_relu(dnnl_primitive_attr_t attr)
@@ -236,7 +262,7 @@ static int find(struct ct_gemm *gemm, const struct shape *s, struct cached **out
     for (size_t i = 0; i < gemm->cached; i++) {
         const struct shape *have = &gemm->cache[i].shape;
         if (have->product == s->product && have->batch == s->batch && have->in == s->in &&
-            have->out == s->out) {
+            have->out == s->out && have->bf16 == s->bf16 && have->wide == s->wide) {
             *out = &gemm->cache[i];
             return 0;
         }
@@ -256,7 +282,7 @@ static int find(struct ct_gemm *gemm, const struct shape *s, struct cached **out
 }
 
 /* oneDNN takes no pointers to const; it writes to DST only. */
-static int run(struct ct_gemm *gemm, const struct shape *s, const float *const data[OPERANDS],
+static int run(struct ct_gemm *gemm, const struct shape *s, const void *const data[OPERANDS],
                struct ct_err *err)
 {
     struct cached *c;
@@ -278,7 +304,7 @@ static int linear_turned(struct ct_gemm *gemm, const struct ct_linear *op, struc
 {
     size_t count = op->batch * op->out;
     if (count > gemm->yt_count) {
-        float *grown = ct_malloc(count * sizeof(*grown));
+        float *grown = ct_malloc(2 * count * sizeof(*grown));
         if (grown == NULL) {
             return ct_err_set(err, CT_ENOMEM, "no memory for a product of %zu numbers", count);
         }
@@ -286,10 +312,15 @@ static int linear_turned(struct ct_gemm *gemm, const struct ct_linear *op, struc
         gemm->yt = grown;
         gemm->yt_count = count;
     }
-    struct shape s = {PRODUCT_YT, op->batch, op->in, op->out};
-    const float *data[OPERANDS] = {[SRC] = op->w, [WEIGHTS] = op->x, [DST] = gemm->yt};
+    struct shape s = {PRODUCT_YT, op->batch, op->in, op->out, gemm->bf16, true};
+    const void *data[OPERANDS] = {[SRC] = op->w, [WEIGHTS] = op->x, [DST] = gemm->yt};
     int rc = run(gemm, &s, data, err);
-    if (rc == 0) {
+    if (rc == 0 && gemm->bf16 && !op->wide) {
+        struct ct_linear wide = *op;
+        wide.y = gemm->yt + count;
+        gemm->loops->finish(&wide, gemm->yt);
+        gemm->loops->narrow(count, wide.y, op->y);
+    } else if (rc == 0) {
         gemm->loops->finish(op, gemm->yt);
     }
     return rc;
@@ -300,21 +331,22 @@ int ct_gemm_linear(struct ct_gemm *gemm, const struct ct_linear *op, struct ct_e
     if (op->batch <= TURNED_BATCH_MAX && op->batch < op->out) {
         return linear_turned(gemm, op, err);
     }
-    struct shape s = {op->relu ? PRODUCT_Y_RELU : PRODUCT_Y, op->batch, op->in, op->out};
-    const float *data[OPERANDS] = {[SRC] = op->x, [WEIGHTS] = op->w, [DST] = op->y, [BIAS] = op->b};
+    struct shape s = {
+        op->relu ? PRODUCT_Y_RELU : PRODUCT_Y, op->batch, op->in, op->out, gemm->bf16, op->wide};
+    const void *data[OPERANDS] = {[SRC] = op->x, [WEIGHTS] = op->w, [DST] = op->y, [BIAS] = op->b};
     return run(gemm, &s, data, err);
 }
 
 int ct_gemm_dw(struct ct_gemm *gemm, const struct ct_linear_grad *op, struct ct_err *err)
 {
-    struct shape s = {PRODUCT_DW, op->batch, op->in, op->out};
-    const float *data[OPERANDS] = {[SRC] = op->dy, [WEIGHTS] = op->x, [DST] = op->dw};
+    struct shape s = {PRODUCT_DW, op->batch, op->in, op->out, gemm->bf16, true};
+    const void *data[OPERANDS] = {[SRC] = op->dy, [WEIGHTS] = op->x, [DST] = op->dw};
     return run(gemm, &s, data, err);
 }
 
 int ct_gemm_dx(struct ct_gemm *gemm, const struct ct_linear_grad *op, struct ct_err *err)
 {
-    struct shape s = {PRODUCT_DX, op->batch, op->in, op->out};
-    const float *data[OPERANDS] = {[SRC] = op->dy, [WEIGHTS] = op->w, [DST] = op->dx};
+    struct shape s = {PRODUCT_DX, op->batch, op->in, op->out, gemm->bf16, false};
+    const void *data[OPERANDS] = {[SRC] = op->dy, [WEIGHTS] = op->w, [DST] = op->dx};
     return run(gemm, &s, data, err);
 }

@@ -16,6 +16,10 @@
 
 /* As the member of struct ct_cpu_loops says. */
 void CT_ISA_NAME(ct_gemm_product)(const struct ct_product *op);
+void CT_ISA_NAME(ct_gather16)(const struct ct_gather *op);
+void CT_ISA_NAME(ct_column_sum16)(size_t rows, size_t cols, const uint16_t *m, float *sum);
+void CT_ISA_NAME(ct_mask16)(size_t count, uint16_t *x, const uint16_t *mask);
+void CT_ISA_NAME(ct_narrow)(size_t count, const float *from, uint16_t *to);
 
 extern const struct ct_cpu_loops CT_ISA_NAME(ct_cpu_loops);
 

@@ -63,7 +63,7 @@ static void gather(const struct ct_gather *op)
             prefetch_row(op, op->index[b + AHEAD]);
         }
         scale_row(op->features, op->images + at * op->features, scale, shift,
-                  op->x + b * op->features);
+                  (float *)op->x + b * op->features);
         op->y[b] = op->labels[at];
     }
 }
@@ -124,7 +124,7 @@ static void loss_rows(const struct ct_loss *op, size_t first, size_t rows, float
         *right += is_first_max(logits + r * classes, classes, label);
         if (op->dlogits != NULL) {
             float inverse = (float)((double)op->scale / sum);
-            float *d = op->dlogits + (first + r) * classes;
+            float *d = (float *)op->dlogits + (first + r) * classes;
             for (size_t c = 0; c < classes; c++) {
                 d[c] = e[c] * inverse;
             }
@@ -235,7 +235,7 @@ static void finish(const struct ct_linear *op, const float *restrict yt)
     for (size_t o0 = 0; o0 < op->out; o0 += block) {
         size_t o1 = op->out - o0 < block ? op->out : o0 + block;
         for (size_t b = 0; b < op->batch; b++) {
-            float *restrict y = op->y + b * op->out;
+            float *restrict y = (float *)op->y + b * op->out;
             for (size_t o = o0; o < o1; o++) {
                 float v = yt[o * op->batch + b] + op->b[o];
                 y[o] = v < low ? low : v;
@@ -255,7 +255,7 @@ static void add_bias_row(size_t count, const float *restrict bias, float low, fl
 static void add_bias(const struct ct_linear *op)
 {
     for (size_t b = 0; b < op->batch; b++) {
-        add_bias_row(op->out, op->b, op->relu ? 0.0f : -INFINITY, op->y + b * op->out);
+        add_bias_row(op->out, op->b, op->relu ? 0.0f : -INFINITY, (float *)op->y + b * op->out);
     }
 }
 
@@ -270,4 +270,8 @@ const struct ct_cpu_loops CT_ISA_NAME(ct_cpu_loops) = {
     .finish = finish,
     .add_bias = add_bias,
     .product = CT_ISA_NAME(ct_gemm_product),
+    .gather16 = CT_ISA_NAME(ct_gather16),
+    .column_sum16 = CT_ISA_NAME(ct_column_sum16),
+    .mask16 = CT_ISA_NAME(ct_mask16),
+    .narrow = CT_ISA_NAME(ct_narrow),
 };

@@ -52,6 +52,13 @@ struct ct_cpu_loops {
     void (*add_bias)(const struct ct_linear *op);
 
     void (*product)(const struct ct_product *op);
+
+    /* The same on bfloat16: op->x of gather, m, x and mask are. */
+    void (*gather16)(const struct ct_gather *op);
+    void (*column_sum16)(size_t rows, size_t cols, const uint16_t *m, float *sum);
+    void (*mask16)(size_t count, uint16_t *x, const uint16_t *mask);
+    /* As the device table's; NaN stays NaN. */
+    void (*narrow)(size_t count, const float *from, uint16_t *to);
 };
 
 /* The variants built in that this processor can run, best first; NULL past the last one. There is

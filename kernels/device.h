@@ -4,7 +4,8 @@
  * plug-in that ct_device_open() loads when it is asked for, so a program without a GPU never maps a
  * CUDA library.
  *
- * Matrices are row major, float32. Pointers are device pointers (plain memory on the CPU). Calls
+ * Matrices are row major, float32 but for what a precision other than CT_PRECISION_F32 changes (see
+ * there: `void *`). Pointers are device pointers (plain memory on the CPU). Calls
  * are queued on the device's stream in order and may return before they are done; what is returned
  * to the host (`download`, `sync`) waits. On the CPU every call is done when it returns, on the
  * calling thread.
@@ -22,6 +23,18 @@ struct ct_device;
 
 enum ct_device_kind { CT_DEVICE_CPU, CT_DEVICE_CUDA };
 
+/* What a device keeps activations and their gradients in, and multiplies: those are the `void *` of
+ * the operations below, and the weights there are a copy that ct_sgd and ct_adamw keep (`narrow`).
+ * Sums, biases, logits, gradients of parameters and the parameters themselves are always float32.
+ * bfloat16 has float32's exponent, so gradients neither vanish nor overflow: no loss scaling. */
+enum ct_precision { CT_PRECISION_F32, CT_PRECISION_BF16 };
+
+/* Bytes of a number in the `void *` arrays. */
+static inline size_t ct_precision_bytes(enum ct_precision precision)
+{
+    return precision == CT_PRECISION_BF16 ? sizeof(uint16_t) : sizeof(float);
+}
+
 /* x[b, :] = (images[index[b], :] / 255 - mean) / stddev; y[b] = labels[index[b]]. `index` is host
  * memory and may be reused when the call returns; the rest is device memory. */
 struct ct_gather {
@@ -30,18 +43,19 @@ struct ct_gather {
     const uint32_t *index; /* [batch], each < samples: checked by the caller */
     size_t batch, features;
     float mean, stddev;
-    float *x;   /* [batch, features] */
+    void *x;    /* [batch, features] */
     uint8_t *y; /* [batch] */
 };
 
 /* y = act(x * w^T + b), act = max(0, .) when relu. */
 struct ct_linear {
     size_t batch, in, out;
-    const float *x; /* [batch, in] */
-    const float *w; /* [out, in], as torch.nn.Linear stores it */
+    const void *x;  /* [batch, in] */
+    const void *w;  /* [out, in], as torch.nn.Linear stores it */
     const float *b; /* [out] */
-    float *y;       /* [batch, out] */
+    void *y;        /* [batch, out] */
     bool relu;
+    bool wide; /* y is float32 in any precision: the logits */
 };
 
 /* Given dy (gradient of the loss by this layer's output *before* the activation):
@@ -50,10 +64,10 @@ struct ct_linear {
  * is the next lower layer's dy. */
 struct ct_linear_grad {
     size_t batch, in, out;
-    const float *x, *w, *dy;
-    const float *mask; /* [batch, in] or NULL */
-    float *dw, *db;    /* overwritten */
-    float *dx;         /* [batch, in] or NULL */
+    const void *x, *w, *dy;
+    const void *mask; /* [batch, in] or NULL */
+    float *dw, *db;   /* overwritten */
+    void *dx;         /* [batch, in] or NULL */
 };
 
 /* Softmax cross-entropy. dlogits = (softmax - onehot) * scale (skipped when NULL). Adds the summed
@@ -64,7 +78,7 @@ struct ct_loss {
     const float *logits;
     const uint8_t *labels; /* each < classes: checked when the data set is loaded */
     float scale;
-    float *dlogits;
+    void *dlogits;
     double *totals;
 };
 
@@ -75,6 +89,7 @@ struct ct_sgd {
     float *param, *momentum_buf;
     const float *grad;
     float lr, momentum, weight_decay;
+    uint16_t *narrow; /* NULL, or [count]: the new parameters in bfloat16 */
 };
 
 /* torch.optim.AdamW; `step` counts from 1. */
@@ -84,6 +99,7 @@ struct ct_adamw {
     const float *grad;
     float lr, beta1, beta2, eps, weight_decay;
     int64_t step;
+    uint16_t *narrow; /* as above */
 };
 
 struct ct_device_ops {
@@ -102,14 +118,20 @@ struct ct_device_ops {
     int (*loss)(struct ct_device *dev, const struct ct_loss *op, struct ct_err *err);
     int (*sgd)(struct ct_device *dev, const struct ct_sgd *op, struct ct_err *err);
     int (*adamw)(struct ct_device *dev, const struct ct_adamw *op, struct ct_err *err);
+    /* NULL where only float32 is known. */
+    int (*set_precision)(struct ct_device *dev, enum ct_precision precision, struct ct_err *err);
+    /* to[i] = from[i], rounded to the nearest bfloat16, ties to even. */
+    int (*narrow)(struct ct_device *dev, size_t count, const float *from, uint16_t *to,
+                  struct ct_err *err);
 };
 
 /* Each device type embeds this first. */
 struct ct_device {
     const struct ct_device_ops *ops;
     enum ct_device_kind kind;
-    int index;        /* CUDA device index, 0 on the CPU */
-    void *stream;     /* cudaStream_t; NULL on the CPU */
+    enum ct_precision precision; /* F32 until ct_device_set_precision() */
+    int index;                   /* CUDA device index, 0 on the CPU */
+    void *stream;                /* cudaStream_t; NULL on the CPU */
     const char *name; /* "cpu (oneDNN 2.6.3)", "cuda:0 (NVIDIA H200)"; owned by the device */
 };
 
@@ -120,6 +142,11 @@ struct ct_device {
  * OMP_NUM_THREADS says otherwise. Gives *out; end it with out->ops->close(). */
 CT_MUST_CHECK int ct_device_open(enum ct_device_kind kind, int index, struct ct_device **out,
                                  struct ct_err *err);
+
+/* For all operations that follow. CT_EUNSUPPORTED with the reason when this device or build cannot
+ * compute in it at its instructions' speed; nothing has changed then. */
+CT_MUST_CHECK int ct_device_set_precision(struct ct_device *dev, enum ct_precision precision,
+                                          struct ct_err *err);
 
 /* Number of usable CUDA devices, 0 when there is no driver, plug-in or device. Loads the CUDA
  * plug-in only when /dev/nvidiactl exists. */

@@ -147,7 +147,7 @@ static int cuda_linear_grad(struct ct_device *dev, const struct ct_linear_grad *
                             struct ct_err *err)
 {
     struct ct_cuda *cuda = ct_cuda_of(dev);
-    int rc = ct_cuda_column_sum(cuda, op->batch, op->out, op->dy, op->db, err);
+    int rc = ct_cuda_column_sum(cuda, op->batch, op->out, (const float *)op->dy, op->db, err);
     if (rc != 0) {
         return rc;
     }
@@ -162,7 +162,7 @@ static int cuda_linear_grad(struct ct_device *dev, const struct ct_linear_grad *
     if (rc != 0 || op->mask == NULL) {
         return rc;
     }
-    return ct_cuda_mask(cuda, op->batch * op->in, op->dx, op->mask, err);
+    return ct_cuda_mask(cuda, op->batch * op->in, (float *)op->dx, (const float *)op->mask, err);
 }
 
 /* ---- life ----------------------------------------------------------------------------------- */

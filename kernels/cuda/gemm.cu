@@ -46,8 +46,8 @@ struct ct_cuda_gemm {
 
 /* Column-major operands of one product. */
 struct operands {
-    const float *a, *b, *bias; /* bias NULL = none */
-    float *d;
+    const void *a, *b, *bias; /* bias NULL = none */
+    void *d;
 };
 
 static void drop(struct plan *p)
@@ -202,8 +202,8 @@ static int choose(struct ct_cuda_gemm *gemm, struct plan *p, const struct key *k
     return rc;
 }
 
-static int find(struct ct_cuda_gemm *gemm, const struct key *k, const float *bias,
-                struct plan **out, struct ct_err *err)
+static int find(struct ct_cuda_gemm *gemm, const struct key *k, const void *bias, struct plan **out,
+                struct ct_err *err)
 {
     for (size_t i = 0; i < gemm->count; i++) {
         if (same(&gemm->plans[i].key, k)) {

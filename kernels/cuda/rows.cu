@@ -30,7 +30,7 @@ int ct_cuda_gather_rows(struct ct_cuda *cuda, const struct ct_gather *op, const 
     float scale = (float)(1.0 / (255.0 * (double)op->stddev));
     float shift = (float)(-(double)op->mean / (double)op->stddev);
     gather_kernel<<<(unsigned)op->batch, 256, 0, cuda->stream>>>(
-        op->images, op->labels, index, op->features, scale, shift, op->x, op->y);
+        op->images, op->labels, index, op->features, scale, shift, (float *)op->x, op->y);
     CT_CUDA_LAUNCHED(err);
     return 0;
 }
@@ -77,10 +77,11 @@ int ct_cuda_column_sum(struct ct_cuda *cuda, size_t rows, size_t cols, const flo
 
 __global__ void add_bias_kernel(struct ct_linear op)
 {
+    float *y = (float *)op.y;
     size_t count = op.batch * op.out, step = (size_t)gridDim.x * blockDim.x;
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
-        float v = op.y[i] + op.b[i % op.out];
-        op.y[i] = op.relu && v < 0.0f ? 0.0f : v;
+        float v = y[i] + op.b[i % op.out];
+        y[i] = op.relu && v < 0.0f ? 0.0f : v;
     }
 }
 
@@ -164,9 +165,10 @@ __device__ float row_loss(struct ct_loss op, size_t row, unsigned lane, bool *ri
     sum = warp_sum(sum);
     if (op.dlogits != NULL) {
         float inverse = op.scale / sum;
+        float *dlogits = (float *)op.dlogits + row * op.classes;
         for (size_t c = lane; c < op.classes; c += WARP) {
             float d = expf(logits[c] - max) * inverse;
-            op.dlogits[row * op.classes + c] = c == label ? d - op.scale : d;
+            dlogits[c] = c == label ? d - op.scale : d;
         }
     }
     *right = is_first_max(logits, op.classes, label, lane);

@@ -23,7 +23,7 @@ static void check_linear_size(struct ct_device *dev, size_t batch, size_t in, si
     struct ct_tensor x = ct_tensor_filled(dev, batch * in, &rng),
                      w = ct_tensor_filled(dev, out * in, &rng);
     struct ct_tensor b = ct_tensor_filled(dev, out, &rng), y = ct_tensor_poisoned(dev, batch * out);
-    struct ct_linear op = {batch, in, out, x.data, w.data, b.data, y.data, relu};
+    struct ct_linear op = {batch, in, out, x.data, w.data, b.data, y.data, relu, false};
     ct_check_need(dev->ops->linear(dev, &op, &err), &err);
     ct_tensor_pull(&y);
     double *ref = ct_check_doubles(batch * out);

@@ -141,7 +141,7 @@ static void check_sgd_case(struct ct_device *dev, size_t count, float momentum, 
     struct ct_random rng = {count + 5};
     struct ct_tensor p = ct_tensor_filled(dev, count, &rng), g = ct_tensor_filled(dev, count, &rng);
     struct ct_tensor v = ct_tensor_filled(dev, count, &rng);
-    struct ct_sgd op = {count, p.data, buffer ? v.data : NULL, g.data, 0.1f, momentum, decay};
+    struct ct_sgd op = {count, p.data, buffer ? v.data : NULL, g.data, 0.1f, momentum, decay, NULL};
     double *rp = ct_check_doubles(count), *rv = ct_check_doubles(count);
     for (size_t i = 0; i < count; i++) {
         rp[i] = (double)p.host[i], rv[i] = (double)v.host[i];

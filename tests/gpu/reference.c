@@ -5,11 +5,12 @@
 
 void ct_ref_linear(const struct ct_linear *op, double *y)
 {
+    const float *x = op->x, *w = op->w;
     for (size_t b = 0; b < op->batch; b++) {
         for (size_t o = 0; o < op->out; o++) {
             double sum = (double)op->b[o];
             for (size_t i = 0; i < op->in; i++) {
-                sum += (double)op->x[b * op->in + i] * (double)op->w[o * op->in + i];
+                sum += (double)x[b * op->in + i] * (double)w[o * op->in + i];
             }
             y[b * op->out + o] = op->relu && sum < 0.0 ? 0.0 : sum;
         }
@@ -18,16 +19,17 @@ void ct_ref_linear(const struct ct_linear *op, double *y)
 
 void ct_ref_linear_grad(const struct ct_linear_grad *op, double *dw, double *db, double *dx)
 {
+    const float *x = op->x, *w = op->w, *dy = op->dy, *mask = op->mask;
     for (size_t o = 0; o < op->out; o++) {
         db[o] = 0.0;
         for (size_t i = 0; i < op->in; i++) {
             dw[o * op->in + i] = 0.0;
         }
         for (size_t b = 0; b < op->batch; b++) {
-            double dy = (double)op->dy[b * op->out + o];
-            db[o] += dy;
+            double d = (double)dy[b * op->out + o];
+            db[o] += d;
             for (size_t i = 0; i < op->in; i++) {
-                dw[o * op->in + i] += dy * (double)op->x[b * op->in + i];
+                dw[o * op->in + i] += d * (double)x[b * op->in + i];
             }
         }
     }
@@ -35,9 +37,9 @@ void ct_ref_linear_grad(const struct ct_linear_grad *op, double *dw, double *db,
         for (size_t i = 0; i < op->in; i++) {
             double sum = 0.0;
             for (size_t o = 0; o < op->out; o++) {
-                sum += (double)op->dy[b * op->out + o] * (double)op->w[o * op->in + i];
+                sum += (double)dy[b * op->out + o] * (double)w[o * op->in + i];
             }
-            bool off = op->mask != NULL && op->mask[b * op->in + i] <= 0.0f;
+            bool off = mask != NULL && mask[b * op->in + i] <= 0.0f;
             dx[b * op->in + i] = off ? 0.0 : sum;
         }
     }

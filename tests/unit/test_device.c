@@ -22,7 +22,7 @@ static int open_and_use(void *data)
     /* The second batch needs more scratch memory than the first. */
     for (size_t batch = 1; batch <= 2 && rc == 0; batch++) {
         float x[6] = {1, 2, 3, 4, 5, 6}, w[12] = {1, 1, 1}, b[4] = {0}, y[8] = {0};
-        struct ct_linear op = {batch, 3, 4, x, w, b, y, false};
+        struct ct_linear op = {batch, 3, 4, x, w, b, y, false, false};
         rc = dev->ops->linear(dev, &op, NULL);
     }
     dev->ops->release(dev, ptr);

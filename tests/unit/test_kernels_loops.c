@@ -51,7 +51,7 @@ static void check_products(const struct ct_cpu_loops *loops, size_t batch, size_
     double *ref_db = ct_calloc(most, sizeof(*ref_db));
     assert_true(ref != NULL && ref_dx != NULL && ref_db != NULL);
 
-    struct ct_linear linear = {batch, in, out, x, w, b, y, (batch + in + out) % 2};
+    struct ct_linear linear = {batch, in, out, x, w, b, y, (batch + in + out) % 2, false};
     ct_ref_linear(&linear, ref);
     struct ct_product p = {batch, out, in, {x, in, 1}, {w, 1, in}, y, scratch};
     loops->product(&p);
@@ -148,11 +148,12 @@ static void run_all(const struct ct_cpu_loops *loops, size_t offset, struct outc
     struct ct_loss loss = {rows, cols, at[0], labels, 0.125f, at[3], out->totals};
     loops->loss(&loss);
     memcpy(out->dlogits, at[3], count * sizeof(float));
-    struct ct_sgd sgd = {count, at[0], at[1], at[2], 0.1f, 0.9f, 0.01f};
+    struct ct_sgd sgd = {count, at[0], at[1], at[2], 0.1f, 0.9f, 0.01f, NULL};
     loops->sgd(&sgd);
     memcpy(out->p, at[0], count * sizeof(float));
     memcpy(out->v, at[1], count * sizeof(float));
-    struct ct_adamw adamw = {count, at[0], at[1], at[4], at[2], 0.1f, 0.9f, 0.99f, 1e-8f, 0.1f, 3};
+    struct ct_adamw adamw = {count, at[0], at[1], at[4], at[2], 0.1f,
+                             0.9f,  0.99f, 1e-8f, 0.1f,  3,     NULL};
     loops->adamw(&adamw);
     memcpy(out->q, at[0], count * sizeof(float));
     memcpy(out->m, at[1], count * sizeof(float));
@@ -201,7 +202,7 @@ static void test_sgd_is_pytorchs(void **state)
     float p[3], v[3] = {0};
     memcpy(p, golden_start, sizeof(p));
     for (size_t step = 0; step < 3; step++) {
-        struct ct_sgd op = {3, p, v, golden_grads[step], 0.1f, 0.9f, 0.01f};
+        struct ct_sgd op = {3, p, v, golden_grads[step], 0.1f, 0.9f, 0.01f, NULL};
         ct_cpu_loops_get(0)->sgd(&op);
         expect_golden(p, want[step]);
     }
@@ -216,8 +217,8 @@ static void test_adamw_is_pytorchs(void **state)
     float p[3], m[3] = {0}, v[3] = {0};
     memcpy(p, golden_start, sizeof(p));
     for (int64_t step = 1; step <= 3; step++) {
-        struct ct_adamw op = {3,      p,     m,    v,   golden_grads[step - 1], 0.01f, 0.9f,
-                              0.999f, 1e-8f, 0.1f, step};
+        struct ct_adamw op = {3,     p,    m,    v,   golden_grads[step - 1], 0.01f, 0.9f, 0.999f,
+                              1e-8f, 0.1f, step, NULL};
         ct_cpu_loops_get(0)->adamw(&op);
         expect_golden(p, want[step - 1]);
     }

@@ -30,7 +30,7 @@ static bool take(size_t *place, size_t count, size_t *out)
 int ct_layout_init(struct ct_layout *layout, size_t features, const struct ct_hidden *hidden,
                    size_t classes, struct ct_err *err)
 {
-    struct ct_layout made = {.layer_count = hidden->count + 1};
+    struct ct_layout made = {.layer_count = hidden->count + 1, .total = hidden->count + 1};
     size_t in = features;
     for (size_t l = 0; l < made.layer_count; l++) {
         struct ct_layer *layer = &made.layer[l];
@@ -51,14 +51,31 @@ int ct_layout_init(struct ct_layout *layout, size_t features, const struct ct_hi
     return 0;
 }
 
+void ct_layout_stage(const struct ct_layout *whole, size_t first, size_t end, struct ct_layout *out)
+{
+    CT_ASSERT(first < end && end <= whole->layer_count && whole->first == 0);
+    size_t base = whole->layer[first].weight;
+    size_t limit = end < whole->layer_count ? whole->layer[end].weight : whole->count;
+    *out = (struct ct_layout){
+        .layer_count = end - first, .first = first, .total = whole->total, .count = limit - base};
+    for (size_t l = 0; l < out->layer_count; l++) {
+        struct ct_layer *layer = &out->layer[l];
+        *layer = whole->layer[first + l];
+        layer->weight -= base;
+        layer->bias -= base;
+        out->parameters += layer->in * layer->out + layer->out;
+    }
+}
+
 void ct_layout_draw(const struct ct_layout *layout, uint64_t seed, float *params)
 {
     for (size_t l = 0; l < layout->layer_count; l++) {
         const struct ct_layer *layer = &layout->layer[l];
         float bound = 1.0f / sqrtf((float)layer->in);
         size_t weights = layer->in * layer->out;
+        uint64_t stream = (uint64_t)CT_RNG_INIT + layout->first + l;
         for (size_t i = 0; i < weights + layer->out; i++) {
-            float unit = ct_rng_unit(seed, (uint64_t)CT_RNG_INIT + l, i);
+            float unit = ct_rng_unit(seed, stream, i);
             size_t place = i < weights ? layer->weight + i : layer->bias + (i - weights);
             params[place] = bound * (2.0f * unit - 1.0f);
         }
@@ -75,22 +92,32 @@ static int alloc_floats(struct ct_device *dev, size_t count, float **out, struct
     return rc;
 }
 
+/* Room for `count` numbers of that many bytes, in floats. */
+static size_t in_floats(size_t count, size_t bytes)
+{
+    return bytes == sizeof(float) ? count : count / 2 + count % 2;
+}
+
 int ct_model_init(struct ct_model *model, const struct ct_layout *layout, struct ct_device *dev,
                   size_t max_rows, struct ct_err *err)
 {
     struct ct_model made = {.layout = layout, .dev = dev, .max_rows = max_rows};
     /* Places first, pointers when the arena is there. */
+    size_t number = ct_precision_bytes(dev->precision);
     size_t total = 0, widest = 0, act[CT_LAYERS_MAX + 1], delta[2];
     bool fits = true;
     for (size_t l = 0; l <= layout->layer_count; l++) {
         size_t width = l == 0 ? layout->layer[0].in : layout->layer[l - 1].out;
         size_t floats = 0;
-        widest = l > 0 && width > widest ? width : widest;
-        fits = fits && ct_mul_size(width, max_rows, &floats) && take(&total, floats, &act[l]);
+        bool logits = layout->first + l == layout->total;
+        widest = layout->first + l > 0 && width > widest ? width : widest;
+        fits = fits && ct_mul_size(width, max_rows, &floats) &&
+               take(&total, in_floats(floats, logits ? sizeof(float) : number), &act[l]);
     }
     for (size_t i = 0; i < 2; i++) {
         size_t floats = 0;
-        fits = fits && ct_mul_size(widest, max_rows, &floats) && take(&total, floats, &delta[i]);
+        fits = fits && ct_mul_size(widest, max_rows, &floats) &&
+               take(&total, in_floats(floats, number), &delta[i]);
     }
     if (!fits) {
         return ct_err_set(err, CT_ELIMIT, "%zu samples at a time need too much memory", max_rows);
@@ -124,48 +151,106 @@ void ct_model_fini(struct ct_model *model)
     }
 }
 
-static int forward(struct ct_model *model, const float *params, size_t rows, struct ct_err *err)
+/* Where a layer's weights are read. */
+static const void *weights_of(const struct ct_model *model, const float *params,
+                              const struct ct_layer *layer)
+{
+    return model->narrow != NULL ? (const void *)(model->narrow + layer->weight)
+                                 : params + layer->weight;
+}
+
+int ct_model_load(struct ct_model *model, const struct ct_resident *data, const uint32_t *index,
+                  size_t rows, struct ct_err *err)
+{
+    CT_ASSERT(rows >= 1 && rows <= model->max_rows);
+    return model->dev->ops->gather(
+        model->dev,
+        &(struct ct_gather){
+            .images = data->images,
+            .labels = data->labels,
+            .index = index,
+            .batch = rows,
+            .features = model->layout->first == 0 ? model->layout->layer[0].in : 0,
+            .mean = data->mean,
+            .stddev = data->stddev,
+            .x = model->act[0],
+            .y = model->labels,
+        },
+        err);
+}
+
+int ct_model_forward(struct ct_model *model, const float *params, size_t rows, struct ct_err *err)
 {
     const struct ct_layout *layout = model->layout;
     int rc = 0;
     for (size_t l = 0; rc == 0 && l < layout->layer_count; l++) {
         const struct ct_layer *layer = &layout->layer[l];
+        bool logits = layout->first + l + 1 == layout->total;
         rc = model->dev->ops->linear(model->dev,
                                      &(struct ct_linear){
                                          .batch = rows,
                                          .in = layer->in,
                                          .out = layer->out,
                                          .x = model->act[l],
-                                         .w = params + layer->weight,
+                                         .w = weights_of(model, params, layer),
                                          .b = params + layer->bias,
                                          .y = model->act[l + 1],
-                                         .relu = l + 1 < layout->layer_count,
+                                         .relu = !logits,
+                                         .wide = logits,
                                      },
                                      err);
     }
     return rc;
 }
 
-/* `delta[top % 2]` of the top layer was written by the loss. */
-static int backward(struct ct_model *model, const float *params, float *grads, size_t rows,
-                    struct ct_err *err)
+/* delta[l % 2] is by the output of layer l. */
+void *ct_model_top(const struct ct_model *model)
+{
+    return model->delta[(model->layout->layer_count - 1) % 2];
+}
+
+void *ct_model_bottom(const struct ct_model *model)
+{
+    return model->delta[1];
+}
+
+int ct_model_loss(struct ct_model *model, size_t rows, float scale, bool gradient, double *totals,
+                  struct ct_err *err)
+{
+    const struct ct_layout *layout = model->layout;
+    return model->dev->ops->loss(model->dev,
+                                 &(struct ct_loss){
+                                     .batch = rows,
+                                     .classes = layout->layer[layout->layer_count - 1].out,
+                                     .logits = model->act[layout->layer_count],
+                                     .labels = model->labels,
+                                     .scale = scale,
+                                     .dlogits = gradient ? ct_model_top(model) : NULL,
+                                     .totals = totals,
+                                 },
+                                 err);
+}
+
+int ct_model_backward(struct ct_model *model, const float *params, float *grads, size_t rows,
+                      struct ct_err *err)
 {
     const struct ct_layout *layout = model->layout;
     int rc = 0;
     for (size_t l = layout->layer_count; rc == 0 && l-- > 0;) {
         const struct ct_layer *layer = &layout->layer[l];
+        bool below = layout->first + l > 0; /* a layer whose ReLU made this one's input */
         rc = model->dev->ops->linear_grad(model->dev,
                                           &(struct ct_linear_grad){
                                               .batch = rows,
                                               .in = layer->in,
                                               .out = layer->out,
                                               .x = model->act[l],
-                                              .w = params + layer->weight,
+                                              .w = weights_of(model, params, layer),
                                               .dy = model->delta[l % 2],
-                                              .mask = l > 0 ? model->act[l] : NULL,
+                                              .mask = below ? model->act[l] : NULL,
                                               .dw = grads + layer->weight,
                                               .db = grads + layer->bias,
-                                              .dx = l > 0 ? model->delta[(l - 1) % 2] : NULL,
+                                              .dx = below ? model->delta[(l + 1) % 2] : NULL,
                                           },
                                           err);
     }
@@ -176,40 +261,15 @@ int ct_model_run(struct ct_model *model, const float *params, const struct ct_re
                  const uint32_t *index, size_t rows, float scale, float *grads, double *totals,
                  struct ct_err *err)
 {
-    CT_ASSERT(rows >= 1 && rows <= model->max_rows);
-    const struct ct_layout *layout = model->layout;
-    size_t top = layout->layer_count - 1;
-    int rc = model->dev->ops->gather(model->dev,
-                                     &(struct ct_gather){
-                                         .images = data->images,
-                                         .labels = data->labels,
-                                         .index = index,
-                                         .batch = rows,
-                                         .features = layout->layer[0].in,
-                                         .mean = data->mean,
-                                         .stddev = data->stddev,
-                                         .x = model->act[0],
-                                         .y = model->labels,
-                                     },
-                                     err);
+    int rc = ct_model_load(model, data, index, rows, err);
     if (rc == 0) {
-        rc = forward(model, params, rows, err);
+        rc = ct_model_forward(model, params, rows, err);
     }
     if (rc == 0) {
-        rc = model->dev->ops->loss(model->dev,
-                                   &(struct ct_loss){
-                                       .batch = rows,
-                                       .classes = layout->layer[top].out,
-                                       .logits = model->act[top + 1],
-                                       .labels = model->labels,
-                                       .scale = scale,
-                                       .dlogits = grads != NULL ? model->delta[top % 2] : NULL,
-                                       .totals = totals,
-                                   },
-                                   err);
+        rc = ct_model_loss(model, rows, scale, grads != NULL, totals, err);
     }
     if (rc == 0 && grads != NULL) {
-        rc = backward(model, params, grads, rows, err);
+        rc = ct_model_backward(model, params, grads, rows, err);
     }
     return rc;
 }

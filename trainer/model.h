@@ -28,6 +28,7 @@ struct ct_layer {
 
 struct ct_layout {
     size_t layer_count;
+    size_t first, total; /* layer[0] is number `first` of the `total` layers of the whole model */
     struct ct_layer layer[CT_LAYERS_MAX];
     size_t count;      /* floats of the flat array, gaps included */
     size_t parameters; /* without the gaps */
@@ -38,6 +39,10 @@ CT_MUST_CHECK int ct_layout_init(struct ct_layout *layout, size_t features,
                                  const struct ct_hidden *hidden, size_t classes,
                                  struct ct_err *err);
 
+/* Layers [first, end) of a whole model: their part of its flat array, as an array of its own. */
+void ct_layout_stage(const struct ct_layout *whole, size_t first, size_t end,
+                     struct ct_layout *out);
+
 /* Initial values as torch.nn.Linear draws them: uniform within +-1/sqrt(in), weights and biases. A
  * function of the seed alone. `params` is host memory of layout->count floats. */
 void ct_layout_draw(const struct ct_layout *layout, uint64_t seed, float *params);
@@ -47,9 +52,12 @@ struct ct_model {
     const struct ct_layout *layout; /* borrowed */
     struct ct_device *dev;          /* borrowed */
     size_t max_rows;
+    /* Borrowed; NULL = the parameters' own. Where the device's precision is not float32: the copy
+     * of the parameters in it, at the same places. */
+    const uint16_t *narrow;
     float *arena;
-    float *act[CT_LAYERS_MAX + 1]; /* act[0] = input, act[l + 1] = output of layer l */
-    float *delta[2];               /* gradient by a layer's output, layers take turns */
+    void *act[CT_LAYERS_MAX + 1]; /* act[0] = input, act[l + 1] = output of layer l */
+    void *delta[2];               /* gradient by a layer's output, layers take turns */
     uint8_t *labels;
 };
 
@@ -62,6 +70,23 @@ struct ct_resident {
 CT_MUST_CHECK int ct_model_init(struct ct_model *model, const struct ct_layout *layout,
                                 struct ct_device *dev, size_t max_rows, struct ct_err *err);
 void ct_model_fini(struct ct_model *model); /* NULL and zeroed memory are allowed */
+
+/* The parts of ct_model_run(), for a model that is one stage of several: act[0] then comes from the
+ * stage before, and what ct_model_top() gives from the one behind. */
+CT_MUST_CHECK int ct_model_load(struct ct_model *model, const struct ct_resident *data,
+                                const uint32_t *index, size_t rows, struct ct_err *err);
+CT_MUST_CHECK int ct_model_forward(struct ct_model *model, const float *params, size_t rows,
+                                   struct ct_err *err);
+/* Of the logits; the gradient goes to ct_model_top() where it is asked for. */
+CT_MUST_CHECK int ct_model_loss(struct ct_model *model, size_t rows, float scale, bool gradient,
+                                double *totals, struct ct_err *err);
+CT_MUST_CHECK int ct_model_backward(struct ct_model *model, const float *params, float *grads,
+                                    size_t rows, struct ct_err *err);
+
+/* The gradient by the output, and after ct_model_backward() that by the input, before the layer
+ * below's activation. */
+void *ct_model_top(const struct ct_model *model);
+void *ct_model_bottom(const struct ct_model *model);
 
 /* Loads samples index[0 .. rows) and computes the logits and the loss of them: summed loss and
  * number of correct predictions are added to totals[0] and totals[1] (device memory). With grads,

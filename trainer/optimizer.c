@@ -32,6 +32,7 @@ int ct_optimizer_apply(const struct ct_optimizer *opt, struct ct_device *dev, fl
     if (begin >= end) {
         return 0;
     }
+    uint16_t *narrow = opt->narrow != NULL ? opt->narrow + begin : NULL;
     if (opt->kind == CT_OPTIMIZER_SGD) {
         return dev->ops->sgd(dev,
                              &(struct ct_sgd){
@@ -42,6 +43,7 @@ int ct_optimizer_apply(const struct ct_optimizer *opt, struct ct_device *dev, fl
                                  .lr = opt->lr,
                                  .momentum = opt->momentum,
                                  .weight_decay = opt->weight_decay,
+                                 .narrow = narrow,
                              },
                              err);
     }
@@ -58,6 +60,7 @@ int ct_optimizer_apply(const struct ct_optimizer *opt, struct ct_device *dev, fl
                                .eps = ADAMW_EPS,
                                .weight_decay = opt->weight_decay,
                                .step = opt->step + 1,
+                               .narrow = narrow,
                            },
                            err);
 }

@@ -29,6 +29,7 @@ struct ct_optimizer {
     int64_t step; /* updates done so far */
     /* Each as long as the parameters, zero at the start; device memory, borrowed. */
     float *state[CT_OPTIMIZER_STATES_MAX];
+    uint16_t *narrow; /* likewise: the parameters in bfloat16; NULL = not kept */
 };
 
 /* Updates params[begin, end) by grads[begin, end) as update number step + 1. The caller counts

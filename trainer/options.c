@@ -211,6 +211,8 @@ static const struct spec specs[] = {
     {"seed", "N", "1", set_seed, FIELD(seed), 0, 0x1p63,
      "of the initial weights and the shuffling"},
     {"device", "auto|cpu|cuda", "auto", set_choice, FIELD(device), 0, 0, "where to compute"},
+    {"precision", "auto|f32|bf16", "auto", set_choice, FIELD(precision), 0, 0,
+     "what products are computed in; parameters stay f32"},
     {"checkpoint", "FILE", NULL, set_text, FIELD(checkpoint), 0, 0,
      "write the state there after each epoch (safetensors)"},
     {"resume", "FILE", NULL, set_text, FIELD(resume), 0, 0, "go on from a checkpoint"},
@@ -224,7 +226,8 @@ static const struct spec specs[] = {
 _Static_assert(sizeof(enum ct_optimizer_kind) == sizeof(unsigned) &&
                    sizeof(enum ct_schedule) == sizeof(unsigned) &&
                    sizeof(enum ct_rate_scale) == sizeof(unsigned) &&
-                   sizeof(enum ct_device_choice) == sizeof(unsigned),
+                   sizeof(enum ct_device_choice) == sizeof(unsigned) &&
+                   sizeof(enum ct_precision_choice) == sizeof(unsigned),
                "enums are unsigned");
 
 #define SPEC_COUNT (sizeof specs / sizeof specs[0])

@@ -23,6 +23,8 @@ struct ct_hidden {
     size_t size[CT_HIDDEN_MAX];
 };
 
+enum ct_precision_choice { CT_PRECISION_AUTO, CT_PRECISION_CHOOSE_F32, CT_PRECISION_CHOOSE_BF16 };
+
 enum ct_device_choice { CT_CHOOSE_AUTO, CT_CHOOSE_CPU, CT_CHOOSE_CUDA };
 
 /* Texts are borrowed from argv. */
@@ -41,6 +43,7 @@ struct ct_train_options {
     double warmup_epochs; /* below epochs */
     uint64_t seed;
     enum ct_device_choice device;
+    enum ct_precision_choice precision;
     bool help, version;
 };
 

@@ -25,7 +25,15 @@ static int open_on(struct ct_trainer *t, struct ctw_job *job, enum ct_device_kin
         return rc;
     }
     enum ctw_order order = t->options.shards > 0 ? CTW_ORDER_TREE : CTW_ORDER_RANK;
-    rc = ct_team_open(job, t->dev, order, &t->team, err);
+    if (t->options.precision == CT_PRECISION_CHOOSE_BF16) {
+        rc = ct_device_set_precision(t->dev, CT_PRECISION_BF16, err);
+        if (rc != 0) {
+            (void)ct_err_wrap(err, "--precision bf16");
+        }
+    }
+    if (rc == 0) {
+        rc = ct_team_open(job, t->dev, order, &t->team, err);
+    }
     if (rc != 0) {
         t->dev->ops->close(t->dev);
         t->dev = NULL;
@@ -100,6 +108,7 @@ static uint64_t fingerprint(const struct ct_trainer *t)
     FOLD(hash, o->base_batch);
     FOLD(hash, o->warmup_epochs);
     FOLD(hash, o->seed);
+    FOLD(hash, t->dev->precision);
     FOLD(hash, t->epoch);
     FOLD(hash, t->optimizer.step);
     FOLD(hash, t->dataset.train.count);
@@ -176,8 +185,15 @@ static int alloc_all(struct ct_trainer *t, struct ct_err *err)
         rc = ct_shards_init(&t->shards, t->options.shards, t->team.rank, t->team.world, t->dev,
                             count, err);
     }
+    if (rc == 0 && t->dev->precision == CT_PRECISION_BF16) {
+        float *narrow;
+        rc = ct_team_alloc_model(&t->team, count / 2 + 1, &narrow, err);
+        t->narrow = rc == 0 ? (uint16_t *)narrow : NULL;
+        t->optimizer.narrow = t->narrow;
+    }
     if (rc == 0) {
         rc = ct_model_init(&t->model, &t->layout, t->dev, rows, err);
+        t->model.narrow = t->narrow;
     }
     if (rc == 0) {
         rc = t->dev->ops->alloc(t->dev, 2 * sizeof *t->totals, &totals, err);
@@ -216,6 +232,9 @@ static int fill_model(struct ct_trainer *t, const struct ct_safetensors *file, s
     int rc = 0;
     if (!t->team.shares_model || t->team.rank == 0) {
         rc = file != NULL ? ct_trainer_restore(t, file, err) : draw_params(t, err);
+        if (rc == 0 && t->narrow != NULL) {
+            rc = t->dev->ops->narrow(t->dev, t->layout.count, t->params, t->narrow, err);
+        }
     }
     return rc == 0 ? ct_team_publish(&t->team, err) : rc;
 }

@@ -35,6 +35,7 @@ struct ct_trainer {
     struct ct_resident train, test;
     void *uploaded[4];     /* device copies of the images and labels; NULL on the CPU */
     float *params, *grads; /* device memory of the team */
+    uint16_t *narrow;      /* likewise: the parameters in bfloat16, NULL with --precision f32 */
     double *totals;        /* device memory of two doubles: loss and hits */
     uint32_t *sequence;    /* 0, 1, 2, ... for evaluation; model.max_rows of them */
     float *staging;        /* host copy of the model for checkpoints; NULL on the CPU */

@@ -72,6 +72,31 @@ class Train(testlib.Case):
                 self.assertAlmostEqual(other / one, 1, delta=1e-3, msg=losses)
             self.assertAlmostEqual(accuracies[count], accuracies[1], delta=0.02)
 
+    def test_bf16_learns_like_f32(self):
+        last = {}
+        for count, precision in ((1, "f32"), (1, "bf16"), (2, "bf16")):
+            metrics = self.tmp / f"metrics-{precision}-{count}"
+            args = ("--epochs", "4", "--hidden", "48,24", "--precision", precision)
+            for proc in self.ranks(count, *args, "--metrics", str(metrics)):
+                result = proc.wait()
+                if "no instructions for bfloat16" in result.err or "needs oneDNN" in result.err:
+                    self.skipTest(result.err)
+                self.assertEqual(result.code, 0, result)
+            last[count, precision] = read_metrics(metrics)[3]
+        f32 = last.pop((1, "f32"))
+        for bf16 in last.values():
+            self.assertAlmostEqual(bf16["loss"] / f32["loss"], 1, delta=0.01)
+            self.assertNotEqual(bf16["loss"], f32["loss"])
+            self.assertAlmostEqual(bf16["test_accuracy"], f32["test_accuracy"], delta=0.02)
+
+    def test_bf16_is_refused_in_one_line_where_it_would_be_slow(self):
+        result = self.run_program(
+            testlib.program("train"), "--data", self.data, *SMALL, "--precision", "bf16",
+            env={"ONEDNN_MAX_CPU_ISA": "AVX2"},
+        )  # fmt: skip
+        self.assertEqual(result.code, 1, result)
+        self.assertRegex(result.err, r"\Atrain: --precision bf16: [^\n]*bfloat16[^\n]*\n\Z")
+
     def test_more_workers_than_samples_in_the_last_batch(self):
         # 600 samples in batches of 149 leave 4 for the last one; of 6 workers some get none.
         metrics = self.tmp / "metrics"

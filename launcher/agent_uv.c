@@ -22,6 +22,7 @@
 #include "launcher/environ.h"
 #include "launcher/error_file.h"
 #include "launcher/job_status.h"
+#include "launcher/pages.h"
 #include "launcher/signals.h"
 #include "launcher/snapshot.h"
 #include "launcher/worker_uv.h"
@@ -47,6 +48,7 @@ struct run {
     struct ct_plan plan;
     struct ct_worker *workers; /* by local rank */
     struct ct_snapshot snapshot;
+    struct ct_pages pages; /* what workers say of their progress */
     struct ct_procs_stopped stopped;
     struct ct_job_failures failures; /* of all generations */
     bool stopping;                   /* the processes of this generation have been told to end */
@@ -216,6 +218,8 @@ static int add_status(void *data, struct cJSON *root, struct cJSON *problems)
         .plan = &run->plan,
         .workers = table,
         .failures = &run->failures,
+        .pages = &run->pages,
+        .now_ns = ct_clock_now(NULL),
     };
     int rc = ct_job_status_add(&facts, root, problems);
     ct_free(table);
@@ -290,6 +294,7 @@ static void stop(struct run *run, int signo, int64_t grace_ms)
 static void begin_generation(struct run *run)
 {
     run->plan.generation = run->agent.generation;
+    ct_pages_reset(&run->pages);
     ct_server_reset(run->server);
 }
 
@@ -433,6 +438,8 @@ static int open_all(struct run *run, struct ct_err *err)
         .signals = job->options->signals,
         .cookie = ct_cookie_env(job->cookie),
     };
+    ct_pages_open(&run->pages, job->workers, &run->log);
+    run->plan.progress = run->pages.path;
     if (job->options->max_restarts > 0) { /* else no later generation could read it */
         ct_snapshot_open(&run->snapshot, &run->log);
         run->plan.snapshot = ct_snapshot_env(&run->snapshot);
@@ -462,8 +469,10 @@ static void close_all(struct run *run)
 
 int ct_agent_run(const struct ct_job *job, struct ct_outcome *out, struct ct_err *err)
 {
-    struct run run = {
-        .job = job, .snapshot = CT_SNAPSHOT_INIT, .log = {emit_log, NULL, job->log_level}};
+    struct run run = {.job = job,
+                      .snapshot = CT_SNAPSHOT_INIT,
+                      .pages = CT_PAGES_INIT,
+                      .log = {emit_log, NULL, job->log_level}};
     run.log.data = &run;
     int rc = uv_loop_init(&run.loop);
     if (rc != 0) {
@@ -482,6 +491,7 @@ int ct_agent_run(const struct ct_job *job, struct ct_outcome *out, struct ct_err
     CT_ASSERT(uv_loop_close(&run.loop) == 0);
     ct_agent_fini(&run.agent);
     ct_snapshot_fini(&run.snapshot);
+    ct_pages_fini(&run.pages);
     ct_free(run.workers);
     if (rc == 0) {
         *out = run.outcome;

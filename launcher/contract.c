@@ -6,6 +6,7 @@
  */
 #include "launcher/contract.h"
 
+#include "common/progress.h"
 #include "launcher/cookie.h"
 #include "launcher/environ.h"
 #include "launcher/gpus.h"
@@ -38,6 +39,7 @@ static const char *const owned[] = {
     "CTRUN_GENERATION",
     CT_COOKIE_NAME,
     CT_SNAPSHOT_NAME,
+    CT_PROGRESS_ENV,
 };
 
 static bool is_owned(const char *var)
@@ -159,6 +161,10 @@ int ct_contract_env(const struct ct_plan *plan, int local_rank, const char *erro
     rc = rc != 0 ? rc : add_defaults(plan, base, out);
     if (rc == 0 && plan->cookie != NULL) {
         rc = ct_strlist_borrow(out, plan->cookie);
+    }
+    if (rc == 0 && plan->progress != NULL && plan->progress[0] != '\0') {
+        rc = ct_strlist_printf(out, CT_PROGRESS_ENV "=%s:%d", plan->progress,
+                               local_rank * CT_PROGRESS_SLOT);
     }
     if (rc == 0 && plan->snapshot != NULL) {
         rc = ct_strlist_borrow(out, plan->snapshot);

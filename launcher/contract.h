@@ -26,6 +26,7 @@ struct ct_plan {
     const char *master_addr;
     uint16_t master_port;
     const char *cookie;   /* "NAME=value" by which the job's processes are known, or NULL */
+    const char *progress; /* path of the progress pages; "" or NULL = none */
     const char *snapshot; /* "NAME=path" of memory that outlives the workers, or NULL */
 };
 

@@ -8,6 +8,7 @@ int ct_trainer_evaluate(struct ct_trainer *t, double *loss, double *accuracy, st
     ct_share(t->dataset.test.count, t->team.rank, t->team.world, &begin, &end);
     int rc = t->dev->ops->clear(t->dev, t->totals, 2 * sizeof *t->totals, err);
     for (size_t first = begin; rc == 0 && first < end;) {
+        ctw_progress(t->job, CTW_PHASE_COMPUTE, t->optimizer.step);
         size_t rows = end - first < t->model.max_rows ? end - first : t->model.max_rows;
         const struct ct_resident part = {
             .images = t->test.images + first * features,

@@ -54,6 +54,7 @@ int ct_trainer_save(struct ct_trainer *t, struct ct_err *err)
 {
     int rc = 0;
     size_t count = t->layout.count;
+    ctw_progress(t->job, CTW_PHASE_CHECKPOINT, t->optimizer.step);
     for (size_t i = 0; rc == 0 && t->staging != NULL && i < array_count(t); i++) {
         rc = t->dev->ops->download(t->dev, t->staging + i * count, device_array(t, i),
                                    count * sizeof(float), err);

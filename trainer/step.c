@@ -22,6 +22,7 @@ int ct_trainer_step(struct ct_trainer *t, size_t batch, struct ct_err *err)
     size_t rows, global_rows, begin, end;
     const uint32_t *index = ct_sampler_batch(&t->sampler, batch, &rows, &global_rows);
     int rc;
+    ctw_progress(t->job, CTW_PHASE_COMPUTE, t->optimizer.step);
     t->optimizer.lr = (float)rate_of(t, batch);
     if (t->shards.count > 0) {
         rc = ct_shards_run(&t->shards, &t->model, t->params, &t->train, index, global_rows,

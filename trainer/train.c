@@ -82,6 +82,7 @@ static int run_epoch(struct ct_trainer *t, const struct ct_train_events *events,
         .samples_per_s = (double)t->sampler.count / seconds,
         .us_per_step = 1e6 * seconds / (double)ct_sampler_batches(&t->sampler),
     };
+    ctw_progress_metrics(t->job, report->loss, report->samples_per_s);
     /* Every rank holds the same sums, so all stop here together, before a checkpoint is replaced.
      */
     if (!isfinite(report->loss)) {
@@ -114,6 +115,7 @@ int ct_trainer_run(struct ct_trainer *t, const struct ct_train_events *events,
         }
     }
     if (rc == 0) {
+        ctw_progress(t->job, CTW_PHASE_DONE, t->optimizer.step);
         *result = (struct ct_train_result){
             .test_accuracy = report.test_accuracy,
             .param_hash = report.param_hash,

@@ -318,6 +318,7 @@ int ct_trainer_new(const struct ct_train_options *options, struct ctw_job *job,
     }
     struct ct_safetensors file = {.fd = -1};
     t->options = *options;
+    t->job = job;
     t->optimizer = (struct ct_optimizer){
         .kind = options->optimizer,
         .momentum = (float)options->momentum,

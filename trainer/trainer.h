@@ -26,6 +26,7 @@ struct ct_trainer {
     struct ct_train_options options; /* its texts are borrowed */
     struct ct_dataset dataset;
     struct ct_layout layout;
+    struct ctw_job *job; /* borrowed; gets the stamps of progress */
     struct ct_device *dev;
     struct ct_team team;
     struct ct_model model;

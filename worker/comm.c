@@ -91,6 +91,7 @@ int ctw_comm_open(struct ctw_job *job, const struct ctw_comm_options *options,
         (void)ct_err_wrap(err, "rank %d cannot open a communicator", setup.rank);
         return rc;
     }
+    comm->progress = &job->progress;
     *out = comm;
     return 0;
 }
@@ -102,12 +103,29 @@ void ctw_comm_free(struct ctw_comm *comm)
     }
 }
 
+/* ---- the progress page: whoever looks at a hanging job must know who waits for whom ---------- */
+
+static void begin_wait(struct ctw_comm *comm)
+{
+    comm->waiting = true;
+    comm->before = progress_begin_wait(comm->progress);
+}
+
+static void end_wait(struct ctw_comm *comm)
+{
+    if (comm->waiting) {
+        progress_end_wait(comm->progress, comm->before);
+    }
+    comm->waiting = false;
+}
+
 /* ---- life and death -------------------------------------------------------------------------- */
 
 /* Passes 0 on. Any failure, whose reason the caller left in comm->reason, ends the communicator and
  * tells the peers. */
 static int settle(struct ctw_comm *comm, int rc, const char *what, struct ct_err *err)
 {
+    end_wait(comm);
     if (rc == 0) {
         return 0;
     }
@@ -174,6 +192,7 @@ int ctw_comm_alloc(struct ctw_comm *comm, enum ctw_memory kind, size_t bytes, vo
     if (out == NULL || bytes == 0 || (kind != CTW_MEMORY_OWN && kind != CTW_MEMORY_SHARED)) {
         rc = ct_err_set(&comm->reason, CT_EINVAL, "invalid argument");
     } else {
+        begin_wait(comm);
         rc = comm->ops->alloc(comm, kind, bytes, out, &comm->reason);
     }
     return settle(comm, rc, "alloc", err);
@@ -187,6 +206,7 @@ int ctw_comm_all_reduce(struct ctw_comm *comm, const float *send, float *recv, s
     }
     int rc = check_floats(send, recv, count, &comm->reason);
     if (rc == 0) {
+        begin_wait(comm);
         rc = comm->ops->all_reduce(comm, send, recv, count, &comm->reason);
     }
     return settle(comm, rc, "all_reduce", err);
@@ -203,6 +223,7 @@ int ctw_comm_reduce_scatter(struct ctw_comm *comm, float *buf, size_t count, siz
         rc = ct_err_set(&comm->reason, CT_EINVAL, "begin or end is NULL");
     }
     if (rc == 0) {
+        begin_wait(comm);
         rc = comm->ops->reduce_scatter(comm, buf, count, begin, end, &comm->reason);
     }
     return settle(comm, rc, "reduce_scatter", err);
@@ -220,6 +241,7 @@ int ctw_comm_broadcast(struct ctw_comm *comm, void *buf, size_t bytes, int root,
     } else if (buf == NULL && bytes > 0) {
         rc = ct_err_set(&comm->reason, CT_EINVAL, "the buffer is NULL");
     } else {
+        begin_wait(comm);
         rc = comm->ops->broadcast(comm, buf, bytes, root, &comm->reason);
     }
     return settle(comm, rc, "broadcast", err);
@@ -230,6 +252,7 @@ int ctw_comm_barrier(struct ctw_comm *comm, struct ct_err *err)
     if (comm->dead != 0) {
         return refuse_dead(comm, "barrier", err);
     }
+    begin_wait(comm);
     return settle(comm, comm->ops->barrier(comm, &comm->reason), "barrier", err);
 }
 
@@ -238,6 +261,7 @@ int ctw_comm_sync(struct ctw_comm *comm, struct ct_err *err)
     if (comm->dead != 0) {
         return refuse_dead(comm, "sync", err);
     }
+    begin_wait(comm);
     return settle(comm, comm->ops->sync(comm, &comm->reason), "sync", err);
 }
 

@@ -12,6 +12,7 @@
 #include "worker/ctworker.h"
 
 #include "common/buf.h"
+#include "worker/progress.h"
 
 struct ctw_comm_ops {
     void (*close)(struct ctw_comm *comm); /* frees the communicator itself, too */
@@ -33,8 +34,11 @@ struct ctw_comm {
     const struct ctw_comm_ops *ops;
     int rank, size;
     enum ctw_backend backend;
-    int dead;             /* code of the failure that ended it, 0 while alive */
-    struct ct_err reason; /* of that failure */
+    struct progress_page *progress; /* of the job; NULL in tests of a back end alone */
+    bool waiting;                   /* an operation is under way, */
+    uint64_t before;                /* ... and this stood on the page when it began */
+    int dead;                       /* code of the failure that ended it, 0 while alive */
+    struct ct_err reason;           /* of that failure */
 };
 
 /* What a back end gets to open itself. The store is two functions, because the NCCL back end is a

@@ -86,6 +86,27 @@ CTW_API CT_MUST_CHECK int ctw_job_add(struct ctw_job *job, const char *key, int6
 CTW_API int ctw_job_report_error(const struct ctw_job *job, const char *message,
                                  struct ct_err *err);
 
+/* ---- progress -------------------------------------------------------------------------------- */
+
+/* What a worker is doing. Who waits for peers says COLLECTIVE: ctrun's hang detection blames a rank
+ * that stands still in another phase while others stand in this one. */
+enum ctw_phase {
+    CTW_PHASE_STARTING, /* until the first stamp */
+    CTW_PHASE_DATA,
+    CTW_PHASE_COMPUTE,
+    CTW_PHASE_COLLECTIVE,
+    CTW_PHASE_CHECKPOINT,
+    CTW_PHASE_DONE,
+};
+
+/* Stamps the progress page that the launcher reads: phase, step (0 or more) and the time. Costs
+ * some 30 ns and no system call; does nothing without a launcher that reads it. From one thread at
+ * a time, which need not be the one that uses the job's store. `job` may be NULL. */
+CTW_API void ctw_progress(struct ctw_job *job, enum ctw_phase phase, int64_t step);
+
+/* What the launcher's status shows beside it. NAN = not known. */
+CTW_API void ctw_progress_metrics(struct ctw_job *job, double loss, double samples_per_s);
+
 /* ---- collectives ----------------------------------------------------------------------------- */
 
 struct ctw_comm;

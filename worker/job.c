@@ -3,6 +3,7 @@
 
 #include "common/alloc.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* PyTorch's default store timeout. */
@@ -44,6 +45,7 @@ int ctw_job_open(const struct ctw_job_options *options, struct ctw_job **out, st
         ctw_job_free(job);
         return rc;
     }
+    progress_open(&job->progress, getenv(CT_PROGRESS_ENV));
     *out = job;
     return 0;
 }
@@ -53,6 +55,7 @@ void ctw_job_free(struct ctw_job *job)
     if (job == NULL) {
         return;
     }
+    progress_close(&job->progress);
     ct_client_free(job->client);
     ct_free(job);
 }

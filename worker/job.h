@@ -9,11 +9,13 @@
 
 #include "common/buf.h"
 #include "rendezvous/client.h"
+#include "worker/progress.h"
 
 struct ctw_job {
     struct ctw_env env;
     struct ct_client *client; /* NULL: a single process without a launcher */
     int64_t timeout_ms;
+    struct progress_page progress;
     unsigned comms; /* communicators opened so far; the same on every rank, so it names them */
 };
 

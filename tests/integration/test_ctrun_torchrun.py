@@ -28,6 +28,7 @@ DIFFERENCES = {
     "OMP_NUM_THREADS": ("shares the CPUs out; torchrun gives 1, or nothing to one worker", r"\d+"),
     "CTRUN_GENERATION": ("ctrun's own", r"0"),
     "CTRUN_JOB_COOKIE": ("ctrun's own", r".+"),
+    "CTRUN_PROGRESS": ("ctrun's own", r"/proc/\d+/fd/\d+:\d+"),
 }
 # The shell's or the test's own, not the launchers'.
 OUTSIDE = {"_", "SHLVL", "OLDPWD", "PWD", "CTRUN_TEST_COOKIE"}

@@ -19,6 +19,7 @@ static const struct ct_plan plan = {
     .master_addr = "127.0.0.1",
     .master_port = 54321,
     .cookie = "CTRUN_JOB_COOKIE=abc",
+    .progress = "/proc/7/fd/9",
     .snapshot = "CTRUN_SNAPSHOT=/proc/7/fd/8",
 };
 
@@ -32,6 +33,7 @@ static char *const base[] = {
     (char *)"TORCHELASTIC_RUN_ID=old",
     (char *)"CTRUN_JOB_COOKIE=old",
     (char *)"CTRUN_SNAPSHOT=/proc/1/fd/1",
+    (char *)"CTRUN_PROGRESS=/proc/1/fd/2:0",
     (char *)"NOEQUALS",
     (char *)"EMPTY=",
     NULL,
@@ -64,6 +66,7 @@ static void environment_is_torchruns(void **state)
         {"CTRUN_GENERATION", "3"},
         {"CTRUN_JOB_COOKIE", "abc"},
         {"CTRUN_SNAPSHOT", "/proc/7/fd/8"},
+        {"CTRUN_PROGRESS", "/proc/7/fd/9:128"},
         {"HOME", "/root"},
         {"RANKING", "kept"},
         {"EMPTY", ""},

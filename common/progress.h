@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The progress page: what a worker says of itself without a system call, and its launcher reads
+ * whenever it likes. One small file in memory per machine holds a slot for each worker; the
+ * environment variable CTRUN_PROGRESS tells a worker the path and where its slot begins:
+ *
+ *     CTRUN_PROGRESS=/proc/4711/fd/9:256
+ *
+ * A slot has one writer. Each field is one aligned word, so a reader never sees half of one; that
+ * two fields may be from neighbouring stamps harms nobody. Whatever a slot holds is hostile to the
+ * launcher, which copies it and believes only what ct_progress_decode() lets through.
+ */
+#ifndef CT_COMMON_PROGRESS_H
+#define CT_COMMON_PROGRESS_H
+
+#include "common/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define CT_PROGRESS_ENV "CTRUN_PROGRESS"
+
+/* Two cache lines: processors that fetch lines in pairs would make neighbours wait. */
+#define CT_PROGRESS_SLOT 128
+
+/* "CTP1", little-endian; 0 until the worker has come. */
+#define CT_PROGRESS_VERSION UINT32_C(0x31505443)
+
+enum ct_phase {
+    CT_PHASE_STARTING, /* no step yet */
+    CT_PHASE_DATA,
+    CT_PHASE_COMPUTE,
+    CT_PHASE_COLLECTIVE, /* waits for its peers, or for what they send */
+    CT_PHASE_CHECKPOINT,
+    CT_PHASE_DONE,
+};
+
+#define CT_PHASES 6
+
+/* A step is told apart from its phase within one word. */
+#define CT_PROGRESS_STEP_MAX ((INT64_C(1) << 55) - 1)
+
+struct ct_progress_slot {
+    uint32_t version;
+    uint32_t unused;
+    uint64_t where;    /* step << 8 | phase */
+    int64_t stamp_ns;  /* CLOCK_MONOTONIC */
+    double loss, rate; /* not finite = not told */
+    unsigned char rest[CT_PROGRESS_SLOT - 5 * sizeof(uint64_t)];
+};
+
+/* What a reader may believe. */
+struct ct_progress {
+    enum ct_phase phase;
+    int64_t step;      /* 0 ... CT_PROGRESS_STEP_MAX */
+    int64_t stamp_ns;  /* of the last stamp, never after the time of reading */
+    double loss, rate; /* rate: samples per second; NAN = not told */
+};
+
+/* A step beyond the range counts as the nearest one within. */
+uint64_t ct_progress_where(enum ct_phase phase, int64_t step);
+
+int64_t ct_progress_step(uint64_t where);
+
+/* False when no worker has stamped the slot, or when what stands there cannot be. `now_ns` is
+ * CLOCK_MONOTONIC. */
+bool ct_progress_decode(const struct ct_progress_slot *slot, int64_t now_ns,
+                        struct ct_progress *out);
+
+/* "data", "collective", ... Never NULL. */
+const char *ct_phase_name(enum ct_phase phase);
+
+/* Splits a value of CTRUN_PROGRESS. The path (cut off, NUL-terminated) goes to `path`. CT_EFORMAT,
+ * or CT_ELIMIT when the path is longer than `cap` - 1. */
+CT_MUST_CHECK int ct_progress_parse(const char *value, char *path, size_t cap, int64_t *offset);
+
+#endif

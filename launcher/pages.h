@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The launcher's side of the progress page (common/progress.h): one file in memory for the workers
+ * of this machine, read by copying, so that no worker can harm us through it.
+ */
+#ifndef CT_LAUNCHER_PAGES_H
+#define CT_LAUNCHER_PAGES_H
+
+#include "common/log.h"
+#include "common/progress.h"
+
+#include <stdint.h>
+
+struct ct_pages {
+    int fd;        /* -1 = there are none */
+    int workers;   /* slots */
+    char path[64]; /* by which workers open it; "" = there are none */
+};
+
+#define CT_PAGES_INIT \
+    {                 \
+        -1, 0, ""     \
+    }
+
+/* Where that fails the job runs without pages: a warning says so. */
+void ct_pages_open(struct ct_pages *pages, int workers, const struct ct_log *log);
+void ct_pages_fini(struct ct_pages *pages); /* repeated calls are allowed */
+
+/* Forgets what workers of an earlier generation have left. */
+void ct_pages_reset(struct ct_pages *pages);
+
+/* What worker `local_rank` says of itself. False when it says nothing that can be believed. */
+bool ct_progress_read(const struct ct_pages *pages, int local_rank, int64_t now_ns,
+                      struct ct_progress *out);
+
+/* Of all workers with one system call for many of them: valid[i] tells whether out[i] was written.
+ * Both have room for `pages->workers`. */
+void ct_progress_read_all(const struct ct_pages *pages, int64_t now_ns, struct ct_progress *out,
+                          bool *valid);
+
+#endif

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/progress.h"
+
+#include "common/clock.h"
+#include "worker/ctworker.h"
+#include "worker/job.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+_Static_assert((int)CTW_PHASE_DONE == (int)CT_PHASE_DONE, "ctworker.h and common/progress.h agree");
+
+#define PATH_LONGEST 256
+
+/* A stamp is three stores; relaxed, because each stands for itself. */
+#define STORE(to, value) __atomic_store_n(&(to), (value), __ATOMIC_RELAXED)
+
+static void store_double(double *to, double value)
+{
+    __atomic_store(to, &value, __ATOMIC_RELAXED);
+}
+
+void progress_open(struct progress_page *page, const char *value)
+{
+    char path[PATH_LONGEST];
+    int64_t offset;
+    struct stat st;
+    *page = (struct progress_page){0};
+    if (value == NULL || ct_progress_parse(value, path, sizeof(path), &offset) != 0) {
+        return;
+    }
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0) {
+        return;
+    }
+    /* Writing beyond the end of a mapped file kills; the launcher's cannot shrink, another may. */
+    size_t start = (size_t)offset % (size_t)sysconf(_SC_PAGESIZE);
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size >= offset + CT_PROGRESS_SLOT) {
+        size_t size = start + CT_PROGRESS_SLOT;
+        void *map =
+            mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, offset - (int64_t)start);
+        if (map != MAP_FAILED) {
+            page->mapping = map;
+            page->mapped = size;
+            page->slot = (struct ct_progress_slot *)((unsigned char *)map + start);
+            store_double(&page->slot->loss, (double)NAN);
+            store_double(&page->slot->rate, (double)NAN);
+            STORE(page->slot->where, ct_progress_where(CT_PHASE_STARTING, 0));
+            STORE(page->slot->stamp_ns, ct_clock_now(NULL));
+            __atomic_store_n(&page->slot->version, CT_PROGRESS_VERSION, __ATOMIC_RELEASE);
+        }
+    }
+    (void)close(fd);
+}
+
+void progress_close(struct progress_page *page)
+{
+    if (page->mapping != NULL) {
+        (void)munmap(page->mapping, page->mapped);
+    }
+    *page = (struct progress_page){0};
+}
+
+static void stamp(struct ct_progress_slot *slot, uint64_t where)
+{
+    STORE(slot->where, where);
+    STORE(slot->stamp_ns, ct_clock_now(NULL));
+}
+
+uint64_t progress_begin_wait(struct progress_page *page)
+{
+    if (page == NULL || page->slot == NULL) {
+        return 0;
+    }
+    uint64_t before = __atomic_load_n(&page->slot->where, __ATOMIC_RELAXED);
+    stamp(page->slot, ct_progress_where(CT_PHASE_COLLECTIVE, ct_progress_step(before)));
+    return before;
+}
+
+void progress_end_wait(struct progress_page *page, uint64_t before)
+{
+    if (page != NULL && page->slot != NULL) {
+        stamp(page->slot, before);
+    }
+}
+
+void ctw_progress(struct ctw_job *job, enum ctw_phase phase, int64_t step)
+{
+    if (job != NULL && job->progress.slot != NULL) {
+        stamp(job->progress.slot, ct_progress_where((enum ct_phase)phase, step));
+    }
+}
+
+void ctw_progress_metrics(struct ctw_job *job, double loss, double samples_per_s)
+{
+    if (job != NULL && job->progress.slot != NULL) {
+        store_double(&job->progress.slot->loss, loss);
+        store_double(&job->progress.slot->rate, samples_per_s);
+    }
+}

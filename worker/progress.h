@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The worker's side of the progress page (common/progress.h).
+ */
+#ifndef CT_WORKER_PROGRESS_H
+#define CT_WORKER_PROGRESS_H
+
+#include "common/progress.h"
+
+/* Zeroed memory is "no page". */
+struct progress_page {
+    struct ct_progress_slot *slot; /* in shared memory, NULL = nobody reads */
+    void *mapping;
+    size_t mapped;
+};
+
+/* Maps the slot that CTRUN_PROGRESS names. A page is a convenience, so that nothing here fails: a
+ * variable that makes no sense, or a file of somebody else's, leaves the job without one. */
+void progress_open(struct progress_page *page, const char *value);
+void progress_close(struct progress_page *page);
+
+/* Around a wait for peers: the phase becomes COLLECTIVE, then again what it was. `page` may be
+ * NULL. */
+uint64_t progress_begin_wait(struct progress_page *page);
+void progress_end_wait(struct progress_page *page, uint64_t before);
+
+#endif

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/job_status.h"
 
+#include "common/clock.h"
 #include "rendezvous/json.h"
 
+#include <math.h>
 #include <signal.h>
 #include <string.h>
 
@@ -48,6 +50,28 @@ static const char *worker_state(enum ct_agent_worker state, const struct ct_repo
     return worker->was_asked ? "stopped" : "failed";
 }
 
+static bool add_if_told(cJSON *object, const char *name, double value)
+{
+    return isfinite(value) ? ct_json_add_number(object, name, value)
+                           : cJSON_AddNullToObject(object, name) != NULL;
+}
+
+static bool add_progress(cJSON *item, const struct ct_job_facts *facts, int local_rank)
+{
+    struct ct_progress progress;
+    if (facts->pages == NULL ||
+        !ct_progress_read(facts->pages, local_rank, facts->now_ns, &progress)) {
+        return cJSON_AddNullToObject(item, "progress") != NULL;
+    }
+    cJSON *object = cJSON_AddObjectToObject(item, "progress");
+    return object != NULL && ct_json_add_text(object, "phase", ct_phase_name(progress.phase)) &&
+           ct_json_add_number(object, "step", (double)progress.step) &&
+           ct_json_add_number(object, "age_s",
+                              (double)(facts->now_ns - progress.stamp_ns) / (double)CT_NS_PER_S) &&
+           add_if_told(object, "loss", progress.loss) &&
+           add_if_told(object, "samples_per_s", progress.rate);
+}
+
 static bool add_worker(cJSON *array, const struct ct_job_facts *facts, int local_rank)
 {
     enum ct_agent_worker state = facts->agent->states[local_rank];
@@ -61,7 +85,8 @@ static bool add_worker(cJSON *array, const struct ct_job_facts *facts, int local
            add_name(item, "host", facts->host) &&
            ct_json_add_text(item, "state", worker_state(state, worker)) &&
            add_exit(item, known && worker->ended, &worker->end) &&
-           ct_json_add_number(item, "restarts", facts->agent->generation);
+           ct_json_add_number(item, "restarts", facts->agent->generation) &&
+           add_progress(item, facts, local_rank);
 }
 
 static bool add_workers(cJSON *job, const struct ct_job_facts *facts)

@@ -8,6 +8,7 @@
 #include "common/err.h"
 #include "launcher/agent.h"
 #include "launcher/contract.h"
+#include "launcher/pages.h"
 #include "launcher/report.h"
 
 #include <stddef.h>
@@ -40,6 +41,8 @@ struct ct_job_facts {
     const struct ct_plan *plan;
     const struct ct_report_worker *workers; /* by local rank; holds what the agent says is there */
     const struct ct_job_failures *failures;
+    const struct ct_pages *pages; /* what workers say of themselves; may be NULL */
+    int64_t now_ns;               /* monotonic */
 };
 
 /* Adds `job` to `root`, and a line of text to the array `problems` for each thing that is not as it

@@ -125,6 +125,41 @@ static void put_workers(struct text *text, const cJSON *workers)
     }
 }
 
+/* A number, or "-" where there is none. */
+static const char *optional(const cJSON *object, const char *name, int digits, char out[VALUE_MAX])
+{
+    const cJSON *value = cJSON_GetObjectItemCaseSensitive(object, name);
+    (void)snprintf(out, VALUE_MAX, "-");
+    if (cJSON_IsNumber(value)) {
+        (void)snprintf(out, VALUE_MAX, "%.*g", digits, value->valuedouble);
+    }
+    return out;
+}
+
+/* Workers that say nothing of themselves have no line. */
+static void put_progress(struct text *text, const cJSON *workers)
+{
+    bool headed = false;
+    const cJSON *worker;
+    cJSON_ArrayForEach(worker, workers)
+    {
+        const cJSON *progress = cJSON_GetObjectItemCaseSensitive(worker, "progress");
+        char age[VALUE_MAX], loss[VALUE_MAX], rate[VALUE_MAX];
+        if (!cJSON_IsObject(progress)) {
+            continue;
+        }
+        if (!headed) {
+            put(text, "%s", "");
+            put(text, " RANK         STEP PHASE      FOR          LOSS    SAMPLES/S");
+            headed = true;
+        }
+        put(text, "%5.0f %12.0f %-10.10s %-8.8s %8.8s %12.12s", ct_json_number(worker, "rank", 0),
+            ct_json_number(progress, "step", 0), ct_json_text(progress, "phase", "?"),
+            uptime(ct_json_number(progress, "age_s", 0), age), optional(progress, "loss", 4, loss),
+            optional(progress, "samples_per_s", 6, rate));
+    }
+}
+
 static void put_waiting(struct text *text, const cJSON *store)
 {
     const cJSON *waiting = cJSON_GetObjectItemCaseSensitive(store, "waiting");
@@ -195,6 +230,7 @@ int ct_stat_table(const struct cJSON *status, const char *where, struct ct_buf *
     }
     put_store(&text, status);
     put_workers(&text, cJSON_GetObjectItemCaseSensitive(job, "workers"));
+    put_progress(&text, cJSON_GetObjectItemCaseSensitive(job, "workers"));
     put_waiting(&text, cJSON_GetObjectItemCaseSensitive(status, "store"));
     put_failures(&text, job);
     return text.rc;

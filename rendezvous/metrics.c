@@ -139,6 +139,39 @@ static int put_workers(struct ct_buf *out, const cJSON *job)
     return rc;
 }
 
+/* What workers say of themselves; one series for each of them. */
+static int put_progress(struct ct_buf *out, const cJSON *job)
+{
+    static const struct metric told[] = {
+        {NULL, "step", "worker_step", "gauge", "The step a worker is in."},
+        {NULL, "age_s", "worker_progress_age_seconds", "gauge",
+         "Time since a worker said anything of itself."},
+        {NULL, "loss", "worker_loss", "gauge", "The loss that a worker tells."},
+        {NULL, "samples_per_s", "worker_samples_per_second", "gauge",
+         "Samples per second that a worker tells."},
+    };
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < sizeof(told) / sizeof(told[0]); i++) {
+        bool headed = false;
+        const cJSON *worker;
+        cJSON_ArrayForEach(worker, cJSON_GetObjectItemCaseSensitive(job, "workers"))
+        {
+            const cJSON *progress = cJSON_GetObjectItemCaseSensitive(worker, "progress");
+            const cJSON *value = cJSON_GetObjectItemCaseSensitive(progress, told[i].field);
+            if (rc != 0 || !cJSON_IsNumber(value)) {
+                continue;
+            }
+            rc = headed ? 0 : put_head(out, told[i].name, told[i].type, told[i].help);
+            headed = true;
+            rc = rc != 0 ? rc
+                         : ct_buf_printf(out, "ctrun_%s{rank=\"%.0f\"}", told[i].name,
+                                         ct_json_number(worker, "rank", 0));
+            rc = rc != 0 ? rc : put_value(out, value->valuedouble);
+        }
+    }
+    return rc;
+}
+
 int ct_metrics_print(const struct cJSON *status, struct ct_buf *out)
 {
     const cJSON *job = cJSON_GetObjectItemCaseSensitive(status, "job");
@@ -151,5 +184,6 @@ int ct_metrics_print(const struct cJSON *status, struct ct_buf *out)
         rc = put_metric(out, status, &metrics[i]);
     }
     rc = rc != 0 ? rc : put_operations(out, cJSON_GetObjectItemCaseSensitive(status, "store"));
-    return rc != 0 ? rc : put_workers(out, job);
+    rc = rc != 0 ? rc : put_workers(out, job);
+    return rc != 0 ? rc : put_progress(out, job);
 }

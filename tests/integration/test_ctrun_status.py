@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import urllib.error
@@ -57,6 +58,30 @@ class Status(testlib.Case):
         return wait_until(
             lambda: (s := self.status(port))["ready"] and s, "the job runs"
         )
+
+    def test_progress_of_train(self):
+        job = self.start_ctrun(
+            "-n", "2", "--rdzv-endpoint", "localhost:0", "train", "--data", "synthetic",
+            "--epochs", "1000000", env={"LOGLEVEL": "INFO"},
+        )  # fmt: skip
+        port = int(re.search(r"store on [^ ]*:(\d+)", job.wait_for("store on")).group(1))
+
+        def told():
+            workers = self.status(port)["job"]["workers"]
+            found = [w["progress"] for w in workers if w["progress"]]
+            return len(found) == 2 and all(p["loss"] is not None for p in found) and found
+
+        for progress in wait_until(told, "the workers tell their loss"):
+            self.assertIn(progress["phase"], ("compute", "collective", "checkpoint"))
+            self.assertGreater(progress["step"], 0)
+            self.assertGreater(progress["samples_per_s"], 0)
+        metrics = fetch(port, "/metrics")[1]
+        for name in ("worker_step", "worker_loss", "worker_samples_per_second"):
+            self.assertRegex(metrics, rf'\nctrun_{name}\{{rank="1"\}} [\d.e+-]+\n')
+        table = self.run_program(testlib.program("ctstat"), f"127.0.0.1:{port}")
+        self.assertRegex(table.out, r"\n    1 +\d+ (compute|collective|checkpoint) +0 s +[\d.e+-]+ +\d")
+        job.signal(signal.SIGTERM)
+        self.assertEqual(job.wait().code, 128 + signal.SIGTERM)
 
     def test_ranks_and_pids(self):
         job, port = self.start_job()

@@ -116,7 +116,8 @@ static const char whole[] =
     "\"job\":{\"run_id\":\"job-7\",\"state\":\"stopping\",\"generation\":1,\"max_restarts\":2,"
     "\"world_size\":2,\"workers\":["
     "{\"rank\":0,\"local_rank\":0,\"pid\":11,\"host\":\"n\",\"state\":\"running\",\"exit\":null,"
-    "\"restarts\":1},"
+    "\"restarts\":1,\"progress\":{\"step\":345,\"phase\":\"collective\",\"age_s\":2,\"loss\":0.25,"
+    "\"samples_per_s\":null}},"
     "{\"rank\":1,\"local_rank\":1,\"pid\":12,\"host\":\"n\",\"state\":\"failed\",\"exit\":-11,"
     "\"restarts\":1}],"
     "\"failure_count\":4,\"failures\":[{\"generation\":1,\"rank\":1,\"pid\":12,\"host\":\"n\","
@@ -135,6 +136,9 @@ static void test_table(void **state)
         " RANK LOCAL     PID STATE     EXIT RESTARTS HOST\n"
         "    0     0      11 running      -        1 n\n"
         "    1     1      12 failed     -11        1 n\n"
+        "\n"
+        " RANK         STEP PHASE      FOR          LOSS    SAMPLES/S\n"
+        "    0          345 collective 2 s          0.25            -\n"
         "\n"
         "WAITING ONE OF THEM           FOR KEY\n"
         "      3 [::1]:5               /k\n"
@@ -179,7 +183,7 @@ static void test_hostile(void **state)
         "2Jxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
         "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\",\"uptime_s\":1e308}",
         "{\"health\":\"healthy\",\"problems\":[3,{},\"a\\nb\"],\"job\":{\"workers\":[1,{\"exit\":-"
-        "1e300,"
+        "1e300,\"progress\":{\"step\":1e300,\"phase\":7,\"age_s\":1e300,\"loss\":1e300},"
         "\"pid\":1e300},[]],\"failures\":[7],\"failure_count\":1e300},\"store\":{\"bytes\":1e300,"
         "\"waiting\":[0,{\"key\":\"\\t\"}],\"operations\":{\"a\":1e308,\"b\":\"x\"}}}",
         "{\"health\":\"healthy\",\"job\":3,\"store\":[],\"problems\":{\"x\":1}}",

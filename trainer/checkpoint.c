@@ -3,6 +3,7 @@
 
 #include "common/alloc.h"
 #include "common/num.h"
+#include "trainer/checksum.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -78,6 +79,11 @@ int ct_checkpoint_probe(const char *path, struct ct_err *err)
     return fd < 0 ? fd : 0;
 }
 
+/* The metadata's numbers as text. */
+struct described {
+    char step[24], epoch[24], seed[24], batch[24], batch_size[24], tensors[12], metadata[12];
+};
+
 static int write_tensors(int fd, const struct ct_state_view *state,
                          const struct ct_progress_point *point, struct ct_err *err)
 {
@@ -89,19 +95,29 @@ static int write_tensors(int fd, const struct ct_state_view *state,
     while (count < TENSORS_MAX && describe(state, count, &tensors[count])) {
         count++;
     }
-    char step[24], epoch[24], seed[24];
-    (void)snprintf(step, sizeof step, "%" PRId64, point->step);
-    (void)snprintf(epoch, sizeof epoch, "%d", point->epoch);
-    (void)snprintf(seed, sizeof seed, "%" PRIu64, point->seed);
+    struct described text;
+    (void)snprintf(text.step, sizeof text.step, "%" PRId64, point->step);
+    (void)snprintf(text.epoch, sizeof text.epoch, "%d", point->epoch);
+    (void)snprintf(text.seed, sizeof text.seed, "%" PRIu64, point->seed);
+    (void)snprintf(text.batch, sizeof text.batch, "%zu", point->batch);
+    (void)snprintf(text.batch_size, sizeof text.batch_size, "%zu", point->batch_size);
+    (void)snprintf(text.tensors, sizeof text.tensors, "%08" PRIx32,
+                   ct_checksum_tensors(tensors, count));
     const struct ct_metadata metadata[] = {
         {"format", "pt"}, /* what transformers' loader asks for: F32 rows as PyTorch lays them */
         {"optimizer", ct_optimizer_name(state->optimizer)},
-        {"epoch", epoch},
-        {"step", step},
-        {"seed", seed},
+        {"epoch", text.epoch},
+        {"batch", text.batch},
+        {"batch_size", text.batch_size},
+        {"step", text.step},
+        {"seed", text.seed},
+        {CT_CHECKSUM_TENSORS_KEY, text.tensors},
+        {CT_CHECKSUM_METADATA_KEY, text.metadata}, /* of all above */
     };
-    int rc = ct_safetensors_write(fd, tensors, count, metadata,
-                                  sizeof metadata / sizeof metadata[0], err);
+    const size_t texts = sizeof metadata / sizeof metadata[0];
+    (void)snprintf(text.metadata, sizeof text.metadata, "%08" PRIx32,
+                   ct_checksum_metadata(metadata, texts - 1));
+    int rc = ct_safetensors_write(fd, tensors, count, metadata, texts, err);
     ct_free(tensors);
     return rc;
 }
@@ -187,10 +203,10 @@ static int check_tensor(const struct ct_safetensors *file, const struct ct_tenso
 {
     const struct ct_tensor *have = ct_safetensors_find(file, want->name);
     if (have == NULL) {
-        return ct_err_set(err, CT_EFORMAT, "holds no tensor %s, which this model has", want->name);
+        return ct_err_set(err, CT_EINVAL, "holds no tensor %s, which this model has", want->name);
     }
     if (strcmp(have->dtype, "F32") != 0) {
-        return ct_err_set(err, CT_EFORMAT, "tensor %s is %s, not F32", want->name, have->dtype);
+        return ct_err_set(err, CT_EINVAL, "tensor %s is %s, not F32", want->name, have->dtype);
     }
     bool same = have->dims == want->dims;
     for (size_t i = 0; same && i < want->dims; i++) {
@@ -201,17 +217,22 @@ static int check_tensor(const struct ct_safetensors *file, const struct ct_tenso
         format_shape(there, sizeof there, have->dims, have->shape[0], have->shape[1]);
         format_shape(here, sizeof here, want->dims, want->shape[0], want->shape[1]);
         return ct_err_set(
-            err, CT_EFORMAT,
+            err, CT_EINVAL,
             "another shape: tensor %s is %s there but %s in this model (see --hidden)", want->name,
             there, here);
     }
     return 0;
 }
 
-static int read_number(const struct ct_safetensors *file, const char *key, int64_t max,
-                       int64_t *out, struct ct_err *err)
+/* A key that is not there is 0 when it is optional. */
+static int read_number(const struct ct_safetensors *file, const char *key, bool optional,
+                       int64_t max, int64_t *out, struct ct_err *err)
 {
     const char *text = ct_safetensors_metadata(file, key);
+    if (text == NULL && optional) {
+        *out = 0;
+        return 0;
+    }
     if (text == NULL || ct_parse_i64(text, 0, max, out) != 0) {
         return ct_err_set(err, CT_EFORMAT, "its metadata tell no valid %s", key);
     }
@@ -224,12 +245,12 @@ static int check_file(const struct ct_safetensors *file, const struct ct_layout 
 {
     const char *name = ct_safetensors_metadata(file, "optimizer");
     if (name == NULL) {
-        return ct_err_set(err, CT_EFORMAT,
+        return ct_err_set(err, CT_EINVAL,
                           "its metadata tell no optimizer: not a checkpoint of "
                           "this program");
     }
     if (strcmp(name, ct_optimizer_name(optimizer)) != 0) {
-        return ct_err_set(err, CT_EFORMAT, "was trained with --optimizer %.32s, not %s", name,
+        return ct_err_set(err, CT_EINVAL, "was trained with --optimizer %.32s, not %s", name,
                           ct_optimizer_name(optimizer));
     }
     const struct ct_state_view state = {.layout = layout, .optimizer = optimizer};
@@ -242,21 +263,29 @@ static int check_file(const struct ct_safetensors *file, const struct ct_layout 
         }
     }
     if (file->count != count) {
-        return ct_err_set(err, CT_EFORMAT,
+        return ct_err_set(err, CT_EINVAL,
                           "another shape: it holds %zu tensors, this model has %zu (see --hidden)",
                           file->count, count);
     }
-    int64_t epoch, seed;
-    int rc = read_number(file, "epoch", INT_MAX, &epoch, err);
+    int64_t epoch, seed, batch, batch_size;
+    int rc = read_number(file, "epoch", false, INT_MAX, &epoch, err);
     if (rc == 0) {
-        rc = read_number(file, "seed", INT64_MAX, &seed, err);
+        rc = read_number(file, "seed", false, INT64_MAX, &seed, err);
     }
     if (rc == 0) {
-        rc = read_number(file, "step", INT64_MAX - 1, &point->step, err);
+        rc = read_number(file, "batch", true, UINT32_MAX, &batch, err);
+    }
+    if (rc == 0) {
+        rc = read_number(file, "batch_size", true, INT_MAX, &batch_size, err);
+    }
+    if (rc == 0) {
+        rc = read_number(file, "step", false, INT64_MAX - 1, &point->step, err);
     }
     if (rc == 0) {
         point->epoch = (int)epoch;
         point->seed = (uint64_t)seed;
+        point->batch = (size_t)batch;
+        point->batch_size = (size_t)batch_size;
     }
     return rc;
 }
@@ -271,7 +300,10 @@ int ct_checkpoint_open(const char *path, const struct ct_layout *layout,
     if (rc != 0) {
         return rc;
     }
-    rc = check_file(&opened, layout, optimizer, &found, err);
+    rc = ct_checksum_verify(&opened, err);
+    if (rc == 0) {
+        rc = check_file(&opened, layout, optimizer, &found, err);
+    }
     if (rc != 0) {
         ct_safetensors_fini(&opened);
         (void)ct_err_wrap(err, "%s", path);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Training state in a safetensors file: parameters layers.N.weight and layers.N.bias, optimizer
- * state optim.STATE.layers.N.weight and so on, and in the metadata how far training was. A file is
- * replaced whole (write, fsync, rename, fsync of the folder) or not at all.
+ * state optim.STATE.layers.N.weight and so on, and in the metadata how far training was, with
+ * CRC-32 checksums (zlib's) of the tensors' bytes and of that metadata. A file is replaced whole
+ * (write, fsync, rename, fsync of the folder) or not at all.
  */
 #ifndef CT_TRAINER_CHECKPOINT_H
 #define CT_TRAINER_CHECKPOINT_H
@@ -12,12 +13,15 @@
 #include "trainer/optimizer.h"
 #include "trainer/safetensors.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
 struct ct_progress_point {
     int64_t step; /* optimizer updates done */
     int epoch;    /* epochs done */
     uint64_t seed;
+    size_t batch;      /* batches done of the epoch that follows those */
+    size_t batch_size; /* of all ranks; without it `batch` says nothing. 0 = not told */
 };
 
 /* Parameters and optimizer state in host memory, each layout->count floats. */
@@ -35,7 +39,9 @@ CT_MUST_CHECK int ct_checkpoint_probe(const char *path, struct ct_err *err);
 CT_MUST_CHECK int ct_checkpoint_save(const char *path, const struct ct_state_view *state,
                                      const struct ct_progress_point *point, struct ct_err *err);
 
-/* Opens a checkpoint and checks that it is whole and belongs to this layout and optimizer. */
+/* Opens a checkpoint and checks that it is whole, down to the checksum of its bytes, and belongs to
+ * this layout and optimizer. CT_EFORMAT when it is damaged, CT_EINVAL when it is of another model.
+ * A file that tells no checksum is taken as it is. */
 CT_MUST_CHECK int ct_checkpoint_open(const char *path, const struct ct_layout *layout,
                                      enum ct_optimizer_kind optimizer, struct ct_safetensors *file,
                                      struct ct_progress_point *point, struct ct_err *err);

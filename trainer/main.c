@@ -5,14 +5,13 @@
  * Exit codes: 0 done; 1 training could not start or go on (data, files, memory, a peer); 2 usage.
  */
 #include "common/buf.h"
-#include "common/text.h"
-#include "trainer/metrics.h"
 #include "trainer/options.h"
-#include "trainer/progress.h"
+#include "trainer/sinks.h"
 #include "trainer/trainer.h"
 #include "worker/ctworker.h"
 
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,52 +19,37 @@
 
 enum exit_code { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
-struct sinks {
-    struct ct_progress progress;
-    struct ct_metrics metrics;
-};
+/* Set by a signal that asks to stop with everything saved. */
+static volatile sig_atomic_t stop_asked;
 
-/* One line, whatever strange name the message quotes. */
 static void complain(struct ct_err *err)
 {
-    ct_text_clean(err->text);
-    (void)fprintf(stderr, "train: %s\n", err->text);
+    ct_complain(stderr, err);
 }
 
-static void on_tick(void *data, int epoch, int epochs, double done, double samples_per_s)
+static void on_stop_signal(int number)
 {
-    struct sinks *sinks = data;
-    ct_progress_tick(&sinks->progress, epoch, epochs, done, samples_per_s);
+    (void)number;
+    stop_asked = 1;
 }
 
-static void on_epoch(void *data, const struct ct_epoch_report *report)
+/* Only while steps run, which look at the flag, and only when stopping saves something. The second
+ * signal ends the process as ever. */
+static void catch_stop_signals(const struct ct_train_options *options)
 {
-    struct sinks *sinks = data;
-    struct ct_err err = {0};
-    ct_progress_epoch(&sinks->progress, report);
-    if (ct_metrics_epoch(&sinks->metrics, report, &err) != 0) {
-        complain(&err);
-    }
-}
-
-static void on_done(struct sinks *sinks, const struct ct_train_result *result)
-{
-    struct ct_err err = {0};
-    ct_progress_done(&sinks->progress, result);
-    if (ct_metrics_done(&sinks->metrics, result, &err) != 0) {
-        complain(&err);
+    struct sigaction action = {.sa_handler = on_stop_signal, .sa_flags = (int)SA_RESETHAND};
+    if (options->checkpoint != NULL || options->checkpoint_dir != NULL) {
+        (void)sigaction(SIGTERM, &action, NULL);
+        (void)sigaction(SIGUSR1, &action, NULL);
     }
 }
 
 /* Trains on this rank. What fails here ends the peers' collectives too. */
-static int train(const struct ct_train_options *options, struct ctw_job *job, struct sinks *sinks,
-                 struct ct_err *err)
+static int train(const struct ct_train_options *options, struct ctw_job *job,
+                 struct ct_sinks *sinks, struct ct_err *err)
 {
     bool leads = ctw_job_env(job)->rank == 0;
-    int rc = 0;
-    if (leads && options->metrics != NULL) {
-        rc = ct_metrics_open(&sinks->metrics, options->metrics, err);
-    }
+    int rc = leads ? ct_sinks_open(sinks, options, err) : 0;
     struct ct_trainer *trainer = NULL;
     if (rc == 0) {
         rc = ct_trainer_new(options, job, &trainer, err);
@@ -74,16 +58,17 @@ static int train(const struct ct_train_options *options, struct ctw_job *job, st
         return rc;
     }
     if (leads) {
-        ct_progress_start(&sinks->progress, trainer);
+        ct_sinks_start(sinks, trainer);
     }
+    catch_stop_signals(options);
     struct ct_train_result result;
-    const struct ct_train_events events = {
-        .tick = sinks->progress.terminal ? on_tick : NULL, .epoch = on_epoch, .data = sinks};
+    struct ct_train_events events = ct_sinks_events(sinks);
+    events.stop_asked = &stop_asked;
     rc = ct_trainer_run(trainer, &events, &result, err);
     if (rc != 0) {
         ct_trainer_abort(trainer);
     } else if (leads) {
-        on_done(sinks, &result);
+        ct_sinks_done(sinks, &result);
     }
     ct_trainer_free(trainer);
     return rc;
@@ -107,10 +92,8 @@ static int run(const struct ct_train_options *options)
         /* Products that several threads share are cut in other places, and so rounded elsewhere. */
         (void)unsetenv("OMP_NUM_THREADS");
     }
-    struct sinks sinks = {
-        .progress = {.out = stdout, .terminal = isatty(STDOUT_FILENO) == 1},
-        .metrics = CT_METRICS_INIT,
-    };
+    struct ct_sinks sinks;
+    ct_sinks_init(&sinks, stdout, isatty(STDOUT_FILENO) == 1, stderr);
     int rc = train(options, job, &sinks, &err);
     if (rc != 0) {
         ct_progress_break(&sinks.progress);
@@ -118,7 +101,7 @@ static int run(const struct ct_train_options *options)
         /* The launcher reads it there; without a launcher the line above is all there is. */
         (void)ctw_job_report_error(job, err.text, NULL);
     }
-    ct_metrics_close(&sinks.metrics);
+    ct_sinks_fini(&sinks);
     ctw_job_free(job);
     return rc == 0 ? EXIT_DONE : EXIT_FAILED;
 }
@@ -160,6 +143,9 @@ int main(int argc, char *argv[])
     /* ctrun forwards lines; they should leave when they are written, not when a buffer is full. */
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
     (void)setvbuf(stderr, NULL, _IOLBF, 0);
+
+    /* A file that may not grow further is a full disk, which training survives. */
+    (void)signal(SIGXFSZ, SIG_IGN);
 
     struct ct_train_options options;
     struct ct_err err = {0};

@@ -150,6 +150,31 @@ static int set_hidden(const struct spec *spec, const char *text, struct ct_train
     return 0;
 }
 
+/* "100", "100steps" or "30s". */
+static int set_interval(const struct spec *spec, const char *text, struct ct_train_options *out,
+                        struct ct_err *err)
+{
+    char digits[24];
+    size_t len = strspn(text, "0123456789");
+    const char *unit = text + len;
+    bool seconds = strcmp(unit, "s") == 0;
+    int64_t value;
+    if (len >= sizeof digits ||
+        (!seconds && *unit != '\0' && strcmp(unit, "step") != 0 && strcmp(unit, "steps") != 0)) {
+        return ct_err_set(err, CT_EINVAL,
+                          "--%s: '%s' is not a number of steps (100) or seconds (30s)", spec->name,
+                          text);
+    }
+    memcpy(digits, text, len);
+    digits[len] = '\0';
+    int rc = read_integer(spec, digits, &value, err);
+    if (rc == 0) {
+        *(struct ct_interval *)field(spec, out) =
+            seconds ? (struct ct_interval){.seconds = value} : (struct ct_interval){.steps = value};
+    }
+    return rc;
+}
+
 /* One of the words that the metavar lists; the field is an enum in the same order. */
 static int set_choice(const struct spec *spec, const char *text, struct ct_train_options *out,
                       struct ct_err *err)
@@ -215,7 +240,14 @@ static const struct spec specs[] = {
      "what products are computed in; parameters stay f32"},
     {"checkpoint", "FILE", NULL, set_text, FIELD(checkpoint), 0, 0,
      "write the state there after each epoch (safetensors)"},
-    {"resume", "FILE", NULL, set_text, FIELD(resume), 0, 0, "go on from a checkpoint"},
+    {"checkpoint-dir", "DIR", NULL, set_text, FIELD(checkpoint_dir), 0, 0,
+     "write checkpoints named by their step into that folder"},
+    {"checkpoint-every", "N[s|steps]", NULL, set_interval, FIELD(checkpoint_every), 1, INT_MAX,
+     "how often, in steps or seconds (after each epoch)"},
+    {"keep-checkpoints", "N", "3", set_int, FIELD(keep_checkpoints), 1, INT_MAX,
+     "newest checkpoints that stay in the folder"},
+    {"resume", "FILE|auto", NULL, set_text, FIELD(resume), 0, 0,
+     "go on from a checkpoint; auto: from the folder's newest whole one"},
     {"metrics", "FILE", NULL, set_text, FIELD(metrics), 0, 0, "append one JSON line per epoch"},
     {"version", NULL, NULL, set_flag, FIELD(version), 0, 0, "print the version and exit"},
     {"help", NULL, NULL, set_flag, FIELD(help), 0, 0, "print this text and exit", "-h"},
@@ -279,6 +311,20 @@ static void set_initial(struct ct_train_options *out)
     }
 }
 
+/* Options that mean nothing without another one. */
+static int check_checkpoints(const struct ct_train_options *o, struct ct_err *err)
+{
+    bool every = o->checkpoint_every.steps > 0 || o->checkpoint_every.seconds > 0;
+    if (every && o->checkpoint == NULL && o->checkpoint_dir == NULL) {
+        return ct_err_set(err, CT_EINVAL,
+                          "--checkpoint-every needs --checkpoint or --checkpoint-dir");
+    }
+    if (o->resume != NULL && strcmp(o->resume, CT_RESUME_AUTO) == 0 && o->checkpoint_dir == NULL) {
+        return ct_err_set(err, CT_EINVAL, "--resume auto needs --checkpoint-dir");
+    }
+    return 0;
+}
+
 int ct_train_options_parse(int argc, char *const argv[], struct ct_train_options *out,
                            struct ct_err *err)
 {
@@ -315,6 +361,12 @@ int ct_train_options_parse(int argc, char *const argv[], struct ct_train_options
     if (options.warmup_epochs >= options.epochs && !options.help && !options.version) {
         return ct_err_set(err, CT_EINVAL, "--warmup-epochs: %g is not below the %d of --epochs",
                           options.warmup_epochs, options.epochs);
+    }
+    if (!options.help && !options.version) {
+        int rc = check_checkpoints(&options, err);
+        if (rc != 0) {
+            return rc;
+        }
     }
     *out = options;
     return 0;

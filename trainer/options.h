@@ -27,10 +27,22 @@ enum ct_precision_choice { CT_PRECISION_AUTO, CT_PRECISION_CHOOSE_F32, CT_PRECIS
 
 enum ct_device_choice { CT_CHOOSE_AUTO, CT_CHOOSE_CPU, CT_CHOOSE_CUDA };
 
+/* The word for --resume that finds the newest checkpoint itself. */
+#define CT_RESUME_AUTO "auto"
+
+/* At most one is not 0. */
+struct ct_interval {
+    int64_t steps, seconds;
+};
+
 /* Texts are borrowed from argv. */
 struct ct_train_options {
     const char *data;                          /* directory, "synthetic", or NULL = the default */
     const char *checkpoint, *resume, *metrics; /* NULL when not given */
+    const char *checkpoint_dir;                /* NULL when not given */
+    struct ct_interval checkpoint_every;       /* zeros: after each epoch */
+    int keep_checkpoints;
+    bool eval_only;
     struct ct_hidden hidden;
     int epochs;
     size_t batch_size; /* of all ranks together */

@@ -23,7 +23,9 @@ void ct_progress_start(struct ct_progress *p, const struct ct_trainer *t)
                   t->dataset.train.count, t->dataset.test.count);
     (void)fprintf(p->out, "%d worker%s on %s, %zu samples per step\n", t->team.world,
                   t->team.world == 1 ? "" : "s", t->dev->name, t->sampler.batch);
-    if (t->epoch > 0) {
+    if (t->batch > 0) {
+        (void)fprintf(p->out, "resuming after epoch %d and %zu steps\n", t->epoch, t->batch);
+    } else if (t->epoch > 0) {
         (void)fprintf(p->out, "resuming after epoch %d\n", t->epoch);
     }
     (void)fflush(p->out);
@@ -54,6 +56,21 @@ void ct_progress_epoch(struct ct_progress *p, const struct ct_epoch_report *r)
 void ct_progress_done(struct ct_progress *p, const struct ct_train_result *r)
 {
     ct_progress_break(p);
+    const struct ct_saver_counts *c = &r->checkpoints;
+    if (c->failed > 0 || c->skipped > 0) {
+        (void)fprintf(p->out,
+                      "checkpoints: %llu written, %llu failed, %llu skipped because one was still "
+                      "being written\n",
+                      (unsigned long long)c->written, (unsigned long long)c->failed,
+                      (unsigned long long)c->skipped);
+    }
+    if (r->preempted) {
+        (void)fprintf(p->out,
+                      "preempted: the state after step %lld is saved, go on with --resume\n",
+                      (long long)r->step);
+        (void)fflush(p->out);
+        return;
+    }
     (void)fprintf(p->out, "parameters: hash %016llx\n", (unsigned long long)r->param_hash);
     (void)fprintf(p->out, "done: test accuracy %.4f in %.1f s, %.0f samples/s\n", r->test_accuracy,
                   r->seconds, r->samples_per_s);

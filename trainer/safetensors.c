@@ -335,6 +335,20 @@ const char *ct_safetensors_metadata(const struct ct_safetensors *file, const cha
     return cJSON_IsString(item) ? item->valuestring : NULL;
 }
 
+bool ct_safetensors_metadata_at(const struct ct_safetensors *file, size_t i,
+                                struct ct_metadata *out)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(file->json, METADATA_KEY);
+    for (item = item != NULL ? item->child : NULL; item != NULL && i > 0; i--) {
+        item = item->next;
+    }
+    if (item == NULL) {
+        return false;
+    }
+    *out = (struct ct_metadata){.key = item->string, .value = item->valuestring};
+    return true;
+}
+
 int ct_safetensors_read(const struct ct_safetensors *file, const struct ct_tensor *tensor,
                         void *out, struct ct_err *err)
 {

@@ -10,6 +10,7 @@
 #include "common/buf.h"
 #include "common/err.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -50,6 +51,14 @@ const struct ct_tensor *ct_safetensors_find(const struct ct_safetensors *file, c
 /* Value of a metadata key, NULL when absent. Borrowed from the file object. */
 const char *ct_safetensors_metadata(const struct ct_safetensors *file, const char *key);
 
+struct ct_metadata {
+    const char *key, *value;
+};
+
+/* Metadata entry `i` in file order, borrowed from the file object; false past the last one. */
+bool ct_safetensors_metadata_at(const struct ct_safetensors *file, size_t i,
+                                struct ct_metadata *out);
+
 /* Reads all bytes of a tensor from an opened file; `out` holds end - begin bytes. */
 CT_MUST_CHECK int ct_safetensors_read(const struct ct_safetensors *file,
                                       const struct ct_tensor *tensor, void *out,
@@ -63,9 +72,7 @@ struct ct_tensor_out {
     const float *data; /* host memory */
 };
 
-struct ct_metadata {
-    const char *key, *value;
-};
+size_t ct_tensor_out_bytes(const struct ct_tensor_out *tensor);
 
 /* Writes the whole file to `fd` at its current place. Text does not name the file. */
 CT_MUST_CHECK int ct_safetensors_write(int fd, const struct ct_tensor_out *tensors, size_t count,

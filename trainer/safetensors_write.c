@@ -11,7 +11,7 @@
 /* Data starts at a multiple of this, so that readers may map it as floats. */
 #define HEADER_ALIGN 8
 
-static size_t tensor_bytes(const struct ct_tensor_out *tensor)
+size_t ct_tensor_out_bytes(const struct ct_tensor_out *tensor)
 {
     size_t items = 1;
     for (size_t i = 0; i < tensor->dims; i++) {
@@ -43,7 +43,7 @@ static bool add_tensor(cJSON *root, const struct ct_tensor_out *tensor, size_t b
     }
     cJSON *offsets = cJSON_AddArrayToObject(item, "data_offsets");
     return ok && offsets != NULL && add_number(offsets, begin) &&
-           add_number(offsets, begin + tensor_bytes(tensor));
+           add_number(offsets, begin + ct_tensor_out_bytes(tensor));
 }
 
 /* The header's text, to be freed by cJSON_free(); NULL when memory is out. */
@@ -59,7 +59,7 @@ static char *make_header(const struct ct_tensor_out *tensors, size_t count,
     size_t begin = 0;
     for (size_t i = 0; ok && i < count; i++) {
         ok = add_tensor(root, &tensors[i], begin);
-        begin += tensor_bytes(&tensors[i]);
+        begin += ct_tensor_out_bytes(&tensors[i]);
     }
     char *text = ok ? cJSON_PrintUnformatted(root) : NULL;
     cJSON_Delete(root);
@@ -100,7 +100,7 @@ int ct_safetensors_write(int fd, const struct ct_tensor_out *tensors, size_t cou
     }
     cJSON_free(header);
     for (size_t i = 0; rc == 0 && i < count; i++) {
-        rc = write_bytes(fd, tensors[i].data, tensor_bytes(&tensors[i]), err);
+        rc = write_bytes(fd, tensors[i].data, ct_tensor_out_bytes(&tensors[i]), err);
     }
     return rc;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The model between device memory and checkpoint files. Where the device is the CPU the file is
- * written from and read into the model itself; else through a copy on the host.
+ * read into the model itself, else through a copy on the host.
  */
 #include "trainer/trainer.h"
 
@@ -50,20 +50,14 @@ int ct_trainer_restore(struct ct_trainer *t, const struct ct_safetensors *file, 
     return rc;
 }
 
-int ct_trainer_save(struct ct_trainer *t, struct ct_err *err)
+int ct_trainer_snapshot(struct ct_trainer *t, float *out, struct ct_err *err)
 {
-    int rc = 0;
     size_t count = t->layout.count;
+    int rc = 0;
     ctw_progress(t->job, CTW_PHASE_CHECKPOINT, t->optimizer.step);
-    for (size_t i = 0; rc == 0 && t->staging != NULL && i < array_count(t); i++) {
-        rc = t->dev->ops->download(t->dev, t->staging + i * count, device_array(t, i),
+    for (size_t i = 0; rc == 0 && i < array_count(t); i++) {
+        rc = t->dev->ops->download(t->dev, out + i * count, device_array(t, i),
                                    count * sizeof(float), err);
     }
-    if (rc != 0) {
-        return rc;
-    }
-    struct ct_state_view v = view(t);
-    const struct ct_progress_point point = {
-        .step = t->optimizer.step, .epoch = t->epoch, .seed = t->options.seed};
-    return ct_checkpoint_save(t->options.checkpoint, &v, &point, err);
+    return rc;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/clock.h"
+#include "trainer/boundary.h"
 #include "trainer/param_hash.h"
-#include "trainer/trainer.h"
 
 #include <math.h>
 
@@ -19,22 +19,26 @@ static double seconds_since(int64_t start)
     return (double)(ct_clock_now(NULL) - start) / (double)CT_NS_PER_S;
 }
 
+/* From where the epoch stands to its end, or CT_BOUNDARY_E_STOP. */
 static int run_steps(struct ct_trainer *t, const struct ct_train_events *events, struct ct_err *err)
 {
-    size_t batches = ct_sampler_batches(&t->sampler);
+    size_t batches = ct_sampler_batches(&t->sampler), first = t->batch;
     int64_t start = ct_clock_now(NULL), next = start + TICK_NS;
     bool ticking = events->tick != NULL && t->team.rank == 0;
-    for (size_t i = 0; i < batches; i++) {
-        int rc = ct_trainer_step(t, i, err);
+    while (t->batch < batches) {
+        int rc = ct_trainer_step(t, t->batch, err);
+        if (rc == 0 && ++t->batch < batches) {
+            rc = ct_boundary_step(t, events, err);
+        }
         if (rc != 0) {
             return rc;
         }
         int64_t now = ticking ? ct_clock_now(NULL) : 0;
         if (ticking && now >= next) {
-            double done = (double)(i + 1) / (double)batches;
             double seconds = (double)(now - start) / (double)CT_NS_PER_S;
-            events->tick(events->data, t->epoch + 1, t->options.epochs, done,
-                         done * (double)t->sampler.count / seconds);
+            double samples = (double)((t->batch - first) * t->sampler.batch);
+            events->tick(events->data, t->epoch + 1, t->options.epochs,
+                         (double)t->batch / (double)batches, samples / seconds);
             next = now + TICK_NS;
         }
     }
@@ -52,6 +56,9 @@ static int run_epoch(struct ct_trainer *t, const struct ct_train_events *events,
                      struct stopwatch *watch, struct ct_epoch_report *report, struct ct_err *err)
 {
     double totals[2];
+    size_t before = t->batch * t->sampler.batch; /* samples that a resumed epoch has behind it */
+    size_t samples = t->sampler.count - before;
+    size_t steps = ct_sampler_batches(&t->sampler) - t->batch;
     int64_t start = ct_clock_now(NULL);
     ct_sampler_shuffle(&t->sampler, (unsigned)t->epoch);
     int rc = t->dev->ops->clear(t->dev, t->totals, sizeof totals, err);
@@ -72,15 +79,16 @@ static int run_epoch(struct ct_trainer *t, const struct ct_train_events *events,
         return rc;
     }
     watch->training_s += seconds;
-    watch->samples += (int64_t)t->sampler.count;
+    watch->samples += (int64_t)samples;
     t->epoch++;
+    t->batch = 0;
     *report = (struct ct_epoch_report){
         .epoch = t->epoch,
         .epochs = t->options.epochs,
         .world_size = t->team.world,
-        .loss = totals[0] / (double)t->sampler.count,
-        .samples_per_s = (double)t->sampler.count / seconds,
-        .us_per_step = 1e6 * seconds / (double)ct_sampler_batches(&t->sampler),
+        .loss = totals[0] / (double)samples,
+        .samples_per_s = (double)samples / seconds,
+        .us_per_step = 1e6 * seconds / (double)steps,
     };
     ctw_progress_metrics(t->job, report->loss, report->samples_per_s);
     /* Every rank holds the same sums, so all stop here together, before a checkpoint is replaced.
@@ -103,16 +111,18 @@ int ct_trainer_run(struct ct_trainer *t, const struct ct_train_events *events,
     if (t->epoch >= t->options.epochs) {
         rc = judge(t, &report, err);
     }
+    ct_boundary_start(t, events);
     while (rc == 0 && t->epoch < t->options.epochs) {
         rc = run_epoch(t, events, &watch, &report, err);
         if (rc == 0 && t->team.rank == 0 && events->epoch != NULL) {
             events->epoch(events->data, &report);
         }
-        /* Peers may compute their next gradients meanwhile, but nobody changes the shared model
-         * before rank 0 has come to the next step's reduction. */
-        if (rc == 0 && t->team.rank == 0 && t->options.checkpoint != NULL) {
-            rc = ct_trainer_save(t, err);
+        if (rc == 0) {
+            rc = ct_boundary_epoch(t, events, err);
         }
+    }
+    if (rc == 0 || rc == CT_BOUNDARY_E_STOP) {
+        rc = ct_boundary_end(t, err);
     }
     if (rc == 0) {
         ctw_progress(t->job, CTW_PHASE_DONE, t->optimizer.step);
@@ -121,7 +131,12 @@ int ct_trainer_run(struct ct_trainer *t, const struct ct_train_events *events,
             .param_hash = report.param_hash,
             .seconds = seconds_since(watch.start),
             .samples_per_s = watch.training_s > 0 ? (double)watch.samples / watch.training_s : 0,
+            .preempted = t->preempted,
+            .step = t->optimizer.step,
         };
+        if (t->saver != NULL) {
+            result->checkpoints = ct_saver_count(t->saver);
+        }
     }
     return rc;
 }

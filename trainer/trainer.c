@@ -2,6 +2,8 @@
 #include "trainer/trainer.h"
 
 #include "common/alloc.h"
+#include "trainer/boundary.h"
+#include "trainer/checkpoint_dir.h"
 #include "trainer/rng.h"
 
 #include <string.h>
@@ -109,7 +111,10 @@ static uint64_t fingerprint(const struct ct_trainer *t)
     FOLD(hash, o->warmup_epochs);
     FOLD(hash, o->seed);
     FOLD(hash, t->dev->precision);
+    const bool saving = o->checkpoint != NULL || o->checkpoint_dir != NULL;
+    FOLD(hash, saving); /* decides whether there are exchanges about preemption */
     FOLD(hash, t->epoch);
+    FOLD(hash, t->batch);
     FOLD(hash, t->optimizer.step);
     FOLD(hash, t->dataset.train.count);
     FOLD(hash, t->dataset.test.count);
@@ -239,25 +244,6 @@ static int fill_model(struct ct_trainer *t, const struct ct_safetensors *file, s
     return rc == 0 ? ct_team_publish(&t->team, err) : rc;
 }
 
-static int open_resume(struct ct_trainer *t, struct ct_safetensors *file, struct ct_err *err)
-{
-    struct ct_progress_point point;
-    int rc =
-        ct_checkpoint_open(t->options.resume, &t->layout, t->options.optimizer, file, &point, err);
-    if (rc != 0) {
-        return rc;
-    }
-    if (point.seed != t->options.seed) {
-        ct_safetensors_fini(file);
-        return ct_err_set(err, CT_EINVAL, "%s was trained with --seed %llu, not %llu",
-                          t->options.resume, (unsigned long long)point.seed,
-                          (unsigned long long)t->options.seed);
-    }
-    t->epoch = point.epoch;
-    t->optimizer.step = point.step;
-    return 0;
-}
-
 /* ---- the whole ------------------------------------------------------------------------------- */
 
 /* What needs no peer, in the order of cost: what is wrong shows at once. */
@@ -266,6 +252,9 @@ static int load_local(struct ct_trainer *t, int rank, struct ct_err *err)
     int rc = 0;
     if (rank == 0 && t->options.checkpoint != NULL) {
         rc = ct_checkpoint_probe(t->options.checkpoint, err);
+    }
+    if (rc == 0 && rank == 0 && t->options.checkpoint_dir != NULL) {
+        rc = ct_checkpoint_dir_probe(t->options.checkpoint_dir, err);
     }
     if (rc == 0) {
         rc = ct_dataset_load(t->options.data, &t->dataset, err);
@@ -306,7 +295,10 @@ static int join_and_fill(struct ct_trainer *t, struct ctw_job *job,
     if (rc == 0) {
         rc = make_resident(t, 2, &t->dataset.test, &t->test, err);
     }
-    return rc == 0 ? fill_model(t, file, err) : rc;
+    if (rc == 0) {
+        rc = fill_model(t, file, err);
+    }
+    return rc == 0 ? ct_boundary_open(t, err) : rc;
 }
 
 int ct_trainer_new(const struct ct_train_options *options, struct ctw_job *job,
@@ -325,11 +317,11 @@ int ct_trainer_new(const struct ct_train_options *options, struct ctw_job *job,
         .weight_decay = (float)options->weight_decay,
     };
     int rc = load_local(t, ctw_job_env(job)->rank, err);
-    if (rc == 0 && options->resume != NULL) {
-        rc = open_resume(t, &file, err);
+    if (rc == 0) {
+        rc = ct_trainer_open_resume(t, &file, err);
     }
     if (rc == 0) {
-        rc = join_and_fill(t, job, options->resume != NULL ? &file : NULL, err);
+        rc = join_and_fill(t, job, file.fd >= 0 ? &file : NULL, err);
     }
     ct_safetensors_fini(&file);
     if (rc != 0) {
@@ -353,6 +345,8 @@ void ct_trainer_free(struct ct_trainer *t)
     if (t == NULL) {
         return;
     }
+    ct_boundary_close(t);
+    ct_buf_fini(&t->warnings);
     ct_sampler_fini(&t->sampler);
     ct_model_fini(&t->model);
     if (t->dev != NULL) {

@@ -6,6 +6,7 @@
 #ifndef CT_TRAINER_TRAINER_H
 #define CT_TRAINER_TRAINER_H
 
+#include "common/buf.h"
 #include "common/err.h"
 #include "kernels/device.h"
 #include "trainer/checkpoint.h"
@@ -13,7 +14,9 @@
 #include "trainer/model.h"
 #include "trainer/optimizer.h"
 #include "trainer/options.h"
+#include "trainer/preempt.h"
 #include "trainer/sampler.h"
+#include "trainer/saver.h"
 #include "trainer/shards.h"
 #include "trainer/team.h"
 #include "worker/ctworker.h"
@@ -34,13 +37,21 @@ struct ct_trainer {
     struct ct_shards shards;
     struct ct_optimizer optimizer;
     struct ct_resident train, test;
-    void *uploaded[4];     /* device copies of the images and labels; NULL on the CPU */
-    float *params, *grads; /* device memory of the team */
-    uint16_t *narrow;      /* likewise: the parameters in bfloat16, NULL with --precision f32 */
-    double *totals;        /* device memory of two doubles: loss and hits */
-    uint32_t *sequence;    /* 0, 1, 2, ... for evaluation; model.max_rows of them */
-    float *staging;        /* host copy of the model for checkpoints; NULL on the CPU */
-    int epoch;             /* epochs done */
+    void *uploaded[4];      /* device copies of the images and labels; NULL on the CPU */
+    float *params, *grads;  /* device memory of the team */
+    uint16_t *narrow;       /* likewise: the parameters in bfloat16, NULL with --precision f32 */
+    double *totals;         /* device memory of two doubles: loss and hits */
+    uint32_t *sequence;     /* 0, 1, 2, ... for evaluation; model.max_rows of them */
+    float *staging;         /* host copy of the model while it is filled; NULL on the CPU */
+    int epoch;              /* epochs done */
+    size_t batch;           /* steps done of the epoch after those */
+    struct ct_buf warnings; /* lines for a person, from before there is anybody to tell them to */
+
+    /* Between steps: trainer/boundary.h. */
+    struct ct_saver *saver; /* on rank 0 when checkpoints are asked for */
+    int64_t saved_ns, saved_step;
+    struct ct_preempt preempt;
+    bool preempted;
 };
 
 struct ct_epoch_report {
@@ -57,12 +68,17 @@ struct ct_train_result {
     double seconds; /* of the whole run: training, evaluation, checkpoints */
     double samples_per_s;
     uint64_t param_hash; /* of the final parameters */
+    bool preempted;      /* stopped early, at an agreed step whose state is saved */
+    int64_t step;
+    struct ct_saver_counts checkpoints;
 };
 
-/* What the run tells on rank 0, on the calling thread. Either may be NULL. */
+/* What the run tells on rank 0, on the calling thread. Each may be NULL. */
 struct ct_train_events {
     void (*tick)(void *data, int epoch, int epochs, double done, double samples_per_s);
     void (*epoch)(void *data, const struct ct_epoch_report *report);
+    void (*warn)(void *data, struct ct_err *warning); /* something failed, training goes on */
+    const volatile sig_atomic_t *stop_asked; /* nonzero: stop at the next step all agree on */
     void *data;
 };
 
@@ -72,8 +88,8 @@ CT_MUST_CHECK int ct_trainer_new(const struct ct_train_options *options, struct 
                                  struct ct_trainer **out, struct ct_err *err);
 void ct_trainer_free(struct ct_trainer *trainer); /* NULL is allowed */
 
-/* Collective. Trains until options.epochs, with evaluation and checkpoint after each. A trainer
- * that resumed there only evaluates. */
+/* Collective. Trains until options.epochs, with evaluation after each and checkpoints as
+ * asked for, or until a notice of preemption. A trainer that resumed at the end only evaluates. */
 CT_MUST_CHECK int ct_trainer_run(struct ct_trainer *trainer, const struct ct_train_events *events,
                                  struct ct_train_result *result, struct ct_err *err);
 
@@ -87,10 +103,21 @@ CT_MUST_CHECK int ct_trainer_step(struct ct_trainer *trainer, size_t t, struct c
 CT_MUST_CHECK int ct_trainer_evaluate(struct ct_trainer *trainer, double *loss, double *accuracy,
                                       struct ct_err *err);
 
-/* Loads a checkpoint into the model, or writes it from there. On rank 0 of a shared model, and on
- * every rank where each has its own. */
+/* Loads a checkpoint into the model: on rank 0 of a shared model, and on every rank where each has
+ * its own. */
 CT_MUST_CHECK int ct_trainer_restore(struct ct_trainer *trainer, const struct ct_safetensors *file,
                                      struct ct_err *err);
-CT_MUST_CHECK int ct_trainer_save(struct ct_trainer *trainer, struct ct_err *err);
+
+/* Copies the model and the optimizer's state to host memory, laid out as ct_saver_begin() has it.
+ */
+CT_MUST_CHECK int ct_trainer_snapshot(struct ct_trainer *trainer, float *out, struct ct_err *err);
+
+/* Opens what --resume asks for and sets the position; `file` stays closed when that is the start.
+ */
+CT_MUST_CHECK int ct_trainer_open_resume(struct ct_trainer *trainer, struct ct_safetensors *file,
+                                         struct ct_err *err);
+
+/* --resume auto? */
+bool ct_train_resumes_itself(const struct ct_train_options *options);
 
 #endif

@@ -155,7 +155,10 @@ static void test_survives_faults(void **state)
     struct ct_train_options options = small;
     options.checkpoint = path;
     struct alone a = start(&options);
-    assert_int_equal(ct_trainer_save(a.trainer, NULL), 0);
+    float *snapshot = ct_saver_begin(a.trainer->saver, true);
+    assert_int_equal(ct_trainer_snapshot(a.trainer, snapshot, NULL), 0);
+    ct_saver_commit(a.trainer->saver, &(struct ct_progress_point){.seed = options.seed});
+    assert_int_equal(ct_saver_wait(a.trainer->saver, NULL), 0);
     stop(&a);
     options.resume = path;
     assert_true(ct_fault_sweep(new_body, &options, 0) > 10);

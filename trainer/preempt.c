@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "trainer/preempt.h"
+
+#include "common/alloc.h"
+#include "common/clock.h"
+
+#include <unistd.h>
+
+/* A notice comes seconds to minutes ahead; a twentieth of a second is soon enough. */
+#define EXCHANGE_NS (50 * CT_NS_PER_MS)
+/* So that a few fast steps in the beginning cannot put the next exchange far away. */
+#define GROWTH_MAX 8
+
+enum { VALUE_NOTICED, VALUE_STEPS, VALUES };
+
+void ct_preempt_init(struct ct_preempt *p, const char *file, const volatile sig_atomic_t *flagged)
+{
+    *p = (struct ct_preempt){
+        .file = file, .flagged = flagged, .next = 1, .last_ns = ct_clock_now(NULL)};
+}
+
+static bool noticed(const struct ct_preempt *p)
+{
+    return (p->flagged != NULL && *p->flagged != 0) ||
+           (p->file != NULL && access(p->file, F_OK) == 0);
+}
+
+/* Steps until the next exchange, from what those since the last one took. */
+static int64_t interval(struct ct_preempt *p)
+{
+    int64_t now = ct_clock_now(NULL);
+    int64_t steps = p->steps - p->last;
+    int64_t spent = now - p->last_ns + 1;
+    int64_t wanted = EXCHANGE_NS / (spent / steps + 1);
+    p->last = p->steps;
+    p->last_ns = now;
+    wanted = wanted < GROWTH_MAX * steps ? wanted : GROWTH_MAX * steps;
+    return wanted > 1 ? wanted : 1;
+}
+
+int ct_preempt_agree(struct ct_preempt *p, struct ct_team *team, bool *stop, struct ct_err *err)
+{
+    *stop = false;
+    if (++p->steps < p->next) {
+        return 0;
+    }
+    double mine[VALUES] = {
+        [VALUE_NOTICED] = noticed(p) ? 1 : 0,
+        [VALUE_STEPS] = (double)interval(p),
+    };
+    double *all = ct_calloc(VALUES * (size_t)team->world, sizeof *all);
+    if (all == NULL) {
+        return ct_err_set(err, CT_ENOMEM, "out of memory");
+    }
+    int rc = ct_team_gather(team, mine, VALUES, all, err);
+    for (int r = 0; rc == 0 && r < team->world; r++) {
+        *stop = *stop || all[r * VALUES + VALUE_NOTICED] != 0;
+    }
+    if (rc == 0) {
+        p->next = p->steps + (int64_t)all[VALUE_STEPS]; /* rank 0's: clocks differ */
+    }
+    ct_free(all);
+    return rc;
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Notices that this machine will be taken away: a file that appears (named by the environment
+ * variable CTRUN_PREEMPT_FILE) or a signal. They reach ranks at different times, so all ranks agree
+ * on the step to stop at: now and then, about 20 times a second, they exchange whether anyone has
+ * seen one. That costs each step next to nothing.
+ */
+#ifndef CT_TRAINER_PREEMPT_H
+#define CT_TRAINER_PREEMPT_H
+
+#include "common/err.h"
+#include "trainer/team.h"
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define CT_PREEMPT_FILE_VARIABLE "CTRUN_PREEMPT_FILE"
+
+struct ct_preempt {
+    const char *file;                     /* borrowed; NULL = none */
+    const volatile sig_atomic_t *flagged; /* borrowed; NULL = none */
+    int64_t steps;                        /* calls so far */
+    int64_t next;                         /* the call that exchanges; the same on every rank */
+    int64_t last, last_ns;                /* the call before that did, and when */
+};
+
+/* Both may be NULL. */
+void ct_preempt_init(struct ct_preempt *preempt, const char *file,
+                     const volatile sig_atomic_t *flagged);
+
+/* Collective, once after every step. *stop becomes the same on every rank. */
+CT_MUST_CHECK int ct_preempt_agree(struct ct_preempt *preempt, struct ct_team *team, bool *stop,
+                                   struct ct_err *err);
+
+#endif

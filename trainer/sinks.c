@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "trainer/sinks.h"
+
+#include "common/text.h"
+
+#include <string.h>
+
+void ct_complain(FILE *to, struct ct_err *err)
+{
+    ct_text_clean(err->text);
+    (void)fprintf(to, "train: %s\n", err->text);
+}
+
+void ct_sinks_init(struct ct_sinks *sinks, FILE *out, bool terminal, FILE *complaints)
+{
+    *sinks = (struct ct_sinks){
+        .progress = {.out = out, .terminal = terminal},
+        .metrics = CT_METRICS_INIT,
+        .complaints = complaints,
+    };
+}
+
+void ct_sinks_fini(struct ct_sinks *sinks)
+{
+    ct_progress_break(&sinks->progress);
+    ct_metrics_close(&sinks->metrics);
+}
+
+int ct_sinks_open(struct ct_sinks *sinks, const struct ct_train_options *options,
+                  struct ct_err *err)
+{
+    return options->metrics != NULL ? ct_metrics_open(&sinks->metrics, options->metrics, err) : 0;
+}
+
+/* What fails in a sink costs that sink, not the training. */
+static void check(struct ct_sinks *sinks, int rc, struct ct_err *err)
+{
+    if (rc != 0) {
+        ct_progress_break(&sinks->progress);
+        ct_complain(sinks->complaints, err);
+    }
+}
+
+void ct_sinks_start(struct ct_sinks *sinks, struct ct_trainer *trainer)
+{
+    const char *line = ct_buf_cstr(&trainer->warnings);
+    while (line != NULL && *line != '\0') {
+        size_t len = strcspn(line, "\n");
+        struct ct_err err = {0};
+        int rc = ct_err_set(&err, CT_EFORMAT, "%.*s", (int)len, line);
+        check(sinks, rc, &err);
+        line += len + (line[len] == '\n');
+    }
+    ct_progress_start(&sinks->progress, trainer);
+}
+
+static void on_tick(void *data, int epoch, int epochs, double done, double samples_per_s)
+{
+    struct ct_sinks *sinks = data;
+    ct_progress_tick(&sinks->progress, epoch, epochs, done, samples_per_s);
+}
+
+static void on_epoch(void *data, const struct ct_epoch_report *report)
+{
+    struct ct_sinks *sinks = data;
+    struct ct_err err = {0};
+    ct_progress_epoch(&sinks->progress, report);
+    check(sinks, ct_metrics_epoch(&sinks->metrics, report, &err), &err);
+}
+
+static void on_warn(void *data, struct ct_err *warning)
+{
+    check(data, warning->code, warning);
+}
+
+struct ct_train_events ct_sinks_events(struct ct_sinks *sinks)
+{
+    return (struct ct_train_events){
+        .tick = sinks->progress.terminal ? on_tick : NULL,
+        .epoch = on_epoch,
+        .warn = on_warn,
+        .data = sinks,
+    };
+}
+
+void ct_sinks_done(struct ct_sinks *sinks, const struct ct_train_result *result)
+{
+    struct ct_err err = {0};
+    ct_progress_done(&sinks->progress, result);
+    if (!result->preempted) {
+        check(sinks, ct_metrics_done(&sinks->metrics, result, &err), &err);
+    }
+}

@@ -14,3 +14,13 @@ const char *ct_environ_get(char *const *env, const char *name)
     }
     return NULL;
 }
+
+enum ct_log_level ct_environ_log_level(char *const *env)
+{
+    const char *name = ct_environ_get(env, "LOGLEVEL");
+    enum ct_log_level level = CT_LOG_WARNING;
+    if (name != NULL && ct_log_level_parse(name, &level) != 0) {
+        return CT_LOG_WARNING;
+    }
+    return level;
+}

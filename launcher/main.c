@@ -6,10 +6,12 @@
 #include "common/alloc.h"
 #include "common/file.h"
 #include "launcher/agent_uv.h"
+#include "launcher/config.h"
 #include "launcher/environ.h"
 #include "launcher/guard.h"
 #include "launcher/policy.h"
 #include "launcher/report.h"
+#include "launcher/settle.h"
 #include "launcher/spawn.h"
 
 #include <fcntl.h>
@@ -21,6 +23,8 @@
 /* Everything that main() builds, in the order of its steps; zeroed memory is "not built". */
 struct launch {
     struct ct_options options;
+    struct ct_where where;
+    struct ct_settled settled;
     struct ct_place place;
     struct ct_machine machine;
     struct ct_command command;
@@ -52,27 +56,45 @@ static int print(const char *text, size_t len)
     return ct_fd_write_all(STDOUT_FILENO, text, len) == 0 ? CT_EXIT_OK : CT_EXIT_SETUP;
 }
 
-static int print_made(enum ct_shell completion)
+/* What `rc` says was made; takes the text. */
+static int print_made(int rc, struct ct_buf *text)
 {
-    struct ct_buf text = CT_BUF_INIT;
-    int exit_code = CT_EXIT_SETUP;
-    int rc = completion == CT_SHELL_NONE ? ct_options_help(&text)
-                                         : ct_completion_print(completion, &text);
-    if (rc == 0) {
-        exit_code = print((const char *)ct_buf_bytes(&text), text.len);
-    }
-    ct_buf_fini(&text);
+    int exit_code = rc == 0 ? print((const char *)ct_buf_bytes(text), text->len) : CT_EXIT_SETUP;
+    ct_buf_fini(text);
     return exit_code;
 }
 
-static enum ct_log_level log_level(char *const *env)
+static int print_about(const struct ct_options *options)
 {
-    const char *name = ct_environ_get(env, "LOGLEVEL");
-    enum ct_log_level level = CT_LOG_WARNING;
-    if (name != NULL && ct_log_level_parse(name, &level) != 0) {
-        return CT_LOG_WARNING;
+    struct ct_buf text = CT_BUF_INIT;
+    int rc = options->help      ? ct_options_help(&text)
+             : options->version ? ct_buf_printf(&text, "ctrun %s\n", CT_VERSION)
+                                : ct_completion_print(options->completion, &text);
+    return print_made(rc, &text);
+}
+
+/* What the command line leaves open, from whoever started this process. */
+static int settle(struct launch *launch, char *const *env, struct ct_err *err)
+{
+    const struct ct_where_input input = {
+        .env = env, .host = launch->machine.host, .read = ct_where_read_file};
+    int rc = ct_settle(&input, &launch->options, &launch->where, &launch->settled, err);
+    if (rc == 0 && launch->settled.mode != CT_MODE_SINGLE && !launch->options.print_config) {
+        return ct_err_set(err, CT_EUNSUPPORTED,
+                          "this is one of %d nodes or ranks (%s), and more than one is not "
+                          "supported yet; --standalone starts a job of its own on this one",
+                          launch->options.max_nodes, launch->settled.nnodes_from);
     }
-    return level;
+    return rc;
+}
+
+static int print_config(const struct launch *launch)
+{
+    const struct ct_config config = {&launch->options, &launch->where, &launch->settled,
+                                     &launch->machine, &launch->place, launch->job.workers};
+    struct ct_buf text = CT_BUF_INIT;
+    int rc = ct_config_print(&config, environ, &text);
+    return print_made(rc, &text);
 }
 
 static int start_guard(struct launch *launch, struct ct_err *err)
@@ -118,7 +140,7 @@ static int run(struct launch *launch, char *const *env, struct ct_outcome *outco
     job->cookie = &launch->cookie;
     job->guard = launch->guard;
     job->env = env;
-    job->log_level = log_level(env);
+    job->log_level = ct_environ_log_level(env);
     ct_spawn_raise_nofile(&job->nofile);
     return ct_agent_run(job, outcome, err);
 }
@@ -167,20 +189,25 @@ int main(int argc, char **argv)
     if (ct_options_parse(argv, environ, &launch.options, &err) != 0) {
         return fail(CT_EXIT_USAGE, &err);
     }
-    if (launch.options.help || launch.options.completion != CT_SHELL_NONE) {
-        return print_made(launch.options.help ? CT_SHELL_NONE : launch.options.completion);
+    if (ct_options_only_print(&launch.options)) {
+        return print_about(&launch.options);
     }
-    if (launch.options.version) {
-        return print("ctrun " CT_VERSION "\n", strlen("ctrun " CT_VERSION "\n"));
+    ct_machine_read(environ, &launch.machine);
+    if (settle(&launch, environ, &err) != 0) {
+        return fail(CT_EXIT_USAGE, &err);
     }
     ct_place_decide(&launch.options, &launch.place);
+    if (ct_machine_workers(&launch.machine, &launch.options, &launch.job.workers, &err) != 0) {
+        return fail(CT_EXIT_SETUP, &err);
+    }
+    if (launch.options.print_config) {
+        return print_config(&launch);
+    }
     int rc = ct_place_check(&launch.place, &err);
     if (rc != 0) {
         return fail(rc == CT_EUNSUPPORTED ? CT_EXIT_USAGE : CT_EXIT_SETUP, &err);
     }
-    ct_machine_read(environ, &launch.machine);
-    if (ct_machine_workers(&launch.machine, &launch.options, &launch.job.workers, &err) != 0 ||
-        ct_machine_check_devices(&launch.options, launch.job.workers,
+    if (ct_machine_check_devices(&launch.options, launch.job.workers,
                                  ct_environ_get(environ, "CUDA_VISIBLE_DEVICES"), &err) != 0) {
         return fail(CT_EXIT_SETUP, &err);
     }

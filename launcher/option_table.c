@@ -94,6 +94,10 @@ const struct ct_option_spec ct_option_table[] = {
      "LOCAL_RANK is 0 for all, and each worker sees one GPU"},
     {CT_OPT_PRINT_COMPLETION, 0, true, "print-completion", "bash|zsh",
      "print a completion script for this shell and exit"},
+    {CT_OPT_PRINT_CONFIG, 0, true, "print-config", NULL,
+     "print what was found of the scheduler, what would be started and why,\n"
+     "and exit",
+     .own = true},
     {CT_OPT_VERSION, 0, true, "version", NULL, "print the version and exit"},
     {CT_OPT_HELP, 'h', true, "help", NULL, "print this help and exit"},
 
@@ -107,6 +111,14 @@ const struct ct_option_spec ct_option_table[] = {
 };
 
 const size_t ct_option_count = sizeof(ct_option_table) / sizeof(ct_option_table[0]);
+
+/* A bit for each in ct_options.given_by_flag. */
+_Static_assert(CT_OPT_REFUSED < 64, "one more word of bits is needed");
+
+static bool is_env(const char *origin)
+{
+    return strncmp(origin, "PET_", 4) == 0;
+}
 
 static int bad_number(const char *origin, const char *value, int min, int max, struct ct_err *err)
 {
@@ -303,10 +315,9 @@ static int read_choice(const char *origin, const char *value, const char *const 
             return 0;
         }
     }
-    return strncmp(origin, "PET_", 4) == 0
-               ? 0
-               : ct_err_set(err, CT_EINVAL, "%s: '%.64s' is none of %s, %s, %s", origin, value,
-                            choices[0], choices[1], choices[2]);
+    return is_env(origin) ? 0
+                          : ct_err_set(err, CT_EINVAL, "%s: '%.64s' is none of %s, %s, %s", origin,
+                                       value, choices[0], choices[1], choices[2]);
 }
 
 static int read_shell(const char *origin, const char *value, enum ct_shell *out, struct ct_err *err)
@@ -319,8 +330,8 @@ static int read_shell(const char *origin, const char *value, enum ct_shell *out,
                       origin, value);
 }
 
-int ct_option_apply(const struct ct_option_spec *spec, const char *origin, const char *value,
-                    struct ct_options *options, struct ct_err *err)
+static int apply(const struct ct_option_spec *spec, const char *origin, const char *value,
+                 struct ct_options *options, struct ct_err *err)
 {
     int number, rc;
     switch (spec->id) {
@@ -402,6 +413,9 @@ int ct_option_apply(const struct ct_option_spec *spec, const char *origin, const
         return 0;
     case CT_OPT_PRINT_COMPLETION:
         return read_shell(origin, value, &options->completion, err);
+    case CT_OPT_PRINT_CONFIG:
+        options->print_config = true;
+        return 0;
     case CT_OPT_STDOUT_FILTERS:
         options->out_filter = value[0] != '\0' ? value : NULL;
         return 0;
@@ -412,4 +426,23 @@ int ct_option_apply(const struct ct_option_spec *spec, const char *origin, const
         return ct_err_set(err, CT_EUNSUPPORTED, "%s %s", origin, spec->refusal);
     }
     return ct_err_set(err, CT_EINVAL, "%s: unknown option", origin);
+}
+
+int ct_option_apply(const struct ct_option_spec *spec, const char *origin, const char *value,
+                    struct ct_options *options, struct ct_err *err)
+{
+    int rc = apply(spec, origin, value, options, err);
+    if (rc == 0) {
+        *(is_env(origin) ? &options->given_by_env : &options->given_by_flag) |= UINT64_C(1)
+                                                                                << spec->id;
+    }
+    return rc;
+}
+
+enum ct_given ct_option_given(const struct ct_options *options, enum ct_option_id id)
+{
+    uint64_t bit = UINT64_C(1) << id;
+    return (options->given_by_flag & bit) != 0  ? CT_GIVEN_FLAG
+           : (options->given_by_env & bit) != 0 ? CT_GIVEN_ENV
+                                                : CT_GIVEN_NOT;
 }

@@ -43,6 +43,7 @@ enum ct_option_id {
     CT_OPT_PREFIX_TEMPLATE,
     CT_OPT_VIRTUAL_LOCAL_RANK,
     CT_OPT_PRINT_COMPLETION,
+    CT_OPT_PRINT_CONFIG,
     CT_OPT_STDOUT_FILTERS,
     CT_OPT_STDERR_FILTERS,
     CT_OPT_REFUSED, /* torchrun has it, ctrun does not; `refusal` says why */
@@ -66,5 +67,8 @@ extern const size_t ct_option_count;
 CT_MUST_CHECK int ct_option_apply(const struct ct_option_spec *spec, const char *origin,
                                   const char *value, struct ct_options *options,
                                   struct ct_err *err);
+
+/* The command line wins over the environment. */
+enum ct_given ct_option_given(const struct ct_options *options, enum ct_option_id id);
 
 #endif

@@ -44,8 +44,16 @@ struct ct_rank_set {
     uint64_t bits[CT_WORKERS_MAX / 64];
 };
 
+/* Who has decided an option. */
+enum ct_given {
+    CT_GIVEN_NOT, /* nobody: the default stands */
+    CT_GIVEN_ENV, /* its PET_ variable */
+    CT_GIVEN_FLAG,
+};
+
 /* Strings are borrowed from argv and the environment. */
 struct ct_options {
+    uint64_t given_by_env, given_by_flag; /* bits by enum ct_option_id; see ct_option_given() */
     enum ct_nproc_kind nproc_kind;
     int nproc;
     bool standalone;
@@ -54,6 +62,7 @@ struct ct_options {
     bool virtual_local_rank;
     bool help;
     bool version;
+    bool print_config;
     enum ct_shell completion;      /* to be printed, instead of starting anything */
     char master_addr[CT_HOST_MAX]; /* without brackets; "" = not given */
     int master_port;               /* -1 = not given, 0 = the kernel chooses */

@@ -66,6 +66,7 @@ struct ct_where {
     struct ct_where_int rank, world_size, local_rank, local_size;
     struct ct_where_int nproc;       /* a hint: devices or slots on this node */
     struct ct_where_text first_host; /* of node 0 */
+    struct ct_where_int port;        /* of the store on it */
     struct ct_strlist hosts;         /* by node rank; empty = not known */
     const char *hosts_from;
     /* The same on every node and different for every step: names the run and its port. */
@@ -81,6 +82,10 @@ struct ct_where {
 /* Appends the content of a file; as ct_file_read(). */
 typedef int (*ct_where_read_fn)(void *data, const char *path, size_t max, struct ct_buf *out,
                                 struct ct_err *err);
+
+/* Reads the file system, without `data`. */
+CT_MUST_CHECK int ct_where_read_file(void *data, const char *path, size_t max, struct ct_buf *out,
+                                     struct ct_err *err);
 
 struct ct_where_input {
     char *const *env;

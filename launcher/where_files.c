@@ -3,6 +3,7 @@
  * Batch systems that write the hosts of a job into a file and start only the batch script.
  */
 #include "common/alloc.h"
+#include "common/file.h"
 #include "launcher/where_impl.h"
 
 #include <stdio.h>
@@ -24,6 +25,13 @@ struct file {
     struct line *lines;
     size_t count;
 };
+
+int ct_where_read_file(void *data, const char *path, size_t max, struct ct_buf *out,
+                       struct ct_err *err)
+{
+    (void)data;
+    return ct_file_read(path, max, out, err);
+}
 
 bool ct_where_lsf_drop(const char *line)
 {

@@ -180,6 +180,7 @@ int ct_where_deepspeed(const struct ct_where_scan *scan)
     rc = rc != 0 ? rc
                  : ct_where_read(scan, "CROSS_RANK", 0, CT_WHERE_NODES_MAX - 1, &out->node_rank);
     rc = rc != 0 ? rc : ct_where_read(scan, "CROSS_SIZE", 1, CT_WHERE_NODES_MAX, &out->nnodes);
+    rc = rc != 0 ? rc : ct_where_read(scan, "MASTER_PORT", 1, UINT16_MAX, &out->port);
     if (rc != 0) {
         return rc;
     }

@@ -175,6 +175,7 @@ int ct_where_master(const struct ct_where_scan *scan)
     int rc = ct_where_need(scan, "NODE_RANK", 0, CT_WHERE_NODES_MAX - 1, &out->node_rank);
     rc = rc != 0 ? rc : ct_where_read(scan, "NNODES", 1, CT_WHERE_NODES_MAX, &out->nnodes);
     rc = rc != 0 ? rc : ct_where_check_nodes(scan);
+    rc = rc != 0 ? rc : ct_where_read(scan, "MASTER_PORT", 1, UINT16_MAX, &out->port);
     if (rc == 0) {
         ct_where_first_host(scan, master, strlen(master), "MASTER_ADDR");
     }

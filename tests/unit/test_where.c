@@ -54,6 +54,7 @@ static void write_facts(const struct ct_where *where, char *out, size_t size)
     if (where->first_host.from != NULL) {
         add_text(out, size, "first", where->first_host.value);
     }
+    add_int(out, size, "port", &where->port);
     if (where->hosts_from != NULL) {
         add_text(out, size, "hosts", "");
         for (size_t i = 0; i < where->hosts.count; i++) {
@@ -261,10 +262,10 @@ static const struct golden goldens[] = {
      "an LSF job: nodes=2 node=1 nproc=2 first=h1 hosts=h1,h2 job=lsf-5 warning=1"},
     {"TorchX", {"TORCHX_RANK0_HOST=r0"}, NULL, NULL, "a TorchX role: first=r0"},
     {"MASTER_ADDR and NODE_RANK; RANK and WORLD_SIZE mean too many things",
-     {"MASTER_ADDR=h", "NODE_RANK=1", "NNODES=3", "RANK=9", "WORLD_SIZE=12"},
+     {"MASTER_ADDR=h", "NODE_RANK=1", "NNODES=3", "RANK=9", "WORLD_SIZE=12", "MASTER_PORT=29400"},
      NULL,
      NULL,
-     "a node of a job: nodes=3 node=1 first=h"},
+     "a node of a job: nodes=3 node=1 first=h port=29400"},
     {"MASTER_ADDR alone, or a worker's environment",
      {"MASTER_ADDR=h", "MASTER_PORT=1", "RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1"},
      NULL,

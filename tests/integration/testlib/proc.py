@@ -15,11 +15,15 @@ from .wait import DEADLINE, wait_until
 COOKIE = "CTRUN_TEST_COOKIE"
 
 # A launcher above the test (or a user's shell) must not leak into the job under test.
-_FOREIGN_PREFIXES = ("TORCHELASTIC_", "TORCH_ELASTIC_", "PET_", "CTRUN_", "SLURM_", "OMPI_", "PMI_")
+_FOREIGN_PREFIXES = (
+    "TORCHELASTIC_", "TORCH_ELASTIC_", "PET_", "CTRUN_", "SLURM_", "OMPI_", "PMI_", "PMIX_", "PALS_",
+    "MPI_LOCAL", "MV2_COMM_", "FLUX_", "HOROVOD_", "TPU_WORKER_", "MEGASCALE_",
+)  # fmt: skip
 _FOREIGN = {
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE",
     "ROLE_RANK", "ROLE_WORLD_SIZE", "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS",
-    "LOGLEVEL", "PYTHON_EXEC",
+    "LOGLEVEL", "PYTHON_EXEC", "NODE_RANK", "NNODES", "CROSS_RANK", "CROSS_SIZE", "PBS_NODEFILE",
+    "LSB_DJOB_HOSTFILE", "JOB_COMPLETION_INDEX", "TORCHX_RANK0_HOST",
 }  # fmt: skip
 
 

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The text of --print-config: what was found, where each value came from, what would be started.
+ */
+#ifndef CT_LAUNCHER_CONFIG_H
+#define CT_LAUNCHER_CONFIG_H
+
+#include "common/buf.h"
+#include "common/err.h"
+#include "launcher/machine.h"
+#include "launcher/options.h"
+#include "launcher/place.h"
+#include "launcher/settle.h"
+#include "launcher/where.h"
+
+/* Everything is borrowed. */
+struct ct_config {
+    const struct ct_options *options; /* as settled */
+    const struct ct_where *where;
+    const struct ct_settled *settled;
+    const struct ct_machine *machine;
+    const struct ct_place *place; /* where the store would listen or be looked for */
+    int workers;                  /* on this node */
+};
+
+/* Appends lines of text. `env` is for looking up the program; one that is not there is said to be
+ * missing. CT_ENOMEM. */
+CT_MUST_CHECK int ct_config_print(const struct ct_config *config, char *const *env,
+                                  struct ct_buf *out);
+
+#endif

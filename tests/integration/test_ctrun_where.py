@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ctrun makes of a scheduler's environment, as --print-config tells it; nothing is started."""
+
+import testlib
+
+SLURM = {
+    "SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": "n[1-2]",
+    "SLURM_STEP_NUM_NODES": "2", "SLURM_NODEID": "1", "SLURM_PROCID": "1", "SLURM_LOCALID": "0",
+    "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
+}  # fmt: skip
+
+
+class Where(testlib.Case):
+    def config(self, *args, env=None):
+        marker = self.tmp / "started"
+        script = self.script("x.py", f"open({str(marker)!r}, 'w')")
+        result = self.ctrun("--print-config", *args, script, env=env)
+        self.assertEqual((result.code, result.err), (0, ""), result)
+        self.assertFalse(marker.exists())
+        return {line[:13].strip(): line[13:] for line in result.out.splitlines()}
+
+    def test_alone(self):
+        config = self.config("-n", 3)
+        self.assertTrue(config["found"].startswith("stand-alone"), config)
+        self.assertTrue(config["mode"].startswith("single"), config)
+        self.assertEqual(config["workers here"].split(), ["3", "--nproc-per-node"])
+        self.assertIn("x.py", config["command"])
+        self.assertIn("-u", config["command"])
+
+    def test_node_of_a_step(self):
+        config = self.config("-n", 2, env=SLURM)
+        self.assertTrue(config["mode"].startswith("agent"), config)
+        self.assertEqual(config["nodes"].split(), ["2", "SLURM_STEP_NUM_NODES"])
+        self.assertEqual(config["node rank"].split(), ["1", "SLURM_NODEID"])
+        self.assertRegex(config["store"], r"^n1:6\d{4} +SLURM_STEP_NODELIST$")
+        self.assertEqual(config["expected"], "n1 n2 (SLURM_STEP_NODELIST)")
+        # Every node computes the same port; another step another one.
+        first = self.config(env=SLURM | {"SLURM_NODEID": "0", "SLURM_PROCID": "0"})
+        self.assertEqual(first["store"], config["store"])
+        self.assertEqual(first["hosted by"], "this ctrun")
+        self.assertNotEqual(self.config(env=SLURM | {"SLURM_STEP_ID": "1"})["store"], config["store"])
+
+    def test_rank_of_a_step(self):
+        env = SLURM | {"SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_TASKS_PER_NODE": "2(x2)",
+                       "SLURM_PROCID": "3", "SLURM_LOCALID": "1"}  # fmt: skip
+        config = self.config(env=env)
+        self.assertTrue(config["mode"].startswith("shim"), config)
+        self.assertEqual(config["rank"].split(), ["3", "SLURM_PROCID"])
+        self.assertEqual(config["local rank"].split(), ["1", "of", "2", "SLURM_LOCALID"])
+        result = self.ctrun("-n", "2", "/bin/true", env=env)
+        self.assertEqual(result.code, 2, result)
+        self.assertIn("leave it out, and every task becomes one rank", result.err)
+
+    def test_flags_win(self):
+        config = self.config("--standalone", env=SLURM)
+        self.assertTrue(config["mode"].startswith("single"), config)
+        self.assertEqual(self.ctrun("--standalone", "/bin/true", env=SLURM).code, 0)
+        self.assertEqual(self.ctrun("--nnodes", "1", "/bin/true", env=SLURM).code, 0)
+
+    def test_batch_script_is_one_node(self):
+        env = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "4", "SLURM_NODEID": "0"}
+        config = self.config(env=env)
+        self.assertTrue(config["mode"].startswith("single"), config)
+        self.assertIn("start ctrun through srun", config["warning"])
+
+    def test_a_hint_of_several_nodes_is_never_dropped(self):
+        env = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "JOB_COMPLETION_INDEX": "0"}
+        result = self.ctrun("/bin/true", env=env)
+        self.assertEqual(result.code, 2, result)
+        self.assertIn("pass --nnodes N, or --standalone", result.err)
+        self.assertEqual(self.ctrun("--standalone", "/bin/true", env=env).code, 0)
+
+
+if __name__ == "__main__":
+    testlib.main()

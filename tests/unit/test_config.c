@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/config.h"
+#include "tests/lib/ct_test.h"
+#include "tests/lib/fault.h"
+
+static char *const command[] = {(char *)"/bin/sh", (char *)"--steps", (char *)"3", NULL};
+static char *const env[] = {NULL};
+
+/* Node 1 of two under Slurm. */
+static int print_agent(struct ct_buf *out)
+{
+    char *hosts[] = {(char *)"n1", (char *)"n2", NULL};
+    const struct ct_options options = {
+        .command = command,
+        .nproc = 8,
+        .min_nodes = 2,
+        .max_nodes = 2,
+        .node_rank = 1,
+        .run_id = "slurm-7.0",
+        .rdzv_conf = {.is_host = 0},
+    };
+    static const char job_from[] = "SLURM_JOB_ID";
+    const struct ct_where where = {
+        .name = "a Slurm job step",
+        .reason = "SLURM_STEP_NODELIST is set",
+        .hosts = {.list = hosts, .count = 2},
+        .hosts_from = "SLURM_STEP_NODELIST",
+        .job_id_from = job_from,
+        .end_time = 1764000000,
+        .end_time_from = "SLURM_JOB_END_TIME",
+    };
+    const struct ct_settled settled = {
+        .mode = CT_MODE_AGENT,
+        .nnodes_from = "SLURM_STEP_NUM_NODES",
+        .node_rank_from = "SLURM_NODEID",
+        .nproc_from = "--nproc-per-node",
+        .master_from = "SLURM_STEP_NODELIST",
+        .port_from = job_from,
+        .run_id_from = job_from,
+        .warning = "mind\nthe gap",
+    };
+    const struct ct_machine machine = {.host = "n2"};
+    const struct ct_place place = {.host = "n1", .port = 62000};
+    const struct ct_config config = {&options, &where, &settled, &machine, &place, 8};
+    return ct_config_print(&config, env, out);
+}
+
+static void everything_has_its_source(void **state)
+{
+    static const char expected[] =
+        "host         n2\n"
+        "found        a Slurm job step: SLURM_STEP_NODELIST is set\n"
+        "mode         agent: one ctrun on each node, each starts its workers\n"
+        "nodes        2                                SLURM_STEP_NUM_NODES\n"
+        "node rank    1                                SLURM_NODEID\n"
+        "workers here 8                                --nproc-per-node\n"
+        "ranks here   8 to 15 of 16, if all nodes start as many\n"
+        "store        n1:62000                         SLURM_STEP_NODELIST\n"
+        "its port     computed from the job's id       SLURM_JOB_ID\n"
+        "hosted by    another machine's ctrun\n"
+        "run id       slurm-7.0                        SLURM_JOB_ID\n"
+        "expected     n1 n2 (SLURM_STEP_NODELIST)\n"
+        "ends         2025-11-24 16:00:00 UTC          SLURM_JOB_END_TIME\n"
+        "command      /bin/sh --steps 3\n"
+        "warning      mind?the gap\n";
+    struct ct_buf out = CT_BUF_INIT;
+    (void)state;
+    assert_int_equal(print_agent(&out), 0);
+    assert_string_equal(ct_buf_cstr(&out), expected);
+    ct_buf_fini(&out);
+}
+
+static int print_once(void *data)
+{
+    struct ct_buf out = CT_BUF_INIT;
+    (void)data;
+    int rc = print_agent(&out);
+    ct_buf_fini(&out);
+    return rc;
+}
+
+static void memory_may_run_out(void **state)
+{
+    (void)state;
+    assert_true(ct_fault_sweep(print_once, NULL, 0) > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(everything_has_its_source),
+        cmocka_unit_test(memory_may_run_out),
+    };
+    return cmocka_run_group_tests_name("config", tests, NULL, NULL);
+}

@@ -10,31 +10,26 @@
 /* NCCL watchdog's default in PyTorch. */
 #define DEFAULT_TIMEOUT_MS (600 * 1000)
 
-/* Room for "comm/<number>/<name of a back end>". */
-#define KEY_MAX 64
+/* Room for a communicator's name and what its back end adds. */
+#define KEY_MAX (COMM_NAME_MAX + 32)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-struct store_view {
-    struct ctw_job *job;
-    unsigned number; /* of this communicator in its job */
-};
-
-static int store_set(void *data, const char *key, const void *value, size_t len, struct ct_err *err)
+int comm_store_set(void *data, const char *key, const void *value, size_t len, struct ct_err *err)
 {
-    const struct store_view *view = data;
+    const struct comm_origin *origin = data;
     char full[KEY_MAX];
-    (void)snprintf(full, sizeof(full), "comm/%u/%s", view->number, key);
-    return ctw_job_set(view->job, full, value, len, err);
+    (void)snprintf(full, sizeof(full), "%s/%s", origin->name, key);
+    return ctw_job_set(origin->job, full, value, len, err);
 }
 
-static int store_get(void *data, const char *key, int64_t timeout_ms, struct ct_buf *out,
-                     struct ct_err *err)
+int comm_store_get(void *data, const char *key, int64_t timeout_ms, struct ct_buf *out,
+                   struct ct_err *err)
 {
-    const struct store_view *view = data;
+    const struct comm_origin *origin = data;
     char full[KEY_MAX];
-    (void)snprintf(full, sizeof(full), "comm/%u/%s", view->number, key);
-    return ctw_job_get_within(view->job, full, timeout_ms, out, err);
+    (void)snprintf(full, sizeof(full), "%s/%s", origin->name, key);
+    return ctw_job_get_within(origin->job, full, timeout_ms, out, err);
 }
 
 static int check_order(const struct ctw_comm_options *options, int size, struct ct_err *err)
@@ -63,18 +58,23 @@ int ctw_comm_open(struct ctw_job *job, const struct ctw_comm_options *options,
         (use->order != CTW_ORDER_RANK && use->order != CTW_ORDER_TREE)) {
         return ct_err_set(err, CT_EINVAL, "ctw_comm_open: invalid argument");
     }
-    struct store_view view = {job, job->comms++};
+    struct comm_origin origin = {
+        .job = job,
+        .timeout_ms = use->timeout_ms > 0 ? use->timeout_ms : DEFAULT_TIMEOUT_MS,
+    };
+    (void)snprintf(origin.name, sizeof(origin.name), "comm/%u", job->comms++);
     const struct comm_setup setup = {
         .rank = job->env.rank,
         .size = job->env.world_size,
         .local_size = job->env.local_world_size,
+        .crowd = job->env.local_world_size,
         .order = use->order,
         .device = use->device,
         .stream = use->stream,
-        .timeout_ms = use->timeout_ms > 0 ? use->timeout_ms : DEFAULT_TIMEOUT_MS,
-        .set = store_set,
-        .get = store_get,
-        .data = &view,
+        .timeout_ms = origin.timeout_ms,
+        .set = comm_store_set,
+        .get = comm_store_get,
+        .data = &origin,
     };
     struct ctw_comm *comm;
     int rc = check_order(use, setup.size, err);
@@ -92,6 +92,7 @@ int ctw_comm_open(struct ctw_job *job, const struct ctw_comm_options *options,
         return rc;
     }
     comm->progress = &job->progress;
+    comm->origin = origin;
     *out = comm;
     return 0;
 }
@@ -121,9 +122,7 @@ static void end_wait(struct ctw_comm *comm)
 
 /* ---- life and death -------------------------------------------------------------------------- */
 
-/* Passes 0 on. Any failure, whose reason the caller left in comm->reason, ends the communicator and
- * tells the peers. */
-static int settle(struct ctw_comm *comm, int rc, const char *what, struct ct_err *err)
+int comm_settle(struct ctw_comm *comm, int rc, const char *what, struct ct_err *err)
 {
     end_wait(comm);
     if (rc == 0) {
@@ -138,7 +137,7 @@ static int settle(struct ctw_comm *comm, int rc, const char *what, struct ct_err
     return rc;
 }
 
-static int refuse_dead(const struct ctw_comm *comm, const char *what, struct ct_err *err)
+int comm_refuse_dead(const struct ctw_comm *comm, const char *what, struct ct_err *err)
 {
     return ct_err_set(err, comm->dead, "%s: the communicator has ended: %s", what,
                       comm->reason.text);
@@ -150,15 +149,15 @@ void ctw_comm_abort(struct ctw_comm *comm)
         return;
     }
     int rc = ct_err_set(&comm->reason, CT_EABORTED, "called on rank %d", comm->rank);
-    (void)settle(comm, rc, "ctw_comm_abort", NULL);
+    (void)comm_settle(comm, rc, "ctw_comm_abort", NULL);
 }
 
 int ctw_comm_poll(struct ctw_comm *comm, struct ct_err *err)
 {
     if (comm->dead != 0) {
-        return refuse_dead(comm, "poll", err);
+        return comm_refuse_dead(comm, "poll", err);
     }
-    return settle(comm, comm->ops->poll(comm, &comm->reason), "poll", err);
+    return comm_settle(comm, comm->ops->poll(comm, &comm->reason), "poll", err);
 }
 
 /* ---- operations ------------------------------------------------------------------------------ */
@@ -186,7 +185,7 @@ int ctw_comm_alloc(struct ctw_comm *comm, enum ctw_memory kind, size_t bytes, vo
                    struct ct_err *err)
 {
     if (comm->dead != 0) {
-        return refuse_dead(comm, "alloc", err);
+        return comm_refuse_dead(comm, "alloc", err);
     }
     int rc;
     if (out == NULL || bytes == 0 || (kind != CTW_MEMORY_OWN && kind != CTW_MEMORY_SHARED)) {
@@ -195,28 +194,28 @@ int ctw_comm_alloc(struct ctw_comm *comm, enum ctw_memory kind, size_t bytes, vo
         begin_wait(comm);
         rc = comm->ops->alloc(comm, kind, bytes, out, &comm->reason);
     }
-    return settle(comm, rc, "alloc", err);
+    return comm_settle(comm, rc, "alloc", err);
 }
 
 int ctw_comm_all_reduce(struct ctw_comm *comm, const float *send, float *recv, size_t count,
                         struct ct_err *err)
 {
     if (comm->dead != 0) {
-        return refuse_dead(comm, "all_reduce", err);
+        return comm_refuse_dead(comm, "all_reduce", err);
     }
     int rc = check_floats(send, recv, count, &comm->reason);
     if (rc == 0) {
         begin_wait(comm);
         rc = comm->ops->all_reduce(comm, send, recv, count, &comm->reason);
     }
-    return settle(comm, rc, "all_reduce", err);
+    return comm_settle(comm, rc, "all_reduce", err);
 }
 
 int ctw_comm_reduce_scatter(struct ctw_comm *comm, float *buf, size_t count, size_t *begin,
                             size_t *end, struct ct_err *err)
 {
     if (comm->dead != 0) {
-        return refuse_dead(comm, "reduce_scatter", err);
+        return comm_refuse_dead(comm, "reduce_scatter", err);
     }
     int rc = check_floats(buf, buf, count, &comm->reason);
     if (rc == 0 && (begin == NULL || end == NULL)) {
@@ -226,13 +225,13 @@ int ctw_comm_reduce_scatter(struct ctw_comm *comm, float *buf, size_t count, siz
         begin_wait(comm);
         rc = comm->ops->reduce_scatter(comm, buf, count, begin, end, &comm->reason);
     }
-    return settle(comm, rc, "reduce_scatter", err);
+    return comm_settle(comm, rc, "reduce_scatter", err);
 }
 
 int ctw_comm_broadcast(struct ctw_comm *comm, void *buf, size_t bytes, int root, struct ct_err *err)
 {
     if (comm->dead != 0) {
-        return refuse_dead(comm, "broadcast", err);
+        return comm_refuse_dead(comm, "broadcast", err);
     }
     int rc;
     if (root < 0 || root >= comm->size) {
@@ -244,25 +243,25 @@ int ctw_comm_broadcast(struct ctw_comm *comm, void *buf, size_t bytes, int root,
         begin_wait(comm);
         rc = comm->ops->broadcast(comm, buf, bytes, root, &comm->reason);
     }
-    return settle(comm, rc, "broadcast", err);
+    return comm_settle(comm, rc, "broadcast", err);
 }
 
 int ctw_comm_barrier(struct ctw_comm *comm, struct ct_err *err)
 {
     if (comm->dead != 0) {
-        return refuse_dead(comm, "barrier", err);
+        return comm_refuse_dead(comm, "barrier", err);
     }
     begin_wait(comm);
-    return settle(comm, comm->ops->barrier(comm, &comm->reason), "barrier", err);
+    return comm_settle(comm, comm->ops->barrier(comm, &comm->reason), "barrier", err);
 }
 
 int ctw_comm_sync(struct ctw_comm *comm, struct ct_err *err)
 {
     if (comm->dead != 0) {
-        return refuse_dead(comm, "sync", err);
+        return comm_refuse_dead(comm, "sync", err);
     }
     begin_wait(comm);
-    return settle(comm, comm->ops->sync(comm, &comm->reason), "sync", err);
+    return comm_settle(comm, comm->ops->sync(comm, &comm->reason), "sync", err);
 }
 
 /* ---- facts ----------------------------------------------------------------------------------- */

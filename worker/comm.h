@@ -29,6 +29,15 @@ struct ctw_comm_ops {
     void (*abort)(struct ctw_comm *comm); /* at most once; only close() follows */
 };
 
+/* Where a communicator came from, which is what others are made of under it. */
+#define COMM_NAME_MAX 64
+struct comm_origin {
+    struct ctw_job *job;      /* borrowed */
+    char name[COMM_NAME_MAX]; /* what its keys in the store start with */
+    int64_t timeout_ms;
+    unsigned splits; /* so far */
+};
+
 /* Each back end's communicator embeds this first. */
 struct ctw_comm {
     const struct ctw_comm_ops *ops;
@@ -39,13 +48,22 @@ struct ctw_comm {
     uint64_t before;                /* ... and this stood on the page when it began */
     int dead;                       /* code of the failure that ended it, 0 while alive */
     struct ct_err reason;           /* of that failure */
+    struct comm_origin origin;
 };
+
+/* Passes 0 on. Any failure, whose reason the caller left in comm->reason, ends the communicator and
+ * tells the peers. */
+int comm_settle(struct ctw_comm *comm, int rc, const char *what, struct ct_err *err);
+
+/* What every call on a dead communicator returns. */
+int comm_refuse_dead(const struct ctw_comm *comm, const char *what, struct ct_err *err);
 
 /* What a back end gets to open itself. The store is two functions, because the NCCL back end is a
  * module of its own that links neither the job nor the store client. */
 struct comm_setup {
     int rank, size;
     int local_size; /* ranks on this machine */
+    int crowd; /* the job's, of whatever communicator: waiters spin only where all have a core */
     enum ctw_order order;
     int device;
     void *stream;
@@ -56,6 +74,11 @@ struct comm_setup {
                struct ct_err *err);
     void *data;
 };
+
+/* For `set` and `get`; `data` is a struct comm_origin. */
+int comm_store_set(void *data, const char *key, const void *value, size_t len, struct ct_err *err);
+int comm_store_get(void *data, const char *key, int64_t timeout_ms, struct ct_buf *out,
+                   struct ct_err *err);
 
 /* Each gives *out. The host back end serves one machine, the solo one a single process. */
 CT_MUST_CHECK int comm_host_open(const struct comm_setup *setup, struct ctw_comm **out,
@@ -69,7 +92,7 @@ CT_MUST_CHECK int comm_nccl_open(const struct comm_setup *setup, struct ctw_comm
 /* What the module exports as COMM_NCCL_ENTRY. `version` guards against a stray old module. */
 #define COMM_NCCL_MODULE "ctworker-nccl.so"
 #define COMM_NCCL_ENTRY "ctworker_nccl_module"
-#define COMM_NCCL_VERSION 2
+#define COMM_NCCL_VERSION 3
 
 struct comm_nccl_module {
     int version;

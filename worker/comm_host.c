@@ -416,7 +416,7 @@ int comm_host_open(const struct comm_setup *setup, struct ctw_comm **out, struct
         rc = exchange(host, setup, err);
     }
     if (rc == 0) {
-        rc = sync_init(&host->sync, host->shm.page, setup->rank, setup->size, setup->local_size,
+        rc = sync_init(&host->sync, host->shm.page, setup->rank, setup->size, setup->crowd,
                        setup->timeout_ms, err);
     }
     if (rc == 0 && host->shm.page->order != (uint32_t)setup->order) {

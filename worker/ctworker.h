@@ -175,6 +175,14 @@ CTW_API CT_MUST_CHECK int ctw_comm_broadcast(struct ctw_comm *comm, void *buf, s
                                              int root, struct ct_err *err);
 CTW_API CT_MUST_CHECK int ctw_comm_barrier(struct ctw_comm *comm, struct ct_err *err);
 
+/* Collective over `comm`: ranks that give the same color become a communicator of their own, in the
+ * order of `key` (ties: of their ranks in comm). A negative color takes part and gets NULL. color
+ * and key lie within +-2^24. Keeps the deadline of comm and borrows its job; may outlive it. Ranks
+ * of one machine only: CT_EUNSUPPORTED otherwise. Messages number ranks within the new one. Gives
+ * *out. */
+CTW_API CT_MUST_CHECK int ctw_comm_split(struct ctw_comm *comm, int color, int key,
+                                         struct ctw_comm **out, struct ct_err *err);
+
 /* 0 while all is well; CT_EPEER names the rank that died or aborted. Never blocks. */
 CTW_API CT_MUST_CHECK int ctw_comm_poll(struct ctw_comm *comm, struct ct_err *err);
 
@@ -188,6 +196,35 @@ CTW_API void ctw_comm_abort(struct ctw_comm *comm);
 CTW_API int ctw_comm_rank(const struct ctw_comm *comm);
 CTW_API int ctw_comm_size(const struct ctw_comm *comm);
 CTW_API enum ctw_backend ctw_comm_backend(const struct ctw_comm *comm);
+
+/* ---- two ranks ------------------------------------------------------------------------------- */
+
+struct ctw_link;
+
+/* The longest message that ctw_link_open() lets buffer. */
+#define CTW_LINK_BUFFER_MAX ((size_t)1 << 30)
+
+/* A channel in both directions between this rank and `peer`, both of which call this, once for each
+ * pair of a communicator. Each direction buffers at least one message of `buffer` bytes: ctw_link_
+ * send() waits while the peer has not yet taken what was sent before. Both give the same `buffer`
+ * (CT_EPROTO). Has the deadline of comm and borrows its job; lives and dies apart from it. Ranks of
+ * one machine only: CT_EUNSUPPORTED otherwise. Gives *out. */
+CTW_API CT_MUST_CHECK int ctw_link_open(struct ctw_comm *comm, int peer, size_t buffer,
+                                        struct ctw_link **out, struct ct_err *err);
+CTW_API void ctw_link_free(struct ctw_link *link); /* NULL is allowed */
+
+/* Messages arrive whole and in order. A receiver that expects another length or tag than comes is
+ * told so (CT_EPROTO). CT_EPEER when the peer has died, closed or aborted its end, CT_ETIMEDOUT;
+ * any failure ends the link for both. What was sent before a peer closed its end can still be
+ * received.
+ */
+CTW_API CT_MUST_CHECK int ctw_link_send(struct ctw_link *link, const void *buf, size_t bytes,
+                                        int tag, struct ct_err *err);
+CTW_API CT_MUST_CHECK int ctw_link_recv(struct ctw_link *link, void *buf, size_t bytes, int tag,
+                                        struct ct_err *err);
+
+/* Ends the link for both: the peer's calls fail with CT_EPEER at once. NULL is allowed. */
+CTW_API void ctw_link_abort(struct ctw_link *link);
 
 #ifdef __cplusplus
 }

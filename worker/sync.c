@@ -69,6 +69,11 @@ static void pronounce(struct sync *sync, enum reason reason, int rank)
     futex_wake_all(&sync->page->present);
 }
 
+static int name_of(const struct sync *sync, int rank)
+{
+    return sync->names != NULL && rank < sync->size ? sync->names[rank] : rank;
+}
+
 /* Writes "rank 1 has", "ranks 1, 4 have" or "" of the others that are behind; returns how many. */
 static int list_missing(const struct sync *sync, bool joining, char out[MISSING_TEXT_MAX])
 {
@@ -80,7 +85,8 @@ static int list_missing(const struct sync *sync, bool joining, char out[MISSING_
         bool behind = joining ? atomic_load(&slot->presence) < SYNC_PRESENT
                               : atomic_load(&slot->arrived) < sync->arrived;
         if (r != sync->rank && behind && count++ < MISSING_NAMED_MAX) {
-            int n = snprintf(list + at, sizeof(list) - at, "%s%d", at == 0 ? "" : ", ", r);
+            int n = snprintf(list + at, sizeof(list) - at, "%s%d", at == 0 ? "" : ", ",
+                             name_of(sync, r));
             at += n > 0 ? (size_t)n : 0;
         }
     }
@@ -106,9 +112,9 @@ static const char *name_rank(const struct sync *sync, int rank, char out[RANK_TE
 {
     long pid = rank < sync->size ? sync->page->slots[rank].pid : 0;
     if (pid > 0) {
-        (void)snprintf(out, RANK_TEXT_MAX, "rank %d (pid %ld)", rank, pid);
+        (void)snprintf(out, RANK_TEXT_MAX, "rank %d (pid %ld)", name_of(sync, rank), pid);
     } else {
-        (void)snprintf(out, RANK_TEXT_MAX, "rank %d", rank);
+        (void)snprintf(out, RANK_TEXT_MAX, "rank %d", name_of(sync, rank));
     }
     return out;
 }
@@ -288,6 +294,31 @@ int sync_barrier(struct sync *sync, struct ct_err *err)
                        err);
 }
 
+int sync_wait(struct sync *sync, _Atomic uint32_t *word, uint32_t old, struct ct_err *err)
+{
+    for (int turn = 0; turn < sync->spin; turn++) {
+        if (atomic_load_explicit(word, memory_order_acquire) != old) {
+            return 0;
+        }
+        relax();
+    }
+    if (atomic_load_explicit(word, memory_order_acquire) != old) {
+        return 0;
+    }
+    /* Counted as if at a barrier: who left, or is late, is told from those who wait, too. */
+    sync->arrived++;
+    int rc = wait_change(sync, word, old, false, ct_deadline_in(NULL, sync->timeout_ms), err);
+    sync->arrived--;
+    return rc;
+}
+
+void sync_wake(struct sync *sync, _Atomic uint32_t *word)
+{
+    if (atomic_load(&sync->page->sleepers) > 0) {
+        futex_wake_all(word);
+    }
+}
+
 int sync_join(struct sync *sync, struct ct_err *err)
 {
     struct sync_page *page = sync->page;
@@ -335,13 +366,13 @@ void sync_abort(struct sync *sync)
 
 /* ---- set-up ---------------------------------------------------------------------------------- */
 
-int sync_init(struct sync *sync, struct sync_page *page, int rank, int size, int local_size,
+int sync_init(struct sync *sync, struct sync_page *page, int rank, int size, int crowd,
               int64_t timeout_ms, struct ct_err *err)
 {
     *sync = (struct sync){.rank = rank, .size = size, .timeout_ms = timeout_ms, .epoll = -1};
     sync->unwatched = size - 1;
     /* A spinning waiter would take the core from the peer it waits for. */
-    sync->spin = local_size > proc_cpu_count() ? 0 : SPIN_TURNS;
+    sync->spin = crowd > proc_cpu_count() ? 0 : SPIN_TURNS;
     sync->pidfds = ct_malloc((size_t)size * sizeof(*sync->pidfds));
     if (sync->pidfds == NULL) {
         return ct_err_set(err, CT_ENOMEM, "out of memory");

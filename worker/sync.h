@@ -64,14 +64,15 @@ struct sync {
     int spin;           /* turns before sleeping; 0 when ranks outnumber the cores */
     int64_t timeout_ms; /* longest wait */
     uint64_t arrived;
-    int epoll;     /* holds the peers' pidfds; readable when one has ended */
-    int *pidfds;   /* negative until the peer has come and after it has ended */
-    int unwatched; /* peers without a pidfd */
+    int epoll;        /* holds the peers' pidfds; readable when one has ended */
+    int *pidfds;      /* negative until the peer has come and after it has ended */
+    int unwatched;    /* peers without a pidfd */
+    const int *names; /* what messages call the ranks; NULL: as they are numbered */
 };
 
-/* `page` has been checked by the caller and holds `size` slots. */
+/* `page` has been checked by the caller and holds `size` slots; `crowd` ranks share the machine. */
 CT_MUST_CHECK int sync_init(struct sync *sync, struct sync_page *page, int rank, int size,
-                            int local_size, int64_t timeout_ms, struct ct_err *err);
+                            int crowd, int64_t timeout_ms, struct ct_err *err);
 
 /* Tells the peers that this rank has left. Legal on zeroed memory and twice. */
 void sync_fini(struct sync *sync);
@@ -82,6 +83,12 @@ CT_MUST_CHECK int sync_join(struct sync *sync, struct ct_err *err);
 
 /* CT_EPEER, CT_ETIMEDOUT, CT_EIO. */
 CT_MUST_CHECK int sync_barrier(struct sync *sync, struct ct_err *err);
+
+/* Waits until *word is no longer `old`, which a peer changes and then calls sync_wake(). The word
+ * is in shared memory. CT_EPEER also when a peer has left. */
+CT_MUST_CHECK int sync_wait(struct sync *sync, _Atomic uint32_t *word, uint32_t old,
+                            struct ct_err *err);
+void sync_wake(struct sync *sync, _Atomic uint32_t *word);
 
 /* Without blocking: 0, or CT_EPEER when a peer has died, left or aborted. */
 CT_MUST_CHECK int sync_poll(struct sync *sync, struct ct_err *err);

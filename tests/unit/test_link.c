@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Links between two ranks: order, sizes around the ring's, disagreement, and every way an end can
+ * go. None of it may hang.
+ */
+#include "tests/lib/ct_test.h"
+#include "tests/lib/rank_calls.h"
+#include "tests/lib/ranks.h"
+
+#include "common/alloc.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define SMALL 1024
+#define LARGE ((size_t)300 * 1000)
+
+struct board {
+    _Atomic int sent, pid;
+};
+
+static struct ranks ranks;
+static struct board *board;
+
+static int setup(void **state)
+{
+    (void)state;
+    ranks_begin(&ranks);
+    board = ranks_share(sizeof(*board));
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    ranks_end(&ranks);
+    ranks_unshare(board, sizeof(*board));
+    return 0;
+}
+
+struct end {
+    struct ctw_job *job;
+    struct ctw_comm *comm;
+    struct ctw_link *link;
+};
+
+static struct end open_end(int rank, size_t buffer, int64_t timeout_ms)
+{
+    struct end e = {.job = rank_open_job()};
+    e.comm = rank_open_comm(e.job, timeout_ms);
+    struct ct_err err = {0};
+    int rc = ctw_link_open(e.comm, 1 - rank, buffer, &e.link, &err);
+    if (rc != 0) {
+        (void)fprintf(stderr, "%s\n", err.text);
+    }
+    CHECK(rc == 0);
+    return e;
+}
+
+static void close_end(struct end *e)
+{
+    ctw_link_free(e->link);
+    ctw_comm_free(e->comm);
+    ctw_job_free(e->job);
+}
+
+static void run(int count, ranks_fn body)
+{
+    ranks.generation++;
+    atomic_store(&board->sent, 0);
+    ranks_start(&ranks, count, body, NULL);
+    ranks_join(&ranks);
+}
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+static void fill(unsigned char *to, size_t len, unsigned seed)
+{
+    for (size_t i = 0; i < len; i++) {
+        to[i] = (unsigned char)(i * 31 + i / 251 + seed);
+    }
+}
+
+static void talk(int rank, void *data)
+{
+    (void)data;
+    static const size_t sizes[] = {0, 1, 16, 4096, 65519, 65520, 65521, 65536, LARGE};
+    struct end e = open_end(rank, SMALL, LONG_MS);
+    unsigned char *buf = ct_malloc(LARGE), *want = ct_malloc(LARGE);
+    CHECK(buf != NULL && want != NULL);
+    for (int round = 0; round < 40; round++) {
+        for (unsigned s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+            fill(want, sizes[s], s);
+            bool sends = ((unsigned)round + s) % 3 != 0 ? rank == 0 : rank == 1;
+            if (sends) {
+                CHECK(ctw_link_send(e.link, want, sizes[s], (int)s, NULL) == 0);
+            } else {
+                CHECK(ctw_link_recv(e.link, buf, sizes[s], (int)s, NULL) == 0);
+                CHECK(memcmp(buf, want, sizes[s]) == 0);
+            }
+        }
+    }
+    ct_free(buf), ct_free(want);
+    close_end(&e);
+}
+
+static void messages_arrive_whole_and_in_order(void **state)
+{
+    (void)state;
+    run(2, talk);
+}
+
+static void send_both_then_receive(int rank, void *data)
+{
+    (void)data;
+    struct end e = open_end(rank, LARGE, LONG_MS);
+    unsigned char *buf = ct_malloc(LARGE), *want = ct_malloc(LARGE);
+    CHECK(buf != NULL && want != NULL);
+    for (unsigned i = 0; i < 50; i++) {
+        fill(buf, LARGE, i * 2 + (unsigned)rank);
+        fill(want, LARGE, i * 2 + (unsigned)(1 - rank));
+        /* Neither has received yet: both messages must fit their rings. */
+        CHECK(ctw_link_send(e.link, buf, LARGE, 7, NULL) == 0);
+        CHECK(ctw_link_recv(e.link, buf, LARGE, 7, NULL) == 0);
+        CHECK(memcmp(buf, want, LARGE) == 0);
+    }
+    ct_free(buf), ct_free(want);
+    close_end(&e);
+}
+
+static void a_message_is_buffered_each_way(void **state)
+{
+    (void)state;
+    run(2, send_both_then_receive);
+}
+
+static void chain(int rank, void *data)
+{
+    (void)data;
+    struct ctw_job *job = rank_open_job();
+    struct ctw_comm *comm = rank_open_comm(job, LONG_MS);
+    struct ctw_link *below = NULL, *above = NULL;
+    if (rank > 0) {
+        CHECK(ctw_link_open(comm, rank - 1, SMALL, &below, NULL) == 0);
+    }
+    if (rank < 3) {
+        CHECK(ctw_link_open(comm, rank + 1, SMALL, &above, NULL) == 0);
+    }
+    for (int i = 0; i < 100; i++) {
+        int value = i;
+        if (below != NULL) {
+            CHECK(ctw_link_recv(below, &value, sizeof(value), 1, NULL) == 0);
+        }
+        CHECK(value == i + rank);
+        value++;
+        if (above != NULL) {
+            CHECK(ctw_link_send(above, &value, sizeof(value), 1, NULL) == 0);
+        }
+    }
+    ctw_link_free(below), ctw_link_free(above);
+    ctw_comm_free(comm), ctw_job_free(job);
+}
+
+static void links_make_a_chain(void **state)
+{
+    (void)state;
+    run(4, chain);
+}
+
+/* ---- disagreement ---------------------------------------------------------------------------- */
+
+static void expect_other_message(int rank, void *data)
+{
+    (void)data;
+    struct end e = open_end(rank, SMALL, LONG_MS);
+    struct ct_err err = {0};
+    char buf[8] = {0};
+    if (rank == 0) {
+        CHECK(ctw_link_send(e.link, buf, 8, 5, NULL) == 0);
+        CHECK(ctw_link_recv(e.link, buf, 8, 5, &err) == CT_EPEER);
+        rank_check_text(&err, "rank 1");
+    } else {
+        CHECK(ctw_link_recv(e.link, buf, 8, 6, &err) == CT_EPROTO);
+        rank_check_text(&err, "receive from rank 0: 8 bytes with tag 5 came, 8 with tag 6");
+        CHECK(ctw_link_send(e.link, buf, 8, 6, &err) == CT_EPROTO);
+        rank_check_text(&err, "the link has ended");
+    }
+    close_end(&e);
+}
+
+static void another_message_than_expected_is_told(void **state)
+{
+    (void)state;
+    run(2, expect_other_message);
+}
+
+static void open_unequal(int rank, void *data)
+{
+    (void)data;
+    struct ctw_job *job = rank_open_job();
+    struct ctw_comm *comm = rank_open_comm(job, LONG_MS);
+    struct ctw_link *link;
+    struct ct_err err = {0};
+    int rc = ctw_link_open(comm, 1 - rank, rank == 0 ? SMALL : LARGE, &link, &err);
+    CHECK(rc == (rank == 0 ? CT_EPEER : CT_EPROTO));
+    rank_check_text(&err, rank == 0 ? "rank 1" : "its end buffers 65536 bytes, this one 524288");
+    ctw_comm_free(comm), ctw_job_free(job);
+}
+
+static void ends_of_unequal_size_do_not_meet(void **state)
+{
+    (void)state;
+    run(2, open_unequal);
+}
+
+static void misuse(int rank, void *data)
+{
+    (void)data;
+    struct end e = open_end(rank, SMALL, LONG_MS);
+    struct ctw_link *link;
+    CHECK(ctw_link_open(NULL, 0, 1, &link, NULL) == CT_EINVAL);
+    CHECK(ctw_link_open(e.comm, rank, 1, &link, NULL) == CT_EINVAL);
+    CHECK(ctw_link_open(e.comm, 2, 1, &link, NULL) == CT_EINVAL);
+    CHECK(ctw_link_open(e.comm, -1, 1, &link, NULL) == CT_EINVAL);
+    CHECK(ctw_link_open(e.comm, 1 - rank, 1, NULL, NULL) == CT_EINVAL);
+    CHECK(ctw_link_open(e.comm, 1 - rank, CTW_LINK_BUFFER_MAX + 1, &link, NULL) == CT_ELIMIT);
+    CHECK(ctw_comm_barrier(e.comm, NULL) == 0); /* none of that hurt the communicator */
+    CHECK(ctw_link_send(e.link, NULL, 1, 0, NULL) == CT_EINVAL);
+    ctw_link_abort(NULL);
+    ctw_link_free(NULL);
+    close_end(&e);
+}
+
+static void misuse_is_refused(void **state)
+{
+    (void)state;
+    run(2, misuse);
+}
+
+/* ---- ends ------------------------------------------------------------------------------------ */
+
+static void send_and_leave(int rank, void *data)
+{
+    (void)data;
+    struct end e = open_end(rank, SMALL, LONG_MS);
+    int value = 42;
+    if (rank == 0) {
+        CHECK(ctw_link_send(e.link, &value, sizeof(value), 0, NULL) == 0);
+        ctw_link_free(e.link);
+        e.link = NULL;
+        atomic_store(&board->sent, 1);
+    } else {
+        ranks_await(&board->sent, 1);
+        value = 0;
+        CHECK(ctw_link_recv(e.link, &value, sizeof(value), 0, NULL) == 0 && value == 42);
+        struct ct_err err = {0};
+        CHECK(ctw_link_recv(e.link, &value, sizeof(value), 0, &err) == CT_EPEER);
+        rank_check_text(&err, "closed");
+    }
+    CHECK(ctw_comm_barrier(e.comm, NULL) == 0);
+    close_end(&e);
+}
+
+static void what_was_sent_outlives_the_sender(void **state)
+{
+    (void)state;
+    run(2, send_and_leave);
+}
+
+static void send_until_it_fails(int rank, void *data)
+{
+    struct end e = open_end(rank, SMALL, LONG_MS);
+    const bool *dies = data;
+    char buf[SMALL] = {0};
+    if (rank == 1) {
+        atomic_store(&board->pid, (int)getpid());
+        CHECK(ctw_link_recv(e.link, buf, SMALL, 0, NULL) == 0);
+        if (*dies) {
+            for (;;) {
+                (void)pause();
+            }
+        }
+        ctw_link_abort(e.link);
+        CHECK(ctw_link_recv(e.link, buf, SMALL, 0, NULL) == CT_EABORTED);
+    } else {
+        struct ct_err err = {0};
+        int rc;
+        do {
+            rc = ctw_link_send(e.link, buf, SMALL, 0, &err);
+            atomic_fetch_add(&board->sent, 1);
+        } while (rc == 0);
+        CHECK(rc == CT_EPEER);
+        rank_check_text(&err, *dies ? "has died" : "aborted");
+        rank_check_text(&err, "send to rank 1: rank 1 (pid ");
+    }
+    close_end(&e);
+}
+
+static void a_dead_or_aborting_peer_ends_the_wait(void **state)
+{
+    (void)state;
+    for (int dies = 0; dies < 2; dies++) {
+        bool flag = dies == 1;
+        ranks.generation++;
+        atomic_store(&board->sent, 0);
+        ranks_start(&ranks, 2, send_until_it_fails, &flag);
+        if (flag) {
+            ranks_await(&board->sent, 60); /* the ring holds 63 of them */
+            (void)kill(atomic_load(&board->pid), SIGKILL);
+            ranks_join_killed(&ranks, atomic_load(&board->pid), SIGKILL);
+        } else {
+            ranks_join(&ranks);
+        }
+    }
+}
+
+static void wait_in_vain(int rank, void *data)
+{
+    (void)data;
+    struct end e = open_end(rank, SMALL, SHORT_MS);
+    char buf[4];
+    if (rank == 0) {
+        struct ct_err err = {0};
+        CHECK(ctw_link_recv(e.link, buf, 4, 0, &err) == CT_ETIMEDOUT);
+        rank_check_text(&err, "gave up after 0.3 s: rank 1 has not come");
+        atomic_store(&board->sent, 1);
+    } else {
+        ranks_await(&board->sent, 1);
+    }
+    close_end(&e);
+}
+
+static void a_silent_peer_meets_the_deadline(void **state)
+{
+    (void)state;
+    run(2, wait_in_vain);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(messages_arrive_whole_and_in_order),
+        TEST(a_message_is_buffered_each_way),
+        TEST(links_make_a_chain),
+        TEST(another_message_than_expected_is_told),
+        TEST(ends_of_unequal_size_do_not_meet),
+        TEST(misuse_is_refused),
+        TEST(what_was_sent_outlives_the_sender),
+        TEST(a_dead_or_aborting_peer_ends_the_wait),
+        TEST(a_silent_peer_meets_the_deadline),
+    };
+    return cmocka_run_group_tests_name("link", tests, NULL, NULL);
+}

@@ -22,6 +22,8 @@ struct cpu {
     struct ct_device base; /* first: the table's functions get a pointer to it */
     const struct ct_cpu_loops *loops;
     struct ct_gemm *gemm;
+    float *scratch; /* of the largest cut gradient so far */
+    size_t scratch_count;
     char name[96];
 };
 
@@ -39,6 +41,7 @@ static void cpu_close(struct ct_device *dev)
 {
     if (dev != NULL) {
         ct_gemm_free(cpu_of(dev)->gemm);
+        ct_free(cpu_of(dev)->scratch);
         ct_free(dev);
     }
 }
@@ -113,9 +116,26 @@ static int cpu_gather(struct ct_device *dev, const struct ct_gather *op, struct 
     return 0;
 }
 
+/* Rows of the part of a batch that begins at `row`. */
+static size_t part_rows(const struct ct_cut *cut, size_t batch, size_t row)
+{
+    return cut->rows > 0 && cut->rows < batch - row ? cut->rows : batch - row;
+}
+
 static int cpu_linear(struct ct_device *dev, const struct ct_linear *op, struct ct_err *err)
 {
-    return op->batch == 0 ? 0 : ct_gemm_linear(cpu_of(dev)->gemm, op, err);
+    size_t number = ct_precision_bytes(dev->precision);
+    size_t result = op->wide ? sizeof(float) : number;
+    int rc = 0;
+    for (size_t row = 0; rc == 0 && row < op->batch;) {
+        struct ct_linear part = *op;
+        part.batch = part_rows(&op->cut, op->batch, row);
+        part.x = (const char *)op->x + row * op->in * number;
+        part.y = (char *)op->y + row * op->out * result;
+        rc = ct_gemm_linear(cpu_of(dev)->gemm, &part, err);
+        row += part.batch;
+    }
+    return rc;
 }
 
 static int masked_dx(struct cpu *cpu, const struct ct_linear_grad *op, struct ct_err *err)
@@ -142,10 +162,60 @@ static int masked_dx(struct cpu *cpu, const struct ct_linear_grad *op, struct ct
     return 0;
 }
 
+static int dx(struct cpu *cpu, const struct ct_linear_grad *op, struct ct_err *err)
+{
+    if (op->dx == NULL) {
+        return 0;
+    }
+    return op->mask != NULL ? masked_dx(cpu, op, err) : ct_gemm_dx(cpu->gemm, op, err);
+}
+
+static int cut_grad(struct cpu *cpu, const struct ct_linear_grad *op, struct ct_err *err)
+{
+    size_t floats = ct_tree_scratch(op->batch, op->out);
+    if (floats > cpu->scratch_count) {
+        float *grown = ct_malloc(floats * sizeof(*grown));
+        if (grown == NULL) {
+            return ct_err_set(err, CT_ENOMEM, "no memory for the gradient of %zu samples",
+                              op->batch);
+        }
+        ct_free(cpu->scratch);
+        cpu->scratch = grown;
+        cpu->scratch_count = floats;
+    }
+    cpu->loops->tree(&(struct ct_tree){
+        .batch = op->batch,
+        .in = op->in,
+        .out = op->out,
+        .cut = op->cut,
+        .bf16 = is_bf16(&cpu->base),
+        .x = op->x,
+        .dy = op->dy,
+        .dw = op->dw,
+        .db = op->db,
+        .scratch = cpu->scratch,
+    });
+    size_t number = ct_precision_bytes(cpu->base.precision);
+    int rc = 0;
+    for (size_t row = 0; rc == 0 && op->dx != NULL && row < op->batch;) {
+        struct ct_linear_grad part = *op;
+        part.batch = part_rows(&op->cut, op->batch, row);
+        part.dy = (const char *)op->dy + row * op->out * number;
+        part.dx = (char *)op->dx + row * op->in * number;
+        part.mask = op->mask != NULL ? (const char *)op->mask + row * op->in * number : NULL;
+        rc = dx(cpu, &part, err);
+        row += part.batch;
+    }
+    return rc;
+}
+
 static int cpu_linear_grad(struct ct_device *dev, const struct ct_linear_grad *op,
                            struct ct_err *err)
 {
     struct cpu *cpu = cpu_of(dev);
+    if (op->cut.rows > 0) {
+        return cut_grad(cpu, op, err);
+    }
     if (is_bf16(dev)) {
         cpu->loops->column_sum16(op->batch, op->out, op->dy, op->db);
     } else {
@@ -156,10 +226,7 @@ static int cpu_linear_grad(struct ct_device *dev, const struct ct_linear_grad *o
         return 0;
     }
     int rc = ct_gemm_dw(cpu->gemm, op, err);
-    if (rc != 0 || op->dx == NULL) {
-        return rc;
-    }
-    return op->mask != NULL ? masked_dx(cpu, op, err) : ct_gemm_dx(cpu->gemm, op, err);
+    return rc == 0 ? dx(cpu, op, err) : rc;
 }
 
 /* The gradient is computed in float32, a few rows at a time, and then rounded. */
@@ -184,10 +251,22 @@ static int cpu_loss(struct ct_device *dev, const struct ct_loss *op, struct ct_e
         return ct_err_set(err, CT_EINVAL, "%zu classes: must be 1 to %d", op->classes,
                           CT_MAX_CLASSES);
     }
-    if (is_bf16(dev) && op->dlogits != NULL) {
-        loss_to_bf16(cpu_of(dev)->loops, op);
-    } else {
-        cpu_of(dev)->loops->loss(op);
+    bool narrow = is_bf16(dev) && op->dlogits != NULL;
+    for (size_t row = 0; row < op->batch;) {
+        struct ct_loss part = *op;
+        part.batch = part_rows(&op->cut, op->batch, row);
+        part.logits += row * op->classes;
+        part.labels += row;
+        if (op->dlogits != NULL) {
+            part.dlogits =
+                (char *)op->dlogits + row * op->classes * ct_precision_bytes(dev->precision);
+        }
+        if (narrow) {
+            loss_to_bf16(cpu_of(dev)->loops, &part);
+        } else {
+            cpu_of(dev)->loops->loss(&part);
+        }
+        row += part.batch;
     }
     return 0;
 }

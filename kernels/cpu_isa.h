@@ -16,6 +16,7 @@
 
 /* As the member of struct ct_cpu_loops says. */
 void CT_ISA_NAME(ct_gemm_product)(const struct ct_product *op);
+void CT_ISA_NAME(ct_tree_gradient)(const struct ct_tree *op);
 void CT_ISA_NAME(ct_gather16)(const struct ct_gather *op);
 void CT_ISA_NAME(ct_column_sum16)(size_t rows, size_t cols, const uint16_t *m, float *sum);
 void CT_ISA_NAME(ct_mask16)(size_t count, uint16_t *x, const uint16_t *mask);

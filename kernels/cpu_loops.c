@@ -270,6 +270,7 @@ const struct ct_cpu_loops CT_ISA_NAME(ct_cpu_loops) = {
     .finish = finish,
     .add_bias = add_bias,
     .product = CT_ISA_NAME(ct_gemm_product),
+    .tree = CT_ISA_NAME(ct_tree_gradient),
     .gather16 = CT_ISA_NAME(ct_gather16),
     .column_sum16 = CT_ISA_NAME(ct_column_sum16),
     .mask16 = CT_ISA_NAME(ct_mask16),

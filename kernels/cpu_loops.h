@@ -32,6 +32,25 @@ struct ct_product {
 
 #define CT_PRODUCT_SCRATCH ((size_t)256 * 64)
 
+/* dw = dy^T * x and db = sum of dy over the batch, both as `cut` says (cut.rows > 0). */
+struct ct_tree {
+    size_t batch, in, out;
+    struct ct_cut cut;
+    bool bf16; /* what x and dy are of */
+    const void *x, *dy;
+    float *dw, *db;
+    float *scratch; /* ct_tree_scratch() floats */
+};
+
+#define CT_TREE_ROWS 12
+#define CT_TREE_PANEL 32
+#define CT_TREE_LEVELS 12 /* 2^10 parts at most, and one that is being added */
+
+static inline size_t ct_tree_scratch(size_t batch, size_t out)
+{
+    return batch * (out + CT_TREE_ROWS + CT_TREE_PANEL);
+}
+
 struct ct_cpu_loops {
     const char *name; /* "avx512", "avx2", "generic" */
 
@@ -52,6 +71,7 @@ struct ct_cpu_loops {
     void (*add_bias)(const struct ct_linear *op);
 
     void (*product)(const struct ct_product *op);
+    void (*tree)(const struct ct_tree *op);
 
     /* The same on bfloat16: op->x of gather, m, x and mask are. */
     void (*gather16)(const struct ct_gather *op);

@@ -47,6 +47,14 @@ struct ct_gather {
     uint8_t *y; /* [batch] */
 };
 
+/* How a batch is computed when the bits must not depend on how many of its rows are here: in parts
+ * of `rows` rows (the last one may have less), each as if it were alone, and what is summed over
+ * the batch as a balanced binary tree over `parts`, a power of two; parts beyond the batch count as
+ * zeros. rows == 0: as it is fastest. Only on the CPU, and on one thread. */
+struct ct_cut {
+    size_t rows, parts;
+};
+
 /* y = act(x * w^T + b), act = max(0, .) when relu. */
 struct ct_linear {
     size_t batch, in, out;
@@ -56,6 +64,7 @@ struct ct_linear {
     void *y;        /* [batch, out] */
     bool relu;
     bool wide; /* y is float32 in any precision: the logits */
+    struct ct_cut cut;
 };
 
 /* Given dy (gradient of the loss by this layer's output *before* the activation):
@@ -68,6 +77,7 @@ struct ct_linear_grad {
     const void *mask; /* [batch, in] or NULL */
     float *dw, *db;   /* overwritten */
     void *dx;         /* [batch, in] or NULL */
+    struct ct_cut cut;
 };
 
 /* Softmax cross-entropy. dlogits = (softmax - onehot) * scale (skipped when NULL). Adds the summed
@@ -80,6 +90,7 @@ struct ct_loss {
     float scale;
     void *dlogits;
     double *totals;
+    struct ct_cut cut; /* the totals are of no such order */
 };
 
 /* torch.optim.SGD: g += weight_decay * p; v = momentum * v + g; p -= lr * v. momentum_buf may be

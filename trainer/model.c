@@ -189,6 +189,7 @@ int ct_model_forward(struct ct_model *model, const float *params, size_t rows, s
         rc = model->dev->ops->linear(model->dev,
                                      &(struct ct_linear){
                                          .batch = rows,
+                                         .cut = model->cut,
                                          .in = layer->in,
                                          .out = layer->out,
                                          .x = model->act[l],
@@ -221,6 +222,7 @@ int ct_model_loss(struct ct_model *model, size_t rows, float scale, bool gradien
     return model->dev->ops->loss(model->dev,
                                  &(struct ct_loss){
                                      .batch = rows,
+                                     .cut = model->cut,
                                      .classes = layout->layer[layout->layer_count - 1].out,
                                      .logits = model->act[layout->layer_count],
                                      .labels = model->labels,
@@ -242,6 +244,7 @@ int ct_model_backward(struct ct_model *model, const float *params, float *grads,
         rc = model->dev->ops->linear_grad(model->dev,
                                           &(struct ct_linear_grad){
                                               .batch = rows,
+                                              .cut = model->cut,
                                               .in = layer->in,
                                               .out = layer->out,
                                               .x = model->act[l],

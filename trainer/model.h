@@ -52,6 +52,7 @@ struct ct_model {
     const struct ct_layout *layout; /* borrowed */
     struct ct_device *dev;          /* borrowed */
     size_t max_rows;
+    struct ct_cut cut; /* of the batches that come; {0} at first */
     /* Borrowed; NULL = the parameters' own. Where the device's precision is not float32: the copy
      * of the parameters in it, at the same places. */
     const uint16_t *narrow;

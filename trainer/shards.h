@@ -21,24 +21,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* What struct ct_cut takes, too. */
 #define CT_SHARDS_MAX 1024
-#define CT_SHARD_LEVELS_MAX 10 /* its logarithm */
 
 struct ct_shards {
-    size_t count;                        /* of the job; 0: batches are not cut into shards */
-    size_t first, mine;                  /* this rank's */
-    float *partial[CT_SHARD_LEVELS_MAX]; /* one sum per level that is waiting for its right half */
+    size_t count;       /* of the job; 0: batches are not cut into shards */
+    size_t first, mine; /* this rank's */
 };
 
 /* CT_EINVAL with one line for the user unless `world` divides the shards. */
 CT_MUST_CHECK int ct_shards_check(size_t count, int world, struct ct_err *err);
 
-/* Memory is of `dev`, `floats` per gradient. Of what ct_shards_check() allows. */
-CT_MUST_CHECK int ct_shards_init(struct ct_shards *shards, size_t count, int rank, int world,
-                                 struct ct_device *dev, size_t floats, struct ct_err *err);
-void ct_shards_fini(struct ct_shards *shards, struct ct_device *dev); /* zeroed memory is allowed */
+/* Of what ct_shards_check() allows, count > 0. */
+void ct_shards_init(struct ct_shards *shards, size_t count, int rank, int world);
 
-/* Rows of every shard of a batch of `total`, but for the last ones, which may have less or none. */
+/* Rows of a batch of `total` that a rank has at most. */
 size_t ct_shards_rows(const struct ct_shards *shards, size_t total);
 
 /* Writes this rank's part of the gradient of a whole batch, index[0 .. total). */

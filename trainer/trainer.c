@@ -175,8 +175,11 @@ static int make_resident(struct ct_trainer *t, size_t slot, const struct ct_spli
 static int alloc_all(struct ct_trainer *t, struct ct_err *err)
 {
     size_t count = t->layout.count;
-    bool cut = t->options.shards > 0;
-    size_t share = (t->sampler.batch - 1) / (cut ? t->options.shards : (size_t)t->team.world) + 1;
+    size_t share = (t->sampler.batch - 1) / (size_t)t->team.world + 1;
+    if (t->options.shards > 0) {
+        ct_shards_init(&t->shards, t->options.shards, t->team.rank, t->team.world);
+        share = ct_shards_rows(&t->shards, t->sampler.batch);
+    }
     size_t rows = share > EVALUATION_ROWS ? share : EVALUATION_ROWS;
     void *totals;
     int rc = ct_team_alloc_gradients(&t->team, count, &t->grads, err);
@@ -185,10 +188,6 @@ static int alloc_all(struct ct_trainer *t, struct ct_err *err)
     }
     for (size_t i = 0; rc == 0 && ct_optimizer_state_name(t->optimizer.kind, i) != NULL; i++) {
         rc = ct_team_alloc_model(&t->team, count, &t->optimizer.state[i], err);
-    }
-    if (rc == 0 && cut) {
-        rc = ct_shards_init(&t->shards, t->options.shards, t->team.rank, t->team.world, t->dev,
-                            count, err);
     }
     if (rc == 0 && t->dev->precision == CT_PRECISION_BF16) {
         float *narrow;
@@ -354,7 +353,6 @@ void ct_trainer_free(struct ct_trainer *t)
             t->dev->ops->release(t->dev, t->uploaded[i]);
         }
         t->dev->ops->release(t->dev, t->totals);
-        ct_shards_fini(&t->shards, t->dev);
     }
     ct_team_close(&t->team);
     if (t->dev != NULL) {

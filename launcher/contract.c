@@ -63,18 +63,19 @@ static int add_text(struct ct_strlist *out, const char *name, const char *value)
     return ct_strlist_printf(out, "%s=%s", name, value);
 }
 
-static int add_ranks(const struct ct_plan *plan, int local_rank, struct ct_strlist *out)
+static int add_ranks(const struct ct_plan *plan, int index, struct ct_strlist *out)
 {
+    int local_rank = plan->first_local_rank + index;
     const struct {
         const char *name;
         int value;
     } vars[] = {
-        {"RANK", plan->first_rank + local_rank},
+        {"RANK", plan->first_rank + index},
         {"LOCAL_RANK", plan->virtual_local_rank ? 0 : local_rank},
         {"GROUP_RANK", plan->node_rank},
         {"GROUP_WORLD_SIZE", plan->node_count},
         /* One role per launcher and one launcher: the role is the world. */
-        {"ROLE_RANK", plan->first_rank + local_rank},
+        {"ROLE_RANK", plan->first_rank + index},
         {"ROLE_WORLD_SIZE", plan->world_size},
         {"LOCAL_WORLD_SIZE", plan->local_world_size},
         {"WORLD_SIZE", plan->world_size},
@@ -143,7 +144,7 @@ static int add_device(int local_rank, char *const *base, struct ct_strlist *out)
 
 /* The base is borrowed string by string: with hundreds of workers copying it would be most of the
  * work. */
-int ct_contract_env(const struct ct_plan *plan, int local_rank, const char *error_file,
+int ct_contract_env(const struct ct_plan *plan, int index, const char *error_file,
                     char *const *base, struct ct_strlist *out)
 {
     int rc = 0;
@@ -153,10 +154,10 @@ int ct_contract_env(const struct ct_plan *plan, int local_rank, const char *erro
             rc = ct_strlist_borrow(out, *var);
         }
     }
-    rc = rc != 0 ? rc : add_ranks(plan, local_rank, out);
+    rc = rc != 0 ? rc : add_ranks(plan, index, out);
     rc = rc != 0 ? rc : add_names(plan, error_file, out);
     if (rc == 0 && plan->virtual_local_rank) {
-        rc = add_device(local_rank, base, out);
+        rc = add_device(plan->first_local_rank + index, base, out);
     }
     rc = rc != 0 ? rc : add_defaults(plan, base, out);
     if (rc == 0 && plan->cookie != NULL) {
@@ -164,7 +165,7 @@ int ct_contract_env(const struct ct_plan *plan, int local_rank, const char *erro
     }
     if (rc == 0 && plan->progress != NULL && plan->progress[0] != '\0') {
         rc = ct_strlist_printf(out, CT_PROGRESS_ENV "=%s:%d", plan->progress,
-                               local_rank * CT_PROGRESS_SLOT);
+                               index * CT_PROGRESS_SLOT);
     }
     if (rc == 0 && plan->snapshot != NULL) {
         rc = ct_strlist_borrow(out, plan->snapshot);

@@ -11,10 +11,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* One generation of workers on this machine. Strings are borrowed. */
+/* One generation of workers of this launcher. Strings are borrowed. */
 struct ct_plan {
     int local_world_size;
-    int first_rank; /* global rank of local rank 0 */
+    int first_local_rank; /* of this launcher's first worker, where several share the machine */
+    int first_rank;       /* global rank of local rank 0 */
     int world_size;
     int node_rank, node_count;
     int generation; /* 0 at first, one more with each restart */
@@ -30,11 +31,12 @@ struct ct_plan {
     const char *snapshot; /* "NAME=path" of memory that outlives the workers, or NULL */
 };
 
-/* `base` (the launcher's environment, borrowed) without the variables of the contract, then the
+/* `index` counts the workers of this launcher; the local rank is first_local_rank more.
+ *
+ * `base` (the launcher's environment, borrowed) without the variables of the contract, then the
  * contract. `error_file` may be "". Gives *out, which starts empty. CT_ENOMEM. */
-CT_MUST_CHECK int ct_contract_env(const struct ct_plan *plan, int local_rank,
-                                  const char *error_file, char *const *base,
-                                  struct ct_strlist *out);
+CT_MUST_CHECK int ct_contract_env(const struct ct_plan *plan, int index, const char *error_file,
+                                  char *const *base, struct ct_strlist *out);
 
 /* argv (borrowed) with ${local_rank} and $local_rank replaced from argv[1] on; "$$" is "$", other
  * names stay as they are (Python's string.Template.safe_substitute). Gives *out, which starts

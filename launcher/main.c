@@ -9,6 +9,7 @@
 #include "launcher/config.h"
 #include "launcher/environ.h"
 #include "launcher/guard.h"
+#include "launcher/pmi.h"
 #include "launcher/policy.h"
 #include "launcher/report.h"
 #include "launcher/settle.h"
@@ -77,7 +78,7 @@ static int print_about(const struct ct_options *options)
 static int settle(struct launch *launch, char *const *env, struct ct_err *err)
 {
     const struct ct_where_input input = {
-        .env = env, .host = launch->machine.host, .read = ct_where_read_file};
+        .env = env, .host = launch->machine.host, .read = ct_where_read_file, .pmi = ct_pmi_ask};
     int rc = ct_settle(&input, &launch->options, &launch->where, &launch->settled, err);
     if (rc == 0 && launch->settled.mode != CT_MODE_SINGLE && !launch->options.print_config) {
         return ct_err_set(err, CT_EUNSUPPORTED,

@@ -146,19 +146,24 @@ int ct_where_check_nodes(const struct ct_where_scan *scan)
     return check_below(scan, &scan->out->node_rank, &scan->out->nnodes);
 }
 
-void ct_where_job_id(const struct ct_where_scan *scan, const char *kind, const char *variable)
+void ct_where_set_job_id(const struct ct_where_scan *scan, const char *kind, const char *value,
+                         const char *from)
 {
-    const char *value = ct_where_get(scan, variable);
-    if (value == NULL) {
-        return;
-    }
     (void)snprintf(scan->out->job_id, sizeof(scan->out->job_id), "%s-%s", kind, value);
     for (char *p = scan->out->job_id; *p != '\0'; p++) {
         if (*p == '/' || (unsigned char)*p <= ' ' || *p == 0x7f) {
             *p = '_';
         }
     }
-    scan->out->job_id_from = variable;
+    scan->out->job_id_from = from;
+}
+
+void ct_where_job_id(const struct ct_where_scan *scan, const char *kind, const char *variable)
+{
+    const char *value = ct_where_get(scan, variable);
+    if (value != NULL) {
+        ct_where_set_job_id(scan, kind, value, variable);
+    }
 }
 
 void ct_where_first_host(const struct ct_where_scan *scan, const char *host, size_t len,

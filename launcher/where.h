@@ -2,6 +2,7 @@
  *
  * Where ctrun runs: which scheduler or launcher started it, and what that one has already decided.
  * Pure: an environment and the content of files in, facts out, each with the variable it came from.
+ * Where only the launcher itself knows a fact (MPICH's), it is asked through a function.
  *
  * The innermost launcher wins, because it is the one that started this process: mpirun inside of a
  * Slurm step leaves SLURM_ variables that tell of its own daemons. A batch script's variables tell
@@ -87,10 +88,17 @@ typedef int (*ct_where_read_fn)(void *data, const char *path, size_t max, struct
 CT_MUST_CHECK int ct_where_read_file(void *data, const char *path, size_t max, struct ct_buf *out,
                                      struct ct_err *err);
 
+/* Talks with the launcher behind PMI_FD: gives the name of the job's key space; with `share` also
+ * carries rank 0's `first_host` to all others. As ct_pmi_open() and ct_pmi_share(). */
+typedef int (*ct_where_pmi_fn)(void *data, int fd, bool share, bool is_first,
+                               char space[CT_WHERE_JOB_ID_MAX], char first_host[CT_HOST_MAX],
+                               struct ct_err *err);
+
 struct ct_where_input {
     char *const *env;
     const char *host; /* this machine's name */
     ct_where_read_fn read;
+    ct_where_pmi_fn pmi; /* NULL = do not talk */
     void *data;
 };
 

@@ -60,6 +60,10 @@ CT_MUST_CHECK int ct_where_check_nodes(const struct ct_where_scan *scan);
 /* "kind-value" with what no id may contain replaced. Absent variables leave it alone. */
 void ct_where_job_id(const struct ct_where_scan *scan, const char *kind, const char *variable);
 
+/* The same for a value that is no variable's. */
+void ct_where_set_job_id(const struct ct_where_scan *scan, const char *kind, const char *value,
+                         const char *from);
+
 /* `host` of `len` characters as the first host; what is longer than a name can be is left out. */
 void ct_where_first_host(const struct ct_where_scan *scan, const char *host, size_t len,
                          const char *from);

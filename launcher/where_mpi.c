@@ -4,6 +4,7 @@
  */
 #include "launcher/where_impl.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static void here(const struct ct_where_scan *scan, enum ct_where_kind kind, const char *name,
@@ -75,6 +76,31 @@ int ct_where_pmix(const struct ct_where_scan *scan)
                       ct_where_get(scan, "PMIX_RANK"));
 }
 
+/* What no variable says: an id of the job, and where rank 0 is. Hydra gives each process the name
+ * by which mpiexec knows its host, which the others can resolve if anybody can. */
+static int ask_hydra(const struct ct_where_scan *scan)
+{
+    struct ct_where *out = scan->out;
+    struct ct_where_int fd = {-1, NULL};
+    char space[CT_WHERE_JOB_ID_MAX] = "", host[CT_HOST_MAX] = "";
+    int rc = ct_where_read(scan, "PMI_FD", 0, INT32_MAX, &fd);
+    if (rc != 0 || fd.from == NULL || scan->in->pmi == NULL || out->world_size.value == 1) {
+        return rc;
+    }
+    bool spread = out->local_size.from == NULL || out->local_size.value < out->world_size.value;
+    const char *own = ct_where_get(scan, "MPIR_CVAR_CH3_INTERFACE_HOSTNAME");
+    (void)snprintf(host, sizeof(host), "%s", own != NULL ? own : scan->in->host);
+    rc = scan->in->pmi(scan->in->data, fd.value, spread, out->rank.value == 0, space, host,
+                       scan->err);
+    if (rc == 0) {
+        ct_where_set_job_id(scan, "mpich", space, fd.from);
+        if (spread) {
+            ct_where_first_host(scan, host, strlen(host), fd.from);
+        }
+    }
+    return rc;
+}
+
 int ct_where_hydra(const struct ct_where_scan *scan)
 {
     if (ct_where_get(scan, "PMI_RANK") == NULL || ct_where_get(scan, "MPI_LOCALRANKID") == NULL) {
@@ -82,6 +108,7 @@ int ct_where_hydra(const struct ct_where_scan *scan)
     }
     here(scan, CT_WHERE_MPICH, "MPICH's mpiexec (Hydra)", "PMI_RANK and MPI_LOCALRANKID are set");
     int rc = ct_where_ranks(scan, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS");
+    rc = rc != 0 ? rc : ask_hydra(scan);
     return rc != 0 ? rc : finish(scan);
 }
 

@@ -60,7 +60,7 @@ static int fill_template(const struct ct_worker_options *options, int local_rank
     }
     host[strcspn(host, ".")] = '\0';
     (void)snprintf(rank, sizeof(rank), "%d", options->plan->first_rank + local_rank);
-    (void)snprintf(local, sizeof(local), "%d", local_rank);
+    (void)snprintf(local, sizeof(local), "%d", options->plan->first_local_rank + local_rank);
     int rc = ct_template_expand(job->options->prefix_template, vars, sizeof(vars) / sizeof(vars[0]),
                                 &text);
     if (rc == 0 && text.len > 0) {
@@ -165,7 +165,9 @@ static int spawn(struct ct_worker *worker, int local_rank, const struct ct_worke
     int rc = error_file == NULL
                  ? CT_ENOMEM
                  : ct_contract_env(options->plan, local_rank, error_file, job->env, &env);
-    rc = rc != 0 ? rc : ct_contract_args(job->command->argv.list, local_rank, &args);
+    rc = rc != 0 ? rc
+                 : ct_contract_args(job->command->argv.list,
+                                    options->plan->first_local_rank + local_rank, &args);
     if (rc != 0) {
         rc = ct_err_set(err, rc, "worker %d: out of memory", local_rank);
     } else {

@@ -135,6 +135,22 @@ static void virtual_ranks_see_one_device_each(void **state)
     }
 }
 
+/* Several launchers on one machine: each counts its own workers from 0. */
+static void local_ranks_go_on_where_another_launcher_ends(void **state)
+{
+    struct ct_plan p = plan;
+    struct ct_strlist env = {0};
+    (void)state;
+    p.first_local_rank = 3;
+    assert_string_equal(env_of(&p, base, "LOCAL_RANK", &env), "3");
+    assert_string_equal(env_of(&p, base, "RANK", &env), "8");
+    assert_string_equal(env_of(&p, base, "LOCAL_WORLD_SIZE", &env), "4");
+    p.virtual_local_rank = true;
+    assert_string_equal(env_of(&p, base, "LOCAL_RANK", &env), "0");
+    assert_string_equal(env_of(&p, base, "CUDA_VISIBLE_DEVICES", &env), "3");
+    ct_strlist_fini(&env);
+}
+
 static void arguments_follow_string_template(void **state)
 {
     static const struct {
@@ -213,6 +229,7 @@ int main(void)
         cmocka_unit_test(environment_is_torchruns),
         cmocka_unit_test(threads_share_the_cpus_unless_decided),
         cmocka_unit_test(virtual_ranks_see_one_device_each),
+        cmocka_unit_test(local_ranks_go_on_where_another_launcher_ends),
         cmocka_unit_test(arguments_follow_string_template),
         cmocka_unit_test(long_lists_stay_whole),
         cmocka_unit_test(survives_lack_of_memory),

@@ -46,6 +46,7 @@ bool ct_progress_decode(const struct ct_progress_slot *slot, int64_t now_ns,
     *out = (struct ct_progress){
         .phase = (enum ct_phase)phase,
         .step = (int64_t)step,
+        .turns = slot->turns,
         .stamp_ns = slot->stamp_ns < now_ns ? slot->stamp_ns : now_ns,
         .loss = told(slot->loss),
         .rate = slot->rate >= 0 ? told(slot->rate) : (double)NAN,

@@ -43,7 +43,7 @@ enum ct_phase {
 
 struct ct_progress_slot {
     uint32_t version;
-    uint32_t unused;
+    uint32_t turns;    /* steps completed by this process */
     uint64_t where;    /* step << 8 | phase */
     int64_t stamp_ns;  /* CLOCK_MONOTONIC */
     double loss, rate; /* not finite = not told */
@@ -54,6 +54,7 @@ struct ct_progress_slot {
 struct ct_progress {
     enum ct_phase phase;
     int64_t step;      /* 0 ... CT_PROGRESS_STEP_MAX */
+    uint32_t turns;    /* steps this process has completed, modulo 2^32; step may start anywhere */
     int64_t stamp_ns;  /* of the last stamp, never after the time of reading */
     double loss, rate; /* rate: samples per second; NAN = not told */
 };

@@ -124,9 +124,7 @@ static void on_failure(const struct step *step, const struct ct_agent_event *eve
         .known = true,
         .local_rank = event->local_rank,
         .end = event->end,
-        /* What cannot be executed now cannot be executed a millisecond later either. */
-        .will_restart =
-            agent->generation < agent->max_restarts && event->end.kind != CT_END_NOT_STARTED,
+        .will_restart = agent->generation < agent->max_restarts && ct_end_may_restart(&event->end),
     };
     step->update->report = true;
     stop_all(step, SIGTERM, "failure");

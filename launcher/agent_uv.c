@@ -21,6 +21,7 @@
 #include "launcher/agent.h"
 #include "launcher/environ.h"
 #include "launcher/error_file.h"
+#include "launcher/hang_guard_uv.h"
 #include "launcher/job_status.h"
 #include "launcher/pages.h"
 #include "launcher/signals.h"
@@ -48,6 +49,7 @@ struct run {
     struct ct_plan plan;
     struct ct_worker *workers; /* by local rank */
     struct ct_snapshot snapshot;
+    struct ct_hang_guard hang;
     struct ct_pages pages; /* what workers say of their progress */
     struct ct_procs_stopped stopped;
     struct ct_job_failures failures; /* of all generations */
@@ -133,14 +135,10 @@ static void report_headline(struct run *run)
 /* The root cause also goes to whoever launched us, as torchrun does. */
 static void pass_on_error_file(struct run *run, const char *path)
 {
-    const struct ct_end *end = &run->agent.failure.end;
     const char *own = ct_environ_get(run->job->env, "TORCHELASTIC_ERROR_FILE");
     struct ct_err err = {0};
-    if (own == NULL || own[0] == '\0' || run->agent.failure.will_restart) {
-        return;
-    }
-    if (ct_error_file_copy(path, own, end->kind == CT_END_SIGNALED ? -end->value : end->value,
-                           &err) != 0) {
+    if (own != NULL && own[0] != '\0' && !run->agent.failure.will_restart &&
+        ct_error_file_copy(path, own, ct_end_python_code(&run->agent.failure.end), &err) != 0) {
         ct_log(&run->log, CT_LOG_WARNING, "%s", err.text);
     }
 }
@@ -252,13 +250,8 @@ static void on_proc_exit(void *data, struct ct_proc *proc, const struct ct_exit 
         rank++;
     }
     CT_ASSERT(rank < run->job->workers);
-    struct ct_report_worker *story = &run->workers[rank].story;
-    story->ended = true;
-    story->was_asked = run->stopping;
-    story->max_rss_kib = end->max_rss_kib;
-    story->end = end->signal != 0 ? (struct ct_end){CT_END_SIGNALED, end->signal, end->core}
-                                  : (struct ct_end){CT_END_EXITED, end->code, false};
-    step(run, (struct ct_agent_event){CT_AGENT_EV_EXITED, rank, story->end, 0});
+    ct_worker_ended(&run->workers[rank], end, run->stopping);
+    step(run, (struct ct_agent_event){CT_AGENT_EV_EXITED, rank, run->workers[rank].story.end, 0});
 }
 
 static void on_settled(void *data)
@@ -295,6 +288,7 @@ static void begin_generation(struct run *run)
 {
     run->plan.generation = run->agent.generation;
     ct_pages_reset(&run->pages);
+    ct_hang_guard_reset(&run->hang);
     ct_server_reset(run->server);
 }
 
@@ -447,6 +441,9 @@ static int open_all(struct run *run, struct ct_err *err)
     int rc = ct_output_open(&run->loop, &output, &run->output, err);
     rc = rc != 0 ? rc : open_store(run, err);
     rc = rc != 0 ? rc : ct_procs_open(&run->loop, job->guard, &run->log, &run->procs, err);
+    run->hang = (struct ct_hang_guard){job,          &run->plan,     &run->pages, run->output,
+                                       run->workers, &run->stopping, NULL};
+    rc = rc != 0 ? rc : ct_hang_guard_open(&run->hang, &run->loop, err);
     return rc != 0 ? rc : open_signals(run, err);
 }
 
@@ -457,6 +454,7 @@ static void close_all(struct run *run)
         /* From here on a signal ends ctrun in the usual way: only output is left to write. */
         uv_close((uv_handle_t *)&run->signals[i], NULL);
     }
+    ct_hang_guard_close(&run->hang);
     ct_procs_close(run->procs, NULL, NULL);
     if (run->server != NULL) {
         ct_server_close(run->server, NULL, NULL);

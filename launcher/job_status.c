@@ -23,7 +23,7 @@ static bool add_name(cJSON *object, const char *name, const char *text)
 /* The exit code, minus the signal, or null. */
 static bool add_exit(cJSON *object, bool ended, const struct ct_end *end)
 {
-    if (!ended || end->kind == CT_END_NOT_STARTED) {
+    if (!ended || end->kind == CT_END_NOT_STARTED || end->kind == CT_END_HUNG) {
         return cJSON_AddNullToObject(object, "exit") != NULL;
     }
     return ct_json_add_number(object, "exit",

@@ -3,6 +3,7 @@
 
 #include "common/addr.h"
 #include "common/num.h"
+#include "launcher/option_values.h"
 #include "launcher/rdzv_conf.h"
 
 #include <limits.h>
@@ -14,6 +15,7 @@
 #define NODES_MAX 65536
 #define MONITOR_INTERVAL_MAX_S 1e9
 
+static const char *const on_hang[] = {"report", "restart", "abort", NULL};
 static const char *const start_methods[] = {"spawn", "fork", "forkserver"};
 static const char *const event_log_handlers[] = {"null", "console", "dynamic_rendezvous"};
 
@@ -72,6 +74,12 @@ const struct ct_option_spec ct_option_table[] = {
      "secret that all machines of the job share; else CTRUN_TOKEN", .own = true},
     {CT_OPT_REPORT, 0, false, "report", "FILE",
      "at the end, write the story of the job to FILE as JSON", .own = true},
+    {CT_OPT_HANG_TIMEOUT, 0, false, "hang-timeout", "SECONDS|auto|off",
+     "name a worker that stands still this long while others wait.\n"
+     "Default off",
+     .own = true},
+    {CT_OPT_ON_HANG, 0, false, "on-hang", "report|restart|abort",
+     "what to do about it then. Default restart", .own = true},
     {CT_OPT_MONITOR_INTERVAL, 0, false, "monitor-interval", "SECONDS",
      "no effect: ctrun hears at once of a worker's end"},
     {CT_OPT_START_METHOD, 0, false, "start-method", "spawn|fork|forkserver",
@@ -396,6 +404,12 @@ static int apply(const struct ct_option_spec *spec, const char *origin, const ch
         return read_text(origin, value, &options->report, err);
     case CT_OPT_LOCAL_ADDR:
         return read_address(origin, value, options->local_addr, err);
+    case CT_OPT_HANG_TIMEOUT:
+        return ct_option_hang_timeout(origin, value, &options->hang_timeout_ns, err);
+    case CT_OPT_ON_HANG:
+        rc = ct_option_word(origin, value, on_hang, &number, err);
+        options->on_hang = rc == 0 ? (enum ct_on_hang)number : options->on_hang;
+        return rc;
     case CT_OPT_MONITOR_INTERVAL:
         return read_seconds(origin, value, err);
     case CT_OPT_START_METHOD:

@@ -294,6 +294,8 @@ int ct_options_parse(char *const *argv, char *const *env, struct ct_options *out
         .max_nodes = 1,
         .node_rank = -1,
         .shutdown_timeout_ms = -1,
+        .hang_timeout_ns = -1,
+        .on_hang = CT_ON_HANG_RESTART,
         .role = "default",
         .signals = CT_SIGNALS_DEFAULT,
     };

@@ -39,6 +39,8 @@ enum ct_rdzv_backend {
     CT_RDZV_C10D,   /* an endpoint, or wherever there is room */
 };
 
+enum ct_on_hang { CT_ON_HANG_REPORT, CT_ON_HANG_RESTART, CT_ON_HANG_ABORT };
+
 struct ct_rank_set {
     bool given; /* false: every rank is in it */
     uint64_t bits[CT_WORKERS_MAX / 64];
@@ -78,6 +80,8 @@ struct ct_options {
     const char *report;           /* file for the job's story; NULL = none */
     int max_restarts;
     int64_t shutdown_timeout_ms;
+    int64_t hang_timeout_ns; /* -1 = off, 0 = auto */
+    enum ct_on_hang on_hang;
     struct ct_redirects redirects;
     struct ct_redirects tee;
     const char *log_dir;      /* NULL = not given */

@@ -12,6 +12,11 @@ bool ct_end_is_success(const struct ct_end *end)
     return end->kind == CT_END_EXITED && end->value == 0;
 }
 
+bool ct_end_may_restart(const struct ct_end *end)
+{
+    return end->kind != CT_END_NOT_STARTED && !end->final;
+}
+
 int ct_end_describe(const struct ct_end *end, struct ct_buf *out)
 {
     const char *name;
@@ -23,6 +28,8 @@ int ct_end_describe(const struct ct_end *end, struct ct_buf *out)
         return ct_buf_printf(out, "was killed by signal %d (%s%s)%s", end->value,
                              name != NULL ? "SIG" : "", name != NULL ? name : "a real-time signal",
                              end->core_dumped ? " and dumped its core" : "");
+    case CT_END_HUNG:
+        return ct_buf_printf(out, "hung: it stood still for %d s", end->value);
     case CT_END_NOT_STARTED:
         return ct_buf_printf(out, "could not be started: %s",
                              end->value != 0 ? strerror(end->value) : "its set-up failed");
@@ -44,10 +51,17 @@ int ct_end_exit_code(const struct ct_end *end)
         return end->value;
     case CT_END_SIGNALED:
         return CT_EXIT_SIGNAL_BASE + end->value;
+    case CT_END_HUNG:
+        return CT_EXIT_HUNG;
     case CT_END_NOT_STARTED:
         return out_of_resources(end->value) ? CT_EXIT_SETUP : ct_spawn_exit_code(end->value);
     }
     return CT_EXIT_SETUP;
+}
+
+int ct_end_python_code(const struct ct_end *end)
+{
+    return end->kind == CT_END_SIGNALED ? -end->value : ct_end_exit_code(end);
 }
 
 int ct_policy_command_exit_code(int code)
@@ -100,6 +114,9 @@ const char *ct_end_advice(const struct ct_end *end, bool has_message)
     switch (end->kind) {
     case CT_END_SIGNALED:
         return signal_advice(end->value);
+    case CT_END_HUNG:
+        return "look at what it waited for, above; --on-hang report leaves the job alive for a "
+               "debugger (gdb -p, py-spy dump --pid)";
     case CT_END_NOT_STARTED:
         return spawn_advice(end->value);
     case CT_END_EXITED:

@@ -15,6 +15,7 @@ enum ct_status {
     CT_EXIT_OK = 0,
     CT_EXIT_SETUP = 1, /* could not set up: port in use, folder not writable, out of memory */
     CT_EXIT_USAGE = 2,
+    CT_EXIT_HUNG = 122, /* below the shell's own 126 and 127; no tool of this field uses it */
     CT_EXIT_NOT_EXECUTABLE = 126,
     CT_EXIT_NOT_FOUND = 127,
     CT_EXIT_SIGNAL_BASE = 128,
@@ -24,18 +25,27 @@ enum ct_end_kind {
     CT_END_EXITED,      /* value = exit code, 0-255 */
     CT_END_SIGNALED,    /* value = signal number */
     CT_END_NOT_STARTED, /* value = errno of the exec, or 0 when its set-up failed before */
+    CT_END_HUNG,        /* value = seconds it stood still; ctrun ended it */
 };
 
 struct ct_end {
     enum ct_end_kind kind;
     int value;
     bool core_dumped;
+    bool final; /* no restart shall follow, whatever budget is left */
 };
+
+/* Can a restart be the answer? What cannot be executed now cannot be executed a millisecond later
+ * either. */
+bool ct_end_may_restart(const struct ct_end *end);
 
 bool ct_end_is_success(const struct ct_end *end);
 
 /* "exited with code 3", "was killed by signal 9 (SIGKILL)", "could not be started: ...". */
 CT_MUST_CHECK int ct_end_describe(const struct ct_end *end, struct ct_buf *out);
+
+/* As Python's subprocess has it: the exit code, or minus the signal. */
+int ct_end_python_code(const struct ct_end *end);
 
 /* ctrun's exit code when this end is what the job failed of. */
 int ct_end_exit_code(const struct ct_end *end);

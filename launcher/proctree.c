@@ -40,15 +40,21 @@ bool ct_proctree_parse(const char *text, size_t len, struct ct_proctree_entry *o
     const char *rest = strrchr(copy, ')');
     int pid, ppid, pgrp, session;
     char state;
-    uint64_t start;
+    uint64_t user, system, start;
     if (rest == NULL || sscanf(copy, "%d (", &pid) != 1 ||
         sscanf(rest,
-               ") %c %d %d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %" SCNu64,
-               &state, &ppid, &pgrp, &session, &start) != 5) {
+               ") %c %d %d %d %*d %*d %*u %*u %*u %*u %*u %" SCNu64 " %" SCNu64
+               " %*d %*d %*d %*d %*d %*d %" SCNu64,
+               &state, &ppid, &pgrp, &session, &user, &system, &start) != 7) {
         return false;
     }
-    *out = (struct ct_proctree_entry){
-        .pid = pid, .ppid = ppid, .pgrp = pgrp, .session = session, .state = state, .start = start};
+    *out = (struct ct_proctree_entry){.pid = pid,
+                                      .ppid = ppid,
+                                      .pgrp = pgrp,
+                                      .session = session,
+                                      .state = state,
+                                      .start = start,
+                                      .cpu_ticks = user + system};
     return true;
 }
 

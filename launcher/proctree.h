@@ -16,9 +16,10 @@
 /* A pid alone may mean another process a moment later; together with the start time it does not. */
 struct ct_proctree_entry {
     pid_t pid, ppid, pgrp, session;
-    char state;     /* as in /proc/PID/stat: R, S, D, T, Z, ... */
-    bool marked;    /* the caller's; false after reading */
-    uint64_t start; /* clock ticks since boot */
+    char state;         /* as in /proc/PID/stat: R, S, D, T, Z, ... */
+    bool marked;        /* the caller's; false after reading */
+    uint64_t start;     /* clock ticks since boot */
+    uint64_t cpu_ticks; /* CPU time of all its threads, in user mode and in the kernel */
 };
 
 struct ct_proctree {

@@ -213,6 +213,21 @@ int ct_worker_start(struct ct_worker *worker, int local_rank,
     return 0;
 }
 
+void ct_worker_ended(struct ct_worker *worker, const struct ct_exit *end, bool was_asked)
+{
+    struct ct_report_worker *story = &worker->story;
+    story->ended = true;
+    story->was_asked = was_asked;
+    story->max_rss_kib = end->max_rss_kib;
+    if (worker->hung.kind == CT_END_HUNG) {
+        story->end = worker->hung;
+    } else if (end->signal != 0) {
+        story->end = (struct ct_end){CT_END_SIGNALED, end->signal, end->core, false};
+    } else {
+        story->end = (struct ct_end){CT_END_EXITED, end->code, false, false};
+    }
+}
+
 void ct_worker_clear(struct ct_worker *worker)
 {
     ct_proc_free(worker->proc);

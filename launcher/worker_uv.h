@@ -16,6 +16,7 @@ struct ct_worker {
     struct ct_proc *proc;
     struct ct_output_stream *out, *err;
     struct ct_report_worker story;
+    struct ct_end hung; /* of kind CT_END_HUNG: why we have ended it */
 };
 
 /* Borrowed for the call. */
@@ -33,6 +34,9 @@ struct ct_worker_options {
  * names what is in the way. */
 CT_MUST_CHECK int ct_worker_start(struct ct_worker *worker, int local_rank,
                                   const struct ct_worker_options *options, struct ct_err *err);
+
+/* Its process has ended: fills in the story. `was_asked` = after it had been told to stop. */
+void ct_worker_ended(struct ct_worker *worker, const struct ct_exit *end, bool was_asked);
 
 /* Frees streams and process, which must have ended. Keeps the story. */
 void ct_worker_clear(struct ct_worker *worker);

@@ -90,7 +90,14 @@ void progress_end_wait(struct progress_page *page, uint64_t before)
 void ctw_progress(struct ctw_job *job, enum ctw_phase phase, int64_t step)
 {
     if (job != NULL && job->progress.slot != NULL) {
-        stamp(job->progress.slot, ct_progress_where((enum ct_phase)phase, step));
+        struct ct_progress_slot *slot = job->progress.slot;
+        uint64_t where = ct_progress_where((enum ct_phase)phase, step);
+        /* From "starting" to the first step, which may be any after a restart, nothing is done. */
+        if (ct_progress_step(slot->where) != ct_progress_step(where) &&
+            slot->where != ct_progress_where(CT_PHASE_STARTING, 0)) {
+            STORE(slot->turns, slot->turns + 1);
+        }
+        stamp(slot, where);
     }
 }
 

@@ -51,8 +51,13 @@ static void what_a_worker_stamps_is_read(void **state)
     assert_true(ct_progress_read(&pages, 70, ct_clock_now(NULL), &progress));
     assert_int_equal(progress.phase, CT_PHASE_DATA);
     assert_int_equal(progress.step, 12);
+    assert_int_equal(progress.turns, 0); /* it goes on at 12: no step is done yet */
     assert_true(progress.stamp_ns >= before && progress.stamp_ns <= ct_clock_now(NULL));
     assert_true(progress.loss == 0.25 && progress.rate == 1000);
+    ctw_progress(job, CTW_PHASE_COMPUTE, 12);
+    ctw_progress(job, CTW_PHASE_COMPUTE, 13);
+    assert_true(ct_progress_read(&pages, 70, ct_clock_now(NULL), &progress));
+    assert_int_equal(progress.turns, 1);
     ctw_job_free(job);
 
     struct ct_progress all[100];
@@ -61,7 +66,7 @@ static void what_a_worker_stamps_is_read(void **state)
     for (int i = 0; i < 100; i++) {
         assert_int_equal(valid[i], i == 70);
     }
-    assert_int_equal(all[70].step, 12);
+    assert_int_equal(all[70].step, 13);
     assert_false(ct_progress_read(&pages, 100, ct_clock_now(NULL), &progress));
     assert_false(ct_progress_read(&pages, -1, ct_clock_now(NULL), &progress));
 

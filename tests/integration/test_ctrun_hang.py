@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hang detection: who stands still is named, who is only slow is not."""
+
+import os
+import pathlib
+import re
+import signal
+
+import testlib
+from testlib import wait_until
+
+# Lives for a while, then waits for a peer that never comes, or does as its rank is told.
+WORKER = """
+import os, signal, socket, sys, time
+while time.process_time() < 1.3:
+    pass
+print("living", os.environ["RANK"], os.getpid(), flush=True)
+if os.environ["RANK"] == "1" and os.environ["CTRUN_GENERATION"] == "0":
+    if sys.argv[1] == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if sys.argv[1] == "sleep":
+        time.sleep(1000)
+if os.environ["CTRUN_GENERATION"] == "0":
+    with socket.create_server(("127.0.0.1", 0)) as peer:
+        peer.accept()
+"""
+
+
+class Hang(testlib.Case):
+    def run_worker(self, what, *args):
+        script = self.script("worker.py", WORKER)
+        return self.ctrun("-n", "3", "--hang-timeout", "2", *args, script, what, deadline=60)
+
+    def test_a_stopped_worker(self):
+        result = self.run_worker("stop", "--on-hang", "abort", "--max-restarts", "3")
+        self.assertEqual(result.code, 122, result)
+        self.assertRegex(result.err, r"rank 1 hangs: it has stood still for [2-9]\.\d s.*stopped")
+        self.assertRegex(result.err, r"rank 1: process \d+ is stopped")
+        self.assertRegex(result.err, r"rank 0: process \d+ is asleep")
+        self.assertRegex(result.err, r"rank 1 failed on .*: process \d+ hung: it stood still for")
+        self.assertNotIn("restarting", result.err)
+
+    def test_a_restart_is_the_answer(self):
+        result = self.run_worker("sleep", "--max-restarts", "1")
+        self.assertEqual(result.code, 0, result)
+        self.assertEqual(result.err.count("rank 1 hangs"), 1, result)
+        self.assertIn("restarting all workers (restart 1 of 1)", result.err)
+        self.assertEqual(result.out.count("living 1"), 2, result)
+
+    def start_train(self, *args):
+        job = self.start_ctrun(
+            "-n", "3", *args, "train", "--data", "synthetic", "--epochs", "1000000",
+            env={"LOGLEVEL": "INFO"},
+        )  # fmt: skip
+        job.wait_for("epoch 2/", deadline=60)
+        return job
+
+    def ranks(self, job):
+        """Pids by rank."""
+        found = {}
+        for pid in job.family():
+            for entry in pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                if entry.startswith(b"RANK="):
+                    found[int(entry[5:])] = pid
+        return found
+
+    def test_train_with_one_rank_stopped(self):
+        job = self.start_train("--hang-timeout", "3", "--on-hang", "report")
+        pid = self.ranks(job)[2]
+        os.kill(pid, signal.SIGSTOP)
+        line = job.wait_for("hangs", deadline=60)
+        self.assertIn("rank 2 hangs", line)
+        job.wait_for("rank 2: process")
+        self.assertRegex(job.err, rf"rank 2: process {pid} is stopped.*; phase \w+ of step \d+ for")
+        self.assertTrue(job.running())
+        before = job.out.count("epoch ")
+        os.kill(pid, signal.SIGCONT)
+        wait_until(lambda: job.out.count("epoch ") > before, "the job goes on", 60)
+        job.signal(signal.SIGTERM)
+        self.assertEqual(job.wait(60).code, 128 + signal.SIGTERM)
+        self.assertEqual(len(re.findall(" hangs", job.err)), 1)
+
+    def test_words_that_are_none(self):
+        for args, text in (
+            (("--hang-timeout", "soon"), "--hang-timeout: 'soon' is neither auto, off nor a number"),
+            (("--hang-timeout", "0.1"), "--hang-timeout: '0.1' is neither"),
+            (("--on-hang", "pray"), "--on-hang: 'pray' is not report, restart or abort"),
+        ):
+            result = self.ctrun(*args, "true")
+            self.assertEqual(result.code, 2, result)
+            self.assertIn(text, result.err)
+            self.assert_one_line(result.err)
+
+
+if __name__ == "__main__":
+    testlib.main()

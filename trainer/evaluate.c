@@ -5,18 +5,24 @@ int ct_trainer_evaluate(struct ct_trainer *t, double *loss, double *accuracy, st
 {
     size_t begin, end;
     size_t features = t->dataset.features;
-    ct_share(t->dataset.test.count, t->team.rank, t->team.world, &begin, &end);
+    /* With a pipeline each lane does a share. */
+    int stages = (int)t->options.pipeline_stages;
+    size_t most = t->pipe != NULL ? t->pipe->rows : t->model.max_rows;
+    ct_share(t->dataset.test.count, t->team.rank / stages, t->team.world / stages, &begin, &end);
     int rc = t->dev->ops->clear(t->dev, t->totals, 2 * sizeof *t->totals, err);
     for (size_t first = begin; rc == 0 && first < end;) {
         ctw_progress(t->job, CTW_PHASE_COMPUTE, t->optimizer.step);
-        size_t rows = end - first < t->model.max_rows ? end - first : t->model.max_rows;
+        size_t rows = end - first < most ? end - first : most;
         const struct ct_resident part = {
             .images = t->test.images + first * features,
             .labels = t->test.labels + first,
             .mean = t->test.mean,
             .stddev = t->test.stddev,
         };
-        rc = ct_model_run(&t->model, t->params, &part, t->sequence, rows, 0, NULL, t->totals, err);
+        rc = t->pipe != NULL ? ct_pipeline_evaluate(t->pipe, t->params, &part, t->sequence, rows,
+                                                    t->totals, err)
+                             : ct_model_run(&t->model, t->params, &part, t->sequence, rows, 0, NULL,
+                                            t->totals, err);
         first += rows;
     }
     double totals[2];

@@ -238,6 +238,10 @@ static const struct spec specs[] = {
     {"device", "auto|cpu|cuda", "auto", set_choice, FIELD(device), 0, 0, "where to compute"},
     {"precision", "auto|f32|bf16", "auto", set_choice, FIELD(precision), 0, 0,
      "what products are computed in; parameters stay f32"},
+    {"pipeline-stages", "P", "1", set_size, FIELD(pipeline_stages), 1, CT_HIDDEN_MAX + 1,
+     "place the layers on P workers each; world = data x stages"},
+    {"micro-batches", "M", NULL, set_size, FIELD(micro_batches), 1, INT_MAX,
+     "parts of a step that pass through the stages (4 x P)"},
     {"checkpoint", "FILE", NULL, set_text, FIELD(checkpoint), 0, 0,
      "write the state there after each epoch (safetensors)"},
     {"checkpoint-dir", "DIR", NULL, set_text, FIELD(checkpoint_dir), 0, 0,
@@ -357,6 +361,9 @@ int ct_train_options_parse(int argc, char *const argv[], struct ct_train_options
     }
     if (isnan(options.lr)) {
         options.lr = options.optimizer == CT_OPTIMIZER_SGD ? 0.02 : 0.001;
+    }
+    if (options.shards > 0 && options.pipeline_stages > 1) {
+        return ct_err_set(err, CT_EINVAL, "--consistent and --pipeline-stages exclude each other");
     }
     if (options.warmup_epochs >= options.epochs && !options.help && !options.version) {
         return ct_err_set(err, CT_EINVAL, "--warmup-epochs: %g is not below the %d of --epochs",

@@ -56,6 +56,8 @@ struct ct_train_options {
     uint64_t seed;
     enum ct_device_choice device;
     enum ct_precision_choice precision;
+    size_t pipeline_stages; /* 0 or 1 = every rank has the whole model */
+    size_t micro_batches;   /* 0 = four for each stage */
     bool help, version;
 };
 

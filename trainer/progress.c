@@ -21,8 +21,12 @@ void ct_progress_start(struct ct_progress *p, const struct ct_trainer *t)
     (void)fprintf(p->out, " (%zu parameters), %s, %zu training and %zu test images\n",
                   t->layout.parameters, ct_optimizer_name(t->optimizer.kind),
                   t->dataset.train.count, t->dataset.test.count);
-    (void)fprintf(p->out, "%d worker%s on %s, %zu samples per step\n", t->team.world,
-                  t->team.world == 1 ? "" : "s", t->dev->name, t->sampler.batch);
+    char stages[48] = "";
+    if (t->pipe != NULL) {
+        (void)snprintf(stages, sizeof stages, " in pipelines of %zu", t->pipe->stages);
+    }
+    (void)fprintf(p->out, "%d worker%s%s on %s, %zu samples per step\n", t->team.world,
+                  t->team.world == 1 ? "" : "s", stages, t->dev->name, t->sampler.batch);
     if (t->batch > 0) {
         (void)fprintf(p->out, "resuming after epoch %d and %zu steps\n", t->epoch, t->batch);
     } else if (t->epoch > 0) {

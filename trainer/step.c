@@ -17,14 +17,45 @@ static double rate_of(const struct ct_trainer *t, size_t batch)
     return ct_rate_at(&rate, (double)t->epoch + (double)batch * step, step);
 }
 
+static int update(struct ct_trainer *t, struct ct_err *err)
+{
+    size_t begin, end;
+    int rc = ct_team_reduce(&t->team, t->grads, t->layout.count, &begin, &end, err);
+    if (rc == 0) {
+        rc = ct_optimizer_apply(&t->optimizer, t->dev, t->params, t->grads, begin, end, err);
+    }
+    return rc;
+}
+
+/* The stage's arrays are a part of the model's. */
+static int update_stage(struct ct_trainer *t, struct ct_err *err)
+{
+    struct ct_pipeline *pipe = t->pipe;
+    struct ct_optimizer part = t->optimizer;
+    size_t begin, end;
+    for (size_t i = 0; ct_optimizer_state_name(part.kind, i) != NULL; i++) {
+        part.state[i] += pipe->base;
+    }
+    part.narrow += part.narrow != NULL ? pipe->base : 0;
+    int rc = ct_pipeline_reduce(pipe, &begin, &end, err);
+    if (rc == 0) {
+        rc =
+            ct_optimizer_apply(&part, t->dev, t->params + pipe->base, pipe->grads, begin, end, err);
+    }
+    return rc;
+}
+
 int ct_trainer_step(struct ct_trainer *t, size_t batch, struct ct_err *err)
 {
-    size_t rows, global_rows, begin, end;
+    size_t rows, global_rows;
     const uint32_t *index = ct_sampler_batch(&t->sampler, batch, &rows, &global_rows);
     int rc;
     ctw_progress(t->job, CTW_PHASE_COMPUTE, t->optimizer.step);
     t->optimizer.lr = (float)rate_of(t, batch);
-    if (t->shards.count > 0) {
+    if (t->pipe != NULL) {
+        rc = ct_pipeline_run(t->pipe, t->params, &t->train, index, rows, 1.0f / (float)global_rows,
+                             t->totals, err);
+    } else if (t->shards.count > 0) {
         rc = ct_shards_run(&t->shards, &t->model, t->params, &t->train, index, global_rows,
                            t->grads, t->totals, err);
     } else if (rows > 0) {
@@ -36,11 +67,10 @@ int ct_trainer_step(struct ct_trainer *t, size_t batch, struct ct_err *err)
         /* A short last batch can leave a rank without samples; its part of the sum is zero. */
         rc = t->dev->ops->clear(t->dev, t->grads, t->layout.count * sizeof(float), err);
     }
-    if (rc == 0) {
-        rc = ct_team_reduce(&t->team, t->grads, t->layout.count, &begin, &end, err);
-    }
-    if (rc == 0) {
-        rc = ct_optimizer_apply(&t->optimizer, t->dev, t->params, t->grads, begin, end, err);
+    if (rc == 0 && t->pipe != NULL) {
+        rc = update_stage(t, err);
+    } else if (rc == 0) {
+        rc = update(t, err);
     }
     if (rc == 0) {
         rc = ct_team_publish(&t->team, err);

@@ -52,6 +52,30 @@ static int check_consistent(const struct ct_trainer *t, struct ct_err *err)
     return 0;
 }
 
+static struct ct_pipeline_options pipeline_options(const struct ct_trainer *t, size_t rows)
+{
+    const struct ctw_env *env = ctw_job_env(t->job);
+    return (struct ct_pipeline_options){
+        .stages = t->options.pipeline_stages,
+        .micros = t->options.micro_batches,
+        .rows = rows,
+        .test_rows = EVALUATION_ROWS,
+        .layers = t->layout.layer_count,
+        .world = env->world_size,
+        .rank = env->rank,
+    };
+}
+
+/* Activations pass through memory of the host, and stages share the model there. */
+static int check_pipeline(const struct ct_trainer *t, struct ct_err *err)
+{
+    const struct ct_pipeline_options options = pipeline_options(t, 1);
+    if (t->options.pipeline_stages > 1 && t->dev->kind != CT_DEVICE_CPU) {
+        return ct_err_set(err, CT_EUNSUPPORTED, "--pipeline-stages needs --device cpu");
+    }
+    return ct_pipeline_check(&options, err);
+}
+
 /* Every rank must come to the same choice: it depends only on what all ranks of a host share. */
 static int open_device(struct ct_trainer *t, struct ctw_job *job, struct ct_err *err)
 {
@@ -111,6 +135,8 @@ static uint64_t fingerprint(const struct ct_trainer *t)
     FOLD(hash, o->warmup_epochs);
     FOLD(hash, o->seed);
     FOLD(hash, t->dev->precision);
+    FOLD(hash, o->pipeline_stages);
+    FOLD(hash, o->micro_batches);
     const bool saving = o->checkpoint != NULL || o->checkpoint_dir != NULL;
     FOLD(hash, saving); /* decides whether there are exchanges about preemption */
     FOLD(hash, t->epoch);
@@ -175,14 +201,15 @@ static int make_resident(struct ct_trainer *t, size_t slot, const struct ct_spli
 static int alloc_all(struct ct_trainer *t, struct ct_err *err)
 {
     size_t count = t->layout.count;
-    size_t share = (t->sampler.batch - 1) / (size_t)t->team.world + 1;
+    size_t share = (t->sampler.batch - 1) / (size_t)t->sampler.world + 1;
     if (t->options.shards > 0) {
         ct_shards_init(&t->shards, t->options.shards, t->team.rank, t->team.world);
         share = ct_shards_rows(&t->shards, t->sampler.batch);
     }
+    bool piped = t->options.pipeline_stages > 1;
     size_t rows = share > EVALUATION_ROWS ? share : EVALUATION_ROWS;
     void *totals;
-    int rc = ct_team_alloc_gradients(&t->team, count, &t->grads, err);
+    int rc = piped ? 0 : ct_team_alloc_gradients(&t->team, count, &t->grads, err);
     if (rc == 0) {
         rc = ct_team_alloc_model(&t->team, count, &t->params, err);
     }
@@ -195,7 +222,10 @@ static int alloc_all(struct ct_trainer *t, struct ct_err *err)
         t->narrow = rc == 0 ? (uint16_t *)narrow : NULL;
         t->optimizer.narrow = t->narrow;
     }
-    if (rc == 0) {
+    if (rc == 0 && piped) {
+        const struct ct_pipeline_options options = pipeline_options(t, share);
+        rc = ct_pipeline_open(&options, t->team.comm, t->dev, &t->layout, t->narrow, &t->pipe, err);
+    } else if (rc == 0) {
         rc = ct_model_init(&t->model, &t->layout, t->dev, rows, err);
         t->model.narrow = t->narrow;
     }
@@ -276,11 +306,15 @@ static int join_and_fill(struct ct_trainer *t, struct ctw_job *job,
         rc = check_consistent(t, err);
     }
     if (rc == 0) {
+        rc = check_pipeline(t, err);
+    }
+    if (rc == 0) {
         rc = check_agreement(t, err);
     }
-    /* Shards are cut from the whole batch. */
-    int part = t->options.shards > 0 ? 0 : t->team.rank;
-    int parts = t->options.shards > 0 ? 1 : t->team.world;
+    /* Shards are cut from the whole batch, and all stages of a pipeline have the same samples. */
+    int stages = (int)t->options.pipeline_stages;
+    int part = t->options.shards > 0 ? 0 : t->team.rank / stages;
+    int parts = t->options.shards > 0 ? 1 : t->team.world / stages;
     if (rc == 0 && ct_sampler_init(&t->sampler, t->dataset.train.count, t->options.batch_size, part,
                                    parts, t->options.seed) != 0) {
         rc = out_of_memory(err);
@@ -309,6 +343,7 @@ int ct_trainer_new(const struct ct_train_options *options, struct ctw_job *job,
     }
     struct ct_safetensors file = {.fd = -1};
     t->options = *options;
+    t->options.pipeline_stages += options->pipeline_stages == 0;
     t->job = job;
     t->optimizer = (struct ct_optimizer){
         .kind = options->optimizer,
@@ -334,6 +369,7 @@ int ct_trainer_new(const struct ct_train_options *options, struct ctw_job *job,
 
 void ct_trainer_abort(struct ct_trainer *t)
 {
+    ct_pipeline_abort(t->pipe);
     if (t->team.comm != NULL) {
         ctw_comm_abort(t->team.comm);
     }
@@ -354,6 +390,7 @@ void ct_trainer_free(struct ct_trainer *t)
         }
         t->dev->ops->release(t->dev, t->totals);
     }
+    ct_pipeline_free(t->pipe);
     ct_team_close(&t->team);
     if (t->dev != NULL) {
         t->dev->ops->close(t->dev);

@@ -14,6 +14,7 @@
 #include "trainer/model.h"
 #include "trainer/optimizer.h"
 #include "trainer/options.h"
+#include "trainer/pipeline.h"
 #include "trainer/preempt.h"
 #include "trainer/sampler.h"
 #include "trainer/saver.h"
@@ -33,6 +34,7 @@ struct ct_trainer {
     struct ct_device *dev;
     struct ct_team team;
     struct ct_model model;
+    struct ct_pipeline *pipe; /* in place of model and grads; NULL unless --pipeline-stages */
     struct ct_sampler sampler;
     struct ct_shards shards;
     struct ct_optimizer optimizer;

@@ -305,8 +305,10 @@ static void a_dead_or_aborting_peer_ends_the_wait(void **state)
         bool flag = dies == 1;
         ranks.generation++;
         atomic_store(&board->sent, 0);
+        atomic_store(&board->pid, 0);
         ranks_start(&ranks, 2, send_until_it_fails, &flag);
         if (flag) {
+            ranks_await(&board->pid, 1);
             ranks_await(&board->sent, 60); /* the ring holds 63 of them */
             (void)kill(atomic_load(&board->pid), SIGKILL);
             ranks_join_killed(&ranks, atomic_load(&board->pid), SIGKILL);

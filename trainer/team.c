@@ -110,6 +110,11 @@ int ct_team_publish(struct ct_team *team, struct ct_err *err)
     return team->shares_model ? ctw_comm_barrier(team->comm, err) : 0;
 }
 
+int ct_team_spread(struct ct_team *team, void *block, size_t bytes, struct ct_err *err)
+{
+    return team->shares_model ? ctw_comm_broadcast(team->comm, block, bytes, 0, err) : 0;
+}
+
 static void split(double value, float *words)
 {
     uint64_t bits;

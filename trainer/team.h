@@ -2,8 +2,9 @@
  *
  * The ranks of a job as the trainer sees them, over one of two ways to keep the model:
  *
- * - on CPUs, parameters and optimizer state are one block that all ranks see; each rank sums and
- *   updates its own share of them, so nothing is copied and no rank keeps the whole state;
+ * - on CPUs, parameters and optimizer state are one block that all ranks of a host see; each rank
+ *   updates its own share of them, so nothing is copied and no rank keeps the whole state. Every
+ *   host has such a block and does the same to it, on the sum of all hosts' gradients;
  * - on GPUs, each rank has its own copy on its device and does the whole update on the sum of all
  *   gradients. A GPU without peers needs no communicator.
  */
@@ -50,6 +51,10 @@ CT_MUST_CHECK int ct_team_reduce(struct ct_team *team, float *gradients, size_t 
 
 /* Collective. Returns when every rank sees the model as all ranks left it. */
 CT_MUST_CHECK int ct_team_publish(struct ct_team *team, struct ct_err *err);
+
+/* Collective. Copies a block of the model from rank 0's host to the others' where it is shared. */
+CT_MUST_CHECK int ct_team_spread(struct ct_team *team, void *block, size_t bytes,
+                                 struct ct_err *err);
 
 #define CT_TEAM_VALUES_MAX 4
 

@@ -270,6 +270,16 @@ static int fill_model(struct ct_trainer *t, const struct ct_safetensors *file, s
             rc = t->dev->ops->narrow(t->dev, t->layout.count, t->params, t->narrow, err);
         }
     }
+    size_t bytes = t->layout.count * sizeof(float);
+    if (rc == 0) {
+        rc = ct_team_spread(&t->team, t->params, bytes, err);
+    }
+    if (rc == 0 && t->narrow != NULL) {
+        rc = ct_team_spread(&t->team, t->narrow, t->layout.count * sizeof *t->narrow, err);
+    }
+    for (size_t i = 0; rc == 0 && ct_optimizer_state_name(t->optimizer.kind, i) != NULL; i++) {
+        rc = ct_team_spread(&t->team, t->optimizer.state[i], bytes, err);
+    }
     return rc == 0 ? ct_team_publish(&t->team, err) : rc;
 }
 

@@ -58,6 +58,7 @@ int ctw_comm_open(struct ctw_job *job, const struct ctw_comm_options *options,
         (use->order != CTW_ORDER_RANK && use->order != CTW_ORDER_TREE)) {
         return ct_err_set(err, CT_EINVAL, "ctw_comm_open: invalid argument");
     }
+    bool several = job->env.local_world_size < job->env.world_size;
     struct comm_origin origin = {
         .job = job,
         .timeout_ms = use->timeout_ms > 0 ? use->timeout_ms : DEFAULT_TIMEOUT_MS,
@@ -66,8 +67,13 @@ int ctw_comm_open(struct ctw_job *job, const struct ctw_comm_options *options,
     const struct comm_setup setup = {
         .rank = job->env.rank,
         .size = job->env.world_size,
+        .local_rank = job->env.local_rank,
         .local_size = job->env.local_world_size,
         .crowd = job->env.local_world_size,
+        .node = several ? job->env.node_rank : 0,
+        .nodes = several ? job->env.node_count : 1,
+        .first = several ? job->env.rank - job->env.local_rank : 0,
+        .store_fd = job->client != NULL ? ct_client_fd(job->client) : -1,
         .order = use->order,
         .device = use->device,
         .stream = use->stream,
@@ -84,6 +90,8 @@ int ctw_comm_open(struct ctw_job *job, const struct ctw_comm_options *options,
         rc = comm_nccl_open(&setup, &comm, err);
     } else if (setup.size == 1) {
         rc = comm_solo_open(&setup, &comm, err);
+    } else if (several) {
+        rc = comm_net_open(&setup, &comm, err);
     } else {
         rc = comm_host_open(&setup, &comm, err);
     }

@@ -62,8 +62,11 @@ int comm_refuse_dead(const struct ctw_comm *comm, const char *what, struct ct_er
  * module of its own that links neither the job nor the store client. */
 struct comm_setup {
     int rank, size;
-    int local_size; /* ranks on this machine */
+    int local_rank, local_size; /* among the ranks of this machine */
     int crowd; /* the job's, of whatever communicator: waiters spin only where all have a core */
+    int node, nodes; /* this machine and how many there are */
+    int first;       /* rank of this machine's first, and so of local rank 0 */
+    int store_fd;    /* connection to the store, borrowed; -1 without one */
     enum ctw_order order;
     int device;
     void *stream;
@@ -80,7 +83,10 @@ int comm_store_set(void *data, const char *key, const void *value, size_t len, s
 int comm_store_get(void *data, const char *key, int64_t timeout_ms, struct ct_buf *out,
                    struct ct_err *err);
 
-/* Each gives *out. The host back end serves one machine, the solo one a single process. */
+/* Each gives *out. The host back end serves one machine, the net one several, the solo one a single
+ * process. */
+CT_MUST_CHECK int comm_net_open(const struct comm_setup *setup, struct ctw_comm **out,
+                                struct ct_err *err);
 CT_MUST_CHECK int comm_host_open(const struct comm_setup *setup, struct ctw_comm **out,
                                  struct ct_err *err);
 CT_MUST_CHECK int comm_solo_open(const struct comm_setup *setup, struct ctw_comm **out,

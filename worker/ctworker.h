@@ -112,7 +112,7 @@ CTW_API void ctw_progress_metrics(struct ctw_job *job, double loss, double sampl
 struct ctw_comm;
 
 enum ctw_backend {
-    CTW_BACKEND_HOST, /* processes of one machine over shared memory */
+    CTW_BACKEND_HOST, /* shared memory inside a machine, TCP between machines */
     CTW_BACKEND_NCCL, /* one GPU per process */
 };
 
@@ -149,7 +149,7 @@ CTW_API void ctw_comm_free(struct ctw_comm *comm);
 
 enum ctw_memory {
     CTW_MEMORY_OWN,    /* each rank has its own; peers can read it, so collectives need no copy */
-    CTW_MEMORY_SHARED, /* one block that all ranks see (host back end; CT_EUNSUPPORTED elsewhere) */
+    CTW_MEMORY_SHARED, /* one block that all ranks of a machine see (host back end only) */
 };
 
 /* Collective: every rank asks for the same kind and size in the same order. Zeroed, aligned to 4096
@@ -164,10 +164,10 @@ CTW_API CT_MUST_CHECK int ctw_comm_all_reduce(struct ctw_comm *comm, const float
                                               size_t count, struct ct_err *err);
 
 /* The part of an all-reduce that a rank needs when it updates only its own share of the parameters:
- * afterwards buf[*begin, *end) holds the sum, the rest is undefined. The shares of all ranks cover
- * [0, count) once and depend only on count, rank and world size. buf is CTW_MEMORY_OWN. With nccl
- * the share is everything. Ends with no barrier: call ctw_comm_barrier() before peers may read what
- * was computed from it and before buf is written again. */
+ * afterwards buf[*begin, *end) holds the sum, the rest is undefined. The shares of a machine's
+ * ranks cover [0, count) once and depend only on count and on how many they are. buf is
+ * CTW_MEMORY_OWN. With nccl the share is everything. Ends with no barrier: call ctw_comm_barrier()
+ * before peers may read what was computed from it and before buf is written again. */
 CTW_API CT_MUST_CHECK int ctw_comm_reduce_scatter(struct ctw_comm *comm, float *buf, size_t count,
                                                   size_t *begin, size_t *end, struct ct_err *err);
 

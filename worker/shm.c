@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 /* Raised with every change of struct sync_page: all ranks must come from one build. */
-#define PAGE_VERSION 2
+#define PAGE_VERSION 3
 
 #define UNIT 4096
 

@@ -31,7 +31,7 @@
 enum { UNWATCHED = -1, ENDED = -2 };
 
 /* A verdict is a reason with the rank that it is about (or that pronounced it) in the low bits. */
-enum reason { REASON_NONE, REASON_DIED, REASON_ABORTED, REASON_TIMED_OUT };
+enum reason { REASON_NONE, REASON_DIED, REASON_ABORTED, REASON_TIMED_OUT, REASON_TOLD };
 #define VERDICT_RANK_BITS 16
 #define VERDICT(reason, rank) (((uint32_t)(reason) << VERDICT_RANK_BITS) | (uint32_t)(rank))
 _Static_assert(SYNC_RANKS_MAX <= 1 << VERDICT_RANK_BITS, "a rank must fit beside the reason");
@@ -71,7 +71,7 @@ static void pronounce(struct sync *sync, enum reason reason, int rank)
 
 static int name_of(const struct sync *sync, int rank)
 {
-    return sync->names != NULL && rank < sync->size ? sync->names[rank] : rank;
+    return sync->names != NULL && rank < sync->size ? sync->names[rank] : sync->first + rank;
 }
 
 /* Writes "rank 1 has", "ranks 1, 4 have" or "" of the others that are behind; returns how many. */
@@ -136,6 +136,8 @@ static int explain(struct sync *sync, uint32_t verdict, bool joining, struct ct_
         }
         return ct_err_set(err, CT_EPEER, "%s gave up waiting for this rank", who);
     }
+    case REASON_TOLD:
+        return ct_err_set(err, CT_EPEER, "%.*s", CT_ERR_TEXT_MAX - 1, sync->page->story);
     case REASON_NONE:
         break;
     }
@@ -161,7 +163,7 @@ static int watch_peer(struct sync *sync, int rank, struct ct_err *err)
     if (fd < 0 && errno != ESRCH) {
         int saved = errno;
         return ct_err_sys(err, ct_code_from_errno(saved), saved, "cannot watch rank %d (pid %ld)",
-                          rank, (long)pid);
+                          name_of(sync, rank), (long)pid);
     }
     /* After pidfd_open, so that the answer is about the process the descriptor holds. */
     uint64_t started = 0;
@@ -182,7 +184,8 @@ static int watch_peer(struct sync *sync, int rank, struct ct_err *err)
     if (epoll_ctl(sync->epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
         int saved = errno;
         (void)close(fd);
-        return ct_err_sys(err, ct_code_from_errno(saved), saved, "cannot watch rank %d", rank);
+        return ct_err_sys(err, ct_code_from_errno(saved), saved, "cannot watch rank %d",
+                          name_of(sync, rank));
     }
     sync->pidfds[rank] = fd;
     return 0;
@@ -231,6 +234,11 @@ static int look_around(struct sync *sync, bool joining, struct ct_err *err)
     return 0;
 }
 
+static int look_outside(struct sync *sync, struct ct_err *err)
+{
+    return sync->look != NULL ? sync->look(sync->look_data, err) : 0;
+}
+
 /* ---- waiting --------------------------------------------------------------------------------- */
 
 /* Waits until *word != old. */
@@ -246,6 +254,9 @@ static int wait_change(struct sync *sync, _Atomic uint32_t *word, uint32_t old, 
             return 0;
         }
         int rc = look_around(sync, joining, err);
+        if (rc == 0) {
+            rc = look_outside(sync, err);
+        }
         if (atomic_load(word) != old) {
             /* It came while we looked, so what we saw (a peer that went home after its last
              * barrier) does not matter. */
@@ -326,7 +337,7 @@ int sync_join(struct sync *sync, struct ct_err *err)
     uint32_t absent = SYNC_ABSENT;
     if (!atomic_compare_exchange_strong(&slot->presence, &absent, SYNC_COMING)) {
         return ct_err_set(err, CT_EPROTO, "rank %d has come already, from another process",
-                          sync->rank);
+                          name_of(sync, sync->rank));
     }
     slot->pid = getpid();
     int rc = proc_start_time(slot->pid, &slot->start_time);
@@ -362,6 +373,14 @@ int sync_poll(struct sync *sync, struct ct_err *err)
 void sync_abort(struct sync *sync)
 {
     pronounce(sync, REASON_ABORTED, sync->rank);
+}
+
+void sync_tell(struct sync *sync, const char *story)
+{
+    if (atomic_load(&sync->page->verdict) == REASON_NONE) {
+        (void)snprintf(sync->page->story, sizeof(sync->page->story), "%s", story);
+        pronounce(sync, REASON_TOLD, sync->rank);
+    }
 }
 
 /* ---- set-up ---------------------------------------------------------------------------------- */

@@ -43,12 +43,17 @@ struct sync_slot {
     /* Two, used in turn: a slow peer may still read the last one when the next is written. Each
      * operation has at least one barrier, so nobody can be two operations ahead. */
     struct sync_desc desc[2];
+    /* Two counts of what this rank has got ready in the operation at hand (worker/feed.h). */
+    _Atomic uint32_t progress[2];
 } __attribute__((aligned(SYNC_ALIGN)));
 
 struct sync_page {
     uint8_t token[32]; /* proves that this is the file rank 0 made */
     uint32_t version, size;
     uint32_t order; /* enum ctw_order, as rank 0 has it */
+    /* Why it ended, where that came from another machine; written before the verdict that says so,
+     * by local rank 0 alone. */
+    char story[CT_ERR_TEXT_MAX];
     _Atomic uint32_t verdict __attribute__((aligned(SYNC_ALIGN)));
     _Atomic uint32_t sleepers;
     _Atomic uint32_t present __attribute__((aligned(SYNC_ALIGN))); /* ranks that have joined */
@@ -67,7 +72,11 @@ struct sync {
     int epoll;        /* holds the peers' pidfds; readable when one has ended */
     int *pidfds;      /* negative until the peer has come and after it has ended */
     int unwatched;    /* peers without a pidfd */
-    const int *names; /* what messages call the ranks; NULL: as they are numbered */
+    const int *names; /* what messages call the ranks; NULL: by numbers from `first` on */
+    int first;
+    /* What else may end a wait, asked between two slices of it; NULL: nothing. */
+    int (*look)(void *data, struct ct_err *err);
+    void *look_data;
 };
 
 /* `page` has been checked by the caller and holds `size` slots; `crowd` ranks share the machine. */
@@ -95,5 +104,9 @@ CT_MUST_CHECK int sync_poll(struct sync *sync, struct ct_err *err);
 
 /* Ends the communicator for all. */
 void sync_abort(struct sync *sync);
+
+/* The same for a reason that came from another machine, which all ranks of this one will give. Only
+ * for rank 0. */
+void sync_tell(struct sync *sync, const char *story);
 
 #endif

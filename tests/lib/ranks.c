@@ -108,6 +108,21 @@ static void put_int(const char *name, int value)
     CHECK(setenv(name, text, 1) == 0);
 }
 
+static void put_host(const struct ranks *ranks, int rank)
+{
+    int node = 0, first = 0, count = 0;
+    while (ranks->hosts[count] > 0) {
+        count++;
+    }
+    while (rank >= first + ranks->hosts[node]) {
+        first += ranks->hosts[node++];
+    }
+    put_int("LOCAL_RANK", rank - first);
+    put_int("LOCAL_WORLD_SIZE", ranks->hosts[node]);
+    put_int("GROUP_RANK", node);
+    put_int("GROUP_WORLD_SIZE", count);
+}
+
 static void start(struct ranks *ranks, int rank, int world_size, ranks_fn fn, void *data)
 {
     assert_true(ranks->count < RANKS_MAX);
@@ -118,6 +133,9 @@ static void start(struct ranks *ranks, int rank, int world_size, ranks_fn fn, vo
         put_int("LOCAL_RANK", rank);
         put_int("WORLD_SIZE", world_size);
         put_int("LOCAL_WORLD_SIZE", world_size);
+        if (ranks->hosts != NULL) {
+            put_host(ranks, rank);
+        }
         put_int("CTRUN_GENERATION", ranks->generation);
         put_int("MASTER_PORT", ranks->port);
         CHECK(setenv("MASTER_ADDR", "127.0.0.1", 1) == 0);

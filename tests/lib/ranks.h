@@ -27,6 +27,8 @@ struct ranks {
     int count;
     int generation; /* what the ranks find in their environment; 0 at first */
     int world_size; /* as they find it; 0 = as many as are started */
+    /* Ranks of each host, ended by 0, to pretend that this machine is several; NULL: it is one. */
+    const int *hosts;
 };
 
 /* In a rank, where cmocka's assertions must not be used: prints and ends the process. */

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/net.h"
+
+#include "common/alloc.h"
+#include "common/clock.h"
+#include "worker/host.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Longest sleep between two looks at what no descriptor tells: how late a local rank's abort is
+ * noticed. */
+#define SLICE_NS (5 * CT_NS_PER_MS)
+
+/* While local ranks are adding: about what they need for a chunk. */
+#define STARVING_NS (50 * 1000)
+
+/* How long a broken link waits for the reason, which is under way on another connection. */
+#define REASON_MS 200
+
+enum frame_kind { FRAME_ABORT = 1, FRAME_BYE = 2 };
+
+/* ---- sending --------------------------------------------------------------------------------- */
+
+/* As much as there is room for, which after the little that came before is all of it. */
+static void send_frame(const struct net_peer *peer, enum frame_kind kind, const char *text)
+{
+    size_t len = strlen(text);
+    len = len < NET_TEXT_MAX ? len : NET_TEXT_MAX;
+    unsigned char frame[sizeof(struct net_frame) + NET_TEXT_MAX];
+    const struct net_frame head = {.kind = kind, .len = (uint32_t)len};
+    memcpy(frame, &head, sizeof(head));
+    memcpy(frame + sizeof(head), text, len);
+    (void)send(peer->fd, frame, sizeof(head) + len, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+static void send_to_all(struct net *net, enum frame_kind kind, const char *text)
+{
+    for (int n = 0; n < net->nodes && net->peers != NULL; n++) {
+        if (net->peers[n].fd >= 0) {
+            send_frame(&net->peers[n], kind, text);
+        }
+    }
+}
+
+void net_tell(struct net *net, const char *why)
+{
+    if (!net->told) {
+        send_to_all(net, FRAME_ABORT, why);
+        net->told = true;
+    }
+}
+
+void net_close(struct net *net, bool failed)
+{
+    if (net->nodes == 0) {
+        return;
+    }
+    if (!failed) {
+        send_to_all(net, FRAME_BYE, "");
+    }
+    for (int n = 0; n < net->nodes && net->peers != NULL; n++) {
+        if (net->peers[n].fd >= 0) {
+            (void)close(net->peers[n].fd);
+        }
+    }
+    for (int l = 0; l < net->link_count && net->links != NULL; l++) {
+        if (net->links[l].fd >= 0) {
+            (void)close(net->links[l].fd);
+        }
+    }
+    if (net->epoll >= 0) {
+        (void)close(net->epoll);
+    }
+    ct_free(net->links);
+    ct_free(net->peers);
+    *net = (struct net){0};
+}
+
+/* ---- news ------------------------------------------------------------------------------------ */
+
+/* Takes a whole frame off the buffer. 0, or what it says. */
+static int read_frame(struct net *net, struct net_peer *peer, struct ct_err *err)
+{
+    struct net_frame head;
+    memcpy(&head, peer->in, sizeof(head));
+    char text[NET_TEXT_MAX + 1];
+    memcpy(text, peer->in + sizeof(head), head.len);
+    text[head.len] = '\0';
+    size_t whole = sizeof(head) + head.len;
+    peer->have -= whole;
+    memmove(peer->in, peer->in + whole, peer->have);
+    if (head.kind == FRAME_BYE) {
+        peer->left = true;
+        return 0;
+    }
+    net->told = true;
+    return ct_err_set(err, CT_EPEER, "%s says: %s", peer->name, text);
+}
+
+static int died(struct net_peer *peer, const char *how, struct ct_err *err)
+{
+    (void)close(peer->fd);
+    peer->fd = -1;
+    return peer->left ? 0 : ct_err_set(err, CT_EPEER, "%s has died: %s", peer->name, how);
+}
+
+static int look_at(struct net *net, struct net_peer *peer, struct ct_err *err)
+{
+    while (peer->fd >= 0) {
+        ssize_t n =
+            recv(peer->fd, peer->in + peer->have, sizeof(peer->in) - peer->have, MSG_DONTWAIT);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n < 0 && errno == EAGAIN) {
+            break;
+        }
+        if (n <= 0) {
+            return died(peer, n == 0 ? "the connection has ended" : strerror(errno), err);
+        }
+        peer->have += (size_t)n;
+        struct net_frame head;
+        while (peer->have >= sizeof(head)) {
+            memcpy(&head, peer->in, sizeof(head));
+            if (head.len > NET_TEXT_MAX || (head.kind != FRAME_ABORT && head.kind != FRAME_BYE)) {
+                return ct_err_set(err, CT_EPROTO, "%s sends what makes no sense", peer->name);
+            }
+            if (peer->have < sizeof(head) + head.len) {
+                break;
+            }
+            int rc = read_frame(net, peer, err);
+            if (rc != 0) {
+                return rc;
+            }
+        }
+    }
+    return 0;
+}
+
+int net_look(struct net *net, struct ct_err *err)
+{
+    struct epoll_event event;
+    while (epoll_wait(net->epoll, &event, 1, 0) == 1) {
+        int rc = look_at(net, &net->peers[event.data.u32], err);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return 0;
+}
+
+int net_anyone_left(const struct net *net, struct ct_err *err)
+{
+    for (int n = 0; n < net->nodes; n++) {
+        if (net->peers[n].left) {
+            return ct_err_set(err, CT_EPEER, "%s closed its communicator", net->peers[n].name);
+        }
+    }
+    return 0;
+}
+
+int net_lost(struct net *net, const struct net_link *link, int errnum, struct ct_err *err)
+{
+    const struct net_peer *peer = &net->peers[link->node];
+    int64_t deadline = ct_deadline_in(NULL, REASON_MS);
+    for (;;) {
+        int rc = net_look(net, err);
+        if (rc != 0) {
+            return rc;
+        }
+        struct pollfd news = {.fd = net->epoll, .events = POLLIN};
+        int left = ct_deadline_left_ms(NULL, deadline);
+        if (peer->left || left <= 0 || (poll(&news, 1, left) < 0 && errno != EINTR)) {
+            break;
+        }
+    }
+    if (peer->left) {
+        return ct_err_set(err, CT_EPEER, "%s closed its communicator", peer->name);
+    }
+    return ct_err_set(err, CT_EPEER, "lost the connection to %s: %s", peer->name,
+                      errnum != 0 ? strerror(errnum) : "it has ended");
+}
+
+/* ---- do all hosts do the same? ------------------------------------------------------------------
+ */
+
+int net_check(const struct net *net, int node, const struct net_header *theirs,
+              const struct net_header *mine, struct ct_err *err)
+{
+    const struct net_peer *peer = &net->peers[node];
+    if (theirs->magic != NET_MAGIC) {
+        return ct_err_set(err, CT_EPROTO, "%s sends what makes no sense", peer->name);
+    }
+    if (theirs->op != mine->op) {
+        return ct_err_set(err, CT_EPROTO, "%s called %s, rank %d %s", peer->name,
+                          host_op_name(theirs->op), net->rank, host_op_name(mine->op));
+    }
+    if (theirs->size != mine->size || theirs->arg != mine->arg) {
+        return ct_err_set(err, CT_EPROTO,
+                          "%s asks for %llu (kind or root %d), rank %d for %llu (%d)", peer->name,
+                          (unsigned long long)theirs->size, theirs->arg, net->rank,
+                          (unsigned long long)mine->size, mine->arg);
+    }
+    if (theirs->number != mine->number) {
+        return ct_err_set(err, CT_EPROTO, "%s is at operation %llu, rank %d at %llu", peer->name,
+                          (unsigned long long)theirs->number, net->rank,
+                          (unsigned long long)mine->number);
+    }
+    return 0;
+}
+
+/* Who does something else may be waiting on another link than the one that this host looks at. */
+static int check_links(struct net *net, const struct net_header *mine, struct ct_err *err)
+{
+    for (int l = 0; l < net->link_count; l++) {
+        const struct net_link *link = &net->links[l];
+        struct net_header theirs;
+        if (!link->within &&
+            recv(link->fd, &theirs, sizeof(theirs), MSG_PEEK | MSG_DONTWAIT) == sizeof(theirs)) {
+            /* Who is done with this operation may have begun the next. */
+            int rc =
+                theirs.number == mine->number ? net_check(net, link->node, &theirs, mine, err) : 0;
+            if (rc != 0) {
+                return rc;
+            }
+        }
+    }
+    return 0;
+}
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+static int timed_out(const struct net *net, const struct net_link *out, const struct net_link *in,
+                     struct ct_err *err)
+{
+    const struct net_link *link = in != NULL ? in : out;
+    return ct_err_set(err, CT_ETIMEDOUT, "gave up after %.1f s: %s %s",
+                      (double)net->timeout_ms / 1000,
+                      link != NULL ? net->peers[link->node].name : "this host",
+                      in != NULL ? "has sent nothing" : "takes nothing");
+}
+
+int net_wait(struct net *net, const struct net_link *out, const struct net_link *in, bool starving,
+             const struct net_header *mine, int64_t deadline, struct ct_err *err)
+{
+    struct pollfd waiting[4] = {
+        {.fd = net->epoll, .events = POLLIN},
+        {.fd = net->sync->epoll, .events = POLLIN},
+        {.fd = out != NULL ? out->fd : -1, .events = POLLOUT},
+        {.fd = in != NULL ? in->fd : -1, .events = POLLIN},
+    };
+    const struct timespec slice = {.tv_nsec = starving ? STARVING_NS : SLICE_NS};
+    int n = ppoll(waiting, 4, &slice, NULL);
+    if (n < 0 && errno != EINTR) {
+        int saved = errno;
+        return ct_err_sys(err, ct_code_from_errno(saved), saved, "cannot wait for hosts");
+    }
+    if (n > 0 && (waiting[0].revents | waiting[1].revents) == 0) {
+        return 0;
+    }
+    int rc = net_look(net, err);
+    if (rc == 0) {
+        rc = sync_poll(net->sync, err);
+    }
+    if (rc == 0 && n == 0 && !starving) {
+        rc = check_links(net, mine, err);
+    }
+    if (rc == 0 && ct_clock_now(NULL) >= deadline) {
+        rc = timed_out(net, out, in, err);
+    }
+    return rc;
+}

@@ -15,8 +15,7 @@
 #define CT_IDX_DIMS_MAX 3
 #define CT_IDX_HEADER_MAX (4 + 4 * CT_IDX_DIMS_MAX)
 
-/* Largest content accepted: MNIST-like sets are below 100 MB, and a wrong file should not fill the
- * memory of every rank before it is found out. */
+/* Largest content accepted. */
 #define CT_IDX_BYTES_MAX ((size_t)1 << 30)
 
 struct ct_idx {

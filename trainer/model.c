@@ -2,6 +2,7 @@
 #include "trainer/model.h"
 
 #include "common/num.h"
+#include "trainer/augment.h"
 #include "trainer/rng.h"
 
 #include <math.h>
@@ -163,20 +164,19 @@ int ct_model_load(struct ct_model *model, const struct ct_resident *data, const 
                   size_t rows, struct ct_err *err)
 {
     CT_ASSERT(rows >= 1 && rows <= model->max_rows);
-    return model->dev->ops->gather(
-        model->dev,
-        &(struct ct_gather){
-            .images = data->images,
-            .labels = data->labels,
-            .index = index,
-            .batch = rows,
-            .features = model->layout->first == 0 ? model->layout->layer[0].in : 0,
-            .mean = data->mean,
-            .stddev = data->stddev,
-            .x = model->act[0],
-            .y = model->labels,
-        },
-        err);
+    const struct ct_gather op = {
+        .images = data->images,
+        .labels = data->labels,
+        .index = index,
+        .batch = rows,
+        .features = model->layout->first == 0 ? model->layout->layer[0].in : 0,
+        .mean = data->mean,
+        .stddev = data->stddev,
+        .x = model->act[0],
+        .y = model->labels,
+    };
+    return data->augment != NULL ? ct_augment_gather(data->augment, &op, err)
+                                 : model->dev->ops->gather(model->dev, &op, err);
 }
 
 int ct_model_forward(struct ct_model *model, const float *params, size_t rows, struct ct_err *err)

@@ -63,9 +63,11 @@ struct ct_model {
 };
 
 /* Images and labels of one split in device memory. */
+struct ct_augment;
 struct ct_resident {
     const uint8_t *images, *labels;
     float mean, stddev;
+    const struct ct_augment *augment; /* changes the images as they are loaded; NULL = does not */
 };
 
 CT_MUST_CHECK int ct_model_init(struct ct_model *model, const struct ct_layout *layout,

@@ -175,6 +175,28 @@ static int set_interval(const struct spec *spec, const char *text, struct ct_tra
     return rc;
 }
 
+/* Words with commas between them. */
+static int set_augment(const struct spec *spec, const char *text, struct ct_train_options *out,
+                       struct ct_err *err)
+{
+    struct ct_augment_choice *choice = field(spec, out);
+    for (const char *word = text;; word++) {
+        size_t len = strcspn(word, ",");
+        if (len == strlen("flip") && memcmp(word, "flip", len) == 0) {
+            choice->flip = true;
+        } else if (len == strlen("shift") && memcmp(word, "shift", len) == 0) {
+            choice->shift = true;
+        } else {
+            return ct_err_set(err, CT_EINVAL, "--%s: '%.*s' is not one of flip, shift", spec->name,
+                              (int)(len < 64 ? len : 64), word);
+        }
+        word += len;
+        if (*word == '\0') {
+            return 0;
+        }
+    }
+}
+
 /* One of the words that the metavar lists; the field is an enum in the same order. */
 static int set_choice(const struct spec *spec, const char *text, struct ct_train_options *out,
                       struct ct_err *err)
@@ -213,7 +235,9 @@ static int set_shards(const struct spec *spec, const char *text, struct ct_train
 
 static const struct spec specs[] = {
     {"data", "DIR|synthetic", NULL, set_text, FIELD(data), 0, 0,
-     "folder of IDX files, gzipped or not (Debian's Fashion-MNIST)"},
+     "folder of IDX, CIFAR-10 or .npy files (Debian's Fashion-MNIST)"},
+    {"augment", "flip,shift", NULL, set_augment, FIELD(augment), 0, 0,
+     "mirror and move training images at random"},
     {"hidden", "N,N,...", "512,256", set_hidden, FIELD(hidden), 0, 0, "sizes of the hidden layers"},
     {"epochs", "N", "15", set_int, FIELD(epochs), 1, 1000000, "passes over the training set"},
     {"batch-size", "N", "256", set_size, FIELD(batch_size), 1, INT_MAX,

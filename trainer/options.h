@@ -35,6 +35,12 @@ struct ct_interval {
     int64_t steps, seconds;
 };
 
+/* What is done to training images; trainer/augment.h. */
+struct ct_augment_choice {
+    bool flip;  /* left to right, every other time */
+    bool shift; /* by up to a fourteenth of the side (2 of 28 pixels) each way; zeros move in */
+};
+
 /* Texts are borrowed from argv. */
 struct ct_train_options {
     const char *data;                          /* directory, "synthetic", or NULL = the default */
@@ -43,6 +49,7 @@ struct ct_train_options {
     struct ct_interval checkpoint_every;       /* zeros: after each epoch */
     int keep_checkpoints;
     bool eval_only;
+    struct ct_augment_choice augment;
     struct ct_hidden hidden;
     int epochs;
     size_t batch_size; /* of all ranks together */

@@ -14,7 +14,8 @@
 enum ct_rng_stream {
     CT_RNG_INIT = 1 << 8, /* + layer index */
     CT_RNG_SYNTHETIC = 2 << 8,
-    CT_RNG_EPOCH = 1 << 30, /* + epoch */
+    CT_RNG_AUGMENT = 1 << 29, /* + epoch */
+    CT_RNG_EPOCH = 1 << 30,   /* + epoch */
 };
 
 /* The finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014; David Stafford's variant 13). */

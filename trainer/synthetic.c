@@ -71,7 +71,7 @@ int ct_synthetic_make(struct ct_dataset *out, struct ct_err *err)
         rc = make_split(&out->test, CT_SYNTHETIC_TEST, CT_SYNTHETIC_TRAIN, patterns, err);
     }
     if (rc == 0) {
-        out->features = FEATURES;
+        out->shape = (struct ct_image_shape){1, SIDE, SIDE, 1};
     }
     return rc;
 }

@@ -14,8 +14,8 @@
 #define CT_SYNTHETIC_TRAIN 12000
 #define CT_SYNTHETIC_TEST 2000
 
-/* Fills the splits and the image size; ct_dataset_finish() does the rest. CT_ENOMEM leaves what was
- * made so far for ct_dataset_fini(). */
+/* Fills the splits and the image shape; ct_dataset_finish() does the rest. CT_ENOMEM leaves what
+ * was made so far for ct_dataset_fini(). */
 CT_MUST_CHECK int ct_synthetic_make(struct ct_dataset *out, struct ct_err *err);
 
 #endif

@@ -61,6 +61,7 @@ static int run_epoch(struct ct_trainer *t, const struct ct_train_events *events,
     size_t steps = ct_sampler_batches(&t->sampler) - t->batch;
     int64_t start = ct_clock_now(NULL);
     ct_sampler_shuffle(&t->sampler, (unsigned)t->epoch);
+    t->augment.epoch = (unsigned)t->epoch;
     int rc = t->dev->ops->clear(t->dev, t->totals, sizeof totals, err);
     if (rc == 0) {
         rc = run_steps(t, events, err);

@@ -4,6 +4,7 @@
 #include "common/alloc.h"
 #include "trainer/boundary.h"
 #include "trainer/checkpoint_dir.h"
+#include "trainer/dataset_cache.h"
 #include "trainer/rng.h"
 
 #include <string.h>
@@ -138,6 +139,8 @@ static uint64_t fingerprint(const struct ct_trainer *t)
     FOLD(hash, o->pipeline_stages);
     FOLD(hash, o->micro_batches);
     const bool saving = o->checkpoint != NULL || o->checkpoint_dir != NULL;
+    FOLD(hash, o->augment.flip);
+    FOLD(hash, o->augment.shift);
     FOLD(hash, saving); /* decides whether there are exchanges about preemption */
     FOLD(hash, t->epoch);
     FOLD(hash, t->batch);
@@ -296,12 +299,24 @@ static int load_local(struct ct_trainer *t, int rank, struct ct_err *err)
         rc = ct_checkpoint_dir_probe(t->options.checkpoint_dir, err);
     }
     if (rc == 0) {
-        rc = ct_dataset_load(t->options.data, &t->dataset, err);
+        rc = ct_dataset_load_shared(t->options.data, t->job, &t->dataset, err);
     }
     if (rc == 0) {
         rc = ct_layout_init(&t->layout, t->dataset.features, &t->options.hidden, t->dataset.classes,
                             err);
     }
+    return rc;
+}
+
+static int start_augmenting(struct ct_trainer *t, struct ct_err *err)
+{
+    const struct ct_augment_choice *choice = &t->options.augment;
+    if (!choice->flip && !choice->shift) {
+        return 0;
+    }
+    int rc = ct_augment_init(&t->augment, choice, &t->dataset, t->dev, t->model.max_rows,
+                             t->options.seed, err);
+    t->train.augment = rc == 0 ? &t->augment : NULL;
     return rc;
 }
 
@@ -337,6 +352,9 @@ static int join_and_fill(struct ct_trainer *t, struct ctw_job *job,
     }
     if (rc == 0) {
         rc = make_resident(t, 2, &t->dataset.test, &t->test, err);
+    }
+    if (rc == 0) {
+        rc = start_augmenting(t, err);
     }
     if (rc == 0) {
         rc = fill_model(t, file, err);
@@ -393,6 +411,7 @@ void ct_trainer_free(struct ct_trainer *t)
     ct_boundary_close(t);
     ct_buf_fini(&t->warnings);
     ct_sampler_fini(&t->sampler);
+    ct_augment_fini(&t->augment);
     ct_model_fini(&t->model);
     if (t->dev != NULL) {
         for (size_t i = 0; i < sizeof t->uploaded / sizeof t->uploaded[0]; i++) {

@@ -9,6 +9,7 @@
 #include "common/buf.h"
 #include "common/err.h"
 #include "kernels/device.h"
+#include "trainer/augment.h"
 #include "trainer/checkpoint.h"
 #include "trainer/dataset.h"
 #include "trainer/model.h"
@@ -39,14 +40,15 @@ struct ct_trainer {
     struct ct_shards shards;
     struct ct_optimizer optimizer;
     struct ct_resident train, test;
-    void *uploaded[4];      /* device copies of the images and labels; NULL on the CPU */
-    float *params, *grads;  /* device memory of the team */
-    uint16_t *narrow;       /* likewise: the parameters in bfloat16, NULL with --precision f32 */
-    double *totals;         /* device memory of two doubles: loss and hits */
-    uint32_t *sequence;     /* 0, 1, 2, ... for evaluation; model.max_rows of them */
-    float *staging;         /* host copy of the model while it is filled; NULL on the CPU */
-    int epoch;              /* epochs done */
-    size_t batch;           /* steps done of the epoch after those */
+    struct ct_augment augment; /* of train; zeros when there is none */
+    void *uploaded[4];         /* device copies of the images and labels; NULL on the CPU */
+    float *params, *grads;     /* device memory of the team */
+    uint16_t *narrow;          /* likewise: the parameters in bfloat16, NULL with --precision f32 */
+    double *totals;            /* device memory of two doubles: loss and hits */
+    uint32_t *sequence;        /* 0, 1, 2, ... for evaluation; model.max_rows of them */
+    float *staging;            /* host copy of the model while it is filled; NULL on the CPU */
+    int epoch;                 /* epochs done */
+    size_t batch;              /* steps done of the epoch after those */
     struct ct_buf warnings; /* lines for a person, from before there is anybody to tell them to */
 
     /* Between steps: trainer/boundary.h. */

@@ -186,7 +186,7 @@ static void test_numbering_from_one_is_allowed(void **state)
     struct ct_dataset set = {
         .train = {.count = 26, .images = images, .labels = labels},
         .test = {.count = 26, .images = images, .labels = labels},
-        .features = 1,
+        .shape = {1, 1, 1, 1},
     };
     assert_int_equal(ct_dataset_finish(&set, NULL), 0);
     assert_int_equal(set.classes, 27);

@@ -15,13 +15,21 @@
  * (at once at MAX). One job-wide generation number stamps every world; it only grows. Messages of
  * an older generation are passed over.
  *
+ * After a loss an elastic world waits `settle_ms` for others to come; when all of the last world
+ * are there it forms at once. Newcomers to an elastic job below MAX are collected for 200 ms, then
+ * the world is stopped for them, unless a node has finished already. Whoever finds the world full
+ * is a spare: as many as `spares` says, more only if they say spare_ok. Nothing else tells a spare
+ * from a node: those who come first are in the world.
+ *
  * Ranks: an agent's wish, else natural order of host names. Survivors keep their order, and their
  * numbers when a lost node is replaced (by a spare or a newcomer: it gets the free node rank).
  * Global ranks are prefix sums of the nodes' workers, in order of node rank.
  *
  * The budget of restarts is the job's. A worker's failure uses one. So does a node's loss, unless
  * the job is elastic (MIN < MAX) or a spare is there: then membership changes are free, as joining
- * always is. After the last one the job is OVER with the exit code of the first failure.
+ * always is. One generation uses one at most. After the last one the job is OVER with the exit code
+ * of the first failure. A node whose workers have all finished may go without harm, unless it is
+ * node rank 0, which has the workers' store.
  *
  * First failure: the one that happened first by the server's clock. Each agent's clock is mapped to
  * it by the smallest difference seen (one-way delay is never negative), so a consequence that
@@ -62,6 +70,7 @@ struct ct_members_options {
      * Copied. */
     const char *const *expected;
     int num_expected;
+    int64_t epoch_ms; /* Unix time at which the clock of `now_ns` was 0: stamps the story */
     /* Sends to a member; must not call back into the core. `msg` is borrowed and the same for many
      * members in a row when all are told one thing. */
     void (*send)(void *data, struct ct_member *member, const struct ct_msg *msg);

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rendezvous/members_impl.h"
+
+#include "common/alloc.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static struct ct_failure *failure_at(struct ct_members *m, uint64_t n)
+{
+    return &m->story.failures[n % CT_STORY_KEPT];
+}
+
+bool members_record(struct ct_members *m, struct ct_failure *failure, int64_t happened_ns)
+{
+    struct ct_story *story = &m->story;
+    uint64_t from = m->round_failures_from, kept = story->num_failures - from;
+    failure->generation = m->generation;
+    failure->time_ms = members_ms(m, happened_ns);
+    if (kept == ROUND_FAILURES_KEPT) {
+        if (m->happened_ns[kept - 1] <= happened_ns) {
+            ct_failure_fini(failure);
+            return false;
+        }
+        ct_failure_fini(failure_at(m, from + --kept));
+    } else {
+        ct_failure_fini(failure_at(m, story->num_failures++));
+    }
+    /* Those of one generation stand in the order in which they happened. */
+    while (kept > 0 && m->happened_ns[kept - 1] > happened_ns) {
+        *failure_at(m, from + kept) = *failure_at(m, from + kept - 1);
+        m->happened_ns[kept] = m->happened_ns[kept - 1];
+        kept--;
+    }
+    *failure_at(m, from + kept) = *failure;
+    m->happened_ns[kept] = happened_ns;
+    failure->tail = failure->message = failure->traceback = failure->advice = NULL;
+    return kept == 0;
+}
+
+void members_complete(struct ct_members *m, struct ct_failure *failure)
+{
+    for (uint64_t n = m->round_failures_from; n < m->story.num_failures; n++) {
+        struct ct_failure *known = failure_at(m, n);
+        if (known->node_rank == failure->node_rank && known->rank == failure->rank &&
+            known->kind == CT_FAILURE_WORKER) {
+            ct_failure_fini(known);
+            known->tail = failure->tail;
+            known->message = failure->message;
+            known->traceback = failure->traceback;
+            known->advice = failure->advice;
+            (void)snprintf(known->what, sizeof(known->what), "%s", failure->what);
+            failure->tail = failure->message = failure->traceback = failure->advice = NULL;
+            return;
+        }
+    }
+}
+
+void members_loss(const struct ct_member *member, enum ct_failure_kind kind, const char *why,
+                  struct ct_failure *out)
+{
+    char ranks[64];
+    int last = member->first_rank + member->workers - 1;
+    *out = (struct ct_failure){
+        .kind = kind,
+        .node_rank = member->node_rank,
+        .rank = -1,
+        .local_rank = -1,
+        .pid = member->pid,
+        .exit_code = CT_EXIT_NODE_LOST,
+    };
+    (void)snprintf(out->host, sizeof(out->host), "%s", member->host);
+    if (member->workers == 1) {
+        (void)snprintf(ranks, sizeof(ranks), "rank %d", last);
+    } else {
+        (void)snprintf(ranks, sizeof(ranks), "ranks %d-%d", member->first_rank, last);
+    }
+    /* The reason is cut, not what stands around it. */
+    switch (kind) {
+    case CT_FAILURE_AGENT:
+        (void)snprintf(out->what, sizeof(out->what),
+                       "the connection to its ctrun was lost: %.300s (%s)", why, ranks);
+        break;
+    case CT_FAILURE_LEFT:
+        (void)snprintf(out->what, sizeof(out->what), "its ctrun left the job: %.300s (%s)", why,
+                       ranks);
+        break;
+    case CT_FAILURE_WORKER:
+    case CT_FAILURE_SILENT:
+        (void)snprintf(out->what, sizeof(out->what), "%.300s (%s)", why, ranks);
+        break;
+    }
+}
+
+void members_describe(const struct ct_failure *failure, char *out, size_t size)
+{
+    if (failure->rank >= 0) {
+        (void)snprintf(out, size, "rank %d on %.128s: %.300s", failure->rank, failure->host,
+                       failure->what);
+    } else {
+        (void)snprintf(out, size, "node %d (%.128s): %.300s", failure->node_rank, failure->host,
+                       failure->what);
+    }
+}
+
+struct ct_story_round *members_round(struct ct_members *m)
+{
+    CT_ASSERT(m->story.num_rounds > 0);
+    return &m->story.rounds[(m->story.num_rounds - 1) % CT_STORY_KEPT];
+}

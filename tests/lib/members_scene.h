@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Scenes with the membership core: nodes join, fail and leave at the test's word, and what each is
+ * told stands in its log as text, such as "world0:0/2,0/4,serve stop0,again". Node i is "gpu-<i>"
+ * at 10.0.0.<i> with two workers. Every function fails the calling test instead of returning an
+ * error.
+ */
+#ifndef CT_TESTS_LIB_MEMBERS_SCENE_H
+#define CT_TESTS_LIB_MEMBERS_SCENE_H
+
+#include "tests/lib/ct_test.h"
+
+#include "rendezvous/members.h"
+
+#define NODES 16
+#define S (INT64_C(1000000000))
+#define MS (INT64_C(1000000))
+
+struct node {
+    struct ct_member *member; /* NULL = not connected */
+    char log[2048];
+    char last_text[CT_STORY_WHAT_MAX];
+    struct ct_failure last_failure; /* first of the last STOP or OVER; no texts */
+    struct ct_msg_world last_world;
+    char last_tail[64];
+};
+
+struct scene {
+    struct ct_members *members;
+    struct node nodes[NODES];
+    struct ct_msg_join job;
+    int64_t now;
+    struct ct_err err;
+};
+
+/* A job with these options; the clock is at 100 s, which is Unix time 105 s. */
+void begin(struct scene *s, int min, int max, int spares, int max_restarts);
+void begin_expecting(struct scene *s, int min, int max, int spares, int max_restarts,
+                     const char *const *expected, int num_expected);
+int scene_open(struct scene *s, int min, int max, int spares, int max_restarts,
+               const char *const *expected, int num_expected); /* may return CT_ENOMEM */
+void end(struct scene *s);
+
+/* For a message to own. */
+char *scene_text(const char *text);
+
+int try_join(struct scene *s, int i, int node_rank);
+void join(struct scene *s, int i);
+void join_as(struct scene *s, int i, int node_rank);
+
+void say(struct scene *s, int i, enum ct_msg_type type, int generation);
+void say_msg(struct scene *s, int i, struct ct_msg *msg); /* finis the message */
+void fails(struct scene *s, int i, int generation, int rank, int exit_code);
+/* The same, `ago_ms` ago by its own clock. */
+void fail_ago(struct scene *s, int i, int generation, int rank, int exit_code, int ago_ms);
+void gone(struct scene *s, int i);
+void preempt(struct scene *s, int i, int signo);
+
+/* Time passes with everybody's beats, except one node's. */
+void pass(struct scene *s, int64_t ns);
+void pass_without(struct scene *s, int64_t ns, int silent);
+
+/* Nodes 1 to n join and run generation 0 in this order of ranks. Logs are empty after it. */
+void run(struct scene *s, int n);
+
+/* Exactly this was told since the last look. */
+#define HEARS(s, i, want)                             \
+    do {                                              \
+        assert_string_equal((s)->nodes[i].log, want); \
+        (s)->nodes[i].log[0] = '\0';                  \
+    } while (0)
+void forget(struct scene *s);
+
+#endif

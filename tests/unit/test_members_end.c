@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Membership: silence, the end by request, and members that break the protocol.
+ */
+#include "tests/lib/members_scene.h"
+
+#include <signal.h>
+#include <stdio.h>
+
+/* ---- silence -------------------------------------------------------------------------------- */
+
+static void test_silent_node(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 2, 2, 0, 0);
+    run(&s, 2);
+    pass(&s, 10 * S);
+    HEARS(&s, 1, "");
+    pass_without(&s, 2400 * MS, 2);
+    HEARS(&s, 1, "");
+    pass_without(&s, 700 * MS, 2);
+    HEARS(&s, 1, "stop0");
+    HEARS(&s, 2, "refused=121 dropped");
+    assert_int_equal(s.nodes[1].last_failure.kind, CT_FAILURE_SILENT);
+    assert_string_equal(s.nodes[1].last_failure.what,
+                        "nothing was heard from it for 3.0 s (ranks 2-3)");
+    end(&s);
+}
+
+static void test_our_own_sleep_is_not_their_silence(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 2, 2, 0, 0);
+    run(&s, 2);
+    s.now += 10 * S; /* a stopped process */
+    ct_members_tick(s.members, s.now);
+    HEARS(&s, 1, "");
+    say(&s, 1, CT_MSG_BEAT, 0); /* was in the socket */
+    pass_without(&s, S, 2);
+    HEARS(&s, 1, "stop0"); /* node 2 is silent in earnest */
+    end(&s);
+}
+
+/* ---- the end by request --------------------------------------------------------------------- */
+
+static void test_preempted_in_order(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 2, 2, 1, 5);
+    run(&s, 2);
+    join(&s, 3);
+    preempt(&s, 2, SIGTERM);
+    preempt(&s, 1, SIGTERM); /* once */
+    HEARS(&s, 1, "preempt");
+    assert_string_equal(s.nodes[1].last_text, "gpu-2 got a signal");
+    assert_int_equal(try_join(&s, 4, -1), CT_EBUSY);
+    assert_string_equal(s.err.text, "the job r is ending (gpu-2 got a signal)");
+    for (int i = 1; i <= 2; i++) {
+        HEARS(&s, 3, i == 1 ? "spare preempt" : "");
+        say(&s, i, CT_MSG_FINISHED, 0);
+        say(&s, i, CT_MSG_STOPPED, 0);
+    }
+    HEARS(&s, 1, "over=123");
+    HEARS(&s, 3, "over=123");
+    end(&s);
+}
+
+static void preempted(int signo, bool finish, int exit_code)
+{
+    struct scene s;
+    char want[32];
+    (void)snprintf(want, sizeof(want), "preempt over=%d", exit_code);
+    begin(&s, 2, 2, 0, 5);
+    run(&s, 2);
+    preempt(&s, 2, signo);
+    if (finish) {
+        say(&s, 1, CT_MSG_FINISHED, 0);
+    }
+    say(&s, 1, CT_MSG_STOPPED, 0);
+    say(&s, 2, CT_MSG_FINISHED, 0);
+    say(&s, 2, CT_MSG_LEAVE, 0);
+    HEARS(&s, 1, want);
+    end(&s);
+}
+
+static void test_preempted_otherwise(void **state)
+{
+    struct scene s;
+    (void)state;
+    preempted(SIGTERM, true, 123);
+    preempted(SIGTERM, false, 143);
+    preempted(SIGINT, true, 130);
+
+    begin(&s, 2, 2, 0, 5);
+    join(&s, 1);
+    preempt(&s, 1, SIGTERM); /* nothing runs */
+    HEARS(&s, 1, "preempt over=123");
+    end(&s);
+
+    begin(&s, 2, 2, 0, 5);
+    run(&s, 2);
+    fails(&s, 1, 0, 0, 3);
+    preempt(&s, 1, SIGTERM);
+    say(&s, 1, CT_MSG_STOPPED, 0);
+    say(&s, 2, CT_MSG_STOPPED, 0);
+    HEARS(&s, 2, "stop0,again preempt over=143");
+    end(&s);
+}
+
+static void test_node_leaves(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 2, 2, 0, 0);
+    run(&s, 2);
+    say(&s, 2, CT_MSG_LEAVE, 0);
+    HEARS(&s, 2, "dropped");
+    HEARS(&s, 1, "stop0");
+    assert_int_equal(s.nodes[1].last_failure.kind, CT_FAILURE_LEFT);
+    gone(&s, 1);
+    assert_true(ct_members_done(s.members));
+    end(&s);
+}
+
+static void test_protocol_is_kept(void **state)
+{
+    static const struct {
+        enum ct_msg_type type;
+        int generation;
+    } wrong[] = {
+        {CT_MSG_JOIN, 0},    {CT_MSG_WORLD, 0},   {CT_MSG_STARTED, 1},
+        {CT_MSG_SERVING, 0}, {CT_MSG_STOPPED, 0}, {CT_MSG_OVER, 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        struct scene s;
+        begin(&s, 2, 2, 0, 0);
+        run(&s, 2);
+        say(&s, 2, wrong[i].type, wrong[i].generation);
+        HEARS(&s, 2, "refused=121 dropped");
+        HEARS(&s, 1, "stop0");
+        end(&s);
+    }
+    struct scene s;
+    begin(&s, 2, 2, 0, 0);
+    run(&s, 2);
+    fails(&s, 2, 0, 1, 1); /* a rank of another node */
+    HEARS(&s, 2, "refused=121 dropped");
+    end(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_silent_node),
+        cmocka_unit_test(test_our_own_sleep_is_not_their_silence),
+        cmocka_unit_test(test_preempted_in_order),
+        cmocka_unit_test(test_preempted_otherwise),
+        cmocka_unit_test(test_node_leaves),
+        cmocka_unit_test(test_protocol_is_kept),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

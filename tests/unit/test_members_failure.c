@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Membership: what follows when workers fail, nodes are lost or come.
+ */
+#include "tests/lib/members_scene.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- a worker fails ------------------------------------------------------------------------- */
+
+static void test_all_are_stopped_and_start_again(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 2, 2, 0, 1);
+    run(&s, 2);
+    fails(&s, 2, 0, 3, 7);
+    HEARS(&s, 1, "stop0,again");
+    HEARS(&s, 2, "stop0,again");
+    assert_string_equal(s.nodes[1].last_text, "rank 3 on gpu-2: exited with code 7");
+    assert_int_equal(s.nodes[1].last_failure.rank, 3);
+    say(&s, 1, CT_MSG_STOPPED, 0);
+    HEARS(&s, 1, "");
+    say(&s, 2, CT_MSG_STOPPED, 0);
+    HEARS(&s, 1, "world1:0/2,0/4,serve");
+    assert_int_equal(s.nodes[1].last_world.restarts, 1);
+    say(&s, 1, CT_MSG_FINISHED, 0); /* of the last generation: passed over */
+    say(&s, 1, CT_MSG_SERVING, 1);
+    HEARS(&s, 2, "world1:1/2,2/4@10.0.0.1");
+    /* The budget is used up. */
+    fails(&s, 1, 1, 0, 9);
+    HEARS(&s, 2, "stop1");
+    say(&s, 1, CT_MSG_STOPPED, 1);
+    say(&s, 2, CT_MSG_STOPPED, 1);
+    HEARS(&s, 2, "over=9");
+    assert_int_equal(s.nodes[2].last_failure.rank, 0);
+    end(&s);
+}
+
+static void test_no_restart_when_it_would_fail_again(void **state)
+{
+    static struct ct_msg msg = {.type = CT_MSG_FAILED, .failure = {.exit_code = 127}};
+    struct scene s;
+    (void)state;
+    begin(&s, 2, 2, 0, 5);
+    run(&s, 2);
+    msg.failure.permanent = true;
+    say_msg(&s, 1, &msg);
+    HEARS(&s, 2, "stop0");
+    end(&s);
+}
+
+static void test_cause_before_consequence(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 2, 2, 0, 0);
+    run(&s, 2);
+    say(&s, 1, CT_MSG_BEAT, 0); /* maps the clocks */
+    say(&s, 2, CT_MSG_BEAT, 0);
+    s.now += S;
+    fail_ago(&s, 1, 0, 1, 5, 100); /* arrives first ... */
+    fail_ago(&s, 2, 0, 2, 6, 400); /* ... but this was before */
+    HEARS(&s, 2, "stop0");
+    say(&s, 1, CT_MSG_STOPPED, 0);
+    say(&s, 2, CT_MSG_STOPPED, 0);
+    HEARS(&s, 2, "over=6");
+    assert_int_equal(s.nodes[1].last_failure.rank, 2);
+    assert_int_equal(s.nodes[1].last_failure.time_ms, 5000 + 101000 - 400);
+    end(&s);
+}
+
+static void test_clocks_are_mapped(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 2, 2, 0, 0);
+    run(&s, 2);
+    /* Node 2's clock is 50 s behind, and its beats take some time. */
+    static struct ct_msg beat = {.type = CT_MSG_BEAT};
+    beat.clock_ms = s.now / MS - 50000 - 30;
+    say_msg(&s, 2, &beat);
+    beat.clock_ms = s.now / MS - 50000 - 10;
+    say_msg(&s, 2, &beat);
+    s.now += S;
+    fails(&s, 1, 0, 1, 5);
+    fail_ago(&s, 2, 0, 2, 6, 50000 + 200);
+    say(&s, 1, CT_MSG_STOPPED, 0);
+    say(&s, 2, CT_MSG_STOPPED, 0);
+    HEARS(&s, 2, "stop0 over=6");
+    assert_int_equal(s.nodes[2].last_failure.time_ms, 5000 + 101000 - 190);
+    end(&s);
+}
+
+static void test_texts_follow_when_stopped(void **state)
+{
+    static struct ct_msg msg = {.type = CT_MSG_STOPPED, .has_failure = true};
+    struct scene s;
+    (void)state;
+    begin(&s, 2, 2, 0, 0);
+    run(&s, 2);
+    fails(&s, 2, 0, 3, 7);
+    msg.failure.rank = 3;
+    msg.failure.local_rank = 1;
+    msg.failure.tail = scene_text("last words\n");
+    (void)snprintf(msg.failure.what, sizeof(msg.failure.what), "exited with code 7, at last");
+    say_msg(&s, 2, &msg);
+    say(&s, 1, CT_MSG_STOPPED, 0);
+    HEARS(&s, 1, "stop0 over=7");
+    assert_string_equal(s.nodes[1].last_tail, "last words\n");
+    assert_string_equal(s.nodes[1].last_failure.what, "exited with code 7, at last");
+    end(&s);
+}
+
+static void test_many_failures_at_once(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 12, 12, 0, 0);
+    run(&s, 12);
+    for (int i = 1; i <= 12; i++) {
+        say(&s, i, CT_MSG_BEAT, 0);
+    }
+    s.now += S;
+    for (int i = 12; i >= 1; i--) {
+        fail_ago(&s, i, 0, 2 * (i - 1), 10 + i, i == 3 ? 500 : i);
+    }
+    for (int i = 1; i <= 12; i++) {
+        say(&s, i, CT_MSG_STOPPED, 0);
+    }
+    HEARS(&s, 5, "stop0 over=13");
+    end(&s);
+}
+
+/* ---- finishing ------------------------------------------------------------------------------ */
+
+static void test_all_finish(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 2, 2, 0, 0);
+    run(&s, 2);
+    say(&s, 1, CT_MSG_FINISHED, 0);
+    say(&s, 1, CT_MSG_STOPPED, 0);
+    HEARS(&s, 1, "");
+    say(&s, 2, CT_MSG_FINISHED, 0);
+    HEARS(&s, 1, "over=0");
+    say(&s, 2, CT_MSG_STOPPED, 0);
+    say(&s, 1, CT_MSG_LEAVE, 0);
+    say(&s, 2, CT_MSG_LEAVE, 0);
+    HEARS(&s, 2, "over=0 dropped");
+    assert_true(ct_members_done(s.members));
+    end(&s);
+}
+
+static void test_who_has_finished_takes_part_again(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 2, 2, 0, 1);
+    run(&s, 2);
+    say(&s, 1, CT_MSG_FINISHED, 0);
+    say(&s, 1, CT_MSG_STOPPED, 0);
+    fails(&s, 2, 0, 2, 1);
+    say(&s, 2, CT_MSG_STOPPED, 0);
+    HEARS(&s, 1, "stop0,again world1:0/2,0/4,serve");
+    end(&s);
+}
+
+static void test_loss_of_a_finished_node(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 3, 3, 0, 0);
+    run(&s, 3);
+    say(&s, 2, CT_MSG_FINISHED, 0);
+    gone(&s, 2);
+    HEARS(&s, 1, "");
+    say(&s, 1, CT_MSG_FINISHED, 0);
+    say(&s, 3, CT_MSG_FINISHED, 0);
+    HEARS(&s, 1, "over=0");
+    end(&s);
+
+    /* Node rank 0 has the workers' store. */
+    begin(&s, 3, 3, 0, 0);
+    run(&s, 3);
+    say(&s, 1, CT_MSG_FINISHED, 0);
+    gone(&s, 1);
+    HEARS(&s, 2, "stop0");
+    end(&s);
+}
+
+/* ---- losing nodes --------------------------------------------------------------------------- */
+
+static void test_agent_dies_without_a_budget(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 3, 3, 0, 0);
+    run(&s, 3);
+    gone(&s, 2);
+    HEARS(&s, 1, "stop0");
+    say(&s, 1, CT_MSG_STOPPED, 0);
+    say(&s, 3, CT_MSG_STOPPED, 0);
+    HEARS(&s, 3, "stop0 over=121");
+    assert_string_equal(s.nodes[3].last_failure.host, "gpu-2");
+    assert_int_equal(s.nodes[3].last_failure.kind, CT_FAILURE_AGENT);
+    assert_string_equal(
+        s.nodes[3].last_failure.what,
+        "the connection to its ctrun was lost: connection reset by peer (ranks 2-3)");
+    end(&s);
+}
+
+static void test_replacement_gets_the_same_rank(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 3, 3, 0, 1);
+    run(&s, 3);
+    gone(&s, 1);
+    say(&s, 2, CT_MSG_STOPPED, 0);
+    say(&s, 3, CT_MSG_STOPPED, 0);
+    HEARS(&s, 2, "stop0,again");
+    pass(&s, 6 * S);
+    assert_string_equal(s.nodes[2].last_text,
+                        "waiting for 1 of 3 nodes: rank 0 (gpu-1) connected from 10.0.0.1 and left "
+                        "5 s ago");
+    forget(&s);
+    join(&s, 9);
+    HEARS(&s, 9, "world1:0/3,0/6,serve");
+    say(&s, 9, CT_MSG_SERVING, 1);
+    HEARS(&s, 2, "world1:1/3,2/6@10.0.0.9");
+    HEARS(&s, 3, "world1:2/3,4/6@10.0.0.9");
+    end(&s);
+}
+
+static void test_host_comes_back_to_its_place(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 4, 4, 0, 1);
+    run(&s, 4);
+    gone(&s, 2);
+    gone(&s, 4);
+    say(&s, 1, CT_MSG_STOPPED, 0);
+    say(&s, 3, CT_MSG_STOPPED, 0);
+    join(&s, 4);
+    pass(&s, 6 * S);
+    assert_string_equal(s.nodes[1].last_text,
+                        "waiting for 1 of 4 nodes: rank 1 (gpu-2) connected from 10.0.0.2 and left "
+                        "5 s ago");
+    forget(&s);
+    join(&s, 0);
+    say(&s, 1, CT_MSG_SERVING, 1);
+    HEARS(&s, 0, "world1:1/4,2/8@10.0.0.1");
+    HEARS(&s, 4, "world1:3/4,6/8@10.0.0.1");
+    end(&s);
+}
+
+static void test_spare_takes_over(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 3, 3, 1, 0);
+    run(&s, 3);
+    join(&s, 4);
+    HEARS(&s, 4, "spare");
+    gone(&s, 2);
+    HEARS(&s, 4, ""); /* it was not in the world */
+    say(&s, 1, CT_MSG_STOPPED, 0);
+    say(&s, 3, CT_MSG_STOPPED, 0);
+    say(&s, 1, CT_MSG_SERVING, 1);
+    HEARS(&s, 1, "stop0,again world1:0/3,0/6,serve");
+    HEARS(&s, 4, "world1:1/3,2/6@10.0.0.1");
+    HEARS(&s, 3, "stop0,again world1:2/3,4/6@10.0.0.1");
+    assert_int_equal(s.nodes[3].last_world.restarts, 0); /* it was free */
+    /* There is no second one. */
+    gone(&s, 4);
+    HEARS(&s, 1, "stop1");
+    end(&s);
+}
+
+static void test_second_loss_while_stopping(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 3, 3, 1, 0);
+    run(&s, 3);
+    join(&s, 4);
+    gone(&s, 2); /* the spare will do */
+    gone(&s, 3); /* but not for two */
+    HEARS(&s, 1, "stop0,again");
+    say(&s, 1, CT_MSG_STOPPED, 0);
+    HEARS(&s, 1, "over=121");
+    HEARS(&s, 4, "spare over=121");
+    assert_string_equal(s.nodes[1].last_failure.host, "gpu-2");
+    end(&s);
+}
+
+static void test_elastic_world_shrinks(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 2, 4, 0, 0);
+    run(&s, 4);
+    gone(&s, 2);
+    for (int i = 1; i <= 4; i++) {
+        if (i != 2) {
+            say(&s, i, CT_MSG_STOPPED, 0);
+        }
+    }
+    HEARS(&s, 1, "stop0,again");
+    pass(&s, 3 * S + MS); /* for others to come */
+    HEARS(&s, 1, "world1:0/3,0/6,serve");
+    say(&s, 1, CT_MSG_SERVING, 1);
+    HEARS(&s, 3, "stop0,again world1:1/3,2/6@10.0.0.1"); /* moved up, in order */
+    HEARS(&s, 4, "stop0,again world1:2/3,4/6@10.0.0.1");
+    end(&s);
+}
+
+static void test_elastic_world_takes_newcomers(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 2, 4, 0, 0);
+    run(&s, 2);
+    join(&s, 4);
+    pass(&s, 100 * MS);
+    HEARS(&s, 1, "");
+    join(&s, 3); /* both together */
+    pass(&s, 101 * MS);
+    HEARS(&s, 1, "stop0,again");
+    assert_string_equal(s.nodes[1].last_text, "2 nodes joined, gpu-4 first");
+    say(&s, 1, CT_MSG_STOPPED, 0);
+    say(&s, 2, CT_MSG_STOPPED, 0);
+    HEARS(&s, 1, "world1:0/4,0/8,serve");
+    say(&s, 1, CT_MSG_SERVING, 1);
+    HEARS(&s, 2, "stop0,again world1:1/4,2/8@10.0.0.1");
+    HEARS(&s, 3, "world1:2/4,4/8@10.0.0.1");
+    HEARS(&s, 4, "world1:3/4,6/8@10.0.0.1");
+    end(&s);
+}
+
+static void test_newcomer_to_a_job_that_ends(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 2, 4, 0, 0);
+    run(&s, 2);
+    say(&s, 1, CT_MSG_FINISHED, 0);
+    join(&s, 3);
+    HEARS(&s, 3, "spare");
+    pass(&s, S);
+    HEARS(&s, 2, "");
+    say(&s, 2, CT_MSG_FINISHED, 0);
+    HEARS(&s, 3, "over=0");
+    end(&s);
+
+    /* All finish while they are being stopped for a newcomer. */
+    begin(&s, 2, 4, 0, 0);
+    run(&s, 2);
+    join(&s, 3);
+    pass(&s, 201 * MS);
+    for (int i = 1; i <= 2; i++) {
+        say(&s, i, CT_MSG_FINISHED, 0);
+        say(&s, i, CT_MSG_STOPPED, 0);
+    }
+    HEARS(&s, 1, "stop0,again over=0");
+    end(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_all_are_stopped_and_start_again),
+        cmocka_unit_test(test_no_restart_when_it_would_fail_again),
+        cmocka_unit_test(test_cause_before_consequence),
+        cmocka_unit_test(test_clocks_are_mapped),
+        cmocka_unit_test(test_texts_follow_when_stopped),
+        cmocka_unit_test(test_many_failures_at_once),
+        cmocka_unit_test(test_all_finish),
+        cmocka_unit_test(test_who_has_finished_takes_part_again),
+        cmocka_unit_test(test_loss_of_a_finished_node),
+        cmocka_unit_test(test_agent_dies_without_a_budget),
+        cmocka_unit_test(test_replacement_gets_the_same_rank),
+        cmocka_unit_test(test_host_comes_back_to_its_place),
+        cmocka_unit_test(test_spare_takes_over),
+        cmocka_unit_test(test_second_loss_while_stopping),
+        cmocka_unit_test(test_elastic_world_shrinks),
+        cmocka_unit_test(test_elastic_world_takes_newcomers),
+        cmocka_unit_test(test_newcomer_to_a_job_that_ends),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

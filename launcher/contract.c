@@ -38,6 +38,8 @@ static const char *const owned[] = {
     "TORCHELASTIC_SIGNALS_TO_HANDLE",
     "CTRUN_GENERATION",
     CT_COOKIE_NAME,
+    "PMI_FD", /* a descriptor that workers do not get: without it MPI starts alone, with it it fails
+               */
     CT_SNAPSHOT_NAME,
     CT_PROGRESS_ENV,
 };

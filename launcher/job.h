@@ -13,6 +13,7 @@
 #include "launcher/machine.h"
 #include "launcher/options.h"
 #include "launcher/place.h"
+#include "launcher/settle.h"
 
 #include <sys/resource.h>
 
@@ -21,7 +22,8 @@ struct ct_guard;
 /* Everything is borrowed. */
 struct ct_job {
     const struct ct_options *options;
-    const struct ct_place *place; /* of the store */
+    const struct ct_settled *settled; /* NULL = nothing but the options */
+    const struct ct_place *place;     /* of the store */
     const struct ct_machine *machine;
     const struct ct_command *command;
     const struct ct_logdir *logdir;

@@ -134,6 +134,7 @@ static int run(struct launch *launch, char *const *env, struct ct_outcome *outco
 {
     struct ct_job *job = &launch->job;
     job->options = &launch->options;
+    job->settled = &launch->settled;
     job->place = &launch->place;
     job->machine = &launch->machine;
     job->command = &launch->command;

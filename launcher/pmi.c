@@ -149,6 +149,12 @@ int ct_pmi_share(struct ct_pmi *pmi, const char *value, char *out, size_t size, 
     return rc != 0 ? rc : take_value(reply, " value=", out, size, err);
 }
 
+int ct_pmi_close(struct ct_pmi *pmi, struct ct_err *err)
+{
+    char reply[CT_PMI_LINE_MAX];
+    return ask(pmi, "cmd=finalize\n", "finalize_ack", reply, err);
+}
+
 int ct_pmi_ask(void *data, int fd, bool share, bool is_first, char space[CT_WHERE_JOB_ID_MAX],
                char first_host[CT_HOST_MAX], struct ct_err *err)
 {
@@ -160,6 +166,7 @@ int ct_pmi_ask(void *data, int fd, bool share, bool is_first, char space[CT_WHER
         memcpy(own, first_host, sizeof(own));
         rc = ct_pmi_share(&pmi, is_first ? own : NULL, first_host, CT_HOST_MAX, err);
     }
+    rc = rc != 0 ? rc : ct_pmi_close(&pmi, err);
     if (rc == 0) {
         memcpy(space, pmi.space, sizeof(pmi.space));
     }

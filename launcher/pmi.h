@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The part of PMI-1 (the wire protocol between MPICH's launchers and their processes: lines of
- * "cmd=... key=value") that tells ranks on different hosts of each other. No "init" and no
- * "finalize": a worker that uses MPI does that on the same descriptor later, once.
+ * "cmd=... key=value") that tells ranks on different hosts of each other. Workers do not get the
+ * descriptor, so nobody has to speak on it after us.
  */
 #ifndef CT_LAUNCHER_PMI_H
 #define CT_LAUNCHER_PMI_H
@@ -31,8 +31,11 @@ CT_MUST_CHECK int ct_pmi_open(int fd, int64_t timeout_ms, struct ct_pmi *out, st
 CT_MUST_CHECK int ct_pmi_share(struct ct_pmi *pmi, const char *value, char *out, size_t size,
                                struct ct_err *err);
 
-/* For ct_where_input.pmi: opens, and shares if asked to. Waits half a minute at most for the other
- * ranks. */
+/* Ends the talk. Without it Hydra takes the end of this process for a crash and kills the job. */
+CT_MUST_CHECK int ct_pmi_close(struct ct_pmi *pmi, struct ct_err *err);
+
+/* For ct_where_input.pmi: opens, shares if asked to, closes. Waits half a minute at most for the
+ * other ranks. */
 CT_MUST_CHECK int ct_pmi_ask(void *data, int fd, bool share, bool is_first,
                              char space[CT_WHERE_JOB_ID_MAX], char first_host[CT_HOST_MAX],
                              struct ct_err *err);

@@ -243,6 +243,20 @@ static void settle_local(const struct scene *scene)
     out->group_count = (where->world_size.value + out->local_size - 1) / out->local_size;
 }
 
+/* A shim's only worker is the first of its ctrun: what was said of its local rank is said of that
+ * one. */
+static void settle_output(const struct scene *scene)
+{
+    struct ct_options *options = scene->options;
+    int local_rank = scene->out->local_rank;
+    bool shown = ct_rank_set_has(&options->shown, local_rank);
+    options->redirects =
+        (struct ct_redirects){.all = (uint8_t)ct_redirects_of(&options->redirects, local_rank)};
+    options->tee =
+        (struct ct_redirects){.all = (uint8_t)ct_redirects_of(&options->tee, local_rank)};
+    options->shown = (struct ct_rank_set){.given = true, .bits = {shown ? 1 : 0}};
+}
+
 static void name_sources(const struct ct_options *options, struct ct_settled *out)
 {
     out->nnodes_from = from_of(options, CT_OPT_NNODES, "--nnodes", "PET_NNODES");
@@ -293,6 +307,7 @@ int ct_settle(const struct ct_where_input *input, struct ct_options *options,
     }
     if (settled.mode == CT_MODE_SHIM) {
         settle_local(&scene);
+        settle_output(&scene);
     }
     if (!options->standalone && !is_given(options, CT_OPT_NNODES)) {
         memcpy(settled.warning, where->warning, sizeof(where->warning));
@@ -306,4 +321,15 @@ int ct_settle(const struct ct_where_input *input, struct ct_options *options,
         *out = settled;
     }
     return rc;
+}
+
+void ct_settled_plan(const struct ct_settled *settled, struct ct_plan *plan)
+{
+    if (settled == NULL || settled->mode != CT_MODE_SHIM) {
+        return;
+    }
+    plan->first_local_rank = settled->local_rank;
+    plan->local_world_size = settled->local_size;
+    plan->node_rank = settled->group_rank;
+    plan->node_count = settled->group_count;
 }

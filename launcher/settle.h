@@ -7,6 +7,7 @@
 #define CT_LAUNCHER_SETTLE_H
 
 #include "common/err.h"
+#include "launcher/contract.h"
 #include "launcher/options.h"
 #include "launcher/where.h"
 
@@ -36,5 +37,10 @@ struct ct_settled {
  * what to pass. CT_EFORMAT: a scheduler's variable is malformed. CT_ENOMEM. */
 CT_MUST_CHECK int ct_settle(const struct ct_where_input *input, struct ct_options *options,
                             struct ct_where *where, struct ct_settled *out, struct ct_err *err);
+
+/* What the worker of a shim is told: the ranks stay those of the world that the membership has
+ * formed, where each rank is a node; its place on the machine is the scheduler's. Nothing is
+ * changed in the other modes. `settled` may be NULL. */
+void ct_settled_plan(const struct ct_settled *settled, struct ct_plan *plan);
 
 #endif

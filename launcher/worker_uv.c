@@ -188,9 +188,14 @@ static int spawn(struct ct_worker *worker, int local_rank, const struct ct_worke
     return rc;
 }
 
-int ct_worker_start(struct ct_worker *worker, int local_rank,
-                    const struct ct_worker_options *options, struct ct_err *err)
+int ct_worker_start(struct ct_worker *worker, int local_rank, const struct ct_worker_options *given,
+                    struct ct_err *err)
 {
+    struct ct_plan plan = *given->plan;
+    struct ct_worker_options own = *given;
+    const struct ct_worker_options *options = &own;
+    own.plan = &plan;
+    ct_settled_plan(given->job->settled, &plan);
     /* The terminal's or file's input goes to the first worker; several readers would tear it. */
     int stdio[3] = {local_rank == 0 ? STDIN_FILENO : -1, -1, -1};
     *worker = (struct ct_worker){

@@ -29,7 +29,8 @@ static void rank_0_tells_the_others(void **state)
     static const char answers[] = "cmd=my_kvsname kvsname=kvs_1\n"
                                   "cmd=put_result rc=0 msg=success\n"
                                   "cmd=barrier_out\n"
-                                  "cmd=get_result rc=0 msg=success value=h0\n";
+                                  "cmd=get_result rc=0 msg=success value=h0\n"
+                                  "cmd=finalize_ack\n";
     char space[CT_WHERE_JOB_ID_MAX] = "", host[CT_HOST_MAX] = "h0";
     struct ct_err err = {0};
     int other;
@@ -41,7 +42,8 @@ static void rank_0_tells_the_others(void **state)
     expect_asked(other, "cmd=get_my_kvsname\n"
                         "cmd=put kvsname=kvs_1 key=ctrun-first-host value=h0\n"
                         "cmd=barrier_in\n"
-                        "cmd=get kvsname=kvs_1 key=ctrun-first-host\n");
+                        "cmd=get kvsname=kvs_1 key=ctrun-first-host\n"
+                        "cmd=finalize\n");
     (void)close(fd);
     (void)close(other);
 }
@@ -51,6 +53,7 @@ static void the_others_listen(void **state)
     static const char answers[] = "cmd=my_kvsname kvsname=kvs_1\n"
                                   "cmd=barrier_out rc=0\n"
                                   "cmd=get_result rc=0 msg=success value=h0\n"
+                                  "cmd=finalize_ack rc=0\n"
                                   "what follows is not ours";
     char space[CT_WHERE_JOB_ID_MAX] = "", host[CT_HOST_MAX] = "mine";
     char rest[64] = "";
@@ -72,11 +75,11 @@ static void one_host_has_nothing_to_share(void **state)
     struct ct_err err = {0};
     int other;
     (void)state;
-    int fd = launcher_with("cmd=my_kvsname kvsname=kvs_7\n", &other);
+    int fd = launcher_with("cmd=my_kvsname kvsname=kvs_7\ncmd=finalize_ack\n", &other);
     assert_int_equal(ct_pmi_ask(NULL, fd, false, false, space, host, &err), 0);
     assert_string_equal(space, "kvs_7");
     assert_string_equal(host, "mine");
-    expect_asked(other, "cmd=get_my_kvsname\n");
+    expect_asked(other, "cmd=get_my_kvsname\ncmd=finalize\n");
     (void)close(fd);
     (void)close(other);
 }

@@ -170,6 +170,34 @@ static void flags_then_environment_then_scheduler(void **state)
     }
 }
 
+static void shims_keep_the_schedulers_place(void **state)
+{
+    static const struct row shim = {
+        {"--local-ranks-filter=1", "-t0:1,1:3", "-r2"}, {SLURM("1", "3", "1", "4", "2(x2)")}, ""};
+    struct ct_where where = {0};
+    struct ct_options options;
+    struct ct_settled settled;
+    struct ct_err err = {0};
+    struct ct_plan plan = {.local_world_size = 1, .first_rank = 3, .node_rank = 3, .node_count = 4};
+    const struct ct_plan before = plan;
+    (void)state;
+    assert_int_equal(settle(&shim, &where, &options, &settled, &err), 0);
+    /* To this ctrun the worker is number 0; what is told to local rank 1 is told to it. */
+    assert_true(ct_rank_set_has(&options.shown, 0));
+    assert_int_equal(ct_redirects_of(&options.tee, 0), CT_STREAMS_BOTH);
+    assert_int_equal(ct_redirects_of(&options.redirects, 0), CT_STREAMS_STDERR);
+
+    ct_settled_plan(NULL, &plan);
+    assert_memory_equal(&plan, &before, sizeof(plan));
+    ct_settled_plan(&settled, &plan);
+    assert_int_equal(plan.first_local_rank, 1);
+    assert_int_equal(plan.local_world_size, 2);
+    assert_int_equal(plan.node_rank, 1);
+    assert_int_equal(plan.node_count, 2);
+    assert_int_equal(plan.first_rank, 3);
+    ct_where_fini(&where);
+}
+
 static int settle_once(void *data)
 {
     struct ct_where where = {0};
@@ -190,6 +218,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(flags_then_environment_then_scheduler),
+        cmocka_unit_test(shims_keep_the_schedulers_place),
         cmocka_unit_test(memory_may_run_out),
     };
     return cmocka_run_group_tests_name("settle", tests, NULL, NULL);

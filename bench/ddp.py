@@ -50,6 +50,10 @@ def main():
     parser.add_argument("--lr", type=float, default=0.02)
     parser.add_argument("--momentum", type=float, default=0.9)
     parser.add_argument("--threads", type=int, default=1, help="of each worker")
+    parser.add_argument(
+        "--precision", choices=("f32", "bf16-autocast", "bf16-model"), default="f32",
+        help="bf16-autocast keeps float32 weights, bf16-model does not",
+    )
     parser.add_argument("--metrics")
     args = parser.parse_args()
 
@@ -62,10 +66,14 @@ def main():
     images = (images - mean) / std
     test_images = (test_images - mean) / std
 
+    pure, autocast = args.precision == "bf16-model", args.precision == "bf16-autocast"
+    if pure:
+        images, test_images = images.bfloat16(), test_images.bfloat16()
+
     torch.manual_seed(1)
     sizes = [images.shape[1], *map(int, args.hidden.split(",")), 10]
     model = DistributedDataParallel(
-        make_model(sizes), gradient_as_bucket_view=True, static_graph=True
+        make_model(sizes).to(torch.bfloat16 if pure else torch.float32), gradient_as_bucket_view=True, static_graph=True
     )
     optimizer = torch.optim.SGD(
         model.parameters(), lr=args.lr, momentum=args.momentum, fused=True
@@ -82,7 +90,8 @@ def main():
         for first in range(0, total, batch):
             size = min(batch, total - first)
             index = order[first + size * rank // world : first + size * (rank + 1) // world]
-            loss = loss_fn(model(images[index]), labels[index])
+            with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+                loss = loss_fn(model(images[index]).float(), labels[index])
             optimizer.zero_grad(set_to_none=False)
             loss.backward()
             optimizer.step()

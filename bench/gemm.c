@@ -4,7 +4,7 @@
  * the share of the bare matrix products in it. Every figure is the least of many rounds, so that a
  * busy machine disturbs it little.
  *
- * bench-gemm [BATCH...]        default 32 128 1024
+ * bench-gemm [--bf16] [BATCH...]        default 32 128 1024
  */
 #include "common/clock.h"
 #include "common/num.h"
@@ -13,6 +13,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define IN 784
 #define HIDDEN 512
@@ -66,6 +67,19 @@ static float *noise(struct bench *b, size_t count)
     return p;
 }
 
+/* The same as the device keeps activations. */
+static void *activations(struct bench *b, size_t count)
+{
+    float *wide = noise(b, count);
+    if (b->dev->precision == CT_PRECISION_F32) {
+        return wide;
+    }
+    struct ct_err err = {0};
+    uint16_t *narrow = space(b, count * sizeof(*narrow));
+    need(b->dev->ops->narrow(b->dev, count, wide, narrow, &err), &err);
+    return narrow;
+}
+
 static void prepare(struct bench *b, size_t batch)
 {
     size_t w1 = (size_t)HIDDEN * IN, w2 = (size_t)OUT * HIDDEN, count = w1 + HIDDEN + w2 + OUT;
@@ -78,15 +92,19 @@ static void prepare(struct bench *b, size_t batch)
         labels[i] = (uint8_t)(random() % OUT);
     }
     float *param = noise(b, count), *grad = noise(b, count), *v = noise(b, count);
-    float *m = noise(b, count), *x = noise(b, batch * IN), *h = noise(b, batch * HIDDEN);
-    float *logits = noise(b, batch * OUT), *dlogits = noise(b, batch * OUT);
-    float *dh = noise(b, batch * HIDDEN);
+    float *m = noise(b, count), *logits = noise(b, batch * OUT);
+    void *x = activations(b, batch * IN), *h = activations(b, batch * HIDDEN);
+    void *dlogits = activations(b, batch * OUT), *dh = activations(b, batch * HIDDEN);
+    uint16_t *narrow = b->dev->precision == CT_PRECISION_BF16 ? activations(b, count) : NULL;
+    const void *weight1 = narrow != NULL ? (const void *)narrow : param;
+    const void *weight2 =
+        narrow != NULL ? (const void *)(narrow + w1 + HIDDEN) : param + w1 + HIDDEN;
     uint8_t *y = space(b, batch);
     double *totals = space(b, 2 * sizeof(double));
     b->gather = (struct ct_gather){images, labels, b->index, batch, IN, 0.286f, 0.353f, x, y};
-    b->linear1 = (struct ct_linear){batch, IN, HIDDEN, x, param, param + w1, h, true, false};
-    b->linear2 = (struct ct_linear){
-        batch, HIDDEN, OUT, h, param + w1 + HIDDEN, param + w1 + HIDDEN + w2, logits, false, true};
+    b->linear1 = (struct ct_linear){batch, IN, HIDDEN, x, weight1, param + w1, h, true, false};
+    b->linear2 = (struct ct_linear){batch,  HIDDEN, OUT, h, weight2, param + w1 + HIDDEN + w2,
+                                    logits, false,  true};
     b->loss = (struct ct_loss){batch, OUT, logits, y, 1.0f / (float)batch, dlogits, totals};
     b->grad2 = (struct ct_linear_grad){batch,
                                        HIDDEN,
@@ -99,10 +117,10 @@ static void prepare(struct bench *b, size_t batch)
                                        grad + w1 + HIDDEN + w2,
                                        dh};
     b->grad1 =
-        (struct ct_linear_grad){batch, IN, HIDDEN, x, param, dh, NULL, grad, grad + w1, NULL};
-    b->sgd = (struct ct_sgd){count, param, v, grad, 0.01f, 0.9f, 1e-4f, NULL};
+        (struct ct_linear_grad){batch, IN, HIDDEN, x, weight1, dh, NULL, grad, grad + w1, NULL};
+    b->sgd = (struct ct_sgd){count, param, v, grad, 0.01f, 0.9f, 1e-4f, narrow};
     b->adamw =
-        (struct ct_adamw){count, param, m, v, grad, 1e-4f, 0.9f, 0.999f, 1e-8f, 1e-2f, 1, NULL};
+        (struct ct_adamw){count, param, m, v, grad, 1e-4f, 0.9f, 0.999f, 1e-8f, 1e-2f, 1, narrow};
 }
 
 static int run(struct bench *b, enum op op, struct ct_err *err)
@@ -156,13 +174,15 @@ static double now_us(void)
     return (double)ct_clock_now(NULL) / 1e3;
 }
 
-static void measure(size_t batch)
+static void measure(size_t batch, enum ct_precision precision)
 {
     struct ct_err err = {0};
     struct bench b = {0};
     double best[OPS];
     need(ct_device_open(CT_DEVICE_CPU, 0, &b.dev, &err), &err);
+    need(ct_device_set_precision(b.dev, precision, &err), &err);
     need(ct_gemm_new(ct_cpu_loops_get(0), &b.gemm, &err), &err);
+    need(ct_gemm_set_precision(b.gemm, precision, &err), &err);
     prepare(&b, batch);
     size_t rounds = 40960 / batch < 40 ? 40 : 40960 / batch;
     for (int op = 0; op < OPS; op++) {
@@ -184,7 +204,8 @@ static void measure(size_t batch)
             best[op] = took < best[op] ? took : best[op];
         }
     }
-    printf("batch %5zu on %s, us:", batch, b.dev->name);
+    printf("batch %5zu %s on %s, us:", batch, precision == CT_PRECISION_BF16 ? "bf16" : "f32",
+           b.dev->name);
     for (int op = 0; op < OPS; op++) {
         printf(" %s %.1f", op_names[op], best[op]);
     }
@@ -197,9 +218,14 @@ static void measure(size_t batch)
 int main(int argc, char **argv)
 {
     static const size_t defaults[] = {32, 128, 1024};
+    enum ct_precision precision = CT_PRECISION_F32;
+    if (argc > 1 && strcmp(argv[1], "--bf16") == 0) {
+        precision = CT_PRECISION_BF16;
+        argc--, argv++;
+    }
     if (argc == 1) {
         for (size_t i = 0; i < sizeof(defaults) / sizeof(defaults[0]); i++) {
-            measure(defaults[i]);
+            measure(defaults[i], precision);
         }
     }
     for (int i = 1; i < argc; i++) {
@@ -209,7 +235,7 @@ int main(int argc, char **argv)
                           BATCH_MAX);
             return 2;
         }
-        measure((size_t)batch);
+        measure((size_t)batch, precision);
     }
     return 0;
 }

@@ -266,6 +266,8 @@ static const struct spec specs[] = {
      "place the layers on P workers each; world = data x stages"},
     {"micro-batches", "M", NULL, set_size, FIELD(micro_batches), 1, INT_MAX,
      "parts of a step that pass through the stages (4 x P)"},
+    {"snapshot", "off|step", "step", set_choice, FIELD(snapshot), 0, 0,
+     "keep each step in memory for a restart by ctrun"},
     {"checkpoint", "FILE", NULL, set_text, FIELD(checkpoint), 0, 0,
      "write the state there after each epoch (safetensors)"},
     {"checkpoint-dir", "DIR", NULL, set_text, FIELD(checkpoint_dir), 0, 0,
@@ -287,6 +289,7 @@ _Static_assert(sizeof(enum ct_optimizer_kind) == sizeof(unsigned) &&
                    sizeof(enum ct_schedule) == sizeof(unsigned) &&
                    sizeof(enum ct_rate_scale) == sizeof(unsigned) &&
                    sizeof(enum ct_device_choice) == sizeof(unsigned) &&
+                   sizeof(enum ct_snapshot_choice) == sizeof(unsigned) &&
                    sizeof(enum ct_precision_choice) == sizeof(unsigned),
                "enums are unsigned");
 

@@ -25,6 +25,8 @@ struct ct_hidden {
 
 enum ct_precision_choice { CT_PRECISION_AUTO, CT_PRECISION_CHOOSE_F32, CT_PRECISION_CHOOSE_BF16 };
 
+enum ct_snapshot_choice { CT_SNAPSHOT_OFF, CT_SNAPSHOT_STEP };
+
 enum ct_device_choice { CT_CHOOSE_AUTO, CT_CHOOSE_CPU, CT_CHOOSE_CUDA };
 
 /* The word for --resume that finds the newest checkpoint itself. */
@@ -62,6 +64,7 @@ struct ct_train_options {
     double warmup_epochs; /* below epochs */
     uint64_t seed;
     enum ct_device_choice device;
+    enum ct_snapshot_choice snapshot;
     enum ct_precision_choice precision;
     size_t pipeline_stages; /* 0 or 1 = every rank has the whole model */
     size_t micro_batches;   /* 0 = four for each stage */

@@ -27,7 +27,10 @@ void ct_progress_start(struct ct_progress *p, const struct ct_trainer *t)
     }
     (void)fprintf(p->out, "%d worker%s%s on %s, %zu samples per step\n", t->team.world,
                   t->team.world == 1 ? "" : "s", stages, t->dev->name, t->sampler.batch);
-    if (t->batch > 0) {
+    if (t->snapshot.found.step > 0) {
+        (void)fprintf(p->out, "going on from memory after step %lld\n",
+                      (long long)t->snapshot.found.step);
+    } else if (t->batch > 0) {
         (void)fprintf(p->out, "resuming after epoch %d and %zu steps\n", t->epoch, t->batch);
     } else if (t->epoch > 0) {
         (void)fprintf(p->out, "resuming after epoch %d\n", t->epoch);

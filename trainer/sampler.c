@@ -60,6 +60,12 @@ void ct_sampler_shuffle(struct ct_sampler *sampler, unsigned epoch)
     }
 }
 
+size_t ct_sampler_first(const struct ct_sampler *sampler, size_t t)
+{
+    size_t first = t * sampler->batch;
+    return first < sampler->count ? first : sampler->count;
+}
+
 size_t ct_sampler_batches(const struct ct_sampler *sampler)
 {
     return (sampler->count - 1) / sampler->batch + 1;

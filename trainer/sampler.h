@@ -33,6 +33,9 @@ void ct_sampler_fini(struct ct_sampler *sampler); /* NULL and zeroed memory are 
 /* Makes the permutation of `epoch`, whatever was there before. */
 void ct_sampler_shuffle(struct ct_sampler *sampler, unsigned epoch);
 
+/* Samples before batch `t`, or of the whole epoch for t = batches. */
+size_t ct_sampler_first(const struct ct_sampler *sampler, size_t t);
+
 /* Batches per epoch. */
 size_t ct_sampler_batches(const struct ct_sampler *sampler);
 

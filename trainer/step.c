@@ -2,7 +2,7 @@
  *
  * The hot path. Nothing in here allocates.
  */
-#include "trainer/trainer.h"
+#include "trainer/survive.h"
 
 static double rate_of(const struct ct_trainer *t, size_t batch)
 {
@@ -24,6 +24,9 @@ static int update(struct ct_trainer *t, struct ct_err *err)
     if (rc == 0) {
         rc = ct_optimizer_apply(&t->optimizer, t->dev, t->params, t->grads, begin, end, err);
     }
+    if (rc == 0) {
+        ct_survive_step(t, begin, end);
+    }
     return rc;
 }
 
@@ -41,6 +44,9 @@ static int update_stage(struct ct_trainer *t, struct ct_err *err)
     if (rc == 0) {
         rc =
             ct_optimizer_apply(&part, t->dev, t->params + pipe->base, pipe->grads, begin, end, err);
+    }
+    if (rc == 0) {
+        ct_survive_step(t, pipe->base + begin, pipe->base + end);
     }
     return rc;
 }

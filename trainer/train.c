@@ -2,6 +2,7 @@
 #include "common/clock.h"
 #include "trainer/boundary.h"
 #include "trainer/param_hash.h"
+#include "trainer/survive.h"
 
 #include <math.h>
 
@@ -56,14 +57,14 @@ static int run_epoch(struct ct_trainer *t, const struct ct_train_events *events,
                      struct stopwatch *watch, struct ct_epoch_report *report, struct ct_err *err)
 {
     double totals[2];
-    size_t before = t->batch * t->sampler.batch; /* samples that a resumed epoch has behind it */
-    size_t samples = t->sampler.count - before;
-    size_t steps = ct_sampler_batches(&t->sampler) - t->batch;
+    size_t samples = t->sampler.count - ct_sampler_first(&t->sampler, t->batch);
+    size_t counted = 0, steps = ct_sampler_batches(&t->sampler) - t->batch;
     int64_t start = ct_clock_now(NULL);
     ct_sampler_shuffle(&t->sampler, (unsigned)t->epoch);
     t->augment.epoch = (unsigned)t->epoch;
     int rc = t->dev->ops->clear(t->dev, t->totals, sizeof totals, err);
     if (rc == 0) {
+        counted = samples + ct_survive_epoch(t);
         rc = run_steps(t, events, err);
     }
     if (rc == 0) {
@@ -87,9 +88,9 @@ static int run_epoch(struct ct_trainer *t, const struct ct_train_events *events,
         .epoch = t->epoch,
         .epochs = t->options.epochs,
         .world_size = t->team.world,
-        .loss = totals[0] / (double)samples,
+        .loss = totals[0] / (double)counted,
         .samples_per_s = (double)samples / seconds,
-        .us_per_step = 1e6 * seconds / (double)steps,
+        .us_per_step = steps > 0 ? 1e6 * seconds / (double)steps : 0,
     };
     ctw_progress_metrics(t->job, report->loss, report->samples_per_s);
     /* Every rank holds the same sums, so all stop here together, before a checkpoint is replaced.
@@ -120,6 +121,9 @@ int ct_trainer_run(struct ct_trainer *t, const struct ct_train_events *events,
         }
         if (rc == 0) {
             rc = ct_boundary_epoch(t, events, err);
+        }
+        if (rc == 0 && t->team.rank == 0) {
+            ct_survive_told(t);
         }
     }
     if (rc == 0 || rc == CT_BOUNDARY_E_STOP) {

@@ -6,6 +6,7 @@
 #include "trainer/checkpoint_dir.h"
 #include "trainer/dataset_cache.h"
 #include "trainer/rng.h"
+#include "trainer/survive.h"
 
 #include <string.h>
 
@@ -114,8 +115,8 @@ static uint64_t fold(uint64_t hash, const void *bytes, size_t len)
 
 #define FOLD(hash, value) ((hash) = fold((hash), &(value), sizeof(value)))
 
-/* Of everything that must be the same on all ranks for their sum to mean something. */
-static uint64_t fingerprint(const struct ct_trainer *t)
+/* Of everything that decides how training goes on, but for where it stands. */
+static uint64_t job_fingerprint(const struct ct_trainer *t)
 {
     uint64_t hash = 0;
     const struct ct_train_options *o = &t->options;
@@ -142,13 +143,20 @@ static uint64_t fingerprint(const struct ct_trainer *t)
     FOLD(hash, o->augment.flip);
     FOLD(hash, o->augment.shift);
     FOLD(hash, saving); /* decides whether there are exchanges about preemption */
-    FOLD(hash, t->epoch);
-    FOLD(hash, t->batch);
-    FOLD(hash, t->optimizer.step);
     FOLD(hash, t->dataset.train.count);
     FOLD(hash, t->dataset.test.count);
     FOLD(hash, t->dataset.mean);
     FOLD(hash, t->dataset.stddev);
+    return hash;
+}
+
+/* Of everything that must be the same on all ranks for their sum to mean something. */
+static uint64_t fingerprint(const struct ct_trainer *t)
+{
+    uint64_t hash = job_fingerprint(t);
+    FOLD(hash, t->epoch);
+    FOLD(hash, t->batch);
+    FOLD(hash, t->optimizer.step);
     return hash;
 }
 
@@ -268,7 +276,9 @@ static int fill_model(struct ct_trainer *t, const struct ct_safetensors *file, s
 {
     int rc = 0;
     if (!t->team.shares_model || t->team.rank == 0) {
-        rc = file != NULL ? ct_trainer_restore(t, file, err) : draw_params(t, err);
+        if (!ct_survive_fill(t)) {
+            rc = file != NULL ? ct_trainer_restore(t, file, err) : draw_params(t, err);
+        }
         if (rc == 0 && t->narrow != NULL) {
             rc = t->dev->ops->narrow(t->dev, t->layout.count, t->params, t->narrow, err);
         }
@@ -283,7 +293,13 @@ static int fill_model(struct ct_trainer *t, const struct ct_safetensors *file, s
     for (size_t i = 0; rc == 0 && ct_optimizer_state_name(t->optimizer.kind, i) != NULL; i++) {
         rc = ct_team_spread(&t->team, t->optimizer.state[i], bytes, err);
     }
-    return rc == 0 ? ct_team_publish(&t->team, err) : rc;
+    if (rc == 0) {
+        rc = ct_team_publish(&t->team, err);
+    }
+    if (rc == 0) {
+        ct_survive_start(t);
+    }
+    return rc;
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */
@@ -334,6 +350,7 @@ static int join_and_fill(struct ct_trainer *t, struct ctw_job *job,
         rc = check_pipeline(t, err);
     }
     if (rc == 0) {
+        ct_survive_open(t, ctw_job_env(job), job_fingerprint(t));
         rc = check_agreement(t, err);
     }
     /* Shards are cut from the whole batch, and all stages of a pipeline have the same samples. */
@@ -373,6 +390,7 @@ int ct_trainer_new(const struct ct_train_options *options, struct ctw_job *job,
     t->options = *options;
     t->options.pipeline_stages += options->pipeline_stages == 0;
     t->job = job;
+    t->snapshot = (struct ct_step_snapshot)CT_STEP_SNAPSHOT_INIT;
     t->optimizer = (struct ct_optimizer){
         .kind = options->optimizer,
         .momentum = (float)options->momentum,
@@ -409,6 +427,7 @@ void ct_trainer_free(struct ct_trainer *t)
         return;
     }
     ct_boundary_close(t);
+    ct_survive_close(t);
     ct_buf_fini(&t->warnings);
     ct_sampler_fini(&t->sampler);
     ct_augment_fini(&t->augment);

@@ -20,6 +20,7 @@
 #include "trainer/sampler.h"
 #include "trainer/saver.h"
 #include "trainer/shards.h"
+#include "trainer/step_snapshot.h"
 #include "trainer/team.h"
 #include "worker/ctworker.h"
 
@@ -56,6 +57,11 @@ struct ct_trainer {
     int64_t saved_ns, saved_step;
     struct ct_preempt preempt;
     bool preempted;
+
+    /* After every step: trainer/survive.h. */
+    struct ct_step_snapshot snapshot;
+    size_t first;   /* the batch with which this generation began in this epoch */
+    size_t counted; /* samples of this epoch that earlier generations have summed up */
 };
 
 struct ct_epoch_report {

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""train under ctrun: killed workers lose no finished step, and no schedule of kills and sizes changes
+the model. Small versions of bench/torture.py, and what its figures do not show."""
+
+import json
+import os
+import signal
+import sys
+import time
+
+import testlib
+from testlib.paths import BUILD_ROOT, SOURCE_ROOT
+
+sys.path.insert(0, str(SOURCE_ROOT / "bench"))
+import torture  # noqa: E402
+
+
+class Survive(testlib.Case):
+    def test_ten_kills(self):
+        problems, summary = torture.run_kills(BUILD_ROOT, 10, 2, seed=os.getpid(), epochs=60)
+        self.assertEqual(problems, [], summary)
+
+    def test_schedules(self):
+        problems, summary = torture.run_schedules(BUILD_ROOT, 2, seed=os.getpid())
+        self.assertEqual(problems, [], summary)
+
+    def job(self, restarts, *args):
+        job = torture.Job(BUILD_ROOT, 2, restarts, "--hidden", "64", "--batch-size", "256", *args)
+        self.addCleanup(job.reader.join)
+        self.addCleanup(job.proc.wait)
+        self.addCleanup(job.proc.kill)
+        return job
+
+    def kill_after(self, job, step):
+        deadline = time.monotonic() + testlib.DEADLINE
+        while job.steps_in_memory()[0] < step:
+            self.assertTrue(job.running(), job.text())
+            self.assertLess(time.monotonic(), deadline, job.text())
+            time.sleep(0.002)
+        self.assertTrue(job.kill_one(min), job.text())
+
+    def test_reports_are_those_of_an_undisturbed_run(self):
+        reports, losses = [], []
+        for kills in ((), (3, 50, 90)):
+            metrics = self.tmp / f"metrics{len(kills)}"
+            job = self.job(5, "--epochs", "8", "--metrics", metrics)
+            for step in kills:
+                self.kill_after(job, step)
+            self.assertEqual(job.finish(), 0, job.text())
+            self.assertEqual(len(job.resumed()), len(kills), job.text())
+            epochs = [json.loads(line) for line in metrics.read_text().splitlines()][:-1]
+            reports.append([(e["epoch"], e["test_loss"], e["param_hash"]) for e in epochs])
+            losses.append([e["loss"] for e in epochs])
+        self.assertEqual(reports[0], reports[1])
+        for one, other in zip(*losses):
+            self.assertAlmostEqual(one, other, delta=1e-6 * one)
+
+    def test_off_starts_over(self):
+        job = self.job(1, "--epochs", "2", "--snapshot", "off")
+        deadline = time.monotonic() + testlib.DEADLINE
+        while "epoch 1/2" not in job.text() and time.monotonic() < deadline:
+            time.sleep(0.002)
+        killed = job.kill_one(min)
+        self.assertEqual(job.finish(), 0, job.text())
+        self.assertEqual(job.resumed(), [])
+        if killed:  # it may have ended by itself in between
+            self.assertIn(job.text().count("epoch 1/2"), (1, 2))
+
+    def test_other_options_do_not_find_it(self):
+        # A worker that changes its mind after a restart must not go on with another's state.
+        script = self.script(
+            "change.sh",
+            f'exec {testlib.program("train")} --data synthetic --device cpu --hidden 64 '
+            '--epochs 4 --seed "$CTRUN_GENERATION"\n',
+        )
+        proc = self.start_ctrun("-n", "1", "--max-restarts", "1", "--no-python", "sh", script)
+        proc.wait_for("epoch 1/4")
+        (worker,) = children(proc.pid)
+        os.kill(worker, signal.SIGKILL)
+        result = proc.wait()
+        self.assertEqual(result.code, 0, result)
+        self.assertNotIn("from memory", result.out)
+
+
+def children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as f:
+        return [c for c in map(int, f.read().split()) if torture.Job._is_train(c)]
+
+
+if __name__ == "__main__":
+    testlib.main()

@@ -481,6 +481,7 @@ int ct_agent_run(const struct ct_job *job, struct ct_outcome *out, struct ct_err
         ct_log(&run.log, CT_LOG_INFO, "job %s: %d workers of %s, store on %s:%d, files in %s",
                job->run_id, job->workers, job->command->path, run.plan.master_addr,
                run.plan.master_port, job->logdir->run != NULL ? job->logdir->run : "no folder");
+        ct_binder_report(&job->binder, run.plan.first_rank, &run.log);
         step(&run, (struct ct_agent_event){.type = CT_AGENT_EV_BEGIN});
     } else {
         close_all(&run);

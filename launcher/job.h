@@ -7,6 +7,7 @@
 #define CT_LAUNCHER_JOB_H
 
 #include "common/log.h"
+#include "launcher/binder.h"
 #include "launcher/command.h"
 #include "launcher/cookie.h"
 #include "launcher/logdir.h"
@@ -28,6 +29,7 @@ struct ct_job {
     const struct ct_command *command;
     const struct ct_logdir *logdir;
     const struct ct_cookie *cookie;
+    struct ct_binder binder; /* main.c ends it */
     struct ct_guard *guard;
     char *const *env; /* the launcher's own, on which the workers' is built */
     const char *run_id;

@@ -144,7 +144,8 @@ static int run(struct launch *launch, char *const *env, struct ct_outcome *outco
     job->env = env;
     job->log_level = ct_environ_log_level(env);
     ct_spawn_raise_nofile(&job->nofile);
-    return ct_agent_run(job, outcome, err);
+    int rc = ct_binder_open_here(launch->options.bind, env, job->workers, &job->binder, err);
+    return rc != 0 ? rc : ct_agent_run(job, outcome, err);
 }
 
 static void clean_up(struct launch *launch, const struct ct_outcome *outcome)
@@ -156,6 +157,7 @@ static void clean_up(struct launch *launch, const struct ct_outcome *outcome)
     ct_logdir_fini(&launch->logdir, keep);
     ct_command_fini(&launch->command);
     ct_guard_free(launch->guard);
+    ct_binder_fini(&launch->job.binder);
 }
 
 static int launch_job(struct launch *launch, char *const *env)

@@ -15,6 +15,11 @@
 #define NODES_MAX 65536
 #define MONITOR_INTERVAL_MAX_S 1e9
 
+/* In the order of enum ct_bind. */
+static const char *const numa_bindings[] = {"none",      "node",         "socket",
+                                            "exclusive", "core-complex", NULL};
+static const char *const binds[] = {"none", "numa", "core", NULL};
+static const enum ct_bind bind_of[] = {CT_BIND_NONE, CT_BIND_NODE, CT_BIND_EXCLUSIVE};
 static const char *const on_hang[] = {"report", "restart", "abort", NULL};
 static const char *const start_methods[] = {"spawn", "fork", "forkserver"};
 static const char *const event_log_handlers[] = {"null", "console", "dynamic_rendezvous"};
@@ -74,6 +79,13 @@ const struct ct_option_spec ct_option_table[] = {
      "secret that all machines of the job share; else CTRUN_TOKEN", .own = true},
     {CT_OPT_REPORT, 0, false, "report", "FILE",
      "at the end, write the story of the job to FILE as JSON", .own = true},
+    {CT_OPT_BIND, 0, false, "bind", "none|numa|core",
+     "bind each worker to the CPUs of its NUMA node, or to its share of\n"
+     "the node's cores. Default none",
+     .own = true},
+    {CT_OPT_NUMA_BINDING, 0, true, "numa-binding", "WORD",
+     "the same as torchrun calls it: node, socket, exclusive or\n"
+     "core-complex"},
     {CT_OPT_HANG_TIMEOUT, 0, false, "hang-timeout", "SECONDS|auto|off",
      "name a worker that stands still this long while others wait.\n"
      "Default off",
@@ -115,7 +127,6 @@ const struct ct_option_spec ct_option_table[] = {
      "is not supported: it runs a script inside a Python launcher"},
     {CT_OPT_REFUSED, 0, true, "logs-specs", "", NULL,
      "is not supported: it names a Python plug-in"},
-    {CT_OPT_REFUSED, 0, true, "numa-binding", "", NULL, "is not supported yet"},
 };
 
 const size_t ct_option_count = sizeof(ct_option_table) / sizeof(ct_option_table[0]);
@@ -404,6 +415,14 @@ static int apply(const struct ct_option_spec *spec, const char *origin, const ch
         return read_text(origin, value, &options->report, err);
     case CT_OPT_LOCAL_ADDR:
         return read_address(origin, value, options->local_addr, err);
+    case CT_OPT_BIND:
+        rc = ct_option_word(origin, value, binds, &number, err);
+        options->bind = rc == 0 ? bind_of[number] : options->bind;
+        return rc;
+    case CT_OPT_NUMA_BINDING:
+        rc = ct_option_word(origin, value, numa_bindings + 1, &number, err);
+        options->bind = rc == 0 ? (enum ct_bind)(number + 1) : options->bind;
+        return rc;
     case CT_OPT_HANG_TIMEOUT:
         return ct_option_hang_timeout(origin, value, &options->hang_timeout_ns, err);
     case CT_OPT_ON_HANG:

@@ -15,6 +15,7 @@
 #include "common/addr.h"
 #include "common/buf.h"
 #include "common/err.h"
+#include "launcher/binding.h"
 #include "launcher/completion.h"
 #include "launcher/rdzv_conf.h"
 #include "launcher/redirects.h"
@@ -82,6 +83,7 @@ struct ct_options {
     int64_t shutdown_timeout_ms;
     int64_t hang_timeout_ns; /* -1 = off, 0 = auto */
     enum ct_on_hang on_hang;
+    enum ct_bind bind; /* --bind, --numa-binding */
     struct ct_redirects redirects;
     struct ct_redirects tee;
     const char *log_dir;      /* NULL = not given */

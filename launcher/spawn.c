@@ -116,6 +116,11 @@ __attribute__((no_sanitize("address"))) static int child_main(void *data)
     if (options->nofile != NULL && setrlimit(RLIMIT_NOFILE, options->nofile) != 0) {
         return child_fail(job, "set the limit of open files of");
     }
+    const struct ct_cpus *cpus = options->cpus;
+    if (cpus != NULL &&
+        sched_setaffinity(0, sizeof(cpus->bits), (const cpu_set_t *)cpus->bits) != 0) {
+        return child_fail(job, "set the CPUs of");
+    }
     child_close_others();
 
     sigset_t none;

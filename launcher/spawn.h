@@ -13,6 +13,7 @@
 #define CT_LAUNCHER_SPAWN_H
 
 #include "common/err.h"
+#include "launcher/cpus.h"
 
 #include <sys/resource.h>
 #include <sys/types.h>
@@ -23,6 +24,7 @@ struct ct_spawn_options {
     char *const *argv; /* NULL-terminated, argv[0] included */
     char *const *envp; /* NULL-terminated; the whole environment of the child */
     int stdio[3];      /* descriptors that become 0, 1, 2; any may repeat; -1 = /dev/null */
+    const struct ct_cpus *cpus;  /* that the child may run on; NULL = the caller's own */
     const struct rlimit *nofile; /* RLIMIT_NOFILE of the child; NULL = the caller's own */
 };
 

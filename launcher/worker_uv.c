@@ -176,6 +176,7 @@ static int spawn(struct ct_worker *worker, int local_rank, const struct ct_worke
             .argv = args.list,
             .envp = env.list,
             .stdio = {stdio[0], stdio[1], stdio[2]},
+            .cpus = ct_binder_cpus(&job->binder, local_rank),
             .nofile = &job->nofile,
         };
         rc = ct_proc_start(options->procs, &spawned, options->on_exit, options->data, &worker->proc,

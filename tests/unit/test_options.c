@@ -212,7 +212,11 @@ static const struct row rows[] = {
     /* what torchrun has and ctrun does not */
     {{"--run-path", "x"}, {NULL}, "--run-path is not supported: ", NULL},
     {{"--logs-specs", "s", "x"}, {NULL}, "--logs-specs is not supported: ", NULL},
-    {{"--numa-binding", "node", "x"}, {NULL}, "--numa-binding is not supported yet", NULL},
+    {{"--numa-binding", "none", "x"},
+     {NULL},
+     "--numa-binding: 'none' is not node, socket, exclusive or core-complex",
+     NULL},
+    {{"--bind", "node", "x"}, {NULL}, "--bind: 'node' is not none, numa or core", NULL},
     {{"x"}, {"PET_RUN_PATH=1"}, "PET_RUN_PATH is not supported: ", NULL},
 };
 

@@ -106,24 +106,72 @@ uint16_t ct_addr_port(const struct sockaddr *addr)
     return 0;
 }
 
+void ct_addr_host(const struct sockaddr *addr, char *out, size_t size)
+{
+    const char *text = NULL;
+    if (addr->sa_family == AF_INET) {
+        text =
+            inet_ntop(AF_INET, &((const struct sockaddr_in *)addr)->sin_addr, out, (socklen_t)size);
+    } else if (addr->sa_family == AF_INET6) {
+        const struct in6_addr *v6 = &((const struct sockaddr_in6 *)addr)->sin6_addr;
+        text = IN6_IS_ADDR_V4MAPPED(v6) ? inet_ntop(AF_INET, &v6->s6_addr[12], out, (socklen_t)size)
+                                        : inet_ntop(AF_INET6, v6, out, (socklen_t)size);
+    }
+    if (text == NULL && size > 0) {
+        out[0] = '\0';
+    }
+}
+
 void ct_addr_format(const struct sockaddr *addr, char *out, size_t size)
 {
-    char host[INET6_ADDRSTRLEN] = "";
-    if (addr->sa_family == AF_INET) {
-        (void)inet_ntop(AF_INET, &((const struct sockaddr_in *)addr)->sin_addr, host, sizeof(host));
-        (void)snprintf(out, size, "%s:%u", host, (unsigned)ct_addr_port(addr));
-    } else if (addr->sa_family == AF_INET6) {
-        const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)addr;
-        if (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) {
-            (void)inet_ntop(AF_INET, &v6->sin6_addr.s6_addr[12], host, sizeof(host));
-            (void)snprintf(out, size, "%s:%u", host, (unsigned)ct_addr_port(addr));
-        } else {
-            (void)inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof(host));
-            (void)snprintf(out, size, "[%s]:%u", host, (unsigned)ct_addr_port(addr));
-        }
-    } else {
+    char host[INET6_ADDRSTRLEN];
+    ct_addr_host(addr, host, sizeof(host));
+    if (host[0] == '\0') {
         (void)snprintf(out, size, "unknown");
+    } else {
+        bool v6 = strchr(host, ':') != NULL;
+        (void)snprintf(out, size, "%s%s%s:%u", v6 ? "[" : "", host, v6 ? "]" : "",
+                       (unsigned)ct_addr_port(addr));
     }
+}
+
+bool ct_addr_as_v6(const struct sockaddr *addr, struct in6_addr *out)
+{
+    if (addr->sa_family == AF_INET) {
+        *out = (struct in6_addr){.s6_addr = {[10] = 0xff, [11] = 0xff}};
+        memcpy(&out->s6_addr[12], &((const struct sockaddr_in *)addr)->sin_addr,
+               sizeof(struct in_addr));
+        return true;
+    }
+    if (addr->sa_family == AF_INET6) {
+        *out = ((const struct sockaddr_in6 *)addr)->sin6_addr;
+        return true;
+    }
+    return false;
+}
+
+/* RFC 6761: always the loopback, also where no /etc/hosts and no DNS say so. */
+static const char *literal_of(const char *host)
+{
+    return strcmp(host, "localhost") == 0 ? "127.0.0.1" : host;
+}
+
+bool ct_addr_literal(const char *host, uint16_t port, struct sockaddr_storage *out,
+                     socklen_t *out_len)
+{
+    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(port)};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
+    if (inet_pton(AF_INET, literal_of(host), &v4.sin_addr) == 1) {
+        memcpy(out, &v4, sizeof(v4));
+        *out_len = sizeof(v4);
+        return true;
+    }
+    if (inet_pton(AF_INET6, host, &v6.sin6_addr) == 1) {
+        memcpy(out, &v6, sizeof(v6));
+        *out_len = sizeof(v6);
+        return true;
+    }
+    return false;
 }
 
 int ct_addr_resolve(const char *host, uint16_t port, struct sockaddr_storage *out,
@@ -131,15 +179,13 @@ int ct_addr_resolve(const char *host, uint16_t port, struct sockaddr_storage *ou
 {
     char service[8];
     (void)snprintf(service, sizeof(service), "%u", (unsigned)port);
-    /* RFC 6761: always the loopback, also where no /etc/hosts and no DNS say so. */
-    const char *node = strcmp(host, "localhost") == 0 ? "127.0.0.1" : host;
     struct addrinfo hints = {
         .ai_family = AF_UNSPEC,
         .ai_socktype = SOCK_STREAM,
         .ai_flags = AI_NUMERICSERV,
     };
     struct addrinfo *list = NULL;
-    int rc = getaddrinfo(node, service, &hints, &list);
+    int rc = getaddrinfo(literal_of(host), service, &hints, &list);
     if (rc != 0) {
         return ct_err_set(err, rc == EAI_MEMORY ? CT_ENOMEM : CT_ENOENT,
                           "cannot resolve host '%s': %s", host,

@@ -7,6 +7,7 @@
 
 #include "common/err.h"
 
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -38,5 +39,15 @@ uint16_t ct_addr_port(const struct sockaddr *addr);
  * "localhost" is 127.0.0.1 without asking anybody, so that both names mean one listener. */
 CT_MUST_CHECK int ct_addr_resolve(const char *host, uint16_t port, struct sockaddr_storage *out,
                                   socklen_t *out_len, struct ct_err *err);
+
+/* Is `host` a literal, or "localhost"? Then it fills in the address, and nobody has to be asked. */
+bool ct_addr_literal(const char *host, uint16_t port, struct sockaddr_storage *out,
+                     socklen_t *out_len);
+
+/* As ct_addr_format(), without port and brackets; "" for another family. */
+void ct_addr_host(const struct sockaddr *addr, char *out, size_t size);
+
+/* The address as IPv6 has it, IPv4 mapped (::ffff:a.b.c.d); false for another family. */
+bool ct_addr_as_v6(const struct sockaddr *addr, struct in6_addr *out);
 
 #endif

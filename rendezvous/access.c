@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "rendezvous/access.h"
 
+#include "common/addr.h"
 #include "common/num.h"
 
 #include <arpa/inet.h>
@@ -8,27 +9,6 @@
 
 /* Bits of the prefix that maps IPv4 into IPv6 (RFC 4291, 2.5.5.2). */
 #define MAPPED_BITS 96
-
-static struct in6_addr map_v4(const struct in_addr *v4)
-{
-    struct in6_addr out = {.s6_addr = {[10] = 0xff, [11] = 0xff}};
-    memcpy(&out.s6_addr[12], v4, sizeof(*v4));
-    return out;
-}
-
-/* False for another family. */
-static bool address_of(const struct sockaddr *addr, struct in6_addr *out)
-{
-    if (addr->sa_family == AF_INET) {
-        *out = map_v4(&((const struct sockaddr_in *)(const void *)addr)->sin_addr);
-        return true;
-    }
-    if (addr->sa_family == AF_INET6) {
-        *out = ((const struct sockaddr_in6 *)(const void *)addr)->sin6_addr;
-        return true;
-    }
-    return false;
-}
 
 static void keep_bits(struct in6_addr *addr, unsigned bits)
 {
@@ -55,15 +35,15 @@ int ct_access_allow(struct ct_access *access, const char *text, struct ct_err *e
 {
     char literal[INET6_ADDRSTRLEN];
     size_t len = strcspn(text, "/");
-    struct in_addr v4;
+    struct sockaddr_in v4 = {.sin_family = AF_INET};
     struct ct_network network = {0};
     int max = 128;
     bool good = len < sizeof(literal);
     if (good) {
         memcpy(literal, text, len);
         literal[len] = '\0';
-        if (inet_pton(AF_INET, literal, &v4) == 1) {
-            network.address = map_v4(&v4);
+        if (inet_pton(AF_INET, literal, &v4.sin_addr) == 1) {
+            (void)ct_addr_as_v6((const struct sockaddr *)&v4, &network.address);
             max = 32;
         } else {
             good = inet_pton(AF_INET6, literal, &network.address) == 1;
@@ -94,7 +74,7 @@ bool ct_access_admits(const struct ct_access *access, const struct sockaddr *pee
     if (access->open) {
         return true;
     }
-    if (!address_of(peer, &addr)) {
+    if (!ct_addr_as_v6(peer, &addr)) {
         return false;
     }
     /* 127.0.0.0/8 as it is mapped. */
@@ -103,7 +83,7 @@ bool ct_access_admits(const struct ct_access *access, const struct sockaddr *pee
         .bits = MAPPED_BITS + 8,
     };
     if (contains(&loopback, addr) || same(&addr, &in6addr_loopback) ||
-        (address_of(local, &own) && same(&addr, &own))) {
+        (ct_addr_as_v6(local, &own) && same(&addr, &own))) {
         return true;
     }
     for (size_t i = 0; i < access->count; i++) {

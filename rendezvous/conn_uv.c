@@ -15,8 +15,9 @@
  *   not read holds up itself alone, and the kernel's window tells it so.
  * - A peer whose address is not admitted: its connection ends with its first bytes, unless they are
  *   those of HTTP, or when too many like it wait.
- * - The first byte is that of HTTP: nothing is read; the socket goes to whoever serves HTTP. Only
- *   looking at the byte shows it, which costs each connection one more system call in its life.
+ * - The first byte is that of another dialect: nothing is read; the socket goes to whoever serves
+ *   that. Only looking at the byte shows it, which costs each connection one more system call in
+ *   its life.
  * - End of file: what is queued is still sent, then the connection closes.
  *
  * Failure modes: a protocol violation, no memory, or a socket error end this connection and nothing
@@ -30,11 +31,9 @@
 
 #include "common/addr.h"
 #include "common/alloc.h"
+#include "rendezvous/conn_gate_uv.h"
 #include "rendezvous/conn_write_uv.h"
-#include "rendezvous/http_uv.h"
 
-#include <fcntl.h>
-#include <inttypes.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -51,22 +50,13 @@ static struct ct_conn *conn_of(uv_handle_t *handle)
     return CT_CONTAINER_OF(handle, struct ct_conn, tcp);
 }
 
-/* "unknown" when the peer is gone already. */
-static void peer_text(const struct ct_conn *conn, char *text, size_t size)
-{
-    struct sockaddr_storage addr = {.ss_family = AF_UNSPEC};
-    int len = sizeof(addr);
-    (void)uv_tcp_getpeername(&conn->tcp, (struct sockaddr *)&addr, &len);
-    ct_addr_format((const struct sockaddr *)&addr, text, size);
-}
-
 void ct_conn_log_end(const struct ct_conn *conn, enum ct_log_level level, const char *why)
 {
     if (ct_conn_hub_of(conn)->log == NULL || level > ct_conn_hub_of(conn)->log->threshold) {
         return;
     }
     char text[CT_ADDR_TEXT_MAX];
-    peer_text(conn, text, sizeof(text));
+    ct_conn_peer(conn, text, sizeof(text));
     ct_log(ct_conn_hub_of(conn)->log, level, "store: connection from %s ended: %s", text, why);
 }
 
@@ -93,54 +83,6 @@ void ct_conn_close(struct ct_conn *conn)
     ct_list_remove(&conn->at_hub);
     ct_session_fini(&conn->session);
     uv_close((uv_handle_t *)&conn->tcp, on_close);
-}
-
-/* ---- strangers ------------------------------------------------------------------------------ */
-
-static void refuse(struct ct_conn *conn, struct ct_refusals *refusals, const char *why)
-{
-    uint64_t untold = ct_refusals_add(refusals, uv_now(conn->tcp.loop));
-    if (untold > 0) {
-        char text[CT_ADDR_TEXT_MAX];
-        peer_text(conn, text, sizeof(text));
-        ct_log(ct_conn_hub_of(conn)->log, CT_LOG_WARNING,
-               "store: refused %" PRIu64 " connection%s %s, the last from %s", untold,
-               untold == 1 ? "" : "s", why, text);
-    }
-    ct_conn_close(conn);
-}
-
-static void refuse_stranger(struct ct_conn *conn)
-{
-    refuse(conn, &ct_conn_hub_of(conn)->refusals, "by address");
-}
-
-static bool admits(const struct ct_conn *conn)
-{
-    if (ct_conn_hub_of(conn)->access == NULL) {
-        return true;
-    }
-    struct sockaddr_storage peer, local;
-    int peer_len = sizeof(peer), local_len = sizeof(local);
-    return uv_tcp_getpeername(&conn->tcp, (struct sockaddr *)&peer, &peer_len) == 0 &&
-           uv_tcp_getsockname(&conn->tcp, (struct sockaddr *)&local, &local_len) == 0 &&
-           ct_access_admits(ct_conn_hub_of(conn)->access, (const struct sockaddr *)&peer,
-                            (const struct sockaddr *)&local);
-}
-
-/* Puts a new connection where it belongs. */
-static void enroll(struct ct_conn *conn)
-{
-    struct ct_conn_hub *hub = ct_conn_hub_of(conn);
-    conn->admitted = admits(conn);
-    if (conn->admitted) {
-        ct_list_append(&hub->conns, &conn->at_hub);
-        return;
-    }
-    ct_list_append(&hub->strangers, &conn->at_hub);
-    if (++hub->num_strangers > CT_MAX_STRANGERS) {
-        refuse_stranger(CT_CONTAINER_OF(hub->strangers.next, struct ct_conn, at_hub));
-    }
 }
 
 /* ---- serving -------------------------------------------------------------------------------- */
@@ -326,42 +268,16 @@ void ct_conn_hub_end_turn(struct ct_conn_hub *hub)
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-static bool speaks_http(const struct ct_conn *conn)
-{
-    unsigned char first;
-    uv_os_fd_t fd = -1;
-    return uv_fileno((const uv_handle_t *)&conn->tcp, &fd) == 0 &&
-           recv(fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) == 1 && ct_http_begins(first);
-}
-
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     (void)suggested;
     struct ct_conn *conn = conn_of(handle);
-    if (!conn->spoke && ct_conn_hub_of(conn)->on_http != NULL && speaks_http(conn)) {
-        conn->http = true;
+    if (!conn->spoke && ct_conn_is_foreign(conn)) {
+        conn->foreign = true;
         *buf = uv_buf_init(NULL, 0); /* keeps libuv from reading; on_read hears UV_ENOBUFS */
         return;
     }
     *buf = uv_buf_init(ct_conn_hub_of(conn)->read_buf, sizeof(ct_conn_hub_of(conn)->read_buf));
-}
-
-/* libuv gives no socket away, so a duplicate goes and the original is closed. */
-static void hand_over(struct ct_conn *conn)
-{
-    struct ct_conn_hub *hub = ct_conn_hub_of(conn);
-    bool admitted = conn->admitted;
-    uv_os_fd_t fd = -1;
-    if (uv_fileno((const uv_handle_t *)&conn->tcp, &fd) == 0) {
-        fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    }
-    if (fd < 0) {
-        ct_conn_log_end(conn, CT_LOG_WARNING, "no descriptor is left to serve HTTP");
-    }
-    ct_conn_close(conn);
-    if (fd >= 0) {
-        hub->on_http(hub, fd, admitted);
-    }
 }
 
 static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
@@ -370,8 +286,8 @@ static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
     if (conn->closing || nread == 0) {
         return;
     }
-    if (conn->http) {
-        hand_over(conn);
+    if (conn->foreign) {
+        ct_conn_hand_over(conn);
         return;
     }
     conn->spoke = true;
@@ -394,8 +310,7 @@ static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
         return;
     }
     if (!conn->admitted) {
-        /* A dialect that is for everybody looks at the bytes before this. */
-        refuse_stranger(conn);
+        ct_conn_refuse_stranger(conn);
         return;
     }
     run(conn, buf->base, (size_t)nread);
@@ -414,6 +329,7 @@ void ct_conn_hub_init(struct ct_conn_hub *hub, struct ct_store *store)
     ct_list_init(&hub->conns);
     ct_list_init(&hub->woken);
     ct_list_init(&hub->strangers);
+    ct_guests_init(&hub->guests);
 }
 
 void ct_conn_hub_drain(struct ct_conn_hub *hub)
@@ -440,12 +356,6 @@ void ct_conn_hub_reset(struct ct_conn_hub *hub)
     }
 }
 
-bool ct_conn_is_of_store(int fd)
-{
-    unsigned char first;
-    return recv(fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) == 1 && !ct_http_begins(first);
-}
-
 void ct_conn_hub_close_all(struct ct_conn_hub *hub)
 {
     close_all(&hub->conns);
@@ -457,6 +367,7 @@ void ct_conn_hub_fini(struct ct_conn_hub *hub)
 {
     ct_outq_body_free(hub->spare_out);
     hub->spare_out = NULL;
+    ct_guests_fini(&hub->guests);
 }
 
 /* ---- accepting ------------------------------------------------------------------------------ */
@@ -490,9 +401,9 @@ int ct_conn_accept(struct ct_conn_hub *hub, uv_stream_t *listener, int fd, bool 
     if (rc != 0) {
         ct_conn_close(conn);
     } else if (hub->max_live > 0 && hub->live > hub->max_live) {
-        refuse(conn, &hub->crowd, "beyond --max-connections");
+        ct_conn_refuse(conn, &hub->crowd, "beyond --max-connections");
     } else {
-        enroll(conn);
+        ct_conn_enroll(conn);
         set_reading(conn);
     }
     return conn->closing ? CT_EIO : 0;

@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "rendezvous/access.h"
 #include "rendezvous/admit.h"
+#include "rendezvous/guests.h"
 #include "rendezvous/journal_file.h"
 #include "rendezvous/limits.h"
 #include "rendezvous/session.h"
@@ -45,6 +46,11 @@ struct ct_conn_hub {
     /* Takes the socket of a client that speaks HTTP, unread; NULL = nobody takes it. */
     void (*on_http)(struct ct_conn_hub *hub, int fd, bool admitted);
     void *http_data;
+    /* The same for agents' control connections. */
+    void (*on_agent)(struct ct_conn_hub *hub, int fd);
+    void *agent_data;
+    bool agents_prove;       /* they need the job's token, not an address that is admitted */
+    struct ct_guests guests; /* addresses of those that have proved it */
     /* A connection's handle is closed and its memory gone. */
     void (*on_closed)(struct ct_conn_hub *hub);
     char read_buf[CT_READ_CHUNK]; /* one read at a time per loop, so one buffer does */
@@ -61,9 +67,9 @@ struct ct_conn {
     struct ct_conn_write *write; /* what the socket did not take at once; NULL = nothing */
     bool admitted;               /* by its address; else it gets nothing but what is everybody's */
     bool reading;
-    bool spoke;   /* the first byte came, and is not that of HTTP */
-    bool http;    /* the first byte is that of HTTP */
-    bool stale;   /* of a generation that is over: gets nothing but HTTP */
+    bool spoke;   /* the first byte came, and is for us */
+    bool foreign; /* the first byte is that of another dialect */
+    bool stale;   /* of a generation that is over: gets nothing but other dialects */
     bool stalled; /* not reading until replies are sent */
     bool ending;  /* peer sent its last byte: close when replies are sent */
     bool closing;
@@ -77,11 +83,11 @@ void ct_conn_hub_init(struct ct_conn_hub *hub, struct ct_store *store);
 void ct_conn_hub_drain(struct ct_conn_hub *hub);
 
 /* Ends the generation: all connections, but for those that have not said anything, which may be
- * somebody who asks for the status: they end when it turns out that they are not. */
+ * an agent or somebody who asks for the status: they end when it turns out that they are not. */
 void ct_conn_hub_reset(struct ct_conn_hub *hub);
 
-/* Is this socket, of which nothing has been read, that of a client which has said something else
- * than HTTP? */
+/* Is this socket, of which nothing has been read, that of a client which has said something that is
+ * neither HTTP nor agent control? */
 bool ct_conn_is_of_store(int fd);
 
 /* Ends all connections. */

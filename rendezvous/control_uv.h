@@ -36,17 +36,9 @@ struct ct_control_options {
 CT_MUST_CHECK int ct_control_open(uv_loop_t *loop, const struct ct_control_options *options,
                                   struct ct_control **out, struct ct_err *err);
 
-/* Takes the socket, of which nothing has been read. */
-void ct_control_take(struct ct_control *control, int fd);
-
-/* A line without a socket, for rendezvous/link_uv.c. `deliver` is called from the loop, never from
- * inside ct_control_local_send(); NULL message = the core dropped it. Gives *out. CT_ENOMEM. */
-struct ct_control_local;
-CT_MUST_CHECK int ct_control_local_open(struct ct_control *control,
-                                        void (*deliver)(void *data, struct ct_msg *msg), void *data,
-                                        struct ct_control_local **out);
-void ct_control_local_send(struct ct_control_local *local, const struct ct_msg *msg);
-void ct_control_local_close(struct ct_control_local *local);
+/* Takes the socket, of which nothing has been read. The other end of a socketpair() in this process
+ * is `trusted`: it begins with JOIN. */
+void ct_control_take(struct ct_control *control, int fd, bool trusted);
 
 /* Jobs that are there, for the status: with one it is `job`; with several, `jobs` is an array of
  * them. CT_ENOMEM. */

@@ -11,9 +11,11 @@
 const char ct_daemon_help[] =
     "usage: ctrdzvd [--listen ADDR]... [--port N] [--allow NET]... [--open]\n"
     "               [--max-memory SIZE] [--max-connections N]\n"
-    "               [--journal FILE [--journal-sync]] [--ready-fd N] [--http-keys]\n"
+    "               [--journal FILE [--journal-sync]] [--token-file FILE]\n"
+    "               [--ready-fd N] [--http-keys]\n"
     "\n"
-    "Serves the key/value store of distributed jobs (PyTorch's TCPStore protocol).\n"
+    "Serves the key/value store of distributed jobs (PyTorch's TCPStore protocol),\n"
+    "and brings the ctrun of each node together.\n"
     "\n"
     "  --listen ADDR   address to listen on; '*' = all; may be repeated (default 127.0.0.1)\n"
     "  --port N        port to listen on; 0 = any free one (default 29500)\n"
@@ -26,6 +28,9 @@ const char ct_daemon_help[] =
     "                  close further connections at once\n"
     "  --journal FILE  keep the keys in FILE, over a restart of the daemon\n"
     "  --journal-sync  also over a crash of the machine: wait for the disk\n"
+    "  --token-file FILE\n"
+    "                  the jobs' token: admits every ctrun that has it, and the workers on\n"
+    "                  its machine; also from CTRUN_TOKEN\n"
     "  --ready-fd N    write the port and a newline there when ready, then close it\n"
     "  --http-keys     list names and sizes of keys under http://ADDR:PORT/keys\n"
     "  --version       print the version and exit\n"
@@ -128,6 +133,9 @@ static int take(int opt, const char *what, struct ct_daemon_options *o, struct c
     case 'o':
         o->access.open = true;
         return 0;
+    case 't':
+        o->token_file = optarg;
+        return optarg[0] != '\0' ? 0 : ct_err_set(err, CT_EINVAL, "--token-file needs a file name");
     case 'j':
         o->journal = optarg;
         return optarg[0] != '\0' ? 0 : ct_err_set(err, CT_EINVAL, "--journal needs a file name");
@@ -164,6 +172,8 @@ int ct_daemon_options_parse(int argc, char **argv, struct ct_daemon_options *out
         {"max_memory", required_argument, NULL, 'm'},
         {"max-connections", required_argument, NULL, 'c'},
         {"max_connections", required_argument, NULL, 'c'},
+        {"token-file", required_argument, NULL, 't'},
+        {"token_file", required_argument, NULL, 't'},
         {"journal", required_argument, NULL, 'j'},
         {"journal-sync", no_argument, NULL, 's'},
         {"journal_sync", no_argument, NULL, 's'},

@@ -27,7 +27,8 @@ struct ct_daemon_options {
     bool http_keys;
     int ready_fd; /* -1 = none; else open for writing */
     struct ct_access access;
-    const char *journal; /* borrowed from argv; NULL = none */
+    const char *token_file; /* borrowed from argv; NULL = none */
+    const char *journal;    /* borrowed from argv; NULL = none */
     bool journal_sync;
 };
 

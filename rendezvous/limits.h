@@ -85,4 +85,16 @@
 /* Keys listed by /keys. */
 #define CT_HTTP_KEYS_MAX 10000
 
+/* ---- of agent control ----------------------------------------------------------------------- */
+
+/* Connections whose peer has not proved itself yet, or is on its way out; one more ends the oldest.
+ * The agents of a large job come all at once, and try again. Not tuned. */
+#define CT_CONTROL_MAX_PENDING 4096
+
+/* Jobs that one daemon serves at a time. */
+#define CT_CONTROL_MAX_JOBS 1024
+
+/* Bytes that an agent leaves unread before it is given up: several of the longest messages. */
+#define CT_CONTROL_MAX_BACKLOG ((size_t)8 << 20)
+
 #endif

@@ -6,6 +6,7 @@
 #include "rendezvous/daemon_options.h"
 #include "rendezvous/notify.h"
 #include "rendezvous/server_uv.h"
+#include "rendezvous/token.h"
 
 #include <errno.h>
 #include <malloc.h>
@@ -122,7 +123,19 @@ static int announce(const struct ct_daemon_options *options, const struct ct_ser
     return EXIT_SUCCESS;
 }
 
-static int serve(const struct ct_daemon_options *options)
+/* From the file, else the environment; *out is empty when neither names one. */
+static int take_token(const struct ct_daemon_options *options, struct ct_token *out,
+                      struct ct_err *err)
+{
+    const char *text = getenv(CT_TOKEN_ENV);
+    out->len = 0;
+    if (options->token_file != NULL) {
+        return ct_token_read(options->token_file, out, err);
+    }
+    return text != NULL && text[0] != '\0' ? ct_token_parse(text, CT_TOKEN_ENV, out, err) : 0;
+}
+
+static int serve(const struct ct_daemon_options *options, const struct ct_token *token)
 {
     struct daemon daemon = {0};
     if (uv_loop_init(&daemon.loop) != 0 || watch_signals(&daemon) != 0) {
@@ -130,12 +143,14 @@ static int serve(const struct ct_daemon_options *options)
         return EXIT_FAILURE;
     }
     const struct ct_log log = {emit, NULL, CT_LOG_WARNING};
+    const struct ct_server_agents agents = {.token = token->len > 0 ? token : NULL};
     const struct ct_server_options where = {
         .hosts = options->hosts,
         .num_hosts = options->num_hosts,
         .port = options->port,
         .log = &log,
         .access = &options->access,
+        .agents = &agents,
         .http_keys = options->http_keys,
         .journal = options->journal,
         .journal_sync = options->journal_sync,
@@ -182,5 +197,12 @@ int main(int argc, char **argv)
     }
     raise_descriptor_limit();
     give_memory_back();
-    return serve(&options);
+    struct ct_token token;
+    if (take_token(&options, &token, &err) != 0) {
+        (void)fprintf(stderr, "ctrdzvd: %s\n", err.text);
+        return EXIT_FAILURE;
+    }
+    int rc = serve(&options, &token);
+    ct_token_wipe(&token);
+    return rc;
 }

@@ -20,6 +20,7 @@
 #include "common/addr.h"
 #include "common/alloc.h"
 #include "rendezvous/conn_uv.h"
+#include "rendezvous/control_uv.h"
 #include "rendezvous/listen.h"
 #include "rendezvous/status_uv.h"
 
@@ -42,8 +43,9 @@ struct ct_server {
     uv_timer_t drain_timer;
     struct ct_conn_hub hub;
     struct ct_status_desk desk;
+    struct ct_control *control; /* NULL = agents are not served */
     uint16_t port;
-    unsigned handles; /* listeners, timer, idle and check handle and HTTP, until closed */
+    unsigned handles; /* listeners, timer, idle and check handle, HTTP and agents, until closed */
     bool closing;
     bool full; /* no descriptor is left, and that was said */
     uint64_t accepted, refused;
@@ -97,7 +99,7 @@ static void on_check_close(uv_handle_t *handle)
     finish_if_last(server);
 }
 
-static void on_desk_close(void *data)
+static void on_part_close(void *data)
 {
     struct ct_server *server = data;
     server->handles--;
@@ -123,7 +125,13 @@ void ct_server_close(struct ct_server *server, ct_server_close_fn cb, void *data
     server->close_cb = cb;
     server->close_data = data;
     ct_conn_hub_close_all(&server->hub);
-    server->handles += ct_status_desk_close(&server->desk, on_desk_close, server);
+    server->handles += ct_status_desk_close(&server->desk, on_part_close, server);
+    server->hub.on_agent = NULL;
+    if (server->control != NULL) {
+        server->handles++;
+        ct_control_close(server->control, on_part_close, server);
+        server->control = NULL;
+    }
     close_listeners(server);
     uv_close((uv_handle_t *)&server->drain_timer, on_timer_close);
     uv_close((uv_handle_t *)&server->hub.flusher, on_flusher_close);
@@ -345,6 +353,56 @@ static int open_journal(struct ct_server *server, const struct ct_server_options
     return rc;
 }
 
+/* ---- agents --------------------------------------------------------------------------------- */
+
+static void on_agent(struct ct_conn_hub *hub, int fd)
+{
+    ct_control_take(hub->agent_data, fd, false);
+}
+
+static void on_admit(void *data, const struct sockaddr *peer, bool yes)
+{
+    struct ct_server *server = data;
+    if (!yes) {
+        ct_guests_remove(&server->hub.guests, peer);
+    } else if (ct_guests_add(&server->hub.guests, peer) != 0) {
+        ct_log(server->hub.log, CT_LOG_WARNING, "store: no memory to admit an agent's address");
+    }
+}
+
+static int add_job_status(void *data, struct cJSON *root, struct cJSON *problems)
+{
+    return ct_control_status(data, root, problems);
+}
+
+static int open_agents(struct ct_server *server, uv_loop_t *loop,
+                       const struct ct_server_agents *agents, struct ct_err *err)
+{
+    const struct ct_control_options options = {
+        .token = agents->token,
+        .run_id = agents->run_id,
+        .expected = agents->expected,
+        .num_expected = agents->num_expected,
+        .log = server->hub.log,
+        .on_admit = on_admit,
+        .data = server,
+    };
+    int rc = ct_control_open(loop, &options, &server->control, err);
+    if (rc == 0) {
+        server->hub.on_agent = on_agent;
+        server->hub.agent_data = server->control;
+        server->hub.agents_prove = agents->token != NULL;
+        ct_server_set_status(server, add_job_status, server->control);
+    }
+    return rc;
+}
+
+void ct_server_take_agent(struct ct_server *server, int fd)
+{
+    CT_ASSERT(server->control != NULL);
+    ct_control_take(server->control, fd, true);
+}
+
 int ct_server_open(uv_loop_t *loop, const struct ct_server_options *options, struct ct_server **out,
                    struct ct_err *err)
 {
@@ -372,6 +430,9 @@ int ct_server_open(uv_loop_t *loop, const struct ct_server_options *options, str
         return rc;
     }
     rc = ct_status_desk_open(&server->desk, loop, options->http_keys, err);
+    if (rc == 0 && options->agents != NULL) {
+        rc = open_agents(server, loop, options->agents, err);
+    }
     if (rc == 0 && options->journal != NULL) {
         rc = open_journal(server, options, err);
     }

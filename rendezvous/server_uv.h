@@ -20,6 +20,18 @@
 
 struct ct_access;
 struct ct_server;
+struct ct_token;
+
+/* Membership of jobs, for agents that connect (rendezvous/control_uv.h). All borrowed until the
+ * server is closed. */
+struct ct_server_agents {
+    /* Whoever has it is an agent, and its address may use the store while it is connected; NULL =
+     * whoever may use the store may be an agent. */
+    const struct ct_token *token;
+    const char *run_id;          /* of the only job that is served; NULL = any */
+    const char *const *expected; /* names of its hosts by node rank; NULL = unknown */
+    int num_expected;
+};
 
 struct ct_server_options {
     /* Addresses to bind, as in ct_listen(); none = 127.0.0.1 alone. */
@@ -33,7 +45,8 @@ struct ct_server_options {
     const struct ct_access *access;
     bool http_keys;      /* answer GET /keys */
     const char *journal; /* file that keeps the keys over the end of the process; NULL = none */
-    bool journal_sync;   /* also over the end of the machine: each write waits for the disk */
+    const struct ct_server_agents *agents; /* NULL = none are served */
+    bool journal_sync; /* also over the end of the machine: each write waits for the disk */
 };
 
 /* Binds and listens before it returns; the sockets are held until ct_server_close(). CT_EBUSY names
@@ -46,8 +59,12 @@ uint16_t ct_server_port(const struct ct_server *server);
 
 /* A new generation: forgets every key and ends every client connection, those too that the kernel
  * has accepted and we have not (a worker of the old generation must not write into the new one).
- * The journal is emptied. The listeners stay as they are. */
+ * Agents stay connected. The journal is emptied. The listeners stay as they are. */
 void ct_server_reset(struct ct_server *server);
+
+/* Takes a socket that an agent in this process holds the other end of. The server must have been
+ * opened with `agents`. */
+void ct_server_take_agent(struct ct_server *server, int fd);
 
 /* The status that is served over HTTP on the same port gets what `fn` adds; called on the loop,
  * until the server is closed. */

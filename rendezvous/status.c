@@ -62,6 +62,8 @@ static bool add_store(cJSON *root, const struct ct_status_facts *facts)
            ct_json_add_number(store, "refused", (double)facts->refused) &&
            ct_json_add_number(store, "denied", (double)facts->denied) &&
            ct_json_add_number(store, "protocol_errors", (double)facts->protocol_errors) &&
+           ct_json_add_number(store, "journal_bytes", (double)facts->journal_bytes) &&
+           ct_json_add_number(store, "journal_refused", (double)facts->journal_refused) &&
            add_operations(store, facts->by_op) &&
            ct_json_add_number(store, "waiters", (double)facts->waiters) &&
            add_waiting(store, facts);

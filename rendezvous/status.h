@@ -32,7 +32,8 @@ struct ct_status_facts {
     uint64_t accepted, refused, denied, protocol_errors;
     size_t memory_max; /* SIZE_MAX = no cap */
     uint64_t memory_refused;
-    uint64_t by_op[CT_OP_LIMIT]; /* requests by opcode */
+    uint64_t journal_bytes, journal_refused; /* zeros without a journal */
+    uint64_t by_op[CT_OP_LIMIT];             /* requests by opcode */
     const struct ct_status_waited *waiting;
     size_t waiting_count;
     bool waiting_more; /* further keys are waited for */

@@ -78,6 +78,8 @@ static int make_status(void *data, cJSON **out)
         .refused = stats.refused,
         .protocol_errors = stats.protocol_errors,
         .denied = stats.denied,
+        .journal_bytes = stats.journal_bytes,
+        .journal_refused = stats.journal_refused,
         .http_connections = http.connections,
         .http_requests = http.requests,
         .http_refused = http.refused,

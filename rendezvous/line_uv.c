@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Happy path: on_read collects bytes and hands each complete frame to on_msg; ct_line_send() writes
+ * at once what the socket takes, the rest goes through one uv_write at a time.
+ *
+ * Other paths: on_msg may close the line, also between two frames of one read. A message that could
+ * not be queued (no memory) ends the line from the idle handle, so that the sender is not called
+ * back from inside its own call.
+ *
+ * Failure modes: end of file, a socket error, or bytes that are no frame end the line through
+ * on_end, once.
+ *
+ * Who frees: ct_line_close() closes both handles; buffers go in the last close callback.
+ */
+#include "rendezvous/line_uv.h"
+
+#include "common/alloc.h"
+#include "common/list.h"
+
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* Most messages are some hundred bytes; several fit. */
+#define READ_CHUNK ((size_t)4096)
+
+static struct ct_line *line_of(void *handle)
+{
+    return ((uv_handle_t *)handle)->data;
+}
+
+/* ---- closing -------------------------------------------------------------------------------- */
+
+static void on_close(uv_handle_t *handle)
+{
+    struct ct_line *line = line_of(handle);
+    if (--line->handles > 0) {
+        return;
+    }
+    ct_buf_fini(&line->in);
+    ct_buf_fini(&line->out);
+    ct_buf_fini(&line->sending);
+    if (line->msg != NULL) {
+        ct_msg_fini(line->msg);
+    }
+    ct_free(line->msg);
+    line->msg = NULL;
+    line->on_closed(line);
+}
+
+void ct_line_close(struct ct_line *line)
+{
+    if (line->closing) {
+        return;
+    }
+    line->closing = true;
+    uv_close((uv_handle_t *)&line->handle, on_close);
+    uv_close((uv_handle_t *)&line->failer, on_close);
+}
+
+static void end(struct ct_line *line, int code, const char *why)
+{
+    struct ct_err err = {0};
+    if (!line->closing && line->finishing) {
+        ct_line_close(line);
+    } else if (!line->closing) {
+        (void)ct_err_set(&err, code, "%s", why);
+        (void)uv_read_stop(&line->handle.stream);
+        line->on_end(line, &err);
+    }
+}
+
+/* ---- sending -------------------------------------------------------------------------------- */
+
+static void on_failer(uv_idle_t *idle)
+{
+    struct ct_line *line = line_of(idle);
+    (void)uv_idle_stop(idle);
+    end(line, line->failed, ct_code_text(line->failed));
+}
+
+static void fail_later(struct ct_line *line, int code)
+{
+    line->failed = code;
+    (void)uv_idle_start(&line->failer, on_failer);
+}
+
+static void flush(struct ct_line *line);
+
+static void on_written(uv_write_t *write, int status)
+{
+    struct ct_line *line = write->data;
+    line->writing = false;
+    ct_buf_reset(&line->sending);
+    if (line->closing) {
+        return;
+    }
+    if (status < 0) {
+        end(line, CT_ECLOSED, uv_strerror(status));
+        return;
+    }
+    flush(line);
+}
+
+static void flush(struct ct_line *line)
+{
+    if (line->writing || line->closing || line->failed != 0) {
+        return;
+    }
+    if (line->out.len > 0) {
+        uv_buf_t bytes = uv_buf_init((char *)ct_buf_bytes(&line->out), (unsigned)line->out.len);
+        int sent = uv_try_write(&line->handle.stream, &bytes, 1);
+        if (sent > 0) {
+            ct_buf_consume(&line->out, (size_t)sent);
+        } else if (sent != UV_EAGAIN) {
+            fail_later(line, CT_ECLOSED);
+            return;
+        }
+    }
+    if (line->out.len == 0) {
+        if (line->finishing) {
+            ct_line_close(line);
+        }
+        return;
+    }
+    struct ct_buf rest = line->out;
+    line->out = line->sending;
+    line->sending = rest;
+    uv_buf_t bytes = uv_buf_init((char *)ct_buf_bytes(&rest), (unsigned)rest.len);
+    line->write.data = line;
+    line->writing = true;
+    if (uv_write(&line->write, &line->handle.stream, &bytes, 1, on_written) != 0) {
+        line->writing = false;
+        fail_later(line, CT_ECLOSED);
+    }
+}
+
+void ct_line_send(struct ct_line *line, const struct ct_msg *msg)
+{
+    if (line->closing || line->finishing || line->failed != 0) {
+        return;
+    }
+    int rc = ct_msg_encode(msg, &line->out);
+    if (rc != 0) {
+        fail_later(line, rc);
+        return;
+    }
+    flush(line);
+}
+
+size_t ct_line_backlog(const struct ct_line *line)
+{
+    return line->out.len + line->sending.len;
+}
+
+void ct_line_finish(struct ct_line *line)
+{
+    line->finishing = true;
+    flush(line);
+    if (line->failed != 0) {
+        ct_line_close(line);
+    }
+}
+
+/* ---- reading -------------------------------------------------------------------------------- */
+
+static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
+{
+    (void)suggested;
+    struct ct_line *line = line_of(handle);
+    *buf = ct_buf_reserve(&line->in, READ_CHUNK) == 0
+               ? uv_buf_init((char *)ct_buf_tail(&line->in), READ_CHUNK)
+               : uv_buf_init(NULL, 0); /* on_read hears UV_ENOBUFS */
+}
+
+static void read_frames(struct ct_line *line)
+{
+    while (!line->closing && !line->finishing) {
+        struct ct_err err = {0};
+        size_t used = 0;
+        ct_msg_fini(line->msg);
+        memset(line->msg, 0, sizeof(*line->msg));
+        int rc = ct_msg_decode(ct_buf_bytes(&line->in), line->in.len, line->max_frame, line->msg,
+                               &used, &err);
+        if (rc == CT_MSG_E_MORE) {
+            return;
+        }
+        if (rc != 0) {
+            end(line, rc, err.text[0] != '\0' ? err.text : ct_code_text(rc));
+            return;
+        }
+        ct_buf_consume(&line->in, used);
+        line->on_msg(line, line->msg);
+    }
+}
+
+static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
+{
+    (void)buf;
+    struct ct_line *line = line_of(stream);
+    if (nread > 0) {
+        line->in.len += (size_t)nread;
+        read_frames(line);
+    } else if (nread == UV_EOF) {
+        end(line, CT_ECLOSED, "the connection was closed");
+    } else if (nread < 0) {
+        end(line, nread == UV_ENOBUFS ? CT_ENOMEM : CT_ECLOSED, uv_strerror((int)nread));
+    }
+}
+
+/* ---- opening -------------------------------------------------------------------------------- */
+
+/* The handle of the stream is initialised. */
+static int init(struct ct_line *line, uv_loop_t *loop)
+{
+    line->handle.stream.data = line;
+    line->failer.data = line;
+    CT_ASSERT(uv_idle_init(loop, &line->failer) == 0); /* cannot fail */
+    line->handles = 2;
+    return 0;
+}
+
+int ct_line_init_tcp(struct ct_line *line, uv_loop_t *loop)
+{
+    line->msg = ct_calloc(1, sizeof(*line->msg));
+    if (line->msg == NULL) {
+        return CT_ENOMEM;
+    }
+    CT_ASSERT(uv_tcp_init(loop, &line->handle.tcp) == 0); /* makes no socket yet */
+    return init(line, loop);
+}
+
+static bool is_local(int fd)
+{
+    struct sockaddr_storage addr = {0};
+    socklen_t len = sizeof(addr);
+    return getsockname(fd, (struct sockaddr *)&addr, &len) == 0 && addr.ss_family == AF_UNIX;
+}
+
+int ct_line_init_fd(struct ct_line *line, uv_loop_t *loop, int fd)
+{
+    line->msg = ct_calloc(1, sizeof(*line->msg));
+    if (line->msg == NULL) {
+        (void)close(fd);
+        return CT_ENOMEM;
+    }
+    bool local = is_local(fd);
+    CT_ASSERT((local ? uv_pipe_init(loop, &line->handle.pipe, 0)
+                     : uv_tcp_init(loop, &line->handle.tcp)) == 0);
+    (void)init(line, loop);
+    int rc = local ? uv_pipe_open(&line->handle.pipe, fd) : uv_tcp_open(&line->handle.tcp, fd);
+    if (rc != 0) {
+        (void)close(fd);
+        fail_later(line, CT_EIO);
+    }
+    return 0;
+}
+
+int ct_line_start(struct ct_line *line, size_t max_frame)
+{
+    line->max_frame = max_frame;
+    return uv_read_start(&line->handle.stream, on_alloc, on_read) == 0 ? 0 : CT_EIO;
+}

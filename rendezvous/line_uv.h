@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A stream socket that carries control frames both ways: what the two ends of agent control share.
+ *
+ * Embedded in its owner's object, which must stay until on_closed. All callbacks come from the
+ * loop, never from inside a call of this header; after ct_line_close() only on_closed comes.
+ */
+#ifndef CT_RENDEZVOUS_LINE_UV_H
+#define CT_RENDEZVOUS_LINE_UV_H
+
+#include "common/buf.h"
+#include "common/err.h"
+#include "rendezvous/control.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <uv.h>
+
+struct ct_line {
+    union {
+        uv_stream_t stream;
+        uv_tcp_t tcp;
+        uv_pipe_t pipe;
+    } handle;
+    uv_write_t write;
+    uv_idle_t failer; /* brings a failed ct_line_send() to on_end */
+    struct ct_buf in;
+    struct ct_buf out;     /* to be sent next */
+    struct ct_buf sending; /* what `write` is about */
+    struct ct_msg *msg;    /* the one being read; large, so kept */
+    size_t max_frame;
+    int failed;     /* code of a ct_line_send() that could not queue, 0 = none */
+    bool writing;   /* `write` is in the loop's hands */
+    bool finishing; /* closes when all is sent */
+    bool closing;
+    int handles;                                              /* not closed yet */
+    void (*on_msg)(struct ct_line *line, struct ct_msg *msg); /* borrowed; may be changed */
+    /* Nothing more comes: CT_ECLOSED, CT_EIO, or what is wrong with a frame. Close it then. */
+    void (*on_end)(struct ct_line *line, const struct ct_err *err);
+    void (*on_closed)(struct ct_line *line);
+};
+
+/* Zeroed memory with its callbacks set. Reads nothing yet. CT_ENOMEM leaves nothing behind. */
+CT_MUST_CHECK int ct_line_init_tcp(struct ct_line *line, uv_loop_t *loop);
+
+/* The same for a connected socket, which it takes in any case: TCP, or one of a socketpair(). */
+CT_MUST_CHECK int ct_line_init_fd(struct ct_line *line, uv_loop_t *loop, int fd);
+
+/* Reads from now on. Frames longer than `max_frame` end the line; it may be set again later. */
+CT_MUST_CHECK int ct_line_start(struct ct_line *line, size_t max_frame);
+
+/* Sends, or queues what the socket does not take at once. */
+void ct_line_send(struct ct_line *line, const struct ct_msg *msg);
+
+/* Bytes that wait to be sent: a peer that does not read makes them grow. */
+size_t ct_line_backlog(const struct ct_line *line);
+
+/* Closes as soon as everything is sent; hears nothing more of the peer. */
+void ct_line_finish(struct ct_line *line);
+
+/* Repeating is legal. */
+void ct_line_close(struct ct_line *line);
+
+#endif

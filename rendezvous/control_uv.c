@@ -32,6 +32,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+/* A timer that comes so late means that this process stood still (a paused machine): then what
+ * agents have sent meanwhile is read before anybody is taken for silent. */
+#define LATE_NS (100 * CT_NS_PER_MS)
+#define CATCH_UP_MS 20
+
 /* A proof takes two round trips; what is left to flush to a member that was dropped, one. */
 #define PATIENCE_NS (10 * CT_NS_PER_S)
 
@@ -61,6 +66,7 @@ struct ct_control {
     struct ct_control_options options;
     uv_loop_t *loop;
     uv_timer_t timer;
+    int64_t armed_ns; /* when it is due */
     struct ct_control_jobs jobs;
     struct ct_list pending; /* connections with a deadline, the earliest first */
     struct ct_list joined;
@@ -227,7 +233,7 @@ static void on_answer_msg(struct conn *conn, struct ct_msg *msg)
 
 /* ---- joining -------------------------------------------------------------------------------- */
 
-static void send_to(void *data, struct ct_member *member, struct ct_msg *msg)
+static void send_to(void *data, struct ct_member *member, const struct ct_msg *msg)
 {
     (void)data;
     struct conn *conn = ct_member_conn(member);
@@ -323,6 +329,11 @@ static void on_timer(uv_timer_t *timer)
 {
     struct ct_control *control = CT_CONTAINER_OF(timer, struct ct_control, timer);
     int64_t now_ns = ct_clock_now(NULL);
+    if (now_ns - control->armed_ns > LATE_NS) {
+        control->armed_ns = now_ns + CATCH_UP_MS * CT_NS_PER_MS;
+        (void)uv_timer_start(timer, on_timer, CATCH_UP_MS, 0);
+        return;
+    }
     for (struct ct_list *at = control->pending.next, *next; at != &control->pending; at = next) {
         struct conn *conn = CT_CONTAINER_OF(at, struct conn, at_control);
         next = at->next;
@@ -360,6 +371,7 @@ static void rearm(struct ct_control *control)
         return;
     }
     /* Rounded up: a tick that comes early finds nothing to do and comes again. */
+    control->armed_ns = next_ns;
     int64_t wait_ms = (next_ns - ct_clock_now(NULL) + CT_NS_PER_MS - 1) / CT_NS_PER_MS;
     uv_update_time(control->loop);
     (void)uv_timer_start(&control->timer, on_timer, wait_ms > 0 ? (uint64_t)wait_ms : 0, 0);

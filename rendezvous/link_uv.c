@@ -130,6 +130,11 @@ void ct_link_lose(struct ct_link *link, const struct ct_err *err)
 static void on_beat_timer(uv_timer_t *timer)
 {
     struct ct_link *link = CT_CONTAINER_OF(timer, struct ct_link, timer);
+    /* Who has stood still himself (a paused machine, a stopped process) cannot blame the other. */
+    if (ct_link_elapsed_ms(link->beat_ns) > link->heartbeat_ms / 2) {
+        link->heard_ns = ct_clock_now(NULL);
+    }
+    link->beat_ns = ct_clock_now(NULL);
     int64_t silent_ms = ct_link_elapsed_ms(link->heard_ns);
     if (silent_ms >= link->heartbeat_ms) {
         struct ct_err err = {0};
@@ -153,6 +158,7 @@ static void start_beats(struct ct_link *link, int64_t heartbeat_ms)
 {
     link->heartbeat_ms = link->options.local != NULL ? INT64_MAX : heartbeat_ms;
     link->heard_ns = ct_clock_now(NULL);
+    link->beat_ns = link->heard_ns;
     uint64_t every_ms = (uint64_t)(heartbeat_ms / BEATS > 0 ? heartbeat_ms / BEATS : 1);
     uv_update_time(link->loop);
     (void)uv_timer_start(&link->timer, on_beat_timer, every_ms, every_ms);

@@ -34,7 +34,9 @@ static void retry(struct ct_link *link)
     }
     int64_t left_ms = link->options.connect_ms - ct_link_elapsed_ms(link->begun_ns);
     bool stranger = link->stranger_ns != 0 && ct_link_elapsed_ms(link->stranger_ns) >= STRANGER_MS;
-    if (left_ms <= 0 || stranger) {
+    link->retry_ms = link->retry_ms > 0 ? link->retry_ms : RETRY_FIRST_MS;
+    /* A try without time left would only hide the reason. */
+    if (left_ms <= (int64_t)link->retry_ms || stranger) {
         struct ct_err err = link->last;
         if (stranger) {
             (void)ct_err_set(&err, CT_EPROTO,
@@ -49,8 +51,7 @@ static void retry(struct ct_link *link)
         return;
     }
     link->state = CT_LINK_RETRYING;
-    link->retry_ms = link->retry_ms > 0 ? link->retry_ms : RETRY_FIRST_MS;
-    uint64_t pause_ms = link->retry_ms < (uint64_t)left_ms ? link->retry_ms : (uint64_t)left_ms;
+    uint64_t pause_ms = link->retry_ms;
     link->retry_ms = link->retry_ms * 2 < RETRY_MAX_MS ? link->retry_ms * 2 : RETRY_MAX_MS;
     uv_update_time(link->loop);
     (void)uv_timer_start(&link->timer, on_retry_timer, pause_ms, 0);

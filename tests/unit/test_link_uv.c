@@ -33,6 +33,7 @@ struct agent {
     struct ct_msg_join join;
     bool up, lost, closed, over, world, quiet;
     struct ct_err err;
+    char refusal[CT_STORY_WHAT_MAX];
     char address[CT_HOST_MAX];
     struct ct_msg_world place;
     int exit_code;
@@ -106,7 +107,7 @@ static void on_message(void *data, struct ct_msg *msg)
     } else if (msg->type == CT_MSG_OVER || msg->type == CT_MSG_REFUSED) {
         agent->over = true;
         agent->exit_code = msg->exit_code;
-        (void)snprintf(agent->err.text, sizeof(agent->err.text), "%s", msg->text);
+        (void)snprintf(agent->refusal, sizeof(agent->refusal), "%s", msg->text);
     }
 }
 
@@ -247,7 +248,7 @@ static void test_another_jobs_agent_is_refused(void **state)
     free(msg);
     ct_loop_run_until(&f->loop, &agent.over);
     assert_int_equal(agent.exit_code, 2);
-    assert_non_null(strstr(agent.err.text, "belongs to job 'job', not to 'other'"));
+    assert_non_null(strstr(agent.refusal, "belongs to job 'job', not to 'other'"));
     end(f, &agent);
 }
 
@@ -259,13 +260,28 @@ static int listen_somewhere(uint16_t *port)
 {
     struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof(addr);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     assert_true(fd >= 0);
     assert_int_equal(bind(fd, (struct sockaddr *)&addr, sizeof(addr)), 0);
     assert_int_equal(listen(fd, 8), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&addr, &len), 0);
     *port = ntohs(addr.sin_port);
     return fd;
+}
+
+/* Turns the loop until a connection is there. */
+static int accept_one(struct fixture *f, int listening)
+{
+    for (int i = 0; i < 1000; i++) {
+        int fd = accept4(listening, NULL, NULL, SOCK_CLOEXEC);
+        if (fd >= 0) {
+            return fd;
+        }
+        (void)uv_run(&f->loop, UV_RUN_NOWAIT);
+        (void)usleep(1000);
+    }
+    fail_msg("nobody has connected");
+    return -1;
 }
 
 static void test_server_that_starts_late(void **state)
@@ -306,12 +322,7 @@ static void test_somebody_else_there(void **state)
     uint16_t port;
     int fd = listen_somewhere(&port);
     start(f, &agent, "a", 1, &(struct ct_link_options){.host = "127.0.0.1", .port = port});
-    int peer = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
-    for (int i = 0; peer < 0 && i < 100; i++) {
-        (void)uv_run(&f->loop, UV_RUN_NOWAIT);
-        peer = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
-    }
-    assert_true(peer >= 0);
+    int peer = accept_one(f, fd);
     assert_int_equal(write(peer, "SSH-2.0-x\r\n", 11), 11);
     ct_loop_run_until(&f->loop, &agent.lost);
     assert_int_equal(agent.err.code, CT_EPROTO);
@@ -355,9 +366,7 @@ static void test_silent_server(void **state)
     uint16_t port;
     int fd = listen_somewhere(&port);
     start(f, &agent, "a", 1, &(struct ct_link_options){.host = "127.0.0.1", .port = port});
-    (void)uv_run(&f->loop, UV_RUN_ONCE);
-    int peer = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
-    assert_true(peer >= 0);
+    int peer = accept_one(f, fd);
     struct ct_msg *msg = calloc(1, sizeof(*msg));
     assert_non_null(msg);
     msg->type = CT_MSG_CHALLENGE;

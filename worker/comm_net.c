@@ -297,7 +297,7 @@ static void net_abort(struct ctw_comm *comm)
     struct net_comm *c = self(comm);
     if (c->leader) {
         net_tell(&c->net, comm->reason.text);
-        if (comm->dead == CT_EPEER || comm->dead == CT_ETIMEDOUT) {
+        if (comm->dead == CT_EPEER || comm->dead == CT_ETIMEDOUT || comm->dead == CT_EPROTO) {
             sync_tell(&c->host->sync, comm->reason.text);
         }
     }

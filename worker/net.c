@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -23,36 +24,41 @@
 /* How long a broken link waits for the reason, which is under way on another connection. */
 #define REASON_MS 200
 
-enum frame_kind { FRAME_ABORT = 1, FRAME_BYE = 2 };
+/* A story is one's own, or passed on as it was heard: who hears of a failure ends, and who notices
+ * that should learn the first reason, not the next. */
+enum frame_kind { FRAME_BYE, FRAME_WAITING, FRAME_OWN_STORY, FRAME_STORY };
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
 /* As much as there is room for, which after the little that came before is all of it. */
-static void send_frame(const struct net_peer *peer, enum frame_kind kind, const char *text)
+static void send_frame(const struct net_peer *peer, enum frame_kind kind, const void *text,
+                       size_t len)
 {
-    size_t len = strlen(text);
     len = len < NET_TEXT_MAX ? len : NET_TEXT_MAX;
     unsigned char frame[sizeof(struct net_frame) + NET_TEXT_MAX];
     const struct net_frame head = {.kind = kind, .len = (uint32_t)len};
     memcpy(frame, &head, sizeof(head));
-    memcpy(frame + sizeof(head), text, len);
+    if (len > 0) {
+        memcpy(frame + sizeof(head), text, len);
+    }
     (void)send(peer->fd, frame, sizeof(head) + len, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-static void send_to_all(struct net *net, enum frame_kind kind, const char *text)
+static void send_to_all(struct net *net, enum frame_kind kind, const void *text, size_t len)
 {
     for (int n = 0; n < net->nodes && net->peers != NULL; n++) {
         if (net->peers[n].fd >= 0) {
-            send_frame(&net->peers[n], kind, text);
+            send_frame(&net->peers[n], kind, text, len);
         }
     }
 }
 
 void net_tell(struct net *net, const char *why)
 {
-    if (!net->told) {
-        send_to_all(net, FRAME_ABORT, why);
-        net->told = true;
+    if (net->story[0] != '\0') {
+        send_to_all(net, FRAME_STORY, net->story, strlen(net->story));
+    } else {
+        send_to_all(net, FRAME_OWN_STORY, why, strlen(why));
     }
 }
 
@@ -62,7 +68,7 @@ void net_close(struct net *net, bool failed)
         return;
     }
     if (!failed) {
-        send_to_all(net, FRAME_BYE, "");
+        send_to_all(net, FRAME_BYE, NULL, 0);
     }
     for (int n = 0; n < net->nodes && net->peers != NULL; n++) {
         if (net->peers[n].fd >= 0) {
@@ -99,15 +105,38 @@ static int read_frame(struct net *net, struct net_peer *peer, struct ct_err *err
         peer->left = true;
         return 0;
     }
-    net->told = true;
-    return ct_err_set(err, CT_EPEER, "%s says: %s", peer->name, text);
+    if (head.kind == FRAME_WAITING) {
+        memcpy(&peer->waiting, text, sizeof(peer->waiting));
+        return 0;
+    }
+    if (head.kind == FRAME_OWN_STORY) {
+        (void)snprintf(net->story, sizeof(net->story), "%s says: %s", peer->name, text);
+    } else {
+        (void)snprintf(net->story, sizeof(net->story), "%s", text);
+    }
+    return ct_err_set(err, CT_EPEER, "%s", net->story);
 }
 
-static int died(struct net_peer *peer, const char *how, struct ct_err *err)
+/* A leader that dies leaves a connection that ends; one that cannot be reached any more, an error.
+ */
+static int lost_control(struct net_peer *peer, int errnum, struct ct_err *err)
 {
     (void)close(peer->fd);
     peer->fd = -1;
-    return peer->left ? 0 : ct_err_set(err, CT_EPEER, "%s has died: %s", peer->name, how);
+    if (peer->left) {
+        return 0;
+    }
+    if (errnum == 0 || errnum == ECONNRESET || errnum == EPIPE) {
+        return ct_err_set(err, CT_EPEER, "rank %d on %s has died", peer->first, peer->name);
+    }
+    return ct_err_set(err, CT_EPEER, "lost the connection to %s: %s", peer->name, strerror(errnum));
+}
+
+static bool is_frame(const struct net_frame *head)
+{
+    return head->len <= NET_TEXT_MAX &&
+           (head->kind == FRAME_WAITING ? head->len == sizeof(struct net_waiting)
+                                        : head->kind <= FRAME_STORY);
 }
 
 static int look_at(struct net *net, struct net_peer *peer, struct ct_err *err)
@@ -122,13 +151,13 @@ static int look_at(struct net *net, struct net_peer *peer, struct ct_err *err)
             break;
         }
         if (n <= 0) {
-            return died(peer, n == 0 ? "the connection has ended" : strerror(errno), err);
+            return lost_control(peer, n == 0 ? 0 : errno, err);
         }
         peer->have += (size_t)n;
         struct net_frame head;
         while (peer->have >= sizeof(head)) {
             memcpy(&head, peer->in, sizeof(head));
-            if (head.len > NET_TEXT_MAX || (head.kind != FRAME_ABORT && head.kind != FRAME_BYE)) {
+            if (!is_frame(&head)) {
                 return ct_err_set(err, CT_EPROTO, "%s sends what makes no sense", peer->name);
             }
             if (peer->have < sizeof(head) + head.len) {
@@ -236,14 +265,44 @@ static int check_links(struct net *net, const struct net_header *mine, struct ct
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-static int timed_out(const struct net *net, const struct net_link *out, const struct net_link *in,
+/* Tells the others whom this host waits for, once. */
+static void tell_waiting(struct net *net, int node)
+{
+    struct net_waiting *told = &net->peers[net->node].waiting;
+    if (told->number != net->number || told->node != node) {
+        *told = (struct net_waiting){.number = net->number, .node = node};
+        send_to_all(net, FRAME_WAITING, told, sizeof(*told));
+    }
+}
+
+/* Who does not wait for anybody, at the end of the chain that begins with `node`. */
+static int find_culprit(const struct net *net, int node)
+{
+    for (int i = 0; i < net->nodes; i++) {
+        const struct net_waiting *waiting = &net->peers[node].waiting;
+        if (waiting->number != net->number || waiting->node < 0 || waiting->node >= net->nodes ||
+            waiting->node == net->node) {
+            break;
+        }
+        node = waiting->node;
+    }
+    return node;
+}
+
+static int timed_out(const struct net *net, const struct net_link *link, bool in,
                      struct ct_err *err)
 {
-    const struct net_link *link = in != NULL ? in : out;
-    return ct_err_set(err, CT_ETIMEDOUT, "gave up after %.1f s: %s %s",
-                      (double)net->timeout_ms / 1000,
-                      link != NULL ? net->peers[link->node].name : "this host",
-                      in != NULL ? "has sent nothing" : "takes nothing");
+    double seconds = (double)net->timeout_ms / 1000;
+    if (link == NULL) {
+        return ct_err_set(err, CT_ETIMEDOUT, "gave up after %.1f s: ranks of this host stand still",
+                          seconds);
+    }
+    int node = find_culprit(net, link->node);
+    const char *what = node != link->node ? "stands still"
+                       : in               ? "has sent nothing"
+                                          : "takes nothing";
+    return ct_err_set(err, CT_ETIMEDOUT, "gave up after %.1f s: %s %s", seconds,
+                      net->peers[node].name, what);
 }
 
 int net_wait(struct net *net, const struct net_link *out, const struct net_link *in, bool starving,
@@ -271,8 +330,13 @@ int net_wait(struct net *net, const struct net_link *out, const struct net_link 
     if (rc == 0 && n == 0 && !starving) {
         rc = check_links(net, mine, err);
     }
-    if (rc == 0 && ct_clock_now(NULL) >= deadline) {
-        rc = timed_out(net, out, in, err);
+    const struct net_link *link = in != NULL ? in : out;
+    int64_t left = deadline - ct_clock_now(NULL);
+    if (rc == 0 && link != NULL && left < net->timeout_ms * CT_NS_PER_MS / 2) {
+        tell_waiting(net, link->node);
+    }
+    if (rc == 0 && left <= 0) {
+        rc = timed_out(net, link, in != NULL, err);
     }
     return rc;
 }

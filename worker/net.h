@@ -4,10 +4,10 @@
  * leader is one thread and all its sockets are non-blocking.
  *
  * Every two leaders share a control connection, on which nothing but bad news travels: why a
- * communicator has ended, and goodbye. It breaks when its leader dies, so a death reaches every
- * host at once and by no detour. Numbers travel on connections of their own, the links: to the next
- * host of the ring, from the previous one and, where the number of hosts is a power of two, to the
- * partners at distance 1, 2, 4, ...
+ * communicator has ended, whom a host has been waiting for half its deadline, and goodbye. It
+ * breaks when its leader dies, so a death reaches every host at once and by no detour. Numbers
+ * travel on connections of their own, the links: to the next host of the ring, from the previous
+ * one and, where the number of hosts is a power of two, to the partners at distance 1, 2, 4, ...
  *
  * Numbers and headers cross the wire as they lie in memory; the greeting makes sure that both ends
  * mean the same by that.
@@ -28,6 +28,14 @@ struct net_frame {
     uint32_t kind, len; /* of the text */
 };
 
+/* Whom a host waits for in which operation. In a ring all wait for the neighbour of who stands
+ * still: who is to blame is found at the end of the chain. */
+struct net_waiting {
+    uint64_t number; /* 0: none */
+    int32_t node;
+    uint32_t unused;
+};
+
 /* Before the bytes of each step on a link. */
 struct net_header {
     uint32_t op; /* enum host_op */
@@ -43,10 +51,11 @@ struct net_link {
 
 #define NET_NAME_MAX 128
 struct net_peer {
-    int fd;                  /* control connection; -1 once it is lost, and for this host itself */
-    bool left;               /* has said goodbye */
-    int first, size;         /* its ranks */
-    char name[NET_NAME_MAX]; /* "host 1 (10.0.0.2, ranks 2 to 3)" */
+    int fd;    /* control connection; -1 once it is lost, and for this host itself */
+    bool left; /* has said goodbye */
+    struct net_waiting waiting; /* as it said last; of this host itself: as it told last */
+    int first, size;            /* its ranks */
+    char name[NET_NAME_MAX];    /* "host 1 (10.0.0.2, ranks 2 to 3)" */
     size_t have;
     unsigned char in[sizeof(struct net_frame) + NET_TEXT_MAX]; /* a frame that is not whole yet */
 };
@@ -58,9 +67,9 @@ struct net {
     struct net_peer *peers;
     struct net_link *links;
     int link_count;
-    int epoll;       /* of the control connections */
-    uint64_t number; /* of the operation at hand */
-    bool told;       /* the failure is known to all hosts: nothing to tell */
+    int epoll;                                    /* of the control connections */
+    uint64_t number;                              /* of the operation at hand */
+    char story[NET_NAME_MAX + NET_TEXT_MAX + 16]; /* of the failure, as it came from another host */
 };
 
 /* Collective among the leaders, `sync` being joined. The store carries addresses and a secret, by
@@ -72,7 +81,8 @@ CT_MUST_CHECK int net_open(struct net *net, const struct comm_setup *setup, stru
 /* Says goodbye unless the communicator has failed. NULL-safe in the sense of zeroed memory. */
 void net_close(struct net *net, bool failed);
 
-/* Tells all leaders why the communicator has ended, unless they know. Does not wait. */
+/* Tells all leaders why the communicator has ended, or passes on what another host told. Does not
+ * wait. */
 void net_tell(struct net *net, const char *why);
 
 /* Reads the news without waiting. CT_EPEER names the host that died or says what it told. */

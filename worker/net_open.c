@@ -42,10 +42,11 @@ struct greeting {
 /* How often the local ranks are looked at while this host waits for others to call. */
 #define SLICE_MS 20
 
-/* A silent host is noticed by its control connection after about 20 s, also when nobody waits. */
+/* A silent host is noticed by its control connection after about 15 s, however long the deadline.
+ */
 #define KEEP_IDLE_S 5
-#define KEEP_INTERVAL_S 5
-#define KEEP_PROBES 3
+#define KEEP_INTERVAL_S 2
+#define KEEP_PROBES 5
 
 struct caller {
     int fd;

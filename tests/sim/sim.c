@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/sim/sim.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* No schedule takes longer: several failed worlds that each wait for their join timeout. */
+#define LONGEST_NS (3600 * SIM_S)
+#define HEARTBEAT_MS 3000
+
+static void *grow(void *old, int *room, size_t size)
+{
+    *room = *room > 0 ? 2 * *room : 64;
+    void *grown = realloc(old, (size_t)*room * size);
+    if (grown == NULL) {
+        abort();
+    }
+    return grown;
+}
+
+/* Of this process alone: others may be busy on the machine. */
+static int64_t cpu_ns(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return now.tv_sec * SIM_S + now.tv_nsec;
+}
+
+/* splitmix64 (Vigna, public domain): one word of state, any seed will do. */
+uint64_t sim_random(struct sim *sim, uint64_t below)
+{
+    uint64_t z = (sim->random += UINT64_C(0x9e3779b97f4a7c15));
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return (z ^ (z >> 31)) % below;
+}
+
+/* ---- the queue of events -------------------------------------------------------------------- */
+
+static bool earlier(const struct sim_event *a, const struct sim_event *b)
+{
+    return a->at != b->at ? a->at < b->at : a->order < b->order;
+}
+
+static void swap(struct sim_event *a, struct sim_event *b)
+{
+    struct sim_event kept = *a;
+    *a = *b;
+    *b = kept;
+}
+
+void sim_at(struct sim *sim, int64_t at, enum sim_event_type type, int line, unsigned epoch,
+            const struct sim_msg *msg)
+{
+    if (sim->heap_len == sim->heap_room) {
+        sim->heap = grow(sim->heap, &sim->heap_room, sizeof(sim->heap[0]));
+    }
+    int i = sim->heap_len++;
+    sim->heap[i] = (struct sim_event){at, sim->order++, type, line, epoch, {0}};
+    if (msg != NULL) {
+        sim->heap[i].msg = *msg;
+    }
+    for (; i > 0 && earlier(&sim->heap[i], &sim->heap[(i - 1) / 2]); i = (i - 1) / 2) {
+        swap(&sim->heap[i], &sim->heap[(i - 1) / 2]);
+    }
+}
+
+static struct sim_event take(struct sim *sim)
+{
+    struct sim_event first = sim->heap[0];
+    sim->heap[0] = sim->heap[--sim->heap_len];
+    for (int i = 0;;) {
+        int least = i;
+        for (int child = 2 * i + 1; child <= 2 * i + 2; child++) {
+            if (child < sim->heap_len && earlier(&sim->heap[child], &sim->heap[least])) {
+                least = child;
+            }
+        }
+        if (least == i) {
+            return first;
+        }
+        swap(&sim->heap[i], &sim->heap[least]);
+        i = least;
+    }
+}
+
+/* ---- the network ---------------------------------------------------------------------------- */
+
+/* When what is sent now arrives, behind what was sent before. */
+static int64_t arrival(struct sim *sim, int64_t *last)
+{
+    int64_t at = sim->now + 1 + (int64_t)sim_random(sim, (uint64_t)sim->plan.delay_ns);
+    *last = at > *last ? at : *last;
+    return *last;
+}
+
+void sim_say(struct sim *sim, int line, struct sim_msg msg)
+{
+    struct sim_line *l = &sim->lines[line];
+    sim->messages++;
+    if (!l->cut) {
+        sim_at(sim, arrival(sim, &l->up_ns), SIM_TO_CORE, line, 0, &msg);
+    }
+}
+
+void sim_close(struct sim *sim, int line)
+{
+    struct sim_line *l = &sim->lines[line];
+    l->alive = false;
+    l->epoch++;
+    if (!l->cut) {
+        sim_at(sim, arrival(sim, &l->up_ns), SIM_CLOSED, line, 0, NULL);
+    }
+}
+
+static void on_send(void *data, struct ct_member *member, const struct ct_msg *msg)
+{
+    struct sim *sim = data;
+    int line = (int)(intptr_t)ct_member_conn(member);
+    struct sim_line *l = &sim->lines[line];
+    int64_t from = cpu_ns();
+    struct sim_msg brief = {
+        .type = msg->type,
+        .generation = msg->generation,
+        .code = msg->exit_code,
+        .signo = msg->signo,
+        .rank = msg->world.first_rank,
+        .serve = msg->world.serve,
+    };
+    sim->messages++;
+    sim_check_sent(sim, line, msg);
+    if (!l->cut) {
+        sim_at(sim, arrival(sim, &l->down_ns), SIM_TO_NODE, line, 0, &brief);
+    }
+    sim->core_ns -= cpu_ns() - from;
+}
+
+static void on_drop(void *data, struct ct_member *member)
+{
+    struct sim *sim = data;
+    sim->lines[(intptr_t)ct_member_conn(member)].member = NULL;
+}
+
+/* ---- what the core gets --------------------------------------------------------------------- */
+
+int sim_new_line(struct sim *sim, int host)
+{
+    if (sim->num_lines == sim->room_lines) {
+        sim->lines = grow(sim->lines, &sim->room_lines, sizeof(sim->lines[0]));
+    }
+    sim->lines[sim->num_lines] = (struct sim_line){
+        .host = host,
+        .alive = true,
+        .generation = -1,
+        .told_generation = -1,
+        .stopped_generation = -1,
+        .workers = sim->plan.workers + host % 2 * (sim->plan.mischief > 0),
+    };
+    return sim->num_lines++;
+}
+
+static void join(struct sim *sim, int line)
+{
+    struct sim_line *l = &sim->lines[line];
+    struct ct_err err;
+    char address[32];
+    if (!l->alive) {
+        return;
+    }
+    (void)snprintf(sim->join.host, sizeof(sim->join.host), "gpu-%d", l->host);
+    (void)snprintf(address, sizeof(address), "10.%d.%d.%d", l->host >> 16, l->host >> 8 & 255,
+                   l->host & 255);
+    bool wishes = sim->plan.wishes && l->host < sim->plan.max_nodes + sim->plan.spares;
+    sim->join.node_rank = wishes ? l->host : -1;
+    sim->join.workers = l->workers;
+    struct ct_member *member = NULL;
+    l->joined = true;
+    l->joined_ns = sim->now;
+    int64_t from = cpu_ns();
+    int rc = ct_members_join(sim->members, &sim->join, address, (void *)(intptr_t)line, sim->now,
+                             &member, &err);
+    sim->core_ns += cpu_ns() - from;
+    l = &sim->lines[line];
+    if (rc != 0) {
+        l->alive = false;
+        return;
+    }
+    l->member = member;
+    sim_at(sim, sim->now + HEARTBEAT_MS * SIM_MS / 3, SIM_BEAT, line, 0, NULL);
+}
+
+static void deliver(struct sim *sim, int line, const struct sim_msg *brief)
+{
+    struct ct_msg *msg = sim->msg;
+    if (sim->lines[line].member == NULL) {
+        return;
+    }
+    msg->type = brief->type;
+    msg->generation = brief->generation;
+    msg->clock_ms = sim->now / SIM_MS + sim->lines[line].host;
+    msg->port = 29500;
+    msg->signo = brief->signo;
+    msg->text[0] = '\0';
+    msg->has_failure = false;
+    msg->failure = (struct ct_failure){
+        .rank = brief->rank,
+        .local_rank = brief->rank - sim->lines[line].first_rank,
+        .exit_code = brief->code,
+    };
+    if (brief->type == CT_MSG_SERVING && brief->generation == sim->newest &&
+        sim->rounds[sim->newest].stops == 0 && !sim->preempted) {
+        sim->rounds[sim->newest].served_ns = sim->now;
+    }
+    int64_t from = cpu_ns();
+    ct_members_message(sim->members, sim->lines[line].member, msg, sim->now);
+    sim->core_ns += cpu_ns() - from;
+    ct_failure_fini(&msg->failure);
+}
+
+static void step(struct sim *sim, const struct sim_event *event)
+{
+    struct sim_line *l = event->line >= 0 ? &sim->lines[event->line] : NULL;
+    switch (event->type) {
+    case SIM_JOIN:
+        join(sim, event->line);
+        break;
+    case SIM_TO_CORE:
+        deliver(sim, event->line, &event->msg);
+        break;
+    case SIM_TO_NODE:
+        if (l->alive && !l->cut) {
+            sim_node_hear(sim, event->line, &event->msg);
+        }
+        break;
+    case SIM_CLOSED:
+        if (l->member != NULL) {
+            struct ct_member *member = l->member;
+            l->member = NULL;
+            sim->core_ns -= cpu_ns();
+            ct_members_gone(sim->members, member, "connection reset by peer", sim->now);
+            sim->core_ns += cpu_ns();
+        }
+        break;
+    case SIM_BEAT:
+        if (l->alive && l->member != NULL) {
+            sim_say(sim, event->line, (struct sim_msg){.type = CT_MSG_BEAT});
+            sim_at(sim, sim->now + HEARTBEAT_MS * SIM_MS / 3, SIM_BEAT, event->line, 0, NULL);
+        }
+        break;
+    case SIM_WORK:
+        if (l->alive && l->epoch == event->epoch) {
+            sim_node_work(sim, event->line);
+        }
+        break;
+    case SIM_STOP_DONE:
+        if (l->alive && l->epoch == event->epoch) {
+            sim_node_stopped(sim, event->line);
+        }
+        break;
+    case SIM_MISCHIEF:
+        sim_mischief(sim);
+        break;
+    case SIM_TICK:
+        sim->tick_ns = INT64_MAX;
+        sim->core_ns -= cpu_ns();
+        ct_members_tick(sim->members, sim->now);
+        sim->core_ns += cpu_ns();
+        break;
+    }
+}
+
+/* The timer of whoever runs the core. An old, later one does no harm. */
+static void set_timer(struct sim *sim)
+{
+    int64_t next = ct_members_next(sim->members);
+    if (next < sim->tick_ns) {
+        sim->tick_ns = next > sim->now ? next : sim->now;
+        sim_at(sim, sim->tick_ns, SIM_TICK, -1, 0, NULL);
+    }
+}
+
+static void begin(struct sim *sim)
+{
+    const struct sim_plan *plan = &sim->plan;
+    sim->join = (struct ct_msg_join){
+        .run_id = "sim",
+        .role = "default",
+        .min_nodes = plan->min_nodes,
+        .max_nodes = plan->max_nodes,
+        .spares = plan->spares,
+        .max_restarts = plan->max_restarts,
+        .settle_ms = 1000,
+        .join_ms = 20000,
+        .heartbeat_ms = HEARTBEAT_MS,
+    };
+    for (; sim->hosts < plan->nodes; sim->hosts++) {
+        int64_t at = sim->now + (int64_t)sim_random(sim, (uint64_t)SIM_S);
+        sim_at(sim, at, SIM_JOIN, sim_new_line(sim, sim->hosts), 0, NULL);
+    }
+    for (int i = 0; i < plan->mischief + plan->lose_one; i++) {
+        /* All from the one generator at the beginning: fewer of them leave the first ones alone. */
+        int64_t at = (int64_t)sim_random(sim, (uint64_t)plan->span_ns);
+        at = plan->lose_one ? plan->span_ns : at;
+        sim_at(sim, sim->now + at, SIM_MISCHIEF, -1, 0, NULL);
+    }
+}
+
+int sim_run(struct sim *sim, const struct sim_plan *plan)
+{
+    const struct ct_members_options options = {.send = on_send, .drop = on_drop, .data = sim};
+    memset(sim, 0, sizeof(*sim));
+    sim->plan = *plan;
+    sim->random = plan->seed;
+    sim->now = SIM_S;
+    sim->tick_ns = INT64_MAX;
+    sim->newest = -1;
+    sim->msg = calloc(1, sizeof(*sim->msg));
+    if (sim->msg == NULL || ct_members_new(&options, &sim->members) != 0) {
+        abort();
+    }
+    begin(sim);
+    while (sim->heap_len > 0 && sim->broken[0] == '\0' && !ct_members_done(sim->members)) {
+        struct sim_event event = take(sim);
+        sim->now = event.at;
+        sim->events++;
+        step(sim, &event);
+        set_timer(sim);
+        sim_check_step(sim);
+        if (sim->now > LONGEST_NS) {
+            sim_break(sim, "the job does not end", -1);
+        }
+    }
+    sim_check_end(sim);
+    return sim->broken[0] == '\0' ? 0 : -1;
+}
+
+void sim_fini(struct sim *sim)
+{
+    ct_members_free(sim->members);
+    free(sim->msg);
+    free(sim->heap);
+    free(sim->lines);
+    memset(sim, 0, sizeof(*sim));
+}

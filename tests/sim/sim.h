@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A job of many nodes in one process: the real membership core, models of the nodes' agents, and a
+ * network between them, on a virtual clock. One event per step, everything from one seed, and the
+ * rules of sim_check.c are looked at after each step.
+ */
+#ifndef CT_TESTS_SIM_SIM_H
+#define CT_TESTS_SIM_SIM_H
+
+#include "rendezvous/members.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define SIM_MS INT64_C(1000000)
+#define SIM_S INT64_C(1000000000)
+#define SIM_GENERATIONS 256
+
+/* What a schedule is made of. */
+struct sim_plan {
+    uint64_t seed;
+    int nodes; /* that come at the beginning */
+    int workers;
+    int min_nodes, max_nodes, spares, max_restarts;
+    bool wishes;      /* nodes ask for their index as node rank */
+    int mischief;     /* things that go wrong, at most; the first ones of the seed */
+    int64_t span_ns;  /* in which they do */
+    int64_t delay_ns; /* of a message, at most */
+    int64_t work_ns;  /* how long workers run, at most */
+    bool lose_one;    /* instead of mischief: a node dies, and another comes */
+};
+
+/* What of a message the models use; struct ct_msg is large. */
+struct sim_msg {
+    enum ct_msg_type type;
+    int generation, code, signo;
+    int rank; /* that failed, or the node's first one in a world */
+    bool serve;
+};
+
+enum sim_event_type {
+    SIM_JOIN,      /* a node connects */
+    SIM_TO_CORE,   /* a message arrives */
+    SIM_TO_NODE,   /* the other way */
+    SIM_CLOSED,    /* the core sees the end of a connection */
+    SIM_BEAT,      /* of a node */
+    SIM_WORK,      /* a node's next step; void if `epoch` is old */
+    SIM_STOP_DONE, /* a node has stopped its workers */
+    SIM_MISCHIEF,
+    SIM_TICK,
+};
+
+struct sim_event {
+    int64_t at;
+    uint64_t order; /* first come, first served at one time */
+    enum sim_event_type type;
+    int line; /* which connection, or -1 */
+    unsigned epoch;
+    struct sim_msg msg;
+};
+
+/* One life of a node's agent with its connection. */
+struct sim_line {
+    int host;
+    struct ct_member *member;          /* NULL = not (any more) known to the core */
+    bool joined, alive, cut, closing;  /* alive: the agent runs; cut: nothing passes, silently */
+    int64_t joined_ns, up_ns, down_ns; /* last delivery of each direction: they stay in order */
+    unsigned epoch;                    /* of its work; grows when that is cancelled */
+    int phase;                         /* enum of sim_node.c */
+    int generation, first_rank, workers;
+    bool finished, preempted;
+
+    /* What the core has told it, for sim_check.c. */
+    int told_generation, stopped_generation; /* -1 = none */
+    int overs, preempts;
+    bool spare;
+};
+
+/* What is known of one generation. */
+struct sim_round {
+    int node_count, world_size, told, stops, workers_told;
+    int64_t served_ns;         /* the core knows that rank 0 serves; 0 = it does not */
+    unsigned char taken[1024]; /* bit per node rank, 8192 and more are only counted */
+    char master[CT_HOST_MAX];
+};
+
+struct sim {
+    struct sim_plan plan;
+    struct ct_members *members;
+    struct ct_msg_join join;
+    struct ct_msg *msg; /* scratch for the core */
+    uint64_t random;
+    int64_t now, tick_ns;
+    struct sim_event *heap;
+    int heap_len, heap_room;
+    uint64_t events, order, messages;
+    int64_t core_ns; /* real time spent in the membership core, the network's left out */
+    struct sim_line *lines;
+    int num_lines, room_lines, hosts;
+    struct sim_round rounds[SIM_GENERATIONS];
+    int newest; /* generation that was told last; -1 = none */
+    int restarts, over_code;
+    bool over, preempted;
+    char broken[256]; /* the rule that was; "" = none */
+};
+
+/* Runs a schedule to its end; returns 0 or -1 with `broken` set. Fini afterwards. */
+int sim_run(struct sim *sim, const struct sim_plan *plan);
+void sim_fini(struct sim *sim);
+
+/* ---- between its files ---- */
+uint64_t sim_random(struct sim *sim, uint64_t below); /* 0 to below - 1; below > 0 */
+void sim_at(struct sim *sim, int64_t at, enum sim_event_type type, int line, unsigned epoch,
+            const struct sim_msg *msg);
+void sim_say(struct sim *sim, int line, struct sim_msg msg); /* node to core */
+int sim_new_line(struct sim *sim, int host);
+void sim_close(struct sim *sim, int line); /* loudly */
+
+void sim_node_hear(struct sim *sim, int line, const struct sim_msg *msg);
+void sim_node_work(struct sim *sim, int line);
+void sim_node_stopped(struct sim *sim, int line);
+void sim_mischief(struct sim *sim);
+
+void sim_break(struct sim *sim, const char *rule, int line);
+void sim_check_sent(struct sim *sim, int line, const struct ct_msg *msg);
+void sim_check_step(struct sim *sim);
+void sim_check_end(struct sim *sim);
+
+#endif

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What must hold whatever happens:
+ *
+ * - ranks are unique and dense in each generation, and all members of it are told the same;
+ * - the generation only grows;
+ * - when one member is told to stop, all of the generation are, once each; likewise the end;
+ * - nobody waits without a word when a world is decided;
+ * - the budget is kept; the job ends.
+ */
+#include "tests/sim/sim.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* How long a node may wait without a word beside a world: newcomers are taken together. */
+#define PATIENCE_NS (SIM_S / 4)
+
+void sim_break(struct sim *sim, const char *rule, int line)
+{
+    if (sim->broken[0] == '\0') {
+        (void)snprintf(sim->broken, sizeof(sim->broken),
+                       "at %.3f s, event %llu, line %d (gpu-%d), generation %d: %s",
+                       (double)sim->now / SIM_S, (unsigned long long)sim->events, line,
+                       line >= 0 ? sim->lines[line].host : -1, sim->newest, rule);
+    }
+}
+
+static void check(struct sim *sim, bool holds, const char *rule, int line)
+{
+    if (!holds) {
+        sim_break(sim, rule, line);
+    }
+}
+
+static void check_world(struct sim *sim, int line, const struct ct_msg *msg)
+{
+    struct sim_line *l = &sim->lines[line];
+    const struct ct_msg_world *w = &msg->world;
+    check(sim, msg->generation >= sim->newest && msg->generation < SIM_GENERATIONS,
+          "the generation shrinks, or there are very many", line);
+    check(sim, msg->generation > l->told_generation, "the same world is told twice", line);
+    check(sim, w->restarts >= sim->restarts && w->restarts <= sim->plan.max_restarts,
+          "the budget is not kept", line);
+    if (sim->broken[0] != '\0') {
+        return;
+    }
+    struct sim_round *round = &sim->rounds[msg->generation];
+    if (round->told == 0) {
+        check(sim, w->serve && w->node_rank == 0, "rank 0 is not the first to know", line);
+        round->node_count = w->node_count;
+        round->world_size = w->world_size;
+    } else {
+        check(sim, !w->serve && w->master_port == 29500 && w->master_addr[0] != '\0', "no master",
+              line);
+        check(sim, round->told == 1 || strcmp(round->master, w->master_addr) == 0, "two masters",
+              line);
+        (void)snprintf(round->master, sizeof(round->master), "%s", w->master_addr);
+    }
+    check(sim, round->stops == 0, "a world is told that was stopped", line);
+    check(sim, round->node_count == w->node_count && round->world_size == w->world_size,
+          "sizes differ", line);
+    check(sim, w->node_count >= sim->plan.min_nodes && w->node_count <= sim->plan.max_nodes,
+          "too few or too many nodes", line);
+    check(sim, w->node_rank >= 0 && w->node_rank < w->node_count, "node rank out of range", line);
+    unsigned char bit = (unsigned char)(1 << (w->node_rank & 7));
+    if (w->node_rank >= 0 && w->node_rank < 8 * (int)sizeof(round->taken)) {
+        check(sim, (round->taken[w->node_rank >> 3] & bit) == 0, "a node rank twice", line);
+        round->taken[w->node_rank >> 3] |= bit;
+    }
+    l->first_rank = w->first_rank;
+    l->told_generation = msg->generation;
+    l->spare = false;
+    round->told++;
+    round->workers_told += l->workers;
+    sim->newest = msg->generation;
+    sim->restarts = w->restarts;
+    check(sim, w->first_rank >= 0 && w->first_rank + l->workers <= w->world_size,
+          "ranks out of range", line);
+    check(sim, round->told < round->node_count || round->workers_told == round->world_size,
+          "ranks are not dense", line);
+}
+
+void sim_check_sent(struct sim *sim, int line, const struct ct_msg *msg)
+{
+    struct sim_line *l = &sim->lines[line];
+    check(sim, l->overs == 0 || msg->type == CT_MSG_REFUSED, "a word after the end", line);
+    if (msg->type == CT_MSG_WORLD) {
+        check_world(sim, line, msg);
+    } else if (msg->type == CT_MSG_STOP) {
+        check(sim, msg->generation == l->told_generation, "stopped without a world", line);
+        check(sim, l->stopped_generation < msg->generation, "stopped twice", line);
+        l->stopped_generation = msg->generation;
+        sim->rounds[sim->newest >= 0 ? sim->newest : 0].stops++;
+    } else if (msg->type == CT_MSG_OVER) {
+        check(sim, !sim->over || sim->over_code == msg->exit_code, "two ends", line);
+        l->overs++;
+        sim->over = true;
+        sim->over_code = msg->exit_code;
+    } else if (msg->type == CT_MSG_PREEMPT) {
+        check(sim, l->preempts++ == 0, "preempted twice", line);
+        sim->preempted = true;
+    } else if (msg->type == CT_MSG_SPARE) {
+        l->spare = true;
+    }
+}
+
+/* Ranges might overlap and leave gaps although the number of workers is right. */
+static void check_ranges(struct sim *sim)
+{
+    int sum = 0, squares = 0;
+    for (int i = 0; i < sim->num_lines; i++) {
+        const struct sim_line *l = &sim->lines[i];
+        if (l->told_generation == sim->newest) {
+            for (int k = 0; k < l->workers; k++) {
+                sum += l->first_rank + k;
+                squares += (l->first_rank + k) * (l->first_rank + k);
+            }
+        }
+    }
+    int n = sim->rounds[sim->newest].world_size;
+    check(sim, sum == n * (n - 1) / 2 && squares == n * (n - 1) * (2 * n - 1) / 6,
+          "ranks are not 0 to n - 1", -1);
+}
+
+void sim_check_step(struct sim *sim)
+{
+    const struct sim_round *round = sim->newest >= 0 ? &sim->rounds[sim->newest] : NULL;
+    bool decided = round != NULL && round->served_ns > 0 && round->stops == 0;
+    check(sim, !decided || sim->over || round->told == round->node_count, "not all were told", -1);
+    if (sim->plan.lose_one && sim->events % 4096 != 0) {
+        return; /* a large world: what costs a look at each member only now and then */
+    }
+    bool anybody = false; /* left of the world; if not, it ends without a word */
+    for (int i = 0; i < sim->num_lines; i++) {
+        anybody = anybody ||
+                  (sim->lines[i].member != NULL && sim->lines[i].told_generation == sim->newest);
+    }
+    for (int i = 0; i < sim->num_lines; i++) {
+        const struct sim_line *l = &sim->lines[i];
+        if (l->member == NULL) {
+            continue;
+        }
+        check(sim, !sim->over || l->overs == 1, "the end is not told once", i);
+        check(sim,
+              round == NULL || round->stops == 0 || l->told_generation != sim->newest ||
+                  l->stopped_generation == sim->newest,
+              "others were stopped and it was not", i);
+        int64_t since =
+            l->joined_ns > (round != NULL ? round->served_ns : 0) ? l->joined_ns : round->served_ns;
+        check(sim,
+              !decided || !anybody || sim->over || l->preempts > 0 || l->spare ||
+                  l->told_generation == sim->newest || sim->now - since < PATIENCE_NS,
+              "waits without a word", i);
+    }
+    if (decided && sim->num_lines < 64 && sim->now == round->served_ns) {
+        check_ranges(sim);
+    }
+}
+
+void sim_check_end(struct sim *sim)
+{
+    bool any = false;
+    for (int i = 0; i < sim->num_lines; i++) {
+        any = any || sim->lines[i].joined;
+    }
+    check(sim, !any || ct_members_done(sim->members), "the job did not end", -1);
+    if (sim->over && sim->over_code == 0) {
+        for (int i = 0; i < sim->num_lines; i++) {
+            const struct sim_line *l = &sim->lines[i];
+            check(sim,
+                  l->overs == 0 || l->told_generation != sim->newest || l->finished || l->cut ||
+                      !l->alive,
+                  "success although a node has not finished", i);
+        }
+    }
+}

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ *     sim_membership SCHEDULES [FIRST_SEED]   random schedules; prints what breaks the rules
+ *     sim_membership --world NODES            forms, breaks and forms again one large world, and
+ *                                             prints its cost as JSON
+ */
+#include "common/num.h"
+#include "tests/sim/sim.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MOST_MISCHIEF 12
+
+/* For an assertion of the core, which ends the process. */
+static char running[64];
+
+static void on_abort(int signo)
+{
+    (void)signo;
+    (void)!write(STDERR_FILENO, running, strlen(running));
+}
+
+static struct sim_plan random_plan(uint64_t seed)
+{
+    struct sim random = {.random = seed * 7919 + 1};
+    struct sim_plan plan = {
+        .seed = seed,
+        .workers = 1 + (int)sim_random(&random, 3),
+        .max_nodes = 1 + (int)sim_random(&random, 7),
+        .spares = (int)sim_random(&random, 3),
+        .max_restarts = (int)sim_random(&random, 4),
+        .wishes = sim_random(&random, 2) == 0,
+        .mischief = (int)sim_random(&random, MOST_MISCHIEF),
+        .span_ns = 1 + (int64_t)sim_random(&random, 30) * SIM_S,
+        .delay_ns = 1 + (int64_t)sim_random(&random, 300) * SIM_MS,
+        .work_ns = 20 * SIM_S,
+    };
+    plan.min_nodes = sim_random(&random, 2) == 0
+                         ? plan.max_nodes
+                         : 1 + (int)sim_random(&random, (uint64_t)plan.max_nodes);
+    plan.nodes = plan.min_nodes + (int)sim_random(&random, 4);
+    return plan;
+}
+
+/* The same seed with ever more of its mischief, until it breaks: the shortest story. */
+static void report(struct sim *sim, struct sim_plan plan)
+{
+    int most = plan.mischief;
+    for (plan.mischief = 0; plan.mischief <= most; plan.mischief++) {
+        bool broken = sim_run(sim, &plan) != 0;
+        if (broken) {
+            (void)printf("seed %llu, %d mischief, nodes %d (%d:%d, %d spares, %d restarts%s): %s\n",
+                         (unsigned long long)plan.seed, plan.mischief, plan.nodes, plan.min_nodes,
+                         plan.max_nodes, plan.spares, plan.max_restarts,
+                         plan.wishes ? ", wishes" : "", sim->broken);
+        }
+        sim_fini(sim);
+        if (broken) {
+            return;
+        }
+    }
+}
+
+static int run_schedules(struct sim *sim, int64_t count, int64_t first)
+{
+    uint64_t events = 0, ends[256] = {0};
+    for (int64_t i = 0; i < count; i++) {
+        struct sim_plan plan = random_plan((uint64_t)(first + i));
+        (void)snprintf(running, sizeof(running), "seed %llu\n", (unsigned long long)plan.seed);
+        int rc = sim_run(sim, &plan);
+        events += sim->events;
+        ends[sim->over_code & 255]++;
+        sim_fini(sim);
+        if (rc != 0) {
+            report(sim, plan);
+            return -1;
+        }
+    }
+    (void)printf("%lld schedules from seed %lld, %llu events; exit codes:", (long long)count,
+                 (long long)first, (unsigned long long)events);
+    for (int code = 0; code < 256; code++) {
+        if (ends[code] > 0) {
+            (void)printf(" %d: %llu", code, (unsigned long long)ends[code]);
+        }
+    }
+    (void)printf("\n");
+    /* Schedules that all end in one way would prove little. */
+    bool varied = ends[0] > 0 && ends[CT_EXIT_NODE_LOST] > 0 && ends[CT_EXIT_RDZV_TIMEOUT] > 0 &&
+                  ends[CT_EXIT_PREEMPTED] > 0 && ends[130] > 0;
+    return count < 1000 || varied ? 0 : -1;
+}
+
+static int run_world(struct sim *sim, int nodes)
+{
+    const struct sim_plan plan = {
+        .seed = 1,
+        .nodes = nodes,
+        .workers = 8,
+        .min_nodes = nodes,
+        .max_nodes = nodes,
+        .max_restarts = 1,
+        .span_ns = 8 * SIM_S,
+        .delay_ns = SIM_MS,
+        .work_ns = 20 * SIM_S,
+        .lose_one = true,
+    };
+    int rc = sim_run(sim, &plan);
+    if (rc != 0 || sim->newest != 1 || sim->over_code != 0) {
+        (void)printf("%d nodes, generation %d, exit code %d: %s\n", nodes, sim->newest,
+                     sim->over_code, sim->broken);
+        rc = -1;
+    } else {
+        (void)printf("{\"nodes\": %d, \"workers\": %d, \"messages\": %llu, \"events\": %llu, "
+                     "\"seconds\": %.4f}\n",
+                     nodes, nodes * plan.workers, (unsigned long long)sim->messages,
+                     (unsigned long long)sim->events, (double)sim->core_ns / SIM_S);
+    }
+    sim_fini(sim);
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    struct sim *sim = calloc(1, sizeof(*sim));
+    int64_t count = 0, first = 1;
+    int nodes = 0, rc = -1;
+    (void)signal(SIGABRT, on_abort);
+    if (sim != NULL && argc == 3 && strcmp(argv[1], "--world") == 0 &&
+        ct_parse_int(argv[2], 1, 20000, &nodes) == 0) {
+        rc = run_world(sim, nodes);
+    } else if (sim != NULL && (argc == 2 || argc == 3) &&
+               ct_parse_i64(argv[1], 1, 1000000000, &count) == 0 &&
+               (argc < 3 || ct_parse_i64(argv[2], 0, INT64_MAX / 2, &first) == 0)) {
+        rc = run_schedules(sim, count, first);
+    } else {
+        (void)fprintf(stderr, "usage: sim_membership SCHEDULES [FIRST_SEED] | --world NODES\n");
+    }
+    free(sim);
+    return rc == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -6,7 +6,8 @@ size at random moments, and compares the final parameters with those of an undis
     bench/torture.py kills     [--build DIR] [--count N] [--workers N] [--seed N]
     bench/torture.py schedules [--build DIR] [--count N] [--seed N]
 
-kills: one job, `count` workers killed one after the other; no step that was finished may be lost.
+kills: jobs of which 20 workers each are killed, one after the other, `count` in all; no step that was
+finished may be lost.
 schedules: `count` jobs, each of several parts with 1, 2, 4 or 8 workers, which are killed or ended at
 any time. Ends with 1 when a hash differs or a step is lost.
 """
@@ -28,6 +29,7 @@ import time
 # Where trainer/step_snapshot.c has its marks.
 FRONT, RANKS, MARK = 4096, 1024, 64
 DEADLINE = 120
+JOB_KILLS = 20
 
 
 class Job:
@@ -125,7 +127,7 @@ def undisturbed(build, *train):
     job = Job(build, 1, 0, *train)
     code = job.finish()
     if code != 0:
-        sys.exit(f"the undisturbed run ended with {code}\n{job.text()}")
+        sys.exit(f"the undisturbed run ended with {code}\n{job.text()[-2000:]}")
     return job.hash()
 
 
@@ -216,11 +218,18 @@ def main():
     args = parser.parse_args()
     build = args.build.resolve()
     if args.mode == "kills":
-        problems, summary = run_kills(build, args.count or 200, args.workers, args.seed)
+        left, parts = args.count or 200, []
+        while left > 0:
+            parts.append((run_kills, min(left, JOB_KILLS), args.workers, args.seed + left))
+            left -= JOB_KILLS
     else:
-        problems, summary = run_schedules(build, args.count or 100, args.seed)
-    print(*problems, summary, sep="\n")
-    return 1 if problems else 0
+        parts = [(run_schedules, args.count or 100, args.seed)]
+    failed = False
+    for run, *rest in parts:
+        problems, summary = run(build, *rest)
+        print(*problems, summary, sep="\n", flush=True)
+        failed |= bool(problems)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

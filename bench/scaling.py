@@ -1,0 +1,44 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Weak scaling of `train` on one machine: 2 workers against 1 with the same samples per worker, and 4
+workers on 2 CPUs against 2 with the same samples in all.
+
+    bench/scaling.py --build build [--rounds N] [--batch N,N,...] [--out FILE]
+
+Ends with 1 when a goal is missed: efficiency 0.93 at 128 samples per worker or more, 0.70 below, and
+0.85 of 2 workers' rate with 4.
+"""
+
+import argparse
+import statistics
+import sys
+
+import interleave
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    interleave.arguments(parser)
+    parser.add_argument("--batch", default="32,128,1024", help="samples per worker of 1 and 2")
+    args = parser.parse_args()
+    report, missed = {}, False
+    for batch in map(int, args.batch.split(",")):
+        variants = {
+            str(workers): interleave.command(args, workers, "--batch-size", total)
+            for workers, total in ((1, batch), (2, 2 * batch), (4, 2 * batch))
+        }
+        figures = interleave.measure(variants, args.rounds)
+        efficiency = interleave.ratio(figures, "2", "1") / 2
+        crowded = interleave.ratio(figures, "4", "2")
+        goal = 0.93 if batch >= 128 else 0.70
+        missed |= efficiency < goal or crowded < 0.85
+        report[batch] = {"efficiency": efficiency, "4_over_2": crowded, "samples_per_s": figures}
+        rates = ", ".join(f"{n}: {statistics.median(r):.0f}" for n, r in figures.items())
+        print(f"batch {batch}: samples/s by workers {rates}; efficiency {efficiency:.3f} (goal "
+              f"{goal:.2f}), 4 over 2 workers {crowded:.3f} (goal 0.85)", flush=True)  # fmt: skip
+    interleave.write(args, report)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

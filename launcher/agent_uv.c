@@ -50,6 +50,7 @@ struct run {
     struct ct_worker *workers; /* by local rank */
     struct ct_snapshot snapshot;
     struct ct_hang_guard hang;
+    struct ct_evidence evidence;
     struct ct_pages pages; /* what workers say of their progress */
     struct ct_procs_stopped stopped;
     struct ct_job_failures failures; /* of all generations */
@@ -89,8 +90,7 @@ static void say_signal(struct run *run, int signo)
     ct_buf_fini(&text);
 }
 
-/* ---- the story of a failure -------------------------------------------------------------------
- */
+/* ---- the story of a failure ------------------------------------------------------------------ */
 
 static void fill_report(const struct run *run, struct ct_report_worker *table,
                         struct ct_report *report)
@@ -196,8 +196,7 @@ static void report_story(struct run *run)
     ct_buf_fini(&text);
 }
 
-/* ---- status ----------------------------------------------------------------------------------
- */
+/* ---- status ---------------------------------------------------------------------------------- */
 
 static int add_status(void *data, struct cJSON *root, struct cJSON *problems)
 {
@@ -236,8 +235,7 @@ static void note_failure(struct run *run)
     ct_job_failures_add(&run->failures, &failure);
 }
 
-/* ---- carrying out what the agent says ---------------------------------------------------------
- */
+/* ---- carrying out what the agent says -------------------------------------------------------- */
 
 static void step(struct run *run, struct ct_agent_event event);
 static void close_all(struct run *run);
@@ -250,7 +248,7 @@ static void on_proc_exit(void *data, struct ct_proc *proc, const struct ct_exit 
         rank++;
     }
     CT_ASSERT(rank < run->job->workers);
-    ct_worker_ended(&run->workers[rank], end, run->stopping);
+    ct_worker_ended(&run->workers[rank], end, run->stopping, &run->evidence);
     step(run, (struct ct_agent_event){CT_AGENT_EV_EXITED, rank, run->workers[rank].story.end, 0});
 }
 
@@ -358,8 +356,7 @@ static void on_signal(uv_signal_t *handle, int signo)
     step(run, (struct ct_agent_event){.type = CT_AGENT_EV_SIGNAL, .signo = signo});
 }
 
-/* ---- opening and closing ----------------------------------------------------------------------
- */
+/* ---- opening and closing --------------------------------------------------------------------- */
 
 /* nohup(1) and a shell's "&" ignore signals on the user's behalf; that stays. */
 static bool is_ignored(int signo)
@@ -432,6 +429,7 @@ static int open_all(struct run *run, struct ct_err *err)
         .signals = job->options->signals,
         .cookie = ct_cookie_env(job->cookie),
     };
+    ct_evidence_open(&run->evidence, &ct_evidence_here);
     ct_pages_open(&run->pages, job->workers, &run->log);
     run->plan.progress = run->pages.path;
     if (job->options->max_restarts > 0) { /* else no later generation could read it */
@@ -470,6 +468,7 @@ int ct_agent_run(const struct ct_job *job, struct ct_outcome *out, struct ct_err
     struct run run = {.job = job,
                       .snapshot = CT_SNAPSHOT_INIT,
                       .pages = CT_PAGES_INIT,
+                      .evidence = CT_EVIDENCE_INIT,
                       .log = {emit_log, NULL, job->log_level}};
     run.log.data = &run;
     int rc = uv_loop_init(&run.loop);
@@ -491,6 +490,7 @@ int ct_agent_run(const struct ct_job *job, struct ct_outcome *out, struct ct_err
     ct_agent_fini(&run.agent);
     ct_snapshot_fini(&run.snapshot);
     ct_pages_fini(&run.pages);
+    ct_evidence_fini(&run.evidence);
     ct_free(run.workers);
     if (rc == 0) {
         *out = run.outcome;

@@ -124,6 +124,10 @@ static int add_cause(const struct ct_report *report, const struct ct_report_work
         /* The evidence for or against the out-of-memory killer. */
         THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "rank %d had used up to %" PRId64 " MiB\n",
                                rank, failed->max_rss_kib / 1024));
+        if (failed->memory[0] != '\0') {
+            THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "rank %d was probably out of memory: %s\n",
+                                   rank, failed->memory));
+        }
     }
     if (report->message != NULL) {
         THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "rank %d says in its error file:\n", rank));

@@ -22,6 +22,9 @@
 /* In front of what is quoted from a worker. */
 #define CT_REPORT_INDENT "    "
 
+/* A clause of ct_evidence_oom(). */
+#define CT_REPORT_MEMORY_MAX 256
+
 /* How a worker of the generation that failed ended. */
 struct ct_report_worker {
     int rank;
@@ -30,6 +33,8 @@ struct ct_report_worker {
     bool was_asked; /* it ended after it had been told to stop */
     struct ct_end end;
     int64_t max_rss_kib;
+    char
+        memory[CT_REPORT_MEMORY_MAX]; /* why memory is what it was killed for; "" = no sign of it */
 };
 
 struct ct_report {

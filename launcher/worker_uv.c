@@ -10,6 +10,7 @@
 #include "launcher/environ.h"
 #include "launcher/template.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -219,7 +220,19 @@ int ct_worker_start(struct ct_worker *worker, int local_rank, const struct ct_wo
     return 0;
 }
 
-void ct_worker_ended(struct ct_worker *worker, const struct ct_exit *end, bool was_asked)
+/* For a SIGKILL that is not ours. */
+static void look_for_memory(struct ct_worker *worker, struct ct_evidence *evidence)
+{
+    struct ct_buf text = CT_BUF_INIT;
+    if (ct_evidence_oom(evidence, worker->story.pid, &text) == 0 && text.len > 0) {
+        (void)snprintf(worker->story.memory, sizeof(worker->story.memory), "%.*s", (int)text.len,
+                       (const char *)ct_buf_bytes(&text));
+    }
+    ct_buf_fini(&text);
+}
+
+void ct_worker_ended(struct ct_worker *worker, const struct ct_exit *end, bool was_asked,
+                     struct ct_evidence *evidence)
 {
     struct ct_report_worker *story = &worker->story;
     story->ended = true;
@@ -229,6 +242,9 @@ void ct_worker_ended(struct ct_worker *worker, const struct ct_exit *end, bool w
         story->end = worker->hung;
     } else if (end->signal != 0) {
         story->end = (struct ct_end){CT_END_SIGNALED, end->signal, end->core, false};
+        if (end->signal == SIGKILL && !was_asked) {
+            look_for_memory(worker, evidence);
+        }
     } else {
         story->end = (struct ct_end){CT_END_EXITED, end->code, false, false};
     }

@@ -6,6 +6,7 @@
 #define CT_LAUNCHER_WORKER_UV_H
 
 #include "launcher/contract.h"
+#include "launcher/evidence.h"
 #include "launcher/job.h"
 #include "launcher/output_uv.h"
 #include "launcher/proc_uv.h"
@@ -36,7 +37,8 @@ CT_MUST_CHECK int ct_worker_start(struct ct_worker *worker, int local_rank,
                                   const struct ct_worker_options *options, struct ct_err *err);
 
 /* Its process has ended: fills in the story. `was_asked` = after it had been told to stop. */
-void ct_worker_ended(struct ct_worker *worker, const struct ct_exit *end, bool was_asked);
+void ct_worker_ended(struct ct_worker *worker, const struct ct_exit *end, bool was_asked,
+                     struct ct_evidence *evidence);
 
 /* Frees streams and process, which must have ended. Keeps the story. */
 void ct_worker_clear(struct ct_worker *worker);

@@ -4,6 +4,7 @@
 #include "launcher/report.h"
 
 #include <signal.h>
+#include <stdio.h>
 
 #define WORKERS 8
 
@@ -129,6 +130,7 @@ static void consequences_are_told_from_the_cause(void **state)
     rig.workers[2].end = (struct ct_end){CT_END_EXITED, 0, false};
     rig.workers[2].was_asked = false; /* was done before */
     rig.workers[3].end = (struct ct_end){CT_END_SIGNALED, SIGKILL, false};
+    (void)snprintf(rig.workers[3].memory, sizeof(rig.workers[3].memory), "the log says so");
     rig.workers[3].max_rss_kib = 2048 * 1024;
     rig.report.generation = 2;
     rig.report.strays = 4;
@@ -136,6 +138,7 @@ static void consequences_are_told_from_the_cause(void **state)
     rig.report.left = 2;
     assert_story(&rig,
                  "ctrun: rank 3 had used up to 2048 MiB\n"
+                 "ctrun: rank 3 was probably out of memory: the log says so\n"
                  "ctrun: later, rank 0 exited with code 1\n"
                  "ctrun: later, rank 4 exited with code 1\n"
                  "ctrun: later, rank 5 exited with code 1\n"

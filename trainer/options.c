@@ -278,6 +278,10 @@ static const struct spec specs[] = {
      "newest checkpoints that stay in the folder"},
     {"resume", "FILE|auto", NULL, set_text, FIELD(resume), 0, 0,
      "go on from a checkpoint; auto: from the folder's newest whole one"},
+    {"eval-only", NULL, NULL, set_flag, FIELD(eval_only), 0, 0,
+     "test what --resume names and train no further"},
+    {"predict", "FILE", NULL, set_text, FIELD(predict), 0, 0,
+     "write class and probability of each test image (CSV)"},
     {"metrics", "FILE", NULL, set_text, FIELD(metrics), 0, 0, "append one JSON line per epoch"},
     {"version", NULL, NULL, set_flag, FIELD(version), 0, 0, "print the version and exit"},
     {"help", NULL, NULL, set_flag, FIELD(help), 0, 0, "print this text and exit", "-h"},
@@ -352,6 +356,12 @@ static int check_checkpoints(const struct ct_train_options *o, struct ct_err *er
     }
     if (o->resume != NULL && strcmp(o->resume, CT_RESUME_AUTO) == 0 && o->checkpoint_dir == NULL) {
         return ct_err_set(err, CT_EINVAL, "--resume auto needs --checkpoint-dir");
+    }
+    if (o->eval_only && o->resume == NULL) {
+        return ct_err_set(err, CT_EINVAL, "--eval-only needs --resume");
+    }
+    if (o->predict != NULL && o->pipeline_stages > 1) {
+        return ct_err_set(err, CT_EINVAL, "--predict and --pipeline-stages exclude each other");
     }
     return 0;
 }

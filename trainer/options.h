@@ -50,7 +50,8 @@ struct ct_train_options {
     const char *checkpoint_dir;                /* NULL when not given */
     struct ct_interval checkpoint_every;       /* zeros: after each epoch */
     int keep_checkpoints;
-    bool eval_only;
+    bool eval_only;      /* with resume */
+    const char *predict; /* NULL when not given */
     struct ct_augment_choice augment;
     struct ct_hidden hidden;
     int epochs;

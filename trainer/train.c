@@ -2,6 +2,7 @@
 #include "common/clock.h"
 #include "trainer/boundary.h"
 #include "trainer/param_hash.h"
+#include "trainer/predict.h"
 #include "trainer/survive.h"
 
 #include <math.h>
@@ -110,11 +111,12 @@ int ct_trainer_run(struct ct_trainer *t, const struct ct_train_events *events,
     struct stopwatch watch = {.start = ct_clock_now(NULL)};
     struct ct_epoch_report report = {0};
     int rc = 0;
-    if (t->epoch >= t->options.epochs) {
+    int last = t->options.eval_only ? t->epoch : t->options.epochs;
+    if (t->epoch >= last) {
         rc = judge(t, &report, err);
     }
     ct_boundary_start(t, events);
-    while (rc == 0 && t->epoch < t->options.epochs) {
+    while (rc == 0 && t->epoch < last) {
         rc = run_epoch(t, events, &watch, &report, err);
         if (rc == 0 && t->team.rank == 0 && events->epoch != NULL) {
             events->epoch(events->data, &report);
@@ -128,6 +130,9 @@ int ct_trainer_run(struct ct_trainer *t, const struct ct_train_events *events,
     }
     if (rc == 0 || rc == CT_BOUNDARY_E_STOP) {
         rc = ct_boundary_end(t, err);
+    }
+    if (rc == 0 && t->options.predict != NULL && t->team.rank == 0 && !t->preempted) {
+        rc = ct_predict(t, t->options.predict, err);
     }
     if (rc == 0) {
         ctw_progress(t->job, CTW_PHASE_DONE, t->optimizer.step);

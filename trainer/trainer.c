@@ -314,6 +314,9 @@ static int load_local(struct ct_trainer *t, int rank, struct ct_err *err)
     if (rc == 0 && rank == 0 && t->options.checkpoint_dir != NULL) {
         rc = ct_checkpoint_dir_probe(t->options.checkpoint_dir, err);
     }
+    if (rc == 0 && rank == 0 && t->options.predict != NULL) {
+        rc = ct_checkpoint_probe(t->options.predict, err);
+    }
     if (rc == 0) {
         rc = ct_dataset_load_shared(t->options.data, t->job, &t->dataset, err);
     }
@@ -330,8 +333,9 @@ static int start_augmenting(struct ct_trainer *t, struct ct_err *err)
     if (!choice->flip && !choice->shift) {
         return 0;
     }
-    int rc = ct_augment_init(&t->augment, choice, &t->dataset, t->dev, t->model.max_rows,
-                             t->options.seed, err);
+    /* Shards and micro-batches are no larger. */
+    size_t share = (t->sampler.batch - 1) / (size_t)t->sampler.world + 1;
+    int rc = ct_augment_init(&t->augment, choice, &t->dataset, t->dev, share, t->options.seed, err);
     t->train.augment = rc == 0 ? &t->augment : NULL;
     return rc;
 }

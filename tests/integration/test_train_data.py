@@ -132,6 +132,28 @@ class TrainData(testlib.Case):
         self.assertEqual(again, both)
         self.assertIn("'x' is not one of flip, shift", self.train(self.idx, "--augment", "flip,x", code=2))
 
+    def test_predictions_are_those_that_the_accuracy_counts(self):
+        self.train(self.idx)
+        out = self.tmp / "predictions.csv"
+        procs = testlib.start_ranks(
+            self, 2, ("train", "--data", self.idx, "--hidden", "16", "--device", "cpu", "--eval-only",
+                      "--resume", self.tmp / "model", "--predict", out),
+        )  # fmt: skip
+        results = [proc.wait() for proc in procs]
+        self.assertEqual([result.code for result in results], [0, 0], results)
+        head, *rows = [line.split(",") for line in out.read_text().splitlines()]
+        self.assertEqual(head, ["index", "class", "probability"])
+        self.assertEqual([int(row[0]) for row in rows], list(range(200)))
+        self.assertTrue(all(0.1 <= float(row[2]) <= 1 for row in rows))
+        labels = (self.idx / "t10k-labels-idx1-ubyte").read_bytes()[8:]
+        right = sum(int(row[1]) == label for row, label in zip(rows, labels)) / 200
+        self.assertIn(f"done: test accuracy {right:.4f}", results[0].out)
+        self.assertNotIn("epoch 1/", results[0].out)
+        self.assertIn("--eval-only needs --resume", self.train(self.idx, "--eval-only", code=2))
+        self.assertIn(
+            "/no/such/p", self.train(self.idx, "--epochs", "100000", "--predict", "/no/such/p", code=1)
+        )
+
     def test_workers_of_a_host_share_one_copy(self):
         packed = self.folder("packed")
         idx.write_dataset(packed)

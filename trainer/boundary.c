@@ -40,7 +40,10 @@ void ct_boundary_close(struct ct_trainer *t)
 
 void ct_boundary_start(struct ct_trainer *t, const struct ct_train_events *events)
 {
-    ct_preempt_init(&t->preempt, getenv(CT_PREEMPT_FILE_VARIABLE), events->stop_asked);
+    /* Stopping without a checkpoint would lose everything: then a notice is for others. */
+    bool stoppable = saving(t) && !t->options.eval_only;
+    ct_preempt_init(&t->preempt, stoppable ? getenv(CT_PREEMPT_FILE_VARIABLE) : NULL,
+                    stoppable ? events->stop_asked : NULL);
     t->saved_ns = ct_clock_now(NULL);
     t->saved_step = t->optimizer.step;
 }
@@ -99,15 +102,75 @@ static int stop_here(struct ct_trainer *t, struct ct_err *err)
     return rc == 0 ? CT_BOUNDARY_E_STOP : rc;
 }
 
+/* ---- how it goes ----------------------------------------------------------------------------- */
+
+/* Tells rank 0 how it goes: `sums` are the loss and the hits of all ranks in this epoch. */
+static void report(struct ct_trainer *t, const struct ct_train_events *events, const double *sums,
+                   bool line)
+{
+    size_t batches = ct_sampler_batches(&t->sampler);
+    size_t trained =
+        ct_sampler_first(&t->sampler, t->batch) - ct_sampler_first(&t->sampler, t->first);
+    const struct ct_watch_point now = {
+        .ns = ct_clock_now(NULL),
+        .comm_ns = t->comm_ns,
+        .loss = sums[0],
+        .hits = sums[1],
+        .samples = t->carried + trained,
+        .trained = trained,
+    };
+    struct ct_step_report r = {
+        .epoch = t->epoch + 1,
+        .epochs = t->options.epochs,
+        .batch = t->batch,
+        .batches = batches,
+        .step = t->optimizer.step,
+        .lr = (double)t->optimizer.lr,
+    };
+    ct_watch_means(&t->watch.start, &now, &r);
+    double steps =
+        (double)(batches - t->batch) + (double)batches * (double)(t->options.epochs - t->epoch - 1);
+    double per_step = (double)(now.ns - t->watch.start.ns) / (double)(t->batch - t->first);
+    r.eta_s = steps * per_step / (double)CT_NS_PER_S;
+    if (events->tick != NULL) {
+        events->tick(events->data, &r);
+    }
+    if (line && events->step != NULL) {
+        ct_watch_means(&t->watch.line, &now, &r);
+        events->step(events->data, &r);
+        t->watch.line = now;
+    }
+}
+
+/* Collective, once per step. */
+static int exchange(struct ct_trainer *t, const struct ct_train_events *events, bool *stop,
+                    struct ct_err *err)
+{
+    double sums[CT_PREEMPT_SUMS] = {0};
+    int every = t->options.metrics_every;
+    bool line = every > 0 && t->optimizer.step % every == 0;
+    bool due = ct_preempt_due(&t->preempt);
+    *stop = false;
+    if (!due && !line) {
+        return 0;
+    }
+    bool within = t->batch > 0; /* else an epoch is over, and its report tells more */
+    int rc = within ? t->dev->ops->download(t->dev, sums, t->totals, sizeof sums, err) : 0;
+    if (rc == 0) {
+        rc = ct_preempt_agree(&t->preempt, &t->team, sums, stop, err);
+    }
+    if (rc == 0 && within && t->team.rank == 0) {
+        report(t, events, sums, line);
+    }
+    return rc;
+}
+
 /* ---- the boundaries -------------------------------------------------------------------------- */
 
 int ct_boundary_step(struct ct_trainer *t, const struct ct_train_events *events, struct ct_err *err)
 {
-    if (!saving(t)) {
-        return 0;
-    }
     bool stop;
-    int rc = ct_preempt_agree(&t->preempt, &t->team, &stop, err);
+    int rc = exchange(t, events, &stop, err);
     if (rc == 0 && stop) {
         return stop_here(t, err);
     }
@@ -123,15 +186,12 @@ int ct_boundary_step(struct ct_trainer *t, const struct ct_train_events *events,
 int ct_boundary_epoch(struct ct_trainer *t, const struct ct_train_events *events,
                       struct ct_err *err)
 {
-    if (!saving(t)) {
-        return 0;
-    }
+    const struct ct_interval *every = &t->options.checkpoint_every;
     bool last = t->epoch >= t->options.epochs, stop;
-    int rc = ct_preempt_agree(&t->preempt, &t->team, &stop, err);
+    int rc = exchange(t, events, &stop, err);
     if (rc == 0 && t->saver != NULL) {
         tell_news(t, events);
-        bool each =
-            t->options.checkpoint_every.steps == 0 && t->options.checkpoint_every.seconds == 0;
+        bool each = every->steps == 0 && every->seconds == 0;
         if (last || each || due(t)) {
             rc = save(t, last || each, err);
         }

@@ -6,6 +6,7 @@
  */
 #include "common/buf.h"
 #include "trainer/options.h"
+#include "trainer/plot.h"
 #include "trainer/sinks.h"
 #include "trainer/trainer.h"
 #include "worker/ctworker.h"
@@ -158,6 +159,13 @@ int main(int argc, char *argv[])
     }
     if (options.version) {
         return printf("train %s\n", ct_train_version()) > 0 ? EXIT_DONE : EXIT_FAILED;
+    }
+    if (options.plot != NULL) {
+        int rc = ct_plot_file(options.plot, options.output, &err);
+        if (rc != 0) {
+            complain(&err);
+        }
+        return rc == 0 ? EXIT_DONE : EXIT_FAILED;
     }
     return run(&options);
 }

@@ -59,6 +59,22 @@ int ct_metrics_epoch(struct ct_metrics *metrics, const struct ct_epoch_report *r
     return write_line(metrics, rc, err);
 }
 
+int ct_metrics_step(struct ct_metrics *metrics, const struct ct_step_report *report,
+                    struct ct_err *err)
+{
+    if (metrics->fd < 0) {
+        return 0;
+    }
+    ct_buf_reset(&metrics->scratch);
+    int rc = ct_buf_printf(&metrics->scratch,
+                           "{\"event\":\"step\",\"step\":%lld,\"epoch\":%d,\"loss\":%.9g,"
+                           "\"accuracy\":%.9g,\"samples_per_s\":%.6g,\"comm_share\":%.4g,"
+                           "\"lr\":%.9g}\n",
+                           (long long)report->step, report->epoch, report->loss, report->accuracy,
+                           report->samples_per_s, report->comm_share, report->lr);
+    return write_line(metrics, rc, err);
+}
+
 int ct_metrics_done(struct ct_metrics *metrics, const struct ct_train_result *result,
                     struct ct_err *err)
 {

@@ -4,6 +4,8 @@
  *
  *     {"event":"epoch","epoch":1,"loss":0.5,"test_loss":0.4,"test_accuracy":0.85,
  *      "samples_per_s":200000,"world_size":2,"param_hash":"0123456789abcdef"}    (in one line)
+ *     {"event":"step","step":100,"epoch":1,"loss":0.6,"accuracy":0.8,"samples_per_s":200000,
+ *      "comm_share":0.05,"lr":0.001}
  *     {"event":"done","test_accuracy":0.89,"seconds":6.1,"samples_per_s":210000,
  *      "param_hash":"0123456789abcdef"}                                          (in one line)
  */
@@ -32,6 +34,8 @@ void ct_metrics_close(struct ct_metrics *metrics);
  * file is closed: the caller warns once and training goes on. */
 CT_MUST_CHECK int ct_metrics_epoch(struct ct_metrics *metrics, const struct ct_epoch_report *report,
                                    struct ct_err *err);
+CT_MUST_CHECK int ct_metrics_step(struct ct_metrics *metrics, const struct ct_step_report *report,
+                                  struct ct_err *err);
 CT_MUST_CHECK int ct_metrics_done(struct ct_metrics *metrics, const struct ct_train_result *result,
                                   struct ct_err *err);
 

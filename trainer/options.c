@@ -283,6 +283,13 @@ static const struct spec specs[] = {
     {"predict", "FILE", NULL, set_text, FIELD(predict), 0, 0,
      "write class and probability of each test image (CSV)"},
     {"metrics", "FILE", NULL, set_text, FIELD(metrics), 0, 0, "append one JSON line per epoch"},
+    {"metrics-every", "N", NULL, set_int, FIELD(metrics_every), 1, INT_MAX,
+     "also one line every N steps"},
+    {"tensorboard", "DIR", NULL, set_text, FIELD(tensorboard), 0, 0,
+     "write an event file for TensorBoard there"},
+    {"plot", "FILE", NULL, set_text, FIELD(plot), 0, 0,
+     "draw the metrics in FILE as SVG and exit; see --output"},
+    {"output", "FILE", NULL, set_text, FIELD(output), 0, 0, "where --plot draws", "-o"},
     {"version", NULL, NULL, set_flag, FIELD(version), 0, 0, "print the version and exit"},
     {"help", NULL, NULL, set_flag, FIELD(help), 0, 0, "print this text and exit", "-h"},
 };
@@ -356,6 +363,9 @@ static int check_checkpoints(const struct ct_train_options *o, struct ct_err *er
     }
     if (o->resume != NULL && strcmp(o->resume, CT_RESUME_AUTO) == 0 && o->checkpoint_dir == NULL) {
         return ct_err_set(err, CT_EINVAL, "--resume auto needs --checkpoint-dir");
+    }
+    if ((o->plot != NULL) != (o->output != NULL)) {
+        return ct_err_set(err, CT_EINVAL, "--plot and --output need each other");
     }
     if (o->eval_only && o->resume == NULL) {
         return ct_err_set(err, CT_EINVAL, "--eval-only needs --resume");

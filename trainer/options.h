@@ -53,6 +53,8 @@ struct ct_train_options {
     bool eval_only;      /* with resume */
     const char *predict; /* NULL when not given */
     struct ct_augment_choice augment;
+    int metrics_every;                       /* steps; 0 = only epochs */
+    const char *tensorboard, *plot, *output; /* NULL when not given */
     struct ct_hidden hidden;
     int epochs;
     size_t batch_size; /* of all ranks together */

@@ -4,6 +4,7 @@
 #include "common/alloc.h"
 #include "common/clock.h"
 
+#include <string.h>
 #include <unistd.h>
 
 /* A notice comes seconds to minutes ahead; a twentieth of a second is soon enough. */
@@ -11,7 +12,9 @@
 /* So that a few fast steps in the beginning cannot put the next exchange far away. */
 #define GROWTH_MAX 8
 
-enum { VALUE_NOTICED, VALUE_STEPS, VALUES };
+enum { VALUE_NOTICED, VALUE_STEPS, VALUE_SUMS, VALUES = VALUE_SUMS + CT_PREEMPT_SUMS };
+
+_Static_assert(VALUES <= CT_TEAM_VALUES_MAX, "they fit into one exchange");
 
 void ct_preempt_init(struct ct_preempt *p, const char *file, const volatile sig_atomic_t *flagged)
 {
@@ -29,7 +32,7 @@ static bool noticed(const struct ct_preempt *p)
 static int64_t interval(struct ct_preempt *p)
 {
     int64_t now = ct_clock_now(NULL);
-    int64_t steps = p->steps - p->last;
+    int64_t steps = p->steps > p->last ? p->steps - p->last : 1;
     int64_t spent = now - p->last_ns + 1;
     int64_t wanted = EXCHANGE_NS / (spent / steps + 1);
     p->last = p->steps;
@@ -38,23 +41,32 @@ static int64_t interval(struct ct_preempt *p)
     return wanted > 1 ? wanted : 1;
 }
 
-int ct_preempt_agree(struct ct_preempt *p, struct ct_team *team, bool *stop, struct ct_err *err)
+bool ct_preempt_due(struct ct_preempt *p)
 {
-    *stop = false;
-    if (++p->steps < p->next) {
-        return 0;
-    }
+    return ++p->steps >= p->next;
+}
+
+int ct_preempt_agree(struct ct_preempt *p, struct ct_team *team, double sums[CT_PREEMPT_SUMS],
+                     bool *stop, struct ct_err *err)
+{
     double mine[VALUES] = {
         [VALUE_NOTICED] = noticed(p) ? 1 : 0,
         [VALUE_STEPS] = (double)interval(p),
     };
+    memcpy(mine + VALUE_SUMS, sums, CT_PREEMPT_SUMS * sizeof *sums);
     double *all = ct_calloc(VALUES * (size_t)team->world, sizeof *all);
     if (all == NULL) {
         return ct_err_set(err, CT_ENOMEM, "out of memory");
     }
     int rc = ct_team_gather(team, mine, VALUES, all, err);
+    memset(sums, 0, CT_PREEMPT_SUMS * sizeof *sums);
+    *stop = false;
     for (int r = 0; rc == 0 && r < team->world; r++) {
-        *stop = *stop || all[r * VALUES + VALUE_NOTICED] != 0;
+        const double *theirs = all + (size_t)r * VALUES;
+        *stop = *stop || theirs[VALUE_NOTICED] != 0;
+        for (size_t i = 0; i < CT_PREEMPT_SUMS; i++) {
+            sums[i] += theirs[VALUE_SUMS + i];
+        }
     }
     if (rc == 0) {
         p->next = p->steps + (int64_t)all[VALUE_STEPS]; /* rank 0's: clocks differ */

@@ -29,8 +29,14 @@ struct ct_preempt {
 void ct_preempt_init(struct ct_preempt *preempt, const char *file,
                      const volatile sig_atomic_t *flagged);
 
-/* Collective, once after every step. *stop becomes the same on every rank. */
-CT_MUST_CHECK int ct_preempt_agree(struct ct_preempt *preempt, struct ct_team *team, bool *stop,
-                                   struct ct_err *err);
+/* Once after every step: does the exchange come now? The same on every rank. */
+bool ct_preempt_due(struct ct_preempt *preempt);
+
+#define CT_PREEMPT_SUMS 2
+
+/* Collective, the exchange. *stop becomes the same on every rank. Since all ranks are heard anyway,
+ * `sums` become their sums over ranks. */
+CT_MUST_CHECK int ct_preempt_agree(struct ct_preempt *preempt, struct ct_team *team,
+                                   double sums[CT_PREEMPT_SUMS], bool *stop, struct ct_err *err);
 
 #endif

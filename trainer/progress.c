@@ -38,12 +38,28 @@ void ct_progress_start(struct ct_progress *p, const struct ct_trainer *t)
     (void)fflush(p->out);
 }
 
-void ct_progress_tick(struct ct_progress *p, int epoch, int epochs, double done,
-                      double samples_per_s)
+/* "75 s", "12 min", "3.5 h" */
+static void format_time(char *out, size_t size, double seconds)
+{
+    if (seconds < 100) {
+        (void)snprintf(out, size, "%.0f s", seconds);
+    } else if (seconds < 6000) {
+        (void)snprintf(out, size, "%.0f min", seconds / 60);
+    } else {
+        (void)snprintf(out, size, "%.1f h", seconds / 3600);
+    }
+}
+
+void ct_progress_tick(struct ct_progress *p, const struct ct_step_report *r)
 {
     if (p->terminal) {
-        (void)fprintf(p->out, REWRITE "epoch %d/%d: %3.0f %%, %.0f samples/s", epoch, epochs,
-                      100 * done, samples_per_s);
+        char left[32];
+        format_time(left, sizeof left, r->eta_s);
+        (void)fprintf(p->out,
+                      REWRITE "epoch %d/%d: step %zu/%zu, loss %.4f, accuracy %.4f, %.0f "
+                              "samples/s, all-reduce %.0f %%, %s left",
+                      r->epoch, r->epochs, r->batch, r->batches, r->loss, r->accuracy,
+                      r->samples_per_s, 100 * r->comm_share, left);
         (void)fflush(p->out);
         p->unfinished = true;
     }

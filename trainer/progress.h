@@ -20,9 +20,8 @@ struct ct_progress {
 /* What will be trained on what. */
 void ct_progress_start(struct ct_progress *progress, const struct ct_trainer *trainer);
 
-/* Within an epoch; `done` is 0 .. 1. Nothing unless on a terminal. */
-void ct_progress_tick(struct ct_progress *progress, int epoch, int epochs, double done,
-                      double samples_per_s);
+/* Within an epoch. Nothing unless on a terminal. */
+void ct_progress_tick(struct ct_progress *progress, const struct ct_step_report *report);
 
 void ct_progress_epoch(struct ct_progress *progress, const struct ct_epoch_report *report);
 

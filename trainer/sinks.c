@@ -16,6 +16,7 @@ void ct_sinks_init(struct ct_sinks *sinks, FILE *out, bool terminal, FILE *compl
     *sinks = (struct ct_sinks){
         .progress = {.out = out, .terminal = terminal},
         .metrics = CT_METRICS_INIT,
+        .board = CT_TENSORBOARD_INIT,
         .complaints = complaints,
     };
 }
@@ -24,12 +25,20 @@ void ct_sinks_fini(struct ct_sinks *sinks)
 {
     ct_progress_break(&sinks->progress);
     ct_metrics_close(&sinks->metrics);
+    ct_tensorboard_close(&sinks->board);
 }
 
 int ct_sinks_open(struct ct_sinks *sinks, const struct ct_train_options *options,
                   struct ct_err *err)
 {
-    return options->metrics != NULL ? ct_metrics_open(&sinks->metrics, options->metrics, err) : 0;
+    int rc = 0;
+    if (options->metrics != NULL) {
+        rc = ct_metrics_open(&sinks->metrics, options->metrics, err);
+    }
+    if (rc == 0 && options->tensorboard != NULL) {
+        rc = ct_tensorboard_open(&sinks->board, options->tensorboard, err);
+    }
+    return rc;
 }
 
 /* What fails in a sink costs that sink, not the training. */
@@ -51,13 +60,31 @@ void ct_sinks_start(struct ct_sinks *sinks, struct ct_trainer *trainer)
         check(sinks, rc, &err);
         line += len + (line[len] == '\n');
     }
+    sinks->trainer = trainer;
     ct_progress_start(&sinks->progress, trainer);
 }
 
-static void on_tick(void *data, int epoch, int epochs, double done, double samples_per_s)
+static void on_tick(void *data, const struct ct_step_report *report)
 {
     struct ct_sinks *sinks = data;
-    ct_progress_tick(&sinks->progress, epoch, epochs, done, samples_per_s);
+    ct_progress_tick(&sinks->progress, report);
+}
+
+static void on_step(void *data, const struct ct_step_report *report)
+{
+    struct ct_sinks *sinks = data;
+    struct ct_err err = {0};
+    check(sinks, ct_metrics_step(&sinks->metrics, report, &err), &err);
+    const struct ct_scalar scalars[] = {
+        {"step/loss", report->loss},
+        {"step/accuracy", report->accuracy},
+        {"step/samples_per_s", report->samples_per_s},
+        {"step/learning_rate", report->lr},
+    };
+    check(sinks,
+          ct_tensorboard_add(&sinks->board, report->step, scalars,
+                             sizeof scalars / sizeof scalars[0], &err),
+          &err);
 }
 
 static void on_epoch(void *data, const struct ct_epoch_report *report)
@@ -66,6 +93,16 @@ static void on_epoch(void *data, const struct ct_epoch_report *report)
     struct ct_err err = {0};
     ct_progress_epoch(&sinks->progress, report);
     check(sinks, ct_metrics_epoch(&sinks->metrics, report, &err), &err);
+    const struct ct_scalar scalars[] = {
+        {"loss/train", report->loss},
+        {"loss/test", report->test_loss},
+        {"accuracy/test", report->test_accuracy},
+        {"samples_per_s", report->samples_per_s},
+    };
+    check(sinks,
+          ct_tensorboard_add(&sinks->board, sinks->trainer->optimizer.step, scalars,
+                             sizeof scalars / sizeof scalars[0], &err),
+          &err);
 }
 
 static void on_warn(void *data, struct ct_err *warning)
@@ -77,6 +114,7 @@ struct ct_train_events ct_sinks_events(struct ct_sinks *sinks)
 {
     return (struct ct_train_events){
         .tick = sinks->progress.terminal ? on_tick : NULL,
+        .step = on_step,
         .epoch = on_epoch,
         .warn = on_warn,
         .data = sinks,

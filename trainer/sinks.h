@@ -7,6 +7,7 @@
 
 #include "trainer/metrics.h"
 #include "trainer/progress.h"
+#include "trainer/tensorboard.h"
 #include "trainer/trainer.h"
 
 #include <stdio.h>
@@ -14,7 +15,9 @@
 struct ct_sinks {
     struct ct_progress progress;
     struct ct_metrics metrics;
-    FILE *complaints; /* borrowed */
+    struct ct_tensorboard board;
+    const struct ct_trainer *trainer; /* borrowed, from start on */
+    FILE *complaints;                 /* borrowed */
 };
 
 /* Opens nothing yet. The streams are borrowed; `terminal`: may a line of `out` be rewritten? */

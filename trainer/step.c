@@ -4,6 +4,8 @@
  */
 #include "trainer/survive.h"
 
+#include "common/clock.h"
+
 static double rate_of(const struct ct_trainer *t, size_t batch)
 {
     const struct ct_train_options *o = &t->options;
@@ -20,7 +22,9 @@ static double rate_of(const struct ct_trainer *t, size_t batch)
 static int update(struct ct_trainer *t, struct ct_err *err)
 {
     size_t begin, end;
+    int64_t start = ct_clock_now(NULL);
     int rc = ct_team_reduce(&t->team, t->grads, t->layout.count, &begin, &end, err);
+    t->comm_ns += ct_clock_now(NULL) - start;
     if (rc == 0) {
         rc = ct_optimizer_apply(&t->optimizer, t->dev, t->params, t->grads, begin, end, err);
     }
@@ -40,7 +44,9 @@ static int update_stage(struct ct_trainer *t, struct ct_err *err)
         part.state[i] += pipe->base;
     }
     part.narrow += part.narrow != NULL ? pipe->base : 0;
+    int64_t start = ct_clock_now(NULL);
     int rc = ct_pipeline_reduce(pipe, &begin, &end, err);
+    t->comm_ns += ct_clock_now(NULL) - start;
     if (rc == 0) {
         rc =
             ct_optimizer_apply(&part, t->dev, t->params + pipe->base, pipe->grads, begin, end, err);
@@ -79,7 +85,9 @@ int ct_trainer_step(struct ct_trainer *t, size_t batch, struct ct_err *err)
         rc = update(t, err);
     }
     if (rc == 0) {
+        int64_t start = ct_clock_now(NULL);
         rc = ct_team_publish(&t->team, err);
+        t->comm_ns += ct_clock_now(NULL) - start;
     }
     if (rc == 0) {
         t->optimizer.step++;

@@ -7,9 +7,6 @@
 
 #include <math.h>
 
-/* How often rank 0 tells where it is within an epoch. */
-#define TICK_NS (100 * CT_NS_PER_MS)
-
 struct stopwatch {
     int64_t start;
     double training_s; /* without evaluation and checkpoints */
@@ -24,9 +21,9 @@ static double seconds_since(int64_t start)
 /* From where the epoch stands to its end, or CT_BOUNDARY_E_STOP. */
 static int run_steps(struct ct_trainer *t, const struct ct_train_events *events, struct ct_err *err)
 {
-    size_t batches = ct_sampler_batches(&t->sampler), first = t->batch;
-    int64_t start = ct_clock_now(NULL), next = start + TICK_NS;
-    bool ticking = events->tick != NULL && t->team.rank == 0;
+    size_t batches = ct_sampler_batches(&t->sampler);
+    t->first = t->batch;
+    ct_watch_start(&t->watch, ct_clock_now(NULL), t->comm_ns);
     while (t->batch < batches) {
         int rc = ct_trainer_step(t, t->batch, err);
         if (rc == 0 && ++t->batch < batches) {
@@ -34,14 +31,6 @@ static int run_steps(struct ct_trainer *t, const struct ct_train_events *events,
         }
         if (rc != 0) {
             return rc;
-        }
-        int64_t now = ticking ? ct_clock_now(NULL) : 0;
-        if (ticking && now >= next) {
-            double seconds = (double)(now - start) / (double)CT_NS_PER_S;
-            double samples = (double)((t->batch - first) * t->sampler.batch);
-            events->tick(events->data, t->epoch + 1, t->options.epochs,
-                         (double)t->batch / (double)batches, samples / seconds);
-            next = now + TICK_NS;
         }
     }
     return 0;
@@ -65,7 +54,8 @@ static int run_epoch(struct ct_trainer *t, const struct ct_train_events *events,
     t->augment.epoch = (unsigned)t->epoch;
     int rc = t->dev->ops->clear(t->dev, t->totals, sizeof totals, err);
     if (rc == 0) {
-        counted = samples + ct_survive_epoch(t);
+        t->carried = ct_survive_epoch(t);
+        counted = samples + t->carried;
         rc = run_steps(t, events, err);
     }
     if (rc == 0) {

@@ -139,10 +139,8 @@ static uint64_t job_fingerprint(const struct ct_trainer *t)
     FOLD(hash, t->dev->precision);
     FOLD(hash, o->pipeline_stages);
     FOLD(hash, o->micro_batches);
-    const bool saving = o->checkpoint != NULL || o->checkpoint_dir != NULL;
     FOLD(hash, o->augment.flip);
     FOLD(hash, o->augment.shift);
-    FOLD(hash, saving); /* decides whether there are exchanges about preemption */
     FOLD(hash, t->dataset.train.count);
     FOLD(hash, t->dataset.test.count);
     FOLD(hash, t->dataset.mean);
@@ -154,6 +152,7 @@ static uint64_t job_fingerprint(const struct ct_trainer *t)
 static uint64_t fingerprint(const struct ct_trainer *t)
 {
     uint64_t hash = job_fingerprint(t);
+    FOLD(hash, t->options.metrics_every); /* decides when ranks exchange how it goes */
     FOLD(hash, t->epoch);
     FOLD(hash, t->batch);
     FOLD(hash, t->optimizer.step);

@@ -22,6 +22,7 @@
 #include "trainer/shards.h"
 #include "trainer/step_snapshot.h"
 #include "trainer/team.h"
+#include "trainer/watch.h"
 #include "worker/ctworker.h"
 
 #include <stdbool.h>
@@ -56,6 +57,9 @@ struct ct_trainer {
     struct ct_saver *saver; /* on rank 0 when checkpoints are asked for */
     int64_t saved_ns, saved_step;
     struct ct_preempt preempt;
+    struct ct_watch watch;
+    size_t carried;  /* samples that earlier generations put into the epoch's totals */
+    int64_t comm_ns; /* spent on summing gradients and publishing the model */
     bool preempted;
 
     /* After every step: trainer/survive.h. */
@@ -85,7 +89,8 @@ struct ct_train_result {
 
 /* What the run tells on rank 0, on the calling thread. Each may be NULL. */
 struct ct_train_events {
-    void (*tick)(void *data, int epoch, int epochs, double done, double samples_per_s);
+    void (*tick)(void *data, const struct ct_step_report *report); /* some times a second */
+    void (*step)(void *data, const struct ct_step_report *report); /* every metrics_every steps */
     void (*epoch)(void *data, const struct ct_epoch_report *report);
     void (*warn)(void *data, struct ct_err *warning); /* something failed, training goes on */
     const volatile sig_atomic_t *stop_asked; /* nonzero: stop at the next step all agree on */

@@ -227,7 +227,8 @@ class Train(testlib.Case):
             os.close(terminal)
             proc.kill()
         self.assertEqual(proc.wait(testlib.DEADLINE), 0, seen)
-        self.assertRegex(seen, rb"\r\x1b\[Kepoch 1/2: +\d+ %, \d+ samples/s")
+        self.assertRegex(seen, rb"\r\x1b\[Kepoch 1/2: step \d+/\d+, loss \d+\.\d+, ")
+        self.assertRegex(seen, rb"accuracy \d\.\d+, \d+ samples/s, all-reduce \d+ %, \d+ s left")
         self.assertRegex(seen, rb"\r\x1b\[Kepoch 2/2: loss [^\n]*\n")
         self.assertRegex(seen, rb"\ndone: test accuracy [^\n\r]*\r\n\Z")
 

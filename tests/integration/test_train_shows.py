@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""train: what it tells of its course in files."""
+
+import json
+import struct
+import xml.etree.ElementTree
+
+import testlib
+from testlib import idx
+
+
+def records(raw):
+    """The data of a file of TFRecords."""
+    while raw:
+        (length,) = struct.unpack("<Q", raw[:8])
+        yield raw[12 : 12 + length]
+        raw = raw[16 + length :]
+
+
+class TrainShows(testlib.Case):
+    def setUp(self):
+        super().setUp()
+        self.metrics = self.tmp / "metrics.jsonl"
+        self.argv = (
+            "--data", idx.write_dataset(self.tmp), "--hidden", "24", "--batch-size", "32",
+            "--device", "cpu", "--epochs", "3",
+        )  # fmt: skip
+
+    def train(self, *args):
+        result = self.run_program(testlib.program("train"), *self.argv, *args)
+        self.assertEqual(result.code, 0, result)
+        return result
+
+    def events(self):
+        return [json.loads(line) for line in self.metrics.read_text().splitlines()]
+
+    def test_lines_of_steps_are_of_all_ranks(self):
+        seen = []
+        for count in (1, 3):
+            self.metrics.unlink(missing_ok=True)
+            every = (*self.argv, "--metrics", self.metrics, "--metrics-every", "5")
+            for proc in testlib.start_ranks(self, count, ("train", *every)):
+                result = proc.wait()
+                self.assertEqual(result.code, 0, result)
+            steps = [e for e in self.events() if e["event"] == "step"]
+            self.assertEqual(
+                list(steps[0]),
+                ["event", "step", "epoch", "loss", "accuracy", "samples_per_s", "comm_share", "lr"],
+            )
+            # 19 steps in an epoch.
+            self.assertEqual([e["step"] for e in steps], [*range(5, 57, 5)])
+            self.assertEqual([e["epoch"] for e in steps], [1] * 3 + [2] * 4 + [3] * 4)
+            self.assertTrue(all(0 <= e["comm_share"] <= 1 for e in steps))
+            seen.append([(e["loss"], e["accuracy"]) for e in steps])
+        for one, three in zip(*seen):
+            self.assertAlmostEqual(one[0], three[0], delta=1e-3)
+            self.assertAlmostEqual(one[1], three[1], delta=0.02)
+        self.assertLess(seen[0][-1][0], seen[0][0][0])
+
+    def test_event_file(self):
+        board = self.tmp / "board"
+        self.train("--tensorboard", board, "--metrics", self.metrics)
+        (path,) = board.iterdir()
+        self.assertTrue(path.name.startswith("events.out.tfevents."))
+        first, *rest = records(path.read_bytes())
+        self.assertIn(b"brain.Event:2", first)
+        self.assertEqual(len(rest), 3)
+        losses = [e["loss"] for e in self.events() if e["event"] == "epoch"]
+        for number, (record, loss) in enumerate(zip(rest, losses), 1):
+            self.assertEqual(record[9:11], bytes([0x10, 19 * number]))  # the step
+            self.assertIn(b"\x0a\x0aloss/train\x15" + struct.pack("<f", loss), record)
+
+    def test_plot(self):
+        self.train("--metrics", self.metrics)
+        svg = self.tmp / "curve.svg"
+        plot = (testlib.program("train"), "--plot", self.metrics, "-o")
+        result = self.run_program(*plot, svg)
+        self.assertEqual((result.code, result.out, result.err), (0, "", ""))
+        root = xml.etree.ElementTree.parse(svg).getroot()
+        lines = root.findall("{http://www.w3.org/2000/svg}polyline")
+        self.assertEqual([len(line.get("points").split()) for line in lines], [3] * 4)
+        before = svg.read_bytes()
+        self.metrics.write_text("nothing\n")
+        for argv, code, message in (
+            ((*plot, svg), 1, f"{self.metrics}: holds no lines of epochs"),
+            ((*plot[:-1],), 2, "--plot and --output need each other"),
+            ((plot[0], "--plot", "/no/such/file", "-o", svg), 1, "cannot open /no/such/file"),
+        ):
+            with self.subTest(message=message):
+                result = self.run_program(*argv)
+                self.assertEqual(result.code, code, result)
+                self.assert_one_line(result.err)
+                self.assertIn(message, result.err)
+        self.assertEqual(svg.read_bytes(), before)
+
+
+if __name__ == "__main__":
+    testlib.main()

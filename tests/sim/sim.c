@@ -156,6 +156,7 @@ int sim_new_line(struct sim *sim, int host)
         .generation = -1,
         .told_generation = -1,
         .stopped_generation = -1,
+        .has_stopped = -1,
         .workers = sim->plan.workers + host % 2 * (sim->plan.mischief > 0),
     };
     return sim->num_lines++;
@@ -212,6 +213,9 @@ static void deliver(struct sim *sim, int line, const struct sim_msg *brief)
     if (brief->type == CT_MSG_SERVING && brief->generation == sim->newest &&
         sim->rounds[sim->newest].stops == 0 && !sim->preempted) {
         sim->rounds[sim->newest].served_ns = sim->now;
+    }
+    if (brief->type == CT_MSG_STOPPED) {
+        sim->lines[line].has_stopped = brief->generation;
     }
     int64_t from = cpu_ns();
     ct_members_message(sim->members, sim->lines[line].member, msg, sim->now);

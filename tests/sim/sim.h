@@ -72,6 +72,7 @@ struct sim_line {
 
     /* What the core has told it, for sim_check.c. */
     int told_generation, stopped_generation; /* -1 = none */
+    int has_stopped; /* the last generation of which it has told that; -1 = none */
     int overs, preempts;
     bool spare;
 };

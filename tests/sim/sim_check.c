@@ -33,6 +33,18 @@ static void check(struct sim *sim, bool holds, const char *rule, int line)
     }
 }
 
+/* The next world begins when nothing of the last one runs. */
+static void check_all_stopped(struct sim *sim)
+{
+    for (int i = 0; i < sim->num_lines; i++) {
+        const struct sim_line *l = &sim->lines[i];
+        check(sim,
+              l->member == NULL || l->stopped_generation < 0 ||
+                  l->has_stopped >= l->stopped_generation,
+              "the next world begins before it has stopped", i);
+    }
+}
+
 static void check_world(struct sim *sim, int line, const struct ct_msg *msg)
 {
     struct sim_line *l = &sim->lines[line];
@@ -48,6 +60,7 @@ static void check_world(struct sim *sim, int line, const struct ct_msg *msg)
     struct sim_round *round = &sim->rounds[msg->generation];
     if (round->told == 0) {
         check(sim, w->serve && w->node_rank == 0, "rank 0 is not the first to know", line);
+        check_all_stopped(sim);
         round->node_count = w->node_count;
         round->world_size = w->world_size;
     } else {

@@ -37,6 +37,7 @@ static void test_our_own_sleep_is_not_their_silence(void **state)
     s.now += 10 * S; /* a stopped process */
     ct_members_tick(s.members, s.now);
     HEARS(&s, 1, "");
+    assert_true(ct_members_next(s.members) > s.now);
     say(&s, 1, CT_MSG_BEAT, 0); /* was in the socket */
     pass_without(&s, S, 2);
     HEARS(&s, 1, "stop0"); /* node 2 is silent in earnest */

@@ -298,6 +298,36 @@ static void test_second_loss_while_stopping(void **state)
     end(&s);
 }
 
+static void test_loss_of_one_that_has_stopped(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 3, 3, 1, 1);
+    run(&s, 3);
+    join(&s, 4);
+    fails(&s, 1, 0, 0, 1);
+    say(&s, 2, CT_MSG_STOPPED, 0);
+    gone(&s, 2);
+    say(&s, 3, CT_MSG_STOPPED, 0);
+    HEARS(&s, 1, "stop0,again"); /* not before it has stopped itself */
+    say(&s, 1, CT_MSG_STOPPED, 0);
+    HEARS(&s, 1, "world1:0/3,0/6,serve");
+    end(&s);
+}
+
+static void test_elastic_world_restarts_at_once(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 2, 4, 0, 1);
+    run(&s, 2);
+    fails(&s, 1, 0, 0, 1);
+    say(&s, 1, CT_MSG_STOPPED, 0);
+    say(&s, 2, CT_MSG_STOPPED, 0);
+    HEARS(&s, 1, "stop0,again world1:0/2,0/4,serve");
+    end(&s);
+}
+
 static void test_elastic_world_shrinks(void **state)
 {
     struct scene s;
@@ -387,6 +417,8 @@ int main(void)
         cmocka_unit_test(test_host_comes_back_to_its_place),
         cmocka_unit_test(test_spare_takes_over),
         cmocka_unit_test(test_second_loss_while_stopping),
+        cmocka_unit_test(test_loss_of_one_that_has_stopped),
+        cmocka_unit_test(test_elastic_world_restarts_at_once),
         cmocka_unit_test(test_elastic_world_shrinks),
         cmocka_unit_test(test_elastic_world_takes_newcomers),
         cmocka_unit_test(test_newcomer_to_a_job_that_ends),

@@ -403,6 +403,20 @@ void ct_server_take_agent(struct ct_server *server, int fd)
     ct_control_take(server->control, fd, true);
 }
 
+bool ct_server_has_agents(const struct ct_server *server)
+{
+    return server->control != NULL && ct_control_busy(server->control);
+}
+
+int ct_server_set(struct ct_server *server, const char *key, const char *value)
+{
+    const struct ct_bytes name = {(const unsigned char *)key, strlen(key)};
+    const struct ct_bytes text = {(const unsigned char *)value, strlen(value)};
+    int rc = ct_store_set(server->hub.service.store, name, text);
+    ct_conn_hub_end_turn(&server->hub);
+    return rc;
+}
+
 int ct_server_open(uv_loop_t *loop, const struct ct_server_options *options, struct ct_server **out,
                    struct ct_err *err)
 {

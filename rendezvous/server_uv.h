@@ -66,6 +66,12 @@ void ct_server_reset(struct ct_server *server);
  * opened with `agents`. */
 void ct_server_take_agent(struct ct_server *server, int fd);
 
+/* Is any agent still in its job here? */
+bool ct_server_has_agents(const struct ct_server *server);
+
+/* Sets a key from inside this process, as a client would. CT_ENOMEM, CT_ELIMIT. */
+CT_MUST_CHECK int ct_server_set(struct ct_server *server, const char *key, const char *value);
+
 /* The status that is served over HTTP on the same port gets what `fn` adds; called on the loop,
  * until the server is closed. */
 void ct_server_set_status(struct ct_server *server, ct_status_fn fn, void *data);

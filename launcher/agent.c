@@ -10,22 +10,26 @@
 #include <signal.h>
 #include <string.h>
 
+#define LIVELY (CT_SM_BIT(CT_AGENT_STOPPING) | CT_SM_BIT(CT_AGENT_DONE))
+
 static const struct ct_sm_state states[] = {
-    [CT_AGENT_IDLE] = {"idle", CT_SM_BIT(CT_AGENT_STARTING) | CT_SM_BIT(CT_AGENT_DONE)},
-    [CT_AGENT_STARTING] = {"starting", CT_SM_BIT(CT_AGENT_RUNNING) | CT_SM_BIT(CT_AGENT_STOPPING)},
-    [CT_AGENT_RUNNING] = {"running", CT_SM_BIT(CT_AGENT_STOPPING)},
-    [CT_AGENT_STOPPING] = {"stopping", CT_SM_BIT(CT_AGENT_STARTING) | CT_SM_BIT(CT_AGENT_DONE)},
+    [CT_AGENT_IDLE] = {"idle", CT_SM_BIT(CT_AGENT_JOINING) | CT_SM_BIT(CT_AGENT_DONE)},
+    [CT_AGENT_JOINING] = {"joining", CT_SM_BIT(CT_AGENT_STARTING) | CT_SM_BIT(CT_AGENT_DONE)},
+    [CT_AGENT_STARTING] = {"starting", CT_SM_BIT(CT_AGENT_RUNNING) | LIVELY},
+    [CT_AGENT_RUNNING] = {"running", CT_SM_BIT(CT_AGENT_FINISHED) | LIVELY},
+    [CT_AGENT_FINISHED] = {"finished", LIVELY},
+    [CT_AGENT_STOPPING] = {"stopping", CT_SM_BIT(CT_AGENT_JOINING) | CT_SM_BIT(CT_AGENT_DONE)},
     [CT_AGENT_DONE] = {"done", 0},
 };
 
-int ct_agent_init(struct ct_agent *agent, int workers, int max_restarts, const struct ct_log *log)
+int ct_agent_init(struct ct_agent *agent, int workers, const struct ct_log *log)
 {
     CT_ASSERT(workers > 0);
     uint8_t *table = ct_calloc((size_t)workers, sizeof(*table));
     if (table == NULL) {
         return CT_ENOMEM;
     }
-    *agent = (struct ct_agent){.workers = workers, .max_restarts = max_restarts, .states = table};
+    *agent = (struct ct_agent){.workers = workers, .generation = -1, .states = table};
     ct_sm_init(&agent->sm, "agent", states, CT_AGENT_IDLE, 0, log);
     return 0;
 }
@@ -50,6 +54,65 @@ static void move(const struct step *step, enum ct_agent_state to, const char *wh
     ct_sm_move(&step->agent->sm, to, why, step->now_ns);
 }
 
+/* ---- the end ----------------------------------------------------------------------------------
+ */
+
+/* What the membership says, else the best that is known here. */
+static int exit_code(const struct ct_agent *agent)
+{
+    if (agent->over) {
+        return agent->last_code;
+    }
+    if (agent->signo != 0) {
+        return CT_EXIT_SIGNAL_BASE + agent->signo;
+    }
+    return agent->failure.known ? ct_end_exit_code(&agent->failure.end) : agent->last_code;
+}
+
+static void finish(const struct step *step, const char *why)
+{
+    struct ct_agent *agent = step->agent;
+    if (!agent->lost) {
+        step->update->say |= CT_AGENT_SAY_LEAVE;
+    }
+    step->update->finish = true;
+    step->update->exit_code = exit_code(agent);
+    move(step, CT_AGENT_DONE, why);
+}
+
+/* Also when nobody lives any more: a stop ends what workers have left behind, and waits for it. */
+static void stop_all(const struct step *step, int signo, const char *why)
+{
+    step->agent->quiet = false;
+    step->update->stop_signal = signo;
+    move(step, CT_AGENT_STOPPING, why);
+}
+
+/* In STOPPING: goes on when all is stopped and it is known where to. */
+static void conclude(const struct step *step)
+{
+    struct ct_agent *agent = step->agent;
+    bool alone = agent->over || agent->lost || agent->hurried;
+    if (!agent->quiet || !(agent->decided || alone)) {
+        return;
+    }
+    step->update->story = true;
+    if (alone) {
+        finish(step, agent->over ? "over" : agent->lost ? "line lost" : "in a hurry");
+    } else {
+        move(step, CT_AGENT_JOINING, "stopped");
+    }
+}
+
+static bool has_workers(const struct ct_agent *agent)
+{
+    return agent->sm.state == CT_AGENT_STARTING || agent->sm.state == CT_AGENT_RUNNING ||
+           agent->sm.state == CT_AGENT_FINISHED;
+}
+
+/* ---- workers ----------------------------------------------------------------------------------
+ */
+
 static void spawn_next(const struct step *step)
 {
     struct ct_agent *agent = step->agent;
@@ -59,45 +122,11 @@ static void spawn_next(const struct step *step)
     step->update->spawn = rank;
 }
 
-static void start_generation(const struct step *step, const char *why)
+static void check_finished(const struct step *step)
 {
-    struct ct_agent *agent = step->agent;
-    memset(agent->states, CT_WORKER_ABSENT, (size_t)agent->workers);
-    agent->spawned = 0;
-    agent->alive = 0;
-    agent->failure = (struct ct_agent_failure){0};
-    move(step, CT_AGENT_STARTING, why);
-    spawn_next(step);
-}
-
-static void finish(const struct step *step, int exit_code, const char *why)
-{
-    step->update->finish = true;
-    step->update->exit_code = exit_code;
-    move(step, CT_AGENT_DONE, why);
-}
-
-/* Also when nobody lives any more: a stop ends what workers have left behind, and waits for it. */
-static void stop_all(const struct step *step, int signo, const char *why)
-{
-    step->update->stop_signal = signo;
-    move(step, CT_AGENT_STOPPING, why);
-}
-
-static void check_success(const struct step *step)
-{
-    struct ct_agent *agent = step->agent;
-    if (agent->sm.state == CT_AGENT_RUNNING && agent->alive == 0) {
-        agent->succeeded = true;
-        stop_all(step, SIGTERM, "success");
-    }
-}
-
-static void on_begin(const struct step *step)
-{
-    /* A signal may have come first. */
-    if (step->agent->sm.state == CT_AGENT_IDLE) {
-        start_generation(step, "begin");
+    if (step->agent->sm.state == CT_AGENT_RUNNING && step->agent->alive == 0) {
+        step->update->say |= CT_AGENT_SAY_FINISHED;
+        move(step, CT_AGENT_FINISHED, "all exited with 0");
     }
 }
 
@@ -112,22 +141,10 @@ static void on_started(const struct step *step, const struct ct_agent_event *eve
     } else if (agent->spawned < agent->workers) {
         spawn_next(step);
     } else {
+        step->update->say |= CT_AGENT_SAY_STARTED;
         move(step, CT_AGENT_RUNNING, "all started");
-        check_success(step);
+        check_finished(step);
     }
-}
-
-static void on_failure(const struct step *step, const struct ct_agent_event *event)
-{
-    struct ct_agent *agent = step->agent;
-    agent->failure = (struct ct_agent_failure){
-        .known = true,
-        .local_rank = event->local_rank,
-        .end = event->end,
-        .will_restart = agent->generation < agent->max_restarts && ct_end_may_restart(&event->end),
-    };
-    step->update->report = true;
-    stop_all(step, SIGTERM, "failure");
 }
 
 /* A worker that ran, or was to run, is gone. */
@@ -138,32 +155,155 @@ static void on_gone(const struct step *step, const struct ct_agent_event *event)
               (event->type == CT_AGENT_EV_EXITED ? CT_WORKER_ALIVE : CT_WORKER_SPAWNING));
     agent->states[event->local_rank] = CT_WORKER_GONE;
     agent->alive--;
+    bool good = ct_end_is_success(&event->end);
     /* While stopping, workers die because they were told to, or because a peer is gone. */
     if (agent->sm.state == CT_AGENT_STOPPING) {
-        return;
-    }
-    if (!ct_end_is_success(&event->end)) {
-        on_failure(step, event);
+        agent->orderly = agent->orderly && good;
+    } else if (good) {
+        check_finished(step);
     } else {
-        check_success(step);
+        agent->failure = (struct ct_agent_failure){true, event->local_rank, event->end};
+        step->update->report = true;
+        step->update->say |= CT_AGENT_SAY_FAILED;
+        stop_all(step, SIGTERM, "failure");
     }
 }
 
 static void on_stopped(const struct step *step)
 {
     struct ct_agent *agent = step->agent;
-    CT_ASSERT(agent->sm.state == CT_AGENT_STOPPING);
-    /* A signal that comes when all work is done does not make a failure of it. */
-    if (agent->succeeded) {
-        finish(step, CT_EXIT_OK, "success");
-    } else if (agent->signo != 0) {
-        finish(step, CT_EXIT_SIGNAL_BASE + agent->signo, "signal");
-    } else if (!agent->failure.will_restart) {
-        finish(step, ct_end_exit_code(&agent->failure.end), "failure");
+    CT_ASSERT(agent->sm.state == CT_AGENT_STOPPING && !agent->quiet);
+    agent->quiet = true;
+    if (!agent->over && !agent->lost) {
+        bool finished = agent->signo != 0 && agent->orderly && agent->spawned == agent->workers;
+        step->update->say |= CT_AGENT_SAY_STOPPED | (finished ? CT_AGENT_SAY_FINISHED : 0);
+    }
+    conclude(step);
+}
+
+/* ---- the membership ---------------------------------------------------------------------------
+ */
+
+static void on_world(const struct step *step, const struct ct_agent_event *event)
+{
+    struct ct_agent *agent = step->agent;
+    if (agent->sm.state != CT_AGENT_JOINING) {
+        return;
+    }
+    agent->generation = event->generation;
+    agent->spawned = 0;
+    agent->alive = 0;
+    agent->decided = false;
+    agent->will_restart = false;
+    agent->failure = (struct ct_agent_failure){0};
+    memset(agent->states, CT_WORKER_ABSENT, (size_t)agent->workers);
+    move(step, CT_AGENT_STARTING, "world");
+    if (event->serve) {
+        step->update->serve = true;
     } else {
-        agent->generation++;
-        step->update->restart = true;
-        start_generation(step, "restart");
+        spawn_next(step);
+    }
+}
+
+static void on_serving(const struct step *step)
+{
+    if (step->agent->sm.state == CT_AGENT_STARTING) {
+        step->update->say |= CT_AGENT_SAY_SERVING;
+        spawn_next(step);
+    }
+}
+
+static void on_not_serving(const struct step *step)
+{
+    step->agent->lost = true;
+    step->agent->last_code = CT_EXIT_SETUP;
+    step->update->say |= CT_AGENT_SAY_LEAVE;
+    finish(step, "no store");
+}
+
+static void on_stop(const struct step *step, const struct ct_agent_event *event)
+{
+    struct ct_agent *agent = step->agent;
+    if (event->generation != agent->generation) {
+        return;
+    }
+    if (has_workers(agent)) {
+        step->update->report = true;
+        stop_all(step, SIGTERM, "told to stop");
+    }
+    if (agent->sm.state == CT_AGENT_STOPPING) {
+        agent->decided = true;
+        agent->will_restart = event->will_restart && agent->signo == 0;
+        conclude(step);
+    }
+}
+
+static void on_over(const struct step *step, const struct ct_agent_event *event)
+{
+    struct ct_agent *agent = step->agent;
+    agent->over = true;
+    agent->last_code = event->exit_code;
+    agent->will_restart = false;
+    if (has_workers(agent)) {
+        stop_all(step, SIGTERM, "over");
+    } else if (agent->sm.state == CT_AGENT_STOPPING) {
+        conclude(step);
+    } else if (agent->sm.state != CT_AGENT_DONE) {
+        finish(step, "over");
+    }
+}
+
+static void on_lost(const struct step *step, const struct ct_agent_event *event)
+{
+    struct ct_agent *agent = step->agent;
+    if (agent->over || agent->lost || agent->sm.state == CT_AGENT_DONE) {
+        return;
+    }
+    agent->lost = true;
+    agent->last_code = event->exit_code;
+    agent->will_restart = false;
+    if (has_workers(agent)) {
+        step->update->report = true;
+        stop_all(step, SIGTERM, "line lost");
+    } else if (agent->sm.state == CT_AGENT_STOPPING) {
+        conclude(step);
+    } else {
+        finish(step, "line lost");
+    }
+}
+
+/* ---- signals ----------------------------------------------------------------------------------
+ */
+
+static void begin_preemption(const struct step *step, int signo)
+{
+    struct ct_agent *agent = step->agent;
+    agent->signo = signo;
+    agent->orderly = !agent->failure.known;
+    agent->will_restart = false;
+    if (has_workers(agent)) {
+        step->update->notice = signo != SIGINT;
+        stop_all(step, signo, "signal");
+    }
+}
+
+static void on_preempt(const struct step *step, int signo)
+{
+    if (step->agent->signo == 0 && step->agent->sm.state != CT_AGENT_DONE) {
+        begin_preemption(step, signo);
+    }
+}
+
+/* A person who presses Ctrl-C again has waited long enough. */
+static void hurry(const struct step *step)
+{
+    struct ct_agent *agent = step->agent;
+    agent->hurried = true;
+    if (agent->sm.state == CT_AGENT_STOPPING) {
+        step->update->kill = !agent->quiet;
+        conclude(step);
+    } else if (agent->sm.state == CT_AGENT_JOINING) {
+        finish(step, "in a hurry");
     }
 }
 
@@ -171,24 +311,25 @@ static void on_signal(const struct step *step, int signo)
 {
     struct ct_agent *agent = step->agent;
     bool again = agent->signo != 0;
-    if (!again) {
+    if (agent->sm.state == CT_AGENT_DONE) {
+        return;
+    }
+    if (again) {
+        if (signo == SIGINT) {
+            hurry(step);
+        }
+        return;
+    }
+    if (agent->generation < 0) {
+        /* No world has been: nobody loses anything. */
         agent->signo = signo;
+        finish(step, "signal");
+        return;
     }
-    switch ((enum ct_agent_state)agent->sm.state) {
-    case CT_AGENT_IDLE:
-        finish(step, CT_EXIT_SIGNAL_BASE + signo, "signal");
-        break;
-    case CT_AGENT_STARTING:
-    case CT_AGENT_RUNNING:
-        stop_all(step, signo, "signal");
-        break;
-    case CT_AGENT_STOPPING:
-        /* A person who presses Ctrl-C again has waited long enough. */
-        step->update->kill = again && signo == SIGINT;
-        break;
-    case CT_AGENT_DONE:
-        break;
+    if (!agent->over && !agent->lost) {
+        step->update->say |= CT_AGENT_SAY_PREEMPT;
     }
+    begin_preemption(step, signo);
 }
 
 void ct_agent_step(struct ct_agent *agent, const struct ct_agent_event *event, int64_t now_ns,
@@ -198,7 +339,36 @@ void ct_agent_step(struct ct_agent *agent, const struct ct_agent_event *event, i
     *update = (struct ct_agent_update){.spawn = -1};
     switch (event->type) {
     case CT_AGENT_EV_BEGIN:
-        on_begin(&step);
+        /* A signal may have come first. */
+        if (agent->sm.state == CT_AGENT_IDLE) {
+            move(&step, CT_AGENT_JOINING, "begin");
+        }
+        break;
+    case CT_AGENT_EV_UP:
+        if (agent->sm.state == CT_AGENT_JOINING) {
+            update->say |= CT_AGENT_SAY_JOIN;
+        }
+        break;
+    case CT_AGENT_EV_WORLD:
+        on_world(&step, event);
+        break;
+    case CT_AGENT_EV_STOP:
+        on_stop(&step, event);
+        break;
+    case CT_AGENT_EV_OVER:
+        on_over(&step, event);
+        break;
+    case CT_AGENT_EV_PREEMPT:
+        on_preempt(&step, event->signo);
+        break;
+    case CT_AGENT_EV_LOST:
+        on_lost(&step, event);
+        break;
+    case CT_AGENT_EV_SERVING:
+        on_serving(&step);
+        break;
+    case CT_AGENT_EV_NOT_SERVING:
+        on_not_serving(&step);
         break;
     case CT_AGENT_EV_STARTED:
         on_started(&step, event);

@@ -12,6 +12,7 @@
 #include "launcher/gpus.h"
 #include "launcher/snapshot.h"
 #include "launcher/template.h"
+#include "rendezvous/token.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -42,6 +43,8 @@ static const char *const owned[] = {
                */
     CT_SNAPSHOT_NAME,
     CT_PROGRESS_ENV,
+    CT_PREEMPT_ENV,
+    CT_TOKEN_ENV, /* workers need none, and pass their environment on to whatever they start */
 };
 
 static bool is_owned(const char *var)
@@ -76,9 +79,8 @@ static int add_ranks(const struct ct_plan *plan, int index, struct ct_strlist *o
         {"LOCAL_RANK", plan->virtual_local_rank ? 0 : local_rank},
         {"GROUP_RANK", plan->node_rank},
         {"GROUP_WORLD_SIZE", plan->node_count},
-        /* One role per launcher and one launcher: the role is the world. */
-        {"ROLE_RANK", plan->first_rank + index},
-        {"ROLE_WORLD_SIZE", plan->world_size},
+        {"ROLE_RANK", plan->first_role_rank + index},
+        {"ROLE_WORLD_SIZE", plan->role_size},
         {"LOCAL_WORLD_SIZE", plan->local_world_size},
         {"WORLD_SIZE", plan->world_size},
         {"MASTER_PORT", plan->master_port},
@@ -168,6 +170,9 @@ int ct_contract_env(const struct ct_plan *plan, int index, const char *error_fil
     if (rc == 0 && plan->progress != NULL && plan->progress[0] != '\0') {
         rc = ct_strlist_printf(out, CT_PROGRESS_ENV "=%s:%d", plan->progress,
                                index * CT_PROGRESS_SLOT);
+    }
+    if (rc == 0 && plan->preempt != NULL) {
+        rc = add_text(out, CT_PREEMPT_ENV, plan->preempt);
     }
     if (rc == 0 && plan->snapshot != NULL) {
         rc = ct_strlist_borrow(out, plan->snapshot);

@@ -11,12 +11,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Names a file that appears, as JSON, when the job is asked to end: signo, deadline (Unix time). */
+#define CT_PREEMPT_ENV "CTRUN_PREEMPT_FILE"
+
 /* One generation of workers of this launcher. Strings are borrowed. */
 struct ct_plan {
     int local_world_size;
     int first_local_rank; /* of this launcher's first worker, where several share the machine */
     int first_rank;       /* global rank of local rank 0 */
     int world_size;
+    int first_role_rank, role_size; /* the same among the workers of our role */
     int node_rank, node_count;
     int generation; /* 0 at first, one more with each restart */
     int max_restarts;
@@ -26,6 +30,7 @@ struct ct_plan {
     const char *signals;     /* as --signals-to-handle has it */
     const char *master_addr;
     uint16_t master_port;
+    const char *preempt;  /* file that appears when the job is asked to end, or NULL */
     const char *cookie;   /* "NAME=value" by which the job's processes are known, or NULL */
     const char *progress; /* path of the progress pages; "" or NULL = none */
     const char *snapshot; /* "NAME=path" of memory that outlives the workers, or NULL */

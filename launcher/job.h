@@ -19,6 +19,7 @@
 #include <sys/resource.h>
 
 struct ct_guard;
+struct ct_token;
 
 /* Everything is borrowed. */
 struct ct_job {
@@ -33,6 +34,10 @@ struct ct_job {
     struct ct_guard *guard;
     char *const *env; /* the launcher's own, on which the workers' is built */
     const char *run_id;
+    const struct ct_token *token; /* of the job; NULL = none */
+    const char *const *expected;  /* names of its hosts by node rank; NULL = not known */
+    int num_expected;
+    int64_t begun_ns; /* monotonic: when ctrun was started */
     int workers;
     struct rlimit nofile; /* what ctrun was started with; workers get it back */
     enum ct_log_level log_level;

@@ -8,11 +8,6 @@
 #include <signal.h>
 #include <string.h>
 
-void ct_job_failures_add(struct ct_job_failures *failures, const struct ct_job_failure *failure)
-{
-    failures->kept[failures->total++ % CT_JOB_FAILURES_KEPT] = *failure;
-}
-
 /* Names and ids come from the command line and may be any bytes. */
 static bool add_name(cJSON *object, const char *name, const char *text)
 {
@@ -29,8 +24,6 @@ static bool add_exit(cJSON *object, bool ended, const struct ct_end *end)
     return ct_json_add_number(object, "exit",
                               end->kind == CT_END_SIGNALED ? -end->value : end->value);
 }
-
-/* ---- nodes and workers ---------------------------------------------------------------------- */
 
 static const char *worker_state(enum ct_agent_worker state, const struct ct_report_worker *worker)
 {
@@ -89,101 +82,16 @@ static bool add_worker(cJSON *array, const struct ct_job_facts *facts, int local
            add_progress(item, facts, local_rank);
 }
 
-static bool add_workers(cJSON *job, const struct ct_job_facts *facts)
+cJSON *ct_job_status_workers(const struct ct_job_facts *facts)
 {
-    cJSON *array = cJSON_AddArrayToObject(job, "workers");
+    cJSON *array = cJSON_CreateArray();
     bool ok = array != NULL;
     for (int i = 0; ok && i < facts->agent->workers; i++) {
         ok = add_worker(array, facts, i);
     }
-    return ok;
-}
-
-static bool add_nodes(cJSON *job, const struct ct_job_facts *facts)
-{
-    cJSON *array = cJSON_AddArrayToObject(job, "nodes");
-    cJSON *item = array != NULL ? ct_json_append_object(array) : NULL;
-    return item != NULL && ct_json_add_number(item, "index", facts->plan->node_rank) &&
-           add_name(item, "host", facts->host) &&
-           ct_json_add_number(item, "workers", facts->agent->workers) &&
-           cJSON_AddArrayToObject(job, "missing_nodes") != NULL;
-}
-
-/* ---- failures ------------------------------------------------------------------------------- */
-
-static bool add_reason(cJSON *item, const struct ct_end *end)
-{
-    struct ct_buf text = CT_BUF_INIT;
-    bool ok = ct_end_describe(end, &text) == 0 && ct_buf_cstr(&text) != NULL &&
-              ct_json_add_text(item, "reason", ct_buf_cstr(&text));
-    ct_buf_fini(&text);
-    return ok;
-}
-
-static bool add_failure(cJSON *array, const struct ct_job_facts *facts,
-                        const struct ct_job_failure *failure)
-{
-    cJSON *item = ct_json_append_object(array);
-    return item != NULL && ct_json_add_number(item, "generation", failure->generation) &&
-           ct_json_add_number(item, "rank", failure->rank) &&
-           ct_json_add_number(item, "pid", failure->pid) && add_name(item, "host", facts->host) &&
-           add_exit(item, true, &failure->end) && add_reason(item, &failure->end);
-}
-
-static bool add_failures(cJSON *job, const struct ct_job_facts *facts)
-{
-    const struct ct_job_failures *failures = facts->failures;
-    uint64_t first =
-        failures->total > CT_JOB_FAILURES_KEPT ? failures->total - CT_JOB_FAILURES_KEPT : 0;
-    cJSON *array = cJSON_AddArrayToObject(job, "failures");
-    bool ok = array != NULL;
-    for (uint64_t i = first; ok && i < failures->total; i++) {
-        ok = add_failure(array, facts, &failures->kept[i % CT_JOB_FAILURES_KEPT]);
+    if (!ok) {
+        cJSON_Delete(array);
+        array = NULL;
     }
-    return ok && ct_json_add_number(job, "failure_count", (double)failures->total);
-}
-
-static bool add_problem(cJSON *problems, struct ct_buf *text)
-{
-    const char *line = ct_buf_cstr(text);
-    cJSON *item = line != NULL ? cJSON_CreateString(line) : NULL;
-    if (item == NULL || !cJSON_AddItemToArray(problems, item)) {
-        cJSON_Delete(item);
-        return false;
-    }
-    return true;
-}
-
-/* What failed in earlier generations was answered by a restart and is no problem any more. */
-static bool add_problems(cJSON *problems, const struct ct_job_facts *facts)
-{
-    const struct ct_agent *agent = facts->agent;
-    struct ct_buf text = CT_BUF_INIT;
-    bool ok = true;
-    if (agent->failure.known) {
-        ok = ct_buf_printf(&text, "rank %d failed: it ",
-                           facts->plan->first_rank + agent->failure.local_rank) == 0 &&
-             ct_end_describe(&agent->failure.end, &text) == 0 && add_problem(problems, &text);
-        ct_buf_reset(&text);
-    }
-    if (ok && agent->signo != 0) {
-        ok = ct_buf_printf(&text, "ctrun was asked to end by SIG%s", sigabbrev_np(agent->signo)) ==
-                 0 &&
-             add_problem(problems, &text);
-    }
-    ct_buf_fini(&text);
-    return ok;
-}
-
-int ct_job_status_add(const struct ct_job_facts *facts, struct cJSON *root, struct cJSON *problems)
-{
-    const struct ct_plan *plan = facts->plan;
-    cJSON *job = cJSON_AddObjectToObject(root, "job");
-    bool ok = job != NULL && add_name(job, "run_id", plan->run_id) &&
-              ct_json_add_text(job, "state", ct_sm_name(&facts->agent->sm)) &&
-              ct_json_add_number(job, "generation", facts->agent->generation) &&
-              ct_json_add_number(job, "max_restarts", plan->max_restarts) &&
-              ct_json_add_number(job, "world_size", plan->world_size) && add_nodes(job, facts) &&
-              add_workers(job, facts) && add_failures(job, facts) && add_problems(problems, facts);
-    return ok ? 0 : CT_ENOMEM;
+    return array;
 }

@@ -4,6 +4,7 @@
  * program is the list of steps in main(); what each does stands in the library behind it.
  */
 #include "common/alloc.h"
+#include "common/clock.h"
 #include "common/file.h"
 #include "launcher/agent_uv.h"
 #include "launcher/config.h"
@@ -11,6 +12,7 @@
 #include "launcher/guard.h"
 #include "launcher/pmi.h"
 #include "launcher/policy.h"
+#include "launcher/prepare.h"
 #include "launcher/report.h"
 #include "launcher/settle.h"
 #include "launcher/spawn.h"
@@ -32,6 +34,7 @@ struct launch {
     struct ct_cookie cookie;
     struct ct_guard *guard;
     struct ct_logdir logdir;
+    struct ct_token token;
     char uuid[CT_UUID_TEXT];
     struct ct_job job;
 };
@@ -80,10 +83,10 @@ static int settle(struct launch *launch, char *const *env, struct ct_err *err)
     const struct ct_where_input input = {
         .env = env, .host = launch->machine.host, .read = ct_where_read_file, .pmi = ct_pmi_ask};
     int rc = ct_settle(&input, &launch->options, &launch->where, &launch->settled, err);
-    if (rc == 0 && launch->settled.mode != CT_MODE_SINGLE && !launch->options.print_config) {
+    if (rc == 0 && launch->settled.mode == CT_MODE_SHIM && !launch->options.print_config) {
         return ct_err_set(err, CT_EUNSUPPORTED,
-                          "this is one of %d nodes or ranks (%s), and more than one is not "
-                          "supported yet; --standalone starts a job of its own on this one",
+                          "this is one of %d ranks (%s), and one ctrun for each is not supported "
+                          "yet; --standalone starts a job of its own on this one",
                           launch->options.max_nodes, launch->settled.nnodes_from);
     }
     return rc;
@@ -104,31 +107,6 @@ static int start_guard(struct launch *launch, struct ct_err *err)
     return rc != 0 ? rc : ct_guard_start(&launch->cookie, &launch->guard, err);
 }
 
-static bool wants_logs(const struct ct_options *options)
-{
-    return ct_redirects_any(&options->redirects) || ct_redirects_any(&options->tee);
-}
-
-static int open_logdir(struct launch *launch, char *const *env, struct ct_err *err)
-{
-    launch->job.run_id = launch->options.run_id;
-    if (launch->job.run_id == NULL) {
-        int rc = ct_uuid_random(launch->uuid, err);
-        if (rc != 0) {
-            return rc;
-        }
-        launch->job.run_id = launch->uuid;
-    }
-    const char *tmp_dir = ct_environ_get(env, "TMPDIR");
-    /* Making and removing a folder for each worker costs milliseconds on a disk. */
-    if (launch->options.log_dir == NULL && tmp_dir == NULL && !wants_logs(&launch->options) &&
-        ct_logdir_init(NULL, "/dev/shm", launch->job.run_id, &launch->logdir, NULL) == 0) {
-        return 0;
-    }
-    return ct_logdir_init(launch->options.log_dir, tmp_dir, launch->job.run_id, &launch->logdir,
-                          err);
-}
-
 static int run(struct launch *launch, char *const *env, struct ct_outcome *outcome,
                struct ct_err *err)
 {
@@ -141,7 +119,10 @@ static int run(struct launch *launch, char *const *env, struct ct_outcome *outco
     job->logdir = &launch->logdir;
     job->cookie = &launch->cookie;
     job->guard = launch->guard;
+    job->token = launch->token.len > 0 ? &launch->token : NULL;
     job->env = env;
+    job->expected = (const char *const *)launch->where.hosts.list;
+    job->num_expected = (int)launch->where.hosts.count;
     job->log_level = ct_environ_log_level(env);
     ct_spawn_raise_nofile(&job->nofile);
     int rc = ct_binder_open_here(launch->options.bind, env, job->workers, &job->binder, err);
@@ -150,7 +131,7 @@ static int run(struct launch *launch, char *const *env, struct ct_outcome *outco
 
 static void clean_up(struct launch *launch, const struct ct_outcome *outcome)
 {
-    bool keep = outcome->keep_files || wants_logs(&launch->options);
+    bool keep = outcome->keep_files || ct_prepare_wants_logs(&launch->options);
     if (launch->logdir.temporary && keep && launch->logdir.run != NULL) {
         (void)fprintf(stderr, "%sfiles of this run: %s\n", CT_REPORT_PREFIX, launch->logdir.run);
     }
@@ -158,6 +139,7 @@ static void clean_up(struct launch *launch, const struct ct_outcome *outcome)
     ct_command_fini(&launch->command);
     ct_guard_free(launch->guard);
     ct_binder_fini(&launch->job.binder);
+    ct_token_wipe(&launch->token);
 }
 
 static int launch_job(struct launch *launch, char *const *env)
@@ -171,7 +153,12 @@ static int launch_job(struct launch *launch, char *const *env)
         outcome.exit_code = ct_policy_command_exit_code(rc);
     }
     rc = rc != 0 ? rc : start_guard(launch, &err);
-    rc = rc != 0 ? rc : open_logdir(launch, env, &err);
+    rc = rc != 0 ? rc : ct_prepare_token(&launch->options, env, &launch->token, &err);
+    rc =
+        rc != 0 ? rc : ct_prepare_run_id(&launch->options, launch->uuid, &launch->job.run_id, &err);
+    rc = rc != 0
+             ? rc
+             : ct_prepare_logdir(&launch->options, env, launch->job.run_id, &launch->logdir, &err);
     rc = rc != 0 ? rc : run(launch, env, &outcome, &err);
     if (rc != 0) {
         (void)fail(outcome.exit_code, &err);
@@ -186,6 +173,7 @@ int main(int argc, char **argv)
     struct ct_err err = {0};
     (void)argc;
 
+    launch.job.begun_ns = ct_clock_now(NULL);
     fill_standard_fds();
     /* A reader that goes away (ctrun | head) must not take the job with it. */
     (void)signal(SIGPIPE, SIG_IGN);
@@ -209,7 +197,7 @@ int main(int argc, char **argv)
     }
     int rc = ct_place_check(&launch.place, &err);
     if (rc != 0) {
-        return fail(rc == CT_EUNSUPPORTED ? CT_EXIT_USAGE : CT_EXIT_SETUP, &err);
+        return fail(rc == CT_EINVAL ? CT_EXIT_USAGE : CT_EXIT_SETUP, &err);
     }
     if (ct_machine_check_devices(&launch.options, launch.job.workers,
                                  ct_environ_get(environ, "CUDA_VISIBLE_DEVICES"), &err) != 0) {

@@ -29,8 +29,8 @@ const struct ct_option_spec ct_option_table[] = {
      "workers to start: a number, gpu (one per GPU), cpu (one per CPU), or\n"
      "auto (gpu if there is one, else cpu). Default 1"},
     {CT_OPT_NNODES, 0, false, "nnodes", "N|MIN:MAX",
-     "machines of the job; MIN:MAX grows and shrinks. Only 1 (or 1:1) is\n"
-     "supported yet. Default 1"},
+     "machines of the job; with MIN:MAX it grows and shrinks. Start ctrun\n"
+     "on each of them. Default 1"},
     {CT_OPT_STANDALONE, 0, false, "standalone", NULL,
      "one machine, a store on 127.0.0.1 and a free port, whatever\n"
      "--master-addr, --master-port and --rdzv-endpoint say"},

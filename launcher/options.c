@@ -259,15 +259,7 @@ static int check_together(const struct ct_options *options, struct ct_err *err)
     if (options->module && options->no_python) {
         return ct_err_set(err, CT_EINVAL, "--module and --no-python exclude each other");
     }
-    if (options->max_nodes > 1 || options->spares > 0 || options->rdzv_conf.is_host == 0) {
-        return ct_err_set(err, CT_EUNSUPPORTED,
-                          "--nnodes, --spares, --rdzv-conf: more than one node is not supported "
-                          "yet, nor is a store that somebody else serves");
-    }
-    if (options->token_file != NULL || options->report != NULL) {
-        return ct_err_set(err, CT_EUNSUPPORTED, "--token-file and --report are not supported yet");
-    }
-    if (options->node_rank >= options->max_nodes) {
+    if (options->node_rank >= options->max_nodes + options->spares) {
         return ct_err_set(err, CT_EINVAL,
                           "--node-rank %d: ranks of %d node%s go from 0 to %d (see --nnodes)",
                           options->node_rank, options->max_nodes,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where the job's store listens, from the options that have a say in it.
+ * Where the job's store listens, and who is to host it, from the options that have a say in it.
  */
 #ifndef CT_LAUNCHER_PLACE_H
 #define CT_LAUNCHER_PLACE_H
@@ -8,25 +8,45 @@
 #include "common/err.h"
 #include "launcher/options.h"
 
+#include <stdbool.h>
 #include <stdint.h>
+
+/* Ports that torchrun's users expect where they name none: of the static back end and of c10d. */
+#define CT_PORT_STATIC 29500
+#define CT_PORT_C10D 29400
+
+enum ct_host_duty {
+    CT_HOST_HERE,      /* this ctrun, or it is an error */
+    CT_HOST_ELSEWHERE, /* never this one: the store is there already or will be */
+    CT_HOST_IF_OURS,   /* this one if the address is ours and nobody listens there yet */
+};
 
 /* Strings are borrowed from the options. */
 struct ct_place {
-    const char *host;   /* what the store listens on and MASTER_ADDR says */
+    enum ct_host_duty duty;
+    const char *host;   /* what the store listens on */
     uint16_t port;      /* 0 = the kernel chooses */
+    const char *master; /* MASTER_ADDR when we host and are node rank 0, and listened on as well */
     const char *option; /* that named the host; NULL = none did */
     const char *also;   /* another host that must be this machine, NULL = none: the rendezvous
                            endpoint when --local-addr says by which address to reach us */
 };
 
-/* Static: the endpoint, else --master-addr and --master-port. c10d: the endpoint, where an absent
- * port is free to choose (torchrun's two stores are one here, and its 29400 would make jobs on one
- * machine collide). --local-addr is stronger than a host that is a mere default or c10d's. */
+/* One machine: static: the endpoint, else --master-addr and --master-port. c10d: the endpoint,
+ * where an absent port is free to choose (torchrun's two stores are one here, and its 29400 would
+ * make jobs on one machine collide). --local-addr is stronger than a host that is a mere default or
+ * c10d's.
+ *
+ * Several: the same, but absent ports are torchrun's; --local-addr adds an address. Whether we host
+ * is told by binding, unless --rdzv-conf is_host says it. */
 void ct_place_decide(const struct ct_options *options, struct ct_place *out);
 
-/* Are the hosts this machine's? Told by binding a socket, never by comparing names. The text names
- * the option. CT_EUNSUPPORTED when one is another machine's; other codes when a name means nothing.
- */
+/* Can the store be there at all? Where it must be here, that is told by binding a socket, never by
+ * comparing names. The text names the option. CT_EINVAL when the options do not say where, or
+ * another machine's address is given to the only one; other codes when a name means nothing. */
 CT_MUST_CHECK int ct_place_check(const struct ct_place *place, struct ct_err *err);
+
+/* More than one ctrun takes part, or may. */
+bool ct_options_shared(const struct ct_options *options);
 
 #endif

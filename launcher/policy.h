@@ -7,15 +7,16 @@
 
 #include "common/buf.h"
 #include "common/err.h"
+#include "rendezvous/members.h"
 
 #include <stdbool.h>
 
-/* Exit codes of ctrun of its own making; a worker's code and 128 + signal are passed on. */
+/* Exit codes of ctrun of its own making, beside those that the whole job ends with
+ * (rendezvous/members.h); a worker's code and 128 + signal are passed on. */
 enum ct_status {
     CT_EXIT_OK = 0,
     CT_EXIT_SETUP = 1, /* could not set up: port in use, folder not writable, out of memory */
     CT_EXIT_USAGE = 2,
-    CT_EXIT_HUNG = 122, /* below the shell's own 126 and 127; no tool of this field uses it */
     CT_EXIT_NOT_EXECUTABLE = 126,
     CT_EXIT_NOT_FOUND = 127,
     CT_EXIT_SIGNAL_BASE = 128,

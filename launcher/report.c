@@ -89,6 +89,13 @@ int ct_report_headline(const struct ct_report *report, struct ct_buf *out)
         THEN(rc, ct_end_describe(&failed->end, out));
     }
     THEN(rc, ct_buf_printf(out, "\n"));
+    THEN(rc, ct_report_stopping(report, out));
+    return rc;
+}
+
+int ct_report_stopping(const struct ct_report *report, struct ct_buf *out)
+{
+    int rc = 0;
     if (count_of(report, is_alive) > 0) {
         THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "stopping "));
         THEN(rc, add_ranks(report, is_alive, out));
@@ -98,8 +105,7 @@ int ct_report_headline(const struct ct_report *report, struct ct_buf *out)
     return rc;
 }
 
-/* Each line of `text` indented, control characters made harmless. */
-static int add_quoted(const char *text, struct ct_buf *out)
+int ct_report_quote(const char *text, struct ct_buf *out)
 {
     int rc = 0;
     while (rc == 0 && *text != '\0') {
@@ -131,11 +137,11 @@ static int add_cause(const struct ct_report *report, const struct ct_report_work
     }
     if (report->message != NULL) {
         THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "rank %d says in its error file:\n", rank));
-        THEN(rc, add_quoted(report->message, out));
+        THEN(rc, ct_report_quote(report->message, out));
     }
     if (report->traceback != NULL) {
         THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "with the traceback:\n"));
-        THEN(rc, add_quoted(report->traceback, out));
+        THEN(rc, ct_report_quote(report->traceback, out));
     }
     if (report->tail[0] != '\0' && !report->tail_is_seen) {
         THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "rank %d wrote last on stderr:\n", rank));
@@ -200,7 +206,7 @@ int ct_report_story(const struct ct_report *report, struct ct_buf *out)
     THEN(rc, add_consequences(report, out));
     if (report->will_restart) {
         THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "restarting all workers (restart %d of %d)\n",
-                               report->generation + 1, report->max_restarts));
+                               report->restarts + 1, report->max_restarts));
         return rc;
     }
     THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "what to do: %s\n",
@@ -209,7 +215,7 @@ int ct_report_story(const struct ct_report *report, struct ct_buf *out)
         THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "log files of rank %d: %s\n", failed->rank,
                                report->log_folder));
     }
-    if (report->generation > 0) {
+    if (report->restarts > 0) {
         THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "no restart is left of %d\n",
                                report->max_restarts));
     }

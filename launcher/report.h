@@ -42,8 +42,8 @@ struct ct_report {
     const char *start_error;                /* why the failed one never started; NULL = it did */
     const struct ct_report_worker *workers; /* by local rank */
     int count;
-    int failed; /* index of the one that failed first */
-    int generation, max_restarts;
+    int failed;                 /* index of the one that failed first */
+    int restarts, max_restarts; /* used up before this generation, and allowed */
     bool will_restart;
     int64_t shutdown_timeout_ms;
     const char *tail;       /* its last lines on stderr, indented, each with '\n'; "" = none */
@@ -59,6 +59,12 @@ struct ct_report {
 /* "ctrun: rank 1 failed on host h: process 42 exited with code 3" and, when others live, who is
  * stopped now. CT_ENOMEM. */
 CT_MUST_CHECK int ct_report_headline(const struct ct_report *report, struct ct_buf *out);
+
+/* Only who is stopped now, when somebody lives. CT_ENOMEM. */
+CT_MUST_CHECK int ct_report_stopping(const struct ct_report *report, struct ct_buf *out);
+
+/* Each line of `text` indented, control characters made harmless. CT_ENOMEM. */
+CT_MUST_CHECK int ct_report_quote(const char *text, struct ct_buf *out);
 
 /* Everything else, ending in what happens now. CT_ENOMEM. */
 CT_MUST_CHECK int ct_report_story(const struct ct_report *report, struct ct_buf *out);

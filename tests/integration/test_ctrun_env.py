@@ -177,7 +177,9 @@ class CommandLine(testlib.Case):
         cases = [
             (["--bogus", "true"], "--bogus"),
             (["--nproc-per-node", "0", "true"], "--nproc-per-node"),
-            (["--nnodes", "2", "true"], "more than one node is not supported yet"),
+            (["--nnodes", "2", "--rdzv-backend", "c10d", "true"], "needs --rdzv-endpoint"),
+            (["--nnodes", "2", "--rdzv-endpoint", "h:0", "true"], "other machines cannot know"),
+            (["--nnodes", "2", "--node-rank", "2", "true"], "--node-rank 2"),
             (["--rdzv-backend", "etcd", "true"], "--rdzv-backend etcd is not supported"),
             (["--rdzv-endpoint", "192.0.2.1:0", "true"], "192.0.2.1 is not an address of this"),
             (["-r", "9", "true"], "-r"),

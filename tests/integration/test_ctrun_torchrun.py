@@ -28,6 +28,8 @@ DIFFERENCES = {
     "OMP_NUM_THREADS": ("shares the CPUs out; torchrun gives 1, or nothing to one worker", r"\d+"),
     "CTRUN_GENERATION": ("ctrun's own", r"0"),
     "CTRUN_JOB_COOKIE": ("ctrun's own", r".+"),
+    "CTRUN_PREEMPT_FILE": ("ctrun's own", r"/.+/preempt\.json"),
+    "CTRUN_SNAPSHOT": ("ctrun's own, with restarts", r"/proc/\d+/fd/\d+"),
     "CTRUN_PROGRESS": ("ctrun's own", r"/proc/\d+/fd/\d+:\d+"),
 }
 # The shell's or the test's own, not the launchers'.

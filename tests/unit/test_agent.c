@@ -47,21 +47,29 @@ static bool next_run(void)
 
 /* ---- the model ------------------------------------------------------------------------------- */
 
+/* What the membership of a job with one member, and some failures elsewhere, would do. */
+struct membership {
+    bool running, stopped, will_restart, over;
+    int generation, restarts, exit_code, preempted;
+    bool world_due, stop_due, preempt_due, over_due; /* to be delivered, in this order */
+};
+
 struct world {
     struct ct_agent agent;
-    int workers, max_restarts, signals_left;
+    struct membership members;
+    int workers, max_restarts, signals_left, elsewhere_left, losses_left;
+    bool up, serving; /* serving: asked for and not answered */
     bool alive[WORKERS_MAX], spawned[WORKERS_MAX];
     int spawning; /* rank asked for and not answered, or -1 */
-    bool stopping, finished;
-    int generation;
+    bool stopping, finished, lost, left, no_store;
     int first_signal;
     bool failed; /* in this generation */
     int first_failed, first_code;
-    bool executable; /* no worker of this generation was impossible to start */
+    int stopped_said; /* in this generation */
 };
 
 static struct {
-    int runs, successes, failures, restarts, signals, kills;
+    int runs, successes, failures, restarts, signals, kills, losses, elsewhere;
 } seen;
 
 static int living(const struct world *w)
@@ -73,25 +81,111 @@ static int living(const struct world *w)
     return count;
 }
 
+/* ---- what the membership does ---------------------------------------------------------------- */
+
+static void members_end(struct membership *m, int code)
+{
+    m->over = true;
+    m->over_due = true;
+    m->exit_code = code;
+}
+
+static void members_next(struct membership *m)
+{
+    if (m->over || !m->stopped || m->running) {
+        return;
+    }
+    if (m->preempted != 0) {
+        members_end(m, 128 + m->preempted);
+    } else if (m->will_restart) {
+        m->world_due = true;
+        m->generation++;
+        m->stopped = false;
+    } else {
+        members_end(m, m->exit_code);
+    }
+}
+
+static void members_fail(struct world *w, bool permanent, int code)
+{
+    struct membership *m = &w->members;
+    if (!m->running) {
+        m->will_restart = m->will_restart && !permanent;
+        return;
+    }
+    m->running = false;
+    m->stop_due = true;
+    m->will_restart = !permanent && m->restarts < w->max_restarts;
+    m->restarts += m->will_restart;
+    m->exit_code = code;
+}
+
+static void members_hear(struct world *w, unsigned say)
+{
+    struct membership *m = &w->members;
+    if (say & CT_AGENT_SAY_JOIN) {
+        m->world_due = true;
+    }
+    if (say & CT_AGENT_SAY_FAILED) {
+        assert_true(w->agent.failure.known);
+        members_fail(w, w->agent.failure.end.kind == CT_END_NOT_STARTED, w->first_code);
+    }
+    if ((say & CT_AGENT_SAY_FINISHED) && m->running) {
+        m->running = false;
+        members_end(m, 0);
+    }
+    if (say & CT_AGENT_SAY_STOPPED) {
+        assert_int_equal(++w->stopped_said, 1);
+        m->stopped = !m->over; /* that it is over may be on its way */
+    }
+    if ((say & CT_AGENT_SAY_PREEMPT) && m->preempted == 0 && !m->over) {
+        m->preempted = w->agent.signo;
+        m->preempt_due = true;
+        if (!m->running && m->world_due) { /* between two generations */
+            m->world_due = false;
+            members_end(m, 128 + m->preempted);
+        }
+        m->running = false;
+    }
+    if (say & CT_AGENT_SAY_LEAVE) {
+        assert_false(w->left);
+        w->left = true;
+    }
+    members_next(m);
+}
+
+/* ---- what must hold -------------------------------------------------------------------------- */
+
 static void check_finish(struct world *w, const struct ct_agent_update *u)
 {
-    bool all_ran = true;
-    for (int i = 0; i < w->workers; i++) {
-        all_ran = all_ran && w->spawned[i];
-    }
     assert_false(w->finished);
     assert_int_equal(living(w), 0);
+    assert_true(!w->stopping && (w->left || w->lost));
     w->finished = true;
-    if (w->failed && w->first_signal == 0) {
-        assert_int_equal(u->exit_code, w->first_code);
-        seen.failures++;
-    } else if (u->exit_code == 0) {
-        assert_true(all_ran && !w->failed);
+    if (u->exit_code == 0) {
+        assert_true(w->members.over && w->members.exit_code == 0);
         seen.successes++;
-    } else {
-        assert_int_not_equal(w->first_signal, 0);
+    } else if (w->agent.over) {
+        assert_int_equal(u->exit_code, w->members.exit_code);
+        seen.failures++;
+    } else if (w->first_signal != 0) {
         assert_int_equal(u->exit_code, 128 + w->first_signal);
+    } else if (w->no_store) {
+        assert_int_equal(u->exit_code, 1);
+    } else {
+        assert_true(w->lost);
+        assert_int_equal(u->exit_code, w->failed ? w->first_code : 121);
     }
+}
+
+static void begin_world(struct world *w)
+{
+    assert_int_equal(living(w), 0);
+    memset(w->spawned, 0, sizeof(w->spawned));
+    w->failed = false;
+    w->stopped_said = 0;
+    w->members.running = true;
+    seen.restarts += w->members.generation > 0;
 }
 
 static void step(struct world *w, struct ct_agent_event event)
@@ -108,16 +202,17 @@ static void step(struct world *w, struct ct_agent_event event)
         w->failed = true;
         w->first_failed = event.local_rank;
         w->first_code = ct_end_exit_code(&event.end);
-        w->executable = event.end.kind != CT_END_NOT_STARTED;
     }
     ct_agent_step(&w->agent, &event, 0, &u);
 
-    /* The first failure of a generation is reported, at once and only once. */
-    assert_int_equal(u.report, w->failed && !was_failed);
-    if (u.report) {
+    /* The first failure of a generation is told, at once and only once. */
+    assert_int_equal((u.say & CT_AGENT_SAY_FAILED) != 0, w->failed && !was_failed);
+    if (u.say & CT_AGENT_SAY_FAILED) {
         assert_int_equal(w->agent.failure.local_rank, w->first_failed);
-        assert_true(u.stop_signal != 0);
+        assert_true(u.report && u.stop_signal != 0);
     }
+    assert_true(!u.report || u.stop_signal != 0);
+    assert_true(!u.notice || u.stop_signal == w->agent.signo);
     if (u.stop_signal != 0) {
         w->stopping = true;
     }
@@ -125,61 +220,138 @@ static void step(struct world *w, struct ct_agent_event event)
         assert_true(was_stopping && event.signo == SIGINT);
         seen.kills++;
     }
-    if (u.restart) {
-        assert_int_equal(event.type, CT_AGENT_EV_STOPPED);
-        assert_int_equal(w->first_signal, 0);
-        assert_true(w->failed && w->executable);
-        assert_int_equal(living(w), 0);
-        w->failed = false;
-        w->generation++;
-        assert_true(w->generation <= w->max_restarts);
-        memset(w->spawned, 0, sizeof(w->spawned));
-        seen.restarts++;
+    if (u.serve) {
+        assert_int_equal(event.type, CT_AGENT_EV_WORLD);
+        w->serving = true;
     }
-    assert_int_equal(w->agent.generation, w->generation);
+    assert_int_equal((u.say & CT_AGENT_SAY_SERVING) != 0, event.type == CT_AGENT_EV_SERVING);
     if (u.spawn >= 0) {
         assert_true(!w->stopping && !w->finished && w->spawning < 0 && !w->spawned[u.spawn]);
+        assert_false(w->serving);
         w->spawning = u.spawn;
         w->spawned[u.spawn] = true;
     }
+    members_hear(w, u.say);
     if (u.finish) {
         check_finish(w, &u);
     }
     if (was_finished) {
-        assert_true(!u.stop_signal && !u.kill && !u.finish && u.spawn < 0);
+        assert_true(!u.stop_signal && !u.kill && !u.finish && u.spawn < 0 && u.say == 0);
     }
 }
 
-/* The events that may happen now; plays one of them. False when nothing may. */
-static bool play(struct world *w)
+/* ---- playing --------------------------------------------------------------------------------- */
+
+#define DUE(kind, ...) ((struct ct_agent_event){.type = CT_AGENT_EV_##kind, __VA_ARGS__})
+
+/* The membership's messages come in order: only the first that is due may. */
+static int offer_message(const struct world *w, struct ct_agent_event *out)
 {
-    struct ct_agent_event events[4 * WORKERS_MAX + 8];
+    const struct membership *m = &w->members;
+    if (w->lost || w->left) {
+        return 0;
+    }
+    if (m->stop_due) {
+        *out = DUE(STOP, .generation = m->generation - (m->world_due && m->generation > 0),
+                   .will_restart = m->will_restart);
+    } else if (m->preempt_due) {
+        *out = DUE(PREEMPT, .signo = m->preempted);
+    } else if (m->world_due) {
+        *out = DUE(WORLD, .generation = m->generation, .serve = m->generation % 2 == 0);
+    } else if (m->over_due) {
+        *out = DUE(OVER, .exit_code = m->exit_code);
+    } else {
+        return 0;
+    }
+    return 1;
+}
+
+static void deliver(struct world *w, enum ct_agent_event_type type)
+{
+    struct membership *m = &w->members;
+    if (type == CT_AGENT_EV_STOP) {
+        m->stop_due = false;
+    } else if (type == CT_AGENT_EV_PREEMPT) {
+        m->preempt_due = false;
+    } else if (type == CT_AGENT_EV_OVER) {
+        m->over_due = false;
+    } else if (type == CT_AGENT_EV_WORLD) {
+        m->world_due = false;
+        begin_world(w);
+    }
+}
+
+static int offer(const struct world *w, struct ct_agent_event *events)
+{
     int count = 0;
+    if (!w->up && !w->lost && !w->left) {
+        events[count++] = DUE(UP, .signo = 0);
+    }
+    if (w->serving) {
+        events[count++] = DUE(SERVING, .signo = 0);
+        events[count++] = DUE(NOT_SERVING, .signo = 0);
+        return count; /* answered in the same call */
+    }
+    count += offer_message(w, &events[count]);
     if (w->spawning >= 0) {
-        events[count++] = (struct ct_agent_event){CT_AGENT_EV_STARTED, w->spawning, {0}, 0};
-        events[count++] = (struct ct_agent_event){
-            CT_AGENT_EV_NOT_STARTED, w->spawning, {CT_END_NOT_STARTED, 2, false}, 0};
+        events[count++] = DUE(STARTED, .local_rank = w->spawning);
+        events[count++] = DUE(NOT_STARTED, .local_rank = w->spawning,
+                              .end = {CT_END_NOT_STARTED, 2, false, false});
     }
     for (int i = 0; i < w->workers; i++) {
         if (w->alive[i]) {
+            events[count++] = DUE(EXITED, .local_rank = i, .end = {CT_END_EXITED, 0, false, false});
             events[count++] =
-                (struct ct_agent_event){CT_AGENT_EV_EXITED, i, {CT_END_EXITED, 0, false}, 0};
-            events[count++] =
-                (struct ct_agent_event){CT_AGENT_EV_EXITED, i, {CT_END_EXITED, 3 + i, false}, 0};
+                DUE(EXITED, .local_rank = i, .end = {CT_END_EXITED, 3 + i, false, false});
         }
     }
     if (w->stopping && living(w) == 0) {
-        events[count++] = (struct ct_agent_event){.type = CT_AGENT_EV_STOPPED};
+        events[count++] = DUE(STOPPED, .signo = 0);
     }
-    if (count == 0) {
+    return count;
+}
+
+static bool play(struct world *w)
+{
+    struct ct_agent_event events[4 * WORKERS_MAX + 12];
+    int count = offer(w, events);
+    int elsewhere = -1;
+    if (count == 0 || w->finished) {
         return false;
     }
-    if (w->signals_left > 0) {
-        events[count++] = (struct ct_agent_event){.type = CT_AGENT_EV_SIGNAL, .signo = SIGTERM};
-        events[count++] = (struct ct_agent_event){.type = CT_AGENT_EV_SIGNAL, .signo = SIGINT};
+    if (w->signals_left > 0 && !w->serving) {
+        events[count++] = DUE(SIGNAL, .signo = SIGTERM);
+        events[count++] = DUE(SIGNAL, .signo = SIGINT);
     }
-    struct ct_agent_event event = events[choose(count)];
+    if (w->losses_left > 0 && !w->lost && !w->left && !w->serving) {
+        events[count++] = DUE(LOST, .exit_code = 121);
+    }
+    if (w->elsewhere_left > 0 && w->members.running && !w->serving) {
+        elsewhere = count;
+        events[count++] = DUE(STOP, .generation = w->members.generation);
+    }
+    int chosen = choose(count);
+    struct ct_agent_event event = events[chosen];
+    if (chosen == elsewhere) {
+        w->elsewhere_left--;
+        seen.elsewhere++;
+        members_fail(w, false, 77);
+        event.will_restart = w->members.will_restart;
+        w->members.stop_due = false;
+    } else {
+        deliver(w, event.type);
+    }
     switch (event.type) {
+    case CT_AGENT_EV_UP:
+        w->up = true;
+        break;
+    case CT_AGENT_EV_SERVING:
+        w->serving = false;
+        break;
+    case CT_AGENT_EV_NOT_SERVING:
+        w->serving = false;
+        w->no_store = true;
+        break;
     case CT_AGENT_EV_STARTED:
         w->alive[event.local_rank] = true;
         w->spawning = -1;
@@ -195,7 +367,16 @@ static bool play(struct world *w)
         w->first_signal = w->first_signal != 0 ? w->first_signal : event.signo;
         seen.signals++;
         break;
+    case CT_AGENT_EV_LOST:
+        w->losses_left--;
+        w->lost = true;
+        seen.losses++;
+        break;
     case CT_AGENT_EV_BEGIN:
+    case CT_AGENT_EV_WORLD:
+    case CT_AGENT_EV_STOP:
+    case CT_AGENT_EV_OVER:
+    case CT_AGENT_EV_PREEMPT:
     case CT_AGENT_EV_STOPPED:
         break;
     }
@@ -203,25 +384,28 @@ static bool play(struct world *w)
     return true;
 }
 
-static void play_all(int workers, int max_restarts, int signals)
+static void play_all(int workers, int max_restarts, int signals, int elsewhere, int losses)
 {
     choices.known = 0;
     do {
         struct world w = {.workers = workers,
                           .max_restarts = max_restarts,
                           .signals_left = signals,
-                          .spawning = -1,
-                          .executable = true};
+                          .elsewhere_left = elsewhere,
+                          .losses_left = losses,
+                          .spawning = -1};
         choices.depth = 0;
-        assert_int_equal(ct_agent_init(&w.agent, workers, max_restarts, NULL), 0);
-        step(&w, (struct ct_agent_event){.type = CT_AGENT_EV_BEGIN});
+        assert_int_equal(ct_agent_init(&w.agent, workers, NULL), 0);
+        step(&w, DUE(BEGIN, .signo = 0));
         while (play(&w)) {
         }
         if (!w.finished) {
             fail_msg("%d workers, run %d: nothing can happen and it is not finished", workers,
                      seen.runs);
         }
-        step(&w, (struct ct_agent_event){.type = CT_AGENT_EV_SIGNAL, .signo = SIGTERM});
+        step(&w, DUE(SIGNAL, .signo = SIGTERM));
+        step(&w, DUE(OVER, .exit_code = 5));
+        step(&w, DUE(LOST, .exit_code = 5));
         ct_agent_fini(&w.agent);
         seen.runs++;
     } while (next_run());
@@ -231,102 +415,26 @@ static void every_order_of_events_keeps_the_rules(void **state)
 {
     (void)state;
     memset(&seen, 0, sizeof(seen));
-    play_all(1, 0, 2);
-    play_all(1, 3, 1);
-    play_all(2, 0, 2);
-
-    play_all(2, 1, 2);
-    play_all(3, 0, 2);
-    play_all(3, 1, 1);
-    print_message("# %d runs: %d successes, %d failures, %d restarts, %d signals, %d kills\n",
-                  seen.runs, seen.successes, seen.failures, seen.restarts, seen.signals,
-                  seen.kills);
+    play_all(1, 0, 2, 0, 0);
+    play_all(1, 2, 1, 0, 1);
+    play_all(1, 1, 1, 1, 1);
+    play_all(2, 0, 1, 1, 0);
+    play_all(2, 0, 0, 0, 1);
+    play_all(2, 1, 1, 0, 0);
+    print_message("# %d runs: %d successes, %d failures, %d restarts, %d signals, %d kills, "
+                  "%d losses, %d failures elsewhere\n",
+                  seen.runs, seen.successes, seen.failures, seen.restarts, seen.signals, seen.kills,
+                  seen.losses, seen.elsewhere);
     assert_true(seen.runs > 10000);
     assert_true(seen.successes > 100 && seen.failures > 100 && seen.restarts > 100);
     assert_true(seen.signals > 100 && seen.kills > 10);
-}
-
-/* ---- single rules ---------------------------------------------------------------------------- */
-
-static struct ct_agent_update feed(struct ct_agent *agent, struct ct_agent_event event)
-{
-    struct ct_agent_update u;
-    ct_agent_step(agent, &event, 0, &u);
-    return u;
-}
-
-static void start_two(struct ct_agent *agent, int max_restarts)
-{
-    assert_int_equal(ct_agent_init(agent, 2, max_restarts, NULL), 0);
-    assert_int_equal(feed(agent, (struct ct_agent_event){.type = CT_AGENT_EV_BEGIN}).spawn, 0);
-    assert_int_equal(
-        feed(agent, (struct ct_agent_event){.type = CT_AGENT_EV_STARTED, .local_rank = 0}).spawn,
-        1);
-    assert_int_equal(
-        feed(agent, (struct ct_agent_event){.type = CT_AGENT_EV_STARTED, .local_rank = 1}).spawn,
-        -1);
-}
-
-static void the_received_signal_is_passed_on(void **state)
-{
-    struct ct_agent agent;
-    (void)state;
-    start_two(&agent, 5);
-    struct ct_agent_update u =
-        feed(&agent, (struct ct_agent_event){.type = CT_AGENT_EV_SIGNAL, .signo = SIGQUIT});
-    assert_int_equal(u.stop_signal, SIGQUIT);
-    assert_false(u.report);
-    u = feed(&agent, (struct ct_agent_event){.type = CT_AGENT_EV_SIGNAL, .signo = SIGTERM});
-    assert_true(u.stop_signal == 0 && !u.kill);
-    u = feed(&agent, (struct ct_agent_event){.type = CT_AGENT_EV_SIGNAL, .signo = SIGINT});
-    assert_true(u.kill);
-    ct_agent_fini(&agent);
-}
-
-static void a_signal_ends_the_restarts(void **state)
-{
-    struct ct_agent agent;
-    (void)state;
-    start_two(&agent, 5);
-    struct ct_agent_event died = {CT_AGENT_EV_EXITED, 1, {CT_END_SIGNALED, SIGKILL, false}, 0};
-    struct ct_agent_update u = feed(&agent, died);
-    assert_true(u.report && agent.failure.will_restart);
-    assert_int_equal(u.stop_signal, SIGTERM);
-    /* The first Ctrl-C during a stop is a wish to end, not yet impatience. */
-    u = feed(&agent, (struct ct_agent_event){.type = CT_AGENT_EV_SIGNAL, .signo = SIGINT});
-    assert_false(u.kill);
-    died.local_rank = 0;
-    (void)feed(&agent, died);
-    u = feed(&agent, (struct ct_agent_event){.type = CT_AGENT_EV_STOPPED});
-    assert_true(u.finish && !u.restart);
-    assert_int_equal(u.exit_code, 128 + SIGINT);
-    ct_agent_fini(&agent);
-}
-
-static int sweep_body(void *data)
-{
-    struct ct_agent agent = {0};
-    int rc = ct_agent_init(&agent, 4, 0, NULL);
-    (void)data;
-    ct_agent_fini(&agent);
-    ct_agent_fini(&agent);
-    ct_agent_fini(NULL);
-    return rc;
-}
-
-static void survives_lack_of_memory(void **state)
-{
-    (void)state;
-    assert_int_equal(ct_fault_sweep(sweep_body, NULL, 0), 1);
+    assert_true(seen.losses > 100 && seen.elsewhere > 100);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_order_of_events_keeps_the_rules),
-        cmocka_unit_test(the_received_signal_is_passed_on),
-        cmocka_unit_test(a_signal_ends_the_restarts),
-        cmocka_unit_test(survives_lack_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What ctrun adds to the status: workers in every state, failures, problems.
+ * What a node tells of its workers: every state.
  */
 #include "tests/lib/ct_test.h"
 
@@ -28,7 +28,6 @@ static const struct ct_report_worker table[WORKERS] = {
 struct rig {
     struct ct_agent agent;
     struct ct_plan plan;
-    struct ct_job_failures failures;
 };
 
 static void rig_init(struct rig *rig)
@@ -42,19 +41,17 @@ static void rig_init(struct rig *rig)
                  .max_restarts = 2,
                  .run_id = "job\xff"},
     };
-    assert_int_equal(ct_agent_init(&rig->agent, WORKERS, 2, NULL), 0);
+    assert_int_equal(ct_agent_init(&rig->agent, WORKERS, NULL), 0);
     memcpy(rig->agent.states, states, sizeof(states));
     rig->agent.generation = 1;
 }
 
-static int add(struct rig *rig, cJSON **root, cJSON **problems)
+static cJSON *workers_of(const struct rig *rig)
 {
-    const struct ct_job_facts facts = {"host", &rig->agent, &rig->plan, table, &rig->failures};
+    const struct ct_job_facts facts = {
+        .host = "host", .agent = &rig->agent, .plan = &rig->plan, .workers = table};
     ct_json_use_our_memory();
-    *root = cJSON_CreateObject();
-    *problems = cJSON_CreateArray();
-    return *root != NULL && *problems != NULL ? ct_job_status_add(&facts, *root, *problems)
-                                              : CT_ENOMEM;
+    return ct_job_status_workers(&facts);
 }
 
 static void test_workers(void **state)
@@ -68,16 +65,8 @@ static void test_workers(void **state)
         {70, "stopped", "-15"},  {0, "starting", "null"}, {0, "waiting", "null"},
     };
     struct rig rig;
-    cJSON *root, *problems;
     rig_init(&rig);
-    assert_int_equal(add(&rig, &root, &problems), 0);
-    const cJSON *job = cJSON_GetObjectItemCaseSensitive(root, "job");
-    assert_string_equal(ct_json_text(job, "run_id", ""), "job\\xff");
-    assert_string_equal(ct_json_text(job, "state", ""), "idle");
-    assert_true(ct_json_number(job, "generation", -1) == 1);
-    assert_true(ct_json_number(job, "max_restarts", -1) == 2);
-    assert_true(ct_json_number(job, "world_size", -1) == 10);
-    const cJSON *workers = cJSON_GetObjectItemCaseSensitive(job, "workers");
+    cJSON *workers = workers_of(&rig);
     assert_int_equal(cJSON_GetArraySize(workers), WORKERS);
     for (int i = 0; i < WORKERS; i++) {
         const cJSON *worker = cJSON_GetArrayItem(workers, i);
@@ -91,53 +80,15 @@ static void test_workers(void **state)
         assert_string_equal(text, want[i].exit);
         cJSON_free(text);
     }
-    const cJSON *nodes = cJSON_GetObjectItemCaseSensitive(job, "nodes");
-    assert_int_equal(cJSON_GetArraySize(nodes), 1);
-    assert_true(ct_json_number(cJSON_GetArrayItem(nodes, 0), "index", -1) == 1);
-    assert_int_equal(cJSON_GetArraySize(problems), 0);
-    cJSON_Delete(root);
-    cJSON_Delete(problems);
-    ct_agent_fini(&rig.agent);
-}
-
-static void test_failures_are_kept_to_a_bound(void **state)
-{
-    (void)state;
-    struct rig rig;
-    cJSON *root, *problems;
-    rig_init(&rig);
-    for (int i = 0; i < CT_JOB_FAILURES_KEPT + 3; i++) {
-        const struct ct_job_failure failure = {i, 5, 100 + i, {CT_END_SIGNALED, SIGSEGV, false}};
-        ct_job_failures_add(&rig.failures, &failure);
-    }
-    rig.agent.failure = (struct ct_agent_failure){true, 2, {CT_END_EXITED, 3, false}, false};
-    rig.agent.signo = SIGTERM;
-    assert_int_equal(add(&rig, &root, &problems), 0);
-    const cJSON *job = cJSON_GetObjectItemCaseSensitive(root, "job");
-    assert_true(ct_json_number(job, "failure_count", -1) == CT_JOB_FAILURES_KEPT + 3);
-    const cJSON *failures = cJSON_GetObjectItemCaseSensitive(job, "failures");
-    assert_int_equal(cJSON_GetArraySize(failures), CT_JOB_FAILURES_KEPT);
-    const cJSON *first = cJSON_GetArrayItem(failures, 0);
-    assert_true(ct_json_number(first, "generation", -1) == 3);
-    assert_true(ct_json_number(first, "pid", -1) == 103);
-    assert_true(ct_json_number(first, "exit", 0) == -SIGSEGV);
-    assert_string_equal(ct_json_text(first, "reason", ""), "was killed by signal 11 (SIGSEGV)");
-    assert_int_equal(cJSON_GetArraySize(problems), 2);
-    assert_string_equal(cJSON_GetStringValue(cJSON_GetArrayItem(problems, 0)),
-                        "rank 6 failed: it exited with code 3");
-    assert_string_equal(cJSON_GetStringValue(cJSON_GetArrayItem(problems, 1)),
-                        "ctrun was asked to end by SIGTERM");
-    cJSON_Delete(root);
-    cJSON_Delete(problems);
+    cJSON_Delete(workers);
     ct_agent_fini(&rig.agent);
 }
 
 static int sweep_body(void *data)
 {
-    cJSON *root, *problems;
-    int rc = add(data, &root, &problems);
-    cJSON_Delete(root);
-    cJSON_Delete(problems);
+    cJSON *workers = workers_of(data);
+    int rc = workers != NULL ? 0 : CT_ENOMEM;
+    cJSON_Delete(workers);
     return rc;
 }
 
@@ -146,10 +97,6 @@ static void test_no_memory(void **state)
     (void)state;
     struct rig rig;
     rig_init(&rig);
-    rig.agent.failure = (struct ct_agent_failure){true, 2, {CT_END_EXITED, 3, false}, false};
-    rig.agent.signo = SIGTERM;
-    const struct ct_job_failure failure = {0, 5, 100, {CT_END_SIGNALED, SIGSEGV, false}};
-    ct_job_failures_add(&rig.failures, &failure);
     assert_true(ct_fault_sweep(sweep_body, &rig, 0) >= 1);
     ct_agent_fini(&rig.agent);
 }
@@ -158,7 +105,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_workers),
-        cmocka_unit_test(test_failures_are_kept_to_a_bound),
         cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -38,6 +38,10 @@ static void show(const struct ct_options *o, char *out, size_t size)
     ADD(o->completion != CT_SHELL_NONE, "completion=%d ", o->completion);
     ADD(o->master_addr[0] != '\0', "addr=%s ", o->master_addr);
     ADD(o->master_port != -1, "port=%d ", o->master_port);
+    ADD(o->max_nodes > 1, "nodes=%d:%d+%d #%d ", o->min_nodes, o->max_nodes, o->spares,
+        o->node_rank);
+    ADD(o->report != NULL, "report=%s ", o->report);
+    ADD(o->token_file != NULL, "token=%s ", o->token_file);
     ADD(o->backend == CT_RDZV_C10D, "c10d ");
     ADD(o->has_endpoint, "at=%s,%d ", o->endpoint.host,
         o->endpoint.has_port ? o->endpoint.port : -1);
@@ -131,6 +135,10 @@ static const struct row rows[] = {
     {{"x", "--nproc-per-node", "2", "--", "-h"}, {NULL}, NULL, ": x --nproc-per-node 2 -- -h"},
     {{"-n2", "--", "--odd-name", "--"}, {NULL}, NULL, "n=2 : --odd-name --"},
     {{"-"}, {NULL}, NULL, ": -"},
+    {{"--nnodes", "2:4", "--spares=1", "--node-rank=4", "--report", "f", "--token-file=t", "x"},
+     {NULL},
+     NULL,
+     "nodes=2:4+1 #4 report=f token=t : x"},
     /* an abbreviation keeps to what torchrun has */
     {{"--re", "1", "--t", "2", "--sig", "SIGTERM", "x"},
      {NULL},
@@ -175,10 +183,8 @@ static const struct row rows[] = {
     {{"-n", "4097", "x"}, {NULL}, "-n: '4097'", NULL},
     {{"-n", "2x", "x"}, {NULL}, "-n: '2x'", NULL},
     {{"-n", "xpu", "x"}, {NULL}, "xpu is not supported yet", NULL},
-    {{"--nnodes", "2", "x"}, {NULL}, "more than one node is not supported yet", NULL},
-    {{"--nnodes", "1:4", "x"}, {NULL}, "more than one node is not supported yet", NULL},
+    {{"--nnodes", "2", "--node-rank", "2", "x"}, {NULL}, "ranks of 2 nodes go from 0 to 1", NULL},
     {{"--sp", "-1", "x"}, {NULL}, "--spares: '-1'", NULL},
-    {{"--to", "f", "x"}, {NULL}, "--token-file", NULL},
     {{"--nnodes", "2:1", "x"}, {NULL}, "--nnodes: '2:1'", NULL},
     {{"--nnodes", "1:2:3", "x"}, {NULL}, "--nnodes: '1:2:3'", NULL},
     {{"--nnodes", "0", "x"}, {NULL}, "--nnodes: '0'", NULL},

@@ -10,6 +10,8 @@ static void options_decide_by_rank(void **state)
         const char *host;
         int port;
         const char *option, *also; /* "" = none */
+        enum ct_host_duty duty;
+        const char *master; /* NULL = as host */
     } rows[] = {
         {{NULL}, "127.0.0.1", 0, "", ""},
         {{"--master-addr=h", "--master-port=5"}, "h", 5, "--master-addr", ""},
@@ -24,6 +26,33 @@ static void options_decide_by_rank(void **state)
         {{"--rdzv-backend=c10d", "--master-addr=h", "--master-port=5"}, "127.0.0.1", 0, "", ""},
         {{"--local-addr=l", "--master-port=5"}, "l", 5, "--local-addr", ""},
         {{"--local-addr=l", "--master-addr=h"}, "h", 0, "--master-addr", ""},
+        /* several machines */
+        {{"--nnodes=2"}, "127.0.0.1", 29500, "--master-addr", "", CT_HOST_IF_OURS},
+        {{"--nnodes=2", "--master-addr=h", "--master-port=5", "--local-addr=l"},
+         "h",
+         5,
+         "--master-addr",
+         "",
+         CT_HOST_IF_OURS},
+        {{"--nnodes=1:2", "--rdzv-backend=c10d", "--rdzv-endpoint=e", "--local-addr=l"},
+         "e",
+         29400,
+         "--rdzv-endpoint",
+         "",
+         CT_HOST_IF_OURS,
+         "l"},
+        {{"--spares=1", "--rdzv-endpoint=e:7", "--rdzv-conf=is_host=1"},
+         "e",
+         7,
+         "--rdzv-endpoint",
+         "",
+         CT_HOST_HERE},
+        {{"--rdzv-endpoint=e:7", "--rdzv-conf=is_host=0"},
+         "e",
+         7,
+         "--rdzv-endpoint",
+         "",
+         CT_HOST_ELSEWHERE},
         {{"--standalone", "--rdzv-endpoint=e:7", "--master-port=5"}, "127.0.0.1", 0, "", ""},
     };
     (void)state;
@@ -44,6 +73,8 @@ static void options_decide_by_rank(void **state)
         assert_int_equal(place.port, rows[i].port);
         assert_string_equal(place.option != NULL ? place.option : "", rows[i].option);
         assert_string_equal(place.also != NULL ? place.also : "", rows[i].also);
+        assert_int_equal(place.duty, rows[i].duty);
+        assert_string_equal(place.master, rows[i].master != NULL ? rows[i].master : rows[i].host);
     }
 }
 
@@ -55,14 +86,30 @@ static void other_machines_are_told_by_binding(void **state)
     (void)state;
     assert_int_equal(ct_place_check(&place, &err), 0);
     place.also = "192.0.2.1";
-    assert_int_equal(ct_place_check(&place, &err), CT_EUNSUPPORTED);
+    assert_int_equal(ct_place_check(&place, &err), CT_EINVAL);
     assert_non_null(
         strstr(err.text, "--rdzv-endpoint 192.0.2.1 is not an address of this machine"));
     place = (struct ct_place){.host = "192.0.2.1", .option = "--master-addr"};
-    assert_int_equal(ct_place_check(&place, &err), CT_EUNSUPPORTED);
+    assert_int_equal(ct_place_check(&place, &err), CT_EINVAL);
     assert_non_null(strstr(err.text, "--master-addr 192.0.2.1"));
     place.option = NULL; /* the default is not asked about */
     assert_int_equal(ct_place_check(&place, &err), 0);
+}
+
+static void a_shared_store_must_be_found(void **state)
+{
+    struct ct_place place = {.duty = CT_HOST_IF_OURS, .host = "127.0.0.1", .port = 5};
+    struct ct_err err = {0};
+    (void)state;
+    assert_int_equal(ct_place_check(&place, &err), CT_EINVAL);
+    assert_non_null(strstr(err.text, "--rdzv-endpoint"));
+    place.option = "--master-addr";
+    assert_int_equal(ct_place_check(&place, &err), 0);
+    place.host = "192.0.2.1"; /* whose it is turns out later */
+    assert_int_equal(ct_place_check(&place, &err), 0);
+    place.port = 0;
+    assert_int_equal(ct_place_check(&place, &err), CT_EINVAL);
+    assert_non_null(strstr(err.text, "--master-addr: port 0"));
 }
 
 int main(void)
@@ -70,6 +117,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(options_decide_by_rank),
         cmocka_unit_test(other_machines_are_told_by_binding),
+        cmocka_unit_test(a_shared_store_must_be_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -132,7 +132,7 @@ static void consequences_are_told_from_the_cause(void **state)
     rig.workers[3].end = (struct ct_end){CT_END_SIGNALED, SIGKILL, false};
     (void)snprintf(rig.workers[3].memory, sizeof(rig.workers[3].memory), "the log says so");
     rig.workers[3].max_rss_kib = 2048 * 1024;
-    rig.report.generation = 2;
+    rig.report.restarts = 2;
     rig.report.strays = 4;
     rig.report.killed = 1;
     rig.report.left = 2;
@@ -159,7 +159,7 @@ static void a_restart_is_announced(void **state)
     (void)state;
     set_up(&rig);
     rig.report.will_restart = true;
-    rig.report.generation = 1;
+    rig.report.restarts = 1;
     assert_story(&rig, "ctrun: restarting all workers (restart 2 of 2)\n");
 }
 

@@ -4,9 +4,7 @@ inside of a mount namespace, where the nodes have names, and a network namespace
 belong to nobody else. Needs root, which Slurm's daemons want, and Debian's slurm packages."""
 
 import os
-import pathlib
 import shutil
-import signal
 import socket
 import subprocess
 import unittest
@@ -58,7 +56,6 @@ class Slurm:
         self.dir.chmod(0o755)
         self.inside = self._namespace()
         self.env = {"SLURM_CONF": self._configure()}
-        case.addCleanup(self._end_steps)  # registered before the daemons: runs after their end
         self._daemon("munged", "--foreground", "--force", "--num-threads", "2",
                      "--key-file", self.dir / "key", "--socket", self.dir / "munge.sock",
                      "--pid-file", self.dir / "munge.pid", "--log-file", self.dir / "munge.log",
@@ -110,16 +107,6 @@ class Slurm:
             timeout=DEADLINE, env=os.environ | self.env,
         )  # fmt: skip
         return done.stdout.split() == ["2", "idle"]
-
-    def _end_steps(self):
-        """A slurmstepd leaves the group and drops the cookie, and waits for its slurmd for minutes."""
-        needle = f"SLURM_CONF={self.env['SLURM_CONF']}".encode()
-        for entry in pathlib.Path("/proc").iterdir():
-            try:
-                if entry.name.isdigit() and needle in (entry / "environ").read_bytes().split(b"\0"):
-                    os.kill(int(entry.name), signal.SIGKILL)
-            except OSError:
-                continue  # it has just ended
 
     def start_srun(self, *args, env=None):
         return self.case.start(*self.inside, "srun", *args, env=self.env | (env or {}))

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the files agent_*_uv.c share: one job on this machine while it runs. Each holds one side of
+ * it; agent_uv.c steps the state machine and tells them what to do.
+ */
+#ifndef CT_LAUNCHER_AGENT_IMPL_UV_H
+#define CT_LAUNCHER_AGENT_IMPL_UV_H
+
+#include "common/log.h"
+#include "launcher/agent.h"
+#include "launcher/agent_uv.h"
+#include "launcher/error_file.h"
+#include "launcher/hang_guard_uv.h"
+#include "launcher/job_story.h"
+#include "launcher/pages.h"
+#include "launcher/signals.h"
+#include "launcher/snapshot.h"
+#include "launcher/worker_uv.h"
+#include "rendezvous/control.h"
+#include "rendezvous/link_uv.h"
+#include "rendezvous/server_uv.h"
+
+#include <uv.h>
+
+/* How long a terminal that takes no output may delay a restart. */
+#define CT_RUN_SETTLE_MS 1000
+
+struct ct_run {
+    const struct ct_job *job;
+    struct ct_log log;
+    uv_loop_t loop;
+    struct ct_agent agent;
+    struct ct_plan plan;
+    struct ct_outcome outcome;
+    /* agent_signals_uv.c */
+    uv_signal_t signals[CT_SIGNALS_MAX];
+    size_t signal_count;         /* handles that are initialised */
+    int64_t preempt_deadline_ms; /* from the signal on, until workers are killed */
+    char *preempt_file;          /* by which workers may learn of it; NULL = there is none */
+    /* agent_link_uv.c */
+    struct ct_server *server; /* NULL = another machine hosts the job's store */
+    struct ct_server *own;    /* the workers' store, where we are node rank 0 and do not host */
+    struct ct_link *link;     /* to the membership */
+    struct ct_msg *msg;       /* what is sent next; large */
+    char seen_address[CT_HOST_MAX]; /* ours as the membership sees it */
+    char master_addr[CT_HOST_MAX];  /* of this generation's store */
+    char busy[CT_STORY_WHAT_MAX];   /* who else listens where the store should be; "" = nobody */
+    uv_timer_t wait_timer;          /* until the other agents have left a store that we host */
+    int64_t wait_until_ns;
+    /* agent_workers_uv.c */
+    struct ct_output *output;
+    struct ct_procs *procs;
+    struct ct_worker *workers; /* by local rank */
+    struct ct_snapshot snapshot;
+    struct ct_hang_guard hang;
+    struct ct_evidence evidence;
+    struct ct_pages pages; /* what workers say of their progress */
+    struct ct_procs_stopped stopped;
+    bool stopping;           /* the processes of this generation have been told to end */
+    bool settling;           /* they have ended; their output is awaited */
+    struct ct_err start_err; /* why a worker could not be started */
+    /* agent_report_uv.c */
+    struct ct_failure failure;       /* the first one here, of this generation */
+    struct ct_error_file error_file; /* its */
+    struct ct_buf tail;              /* its last lines on stderr, indented */
+    struct ct_job_story story;       /* the whole job's */
+    char stop_why[CT_STORY_WHAT_MAX];
+};
+
+/* Steps the state machine and carries out what it says. */
+void ct_run_step(struct ct_run *run, struct ct_agent_event event);
+
+/* ---- agent_link_uv.c --------------------------------------------------------------------------
+ */
+
+/* Hosts the job's store if that is ours to do; every address is bound when it returns. */
+CT_MUST_CHECK int ct_run_open_store(struct ct_run *run, struct ct_err *err);
+
+/* Opens the line to the membership; the agent hears of it later. */
+CT_MUST_CHECK int ct_run_open_link(struct ct_run *run, struct ct_err *err);
+
+/* Sends the messages that are named (enum ct_agent_message). */
+void ct_run_say_to_members(struct ct_run *run, unsigned say);
+
+/* Tells how the workers are. */
+void ct_run_beat(struct ct_run *run);
+
+/* An empty store for the workers of a new generation, of which we are node rank 0. */
+CT_MUST_CHECK int ct_run_serve(struct ct_run *run, struct ct_err *err);
+
+/* Leaves what is sent to the membership time to go out, and other agents time to leave. */
+void ct_run_close_link(struct ct_run *run);
+
+/* ---- agent_workers_uv.c -----------------------------------------------------------------------
+ */
+
+/* Starts the worker and returns what the agent has to hear. */
+struct ct_agent_event ct_run_start_worker(struct ct_run *run, int local_rank);
+
+/* Stops everything of this generation; the agent hears of it when all that was written has come. */
+void ct_run_stop(struct ct_run *run, int signo, int64_t grace_ms);
+
+/* ---- agent_signals_uv.c -----------------------------------------------------------------------
+ */
+
+CT_MUST_CHECK int ct_run_open_signals(struct ct_run *run, struct ct_err *err);
+void ct_run_close_signals(struct ct_run *run);
+
+/* Tells the workers by key and by file that the job is asked to end. */
+void ct_run_notice(struct ct_run *run);
+
+/* ---- agent_report_uv.c ------------------------------------------------------------------------
+ */
+
+/* One line of ctrun's own on stderr, in order with what workers wrote. */
+void ct_run_say(struct ct_run *run, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Where run->log writes to. */
+void ct_run_emit_log(void *data, enum ct_log_level level, const char *line);
+
+/* A worker here has failed: takes down what is known of it. */
+void ct_run_note_failure(struct ct_run *run);
+
+/* The generation is broken: says why, at once. */
+void ct_run_headline(struct ct_run *run);
+
+/* All is stopped: collects the story of a failure here while the workers' output is still there. */
+void ct_run_collect(struct ct_run *run);
+
+/* It is known what comes next: tells the story. */
+void ct_run_tell(struct ct_run *run);
+
+/* The end: the story of the whole job, on the screen and in the file of --report. */
+void ct_run_tell_end(struct ct_run *run);
+
+/* What the workers do now, as `workers` of man/ctstatus.5; NULL when memory is out. */
+struct cJSON *ct_run_workers_json(const struct ct_run *run);
+
+#endif

@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Happy path: bind the job's store where the options say, or find that it is another machine's;
+ * open the line to the membership; carry messages from it to the agent and back.
+ *
+ * Other paths: node rank 0 that does not host opens a second store for the workers, at an address
+ * of its own. At the end a host stays until the other agents have left: its store and the
+ * membership end with it.
+ *
+ * Failure modes: the address is ours but taken: then another ctrun of this job hosts, or a stranger
+ * sits there; the line finds out, and the error names who it is. A line that is lost later ends the
+ * job here.
+ *
+ * Who frees: close_all() of agent_uv.c, through ct_run_close_link().
+ */
+#include "launcher/agent_impl_uv.h"
+
+#include "common/clock.h"
+#include "launcher/policy.h"
+#include "rendezvous/access.h"
+#include "rendezvous/members.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Others have nothing to stop any more when they hear that the job is over, only to sweep up. */
+#define LEAVE_MS 5000
+#define LEAVE_POLL_MS 5
+/* For what we send last. */
+#define FLUSH_MS 2000
+
+/* This machine alone; agents that have proved the token bring theirs in. */
+static const struct ct_access only_agents;
+
+static bool shared(const struct ct_run *run)
+{
+    return ct_options_shared(run->job->options);
+}
+
+/* ---- the store that the job meets at ----------------------------------------------------------
+ */
+
+static int host_store(struct ct_run *run, struct ct_err *err)
+{
+    const struct ct_job *job = run->job;
+    const struct ct_place *place = job->place;
+    const char *const hosts[] = {place->host, place->master};
+    const struct ct_server_agents agents = {
+        .token = job->token,
+        .run_id = job->run_id,
+        .expected = job->expected,
+        .num_expected = job->num_expected,
+    };
+    const struct ct_server_options options = {
+        .hosts = hosts,
+        .num_hosts = 2,
+        .port = place->port,
+        .access = job->token != NULL ? &only_agents : NULL,
+        .agents = &agents,
+        .log = &run->log,
+    };
+    return ct_server_open(&run->loop, &options, &run->server, err);
+}
+
+int ct_run_open_store(struct ct_run *run, struct ct_err *err)
+{
+    const struct ct_place *place = run->job->place;
+    if (place->duty == CT_HOST_ELSEWHERE) {
+        return 0;
+    }
+    int rc = host_store(run, err);
+    if (rc == 0 || place->duty == CT_HOST_HERE) {
+        return rc;
+    }
+    if (rc == CT_EBUSY) {
+        (void)snprintf(run->busy, sizeof(run->busy), "%.500s", err->text);
+    } else if (err->sys != EADDRNOTAVAIL && rc != CT_ENOENT) {
+        return rc; /* ENOENT: a name that may be known later */
+    }
+    ct_log(&run->log, CT_LOG_INFO, "another machine hosts the store: %s", err->text);
+    *err = (struct ct_err){0};
+    return 0;
+}
+
+/* ---- from the membership ----------------------------------------------------------------------
+ */
+
+static void join(struct ct_run *run, struct ct_msg *msg)
+{
+    const struct ct_options *options = run->job->options;
+    struct ct_msg_join *join = &msg->join;
+    msg->type = CT_MSG_JOIN;
+    (void)snprintf(join->run_id, sizeof(join->run_id), "%s", run->job->run_id);
+    (void)snprintf(join->host, sizeof(join->host), "%s", run->job->machine->host);
+    (void)snprintf(join->role, sizeof(join->role), "%.*s", CT_ROLE_MAX - 1, options->role);
+    join->node_rank = options->node_rank;
+    join->workers = run->job->workers;
+    join->pid = uv_os_getpid();
+    join->hosts = run->server != NULL;
+    join->spare_ok = options->spares > 0;
+    join->min_nodes = options->min_nodes;
+    join->max_nodes = options->max_nodes;
+    join->spares = options->spares;
+    join->max_restarts = options->max_restarts;
+    join->settle_ms = options->rdzv_conf.settle_ms;
+    join->join_ms = options->rdzv_conf.join_ms;
+    join->heartbeat_ms = options->rdzv_conf.heartbeat_ms;
+}
+
+static void on_world(struct ct_run *run, const struct ct_msg *msg)
+{
+    const struct ct_msg_world *world = &msg->world;
+    struct ct_plan *plan = &run->plan;
+    plan->generation = msg->generation;
+    plan->node_rank = world->node_rank;
+    plan->node_count = world->node_count;
+    plan->first_rank = world->first_rank;
+    plan->world_size = world->world_size;
+    plan->first_role_rank = world->first_role_rank;
+    plan->role_size = world->role_size;
+    if (!world->serve) {
+        (void)snprintf(run->master_addr, sizeof(run->master_addr), "%s", world->master_addr);
+        plan->master_addr = run->master_addr;
+        plan->master_port = world->master_port;
+        ct_server_close(run->own, NULL, NULL);
+        run->own = NULL;
+    }
+    ct_job_story_world(&run->story, world, msg->generation, ct_clock_now(NULL));
+    if (run->story.wide) {
+        ct_run_say(run, "generation %d: node %d of %d, ranks %d-%d of %d", msg->generation,
+                   world->node_rank, world->node_count, world->first_rank,
+                   world->first_rank + run->job->workers - 1, world->world_size);
+    }
+    ct_run_step(run, (struct ct_agent_event){.type = CT_AGENT_EV_WORLD,
+                                             .generation = msg->generation,
+                                             .serve = world->serve});
+}
+
+static void on_stop(struct ct_run *run, struct ct_msg *msg)
+{
+    ct_job_story_take(&run->story, &msg->story);
+    (void)snprintf(run->stop_why, sizeof(run->stop_why), "%s", msg->text);
+    ct_run_step(run, (struct ct_agent_event){.type = CT_AGENT_EV_STOP,
+                                             .generation = msg->generation,
+                                             .will_restart = msg->will_restart});
+}
+
+static void on_over(struct ct_run *run, struct ct_msg *msg)
+{
+    ct_job_story_take(&run->story, &msg->story);
+    (void)snprintf(run->story.why, sizeof(run->story.why), "%s", msg->text);
+    ct_run_step(run,
+                (struct ct_agent_event){.type = CT_AGENT_EV_OVER, .exit_code = msg->exit_code});
+}
+
+static void on_preempt(struct ct_run *run, const struct ct_msg *msg)
+{
+    /* Another machine's word: only what stops a job has an effect here. */
+    int signo = sigabbrev_np(msg->signo) != NULL ? msg->signo : SIGTERM;
+    if (run->agent.signo == 0) {
+        ct_run_say(run, "%s", msg->text);
+        run->preempt_deadline_ms = msg->deadline_ms;
+    }
+    ct_run_step(run, (struct ct_agent_event){.type = CT_AGENT_EV_PREEMPT, .signo = signo});
+}
+
+static void on_refused(struct ct_run *run, const struct ct_msg *msg)
+{
+    ct_run_say(run, "the job does not take this node: %s", msg->text);
+    (void)snprintf(run->stop_why, sizeof(run->stop_why), "%s", msg->text);
+    ct_run_step(run,
+                (struct ct_agent_event){.type = CT_AGENT_EV_LOST, .exit_code = msg->exit_code});
+}
+
+static void on_message(void *data, struct ct_msg *msg)
+{
+    struct ct_run *run = data;
+    if (msg->type == CT_MSG_WORLD) {
+        on_world(run, msg);
+    } else if (msg->type == CT_MSG_STOP) {
+        on_stop(run, msg);
+    } else if (msg->type == CT_MSG_OVER) {
+        on_over(run, msg);
+    } else if (msg->type == CT_MSG_PREEMPT) {
+        on_preempt(run, msg);
+    } else if (msg->type == CT_MSG_REFUSED) {
+        on_refused(run, msg);
+    } else if (msg->type == CT_MSG_WAITING) {
+        ct_job_story_waiting(&run->story, msg->text);
+        ct_run_say(run, "%s", msg->text);
+    } else if (msg->type == CT_MSG_SPARE) {
+        ct_run_say(run, "%s",
+                   msg->text[0] != '\0' ? msg->text
+                                        : "the job is complete; this node waits as a spare");
+    } else {
+        ct_log(&run->log, CT_LOG_WARNING, "the membership says '%s', which is not for agents",
+               ct_msg_name(msg->type));
+    }
+}
+
+static void on_up(void *data, const char *address)
+{
+    struct ct_run *run = data;
+    (void)snprintf(run->seen_address, sizeof(run->seen_address), "%s", address);
+    ct_job_story_connected(&run->story, ct_clock_now(NULL));
+    ct_run_step(run, (struct ct_agent_event){.type = CT_AGENT_EV_UP});
+}
+
+static void on_lost(void *data, const struct ct_err *why)
+{
+    struct ct_run *run = data;
+    const struct ct_place *place = run->job->place;
+    int exit_code = CT_EXIT_NODE_LOST;
+    if (run->agent.generation >= 0 || why->code == CT_ECLOSED) {
+        (void)snprintf(run->stop_why, sizeof(run->stop_why),
+                       "the connection to the job's store on %.200s was lost: %.200s", place->host,
+                       why->text);
+    } else {
+        (void)snprintf(run->stop_why, sizeof(run->stop_why), "cannot join the job: %.300s",
+                       why->text);
+        exit_code = why->code == CT_ETIMEDOUT ? CT_EXIT_RDZV_TIMEOUT : CT_EXIT_SETUP;
+    }
+    if (run->agent.sm.state != CT_AGENT_DONE && !run->agent.over) {
+        ct_run_say(run, "%s", run->stop_why);
+        if (run->agent.generation < 0 && run->busy[0] != '\0') {
+            ct_run_say(run, "%s", run->busy);
+        }
+    }
+    ct_run_step(run, (struct ct_agent_event){.type = CT_AGENT_EV_LOST, .exit_code = exit_code});
+}
+
+static void on_beat(void *data, struct ct_msg *msg)
+{
+    msg->workers = ct_run_workers_json(data);
+}
+
+int ct_run_open_link(struct ct_run *run, struct ct_err *err)
+{
+    const struct ct_place *place = run->job->place;
+    const struct ct_link_options options = {
+        .host = place->host,
+        .port = place->port,
+        .local = run->server,
+        .token = run->job->token,
+        .connect_ms = run->job->options->rdzv_conf.join_ms,
+        .log = &run->log,
+        .on_up = on_up,
+        .on_message = on_message,
+        .on_lost = on_lost,
+        .on_beat = on_beat,
+        .data = run,
+    };
+    return ct_link_open(&run->loop, &options, &run->link, err);
+}
+
+/* ---- to the membership ------------------------------------------------------------------------
+ */
+
+static void fill(struct ct_run *run, enum ct_agent_message what, struct ct_msg *msg)
+{
+    msg->generation = run->agent.generation;
+    switch (what) {
+    case CT_AGENT_SAY_JOIN:
+        join(run, msg);
+        break;
+    case CT_AGENT_SAY_SERVING:
+        msg->type = CT_MSG_SERVING;
+        msg->port = run->plan.master_port;
+        (void)snprintf(msg->text, sizeof(msg->text), "%s", run->plan.master_addr);
+        break;
+    case CT_AGENT_SAY_STARTED:
+        msg->type = CT_MSG_STARTED;
+        msg->workers = ct_run_workers_json(run);
+        break;
+    case CT_AGENT_SAY_FAILED:
+        msg->type = CT_MSG_FAILED;
+        msg->clock_ms = ct_clock_now(NULL) / CT_NS_PER_MS;
+        msg->has_failure = ct_failure_copy(&run->failure, &msg->failure) == 0;
+        break;
+    case CT_AGENT_SAY_FINISHED:
+        msg->type = CT_MSG_FINISHED;
+        break;
+    case CT_AGENT_SAY_STOPPED:
+        msg->type = CT_MSG_STOPPED;
+        msg->has_failure = run->agent.failure.known && run->failure.generation == msg->generation &&
+                           ct_failure_copy(&run->failure, &msg->failure) == 0;
+        break;
+    case CT_AGENT_SAY_PREEMPT:
+        msg->type = CT_MSG_PREEMPT;
+        msg->signo = run->agent.signo;
+        msg->deadline_ms = run->preempt_deadline_ms;
+        (void)snprintf(msg->text, sizeof(msg->text), "%.200s received SIG%s: the job shall end",
+                       run->job->machine->host, sigabbrev_np(msg->signo));
+        break;
+    case CT_AGENT_SAY_LEAVE:
+        msg->type = CT_MSG_LEAVE;
+        if (run->agent.signo != 0) {
+            (void)snprintf(msg->text, sizeof(msg->text), "ctrun received SIG%s",
+                           sigabbrev_np(run->agent.signo));
+        }
+        msg->exit_code = run->outcome.exit_code;
+        break;
+    }
+}
+
+void ct_run_say_to_members(struct ct_run *run, unsigned say)
+{
+    for (unsigned bit = CT_AGENT_SAY_JOIN; bit <= CT_AGENT_SAY_LEAVE; bit <<= 1) {
+        if ((say & bit) != 0) {
+            memset(run->msg, 0, sizeof(*run->msg));
+            fill(run, (enum ct_agent_message)bit, run->msg);
+            ct_link_send(run->link, run->msg);
+            ct_msg_fini(run->msg);
+        }
+    }
+}
+
+/* Out of turn: the status shall show a failure while the others are being stopped. */
+void ct_run_beat(struct ct_run *run)
+{
+    memset(run->msg, 0, sizeof(*run->msg));
+    run->msg->type = CT_MSG_BEAT;
+    run->msg->clock_ms = ct_clock_now(NULL) / CT_NS_PER_MS;
+    run->msg->workers = ct_run_workers_json(run);
+    ct_link_send(run->link, run->msg);
+    ct_msg_fini(run->msg);
+}
+
+/* ---- the workers' store -----------------------------------------------------------------------
+ */
+
+static int open_own(struct ct_run *run, struct ct_err *err)
+{
+    const struct ct_options *options = run->job->options;
+    const char *host =
+        options->local_addr[0] != '\0' ? options->local_addr : ct_link_local_address(run->link);
+    const struct ct_server_options server = {
+        .hosts = &host,
+        .num_hosts = 1,
+        .port = options->master_port > 0 ? (uint16_t)options->master_port : 0,
+        .log = &run->log,
+    };
+    (void)snprintf(run->master_addr, sizeof(run->master_addr), "%s", host);
+    int rc = ct_server_open(&run->loop, &server, &run->own, err);
+    if (rc == CT_EBUSY) {
+        /* --master-port may be that of the job's store on this very machine. */
+        struct ct_server_options any = server;
+        any.port = 0;
+        rc = ct_server_open(&run->loop, &any, &run->own, err);
+    }
+    return rc;
+}
+
+/* Clients of the old generation lose their connections here: whatever has escaped the stop must not
+ * write into the store of the new one. */
+int ct_run_serve(struct ct_run *run, struct ct_err *err)
+{
+    struct ct_server *store = run->server != NULL ? run->server : run->own;
+    if (store == NULL) {
+        int rc = open_own(run, err);
+        if (rc != 0) {
+            return rc;
+        }
+        store = run->own;
+    } else if (run->story.worlds > 1) {
+        ct_server_reset(store);
+    }
+    run->plan.master_addr = run->server != NULL ? run->job->place->master : run->master_addr;
+    run->plan.master_port = ct_server_port(store);
+    return 0;
+}
+
+/* ---- the end ----------------------------------------------------------------------------------
+ */
+
+static void close_store(struct ct_run *run)
+{
+    ct_server_close(run->server, NULL, NULL);
+    run->server = NULL;
+    uv_close((uv_handle_t *)&run->wait_timer, NULL);
+}
+
+static void on_wait(uv_timer_t *timer)
+{
+    struct ct_run *run = timer->data;
+    if (!ct_server_has_agents(run->server) || ct_clock_now(NULL) >= run->wait_until_ns) {
+        close_store(run);
+    }
+}
+
+/* What we sent last is out: the membership knows that we have left. */
+static void on_link_closed(void *data)
+{
+    struct ct_run *run = data;
+    if (run->server == NULL || !shared(run)) {
+        close_store(run);
+        return;
+    }
+    run->wait_until_ns = ct_clock_now(NULL) + LEAVE_MS * CT_NS_PER_MS;
+    (void)uv_timer_start(&run->wait_timer, on_wait, 0, LEAVE_POLL_MS);
+}
+
+void ct_run_close_link(struct ct_run *run)
+{
+    ct_server_close(run->own, NULL, NULL);
+    run->own = NULL;
+    ct_link_close(run->link, FLUSH_MS, on_link_closed, run);
+    run->link = NULL;
+}

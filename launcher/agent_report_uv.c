@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Happy path: nothing is said. A failure here: its headline at once; when all is stopped, what the
+ * worker wrote is taken down (ct_run_collect), the membership is told, and when it is known what
+ * comes next the story is printed. A failure elsewhere: its headline when the membership tells it.
+ * At the end of a job of several machines each of them prints the story of the whole.
+ *
+ * Failure modes: without memory a text is left out. A report file that cannot be written is told.
+ *
+ * Who frees: the texts of a failure go with the next generation, or with ct_agent_run().
+ */
+#include "launcher/agent_impl_uv.h"
+
+#include "common/alloc.h"
+#include "common/clock.h"
+#include "common/file.h"
+#include "launcher/environ.h"
+#include "launcher/job_status.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- saying -----------------------------------------------------------------------------------
+ */
+
+static void say(struct ct_run *run, const struct ct_buf *text)
+{
+    if (run->output != NULL && text->len > 0) {
+        ct_output_say(run->output, CT_OUTPUT_ERR, (const char *)ct_buf_bytes(text), text->len);
+    }
+}
+
+void ct_run_say(struct ct_run *run, const char *fmt, ...)
+{
+    struct ct_buf text = CT_BUF_INIT;
+    char line[CT_STORY_WHAT_MAX * 2];
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(line, sizeof(line), fmt, args);
+    va_end(args);
+    for (char *p = line; *p != '\0'; p++) {
+        *p = (unsigned char)*p < ' ' || *p == 0x7f ? '?' : *p; /* other machines' words, too */
+    }
+    if (ct_buf_printf(&text, CT_REPORT_PREFIX "%s\n", line) == 0) {
+        say(run, &text);
+    }
+    ct_buf_fini(&text);
+}
+
+void ct_run_emit_log(void *data, enum ct_log_level level, const char *line)
+{
+    ct_run_say(data, "%s: %s", ct_log_level_name(level), line);
+}
+
+/* ---- a failure here ---------------------------------------------------------------------------
+ */
+
+static void fill_what(const struct ct_run *run, const struct ct_report_worker *worker,
+                      struct ct_failure *failure)
+{
+    struct ct_buf text = CT_BUF_INIT;
+    const char *words = NULL;
+    if (worker->end.kind == CT_END_NOT_STARTED) {
+        words = run->start_err.text;
+    } else if (ct_buf_printf(&text, "process %ld ", (long)worker->pid) == 0 &&
+               ct_end_describe(&worker->end, &text) == 0) {
+        words = ct_buf_cstr(&text);
+    }
+    (void)snprintf(failure->what, sizeof(failure->what), "%.*s", CT_STORY_WHAT_MAX - 1,
+                   words != NULL ? words : "");
+    ct_buf_fini(&text);
+}
+
+void ct_run_note_failure(struct ct_run *run)
+{
+    const struct ct_agent_failure *known = &run->agent.failure;
+    const struct ct_report_worker *worker = &run->workers[known->local_rank].story;
+    struct timespec now;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    ct_failure_fini(&run->failure);
+    run->failure = (struct ct_failure){
+        .kind = CT_FAILURE_WORKER,
+        .generation = run->agent.generation,
+        .node_rank = run->plan.node_rank,
+        .rank = run->plan.first_rank + known->local_rank,
+        .local_rank = known->local_rank,
+        .pid = worker->pid,
+        .exit_code = ct_end_exit_code(&known->end),
+        .permanent = !ct_end_may_restart(&known->end),
+        .time_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / CT_NS_PER_MS,
+    };
+    (void)snprintf(run->failure.host, sizeof(run->failure.host), "%s", run->job->machine->host);
+    fill_what(run, worker, &run->failure);
+}
+
+static void fill_report(const struct ct_run *run, struct ct_report_worker *table,
+                        struct ct_report *report)
+{
+    for (int i = 0; i < run->job->workers; i++) {
+        table[i] = run->workers[i].story;
+    }
+    *report = (struct ct_report){
+        .host = run->job->machine->host,
+        .start_error =
+            run->agent.failure.end.kind == CT_END_NOT_STARTED ? run->start_err.text : NULL,
+        .workers = table,
+        .count = run->job->workers,
+        .failed = run->agent.failure.local_rank,
+        .restarts = run->story.restarts,
+        .max_restarts = run->job->options->max_restarts,
+        .will_restart = run->agent.will_restart,
+        .shutdown_timeout_ms = run->job->options->shutdown_timeout_ms,
+        .tail = "",
+        .strays = run->stopped.strays,
+        .killed = run->stopped.killed,
+        .left = run->stopped.left,
+    };
+}
+
+/* Why this node stops although nothing here has failed. */
+static void say_told(struct ct_run *run, struct ct_buf *text)
+{
+    const struct ct_failure *first = ct_job_story_elsewhere(&run->story);
+    if (first != NULL) {
+        if (ct_buf_printf(text, CT_REPORT_PREFIX) == 0 && ct_job_story_headline(first, text) == 0 &&
+            ct_buf_printf(text, "\n") == 0) {
+            say(run, text);
+        }
+        ct_buf_reset(text);
+    } else if (!run->agent.lost && run->stop_why[0] != '\0') {
+        ct_run_say(run, "%s", run->stop_why);
+    }
+}
+
+void ct_run_headline(struct ct_run *run)
+{
+    struct ct_buf text = CT_BUF_INIT;
+    struct ct_report report;
+    struct ct_report_worker *table =
+        ct_calloc((size_t)run->job->workers, sizeof(struct ct_report_worker));
+    if (table != NULL) {
+        fill_report(run, table, &report);
+        if (run->agent.failure.known
+                ? ct_report_headline(&report, &text) == 0
+                : (say_told(run, &text), ct_report_stopping(&report, &text) == 0)) {
+            say(run, &text);
+        }
+    }
+    ct_free(table);
+    ct_buf_fini(&text);
+}
+
+/* The root cause also goes to whoever launched us, as torchrun does. */
+static void pass_on_error_file(struct ct_run *run)
+{
+    const char *own = ct_environ_get(run->job->env, "TORCHELASTIC_ERROR_FILE");
+    struct ct_err err = {0};
+    char *path = ct_logdir_path(run->job->logdir, run->agent.generation,
+                                run->agent.failure.local_rank, "error.json");
+    if (path != NULL && own != NULL && own[0] != '\0' &&
+        ct_error_file_copy(path, own, ct_end_python_code(&run->agent.failure.end), &err) != 0) {
+        ct_log(&run->log, CT_LOG_WARNING, "%s", err.text);
+    }
+    ct_free(path);
+}
+
+static void read_error_file(struct ct_run *run, int local_rank)
+{
+    struct ct_err err = {0};
+    char *path = ct_logdir_path(run->job->logdir, run->agent.generation, local_rank, "error.json");
+    if (path != NULL && path[0] != '\0') {
+        int rc = ct_error_file_read(path, &run->error_file, &err);
+        if (rc == 0) {
+            run->outcome.keep_files = true;
+        } else if (rc != CT_ENOENT) {
+            ct_log(&run->log, CT_LOG_WARNING, "%s", err.text);
+        }
+    }
+    ct_free(path);
+}
+
+/* The end of a text that is too long for the others: it says most. NULL for nothing. */
+static char *shorten(const char *text)
+{
+    size_t len = text != NULL ? strlen(text) : 0;
+    if (len == 0) {
+        return NULL;
+    }
+    return ct_strdup(len < CT_STORY_TEXT_MAX ? text : text + len - CT_STORY_TEXT_MAX + 1);
+}
+
+void ct_run_collect(struct ct_run *run)
+{
+    int failed = run->agent.failure.local_rank;
+    struct ct_buf plain = CT_BUF_INIT;
+    struct ct_failure *failure = &run->failure;
+    const struct ct_output_stream *err = run->workers[failed].err;
+    ct_error_file_fini(&run->error_file);
+    ct_buf_reset(&run->tail);
+    read_error_file(run, failed);
+    if (err != NULL && ct_output_stream_tail(err, CT_REPORT_INDENT, &run->tail) == 0 &&
+        ct_output_stream_tail(err, "", &plain) == 0) {
+        failure->tail = shorten(ct_buf_cstr(&plain));
+    }
+    failure->message = shorten(run->error_file.message);
+    failure->traceback = shorten(run->error_file.traceback);
+    const char *memory = run->workers[failed].story.memory;
+    bool has_message = failure->message != NULL || failure->tail != NULL;
+    failure->advice = memory[0] != '\0'
+                          ? ct_asprintf("it was probably out of memory: %s", memory)
+                          : ct_strdup(ct_end_advice(&run->agent.failure.end, has_message));
+    ct_buf_fini(&plain);
+}
+
+static void tell_failure_here(struct ct_run *run)
+{
+    const struct ct_job *job = run->job;
+    int failed = run->agent.failure.local_rank;
+    struct ct_buf text = CT_BUF_INIT;
+    struct ct_report report;
+    struct ct_report_worker *table = ct_calloc((size_t)job->workers, sizeof(*table));
+    char *folder = NULL;
+    if (table == NULL) {
+        return;
+    }
+    fill_report(run, table, &report);
+    report.message = run->error_file.message;
+    report.traceback = run->error_file.traceback;
+    const char *tail = ct_buf_cstr(&run->tail);
+    report.tail = tail != NULL ? tail : "";
+    report.tail_is_seen = ct_worker_err_is_seen(job, failed);
+    if (job->logdir->base != NULL && (ct_redirects_of(&job->options->redirects, failed) != 0 ||
+                                      ct_redirects_of(&job->options->tee, failed) != 0)) {
+        folder = ct_logdir_path(job->logdir, run->agent.generation, failed, "");
+        report.log_folder = folder;
+    }
+    if (run->error_file.message != NULL && !run->agent.will_restart) {
+        pass_on_error_file(run);
+    }
+    if (ct_report_story(&report, &text) == 0) {
+        say(run, &text);
+    }
+    ct_free(folder);
+    ct_free(table);
+    ct_buf_fini(&text);
+}
+
+void ct_run_tell(struct ct_run *run)
+{
+    if (run->agent.failure.known) {
+        tell_failure_here(run);
+    } else if (run->agent.will_restart) {
+        ct_run_say(run, "all workers here have stopped; the next generation forms");
+    }
+}
+
+/* ---- the end ----------------------------------------------------------------------------------
+ */
+
+static int replace_file(const char *path, const struct ct_buf *text, struct ct_err *err)
+{
+    char *draft = ct_asprintf("%s.XXXXXX", path);
+    if (draft == NULL) {
+        return ct_err_set(err, CT_ENOMEM, "out of memory");
+    }
+    int rc = 0, fd = mkostemp(draft, O_CLOEXEC);
+    if (fd < 0) {
+        rc = ct_err_sys(err, CT_EIO, errno, "cannot write %s", path);
+    } else {
+        rc = ct_fd_write_all(fd, ct_buf_bytes(text), text->len);
+        rc = fchmod(fd, 0644) == 0 ? rc : CT_EIO;
+        rc = close(fd) == 0 ? rc : CT_EIO;
+        if (rc != 0 || rename(draft, path) != 0) {
+            rc = ct_err_sys(err, CT_EIO, errno, "cannot write %s", path);
+            (void)unlink(draft);
+        }
+    }
+    ct_free(draft);
+    return rc;
+}
+
+void ct_run_tell_end(struct ct_run *run)
+{
+    const struct ct_job_end end = {
+        .run_id = run->job->run_id,
+        .host = run->job->machine->host,
+        .exit_code = run->outcome.exit_code,
+        .max_restarts = run->job->options->max_restarts,
+        .signo = run->agent.signo,
+    };
+    const char *path = run->job->options->report;
+    struct ct_buf text = CT_BUF_INIT;
+    struct ct_err err = {0};
+    if (run->agent.lost && run->story.why[0] == '\0') {
+        memcpy(run->story.why, run->stop_why, sizeof(run->story.why));
+    }
+    if (run->story.wide && ct_job_story_text(&run->story, &end, &text) == 0) {
+        say(run, &text);
+    }
+    ct_buf_reset(&text);
+    if (path != NULL && (ct_job_story_json(&run->story, &end, &text) != 0 ||
+                         replace_file(path, &text, &err) != 0)) {
+        ct_log(&run->log, CT_LOG_WARNING, "--report: %s",
+               err.code != 0 ? err.text : "out of memory");
+    }
+    ct_buf_fini(&text);
+}
+
+/* ---- the status -------------------------------------------------------------------------------
+ */
+
+struct cJSON *ct_run_workers_json(const struct ct_run *run)
+{
+    const struct ct_job *job = run->job;
+    struct cJSON *workers = NULL;
+    struct ct_report_worker *table = ct_calloc((size_t)job->workers, sizeof(*table));
+    for (int i = 0; table != NULL && i < job->workers; i++) {
+        table[i] = run->workers[i].story;
+    }
+    if (table != NULL) {
+        const struct ct_job_facts facts = {
+            .host = job->machine->host,
+            .agent = &run->agent,
+            .plan = &run->plan,
+            .workers = table,
+            .pages = &run->pages,
+            .now_ns = ct_clock_now(NULL),
+        };
+        workers = ct_job_status_workers(&facts);
+    }
+    ct_free(table);
+    return workers;
+}

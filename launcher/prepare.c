@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/prepare.h"
+
+#include "launcher/environ.h"
+#include "launcher/place.h"
+
+#include <stddef.h>
+
+int ct_prepare_run_id(const struct ct_options *options, char uuid[CT_UUID_TEXT], const char **out,
+                      struct ct_err *err)
+{
+    if (options->run_id != NULL || ct_options_shared(options)) {
+        *out = options->run_id != NULL ? options->run_id : CT_RUN_ID_DEFAULT;
+        return 0;
+    }
+    int rc = ct_uuid_random(uuid, err);
+    if (rc == 0) {
+        *out = uuid;
+    }
+    return rc;
+}
+
+int ct_prepare_token(const struct ct_options *options, char *const *env, struct ct_token *out,
+                     struct ct_err *err)
+{
+    const char *text = ct_environ_get(env, CT_TOKEN_ENV);
+    if (options->token_file != NULL) {
+        return ct_token_read(options->token_file, out, err);
+    }
+    return text != NULL && text[0] != '\0' ? ct_token_parse(text, CT_TOKEN_ENV, out, err) : 0;
+}
+
+bool ct_prepare_wants_logs(const struct ct_options *options)
+{
+    return ct_redirects_any(&options->redirects) || ct_redirects_any(&options->tee);
+}
+
+int ct_prepare_logdir(const struct ct_options *options, char *const *env, const char *run_id,
+                      struct ct_logdir *out, struct ct_err *err)
+{
+    const char *tmp_dir = ct_environ_get(env, "TMPDIR");
+    /* Making and removing a folder for each worker costs milliseconds on a disk. */
+    if (options->log_dir == NULL && tmp_dir == NULL && !ct_prepare_wants_logs(options) &&
+        ct_logdir_init(NULL, "/dev/shm", run_id, out, NULL) == 0) {
+        return 0;
+    }
+    return ct_logdir_init(options->log_dir, tmp_dir, run_id, out, err);
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Single rules of the agent; test_agent.c plays all orders of events.
+ */
+#include "tests/lib/ct_test.h"
+
+#include "launcher/agent.h"
+#include "tests/lib/fault.h"
+
+#include <signal.h>
+
+#define DUE(kind, ...) ((struct ct_agent_event){.type = CT_AGENT_EV_##kind, __VA_ARGS__})
+
+static struct ct_agent_update feed(struct ct_agent *agent, struct ct_agent_event event)
+{
+    struct ct_agent_update u;
+    ct_agent_step(agent, &event, 0, &u);
+    return u;
+}
+
+static void start_two(struct ct_agent *agent)
+{
+    assert_int_equal(ct_agent_init(agent, 2, NULL), 0);
+    (void)feed(agent, DUE(BEGIN, .signo = 0));
+    assert_int_equal(feed(agent, DUE(UP, .signo = 0)).say, CT_AGENT_SAY_JOIN);
+    assert_int_equal(feed(agent, DUE(WORLD, .generation = 0)).spawn, 0);
+    assert_int_equal(feed(agent, DUE(STARTED, .local_rank = 0)).spawn, 1);
+    assert_int_equal(feed(agent, DUE(STARTED, .local_rank = 1)).say, CT_AGENT_SAY_STARTED);
+}
+
+static void the_received_signal_is_passed_on(void **state)
+{
+    struct ct_agent agent;
+    (void)state;
+    start_two(&agent);
+    struct ct_agent_update u = feed(&agent, DUE(SIGNAL, .signo = SIGQUIT));
+    assert_int_equal(u.stop_signal, SIGQUIT);
+    assert_int_equal(u.say, CT_AGENT_SAY_PREEMPT);
+    assert_true(u.notice && !u.report);
+    u = feed(&agent, DUE(SIGNAL, .signo = SIGTERM));
+    assert_true(u.stop_signal == 0 && !u.kill);
+    u = feed(&agent, DUE(SIGNAL, .signo = SIGINT));
+    assert_true(u.kill);
+    ct_agent_fini(&agent);
+}
+
+/* Whether all ended in order is known to the membership only if each node says so. */
+static void order_is_told_before_the_end(void **state)
+{
+    struct ct_agent agent;
+    (void)state;
+    for (int code = 0; code < 2; code++) {
+        start_two(&agent);
+        (void)feed(&agent, DUE(PREEMPT, .signo = SIGTERM));
+        (void)feed(&agent, DUE(EXITED, .local_rank = 0, .end = {CT_END_EXITED, 0, false, false}));
+        (void)feed(&agent,
+                   DUE(EXITED, .local_rank = 1, .end = {CT_END_EXITED, code, false, false}));
+        struct ct_agent_update u = feed(&agent, DUE(STOPPED, .signo = 0));
+        assert_int_equal(u.say, CT_AGENT_SAY_STOPPED | (code == 0 ? CT_AGENT_SAY_FINISHED : 0));
+        assert_false(u.finish);
+        u = feed(&agent, DUE(OVER, .exit_code = 123));
+        assert_true(u.finish && u.exit_code == 123 && u.say == CT_AGENT_SAY_LEAVE);
+        ct_agent_fini(&agent);
+    }
+}
+
+static void a_signal_ends_the_restarts(void **state)
+{
+    struct ct_agent agent;
+    (void)state;
+    start_two(&agent);
+    struct ct_agent_event died =
+        DUE(EXITED, .local_rank = 1, .end = {CT_END_SIGNALED, SIGKILL, false, false});
+    struct ct_agent_update u = feed(&agent, died);
+    assert_true(u.report && u.say == CT_AGENT_SAY_FAILED);
+    assert_int_equal(u.stop_signal, SIGTERM);
+    (void)feed(&agent, DUE(STOP, .generation = 0, .will_restart = true));
+    assert_true(agent.will_restart);
+    /* The first Ctrl-C during a stop is a wish to end, not yet impatience. */
+    u = feed(&agent, DUE(SIGNAL, .signo = SIGINT));
+    assert_true(!u.kill && u.say == CT_AGENT_SAY_PREEMPT && !agent.will_restart);
+    died.local_rank = 0;
+    (void)feed(&agent, died);
+    u = feed(&agent, DUE(STOPPED, .signo = 0));
+    assert_true(!u.finish && u.spawn < 0);
+    u = feed(&agent, DUE(OVER, .exit_code = 130));
+    assert_true(u.finish && u.exit_code == 130);
+    ct_agent_fini(&agent);
+}
+
+static void before_the_world_a_signal_just_ends(void **state)
+{
+    struct ct_agent agent;
+    (void)state;
+    assert_int_equal(ct_agent_init(&agent, 2, NULL), 0);
+    (void)feed(&agent, DUE(BEGIN, .signo = 0));
+    (void)feed(&agent, DUE(UP, .signo = 0));
+    struct ct_agent_update u = feed(&agent, DUE(SIGNAL, .signo = SIGTERM));
+    assert_true(u.finish && u.exit_code == 143 && u.say == CT_AGENT_SAY_LEAVE);
+    ct_agent_fini(&agent);
+}
+
+static int sweep_body(void *data)
+{
+    struct ct_agent agent = {0};
+    int rc = ct_agent_init(&agent, 4, NULL);
+    (void)data;
+    ct_agent_fini(&agent);
+    ct_agent_fini(&agent);
+    ct_agent_fini(NULL);
+    return rc;
+}
+
+static void survives_lack_of_memory(void **state)
+{
+    (void)state;
+    assert_int_equal(ct_fault_sweep(sweep_body, NULL, 0), 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_received_signal_is_passed_on),
+        cmocka_unit_test(order_is_told_before_the_end),
+        cmocka_unit_test(a_signal_ends_the_restarts),
+        cmocka_unit_test(before_the_world_a_signal_just_ends),
+        cmocka_unit_test(survives_lack_of_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -67,3 +67,46 @@ class TwoMachines:
             return done.returncode != 0 or "tentative" not in done.stdout and done.stdout
 
         return STRANGER6 in str(wait_until(route, "the addresses settle"))
+
+
+class Cluster:
+    """Machines with a name and an address each, on one cable: `nodes[i]` is the beginning of a
+    command line that runs a program on machine i, `names[i]` and `addresses[i]` are its own."""
+
+    def __init__(self, case, count):
+        self.case = case
+        self.names = [f"node-{i + 1}" for i in range(count)]
+        self.addresses = [f"10.9.1.{i + 1}" for i in range(count)]
+        holder = self._hold("unshare", "--user", "--map-root-user", "--net")
+        self.hub = ("nsenter", "-t", str(holder), "--user", "--preserve-credentials", "--net")
+        self._do(self.hub, "ip", "link", "add", "ctbridge", "type", "bridge")
+        self._do(self.hub, "ip", "link", "set", "ctbridge", "up")
+        self.nodes = [self._add(i) for i in range(count)]
+
+    def _hold(self, *unshare, do="true"):
+        try:
+            holder = self.case.start(*unshare, "sh", "-c", f"{do} && echo inside; exec sleep 600")
+            holder.wait_for("inside")
+        except (OSError, AssertionError) as why:
+            raise unittest.SkipTest(f"no namespaces here: {why}") from None
+        return holder.pid
+
+    def _add(self, i):
+        pid = self._hold(*self.hub, "unshare", "--net", "--uts", do=f"hostname {self.names[i]}")
+        node = ("nsenter", "-t", str(pid), "--user", "--preserve-credentials", "--net", "--uts")
+        self._do(self.hub, "ip", "link", "add", f"ctport{i}", "type", "veth",
+                 "peer", "name", "ctlink", "netns", str(pid))  # fmt: skip
+        self._do(self.hub, "ip", "link", "set", f"ctport{i}", "master", "ctbridge", "up")
+        self._do(node, "ip", "link", "set", "lo", "up")
+        self._do(node, "ip", "link", "set", "ctlink", "up")
+        self._do(node, "ip", "addr", "add", f"{self.addresses[i]}/24", "dev", "ctlink")
+        return node
+
+    def cut(self, i):
+        """Pulls the cable of machine i: what is sent to it, and by it, is lost without a word."""
+        self._do(self.hub, "ip", "link", "set", f"ctport{i}", "down")
+
+    def join(self, i):
+        self._do(self.hub, "ip", "link", "set", f"ctport{i}", "up")
+
+    _do = TwoMachines._do

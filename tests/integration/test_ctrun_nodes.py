@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One job on several machines: each a network namespace with its own name and address."""
+
+import json
+import os
+import re
+import signal
+import socket
+
+import testlib
+from testlib import netns, wait_until
+
+NODE_LOST, PREEMPTED = 121, 123
+
+# Says who it is; ends when the test says so, in the way that the test says.
+WORKER = """
+import os, sys, time
+e = os.environ
+folder = sys.argv[1]
+print("up", e["CTRUN_GENERATION"], e["RANK"], e["WORLD_SIZE"], e["GROUP_RANK"], e["LOCAL_RANK"],
+      e["MASTER_ADDR"], os.getpid(), flush=True)
+while True:
+    for name in (f"go-{e['CTRUN_GENERATION']}", "go"):
+        if os.path.exists(f"{folder}/{name}"):
+            sys.exit(0)
+    time.sleep(0.02)
+"""
+
+
+class Worker:
+    def __init__(self, line):
+        words = line.split("up ", 1)[1].split()
+        self.generation, self.rank, self.size, self.node, self.local = map(int, words[:5])
+        self.master, self.pid = words[5], int(words[6])
+
+
+def workers_of(job, generation):
+    lines = re.findall(r"^.*\bup \d.*$", job.out, re.M)
+    return [w for w in map(Worker, lines) if w.generation == generation]
+
+
+class Nodes(testlib.Case):
+    count, per_node = 4, 2
+
+    def setUp(self):
+        super().setUp()
+        self.cluster = netns.Cluster(self, self.count)
+        self.worker = self.script("worker.py", WORKER)
+
+    def start_node(self, i, *options, workers=None, nnodes=None, command=None):
+        return self.start(
+            *self.cluster.nodes[i], testlib.program("ctrun"),
+            "--nnodes", nnodes or self.count, "--nproc-per-node", workers or self.per_node,
+            "--master-addr", self.cluster.addresses[0],
+            "--rdzv-conf", "heartbeat_timeout=1,last_call_timeout=0.2,join_timeout=60", *options,
+            *(command or (self.worker, self.tmp)),
+        )  # fmt: skip
+
+    def start_all(self, *options, **kwargs):
+        # The last one first: order of coming is not order of ranks.
+        jobs = [self.start_node(i, *options, **kwargs) for i in reversed(range(self.count))]
+        return jobs[::-1]
+
+    def wait_up(self, jobs, generation, per_node=None):
+        def all_up():
+            found = [w for job in jobs for w in workers_of(job, generation)]
+            return len(found) == len(jobs) * (per_node or self.per_node) and found
+
+        return wait_until(all_up, f"all workers of generation {generation}: {jobs[0].err}")
+
+    def go(self, generation=None):
+        (self.tmp / ("go" if generation is None else f"go-{generation}")).touch()
+
+    def finish(self, jobs, code, says):
+        """All end with `code` and tell the same story."""
+        for job in jobs:
+            result = job.wait()
+            self.assertEqual(result.code, code, result)
+            self.assertRegex(result.err, says, result)
+            self.assertEqual(job.family(), [], result)
+
+    def test_ranks_follow_the_names_and_all_end_together(self):
+        jobs = self.start_all("--report", self.tmp / "report.json")
+        found = self.wait_up(jobs, 0)
+        for i, job in enumerate(jobs):
+            mine = sorted(w.rank for w in workers_of(job, 0))
+            self.assertEqual(mine, [2 * i, 2 * i + 1])
+            self.assertEqual({w.node for w in workers_of(job, 0)}, {i})
+        self.assertEqual({w.size for w in found}, {8})
+        self.assertEqual({w.master for w in found}, {self.cluster.addresses[0]})
+        self.go()
+        self.finish(jobs, 0, "ranks")
+        report = json.loads((self.tmp / "report.json").read_text())
+        self.assertEqual((report["exit_code"], report["first_failure"]), (0, None))
+
+    def test_a_killed_worker_is_named_everywhere_and_the_job_goes_on(self):
+        jobs = self.start_all("--max-restarts", "1")
+        victim = next(w for w in self.wait_up(jobs, 0) if w.rank == 5)
+        os.kill(victim.pid, signal.SIGKILL)
+        self.wait_up(jobs, 1)
+        said = rf"rank 5 failed on node-3: process {victim.pid} was killed by signal 9"
+        for job in jobs:
+            self.assertEqual(len(re.findall(said, job.err)), 1, job.err)
+        self.go()
+        self.finish(jobs, 0, said)
+
+    def test_the_story_of_a_failed_job_is_told_on_every_node(self):
+        script = "echo the very reason >&2; [ $RANK = 6 ] && exit 41; sleep 1000"
+        jobs = self.start_all(
+            "--report", self.tmp / "report-$$", command=("sh", "-c", script)
+        )
+        self.finish(
+            jobs, 41,
+            r"(?s)the job failed at .* in generation 0: rank 6 failed on node-4: process \d+ exited "
+            r"with code 41\n.*generation 0: 4 nodes, 8 ranks, formed in .*start-up here: ",
+        )  # fmt: skip
+        for job in jobs:
+            self.assertIn("the very reason", job.err)
+
+    def test_a_killed_agent_is_told_at_once(self):
+        jobs = self.start_all()
+        self.wait_up(jobs, 0)
+        jobs[2].signal(signal.SIGKILL)
+        jobs[2].popen.wait()
+        self.finish(jobs[:2] + jobs[3:], NODE_LOST, r"node 2 \(node-3\) is lost: ")
+        jobs[2].wait_no_family(testlib.DEADLINE)
+
+    def test_a_cut_cable_is_noticed_on_both_ends(self):
+        jobs = self.start_all()
+        self.wait_up(jobs, 0)
+        self.cluster.cut(1)
+        self.finish(
+            jobs[:1] + jobs[2:], NODE_LOST,
+            r"node 1 \(node-2\) is lost: nothing was heard from it for 1\.\d s",
+        )  # fmt: skip
+        self.finish(
+            jobs[1:2], NODE_LOST, r"the connection to the job's store on 10\.9\.1\.1 was lost: "
+        )
+
+    def test_the_end_of_the_host_is_the_end_of_the_job(self):
+        jobs = self.start_all("--max-restarts", "3")
+        self.wait_up(jobs, 0)
+        jobs[0].signal(signal.SIGKILL)
+        jobs[0].popen.wait()
+        self.finish(
+            jobs[1:], NODE_LOST, r"the connection to the job's store on 10\.9\.1\.1 was lost: "
+        )
+        jobs[0].wait_no_family(testlib.DEADLINE)
+
+    def test_sigterm_on_one_node_ends_all_in_order(self):
+        polite = self.script("polite.py", (
+            "import os, signal, sys, time\n"
+            "def handler(*_):\n"
+            "    path = os.environ['CTRUN_PREEMPT_FILE']\n"
+            "    print('asked', open(path).read(), flush=True)\n"
+            "    sys.exit(0)\n"
+            "signal.signal(signal.SIGTERM, handler)\n"
+            "print('up', flush=True)\n"
+            "while True: time.sleep(60)\n"
+        ))  # fmt: skip
+        jobs = self.start_all("--shutdown-timeout", "20", command=(polite,))
+        wait_until(lambda: all(job.out.count("up") == 2 for job in jobs), "all workers")
+        jobs[3].signal(signal.SIGTERM)
+        self.finish(jobs, PREEMPTED, "SIGTERM")
+        for job in jobs:
+            notices = re.findall(r"asked (\{.*\})", job.out)
+            self.assertEqual(len(notices), 2, job.out)
+            self.assertEqual(json.loads(notices[0])["signo"], signal.SIGTERM)
+            self.assertAlmostEqual(json.loads(notices[0])["seconds"], 20)
+
+
+class Spares(Nodes):
+    count = 3
+
+    def test_a_spare_takes_the_place_of_a_lost_node(self):
+        options = ("--spares", "1")
+        jobs = [self.start_node(i, *options, nnodes=2) for i in (0, 1)]
+        self.wait_up(jobs, 0)
+        spare = self.start_node(2, *options, nnodes=2)
+        spare.wait_for("spare")
+        jobs[1].signal(signal.SIGKILL)
+        jobs[1].popen.wait()
+        self.wait_up([jobs[0], spare], 1)
+        self.assertEqual({w.rank for w in workers_of(spare, 1)}, {2, 3})
+        self.assertIn("node 1 (node-2) is lost", jobs[0].err)
+        self.go()
+        self.finish([jobs[0], spare], 0, "generation 1")
+        jobs[1].wait_no_family(testlib.DEADLINE)
+
+
+# Only what Spares adds: the rest has been tried on four machines.
+for _name in [name for name in dir(Nodes) if name.startswith("test_")]:
+    setattr(Spares, _name, None)
+
+
+class OneMachine(testlib.Case):
+    """Several agents on one machine, as users try it at first."""
+
+    def setUp(self):
+        super().setUp()
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            self.port = probe.getsockname()[1]
+        self.worker = self.script("worker.py", WORKER)
+
+    def start_agent(self, *options, nnodes="2", workers=1, conf="join_timeout=60", **kwargs):
+        return self.start_ctrun(
+            "--nnodes", nnodes, "--rdzv-backend", "c10d", "--nproc-per-node", workers,
+            "--rdzv-endpoint", f"localhost:{self.port}",
+            "--rdzv-conf", f"last_call_timeout=0.2,{conf}", *options,
+            self.worker, self.tmp, **kwargs,
+        )  # fmt: skip
+
+    def test_different_numbers_of_workers(self):
+        jobs = [self.start_agent("--node-rank", 1 - i, workers=3 - i) for i in range(2)]
+        found = wait_until(
+            lambda: len(ws := workers_of(jobs[0], 0) + workers_of(jobs[1], 0)) == 5 and ws, "five"
+        )
+        self.assertEqual(sorted(w.rank for w in found), [0, 1, 2, 3, 4])
+        self.assertEqual(sorted(w.rank for w in workers_of(jobs[1], 0)), [0, 1])
+        (self.tmp / "go").touch()
+        for job in jobs:
+            self.assertEqual(job.wait().code, 0, job.result())
+
+    def test_who_is_missing_is_told_and_the_wait_ends(self):
+        job = self.start_agent("--node-rank", "0", conf="join_timeout=6")
+        result = job.wait()
+        self.assertEqual(result.code, 120, result)
+        self.assertRegex(result.err, r"ctrun: waiting for 1 of 2 nodes: rank 1 never connected\n")
+
+    def test_a_token_is_needed_where_one_is_set(self):
+        secret = "0123456789abcdef0123456789abcdef"
+        host = self.start_agent(env={"CTRUN_TOKEN": secret}, conf="join_timeout=30")
+        for env in ({"CTRUN_TOKEN": secret[::-1]}, {}):
+            result = self.start_agent(env=env, conf="join_timeout=5,is_host=0").wait()
+            self.assertEqual(result.code, 1, result)
+            self.assertIn("token", result.err)
+            self.assertNotIn(secret, result.err)
+        good = self.start_agent(env={"CTRUN_TOKEN": secret})
+        (self.tmp / "go").touch()
+        for job in (host, good):
+            self.assertEqual(job.wait().code, 0, job.result())
+
+    def test_a_stranger_on_the_port_is_named(self):
+        with socket.create_server(("127.0.0.1", self.port)):
+            result = self.start_agent(conf="join_timeout=3").wait()
+        self.assertIn(result.code, (1, 120), result)
+        self.assertIn(str(os.getpid()), result.err)
+
+    def test_a_job_that_differs_is_refused(self):
+        host = self.start_agent()
+        wait_until(self.listening, "the store")
+        result = self.start_agent("--max-restarts", "7").wait()
+        self.assertEqual(result.code, 2, result)
+        self.assertIn("--max-restarts", result.err)
+        good = self.start_agent()
+        (self.tmp / "go").touch()
+        for job in (host, good):
+            self.assertEqual(job.wait().code, 0, job.result())
+
+    def listening(self):
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=1):
+                return True
+        except OSError:
+            return False
+
+    def test_growing_and_shrinking(self):
+        first = self.start_agent(nnodes="1:2")
+        wait_until(lambda: len(workers_of(first, 0)) == 1, "the first alone")
+        second = self.start_agent(nnodes="1:2")
+        wait_until(
+            lambda: len(workers_of(first, 1)) == len(workers_of(second, 1)) == 1, "both"
+        )
+        self.assertEqual({w.size for w in workers_of(first, 1)}, {2})
+        second.signal(signal.SIGKILL)
+        second.popen.wait()
+        wait_until(lambda: len(workers_of(first, 2)) == 1, "the first alone again")
+        (self.tmp / "go").touch()
+        self.assertEqual(first.wait().code, 0, first.result())
+
+    def test_an_external_store(self):
+        daemon, self.port = self.start_ctrdzvd()
+        jobs = [self.start_agent(conf="is_host=0") for _ in range(2)]
+        (self.tmp / "go").touch()
+        for job in jobs:
+            self.assertEqual(job.wait().code, 0, job.result())
+        self.assertTrue(daemon.running())
+
+
+if __name__ == "__main__":
+    testlib.main()

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The option table: what each option of ctrun is called, what it means and how its value is read.
- * To add an option: an id, a row here, a case in ct_option_apply(), a paragraph in man/ctrun.1.
+ * To add an option: an id, a row here, a case in option_apply.c, a paragraph in man/ctrun.1.
  */
 #ifndef CT_LAUNCHER_OPTION_TABLE_H
 #define CT_LAUNCHER_OPTION_TABLE_H

@@ -82,14 +82,7 @@ static int settle(struct launch *launch, char *const *env, struct ct_err *err)
 {
     const struct ct_where_input input = {
         .env = env, .host = launch->machine.host, .read = ct_where_read_file, .pmi = ct_pmi_ask};
-    int rc = ct_settle(&input, &launch->options, &launch->where, &launch->settled, err);
-    if (rc == 0 && launch->settled.mode == CT_MODE_SHIM && !launch->options.print_config) {
-        return ct_err_set(err, CT_EUNSUPPORTED,
-                          "this is one of %d ranks (%s), and one ctrun for each is not supported "
-                          "yet; --standalone starts a job of its own on this one",
-                          launch->options.max_nodes, launch->settled.nnodes_from);
-    }
-    return rc;
+    return ct_settle(&input, &launch->options, &launch->where, &launch->settled, err);
 }
 
 /* What would stand in the way of the job is part of what is printed. */

@@ -278,6 +278,40 @@ class OneMachine(testlib.Case):
         (self.tmp / "go").touch()
         self.assertEqual(first.wait().code, 0, first.result())
 
+    def test_train_grows_and_shrinks_and_loses_no_step(self):
+        def start():
+            return self.start_ctrun(
+                "--nnodes", "1:2", "--rdzv-backend", "c10d", "-n", "2", "--rdzv-endpoint",
+                f"localhost:{self.port}", "--rdzv-conf", "last_call_timeout=0.1",
+                "train", "--data", "synthetic", "--batch-size", "64", "--epochs", "30",
+                "--checkpoint-dir", self.tmp / "ckpt", "--checkpoint-every", "20steps",
+                "--resume", "auto", "--metrics", self.tmp / "metrics", "--metrics-every", "10",
+            )  # fmt: skip
+
+        def lines():
+            path = self.tmp / "metrics"
+            text = path.read_text() if path.exists() else ""
+            return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+
+        def checkpoints():
+            return sorted((self.tmp / "ckpt").glob("*")) if (self.tmp / "ckpt").exists() else []
+
+        first = start()
+        wait_until(lambda: len(checkpoints()) > 0, "a checkpoint of two workers")
+        second = start()
+        first.wait_for("generation 1: node 0 of 2, ranks 0-1 of 4")
+        before = len(lines())
+        wait_until(lambda: len(lines()) > before + 3, "steps of four workers")
+        second.signal(signal.SIGKILL)
+        second.popen.wait()
+        result = first.wait(120)
+        self.assertEqual(result.code, 0, result)
+        steps = [line["step"] for line in lines() if "step" in line]
+        # Each generation goes on from a checkpoint: never back by more than lies between two.
+        self.assertGreater(len(steps), 10)
+        falls = [a - b for a, b in zip(steps, steps[1:]) if b <= a]
+        self.assertTrue(all(fall < 60 for fall in falls), steps)
+
     def test_an_external_store(self):
         daemon, self.port = self.start_ctrdzvd()
         jobs = [self.start_agent(conf="is_host=0") for _ in range(2)]

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two torchrun agents, as a stranger to this project starts them, that meet at a `ctrdzvd`."""
+"""A PyTorch program over two agents: torchrun's, as a stranger to this project starts them, that meet
+at a `ctrdzvd`; and ctrun's."""
 
 import pathlib
+import socket
 import unittest
 import uuid
 
@@ -61,6 +63,32 @@ class Agents(pytorch.Case):
             self.assertTrue(
                 any(key.startswith(prefix) for key in keys), f"no key of round {turn}: {keys}"
             )
+
+
+class OurAgents(pytorch.Case):
+    python = pytorch.CURRENT
+
+    def test_a_job_with_a_restart(self):
+        marker = self.tmp / "second-life"
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = probe.getsockname()[1]
+        agents = [
+            self.start_ctrun(
+                "--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d",
+                "--rdzv-endpoint", f"localhost:{port}", "--rdzv-id", "ours",
+                "--max-restarts", "1", str(PROGRAMS / "torchrun_restart.py"), str(marker),
+                env={"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1",
+                     "PYTHON_EXEC": self.python},
+            )
+            for _ in range(2)
+        ]  # fmt: skip
+        results = [agent.wait(LIMIT) for agent in agents]
+        for result in results:
+            self.assertEqual(result.code, 0, f"an agent failed: {results}")
+            self.assertRegex(result.err, r"rank 1 failed on .*: process \d+ exited with code 17")
+        out = "".join(result.out for result in results)
+        for rank in range(2):
+            self.assertIn(f"rank {rank} of 2 done in the second life of ours", out)
 
 
 if __name__ == "__main__":

@@ -146,6 +146,28 @@ static const struct row rows[] = {
      {"MASTER_ADDR=h", "NODE_RANK=1", "NNODES=2", "MASTER_PORT=5"},
      "agent nodes=2:2<NNODES node=1<NODE_RANK n=1<default at=h<MASTER_ADDR port<MASTER_PORT "
      "id=?<default host=0"},
+    {{"--nnodes=2"},
+     {"KUBERNETES_SERVICE_HOST=h", "JOB_COMPLETION_INDEX=1"},
+     "agent nodes=2:2<--nnodes node=1<JOB_COMPLETION_INDEX n=1<default at=<default port<default "
+     "id=?<default host=-1"},
+    /* torchrun's own ways under srun: the node's number is the scheduler's. */
+    {{"--nnodes=2", "-n8", "--rdzv-backend=c10d", "--rdzv-endpoint=h:29500", "--rdzv-id=1"},
+     {SLURM("1", "1", "0", "2", "1(x2)")},
+     "agent nodes=2:2<--nnodes node=1<SLURM_NODEID n=8<--nproc-per-node at=h<--rdzv-endpoint "
+     "port<--rdzv-endpoint id=1<--rdzv-id host=-1"},
+    {{"--nnodes=4", "--master-addr=h"},
+     {SLURM("1", "3", "1", "4", "2(x2)")},
+     "agent nodes=4:4<--nnodes node=3<SLURM_PROCID n=1<default at=h<--master-addr "
+     "port<SLURM_JOB_ID and SLURM_STEP_ID id=slurm-7.0<SLURM_JOB_ID and SLURM_STEP_ID host=-1"},
+    {{"--nnodes=3", "--node-rank=2", "--master-addr=h", "--master-port=9"},
+     {SLURM("1", "1", "0", "2", "1(x2)")},
+     "agent nodes=3:3<--nnodes node=2<--node-rank n=1<default at=h<--master-addr "
+     "port<--master-port id=slurm-7.0<SLURM_JOB_ID and SLURM_STEP_ID host=-1"},
+    {{NULL},
+     {"PET_NNODES=2", "PET_NODE_RANK=1", "PET_MASTER_ADDR=h", "PET_MASTER_PORT=9", "RANK=3",
+      "WORLD_SIZE=4", "MASTER_ADDR=other", "KUBERNETES_SERVICE_HOST=k", "JOB_COMPLETION_INDEX=1"},
+     "agent nodes=2:2<PET_NNODES node=1<PET_NODE_RANK n=1<default at=h<PET_MASTER_ADDR "
+     "port<PET_MASTER_PORT id=?<default host=-1"},
 };
 
 static void flags_then_environment_then_scheduler(void **state)

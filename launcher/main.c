@@ -134,6 +134,7 @@ static int run(struct launch *launch, char *const *env, struct ct_outcome *outco
 
 static void clean_up(struct launch *launch, const struct ct_outcome *outcome)
 {
+    ct_guard_dismiss(launch->guard);
     bool keep = outcome->keep_files || ct_prepare_wants_logs(&launch->options);
     if (launch->logdir.temporary && keep && launch->logdir.run != NULL) {
         (void)fprintf(stderr, "%sfiles of this run: %s\n", CT_REPORT_PREFIX, launch->logdir.run);

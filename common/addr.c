@@ -10,6 +10,8 @@
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 static int take_host(const char *text, size_t len, struct ct_endpoint *ep, const char *whole,
                      struct ct_err *err)
@@ -195,4 +197,27 @@ int ct_addr_resolve(const char *host, uint16_t port, struct sockaddr_storage *ou
     *out_len = list->ai_addrlen;
     freeaddrinfo(list);
     return 0;
+}
+
+int ct_addr_towards(const char *host, char *out, size_t size, struct ct_err *err)
+{
+    struct sockaddr_storage addr, own = {0};
+    socklen_t len, own_len = sizeof(own);
+    int rc = ct_addr_resolve(host, 9, &addr, &len, err); /* any port but 0 */
+    if (rc != 0) {
+        return rc;
+    }
+    /* A datagram socket is connected without a word to the other side. */
+    int fd = socket(addr.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || connect(fd, (const struct sockaddr *)&addr, len) != 0 ||
+        getsockname(fd, (struct sockaddr *)&own, &own_len) != 0) {
+        rc = ct_err_sys(err, CT_EIO, errno, "there is no way to host %s", host);
+    }
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    if (rc == 0) {
+        ct_addr_host((const struct sockaddr *)&own, out, size);
+    }
+    return rc;
 }

@@ -37,6 +37,11 @@ struct ct_run {
     size_t signal_count;         /* handles that are initialised */
     int64_t preempt_deadline_ms; /* from the signal on, until workers are killed */
     char *preempt_file;          /* by which workers may learn of it; NULL = there is none */
+    /* agent_stdin_uv.c */
+    uv_poll_t in;
+    bool in_open;
+    char in_line[32]; /* the line that has no end yet */
+    size_t in_len;
     /* agent_link_uv.c */
     struct ct_server *server; /* NULL = another machine hosts the job's store */
     struct ct_server *own;    /* the workers' store, where we are node rank 0 and do not host */
@@ -100,8 +105,18 @@ struct ct_agent_event ct_run_start_worker(struct ct_run *run, int local_rank);
 /* Stops everything of this generation; the agent hears of it when all that was written has come. */
 void ct_run_stop(struct ct_run *run, int signo, int64_t grace_ms);
 
+/* ---- agent_stdin_uv.c -------------------------------------------------------------------------
+ */
+
+/* With --agent-stdin: listens to the ctrun that has started this one. */
+CT_MUST_CHECK int ct_run_open_stdin(struct ct_run *run, struct ct_err *err);
+void ct_run_close_stdin(struct ct_run *run);
+
 /* ---- agent_signals_uv.c -----------------------------------------------------------------------
  */
+
+/* Somebody asks for the end of the job. */
+void ct_run_signal(struct ct_run *run, int signo);
 
 CT_MUST_CHECK int ct_run_open_signals(struct ct_run *run, struct ct_err *err);
 void ct_run_close_signals(struct ct_run *run);

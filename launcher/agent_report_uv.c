@@ -303,7 +303,9 @@ void ct_run_tell_end(struct ct_run *run)
     if (run->agent.lost && run->story.why[0] == '\0') {
         memcpy(run->story.why, run->stop_why, sizeof(run->story.why));
     }
-    if (run->story.wide && ct_job_story_text(&run->story, &end, &text) == 0) {
+    /* The machines of --hosts share one screen, where the story need not stand for each. */
+    bool told_elsewhere = run->job->options->agent_stdin && run->plan.node_rank > 0;
+    if (run->story.wide && !told_elsewhere && ct_job_story_text(&run->story, &end, &text) == 0) {
         say(run, &text);
     }
     ct_buf_reset(&text);

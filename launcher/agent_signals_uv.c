@@ -53,14 +53,18 @@ static void say_signal(struct ct_run *run, int signo)
                alive == 1 ? "" : "s", signo == SIGINT ? " (once more kills them)" : "");
 }
 
-static void on_signal(uv_signal_t *handle, int signo)
+void ct_run_signal(struct ct_run *run, int signo)
 {
-    struct ct_run *run = handle->data;
     say_signal(run, signo);
     if (run->agent.signo == 0) {
         run->preempt_deadline_ms = deadline_ms(run);
     }
     ct_run_step(run, (struct ct_agent_event){.type = CT_AGENT_EV_SIGNAL, .signo = signo});
+}
+
+static void on_signal(uv_signal_t *handle, int signo)
+{
+    ct_run_signal(handle->data, signo);
 }
 
 int ct_run_open_signals(struct ct_run *run, struct ct_err *err)

@@ -23,6 +23,7 @@ static void close_all(struct ct_run *run)
 {
     /* From here on a signal ends ctrun in the usual way: only output is left to write. */
     ct_run_close_signals(run);
+    ct_run_close_stdin(run);
     ct_hang_guard_close(&run->hang);
     ct_procs_close(run->procs, NULL, NULL);
     run->procs = NULL;
@@ -148,6 +149,7 @@ static int open_all(struct ct_run *run, struct ct_err *err)
                                        run->workers, &run->stopping, NULL};
     rc = rc != 0 ? rc : ct_hang_guard_open(&run->hang, &run->loop, err);
     rc = rc != 0 ? rc : ct_run_open_signals(run, err);
+    rc = rc != 0 ? rc : ct_run_open_stdin(run, err);
     return rc != 0 ? rc : ct_run_open_link(run, err);
 }
 

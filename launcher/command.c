@@ -110,6 +110,11 @@ static int resolve_program(const char *name, char *const *env, const char *own_d
     return rc == 0 ? 0 : ct_err_set(err, rc, "%s: out of memory", name);
 }
 
+int ct_command_find(const char *name, char *const *env, char **out, struct ct_err *err)
+{
+    return resolve_program(name, env, NULL, out, err);
+}
+
 static bool ends_in_py(const char *name)
 {
     size_t len = strlen(name);

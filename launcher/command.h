@@ -29,4 +29,9 @@ CT_MUST_CHECK int ct_command_resolve(const struct ct_options *options, char *con
                                      const char *own_dir, struct ct_command *out,
                                      struct ct_err *err);
 
+/* Finds a program as a shell does: in PATH, unless the name has a slash. Gives *out, to be freed.
+ * CT_ENOENT, CT_EPERM, CT_ENOMEM. */
+CT_MUST_CHECK int ct_command_find(const char *name, char *const *env, char **out,
+                                  struct ct_err *err);
+
 #endif

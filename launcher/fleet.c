@@ -69,11 +69,14 @@ static int add_place(const struct ct_fleet_plan *plan, int index, struct ct_buf 
 {
     bool v6 = strchr(plan->address, ':') != NULL;
     int workers = plan->hosts->list[index].workers;
-    int rc = ct_buf_printf(out,
-                           " --hosts= --hostfile= --agent-stdin --nnodes=%d --node-rank=%d"
-                           " --rdzv-backend=c10d --rdzv-endpoint=%s%s%s:%u",
-                           plan->hosts->count, index, v6 ? "[" : "", plan->address, v6 ? "]" : "",
-                           (unsigned)plan->port);
+    int rc =
+        ct_buf_printf(out,
+                      " --hosts= --hostfile= --agent-stdin --node-rank=%d"
+                      " --rdzv-backend=c10d --rdzv-conf=is_host=0 --rdzv-endpoint=%s%s%s:%u",
+                      index, v6 ? "[" : "", plan->address, v6 ? "]" : "", (unsigned)plan->port);
+    if (rc == 0 && !plan->nnodes_given) {
+        rc = ct_buf_printf(out, " --nnodes=%d", plan->hosts->count);
+    }
     if (rc == 0 && workers > 0) {
         rc = ct_buf_printf(out, " --nproc-per-node=%d", workers);
     }

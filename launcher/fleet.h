@@ -33,6 +33,7 @@ struct ct_fleet_plan {
     const char *address;  /* of the store, for those machines */
     uint16_t port;
     const char *run_id;
+    bool nnodes_given; /* --nnodes stands among the options, and is kept */
 };
 
 /* Does this variable ("NAME=value") go to the other machines? Those of NCCL, OpenMP, Python and

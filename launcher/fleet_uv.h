@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `ctrun --hosts`: hosts the store here, starts a ctrun on each machine through a launch agent,
+ * A ctrun on each of several machines: hosts the store here, starts them through a launch agent,
  * shows what they write, passes signals on, and ends them all.
  */
 #ifndef CT_LAUNCHER_FLEET_UV_H
 #define CT_LAUNCHER_FLEET_UV_H
 
 #include "common/err.h"
-#include "common/log.h"
-#include "launcher/cookie.h"
 #include "launcher/guard.h"
 #include "launcher/hosts.h"
 #include "launcher/machine.h"
@@ -21,13 +19,11 @@ struct ct_fleet_job {
     const struct ct_options *options;
     const struct ct_hosts *hosts;
     const struct ct_machine *machine;
-    const struct ct_cookie *cookie;
     struct ct_guard *guard;
     char *const *argv; /* ours, of which options->command is the end */
     char *const *env;
     const char *run_id;
     struct rlimit nofile;
-    enum ct_log_level log_level;
 };
 
 /* Returns when the last launch agent has ended. *exit_code: 0 when all have, else that of the first

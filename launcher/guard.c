@@ -44,7 +44,6 @@ struct ct_guard {
     pid_t pid;
     int pidfd;
     int pipe; /* write end, non-blocking */
-    bool dismissed;
 };
 
 /* ---- the guard process -------------------------------------------------------------------- */
@@ -262,20 +261,12 @@ static void guard_send(struct ct_guard *guard, enum op op, pid_t session)
     } while (n < 0 && errno == EINTR);
 }
 
-void ct_guard_dismiss(struct ct_guard *guard)
-{
-    if (guard != NULL && !guard->dismissed) {
-        guard_send(guard, OP_DISMISS, 0);
-        guard->dismissed = true;
-    }
-}
-
 void ct_guard_free(struct ct_guard *guard)
 {
     if (guard == NULL) {
         return;
     }
-    ct_guard_dismiss(guard);
+    guard_send(guard, OP_DISMISS, 0);
     struct pollfd gone = {.fd = guard->pidfd, .events = POLLIN};
     int64_t deadline = ct_deadline_in(NULL, DISMISS_MS);
     int rc;

@@ -9,6 +9,7 @@
 #include "launcher/agent_uv.h"
 #include "launcher/config.h"
 #include "launcher/environ.h"
+#include "launcher/fleet_launch.h"
 #include "launcher/guard.h"
 #include "launcher/pmi.h"
 #include "launcher/policy.h"
@@ -85,22 +86,12 @@ static int settle(struct launch *launch, char *const *env, struct ct_err *err)
     return ct_settle(&input, &launch->options, &launch->where, &launch->settled, err);
 }
 
-/* What would stand in the way of the job is part of what is printed. */
-static int print_config(struct launch *launch)
+static int print_config(const struct launch *launch)
 {
-    struct ct_job *job = &launch->job;
-    struct ct_err gpu_err = {0}, bind_err = {0};
+    const struct ct_config config = {&launch->options, &launch->where, &launch->settled,
+                                     &launch->machine, &launch->place, launch->job.workers};
     struct ct_buf text = CT_BUF_INIT;
-    int rc = ct_machine_gpus(&launch->machine, &launch->options, &launch->settled, job->workers,
-                             &job->gpus, &gpu_err);
-    rc = ct_binder_open_here(launch->options.bind, environ, job->workers, &job->binder, &bind_err);
-    const struct ct_config config = {
-        &launch->options, &launch->where, &launch->settled,
-        &launch->machine, &launch->place, job->workers,
-        &job->gpus,       &job->binder,   {gpu_err.text, bind_err.text},
-    };
-    rc = rc == CT_ENOMEM ? rc : ct_config_print(&config, environ, &text);
-    ct_binder_fini(&job->binder);
+    int rc = ct_config_print(&config, environ, &text);
     return print_made(rc, &text);
 }
 
@@ -134,7 +125,6 @@ static int run(struct launch *launch, char *const *env, struct ct_outcome *outco
 
 static void clean_up(struct launch *launch, const struct ct_outcome *outcome)
 {
-    ct_guard_dismiss(launch->guard);
     bool keep = outcome->keep_files || ct_prepare_wants_logs(&launch->options);
     if (launch->logdir.temporary && keep && launch->logdir.run != NULL) {
         (void)fprintf(stderr, "%sfiles of this run: %s\n", CT_REPORT_PREFIX, launch->logdir.run);
@@ -171,6 +161,15 @@ static int launch_job(struct launch *launch, char *const *env)
     return outcome.exit_code;
 }
 
+static int launch_fleet(const struct launch *launch, char *const *argv)
+{
+    int exit_code = CT_EXIT_SETUP;
+    struct ct_err err = {0};
+    int rc = ct_fleet_launch(&launch->options, &launch->machine, argv, environ, &exit_code, &err);
+    bool usage = rc == CT_EINVAL || rc == CT_EFORMAT;
+    return rc == 0 ? exit_code : fail(usage ? CT_EXIT_USAGE : CT_EXIT_SETUP, &err);
+}
+
 int main(int argc, char **argv)
 {
     struct launch launch = {0};
@@ -189,6 +188,9 @@ int main(int argc, char **argv)
         return print_about(&launch.options);
     }
     ct_machine_read(environ, &launch.machine);
+    if (ct_fleet_wanted(&launch.options)) {
+        return launch_fleet(&launch, argv);
+    }
     if (settle(&launch, environ, &err) != 0) {
         return fail(CT_EXIT_USAGE, &err);
     }
@@ -203,12 +205,9 @@ int main(int argc, char **argv)
     if (rc != 0) {
         return fail(rc == CT_EINVAL ? CT_EXIT_USAGE : CT_EXIT_SETUP, &err);
     }
-    if (ct_machine_gpus(&launch.machine, &launch.options, &launch.settled, launch.job.workers,
-                        &launch.job.gpus, &err) != 0) {
+    if (ct_machine_check_devices(&launch.options, launch.job.workers,
+                                 ct_environ_get(environ, "CUDA_VISIBLE_DEVICES"), &err) != 0) {
         return fail(CT_EXIT_SETUP, &err);
-    }
-    if (launch.job.gpus.note_level <= CT_LOG_WARNING && launch.job.gpus.note[0] != '\0') {
-        (void)fprintf(stderr, "%s%s\n", CT_REPORT_PREFIX, launch.job.gpus.note);
     }
     return launch_job(&launch, environ);
 }

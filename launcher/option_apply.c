@@ -23,8 +23,6 @@ static const char *const numa_bindings[] = {"none",      "node",         "socket
                                             "exclusive", "core-complex", NULL};
 static const char *const binds[] = {"none", "numa", "core", NULL};
 static const enum ct_bind bind_of[] = {CT_BIND_NONE, CT_BIND_NODE, CT_BIND_EXCLUSIVE};
-/* In the order of enum ct_gpu_bind, without the first. */
-static const char *const gpu_binds[] = {"none", "mask", NULL};
 static const char *const on_hang[] = {"report", "restart", "abort", NULL};
 static const char *const start_methods[] = {"spawn", "fork", "forkserver"};
 static const char *const event_log_handlers[] = {"null", "console", "dynamic_rendezvous"};
@@ -309,6 +307,17 @@ static int apply(const struct ct_option_spec *spec, const char *origin, const ch
         return read_int(origin, value, 0, NODES_MAX - 1, &options->spares, err);
     case CT_OPT_TOKEN_FILE:
         return read_text(origin, value, &options->token_file, err);
+    case CT_OPT_HOSTS: /* an empty value takes back an earlier one */
+        options->hosts = value[0] != '\0' ? value : NULL;
+        return 0;
+    case CT_OPT_HOSTFILE:
+        options->hostfile = value[0] != '\0' ? value : NULL;
+        return 0;
+    case CT_OPT_LAUNCH_AGENT:
+        return read_text(origin, value, &options->launch_agent, err);
+    case CT_OPT_AGENT_STDIN:
+        options->agent_stdin = true;
+        return 0;
     case CT_OPT_REPORT:
         return read_text(origin, value, &options->report, err);
     case CT_OPT_LOCAL_ADDR:
@@ -341,13 +350,6 @@ static int apply(const struct ct_option_spec *spec, const char *origin, const ch
         return 0;
     case CT_OPT_VIRTUAL_LOCAL_RANK:
         options->virtual_local_rank = true;
-        return 0;
-    case CT_OPT_GPU_BIND:
-        rc = ct_option_word(origin, value, gpu_binds, &number, err);
-        options->gpu_bind = rc == 0 ? (enum ct_gpu_bind)(number + 1) : options->gpu_bind;
-        return rc;
-    case CT_OPT_SHARE_GPU:
-        options->share_gpu = true;
         return 0;
     case CT_OPT_PRINT_COMPLETION:
         return read_shell(origin, value, &options->completion, err);

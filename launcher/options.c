@@ -290,6 +290,7 @@ int ct_options_parse(char *const *argv, char *const *env, struct ct_options *out
         .on_hang = CT_ON_HANG_RESTART,
         .role = "default",
         .signals = CT_SIGNALS_DEFAULT,
+        .launch_agent = "ssh",
     };
     struct ct_err env_err = {0};
     /* --help must work whatever the environment says, so its errors wait for the command line. */

@@ -17,7 +17,6 @@
 #include "common/err.h"
 #include "launcher/binding.h"
 #include "launcher/completion.h"
-#include "launcher/gpu_mask.h"
 #include "launcher/rdzv_conf.h"
 #include "launcher/redirects.h"
 
@@ -64,8 +63,6 @@ struct ct_options {
     bool module;
     bool no_python;
     bool virtual_local_rank;
-    bool share_gpu;
-    enum ct_gpu_bind gpu_bind;
     bool help;
     bool version;
     bool print_config;
@@ -81,6 +78,9 @@ struct ct_options {
     int node_rank;                /* -1 = not given: any */
     int spares;                   /* nodes beyond max_nodes that wait for one to be lost */
     const char *token_file;       /* NULL = not given */
+    const char *hosts, *hostfile; /* machines to start on; NULL = not given */
+    const char *launch_agent;     /* by which a ctrun is started there */
+    bool agent_stdin;             /* we were started so: standard input is our launcher's */
     const char *report;           /* file for the job's story; NULL = none */
     int max_restarts;
     int64_t shutdown_timeout_ms;

@@ -4,6 +4,10 @@
 #include "launcher/environ.h"
 #include "launcher/place.h"
 
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
 #include <stddef.h>
 
 int ct_prepare_run_id(const struct ct_options *options, char uuid[CT_UUID_TEXT], const char **out,
@@ -20,10 +24,34 @@ int ct_prepare_run_id(const struct ct_options *options, char uuid[CT_UUID_TEXT],
     return rc;
 }
 
+/* The first line of standard input, byte by byte: what follows is for others. */
+static int read_token(struct ct_token *out, struct ct_err *err)
+{
+    char line[CT_TOKEN_MAX + 2];
+    size_t len = 0;
+    while (len < sizeof(line) - 1) {
+        ssize_t n = read(STDIN_FILENO, &line[len], 1);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0 || line[len] == '\n') {
+            break;
+        }
+        len++;
+    }
+    line[len] = '\0';
+    int rc = ct_token_parse(line, "--agent-stdin", out, err);
+    explicit_bzero(line, sizeof(line));
+    return rc;
+}
+
 int ct_prepare_token(const struct ct_options *options, char *const *env, struct ct_token *out,
                      struct ct_err *err)
 {
     const char *text = ct_environ_get(env, CT_TOKEN_ENV);
+    if (options->agent_stdin) {
+        return read_token(out, err);
+    }
     if (options->token_file != NULL) {
         return ct_token_read(options->token_file, out, err);
     }

@@ -163,9 +163,9 @@ static int spawn(struct ct_worker *worker, int local_rank, const struct ct_worke
     struct ct_strlist args = {0}, env = {0};
     char *error_file =
         ct_logdir_path(job->logdir, options->plan->generation, local_rank, "error.json");
-    int rc = error_file == NULL ? CT_ENOMEM
-                                : ct_contract_env(options->plan, &job->gpus, local_rank, error_file,
-                                                  job->env, &env);
+    int rc = error_file == NULL
+                 ? CT_ENOMEM
+                 : ct_contract_env(options->plan, local_rank, error_file, job->env, &env);
     rc = rc != 0 ? rc
                  : ct_contract_args(job->command->argv.list,
                                     options->plan->first_local_rank + local_rank, &args);
@@ -199,7 +199,8 @@ int ct_worker_start(struct ct_worker *worker, int local_rank, const struct ct_wo
     own.plan = &plan;
     ct_settled_plan(given->job->settled, &plan);
     /* The terminal's or file's input goes to the first worker; several readers would tear it. */
-    int stdio[3] = {local_rank == 0 ? STDIN_FILENO : -1, -1, -1};
+    bool reads = local_rank == 0 && !options->job->options->agent_stdin;
+    int stdio[3] = {reads ? STDIN_FILENO : -1, -1, -1};
     *worker = (struct ct_worker){
         .story = {.rank = options->plan->first_rank + local_rank, .end = {CT_END_NOT_STARTED}},
     };

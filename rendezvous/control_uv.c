@@ -30,6 +30,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 /* A timer that comes so late means that this process stood still (a paused machine): then what
@@ -273,6 +274,8 @@ static void on_join_msg(struct conn *conn, const struct ct_msg *msg)
     }
     if (rc != 0) {
         refuse(conn, rc == CT_EINVAL ? 2 : 1, err.text);
+    } else if (conn->control->options.on_join != NULL) {
+        conn->control->options.on_join(conn->control->options.join_data, &msg->join);
     }
 }
 
@@ -388,8 +391,12 @@ int ct_control_open(uv_loop_t *loop, const struct ct_control_options *options,
     }
     control->options = *options;
     control->loop = loop;
+    struct timespec unix_time = {0};
+    (void)clock_gettime(CLOCK_REALTIME, &unix_time);
     const struct ct_members_options members = {
         .log = options->log,
+        .epoch_ms = (int64_t)unix_time.tv_sec * 1000 + unix_time.tv_nsec / CT_NS_PER_MS -
+                    ct_clock_now(NULL) / CT_NS_PER_MS,
         .expected = options->expected,
         .num_expected = options->num_expected,
         .send = send_to,

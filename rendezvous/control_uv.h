@@ -30,6 +30,9 @@ struct ct_control_options {
      * longer) use the store. May be NULL. */
     void (*on_admit)(void *data, const struct sockaddr *peer, bool yes);
     void *data;
+    /* An agent has become a member. May be NULL. */
+    void (*on_join)(void *data, const struct ct_msg_join *join);
+    void *join_data;
 };
 
 /* Gives *out. CT_ENOMEM. */

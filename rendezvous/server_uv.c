@@ -386,6 +386,8 @@ static int open_agents(struct ct_server *server, uv_loop_t *loop,
         .log = server->hub.log,
         .on_admit = on_admit,
         .data = server,
+        .on_join = agents->on_join,
+        .join_data = agents->data,
     };
     int rc = ct_control_open(loop, &options, &server->control, err);
     if (rc == 0) {

@@ -19,6 +19,7 @@
 #include <uv.h>
 
 struct ct_access;
+struct ct_msg_join;
 struct ct_server;
 struct ct_token;
 
@@ -31,6 +32,9 @@ struct ct_server_agents {
     const char *run_id;          /* of the only job that is served; NULL = any */
     const char *const *expected; /* names of its hosts by node rank; NULL = unknown */
     int num_expected;
+    /* Hears of each agent that has joined; may be NULL. */
+    void (*on_join)(void *data, const struct ct_msg_join *join);
+    void *data;
 };
 
 struct ct_server_options {

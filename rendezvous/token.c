@@ -115,25 +115,35 @@ int ct_token_read(const char *path, struct ct_token *out, struct ct_err *err)
     return rc;
 }
 
-int ct_token_create(const char *path, struct ct_token *out, struct ct_err *err)
+int ct_token_make(struct ct_token *out)
 {
     unsigned char random[RANDOM_LEN];
-    char text[2 * RANDOM_LEN + 1];
+    _Static_assert(sizeof(out->text) > 2 * RANDOM_LEN, "room for the digits and a NUL");
     if (sodium_init() < 0) {
-        return ct_err_set(err, CT_EIO, "there is no source of random numbers");
+        return CT_EIO;
     }
     randombytes_buf(random, sizeof(random));
-    (void)sodium_bin2hex(text, sizeof(text), random, sizeof(random));
+    (void)sodium_bin2hex(out->text, sizeof(out->text), random, sizeof(random));
+    out->len = 2 * RANDOM_LEN;
     sodium_memzero(random, sizeof(random));
-    text[2 * RANDOM_LEN] = '\n';
+    return 0;
+}
+
+int ct_token_create(const char *path, struct ct_token *out, struct ct_err *err)
+{
+    struct ct_token token;
+    int rc = ct_token_make(&token);
+    if (rc != 0) {
+        return ct_err_set(err, rc, "there is no source of random numbers");
+    }
+    token.text[token.len] = '\n';
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR);
-    int rc = 0;
     if (fd < 0) {
         rc = ct_err_sys(err, errno == EEXIST ? CT_EBUSY : ct_code_from_errno(errno), errno,
                         "cannot make token file %s", path);
     } else {
         /* close() tells of what a network file system only then tries to write. */
-        int code = ct_fd_write_all(fd, text, sizeof(text)), sys = errno;
+        int code = ct_fd_write_all(fd, token.text, token.len + 1), sys = errno;
         if (close(fd) != 0 && code == 0) {
             code = CT_EIO;
             sys = errno;
@@ -144,9 +154,9 @@ int ct_token_create(const char *path, struct ct_token *out, struct ct_err *err)
         }
     }
     if (rc == 0) {
-        rc = take(text, 2 * RANDOM_LEN, path, out, err);
+        *out = token;
     }
-    sodium_memzero(text, sizeof(text));
+    ct_token_wipe(&token);
     return rc;
 }
 

@@ -44,6 +44,9 @@ CT_MUST_CHECK int ct_token_parse(const char *text, const char *source, struct ct
  * read or write. CT_ENOENT, CT_EPERM (owner, mode), CT_EFORMAT, CT_EIO. */
 CT_MUST_CHECK int ct_token_read(const char *path, struct ct_token *out, struct ct_err *err);
 
+/* Makes a random token. CT_EIO without a source of random numbers. */
+CT_MUST_CHECK int ct_token_make(struct ct_token *out);
+
 /* Makes a random token and a file of mode 0600 that holds it. CT_EBUSY when the path exists. */
 CT_MUST_CHECK int ct_token_create(const char *path, struct ct_token *out, struct ct_err *err);
 

@@ -47,14 +47,15 @@ static void test_command(void **state)
         ct_buf_cstr(&out),
         "cd '/tmp/it'\\''s here' && exec env 'NCCL_DEBUG=INFO' 'OMP_NUM_THREADS=3' "
         "'/opt/c t/ctrun' '--hosts' 'a:2,b' '--rdzv-id=it'\\''s' --hosts= --hostfile= "
-        "--agent-stdin --nnodes=2 --node-rank=0 --rdzv-backend=c10d "
-        "--rdzv-endpoint=10.0.0.1:4711 --nproc-per-node=2 --rdzv-id 'it'\\''s' -- "
+        "--agent-stdin --node-rank=0 --rdzv-backend=c10d --rdzv-conf=is_host=0 "
+        "--rdzv-endpoint=10.0.0.1:4711 --nnodes=2 --nproc-per-node=2 --rdzv-id 'it'\\''s' -- "
         "'train' '--data' 'a b' '$HOME'");
     ct_buf_reset(&out);
     struct ct_fleet_plan v6 = plan;
     v6.address = "fe80::1";
     assert_int_equal(ct_fleet_command(&v6, 1, &out), 0);
-    assert_non_null(strstr(ct_buf_cstr(&out), "--rdzv-endpoint=[fe80::1]:4711 --rdzv-id"));
+    assert_non_null(
+        strstr(ct_buf_cstr(&out), "--rdzv-endpoint=[fe80::1]:4711 --nnodes=2 --rdzv-id"));
     ct_buf_fini(&out);
 }
 

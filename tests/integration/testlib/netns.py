@@ -2,6 +2,7 @@
 """Two network namespaces joined by a cable: a machine that serves and a stranger. Needs no
 privileges where the kernel lets users make namespaces."""
 
+import os
 import re
 import subprocess
 import unittest
@@ -73,12 +74,16 @@ class Cluster:
     """Machines with a name and an address each, on one cable: `nodes[i]` is the beginning of a
     command line that runs a program on machine i, `names[i]` and `addresses[i]` are its own."""
 
-    def __init__(self, case, count):
+    def __init__(self, case, count, real_root=False):
+        """With `real_root` they know all users, as sshd(8) needs it."""
+        if real_root and os.geteuid() != 0:
+            raise unittest.SkipTest("needs root")
         self.case = case
         self.names = [f"node-{i + 1}" for i in range(count)]
         self.addresses = [f"10.9.1.{i + 1}" for i in range(count)]
-        holder = self._hold("unshare", "--user", "--map-root-user", "--net")
-        self.hub = ("nsenter", "-t", str(holder), "--user", "--preserve-credentials", "--net")
+        holder = self._hold("unshare", *([] if real_root else ["--user", "--map-root-user"]), "--net")
+        self.enter = () if real_root else ("--user", "--preserve-credentials")
+        self.hub = ("nsenter", "-t", str(holder), *self.enter, "--net")
         self._do(self.hub, "ip", "link", "add", "ctbridge", "type", "bridge")
         self._do(self.hub, "ip", "link", "set", "ctbridge", "up")
         self.nodes = [self._add(i) for i in range(count)]
@@ -93,7 +98,7 @@ class Cluster:
 
     def _add(self, i):
         pid = self._hold(*self.hub, "unshare", "--net", "--uts", do=f"hostname {self.names[i]}")
-        node = ("nsenter", "-t", str(pid), "--user", "--preserve-credentials", "--net", "--uts")
+        node = ("nsenter", "-t", str(pid), *self.enter, "--net", "--uts")
         self._do(self.hub, "ip", "link", "add", f"ctport{i}", "type", "veth",
                  "peer", "name", "ctlink", "netns", str(pid))  # fmt: skip
         self._do(self.hub, "ip", "link", "set", f"ctport{i}", "master", "ctbridge", "up")

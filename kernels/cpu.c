@@ -314,6 +314,10 @@ static int cpu_adamw(struct ct_device *dev, const struct ct_adamw *op, struct ct
 
 static int cpu_set_precision(struct ct_device *dev, enum ct_precision precision, struct ct_err *err)
 {
+    if (precision != CT_PRECISION_F32 && precision != CT_PRECISION_BF16) {
+        return ct_err_set(err, CT_EUNSUPPORTED, "CPUs do not multiply %s",
+                          ct_precision_name(precision));
+    }
     int rc = ct_gemm_set_precision(cpu_of(dev)->gemm, precision, err);
     if (rc == 0) {
         dev->precision = precision;

@@ -27,24 +27,55 @@ enum ct_device_kind { CT_DEVICE_CPU, CT_DEVICE_CUDA };
  * the operations below, and the weights there are a copy that ct_sgd and ct_adamw keep (`narrow`).
  * Sums, biases, logits, gradients of parameters and the parameters themselves are always float32.
  * bfloat16 has float32's exponent, so gradients neither vanish nor overflow: no loss scaling. */
-enum ct_precision { CT_PRECISION_F32, CT_PRECISION_BF16 };
+enum ct_precision {
+    CT_PRECISION_F32,
+    CT_PRECISION_BF16,
+    CT_PRECISION_TF32, /* float32 arrays; products round their factors to 10 bits of fraction */
+    CT_PRECISION_FP8,  /* bfloat16 arrays; layers multiply e4m3 numbers, gradients bfloat16 ones */
+};
+
+/* "f32", "bf16", "tf32", "fp8". */
+const char *ct_precision_name(enum ct_precision precision);
+
+/* Are the `void *` arrays bfloat16? */
+static inline bool ct_precision_narrow(enum ct_precision precision)
+{
+    return precision == CT_PRECISION_BF16 || precision == CT_PRECISION_FP8;
+}
 
 /* Bytes of a number in the `void *` arrays. */
 static inline size_t ct_precision_bytes(enum ct_precision precision)
 {
-    return precision == CT_PRECISION_BF16 ? sizeof(uint16_t) : sizeof(float);
+    return ct_precision_narrow(precision) ? sizeof(uint16_t) : sizeof(float);
 }
+
+/* What an update needs to know of its step. */
+struct ct_pace {
+    float lr;
+    float keep, step_size, denom_scale; /* of AdamW; kernels/pace.h makes them */
+};
+
+/* Where a step finds what changes from one to the next: in device memory, so that the host need not
+ * know which step it is. Only where the device can record. */
+struct ct_course {
+    const uint64_t *now;   /* batches of the epoch that are done, as ct_device_ops.advance counts */
+    size_t ahead;          /* this step is number *now + ahead */
+    const uint32_t *order; /* the epoch's samples, in order */
+    size_t batch, begin;   /* samples of a whole batch; this rank's first place in it */
+    const struct ct_pace *paces; /* one for each batch of the epoch */
+};
 
 /* x[b, :] = (images[index[b], :] / 255 - mean) / stddev; y[b] = labels[index[b]]. `index` is host
  * memory and may be reused when the call returns; the rest is device memory. */
 struct ct_gather {
     const uint8_t *images; /* [samples, features] */
     const uint8_t *labels; /* [samples] */
-    const uint32_t *index; /* [batch], each < samples: checked by the caller */
+    const uint32_t *index; /* [batch], each < samples: checked by the caller; or by course */
     size_t batch, features;
     float mean, stddev;
-    void *x;    /* [batch, features] */
-    uint8_t *y; /* [batch] */
+    void *x;                        /* [batch, features] */
+    uint8_t *y;                     /* [batch] */
+    const struct ct_course *course; /* NULL, or what says which samples in place of index */
 };
 
 /* How a batch is computed when the bits must not depend on how many of its rows are here: in parts
@@ -65,7 +96,16 @@ struct ct_linear {
     bool relu;
     bool wide; /* y is float32 in any precision: the logits */
     struct ct_cut cut;
+    /* Of the GPU; each may be NULL. */
+    const uint16_t *b16; /* [out], b in bfloat16: what is added to a y of bfloat16 if it is there */
+    void *bits;          /* [ct_relu_bits_bytes()]: which of y are above zero, for linear_grad */
 };
+
+/* A row of bits per sample, padded to the 128 bits that cuBLASLt wants. */
+static inline size_t ct_relu_bits_bytes(size_t batch, size_t out)
+{
+    return batch * ((out + 127) / 128) * 16;
+}
 
 /* Given dy (gradient of the loss by this layer's output *before* the activation):
  * dw = dy^T * x, db = sum over batch of dy, and, unless dx is NULL,
@@ -78,6 +118,7 @@ struct ct_linear_grad {
     float *dw, *db;   /* overwritten */
     void *dx;         /* [batch, in] or NULL */
     struct ct_cut cut;
+    const void *bits; /* what linear() wrote to the bits of the layer that made x, or NULL */
 };
 
 /* Softmax cross-entropy. dlogits = (softmax - onehot) * scale (skipped when NULL). Adds the summed
@@ -100,7 +141,8 @@ struct ct_sgd {
     float *param, *momentum_buf;
     const float *grad;
     float lr, momentum, weight_decay;
-    uint16_t *narrow; /* NULL, or [count]: the new parameters in bfloat16 */
+    uint16_t *narrow;               /* NULL, or [count]: the new parameters in bfloat16 */
+    const struct ct_course *course; /* NULL, or what says the lr */
 };
 
 /* torch.optim.AdamW; `step` counts from 1. */
@@ -110,8 +152,12 @@ struct ct_adamw {
     const float *grad;
     float lr, beta1, beta2, eps, weight_decay;
     int64_t step;
-    uint16_t *narrow; /* as above */
+    uint16_t *narrow;               /* as above */
+    const struct ct_course *course; /* NULL, or what lr and step would give */
 };
+
+/* Work that was queued once and can be done again. */
+struct ct_recording;
 
 struct ct_device_ops {
     void (*close)(struct ct_device *dev);
@@ -134,6 +180,25 @@ struct ct_device_ops {
     /* to[i] = from[i], rounded to the nearest bfloat16, ties to even. */
     int (*narrow)(struct ct_device *dev, size_t count, const float *from, uint16_t *to,
                   struct ct_err *err);
+
+    /* The rest is NULL where work cannot be recorded (the CPU).
+     *
+     * From record() to record_end(), what is queued on both streams is kept and not done. Nothing
+     * may wait then, nor may memory be allocated or released, and gather needs a course. What is
+     * recorded must have run once before: that chooses kernels and makes room. Every failure in
+     * between must still be followed by record_end(), with `out` NULL to drop what was kept;
+     * afterwards the device is as it was before record(). Work with a communicator in it is gone
+     * with it: forget it before the communicator. */
+    int (*record)(struct ct_device *dev, struct ct_err *err);
+    int (*record_end)(struct ct_device *dev, struct ct_recording **out, struct ct_err *err);
+    int (*replay)(struct ct_device *dev, struct ct_recording *recording, struct ct_err *err);
+    void (*forget)(struct ct_device *dev, struct ct_recording *recording); /* NULL is allowed */
+    /* *now += steps. */
+    int (*advance)(struct ct_device *dev, uint64_t *now, uint64_t steps, struct ct_err *err);
+    /* What is queued on `side` after fork() waits for what is on `stream` so far; after join() the
+     * other way round. */
+    int (*fork)(struct ct_device *dev, struct ct_err *err);
+    int (*join)(struct ct_device *dev, struct ct_err *err);
 };
 
 /* Each device type embeds this first. */
@@ -143,6 +208,7 @@ struct ct_device {
     enum ct_precision precision; /* F32 until ct_device_set_precision() */
     int index;                   /* CUDA device index, 0 on the CPU */
     void *stream;                /* cudaStream_t; NULL on the CPU */
+    void *side;                  /* another one, for collectives beside the computing */
     const char *name; /* "cpu (oneDNN 2.6.3)", "cuda:0 (NVIDIA H200)"; owned by the device */
 };
 

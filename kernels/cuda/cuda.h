@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the files of the CUDA plug-in share. All work of a device goes to its one stream, in order;
- * nothing here uses the default stream, so that a collective library may have its own beside it.
- * A device is used on the thread that opened it (CUDA's current device belongs to the thread).
+ * What the host files of the CUDA plug-in share: plain C, so that tests can run them against
+ * stand-ins for CUDA and cuBLASLt. Kernels are behind launch.h.
+ *
+ * All computing of a device goes to its one stream, in order; the side stream is for a collective
+ * library. Nothing here uses the default stream. A device is used on the thread that opened it
+ * (CUDA's current device belongs to the thread).
  */
 #ifndef CT_KERNELS_CUDA_CUDA_H
 #define CT_KERNELS_CUDA_CUDA_H
 
+#include "kernels/cuda/launch.h"
 #include "kernels/device.h"
 
 #include <cublasLt.h>
-#include <cuda_runtime.h>
+#include <cuda_runtime_api.h>
 
 struct ct_cuda_gemm;
 
@@ -27,7 +31,10 @@ struct ct_cuda_staging {
 
 struct ct_cuda {
     struct ct_device base; /* first: the table's functions get a pointer to it */
-    cudaStream_t stream;
+    cudaStream_t stream, side;
+    cudaEvent_t forked, joined;
+    bool recording;
+    int capability; /* 80, 90: major * 10 + minor */
     struct ct_cuda_gemm *gemm;
     struct ct_cuda_staging staging[CT_CUDA_STAGINGS];
     size_t next_staging;
@@ -62,35 +69,19 @@ int ct_cublas_fail(struct ct_err *err, cublasStatus_t status, const char *file, 
         }                                                                     \
     } while (0)
 
-/* After each launch. */
-#define CT_CUDA_LAUNCHED(err) CT_CUDA_TRY(err, cudaGetLastError())
-
-/* gemm.cu: as kernels/cpu_gemm.h; batches of 0 never arrive. */
+/* gemm.c: as kernels/cpu_gemm.h, but for whole operations; batches of 0 never arrive. */
 int ct_cuda_gemm_new(struct ct_cuda_gemm **out, struct ct_err *err);
 void ct_cuda_gemm_free(struct ct_cuda_gemm *gemm);
-int ct_cuda_gemm_linear(struct ct_cuda *cuda, const struct ct_linear *op, struct ct_err *err);
-int ct_cuda_gemm_dw(struct ct_cuda *cuda, const struct ct_linear_grad *op, struct ct_err *err);
-int ct_cuda_gemm_dx(struct ct_cuda *cuda, const struct ct_linear_grad *op, struct ct_err *err);
+int ct_cuda_linear(struct ct_cuda *cuda, const struct ct_linear *op, struct ct_err *err);
+int ct_cuda_linear_grad(struct ct_cuda *cuda, const struct ct_linear_grad *op, struct ct_err *err);
 
-/* rows.cu and update.cu: launches only; members of the table or parts of them. */
-int ct_cuda_gather_rows(struct ct_cuda *cuda, const struct ct_gather *op, const uint32_t *index,
-                        struct ct_err *err);
-int ct_cuda_column_sum(struct ct_cuda *cuda, size_t rows, size_t cols, const float *m, float *sum,
-                       struct ct_err *err);
-/* y = act(y + b) in place. */
-int ct_cuda_add_bias(struct ct_cuda *cuda, const struct ct_linear *op, struct ct_err *err);
-int ct_cuda_mask(struct ct_cuda *cuda, size_t count, float *x, const float *mask,
-                 struct ct_err *err);
-int ct_cuda_loss(struct ct_device *dev, const struct ct_loss *op, struct ct_err *err);
-int ct_cuda_sgd(struct ct_device *dev, const struct ct_sgd *op, struct ct_err *err);
-int ct_cuda_adamw(struct ct_device *dev, const struct ct_adamw *op, struct ct_err *err);
-
-/* Blocks of `threads` for a grid-stride loop over `count` elements: enough to fill any GPU. */
-static inline unsigned ct_cuda_blocks(size_t count, unsigned threads)
-{
-    const size_t most = 8192;
-    size_t blocks = (count + threads - 1) / threads;
-    return (unsigned)(blocks < most ? blocks : most);
-}
+/* record.c: members of the table. */
+int ct_cuda_record(struct ct_device *dev, struct ct_err *err);
+int ct_cuda_record_end(struct ct_device *dev, struct ct_recording **out, struct ct_err *err);
+int ct_cuda_replay(struct ct_device *dev, struct ct_recording *recording, struct ct_err *err);
+void ct_cuda_forget(struct ct_device *dev, struct ct_recording *recording);
+int ct_cuda_advance(struct ct_device *dev, uint64_t *now, uint64_t steps, struct ct_err *err);
+int ct_cuda_fork(struct ct_device *dev, struct ct_err *err);
+int ct_cuda_join(struct ct_device *dev, struct ct_err *err);
 
 #endif

@@ -2,7 +2,7 @@
  *
  * Kernels that walk rows of a matrix: gather, bias gradient, ReLU mask, loss.
  */
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/number.cuh"
 
 #include <math.h>
 
@@ -11,28 +11,41 @@
 
 /* ---- gather: one block per sample ----------------------------------------------------------- */
 
+template <typename T>
 __global__ void gather_kernel(const uint8_t *images, const uint8_t *labels, const uint32_t *index,
-                              size_t features, float scale, float shift, float *x, uint8_t *y)
+                              struct ct_course course, size_t features, float scale, float shift,
+                              T *x, uint8_t *y)
 {
     size_t b = blockIdx.x;
+    if (index == NULL) {
+        index = course.order + (*course.now + course.ahead) * course.batch + course.begin;
+    }
     size_t from = (size_t)index[b] * features;
     for (size_t i = threadIdx.x; i < features; i += blockDim.x) {
-        x[b * features + i] = (float)images[from + i] * scale + shift;
+        ct_put(x, b * features + i, (float)images[from + i] * scale + shift);
     }
     if (threadIdx.x == 0) {
         y[b] = labels[index[b]];
     }
 }
 
-int ct_cuda_gather_rows(struct ct_cuda *cuda, const struct ct_gather *op, const uint32_t *index,
-                        struct ct_err *err)
+cudaError_t ct_launch_gather(cudaStream_t stream, enum ct_precision p, const struct ct_gather *op,
+                             const uint32_t *index)
 {
     float scale = (float)(1.0 / (255.0 * (double)op->stddev));
     float shift = (float)(-(double)op->mean / (double)op->stddev);
-    gather_kernel<<<(unsigned)op->batch, 256, 0, cuda->stream>>>(
-        op->images, op->labels, index, op->features, scale, shift, (float *)op->x, op->y);
-    CT_CUDA_LAUNCHED(err);
-    return 0;
+    struct ct_course course = op->course != NULL ? *op->course : ct_course{};
+    unsigned blocks = (unsigned)op->batch;
+    if (ct_precision_narrow(p)) {
+        gather_kernel<<<blocks, 256, 0, stream>>>(op->images, op->labels, index, course,
+                                                  op->features, scale, shift,
+                                                  (__nv_bfloat16 *)op->x, op->y);
+    } else {
+        gather_kernel<<<blocks, 256, 0, stream>>>(op->images, op->labels, index, course,
+                                                  op->features, scale, shift, (float *)op->x,
+                                                  op->y);
+    }
+    return cudaGetLastError();
 }
 
 /* ---- column sum: one block per 32 columns, rows shared out to its warps --------------------- */
@@ -40,14 +53,15 @@ int ct_cuda_gather_rows(struct ct_cuda *cuda, const struct ct_gather *op, const 
 #define SUM_WARPS 16u
 
 /* No atomics: the order of adding depends on nothing but the sizes, so the bits repeat. */
-__global__ void column_sum_kernel(size_t rows, size_t cols, const float *m, float *sum)
+template <typename T>
+__global__ void column_sum_kernel(size_t rows, size_t cols, const T *m, float *sum)
 {
     __shared__ float parts[SUM_WARPS][WARP];
     size_t col = (size_t)blockIdx.x * WARP + threadIdx.x;
     float part = 0.0f;
     if (col < cols) {
         for (size_t r = threadIdx.y; r < rows; r += SUM_WARPS) {
-            part += m[r * cols + col];
+            part += ct_get(m, r * cols + col);
         }
     }
     parts[threadIdx.y][threadIdx.x] = part;
@@ -61,65 +75,74 @@ __global__ void column_sum_kernel(size_t rows, size_t cols, const float *m, floa
     }
 }
 
-int ct_cuda_column_sum(struct ct_cuda *cuda, size_t rows, size_t cols, const float *m, float *sum,
-                       struct ct_err *err)
+cudaError_t ct_launch_column_sum(cudaStream_t stream, enum ct_precision p, size_t rows, size_t cols,
+                                 const void *m, float *sum)
 {
-    if (cols == 0) {
-        return 0;
-    }
     unsigned blocks = (unsigned)((cols + WARP - 1) / WARP);
-    column_sum_kernel<<<blocks, dim3(WARP, SUM_WARPS), 0, cuda->stream>>>(rows, cols, m, sum);
-    CT_CUDA_LAUNCHED(err);
-    return 0;
+    dim3 threads(WARP, SUM_WARPS);
+    if (ct_precision_narrow(p)) {
+        column_sum_kernel<<<blocks, threads, 0, stream>>>(rows, cols, (const __nv_bfloat16 *)m,
+                                                          sum);
+    } else {
+        column_sum_kernel<<<blocks, threads, 0, stream>>>(rows, cols, (const float *)m, sum);
+    }
+    return cudaGetLastError();
 }
 
 /* ---- bias ----------------------------------------------------------------------------------- */
 
-__global__ void add_bias_kernel(struct ct_linear op)
+template <typename T>
+__global__ void add_bias_kernel(size_t count, size_t out, T *y, const float *b, bool relu)
 {
-    float *y = (float *)op.y;
-    size_t count = op.batch * op.out, step = (size_t)gridDim.x * blockDim.x;
+    size_t step = (size_t)gridDim.x * blockDim.x;
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
-        float v = y[i] + op.b[i % op.out];
-        y[i] = op.relu && v < 0.0f ? 0.0f : v;
+        float v = ct_get(y, i) + b[i % out];
+        ct_put(y, i, relu && v < 0.0f ? 0.0f : v);
     }
 }
 
-int ct_cuda_add_bias(struct ct_cuda *cuda, const struct ct_linear *op, struct ct_err *err)
+cudaError_t ct_launch_add_bias(cudaStream_t stream, enum ct_precision p, const struct ct_linear *op)
 {
-    unsigned blocks = ct_cuda_blocks(op->batch * op->out, 256);
-    add_bias_kernel<<<blocks, 256, 0, cuda->stream>>>(*op);
-    CT_CUDA_LAUNCHED(err);
-    return 0;
+    size_t count = op->batch * op->out;
+    unsigned blocks = ct_blocks(count, 256);
+    if (ct_precision_narrow(p) && !op->wide) {
+        add_bias_kernel<<<blocks, 256, 0, stream>>>(count, op->out, (__nv_bfloat16 *)op->y, op->b,
+                                                    op->relu);
+    } else {
+        add_bias_kernel<<<blocks, 256, 0, stream>>>(count, op->out, (float *)op->y, op->b,
+                                                    op->relu);
+    }
+    return cudaGetLastError();
 }
 
 /* ---- mask ----------------------------------------------------------------------------------- */
 
-__global__ void mask_kernel(size_t count, float *x, const float *mask)
+template <typename T> __global__ void mask_kernel(size_t count, T *x, const T *mask)
 {
     size_t step = (size_t)gridDim.x * blockDim.x;
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
-        if (!(mask[i] > 0.0f)) {
-            x[i] = 0.0f;
+        if (!(ct_get(mask, i) > 0.0f)) {
+            ct_put(x, i, 0.0f);
         }
     }
 }
 
-int ct_cuda_mask(struct ct_cuda *cuda, size_t count, float *x, const float *mask,
-                 struct ct_err *err)
+cudaError_t ct_launch_mask(cudaStream_t stream, enum ct_precision p, size_t count, void *x,
+                           const void *mask)
 {
-    if (count == 0) {
-        return 0;
+    unsigned blocks = ct_blocks(count, 256);
+    if (ct_precision_narrow(p)) {
+        mask_kernel<<<blocks, 256, 0, stream>>>(count, (__nv_bfloat16 *)x,
+                                                (const __nv_bfloat16 *)mask);
+    } else {
+        mask_kernel<<<blocks, 256, 0, stream>>>(count, (float *)x, (const float *)mask);
     }
-    mask_kernel<<<ct_cuda_blocks(count, 256), 256, 0, cuda->stream>>>(count, x, mask);
-    CT_CUDA_LAUNCHED(err);
-    return 0;
+    return cudaGetLastError();
 }
 
 /* ---- loss: one warp per row ----------------------------------------------------------------- */
 
 #define LOSS_WARPS 4u
-#define MAX_CLASSES 256u /* labels are bytes */
 
 __device__ float warp_max(float v)
 {
@@ -149,7 +172,8 @@ __device__ bool is_first_max(const float *row, size_t classes, size_t label, uns
 }
 
 /* fmaxf() passes NaN over, exp() of what is left does not: a NaN logit makes the loss NaN. */
-__device__ float row_loss(struct ct_loss op, size_t row, unsigned lane, bool *right)
+template <typename T>
+__device__ float row_loss(const struct ct_loss &op, size_t row, unsigned lane, bool *right)
 {
     const float *logits = op.logits + row * op.classes;
     size_t label = op.labels[row];
@@ -165,10 +189,10 @@ __device__ float row_loss(struct ct_loss op, size_t row, unsigned lane, bool *ri
     sum = warp_sum(sum);
     if (op.dlogits != NULL) {
         float inverse = op.scale / sum;
-        float *dlogits = (float *)op.dlogits + row * op.classes;
+        T *dlogits = (T *)op.dlogits + row * op.classes;
         for (size_t c = lane; c < op.classes; c += WARP) {
             float d = expf(logits[c] - max) * inverse;
-            dlogits[c] = c == label ? d - op.scale : d;
+            ct_put(dlogits, c, c == label ? d - op.scale : d);
         }
     }
     *right = is_first_max(logits, op.classes, label, lane);
@@ -177,7 +201,7 @@ __device__ float row_loss(struct ct_loss op, size_t row, unsigned lane, bool *ri
 
 /* Rows are added up per warp and per block in double; only the blocks' sums meet in an atomic,
  * whose order changes nothing above the last bits of a double. */
-__global__ void loss_kernel(struct ct_loss op)
+template <typename T> __global__ void loss_kernel(struct ct_loss op)
 {
     __shared__ double parts[LOSS_WARPS][2];
     unsigned warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
@@ -185,7 +209,7 @@ __global__ void loss_kernel(struct ct_loss op)
     size_t step = (size_t)gridDim.x * LOSS_WARPS;
     for (size_t row = (size_t)blockIdx.x * LOSS_WARPS + warp; row < op.batch; row += step) {
         bool right;
-        loss += (double)row_loss(op, row, lane, &right);
+        loss += (double)row_loss<T>(op, row, lane, &right);
         rights += right ? 1.0 : 0.0;
     }
     if (lane == 0) {
@@ -202,16 +226,13 @@ __global__ void loss_kernel(struct ct_loss op)
     }
 }
 
-int ct_cuda_loss(struct ct_device *dev, const struct ct_loss *op, struct ct_err *err)
+cudaError_t ct_launch_loss(cudaStream_t stream, enum ct_precision p, const struct ct_loss *op)
 {
-    if (op->classes == 0 || op->classes > MAX_CLASSES) {
-        return ct_err_set(err, CT_EINVAL, "%zu classes: must be 1 to %u", op->classes, MAX_CLASSES);
+    unsigned blocks = ct_blocks(op->batch, LOSS_WARPS);
+    if (ct_precision_narrow(p)) {
+        loss_kernel<__nv_bfloat16><<<blocks, LOSS_WARPS * WARP, 0, stream>>>(*op);
+    } else {
+        loss_kernel<float><<<blocks, LOSS_WARPS * WARP, 0, stream>>>(*op);
     }
-    if (op->batch == 0) {
-        return 0;
-    }
-    unsigned blocks = ct_cuda_blocks(op->batch, LOSS_WARPS);
-    loss_kernel<<<blocks, LOSS_WARPS * WARP, 0, ct_cuda_of(dev)->stream>>>(*op);
-    CT_CUDA_LAUNCHED(err);
-    return 0;
+    return cudaGetLastError();
 }

@@ -20,6 +20,9 @@ struct ct_check {
 /* Runs all of `lists` (NULL ends it) on `dev` and prints TAP. Returns how many failed. */
 int ct_check_run(const struct ct_check *const *lists, struct ct_device *dev);
 
+/* The same within a test that has its own TAP: prints only what failed, as comments. */
+int ct_check_quietly(const struct ct_check *const *lists, struct ct_device *dev);
+
 /* Ends the running check. What it allocated is lost: the process ends soon. */
 noreturn void ct_check_fail(const char *file, int line, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

@@ -1,12 +1,12 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/lib/fake_nccl.h"
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * NCCL of the stand-in: tests/lib/fake_gpu.h. There is one communicator at a time.
+ */
+#include "tests/lib/fake_gpu_engine.h"
 
-#include <cuda_runtime_api.h>
 #include <nccl.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct fake_nccl fake;
 
 /* ncclComm_t points to one of these. */
 struct ncclComm {
@@ -20,23 +20,6 @@ struct ncclComm {
 /* The only one of a process. */
 static struct ncclComm the_comm;
 
-void fake_nccl_begin(const struct fake_nccl *script)
-{
-    fake = script != NULL ? *script : (struct fake_nccl){0};
-    fake.device = -1;
-    memset(&the_comm, 0, sizeof(the_comm));
-}
-
-static void rule(bool kept, const char *text)
-{
-    if (!kept) {
-        fake.violations++;
-        if (fake.first_violation == NULL) {
-            fake.first_violation = text;
-        }
-    }
-}
-
 static ncclResult_t begin(struct ncclComm *comm, int turns)
 {
     comm->busy = turns != 0;
@@ -46,10 +29,10 @@ static ncclResult_t begin(struct ncclComm *comm, int turns)
 
 static void usable(const struct ncclComm *comm)
 {
-    rule(fake.comms == 1 && comm == &the_comm, "use of a communicator that does not exist");
-    rule(!comm->broken, "use of a communicator after its error");
-    rule(!comm->busy, "a call while the last one is in progress");
-    rule(!comm->finalized, "use of a finalised communicator");
+    fake_rule(fake.comms == 1 && comm == &the_comm, "use of a communicator that does not exist");
+    fake_rule(!comm->broken, "use of a communicator after its error");
+    fake_rule(!comm->busy, "a call while the last one is in progress");
+    fake_rule(!comm->finalized, "use of a finalised communicator");
 }
 
 /* True when the script's error strikes now. */
@@ -70,13 +53,14 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId i
                                     ncclConfig_t *config)
 {
     (void)id;
-    rule(config != NULL && config->blocking == 0, "a blocking communicator");
-    rule(fake.device >= 0, "no device chosen before the communicator is made");
-    rule(fake.comms == 0, "two communicators");
+    fake_rule(config != NULL && config->blocking == 0, "a blocking communicator");
+    fake_rule(fake.device >= 0, "no device chosen before the communicator is made");
+    fake_rule(fake.comms == 0, "two communicators");
     if (fake.init_error != 0) {
         *comm = NULL;
         return (ncclResult_t)fake.init_error;
     }
+    fake_rule(fake_may_block("a communicator made in a capture"), "not in a capture");
     the_comm = (struct ncclComm){.rank = rank, .size = nranks};
     fake.comms++;
     *comm = &the_comm;
@@ -85,7 +69,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId i
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
 {
-    rule(fake.comms == 1 && comm == &the_comm, "polling a communicator that does not exist");
+    fake_rule(fake.comms == 1 && comm == &the_comm, "polling a communicator that does not exist");
     if (strikes()) {
         comm->broken = true;
         *state = (ncclResult_t)fake.async_error;
@@ -107,10 +91,10 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
-    rule(fake.comms == 1, "destroyed twice");
-    rule(comm->finalized && !comm->busy, "destroyed before finalisation is done");
-    rule(!comm->broken, "destroyed after an error");
-    rule(fake.registrations == 0, "destroyed with memory registered");
+    fake_rule(fake.comms == 1, "destroyed twice");
+    fake_rule(comm->finalized && !comm->busy, "destroyed before finalisation is done");
+    fake_rule(!comm->broken, "destroyed after an error");
+    fake_rule(fake.registrations == 0, "destroyed with memory registered");
     fake.comms--;
     fake.destroys++;
     return ncclSuccess;
@@ -118,9 +102,10 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
 
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
-    rule(fake.comms == 1 && comm == &the_comm, "aborted twice");
+    fake_rule(fake.comms == 1 && comm == &the_comm, "aborted twice");
     fake.comms--;
     fake.aborts++;
+    fake_drop_all(); /* kernels that waited for peers end; what they leave is not to be read */
     fake.registrations = 0; /* go with the communicator */
     return ncclSuccess;
 }
@@ -138,32 +123,54 @@ const char *ncclGetLastError(ncclComm_t comm)
 
 /* ---- collectives ----------------------------------------------------------------------------- */
 
+struct sum {
+    const float *from;
+    float *to;
+    size_t count;
+    float ranks;
+};
+
+static void run_sum(const void *data)
+{
+    const struct sum *s = data;
+    for (size_t i = 0; i < s->count; i++) {
+        s->to[i] = s->from[i] * s->ranks;
+    }
+}
+
+static void count_collective(cudaStream_t stream)
+{
+    if (fake_is_capturing(stream)) {
+        fake.captured_collectives++;
+    } else {
+        fake.collectives++;
+    }
+}
+
 ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
 {
-    (void)stream;
     usable(comm);
-    rule(type == ncclFloat && op == ncclSum, "not a sum of floats");
+    fake_rule(type == ncclFloat && op == ncclSum, "not a sum of floats");
     if (fake.call_error != 0) {
         comm->broken = true;
         return (ncclResult_t)fake.call_error;
     }
-    const float *from = send;
-    float *to = recv;
-    for (size_t i = 0; i < count; i++) {
-        to[i] = from[i] * (float)(comm->size - fake.refusing_peers);
-    }
+    const struct sum sum = {send, recv, count, (float)(comm->size - fake.refusing_peers)};
+    count_collective(stream);
+    fake_queue(stream, run_sum, &sum, sizeof sum);
     return begin(comm, fake.call_turns);
 }
 
 ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t type,
                            int root, ncclComm_t comm, cudaStream_t stream)
 {
-    (void)stream;
     usable(comm);
-    rule(type == ncclUint8, "a broadcast of other things than bytes");
-    rule(root >= 0 && root < comm->size, "no such root");
-    memmove(recv, send, count);
+    fake_rule(type == ncclUint8, "a broadcast of other things than bytes");
+    fake_rule(root >= 0 && root < comm->size, "no such root");
+    (void)count;
+    fake_rule(send == recv, "a broadcast from one place to another");
+    count_collective(stream);
     return begin(comm, fake.call_turns);
 }
 
@@ -175,12 +182,14 @@ ncclResult_t ncclMemAlloc(void **ptr, size_t size)
         return ncclUnhandledCudaError;
     }
     *ptr = malloc(size);
+    fake_rule(fake_may_block("ncclMemAlloc() in a capture"), "not in a capture");
     fake.memory++;
     return ncclSuccess;
 }
 
 ncclResult_t ncclMemFree(void *ptr)
 {
+    fake_drain_all();
     fake.memory -= ptr != NULL;
     free(ptr);
     return ncclSuccess;
@@ -202,67 +211,7 @@ ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle)
 {
     (void)handle;
     usable(comm);
-    rule(fake.registrations > 0, "deregistered twice");
+    fake_rule(fake.registrations > 0, "deregistered twice");
     fake.registrations--;
     return ncclSuccess;
-}
-
-/* ---- CUDA runtime ---------------------------------------------------------------------------- */
-
-cudaError_t cudaSetDevice(int device)
-{
-    fake.device = device;
-    return (cudaError_t)fake.set_device_error;
-}
-
-cudaError_t cudaMalloc(void **ptr, size_t size)
-{
-    *ptr = malloc(size);
-    fake.memory++;
-    return cudaSuccess;
-}
-
-cudaError_t cudaFree(void *ptr)
-{
-    fake.memory -= ptr != NULL;
-    free(ptr);
-    return cudaSuccess;
-}
-
-cudaError_t cudaMemsetAsync(void *ptr, int value, size_t count, cudaStream_t stream)
-{
-    (void)stream;
-    memset(ptr, value, count);
-    return cudaSuccess;
-}
-
-cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t count, enum cudaMemcpyKind kind,
-                            cudaStream_t stream)
-{
-    (void)kind;
-    (void)stream;
-    memcpy(dst, src, count);
-    return cudaSuccess;
-}
-
-cudaError_t cudaStreamQuery(cudaStream_t stream)
-{
-    (void)stream;
-    if (fake.stream_error != 0) {
-        return (cudaError_t)fake.stream_error;
-    }
-    if (fake.stream_turns > 0) {
-        fake.stream_turns--;
-    }
-    return fake.stream_turns != 0 ? cudaErrorNotReady : cudaSuccess;
-}
-
-cudaError_t cudaGetLastError(void)
-{
-    return cudaSuccess;
-}
-
-const char *cudaGetErrorString(cudaError_t error)
-{
-    return error == cudaErrorNoDevice ? "no CUDA-capable device is detected" : "fake CUDA error";
 }

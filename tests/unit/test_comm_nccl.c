@@ -3,7 +3,7 @@
  * The control flow of the NCCL back end against a stand-in that keeps NCCL's rules of order.
  */
 #include "tests/lib/ct_test.h"
-#include "tests/lib/fake_nccl.h"
+#include "tests/lib/fake_gpu.h"
 
 #include "worker/comm.h"
 
@@ -67,11 +67,11 @@ static int open_rank(int rank, int size, int64_t timeout_ms, struct ctw_comm **o
 #define LONG_MS (20 * 1000)
 #define SHORT_MS 30
 
-static struct ctw_comm *open_well(const struct fake_nccl *script, int64_t timeout_ms)
+static struct ctw_comm *open_well(const struct fake_gpu *script, int64_t timeout_ms)
 {
     struct ctw_comm *comm = NULL;
     struct ct_err err = {0};
-    fake_nccl_begin(script);
+    fake_gpu_begin(script);
     int rc = open_rank(0, 4, timeout_ms, &comm, &err);
     if (rc != 0) {
         fail_msg("open: %s", err.text);
@@ -102,7 +102,7 @@ static int reset(void **state)
 static void a_slow_but_healthy_life(void **state)
 {
     (void)state;
-    const struct fake_nccl script = {
+    const struct fake_gpu script = {
         .init_turns = 3000, .call_turns = 5, .stream_turns = 7, .finalize_turns = 4};
     struct ctw_comm *comm = open_well(&script, LONG_MS);
     assert_int_equal(fake.device, 3);
@@ -138,7 +138,7 @@ static void a_slow_but_healthy_life(void **state)
 static void memory_without_ncclmemalloc(void **state)
 {
     (void)state;
-    const struct fake_nccl script = {.no_mem_alloc = true};
+    const struct fake_gpu script = {.no_mem_alloc = true};
     struct ctw_comm *comm = open_well(&script, LONG_MS);
     void *block;
     assert_int_equal(ctw_comm_alloc(comm, CTW_MEMORY_OWN, 100, &block, NULL), 0);
@@ -150,7 +150,7 @@ static void memory_without_ncclmemalloc(void **state)
 static void memory_is_registered_on_all_ranks_or_none(void **state)
 {
     (void)state;
-    const struct fake_nccl theirs = {.refusing_peers = 1};
+    const struct fake_gpu theirs = {.refusing_peers = 1};
     struct ctw_comm *comm = open_well(&theirs, LONG_MS);
     void *block;
     assert_int_equal(ctw_comm_alloc(comm, CTW_MEMORY_OWN, 100, &block, NULL), 0);
@@ -158,7 +158,7 @@ static void memory_is_registered_on_all_ranks_or_none(void **state)
     ctw_comm_free(comm);
     check_clean();
 
-    const struct fake_nccl ours = {.no_register = true};
+    const struct fake_gpu ours = {.no_register = true};
     comm = open_well(&ours, LONG_MS);
     assert_int_equal(ctw_comm_alloc(comm, CTW_MEMORY_OWN, 100, &block, NULL), 0);
     ctw_comm_free(comm);
@@ -178,11 +178,11 @@ static void no_shared_memory_on_gpus(void **state)
 
 /* ---- opening fails --------------------------------------------------------------------------- */
 
-static void check_open_fails(const struct fake_nccl *script, int code, const char *text)
+static void check_open_fails(const struct fake_gpu *script, int code, const char *text)
 {
     struct ctw_comm *comm = NULL;
     struct ct_err err = {0};
-    fake_nccl_begin(script);
+    fake_gpu_begin(script);
     assert_int_equal(open_rank(1, 4, SHORT_MS, &comm, &err), code);
     assert_null(comm);
     if (strstr(err.text, text) == NULL || strchr(err.text, '\n') != NULL) {
@@ -195,18 +195,18 @@ static void opening_fails_in_words(void **state)
 {
     (void)state;
     store.len = NCCL_UNIQUE_ID_BYTES;
-    check_open_fails(&(struct fake_nccl){.init_turns = FAKE_NEVER}, CT_ETIMEDOUT, "has not come");
+    check_open_fails(&(struct fake_gpu){.init_turns = FAKE_NEVER}, CT_ETIMEDOUT, "has not come");
     assert_int_equal(fake.aborts, 1);
     check_open_fails(
-        &(struct fake_nccl){.init_turns = 5, .fail_after = 3, .async_error = ncclRemoteError},
+        &(struct fake_gpu){.init_turns = 5, .fail_after = 3, .async_error = ncclRemoteError},
         CT_EPEER, "remote process exited: two");
     assert_int_equal(fake.aborts, 1);
-    check_open_fails(&(struct fake_nccl){.init_error = ncclInvalidArgument}, CT_EINVAL,
+    check_open_fails(&(struct fake_gpu){.init_error = ncclInvalidArgument}, CT_EINVAL,
                      "ncclCommInitRankConfig");
     assert_int_equal(fake.aborts, 0);
-    check_open_fails(&(struct fake_nccl){.set_device_error = cudaErrorNoDevice}, CT_EUNSUPPORTED,
+    check_open_fails(&(struct fake_gpu){.set_device_error = cudaErrorNoDevice}, CT_EUNSUPPORTED,
                      "CUDA device 3: cudaSetDevice: no CUDA-capable device");
-    check_open_fails(&(struct fake_nccl){.set_device_error = cudaErrorInvalidDevice}, CT_EINVAL,
+    check_open_fails(&(struct fake_gpu){.set_device_error = cudaErrorInvalidDevice}, CT_EINVAL,
                      "CUDA device 3");
 }
 
@@ -223,7 +223,7 @@ static void an_id_of_another_size_is_refused(void **state)
 
 /* ---- a peer dies ----------------------------------------------------------------------------- */
 
-static void check_call_fails(const struct fake_nccl *script, int code)
+static void check_call_fails(const struct fake_gpu *script, int code)
 {
     struct ctw_comm *comm = open_well(NULL, SHORT_MS);
     struct ct_err err = {0};
@@ -256,21 +256,21 @@ static void a_dead_peer_ends_the_wait(void **state)
 {
     (void)state;
     /* The kernel never ends and nobody tells: the deadline. */
-    check_call_fails(&(struct fake_nccl){.stream_turns = FAKE_NEVER}, CT_ETIMEDOUT);
+    check_call_fails(&(struct fake_gpu){.stream_turns = FAKE_NEVER}, CT_ETIMEDOUT);
     /* NCCL notices while the kernel runs. */
-    check_call_fails(&(struct fake_nccl){.stream_turns = FAKE_NEVER,
-                                         .fail_after = 4,
-                                         .async_error = ncclRemoteError},
+    check_call_fails(&(struct fake_gpu){.stream_turns = FAKE_NEVER,
+                                        .fail_after = 4,
+                                        .async_error = ncclRemoteError},
                      CT_EPEER);
     /* While the call is being queued. */
-    check_call_fails(&(struct fake_nccl){.call_turns = FAKE_NEVER}, CT_ETIMEDOUT);
+    check_call_fails(&(struct fake_gpu){.call_turns = FAKE_NEVER}, CT_ETIMEDOUT);
     check_call_fails(
-        &(struct fake_nccl){.call_turns = 9, .fail_after = 2, .async_error = ncclSystemError},
+        &(struct fake_gpu){.call_turns = 9, .fail_after = 2, .async_error = ncclSystemError},
         CT_EPEER);
     /* At once. */
-    check_call_fails(&(struct fake_nccl){.call_error = ncclInternalError}, CT_EIO);
+    check_call_fails(&(struct fake_gpu){.call_error = ncclInternalError}, CT_EIO);
     /* The GPU itself. */
-    check_call_fails(&(struct fake_nccl){.stream_error = cudaErrorIllegalAddress}, CT_EIO);
+    check_call_fails(&(struct fake_gpu){.stream_error = cudaErrorIllegalAddress}, CT_EIO);
 }
 
 static void poll_tells_of_an_error(void **state)
@@ -300,7 +300,7 @@ static void abort_is_local_and_final(void **state)
 static void closing_aborts_when_it_cannot_finish(void **state)
 {
     (void)state;
-    const struct fake_nccl script = {.finalize_turns = 9};
+    const struct fake_gpu script = {.finalize_turns = 9};
     struct ctw_comm *comm = open_well(&script, SHORT_MS);
     fake.fail_after = 2;
     fake.async_error = ncclSystemError;
@@ -316,7 +316,7 @@ static int life(void *data)
     (void)data;
     struct ctw_comm *comm = NULL;
     void *block;
-    fake_nccl_begin(NULL);
+    fake_gpu_begin(NULL);
     store.len = NCCL_UNIQUE_ID_BYTES;
     int rc = open_rank(1, 2, SHORT_MS, &comm, NULL);
     if (rc == 0) {

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The CUDA table: device life, memory, and the operations that are made of several kernels.
+ * The CUDA table: device life, memory, and the operations that are one launch.
  */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/plugin.h"
 
-extern "C" {
 #include "common/alloc.h"
-}
+#include "kernels/pace.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -122,6 +121,10 @@ static int cuda_gather(struct ct_device *dev, const struct ct_gather *op, struct
     if (op->batch == 0) {
         return 0;
     }
+    if (op->course != NULL) {
+        CT_CUDA_TRY(err, ct_launch_gather(cuda->stream, dev->precision, op, NULL));
+        return 0;
+    }
     struct ct_cuda_staging *s = &cuda->staging[cuda->next_staging];
     cuda->next_staging = (cuda->next_staging + 1) % CT_CUDA_STAGINGS;
     CT_CUDA_TRY(err, cudaEventSynchronize(s->done));
@@ -135,34 +138,82 @@ static int cuda_gather(struct ct_device *dev, const struct ct_gather *op, struct
     CT_CUDA_TRY(err, cudaMemcpyAsync(s->device, s->host, op->batch * sizeof(*s->host),
                                      cudaMemcpyHostToDevice, cuda->stream));
     CT_CUDA_TRY(err, cudaEventRecord(s->done, cuda->stream));
-    return ct_cuda_gather_rows(cuda, op, s->device, err);
+    CT_CUDA_TRY(err, ct_launch_gather(cuda->stream, dev->precision, op, s->device));
+    return 0;
 }
 
 static int cuda_linear(struct ct_device *dev, const struct ct_linear *op, struct ct_err *err)
 {
-    return op->batch == 0 ? 0 : ct_cuda_gemm_linear(ct_cuda_of(dev), op, err);
+    return op->batch == 0 ? 0 : ct_cuda_linear(ct_cuda_of(dev), op, err);
 }
 
 static int cuda_linear_grad(struct ct_device *dev, const struct ct_linear_grad *op,
                             struct ct_err *err)
 {
-    struct ct_cuda *cuda = ct_cuda_of(dev);
-    int rc = ct_cuda_column_sum(cuda, op->batch, op->out, (const float *)op->dy, op->db, err);
-    if (rc != 0) {
-        return rc;
+    if (op->batch > 0) {
+        return ct_cuda_linear_grad(ct_cuda_of(dev), op, err);
     }
-    if (op->batch == 0) {
-        return cuda_clear(dev, op->dw, op->out * op->in * sizeof(float), err);
+    int rc = cuda_clear(dev, op->dw, op->out * op->in * sizeof(float), err);
+    return rc == 0 ? cuda_clear(dev, op->db, op->out * sizeof(float), err) : rc;
+}
+
+#define MAX_CLASSES 256u /* labels are bytes */
+
+static int cuda_loss(struct ct_device *dev, const struct ct_loss *op, struct ct_err *err)
+{
+    if (op->classes == 0 || op->classes > MAX_CLASSES) {
+        return ct_err_set(err, CT_EINVAL, "%zu classes: must be 1 to %u", op->classes, MAX_CLASSES);
     }
-    rc = ct_cuda_gemm_dw(cuda, op, err);
-    if (rc != 0 || op->dx == NULL) {
-        return rc;
+    if (op->batch > 0) {
+        CT_CUDA_TRY(err, ct_launch_loss(ct_cuda_of(dev)->stream, dev->precision, op));
     }
-    rc = ct_cuda_gemm_dx(cuda, op, err);
-    if (rc != 0 || op->mask == NULL) {
-        return rc;
+    return 0;
+}
+
+static int cuda_sgd(struct ct_device *dev, const struct ct_sgd *op, struct ct_err *err)
+{
+    if (op->count > 0) {
+        const struct ct_pace pace = {.lr = op->lr};
+        CT_CUDA_TRY(err, ct_launch_sgd(ct_cuda_of(dev)->stream, op, pace));
     }
-    return ct_cuda_mask(cuda, op->batch * op->in, (float *)op->dx, (const float *)op->mask, err);
+    return 0;
+}
+
+static int cuda_adamw(struct ct_device *dev, const struct ct_adamw *op, struct ct_err *err)
+{
+    if (op->count > 0) {
+        struct ct_pace pace = {0};
+        if (op->course == NULL) {
+            pace = ct_pace_adamw(op->lr, op->beta1, op->beta2, op->weight_decay, op->step);
+        }
+        CT_CUDA_TRY(err, ct_launch_adamw(ct_cuda_of(dev)->stream, op, pace));
+    }
+    return 0;
+}
+
+static int cuda_narrow(struct ct_device *dev, size_t count, const float *from, uint16_t *to,
+                       struct ct_err *err)
+{
+    if (count > 0) {
+        CT_CUDA_TRY(err, ct_launch_narrow(ct_cuda_of(dev)->stream, count, from, to));
+    }
+    return 0;
+}
+
+static int cuda_set_precision(struct ct_device *dev, enum ct_precision precision,
+                              struct ct_err *err)
+{
+    /* bf16 and tf32 came with Ampere, e4m3 with Ada. */
+    int needed = precision == CT_PRECISION_F32 ? 0 : precision == CT_PRECISION_FP8 ? 89 : 80;
+    int capability = ct_cuda_of(dev)->capability;
+    if (capability < needed) {
+        return ct_err_set(err, CT_EUNSUPPORTED,
+                          "%s does not multiply %s: that takes compute capability %d.%d, not %d.%d",
+                          dev->name, ct_precision_name(precision), needed / 10, needed % 10,
+                          capability / 10, capability % 10);
+    }
+    dev->precision = precision;
+    return 0;
 }
 
 /* ---- life ----------------------------------------------------------------------------------- */
@@ -175,6 +226,16 @@ static void cuda_close(struct ct_device *dev)
     struct ct_cuda *cuda = ct_cuda_of(dev);
     if (cuda->stream != NULL) {
         (void)cudaStreamSynchronize(cuda->stream);
+    }
+    if (cuda->side != NULL) {
+        (void)cudaStreamSynchronize(cuda->side);
+        (void)cudaStreamDestroy(cuda->side);
+    }
+    if (cuda->forked != NULL) {
+        (void)cudaEventDestroy(cuda->forked);
+    }
+    if (cuda->joined != NULL) {
+        (void)cudaEventDestroy(cuda->joined);
     }
     for (size_t i = 0; i < CT_CUDA_STAGINGS; i++) {
         (void)cudaFreeHost(cuda->staging[i].host);
@@ -202,9 +263,18 @@ static const struct ct_device_ops cuda_ops = {
     .gather = cuda_gather,
     .linear = cuda_linear,
     .linear_grad = cuda_linear_grad,
-    .loss = ct_cuda_loss,
-    .sgd = ct_cuda_sgd,
-    .adamw = ct_cuda_adamw,
+    .loss = cuda_loss,
+    .sgd = cuda_sgd,
+    .adamw = cuda_adamw,
+    .set_precision = cuda_set_precision,
+    .narrow = cuda_narrow,
+    .record = ct_cuda_record,
+    .record_end = ct_cuda_record_end,
+    .replay = ct_cuda_replay,
+    .forget = ct_cuda_forget,
+    .advance = ct_cuda_advance,
+    .fork = ct_cuda_fork,
+    .join = ct_cuda_join,
 };
 
 static int count_devices(int *out, struct ct_err *err)
@@ -222,6 +292,9 @@ static int open_into(struct ct_cuda *cuda, int index, struct ct_err *err)
     CT_CUDA_TRY(err, cudaSetDevice(index));
     CT_CUDA_TRY(err, cudaGetDeviceProperties(&prop, index));
     CT_CUDA_TRY(err, cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking));
+    CT_CUDA_TRY(err, cudaStreamCreateWithFlags(&cuda->side, cudaStreamNonBlocking));
+    CT_CUDA_TRY(err, cudaEventCreateWithFlags(&cuda->forked, cudaEventDisableTiming));
+    CT_CUDA_TRY(err, cudaEventCreateWithFlags(&cuda->joined, cudaEventDisableTiming));
     for (size_t i = 0; i < CT_CUDA_STAGINGS; i++) {
         CT_CUDA_TRY(err, cudaEventCreateWithFlags(&cuda->staging[i].done, cudaEventDisableTiming));
     }
@@ -230,11 +303,15 @@ static int open_into(struct ct_cuda *cuda, int index, struct ct_err *err)
         return rc;
     }
     (void)snprintf(cuda->name, sizeof(cuda->name), "cuda:%d (%s)", index, prop.name);
-    cuda->base = {.ops = &cuda_ops,
-                  .kind = CT_DEVICE_CUDA,
-                  .index = index,
-                  .stream = cuda->stream,
-                  .name = cuda->name};
+    cuda->capability = prop.major * 10 + prop.minor;
+    cuda->base = (struct ct_device){
+        .ops = &cuda_ops,
+        .kind = CT_DEVICE_CUDA,
+        .index = index,
+        .stream = cuda->stream,
+        .side = cuda->side,
+        .name = cuda->name,
+    };
     return 0;
 }
 
@@ -251,7 +328,7 @@ static int open_device(int index, struct ct_device **out, struct ct_err *err)
                           "cannot open CUDA device %d: this machine has %d, counted from 0", index,
                           count);
     }
-    struct ct_cuda *cuda = (struct ct_cuda *)ct_calloc(1, sizeof(*cuda));
+    struct ct_cuda *cuda = ct_calloc(1, sizeof(*cuda));
     if (cuda == NULL) {
         return ct_err_set(err, CT_ENOMEM, "no memory for CUDA device %d", index);
     }
@@ -265,7 +342,8 @@ static int open_device(int index, struct ct_device **out, struct ct_err *err)
     return 0;
 }
 
-extern "C" __attribute__((visibility("default"))) const struct ct_cuda_plugin ct_cuda_plugin = {
+extern __attribute__((visibility("default"))) const struct ct_cuda_plugin ct_cuda_plugin;
+const struct ct_cuda_plugin ct_cuda_plugin = {
     .version = CT_VERSION,
     .ops_size = sizeof(struct ct_device_ops),
     .open = open_device,

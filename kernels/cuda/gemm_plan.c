@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/cuda/gemm_plan.h"
+
+#include "common/alloc.h"
+
+#include <string.h>
+
+/* Three layers' worth of products, full and short batch, training and evaluation, several times. */
+#define MAX_SHAPES 128
+#define MAX_ALIGNMENT 256u
+/* NVIDIA's advice for Hopper is 32 MiB; older ones need less. */
+#define WORKSPACE_BYTES ((size_t)32 << 20)
+/* The heuristic's order is good: the best is nearly always among its first few. */
+#define CANDIDATES 8
+#define TIMED_RUNS 4
+
+struct ct_gemm_plan {
+    struct ct_gemm_key key;
+    cublasLtMatmulDesc_t op;
+    cublasLtMatrixLayout_t a, b, d;
+    cublasLtMatmulAlgo_t algo;
+    bool refused; /* cuBLASLt has no kernel; nothing above but the key is there */
+};
+
+struct ct_gemm_cache {
+    cublasLtHandle_t lt;
+    void *workspace;
+    cudaEvent_t start, stop;
+    struct ct_gemm_plan plans[MAX_SHAPES];
+    size_t count, next; /* plans in use; the one that the next new shape takes */
+};
+
+static void drop(struct ct_gemm_plan *p)
+{
+    if (p->a != NULL) {
+        (void)cublasLtMatrixLayoutDestroy(p->a);
+    }
+    if (p->b != NULL) {
+        (void)cublasLtMatrixLayoutDestroy(p->b);
+    }
+    if (p->d != NULL) {
+        (void)cublasLtMatrixLayoutDestroy(p->d);
+    }
+    if (p->op != NULL) {
+        (void)cublasLtMatmulDescDestroy(p->op);
+    }
+    *p = (struct ct_gemm_plan){0};
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static int open_cache(struct ct_gemm_cache *cache, struct ct_err *err)
+{
+    CT_CUBLAS_TRY(err, cublasLtCreate(&cache->lt));
+    CT_CUDA_TRY(err, cudaMalloc(&cache->workspace, WORKSPACE_BYTES));
+    CT_CUDA_TRY(err, cudaEventCreate(&cache->start));
+    CT_CUDA_TRY(err, cudaEventCreate(&cache->stop));
+    return 0;
+}
+
+int ct_gemm_cache_new(struct ct_gemm_cache **out, struct ct_err *err)
+{
+    struct ct_gemm_cache *cache = ct_calloc(1, sizeof(*cache));
+    if (cache == NULL) {
+        return ct_err_set(err, CT_ENOMEM, "no memory for the matrix products' shapes");
+    }
+    int rc = open_cache(cache, err);
+    if (rc != 0) {
+        ct_gemm_cache_free(cache);
+        return rc;
+    }
+    *out = cache;
+    return 0;
+}
+
+void ct_gemm_cache_free(struct ct_gemm_cache *cache)
+{
+    if (cache == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < cache->count; i++) {
+        drop(&cache->plans[i]);
+    }
+    if (cache->start != NULL) {
+        (void)cudaEventDestroy(cache->start);
+    }
+    if (cache->stop != NULL) {
+        (void)cudaEventDestroy(cache->stop);
+    }
+    (void)cudaFree(cache->workspace);
+    if (cache->lt != NULL) {
+        (void)cublasLtDestroy(cache->lt);
+    }
+    ct_free(cache);
+}
+
+/* ---- describing ------------------------------------------------------------------------------ */
+
+struct shape {
+    cublasOperation_t ta, tb;
+    cublasLtEpilogue_t epilogue;
+    size_t lda, ldb, ldd, a_cols, b_cols, d_cols;
+    cudaDataType_t factor, result;
+};
+
+static cublasLtEpilogue_t epilogue_of(enum ct_product product)
+{
+    switch (product) {
+    case CT_PRODUCT_Y_BIAS:
+        return CUBLASLT_EPILOGUE_BIAS;
+    case CT_PRODUCT_Y_RELU:
+        return CUBLASLT_EPILOGUE_RELU_BIAS;
+    case CT_PRODUCT_Y_RELU_BITS:
+        return CUBLASLT_EPILOGUE_RELU_AUX_BIAS;
+    case CT_PRODUCT_DW_DB:
+        return CUBLASLT_EPILOGUE_BGRADB;
+    case CT_PRODUCT_DX_BITS:
+        return CUBLASLT_EPILOGUE_DRELU;
+    case CT_PRODUCT_Y:
+    case CT_PRODUCT_DW:
+    case CT_PRODUCT_DX:
+        break;
+    }
+    return CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+static struct shape shape_of(const struct ct_gemm_key *k)
+{
+    bool narrow = ct_precision_narrow(k->precision);
+    bool e4m3 = k->precision == CT_PRECISION_FP8;
+    cudaDataType_t number = narrow ? CUDA_R_16BF : CUDA_R_32F;
+    struct shape s = {
+        .ta = CUBLAS_OP_N,
+        .tb = CUBLAS_OP_N,
+        .epilogue = epilogue_of(k->product),
+        .factor = e4m3 ? CUDA_R_8F_E4M3 : number,
+        .result = k->wide ? CUDA_R_32F : number,
+    };
+    switch (k->product) {
+    case CT_PRODUCT_Y:
+    case CT_PRODUCT_Y_BIAS:
+    case CT_PRODUCT_Y_RELU:
+    case CT_PRODUCT_Y_RELU_BITS: /* a = w, b = x */
+        s.ta = CUBLAS_OP_T;
+        s.lda = k->in, s.ldb = k->in, s.ldd = k->out;
+        s.a_cols = k->out, s.b_cols = k->batch, s.d_cols = k->batch;
+        break;
+    case CT_PRODUCT_DW:
+    case CT_PRODUCT_DW_DB: /* a = x, b = dy */
+        s.tb = CUBLAS_OP_T;
+        s.lda = k->in, s.ldb = k->out, s.ldd = k->in;
+        s.a_cols = k->batch, s.b_cols = k->batch, s.d_cols = k->out;
+        break;
+    case CT_PRODUCT_DX:
+    case CT_PRODUCT_DX_BITS: /* a = w, b = dy */
+        s.lda = k->in, s.ldb = k->out, s.ldd = k->in;
+        s.a_cols = k->out, s.b_cols = k->batch, s.d_cols = k->batch;
+        break;
+    }
+    return s;
+}
+
+static int set(cublasLtMatmulDesc_t op, cublasLtMatmulDescAttributes_t id, const void *value,
+               size_t bytes, struct ct_err *err)
+{
+    CT_CUBLAS_TRY(err, cublasLtMatmulDescSetAttribute(op, id, value, bytes));
+    return 0;
+}
+
+/* What changes from call to call of one shape. */
+static int point(const struct ct_gemm_plan *p, const struct ct_gemm_operands *o, struct ct_err *err)
+{
+    int rc = 0;
+    if (o->extra != NULL) {
+        rc = set(p->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &o->extra, sizeof(o->extra), err);
+    }
+    if (rc == 0 && o->bits != NULL) {
+        rc = set(p->op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &o->bits, sizeof(o->bits), err);
+    }
+    if (rc == 0 && o->a_scale != NULL) {
+        rc = set(p->op, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &o->a_scale, sizeof(o->a_scale), err);
+    }
+    if (rc == 0 && o->b_scale != NULL) {
+        rc = set(p->op, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &o->b_scale, sizeof(o->b_scale), err);
+    }
+    return rc;
+}
+
+static int describe(struct ct_gemm_plan *p, const struct ct_gemm_operands *o, struct ct_err *err)
+{
+    const struct shape s = shape_of(&p->key);
+    cublasComputeType_t compute =
+        p->key.precision == CT_PRECISION_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    CT_CUBLAS_TRY(err, cublasLtMatmulDescCreate(&p->op, compute, CUDA_R_32F));
+    int rc = set(p->op, CUBLASLT_MATMUL_DESC_TRANSA, &s.ta, sizeof(s.ta), err);
+    if (rc == 0) {
+        rc = set(p->op, CUBLASLT_MATMUL_DESC_TRANSB, &s.tb, sizeof(s.tb), err);
+    }
+    if (rc == 0) {
+        rc = set(p->op, CUBLASLT_MATMUL_DESC_EPILOGUE, &s.epilogue, sizeof(s.epilogue), err);
+    }
+    if (rc == 0 && o->extra != NULL) {
+        /* Else it would be taken for numbers of the result's type. */
+        cudaDataType_t type = p->key.bias16 ? CUDA_R_16BF : CUDA_R_32F;
+        rc = set(p->op, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof(type), err);
+    }
+    if (rc == 0 && o->bits != NULL) {
+        int64_t ld = (int64_t)((s.ldd + 127) / 128 * 128);
+        rc = set(p->op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &ld, sizeof(ld), err);
+    }
+    if (rc == 0 && s.factor == CUDA_R_8F_E4M3) {
+        int8_t fast = 1; /* sums in the tensor core's own precision: what forward passes use */
+        rc = set(p->op, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof(fast), err);
+    }
+    if (rc == 0) {
+        rc = point(p, o, err);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    /* The rows of each stored matrix are its leading dimension: all are dense. */
+    CT_CUBLAS_TRY(err,
+                  cublasLtMatrixLayoutCreate(&p->a, s.factor, s.lda, s.a_cols, (int64_t)s.lda));
+    CT_CUBLAS_TRY(err,
+                  cublasLtMatrixLayoutCreate(&p->b, s.factor, s.ldb, s.b_cols, (int64_t)s.ldb));
+    CT_CUBLAS_TRY(err,
+                  cublasLtMatrixLayoutCreate(&p->d, s.result, s.ldd, s.d_cols, (int64_t)s.ldd));
+    return 0;
+}
+
+/* ---- choosing -------------------------------------------------------------------------------- */
+
+static int set_limits(cublasLtMatmulPreference_t pref, const struct ct_gemm_key *k,
+                      struct ct_err *err)
+{
+    /* C is D here, unread as beta is 0, and must be declared all the same. */
+    const cublasLtMatmulPreferenceAttributes_t ids[4] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES};
+    const size_t workspace = WORKSPACE_BYTES;
+    CT_CUBLAS_TRY(
+        err, cublasLtMatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                  &workspace, sizeof(workspace)));
+    for (int i = 0; i < 4; i++) {
+        uint32_t align = k->align[i < 3 ? i : 2];
+        CT_CUBLAS_TRY(err,
+                      cublasLtMatmulPreferenceSetAttribute(pref, ids[i], &align, sizeof(align)));
+    }
+    return 0;
+}
+
+static cublasStatus_t multiply(struct ct_gemm_cache *cache, struct ct_cuda *cuda,
+                               const struct ct_gemm_plan *p, const struct ct_gemm_operands *o,
+                               const cublasLtMatmulAlgo_t *algo)
+{
+    const float one = 1.0f, zero = 0.0f;
+    return cublasLtMatmul(cache->lt, p->op, &one, o->a, p->a, o->b, p->b, &zero, o->d, p->d, o->d,
+                          p->d, algo, cache->workspace, WORKSPACE_BYTES, cuda->stream);
+}
+
+/* Milliseconds, or below 0 for a kernel that does not run after all. The result is what it will be
+ * anyway, as nothing is read of it. */
+static int time_one(struct ct_gemm_cache *cache, struct ct_cuda *cuda, const struct ct_gemm_plan *p,
+                    const struct ct_gemm_operands *o, const cublasLtMatmulAlgo_t *algo, float *ms,
+                    struct ct_err *err)
+{
+    *ms = -1;
+    if (multiply(cache, cuda, p, o, algo) != CUBLAS_STATUS_SUCCESS) { /* and warms up */
+        (void)cudaGetLastError();
+        return 0;
+    }
+    CT_CUDA_TRY(err, cudaEventRecord(cache->start, cuda->stream));
+    for (int i = 0; i < TIMED_RUNS; i++) {
+        CT_CUBLAS_TRY(err, multiply(cache, cuda, p, o, algo));
+    }
+    CT_CUDA_TRY(err, cudaEventRecord(cache->stop, cuda->stream));
+    CT_CUDA_TRY(err, cudaEventSynchronize(cache->stop));
+    CT_CUDA_TRY(err, cudaEventElapsedTime(ms, cache->start, cache->stop));
+    return 0;
+}
+
+static int pick(struct ct_gemm_cache *cache, struct ct_cuda *cuda, struct ct_gemm_plan *p,
+                const struct ct_gemm_operands *o, const cublasLtMatmulHeuristicResult_t *found,
+                int count, struct ct_err *err)
+{
+    p->algo = found[0].algo;
+    if (cuda->recording) {
+        return 0;
+    }
+    float best = -1;
+    for (int i = 0; count > 1 && i < count; i++) {
+        float ms;
+        int rc = time_one(cache, cuda, p, o, &found[i].algo, &ms, err);
+        if (rc != 0) {
+            return rc;
+        }
+        if (ms >= 0 && (best < 0 || ms < best)) {
+            best = ms;
+            p->algo = found[i].algo;
+        }
+    }
+    return 0;
+}
+
+static int choose(struct ct_gemm_cache *cache, struct ct_cuda *cuda, struct ct_gemm_plan *p,
+                  const struct ct_gemm_operands *o, struct ct_err *err)
+{
+    cublasLtMatmulPreference_t pref = NULL;
+    CT_CUBLAS_TRY(err, cublasLtMatmulPreferenceCreate(&pref));
+    int rc = set_limits(pref, &p->key, err);
+    cublasLtMatmulHeuristicResult_t found[CANDIDATES];
+    int count = 0;
+    if (rc == 0) {
+        cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+            cache->lt, p->op, p->a, p->b, p->d, p->d, pref, CANDIDATES, found, &count);
+        if (status != CUBLAS_STATUS_SUCCESS) {
+            rc = ct_cublas_fail(err, status, __FILE__, __LINE__, "cublasLtMatmulAlgoGetHeuristic");
+        } else if (count == 0) {
+            rc = ct_err_set(err, CT_EUNSUPPORTED, "cuBLASLt has no kernel");
+        }
+    }
+    (void)cublasLtMatmulPreferenceDestroy(pref);
+    return rc == 0 ? pick(cache, cuda, p, o, found, count, err) : rc;
+}
+
+/* ---- the cache ------------------------------------------------------------------------------- */
+
+static bool same(const struct ct_gemm_key *a, const struct ct_gemm_key *b)
+{
+    return a->product == b->product && a->precision == b->precision && a->wide == b->wide &&
+           a->bias16 == b->bias16 && a->batch == b->batch && a->in == b->in && a->out == b->out &&
+           memcmp(a->align, b->align, sizeof(a->align)) == 0;
+}
+
+static int answer(struct ct_gemm_plan *p, struct ct_gemm_plan **out, struct ct_err *err)
+{
+    if (p->refused) {
+        return ct_err_set(err, CT_EUNSUPPORTED, "cuBLASLt has no kernel");
+    }
+    *out = p;
+    return 0;
+}
+
+static int find(struct ct_gemm_cache *cache, struct ct_cuda *cuda, const struct ct_gemm_key *k,
+                const struct ct_gemm_operands *o, struct ct_gemm_plan **out, struct ct_err *err)
+{
+    for (size_t i = 0; i < cache->count; i++) {
+        if (same(&cache->plans[i].key, k)) {
+            return answer(&cache->plans[i], out, err);
+        }
+    }
+    struct ct_gemm_plan made = {.key = *k};
+    int rc = describe(&made, o, err);
+    if (rc == 0) {
+        rc = choose(cache, cuda, &made, o, err);
+    }
+    if (rc != 0) {
+        drop(&made);
+    }
+    if (rc == CT_EUNSUPPORTED) {
+        made = (struct ct_gemm_plan){.key = *k, .refused = true};
+    } else if (rc != 0) {
+        return rc;
+    }
+    struct ct_gemm_plan *slot = &cache->plans[cache->next];
+    drop(slot);
+    *slot = made;
+    cache->next = (cache->next + 1) % MAX_SHAPES;
+    cache->count += cache->count < MAX_SHAPES;
+    return answer(slot, out, err);
+}
+
+static unsigned alignment_of(const void *ptr)
+{
+    uintptr_t at = (uintptr_t)ptr;
+    unsigned align = 1;
+    while (align < MAX_ALIGNMENT && at % (align * 2) == 0) {
+        align *= 2;
+    }
+    return align;
+}
+
+int ct_gemm_run(struct ct_gemm_cache *cache, struct ct_cuda *cuda, struct ct_gemm_key key,
+                const struct ct_gemm_operands *o, struct ct_err *err)
+{
+    key.align[0] = alignment_of(o->a);
+    key.align[1] = alignment_of(o->b);
+    key.align[2] = alignment_of(o->d);
+    key.align[3] = alignment_of(o->extra);
+    struct ct_gemm_plan *p;
+    int rc = find(cache, cuda, &key, o, &p, err);
+    if (rc == 0) {
+        rc = point(p, o, err);
+    }
+    if (rc != 0) {
+        (void)ct_err_wrap(err, "batch %zu, layer %zu -> %zu", key.batch, key.in, key.out);
+        return rc;
+    }
+    CT_CUBLAS_TRY(err, multiply(cache, cuda, p, o, &p->algo));
+    return 0;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The kernels of our own, one launch each: all that the .cu files show to the plug-in's host code,
+ * which is plain C. So tests can link that code with loops on the host in the kernels' place.
+ *
+ * Nothing here waits, allocates or checks: sizes are above zero, pointers are device memory. What
+ * is `void *` is float, or bfloat16 where ct_precision_narrow(p). The result is the launch's.
+ */
+#ifndef CT_KERNELS_CUDA_LAUNCH_H
+#define CT_KERNELS_CUDA_LAUNCH_H
+
+#include "kernels/device.h"
+
+#include <cuda_runtime_api.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* `index` in place of op->index; where op->course is there, it counts and index is not read. */
+cudaError_t ct_launch_gather(cudaStream_t stream, enum ct_precision p, const struct ct_gather *op,
+                             const uint32_t *index);
+/* sum[c] = sum over r of m[r, c] */
+cudaError_t ct_launch_column_sum(cudaStream_t stream, enum ct_precision p, size_t rows, size_t cols,
+                                 const void *m, float *sum);
+/* y = act(y + b) in place. */
+cudaError_t ct_launch_add_bias(cudaStream_t stream, enum ct_precision p,
+                               const struct ct_linear *op);
+/* x[i] = 0 where mask[i] <= 0. */
+cudaError_t ct_launch_mask(cudaStream_t stream, enum ct_precision p, size_t count, void *x,
+                           const void *mask);
+cudaError_t ct_launch_loss(cudaStream_t stream, enum ct_precision p, const struct ct_loss *op);
+/* `pace` counts where op->course is NULL. */
+cudaError_t ct_launch_sgd(cudaStream_t stream, const struct ct_sgd *op, struct ct_pace pace);
+cudaError_t ct_launch_adamw(cudaStream_t stream, const struct ct_adamw *op, struct ct_pace pace);
+cudaError_t ct_launch_narrow(cudaStream_t stream, size_t count, const float *from, uint16_t *to);
+cudaError_t ct_launch_advance(cudaStream_t stream, uint64_t *now, uint64_t steps);
+/* to[i] = from[i] / *scale in e4m3, saturated, where *scale = largest |from[i]| / 448, or 1 when
+ * all are zero. `from` is bfloat16; `scale` is written, and four bytes behind it are scratch. */
+cudaError_t ct_launch_fp8(cudaStream_t stream, size_t count, const uint16_t *from, uint8_t *to,
+                          float *scale);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

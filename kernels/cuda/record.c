@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Recorded work: a CUDA graph captured from the device's stream. The side stream takes part in it
+ * from fork() on, as CUDA wants, and must have been joined when the recording ends.
+ */
+#include "kernels/cuda/cuda.h"
+
+#include "common/alloc.h"
+
+struct ct_recording {
+    cudaGraphExec_t exec;
+};
+
+int ct_cuda_record(struct ct_device *dev, struct ct_err *err)
+{
+    struct ct_cuda *cuda = ct_cuda_of(dev);
+    /* Of this thread only: NCCL's own threads may allocate meanwhile. */
+    CT_CUDA_TRY(err, cudaStreamBeginCapture(cuda->stream, cudaStreamCaptureModeThreadLocal));
+    cuda->recording = true;
+    return 0;
+}
+
+static int instantiate(cudaGraph_t graph, struct ct_recording **out, struct ct_err *err)
+{
+    struct ct_recording *made = ct_calloc(1, sizeof(*made));
+    if (made == NULL) {
+        return ct_err_set(err, CT_ENOMEM, "no memory for a recording");
+    }
+    cudaError_t status = cudaGraphInstantiate(&made->exec, graph, 0);
+    if (status != cudaSuccess) {
+        ct_free(made);
+        return ct_cuda_fail(err, status, __FILE__, __LINE__, "cudaGraphInstantiate");
+    }
+    *out = made;
+    return 0;
+}
+
+int ct_cuda_record_end(struct ct_device *dev, struct ct_recording **out, struct ct_err *err)
+{
+    struct ct_cuda *cuda = ct_cuda_of(dev);
+    cudaGraph_t graph = NULL;
+    cuda->recording = false;
+    /* Ends the capture in any case: a broken one gives no graph, and the stream back. */
+    cudaError_t status = cudaStreamEndCapture(cuda->stream, &graph);
+    int rc = 0;
+    if (out == NULL) {
+        (void)cudaGetLastError();
+    } else if (status != cudaSuccess) {
+        rc = ct_cuda_fail(err, status, __FILE__, __LINE__, "cudaStreamEndCapture");
+    } else {
+        rc = instantiate(graph, out, err);
+    }
+    if (graph != NULL) {
+        (void)cudaGraphDestroy(graph);
+    }
+    return rc;
+}
+
+int ct_cuda_replay(struct ct_device *dev, struct ct_recording *recording, struct ct_err *err)
+{
+    CT_CUDA_TRY(err, cudaGraphLaunch(recording->exec, ct_cuda_of(dev)->stream));
+    return 0;
+}
+
+void ct_cuda_forget(struct ct_device *dev, struct ct_recording *recording)
+{
+    (void)dev;
+    if (recording != NULL) {
+        (void)cudaGraphExecDestroy(recording->exec);
+        ct_free(recording);
+    }
+}
+
+int ct_cuda_advance(struct ct_device *dev, uint64_t *now, uint64_t steps, struct ct_err *err)
+{
+    CT_CUDA_TRY(err, ct_launch_advance(ct_cuda_of(dev)->stream, now, steps));
+    return 0;
+}
+
+/* An event can be recorded anew while an older wait for it is still queued: a wait is for what was
+ * recorded when it was queued. */
+static int order(cudaStream_t first, cudaStream_t then, cudaEvent_t event, struct ct_err *err)
+{
+    CT_CUDA_TRY(err, cudaEventRecord(event, first));
+    CT_CUDA_TRY(err, cudaStreamWaitEvent(then, event, 0));
+    return 0;
+}
+
+int ct_cuda_fork(struct ct_device *dev, struct ct_err *err)
+{
+    struct ct_cuda *cuda = ct_cuda_of(dev);
+    return order(cuda->stream, cuda->side, cuda->forked, err);
+}
+
+int ct_cuda_join(struct ct_device *dev, struct ct_err *err)
+{
+    struct ct_cuda *cuda = ct_cuda_of(dev);
+    return order(cuda->side, cuda->stream, cuda->joined, err);
+}

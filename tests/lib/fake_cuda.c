@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Streams and events of the stand-in: tests/lib/fake_gpu.h.
+ */
+#include "tests/lib/fake_gpu_engine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct fake_gpu fake;
+
+static struct CUstream_st default_stream;
+struct CUstream_st *fake_streams;
+static uint64_t random_state;
+static int calls;
+
+uint32_t fake_draw(void)
+{
+    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(random_state >> 33);
+}
+
+void fake_rule(bool kept, const char *text)
+{
+    if (!kept) {
+        fake.violations++;
+        if (fake.first_violation == NULL) {
+            fake.first_violation = text;
+        }
+    }
+}
+
+bool fake_fails(void)
+{
+    return ++calls == fake.fail_cuda_call;
+}
+
+static void drop_op(struct op *op)
+{
+    if (op->kind == OP_GRAPH) {
+        fake_drop_graph(op->graph);
+    }
+    if (op->kind == OP_RUN) {
+        free(op->data);
+    }
+    free(op);
+}
+
+static void drop_queue(struct CUstream_st *s)
+{
+    while (s->head != NULL) {
+        struct op *op = s->head;
+        s->head = op->next;
+        drop_op(op);
+    }
+}
+
+void fake_drop_all(void)
+{
+    drop_queue(&default_stream);
+    for (struct CUstream_st *s = fake_streams; s != NULL; s = s->next) {
+        drop_queue(s);
+    }
+}
+
+void fake_gpu_begin(const struct fake_gpu *script)
+{
+    fake_drop_all();
+    while (fake_streams != NULL) { /* a test that failed in its middle may have left some */
+        struct CUstream_st *next = fake_streams->next;
+        free(fake_streams);
+        fake_streams = next;
+    }
+    fake = script != NULL ? *script : (struct fake_gpu){0};
+    fake.device = -1;
+    calls = 0;
+    random_state = fake.seed;
+}
+
+/* ---- doing ----------------------------------------------------------------------------------- */
+
+static bool can_go(const struct CUstream_st *s)
+{
+    return s->head != NULL && (s->head->kind != OP_WAIT || s->head->event->done >= s->head->number);
+}
+
+static void go(struct CUstream_st *s)
+{
+    struct op *op = s->head;
+    s->head = op->next;
+    switch (op->kind) {
+    case OP_RUN:
+        op->run(op->data);
+        break;
+    case OP_RECORD:
+        op->event->done = op->event->done > op->number ? op->event->done : op->number;
+        break;
+    case OP_GRAPH:
+        fake_run_graph(op->graph);
+        break;
+    case OP_WAIT:
+        break;
+    }
+    drop_op(op);
+}
+
+/* One operation of any stream that can go on; false when none can. */
+static bool turn(void)
+{
+    struct CUstream_st *chosen = NULL;
+    unsigned ready = can_go(&default_stream);
+    if (ready > 0) {
+        chosen = &default_stream;
+    }
+    for (struct CUstream_st *s = fake_streams; s != NULL; s = s->next) {
+        if (can_go(s) && fake_draw() % ++ready == 0) {
+            chosen = s;
+        }
+    }
+    if (chosen != NULL) {
+        go(chosen);
+    }
+    return chosen != NULL;
+}
+
+struct CUstream_st *fake_stream_of(cudaStream_t stream)
+{
+    return stream != NULL ? stream : &default_stream;
+}
+
+void fake_drain(cudaStream_t stream)
+{
+    struct CUstream_st *s = fake_stream_of(stream);
+    while (s->head != NULL) {
+        if (!turn()) {
+            fake_rule(false, "a wait that never ends");
+            drop_queue(s);
+        }
+    }
+}
+
+void fake_drain_all(void)
+{
+    while (turn()) {
+    }
+}
+
+/* ---- queueing -------------------------------------------------------------------------------- */
+
+bool fake_is_capturing(cudaStream_t stream)
+{
+    return fake_stream_of(stream)->capture != NULL;
+}
+
+struct op *fake_append(struct CUstream_st *s, enum op_kind kind)
+{
+    struct op *op = calloc(1, sizeof *op);
+    op->kind = kind;
+    if (s->head == NULL) {
+        s->head = op;
+    } else {
+        s->tail->next = op;
+    }
+    s->tail = op;
+    return op;
+}
+
+void fake_queue(cudaStream_t stream, fake_run_fn run, const void *data, size_t bytes)
+{
+    struct CUstream_st *s = fake_stream_of(stream);
+    void *copy = malloc(bytes);
+    memcpy(copy, data, bytes);
+    if (s->capture == NULL) {
+        struct op *op = fake_append(s, OP_RUN);
+        op->run = run;
+        op->data = copy;
+        fake.queued++;
+        return;
+    }
+    struct CUgraph_st *g = s->capture;
+    if (g->count == NODES_MAX) {
+        fake_rule(false, "a graph larger than the stand-in can hold");
+        free(copy);
+        return;
+    }
+    g->nodes[g->count] = (struct node){.run = run, .data = copy, .after = s->frontier};
+    s->frontier = (struct frontier){.node = {g->count}, .count = 1};
+    g->count++;
+    fake.captured++;
+}
+
+bool fake_may_block(const char *what)
+{
+    if (fake.capturing == 0) {
+        return true;
+    }
+    fake_rule(false, what);
+    for (struct CUstream_st *s = fake_streams; s != NULL; s = s->next) {
+        if (s->capture != NULL) {
+            s->capture->broken = true;
+        }
+    }
+    return false;
+}
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
+{
+    (void)flags;
+    if (fake_fails()) {
+        return cudaErrorMemoryAllocation;
+    }
+    *event = calloc(1, sizeof **event);
+    fake.events++;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t *event)
+{
+    return cudaEventCreateWithFlags(event, 0);
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    fake_drain_all(); /* CUDA keeps it until then */
+    free(event);
+    fake.events--;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    struct CUstream_st *s = fake_stream_of(stream);
+    event->capture = s->capture;
+    if (s->capture != NULL) {
+        event->frontier = s->frontier;
+        return cudaSuccess;
+    }
+    struct op *op = fake_append(s, OP_RECORD);
+    op->event = event;
+    op->number = ++event->asked;
+    return cudaSuccess;
+}
+
+static void merge(struct frontier *into, const struct frontier *from)
+{
+    for (int i = 0; i < from->count; i++) {
+        bool there = false;
+        for (int k = 0; k < into->count; k++) {
+            there = there || into->node[k] == from->node[i];
+        }
+        if (!there) {
+            fake_rule(into->count < EDGES_MAX, "more edges than the stand-in can hold");
+            into->node[into->count % EDGES_MAX] = from->node[i];
+            into->count += into->count < EDGES_MAX;
+        }
+    }
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
+{
+    (void)flags;
+    struct CUstream_st *s = fake_stream_of(stream);
+    if (event->capture != NULL) {
+        if (s->capture == NULL) {
+            s->capture = event->capture;
+            s->frontier = (struct frontier){0};
+        }
+        fake_rule(s->capture == event->capture, "a wait for an event of another capture");
+        fake_rule(!event->capture->ended, "a wait for an event of a capture that has ended");
+        merge(&s->frontier, &event->frontier);
+        return cudaSuccess;
+    }
+    if (s->capture != NULL) {
+        fake_rule(false, "captured work waits for an event from outside of its capture");
+        s->capture->broken = true;
+        return cudaErrorStreamCaptureIsolation;
+    }
+    struct op *op = fake_append(s, OP_WAIT);
+    op->event = event;
+    op->number = event->asked;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    if (!fake_may_block("cudaEventSynchronize() in a capture")) {
+        return cudaErrorStreamCaptureUnsupported;
+    }
+    fake.waits += event->done < event->asked;
+    while (event->done < event->asked) {
+        if (!turn()) {
+            fake_rule(false, "an event that never comes");
+            return cudaErrorUnknown;
+        }
+    }
+    return fake_fails() ? cudaErrorUnknown : cudaSuccess;
+}
+
+/* The more that was timed, the longer it took: the first of the candidates wins. */
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end)
+{
+    fake_rule(start->done == start->asked && end->done == end->asked, "time of what is not done");
+    *ms = (float)++fake.timed;
+    return cudaSuccess;
+}
+
+/* ---- fake_streams
+ * --------------------------------------------------------------------------------- */
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
+{
+    fake_rule(flags == cudaStreamNonBlocking, "a stream that waits for the default one");
+    if (fake_fails()) {
+        return cudaErrorMemoryAllocation;
+    }
+    struct CUstream_st *s = calloc(1, sizeof *s);
+    s->next = fake_streams;
+    fake_streams = s;
+    fake.streams++;
+    *stream = s;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    fake_rule(stream->capture == NULL, "a stream destroyed while it is captured");
+    fake_drain(stream);
+    for (struct CUstream_st **at = &fake_streams; *at != NULL; at = &(*at)->next) {
+        if (*at == stream) {
+            *at = stream->next;
+            free(stream);
+            fake.streams--;
+            return cudaSuccess;
+        }
+    }
+    fake_rule(false, "a stream destroyed twice");
+    return cudaErrorInvalidResourceHandle;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    if (!fake_may_block("cudaStreamSynchronize() in a capture")) {
+        return cudaErrorStreamCaptureUnsupported;
+    }
+    fake.waits++;
+    fake_drain(stream);
+    return fake_fails() ? cudaErrorUnknown : cudaSuccess;
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+    if (!fake_may_block("cudaStreamQuery() in a capture")) {
+        return cudaErrorStreamCaptureUnsupported;
+    }
+    if (fake.stream_error != 0) {
+        return (cudaError_t)fake.stream_error;
+    }
+    if (fake.stream_turns > 0) {
+        fake.stream_turns--;
+    }
+    if (fake.stream_turns != 0) {
+        return cudaErrorNotReady;
+    }
+    fake.waits++;
+    fake_drain(stream);
+    return cudaSuccess;
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A stand-in for the CUDA runtime, cuBLASLt and NCCL, linked in their place: no GPU, one process,
+ * host memory, and any number of imaginary peers that send what this rank sends. It keeps their
+ * rules of order and counts who breaks them; a script says how long things take and what goes
+ * wrong.
+ *
+ * Work is done only when something waits for it, and then in any order that streams, events and
+ * graphs allow, drawn from `seed`: what a missing event would leave to chance on a GPU goes wrong
+ * here for some seed.
+ */
+#ifndef CT_TESTS_LIB_FAKE_GPU_H
+#define CT_TESTS_LIB_FAKE_GPU_H
+
+#include <stdbool.h>
+
+#define FAKE_NEVER (-1)
+
+struct fake_gpu {
+    /* The script; zero means "at once" and "nothing goes wrong". */
+    unsigned seed;
+    int init_turns;     /* polls until initialisation is done, or FAKE_NEVER */
+    int call_turns;     /* the same for each collective call */
+    int stream_turns;   /* queries until a stream is done, or FAKE_NEVER */
+    int finalize_turns; /* polls until finalisation is done, or FAKE_NEVER */
+    int fail_after;     /* polls or queries until the asynchronous error below; 0 = no error */
+    int async_error;    /* an ncclResult_t */
+    int init_error;     /* returned at once by ncclCommInitRankConfig() */
+    int call_error;     /* returned at once by collectives */
+    int stream_error;   /* a cudaError_t from cudaStreamQuery() */
+    int set_device_error;
+    bool no_mem_alloc;  /* ncclMemAlloc() fails */
+    bool no_register;   /* ncclCommRegister() fails */
+    int refusing_peers; /* peers that vote 0 where this rank votes 1 */
+    int fail_cuda_call; /* the n-th of the calls that can fail does; 0 = none */
+    int capability;     /* of the device, 0 = 90 */
+    int no_epilogues;   /* cuBLASLt has no kernel for the epilogues whose bits are set here */
+
+    /* What happened. */
+    int violations; /* of the rules */
+    const char *first_violation;
+    int comms, memory, registrations; /* alive */
+    int streams, events, graphs, execs, descriptors;
+    int capturing; /* captures in progress */
+    int aborts, destroys;
+    int device;                         /* as set; -1 at first */
+    int waits;                          /* of the host for the device */
+    int queued, collectives;            /* outside of graphs */
+    int captured, captured_collectives; /* into graphs */
+    int graph_launches, timed;
+    int widest; /* most nodes of a graph that could have run at one time */
+};
+
+extern struct fake_gpu fake;
+
+/* Forgets everything; `script` may be NULL. */
+void fake_gpu_begin(const struct fake_gpu *script);
+
+#endif

@@ -9,7 +9,9 @@ rule as `train --hidden ... --schedule constant`; prints and writes the same met
 import argparse
 import gzip
 import json
+import os
 import pathlib
+import struct
 import time
 
 import torch
@@ -55,6 +57,7 @@ def main():
         help="bf16-autocast keeps float32 weights, bf16-model does not",
     )
     parser.add_argument("--metrics")
+    parser.add_argument("--steps", help="rank 0 keeps its restart count and finished steps there")
     args = parser.parse_args()
 
     torch.set_num_threads(args.threads)
@@ -81,6 +84,9 @@ def main():
     loss_fn = nn.CrossEntropyLoss()
     batch, total = args.batch_size, len(labels)
     generator = torch.Generator()
+    generation = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    told = os.open(args.steps, os.O_WRONLY | os.O_CREAT) if args.steps and rank == 0 else None
+    steps = 0
 
     for epoch in range(args.epochs):
         dist.barrier()
@@ -95,6 +101,9 @@ def main():
             optimizer.zero_grad(set_to_none=False)
             loss.backward()
             optimizer.step()
+            steps += 1
+            if told is not None:
+                os.pwrite(told, struct.pack("<qq", generation, steps), 0)
             loss_sum += loss.detach() * len(index)
         dist.barrier()
         seconds = time.perf_counter() - start

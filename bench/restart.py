@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""How soon training goes on after a worker was killed: `ctrun train` against torchrun with the same
+training in PyTorch (bench/ddp.py: DDP over gloo), two workers on the CPU.
+
+    bench/restart.py [--build DIR] [--kills N] [--data DIR] [--torch-venv DIR] [--realtime] [--out FILE]
+
+In turn, a job of each is started and one of its workers killed by SIGKILL while it trains; the time until all ranks
+have finished their next step is taken. `train` goes on where it was, PyTorch's training begins anew.
+Both read the data set uncompressed. --realtime as in bench/launch.py. Ends with 1 when the goal, 20
+times as fast, is missed.
+"""
+
+import argparse
+import gzip
+import json
+import os
+import pathlib
+import random
+import signal
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+import ddp_vs_train
+import store_report
+import torture
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
+GOAL = 20.0
+WORKERS = 2
+DEADLINE = 120
+PAUSE = 0.0002
+STEPS = 100  # before the kill
+EPOCHS = "1000"  # far more than are needed
+FASHION_MNIST = "/usr/share/datasets/fashion-mnist"
+
+
+class Side:
+    """A launcher with two workers that train."""
+
+    def __init__(self, argv, log, **environment):
+        self.proc = subprocess.Popen(
+            [str(a) for a in argv], stdout=log, stderr=subprocess.STDOUT,
+            env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        )  # fmt: skip
+
+    def wait_for(self, condition):
+        """Until condition(generation, newest step that all have finished); returns the generation."""
+        end = time.monotonic() + DEADLINE
+        while time.monotonic() < end:
+            generation, step = self.progress()
+            if condition(generation, step):
+                return generation
+            if self.proc.poll() is not None:
+                raise RuntimeError(f"{self.name} ended with {self.proc.returncode}")
+            time.sleep(PAUSE)
+        raise RuntimeError(f"{self.name} makes no progress")
+
+    def restart(self, choose):
+        """Seconds from the death of a worker to the next finished step."""
+        before = self.wait_for(lambda generation, step: step >= STEPS)
+        workers = [pid for pid in children(self.proc.pid) if self.is_worker(pid)]
+        if len(workers) != WORKERS:
+            raise RuntimeError(f"{self.name} has the workers {workers}")
+        begin = time.monotonic()
+        os.kill(choose(workers), signal.SIGKILL)
+        self.wait_for(lambda generation, step: generation > before and step > 0)
+        return time.monotonic() - begin
+
+    def close(self):
+        self.proc.terminate()
+        self.proc.wait(DEADLINE)
+
+
+def children(pid):
+    text = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(child) for child in text.split()]
+
+
+class Train(Side):
+    """Reads its progress from the memory in which train keeps its state for the next generation."""
+
+    name = "ctrun train"
+
+    def __init__(self, args, folder, log):
+        super().__init__(
+            [args.build / "ctrun", "-n", WORKERS, "--max-restarts", "1", "train", "--data", args.data,
+             "--hidden", "512", "--epochs", EPOCHS, "--device", "cpu", "--batch-size", "256"], log,
+        )  # fmt: skip
+        self.memory = None
+
+    @staticmethod
+    def is_worker(pid):
+        return pathlib.Path(f"/proc/{pid}/comm").read_text() == "train\n"
+
+    def progress(self):
+        """Of the rank that is behind: (generation, newest step)."""
+        if self.memory is None:
+            self.memory = self.open()
+            if self.memory is None:
+                return -1, 0
+        newest = [(-1, 0)] * WORKERS
+        for slot in range(2):
+            at = torture.FRONT + slot * torture.RANKS * torture.MARK
+            for rank in range(WORKERS):
+                mark = os.pread(self.memory, 16, at + rank * torture.MARK)
+                if len(mark) < 16:
+                    return -1, 0  # no worker has come so far
+                step, _, generation = struct.unpack("<qii", mark)
+                newest[rank] = max(newest[rank], (generation if step > 0 else -1, step))
+        return min(newest)
+
+    def open(self):
+        try:
+            for fd in pathlib.Path(f"/proc/{self.proc.pid}/fd").iterdir():
+                if "ctrun-snapshot" in os.readlink(fd):
+                    return os.open(fd, os.O_RDONLY)
+        except OSError:
+            pass
+        return None
+
+
+class Torchrun(Side):
+    name = "torchrun"
+
+    def __init__(self, args, folder, log):
+        self.steps = folder / "steps"
+        self.steps.unlink(missing_ok=True)
+        super().__init__(
+            [args.torch_venv / "bin" / "torchrun", "--standalone", "--nproc-per-node", WORKERS, "--max-restarts", "1",
+             ROOT / "bench" / "ddp.py", "--data", args.data, "--hidden", "512", "--epochs", EPOCHS, "--steps", self.steps],
+            log,
+        )  # fmt: skip
+
+    @staticmethod
+    def is_worker(pid):
+        return b"--steps" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+
+    def progress(self):
+        try:
+            return struct.unpack("<qq", self.steps.read_bytes())
+        except (OSError, struct.error):
+            return -1, 0
+
+
+def unpack(data, folder):
+    """The data set without gzip; returns where it is."""
+    for packed in pathlib.Path(data).glob("*.gz"):
+        (folder / packed.stem).write_bytes(gzip.decompress(packed.read_bytes()))
+    return folder if any(folder.iterdir()) else data
+
+
+def measure(args, folder):
+    rng = random.Random(args.seed)
+    took = {side.name: [] for side in (Train, Torchrun)}
+    for _ in range(args.kills):
+        for kind in (Train, Torchrun):
+            with open(folder / "log", "w+") as log:
+                side = kind(args, folder, log)
+                try:
+                    took[kind.name].append(side.restart(rng.choice))
+                except RuntimeError as why:
+                    sys.exit(f"bench/restart.py: {why}\n" + (folder / "log").read_text()[-2000:])
+                finally:
+                    side.close()
+            print(f"{kind.name:12} {took[kind.name][-1] * 1e3:9.1f} ms", flush=True)
+    return took
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
+    parser.add_argument("--kills", type=int, default=7)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--data", default=FASHION_MNIST)
+    parser.add_argument("--torch-venv", type=pathlib.Path, default=CACHE / "ctrun" / "torch-venv")
+    parser.add_argument("--realtime", action="store_true")
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "bench" / "results" / "restart.json")
+    args = parser.parse_args()
+    args.build = args.build.resolve()
+    facts = store_report.machine() | {"realtime": args.realtime}
+    if args.realtime:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(10))
+    with tempfile.TemporaryDirectory(prefix="ctrun-restart-") as folder:
+        args.data = unpack(args.data, pathlib.Path(folder))
+        took = measure(args, pathlib.Path(folder))
+    medians = {name: statistics.median(seconds) for name, seconds in took.items()}
+    ratio = medians["torchrun"] / medians["ctrun train"]
+    print(f"from SIGKILL to the next finished step: ctrun {medians['ctrun train'] * 1e3:.1f} ms, "
+          f"torchrun {medians['torchrun'] * 1e3:.0f} ms, {ratio:.1f} times (at least {GOAL:g})")  # fmt: skip
+    report = {
+        "machine": facts, "torch": ddp_vs_train.torch_version(str(args.torch_venv / "bin" / "python")),
+        "kills": args.kills, "seconds": took, "median": medians, "ratio": ratio, "goal": GOAL,
+    }  # fmt: skip
+    args.out.write_text(json.dumps(report, indent=1) + "\n")
+    return 0 if ratio >= GOAL else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -66,7 +66,7 @@ int ct_fleet_launch(const struct ct_options *options, const struct ct_machine *m
     rc = rc != 0 ? rc : read_hosts(options, &hosts, err);
     rc = rc != 0 ? rc : ct_uuid_random(uuid, err);
     rc = rc != 0 ? rc : ct_cookie_new(&cookie, err);
-    rc = rc != 0 ? rc : ct_guard_start(&cookie, &job.guard, err);
+    rc = rc != 0 ? rc : ct_guard_start(&cookie, NULL, &job.guard, err);
     if (rc == 0) {
         ct_spawn_raise_nofile(&job.nofile);
         rc = ct_fleet_run(&job, exit_code, err);

@@ -7,6 +7,7 @@
 
 #include "common/alloc.h"
 #include "common/clock.h"
+#include "launcher/logdir.h"
 #include "launcher/proctree.h"
 
 #include <errno.h>
@@ -50,6 +51,7 @@ struct ct_guard {
 
 struct guard {
     struct ct_cookie cookie;
+    const char *folder; /* its copy lives on in the fork, too */
     struct ct_proctree tree;
     size_t session_count;
     pid_t sessions[CT_GUARD_SESSIONS_MAX];
@@ -181,6 +183,9 @@ static _Noreturn void guard_main(struct guard *guard, int pipe)
     pipe = guard_keep_only(pipe);
     if (!guard_listen(guard, pipe)) {
         guard_kill_job(guard);
+        if (guard->folder != NULL) {
+            ct_logdir_remove(guard->folder);
+        }
     }
     _exit(0);
 }
@@ -217,7 +222,8 @@ static int guard_fork(struct ct_guard *guard, struct guard *state, int read_end,
     return 0;
 }
 
-int ct_guard_start(const struct ct_cookie *cookie, struct ct_guard **out, struct ct_err *err)
+int ct_guard_start(const struct ct_cookie *cookie, const char *folder, struct ct_guard **out,
+                   struct ct_err *err)
 {
     struct ct_guard *guard = ct_calloc(1, sizeof(*guard));
     struct guard *state = ct_calloc(1, sizeof(*state)); /* the child's; its copy lives on there */
@@ -234,6 +240,7 @@ int ct_guard_start(const struct ct_cookie *cookie, struct ct_guard **out, struct
     /* Only our end: a guard that is stopped must never block ctrun. */
     (void)fcntl(ends[1], F_SETFL, O_NONBLOCK);
     state->cookie = *cookie;
+    state->folder = folder;
     rc = guard_fork(guard, state, ends[0], ends[1], err);
     if (rc == 0) {
         guard->pipe = ends[1];

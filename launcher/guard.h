@@ -12,7 +12,7 @@
  *     also when it has cleared its environment), or
  *   - it is the child of such a process.
  * Each one is held by a pidfd while it is verified, so a reused pid is never hit; pid 1, kernel
- * threads and the guard itself never are.
+ * threads and the guard itself never are. Last it removes the job's temporary folder.
  */
 #ifndef CT_LAUNCHER_GUARD_H
 #define CT_LAUNCHER_GUARD_H
@@ -31,10 +31,11 @@
 
 struct ct_guard;
 
-/* Forks the guard. Every worker must get ct_cookie_env() of `cookie` in its environment. Call
- * before any thread is started. Gives *out. */
-CT_MUST_CHECK int ct_guard_start(const struct ct_cookie *cookie, struct ct_guard **out,
-                                 struct ct_err *err);
+/* Forks the guard. Every worker must get ct_cookie_env() of `cookie` in its environment. `folder`,
+ * an absolute path or NULL, is removed with all it holds when ctrun is killed. Call before any
+ * thread is started. Gives *out. */
+CT_MUST_CHECK int ct_guard_start(const struct ct_cookie *cookie, const char *folder,
+                                 struct ct_guard **out, struct ct_err *err);
 
 /* Dismisses the guard, waits until it is gone (SIGKILL after a second) and reaps it. To be called
  * when the job is over. NULL is allowed. */

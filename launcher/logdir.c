@@ -153,13 +153,18 @@ static int remove_entry(const char *path, const struct stat *st, int type, struc
     return 0;
 }
 
+void ct_logdir_remove(const char *path)
+{
+    (void)nftw(path, remove_entry, WALK_FDS, FTW_DEPTH | FTW_PHYS);
+}
+
 void ct_logdir_fini(struct ct_logdir *logdir, bool keep)
 {
     if (logdir == NULL) {
         return;
     }
     if (logdir->temporary && !keep && logdir->base != NULL) {
-        (void)nftw(logdir->base, remove_entry, WALK_FDS, FTW_DEPTH | FTW_PHYS);
+        ct_logdir_remove(logdir->base);
     }
     ct_free(logdir->base);
     ct_free(logdir->run);

@@ -30,6 +30,9 @@ CT_MUST_CHECK int ct_logdir_init(const char *log_dir, const char *tmp_dir, const
 /* Removes a temporary folder with all it holds unless `keep`; frees. Zeroed memory is allowed. */
 void ct_logdir_fini(struct ct_logdir *logdir, bool keep);
 
+/* Removes `path` with all it holds, as far as that goes. */
+void ct_logdir_remove(const char *path);
+
 /* Makes the folders of one generation. Does nothing when switched off. */
 CT_MUST_CHECK int ct_logdir_make(const struct ct_logdir *logdir, int generation, int workers,
                                  struct ct_err *err);

@@ -97,8 +97,12 @@ static int print_config(const struct launch *launch)
 
 static int start_guard(struct launch *launch, struct ct_err *err)
 {
+    const struct ct_logdir *logdir = &launch->logdir;
+    bool removes = logdir->temporary && !ct_prepare_wants_logs(&launch->options);
     int rc = ct_cookie_new(&launch->cookie, err);
-    return rc != 0 ? rc : ct_guard_start(&launch->cookie, &launch->guard, err);
+    return rc != 0 ? rc
+                   : ct_guard_start(&launch->cookie, removes ? logdir->base : NULL, &launch->guard,
+                                    err);
 }
 
 static int run(struct launch *launch, char *const *env, struct ct_outcome *outcome,
@@ -146,13 +150,14 @@ static int launch_job(struct launch *launch, char *const *env)
     if (rc != 0) {
         outcome.exit_code = ct_policy_command_exit_code(rc);
     }
-    rc = rc != 0 ? rc : start_guard(launch, &err);
-    rc = rc != 0 ? rc : ct_prepare_token(&launch->options, env, &launch->token, &err);
     rc =
         rc != 0 ? rc : ct_prepare_run_id(&launch->options, launch->uuid, &launch->job.run_id, &err);
     rc = rc != 0
              ? rc
              : ct_prepare_logdir(&launch->options, env, launch->job.run_id, &launch->logdir, &err);
+    rc = rc != 0 ? rc : start_guard(launch, &err);
+    /* After the guard, which has no use for a copy of it. */
+    rc = rc != 0 ? rc : ct_prepare_token(&launch->options, env, &launch->token, &err);
     rc = rc != 0 ? rc : run(launch, env, &outcome, &err);
     if (rc != 0) {
         (void)fail(outcome.exit_code, &err);

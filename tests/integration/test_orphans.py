@@ -78,6 +78,20 @@ class Orphans(testlib.Case):
         testlib.wait_until(lambda: not self.alive(job), "nothing of the job is left", 10)
         self.assertTrue(stranger.running())
 
+    def test_no_folder_is_left_after_sigkill_to_ctrun(self):
+        for env, args, left in (
+            ({}, (), 0), ({"TMPDIR": self.tmp / "t"}, (), 0), ({"TMPDIR": self.tmp / "t"}, ("--tee", "3"), 1),
+        ):  # fmt: skip
+            with self.subTest(env=env, args=args):
+                (self.tmp / "t").mkdir(exist_ok=True)
+                job = self.start_ctrun("-n", "1", *args, "sh", "-c", "echo $TORCHELASTIC_ERROR_FILE; sleep 100", env=env)
+                base = pathlib.Path(job.wait_for("error.json").split()[-1]).parents[3]
+                self.assertTrue(base.name.startswith("ctrun_"), base)
+                job.signal(signal.SIGKILL)
+                job.wait()
+                job.wait_no_family(10)
+                self.assertEqual(base.exists(), left == 1)
+
     def test_after_sigkill_to_ctrun_with_stopped_grandchildren(self):
         job = self.start_job(STAY)
         self.wait_started()

@@ -231,7 +231,7 @@ static _Noreturn void play_ctrun(const char *script, int told)
 {
     struct ct_cookie cookie;
     struct ct_guard *guard = NULL;
-    if (ct_cookie_new(&cookie, NULL) != 0 || ct_guard_start(&cookie, &guard, NULL) != 0) {
+    if (ct_cookie_new(&cookie, NULL) != 0 || ct_guard_start(&cookie, NULL, &guard, NULL) != 0) {
         _exit(1);
     }
     start_sh(&cookie, script, guard);
@@ -329,7 +329,7 @@ static void test_dismissed_guard_kills_nobody(void **state)
     struct ct_cookie cookie;
     struct ct_guard *guard = NULL;
     assert_int_equal(ct_cookie_new(&cookie, NULL), 0);
-    assert_int_equal(ct_guard_start(&cookie, &guard, NULL), 0);
+    assert_int_equal(ct_guard_start(&cookie, NULL, &guard, NULL), 0);
     pid_t pid = ct_guard_pid(guard);
     assert_true(pid > 1);
 
@@ -367,7 +367,7 @@ static void test_dismissed_guard_kills_nobody(void **state)
 static int start_guard(void *data)
 {
     struct ct_guard *guard = NULL;
-    int rc = ct_guard_start(data, &guard, NULL);
+    int rc = ct_guard_start(data, NULL, &guard, NULL);
     if (rc == 0) {
         ct_guard_free(guard);
     }

@@ -3,11 +3,12 @@
 """Nothing lost, and the same model whatever happens: kills workers, ends and starts jobs of changing
 size at random moments, and compares the final parameters with those of an undisturbed run.
 
-    bench/torture.py kills     [--build DIR] [--count N] [--workers N] [--seed N]
+    bench/torture.py kills     [--build DIR] [--count N] [--workers N] [--seed N] [--kind KIND]
     bench/torture.py schedules [--build DIR] [--count N] [--seed N]
 
-kills: jobs of which 20 workers each are killed, one after the other, `count` in all; no step that was
-finished may be lost.
+kills: jobs of which 20 workers each are killed, one after the other, `count` in all. Of kind `memory`
+and `pipeline` (layers on two workers) no step that was finished may be lost, and of kind `files`
+(checkpoints alone, without snapshots) none that stood in a checkpoint.
 schedules: `count` jobs, each of several parts with 1, 2, 4 or 8 workers, which are killed or ended at
 any time. Ends with 1 when a hash differs or a step is lost.
 """
@@ -30,6 +31,13 @@ import time
 FRONT, RANKS, MARK = 4096, 1024, 64
 DEADLINE = 120
 JOB_KILLS = 20
+TRAIN = ("--batch-size", "256")
+STEPS = 47  # of an epoch: 12,000 samples
+KINDS = {
+    "memory": ("--hidden", "64", "--consistent"),
+    "pipeline": ("--hidden", "64,48", "--pipeline-stages", "2"),
+    "files": ("--hidden", "64", "--consistent", "--snapshot", "off"),
+}
 
 
 class Job:
@@ -40,7 +48,7 @@ class Job:
         self.proc = subprocess.Popen(
             [build / "ctrun", "-n", str(workers), "--max-restarts", str(restarts),
              "--monitor-interval", "0.01", "train", "--data", "synthetic", "--device", "cpu",
-             "--consistent", *map(str, train)],
+             *map(str, train)],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=build,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )  # fmt: skip
@@ -101,7 +109,10 @@ class Job:
 
     def resumed(self):
         """The steps after which new generations went on, in order."""
-        return [int(n) for n in re.findall(r"from memory after step (\d+)", self.text())]
+        memory = r"from memory after step (\d+)"
+        files = r"resuming after epoch (\d+)(?: and (\d+) steps)?"
+        found = re.findall(f"{memory}|{files}", self.text())
+        return [int(m) if m else STEPS * int(e) + int(n or 0) for m, e, n in found]
 
     def steps_in_memory(self):
         """(newest step that all ranks have written, newest one that any has)."""
@@ -123,37 +134,56 @@ class Job:
         return whole, any_rank
 
 
-def undisturbed(build, *train):
-    job = Job(build, 1, 0, *train)
+def steps_in(folder):
+    """The newest step of which a checkpoint is there."""
+    names = os.listdir(folder) if folder.exists() else []
+    found = [int(m[1]) for m in (re.fullmatch(r"step-(\d+)\.safetensors", n) for n in names) if m]
+    return max(found, default=0)
+
+
+def undisturbed(build, *train, workers=1):
+    job = Job(build, workers, 0, *train)
     code = job.finish()
     if code != 0:
         sys.exit(f"the undisturbed run ended with {code}\n{job.text()[-2000:]}")
     return job.hash()
 
 
-def wait_for_step(job, wanted):
-    """Until the running generation has finished a step, if that is wanted."""
+def wait_for_step(job, wanted, kept):
+    """Until the running generation has kept a step, if that is wanted."""
     went_on, deadline = (job.resumed() or [0])[-1], time.monotonic() + DEADLINE
     while wanted and job.running() and time.monotonic() < deadline:
-        if job.steps_in_memory()[0] > went_on:
+        if kept()[0] > went_on:
             return
         time.sleep(0.002)
 
 
-def run_kills(build, count, workers, seed, epochs=None):
+def run_kills(build, count, workers, seed, epochs=None, kind="memory"):
     """Problems as texts, and a summary."""
+    with tempfile.TemporaryDirectory(prefix="ctrun-torture-") as folder:
+        # Long enough for all kills.
+        train = (*TRAIN, *KINDS[kind], "--epochs", epochs or 20 + 8 * count)
+        alone = workers if kind == "pipeline" else 1
+        expected = undisturbed(build, *train, workers=alone)
+        if kind != "files":
+            return kill_all(Job(build, workers, count + 10, *train), expected, count, seed)
+        folder = pathlib.Path(folder) / "checkpoints"
+        train += ("--checkpoint-dir", folder, "--resume", "auto", "--checkpoint-every", "20")
+        job = Job(build, workers, count + 10, *train)
+        return kill_all(job, expected, count, seed, lambda: (steps_in(folder),) * 2)
+
+
+def kill_all(job, expected, count, seed, kept=None):
+    """kept() is the newest step that must not be lost, and the newest that may be there."""
     rng = random.Random(seed)
-    # Long enough for all kills; rows of 24 steps.
-    train = ("--hidden", "64", "--epochs", epochs or 20 + 8 * count, "--batch-size", "256")
-    expected = undisturbed(build, *train)
-    job = Job(build, workers, count + 10, *train)
+    kept = kept or job.steps_in_memory
     problems, killed, redone = [], 0, 0
     while killed < count and job.running():
         # One in ten while the workers are still starting.
-        wait_for_step(job, rng.random() < 0.9)
+        wait_for_step(job, rng.random() < 0.9, kept)
         time.sleep(rng.uniform(0.0, 0.1))
         seen = len(job.resumed())
-        before, started = job.steps_in_memory()
+        before, started = kept()
         if not job.kill_one(rng.choice):
             continue
         killed += 1
@@ -166,13 +196,13 @@ def run_kills(build, count, workers, seed, epochs=None):
         if before > 0 and after:
             redone = max(redone, started - after[0])
             if after[0] < before:
-                problems.append(f"kill {killed}: step {before} was done, went on after {after[0]}")
+                problems.append(f"kill {killed}: step {before} was kept, went on after {after[0]}")
     code = job.finish()
     if code != 0 or job.hash() != expected:
         problems.append(f"exit {code}, hash {job.hash()} instead of {expected}\n{job.text()[-2000:]}")
     if killed < count:
         problems.append(f"only {killed} of {count} kills before the end: give more epochs")
-    return problems, f"{killed} kills, {len(job.resumed())} restarts from memory, at most {redone} " \
+    return problems, f"{killed} kills, went on {len(job.resumed())} times, at most {redone} " \
                      f"written steps done again, hash {job.hash()}"  # fmt: skip
 
 
@@ -202,7 +232,7 @@ def run_schedule(build, seed, expected, train):
 
 
 def run_schedules(build, count, seed):
-    train = ("--hidden", "48", "--epochs", "20", "--batch-size", "256")
+    train = (*TRAIN, "--hidden", "48", "--consistent", "--epochs", "20")
     expected = undisturbed(build, *train)
     problems = [run_schedule(build, seed + i, expected, train) for i in range(count)]
     return [p for p in problems if p], f"{count} schedules, hash {expected}"
@@ -215,12 +245,14 @@ def main():
     parser.add_argument("--count", type=int)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--kind", choices=KINDS, default="memory")
     args = parser.parse_args()
     build = args.build.resolve()
     if args.mode == "kills":
         left, parts = args.count or 200, []
         while left > 0:
-            parts.append((run_kills, min(left, JOB_KILLS), args.workers, args.seed + left))
+            part = min(left, JOB_KILLS)
+            parts.append((run_kills, part, args.workers, args.seed + left, None, args.kind))
             left -= JOB_KILLS
     else:
         parts = [(run_schedules, args.count or 100, args.seed)]

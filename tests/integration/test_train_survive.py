@@ -16,16 +16,27 @@ import torture  # noqa: E402
 
 
 class Survive(testlib.Case):
-    def test_ten_kills(self):
-        problems, summary = torture.run_kills(BUILD_ROOT, 10, 2, seed=os.getpid(), epochs=60)
+    def check_kills(self, kind, workers, count):
+        problems, summary = torture.run_kills(
+            BUILD_ROOT, count, workers, seed=os.getpid(), epochs=30, kind=kind
+        )
         self.assertEqual(problems, [], summary)
 
+    def test_kills(self):
+        self.check_kills("memory", 2, 5)
+
+    def test_kills_of_stages(self):
+        self.check_kills("pipeline", 4, 3)
+
+    def test_kills_with_checkpoints_alone(self):
+        self.check_kills("files", 2, 3)
+
     def test_schedules(self):
-        problems, summary = torture.run_schedules(BUILD_ROOT, 2, seed=os.getpid())
+        problems, summary = torture.run_schedules(BUILD_ROOT, 1, seed=os.getpid())
         self.assertEqual(problems, [], summary)
 
     def job(self, restarts, *args):
-        job = torture.Job(BUILD_ROOT, 2, restarts, "--hidden", "64", "--batch-size", "256", *args)
+        job = torture.Job(BUILD_ROOT, 2, restarts, *torture.TRAIN, *torture.KINDS["memory"], *args)
         self.addCleanup(job.reader.join)
         self.addCleanup(job.proc.wait)
         self.addCleanup(job.proc.kill)

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Want of memory at every place of opening a job, a communicator, a part of it and a link.
+ */
+#include "tests/lib/ct_test.h"
+#include "tests/lib/rank_calls.h"
+#include "tests/lib/rank_faults.h"
+
+static int open_all(int rank, struct ct_err *err)
+{
+    struct ctw_comm_options options = {.timeout_ms = LONG_MS};
+    struct ctw_job *job = NULL;
+    struct ctw_comm *comm = NULL, *part = NULL;
+    struct ctw_link *link = NULL;
+    int rc = ctw_job_open(NULL, &job, err);
+    if (rc == 0) {
+        rc = ctw_comm_open(job, &options, &comm, err);
+    }
+    if (rc == 0) {
+        rc = ctw_comm_split(comm, 0, -rank, &part, err);
+    }
+    if (rc == 0) {
+        rc = ctw_link_open(comm, 1 - rank, 1024, &link, err);
+    }
+    ctw_link_free(link);
+    ctw_comm_free(part);
+    ctw_comm_free(comm);
+    ctw_job_free(job);
+    return rc;
+}
+
+static void sweep(int victim)
+{
+    struct ranks ranks;
+    ranks_begin(&ranks);
+    assert_in_range(rank_fault_sweep(&ranks, victim, open_all), 10, 200);
+    ranks_end(&ranks);
+}
+
+static void the_rank_that_makes_the_memory(void **state)
+{
+    (void)state;
+    sweep(0);
+}
+
+static void the_rank_that_finds_it(void **state)
+{
+    (void)state;
+    sweep(1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_rank_that_makes_the_memory),
+        cmocka_unit_test(the_rank_that_finds_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -3,7 +3,6 @@
 time the job is whole again; nothing of the dead is left, no zombie, and no descriptor more is open."""
 
 import os
-import pathlib
 import random
 import signal
 import socket
@@ -13,19 +12,6 @@ from testlib import wait_until
 
 AGENTS, WORKERS = 3, 2
 SCRIPT = 'echo "up $CTRUN_GENERATION $$$$"; exec sleep 1000'
-
-
-def zombies_of(pid):
-    found = []
-    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            try:
-                stat = pathlib.Path(f"/proc/{child}/stat").read_text()
-            except OSError:
-                continue
-            if stat.rpartition(")")[2].split()[0] == "Z":
-                found.append(child)
-    return found
 
 
 class Agent:
@@ -78,7 +64,7 @@ class Kills(testlib.Case):
             # What has just been read or reaped is closed within moments.
             first = self.settled.setdefault(agent, agent.descriptors())
             wait_until(lambda a=agent, n=first: a.descriptors() <= n, "no descriptor leaks", 10)
-            wait_until(lambda a=agent: not zombies_of(a.job.pid), "no zombie", 10)
+            wait_until(lambda a=agent: not testlib.zombies_of(a.job.pid), "no zombie", 10)
 
     def test_nothing_is_left(self):
         agents, dead = self.new_job(), []

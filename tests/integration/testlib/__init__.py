@@ -16,7 +16,7 @@ A test file is short:
 
 from .case import Case, main
 from .paths import BUILD_ROOT, SOURCE_ROOT, program
-from .proc import Proc, Result, cookie_pids, pid_alive
+from .proc import Proc, Result, cookie_pids, pid_alive, zombies_of
 from .ranks import start_ranks
 from .wait import DEADLINE, wait_until
 
@@ -33,4 +33,5 @@ __all__ = [
     "program",
     "start_ranks",
     "wait_until",
+    "zombies_of",
 ]

@@ -53,6 +53,16 @@ def pid_alive(pid):
     return bool(fields) and fields[0] not in ("Z", "X")
 
 
+def zombies_of(pid):
+    """Children of the process that have ended and that it has not reaped."""
+    found = []
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            if _stat(child)[:1] == ["Z"]:
+                found.append(int(child))
+    return found
+
+
 def _environment(pid):
     """The raw environment, b"" when the process has none or is gone. In the middle of an exec it
     reads as empty too, so an empty answer is asked again before it is believed."""

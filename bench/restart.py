@@ -7,7 +7,8 @@ training in PyTorch (bench/ddp.py: DDP over gloo), two workers on the CPU.
 
 In turn, a job of each is started and one of its workers killed by SIGKILL while it trains; the time until all ranks
 have finished their next step is taken. `train` goes on where it was, PyTorch's training begins anew.
-Both read the data set uncompressed. --realtime as in bench/launch.py. Ends with 1 when the goal, 20
+Both read the data set uncompressed. PyTorch's ranks sometimes miss each other after a restart and give
+up or wait; such a restart is counted and tried again. --realtime as in bench/launch.py. Ends with 1 when the goal, 20
 times as fast, is missed.
 """
 
@@ -33,7 +34,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
 GOAL = 20.0
 WORKERS = 2
-DEADLINE = 120
+DEADLINE = 60
 PAUSE = 0.0002
 STEPS = 100  # before the kill
 EPOCHS = "1000"  # far more than are needed
@@ -155,21 +156,33 @@ def unpack(data, folder):
     return folder if any(folder.iterdir()) else data
 
 
+def restart_once(kind, args, folder, rng):
+    with open(folder / "log", "w+") as log:
+        side = kind(args, folder, log)
+        try:
+            return side.restart(rng.choice)
+        finally:
+            side.close()
+
+
 def measure(args, folder):
+    """Seconds of each restart, and how many of torchrun's failed."""
     rng = random.Random(args.seed)
-    took = {side.name: [] for side in (Train, Torchrun)}
-    for _ in range(args.kills):
-        for kind in (Train, Torchrun):
-            with open(folder / "log", "w+") as log:
-                side = kind(args, folder, log)
-                try:
-                    took[kind.name].append(side.restart(rng.choice))
-                except RuntimeError as why:
-                    sys.exit(f"bench/restart.py: {why}\n" + (folder / "log").read_text()[-2000:])
-                finally:
-                    side.close()
-            print(f"{kind.name:12} {took[kind.name][-1] * 1e3:9.1f} ms", flush=True)
-    return took
+    took, failed = {side.name: [] for side in (Train, Torchrun)}, 0
+    for kind in (Train, Torchrun) * args.kills:
+        tries = 1 if kind is Train else 3
+        while tries > 0:
+            try:
+                took[kind.name].append(restart_once(kind, args, folder, rng))
+                print(f"{kind.name:12} {took[kind.name][-1] * 1e3:9.1f} ms", flush=True)
+                break
+            except RuntimeError as why:
+                tries -= 1
+                print(why, flush=True)
+                if tries == 0:
+                    sys.exit((folder / "log").read_text()[-2000:])
+                failed += 1
+    return took, failed
 
 
 def main():
@@ -188,7 +201,7 @@ def main():
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(10))
     with tempfile.TemporaryDirectory(prefix="ctrun-restart-") as folder:
         args.data = unpack(args.data, pathlib.Path(folder))
-        took = measure(args, pathlib.Path(folder))
+        took, failed = measure(args, pathlib.Path(folder))
     medians = {name: statistics.median(seconds) for name, seconds in took.items()}
     ratio = medians["torchrun"] / medians["ctrun train"]
     print(f"from SIGKILL to the next finished step: ctrun {medians['ctrun train'] * 1e3:.1f} ms, "
@@ -196,6 +209,7 @@ def main():
     report = {
         "machine": facts, "torch": ddp_vs_train.torch_version(str(args.torch_venv / "bin" / "python")),
         "kills": args.kills, "seconds": took, "median": medians, "ratio": ratio, "goal": GOAL,
+        "torchrun_failed": failed,
     }  # fmt: skip
     args.out.write_text(json.dumps(report, indent=1) + "\n")
     return 0 if ratio >= GOAL else 1

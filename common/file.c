@@ -17,12 +17,14 @@ int ct_file_read(const char *path, size_t max, struct ct_buf *out, struct ct_err
     int rc = 0;
     size_t total = 0;
     for (;;) {
-        rc = ct_buf_reserve(out, READ_CHUNK);
+        /* One byte more than allowed tells a file that is too long. */
+        size_t chunk = max - total < READ_CHUNK ? max - total + 1 : READ_CHUNK;
+        rc = ct_buf_reserve(out, chunk);
         if (rc != 0) {
             rc = ct_err_set(err, rc, "cannot read %s: out of memory", path);
             break;
         }
-        ssize_t n = read(fd, ct_buf_tail(out), READ_CHUNK);
+        ssize_t n = read(fd, ct_buf_tail(out), chunk);
         if (n == 0) {
             break;
         }

@@ -16,20 +16,32 @@ static inline float widen(uint16_t narrow)
     return wide;
 }
 
+static inline uint32_t round_bits(uint32_t bits)
+{
+    return (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+}
+
 static inline uint16_t round_to_16(float wide)
 {
     uint32_t bits;
     memcpy(&bits, &wide, sizeof(bits));
     /* Rounding could carry a NaN's bits into infinity or zero: it becomes the quiet one. */
-    uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
-    return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? 0x7fc0u : rounded);
+    return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? 0x7fc0u : round_bits(bits));
+}
+
+/* Of what is no NaN. */
+static inline uint16_t round_number(float wide)
+{
+    uint32_t bits;
+    memcpy(&bits, &wide, sizeof(bits));
+    return (uint16_t)round_bits(bits);
 }
 
 static void scale_row16(size_t count, const uint8_t *restrict from, float scale, float shift,
                         uint16_t *restrict to)
 {
     for (size_t i = 0; i < count; i++) {
-        to[i] = round_to_16((float)from[i] * scale + shift);
+        to[i] = round_number((float)from[i] * scale + shift);
     }
 }
 

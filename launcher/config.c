@@ -12,6 +12,8 @@
 
 /* Hosts that are named; of thousands the first and the number say enough. */
 #define HOSTS_SHOWN 16
+/* As many as the largest machines have GPUs. */
+#define WORKERS_SHOWN 16
 /* Longer than any value that is shown in a column; the rest of a longer one is cut. */
 #define VALUE_MAX 320
 
@@ -192,6 +194,67 @@ static void print_rest(struct table *table)
     }
 }
 
+/* ---- devices ----------------------------------------------------------------------------------
+ */
+
+/* What each worker is bound to: "GPU 2 alone, CPUs 0-7 (NUMA node 0)". */
+static void print_worker(struct table *table, int index)
+{
+    const struct ct_config *config = table->config;
+    const struct ct_cpus *cpus = ct_binder_cpus(config->binder, index);
+    int local_rank = config->settled->local_rank + index;
+    struct ct_buf list = CT_BUF_INIT;
+    struct ct_gpu_share gpu;
+    char name[VALUE_MAX], device[VALUE_MAX] = "", share[32] = "";
+    ct_gpu_masks_of(config->gpus, local_rank, &gpu);
+    if (gpu.assigned && gpu.token != NULL) {
+        (void)snprintf(device, sizeof(device), "sees GPU %.*s only", (int)gpu.token_len, gpu.token);
+    } else if (gpu.assigned) {
+        (void)snprintf(device, sizeof(device), "GPU %d of those it sees", gpu.index);
+    }
+    if (gpu.assigned && gpu.ranks > 1) {
+        (void)snprintf(share, sizeof(share), ", 1/%d of it", gpu.ranks);
+    }
+    int rc = cpus != NULL ? ct_cpus_print(cpus, &list) : 0;
+    table->rc = table->rc != 0 ? table->rc : rc;
+    const char *text = cpus != NULL && rc == 0 ? ct_buf_cstr(&list) : NULL;
+    (void)snprintf(name, sizeof(name), "local rank %d", local_rank);
+    row(table, name, NULL, " %s%s%s%s%s", device, share,
+        device[0] != '\0' && text != NULL ? ", " : "", text != NULL ? "CPUs " : "",
+        text != NULL ? text : "");
+    ct_buf_fini(&list);
+}
+
+static void print_devices(struct table *table)
+{
+    const struct ct_config *config = table->config;
+    const struct ct_gpu_masks *gpus = config->gpus;
+    bool mig = config->machine->gpu_facts.visible == NULL && config->machine->gpu_facts.mig != NULL;
+    if (gpus->devices > 0) {
+        row(table, "GPUs",
+            config->machine->gpu_facts.visible != NULL ? "CUDA_VISIBLE_DEVICES"
+            : mig                                      ? "NVIDIA_VISIBLE_DEVICES"
+                                                       : "/dev/nvidia*",
+            "%d, %s", gpus->devices,
+            gpus->masked ? "one for each worker to see" : "all workers see all");
+    }
+    int shown = gpus->devices > 0 || config->binder->workers > 0 ? config->workers : 0;
+    for (int i = 0; i < shown && i < WORKERS_SHOWN; i++) {
+        print_worker(table, i);
+    }
+    if (shown > WORKERS_SHOWN) {
+        row(table, "", NULL, "and so on to local rank %d", config->settled->local_rank + shown - 1);
+    }
+    if (gpus->note[0] != '\0') {
+        row(table, gpus->note_level <= CT_LOG_WARNING ? "warning" : "note", NULL, "%s", gpus->note);
+    }
+    for (size_t i = 0; i < sizeof(config->problems) / sizeof(config->problems[0]); i++) {
+        if (config->problems[i][0] != '\0') {
+            row(table, "problem", NULL, "%s", config->problems[i]);
+        }
+    }
+}
+
 int ct_config_print(const struct ct_config *config, char *const *env, struct ct_buf *out)
 {
     struct table table = {.config = config, .out = out};
@@ -201,6 +264,7 @@ int ct_config_print(const struct ct_config *config, char *const *env, struct ct_
     print_nodes(&table);
     print_workers(&table);
     print_store(&table);
+    print_devices(&table);
     print_rest(&table);
     print_command(&table, env);
     if (config->settled->warning[0] != '\0') {

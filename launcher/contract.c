@@ -9,7 +9,6 @@
 #include "common/progress.h"
 #include "launcher/cookie.h"
 #include "launcher/environ.h"
-#include "launcher/gpus.h"
 #include "launcher/snapshot.h"
 #include "launcher/template.h"
 #include "rendezvous/token.h"
@@ -43,6 +42,8 @@ static const char *const owned[] = {
                */
     CT_SNAPSHOT_NAME,
     CT_PROGRESS_ENV,
+    CT_DEVICE_INDEX_ENV,
+    CT_GPU_SHARE_ENV,
     CT_PREEMPT_ENV,
     CT_TOKEN_ENV, /* workers need none, and pass their environment on to whatever they start */
 };
@@ -132,36 +133,44 @@ static int add_defaults(const struct ct_plan *plan, char *const *base, struct ct
 static const char visible_var[] = "CUDA_VISIBLE_DEVICES=";
 static const size_t visible_len = sizeof(visible_var) - 1;
 
-/* The worker's own device is the only one it sees, so it is device 0. */
-static int add_device(int local_rank, char *const *base, struct ct_strlist *out)
+/* The device that is the worker's own, and how many it shares it with. */
+static int add_device(const struct ct_gpu_share *gpu, char *const *base, struct ct_strlist *out)
 {
-    const char *visible = ct_environ_get(base, "CUDA_VISIBLE_DEVICES");
-    const char *entry = "";
-    size_t len = 0;
-    if (visible == NULL) {
-        return ct_strlist_printf(out, "%s%d", visible_var, local_rank);
+    int rc = add_int(out, CT_DEVICE_INDEX_ENV, gpu->index);
+    if (rc == 0 && gpu->token != NULL) {
+        rc = ct_strlist_printf(out, "%s%.*s", visible_var, (int)gpu->token_len, gpu->token);
     }
-    /* ct_machine_check_devices() has made sure that it is there. */
-    (void)ct_gpus_entry(visible, local_rank, &entry, &len);
-    return ct_strlist_printf(out, "%s%.*s", visible_var, (int)len, entry);
+    if (rc == 0 && gpu->counted && ct_environ_get(base, "CUDA_DEVICE_ORDER") == NULL) {
+        rc = add_text(out, "CUDA_DEVICE_ORDER", "PCI_BUS_ID");
+    }
+    if (rc == 0 && gpu->ranks > 1) {
+        rc = ct_strlist_printf(out, CT_GPU_SHARE_ENV "=1/%d", gpu->ranks);
+    }
+    /* NCCL 2.30 and later; older ones refuse such ranks whatever it says. */
+    if (rc == 0 && gpu->ranks > 1 && ct_environ_get(base, "NCCL_MULTI_RANK_GPU_ENABLE") == NULL) {
+        rc = add_int(out, "NCCL_MULTI_RANK_GPU_ENABLE", 1);
+    }
+    return rc;
 }
 
 /* The base is borrowed string by string: with hundreds of workers copying it would be most of the
  * work. */
-int ct_contract_env(const struct ct_plan *plan, int index, const char *error_file,
-                    char *const *base, struct ct_strlist *out)
+int ct_contract_env(const struct ct_plan *plan, const struct ct_gpu_masks *gpus, int index,
+                    const char *error_file, char *const *base, struct ct_strlist *out)
 {
+    struct ct_gpu_share gpu;
     int rc = 0;
+    ct_gpu_masks_of(gpus, plan->first_local_rank + index, &gpu);
     for (char *const *var = base; rc == 0 && *var != NULL; var++) {
-        bool device = plan->virtual_local_rank && strncmp(*var, visible_var, visible_len) == 0;
+        bool device = gpu.token != NULL && strncmp(*var, visible_var, visible_len) == 0;
         if (!device && !is_owned(*var)) {
             rc = ct_strlist_borrow(out, *var);
         }
     }
     rc = rc != 0 ? rc : add_ranks(plan, index, out);
     rc = rc != 0 ? rc : add_names(plan, error_file, out);
-    if (rc == 0 && plan->virtual_local_rank) {
-        rc = add_device(plan->first_local_rank + index, base, out);
+    if (rc == 0 && gpu.assigned) {
+        rc = add_device(&gpu, base, out);
     }
     rc = rc != 0 ? rc : add_defaults(plan, base, out);
     if (rc == 0 && plan->cookie != NULL) {

@@ -6,6 +6,7 @@
 #define CT_LAUNCHER_CONTRACT_H
 
 #include "common/err.h"
+#include "launcher/gpu_mask.h"
 #include "launcher/strlist.h"
 
 #include <stdbool.h>
@@ -13,6 +14,11 @@
 
 /* Names a file that appears, as JSON, when the job is asked to end: signo, deadline (Unix time). */
 #define CT_PREEMPT_ENV "CTRUN_PREEMPT_FILE"
+
+/* The index of the worker's GPU among those it sees (CUDA's numbering), and its share of it as
+ * "1/k" when k workers use it. */
+#define CT_DEVICE_INDEX_ENV "CTRUN_DEVICE_INDEX"
+#define CT_GPU_SHARE_ENV "CTRUN_GPU_SHARE"
 
 /* One generation of workers of this launcher. Strings are borrowed. */
 struct ct_plan {
@@ -26,7 +32,7 @@ struct ct_plan {
     int max_restarts;
     int cpus; /* in the launcher's affinity mask */
     const char *role, *run_id;
-    bool virtual_local_rank; /* each worker is local rank 0 and sees one device */
+    bool virtual_local_rank; /* each worker is told to be local rank 0 */
     const char *signals;     /* as --signals-to-handle has it */
     const char *master_addr;
     uint16_t master_port;
@@ -38,10 +44,12 @@ struct ct_plan {
 
 /* `index` counts the workers of this launcher; the local rank is first_local_rank more.
  *
- * `base` (the launcher's environment, borrowed) without the variables of the contract, then the
- * contract. `error_file` may be "". Gives *out, which starts empty. CT_ENOMEM. */
-CT_MUST_CHECK int ct_contract_env(const struct ct_plan *plan, int index, const char *error_file,
-                                  char *const *base, struct ct_strlist *out);
+ * `gpus` says what GPU is the worker's. `base` (the launcher's environment, borrowed) without the
+ * variables of the contract, then the contract. `error_file` may be "". Gives *out, which starts
+ * empty. CT_ENOMEM. */
+CT_MUST_CHECK int ct_contract_env(const struct ct_plan *plan, const struct ct_gpu_masks *gpus,
+                                  int index, const char *error_file, char *const *base,
+                                  struct ct_strlist *out);
 
 /* argv (borrowed) with ${local_rank} and $local_rank replaced from argv[1] on; "$$" is "$", other
  * names stay as they are (Python's string.Template.safe_substitute). Gives *out, which starts

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/gpus.h"
 
+#include "common/buf.h"
+#include "common/file.h"
 #include "common/num.h"
+#include "launcher/environ.h"
 
 #include <dirent.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Longer entries of CUDA_VISIBLE_DEVICES than any UUID name no device. */
@@ -84,6 +88,82 @@ int ct_gpus_count(const char *proc_dir, const char *dev_dir, const char *visible
         return physical;
     }
     return count_visible(visible, physical);
+}
+
+/* ---- what else there is to know -------------------------------------------------------------- */
+
+/* A file that every process of a container reads; a page of it says enough. */
+#define PRELOAD_MAX 4096
+
+/* A list of MIG devices and of nothing else: other lists are for the container runtime, which
+ * counts its devices otherwise than CUDA does inside. */
+static const char *mig_list(const char *list)
+{
+    const char *entry;
+    size_t len;
+    int count = 0;
+    for (; list != NULL && ct_gpus_entry(list, count, &entry, &len) == 0; count++) {
+        if (len <= 4 || strncmp(entry, "MIG-", 4) != 0) {
+            return NULL;
+        }
+    }
+    return count > 0 ? list : NULL;
+}
+
+/* "<caps>/gpu0/mig/gi1" is there for each piece that a GPU is cut into. */
+static bool is_cut(const char *caps)
+{
+    DIR *dir = opendir(caps);
+    bool found = false;
+    if (dir == NULL) {
+        return false;
+    }
+    for (struct dirent *entry; !found && (entry = readdir(dir)) != NULL;) {
+        char path[PATH_MAX];
+        int n = snprintf(path, sizeof(path), "%s/%s/mig", caps, entry->d_name);
+        found = strncmp(entry->d_name, "gpu", 3) == 0 && n > 0 && (size_t)n < sizeof(path) &&
+                count_entries(path, "gi") > 0;
+    }
+    (void)closedir(dir);
+    return found;
+}
+
+/* Volcano and KAI bring the same library, so it is the library that is looked for. */
+static bool has_hami(const char *preload, char *const *env)
+{
+    const char *cache = ct_environ_get(env, "CUDA_DEVICE_MEMORY_SHARED_CACHE");
+    struct ct_buf text = CT_BUF_INIT;
+    bool found = cache != NULL && cache[0] != '\0';
+    if (!found && ct_file_read(preload, PRELOAD_MAX, &text, NULL) == 0) {
+        const char *words = ct_buf_cstr(&text);
+        found = words != NULL && strstr(words, "libvgpu") != NULL;
+    }
+    ct_buf_fini(&text);
+    return found;
+}
+
+void ct_gpus_read(const struct ct_gpus_roots *roots, char *const *env, struct ct_gpu_facts *out)
+{
+    static const struct ct_gpus_roots real = {CT_GPUS_PROC_DIR, CT_GPUS_DEV_DIR,
+                                              "/proc/driver/nvidia/capabilities",
+                                              "/etc/ld.so.preload"};
+    roots = roots != NULL ? roots : &real;
+    *out = (struct ct_gpu_facts){
+        .physical = ct_gpus_count(roots->proc_gpus, roots->dev, NULL),
+        .visible = ct_environ_get(env, "CUDA_VISIBLE_DEVICES"),
+        .mig = mig_list(ct_environ_get(env, "NVIDIA_VISIBLE_DEVICES")),
+        .mig_on = is_cut(roots->caps),
+        .hami = has_hami(roots->preload, env),
+        .slurm_mps = ct_environ_get(env, "SLURM_JOB_ID") != NULL &&
+                     ct_environ_get(env, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE") != NULL,
+    };
+}
+
+int ct_gpus_workers(const struct ct_gpu_facts *facts)
+{
+    const char *list = facts->visible != NULL ? facts->visible : facts->mig;
+    return list == NULL || facts->physical == 0 ? facts->physical
+                                                : count_visible(list, facts->physical);
 }
 
 int ct_gpus_entry(const char *visible, int index, const char **at, size_t *len)

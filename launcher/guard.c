@@ -45,6 +45,7 @@ struct ct_guard {
     pid_t pid;
     int pidfd;
     int pipe; /* write end, non-blocking */
+    bool dismissed;
 };
 
 /* ---- the guard process -------------------------------------------------------------------- */
@@ -268,12 +269,20 @@ static void guard_send(struct ct_guard *guard, enum op op, pid_t session)
     } while (n < 0 && errno == EINTR);
 }
 
+void ct_guard_dismiss(struct ct_guard *guard)
+{
+    if (guard != NULL && !guard->dismissed) {
+        guard_send(guard, OP_DISMISS, 0);
+        guard->dismissed = true;
+    }
+}
+
 void ct_guard_free(struct ct_guard *guard)
 {
     if (guard == NULL) {
         return;
     }
-    guard_send(guard, OP_DISMISS, 0);
+    ct_guard_dismiss(guard);
     struct pollfd gone = {.fd = guard->pidfd, .events = POLLIN};
     int64_t deadline = ct_deadline_in(NULL, DISMISS_MS);
     int rc;

@@ -37,6 +37,10 @@ struct ct_guard;
 CT_MUST_CHECK int ct_guard_start(const struct ct_cookie *cookie, const char *folder,
                                  struct ct_guard **out, struct ct_err *err);
 
+/* Lets the guard end, once nothing of the job is left: what ctrun does meanwhile costs no time in
+ * ct_guard_free(). NULL is allowed. */
+void ct_guard_dismiss(struct ct_guard *guard);
+
 /* Dismisses the guard, waits until it is gone (SIGKILL after a second) and reaps it. To be called
  * when the job is over. NULL is allowed. */
 void ct_guard_free(struct ct_guard *guard);

@@ -31,6 +31,7 @@ struct ct_job {
     const struct ct_logdir *logdir;
     const struct ct_cookie *cookie;
     struct ct_binder binder; /* main.c ends it */
+    struct ct_gpu_masks gpus;
     struct ct_guard *guard;
     char *const *env; /* the launcher's own, on which the workers' is built */
     const char *run_id;

@@ -2,7 +2,6 @@
 #include "launcher/machine.h"
 
 #include "common/alloc.h"
-#include "launcher/environ.h"
 #include "launcher/gpus.h"
 
 #include <errno.h>
@@ -38,8 +37,8 @@ void ct_machine_read(char *const *env, struct ct_machine *out)
     if (slash != NULL) {
         *slash = '\0';
     }
-    out->gpus = ct_gpus_count(CT_GPUS_PROC_DIR, CT_GPUS_DEV_DIR,
-                              ct_environ_get(env, "CUDA_VISIBLE_DEVICES"));
+    ct_gpus_read(NULL, env, &out->gpu_facts);
+    out->gpus = ct_gpus_workers(&out->gpu_facts);
 }
 
 /* More CPUs or GPUs than CT_WORKERS_MAX were not asked for by number, so they are no error. */
@@ -69,23 +68,19 @@ int ct_machine_workers(const struct ct_machine *machine, const struct ct_options
     return 0;
 }
 
-int ct_machine_check_devices(const struct ct_options *options, int workers, const char *visible,
-                             struct ct_err *err)
+int ct_machine_gpus(const struct ct_machine *machine, const struct ct_options *options,
+                    const struct ct_settled *settled, int workers, struct ct_gpu_masks *out,
+                    struct ct_err *err)
 {
-    const char *entry;
-    size_t len;
-    if (!options->virtual_local_rank || visible == NULL) {
-        return 0;
-    }
-    for (int i = 0; i < workers; i++) {
-        if (ct_gpus_entry(visible, i, &entry, &len) != 0) {
-            return ct_err_set(err, CT_ENOENT,
-                              "--virtual-local-rank: %d workers, but CUDA_VISIBLE_DEVICES has no "
-                              "entry for local rank %d: '%.64s'",
-                              workers, i, visible);
-        }
-    }
-    return 0;
+    const struct ct_gpu_request request = {
+        .bind = options->gpu_bind,
+        .share = options->share_gpu,
+        .virtual_local_rank = options->virtual_local_rank,
+        .wants_gpus = options->nproc_kind == CT_NPROC_GPU,
+        .workers = workers,
+        .ranks_here = settled->mode == CT_MODE_SHIM ? settled->local_size : workers,
+    };
+    return ct_gpu_masks_decide(&machine->gpu_facts, &request, out, err);
 }
 
 int ct_uuid_random(char out[CT_UUID_TEXT], struct ct_err *err)

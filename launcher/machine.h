@@ -7,7 +7,9 @@
 #define CT_LAUNCHER_MACHINE_H
 
 #include "common/err.h"
+#include "launcher/gpu_mask.h"
 #include "launcher/options.h"
+#include "launcher/settle.h"
 
 #include <limits.h>
 
@@ -16,8 +18,10 @@ struct ct_machine {
     char own_dir[PATH_MAX]; /* folder of the running executable; "" when unknown */
     int cpus;               /* in the affinity mask, at least 1 */
     int gpus;               /* that workers would see */
+    struct ct_gpu_facts gpu_facts;
 };
 
+/* `env` must stay. */
 void ct_machine_read(char *const *env, struct ct_machine *out);
 
 /* How many workers --nproc-per-node means here. CT_ENOENT when it means GPUs and there are none. */
@@ -25,10 +29,11 @@ CT_MUST_CHECK int ct_machine_workers(const struct ct_machine *machine,
                                      const struct ct_options *options, int *out,
                                      struct ct_err *err);
 
-/* Are there devices for --virtual-local-rank? `visible` is the value of CUDA_VISIBLE_DEVICES or
- * NULL (then nothing is known and each worker is given its number). CT_ENOENT. */
-CT_MUST_CHECK int ct_machine_check_devices(const struct ct_options *options, int workers,
-                                           const char *visible, struct ct_err *err);
+/* Which GPU each worker is meant to use. Errors as ct_gpu_masks_decide(). */
+CT_MUST_CHECK int ct_machine_gpus(const struct ct_machine *machine,
+                                  const struct ct_options *options,
+                                  const struct ct_settled *settled, int workers,
+                                  struct ct_gpu_masks *out, struct ct_err *err);
 
 /* A random (version 4) UUID. */
 #define CT_UUID_TEXT 37

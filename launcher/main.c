@@ -86,12 +86,22 @@ static int settle(struct launch *launch, char *const *env, struct ct_err *err)
     return ct_settle(&input, &launch->options, &launch->where, &launch->settled, err);
 }
 
-static int print_config(const struct launch *launch)
+/* What would stand in the way of the job is part of what is printed. */
+static int print_config(struct launch *launch)
 {
-    const struct ct_config config = {&launch->options, &launch->where, &launch->settled,
-                                     &launch->machine, &launch->place, launch->job.workers};
+    struct ct_job *job = &launch->job;
+    struct ct_err gpu_err = {0}, bind_err = {0};
     struct ct_buf text = CT_BUF_INIT;
-    int rc = ct_config_print(&config, environ, &text);
+    int rc = ct_machine_gpus(&launch->machine, &launch->options, &launch->settled, job->workers,
+                             &job->gpus, &gpu_err);
+    rc = ct_binder_open_here(launch->options.bind, environ, job->workers, &job->binder, &bind_err);
+    const struct ct_config config = {
+        &launch->options, &launch->where, &launch->settled,
+        &launch->machine, &launch->place, job->workers,
+        &job->gpus,       &job->binder,   {gpu_err.text, bind_err.text},
+    };
+    rc = rc == CT_ENOMEM ? rc : ct_config_print(&config, environ, &text);
+    ct_binder_fini(&job->binder);
     return print_made(rc, &text);
 }
 
@@ -129,6 +139,7 @@ static int run(struct launch *launch, char *const *env, struct ct_outcome *outco
 
 static void clean_up(struct launch *launch, const struct ct_outcome *outcome)
 {
+    ct_guard_dismiss(launch->guard);
     bool keep = outcome->keep_files || ct_prepare_wants_logs(&launch->options);
     if (launch->logdir.temporary && keep && launch->logdir.run != NULL) {
         (void)fprintf(stderr, "%sfiles of this run: %s\n", CT_REPORT_PREFIX, launch->logdir.run);
@@ -210,9 +221,12 @@ int main(int argc, char **argv)
     if (rc != 0) {
         return fail(rc == CT_EINVAL ? CT_EXIT_USAGE : CT_EXIT_SETUP, &err);
     }
-    if (ct_machine_check_devices(&launch.options, launch.job.workers,
-                                 ct_environ_get(environ, "CUDA_VISIBLE_DEVICES"), &err) != 0) {
+    if (ct_machine_gpus(&launch.machine, &launch.options, &launch.settled, launch.job.workers,
+                        &launch.job.gpus, &err) != 0) {
         return fail(CT_EXIT_SETUP, &err);
+    }
+    if (launch.job.gpus.note_level <= CT_LOG_WARNING && launch.job.gpus.note[0] != '\0') {
+        (void)fprintf(stderr, "%s%s\n", CT_REPORT_PREFIX, launch.job.gpus.note);
     }
     return launch_job(&launch, environ);
 }

@@ -99,6 +99,12 @@ const struct ct_option_spec ct_option_table[] = {
      "the same for stderr and filtered_stderr.log"},
     {CT_OPT_VIRTUAL_LOCAL_RANK, 0, false, "virtual-local-rank", NULL,
      "LOCAL_RANK is 0 for all, and each worker sees one GPU"},
+    {CT_OPT_GPU_BIND, 0, false, "gpu-bind", "none|mask",
+     "show each worker its own GPU only (mask), or all of them. Default\n"
+     "none, but mask for MIG devices",
+     .own = true},
+    {CT_OPT_SHARE_GPU, 0, false, "share-gpu", NULL,
+     "let several workers use one GPU where there are more workers", .own = true},
     {CT_OPT_PRINT_COMPLETION, 0, true, "print-completion", "bash|zsh",
      "print a completion script for this shell and exit"},
     {CT_OPT_PRINT_CONFIG, 0, true, "print-config", NULL,

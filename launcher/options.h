@@ -17,6 +17,7 @@
 #include "common/err.h"
 #include "launcher/binding.h"
 #include "launcher/completion.h"
+#include "launcher/gpu_mask.h"
 #include "launcher/rdzv_conf.h"
 #include "launcher/redirects.h"
 
@@ -63,6 +64,8 @@ struct ct_options {
     bool module;
     bool no_python;
     bool virtual_local_rank;
+    bool share_gpu;
+    enum ct_gpu_bind gpu_bind;
     bool help;
     bool version;
     bool print_config;

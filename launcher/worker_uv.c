@@ -163,9 +163,9 @@ static int spawn(struct ct_worker *worker, int local_rank, const struct ct_worke
     struct ct_strlist args = {0}, env = {0};
     char *error_file =
         ct_logdir_path(job->logdir, options->plan->generation, local_rank, "error.json");
-    int rc = error_file == NULL
-                 ? CT_ENOMEM
-                 : ct_contract_env(options->plan, local_rank, error_file, job->env, &env);
+    int rc = error_file == NULL ? CT_ENOMEM
+                                : ct_contract_env(options->plan, &job->gpus, local_rank, error_file,
+                                                  job->env, &env);
     rc = rc != 0 ? rc
                  : ct_contract_args(job->command->argv.list,
                                     options->plan->first_local_rank + local_rank, &args);

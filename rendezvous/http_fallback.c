@@ -18,11 +18,13 @@ int ct_http_open(uv_loop_t *loop, const struct ct_http_source *source, int64_t r
     return 0;
 }
 
-void ct_http_add(struct ct_http *http, int fd, bool admitted)
+int ct_http_add(struct ct_http *http, int fd, bool admitted, struct ct_err *err)
 {
     (void)fd;
     (void)admitted;
+    (void)err;
     CT_ASSERT(http != NULL);
+    return 0;
 }
 
 void ct_http_stats(const struct ct_http *http, struct ct_http_stats *out)

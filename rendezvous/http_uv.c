@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Happy path: ct_http_add() gives the socket to libmicrohttpd, whose epoll descriptor stands in our
- * loop; when it is readable MHD_run() reads, calls on_request, writes and closes.
+ * Happy path: the first ct_http_add() loads libmicrohttpd, whose epoll descriptor then stands in
+ * our loop, and each gives it a socket; when it is readable MHD_run() reads, calls on_request,
+ * writes and closes.
  *
  * Other paths: the library has work left that no descriptor announces (a pipelined request): it
  * says so through MHD_get_timeout() and gets its next turn from the timer, behind everybody else.
  *
- * Failure modes: a request that is not HTTP or larger than CT_HTTP_MEMORY is refused by the
- * library. One that is slow is ended by us, because the library's own timeout only sees silence,
- * not one byte a second: each connection has one deadline, which moves on with each finished
- * request. All last equally long, so the list of connections is in order of deadlines. Shutting the
- * socket down lets the library find the end of it by itself.
+ * Failure modes: without the library the connection is closed and the next one tries again. A
+ * request that is not HTTP or larger than CT_HTTP_MEMORY is refused by the library. One that is
+ * slow is ended by us, because the library's own timeout only sees silence, not one byte a second:
+ * each connection has one deadline, which moves on with each finished request. All last equally
+ * long, so the list of connections is in order of deadlines. Shutting the socket down lets the
+ * library find the end of it by itself.
  *
  * Who frees: the library tells of a connection's end before it closes the socket, and `struct peer`
  * goes there; all peers are gone after MHD_stop_daemon(); the object goes with its last handle.
@@ -20,9 +22,9 @@
 #include "common/alloc.h"
 #include "common/clock.h"
 #include "common/list.h"
+#include "rendezvous/http_load.h"
 #include "rendezvous/limits.h"
 
-#include <microhttpd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -34,7 +36,9 @@ struct peer {
 };
 
 struct ct_http {
-    struct MHD_Daemon *daemon;
+    uv_loop_t *loop;
+    struct ct_mhd mhd;
+    struct MHD_Daemon *daemon; /* NULL until the first connection; then `mhd` and `poll` are made */
     uv_poll_t poll;
     uv_timer_t timer;
     unsigned handles;     /* not closed yet */
@@ -78,7 +82,7 @@ static void end_late_peers(struct ct_http *http)
 static void set_timer(struct ct_http *http)
 {
     MHD_UNSIGNED_LONG_LONG at_once = 1;
-    if (MHD_get_timeout(http->daemon, &at_once) == MHD_YES && at_once == 0) {
+    if (http->mhd.get_timeout(http->daemon, &at_once) == MHD_YES && at_once == 0) {
         (void)uv_timer_start(&http->timer, on_timer, 0, 0);
     } else if (!ct_list_empty(&http->peers)) {
         const struct peer *first = CT_CONTAINER_OF(http->peers.next, struct peer, at_http);
@@ -91,7 +95,7 @@ static void set_timer(struct ct_http *http)
 
 static void turn(struct ct_http *http)
 {
-    (void)MHD_run(http->daemon);
+    (void)http->mhd.run(http->daemon);
     set_timer(http);
 }
 
@@ -126,7 +130,8 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **c
         *context = NULL;
         return;
     }
-    int fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+    int fd =
+        http->mhd.get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
     struct peer *peer = ct_calloc(1, sizeof(*peer));
     http->stats.connections++;
     *context = peer;
@@ -141,10 +146,10 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **c
     give_time(http, peer);
 }
 
-static struct peer *peer_of(struct MHD_Connection *connection)
+static struct peer *peer_of(const struct ct_http *http, struct MHD_Connection *connection)
 {
     const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+        http->mhd.get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     return info != NULL ? info->socket_context : NULL;
 }
 
@@ -153,32 +158,32 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **re
 {
     (void)request;
     struct ct_http *http = cls;
-    struct peer *peer = peer_of(connection);
+    struct peer *peer = peer_of(http, connection);
     if (peer != NULL && how == MHD_REQUEST_TERMINATED_COMPLETED_OK) {
         give_time(http, peer);
     }
 }
 
-static enum MHD_Result send_answer(struct MHD_Connection *connection,
+static enum MHD_Result send_answer(const struct ct_mhd *mhd, struct MHD_Connection *connection,
                                    const struct ct_http_answer *answer)
 {
-    struct MHD_Response *response = MHD_create_response_from_buffer(
+    struct MHD_Response *response = mhd->create_response_from_buffer(
         answer->body.len, ct_buf_bytes(&answer->body), MHD_RESPMEM_MUST_COPY);
     if (response == NULL) {
         return MHD_NO;
     }
     enum MHD_Result result =
-        MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, answer->type);
+        mhd->add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, answer->type);
     if (result == MHD_YES) {
-        result = MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
+        result = mhd->add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
     }
     if (result == MHD_YES && answer->allow != NULL) {
-        result = MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, answer->allow);
+        result = mhd->add_response_header(response, MHD_HTTP_HEADER_ALLOW, answer->allow);
     }
     if (result == MHD_YES) {
-        result = MHD_queue_response(connection, answer->code, response);
+        result = mhd->queue_response(connection, answer->code, response);
     }
-    MHD_destroy_response(response);
+    mhd->destroy_response(response);
     return result;
 }
 
@@ -201,11 +206,11 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
     if (first && ct_http_method_is_known(method)) {
         return MHD_YES;
     }
-    const struct peer *peer = peer_of(connection);
+    const struct peer *peer = peer_of(http, connection);
     http->stats.requests++;
     ct_http_answer_make(&http->source, peer != NULL && peer->admitted, method, path, &answer);
     http->stats.denied += answer.code == MHD_HTTP_FORBIDDEN;
-    enum MHD_Result result = send_answer(connection, &answer);
+    enum MHD_Result result = send_answer(&http->mhd, connection, &answer);
     ct_buf_fini(&answer.body);
     return result;
 }
@@ -214,11 +219,34 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
 
 static struct MHD_Daemon *start_daemon(struct ct_http *http)
 {
-    return MHD_start_daemon(
+    return http->mhd.start_daemon(
         MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET, 0, NULL, NULL, on_request, http,
         MHD_OPTION_CONNECTION_LIMIT, CT_HTTP_CONNECTIONS, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
         CT_HTTP_MEMORY, MHD_OPTION_CONNECTION_TIMEOUT, 0U, MHD_OPTION_NOTIFY_CONNECTION,
         on_connection, http, MHD_OPTION_NOTIFY_COMPLETED, on_completed, http, MHD_OPTION_END);
+}
+
+static int start(struct ct_http *http, struct ct_err *err)
+{
+    int rc = ct_mhd_load(&http->mhd, err);
+    if (rc != 0) {
+        return rc;
+    }
+    struct MHD_Daemon *daemon = start_daemon(http);
+    const union MHD_DaemonInfo *info =
+        daemon != NULL ? http->mhd.get_daemon_info(daemon, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
+    rc = info != NULL ? uv_poll_init(http->loop, &http->poll, info->epoll_fd) : UV_EMFILE;
+    if (rc != 0) {
+        if (daemon != NULL) {
+            http->mhd.stop_daemon(daemon);
+        }
+        return ct_err_set(err, CT_EIO, "cannot start HTTP: %s", uv_strerror(rc));
+    }
+    /* Does not fail on a handle that has just been made. */
+    CT_ASSERT(uv_poll_start(&http->poll, UV_READABLE, on_poll) == 0);
+    http->handles++;
+    http->daemon = daemon;
+    return 0;
 }
 
 int ct_http_open(uv_loop_t *loop, const struct ct_http_source *source, int64_t request_ms,
@@ -229,43 +257,34 @@ int ct_http_open(uv_loop_t *loop, const struct ct_http_source *source, int64_t r
         return ct_err_set(err, CT_ENOMEM, "no memory for HTTP");
     }
     ct_list_init(&http->peers);
+    http->loop = loop;
     http->source = *source;
     http->request_ns = request_ms * CT_NS_PER_MS;
-    http->daemon = start_daemon(http);
-    const union MHD_DaemonInfo *info =
-        http->daemon != NULL ? MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
-    int rc = info != NULL ? uv_poll_init(loop, &http->poll, info->epoll_fd) : UV_EMFILE;
-    if (rc != 0) {
-        if (http->daemon != NULL) {
-            MHD_stop_daemon(http->daemon);
-        }
-        ct_free(http);
-        return ct_err_set(err, CT_EIO, "cannot start HTTP: %s", uv_strerror(rc));
-    }
-    /* Neither fails on a handle that has just been made. */
-    CT_ASSERT(uv_timer_init(loop, &http->timer) == 0);
-    CT_ASSERT(uv_poll_start(&http->poll, UV_READABLE, on_poll) == 0);
-    http->handles = 2;
+    CT_ASSERT(uv_timer_init(loop, &http->timer) == 0); /* cannot fail */
+    http->handles = 1;
     *out = http;
     return 0;
 }
 
-void ct_http_add(struct ct_http *http, int fd, bool admitted)
+int ct_http_add(struct ct_http *http, int fd, bool admitted, struct ct_err *err)
 {
-    if (!admitted && http->strangers >= CT_HTTP_STRANGERS) {
+    int rc = http->daemon == NULL ? start(http, err) : 0;
+    if (rc != 0 || (!admitted && http->strangers >= CT_HTTP_STRANGERS)) {
         http->stats.refused++;
         (void)close(fd);
-        return;
+        return rc;
     }
     http->adding_admitted = admitted;
     struct sockaddr_storage addr = {0};
     socklen_t len = sizeof(addr);
     (void)getpeername(fd, (struct sockaddr *)&addr, &len);
-    if (MHD_add_connection(http->daemon, fd, (const struct sockaddr *)&addr, len) != MHD_YES) {
+    if (http->mhd.add_connection(http->daemon, fd, (const struct sockaddr *)&addr, len) !=
+        MHD_YES) {
         http->stats.refused++; /* and the library has closed it */
-        return;
+        return 0;
     }
     set_timer(http);
+    return 0;
 }
 
 void ct_http_stats(const struct ct_http *http, struct ct_http_stats *out)
@@ -298,8 +317,10 @@ void ct_http_close(struct ct_http *http, ct_http_close_fn cb, void *data)
 {
     http->close_cb = cb;
     http->close_data = data;
-    /* The handle lets go of the descriptor before the library closes it. */
-    uv_close((uv_handle_t *)&http->poll, on_poll_close);
     uv_close((uv_handle_t *)&http->timer, on_timer_close);
-    MHD_stop_daemon(http->daemon);
+    if (http->daemon != NULL) {
+        /* The handle lets go of the descriptor before the library closes it. */
+        uv_close((uv_handle_t *)&http->poll, on_poll_close);
+        http->mhd.stop_daemon(http->daemon);
+    }
 }

@@ -30,8 +30,9 @@ CT_MUST_CHECK int ct_http_open(uv_loop_t *loop, const struct ct_http_source *sou
                                int64_t request_ms, struct ct_http **out, struct ct_err *err);
 
 /* Takes the socket, of which nothing has been read yet, and closes it in the end. A peer that is
- * not admitted hears /healthz alone. */
-void ct_http_add(struct ct_http *http, int fd, bool admitted);
+ * not admitted hears /healthz alone. Fails when HTTP, which the first connection starts, cannot
+ * start; the socket is closed then, too. */
+CT_MUST_CHECK int ct_http_add(struct ct_http *http, int fd, bool admitted, struct ct_err *err);
 
 struct ct_http_stats {
     size_t connections;

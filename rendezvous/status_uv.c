@@ -136,7 +136,11 @@ static int make_keys(void *data, cJSON **out)
 static void on_http(struct ct_conn_hub *hub, int fd, bool admitted)
 {
     const struct ct_status_desk *desk = hub->http_data;
-    ct_http_add(desk->http, fd, admitted);
+    struct ct_err err = {0};
+    if (ct_http_add(desk->http, fd, admitted, &err) != 0) {
+        ct_log(hub->log, CT_LOG_WARNING, "store: a question over HTTP is not answered: %s",
+               err.text);
+    }
 }
 
 int ct_status_desk_open(struct ct_status_desk *desk, uv_loop_t *loop, bool keys, struct ct_err *err)

@@ -23,7 +23,7 @@ static int out_of_memory(struct ct_err *err)
 static int open_on(struct ct_trainer *t, struct ctw_job *job, enum ct_device_kind kind,
                    struct ct_err *err)
 {
-    int index = kind == CT_DEVICE_CUDA ? ctw_job_env(job)->local_rank : 0;
+    int index = kind == CT_DEVICE_CUDA ? ctw_job_env(job)->device_index : 0;
     int rc = ct_device_open(kind, index, &t->dev, err);
     if (rc != 0) {
         return rc;

@@ -50,6 +50,8 @@ struct ctw_env {
     char error_file[CTW_PATH_MAX];  /* TORCHELASTIC_ERROR_FILE, "" if unset */
     char snapshot[CTW_PATH_MAX];    /* CTRUN_SNAPSHOT: a file in memory that the launcher keeps from
                                        one generation to the next, empty at first; "" if unset */
+    int device_index; /* CTRUN_DEVICE_INDEX: which of the GPUs it sees is this worker's; local_rank
+                         if unset */
 };
 
 /* Reads the process environment. CT_EFORMAT, CT_ELIMIT or CT_ENOENT name the variable. */

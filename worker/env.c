@@ -141,6 +141,10 @@ int ctw_env_read(struct ctw_env *out, struct ct_err *err)
         rc = read_text("CTRUN_SNAPSHOT", env.snapshot, sizeof(env.snapshot), err);
     }
     if (rc == 0) {
+        env.device_index = env.local_rank;
+        rc = read_int("CTRUN_DEVICE_INDEX", 0, RANKS_MAX, &env.device_index, err);
+    }
+    if (rc == 0) {
         *out = env;
     }
     return rc;

@@ -33,31 +33,63 @@ static void sum4(float *dst, const float *const *src, size_t begin, size_t end)
     }
 }
 
+static void sum8(float *dst, const float *const *src, size_t begin, size_t end)
+{
+    const float *a = src[0], *b = src[1], *c = src[2], *d = src[3];
+    const float *e = src[4], *f = src[5], *g = src[6], *h = src[7];
+    ELEMENTWISE
+    for (size_t i = begin; i < end; i++) {
+        dst[i] = ((((((a[i] + b[i]) + c[i]) + d[i]) + e[i]) + f[i]) + g[i]) + h[i];
+    }
+}
+
+/* acc lies apart from every source. */
+static void add1(float *restrict acc, const float *a, size_t len)
+{
+    for (size_t i = 0; i < len; i++) {
+        acc[i] += a[i];
+    }
+}
+
+/* Four sources in one pass: reading acc once for each would be most of the work. */
+static void add4(float *restrict acc, const float *const *src, size_t at, size_t len)
+{
+    const float *a = src[0] + at, *b = src[1] + at, *c = src[2] + at, *d = src[3] + at;
+    for (size_t i = 0; i < len; i++) {
+        acc[i] = (((acc[i] + a[i]) + b[i]) + c[i]) + d[i];
+    }
+}
+
 static void sum_block(float *dst, const float *const *src, int n, size_t at, size_t len)
 {
     float acc[BLOCK];
+    int k = 1;
     memcpy(acc, src[0] + at, len * sizeof(float));
-    for (int k = 1; k < n; k++) {
-        const float *from = src[k] + at;
-        for (size_t i = 0; i < len; i++) {
-            acc[i] += from[i];
-        }
+    for (; n - k >= 4; k += 4) {
+        add4(acc, src + k, at, len);
+    }
+    for (; k < n; k++) {
+        add1(acc, src[k] + at, len);
     }
     memcpy(dst + at, acc, len * sizeof(float));
 }
 
 void sum_arrays(float *dst, const float *const *src, int n, size_t begin, size_t end)
 {
-    if (n == 2) {
+    switch (n) {
+    case 2:
         sum2(dst, src[0], src[1], begin, end);
         return;
-    }
-    if (n == 4) {
+    case 4:
         sum4(dst, src, begin, end);
         return;
-    }
-    for (size_t at = begin; at < end; at += BLOCK) {
-        sum_block(dst, src, n, at, end - at < BLOCK ? end - at : BLOCK);
+    case 8:
+        sum8(dst, src, begin, end);
+        return;
+    default:
+        for (size_t at = begin; at < end; at += BLOCK) {
+            sum_block(dst, src, n, at, end - at < BLOCK ? end - at : BLOCK);
+        }
     }
 }
 

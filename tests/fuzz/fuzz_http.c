@@ -66,7 +66,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         CT_ASSERT(uv_loop_close(&loop) == 0);
         return 0;
     }
-    ct_http_add(http, fds[0], size % 2 == 0);
+    CT_ASSERT(ct_http_add(http, fds[0], size % 2 == 0, NULL) == 0);
     size_t cut = size / 2;
     (void)send(fds[1], data, cut, MSG_DONTWAIT | MSG_NOSIGNAL);
     turn(&loop, fds[1], &heard);

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tools behind tools/bench store do what they measure: small loads against the real store and
+"""The tools behind tools/bench store and bench/launch.py do what they measure: small loads against the real store and
 against each floor, and the report's arithmetic. No figure is judged here."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -64,6 +65,33 @@ class Load(testlib.Case):
         port = self.floor("bench-floor-uv", "fixed", store_rows.echo_args("get")[0], "00" * 24)
         with self.assertRaisesRegex(AssertionError, "bench-load: the server answered something else"):
             load(port, "rate", "--protocol", "echo", "--seconds", "0.05")
+
+
+class Launch(testlib.Case):
+    def test_the_floor_and_ctrun_start_workers_that_meet(self):
+        client = BENCH / "bench-floor-client"
+        for argv in ([BENCH / "bench-floor-launch", "5"], [testlib.program("ctrun"), "-n", "5", "--no-python"]):
+            self.assertEqual(self.run_program(*argv, client).code, 0)
+
+    def test_the_floor_tells_that_a_worker_failed(self):
+        self.assertEqual(self.run_program(BENCH / "bench-floor-launch", "2", "/bin/false").code, 1)
+
+    def test_a_worker_that_is_alone_waits_for_the_other(self):
+        if os.environ["HAVE_HTTP"] != "1":
+            self.skipTest("built without HTTP, which tells who waits")
+        _, port = self.start_ctrdzvd()
+        env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+        first = self.start(BENCH / "bench-floor-client", env=env)
+        testlib.wait_until(lambda: self.load_waiters(port) == 1, "the first one waits")
+        self.assertEqual(self.run_program(BENCH / "bench-floor-client", env=env).code, 0)
+        self.assertEqual(first.wait().code, 0)
+
+    def load_waiters(self, port):
+        found = self.run_program(testlib.program("ctstat"), "--json", f"127.0.0.1:{port}")
+        return json.loads(found.out)["store"]["waiters"]
+
+    def test_spawns_beside_a_store(self):
+        self.assertGreater(float(self.run_program(BENCH / "bench-spawn-size", "2", "3").out), 0)
 
 
 class Report(testlib.Case):

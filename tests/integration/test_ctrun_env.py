@@ -110,7 +110,7 @@ class Environment(testlib.Case):
         self.assertEqual([f["argv"][1] for f in facts], ["0", "1"])
         result = self.ctrun("-n", "3", "--virtual-local-rank", "true", env=env)
         self.assertEqual(result.code, 1, result)
-        self.assertIn("no entry for local rank 2", result.err)
+        self.assertIn("3 workers, but 2 GPUs are visible here: CUDA_VISIBLE_DEVICES=7, GPU-x", result.err)
 
     def test_pet_variables(self):
         script = self.script("dump.py", DUMP)

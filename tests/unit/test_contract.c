@@ -26,6 +26,8 @@ static const struct ct_plan plan = {
     .snapshot = "CTRUN_SNAPSHOT=/proc/7/fd/8",
 };
 
+static const struct ct_gpu_masks no_gpus = {0};
+
 /* The launcher itself may run under a launcher; nothing of that may be left. */
 static char *const base[] = {
     (char *)"HOME=/root",
@@ -39,6 +41,8 @@ static char *const base[] = {
     (char *)"CTRUN_PROGRESS=/proc/1/fd/2:0",
     (char *)"CTRUN_TOKEN=a secret",
     (char *)"CTRUN_PREEMPT_FILE=/old",
+    (char *)"CTRUN_DEVICE_INDEX=7",
+    (char *)"CTRUN_GPU_SHARE=1/9",
     (char *)"NOEQUALS",
     (char *)"EMPTY=",
     NULL,
@@ -79,7 +83,7 @@ static void environment_is_torchruns(void **state)
     };
     struct ct_strlist env = {0};
     (void)state;
-    assert_int_equal(ct_contract_env(&plan, 1, "/logs/error.json", base, &env), 0);
+    assert_int_equal(ct_contract_env(&plan, &no_gpus, 1, "/logs/error.json", base, &env), 0);
     for (size_t i = 0; i < sizeof(expected) / sizeof(expected[0]); i++) {
         const char *value = ct_environ_get(env.list, expected[i].name);
         if (value == NULL || strcmp(value, expected[i].value) != 0) {
@@ -96,7 +100,7 @@ static const char *env_of(const struct ct_plan *p, char *const *from, const char
                           struct ct_strlist *env)
 {
     ct_strlist_fini(env);
-    assert_int_equal(ct_contract_env(p, 0, "", from, env), 0);
+    assert_int_equal(ct_contract_env(p, &no_gpus, 0, "", from, env), 0);
     return ct_environ_get(env->list, name);
 }
 
@@ -117,26 +121,59 @@ static void threads_share_the_cpus_unless_decided(void **state)
     ct_strlist_fini(&env);
 }
 
-static void virtual_ranks_see_one_device_each(void **state)
+static void workers_are_told_their_device(void **state)
 {
     static const struct {
-        const char *visible;
-        int rank;
-        const char *device;
+        struct ct_gpu_masks gpus;
+        const char *base;
+        const char *visible, *index, *share, *order, *nccl;
     } rows[] = {
-        {NULL, 3, "3"},
-        {"CUDA_VISIBLE_DEVICES=4,5", 1, "5"},
-        {"CUDA_VISIBLE_DEVICES= GPU-aa , MIG-bb/1/2 ", 1, "MIG-bb/1/2"},
+        {{0}, "CUDA_VISIBLE_DEVICES=4,5", "4,5", NULL, NULL, NULL, NULL},
+        {{.devices = 2, .ranks_here = 2}, "CUDA_VISIBLE_DEVICES=4,5", "4,5", "1", NULL, NULL, NULL},
+        {{.devices = 2, .ranks_here = 2, .masked = true, .list = " GPU-aa , MIG-bb/1/2 "},
+         "CUDA_VISIBLE_DEVICES= GPU-aa , MIG-bb/1/2 ",
+         "MIG-bb/1/2",
+         "0",
+         NULL,
+         NULL,
+         NULL},
+        {{.devices = 2, .ranks_here = 2, .masked = true}, NULL, "1", "0", NULL, "PCI_BUS_ID", NULL},
+        {{.devices = 2, .ranks_here = 2, .masked = true},
+         "CUDA_DEVICE_ORDER=FASTEST_FIRST",
+         "1",
+         "0",
+         NULL,
+         "FASTEST_FIRST",
+         NULL},
+        {{.devices = 1, .ranks_here = 2, .shared = true}, NULL, NULL, "0", "1/2", NULL, "1"},
+        {{.devices = 1, .ranks_here = 2, .shared = true},
+         "NCCL_MULTI_RANK_GPU_ENABLE=0",
+         NULL,
+         "0",
+         "1/2",
+         NULL,
+         "0"},
     };
-    struct ct_plan p = plan;
     (void)state;
-    p.virtual_local_rank = true;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        char *const from[] = {(char *)"HOME=/", (char *)rows[i].visible, NULL};
+        char *const from[] = {(char *)"CTRUN_DEVICE_INDEX=7", (char *)rows[i].base, NULL};
+        const struct {
+            const char *name, *value;
+        } expected[] = {
+            {"CUDA_VISIBLE_DEVICES", rows[i].visible},    {"CTRUN_DEVICE_INDEX", rows[i].index},
+            {"CTRUN_GPU_SHARE", rows[i].share},           {"CUDA_DEVICE_ORDER", rows[i].order},
+            {"NCCL_MULTI_RANK_GPU_ENABLE", rows[i].nccl},
+        };
         struct ct_strlist env = {0};
-        assert_int_equal(ct_contract_env(&p, rows[i].rank, "", from, &env), 0);
-        assert_string_equal(ct_environ_get(env.list, "CUDA_VISIBLE_DEVICES"), rows[i].device);
-        assert_string_equal(ct_environ_get(env.list, "LOCAL_RANK"), "0");
+        assert_int_equal(ct_contract_env(&plan, &rows[i].gpus, 1, "", from, &env), 0);
+        for (size_t k = 0; k < sizeof(expected) / sizeof(expected[0]); k++) {
+            const char *value = ct_environ_get(env.list, expected[k].name);
+            if (expected[k].value == NULL
+                    ? value != NULL
+                    : value == NULL || strcmp(value, expected[k].value) != 0) {
+                fail_msg("row %zu: %s=%s", i, expected[k].name, value != NULL ? value : "(unset)");
+            }
+        }
         ct_strlist_fini(&env);
     }
 }
@@ -153,7 +190,6 @@ static void local_ranks_go_on_where_another_launcher_ends(void **state)
     assert_string_equal(env_of(&p, base, "LOCAL_WORLD_SIZE", &env), "4");
     p.virtual_local_rank = true;
     assert_string_equal(env_of(&p, base, "LOCAL_RANK", &env), "0");
-    assert_string_equal(env_of(&p, base, "CUDA_VISIBLE_DEVICES", &env), "3");
     ct_strlist_fini(&env);
 }
 
@@ -215,7 +251,7 @@ static int sweep_body(void *data)
 {
     char *const argv[] = {(char *)"p", (char *)"$local_rank", NULL};
     struct ct_strlist env = {0}, args = {0};
-    int rc = ct_contract_env(&plan, 0, "/e", base, &env);
+    int rc = ct_contract_env(&plan, &no_gpus, 0, "/e", base, &env);
     (void)data;
     rc = rc != 0 ? rc : ct_contract_args(argv, 0, &args);
     ct_strlist_fini(&env);
@@ -234,7 +270,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(environment_is_torchruns),
         cmocka_unit_test(threads_share_the_cpus_unless_decided),
-        cmocka_unit_test(virtual_ranks_see_one_device_each),
+        cmocka_unit_test(workers_are_told_their_device),
         cmocka_unit_test(local_ranks_go_on_where_another_launcher_ends),
         cmocka_unit_test(arguments_follow_string_template),
         cmocka_unit_test(long_lists_stay_whole),

@@ -21,6 +21,7 @@ static const char *const variables[] = {
     "TORCHELASTIC_RUN_ID",
     "TORCHELASTIC_ERROR_FILE",
     "CTRUN_SNAPSHOT",
+    "CTRUN_DEVICE_INDEX",
 };
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -76,6 +77,10 @@ static void reads_a_launched_worker(void **state)
     assert_string_equal(env.master_addr, "node-0.example");
     assert_string_equal(env.run_id, "job 17");
     assert_string_equal(env.error_file, "/tmp/e.json");
+    assert_int_equal(env.device_index, 1); /* the local rank */
+    put("CTRUN_DEVICE_INDEX", "0");
+    assert_int_equal(ctw_env_read(&env, NULL), 0);
+    assert_int_equal(env.device_index, 0);
 }
 
 static void our_generation_wins_over_torchs(void **state)

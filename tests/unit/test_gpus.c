@@ -5,6 +5,7 @@
 #include "tests/lib/tmpdir.h"
 
 #include <stdlib.h>
+#include <sys/stat.h>
 
 static void add(const char *dir, const char *name)
 {
@@ -58,11 +59,63 @@ static void honours_visible_devices(void **state)
     ct_tmpdir_free(proc);
 }
 
+/* HAMi-core, MIG and what a container was given, without any of them. */
+static void facts_come_from_files_and_environment(void **state)
+{
+    char *proc = ct_tmpdir_new(), *caps = ct_tmpdir_new();
+    char *preload = ct_tmpdir_write(proc, "ld.so.preload", "/usr/lib/libvgpu.so\n", 20);
+    char *const nothing[] = {NULL};
+    char *const slurm[] = {(char *)"SLURM_JOB_ID=7", (char *)"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50",
+                           (char *)"CUDA_VISIBLE_DEVICES=0", NULL};
+    char *const mig[] = {(char *)"NVIDIA_VISIBLE_DEVICES=MIG-a,MIG-b", NULL};
+    char *const mixed[] = {(char *)"NVIDIA_VISIBLE_DEVICES=MIG-a,all", NULL};
+    char *const cache[] = {(char *)"CUDA_DEVICE_MEMORY_SHARED_CACHE=/x",
+                           (char *)"NVIDIA_VISIBLE_DEVICES=GPU-a", NULL};
+    struct ct_gpus_roots roots = {proc, "/nonexistent", caps, "/nonexistent"};
+    struct ct_gpu_facts facts;
+    (void)state;
+
+    ct_gpus_read(&roots, nothing, &facts);
+    assert_int_equal(facts.physical, 1); /* the only file in `proc` */
+    assert_false(facts.hami || facts.mig_on || facts.slurm_mps);
+    assert_null(facts.visible);
+    assert_null(facts.mig);
+
+    roots.preload = preload;
+    ct_gpus_read(&roots, slurm, &facts);
+    assert_true(facts.hami && facts.slurm_mps);
+    assert_string_equal(facts.visible, "0");
+    assert_int_equal(ct_gpus_workers(&facts), 1);
+
+    roots.preload = "/nonexistent";
+    add(caps, "mig");
+    char *gpu = ct_tmpdir_path(caps, "gpu0"), *pieces = ct_tmpdir_path(caps, "gpu0/mig");
+    assert_int_equal(mkdir(gpu, 0700) + mkdir(pieces, 0700), 0);
+    ct_gpus_read(&roots, mig, &facts);
+    assert_string_equal(facts.mig, "MIG-a,MIG-b");
+    assert_int_equal(ct_gpus_workers(&facts), 2);
+    assert_false(facts.mig_on);
+    add(pieces, "gi3");
+    ct_gpus_read(&roots, mixed, &facts);
+    assert_null(facts.mig);
+    assert_true(facts.mig_on);
+
+    ct_gpus_read(&roots, cache, &facts);
+    assert_true(facts.hami);
+    assert_null(facts.mig);
+    free(gpu);
+    free(pieces);
+    free(preload);
+    ct_tmpdir_free(proc);
+    ct_tmpdir_free(caps);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counts_what_the_driver_shows),
         cmocka_unit_test(honours_visible_devices),
+        cmocka_unit_test(facts_come_from_files_and_environment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

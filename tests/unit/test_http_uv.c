@@ -71,7 +71,7 @@ static int add(struct fixture *f, bool admitted)
 {
     int fds[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
-    ct_http_add(f->http, fds[0], admitted);
+    assert_int_equal(ct_http_add(f->http, fds[0], admitted, NULL), 0);
     return fds[1];
 }
 

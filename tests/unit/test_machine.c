@@ -48,24 +48,28 @@ static void facts_are_the_kernels(void **state)
     assert_int_equal(access(path, X_OK), 0);
 }
 
-static void virtual_ranks_need_an_entry_each(void **state)
+static void options_become_a_request(void **state)
 {
-    static const struct {
-        const char *visible;
-        int workers, rc;
-    } rows[] = {
-        {NULL, 99, 0},      {"0,1", 2, 0},          {"GPU-a, x ", 2, 0},   {"0,1", 3, CT_ENOENT},
-        {"", 1, CT_ENOENT}, {"0,,2", 3, CT_ENOENT}, {"0, ", 2, CT_ENOENT},
-    };
-    struct ct_options options = {.virtual_local_rank = true};
+    const struct ct_machine machine = {.gpu_facts = {.physical = 2}};
+    struct ct_options options = {.nproc_kind = CT_NPROC_COUNT};
+    const struct ct_settled single = {.mode = CT_MODE_SINGLE};
+    const struct ct_settled shim = {.mode = CT_MODE_SHIM, .local_size = 3};
+    struct ct_gpu_masks gpus;
+    struct ct_err err = {0};
     (void)state;
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct ct_err err = {0};
-        assert_int_equal(ct_machine_check_devices(&options, rows[i].workers, rows[i].visible, &err),
-                         rows[i].rc);
-    }
-    options.virtual_local_rank = false;
-    assert_int_equal(ct_machine_check_devices(&options, 2, "", NULL), 0);
+    assert_int_equal(ct_machine_gpus(&machine, &options, &single, 3, &gpus, NULL), 0);
+    assert_int_equal(gpus.devices, 0);
+    options.virtual_local_rank = true;
+    assert_int_equal(ct_machine_gpus(&machine, &options, &single, 3, &gpus, &err), CT_ENOENT);
+    assert_non_null(strstr(err.text, "--virtual-local-rank: 3 workers, but 2"));
+    options.share_gpu = true;
+    assert_int_equal(ct_machine_gpus(&machine, &options, &single, 3, &gpus, NULL), 0);
+    assert_true(gpus.masked && gpus.shared);
+    options = (struct ct_options){.nproc_kind = CT_NPROC_GPU};
+    assert_int_equal(ct_machine_gpus(&machine, &options, &shim, 1, &gpus, NULL), CT_ENOENT);
+    options = (struct ct_options){.gpu_bind = CT_GPU_BIND_MASK};
+    assert_int_equal(ct_machine_gpus(&machine, &options, &single, 2, &gpus, NULL), 0);
+    assert_true(gpus.masked && !gpus.shared);
 }
 
 static void uuids_are_random_and_well_formed(void **state)
@@ -86,7 +90,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(workers_follow_the_machine),
         cmocka_unit_test(facts_are_the_kernels),
-        cmocka_unit_test(virtual_ranks_need_an_entry_each),
+        cmocka_unit_test(options_become_a_request),
         cmocka_unit_test(uuids_are_random_and_well_formed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

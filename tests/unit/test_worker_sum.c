@@ -45,7 +45,7 @@ struct order {
     int most; /* sources that are tried */
 };
 
-static struct order line = {sum_arrays, false, 5}, tree = {sum_tree, true, RANKS};
+static struct order line = {sum_arrays, false, 10}, tree = {sum_tree, true, RANKS};
 
 static int next_count(const struct order *order, int n)
 {

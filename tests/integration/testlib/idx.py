@@ -17,6 +17,11 @@ def labels(values):
     return struct.pack(">II", 0x801, len(values)) + bytes(values)
 
 
+def read_labels(path):
+    """The labels in a gzipped file."""
+    return list(gzip.decompress(path.read_bytes())[8:])
+
+
 def write_dataset(folder, train=600, test=200, packed=True):
     """Ten noisy patterns that an MLP learns in a few epochs; the same bytes each time."""
     rng = random.Random(5)

@@ -2,6 +2,7 @@
 #include "launcher/config.h"
 
 #include "common/text.h"
+#include "launcher/binder.h"
 #include "launcher/command.h"
 
 #include <stdarg.h>
@@ -198,15 +199,16 @@ static void print_rest(struct table *table)
  */
 
 /* What each worker is bound to: "GPU 2 alone, CPUs 0-7 (NUMA node 0)". */
-static void print_worker(struct table *table, int index)
+static void print_worker(struct table *table, const struct ct_gpu_masks *gpus,
+                         const struct ct_binder *binder, int index)
 {
     const struct ct_config *config = table->config;
-    const struct ct_cpus *cpus = ct_binder_cpus(config->binder, index);
+    const struct ct_cpus *cpus = ct_binder_cpus(binder, index);
     int local_rank = config->settled->local_rank + index;
     struct ct_buf list = CT_BUF_INIT;
     struct ct_gpu_share gpu;
     char name[VALUE_MAX], device[VALUE_MAX] = "", share[32] = "";
-    ct_gpu_masks_of(config->gpus, local_rank, &gpu);
+    ct_gpu_masks_of(gpus, local_rank, &gpu);
     if (gpu.assigned && gpu.token != NULL) {
         (void)snprintf(device, sizeof(device), "sees GPU %.*s only", (int)gpu.token_len, gpu.token);
     } else if (gpu.assigned) {
@@ -225,34 +227,48 @@ static void print_worker(struct table *table, int index)
     ct_buf_fini(&list);
 }
 
-static void print_devices(struct table *table)
+static void print_gpus(struct table *table, const struct ct_gpu_masks *gpus)
 {
-    const struct ct_config *config = table->config;
-    const struct ct_gpu_masks *gpus = config->gpus;
-    bool mig = config->machine->gpu_facts.visible == NULL && config->machine->gpu_facts.mig != NULL;
+    const struct ct_gpu_facts *facts = &table->config->machine->gpu_facts;
     if (gpus->devices > 0) {
         row(table, "GPUs",
-            config->machine->gpu_facts.visible != NULL ? "CUDA_VISIBLE_DEVICES"
-            : mig                                      ? "NVIDIA_VISIBLE_DEVICES"
-                                                       : "/dev/nvidia*",
+            facts->visible != NULL ? "CUDA_VISIBLE_DEVICES"
+            : facts->mig != NULL   ? "NVIDIA_VISIBLE_DEVICES"
+                                   : "/dev/nvidia*",
             "%d, %s", gpus->devices,
             gpus->masked ? "one for each worker to see" : "all workers see all");
-    }
-    int shown = gpus->devices > 0 || config->binder->workers > 0 ? config->workers : 0;
-    for (int i = 0; i < shown && i < WORKERS_SHOWN; i++) {
-        print_worker(table, i);
-    }
-    if (shown > WORKERS_SHOWN) {
-        row(table, "", NULL, "and so on to local rank %d", config->settled->local_rank + shown - 1);
     }
     if (gpus->note[0] != '\0') {
         row(table, gpus->note_level <= CT_LOG_WARNING ? "warning" : "note", NULL, "%s", gpus->note);
     }
-    for (size_t i = 0; i < sizeof(config->problems) / sizeof(config->problems[0]); i++) {
-        if (config->problems[i][0] != '\0') {
-            row(table, "problem", NULL, "%s", config->problems[i]);
-        }
+}
+
+/* What would keep the job from starting is part of what is printed. */
+static void print_devices(struct table *table, char *const *env)
+{
+    const struct ct_config *config = table->config;
+    struct ct_gpu_masks gpus = {0};
+    struct ct_binder binder = {0};
+    struct ct_err gpu_err = {0}, bind_err = {0};
+    bool refused = ct_machine_gpus(config->machine, config->options, config->settled,
+                                   config->workers, &gpus, &gpu_err) != 0;
+    int rc = ct_binder_open_here(config->options->bind, env, config->workers, &binder, &bind_err);
+    table->rc = rc == CT_ENOMEM ? rc : table->rc;
+    print_gpus(table, &gpus);
+    int shown = gpus.devices > 0 || binder.workers > 0 ? config->workers : 0;
+    for (int i = 0; i < shown && i < WORKERS_SHOWN; i++) {
+        print_worker(table, &gpus, &binder, i);
     }
+    if (shown > WORKERS_SHOWN) {
+        row(table, "", NULL, "and so on to local rank %d", config->settled->local_rank + shown - 1);
+    }
+    if (refused) {
+        row(table, "problem", NULL, "%s", gpu_err.text);
+    }
+    if (rc != 0) {
+        row(table, "problem", NULL, "%s", bind_err.text);
+    }
+    ct_binder_fini(&binder);
 }
 
 int ct_config_print(const struct ct_config *config, char *const *env, struct ct_buf *out)
@@ -264,7 +280,7 @@ int ct_config_print(const struct ct_config *config, char *const *env, struct ct_
     print_nodes(&table);
     print_workers(&table);
     print_store(&table);
-    print_devices(&table);
+    print_devices(&table, env);
     print_rest(&table);
     print_command(&table, env);
     if (config->settled->warning[0] != '\0') {

@@ -7,7 +7,6 @@
 
 #include "common/buf.h"
 #include "common/err.h"
-#include "launcher/binder.h"
 #include "launcher/machine.h"
 #include "launcher/options.h"
 #include "launcher/place.h"
@@ -22,9 +21,6 @@ struct ct_config {
     const struct ct_machine *machine;
     const struct ct_place *place; /* where the store would listen or be looked for */
     int workers;                  /* on this node */
-    const struct ct_gpu_masks *gpus;
-    const struct ct_binder *binder;
-    const char *problems[2]; /* what would keep the job from starting; "" = nothing */
 };
 
 /* Appends lines of text. `env` is for looking up the program; one that is not there is said to be

@@ -86,22 +86,12 @@ static int settle(struct launch *launch, char *const *env, struct ct_err *err)
     return ct_settle(&input, &launch->options, &launch->where, &launch->settled, err);
 }
 
-/* What would stand in the way of the job is part of what is printed. */
-static int print_config(struct launch *launch)
+static int print_config(const struct launch *launch)
 {
-    struct ct_job *job = &launch->job;
-    struct ct_err gpu_err = {0}, bind_err = {0};
+    const struct ct_config config = {&launch->options, &launch->where, &launch->settled,
+                                     &launch->machine, &launch->place, launch->job.workers};
     struct ct_buf text = CT_BUF_INIT;
-    int rc = ct_machine_gpus(&launch->machine, &launch->options, &launch->settled, job->workers,
-                             &job->gpus, &gpu_err);
-    rc = ct_binder_open_here(launch->options.bind, environ, job->workers, &job->binder, &bind_err);
-    const struct ct_config config = {
-        &launch->options, &launch->where, &launch->settled,
-        &launch->machine, &launch->place, job->workers,
-        &job->gpus,       &job->binder,   {gpu_err.text, bind_err.text},
-    };
-    rc = rc == CT_ENOMEM ? rc : ct_config_print(&config, environ, &text);
-    ct_binder_fini(&job->binder);
+    int rc = ct_config_print(&config, environ, &text);
     return print_made(rc, &text);
 }
 
@@ -133,7 +123,13 @@ static int run(struct launch *launch, char *const *env, struct ct_outcome *outco
     job->num_expected = (int)launch->where.hosts.count;
     job->log_level = ct_environ_log_level(env);
     ct_spawn_raise_nofile(&job->nofile);
-    int rc = ct_binder_open_here(launch->options.bind, env, job->workers, &job->binder, err);
+    int rc =
+        ct_machine_gpus(job->machine, job->options, job->settled, job->workers, &job->gpus, err);
+    if (rc == 0 && job->gpus.note_level <= CT_LOG_WARNING && job->gpus.note[0] != '\0') {
+        (void)fprintf(stderr, "%s%s\n", CT_REPORT_PREFIX, job->gpus.note);
+    }
+    rc = rc != 0 ? rc
+                 : ct_binder_open_here(launch->options.bind, env, job->workers, &job->binder, err);
     return rc != 0 ? rc : ct_agent_run(job, outcome, err);
 }
 
@@ -191,7 +187,6 @@ int main(int argc, char **argv)
     struct launch launch = {0};
     struct ct_err err = {0};
     (void)argc;
-
     launch.job.begun_ns = ct_clock_now(NULL);
     fill_standard_fds();
     /* A reader that goes away (ctrun | head) must not take the job with it. */
@@ -220,13 +215,6 @@ int main(int argc, char **argv)
     int rc = ct_place_check(&launch.place, &err);
     if (rc != 0) {
         return fail(rc == CT_EINVAL ? CT_EXIT_USAGE : CT_EXIT_SETUP, &err);
-    }
-    if (ct_machine_gpus(&launch.machine, &launch.options, &launch.settled, launch.job.workers,
-                        &launch.job.gpus, &err) != 0) {
-        return fail(CT_EXIT_SETUP, &err);
-    }
-    if (launch.job.gpus.note_level <= CT_LOG_WARNING && launch.job.gpus.note[0] != '\0') {
-        (void)fprintf(stderr, "%s%s\n", CT_REPORT_PREFIX, launch.job.gpus.note);
     }
     return launch_job(&launch, environ);
 }

@@ -13,6 +13,7 @@ static int print_agent(struct ct_buf *out)
     const struct ct_options options = {
         .command = command,
         .nproc = 8,
+        .gpu_bind = CT_GPU_BIND_MASK,
         .min_nodes = 2,
         .max_nodes = 2,
         .node_rank = 1,
@@ -39,13 +40,9 @@ static int print_agent(struct ct_buf *out)
         .run_id_from = job_from,
         .warning = "mind\nthe gap",
     };
-    const struct ct_machine machine = {.host = "n2"};
+    const struct ct_machine machine = {.host = "n2", .gpu_facts = {.physical = 8, .hami = true}};
     const struct ct_place place = {.host = "n1", .port = 62000};
-    const struct ct_gpu_masks gpus = {
-        .devices = 8, .ranks_here = 8, .note = "slow", .note_level = CT_LOG_WARNING};
-    const struct ct_binder binder = {0};
-    const struct ct_config config = {
-        &options, &where, &settled, &machine, &place, 8, &gpus, &binder, {"", "no core is left"}};
+    const struct ct_config config = {&options, &where, &settled, &machine, &place, 8};
     return ct_config_print(&config, env, out);
 }
 
@@ -62,17 +59,17 @@ static void everything_has_its_source(void **state)
         "store        n1:62000                         SLURM_STEP_NODELIST\n"
         "its port     computed from the job's id       SLURM_JOB_ID\n"
         "hosted by    another machine's ctrun\n"
-        "GPUs         8, all workers see all           /dev/nvidia*\n"
-        "local rank 0  GPU 0 of those it sees\n"
-        "local rank 1  GPU 1 of those it sees\n"
-        "local rank 2  GPU 2 of those it sees\n"
-        "local rank 3  GPU 3 of those it sees\n"
-        "local rank 4  GPU 4 of those it sees\n"
-        "local rank 5  GPU 5 of those it sees\n"
-        "local rank 6  GPU 6 of those it sees\n"
-        "local rank 7  GPU 7 of those it sees\n"
-        "warning      slow\n"
-        "problem      no core is left\n"
+        "GPUs         8, one for each worker to see    /dev/nvidia*\n"
+        "warning      HAMi-core is in this container: behind a mask its memory limits do not hold "
+        "for devices other than 0; without --gpu-bind mask all workers see all devices\n"
+        "local rank 0  sees GPU 0 only\n"
+        "local rank 1  sees GPU 1 only\n"
+        "local rank 2  sees GPU 2 only\n"
+        "local rank 3  sees GPU 3 only\n"
+        "local rank 4  sees GPU 4 only\n"
+        "local rank 5  sees GPU 5 only\n"
+        "local rank 6  sees GPU 6 only\n"
+        "local rank 7  sees GPU 7 only\n"
         "run id       slurm-7.0                        SLURM_JOB_ID\n"
         "expected     n1 n2 (SLURM_STEP_NODELIST)\n"
         "ends         2025-11-24 16:00:00 UTC          SLURM_JOB_END_TIME\n"

@@ -155,7 +155,7 @@ static int exchange(struct ct_trainer *t, const struct ct_train_events *events, 
         return 0;
     }
     bool within = t->batch > 0; /* else an epoch is over, and its report tells more */
-    int rc = within ? t->dev->ops->download(t->dev, sums, t->totals, sizeof sums, err) : 0;
+    int rc = within ? ct_team_download(&t->team, sums, t->totals, sizeof sums, err) : 0;
     if (rc == 0) {
         rc = ct_preempt_agree(&t->preempt, &t->team, sums, stop, err);
     }
@@ -167,9 +167,27 @@ static int exchange(struct ct_trainer *t, const struct ct_train_events *events, 
 
 /* ---- the boundaries -------------------------------------------------------------------------- */
 
-int ct_boundary_step(struct ct_trainer *t, const struct ct_train_events *events, struct ct_err *err)
+/* Steps until a number of steps in all that `every` divides. */
+static int64_t until(const struct ct_trainer *t, int64_t every)
+{
+    return every > 0 ? every - t->optimizer.step % every : INT64_MAX;
+}
+
+size_t ct_boundary_free(const struct ct_trainer *t)
+{
+    int64_t steps = t->preempt.next - t->preempt.steps;
+    int64_t line = until(t, t->options.metrics_every);
+    int64_t checkpoint = until(t, t->options.checkpoint_every.steps);
+    steps = line < steps ? line : steps;
+    steps = checkpoint < steps ? checkpoint : steps;
+    return steps > 1 ? (size_t)steps : 1;
+}
+
+int ct_boundary_step(struct ct_trainer *t, const struct ct_train_events *events, size_t steps,
+                     struct ct_err *err)
 {
     bool stop;
+    t->preempt.steps += (int64_t)steps - 1; /* the last one is counted where it is asked for */
     int rc = exchange(t, events, &stop, err);
     if (rc == 0 && stop) {
         return stop_here(t, err);

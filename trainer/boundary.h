@@ -19,9 +19,12 @@ void ct_boundary_close(struct ct_trainer *t); /* waits for the write under way *
 /* Once at the start of the run. */
 void ct_boundary_start(struct ct_trainer *t, const struct ct_train_events *events);
 
-/* Collective. After a step that is not its epoch's last one, and after an epoch. */
+/* Steps from here on of which only the last one needs what ct_boundary_step() does; at least 1. */
+size_t ct_boundary_free(const struct ct_trainer *t);
+
+/* Collective. After `steps` such steps that do not end the epoch, and after an epoch. */
 CT_MUST_CHECK int ct_boundary_step(struct ct_trainer *t, const struct ct_train_events *events,
-                                   struct ct_err *err);
+                                   size_t steps, struct ct_err *err);
 CT_MUST_CHECK int ct_boundary_epoch(struct ct_trainer *t, const struct ct_train_events *events,
                                     struct ct_err *err);
 

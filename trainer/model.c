@@ -105,7 +105,7 @@ int ct_model_init(struct ct_model *model, const struct ct_layout *layout, struct
     struct ct_model made = {.layout = layout, .dev = dev, .max_rows = max_rows};
     /* Places first, pointers when the arena is there. */
     size_t number = ct_precision_bytes(dev->precision);
-    size_t total = 0, widest = 0, act[CT_LAYERS_MAX + 1], delta[2];
+    size_t total = 0, widest = 0, act[CT_LAYERS_MAX + 1], delta[2], bits[CT_LAYERS_MAX];
     bool fits = true;
     for (size_t l = 0; l <= layout->layer_count; l++) {
         size_t width = l == 0 ? layout->layer[0].in : layout->layer[l - 1].out;
@@ -119,6 +119,10 @@ int ct_model_init(struct ct_model *model, const struct ct_layout *layout, struct
         size_t floats = 0;
         fits = fits && ct_mul_size(widest, max_rows, &floats) &&
                take(&total, in_floats(floats, number), &delta[i]);
+    }
+    for (size_t l = 0; fits && dev->kind != CT_DEVICE_CPU && l < layout->layer_count; l++) {
+        size_t bytes = ct_relu_bits_bytes(max_rows, layout->layer[l].out);
+        fits = take(&total, bytes / sizeof(float), &bits[l]);
     }
     if (!fits) {
         return ct_err_set(err, CT_ELIMIT, "%zu samples at a time need too much memory", max_rows);
@@ -135,6 +139,9 @@ int ct_model_init(struct ct_model *model, const struct ct_layout *layout, struct
     }
     for (size_t l = 0; l <= layout->layer_count; l++) {
         made.act[l] = made.arena + act[l];
+    }
+    for (size_t l = 0; dev->kind != CT_DEVICE_CPU && l < layout->layer_count; l++) {
+        made.bits[l] = made.arena + bits[l];
     }
     made.delta[0] = made.arena + delta[0];
     made.delta[1] = made.arena + delta[1];
@@ -174,6 +181,7 @@ int ct_model_load(struct ct_model *model, const struct ct_resident *data, const 
         .stddev = data->stddev,
         .x = model->act[0],
         .y = model->labels,
+        .course = model->course,
     };
     return data->augment != NULL ? ct_augment_gather(data->augment, &op, err)
                                  : model->dev->ops->gather(model->dev, &op, err);
@@ -186,20 +194,23 @@ int ct_model_forward(struct ct_model *model, const float *params, size_t rows, s
     for (size_t l = 0; rc == 0 && l < layout->layer_count; l++) {
         const struct ct_layer *layer = &layout->layer[l];
         bool logits = layout->first + l + 1 == layout->total;
-        rc = model->dev->ops->linear(model->dev,
-                                     &(struct ct_linear){
-                                         .batch = rows,
-                                         .cut = model->cut,
-                                         .in = layer->in,
-                                         .out = layer->out,
-                                         .x = model->act[l],
-                                         .w = weights_of(model, params, layer),
-                                         .b = params + layer->bias,
-                                         .y = model->act[l + 1],
-                                         .relu = !logits,
-                                         .wide = logits,
-                                     },
-                                     err);
+        rc = model->dev->ops->linear(
+            model->dev,
+            &(struct ct_linear){
+                .batch = rows,
+                .cut = model->cut,
+                .in = layer->in,
+                .out = layer->out,
+                .x = model->act[l],
+                .w = weights_of(model, params, layer),
+                .b = params + layer->bias,
+                .y = model->act[l + 1],
+                .relu = !logits,
+                .wide = logits,
+                .b16 = model->narrow != NULL ? model->narrow + layer->bias : NULL,
+                .bits = logits ? NULL : model->bits[l],
+            },
+            err);
     }
     return rc;
 }
@@ -254,8 +265,12 @@ int ct_model_backward(struct ct_model *model, const float *params, float *grads,
                                               .dw = grads + layer->weight,
                                               .db = grads + layer->bias,
                                               .dx = below ? model->delta[(l + 1) % 2] : NULL,
+                                              .bits = l > 0 ? model->bits[l - 1] : NULL,
                                           },
                                           err);
+        if (rc == 0 && model->layer_done != NULL) {
+            rc = model->layer_done(model->layer_done_data, l, err);
+        }
     }
     return rc;
 }

@@ -56,7 +56,13 @@ struct ct_model {
     /* Borrowed; NULL = the parameters' own. Where the device's precision is not float32: the copy
      * of the parameters in it, at the same places. */
     const uint16_t *narrow;
+    /* Borrowed; NULL, or where samples are found in place of an index. */
+    const struct ct_course *course;
+    /* Called when a layer's gradient is queued; NULL = nobody waits for it. */
+    int (*layer_done)(void *data, size_t layer, struct ct_err *err);
+    void *layer_done_data;
     float *arena;
+    void *bits[CT_LAYERS_MAX];    /* on GPUs: which outputs of layer l are above zero; else NULL */
     void *act[CT_LAYERS_MAX + 1]; /* act[0] = input, act[l + 1] = output of layer l */
     void *delta[2];               /* gradient by a layer's output, layers take turns */
     uint8_t *labels;

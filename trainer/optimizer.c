@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "trainer/optimizer.h"
 
+#include "kernels/pace.h"
+
 /* torch.optim.AdamW's defaults. */
 #define ADAMW_BETA1 0.9f
 #define ADAMW_BETA2 0.999f
@@ -26,6 +28,14 @@ const char *ct_optimizer_state_name(enum ct_optimizer_kind kind, size_t i)
     return i < CT_OPTIMIZER_STATES_MAX ? names[kind][i] : NULL;
 }
 
+struct ct_pace ct_optimizer_pace(const struct ct_optimizer *opt, float lr, int64_t step)
+{
+    if (opt->kind == CT_OPTIMIZER_SGD) {
+        return (struct ct_pace){.lr = lr};
+    }
+    return ct_pace_adamw(lr, ADAMW_BETA1, ADAMW_BETA2, opt->weight_decay, step);
+}
+
 int ct_optimizer_apply(const struct ct_optimizer *opt, struct ct_device *dev, float *params,
                        const float *grads, size_t begin, size_t end, struct ct_err *err)
 {
@@ -44,6 +54,7 @@ int ct_optimizer_apply(const struct ct_optimizer *opt, struct ct_device *dev, fl
                                  .momentum = opt->momentum,
                                  .weight_decay = opt->weight_decay,
                                  .narrow = narrow,
+                                 .course = opt->course,
                              },
                              err);
     }
@@ -61,6 +72,7 @@ int ct_optimizer_apply(const struct ct_optimizer *opt, struct ct_device *dev, fl
                                .weight_decay = opt->weight_decay,
                                .step = opt->step + 1,
                                .narrow = narrow,
+                               .course = opt->course,
                            },
                            err);
 }

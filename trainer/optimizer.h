@@ -29,8 +29,12 @@ struct ct_optimizer {
     int64_t step; /* updates done so far */
     /* Each as long as the parameters, zero at the start; device memory, borrowed. */
     float *state[CT_OPTIMIZER_STATES_MAX];
-    uint16_t *narrow; /* likewise: the parameters in bfloat16; NULL = not kept */
+    uint16_t *narrow;               /* likewise: the parameters in bfloat16; NULL = not kept */
+    const struct ct_course *course; /* borrowed; NULL, or what counts in place of lr and step */
 };
+
+/* What update number `step` (from 1) takes from a course. */
+struct ct_pace ct_optimizer_pace(const struct ct_optimizer *opt, float lr, int64_t step);
 
 /* Updates params[begin, end) by grads[begin, end) as update number step + 1. The caller counts
  * `step` up after the last range. */

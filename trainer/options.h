@@ -23,7 +23,15 @@ struct ct_hidden {
     size_t size[CT_HIDDEN_MAX];
 };
 
-enum ct_precision_choice { CT_PRECISION_AUTO, CT_PRECISION_CHOOSE_F32, CT_PRECISION_CHOOSE_BF16 };
+enum ct_precision_choice {
+    CT_PRECISION_AUTO,
+    CT_PRECISION_CHOOSE_F32,
+    CT_PRECISION_CHOOSE_TF32,
+    CT_PRECISION_CHOOSE_BF16,
+    CT_PRECISION_CHOOSE_FP8,
+};
+
+enum ct_cuda_graph_choice { CT_CUDA_GRAPH_AUTO, CT_CUDA_GRAPH_OFF };
 
 enum ct_snapshot_choice { CT_SNAPSHOT_OFF, CT_SNAPSHOT_STEP };
 
@@ -69,6 +77,8 @@ struct ct_train_options {
     enum ct_device_choice device;
     enum ct_snapshot_choice snapshot;
     enum ct_precision_choice precision;
+    enum ct_cuda_graph_choice cuda_graph;
+    size_t bucket_mb;       /* MiB of gradients that GPUs sum at a time */
     size_t pipeline_stages; /* 0 or 1 = every rank has the whole model */
     size_t micro_batches;   /* 0 = four for each stage */
     bool help, version;

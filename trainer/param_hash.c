@@ -27,8 +27,8 @@ int ct_trainer_hash(struct ct_trainer *t, uint64_t *out, struct ct_err *err)
     int rc = 0;
     if (t->staging != NULL) {
         params = t->staging;
-        rc = t->dev->ops->download(t->dev, t->staging, t->params, t->layout.count * sizeof(float),
-                                   err);
+        rc =
+            ct_team_download(&t->team, t->staging, t->params, t->layout.count * sizeof(float), err);
     }
     double *all = ct_calloc(2 * (size_t)t->team.world, sizeof *all);
     if (rc == 0 && all == NULL) {

@@ -56,8 +56,8 @@ int ct_trainer_snapshot(struct ct_trainer *t, float *out, struct ct_err *err)
     int rc = 0;
     ctw_progress(t->job, CTW_PHASE_CHECKPOINT, t->optimizer.step);
     for (size_t i = 0; rc == 0 && i < array_count(t); i++) {
-        rc = t->dev->ops->download(t->dev, out + i * count, device_array(t, i),
-                                   count * sizeof(float), err);
+        rc = ct_team_download(&t->team, out + i * count, device_array(t, i), count * sizeof(float),
+                              err);
     }
     return rc;
 }

@@ -6,7 +6,7 @@
 
 #include "common/clock.h"
 
-static double rate_of(const struct ct_trainer *t, size_t batch)
+double ct_trainer_rate(const struct ct_trainer *t, size_t batch)
 {
     const struct ct_train_options *o = &t->options;
     double step = 1.0 / (double)ct_sampler_batches(&t->sampler);
@@ -21,9 +21,11 @@ static double rate_of(const struct ct_trainer *t, size_t batch)
 
 static int update(struct ct_trainer *t, struct ct_err *err)
 {
-    size_t begin, end;
+    size_t begin = 0, end = t->layout.count;
     int64_t start = ct_clock_now(NULL);
-    int rc = ct_team_reduce(&t->team, t->grads, t->layout.count, &begin, &end, err);
+    int rc = t->buckets.count > 0
+                 ? ct_buckets_finish(&t->buckets, err)
+                 : ct_team_reduce(&t->team, t->grads, t->layout.count, &begin, &end, err);
     t->comm_ns += ct_clock_now(NULL) - start;
     if (rc == 0) {
         rc = ct_optimizer_apply(&t->optimizer, t->dev, t->params, t->grads, begin, end, err);
@@ -57,13 +59,10 @@ static int update_stage(struct ct_trainer *t, struct ct_err *err)
     return rc;
 }
 
-int ct_trainer_step(struct ct_trainer *t, size_t batch, struct ct_err *err)
+int ct_trainer_queue(struct ct_trainer *t, const uint32_t *index, size_t rows, size_t global_rows,
+                     struct ct_err *err)
 {
-    size_t rows, global_rows;
-    const uint32_t *index = ct_sampler_batch(&t->sampler, batch, &rows, &global_rows);
     int rc;
-    ctw_progress(t->job, CTW_PHASE_COMPUTE, t->optimizer.step);
-    t->optimizer.lr = (float)rate_of(t, batch);
     if (t->pipe != NULL) {
         rc = ct_pipeline_run(t->pipe, t->params, &t->train, index, rows, 1.0f / (float)global_rows,
                              t->totals, err);
@@ -84,6 +83,16 @@ int ct_trainer_step(struct ct_trainer *t, size_t batch, struct ct_err *err)
     } else if (rc == 0) {
         rc = update(t, err);
     }
+    return rc;
+}
+
+int ct_trainer_step(struct ct_trainer *t, size_t batch, struct ct_err *err)
+{
+    size_t rows, global_rows;
+    const uint32_t *index = ct_sampler_batch(&t->sampler, batch, &rows, &global_rows);
+    ctw_progress(t->job, CTW_PHASE_COMPUTE, t->optimizer.step);
+    t->optimizer.lr = (float)ct_trainer_rate(t, batch);
+    int rc = ct_trainer_queue(t, index, rows, global_rows, err);
     if (rc == 0) {
         int64_t start = ct_clock_now(NULL);
         rc = ct_team_publish(&t->team, err);

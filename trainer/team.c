@@ -48,7 +48,7 @@ int ct_team_open(struct ctw_job *job, struct ct_device *dev, enum ctw_order orde
         const struct ctw_comm_options options = {
             .backend = team.shares_model ? CTW_BACKEND_HOST : CTW_BACKEND_NCCL,
             .device = dev->index,
-            .stream = dev->stream,
+            .stream = dev->side,
             .order = order,
         };
         rc = ctw_comm_open(job, &options, &team.comm, err);
@@ -102,6 +102,17 @@ int ct_team_reduce(struct ct_team *team, float *gradients, size_t count, size_t 
         return 0;
     }
     return ctw_comm_reduce_scatter(team->comm, gradients, count, begin, end, err);
+}
+
+int ct_team_send(struct ct_team *team, float *range, size_t count, struct ct_err *err)
+{
+    int rc = team->dev->ops->fork(team->dev, err);
+    return rc == 0 ? ctw_comm_all_reduce(team->comm, range, range, count, err) : rc;
+}
+
+int ct_team_collect(struct ct_team *team, struct ct_err *err)
+{
+    return team->dev->ops->join(team->dev, err);
 }
 
 int ct_team_publish(struct ct_team *team, struct ct_err *err)
@@ -187,7 +198,19 @@ int ct_team_sum(struct ct_team *team, double *values, size_t n, struct ct_err *e
 
 int ct_team_sync(struct ct_team *team, struct ct_err *err)
 {
-    /* The communicator's wait ends when a peer dies; the device's own would not. */
-    int rc = team->comm != NULL ? ctw_comm_sync(team->comm, err) : 0;
+    /* The communicator's wait ends when a peer dies; the device's own would not, so that wait must
+     * be for what the device computes, too: replayed collectives are there. */
+    bool forks = team->comm != NULL && team->dev->ops->fork != NULL;
+    int rc = forks ? team->dev->ops->fork(team->dev, err) : 0;
+    if (rc == 0 && team->comm != NULL) {
+        rc = ctw_comm_sync(team->comm, err);
+    }
     return rc == 0 ? team->dev->ops->sync(team->dev, err) : rc;
+}
+
+int ct_team_download(struct ct_team *team, void *dst, const void *src, size_t bytes,
+                     struct ct_err *err)
+{
+    int rc = team->dev->kind != CT_DEVICE_CPU ? ct_team_sync(team, err) : 0;
+    return rc == 0 ? team->dev->ops->download(team->dev, dst, src, bytes, err) : rc;
 }

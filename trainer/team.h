@@ -23,7 +23,7 @@
 
 struct ct_team {
     struct ctw_comm *comm; /* NULL: a GPU alone */
-    struct ct_device *dev; /* borrowed */
+    struct ct_device *dev; /* borrowed; collectives of a GPU are on its side stream */
     int rank, world;
     bool shares_model;               /* one block for all ranks, each updates its share */
     void *block[CT_TEAM_BLOCKS_MAX]; /* memory of `dev` that the team owns */
@@ -49,6 +49,12 @@ CT_MUST_CHECK int ct_team_alloc_model(struct ct_team *team, size_t count, float 
 CT_MUST_CHECK int ct_team_reduce(struct ct_team *team, float *gradients, size_t count,
                                  size_t *begin, size_t *end, struct ct_err *err);
 
+/* The same in parts, on GPUs: each call queues the sum of one range, beside what the device
+ * computes next; what is queued after ct_team_collect() sees all sums. */
+CT_MUST_CHECK int ct_team_send(struct ct_team *team, float *range, size_t count,
+                               struct ct_err *err);
+CT_MUST_CHECK int ct_team_collect(struct ct_team *team, struct ct_err *err);
+
 /* Collective. Returns when every rank sees the model as all ranks left it. */
 CT_MUST_CHECK int ct_team_publish(struct ct_team *team, struct ct_err *err);
 
@@ -68,5 +74,9 @@ CT_MUST_CHECK int ct_team_sum(struct ct_team *team, double *values, size_t n, st
 
 /* Waits for what is queued on the device, watching the peers. */
 CT_MUST_CHECK int ct_team_sync(struct ct_team *team, struct ct_err *err);
+
+/* The device's download, but a GPU's peers are watched while it waits for what is queued. */
+CT_MUST_CHECK int ct_team_download(struct ct_team *team, void *dst, const void *src, size_t bytes,
+                                   struct ct_err *err);
 
 #endif

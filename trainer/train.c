@@ -3,6 +3,7 @@
 #include "trainer/boundary.h"
 #include "trainer/param_hash.h"
 #include "trainer/predict.h"
+#include "trainer/recorded.h"
 #include "trainer/survive.h"
 
 #include <math.h>
@@ -25,9 +26,16 @@ static int run_steps(struct ct_trainer *t, const struct ct_train_events *events,
     t->first = t->batch;
     ct_watch_start(&t->watch, ct_clock_now(NULL), t->comm_ns);
     while (t->batch < batches) {
-        int rc = ct_trainer_step(t, t->batch, err);
-        if (rc == 0 && ++t->batch < batches) {
-            rc = ct_boundary_step(t, events, err);
+        size_t done;
+        ctw_progress(t->job, CTW_PHASE_COMPUTE, t->optimizer.step);
+        int rc = ct_recorded_run(t, ct_boundary_free(t), &done, err);
+        if (rc == 0 && done == 0) {
+            rc = ct_trainer_step(t, t->batch, err);
+            done = 1;
+        }
+        t->batch += rc == 0 ? done : 0;
+        if (rc == 0 && t->batch < batches) {
+            rc = ct_boundary_step(t, events, done, err);
         }
         if (rc != 0) {
             return rc;
@@ -53,6 +61,9 @@ static int run_epoch(struct ct_trainer *t, const struct ct_train_events *events,
     ct_sampler_shuffle(&t->sampler, (unsigned)t->epoch);
     t->augment.epoch = (unsigned)t->epoch;
     int rc = t->dev->ops->clear(t->dev, t->totals, sizeof totals, err);
+    if (rc == 0) {
+        rc = ct_recorded_epoch(t, err);
+    }
     if (rc == 0) {
         t->carried = ct_survive_epoch(t);
         counted = samples + t->carried;

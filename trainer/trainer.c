@@ -5,6 +5,7 @@
 #include "trainer/boundary.h"
 #include "trainer/checkpoint_dir.h"
 #include "trainer/dataset_cache.h"
+#include "trainer/recorded.h"
 #include "trainer/rng.h"
 #include "trainer/survive.h"
 
@@ -20,6 +21,18 @@ static int out_of_memory(struct ct_err *err)
 
 /* ---- device and peers ------------------------------------------------------------------------ */
 
+static enum ct_precision precision_of(enum ct_precision_choice choice)
+{
+    static const enum ct_precision precisions[] = {
+        [CT_PRECISION_AUTO] = CT_PRECISION_F32,
+        [CT_PRECISION_CHOOSE_F32] = CT_PRECISION_F32,
+        [CT_PRECISION_CHOOSE_TF32] = CT_PRECISION_TF32,
+        [CT_PRECISION_CHOOSE_BF16] = CT_PRECISION_BF16,
+        [CT_PRECISION_CHOOSE_FP8] = CT_PRECISION_FP8,
+    };
+    return precisions[choice];
+}
+
 static int open_on(struct ct_trainer *t, struct ctw_job *job, enum ct_device_kind kind,
                    struct ct_err *err)
 {
@@ -29,11 +42,10 @@ static int open_on(struct ct_trainer *t, struct ctw_job *job, enum ct_device_kin
         return rc;
     }
     enum ctw_order order = t->options.shards > 0 ? CTW_ORDER_TREE : CTW_ORDER_RANK;
-    if (t->options.precision == CT_PRECISION_CHOOSE_BF16) {
-        rc = ct_device_set_precision(t->dev, CT_PRECISION_BF16, err);
-        if (rc != 0) {
-            (void)ct_err_wrap(err, "--precision bf16");
-        }
+    enum ct_precision precision = precision_of(t->options.precision);
+    rc = ct_device_set_precision(t->dev, precision, err);
+    if (rc != 0) {
+        (void)ct_err_wrap(err, "--precision %s", ct_precision_name(precision));
     }
     if (rc == 0) {
         rc = ct_team_open(job, t->dev, order, &t->team, err);
@@ -152,6 +164,7 @@ static uint64_t job_fingerprint(const struct ct_trainer *t)
 static uint64_t fingerprint(const struct ct_trainer *t)
 {
     uint64_t hash = job_fingerprint(t);
+    FOLD(hash, t->options.bucket_mb);
     FOLD(hash, t->options.metrics_every); /* decides when ranks exchange how it goes */
     FOLD(hash, t->epoch);
     FOLD(hash, t->batch);
@@ -226,7 +239,7 @@ static int alloc_all(struct ct_trainer *t, struct ct_err *err)
     for (size_t i = 0; rc == 0 && ct_optimizer_state_name(t->optimizer.kind, i) != NULL; i++) {
         rc = ct_team_alloc_model(&t->team, count, &t->optimizer.state[i], err);
     }
-    if (rc == 0 && t->dev->precision == CT_PRECISION_BF16) {
+    if (rc == 0 && ct_precision_narrow(t->dev->precision)) {
         float *narrow;
         rc = ct_team_alloc_model(&t->team, count / 2 + 1, &narrow, err);
         t->narrow = rc == 0 ? (uint16_t *)narrow : NULL;
@@ -238,6 +251,11 @@ static int alloc_all(struct ct_trainer *t, struct ct_err *err)
     } else if (rc == 0) {
         rc = ct_model_init(&t->model, &t->layout, t->dev, rows, err);
         t->model.narrow = t->narrow;
+    }
+    if (rc == 0 && t->dev->kind == CT_DEVICE_CUDA && t->team.comm != NULL) {
+        ct_buckets_init(&t->buckets, &t->layout, t->options.bucket_mb << 20, &t->team, t->grads);
+        t->model.layer_done = ct_buckets_layer_done;
+        t->model.layer_done_data = &t->buckets;
     }
     if (rc == 0) {
         rc = t->dev->ops->alloc(t->dev, 2 * sizeof *t->totals, &totals, err);
@@ -377,6 +395,9 @@ static int join_and_fill(struct ct_trainer *t, struct ctw_job *job,
         rc = start_augmenting(t, err);
     }
     if (rc == 0) {
+        rc = ct_recorded_open(t, err);
+    }
+    if (rc == 0) {
         rc = fill_model(t, file, err);
     }
     return rc == 0 ? ct_boundary_open(t, err) : rc;
@@ -430,6 +451,7 @@ void ct_trainer_free(struct ct_trainer *t)
         return;
     }
     ct_boundary_close(t);
+    ct_recorded_close(t);
     ct_survive_close(t);
     ct_buf_fini(&t->warnings);
     ct_sampler_fini(&t->sampler);

@@ -10,6 +10,7 @@
 #include "common/err.h"
 #include "kernels/device.h"
 #include "trainer/augment.h"
+#include "trainer/buckets.h"
 #include "trainer/checkpoint.h"
 #include "trainer/dataset.h"
 #include "trainer/model.h"
@@ -29,6 +30,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Steps without the host: trainer/recorded.h. Zeros where there are none. */
+struct ct_recorded {
+    bool on, warm;                   /* warm: a whole batch has been queued as ever */
+    size_t steps;                    /* of `many` */
+    struct ct_recording *one, *many; /* NULL until they are needed */
+    struct ct_course course;
+    uint64_t *now; /* this and the next two: device memory */
+    uint32_t *order;
+    struct ct_pace *paces;
+    struct ct_pace *host_paces;
+    uint64_t counted; /* what *now will be when all that is queued is done */
+    int lead;         /* replays since the host has waited */
+};
+
 struct ct_trainer {
     struct ct_train_options options; /* its texts are borrowed */
     struct ct_dataset dataset;
@@ -41,6 +56,8 @@ struct ct_trainer {
     struct ct_sampler sampler;
     struct ct_shards shards;
     struct ct_optimizer optimizer;
+    struct ct_buckets buckets; /* of GPUs with peers; count 0 elsewhere */
+    struct ct_recorded recorded;
     struct ct_resident train, test;
     struct ct_augment augment; /* of train; zeros when there is none */
     void *uploaded[4];         /* device copies of the images and labels; NULL on the CPU */
@@ -113,6 +130,13 @@ void ct_trainer_abort(struct ct_trainer *trainer);
 
 /* One step on global batch `t` of the current epoch. Collective. */
 CT_MUST_CHECK int ct_trainer_step(struct ct_trainer *trainer, size_t t, struct ct_err *err);
+
+/* The device's part of it, for `rows` samples of this rank out of `global_rows`. */
+CT_MUST_CHECK int ct_trainer_queue(struct ct_trainer *trainer, const uint32_t *index, size_t rows,
+                                   size_t global_rows, struct ct_err *err);
+
+/* The learning rate on global batch `t` of the current epoch. */
+double ct_trainer_rate(const struct ct_trainer *trainer, size_t t);
 
 /* Mean loss and accuracy over the test set, each rank doing its share. Collective. */
 CT_MUST_CHECK int ct_trainer_evaluate(struct ct_trainer *trainer, double *loss, double *accuracy,

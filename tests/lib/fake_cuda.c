@@ -12,7 +12,6 @@ struct fake_gpu fake;
 static struct CUstream_st default_stream;
 struct CUstream_st *fake_streams;
 static uint64_t random_state;
-static int calls;
 
 uint32_t fake_draw(void)
 {
@@ -32,7 +31,7 @@ void fake_rule(bool kept, const char *text)
 
 bool fake_fails(void)
 {
-    return ++calls == fake.fail_cuda_call;
+    return ++fake.calls == fake.fail_cuda_call;
 }
 
 static void drop_op(struct op *op)
@@ -73,7 +72,6 @@ void fake_gpu_begin(const struct fake_gpu *script)
     }
     fake = script != NULL ? *script : (struct fake_gpu){0};
     fake.device = -1;
-    calls = 0;
     random_state = fake.seed;
 }
 
@@ -360,7 +358,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
     if (fake.stream_turns > 0) {
         fake.stream_turns--;
     }
-    if (fake.stream_turns != 0) {
+    if (fake.stream_turns != 0 && fake_stream_of(stream)->head != NULL) {
         return cudaErrorNotReady;
     }
     fake.waits++;

@@ -21,7 +21,7 @@ struct fake_gpu {
     unsigned seed;
     int init_turns;     /* polls until initialisation is done, or FAKE_NEVER */
     int call_turns;     /* the same for each collective call */
-    int stream_turns;   /* queries until a stream is done, or FAKE_NEVER */
+    int stream_turns;   /* queries until a stream with work is done, or FAKE_NEVER */
     int finalize_turns; /* polls until finalisation is done, or FAKE_NEVER */
     int fail_after;     /* polls or queries until the asynchronous error below; 0 = no error */
     int async_error;    /* an ncclResult_t */
@@ -44,6 +44,7 @@ struct fake_gpu {
     int capturing; /* captures in progress */
     int aborts, destroys;
     int device;                         /* as set; -1 at first */
+    int calls;                          /* that can fail */
     int waits;                          /* of the host for the device */
     int queued, collectives;            /* outside of graphs */
     int captured, captured_collectives; /* into graphs */

@@ -209,6 +209,15 @@ class TrainCheckpoints(testlib.Case):
         self.assertEqual(result.code, 1, result)
         self.assertIn("go on with --batch-size 24, not 25", result.err)
         self.train("--resume", self.path(25), "--batch-size", "25", "--epochs", "2")
+        # 300 samples are 13 batches.
+        smaller = self.tmp / "smaller"
+        smaller.mkdir()
+        result = self.run_program(
+            *self.argv("--data", idx.write_dataset(smaller, train=300), *within)
+        )
+        self.assertEqual(result.code, 1, result)
+        self.assert_one_line(result.err)
+        self.assertIn("was taken after 20 batches of an epoch, but this data set has", result.err)
 
     # ---- a full disk -------------------------------------------------------------------------
 

@@ -91,6 +91,24 @@ static void expect(struct job *job, int64_t step)
     ct_step_snapshot_fini(&s);
 }
 
+/* Shares of a step belong together only when they are of one cut. */
+static void shares_of_other_sizes_do_not_mix(void **state)
+{
+    (void)state;
+    struct job job;
+    struct ct_step_snapshot two[WORLD], one;
+    open_job(&job);
+    begin(&job, two, WORLD, 0);
+    write_step(&job, two, WORLD, 1);
+    assert_int_equal(ct_step_snapshot_open(&one, job.path, &shape, 1, 4, 0, NULL), 0);
+    write_share(&job, &two[0], 2);
+    write_share(&job, &one, 2);
+    expect(&job, 1);
+    ct_step_snapshot_fini(&one);
+    end(two, WORLD);
+    (void)close(job.fd);
+}
+
 static void newest_whole_step_is_found(void **state)
 {
     (void)state;
@@ -218,6 +236,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(newest_whole_step_is_found),
+        cmocka_unit_test(shares_of_other_sizes_do_not_mix),
         cmocka_unit_test(sums_are_of_all_ranks),
         cmocka_unit_test(generations_and_worlds_do_not_mix),
         cmocka_unit_test(other_jobs_are_not_taken),

@@ -27,8 +27,8 @@ import tempfile
 import threading
 import time
 
-# Where trainer/step_snapshot.c has its marks.
-FRONT, RANKS, MARK = 4096, 1024, 64
+# Where trainer/step_snapshot.c has its marks, and the number of epochs in its header.
+FRONT, RANKS, MARK, TOLD = 4096, 1024, 64, 32
 DEADLINE = 120
 JOB_KILLS = 20
 TRAIN = ("--batch-size", "256")
@@ -114,17 +114,27 @@ class Job:
         found = re.findall(f"{memory}|{files}", self.text())
         return [int(m) if m else STEPS * int(e) + int(n or 0) for m, e, n in found]
 
-    def steps_in_memory(self):
-        """(newest step that all ranks have written, newest one that any has)."""
+    def _memory(self):
+        """The front of the memory that keeps steps, or nothing."""
         folder = pathlib.Path(f"/proc/{self.proc.pid}/fd")
         try:
             fd = next(f for f in folder.iterdir() if "ctrun-snapshot" in os.readlink(f))
             with open(fd, "rb") as memory:
                 front = memory.read(FRONT + 2 * RANKS * MARK)
         except (OSError, StopIteration):
-            return 0, 0
+            return b""
+        return front if len(front) == FRONT + 2 * RANKS * MARK else b""
+
+    def epochs_told(self):
+        """Of the epochs that are over, those that have been reported."""
+        front = self._memory()
+        return struct.unpack_from("<q", front, TOLD)[0] if front else 0
+
+    def steps_in_memory(self):
+        """(newest step that all ranks have written, newest one that any has)."""
+        front = self._memory()
         whole = any_rank = 0
-        for slot in range(2 if len(front) == FRONT + 2 * RANKS * MARK else 0):
+        for slot in range(2 if front else 0):
             at = FRONT + slot * RANKS * MARK
             marks = [struct.unpack_from("<qii", front, at + r * MARK) for r in range(8)]
             world = marks[0][1]

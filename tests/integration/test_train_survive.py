@@ -4,6 +4,7 @@ the model. Small versions of bench/torture.py, and what its figures do not show.
 
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -65,6 +66,19 @@ class Survive(testlib.Case):
         self.assertEqual(reports[0], reports[1])
         for one, other in zip(*losses):
             self.assertAlmostEqual(one, other, delta=1e-6 * one)
+
+    def test_no_epoch_is_reported_twice(self):
+        # Of one step each, so that a kill comes before the next one is done.
+        job = self.job(3, "--epochs", "12", "--batch-size", "12000")
+        told = 0
+        for wanted in (2, 5, 8):
+            testlib.wait_until(lambda: job.epochs_told() >= wanted or not job.running(), f"epoch {wanted}")
+            told = max(told, job.epochs_told())
+            job.kill_one(min)
+        self.assertEqual(job.finish(), 0, job.text())
+        reported = re.findall(r"(?m)epoch (\d+)/12: ", job.text())
+        for epoch in range(1, told + 1):
+            self.assertEqual(reported.count(str(epoch)), 1, job.text())
 
     def test_off_starts_over(self):
         job = self.job(1, "--epochs", "2", "--snapshot", "off")

@@ -125,6 +125,7 @@ static void spawn_next(const struct step *step)
 static void check_finished(const struct step *step)
 {
     if (step->agent->sm.state == CT_AGENT_RUNNING && step->agent->alive == 0) {
+        step->agent->finished = true;
         step->update->say |= CT_AGENT_SAY_FINISHED;
         move(step, CT_AGENT_FINISHED, "all exited with 0");
     }
@@ -175,7 +176,8 @@ static void on_stopped(const struct step *step)
     CT_ASSERT(agent->sm.state == CT_AGENT_STOPPING && !agent->quiet);
     agent->quiet = true;
     if (!agent->over && !agent->lost) {
-        bool finished = agent->signo != 0 && agent->orderly && agent->spawned == agent->workers;
+        bool finished = agent->signo != 0 && agent->orderly && !agent->finished &&
+                        agent->spawned == agent->workers;
         step->update->say |= CT_AGENT_SAY_STOPPED | (finished ? CT_AGENT_SAY_FINISHED : 0);
     }
     conclude(step);
@@ -195,6 +197,7 @@ static void on_world(const struct step *step, const struct ct_agent_event *event
     agent->alive = 0;
     agent->decided = false;
     agent->will_restart = false;
+    agent->finished = false;
     agent->failure = (struct ct_agent_failure){0};
     memset(agent->states, CT_WORKER_ABSENT, (size_t)agent->workers);
     move(step, CT_AGENT_STARTING, "world");

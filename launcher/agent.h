@@ -121,6 +121,7 @@ struct ct_agent {
     bool decided;                    /* what comes after this generation is known */
     bool will_restart;               /* another one, as far as is known */
     bool orderly;                    /* since `signo`, every worker here has ended with 0 */
+    bool finished;                   /* every worker had ended with 0 before any stop */
     bool hurried;                    /* a second Ctrl-C: wait for nobody */
     bool over, lost;                 /* the job is; the line is */
     int last_code;                   /* of whichever of the two */

@@ -64,6 +64,22 @@ static void order_is_told_before_the_end(void **state)
     }
 }
 
+static void finished_is_told_once(void **state)
+{
+    struct ct_agent agent;
+    (void)state;
+    start_two(&agent);
+    (void)feed(&agent, DUE(EXITED, .local_rank = 0, .end = {CT_END_EXITED, 0, false, false}));
+    struct ct_agent_update u =
+        feed(&agent, DUE(EXITED, .local_rank = 1, .end = {CT_END_EXITED, 0, false, false}));
+    assert_int_equal(u.say, CT_AGENT_SAY_FINISHED);
+    u = feed(&agent, DUE(PREEMPT, .signo = SIGTERM));
+    assert_int_equal(u.stop_signal, SIGTERM);
+    u = feed(&agent, DUE(STOPPED, .signo = 0));
+    assert_int_equal(u.say, CT_AGENT_SAY_STOPPED);
+    ct_agent_fini(&agent);
+}
+
 static void a_signal_ends_the_restarts(void **state)
 {
     struct ct_agent agent;
@@ -122,6 +138,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_received_signal_is_passed_on),
         cmocka_unit_test(order_is_told_before_the_end),
+        cmocka_unit_test(finished_is_told_once),
         cmocka_unit_test(a_signal_ends_the_restarts),
         cmocka_unit_test(before_the_world_a_signal_just_ends),
         cmocka_unit_test(survives_lack_of_memory),

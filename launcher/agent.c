@@ -201,7 +201,10 @@ static void on_world(const struct step *step, const struct ct_agent_event *event
     agent->failure = (struct ct_agent_failure){0};
     memset(agent->states, CT_WORKER_ABSENT, (size_t)agent->workers);
     move(step, CT_AGENT_STARTING, "world");
-    if (event->serve) {
+    if (agent->signo != 0) {
+        /* It was on its way when we asked for the end. We count in it: say that it is stopped. */
+        stop_all(step, agent->signo, "signal");
+    } else if (event->serve) {
         step->update->serve = true;
     } else {
         spawn_next(step);

@@ -116,6 +116,24 @@ static void before_the_world_a_signal_just_ends(void **state)
     ct_agent_fini(&agent);
 }
 
+/* The membership has formed the next world before our wish to end reached it. It counts on us there
+ * and says only once that the job shall end. */
+static void a_world_after_the_signal_is_stopped(void **state)
+{
+    struct ct_agent agent;
+    (void)state;
+    start_two(&agent);
+    (void)feed(&agent, DUE(STOP, .generation = 0, .will_restart = true));
+    (void)feed(&agent, DUE(STOPPED, .signo = 0));
+    assert_int_equal(feed(&agent, DUE(SIGNAL, .signo = SIGTERM)).say, CT_AGENT_SAY_PREEMPT);
+    struct ct_agent_update u = feed(&agent, DUE(WORLD, .generation = 1, .serve = true));
+    assert_true(!u.serve && u.spawn < 0 && u.stop_signal == SIGTERM);
+    (void)feed(&agent, DUE(PREEMPT, .signo = SIGTERM));
+    assert_int_equal(feed(&agent, DUE(STOPPED, .signo = 0)).say, CT_AGENT_SAY_STOPPED);
+    assert_true(feed(&agent, DUE(OVER, .exit_code = 143)).finish);
+    ct_agent_fini(&agent);
+}
+
 static int sweep_body(void *data)
 {
     struct ct_agent agent = {0};
@@ -141,6 +159,7 @@ int main(void)
         cmocka_unit_test(finished_is_told_once),
         cmocka_unit_test(a_signal_ends_the_restarts),
         cmocka_unit_test(before_the_world_a_signal_just_ends),
+        cmocka_unit_test(a_world_after_the_signal_is_stopped),
         cmocka_unit_test(survives_lack_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

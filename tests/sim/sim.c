@@ -20,10 +20,14 @@ static void *grow(void *old, int *room, size_t size)
     return grown;
 }
 
-/* Of this process alone: others may be busy on the machine. */
-static int64_t cpu_ns(void)
+/* Of this process alone: others may be busy on the machine. Only for the world whose cost is told:
+ * it would be most of the time that small schedules take. */
+static int64_t cpu_ns(const struct sim *sim)
 {
     struct timespec now;
+    if (!sim->plan.lose_one) {
+        return 0;
+    }
     (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
     return now.tv_sec * SIM_S + now.tv_nsec;
 }
@@ -100,6 +104,7 @@ void sim_say(struct sim *sim, int line, struct sim_msg msg)
 {
     struct sim_line *l = &sim->lines[line];
     sim->messages++;
+    sim_check_said(sim, line, &msg);
     if (!l->cut) {
         sim_at(sim, arrival(sim, &l->up_ns), SIM_TO_CORE, line, 0, &msg);
     }
@@ -109,10 +114,17 @@ void sim_close(struct sim *sim, int line)
 {
     struct sim_line *l = &sim->lines[line];
     l->alive = false;
-    l->epoch++;
     if (!l->cut) {
         sim_at(sim, arrival(sim, &l->up_ns), SIM_CLOSED, line, 0, NULL);
     }
+}
+
+/* The agent has its own timer for that; the core's is in the core. */
+void sim_lose(struct sim *sim, int line)
+{
+    int64_t at = sim->now + HEARTBEAT_MS * SIM_MS * (100 + (int64_t)sim_random(sim, 50)) / 100;
+    sim->lines[line].cut = true;
+    sim_at(sim, at, SIM_LOST, line, 0, NULL);
 }
 
 static void on_send(void *data, struct ct_member *member, const struct ct_msg *msg)
@@ -120,27 +132,32 @@ static void on_send(void *data, struct ct_member *member, const struct ct_msg *m
     struct sim *sim = data;
     int line = (int)(intptr_t)ct_member_conn(member);
     struct sim_line *l = &sim->lines[line];
-    int64_t from = cpu_ns();
+    int64_t from = cpu_ns(sim);
     struct sim_msg brief = {
         .type = msg->type,
         .generation = msg->generation,
         .code = msg->exit_code,
         .signo = msg->signo,
-        .rank = msg->world.first_rank,
         .serve = msg->world.serve,
+        .will_restart = msg->will_restart,
     };
     sim->messages++;
     sim_check_sent(sim, line, msg);
     if (!l->cut) {
         sim_at(sim, arrival(sim, &l->down_ns), SIM_TO_NODE, line, 0, &brief);
     }
-    sim->core_ns -= cpu_ns() - from;
+    sim->core_ns -= cpu_ns(sim) - from;
 }
 
 static void on_drop(void *data, struct ct_member *member)
 {
     struct sim *sim = data;
-    sim->lines[(intptr_t)ct_member_conn(member)].member = NULL;
+    int line = (int)(intptr_t)ct_member_conn(member);
+    struct sim_line *l = &sim->lines[line];
+    l->member = NULL;
+    if (!l->cut) {
+        sim_at(sim, arrival(sim, &l->down_ns), SIM_LOST, line, 0, NULL);
+    }
 }
 
 /* ---- what the core gets --------------------------------------------------------------------- */
@@ -153,23 +170,25 @@ int sim_new_line(struct sim *sim, int host)
     sim->lines[sim->num_lines] = (struct sim_line){
         .host = host,
         .alive = true,
-        .generation = -1,
+        .running_generation = -1,
+        .failed_generation = -1,
         .told_generation = -1,
         .stopped_generation = -1,
         .has_stopped = -1,
         .workers = sim->plan.workers + host % 2 * (sim->plan.mischief > 0),
     };
+    struct sim_line *l = &sim->lines[sim->num_lines];
+    if (ct_agent_init(&l->agent, l->workers, NULL) != 0) {
+        abort();
+    }
     return sim->num_lines++;
 }
 
-static void join(struct sim *sim, int line)
+void sim_enter(struct sim *sim, int line)
 {
     struct sim_line *l = &sim->lines[line];
     struct ct_err err;
     char address[32];
-    if (!l->alive) {
-        return;
-    }
     (void)snprintf(sim->join.host, sizeof(sim->join.host), "gpu-%d", l->host);
     (void)snprintf(address, sizeof(address), "10.%d.%d.%d", l->host >> 16, l->host >> 8 & 255,
                    l->host & 255);
@@ -179,13 +198,12 @@ static void join(struct sim *sim, int line)
     struct ct_member *member = NULL;
     l->joined = true;
     l->joined_ns = sim->now;
-    int64_t from = cpu_ns();
+    int64_t from = cpu_ns(sim);
     int rc = ct_members_join(sim->members, &sim->join, address, (void *)(intptr_t)line, sim->now,
                              &member, &err);
-    sim->core_ns += cpu_ns() - from;
-    l = &sim->lines[line];
+    sim->core_ns += cpu_ns(sim) - from;
     if (rc != 0) {
-        l->alive = false;
+        sim_at(sim, arrival(sim, &l->down_ns), SIM_LOST, line, 0, NULL); /* it is refused */
         return;
     }
     l->member = member;
@@ -195,31 +213,37 @@ static void join(struct sim *sim, int line)
 static void deliver(struct sim *sim, int line, const struct sim_msg *brief)
 {
     struct ct_msg *msg = sim->msg;
-    if (sim->lines[line].member == NULL) {
+    const struct sim_line *l = &sim->lines[line];
+    if (l->member == NULL) {
         return;
     }
     msg->type = brief->type;
     msg->generation = brief->generation;
-    msg->clock_ms = sim->now / SIM_MS + sim->lines[line].host;
+    msg->clock_ms = sim->now / SIM_MS + l->host;
     msg->port = 29500;
     msg->signo = brief->signo;
     msg->text[0] = '\0';
-    msg->has_failure = false;
+    msg->has_failure = brief->failure;
     msg->failure = (struct ct_failure){
-        .rank = brief->rank,
-        .local_rank = brief->rank - sim->lines[line].first_rank,
+        .rank = l->first_rank + brief->local_rank,
+        .local_rank = brief->local_rank,
         .exit_code = brief->code,
+        .permanent = brief->permanent,
     };
     if (brief->type == CT_MSG_SERVING && brief->generation == sim->newest &&
         sim->rounds[sim->newest].stops == 0 && !sim->preempted) {
         sim->rounds[sim->newest].served_ns = sim->now;
     }
+    if (brief->type == CT_MSG_FAILED && brief->generation == sim->newest && !sim->preempted) {
+        struct sim_round *round = &sim->rounds[sim->newest];
+        round->failed = round->failed || round->stops == 0;
+    }
     if (brief->type == CT_MSG_STOPPED) {
         sim->lines[line].has_stopped = brief->generation;
     }
-    int64_t from = cpu_ns();
-    ct_members_message(sim->members, sim->lines[line].member, msg, sim->now);
-    sim->core_ns += cpu_ns() - from;
+    int64_t from = cpu_ns(sim);
+    ct_members_message(sim->members, l->member, msg, sim->now);
+    sim->core_ns += cpu_ns(sim) - from;
     ct_failure_fini(&msg->failure);
 }
 
@@ -228,7 +252,7 @@ static void step(struct sim *sim, const struct sim_event *event)
     struct sim_line *l = event->line >= 0 ? &sim->lines[event->line] : NULL;
     switch (event->type) {
     case SIM_JOIN:
-        join(sim, event->line);
+        sim_node_begin(sim, event->line);
         break;
     case SIM_TO_CORE:
         deliver(sim, event->line, &event->msg);
@@ -242,9 +266,15 @@ static void step(struct sim *sim, const struct sim_event *event)
         if (l->member != NULL) {
             struct ct_member *member = l->member;
             l->member = NULL;
-            sim->core_ns -= cpu_ns();
+            sim->core_ns -= cpu_ns(sim);
             ct_members_gone(sim->members, member, "connection reset by peer", sim->now);
-            sim->core_ns += cpu_ns();
+            sim->core_ns += cpu_ns(sim);
+        }
+        break;
+    case SIM_LOST:
+        if (l->alive) {
+            l->cut = true;
+            sim_node_lost(sim, event->line);
         }
         break;
     case SIM_BEAT:
@@ -253,9 +283,13 @@ static void step(struct sim *sim, const struct sim_event *event)
             sim_at(sim, sim->now + HEARTBEAT_MS * SIM_MS / 3, SIM_BEAT, event->line, 0, NULL);
         }
         break;
-    case SIM_WORK:
+    case SIM_EXIT:
         if (l->alive && l->epoch == event->epoch) {
-            sim_node_work(sim, event->line);
+            struct ct_end end = {.kind = CT_END_EXITED};
+            if (event->msg.signo != 0) {
+                end = (struct ct_end){.kind = CT_END_SIGNALED, .value = event->msg.signo};
+            }
+            sim_node_exit(sim, event->line, event->msg.local_rank, end);
         }
         break;
     case SIM_STOP_DONE:
@@ -264,13 +298,15 @@ static void step(struct sim *sim, const struct sim_event *event)
         }
         break;
     case SIM_MISCHIEF:
-        sim_mischief(sim);
+        if (!ct_members_done(sim->members)) {
+            sim_mischief(sim);
+        }
         break;
     case SIM_TICK:
         sim->tick_ns = INT64_MAX;
-        sim->core_ns -= cpu_ns();
+        sim->core_ns -= cpu_ns(sim);
         ct_members_tick(sim->members, sim->now);
-        sim->core_ns += cpu_ns();
+        sim->core_ns += cpu_ns(sim);
         break;
     }
 }
@@ -325,7 +361,8 @@ int sim_run(struct sim *sim, const struct sim_plan *plan)
         abort();
     }
     begin(sim);
-    while (sim->heap_len > 0 && sim->broken[0] == '\0' && !ct_members_done(sim->members)) {
+    /* Also when the core is done: agents that have lost it must end as well. */
+    while (sim->heap_len > 0 && sim->broken[0] == '\0') {
         struct sim_event event = take(sim);
         sim->now = event.at;
         sim->events++;
@@ -345,6 +382,9 @@ void sim_fini(struct sim *sim)
     ct_members_free(sim->members);
     free(sim->msg);
     free(sim->heap);
+    for (int i = 0; i < sim->num_lines; i++) {
+        ct_agent_fini(&sim->lines[i].agent);
+    }
     free(sim->lines);
     memset(sim, 0, sizeof(*sim));
 }

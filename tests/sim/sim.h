@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A job of many nodes in one process: the real membership core, models of the nodes' agents, and a
- * network between them, on a virtual clock. One event per step, everything from one seed, and the
- * rules of sim_check.c are looked at after each step.
+ * A job of many nodes in one process: the real membership core, the real agent core of each node,
+ * imagined workers below and an imagined network between them, on a virtual clock. One event per
+ * step, everything from one seed, and the rules of sim_check.c are looked at after each step.
  */
 #ifndef CT_TESTS_SIM_SIM_H
 #define CT_TESTS_SIM_SIM_H
 
+#include "launcher/agent.h"
 #include "rendezvous/members.h"
 
 #include <stdbool.h>
@@ -30,12 +31,13 @@ struct sim_plan {
     bool lose_one;    /* instead of mischief: a node dies, and another comes */
 };
 
-/* What of a message the models use; struct ct_msg is large. */
+/* What of a message matters here; struct ct_msg is large. */
 struct sim_msg {
     enum ct_msg_type type;
     int generation, code, signo;
-    int rank; /* that failed, or the node's first one in a world */
-    bool serve;
+    int local_rank; /* of the worker that failed, or that ends */
+    bool failure;   /* there is one: local_rank, code, permanent */
+    bool permanent, serve, will_restart;
 };
 
 enum sim_event_type {
@@ -43,9 +45,10 @@ enum sim_event_type {
     SIM_TO_CORE,   /* a message arrives */
     SIM_TO_NODE,   /* the other way */
     SIM_CLOSED,    /* the core sees the end of a connection */
+    SIM_LOST,      /* a node sees it */
     SIM_BEAT,      /* of a node */
-    SIM_WORK,      /* a node's next step; void if `epoch` is old */
-    SIM_STOP_DONE, /* a node has stopped its workers */
+    SIM_EXIT,      /* a worker ends; void if `epoch` is old */
+    SIM_STOP_DONE, /* a node has stopped its workers; likewise */
     SIM_MISCHIEF,
     SIM_TICK,
 };
@@ -59,16 +62,27 @@ struct sim_event {
     struct sim_msg msg;
 };
 
-/* One life of a node's agent with its connection. */
+/* One life of a node's agent with its connection and its workers. */
 struct sim_line {
     int host;
     struct ct_member *member;          /* NULL = not (any more) known to the core */
-    bool joined, alive, cut, closing;  /* alive: the agent runs; cut: nothing passes, silently */
+    bool joined, alive, cut;           /* alive: the agent runs; cut: nothing passes */
     int64_t joined_ns, up_ns, down_ns; /* last delivery of each direction: they stay in order */
-    unsigned epoch;                    /* of its work; grows when that is cancelled */
-    int phase;                         /* enum of sim_node.c */
-    int generation, first_rank, workers;
-    bool finished, preempted;
+
+    struct ct_agent agent;
+    int workers, first_rank;
+    unsigned running;       /* bit per local rank */
+    int running_generation; /* of which they are */
+    bool stopping;          /* they have been told to end */
+    unsigned epoch;         /* of their ends; grows when a stop makes new ones */
+    bool no_store, no_exec; /* the next store or worker cannot be started */
+    bool ended;             /* the agent has said that it is finished */
+    int exit_code;          /* with which */
+
+    /* What it has told the core. */
+    bool left;
+    bool finished;         /* of the generation it is in */
+    int failed_generation; /* -1 = none */
 
     /* What the core has told it, for sim_check.c. */
     int told_generation, stopped_generation; /* -1 = none */
@@ -80,6 +94,8 @@ struct sim_line {
 /* What is known of one generation. */
 struct sim_round {
     int node_count, world_size, told, stops, workers_told;
+    int server;                /* line of node rank 0 */
+    bool failed;               /* a worker of it has, and it was stopped for that */
     int64_t served_ns;         /* the core knows that rank 0 serves; 0 = it does not */
     unsigned char taken[1024]; /* bit per node rank, 8192 and more are only counted */
     char master[CT_HOST_MAX];
@@ -117,12 +133,22 @@ void sim_say(struct sim *sim, int line, struct sim_msg msg); /* node to core */
 int sim_new_line(struct sim *sim, int host);
 void sim_close(struct sim *sim, int line); /* loudly */
 
+void sim_lose(struct sim *sim, int line);  /* silently, for both */
+void sim_enter(struct sim *sim, int line); /* the agent's JOIN is at the core */
+
+void sim_node_begin(struct sim *sim, int line);
 void sim_node_hear(struct sim *sim, int line, const struct sim_msg *msg);
-void sim_node_work(struct sim *sim, int line);
+void sim_node_lost(struct sim *sim, int line);
+void sim_node_exit(struct sim *sim, int line, int local_rank, struct ct_end end);
 void sim_node_stopped(struct sim *sim, int line);
+void sim_node_signal(struct sim *sim, int line, int signo);
 void sim_mischief(struct sim *sim);
 
 void sim_break(struct sim *sim, const char *rule, int line);
+void sim_check_said(struct sim *sim, int line, const struct sim_msg *msg); /* by an agent */
+void sim_check_spawn(struct sim *sim, int line, int local_rank);
+void sim_check_obeyed(struct sim *sim, int line, const struct sim_msg *msg);
+void sim_check_finish(struct sim *sim, int line);
 void sim_check_sent(struct sim *sim, int line, const struct ct_msg *msg);
 void sim_check_step(struct sim *sim);
 void sim_check_end(struct sim *sim);

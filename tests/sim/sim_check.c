@@ -5,8 +5,11 @@
  * - ranks are unique and dense in each generation, and all members of it are told the same;
  * - the generation only grows;
  * - when one member is told to stop, all of the generation are, once each; likewise the end;
- * - nobody waits without a word when a world is decided;
- * - the budget is kept; the job ends.
+ * - nobody waits without a word when a world is decided, and none goes on without its store;
+ * - an agent tells a failure once, and nothing that the core refuses;
+ * - it never runs workers of two generations, stops them all when it is told to, and leaves none;
+ * - failures are counted and the budget is kept;
+ * - the job ends, all agents end, and those who hear of its end agree how.
  */
 #include "tests/sim/sim.h"
 
@@ -45,6 +48,16 @@ static void check_all_stopped(struct sim *sim)
     }
 }
 
+/* Counted apart from the core's own number, to which the loss of a node may add. */
+static int failed_worlds(const struct sim *sim)
+{
+    int failed = 0;
+    for (int i = 0; i <= sim->newest; i++) {
+        failed += sim->rounds[i].failed;
+    }
+    return failed;
+}
+
 static void check_world(struct sim *sim, int line, const struct ct_msg *msg)
 {
     struct sim_line *l = &sim->lines[line];
@@ -61,6 +74,8 @@ static void check_world(struct sim *sim, int line, const struct ct_msg *msg)
     if (round->told == 0) {
         check(sim, w->serve && w->node_rank == 0, "rank 0 is not the first to know", line);
         check_all_stopped(sim);
+        check(sim, w->restarts >= failed_worlds(sim), "a restart is not counted", line);
+        round->server = line;
         round->node_count = w->node_count;
         round->world_size = w->world_size;
     } else {
@@ -94,6 +109,52 @@ static void check_world(struct sim *sim, int line, const struct ct_msg *msg)
           "ranks are not dense", line);
 }
 
+/* ---- what agents do ------------------------------------------------------------------------- */
+
+void sim_check_said(struct sim *sim, int line, const struct sim_msg *msg)
+{
+    struct sim_line *l = &sim->lines[line];
+    if (msg->type == CT_MSG_FAILED) {
+        check(sim, l->failed_generation < msg->generation, "a failure is told twice", line);
+        l->failed_generation = msg->generation;
+    } else if (msg->type == CT_MSG_STOPPED) {
+        check(sim, l->running == 0, "it says that it has stopped, and workers run", line);
+    } else if (msg->type == CT_MSG_FINISHED) {
+        check(sim, l->running == 0 && !l->finished, "it says too early or twice: finished", line);
+        l->finished = true;
+    } else if (msg->type == CT_MSG_LEAVE) {
+        l->left = true;
+    }
+}
+
+void sim_check_spawn(struct sim *sim, int line, int local_rank)
+{
+    const struct sim_line *l = &sim->lines[line];
+    check(sim, local_rank < l->workers && (l->running >> local_rank & 1) == 0,
+          "a worker is started twice", line);
+    check(sim, l->running == 0 || l->running_generation == l->agent.generation,
+          "workers of two generations run", line);
+    check(sim, !l->stopping, "a worker is started during a stop", line);
+}
+
+void sim_check_obeyed(struct sim *sim, int line, const struct sim_msg *msg)
+{
+    const struct sim_line *l = &sim->lines[line];
+    bool ends = msg->type == CT_MSG_OVER || msg->type == CT_MSG_PREEMPT ||
+                (msg->type == CT_MSG_STOP && msg->generation == l->agent.generation);
+    check(sim, !ends || l->running == 0 || l->stopping, "workers run on after the stop", line);
+}
+
+void sim_check_finish(struct sim *sim, int line)
+{
+    const struct sim_line *l = &sim->lines[line];
+    check(sim, l->running == 0, "the agent ends before its workers", line);
+    check(sim, !l->agent.over || l->exit_code == sim->over_code, "exit codes differ", line);
+    check(sim, l->left || l->agent.lost, "it goes without a word", line);
+}
+
+/* ---- what the core says --------------------------------------------------------------------- */
+
 void sim_check_sent(struct sim *sim, int line, const struct ct_msg *msg)
 {
     struct sim_line *l = &sim->lines[line];
@@ -115,6 +176,9 @@ void sim_check_sent(struct sim *sim, int line, const struct ct_msg *msg)
         sim->preempted = true;
     } else if (msg->type == CT_MSG_SPARE) {
         l->spare = true;
+    } else if (msg->type == CT_MSG_REFUSED) {
+        /* Whoever is reached neither broke the protocol nor was silent. */
+        check(sim, l->cut || !l->alive, "an agent in good order is given up", line);
     }
 }
 
@@ -149,6 +213,10 @@ void sim_check_step(struct sim *sim)
         anybody = anybody ||
                   (sim->lines[i].member != NULL && sim->lines[i].told_generation == sim->newest);
     }
+    check(sim,
+          !decided || !anybody || sim->over || sim->preempted ||
+              sim->lines[round->server].member != NULL,
+          "the world goes on without its store", -1);
     for (int i = 0; i < sim->num_lines; i++) {
         const struct sim_line *l = &sim->lines[i];
         if (l->member == NULL) {
@@ -176,6 +244,7 @@ void sim_check_end(struct sim *sim)
     bool any = false;
     for (int i = 0; i < sim->num_lines; i++) {
         any = any || sim->lines[i].joined;
+        check(sim, !sim->lines[i].alive, "the agent does not end", i);
     }
     check(sim, !any || ct_members_done(sim->members), "the job did not end", -1);
     if (sim->over && sim->over_code == 0) {
@@ -183,7 +252,7 @@ void sim_check_end(struct sim *sim)
             const struct sim_line *l = &sim->lines[i];
             check(sim,
                   l->overs == 0 || l->told_generation != sim->newest || l->finished || l->cut ||
-                      !l->alive,
+                      !l->ended,
                   "success although a node has not finished", i);
         }
     }

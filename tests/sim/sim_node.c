@@ -1,158 +1,183 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A node's agent as the membership core sees it: what it says, in what order, after random delays.
- * And what goes wrong with nodes.
+ * One machine: the real agent core, and what launcher/agent_uv.c does for it, with workers that are
+ * only bits and times.
  */
 #include "tests/sim/sim.h"
 
+#include <errno.h>
 #include <signal.h>
 
-enum phase { WAITING, SERVING, STARTING, WORKING, FAILING, STOPPING, OVER };
+#define STOP_NS SIM_S          /* how long workers take to end, at most */
+#define KILL_NS (SIM_S / 100)  /* the same after SIGKILL */
+#define SETTLE_NS (SIM_S / 10) /* and then their output */
 
 static int64_t soon(struct sim *sim, int64_t most_ns)
 {
     return sim->now + 1 + (int64_t)sim_random(sim, (uint64_t)most_ns);
 }
 
-static void next(struct sim *sim, int line, enum phase phase, int64_t most_ns)
+/* ---- workers -------------------------------------------------------------------------------- */
+
+static struct ct_agent_event start_worker(struct sim *sim, int line, int local_rank)
 {
     struct sim_line *l = &sim->lines[line];
-    l->phase = phase;
-    sim_at(sim, soon(sim, most_ns), SIM_WORK, line, l->epoch, NULL);
+    sim_check_spawn(sim, line, local_rank);
+    if (l->no_exec) {
+        l->no_exec = false;
+        return (struct ct_agent_event){.type = CT_AGENT_EV_NOT_STARTED,
+                                       .local_rank = local_rank,
+                                       .end = {.kind = CT_END_NOT_STARTED, .value = ENOENT}};
+    }
+    l->running |= 1U << local_rank;
+    l->running_generation = l->agent.generation;
+    sim_at(sim, soon(sim, sim->plan.work_ns), SIM_EXIT, line, l->epoch,
+           &(struct sim_msg){.local_rank = local_rank});
+    return (struct ct_agent_event){.type = CT_AGENT_EV_STARTED, .local_rank = local_rank};
 }
 
-static void say(struct sim *sim, int line, enum ct_msg_type type)
-{
-    sim_say(sim, line, (struct sim_msg){.type = type, .generation = sim->lines[line].generation});
-}
-
-static void fail(struct sim *sim, int line)
+/* Some end in order, some of the signal, as they like. */
+static void stop(struct sim *sim, int line, int signo, int64_t most_ns)
 {
     struct sim_line *l = &sim->lines[line];
+    bool orderly = signo != SIGKILL && sim_random(sim, 2) == 0;
+    int64_t last = sim->now;
     l->epoch++;
-    l->phase = FAILING; /* now STOP must come */
-    sim_say(sim, line,
-            (struct sim_msg){.type = CT_MSG_FAILED,
-                             .generation = l->generation,
-                             .rank = l->first_rank + (int)sim_random(sim, (uint64_t)l->workers),
-                             .code = 1 + l->host});
-}
-
-void sim_node_work(struct sim *sim, int line)
-{
-    struct sim_line *l = &sim->lines[line];
-    switch (l->phase) {
-    case SERVING:
-        say(sim, line, CT_MSG_SERVING);
-        next(sim, line, STARTING, 100 * SIM_MS);
-        break;
-    case STARTING:
-        say(sim, line, CT_MSG_STARTED);
-        next(sim, line, WORKING, sim->plan.work_ns);
-        break;
-    case WORKING:
-        l->finished = true;
-        l->phase = WAITING;
-        say(sim, line, CT_MSG_FINISHED);
-        if (sim_random(sim, 2) == 0) {
-            say(sim, line, CT_MSG_STOPPED); /* agents may clean up at once */
+    l->stopping = true;
+    for (int i = 0; i < l->workers; i++) {
+        if ((l->running >> i & 1) != 0) {
+            int64_t at = soon(sim, most_ns);
+            bool well = orderly || (signo != SIGKILL && sim_random(sim, 2) == 0);
+            last = at > last ? at : last;
+            sim_at(sim, at, SIM_EXIT, line, l->epoch,
+                   &(struct sim_msg){.local_rank = i, .signo = well ? 0 : signo});
         }
-        break;
-    default:
-        break;
+    }
+    sim_at(sim, last + soon(sim, SETTLE_NS) - sim->now, SIM_STOP_DONE, line, l->epoch, NULL);
+}
+
+/* ---- the agent ------------------------------------------------------------------------------ */
+
+static void say(struct sim *sim, int line, unsigned what)
+{
+    /* by bit of enum ct_agent_message */
+    static const enum ct_msg_type types[] = {CT_MSG_JOIN,    CT_MSG_SERVING,  CT_MSG_STARTED,
+                                             CT_MSG_FAILED,  CT_MSG_FINISHED, CT_MSG_STOPPED,
+                                             CT_MSG_PREEMPT, CT_MSG_LEAVE};
+    const struct ct_agent *agent = &sim->lines[line].agent;
+    const struct ct_agent_failure *failure = &agent->failure;
+    for (int bit = 0; bit < 8; bit++) {
+        struct sim_msg msg = {
+            .type = types[bit], .generation = agent->generation, .signo = agent->signo};
+        if (failure->known) {
+            msg.failure = true;
+            msg.local_rank = failure->local_rank;
+            msg.code = ct_end_exit_code(&failure->end);
+            msg.permanent = !ct_end_may_restart(&failure->end);
+        }
+        if ((what >> bit & 1) == 0) {
+            continue;
+        }
+        if (msg.type == CT_MSG_JOIN) {
+            sim_enter(sim, line);
+        } else {
+            sim_say(sim, line, msg);
+        }
     }
 }
 
-static void stop(struct sim *sim, int line)
+static void carry_out(struct sim *sim, int line, const struct ct_agent_update *update)
 {
     struct sim_line *l = &sim->lines[line];
-    l->epoch++;
-    l->phase = STOPPING;
-    sim_at(sim, soon(sim, SIM_S), SIM_STOP_DONE, line, l->epoch, NULL);
+    say(sim, line, update->say);
+    if (update->stop_signal != 0) {
+        stop(sim, line, update->stop_signal, STOP_NS);
+    }
+    if (update->kill) {
+        stop(sim, line, SIGKILL, KILL_NS);
+    }
+    if (update->finish) {
+        l->ended = true;
+        l->exit_code = update->exit_code;
+        sim_check_finish(sim, line);
+        sim_close(sim, line);
+    }
 }
 
-void sim_node_stopped(struct sim *sim, int line)
+static void take(struct sim *sim, int line, struct ct_agent_event event)
 {
     struct sim_line *l = &sim->lines[line];
-    l->phase = WAITING;
-    if (l->preempted && !l->finished && sim_random(sim, 2) == 0) {
-        l->finished = true;
-        say(sim, line, CT_MSG_FINISHED);
-    }
-    say(sim, line, CT_MSG_STOPPED);
+    struct ct_agent_update update;
+    do {
+        ct_agent_step(&l->agent, &event, sim->now, &update);
+        carry_out(sim, line, &update);
+        if (update.serve) {
+            event.type = l->no_store ? CT_AGENT_EV_NOT_SERVING : CT_AGENT_EV_SERVING;
+            l->no_store = false;
+        } else if (update.spawn >= 0) {
+            event = start_worker(sim, line, update.spawn);
+        }
+    } while ((update.serve || update.spawn >= 0) && sim->broken[0] == '\0');
+}
+
+/* ---- what happens to it --------------------------------------------------------------------- */
+
+void sim_node_begin(struct sim *sim, int line)
+{
+    take(sim, line, (struct ct_agent_event){.type = CT_AGENT_EV_BEGIN});
+    take(sim, line, (struct ct_agent_event){.type = CT_AGENT_EV_UP});
 }
 
 void sim_node_hear(struct sim *sim, int line, const struct sim_msg *msg)
 {
-    struct sim_line *l = &sim->lines[line];
+    struct ct_agent_event event = {.generation = msg->generation,
+                                   .exit_code = msg->code,
+                                   .signo = msg->signo,
+                                   .serve = msg->serve,
+                                   .will_restart = msg->will_restart};
     if (msg->type == CT_MSG_WORLD) {
-        l->generation = msg->generation;
-        l->first_rank = msg->rank;
-        l->finished = false;
-        l->epoch++;
-        next(sim, line, msg->serve ? SERVING : STARTING, 100 * SIM_MS);
-    } else if (msg->type == CT_MSG_STOP && msg->generation == l->generation) {
-        stop(sim, line);
+        event.type = CT_AGENT_EV_WORLD;
+        sim->lines[line].finished = false;
+    } else if (msg->type == CT_MSG_STOP) {
+        event.type = CT_AGENT_EV_STOP;
     } else if (msg->type == CT_MSG_PREEMPT) {
-        l->preempted = true;
-        if (l->generation >= 0 && l->phase != STOPPING) {
-            stop(sim, line);
-        }
+        event.type = CT_AGENT_EV_PREEMPT;
     } else if (msg->type == CT_MSG_OVER) {
-        l->epoch++;
-        l->phase = OVER;
-        say(sim, line, CT_MSG_LEAVE);
-        l->alive = false;
+        event.type = CT_AGENT_EV_OVER;
     } else if (msg->type == CT_MSG_REFUSED) {
-        l->alive = false;
+        event.type = CT_AGENT_EV_LOST;
+    } else {
+        return; /* words for a person */
     }
+    take(sim, line, event);
+    sim_check_obeyed(sim, line, msg);
 }
 
-/* ---- what goes wrong ------------------------------------------------------------------------ */
-
-static void come(struct sim *sim, int host)
+void sim_node_lost(struct sim *sim, int line)
 {
-    sim_at(sim, soon(sim, 5 * SIM_S), SIM_JOIN, sim_new_line(sim, host), 0, NULL);
+    take(sim, line,
+         (struct ct_agent_event){.type = CT_AGENT_EV_LOST, .exit_code = CT_EXIT_NODE_LOST});
+    sim_check_obeyed(sim, line, &(struct sim_msg){.type = CT_MSG_OVER});
 }
 
-static void preempt(struct sim *sim, int line)
+void sim_node_exit(struct sim *sim, int line, int local_rank, struct ct_end end)
 {
-    static const int signals[] = {SIGTERM, SIGINT, SIGTERM};
-    sim_say(sim, line,
-            (struct sim_msg){.type = CT_MSG_PREEMPT, .signo = signals[sim_random(sim, 3)]});
-}
-
-void sim_mischief(struct sim *sim)
-{
-    uint64_t what = sim->plan.lose_one ? 0 : sim_random(sim, 20);
-    int line = (int)sim_random(sim, (uint64_t)sim->num_lines);
-    while (sim->plan.lose_one && sim->lines[line].phase != WORKING) {
-        line = (line + 1) % sim->num_lines; /* somebody works for 20 s, and it is the eighth */
-    }
     struct sim_line *l = &sim->lines[line];
-    bool works = l->phase == STARTING || l->phase == WORKING || l->phase == SERVING;
-    int host = l->host;
-    if (what < 3 || !l->alive || !l->joined) {
-        come(sim, sim->hosts++); /* somebody new */
+    if ((l->running >> local_rank & 1) != 0) { /* else it has ended otherwise before */
+        l->running &= ~(1U << local_rank);
+        take(sim, line,
+             (struct ct_agent_event){
+                 .type = CT_AGENT_EV_EXITED, .local_rank = local_rank, .end = end});
     }
-    if (!l->alive || !l->joined) {
-        return;
-    }
-    l = &sim->lines[line];
-    if (what == 0 || (what >= 3 && what < 6)) {
-        sim_close(sim, line); /* the agent dies */
-    } else if (what < 9) {
-        l->cut = true; /* the cable is pulled, and the agent ends of that */
-        l->alive = false;
-    } else if (what < 14 && works) {
-        fail(sim, line);
-    } else if (what < 16) {
-        say(sim, line, CT_MSG_LEAVE);
-        l->alive = false;
-    } else if (what < 17) {
-        preempt(sim, line);
-    } else if (what < 19) {
-        sim_close(sim, line); /* it dies and comes back */
-        come(sim, host);
-    }
+}
+
+void sim_node_stopped(struct sim *sim, int line)
+{
+    sim->lines[line].stopping = false;
+    take(sim, line, (struct ct_agent_event){.type = CT_AGENT_EV_STOPPED});
+}
+
+void sim_node_signal(struct sim *sim, int line, int signo)
+{
+    take(sim, line, (struct ct_agent_event){.type = CT_AGENT_EV_SIGNAL, .signo = signo});
 }

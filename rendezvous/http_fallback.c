@@ -8,11 +8,12 @@
 #include <string.h>
 
 int ct_http_open(uv_loop_t *loop, const struct ct_http_source *source, int64_t request_ms,
-                 struct ct_http **out, struct ct_err *err)
+                 const struct ct_log *log, struct ct_http **out, struct ct_err *err)
 {
     (void)loop;
     (void)source;
     (void)request_ms;
+    (void)log;
     (void)err;
     *out = NULL;
     return 0;

@@ -19,12 +19,15 @@
  */
 #include "rendezvous/http_uv.h"
 
+#include "common/addr.h"
 #include "common/alloc.h"
 #include "common/clock.h"
 #include "common/list.h"
+#include "rendezvous/admit.h"
 #include "rendezvous/http_load.h"
 #include "rendezvous/limits.h"
 
+#include <inttypes.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -46,6 +49,8 @@ struct ct_http {
     size_t strangers;     /* peers that are not admitted */
     bool adding_admitted; /* the verdict on the one that is being added */
     struct ct_http_source source;
+    const struct ct_log *log; /* may be NULL */
+    struct ct_refusals denials;
     int64_t request_ns;
     struct ct_http_stats stats;
     ct_http_close_fn close_cb;
@@ -187,6 +192,24 @@ static enum MHD_Result send_answer(const struct ct_mhd *mhd, struct MHD_Connecti
     return result;
 }
 
+/* Strangers ask as often as they like, so the log hears of it as of refused connections. */
+static void count_denial(struct ct_http *http, struct MHD_Connection *connection)
+{
+    uint64_t untold = ct_refusals_add(&http->denials, uv_now(http->loop));
+    http->stats.denied = http->denials.total;
+    if (untold > 0) {
+        const union MHD_ConnectionInfo *info =
+            http->mhd.get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+        char peer[CT_ADDR_TEXT_MAX] = "?";
+        if (info != NULL && info->client_addr != NULL) {
+            ct_addr_format(info->client_addr, peer, sizeof(peer));
+        }
+        ct_log(http->log, CT_LOG_WARNING,
+               "store: refused %" PRIu64 " HTTP request%s by address, the last from %s", untold,
+               untold == 1 ? "" : "s", peer);
+    }
+}
+
 /* Called when the head of a request is there and again when all of it is; MHD_NO ends the
  * connection. An answer to the first call ends it as well, without reading further: right for
  * methods that we refuse. A GET that brings a body is cut off. */
@@ -209,7 +232,9 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
     const struct peer *peer = peer_of(http, connection);
     http->stats.requests++;
     ct_http_answer_make(&http->source, peer != NULL && peer->admitted, method, path, &answer);
-    http->stats.denied += answer.code == MHD_HTTP_FORBIDDEN;
+    if (answer.code == MHD_HTTP_FORBIDDEN) {
+        count_denial(http, connection);
+    }
     enum MHD_Result result = send_answer(&http->mhd, connection, &answer);
     ct_buf_fini(&answer.body);
     return result;
@@ -250,7 +275,7 @@ static int start(struct ct_http *http, struct ct_err *err)
 }
 
 int ct_http_open(uv_loop_t *loop, const struct ct_http_source *source, int64_t request_ms,
-                 struct ct_http **out, struct ct_err *err)
+                 const struct ct_log *log, struct ct_http **out, struct ct_err *err)
 {
     struct ct_http *http = ct_calloc(1, sizeof(*http));
     if (http == NULL) {
@@ -259,6 +284,7 @@ int ct_http_open(uv_loop_t *loop, const struct ct_http_source *source, int64_t r
     ct_list_init(&http->peers);
     http->loop = loop;
     http->source = *source;
+    http->log = log;
     http->request_ns = request_ms * CT_NS_PER_MS;
     CT_ASSERT(uv_timer_init(loop, &http->timer) == 0); /* cannot fail */
     http->handles = 1;

@@ -7,6 +7,7 @@
 #define CT_RENDEZVOUS_HTTP_UV_H
 
 #include "common/err.h"
+#include "common/log.h"
 #include "rendezvous/http_answer.h"
 
 #include <stdbool.h>
@@ -25,9 +26,11 @@ static inline bool ct_http_begins(unsigned char first)
 }
 
 /* *out is NULL in a build without HTTP. `source` is copied; `request_ms` is how long a request may
- * take from the end of the last one (or from the hand-over) until its answer is taken. */
+ * take from the end of the last one (or from the hand-over) until its answer is taken. `log`, which
+ * may be NULL, is borrowed. */
 CT_MUST_CHECK int ct_http_open(uv_loop_t *loop, const struct ct_http_source *source,
-                               int64_t request_ms, struct ct_http **out, struct ct_err *err);
+                               int64_t request_ms, const struct ct_log *log, struct ct_http **out,
+                               struct ct_err *err);
 
 /* Takes the socket, of which nothing has been read yet, and closes it in the end. A peer that is
  * not admitted hears /healthz alone. Fails when HTTP, which the first connection starts, cannot

@@ -147,7 +147,7 @@ int ct_status_desk_open(struct ct_status_desk *desk, uv_loop_t *loop, bool keys,
 {
     const struct ct_http_source source = {make_status, keys ? make_keys : NULL, desk};
     desk->opened_ns = ct_clock_now(NULL);
-    int rc = ct_http_open(loop, &source, CT_HTTP_REQUEST_MS, &desk->http, err);
+    int rc = ct_http_open(loop, &source, CT_HTTP_REQUEST_MS, desk->hub->log, &desk->http, err);
     if (desk->http != NULL) {
         desk->hub->http_data = desk;
         desk->hub->on_http = on_http;

@@ -59,7 +59,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     bool closed = false;
     CT_ASSERT(uv_loop_init(&loop) == 0);
     CT_ASSERT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0);
-    CT_ASSERT(ct_http_open(&loop, &source, 60000, &http, NULL) == 0);
+    CT_ASSERT(ct_http_open(&loop, &source, 60000, NULL, &http, NULL) == 0);
     if (http == NULL) { /* a build without HTTP */
         (void)close(fds[0]);
         (void)close(fds[1]);

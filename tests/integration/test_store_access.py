@@ -105,6 +105,10 @@ class Access(testlib.Case):
             argv, kwargs = self.run_python(where, PAGES, host, self.port)
             result = self.run_program(*argv, **kwargs)
             self.assertEqual(result.out, want, result)
+        self.assertRegex(
+            self.daemon.err,
+            rf"warning: store: refused 1 HTTP request by address, the last from {STRANGER4}:\d+\n",
+        )
 
     def test_named_network_is_served(self):
         self.serve("--allow", "192.0.2.0/24", "--allow", "10.9.0.0/30", "--allow", "fd09::/64")

@@ -40,7 +40,7 @@ static const struct ct_http_source source = {give_status, NULL, NULL};
 static void open_http(struct fixture *f, int64_t request_ms)
 {
     struct ct_err err = {0};
-    assert_int_equal(ct_http_open(&f->loop, &source, request_ms, &f->http, &err), 0);
+    assert_int_equal(ct_http_open(&f->loop, &source, request_ms, NULL, &f->http, &err), 0);
     assert_non_null(f->http);
 }
 
@@ -206,7 +206,7 @@ static int sweep_open(void *data)
     bool closed = false;
     (void)data;
     ct_loop_begin(&loop);
-    int rc = ct_http_open(&loop, &source, LONG_MS, &http, NULL);
+    int rc = ct_http_open(&loop, &source, LONG_MS, NULL, &http, NULL);
     if (rc == 0) {
         ct_http_close(http, on_close, &closed);
         ct_loop_run_until(&loop, &closed);

@@ -2,7 +2,9 @@
 #include "rendezvous/control_jobs.h"
 
 #include "common/alloc.h"
+#include "common/text.h"
 #include "rendezvous/limits.h"
+#include "rendezvous/story.h"
 
 #include <cjson/cJSON.h>
 #include <stdio.h>
@@ -104,13 +106,32 @@ int64_t ct_control_jobs_next(const struct ct_control_jobs *jobs)
     return next_ns;
 }
 
+/* Of several jobs, each says which one has the problem: those from number `first` on are its. */
+static int sign_problems(struct cJSON *problems, int first, const char *run_id)
+{
+    for (int i = first; i < cJSON_GetArraySize(problems); i++) {
+        char text[CT_RUN_ID_MAX + CT_STORY_WHAT_MAX + 16];
+        (void)snprintf(text, sizeof(text), "job %s: %s", run_id,
+                       cJSON_GetStringValue(cJSON_GetArrayItem(problems, i)));
+        ct_text_clean(text);
+        cJSON *item = cJSON_CreateString(text);
+        if (item == NULL || !cJSON_ReplaceItemInArray(problems, i, item)) {
+            cJSON_Delete(item);
+            return CT_ENOMEM;
+        }
+    }
+    return 0;
+}
+
 int ct_control_jobs_status(const struct ct_control_jobs *jobs, int64_t now_ns, struct cJSON *root,
                            struct cJSON *problems)
 {
     cJSON *array = jobs->count > 1 ? cJSON_AddArrayToObject(root, "jobs") : NULL;
     int rc = jobs->count > 1 && array == NULL ? CT_ENOMEM : 0;
     for (const struct ct_list *at = jobs->list.next; rc == 0 && at != &jobs->list; at = at->next) {
+        int told = cJSON_GetArraySize(problems);
         rc = ct_members_status(job_at(at)->members, now_ns, root, problems);
+        rc = rc == 0 && array != NULL ? sign_problems(problems, told, job_at(at)->run_id) : rc;
         cJSON *item = array != NULL ? cJSON_DetachItemFromObjectCaseSensitive(root, "job") : NULL;
         if (item != NULL && !cJSON_AddItemToArray(array, item)) {
             cJSON_Delete(item);

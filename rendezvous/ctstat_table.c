@@ -3,6 +3,7 @@
 
 #include "common/text.h"
 #include "rendezvous/json.h"
+#include "rendezvous/status.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -96,11 +97,55 @@ static void put_store(struct text *text, const cJSON *status)
 
 static void put_job(struct text *text, const cJSON *job)
 {
+    const char *state = ct_json_text(job, "state", "?");
     double world_size = ct_json_number(job, "world_size", 0);
-    /* A UUID has 36 characters. */
-    put(text, "job %.36s: %.8s, %.0f worker%s, generation %.0f", ct_json_text(job, "run_id", "?"),
-        ct_json_text(job, "state", "?"), world_size, plural(world_size),
-        ct_json_number(job, "generation", 0));
+    double max_restarts = ct_json_number(job, "max_restarts", 0);
+    char how[CT_STAT_COLUMNS], restarts[CT_STAT_COLUMNS] = "";
+    if (strcmp(state, "waiting") == 0) {
+        (void)snprintf(how, sizeof(how), "%.0f of %.0f nodes are there",
+                       (double)cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(job, "nodes")),
+                       ct_json_number(job, "min_nodes", 0));
+    } else {
+        (void)snprintf(how, sizeof(how), "%.0f worker%s, generation %.0f", world_size,
+                       plural(world_size), ct_json_number(job, "generation", 0));
+    }
+    if (max_restarts > 0) {
+        (void)snprintf(restarts, sizeof(restarts), ", restarts %.0f of %.0f",
+                       ct_json_number(job, "restarts", 0), max_restarts);
+    }
+    /* A UUID has 36 characters; of those rather some are cut than the numbers. */
+    int left = CT_STAT_COLUMNS - (int)(strlen("job : , ") + 8 + strlen(how) + strlen(restarts));
+    left = left > 36 ? 36 : left < 8 ? 8 : left;
+    put(text, "job %.*s: %.8s, %s%s", left, ct_json_text(job, "run_id", "?"), state, how, restarts);
+}
+
+/* Of one machine that is there is nothing to say. */
+static void put_nodes(struct text *text, const cJSON *job)
+{
+    const cJSON *nodes = cJSON_GetObjectItemCaseSensitive(job, "nodes");
+    const cJSON *missing = cJSON_GetObjectItemCaseSensitive(job, "missing_nodes");
+    if (cJSON_GetArraySize(nodes) + cJSON_GetArraySize(missing) < 2) {
+        return;
+    }
+    put(text, "%s", "");
+    put(text, " NODE STATE    WORKERS SEEN     ADDRESS         HOST");
+    const cJSON *node;
+    cJSON_ArrayForEach(node, nodes)
+    {
+        double index = ct_json_number(node, "index", -1);
+        char number[VALUE_MAX] = "-", seen[VALUE_MAX];
+        if (index >= 0) {
+            (void)snprintf(number, sizeof(number), "%.0f", index);
+        }
+        put(text, "%5.5s %-8.8s %7.0f %-8.8s %-15s %s", number, ct_json_text(node, "state", "?"),
+            ct_json_number(node, "workers", 0),
+            uptime(ct_json_number(node, "last_seen_s", 0), seen),
+            ct_json_text(node, "address", "?"), ct_json_text(node, "host", "?"));
+    }
+    cJSON_ArrayForEach(node, missing)
+    {
+        put(text, "missing: %s", cJSON_IsString(node) ? node->valuestring : "?");
+    }
 }
 
 static void put_workers(struct text *text, const cJSON *workers)
@@ -193,10 +238,13 @@ static void put_failures(struct text *text, const cJSON *job)
     const cJSON *item;
     cJSON_ArrayForEach(item, failures)
     {
-        put(text, "generation %.0f: rank %.0f on %.24s (pid %.0f) %s",
-            ct_json_number(item, "generation", 0), ct_json_number(item, "rank", 0),
-            ct_json_text(item, "host", "?"), ct_json_number(item, "pid", 0),
-            ct_json_text(item, "reason", "failed"));
+        double rank = ct_json_number(item, "rank", -1);
+        char who[VALUE_MAX] = "node";
+        if (rank >= 0) {
+            (void)snprintf(who, sizeof(who), "rank %.0f on", rank);
+        }
+        put(text, "generation %.0f: %s %.24s: %s", ct_json_number(item, "generation", 0), who,
+            ct_json_text(item, "host", "?"), ct_json_text(item, "reason", "failed"));
     }
 }
 
@@ -216,7 +264,7 @@ int ct_stat_verdict(const struct cJSON *status, bool *healthy)
 int ct_stat_table(const struct cJSON *status, const char *where, struct ct_buf *out)
 {
     struct text text = {out, 0};
-    const cJSON *job = cJSON_GetObjectItemCaseSensitive(status, "job");
+    const cJSON *job = NULL;
     char up[VALUE_MAX];
     put(&text, "%.40s: %s, up %s, version %s", where, ct_json_text(status, "health", "?"),
         uptime(ct_json_number(status, "uptime_s", 0), up), ct_json_text(status, "version", "?"));
@@ -225,14 +273,22 @@ int ct_stat_table(const struct cJSON *status, const char *where, struct ct_buf *
     {
         put(&text, "problem: %s", cJSON_IsString(problem) ? problem->valuestring : "?");
     }
-    if (job != NULL) {
+    while ((job = ct_status_next_job(status, job)) != NULL) {
         put_job(&text, job);
     }
     put_store(&text, status);
-    put_workers(&text, cJSON_GetObjectItemCaseSensitive(job, "workers"));
-    put_progress(&text, cJSON_GetObjectItemCaseSensitive(job, "workers"));
     put_waiting(&text, cJSON_GetObjectItemCaseSensitive(status, "store"));
-    put_failures(&text, job);
+    bool several = cJSON_GetObjectItemCaseSensitive(status, "jobs") != NULL;
+    while ((job = ct_status_next_job(status, job)) != NULL) {
+        if (several) {
+            put(&text, "%s", "");
+            put(&text, "job %s", ct_json_text(job, "run_id", "?"));
+        }
+        put_nodes(&text, job);
+        put_workers(&text, cJSON_GetObjectItemCaseSensitive(job, "workers"));
+        put_progress(&text, cJSON_GetObjectItemCaseSensitive(job, "workers"));
+        put_failures(&text, job);
+    }
     return text.rc;
 }
 

@@ -135,7 +135,8 @@ static bool add_problems(cJSON *problems, const struct ct_members *m, int64_t no
     const struct ct_failure *first = ct_story_first(&m->story, m->generation);
     char text[CT_STORY_WHAT_MAX];
     bool ok = true;
-    if (members_state(m) == STATE_GATHERING && m->begun) {
+    /* An elastic job that could start and gives others time to join misses nothing. */
+    if (members_state(m) == STATE_GATHERING && m->begun && m->count < m->job.min_nodes) {
         members_waiting_text(m, now_ns, text, sizeof(text));
         ok = append_text(problems, text);
     }
@@ -163,7 +164,9 @@ int ct_members_status(const struct ct_members *m, int64_t now_ns, struct cJSON *
               ct_json_add_number(job, "generation", m->generation > 0 ? m->generation : 0) &&
               ct_json_add_number(job, "max_restarts", m->job.max_restarts) &&
               ct_json_add_number(job, "restarts", m->restarts) &&
-              ct_json_add_number(job, "world_size", m->world_size) && add_nodes(job, m, now_ns) &&
+              ct_json_add_number(job, "world_size", m->world_size) &&
+              ct_json_add_number(job, "min_nodes", m->job.min_nodes) &&
+              ct_json_add_number(job, "max_nodes", m->job.max_nodes) && add_nodes(job, m, now_ns) &&
               add_missing_nodes(job, m, now_ns) && add_workers(job, m) && add_failures(job, m) &&
               add_problems(problems, m, now_ns);
     return ok ? 0 : CT_ENOMEM;

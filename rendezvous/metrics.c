@@ -2,6 +2,7 @@
 #include "rendezvous/metrics.h"
 
 #include "rendezvous/json.h"
+#include "rendezvous/status.h"
 
 #include <math.h>
 #include <string.h>
@@ -45,10 +46,19 @@ static const struct metric metrics[] = {
      "HTTP connections ended because they were too slow or idle."},
     {"http", "denied", "http_denied_total", "counter",
      "HTTP requests denied because the address of the peer is not admitted."},
-    {"job", "generation", "job_generation", "gauge", "How often the workers were restarted."},
-    {"job", "world_size", "job_world_size", "gauge", "Workers of the job."},
-    {"job", "failure_count", "job_failures_total", "counter",
-     "Worker failures that were acted on."},
+};
+
+/* Numbers of a job; `object` is not used. */
+static const struct metric job_metrics[] = {
+    {NULL, "generation", "job_generation", "gauge",
+     "How often the workers were started anew, for whatever reason."},
+    {NULL, "restarts", "job_restarts_total", "counter",
+     "Restarts after failures, of those that --max-restarts allows."},
+    {NULL, "world_size", "job_world_size", "gauge", "Workers of the job."},
+    {NULL, "min_nodes", "job_nodes_expected", "gauge", "Nodes without which the job does not run."},
+    {NULL, "nodes", "job_nodes_present", "gauge", "Nodes that are there, spare ones included."},
+    {NULL, "failure_count", "job_failures_total", "counter",
+     "Failures of workers and nodes that were acted on."},
 };
 
 static int put_head(struct ct_buf *out, const char *name, const char *type, const char *help)
@@ -75,10 +85,10 @@ static int put_metric(struct ct_buf *out, const cJSON *status, const struct metr
     return rc != 0 ? rc : put_value(out, ct_json_number(object, m->field, 0));
 }
 
-/* {label="value"} with the three characters escaped that the format names. */
+/* label="value" with the three characters escaped that the format names. */
 static int put_label(struct ct_buf *out, const char *label, const char *value)
 {
-    int rc = ct_buf_printf(out, "{%s=\"", label);
+    int rc = ct_buf_printf(out, "%s=\"", label);
     for (const char *p = value; rc == 0 && *p != '\0'; p++) {
         if (*p == '\n') {
             rc = ct_buf_append(out, "\\n", 2);
@@ -88,20 +98,36 @@ static int put_label(struct ct_buf *out, const char *label, const char *value)
             rc = ct_buf_append(out, p, 1);
         }
     }
-    return rc != 0 ? rc : ct_buf_append(out, "\"}", 2);
+    return rc != 0 ? rc : ct_buf_append(out, "\"", 1);
 }
 
-/* A text that is worth knowing: the value is always 1. */
-static int put_info(struct ct_buf *out, const char *name, const char *help, const char *label,
-                    const char *value)
+/* ctrun_NAME{label="value",: a store may serve several jobs, so each series of one names it, and
+ * whoever calls adds further labels and the brace. */
+static int put_labelled(struct ct_buf *out, const char *name, const char *label, const char *value)
 {
-    if (value == NULL) {
+    int rc = ct_buf_printf(out, "ctrun_%s{", name);
+    return rc != 0 ? rc : put_label(out, label, value);
+}
+
+static int put_of_job(struct ct_buf *out, const char *name, const cJSON *job)
+{
+    return put_labelled(out, name, "run_id", ct_json_text(job, "run_id", ""));
+}
+
+static int end_labels(struct ct_buf *out, double value)
+{
+    int rc = ct_buf_append(out, "}", 1);
+    return rc != 0 ? rc : put_value(out, value);
+}
+
+static int put_version(struct ct_buf *out, const char *version)
+{
+    if (version == NULL) {
         return 0;
     }
-    int rc = put_head(out, name, "gauge", help);
-    rc = rc != 0 ? rc : ct_buf_printf(out, "ctrun_%s", name);
-    rc = rc != 0 ? rc : put_label(out, label, value);
-    return rc != 0 ? rc : put_value(out, 1);
+    int rc = put_head(out, "build_info", "gauge", "The version that runs; always 1.");
+    rc = rc != 0 ? rc : put_labelled(out, "build_info", "version", version);
+    return rc != 0 ? rc : end_labels(out, 1);
 }
 
 static int put_operations(struct ct_buf *out, const cJSON *store)
@@ -111,9 +137,39 @@ static int put_operations(struct ct_buf *out, const cJSON *store)
     const cJSON *op;
     cJSON_ArrayForEach(op, cJSON_GetObjectItemCaseSensitive(store, "operations"))
     {
-        rc = rc != 0 ? rc : ct_buf_printf(out, "ctrun_%s", name);
-        rc = rc != 0 ? rc : put_label(out, "operation", op->string);
-        rc = rc != 0 ? rc : put_value(out, cJSON_IsNumber(op) ? op->valuedouble : 0);
+        rc = rc != 0 ? rc : put_labelled(out, name, "operation", op->string);
+        rc = rc != 0 ? rc : end_labels(out, cJSON_IsNumber(op) ? op->valuedouble : 0);
+    }
+    return rc;
+}
+
+/* ---- jobs: all series of a name stand together, so each walks over the jobs ------------------ */
+
+static int put_job_infos(struct ct_buf *out, const cJSON *status)
+{
+    static const char name[] = "job_info";
+    int rc = put_head(out, name, "gauge", "A job that runs; always 1.");
+    const cJSON *job = NULL;
+    while (rc == 0 && (job = ct_status_next_job(status, job)) != NULL) {
+        rc = put_of_job(out, name, job);
+        rc = rc != 0 ? rc : end_labels(out, 1);
+    }
+    return rc;
+}
+
+/* A number, or how long an array is. */
+static int put_job_metric(struct ct_buf *out, const cJSON *status, const struct metric *m)
+{
+    int rc = put_head(out, m->name, m->type, m->help);
+    const cJSON *job = NULL;
+    while (rc == 0 && (job = ct_status_next_job(status, job)) != NULL) {
+        const cJSON *value = cJSON_GetObjectItemCaseSensitive(job, m->field);
+        if (value != NULL) {
+            rc = put_of_job(out, m->name, job);
+            rc = rc != 0 ? rc
+                         : end_labels(out, cJSON_IsArray(value) ? cJSON_GetArraySize(value)
+                                                                : ct_json_number(job, m->field, 0));
+        }
     }
     return rc;
 }
@@ -122,12 +178,8 @@ static int put_workers(struct ct_buf *out, const cJSON *job)
 {
     static const char *const states[] = {"waiting",   "starting", "running",
                                          "succeeded", "stopped",  "failed"};
-    static const char name[] = "job_workers";
     const cJSON *workers = cJSON_GetObjectItemCaseSensitive(job, "workers");
-    if (workers == NULL) {
-        return 0;
-    }
-    int rc = put_head(out, name, "gauge", "Workers of this machine, by state.");
+    int rc = 0;
     for (size_t i = 0; rc == 0 && i < sizeof(states) / sizeof(states[0]); i++) {
         int count = 0;
         const cJSON *worker;
@@ -135,15 +187,36 @@ static int put_workers(struct ct_buf *out, const cJSON *job)
         {
             count += strcmp(ct_json_text(worker, "state", ""), states[i]) == 0;
         }
-        rc = ct_buf_printf(out, "ctrun_%s", name);
+        rc = put_of_job(out, "job_workers", job);
+        rc = rc != 0 ? rc : ct_buf_append(out, ",", 1);
         rc = rc != 0 ? rc : put_label(out, "state", states[i]);
-        rc = rc != 0 ? rc : put_value(out, count);
+        rc = rc != 0 ? rc : end_labels(out, count);
     }
     return rc;
 }
 
-/* What workers say of themselves; one series for each of them. */
-static int put_progress(struct ct_buf *out, const cJSON *job)
+/* What the workers of a job say of themselves, and `headed` once somebody has said it. */
+static int put_told(struct ct_buf *out, const cJSON *job, const struct metric *m, bool *headed)
+{
+    const cJSON *worker;
+    int rc = 0;
+    cJSON_ArrayForEach(worker, cJSON_GetObjectItemCaseSensitive(job, "workers"))
+    {
+        const cJSON *progress = cJSON_GetObjectItemCaseSensitive(worker, "progress");
+        const cJSON *value = cJSON_GetObjectItemCaseSensitive(progress, m->field);
+        if (rc != 0 || !cJSON_IsNumber(value)) {
+            continue;
+        }
+        rc = *headed ? 0 : put_head(out, m->name, m->type, m->help);
+        *headed = true;
+        rc = rc != 0 ? rc : put_of_job(out, m->name, job);
+        rc = rc != 0 ? rc : ct_buf_printf(out, ",rank=\"%.0f\"", ct_json_number(worker, "rank", 0));
+        rc = rc != 0 ? rc : end_labels(out, value->valuedouble);
+    }
+    return rc;
+}
+
+static int put_progress(struct ct_buf *out, const cJSON *status)
 {
     static const struct metric told[] = {
         {NULL, "step", "worker_step", "gauge", "The step a worker is in."},
@@ -156,37 +229,35 @@ static int put_progress(struct ct_buf *out, const cJSON *job)
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < sizeof(told) / sizeof(told[0]); i++) {
         bool headed = false;
-        const cJSON *worker;
-        cJSON_ArrayForEach(worker, cJSON_GetObjectItemCaseSensitive(job, "workers"))
-        {
-            const cJSON *progress = cJSON_GetObjectItemCaseSensitive(worker, "progress");
-            const cJSON *value = cJSON_GetObjectItemCaseSensitive(progress, told[i].field);
-            if (rc != 0 || !cJSON_IsNumber(value)) {
-                continue;
-            }
-            rc = headed ? 0 : put_head(out, told[i].name, told[i].type, told[i].help);
-            headed = true;
-            rc = rc != 0 ? rc
-                         : ct_buf_printf(out, "ctrun_%s{rank=\"%.0f\"}", told[i].name,
-                                         ct_json_number(worker, "rank", 0));
-            rc = rc != 0 ? rc : put_value(out, value->valuedouble);
+        const cJSON *job = NULL;
+        while (rc == 0 && (job = ct_status_next_job(status, job)) != NULL) {
+            rc = put_told(out, job, &told[i], &headed);
         }
     }
     return rc;
 }
 
+static int put_jobs(struct ct_buf *out, const cJSON *status)
+{
+    int rc = put_job_infos(out, status);
+    for (size_t i = 0; rc == 0 && i < sizeof(job_metrics) / sizeof(job_metrics[0]); i++) {
+        rc = put_job_metric(out, status, &job_metrics[i]);
+    }
+    rc = rc != 0 ? rc : put_head(out, "job_workers", "gauge", "Workers of a job, by state.");
+    const cJSON *job = NULL;
+    while (rc == 0 && (job = ct_status_next_job(status, job)) != NULL) {
+        rc = put_workers(out, job);
+    }
+    return rc != 0 ? rc : put_progress(out, status);
+}
+
 int ct_metrics_print(const struct cJSON *status, struct ct_buf *out)
 {
-    const cJSON *job = cJSON_GetObjectItemCaseSensitive(status, "job");
-    int rc = put_info(out, "build_info", "The version that runs; always 1.", "version",
-                      ct_json_text(status, "version", NULL));
-    rc = rc != 0 ? rc
-                 : put_info(out, "job_info", "The job that runs; always 1.", "run_id",
-                            ct_json_text(job, "run_id", NULL));
+    int rc = put_version(out, ct_json_text(status, "version", NULL));
     for (size_t i = 0; rc == 0 && i < sizeof(metrics) / sizeof(metrics[0]); i++) {
         rc = put_metric(out, status, &metrics[i]);
     }
     rc = rc != 0 ? rc : put_operations(out, cJSON_GetObjectItemCaseSensitive(status, "store"));
-    rc = rc != 0 ? rc : put_workers(out, job);
-    return rc != 0 ? rc : put_progress(out, job);
+    bool jobs = ct_status_next_job(status, NULL) != NULL;
+    return rc != 0 || !jobs ? rc : put_jobs(out, status);
 }

@@ -80,6 +80,29 @@ static bool add_http(cJSON *root, const struct ct_status_facts *facts)
            ct_json_add_number(http, "denied", (double)facts->http_denied);
 }
 
+const struct cJSON *ct_status_next_job(const struct cJSON *status, const struct cJSON *prev)
+{
+    const cJSON *only = cJSON_GetObjectItemCaseSensitive(status, "job");
+    const cJSON *jobs = cJSON_GetObjectItemCaseSensitive(status, "jobs");
+    if (only != NULL) {
+        return prev == NULL ? only : NULL;
+    }
+    if (prev != NULL) {
+        return prev->next;
+    }
+    return jobs != NULL ? jobs->child : NULL;
+}
+
+static bool all_run(const cJSON *root)
+{
+    const cJSON *job = NULL;
+    bool all = true;
+    while (all && (job = ct_status_next_job(root, job)) != NULL) {
+        all = strcmp(ct_json_text(job, "state", ""), "running") == 0;
+    }
+    return all;
+}
+
 static int fill(cJSON *root, const struct ct_status_facts *facts, ct_status_fn fn, void *data)
 {
     bool ok = ct_json_add_text(root, "version", CT_VERSION) &&
@@ -92,11 +115,9 @@ static int fill(cJSON *root, const struct ct_status_facts *facts, ct_status_fn f
     if (rc != 0) {
         return rc;
     }
-    const cJSON *job = cJSON_GetObjectItemCaseSensitive(root, "job");
     bool healthy = cJSON_GetArraySize(problems) == 0;
-    bool started = job == NULL || strcmp(ct_json_text(job, "state", ""), "running") == 0;
     ok = ct_json_add_text(root, "health", healthy ? "healthy" : "degraded") &&
-         ct_json_add_bool(root, "ready", healthy && started) && add_store(root, facts) &&
+         ct_json_add_bool(root, "ready", healthy && all_run(root)) && add_store(root, facts) &&
          add_http(root, facts);
     return ok ? 0 : CT_ENOMEM;
 }

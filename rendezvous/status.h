@@ -49,7 +49,11 @@ typedef int (*ct_status_fn)(void *data, struct cJSON *root, struct cJSON *proble
 CT_MUST_CHECK int ct_status_make(const struct ct_status_facts *facts, ct_status_fn fn, void *data,
                                  struct cJSON **out);
 
-/* Has everything that belongs to the job been started? */
+/* The job after `prev` (NULL: the first one) in any document, or NULL: those that the array `jobs`
+ * holds, or the only one, which is `job`. */
+const struct cJSON *ct_status_next_job(const struct cJSON *status, const struct cJSON *prev);
+
+/* Has everything that belongs to the jobs been started? */
 bool ct_status_is_ready(const struct cJSON *status);
 
 #endif

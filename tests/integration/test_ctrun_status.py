@@ -4,13 +4,16 @@
 import json
 import os
 import re
+import shutil
 import signal
 import socket
+import subprocess
 import urllib.error
 import urllib.request
 
 import testlib
 from testlib import DEADLINE, wait_until
+from testlib.store import WAIT, Peer, request
 
 # Says where the store is, then lives until it is told to end.
 WORKER = """
@@ -34,12 +37,19 @@ def fetch(port, path):
             return error.code, error.read().decode()
 
 
-class Status(testlib.Case):
+class Asking(testlib.Case):
     def setUp(self):
         super().setUp()
         if os.environ["HAVE_HTTP"] != "1":
             self.skipTest("this build has no HTTP")
 
+    def status(self, port):
+        code, body = fetch(port, "/status")
+        self.assertEqual(code, 200)
+        return json.loads(body)
+
+
+class Status(Asking):
     def start_job(self, *args):
         self.go = self.tmp / "go"
         job = self.start_ctrun(
@@ -48,11 +58,6 @@ class Status(testlib.Case):
         )  # fmt: skip
         port = int(job.wait_for("store ").split("store ")[1].split()[0])
         return job, port
-
-    def status(self, port):
-        code, body = fetch(port, "/status")
-        self.assertEqual(code, 200)
-        return json.loads(body)
 
     def until_ready(self, port):
         return wait_until(
@@ -77,7 +82,7 @@ class Status(testlib.Case):
             self.assertGreater(progress["samples_per_s"], 0)
         metrics = fetch(port, "/metrics")[1]
         for name in ("worker_step", "worker_loss", "worker_samples_per_second"):
-            self.assertRegex(metrics, rf'\nctrun_{name}\{{rank="1"\}} [\d.e+-]+\n')
+            self.assertRegex(metrics, rf'\nctrun_{name}\{{run_id="[^"]*",rank="1"\}} [\d.e+-]+\n')
         table = self.run_program(testlib.program("ctstat"), f"127.0.0.1:{port}")
         self.assertRegex(table.out, r"\n    1 +\d+ (compute|collective|checkpoint) +0 s +[\d.e+-]+ +\d")
         job.signal(signal.SIGTERM)
@@ -102,7 +107,7 @@ class Status(testlib.Case):
         self.assertEqual({w["pid"] for w in told["workers"]}, pids)
         self.assertEqual((told["failures"], told["missing_nodes"]), ([], []))
         self.assertEqual(fetch(port, "/readyz")[0], 200)
-        self.assertIn('\nctrun_job_workers{state="running"} 3\n', fetch(port, "/metrics")[1])
+        self.assertIn('\nctrun_job_workers{run_id="job-7",state="running"} 3\n', fetch(port, "/metrics")[1])
         job.signal(signal.SIGTERM)
         job.wait()
 
@@ -151,6 +156,140 @@ class Status(testlib.Case):
         code, body = fetch(port, "/readyz")
         self.assertEqual((code, json.loads(body)["problems"]), (503, status["problems"]))
         job.kill()
+
+
+# The page's section of each object of the document; "" stands for the whole, [] for an element.
+SECTIONS = {
+    "": "The status",
+    "http": "The status",
+    "store": "The store",
+    "store.waiting[]": "The store",
+    "job": "The job",
+    "jobs[]": "The job",
+}
+SECTIONS |= {
+    f"{job}.{path}": section
+    for job in ("job", "jobs[]")
+    for path, section in (
+        ("nodes[]", "Nodes"),
+        ("workers[]", "Workers"),
+        ("workers[].progress", "Progress"),
+        ("failures[]", "Failures"),
+    )
+}
+
+
+def fields(value, path=""):
+    """Each field of a document as (section, name)."""
+    if isinstance(value, list):
+        for item in value:
+            yield from fields(item, path + "[]")
+    elif isinstance(value, dict) and path != "store.operations":  # its names are no fields
+        for name, inner in value.items():
+            yield SECTIONS[path], name
+            yield from fields(inner, f"{path}.{name}" if path else name)
+
+
+def described():
+    """The fields that ctstatus(5) describes, likewise."""
+    found, section = set(), None
+    for line in (testlib.SOURCE_ROOT / "man" / "ctstatus.5").read_text().splitlines():
+        if line.startswith(".Ss "):
+            section = line[4:]
+        elif line.startswith((".It Va ", ".Va ")):
+            names = line.split(".Va ")[-1].split("It Va ")[-1]
+            found |= {(section, name) for name in re.findall(r"\w+", names)}
+    return {item for item in found if item[0] in SECTIONS.values()}
+
+
+class Page(Asking):
+    """ctstatus(5) names what /status holds, no more and no less."""
+
+    def start_agents(self, port, count, *command, rdzv_id="pages"):
+        return [
+            self.start_ctrun(
+                "--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d",
+                "--rdzv-endpoint", f"localhost:{port}", "--rdzv-id", rdzv_id,
+                "--max-restarts", "1", *command,
+            )
+            for _ in range(count)
+        ]  # fmt: skip
+
+    def until(self, port, holds, what):
+        return wait_until(lambda: (s := self.status(port)) and holds(s) and s, what)
+
+    def test_every_field(self):
+        _, port = self.start_ctrdzvd()
+        waiter = Peer(int(port))
+        self.addCleanup(waiter.close)
+        waiter.send(request(WAIT, 1, b"a key"))
+        command = ("train", "--data", "synthetic", "--epochs", "1000000")
+        agents = self.start_agents(port, 1, *command)
+        documents = [
+            self.until(
+                port,
+                lambda s: s["store"]["waiting"] and s.get("job") and s["job"]["min_nodes"],
+                "a job and a client wait",
+            )
+        ]
+        waiting = documents[0]
+        self.assertEqual((waiting["job"]["state"], waiting["ready"]), ("waiting", False))
+        self.assertEqual([n["state"] for n in waiting["job"]["nodes"]], ["waiting"])
+        self.assertEqual(waiting["problems"], ["waiting for 1 of 2 nodes"])
+        where = f"127.0.0.1:{port}"
+        health = self.run_program(testlib.program("ctstat"), "--health", where)
+        self.assertEqual((health.code, health.out), (1, "degraded: waiting for 1 of 2 nodes\n"))
+        agents += self.start_agents(port, 1, *command)
+
+        def trains(s, generation):
+            workers = s.get("job", {}).get("workers", [])
+            return (
+                s["ready"] and s["job"]["generation"] == generation and len(workers) == 2
+                and all(w["state"] == "running" and w["progress"] for w in workers)
+            )  # fmt: skip
+
+        documents.append(self.until(port, lambda s: trains(s, 0), "both nodes train"))
+        os.kill(documents[-1]["job"]["workers"][0]["pid"], signal.SIGKILL)
+        documents.append(self.until(port, lambda s: trains(s, 1), "they train again"))
+        job = documents[-1]["job"]
+        self.assertEqual((job["restarts"], job["failure_count"], job["min_nodes"]), (1, 1, 2))
+        self.assertEqual(job["failures"][0]["exit"], 128 + signal.SIGKILL)
+        self.assertEqual(sorted(n["index"] for n in job["nodes"]), [0, 1])
+        table = self.run_program(testlib.program("ctstat"), where)
+        self.assertRegex(table.out, r"\n    1 running        1 0 s      127\.0\.0\.1")
+        metrics = fetch(port, "/metrics")[1]
+        for name, value in (("restarts_total", 1), ("nodes_expected", 2), ("nodes_present", 2)):
+            self.assertIn(f'\nctrun_job_{name}{{run_id="pages"}} {value}\n', metrics)
+        self.check_metrics(metrics)
+
+        agents += self.start_agents(port, 1, *command, rdzv_id="other")
+        documents.append(
+            self.until(port, lambda s: len(s.get("jobs", [])) == 2 and s["problems"], "two jobs")
+        )
+        several = documents[-1]
+        self.assertEqual(several["problems"], ["job other: waiting for 1 of 2 nodes"])
+        self.assertEqual([j["run_id"] for j in several["jobs"]], ["pages", "other"])
+        self.assertIs(several["ready"], False)
+        self.check_metrics(fetch(port, "/metrics")[1])
+        table = self.run_program(testlib.program("ctstat"), where)
+        self.assertIn("\njob other: waiting, 1 of 2 nodes are there, restarts 0 of 1\n", table.out)
+        self.assertEqual([line for line in table.out.splitlines() if len(line) > 80], [])
+
+        self.maxDiff = None
+        told = {field for document in documents for field in fields(document)}
+        self.assertEqual(sorted(told ^ described()), [])
+        for agent in agents:
+            agent.signal(signal.SIGTERM)
+        for agent in agents:
+            agent.wait()
+
+    def check_metrics(self, text):
+        if shutil.which("promtool") is not None:
+            check = subprocess.run(
+                ["promtool", "check", "metrics"], input=text, capture_output=True, text=True,
+                timeout=DEADLINE, check=False,
+            )  # fmt: skip
+            self.assertEqual((check.returncode, check.stdout + check.stderr), (0, ""), text)
 
 
 if __name__ == "__main__":

@@ -114,6 +114,7 @@ static const char whole[] =
     "\"operations\":{\"get\":4,\"set\":5},\"waiting_more\":true,"
     "\"waiting\":[{\"key\":\"/k\",\"clients\":3,\"peer\":\"[::1]:5\"}]},"
     "\"job\":{\"run_id\":\"job-7\",\"state\":\"stopping\",\"generation\":1,\"max_restarts\":2,"
+    "\"restarts\":1,"
     "\"world_size\":2,\"workers\":["
     "{\"rank\":0,\"local_rank\":0,\"pid\":11,\"host\":\"n\",\"state\":\"running\",\"exit\":null,"
     "\"restarts\":1,\"progress\":{\"step\":345,\"phase\":\"collective\",\"age_s\":2,\"loss\":0.25,"
@@ -121,7 +122,51 @@ static const char whole[] =
     "{\"rank\":1,\"local_rank\":1,\"pid\":12,\"host\":\"n\",\"state\":\"failed\",\"exit\":-11,"
     "\"restarts\":1}],"
     "\"failure_count\":4,\"failures\":[{\"generation\":1,\"rank\":1,\"pid\":12,\"host\":\"n\","
-    "\"reason\":\"was killed by signal 11 (SIGSEGV)\"}]}}";
+    "\"reason\":\"process 12 was killed by signal 11 (SIGSEGV)\"},{\"generation\":1,\"rank\":-1,"
+    "\"host\":\"m\",\"reason\":\"the connection was lost\"}]}}";
+
+#define LONG_ID "0123456789abcdef0123456789abcdef0123456789abcdef"
+
+static const char several[] =
+    "{\"version\":\"1\",\"uptime_s\":1,\"health\":\"degraded\",\"problems\":[],\"store\":{},"
+    "\"jobs\":["
+    "{\"run_id\":\"" LONG_ID "\",\"state\":\"running\",\"generation\":1000,\"max_restarts\":1000,"
+    "\"restarts\":1000,\"world_size\":65536,\"nodes\":[{\"index\":0,\"host\":\"gpu-1\",\"address\":"
+    "\"10.0.0.1\",\"state\":\"running\",\"workers\":8,\"last_seen_s\":0.4},{\"index\":-1,\"host\":"
+    "\"gpu-2\",\"address\":\"10.0.0.2\",\"state\":\"spare\",\"workers\":8,\"last_seen_s\":1}]},"
+    "{\"run_id\":\"b\",\"state\":\"waiting\",\"min_nodes\":2,\"nodes\":[{\"index\":-1,\"host\":"
+    "\"gpu-3\","
+    "\"address\":\"10.0.0.3\",\"state\":\"waiting\",\"workers\":1,\"last_seen_s\":0}],"
+    "\"missing_nodes\":[\"rank 1 (gpu-4) never connected\"]}]}";
+
+/* Each with its nodes; a long id gives way to the numbers. */
+static void test_several_jobs(void **state)
+{
+    (void)state;
+    static const char want[] =
+        "h:1: degraded, up 1 s, version 1\n"
+        "job 0123456789a: running, 65536 workers, generation 1000, restarts 1000 of 1000\n"
+        "job b: waiting, 1 of 2 nodes are there\n"
+        "store: 0 keys, 0 B, 0 connections, 0 waiters, 0 requests\n"
+        "\n"
+        "job " LONG_ID "\n"
+        "\n"
+        " NODE STATE    WORKERS SEEN     ADDRESS         HOST\n"
+        "    0 running        8 0 s      10.0.0.1        gpu-1\n"
+        "    - spare          8 1 s      10.0.0.2        gpu-2\n"
+        "\n"
+        "job b\n"
+        "\n"
+        " NODE STATE    WORKERS SEEN     ADDRESS         HOST\n"
+        "    - waiting        1 0 s      10.0.0.3        gpu-3\n"
+        "missing: rank 1 (gpu-4) never connected\n";
+    cJSON *json = document(several);
+    struct ct_buf out = CT_BUF_INIT;
+    assert_int_equal(ct_stat_table(json, "h:1", &out), 0);
+    assert_string_equal(ct_buf_cstr(&out), want);
+    ct_buf_fini(&out);
+    cJSON_Delete(json);
+}
 
 static void test_table(void **state)
 {
@@ -130,8 +175,12 @@ static void test_table(void **state)
         "h:1: degraded, up 2.0 h, version 1\n"
         "problem: a\n"
         "problem: b\n"
-        "job job-7: stopping, 2 workers, generation 1\n"
+        "job job-7: stopping, 2 workers, generation 1, restarts 1 of 2\n"
         "store: 1 key, 20 KiB, 2 connections, 3 waiters, 9 requests\n"
+        "\n"
+        "WAITING ONE OF THEM           FOR KEY\n"
+        "      3 [::1]:5               /k\n"
+        "    ... and further keys\n"
         "\n"
         " RANK LOCAL     PID STATE     EXIT RESTARTS HOST\n"
         "    0     0      11 running      -        1 n\n"
@@ -140,12 +189,9 @@ static void test_table(void **state)
         " RANK         STEP PHASE      FOR          LOSS    SAMPLES/S\n"
         "    0          345 collective 2 s          0.25            -\n"
         "\n"
-        "WAITING ONE OF THEM           FOR KEY\n"
-        "      3 [::1]:5               /k\n"
-        "    ... and further keys\n"
-        "\n"
-        "3 earlier failures\n"
-        "generation 1: rank 1 on n (pid 12) was killed by signal 11 (SIGSEGV)\n";
+        "2 earlier failures\n"
+        "generation 1: rank 1 on n: process 12 was killed by signal 11 (SIGSEGV)\n"
+        "generation 1: node m: the connection was lost\n";
     cJSON *json = document(whole);
     struct ct_buf out = CT_BUF_INIT;
     bool healthy = true;
@@ -227,7 +273,7 @@ int main(void)
         cmocka_unit_test(test_where),     cmocka_unit_test(test_options),
         cmocka_unit_test(test_mistakes),  cmocka_unit_test(test_table),
         cmocka_unit_test(test_no_status), cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_no_memory), cmocka_unit_test(test_several_jobs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

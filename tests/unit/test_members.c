@@ -371,7 +371,8 @@ static void test_status(void **state)
     begin(&s, 2, 2, 0, 1);
     char *text = status_text(&s);
     assert_string_equal(text, "{\"job\":{\"run_id\":\"\",\"state\":\"waiting\",\"generation\":0,"
-                              "\"max_restarts\":0,\"restarts\":0,\"world_size\":0,\"nodes\":[],"
+                              "\"max_restarts\":0,\"restarts\":0,\"world_size\":0,\"min_nodes\":0,"
+                              "\"max_nodes\":0,\"nodes\":[],"
                               "\"missing_nodes\":[],\"workers\":[],\"failures\":[],"
                               "\"failure_count\":0},\"problems\":[]}");
     cJSON_free(text);
@@ -393,7 +394,8 @@ static void test_status(void **state)
     text = status_text(&s);
     assert_string_equal(
         text, "{\"job\":{\"run_id\":\"r\",\"state\":\"running\",\"generation\":0,"
-              "\"max_restarts\":1,\"restarts\":0,\"world_size\":4,\"nodes\":["
+              "\"max_restarts\":1,\"restarts\":0,\"world_size\":4,\"min_nodes\":2,\"max_nodes\":2,"
+              "\"nodes\":["
               "{\"index\":0,\"host\":\"gpu-1\",\"address\":\"10.0.0.1\",\"state\":\"running\","
               "\"workers\":2,\"last_seen_s\":0.25},"
               "{\"index\":1,\"host\":\"gpu-2\",\"address\":\"10.0.0.2\",\"state\":\"running\","

@@ -70,6 +70,8 @@ static int add_job(void *data, cJSON *root, cJSON *problems)
     if (workers == NULL || !ct_json_add_text(object, "state", job->state) ||
         !ct_json_add_text(object, "run_id", "a\"b\\c\nd") ||
         !ct_json_add_number(object, "generation", 2) ||
+        !ct_json_add_number(object, "restarts", 1) || !ct_json_add_number(object, "min_nodes", 4) ||
+        cJSON_AddArrayToObject(object, "nodes") == NULL ||
         !ct_json_add_number(object, "failure_count", 3)) {
         return CT_ENOMEM;
     }
@@ -170,6 +172,38 @@ static void test_verdict_follows_the_job(void **state)
     }
 }
 
+static int add_two_jobs(void *data, cJSON *root, cJSON *problems)
+{
+    static const char *const states[] = {"running", "waiting"};
+    cJSON *jobs = cJSON_AddArrayToObject(root, "jobs");
+    (void)data;
+    (void)problems;
+    for (size_t i = 0; jobs != NULL && i < 2; i++) {
+        cJSON *job = ct_json_append_object(jobs);
+        if (job == NULL || !ct_json_add_text(job, "state", states[i]) ||
+            !ct_json_add_text(job, "run_id", states[i]) ||
+            !ct_json_add_number(job, "generation", (double)i)) {
+            return CT_ENOMEM;
+        }
+    }
+    return jobs != NULL ? 0 : CT_ENOMEM;
+}
+
+static void test_several_jobs(void **state)
+{
+    (void)state;
+    cJSON *root = NULL;
+    struct ct_buf text = CT_BUF_INIT;
+    assert_int_equal(ct_status_make(&facts, add_two_jobs, NULL, &root), 0);
+    assert_false(ct_status_is_ready(root));
+    assert_int_equal(ct_metrics_print(root, &text), 0);
+    /* The format wants all series of a name together. */
+    assert_non_null(strstr(ct_buf_cstr(&text), "gauge\nctrun_job_generation{run_id=\"running\"} 0\n"
+                                               "ctrun_job_generation{run_id=\"waiting\"} 1\n#"));
+    ct_buf_fini(&text);
+    cJSON_Delete(root);
+}
+
 static void test_long_keys_are_cut(void **state)
 {
     (void)state;
@@ -192,6 +226,9 @@ static void test_long_keys_are_cut(void **state)
 
 /* ---- metrics -------------------------------------------------------------------------------- */
 
+/* The run id of add_job(), as Prometheus writes it. */
+#define JOB "{run_id=\"a\\\"b\\\\c\\nd\""
+
 static void test_metrics(void **state)
 {
     (void)state;
@@ -200,16 +237,19 @@ static void test_metrics(void **state)
     assert_int_equal(ct_metrics_print(root, &text), 0);
     static const char *const lines[] = {
         "\nctrun_build_info{version=\"" CT_VERSION "\"} 1\n",
-        "\nctrun_job_info{run_id=\"a\\\"b\\\\c\\nd\"} 1\n",
+        "\nctrun_job_info" JOB "} 1\n",
         "\n# TYPE ctrun_uptime_seconds gauge\nctrun_uptime_seconds 1.5\n",
         "\nctrun_ready 1\n",
         "\nctrun_store_keys 1\n",
         "\nctrun_store_connections_accepted_total 5\n",
         "\nctrun_store_requests_total{operation=\"get\"} 8\n",
-        "\nctrun_job_generation 2\n",
-        "\nctrun_job_workers{state=\"running\"} 2\n",
-        "\nctrun_job_workers{state=\"failed\"} 0\n",
-        "\n# TYPE ctrun_job_failures_total counter\nctrun_job_failures_total 3\n",
+        "\nctrun_job_generation" JOB "} 2\n",
+        "\nctrun_job_restarts_total" JOB "} 1\n",
+        "\nctrun_job_nodes_expected" JOB "} 4\n",
+        "\nctrun_job_nodes_present" JOB "} 0\n",
+        "\nctrun_job_workers" JOB ",state=\"running\"} 2\n",
+        "\nctrun_job_workers" JOB ",state=\"failed\"} 0\n",
+        "\n# TYPE ctrun_job_failures_total counter\nctrun_job_failures_total" JOB "} 3\n",
         "\nctrun_http_timeouts_total 13\n",
     };
     for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
@@ -217,7 +257,8 @@ static void test_metrics(void **state)
             fail_msg("missing: %s", lines[i]);
         }
     }
-    assert_null(strstr(ct_buf_cstr(&text), "world_size"));
+    /* What a document lacks has no value. */
+    assert_null(strstr(ct_buf_cstr(&text), "\nctrun_job_world_size"));
     ct_buf_fini(&text);
     cJSON_Delete(root);
 }
@@ -317,6 +358,7 @@ int main(void)
         cmocka_unit_test(test_store_alone),
         cmocka_unit_test(test_no_cap_on_memory),
         cmocka_unit_test(test_verdict_follows_the_job),
+        cmocka_unit_test(test_several_jobs),
         cmocka_unit_test(test_long_keys_are_cut),
         cmocka_unit_test(test_metrics),
         cmocka_unit_test(test_pages),

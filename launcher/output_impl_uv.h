@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What output_uv.c (sinks, the end) and output_stream_uv.c (one worker's stream) share.
+ */
+#ifndef CT_LAUNCHER_OUTPUT_IMPL_UV_H
+#define CT_LAUNCHER_OUTPUT_IMPL_UV_H
+
+#include "common/list.h"
+#include "launcher/output_uv.h"
+#include "launcher/sink_uv.h"
+
+/* One read of a pipe: its default capacity. */
+#define READ_SIZE 65536
+
+struct ct_output_stream {
+    struct ct_list link; /* in output->streams */
+    struct ct_output *output;
+    struct ct_sink *sink;
+    struct ct_lines lines;
+    uv_pipe_t pipe;
+    bool has_pipe; /* the handle is initialised and not closing */
+    bool reading;  /* the end of the pipe has not been seen */
+    bool paused;   /* not read, because the sink is full */
+    int child_fd;  /* ours to close after the spawn; -1 = none */
+    int log_fd;    /* -1 = none */
+    char *log_path;
+    struct ct_line_filter *filter; /* NULL = none */
+};
+
+struct ct_output {
+    uv_loop_t *loop;
+    const struct ct_log *log;
+    struct ct_list streams;
+    int fds[2];              /* of the options, for workers that inherit */
+    struct ct_sink sinks[2]; /* stdout, stderr */
+    int sink_count;          /* 1 when both are the same file */
+    bool said_lost;
+    uv_timer_t timer; /* of settling */
+    bool settling;
+    int64_t linger_ns, deadline_ns; /* monotonic */
+    ct_output_fn settled_cb, closed_cb;
+    void *settled_data, *closed_data;
+    int open_parts; /* sinks and timer that are not closed yet */
+    struct ct_buf batch;
+    char chunk[READ_SIZE];
+};
+
+struct ct_sink *ct_output_sink(struct ct_output *output, enum ct_output_fd fd);
+
+/* Says once that something was lost for want of memory. */
+void ct_output_say_lost(struct ct_output *output);
+
+/* A stream has ended or a sink has taken something: that may have been the last. */
+void ct_output_check_settled(struct ct_output *output);
+
+/* Reads a stream again that was paused. */
+void ct_output_stream_resume(struct ct_output_stream *stream);
+
+/* Takes what is in the pipe now, no more (its writer may never stop), and ends the stream. */
+void ct_output_stream_cut_off(struct ct_output_stream *stream);
+
+#endif

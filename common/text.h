@@ -5,8 +5,14 @@
 #ifndef CT_COMMON_TEXT_H
 #define CT_COMMON_TEXT_H
 
+#include <stdint.h>
+
 /* Replaces every control character (line breaks, escape sequences, DEL) by '?', in place: messages
  * quote file names, keys and host names that came from strangers. UTF-8 stays as it is. */
 void ct_text_clean(char *text);
+
+/* Writes 1234567 as "1,234,567". */
+#define CT_TEXT_THOUSANDS_MAX 28
+void ct_text_thousands(uint64_t number, char out[CT_TEXT_THOUSANDS_MAX]);
 
 #endif

@@ -217,6 +217,7 @@ static int open_stream(struct node *node, enum ct_output_fd to, struct ct_output
         .to = to,
         .mode = ct_output_is_terminal(output, to) ? CT_LINES_TERMINAL : CT_LINES_PLAIN,
         .prefix = "",
+        .slow = CT_SLOW_OUTPUT_WAIT, /* whose lines are missing could not be said */
     };
     return ct_output_stream_open(output, &options, out, child, err);
 }

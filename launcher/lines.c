@@ -6,6 +6,8 @@
 
 /* Clears the rest of a terminal's line, where a longer one may have stood. */
 #define ERASE "\x1b[K"
+/* The longest label of a host name (RFC 1035). */
+#define HOST_LABEL_MAX 63
 
 void ct_lines_init(struct ct_lines *lines, enum ct_lines_mode mode, const char *prefix)
 {
@@ -156,17 +158,21 @@ int ct_lines_finish(struct ct_lines *lines, struct ct_buf *out)
 /* ---- prefix -----------------------------------------------------------------------------------
  */
 
-void ct_lines_prefix(int rank, bool colour, char out[CT_LINES_PREFIX_MAX])
+void ct_lines_prefix(const char *host, int rank, bool colour, char out[CT_LINES_PREFIX_MAX])
 {
+    const char *name = host != NULL ? host : "";
+    const char *colon = name[0] != '\0' ? ":" : "";
+    int len = (int)strcspn(name, ".");
+    len = len < HOST_LABEL_MAX ? len : HOST_LABEL_MAX;
     if (!colour) {
-        (void)snprintf(out, CT_LINES_PREFIX_MAX, "[%d] ", rank);
+        (void)snprintf(out, CT_LINES_PREFIX_MAX, "[%.*s%s%d] ", len, name, colon, rank);
         return;
     }
     /* Cyan, yellow, green, magenta, blue, and their bright forms: red is left to errors, black and
      * white to backgrounds. Resets at the end, so a colour that a worker left on ends here too. */
     static const unsigned char codes[] = {36, 33, 32, 35, 34, 96, 93, 92, 95, 94};
-    (void)snprintf(out, CT_LINES_PREFIX_MAX, "\x1b[0;%dm[%d]\x1b[0m ",
-                   codes[(unsigned)rank % sizeof(codes)], rank);
+    (void)snprintf(out, CT_LINES_PREFIX_MAX, "\x1b[0;%dm[%.*s%s%d]\x1b[0m ",
+                   codes[(unsigned)rank % sizeof(codes)], len, name, colon, rank);
 }
 
 bool ct_lines_colour(bool is_terminal, const char *term, const char *no_color)

@@ -73,8 +73,9 @@ CT_MUST_CHECK int ct_lines_finish(struct ct_lines *lines, struct ct_buf *out);
 CT_MUST_CHECK int ct_lines_tail(const struct ct_lines *lines, const char *indent,
                                 struct ct_buf *out);
 
-/* Writes "[<rank>] ", coloured by rank when `colour` is set. */
-void ct_lines_prefix(int rank, bool colour, char out[CT_LINES_PREFIX_MAX]);
+/* Writes "[<rank>] ", or "[<host>:<rank>] " with the first part of `host` unless that is NULL;
+ * coloured by rank when `colour` is set. */
+void ct_lines_prefix(const char *host, int rank, bool colour, char out[CT_LINES_PREFIX_MAX]);
 
 /* Should a stream on this descriptor be coloured? It is a terminal, TERM is not "dumb" and
  * NO_COLOR is unset or empty (https://no-color.org). */

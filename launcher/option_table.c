@@ -97,6 +97,10 @@ const struct ct_option_spec ct_option_table[] = {
      "filtered_stdout.log; \",,\" is a comma"},
     {CT_OPT_STDERR_FILTERS, 0, false, "duplicate-stderr-filters", "TEXT,TEXT,...",
      "the same for stderr and filtered_stderr.log"},
+    {CT_OPT_SLOW_OUTPUT, 0, false, "slow-output", "auto|wait|drop",
+     "when stdout or stderr takes no more: let workers wait, or drop lines\n"
+     "and say how many. Default auto: drop on a terminal, else wait",
+     .own = true},
     {CT_OPT_VIRTUAL_LOCAL_RANK, 0, false, "virtual-local-rank", NULL,
      "LOCAL_RANK is 0 for all, and each worker sees one GPU"},
     {CT_OPT_GPU_BIND, 0, false, "gpu-bind", "none|mask",

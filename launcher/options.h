@@ -41,6 +41,13 @@ enum ct_rdzv_backend {
     CT_RDZV_C10D,   /* an endpoint, or wherever there is room */
 };
 
+/* What happens to lines for which ctrun's stdout or stderr has no room. */
+enum ct_slow_output {
+    CT_SLOW_OUTPUT_AUTO, /* dropped where it is a terminal */
+    CT_SLOW_OUTPUT_WAIT, /* the workers wait */
+    CT_SLOW_OUTPUT_DROP,
+};
+
 enum ct_on_hang { CT_ON_HANG_REPORT, CT_ON_HANG_RESTART, CT_ON_HANG_ABORT };
 
 struct ct_rank_set {
@@ -66,6 +73,7 @@ struct ct_options {
     bool virtual_local_rank;
     bool share_gpu;
     enum ct_gpu_bind gpu_bind;
+    enum ct_slow_output slow_output;
     bool help;
     bool version;
     bool print_config;

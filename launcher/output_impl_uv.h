@@ -6,6 +6,7 @@
 #define CT_LAUNCHER_OUTPUT_IMPL_UV_H
 
 #include "common/list.h"
+#include "launcher/backlog.h"
 #include "launcher/output_uv.h"
 #include "launcher/sink_uv.h"
 
@@ -25,6 +26,11 @@ struct ct_output_stream {
     int log_fd;    /* -1 = none */
     char *log_path;
     struct ct_line_filter *filter; /* NULL = none */
+    int rank;
+    bool drops; /* lines for which the sink has no room, rather than have the worker wait */
+    struct ct_backlog backlog; /* what waits in the sink */
+    bool dropping;             /* nothing is put until half of that has left */
+    uint64_t dropped;          /* lines, since it was said last */
 };
 
 struct ct_output {
@@ -34,6 +40,7 @@ struct ct_output {
     int fds[2];              /* of the options, for workers that inherit */
     struct ct_sink sinks[2]; /* stdout, stderr */
     int sink_count;          /* 1 when both are the same file */
+    size_t stream_count;
     bool said_lost;
     uv_timer_t timer; /* of settling */
     bool settling;
@@ -47,11 +54,18 @@ struct ct_output {
 
 struct ct_sink *ct_output_sink(struct ct_output *output, enum ct_output_fd fd);
 
+/* ctrun's own lines, on a fresh line. */
+void ct_output_put(struct ct_output *output, struct ct_sink *sink, const char *bytes, size_t len);
+
 /* Says once that something was lost for want of memory. */
 void ct_output_say_lost(struct ct_output *output);
 
 /* A stream has ended or a sink has taken something: that may have been the last. */
 void ct_output_check_settled(struct ct_output *output);
+
+/* Some bytes have left the sink: a stream that drops lines may have room again, and then says what
+ * is missing. */
+void ct_output_stream_room(struct ct_output_stream *stream);
 
 /* Reads a stream again that was paused. */
 void ct_output_stream_resume(struct ct_output_stream *stream);

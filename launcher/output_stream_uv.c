@@ -6,9 +6,11 @@
 
 #include "common/alloc.h"
 #include "common/file.h"
+#include "common/text.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -25,11 +27,70 @@ static void write_log_file(struct ct_output_stream *stream, const char *bytes, s
     }
 }
 
+/* ---- dropping -------------------------------------------------------------------------------- */
+
+static size_t keep_of(const struct ct_output *output)
+{
+    size_t share = CT_OUTPUT_KEEP_ALL / (output->stream_count > 0 ? output->stream_count : 1);
+    return share > CT_OUTPUT_KEEP         ? CT_OUTPUT_KEEP
+           : share < CT_OUTPUT_KEEP_LEAST ? CT_OUTPUT_KEEP_LEAST
+                                          : share;
+}
+
+/* In the place of the lines that are missing. */
+static void say_dropped(struct ct_output_stream *stream)
+{
+    char number[CT_TEXT_THOUSANDS_MAX], text[160];
+    if (stream->dropped == 0) {
+        return;
+    }
+    ct_text_thousands(stream->dropped, number);
+    int len = snprintf(
+        text, sizeof(text), "ctrun: %s line%s of rank %d %s dropped: the %s was too slow\n", number,
+        stream->dropped == 1 ? "" : "s", stream->rank, stream->dropped == 1 ? "was" : "were",
+        stream->sink->is_terminal ? "terminal" : "reader");
+    stream->dropped = 0;
+    ct_output_put(stream->output, stream->sink, text, (size_t)len);
+}
+
+void ct_output_stream_room(struct ct_output_stream *stream)
+{
+    if (stream->dropping && ct_backlog_left(&stream->backlog, ct_sink_written(stream->sink)) <=
+                                keep_of(stream->output) / 2) {
+        stream->dropping = false;
+        say_dropped(stream);
+    }
+}
+
+/* True: there is no room for these lines. */
+static bool drop(struct ct_output_stream *stream, const struct ct_buf *batch)
+{
+    if (!stream->drops) {
+        return false;
+    }
+    ct_output_stream_room(stream);
+    if (!stream->dropping) {
+        uint64_t left = ct_backlog_left(&stream->backlog, ct_sink_written(stream->sink));
+        stream->dropping = left >= keep_of(stream->output);
+    }
+    const char *p = (const char *)ct_buf_bytes(batch);
+    const char *end = p + batch->len;
+    while (stream->dropping && p < end && (p = memchr(p, '\n', (size_t)(end - p))) != NULL) {
+        stream->dropped++;
+        p++;
+    }
+    return stream->dropping;
+}
+
 /* Sends the lines cut so far on their way. */
 static void pass_on(struct ct_output_stream *stream, int cut_rc)
 {
     struct ct_buf *batch = &stream->output->batch;
-    int put_rc = ct_sink_put(stream->sink, ct_buf_bytes(batch), batch->len);
+    int put_rc = 0;
+    if (batch->len > 0 && !drop(stream, batch)) {
+        put_rc = ct_sink_put(stream->sink, ct_buf_bytes(batch), batch->len);
+        ct_backlog_put(&stream->backlog, batch->len, stream->sink->put, keep_of(stream->output));
+    }
     ct_buf_reset(batch);
     if (cut_rc != 0 || put_rc != 0) {
         ct_output_say_lost(stream->output);
@@ -51,6 +112,7 @@ static void end_stream(struct ct_output_stream *stream)
     stream->paused = false;
     uv_read_stop((uv_stream_t *)&stream->pipe);
     pass_on(stream, ct_lines_finish(&stream->lines, &stream->output->batch));
+    say_dropped(stream);
     ct_output_check_settled(stream->output);
 }
 
@@ -69,7 +131,7 @@ static void on_stream_read(uv_stream_t *handle, ssize_t n, const uv_buf_t *buf)
         end_stream(stream);
     } else if (n > 0) {
         take(stream, buf->base, (size_t)n);
-        if (stream->reading && stream->sink->pending.len > CT_OUTPUT_HIGH) {
+        if (stream->reading && stream->sink->pending.len > CT_OUTPUT_HIGH && !stream->drops) {
             stream->paused = true;
             uv_read_stop(handle);
         }
@@ -155,7 +217,11 @@ int ct_output_stream_open(struct ct_output *output, const struct ct_output_strea
     stream->sink = ct_output_sink(output, options->to);
     stream->child_fd = -1;
     stream->log_fd = -1;
+    stream->rank = options->rank;
+    stream->drops = options->slow == CT_SLOW_OUTPUT_DROP ||
+                    (options->slow == CT_SLOW_OUTPUT_AUTO && stream->sink->is_terminal);
     ct_list_append(&output->streams, &stream->link);
+    output->stream_count++;
     ct_lines_init(&stream->lines, options->mode, options->prefix);
 
     int rc = 0;
@@ -215,6 +281,7 @@ void ct_output_stream_free(struct ct_output_stream *stream)
         close(stream->log_fd);
     }
     ct_list_remove(&stream->link);
+    stream->output->stream_count--;
     if (stream->has_pipe) {
         uv_close((uv_handle_t *)&stream->pipe, on_pipe_closed);
     } else {

@@ -49,11 +49,22 @@ static void resume_streams(struct ct_output *output, const struct ct_sink *sink)
     }
 }
 
+static void tell_of_room(struct ct_output *output, const struct ct_sink *sink)
+{
+    for (struct ct_list *l = output->streams.next; l != &output->streams; l = l->next) {
+        struct ct_output_stream *stream = CT_CONTAINER_OF(l, struct ct_output_stream, link);
+        if (stream->sink == sink) {
+            ct_output_stream_room(stream);
+        }
+    }
+}
+
 static void on_sink_written(struct ct_sink *sink)
 {
     if (sink->pending.len <= CT_OUTPUT_LOW) {
         resume_streams(sink->data, sink);
     }
+    tell_of_room(sink->data, sink);
     ct_output_check_settled(sink->data);
 }
 
@@ -82,7 +93,11 @@ bool ct_output_is_terminal(const struct ct_output *output, enum ct_output_fd fd)
 
 void ct_output_say(struct ct_output *output, enum ct_output_fd fd, const char *bytes, size_t len)
 {
-    struct ct_sink *sink = ct_output_sink(output, fd);
+    ct_output_put(output, ct_output_sink(output, fd), bytes, len);
+}
+
+void ct_output_put(struct ct_output *output, struct ct_sink *sink, const char *bytes, size_t len)
+{
     int rc = 0;
     if (sink->last != '\n' && sink->last != '\r') {
         rc = ct_sink_put(sink, "\n", 1);

@@ -3,10 +3,14 @@
  * What workers write, on its way to ctrun's own stdout and stderr and to log files.
  *
  * One `struct ct_output` per ctrun holds its stdout and stderr (one sink when both are the same
- * file). Each worker has two streams, each a pipe read here. Lines never tear or mix. A sink that
- * does not take more (a stopped terminal, a full pipe) stops the reading of the streams that feed
- * it, so memory stays bounded and workers wait in write(2), as they would without us. A sink that
- * is gone (ctrun | head) is reported once and output for it is thrown away: the job goes on.
+ * file). Each worker has two streams, each a pipe read here. Lines never tear or mix.
+ *
+ * A pipe, socket or file that does not take more stops the reading of the streams that feed it, so
+ * memory stays bounded and workers wait in write(2), as they would without us: whoever reads there
+ * (tee, less, a log collector) wants every line. A terminal that does not take more must not hold a
+ * job up, since someone has stopped it to read or is far away: each stream may keep CT_OUTPUT_KEEP
+ * bytes waiting, and what is beyond is dropped, counted and said. Log files get every byte. A sink
+ * that is gone (ctrun | head) is reported once and output for it is thrown away: the job goes on.
  *
  * ctrun's own stdout and stderr never become non-blocking for others who share them.
  */
@@ -18,6 +22,7 @@
 #include "common/log.h"
 #include "launcher/line_filter.h"
 #include "launcher/lines.h"
+#include "launcher/options.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,6 +34,13 @@
  * ready in the same round. */
 #define CT_OUTPUT_HIGH (256 * 1024)
 #define CT_OUTPUT_LOW (64 * 1024)
+
+/* Bytes of one stream that may wait for a sink which drops what it cannot take: a screenful of
+ * tracebacks from each. With very many streams it is less, down to the least, to hold no more than
+ * CT_OUTPUT_KEEP_ALL of them all. */
+#define CT_OUTPUT_KEEP (256 * 1024)
+#define CT_OUTPUT_KEEP_LEAST (16 * 1024)
+#define CT_OUTPUT_KEEP_ALL (64 * 1024 * 1024)
 
 enum ct_output_fd { CT_OUTPUT_OUT = 1, CT_OUTPUT_ERR = 2 };
 
@@ -59,7 +71,9 @@ struct ct_output_stream_options {
     enum ct_output_fd to;    /* which sink */
     enum ct_lines_mode mode; /* CT_LINES_TAIL_ONLY = not shown (filtered or only redirected) */
     const char *prefix;      /* "" = none; copied */
-    const char *log_path;    /* appended to, created with mode 0644; NULL = no file; copied */
+    int rank;                /* what it is called when lines of it are dropped */
+    enum ct_slow_output slow;
+    const char *log_path; /* appended to, created with mode 0644; NULL = no file; copied */
     const struct ct_line_filter_options *filter; /* copies lines into a file; NULL = none */
     bool inherit; /* let the worker write to the sink itself: no pipe, no tail; only with
                      CT_LINES_RAW and no log_path */

@@ -199,6 +199,7 @@ int ct_sink_put(struct ct_sink *sink, const void *bytes, size_t len)
         }
     }
     sink->last = ((const char *)bytes)[len - 1];
+    sink->put += len;
 
     size_t done = 0;
     if (sink->pending.len == 0) {
@@ -215,8 +216,15 @@ int ct_sink_put(struct ct_sink *sink, const void *bytes, size_t len)
     int rc = ct_buf_append(&sink->pending, (const char *)bytes + done, len - done);
     if (rc == 0) {
         wait_for_room(sink);
+    } else {
+        sink->put -= len - done;
     }
     return rc;
+}
+
+uint64_t ct_sink_written(const struct ct_sink *sink)
+{
+    return sink->put - sink->pending.len;
 }
 
 void ct_sink_close(struct ct_sink *sink, void (*on_closed)(struct ct_sink *sink))

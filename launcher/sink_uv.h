@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <uv.h>
 
 enum ct_sink_kind {
@@ -36,6 +37,7 @@ struct ct_sink {
     bool is_terminal;
     char last;             /* byte put last, '\n' at first: where the cursor is */
     struct ct_buf pending; /* bytes put and not yet written */
+    uint64_t put;          /* bytes in all */
     bool polling;          /* `poll` is in use */
     uv_poll_t poll;        /* for CT_SINK_OWN */
     uv_timer_t timer;      /* for CT_SINK_SHARED */
@@ -50,6 +52,9 @@ void ct_sink_init(struct ct_sink *sink, uv_loop_t *loop, int fd, const struct ct
 
 /* Writes what goes at once, keeps the rest. CT_ENOMEM: the rest is lost. */
 CT_MUST_CHECK int ct_sink_put(struct ct_sink *sink, const void *bytes, size_t len);
+
+/* Bytes of all that were put which have been written; see struct ct_backlog. */
+uint64_t ct_sink_written(const struct ct_sink *sink);
 
 /* Drops what is pending, closes. */
 void ct_sink_close(struct ct_sink *sink, void (*on_closed)(struct ct_sink *sink));

@@ -82,6 +82,7 @@ static int fill_prefix(const struct ct_worker_options *options, int local_rank, 
         return fill_template(options, local_rank, out);
     }
     ct_lines_prefix(
+        options->plan->node_count > 1 ? options->job->machine->host : NULL,
         options->plan->first_rank + local_rank,
         ct_lines_colour(terminal, ct_environ_get(env, "TERM"), ct_environ_get(env, "NO_COLOR")),
         out);
@@ -137,7 +138,12 @@ static int open_stream(const struct ct_worker_options *options, int local_rank,
     struct files files = {0};
     int rc = 0;
 
-    struct ct_output_stream_options stream = {.to = to, .prefix = prefix};
+    struct ct_output_stream_options stream = {
+        .to = to,
+        .prefix = prefix,
+        .rank = options->plan->first_rank + local_rank,
+        .slow = job->options->slow_output,
+    };
     if (!route.shown) {
         stream.mode = CT_LINES_TAIL_ONLY;
     } else if (job->workers == 1 && job->options->prefix_template == NULL) {

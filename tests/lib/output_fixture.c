@@ -205,7 +205,7 @@ void fixture_ranks(struct fixture *f, int workers, int lines)
 {
     for (int rank = 0; rank < workers; rank++) {
         char prefix[CT_LINES_PREFIX_MAX];
-        ct_lines_prefix(rank, false, prefix);
+        ct_lines_prefix(NULL, rank, false, prefix);
         int at = fixture_stream(
             f, (struct ct_output_stream_options){.mode = CT_LINES_PLAIN, .prefix = prefix});
         fixture_writer(f, at, lines, NULL);

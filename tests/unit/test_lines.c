@@ -193,13 +193,17 @@ static void test_prefix_and_colour(void **state)
 {
     (void)state;
     char prefix[CT_LINES_PREFIX_MAX];
-    ct_lines_prefix(12, false, prefix);
+    ct_lines_prefix(NULL, 12, false, prefix);
     assert_string_equal(prefix, "[12] ");
-    ct_lines_prefix(0, true, prefix);
+    ct_lines_prefix(NULL, 0, true, prefix);
     assert_string_equal(prefix, "\x1b[0;36m[0]\x1b[0m ");
-    ct_lines_prefix(11, true, prefix); /* after ten ranks the colours come again */
+    ct_lines_prefix(NULL, 11, true, prefix); /* after ten ranks the colours come again */
     assert_string_equal(prefix, "\x1b[0;33m[11]\x1b[0m ");
-    ct_lines_prefix(2147483647, true, prefix);
+    ct_lines_prefix("gpu-4.cluster.example", 7, false, prefix);
+    assert_string_equal(prefix, "[gpu-4:7] ");
+    ct_lines_prefix("gpu-4", 7, true, prefix);
+    assert_string_equal(prefix, "\x1b[0;92m[gpu-4:7]\x1b[0m ");
+    ct_lines_prefix(NULL, 2147483647, true, prefix);
     assert_non_null(strstr(prefix, "[2147483647]\x1b[0m "));
     assert_true(ct_lines_colour(true, "xterm", NULL));
     assert_true(ct_lines_colour(true, "xterm", ""));

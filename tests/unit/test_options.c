@@ -61,6 +61,7 @@ static void show(const struct ct_options *o, char *out, size_t size)
     ADD(o->virtual_local_rank, "virtual ");
     ADD(o->gpu_bind != CT_GPU_BIND_UNSET, "gpus=%d ", o->gpu_bind);
     ADD(o->share_gpu, "share ");
+    ADD(o->slow_output != 0, "slow=%d ", o->slow_output);
     ADD(o->prefix_template != NULL, "prefix=%s ", o->prefix_template);
     ADD(o->out_filter != NULL, "out=%s ", o->out_filter);
     ADD(o->err_filter != NULL, "err=%s ", o->err_filter);
@@ -126,6 +127,7 @@ static const struct row rows[] = {
     {{"--virtual-local-rank", "x"}, {NULL}, NULL, "virtual : x"},
     {{"--gpu-bind", "mask", "--share-gpu", "x"}, {NULL}, NULL, "gpus=2 share : x"},
     {{"--gpu-bind=none", "x"}, {"PET_GPU_BIND=mask", "PET_SHARE_GPU=1"}, NULL, "gpus=1 share : x"},
+    {{"--slow-output", "drop", "x"}, {NULL}, NULL, "slow=2 : x"},
     {{"--gpu-bind", "all", "x"}, {NULL}, "--gpu-bind: 'all' is not none or mask", NULL},
     {{"--log-line-prefix-template", "a", "x"},
      {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE=b"},

@@ -2,14 +2,19 @@
  *
  * Lines on their way to readers that are slow, stand still, leave, or were never there.
  */
+#include "common/file.h"
 #include "tests/lib/loop.h"
 #include "tests/lib/output_fixture.h"
+#include "tests/lib/tmpdir.h"
 
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static void test_lines_never_tear(void **state)
@@ -66,6 +71,64 @@ static void test_blocked_reader_stops_the_workers(void **state)
     fixture_finish(f);
     assert_int_equal(fixture_check_lines(&f->seen, 1), 4000);
     munmap((void *)(uintptr_t)progress, 4096);
+    fixture_free(f);
+}
+
+/* Lines that begin with `prefix`. */
+static int lines_of(struct ct_buf *text, const char *prefix)
+{
+    int count = 0;
+    for (const char *p = ct_buf_cstr(text); *p != '\0'; p++) {
+        count += strncmp(p, prefix, strlen(prefix)) == 0;
+        p = strchr(p, '\n');
+        assert_non_null(p);
+    }
+    return count;
+}
+
+/* Nobody reads, and yet the worker ends; its file is whole, its neighbour's lines are all there,
+ * and what is missing is said in its place. */
+static void test_lines_are_dropped_where_that_is_wanted(void **state)
+{
+    (void)state;
+    struct fixture *f = fixture_new();
+    char *dir = ct_tmpdir_new();
+    char *path = ct_tmpdir_path(dir, "stdout.log");
+    const struct ct_output_stream_options loud = {.mode = CT_LINES_PLAIN,
+                                                  .prefix = "[0] ",
+                                                  .log_path = path,
+                                                  .rank = 70,
+                                                  .slow = CT_SLOW_OUTPUT_DROP};
+    const struct ct_output_stream_options quiet = {
+        .mode = CT_LINES_PLAIN, .prefix = "[1] ", .rank = 71, .slow = CT_SLOW_OUTPUT_DROP};
+    int at = fixture_stream(f, loud);
+    fixture_writer(f, at, 8000, NULL);
+    for (int status = 0; waitpid(f->writers[at], &status, WNOHANG) == 0;) {
+        uv_run(&f->loop, UV_RUN_NOWAIT);
+    }
+    f->writers[at] = 0;
+    at = fixture_stream(f, quiet);
+    fixture_writer(f, at, 20, NULL);
+    fixture_read(f);
+    fixture_settle(f, -1);
+    fixture_finish(f);
+
+    struct ct_buf file = CT_BUF_INIT;
+    assert_int_equal(ct_file_read(path, 1 << 26, &file, NULL), 0);
+    const char *said = strstr(ct_buf_cstr(&f->seen), "ctrun: ");
+    int shown = lines_of(&f->seen, "[0] "), dropped = 0, unit = 0;
+    assert_non_null(said);
+    assert_int_equal(sscanf(said, "ctrun: %d,%d lines of rank 70 were dropped", &unit, &dropped),
+                     2);
+    dropped += unit * 1000;
+    assert_in_range(shown, 1, 7999);
+    assert_int_equal(shown + dropped, 8000);
+    assert_int_equal(lines_of(&f->seen, "[1] "), 20);
+    assert_int_equal(lines_of(&file, ""), 8000);
+    assert_null(strstr(said + 1, "ctrun: "));
+    ct_buf_fini(&file);
+    free(path);
+    ct_tmpdir_free(dir);
     fixture_free(f);
 }
 
@@ -157,6 +220,7 @@ int main(void)
         cmocka_unit_test(test_lines_never_tear),
         cmocka_unit_test(test_many_workers),
         cmocka_unit_test(test_blocked_reader_stops_the_workers),
+        cmocka_unit_test(test_lines_are_dropped_where_that_is_wanted),
         cmocka_unit_test(test_socket_takes_all_as_well),
         cmocka_unit_test(test_shared_descriptors_stay_blocking),
         cmocka_unit_test(test_reader_that_leaves_harms_nobody),

@@ -27,9 +27,30 @@ static void test_clean(void **state)
     }
 }
 
+static void thousands_are_set_apart(void **state)
+{
+    static const struct {
+        uint64_t number;
+        const char *text;
+    } rows[] = {
+        {0, "0"},
+        {999, "999"},
+        {1000, "1,000"},
+        {1234567, "1,234,567"},
+        {UINT64_MAX, "18,446,744,073,709,551,615"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char text[CT_TEXT_THOUSANDS_MAX];
+        ct_text_thousands(rows[i].number, text);
+        assert_string_equal(text, rows[i].text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(thousands_are_set_apart),
         cmocka_unit_test(test_clean),
     };
     return cmocka_run_group_tests_name("text", tests, NULL, NULL);

@@ -254,12 +254,29 @@ static int parse_words(char *const *argv, struct ct_options *options, struct ct_
 }
 
 /* What one option cannot tell by itself. */
+/* --standalone is one machine. What a pod's environment says of more is overruled; a command line
+ * that says both is a slip. */
+static int settle_standalone(struct ct_options *options, struct ct_err *err)
+{
+    if (options->min_nodes > 1 && ct_option_given(options, CT_OPT_NNODES) == CT_GIVEN_FLAG) {
+        return ct_err_set(err, CT_EINVAL,
+                          "--standalone is a job on this machine alone, --nnodes %d is not",
+                          options->min_nodes);
+    }
+    options->min_nodes = 1;
+    options->max_nodes = 1;
+    options->spares = 0;
+    options->node_rank = -1;
+    return 0;
+}
+
 static int check_together(const struct ct_options *options, struct ct_err *err)
 {
     if (options->module && options->no_python) {
         return ct_err_set(err, CT_EINVAL, "--module and --no-python exclude each other");
     }
-    if (options->node_rank >= options->max_nodes + options->spares) {
+    if (options->node_rank >= options->max_nodes + options->spares &&
+        ct_option_given(options, CT_OPT_NNODES) != CT_GIVEN_NOT) {
         return ct_err_set(err, CT_EINVAL,
                           "--node-rank %d: ranks of %d node%s go from 0 to %d (see --nnodes)",
                           options->node_rank, options->max_nodes,
@@ -308,6 +325,7 @@ int ct_options_parse(char *const *argv, char *const *env, struct ct_options *out
         if (options.prefix_template == NULL && prefix != NULL && prefix[0] != '\0') {
             options.prefix_template = prefix;
         }
+        rc = rc != 0 || !options.standalone ? rc : settle_standalone(&options, err);
         rc = rc != 0 ? rc : check_together(&options, err);
         if (rc != 0) {
             return rc;

@@ -317,6 +317,12 @@ int ct_settle(const struct ct_where_input *input, struct ct_options *options,
                        "Slurm ends the whole step when one task fails (SLURM_KILL_BAD_EXIT=1), so "
                        "there may be nothing left to restart: use srun --kill-on-bad-exit=0");
     }
+    if (rc == 0 && options->node_rank >= options->max_nodes + options->spares) {
+        rc = ct_err_set(err, CT_EINVAL,
+                        "--node-rank %d: ranks of %d node%s go from 0 to %d (see --nnodes)",
+                        options->node_rank, options->max_nodes, options->max_nodes == 1 ? "" : "s",
+                        options->max_nodes - 1);
+    }
     if (rc == 0) {
         *out = settled;
     }

@@ -9,17 +9,6 @@ int ct_device_open(enum ct_device_kind kind, int index, struct ct_device **out, 
     return kind == CT_DEVICE_CUDA ? ct_cuda_open(index, out, err) : ct_cpu_open(out, err);
 }
 
-const char *ct_precision_name(enum ct_precision precision)
-{
-    static const char *const names[] = {
-        [CT_PRECISION_F32] = "f32",
-        [CT_PRECISION_BF16] = "bf16",
-        [CT_PRECISION_TF32] = "tf32",
-        [CT_PRECISION_FP8] = "fp8",
-    };
-    return names[precision];
-}
-
 int ct_device_set_precision(struct ct_device *dev, enum ct_precision precision, struct ct_err *err)
 {
     if (precision == dev->precision) {

@@ -80,7 +80,7 @@ static int add_share(const struct ct_topology *topology, const struct seat *seat
     for (int cpu = 0; cpu < topology->cpu_count; cpu++) {
         cores += leads_core(topology, cpu, seat->node);
     }
-    if (cores == 0) {
+    if (cores == 0 || seat->peers < 1) {
         return 0;
     }
     if (cores < seat->peers) {

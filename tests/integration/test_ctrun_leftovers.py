@@ -57,6 +57,10 @@ class Job:
         whole = len(pids) == WORKERS and not self.dead.intersection(pids) and all(map(testlib.pid_alive, pids))
         return pids if whole else []
 
+    def children(self):
+        """What the workers have started and is alive; a number may be a stranger's by now."""
+        return {int(pid) for (pid,) in self.words("child")}.intersection(self.ctrun.family())
+
     def wait_whole(self):
         try:
             wait_until(self.workers, "all workers run")
@@ -77,14 +81,14 @@ class Job:
         wait_until(lambda: all(a <= b for a, b in zip(count(), self.settled)), "no descriptor leaks")
         wait_until(lambda: not testlib.zombies_of(self.ctrun.pid), "no zombie")
         wait_until(lambda: not any(map(testlib.pid_alive, self.dead)), "the dead are gone")
+        self.dead.clear()  # their numbers may be used again
 
     def processes(self):
         return [p for p in (self.ctrun, self.daemon) if p is not None]
 
     def restart_by(self, pid):
-        before = set(map(int, (word[0] for word in self.words("child")))) | set(self.workers())
+        self.dead.update(self.children(), self.workers())
         os.kill(pid, signal.SIGKILL)
-        self.dead |= before
         self.wait_whole()
         self.check()
 
@@ -107,9 +111,11 @@ class Leftovers(testlib.Case):
         return job
 
     def kill_child_of_worker(self, job):
-        pid = int(job.words("child")[-1][0])
-        os.kill(pid, signal.SIGKILL)
-        job.dead.add(pid)
+        left = sorted(job.children())
+        if not left:
+            return self.kill_worker(job)
+        os.kill(left[0], signal.SIGKILL)
+        job.dead.add(left[0])
         job.check()
         return job
 

@@ -61,7 +61,7 @@ static void test_cuda_says_why_not(void **state)
     int count = ct_device_cuda_count();
     assert_true(count >= 0);
     if (count > 0) {
-        skip(); /* tests/gpu has its turn there */
+        return; /* tests/gpu has its turn there */
     }
     struct ct_device *dev = NULL;
     struct ct_err err = {0};

@@ -237,9 +237,7 @@ static void test_write_errors_are_reported(void **state)
 {
     (void)state;
     int fd = open("/dev/full", O_WRONLY);
-    if (fd < 0) {
-        skip();
-    }
+    assert_true(fd >= 0);
     const struct ct_tensor_out tensor = {.name = "w", .dims = 1, .shape = {1}, .data = sample};
     struct ct_err err = {0};
     assert_int_equal(ct_safetensors_write(fd, &tensor, 1, NULL, 0, &err), CT_ELIMIT);

@@ -14,6 +14,11 @@ from .wait import DEADLINE, wait_until
 
 COOKIE = "CTRUN_TEST_COOKIE"
 
+# Whoever started the tests (nohup, a shell's background) may ignore these, and children inherit it.
+for _number in (signal.SIGHUP, signal.SIGQUIT):
+    signal.signal(_number, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # A launcher above the test (or a user's shell) must not leak into the job under test.
 _FOREIGN_PREFIXES = (
     "TORCHELASTIC_", "TORCH_ELASTIC_", "PET_", "CTRUN_", "SLURM_", "OMPI_", "PMI_", "PMIX_", "PALS_",

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/completion.h"
 
+#include "launcher/help.h"
 #include "launcher/option_table.h"
 
 #include <ctype.h>
@@ -17,6 +18,9 @@ static bool is_offered(const struct ct_option_spec *spec)
 static int print_choices(const struct ct_option_spec *spec, struct ct_buf *out)
 {
     int rc = 0;
+    if (spec->id == CT_OPT_HELP) {
+        return ct_help_topics(out);
+    }
     if (strchr(spec->metavar, '|') == NULL) {
         return 0;
     }

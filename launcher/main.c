@@ -11,6 +11,7 @@
 #include "launcher/environ.h"
 #include "launcher/fleet_launch.h"
 #include "launcher/guard.h"
+#include "launcher/help.h"
 #include "launcher/pmi.h"
 #include "launcher/policy.h"
 #include "launcher/prepare.h"
@@ -56,23 +57,18 @@ static void fill_standard_fds(void)
     }
 }
 
-static int print(const char *text, size_t len)
-{
-    return ct_fd_write_all(STDOUT_FILENO, text, len) == 0 ? CT_EXIT_OK : CT_EXIT_SETUP;
-}
-
 /* What `rc` says was made; takes the text. */
 static int print_made(int rc, struct ct_buf *text)
 {
-    int exit_code = rc == 0 ? print((const char *)ct_buf_bytes(text), text->len) : CT_EXIT_SETUP;
+    rc = rc != 0 ? rc : ct_fd_write_all(STDOUT_FILENO, ct_buf_bytes(text), text->len);
     ct_buf_fini(text);
-    return exit_code;
+    return rc == 0 ? CT_EXIT_OK : CT_EXIT_SETUP;
 }
 
 static int print_about(const struct ct_options *options)
 {
     struct ct_buf text = CT_BUF_INIT;
-    int rc = options->help      ? ct_options_help(&text)
+    int rc = options->help      ? ct_help_print(options->help_topic, &text)
              : options->version ? ct_buf_printf(&text, "ctrun %s\n", CT_VERSION)
                                 : ct_completion_print(options->completion, &text);
     return print_made(rc, &text);

@@ -253,9 +253,8 @@ static int apply(const struct ct_option_spec *spec, const char *origin, const ch
 {
     int number, rc;
     switch (spec->id) {
-    case CT_OPT_HELP:
-        options->help = true;
-        return 0;
+    case CT_OPT_HELP: /* options.c reads it: its value may be missing */
+        break;
     case CT_OPT_VERSION:
         options->version = true;
         return 0;

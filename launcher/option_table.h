@@ -60,6 +60,18 @@ enum ct_option_id {
     CT_OPT_REFUSED, /* torchrun has it, ctrun does not; `refusal` says why */
 };
 
+/* Each a screen of --help; their names stand in help.c. */
+enum ct_help_topic {
+    CT_HELP_JOB,
+    CT_HELP_RESTART,
+    CT_HELP_OUTPUT,
+    CT_HELP_NODES,
+    CT_HELP_HOSTS,
+    CT_HELP_BINDING,
+    CT_HELP_GPU,
+    CT_HELP_TORCHRUN,
+};
+
 struct ct_option_spec {
     enum ct_option_id id;
     char letter;         /* short spelling, 0 = none */
@@ -69,6 +81,8 @@ struct ct_option_spec {
     const char *help;    /* lines of at most 72 characters; NULL = not in --help */
     const char *refusal; /* the end of the sentence "--name ..."; NULL = not refused */
     bool own;            /* not torchrun's: abbreviations that mean one of torchrun's keep to it */
+    enum ct_help_topic topic;
+    const char *brief; /* at most 38 characters; NULL = not among the usual options */
 };
 
 extern const struct ct_option_spec ct_option_table[];

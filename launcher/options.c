@@ -7,6 +7,7 @@
 
 #include "common/num.h"
 #include "launcher/environ.h"
+#include "launcher/help.h"
 #include "launcher/option_table.h"
 #include "launcher/signals.h"
 
@@ -153,6 +154,23 @@ static int find_long(const char *name, const char *word, const struct ct_option_
     return 0;
 }
 
+/* Its topic is behind '=' or the next word; a word that cannot be one is left alone. */
+static int take_help(struct cursor *at, const char *topic, struct ct_options *options,
+                     struct ct_err *err)
+{
+    if (topic == NULL && at->argv[at->next] != NULL && !looks_like_option(at->argv[at->next])) {
+        topic = at->argv[at->next++];
+    }
+    if (topic != NULL && !ct_help_knows(topic)) {
+        return ct_err_set(
+            err, CT_EINVAL,
+            "--help: '%.64s' is neither a topic nor an option; ctrun --help lists them", topic);
+    }
+    options->help = true;
+    options->help_topic = topic;
+    return 0;
+}
+
 static int parse_long(struct cursor *at, struct ct_options *options, struct ct_err *err)
 {
     const char *word = at->argv[at->next++];
@@ -176,6 +194,9 @@ static int parse_long(struct cursor *at, struct ct_options *options, struct ct_e
     (void)snprintf(origin, sizeof(origin), "--%s", spec->name);
     if (spec->id == CT_OPT_REFUSED) {
         return ct_option_apply(spec, origin, NULL, options, err);
+    }
+    if (spec->id == CT_OPT_HELP) {
+        return take_help(at, value != NULL ? value + 1 : NULL, options, err);
     }
     if (value != NULL) {
         if (spec->metavar == NULL) {
@@ -210,10 +231,13 @@ static int parse_short(struct cursor *at, struct ct_options *options, struct ct_
         if (spec == NULL) {
             return ct_err_set(err, CT_EINVAL, "unrecognized option '%.64s' %s", word, SEE_HELP);
         }
+        if (spec->id == CT_OPT_HELP) {
+            return take_help(at, p[1] == '=' ? p + 2 : NULL, options, err);
+        }
         const char origin[] = {'-', *p, '\0'};
         if (spec->metavar == NULL) {
             int rc = ct_option_apply(spec, origin, NULL, options, err);
-            if (rc != 0 || options->help) {
+            if (rc != 0) {
                 return rc;
             }
             continue;
@@ -333,39 +357,4 @@ int ct_options_parse(char *const *argv, char *const *env, struct ct_options *out
     }
     *out = options;
     return 0;
-}
-
-/* ---- help ------------------------------------------------------------------------------------ */
-
-static int print_option(const struct ct_option_spec *spec, struct ct_buf *out)
-{
-    char letter[] = "-x, ";
-    letter[1] = spec->letter;
-    int rc =
-        ct_buf_printf(out, "  %s--%s%s%s\n", spec->letter != 0 ? letter : "", spec->name,
-                      spec->metavar != NULL ? " " : "", spec->metavar != NULL ? spec->metavar : "");
-    for (const char *line = spec->help; rc == 0 && *line != '\0';) {
-        int len = (int)strcspn(line, "\n");
-        rc = ct_buf_printf(out, "        %.*s\n", len, line);
-        line += line[len] == '\n' ? len + 1 : len;
-    }
-    return rc;
-}
-
-int ct_options_help(struct ct_buf *out)
-{
-    int rc = ct_buf_printf(
-        out, "usage: ctrun [OPTION ...] PROGRAM [ARGUMENT ...]\n\n"
-             "Starts PROGRAM as the workers of a distributed job, watches them, restarts them\n"
-             "when one fails, and says what went wrong. A PROGRAM ending in .py runs under\n"
-             "python3 -u; any other is looked up beside ctrun and then in PATH.\n\n");
-    for (size_t i = 0; rc == 0 && i < ct_option_count; i++) {
-        if (ct_option_table[i].help != NULL) {
-            rc = print_option(&ct_option_table[i], out);
-        }
-    }
-    return rc != 0 ? rc
-                   : ct_buf_printf(out, "\nEvery option may be spelled with underscores, be cut "
-                                        "short, or come from the\nenvironment as PET_NAME "
-                                        "(PET_NPROC_PER_NODE=2). See ctrun(1).\n");
 }

@@ -7,13 +7,12 @@
  * in the environment (PET_NPROC_PER_NODE, ...); the command line wins. An empty PET_ variable
  * counts as unset.
  *
- * One table drives parsing, --help and the PET_ variables; see option_table.h.
+ * One table drives parsing, --help, completion and the PET_ variables; see option_table.h.
  */
 #ifndef CT_LAUNCHER_OPTIONS_H
 #define CT_LAUNCHER_OPTIONS_H
 
 #include "common/addr.h"
-#include "common/buf.h"
 #include "common/err.h"
 #include "launcher/binding.h"
 #include "launcher/completion.h"
@@ -75,6 +74,7 @@ struct ct_options {
     enum ct_gpu_bind gpu_bind;
     enum ct_slow_output slow_output;
     bool help;
+    const char *help_topic; /* NULL = the usual options */
     bool version;
     bool print_config;
     enum ct_shell completion;      /* to be printed, instead of starting anything */
@@ -119,9 +119,6 @@ bool ct_options_only_print(const struct ct_options *options);
  * --version it stops there and succeeds. */
 CT_MUST_CHECK int ct_options_parse(char *const *argv, char *const *env, struct ct_options *out,
                                    struct ct_err *err);
-
-/* The text of --help. CT_ENOMEM. */
-CT_MUST_CHECK int ct_options_help(struct ct_buf *out);
 
 bool ct_rank_set_has(const struct ct_rank_set *set, int rank);
 

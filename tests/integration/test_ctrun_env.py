@@ -171,6 +171,8 @@ class CommandLine(testlib.Case):
         result = self.ctrun("--help")
         self.assertEqual((result.code, result.err), (0, ""))
         self.assertIn("--nproc-per-node", result.out)
+        self.assertIn("--token-file FILE", self.ctrun("--help", "nodes").out)
+        self.assertEqual(self.ctrun("--help", "noodles").code, 2)
         self.assertRegex(self.ctrun("--version").out, r"\Actrun \d+\.\d+\.\d+\n\Z")
 
     def test_usage_errors_are_one_line_and_2(self):

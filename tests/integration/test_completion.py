@@ -34,6 +34,7 @@ class Bash(testlib.Case):
         self.assertEqual(self.offers("--rdzv_backend", ""), ["c10d", "static"])
         self.assertEqual(self.offers("--nproc-per-node", "=", "g"), ["gpu"])
         self.assertEqual(self.offers("-n", "=", "a"), ["auto"])
+        self.assertEqual(self.offers("--help", "g"), ["gpu"])
         (self.tmp / "folder").mkdir()
         self.assertEqual(self.offers("--log-dir", "f"), ["folder"])
 
@@ -44,12 +45,56 @@ class Bash(testlib.Case):
         self.assertIn("data", self.offers("-n", "2", "d"))
 
 
+@unittest.skipUnless(shutil.which("zsh"), "zsh is not installed: tools/setup --peers")
 class Zsh(testlib.Case):
-    @unittest.skipUnless(shutil.which("zsh"), "zsh is not installed")
+    """Zsh completes in its line editor only, so it gets a terminal of its own and a Tab."""
+
+    def offers(self, *words):
+        """The words of the command line after a Tab behind the last one."""
+        script = self.script("_ctrun", self.ctrun("--print-completion", "zsh").out)
+        # The answer is in a file: a terminal echoes, wraps and moves the cursor.
+        answer = self.tmp / "answer"
+        setup = self.script(
+            "setup",
+            "unsetopt prompt_cr; autoload -U compinit; compinit -u -D\n"
+            f"source {script}\n"
+            f"answer() {{ print -r -- \"$LBUFFER\" >{answer}.new; mv {answer}.new {answer} }}\n"
+            "zle -N answer; bindkey '^X' answer; bindkey '^I' complete-word; print rea''dy\n",
+        )
+        terminal = testlib.Terminal(
+            "zsh", "-f", "-i", env={"TERM": "dumb"}, cwd=self.tmp, interactive=True
+        )
+        self.addCleanup(terminal.close)
+        terminal.write(f"source {setup}\n")
+        terminal.read_until("ready\r\n")
+        terminal.write("ctrun " + " ".join(words) + "\t\x18")
+        testlib.wait_until(answer.exists, "zsh's answer")
+        text = answer.read_text().removesuffix("\n")
+        answer.unlink()
+        return text.removeprefix("ctrun ")
+
     def test_syntax(self):
         script = self.script("_ctrun", self.ctrun("--print-completion", "zsh").out)
         result = self.run_program("zsh", "-n", script)
         self.assertEqual((result.code, result.err), (0, ""), result)
+
+    def test_options(self):
+        self.assertEqual(self.offers("--rdzv-e"), "--rdzv-endpoint=")
+        self.assertEqual(self.offers("-n", "2", "--max"), "-n 2 --max-restarts=")
+        self.assertEqual(self.offers("--run-p"), "--run-p")
+
+    def test_values(self):
+        self.assertEqual(self.offers("--rdzv-backend", "c"), "--rdzv-backend c10d ")
+        self.assertEqual(self.offers("--nproc-per-node=g"), "--nproc-per-node=gpu ")
+        self.assertEqual(self.offers("-n", "a"), "-n auto ")
+        self.assertEqual(self.offers("--help", "outp"), "--help output ")
+        (self.tmp / "folder").mkdir()
+        self.assertEqual(self.offers("--log-dir", "fol"), "--log-dir folder/")
+
+    def test_arguments_of_the_program_are_files(self):
+        (self.tmp / "data").mkdir()
+        self.assertEqual(self.offers("--standalone", "x.py", "--rd"), "--standalone x.py --rd")
+        self.assertEqual(self.offers("--standalone", "x.py", "da"), "--standalone x.py data/")
 
 
 class Refused(testlib.Case):

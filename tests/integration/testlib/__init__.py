@@ -18,6 +18,7 @@ from .case import Case, main
 from .paths import BUILD_ROOT, SOURCE_ROOT, program
 from .proc import Proc, Result, cookie_pids, pid_alive, zombies_of
 from .ranks import start_ranks
+from .terminal import Terminal
 from .wait import DEADLINE, wait_until
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "Proc",
     "Result",
     "SOURCE_ROOT",
+    "Terminal",
     "cookie_pids",
     "main",
     "pid_alive",

@@ -277,12 +277,33 @@ static const struct ct_device_ops cuda_ops = {
     .join = ct_cuda_join,
 };
 
+/* CUDA's own words for this do not say which versions, nor what to do. */
+static int fail_driver(struct ct_err *err)
+{
+    int has = 0;
+    (void)cudaGetLastError();
+    if (cudaDriverGetVersion(&has) != cudaSuccess || has == 0) {
+        (void)cudaGetLastError();
+        return ct_err_set(err, CT_EUNSUPPORTED, "no NVIDIA driver is installed");
+    }
+    return ct_err_set(
+        err, CT_EUNSUPPORTED,
+        "the NVIDIA driver knows CUDA up to %d.%d, this build needs %d.%d: update the "
+        "driver, or build with an older toolkit",
+        has / 1000, has % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+}
+
 static int count_devices(int *out, struct ct_err *err)
 {
     int count = 0;
-    CT_CUDA_TRY(err, cudaGetDeviceCount(&count));
+    cudaError_t status = cudaGetDeviceCount(&count);
+    if (status == cudaErrorInsufficientDriver) {
+        return fail_driver(err);
+    }
     *out = count;
-    return 0;
+    return status == cudaSuccess
+               ? 0
+               : ct_cuda_fail(err, status, __FILE__, __LINE__, "cudaGetDeviceCount");
 }
 
 /* Fills what is open so far; cuda_close() ends a half-open one too. */
@@ -291,6 +312,16 @@ static int open_into(struct ct_cuda *cuda, int index, struct ct_err *err)
     struct cudaDeviceProp prop;
     CT_CUDA_TRY(err, cudaSetDevice(index));
     CT_CUDA_TRY(err, cudaGetDeviceProperties(&prop, index));
+    cudaError_t status = ct_launch_check();
+    if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorUnsupportedPtxVersion) {
+        (void)cudaGetLastError();
+        return ct_err_set(err, CT_EUNSUPPORTED,
+                          "%s has compute capability %d.%d, for which this build has no kernels",
+                          prop.name, prop.major, prop.minor);
+    }
+    if (status != cudaSuccess) {
+        return ct_cuda_fail(err, status, __FILE__, __LINE__, "looking for kernels");
+    }
     CT_CUDA_TRY(err, cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking));
     CT_CUDA_TRY(err, cudaStreamCreateWithFlags(&cuda->side, cudaStreamNonBlocking));
     CT_CUDA_TRY(err, cudaEventCreateWithFlags(&cuda->forked, cudaEventDisableTiming));

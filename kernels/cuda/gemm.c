@@ -23,6 +23,10 @@ struct copy8 {
     uint8_t *data;
     size_t capacity;
     float *scale; /* the scale and a word of scratch, as ct_launch_fp8() wants */
+    /* What was too small. Recorded work may hold on to it, so it stays until the end; as each is at
+     * least twice the one before, together they are no larger than the last. */
+    uint8_t *outgrown[64];
+    size_t outgrown_count;
 };
 
 struct ct_cuda_gemm {
@@ -56,6 +60,9 @@ void ct_cuda_gemm_free(struct ct_cuda_gemm *gemm)
     for (int i = 0; i < 2; i++) {
         (void)cudaFree(copies[i]->data);
         (void)cudaFree(copies[i]->scale);
+        for (size_t k = 0; k < copies[i]->outgrown_count; k++) {
+            (void)cudaFree(copies[i]->outgrown[k]);
+        }
     }
     ct_gemm_cache_free(gemm->cache);
     ct_free(gemm);
@@ -96,11 +103,14 @@ static int make_room(struct copy8 *copy, size_t count, struct ct_err *err)
         CT_CUDA_TRY(err, cudaMalloc((void **)&copy->scale, 2 * sizeof(*copy->scale)));
     }
     if (copy->capacity < count) {
-        (void)cudaFree(copy->data); /* waits for kernels that still read it */
-        copy->data = NULL;
-        copy->capacity = 0;
-        CT_CUDA_TRY(err, cudaMalloc((void **)&copy->data, count));
-        copy->capacity = count;
+        uint8_t *data = NULL;
+        size_t capacity = count > 2 * copy->capacity ? count : 2 * copy->capacity;
+        CT_CUDA_TRY(err, cudaMalloc((void **)&data, capacity));
+        if (copy->data != NULL) {
+            copy->outgrown[copy->outgrown_count++] = copy->data;
+        }
+        copy->data = data;
+        copy->capacity = capacity;
     }
     return 0;
 }

@@ -17,6 +17,8 @@
 extern "C" {
 #endif
 
+/* Is there machine code, or PTX, for the current device? Launches nothing. */
+cudaError_t ct_launch_check(void);
 /* `index` in place of op->index; where op->course is there, it counts and index is not read. */
 cudaError_t ct_launch_gather(cudaStream_t stream, enum ct_precision p, const struct ct_gather *op,
                              const uint32_t *index);

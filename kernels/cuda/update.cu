@@ -79,6 +79,12 @@ __global__ void advance_kernel(uint64_t *now, uint64_t steps)
     *now += steps;
 }
 
+cudaError_t ct_launch_check(void)
+{
+    struct cudaFuncAttributes attributes;
+    return cudaFuncGetAttributes(&attributes, (const void *)advance_kernel);
+}
+
 cudaError_t ct_launch_advance(cudaStream_t stream, uint64_t *now, uint64_t steps)
 {
     advance_kernel<<<1, 1, 0, stream>>>(now, steps);

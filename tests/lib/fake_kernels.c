@@ -38,6 +38,13 @@ static struct ct_course course_of(const struct ct_course *course)
     return course != NULL ? *course : (struct ct_course){0};
 }
 
+cudaError_t ct_launch_check(void)
+{
+    return fake.capability != 0 && fake.capability < 75 ? cudaErrorNoKernelImageForDevice
+           : fake_fails()                               ? cudaErrorUnknown
+                                                        : cudaSuccess;
+}
+
 struct gather_args {
     struct ct_gather op;
     struct ct_course course;

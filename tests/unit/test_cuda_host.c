@@ -246,6 +246,28 @@ static void precisions_that_the_chip_has(void **state)
     }
 }
 
+/* The reason in one line, with what to do about it. */
+static void what_cannot_work_is_said_at_once(void **state)
+{
+    (void)state;
+    static const struct {
+        struct fake_gpu script;
+        const char *words;
+    } cases[] = {
+        {{.driver = 12040}, "knows CUDA up to 12.4, this build needs"},
+        {{.driver = FAKE_NEVER}, "no NVIDIA driver is installed"},
+        {{.capability = 70}, "compute capability 7.0, for which this build has no kernels"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct ct_device *dev = NULL;
+        struct ct_err err = {0};
+        fake_gpu_begin(&cases[i].script);
+        assert_int_equal(ct_cuda_plugin.open(0, &dev, &err), CT_EUNSUPPORTED);
+        assert_non_null(strstr(err.text, cases[i].words));
+        expect_clean();
+    }
+}
+
 /* ---- recording ------------------------------------------------------------------------------- */
 
 /* Steps of one parameter, whose rate is the step's number and whose gradient is 1. */
@@ -333,6 +355,41 @@ static void what_is_forked_must_be_joined(void **state)
     close_well(dev);
 }
 
+/* A larger batch between two replays, as an evaluation is, needs more room for e4m3 copies; the
+ * recording goes on using the room that it found. */
+static void recordings_keep_their_memory(void **state)
+{
+    (void)state;
+    struct ct_device *dev = open_well(NULL);
+    struct ct_err err = {0};
+    need(ct_device_set_precision(dev, CT_PRECISION_FP8, &err), &err);
+    void *x = numbers(dev, BATCH * IN, 0), *w = numbers(dev, IN * IN, 10000);
+    float *b = device_array(dev, IN * sizeof *b);
+    void *y = device_array(dev, BATCH * IN * sizeof(float));
+    struct ct_linear op = {.batch = BATCH, .in = IN, .out = IN, .x = x, .w = w, .b = b, .y = y};
+    struct ct_recording *recording = NULL;
+    need(dev->ops->linear(dev, &op, &err), &err);
+    float expected = read_number(dev, y, 0);
+    need(dev->ops->record(dev, &err), &err);
+    need(dev->ops->linear(dev, &op, &err), &err);
+    need(dev->ops->record_end(dev, &recording, &err), &err);
+    int memory = fake.memory;
+    void *more = device_array(dev, 8 * BATCH * IN * sizeof(float));
+    struct ct_linear larger = op;
+    larger.batch = 8 * BATCH, larger.x = more, larger.y = more;
+    need(dev->ops->linear(dev, &larger, &err), &err);
+    assert_int_equal(fake.memory, memory + 2); /* `more`, and room beside the old */
+    need(dev->ops->clear(dev, y, BATCH * IN * sizeof(uint16_t), &err), &err);
+    need(dev->ops->replay(dev, recording, &err), &err);
+    assert_true(read_number(dev, y, 0) == expected);
+    dev->ops->forget(dev, recording);
+    void *all[] = {x, w, b, y, more};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        dev->ops->release(dev, all[i]);
+    }
+    close_well(dev);
+}
+
 /* ---- every call that can fail, fails once ---------------------------------------------------- */
 
 static int life(struct ct_err *err)
@@ -407,6 +464,8 @@ int main(void)
         cmocka_unit_test(passes_them_without_epilogues),
         cmocka_unit_test(layers_in_every_precision),
         cmocka_unit_test(precisions_that_the_chip_has),
+        cmocka_unit_test(what_cannot_work_is_said_at_once),
+        cmocka_unit_test(recordings_keep_their_memory),
         cmocka_unit_test(recorded_steps_find_their_place),
         cmocka_unit_test(what_is_forked_must_be_joined),
         cmocka_unit_test(every_failure_is_told_and_leaves_nothing),

@@ -26,6 +26,20 @@ static size_t unroll_of(const struct ct_trainer *t)
     return steps;
 }
 
+/* The communicator ends, and would wait for ever for what holds its collectives. */
+static void let_go(void *data)
+{
+    struct ct_trainer *t = data;
+    struct ct_recorded *r = &t->recorded;
+    if (r->recording) {
+        r->recording = false;
+        (void)t->dev->ops->record_end(t->dev, NULL, NULL);
+    }
+    t->dev->ops->forget(t->dev, r->one);
+    t->dev->ops->forget(t->dev, r->many);
+    r->one = r->many = NULL;
+}
+
 int ct_recorded_open(struct ct_trainer *t, struct ct_err *err)
 {
     struct ct_recorded *r = &t->recorded;
@@ -54,6 +68,9 @@ int ct_recorded_open(struct ct_trainer *t, struct ct_err *err)
     if (rc != 0) {
         return rc;
     }
+    if (t->team.comm != NULL) {
+        ctw_comm_on_end(t->team.comm, let_go, t);
+    }
     r->steps = unroll_of(t);
     r->on = true;
     r->course = (struct ct_course){
@@ -68,8 +85,10 @@ void ct_recorded_close(struct ct_trainer *t)
     if (t->dev == NULL || t->dev->ops->forget == NULL) {
         return;
     }
-    t->dev->ops->forget(t->dev, r->one);
-    t->dev->ops->forget(t->dev, r->many);
+    if (t->team.comm != NULL) {
+        ctw_comm_on_end(t->team.comm, NULL, NULL);
+    }
+    let_go(t);
     t->dev->ops->release(t->dev, r->now);
     t->dev->ops->release(t->dev, r->order);
     t->dev->ops->release(t->dev, r->paces);
@@ -128,9 +147,14 @@ static int record(struct ct_trainer *t, size_t steps, struct ct_recording **out,
     if (rc != 0) {
         return rc;
     }
+    t->recorded.recording = true;
     rc = queue_steps(t, steps, err);
-    /* What failed first is told; ending the recording only cleans up then. */
-    int ended = ops->record_end(t->dev, rc == 0 ? out : NULL, rc == 0 ? err : NULL);
+    int ended = 0;
+    if (t->recorded.recording) { /* else the communicator has ended, and the recording with it */
+        t->recorded.recording = false;
+        /* What failed first is told; ending the recording only cleans up then. */
+        ended = ops->record_end(t->dev, rc == 0 ? out : NULL, rc == 0 ? err : NULL);
+    }
     return rc != 0 ? rc : ended;
 }
 

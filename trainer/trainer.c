@@ -96,11 +96,14 @@ static int open_device(struct ct_trainer *t, struct ctw_job *job, struct ct_err 
     if (t->options.device == CT_CHOOSE_CPU) {
         return open_on(t, job, CT_DEVICE_CPU, err);
     }
-    int workers = ctw_job_env(job)->local_world_size;
+    const struct ctw_env *env = ctw_job_env(job);
+    int workers = env->local_world_size;
     int count = ct_device_cuda_count();
+    /* Behind a mask a worker sees one device, which is its own. */
+    bool enough = env->device_own ? env->device_index < count : count >= workers;
     if (t->options.device == CT_CHOOSE_CUDA) {
         /* NCCL refuses two ranks on one device. With no device at all, opening one says why. */
-        if (count > 0 && count < workers) {
+        if (count > 0 && !enough) {
             return ct_err_set(err, CT_EUNSUPPORTED,
                               "--device cuda: %d workers on this host but only %d CUDA device%s",
                               workers, count, count == 1 ? "" : "s");
@@ -108,7 +111,7 @@ static int open_device(struct ct_trainer *t, struct ctw_job *job, struct ct_err 
         return open_on(t, job, CT_DEVICE_CUDA, err);
     }
     int rc = CT_EUNSUPPORTED;
-    if (count >= workers) {
+    if (enough) {
         rc = open_on(t, job, CT_DEVICE_CUDA, err);
     }
     return rc == CT_EUNSUPPORTED ? open_on(t, job, CT_DEVICE_CPU, err) : rc;

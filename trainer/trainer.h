@@ -33,6 +33,7 @@
 /* Steps without the host: trainer/recorded.h. Zeros where there are none. */
 struct ct_recorded {
     bool on, warm;                   /* warm: a whole batch has been queued as ever */
+    bool recording;                  /* right now */
     size_t steps;                    /* of `many` */
     struct ct_recording *one, *many; /* NULL until they are needed */
     struct ct_course course;

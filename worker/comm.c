@@ -105,9 +105,25 @@ int ctw_comm_open(struct ctw_job *job, const struct ctw_comm_options *options,
     return 0;
 }
 
+void ctw_comm_on_end(struct ctw_comm *comm, ctw_let_go_fn let_go, void *data)
+{
+    comm->let_go = let_go;
+    comm->let_go_data = data;
+}
+
+static void tell_end(struct ctw_comm *comm)
+{
+    ctw_let_go_fn let_go = comm->let_go;
+    comm->let_go = NULL;
+    if (let_go != NULL) {
+        let_go(comm->let_go_data);
+    }
+}
+
 void ctw_comm_free(struct ctw_comm *comm)
 {
     if (comm != NULL) {
+        tell_end(comm);
         comm->ops->close(comm);
     }
 }
@@ -138,6 +154,7 @@ int comm_settle(struct ctw_comm *comm, int rc, const char *what, struct ct_err *
     }
     comm->dead = rc;
     (void)ct_err_wrap(&comm->reason, "%s", what);
+    tell_end(comm);
     comm->ops->abort(comm);
     if (err != NULL) {
         *err = comm->reason;

@@ -49,6 +49,8 @@ struct ctw_comm {
     int dead;                       /* code of the failure that ended it, 0 while alive */
     struct ct_err reason;           /* of that failure */
     struct comm_origin origin;
+    ctw_let_go_fn let_go; /* ctw_comm_on_end(); NULL once it was called */
+    void *let_go_data;
 };
 
 /* Passes 0 on. Any failure, whose reason the caller left in comm->reason, ends the communicator and

@@ -317,6 +317,10 @@ static int nccl_alloc(struct ctw_comm *comm, enum ctw_memory kind, size_t bytes,
 static void nccl_close(struct ctw_comm *comm)
 {
     struct nccl *nccl = (struct nccl *)comm;
+    /* What still computes with the memory below, on whatever stream, must have ended: NCCL's memory
+     * is unmapped at once. Collectives that were stuck have ended with the communicator. */
+    (void)cudaDeviceSynchronize();
+    (void)cudaGetLastError();
     while (nccl->blocks != NULL) {
         struct block *block = nccl->blocks;
         nccl->blocks = block->next;

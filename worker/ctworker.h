@@ -52,6 +52,8 @@ struct ctw_env {
                                        one generation to the next, empty at first; "" if unset */
     int device_index; /* CTRUN_DEVICE_INDEX: which of the GPUs it sees is this worker's; local_rank
                          if unset */
+    bool device_own;  /* the launcher has set it, and gives the device to no other worker
+                         (CTRUN_GPU_SHARE unset) */
 };
 
 /* Reads the process environment. CT_EFORMAT, CT_ELIMIT or CT_ENOENT name the variable. */
@@ -194,6 +196,13 @@ CTW_API CT_MUST_CHECK int ctw_comm_sync(struct ctw_comm *comm, struct ct_err *er
 /* Ends the communicator for every rank: peers' collectives fail with CT_EPEER at once. With nccl
  * the peers learn of it by NCCL's own means, at the latest by their deadline. */
 CTW_API void ctw_comm_abort(struct ctw_comm *comm);
+
+/* NCCL lets no communicator go, not even a broken one, while a CUDA graph holds collectives of it:
+ * it would wait for ever. So whoever records such graphs says here how to forget them. Called once,
+ * before the communicator ends for whatever reason (ctw_comm_free() included), on the thread of the
+ * call that ends it; it must not use the communicator. NULL takes it back. */
+typedef void (*ctw_let_go_fn)(void *data);
+CTW_API void ctw_comm_on_end(struct ctw_comm *comm, ctw_let_go_fn let_go, void *data);
 
 CTW_API int ctw_comm_rank(const struct ctw_comm *comm);
 CTW_API int ctw_comm_size(const struct ctw_comm *comm);

@@ -142,6 +142,7 @@ int ctw_env_read(struct ctw_env *out, struct ct_err *err)
     }
     if (rc == 0) {
         env.device_index = env.local_rank;
+        env.device_own = lookup("CTRUN_DEVICE_INDEX") != NULL && lookup("CTRUN_GPU_SHARE") == NULL;
         rc = read_int("CTRUN_DEVICE_INDEX", 0, RANKS_MAX, &env.device_index, err);
     }
     if (rc == 0) {

@@ -187,6 +187,27 @@ void fake_queue(cudaStream_t stream, fake_run_fn run, const void *data, size_t b
     fake.captured++;
 }
 
+void fake_count_collective(cudaStream_t stream)
+{
+    struct CUgraph_st *g = fake_stream_of(stream)->capture;
+    if (g == NULL) {
+        fake.collectives++;
+        return;
+    }
+    fake.captured_collectives++;
+    fake.holding += !g->collectives;
+    g->collectives = true;
+}
+
+bool fake_is_idle(void)
+{
+    bool idle = default_stream.head == NULL;
+    for (struct CUstream_st *s = fake_streams; s != NULL; s = s->next) {
+        idle = idle && s->head == NULL;
+    }
+    return idle;
+}
+
 bool fake_may_block(const char *what)
 {
     if (fake.capturing == 0) {

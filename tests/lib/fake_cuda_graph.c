@@ -14,6 +14,7 @@ void fake_drop_graph(struct CUgraph_st *g)
     for (int i = 0; i < g->count; i++) {
         free(g->nodes[i].data);
     }
+    fake.holding -= g->collectives;
     free(g);
 }
 

@@ -141,8 +141,26 @@ cudaError_t cudaSetDevice(int device)
                                       : cudaSuccess;
 }
 
+cudaError_t cudaDriverGetVersion(int *version)
+{
+    *version = fake.driver > 0 ? fake.driver : 0;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+    if (!fake_may_block("cudaDeviceSynchronize() in a capture")) {
+        return cudaErrorStreamCaptureUnsupported;
+    }
+    fake_drain_all();
+    return cudaSuccess;
+}
+
 cudaError_t cudaGetDeviceCount(int *count)
 {
+    if (fake.driver != 0) {
+        return cudaErrorInsufficientDriver;
+    }
     *count = 8;
     return fake_fails() ? cudaErrorNoDevice : cudaSuccess;
 }

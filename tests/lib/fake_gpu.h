@@ -33,14 +33,17 @@ struct fake_gpu {
     bool no_register;   /* ncclCommRegister() fails */
     int refusing_peers; /* peers that vote 0 where this rank votes 1 */
     int fail_cuda_call; /* the n-th of the calls that can fail does; 0 = none */
-    int capability;     /* of the device, 0 = 90 */
-    int no_epilogues;   /* cuBLASLt has no kernel for the epilogues whose bits are set here */
+    int capability;     /* of the device, 0 = 90; there are no kernels for those below 75 */
+    int driver;       /* the driver is too old and says this version (13000 = 13.0); 0 = it is not,
+                         FAKE_NEVER = there is none */
+    int no_epilogues; /* cuBLASLt has no kernel for the epilogues whose bits are set here */
 
     /* What happened. */
     int violations; /* of the rules */
     const char *first_violation;
     int comms, memory, registrations; /* alive */
     int streams, events, graphs, execs, descriptors;
+    int holding;   /* graphs with collectives in them */
     int capturing; /* captures in progress */
     int aborts, destroys;
     int device;                         /* as set; -1 at first */

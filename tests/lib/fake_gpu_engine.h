@@ -35,6 +35,7 @@ struct CUgraph_st {
     struct node nodes[NODES_MAX];
     int count, holders;
     bool broken, ended;
+    bool collectives; /* there are some in it */
 };
 
 struct CUgraphExec_st {
@@ -87,6 +88,12 @@ bool fake_fails(void);
 /* Queues run(copy of data), or puts it into the graph that is being captured. */
 void fake_queue(cudaStream_t stream, fake_run_fn run, const void *data, size_t bytes);
 bool fake_is_capturing(cudaStream_t stream);
+
+/* A collective was queued: a graph that gets it keeps the communicator. */
+void fake_count_collective(cudaStream_t stream);
+
+/* Nothing is queued on any stream. */
+bool fake_is_idle(void);
 
 /* Before whatever waits, allocates or frees: not legal while work is captured. What the host waits
  * for may then be done. */

@@ -85,6 +85,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
 ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
     usable(comm);
+    fake_rule(fake.holding == 0, "finalised while a graph holds collectives: NCCL waits for ever");
     comm->finalized = true;
     return begin(comm, fake.finalize_turns);
 }
@@ -106,6 +107,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
     fake.comms--;
     fake.aborts++;
     fake_drop_all(); /* kernels that waited for peers end; what they leave is not to be read */
+    fake_rule(fake.holding == 0, "aborted while a graph holds collectives: NCCL waits for ever");
     fake.registrations = 0; /* go with the communicator */
     return ncclSuccess;
 }
@@ -138,15 +140,6 @@ static void run_sum(const void *data)
     }
 }
 
-static void count_collective(cudaStream_t stream)
-{
-    if (fake_is_capturing(stream)) {
-        fake.captured_collectives++;
-    } else {
-        fake.collectives++;
-    }
-}
-
 ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
 {
@@ -157,7 +150,7 @@ ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataT
         return (ncclResult_t)fake.call_error;
     }
     const struct sum sum = {send, recv, count, (float)(comm->size - fake.refusing_peers)};
-    count_collective(stream);
+    fake_count_collective(stream);
     fake_queue(stream, run_sum, &sum, sizeof sum);
     return begin(comm, fake.call_turns);
 }
@@ -170,7 +163,7 @@ ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataT
     fake_rule(root >= 0 && root < comm->size, "no such root");
     (void)count;
     fake_rule(send == recv, "a broadcast from one place to another");
-    count_collective(stream);
+    fake_count_collective(stream);
     return begin(comm, fake.call_turns);
 }
 
@@ -189,7 +182,7 @@ ncclResult_t ncclMemAlloc(void **ptr, size_t size)
 
 ncclResult_t ncclMemFree(void *ptr)
 {
-    fake_drain_all();
+    fake_rule(fake_is_idle(), "ncclMemFree() of memory that queued work may use: it does not wait");
     fake.memory -= ptr != NULL;
     free(ptr);
     return ncclSuccess;

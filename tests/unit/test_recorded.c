@@ -294,6 +294,28 @@ static void a_dead_peer_ends_a_replay(void **state)
     end(s);
 }
 
+/* The communicator breaks while a step is recorded: what was kept must be gone before it is given
+ * up, and the failure is the peers', not the recording's. */
+static void a_dead_peer_ends_a_recording(void **state)
+{
+    (void)state;
+    struct scene *s = begin(NULL, CT_OPTIMIZER_SGD, true);
+    struct ct_trainer *t = &s->t;
+    struct ct_err err = {0};
+    size_t done;
+    ct_sampler_shuffle(&t->sampler, 0);
+    need(ct_recorded_epoch(t, &err), &err);
+    need(step(t, &done, &err), &err);
+    t->batch++;
+    fake.call_turns = FAKE_NEVER;
+    fake.fail_after = 3;
+    fake.async_error = ncclRemoteError;
+    assert_int_equal(step(t, &done, &err), CT_EPEER);
+    assert_int_equal(fake.aborts, 1);
+    assert_int_equal(fake.capturing + fake.holding, 0);
+    end(s);
+}
+
 static void buckets_are_whole_layers(void **state)
 {
     (void)state;
@@ -322,6 +344,7 @@ int main(void)
         cmocka_unit_test(several_steps_at_once),
         cmocka_unit_test(training_goes_on_without_recording),
         cmocka_unit_test(a_dead_peer_ends_a_replay),
+        cmocka_unit_test(a_dead_peer_ends_a_recording),
         cmocka_unit_test(buckets_are_whole_layers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -158,21 +158,37 @@ int ct_lines_finish(struct ct_lines *lines, struct ct_buf *out)
 /* ---- prefix -----------------------------------------------------------------------------------
  */
 
-void ct_lines_prefix(const char *host, int rank, bool colour, char out[CT_LINES_PREFIX_MAX])
+/* `colour` is an SGR code, 0 = none. */
+static void print_prefix(const char *host, const char *ranks, unsigned colour,
+                         char out[CT_LINES_PREFIX_MAX])
 {
     const char *name = host != NULL ? host : "";
     const char *colon = name[0] != '\0' ? ":" : "";
     int len = (int)strcspn(name, ".");
     len = len < HOST_LABEL_MAX ? len : HOST_LABEL_MAX;
-    if (!colour) {
-        (void)snprintf(out, CT_LINES_PREFIX_MAX, "[%.*s%s%d] ", len, name, colon, rank);
+    if (colour == 0) {
+        (void)snprintf(out, CT_LINES_PREFIX_MAX, "[%.*s%s%s] ", len, name, colon, ranks);
         return;
     }
+    /* Resets at the end, so a colour that a worker left on ends here too. */
+    (void)snprintf(out, CT_LINES_PREFIX_MAX, "\x1b[0;%um[%.*s%s%s]\x1b[0m ", colour, len, name,
+                   colon, ranks);
+}
+
+void ct_lines_prefix(const char *host, int rank, bool colour, char out[CT_LINES_PREFIX_MAX])
+{
     /* Cyan, yellow, green, magenta, blue, and their bright forms: red is left to errors, black and
-     * white to backgrounds. Resets at the end, so a colour that a worker left on ends here too. */
+     * white to backgrounds. */
     static const unsigned char codes[] = {36, 33, 32, 35, 34, 96, 93, 92, 95, 94};
-    (void)snprintf(out, CT_LINES_PREFIX_MAX, "\x1b[0;%dm[%.*s%s%d]\x1b[0m ",
-                   codes[(unsigned)rank % sizeof(codes)], len, name, colon, rank);
+    char text[16];
+    (void)snprintf(text, sizeof(text), "%d", rank);
+    print_prefix(host, text, colour ? codes[(unsigned)rank % sizeof(codes)] : 0, out);
+}
+
+void ct_lines_prefix_many(const char *host, const char *ranks, bool colour,
+                          char out[CT_LINES_PREFIX_MAX])
+{
+    print_prefix(host, ranks, colour ? 1 : 0, out); /* bold: the colour of none of them */
 }
 
 bool ct_lines_colour(bool is_terminal, const char *term, const char *no_color)

@@ -77,6 +77,10 @@ CT_MUST_CHECK int ct_lines_tail(const struct ct_lines *lines, const char *indent
  * coloured by rank when `colour` is set. */
 void ct_lines_prefix(const char *host, int rank, bool colour, char out[CT_LINES_PREFIX_MAX]);
 
+/* The same for several: `ranks` is put in the place of the rank. */
+void ct_lines_prefix_many(const char *host, const char *ranks, bool colour,
+                          char out[CT_LINES_PREFIX_MAX]);
+
 /* Should a stream on this descriptor be coloured? It is a terminal, TERM is not "dumb" and
  * NO_COLOR is unset or empty (https://no-color.org). */
 bool ct_lines_colour(bool is_terminal, const char *term, const char *no_color);

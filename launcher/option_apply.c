@@ -26,6 +26,7 @@ static const enum ct_bind bind_of[] = {CT_BIND_NONE, CT_BIND_NODE, CT_BIND_EXCLU
 /* In the order of enum ct_gpu_bind, without the first. */
 static const char *const gpu_binds[] = {"none", "mask", NULL};
 static const char *const slow_outputs[] = {"auto", "wait", "drop", NULL};
+static const char *const folds[] = {"auto", "off", NULL};
 static const char *const on_hang[] = {"report", "restart", "abort", NULL};
 static const char *const start_methods[] = {"spawn", "fork", "forkserver"};
 static const char *const event_log_handlers[] = {"null", "console", "dynamic_rendezvous"};
@@ -360,6 +361,10 @@ static int apply(const struct ct_option_spec *spec, const char *origin, const ch
     case CT_OPT_SLOW_OUTPUT:
         rc = ct_option_word(origin, value, slow_outputs, &number, err);
         options->slow_output = rc == 0 ? (enum ct_slow_output)number : options->slow_output;
+        return rc;
+    case CT_OPT_FOLD:
+        rc = ct_option_word(origin, value, folds, &number, err);
+        options->fold = rc == 0 ? (enum ct_fold_mode)number : options->fold;
         return rc;
     case CT_OPT_SHARE_GPU:
         options->share_gpu = true;

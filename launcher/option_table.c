@@ -75,6 +75,10 @@ const struct ct_option_spec ct_option_table[] = {
      "when stdout or stderr takes no more: let workers wait, or drop lines\n"
      "and say how many. Default auto: drop on a terminal, else wait",
      .own = true, .topic = CT_HELP_OUTPUT},
+    {CT_OPT_FOLD, 0, false, "fold", "auto|off",
+     "on a terminal show equal lines of several workers as one: [0-7] text.\n"
+     "Default auto",
+     .own = true, .topic = CT_HELP_OUTPUT},
     {CT_OPT_NNODES, 0, false, "nnodes", "N|MIN:MAX",
      "machines of the job; with MIN:MAX it grows and shrinks. Start ctrun\n"
      "on each of them. Default 1",

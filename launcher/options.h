@@ -47,6 +47,12 @@ enum ct_slow_output {
     CT_SLOW_OUTPUT_DROP,
 };
 
+/* Do equal lines of several workers become one? */
+enum ct_fold_mode {
+    CT_FOLD_MODE_AUTO, /* where they go to a terminal */
+    CT_FOLD_MODE_OFF,
+};
+
 enum ct_on_hang { CT_ON_HANG_REPORT, CT_ON_HANG_RESTART, CT_ON_HANG_ABORT };
 
 struct ct_rank_set {
@@ -73,6 +79,7 @@ struct ct_options {
     bool share_gpu;
     enum ct_gpu_bind gpu_bind;
     enum ct_slow_output slow_output;
+    enum ct_fold_mode fold;
     bool help;
     const char *help_topic; /* NULL = the usual options */
     bool version;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What output_uv.c (sinks, the end) and output_stream_uv.c (one worker's stream) share.
+ * What output_uv.c (sinks, the end), output_stream_uv.c (one worker's stream) and output_fold_uv.c
+ * (equal lines) share.
  */
 #ifndef CT_LAUNCHER_OUTPUT_IMPL_UV_H
 #define CT_LAUNCHER_OUTPUT_IMPL_UV_H
@@ -29,8 +30,9 @@ struct ct_output_stream {
     int rank;
     bool drops; /* lines for which the sink has no room, rather than have the worker wait */
     struct ct_backlog backlog; /* what waits in the sink */
-    bool dropping;             /* nothing is put until half of that has left */
-    uint64_t dropped;          /* lines, since it was said last */
+    struct ct_output_fold fold;
+    bool dropping;    /* nothing is put until half of that has left */
+    uint64_t dropped; /* lines, since it was said last */
 };
 
 struct ct_output {
@@ -42,6 +44,8 @@ struct ct_output {
     int sink_count;          /* 1 when both are the same file */
     size_t stream_count;
     bool said_lost;
+    struct ct_fold folds[2]; /* of the sinks */
+    uv_timer_t fold_timer;
     uv_timer_t timer; /* of settling */
     bool settling;
     int64_t linger_ns, deadline_ns; /* monotonic */
@@ -53,6 +57,15 @@ struct ct_output {
 };
 
 struct ct_sink *ct_output_sink(struct ct_output *output, enum ct_output_fd fd);
+
+/* Lines of a stream that folds, on their way to its sink. */
+void ct_output_pass(struct ct_output_stream *stream, const struct ct_buf *batch);
+
+/* Nothing waits in the fold of this sink any longer. */
+void ct_output_unfold(struct ct_output *output, struct ct_sink *sink);
+
+/* How much of this stream may wait in a sink. */
+size_t ct_output_stream_keep(const struct ct_output *output);
 
 /* ctrun's own lines, on a fresh line. */
 void ct_output_put(struct ct_output *output, struct ct_sink *sink, const char *bytes, size_t len);

@@ -29,7 +29,7 @@ static void write_log_file(struct ct_output_stream *stream, const char *bytes, s
 
 /* ---- dropping -------------------------------------------------------------------------------- */
 
-static size_t keep_of(const struct ct_output *output)
+size_t ct_output_stream_keep(const struct ct_output *output)
 {
     size_t share = CT_OUTPUT_KEEP_ALL / (output->stream_count > 0 ? output->stream_count : 1);
     return share > CT_OUTPUT_KEEP         ? CT_OUTPUT_KEEP
@@ -56,7 +56,7 @@ static void say_dropped(struct ct_output_stream *stream)
 void ct_output_stream_room(struct ct_output_stream *stream)
 {
     if (stream->dropping && ct_backlog_left(&stream->backlog, ct_sink_written(stream->sink)) <=
-                                keep_of(stream->output) / 2) {
+                                ct_output_stream_keep(stream->output) / 2) {
         stream->dropping = false;
         say_dropped(stream);
     }
@@ -71,7 +71,7 @@ static bool drop(struct ct_output_stream *stream, const struct ct_buf *batch)
     ct_output_stream_room(stream);
     if (!stream->dropping) {
         uint64_t left = ct_backlog_left(&stream->backlog, ct_sink_written(stream->sink));
-        stream->dropping = left >= keep_of(stream->output);
+        stream->dropping = left >= ct_output_stream_keep(stream->output);
     }
     const char *p = (const char *)ct_buf_bytes(batch);
     const char *end = p + batch->len;
@@ -88,8 +88,13 @@ static void pass_on(struct ct_output_stream *stream, int cut_rc)
     struct ct_buf *batch = &stream->output->batch;
     int put_rc = 0;
     if (batch->len > 0 && !drop(stream, batch)) {
-        put_rc = ct_sink_put(stream->sink, ct_buf_bytes(batch), batch->len);
-        ct_backlog_put(&stream->backlog, batch->len, stream->sink->put, keep_of(stream->output));
+        if (stream->fold.workers > 0) {
+            ct_output_pass(stream, batch);
+        } else {
+            put_rc = ct_sink_put(stream->sink, ct_buf_bytes(batch), batch->len);
+            ct_backlog_put(&stream->backlog, batch->len, stream->sink->put,
+                           ct_output_stream_keep(stream->output));
+        }
     }
     ct_buf_reset(batch);
     if (cut_rc != 0 || put_rc != 0) {
@@ -220,6 +225,9 @@ int ct_output_stream_open(struct ct_output *output, const struct ct_output_strea
     stream->rank = options->rank;
     stream->drops = options->slow == CT_SLOW_OUTPUT_DROP ||
                     (options->slow == CT_SLOW_OUTPUT_AUTO && stream->sink->is_terminal);
+    if (options->mode == CT_LINES_TERMINAL && stream->sink->is_terminal) {
+        stream->fold = options->fold;
+    }
     ct_list_append(&output->streams, &stream->link);
     output->stream_count++;
     ct_lines_init(&stream->lines, options->mode, options->prefix);
@@ -279,6 +287,9 @@ void ct_output_stream_free(struct ct_output_stream *stream)
     ct_output_stream_spawned(stream);
     if (stream->log_fd >= 0) {
         close(stream->log_fd);
+    }
+    if (stream->fold.workers > 0) {
+        ct_output_unfold(stream->output, stream->sink); /* what waits there may be of this one */
     }
     ct_list_remove(&stream->link);
     stream->output->stream_count--;

@@ -99,6 +99,7 @@ void ct_output_say(struct ct_output *output, enum ct_output_fd fd, const char *b
 void ct_output_put(struct ct_output *output, struct ct_sink *sink, const char *bytes, size_t len)
 {
     int rc = 0;
+    ct_output_unfold(output, sink);
     if (sink->last != '\n' && sink->last != '\r') {
         rc = ct_sink_put(sink, "\n", 1);
     }
@@ -128,8 +129,18 @@ static bool all_written(const struct ct_output *output)
 
 static void on_settle_timer(uv_timer_t *timer);
 
+static void unfold_all(struct ct_output *output)
+{
+    for (int i = 0; i < output->sink_count; i++) {
+        ct_output_unfold(output, &output->sinks[i]);
+    }
+}
+
 void ct_output_check_settled(struct ct_output *output)
 {
+    if (output->settling && all_ended(output)) {
+        unfold_all(output);
+    }
     if (output->settling && all_ended(output) && all_written(output)) {
         uv_timer_start(&output->timer, on_settle_timer, 0, 0);
     }
@@ -155,6 +166,9 @@ static void on_settle_timer(uv_timer_t *timer)
     if (late || now >= output->linger_ns) {
         cut_off_streams(output, late);
         output->linger_ns = now + CT_OUTPUT_LINGER_MS * CT_NS_PER_MS;
+    }
+    if (late || all_ended(output)) {
+        unfold_all(output);
     }
     if (late || (all_ended(output) && all_written(output))) {
         output->settling = false;
@@ -186,6 +200,8 @@ static void part_closed(struct ct_output *output)
     if (output->closed_cb != NULL) {
         output->closed_cb(output->closed_data);
     }
+    ct_fold_fini(&output->folds[0]);
+    ct_fold_fini(&output->folds[1]);
     ct_buf_fini(&output->batch);
     ct_free(output);
 }
@@ -203,11 +219,12 @@ static void on_timer_closed(uv_handle_t *handle)
 static void close_parts(void *data)
 {
     struct ct_output *output = data;
-    output->open_parts = output->sink_count + 1;
+    output->open_parts = output->sink_count + 2;
     for (int i = 0; i < output->sink_count; i++) {
         ct_sink_close(&output->sinks[i], on_sink_closed);
     }
     uv_close((uv_handle_t *)&output->timer, on_timer_closed);
+    uv_close((uv_handle_t *)&output->fold_timer, on_timer_closed);
 }
 
 int ct_output_open(uv_loop_t *loop, const struct ct_output_options *options, struct ct_output **out,
@@ -226,8 +243,13 @@ int ct_output_open(uv_loop_t *loop, const struct ct_output_options *options, str
     for (int i = 0; i < output->sink_count; i++) {
         ct_sink_init(&output->sinks[i], loop, output->fds[i], &sink_ops, output);
     }
+    for (int i = 0; i < 2; i++) {
+        ct_fold_init(&output->folds[i]);
+    }
     (void)uv_timer_init(loop, &output->timer); /* cannot fail */
     output->timer.data = output;
+    (void)uv_timer_init(loop, &output->fold_timer); /* cannot fail */
+    output->fold_timer.data = output;
     *out = output;
     return 0;
 }

@@ -12,6 +12,8 @@
  * bytes waiting, and what is beyond is dropped, counted and said. Log files get every byte. A sink
  * that is gone (ctrun | head) is reported once and output for it is thrown away: the job goes on.
  *
+ * On a terminal equal lines of several workers may become one; see fold.h.
+ *
  * ctrun's own stdout and stderr never become non-blocking for others who share them.
  */
 #ifndef CT_LAUNCHER_OUTPUT_UV_H
@@ -20,6 +22,7 @@
 #include "common/buf.h"
 #include "common/err.h"
 #include "common/log.h"
+#include "launcher/fold.h"
 #include "launcher/line_filter.h"
 #include "launcher/lines.h"
 #include "launcher/options.h"
@@ -67,13 +70,21 @@ void ct_output_say(struct ct_output *output, enum ct_output_fd fd, const char *b
 
 /* ---- one stream of one worker ---------------------------------------------------------------- */
 
+/* How equal lines of several streams become one. */
+struct ct_output_fold {
+    int first_rank, workers; /* of the streams that have lines in common; 0 workers = not folded */
+    const char *host;        /* as in struct ct_fold_line; must outlive the stream */
+    bool colour;
+};
+
 struct ct_output_stream_options {
     enum ct_output_fd to;    /* which sink */
     enum ct_lines_mode mode; /* CT_LINES_TAIL_ONLY = not shown (filtered or only redirected) */
     const char *prefix;      /* "" = none; copied */
     int rank;                /* what it is called when lines of it are dropped */
     enum ct_slow_output slow;
-    const char *log_path; /* appended to, created with mode 0644; NULL = no file; copied */
+    struct ct_output_fold fold; /* only with CT_LINES_TERMINAL, and where the sink is one */
+    const char *log_path;       /* appended to, created with mode 0644; NULL = no file; copied */
     const struct ct_line_filter_options *filter; /* copies lines into a file; NULL = none */
     bool inherit; /* let the worker write to the sink itself: no pipe, no tail; only with
                      CT_LINES_RAW and no log_path */

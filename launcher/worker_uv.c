@@ -74,18 +74,39 @@ static int fill_template(const struct ct_worker_options *options, int local_rank
     return rc;
 }
 
+static bool has_colour(const struct ct_job *job, bool terminal)
+{
+    return ct_lines_colour(terminal, ct_environ_get(job->env, "TERM"),
+                           ct_environ_get(job->env, "NO_COLOR"));
+}
+
+/* Of the prefixes; NULL = there is none in them. */
+static const char *host_of(const struct ct_worker_options *options)
+{
+    return options->plan->node_count > 1 ? options->job->machine->host : NULL;
+}
+
+/* A prefix of the user's own making says which worker it is in ways we cannot know. */
+static struct ct_output_fold fold_of(const struct ct_worker_options *options, bool terminal)
+{
+    const struct ct_job *job = options->job;
+    bool folds = job->options->fold == CT_FOLD_MODE_AUTO && job->options->prefix_template == NULL;
+    return (struct ct_output_fold){
+        .first_rank = options->plan->first_rank,
+        .workers = folds ? job->workers : 0,
+        .host = host_of(options),
+        .colour = has_colour(job, terminal),
+    };
+}
+
 static int fill_prefix(const struct ct_worker_options *options, int local_rank, bool terminal,
                        char out[CT_LINES_PREFIX_MAX])
 {
-    char *const *env = options->job->env;
     if (options->job->options->prefix_template != NULL) {
         return fill_template(options, local_rank, out);
     }
-    ct_lines_prefix(
-        options->plan->node_count > 1 ? options->job->machine->host : NULL,
-        options->plan->first_rank + local_rank,
-        ct_lines_colour(terminal, ct_environ_get(env, "TERM"), ct_environ_get(env, "NO_COLOR")),
-        out);
+    ct_lines_prefix(host_of(options), options->plan->first_rank + local_rank,
+                    has_colour(options->job, terminal), out);
     return 0;
 }
 
@@ -152,6 +173,7 @@ static int open_stream(const struct ct_worker_options *options, int local_rank,
         stream.inherit = is_out && !route.to_file;
     } else {
         stream.mode = terminal ? CT_LINES_TERMINAL : CT_LINES_PLAIN;
+        stream.fold = fold_of(options, terminal);
         rc = fill_prefix(options, local_rank, terminal, prefix);
     }
     rc = rc != 0 ? rc : name_files(options, local_rank, is_out, &route, &stream, &files);

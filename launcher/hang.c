@@ -305,7 +305,7 @@ static bool sleeps_elsewhere(const struct view *view, int i)
             others = sample->wchan;
         }
     }
-    return view->watched > 2 && strcmp(others, view->samples[i].wchan) != 0;
+    return view->watched > 2 && others != NULL && strcmp(others, view->samples[i].wchan) != 0;
 }
 
 /* Nobody is here to wait for it, so that waiting is no evidence. With `auto` its quiet CPU is. */

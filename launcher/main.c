@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * ctrun: start, watch, restart and explain the workers of a distributed job. The life of the
- * program is the list of steps in main(); what each does stands in the library behind it.
+ * program is the list of steps in ctrun(); what each does stands in the library behind it.
  */
 #include "common/alloc.h"
 #include "common/clock.h"
@@ -25,7 +25,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Everything that main() builds, in the order of its steps; zeroed memory is "not built". */
+/* Everything that ctrun() builds, in the order of its steps; zeroed memory is "not built". */
 struct launch {
     struct ct_options options;
     struct ct_where where;
@@ -119,13 +119,12 @@ static int run(struct launch *launch, char *const *env, struct ct_outcome *outco
     job->num_expected = (int)launch->where.hosts.count;
     job->log_level = ct_environ_log_level(env);
     ct_spawn_raise_nofile(&job->nofile);
-    int rc =
-        ct_machine_gpus(job->machine, job->options, job->settled, job->workers, &job->gpus, err);
+    const struct ct_options *options = job->options;
+    int rc = ct_machine_gpus(job->machine, options, job->settled, job->workers, &job->gpus, err);
     if (rc == 0 && job->gpus.note_level <= CT_LOG_WARNING && job->gpus.note[0] != '\0') {
         (void)fprintf(stderr, "%s%s\n", CT_REPORT_PREFIX, job->gpus.note);
     }
-    rc = rc != 0 ? rc
-                 : ct_binder_open_here(launch->options.bind, env, job->workers, &job->binder, err);
+    rc = rc != 0 ? rc : ct_binder_open_here(options->bind, env, job->workers, &job->binder, err);
     return rc != 0 ? rc : ct_agent_run(job, outcome, err);
 }
 
@@ -153,11 +152,9 @@ static int launch_job(struct launch *launch, char *const *env)
     if (rc != 0) {
         outcome.exit_code = ct_policy_command_exit_code(rc);
     }
-    rc =
-        rc != 0 ? rc : ct_prepare_run_id(&launch->options, launch->uuid, &launch->job.run_id, &err);
-    rc = rc != 0
-             ? rc
-             : ct_prepare_logdir(&launch->options, env, launch->job.run_id, &launch->logdir, &err);
+    const char **id = &launch->job.run_id;
+    rc = rc != 0 ? rc : ct_prepare_run_id(&launch->options, launch->uuid, id, &err);
+    rc = rc != 0 ? rc : ct_prepare_logdir(&launch->options, env, *id, &launch->logdir, &err);
     rc = rc != 0 ? rc : start_guard(launch, &err);
     /* After the guard, which has no use for a copy of it. */
     rc = rc != 0 ? rc : ct_prepare_token(&launch->options, env, &launch->token, &err);
@@ -178,39 +175,46 @@ static int launch_fleet(const struct launch *launch, char *const *argv)
     return rc == 0 ? exit_code : fail(usage ? CT_EXIT_USAGE : CT_EXIT_SETUP, &err);
 }
 
-int main(int argc, char **argv)
+static int ctrun(struct launch *launch, char **argv)
 {
-    struct launch launch = {0};
     struct ct_err err = {0};
-    (void)argc;
-    launch.job.begun_ns = ct_clock_now(NULL);
+    launch->job.begun_ns = ct_clock_now(NULL);
     fill_standard_fds();
     /* A reader that goes away (ctrun | head) must not take the job with it. */
     (void)signal(SIGPIPE, SIG_IGN);
 
-    if (ct_options_parse(argv, environ, &launch.options, &err) != 0) {
+    if (ct_options_parse(argv, environ, &launch->options, &err) != 0) {
         return fail(CT_EXIT_USAGE, &err);
     }
-    if (ct_options_only_print(&launch.options)) {
-        return print_about(&launch.options);
+    if (ct_options_only_print(&launch->options)) {
+        return print_about(&launch->options);
     }
-    ct_machine_read(environ, &launch.machine);
-    if (ct_fleet_wanted(&launch.options)) {
-        return launch_fleet(&launch, argv);
+    ct_machine_read(environ, &launch->machine);
+    if (ct_fleet_wanted(&launch->options)) {
+        return launch_fleet(launch, argv);
     }
-    if (settle(&launch, environ, &err) != 0) {
+    if (settle(launch, environ, &err) != 0) {
         return fail(CT_EXIT_USAGE, &err);
     }
-    ct_place_decide(&launch.options, &launch.place);
-    if (ct_machine_workers(&launch.machine, &launch.options, &launch.job.workers, &err) != 0) {
+    ct_place_decide(&launch->options, &launch->place);
+    if (ct_machine_workers(&launch->machine, &launch->options, &launch->job.workers, &err) != 0) {
         return fail(CT_EXIT_SETUP, &err);
     }
-    if (launch.options.print_config) {
-        return print_config(&launch);
+    if (launch->options.print_config) {
+        return print_config(launch);
     }
-    int rc = ct_place_check(&launch.place, &err);
+    int rc = ct_place_check(&launch->place, &err);
     if (rc != 0) {
         return fail(rc == CT_EINVAL ? CT_EXIT_USAGE : CT_EXIT_SETUP, &err);
     }
-    return launch_job(&launch, environ);
+    return launch_job(launch, environ);
+}
+
+int main(int argc, char **argv)
+{
+    struct launch launch = {0};
+    (void)argc;
+    int exit_code = ctrun(&launch, argv);
+    ct_where_fini(&launch.where);
+    return exit_code;
 }

@@ -80,10 +80,10 @@ static int expand_from(const struct list *list, const char *at, const char *end,
 static int expand_range(const struct list *list, const char **at, const char *rest, const char *end,
                         struct name *name, int depth)
 {
-    int64_t low, high;
-    int width, ignored;
+    int64_t low = 0;
+    int width = 0, ignored;
     int rc = read_number(list, at, &low, &width);
-    high = low;
+    int64_t high = low;
     if (rc == 0 && **at == '-') {
         ++*at;
         rc = read_number(list, at, &high, &ignored);

@@ -153,12 +153,13 @@ static bool is_sound(const struct ct_member *member, const struct ct_msg *msg)
 static void take_of_generation(struct ct_members *m, struct ct_member *member, struct ct_msg *msg,
                                int64_t now_ns)
 {
-    if (msg->generation > m->generation) {
-        violation(m, member, msg, now_ns);
-    } else if (msg->generation < m->generation || !member->in_world ||
-               members_state(m) == STATE_OVER || members_state(m) == STATE_GATHERING) {
-        return; /* of a world that is over */
-    } else if (!member->told || !is_sound(member, msg)) {
+    bool of_the_past = msg->generation < m->generation || !member->in_world ||
+                       members_state(m) == STATE_OVER || members_state(m) == STATE_GATHERING;
+    bool of_the_future = msg->generation > m->generation;
+    if (of_the_past && !of_the_future) {
+        return;
+    }
+    if (of_the_future || !member->told || !is_sound(member, msg)) {
         violation(m, member, msg, now_ns);
     } else if (msg->type == CT_MSG_SERVING) {
         if (member != m->server) {

@@ -62,13 +62,13 @@ static bool add_nodes(cJSON *job, const struct ct_members *m, int64_t now_ns)
     bool ok = array != NULL;
     for (const struct ct_list *pos = m->all.next; ok && pos != &m->all; pos = pos->next) {
         const struct ct_member *member = MEMBER_OF(pos, link);
+        int64_t last_seen_ms = (now_ns - member->heard_ns) / CT_NS_PER_MS;
         cJSON *item = ct_json_append_object(array);
         ok = item != NULL && ct_json_add_number(item, "index", member->node_rank) &&
              add_name(item, "host", member->host) && add_name(item, "address", member->address) &&
              ct_json_add_text(item, "state", node_state(m, member)) &&
              ct_json_add_number(item, "workers", member->workers) &&
-             ct_json_add_number(item, "last_seen_s",
-                                (double)((now_ns - member->heard_ns) / CT_NS_PER_MS) / 1000);
+             ct_json_add_number(item, "last_seen_s", (double)last_seen_ms / 1000);
     }
     return ok;
 }

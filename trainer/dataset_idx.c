@@ -6,6 +6,7 @@
 #include "trainer/gzip.h"
 #include "trainer/idx.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -126,6 +127,7 @@ static int load_split(const char *dir, const char *prefix, struct ct_split *spli
 
 int ct_dataset_load_idx(const char *dir, struct ct_dataset *set, struct ct_err *err)
 {
+    assert(set != NULL);
     struct ct_idx train, test;
     int rc = load_split(dir, "train", &set->train, &train, err);
     if (rc == 0) {

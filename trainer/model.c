@@ -105,7 +105,8 @@ int ct_model_init(struct ct_model *model, const struct ct_layout *layout, struct
     struct ct_model made = {.layout = layout, .dev = dev, .max_rows = max_rows};
     /* Places first, pointers when the arena is there. */
     size_t number = ct_precision_bytes(dev->precision);
-    size_t total = 0, widest = 0, act[CT_LAYERS_MAX + 1], delta[2], bits[CT_LAYERS_MAX];
+    size_t total = 0, widest = 0, act[CT_LAYERS_MAX + 1], delta[2];
+    size_t bits[CT_LAYERS_MAX] = {0};
     bool fits = true;
     for (size_t l = 0; l <= layout->layer_count; l++) {
         size_t width = l == 0 ? layout->layer[0].in : layout->layer[l - 1].out;

@@ -110,22 +110,23 @@ static void leaf4(float *dst, const float *const *src, size_t begin, size_t end)
     }
 }
 
-/* dst[i - base], so that a block can take the place of the array. */
-static void leaf8(float *dst, size_t base, const float *const *src, size_t begin, size_t end)
+/* `len` floats of the sources from `at` on; dst is where the first of them goes, so that it may be
+ * a block as well as an array. */
+static void leaf8(float *dst, const float *const *src, size_t at, size_t len)
 {
-    const float *a = src[0], *b = src[1], *c = src[2], *d = src[3];
-    const float *e = src[4], *f = src[5], *g = src[6], *h = src[7];
+    const float *a = src[0] + at, *b = src[1] + at, *c = src[2] + at, *d = src[3] + at;
+    const float *e = src[4] + at, *f = src[5] + at, *g = src[6] + at, *h = src[7] + at;
     ELEMENTWISE
-    for (size_t i = begin; i < end; i++) {
-        dst[i - base] = ((a[i] + b[i]) + (c[i] + d[i])) + ((e[i] + f[i]) + (g[i] + h[i]));
+    for (size_t i = 0; i < len; i++) {
+        dst[i] = ((a[i] + b[i]) + (c[i] + d[i])) + ((e[i] + f[i]) + (g[i] + h[i]));
     }
 }
 
-/* n >= LEAF */
+/* n is LEAF times a power of two */
 static void tree_block(float *acc, const float *const *src, int n, size_t at, size_t len)
 {
-    if (n == LEAF) {
-        leaf8(acc, at, src, at, at + len);
+    if (n <= LEAF) {
+        leaf8(acc, src, at, len);
         return;
     }
     float right[TREE_BLOCK];
@@ -143,7 +144,7 @@ void sum_tree(float *dst, const float *const *src, int n, size_t begin, size_t e
     } else if (n == 4) {
         leaf4(dst, src, begin, end);
     } else if (n == LEAF) {
-        leaf8(dst, 0, src, begin, end);
+        leaf8(dst + begin, src, begin, end - begin);
     } else {
         float acc[TREE_BLOCK];
         for (size_t at = begin; at < end; at += TREE_BLOCK) {

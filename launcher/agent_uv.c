@@ -40,6 +40,15 @@ static int64_t grace_ms(const struct ct_run *run)
                                  : run->job->options->shutdown_timeout_ms;
 }
 
+/* What workers get first: at a preemption the user may want another signal than the one that ctrun
+ * has received. */
+static int signal_for_workers(const struct ct_run *run, int signo)
+{
+    int wanted = run->job->options->preempt_signal;
+    bool preempted = signo == run->agent.signo && signo != SIGINT;
+    return preempted && wanted != 0 ? wanted : signo;
+}
+
 /* What is to be told goes out before anything that takes time. */
 static void carry_out(struct ct_run *run, const struct ct_agent_update *update)
 {
@@ -61,7 +70,7 @@ static void carry_out(struct ct_run *run, const struct ct_agent_update *update)
         ct_run_notice(run);
     }
     if (update->stop_signal != 0) {
-        ct_run_stop(run, update->stop_signal, grace_ms(run));
+        ct_run_stop(run, signal_for_workers(run, update->stop_signal), grace_ms(run));
     }
     if (update->kill) {
         ct_run_stop(run, SIGKILL, 0);

@@ -8,8 +8,10 @@
 #include "common/num.h"
 #include "launcher/option_values.h"
 #include "launcher/rdzv_conf.h"
+#include "launcher/signals.h"
 
 #include <limits.h>
+#include <signal.h>
 #include <string.h>
 
 /* A day: nobody waits longer for a worker to stop, and milliseconds stay far from overflow. */
@@ -249,6 +251,18 @@ static int read_shell(const char *origin, const char *value, enum ct_shell *out,
                       origin, value);
 }
 
+static int read_signal(const char *origin, const char *value, int *out, struct ct_err *err)
+{
+    int signo = ct_signal_number(value);
+    if (signo == 0 || signo == SIGKILL || signo == SIGSTOP) {
+        return ct_err_set(err, CT_EINVAL,
+                          "%s: '%.64s' is no signal that a program can handle, such as SIGUSR1",
+                          origin, value);
+    }
+    *out = signo;
+    return 0;
+}
+
 static int apply(const struct ct_option_spec *spec, const char *origin, const char *value,
                  struct ct_options *options, struct ct_err *err)
 {
@@ -348,6 +362,8 @@ static int apply(const struct ct_option_spec *spec, const char *origin, const ch
     case CT_OPT_SIGNALS:
         options->signals = value;
         return 0;
+    case CT_OPT_PREEMPT_SIGNAL:
+        return read_signal(origin, value, &options->preempt_signal, err);
     case CT_OPT_PREFIX_TEMPLATE:
         options->prefix_template = value[0] != '\0' ? value : NULL;
         return 0;

@@ -42,6 +42,10 @@ const struct ct_option_spec ct_option_table[] = {
      "signals that stop the job, passed on to the workers. Default\n"
      "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
      .topic = CT_HELP_RESTART},
+    {CT_OPT_PREEMPT_SIGNAL, 0, false, "preempt-signal", "SIGNAL",
+     "what workers get when the job shall end because of a signal other than\n"
+     "SIGINT. Default: the same signal",
+     .own = true, .topic = CT_HELP_RESTART},
     {CT_OPT_HANG_TIMEOUT, 0, false, "hang-timeout", "SECONDS|auto|off",
      "name a worker that stands still this long while others wait.\n"
      "Default off",

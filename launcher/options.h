@@ -112,6 +112,7 @@ struct ct_options {
     const char *role;
     const char *prefix_template;         /* --log-line-prefix-template; NULL = not given */
     const char *out_filter, *err_filter; /* --duplicate-stdout-filters, ...; NULL = none */
+    int preempt_signal;                  /* to workers; 0 = the one that ctrun has received */
     const char *signals;                 /* --signals-to-handle, as given */
     const char *run_id;                  /* NULL = not given */
     char *const *command; /* program and its arguments, NULL-terminated; NULL when only printing */

@@ -25,6 +25,11 @@ static int number_of(const char *name, size_t len)
     return 0;
 }
 
+int ct_signal_number(const char *name)
+{
+    return number_of(name, strlen(name));
+}
+
 /* What comes from the process's own fault comes again as soon as a handler returns. SIGPIPE is
  * ignored: ctrun is told by write(2). */
 static bool is_usable(int signo)

@@ -19,6 +19,9 @@ struct ct_signals {
     size_t count;
 };
 
+/* Of a name such as SIGUSR1; 0 = there is none of this name. */
+int ct_signal_number(const char *name);
+
 /* Names such as SIGUSR1 between commas; blanks around them do not count, nor do empty names. What
  * is no signal, cannot be caught, or would end a healthy job (SIGCHLD) or loop (SIGSEGV) gives a
  * warning and is skipped, as torchrun skips what it cannot catch. `log` is borrowed. */

@@ -168,6 +168,19 @@ class Nodes(testlib.Case):
             self.assertEqual(json.loads(notices[0])["signo"], signal.SIGTERM)
             self.assertAlmostEqual(json.loads(notices[0])["seconds"], 20)
 
+    def test_workers_get_the_signal_of_choice_on_every_node(self):
+        save = "trap 'echo saved $RANK >>FOLDER/saved; exit 0' USR1; trap 'exit 9' TERM;" \
+            " echo up; while :; do sleep 0.05; done"  # fmt: skip
+        jobs = self.start_all(
+            "--preempt-signal", "SIGUSR1",
+            command=("sh", "-c", save.replace("FOLDER", str(self.tmp))),
+        )  # fmt: skip
+        wait_until(lambda: all(job.out.count("up") == self.per_node for job in jobs), "the workers")
+        jobs[1].signal(signal.SIGTERM)
+        self.finish(jobs, PREEMPTED, r"node-2 received SIGTERM|received SIGTERM: stopping")
+        saved = sorted((self.tmp / "saved").read_text().splitlines())
+        self.assertEqual(saved, [f"saved {rank}" for rank in range(self.count * self.per_node)])
+
 
 class Spares(Nodes):
     count = 3

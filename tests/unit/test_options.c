@@ -57,6 +57,8 @@ static void show(const struct ct_options *o, char *out, size_t size)
     ADD(o->shown.given, "shown=%d%d%d ", ct_rank_set_has(&o->shown, 0),
         ct_rank_set_has(&o->shown, 1), ct_rank_set_has(&o->shown, 4095));
     ADD(strcmp(o->role, "default") != 0, "role=%s ", o->role);
+    ADD(o->preempt_signal != 0, "preempt=%d ", o->preempt_signal);
+    ADD(o->fold == CT_FOLD_MODE_OFF, "fold=off ");
     ADD(!o->help && strcmp(o->signals, "SIGTERM,SIGINT,SIGHUP,SIGQUIT") != 0, "signals=%s ",
         o->signals);
     ADD(o->virtual_local_rank, "virtual ");
@@ -127,6 +129,11 @@ static const struct row rows[] = {
      NULL,
      "c10d : x"},
     {{"--signals-to-handle=SIGUSR1,X", "x"}, {NULL}, NULL, "signals=SIGUSR1,X : x"},
+    {{"--preempt-signal", "SIGUSR1", "x"}, {NULL}, NULL, "preempt=10 : x"},
+    {{"--preempt-signal", "SIGSTOP", "x"}, {NULL}, "'SIGSTOP' is no signal that a program", NULL},
+    {{"--preempt-signal", "USR1", "x"}, {NULL}, "'USR1' is no signal that a program can", NULL},
+    {{"--fold=off", "x"}, {NULL}, NULL, "fold=off : x"},
+    {{"--fold", "on", "x"}, {NULL}, "--fold: 'on' is not auto or off", NULL},
     {{"--virtual-local-rank", "x"}, {NULL}, NULL, "virtual : x"},
     {{"--gpu-bind", "mask", "--share-gpu", "x"}, {NULL}, NULL, "gpus=2 share : x"},
     {{"--gpu-bind=none", "x"}, {"PET_GPU_BIND=mask", "PET_SHARE_GPU=1"}, NULL, "gpus=1 share : x"},

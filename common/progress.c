@@ -43,13 +43,15 @@ bool ct_progress_decode(const struct ct_progress_slot *slot, int64_t now_ns,
         step > (uint64_t)CT_PROGRESS_STEP_MAX || slot->stamp_ns <= 0) {
         return false;
     }
+    int64_t stamp_ns = slot->stamp_ns < now_ns ? slot->stamp_ns : now_ns;
     *out = (struct ct_progress){
         .phase = (enum ct_phase)phase,
         .step = (int64_t)step,
         .turns = slot->turns,
-        .stamp_ns = slot->stamp_ns < now_ns ? slot->stamp_ns : now_ns,
+        .stamp_ns = stamp_ns,
         .loss = told(slot->loss),
         .rate = slot->rate >= 0 ? told(slot->rate) : (double)NAN,
+        .first_ns = slot->first_ns > 0 && slot->first_ns <= stamp_ns ? slot->first_ns : 0,
     };
     return true;
 }

@@ -47,7 +47,8 @@ struct ct_progress_slot {
     uint64_t where;    /* step << 8 | phase */
     int64_t stamp_ns;  /* CLOCK_MONOTONIC */
     double loss, rate; /* not finite = not told */
-    unsigned char rest[CT_PROGRESS_SLOT - 5 * sizeof(uint64_t)];
+    int64_t first_ns;  /* as stamp_ns, when turns became 1; 0 = not yet, or not told */
+    unsigned char rest[CT_PROGRESS_SLOT - 6 * sizeof(uint64_t)];
 };
 
 /* What a reader may believe. */
@@ -57,6 +58,7 @@ struct ct_progress {
     uint32_t turns;    /* steps this process has completed, modulo 2^32; step may start anywhere */
     int64_t stamp_ns;  /* of the last stamp, never after the time of reading */
     double loss, rate; /* rate: samples per second; NAN = not told */
+    int64_t first_ns;  /* when the first step was completed, not after stamp_ns; 0 = not told */
 };
 
 /* A step beyond the range counts as the nearest one within. */

@@ -12,6 +12,7 @@
 #include "launcher/agent_impl_uv.h"
 
 #include "common/alloc.h"
+#include "common/clock.h"
 
 #include <signal.h>
 #include <string.h>
@@ -78,6 +79,7 @@ static void on_settled(void *data)
     if (run->agent.failure.known) {
         ct_run_collect(run);
     }
+    ct_job_story_stepped(&run->story, ct_pages_first_step_ns(&run->pages, ct_clock_now(NULL)));
     for (int i = 0; i < run->job->workers; i++) {
         ct_worker_clear(&run->workers[i]);
     }

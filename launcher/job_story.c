@@ -74,6 +74,13 @@ void ct_job_story_started(struct ct_job_story *story, int64_t now_ns)
     }
 }
 
+void ct_job_story_stepped(struct ct_job_story *story, int64_t first_step_ns)
+{
+    if (story->worlds == 1) {
+        story->first_step_ns = first_step_ns;
+    }
+}
+
 void ct_job_story_take(struct ct_job_story *story, struct ct_story *told)
 {
     ct_story_fini(&story->told);
@@ -218,10 +225,15 @@ static int add_start_up(const struct ct_job_story *story, struct ct_buf *out)
     }
     int rc = ct_buf_printf(out,
                            CT_REPORT_PREFIX "start-up here: connected in %.3f s, waited %.3f s for "
-                                            "the other nodes, spawned in %.3f s\n",
+                                            "the other nodes, spawned in %.3f s",
                            between_s(story->begun_ns, story->first_connected_ns),
                            between_s(story->first_connected_ns, story->first_world_ns),
                            between_s(story->first_world_ns, story->first_started_ns));
+    if (story->first_step_ns > 0) {
+        THEN(rc, ct_buf_printf(out, ", first step after another %.3f s",
+                               between_s(story->first_started_ns, story->first_step_ns)));
+    }
+    THEN(rc, ct_buf_printf(out, "\n"));
     if (story->waited[0] != '\0') {
         THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "  the last word then: "));
         THEN(rc, add_clean(story->waited, out));
@@ -272,6 +284,16 @@ static bool add_name(cJSON *object, const char *name, const char *text)
                              (struct ct_bytes){(const unsigned char *)text, strlen(text)});
 }
 
+/* null where no worker has told of a step: 0 would be a time. */
+static bool add_first_step(cJSON *times, const struct ct_job_story *story)
+{
+    static const char name[] = "first_step_s";
+    return story->first_step_ns > 0
+               ? ct_json_add_number(times, name,
+                                    between_s(story->first_started_ns, story->first_step_ns))
+               : cJSON_AddNullToObject(times, name) != NULL;
+}
+
 static bool add_times(cJSON *root, const struct ct_job_story *story)
 {
     cJSON *times = cJSON_AddObjectToObject(root, "start_up");
@@ -282,7 +304,7 @@ static bool add_times(cJSON *root, const struct ct_job_story *story)
                               between_s(story->first_connected_ns, story->first_world_ns)) &&
            ct_json_add_number(times, "spawn_s",
                               between_s(story->first_world_ns, story->first_started_ns)) &&
-           add_name(times, "waited_for", story->waited);
+           add_first_step(times, story) && add_name(times, "waited_for", story->waited);
 }
 
 static int add_members(cJSON *root, const struct ct_job_story *story, const struct ct_job_end *end)

@@ -17,8 +17,9 @@
 struct ct_job_story {
     int64_t begun_ns; /* monotonic, all four; 0 = not yet */
     int64_t connected_ns, world_ns, started_ns;
-    int64_t first_connected_ns, first_world_ns, first_started_ns; /* of generation 0 */
-    int worlds;                                                   /* that this node has been in */
+    int64_t first_connected_ns, first_world_ns, first_started_ns; /* of the first world here */
+    int64_t first_step_ns;              /* the first that a worker here completed in it */
+    int worlds;                         /* that this node has been in */
     bool wide;                          /* one of them had several nodes */
     int generation;                     /* of the last one; -1 = none */
     int node_rank, first_rank, workers; /* ours, in the last one */
@@ -43,6 +44,9 @@ void ct_job_story_waiting(struct ct_job_story *story, const char *text);
 void ct_job_story_world(struct ct_job_story *story, const struct ct_msg_world *world,
                         int generation, int64_t now_ns);
 void ct_job_story_started(struct ct_job_story *story, int64_t now_ns);
+
+/* The generation is over; `first_step_ns` as ct_pages_first_step_ns() has it. */
+void ct_job_story_stepped(struct ct_job_story *story, int64_t first_step_ns);
 
 /* Takes the membership's story out of a message: `told` is empty afterwards. */
 void ct_job_story_take(struct ct_job_story *story, struct ct_story *told);

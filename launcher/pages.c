@@ -78,3 +78,16 @@ void ct_progress_read_all(const struct ct_pages *pages, int64_t now_ns, struct c
         }
     }
 }
+
+int64_t ct_pages_first_step_ns(const struct ct_pages *pages, int64_t now_ns)
+{
+    int64_t first_ns = 0;
+    for (int i = 0; i < pages->workers; i++) {
+        struct ct_progress progress;
+        if (ct_progress_read(pages, i, now_ns, &progress) && progress.first_ns > 0 &&
+            (first_ns == 0 || progress.first_ns < first_ns)) {
+            first_ns = progress.first_ns;
+        }
+    }
+    return first_ns;
+}

@@ -38,4 +38,7 @@ bool ct_progress_read(const struct ct_pages *pages, int local_rank, int64_t now_
 void ct_progress_read_all(const struct ct_pages *pages, int64_t now_ns, struct ct_progress *out,
                           bool *valid);
 
+/* When the first of the workers had completed its first step; 0 = none has said so. */
+int64_t ct_pages_first_step_ns(const struct ct_pages *pages, int64_t now_ns);
+
 #endif

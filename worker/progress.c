@@ -48,6 +48,7 @@ void progress_open(struct progress_page *page, const char *value)
             page->slot = (struct ct_progress_slot *)((unsigned char *)map + start);
             store_double(&page->slot->loss, (double)NAN);
             store_double(&page->slot->rate, (double)NAN);
+            STORE(page->slot->first_ns, 0);
             STORE(page->slot->where, ct_progress_where(CT_PHASE_STARTING, 0));
             STORE(page->slot->stamp_ns, ct_clock_now(NULL));
             __atomic_store_n(&page->slot->version, CT_PROGRESS_VERSION, __ATOMIC_RELEASE);
@@ -96,6 +97,9 @@ void ctw_progress(struct ctw_job *job, enum ctw_phase phase, int64_t step)
         if (ct_progress_step(slot->where) != ct_progress_step(where) &&
             slot->where != ct_progress_where(CT_PHASE_STARTING, 0)) {
             STORE(slot->turns, slot->turns + 1);
+            if (slot->first_ns == 0) {
+                STORE(slot->first_ns, ct_clock_now(NULL));
+            }
         }
         stamp(slot, where);
     }

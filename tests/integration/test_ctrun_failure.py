@@ -235,5 +235,28 @@ class Leftovers(testlib.Case):
         job.wait_no_family(10)
 
 
+class WrittenReport(testlib.Case):
+    """--report on one machine."""
+
+    def report(self, *args, code=0):
+        path = self.tmp / "report.json"
+        result = self.ctrun("--report", path, *args)
+        self.assertEqual(result.code, code, result)
+        return json.loads(path.read_text())
+
+    def test_where_the_time_before_the_first_step_went(self):
+        report = self.report(
+            "-n", 2, testlib.program("train"), "--data", "synthetic", "--epochs", 1, "--hidden", 16
+        )
+        times = report["start_up"]
+        for name in ("connect_s", "wait_s", "spawn_s", "first_step_s"):
+            self.assertGreater(times[name], 0, times)
+        self.assertLess(sum(v for k, v in times.items() if k.endswith("_s")), testlib.DEADLINE)
+
+    def test_no_first_step_of_a_program_that_tells_none(self):
+        report = self.report("-n", 2, "sh", "-c", "exit 3", code=3)
+        self.assertIsNone(report["start_up"]["first_step_s"], report)
+
+
 if __name__ == "__main__":
     testlib.main()

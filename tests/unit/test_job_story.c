@@ -41,8 +41,10 @@ static void set_up(struct ct_job_story *story)
     ct_job_story_world(story, &world, 0, 5 * CT_NS_PER_S);
     ct_job_story_started(story, 6 * CT_NS_PER_S);
     ct_job_story_waiting(story, "later words");
+    ct_job_story_stepped(story, 8 * CT_NS_PER_S + CT_NS_PER_S / 2);
     ct_job_story_world(story, &world, 1, 50 * CT_NS_PER_S);
     ct_job_story_started(story, 60 * CT_NS_PER_S);
+    ct_job_story_stepped(story, 61 * CT_NS_PER_S);
 }
 
 static void take(struct ct_job_story *story)
@@ -82,7 +84,7 @@ static void the_first_failure_comes_first(void **state)
         "ctrun: also, node 1 (gpu-1) is lost: nothing was heard from it\n"
         "ctrun: generation 1: 3 nodes, 6 ranks, formed in 0.0 s, ran 2.5 s\n"
         "ctrun: start-up here: connected in 1.000 s, waited 3.000 s for the other nodes, spawned "
-        "in 1.000 s\n"
+        "in 1.000 s, first step after another 2.500 s\n"
         "ctrun:   the last word then: waiting for? 1 of 3 nodes\n");
     ct_buf_fini(&text);
     ct_job_story_fini(&story);
@@ -134,9 +136,17 @@ static void the_report_is_json(void **state)
     assert_true(ct_json_number(root, "node_rank", -1) == 0);
     const cJSON *times = cJSON_GetObjectItemCaseSensitive(root, "start_up");
     assert_true(ct_json_number(times, "wait_s", -1) == 3);
+    assert_true(ct_json_number(times, "first_step_s", -1) == 2.5);
     cJSON_Delete(root);
-    ct_buf_fini(&text);
     assert_true(ct_fault_sweep(json_body, &story, 0) >= 1);
+    ct_buf_reset(&text);
+    story.first_step_ns = 0;
+    assert_int_equal(ct_job_story_json(&story, &failed, &text), 0);
+    assert_non_null(strstr(ct_buf_cstr(&text), "\"first_step_s\":null"));
+    ct_buf_reset(&text);
+    assert_int_equal(ct_job_story_text(&story, &failed, &text), 0);
+    assert_null(strstr(ct_buf_cstr(&text), "first step"));
+    ct_buf_fini(&text);
     ct_job_story_fini(&story);
 }
 

@@ -58,19 +58,29 @@ static void what_a_worker_stamps_is_read(void **state)
     ctw_progress(job, CTW_PHASE_COMPUTE, 13);
     assert_true(ct_progress_read(&pages, 70, ct_clock_now(NULL), &progress));
     assert_int_equal(progress.turns, 1);
+    int64_t first_ns = progress.first_ns;
+    assert_true(first_ns >= before && first_ns <= progress.stamp_ns);
+    ctw_progress(job, CTW_PHASE_COMPUTE, 14);
+    assert_int_equal(ct_pages_first_step_ns(&pages, ct_clock_now(NULL)), first_ns);
+    struct ctw_job *later = open_slot(&pages, 3);
+    ctw_progress(later, CTW_PHASE_COMPUTE, 12);
+    ctw_progress(later, CTW_PHASE_COMPUTE, 13);
+    assert_int_equal(ct_pages_first_step_ns(&pages, ct_clock_now(NULL)), first_ns);
+    ctw_job_free(later);
     ctw_job_free(job);
 
     struct ct_progress all[100];
     bool valid[100];
     ct_progress_read_all(&pages, ct_clock_now(NULL), all, valid);
     for (int i = 0; i < 100; i++) {
-        assert_int_equal(valid[i], i == 70);
+        assert_int_equal(valid[i], i == 70 || i == 3);
     }
-    assert_int_equal(all[70].step, 13);
+    assert_int_equal(all[70].step, 14);
     assert_false(ct_progress_read(&pages, 100, ct_clock_now(NULL), &progress));
     assert_false(ct_progress_read(&pages, -1, ct_clock_now(NULL), &progress));
 
     ct_pages_reset(&pages);
+    assert_int_equal(ct_pages_first_step_ns(&pages, ct_clock_now(NULL)), 0);
     assert_false(ct_progress_read(&pages, 70, ct_clock_now(NULL), &progress));
     ct_pages_fini(&pages);
     ct_pages_fini(&pages);

@@ -15,6 +15,7 @@ static struct ct_progress_slot good(void)
         .stamp_ns = 900,
         .loss = 0.5,
         .rate = 1e6,
+        .first_ns = 800,
     };
 }
 
@@ -28,6 +29,7 @@ static void a_stamp_is_read(void **state)
     assert_int_equal(progress.step, 345);
     assert_int_equal(progress.stamp_ns, 900);
     assert_true(progress.loss == 0.5 && progress.rate == 1e6);
+    assert_int_equal(progress.first_ns, 800);
     assert_string_equal(ct_phase_name(progress.phase), "collective");
 }
 
@@ -57,9 +59,14 @@ static void numbers_are_made_harmless(void **state)
     slot.stamp_ns = INT64_MAX; /* in the future */
     slot.loss = (double)INFINITY;
     slot.rate = -1;
+    slot.first_ns = NOW + 1;
     assert_true(ct_progress_decode(&slot, NOW, &progress));
     assert_int_equal(progress.stamp_ns, NOW);
     assert_true(isnan(progress.loss) && isnan(progress.rate));
+    assert_int_equal(progress.first_ns, 0);
+    slot.first_ns = -1;
+    assert_true(ct_progress_decode(&slot, NOW, &progress));
+    assert_int_equal(progress.first_ns, 0);
 }
 
 static void steps_stay_in_their_range(void **state)

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "trainer/dataset.h"
 
-#include "common/alloc.h"
 #include "trainer/synthetic.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Even a set with fewer labels gets as many outputs as the sets this program is made for. */
@@ -71,29 +74,42 @@ int ct_dataset_finish(struct ct_dataset *set, struct ct_err *err)
     return 0;
 }
 
-struct form {
-    const char *name; /* of a file that a folder of this form holds */
-    int (*load)(const char *dir, struct ct_dataset *set, struct ct_err *err);
-};
+static bool holds(const char *dir, const char *name)
+{
+    char path[PATH_MAX]; /* no longer one can be opened */
+    int len = snprintf(path, sizeof path, "%s/%s", dir, name);
+    return len > 0 && (size_t)len < sizeof path && access(path, F_OK) == 0;
+}
+
+/* Whoever mistyped the folder, or has data of another form, needs more than the name of a file. */
+static int explain_absence(const char *dir, int rc, struct ct_err *err)
+{
+    struct stat st;
+    if (stat(dir, &st) != 0) {
+        return ct_err_sys(err, rc, errno, "cannot open the data folder %s", dir);
+    }
+    if (!S_ISDIR(st.st_mode)) {
+        return ct_err_set(err, rc, "%s is a file: --data names the folder that holds it", dir);
+    }
+    if (holds(dir, "train-images-idx3-ubyte") || holds(dir, "train-images-idx3-ubyte.gz")) {
+        return rc; /* the reason names the one that is missing */
+    }
+    return ct_err_set(err, rc,
+                      "%s: holds neither train-images-idx3-ubyte nor train-images-idx3-ubyte.gz "
+                      "(MNIST), nor data_batch_1.bin (CIFAR-10), nor train-images.npy",
+                      dir);
+}
 
 static int load_dir(const char *dir, struct ct_dataset *set, struct ct_err *err)
 {
-    static const struct form forms[] = {
-        {"data_batch_1.bin", ct_dataset_load_cifar},
-        {"train-images.npy", ct_dataset_load_npy},
-    };
-    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
-        char *path = ct_asprintf("%s/%s", dir, forms[i].name);
-        if (path == NULL) {
-            return ct_err_set(err, CT_ENOMEM, "out of memory");
-        }
-        bool there = access(path, F_OK) == 0;
-        ct_free(path);
-        if (there) {
-            return forms[i].load(dir, set, err);
-        }
+    if (holds(dir, "data_batch_1.bin")) {
+        return ct_dataset_load_cifar(dir, set, err);
     }
-    return ct_dataset_load_idx(dir, set, err);
+    if (holds(dir, "train-images.npy")) {
+        return ct_dataset_load_npy(dir, set, err);
+    }
+    int rc = ct_dataset_load_idx(dir, set, err);
+    return rc == CT_ENOENT ? explain_absence(dir, rc, err) : rc;
 }
 
 static int load(const char *source, struct ct_dataset *set, struct ct_err *err)

@@ -149,6 +149,13 @@ class TrainData(testlib.Case):
         right = sum(int(row[1]) == label for row, label in zip(rows, labels)) / 200
         self.assertIn(f"done: test accuracy {right:.4f}", results[0].out)
         self.assertNotIn("epoch 1/", results[0].out)
+        empty = self.folder("empty")
+        self.assertIn(
+            f"{empty} holds no whole checkpoint that --eval-only could test",
+            self.train(
+                self.idx, "--eval-only", "--resume", "auto", "--checkpoint-dir", empty, code=1
+            ),
+        )
         self.assertIn("--eval-only needs --resume", self.train(self.idx, "--eval-only", code=2))
         self.assertIn(
             "/no/such/p", self.train(self.idx, "--epochs", "100000", "--predict", "/no/such/p", code=1)
@@ -173,7 +180,7 @@ class TrainData(testlib.Case):
         for proc in procs:
             result = proc.wait()
             self.assertEqual(result.code, 1, result)
-            self.assertIn("/no/such/folder: holds neither", result.err)
+            self.assertIn("data folder /no/such/folder: No such file", result.err)
 
 
 if __name__ == "__main__":

@@ -73,7 +73,13 @@ class TrainInput(testlib.Case):
     def test_missing_data(self):
         (self.tmp / (LABELS + ".gz")).unlink()
         self.refused(1, f"{self.data}: holds neither {LABELS} nor {LABELS}.gz", *self.base)
-        self.refused(1, "/no/such: holds neither", *self.base, "--data", "/no/such")
+        self.refused(
+            1, "data folder /no/such: No such file or directory", *self.base, "--data", "/no/such"
+        )
+        (self.tmp / "empty").mkdir()
+        self.refused(1, "nor train-images.npy", *self.base, "--data", str(self.tmp / "empty"))
+        file = str(self.tmp / (IMAGES + ".gz"))
+        self.refused(1, f"{file} is a file: --data names the folder", *self.base, "--data", file)
 
     def test_paths_are_checked_before_training(self):
         for option, path, message in (
@@ -83,6 +89,7 @@ class TrainInput(testlib.Case):
             ("--metrics", "/no/such/m", "cannot write metrics to /no/such/m"),
             ("--metrics", str(self.tmp), "Is a directory"),
             ("--resume", "/no/such/r", "cannot open /no/such/r"),
+            ("--predict", "/no/such/p", "cannot write predictions /no/such/p"),
         ):
             with self.subTest(option=option, path=path):
                 self.refused(1, message, *self.base, option, path)

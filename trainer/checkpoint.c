@@ -47,30 +47,32 @@ static char *temporary_path(const char *path)
     return ct_asprintf("%s.tmp", path);
 }
 
-static int open_temporary(const char *path, const char *temporary, struct ct_err *err)
+/* `what` is to be written, in words. */
+static int open_temporary(const char *what, const char *path, const char *temporary,
+                          struct ct_err *err)
 {
     int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (fd < 0) {
         int saved = errno;
         return ct_err_sys(err, ct_code_from_errno(saved), saved,
-                          "cannot write checkpoint %s (by way of %s)", path, temporary);
+                          "cannot write %s %s (by way of %s)", what, path, temporary);
     }
     return fd;
 }
 
-int ct_checkpoint_probe(const char *path, struct ct_err *err)
+int ct_checkpoint_probe(const char *what, const char *path, struct ct_err *err)
 {
     struct stat st;
     /* rename() would replace a device or another special file by a plain one. */
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
-        return ct_err_set(err, CT_EINVAL, "cannot write checkpoint %s: it is %s", path,
+        return ct_err_set(err, CT_EINVAL, "cannot write %s %s: it is %s", what, path,
                           S_ISDIR(st.st_mode) ? "a folder" : "not a regular file");
     }
     char *temporary = temporary_path(path);
     if (temporary == NULL) {
         return ct_err_set(err, CT_ENOMEM, "out of memory");
     }
-    int fd = open_temporary(path, temporary, err);
+    int fd = open_temporary(what, path, temporary, err);
     if (fd >= 0) {
         (void)close(fd);
         (void)unlink(temporary);
@@ -175,7 +177,7 @@ int ct_checkpoint_save(const char *path, const struct ct_state_view *state,
     if (temporary == NULL) {
         return ct_err_set(err, CT_ENOMEM, "out of memory");
     }
-    int rc = open_temporary(path, temporary, err);
+    int rc = open_temporary("checkpoint", path, temporary, err);
     if (rc >= 0) {
         rc = save_to(rc, temporary, path, state, point, err);
     }

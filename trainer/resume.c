@@ -51,6 +51,10 @@ int ct_trainer_open_resume(struct ct_trainer *t, struct ct_safetensors *file, st
         where = t->options.checkpoint_dir;
         rc = ct_checkpoint_dir_newest(where, &t->layout, t->options.optimizer, file, &point,
                                       &t->warnings, err);
+        if (rc == CT_CHECKPOINT_DIR_E_NONE && t->options.eval_only) {
+            return ct_err_set(err, CT_ENOENT,
+                              "%s holds no whole checkpoint that --eval-only could test", where);
+        }
         if (rc == CT_CHECKPOINT_DIR_E_NONE) {
             return 0;
         }

@@ -328,14 +328,15 @@ static int fill_model(struct ct_trainer *t, const struct ct_safetensors *file, s
 static int load_local(struct ct_trainer *t, int rank, struct ct_err *err)
 {
     int rc = 0;
-    if (rank == 0 && t->options.checkpoint != NULL) {
-        rc = ct_checkpoint_probe(t->options.checkpoint, err);
+    bool saves = rank == 0 && !t->options.eval_only;
+    if (saves && t->options.checkpoint != NULL) {
+        rc = ct_checkpoint_probe("checkpoint", t->options.checkpoint, err);
     }
-    if (rc == 0 && rank == 0 && t->options.checkpoint_dir != NULL) {
+    if (rc == 0 && saves && t->options.checkpoint_dir != NULL) {
         rc = ct_checkpoint_dir_probe(t->options.checkpoint_dir, err);
     }
     if (rc == 0 && rank == 0 && t->options.predict != NULL) {
-        rc = ct_checkpoint_probe(t->options.predict, err);
+        rc = ct_checkpoint_probe("predictions", t->options.predict, err);
     }
     if (rc == 0) {
         rc = ct_dataset_load_shared(t->options.data, t->job, &t->dataset, err);

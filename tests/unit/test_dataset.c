@@ -152,7 +152,8 @@ static void test_missing_file_is_named(void **state)
     char *path = ct_tmpdir_path(dir, TEST_LABELS);
     assert_int_equal(unlink(path), 0);
     expect(dir, CT_ENOENT, "holds neither t10k-labels-idx1-ubyte nor t10k-labels-idx1-ubyte.gz");
-    expect("/no/such/folder", CT_ENOENT, "cannot open the data folder /no/such/folder: No such file");
+    expect("/no/such/folder", CT_ENOENT,
+           "cannot open the data folder /no/such/folder: No such file");
     free(path);
     ct_tmpdir_free(dir);
 }

@@ -115,7 +115,7 @@ static int print_help(void)
         (void)fwrite(ct_buf_bytes(&text), 1, text.len, stdout);
     }
     ct_buf_fini(&text);
-    return rc == 0 && fflush(stdout) == 0 ? EXIT_DONE : EXIT_FAILED;
+    return rc == 0 && fflush(stdout) == 0 && !ferror(stdout) ? EXIT_DONE : EXIT_FAILED;
 }
 
 /* libgomp's threads spin for milliseconds when they have nothing to do, so that a step of many
@@ -153,6 +153,10 @@ int main(int argc, char *argv[])
     if (ct_train_options_parse(argc, argv, &options, &err) != 0) {
         complain(&err);
         return EXIT_USAGE;
+    }
+    if (options.metrics != NULL) {
+        /* Nor does training end with whoever reads its metrics from a pipe. */
+        (void)signal(SIGPIPE, SIG_IGN);
     }
     if (options.help) {
         return print_help();

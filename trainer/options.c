@@ -358,7 +358,7 @@ static void set_initial(struct ct_train_options *out)
 }
 
 /* Options that mean nothing without another one. */
-static int check_checkpoints(const struct ct_train_options *o, struct ct_err *err)
+static int check_company(const struct ct_train_options *o, struct ct_err *err)
 {
     bool every = o->checkpoint_every.steps > 0 || o->checkpoint_every.seconds > 0;
     if (every && o->checkpoint == NULL && o->checkpoint_dir == NULL) {
@@ -367,6 +367,9 @@ static int check_checkpoints(const struct ct_train_options *o, struct ct_err *er
     }
     if (o->resume != NULL && strcmp(o->resume, CT_RESUME_AUTO) == 0 && o->checkpoint_dir == NULL) {
         return ct_err_set(err, CT_EINVAL, "--resume auto needs --checkpoint-dir");
+    }
+    if (o->metrics_every > 0 && o->metrics == NULL && o->tensorboard == NULL) {
+        return ct_err_set(err, CT_EINVAL, "--metrics-every needs --metrics or --tensorboard");
     }
     if ((o->plot != NULL) != (o->output != NULL)) {
         return ct_err_set(err, CT_EINVAL, "--plot and --output need each other");
@@ -421,7 +424,7 @@ int ct_train_options_parse(int argc, char *const argv[], struct ct_train_options
                           options.warmup_epochs, options.epochs);
     }
     if (!options.help && !options.version) {
-        int rc = check_checkpoints(&options, err);
+        int rc = check_company(&options, err);
         if (rc != 0) {
             return rc;
         }

@@ -95,7 +95,10 @@ void ct_progress_done(struct ct_progress *p, const struct ct_train_result *r)
         return;
     }
     (void)fprintf(p->out, "parameters: hash %016llx\n", (unsigned long long)r->param_hash);
-    (void)fprintf(p->out, "done: test accuracy %.4f in %.1f s, %.0f samples/s\n", r->test_accuracy,
-                  r->seconds, r->samples_per_s);
+    (void)fprintf(p->out, "done: test accuracy %.4f in %.1f s", r->test_accuracy, r->seconds);
+    if (r->samples_per_s > 0) { /* 0 where nothing was left to train */
+        (void)fprintf(p->out, ", %.0f samples/s", r->samples_per_s);
+    }
+    (void)fputc('\n', p->out);
     (void)fflush(p->out);
 }

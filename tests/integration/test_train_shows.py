@@ -2,6 +2,7 @@
 """train: what it tells of its course in files."""
 
 import json
+import os
 import struct
 import xml.etree.ElementTree
 
@@ -56,6 +57,21 @@ class TrainShows(testlib.Case):
             self.assertAlmostEqual(one[0], three[0], delta=1e-3)
             self.assertAlmostEqual(one[1], three[1], delta=0.02)
         self.assertLess(seen[0][-1][0], seen[0][0][0])
+
+    def test_training_outlives_the_reader_of_its_metrics(self):
+        reading, writing = os.pipe()
+        os.close(reading)
+        with open(writing, "w"):
+            result = self.run_program(
+                testlib.program("train"), *self.argv, "--metrics", f"/proc/{os.getpid()}/fd/{writing}"
+            )
+        self.assertEqual(result.code, 0, result)
+        self.assertIn("cannot write metrics, going on without: Broken pipe", result.err)
+
+    def test_lines_of_steps_need_somewhere_to_go(self):
+        result = self.run_program(testlib.program("train"), *self.argv, "--metrics-every", "5")
+        self.assertEqual(result.code, 2, result)
+        self.assertIn("--metrics-every needs --metrics or --tensorboard", result.err)
 
     def test_event_file(self):
         board = self.tmp / "board"

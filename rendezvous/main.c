@@ -95,10 +95,10 @@ static int watch_signals(struct daemon *daemon)
     (void)signal(SIGXFSZ, SIG_IGN);
     daemon->sigterm.data = daemon;
     daemon->sigint.data = daemon;
-    return uv_signal_init(&daemon->loop, &daemon->sigterm) != 0 ||
-           uv_signal_init(&daemon->loop, &daemon->sigint) != 0 ||
-           uv_signal_start(&daemon->sigterm, on_signal, SIGTERM) != 0 ||
-           uv_signal_start(&daemon->sigint, on_signal, SIGINT) != 0;
+    int rc = uv_signal_init(&daemon->loop, &daemon->sigterm);
+    rc = rc != 0 ? rc : uv_signal_init(&daemon->loop, &daemon->sigint);
+    rc = rc != 0 ? rc : uv_signal_start(&daemon->sigterm, on_signal, SIGTERM);
+    return rc != 0 ? rc : uv_signal_start(&daemon->sigint, on_signal, SIGINT);
 }
 
 static int announce(const struct ct_daemon_options *options, const struct ct_server *server)
@@ -138,8 +138,10 @@ static int take_token(const struct ct_daemon_options *options, struct ct_token *
 static int serve(const struct ct_daemon_options *options, const struct ct_token *token)
 {
     struct daemon daemon = {0};
-    if (uv_loop_init(&daemon.loop) != 0 || watch_signals(&daemon) != 0) {
-        (void)fprintf(stderr, "ctrdzvd: cannot start the event loop\n");
+    int uv = uv_loop_init(&daemon.loop);
+    uv = uv != 0 ? uv : watch_signals(&daemon);
+    if (uv != 0) {
+        (void)fprintf(stderr, "ctrdzvd: cannot start the event loop: %s\n", uv_strerror(uv));
         return EXIT_FAILURE;
     }
     const struct ct_log log = {emit, NULL, CT_LOG_WARNING};
@@ -187,8 +189,8 @@ int main(int argc, char **argv)
     }
     switch (options.action) {
     case CT_DAEMON_HELP:
-        (void)fputs(ct_daemon_help, stdout);
-        return EXIT_SUCCESS;
+        return fputs(ct_daemon_help, stdout) != EOF && fflush(stdout) == 0 ? EXIT_SUCCESS
+                                                                           : EXIT_FAILURE;
     case CT_DAEMON_VERSION:
         (void)printf("ctrdzvd %s\n", CT_VERSION);
         return EXIT_SUCCESS;

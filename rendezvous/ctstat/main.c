@@ -111,8 +111,8 @@ int main(int argc, char **argv)
         return EXIT_USAGE;
     }
     if (options.action == CT_STAT_HELP) {
-        (void)fputs(ct_stat_help, stdout);
-        return EXIT_HEALTHY;
+        return fputs(ct_stat_help, stdout) != EOF && fflush(stdout) == 0 ? EXIT_HEALTHY
+                                                                         : EXIT_UNREACHABLE;
     }
     if (options.action == CT_STAT_VERSION) {
         (void)printf("ctstat %s\n", CT_VERSION);

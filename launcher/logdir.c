@@ -3,7 +3,9 @@
 
 #include "common/alloc.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <ftw.h>
 #include <limits.h>
 #include <stdio.h>
@@ -11,6 +13,9 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+/* Folders in folders that ctrun makes: base, run, attempt, rank. */
+#define OWN_LEVELS 4
 
 /* Descriptors nftw may hold; deeper trees are walked all the same. */
 #define WALK_FDS 16
@@ -144,6 +149,34 @@ int ct_logdir_init(const char *log_dir, const char *tmp_dir, const char *run_id,
     return 0;
 }
 
+/* Most folders of a job that is over are empty. False when something is left. */
+static bool remove_folder(int parent, const char *name, int levels)
+{
+    if (unlinkat(parent, name, AT_REMOVEDIR) == 0) {
+        return true;
+    }
+    int fd = errno == ENOTEMPTY && levels > 0
+                 ? openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+                 : -1;
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    if (dir == NULL) {
+        if (fd >= 0) {
+            close(fd);
+        }
+        return false;
+    }
+    for (const struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) {
+            continue;
+        }
+        if (entry->d_type == DT_DIR || unlinkat(fd, entry->d_name, 0) != 0) {
+            (void)remove_folder(fd, entry->d_name, levels - 1);
+        }
+    }
+    closedir(dir);
+    return unlinkat(parent, name, AT_REMOVEDIR) == 0;
+}
+
 static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
 {
     (void)st;
@@ -155,7 +188,10 @@ static int remove_entry(const char *path, const struct stat *st, int type, struc
 
 void ct_logdir_remove(const char *path)
 {
-    (void)nftw(path, remove_entry, WALK_FDS, FTW_DEPTH | FTW_PHYS);
+    /* What a worker has put below is of any depth. */
+    if (!remove_folder(AT_FDCWD, path, OWN_LEVELS)) {
+        (void)nftw(path, remove_entry, WALK_FDS, FTW_DEPTH | FTW_PHYS);
+    }
 }
 
 void ct_logdir_fini(struct ct_logdir *logdir, bool keep)

@@ -45,6 +45,20 @@ static void lays_out_as_torchrun(void **state)
     ct_tmpdir_free(tmp);
 }
 
+/* What a worker may leave behind. */
+static void leave_deep(const struct ct_logdir *logdir)
+{
+    char *path = ct_logdir_path(logdir, 0, 1, "a");
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(mkdir(path, 0700), 0);
+        char *deeper = ct_asprintf("%s/a", path);
+        ct_free(path);
+        path = deeper;
+    }
+    assert_int_equal(symlink("/", path), 0);
+    ct_free(path);
+}
+
 static void temporary_one_goes_unless_kept(void **state)
 {
     char *tmp = ct_tmpdir_new();
@@ -59,6 +73,7 @@ static void temporary_one_goes_unless_kept(void **state)
         FILE *stream = fopen(file, "w");
         assert_non_null(stream);
         (void)fclose(stream);
+        leave_deep(&logdir);
         char *base = strdup(logdir.base);
         ct_logdir_fini(&logdir, keep);
         assert_int_equal(is_dir(base), keep);

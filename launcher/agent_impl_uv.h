@@ -50,7 +50,7 @@ struct ct_run {
     char seen_address[CT_HOST_MAX]; /* ours as the membership sees it */
     char master_addr[CT_HOST_MAX];  /* of this generation's store */
     char busy[CT_STORY_WHAT_MAX];   /* who else listens where the store should be; "" = nobody */
-    uv_timer_t wait_timer;          /* until the other agents have left a store that we host */
+    uv_timer_t wait_timer; /* until there is time, then until the others have left our store */
     int64_t wait_until_ns;
     /* agent_workers_uv.c */
     struct ct_output *output;

@@ -18,6 +18,9 @@
 #include <signal.h>
 #include <string.h>
 
+/* The kernel's log is followed from then on. */
+#define LOG_AFTER_MS 50
+
 /* No worker is left. */
 static void close_all(struct ct_run *run)
 {
@@ -186,6 +189,13 @@ static void log_start(struct ct_run *run)
            job->logdir->run != NULL ? job->logdir->run : "no folder");
 }
 
+/* The workers are busy with themselves by now. */
+static void on_leisure(uv_timer_t *timer)
+{
+    struct ct_run *run = timer->data;
+    ct_evidence_follow_log(&run->evidence, &ct_evidence_here);
+}
+
 int ct_agent_run(const struct ct_job *job, struct ct_outcome *out, struct ct_err *err)
 {
     struct ct_run run = {.job = job,
@@ -206,6 +216,7 @@ int ct_agent_run(const struct ct_job *job, struct ct_outcome *out, struct ct_err
     rc = open_all(&run, err);
     if (rc == 0) {
         log_start(&run);
+        (void)uv_timer_start(&run.wait_timer, on_leisure, LOG_AFTER_MS, 0);
         ct_run_step(&run, (struct ct_agent_event){.type = CT_AGENT_EV_BEGIN});
     } else {
         close_all(&run);

@@ -180,6 +180,11 @@ void ct_evidence_open(struct ct_evidence *evidence, const struct ct_evidence_roo
 {
     *evidence = (struct ct_evidence)CT_EVIDENCE_INIT;
     find_counter(evidence, roots);
+}
+
+void ct_evidence_follow_log(struct ct_evidence *evidence, const struct ct_evidence_roots *roots)
+{
+    CT_ASSERT(evidence->kmsg_fd < 0);
     evidence->kmsg_fd = open(roots->kmsg, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
     if (evidence->kmsg_fd >= 0) {
         (void)lseek(evidence->kmsg_fd, 0, SEEK_END);

@@ -24,7 +24,7 @@ struct ct_evidence_roots {
 extern const struct ct_evidence_roots ct_evidence_here;
 
 struct ct_evidence {
-    int kmsg_fd;      /* at the first record not read yet; -1 = may not be read */
+    int kmsg_fd;      /* at the first record not read yet; -1 = not open, or may not be read */
     uint64_t kills;   /* of the cgroup, so far */
     bool has_kills;   /* the cgroup counts them */
     char events[512]; /* the file with the counter */
@@ -36,8 +36,10 @@ struct ct_evidence {
         .kmsg_fd = -1    \
     }
 
-/* What has happened before does not count. */
+/* What has happened before does not count. Opening the log of a busy kernel takes a while that a
+ * short job need not wait for: until ct_evidence_follow_log() only the cgroup is looked at. */
 void ct_evidence_open(struct ct_evidence *evidence, const struct ct_evidence_roots *roots);
+void ct_evidence_follow_log(struct ct_evidence *evidence, const struct ct_evidence_roots *roots);
 void ct_evidence_fini(struct ct_evidence *evidence); /* repeated calls are allowed */
 
 /* Appends a clause that says why process `pid`, which died of a SIGKILL that is not ours, was most

@@ -34,7 +34,7 @@ class Agent:
         return (max(whole), last[max(whole)]) if whole else (-1, [])
 
     def descriptors(self):
-        return len(os.listdir(f"/proc/{self.job.pid}/fd"))
+        return testlib.descriptors_of(self.job.pid)
 
 
 class Kills(testlib.Case):

@@ -76,7 +76,7 @@ class Job:
 
     def check(self):
         """As many descriptors as when it was first looked at, no zombie, nobody but those who belong."""
-        count = lambda: [len(os.listdir(f"/proc/{p.pid}/fd")) for p in self.processes()]  # noqa: E731
+        count = lambda: [testlib.descriptors_of(p.pid) for p in self.processes()]  # noqa: E731
         self.settled = self.settled or count()
         wait_until(lambda: all(a <= b for a, b in zip(count(), self.settled)), "no descriptor leaks")
         wait_until(lambda: not testlib.zombies_of(self.ctrun.pid), "no zombie")

@@ -95,6 +95,8 @@ static void the_log_names(void **state)
     begin(&rig, "");
     ct_evidence_open(&evidence, &rig.roots);
     check(&evidence, 42, "");
+    ct_evidence_follow_log(&evidence, &rig.roots);
+    check(&evidence, 42, "");
     put(rig.kmsg, "a", "6,2,2,-;Killed process 42 (x) by somebody\n");
     check(&evidence, 42, "");
     put(rig.kmsg, "a", "3,3,3,-;Memory cgroup out of memory: Killed process 421 (y) x\n");
@@ -114,6 +116,7 @@ static void nothing_to_read_and_nonsense(void **state)
     const struct ct_evidence_roots nowhere = {"/nowhere/a", "/nowhere/b", "/nowhere/c"};
     struct ct_evidence evidence;
     ct_evidence_open(&evidence, &nowhere);
+    ct_evidence_follow_log(&evidence, &nowhere);
     check(&evidence, 1, "");
     ct_evidence_fini(&evidence);
 

@@ -16,7 +16,7 @@ A test file is short:
 
 from .case import Case, main
 from .paths import BUILD_ROOT, SOURCE_ROOT, program
-from .proc import Proc, Result, cookie_pids, pid_alive, zombies_of
+from .proc import Proc, Result, cookie_pids, descriptors_of, pid_alive, zombies_of
 from .ranks import start_ranks
 from .terminal import Terminal
 from .wait import DEADLINE, wait_until
@@ -30,6 +30,7 @@ __all__ = [
     "SOURCE_ROOT",
     "Terminal",
     "cookie_pids",
+    "descriptors_of",
     "main",
     "pid_alive",
     "program",

@@ -58,6 +58,17 @@ def pid_alive(pid):
     return bool(fields) and fields[0] not in ("Z", "X")
 
 
+def descriptors_of(pid):
+    """How many it has open, but for the kernel's log, which ctrun opens when its workers run."""
+    count = 0
+    for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            count += os.readlink(fd) != "/dev/kmsg"
+        except FileNotFoundError:
+            pass  # closed since
+    return count
+
+
 def zombies_of(pid):
     """Children of the process that have ended and that it has not reaped."""
     found = []

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Longer entries of CUDA_VISIBLE_DEVICES than any UUID name no device. */
 #define ENTRY_MAX 128
@@ -37,6 +38,14 @@ static int count_entries(const char *path, const char *prefix)
     }
     (void)closedir(dir);
     return count;
+}
+
+/* Without its control device no GPU can be used, and /dev, which is long, need not be read. */
+static bool has_driver(const char *dev_dir)
+{
+    char path[PATH_MAX];
+    (void)snprintf(path, sizeof(path), "%s/nvidiactl", dev_dir);
+    return access(path, F_OK) == 0;
 }
 
 /* An index below `physical`, or the start of a UUID as nvidia-smi -L prints it. */
@@ -79,7 +88,7 @@ static int count_visible(const char *visible, int physical)
 int ct_gpus_count(const char *proc_dir, const char *dev_dir, const char *visible)
 {
     int in_proc = count_entries(proc_dir, NULL);
-    int in_dev = count_entries(dev_dir, "nvidia");
+    int in_dev = has_driver(dev_dir) ? count_entries(dev_dir, "nvidia") : 0;
     int physical = in_proc < in_dev ? in_proc : in_dev;
     if (physical == 0) {
         physical = in_proc > in_dev ? in_proc : in_dev;

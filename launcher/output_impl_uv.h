@@ -53,7 +53,7 @@ struct ct_output {
     void *settled_data, *closed_data;
     int open_parts; /* sinks and timer that are not closed yet */
     struct ct_buf batch;
-    char chunk[READ_SIZE];
+    char *chunk; /* READ_SIZE bytes for whoever reads; most are never touched */
 };
 
 struct ct_sink *ct_output_sink(struct ct_output *output, enum ct_output_fd fd);

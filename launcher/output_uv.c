@@ -203,6 +203,7 @@ static void part_closed(struct ct_output *output)
     ct_fold_fini(&output->folds[0]);
     ct_fold_fini(&output->folds[1]);
     ct_buf_fini(&output->batch);
+    ct_free(output->chunk);
     ct_free(output);
 }
 
@@ -231,9 +232,13 @@ int ct_output_open(uv_loop_t *loop, const struct ct_output_options *options, str
                    struct ct_err *err)
 {
     struct ct_output *output = ct_calloc(1, sizeof(*output));
-    if (output == NULL) {
+    char *chunk = ct_malloc(READ_SIZE);
+    if (output == NULL || chunk == NULL) {
+        ct_free(chunk);
+        ct_free(output);
         return ct_err_set(err, CT_ENOMEM, "out of memory for the workers' output");
     }
+    output->chunk = chunk;
     output->loop = loop;
     output->log = options->log;
     output->fds[0] = options->out_fd;

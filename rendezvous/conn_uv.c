@@ -277,7 +277,7 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
         *buf = uv_buf_init(NULL, 0); /* keeps libuv from reading; on_read hears UV_ENOBUFS */
         return;
     }
-    *buf = uv_buf_init(ct_conn_hub_of(conn)->read_buf, sizeof(ct_conn_hub_of(conn)->read_buf));
+    *buf = uv_buf_init(ct_conn_hub_of(conn)->read_buf, CT_READ_CHUNK);
 }
 
 static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
@@ -322,14 +322,19 @@ static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
 
 /* ---- the hub -------------------------------------------------------------------------------- */
 
-void ct_conn_hub_init(struct ct_conn_hub *hub, struct ct_store *store)
+int ct_conn_hub_init(struct ct_conn_hub *hub, struct ct_store *store)
 {
+    hub->read_buf = ct_malloc(CT_READ_CHUNK);
+    if (hub->read_buf == NULL) {
+        return CT_ENOMEM;
+    }
     hub->service.store = store;
     hub->service.on_woken = on_woken;
     ct_list_init(&hub->conns);
     ct_list_init(&hub->woken);
     ct_list_init(&hub->strangers);
     ct_guests_init(&hub->guests);
+    return 0;
 }
 
 void ct_conn_hub_drain(struct ct_conn_hub *hub)
@@ -367,6 +372,8 @@ void ct_conn_hub_fini(struct ct_conn_hub *hub)
 {
     ct_outq_body_free(hub->spare_out);
     hub->spare_out = NULL;
+    ct_free(hub->read_buf);
+    hub->read_buf = NULL;
     ct_guests_fini(&hub->guests);
 }
 

@@ -53,7 +53,7 @@ struct ct_conn_hub {
     struct ct_guests guests; /* addresses of those that have proved it */
     /* A connection's handle is closed and its memory gone. */
     void (*on_closed)(struct ct_conn_hub *hub);
-    char read_buf[CT_READ_CHUNK]; /* one read at a time per loop, so one buffer does */
+    char *read_buf; /* CT_READ_CHUNK bytes: one read at a time per loop, so one buffer does */
 };
 
 struct ct_conn_write;
@@ -76,8 +76,8 @@ struct ct_conn {
 };
 
 /* `hub` is zeroed memory; borrows `store`. The idle and check handles are the caller's to start and
- * end. */
-void ct_conn_hub_init(struct ct_conn_hub *hub, struct ct_store *store);
+ * end. CT_ENOMEM. */
+CT_MUST_CHECK int ct_conn_hub_init(struct ct_conn_hub *hub, struct ct_store *store);
 
 /* From now on each connection ends when nothing is left to read from it or to send to it. */
 void ct_conn_hub_drain(struct ct_conn_hub *hub);

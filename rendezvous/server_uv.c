@@ -313,7 +313,8 @@ static int server_new(uv_loop_t *loop, const struct ct_server_options *options,
 {
     struct ct_server *server = ct_calloc(1, sizeof(*server));
     struct ct_store *store = NULL;
-    if (server == NULL || ct_store_new(&store) != 0) {
+    if (server == NULL || ct_store_new(&store) != 0 || ct_conn_hub_init(&server->hub, store) != 0) {
+        ct_store_free(store);
         ct_free(server);
         return ct_err_set(err, CT_ENOMEM, "no memory for the store");
     }
@@ -323,7 +324,6 @@ static int server_new(uv_loop_t *loop, const struct ct_server_options *options,
     server->desk.server = server;
     server->desk.hub = &server->hub;
     server->hub.max_live = options->max_connections;
-    ct_conn_hub_init(&server->hub, store);
     /* None can fail. */
     CT_ASSERT(uv_timer_init(loop, &server->drain_timer) == 0);
     CT_ASSERT(uv_idle_init(loop, &server->hub.flusher) == 0);

@@ -6,6 +6,10 @@
 
 #include "common/clock.h"
 
+/* Steps that a GPU takes before queueing one more waits for room for its indices
+ * (CT_CUDA_STAGINGS). */
+#define LEAD_MAX 4
+
 double ct_trainer_rate(const struct ct_trainer *t, size_t batch)
 {
     const struct ct_train_options *o = &t->options;
@@ -86,13 +90,31 @@ int ct_trainer_queue(struct ct_trainer *t, const uint32_t *index, size_t rows, s
     return rc;
 }
 
+int ct_trainer_settle(struct ct_trainer *t, size_t rows, struct ct_err *err)
+{
+    if (t->team.comm == NULL || t->dev->kind == CT_DEVICE_CPU) {
+        return 0;
+    }
+    /* A new shape is timed, and augmented images are brought there, with the host waiting. */
+    bool goes_on = rows == t->settled_rows && t->train.augment == NULL;
+    if (goes_on && ++t->settled_steps < LEAD_MAX) {
+        return 0;
+    }
+    t->settled_rows = rows;
+    t->settled_steps = 0;
+    return ct_team_sync(&t->team, err);
+}
+
 int ct_trainer_step(struct ct_trainer *t, size_t batch, struct ct_err *err)
 {
     size_t rows, global_rows;
     const uint32_t *index = ct_sampler_batch(&t->sampler, batch, &rows, &global_rows);
     ctw_progress(t->job, CTW_PHASE_COMPUTE, t->optimizer.step);
     t->optimizer.lr = (float)ct_trainer_rate(t, batch);
-    int rc = ct_trainer_queue(t, index, rows, global_rows, err);
+    int rc = ct_trainer_settle(t, rows, err);
+    if (rc == 0) {
+        rc = ct_trainer_queue(t, index, rows, global_rows, err);
+    }
     if (rc == 0) {
         int64_t start = ct_clock_now(NULL);
         rc = ct_team_publish(&t->team, err);

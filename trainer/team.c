@@ -161,7 +161,11 @@ int ct_team_gather(struct ct_team *team, const double *mine, size_t n, double *a
     for (size_t i = 0; i < n; i++) {
         split(mine[i], team->words + (size_t)team->rank * ROW + i * PIECES);
     }
-    int rc = ops->upload(team->dev, team->exchange, team->words, bytes, err);
+    /* What is queued may need a peer, whose end an upload would not notice. */
+    int rc = team->dev->kind != CT_DEVICE_CPU ? ct_team_sync(team, err) : 0;
+    if (rc == 0) {
+        rc = ops->upload(team->dev, team->exchange, team->words, bytes, err);
+    }
     if (rc == 0) {
         rc = ctw_comm_all_reduce(team->comm, team->exchange, team->exchange, count, err);
     }

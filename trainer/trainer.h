@@ -59,6 +59,8 @@ struct ct_trainer {
     struct ct_optimizer optimizer;
     struct ct_buckets buckets; /* of GPUs with peers; count 0 elsewhere */
     struct ct_recorded recorded;
+    size_t settled_rows; /* GPUs: of the steps queued since ct_trainer_settle() waited, */
+    int settled_steps;   /* ... and how many they are */
     struct ct_resident train, test;
     struct ct_augment augment; /* of train; zeros when there is none */
     void *uploaded[4];         /* device copies of the images and labels; NULL on the CPU */
@@ -131,6 +133,10 @@ void ct_trainer_abort(struct ct_trainer *trainer);
 
 /* One step on global batch `t` of the current epoch. Collective. */
 CT_MUST_CHECK int ct_trainer_step(struct ct_trainer *trainer, size_t t, struct ct_err *err);
+
+/* Before a step of `rows` samples is queued on a GPU: waits, where the queueing itself would have
+ * to wait for the device, which does not notice that a peer is gone as this does. */
+CT_MUST_CHECK int ct_trainer_settle(struct ct_trainer *trainer, size_t rows, struct ct_err *err);
 
 /* The device's part of it, for `rows` samples of this rank out of `global_rows`. */
 CT_MUST_CHECK int ct_trainer_queue(struct ct_trainer *trainer, const uint32_t *index, size_t rows,

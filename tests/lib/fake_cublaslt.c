@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OFFERS 3
+#define OFFERS 2
 
 struct layout {
     cudaDataType type;
@@ -56,6 +56,7 @@ static cublasStatus_t end_handle(void *handle)
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
 {
+    FAKE_ALONE;
     if (fake_fails()) {
         return CUBLAS_STATUS_ALLOC_FAILED;
     }
@@ -65,12 +66,14 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
 
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
 {
+    FAKE_ALONE;
     return end_handle(handle);
 }
 
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc, cublasComputeType_t compute,
                                         cudaDataType_t scale)
 {
+    FAKE_ALONE;
     fake_rule(scale == CUDA_R_32F, "products are scaled by floats here");
     if (fake_fails()) {
         return CUBLAS_STATUS_ALLOC_FAILED;
@@ -82,6 +85,7 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc, cublasComput
 
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc)
 {
+    FAKE_ALONE;
     return end_handle(desc);
 }
 
@@ -89,6 +93,7 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t handle,
                                               cublasLtMatmulDescAttributes_t id, const void *value,
                                               size_t bytes)
 {
+    FAKE_ALONE;
     struct desc *d = desc_of(handle);
     const struct {
         cublasLtMatmulDescAttributes_t id;
@@ -122,6 +127,7 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t handle,
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout, cudaDataType type,
                                           uint64_t rows, uint64_t cols, int64_t ld)
 {
+    FAKE_ALONE;
     if (fake_fails()) {
         return CUBLAS_STATUS_ALLOC_FAILED;
     }
@@ -132,11 +138,13 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout, cudaDa
 
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
 {
+    FAKE_ALONE;
     return end_handle(layout);
 }
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *pref)
 {
+    FAKE_ALONE;
     if (fake_fails()) {
         return CUBLAS_STATUS_ALLOC_FAILED;
     }
@@ -146,6 +154,7 @@ cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *pref)
 
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t pref)
 {
+    FAKE_ALONE;
     return end_handle(pref);
 }
 
@@ -153,6 +162,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
                                                     cublasLtMatmulPreferenceAttributes_t id,
                                                     const void *value, size_t bytes)
 {
+    FAKE_ALONE;
     (void)pref;
     (void)id;
     (void)value;
@@ -206,6 +216,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t lt, cublasLtMatmu
                                               cublasLtMatmulPreference_t pref, int requested,
                                               cublasLtMatmulHeuristicResult_t results[], int *count)
 {
+    FAKE_ALONE;
     (void)lt;
     (void)c;
     (void)pref;
@@ -315,6 +326,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t lt, cublasLtMatmulDesc_t op, cons
                               const cublasLtMatmulAlgo_t *algo, void *workspace, size_t bytes,
                               cudaStream_t stream)
 {
+    FAKE_ALONE;
     (void)lt;
     (void)lc;
     (void)workspace;

@@ -4,14 +4,46 @@
  */
 #include "tests/lib/fake_gpu_engine.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 struct fake_gpu fake;
 
 static struct CUstream_st default_stream;
 struct CUstream_st *fake_streams;
 static uint64_t random_state;
+bool fake_stalled;
+
+/* ---- threads --------------------------------------------------------------------------------- */
+
+/* Nothing in a test takes so long that another thread is late by that. */
+#define PATIENCE_S 20
+
+static pthread_mutex_t alone = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static pthread_cond_t news = PTHREAD_COND_INITIALIZER;
+
+int fake_enter(void)
+{
+    return pthread_mutex_lock(&alone);
+}
+
+void fake_leave(const int *held)
+{
+    (void)held;
+    (void)pthread_mutex_unlock(&alone);
+}
+
+bool fake_await_others(void)
+{
+    struct timespec until;
+    (void)clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += PATIENCE_S;
+    return fake.cliques > 0 && pthread_cond_timedwait(&news, &alone, &until) != ETIMEDOUT;
+}
+
+/* ---- words ----------------------------------------------------------------------------------- */
 
 uint32_t fake_draw(void)
 {
@@ -38,6 +70,7 @@ static void drop_op(struct op *op)
 {
     if (op->kind == OP_GRAPH) {
         fake_drop_graph(op->graph);
+        free(op->done);
     }
     if (op->kind == OP_RUN) {
         free(op->data);
@@ -79,13 +112,23 @@ void fake_gpu_begin(const struct fake_gpu *script)
 
 static bool can_go(const struct CUstream_st *s)
 {
-    return s->head != NULL && (s->head->kind != OP_WAIT || s->head->event->done >= s->head->number);
+    const struct op *op = s->head;
+    if (op == NULL) {
+        return false;
+    }
+    if (op->kind == OP_WAIT) {
+        return op->event->done >= op->number;
+    }
+    if (op->kind == OP_GRAPH) {
+        return op->left == 0 || fake_pick_node(op) >= 0;
+    }
+    return op->kind != OP_RUN ||
+           (!(op->collective && fake_stalled) && (op->can == NULL || op->can(op->data)));
 }
 
 static void go(struct CUstream_st *s)
 {
     struct op *op = s->head;
-    s->head = op->next;
     switch (op->kind) {
     case OP_RUN:
         op->run(op->data);
@@ -94,16 +137,21 @@ static void go(struct CUstream_st *s)
         op->event->done = op->event->done > op->number ? op->event->done : op->number;
         break;
     case OP_GRAPH:
-        fake_run_graph(op->graph);
+        if (op->left > 0) {
+            fake_run_node(op, fake_pick_node(op));
+        }
+        if (op->left > 0) {
+            return;
+        }
         break;
     case OP_WAIT:
         break;
     }
+    s->head = op->next;
     drop_op(op);
 }
 
-/* One operation of any stream that can go on; false when none can. */
-static bool turn(void)
+bool fake_turn(void)
 {
     struct CUstream_st *chosen = NULL;
     unsigned ready = can_go(&default_stream);
@@ -130,7 +178,7 @@ void fake_drain(cudaStream_t stream)
 {
     struct CUstream_st *s = fake_stream_of(stream);
     while (s->head != NULL) {
-        if (!turn()) {
+        if (!fake_turn() && !fake_await_others()) {
             fake_rule(false, "a wait that never ends");
             drop_queue(s);
         }
@@ -139,7 +187,7 @@ void fake_drain(cudaStream_t stream)
 
 void fake_drain_all(void)
 {
-    while (turn()) {
+    while (fake_turn()) {
     }
 }
 
@@ -154,6 +202,9 @@ struct op *fake_append(struct CUstream_st *s, enum op_kind kind)
 {
     struct op *op = calloc(1, sizeof *op);
     op->kind = kind;
+    fake_rule(s == &default_stream || s->device == fake_current_device(),
+              "work for a stream of another device than the thread's");
+    (void)pthread_cond_broadcast(&news);
     if (s->head == NULL) {
         s->head = op;
     } else {
@@ -165,12 +216,19 @@ struct op *fake_append(struct CUstream_st *s, enum op_kind kind)
 
 void fake_queue(cudaStream_t stream, fake_run_fn run, const void *data, size_t bytes)
 {
+    fake_queue_when(stream, NULL, run, data, bytes);
+}
+
+void fake_queue_when(cudaStream_t stream, fake_can_fn can, fake_run_fn run, const void *data,
+                     size_t bytes)
+{
     struct CUstream_st *s = fake_stream_of(stream);
     void *copy = malloc(bytes);
     memcpy(copy, data, bytes);
     if (s->capture == NULL) {
         struct op *op = fake_append(s, OP_RUN);
         op->run = run;
+        op->can = can;
         op->data = copy;
         fake.queued++;
         return;
@@ -181,22 +239,27 @@ void fake_queue(cudaStream_t stream, fake_run_fn run, const void *data, size_t b
         free(copy);
         return;
     }
-    g->nodes[g->count] = (struct node){.run = run, .data = copy, .after = s->frontier};
+    g->nodes[g->count] = (struct node){.run = run, .can = can, .data = copy, .after = s->frontier};
     s->frontier = (struct frontier){.node = {g->count}, .count = 1};
     g->count++;
     fake.captured++;
 }
 
-void fake_count_collective(cudaStream_t stream)
+void fake_count_collective(cudaStream_t stream, int *held)
 {
     struct CUgraph_st *g = fake_stream_of(stream)->capture;
     if (g == NULL) {
         fake.collectives++;
+        fake_stream_of(stream)->tail->collective = true;
         return;
     }
     fake.captured_collectives++;
-    fake.holding += !g->collectives;
-    g->collectives = true;
+    g->nodes[g->count - 1].collective = true;
+    if (g->held == NULL) {
+        g->held = held;
+        fake.holding++;
+        ++*held;
+    }
 }
 
 bool fake_is_idle(void)
@@ -208,24 +271,25 @@ bool fake_is_idle(void)
     return idle;
 }
 
+/* As in a capture of the mode "thread local". */
 bool fake_may_block(const char *what)
 {
-    if (fake.capturing == 0) {
-        return true;
-    }
-    fake_rule(false, what);
+    bool may = true;
     for (struct CUstream_st *s = fake_streams; s != NULL; s = s->next) {
-        if (s->capture != NULL) {
+        if (s->capture != NULL && pthread_equal(s->capture->owner, pthread_self())) {
             s->capture->broken = true;
+            may = false;
         }
     }
-    return false;
+    fake_rule(may, what);
+    return may;
 }
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
 {
+    FAKE_ALONE;
     (void)flags;
     if (fake_fails()) {
         return cudaErrorMemoryAllocation;
@@ -237,11 +301,13 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
 
 cudaError_t cudaEventCreate(cudaEvent_t *event)
 {
+    FAKE_ALONE;
     return cudaEventCreateWithFlags(event, 0);
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
+    FAKE_ALONE;
     fake_drain_all(); /* CUDA keeps it until then */
     free(event);
     fake.events--;
@@ -250,6 +316,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
+    FAKE_ALONE;
     struct CUstream_st *s = fake_stream_of(stream);
     event->capture = s->capture;
     if (s->capture != NULL) {
@@ -279,6 +346,7 @@ static void merge(struct frontier *into, const struct frontier *from)
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
 {
+    FAKE_ALONE;
     (void)flags;
     struct CUstream_st *s = fake_stream_of(stream);
     if (event->capture != NULL) {
@@ -302,39 +370,17 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     return cudaSuccess;
 }
 
-cudaError_t cudaEventSynchronize(cudaEvent_t event)
-{
-    if (!fake_may_block("cudaEventSynchronize() in a capture")) {
-        return cudaErrorStreamCaptureUnsupported;
-    }
-    fake.waits += event->done < event->asked;
-    while (event->done < event->asked) {
-        if (!turn()) {
-            fake_rule(false, "an event that never comes");
-            return cudaErrorUnknown;
-        }
-    }
-    return fake_fails() ? cudaErrorUnknown : cudaSuccess;
-}
-
-/* The more that was timed, the longer it took: the first of the candidates wins. */
-cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end)
-{
-    fake_rule(start->done == start->asked && end->done == end->asked, "time of what is not done");
-    *ms = (float)++fake.timed;
-    return cudaSuccess;
-}
-
-/* ---- fake_streams
- * --------------------------------------------------------------------------------- */
+/* ---- streams --------------------------------------------------------------------------------- */
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
 {
+    FAKE_ALONE;
     fake_rule(flags == cudaStreamNonBlocking, "a stream that waits for the default one");
     if (fake_fails()) {
         return cudaErrorMemoryAllocation;
     }
     struct CUstream_st *s = calloc(1, sizeof *s);
+    s->device = fake_current_device();
     s->next = fake_streams;
     fake_streams = s;
     fake.streams++;
@@ -344,6 +390,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
+    FAKE_ALONE;
     fake_rule(stream->capture == NULL, "a stream destroyed while it is captured");
     fake_drain(stream);
     for (struct CUstream_st **at = &fake_streams; *at != NULL; at = &(*at)->next) {
@@ -356,33 +403,4 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
     }
     fake_rule(false, "a stream destroyed twice");
     return cudaErrorInvalidResourceHandle;
-}
-
-cudaError_t cudaStreamSynchronize(cudaStream_t stream)
-{
-    if (!fake_may_block("cudaStreamSynchronize() in a capture")) {
-        return cudaErrorStreamCaptureUnsupported;
-    }
-    fake.waits++;
-    fake_drain(stream);
-    return fake_fails() ? cudaErrorUnknown : cudaSuccess;
-}
-
-cudaError_t cudaStreamQuery(cudaStream_t stream)
-{
-    if (!fake_may_block("cudaStreamQuery() in a capture")) {
-        return cudaErrorStreamCaptureUnsupported;
-    }
-    if (fake.stream_error != 0) {
-        return (cudaError_t)fake.stream_error;
-    }
-    if (fake.stream_turns > 0) {
-        fake.stream_turns--;
-    }
-    if (fake.stream_turns != 0 && fake_stream_of(stream)->head != NULL) {
-        return cudaErrorNotReady;
-    }
-    fake.waits++;
-    fake_drain(stream);
-    return cudaSuccess;
 }

@@ -14,7 +14,10 @@ void fake_drop_graph(struct CUgraph_st *g)
     for (int i = 0; i < g->count; i++) {
         free(g->nodes[i].data);
     }
-    fake.holding -= g->collectives;
+    if (g->held != NULL) {
+        fake.holding--;
+        --*g->held;
+    }
     free(g);
 }
 
@@ -28,28 +31,34 @@ static bool contains(const bool *done, const struct frontier *f)
     return true;
 }
 
-/* In any order that the edges allow. */
-void fake_run_graph(const struct CUgraph_st *g)
+int fake_pick_node(const struct op *op)
 {
-    bool done[NODES_MAX] = {false};
-    for (int left = g->count; left > 0; left--) {
-        int ready = 0, chosen = -1;
-        for (int i = 0; i < g->count; i++) {
-            if (!done[i] && contains(done, &g->nodes[i].after) &&
-                fake_draw() % (unsigned)++ready == 0) {
-                chosen = i;
-            }
+    const struct CUgraph_st *g = op->graph;
+    int ready = 0, chosen = -1;
+    for (int i = 0; i < g->count; i++) {
+        const struct node *n = &g->nodes[i];
+        if (!op->done[i] && contains(op->done, &n->after) && !(n->collective && fake_stalled) &&
+            (n->can == NULL || n->can(n->data)) && fake_draw() % (unsigned)++ready == 0) {
+            chosen = i;
         }
-        fake.widest = ready > fake.widest ? ready : fake.widest;
-        g->nodes[chosen].run(g->nodes[chosen].data);
-        done[chosen] = true;
     }
+    fake.widest = ready > fake.widest ? ready : fake.widest;
+    return chosen;
+}
+
+void fake_run_node(struct op *op, int node)
+{
+    const struct node *n = &op->graph->nodes[node];
+    n->run(n->data);
+    op->done[node] = true;
+    op->left--;
 }
 
 /* ---- graphs ---------------------------------------------------------------------------------- */
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
 {
+    FAKE_ALONE;
     fake_rule(stream != NULL, "the default stream cannot be captured");
     fake_rule(mode == cudaStreamCaptureModeThreadLocal,
               "a capture that forbids other threads to allocate");
@@ -58,6 +67,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMo
     }
     stream->capture = calloc(1, sizeof *stream->capture);
     stream->capture->holders = 1;
+    stream->capture->owner = pthread_self();
     stream->frontier = (struct frontier){0};
     stream->origin = true;
     fake.capturing++;
@@ -84,9 +94,11 @@ static bool all_joined(const struct CUgraph_st *g, const struct frontier *last)
 
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
 {
+    FAKE_ALONE;
     struct CUgraph_st *g = stream->capture;
     *graph = NULL;
-    fake_rule(g != NULL && stream->origin, "the end of a capture that was not begun here");
+    fake_rule(g != NULL && stream->origin && pthread_equal(g->owner, pthread_self()),
+              "the end of a capture that was not begun here");
     if (g == NULL) {
         return cudaErrorIllegalState;
     }
@@ -110,6 +122,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags)
 {
+    FAKE_ALONE;
     (void)flags;
     if (fake_fails()) {
         return cudaErrorMemoryAllocation;
@@ -123,6 +136,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsig
 
 cudaError_t cudaGraphDestroy(cudaGraph_t graph)
 {
+    FAKE_ALONE;
     fake_drop_graph(graph);
     fake.graphs--;
     return cudaSuccess;
@@ -130,6 +144,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph)
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 {
+    FAKE_ALONE;
     fake_drop_graph(exec->graph);
     free(exec);
     fake.execs--;
@@ -138,12 +153,16 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
+    FAKE_ALONE;
     fake_rule(fake_stream_of(stream)->capture == NULL, "a graph launched into a capture");
     if (fake_fails()) {
         return cudaErrorUnknown;
     }
     exec->graph->holders++;
-    fake_append(fake_stream_of(stream), OP_GRAPH)->graph = exec->graph;
+    struct op *op = fake_append(fake_stream_of(stream), OP_GRAPH);
+    op->graph = exec->graph;
+    op->left = exec->graph->count;
+    op->done = calloc((size_t)op->left + 1, sizeof *op->done);
     fake.graph_launches++;
     return cudaSuccess;
 }

@@ -28,6 +28,7 @@ static bool is_locked(const void *ptr)
 
 cudaError_t cudaMalloc(void **ptr, size_t size)
 {
+    FAKE_ALONE;
     if (!fake_may_block("cudaMalloc() in a capture")) {
         return cudaErrorStreamCaptureUnsupported;
     }
@@ -43,12 +44,14 @@ cudaError_t cudaMalloc(void **ptr, size_t size)
 
 cudaError_t cudaFree(void *ptr)
 {
+    FAKE_ALONE;
     if (ptr == NULL) {
         return cudaSuccess;
     }
     if (!fake_may_block("cudaFree() in a capture")) {
         return cudaErrorStreamCaptureUnsupported;
     }
+    fake_wait_needs_no_peer(NULL, NULL, "cudaFree() while a collective is queued");
     fake_drain_all(); /* it waits for the device */
     fake.memory--;
     free(ptr);
@@ -57,6 +60,7 @@ cudaError_t cudaFree(void *ptr)
 
 cudaError_t cudaMallocHost(void **ptr, size_t size)
 {
+    FAKE_ALONE;
     cudaError_t status = cudaMalloc(ptr, size);
     for (int i = 0; status == cudaSuccess && i < LOCKED_MAX; i++) {
         if (locked[i].base == NULL) {
@@ -71,6 +75,7 @@ cudaError_t cudaMallocHost(void **ptr, size_t size)
 
 cudaError_t cudaFreeHost(void *ptr)
 {
+    FAKE_ALONE;
     for (int i = 0; ptr != NULL && i < LOCKED_MAX; i++) {
         locked[i].base = locked[i].base == ptr ? NULL : locked[i].base;
     }
@@ -83,14 +88,23 @@ struct fill {
     size_t count;
 };
 
+/* So large is only scratch memory that is cleared to pass the time: its ends will do. */
+#define LARGE ((size_t)16 << 20)
+#define END 4096
+
 static void run_fill(const void *data)
 {
     const struct fill *f = data;
-    memset(f->ptr, f->value, f->count);
+    bool whole = f->count < LARGE;
+    memset(f->ptr, f->value, whole ? f->count : END);
+    if (!whole) {
+        memset((char *)f->ptr + f->count - END, f->value, END);
+    }
 }
 
 cudaError_t cudaMemsetAsync(void *ptr, int value, size_t count, cudaStream_t stream)
 {
+    FAKE_ALONE;
     if (fake_fails()) {
         return cudaErrorUnknown;
     }
@@ -115,6 +129,7 @@ static void run_move(const void *data)
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t count, enum cudaMemcpyKind kind,
                             cudaStream_t stream)
 {
+    FAKE_ALONE;
     fake_rule(!fake_is_capturing(stream), "a copy between host and device in a capture");
     if (fake_fails()) {
         return cudaErrorUnknown;
@@ -133,9 +148,18 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t count, enum cudaM
 
 /* ---- the device ------------------------------------------------------------------------------ */
 
+static _Thread_local int here = -1;
+
+int fake_current_device(void)
+{
+    return here;
+}
+
 cudaError_t cudaSetDevice(int device)
 {
+    FAKE_ALONE;
     fake.device = device;
+    here = device;
     return fake.set_device_error != 0 ? (cudaError_t)fake.set_device_error
            : fake_fails()             ? cudaErrorUnknown
                                       : cudaSuccess;
@@ -143,21 +167,25 @@ cudaError_t cudaSetDevice(int device)
 
 cudaError_t cudaDriverGetVersion(int *version)
 {
+    FAKE_ALONE;
     *version = fake.driver > 0 ? fake.driver : 0;
     return cudaSuccess;
 }
 
 cudaError_t cudaDeviceSynchronize(void)
 {
+    FAKE_ALONE;
     if (!fake_may_block("cudaDeviceSynchronize() in a capture")) {
         return cudaErrorStreamCaptureUnsupported;
     }
+    fake_wait_needs_no_peer(NULL, NULL, "cudaDeviceSynchronize() behind a collective");
     fake_drain_all();
     return cudaSuccess;
 }
 
 cudaError_t cudaGetDeviceCount(int *count)
 {
+    FAKE_ALONE;
     if (fake.driver != 0) {
         return cudaErrorInsufficientDriver;
     }
@@ -167,6 +195,7 @@ cudaError_t cudaGetDeviceCount(int *count)
 
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
 {
+    FAKE_ALONE;
     int capability = fake.capability != 0 ? fake.capability : 90;
     (void)device;
     *prop = (struct cudaDeviceProp){
@@ -178,6 +207,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
 
 cudaError_t cudaGetLastError(void)
 {
+    FAKE_ALONE;
     return cudaSuccess;
 }
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A stand-in for the CUDA runtime, cuBLASLt and NCCL, linked in their place: no GPU, one process,
- * host memory, and any number of imaginary peers that send what this rank sends. It keeps their
- * rules of order and counts who breaks them; a script says how long things take and what goes
- * wrong.
+ * host memory. A communicator made alone has any number of imaginary peers that send what this rank
+ * sends; those of ncclCommInitAll() are each other's, and their ranks may be threads. It keeps the
+ * libraries' rules of order and counts who breaks them; a script says how long things take and what
+ * goes wrong.
  *
  * Work is done only when something waits for it, and then in any order that streams, events and
  * graphs allow, drawn from `seed`: what a missing event would leave to chance on a GPU goes wrong
@@ -44,6 +45,7 @@ struct fake_gpu {
     int comms, memory, registrations; /* alive */
     int streams, events, graphs, execs, descriptors;
     int holding;   /* graphs with collectives in them */
+    int cliques;   /* groups of communicators from ncclCommInitAll() */
     int capturing; /* captures in progress */
     int aborts, destroys;
     int device;                         /* as set; -1 at first */

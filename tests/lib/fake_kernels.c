@@ -24,6 +24,7 @@ static void put(void *p, bool narrow, size_t i, float v)
 /* As a launch: the arguments are copied now, the loop runs later. */
 #define LAUNCH(run, ...)                               \
     do {                                               \
+        FAKE_ALONE;                                    \
         if (fake_fails()) {                            \
             return cudaErrorLaunchFailure;             \
         }                                              \

@@ -151,7 +151,8 @@ static int step(struct ct_trainer *t, size_t *done, struct ct_err *err)
     size_t rows, global;
     const uint32_t *index = ct_sampler_batch(&t->sampler, t->batch, &rows, &global);
     t->optimizer.lr = (float)ct_trainer_rate(t, t->batch);
-    rc = ct_trainer_queue(t, index, rows, global, err);
+    rc = ct_trainer_settle(t, rows, err);
+    rc = rc == 0 ? ct_trainer_queue(t, index, rows, global, err) : rc;
     t->optimizer.step++;
     *done = 1;
     return rc;
@@ -169,6 +170,7 @@ static int run_epochs(struct ct_trainer *t, int epochs, struct ct_err *err)
             rc = step(t, &done, err);
             t->batch += done;
         }
+        rc = rc == 0 ? ct_team_sync(&t->team, err) : rc;
     }
     return rc == 0 ? ct_team_sync(&t->team, err) : rc;
 }
@@ -252,6 +254,11 @@ static void training_goes_on_without_recording(void **state)
         int rc = step(t, &done, &err);
         t->batch++;
         fake.fail_cuda_call = 0;
+        if (rc != 0) {
+            ctw_comm_abort(t->team.comm);
+        } else {
+            need(ct_team_sync(&t->team, &err), &err);
+        }
         if (t->warnings.len == 0) {
             seen++; /* past the end of the recording */
         } else {

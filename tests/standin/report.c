@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The stand-in inside a whole program: its script comes from the environment, and what happened
+ * goes into a file when the program ends.
+ *
+ *   FAKE_GPU_SEED=N     the order in which work is done
+ *   FAKE_GPU_FAIL=N     the N-th of the calls that can fail does
+ *   FAKE_GPU_REPORT=F   lines "name value" are written to F
+ */
+#include "tests/lib/fake_gpu.h"
+
+#include "common/num.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static int number(const char *variable)
+{
+    const char *text = getenv(variable);
+    int64_t value = 0;
+    return text != NULL && ct_parse_i64(text, 0, 1000000000, &value) == 0 ? (int)value : 0;
+}
+
+__attribute__((constructor)) static void begin(void)
+{
+    const struct fake_gpu script = {.seed = (unsigned)number("FAKE_GPU_SEED"),
+                                    .fail_cuda_call = number("FAKE_GPU_FAIL")};
+    fake_gpu_begin(&script);
+}
+
+__attribute__((destructor)) static void report(void)
+{
+    const char *path = getenv("FAKE_GPU_REPORT");
+    FILE *to = path != NULL ? fopen(path, "we") : NULL;
+    if (to == NULL) {
+        return;
+    }
+    const struct {
+        const char *name;
+        int value;
+    } lines[] = {
+        {"violations", fake.violations},
+        {"left", fake.comms + fake.memory + fake.streams + fake.events + fake.graphs + fake.execs},
+        {"calls", fake.calls},
+        {"aborts", fake.aborts},
+        {"collectives", fake.collectives},
+        {"captured_collectives", fake.captured_collectives},
+        {"graph_launches", fake.graph_launches},
+        {"waits", fake.waits},
+    };
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        (void)fprintf(to, "%s %d\n", lines[i].name, lines[i].value);
+    }
+    if (fake.first_violation != NULL) {
+        (void)fprintf(to, "# %s\n", fake.first_violation);
+    }
+    (void)fclose(to);
+}

@@ -226,7 +226,7 @@ CT_MUST_CHECK int ct_device_set_precision(struct ct_device *dev, enum ct_precisi
                                           struct ct_err *err);
 
 /* Number of usable CUDA devices, 0 when there is no driver, plug-in or device. Loads the CUDA
- * plug-in only when /dev/nvidiactl exists. */
+ * plug-in only when /dev/nvidiactl exists or CTRUN_PLUGIN_DIR is set. */
 int ct_device_cuda_count(void);
 
 #endif

@@ -5,6 +5,7 @@
  * Exit codes: 0 done; 1 training could not start or go on (data, files, memory, a peer); 2 usage.
  */
 #include "common/buf.h"
+#include "trainer/gpus.h"
 #include "trainer/options.h"
 #include "trainer/plot.h"
 #include "trainer/sinks.h"
@@ -45,10 +46,17 @@ static void catch_stop_signals(const struct ct_train_options *options)
     }
 }
 
+struct run {
+    const struct ct_train_options *options;
+    struct ct_sinks sinks; /* of rank 0 */
+};
+
 /* Trains on this rank. What fails here ends the peers' collectives too. */
-static int train(const struct ct_train_options *options, struct ctw_job *job,
-                 struct ct_sinks *sinks, struct ct_err *err)
+static int train(struct ctw_job *job, void *data, struct ct_err *err)
 {
+    struct run *run = data;
+    const struct ct_train_options *options = run->options;
+    struct ct_sinks *sinks = &run->sinks;
     bool leads = ctw_job_env(job)->rank == 0;
     int rc = leads ? ct_sinks_open(sinks, options, err) : 0;
     struct ct_trainer *trainer = NULL;
@@ -63,7 +71,7 @@ static int train(const struct ct_train_options *options, struct ctw_job *job,
     }
     catch_stop_signals(options);
     struct ct_train_result result;
-    struct ct_train_events events = ct_sinks_events(sinks);
+    struct ct_train_events events = leads ? ct_sinks_events(sinks) : (struct ct_train_events){0};
     events.stop_asked = &stop_asked;
     rc = ct_trainer_run(trainer, &events, &result, err);
     if (rc != 0) {
@@ -93,16 +101,17 @@ static int run(const struct ct_train_options *options)
         /* Products that several threads share are cut in other places, and so rounded elsewhere. */
         (void)unsetenv("OMP_NUM_THREADS");
     }
-    struct ct_sinks sinks;
-    ct_sinks_init(&sinks, stdout, isatty(STDOUT_FILENO) == 1, stderr);
-    int rc = train(options, job, &sinks, &err);
+    struct run here = {.options = options};
+    ct_sinks_init(&here.sinks, stdout, isatty(STDOUT_FILENO) == 1, stderr);
+    int rc = options->gpus > 0 ? ct_gpus_run(options->gpus, job, train, &here, &err)
+                               : train(job, &here, &err);
     if (rc != 0) {
-        ct_progress_break(&sinks.progress);
+        ct_progress_break(&here.sinks.progress);
         complain(&err);
         /* The launcher reads it there; without a launcher the line above is all there is. */
         (void)ctw_job_report_error(job, err.text, NULL);
     }
-    ct_sinks_fini(&sinks);
+    ct_sinks_fini(&here.sinks);
     ctw_job_free(job);
     return rc == 0 ? EXIT_DONE : EXIT_FAILED;
 }

@@ -3,6 +3,7 @@
 
 #include "common/num.h"
 #include "trainer/shards.h"
+#include "worker/ctworker.h"
 
 #include <limits.h>
 #include <math.h>
@@ -260,6 +261,8 @@ static const struct spec specs[] = {
     {"seed", "N", "1", set_seed, FIELD(seed), 0, 0x1p63,
      "of the initial weights and the shuffling"},
     {"device", "auto|cpu|cuda", "auto", set_choice, FIELD(device), 0, 0, "where to compute"},
+    {"gpus", "N", NULL, set_int, FIELD(gpus), 1, CTW_CREW_MAX,
+     "drive N GPUs from this one process, as N workers would"},
     {"precision", "auto|f32|tf32|bf16|fp8", "auto", set_choice, FIELD(precision), 0, 0,
      "what products are computed in; parameters stay f32"},
     {"cuda-graph", "auto|off", "auto", set_choice, FIELD(cuda_graph), 0, 0,
@@ -357,6 +360,23 @@ static void set_initial(struct ct_train_options *out)
     }
 }
 
+/* It is for GPUs, and what they cannot do it cannot. */
+static int check_gpus(struct ct_train_options *o, struct ct_err *err)
+{
+    if (o->gpus == 0) {
+        return 0;
+    }
+    const char *other = o->device == CT_CHOOSE_CPU ? "--device cpu"
+                        : o->shards > 0            ? "--consistent"
+                        : o->pipeline_stages > 1   ? "--pipeline-stages"
+                                                   : NULL;
+    if (other != NULL) {
+        return ct_err_set(err, CT_EINVAL, "--gpus and %s exclude each other", other);
+    }
+    o->device = CT_CHOOSE_CUDA;
+    return 0;
+}
+
 /* Options that mean nothing without another one. */
 static int check_company(const struct ct_train_options *o, struct ct_err *err)
 {
@@ -425,6 +445,9 @@ int ct_train_options_parse(int argc, char *const argv[], struct ct_train_options
     }
     if (!options.help && !options.version) {
         int rc = check_company(&options, err);
+        if (rc == 0) {
+            rc = check_gpus(&options, err);
+        }
         if (rc != 0) {
             return rc;
         }

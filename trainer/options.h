@@ -75,6 +75,7 @@ struct ct_train_options {
     double warmup_epochs; /* below epochs */
     uint64_t seed;
     enum ct_device_choice device;
+    int gpus; /* driven by one process; 0 = not given */
     enum ct_snapshot_choice snapshot;
     enum ct_precision_choice precision;
     enum ct_cuda_graph_choice cuda_graph;

@@ -57,7 +57,8 @@ static int open_on(struct ct_trainer *t, struct ctw_job *job, enum ct_device_kin
     return rc;
 }
 
-/* The order of the sum and the kernels of each shard are the same everywhere on the CPU only. */
+/* The order of the sum and the kernels of each shard are the same everywhere on the CPU only:
+ * NCCL's order depends on how many ranks there are, and cuBLASLt's kernels are chosen by timing. */
 static int check_consistent(const struct ct_trainer *t, struct ct_err *err)
 {
     if (t->options.shards > 0 && t->dev->kind != CT_DEVICE_CPU) {
@@ -93,7 +94,9 @@ static int check_pipeline(const struct ct_trainer *t, struct ct_err *err)
 /* Every rank must come to the same choice: it depends only on what all ranks of a host share. */
 static int open_device(struct ct_trainer *t, struct ctw_job *job, struct ct_err *err)
 {
-    if (t->options.device == CT_CHOOSE_CPU) {
+    /* What only the CPU can do, it does without being asked. */
+    bool for_cpu = t->options.shards > 0 || t->options.pipeline_stages > 1;
+    if (t->options.device == CT_CHOOSE_CPU || (t->options.device == CT_CHOOSE_AUTO && for_cpu)) {
         return open_on(t, job, CT_DEVICE_CPU, err);
     }
     const struct ctw_env *env = ctw_job_env(job);

@@ -2,6 +2,7 @@
 #include "worker/comm.h"
 
 #include "common/alloc.h"
+#include "worker/crew.h"
 #include "worker/job.h"
 
 #include <stdalign.h>
@@ -48,6 +49,19 @@ static int check_order(const struct ctw_comm_options *options, int size, struct 
     return 0;
 }
 
+static int open_in_crew(struct ctw_crew *crew, struct comm_setup *setup, enum ctw_backend backend,
+                        struct ctw_comm **out, struct ct_err *err)
+{
+    if (backend != CTW_BACKEND_NCCL) {
+        return ct_err_set(err, CT_EUNSUPPORTED, "ranks of one process have NCCL only");
+    }
+    int rc = crew_meet(crew, setup, &setup->ready, &setup->over, err);
+    if (rc == 0) {
+        rc = comm_nccl_open(setup, out, err);
+    }
+    return rc;
+}
+
 int ctw_comm_open(struct ctw_job *job, const struct ctw_comm_options *options,
                   struct ctw_comm **out, struct ct_err *err)
 {
@@ -64,7 +78,7 @@ int ctw_comm_open(struct ctw_job *job, const struct ctw_comm_options *options,
         .timeout_ms = use->timeout_ms > 0 ? use->timeout_ms : DEFAULT_TIMEOUT_MS,
     };
     (void)snprintf(origin.name, sizeof(origin.name), "comm/%u", job->comms++);
-    const struct comm_setup setup = {
+    struct comm_setup setup = {
         .rank = job->env.rank,
         .size = job->env.world_size,
         .local_rank = job->env.local_rank,
@@ -86,6 +100,8 @@ int ctw_comm_open(struct ctw_job *job, const struct ctw_comm_options *options,
     int rc = check_order(use, setup.size, err);
     if (rc != 0) {
         /* Said below. */
+    } else if (job->crew != NULL) {
+        rc = open_in_crew(job->crew, &setup, use->backend, &comm, err);
     } else if (use->backend == CTW_BACKEND_NCCL) {
         rc = comm_nccl_open(&setup, &comm, err);
     } else if (setup.size == 1) {

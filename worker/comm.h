@@ -14,6 +14,8 @@
 #include "common/buf.h"
 #include "worker/progress.h"
 
+#include <stdatomic.h>
+
 struct ctw_comm_ops {
     void (*close)(struct ctw_comm *comm); /* frees the communicator itself, too */
     int (*alloc)(struct ctw_comm *comm, enum ctw_memory kind, size_t bytes, void **out,
@@ -72,6 +74,8 @@ struct comm_setup {
     enum ctw_order order;
     int device;
     void *stream;
+    void *ready;        /* of a crew: what comm_nccl_connect() gave this rank; NULL elsewhere */
+    atomic_bool *over;  /* of a crew: a rank has given up; NULL elsewhere */
     int64_t timeout_ms; /* of every wait, opening included; > 0 */
     /* Values under the job's run, generation and this communicator's number. */
     int (*set)(void *data, const char *key, const void *value, size_t len, struct ct_err *err);
@@ -97,14 +101,19 @@ CT_MUST_CHECK int comm_solo_open(const struct comm_setup *setup, struct ctw_comm
 CT_MUST_CHECK int comm_nccl_open(const struct comm_setup *setup, struct ctw_comm **out,
                                  struct ct_err *err);
 
+/* Handles of communicators between the GPUs of this process, for open() of ranks 0 to n - 1, which
+ * takes them over whatever becomes of it. */
+CT_MUST_CHECK int comm_nccl_connect(int n, const int *devices, void **handles, struct ct_err *err);
+
 /* What the module exports as COMM_NCCL_ENTRY. `version` guards against a stray old module. */
 #define COMM_NCCL_MODULE "ctworker-nccl.so"
 #define COMM_NCCL_ENTRY "ctworker_nccl_module"
-#define COMM_NCCL_VERSION 3
+#define COMM_NCCL_VERSION 4
 
 struct comm_nccl_module {
     int version;
     int (*open)(const struct comm_setup *setup, struct ctw_comm **out, struct ct_err *err);
+    int (*connect)(int n, const int *devices, void **handles, struct ct_err *err);
 };
 
 /* Gives *out, which stays for the life of the process. CT_EUNSUPPORTED with the linker's reason. */

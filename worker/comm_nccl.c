@@ -41,6 +41,7 @@ struct nccl {
     ncclComm_t handle; /* NULL after an abort */
     cudaStream_t stream;
     int64_t timeout_ms;
+    atomic_bool *over; /* of a crew, whose threads NCCL does not tell of each other; else NULL */
     struct block *blocks;
     float *word; /* device memory: what a barrier sums */
 };
@@ -109,6 +110,9 @@ static int check_async(struct nccl *nccl, const char *what, bool *busy, struct c
         return fail_nccl(nccl, result, what, err);
     }
     *busy = state == ncclInProgress;
+    if (nccl->over != NULL && atomic_load(nccl->over)) {
+        return ct_err_set(err, CT_EPEER, "%s: another rank of this process has given up", what);
+    }
     return state == ncclSuccess || *busy ? 0 : fail_nccl(nccl, state, what, err);
 }
 
@@ -211,6 +215,9 @@ static int nccl_poll(struct ctw_comm *comm, struct ct_err *err)
 static void nccl_abort(struct ctw_comm *comm)
 {
     struct nccl *nccl = (struct nccl *)comm;
+    if (nccl->over != NULL) {
+        atomic_store(nccl->over, true);
+    }
     if (nccl->handle != NULL) {
         (void)ncclCommAbort(nccl->handle);
         nccl->handle = NULL;
@@ -377,6 +384,9 @@ int comm_nccl_exchange_id(const struct comm_setup *setup, unsigned char id[COMM_
 
 static int init_handle(struct nccl *nccl, const struct comm_setup *setup, struct ct_err *err)
 {
+    if (nccl->handle != NULL) {
+        return 0;
+    }
     ncclUniqueId id;
     unsigned char bytes[COMM_NCCL_ID_BYTES];
     int rc = comm_nccl_exchange_id(setup, bytes, err);
@@ -416,12 +426,15 @@ static int nccl_open(const struct comm_setup *setup, struct ctw_comm **out, stru
 {
     struct nccl *nccl = ct_calloc(1, sizeof(*nccl));
     if (nccl == NULL) {
+        (void)(setup->ready != NULL ? ncclCommAbort(setup->ready) : ncclSuccess);
         return ct_err_set(err, CT_ENOMEM, "out of memory");
     }
     nccl->comm = (struct ctw_comm){
         .ops = &nccl_ops, .rank = setup->rank, .size = setup->size, .backend = CTW_BACKEND_NCCL};
     nccl->stream = setup->stream;
     nccl->timeout_ms = setup->timeout_ms;
+    nccl->handle = setup->ready;
+    nccl->over = setup->over;
     int rc = start(nccl, setup, err);
     if (rc != 0) {
         nccl_abort(&nccl->comm);
@@ -432,5 +445,20 @@ static int nccl_open(const struct comm_setup *setup, struct ctw_comm **out, stru
     return 0;
 }
 
+/* Blocking, unlike what other processes take part in: all ranks are here, so nobody is waited for.
+ */
+static int nccl_connect(int n, const int *devices, void **handles, struct ct_err *err)
+{
+    ncclComm_t comms[CTW_CREW_MAX];
+    ncclResult_t result = ncclCommInitAll(comms, n, devices);
+    if (result != ncclSuccess) {
+        return fail_nccl(NULL, result, "ncclCommInitAll", err);
+    }
+    for (int i = 0; i < n; i++) {
+        handles[i] = comms[i];
+    }
+    return 0;
+}
+
 extern CTW_API const struct comm_nccl_module ctworker_nccl_module;
-const struct comm_nccl_module ctworker_nccl_module = {COMM_NCCL_VERSION, nccl_open};
+const struct comm_nccl_module ctworker_nccl_module = {COMM_NCCL_VERSION, nccl_open, nccl_connect};

@@ -90,6 +90,27 @@ CTW_API CT_MUST_CHECK int ctw_job_add(struct ctw_job *job, const char *key, int6
 CTW_API int ctw_job_report_error(const struct ctw_job *job, const char *message,
                                  struct ct_err *err);
 
+/* ---- ranks in one process -------------------------------------------------------------------- */
+
+struct ctw_crew;
+
+/* More GPUs than any machine has. */
+#define CTW_CREW_MAX 64
+
+/* Ranks that are threads of this process, a GPU each: jobs of ranks 0 to size - 1, whose device
+ * index is their rank. They need no store, and their communicators are of all of them and by NCCL
+ * only. `job` must be a process without peers; rank 0's stamps go to its progress page. Borrows it.
+ * Gives *out. */
+CTW_API CT_MUST_CHECK int ctw_crew_open(struct ctw_job *job, int size, struct ctw_crew **out,
+                                        struct ct_err *err);
+CTW_API void ctw_crew_free(struct ctw_crew *crew); /* NULL is allowed; after its threads' end */
+
+/* One rank's, for one thread; belongs to the crew. NULL when there is no such rank. */
+CTW_API struct ctw_job *ctw_crew_job(struct ctw_crew *crew, int rank);
+
+/* From any thread: every rank that waits for others, or comes to that, fails with CT_EPEER. */
+CTW_API void ctw_crew_abort(struct ctw_crew *crew);
+
 /* ---- progress -------------------------------------------------------------------------------- */
 
 /* What a worker is doing. Who waits for peers says COLLECTIVE: ctrun's hang detection blames a rank

@@ -16,6 +16,7 @@ struct ctw_job {
     struct ct_client *client; /* NULL: a single process without a launcher */
     int64_t timeout_ms;
     struct progress_page progress;
+    struct ctw_crew *crew; /* borrowed: this is one of its ranks; NULL elsewhere */
     unsigned comms; /* communicators opened so far; the same on every rank, so it names them */
 };
 

@@ -49,7 +49,9 @@ static int update_stage(struct ct_trainer *t, struct ct_err *err)
     for (size_t i = 0; ct_optimizer_state_name(part.kind, i) != NULL; i++) {
         part.state[i] += pipe->base;
     }
-    part.narrow += part.narrow != NULL ? pipe->base : 0;
+    if (part.narrow != NULL) {
+        part.narrow += pipe->base;
+    }
     int64_t start = ct_clock_now(NULL);
     int rc = ct_pipeline_reduce(pipe, &begin, &end, err);
     t->comm_ns += ct_clock_now(NULL) - start;

@@ -47,8 +47,10 @@ static void copy_range(const struct flow *flow, const struct plan_step *step)
 {
     for (size_t at = step->send_begin; at < step->send_end;) {
         size_t bytes = step->send_end - at;
-        const unsigned char *from = flow->own + at;
-        if (!step->send_own || flow->own == NULL) {
+        const unsigned char *from;
+        if (step->send_own && flow->own != NULL) {
+            from = flow->own + at;
+        } else {
             from = view_at(&flow->view, at, &bytes);
             bytes = min(bytes, step->send_end - at);
         }

@@ -244,7 +244,7 @@ class Page(Asking):
         def trains(s, generation):
             workers = s.get("job", {}).get("workers", [])
             return (
-                s["ready"] and s["job"]["generation"] == generation and len(workers) == 2
+                "job" in s and s["ready"] and s["job"]["generation"] == generation and len(workers) == 2
                 and all(w["state"] == "running" and w["progress"] for w in workers)
             )  # fmt: skip
 

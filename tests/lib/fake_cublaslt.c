@@ -276,7 +276,7 @@ static double finish(const struct product *p, size_t row, size_t col, double v)
 {
     const struct desc *d = &p->desc;
     cudaDataType bias_type = d->has_bias_type ? d->bias_type : p->ld.type;
-    uint8_t *bits = (uint8_t *)d->aux + (col * (size_t)d->aux_ld + row) / 8;
+    uint8_t *bits = d->aux != NULL ? (uint8_t *)d->aux + (col * (size_t)d->aux_ld + row) / 8 : NULL;
     uint8_t bit = (uint8_t)(1 << row % 8);
     switch ((int)d->epilogue) {
     case CUBLASLT_EPILOGUE_RELU_AUX_BIAS:

@@ -284,7 +284,9 @@ static int cpu_sgd(struct ct_device *dev, const struct ct_sgd *op, struct ct_err
         part.count = op->count - at < NARROW_BLOCK ? op->count - at : NARROW_BLOCK;
         part.param += at;
         part.grad += at;
-        part.momentum_buf += op->momentum_buf != NULL ? at : 0;
+        if (op->momentum_buf != NULL) {
+            part.momentum_buf += at;
+        }
         loops->sgd(&part);
         loops->narrow(part.count, part.param, op->narrow + at);
     }

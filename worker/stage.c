@@ -40,7 +40,8 @@ int stage_sources(struct stage *stage, struct host *host, const float *send, siz
         return rc;
     }
     int rank = host->comm.rank;
-    for (int r = 0; r < host->comm.size; r++) {
+    /* Of nothing there is no stage, and there are no sources. */
+    for (int r = 0; bytes > 0 && r < host->comm.size; r++) {
         if (host_desc(host, r)->send == ARENA_PRIVATE) {
             ptrdiff_t apart = (ptrdiff_t)stage->apart * (r - rank);
             host->sources[r] = (const float *)(const void *)(stage->own + apart);

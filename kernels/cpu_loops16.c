@@ -60,6 +60,7 @@ void CT_ISA_NAME(ct_gather16)(const struct ct_gather *op)
             for (size_t i = 0; i < op->features; i += CACHE_LINE) {
                 __builtin_prefetch(next + i);
             }
+            __builtin_prefetch(op->labels + op->index[b + AHEAD]);
         }
         scale_row16(op->features, op->images + at * op->features, scale, shift,
                     (uint16_t *)op->x + b * op->features);

@@ -119,6 +119,8 @@ static int share(struct ct_dataset *set, char *told, size_t cap)
         (void)close(fd);
         return rc;
     }
+    /* Here, for everyone who maps it later. */
+    ct_mapping_use_large_pages(map.bytes, map.len);
     adopt(set, map, fd);
     (void)snprintf(told, cap, "%c%ld %d %s", TOLD_PLACE, (long)getpid(), fd, head.token);
     return 0;
@@ -194,7 +196,11 @@ int ct_dataset_load_shared(const char *source, struct ctw_job *job, struct ct_da
 {
     const struct ctw_env *env = ctw_job_env(job);
     if (!env->launched || env->local_world_size == 1) {
-        return ct_dataset_load(source, out, err);
+        int rc = ct_dataset_load(source, out, err);
+        if (rc == 0) {
+            ct_mapping_use_large_pages(out->train.images, out->train.count * out->features);
+        }
+        return rc;
     }
     char key[32];
     (void)snprintf(key, sizeof key, KEY, env->node_rank);

@@ -21,8 +21,13 @@ struct ct_mapping {
 CT_MUST_CHECK int ct_mapping_open(const char *path, size_t max, struct ct_mapping *out,
                                   struct ct_err *err);
 
-/* Maps `len` bytes of an open file. */
+/* Maps `len` bytes of an open file, where large pages can hold them. */
 CT_MUST_CHECK int ct_mapping_of(int fd, size_t len, struct ct_mapping *out, struct ct_err *err);
+
+/* Asks for large pages behind those bytes, which stay as they are: samples are read in random
+ * order, and finding the small page of each takes longer than reading it. Without any nothing
+ * changes. */
+void ct_mapping_use_large_pages(const uint8_t *bytes, size_t len);
 
 void ct_mapping_close(struct ct_mapping *mapping); /* NULL and zeroed memory are allowed */
 

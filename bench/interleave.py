@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs variants of `train` in turn (A B C A B C ...), so that all see the same machine, and compares
-them round by round."""
+them round by round. A round in which other programs used the machine is run again."""
 
 import json
 import os
 import pathlib
+import resource
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
+
+# CPUs that others may use during a run on average (of which there are some always: timers,
+# interrupts, this script), and how often a round is tried before one is taken as it is.
+OTHERS_MOST, TRIES = 0.04, 4
 
 
 def arguments(parser):
@@ -29,6 +35,27 @@ def command(args, workers, *train, ctrun=()):
     ]  # fmt: skip
 
 
+class Watch:
+    """How many CPUs were busy for others than this process and its children while it was open."""
+
+    def __enter__(self):
+        self.begin = self.now()
+        return self
+
+    def __exit__(self, *_):
+        busy, own, wall = (b - a for a, b in zip(self.begin, self.now()))
+        self.others = max(0.0, (busy - own) / wall)
+
+    @staticmethod
+    def now():
+        fields = pathlib.Path("/proc/stat").read_text().split(maxsplit=9)[1:9]
+        user, nice, system, _idle, _wait, irq, softirq, steal = map(int, fields)
+        usage = [resource.getrusage(w) for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        ticks = user + nice + system + irq + softirq + steal
+        own = sum(u.ru_utime + u.ru_stime for u in usage)
+        return ticks / os.sysconf("SC_CLK_TCK"), own, time.monotonic()
+
+
 def samples_per_s(argv, metrics):
     metrics.unlink(missing_ok=True)
     # One thread per worker, also for a worker that has all CPUs to itself.
@@ -42,13 +69,27 @@ def samples_per_s(argv, metrics):
     return statistics.median(rates[1:])
 
 
+def quiet_round(run, names):
+    """{name: run(name)} of a round in which the machine was free, or of the last try."""
+    for _ in range(TRIES):
+        with Watch() as watch:
+            results = {name: run(name) for name in names}
+        if watch.others <= OTHERS_MOST:
+            return results
+        print(f"# other programs used {watch.others:.2f} CPUs: this round does not count", flush=True)
+    print("# taken all the same: the machine is not idle", flush=True)
+    return results
+
+
 def measure(variants, rounds):
     """{name: argv} -> {name: [samples/s of each round]}."""
     figures = {name: [] for name in variants}
     with tempfile.TemporaryDirectory(prefix="ctrun-bench-") as folder:
+        metrics = pathlib.Path(folder) / "metrics"
         for _ in range(rounds):
-            for name, argv in variants.items():
-                figures[name].append(samples_per_s(argv, pathlib.Path(folder) / "metrics"))
+            results = quiet_round(lambda name: samples_per_s(variants[name], metrics), variants)
+            for name, rate in results.items():
+                figures[name].append(rate)
     return figures
 
 

@@ -4,8 +4,9 @@
 
     bench/ddp_vs_train.py --build build --python VENV/bin/python
 
-Runs the two in turn (A B A B ...) so that both see the same machine, takes from each run the median of
-its epochs after the first, and compares the medians of all rounds. Prints a table and writes JSON.
+Runs the two in turn (A B A B ...) so that both see the same machine, once more where other programs
+used it. Takes from each run the median of its epochs after the first and compares the medians of all
+rounds. Prints a table and writes JSON.
 """
 
 import argparse
@@ -17,6 +18,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
+
+import interleave
 
 HERE = pathlib.Path(__file__).resolve().parent
 # How many times faster, by samples per rank and step.
@@ -100,9 +103,14 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for batch in args.batches:
             runs = {}
+            metrics = pathlib.Path(folder) / "m"
+            variants = commands(args, batch, metrics)
             for _ in range(args.rounds):
-                for name, command in commands(args, batch, pathlib.Path(folder) / "m").items():
-                    runs.setdefault(name, []).append(run(command, environment, pathlib.Path(folder) / "m"))
+                results = interleave.quiet_round(
+                    lambda name: run(variants[name], environment, metrics), variants
+                )
+                for name, result in results.items():
+                    runs.setdefault(name, []).append(result)
             rates = {n: statistics.median(r["samples_per_s"] for r in runs[n]) for n in runs}
             rival = max((n for n in rates if n != "train"), key=rates.get)
             ratio = rates["train"] / rates[rival]

@@ -66,7 +66,8 @@ struct sync_page {
 struct sync {
     struct sync_page *page; /* borrowed */
     int rank, size;
-    int spin;           /* turns before sleeping; 0 when ranks outnumber the cores */
+    int spin;           /* turns before sleeping */
+    bool crowded;       /* ranks outnumber the cores */
     int64_t timeout_ms; /* longest wait */
     uint64_t arrived;
     int epoll;        /* holds the peers' pidfds; readable when one has ended */

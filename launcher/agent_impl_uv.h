@@ -127,6 +127,10 @@ void ct_run_notice(struct ct_run *run);
 /* ---- agent_report_uv.c ------------------------------------------------------------------------
  */
 
+/* Of the ctruns that a scheduler has started on one machine, one for each rank, the first speaks of
+ * the job; of what happens to its own worker each does. */
+bool ct_run_speaks(const struct ct_run *run);
+
 /* One line of ctrun's own on stderr, in order with what workers wrote. */
 void ct_run_say(struct ct_run *run, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

@@ -47,11 +47,13 @@ static int host_store(struct ct_run *run, struct ct_err *err)
     const struct ct_job *job = run->job;
     const struct ct_place *place = job->place;
     const char *const hosts[] = {place->host, place->master};
+    /* The scheduler's list names machines; there every rank is a node of the membership. */
+    bool named = job->settled->mode != CT_MODE_SHIM;
     const struct ct_server_agents agents = {
         .token = job->token,
         .run_id = job->run_id,
-        .expected = job->expected,
-        .num_expected = job->num_expected,
+        .expected = named ? job->expected : NULL,
+        .num_expected = named ? job->num_expected : 0,
     };
     const struct ct_server_options options = {
         .hosts = hosts,
@@ -86,6 +88,14 @@ int ct_run_open_store(struct ct_run *run, struct ct_err *err)
 
 /* ---- from the membership ----------------------------------------------------------------------
  */
+
+/* What every ctrun of this machine is told. */
+static void say_for_all(struct ct_run *run, const char *text)
+{
+    if (ct_run_speaks(run)) {
+        ct_run_say(run, "%s", text);
+    }
+}
 
 static void join(struct ct_run *run, struct ct_msg *msg)
 {
@@ -128,7 +138,7 @@ static void on_world(struct ct_run *run, const struct ct_msg *msg)
         run->own = NULL;
     }
     ct_job_story_world(&run->story, world, msg->generation, ct_clock_now(NULL));
-    if (run->story.wide) {
+    if (run->story.wide && ct_run_speaks(run)) {
         ct_run_say(run, "generation %d: node %d of %d, ranks %d-%d of %d", msg->generation,
                    world->node_rank, world->node_count, world->first_rank,
                    world->first_rank + run->job->workers - 1, world->world_size);
@@ -160,7 +170,7 @@ static void on_preempt(struct ct_run *run, const struct ct_msg *msg)
     /* Another machine's word: only what stops a job has an effect here. */
     int signo = sigabbrev_np(msg->signo) != NULL ? msg->signo : SIGTERM;
     if (run->agent.signo == 0) {
-        ct_run_say(run, "%s", msg->text);
+        say_for_all(run, msg->text);
         run->preempt_deadline_ms = msg->deadline_ms;
     }
     ct_run_step(run, (struct ct_agent_event){.type = CT_AGENT_EV_PREEMPT, .signo = signo});
@@ -189,11 +199,10 @@ static void on_message(void *data, struct ct_msg *msg)
         on_refused(run, msg);
     } else if (msg->type == CT_MSG_WAITING) {
         ct_job_story_waiting(&run->story, msg->text);
-        ct_run_say(run, "%s", msg->text);
+        say_for_all(run, msg->text);
     } else if (msg->type == CT_MSG_SPARE) {
-        ct_run_say(run, "%s",
-                   msg->text[0] != '\0' ? msg->text
-                                        : "the job is complete; this node waits as a spare");
+        say_for_all(run, msg->text[0] != '\0' ? msg->text
+                                              : "the job is complete; this node waits as a spare");
     } else {
         ct_log(&run->log, CT_LOG_WARNING, "the membership says '%s', which is not for agents",
                ct_msg_name(msg->type));

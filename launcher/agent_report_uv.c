@@ -32,6 +32,18 @@
 /* ---- saying -----------------------------------------------------------------------------------
  */
 
+bool ct_run_speaks(const struct ct_run *run)
+{
+    const struct ct_settled *settled = run->job->settled;
+    return settled == NULL || settled->mode != CT_MODE_SHIM || settled->local_rank == 0;
+}
+
+/* The first failure of the job has happened here. */
+static bool is_culprit(const struct ct_run *run)
+{
+    return run->agent.failure.known && ct_job_story_elsewhere(&run->story) == NULL;
+}
+
 static void say(struct ct_run *run, const struct ct_buf *text)
 {
     if (run->output != NULL && text->len > 0) {
@@ -147,7 +159,7 @@ void ct_run_headline(struct ct_run *run)
     struct ct_report report;
     struct ct_report_worker *table =
         ct_calloc((size_t)run->job->workers, sizeof(struct ct_report_worker));
-    if (table != NULL) {
+    if (table != NULL && (run->agent.failure.known || ct_run_speaks(run))) {
         fill_report(run, table, &report);
         if (run->agent.failure.known
                 ? ct_report_headline(&report, &text) == 0
@@ -246,7 +258,8 @@ static void tell_failure_here(struct ct_run *run)
     if (run->error_file.message != NULL && !run->agent.will_restart) {
         pass_on_error_file(run);
     }
-    if (ct_report_story(&report, &text) == 0) {
+    /* A rank that fell because another did has said so in its headline. */
+    if ((ct_run_speaks(run) || is_culprit(run)) && ct_report_story(&report, &text) == 0) {
         say(run, &text);
     }
     ct_free(folder);
@@ -258,7 +271,7 @@ void ct_run_tell(struct ct_run *run)
 {
     if (run->agent.failure.known) {
         tell_failure_here(run);
-    } else if (run->agent.will_restart) {
+    } else if (run->agent.will_restart && ct_run_speaks(run)) {
         ct_run_say(run, "all workers here have stopped; the next generation forms");
     }
 }
@@ -303,8 +316,10 @@ void ct_run_tell_end(struct ct_run *run)
     if (run->agent.lost && run->story.why[0] == '\0') {
         memcpy(run->story.why, run->stop_why, sizeof(run->story.why));
     }
-    /* The machines of --hosts share one screen, where the story need not stand for each. */
-    bool told_elsewhere = run->job->options->agent_stdin && run->plan.node_rank > 0;
+    /* The machines of --hosts share one screen, and the ranks of a scheduler their machine's, where
+     * the story need not stand for each. */
+    bool told_elsewhere = (run->job->options->agent_stdin && run->plan.node_rank > 0) ||
+                          !(ct_run_speaks(run) || is_culprit(run));
     if (run->story.wide && !told_elsewhere && ct_job_story_text(&run->story, &end, &text) == 0) {
         say(run, &text);
     }

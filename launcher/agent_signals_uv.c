@@ -55,7 +55,9 @@ static void say_signal(struct ct_run *run, int signo)
 
 void ct_run_signal(struct ct_run *run, int signo)
 {
-    say_signal(run, signo);
+    if (ct_run_speaks(run)) {
+        say_signal(run, signo);
+    }
     if (run->agent.signo == 0) {
         run->preempt_deadline_ms = deadline_ms(run);
     }

@@ -122,7 +122,7 @@ static void fill_plan(struct ct_run *run)
     run->plan = (struct ct_plan){
         .local_world_size = job->workers,
         .max_restarts = job->options->max_restarts,
-        .cpus = job->machine->cpus,
+        .cpus = ct_machine_cpus_to_share(job->machine, job->settled),
         .role = job->options->role,
         .run_id = job->run_id,
         .virtual_local_rank = job->options->virtual_local_rank,
@@ -183,6 +183,9 @@ static void free_all(struct ct_run *run)
 static void log_start(struct ct_run *run)
 {
     const struct ct_job *job = run->job;
+    if (job->settled->warning[0] != '\0' && ct_run_speaks(run)) {
+        ct_log(&run->log, CT_LOG_WARNING, "%s", job->settled->warning);
+    }
     ct_log(&run->log, CT_LOG_INFO, "job %s: %d workers of %s, store on %s:%d, files in %s",
            job->run_id, job->workers, job->command->path, job->place->master,
            run->server != NULL ? ct_server_port(run->server) : job->place->port,

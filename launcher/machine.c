@@ -13,12 +13,13 @@
 /* The kernel refuses a mask that is shorter than its own; this is more CPUs than any Linux has. */
 #define CPUS_MAX 65536
 
-static int count_cpus(void)
+/* Of process `pid`, 0 = this one. */
+static int count_cpus(pid_t pid)
 {
     int count = 1;
     size_t size = CPU_ALLOC_SIZE(CPUS_MAX);
     cpu_set_t *mask = ct_calloc(1, size);
-    if (mask != NULL && sched_getaffinity(0, size, mask) == 0) {
+    if (mask != NULL && sched_getaffinity(pid, size, mask) == 0) {
         count = CPU_COUNT_S(size, mask);
     }
     ct_free(mask);
@@ -27,7 +28,7 @@ static int count_cpus(void)
 
 void ct_machine_read(char *const *env, struct ct_machine *out)
 {
-    *out = (struct ct_machine){.cpus = count_cpus()};
+    *out = (struct ct_machine){.cpus = count_cpus(0)};
     if (gethostname(out->host, sizeof(out->host) - 1) != 0) {
         (void)snprintf(out->host, sizeof(out->host), "localhost");
     }
@@ -39,6 +40,19 @@ void ct_machine_read(char *const *env, struct ct_machine *out)
     }
     ct_gpus_read(NULL, env, &out->gpu_facts);
     out->gpus = ct_gpus_workers(&out->gpu_facts);
+}
+
+/* Whoever has started this task knows all the CPUs of its kind: each rank has its share of them,
+ * and no more than it was bound to. */
+int ct_machine_cpus_to_share(const struct ct_machine *machine, const struct ct_settled *settled)
+{
+    if (settled->mode != CT_MODE_SHIM || settled->local_size < 2) {
+        return machine->cpus;
+    }
+    int all = count_cpus(getppid());
+    all = all > machine->cpus ? all : machine->cpus;
+    int64_t own = (int64_t)machine->cpus * settled->local_size;
+    return own < all ? (int)own : all;
 }
 
 /* More CPUs or GPUs than CT_WORKERS_MAX were not asked for by number, so they are no error. */

@@ -29,6 +29,10 @@ CT_MUST_CHECK int ct_machine_workers(const struct ct_machine *machine,
                                      const struct ct_options *options, int *out,
                                      struct ct_err *err);
 
+/* CPUs that the workers of this machine may divide among themselves. A scheduler that has started a
+ * ctrun for each rank may have bound each of them to CPUs of its own. */
+int ct_machine_cpus_to_share(const struct ct_machine *machine, const struct ct_settled *settled);
+
 /* Which GPU each worker is meant to use. Errors as ct_gpu_masks_decide(). */
 CT_MUST_CHECK int ct_machine_gpus(const struct ct_machine *machine,
                                   const struct ct_options *options,

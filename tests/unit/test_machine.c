@@ -3,6 +3,7 @@
 
 #include "launcher/machine.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -48,6 +49,30 @@ static void facts_are_the_kernels(void **state)
     assert_int_equal(access(path, X_OK), 0);
 }
 
+static void ranks_share_what_their_launcher_has(void **state)
+{
+    const struct ct_settled single = {.mode = CT_MODE_SINGLE, .local_size = 8};
+    struct ct_settled shim = {.mode = CT_MODE_SHIM, .local_size = 8};
+    struct ct_machine machine = {.cpus = 3};
+    cpu_set_t parent;
+    (void)state;
+    assert_int_equal(sched_getaffinity(getppid(), sizeof(parent), &parent), 0);
+    int all = CPU_COUNT(&parent);
+    assert_int_equal(ct_machine_cpus_to_share(&machine, &single), 3);
+    shim.local_size = 1;
+    assert_int_equal(ct_machine_cpus_to_share(&machine, &shim), 3);
+    /* Bound to a CPU each: theirs together, as far as there are so many. */
+    machine.cpus = 1;
+    shim.local_size = 2;
+    assert_int_equal(ct_machine_cpus_to_share(&machine, &shim), all < 2 ? 1 : 2);
+    shim.local_size = 1 << 20;
+    assert_int_equal(ct_machine_cpus_to_share(&machine, &shim), all);
+    /* Not bound: what each has, all have. */
+    machine.cpus = 1 << 20;
+    shim.local_size = 4;
+    assert_int_equal(ct_machine_cpus_to_share(&machine, &shim), 1 << 20);
+}
+
 static void options_become_a_request(void **state)
 {
     const struct ct_machine machine = {.gpu_facts = {.physical = 2}};
@@ -90,6 +115,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(workers_follow_the_machine),
         cmocka_unit_test(facts_are_the_kernels),
+        cmocka_unit_test(ranks_share_what_their_launcher_has),
         cmocka_unit_test(options_become_a_request),
         cmocka_unit_test(uuids_are_random_and_well_formed),
     };

@@ -31,7 +31,7 @@ import os, sys, time
 generation = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
 if generation == 0:
     sys.exit(9) if os.environ["RANK"] == "1" else time.sleep(600)
-print("generation", generation, "of rank", os.environ["RANK"])
+sys.stdout.write(f"generation {generation} of rank {os.environ['RANK']}\\n")  # in one piece
 """
 
 FAIL = """

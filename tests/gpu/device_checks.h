@@ -9,6 +9,6 @@
 
 #include "tests/gpu/harness.h"
 
-extern const struct ct_check ct_checks_layers[], ct_checks_training[];
+extern const struct ct_check ct_checks_layers[], ct_checks_training[], ct_checks_precision[];
 
 #endif

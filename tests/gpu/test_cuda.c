@@ -35,7 +35,8 @@ static int skip(void)
 
 int main(void)
 {
-    const struct ct_check *const lists[] = {ct_checks_layers, ct_checks_training, NULL};
+    const struct ct_check *const lists[] = {ct_checks_layers, ct_checks_training,
+                                            ct_checks_precision, NULL};
     struct ct_err err = {0};
     struct ct_device *dev;
     if (ct_device_cuda_count() == 0) {

@@ -56,7 +56,8 @@ static void need(int rc, const struct ct_err *err)
 
 static void run_checks(const struct fake_gpu *script)
 {
-    const struct ct_check *const lists[] = {ct_checks_layers, ct_checks_training, NULL};
+    const struct ct_check *const lists[] = {ct_checks_layers, ct_checks_training,
+                                            ct_checks_precision, NULL};
     struct ct_device *dev = open_well(script);
     assert_int_equal(ct_check_quietly(lists, dev), 0);
     if (fake.violations > 0) {

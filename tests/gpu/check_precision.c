@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Layers in every precision that the device has, and recorded work.
+ */
+#include "tests/gpu/device_checks.h"
+#include "tests/gpu/harness.h"
+#include "tests/gpu/reference.h"
+
+#include "common/alloc.h"
+
+#include <math.h>
+#include <string.h>
+
+static float rounded(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    bits += 0x7fffu + (bits >> 16 & 1); /* to the nearest, ties to even; no NaN comes here */
+    bits &= 0xffff0000u;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+/* Random numbers in the device's precision; `host` has what they are worth. */
+struct numbers {
+    struct ct_tensor wide;
+    void *data;
+};
+
+static struct numbers numbers_of(struct ct_device *dev, size_t count, struct ct_random *rng)
+{
+    struct ct_err err = {0};
+    struct numbers n = {.wide = ct_tensor_filled(dev, count, rng)};
+    n.data = n.wide.data;
+    if (ct_precision_narrow(dev->precision)) {
+        ct_check_need(dev->ops->alloc(dev, count * sizeof(uint16_t), &n.data, &err), &err);
+        ct_check_need(dev->ops->narrow(dev, count, n.wide.data, n.data, &err), &err);
+        for (size_t i = 0; i < count; i++) {
+            n.wide.host[i] = rounded(n.wide.host[i]);
+        }
+    }
+    return n;
+}
+
+static void drop(struct numbers *n)
+{
+    if (n->data != (void *)n->wide.data) {
+        n->wide.dev->ops->release(n->wide.dev, n->data);
+    }
+    ct_tensor_drop(&n->wide);
+}
+
+/* What the device left in its precision, as floats on the host. */
+static void read_numbers(struct ct_tensor *t)
+{
+    struct ct_err err = {0};
+    ct_tensor_pull(t);
+    if (!ct_precision_narrow(t->dev->precision)) {
+        return;
+    }
+    uint16_t *narrow = ct_malloc(t->count * sizeof *narrow);
+    CHECK(narrow != NULL);
+    ct_check_need(t->dev->ops->download(t->dev, narrow, t->data, t->count * sizeof *narrow, &err),
+                  &err);
+    for (size_t i = 0; i < t->count; i++) {
+        uint32_t bits = (uint32_t)narrow[i] << 16;
+        memcpy(&t->host[i], &bits, sizeof bits);
+    }
+    ct_free(narrow);
+}
+
+struct sizes {
+    size_t batch, in, out;
+};
+
+/* Two layers, the lower one with a ReLU, whose bits the upper one's gradient uses where the device
+ * keeps them. The reference of the gradient begins with what the device left of the lower one. */
+static void check_layers(struct ct_device *dev, struct sizes s, double forward, double backward)
+{
+    struct ct_err err = {0};
+    struct ct_random rng = {s.batch * 31 + s.in};
+    size_t act = s.batch * s.out;
+    struct numbers x = numbers_of(dev, s.batch * s.in, &rng),
+                   w = numbers_of(dev, s.out * s.in, &rng);
+    struct numbers up = numbers_of(dev, s.out * s.out, &rng), dy = numbers_of(dev, act, &rng);
+    struct numbers b = numbers_of(dev, s.out, &rng);
+    struct ct_tensor y = ct_tensor_poisoned(dev, act), dx = ct_tensor_poisoned(dev, act);
+    struct ct_tensor dw = ct_tensor_poisoned(dev, s.out * s.out),
+                     db = ct_tensor_poisoned(dev, s.out);
+    void *bits = NULL;
+    bool narrow = ct_precision_narrow(dev->precision);
+    if (dev->kind != CT_DEVICE_CPU) {
+        ct_check_need(dev->ops->alloc(dev, ct_relu_bits_bytes(s.batch, s.out), &bits, &err), &err);
+    }
+    /* The bias counts as bfloat16 where there is a copy of it, so it is that in both. */
+    ct_tensor_push(&b.wide);
+    struct ct_linear op = {.batch = s.batch, .in = s.in, .out = s.out, .relu = true, .bits = bits};
+    op.x = x.data, op.w = w.data, op.b = b.wide.data, op.y = y.data;
+    op.b16 = narrow ? b.data : NULL;
+    ct_check_need(dev->ops->linear(dev, &op, &err), &err);
+    struct ct_linear_grad grad = {.batch = s.batch, .in = s.out, .out = s.out, .bits = bits};
+    grad.x = grad.mask = y.data, grad.w = up.data, grad.dy = dy.data;
+    grad.dw = dw.data, grad.db = db.data, grad.dx = dx.data;
+    ct_check_need(dev->ops->linear_grad(dev, &grad, &err), &err);
+    read_numbers(&y), read_numbers(&dx);
+    ct_tensor_pull(&dw), ct_tensor_pull(&db);
+    double *ry = ct_check_doubles(act), *rdx = ct_check_doubles(act);
+    double *rdw = ct_check_doubles(s.out * s.out), *rdb = ct_check_doubles(s.out);
+    op.x = x.wide.host, op.w = w.wide.host, op.b = b.wide.host;
+    ct_ref_linear(&op, ry);
+    grad.x = grad.mask = y.host, grad.w = up.wide.host, grad.dy = dy.wide.host;
+    ct_ref_linear_grad(&grad, rdw, rdb, rdx);
+    ct_tensor_expect("y", &y, ry, forward * sqrt((double)s.in));
+    ct_tensor_expect("dw", &dw, rdw, backward * sqrt((double)s.batch * (double)s.in));
+    ct_tensor_expect("db", &db, rdb, backward * sqrt((double)s.batch));
+    ct_tensor_expect("dx", &dx, rdx, backward * sqrt((double)s.out));
+    ct_free(ry), ct_free(rdx), ct_free(rdw), ct_free(rdb);
+    dev->ops->release(dev, bits);
+    ct_tensor_drop(&y), ct_tensor_drop(&dx), ct_tensor_drop(&dw), ct_tensor_drop(&db);
+    drop(&x), drop(&w), drop(&up), drop(&dy), drop(&b);
+}
+
+/* Errors grow with the root of the number of terms; the factors are some five times what rounding
+ * gives: 2^-24, 2^-11 and 2^-9 of each number, and 2^-4 of each factor in e4m3. */
+static const struct {
+    enum ct_precision precision;
+    double forward, backward;
+} precisions[] = {
+    {CT_PRECISION_F32, 2e-6, 2e-6},
+    {CT_PRECISION_TF32, 2e-3, 2e-3},
+    {CT_PRECISION_BF16, 1e-2, 1e-2},
+    {CT_PRECISION_FP8, 0.15, 1e-2},
+};
+
+static void check_precisions(struct ct_device *dev)
+{
+    static const struct sizes all[] = {{64, 128, 96}, {33, 17, 65}, {16, 16, 16}};
+    for (size_t p = 0; p < sizeof precisions / sizeof precisions[0]; p++) {
+        if (ct_device_set_precision(dev, precisions[p].precision, NULL) != 0) {
+            continue;
+        }
+        for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+            check_layers(dev, all[i], precisions[p].forward, precisions[p].backward);
+        }
+    }
+    struct ct_err err = {0};
+    ct_check_need(ct_device_set_precision(dev, CT_PRECISION_F32, &err), &err);
+}
+
+/* A recording does again what was queued, on what is there then, and counts. */
+static void check_recording(struct ct_device *dev)
+{
+    struct ct_err err = {0};
+    if (dev->ops->record == NULL) {
+        return;
+    }
+    struct ct_random rng = {7};
+    struct ct_tensor x = ct_tensor_filled(dev, 32 * 48, &rng),
+                     w = ct_tensor_filled(dev, 64 * 48, &rng);
+    struct ct_tensor b = ct_tensor_filled(dev, 64, &rng), y = ct_tensor_poisoned(dev, 32 * 64);
+    const struct ct_linear op = {32, 48, 64, x.data, w.data, b.data, y.data, true, false};
+    void *now = NULL;
+    struct ct_recording *steps = NULL;
+    ct_check_need(dev->ops->alloc(dev, sizeof(uint64_t), &now, &err), &err);
+    ct_check_need(dev->ops->linear(dev, &op, &err), &err); /* chooses the kernel */
+    ct_check_need(dev->ops->record(dev, &err), &err);
+    for (int i = 0; i < 2; i++) {
+        ct_check_need(dev->ops->fork(dev, &err), &err);
+        ct_check_need(dev->ops->linear(dev, &op, &err), &err);
+        ct_check_need(dev->ops->join(dev, &err), &err);
+        ct_check_need(dev->ops->advance(dev, now, 1, &err), &err);
+    }
+    ct_check_need(dev->ops->record_end(dev, &steps, &err), &err);
+    /* Other numbers than those that were there when it was recorded. */
+    for (size_t i = 0; i < x.count; i++) {
+        x.host[i] = ct_random_float(&rng);
+    }
+    ct_tensor_push(&x);
+    for (int i = 0; i < 3; i++) {
+        ct_check_need(dev->ops->replay(dev, steps, &err), &err);
+    }
+    uint64_t count = 0;
+    ct_check_need(dev->ops->download(dev, &count, now, sizeof count, &err), &err);
+    CHECK(count == 6);
+    double *ref = ct_check_doubles(32 * 64);
+    struct ct_linear host = op;
+    host.x = x.host, host.w = w.host, host.b = b.host;
+    ct_ref_linear(&host, ref);
+    ct_tensor_pull(&y);
+    ct_tensor_expect("y", &y, ref, ct_check_sum_tol(48));
+    dev->ops->forget(dev, steps);
+    dev->ops->release(dev, now);
+    ct_free(ref);
+    ct_tensor_drop(&x), ct_tensor_drop(&w), ct_tensor_drop(&b), ct_tensor_drop(&y);
+}
+
+const struct ct_check ct_checks_precision[] = {
+    {"precisions", check_precisions},
+    {"recording", check_recording},
+    {NULL, NULL},
+};

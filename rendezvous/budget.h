@@ -16,6 +16,10 @@
 /* What a block costs besides the bytes asked for: malloc's header and, on average, rounding. */
 #define CT_BLOCK_COST ((size_t)16)
 
+/* What an object's place in a hash map costs: at most one bucket in each of two tables, while one
+ * is rehashed. */
+#define CT_BUCKET_COST (2 * sizeof(void *))
+
 struct ct_budget {
     size_t used;
     size_t max;       /* SIZE_MAX = no cap */

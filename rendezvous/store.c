@@ -64,16 +64,17 @@ void ct_entry_drop_if_idle(struct ct_store *store, struct ct_store_entry *entry)
     }
 }
 
-/* Takes the key's value away, not the entry. */
-static void entry_clear(struct ct_store *store, struct ct_store_entry *entry)
+/* Takes the key's value away, not the entry. The caller gets its reference; NULL = it had none. */
+static struct ct_blob *take_value(struct ct_store *store, struct ct_store_entry *entry)
 {
-    if (entry->value != NULL) {
+    struct ct_blob *value = entry->value;
+    if (value != NULL) {
         store->keys--;
         store->key_bytes -= entry->key_len;
-        store->bytes -= entry->key_len + entry->value->len;
-        ct_blob_unref(entry->value);
+        store->bytes -= entry->key_len + value->len;
         entry->value = NULL;
     }
+    return value;
 }
 
 /* ---- changes -------------------------------------------------------------------------------- */
@@ -91,20 +92,22 @@ static struct ct_blob *value_for(struct ct_store *store, const struct ct_store_e
     return value;
 }
 
-/* Takes `value`; cannot fail, wakes nobody. */
-static void put_value(struct ct_store *store, struct ct_store_entry *entry, struct ct_blob *value)
+/* Takes `value` and gives the one before it, for ct_entry_changed(); cannot fail, wakes nobody. */
+static struct ct_blob *put_value(struct ct_store *store, struct ct_store_entry *entry,
+                                 struct ct_blob *value)
 {
-    entry_clear(store, entry);
+    struct ct_blob *before = take_value(store, entry);
     entry->value = value;
     store->keys++;
     store->key_bytes += entry->key_len;
     store->bytes += entry->key_len + value->len;
+    return before;
 }
 
 /* Takes `value` (NULL = its allocation failed), also on failure; wakes nobody. `*entry` NULL =
- * there is none: makes it. */
+ * there is none: makes it. *before: as put_value() gives it. */
 static int prepare(struct ct_store *store, struct ct_store_entry **entry, struct ct_bytes key,
-                   struct ct_blob *value)
+                   struct ct_blob *value, struct ct_blob **before)
 {
     if (value != NULL && *entry == NULL) {
         *entry = ct_entry_add(store, key, false);
@@ -119,16 +122,18 @@ static int prepare(struct ct_store *store, struct ct_store_entry **entry, struct
         ct_entry_drop_if_idle(store, *entry);
         return rc;
     }
-    put_value(store, *entry, value);
+    *before = put_value(store, *entry, value);
     return 0;
 }
 
 static int store_value(struct ct_store *store, struct ct_store_entry *entry, struct ct_bytes key,
                        struct ct_blob *value)
 {
-    int rc = prepare(store, &entry, key, value);
+    struct ct_blob *before;
+    int rc = prepare(store, &entry, key, value, &before);
     if (rc == 0) {
         ct_wake_all(store, entry);
+        ct_entry_changed(store, entry, before);
     }
     return rc;
 }
@@ -171,8 +176,9 @@ static void unstage(struct ct_store *store, const struct staged *staged)
 static void commit(struct ct_store *store, const struct staged *staged)
 {
     staged->entry->pins--;
-    put_value(store, staged->entry, staged->value);
+    struct ct_blob *before = put_value(store, staged->entry, staged->value);
     ct_wake_all(store, staged->entry);
+    ct_entry_changed(store, staged->entry, before);
 }
 
 /* Pairs of a MULTI_SET that need no allocation of their own. */
@@ -253,9 +259,9 @@ static int parse_counter(const struct ct_blob *value, int64_t *out)
     return 0;
 }
 
-/* Counts on without waking anybody; *entry as for prepare(). */
+/* Counts on without waking anybody; *entry and *before as for prepare(). */
 static int count_on(struct ct_store *store, struct ct_store_entry **entry, struct ct_bytes key,
-                    int64_t delta, int64_t *out)
+                    int64_t delta, int64_t *out, struct ct_blob **before)
 {
     *entry = ct_entry_find(store, key);
     int64_t old = 0;
@@ -269,7 +275,8 @@ static int count_on(struct ct_store *store, struct ct_store_entry **entry, struc
     char text[24];
     int len = snprintf(text, sizeof(text), "%" PRId64, sum);
     const struct ct_bytes value = {(const unsigned char *)text, (size_t)len};
-    int rc = prepare(store, entry, key, value_for(store, *entry, value, (struct ct_bytes){0}));
+    int rc =
+        prepare(store, entry, key, value_for(store, *entry, value, (struct ct_bytes){0}), before);
     if (rc == 0) {
         *out = sum;
     }
@@ -279,9 +286,11 @@ static int count_on(struct ct_store *store, struct ct_store_entry **entry, struc
 int ct_store_add(struct ct_store *store, struct ct_bytes key, int64_t delta, int64_t *out)
 {
     struct ct_store_entry *entry;
-    int rc = count_on(store, &entry, key, delta, out);
+    struct ct_blob *before;
+    int rc = count_on(store, &entry, key, delta, out, &before);
     if (rc == 0) {
         ct_wake_all(store, entry);
+        ct_entry_changed(store, entry, before);
     }
     return rc;
 }
@@ -291,13 +300,18 @@ int ct_store_barrier(struct ct_store *store, struct ct_waiter *waiter, struct ct
 {
     CT_ASSERT(waiter->missing == 0);
     struct ct_store_entry *entry;
+    struct ct_blob *before;
     int64_t arrived = 0;
-    int rc = count_on(store, &entry, key, 1, &arrived);
+    int rc = count_on(store, &entry, key, 1, &arrived, &before);
     if (rc != 0) {
         return rc;
     }
-    if (arrived >= needed) {
+    bool complete = arrived >= needed;
+    if (complete) {
         ct_wake_barrier(store, entry);
+    }
+    ct_entry_changed(store, entry, before);
+    if (complete) {
         return 0;
     }
     ct_waiter_enlist_one(store, waiter, entry);
@@ -335,7 +349,7 @@ int ct_store_delete(struct ct_store *store, struct ct_bytes key)
     if (rc != 0) {
         return rc;
     }
-    entry_clear(store, entry);
+    ct_entry_changed(store, entry, take_value(store, entry));
     ct_entry_drop_if_idle(store, entry);
     return 0;
 }
@@ -357,7 +371,7 @@ int ct_store_new(struct ct_store **out)
 static void clear_entry(struct ct_map_node *node, void *data)
 {
     struct ct_store_entry *entry = entry_of(node);
-    entry_clear(data, entry);
+    ct_blob_unref(take_value(data, entry));
     ct_entry_clear_queue(data, entry);
     ct_entry_drop_if_idle(data, entry);
 }
@@ -392,7 +406,7 @@ void ct_store_free(struct ct_store *store)
     if (store == NULL) {
         return;
     }
-    CT_ASSERT(store->waiters == 0);
+    CT_ASSERT(store->waiters == 0 && store->watches == NULL);
     ct_store_clear(store);
     CT_ASSERT(store->budget.used == 0);
     ct_map_fini(&store->map);

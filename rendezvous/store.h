@@ -20,6 +20,9 @@
  * - A barrier lets go those at it, and whoever waits for its key, only when it is complete. Its
  *   count is a value that the key has meanwhile; writing that in other ways wakes no one at it.
  *
+ * Watchers are told of each change of a key's value, whatever operation made it and however little
+ * it changed, after those who wait for the key are woken. Queues are not watched.
+ *
  * Every call either does its whole effect or, with CT_ENOMEM or what a sink answered, none of it.
  */
 #ifndef CT_RENDEZVOUS_STORE_H
@@ -30,6 +33,7 @@
 #include "rendezvous/blob.h"
 #include "rendezvous/change.h"
 #include "rendezvous/proto.h"
+#include "rendezvous/watch.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -62,10 +66,10 @@ struct ct_waiter {
 /* CT_ENOMEM gives nothing. */
 CT_MUST_CHECK int ct_store_new(struct ct_store **out);
 
-/* No waiter may be left, nor anything else that its budget counts. NULL is allowed. */
+/* No waiter or watcher may be left, nor anything else that its budget counts. NULL is allowed. */
 void ct_store_free(struct ct_store *store);
 
-/* Forgets all keys and queues; waiters stay where they are. */
+/* Forgets all keys and queues; waiters and watchers stay where they are and are not told. */
 void ct_store_clear(struct ct_store *store);
 
 CT_MUST_CHECK int ct_store_set(struct ct_store *store, struct ct_bytes key, struct ct_bytes value);
@@ -81,7 +85,8 @@ CT_MUST_CHECK int ct_store_append(struct ct_store *store, struct ct_bytes key,
 struct ct_blob *ct_store_get(struct ct_store *store, struct ct_bytes key);
 
 /* Adds to the decimal number that the value starts with (0 when missing), wrapping at 64 bits, and
- * stores the result as decimal text. CT_EFORMAT when the value is no 64-bit number. */
+ * stores the result as decimal text. CT_EFORMAT when the value is no 64-bit number. *out is there
+ * before anybody is woken or told. */
 CT_MUST_CHECK int ct_store_add(struct ct_store *store, struct ct_bytes key, int64_t delta,
                                int64_t *out);
 
@@ -134,6 +139,17 @@ void ct_store_cancel(struct ct_store *store, struct ct_waiter *waiter);
 
 /* One of the keys that it waits for, borrowed; .ptr is NULL when it does not wait. */
 struct ct_bytes ct_store_waited_key(const struct ct_waiter *waiter);
+
+/* ---- watching ------------------------------------------------------------------------------- */
+
+/* From now on `fn` is called with `watcher` for each change of the key, in the middle of that
+ * change. One watcher always comes with the same `fn`, and must call ct_store_unwatch() before it
+ * dies. */
+CT_MUST_CHECK int ct_store_watch(struct ct_store *store, struct ct_bytes key, void *watcher,
+                                 ct_notice_fn fn);
+
+/* Forgets whatever it watches, if anything. */
+void ct_store_unwatch(struct ct_store *store, const void *watcher);
 
 /* ---- journal -------------------------------------------------------------------------------- */
 

@@ -23,6 +23,7 @@ struct ct_store_entry {
 struct ct_store {
     struct ct_map map;
     struct ct_change_sink *sink; /* may be NULL */
+    struct ct_watches *watches;  /* NULL: nobody watches anything */
     struct ct_budget budget;
     size_t keys, key_bytes; /* that have a value */
     size_t queued;          /* elements of all queues */
@@ -37,9 +38,6 @@ struct ct_store_entry *ct_entry_find(struct ct_store *store, struct ct_bytes key
  * `granted`.
  */
 struct ct_store_entry *ct_entry_add(struct ct_store *store, struct ct_bytes key, bool granted);
-
-/* Its share of the hash table: at most one bucket in each of two tables, while one is rehashed. */
-#define CT_BUCKET_COST (2 * sizeof(void *))
 
 static inline size_t ct_entry_cost(size_t key_len)
 {
@@ -63,6 +61,23 @@ void ct_entry_clear_queue(struct ct_store *store, struct ct_store_entry *entry);
 CT_MUST_CHECK int ct_store_tell(struct ct_store *store, enum ct_change_kind kind,
                                 const struct ct_store_entry *entry, const struct ct_blob *value,
                                 bool more);
+
+/* ---- watches -------------------------------------------------------------------------------- */
+
+/* Tells those who watch the key; some must watch something. */
+void ct_store_notify(struct ct_store *store, const struct ct_store_entry *entry,
+                     struct ct_blob *before);
+
+/* The entry's value was `before` (takes the reference; NULL = none) until this change. Comes after
+ * the wakes: PyTorch's server answers a WAIT first. */
+static inline void ct_entry_changed(struct ct_store *store, const struct ct_store_entry *entry,
+                                    struct ct_blob *before)
+{
+    if (store->watches != NULL) {
+        ct_store_notify(store, entry, before);
+    }
+    ct_blob_unref(before);
+}
 
 /* ---- wakes: they do not touch the store, so lists stay valid -------------------------------- */
 

@@ -18,6 +18,8 @@
  * - The first byte is that of another dialect: nothing is read; the socket goes to whoever serves
  *   that. Only looking at the byte shows it, which costs each connection one more system call in
  *   its life.
+ * - A key that a client watches changes: the notice waits in session.out like an answer to a WAIT.
+ *   A client that does not read is ended once too many of them wait behind a write.
  * - End of file: what is queued is still sent, then the connection closes.
  *
  * Failure modes: a protocol violation, no memory, or a socket error end this connection and nothing
@@ -117,8 +119,12 @@ static void on_woken(struct ct_session *session)
 
 static void settle(struct ct_conn *conn)
 {
-    if (ct_session_settle(&conn->session) != 0) {
-        ct_conn_log_end(conn, CT_LOG_WARNING, "out of memory");
+    int rc = ct_session_settle(&conn->session);
+    if (rc != 0) {
+        if (!conn->ending) { /* else it was said why */
+            ct_conn_log_end(conn, CT_LOG_WARNING,
+                            rc == CT_ELIMIT ? CT_SESSION_LAGS : "out of memory");
+        }
         ct_conn_close(conn);
     }
 }
@@ -197,6 +203,7 @@ static void run(struct ct_conn *conn, const void *bytes, size_t len)
         advance(conn);
     }
     set_reading(conn);
+    conn->session.blocked = ct_conn_write_busy(conn);
     ct_outq_take_back(out, &hub->spare_out);
     ct_conn_write_charge(conn);
 }
@@ -227,8 +234,9 @@ static void on_flusher(uv_idle_t *idle);
 
 static void flush_slice(struct ct_conn_hub *hub)
 {
-    (void)commit(hub);
-    for (int i = 0; i < CT_WAKE_SLICE && !ct_list_empty(&hub->woken); i++) {
+    /* Each time, since one that is run may change what the next is told, and that one may be busy
+     * writing: then it leaves the list, and a commit that failed later would not end it. */
+    for (int i = 0; i < CT_WAKE_SLICE && commit(hub) && !ct_list_empty(&hub->woken); i++) {
         struct ct_conn *conn = CT_CONTAINER_OF(hub->woken.next, struct ct_conn, at_hub);
         ct_list_remove(&conn->at_hub);
         ct_list_append(&hub->conns, &conn->at_hub);

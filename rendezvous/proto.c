@@ -18,7 +18,7 @@ static const struct op_info *op_lookup(unsigned char wire)
         CT_OPS(OP_ROW)
 #undef OP_ROW
     };
-    return wire < sizeof(ops) / sizeof(ops[0]) ? &ops[wire] : NULL;
+    return wire < sizeof(ops) / sizeof(ops[0]) && ops[wire].name != NULL ? &ops[wire] : NULL;
 }
 
 const char *ct_op_name(enum ct_op op)
@@ -43,24 +43,23 @@ static uint64_t load_u64(const unsigned char *p)
 
 /* ---- dialects ------------------------------------------------------------------------------- */
 
-/* Legacy number -> operation, as PyTorch 1.13 sends it; 9 to 12 came before 2.1 renumbered them. 7
- * is WATCH_KEY, which no PyTorch program needs and later versions dropped: unknown here. */
+/* Legacy number -> operation, as PyTorch 1.13 sends it; 9 to 12 came before 2.1 renumbered them and
+ * dropped WATCH_KEY. */
 static bool op_from_wire(enum ct_dialect dialect, unsigned char wire, enum ct_op *out)
 {
-    static const int legacy[] = {
-        CT_OP_SET,         CT_OP_COMPARE_SET, CT_OP_GET,        CT_OP_ADD,
-        CT_OP_CHECK,       CT_OP_WAIT,        CT_OP_GETNUMKEYS, -1,
-        CT_OP_DELETE_KEY,  CT_OP_APPEND,      CT_OP_MULTI_GET,  CT_OP_MULTI_SET,
-        CT_OP_CANCEL_WAIT,
+    static const enum ct_op legacy[] = {
+        CT_OP_SET,       CT_OP_COMPARE_SET, CT_OP_GET,         CT_OP_ADD,        CT_OP_CHECK,
+        CT_OP_WAIT,      CT_OP_GETNUMKEYS,  CT_OP_WATCH_KEY,   CT_OP_DELETE_KEY, CT_OP_APPEND,
+        CT_OP_MULTI_GET, CT_OP_MULTI_SET,   CT_OP_CANCEL_WAIT,
     };
     if (dialect == CT_DIALECT_CURRENT) {
         *out = (enum ct_op)wire;
-        return op_lookup(wire) != NULL;
+        return wire != CT_OP_WATCH_KEY && op_lookup(wire) != NULL;
     }
-    if (wire >= sizeof(legacy) / sizeof(legacy[0]) || legacy[wire] < 0) {
+    if (wire >= sizeof(legacy) / sizeof(legacy[0])) {
         return false;
     }
-    *out = (enum ct_op)legacy[wire];
+    *out = legacy[wire];
     return true;
 }
 

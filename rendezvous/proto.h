@@ -19,8 +19,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* X(name, value, fields). Fields: m magic, u 32 bits, i 64 bits, k key, v value; '*' is a count,
- * and what follows it is repeated that often. */
+/* X(name, value, fields). The values are those of the current dialect, which has no WATCH_KEY: its
+ * value is out of the way of what may be added there. Fields: m magic, u 32 bits, i 64 bits, k key,
+ * v value; '*' is a count, and what follows it is repeated that often. */
 #define CT_OPS(X)            \
     X(VALIDATE, 0, "m")      \
     X(SET, 1, "kv")          \
@@ -40,7 +41,8 @@
     X(QUEUE_POP, 15, "k")    \
     X(QUEUE_LEN, 16, "k")    \
     X(LIST_KEYS, 17, "")     \
-    X(BARRIER, 18, "ki")
+    X(BARRIER, 18, "ki")     \
+    X(WATCH_KEY, 31, "k")
 
 enum ct_op {
 #define CT_OP_ENUM(name, value, fields) CT_OP_##name = value,
@@ -53,7 +55,8 @@ enum ct_op {
 
 /* PyTorch up to 2.0 (Debian 12 has 1.13) numbers the same requests differently and has no VALIDATE.
  * 1.13 has no CANCEL_WAIT either: whoever gives up a WAIT just sends the next request. Replies are
- * the same. */
+ * the same. Only there a client may watch keys: from then on it is told of each change of theirs by
+ * one byte of what happened, the key, the old value and the new one, where there is none empty. */
 enum ct_dialect {
     CT_DIALECT_CURRENT, /* 2.1 and later: the numbers above */
     CT_DIALECT_LEGACY,
@@ -66,6 +69,12 @@ enum ct_dialect {
 #define CT_CHECK_NOT_READY 1
 #define CT_WAIT_DONE 0
 #define CT_WAIT_CANCELED 1
+#define CT_WATCH_REGISTERED 3
+
+/* The first byte of a notice. */
+#define CT_WATCH_UPDATED 0
+#define CT_WATCH_CREATED 1
+#define CT_WATCH_DELETED 2
 
 /* Borrowed bytes. */
 struct ct_bytes {

@@ -43,23 +43,80 @@ static void on_wake(struct ct_waiter *waiter)
 
 int ct_session_settle(struct ct_session *session)
 {
-    if (!session->woken) {
-        return 0;
+    if (session->doom != 0 || !session->woken) {
+        return session->doom;
     }
     session->woken = false;
     return reply_u8(session, CT_WAIT_DONE);
+}
+
+/* ---- watching ------------------------------------------------------------------------------- */
+
+/* Unsent bytes at which a session stalls. */
+static size_t stall_at(const struct ct_session *s)
+{
+    const struct ct_budget *budget = ct_store_budget(s->service->store);
+    return ct_budget_fits(budget, CT_OUT_STALL_BYTES) ? CT_OUT_STALL_BYTES : CT_GRANT_BYTES / 2;
+}
+
+/* Must it not be told more? Of one that was not written to since only the memory counts: it could
+ * not read yet, and a burst of large values, which are shared, is not its fault. */
+static bool lags(const struct ct_session *s)
+{
+    return (s->blocked ? s->out.total : ct_outq_memory(&s->out)) >= stall_at(s);
+}
+
+/* In the order of PyTorch's server: the answer of an ADD and that of a WAIT go before the notice.
+ */
+static int put_notice(struct ct_session *s, const struct ct_notice *notice)
+{
+    int rc = 0;
+    if (s->service->adder == s) {
+        s->service->adder = NULL;
+        rc = reply_i64(s, s->service->sum);
+    }
+    uint8_t type = notice->before == NULL  ? CT_WATCH_CREATED
+                   : notice->after == NULL ? CT_WATCH_DELETED
+                                           : CT_WATCH_UPDATED;
+    rc = rc == 0 ? ct_session_settle(s) : rc;
+    rc = rc == 0 ? reply_u8(s, type) : rc;
+    rc = rc == 0 ? reply_bytes(s, notice->key) : rc;
+    rc = rc == 0 ? reply_blob(s, notice->before) : rc;
+    return rc == 0 ? reply_blob(s, notice->after) : rc;
+}
+
+static void on_notice(void *watcher, const struct ct_notice *notice)
+{
+    struct ct_session *s = watcher;
+    if (s->doom == 0) {
+        s->doom = (int8_t)(lags(s) ? CT_ELIMIT : put_notice(s, notice));
+        s->service->on_woken(s);
+    }
+}
+
+static int op_watch(struct ct_session *s, const struct ct_request *req)
+{
+    int rc = ct_store_watch(s->service->store, req->key, s, on_notice);
+    if (rc != 0) {
+        return rc;
+    }
+    s->watches = true;
+    return reply_u8(s, CT_WATCH_REGISTERED);
 }
 
 /* ---- operations ----------------------------------------------------------------------------- */
 
 static int op_add(struct ct_session *s, const struct ct_request *req, struct ct_err *err)
 {
-    int64_t sum = 0;
-    int rc = ct_store_add(s->service->store, req->key, req->number, &sum);
+    struct ct_service *service = s->service;
+    service->adder = s->watches ? s : NULL;
+    int rc = ct_store_add(service->store, req->key, req->number, &service->sum);
+    bool answered = s->watches && service->adder == NULL;
+    service->adder = NULL;
     if (rc == CT_EFORMAT) {
         return ct_err_set(err, rc, "ADD to a value that is not a number");
     }
-    return rc == 0 ? reply_i64(s, sum) : rc;
+    return rc == 0 && !answered ? reply_i64(s, service->sum) : rc;
 }
 
 static int op_compare_set(struct ct_session *s, const struct ct_request *req)
@@ -209,6 +266,8 @@ static int apply(struct ct_session *s, const struct ct_request *req, struct ct_e
         return op_list_keys(s, err);
     case CT_OP_BARRIER:
         return op_barrier(s, req, err);
+    case CT_OP_WATCH_KEY:
+        return op_watch(s, req);
     }
     return ct_err_set(err, CT_EPROTO, "unknown operation %u", (unsigned)req->op);
 }
@@ -251,13 +310,6 @@ struct ct_partial {
     struct ct_buf bytes; /* never empty */
 };
 
-/* Unsent bytes at which a session stalls. */
-static size_t stall_at(const struct ct_session *s)
-{
-    const struct ct_budget *budget = ct_store_budget(s->service->store);
-    return ct_budget_fits(budget, CT_OUT_STALL_BYTES) ? CT_OUT_STALL_BYTES : CT_GRANT_BYTES / 2;
-}
-
 /* Applies the request and checks what its reply takes. */
 static int answer(struct ct_session *s, const struct ct_request *req, struct ct_err *err)
 {
@@ -265,7 +317,7 @@ static int answer(struct ct_session *s, const struct ct_request *req, struct ct_
     if (rc == 0 && s->out.total > CT_GRANT_BYTES && !reply_fits(s, ct_outq_memory(&s->out))) {
         return CT_ENOMEM;
     }
-    return rc;
+    return rc == 0 ? s->doom : rc;
 }
 
 /* Serves requests from the front of `bytes`; *used = bytes of those served. 0 (the rest is part of
@@ -399,6 +451,9 @@ int ct_session_feed(struct ct_session *session, const void *bytes, size_t len, s
                               ? "the store's memory is used up (--max-memory)"
                               : "out of memory");
     }
+    if (session->doom == CT_ELIMIT) {
+        return ct_err_set(err, CT_ELIMIT, "%s", CT_SESSION_LAGS);
+    }
     if (rc == CT_EIO) {
         return ct_err_set(err, rc, "a change could not be written to the journal");
     }
@@ -421,7 +476,11 @@ void ct_session_fini(struct ct_session *session)
 {
     if (session->service != NULL) {
         ct_store_cancel(session->service->store, &session->waiter);
+        if (session->watches) {
+            ct_store_unwatch(session->service->store, session);
+        }
     }
+    session->watches = false;
     ct_outq_fini(&session->out);
     partial_free(session);
     session->woken = false;

@@ -34,6 +34,9 @@
 /* This machine alone; agents that have proved the token bring theirs in. */
 static const struct ct_access only_agents;
 
+/* As ct_listen() has it. */
+#define ANY_ADDRESS "*"
+
 static bool shared(const struct ct_run *run)
 {
     return ct_options_shared(run->job->options);
@@ -46,7 +49,9 @@ static int host_store(struct ct_run *run, struct ct_err *err)
 {
     const struct ct_job *job = run->job;
     const struct ct_place *place = job->place;
-    const char *const hosts[] = {place->host, place->master};
+    /* Other machines know it by another address. */
+    bool own_name = shared(run) && ct_place_is_own_name(place->host);
+    const char *const hosts[] = {own_name ? ANY_ADDRESS : place->host, place->master};
     /* The scheduler's list names machines; there every rank is a node of the membership. */
     bool named = job->settled->mode != CT_MODE_SHIM;
     const struct ct_server_agents agents = {
@@ -57,13 +62,20 @@ static int host_store(struct ct_run *run, struct ct_err *err)
     };
     const struct ct_server_options options = {
         .hosts = hosts,
-        .num_hosts = 2,
+        .num_hosts = own_name ? 1 : 2,
         .port = place->port,
         .access = job->token != NULL ? &only_agents : NULL,
         .agents = &agents,
         .log = &run->log,
     };
-    return ct_server_open(&run->loop, &options, &run->server, err);
+    int rc = ct_server_open(&run->loop, &options, &run->server, err);
+    if (rc == 0 && own_name) {
+        ct_run_say(run,
+                   "%s is the loopback on this machine (see /etc/hosts): the store listens on all "
+                   "its addresses, for the other machines",
+                   place->host);
+    }
+    return rc;
 }
 
 int ct_run_open_store(struct ct_run *run, struct ct_err *err)
@@ -345,8 +357,13 @@ static int open_own(struct ct_run *run, struct ct_err *err)
     const struct ct_options *options = run->job->options;
     const char *host =
         options->local_addr[0] != '\0' ? options->local_addr : ct_link_local_address(run->link);
+    /* Where the job's store is on this machine, we have come to it by a way that others do not
+     * have; its name has brought them here as well. */
+    bool own_name = options->local_addr[0] == '\0' && ct_place_is_own_name(run->job->place->host);
+    const char *const listen_on = own_name ? ANY_ADDRESS : host;
+    host = own_name ? run->job->place->host : host;
     const struct ct_server_options server = {
-        .hosts = &host,
+        .hosts = &listen_on,
         .num_hosts = 1,
         .port = options->master_port > 0 ? (uint16_t)options->master_port : 0,
         .log = &run->log,

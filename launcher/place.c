@@ -94,6 +94,18 @@ static int check_local(const char *option, const char *host, struct ct_err *err)
     return rc;
 }
 
+bool ct_place_is_own_name(const char *host)
+{
+    struct sockaddr_storage addr;
+    socklen_t len;
+    struct in6_addr v6;
+    if (ct_addr_literal(host, 0, &addr, &len) || ct_addr_resolve(host, 0, &addr, &len, NULL) != 0 ||
+        !ct_addr_as_v6((const struct sockaddr *)&addr, &v6)) {
+        return false;
+    }
+    return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
+}
+
 int ct_place_check(const struct ct_place *place, struct ct_err *err)
 {
     if (place->duty != CT_HOST_HERE) {

@@ -46,6 +46,11 @@ void ct_place_decide(const struct ct_options *options, struct ct_place *out);
  * another machine's address is given to the only one; other codes when a name means nothing. */
 CT_MUST_CHECK int ct_place_check(const struct ct_place *place, struct ct_err *err);
 
+/* Is `host` a name that means the loopback here, as Debian's /etc/hosts has it for the machine's
+ * own (127.0.1.1), and so something else on other machines? "localhost" is not; literals say what
+ * they say. May ask the resolver. */
+bool ct_place_is_own_name(const char *host);
+
 /* More than one ctrun takes part, or may. */
 bool ct_options_shared(const struct ct_options *options);
 

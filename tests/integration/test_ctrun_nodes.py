@@ -206,6 +206,50 @@ for _name in [name for name in dir(Nodes) if name.startswith("test_")]:
     setattr(Spares, _name, None)
 
 
+class HostsFile(Nodes):
+    """The machine's own name is 127.0.1.1 to itself, as Debian's installer has it."""
+
+    count, per_node = 2, 1
+
+    def start_named(self, i, *args, name="node-1", hosts=None):
+        """ctrun on node i; that node finds node-1 at 127.0.1.1 if it is its own."""
+        own = hosts or ("127.0.1.1" if i == 0 else self.cluster.addresses[0])
+        path = self.tmp / f"hosts-{i}"
+        path.write_text(f"127.0.0.1 localhost\n{own} {name}\n")
+        return self.start(
+            *self.cluster.nodes[i], "unshare", "--mount", "sh", "-c",
+            f'mount --bind {path} /etc/hosts && exec "$0" "$@"', *args,
+        )  # fmt: skip
+
+    def job(self, i, *options):
+        return self.start_named(
+            i, testlib.program("ctrun"), "--nnodes", 2, "--rdzv-conf", "join_timeout=60", *options,
+            self.worker, self.tmp,
+        )  # fmt: skip
+
+    def test_the_others_reach_a_host_that_knows_itself_as_127_0_1_1(self):
+        jobs = [self.job(i, "--master-addr", "node-1") for i in (0, 1)]
+        found = self.wait_up(jobs, 0)
+        self.assertEqual({w.master for w in found}, {"node-1"})
+        self.go()
+        self.finish(jobs[:1], 0, "node-1 is the loopback on this machine .* all its addresses")
+        self.finish(jobs[1:], 0, "generation 0")
+
+    def test_workers_reach_rank_0_beside_an_external_store(self):
+        store = self.start_named(0, testlib.program("ctrdzvd"), "--listen", "*", "--open", "--port", 0)
+        port = store.wait_for("listening on").rpartition(":")[2]
+        endpoint = ["--rdzv-endpoint", f"node-1:{port}", "--rdzv-conf", "is_host=0"]
+        jobs = [self.job(i, *endpoint, "--node-rank", i) for i in (0, 1)]
+        found = self.wait_up(jobs, 0)
+        self.assertEqual({w.master for w in found}, {"node-1"})
+        self.go()
+        self.finish(jobs, 0, "generation 0")
+
+
+for _name in [name for name in dir(Nodes) if name.startswith("test_")]:
+    setattr(HostsFile, _name, None)
+
+
 class OneMachine(testlib.Case):
     """Several agents on one machine, as users try it at first."""
 

@@ -112,9 +112,21 @@ static void a_shared_store_must_be_found(void **state)
     assert_non_null(strstr(err.text, "--master-addr: port 0"));
 }
 
+static void a_name_of_our_own_is_no_literal(void **state)
+{
+    (void)state;
+    /* Names are asked for in test_ctrun_nodes.py, with a hosts file of its own. */
+    static const char *const others[] = {"127.0.0.1", "127.0.1.1", "::1", "localhost", "10.9.1.1"};
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        assert_false(ct_place_is_own_name(others[i]));
+    }
+    assert_false(ct_place_is_own_name("no such name"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_name_of_our_own_is_no_literal),
         cmocka_unit_test(options_decide_by_rank),
         cmocka_unit_test(other_machines_are_told_by_binding),
         cmocka_unit_test(a_shared_store_must_be_found),

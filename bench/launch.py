@@ -5,7 +5,8 @@ do, MPICH's and Open MPI's mpiexec, srun in a Slurm of our own, and torchrun.
 
     bench/launch.py [--build DIR] [--sizes 2 8 ...] [--rounds N] [--only REGEX] [--realtime] [--out FILE]
 
-Each round runs all of them in turn; medians of the rounds are compared. What is not installed is left
+Each round runs all of them in an order of its own, since one that runs after torchrun finds nothing of its
+own in the caches; medians of the rounds are compared. What is not installed is left
 out. --realtime runs everything before other work on the machine (needs root), which makes figures of a
 shared machine those of a quiet one. Ends with 1 when a goal is missed.
 """
@@ -15,6 +16,7 @@ import collections
 import json
 import os
 import pathlib
+import random
 import re
 import shutil
 import signal
@@ -112,7 +114,9 @@ def measure(found, sizes, rounds):
     table = {size: {name: [] for name in found} for size in sizes}
     for size in sizes:
         for number in range(rounds + 1):
-            for name, (argv, env) in found.items():
+            order = list(found.items())
+            random.Random(number).shuffle(order)
+            for name, (argv, env) in order:
                 if name not in table[size]:
                     continue
                 took = once(argv(size), env)

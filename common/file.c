@@ -1,8 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/file.h"
 
+#include "common/alloc.h"
+
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define READ_CHUNK 65536
@@ -61,5 +67,100 @@ int ct_fd_write_all(int fd, const void *bytes, size_t len)
         p += n;
         len -= (size_t)n;
     }
+    return 0;
+}
+
+bool ct_file_is_special(const char *path)
+{
+    struct stat st;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) {
+        return true;
+    }
+    bool theirs = strncmp(path, "/dev/", 5) == 0 || strncmp(path, "/proc/", 6) == 0;
+    return theirs && lstat(path, &st) == 0 && S_ISLNK(st.st_mode); /* such as /dev/stdout */
+}
+
+static int cannot_write(const char *path, int errnum, struct ct_err *err)
+{
+    return ct_err_sys(err, ct_code_from_errno(errnum), errnum, "cannot write %s", path);
+}
+
+static int write_special(const char *path, const void *bytes, size_t len, struct ct_err *err)
+{
+    int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+    int rc = fd >= 0 ? ct_fd_write_all(fd, bytes, len) : -1;
+    rc = rc == 0 ? 0 : cannot_write(path, errno, err);
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return rc;
+}
+
+/* Makes an empty file beside `path`. Gives *draft, its name. Returns its descriptor, or a code. */
+static int open_draft(const char *path, char **draft, struct ct_err *err)
+{
+    struct stat st;
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
+        return cannot_write(path, EISDIR, err);
+    }
+    char *name = ct_asprintf("%s.XXXXXX", path);
+    if (name == NULL) {
+        return cannot_write(path, ENOMEM, err);
+    }
+    int fd = mkostemp(name, O_CLOEXEC);
+    if (fd < 0) {
+        int rc = cannot_write(path, errno, err);
+        ct_free(name);
+        return rc;
+    }
+    *draft = name;
+    return fd;
+}
+
+int ct_file_replace(const char *path, const void *bytes, size_t len, struct ct_err *err)
+{
+    if (ct_file_is_special(path)) {
+        return write_special(path, bytes, len, err);
+    }
+    char *draft;
+    int fd = open_draft(path, &draft, err);
+    if (fd < 0) {
+        return fd;
+    }
+    int rc = ct_fd_write_all(fd, bytes, len);
+    int saved = errno;
+    if (rc == 0 && fchmod(fd, 0644) != 0) {
+        rc = -1;
+        saved = errno;
+    }
+    if (close(fd) != 0 && rc == 0) {
+        rc = -1;
+        saved = errno;
+    }
+    if (rc == 0 && rename(draft, path) != 0) {
+        rc = -1;
+        saved = errno;
+    }
+    if (rc != 0) {
+        (void)unlink(draft);
+        rc = cannot_write(path, saved, err);
+    }
+    ct_free(draft);
+    return rc;
+}
+
+int ct_file_replace_check(const char *path, struct ct_err *err)
+{
+    if (ct_file_is_special(path)) {
+        return access(path, W_OK) == 0 ? 0 : cannot_write(path, errno, err);
+    }
+    char *draft;
+    int fd = open_draft(path, &draft, err);
+    if (fd < 0) {
+        return fd;
+    }
+    (void)close(fd);
+    (void)unlink(draft);
+    ct_free(draft);
     return 0;
 }

@@ -8,12 +8,25 @@
 #include "common/buf.h"
 #include "common/err.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Appends the file's content to `out`. CT_ENOENT, CT_EPERM, CT_ELIMIT when it is longer than `max`
  * bytes, CT_EIO otherwise. Text names the path. On failure `out` may hold part of the content. */
 CT_MUST_CHECK int ct_file_read(const char *path, size_t max, struct ct_buf *out,
                                struct ct_err *err);
+
+/* Is this a device, a pipe or a socket, or a link in /dev or /proc to whatever an open file is?
+ * Then it is written to and never replaced: root would put a plain file where /dev/null was. */
+bool ct_file_is_special(const char *path);
+
+/* Makes `bytes` the whole content of the file, which has the old content or the new one whatever
+ * happens, and mode 0644; a special file is written to instead. Text names the path. */
+CT_MUST_CHECK int ct_file_replace(const char *path, const void *bytes, size_t len,
+                                  struct ct_err *err);
+
+/* Whether ct_file_replace() could write there, as far as can be told now. Changes nothing. */
+CT_MUST_CHECK int ct_file_replace_check(const char *path, struct ct_err *err);
 
 /* Writes all of it or fails; returns 0 or a code with errno left as it was. */
 CT_MUST_CHECK int ct_fd_write_all(int fd, const void *bytes, size_t len);

@@ -17,17 +17,12 @@
 #include "launcher/environ.h"
 #include "launcher/job_status.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 /* ---- saying -----------------------------------------------------------------------------------
  */
@@ -279,28 +274,6 @@ void ct_run_tell(struct ct_run *run)
 /* ---- the end ----------------------------------------------------------------------------------
  */
 
-static int replace_file(const char *path, const struct ct_buf *text, struct ct_err *err)
-{
-    char *draft = ct_asprintf("%s.XXXXXX", path);
-    if (draft == NULL) {
-        return ct_err_set(err, CT_ENOMEM, "out of memory");
-    }
-    int rc = 0, fd = mkostemp(draft, O_CLOEXEC);
-    if (fd < 0) {
-        rc = ct_err_sys(err, CT_EIO, errno, "cannot write %s", path);
-    } else {
-        rc = ct_fd_write_all(fd, ct_buf_bytes(text), text->len);
-        rc = fchmod(fd, 0644) == 0 ? rc : CT_EIO;
-        rc = close(fd) == 0 ? rc : CT_EIO;
-        if (rc != 0 || rename(draft, path) != 0) {
-            rc = ct_err_sys(err, CT_EIO, errno, "cannot write %s", path);
-            (void)unlink(draft);
-        }
-    }
-    ct_free(draft);
-    return rc;
-}
-
 void ct_run_tell_end(struct ct_run *run)
 {
     const struct ct_job_end end = {
@@ -325,7 +298,7 @@ void ct_run_tell_end(struct ct_run *run)
     }
     ct_buf_reset(&text);
     if (path != NULL && (ct_job_story_json(&run->story, &end, &text) != 0 ||
-                         replace_file(path, &text, &err) != 0)) {
+                         ct_file_replace(path, ct_buf_bytes(&text), text.len, &err) != 0)) {
         ct_log(&run->log, CT_LOG_WARNING, "--report: %s",
                err.code != 0 ? err.text : "out of memory");
     }

@@ -5,12 +5,8 @@
 #include "common/file.h"
 
 #include <cjson/cJSON.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 /* Allocation faults must reach cJSON too. The hooks are one table for the process; every user of
  * cJSON here sets them to the same functions. */
@@ -71,12 +67,14 @@ int ct_error_file_read(const char *path, struct ct_error_file *out, struct ct_er
         cJSON_IsObject(message) ? cJSON_GetObjectItemCaseSensitive(message, "message") : message;
     const cJSON *extra = cJSON_GetObjectItemCaseSensitive(message, "extraInfo");
     const cJSON *stack = cJSON_GetObjectItemCaseSensitive(extra, "py_callstack");
+    /* Programs that are not Python have an empty one, which says nothing. */
+    bool has_stack = cJSON_IsString(stack) && stack->valuestring[0] != '\0';
     if (!cJSON_IsString(text)) {
         rc = ct_err_set(err, CT_EFORMAT, "%s has no message", path);
     } else {
         file.message = copy_end(text->valuestring);
-        file.traceback = cJSON_IsString(stack) ? copy_end(stack->valuestring) : NULL;
-        if (file.message == NULL || (cJSON_IsString(stack) && file.traceback == NULL)) {
+        file.traceback = has_stack ? copy_end(stack->valuestring) : NULL;
+        if (file.message == NULL || (has_stack && file.traceback == NULL)) {
             rc = ct_err_set(err, CT_ENOMEM, "%s: out of memory", path);
         }
     }
@@ -98,30 +96,6 @@ void ct_error_file_fini(struct ct_error_file *file)
     }
 }
 
-static int replace_file(const char *path, const char *text, struct ct_err *err)
-{
-    /* Whoever watches the file must never read half of it. */
-    char *temporary = ct_asprintf("%s.%ld.tmp", path, (long)getpid());
-    if (temporary == NULL) {
-        return ct_err_set(err, CT_ENOMEM, "%s: out of memory", path);
-    }
-    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
-    int rc = fd < 0 ? CT_EIO : ct_fd_write_all(fd, text, strlen(text));
-    if (rc == 0 && rename(temporary, path) != 0) {
-        rc = CT_EIO;
-    }
-    if (rc != 0) {
-        int saved = errno;
-        rc = ct_err_sys(err, rc, saved, "cannot write %s", path);
-        (void)unlink(temporary);
-    }
-    if (fd >= 0) {
-        (void)close(fd);
-    }
-    ct_free(temporary);
-    return rc;
-}
-
 int ct_error_file_copy(const char *from, const char *to, int exit_code, struct ct_err *err)
 {
     cJSON *json = NULL;
@@ -139,7 +113,7 @@ int ct_error_file_copy(const char *from, const char *to, int exit_code, struct c
     if (added) {
         text = cJSON_PrintUnformatted(json);
     }
-    rc = text != NULL ? replace_file(to, text, err)
+    rc = text != NULL ? ct_file_replace(to, text, strlen(text), err)
                       : ct_err_set(err, CT_ENOMEM, "%s: out of memory", to);
     cJSON_free(text);
     cJSON_Delete(json);

@@ -30,8 +30,8 @@ CT_MUST_CHECK int ct_error_file_read(const char *path, struct ct_error_file *out
 void ct_error_file_fini(struct ct_error_file *file);
 
 /* Puts the root cause on to the launcher's own error file, for the launcher above: the file's JSON
- * with message.errorCode = `exit_code` (negative for a signal) added, as torchrun does. An existing
- * file is replaced whole or not at all. */
+ * with message.errorCode = `exit_code` (negative for a signal) added, as torchrun does. As
+ * ct_file_replace(). */
 CT_MUST_CHECK int ct_error_file_copy(const char *from, const char *to, int exit_code,
                                      struct ct_err *err);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/prepare.h"
 
+#include "common/file.h"
 #include "launcher/environ.h"
 #include "launcher/place.h"
 
@@ -58,6 +59,15 @@ int ct_prepare_token(const struct ct_options *options, char *const *env, struct 
     return text != NULL && text[0] != '\0' ? ct_token_parse(text, CT_TOKEN_ENV, out, err) : 0;
 }
 
+static int check_report(const struct ct_options *options, struct ct_err *err)
+{
+    int rc = options->report != NULL ? ct_file_replace_check(options->report, err) : 0;
+    if (rc != 0) {
+        (void)ct_err_wrap(err, "--report");
+    }
+    return rc;
+}
+
 bool ct_prepare_wants_logs(const struct ct_options *options)
 {
     return ct_redirects_any(&options->redirects) || ct_redirects_any(&options->tee);
@@ -67,6 +77,10 @@ int ct_prepare_logdir(const struct ct_options *options, char *const *env, const 
                       struct ct_logdir *out, struct ct_err *err)
 {
     const char *tmp_dir = ct_environ_get(env, "TMPDIR");
+    int rc = check_report(options, err);
+    if (rc != 0) {
+        return rc;
+    }
     /* Making and removing a folder for each worker costs milliseconds on a disk. */
     if (options->log_dir == NULL && tmp_dir == NULL && !ct_prepare_wants_logs(options) &&
         ct_logdir_init(NULL, "/dev/shm", run_id, out, NULL) == 0) {

@@ -30,7 +30,9 @@ CT_MUST_CHECK int ct_prepare_token(const struct ct_options *options, char *const
 /* Does the user want the files of this run? */
 bool ct_prepare_wants_logs(const struct ct_options *options);
 
-/* Errors as ct_logdir_init(). Gives *out. */
+/* Makes the folder for log and error files, after a look whether the file of --report can be
+ * written: that is better said now than when the job is over. Errors as ct_logdir_init() and
+ * ct_file_replace_check(). Gives *out. */
 CT_MUST_CHECK int ct_prepare_logdir(const struct ct_options *options, char *const *env,
                                     const char *run_id, struct ct_logdir *out, struct ct_err *err);
 

@@ -2,6 +2,7 @@
 #include "trainer/checkpoint.h"
 
 #include "common/alloc.h"
+#include "common/file.h"
 #include "common/num.h"
 #include "trainer/checksum.h"
 
@@ -9,6 +10,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -63,10 +65,10 @@ static int open_temporary(const char *what, const char *path, const char *tempor
 int ct_checkpoint_probe(const char *what, const char *path, struct ct_err *err)
 {
     struct stat st;
-    /* rename() would replace a device or another special file by a plain one. */
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
+    bool folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    if (folder || ct_file_is_special(path)) {
         return ct_err_set(err, CT_EINVAL, "cannot write %s %s: it is %s", what, path,
-                          S_ISDIR(st.st_mode) ? "a folder" : "not a regular file");
+                          folder ? "a folder" : "not a regular file");
     }
     char *temporary = temporary_path(path);
     if (temporary == NULL) {

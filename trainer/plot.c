@@ -5,13 +5,10 @@
 #include "common/file.h"
 
 #include <cjson/cJSON.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #define METRICS_MAX ((size_t)256 << 20)
 
@@ -213,33 +210,6 @@ int ct_plot_draw(char *text, struct ct_buf *out, struct ct_err *err)
     return rc == 0 ? 0 : ct_err_set(err, rc, "out of memory");
 }
 
-static int write_file(const char *path, const struct ct_buf *text, struct ct_err *err)
-{
-    char *temporary = ct_asprintf("%s.tmp", path);
-    int fd = temporary != NULL
-                 ? open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666)
-                 : -1;
-    int saved = temporary != NULL ? errno : ENOMEM;
-    int rc =
-        fd >= 0 ? ct_fd_write_all(fd, ct_buf_bytes(text), text->len) : ct_code_from_errno(saved);
-    if (fd >= 0) {
-        saved = errno;
-        if (close(fd) != 0 && rc == 0) {
-            saved = errno;
-            rc = CT_EIO;
-        }
-        if (rc == 0 && rename(temporary, path) != 0) {
-            saved = errno;
-            rc = ct_code_from_errno(saved);
-        }
-        if (rc != 0) {
-            (void)unlink(temporary);
-        }
-    }
-    ct_free(temporary);
-    return rc == 0 ? 0 : ct_err_sys(err, rc, saved, "cannot write %s", path);
-}
-
 int ct_plot_file(const char *metrics, const char *svg, struct ct_err *err)
 {
     struct ct_buf text = CT_BUF_INIT, drawing = CT_BUF_INIT;
@@ -253,7 +223,7 @@ int ct_plot_file(const char *metrics, const char *svg, struct ct_err *err)
         }
     }
     if (rc == 0) {
-        rc = write_file(svg, &drawing, err);
+        rc = ct_file_replace(svg, ct_buf_bytes(&drawing), drawing.len, err);
     }
     ct_buf_fini(&text);
     ct_buf_fini(&drawing);

@@ -9,14 +9,10 @@
 #include "common/file.h"
 
 #include <cjson/cJSON.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 /* Length of the UTF-8 sequence at `s`, 0 when it is not one. Overlong forms and surrogates count as
  * not one: JSON readers refuse them. */
@@ -78,39 +74,6 @@ static char *render(const char *message)
     return text;
 }
 
-static int write_file(const char *path, const char *text, struct ct_err *err)
-{
-    char *aside = ct_asprintf("%s.%ld.tmp", path, (long)getpid());
-    if (aside == NULL) {
-        return ct_err_set(err, CT_ENOMEM, "out of memory");
-    }
-    int rc = 0;
-    int fd = open(aside, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
-    if (fd < 0) {
-        int saved = errno;
-        rc =
-            ct_err_sys(err, ct_code_from_errno(saved), saved, "cannot create error file %s", aside);
-        goto free_name;
-    }
-    rc = ct_fd_write_all(fd, text, strlen(text));
-    int saved = errno;
-    if (close(fd) != 0 && rc == 0) {
-        saved = errno;
-        rc = ct_code_from_errno(saved);
-    }
-    if (rc == 0 && rename(aside, path) != 0) {
-        saved = errno;
-        rc = ct_code_from_errno(saved);
-    }
-    if (rc != 0) {
-        (void)ct_err_sys(err, rc, saved, "cannot write error file %s", path);
-        (void)unlink(aside);
-    }
-free_name:
-    ct_free(aside);
-    return rc;
-}
-
 int ctw_job_report_error(const struct ctw_job *job, const char *message, struct ct_err *err)
 {
     if (message == NULL) {
@@ -124,7 +87,10 @@ int ctw_job_report_error(const struct ctw_job *job, const char *message, struct 
     if (text == NULL) {
         return ct_err_set(err, CT_ENOMEM, "out of memory");
     }
-    int rc = write_file(path, text, err);
+    int rc = ct_file_replace(path, text, strlen(text), err);
+    if (rc != 0) {
+        (void)ct_err_wrap(err, "error file");
+    }
     cJSON_free(text);
     return rc;
 }

@@ -253,6 +253,20 @@ class WrittenReport(testlib.Case):
             self.assertGreater(times[name], 0, times)
         self.assertLess(sum(v for k, v in times.items() if k.endswith("_s")), testlib.DEADLINE)
 
+    def test_a_file_that_cannot_be_written_is_told_before_the_job(self):
+        for path, why in (("/no/such/report", "No such file"), (self.tmp, "Is a directory")):
+            result = self.ctrun("--report", path, "echo", "started")
+            self.assertEqual((result.code, result.out), (1, ""), result)
+            self.assertIn(f"ctrun: --report: cannot write {path}: {why}", result.err)
+
+    def test_a_pipe_gets_the_report(self):
+        read, write = os.pipe()
+        with open(read) as pipe:
+            result = self.ctrun("--report", f"/proc/{os.getpid()}/fd/{write}", "true")
+            os.close(write)
+            self.assertEqual(result.code, 0, result)
+            self.assertEqual(json.load(pipe)["exit_code"], 0)
+
     def test_no_first_step_of_a_program_that_tells_none(self):
         report = self.report("-n", 2, "sh", "-c", "exit 3", code=3)
         self.assertIsNone(report["start_up"]["first_step_s"], report)

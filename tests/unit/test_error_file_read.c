@@ -55,6 +55,10 @@ static void reads_both_shapes(void **state)
     assert_string_equal(file.message, "just text");
     assert_null(file.traceback);
     ct_error_file_fini(&file);
+    put(rig, "{\"message\": {\"message\": \"C\", \"extraInfo\": {\"py_callstack\": \"\"}}}");
+    assert_int_equal(ct_error_file_read(rig->file, &file, NULL), 0);
+    assert_null(file.traceback);
+    ct_error_file_fini(&file);
 }
 
 static void refuses_what_is_no_error_file(void **state)

@@ -9,6 +9,8 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct fixture {
@@ -180,6 +182,80 @@ static void test_write_all_maps_errors(void **state)
     (void)close(full);
 }
 
+static void expect_content(const char *path, const char *content)
+{
+    struct ct_buf buf = CT_BUF_INIT;
+    assert_int_equal(ct_file_read(path, 100, &buf, NULL), 0);
+    assert_string_equal(ct_buf_cstr(&buf), content);
+    ct_buf_fini(&buf);
+}
+
+static void test_replace_is_whole_or_not_at_all(void **state)
+{
+    char *dir = ((struct fixture *)*state)->dir;
+    char *path = ct_tmpdir_write(dir, "f", "old and longer", 14);
+    struct ct_err err = {0};
+    assert_int_equal(ct_file_replace_check(path, &err), 0);
+    expect_content(path, "old and longer");
+    assert_int_equal(ct_file_replace(path, "new", 3, &err), 0);
+    expect_content(path, "new");
+
+    const struct rlimit small = {2, RLIM_INFINITY}, none = {RLIM_INFINITY, RLIM_INFINITY};
+    (void)signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    assert_int_equal(ct_file_replace(path, "newer", 5, &err), CT_ELIMIT);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+    assert_non_null(strstr(err.text, path));
+    expect_content(path, "new");
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(dir), 0); /* nothing stayed beside it */
+    assert_int_equal(mkdir(dir, 0700), 0);
+
+    assert_int_equal(ct_file_replace_check(dir, &err), CT_EIO);
+    assert_non_null(strstr(err.text, "Is a directory"));
+    assert_int_equal(ct_file_replace_check("/no/such/folder/f", &err), CT_ENOENT);
+    assert_int_equal(ct_file_replace("/no/such/folder/f", "x", 1, &err), CT_ENOENT);
+    free(path);
+}
+
+/* As root one could replace even /dev/null. */
+static void test_replace_spares_what_is_no_plain_file(void **state)
+{
+    char *path = ct_tmpdir_path(((struct fixture *)*state)->dir, "pipe");
+    assert_int_equal(mkfifo(path, 0600), 0);
+    int fd = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+    assert_true(fd >= 0);
+    struct ct_err err = {0};
+    assert_true(ct_file_is_special(path));
+    assert_int_equal(ct_file_replace_check(path, &err), 0);
+    assert_int_equal(ct_file_replace(path, "text", 4, &err), 0);
+    char text[8] = "";
+    assert_int_equal(read(fd, text, sizeof(text)), 4);
+    assert_string_equal(text, "text");
+    struct stat st;
+    assert_int_equal(lstat(path, &st), 0);
+    assert_true(S_ISFIFO(st.st_mode));
+    (void)close(fd);
+    free(path);
+
+    assert_true(ct_file_is_special("/dev/null"));
+    assert_true(ct_file_is_special("/proc/self/exe"));
+    assert_false(ct_file_is_special("/dev"));
+    assert_false(ct_file_is_special("/no/such/file"));
+}
+
+static int replace_body(void *data)
+{
+    return ct_file_replace(data, "swept", 5, NULL);
+}
+
+static void test_replace_survives_faults(void **state)
+{
+    char *path = ct_tmpdir_path(((struct fixture *)*state)->dir, "f");
+    assert_true(ct_fault_sweep(replace_body, path, 0) > 0);
+    free(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -188,6 +264,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_empty_and_large, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_failures_name_path_and_reason, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_allocation_failures, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_replace_is_whole_or_not_at_all, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_replace_spares_what_is_no_plain_file, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_replace_survives_faults, set_up, tear_down),
         cmocka_unit_test(test_write_all_survives_short_writes),
         cmocka_unit_test(test_write_all_maps_errors),
     };

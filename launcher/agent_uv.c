@@ -183,8 +183,9 @@ static void free_all(struct ct_run *run)
 static void log_start(struct ct_run *run)
 {
     const struct ct_job *job = run->job;
-    if (job->settled->warning[0] != '\0' && ct_run_speaks(run)) {
-        ct_log(&run->log, CT_LOG_WARNING, "%s", job->settled->warning);
+    const struct ct_settled *settled = job->settled;
+    if (settled->warning[0] != '\0' && !settled->warning_can_wait && ct_run_speaks(run)) {
+        ct_log(&run->log, CT_LOG_WARNING, "%s", settled->warning);
     }
     ct_log(&run->log, CT_LOG_INFO, "job %s: %d workers of %s, store on %s:%d, files in %s",
            job->run_id, job->workers, job->command->path, job->place->master,

@@ -311,11 +311,21 @@ int ct_settle(const struct ct_where_input *input, struct ct_options *options,
     }
     if (!options->standalone && !is_given(options, CT_OPT_NNODES)) {
         memcpy(settled.warning, where->warning, sizeof(where->warning));
+        settled.warning_can_wait = settled.mode == CT_MODE_AGENT;
+    }
+    if (settled.mode == CT_MODE_AGENT && !has_master(options) &&
+        options->backend == CT_RDZV_STATIC && options->rdzv_conf.is_host != 1) {
+        (void)snprintf(settled.warning, sizeof(settled.warning),
+                       "without --master-addr the %d nodes meet at 127.0.0.1, which other "
+                       "machines cannot reach",
+                       options->min_nodes);
+        settled.warning_can_wait = false;
     }
     if (settled.kill_on_exit && options->max_restarts > 0) {
         (void)snprintf(settled.warning, sizeof(settled.warning),
                        "Slurm ends the whole step when one task fails (SLURM_KILL_BAD_EXIT=1), so "
                        "there may be nothing left to restart: use srun --kill-on-bad-exit=0");
+        settled.warning_can_wait = false;
     }
     if (rc == 0 && options->node_rank >= options->max_nodes + options->spares) {
         rc = ct_err_set(err, CT_EINVAL,

@@ -27,6 +27,8 @@ struct ct_settled {
     int local_rank, local_size, group_rank, group_count;
     bool kill_on_exit; /* the scheduler ends all when one ends badly, so nothing can be restarted */
     char warning[CT_WHERE_WARNING_MAX + 64]; /* "" = none */
+    /* The line about missing nodes says the same in its time, and only then. */
+    bool warning_can_wait;
 };
 
 /* Looks around, unless the options say it all. Changes *options so that it holds what was settled:

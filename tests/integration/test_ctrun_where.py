@@ -62,6 +62,14 @@ class Where(testlib.Case):
         config = self.config(env=env)
         self.assertTrue(config["mode"].startswith("single"), config)
         self.assertIn("start ctrun through srun", config["warning"])
+        started = self.ctrun("/bin/true", env=env)
+        self.assertEqual(started.code, 0, started)
+        self.assertIn(f"ctrun: warning: {config['warning']}", started.err)
+
+    def test_nodes_without_an_address_are_told_how_far_they_reach(self):
+        warning = self.config("--nnodes", "2")["warning"]
+        self.assertIn("without --master-addr the 2 nodes meet at 127.0.0.1", warning)
+        self.assertNotIn("warning", self.config("--nnodes", "2", "--master-addr", "10.0.0.1"))
 
     def test_a_hint_of_several_nodes_is_never_dropped(self):
         env = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "JOB_COMPLETION_INDEX": "0"}

@@ -149,7 +149,7 @@ static const struct row rows[] = {
     {{"--nnodes=2"},
      {"KUBERNETES_SERVICE_HOST=h", "JOB_COMPLETION_INDEX=1"},
      "agent nodes=2:2<--nnodes node=1<JOB_COMPLETION_INDEX n=1<default at=<default port<default "
-     "id=?<default host=-1"},
+     "id=?<default host=-1 !"},
     /* torchrun's own ways under srun: the node's number is the scheduler's. */
     {{"--nnodes=2", "-n8", "--rdzv-backend=c10d", "--rdzv-endpoint=h:29500", "--rdzv-id=1"},
      {SLURM("1", "1", "0", "2", "1(x2)")},

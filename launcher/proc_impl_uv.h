@@ -45,6 +45,7 @@ struct ct_procs {
     uv_timer_t timer; /* of the stop */
     struct stopping stop;
     struct ct_proctree tree;
+    bool blind; /* that /proc cannot be read was told */
     int open_handles;
     bool closing;
     ct_procs_close_fn close_cb;

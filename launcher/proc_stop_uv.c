@@ -55,7 +55,11 @@ static void take_snapshot(struct ct_procs *procs)
         return;
     }
     if (ct_proctree_read(&procs->tree, &err) != 0) {
-        ct_log(procs->log, CT_LOG_WARNING, "cannot look for leftover processes: %s", err.text);
+        if (!procs->blind) {
+            ct_log(procs->log, CT_LOG_WARNING,
+                   "cannot look for processes that workers left behind: %s", err.text);
+        }
+        procs->blind = true;
         return;
     }
     (void)ct_proctree_mark_descendants(&procs->tree, getpid(), ct_guard_pid(procs->guard));

@@ -138,6 +138,20 @@ static int tree_add(struct ct_proctree *tree, const struct ct_proctree_entry *en
     return 0;
 }
 
+/* In a PID namespace whose /proc is still that of another one, pids mean other processes there. */
+static int check_ours(int proc, struct ct_err *err)
+{
+    char self[16] = "";
+    int pid;
+    if (readlinkat(proc, "self", self, sizeof(self) - 1) < 0) {
+        return ct_err_set(err, CT_EUNSUPPORTED, "/proc is not mounted");
+    }
+    if (ct_parse_int(self, 1, INT32_MAX, &pid) != 0 || pid != getpid()) {
+        return ct_err_set(err, CT_EUNSUPPORTED, "/proc is that of another PID namespace");
+    }
+    return 0;
+}
+
 int ct_proctree_read(struct ct_proctree *tree, struct ct_err *err)
 {
     tree->count = 0;
@@ -145,7 +159,11 @@ int ct_proctree_read(struct ct_proctree *tree, struct ct_err *err)
     if (dir == NULL) {
         return ct_err_sys(err, ct_code_from_errno(errno), errno, "cannot list /proc");
     }
-    int rc = 0;
+    int rc = check_ours(dirfd(dir), err);
+    if (rc != 0) {
+        closedir(dir);
+        return rc;
+    }
     const struct dirent *entry;
     while (rc == 0 && (entry = readdir(dir)) != NULL) {
         int pid;

@@ -31,8 +31,8 @@ struct ct_proctree {
 /* Zeroed memory is an empty snapshot. */
 void ct_proctree_fini(struct ct_proctree *tree); /* NULL is allowed */
 
-/* Replaces the content, keeps the memory. Processes that come or go meanwhile may be missed. On
- * failure the snapshot is empty. */
+/* Replaces the content, keeps the memory. Processes that come or go meanwhile may be missed.
+ * CT_EUNSUPPORTED where /proc does not show our processes. On failure the snapshot is empty. */
 CT_MUST_CHECK int ct_proctree_read(struct ct_proctree *tree, struct ct_err *err);
 
 /* One process; false when it does not exist. */

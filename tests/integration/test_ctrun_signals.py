@@ -143,6 +143,14 @@ class Signals(testlib.Case):
         self.assertEqual(result.code, 6, result)
         self.assertIn("] 1\n", result.out)
         self.assertLess(time.monotonic() - started, 20)
+        # With the /proc of another namespace the processes that have our pids there are strangers.
+        result = self.run_program(
+            "unshare", "--pid", "--fork", "--kill-child", testlib.program("ctrun"), "-n", "2",
+            "sh", "-c", "(setsid sleep 1000 &) ; exit 6",
+        )  # fmt: skip
+        self.assertEqual(result.code, 6, result)
+        self.assertIn("/proc is that of another PID namespace", result.err)
+        self.assertNotIn("left behind, now ended", result.err)
 
 
 if __name__ == "__main__":

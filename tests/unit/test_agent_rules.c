@@ -80,6 +80,20 @@ static void finished_is_told_once(void **state)
     ct_agent_fini(&agent);
 }
 
+static void a_stop_of_another_generation_is_not_ours(void **state)
+{
+    struct ct_agent agent;
+    (void)state;
+    for (int other = -1; other <= 1; other += 2) {
+        start_two(&agent);
+        struct ct_agent_update u = feed(&agent, DUE(STOP, .generation = other));
+        assert_true(u.stop_signal == 0 && !u.report);
+        u = feed(&agent, DUE(STOP, .generation = 0));
+        assert_true(u.stop_signal == SIGTERM && u.report);
+        ct_agent_fini(&agent);
+    }
+}
+
 static void a_signal_ends_the_restarts(void **state)
 {
     struct ct_agent agent;
@@ -160,6 +174,7 @@ int main(void)
         cmocka_unit_test(a_signal_ends_the_restarts),
         cmocka_unit_test(before_the_world_a_signal_just_ends),
         cmocka_unit_test(a_world_after_the_signal_is_stopped),
+        cmocka_unit_test(a_stop_of_another_generation_is_not_ours),
         cmocka_unit_test(survives_lack_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

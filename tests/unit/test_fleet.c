@@ -56,6 +56,10 @@ static void test_command(void **state)
     assert_int_equal(ct_fleet_command(&v6, 1, &out), 0);
     assert_non_null(
         strstr(ct_buf_cstr(&out), "--rdzv-endpoint=[fe80::1]:4711 --nnodes=2 --rdzv-id"));
+    ct_buf_reset(&out);
+    v6.nnodes_given = true;
+    assert_int_equal(ct_fleet_command(&v6, 1, &out), 0);
+    assert_null(strstr(ct_buf_cstr(&out), "--nnodes"));
     ct_buf_fini(&out);
 }
 
@@ -116,6 +120,7 @@ static void test_where_is_here(void **state)
     (void)state;
     assert_true(ct_fleet_is_here("localhost", "node7"));
     assert_true(ct_fleet_is_here("node7", "node7"));
+    assert_true(ct_fleet_is_here("127.0.0.1", "node7") && ct_fleet_is_here("::1", "node7"));
     assert_false(ct_fleet_is_here("node70", "node7"));
     assert_false(ct_fleet_is_here("10.0.0.1", "node7"));
 }

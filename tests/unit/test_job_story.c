@@ -50,15 +50,17 @@ static void set_up(struct ct_job_story *story)
 static void take(struct ct_job_story *story)
 {
     struct ct_story told = {0};
+    add_failure(&told, 3, 7, 9, "an old story, which a restart has mended");
+    told.failures[0].generation = 0;
     add_failure(&told, 2, 5, 137, "process 42 was killed by signal 9 (SIGKILL)");
-    told.failures[0].tail = ct_strdup("the very\x07 reason\n");
-    told.failures[0].advice = ct_strdup("see dmesg");
+    told.failures[1].tail = ct_strdup("the very\x07 reason\n");
+    told.failures[1].advice = ct_strdup("see dmesg");
     add_failure(&told, 1, -1, 121, "nothing was heard from it");
     told.rounds[0] = (struct ct_story_round){
         .generation = 1, .nodes = 3, .world_size = 6, .formed_ms = 1000, .ended_ms = 3500};
     told.num_rounds = 1;
     ct_job_story_take(story, &told);
-    assert_null(told.failures[0].tail);
+    assert_null(told.failures[1].tail);
 }
 
 static const struct ct_job_end failed = {

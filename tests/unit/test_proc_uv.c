@@ -243,6 +243,20 @@ static void test_stopped_process_wakes_to_end(void **state)
     teardown(&f);
 }
 
+/* What a worker leaves in its own group counts as much as what has left it. */
+static void test_the_rest_of_a_group_is_counted(void **state)
+{
+    (void)state;
+    struct fixture f;
+    setup(&f);
+    start(&f, "sleep 300 & exit 5");
+    ct_loop_run_until(&f.loop, &f.all_ended);
+    stop(&f, SIGTERM, 20000);
+    assert_int_equal(f.result.strays, 1);
+    assert_int_equal(f.result.killed + f.result.left, 0);
+    teardown(&f);
+}
+
 static void test_strays_are_found_and_ended(void **state)
 {
     (void)state;
@@ -307,6 +321,7 @@ int main(void)
         cmocka_unit_test(test_leader_hears_first),
         cmocka_unit_test(test_stubborn_group_is_killed),
         cmocka_unit_test(test_stopped_process_wakes_to_end),
+        cmocka_unit_test(test_the_rest_of_a_group_is_counted),
         cmocka_unit_test(test_strays_are_found_and_ended),
         cmocka_unit_test(test_second_stop_hastens),
         cmocka_unit_test(test_signals_reach_leader_and_group),

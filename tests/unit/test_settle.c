@@ -98,6 +98,10 @@ static const struct row rows[] = {
     {{"-n2"},
      {SLURM("1", "3", "1", "4", "2(x2)")},
      "leave it out, and every task becomes one rank"},
+    {{"-n2", "--rdzv-id=a", "--rdzv-conf=is_host=0"},
+     {SLURM("0", "0", "0", "2", "1(x2)")},
+     "agent nodes=2:2<SLURM_STEP_NUM_NODES node=0<SLURM_NODEID n=2<--nproc-per-node "
+     "at=n1<SLURM_STEP_NODELIST port<SLURM_JOB_ID and SLURM_STEP_ID id=a<--rdzv-id host=0"},
     {{"--max-restarts=1"},
      {SLURM("0", "0", "0", "2", "1(x2)"), "SLURM_KILL_BAD_EXIT=1"},
      "agent nodes=2:2<SLURM_STEP_NUM_NODES node=0<SLURM_NODEID n=1<default "

@@ -10,6 +10,7 @@
 #include "common/clock.h"
 #include "common/list.h"
 
+#include <inttypes.h>
 #include <netdb.h>
 #include <stdio.h>
 
@@ -20,9 +21,30 @@
 /* How long to go on when something there accepts and closes again without an answer. */
 #define STRANGER_MS 3000
 
+/* A firewall that drops packets gives no answer, and the kernel asks again less and less often: a
+ * new try finds sooner that it was opened. */
+#define TRY_MS 5000
+
+/* From when on, and how often, it is said that there is no way through: as of missing nodes. */
+#define TELL_AFTER_MS 5000
+#define TELL_EVERY_MS 30000
+
 static void on_retry_timer(uv_timer_t *timer)
 {
     ct_link_dial(CT_CONTAINER_OF(timer, struct ct_link, timer));
+}
+
+/* Whoever mistyped the address learns it long before the time is over. */
+static void tell(struct ct_link *link, int64_t left_ms)
+{
+    bool first = link->told_ns == 0;
+    int64_t since_ns = first ? link->begun_ns : link->told_ns;
+    if (ct_link_elapsed_ms(since_ns) >= (first ? TELL_AFTER_MS : TELL_EVERY_MS)) {
+        link->told_ns = ct_clock_now(NULL);
+        ct_log(link->options.log, CT_LOG_WARNING,
+               "cannot reach the job's store at %s:%d so far: %s; trying on for %" PRId64 " s",
+               link->host, link->options.port, link->last.text, left_ms / 1000);
+    }
 }
 
 /* The try failed; `link->last` says why. */
@@ -50,6 +72,7 @@ static void retry(struct ct_link *link)
         ct_link_lose(link, &err);
         return;
     }
+    tell(link, left_ms);
     link->state = CT_LINK_RETRYING;
     uint64_t pause_ms = link->retry_ms;
     link->retry_ms = link->retry_ms * 2 < RETRY_MAX_MS ? link->retry_ms * 2 : RETRY_MAX_MS;
@@ -113,8 +136,9 @@ static void connect_to(struct ct_link *link, const struct sockaddr *addr)
         return;
     }
     int64_t left_ms = link->options.connect_ms - ct_link_elapsed_ms(link->begun_ns);
+    left_ms = left_ms < 0 ? 0 : left_ms > TRY_MS ? TRY_MS : left_ms;
     uv_update_time(link->loop);
-    (void)uv_timer_start(&link->timer, on_connect_timer, left_ms > 0 ? (uint64_t)left_ms : 0, 0);
+    (void)uv_timer_start(&link->timer, on_connect_timer, (uint64_t)left_ms, 0);
 }
 
 static void on_resolved(uv_getaddrinfo_t *resolver, int status, struct addrinfo *found)

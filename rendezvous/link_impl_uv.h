@@ -38,6 +38,7 @@ struct ct_link {
     struct ct_link_try *attempt; /* NULL = none */
     bool resolving;              /* `resolver` is in the loop's hands */
     int64_t begun_ns, heard_ns, stranger_ns;
+    int64_t told_ns; /* when it was last said that there is no way through; 0 = never */
     int64_t beat_ns; /* the last one of ours */
     uint64_t retry_ms;
     int64_t heartbeat_ms; /* 0 = not known yet */

@@ -284,6 +284,14 @@ class OneMachine(testlib.Case):
         self.assertEqual(result.code, 120, result)
         self.assertRegex(result.err, r"ctrun: waiting for 1 of 2 nodes: rank 1 never connected\n")
 
+    def test_a_store_that_does_not_answer_is_told(self):
+        result = self.start_agent("--node-rank", "1", conf="is_host=0,join_timeout=7").wait()
+        self.assertNotEqual(result.code, 0, result)
+        self.assertRegex(
+            result.err,
+            f"cannot reach the job's store at [^ ]*:{self.port} so far: connection refused; trying on",
+        )
+
     def test_a_token_is_needed_where_one_is_set(self):
         secret = "0123456789abcdef0123456789abcdef"
         host = self.start_agent(env={"CTRUN_TOKEN": secret}, conf="join_timeout=30")

@@ -78,11 +78,13 @@ CTW_API const struct ctw_env *ctw_job_env(const struct ctw_job *job);
  * a launcher there is no store: CT_EUNSUPPORTED. */
 CTW_API CT_MUST_CHECK int ctw_job_set(struct ctw_job *job, const char *key, const void *value,
                                       size_t len, struct ct_err *err);
+/* Adding to a value that is no number ends the connection to the store, and with CT_ECLOSED every
+ * later store call of the job. */
+CTW_API CT_MUST_CHECK int ctw_job_add(struct ctw_job *job, const char *key, int64_t delta,
+                                      int64_t *out, struct ct_err *err);
 /* Waits for the key. Gives *out (free() it), with a NUL behind the *len bytes. */
 CTW_API CT_MUST_CHECK int ctw_job_get(struct ctw_job *job, const char *key, void **out, size_t *len,
                                       struct ct_err *err);
-CTW_API CT_MUST_CHECK int ctw_job_add(struct ctw_job *job, const char *key, int64_t delta,
-                                      int64_t *out, struct ct_err *err);
 
 /* Writes torchrun's error file, from which the launcher takes the reason of a failure. Does nothing
  * and succeeds when there is no error file. `job` may be NULL, for the case that opening it is what

@@ -33,6 +33,13 @@ class Install(testlib.Case):
             pages = list(self.prefix.glob(f"share/man/man{section}/{path.name}.{section}*"))
             self.assertEqual(len(pages), 1, f"man page of {program}: {pages}")
 
+    def test_shells_find_the_completions(self):
+        for name, word in (
+            ("bash-completion/completions/ctrun", "complete "),
+            ("zsh/site-functions/_ctrun", "#compdef ctrun"),
+        ):
+            self.assertIn(word, (self.prefix / "share" / name).read_text(), name)
+
     def test_nothing_of_the_tests_is_installed(self):
         names = [p.name for p in self.prefix.rglob("*") if p.is_file()]
         self.assertEqual([n for n in names if "test" in n or "cmocka" in n], [])

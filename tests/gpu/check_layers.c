@@ -173,6 +173,34 @@ static void check_gather(struct ct_device *dev)
     check_gather_size(dev, 10, 0, 784);
 }
 
+/* The host queues more batches than a device has room for indices, which it may only write again
+ * when the device has read them. */
+static void check_gather_ahead(struct ct_device *dev)
+{
+    enum { AHEAD = 13, ROWS = 4, SAMPLES = 64 };
+    struct ct_err err = {0};
+    uint8_t host[SAMPLES], found[AHEAD * ROWS];
+    void *samples, *labels, *x;
+    for (size_t i = 0; i < SAMPLES; i++) {
+        host[i] = (uint8_t)i;
+    }
+    ct_check_need(dev->ops->alloc(dev, SAMPLES, &samples, &err), &err);
+    ct_check_need(dev->ops->alloc(dev, AHEAD * ROWS, &labels, &err), &err);
+    ct_check_need(dev->ops->alloc(dev, ROWS * sizeof(float), &x, &err), &err);
+    ct_check_need(dev->ops->upload(dev, samples, host, SAMPLES, &err), &err);
+    for (uint32_t i = 0; i < AHEAD; i++) {
+        const uint32_t index[ROWS] = {i, i + 13, i + 26, i + 39};
+        uint8_t *y = (uint8_t *)labels + (size_t)i * ROWS;
+        const struct ct_gather op = {samples, samples, index, ROWS, 1, 0, 1, x, y, NULL};
+        ct_check_need(dev->ops->gather(dev, &op, &err), &err);
+    }
+    ct_check_need(dev->ops->download(dev, found, labels, sizeof found, &err), &err);
+    for (size_t i = 0; i < AHEAD * ROWS; i++) {
+        CHECK(found[i] == i / ROWS + 13 * (i % ROWS));
+    }
+    dev->ops->release(dev, samples), dev->ops->release(dev, labels), dev->ops->release(dev, x);
+}
+
 /* ---- memory --------------------------------------------------------------------------------- */
 
 static void check_memory(struct ct_device *dev)
@@ -218,5 +246,6 @@ const struct ct_check ct_checks_layers[] = {
     {"linear_empty_batch", check_linear_empty_batch},
     {"linear_many_shapes", check_linear_many_shapes},
     {"gather", check_gather},
+    {"gather_ahead", check_gather_ahead},
     {NULL, NULL},
 };

@@ -343,6 +343,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t lt, cublasLtMatmulDesc_t op, cons
     if (fake_fails()) {
         return CUBLAS_STATUS_EXECUTION_FAILED;
     }
+    fake.e4m3 += p.la.type == CUDA_R_8F_E4M3;
     fake_queue(stream, run_product, &p, sizeof p);
     return CUBLAS_STATUS_SUCCESS;
 }

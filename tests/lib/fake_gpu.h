@@ -54,6 +54,7 @@ struct fake_gpu {
     int queued, collectives;            /* outside of graphs */
     int captured, captured_collectives; /* into graphs */
     int graph_launches, timed;
+    int e4m3;   /* products of such numbers */
     int widest; /* most nodes of a graph that could have run at one time */
 };
 

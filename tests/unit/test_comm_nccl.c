@@ -135,6 +135,19 @@ static void a_slow_but_healthy_life(void **state)
     check_clean();
 }
 
+/* After an abort other streams may still compute with NCCL's memory, which is unmapped at once. */
+static void memory_outlives_what_uses_it(void **state)
+{
+    (void)state;
+    struct ctw_comm *comm = open_well(NULL, LONG_MS);
+    void *block;
+    assert_int_equal(ctw_comm_alloc(comm, CTW_MEMORY_OWN, 100, &block, NULL), 0);
+    ctw_comm_abort(comm);
+    assert_int_equal(cudaMemsetAsync(block, 1, 100, NULL), cudaSuccess);
+    ctw_comm_free(comm);
+    check_clean();
+}
+
 static void memory_without_ncclmemalloc(void **state)
 {
     (void)state;
@@ -337,6 +350,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_slow_but_healthy_life, reset),
+        cmocka_unit_test_setup(memory_outlives_what_uses_it, reset),
         cmocka_unit_test_setup(memory_without_ncclmemalloc, reset),
         cmocka_unit_test_setup(memory_is_registered_on_all_ranks_or_none, reset),
         cmocka_unit_test_setup(no_shared_memory_on_gpus, reset),

@@ -223,6 +223,7 @@ static void layers_in_every_precision(void **state)
         check_layer(CT_PRECISION_TF32, refusals[i], 1e-4); /* the stand-in rounds nothing */
         check_layer(CT_PRECISION_BF16, refusals[i], 0.15);
         check_layer(CT_PRECISION_FP8, refusals[i], 0.9);
+        assert_true(fake.e4m3 > 0); /* and no bfloat16 in their place */
     }
 }
 

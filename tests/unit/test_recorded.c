@@ -322,6 +322,26 @@ static void a_dead_peer_ends_a_recording(void **state)
     end(s);
 }
 
+/* What a step of the small model costs in launches: gathering, a product for each layer with bias
+ * and ReLU in it, the loss with its gradient, for each layer a product with the gradient of its
+ * bias and, but for the first, one with the mask of the layer below in it, and one update of
+ * everything.
+ */
+static void a_small_step_is_few_launches(void **state)
+{
+    (void)state;
+    struct scene *s = begin(NULL, CT_OPTIMIZER_ADAMW, true);
+    struct ct_err err = {0};
+    size_t layers = s->t.layout.layer_count;
+    s->t.recorded.steps = 2;
+    need(run_epochs(&s->t, 1, &err), &err);
+    /* Recorded are two steps and one, each time with one launch that counts them. */
+    size_t step = 1 + layers + 1 + (2 * layers - 1) + 1;
+    assert_int_equal(step, 11);
+    assert_int_equal(fake.captured - fake.captured_collectives, 3 * step + 2);
+    end(s);
+}
+
 static void buckets_are_whole_layers(void **state)
 {
     (void)state;
@@ -351,6 +371,7 @@ int main(void)
         cmocka_unit_test(training_goes_on_without_recording),
         cmocka_unit_test(a_dead_peer_ends_a_replay),
         cmocka_unit_test(a_dead_peer_ends_a_recording),
+        cmocka_unit_test(a_small_step_is_few_launches),
         cmocka_unit_test(buckets_are_whole_layers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -52,6 +52,10 @@ struct ct_run {
     char busy[CT_STORY_WHAT_MAX];   /* who else listens where the store should be; "" = nobody */
     uv_timer_t wait_timer; /* until there is time, then until the others have left our store */
     int64_t wait_until_ns;
+    /* agent_guest_uv.c */
+    struct ct_link *guest; /* to the workers' store of another machine; NULL = none is needed */
+    struct ct_agent_event guest_world; /* what the agent hears when it is up, */
+    bool guest_awaited;                /* which it is not yet */
     /* agent_workers_uv.c */
     struct ct_output *output;
     struct ct_procs *procs;
@@ -95,6 +99,19 @@ CT_MUST_CHECK int ct_run_serve(struct ct_run *run, struct ct_err *err);
 
 /* Leaves what is sent to the membership time to go out, and other agents time to leave. */
 void ct_run_close_link(struct ct_run *run);
+
+/* ---- agent_guest_uv.c -------------------------------------------------------------------------
+ */
+
+/* A world has come, whose store run->master_addr and plan.master_port name. True: the agent will
+ * hear of it when this node's workers may use that store. */
+bool ct_run_guest_begin(struct ct_run *run, struct ct_agent_event world);
+
+/* Is that generation over before the agent has heard of it? Then the membership knows now that
+ * nothing of it is left here. */
+bool ct_run_guest_cancel(struct ct_run *run, int generation);
+
+void ct_run_guest_close(struct ct_run *run);
 
 /* ---- agent_workers_uv.c -----------------------------------------------------------------------
  */

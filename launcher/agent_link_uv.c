@@ -155,15 +155,20 @@ static void on_world(struct ct_run *run, const struct ct_msg *msg)
                    world->node_rank, world->node_count, world->first_rank,
                    world->first_rank + run->job->workers - 1, world->world_size);
     }
-    ct_run_step(run, (struct ct_agent_event){.type = CT_AGENT_EV_WORLD,
-                                             .generation = msg->generation,
-                                             .serve = world->serve});
+    const struct ct_agent_event event = {
+        .type = CT_AGENT_EV_WORLD, .generation = msg->generation, .serve = world->serve};
+    if (!ct_run_guest_begin(run, event)) {
+        ct_run_step(run, event);
+    }
 }
 
 static void on_stop(struct ct_run *run, struct ct_msg *msg)
 {
     ct_job_story_take(&run->story, &msg->story);
     (void)snprintf(run->stop_why, sizeof(run->stop_why), "%s", msg->text);
+    if (ct_run_guest_cancel(run, msg->generation)) {
+        return;
+    }
     ct_run_step(run, (struct ct_agent_event){.type = CT_AGENT_EV_STOP,
                                              .generation = msg->generation,
                                              .will_restart = msg->will_restart});
@@ -362,10 +367,14 @@ static int open_own(struct ct_run *run, struct ct_err *err)
     bool own_name = options->local_addr[0] == '\0' && ct_place_is_own_name(run->job->place->host);
     const char *const listen_on = own_name ? ANY_ADDRESS : host;
     host = own_name ? run->job->place->host : host;
+    const struct ct_server_agents agents = {.token = run->job->token, .run_id = run->job->run_id};
+    bool guarded = run->job->token != NULL;
     const struct ct_server_options server = {
         .hosts = &listen_on,
         .num_hosts = 1,
         .port = options->master_port > 0 ? (uint16_t)options->master_port : 0,
+        .access = guarded ? &only_agents : NULL,
+        .agents = guarded ? &agents : NULL,
         .log = &run->log,
     };
     (void)snprintf(run->master_addr, sizeof(run->master_addr), "%s", host);
@@ -430,6 +439,7 @@ static void on_link_closed(void *data)
 
 void ct_run_close_link(struct ct_run *run)
 {
+    ct_run_guest_close(run);
     ct_server_close(run->own, NULL, NULL);
     run->own = NULL;
     ct_link_close(run->link, FLUSH_MS, on_link_closed, run);

@@ -15,7 +15,7 @@ static const char *const names[CT_MSG_TYPES] = {
     [CT_MSG_FINISHED] = "finished", [CT_MSG_STOPPED] = "stopped",     [CT_MSG_BEAT] = "beat",
     [CT_MSG_PREEMPT] = "preempt",   [CT_MSG_LEAVE] = "leave",         [CT_MSG_WAITING] = "waiting",
     [CT_MSG_SPARE] = "spare",       [CT_MSG_WORLD] = "world",         [CT_MSG_STOP] = "stop",
-    [CT_MSG_OVER] = "over",
+    [CT_MSG_OVER] = "over",         [CT_MSG_GUEST] = "guest",
 };
 
 /* ---- what is in which message --------------------------------------------------------------- */

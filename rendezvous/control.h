@@ -66,6 +66,8 @@ enum ct_msg_type {
     CT_MSG_BEAT,     /* I am alive; both ways */
     CT_MSG_PREEMPT,  /* this node was asked to end (signal); and to all: so the whole job is */
     CT_MSG_LEAVE,    /* I go now; no restart because of it if the job is over or preempted */
+    CT_MSG_GUEST,    /* instead of JOIN: I only let workers at my address use this store, for as
+                        long as the line is open */
     /* server to agent */
     CT_MSG_WAITING, /* still forming; `text` says for whom */
     CT_MSG_SPARE,   /* the world is full; wait here */

@@ -45,8 +45,8 @@ enum state {
     OPENING, /* nothing heard yet */
     PROVING, /* the challenge is out */
     PROVEN,  /* JOIN is due */
-    JOINED,
-    ENDING, /* dropped; what was sent is on its way */
+    JOINED,  /* or a guest, which is no member */
+    ENDING,  /* dropped; what was sent is on its way */
 };
 
 struct conn {
@@ -254,6 +254,13 @@ static void drop(void *data, struct ct_member *member)
     }
 }
 
+static void let_stay(struct conn *conn)
+{
+    leave_list(conn);
+    conn->state = JOINED;
+    ct_list_append(&conn->control->joined, &conn->at_control);
+}
+
 static void on_join_msg(struct conn *conn, const struct ct_msg *msg)
 {
     struct ct_err err = {0};
@@ -266,9 +273,7 @@ static void on_join_msg(struct conn *conn, const struct ct_msg *msg)
         }
         /* The core may answer, or even drop the member, before this returns. */
         conn->job = job;
-        leave_list(conn);
-        conn->state = JOINED;
-        ct_list_append(&conn->control->joined, &conn->at_control);
+        let_stay(conn);
         rc = ct_members_join(job->members, &msg->join, address, conn, ct_clock_now(NULL),
                              &conn->member, &err);
     }
@@ -304,6 +309,8 @@ static void on_msg(struct ct_line *line, struct ct_msg *msg)
         on_answer_msg(conn, msg);
     } else if (conn->state == PROVEN && msg->type == CT_MSG_JOIN) {
         on_join_msg(conn, msg);
+    } else if (conn->state == PROVEN && msg->type == CT_MSG_GUEST) {
+        let_stay(conn);
     } else if (conn->state == JOINED) {
         on_member_msg(conn, msg);
     } else if (conn->state != ENDING) {

@@ -214,6 +214,7 @@ void ct_members_message(struct ct_members *m, struct ct_member *member, struct c
     case CT_MSG_ACCEPTED:
     case CT_MSG_REFUSED:
     case CT_MSG_JOIN:
+    case CT_MSG_GUEST:
     case CT_MSG_WAITING:
     case CT_MSG_SPARE:
     case CT_MSG_WORLD:

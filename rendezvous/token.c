@@ -30,8 +30,9 @@ static int take(const char *text, size_t len, const char *source, struct ct_toke
     }
     for (size_t i = 0; i < len; i++) {
         if (text[i] <= ' ' || text[i] > '~') {
-            return ct_err_set(err, CT_EFORMAT, "%s: character %zu of the token is not printable",
-                              source, i + 1);
+            return ct_err_set(err, CT_EFORMAT,
+                              "%s: character %zu of the token is a blank or not printable", source,
+                              i + 1);
         }
     }
     out->len = len;

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import socket
+import sys
 
 import testlib
 from testlib import netns, wait_until
@@ -25,6 +26,19 @@ while True:
             sys.exit(0)
     time.sleep(0.02)
 """
+
+# Asks the workers' store for an echo (VALIDATE, PING) and says what came of it; then as above.
+ASKING = """
+import os, socket, struct, sys
+where = sys.argv[2:] or [os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]]
+with socket.create_connection((where[0], int(where[1])), timeout=20) as s:
+    try:
+        s.sendall(struct.pack("=BI", 0, 0x3C85F7CE) + struct.pack("=BI", 13, 4711))
+        heard = s.recv(4)
+    except ConnectionError:
+        heard = b""
+print("the store", *where, "serves" if heard == struct.pack("=I", 4711) else "refuses", flush=True)
+""" + "if sys.argv[2:]: sys.exit()" + WORKER
 
 
 class Worker:
@@ -180,6 +194,33 @@ class Nodes(testlib.Case):
         self.finish(jobs, PREEMPTED, r"node-2 received SIGTERM|received SIGTERM: stopping")
         saved = sorted((self.tmp / "saved").read_text().splitlines())
         self.assertEqual(saved, [f"saved {rank}" for rank in range(self.count * self.per_node)])
+
+    def test_strangers_do_not_reach_the_store_of_a_job_with_a_token(self):
+        token, worker = self.tmp / "token", self.script("asking.py", ASKING)
+        token.touch(mode=0o600)
+        token.write_text("correct-horse-battery-staple\n")
+        # Node 0 hosts the job's store, node 1 that of the workers, who are told another address.
+        jobs = [
+            self.start_node(
+                i, "--node-rank", 1 - i, "--token-file", token, "--max-restarts", 1,
+                nnodes=2, command=(worker, self.tmp),
+            )
+            for i in range(2)
+        ]  # fmt: skip
+        for generation in range(2):
+            found = self.wait_up(jobs, generation)
+            self.assertEqual({w.master for w in found}, {self.cluster.addresses[1]})
+            said = [re.findall(r"the store (\S+) (\d+) (\w+)", job.out) for job in jobs]
+            self.assertEqual({what for of_job in said for *_, what in of_job}, {"serves"})
+            for where in (said[0][-1][:2], (self.cluster.addresses[0], 29500)):
+                stranger = self.run_program(
+                    *self.cluster.nodes[2], sys.executable, worker, self.tmp, *where
+                )
+                self.assertIn("refuses", stranger.out, stranger)
+            if generation == 0:
+                os.kill(next(w.pid for w in found if w.node == 1), signal.SIGKILL)
+        self.go()
+        self.finish(jobs, 0, "generation 1")
 
 
 class Spares(Nodes):

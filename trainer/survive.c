@@ -49,6 +49,7 @@ void ct_survive_open(struct ct_trainer *t, const struct ctw_env *env, uint64_t f
     if (t->snapshot.told > found->epoch) { /* it was the epoch's last step */
         t->epoch++;
         t->batch = 0;
+        t->at_boundary = true;
     }
 }
 

@@ -117,16 +117,18 @@ int ct_trainer_run(struct ct_trainer *t, const struct ct_train_events *events,
         rc = judge(t, &report, err);
     }
     ct_boundary_start(t, events);
+    if (rc == 0 && t->at_boundary) {
+        rc = ct_boundary_epoch(t, events, err);
+    }
     while (rc == 0 && t->epoch < last) {
         rc = run_epoch(t, events, &watch, &report, err);
         if (rc == 0 && t->team.rank == 0 && events->epoch != NULL) {
             events->epoch(events->data, &report);
+            /* At once: other ranks may be dead already, and the report shall not come twice. */
+            ct_survive_told(t);
         }
         if (rc == 0) {
             rc = ct_boundary_epoch(t, events, err);
-        }
-        if (rc == 0 && t->team.rank == 0) {
-            ct_survive_told(t);
         }
     }
     if (rc == 0 || rc == CT_BOUNDARY_E_STOP) {

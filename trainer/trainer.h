@@ -81,6 +81,8 @@ struct ct_trainer {
     size_t carried;  /* samples that earlier generations put into the epoch's totals */
     int64_t comm_ns; /* spent on summing gradients and publishing the model */
     bool preempted;
+    bool
+        at_boundary; /* taken up behind an epoch whose report was out, perhaps not its checkpoint */
 
     /* After every step: trainer/survive.h. */
     struct ct_step_snapshot snapshot;

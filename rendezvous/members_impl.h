@@ -198,10 +198,10 @@ void members_describe(const struct ct_failure *failure, char *out, size_t size);
 struct ct_story_round *members_round(struct ct_members *m); /* the last; there must be one */
 
 /* ---- members_wait.c ---- */
-/* Calls fn for each place that is missing, `limit` at most; returns how many nodes are missing. */
+/* Calls fn with a line on each place that is missing. */
 typedef void (*members_missing_fn)(void *data, const char *text);
-int members_missing(const struct ct_members *m, int64_t now_ns, int limit, members_missing_fn fn,
-                    void *data);
+void members_missing(const struct ct_members *m, int64_t now_ns, members_missing_fn fn, void *data);
+/* All of it in one line, long lists shortened. */
 void members_waiting_text(const struct ct_members *m, int64_t now_ns, char *out, size_t size);
 
 #endif

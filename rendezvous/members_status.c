@@ -104,7 +104,7 @@ static bool add_missing_nodes(cJSON *job, const struct ct_members *m, int64_t no
 {
     struct missing missing = {cJSON_AddArrayToObject(job, "missing_nodes"), true};
     if (missing.array != NULL && m->begun && members_state(m) == STATE_GATHERING) {
-        (void)members_missing(m, now_ns, CT_MAX_NODES, add_missing, &missing);
+        members_missing(m, now_ns, add_missing, &missing);
     }
     return missing.array != NULL && missing.ok;
 }

@@ -235,10 +235,11 @@ class Page(Asking):
         waiting = documents[0]
         self.assertEqual((waiting["job"]["state"], waiting["ready"]), ("waiting", False))
         self.assertEqual([n["state"] for n in waiting["job"]["nodes"]], ["waiting"])
-        self.assertEqual(waiting["problems"], ["waiting for 1 of 2 nodes"])
+        problem = "waiting for 1 of 2 nodes; present: " + waiting["job"]["nodes"][0]["host"]
+        self.assertEqual(waiting["problems"], [problem])
         where = f"127.0.0.1:{port}"
         health = self.run_program(testlib.program("ctstat"), "--health", where)
-        self.assertEqual((health.code, health.out), (1, "degraded: waiting for 1 of 2 nodes\n"))
+        self.assertEqual((health.code, health.out), (1, f"degraded: {problem}\n"))
         agents += self.start_agents(port, 1, *command)
 
         def trains(s, generation):
@@ -267,7 +268,7 @@ class Page(Asking):
             self.until(port, lambda s: len(s.get("jobs", [])) == 2 and s["problems"], "two jobs")
         )
         several = documents[-1]
-        self.assertEqual(several["problems"], ["job other: waiting for 1 of 2 nodes"])
+        self.assertEqual(several["problems"], [f"job other: {problem}"])
         self.assertEqual([j["run_id"] for j in several["jobs"]], ["pages", "other"])
         self.assertIs(several["ready"], False)
         self.check_metrics(fetch(port, "/metrics")[1])

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Membership: how a world forms, who gets which rank, who may join, and for whom it waits.
+ * Membership: how a world forms, who gets which rank, who may join, and the status.
  */
 #include "tests/lib/members_scene.h"
 
@@ -263,75 +263,6 @@ static void test_one_too_many(void **state)
     end(&s);
 }
 
-/* ---- who is missing ------------------------------------------------------------------------- */
-
-static void test_waiting_in_words(void **state)
-{
-    static const char *const expected[] = {"gpu-1", "gpu-2", "gpu-3", "gpu-4"};
-    struct scene s;
-    (void)state;
-    begin_expecting(&s, 4, 4, 0, 0, expected, 4);
-    join(&s, 1);
-    join(&s, 2);
-    pass(&s, 4 * S);
-    HEARS(&s, 1, "");
-    pass(&s, S + MS);
-    HEARS(&s, 1, "waiting");
-    assert_string_equal(s.nodes[1].last_text,
-                        "waiting for 2 of 4 nodes: rank 2 (gpu-3) never connected; rank 3 (gpu-4) "
-                        "never connected");
-    pass(&s, 20 * S);
-    HEARS(&s, 1, "");
-    gone(&s, 2);
-    pass(&s, 12 * S); /* told of the change at once, then after 30 s again */
-    HEARS(&s, 1, "waiting");
-    assert_string_equal(s.nodes[1].last_text,
-                        "waiting for 3 of 4 nodes: rank 1 (gpu-2) connected from 10.0.0.2 and left "
-                        "0 s ago; rank 2 (gpu-3) never connected; rank 3 (gpu-4) never connected");
-    pass(&s, 20 * S);
-    HEARS(&s, 1, "waiting");
-    assert_non_null(strstr(s.nodes[1].last_text, "and left 30 s ago"));
-    end(&s);
-}
-
-static void test_waiting_for_many(void **state)
-{
-    struct scene s;
-    (void)state;
-    begin(&s, 1000, 1000, 0, 0);
-    join_as(&s, 1, 0);
-    pass(&s, 6 * S);
-    HEARS(&s, 1, "waiting");
-    assert_string_equal(s.nodes[1].last_text,
-                        "waiting for 999 of 1000 nodes: rank 1 never connected; rank 2 never "
-                        "connected; rank 3 never connected; rank 4 never connected; rank 5 never "
-                        "connected; rank 6 never connected; rank 7 never connected; rank 8 never "
-                        "connected; and 991 more");
-    end(&s);
-
-    begin(&s, 3, 3, 0, 0);
-    join(&s, 1); /* could be any of them */
-    pass(&s, 6 * S);
-    assert_string_equal(s.nodes[1].last_text, "waiting for 2 of 3 nodes");
-    end(&s);
-}
-
-static void test_changes_are_told_once_a_second(void **state)
-{
-    struct scene s;
-    (void)state;
-    begin(&s, 16, 16, 0, 0);
-    join(&s, 1);
-    pass(&s, 10 * S);
-    forget(&s);
-    for (int i = 2; i < 10; i++) {
-        join(&s, i);
-        pass(&s, S / 10);
-    }
-    HEARS(&s, 1, "waiting");
-    end(&s);
-}
-
 static void test_world_does_not_form(void **state)
 {
     struct scene s;
@@ -340,7 +271,8 @@ static void test_world_does_not_form(void **state)
     join_as(&s, 1, 0);
     pass(&s, 61 * S);
     HEARS(&s, 1, "waiting waiting over=120");
-    assert_string_equal(s.nodes[1].last_text, "waiting for 1 of 2 nodes: rank 1 never connected");
+    assert_string_equal(s.nodes[1].last_text,
+                        "waiting for 1 of 2 nodes: rank 1 never connected; present: gpu-1");
     refused(&s, 2, -1, CT_EBUSY, "the job r is over (exit code 120)");
     assert_false(ct_members_done(s.members));
     say(&s, 1, CT_MSG_LEAVE, 0);
@@ -464,9 +396,6 @@ int main(void)
         cmocka_unit_test(test_wishes_are_unique),
         cmocka_unit_test(test_restarted_agent_replaces_its_old_self),
         cmocka_unit_test(test_one_too_many),
-        cmocka_unit_test(test_waiting_in_words),
-        cmocka_unit_test(test_waiting_for_many),
-        cmocka_unit_test(test_changes_are_told_once_a_second),
         cmocka_unit_test(test_world_does_not_form),
         cmocka_unit_test(test_status),
         cmocka_unit_test(test_memory_runs_out),

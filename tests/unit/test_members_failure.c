@@ -225,7 +225,7 @@ static void test_replacement_gets_the_same_rank(void **state)
     pass(&s, 6 * S);
     assert_string_equal(s.nodes[2].last_text,
                         "waiting for 1 of 3 nodes: rank 0 (gpu-1) connected from 10.0.0.1 and left "
-                        "5 s ago");
+                        "5 s ago; present: gpu-[2-3]");
     forget(&s);
     join(&s, 9);
     HEARS(&s, 9, "world1:0/3,0/6,serve");
@@ -249,7 +249,7 @@ static void test_host_comes_back_to_its_place(void **state)
     pass(&s, 6 * S);
     assert_string_equal(s.nodes[1].last_text,
                         "waiting for 1 of 4 nodes: rank 1 (gpu-2) connected from 10.0.0.2 and left "
-                        "5 s ago");
+                        "5 s ago; present: gpu-[1,3-4]");
     forget(&s);
     join(&s, 0);
     say(&s, 1, CT_MSG_SERVING, 1);

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Many host names on one line: "gpu-[3-17,20], login (x2)".
+ */
+#ifndef CT_COMMON_HOST_LIST_H
+#define CT_COMMON_HOST_LIST_H
+
+#include <stddef.h>
+
+/* Enough for a few names and for the numbers of a rack. */
+#define CT_HOST_LIST_MAX 160
+
+/* Writes the names in their natural order (common/host_order.h), which it sorts the array by.
+ * Names that differ in one number share a bracket, in the way schedulers list hosts, a name that is
+ * there several times is counted. What has no room is counted too: "a, b, and 17 more"; `size` is
+ * at least 32. */
+void ct_host_list_text(const char **names, int count, char *out, size_t size);
+
+/* The same for numbers in ascending order: "3-17,20", else "3-17,20,22 and 9 more". */
+void ct_number_list_text(const int *numbers, int count, char *out, size_t size);
+
+#endif

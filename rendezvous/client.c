@@ -9,10 +9,12 @@
 
 #include "common/alloc.h"
 #include "common/clock.h"
-#include "rendezvous/client_call.h"
+#include "rendezvous/limits.h"
+#include "rendezvous/proto.h"
 #include "rendezvous/sock.h"
 
 #include <poll.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
@@ -24,26 +26,137 @@
 /* A store that does not answer a cancellation within this time is not going to. */
 #define CANCEL_REPLY_MS 5000
 
+struct ct_client {
+    int fd;
+    bool dead;
+    uint16_t port;
+    int64_t timeout_ms;
+    struct ct_buf out; /* the request being built */
+    char host[];
+};
+
+/* ---- building requests ---------------------------------------------------------------------- */
+
+static int no_memory(struct ct_err *err)
+{
+    return ct_err_set(err, CT_ENOMEM, "no memory for a request to the store");
+}
+
+static int begin(struct ct_client *c, enum ct_op op, struct ct_err *err)
+{
+    if (c->dead) {
+        return ct_err_set(err, CT_ECLOSED, "connection to the store at %s:%u ended earlier",
+                          c->host, (unsigned)c->port);
+    }
+    ct_buf_reset(&c->out);
+    return ct_put_u8(&c->out, (uint8_t)op) == 0 ? 0 : no_memory(err);
+}
+
+static int put_key(struct ct_client *c, const char *key, struct ct_err *err)
+{
+    size_t len = strlen(key);
+    if (len > CT_MAX_KEY_LEN - 1) {
+        return ct_err_set(err, CT_ELIMIT, "key '%.40s...' is longer than %zu bytes", key,
+                          CT_MAX_KEY_LEN - 1);
+    }
+    if (ct_put_u64(&c->out, 1 + len) != 0 || ct_put_u8(&c->out, '/') != 0 ||
+        ct_buf_append(&c->out, key, len) != 0) {
+        return no_memory(err);
+    }
+    return 0;
+}
+
+static int begin_key(struct ct_client *c, enum ct_op op, const char *key, struct ct_err *err)
+{
+    int rc = begin(c, op, err);
+    return rc == 0 ? put_key(c, key, err) : rc;
+}
+
+/* ---- talking -------------------------------------------------------------------------------- */
+
+/* When a call that starts now must be over. */
+static int64_t deadline_of(const struct ct_client *c)
+{
+    return ct_deadline_in(NULL, c->timeout_ms);
+}
+
+/* Marks the connection dead, names the store in `err`, returns `rc`. */
+static int give_up(struct ct_client *c, int rc, struct ct_err *err)
+{
+    c->dead = true;
+    (void)ct_err_wrap(err, "store at %s:%u", c->host, (unsigned)c->port);
+    return rc;
+}
+
+/* Sends the request and behind it `value`, which is sent from where it lies. */
+static int send_request(struct ct_client *c, const void *value, size_t len, int64_t deadline_ns,
+                        struct ct_err *err)
+{
+    struct iovec iov[2] = {
+        {ct_buf_bytes(&c->out), c->out.len},
+        {(void *)(uintptr_t)value, len},
+    };
+    int rc = ct_sock_send(c->fd, iov, 2, deadline_ns, err);
+    /* A large request is rare; its memory is not kept for the small ones. */
+    if (c->out.cap > CT_KEEP_BUF_BYTES) {
+        ct_buf_fini(&c->out);
+    }
+    return rc == 0 ? 0 : give_up(c, rc, err);
+}
+
+static int receive(struct ct_client *c, void *out, size_t len, int64_t deadline_ns,
+                   struct ct_err *err)
+{
+    int rc = ct_sock_recv(c->fd, out, len, deadline_ns, err);
+    return rc == 0 ? 0 : give_up(c, rc, err);
+}
+
+/* Appends a value to `out`, which a failure leaves as it was. */
+static int receive_value(struct ct_client *c, struct ct_buf *out, int64_t deadline_ns,
+                         struct ct_err *err)
+{
+    uint64_t len = 0;
+    int rc = receive(c, &len, sizeof(len), deadline_ns, err);
+    if (rc != 0) {
+        return rc;
+    }
+    if (len > CT_MAX_VALUE_LEN) {
+        return give_up(
+            c, ct_err_set(err, CT_EPROTO, "it sent a value of %llu bytes", (unsigned long long)len),
+            err);
+    }
+    if (len == 0) {
+        return 0;
+    }
+    if (ct_buf_reserve(out, (size_t)len) != 0) {
+        return give_up(c, no_memory(err), err);
+    }
+    rc = receive(c, ct_buf_tail(out), (size_t)len, deadline_ns, err);
+    if (rc == 0) {
+        out->len += (size_t)len;
+    }
+    return rc;
+}
+
 /* ---- connecting ----------------------------------------------------------------------------- */
 
 static int greet(struct ct_client *c, int64_t deadline_ns, struct ct_err *err)
 {
     uint32_t nonce = (uint32_t)getpid(), reply = 0;
-    int rc = ct_call_begin(c, CT_OP_VALIDATE, err);
+    int rc = begin(c, CT_OP_VALIDATE, err);
     if (rc != 0) {
         return rc;
     }
     if (ct_put_u32(&c->out, CT_PROTO_MAGIC) != 0 || ct_put_u8(&c->out, CT_OP_PING) != 0 ||
         ct_put_u32(&c->out, nonce) != 0) {
-        return ct_call_no_memory(err);
+        return no_memory(err);
     }
-    rc = ct_call_send(c, NULL, 0, deadline_ns, err);
+    rc = send_request(c, NULL, 0, deadline_ns, err);
     if (rc == 0) {
-        rc = ct_call_receive(c, &reply, sizeof(reply), deadline_ns, err);
+        rc = receive(c, &reply, sizeof(reply), deadline_ns, err);
     }
     if (rc == 0 && reply != nonce) {
-        rc = ct_call_give_up(c, ct_err_set(err, CT_EPROTO, "what answers there is not a store"),
-                             err);
+        rc = give_up(c, ct_err_set(err, CT_EPROTO, "what answers there is not a store"), err);
     }
     return rc;
 }
@@ -101,7 +214,7 @@ int ct_client_open(const char *host, uint16_t port, int64_t timeout_ms, struct c
     size_t len = strlen(host) + 1;
     struct ct_client *c = ct_calloc(1, sizeof(*c) + len);
     if (c == NULL) {
-        return ct_call_no_memory(err);
+        return no_memory(err);
     }
     memcpy(c->host, host, len);
     c->fd = -1;
@@ -138,28 +251,28 @@ int ct_client_fd(const struct ct_client *client)
 
 /* ---- waiting -------------------------------------------------------------------------------- */
 
-/* The wait's time is up. 0 when the keys came at the last moment, CT_ETIMEDOUT when they did not.
+/* The wait's time is up. 0 when the key came at the last moment, CT_ETIMEDOUT when it did not.
  */
 static int cancel_wait(struct ct_client *c, struct ct_err *err)
 {
     int64_t deadline = ct_deadline_in(NULL, CANCEL_REPLY_MS);
-    int rc = ct_call_begin(c, CT_OP_CANCEL_WAIT, err);
+    int rc = begin(c, CT_OP_CANCEL_WAIT, err);
     if (rc != 0) {
         /* The stream is where it was, but the late reply to the wait would come as another's. */
-        return ct_call_give_up(c, rc, err);
+        return give_up(c, rc, err);
     }
-    rc = ct_call_send(c, NULL, 0, deadline, err);
+    rc = send_request(c, NULL, 0, deadline, err);
     uint8_t reply = CT_WAIT_DONE;
     bool done = false;
     if (rc == 0) {
-        rc = ct_call_receive(c, &reply, 1, deadline, err);
+        rc = receive(c, &reply, 1, deadline, err);
     }
     if (rc == 0 && reply == CT_WAIT_DONE) {
         done = true;
-        rc = ct_call_receive(c, &reply, 1, deadline, err);
+        rc = receive(c, &reply, 1, deadline, err);
     }
     if (rc == 0 && reply != CT_WAIT_CANCELED) {
-        rc = ct_call_give_up(c, ct_err_set(err, CT_EPROTO, "wrong reply to a cancelled wait"), err);
+        rc = give_up(c, ct_err_set(err, CT_EPROTO, "wrong reply to a cancelled wait"), err);
     }
     if (rc != 0) {
         return rc;
@@ -167,23 +280,25 @@ static int cancel_wait(struct ct_client *c, struct ct_err *err)
     return done ? 0 : CT_ETIMEDOUT;
 }
 
-int ct_client_wait(struct ct_client *client, const char *const *keys, size_t count,
-                   int64_t timeout_ms, struct ct_err *err)
+/* Until the key is there. CT_ETIMEDOUT after cancelling; the connection stays usable. */
+static int wait_for_key(struct ct_client *c, const char *key, int64_t timeout_ms,
+                        struct ct_err *err)
 {
-    int rc = ct_call_begin_keys(client, CT_OP_WAIT, keys, count, err);
-    if (rc == 0) {
-        rc = ct_call_send(client, NULL, 0, ct_call_deadline(client), err);
+    int rc = begin(c, CT_OP_WAIT, err);
+    if (rc == 0 && ct_put_u64(&c->out, 1) != 0) { /* one key */
+        rc = no_memory(err);
     }
+    rc = rc == 0 ? put_key(c, key, err) : rc;
+    rc = rc == 0 ? send_request(c, NULL, 0, deadline_of(c), err) : rc;
     if (rc != 0) {
         return rc;
     }
     uint8_t reply = CT_WAIT_CANCELED;
-    rc = ct_sock_recv(client->fd, &reply, 1, ct_deadline_in(NULL, timeout_ms), err);
+    rc = ct_sock_recv(c->fd, &reply, 1, ct_deadline_in(NULL, timeout_ms), err);
     if (rc == CT_ETIMEDOUT) {
-        rc = cancel_wait(client, err);
-        if (rc == CT_ETIMEDOUT && !client->dead) {
-            (void)ct_err_set(err, rc, "'%.200s'%s did not come into the store within %lld ms",
-                             count > 0 ? keys[0] : "", count > 1 ? " or another key" : "",
+        rc = cancel_wait(c, err);
+        if (rc == CT_ETIMEDOUT && !c->dead) {
+            (void)ct_err_set(err, rc, "'%.200s' did not come into the store within %lld ms", key,
                              (long long)timeout_ms);
         }
         return rc;
@@ -191,168 +306,52 @@ int ct_client_wait(struct ct_client *client, const char *const *keys, size_t cou
     if (rc == 0 && reply != CT_WAIT_DONE) {
         rc = ct_err_set(err, CT_EPROTO, "wrong reply to a wait");
     }
-    return rc == 0 ? 0 : ct_call_give_up(client, rc, err);
+    return rc == 0 ? 0 : give_up(c, rc, err);
 }
 
-/* ---- the other operations ------------------------------------------------------------------- */
-
-static int set_or_append(struct ct_client *c, enum ct_op op, const char *key, const void *value,
-                         size_t len, struct ct_err *err)
-{
-    int rc = ct_call_begin_key(c, op, key, err);
-    if (rc == 0) {
-        rc = ct_call_check_value(key, len, err);
-    }
-    if (rc == 0 && ct_put_u64(&c->out, len) != 0) {
-        rc = ct_call_no_memory(err);
-    }
-    return rc == 0 ? ct_call_send(c, value, len, ct_call_deadline(c), err) : rc;
-}
+/* ---- the operations ------------------------------------------------------------------------- */
 
 int ct_client_set(struct ct_client *client, const char *key, const void *value, size_t len,
                   struct ct_err *err)
 {
-    return set_or_append(client, CT_OP_SET, key, value, len, err);
-}
-
-int ct_client_append(struct ct_client *client, const char *key, const void *value, size_t len,
-                     struct ct_err *err)
-{
-    return set_or_append(client, CT_OP_APPEND, key, value, len, err);
+    int rc = begin_key(client, CT_OP_SET, key, err);
+    if (rc == 0 && len > CT_MAX_VALUE_LEN) {
+        rc = ct_err_set(err, CT_ELIMIT, "value for '%.100s' is longer than %zu bytes", key,
+                        CT_MAX_VALUE_LEN);
+    }
+    if (rc == 0 && ct_put_u64(&client->out, len) != 0) {
+        rc = no_memory(err);
+    }
+    return rc == 0 ? send_request(client, value, len, deadline_of(client), err) : rc;
 }
 
 int ct_client_get(struct ct_client *client, const char *key, int64_t timeout_ms, struct ct_buf *out,
                   struct ct_err *err)
 {
-    int rc = ct_client_wait(client, &key, 1, timeout_ms, err);
+    int rc = wait_for_key(client, key, timeout_ms, err);
     if (rc == 0) {
-        rc = ct_call_begin_key(client, CT_OP_GET, key, err);
+        rc = begin_key(client, CT_OP_GET, key, err);
     }
     if (rc != 0) {
         return rc;
     }
-    int64_t deadline = ct_call_deadline(client);
-    rc = ct_call_send(client, NULL, 0, deadline, err);
-    return rc == 0 ? ct_call_receive_value(client, out, deadline, err) : rc;
+    int64_t deadline = deadline_of(client);
+    rc = send_request(client, NULL, 0, deadline, err);
+    return rc == 0 ? receive_value(client, out, deadline, err) : rc;
 }
 
 int ct_client_add(struct ct_client *client, const char *key, int64_t delta, int64_t *out,
                   struct ct_err *err)
 {
-    int rc = ct_call_begin_key(client, CT_OP_ADD, key, err);
+    int rc = begin_key(client, CT_OP_ADD, key, err);
     if (rc == 0 && ct_put_u64(&client->out, (uint64_t)delta) != 0) {
-        rc = ct_call_no_memory(err);
+        rc = no_memory(err);
     }
-    int64_t sum = 0;
-    if (rc == 0) {
-        rc = ct_call_exchange(client, &sum, sizeof(sum), err);
-    }
+    int64_t deadline = deadline_of(client), sum = 0;
+    rc = rc == 0 ? send_request(client, NULL, 0, deadline, err) : rc;
+    rc = rc == 0 ? receive(client, &sum, sizeof(sum), deadline, err) : rc;
     if (rc == 0) {
         *out = sum;
-    }
-    return rc;
-}
-
-int ct_client_compare_set(struct ct_client *client, const char *key, const void *expected,
-                          size_t expected_len, const void *desired, size_t desired_len,
-                          struct ct_buf *out, struct ct_err *err)
-{
-    int rc = ct_call_begin_key(client, CT_OP_COMPARE_SET, key, err);
-    if (rc == 0) {
-        rc = ct_call_put_value(client, key, expected, expected_len, err);
-    }
-    if (rc == 0) {
-        rc = ct_call_put_value(client, key, desired, desired_len, err);
-    }
-    int64_t deadline = ct_call_deadline(client);
-    if (rc == 0) {
-        rc = ct_call_send(client, NULL, 0, deadline, err);
-    }
-    return rc == 0 ? ct_call_receive_value(client, out, deadline, err) : rc;
-}
-
-int ct_client_check(struct ct_client *client, const char *const *keys, size_t count, bool *ready,
-                    struct ct_err *err)
-{
-    uint8_t reply = CT_CHECK_NOT_READY;
-    int rc = ct_call_begin_keys(client, CT_OP_CHECK, keys, count, err);
-    if (rc == 0) {
-        rc = ct_call_exchange(client, &reply, sizeof(reply), err);
-    }
-    if (rc == 0) {
-        *ready = reply == CT_CHECK_READY;
-    }
-    return rc;
-}
-
-int ct_client_num_keys(struct ct_client *client, int64_t *out, struct ct_err *err)
-{
-    int64_t count = 0;
-    int rc = ct_call_begin(client, CT_OP_GETNUMKEYS, err);
-    if (rc == 0) {
-        rc = ct_call_exchange(client, &count, sizeof(count), err);
-    }
-    if (rc == 0) {
-        *out = count;
-    }
-    return rc;
-}
-
-int ct_client_delete(struct ct_client *client, const char *key, bool *removed, struct ct_err *err)
-{
-    int64_t count = 0;
-    int rc = ct_call_begin_key(client, CT_OP_DELETE_KEY, key, err);
-    if (rc == 0) {
-        rc = ct_call_exchange(client, &count, sizeof(count), err);
-    }
-    if (rc == 0) {
-        *removed = count > 0;
-    }
-    return rc;
-}
-
-int ct_client_multi_get(struct ct_client *client, const char *const *keys, size_t count,
-                        struct ct_buf *outs, struct ct_err *err)
-{
-    int rc = ct_call_begin_keys(client, CT_OP_MULTI_GET, keys, count, err);
-    int64_t deadline = ct_call_deadline(client);
-    if (rc == 0) {
-        rc = ct_call_send(client, NULL, 0, deadline, err);
-    }
-    for (size_t i = 0; i < count && rc == 0; i++) {
-        rc = ct_call_receive_value(client, &outs[i], deadline, err);
-    }
-    return rc;
-}
-
-int ct_client_multi_set(struct ct_client *client, const struct ct_client_pair *pairs, size_t count,
-                        struct ct_err *err)
-{
-    int rc = ct_call_begin(client, CT_OP_MULTI_SET, err);
-    if (rc == 0) {
-        rc = ct_call_put_count(client, count, err);
-    }
-    for (size_t i = 0; i < count && rc == 0; i++) {
-        rc = ct_call_put_key(client, pairs[i].key, err);
-        if (rc == 0) {
-            rc = ct_call_put_value(client, pairs[i].key, pairs[i].value, pairs[i].len, err);
-        }
-    }
-    return rc == 0 ? ct_call_send(client, NULL, 0, ct_call_deadline(client), err) : rc;
-}
-
-int ct_client_ping(struct ct_client *client, struct ct_err *err)
-{
-    uint32_t nonce = (uint32_t)getpid(), reply = 0;
-    int rc = ct_call_begin(client, CT_OP_PING, err);
-    if (rc == 0 && ct_put_u32(&client->out, nonce) != 0) {
-        rc = ct_call_no_memory(err);
-    }
-    if (rc == 0) {
-        rc = ct_call_exchange(client, &reply, sizeof(reply), err);
-    }
-    if (rc == 0 && reply != nonce) {
-        rc = ct_call_give_up(client, ct_err_set(err, CT_EPROTO, "wrong reply to a ping"), err);
     }
     return rc;
 }

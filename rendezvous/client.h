@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Blocking client of the store (PyTorch's TCPStore protocol, new dialect), every call bounded by a
- * deadline.
+ * deadline: what workers need of it.
  *
  * Keys and values are byte strings. This client sends user keys as PyTorch's does, with '/' in
  * front, so a key set here is the key a PyTorch program sees.
@@ -16,7 +16,6 @@
 #include "common/buf.h"
 #include "common/err.h"
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -33,54 +32,18 @@ void ct_client_free(struct ct_client *client);
 /* For poll(2) and for tests; owned by the client. */
 int ct_client_fd(const struct ct_client *client);
 
-/* All keys are NUL-terminated text; values are (pointer, length). */
+/* Keys are NUL-terminated text. CT_ELIMIT, before anything is sent: the key or value is too long.
+ */
 
 CT_MUST_CHECK int ct_client_set(struct ct_client *client, const char *key, const void *value,
                                 size_t len, struct ct_err *err);
 
-/* Waits for the key, then appends its value to `out`. CT_ETIMEDOUT names the key. */
+/* Waits for the key, then appends its value to `out`. CT_ETIMEDOUT names the key; the wait is then
+ * cancelled. */
 CT_MUST_CHECK int ct_client_get(struct ct_client *client, const char *key, int64_t timeout_ms,
                                 struct ct_buf *out, struct ct_err *err);
 
 CT_MUST_CHECK int ct_client_add(struct ct_client *client, const char *key, int64_t delta,
                                 int64_t *out, struct ct_err *err);
-
-/* Appends the reply to `out`: the value held after the call, or `expected` when the key was missing
- * and `expected` is not empty. */
-CT_MUST_CHECK int ct_client_compare_set(struct ct_client *client, const char *key,
-                                        const void *expected, size_t expected_len,
-                                        const void *desired, size_t desired_len, struct ct_buf *out,
-                                        struct ct_err *err);
-
-CT_MUST_CHECK int ct_client_check(struct ct_client *client, const char *const *keys, size_t count,
-                                  bool *ready, struct ct_err *err);
-
-/* CT_ETIMEDOUT after cancelling; the connection stays usable. */
-CT_MUST_CHECK int ct_client_wait(struct ct_client *client, const char *const *keys, size_t count,
-                                 int64_t timeout_ms, struct ct_err *err);
-
-CT_MUST_CHECK int ct_client_num_keys(struct ct_client *client, int64_t *out, struct ct_err *err);
-
-CT_MUST_CHECK int ct_client_delete(struct ct_client *client, const char *key, bool *removed,
-                                   struct ct_err *err);
-
-CT_MUST_CHECK int ct_client_append(struct ct_client *client, const char *key, const void *value,
-                                   size_t len, struct ct_err *err);
-
-/* Values are appended to outs[0..count), which the caller initialises and frees. No waiting: a
- * missing key gives an empty value. On failure outs may hold some of the values. */
-CT_MUST_CHECK int ct_client_multi_get(struct ct_client *client, const char *const *keys,
-                                      size_t count, struct ct_buf *outs, struct ct_err *err);
-
-struct ct_client_pair {
-    const char *key;
-    const void *value;
-    size_t len;
-};
-
-CT_MUST_CHECK int ct_client_multi_set(struct ct_client *client, const struct ct_client_pair *pairs,
-                                      size_t count, struct ct_err *err);
-
-CT_MUST_CHECK int ct_client_ping(struct ct_client *client, struct ct_err *err);
 
 #endif

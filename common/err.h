@@ -51,7 +51,7 @@ struct ct_err {
     char text[CT_ERR_TEXT_MAX]; /* one line: control characters became '?' */
 };
 
-/* Silences "unused result" on purpose-built ignores; every other ignored result is a warning. */
+/* On every function that can fail: a result that is not looked at is a warning. */
 #define CT_MUST_CHECK __attribute__((warn_unused_result))
 
 /* The phrase for a code; "unknown error" for a value that is not one. Never NULL. */

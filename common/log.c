@@ -52,5 +52,5 @@ int ct_log_level_parse(const char *name, enum ct_log_level *out)
             return 0;
         }
     }
-    return -1;
+    return CT_EFORMAT;
 }

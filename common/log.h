@@ -5,6 +5,8 @@
 #ifndef CT_COMMON_LOG_H
 #define CT_COMMON_LOG_H
 
+#include "common/err.h"
+
 enum ct_log_level {
     CT_LOG_ERROR,
     CT_LOG_WARNING,
@@ -29,7 +31,7 @@ void ct_log(const struct ct_log *log, enum ct_log_level level, const char *fmt, 
 const char *ct_log_level_name(enum ct_log_level level);
 
 /* Reads such a name or Python's (CRITICAL, ERROR, WARN, WARNING, INFO, DEBUG), in any case, as the
- * LOGLEVEL variable of torchrun users holds it. Returns -1 when it is neither. */
-int ct_log_level_parse(const char *name, enum ct_log_level *out);
+ * LOGLEVEL variable of torchrun users holds it. CT_EFORMAT when it is neither. */
+CT_MUST_CHECK int ct_log_level_parse(const char *name, enum ct_log_level *out);
 
 #endif

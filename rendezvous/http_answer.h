@@ -36,8 +36,8 @@ struct ct_http_answer {
 bool ct_http_method_is_known(const char *method);
 
 /* HEAD is answered as GET; whoever sends it leaves the body out. A peer that is not admitted gets
- * /healthz, and 403 for anything else. Fills in *out, whose body the
- * caller frees. Always gives an answer, a 500 without a body when memory is out. */
+ * /healthz, and 403 for anything else. Fills in *out, whose body the caller frees. Always gives an
+ * answer, a 500 without a body when memory is out. */
 void ct_http_answer_make(const struct ct_http_source *source, bool admitted, const char *method,
                          const char *path, struct ct_http_answer *out);
 

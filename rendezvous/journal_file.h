@@ -30,7 +30,7 @@
  * and each byte is written at most twice more in the long run. */
 #define CT_JOURNAL_SLACK ((uint64_t)1 << 20)
 
-/* Seconds between attempts to write anew what could not be written. */
+/* Milliseconds between attempts to write anew what could not be written. */
 #define CT_JOURNAL_RETRY_MS 1000
 
 struct ct_journal;

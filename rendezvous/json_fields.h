@@ -18,8 +18,8 @@ struct cJSON;
 enum ct_json_kind {
     CT_JSON_TEXT,  /* char[size]; too long is refused */
     CT_JSON_CUT,   /* char[size]; too long is cut */
-    CT_JSON_OWNED, /* char * from ct_alloc(), `size` bytes kept at most; NULL and absent mean each
-                      other */
+    CT_JSON_OWNED, /* char * from common/alloc.h, `size` bytes kept at most; NULL and absent mean
+                      each other */
     CT_JSON_INT,   /* int in min..max */
     CT_JSON_I64,   /* int64_t in min..max */
     CT_JSON_PORT,  /* uint16_t */

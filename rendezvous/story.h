@@ -45,7 +45,7 @@ struct ct_failure {
     bool permanent;               /* another try would fail in the same way: no restart */
     int64_t time_ms;              /* Unix time by the server's clock */
     char what[CT_STORY_WHAT_MAX]; /* "process 42 exited with code 3", "the connection was lost" */
-    /* Known when the node has stopped; each may be NULL. Owned, from ct_alloc(). */
+    /* Known when the node has stopped; each may be NULL. Owned. */
     char *tail;      /* its last lines on stderr, each with '\n' */
     char *message;   /* of its error file */
     char *traceback; /* the same */

@@ -82,7 +82,7 @@ static void test_level_names_of_python(void **state)
     }
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         enum ct_log_level level = CT_LOG_INFO;
-        assert_int_equal(ct_log_level_parse(bad[i], &level), -1);
+        assert_int_equal(ct_log_level_parse(bad[i], &level), CT_EFORMAT);
         assert_int_equal(level, CT_LOG_INFO);
     }
 }

@@ -29,8 +29,3 @@ void ct_sm_move(struct ct_sm *sm, unsigned to, const char *why, int64_t now_ns)
     sm->state = to;
     sm->since_ns = now_ns;
 }
-
-const char *ct_sm_name(const struct ct_sm *sm)
-{
-    return sm->states[sm->state].name;
-}

@@ -36,6 +36,4 @@ bool ct_sm_may(const struct ct_sm *sm, unsigned to);
  * a defect of our own code and asserts. */
 void ct_sm_move(struct ct_sm *sm, unsigned to, const char *why, int64_t now_ns);
 
-const char *ct_sm_name(const struct ct_sm *sm);
-
 #endif

@@ -81,8 +81,10 @@ static int find_device(const char *folder, const struct device *devices, int cou
     return -1;
 }
 
-int ct_binder_device_nodes(const struct ct_binder_roots *roots, const char *visible, int *nodes,
-                           int max)
+/* NUMA nodes of the devices that `visible` names, in its order, at most `max`; -1 where a token
+ * tells nothing (a MIG device). Returns how many. */
+static int device_nodes(const struct ct_binder_roots *roots, const char *visible, int *nodes,
+                        int max)
 {
     struct device devices[DEVICES_MAX];
     int count = list_devices(roots->gpus, devices), found = 0;
@@ -134,8 +136,8 @@ int ct_binder_open(enum ct_bind bind, const struct ct_binder_roots *roots,
     if (rc != 0) {
         return rc;
     }
-    const struct ct_bind_devices devices = {
-        nodes, ct_binder_device_nodes(roots, visible, nodes, DEVICES_MAX)};
+    const struct ct_bind_devices devices = {nodes,
+                                            device_nodes(roots, visible, nodes, DEVICES_MAX)};
     struct ct_binder binder = {
         .cpus = ct_calloc((size_t)workers, sizeof(*binder.cpus)),
         .nodes = ct_calloc((size_t)workers, sizeof(*binder.nodes)),

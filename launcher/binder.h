@@ -42,9 +42,4 @@ const struct ct_cpus *ct_binder_cpus(const struct ct_binder *binder, int local_r
 /* A line for each worker at level INFO, a warning for each that could not be bound. */
 void ct_binder_report(const struct ct_binder *binder, int first_rank, const struct ct_log *log);
 
-/* NUMA nodes of the devices that `visible` names, in its order, at most `max`; -1 where a token
- * tells nothing (a MIG device). Returns how many. */
-int ct_binder_device_nodes(const struct ct_binder_roots *roots, const char *visible, int *nodes,
-                           int max);
-
 #endif

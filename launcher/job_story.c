@@ -55,7 +55,6 @@ void ct_job_story_waiting(struct ct_job_story *story, const char *text)
 void ct_job_story_world(struct ct_job_story *story, const struct ct_msg_world *world,
                         int generation, int64_t now_ns)
 {
-    story->world_ns = now_ns;
     if (story->worlds++ == 0) {
         story->first_world_ns = now_ns;
     }
@@ -68,7 +67,6 @@ void ct_job_story_world(struct ct_job_story *story, const struct ct_msg_world *w
 
 void ct_job_story_started(struct ct_job_story *story, int64_t now_ns)
 {
-    story->started_ns = now_ns;
     if (story->worlds == 1) {
         story->first_started_ns = now_ns;
     }

@@ -15,9 +15,8 @@
 #include <stdint.h>
 
 struct ct_job_story {
-    int64_t begun_ns; /* monotonic, all four; 0 = not yet */
-    int64_t connected_ns, world_ns, started_ns;
-    int64_t first_connected_ns, first_world_ns, first_started_ns; /* of the first world here */
+    int64_t begun_ns; /* monotonic, as the next four; of the first world here; 0 = not yet */
+    int64_t first_connected_ns, first_world_ns, first_started_ns;
     int64_t first_step_ns;              /* the first that a worker here completed in it */
     int worlds;                         /* that this node has been in */
     bool wide;                          /* one of them had several nodes */

@@ -128,7 +128,10 @@ int ct_pmi_open(int fd, int64_t timeout_ms, struct ct_pmi *out, struct ct_err *e
     return rc;
 }
 
-int ct_pmi_share(struct ct_pmi *pmi, const char *value, char *out, size_t size, struct ct_err *err)
+/* All ranks call it: `value` of the one that gives one (the others pass NULL) goes to all. A value
+ * has no blanks. `out` has room for `size` bytes with the NUL. */
+static int share_value(struct ct_pmi *pmi, const char *value, char *out, size_t size,
+                       struct ct_err *err)
 {
     char line[CT_PMI_LINE_MAX], reply[CT_PMI_LINE_MAX];
     int rc = 0;
@@ -149,7 +152,8 @@ int ct_pmi_share(struct ct_pmi *pmi, const char *value, char *out, size_t size, 
     return rc != 0 ? rc : take_value(reply, " value=", out, size, err);
 }
 
-int ct_pmi_close(struct ct_pmi *pmi, struct ct_err *err)
+/* Ends the talk. Without it Hydra takes the end of this process for a crash and kills the job. */
+static int finalize(struct ct_pmi *pmi, struct ct_err *err)
 {
     char reply[CT_PMI_LINE_MAX];
     return ask(pmi, "cmd=finalize\n", "finalize_ack", reply, err);
@@ -164,9 +168,9 @@ int ct_pmi_ask(void *data, int fd, bool share, bool is_first, char space[CT_WHER
     if (rc == 0 && share) {
         char own[CT_HOST_MAX];
         memcpy(own, first_host, sizeof(own));
-        rc = ct_pmi_share(&pmi, is_first ? own : NULL, first_host, CT_HOST_MAX, err);
+        rc = share_value(&pmi, is_first ? own : NULL, first_host, CT_HOST_MAX, err);
     }
-    rc = rc != 0 ? rc : ct_pmi_close(&pmi, err);
+    rc = rc != 0 ? rc : finalize(&pmi, err);
     if (rc == 0) {
         memcpy(space, pmi.space, sizeof(pmi.space));
     }

@@ -26,14 +26,6 @@ struct ct_pmi {
  */
 CT_MUST_CHECK int ct_pmi_open(int fd, int64_t timeout_ms, struct ct_pmi *out, struct ct_err *err);
 
-/* All ranks call it: `value` of the one that gives one (the others pass NULL) goes to all. A value
- * has no blanks. The same codes. `out` has room for `size` bytes with the NUL. */
-CT_MUST_CHECK int ct_pmi_share(struct ct_pmi *pmi, const char *value, char *out, size_t size,
-                               struct ct_err *err);
-
-/* Ends the talk. Without it Hydra takes the end of this process for a crash and kills the job. */
-CT_MUST_CHECK int ct_pmi_close(struct ct_pmi *pmi, struct ct_err *err);
-
 /* For ct_where_input.pmi: opens, shares if asked to, closes. Waits half a minute at most for the
  * other ranks. */
 CT_MUST_CHECK int ct_pmi_ask(void *data, int fd, bool share, bool is_first,

@@ -55,6 +55,4 @@ struct ct_procs {
 /* A child or an adopted orphan has ended: a stop under way looks again at once. */
 void ct_procs_stop_wake(struct ct_procs *procs);
 
-void ct_procs_stop_on_timer(uv_timer_t *timer);
-
 #endif

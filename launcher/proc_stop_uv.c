@@ -160,6 +160,8 @@ static void finish(struct ct_procs *procs, size_t left)
     stop->done(stop->data, &result); /* may begin the next stop */
 }
 
+static void on_timer(uv_timer_t *timer);
+
 static void plan_next_look(struct ct_procs *procs, const struct look *look)
 {
     struct stopping *stop = &procs->stop;
@@ -172,10 +174,10 @@ static void plan_next_look(struct ct_procs *procs, const struct look *look)
         wait_ms = stop->pause_ms;
         stop->pause_ms = stop->pause_ms * 2 < LAST_PAUSE_MS ? stop->pause_ms * 2 : LAST_PAUSE_MS;
     }
-    uv_timer_start(&procs->timer, ct_procs_stop_on_timer, wait_ms, 0);
+    uv_timer_start(&procs->timer, on_timer, wait_ms, 0);
 }
 
-void ct_procs_stop_on_timer(uv_timer_t *timer)
+static void on_timer(uv_timer_t *timer)
 {
     struct ct_procs *procs = timer->data;
     struct stopping *stop = &procs->stop;
@@ -219,7 +221,7 @@ void ct_procs_stop_on_timer(uv_timer_t *timer)
 void ct_procs_stop_wake(struct ct_procs *procs)
 {
     if (procs->stop.active) {
-        uv_timer_start(&procs->timer, ct_procs_stop_on_timer, 0, 0);
+        uv_timer_start(&procs->timer, on_timer, 0, 0);
     }
 }
 
@@ -246,5 +248,5 @@ void ct_procs_stop(struct ct_procs *procs, int sig, int64_t grace_ms, ct_procs_s
     stop->sig = sig;
     stop->done = done;
     stop->data = data;
-    uv_timer_start(&procs->timer, ct_procs_stop_on_timer, 0, 0);
+    uv_timer_start(&procs->timer, on_timer, 0, 0);
 }

@@ -17,7 +17,6 @@
 #include "launcher/proc_uv.h"
 
 #include "common/alloc.h"
-#include "common/clock.h"
 #include "launcher/proc_impl_uv.h"
 
 #include <errno.h>
@@ -39,11 +38,6 @@ int ct_exit_code(const struct ct_exit *end)
 
 /* ---- ends -------------------------------------------------------------------------------------
  */
-
-static int64_t usec(const struct timeval *tv)
-{
-    return (int64_t)tv->tv_sec * 1000000 + tv->tv_usec;
-}
 
 /* Takes the status if the process has ended, and tells the owner. */
 static void harvest(struct ct_proc *proc)
@@ -70,10 +64,7 @@ static void harvest(struct ct_proc *proc)
         end->signal = info.si_status;
         end->core = info.si_code == CLD_DUMPED;
     }
-    end->ended_ns = ct_clock_now(NULL);
     end->max_rss_kib = usage.ru_maxrss;
-    end->user_us = usec(&usage.ru_utime);
-    end->system_us = usec(&usage.ru_stime);
     proc->alive = false;
     uv_poll_stop(&proc->poll);
     ct_procs_stop_wake(proc->procs);
@@ -150,7 +141,6 @@ int ct_proc_start(struct ct_procs *procs, const struct ct_spawn_options *options
     proc->procs = procs;
     proc->on_exit = on_exit;
     proc->data = data;
-    proc->end.started_ns = ct_clock_now(NULL);
     int rc = ct_spawn(options, &proc->child, err);
     if (rc != 0) {
         ct_free(proc);

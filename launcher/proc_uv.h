@@ -29,11 +29,7 @@ struct ct_exit {
     int code;            /* exit code; meaningless when `signal` is not 0 */
     int signal;          /* the signal that ended it, or 0 */
     bool core;           /* a core file was written */
-    int64_t started_ns;  /* monotonic */
-    int64_t ended_ns;    /* monotonic, when ctrun learnt of it */
     int64_t max_rss_kib; /* largest resident size of it or of any child it waited for */
-    int64_t user_us;     /* CPU time in user mode, its waited-for children included */
-    int64_t system_us;   /* the same in the kernel */
 };
 
 /* The code ctrun itself exits with for such an end: the exit code, or 128 + signal. */

@@ -231,7 +231,8 @@ size_t ct_proctree_mark_descendants(struct ct_proctree *tree, pid_t root, pid_t 
     return count;
 }
 
-int ct_proctree_open(const struct ct_proctree_entry *entry)
+/* A pidfd of exactly this process, or -1 when it is gone. The caller closes it. */
+static int open_pidfd(const struct ct_proctree_entry *entry)
 {
     if (entry->pid <= 1) {
         return -1;
@@ -249,7 +250,7 @@ int ct_proctree_open(const struct ct_proctree_entry *entry)
 
 bool ct_proctree_signal(const struct ct_proctree_entry *entry, int sig)
 {
-    int pidfd = ct_proctree_open(entry);
+    int pidfd = open_pidfd(entry);
     if (pidfd < 0) {
         return false;
     }

@@ -61,9 +61,6 @@ static inline bool ct_proctree_is_zombie(const struct ct_proctree_entry *entry)
     return entry->state == 'Z' || entry->state == 'X';
 }
 
-/* A pidfd of exactly this process, or -1 when it is gone. The caller closes it. */
-int ct_proctree_open(const struct ct_proctree_entry *entry);
-
 /* Sends the signal to exactly this process; false when it is gone or may not be signalled. Never
  * to pid 1 or below. */
 bool ct_proctree_signal(const struct ct_proctree_entry *entry, int sig);

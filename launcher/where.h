@@ -89,7 +89,7 @@ CT_MUST_CHECK int ct_where_read_file(void *data, const char *path, size_t max, s
                                      struct ct_err *err);
 
 /* Talks with the launcher behind PMI_FD: gives the name of the job's key space; with `share` also
- * carries rank 0's `first_host` to all others. As ct_pmi_open() and ct_pmi_share(). */
+ * carries rank 0's `first_host` to all others. See ct_pmi_ask(). */
 typedef int (*ct_where_pmi_fn)(void *data, int fd, bool share, bool is_first,
                                char space[CT_WHERE_JOB_ID_MAX], char first_host[CT_HOST_MAX],
                                struct ct_err *err);

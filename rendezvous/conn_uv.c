@@ -223,13 +223,6 @@ static void wind_down(struct ct_conn *conn)
     run(conn, NULL, 0);
 }
 
-void ct_conn_resume(struct ct_conn *conn)
-{
-    run(conn, NULL, 0);
-    ct_conn_hub_flush(ct_conn_hub_of(conn));
-    wind_down(conn);
-}
-
 static void on_flusher(uv_idle_t *idle);
 
 static void flush_slice(struct ct_conn_hub *hub)
@@ -260,7 +253,8 @@ static void on_flusher(uv_idle_t *idle)
     flush_slice(CT_CONTAINER_OF(idle, struct ct_conn_hub, flusher));
 }
 
-void ct_conn_hub_flush(struct ct_conn_hub *hub)
+/* Sends the replies of up to CT_WAKE_SLICE woken connections, the rest from the idle handle. */
+static void flush_woken(struct ct_conn_hub *hub)
 {
     /* Of a storm one slice goes out per turn of the loop, however many clients were read from. */
     if (!ct_list_empty(&hub->woken) && !uv_is_active((const uv_handle_t *)&hub->flusher)) {
@@ -268,10 +262,17 @@ void ct_conn_hub_flush(struct ct_conn_hub *hub)
     }
 }
 
+void ct_conn_resume(struct ct_conn *conn)
+{
+    run(conn, NULL, 0);
+    flush_woken(ct_conn_hub_of(conn));
+    wind_down(conn);
+}
+
 void ct_conn_hub_end_turn(struct ct_conn_hub *hub)
 {
     (void)commit(hub);
-    ct_conn_hub_flush(hub);
+    flush_woken(hub);
 }
 
 /* ---- reading -------------------------------------------------------------------------------- */
@@ -323,7 +324,7 @@ static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
     }
     run(conn, buf->base, (size_t)nread);
     if (ct_conn_hub_of(conn)->journal == NULL) {
-        ct_conn_hub_flush(ct_conn_hub_of(conn));
+        flush_woken(ct_conn_hub_of(conn));
     }
     wind_down(conn);
 }

@@ -105,10 +105,8 @@ CT_MUST_CHECK int ct_conn_accept(struct ct_conn_hub *hub, uv_stream_t *listener,
 /* Ends the connection; its memory goes when the loop has closed the handle. Repeating is legal. */
 void ct_conn_close(struct ct_conn *conn);
 
-/* Sends the replies of up to CT_WAKE_SLICE woken connections, the rest from the idle handle. */
-void ct_conn_hub_flush(struct ct_conn_hub *hub);
-
-/* With a journal: writes there what was changed in this turn of the loop, then flushes. */
+/* With a journal: writes there what was changed in this turn of the loop, then sends the replies of
+ * woken connections. */
 void ct_conn_hub_end_turn(struct ct_conn_hub *hub);
 
 #endif

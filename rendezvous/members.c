@@ -59,11 +59,6 @@ void *ct_member_conn(const struct ct_member *member)
     return member->conn;
 }
 
-const struct ct_msg_join *ct_members_job(const struct ct_members *m)
-{
-    return m->begun ? &m->job : NULL;
-}
-
 bool ct_members_done(const struct ct_members *m)
 {
     return members_state(m) == STATE_OVER && m->count == 0;

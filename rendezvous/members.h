@@ -113,9 +113,6 @@ int64_t ct_members_next(const struct ct_members *members);
 /* The job is over and every member has left. */
 bool ct_members_done(const struct ct_members *members);
 
-/* Job options, for whoever serves it (heartbeat); NULL before the first join. */
-const struct ct_msg_join *ct_members_job(const struct ct_members *members);
-
 /* Adds `job` to `root` as man/ctstatus.5 has it: run_id, state, generation, world size, nodes
  * (index, host, address, state, workers, last_seen_s), missing_nodes, workers (of the members'
  * beats), failures; and to `problems` a line for each thing that is not as it should be. CT_ENOMEM.

@@ -394,7 +394,8 @@ static int open_agents(struct ct_server *server, uv_loop_t *loop,
         server->hub.on_agent = on_agent;
         server->hub.agent_data = server->control;
         server->hub.agents_prove = agents->token != NULL;
-        ct_server_set_status(server, add_job_status, server->control);
+        server->desk.fn = add_job_status;
+        server->desk.data = server->control;
     }
     return rc;
 }
@@ -462,12 +463,6 @@ int ct_server_open(uv_loop_t *loop, const struct ct_server_options *options, str
     }
     *out = server;
     return 0;
-}
-
-void ct_server_set_status(struct ct_server *server, ct_status_fn fn, void *data)
-{
-    server->desk.fn = fn;
-    server->desk.data = data;
 }
 
 uint16_t ct_server_port(const struct ct_server *server)

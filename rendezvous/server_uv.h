@@ -11,7 +11,6 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "rendezvous/proto.h"
-#include "rendezvous/status.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -75,10 +74,6 @@ bool ct_server_has_agents(const struct ct_server *server);
 
 /* Sets a key from inside this process, as a client would. CT_ENOMEM, CT_ELIMIT. */
 CT_MUST_CHECK int ct_server_set(struct ct_server *server, const char *key, const char *value);
-
-/* The status that is served over HTTP on the same port gets what `fn` adds; called on the loop,
- * until the server is closed. */
-void ct_server_set_status(struct ct_server *server, ct_status_fn fn, void *data);
 
 struct ct_server_stats {
     size_t keys, bytes, connections, waiters;

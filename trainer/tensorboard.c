@@ -38,7 +38,7 @@ uint32_t ct_crc32c(const void *bytes, size_t len)
     return ~crc;
 }
 
-uint32_t ct_crc32c_masked(const void *bytes, size_t len)
+static uint32_t masked_crc(const void *bytes, size_t len)
 {
     uint32_t crc = ct_crc32c(bytes, len);
     return (crc >> 15 | crc << 17) + MASK_DELTA;
@@ -133,13 +133,13 @@ int ct_tensorboard_encode(double wall_s, int64_t step, const struct ct_scalar *s
         rc = put_little_endian(out, event.len, 8);
     }
     if (rc == 0) {
-        rc = put_little_endian(out, ct_crc32c_masked(ct_buf_bytes(out) + start, 8), 4);
+        rc = put_little_endian(out, masked_crc(ct_buf_bytes(out) + start, 8), 4);
     }
     if (rc == 0) {
         rc = ct_buf_append(out, ct_buf_bytes(&event), event.len);
     }
     if (rc == 0) {
-        rc = put_little_endian(out, ct_crc32c_masked(ct_buf_bytes(&event), event.len), 4);
+        rc = put_little_endian(out, masked_crc(ct_buf_bytes(&event), event.len), 4);
     }
     ct_buf_fini(&event);
     return rc;

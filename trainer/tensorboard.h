@@ -25,9 +25,8 @@ CT_MUST_CHECK int ct_tensorboard_encode(double wall_s, int64_t step,
                                         const struct ct_scalar *scalars, size_t count,
                                         struct ct_buf *out);
 
-/* CRC-32C (Castagnoli), and as TFRecord masks it. */
+/* CRC-32C (Castagnoli). */
 uint32_t ct_crc32c(const void *bytes, size_t len);
-uint32_t ct_crc32c_masked(const void *bytes, size_t len);
 
 struct ct_tensorboard {
     int fd; /* -1: not asked for, or writing failed */

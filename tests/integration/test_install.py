@@ -2,6 +2,7 @@
 """`meson install` puts everything where a system expects it, and what is installed works from there:
 ctrun finds train beside itself."""
 
+import json
 import os
 import pathlib
 import shutil
@@ -39,6 +40,38 @@ class Install(testlib.Case):
             ("zsh/site-functions/_ctrun", "#compdef ctrun"),
         ):
             self.assertIn(word, (self.prefix / "share" / name).read_text(), name)
+
+    def test_the_unit_starts_what_is_installed(self):
+        unit = (testlib.BUILD_ROOT / "contrib" / "ctrdzvd.service").read_text()
+        there = self.prefix / "sbin" / "ctrdzvd"
+        place = "/" + str(there.relative_to(self.tmp / "dest"))
+        self.assertIn(f"\nExecStart={place} $CTRDZVD_OPTIONS\n", unit)
+        self.assertEqual(list(self.prefix.rglob("*.service")), [], "not asked for")
+        if shutil.which("systemd-analyze") is None:
+            self.skipTest("systemd-analyze is not in PATH")
+        copy = self.tmp / "ctrdzvd.service"
+        copy.write_text(unit.replace(place, str(there)))
+        done = self.run_program("systemd-analyze", "verify", "--man=no", str(copy))
+        self.assertEqual((done.code, done.out, done.err), (0, "", ""))
+
+    def test_the_unit_is_installed_where_asked(self):
+        folder = self.tmp / "configured"
+        done = subprocess.run(
+            ["meson", "setup", str(folder), str(testlib.SOURCE_ROOT), "--prefix=/opt/ct",
+             "-Dtests=disabled", "-Dcuda=disabled", "-Dnccl=disabled", "-Donednn=disabled",
+             "-Dhttp=disabled", "-Dsystemd_unit_dir=lib/systemd/system"],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        unit = folder / "contrib" / "ctrdzvd.service"
+        self.assertIn("\nExecStart=/opt/ct/sbin/ctrdzvd ", unit.read_text())
+        listed = subprocess.run(
+            ["meson", "introspect", "--installed", str(folder)],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=True,
+        )  # fmt: skip
+        self.assertEqual(
+            json.loads(listed.stdout)[str(unit)], "/opt/ct/lib/systemd/system/ctrdzvd.service"
+        )
 
     def test_nothing_of_the_tests_is_installed(self):
         names = [p.name for p in self.prefix.rglob("*") if p.is_file()]

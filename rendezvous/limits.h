@@ -31,7 +31,8 @@
 #define CT_READ_CHUNK ((size_t)65536)
 
 /* A connection whose unsent replies reach this many bytes is not served further until they are
- * gone. Twice the usual loopback socket buffer; not tuned. */
+ * gone; one that watches keys and lets notices pile up to as many is closed, since nothing can make
+ * the keys wait. Twice the usual loopback socket buffer; not tuned. */
 #define CT_OUT_STALL_BYTES ((size_t)1 << 20)
 
 /* Values up to this length are copied into the reply, longer ones are referenced: below it the copy

@@ -213,11 +213,15 @@ static int open_stream(struct node *node, enum ct_output_fd to, struct ct_output
                        int *child, struct ct_err *err)
 {
     struct ct_output *output = node->fleet->output;
+    const struct ct_options *job = node->fleet->job->options;
+    bool folds = job->fold == CT_FOLD_MODE_AUTO && job->prefix_template == NULL;
+    int workers = ct_hosts_workers(node->fleet->job->hosts);
     const struct ct_output_stream_options options = {
         .to = to,
         .mode = ct_output_is_terminal(output, to) ? CT_LINES_TERMINAL : CT_LINES_PLAIN,
         .prefix = "",
         .slow = CT_SLOW_OUTPUT_WAIT, /* whose lines are missing could not be said */
+        .fold = {.workers = folds ? workers : 0, .forwarded = true},
     };
     return ct_output_stream_open(output, &options, out, child, err);
 }

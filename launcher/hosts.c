@@ -6,6 +6,7 @@
 #include "common/num.h"
 #include "launcher/options.h"
 
+#include <limits.h>
 #include <string.h>
 
 /* Bytes of a hostfile: the longest names, with room for comments. */
@@ -13,6 +14,18 @@
 
 /* What separates words. */
 #define BLANKS " \t\r"
+
+int ct_hosts_workers(const struct ct_hosts *hosts)
+{
+    int64_t workers = 0;
+    for (int i = 0; i < hosts->count; i++) {
+        if (hosts->list[i].workers == 0) {
+            return INT_MAX;
+        }
+        workers += hosts->list[i].workers;
+    }
+    return workers < INT_MAX ? (int)workers : INT_MAX;
+}
 
 void ct_hosts_fini(struct ct_hosts *hosts)
 {

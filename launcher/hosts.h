@@ -34,6 +34,9 @@ struct ct_hosts {
     int count;
 };
 
+/* Of all of them; INT_MAX = they do not say it. */
+int ct_hosts_workers(const struct ct_hosts *hosts);
+
 /* NULL is allowed. */
 void ct_hosts_fini(struct ct_hosts *hosts);
 

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/lines.h"
 
+#include "common/num.h"
+
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -189,6 +192,21 @@ void ct_lines_prefix_many(const char *host, const char *ranks, bool colour,
                           char out[CT_LINES_PREFIX_MAX])
 {
     print_prefix(host, ranks, colour ? 1 : 0, out); /* bold: the colour of none of them */
+}
+
+bool ct_lines_read_prefix(const char *line, size_t len, int *rank, size_t *prefix_len)
+{
+    size_t most = len < CT_LINES_PREFIX_MAX ? len : CT_LINES_PREFIX_MAX;
+    const char *end = most > 0 && line[0] == '[' ? memchr(line, ']', most) : NULL;
+    if (end == NULL || end + 1 >= line + most || end[1] != ' ') {
+        return false;
+    }
+    const char *colon = memrchr(line, ':', (size_t)(end - line));
+    const char *number = colon != NULL ? colon + 1 : line + 1;
+    char text[16];
+    (void)snprintf(text, sizeof(text), "%.*s", (int)(end - number), number);
+    *prefix_len = (size_t)(end + 2 - line);
+    return end - number < (ptrdiff_t)sizeof(text) && ct_parse_int(text, 0, INT_MAX, rank) == 0;
 }
 
 bool ct_lines_colour(bool is_terminal, const char *term, const char *no_color)

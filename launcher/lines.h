@@ -81,6 +81,10 @@ void ct_lines_prefix(const char *host, int rank, bool colour, char out[CT_LINES_
 void ct_lines_prefix_many(const char *host, const char *ranks, bool colour,
                           char out[CT_LINES_PREFIX_MAX]);
 
+/* The rank in the prefix of a line as above, without colour, and the prefix's length. False: the
+ * line has none. */
+bool ct_lines_read_prefix(const char *line, size_t len, int *rank, size_t *prefix_len);
+
 /* Should a stream on this descriptor be coloured? It is a terminal, TERM is not "dumb" and
  * NO_COLOR is unset or empty (https://no-color.org). */
 bool ct_lines_colour(bool is_terminal, const char *term, const char *no_color);

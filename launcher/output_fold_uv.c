@@ -4,7 +4,8 @@
  * by completeness or by the timer, it goes to the sink.
  *
  * Other paths: a progress bar's segment, which the next write overwrites, and ctrun's own lines do
- * not wait: all that waits leaves in front of them. So it does at the end of a stream's life.
+ * not wait: all that waits leaves in front of them. So do the lines of a stream that brings those
+ * of many workers, where they do not say whose they are. So it does at the end of a stream's life.
  *
  * Failure modes: a line without memory for it is lost, which the caller says.
  *
@@ -93,9 +94,11 @@ void ct_output_unfold(struct ct_output *output, struct ct_sink *sink)
     }
 }
 
-static int fold(struct ct_output_stream *stream, const char *bytes, size_t len, int64_t now_ns)
+/* False: it must not wait. */
+static bool describe(struct ct_output_stream *stream, const char *bytes, size_t len,
+                     struct ct_fold_line *out)
 {
-    const struct ct_fold_line line = {
+    *out = (struct ct_fold_line){
         .rank = stream->rank,
         .first_rank = stream->fold.first_rank,
         .workers = stream->fold.workers,
@@ -106,13 +109,19 @@ static int fold(struct ct_output_stream *stream, const char *bytes, size_t len, 
         .colour = stream->fold.colour,
         .owner = stream,
     };
-    return ct_fold_add(fold_of(stream->output, stream->sink), &line, now_ns);
+    if (memchr(bytes, '\r', len) != NULL) {
+        return false;
+    }
+    return !stream->fold.forwarded ||
+           (ct_lines_read_prefix(bytes, len, &out->rank, &out->prefix_len) &&
+            out->rank < CT_FOLD_RANKS_MAX);
 }
 
 void ct_output_pass(struct ct_output_stream *stream, const struct ct_buf *batch)
 {
     struct ct_output *output = stream->output;
     struct ct_fold *waiting = fold_of(output, stream->sink);
+    struct ct_fold_line line;
     const char *p = (const char *)ct_buf_bytes(batch), *end = p + batch->len;
     struct ct_buf out = CT_BUF_INIT;
     int64_t now_ns = ct_clock_now(NULL);
@@ -120,8 +129,8 @@ void ct_output_pass(struct ct_output_stream *stream, const struct ct_buf *batch)
     while (p < end) {
         const char *newline = memchr(p, '\n', (size_t)(end - p));
         size_t len = (size_t)((newline != NULL ? newline + 1 : end) - p);
-        bool folds = memchr(p, '\r', len) == NULL;
-        int rc = folds ? fold(stream, p, len, now_ns) : 0;
+        bool folds = describe(stream, p, len, &line);
+        int rc = folds ? ct_fold_add(waiting, &line, now_ns) : 0;
         rc = rc != 0 ? rc : collect(waiting, folds ? now_ns : INT64_MAX, &out);
         if (rc == 0 && !folds) {
             rc = ct_buf_append(&out, p, len);

@@ -73,6 +73,7 @@ void ct_output_say(struct ct_output *output, enum ct_output_fd fd, const char *b
 /* How equal lines of several streams become one. */
 struct ct_output_fold {
     int first_rank, workers; /* of the streams that have lines in common; 0 workers = not folded */
+    bool forwarded;          /* lines of many workers, which begin with a prefix of lines.h */
     const char *host;        /* as in struct ct_fold_line; must outlive the stream */
     bool colour;
 };

@@ -155,6 +155,8 @@ static int open_stream(const struct ct_worker_options *options, int local_rank,
     bool is_out = to == CT_OUTPUT_OUT;
     struct route route = route_of(job, local_rank, is_out ? CT_STREAMS_STDOUT : CT_STREAMS_STDERR);
     bool terminal = ct_output_is_terminal(options->output, to);
+    /* With --hosts the workers of all machines write to one place. */
+    bool meets_others = job->options->agent_stdin && options->plan->node_count > 1;
     char prefix[CT_LINES_PREFIX_MAX] = "";
     struct files files = {0};
     int rc = 0;
@@ -167,7 +169,7 @@ static int open_stream(const struct ct_worker_options *options, int local_rank,
     };
     if (!route.shown) {
         stream.mode = CT_LINES_TAIL_ONLY;
-    } else if (job->workers == 1 && job->options->prefix_template == NULL) {
+    } else if (job->workers == 1 && job->options->prefix_template == NULL && !meets_others) {
         stream.mode = CT_LINES_RAW;
         /* A single worker finds the terminal itself; its stderr we need to read for the report. */
         stream.inherit = is_out && !route.to_file;

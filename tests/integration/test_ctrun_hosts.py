@@ -10,6 +10,7 @@ import signal
 import subprocess
 import unittest
 
+import testlib
 from testlib import Case, main, program, wait_until
 from testlib.netns import Cluster
 
@@ -76,6 +77,19 @@ class Hosts(Case):
         done = self.ctrun("--hosts", "localhost:2", "--launch-agent", "/nowhere/ssh",
                           "--no-python", "sh", "-c", "echo $RANK")  # fmt: skip
         self.assertEqual(done.code, 0, done.err)
+
+    def test_equal_lines_of_all_machines_become_one(self):
+        argv = self.args("127.0.0.2:2,127.0.0.3:1", "sh", "-c", "echo hello; echo only $RANK")
+        for how in ((), ("--fold", "off")):
+            terminal = testlib.Terminal(program("ctrun"), *how, *argv, env={"TERM": "xterm"})
+            self.addCleanup(terminal.close)
+            lines = terminal.read_all().splitlines()
+            for rank in range(3):
+                of_it = [x for x in lines if re.search(rf"[\[:]{rank}] only {rank}$", x)]
+                self.assertEqual(len(of_it), 1, lines)
+            hello = [x for x in lines if x.endswith("] hello")]
+            # The machine may be slow: then an equal line comes too late for the others.
+            self.assertTrue(len(hello) == 3 if how else len(hello) < 3, lines)
 
     def test_hostfile(self):
         path = self.script("hosts", "# two machines\n127.0.0.2 slots=2\n127.0.0.3:1\n")

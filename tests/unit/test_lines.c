@@ -205,6 +205,35 @@ static void test_prefix_and_colour(void **state)
     assert_string_equal(prefix, "\x1b[0;92m[gpu-4:7]\x1b[0m ");
     ct_lines_prefix(NULL, 2147483647, true, prefix);
     assert_non_null(strstr(prefix, "[2147483647]\x1b[0m "));
+    int rank = -1;
+    size_t len = 0;
+    assert_true(ct_lines_read_prefix("[gpu-4:7] a]: b", 15, &rank, &len));
+    assert_int_equal(rank, 7);
+    assert_int_equal(len, 10);
+    assert_true(ct_lines_read_prefix("[12] ", 5, &rank, &len));
+    assert_int_equal(rank, 12);
+    assert_int_equal(len, 5);
+    assert_true(ct_lines_read_prefix("[fe80::1:0] x", 13, &rank, &len));
+    assert_int_equal(rank, 0);
+    static const char *const none[] = {
+        "",
+        "[",
+        "[12]",
+        "[12]x",
+        "[] ",
+        "[a:] ",
+        "[a] ",
+        "x[1] ",
+        "[-1] ",
+        "[1 ] ",
+        "[1:x] ",
+        "[99999999999999999999] ",
+        "[2147483648] ",
+    };
+    for (size_t i = 0; i < sizeof(none) / sizeof(none[0]); i++) {
+        assert_false(ct_lines_read_prefix(none[i], strlen(none[i]), &rank, &len));
+    }
+    assert_false(ct_lines_read_prefix("[12] ", 4, &rank, &len)); /* cut */
     assert_true(ct_lines_colour(true, "xterm", NULL));
     assert_true(ct_lines_colour(true, "xterm", ""));
     assert_false(ct_lines_colour(true, "xterm", "1"));

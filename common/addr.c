@@ -6,10 +6,12 @@
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -220,4 +222,15 @@ int ct_addr_towards(const char *host, char *out, size_t size, struct ct_err *err
         ct_addr_host((const struct sockaddr *)&own, out, size);
     }
     return rc;
+}
+
+bool ct_addr_loopback_up(void)
+{
+    struct ifreq lo = {.ifr_name = "lo"};
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    bool told = fd >= 0 && ioctl(fd, SIOCGIFFLAGS, &lo) == 0;
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return !told || (lo.ifr_flags & IFF_UP) != 0;
 }

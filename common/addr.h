@@ -50,6 +50,10 @@ void ct_addr_host(const struct sockaddr *addr, char *out, size_t size);
 /* The address as IPv6 has it, IPv4 mapped (::ffff:a.b.c.d); false for another family. */
 bool ct_addr_as_v6(const struct sockaddr *addr, struct in6_addr *out);
 
+/* False in a network namespace where nobody has switched the loopback on: then nothing reaches
+ * 127.0.0.1, and no process any address of its own machine. */
+bool ct_addr_loopback_up(void);
+
 /* Our own address on the way to `host`, as text: what that machine would see of us without a
  * translation in between. Sends nothing. CT_ENOENT (no such name), CT_EIO (no way there). */
 CT_MUST_CHECK int ct_addr_towards(const char *host, char *out, size_t size, struct ct_err *err);

@@ -187,6 +187,13 @@ static void log_start(struct ct_run *run)
     if (settled->warning[0] != '\0' && !settled->warning_can_wait && ct_run_speaks(run)) {
         ct_log(&run->log, CT_LOG_WARNING, "%s", settled->warning);
     }
+    if (run->server != NULL && !ct_addr_loopback_up()) {
+        ct_log(
+            &run->log, CT_LOG_WARNING,
+            "the loopback interface is down here: workers do not reach the store on this machine "
+            "(%s) before `ip link set lo up`",
+            job->place->master);
+    }
     ct_log(&run->log, CT_LOG_INFO, "job %s: %d workers of %s, store on %s:%d, files in %s",
            job->run_id, job->workers, job->command->path, job->place->master,
            run->server != NULL ? ct_server_port(run->server) : job->place->port,

@@ -73,6 +73,19 @@ bool ct_prepare_wants_logs(const struct ct_options *options)
     return ct_redirects_any(&options->redirects) || ct_redirects_any(&options->tee);
 }
 
+/* A folder that nobody looks into unless the job fails may be anywhere. */
+static bool make_passing(const char *tmp_dir, const char *run_id, struct ct_logdir *out)
+{
+    /* Making and removing a folder for each worker costs milliseconds on a disk. */
+    const char *const places[] = {tmp_dir != NULL ? tmp_dir : "/dev/shm", "/tmp", "/var/tmp",
+                                  "/dev/shm"};
+    bool made = false;
+    for (size_t i = 0; !made && i < sizeof(places) / sizeof(places[0]); i++) {
+        made = ct_logdir_init(NULL, places[i], run_id, out, NULL) == 0;
+    }
+    return made;
+}
+
 int ct_prepare_logdir(const struct ct_options *options, char *const *env, const char *run_id,
                       struct ct_logdir *out, struct ct_err *err)
 {
@@ -81,10 +94,14 @@ int ct_prepare_logdir(const struct ct_options *options, char *const *env, const 
     if (rc != 0) {
         return rc;
     }
-    /* Making and removing a folder for each worker costs milliseconds on a disk. */
-    if (options->log_dir == NULL && tmp_dir == NULL && !ct_prepare_wants_logs(options) &&
-        ct_logdir_init(NULL, "/dev/shm", run_id, out, NULL) == 0) {
+    if (options->log_dir == NULL && !ct_prepare_wants_logs(options) &&
+        make_passing(tmp_dir, run_id, out)) {
         return 0;
     }
-    return ct_logdir_init(options->log_dir, tmp_dir, run_id, out, err);
+    rc = ct_logdir_init(options->log_dir, tmp_dir, run_id, out, err);
+    if (rc != 0 && options->log_dir == NULL) {
+        rc = ct_err_set(err, rc, "%.700s; set TMPDIR or --log-dir to a folder for temporary files",
+                        err->text);
+    }
+    return rc;
 }

@@ -13,7 +13,7 @@
 #include "launcher/hang_guard_uv.h"
 #include "launcher/job_story.h"
 #include "launcher/pages.h"
-#include "launcher/signals.h"
+#include "launcher/signals_uv.h"
 #include "launcher/snapshot.h"
 #include "launcher/worker_uv.h"
 #include "rendezvous/control.h"
@@ -33,8 +33,7 @@ struct ct_run {
     struct ct_plan plan;
     struct ct_outcome outcome;
     /* agent_signals_uv.c */
-    uv_signal_t signals[CT_SIGNALS_MAX];
-    size_t signal_count;         /* handles that are initialised */
+    struct ct_signals_watch signals;
     int64_t preempt_deadline_ms; /* from the signal on, until workers are killed */
     char *preempt_file;          /* by which workers may learn of it; NULL = there is none */
     /* agent_stdin_uv.c */
@@ -136,7 +135,6 @@ void ct_run_close_stdin(struct ct_run *run);
 void ct_run_signal(struct ct_run *run, int signo);
 
 CT_MUST_CHECK int ct_run_open_signals(struct ct_run *run, struct ct_err *err);
-void ct_run_close_signals(struct ct_run *run);
 
 /* Tells the workers by key and by file that the job is asked to end. */
 void ct_run_notice(struct ct_run *run);

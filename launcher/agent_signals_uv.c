@@ -6,32 +6,22 @@
  *
  * Failure modes: a notice that cannot be written is told; the signal goes out all the same.
  *
- * Who frees: ct_run_close_signals(); from then on a signal ends ctrun in the usual way.
+ * Who frees: close_all() of agent_uv.c; from then on a signal ends ctrun in the usual way.
  */
 #include "launcher/agent_impl_uv.h"
 
-#include "common/alloc.h"
 #include "common/file.h"
 #include "common/num.h"
 #include "launcher/environ.h"
 #include "rendezvous/json.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 /* By PyTorch's habits: PrefixStore's separator and no leading slash. */
 #define NOTICE_KEY "ctrun/preempt"
-
-/* nohup(1) and a shell's "&" ignore signals on the user's behalf; that stays. */
-static bool is_ignored(int signo)
-{
-    struct sigaction action;
-    return sigaction(signo, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
-}
 
 /* The scheduler kills what is still there at the end of the allocation. */
 static int64_t deadline_ms(const struct ct_run *run)
@@ -71,32 +61,8 @@ static void on_signal(uv_signal_t *handle, int signo)
 
 int ct_run_open_signals(struct ct_run *run, struct ct_err *err)
 {
-    struct ct_signals wanted;
-    ct_signals_parse(run->job->options->signals, &run->log, &wanted);
-    for (size_t i = 0; i < wanted.count; i++) {
-        if (is_ignored(wanted.signo[i])) {
-            continue;
-        }
-        uv_signal_t *handle = &run->signals[run->signal_count];
-        int rc = uv_signal_init(&run->loop, handle);
-        if (rc == 0) {
-            run->signal_count++;
-            handle->data = run;
-            rc = uv_signal_start(handle, on_signal, wanted.signo[i]);
-        }
-        if (rc != 0) {
-            return ct_err_set(err, CT_EIO, "cannot watch signals: %s", uv_strerror(rc));
-        }
-    }
-    return 0;
-}
-
-void ct_run_close_signals(struct ct_run *run)
-{
-    for (size_t i = 0; i < run->signal_count; i++) {
-        uv_close((uv_handle_t *)&run->signals[i], NULL);
-    }
-    run->signal_count = 0;
+    return ct_signals_watch_open(&run->signals, &run->loop, run->job->options->signals, &run->log,
+                                 on_signal, run, err);
 }
 
 /* ---- the notice -------------------------------------------------------------------------------
@@ -119,26 +85,9 @@ static char *notice_text(const struct ct_run *run)
     return text;
 }
 
-/* The file appears whole or not at all. */
-static void write_notice(struct ct_run *run, const char *text)
-{
-    if (run->preempt_file == NULL) {
-        return;
-    }
-    char *draft = ct_asprintf("%s.new", run->preempt_file);
-    int fd = draft != NULL ? open(draft, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644) : -1;
-    bool ok = fd >= 0 && ct_fd_write_all(fd, text, strlen(text)) == 0;
-    if (fd >= 0) {
-        ok = close(fd) == 0 && ok;
-    }
-    if (!ok || rename(draft, run->preempt_file) != 0) {
-        ct_log(&run->log, CT_LOG_WARNING, "cannot write %s", run->preempt_file);
-    }
-    ct_free(draft);
-}
-
 void ct_run_notice(struct ct_run *run)
 {
+    struct ct_err err = {0};
     char *text = notice_text(run);
     if (text == NULL) {
         return;
@@ -147,6 +96,9 @@ void ct_run_notice(struct ct_run *run)
     if (store != NULL && run->plan.node_rank == 0 && ct_server_set(store, NOTICE_KEY, text) != 0) {
         ct_log(&run->log, CT_LOG_WARNING, "cannot set the key " NOTICE_KEY);
     }
-    write_notice(run, text);
+    if (run->preempt_file != NULL &&
+        ct_file_replace(run->preempt_file, text, strlen(text), &err) != 0) {
+        ct_log(&run->log, CT_LOG_WARNING, "%s", err.text);
+    }
     cJSON_free(text);
 }

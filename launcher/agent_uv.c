@@ -25,7 +25,7 @@
 static void close_all(struct ct_run *run)
 {
     /* From here on a signal ends ctrun in the usual way: only output is left to write. */
-    ct_run_close_signals(run);
+    ct_signals_watch_close(&run->signals);
     ct_run_close_stdin(run);
     ct_hang_guard_close(&run->hang);
     ct_procs_close(run->procs, NULL, NULL);

@@ -27,7 +27,7 @@
 #include "launcher/policy.h"
 #include "launcher/proc_uv.h"
 #include "launcher/report.h"
-#include "launcher/signals.h"
+#include "launcher/signals_uv.h"
 #include "rendezvous/access.h"
 #include "rendezvous/control.h"
 #include "rendezvous/server_uv.h"
@@ -59,8 +59,7 @@ struct fleet {
     const struct ct_fleet_job *job;
     struct ct_log log;
     uv_loop_t loop;
-    uv_signal_t signals[CT_SIGNALS_MAX];
-    size_t signal_count;
+    struct ct_signals_watch signals;
     uv_timer_t patience;
     bool patience_open;
     struct ct_output *output;
@@ -387,25 +386,6 @@ static int open_store(struct fleet *fleet, struct ct_err *err)
     return rc;
 }
 
-static int open_signals(struct fleet *fleet, struct ct_err *err)
-{
-    struct ct_signals wanted;
-    ct_signals_parse(fleet->job->options->signals, &fleet->log, &wanted);
-    for (size_t i = 0; i < wanted.count; i++) {
-        uv_signal_t *handle = &fleet->signals[fleet->signal_count];
-        int rc = uv_signal_init(&fleet->loop, handle);
-        if (rc == 0) {
-            fleet->signal_count++;
-            handle->data = fleet;
-            rc = uv_signal_start(handle, on_signal, wanted.signo[i]);
-        }
-        if (rc != 0) {
-            return ct_err_set(err, CT_EIO, "cannot watch signals: %s", uv_strerror(rc));
-        }
-    }
-    return 0;
-}
-
 static int open_all(struct fleet *fleet, struct ct_err *err)
 {
     const struct ct_output_options output = {.out_fd = 1, .err_fd = 2, .log = &fleet->log};
@@ -419,7 +399,10 @@ static int open_all(struct fleet *fleet, struct ct_err *err)
     rc = rc != 0 ? rc : open_store(fleet, err);
     rc = rc != 0 ? rc
                  : ct_procs_open(&fleet->loop, fleet->job->guard, &fleet->log, &fleet->procs, err);
-    return rc != 0 ? rc : open_signals(fleet, err);
+    return rc != 0
+               ? rc
+               : ct_signals_watch_open(&fleet->signals, &fleet->loop, fleet->job->options->signals,
+                                       &fleet->log, on_signal, fleet, err);
 }
 
 static void on_settled(void *data)
@@ -446,9 +429,7 @@ static void on_stopped(void *data, const struct ct_procs_stopped *result)
 /* No launch agent is left. */
 static void close_all(struct fleet *fleet)
 {
-    for (size_t i = 0; i < fleet->signal_count; i++) {
-        uv_close((uv_handle_t *)&fleet->signals[i], NULL);
-    }
+    ct_signals_watch_close(&fleet->signals);
     for (int i = 0; fleet->nodes != NULL && i < fleet->job->hosts->count; i++) {
         hang_up(&fleet->nodes[i]);
     }

@@ -122,6 +122,19 @@ class Hosts(Case):
         self.assertEqual(done.code, 123, done.err)  # asked to end, and all ended in order
         self.assertEqual(done.out.count("heard"), 2, done.out)
 
+    def test_ignored_hangup_stays_ignored(self):
+        job = self.start_ctrun(
+            *self.args("127.0.0.2", "sh", "-c",
+                       "echo up; while [ ! -e $0/go ]; do sleep 0.01; done; echo done", self.tmp),
+            preexec=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),  # as by nohup(1)
+        )  # fmt: skip
+        wait_until(lambda: "up" in job.out, "the worker runs")
+        job.signal(signal.SIGHUP)
+        (self.tmp / "go").touch()
+        done = job.wait()
+        self.assertEqual(done.code, 0, done.err)
+        self.assertIn("done", done.out)
+
     def test_nothing_is_left_when_it_is_killed(self):
         marker = f"61.{os.getpid()}"
         job = self.start_ctrun(*self.args("127.0.0.2,127.0.0.3", "sleep", marker))

@@ -5,6 +5,7 @@
 #include "common/file.h"
 #include "common/num.h"
 #include "launcher/environ.h"
+#include "launcher/gpu_mask.h"
 #include "launcher/gpus.h"
 
 #include <dirent.h>
@@ -96,7 +97,7 @@ static int device_nodes(const struct ct_binder_roots *roots, const char *visible
     }
     const char *entry;
     size_t len;
-    for (; found < max && ct_gpus_entry(visible, found, &entry, &len) == 0; found++) {
+    for (; found < max && ct_gpu_entry(visible, found, &entry, &len); found++) {
         char token[TOKEN_MAX];
         (void)snprintf(token, sizeof(token), "%.*s", (int)(len < TOKEN_MAX ? len : 0), entry);
         int device = find_device(roots->gpus, devices, count, token);

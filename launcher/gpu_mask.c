@@ -8,7 +8,6 @@
 #include "launcher/gpu_mask.h"
 
 #include "common/num.h"
-#include "launcher/gpus.h"
 
 #include <limits.h>
 #include <stdarg.h>
@@ -19,6 +18,29 @@
 #define NUMBER_MAX 16
 /* More devices than any machine has; counting takes quadratic time. */
 #define ENTRIES_MAX 4096
+
+bool ct_gpu_entry(const char *visible, int index, const char **at, size_t *len)
+{
+    const char *p = visible;
+    for (; index > 0; index--) {
+        p = strchr(p, ',');
+        if (p == NULL) {
+            return false;
+        }
+        p++;
+    }
+    size_t end = strcspn(p, ",");
+    size_t skip = strspn(p, " \t");
+    while (end > skip && (p[end - 1] == ' ' || p[end - 1] == '\t')) {
+        end--;
+    }
+    if (end <= skip) {
+        return false;
+    }
+    *at = p + skip;
+    *len = end - skip;
+    return true;
+}
 
 static bool is_number(const char *token, size_t len, int *out)
 {
@@ -52,7 +74,7 @@ int ct_gpu_entries(const char *list, int physical)
     const char *token;
     size_t len;
     int count = 0;
-    while (count < ENTRIES_MAX && ct_gpus_entry(list, count, &token, &len) == 0 &&
+    while (count < ENTRIES_MAX && ct_gpu_entry(list, count, &token, &len) &&
            names_device(token, len, physical)) {
         count++;
     }
@@ -64,7 +86,7 @@ static bool has_mig(const char *list, int entries)
     const char *token;
     size_t len;
     for (int i = 0; i < entries; i++) {
-        if (ct_gpus_entry(list, i, &token, &len) == 0 && is_mig(token, len)) {
+        if (ct_gpu_entry(list, i, &token, &len) && is_mig(token, len)) {
             return true;
         }
     }
@@ -231,8 +253,7 @@ void ct_gpu_masks_of(const struct ct_gpu_masks *masks, int local_rank, struct ct
     if (!masks->masked) {
         return;
     }
-    if (masks->list == NULL ||
-        ct_gpus_entry(masks->list, device, &out->token, &out->token_len) != 0 ||
+    if (masks->list == NULL || !ct_gpu_entry(masks->list, device, &out->token, &out->token_len) ||
         (masks->numbers && !is_number(out->token, out->token_len, &number))) {
         count_token(out, device);
     }

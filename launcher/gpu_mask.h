@@ -86,6 +86,11 @@ CT_MUST_CHECK int ct_gpu_masks_decide(const struct ct_gpu_facts *facts,
 /* `out` must stay where it is: its token may point into it. */
 void ct_gpu_masks_of(const struct ct_gpu_masks *masks, int local_rank, struct ct_gpu_share *out);
 
+/* The entry number `index` of a value of CUDA_VISIBLE_DEVICES, without blanks around it: a token to
+ * hand on, be it a number, a UUID or what a driver of tomorrow understands. False when there
+ * are fewer or it is empty. */
+bool ct_gpu_entry(const char *visible, int index, const char **at, size_t *len);
+
 /* Leading entries of `list` that name a device: CUDA ignores what follows one that does not, like
  * "-1" or a number that is not below `physical` (when that is known). */
 int ct_gpu_entries(const char *list, int physical);

@@ -14,9 +14,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Longer entries of CUDA_VISIBLE_DEVICES than any UUID name no device. */
-#define ENTRY_MAX 128
-
 /* Directory entries that are `prefix` and a number, or all of them when prefix is NULL. */
 static int count_entries(const char *path, const char *prefix)
 {
@@ -48,41 +45,6 @@ static bool has_driver(const char *dev_dir)
     return access(path, F_OK) == 0;
 }
 
-/* An index below `physical`, or the start of a UUID as nvidia-smi -L prints it. */
-static bool names_device(const char *entry, int physical)
-{
-    int index;
-    if (strncmp(entry, "GPU-", 4) == 0 || strncmp(entry, "MIG-", 4) == 0) {
-        return true;
-    }
-    return ct_parse_int(entry, 0, physical - 1, &index) == 0;
-}
-
-static int count_visible(const char *visible, int physical)
-{
-    int count = 0;
-    for (const char *p = visible;;) {
-        char entry[ENTRY_MAX];
-        p += strspn(p, " ");
-        size_t len = strcspn(p, ", ");
-        if (len == 0 || len >= sizeof(entry)) {
-            return count;
-        }
-        memcpy(entry, p, len);
-        entry[len] = '\0';
-        if (!names_device(entry, physical)) {
-            return count;
-        }
-        count++;
-        p += len;
-        p += strspn(p, " ");
-        if (*p != ',') {
-            return count;
-        }
-        p++;
-    }
-}
-
 /* CUDA is asked nothing: a wrong guess costs one worker too many or too few, a CUDA context in the
  * launcher would cost memory on every GPU for the whole job. */
 int ct_gpus_count(const char *proc_dir, const char *dev_dir, const char *visible)
@@ -93,10 +55,7 @@ int ct_gpus_count(const char *proc_dir, const char *dev_dir, const char *visible
     if (physical == 0) {
         physical = in_proc > in_dev ? in_proc : in_dev;
     }
-    if (visible == NULL || physical == 0) {
-        return physical;
-    }
-    return count_visible(visible, physical);
+    return visible == NULL || physical == 0 ? physical : ct_gpu_entries(visible, physical);
 }
 
 /* ---- what else there is to know -------------------------------------------------------------- */
@@ -111,7 +70,7 @@ static const char *mig_list(const char *list)
     const char *entry;
     size_t len;
     int count = 0;
-    for (; list != NULL && ct_gpus_entry(list, count, &entry, &len) == 0; count++) {
+    for (; list != NULL && ct_gpu_entry(list, count, &entry, &len); count++) {
         if (len <= 4 || strncmp(entry, "MIG-", 4) != 0) {
             return NULL;
         }
@@ -172,28 +131,5 @@ int ct_gpus_workers(const struct ct_gpu_facts *facts)
 {
     const char *list = facts->visible != NULL ? facts->visible : facts->mig;
     return list == NULL || facts->physical == 0 ? facts->physical
-                                                : count_visible(list, facts->physical);
-}
-
-int ct_gpus_entry(const char *visible, int index, const char **at, size_t *len)
-{
-    const char *p = visible;
-    for (; index > 0; index--) {
-        p = strchr(p, ',');
-        if (p == NULL) {
-            return -1;
-        }
-        p++;
-    }
-    size_t end = strcspn(p, ",");
-    size_t skip = strspn(p, " \t");
-    while (end > skip && (p[end - 1] == ' ' || p[end - 1] == '\t')) {
-        end--;
-    }
-    if (end <= skip) {
-        return -1;
-    }
-    *at = p + skip;
-    *len = end - skip;
-    return 0;
+                                                : ct_gpu_entries(list, facts->physical);
 }

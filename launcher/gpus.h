@@ -8,8 +8,6 @@
 
 #include "launcher/gpu_mask.h"
 
-#include <stddef.h>
-
 #define CT_GPUS_PROC_DIR "/proc/driver/nvidia/gpus"
 #define CT_GPUS_DEV_DIR "/dev"
 
@@ -33,10 +31,5 @@ void ct_gpus_read(const struct ct_gpus_roots *roots, char *const *env, struct ct
 
 /* How many workers "one for each GPU" means; MIG devices count one by one. */
 int ct_gpus_workers(const struct ct_gpu_facts *facts);
-
-/* The entry number `index` of a value of CUDA_VISIBLE_DEVICES, without blanks around it: a token to
- * hand on, be it a number, a UUID or what a driver of tomorrow understands. Returns 0, or -1 when
- * there are fewer or it is empty. */
-int ct_gpus_entry(const char *visible, int index, const char **at, size_t *len);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "common/addr.h"
 #include "common/num.h"
+#include "rendezvous/control.h"
 
 #include <limits.h>
 #include <stdbool.h>
@@ -49,9 +50,9 @@ static int emit(const struct list *list, const struct name *name)
     if (name->len == 0) {
         return bad(list, "a name is empty");
     }
-    if (list->out->count == CT_NODELIST_MAX) {
+    if (list->out->count == CT_MAX_NODES) {
         return ct_err_set(list->err, CT_ELIMIT, "'%.200s' names more than %d hosts", list->whole,
-                          CT_NODELIST_MAX);
+                          CT_MAX_NODES);
     }
     return ct_strlist_printf(list->out, "%.*s", (int)name->len, name->text) == 0
                ? 0
@@ -88,7 +89,7 @@ static int expand_range(const struct list *list, const char **at, const char *re
         ++*at;
         rc = read_number(list, at, &high, &ignored);
     }
-    if (rc == 0 && (high < low || high - low >= CT_NODELIST_MAX)) {
+    if (rc == 0 && (high < low || high - low >= CT_MAX_NODES)) {
         rc = bad(list, "a range runs backwards or is too long");
     }
     for (int64_t number = low; rc == 0 && number <= high; number++) {

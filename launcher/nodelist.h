@@ -11,10 +11,6 @@
 
 #include <stddef.h>
 
-/* As many nodes as one job may have (rendezvous/control.h); a longer list is an attack or a slip.
- */
-#define CT_NODELIST_MAX 65536
-
 /* "node[001,007-015],rack[1-2]n[0-3]-ib,login": each name in the order in which it stands there,
  * the last bracket counting fastest; numbers keep their leading zeros. CT_EFORMAT quotes what is
  * wrong; CT_ELIMIT (too many names, or one longer than a host name can be); CT_ENOMEM. Gives *out,

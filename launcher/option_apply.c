@@ -9,6 +9,7 @@
 #include "launcher/option_values.h"
 #include "launcher/rdzv_conf.h"
 #include "launcher/signals.h"
+#include "rendezvous/control.h"
 
 #include <limits.h>
 #include <signal.h>

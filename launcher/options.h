@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The command line of ctrun, by torchrun's rules: dashes and underscores are the same, "--opt V"
- * and
- * "--opt=V", bundled short options ("-mr3"), unique abbreviations; parsing stops at the first word
- * that is no option, and a "--" in front of it is dropped. An option may also come from PET_<NAME>
- * in the environment (PET_NPROC_PER_NODE, ...); the command line wins. An empty PET_ variable
- * counts as unset.
+ * and "--opt=V", bundled short options ("-mr3"), unique abbreviations; parsing stops at the first
+ * word that is no option, and a "--" in front of it is dropped. An option may also come from
+ * PET_<NAME> in the environment (PET_NPROC_PER_NODE, ...); the command line wins. An empty PET_
+ * variable counts as unset.
  *
  * One table drives parsing, --help, completion and the PET_ variables; see option_table.h.
  */
@@ -25,8 +24,6 @@
 
 /* The most workers on one machine that launch times were measured with. */
 #define CT_WORKERS_MAX 4096
-/* As long as libctworker accepts, NUL included. */
-#define CT_RUN_ID_MAX 256
 
 enum ct_nproc_kind {
     CT_NPROC_COUNT, /* `nproc` says it */
@@ -123,8 +120,7 @@ bool ct_options_only_print(const struct ct_options *options);
 
 /* Reads the PET_ variables of `env`, then argv[1...]. CT_EINVAL for bad usage, CT_EUNSUPPORTED for
  * an option of torchrun that is not there yet; the text names the option or variable. With --help
- * or
- * --version it stops there and succeeds. */
+ * or --version it stops there and succeeds. */
 CT_MUST_CHECK int ct_options_parse(char *const *argv, char *const *env, struct ct_options *out,
                                    struct ct_err *err);
 

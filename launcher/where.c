@@ -101,13 +101,13 @@ int ct_where_ranks(const struct ct_where_scan *scan, const char *rank, const cha
                    const char *local_rank, const char *local_size)
 {
     struct ct_where *out = scan->out;
-    int rc = ct_where_need(scan, rank, 0, CT_WHERE_RANKS_MAX - 1, &out->rank);
-    rc = rc != 0 ? rc : ct_where_need(scan, size, 1, CT_WHERE_RANKS_MAX, &out->world_size);
+    int rc = ct_where_need(scan, rank, 0, CT_MAX_WORLD - 1, &out->rank);
+    rc = rc != 0 ? rc : ct_where_need(scan, size, 1, CT_MAX_WORLD, &out->world_size);
     if (rc == 0 && local_rank != NULL) {
-        rc = ct_where_read(scan, local_rank, 0, CT_WHERE_RANKS_MAX - 1, &out->local_rank);
+        rc = ct_where_read(scan, local_rank, 0, CT_MAX_WORLD - 1, &out->local_rank);
     }
     if (rc == 0 && local_size != NULL) {
-        rc = ct_where_read(scan, local_size, 1, CT_WHERE_RANKS_MAX, &out->local_size);
+        rc = ct_where_read(scan, local_size, 1, CT_MAX_WORLD, &out->local_size);
     }
     rc = rc != 0 ? rc : check_below(scan, &out->rank, &out->world_size);
     rc = rc != 0 ? rc : check_below(scan, &out->local_rank, &out->local_size);

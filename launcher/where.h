@@ -19,9 +19,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Bounds of what a variable may say; ranks as libctworker, nodes as rendezvous/control.h. */
-#define CT_WHERE_RANKS_MAX (1 << 20)
-#define CT_WHERE_NODES_MAX 65536
 #define CT_WHERE_JOB_ID_MAX 128
 #define CT_WHERE_WARNING_MAX 256
 

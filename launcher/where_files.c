@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The longest list of CT_WHERE_NODES_MAX names with a few slots each. */
+/* The longest list of CT_MAX_NODES names with a few slots each. */
 #define FILE_MAX ((size_t)64 << 20)
 
 struct line {
@@ -110,9 +110,9 @@ static int collect(struct file *file, struct ct_strlist *hosts, int *place, int 
         if (line->again) {
             continue;
         }
-        if (hosts->count == CT_WHERE_NODES_MAX) {
+        if (hosts->count == CT_MAX_NODES) {
             return ct_err_set(scan->err, CT_EFORMAT, "%s: more than %d hosts", file->variable,
-                              CT_WHERE_NODES_MAX);
+                              CT_MAX_NODES);
         }
         own_place = own && own_place < 0 ? (int)hosts->count : own_place;
         rc = ct_strlist_printf(hosts, "%s", line->text);

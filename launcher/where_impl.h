@@ -6,6 +6,7 @@
 #define CT_LAUNCHER_WHERE_IMPL_H
 
 #include "launcher/where.h"
+#include "rendezvous/control.h"
 
 /* Outcome of a detector: this is not where we run; nothing was written. */
 #define CT_WHERE_E_NOT_HERE 1

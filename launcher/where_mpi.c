@@ -131,7 +131,7 @@ int ct_where_flux(const struct ct_where_scan *scan)
     }
     here(scan, CT_WHERE_FLUX, "a Flux job", "FLUX_TASK_RANK is set");
     int rc = ct_where_ranks(scan, "FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_TASK_LOCAL_ID", NULL);
-    rc = rc != 0 ? rc : ct_where_read(scan, "FLUX_JOB_NNODES", 1, CT_WHERE_NODES_MAX, &out->nnodes);
+    rc = rc != 0 ? rc : ct_where_read(scan, "FLUX_JOB_NNODES", 1, CT_MAX_NODES, &out->nnodes);
     if (rc != 0) {
         return rc;
     }
@@ -187,10 +187,8 @@ int ct_where_horovod(const struct ct_where_scan *scan)
     int rc = ct_where_ranks(scan, "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK",
                             "HOROVOD_LOCAL_SIZE");
     rc = rc != 0 ? rc
-                 : ct_where_read(scan, "HOROVOD_CROSS_RANK", 0, CT_WHERE_NODES_MAX - 1,
-                                 &out->node_rank);
-    rc = rc != 0 ? rc
-                 : ct_where_read(scan, "HOROVOD_CROSS_SIZE", 1, CT_WHERE_NODES_MAX, &out->nnodes);
+                 : ct_where_read(scan, "HOROVOD_CROSS_RANK", 0, CT_MAX_NODES - 1, &out->node_rank);
+    rc = rc != 0 ? rc : ct_where_read(scan, "HOROVOD_CROSS_SIZE", 1, CT_MAX_NODES, &out->nnodes);
     return rc != 0 ? rc : finish(scan);
 }
 
@@ -204,9 +202,8 @@ int ct_where_deepspeed(const struct ct_where_scan *scan)
     here(scan, CT_WHERE_DEEPSPEED, "DeepSpeed's launcher",
          "MASTER_ADDR, CROSS_RANK and CROSS_SIZE are set");
     int rc = ct_where_ranks(scan, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE");
-    rc = rc != 0 ? rc
-                 : ct_where_read(scan, "CROSS_RANK", 0, CT_WHERE_NODES_MAX - 1, &out->node_rank);
-    rc = rc != 0 ? rc : ct_where_read(scan, "CROSS_SIZE", 1, CT_WHERE_NODES_MAX, &out->nnodes);
+    rc = rc != 0 ? rc : ct_where_read(scan, "CROSS_RANK", 0, CT_MAX_NODES - 1, &out->node_rank);
+    rc = rc != 0 ? rc : ct_where_read(scan, "CROSS_SIZE", 1, CT_MAX_NODES, &out->nnodes);
     rc = rc != 0 ? rc : ct_where_read(scan, "MASTER_PORT", 1, UINT16_MAX, &out->port);
     if (rc != 0) {
         return rc;

@@ -81,8 +81,8 @@ int ct_where_kubernetes(const struct ct_where_scan *scan)
     }
     here(scan, CT_WHERE_KUBERNETES, "a pod of an indexed Kubernetes job",
          "KUBERNETES_SERVICE_HOST and JOB_COMPLETION_INDEX are set");
-    int rc = ct_where_need(scan, "JOB_COMPLETION_INDEX", 0, CT_WHERE_NODES_MAX - 1,
-                           &scan->out->node_rank);
+    int rc =
+        ct_where_need(scan, "JOB_COMPLETION_INDEX", 0, CT_MAX_NODES - 1, &scan->out->node_rank);
     return rc != 0 ? rc : read_first_pod(scan);
 }
 
@@ -92,13 +92,13 @@ static int read_slices(const struct ct_where_scan *scan)
 {
     struct ct_where *out = scan->out;
     struct ct_where_int slices = {1, NULL}, slice = {0, NULL};
-    int rc = ct_where_read(scan, "MEGASCALE_NUM_SLICES", 1, CT_WHERE_NODES_MAX, &slices);
+    int rc = ct_where_read(scan, "MEGASCALE_NUM_SLICES", 1, CT_MAX_NODES, &slices);
     if (rc != 0 || slices.value == 1) {
         return rc;
     }
     rc = ct_where_need(scan, "MEGASCALE_SLICE_ID", 0, slices.value - 1, &slice);
     int64_t nodes = (int64_t)out->nnodes.value * slices.value;
-    if (rc == 0 && nodes > CT_WHERE_NODES_MAX) {
+    if (rc == 0 && nodes > CT_MAX_NODES) {
         rc = ct_err_set(scan->err, CT_EFORMAT, "MEGASCALE_NUM_SLICES=%d: too many nodes",
                         slices.value);
     }
@@ -132,7 +132,7 @@ int ct_where_tpu(const struct ct_where_scan *scan)
     int rc = 0;
     for (size_t len; rc == 0; at += len + 1) {
         len = strcspn(at, ",");
-        if (len == 0 || len >= CT_HOST_MAX || out->hosts.count == CT_WHERE_NODES_MAX) {
+        if (len == 0 || len >= CT_HOST_MAX || out->hosts.count == CT_MAX_NODES) {
             return ct_err_set(scan->err, CT_EFORMAT, "%s is no list of host names", names);
         }
         rc = ct_strlist_printf(&out->hosts, "%.*s", (int)len, at);
@@ -172,8 +172,8 @@ int ct_where_master(const struct ct_where_scan *scan)
         return CT_WHERE_E_NOT_HERE;
     }
     here(scan, CT_WHERE_MASTER, "a node of a job", "MASTER_ADDR and NODE_RANK are set");
-    int rc = ct_where_need(scan, "NODE_RANK", 0, CT_WHERE_NODES_MAX - 1, &out->node_rank);
-    rc = rc != 0 ? rc : ct_where_read(scan, "NNODES", 1, CT_WHERE_NODES_MAX, &out->nnodes);
+    int rc = ct_where_need(scan, "NODE_RANK", 0, CT_MAX_NODES - 1, &out->node_rank);
+    rc = rc != 0 ? rc : ct_where_read(scan, "NNODES", 1, CT_MAX_NODES, &out->nnodes);
     rc = rc != 0 ? rc : ct_where_check_nodes(scan);
     rc = rc != 0 ? rc : ct_where_read(scan, "MASTER_PORT", 1, UINT16_MAX, &out->port);
     if (rc == 0) {

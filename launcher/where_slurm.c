@@ -59,15 +59,14 @@ static int check_het(const struct ct_where_scan *scan)
 {
     const char *size = ct_where_get(scan, "SLURM_HET_SIZE");
     int components;
-    if (size == NULL || ct_parse_int(size, 1, CT_WHERE_NODES_MAX, &components) != 0 ||
-        components == 1) {
+    if (size == NULL || ct_parse_int(size, 1, CT_MAX_NODES, &components) != 0 || components == 1) {
         return 0;
     }
     const struct ct_where *out = scan->out;
     bool spans =
         out->node_rank.value >= out->nnodes.value || out->rank.value >= out->world_size.value;
     struct ct_where_int job_nodes = {0, NULL};
-    int rc = ct_where_read(scan, "SLURM_NNODES", 1, CT_WHERE_NODES_MAX, &job_nodes);
+    int rc = ct_where_read(scan, "SLURM_NNODES", 1, CT_MAX_NODES, &job_nodes);
     if (rc == 0 && (spans || job_nodes.value > out->nnodes.value)) {
         rc = ct_err_set(scan->err, CT_EINVAL,
                         "this step spans %d components of a heterogeneous Slurm job, whose "
@@ -103,7 +102,7 @@ static void read_extras(const struct ct_where_scan *scan)
     const char *kill = ct_where_get(scan, "SLURM_KILL_BAD_EXIT");
     int count;
     int64_t time;
-    if (gpus != NULL && ct_parse_int(gpus, 1, CT_WHERE_NODES_MAX, &count) == 0) {
+    if (gpus != NULL && ct_parse_int(gpus, 1, CT_MAX_NODES, &count) == 0) {
         scan->out->nproc = (struct ct_where_int){count, "SLURM_GPUS_ON_NODE"};
     }
     if (end != NULL && ct_parse_i64(end, 1, INT64_MAX, &time) == 0) {
@@ -123,15 +122,14 @@ int ct_where_slurm(const struct ct_where_scan *scan)
     out->kind = CT_WHERE_SLURM;
     out->name = "a Slurm job step";
     out->reason = "SLURM_STEP_NODELIST and SLURM_STEP_NUM_NODES are set";
-    int rc = ct_where_need(scan, "SLURM_STEP_NUM_NODES", 1, CT_WHERE_NODES_MAX, &out->nnodes);
-    rc = rc != 0 ? rc
-                 : ct_where_need(scan, "SLURM_NODEID", 0, CT_WHERE_NODES_MAX - 1, &out->node_rank);
+    int rc = ct_where_need(scan, "SLURM_STEP_NUM_NODES", 1, CT_MAX_NODES, &out->nnodes);
+    rc = rc != 0 ? rc : ct_where_need(scan, "SLURM_NODEID", 0, CT_MAX_NODES - 1, &out->node_rank);
     if (rc == 0) {
         const char *size = ct_where_get(scan, "SLURM_STEP_NUM_TASKS") != NULL
                                ? "SLURM_STEP_NUM_TASKS"
                                : "SLURM_NTASKS";
-        rc = ct_where_need(scan, "SLURM_PROCID", 0, CT_WHERE_RANKS_MAX - 1, &out->rank);
-        rc = rc != 0 ? rc : ct_where_need(scan, size, 1, CT_WHERE_RANKS_MAX, &out->world_size);
+        rc = ct_where_need(scan, "SLURM_PROCID", 0, CT_MAX_WORLD - 1, &out->rank);
+        rc = rc != 0 ? rc : ct_where_need(scan, size, 1, CT_MAX_WORLD, &out->world_size);
     }
     rc = rc != 0 ? rc : check_het(scan);
     rc = rc != 0 ? rc : ct_where_check_nodes(scan);
@@ -159,7 +157,7 @@ int ct_where_slurm_batch(const struct ct_where_scan *scan)
     read_extras(scan);
     const char *nodes = ct_where_get(scan, "SLURM_JOB_NUM_NODES");
     int count;
-    if (nodes != NULL && ct_parse_int(nodes, 2, CT_WHERE_NODES_MAX, &count) == 0) {
+    if (nodes != NULL && ct_parse_int(nodes, 2, CT_MAX_NODES, &count) == 0) {
         (void)snprintf(out->warning, sizeof(out->warning),
                        "this Slurm job has %d nodes, but here only this one is used: start ctrun "
                        "through srun (srun --ntasks-per-node=1 ctrun ...) to use them all",

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/nodelist.h"
+#include "rendezvous/control.h"
 #include "tests/lib/ct_test.h"
 #include "tests/lib/fault.h"
 
@@ -88,10 +89,10 @@ static void size_is_bounded(void **state)
 {
     struct ct_strlist list = {0};
     struct ct_err err = {0};
-    char text[CT_NODELIST_MAX];
+    char text[CT_MAX_NODES];
     (void)state;
     assert_int_equal(ct_nodelist_expand("n[0-65535]", &list, &err), 0);
-    assert_int_equal(list.count, CT_NODELIST_MAX);
+    assert_int_equal(list.count, CT_MAX_NODES);
     assert_string_equal(list.list[65535], "n65535");
     ct_strlist_fini(&list);
 

@@ -14,6 +14,7 @@
 #include "common/alloc.h"
 #include "common/clock.h"
 #include "common/file.h"
+#include "common/text.h"
 #include "launcher/environ.h"
 #include "launcher/job_status.h"
 
@@ -30,7 +31,7 @@
 bool ct_run_speaks(const struct ct_run *run)
 {
     const struct ct_settled *settled = run->job->settled;
-    return settled == NULL || settled->mode != CT_MODE_SHIM || settled->local_rank == 0;
+    return settled->mode != CT_MODE_SHIM || settled->local_rank == 0;
 }
 
 /* The first failure of the job has happened here. */
@@ -54,9 +55,7 @@ void ct_run_say(struct ct_run *run, const char *fmt, ...)
     va_start(args, fmt);
     (void)vsnprintf(line, sizeof(line), fmt, args);
     va_end(args);
-    for (char *p = line; *p != '\0'; p++) {
-        *p = (unsigned char)*p < ' ' || *p == 0x7f ? '?' : *p; /* other machines' words, too */
-    }
+    ct_text_clean(line); /* other machines' words, too */
     if (ct_buf_printf(&text, CT_REPORT_PREFIX "%s\n", line) == 0) {
         say(run, &text);
     }

@@ -3,18 +3,10 @@
 
 #include "common/alloc.h"
 #include "common/file.h"
+#include "rendezvous/json.h"
 
-#include <cjson/cJSON.h>
 #include <string.h>
 #include <sys/stat.h>
-
-/* Allocation faults must reach cJSON too. The hooks are one table for the process; every user of
- * cJSON here sets them to the same functions. */
-static void use_our_memory(void)
-{
-    cJSON_Hooks hooks = {ct_malloc, ct_free};
-    cJSON_InitHooks(&hooks);
-}
 
 static int parse(const char *path, cJSON **out, struct ct_err *err)
 {
@@ -26,7 +18,7 @@ static int parse(const char *path, cJSON **out, struct ct_err *err)
     }
     int rc = ct_file_read(path, CT_ERROR_FILE_MAX, &bytes, err);
     if (rc == 0) {
-        use_our_memory();
+        ct_json_use_our_memory();
         cJSON *json = cJSON_ParseWithLength((const char *)ct_buf_bytes(&bytes), bytes.len);
         if (!cJSON_IsObject(json)) {
             rc = ct_err_set(err, CT_EFORMAT, "%s is no JSON object", path);

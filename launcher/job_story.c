@@ -7,6 +7,7 @@
 
 #include "common/alloc.h"
 #include "common/clock.h"
+#include "common/text.h"
 #include "launcher/report.h"
 #include "rendezvous/json.h"
 
@@ -98,11 +99,10 @@ const struct ct_failure *ct_job_story_elsewhere(const struct ct_job_story *story
 /* What agents say of themselves goes to a terminal: no control characters. */
 static int add_clean(const char *text, struct ct_buf *out)
 {
-    int rc = 0;
-    for (; rc == 0 && *text != '\0'; text++) {
-        unsigned char c = (unsigned char)*text;
-        char shown = c < ' ' || c == 0x7f ? '?' : (char)c;
-        rc = ct_buf_append(out, &shown, 1);
+    size_t before = out->len;
+    int rc = ct_buf_printf(out, "%s", text);
+    if (rc == 0) {
+        ct_text_clean((char *)ct_buf_bytes(out) + before); /* the NUL stands behind it still */
     }
     return rc;
 }

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -62,15 +63,15 @@ int ct_line_filter_open(const struct ct_line_filter_options *options, struct ct_
     return 0;
 }
 
-static int has_word(const struct ct_line_filter *filter, const char *line, size_t len)
+static bool has_word(const struct ct_line_filter *filter, const char *line, size_t len)
 {
     for (size_t i = 0; i < filter->words.count; i++) {
         const char *word = filter->words.list[i];
         if (memmem(line, len, word, strlen(word)) != NULL) {
-            return 1;
+            return true;
         }
     }
-    return 0;
+    return false;
 }
 
 /* One write for all lines: appended by the kernel as a whole, beside those of other streams. */
@@ -91,9 +92,7 @@ static int write_matches(struct ct_line_filter *filter)
         p += len;
     }
     if (rc == 0 && filter->matched.len > 0) {
-        rc = ct_fd_write_all(filter->fd, ct_buf_bytes(&filter->matched), filter->matched.len) == 0
-                 ? 0
-                 : ct_code_from_errno(errno);
+        rc = ct_fd_write_all(filter->fd, ct_buf_bytes(&filter->matched), filter->matched.len);
     }
     ct_buf_reset(&filter->cut);
     ct_buf_reset(&filter->matched);

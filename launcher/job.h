@@ -24,8 +24,8 @@ struct ct_token;
 /* Everything is borrowed. */
 struct ct_job {
     const struct ct_options *options;
-    const struct ct_settled *settled; /* NULL = nothing but the options */
-    const struct ct_place *place;     /* of the store */
+    const struct ct_settled *settled;
+    const struct ct_place *place; /* of the store */
     const struct ct_machine *machine;
     const struct ct_command *command;
     const struct ct_logdir *logdir;

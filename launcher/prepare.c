@@ -9,8 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <stddef.h>
-
 int ct_prepare_run_id(const struct ct_options *options, char uuid[CT_UUID_TEXT], const char **out,
                       struct ct_err *err)
 {

@@ -22,8 +22,7 @@ CT_MUST_CHECK int ct_prepare_run_id(const struct ct_options *options, char uuid[
                                     const char **out, struct ct_err *err);
 
 /* The job's secret, from --token-file or the environment, or with --agent-stdin from there; its
- * length is 0 when there is none.
- * Errors as ct_token_read(). */
+ * length is 0 when there is none. Errors as ct_token_read(). */
 CT_MUST_CHECK int ct_prepare_token(const struct ct_options *options, char *const *env,
                                    struct ct_token *out, struct ct_err *err);
 

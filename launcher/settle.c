@@ -2,13 +2,12 @@
 #include "launcher/settle.h"
 
 #include "launcher/option_table.h"
+#include "launcher/place.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #define DEFAULT_FROM "default"
-/* torchrun's, where nothing tells jobs apart. */
-#define PORT_DEFAULT 29500
 
 struct scene {
     const struct ct_where *where;
@@ -215,7 +214,8 @@ static void settle_port(const struct scene *scene)
         scene->out->port_from = where->port.from;
         return;
     }
-    options->master_port = where->job_id_from != NULL ? ct_where_port(where->job_id) : PORT_DEFAULT;
+    options->master_port =
+        where->job_id_from != NULL ? ct_where_port(where->job_id) : CT_PORT_STATIC;
     scene->out->port_from = where->job_id_from != NULL ? where->job_id_from : DEFAULT_FROM;
 }
 
@@ -341,7 +341,7 @@ int ct_settle(const struct ct_where_input *input, struct ct_options *options,
 
 void ct_settled_plan(const struct ct_settled *settled, struct ct_plan *plan)
 {
-    if (settled == NULL || settled->mode != CT_MODE_SHIM) {
+    if (settled->mode != CT_MODE_SHIM) {
         return;
     }
     plan->first_local_rank = settled->local_rank;

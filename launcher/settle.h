@@ -42,7 +42,7 @@ CT_MUST_CHECK int ct_settle(const struct ct_where_input *input, struct ct_option
 
 /* What the worker of a shim is told: the ranks stay those of the world that the membership has
  * formed, where each rank is a node; its place on the machine is the scheduler's. Nothing is
- * changed in the other modes. `settled` may be NULL. */
+ * changed in the other modes. */
 void ct_settled_plan(const struct ct_settled *settled, struct ct_plan *plan);
 
 #endif

@@ -213,7 +213,7 @@ static void shims_keep_the_schedulers_place(void **state)
     assert_int_equal(ct_redirects_of(&options.tee, 0), CT_STREAMS_BOTH);
     assert_int_equal(ct_redirects_of(&options.redirects, 0), CT_STREAMS_STDERR);
 
-    ct_settled_plan(NULL, &plan);
+    ct_settled_plan(&(const struct ct_settled){.mode = CT_MODE_AGENT}, &plan);
     assert_memory_equal(&plan, &before, sizeof(plan));
     ct_settled_plan(&settled, &plan);
     assert_int_equal(plan.first_local_rank, 1);

@@ -55,9 +55,9 @@ struct ct_waiter {
     /* The last missing key came. The waiter is already free for another wait. Must not call the
      * store: it is in the middle of a change. */
     void (*wake)(struct ct_waiter *waiter);
-    struct ct_waiter_link *links; /* `slots` places: &one, or allocated for several keys */
+    struct ct_waiter_link *links; /* `places` of them: &one, or allocated for several keys */
     uint32_t missing;             /* names that have not come; 0 = not waiting */
-  uint32_t slots : 30;
+    uint32_t places : 30;
     bool at_barrier : 1;
     bool claims : 1; /* woken by a push to the queue at one.entry, and has not popped yet */
     struct ct_waiter_link one;

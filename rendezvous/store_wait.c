@@ -9,9 +9,9 @@
 /* ---- the life of a wait --------------------------------------------------------------------- */
 
 /* One place is in the waiter itself. */
-static size_t links_cost(size_t slots)
+static size_t links_cost(size_t places)
 {
-    return slots > 1 ? slots * sizeof(struct ct_waiter_link) + CT_BLOCK_COST : 0;
+    return places > 1 ? places * sizeof(struct ct_waiter_link) + CT_BLOCK_COST : 0;
 }
 
 /* `links` has room for `missing` names, zeroed; NULL = the waiter's own for one. */
@@ -21,7 +21,7 @@ static void begin(struct ct_store *store, struct ct_waiter *waiter, struct ct_wa
     ct_claim_end(store, waiter, NULL);
     waiter->one.entry = NULL;
     waiter->links = links != NULL ? links : &waiter->one;
-    waiter->slots = (uint32_t)missing;
+    waiter->places = (uint32_t)missing;
     waiter->missing = (uint32_t)missing;
     waiter->at_barrier = false;
     ct_budget_force(&store->budget, links_cost(missing));
@@ -30,12 +30,12 @@ static void begin(struct ct_store *store, struct ct_waiter *waiter, struct ct_wa
 
 static void release(struct ct_store *store, struct ct_waiter *waiter)
 {
-    ct_budget_give(&store->budget, links_cost(waiter->slots));
+    ct_budget_give(&store->budget, links_cost(waiter->places));
     if (waiter->links != &waiter->one) {
         ct_free(waiter->links);
     }
     waiter->links = NULL;
-    waiter->slots = 0;
+    waiter->places = 0;
     waiter->missing = 0;
     store->waiters--;
 }
@@ -208,7 +208,7 @@ void ct_store_cancel(struct ct_store *store, struct ct_waiter *waiter)
     if (waiter->missing == 0) {
         return;
     }
-    for (size_t i = 0; i < waiter->slots; i++) {
+    for (size_t i = 0; i < waiter->places; i++) {
         struct ct_waiter_link *link = &waiter->links[i];
         if (link->entry != NULL) {
             ct_list_remove(&link->at_key);
@@ -220,7 +220,7 @@ void ct_store_cancel(struct ct_store *store, struct ct_waiter *waiter)
 
 struct ct_bytes ct_store_waited_key(const struct ct_waiter *waiter)
 {
-    for (size_t i = 0; waiter->missing > 0 && i < waiter->slots; i++) {
+    for (size_t i = 0; waiter->missing > 0 && i < waiter->places; i++) {
         const struct ct_store_entry *entry = waiter->links[i].entry;
         if (entry != NULL) {
             return (struct ct_bytes){entry->key, entry->key_len};

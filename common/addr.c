@@ -133,10 +133,14 @@ void ct_addr_format(const struct sockaddr *addr, char *out, size_t size)
     if (host[0] == '\0') {
         (void)snprintf(out, size, "unknown");
     } else {
-        bool v6 = strchr(host, ':') != NULL;
-        (void)snprintf(out, size, "%s%s%s:%u", v6 ? "[" : "", host, v6 ? "]" : "",
-                       (unsigned)ct_addr_port(addr));
+        ct_addr_join(host, ct_addr_port(addr), out, size);
     }
+}
+
+void ct_addr_join(const char *host, uint16_t port, char *out, size_t size)
+{
+    bool v6 = strchr(host, ':') != NULL;
+    (void)snprintf(out, size, "%s%s%s:%u", v6 ? "[" : "", host, v6 ? "]" : "", (unsigned)port);
 }
 
 bool ct_addr_as_v6(const struct sockaddr *addr, struct in6_addr *out)

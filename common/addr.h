@@ -17,6 +17,8 @@
 #define CT_HOST_MAX 256
 /* "[" + the longest IPv6 text (45) + "]:65535" + NUL, rounded up. */
 #define CT_ADDR_TEXT_MAX 64
+/* The same for any host. */
+#define CT_ADDR_JOIN_MAX (CT_HOST_MAX + sizeof("[]:65535"))
 
 struct ct_endpoint {
     char host[CT_HOST_MAX]; /* without brackets; never empty */
@@ -31,6 +33,9 @@ CT_MUST_CHECK int ct_endpoint_parse(const char *text, uint16_t default_port,
 
 /* "127.0.0.1:80", "[::1]:80"; "unknown" for another family. Always terminated. */
 void ct_addr_format(const struct sockaddr *addr, char *out, size_t size);
+
+/* The same of a name or literal: "node7:80", "[::1]:80". */
+void ct_addr_join(const char *host, uint16_t port, char *out, size_t size);
 
 /* Port in host order, 0 for another family. */
 uint16_t ct_addr_port(const struct sockaddr *addr);

@@ -104,14 +104,12 @@ static void print_store(struct table *table)
     const struct ct_config *config = table->config;
     const char *address = config->place->host;
     uint16_t port = config->place->port;
-    const char *host = strchr(address, ':') != NULL ? "[" : "";
-    const char *end = host[0] != '\0' ? "]" : "";
+    char where[CT_ADDR_JOIN_MAX];
+    ct_addr_join(address, port, where, sizeof(where));
     if (port != 0) {
-        row(table, "store", config->settled->master_from, "%s%s%s:%u", host, address, end,
-            (unsigned)port);
+        row(table, "store", config->settled->master_from, "%s", where);
     } else {
-        row(table, "store", config->settled->master_from, "%s%s%s, a free port", host, address,
-            end);
+        row(table, "store", config->settled->master_from, "%s, a free port", address);
     }
     row(table, "its port", config->settled->port_from, "%s",
         port == 0                                                  ? "chosen by the kernel"
@@ -195,8 +193,7 @@ static void print_rest(struct table *table)
     }
 }
 
-/* ---- devices ----------------------------------------------------------------------------------
- */
+/* ---- devices -------------------------------------------------------------------------------- */
 
 /* What each worker is bound to: "GPU 2 alone, CPUs 0-7 (NUMA node 0)". */
 static void print_worker(struct table *table, const struct ct_gpu_masks *gpus,

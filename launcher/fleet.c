@@ -67,13 +67,13 @@ static int add_env(struct ct_buf *out, char *const *env)
 /* Where the machine stands in the job, by the options that say so. */
 static int add_place(const struct ct_fleet_plan *plan, int index, struct ct_buf *out)
 {
-    bool v6 = strchr(plan->address, ':') != NULL;
+    char endpoint[CT_ADDR_JOIN_MAX];
+    ct_addr_join(plan->address, plan->port, endpoint, sizeof(endpoint));
     int workers = plan->hosts->list[index].workers;
-    int rc =
-        ct_buf_printf(out,
-                      " --hosts= --hostfile= --agent-stdin --node-rank=%d"
-                      " --rdzv-backend=c10d --rdzv-conf=is_host=0 --rdzv-endpoint=%s%s%s:%u",
-                      index, v6 ? "[" : "", plan->address, v6 ? "]" : "", (unsigned)plan->port);
+    int rc = ct_buf_printf(out,
+                           " --hosts= --hostfile= --agent-stdin --node-rank=%d"
+                           " --rdzv-backend=c10d --rdzv-conf=is_host=0 --rdzv-endpoint=%s",
+                           index, endpoint);
     if (rc == 0 && !plan->nnodes_given) {
         rc = ct_buf_printf(out, " --nnodes=%d", plan->hosts->count);
     }

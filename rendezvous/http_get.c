@@ -130,9 +130,10 @@ static int send_request(int fd, const struct ct_endpoint *where, const char *pat
                         int64_t deadline_ns, struct ct_err *err)
 {
     struct ct_buf text = CT_BUF_INIT;
-    bool v6 = strchr(where->host, ':') != NULL;
-    int rc = ct_buf_printf(&text, "GET %s HTTP/1.1\r\nHost: %s%s%s:%u\r\nConnection: close\r\n\r\n",
-                           path, v6 ? "[" : "", where->host, v6 ? "]" : "", (unsigned)where->port);
+    char host[CT_ADDR_JOIN_MAX];
+    ct_addr_join(where->host, where->port, host, sizeof(host));
+    int rc = ct_buf_printf(&text, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", path,
+                           host);
     if (rc != 0) {
         return ct_err_set(err, rc, "out of memory");
     }

@@ -3,6 +3,7 @@
  * ctrdzvd: the store as a program of its own. Options, the loop, two signals; all else is the
  * library. Exit codes: 0 ended by SIGTERM or SIGINT, 1 failure, 2 usage.
  */
+#include "common/addr.h"
 #include "rendezvous/daemon_options.h"
 #include "rendezvous/notify.h"
 #include "rendezvous/server_uv.h"
@@ -103,16 +104,15 @@ static int watch_signals(struct daemon *daemon)
 
 static int announce(const struct ct_daemon_options *options, const struct ct_server *server)
 {
-    unsigned port = ct_server_port(server);
+    uint16_t port = ct_server_port(server);
     for (size_t i = 0; i < options->num_hosts; i++) {
-        const char *host = options->hosts[i];
-        bool bare_v6 = strchr(host, ':') != NULL;
-        (void)fprintf(stderr, "ctrdzvd: listening on %s%s%s:%u\n", bare_v6 ? "[" : "", host,
-                      bare_v6 ? "]" : "", port);
+        char where[CT_ADDR_JOIN_MAX];
+        ct_addr_join(options->hosts[i], port, where, sizeof(where));
+        (void)fprintf(stderr, "ctrdzvd: listening on %s\n", where);
     }
     tell_manager("READY=1");
     if (options->ready_fd >= 0) {
-        int n = dprintf(options->ready_fd, "%u\n", port);
+        int n = dprintf(options->ready_fd, "%u\n", (unsigned)port);
         if (n < 0) {
             (void)fprintf(stderr, "ctrdzvd: cannot write to --ready-fd %d: %s\n", options->ready_fd,
                           strerror(errno));

@@ -12,7 +12,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -21,13 +20,6 @@ enum { EXIT_HEALTHY, EXIT_DEGRADED, EXIT_UNREACHABLE, EXIT_USAGE };
 #define WATCH_S 1
 /* Cursor home, clear the rest: less flicker than clearing first. */
 #define CLEAR "\033[H\033[J"
-
-static void where_text(const struct ct_endpoint *where, char *out, size_t size)
-{
-    bool v6 = strchr(where->host, ':') != NULL;
-    (void)snprintf(out, size, "%s%s%s:%u", v6 ? "[" : "", where->host, v6 ? "]" : "",
-                   (unsigned)where->port);
-}
 
 /* Gives the document and, in `bytes`, its text from *body on. */
 static int ask(const struct ct_stat_options *options, struct ct_buf *bytes,
@@ -81,13 +73,13 @@ static int print(const struct ct_stat_options *options, const char *where, const
 
 static int show(const struct ct_stat_options *options)
 {
-    char where[CT_HOST_MAX + sizeof("[]:65535")];
+    char where[CT_ADDR_JOIN_MAX];
     struct ct_buf bytes = CT_BUF_INIT;
     struct ct_http_reply reply;
     struct ct_err err = {0};
     cJSON *status = NULL;
     bool healthy = false;
-    where_text(&options->where, where, sizeof(where));
+    ct_addr_join(options->where.host, options->where.port, where, sizeof(where));
     int rc = ask(options, &bytes, &reply, &status, &healthy, &err);
     rc = rc != 0 ? rc : print(options, where, status, &err);
     if (rc != 0) {

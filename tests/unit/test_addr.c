@@ -141,6 +141,16 @@ static void test_longest_address_fits(void **state)
     assert_string_equal(text, "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535");
 }
 
+static void test_join_brackets_literals_alone(void **state)
+{
+    (void)state;
+    char text[CT_ADDR_JOIN_MAX];
+    ct_addr_join("node7.example", 80, text, sizeof(text));
+    assert_string_equal(text, "node7.example:80");
+    ct_addr_join("fe80::1%eth0", 65535, text, sizeof(text));
+    assert_string_equal(text, "[fe80::1%eth0]:65535");
+}
+
 static void test_resolve_literals_and_localhost(void **state)
 {
     (void)state;
@@ -183,6 +193,7 @@ int main(void)
         cmocka_unit_test(test_host_length_limit),
         cmocka_unit_test(test_format_and_port),
         cmocka_unit_test(test_longest_address_fits),
+        cmocka_unit_test(test_join_brackets_literals_alone),
         cmocka_unit_test(test_resolve_literals_and_localhost),
         cmocka_unit_test(test_resolve_failure_names_the_host),
     };

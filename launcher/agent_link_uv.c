@@ -42,8 +42,7 @@ static bool shared(const struct ct_run *run)
     return ct_options_shared(run->job->options);
 }
 
-/* ---- the store that the job meets at ----------------------------------------------------------
- */
+/* ---- the store that the job meets at -------------------------------------------------------- */
 
 static int host_store(struct ct_run *run, struct ct_err *err)
 {
@@ -98,8 +97,7 @@ int ct_run_open_store(struct ct_run *run, struct ct_err *err)
     return 0;
 }
 
-/* ---- from the membership ----------------------------------------------------------------------
- */
+/* ---- from the membership -------------------------------------------------------------------- */
 
 /* What every ctrun of this machine is told. */
 static void say_for_all(struct ct_run *run, const char *text)
@@ -281,8 +279,7 @@ int ct_run_open_link(struct ct_run *run, struct ct_err *err)
     return ct_link_open(&run->loop, &options, &run->link, err);
 }
 
-/* ---- to the membership ------------------------------------------------------------------------
- */
+/* ---- to the membership ---------------------------------------------------------------------- */
 
 static void fill(struct ct_run *run, enum ct_agent_message what, struct ct_msg *msg)
 {
@@ -354,8 +351,7 @@ void ct_run_beat(struct ct_run *run)
     ct_msg_fini(run->msg);
 }
 
-/* ---- the workers' store -----------------------------------------------------------------------
- */
+/* ---- the workers' store --------------------------------------------------------------------- */
 
 static int open_own(struct ct_run *run, struct ct_err *err)
 {
@@ -407,8 +403,7 @@ int ct_run_serve(struct ct_run *run, struct ct_err *err)
     return 0;
 }
 
-/* ---- the end ----------------------------------------------------------------------------------
- */
+/* ---- the end -------------------------------------------------------------------------------- */
 
 static void close_store(struct ct_run *run)
 {

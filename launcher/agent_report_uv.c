@@ -25,8 +25,7 @@
 #include <string.h>
 #include <time.h>
 
-/* ---- saying -----------------------------------------------------------------------------------
- */
+/* ---- saying --------------------------------------------------------------------------------- */
 
 bool ct_run_speaks(const struct ct_run *run)
 {
@@ -67,8 +66,7 @@ void ct_run_emit_log(void *data, enum ct_log_level level, const char *line)
     ct_run_say(data, "%s: %s", ct_log_level_name(level), line);
 }
 
-/* ---- a failure here ---------------------------------------------------------------------------
- */
+/* ---- a failure here ------------------------------------------------------------------------- */
 
 static void fill_what(const struct ct_run *run, const struct ct_report_worker *worker,
                       struct ct_failure *failure)
@@ -270,8 +268,7 @@ void ct_run_tell(struct ct_run *run)
     }
 }
 
-/* ---- the end ----------------------------------------------------------------------------------
- */
+/* ---- the end -------------------------------------------------------------------------------- */
 
 void ct_run_tell_end(struct ct_run *run)
 {
@@ -304,8 +301,7 @@ void ct_run_tell_end(struct ct_run *run)
     ct_buf_fini(&text);
 }
 
-/* ---- the status -------------------------------------------------------------------------------
- */
+/* ---- the status ----------------------------------------------------------------------------- */
 
 struct cJSON *ct_run_workers_json(const struct ct_run *run)
 {

@@ -65,8 +65,7 @@ int ct_run_open_signals(struct ct_run *run, struct ct_err *err)
                                  on_signal, run, err);
 }
 
-/* ---- the notice -------------------------------------------------------------------------------
- */
+/* ---- the notice ----------------------------------------------------------------------------- */
 
 /* Gives the text; NULL when memory is out. */
 static char *notice_text(const struct ct_run *run)

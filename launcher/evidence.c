@@ -27,8 +27,7 @@ const struct ct_evidence_roots ct_evidence_here = {
     "/dev/kmsg",
 };
 
-/* ---- the cgroup --------------------------------------------------------------------------------
- */
+/* ---- the cgroup ----------------------------------------------------------------------------- */
 
 /* The number behind `name` in lines of "name number". */
 static bool read_counter(const char *path, const char *name, uint64_t *out)
@@ -133,8 +132,7 @@ static int add_limit(const struct ct_evidence *evidence, struct ct_buf *out)
     return ct_buf_printf(out, ", whose limit is %" PRId64 " MiB", bytes >> 20);
 }
 
-/* ---- the kernel's log ---------------------------------------------------------------------------
- */
+/* ---- the kernel's log ----------------------------------------------------------------------- */
 
 /* The words of a record, "priority,sequence,time,flags;words\n...", if they are of the death of
  * `pid`. */
@@ -173,8 +171,7 @@ static int add_log(struct ct_evidence *evidence, pid_t pid, struct ct_buf *out)
     return rc;
 }
 
-/* ---- the whole ----------------------------------------------------------------------------------
- */
+/* ---- the whole ------------------------------------------------------------------------------ */
 
 void ct_evidence_open(struct ct_evidence *evidence, const struct ct_evidence_roots *roots)
 {

@@ -28,8 +28,7 @@
         }                  \
     } while (0)
 
-/* ---- taking down ------------------------------------------------------------------------------
- */
+/* ---- taking down ---------------------------------------------------------------------------- */
 
 void ct_job_story_init(struct ct_job_story *story, int workers, int64_t now_ns)
 {
@@ -93,8 +92,7 @@ const struct ct_failure *ct_job_story_elsewhere(const struct ct_job_story *story
     return first != NULL && first->node_rank != story->node_rank ? first : NULL;
 }
 
-/* ---- words ------------------------------------------------------------------------------------
- */
+/* ---- words ---------------------------------------------------------------------------------- */
 
 /* What agents say of themselves goes to a terminal: no control characters. */
 static int add_clean(const char *text, struct ct_buf *out)
@@ -273,8 +271,7 @@ int ct_job_story_text(const struct ct_job_story *story, const struct ct_job_end 
     return rc;
 }
 
-/* ---- the report -------------------------------------------------------------------------------
- */
+/* ---- the report ----------------------------------------------------------------------------- */
 
 static bool add_name(cJSON *object, const char *name, const char *text)
 {

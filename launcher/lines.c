@@ -27,8 +27,7 @@ void ct_lines_fini(struct ct_lines *lines)
     }
 }
 
-/* ---- the tail ---------------------------------------------------------------------------------
- */
+/* ---- the tail ------------------------------------------------------------------------------- */
 
 static int remember(struct ct_lines *lines, const char *bytes, size_t len)
 {
@@ -46,8 +45,7 @@ static int remember(struct ct_lines *lines, const char *bytes, size_t len)
     return rc;
 }
 
-/* ---- cutting ----------------------------------------------------------------------------------
- */
+/* ---- cutting -------------------------------------------------------------------------------- */
 
 /* The held part and `bytes` leave as one line with `last`, '\n' or '\r', behind it. */
 static int emit(struct ct_lines *lines, const char *bytes, size_t len, char last,
@@ -158,8 +156,7 @@ int ct_lines_finish(struct ct_lines *lines, struct ct_buf *out)
     return lines->partial.len > 0 ? emit(lines, NULL, 0, '\n', out) : 0;
 }
 
-/* ---- prefix -----------------------------------------------------------------------------------
- */
+/* ---- prefix --------------------------------------------------------------------------------- */
 
 /* `colour` is an SGR code, 0 = none. */
 static void print_prefix(const char *host, const char *ranks, unsigned colour,

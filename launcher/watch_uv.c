@@ -42,8 +42,7 @@ struct ct_watch {
     bool stopped;
 };
 
-/* ---- what /proc says ---------------------------------------------------------------------------
- */
+/* ---- what /proc says ------------------------------------------------------------------------ */
 
 static int64_t ticks_to_ns(uint64_t ticks)
 {
@@ -109,8 +108,7 @@ static void read_stack(pid_t pid, struct ct_buf *out)
     ct_buf_fini(&text);
 }
 
-/* ---- one sample --------------------------------------------------------------------------------
- */
+/* ---- one sample ----------------------------------------------------------------------------- */
 
 /* Fills all samples; returns whether /proc was read. */
 static bool take_samples(struct ct_watch *watch, int64_t now)
@@ -182,8 +180,7 @@ static void on_timer(uv_timer_t *timer)
     }
 }
 
-/* ---- life --------------------------------------------------------------------------------------
- */
+/* ---- life ----------------------------------------------------------------------------------- */
 
 static void free_watch(struct ct_watch *watch)
 {

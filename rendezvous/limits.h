@@ -69,8 +69,7 @@
  * watchdogs ask rarely, and the second connection of 1.13 never speaks. */
 #define CT_KEEPALIVE_S 60
 
-/* ---- of HTTP: for a few people and probes, beside the thousands of clients --------------------
- */
+/* ---- of HTTP: for a few people and probes, beside the thousands of clients ------------------ */
 
 #define CT_HTTP_CONNECTIONS 256U
 

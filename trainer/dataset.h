@@ -57,8 +57,7 @@ CT_MUST_CHECK int ct_dataset_finish(struct ct_dataset *set, struct ct_err *err);
 
 void ct_dataset_fini(struct ct_dataset *set); /* NULL and zeroed memory are allowed */
 
-/* ---- loaders, one file each. Each fills the splits and the shape -------------------------------
- */
+/* ---- loaders, one file each. Each fills the splits and the shape ---------------------------- */
 
 /* MNIST's four IDX files (train-images-idx3-ubyte and so on), plain or with .gz. */
 CT_MUST_CHECK int ct_dataset_load_idx(const char *dir, struct ct_dataset *set, struct ct_err *err);

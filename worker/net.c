@@ -216,8 +216,7 @@ int net_lost(struct net *net, const struct net_link *link, int errnum, struct ct
                       errnum != 0 ? strerror(errnum) : "it has ended");
 }
 
-/* ---- do all hosts do the same? ------------------------------------------------------------------
- */
+/* ---- do all hosts do the same? -------------------------------------------------------------- */
 
 int net_check(const struct net *net, int node, const struct net_header *theirs,
               const struct net_header *mine, struct ct_err *err)

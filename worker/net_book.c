@@ -73,8 +73,7 @@ int net_book_publish(struct net_book *book, struct ct_err *err)
     return book->setup->set(book->setup->data, key, value, strlen(value), err);
 }
 
-/* ---- who and where are the others? -------------------------------------------------------------
- */
+/* ---- who and where are the others? ---------------------------------------------------------- */
 
 static int get(struct net_book *book, const char *key, struct ct_buf *out, struct ct_err *err)
 {

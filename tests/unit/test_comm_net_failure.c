@@ -67,8 +67,7 @@ struct victim {
 
 static const int two_by_two[] = {2, 2, 0}, four[] = {1, 1, 1, 1, 0}, three[] = {2, 1, 2, 0};
 
-/* ---- death and silence -------------------------------------------------------------------------
- */
+/* ---- death and silence ---------------------------------------------------------------------- */
 
 static void reduce_until_it_fails(int rank, void *data)
 {
@@ -158,8 +157,7 @@ static void a_stopped_rank_is_given_up(void **state)
     stop_while_reducing(two_by_two, &rank, 3);
 }
 
-/* ---- abort and leaving -------------------------------------------------------------------------
- */
+/* ---- abort and leaving ---------------------------------------------------------------------- */
 
 /* One rank aborts, the others are inside a collective with a deadline that nobody waits for. */
 static void abort_on(int rank, void *data)
@@ -220,8 +218,7 @@ static void who_leaves_early_is_named(void **state)
     ranks_join(&ranks);
 }
 
-/* ---- other calls -------------------------------------------------------------------------------
- */
+/* ---- other calls ---------------------------------------------------------------------------- */
 
 static void disagree(int rank, void *data)
 {
@@ -259,8 +256,7 @@ static void hosts_that_disagree_are_told(void **state)
     ranks_join(&ranks);
 }
 
-/* ---- opening -----------------------------------------------------------------------------------
- */
+/* ---- opening -------------------------------------------------------------------------------- */
 
 static void come_alone(int rank, void *data)
 {
@@ -337,8 +333,7 @@ static void strangers_do_no_harm(void **state)
     ranks_join(&ranks);
 }
 
-/* ---- memory ------------------------------------------------------------------------------------
- */
+/* ---- memory --------------------------------------------------------------------------------- */
 
 static int open_use_close(struct ctw_job *job, int64_t timeout_ms)
 {

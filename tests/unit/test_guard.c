@@ -22,8 +22,7 @@
 
 #define DEADLINE_MS 20000
 
-/* ---- cookie -----------------------------------------------------------------------------------
- */
+/* ---- cookie --------------------------------------------------------------------------------- */
 
 static void test_cookies_are_random_hex(void **state)
 {
@@ -82,8 +81,7 @@ static void test_cookie_is_found_as_a_whole_entry_only(void **state)
     }
 }
 
-/* ---- process tree -----------------------------------------------------------------------------
- */
+/* ---- process tree --------------------------------------------------------------------------- */
 
 static void test_stat_lines_are_hostile(void **state)
 {
@@ -206,8 +204,7 @@ static void test_reading_the_tree(void **state)
     assert_true(ct_fault_sweep(read_tree, NULL, 0) >= 1);
 }
 
-/* ---- guard ------------------------------------------------------------------------------------
- */
+/* ---- guard ---------------------------------------------------------------------------------- */
 
 /* What the processes of the played job hold open; it ends when none of them is left. */
 static int life[2];

@@ -256,8 +256,7 @@ static void a_pause_of_the_launcher_counts_for_nothing(void **state)
     end(&rig);
 }
 
-/* ---- programs without a page ------------------------------------------------------------------
- */
+/* ---- programs without a page ---------------------------------------------------------------- */
 
 static void burn(struct rig *rig, int seconds)
 {
@@ -354,8 +353,7 @@ static void before_life_and_after_death(void **state)
     end(&rig);
 }
 
-/* ---- words ------------------------------------------------------------------------------------
- */
+/* ---- words ---------------------------------------------------------------------------------- */
 
 static void words(void **state)
 {

@@ -252,8 +252,7 @@ static void test_another_jobs_agent_is_refused(void **state)
     end(f, &agent);
 }
 
-/* ---- the other end is not there, or somebody else ---------------------------------------------
- */
+/* ---- the other end is not there, or somebody else ------------------------------------------- */
 
 /* A listening socket of which nobody accepts. */
 static int listen_somewhere(uint16_t *port)

@@ -47,14 +47,9 @@ static int read_token(struct ct_token *out, struct ct_err *err)
 int ct_prepare_token(const struct ct_options *options, char *const *env, struct ct_token *out,
                      struct ct_err *err)
 {
-    const char *text = ct_environ_get(env, CT_TOKEN_ENV);
-    if (options->agent_stdin) {
-        return read_token(out, err);
-    }
-    if (options->token_file != NULL) {
-        return ct_token_read(options->token_file, out, err);
-    }
-    return text != NULL && text[0] != '\0' ? ct_token_parse(text, CT_TOKEN_ENV, out, err) : 0;
+    return options->agent_stdin
+               ? read_token(out, err)
+               : ct_token_find(options->token_file, ct_environ_get(env, CT_TOKEN_ENV), out, err);
 }
 
 static int check_report(const struct ct_options *options, struct ct_err *err)

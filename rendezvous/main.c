@@ -123,18 +123,6 @@ static int announce(const struct ct_daemon_options *options, const struct ct_ser
     return EXIT_SUCCESS;
 }
 
-/* From the file, else the environment; *out is empty when neither names one. */
-static int take_token(const struct ct_daemon_options *options, struct ct_token *out,
-                      struct ct_err *err)
-{
-    const char *text = getenv(CT_TOKEN_ENV);
-    out->len = 0;
-    if (options->token_file != NULL) {
-        return ct_token_read(options->token_file, out, err);
-    }
-    return text != NULL && text[0] != '\0' ? ct_token_parse(text, CT_TOKEN_ENV, out, err) : 0;
-}
-
 static int serve(const struct ct_daemon_options *options, const struct ct_token *token)
 {
     struct daemon daemon = {0};
@@ -200,7 +188,7 @@ int main(int argc, char **argv)
     raise_descriptor_limit();
     give_memory_back();
     struct ct_token token;
-    if (take_token(&options, &token, &err) != 0) {
+    if (ct_token_find(options.token_file, getenv(CT_TOKEN_ENV), &token, &err) != 0) {
         (void)fprintf(stderr, "ctrdzvd: %s\n", err.text);
         return EXIT_FAILURE;
     }

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "rendezvous/token.h"
 
-#include "common/file.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <sodium.h>
@@ -116,6 +114,18 @@ int ct_token_read(const char *path, struct ct_token *out, struct ct_err *err)
     return rc;
 }
 
+int ct_token_find(const char *path, const char *text, struct ct_token *out, struct ct_err *err)
+{
+    if (path != NULL) {
+        return ct_token_read(path, out, err);
+    }
+    if (text != NULL && text[0] != '\0') {
+        return ct_token_parse(text, CT_TOKEN_ENV, out, err);
+    }
+    out->len = 0;
+    return 0;
+}
+
 int ct_token_make(struct ct_token *out)
 {
     unsigned char random[RANDOM_LEN];
@@ -128,37 +138,6 @@ int ct_token_make(struct ct_token *out)
     out->len = 2 * RANDOM_LEN;
     sodium_memzero(random, sizeof(random));
     return 0;
-}
-
-int ct_token_create(const char *path, struct ct_token *out, struct ct_err *err)
-{
-    struct ct_token token;
-    int rc = ct_token_make(&token);
-    if (rc != 0) {
-        return ct_err_set(err, rc, "there is no source of random numbers");
-    }
-    token.text[token.len] = '\n';
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR);
-    if (fd < 0) {
-        rc = ct_err_sys(err, errno == EEXIST ? CT_EBUSY : ct_code_from_errno(errno), errno,
-                        "cannot make token file %s", path);
-    } else {
-        /* close() tells of what a network file system only then tries to write. */
-        int code = ct_fd_write_all(fd, token.text, token.len + 1), sys = errno;
-        if (close(fd) != 0 && code == 0) {
-            code = CT_EIO;
-            sys = errno;
-        }
-        if (code != 0) {
-            (void)unlink(path);
-            rc = ct_err_sys(err, code, sys, "cannot write token file %s", path);
-        }
-    }
-    if (rc == 0) {
-        *out = token;
-    }
-    ct_token_wipe(&token);
-    return rc;
 }
 
 /* ---- the proof ------------------------------------------------------------------------------ */

@@ -19,7 +19,7 @@
 #include <stddef.h>
 
 /* Characters. Fewer than 16 could be guessed offline from one recorded answer; 64 hex digits are
- * what ct_token_create() makes. */
+ * what ct_token_make() makes. */
 #define CT_TOKEN_MIN ((size_t)16)
 #define CT_TOKEN_MAX ((size_t)256)
 
@@ -44,11 +44,13 @@ CT_MUST_CHECK int ct_token_parse(const char *text, const char *source, struct ct
  * read or write. CT_ENOENT, CT_EPERM (owner, mode), CT_EFORMAT, CT_EIO. */
 CT_MUST_CHECK int ct_token_read(const char *path, struct ct_token *out, struct ct_err *err);
 
+/* From the file, else from `text`, the value of CT_TOKEN_ENV; out->len is 0 when neither is there:
+ * each may be NULL, and the text "". Errors of the two above. */
+CT_MUST_CHECK int ct_token_find(const char *path, const char *text, struct ct_token *out,
+                                struct ct_err *err);
+
 /* Makes a random token. CT_EIO without a source of random numbers. */
 CT_MUST_CHECK int ct_token_make(struct ct_token *out);
-
-/* Makes a random token and a file of mode 0600 that holds it. CT_EBUSY when the path exists. */
-CT_MUST_CHECK int ct_token_create(const char *path, struct ct_token *out, struct ct_err *err);
 
 /* Overwrites it so that the compiler cannot leave that out. */
 void ct_token_wipe(struct ct_token *token);

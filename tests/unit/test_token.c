@@ -46,29 +46,38 @@ static int read_text(const char *dir, const char *text, size_t len, mode_t mode,
     return rc;
 }
 
-static void test_file_made_and_read(void **state)
+static void test_made_token_can_be_written_and_read(void **state)
 {
-    char *path = ct_tmpdir_path(*state, "token");
-    struct ct_token made = {0}, again = {0}, other = {0};
-    struct stat st;
-    assert_int_equal(ct_token_create(path, &made, NULL), 0);
+    struct ct_token made = {0}, other = {0}, again = {0};
+    assert_int_equal(ct_token_make(&made), 0);
     assert_int_equal(made.len, 64);
-    assert_int_equal(stat(path, &st), 0);
-    assert_int_equal(st.st_mode & 07777, 0600);
-    assert_int_equal(ct_token_read(path, &again, NULL), 0);
+    assert_int_equal(ct_token_make(&other), 0);
+    assert_memory_not_equal(other.text, made.text, made.len);
+    assert_int_equal(read_text(*state, made.text, made.len, 0600, &again), 0);
     assert_int_equal(again.len, made.len);
     assert_memory_equal(again.text, made.text, made.len);
+}
+
+/* The file wins; what is empty is not there. */
+static void test_where_it_is_found(void **state)
+{
+    char *path = ct_tmpdir_write(*state, "token", GOOD, 16);
+    struct ct_token token = {0};
     struct ct_err err = {0};
-    assert_int_equal(ct_token_create(path, &other, &err), CT_EBUSY);
-    assert_int_equal(other.len, 0);
+    assert_int_equal(chmod(path, 0600), 0);
+    assert_int_equal(ct_token_find(path, "not-this-one-0123", &token, &err), 0);
+    assert_memory_equal(token.text, GOOD, 16);
+    assert_int_equal(ct_token_find(NULL, "fedcba9876543210", &token, &err), 0);
+    assert_memory_equal(token.text, "fedcba9876543210", 16);
+    assert_int_equal(ct_token_find(NULL, "short", &token, &err), CT_EFORMAT);
+    assert_non_null(strstr(err.text, CT_TOKEN_ENV));
+    assert_int_equal(ct_token_find(NULL, "", &token, &err), 0);
+    assert_int_equal(token.len, 0);
+    token.len = 7;
+    assert_int_equal(ct_token_find(NULL, NULL, &token, &err), 0);
+    assert_int_equal(token.len, 0);
     assert_int_equal(unlink(path), 0);
-    assert_int_equal(ct_token_read(path, &other, &err), CT_ENOENT);
-    assert_int_equal(ct_token_create(path, &other, NULL), 0);
-    assert_memory_not_equal(other.text, made.text, made.len);
-    free(path);
-    path = ct_tmpdir_path(*state, "no/token");
-    assert_true(ct_token_create(path, &other, &err) < 0);
-    assert_non_null(strstr(err.text, path));
+    assert_int_equal(ct_token_find(path, GOOD, &token, &err), CT_ENOENT);
     free(path);
 }
 
@@ -213,7 +222,8 @@ static void test_only_the_right_answer_is_right(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        WITH_FOLDER(test_file_made_and_read),
+        WITH_FOLDER(test_made_token_can_be_written_and_read),
+        WITH_FOLDER(test_where_it_is_found),
         WITH_FOLDER(test_line_end_is_not_part_of_it),
         WITH_FOLDER(test_files_that_others_may_use),
         WITH_FOLDER(test_files_of_others),

@@ -33,8 +33,8 @@ struct ct_report_worker {
     bool was_asked; /* it ended after it had been told to stop */
     struct ct_end end;
     int64_t max_rss_kib;
-    char
-        memory[CT_REPORT_MEMORY_MAX]; /* why memory is what it was killed for; "" = no sign of it */
+    /* Why memory is what it was killed for; "" = no sign of it. */
+    char memory[CT_REPORT_MEMORY_MAX];
 };
 
 struct ct_report {

@@ -164,3 +164,23 @@ int ct_file_replace_check(const char *path, struct ct_err *err)
     ct_free(draft);
     return 0;
 }
+
+int ct_file_sync_folder(const char *path, struct ct_err *err)
+{
+    const char *slash = strrchr(path, '/');
+    size_t len = slash == NULL ? 0 : slash == path ? 1 : (size_t)(slash - path);
+    char *folder = len > 0 ? ct_strndup(path, len) : ct_strdup(".");
+    if (folder == NULL) {
+        return ct_err_set(err, CT_ENOMEM, "out of memory");
+    }
+    int rc = 0;
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL)) {
+        rc = ct_err_sys(err, CT_EIO, errno, "cannot sync the folder %s", folder);
+    }
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    ct_free(folder);
+    return rc;
+}

@@ -28,6 +28,11 @@ CT_MUST_CHECK int ct_file_replace(const char *path, const void *bytes, size_t le
 /* Whether ct_file_replace() could write there, as far as can be told now. Changes nothing. */
 CT_MUST_CHECK int ct_file_replace_check(const char *path, struct ct_err *err);
 
+/* Makes sure that the folder of `path` is on the disk, and with it what has been renamed in it.
+ * File systems that cannot do that for folders are taken to do it by themselves. CT_EIO, CT_ENOMEM.
+ */
+CT_MUST_CHECK int ct_file_sync_folder(const char *path, struct ct_err *err);
+
 /* Writes all of it or fails; returns 0 or a code with errno left as it was. */
 CT_MUST_CHECK int ct_fd_write_all(int fd, const void *bytes, size_t len);
 

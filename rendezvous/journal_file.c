@@ -18,6 +18,7 @@
 #include "rendezvous/journal_file.h"
 
 #include "common/alloc.h"
+#include "common/file.h"
 #include "common/list.h"
 #include "rendezvous/journal.h"
 #include "rendezvous/journal_load.h"
@@ -379,7 +380,7 @@ static int settle_end(struct ct_journal *j, const struct ct_journal_load *load, 
     if (rc != 0) {
         return ct_err_set(err, rc, "cannot write to it: %s", ct_code_text(rc));
     }
-    return j->sync ? ct_journal_sync_folder(j->path, err) : 0;
+    return j->sync ? ct_file_sync_folder(j->path, err) : 0;
 }
 
 static int journal_new(const struct ct_journal_options *options, struct ct_store *store,

@@ -60,26 +60,6 @@ static int write_all(struct writer *w, struct ct_store *store)
     return rc;
 }
 
-int ct_journal_sync_folder(const char *path, struct ct_err *err)
-{
-    const char *slash = strrchr(path, '/');
-    size_t len = slash == NULL ? 0 : slash == path ? 1 : (size_t)(slash - path);
-    char *folder = len > 0 ? ct_strndup(path, len) : ct_strdup(".");
-    if (folder == NULL) {
-        return ct_err_set(err, CT_ENOMEM, "out of memory");
-    }
-    int rc = 0;
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 || fsync(fd) != 0) {
-        rc = ct_err_sys(err, CT_EIO, errno, "cannot sync the folder %s", folder);
-    }
-    if (fd >= 0) {
-        (void)close(fd);
-    }
-    ct_free(folder);
-    return rc;
-}
-
 int ct_journal_snapshot(const char *path, mode_t mode, struct ct_store *store, int *out_fd,
                         uint64_t *out_size, struct ct_err *err)
 {
@@ -112,7 +92,7 @@ int ct_journal_snapshot(const char *path, mode_t mode, struct ct_store *store, i
         goto remove_temp;
     }
     /* A failure cannot be undone any more, and shows only if the power fails right now. */
-    (void)(ct_journal_sync_folder(path, NULL) == 0);
+    (void)(ct_file_sync_folder(path, NULL) == 0);
     *out_fd = w.fd;
     *out_size = w.size;
     goto free_temp;

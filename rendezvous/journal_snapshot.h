@@ -17,7 +17,4 @@
 CT_MUST_CHECK int ct_journal_snapshot(const char *path, mode_t mode, struct ct_store *store,
                                       int *out_fd, uint64_t *out_size, struct ct_err *err);
 
-/* Makes sure that the folder of `path` knows its name. */
-CT_MUST_CHECK int ct_journal_sync_folder(const char *path, struct ct_err *err);
-
 #endif

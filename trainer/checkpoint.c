@@ -49,32 +49,30 @@ static char *temporary_path(const char *path)
     return ct_asprintf("%s.tmp", path);
 }
 
-/* `what` is to be written, in words. */
-static int open_temporary(const char *what, const char *path, const char *temporary,
-                          struct ct_err *err)
+static int open_temporary(const char *path, const char *temporary, struct ct_err *err)
 {
     int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (fd < 0) {
         int saved = errno;
         return ct_err_sys(err, ct_code_from_errno(saved), saved,
-                          "cannot write %s %s (by way of %s)", what, path, temporary);
+                          "cannot write checkpoint %s (by way of %s)", path, temporary);
     }
     return fd;
 }
 
-int ct_checkpoint_probe(const char *what, const char *path, struct ct_err *err)
+int ct_checkpoint_probe(const char *path, struct ct_err *err)
 {
     struct stat st;
     bool folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
     if (folder || ct_file_is_special(path)) {
-        return ct_err_set(err, CT_EINVAL, "cannot write %s %s: it is %s", what, path,
+        return ct_err_set(err, CT_EINVAL, "cannot write checkpoint %s: it is %s", path,
                           folder ? "a folder" : "not a regular file");
     }
     char *temporary = temporary_path(path);
     if (temporary == NULL) {
         return ct_err_set(err, CT_ENOMEM, "out of memory");
     }
-    int fd = open_temporary(what, path, temporary, err);
+    int fd = open_temporary(path, temporary, err);
     if (fd >= 0) {
         (void)close(fd);
         (void)unlink(temporary);
@@ -126,28 +124,6 @@ static int write_tensors(int fd, const struct ct_state_view *state,
     return rc;
 }
 
-/* The rename is on disk only when the folder is. */
-static int sync_folder(char *path, struct ct_err *err)
-{
-    char *slash = strrchr(path, '/');
-    const char *folder = ".";
-    if (slash != NULL) {
-        slash[slash == path ? 1 : 0] = '\0';
-        folder = path;
-    }
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    /* Some file systems cannot sync folders (EINVAL); the file itself is safe then. */
-    int rc = fd >= 0 && (fsync(fd) == 0 || errno == EINVAL) ? 0 : CT_EIO;
-    if (rc != 0) {
-        int saved = errno;
-        (void)ct_err_sys(err, rc, saved, "cannot sync %s", folder);
-    }
-    if (fd >= 0) {
-        (void)close(fd);
-    }
-    return rc;
-}
-
 static int save_to(int fd, const char *temporary, const char *path,
                    const struct ct_state_view *state, const struct ct_progress_point *point,
                    struct ct_err *err)
@@ -179,12 +155,12 @@ int ct_checkpoint_save(const char *path, const struct ct_state_view *state,
     if (temporary == NULL) {
         return ct_err_set(err, CT_ENOMEM, "out of memory");
     }
-    int rc = open_temporary("checkpoint", path, temporary, err);
+    int rc = open_temporary(path, temporary, err);
     if (rc >= 0) {
         rc = save_to(rc, temporary, path, state, point, err);
     }
     if (rc == 0) {
-        rc = sync_folder(temporary, err);
+        rc = ct_file_sync_folder(path, err); /* or the rename may be lost */
     }
     ct_free(temporary);
     return rc;

@@ -32,9 +32,9 @@ struct ct_state_view {
     float *state[CT_OPTIMIZER_STATES_MAX]; /* NULL past the optimizer's last one */
 };
 
-/* Could a checkpoint, or `what` else is put in place whole, be written there? Makes the temporary
- * file once, so that a long training does not end without one. Text names both. */
-CT_MUST_CHECK int ct_checkpoint_probe(const char *what, const char *path, struct ct_err *err);
+/* Could a checkpoint be written there? Makes the temporary file once, so that a long training does
+ * not end without one. Text names both. */
+CT_MUST_CHECK int ct_checkpoint_probe(const char *path, struct ct_err *err);
 
 CT_MUST_CHECK int ct_checkpoint_save(const char *path, const struct ct_state_view *state,
                                      const struct ct_progress_point *point, struct ct_err *err);

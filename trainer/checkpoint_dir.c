@@ -100,7 +100,7 @@ int ct_checkpoint_dir_probe(const char *dir, struct ct_err *err)
     if (path == NULL) {
         return out_of_memory(err);
     }
-    int rc = ct_checkpoint_probe("checkpoint", path, err);
+    int rc = ct_checkpoint_probe(path, err);
     ct_free(path);
     return rc;
 }

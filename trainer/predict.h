@@ -10,8 +10,8 @@
 
 #include "trainer/trainer.h"
 
-/* Not collective: one rank does it, with the whole model. The file is replaced whole or not at all.
- * Text names it. */
+/* Not collective: one rank does it, with the whole model. The file is replaced whole or not at all,
+ * as by ct_file_replace(). */
 CT_MUST_CHECK int ct_predict(struct ct_trainer *trainer, const char *path, struct ct_err *err);
 
 #endif

@@ -2,6 +2,7 @@
 #include "trainer/trainer.h"
 
 #include "common/alloc.h"
+#include "common/file.h"
 #include "trainer/boundary.h"
 #include "trainer/checkpoint_dir.h"
 #include "trainer/dataset_cache.h"
@@ -333,13 +334,16 @@ static int load_local(struct ct_trainer *t, int rank, struct ct_err *err)
     int rc = 0;
     bool saves = rank == 0 && !t->options.eval_only;
     if (saves && t->options.checkpoint != NULL) {
-        rc = ct_checkpoint_probe("checkpoint", t->options.checkpoint, err);
+        rc = ct_checkpoint_probe(t->options.checkpoint, err);
     }
     if (rc == 0 && saves && t->options.checkpoint_dir != NULL) {
         rc = ct_checkpoint_dir_probe(t->options.checkpoint_dir, err);
     }
     if (rc == 0 && rank == 0 && t->options.predict != NULL) {
-        rc = ct_checkpoint_probe("predictions", t->options.predict, err);
+        rc = ct_file_replace_check(t->options.predict, err);
+        if (rc != 0) {
+            (void)ct_err_wrap(err, "--predict");
+        }
     }
     if (rc == 0) {
         rc = ct_dataset_load_shared(t->options.data, t->job, &t->dataset, err);

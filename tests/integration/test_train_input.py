@@ -89,7 +89,7 @@ class TrainInput(testlib.Case):
             ("--metrics", "/no/such/m", "cannot write metrics to /no/such/m"),
             ("--metrics", str(self.tmp), "Is a directory"),
             ("--resume", "/no/such/r", "cannot open /no/such/r"),
-            ("--predict", "/no/such/p", "cannot write predictions /no/such/p"),
+            ("--predict", "/no/such/p", "--predict: cannot write /no/such/p"),
         ):
             with self.subTest(option=option, path=path):
                 self.refused(1, message, *self.base, option, path)

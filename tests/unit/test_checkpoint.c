@@ -49,7 +49,7 @@ static void check_round_trip(enum ct_optimizer_kind optimizer)
     struct ct_progress_point found = {0};
     struct ct_safetensors file;
     struct ct_err err = {0};
-    if (ct_checkpoint_probe("checkpoint", path, &err) != 0 ||
+    if (ct_checkpoint_probe(path, &err) != 0 ||
         ct_checkpoint_save(path, &saved, &point, &err) != 0 ||
         ct_checkpoint_open(path, &layout, optimizer, &file, &found, &err) != 0 ||
         ct_checkpoint_load(&file, &loaded, &err) != 0) {
@@ -147,11 +147,11 @@ static void test_unwritable_paths_are_found_early(void **state)
     (void)state;
     char *dir = ct_tmpdir_new();
     struct ct_err err = {0};
-    assert_int_equal(ct_checkpoint_probe("checkpoint", "/no/such/folder/c", &err), CT_ENOENT);
+    assert_int_equal(ct_checkpoint_probe("/no/such/folder/c", &err), CT_ENOENT);
     assert_non_null(strstr(err.text, "cannot write checkpoint /no/such/folder/c"));
-    assert_int_equal(ct_checkpoint_probe("checkpoint", dir, &err), CT_EINVAL);
+    assert_int_equal(ct_checkpoint_probe(dir, &err), CT_EINVAL);
     assert_non_null(strstr(err.text, "it is a folder"));
-    assert_int_equal(ct_checkpoint_probe("checkpoint", "/dev/null", &err), CT_EINVAL);
+    assert_int_equal(ct_checkpoint_probe("/dev/null", &err), CT_EINVAL);
     assert_non_null(strstr(err.text, "not a regular file"));
     ct_tmpdir_free(dir);
 }
@@ -185,7 +185,7 @@ static int save_body(void *data)
 {
     struct save_case *c = data;
     const struct ct_progress_point point = {.step = 1, .epoch = 1, .seed = 1};
-    int rc = ct_checkpoint_probe("checkpoint", c->path, NULL);
+    int rc = ct_checkpoint_probe(c->path, NULL);
     return rc == 0 ? ct_checkpoint_save(c->path, &c->view, &point, NULL) : rc;
 }
 

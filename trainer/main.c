@@ -106,7 +106,7 @@ static int run(const struct ct_train_options *options)
     int rc = options->gpus > 0 ? ct_gpus_run(options->gpus, job, train, &here, &err)
                                : train(job, &here, &err);
     if (rc != 0) {
-        ct_progress_break(&here.sinks.progress);
+        ct_screen_break(&here.sinks.screen);
         complain(&err);
         /* The launcher reads it there; without a launcher the line above is all there is. */
         (void)ctw_job_report_error(job, err.text, NULL);

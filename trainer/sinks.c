@@ -14,7 +14,7 @@ void ct_complain(FILE *to, struct ct_err *err)
 void ct_sinks_init(struct ct_sinks *sinks, FILE *out, bool terminal, FILE *complaints)
 {
     *sinks = (struct ct_sinks){
-        .progress = {.out = out, .terminal = terminal},
+        .screen = {.out = out, .terminal = terminal},
         .metrics = CT_METRICS_INIT,
         .board = CT_TENSORBOARD_INIT,
         .complaints = complaints,
@@ -23,7 +23,7 @@ void ct_sinks_init(struct ct_sinks *sinks, FILE *out, bool terminal, FILE *compl
 
 void ct_sinks_fini(struct ct_sinks *sinks)
 {
-    ct_progress_break(&sinks->progress);
+    ct_screen_break(&sinks->screen);
     ct_metrics_close(&sinks->metrics);
     ct_tensorboard_close(&sinks->board);
 }
@@ -45,7 +45,7 @@ int ct_sinks_open(struct ct_sinks *sinks, const struct ct_train_options *options
 static void check(struct ct_sinks *sinks, int rc, struct ct_err *err)
 {
     if (rc != 0) {
-        ct_progress_break(&sinks->progress);
+        ct_screen_break(&sinks->screen);
         ct_complain(sinks->complaints, err);
     }
 }
@@ -61,13 +61,13 @@ void ct_sinks_start(struct ct_sinks *sinks, struct ct_trainer *trainer)
         line += len + (line[len] == '\n');
     }
     sinks->trainer = trainer;
-    ct_progress_start(&sinks->progress, trainer);
+    ct_screen_start(&sinks->screen, trainer);
 }
 
 static void on_tick(void *data, const struct ct_step_report *report)
 {
     struct ct_sinks *sinks = data;
-    ct_progress_tick(&sinks->progress, report);
+    ct_screen_tick(&sinks->screen, report);
 }
 
 static void on_step(void *data, const struct ct_step_report *report)
@@ -91,7 +91,7 @@ static void on_epoch(void *data, const struct ct_epoch_report *report)
 {
     struct ct_sinks *sinks = data;
     struct ct_err err = {0};
-    ct_progress_epoch(&sinks->progress, report);
+    ct_screen_epoch(&sinks->screen, report);
     check(sinks, ct_metrics_epoch(&sinks->metrics, report, &err), &err);
     const struct ct_scalar scalars[] = {
         {"loss/train", report->loss},
@@ -113,7 +113,7 @@ static void on_warn(void *data, struct ct_err *warning)
 struct ct_train_events ct_sinks_events(struct ct_sinks *sinks)
 {
     return (struct ct_train_events){
-        .tick = sinks->progress.terminal ? on_tick : NULL,
+        .tick = sinks->screen.terminal ? on_tick : NULL,
         .step = on_step,
         .epoch = on_epoch,
         .warn = on_warn,
@@ -124,7 +124,7 @@ struct ct_train_events ct_sinks_events(struct ct_sinks *sinks)
 void ct_sinks_done(struct ct_sinks *sinks, const struct ct_train_result *result)
 {
     struct ct_err err = {0};
-    ct_progress_done(&sinks->progress, result);
+    ct_screen_done(&sinks->screen, result);
     if (!result->preempted) {
         check(sinks, ct_metrics_done(&sinks->metrics, result, &err), &err);
     }

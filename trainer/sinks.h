@@ -6,14 +6,14 @@
 #define CT_TRAINER_SINKS_H
 
 #include "trainer/metrics.h"
-#include "trainer/progress.h"
+#include "trainer/screen.h"
 #include "trainer/tensorboard.h"
 #include "trainer/trainer.h"
 
 #include <stdio.h>
 
 struct ct_sinks {
-    struct ct_progress progress;
+    struct ct_screen screen;
     struct ct_metrics metrics;
     struct ct_tensorboard board;
     const struct ct_trainer *trainer; /* borrowed, from start on */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "trainer/progress.h"
+#include "trainer/screen.h"
 
 /* Carriage return and "erase to the end of the line" (ECMA-48 EL), which every terminal knows. */
 #define REWRITE "\r\033[K"
 
-void ct_progress_break(struct ct_progress *p)
+void ct_screen_break(struct ct_screen *p)
 {
     if (p->unfinished) {
         (void)fputs(REWRITE, p->out);
@@ -12,7 +12,7 @@ void ct_progress_break(struct ct_progress *p)
     }
 }
 
-void ct_progress_start(struct ct_progress *p, const struct ct_trainer *t)
+void ct_screen_start(struct ct_screen *p, const struct ct_trainer *t)
 {
     (void)fprintf(p->out, "model %zu", t->layout.layer[0].in);
     for (size_t l = 0; l < t->layout.layer_count; l++) {
@@ -50,7 +50,7 @@ static void format_time(char *out, size_t size, double seconds)
     }
 }
 
-void ct_progress_tick(struct ct_progress *p, const struct ct_step_report *r)
+void ct_screen_tick(struct ct_screen *p, const struct ct_step_report *r)
 {
     if (p->terminal) {
         char left[32];
@@ -65,9 +65,9 @@ void ct_progress_tick(struct ct_progress *p, const struct ct_step_report *r)
     }
 }
 
-void ct_progress_epoch(struct ct_progress *p, const struct ct_epoch_report *r)
+void ct_screen_epoch(struct ct_screen *p, const struct ct_epoch_report *r)
 {
-    ct_progress_break(p);
+    ct_screen_break(p);
     (void)fprintf(p->out,
                   "epoch %d/%d: loss %.4f, test loss %.4f, test accuracy %.4f, %.0f samples/s, "
                   "%.0f us/step\n",
@@ -76,9 +76,9 @@ void ct_progress_epoch(struct ct_progress *p, const struct ct_epoch_report *r)
     (void)fflush(p->out);
 }
 
-void ct_progress_done(struct ct_progress *p, const struct ct_train_result *r)
+void ct_screen_done(struct ct_screen *p, const struct ct_train_result *r)
 {
-    ct_progress_break(p);
+    ct_screen_break(p);
     const struct ct_saver_counts *c = &r->checkpoints;
     if (c->failed > 0 || c->skipped > 0) {
         (void)fprintf(p->out,

@@ -56,6 +56,16 @@ bool ct_progress_decode(const struct ct_progress_slot *slot, int64_t now_ns,
     return true;
 }
 
+enum ct_stay ct_progress_stay(const struct ct_progress_slot *slot, int generation)
+{
+    unsigned bits = slot->stay & 3;
+    if (slot->version != CT_PROGRESS_VERSION || bits == CT_STAY_NOT || bits > CT_STAY_PARKED) {
+        return CT_STAY_NOT;
+    }
+    return slot->stay == ct_generation_word(generation, CT_STAY_PARKED) ? CT_STAY_PARKED
+                                                                        : CT_STAY_ABLE;
+}
+
 const char *ct_phase_name(enum ct_phase phase)
 {
     switch (phase) {

@@ -48,7 +48,16 @@ struct ct_progress_slot {
     int64_t stamp_ns;  /* CLOCK_MONOTONIC */
     double loss, rate; /* not finite = not told */
     int64_t first_ns;  /* as stamp_ns, when turns became 1; 0 = not yet, or not told */
-    unsigned char rest[CT_PROGRESS_SLOT - 6 * sizeof(uint64_t)];
+    uint32_t stay;     /* ct_generation_word() of an enum ct_stay */
+    uint32_t unused;
+    unsigned char rest[CT_PROGRESS_SLOT - 7 * sizeof(uint64_t)];
+};
+
+/* Can the process go on in another generation (common/handover.h)? */
+enum ct_stay {
+    CT_STAY_NOT,    /* 0, also of whoever knows nothing of it */
+    CT_STAY_ABLE,   /* it parks when it is told to */
+    CT_STAY_PARKED, /* it waits for what comes after that generation */
 };
 
 /* What a reader may believe. */
@@ -70,6 +79,16 @@ int64_t ct_progress_step(uint64_t where);
  * CLOCK_MONOTONIC. */
 bool ct_progress_decode(const struct ct_progress_slot *slot, int64_t now_ns,
                         struct ct_progress *out);
+
+/* A generation and two bits about it in one word; generations 2^30 apart are not told apart. */
+static inline uint32_t ct_generation_word(int generation, unsigned bits)
+{
+    return (uint32_t)generation << 2 | bits;
+}
+
+/* What the slot says of staying; only PARKED says something of `generation` alone: of another one
+ * it is as good as ABLE. */
+enum ct_stay ct_progress_stay(const struct ct_progress_slot *slot, int generation);
 
 /* "data", "collective", ... Never NULL. */
 const char *ct_phase_name(enum ct_phase phase);

@@ -12,6 +12,7 @@
 #include "worker/ctworker.h"
 
 #include "common/buf.h"
+#include "worker/handover.h"
 #include "worker/progress.h"
 
 #include <stdatomic.h>
@@ -74,9 +75,10 @@ struct comm_setup {
     enum ctw_order order;
     int device;
     void *stream;
-    void *ready;        /* of a crew: what comm_nccl_connect() gave this rank; NULL elsewhere */
-    atomic_bool *over;  /* of a crew: a rank has given up; NULL elsewhere */
-    int64_t timeout_ms; /* of every wait, opening included; > 0 */
+    void *ready;       /* of a crew: what comm_nccl_connect() gave this rank; NULL elsewhere */
+    atomic_bool *over; /* of a crew: a rank has given up; NULL elsewhere */
+    const struct handover *handover; /* of the job, borrowed: ends waits; NULL = none */
+    int64_t timeout_ms;              /* of every wait, opening included; > 0 */
     /* Values under the job's run, generation and this communicator's number. */
     int (*set)(void *data, const char *key, const void *value, size_t len, struct ct_err *err);
     int (*get)(void *data, const char *key, int64_t timeout_ms, struct ct_buf *out,
@@ -108,7 +110,7 @@ CT_MUST_CHECK int comm_nccl_connect(int n, const int *devices, void **handles, s
 /* What the module exports as COMM_NCCL_ENTRY. `version` guards against a stray old module. */
 #define COMM_NCCL_MODULE "ctworker-nccl.so"
 #define COMM_NCCL_ENTRY "ctworker_nccl_module"
-#define COMM_NCCL_VERSION 4
+#define COMM_NCCL_VERSION 5
 
 struct comm_nccl_module {
     int version;

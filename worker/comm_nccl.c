@@ -42,6 +42,7 @@ struct nccl {
     cudaStream_t stream;
     int64_t timeout_ms;
     atomic_bool *over; /* of a crew, whose threads NCCL does not tell of each other; else NULL */
+    const struct handover *handover; /* NCCL may not notice that a peer is gone; may be NULL */
     struct block *blocks;
     float *word; /* device memory: what a barrier sums */
 };
@@ -112,6 +113,9 @@ static int check_async(struct nccl *nccl, const char *what, bool *busy, struct c
     *busy = state == ncclInProgress;
     if (nccl->over != NULL && atomic_load(nccl->over)) {
         return ct_err_set(err, CT_EPEER, "%s: another rank of this process has given up", what);
+    }
+    if (handover_ended(nccl->handover)) {
+        return ct_err_set(err, CT_EPEER, "%s: the launcher has ended this generation", what);
     }
     return state == ncclSuccess || *busy ? 0 : fail_nccl(nccl, state, what, err);
 }
@@ -435,6 +439,7 @@ static int nccl_open(const struct comm_setup *setup, struct ctw_comm **out, stru
     nccl->timeout_ms = setup->timeout_ms;
     nccl->handle = setup->ready;
     nccl->over = setup->over;
+    nccl->handover = setup->handover;
     int rc = start(nccl, setup, err);
     if (rc != 0) {
         nccl_abort(&nccl->comm);

@@ -62,6 +62,7 @@ static int open_group(struct ctw_comm *parent, int color, int rank, int size, st
         .size = size,
         .local_size = size,
         .crowd = origin.job->env.local_world_size,
+        .handover = &origin.job->handover,
         .timeout_ms = origin.timeout_ms,
         .set = comm_store_set,
         .get = comm_store_get,

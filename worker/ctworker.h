@@ -92,6 +92,25 @@ CTW_API CT_MUST_CHECK int ctw_job_get(struct ctw_job *job, const char *key, void
 CTW_API int ctw_job_report_error(const struct ctw_job *job, const char *message,
                                  struct ct_err *err);
 
+/* ---- the next generation --------------------------------------------------------------------- */
+
+/* Says that this process need not end when another worker of the job does: that it will notice
+ * (collectives fail with CT_EPEER then, on every rank that says so), free its communicators and
+ * call ctw_job_next(). Until it says so, and once it takes that back, it is ended and started anew
+ * with the others. CT_EUNSUPPORTED where no launcher hands anything over. */
+CTW_API CT_MUST_CHECK int ctw_job_stay(struct ctw_job *job, bool able, struct ct_err *err);
+
+/* Has the launcher ended the generation that this process works in? Then only ctw_job_next() helps.
+ * A load, no more; false where ctw_job_stay() has not succeeded. `job` may be NULL. */
+CTW_API bool ctw_job_ended(const struct ctw_job *job);
+
+/* Waits, with nothing of the old generation open, until the launcher begins the next one, and makes
+ * `job` that one's: ctw_job_env() tells the new rank and so on, the store is empty. The process's
+ * environment stays as it was. `timeout_ms` (0 = 30 s) is for the launcher to end this generation,
+ * CT_ETIMEDOUT when it sees no reason to; how long the next one takes is its own affair.
+ * CT_EABORTED when there will be none. After a failure the job can report it and be freed. */
+CTW_API CT_MUST_CHECK int ctw_job_next(struct ctw_job *job, int64_t timeout_ms, struct ct_err *err);
+
 /* ---- ranks in one process -------------------------------------------------------------------- */
 
 struct ctw_crew;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "worker/ctworker.h"
+#include "worker/env.h"
 
 #include "common/num.h"
 
@@ -11,17 +11,30 @@
 /* Far above any job; keeps rank arithmetic inside an int. */
 #define RANKS_MAX (1 << 20)
 
-/* An empty variable counts as unset, as PyTorch's env:// has it. */
-static const char *lookup(const char *name)
+static const char *find(const struct env_source *source, const char *name)
 {
-    const char *text = getenv(name);
+    size_t len = strlen(name);
+    const char *end = source->text + source->bytes;
+    for (const char *at = source->text; at < end; at += strlen(at) + 1) {
+        if (strncmp(at, name, len) == 0 && at[len] == '=') {
+            return at + len + 1;
+        }
+    }
+    return NULL;
+}
+
+/* An empty variable counts as unset, as PyTorch's env:// has it. */
+static const char *lookup(const struct env_source *source, const char *name)
+{
+    const char *text = source != NULL ? find(source, name) : getenv(name);
     return text != NULL && text[0] != '\0' ? text : NULL;
 }
 
 /* Leaves *out alone when the variable is unset. */
-static int read_int(const char *name, int min, int max, int *out, struct ct_err *err)
+static int read_int(const struct env_source *from, const char *name, int min, int max, int *out,
+                    struct ct_err *err)
 {
-    const char *text = lookup(name);
+    const char *text = lookup(from, name);
     if (text == NULL) {
         return 0;
     }
@@ -35,18 +48,20 @@ static int read_int(const char *name, int min, int max, int *out, struct ct_err 
     return 0;
 }
 
-static int need_int(const char *name, int min, int max, int *out, struct ct_err *err)
+static int need_int(const struct env_source *from, const char *name, int min, int max, int *out,
+                    struct ct_err *err)
 {
-    if (lookup(name) == NULL) {
+    if (lookup(from, name) == NULL) {
         return ct_err_set(err, CT_ENOENT, "environment variable %s is not set", name);
     }
-    return read_int(name, min, max, out, err);
+    return read_int(from, name, min, max, out, err);
 }
 
 /* Copies a variable that ends up in keys, addresses and messages: no control characters. */
-static int read_text(const char *name, char *out, size_t cap, struct ct_err *err)
+static int read_text(const struct env_source *from, const char *name, char *out, size_t cap,
+                     struct ct_err *err)
 {
-    const char *text = lookup(name);
+    const char *text = lookup(from, name);
     if (text == NULL) {
         return 0;
     }
@@ -64,35 +79,35 @@ static int read_text(const char *name, char *out, size_t cap, struct ct_err *err
     return 0;
 }
 
-static int read_ranks(struct ctw_env *env, struct ct_err *err)
+static int read_ranks(const struct env_source *from, struct ctw_env *env, struct ct_err *err)
 {
-    int rc = need_int("WORLD_SIZE", 1, RANKS_MAX, &env->world_size, err);
+    int rc = need_int(from, "WORLD_SIZE", 1, RANKS_MAX, &env->world_size, err);
     if (rc != 0) {
         return rc;
     }
-    rc = need_int("RANK", 0, env->world_size - 1, &env->rank, err);
+    rc = need_int(from, "RANK", 0, env->world_size - 1, &env->rank, err);
     if (rc != 0) {
         return rc;
     }
     env->local_world_size = env->world_size;
-    rc = read_int("LOCAL_WORLD_SIZE", 1, env->world_size, &env->local_world_size, err);
+    rc = read_int(from, "LOCAL_WORLD_SIZE", 1, env->world_size, &env->local_world_size, err);
     if (rc != 0) {
         return rc;
     }
-    rc = read_int("LOCAL_RANK", 0, env->local_world_size - 1, &env->local_rank, err);
+    rc = read_int(from, "LOCAL_RANK", 0, env->local_world_size - 1, &env->local_rank, err);
     if (rc != 0) {
         return rc;
     }
-    rc = read_int("GROUP_WORLD_SIZE", 1, env->world_size, &env->node_count, err);
+    rc = read_int(from, "GROUP_WORLD_SIZE", 1, env->world_size, &env->node_count, err);
     if (rc != 0) {
         return rc;
     }
-    return read_int("GROUP_RANK", 0, env->node_count - 1, &env->node_rank, err);
+    return read_int(from, "GROUP_RANK", 0, env->node_count - 1, &env->node_rank, err);
 }
 
-static int read_master(struct ctw_env *env, struct ct_err *err)
+static int read_master(const struct env_source *from, struct ctw_env *env, struct ct_err *err)
 {
-    int rc = read_text("MASTER_ADDR", env->master_addr, sizeof(env->master_addr), err);
+    int rc = read_text(from, "MASTER_ADDR", env->master_addr, sizeof(env->master_addr), err);
     if (rc != 0) {
         return rc;
     }
@@ -100,15 +115,55 @@ static int read_master(struct ctw_env *env, struct ct_err *err)
         return ct_err_set(err, CT_ENOENT, "environment variable MASTER_ADDR is not set");
     }
     int port = 0;
-    rc = need_int("MASTER_PORT", 1, UINT16_MAX, &port, err);
+    rc = need_int(from, "MASTER_PORT", 1, UINT16_MAX, &port, err);
     if (rc != 0) {
         return rc;
     }
     env->master_port = (uint16_t)port;
     /* Exactly this spelling: PyTorch compares the string. */
-    const char *flag = lookup("TORCHELASTIC_USE_AGENT_STORE");
+    const char *flag = lookup(from, "TORCHELASTIC_USE_AGENT_STORE");
     env->store_is_external = flag != NULL && strcmp(flag, "True") == 0;
     return 0;
+}
+
+int env_read_from(const struct env_source *from, struct ctw_env *out, struct ct_err *err)
+{
+    struct ctw_env env = {.world_size = 1, .local_world_size = 1, .node_count = 1};
+    env.launched = lookup(from, "RANK") != NULL || lookup(from, "WORLD_SIZE") != NULL;
+    int rc = 0;
+    if (env.launched) {
+        rc = read_ranks(from, &env, err);
+        if (rc == 0) {
+            rc = read_master(from, &env, err);
+        }
+    }
+    if (rc == 0) {
+        const char *generation = lookup(from, "CTRUN_GENERATION") != NULL
+                                     ? "CTRUN_GENERATION"
+                                     : "TORCHELASTIC_RESTART_COUNT";
+        rc = read_int(from, generation, 0, INT_MAX, &env.generation, err);
+    }
+    if (rc == 0) {
+        memcpy(env.run_id, "none", sizeof("none"));
+        rc = read_text(from, "TORCHELASTIC_RUN_ID", env.run_id, sizeof(env.run_id), err);
+    }
+    if (rc == 0) {
+        rc =
+            read_text(from, "TORCHELASTIC_ERROR_FILE", env.error_file, sizeof(env.error_file), err);
+    }
+    if (rc == 0) {
+        rc = read_text(from, "CTRUN_SNAPSHOT", env.snapshot, sizeof(env.snapshot), err);
+    }
+    if (rc == 0) {
+        env.device_index = env.local_rank;
+        env.device_own =
+            lookup(from, "CTRUN_DEVICE_INDEX") != NULL && lookup(from, "CTRUN_GPU_SHARE") == NULL;
+        rc = read_int(from, "CTRUN_DEVICE_INDEX", 0, RANKS_MAX, &env.device_index, err);
+    }
+    if (rc == 0) {
+        *out = env;
+    }
+    return rc;
 }
 
 int ctw_env_read(struct ctw_env *out, struct ct_err *err)
@@ -116,37 +171,5 @@ int ctw_env_read(struct ctw_env *out, struct ct_err *err)
     if (out == NULL) {
         return ct_err_set(err, CT_EINVAL, "no struct ctw_env to fill");
     }
-    struct ctw_env env = {.world_size = 1, .local_world_size = 1, .node_count = 1};
-    env.launched = lookup("RANK") != NULL || lookup("WORLD_SIZE") != NULL;
-    int rc = 0;
-    if (env.launched) {
-        rc = read_ranks(&env, err);
-        if (rc == 0) {
-            rc = read_master(&env, err);
-        }
-    }
-    if (rc == 0) {
-        const char *generation =
-            lookup("CTRUN_GENERATION") != NULL ? "CTRUN_GENERATION" : "TORCHELASTIC_RESTART_COUNT";
-        rc = read_int(generation, 0, INT_MAX, &env.generation, err);
-    }
-    if (rc == 0) {
-        memcpy(env.run_id, "none", sizeof("none"));
-        rc = read_text("TORCHELASTIC_RUN_ID", env.run_id, sizeof(env.run_id), err);
-    }
-    if (rc == 0) {
-        rc = read_text("TORCHELASTIC_ERROR_FILE", env.error_file, sizeof(env.error_file), err);
-    }
-    if (rc == 0) {
-        rc = read_text("CTRUN_SNAPSHOT", env.snapshot, sizeof(env.snapshot), err);
-    }
-    if (rc == 0) {
-        env.device_index = env.local_rank;
-        env.device_own = lookup("CTRUN_DEVICE_INDEX") != NULL && lookup("CTRUN_GPU_SHARE") == NULL;
-        rc = read_int("CTRUN_DEVICE_INDEX", 0, RANKS_MAX, &env.device_index, err);
-    }
-    if (rc == 0) {
-        *out = env;
-    }
-    return rc;
+    return env_read_from(NULL, out, err);
 }

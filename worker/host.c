@@ -198,6 +198,7 @@ int host_open(const struct comm_setup *setup, struct host **out, struct ct_err *
                        setup->timeout_ms, err);
     }
     host->sync.first = setup->first;
+    host->sync.handover = setup->handover;
     if (rc == 0 && host->shm.page->order != (uint32_t)setup->order) {
         rc = ct_err_set(err, CT_EPROTO, "rank %d adds in another order than rank %d", setup->first,
                         setup->first + setup->rank);

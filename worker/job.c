@@ -2,6 +2,7 @@
 #include "worker/job.h"
 
 #include "common/alloc.h"
+#include "common/clock.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +10,10 @@
 /* PyTorch's default store timeout. */
 #define DEFAULT_TIMEOUT_MS (300 * 1000)
 
-static int connect_store(struct ctw_job *job, struct ct_err *err)
+/* How late a process that can go on notices, while it waits for a key, that nobody will set it. */
+#define SLICE_MS 100
+
+int job_connect(struct ctw_job *job, struct ct_err *err)
 {
     const struct ctw_env *env = &job->env;
     int rc = ct_client_open(env->master_addr, env->master_port, job->timeout_ms, &job->client, err);
@@ -39,13 +43,14 @@ int ctw_job_open(const struct ctw_job_options *options, struct ctw_job **out, st
     job->timeout_ms = timeout_ms > 0 ? timeout_ms : DEFAULT_TIMEOUT_MS;
     int rc = ctw_env_read(&job->env, err);
     if (rc == 0 && job->env.launched) {
-        rc = connect_store(job, err);
+        rc = job_connect(job, err);
     }
     if (rc != 0) {
         ctw_job_free(job);
         return rc;
     }
     progress_open(&job->progress, getenv(CT_PROGRESS_ENV));
+    handover_open(&job->handover, getenv(CT_HANDOVER_ENV), job->env.generation);
     *out = job;
     return 0;
 }
@@ -55,7 +60,9 @@ void ctw_job_free(struct ctw_job *job)
     if (job == NULL) {
         return;
     }
+    progress_stay(&job->progress, 0);
     progress_close(&job->progress);
+    handover_close(&job->handover);
     ct_client_free(job->client);
     ct_free(job);
 }
@@ -98,13 +105,28 @@ int ctw_job_set(struct ctw_job *job, const char *key, const void *value, size_t 
     return rc;
 }
 
+/* A wait for a key leaves the connection usable when its time is over. */
+static int await_key(struct ctw_job *job, const char *full, int64_t timeout_ms, struct ct_buf *out,
+                     struct ct_err *err)
+{
+    int64_t deadline = ct_deadline_in(NULL, timeout_ms);
+    int64_t left = timeout_ms;
+    int rc;
+    do {
+        rc = ct_client_get(job->client, full, left < SLICE_MS ? left : SLICE_MS, out, err);
+        left = ct_deadline_left_ms(NULL, deadline);
+    } while (rc == CT_ETIMEDOUT && left > 0 && !handover_ended(&job->handover));
+    return rc == CT_ETIMEDOUT && left > 0 ? handover_check(&job->handover, err) : rc;
+}
+
 int ctw_job_get_within(struct ctw_job *job, const char *key, int64_t timeout_ms, struct ct_buf *out,
                        struct ct_err *err)
 {
     char *full = NULL;
     int rc = full_key(job, key, &full, err);
     if (rc == 0) {
-        rc = ct_client_get(job->client, full, timeout_ms, out, err);
+        rc = job->handover.able ? await_key(job, full, timeout_ms, out, err)
+                                : ct_client_get(job->client, full, timeout_ms, out, err);
         ct_free(full);
     }
     return rc;

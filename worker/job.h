@@ -9,6 +9,7 @@
 
 #include "common/buf.h"
 #include "rendezvous/client.h"
+#include "worker/handover.h"
 #include "worker/progress.h"
 
 struct ctw_job {
@@ -16,9 +17,13 @@ struct ctw_job {
     struct ct_client *client; /* NULL: a single process without a launcher */
     int64_t timeout_ms;
     struct progress_page progress;
+    struct handover handover;
     struct ctw_crew *crew; /* borrowed: this is one of its ranks; NULL elsewhere */
     unsigned comms; /* communicators opened so far; the same on every rank, so it names them */
 };
+
+/* Connects to the store that job->env names. */
+CT_MUST_CHECK int job_connect(struct ctw_job *job, struct ct_err *err);
 
 /* As ctw_job_get() with a limit of its own; appends to `out`. */
 CT_MUST_CHECK int ctw_job_get_within(struct ctw_job *job, const char *key, int64_t timeout_ms,

@@ -297,6 +297,7 @@ static int connect_ends(struct ctw_link *link, struct ctw_comm *comm, struct ct_
         return rc;
     }
     link->sync.names = link->names;
+    link->sync.handover = &comm->origin.job->handover;
     rc = check_capacity(link, err);
     if (rc == 0) {
         rc = sync_join(&link->sync, err);

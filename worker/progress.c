@@ -46,15 +46,32 @@ void progress_open(struct progress_page *page, const char *value)
             page->mapping = map;
             page->mapped = size;
             page->slot = (struct ct_progress_slot *)((unsigned char *)map + start);
-            store_double(&page->slot->loss, (double)NAN);
-            store_double(&page->slot->rate, (double)NAN);
-            STORE(page->slot->first_ns, 0);
-            STORE(page->slot->where, ct_progress_where(CT_PHASE_STARTING, 0));
-            STORE(page->slot->stamp_ns, ct_clock_now(NULL));
-            __atomic_store_n(&page->slot->version, CT_PROGRESS_VERSION, __ATOMIC_RELEASE);
+            STORE(page->slot->stay, CT_STAY_NOT);
+            progress_renew(page);
         }
     }
     (void)close(fd);
+}
+
+void progress_renew(struct progress_page *page)
+{
+    struct ct_progress_slot *slot = page->slot;
+    if (slot != NULL) {
+        store_double(&slot->loss, (double)NAN);
+        store_double(&slot->rate, (double)NAN);
+        STORE(slot->first_ns, 0);
+        STORE(slot->turns, 0);
+        STORE(slot->where, ct_progress_where(CT_PHASE_STARTING, 0));
+        STORE(slot->stamp_ns, ct_clock_now(NULL));
+        __atomic_store_n(&slot->version, CT_PROGRESS_VERSION, __ATOMIC_RELEASE);
+    }
+}
+
+void progress_stay(struct progress_page *page, uint32_t stay)
+{
+    if (page->slot != NULL) {
+        __atomic_store_n(&page->slot->stay, stay, __ATOMIC_RELEASE);
+    }
 }
 
 void progress_close(struct progress_page *page)

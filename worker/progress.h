@@ -19,6 +19,13 @@ struct progress_page {
 void progress_open(struct progress_page *page, const char *value);
 void progress_close(struct progress_page *page);
 
+/* As progress_open() leaves the page: of a process that has just begun. Keeps what it says of
+ * staying. */
+void progress_renew(struct progress_page *page);
+
+/* Says a ct_generation_word() of an enum ct_stay. */
+void progress_stay(struct progress_page *page, uint32_t stay);
+
 /* Around a wait for peers: the phase becomes COLLECTIVE, then again what it was. `page` may be
  * NULL. */
 uint64_t progress_begin_wait(struct progress_page *page);

@@ -13,6 +13,7 @@
 #define CT_WORKER_SYNC_H
 
 #include "common/err.h"
+#include "worker/handover.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -78,6 +79,7 @@ struct sync {
     /* What else may end a wait, asked between two slices of it; NULL: nothing. */
     int (*look)(void *data, struct ct_err *err);
     void *look_data;
+    const struct handover *handover; /* likewise; borrowed, NULL: nothing */
 };
 
 /* `page` has been checked by the caller and holds `size` slots; `crowd` ranks share the machine. */

@@ -14,10 +14,10 @@ import testlib
 FUNCTION = re.compile(r"\b(ctw_\w+)\(")
 
 
-def example_of(page):
-    """The last literal display of the page, as text."""
-    display = re.findall(r"^\.Bd -literal$\n(.*?)^\.Ed$", page, re.M | re.S)[-1]
-    return display.replace("\\en", "\\n")
+def examples_of(page):
+    """The last two literal displays of the page, as text: a program, and a function for it."""
+    displays = re.findall(r"^\.Bd -literal$\n(.*?)^\.Ed$", page, re.M | re.S)[-2:]
+    return [display.replace("\\en", "\\n") for display in displays]
 
 
 class Install(testlib.Case):
@@ -59,7 +59,13 @@ class Install(testlib.Case):
 
     def test_program_of_the_man_page(self):
         page = (testlib.SOURCE_ROOT / "man" / "ctworker.3").read_text()
-        source = self.script("prog.c", example_of(page))
+        program, function = examples_of(page)
+        self.compile_and_run(page, self.script("prog.c", program))
+        before, _, main = program.partition("int main(void)")
+        main = main.replace("run(job, &err)", "run_all(job, &err)")
+        self.compile_and_run(page, self.script("stays.c", f"{before}{function}\nint main(void){main}"))
+
+    def compile_and_run(self, page, source):
         prog = self.compile(source, "-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic")
         path = {"LD_LIBRARY_PATH": self.env["LD_LIBRARY_PATH"]}
         alone = self.run_program(prog, env=path)

@@ -11,14 +11,16 @@
 #include <string.h>
 
 #define LIVELY (CT_SM_BIT(CT_AGENT_STOPPING) | CT_SM_BIT(CT_AGENT_DONE))
+#define LAST (CT_SM_BIT(CT_AGENT_DISMISSING) | CT_SM_BIT(CT_AGENT_DONE))
 
 static const struct ct_sm_state states[] = {
     [CT_AGENT_IDLE] = {"idle", CT_SM_BIT(CT_AGENT_JOINING) | CT_SM_BIT(CT_AGENT_DONE)},
-    [CT_AGENT_JOINING] = {"joining", CT_SM_BIT(CT_AGENT_STARTING) | CT_SM_BIT(CT_AGENT_DONE)},
+    [CT_AGENT_JOINING] = {"joining", CT_SM_BIT(CT_AGENT_STARTING) | LAST},
     [CT_AGENT_STARTING] = {"starting", CT_SM_BIT(CT_AGENT_RUNNING) | LIVELY},
     [CT_AGENT_RUNNING] = {"running", CT_SM_BIT(CT_AGENT_FINISHED) | LIVELY},
     [CT_AGENT_FINISHED] = {"finished", LIVELY},
-    [CT_AGENT_STOPPING] = {"stopping", CT_SM_BIT(CT_AGENT_JOINING) | CT_SM_BIT(CT_AGENT_DONE)},
+    [CT_AGENT_STOPPING] = {"stopping", CT_SM_BIT(CT_AGENT_JOINING) | LAST},
+    [CT_AGENT_DISMISSING] = {"dismissing", CT_SM_BIT(CT_AGENT_DONE)},
     [CT_AGENT_DONE] = {"done", 0},
 };
 
@@ -72,6 +74,12 @@ static int exit_code(const struct ct_agent *agent)
 static void finish(const struct step *step, const char *why)
 {
     struct ct_agent *agent = step->agent;
+    if (agent->kept) {
+        step->update->stop_signal = agent->signo != 0 ? agent->signo : SIGTERM;
+        step->update->kill = agent->hurried;
+        move(step, CT_AGENT_DISMISSING, why);
+        return;
+    }
     if (!agent->lost) {
         step->update->say |= CT_AGENT_SAY_LEAVE;
     }
@@ -102,6 +110,13 @@ static void conclude(const struct step *step)
     } else {
         move(step, CT_AGENT_JOINING, "stopped");
     }
+}
+
+bool ct_agent_may_keep(const struct ct_agent *agent, bool *decided)
+{
+    *decided = agent->decided && agent->will_restart;
+    return agent->sm.state == CT_AGENT_STOPPING && agent->signo == 0 && !agent->over &&
+           !agent->lost && (*decided || !agent->decided);
 }
 
 static bool has_workers(const struct ct_agent *agent)
@@ -170,9 +185,15 @@ static void on_gone(const struct step *step, const struct ct_agent_event *event)
     }
 }
 
-static void on_stopped(const struct step *step)
+static void on_stopped(const struct step *step, const struct ct_agent_event *event)
 {
     struct ct_agent *agent = step->agent;
+    agent->kept = event->kept;
+    if (agent->sm.state == CT_AGENT_DISMISSING) {
+        CT_ASSERT(!agent->kept);
+        finish(step, "dismissed");
+        return;
+    }
     CT_ASSERT(agent->sm.state == CT_AGENT_STOPPING && !agent->quiet);
     agent->quiet = true;
     if (!agent->over && !agent->lost) {
@@ -193,6 +214,7 @@ static void on_world(const struct step *step, const struct ct_agent_event *event
         return;
     }
     agent->generation = event->generation;
+    agent->kept = false;
     agent->spawned = 0;
     agent->alive = 0;
     agent->decided = false;
@@ -254,7 +276,7 @@ static void on_over(const struct step *step, const struct ct_agent_event *event)
         stop_all(step, SIGTERM, "over");
     } else if (agent->sm.state == CT_AGENT_STOPPING) {
         conclude(step);
-    } else if (agent->sm.state != CT_AGENT_DONE) {
+    } else if (agent->sm.state != CT_AGENT_DISMISSING && agent->sm.state != CT_AGENT_DONE) {
         finish(step, "over");
     }
 }
@@ -273,7 +295,7 @@ static void on_lost(const struct step *step, const struct ct_agent_event *event)
         stop_all(step, SIGTERM, "line lost");
     } else if (agent->sm.state == CT_AGENT_STOPPING) {
         conclude(step);
-    } else {
+    } else if (agent->sm.state != CT_AGENT_DISMISSING) {
         finish(step, "line lost");
     }
 }
@@ -308,6 +330,8 @@ static void hurry(const struct step *step)
     if (agent->sm.state == CT_AGENT_STOPPING) {
         step->update->kill = !agent->quiet;
         conclude(step);
+    } else if (agent->sm.state == CT_AGENT_DISMISSING) {
+        step->update->kill = true;
     } else if (agent->sm.state == CT_AGENT_JOINING) {
         finish(step, "in a hurry");
     }
@@ -384,7 +408,7 @@ void ct_agent_step(struct ct_agent *agent, const struct ct_agent_event *event, i
         on_gone(&step, event);
         break;
     case CT_AGENT_EV_STOPPED:
-        on_stopped(&step);
+        on_stopped(&step, event);
         break;
     case CT_AGENT_EV_SIGNAL:
         on_signal(&step, event->signo);

@@ -18,6 +18,9 @@
  * to stop what is its own: a failure or a signal here, or the loss of the line to the membership,
  * end the workers here at once.
  *
+ * Workers that can go on in another generation may be kept over its end by whoever carries out the
+ * stop. DISMISSING, before DONE, ends those when none follows.
+ *
  * Every generation ends through STOPPING, a good one too: workers may have left processes behind.
  * The first worker to fail in a generation is remembered; what its peers do afterwards is a
  * consequence.
@@ -40,6 +43,7 @@ enum ct_agent_state {
     CT_AGENT_RUNNING,
     CT_AGENT_FINISHED,
     CT_AGENT_STOPPING,
+    CT_AGENT_DISMISSING,
     CT_AGENT_DONE,
 };
 
@@ -59,7 +63,8 @@ enum ct_agent_event_type {
     CT_AGENT_EV_STARTED,     /* answer to a spawn: the worker runs */
     CT_AGENT_EV_NOT_STARTED, /* answer to a spawn: it does not; `end` says why */
     CT_AGENT_EV_EXITED,      /* a worker ended; `end` says how */
-    CT_AGENT_EV_STOPPED,     /* answer to a stop: nothing of the generation is left */
+    CT_AGENT_EV_STOPPED,     /* answer to a stop: nothing of the generation is left, but maybe what
+                                was kept */
     CT_AGENT_EV_SIGNAL,      /* ctrun was asked to end by `signo` */
 };
 
@@ -70,6 +75,7 @@ struct ct_agent_event {
     int signo; /* PREEMPT, SIGNAL */
     int generation, exit_code;
     bool serve, will_restart;
+    bool kept; /* STOPPED: some workers live on; only while ct_agent_may_keep() */
 };
 
 /* Messages to the membership, in the order in which they are to be sent. Bits. */
@@ -117,7 +123,8 @@ struct ct_agent {
     int workers;
     int generation;                  /* -1 before the first */
     int signo;                       /* why the job shall end, received here or elsewhere; 0 */
-    bool quiet;                      /* STOPPING: nothing of the generation is left */
+    bool quiet;                      /* STOPPING: nothing of the generation is left, */
+    bool kept;                       /* ... but workers that can go on; till the next one begins */
     bool decided;                    /* what comes after this generation is known */
     bool will_restart;               /* another one, as far as is known */
     bool orderly;                    /* since `signo`, every worker here has ended with 0 */
@@ -136,6 +143,10 @@ CT_MUST_CHECK int ct_agent_init(struct ct_agent *agent, int workers, const struc
 
 /* NULL and zeroed memory are allowed. */
 void ct_agent_fini(struct ct_agent *agent);
+
+/* May the stop under way leave workers alive that can go on? `decided`, if it is known that another
+ * generation follows; till then they are not to be kept yet. */
+bool ct_agent_may_keep(const struct ct_agent *agent, bool *decided);
 
 /* Takes one event, fills *update whole. `now_ns` is only for the log. */
 void ct_agent_step(struct ct_agent *agent, const struct ct_agent_event *event, int64_t now_ns,

@@ -62,7 +62,9 @@ struct ct_run {
     struct ct_snapshot snapshot;
     struct ct_hang_guard hang;
     struct ct_evidence evidence;
-    struct ct_pages pages; /* what workers say of their progress */
+    struct ct_pages pages;       /* what workers say of their progress */
+    struct ct_handover handover; /* what they are told of the next generation */
+    int kept;                    /* of this generation's workers: gone on from the last one */
     struct ct_procs_stopped stopped;
     bool stopping;           /* the processes of this generation have been told to end */
     bool settling;           /* they have ended; their output is awaited */
@@ -120,6 +122,25 @@ struct ct_agent_event ct_run_start_worker(struct ct_run *run, int local_rank);
 
 /* Stops everything of this generation; the agent hears of it when all that was written has come. */
 void ct_run_stop(struct ct_run *run, int signo, int64_t grace_ms);
+
+/* ---- agent_keep_uv.c --------------------------------------------------------------------------
+ */
+
+/* For ct_procs_ask(). */
+enum ct_proc_stay ct_run_may_stay(void *data, struct ct_proc *proc, bool late);
+
+/* All others have ended: keeps what has parked. */
+void ct_run_keep_parked(struct ct_run *run);
+
+/* A process that was kept: lets it go on as `worker` of the plan's generation. False when it is to
+ * be started instead. */
+bool ct_run_go_on(struct ct_run *run, int local_rank, const struct ct_worker_options *options);
+
+/* All have started: says how many have gone on. */
+void ct_run_say_kept(struct ct_run *run);
+
+/* The worker whose process this is. */
+int ct_run_rank_of(const struct ct_run *run, const struct ct_proc *proc);
 
 /* ---- agent_stdin_uv.c -------------------------------------------------------------------------
  */

@@ -63,6 +63,7 @@ static void carry_out(struct ct_run *run, const struct ct_agent_update *update)
     }
     if (update->say & CT_AGENT_SAY_STARTED) {
         ct_job_story_started(&run->story, ct_clock_now(NULL));
+        ct_run_say_kept(run);
     }
     ct_run_say_to_members(run, update->say);
     if (update->report) {
@@ -108,8 +109,11 @@ void ct_run_step(struct ct_run *run, struct ct_agent_event event)
         } else if (update.spawn >= 0) {
             event = ct_run_start_worker(run, update.spawn);
         } else {
-            return;
+            break;
         }
+    }
+    if (run->stopping && run->procs != NULL) {
+        ct_procs_look(run->procs); /* whether a generation follows decides who stays */
     }
 }
 
@@ -133,9 +137,11 @@ static void fill_plan(struct ct_run *run)
     ct_pages_open(&run->pages, job->workers, &run->log);
     run->plan.progress = run->pages.path;
     if (job->options->max_restarts > 0 || ct_options_shared(job->options)) {
-        /* else no later generation could read it */
+        /* else no later generation could read it, or come */
         ct_snapshot_open(&run->snapshot, &run->log);
         run->plan.snapshot = ct_snapshot_env(&run->snapshot);
+        ct_handover_open(&run->handover, job->workers, &run->log);
+        run->plan.handover = run->handover.path;
     }
     if (job->logdir->run != NULL) {
         run->preempt_file = ct_asprintf("%s/preempt.json", job->logdir->run);
@@ -157,6 +163,9 @@ static int open_all(struct ct_run *run, struct ct_err *err)
     int rc = ct_output_open(&run->loop, &output, &run->output, err);
     rc = rc != 0 ? rc : ct_run_open_store(run, err);
     rc = rc != 0 ? rc : ct_procs_open(&run->loop, job->guard, &run->log, &run->procs, err);
+    if (rc == 0) {
+        ct_procs_ask(run->procs, ct_run_may_stay, run);
+    }
     run->hang = (struct ct_hang_guard){job,          &run->plan,     &run->pages, run->output,
                                        run->workers, &run->stopping, NULL};
     rc = rc != 0 ? rc : ct_hang_guard_open(&run->hang, &run->loop, err);
@@ -170,6 +179,7 @@ static void free_all(struct ct_run *run)
     ct_agent_fini(&run->agent);
     ct_snapshot_fini(&run->snapshot);
     ct_pages_fini(&run->pages);
+    ct_handover_fini(&run->handover);
     ct_evidence_fini(&run->evidence);
     ct_job_story_fini(&run->story);
     ct_failure_fini(&run->failure);
@@ -212,6 +222,7 @@ int ct_agent_run(const struct ct_job *job, struct ct_outcome *out, struct ct_err
     struct ct_run run = {.job = job,
                          .snapshot = CT_SNAPSHOT_INIT,
                          .pages = CT_PAGES_INIT,
+                         .handover = CT_HANDOVER_INIT,
                          .evidence = CT_EVIDENCE_INIT,
                          .tail = CT_BUF_INIT,
                          .log = {ct_run_emit_log, NULL, job->log_level}};

@@ -7,6 +7,8 @@
  * Failure modes: a worker that cannot be started is an event like any other. A sink that takes
  * nothing delays the end, not a restart.
  *
+ * Workers that outlive a generation: agent_keep_uv.c.
+ *
  * Who frees: on_settled(), at the end of each generation.
  */
 #include "launcher/agent_impl_uv.h"
@@ -15,16 +17,14 @@
 #include "common/clock.h"
 
 #include <signal.h>
-#include <string.h>
 
 static void on_proc_exit(void *data, struct ct_proc *proc, const struct ct_exit *end)
 {
     struct ct_run *run = data;
-    int rank = 0;
-    while (rank < run->job->workers && run->workers[rank].proc != proc) {
-        rank++;
+    int rank = ct_run_rank_of(run, proc);
+    if (run->workers[rank].kept) {
+        return; /* of no generation: the agent has done with it, and will ask for its rank anew */
     }
-    CT_ASSERT(rank < run->job->workers);
     ct_worker_ended(&run->workers[rank], end, run->stopping, &run->evidence);
     ct_run_step(run, (struct ct_agent_event){.type = CT_AGENT_EV_EXITED,
                                              .local_rank = rank,
@@ -33,12 +33,18 @@ static void on_proc_exit(void *data, struct ct_proc *proc, const struct ct_exit 
 
 static int begin_generation(struct ct_run *run)
 {
-    memset(run->workers, 0, (size_t)run->job->workers * sizeof(*run->workers));
+    for (int i = 0; i < run->job->workers; i++) {
+        if (!run->workers[i].kept) {
+            run->workers[i] = (struct ct_worker){0};
+            if (run->story.worlds > 1) {
+                ct_pages_reset(&run->pages, i, false);
+            }
+        }
+    }
+    run->kept = 0;
     ct_failure_fini(&run->failure);
     ct_hang_guard_reset(&run->hang);
-    if (run->story.worlds > 1) {
-        ct_pages_reset(&run->pages);
-    } else {
+    if (run->story.worlds <= 1) {
         ct_binder_report(&run->job->binder, run->plan.first_rank, &run->log);
     }
     return ct_logdir_make(run->job->logdir, run->plan.generation, run->job->workers,
@@ -63,7 +69,8 @@ struct ct_agent_event ct_run_start_worker(struct ct_run *run, int local_rank)
         worker->story.rank = run->plan.first_rank;
         worker->story.end.kind = CT_END_NOT_STARTED;
     }
-    if (rc == 0) {
+    if (rc == 0 && !ct_run_go_on(run, local_rank, &options)) {
+        ct_handover_order(&run->handover, local_rank, run->plan.generation, CT_ORDER_NONE);
         rc = ct_worker_start(worker, local_rank, &options, &run->start_err);
     }
     return (struct ct_agent_event){
@@ -80,12 +87,17 @@ static void on_settled(void *data)
         ct_run_collect(run);
     }
     ct_job_story_stepped(&run->story, ct_pages_first_step_ns(&run->pages, ct_clock_now(NULL)));
+    bool kept = false;
     for (int i = 0; i < run->job->workers; i++) {
-        ct_worker_clear(&run->workers[i]);
+        struct ct_worker *worker = &run->workers[i];
+        if (!worker->kept) {
+            ct_worker_clear(worker);
+        }
+        kept = kept || worker->kept;
     }
     run->stopping = false;
     run->settling = false;
-    ct_run_step(run, (struct ct_agent_event){.type = CT_AGENT_EV_STOPPED});
+    ct_run_step(run, (struct ct_agent_event){.type = CT_AGENT_EV_STOPPED, .kept = kept});
 }
 
 static void on_stopped(void *data, const struct ct_procs_stopped *result)
@@ -93,6 +105,7 @@ static void on_stopped(void *data, const struct ct_procs_stopped *result)
     struct ct_run *run = data;
     run->stopped = *result;
     run->settling = true;
+    ct_run_keep_parked(run);
     ct_output_settle(run->output, CT_RUN_SETTLE_MS, on_settled, run);
 }
 

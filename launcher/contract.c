@@ -6,6 +6,7 @@
  */
 #include "launcher/contract.h"
 
+#include "common/handover.h"
 #include "common/progress.h"
 #include "launcher/cookie.h"
 #include "launcher/environ.h"
@@ -42,6 +43,7 @@ static const char *const owned[] = {
                */
     CT_SNAPSHOT_NAME,
     CT_PROGRESS_ENV,
+    CT_HANDOVER_ENV,
     CT_DEVICE_INDEX_ENV,
     CT_GPU_SHARE_ENV,
     CT_PREEMPT_ENV,
@@ -153,6 +155,43 @@ static int add_device(const struct ct_gpu_share *gpu, char *const *base, struct 
     return rc;
 }
 
+static int add_vars(const struct ct_plan *plan, const struct ct_gpu_share *gpu, int index,
+                    const char *error_file, char *const *base, struct ct_strlist *out)
+{
+    int rc = add_ranks(plan, index, out);
+    rc = rc != 0 ? rc : add_names(plan, error_file, out);
+    if (rc == 0 && gpu->assigned) {
+        rc = add_device(gpu, base, out);
+    }
+    rc = rc != 0 ? rc : add_defaults(plan, base, out);
+    if (rc == 0 && plan->cookie != NULL) {
+        rc = ct_strlist_borrow(out, plan->cookie);
+    }
+    if (rc == 0 && plan->progress != NULL && plan->progress[0] != '\0') {
+        rc = ct_strlist_printf(out, CT_PROGRESS_ENV "=%s:%d", plan->progress,
+                               index * CT_PROGRESS_SLOT);
+    }
+    if (rc == 0 && plan->handover != NULL && plan->handover[0] != '\0') {
+        rc = ct_strlist_printf(out, CT_HANDOVER_ENV "=%s:%lld", plan->handover,
+                               (long long)index * CT_HANDOVER_SLOT);
+    }
+    if (rc == 0 && plan->preempt != NULL) {
+        rc = add_text(out, CT_PREEMPT_ENV, plan->preempt);
+    }
+    if (rc == 0 && plan->snapshot != NULL) {
+        rc = ct_strlist_borrow(out, plan->snapshot);
+    }
+    return rc != 0 ? rc : ct_strlist_close(out);
+}
+
+int ct_contract_vars(const struct ct_plan *plan, const struct ct_gpu_masks *gpus, int index,
+                     const char *error_file, char *const *base, struct ct_strlist *out)
+{
+    struct ct_gpu_share gpu;
+    ct_gpu_masks_of(gpus, plan->first_local_rank + index, &gpu);
+    return add_vars(plan, &gpu, index, error_file, base, out);
+}
+
 /* The base is borrowed string by string: with hundreds of workers copying it would be most of the
  * work. */
 int ct_contract_env(const struct ct_plan *plan, const struct ct_gpu_masks *gpus, int index,
@@ -167,26 +206,7 @@ int ct_contract_env(const struct ct_plan *plan, const struct ct_gpu_masks *gpus,
             rc = ct_strlist_borrow(out, *var);
         }
     }
-    rc = rc != 0 ? rc : add_ranks(plan, index, out);
-    rc = rc != 0 ? rc : add_names(plan, error_file, out);
-    if (rc == 0 && gpu.assigned) {
-        rc = add_device(&gpu, base, out);
-    }
-    rc = rc != 0 ? rc : add_defaults(plan, base, out);
-    if (rc == 0 && plan->cookie != NULL) {
-        rc = ct_strlist_borrow(out, plan->cookie);
-    }
-    if (rc == 0 && plan->progress != NULL && plan->progress[0] != '\0') {
-        rc = ct_strlist_printf(out, CT_PROGRESS_ENV "=%s:%d", plan->progress,
-                               index * CT_PROGRESS_SLOT);
-    }
-    if (rc == 0 && plan->preempt != NULL) {
-        rc = add_text(out, CT_PREEMPT_ENV, plan->preempt);
-    }
-    if (rc == 0 && plan->snapshot != NULL) {
-        rc = ct_strlist_borrow(out, plan->snapshot);
-    }
-    return rc != 0 ? rc : ct_strlist_close(out);
+    return rc != 0 ? rc : add_vars(plan, &gpu, index, error_file, base, out);
 }
 
 /* ---- arguments ------------------------------------------------------------------------------- */

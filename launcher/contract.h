@@ -40,6 +40,7 @@ struct ct_plan {
     const char *cookie;   /* "NAME=value" by which the job's processes are known, or NULL */
     const char *progress; /* path of the progress pages; "" or NULL = none */
     const char *snapshot; /* "NAME=path" of memory that outlives the workers, or NULL */
+    const char *handover; /* path of the file with their orders; "" or NULL = none */
 };
 
 /* `index` counts the workers of this launcher; the local rank is first_local_rank more.
@@ -50,6 +51,11 @@ struct ct_plan {
 CT_MUST_CHECK int ct_contract_env(const struct ct_plan *plan, const struct ct_gpu_masks *gpus,
                                   int index, const char *error_file, char *const *base,
                                   struct ct_strlist *out);
+
+/* The contract alone. What `base` decides of it is left out. */
+CT_MUST_CHECK int ct_contract_vars(const struct ct_plan *plan, const struct ct_gpu_masks *gpus,
+                                   int index, const char *error_file, char *const *base,
+                                   struct ct_strlist *out);
 
 /* argv (borrowed) with ${local_rank} and $local_rank replaced from argv[1] on; "$$" is "$", other
  * names stay as they are (Python's string.Template.safe_substitute). Gives *out, which starts

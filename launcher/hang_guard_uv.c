@@ -22,7 +22,8 @@ static pid_t pid_of(void *data, int local_rank)
 {
     const struct ct_hang_guard *guard = data;
     const struct ct_worker *worker = &guard->workers[local_rank];
-    bool alive = !*guard->stopping && worker->proc != NULL && ct_proc_alive(worker->proc);
+    bool alive =
+        !*guard->stopping && !worker->kept && worker->proc != NULL && ct_proc_alive(worker->proc);
     return alive ? ct_proc_pid(worker->proc) : 0;
 }
 

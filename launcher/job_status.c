@@ -25,15 +25,22 @@ static bool add_exit(cJSON *object, bool ended, const struct ct_end *end)
                               end->kind == CT_END_SIGNALED ? -end->value : end->value);
 }
 
-static const char *worker_state(enum ct_agent_worker state, const struct ct_report_worker *worker)
+static bool is_parked(const struct ct_job_facts *facts, int local_rank)
 {
-    switch (state) {
+    return facts->pages != NULL &&
+           ct_pages_stay(facts->pages, local_rank, facts->agent->generation) == CT_STAY_PARKED;
+}
+
+static const char *worker_state(const struct ct_job_facts *facts, int local_rank)
+{
+    const struct ct_report_worker *worker = &facts->workers[local_rank];
+    switch ((enum ct_agent_worker)facts->agent->states[local_rank]) {
     case CT_WORKER_ABSENT:
         return "waiting";
     case CT_WORKER_SPAWNING:
         return "starting";
     case CT_WORKER_ALIVE:
-        return "running";
+        return is_parked(facts, local_rank) ? "parked" : "running";
     case CT_WORKER_GONE:
         break;
     }
@@ -76,7 +83,7 @@ static bool add_worker(cJSON *array, const struct ct_job_facts *facts, int local
            ct_json_add_number(item, "local_rank", local_rank) &&
            ct_json_add_number(item, "pid", known ? worker->pid : 0) &&
            add_name(item, "host", facts->host) &&
-           ct_json_add_text(item, "state", worker_state(state, worker)) &&
+           ct_json_add_text(item, "state", worker_state(facts, local_rank)) &&
            add_exit(item, known && worker->ended, &worker->end) &&
            ct_json_add_number(item, "restarts", facts->agent->generation) &&
            add_progress(item, facts, local_rank);

@@ -23,6 +23,7 @@ struct ct_output_stream {
     bool has_pipe; /* the handle is initialised and not closing */
     bool reading;  /* the end of the pipe has not been seen */
     bool paused;   /* not read, because the sink is full */
+    bool stays;    /* its end is not awaited */
     int child_fd;  /* ours to close after the spawn; -1 = none */
     int log_fd;    /* -1 = none */
     char *log_path;

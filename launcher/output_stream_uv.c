@@ -150,7 +150,8 @@ void ct_output_stream_resume(struct ct_output_stream *stream)
     (void)uv_read_start((uv_stream_t *)&stream->pipe, on_stream_alloc, on_stream_read);
 }
 
-void ct_output_stream_cut_off(struct ct_output_stream *stream)
+/* Takes what is in the pipe now. */
+static void take_ready(struct ct_output_stream *stream)
 {
     uv_os_fd_t fd;
     int ready = 0;
@@ -165,6 +166,11 @@ void ct_output_stream_cut_off(struct ct_output_stream *stream)
             }
         }
     }
+}
+
+void ct_output_stream_cut_off(struct ct_output_stream *stream)
+{
+    take_ready(stream);
     end_stream(stream);
 }
 
@@ -211,6 +217,60 @@ static int open_pipe(struct ct_output_stream *stream, int *child_fd, struct ct_e
     return 0;
 }
 
+/* Where the lines go, in a stream that goes nowhere yet. */
+static int open_route(struct ct_output_stream *stream,
+                      const struct ct_output_stream_options *options, struct ct_err *err)
+{
+    int rc = 0;
+    stream->rank = options->rank;
+    if (options->mode == CT_LINES_TERMINAL && stream->sink->is_terminal) {
+        stream->fold = options->fold;
+    }
+    ct_lines_init(&stream->lines, options->mode, options->prefix);
+    if (options->log_path != NULL) {
+        rc = open_log(stream, options->log_path, err);
+    }
+    if (rc == 0 && options->filter != NULL) {
+        rc = ct_line_filter_open(options->filter, &stream->filter, err);
+    }
+    return rc;
+}
+
+static void close_route(struct ct_output_stream *stream)
+{
+    if (stream->log_fd >= 0) {
+        close(stream->log_fd);
+        stream->log_fd = -1;
+    }
+    if (stream->fold.workers > 0) {
+        ct_output_unfold(stream->output, stream->sink); /* what waits there may be of this one */
+        stream->fold = (struct ct_output_fold){0};
+    }
+    ct_free(stream->log_path);
+    stream->log_path = NULL;
+    ct_lines_fini(&stream->lines);
+    ct_line_filter_free(stream->filter);
+    stream->filter = NULL;
+}
+
+void ct_output_stream_stays(struct ct_output_stream *stream, bool stays)
+{
+    stream->stays = stays;
+}
+
+int ct_output_stream_next(struct ct_output_stream *stream,
+                          const struct ct_output_stream_options *options, struct ct_err *err)
+{
+    if (stream->has_pipe && stream->reading) {
+        take_ready(stream);
+    }
+    pass_on(stream, ct_lines_finish(&stream->lines, &stream->output->batch));
+    say_dropped(stream);
+    close_route(stream);
+    stream->stays = false;
+    return open_route(stream, options, err);
+}
+
 int ct_output_stream_open(struct ct_output *output, const struct ct_output_stream_options *options,
                           struct ct_output_stream **out, int *child_fd, struct ct_err *err)
 {
@@ -222,24 +282,13 @@ int ct_output_stream_open(struct ct_output *output, const struct ct_output_strea
     stream->sink = ct_output_sink(output, options->to);
     stream->child_fd = -1;
     stream->log_fd = -1;
-    stream->rank = options->rank;
     stream->drops = options->slow == CT_SLOW_OUTPUT_DROP ||
                     (options->slow == CT_SLOW_OUTPUT_AUTO && stream->sink->is_terminal);
-    if (options->mode == CT_LINES_TERMINAL && stream->sink->is_terminal) {
-        stream->fold = options->fold;
-    }
     ct_list_append(&output->streams, &stream->link);
     output->stream_count++;
-    ct_lines_init(&stream->lines, options->mode, options->prefix);
 
-    int rc = 0;
     int fd = output->fds[options->to == CT_OUTPUT_ERR];
-    if (options->log_path != NULL) {
-        rc = open_log(stream, options->log_path, err);
-    }
-    if (rc == 0 && options->filter != NULL) {
-        rc = ct_line_filter_open(options->filter, &stream->filter, err);
-    }
+    int rc = open_route(stream, options, err);
     if (rc == 0 && !options->inherit) {
         rc = open_pipe(stream, &fd, err);
     }
@@ -266,17 +315,9 @@ int ct_output_stream_tail(const struct ct_output_stream *stream, const char *ind
     return ct_lines_tail(&stream->lines, indent, out);
 }
 
-static void free_stream(struct ct_output_stream *stream)
-{
-    ct_free(stream->log_path);
-    ct_lines_fini(&stream->lines);
-    ct_line_filter_free(stream->filter);
-    ct_free(stream);
-}
-
 static void on_pipe_closed(uv_handle_t *handle)
 {
-    free_stream(handle->data);
+    ct_free(handle->data);
 }
 
 void ct_output_stream_free(struct ct_output_stream *stream)
@@ -285,17 +326,12 @@ void ct_output_stream_free(struct ct_output_stream *stream)
         return;
     }
     ct_output_stream_spawned(stream);
-    if (stream->log_fd >= 0) {
-        close(stream->log_fd);
-    }
-    if (stream->fold.workers > 0) {
-        ct_output_unfold(stream->output, stream->sink); /* what waits there may be of this one */
-    }
+    close_route(stream);
     ct_list_remove(&stream->link);
     stream->output->stream_count--;
     if (stream->has_pipe) {
         uv_close((uv_handle_t *)&stream->pipe, on_pipe_closed);
     } else {
-        free_stream(stream);
+        ct_free(stream);
     }
 }

@@ -115,7 +115,8 @@ void ct_output_put(struct ct_output *output, struct ct_sink *sink, const char *b
 static bool all_ended(const struct ct_output *output)
 {
     for (const struct ct_list *l = output->streams.next; l != &output->streams; l = l->next) {
-        if (CT_CONTAINER_OF(l, struct ct_output_stream, link)->reading) {
+        const struct ct_output_stream *stream = CT_CONTAINER_OF(l, struct ct_output_stream, link);
+        if (stream->reading && !stream->stays) {
             return false;
         }
     }
@@ -152,7 +153,7 @@ static void cut_off_streams(struct ct_output *output, bool paused_too)
 {
     for (struct ct_list *l = output->streams.next; l != &output->streams; l = l->next) {
         struct ct_output_stream *stream = CT_CONTAINER_OF(l, struct ct_output_stream, link);
-        if (stream->reading && (paused_too || !stream->paused)) {
+        if (stream->reading && !stream->stays && (paused_too || !stream->paused)) {
             ct_output_stream_cut_off(stream);
         }
     }

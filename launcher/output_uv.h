@@ -103,6 +103,17 @@ CT_MUST_CHECK int ct_output_stream_open(struct ct_output *output,
  * end. */
 void ct_output_stream_spawned(struct ct_output_stream *stream);
 
+/* Does its worker go on when the others have ended? Then ct_output_settle() neither waits for its
+ * end nor brings it about. */
+void ct_output_stream_stays(struct ct_output_stream *stream, bool stays);
+
+/* What is in the pipe now still goes where it went; what comes goes where `options` say, as if the
+ * stream had been opened with them. Pipe, sink and slowness stay. Fails as opening it does, and
+ * leaves a stream that only can be freed. */
+CT_MUST_CHECK int ct_output_stream_next(struct ct_output_stream *stream,
+                                        const struct ct_output_stream_options *options,
+                                        struct ct_err *err);
+
 /* The last lines; see ct_lines_tail(). */
 CT_MUST_CHECK int ct_output_stream_tail(const struct ct_output_stream *stream, const char *indent,
                                         struct ct_buf *out);

@@ -46,22 +46,38 @@ void ct_pages_fini(struct ct_pages *pages)
     *pages = (struct ct_pages)CT_PAGES_INIT;
 }
 
-void ct_pages_reset(struct ct_pages *pages)
+static bool read_slot(const struct ct_pages *pages, int local_rank, struct ct_progress_slot *slot)
 {
-    static const struct ct_progress_slot empty;
-    for (int i = 0; i < pages->workers; i++) {
-        (void)!pwrite(pages->fd, &empty, sizeof(empty), (off_t)i * CT_PROGRESS_SLOT);
+    off_t at = (off_t)local_rank * CT_PROGRESS_SLOT;
+    return local_rank >= 0 && local_rank < pages->workers &&
+           pread(pages->fd, slot, sizeof(*slot), at) == (ssize_t)sizeof(*slot);
+}
+
+void ct_pages_reset(struct ct_pages *pages, int local_rank, bool kept)
+{
+    struct ct_progress_slot slot;
+    struct ct_progress_slot fresh = {0};
+    if (!read_slot(pages, local_rank, &slot)) {
+        return;
     }
+    if (kept) {
+        fresh.version = slot.version;
+        fresh.stay = slot.stay;
+    }
+    (void)!pwrite(pages->fd, &fresh, sizeof(fresh), (off_t)local_rank * CT_PROGRESS_SLOT);
+}
+
+enum ct_stay ct_pages_stay(const struct ct_pages *pages, int local_rank, int generation)
+{
+    struct ct_progress_slot slot;
+    return read_slot(pages, local_rank, &slot) ? ct_progress_stay(&slot, generation) : CT_STAY_NOT;
 }
 
 bool ct_progress_read(const struct ct_pages *pages, int local_rank, int64_t now_ns,
                       struct ct_progress *out)
 {
     struct ct_progress_slot slot;
-    off_t at = (off_t)local_rank * CT_PROGRESS_SLOT;
-    return local_rank >= 0 && local_rank < pages->workers &&
-           pread(pages->fd, &slot, sizeof(slot), at) == (ssize_t)sizeof(slot) &&
-           ct_progress_decode(&slot, now_ns, out);
+    return read_slot(pages, local_rank, &slot) && ct_progress_decode(&slot, now_ns, out);
 }
 
 void ct_progress_read_all(const struct ct_pages *pages, int64_t now_ns, struct ct_progress *out,

@@ -9,6 +9,7 @@
 #include "common/log.h"
 #include "common/progress.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct ct_pages {
@@ -26,8 +27,12 @@ struct ct_pages {
 void ct_pages_open(struct ct_pages *pages, int workers, const struct ct_log *log);
 void ct_pages_fini(struct ct_pages *pages); /* repeated calls are allowed */
 
-/* Forgets what workers of an earlier generation have left. */
-void ct_pages_reset(struct ct_pages *pages);
+/* Forgets what a worker of an earlier generation has left. Of one that is `kept`, all but that it
+ * stays, until it stamps anew. */
+void ct_pages_reset(struct ct_pages *pages, int local_rank, bool kept);
+
+/* Can the worker go on in another generation, or has it even parked after `generation`? */
+enum ct_stay ct_pages_stay(const struct ct_pages *pages, int local_rank, int generation);
 
 /* What worker `local_rank` says of itself. False when it says nothing that can be believed. */
 bool ct_progress_read(const struct ct_pages *pages, int local_rank, int64_t now_ns,

@@ -19,6 +19,7 @@ struct ct_proc {
     bool alive;
     struct ct_exit end;
     struct ct_stop_target target;
+    enum ct_proc_stay stay; /* as answered last, in a stop */
     ct_proc_exit_fn on_exit;
     void *data;
 };
@@ -44,6 +45,8 @@ struct ct_procs {
     uv_signal_t sigchld;
     uv_timer_t timer; /* of the stop */
     struct stopping stop;
+    ct_proc_stay_fn stay;
+    void *stay_data;
     struct ct_proctree tree;
     bool blind; /* that /proc cannot be read was told */
     int open_handles;

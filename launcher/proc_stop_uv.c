@@ -9,6 +9,8 @@
  * timer looks again, first after FIRST_PAUSE_MS and then less and less often. The same timer keeps
  * the policy's deadlines.
  *
+ * A process that may stay (proc_uv.h) is not told anything: the timer asks again about it.
+ *
  * Failure modes: /proc cannot be read: strays are not found, groups still are killed. A process
  * survives SIGKILL: after CT_STOP_GIVE_UP_MS it is counted in `left` and left alone. A worker that
  * is stuck like that is still alive when `done` is called; freeing it lets it go.
@@ -47,7 +49,22 @@ static void look_at(struct look *look, const struct stopping *stop,
 /* ---- descendants, from one snapshot per step --------------------------------------------------
  */
 
-/* Marks every living descendant. Without /proc none is marked. */
+/* Cuts off who stays and who is in its session, so that they and what is below them are not
+ * reached. */
+static void spare_stayers(struct ct_procs *procs)
+{
+    for (struct ct_list *l = procs->all.next; l != &procs->all; l = l->next) {
+        const struct ct_proc *proc = CT_CONTAINER_OF(l, struct ct_proc, link);
+        for (size_t i = 0; proc->stay == CT_PROC_STAYS && i < procs->tree.count; i++) {
+            struct ct_proctree_entry *entry = &procs->tree.entries[i];
+            if (entry->session == proc->child.pid) {
+                entry->ppid = 0;
+            }
+        }
+    }
+}
+
+/* Marks every living descendant but who stays. Without /proc none is marked. */
 static void take_snapshot(struct ct_procs *procs)
 {
     struct ct_err err;
@@ -62,6 +79,7 @@ static void take_snapshot(struct ct_procs *procs)
         procs->blind = true;
         return;
     }
+    spare_stayers(procs);
     (void)ct_proctree_mark_descendants(&procs->tree, getpid(), ct_guard_pid(procs->guard));
 }
 
@@ -131,6 +149,21 @@ static void step_worker(struct ct_proc *proc, struct look *look)
     }
 }
 
+/* Every look asks anew: what was true before may have come to its end. */
+static void ask(struct ct_procs *procs, struct ct_proc *proc, bool late)
+{
+    proc->stay = proc->alive && procs->stay != NULL ? procs->stay(procs->stay_data, proc, late)
+                                                    : CT_PROC_ENDS;
+}
+
+static void wait_for_answer(const struct ct_procs *procs, struct look *look)
+{
+    look->left++;
+    look->unwatched = true;
+    look->next =
+        procs->stop.policy.group_ns < look->next ? procs->stop.policy.group_ns : look->next;
+}
+
 static void step_strays(struct ct_procs *procs, struct look *look)
 {
     struct stopping *stop = &procs->stop;
@@ -187,19 +220,26 @@ static void on_timer(uv_timer_t *timer)
     struct look look = {.now = ct_clock_now(NULL), .next = INT64_MAX};
     bool leaders = false;
     bool orphans = false;
+    bool late = look.now >= stop->policy.group_ns;
     for (struct ct_list *l = procs->all.next; l != &procs->all; l = l->next) {
-        const struct ct_proc *proc = CT_CONTAINER_OF(l, struct ct_proc, link);
-        leaders = leaders || proc->alive;
+        struct ct_proc *proc = CT_CONTAINER_OF(l, struct ct_proc, link);
+        ask(procs, proc, late);
+        leaders = leaders || (proc->alive && proc->stay != CT_PROC_STAYS);
         orphans = orphans || (!proc->alive && group_answers(proc));
     }
     /* While workers live their strays may be data loaders that they still need. */
-    bool strays = !leaders || look.now >= stop->policy.group_ns;
+    bool strays = !leaders || late;
     procs->tree.count = 0;
     if (strays || orphans) {
         take_snapshot(procs);
     }
     for (struct ct_list *l = procs->all.next; l != &procs->all; l = l->next) {
-        step_worker(CT_CONTAINER_OF(l, struct ct_proc, link), &look);
+        struct ct_proc *proc = CT_CONTAINER_OF(l, struct ct_proc, link);
+        if (proc->stay == CT_PROC_ENDS) {
+            step_worker(proc, &look);
+        } else if (proc->stay == CT_PROC_WAITS) {
+            wait_for_answer(procs, &look);
+        }
     }
     if (strays) {
         step_strays(procs, &look);
@@ -216,6 +256,17 @@ static void on_timer(uv_timer_t *timer)
         look.next = look.now;
     }
     plan_next_look(procs, &look);
+}
+
+void ct_procs_ask(struct ct_procs *procs, ct_proc_stay_fn stay, void *data)
+{
+    procs->stay = stay;
+    procs->stay_data = data;
+}
+
+void ct_procs_look(struct ct_procs *procs)
+{
+    ct_procs_stop_wake(procs);
 }
 
 void ct_procs_stop_wake(struct ct_procs *procs)

@@ -195,6 +195,14 @@ bool ct_proc_alive(const struct ct_proc *proc)
     return proc->alive;
 }
 
+bool ct_proc_still_alive(struct ct_proc *proc)
+{
+    if (proc->alive) {
+        harvest(proc);
+    }
+    return proc->alive;
+}
+
 static bool asks_for_end(int sig)
 {
     return sig == SIGTERM || sig == SIGINT || sig == SIGHUP || sig == SIGQUIT;

@@ -67,6 +67,9 @@ void ct_proc_free(struct ct_proc *proc);
 pid_t ct_proc_pid(const struct ct_proc *proc);
 bool ct_proc_alive(const struct ct_proc *proc);
 
+/* The same with a look at the kernel; tells on_exit first when the process has ended meanwhile. */
+bool ct_proc_still_alive(struct ct_proc *proc);
+
 /* To the worker's own process only, through its pidfd; nothing happens when it has ended. After a
  * signal that asks for an end (TERM, INT, HUP, QUIT) SIGCONT follows, so that a stopped process
  * wakes to obey. */
@@ -82,6 +85,23 @@ bool ct_proc_group_alive(struct ct_proc *proc);
 
 /* ---- stopping all of them -------------------------------------------------------------------- */
 
+/* What a stop does about a process that lives. */
+enum ct_proc_stay {
+    CT_PROC_ENDS,  /* ends it */
+    CT_PROC_WAITS, /* nothing yet: it may become one that stays */
+    CT_PROC_STAYS, /* leaves it alone, with its session and all that descends from it */
+};
+
+/* Asked at every look of a stop, which come in short intervals while the answer is WAITS. `late`:
+ * four fifths of the grace time are over, and whoever does not stay shall be told to end. */
+typedef enum ct_proc_stay (*ct_proc_stay_fn)(void *data, struct ct_proc *proc, bool late);
+
+/* Without it (NULL) every process ends. */
+void ct_procs_ask(struct ct_procs *procs, ct_proc_stay_fn stay, void *data);
+
+/* The answers may have changed: a stop under way looks again. */
+void ct_procs_look(struct ct_procs *procs);
+
 struct ct_procs_stopped {
     size_t strays; /* leftover descendants (also such with a session of their own) that were told
                       to end after their worker had ended */
@@ -91,11 +111,12 @@ struct ct_procs_stopped {
 
 typedef void (*ct_procs_stopped_fn)(void *data, const struct ct_procs_stopped *result);
 
-/* Ends everything below ctrun, by the policy of stop.h: `sig` to each worker's process, SIGTERM to
- * what is left of its group, SIGKILL when `grace_ms` is over; leftover descendants get SIGTERM, a
- * short grace and SIGKILL. Exit callbacks are called as usual. `done` is called from the loop,
- * never from inside this call, when nothing is left; with no process at all it is called in the
- * next iteration, so the end of every generation, good or bad, goes through here.
+/* Ends everything below ctrun but for what stays, by the policy of stop.h: `sig` to each worker's
+ * process, SIGTERM to what is left of its group, SIGKILL when `grace_ms` is over; leftover
+ * descendants get SIGTERM, a short grace and SIGKILL. Exit callbacks are called as usual. `done` is
+ * called from the loop, never from inside this call, when nothing else is left; with no process at
+ * all it is called in the next iteration, so the end of every generation, good or bad, goes through
+ * here.
  *
  * Called again while stopping it can only hasten: the grace time may shrink (0 = SIGKILL at once),
  * a different `sig` goes to the workers that still live, and `done` and `data` are replaced. */

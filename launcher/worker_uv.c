@@ -147,6 +147,7 @@ static int name_files(const struct ct_worker_options *options, int local_rank, b
     return 0;
 }
 
+/* Opens the stream, or leads one that is there already to where this generation's output goes. */
 static int open_stream(const struct ct_worker_options *options, int local_rank,
                        enum ct_output_fd to, struct ct_output_stream **out, int *child_fd,
                        struct ct_err *err)
@@ -179,8 +180,13 @@ static int open_stream(const struct ct_worker_options *options, int local_rank,
         rc = fill_prefix(options, local_rank, terminal, prefix);
     }
     rc = rc != 0 ? rc : name_files(options, local_rank, is_out, &route, &stream, &files);
-    rc = rc != 0 ? ct_err_set(err, rc, "worker %d: out of memory", local_rank)
-                 : ct_output_stream_open(options->output, &stream, out, child_fd, err);
+    if (rc != 0) {
+        rc = ct_err_set(err, rc, "worker %d: out of memory", local_rank);
+    } else if (*out != NULL) {
+        rc = ct_output_stream_next(*out, &stream, err);
+    } else {
+        rc = ct_output_stream_open(options->output, &stream, out, child_fd, err);
+    }
     ct_free(files.log_path);
     ct_free(files.filter_path);
     return rc;
@@ -220,6 +226,14 @@ static int spawn(struct ct_worker *worker, int local_rank, const struct ct_worke
     return rc;
 }
 
+static struct ct_report_worker new_story(const struct ct_worker_options *options, int local_rank)
+{
+    return (struct ct_report_worker){
+        .rank = options->plan->first_rank + local_rank,
+        .end = {CT_END_NOT_STARTED},
+    };
+}
+
 int ct_worker_start(struct ct_worker *worker, int local_rank, const struct ct_worker_options *given,
                     struct ct_err *err)
 {
@@ -231,9 +245,7 @@ int ct_worker_start(struct ct_worker *worker, int local_rank, const struct ct_wo
     /* The terminal's or file's input goes to the first worker; several readers would tear it. */
     bool reads = local_rank == 0 && !options->job->options->agent_stdin;
     int stdio[3] = {reads ? STDIN_FILENO : -1, -1, -1};
-    *worker = (struct ct_worker){
-        .story = {.rank = options->plan->first_rank + local_rank, .end = {CT_END_NOT_STARTED}},
-    };
+    *worker = (struct ct_worker){.story = new_story(options, local_rank)};
     int rc = open_stream(options, local_rank, CT_OUTPUT_OUT, &worker->out, &stdio[1], err);
     if (rc == 0) {
         rc = open_stream(options, local_rank, CT_OUTPUT_ERR, &worker->err, &stdio[2], err);
@@ -248,6 +260,52 @@ int ct_worker_start(struct ct_worker *worker, int local_rank, const struct ct_wo
     ct_output_stream_spawned(worker->out);
     ct_output_stream_spawned(worker->err);
     worker->story.pid = ct_proc_pid(worker->proc);
+    return 0;
+}
+
+static int hand_over(const struct ct_worker_options *options, int local_rank,
+                     struct ct_handover *handover, struct ct_err *err)
+{
+    const struct ct_job *job = options->job;
+    struct ct_strlist vars = {0};
+    char *error_file =
+        ct_logdir_path(job->logdir, options->plan->generation, local_rank, "error.json");
+    int rc = error_file == NULL ? CT_ENOMEM
+                                : ct_contract_vars(options->plan, &job->gpus, local_rank,
+                                                   error_file, job->env, &vars);
+    rc = rc != 0 ? rc : ct_handover_go(handover, local_rank, options->plan->generation, &vars);
+    if (rc != 0) {
+        rc = ct_err_set(err, rc, "worker %d cannot be told of the next generation: %s", local_rank,
+                        ct_code_text(rc));
+    }
+    ct_free(error_file);
+    ct_strlist_fini(&vars);
+    return rc;
+}
+
+int ct_worker_go_on(struct ct_worker *worker, int local_rank, const struct ct_worker_options *given,
+                    struct ct_handover *handover, struct ct_err *err)
+{
+    struct ct_plan plan = *given->plan;
+    struct ct_worker_options options = *given;
+    int none;
+    options.plan = &plan;
+    ct_settled_plan(given->job->settled, &plan);
+    int rc = open_stream(&options, local_rank, CT_OUTPUT_OUT, &worker->out, &none, err);
+    if (rc == 0) {
+        rc = open_stream(&options, local_rank, CT_OUTPUT_ERR, &worker->err, &none, err);
+    }
+    if (rc == 0) {
+        rc = hand_over(&options, local_rank, handover, err);
+    }
+    if (rc != 0) {
+        ct_worker_let_go(worker);
+        return rc;
+    }
+    worker->story = new_story(&options, local_rank);
+    worker->story.pid = ct_proc_pid(worker->proc);
+    worker->hung = (struct ct_end){0};
+    worker->told = worker->parked = worker->kept = false;
     return 0;
 }
 
@@ -281,8 +339,17 @@ void ct_worker_ended(struct ct_worker *worker, const struct ct_exit *end, bool w
     }
 }
 
+void ct_worker_let_go(struct ct_worker *worker)
+{
+    if (worker->proc != NULL && ct_proc_alive(worker->proc)) {
+        ct_proc_signal_group(worker->proc, SIGKILL);
+    }
+    ct_worker_clear(worker);
+}
+
 void ct_worker_clear(struct ct_worker *worker)
 {
+    worker->told = worker->parked = worker->kept = false;
     ct_proc_free(worker->proc);
     ct_output_stream_free(worker->out);
     ct_output_stream_free(worker->err);

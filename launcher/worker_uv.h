@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One worker in one generation: its streams, its process, and how it ended.
+ * One worker in one generation: its streams, its process, and how it ended. A process may go on in
+ * the next generation, with the same streams.
  */
 #ifndef CT_LAUNCHER_WORKER_UV_H
 #define CT_LAUNCHER_WORKER_UV_H
 
 #include "launcher/contract.h"
 #include "launcher/evidence.h"
+#include "launcher/handover.h"
 #include "launcher/job.h"
 #include "launcher/output_uv.h"
 #include "launcher/proc_uv.h"
@@ -18,6 +20,9 @@ struct ct_worker {
     struct ct_output_stream *out, *err;
     struct ct_report_worker story;
     struct ct_end hung; /* of kind CT_END_HUNG: why we have ended it */
+    bool told;          /* in the stop under way, to park */
+    bool parked;        /* as the stop has found it last */
+    bool kept;          /* of a generation that is over; waits for the next one */
 };
 
 /* Borrowed for the call. */
@@ -35,6 +40,15 @@ struct ct_worker_options {
  * names what is in the way. */
 CT_MUST_CHECK int ct_worker_start(struct ct_worker *worker, int local_rank,
                                   const struct ct_worker_options *options, struct ct_err *err);
+
+/* Lets a worker that is kept go on in the generation of options->plan. On failure it is as
+ * ct_worker_let_go() leaves it. */
+CT_MUST_CHECK int ct_worker_go_on(struct ct_worker *worker, int local_rank,
+                                  const struct ct_worker_options *options,
+                                  struct ct_handover *handover, struct ct_err *err);
+
+/* Ends a process of which nobody will ask any more, and clears. */
+void ct_worker_let_go(struct ct_worker *worker);
 
 /* Its process has ended: fills in the story. `was_asked` = after it had been told to stop. */
 void ct_worker_ended(struct ct_worker *worker, const struct ct_exit *end, bool was_asked,

@@ -176,7 +176,7 @@ static int put_job_metric(struct ct_buf *out, const cJSON *status, const struct 
 
 static int put_workers(struct ct_buf *out, const cJSON *job)
 {
-    static const char *const states[] = {"waiting",   "starting", "running",
+    static const char *const states[] = {"waiting",   "starting", "running", "parked",
                                          "succeeded", "stopped",  "failed"};
     const cJSON *workers = cJSON_GetObjectItemCaseSensitive(job, "workers");
     int rc = 0;

@@ -62,6 +62,7 @@ struct world {
     bool alive[WORKERS_MAX], spawned[WORKERS_MAX];
     int spawning; /* rank asked for and not answered, or -1 */
     bool stopping, finished, lost, left, no_store;
+    bool kept; /* workers live that belong to no generation */
     int first_signal;
     bool failed; /* in this generation */
     int first_failed, first_code;
@@ -69,7 +70,7 @@ struct world {
 };
 
 static struct {
-    int runs, successes, failures, restarts, signals, kills, losses, elsewhere;
+    int runs, successes, failures, restarts, signals, kills, losses, elsewhere, kept, dismissed;
 } seen;
 
 static int living(const struct world *w)
@@ -160,7 +161,7 @@ static void check_finish(struct world *w, const struct ct_agent_update *u)
 {
     assert_false(w->finished);
     assert_int_equal(living(w), 0);
-    assert_true(!w->stopping && (w->left || w->lost));
+    assert_true(!w->stopping && !w->kept && (w->left || w->lost));
     w->finished = true;
     if (u->exit_code == 0) {
         assert_true(w->members.over && w->members.exit_code == 0);
@@ -184,6 +185,7 @@ static void begin_world(struct world *w)
     memset(w->spawned, 0, sizeof(w->spawned));
     w->failed = false;
     w->stopped_said = 0;
+    w->kept = false; /* either they go on in it, or its stop ends them */
     w->members.running = true;
     seen.restarts += w->members.generation > 0;
 }
@@ -197,6 +199,12 @@ static void step(struct world *w, struct ct_agent_event event)
 
     if (event.type == CT_AGENT_EV_STOPPED) {
         w->stopping = false;
+        seen.kept += event.kept;
+        seen.dismissed += w->kept;
+        w->kept = event.kept;
+        if (event.kept) {
+            memset(w->alive, 0, sizeof(w->alive));
+        }
     }
     if (bad && !was_stopping && !was_failed) {
         w->failed = true;
@@ -217,7 +225,7 @@ static void step(struct world *w, struct ct_agent_event event)
         w->stopping = true;
     }
     if (u.kill) {
-        assert_true(was_stopping && event.signo == SIGINT);
+        assert_true((was_stopping || u.stop_signal != 0) && event.signo == SIGINT);
         seen.kills++;
     }
     if (u.serve) {
@@ -307,6 +315,11 @@ static int offer(const struct world *w, struct ct_agent_event *events)
     }
     if (w->stopping && living(w) == 0) {
         events[count++] = DUE(STOPPED, .signo = 0);
+    }
+    bool decided;
+    if (w->stopping && living(w) > 0 && w->spawning < 0 && ct_agent_may_keep(&w->agent, &decided) &&
+        decided) {
+        events[count++] = DUE(STOPPED, .kept = true);
     }
     return count;
 }
@@ -422,13 +435,14 @@ static void every_order_of_events_keeps_the_rules(void **state)
     play_all(2, 0, 0, 0, 1);
     play_all(2, 1, 1, 0, 0);
     print_message("# %d runs: %d successes, %d failures, %d restarts, %d signals, %d kills, "
-                  "%d losses, %d failures elsewhere\n",
+                  "%d losses, %d failures elsewhere, %d times workers kept, %d dismissed\n",
                   seen.runs, seen.successes, seen.failures, seen.restarts, seen.signals, seen.kills,
-                  seen.losses, seen.elsewhere);
+                  seen.losses, seen.elsewhere, seen.kept, seen.dismissed);
     assert_true(seen.runs > 10000);
     assert_true(seen.successes > 100 && seen.failures > 100 && seen.restarts > 100);
     assert_true(seen.signals > 100 && seen.kills > 10);
     assert_true(seen.losses > 100 && seen.elsewhere > 100);
+    assert_true(seen.kept > 100 && seen.dismissed > 10);
 }
 
 int main(void)

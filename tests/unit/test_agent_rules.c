@@ -148,6 +148,78 @@ static void a_world_after_the_signal_is_stopped(void **state)
     ct_agent_fini(&agent);
 }
 
+/* A generation that is over, with what is to come known and rank 1 parked. */
+static void keep_one(struct ct_agent *agent)
+{
+    bool decided;
+    start_two(agent);
+    assert_false(ct_agent_may_keep(agent, &decided));
+    (void)feed(agent,
+               DUE(EXITED, .local_rank = 0, .end = {CT_END_SIGNALED, SIGKILL, false, false}));
+    assert_true(ct_agent_may_keep(agent, &decided) && !decided);
+    (void)feed(agent, DUE(STOP, .generation = 0, .will_restart = true));
+    assert_true(ct_agent_may_keep(agent, &decided) && decided);
+    struct ct_agent_update u = feed(agent, DUE(STOPPED, .kept = true));
+    assert_true(u.say == CT_AGENT_SAY_STOPPED && u.story && !u.finish);
+}
+
+static void kept_workers_begin_the_next_generation(void **state)
+{
+    struct ct_agent agent;
+    (void)state;
+    keep_one(&agent);
+    assert_int_equal(feed(&agent, DUE(WORLD, .generation = 1)).spawn, 0);
+    assert_int_equal(feed(&agent, DUE(STARTED, .local_rank = 0)).spawn, 1);
+    assert_int_equal(feed(&agent, DUE(STARTED, .local_rank = 1)).say, CT_AGENT_SAY_STARTED);
+    assert_false(agent.kept);
+    ct_agent_fini(&agent);
+}
+
+static void kept_workers_are_ended_before_the_end(void **state)
+{
+    struct ct_agent agent;
+    (void)state;
+    for (int how = 0; how < 3; how++) {
+        keep_one(&agent);
+        struct ct_agent_update u;
+        if (how == 0) {
+            u = feed(&agent, DUE(OVER, .exit_code = 7));
+        } else if (how == 1) {
+            u = feed(&agent, DUE(LOST, .exit_code = 121));
+        } else {
+            assert_int_equal(feed(&agent, DUE(SIGNAL, .signo = SIGINT)).stop_signal, 0);
+            u = feed(&agent, DUE(SIGNAL, .signo = SIGINT)); /* in a hurry */
+        }
+        assert_true(!u.finish && u.stop_signal == (how == 2 ? SIGINT : SIGTERM));
+        assert_int_equal(u.kill, how == 2);
+        bool decided;
+        assert_false(ct_agent_may_keep(&agent, &decided));
+        (void)feed(&agent, DUE(SIGNAL, .signo = SIGINT));
+        assert_true(feed(&agent, DUE(SIGNAL, .signo = SIGINT)).kill);
+        u = feed(&agent, DUE(STOPPED, .signo = 0));
+        assert_true(u.finish && !u.story);
+        assert_int_equal(u.exit_code, how == 0 ? 7 : how == 1 ? 130 : 130);
+        ct_agent_fini(&agent);
+    }
+}
+
+static void nobody_is_kept_for_a_generation_that_does_not_come(void **state)
+{
+    struct ct_agent agent;
+    bool decided;
+    (void)state;
+    for (int how = 0; how < 4; how++) {
+        start_two(&agent);
+        (void)feed(&agent, DUE(EXITED, .local_rank = 0, .end = {CT_END_EXITED, 3, false, false}));
+        (void)feed(&agent, how == 0   ? DUE(STOP, .generation = 0, .will_restart = false)
+                           : how == 1 ? DUE(OVER, .exit_code = 3)
+                           : how == 2 ? DUE(LOST, .exit_code = 121)
+                                      : DUE(PREEMPT, .signo = SIGTERM));
+        assert_false(ct_agent_may_keep(&agent, &decided));
+        ct_agent_fini(&agent);
+    }
+}
+
 static int sweep_body(void *data)
 {
     struct ct_agent agent = {0};
@@ -175,6 +247,9 @@ int main(void)
         cmocka_unit_test(before_the_world_a_signal_just_ends),
         cmocka_unit_test(a_world_after_the_signal_is_stopped),
         cmocka_unit_test(a_stop_of_another_generation_is_not_ours),
+        cmocka_unit_test(kept_workers_begin_the_next_generation),
+        cmocka_unit_test(kept_workers_are_ended_before_the_end),
+        cmocka_unit_test(nobody_is_kept_for_a_generation_that_does_not_come),
         cmocka_unit_test(survives_lack_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -79,7 +79,9 @@ static void what_a_worker_stamps_is_read(void **state)
     assert_false(ct_progress_read(&pages, 100, ct_clock_now(NULL), &progress));
     assert_false(ct_progress_read(&pages, -1, ct_clock_now(NULL), &progress));
 
-    ct_pages_reset(&pages);
+    for (int i = 0; i < 100; i++) {
+        ct_pages_reset(&pages, i, false);
+    }
     assert_int_equal(ct_pages_first_step_ns(&pages, ct_clock_now(NULL)), 0);
     assert_false(ct_progress_read(&pages, 70, ct_clock_now(NULL), &progress));
     ct_pages_fini(&pages);

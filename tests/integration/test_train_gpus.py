@@ -70,6 +70,14 @@ class TrainGpus(testlib.Case):
                 self.assert_close(losses, expected, 1e-4)
                 self.assertGreater(int(seen["captured_collectives"]), 0)
 
+    def test_workers_with_a_gpu_each(self):
+        ctrun = (testlib.program("ctrun"), "--standalone", "--no-python", "-n")
+        expected, _, _ = self.train("--device", "cpu", launcher=(*ctrun, "4"))
+        for workers in (2, 4):
+            losses, _, seen = self.train("--device", "cuda", launcher=(*ctrun, workers))
+            self.assert_close(losses, expected, 1e-4)
+            self.assertGreater(int(seen["captured_collectives"]), 0)
+
     def test_the_steps_of_the_benchmark(self):
         report = self.tmp / "report"
         for args in (("f32",), ("bf16",), ("f32", "nccl")):

@@ -4,7 +4,6 @@
  */
 #include "tests/lib/fake_gpu_engine.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -35,12 +34,23 @@ void fake_leave(const int *held)
     (void)pthread_mutex_unlock(&alone);
 }
 
+/* When the wait began in which nothing has been done yet; 0 = something has. */
+static time_t idle_since;
+
+/* Other processes tell nobody what they queue. */
 bool fake_await_others(void)
 {
     struct timespec until;
     (void)clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += PATIENCE_S;
-    return fake.cliques > 0 && pthread_cond_timedwait(&news, &alone, &until) != ETIMEDOUT;
+    idle_since = idle_since == 0 ? until.tv_sec : idle_since;
+    if (fake.cliques == 0 || until.tv_sec - idle_since > PATIENCE_S) {
+        return false;
+    }
+    until.tv_nsec += 1000 * 1000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    (void)pthread_cond_timedwait(&news, &alone, &until);
+    return true;
 }
 
 /* ---- words ----------------------------------------------------------------------------------- */
@@ -164,6 +174,7 @@ bool fake_turn(void)
         }
     }
     if (chosen != NULL) {
+        idle_since = 0;
         go(chosen);
     }
     return chosen != NULL;

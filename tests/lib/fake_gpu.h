@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A stand-in for the CUDA runtime, cuBLASLt and NCCL, linked in their place: no GPU, one process,
+ * A stand-in for the CUDA runtime, cuBLASLt and NCCL, linked in their place: no GPU,
  * host memory. A communicator made alone has any number of imaginary peers that send what this rank
- * sends; those of ncclCommInitAll() are each other's, and their ranks may be threads. It keeps the
- * libraries' rules of order and counts who breaks them; a script says how long things take and what
- * goes wrong.
+ * sends, or other processes as peers; those of ncclCommInitAll() are each other's, and their ranks
+ * may be threads. It keeps the libraries' rules of order and counts who breaks them; a script says
+ * how long things take and what goes wrong.
  *
  * Work is done only when something waits for it, and then in any order that streams, events and
  * graphs allow, drawn from `seed`: what a missing event would leave to chance on a GPU goes wrong
@@ -30,6 +30,7 @@ struct fake_gpu {
     int call_error;     /* returned at once by collectives */
     int stream_error;   /* a cudaError_t from cudaStreamQuery() */
     int set_device_error;
+    bool processes;     /* peers of a communicator made alone are processes that have come, too */
     bool no_mem_alloc;  /* ncclMemAlloc() fails */
     bool no_register;   /* ncclCommRegister() fails */
     int refusing_peers; /* peers that vote 0 where this rank votes 1 */
@@ -45,7 +46,7 @@ struct fake_gpu {
     int comms, memory, registrations; /* alive */
     int streams, events, graphs, execs, descriptors;
     int holding;   /* graphs with collectives in them */
-    int cliques;   /* groups of communicators from ncclCommInitAll() */
+    int cliques;   /* groups of communicators with real peers */
     int capturing; /* captures in progress */
     int aborts, destroys;
     int device;                         /* as set; -1 at first */

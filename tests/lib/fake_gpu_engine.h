@@ -23,8 +23,8 @@ int fake_enter(void);
 void fake_leave(const int *held);
 #define FAKE_ALONE __attribute__((cleanup(fake_leave), unused)) const int alone_ = fake_enter()
 
-/* Nothing can go on before another thread queues something: waits for that. False when there is
- * none, or none does for seconds. */
+/* Nothing can go on before another thread or process queues something: waits a little for that.
+ * False when there is none, or none has for seconds. */
 bool fake_await_others(void);
 
 #define NODES_MAX 4096

@@ -5,7 +5,7 @@
  *
  *   FAKE_GPU_SEED=N     the order in which work is done
  *   FAKE_GPU_FAIL=N     the N-th of the calls that can fail does
- *   FAKE_GPU_REPORT=F   lines "name value" are written to F
+ *   FAKE_GPU_REPORT=F   lines "name value" are written to F, by rank 0 of several processes
  */
 #include "tests/lib/fake_gpu.h"
 
@@ -23,7 +23,8 @@ static int number(const char *variable)
 
 __attribute__((constructor)) static void begin(void)
 {
-    const struct fake_gpu script = {.seed = (unsigned)number("FAKE_GPU_SEED"),
+    const struct fake_gpu script = {.processes = true,
+                                    .seed = (unsigned)number("FAKE_GPU_SEED"),
                                     .fail_cuda_call = number("FAKE_GPU_FAIL")};
     fake_gpu_begin(&script);
 }
@@ -31,7 +32,7 @@ __attribute__((constructor)) static void begin(void)
 __attribute__((destructor)) static void report(void)
 {
     const char *path = getenv("FAKE_GPU_REPORT");
-    FILE *to = path != NULL ? fopen(path, "we") : NULL;
+    FILE *to = path != NULL && number("RANK") == 0 ? fopen(path, "we") : NULL;
     if (to == NULL) {
         return;
     }

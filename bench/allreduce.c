@@ -10,8 +10,6 @@
 
 #include "worker/ctworker.h"
 
-#include <stdbool.h>
-
 struct way {
     const char *name;
     float *send, *recv;

@@ -10,7 +10,6 @@
 
 #include "common/err.h"
 
-#include <stdbool.h>
 #include <stddef.h>
 
 struct ct_buf {

@@ -2,7 +2,6 @@
 #include "common/num.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

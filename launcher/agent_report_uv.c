@@ -18,7 +18,6 @@
 #include "launcher/environ.h"
 #include "launcher/job_status.h"
 
-#include <inttypes.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -16,7 +16,6 @@
 #include "rendezvous/json.h"
 
 #include <signal.h>
-#include <stdio.h>
 #include <string.h>
 #include <time.h>
 

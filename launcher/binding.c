@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/binding.h"
 
+#include <stdint.h>
+
 /* The worker's device among those of its node. */
 struct seat {
     int node;

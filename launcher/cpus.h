@@ -10,7 +10,6 @@
 #include "common/err.h"
 
 #include <stdbool.h>
-#include <stdint.h>
 
 /* More than any machine of today has. */
 #define CT_CPUS_MAX 4096

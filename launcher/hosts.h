@@ -17,7 +17,6 @@
 #include "common/addr.h"
 #include "common/err.h"
 
-#include <stdbool.h>
 #include <stddef.h>
 
 /* One launch agent (an ssh, a descriptor each for three streams) runs for each of them. */

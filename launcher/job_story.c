@@ -5,13 +5,11 @@
  */
 #include "launcher/job_story.h"
 
-#include "common/alloc.h"
 #include "common/clock.h"
 #include "common/text.h"
 #include "launcher/report.h"
 #include "rendezvous/json.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>

@@ -3,7 +3,6 @@
  * ctrun: start, watch, restart and explain the workers of a distributed job. The life of the
  * program is the list of steps in ctrun(); what each does stands in the library behind it.
  */
-#include "common/alloc.h"
 #include "common/clock.h"
 #include "common/file.h"
 #include "launcher/agent_uv.h"

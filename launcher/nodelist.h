@@ -9,8 +9,6 @@
 #include "common/err.h"
 #include "launcher/strlist.h"
 
-#include <stddef.h>
-
 /* "node[001,007-015],rack[1-2]n[0-3]-ib,login": each name in the order in which it stands there,
  * the last bracket counting fastest; numbers keep their leading zeros. CT_EFORMAT quotes what is
  * wrong; CT_ELIMIT (too many names, or one longer than a host name can be); CT_ENOMEM. Gives *out,

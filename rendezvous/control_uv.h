@@ -13,8 +13,6 @@
 #include "rendezvous/token.h"
 
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <uv.h>
 
 struct ct_control;

@@ -20,7 +20,6 @@
 #include "rendezvous/change.h"
 #include "rendezvous/limits.h"
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -15,7 +15,6 @@
 #include "rendezvous/line_uv.h"
 
 #include "common/alloc.h"
-#include "common/list.h"
 
 #include <string.h>
 #include <sys/socket.h>

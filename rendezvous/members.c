@@ -5,9 +5,8 @@
 #include "rendezvous/members_impl.h"
 
 #include "common/alloc.h"
-#include "rendezvous/json.h"
 
-#include <inttypes.h>
+#include <cjson/cJSON.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -46,7 +46,6 @@
 #include "rendezvous/control.h"
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 struct cJSON;

@@ -5,10 +5,8 @@
 #include "rendezvous/members_impl.h"
 
 #include "common/alloc.h"
-#include "common/host_order.h"
-#include "rendezvous/json.h"
 
-#include <inttypes.h>
+#include <cjson/cJSON.h>
 #include <stdio.h>
 #include <string.h>
 

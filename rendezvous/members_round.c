@@ -4,7 +4,6 @@
  */
 #include "rendezvous/members_impl.h"
 
-#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>

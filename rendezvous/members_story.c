@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "rendezvous/members_impl.h"
 
-#include "common/alloc.h"
-
 #include <stdio.h>
 #include <string.h>
 

@@ -12,7 +12,6 @@
 #include "rendezvous/blob.h"
 
 #include <stddef.h>
-#include <stdint.h>
 #include <sys/uio.h>
 
 struct ct_outq_body;

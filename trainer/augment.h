@@ -12,7 +12,6 @@
 #include "trainer/dataset.h"
 #include "trainer/options.h"
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -9,7 +9,6 @@
 #include "common/err.h"
 #include "trainer/mapping.h"
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "trainer/dataset_cache.h"
 
-#include "common/alloc.h"
 #include "common/hash.h"
 #include "common/num.h"
 #include "worker/job.h"

@@ -10,7 +10,6 @@
 #include "common/err.h"
 
 #include <stddef.h>
-#include <stdint.h>
 
 #define CT_IDX_DIMS_MAX 3
 #define CT_IDX_HEADER_MAX (4 + 4 * CT_IDX_DIMS_MAX)

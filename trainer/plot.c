@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "trainer/plot.h"
 
-#include "common/alloc.h"
 #include "common/file.h"
 
 #include <cjson/cJSON.h>

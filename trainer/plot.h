@@ -8,8 +8,6 @@
 #include "common/buf.h"
 #include "common/err.h"
 
-#include <stddef.h>
-
 /* Appends the drawing of the metrics in `text`, which it changes. Where an epoch stands there again
  * (a restart), the later one counts; lines that are no epoch's are passed over. CT_ENOENT when
  * there is none. Pure. */

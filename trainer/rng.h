@@ -7,7 +7,6 @@
 #ifndef CT_TRAINER_RNG_H
 #define CT_TRAINER_RNG_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 /* One stream per use, so that no two uses share numbers under one seed. */

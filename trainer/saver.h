@@ -14,7 +14,6 @@
 #include "trainer/checkpoint.h"
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 struct ct_saver;

@@ -19,7 +19,6 @@
 
 #include "common/err.h"
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -5,7 +5,6 @@
 #include "common/clock.h"
 #include "worker/job.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <time.h>
 

@@ -13,7 +13,6 @@
 #include "rendezvous/session.h"
 
 #include "common/err.h"
-#include "common/list.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>

@@ -4,7 +4,6 @@
  */
 #include "tests/lib/fake_gpu_engine.h"
 
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 

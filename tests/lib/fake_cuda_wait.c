@@ -4,8 +4,6 @@
  */
 #include "tests/lib/fake_gpu_engine.h"
 
-#include <stdlib.h>
-
 static bool is_done(const struct CUstream_st *s, const struct CUevent_st *event)
 {
     if (event != NULL) {

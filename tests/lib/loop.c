@@ -3,8 +3,6 @@
 
 #include "tests/lib/ct_test.h"
 
-#include <stdio.h>
-
 /* Generous: a loaded machine under a sanitizer must pass, a hang must still end. */
 #define LIMIT_MS 20000
 

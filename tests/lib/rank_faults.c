@@ -5,7 +5,6 @@
 
 #include <signal.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <unistd.h>
 
 /* Beyond it the sweep is not making progress. */

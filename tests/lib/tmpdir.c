@@ -4,11 +4,9 @@
 #include "tests/lib/ct_test.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 char *ct_tmpdir_path(const char *dir, const char *name)
 {

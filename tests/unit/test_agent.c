@@ -8,7 +8,6 @@
 #include "launcher/agent.h"
 
 #include <signal.h>
-#include <stdio.h>
 
 #define WORKERS_MAX 3
 #define STEPS_MAX 64

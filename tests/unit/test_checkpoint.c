@@ -3,7 +3,6 @@
 #include "tests/lib/tmpdir.h"
 #include "trainer/checkpoint.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -10,7 +10,6 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 extern const struct comm_nccl_module ctworker_nccl_module;
 

@@ -10,9 +10,6 @@
 #include "worker/comm.h"
 #include "worker/job.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 #define SIZE 3
 #define GENERATIONS 2
 

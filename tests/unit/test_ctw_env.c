@@ -3,7 +3,6 @@
 
 #include "worker/ctworker.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 static const char *const variables[] = {

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/alloc.h"
 #include "common/file.h"
 #include "tests/lib/ct_test.h"
 #include "tests/lib/tmpdir.h"

@@ -8,7 +8,6 @@
 #include "launcher/fleet.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static struct ct_host list[] = {{"a", 2}, {"2001:db8::1", 0}};

@@ -6,7 +6,6 @@
 
 #include "rendezvous/http_get.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #define B(text) (text), sizeof(text) - 1

@@ -7,7 +7,6 @@
 #include "rendezvous/json.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 static void refused(struct scene *s, int i, int node_rank, int code, const char *words)
 {

@@ -5,7 +5,6 @@
 #include "tests/lib/members_scene.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 /* ---- a worker fails ------------------------------------------------------------------------- */
 

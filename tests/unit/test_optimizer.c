@@ -6,7 +6,6 @@
 #include "trainer/schedule.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #define COUNT 1003
 #define STEPS 3

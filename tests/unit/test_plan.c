@@ -7,8 +7,6 @@
 #include "worker/plan.h"
 #include "worker/sum.h"
 
-#include <stdlib.h>
-
 #define NODES_MAX 16
 #define FLOATS_MAX 1000
 #define BYTES_MAX (FLOATS_MAX * sizeof(float))

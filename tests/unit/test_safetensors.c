@@ -4,7 +4,6 @@
 #include "trainer/safetensors.h"
 
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>

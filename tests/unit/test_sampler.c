@@ -3,7 +3,6 @@
 #include "trainer/rng.h"
 #include "trainer/sampler.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 
 /* Marks the samples that all ranks of a world get in one epoch; each must come exactly once. */

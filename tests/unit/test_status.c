@@ -10,8 +10,6 @@
 #include "rendezvous/status.h"
 #include "tests/lib/fault.h"
 
-#include <stdlib.h>
-
 static const struct ct_status_waited waiting[] = {
     {{(const unsigned char *)"/\x01\xff\\k", 5}, 3, "10.0.0.1:7"},
     {{(const unsigned char *)"/l", 2}, 1, "[::1]:8"},

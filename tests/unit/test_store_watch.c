@@ -4,11 +4,9 @@
  */
 #include "tests/lib/ct_test.h"
 
-#include "rendezvous/budget.h"
 #include "rendezvous/store.h"
 #include "tests/lib/fault.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

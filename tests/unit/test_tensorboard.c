@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/lib/ct_test.h"
-#include "tests/lib/tmpdir.h"
 #include "trainer/tensorboard.h"
-
-#include <stdlib.h>
 
 static void test_checksum_is_castagnolis(void **state)
 {

@@ -7,8 +7,6 @@
 
 #include "rendezvous/session.h"
 
-#include <stdio.h>
-
 #define Z7 "\0\0\0\0\0\0\0"
 #define HELLO "\x00\xce\xf7\x85\x3c"
 #define B(text)                  \

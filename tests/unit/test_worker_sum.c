@@ -4,7 +4,6 @@
 #include "worker/sum.h"
 
 #include <stdbool.h>
-#include <stdlib.h>
 
 #define RANKS 64
 #define MOST 5000

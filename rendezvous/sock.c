@@ -9,6 +9,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -63,18 +64,15 @@ static int finish_connect(int fd, const struct sockaddr *addr, socklen_t len, in
 
 static int connect_one(const struct addrinfo *ai, int64_t deadline_ns, int *out, struct ct_err *err)
 {
-    char text[CT_ADDR_TEXT_MAX];
-    ct_addr_format(ai->ai_addr, text, sizeof(text));
     int fd = socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) {
         /* No such family on this machine is no worse than nobody listening. */
         int code = errno == EAFNOSUPPORT ? CT_ECLOSED : ct_code_from_errno(errno);
-        return ct_err_sys(err, code, errno, "%s: cannot make a socket", text);
+        return ct_err_sys(err, code, errno, "cannot make a socket");
     }
     int rc = finish_connect(fd, ai->ai_addr, ai->ai_addrlen, deadline_ns, err);
     if (rc != 0) {
         (void)close(fd);
-        (void)ct_err_wrap(err, "%s", text);
         return rc;
     }
     int on = 1;
@@ -97,10 +95,19 @@ int ct_sock_connect(const char *host, uint16_t port, int64_t deadline_ns, int *o
                           "cannot resolve host '%s': %s", host,
                           gai == EAI_SYSTEM ? strerror(errno) : gai_strerror(gai));
     }
+    struct sockaddr_storage addr;
+    socklen_t len;
+    /* Whoever names an address knows which one was tried. */
+    bool named = !ct_addr_literal(host, port, &addr, &len);
     int rc = CT_ENOENT;
     for (const struct addrinfo *ai = list; ai != NULL && rc != 0; ai = ai->ai_next) {
         int64_t attempt_ns = ct_deadline_in(NULL, ATTEMPT_MS);
         rc = connect_one(ai, attempt_ns < deadline_ns ? attempt_ns : deadline_ns, out, err);
+        if (rc != 0 && named) {
+            char text[CT_ADDR_TEXT_MAX];
+            ct_addr_format(ai->ai_addr, text, sizeof(text));
+            (void)ct_err_wrap(err, "%s", text);
+        }
     }
     freeaddrinfo(list);
     return rc;

@@ -14,7 +14,8 @@
 
 /* Tries each address of `host` once. Gives a connected descriptor (TCP_NODELAY, keep-alive,
  * CLOEXEC) in *out. CT_ENOENT (name not known), CT_ECLOSED (nobody listens there now),
- * CT_ETIMEDOUT: trying again later may help. Resolving a name may take longer than the deadline. */
+ * CT_ETIMEDOUT: trying again later may help. Resolving a name may take longer than the deadline.
+ * The text names the address that was tried last where `host` is a name. */
 CT_MUST_CHECK int ct_sock_connect(const char *host, uint16_t port, int64_t deadline_ns, int *out,
                                   struct ct_err *err);
 

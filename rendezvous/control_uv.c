@@ -244,6 +244,13 @@ static void send_to(void *data, struct ct_member *member, const struct ct_msg *m
     }
 }
 
+static int64_t quiet_ns(void *data, const struct ct_member *member)
+{
+    const struct conn *conn = ct_member_conn(member);
+    (void)data;
+    return ct_line_quiet_ns(&conn->line);
+}
+
 static void drop(void *data, struct ct_member *member)
 {
     (void)data;
@@ -407,6 +414,7 @@ int ct_control_open(uv_loop_t *loop, const struct ct_control_options *options,
         .expected = options->expected,
         .num_expected = options->num_expected,
         .send = send_to,
+        .quiet_ns = quiet_ns,
         .drop = drop,
     };
     ct_control_jobs_init(&control->jobs, &members, options->run_id);

@@ -15,7 +15,10 @@
 #include "rendezvous/line_uv.h"
 
 #include "common/alloc.h"
+#include "common/clock.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -152,6 +155,18 @@ size_t ct_line_backlog(const struct ct_line *line)
     return line->out.len + line->sending.len;
 }
 
+int64_t ct_line_quiet_ns(const struct ct_line *line)
+{
+    struct tcp_info info = {0};
+    socklen_t len = sizeof(info);
+    uv_os_fd_t fd;
+    if (uv_fileno((const uv_handle_t *)&line->handle, &fd) != 0 ||
+        getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) != 0) {
+        return INT64_MAX; /* closing, or not TCP */
+    }
+    return info.tcpi_last_ack_recv * CT_NS_PER_MS;
+}
+
 void ct_line_finish(struct ct_line *line)
 {
     line->finishing = true;
@@ -255,8 +270,20 @@ int ct_line_init_fd(struct ct_line *line, uv_loop_t *loop, int fd)
     return 0;
 }
 
+/* So few messages pass that the kernel learns of a lost one by its timer alone. It then waits twice
+ * as long each time, unless it is told that this does not help here. Not for a socketpair(). */
+static void repeat_often(struct ct_line *line)
+{
+    int on = 1;
+    uv_os_fd_t fd;
+    if (uv_fileno((const uv_handle_t *)&line->handle, &fd) == 0) {
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, &on, sizeof(on));
+    }
+}
+
 int ct_line_start(struct ct_line *line, size_t max_frame)
 {
     line->max_frame = max_frame;
+    repeat_often(line);
     return uv_read_start(&line->handle.stream, on_alloc, on_read) == 0 ? 0 : CT_EIO;
 }

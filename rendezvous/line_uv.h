@@ -14,6 +14,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <uv.h>
 
 struct ct_line {
@@ -54,6 +55,10 @@ void ct_line_send(struct ct_line *line, const struct ct_msg *msg);
 
 /* Bytes that wait to be sent: a peer that does not read makes them grow. */
 size_t ct_line_backlog(const struct ct_line *line);
+
+/* How long ago the peer's machine sent anything at all, such as that it has got bytes of ours: it
+ * may be well while messages are still on their way. INT64_MAX = not known. */
+int64_t ct_line_quiet_ns(const struct ct_line *line);
 
 /* Closes as soon as everything is sent; hears nothing more of the peer. */
 void ct_line_finish(struct ct_line *line);

@@ -10,7 +10,7 @@
  * does.
  *
  * Failure modes: anything wrong after on_up ends the link through on_lost; so does silence for the
- * heartbeat that our JOIN named.
+ * heartbeat that our JOIN named, or for twice that where the server's machine still answers.
  *
  * Who frees: everything goes when line, resolver and timer are closed. Each try has a line of its
  * own, as a handle cannot connect twice.
@@ -127,6 +127,13 @@ void ct_link_lose(struct ct_link *link, const struct ct_err *err)
 
 /* ---- beats ---------------------------------------------------------------------------------- */
 
+/* The membership gives us the same time (members.h). */
+static bool is_held_up(const struct ct_link *link, int64_t silent_ms)
+{
+    int64_t quiet_ms = ct_line_quiet_ns(&link->attempt->line) / CT_NS_PER_MS;
+    return quiet_ms < link->heartbeat_ms && silent_ms / 2 < link->heartbeat_ms;
+}
+
 static void on_beat_timer(uv_timer_t *timer)
 {
     struct ct_link *link = CT_CONTAINER_OF(timer, struct ct_link, timer);
@@ -136,7 +143,7 @@ static void on_beat_timer(uv_timer_t *timer)
     }
     link->beat_ns = ct_clock_now(NULL);
     int64_t silent_ms = ct_link_elapsed_ms(link->heard_ns);
-    if (silent_ms >= link->heartbeat_ms) {
+    if (silent_ms >= link->heartbeat_ms && !is_held_up(link, silent_ms)) {
         struct ct_err err = {0};
         (void)ct_err_set(&err, CT_ETIMEDOUT, "nothing was heard from the job's store for %.1f s",
                          (double)silent_ms / 1000);

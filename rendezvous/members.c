@@ -177,7 +177,7 @@ static void map_clock(struct ct_member *member, const struct ct_msg *msg, int64_
 void ct_members_message(struct ct_members *m, struct ct_member *member, struct ct_msg *msg,
                         int64_t now_ns)
 {
-    member->heard_ns = now_ns;
+    member->heard_ns = member->alive_ns = now_ns;
     ct_list_remove(&member->silence);
     ct_list_append(&m->silence, &member->silence);
     switch (msg->type) {
@@ -235,8 +235,28 @@ static int64_t silence_due(const struct ct_members *m)
         return NEVER;
     }
     int64_t due =
-        MEMBER_OF(m->silence.next, silence)->heard_ns + m->job.heartbeat_ms * CT_NS_PER_MS;
+        MEMBER_OF(m->silence.next, silence)->alive_ns + m->job.heartbeat_ms * CT_NS_PER_MS;
     return due > m->judge_ns ? due : m->judge_ns;
+}
+
+/* Its machine is there, and what it says may be held up: it gets more time, once. */
+static bool excuse(struct ct_members *m, struct ct_member *member, int64_t now_ns)
+{
+    int64_t budget_ns = m->job.heartbeat_ms * CT_NS_PER_MS;
+    int64_t quiet_ns =
+        m->options.quiet_ns != NULL ? m->options.quiet_ns(m->options.data, member) : NEVER;
+    if (quiet_ns >= budget_ns || now_ns - member->heard_ns >= 2 * budget_ns) {
+        return false;
+    }
+    int64_t latest_ns = member->heard_ns + budget_ns;
+    member->alive_ns = now_ns - quiet_ns < latest_ns ? now_ns - quiet_ns : latest_ns;
+    ct_list_remove(&member->silence);
+    struct ct_list *before = m->silence.prev;
+    while (before != &m->silence && MEMBER_OF(before, silence)->alive_ns > member->alive_ns) {
+        before = before->prev;
+    }
+    ct_list_append(before->next, &member->silence); /* behind `before` */
+    return true;
 }
 
 static void judge_silence(struct ct_members *m, int64_t now_ns)
@@ -253,6 +273,9 @@ static void judge_silence(struct ct_members *m, int64_t now_ns)
     }
     while (silence_due(m) <= now_ns) {
         struct ct_member *member = MEMBER_OF(m->silence.next, silence);
+        if (excuse(m, member, now_ns)) {
+            continue;
+        }
         char why[128];
         (void)snprintf(why, sizeof(why), "nothing was heard from it for %.1f s",
                        (double)(now_ns - member->heard_ns) / CT_NS_PER_S);

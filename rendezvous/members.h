@@ -35,6 +35,9 @@
  * it by the smallest difference seen (one-way delay is never negative), so a consequence that
  * arrives before its cause does not take the blame.
  *
+ * Silence: a member that says nothing for heartbeat_ms is lost. Where its machine still answers on
+ * the wire it has twice that, since a bad line holds messages up for seconds.
+ *
  * Cost: each event sends O(1) messages to each member concerned and takes O(members) time at most;
  * beats and joins are O(1) or O(log members).
  */
@@ -73,6 +76,8 @@ struct ct_members_options {
     /* Sends to a member; must not call back into the core. `msg` is borrowed and the same for many
      * members in a row when all are told one thing. */
     void (*send)(void *data, struct ct_member *member, const struct ct_msg *msg);
+    /* How long ago its machine was heard of on the wire, by whatever; NULL = nobody knows. */
+    int64_t (*quiet_ns)(void *data, const struct ct_member *member);
     /* Ends the connection of a member when what was sent to it is out. The same rule. */
     void (*drop)(void *data, struct ct_member *member);
     void *data;

@@ -40,7 +40,7 @@ enum members_state {
 
 struct ct_member {
     struct ct_list link;    /* in ct_members.all, by time of joining */
-    struct ct_list silence; /* in ct_members.silence, by time of the last message */
+    struct ct_list silence; /* in ct_members.silence, by alive_ns */
     void *conn;
     char *host, *role, *address; /* one block, at `host` */
     int64_t pid;
@@ -50,6 +50,7 @@ struct ct_member {
     bool spare_ok;
     uint64_t order; /* of joining */
     int64_t heard_ns;
+    int64_t alive_ns;   /* when its silence began, or was excused last */
     int64_t clock_ns;   /* server's clock less its own, the smallest seen; NEVER = unknown */
     struct cJSON *beat; /* `workers` of the last BEAT or STARTED; may be NULL */
 

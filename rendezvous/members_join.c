@@ -286,7 +286,7 @@ static struct ct_member *new_member(struct ct_members *m, const struct ct_msg_jo
     member->wish_given = join->node_rank >= 0;
     member->node_rank = -1;
     member->order = m->joined_ever++;
-    member->heard_ns = now_ns;
+    member->heard_ns = member->alive_ns = now_ns;
     member->clock_ns = NEVER;
     if (member->wish < 0) {
         member->wish = members_place_of(m, member->host);

@@ -53,6 +53,16 @@ static void on_drop(void *data, struct ct_member *member)
     node->member = node->member == member ? NULL : node->member;
 }
 
+static int64_t on_quiet(void *data, const struct ct_member *member)
+{
+    const struct scene *s = data;
+    const struct node *node = ct_member_conn(member);
+    if (node->wire_ns == 0) {
+        return INT64_MAX;
+    }
+    return s->now > node->wire_ns ? s->now - node->wire_ns : 0;
+}
+
 int scene_open(struct scene *s, int min, int max, int spares, int max_restarts,
                const char *const *expected, int num_expected)
 {
@@ -74,6 +84,7 @@ int scene_open(struct scene *s, int min, int max, int spares, int max_restarts,
                                                .num_expected = num_expected,
                                                .epoch_ms = 5000,
                                                .send = on_send,
+                                               .quiet_ns = on_quiet,
                                                .drop = on_drop,
                                                .data = s};
     return ct_members_new(&options, &s->members);

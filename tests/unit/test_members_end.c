@@ -28,6 +28,55 @@ static void test_silent_node(void **state)
     end(&s);
 }
 
+/* A line that loses much holds messages up for longer than the budget. */
+static void test_machine_that_answers_has_twice_the_time(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 3, 3, 0, 0);
+    run(&s, 3);
+    s.nodes[2].wire_ns = INT64_MAX;
+    pass_without(&s, 5900 * MS, 2);
+    HEARS(&s, 1, "");
+    pass_without(&s, 200 * MS, 2);
+    HEARS(&s, 1, "stop0");
+    assert_string_equal(s.nodes[1].last_failure.what,
+                        "nothing was heard from it for 6.0 s (ranks 2-3)");
+    end(&s);
+
+    begin(&s, 3, 3, 0, 0);
+    run(&s, 3);
+    s.nodes[2].wire_ns = s.now + S; /* then the cable is cut */
+    pass_without(&s, 3900 * MS, 2);
+    HEARS(&s, 1, "");
+    pass_without(&s, 200 * MS, 2);
+    HEARS(&s, 1, "stop0");
+    end(&s);
+}
+
+/* One that gets more time does not get it for those who fell silent after it. */
+static void test_an_excuse_is_nobody_elses(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 3, 3, 0, 0);
+    run(&s, 3);
+    s.nodes[2].wire_ns = INT64_MAX;
+    for (int i = 0; i < 39; i++) { /* node 3 is silent from 1 s on */
+        s.now += 100 * MS;
+        say(&s, 1, CT_MSG_BEAT, 0);
+        if (i < 10) {
+            say(&s, 3, CT_MSG_BEAT, 0);
+        }
+        ct_members_tick(s.members, s.now);
+    }
+    HEARS(&s, 1, "");
+    pass_without(&s, 200 * MS, 3);
+    HEARS(&s, 1, "stop0");
+    assert_int_equal(s.nodes[1].last_failure.node_rank, 2);
+    end(&s);
+}
+
 static void test_our_own_sleep_is_not_their_silence(void **state)
 {
     struct scene s;
@@ -157,6 +206,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_silent_node),
+        cmocka_unit_test(test_machine_that_answers_has_twice_the_time),
+        cmocka_unit_test(test_an_excuse_is_nobody_elses),
         cmocka_unit_test(test_our_own_sleep_is_not_their_silence),
         cmocka_unit_test(test_preempted_in_order),
         cmocka_unit_test(test_preempted_otherwise),

@@ -5,8 +5,10 @@ privileges where the kernel lets users make namespaces."""
 import os
 import re
 import subprocess
+import sys
 import unittest
 
+from . import bad_cable
 from .wait import DEADLINE, wait_until
 
 SERVER4, STRANGER4 = "10.9.0.1", "10.9.0.2"
@@ -113,5 +115,21 @@ class Cluster:
 
     def join(self, i):
         self._do(self.hub, "ip", "link", "set", f"ctport{i}", "up")
+
+    def worsen(self, delay, loss, seed=1):
+        """Joins the first two machines by a cable of that delay (seconds, each way) and loss (a
+        share of frames) instead of the good one."""
+        cable = self.case.start(*self.hub, sys.executable, bad_cable.__file__, delay, loss, seed)
+        try:
+            cable.wait_for("cable is there")
+        except AssertionError as why:
+            raise unittest.SkipTest(f"no tap devices here: {why}") from None
+        for i in (0, 1):
+            node, device = self.nodes[i], f"ctbad{i}"
+            pid = node[node.index("-t") + 1]
+            self._do(self.hub, "ip", "link", "set", device, "netns", pid)
+            self._do(node, "ip", "link", "del", "ctlink")
+            self._do(node, "ip", "addr", "add", f"{self.addresses[i]}/24", "dev", device)
+            self._do(node, "ip", "link", "set", device, "up")
 
     _do = TwoMachines._do

@@ -204,10 +204,25 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
+cudaError_t fake_last_error;
+
 cudaError_t cudaGetLastError(void)
 {
     FAKE_ALONE;
-    return cudaSuccess;
+    cudaError_t error = fake_last_error;
+    fake_last_error = cudaSuccess;
+    return error;
+}
+
+/* Is there a kernel for the device? */
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *kernel)
+{
+    FAKE_ALONE;
+    *attributes = (struct cudaFuncAttributes){0};
+    fake_rule(kernel != NULL, "attributes of no kernel");
+    return fake.capability != 0 && fake.capability < 75 ? cudaErrorNoKernelImageForDevice
+           : fake_fails()                               ? cudaErrorUnknown
+                                                        : cudaSuccess;
 }
 
 const char *cudaGetErrorString(cudaError_t error)

@@ -107,6 +107,9 @@ void fake_rule(bool kept, const char *text);
 /* True when the script lets this call fail. */
 bool fake_fails(void);
 
+/* Of a launch, until cudaGetLastError() tells it. */
+extern cudaError_t fake_last_error;
+
 /* Queues run(copy of data), or puts it into the graph that is being captured. */
 void fake_queue(cudaStream_t stream, fake_run_fn run, const void *data, size_t bytes);
 

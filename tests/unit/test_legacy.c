@@ -2,66 +2,12 @@
  *
  * The numbering of PyTorch up to 2.0: recognised by its first bytes, and its way to give up a WAIT.
  */
-#include "tests/lib/ct_test.h"
+#include "tests/lib/session_pair.h"
 
-#include "rendezvous/session.h"
-
-#include <stdlib.h>
-
-#define Z7 "\0\0\0\0\0\0\0"
-#define HELLO "\x00\xce\xf7\x85\x3c"
 #define SET_K_V "\x00\x02" Z7 "/k\x01" Z7 "v"
 #define GET_K "\x02\x02" Z7 "/k"
 #define WAIT_K "\x05\x01" Z7 "\x02" Z7 "/k"
 #define NUM_KEYS "\x06"
-#define B(text) (text), sizeof(text) - 1
-
-struct fixture {
-    struct ct_store *store;
-    struct ct_service service;
-    struct ct_session a, b;
-};
-
-static void on_woken(struct ct_session *session)
-{
-    (void)session;
-}
-
-static int set_up(void **state)
-{
-    struct fixture *f = calloc(1, sizeof(*f));
-    assert_non_null(f);
-    assert_int_equal(ct_store_new(&f->store), 0);
-    f->service = (struct ct_service){.store = f->store, .on_woken = on_woken};
-    ct_session_init(&f->a, &f->service);
-    ct_session_init(&f->b, &f->service);
-    *state = f;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    struct fixture *f = *state;
-    ct_session_fini(&f->a);
-    ct_session_fini(&f->b);
-    ct_store_free(f->store);
-    free(f);
-    return 0;
-}
-
-static void expect(struct ct_session *s, const char *want, size_t len)
-{
-    assert_int_equal(ct_session_settle(s), 0);
-    struct iovec iov = {NULL, 0};
-    size_t n = ct_outq_iov(&s->out, &iov, 1);
-    assert_int_equal(s->out.total, len);
-    assert_int_equal(n, len > 0);
-    if (len > 0) {
-        assert_int_equal(iov.iov_len, len);
-        assert_memory_equal(iov.iov_base, want, len);
-    }
-    ct_outq_consume(&s->out, len);
-}
 
 static void test_detection(void **state)
 {
@@ -109,49 +55,49 @@ static void test_every_number(void **state)
 
 static void test_requests_in_any_pieces(void **state)
 {
-    struct fixture *f = *state;
+    struct session_pair *f = *state;
     const char stream[] = SET_K_V GET_K NUM_KEYS;
     for (size_t i = 0; i < sizeof(stream) - 1; i++) {
-        assert_int_equal(ct_session_feed(&f->a, stream + i, 1, NULL), 0);
+        feed(&f->a, stream + i, 1);
     }
     expect(&f->a, B("\x01" Z7 "v\x01" Z7));
 }
 
 static void test_both_dialects_share_the_keys(void **state)
 {
-    struct fixture *f = *state;
-    assert_int_equal(ct_session_feed(&f->a, B(SET_K_V), NULL), 0);
-    assert_int_equal(ct_session_feed(&f->b, B(HELLO "\x03\x02" Z7 "/k"), NULL), 0);
+    struct session_pair *f = *state;
+    feed(&f->a, B(SET_K_V));
+    feed(&f->b, B(HELLO "\x03\x02" Z7 "/k"));
     expect(&f->b, B("\x01" Z7 "v"));
 }
 
 static void test_wait_is_answered(void **state)
 {
-    struct fixture *f = *state;
-    assert_int_equal(ct_session_feed(&f->a, B(WAIT_K), NULL), 0);
+    struct session_pair *f = *state;
+    feed(&f->a, B(WAIT_K));
     expect(&f->a, B(""));
-    assert_int_equal(ct_session_feed(&f->b, B(SET_K_V), NULL), 0);
+    feed(&f->b, B(SET_K_V));
     expect(&f->a, B("\x00"));
 }
 
 /* A late answer to the wait would be read as the answer to the next request. */
 static void test_next_request_drops_the_wait(void **state)
 {
-    struct fixture *f = *state;
-    assert_int_equal(ct_session_feed(&f->a, B(WAIT_K NUM_KEYS), NULL), 0);
+    struct session_pair *f = *state;
+    feed(&f->a, B(WAIT_K NUM_KEYS));
     expect(&f->a, B("\x00" Z7));
-    assert_int_equal(ct_session_feed(&f->b, B(SET_K_V), NULL), 0);
+    feed(&f->b, B(SET_K_V));
     expect(&f->a, B(""));
 }
 
 static void test_strangers_are_refused(void **state)
 {
-    struct fixture *f = *state;
+    struct session_pair *f = *state;
     struct ct_err err = {0};
-    assert_int_equal(ct_session_feed(&f->a, B("GET / HTTP/1.1\r\n"), &err), CT_EPROTO);
+    assert_int_equal(ct_session_feed(&f->a.session, B("GET / HTTP/1.1\r\n"), &err), CT_EPROTO);
     /* A zero and noise: a SET with a key far too long. */
-    assert_int_equal(ct_session_feed(&f->b, B("\x00\xff\xff\xff\xff\xff\xff\xff\xff"), &err),
-                     CT_ELIMIT);
+    assert_int_equal(
+        ct_session_feed(&f->b.session, B("\x00\xff\xff\xff\xff\xff\xff\xff\xff"), &err), CT_ELIMIT);
     expect(&f->a, B(""));
     expect(&f->b, B(""));
 }
@@ -161,11 +107,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_detection),
         cmocka_unit_test(test_every_number),
-        cmocka_unit_test_setup_teardown(test_requests_in_any_pieces, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_both_dialects_share_the_keys, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_wait_is_answered, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_next_request_drops_the_wait, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_strangers_are_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_requests_in_any_pieces, pair_set_up, pair_tear_down),
+        cmocka_unit_test_setup_teardown(test_both_dialects_share_the_keys, pair_set_up,
+                                        pair_tear_down),
+        cmocka_unit_test_setup_teardown(test_wait_is_answered, pair_set_up, pair_tear_down),
+        cmocka_unit_test_setup_teardown(test_next_request_drops_the_wait, pair_set_up,
+                                        pair_tear_down),
+        cmocka_unit_test_setup_teardown(test_strangers_are_refused, pair_set_up, pair_tear_down),
     };
     return cmocka_run_group_tests_name("legacy", tests, NULL, NULL);
 }

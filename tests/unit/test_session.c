@@ -2,164 +2,89 @@
  *
  * Conversations with the store without a socket: bytes in, reply bytes out.
  */
-#include "tests/lib/ct_test.h"
+#include "tests/lib/session_pair.h"
 
-#include "common/list.h"
 #include "rendezvous/limits.h"
-#include "rendezvous/session.h"
 
 #include <stdlib.h>
 
-#define Z7 "\0\0\0\0\0\0\0"
-#define HELLO "\x00\xce\xf7\x85\x3c"
 #define SET_K_V "\x01\x02" Z7 "/k\x01" Z7 "v"
 #define GET_K "\x03\x02" Z7 "/k"
 #define WAIT_K "\x06\x01" Z7 "\x02" Z7 "/k"
 #define CANCEL "\x0c"
 #define VALUE_V "\x01" Z7 "v"
-#define B(text) (text), sizeof(text) - 1
-
-struct peer {
-    struct ct_session session;
-    int woken;
-};
-
-static void on_woken(struct ct_session *session)
-{
-    CT_CONTAINER_OF(session, struct peer, session)->woken++;
-}
-
-struct fixture {
-    struct ct_store *store;
-    struct ct_service service;
-    struct peer a, b;
-};
-
-static int set_up(void **state)
-{
-    struct fixture *f = calloc(1, sizeof(*f));
-    assert_non_null(f);
-    assert_int_equal(ct_store_new(&f->store), 0);
-    f->service = (struct ct_service){.store = f->store, .on_woken = on_woken};
-    ct_session_init(&f->a.session, &f->service);
-    ct_session_init(&f->b.session, &f->service);
-    *state = f;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    struct fixture *f = *state;
-    ct_session_fini(&f->a.session);
-    ct_session_fini(&f->b.session);
-    ct_store_free(f->store);
-    free(f);
-    return 0;
-}
-
-/* Moves all unsent replies into `out`. */
-static void take(struct ct_session *s, struct ct_buf *out)
-{
-    while (s->out.total > 0) {
-        struct iovec iov[3];
-        size_t n = ct_outq_iov(&s->out, iov, 3), len = 0;
-        for (size_t i = 0; i < n; i++) {
-            assert_int_equal(ct_buf_append(out, iov[i].iov_base, iov[i].iov_len), 0);
-            len += iov[i].iov_len;
-        }
-        ct_outq_consume(&s->out, len);
-    }
-}
-
-static void expect(struct ct_session *s, const char *want, size_t len)
-{
-    assert_int_equal(ct_session_settle(s), 0);
-    struct ct_buf got = CT_BUF_INIT;
-    take(s, &got);
-    assert_int_equal(got.len, len);
-    assert_true(len == 0 || memcmp(ct_buf_bytes(&got), want, len) == 0);
-    ct_buf_fini(&got);
-}
-
-static void feed(struct ct_session *s, const char *bytes, size_t len)
-{
-    struct ct_err err = {0};
-    if (ct_session_feed(s, bytes, len, &err) != 0) {
-        fail_msg("%s", err.text);
-    }
-}
 
 /* ---- the greeting --------------------------------------------------------------------------- */
 
 static void test_every_operation_answers(void **state)
 {
-    struct ct_session *s = &((struct fixture *)*state)->a.session;
-    feed(s, B(HELLO "\x0d\x01\x02\x03\x04"));
-    expect(s, B("\x01\x02\x03\x04"));
-    feed(s, B(SET_K_V GET_K));
-    expect(s, B(VALUE_V));
-    feed(s, B("\x03\x01" Z7 "?"));
-    expect(s, B("\0" Z7));
-    feed(s, B("\x04\x01" Z7 "n\x05" Z7));
-    expect(s, B("\x05" Z7));
-    feed(s, B("\x05\x01" Z7 "\x02" Z7 "/k\x05\x01" Z7 "\x01" Z7 "?"));
-    expect(s, B("\0\1"));
-    feed(s, B(WAIT_K));
-    expect(s, B("\0"));
-    feed(s, B("\x07"));
-    expect(s, B("\x02" Z7));
-    feed(s, B("\x08\x01" Z7 "n\x08\x01" Z7 "n"));
-    expect(s, B("\x01" Z7 "\0" Z7));
-    feed(s, B("\x09\x02" Z7 "/k\x01" Z7 "w" GET_K));
-    expect(s, B("\x02" Z7 "vw"));
-    feed(s, B("\x0b\x02" Z7 "\x01" Z7 "a\x01" Z7 "1\x01" Z7 "b\x00" Z7));
-    feed(s, B("\x0a\x03" Z7 "\x01" Z7 "b\x01" Z7 "?\x01" Z7 "a"));
-    expect(s, B("\0" Z7 "\0" Z7 "\x01" Z7 "1"));
-    feed(s, B(CANCEL));
-    expect(s, B("\x01"));
-    assert_int_equal(s->service->requests, 17);
+    struct peer *a = &((struct session_pair *)*state)->a;
+    feed(a, B(HELLO "\x0d\x01\x02\x03\x04"));
+    expect(a, B("\x01\x02\x03\x04"));
+    feed(a, B(SET_K_V GET_K));
+    expect(a, B(VALUE_V));
+    feed(a, B("\x03\x01" Z7 "?"));
+    expect(a, B("\0" Z7));
+    feed(a, B("\x04\x01" Z7 "n\x05" Z7));
+    expect(a, B("\x05" Z7));
+    feed(a, B("\x05\x01" Z7 "\x02" Z7 "/k\x05\x01" Z7 "\x01" Z7 "?"));
+    expect(a, B("\0\1"));
+    feed(a, B(WAIT_K));
+    expect(a, B("\0"));
+    feed(a, B("\x07"));
+    expect(a, B("\x02" Z7));
+    feed(a, B("\x08\x01" Z7 "n\x08\x01" Z7 "n"));
+    expect(a, B("\x01" Z7 "\0" Z7));
+    feed(a, B("\x09\x02" Z7 "/k\x01" Z7 "w" GET_K));
+    expect(a, B("\x02" Z7 "vw"));
+    feed(a, B("\x0b\x02" Z7 "\x01" Z7 "a\x01" Z7 "1\x01" Z7 "b\x00" Z7));
+    feed(a, B("\x0a\x03" Z7 "\x01" Z7 "b\x01" Z7 "?\x01" Z7 "a"));
+    expect(a, B("\0" Z7 "\0" Z7 "\x01" Z7 "1"));
+    feed(a, B(CANCEL));
+    expect(a, B("\x01"));
+    assert_int_equal(a->session.service->requests, 17);
 }
 
 static void test_compare_set_answers(void **state)
 {
-    struct ct_session *s = &((struct fixture *)*state)->a.session;
-    feed(s, B(HELLO));
-    feed(s, B("\x02\x02" Z7 "/k\x01" Z7 "x\x01" Z7 "y"));
-    expect(s, B("\x01" Z7 "x"));
-    feed(s, B("\x02\x02" Z7 "/k\x00" Z7 "\x01" Z7 "v"));
-    expect(s, B(VALUE_V));
-    feed(s, B("\x02\x02" Z7 "/k\x01" Z7 "x\x01" Z7 "y"));
-    expect(s, B(VALUE_V));
-    feed(s, B("\x02\x02" Z7 "/k\x01" Z7 "v\x02" Z7 "zz"));
-    expect(s, B("\x02" Z7 "zz"));
+    struct peer *a = &((struct session_pair *)*state)->a;
+    feed(a, B(HELLO));
+    feed(a, B("\x02\x02" Z7 "/k\x01" Z7 "x\x01" Z7 "y"));
+    expect(a, B("\x01" Z7 "x"));
+    feed(a, B("\x02\x02" Z7 "/k\x00" Z7 "\x01" Z7 "v"));
+    expect(a, B(VALUE_V));
+    feed(a, B("\x02\x02" Z7 "/k\x01" Z7 "x\x01" Z7 "y"));
+    expect(a, B(VALUE_V));
+    feed(a, B("\x02\x02" Z7 "/k\x01" Z7 "v\x02" Z7 "zz"));
+    expect(a, B("\x02" Z7 "zz"));
 }
 
 static void test_one_byte_at_a_time(void **state)
 {
-    struct ct_session *s = &((struct fixture *)*state)->a.session;
+    struct peer *a = &((struct session_pair *)*state)->a;
     static const char bytes[] = HELLO SET_K_V GET_K WAIT_K CANCEL;
     for (size_t i = 0; i < sizeof(bytes) - 1; i++) {
-        feed(s, bytes + i, 1);
+        feed(a, bytes + i, 1);
     }
-    assert_false(ct_session_mid_request(s));
-    expect(s, B(VALUE_V "\0\1"));
+    assert_false(ct_session_mid_request(&a->session));
+    expect(a, B(VALUE_V "\0\1"));
 }
 
 static void test_nothing_is_applied_before_the_last_byte(void **state)
 {
-    struct fixture *f = *state;
+    struct session_pair *f = *state;
     static const char multi_set[] = "\x0b\x02" Z7 "\x01" Z7 "a\x01" Z7 "1\x01" Z7 "b\x01" Z7 "2";
-    feed(&f->a.session, B(HELLO));
-    feed(&f->a.session, multi_set, sizeof(multi_set) - 2);
+    feed(&f->a, B(HELLO));
+    feed(&f->a, multi_set, sizeof(multi_set) - 2);
     assert_true(ct_session_mid_request(&f->a.session));
     assert_int_equal(ct_store_num_keys(f->store), 0);
-    feed(&f->a.session, multi_set + sizeof(multi_set) - 2, 1);
+    feed(&f->a, multi_set + sizeof(multi_set) - 2, 1);
     assert_int_equal(ct_store_num_keys(f->store), 2);
 }
 
 /* ---- what ends a session -------------------------------------------------------------------- */
 
-static int verdict(struct fixture *f, const char *bytes, size_t len)
+static int verdict(struct session_pair *f, const char *bytes, size_t len)
 {
     struct ct_err err = {0};
     int rc = ct_session_feed(&f->a.session, bytes, len, &err);
@@ -200,15 +125,15 @@ static void test_add_to_text(void **state)
 
 static void test_good_requests_before_a_bad_one_count(void **state)
 {
-    struct fixture *f = *state;
+    struct session_pair *f = *state;
     assert_int_equal(verdict(f, B(HELLO SET_K_V GET_K "\xff")), CT_EPROTO);
-    expect(&f->a.session, B(VALUE_V));
+    expect(&f->a, B(VALUE_V));
     assert_int_equal(ct_store_num_keys(f->store), 1);
 }
 
 static void test_append_beyond_the_limit(void **state)
 {
-    struct fixture *f = *state;
+    struct session_pair *f = *state;
     char *big = calloc(1, CT_MAX_VALUE_LEN);
     assert_non_null(big);
     struct ct_bytes key = {(const unsigned char *)"/k", 2};
@@ -222,51 +147,51 @@ static void test_append_beyond_the_limit(void **state)
 
 static void test_wake_by_another_session(void **state)
 {
-    struct fixture *f = *state;
-    feed(&f->a.session, B(HELLO WAIT_K));
-    expect(&f->a.session, B(""));
-    feed(&f->b.session, B(HELLO SET_K_V));
+    struct session_pair *f = *state;
+    feed(&f->a, B(HELLO WAIT_K));
+    expect(&f->a, B(""));
+    feed(&f->b, B(HELLO SET_K_V));
     assert_int_equal(f->a.woken, 1);
-    expect(&f->a.session, B("\0"));
+    expect(&f->a, B("\0"));
     /* The next request is welcome again. */
-    feed(&f->a.session, B(GET_K));
-    expect(&f->a.session, B(VALUE_V));
+    feed(&f->a, B(GET_K));
+    expect(&f->a, B(VALUE_V));
 }
 
 static void test_cancelled_wait_is_answered_once(void **state)
 {
-    struct fixture *f = *state;
-    feed(&f->a.session, B(HELLO WAIT_K CANCEL));
-    expect(&f->a.session, B("\x01"));
-    feed(&f->b.session, B(HELLO SET_K_V));
+    struct session_pair *f = *state;
+    feed(&f->a, B(HELLO WAIT_K CANCEL));
+    expect(&f->a, B("\x01"));
+    feed(&f->b, B(HELLO SET_K_V));
     assert_int_equal(f->a.woken, 0);
-    expect(&f->a.session, B(""));
+    expect(&f->a, B(""));
 }
 
 static void test_cancel_that_comes_too_late(void **state)
 {
-    struct fixture *f = *state;
-    feed(&f->a.session, B(HELLO WAIT_K));
-    feed(&f->b.session, B(HELLO SET_K_V));
-    feed(&f->a.session, B(CANCEL));
-    expect(&f->a.session, B("\0\1"));
+    struct session_pair *f = *state;
+    feed(&f->a, B(HELLO WAIT_K));
+    feed(&f->b, B(HELLO SET_K_V));
+    feed(&f->a, B(CANCEL));
+    expect(&f->a, B("\0\1"));
 }
 
 static void test_end_of_a_waiting_session(void **state)
 {
-    struct fixture *f = *state;
-    feed(&f->a.session, B(HELLO WAIT_K));
+    struct session_pair *f = *state;
+    feed(&f->a, B(HELLO WAIT_K));
     ct_session_fini(&f->a.session);
     ct_session_fini(&f->a.session);
     assert_int_equal(ct_store_num_waiters(f->store), 0);
-    feed(&f->b.session, B(HELLO SET_K_V));
+    feed(&f->b, B(HELLO SET_K_V));
     assert_int_equal(f->a.woken, 0);
 }
 
 static void test_wake_without_memory_ends_the_waiter_alone(void **state)
 {
-    struct fixture *f = *state;
-    feed(&f->a.session, B(HELLO WAIT_K));
+    struct session_pair *f = *state;
+    feed(&f->a, B(HELLO WAIT_K));
     struct ct_bytes key = {(const unsigned char *)"/k", 2};
     /* The value takes the one allocation there is; the reply's buffer finds none. */
     ct_fault_begin(1);
@@ -281,7 +206,7 @@ static void test_wake_without_memory_ends_the_waiter_alone(void **state)
 /* ---- unsent replies ------------------------------------------------------------------------- */
 
 /* Sets /k to `len` bytes and returns them. */
-static char *big_value(struct fixture *f, size_t len)
+static char *big_value(struct session_pair *f, size_t len)
 {
     char *big = malloc(len);
     assert_non_null(big);
@@ -295,12 +220,12 @@ static char *big_value(struct fixture *f, size_t len)
 
 static void test_stall_and_go_on(void **state)
 {
-    struct fixture *f = *state;
+    struct session_pair *f = *state;
     struct ct_session *s = &f->a.session;
     enum { GETS = 5 };
     size_t len = CT_OUT_STALL_BYTES * 2 / 3;
     char *big = big_value(f, len);
-    feed(s, B(HELLO));
+    feed(&f->a, B(HELLO));
     /* Two replies pass the mark; the other requests wait, together with half of one. */
     assert_int_equal(ct_session_feed(s, B(GET_K GET_K GET_K GET_K GET_K "\x0c\x0d"), NULL),
                      CT_SESSION_E_STALLED);
@@ -309,12 +234,12 @@ static void test_stall_and_go_on(void **state)
     struct ct_buf got = CT_BUF_INIT;
     int rc = CT_SESSION_E_STALLED;
     for (int i = 0; i < GETS && rc == CT_SESSION_E_STALLED; i++) {
-        take(s, &got);
+        take(&f->a, &got);
         rc = ct_session_feed(s, NULL, 0, NULL);
     }
     assert_int_equal(rc, 0);
-    feed(s, B("\x01\x02\x03\x04"));
-    take(s, &got);
+    feed(&f->a, B("\x01\x02\x03\x04"));
+    take(&f->a, &got);
     assert_int_equal(got.len, GETS * (8 + len) + 1 + 4);
     for (size_t i = 0; i < GETS; i++) {
         assert_int_equal(memcmp(ct_buf_bytes(&got) + i * (8 + len) + 8, big, len), 0);
@@ -326,12 +251,12 @@ static void test_stall_and_go_on(void **state)
 
 static void test_large_values_are_not_copied(void **state)
 {
-    struct fixture *f = *state;
+    struct session_pair *f = *state;
     struct ct_session *s = &f->a.session;
     char *big = big_value(f, 100000);
     struct ct_bytes key = {(const unsigned char *)"/k", 2};
     const unsigned char *held = ct_store_get(f->store, key)->bytes;
-    feed(s, B(HELLO "\x0a\x03" Z7 "\x02" Z7 "/k\x01" Z7 "?\x02" Z7 "/k"));
+    feed(&f->a, B(HELLO "\x0a\x03" Z7 "\x02" Z7 "/k\x01" Z7 "?\x02" Z7 "/k"));
     struct iovec iov[8];
     assert_int_equal(ct_outq_iov(&s->out, iov, 8), 4);
     assert_ptr_equal(iov[1].iov_base, held);
@@ -353,14 +278,11 @@ static int converse(void *data)
 {
     (void)data;
     static char value[3000] = "x";
-    struct fixture f = {0};
-    int rc = ct_store_new(&f.store);
+    struct session_pair f;
+    int rc = pair_open(&f);
     if (rc != 0) {
         return rc;
     }
-    f.service = (struct ct_service){.store = f.store, .on_woken = on_woken};
-    ct_session_init(&f.a.session, &f.service);
-    ct_session_init(&f.b.session, &f.service);
     struct ct_bytes key = {(const unsigned char *)"/b", 2};
     rc = ct_store_set(f.store, key, (struct ct_bytes){(unsigned char *)value, sizeof(value)});
     static const char first[] = HELLO "\x06\x02" Z7 "\x01" Z7 "1\x01" Z7 "2" CANCEL "\x0a\x02" Z7
@@ -370,9 +292,7 @@ static int converse(void *data)
     rc = rc == 0 ? ct_session_feed(&f.a.session, B(first), NULL) : rc;
     rc = rc == 0 ? ct_session_feed(&f.b.session, B(second), NULL) : rc;
     rc = rc == 0 ? ct_session_settle(&f.a.session) : rc;
-    ct_session_fini(&f.a.session);
-    ct_session_fini(&f.b.session);
-    ct_store_free(f.store);
+    pair_close(&f);
     return rc;
 }
 
@@ -382,7 +302,7 @@ static void test_allocation_failures(void **state)
     assert_true(ct_fault_sweep(converse, NULL, 0) >= 12);
 }
 
-#define WITH_STORE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+#define WITH_STORE(test) cmocka_unit_test_setup_teardown(test, pair_set_up, pair_tear_down)
 
 int main(void)
 {

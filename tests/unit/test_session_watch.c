@@ -3,18 +3,11 @@
  * Watching over the wire: who is told what in which order, and who is ended because it does not
  * read.
  */
-#include "tests/lib/ct_test.h"
+#include "tests/lib/session_pair.h"
 
-#include "common/list.h"
 #include "rendezvous/limits.h"
-#include "rendezvous/session.h"
 #include "tests/lib/fault.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-#define Z7 "\0\0\0\0\0\0\0"
-#define HELLO "\x00\xce\xf7\x85\x3c"
 #define WATCH_K "\x07\x01" Z7 "k"
 #define SET_K(v) "\x00\x01" Z7 "k\x01" Z7 v
 #define ADD_K "\x03\x01" Z7 "k\x01" Z7
@@ -22,82 +15,12 @@
 #define CREATED(v) "\1\x01" Z7 "k\x00" Z7 "\x01" Z7 v
 #define UPDATED(v, w) "\0\x01" Z7 "k\x01" Z7 v "\x01" Z7 w
 #define DELETED(v) "\2\x01" Z7 "k\x01" Z7 v "\x00" Z7
-#define B(text) (text), sizeof(text) - 1
-
-struct peer {
-    struct ct_session session;
-    int woken;
-};
-
-struct fixture {
-    struct ct_store *store;
-    struct ct_service service;
-    struct peer a, b;
-};
-
-static void on_woken(struct ct_session *session)
-{
-    CT_CONTAINER_OF(session, struct peer, session)->woken++;
-}
-
-static int set_up(void **state)
-{
-    struct fixture *f = calloc(1, sizeof(*f));
-    assert_non_null(f);
-    assert_int_equal(ct_store_new(&f->store), 0);
-    f->service = (struct ct_service){.store = f->store, .on_woken = on_woken};
-    ct_session_init(&f->a.session, &f->service);
-    ct_session_init(&f->b.session, &f->service);
-    *state = f;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    struct fixture *f = *state;
-    ct_session_fini(&f->a.session);
-    ct_session_fini(&f->b.session);
-    ct_store_free(f->store);
-    free(f);
-    return 0;
-}
-
-static void feed(struct peer *peer, const char *bytes, size_t len)
-{
-    struct ct_err err = {0};
-    if (ct_session_feed(&peer->session, bytes, len, &err) != 0) {
-        fail_msg("%s", err.text);
-    }
-}
-
-static void take(struct ct_session *s, struct ct_buf *out)
-{
-    while (s->out.total > 0) {
-        struct iovec iov[3];
-        size_t n = ct_outq_iov(&s->out, iov, 3), len = 0;
-        for (size_t i = 0; i < n; i++) {
-            assert_int_equal(ct_buf_append(out, iov[i].iov_base, iov[i].iov_len), 0);
-            len += iov[i].iov_len;
-        }
-        ct_outq_consume(&s->out, len);
-    }
-}
-
-static void expect(struct peer *peer, const char *want, size_t len)
-{
-    assert_int_equal(ct_session_settle(&peer->session), 0);
-    struct ct_buf got = CT_BUF_INIT;
-    take(&peer->session, &got);
-    assert_int_equal(got.len, len);
-    assert_true(len == 0 || memcmp(ct_buf_bytes(&got), want, len) == 0);
-    ct_buf_fini(&got);
-}
 
 /* ---- what is told --------------------------------------------------------------------------- */
 
 static void test_another_client_changes_it(void **state)
 {
-    struct fixture *f = *state;
+    struct session_pair *f = *state;
     feed(&f->a, B(WATCH_K));
     expect(&f->a, B("\3"));
     assert_int_equal(f->a.woken, 0);
@@ -116,7 +39,7 @@ static void test_another_client_changes_it(void **state)
 
 static void test_the_current_dialect_changes_it_but_cannot_watch(void **state)
 {
-    struct fixture *f = *state;
+    struct session_pair *f = *state;
     feed(&f->a, B(WATCH_K));
     expect(&f->a, B("\3"));
     feed(&f->b, B(HELLO "\x01\x01" Z7 "k\x01" Z7 "1\x12\x01" Z7 "k\x02" Z7));
@@ -130,7 +53,7 @@ static void test_the_current_dialect_changes_it_but_cannot_watch(void **state)
 /* PyTorch's server answers the WAIT first. */
 static void test_waiting_and_watching(void **state)
 {
-    struct fixture *f = *state;
+    struct session_pair *f = *state;
     feed(&f->a, B(WATCH_K "\x07\x01" Z7 "o" /* WAIT */ "\x05\x01" Z7 "\x01" Z7 "k"));
     expect(&f->a, B("\3\3"));
     feed(&f->b, B("\x00\x01" Z7 "o\x00" Z7 SET_K("1") SET_K("2")));
@@ -139,7 +62,7 @@ static void test_waiting_and_watching(void **state)
 
 static void test_who_leaves_is_forgotten(void **state)
 {
-    struct fixture *f = *state;
+    struct session_pair *f = *state;
     feed(&f->a, B(WATCH_K));
     feed(&f->b, B(SET_K("1")));
     assert_true(f->a.session.out.total > 1);
@@ -160,14 +83,14 @@ static int try_large(struct ct_store *store, size_t len)
     return ct_store_set(store, key, (struct ct_bytes){value, len});
 }
 
-static void set_large(struct fixture *f, size_t len)
+static void set_large(struct session_pair *f, size_t len)
 {
     assert_int_equal(try_large(f->store, len), 0);
 }
 
 static void test_a_burst_of_large_values_is_not_its_fault(void **state)
 {
-    struct fixture *f = *state;
+    struct session_pair *f = *state;
     feed(&f->a, B(WATCH_K));
     for (int i = 0; i < 20; i++) {
         set_large(f, CT_OUT_STALL_BYTES / 4);
@@ -178,7 +101,7 @@ static void test_a_burst_of_large_values_is_not_its_fault(void **state)
 
 static void test_who_does_not_read_is_ended(void **state)
 {
-    struct fixture *f = *state;
+    struct session_pair *f = *state;
     feed(&f->a, B(WATCH_K));
     feed(&f->b, B(WATCH_K));
     f->a.session.blocked = true;
@@ -205,7 +128,7 @@ static void test_who_does_not_read_is_ended(void **state)
 /* Watching one key very often would multiply what a change takes, within one request. */
 static void test_a_flood_of_its_own_making(void **state)
 {
-    struct fixture *f = *state;
+    struct session_pair *f = *state;
     for (int i = 0; i < 2000; i++) {
         feed(&f->a, B(WATCH_K));
     }
@@ -218,7 +141,7 @@ static void test_a_flood_of_its_own_making(void **state)
 /* Its own requests wait instead, as they do behind any replies; what others do cannot. */
 static void test_its_own_requests_stall(void **state)
 {
-    struct fixture *f = *state;
+    struct session_pair *f = *state;
     feed(&f->a, B(WATCH_K SET_K("1")));
     f->a.session.blocked = true;
     /* Not much is left, so the limit is a small one. */
@@ -235,7 +158,7 @@ static void test_its_own_requests_stall(void **state)
 
 static void test_memory_used_up(void **state)
 {
-    struct fixture *f = *state;
+    struct session_pair *f = *state;
     feed(&f->a, B(WATCH_K));
     ct_store_budget(f->store)->max = 1;
     struct ct_err err = {0};
@@ -248,21 +171,16 @@ static void test_memory_used_up(void **state)
 static int conversation(void *data)
 {
     (void)data;
-    struct fixture f = {.service = {.on_woken = on_woken}};
-    int rc = ct_store_new(&f.store);
+    struct session_pair f;
+    int rc = pair_open(&f);
     if (rc != 0) {
         return rc;
     }
-    f.service.store = f.store;
-    ct_session_init(&f.a.session, &f.service);
-    ct_session_init(&f.b.session, &f.service);
     rc = ct_session_feed(&f.a.session, B(WATCH_K), NULL);
     rc = rc == 0 ? ct_session_feed(&f.b.session, B(SET_K("1") ADD_K DELETE_K), NULL) : rc;
     rc = rc == 0 ? try_large(f.store, CT_OUT_COPY_MAX + 1) : rc;
     rc = rc == 0 ? ct_session_settle(&f.a.session) : rc;
-    ct_session_fini(&f.a.session);
-    ct_session_fini(&f.b.session);
-    ct_store_free(f.store);
+    pair_close(&f);
     return rc;
 }
 
@@ -275,17 +193,20 @@ static void test_every_allocation_may_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_another_client_changes_it, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_another_client_changes_it, pair_set_up,
+                                        pair_tear_down),
         cmocka_unit_test_setup_teardown(test_the_current_dialect_changes_it_but_cannot_watch,
-                                        set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_waiting_and_watching, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_who_leaves_is_forgotten, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_a_burst_of_large_values_is_not_its_fault, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(test_who_does_not_read_is_ended, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_a_flood_of_its_own_making, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_its_own_requests_stall, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_memory_used_up, set_up, tear_down),
+                                        pair_set_up, pair_tear_down),
+        cmocka_unit_test_setup_teardown(test_waiting_and_watching, pair_set_up, pair_tear_down),
+        cmocka_unit_test_setup_teardown(test_who_leaves_is_forgotten, pair_set_up, pair_tear_down),
+        cmocka_unit_test_setup_teardown(test_a_burst_of_large_values_is_not_its_fault, pair_set_up,
+                                        pair_tear_down),
+        cmocka_unit_test_setup_teardown(test_who_does_not_read_is_ended, pair_set_up,
+                                        pair_tear_down),
+        cmocka_unit_test_setup_teardown(test_a_flood_of_its_own_making, pair_set_up,
+                                        pair_tear_down),
+        cmocka_unit_test_setup_teardown(test_its_own_requests_stall, pair_set_up, pair_tear_down),
+        cmocka_unit_test_setup_teardown(test_memory_used_up, pair_set_up, pair_tear_down),
         cmocka_unit_test(test_every_allocation_may_fail),
     };
     return cmocka_run_group_tests_name("session_watch", tests, NULL, NULL);

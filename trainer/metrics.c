@@ -5,6 +5,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
 #include <unistd.h>
 
 int ct_metrics_open(struct ct_metrics *metrics, const char *path, struct ct_err *err)
@@ -42,18 +44,30 @@ static int write_line(struct ct_metrics *metrics, int rc, struct ct_err *err)
     return 0;
 }
 
+/* A loss that is not a number any more: JSON has neither NaN nor infinity. */
+static const char *json_loss(double loss, char out[32])
+{
+    if (!isfinite(loss)) {
+        return "null";
+    }
+    (void)snprintf(out, 32, "%.9g", loss);
+    return out;
+}
+
 int ct_metrics_epoch(struct ct_metrics *metrics, const struct ct_epoch_report *report,
                      struct ct_err *err)
 {
     if (metrics->fd < 0) {
         return 0;
     }
+    char loss[32], test_loss[32];
     ct_buf_reset(&metrics->scratch);
     int rc = ct_buf_printf(&metrics->scratch,
-                           "{\"event\":\"epoch\",\"epoch\":%d,\"loss\":%.9g,\"test_loss\":%.9g,"
+                           "{\"event\":\"epoch\",\"epoch\":%d,\"loss\":%s,\"test_loss\":%s,"
                            "\"test_accuracy\":%.9g,\"samples_per_s\":%.6g,\"world_size\":%d,"
                            "\"param_hash\":\"%016llx\"}\n",
-                           report->epoch, report->loss, report->test_loss, report->test_accuracy,
+                           report->epoch, json_loss(report->loss, loss),
+                           json_loss(report->test_loss, test_loss), report->test_accuracy,
                            report->samples_per_s, report->world_size,
                            (unsigned long long)report->param_hash);
     return write_line(metrics, rc, err);
@@ -65,13 +79,14 @@ int ct_metrics_step(struct ct_metrics *metrics, const struct ct_step_report *rep
     if (metrics->fd < 0) {
         return 0;
     }
+    char loss[32];
     ct_buf_reset(&metrics->scratch);
     int rc = ct_buf_printf(&metrics->scratch,
-                           "{\"event\":\"step\",\"step\":%lld,\"epoch\":%d,\"loss\":%.9g,"
+                           "{\"event\":\"step\",\"step\":%lld,\"epoch\":%d,\"loss\":%s,"
                            "\"accuracy\":%.9g,\"samples_per_s\":%.6g,\"comm_share\":%.4g,"
                            "\"lr\":%.9g}\n",
-                           (long long)report->step, report->epoch, report->loss, report->accuracy,
-                           report->samples_per_s, report->comm_share, report->lr);
+                           (long long)report->step, report->epoch, json_loss(report->loss, loss),
+                           report->accuracy, report->samples_per_s, report->comm_share, report->lr);
     return write_line(metrics, rc, err);
 }
 

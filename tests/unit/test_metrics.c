@@ -4,6 +4,7 @@
 #include "tests/lib/tmpdir.h"
 #include "trainer/metrics.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 static const struct ct_epoch_report report = {
@@ -44,6 +45,34 @@ static void test_lines_are_exact_and_appended(void **state)
     assert_string_equal(ct_buf_cstr(&text), expected);
     ct_metrics_close(&metrics);
     ct_metrics_close(&metrics);
+    ct_buf_fini(&text);
+    free(path);
+    ct_tmpdir_free(dir);
+}
+
+/* Diverging is when somebody reads these lines: they must stay JSON, which has no NaN. */
+static void test_no_number_is_null(void **state)
+{
+    (void)state;
+    static const char *const expected =
+        "{\"event\":\"step\",\"step\":7,\"epoch\":1,\"loss\":null,\"accuracy\":0.5,"
+        "\"samples_per_s\":10,\"comm_share\":0,\"lr\":2}\n"
+        "{\"event\":\"epoch\",\"epoch\":1,\"loss\":1,\"test_loss\":null,\"test_accuracy\":0,"
+        "\"samples_per_s\":0,\"world_size\":1,\"param_hash\":\"0000000000000000\"}\n";
+    const struct ct_step_report step = {
+        .step = 7, .epoch = 1, .loss = NAN, .accuracy = 0.5, .samples_per_s = 10, .lr = 2};
+    const struct ct_epoch_report epoch = {
+        .epoch = 1, .world_size = 1, .loss = 1, .test_loss = INFINITY};
+    char *dir = ct_tmpdir_new();
+    char *path = ct_tmpdir_write(dir, "m", "", 0);
+    struct ct_metrics metrics = CT_METRICS_INIT;
+    struct ct_buf text = CT_BUF_INIT;
+    assert_int_equal(ct_metrics_open(&metrics, path, NULL), 0);
+    assert_int_equal(ct_metrics_step(&metrics, &step, NULL), 0);
+    assert_int_equal(ct_metrics_epoch(&metrics, &epoch, NULL), 0);
+    ct_metrics_close(&metrics);
+    assert_int_equal(ct_file_read(path, 4096, &text, NULL), 0);
+    assert_string_equal(ct_buf_cstr(&text), expected);
     ct_buf_fini(&text);
     free(path);
     ct_tmpdir_free(dir);
@@ -102,6 +131,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lines_are_exact_and_appended),
+        cmocka_unit_test(test_no_number_is_null),
         cmocka_unit_test(test_nothing_without_a_file),
         cmocka_unit_test(test_full_disk_fails_once),
         cmocka_unit_test(test_unwritable_path_is_named),

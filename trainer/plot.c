@@ -10,6 +10,8 @@
 #include <string.h>
 
 #define METRICS_MAX ((size_t)256 << 20)
+/* Far beyond what --epochs takes; all whole numbers up to there are doubles. */
+#define EPOCH_MAX 1e9
 
 /* Of the drawing, in pixels. */
 #define WIDTH 720
@@ -47,7 +49,7 @@ static bool read_point(const char *line, struct point *out)
     const cJSON *event = cJSON_GetObjectItemCaseSensitive(root, "event");
     const cJSON *epoch = cJSON_GetObjectItemCaseSensitive(root, "epoch");
     bool ok = cJSON_IsString(event) && strcmp(event->valuestring, "epoch") == 0 &&
-              cJSON_IsNumber(epoch) && isfinite(epoch->valuedouble);
+              cJSON_IsNumber(epoch) && fabs(epoch->valuedouble) <= EPOCH_MAX;
     for (size_t i = 0; ok && i < SERIES; i++) {
         const cJSON *item = cJSON_GetObjectItemCaseSensitive(root, keys[i]);
         ok = cJSON_IsNumber(item) && isfinite(item->valuedouble);
@@ -121,6 +123,8 @@ static struct axes make_axes(const struct panel *panel, size_t place, const stru
     /* A single point or a constant still needs room around it. */
     a.x1 += a.x1 > a.x0 ? 0 : 1;
     double margin = a.y1 > a.y0 ? 0.05 * (a.y1 - a.y0) : 0.5 * fabs(a.y1) + 1e-9;
+    /* Or neighbouring ticks could be the same number. */
+    margin = fmax(margin, 1e-5 * fabs(a.y1));
     a.y0 -= margin;
     a.y1 += margin;
     return a;

@@ -69,12 +69,23 @@ static void test_one_epoch_and_none(void **state)
     free(draw("", CT_ENOENT));
 }
 
+/* Numbers that are too close for what lies between them: once ticks without end. */
+static void test_hardly_any_difference(void **state)
+{
+    (void)state;
+    char *flat = draw(EPOCH(1, 2.3025850929940455) EPOCH(2, 2.302585092994046), 0);
+    assert_in_range(count(flat, "class=\"grid\""), 3, 60);
+    free(flat);
+    free(draw(EPOCH(1e17, 2) EPOCH(2e17, 1), CT_ENOENT));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_draws_a_line_for_each_series),
         cmocka_unit_test(test_a_restart_draws_over),
         cmocka_unit_test(test_one_epoch_and_none),
+        cmocka_unit_test(test_hardly_any_difference),
     };
     return cmocka_run_group_tests_name("plot", tests, NULL, NULL);
 }

@@ -54,30 +54,39 @@ static int newest_first(const void *a, const void *b)
     return x > y ? -1 : x < y;
 }
 
-static int append_step(struct ct_buf *found, int64_t step)
+/* Appends the steps of the folder's checkpoints. 0 or an errno. */
+static int read_steps(const char *dir, struct ct_buf *found)
 {
-    return step >= 0 ? ct_buf_append(found, &step, sizeof step) : 0;
+    DIR *d = opendir(dir);
+    if (d == NULL) {
+        return errno == ENOENT ? 0 : errno;
+    }
+    int failed = 0;
+    const struct dirent *entry;
+    do {
+        errno = 0; /* tells a failure from the end */
+        entry = readdir(d);
+        int64_t step = entry != NULL ? step_of(entry->d_name, SUFFIX) : -1;
+        if (entry == NULL) {
+            failed = errno;
+        } else if (step >= 0 && ct_buf_append(found, &step, sizeof step) != 0) {
+            failed = ENOMEM;
+        }
+    } while (entry != NULL && failed == 0);
+    (void)closedir(d);
+    return failed;
 }
 
 int ct_checkpoint_dir_list(const char *dir, int64_t **steps, size_t *count, struct ct_err *err)
 {
     struct ct_buf found = CT_BUF_INIT;
-    DIR *d = opendir(dir);
-    if (d == NULL && errno != ENOENT) {
-        int saved = errno;
-        return ct_err_sys(err, ct_code_from_errno(saved), saved, "cannot open the folder %s", dir);
-    }
-    int rc = 0;
-    for (struct dirent *entry; rc == 0 && d != NULL && (entry = readdir(d)) != NULL;) {
-        rc = append_step(&found, step_of(entry->d_name, SUFFIX));
-    }
-    if (d != NULL) {
-        (void)closedir(d);
-    }
-    int64_t *list = rc == 0 ? ct_malloc(found.len) : NULL;
+    int failed = read_steps(dir, &found);
+    int64_t *list = failed == 0 ? ct_malloc(found.len) : NULL;
     if (list == NULL) {
         ct_buf_fini(&found);
-        return out_of_memory(err);
+        return failed != 0 ? ct_err_sys(err, ct_code_from_errno(failed), failed,
+                                        "cannot read the folder %s", dir)
+                           : out_of_memory(err);
     }
     if (found.len > 0) {
         memcpy(list, ct_buf_bytes(&found), found.len);

@@ -5,9 +5,24 @@
 #include "tests/lib/tmpdir.h"
 #include "trainer/checkpoint_dir.h"
 
+#include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
+
+static bool folder_breaks; /* after its first entry */
+
+struct dirent *__real_readdir64(DIR *dir);
+struct dirent *__wrap_readdir64(DIR *dir);
+struct dirent *__wrap_readdir64(DIR *dir)
+{
+    if (folder_breaks && telldir(dir) != 0) {
+        errno = EIO;
+        return NULL;
+    }
+    return __real_readdir64(dir);
+}
 
 struct folder {
     char *dir;
@@ -111,6 +126,25 @@ static void test_no_folder_holds_none(void **state)
     assert_int_equal(count, 0);
     ct_free(steps);
     assert_true(ct_checkpoint_dir_list("/dev/null", &steps, &count, NULL) < 0);
+}
+
+/* Half a list would look like a folder without the newest checkpoints: training from the start. */
+static void test_half_a_folder_is_none(void **state)
+{
+    (void)state;
+    struct folder f = make_folder();
+    struct ct_progress_point point;
+    struct ct_buf warnings = CT_BUF_INIT;
+    struct ct_err err = {0};
+    save(&f, 1, 1);
+    folder_breaks = true;
+    int rc = newest(&f, &point, &warnings, &err);
+    folder_breaks = false;
+    assert_int_equal(rc, CT_EIO);
+    assert_non_null(strstr(err.text, f.dir));
+    assert_non_null(strstr(err.text, strerror(EIO)));
+    ct_buf_fini(&warnings);
+    free_folder(&f);
 }
 
 static void test_newest_whole_one_is_taken(void **state)
@@ -255,6 +289,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_only_names_of_ours_count),
         cmocka_unit_test(test_no_folder_holds_none),
+        cmocka_unit_test(test_half_a_folder_is_none),
         cmocka_unit_test(test_newest_whole_one_is_taken),
         cmocka_unit_test(test_each_damaged_byte_is_found),
         cmocka_unit_test(test_another_model_is_an_error),

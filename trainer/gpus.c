@@ -61,12 +61,12 @@ static int first_failure(const struct rank *ranks, int gpus, struct ct_err *err)
 
 static int run_all(struct rank *ranks, int gpus, struct ct_err *err)
 {
-    int started = 1;
-    while (started < gpus &&
-           pthread_create(&ranks[started].thread, NULL, run_rank, &ranks[started]) == 0) {
-        started++;
+    int started = 1, failed = 0;
+    while (started < gpus && failed == 0) {
+        failed = pthread_create(&ranks[started].thread, NULL, run_rank, &ranks[started]);
+        started += failed == 0;
     }
-    if (started < gpus) {
+    if (failed != 0) {
         ctw_crew_abort(ranks->crew);
     } else {
         (void)run_rank(&ranks[0]);
@@ -74,8 +74,9 @@ static int run_all(struct rank *ranks, int gpus, struct ct_err *err)
     for (int i = 1; i < started; i++) {
         (void)pthread_join(ranks[i].thread, NULL);
     }
-    if (started < gpus) {
-        return ct_err_set(err, CT_EIO, "--gpus %d: cannot start thread %d", gpus, started);
+    if (failed != 0) {
+        return ct_err_sys(err, ct_code_from_errno(failed), failed,
+                          "--gpus %d: cannot start thread %d", gpus, started);
     }
     return first_failure(ranks, gpus, err);
 }

@@ -36,6 +36,7 @@ struct ct_cuda {
     bool recording;
     int capability; /* 80, 90: major * 10 + minor */
     struct ct_cuda_gemm *gemm;
+    struct ct_loss_sums *sums; /* in device memory; of the one stream's losses, in order */
     struct ct_cuda_staging staging[CT_CUDA_STAGINGS];
     size_t next_staging;
     char name[300]; /* cudaDeviceProp.name has 256 */

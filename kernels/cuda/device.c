@@ -165,7 +165,8 @@ static int cuda_loss(struct ct_device *dev, const struct ct_loss *op, struct ct_
         return ct_err_set(err, CT_EINVAL, "%zu classes: must be 1 to %u", op->classes, MAX_CLASSES);
     }
     if (op->batch > 0) {
-        CT_CUDA_TRY(err, ct_launch_loss(ct_cuda_of(dev)->stream, dev->precision, op));
+        struct ct_cuda *cuda = ct_cuda_of(dev);
+        CT_CUDA_TRY(err, ct_launch_loss(cuda->stream, dev->precision, op, cuda->sums));
     }
     return 0;
 }
@@ -245,6 +246,7 @@ static void cuda_close(struct ct_device *dev)
         }
     }
     ct_cuda_gemm_free(cuda->gemm);
+    (void)cudaFree(cuda->sums);
     if (cuda->stream != NULL) {
         (void)cudaStreamDestroy(cuda->stream);
     }
@@ -329,6 +331,8 @@ static int open_into(struct ct_cuda *cuda, int index, struct ct_err *err)
     for (size_t i = 0; i < CT_CUDA_STAGINGS; i++) {
         CT_CUDA_TRY(err, cudaEventCreateWithFlags(&cuda->staging[i].done, cudaEventDisableTiming));
     }
+    CT_CUDA_TRY(err, cudaMalloc((void **)&cuda->sums, sizeof(*cuda->sums)));
+    CT_CUDA_TRY(err, cudaMemsetAsync(cuda->sums, 0, sizeof(*cuda->sums), cuda->stream));
     int rc = ct_cuda_gemm_new(&cuda->gemm, err);
     if (rc != 0) {
         return rc;

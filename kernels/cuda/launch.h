@@ -17,6 +17,15 @@
 extern "C" {
 #endif
 
+/* Blocks of a loss: enough to fill any GPU. */
+#define CT_LOSS_BLOCKS 1024u
+
+/* What each block has added up, for the last of them to add to the totals. */
+struct ct_loss_sums {
+    double part[CT_LOSS_BLOCKS][2];
+    unsigned done; /* blocks that are; 0 between launches */
+};
+
 /* Is there machine code, or PTX, for the current device? Launches nothing. */
 cudaError_t ct_launch_check(void);
 /* `index` in place of op->index; where op->course is there, it counts and index is not read. */
@@ -31,7 +40,11 @@ cudaError_t ct_launch_add_bias(cudaStream_t stream, enum ct_precision p,
 /* x[i] = 0 where mask[i] <= 0. */
 cudaError_t ct_launch_mask(cudaStream_t stream, enum ct_precision p, size_t count, void *x,
                            const void *mask);
-cudaError_t ct_launch_loss(cudaStream_t stream, enum ct_precision p, const struct ct_loss *op);
+/* `sums` is device memory of zeros at first; of launches that may run at one time, each has its
+ * own.
+ */
+cudaError_t ct_launch_loss(cudaStream_t stream, enum ct_precision p, const struct ct_loss *op,
+                           struct ct_loss_sums *sums);
 /* `pace` counts where op->course is NULL. */
 cudaError_t ct_launch_sgd(cudaStream_t stream, const struct ct_sgd *op, struct ct_pace pace);
 cudaError_t ct_launch_adamw(cudaStream_t stream, const struct ct_adamw *op, struct ct_pace pace);

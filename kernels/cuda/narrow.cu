@@ -7,48 +7,82 @@
 #include <cuda_fp8.h>
 
 #define THREADS 256u
+#define PACK (CT_WIDEST / sizeof(float))
 #define E4M3_MAX 448.0f
 
-__global__ void narrow_kernel(size_t count, const float *from, __nv_bfloat16 *to)
+template <unsigned N> __device__ void narrow(const float *from, __nv_bfloat16 *to, size_t i)
 {
-    size_t step = (size_t)gridDim.x * blockDim.x;
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
-        ct_put(to, i, from[i]);
+    ct_pack<float, N> wide = ct_load<N>(from, i);
+    ct_pack<__nv_bfloat16, N> made;
+    for (unsigned k = 0; k < N; k++) {
+        ct_put(made.v, k, wide.v[k]);
     }
+    ct_store(to, i, made);
+}
+
+__global__ void narrow_kernel(size_t count, const float *from, __nv_bfloat16 *to, bool packed)
+{
+    ct_each<PACK>(
+        count, packed, [=](size_t i) { narrow<PACK>(from, to, i); },
+        [=](size_t i) { narrow<1>(from, to, i); });
 }
 
 cudaError_t ct_launch_narrow(cudaStream_t stream, size_t count, const float *from, uint16_t *to)
 {
-    narrow_kernel<<<ct_blocks(count, THREADS), THREADS, 0, stream>>>(count, from,
-                                                                     (__nv_bfloat16 *)to);
+    bool packed = ct_packs<PACK>(from) && ct_packs<PACK>(to);
+    unsigned blocks = ct_blocks(packed ? count / PACK + PACK : count, THREADS);
+    narrow_kernel<<<blocks, THREADS, 0, stream>>>(count, from, (__nv_bfloat16 *)to, packed);
     return cudaGetLastError();
+}
+
+/* ---- e4m3 ------------------------------------------------------------------------------------ */
+
+#define PACK16 (CT_WIDEST / sizeof(__nv_bfloat16))
+
+template <unsigned N> __device__ unsigned largest(const __nv_bfloat16 *from, size_t i)
+{
+    ct_pack<__nv_bfloat16, N> some = ct_load<N>(from, i);
+    unsigned most = 0;
+    for (unsigned k = 0; k < N; k++) {
+        unsigned bits = __float_as_uint(fabsf(ct_get(some.v, k)));
+        most = bits > most ? bits : most;
+    }
+    return most;
 }
 
 /* Floats that are not negative are ordered as their bits are, so an integer's atomic finds the
  * largest, the same one in any order. A NaN is larger than all and shows in every product. */
-__global__ void largest_kernel(size_t count, const __nv_bfloat16 *from, unsigned *largest)
+__global__ void largest_kernel(size_t count, const __nv_bfloat16 *from, unsigned *to, bool packed)
 {
     unsigned most = 0;
-    size_t step = (size_t)gridDim.x * blockDim.x;
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
-        unsigned bits = __float_as_uint(fabsf(ct_get(from, i)));
-        most = bits > most ? bits : most;
-    }
+    ct_each<PACK16>(
+        count, packed, [&](size_t i) { most = max(most, largest<PACK16>(from, i)); },
+        [&](size_t i) { most = max(most, largest<1>(from, i)); });
     most = __reduce_max_sync(0xffffffffu, most);
     if (threadIdx.x % 32 == 0) {
-        atomicMax(largest, most);
+        atomicMax(to, most);
     }
 }
 
+template <unsigned N>
+__device__ void divide(const __nv_bfloat16 *from, __nv_fp8_e4m3 *to, float by, size_t i)
+{
+    ct_pack<__nv_bfloat16, N> wide = ct_load<N>(from, i);
+    ct_pack<__nv_fp8_e4m3, N> made;
+    for (unsigned k = 0; k < N; k++) {
+        made.v[k] = __nv_fp8_e4m3(ct_get(wide.v, k) / by); /* saturates */
+    }
+    ct_store(to, i, made);
+}
+
 __global__ void fp8_kernel(size_t count, const __nv_bfloat16 *from, __nv_fp8_e4m3 *to,
-                           const unsigned *largest, float *scale)
+                           const unsigned *largest, float *scale, bool packed)
 {
     float most = __uint_as_float(*largest);
     float own = most == 0.0f ? 1.0f : most / E4M3_MAX;
-    size_t step = (size_t)gridDim.x * blockDim.x;
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
-        to[i] = __nv_fp8_e4m3(ct_get(from, i) / own); /* saturates */
-    }
+    ct_each<PACK16>(
+        count, packed, [=](size_t i) { divide<PACK16>(from, to, own, i); },
+        [=](size_t i) { divide<1>(from, to, own, i); });
     if (blockIdx.x == 0 && threadIdx.x == 0) {
         *scale = own;
     }
@@ -59,12 +93,14 @@ cudaError_t ct_launch_fp8(cudaStream_t stream, size_t count, const uint16_t *fro
 {
     const __nv_bfloat16 *numbers = (const __nv_bfloat16 *)from;
     unsigned *largest = (unsigned *)(scale + 1);
-    unsigned blocks = ct_blocks(count, THREADS * 4);
+    bool packed = ct_packs<PACK16>(from) && ct_packs<PACK16>(to);
+    unsigned blocks = ct_blocks(packed ? count / PACK16 + PACK16 : count, THREADS);
     cudaError_t status = cudaMemsetAsync(largest, 0, sizeof(*largest), stream);
     if (status != cudaSuccess) {
         return status;
     }
-    largest_kernel<<<blocks, THREADS, 0, stream>>>(count, numbers, largest);
-    fp8_kernel<<<blocks, THREADS, 0, stream>>>(count, numbers, (__nv_fp8_e4m3 *)to, largest, scale);
+    largest_kernel<<<blocks, THREADS, 0, stream>>>(count, numbers, largest, packed);
+    fp8_kernel<<<blocks, THREADS, 0, stream>>>(count, numbers, (__nv_fp8_e4m3 *)to, largest, scale,
+                                               packed);
     return cudaGetLastError();
 }

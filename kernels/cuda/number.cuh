@@ -8,6 +8,7 @@
 #include "kernels/cuda/launch.h"
 
 #include <cuda_bf16.h>
+#include <stdint.h>
 
 __device__ inline float ct_get(const float *p, size_t i)
 {
@@ -28,6 +29,47 @@ __device__ inline void ct_put(float *p, size_t i, float v)
 __device__ inline void ct_put(__nv_bfloat16 *p, size_t i, float v)
 {
     p[i] = __float2bfloat16_rn(v);
+}
+
+/* Bytes of the widest access to memory that there is. What is bound by memory is fastest so. */
+#define CT_WIDEST 16u
+
+/* N numbers side by side, read and written as one, or in pieces of that size. */
+template <typename T, unsigned N>
+struct alignas(sizeof(T) * N < CT_WIDEST ? sizeof(T) * N : CT_WIDEST) ct_pack {
+    T v[N];
+};
+
+template <unsigned N, typename T> __device__ inline ct_pack<T, N> ct_load(const T *p, size_t i)
+{
+    return *(const ct_pack<T, N> *)(p + i);
+}
+
+template <typename T, unsigned N>
+__device__ inline void ct_store(T *p, size_t i, const ct_pack<T, N> &pack)
+{
+    *(ct_pack<T, N> *)(p + i) = pack;
+}
+
+/* May they be read from p on? From NULL they may: nobody does. */
+template <unsigned N, typename T> static inline bool ct_packs(const T *p)
+{
+    return (uintptr_t)p % alignof(ct_pack<T, N>) == 0;
+}
+
+/* Calls some(i) for every N-th i of a grid-stride loop where `packed`, and one(i) for each that is
+ * left over, or for all. */
+template <unsigned N, typename Some, typename One>
+__device__ inline void ct_each(size_t count, bool packed, Some some, One one)
+{
+    size_t first = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    size_t step = (size_t)gridDim.x * blockDim.x, packs = packed ? count / N : 0;
+    for (size_t i = first; i < packs; i += step) {
+        some(i * N);
+    }
+    for (size_t i = packs * N + first; i < count; i += step) {
+        one(i);
+    }
 }
 
 /* Blocks of `threads` for a grid-stride loop over `count` elements: enough to fill any GPU. */

@@ -1,49 +1,75 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Kernels that walk rows of a matrix: gather, bias gradient, ReLU mask, loss.
+ * Kernels that walk rows of a matrix: gather, bias gradient, bias, ReLU mask.
  */
 #include "kernels/cuda/number.cuh"
 
-#include <math.h>
-
 #define WARP 32u
-#define ALL_LANES 0xffffffffu
+#define THREADS 256u
 
 /* ---- gather: one block per sample ----------------------------------------------------------- */
 
-template <typename T>
-__global__ void gather_kernel(const uint8_t *images, const uint8_t *labels, const uint32_t *index,
-                              struct ct_course course, size_t features, float scale, float shift,
-                              T *x, uint8_t *y)
+#define PIXELS 4u /* at a time: floats in the widest access */
+
+struct gather {
+    struct ct_gather op;
+    struct ct_course course;
+    const uint32_t *index;
+    float scale, shift;
+    bool packed;
+};
+
+template <unsigned N, typename T>
+__device__ void pixels(const struct gather &g, const uint8_t *from, T *to, size_t i)
 {
-    size_t b = blockIdx.x;
+    ct_pack<uint8_t, N> image = ct_load<N>(from, i);
+    ct_pack<T, N> x;
+    for (unsigned k = 0; k < N; k++) {
+        ct_put(x.v, k, (float)image.v[k] * g.scale + g.shift);
+    }
+    ct_store(to, i, x);
+}
+
+template <typename T> __global__ void gather_kernel(struct gather g)
+{
+    const uint32_t *index = g.index;
+    size_t b = blockIdx.x, features = g.op.features;
     if (index == NULL) {
+        const struct ct_course &course = g.course;
         index = course.order + (*course.now + course.ahead) * course.batch + course.begin;
     }
-    size_t from = (size_t)index[b] * features;
-    for (size_t i = threadIdx.x; i < features; i += blockDim.x) {
-        ct_put(x, b * features + i, (float)images[from + i] * scale + shift);
+    const uint8_t *from = g.op.images + (size_t)index[b] * features;
+    T *to = (T *)g.op.x + b * features;
+    size_t packs = g.packed ? features / PIXELS : 0;
+    for (size_t i = threadIdx.x; i < packs; i += blockDim.x) {
+        pixels<PIXELS>(g, from, to, i * PIXELS);
+    }
+    for (size_t i = packs * PIXELS + threadIdx.x; i < features; i += blockDim.x) {
+        pixels<1>(g, from, to, i);
     }
     if (threadIdx.x == 0) {
-        y[b] = labels[index[b]];
+        g.op.y[b] = g.op.labels[index[b]];
     }
 }
 
 cudaError_t ct_launch_gather(cudaStream_t stream, enum ct_precision p, const struct ct_gather *op,
                              const uint32_t *index)
 {
-    float scale = (float)(1.0 / (255.0 * (double)op->stddev));
-    float shift = (float)(-(double)op->mean / (double)op->stddev);
-    struct ct_course course = op->course != NULL ? *op->course : ct_course{};
-    unsigned blocks = (unsigned)op->batch;
+    struct gather g = {
+        .op = *op,
+        .course = op->course != NULL ? *op->course : ct_course{},
+        .index = index,
+        .scale = (float)(1.0 / (255.0 * (double)op->stddev)),
+        .shift = (float)(-(double)op->mean / (double)op->stddev),
+        /* Then each row begins where a pack may. */
+        .packed = op->features % PIXELS == 0 && ct_packs<PIXELS>(op->images),
+    };
     if (ct_precision_narrow(p)) {
-        gather_kernel<<<blocks, 256, 0, stream>>>(op->images, op->labels, index, course,
-                                                  op->features, scale, shift,
-                                                  (__nv_bfloat16 *)op->x, op->y);
+        g.packed = g.packed && ct_packs<PIXELS>((__nv_bfloat16 *)op->x);
+        gather_kernel<__nv_bfloat16><<<(unsigned)op->batch, THREADS, 0, stream>>>(g);
     } else {
-        gather_kernel<<<blocks, 256, 0, stream>>>(op->images, op->labels, index, course,
-                                                  op->features, scale, shift, (float *)op->x,
-                                                  op->y);
+        g.packed = g.packed && ct_packs<PIXELS>((float *)op->x);
+        gather_kernel<float><<<(unsigned)op->batch, THREADS, 0, stream>>>(g);
     }
     return cudaGetLastError();
 }
@@ -91,148 +117,86 @@ cudaError_t ct_launch_column_sum(cudaStream_t stream, enum ct_precision p, size_
 
 /* ---- bias ----------------------------------------------------------------------------------- */
 
-template <typename T>
-__global__ void add_bias_kernel(size_t count, size_t out, T *y, const float *b, bool relu)
+template <unsigned N, typename T>
+__device__ void add_bias(T *y, const float *b, size_t i, size_t column, bool relu)
 {
-    size_t step = (size_t)gridDim.x * blockDim.x;
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
-        float v = ct_get(y, i) + b[i % out];
-        ct_put(y, i, relu && v < 0.0f ? 0.0f : v);
+    ct_pack<T, N> row = ct_load<N>(y, i);
+    ct_pack<float, N> bias = ct_load<N>(b, column);
+    for (unsigned k = 0; k < N; k++) {
+        float v = ct_get(row.v, k) + bias.v[k];
+        ct_put(row.v, k, relu && v < 0.0f ? 0.0f : v);
     }
+    ct_store(y, i, row);
+}
+
+/* Divides in 32 bits where that will do: in 64 it takes longer than the rest. */
+__device__ inline size_t column_of(size_t i, size_t count, size_t out)
+{
+    return count <= UINT32_MAX ? (uint32_t)i % (uint32_t)out : i % out;
+}
+
+template <typename T>
+__global__ void add_bias_kernel(size_t count, size_t out, T *y, const float *b, bool relu,
+                                bool packed)
+{
+    const unsigned n = CT_WIDEST / sizeof(T);
+    ct_each<n>(
+        count, packed, [=](size_t i) { add_bias<n>(y, b, i, column_of(i, count, out), relu); },
+        [=](size_t i) { add_bias<1>(y, b, i, column_of(i, count, out), relu); });
+}
+
+template <typename T>
+static cudaError_t launch_add_bias(cudaStream_t stream, const struct ct_linear *op, T *y)
+{
+    const unsigned n = CT_WIDEST / sizeof(T);
+    size_t count = op->batch * op->out;
+    /* No pack goes on in the next row. */
+    bool packed = ct_packs<n>(y) && ct_packs<n>(op->b) && op->out % n == 0;
+    unsigned blocks = ct_blocks(packed ? count / n : count, THREADS);
+    add_bias_kernel<<<blocks, THREADS, 0, stream>>>(count, op->out, y, op->b, op->relu, packed);
+    return cudaGetLastError();
 }
 
 cudaError_t ct_launch_add_bias(cudaStream_t stream, enum ct_precision p, const struct ct_linear *op)
 {
-    size_t count = op->batch * op->out;
-    unsigned blocks = ct_blocks(count, 256);
-    if (ct_precision_narrow(p) && !op->wide) {
-        add_bias_kernel<<<blocks, 256, 0, stream>>>(count, op->out, (__nv_bfloat16 *)op->y, op->b,
-                                                    op->relu);
-    } else {
-        add_bias_kernel<<<blocks, 256, 0, stream>>>(count, op->out, (float *)op->y, op->b,
-                                                    op->relu);
-    }
-    return cudaGetLastError();
+    return ct_precision_narrow(p) && !op->wide ? launch_add_bias(stream, op, (__nv_bfloat16 *)op->y)
+                                               : launch_add_bias(stream, op, (float *)op->y);
 }
 
 /* ---- mask ----------------------------------------------------------------------------------- */
 
-template <typename T> __global__ void mask_kernel(size_t count, T *x, const T *mask)
+template <unsigned N, typename T> __device__ void mask(T *x, const T *by, size_t i)
 {
-    size_t step = (size_t)gridDim.x * blockDim.x;
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
-        if (!(ct_get(mask, i) > 0.0f)) {
-            ct_put(x, i, 0.0f);
+    ct_pack<T, N> row = ct_load<N>(x, i), keep = ct_load<N>(by, i);
+    for (unsigned k = 0; k < N; k++) {
+        if (!(ct_get(keep.v, k) > 0.0f)) {
+            ct_put(row.v, k, 0.0f);
         }
     }
+    ct_store(x, i, row);
+}
+
+template <typename T> __global__ void mask_kernel(size_t count, T *x, const T *by, bool packed)
+{
+    const unsigned n = CT_WIDEST / sizeof(T);
+    ct_each<n>(
+        count, packed, [=](size_t i) { mask<n>(x, by, i); }, [=](size_t i) { mask<1>(x, by, i); });
+}
+
+template <typename T>
+static cudaError_t launch_mask(cudaStream_t stream, size_t count, T *x, const T *by)
+{
+    const unsigned n = CT_WIDEST / sizeof(T);
+    bool packed = ct_packs<n>(x) && ct_packs<n>(by);
+    unsigned blocks = ct_blocks(packed ? count / n + n : count, THREADS);
+    mask_kernel<<<blocks, THREADS, 0, stream>>>(count, x, by, packed);
+    return cudaGetLastError();
 }
 
 cudaError_t ct_launch_mask(cudaStream_t stream, enum ct_precision p, size_t count, void *x,
                            const void *mask)
 {
-    unsigned blocks = ct_blocks(count, 256);
-    if (ct_precision_narrow(p)) {
-        mask_kernel<<<blocks, 256, 0, stream>>>(count, (__nv_bfloat16 *)x,
-                                                (const __nv_bfloat16 *)mask);
-    } else {
-        mask_kernel<<<blocks, 256, 0, stream>>>(count, (float *)x, (const float *)mask);
-    }
-    return cudaGetLastError();
-}
-
-/* ---- loss: one warp per row ----------------------------------------------------------------- */
-
-#define LOSS_WARPS 4u
-
-__device__ float warp_max(float v)
-{
-    for (unsigned step = WARP / 2; step > 0; step /= 2) {
-        v = fmaxf(v, __shfl_xor_sync(ALL_LANES, v, step));
-    }
-    return v;
-}
-
-__device__ float warp_sum(float v)
-{
-    for (unsigned step = WARP / 2; step > 0; step /= 2) {
-        v += __shfl_xor_sync(ALL_LANES, v, step);
-    }
-    return v;
-}
-
-/* Is `label` the first of the largest? Never when one of them is NaN. All lanes get the answer. */
-__device__ bool is_first_max(const float *row, size_t classes, size_t label, unsigned lane)
-{
-    float v = row[label];
-    bool beaten = false;
-    for (size_t c = lane; c < classes; c += WARP) {
-        beaten |= c < label ? !(row[c] < v) : !(row[c] <= v);
-    }
-    return !__any_sync(ALL_LANES, beaten);
-}
-
-/* fmaxf() passes NaN over, exp() of what is left does not: a NaN logit makes the loss NaN. */
-template <typename T>
-__device__ float row_loss(const struct ct_loss &op, size_t row, unsigned lane, bool *right)
-{
-    const float *logits = op.logits + row * op.classes;
-    size_t label = op.labels[row];
-    float max = -INFINITY;
-    for (size_t c = lane; c < op.classes; c += WARP) {
-        max = fmaxf(max, logits[c]);
-    }
-    max = warp_max(max);
-    float sum = 0.0f;
-    for (size_t c = lane; c < op.classes; c += WARP) {
-        sum += expf(logits[c] - max);
-    }
-    sum = warp_sum(sum);
-    if (op.dlogits != NULL) {
-        float inverse = op.scale / sum;
-        T *dlogits = (T *)op.dlogits + row * op.classes;
-        for (size_t c = lane; c < op.classes; c += WARP) {
-            float d = expf(logits[c] - max) * inverse;
-            ct_put(dlogits, c, c == label ? d - op.scale : d);
-        }
-    }
-    *right = is_first_max(logits, op.classes, label, lane);
-    return logf(sum) - (logits[label] - max);
-}
-
-/* Rows are added up per warp and per block in double; only the blocks' sums meet in an atomic,
- * whose order changes nothing above the last bits of a double. */
-template <typename T> __global__ void loss_kernel(struct ct_loss op)
-{
-    __shared__ double parts[LOSS_WARPS][2];
-    unsigned warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    double loss = 0.0, rights = 0.0;
-    size_t step = (size_t)gridDim.x * LOSS_WARPS;
-    for (size_t row = (size_t)blockIdx.x * LOSS_WARPS + warp; row < op.batch; row += step) {
-        bool right;
-        loss += (double)row_loss<T>(op, row, lane, &right);
-        rights += right ? 1.0 : 0.0;
-    }
-    if (lane == 0) {
-        parts[warp][0] = loss;
-        parts[warp][1] = rights;
-    }
-    __syncthreads();
-    if (threadIdx.x < 2) {
-        double total = 0.0;
-        for (unsigned w = 0; w < LOSS_WARPS; w++) {
-            total += parts[w][threadIdx.x];
-        }
-        atomicAdd(&op.totals[threadIdx.x], total);
-    }
-}
-
-cudaError_t ct_launch_loss(cudaStream_t stream, enum ct_precision p, const struct ct_loss *op)
-{
-    unsigned blocks = ct_blocks(op->batch, LOSS_WARPS);
-    if (ct_precision_narrow(p)) {
-        loss_kernel<__nv_bfloat16><<<blocks, LOSS_WARPS * WARP, 0, stream>>>(*op);
-    } else {
-        loss_kernel<float><<<blocks, LOSS_WARPS * WARP, 0, stream>>>(*op);
-    }
-    return cudaGetLastError();
+    return ct_precision_narrow(p)
+               ? launch_mask(stream, count, (__nv_bfloat16 *)x, (const __nv_bfloat16 *)mask)
+               : launch_mask(stream, count, (float *)x, (const float *)mask);
 }

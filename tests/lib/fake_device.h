@@ -9,6 +9,7 @@
 
 #include "tests/lib/fake_block.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <tuple>
@@ -38,6 +39,10 @@ T fake_shuffle(enum fake_warp_op op, unsigned mask, T v, unsigned arg, int line)
     memcpy(&v, &bits, sizeof v);
     return v;
 }
+
+/* As nvcc has them, without a name space. */
+using std::max;
+using std::min;
 
 /* One block runs at a time, and none of its threads beside another. */
 inline void __threadfence()

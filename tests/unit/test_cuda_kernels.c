@@ -127,11 +127,11 @@ static void sums_columns(void **state)
     }
 }
 
-static void check_gather(bool narrow, bool by_course, size_t features)
+static void check_gather(bool narrow, bool by_course, size_t features, size_t skip)
 {
     enum { SAMPLES = 50, BATCH = 7 };
     struct ct_random rng = {features};
-    struct array images = array_of(SAMPLES * features, 1, 0), labels = array_of(SAMPLES, 1, 0);
+    struct array images = array_of(SAMPLES * features, 1, skip), labels = array_of(SAMPLES, 1, 0);
     struct array x = array_of(BATCH * features, narrow ? 2 : 4, 0), y = array_of(BATCH, 1, 0);
     for (size_t i = 0; i < SAMPLES * features; i++) {
         images.data[i] = (uint8_t)ct_random_below(&rng, 256);
@@ -174,11 +174,14 @@ static void gathers(void **state)
     (void)state;
     const size_t features[] = {1, 3, 16, 255, 784};
     for (size_t i = 0; i < 20; i++) {
-        check_gather(i % 2, i / 2 % 2, features[i / 4]);
+        check_gather(i % 2, i / 2 % 2, features[i / 4], 0);
+        check_gather(i % 2, i / 2 % 2, features[i / 4], 1);
     }
 }
 
 /* ---- loss ------------------------------------------------------------------------------------ */
+
+static struct ct_loss_sums sums;
 
 static void check_loss(bool narrow, size_t batch, size_t classes, float spread)
 {
@@ -202,12 +205,17 @@ static void check_loss(bool narrow, size_t batch, size_t classes, float spread)
         .totals = totals,
     };
     ct_ref_loss(&op, ref, expected);
-    kernel_done(ct_launch_loss(NULL, precision_of(narrow), &op));
+    kernel_done(ct_launch_loss(NULL, precision_of(narrow), &op, &sums));
     for (size_t i = 0; i < batch * classes; i++) {
         expect_near("dlogits", i, array_at(&d, narrow, i), ref[i], 1e-7, narrow);
     }
     assert_true(fabs(totals[0] - expected[0]) <= 1e-6 * (double)batch + 1e-6 * expected[0]);
     assert_true(totals[1] == expected[1]);
+    /* Again with the threads in another order: the same to the last bit. */
+    double again[2] = {3, 2};
+    op.totals = again;
+    kernel_done(ct_launch_loss(NULL, precision_of(narrow), &op, &sums));
+    assert_memory_equal(again, totals, sizeof again);
     array_end(&logits), array_end(&labels), array_end(&d);
     ct_free(ref);
 }
@@ -237,7 +245,7 @@ static void losses_show_what_is_no_number(void **state)
                                        .scale = 1,
                                        .dlogits = d,
                                        .totals = totals};
-            kernel_done(ct_launch_loss(NULL, CT_PRECISION_F32, &op));
+            kernel_done(ct_launch_loss(NULL, CT_PRECISION_F32, &op, &sums));
             if (r < 2) {
                 assert_true(isnan(totals[0]) && isnan(d[0] + d[1] + d[2]));
                 assert_true(totals[1] == (r == 1 && label == 0 ? 1 : 0));

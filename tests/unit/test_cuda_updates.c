@@ -178,11 +178,12 @@ static void narrows(void **state)
 
 /* ---- e4m3 ------------------------------------------------------------------------------------ */
 
-static void check_e4m3(size_t count, float size, bool nan)
+static void check_e4m3(size_t count, size_t skip, float size, bool nan)
 {
     struct ct_random rng = {count};
     float *worth = array_plain(count), scale[3] = {NAN, NAN, 5}, most = 0;
-    struct array from = array_numbers(true, count, 0, &rng, worth), to = array_of(count, 1, 0);
+    struct array from = array_numbers(true, count, skip, &rng, worth),
+                 to = array_of(count, 1, skip / 2);
     for (size_t i = 0; i < count; i++) {
         array_set(&from, true, i, worth[i] * size);
         most = fmaxf(most, fabsf(array_at(&from, true, i)));
@@ -207,10 +208,12 @@ static void copies_to_e4m3(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNTS; i++) {
-        check_e4m3(counts[i], 1, false);
-        check_e4m3(counts[i], 3e38f, false);
-        check_e4m3(counts[i], 0, false);
-        check_e4m3(counts[i], 1, true);
+        for (size_t skip = 0; skip < 4; skip++) {
+            check_e4m3(counts[i], skip, 1, false);
+        }
+        check_e4m3(counts[i], 0, 3e38f, false);
+        check_e4m3(counts[i], 0, 0, false);
+        check_e4m3(counts[i], 0, 1, true);
     }
 }
 

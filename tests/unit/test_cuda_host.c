@@ -13,6 +13,7 @@
 #include "tests/lib/fake_gpu.h"
 
 #include <cublasLt.h>
+#include <malloc.h>
 #include <math.h>
 
 extern const struct ct_cuda_plugin ct_cuda_plugin;
@@ -461,6 +462,10 @@ static void survives_allocation_failures(void **state)
 
 int main(void)
 {
+    /* Each device opened here takes a workspace of many pages, and gives it back soon after: pages
+     * that are kept need not be fetched from the kernel again. */
+    (void)mallopt(M_MMAP_THRESHOLD, 1 << 30);
+    (void)mallopt(M_TRIM_THRESHOLD, 1 << 30);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(passes_the_checks_of_a_gpu),
         cmocka_unit_test(passes_them_without_epilogues),

@@ -11,13 +11,7 @@ int ct_device_open(enum ct_device_kind kind, int index, struct ct_device **out, 
 
 int ct_device_set_precision(struct ct_device *dev, enum ct_precision precision, struct ct_err *err)
 {
-    if (precision == dev->precision) {
-        return 0;
-    }
-    if (dev->ops->set_precision == NULL) {
-        return ct_err_set(err, CT_EUNSUPPORTED, "%s computes in float32 only", dev->name);
-    }
-    return dev->ops->set_precision(dev, precision, err);
+    return precision == dev->precision ? 0 : dev->ops->set_precision(dev, precision, err);
 }
 
 int ct_device_cuda_count(void)

@@ -175,7 +175,7 @@ struct ct_device_ops {
     int (*loss)(struct ct_device *dev, const struct ct_loss *op, struct ct_err *err);
     int (*sgd)(struct ct_device *dev, const struct ct_sgd *op, struct ct_err *err);
     int (*adamw)(struct ct_device *dev, const struct ct_adamw *op, struct ct_err *err);
-    /* NULL where only float32 is known. */
+    /* As ct_device_set_precision(), to another one. */
     int (*set_precision)(struct ct_device *dev, enum ct_precision precision, struct ct_err *err);
     /* to[i] = from[i], rounded to the nearest bfloat16, ties to even. */
     int (*narrow)(struct ct_device *dev, size_t count, const float *from, uint16_t *to,

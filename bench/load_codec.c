@@ -5,9 +5,6 @@
 
 #include <string.h>
 
-/* Wire number of an operation that the codec may not know yet. */
-#define OP_BARRIER 18
-
 #define KEY "/bench"
 #define VALUE "0123456789abcdef"
 #define NONCE UINT32_C(0x62656e63)
@@ -19,7 +16,7 @@ static void check(int rc)
     }
 }
 
-static void put_op(struct ct_buf *out, int op)
+static void put_op(struct ct_buf *out, enum ct_op op)
 {
     check(ct_put_u8(out, (uint8_t)op));
 }
@@ -63,7 +60,7 @@ void load_put_ping(struct ct_buf *out)
 
 void load_put_barrier(struct ct_buf *out, const char *key, int64_t world)
 {
-    put_op(out, OP_BARRIER);
+    put_op(out, CT_OP_BARRIER);
     put_text(out, key);
     check(ct_put_u64(out, (uint64_t)world));
 }

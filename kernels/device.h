@@ -212,11 +212,10 @@ struct ct_device {
     const char *name; /* "cpu (oneDNN 2.6.3)", "cuda:0 (NVIDIA H200)"; owned by the device */
 };
 
-/* Opens the CPU, or CUDA device `index`, whose plug-in ctrun-cuda.so is looked for in the folder
- * that the environment variable CTRUN_PLUGIN_DIR names, or else beside the running program and
- * where the build installs it. CT_EUNSUPPORTED with the reason when this build or machine has none.
- * A device is used on the thread that opened it; the CPU computes with one thread unless
- * OMP_NUM_THREADS says otherwise. Gives *out; end it with out->ops->close(). */
+/* Opens the CPU, or CUDA device `index` by the plug-in ctrun-cuda.so (see common/plugin.h).
+ * CT_EUNSUPPORTED with the reason when this build or machine has none. A device is used on the
+ * thread that opened it; the CPU computes with one thread unless OMP_NUM_THREADS says otherwise.
+ * Gives *out; end it with out->ops->close(). */
 CT_MUST_CHECK int ct_device_open(enum ct_device_kind kind, int index, struct ct_device **out,
                                  struct ct_err *err);
 

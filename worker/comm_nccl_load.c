@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Loads the NCCL back end when it is asked for: from $CTRUN_PLUGIN_DIR if it is there, from beside
- * the running program (a build folder), else from the plug-in folder. It is never unloaded: CUDA
- * does not survive that.
+ * Loads the NCCL back end when it is asked for. It is never unloaded: CUDA does not survive that.
  */
 #include "worker/comm.h"
 
+#include "common/plugin.h"
+
 #include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 int comm_nccl_load(const char *path, const struct comm_nccl_module **out, struct ct_err *err)
 {
@@ -28,39 +24,11 @@ int comm_nccl_load(const char *path, const struct comm_nccl_module **out, struct
     return 0;
 }
 
-/* "DIR/ctworker-nccl.so"; false when it is not there or does not fit. */
-static bool found_in(const char *dir, char *out, size_t cap)
-{
-    int len = snprintf(out, cap, "%s/%s", dir, COMM_NCCL_MODULE);
-    return len > 0 && (size_t)len < cap && access(out, R_OK) == 0;
-}
-
-static bool beside_program(char *out, size_t cap)
-{
-    char self[CTW_PATH_MAX];
-    ssize_t len = readlink("/proc/self/exe", self, sizeof(self) - 1);
-    if (len <= 0) {
-        return false;
-    }
-    self[len] = '\0';
-    char *slash = strrchr(self, '/');
-    if (slash == NULL) {
-        return false;
-    }
-    *slash = '\0';
-    return found_in(self, out, cap);
-}
-
 static int find_module(const struct comm_nccl_module **out, struct ct_err *err)
 {
-    char found[CTW_PATH_MAX];
-    const char *path = CT_PLUGIN_DIR "/" COMM_NCCL_MODULE;
-    const char *dir = secure_getenv("CTRUN_PLUGIN_DIR");
-    if ((dir != NULL && dir[0] != '\0' && found_in(dir, found, sizeof(found))) ||
-        beside_program(found, sizeof(found))) {
-        path = found;
-    }
-    return comm_nccl_load(path, out, err);
+    char path[PATH_MAX];
+    int rc = ct_plugin_find(COMM_NCCL_MODULE, path, err);
+    return rc == 0 ? comm_nccl_load(path, out, err) : rc;
 }
 
 int comm_nccl_open(const struct comm_setup *setup, struct ctw_comm **out, struct ct_err *err)

@@ -6,9 +6,12 @@
 #include "tests/lib/ct_test.h"
 #include "tests/lib/rank_calls.h"
 #include "tests/lib/ranks.h"
+#include "tests/lib/tmpdir.h"
 
 #include "worker/comm.h"
 #include "worker/job.h"
+
+#include <stdlib.h>
 
 #define SIZE 3
 #define GENERATIONS 2
@@ -128,12 +131,27 @@ static void asking_for_nccl_works_or_says_why(void **state)
     ctw_job_free(job);
 }
 
+/* Who names a folder must not get what lies elsewhere. */
+static void a_named_folder_is_the_only_one(void **state)
+{
+    (void)state;
+    char *dir = ct_tmpdir_new();
+    struct ct_err err = {0};
+    void *handle;
+    assert_int_equal(setenv("CTRUN_PLUGIN_DIR", dir, 1), 0);
+    assert_int_equal(comm_nccl_connect(1, &(int){0}, &handle, &err), CT_EUNSUPPORTED);
+    assert_non_null(strstr(err.text, dir));
+    assert_int_equal(unsetenv("CTRUN_PLUGIN_DIR"), 0);
+    ct_tmpdir_free(dir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(the_id_reaches_every_rank, setup, teardown),
         cmocka_unit_test(the_module_loads),
         cmocka_unit_test(what_is_no_module_is_refused),
+        cmocka_unit_test(a_named_folder_is_the_only_one),
         cmocka_unit_test(asking_for_nccl_works_or_says_why),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

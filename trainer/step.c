@@ -92,13 +92,31 @@ int ct_trainer_queue(struct ct_trainer *t, const uint32_t *index, size_t rows, s
     return rc;
 }
 
+/* The device has LEAD_MAX rooms for indices, which it uses in turn and enlarges by giving back what
+ * there was: that waits. Until as many of the largest batches have come one after the other, one of
+ * the rooms may be too small. */
+static bool may_grow(struct ct_trainer *t, size_t rows)
+{
+    bool in_a_row = rows == t->settled_most && t->settled_rows != 0;
+    if (rows > t->settled_most) {
+        t->settled_most = rows;
+        t->settled_growing = LEAD_MAX;
+    } else if (t->settled_growing > 0 && !in_a_row) {
+        t->settled_growing = LEAD_MAX;
+    }
+    bool grows = t->settled_growing > 0;
+    t->settled_growing -= grows && rows == t->settled_most;
+    return grows;
+}
+
 int ct_trainer_settle(struct ct_trainer *t, size_t rows, struct ct_err *err)
 {
     if (t->team.comm == NULL || t->dev->kind == CT_DEVICE_CPU) {
         return 0;
     }
+    bool grows = may_grow(t, rows);
     /* A new shape is timed, and augmented images are brought there, with the host waiting. */
-    bool goes_on = rows == t->settled_rows && t->train.augment == NULL;
+    bool goes_on = rows == t->settled_rows && !grows && t->train.augment == NULL;
     if (goes_on && ++t->settled_steps < LEAD_MAX) {
         return 0;
     }

@@ -24,6 +24,7 @@ static int run_steps(struct ct_trainer *t, const struct ct_train_events *events,
 {
     size_t batches = ct_sampler_batches(&t->sampler);
     t->first = t->batch;
+    t->settled_rows = 0; /* evaluation may have come in between */
     ct_watch_start(&t->watch, ct_clock_now(NULL), t->comm_ns);
     while (t->batch < batches) {
         size_t done;

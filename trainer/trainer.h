@@ -61,6 +61,8 @@ struct ct_trainer {
     struct ct_recorded recorded;
     size_t settled_rows; /* GPUs: of the steps queued since ct_trainer_settle() waited, */
     int settled_steps;   /* ... and how many they are */
+    size_t settled_most; /* the most rows so far, */
+    int settled_growing; /* and steps that may still have to make room for them */
     struct ct_resident train, test;
     struct ct_augment augment; /* of train; zeros when there is none */
     void *uploaded[4];         /* device copies of the images and labels; NULL on the CPU */

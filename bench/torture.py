@@ -6,8 +6,8 @@ size at random moments, and compares the final parameters with those of an undis
     bench/torture.py kills     [--build DIR] [--count N] [--workers N] [--seed N] [--kind KIND]
     bench/torture.py schedules [--build DIR] [--count N] [--seed N]
 
-kills: jobs of which 20 workers each are killed, one after the other, `count` in all. Of kind `memory`
-and `pipeline` (layers on two workers) no step that was finished may be lost, and of kind `files`
+kills: jobs of which 20 workers each are killed, one after the other, `count` in all. Of kind `memory`,
+`process` (those that are not killed keep their process) and `pipeline` (layers on two workers) no step that was finished may be lost, and of kind `files`
 (checkpoints alone, without snapshots) none that stood in a checkpoint.
 schedules: `count` jobs, each of several parts with 1, 2, 4 or 8 workers, which are killed or ended at
 any time. Ends with 1 when a hash differs or a step is lost.
@@ -36,6 +36,7 @@ STEPS = 47  # of an epoch: 12,000 samples
 KINDS = {
     "memory": ("--hidden", "64", "--consistent"),
     "pipeline": ("--hidden", "64,48", "--pipeline-stages", "2"),
+    "process": ("--hidden", "64", "--consistent", "--in-process-restart", "on"),
     "files": ("--hidden", "64", "--consistent", "--snapshot", "off"),
 }
 

@@ -342,6 +342,7 @@ static const struct ct_device_ops cpu_ops = {
     .upload = cpu_copy,
     .download = cpu_copy,
     .clear = cpu_clear,
+    .copy = cpu_copy,
     .sync = cpu_sync,
     .gather = cpu_gather,
     .linear = cpu_linear,

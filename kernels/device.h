@@ -168,6 +168,9 @@ struct ct_device_ops {
     int (*download)(struct ct_device *dev, void *dst, const void *src, size_t bytes,
                     struct ct_err *err);
     int (*clear)(struct ct_device *dev, void *dst, size_t bytes, struct ct_err *err);
+    /* Within the device. */
+    int (*copy)(struct ct_device *dev, void *dst, const void *src, size_t bytes,
+                struct ct_err *err);
     int (*sync)(struct ct_device *dev, struct ct_err *err);
     int (*gather)(struct ct_device *dev, const struct ct_gather *op, struct ct_err *err);
     int (*linear)(struct ct_device *dev, const struct ct_linear *op, struct ct_err *err);

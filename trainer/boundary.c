@@ -3,6 +3,7 @@
 
 #include "common/clock.h"
 #include "trainer/checkpoint_dir.h"
+#include "trainer/keep.h"
 
 #include <stdlib.h>
 
@@ -162,7 +163,7 @@ static int exchange(struct ct_trainer *t, const struct ct_train_events *events, 
     if (rc == 0 && within && t->team.rank == 0) {
         report(t, events, sums, line);
     }
-    return rc;
+    return rc == 0 && within ? ct_keep_point(t, false, err) : rc; /* the sums were waited for */
 }
 
 /* ---- the boundaries -------------------------------------------------------------------------- */
@@ -206,7 +207,9 @@ int ct_boundary_epoch(struct ct_trainer *t, const struct ct_train_events *events
 {
     const struct ct_interval *every = &t->options.checkpoint_every;
     bool last = t->epoch >= t->options.epochs, stop;
-    int rc = exchange(t, events, &stop, err);
+    /* The model was evaluated, and the report is out: it shall not come twice. */
+    int rc = ct_keep_point(t, true, err);
+    rc = rc == 0 ? exchange(t, events, &stop, err) : rc;
     if (rc == 0 && t->saver != NULL) {
         tell_news(t, events);
         bool each = every->steps == 0 && every->seconds == 0;

@@ -87,6 +87,15 @@ static int fill(int fd, const struct head *head, size_t total, const struct ct_d
     return fcntl(fd, F_ADD_SEALS, seals) == 0 ? 0 : CT_EUNSUPPORTED;
 }
 
+/* Of memory that this worker has made. */
+static void name_place(const struct ct_dataset *set, char *told, size_t cap)
+{
+    struct head head;
+    memcpy(&head, set->cache.bytes, sizeof head);
+    (void)snprintf(told, cap, "%c%ld %d %.*s", TOLD_PLACE, (long)getpid(), set->cache_fd,
+                   (int)sizeof head.token - 1, head.token);
+}
+
 /* Moves the set into shared memory and writes what to tell; any failure means that it stays. */
 static int share(struct ct_dataset *set, char *told, size_t cap)
 {
@@ -121,7 +130,7 @@ static int share(struct ct_dataset *set, char *told, size_t cap)
     /* Here, for everyone who maps it later. */
     ct_mapping_use_large_pages(map.bytes, map.len);
     adopt(set, map, fd);
-    (void)snprintf(told, cap, "%c%ld %d %s", TOLD_PLACE, (long)getpid(), fd, head.token);
+    name_place(set, told, cap);
     return 0;
 }
 
@@ -218,4 +227,18 @@ int ct_dataset_load_shared(const char *source, struct ctw_job *job, struct ct_da
     }
     ct_buf_fini(&told);
     return rc;
+}
+
+int ct_dataset_tell(struct ctw_job *job, const struct ct_dataset *set, struct ct_err *err)
+{
+    const struct ctw_env *env = ctw_job_env(job);
+    char key[32], told[CT_ERR_TEXT_MAX + 1] = {TOLD_NOTHING};
+    if (!env->launched || env->local_world_size == 1 || env->local_rank != 0) {
+        return 0;
+    }
+    (void)snprintf(key, sizeof key, KEY, env->node_rank);
+    if (set->cache_fd > 0) {
+        name_place(set, told, sizeof told);
+    }
+    return ctw_job_set(job, key, told, strlen(told), err);
 }

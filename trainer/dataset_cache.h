@@ -15,4 +15,9 @@
 CT_MUST_CHECK int ct_dataset_load_shared(const char *source, struct ctw_job *job,
                                          struct ct_dataset *out, struct ct_err *err);
 
+/* The same in a later generation, for a worker that has the set already: tells those that have just
+ * been started where it is, if it is this worker that does. Does not wait. */
+CT_MUST_CHECK int ct_dataset_tell(struct ctw_job *job, const struct ct_dataset *set,
+                                  struct ct_err *err);
+
 #endif

@@ -49,19 +49,18 @@ static void catch_stop_signals(const struct ct_train_options *options)
 struct run {
     const struct ct_train_options *options;
     struct ct_sinks sinks; /* of rank 0 */
+    bool opened;
 };
 
-/* Trains on this rank. What fails here ends the peers' collectives too. */
-static int train(struct ctw_job *job, void *data, struct ct_err *err)
+/* One generation of it. Rank 0 tells how it goes, which is not always the same process. */
+static int train_on(struct ct_trainer *trainer, struct run *run, struct ct_err *err)
 {
-    struct run *run = data;
-    const struct ct_train_options *options = run->options;
+    bool leads = ctw_job_env(trainer->job)->rank == 0;
     struct ct_sinks *sinks = &run->sinks;
-    bool leads = ctw_job_env(job)->rank == 0;
-    int rc = leads ? ct_sinks_open(sinks, options, err) : 0;
-    struct ct_trainer *trainer = NULL;
-    if (rc == 0) {
-        rc = ct_trainer_new(options, job, &trainer, err);
+    int rc = 0;
+    if (leads && !run->opened) {
+        rc = ct_sinks_open(sinks, run->options, err);
+        run->opened = rc == 0;
     }
     if (rc != 0) {
         return rc;
@@ -69,15 +68,41 @@ static int train(struct ctw_job *job, void *data, struct ct_err *err)
     if (leads) {
         ct_sinks_start(sinks, trainer);
     }
-    catch_stop_signals(options);
     struct ct_train_result result;
     struct ct_train_events events = leads ? ct_sinks_events(sinks) : (struct ct_train_events){0};
     events.stop_asked = &stop_asked;
     rc = ct_trainer_run(trainer, &events, &result, err);
+    if (rc == 0 && leads) {
+        ct_sinks_done(sinks, &result);
+    }
+    return rc;
+}
+
+/* Trains on this rank. What fails here ends the peers' collectives too. */
+static int train(struct ctw_job *job, void *data, struct ct_err *err)
+{
+    struct run *run = data;
+    bool leads = ctw_job_env(job)->rank == 0;
+    int rc = leads ? ct_sinks_open(&run->sinks, run->options, err) : 0;
+    if (leads) { /* one of the threads, with --gpus */
+        run->opened = rc == 0;
+    }
+    struct ct_trainer *trainer = NULL;
+    if (rc == 0) {
+        rc = ct_trainer_new(run->options, job, &trainer, err);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    catch_stop_signals(run->options);
+    rc = train_on(trainer, run, err);
+    while (rc != 0 && ct_trainer_goes_on(trainer, rc)) {
+        ct_screen_break(&run->sinks.screen);
+        rc = ct_trainer_next(trainer, err);
+        rc = rc == 0 ? train_on(trainer, run, err) : rc;
+    }
     if (rc != 0) {
         ct_trainer_abort(trainer);
-    } else if (leads) {
-        ct_sinks_done(sinks, &result);
     }
     ct_trainer_free(trainer);
     return rc;

@@ -275,6 +275,8 @@ static const struct spec specs[] = {
      "parts of a step that pass through the stages (4 x P)"},
     {"snapshot", "off|step", "step", set_choice, FIELD(snapshot), 0, 0,
      "keep each step in memory for a restart by ctrun"},
+    {"in-process-restart", "auto|on|off", "auto", set_choice, FIELD(in_process), 0, 0,
+     "when another worker dies go on in this process (on GPUs)"},
     {"checkpoint", "FILE", NULL, set_text, FIELD(checkpoint), 0, 0,
      "write the state there after each epoch (safetensors)"},
     {"checkpoint-dir", "DIR", NULL, set_text, FIELD(checkpoint_dir), 0, 0,
@@ -308,6 +310,7 @@ _Static_assert(sizeof(enum ct_optimizer_kind) == sizeof(unsigned) &&
                    sizeof(enum ct_rate_scale) == sizeof(unsigned) &&
                    sizeof(enum ct_device_choice) == sizeof(unsigned) &&
                    sizeof(enum ct_snapshot_choice) == sizeof(unsigned) &&
+                   sizeof(enum ct_in_process) == sizeof(unsigned) &&
                    sizeof(enum ct_precision_choice) == sizeof(unsigned),
                "enums are unsigned");
 

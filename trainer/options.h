@@ -34,6 +34,8 @@ enum ct_precision_choice {
 enum ct_cuda_graph_choice { CT_CUDA_GRAPH_AUTO, CT_CUDA_GRAPH_OFF };
 
 enum ct_snapshot_choice { CT_SNAPSHOT_OFF, CT_SNAPSHOT_STEP };
+/* auto: on GPUs. */
+enum ct_in_process { CT_IN_PROCESS_AUTO, CT_IN_PROCESS_ON, CT_IN_PROCESS_OFF };
 
 enum ct_device_choice { CT_CHOOSE_AUTO, CT_CHOOSE_CPU, CT_CHOOSE_CUDA };
 
@@ -77,6 +79,7 @@ struct ct_train_options {
     enum ct_device_choice device;
     int gpus; /* driven by one process; 0 = not given */
     enum ct_snapshot_choice snapshot;
+    enum ct_in_process in_process;
     enum ct_precision_choice precision;
     enum ct_cuda_graph_choice cuda_graph;
     size_t bucket_mb;       /* MiB of gradients that GPUs sum at a time */

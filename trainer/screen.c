@@ -27,9 +27,9 @@ void ct_screen_start(struct ct_screen *p, const struct ct_trainer *t)
     }
     (void)fprintf(p->out, "%d worker%s%s on %s, %zu samples per step\n", t->team.world,
                   t->team.world == 1 ? "" : "s", stages, t->dev->name, t->sampler.batch);
-    if (t->snapshot.found.step > 0) {
+    if (t->snapshot.found.step > 0 || t->keep.from > 0) {
         (void)fprintf(p->out, "going on from memory after step %lld\n",
-                      (long long)t->snapshot.found.step);
+                      (long long)t->optimizer.step);
     } else if (t->batch > 0) {
         (void)fprintf(p->out, "resuming after epoch %d and %zu steps\n", t->epoch, t->batch);
     } else if (t->epoch > 0) {

@@ -2,6 +2,7 @@
  *
  * The hot path. Nothing in here allocates.
  */
+#include "trainer/keep.h"
 #include "trainer/survive.h"
 
 #include "common/clock.h"
@@ -132,6 +133,9 @@ int ct_trainer_step(struct ct_trainer *t, size_t batch, struct ct_err *err)
     ctw_progress(t->job, CTW_PHASE_COMPUTE, t->optimizer.step);
     t->optimizer.lr = (float)ct_trainer_rate(t, batch);
     int rc = ct_trainer_settle(t, rows, err);
+    if (rc == 0 && t->settled_steps == 0) {
+        rc = ct_keep_point(t, false, err);
+    }
     if (rc == 0) {
         rc = ct_trainer_queue(t, index, rows, global_rows, err);
     }

@@ -126,6 +126,17 @@ int ct_team_spread(struct ct_team *team, void *block, size_t bytes, struct ct_er
     return team->shares_model ? ctw_comm_broadcast(team->comm, block, bytes, 0, err) : 0;
 }
 
+int ct_team_hand_out(struct ct_team *team, void *block, size_t bytes, int root, struct ct_err *err)
+{
+    if (team->comm == NULL || team->shares_model) {
+        return 0;
+    }
+    /* After what is queued, as every collective of a GPU. */
+    int rc = team->dev->ops->fork(team->dev, err);
+    rc = rc == 0 ? ctw_comm_broadcast(team->comm, block, bytes, root, err) : rc;
+    return rc == 0 ? ct_team_sync(team, err) : rc;
+}
+
 static void split(double value, float *words)
 {
     uint64_t bits;

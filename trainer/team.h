@@ -62,6 +62,11 @@ CT_MUST_CHECK int ct_team_publish(struct ct_team *team, struct ct_err *err);
 CT_MUST_CHECK int ct_team_spread(struct ct_team *team, void *block, size_t bytes,
                                  struct ct_err *err);
 
+/* Collective. Copies a block of the model from rank `root` to all others, where each has its own.
+ */
+CT_MUST_CHECK int ct_team_hand_out(struct ct_team *team, void *block, size_t bytes, int root,
+                                   struct ct_err *err);
+
 #define CT_TEAM_VALUES_MAX 4
 
 /* Collective. all[r * n + i] = mine[i] of rank r, bit by bit: for sums and checks that must be

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/clock.h"
 #include "trainer/boundary.h"
+#include "trainer/keep.h"
 #include "trainer/param_hash.h"
 #include "trainer/predict.h"
 #include "trainer/recorded.h"
@@ -28,13 +29,20 @@ static int run_steps(struct ct_trainer *t, const struct ct_train_events *events,
     ct_watch_start(&t->watch, ct_clock_now(NULL), t->comm_ns);
     while (t->batch < batches) {
         size_t done;
+        if (ctw_job_ended(t->job)) { /* who has no peers meets nobody who would tell */
+            return ct_err_set(err, CT_EPEER, "the launcher has ended this generation");
+        }
         ctw_progress(t->job, CTW_PHASE_COMPUTE, t->optimizer.step);
         int rc = ct_recorded_run(t, ct_boundary_free(t), &done, err);
+        bool waited = rc == 0 && done > 0 && t->recorded.lead == 0;
         if (rc == 0 && done == 0) {
             rc = ct_trainer_step(t, t->batch, err);
             done = 1;
         }
         t->batch += rc == 0 ? done : 0;
+        if (rc == 0 && waited && t->batch < batches) {
+            rc = ct_keep_point(t, false, err);
+        }
         if (rc == 0 && t->batch < batches) {
             rc = ct_boundary_step(t, events, done, err);
         }

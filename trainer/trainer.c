@@ -3,11 +3,12 @@
 
 #include "common/alloc.h"
 #include "common/file.h"
+#include "trainer/agreement.h"
 #include "trainer/boundary.h"
 #include "trainer/checkpoint_dir.h"
 #include "trainer/dataset_cache.h"
+#include "trainer/keep.h"
 #include "trainer/recorded.h"
-#include "trainer/rng.h"
 #include "trainer/survive.h"
 
 #include <string.h>
@@ -34,6 +35,12 @@ static enum ct_precision precision_of(enum ct_precision_choice choice)
     return precisions[choice];
 }
 
+static int open_team(struct ct_trainer *t, struct ct_err *err)
+{
+    enum ctw_order order = t->options.shards > 0 ? CTW_ORDER_TREE : CTW_ORDER_RANK;
+    return ct_team_open(t->job, t->dev, order, &t->team, err);
+}
+
 static int open_on(struct ct_trainer *t, struct ctw_job *job, enum ct_device_kind kind,
                    struct ct_err *err)
 {
@@ -42,14 +49,13 @@ static int open_on(struct ct_trainer *t, struct ctw_job *job, enum ct_device_kin
     if (rc != 0) {
         return rc;
     }
-    enum ctw_order order = t->options.shards > 0 ? CTW_ORDER_TREE : CTW_ORDER_RANK;
     enum ct_precision precision = precision_of(t->options.precision);
     rc = ct_device_set_precision(t->dev, precision, err);
     if (rc != 0) {
         (void)ct_err_wrap(err, "--precision %s", ct_precision_name(precision));
     }
     if (rc == 0) {
-        rc = ct_team_open(job, t->dev, order, &t->team, err);
+        rc = open_team(t, err);
     }
     if (rc != 0) {
         t->dev->ops->close(t->dev);
@@ -119,84 +125,6 @@ static int open_device(struct ct_trainer *t, struct ctw_job *job, struct ct_err 
         rc = open_on(t, job, CT_DEVICE_CUDA, err);
     }
     return rc == CT_EUNSUPPORTED ? open_on(t, job, CT_DEVICE_CPU, err) : rc;
-}
-
-/* ---- do all ranks run the same job? ---------------------------------------------------------- */
-
-static uint64_t fold(uint64_t hash, const void *bytes, size_t len)
-{
-    const unsigned char *p = bytes;
-    for (size_t i = 0; i < len; i++) {
-        hash = ct_rng_mix(hash ^ p[i]);
-    }
-    return hash;
-}
-
-#define FOLD(hash, value) ((hash) = fold((hash), &(value), sizeof(value)))
-
-/* Of everything that decides how training goes on, but for where it stands. */
-static uint64_t job_fingerprint(const struct ct_trainer *t)
-{
-    uint64_t hash = 0;
-    const struct ct_train_options *o = &t->options;
-    for (size_t l = 0; l < t->layout.layer_count; l++) {
-        FOLD(hash, t->layout.layer[l].in);
-        FOLD(hash, t->layout.layer[l].out);
-    }
-    FOLD(hash, o->epochs);
-    FOLD(hash, o->batch_size);
-    FOLD(hash, o->shards);
-    FOLD(hash, o->lr);
-    FOLD(hash, o->momentum);
-    FOLD(hash, o->weight_decay);
-    FOLD(hash, o->optimizer);
-    FOLD(hash, o->schedule);
-    FOLD(hash, o->scale_lr);
-    FOLD(hash, o->base_batch);
-    FOLD(hash, o->warmup_epochs);
-    FOLD(hash, o->seed);
-    FOLD(hash, t->dev->precision);
-    FOLD(hash, o->pipeline_stages);
-    FOLD(hash, o->micro_batches);
-    FOLD(hash, o->augment.flip);
-    FOLD(hash, o->augment.shift);
-    FOLD(hash, t->dataset.train.count);
-    FOLD(hash, t->dataset.test.count);
-    FOLD(hash, t->dataset.mean);
-    FOLD(hash, t->dataset.stddev);
-    return hash;
-}
-
-/* Of everything that must be the same on all ranks for their sum to mean something. */
-static uint64_t fingerprint(const struct ct_trainer *t)
-{
-    uint64_t hash = job_fingerprint(t);
-    FOLD(hash, t->options.bucket_mb);
-    FOLD(hash, t->options.metrics_every); /* decides when ranks exchange how it goes */
-    FOLD(hash, t->epoch);
-    FOLD(hash, t->batch);
-    FOLD(hash, t->optimizer.step);
-    return hash;
-}
-
-static int check_agreement(struct ct_trainer *t, struct ct_err *err)
-{
-    uint64_t hash = fingerprint(t);
-    /* Halves, since not every pattern of 64 bits is a double that survives. */
-    const double mine[2] = {(double)(hash >> 32), (double)(hash & UINT32_MAX)};
-    double *all = ct_calloc(2 * (size_t)t->team.world, sizeof *all);
-    if (all == NULL) {
-        return out_of_memory(err);
-    }
-    int rc = ct_team_gather(&t->team, mine, 2, all, err);
-    for (int r = 1; rc == 0 && r < t->team.world; r++) {
-        if (all[2 * r] != all[0] || all[2 * r + 1] != all[1]) {
-            rc = ct_err_set(err, CT_EPEER,
-                            "rank %d has other options, data or checkpoint than rank 0", r);
-        }
-    }
-    ct_free(all);
-    return rc;
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -300,7 +228,9 @@ static int fill_model(struct ct_trainer *t, const struct ct_safetensors *file, s
 {
     int rc = 0;
     if (!t->team.shares_model || t->team.rank == 0) {
-        if (!ct_survive_fill(t)) {
+        if (t->keep.from > 0) {
+            rc = ct_keep_fill(t, err);
+        } else if (!ct_survive_fill(t)) {
             rc = file != NULL ? ct_trainer_restore(t, file, err) : draw_params(t, err);
         }
         if (rc == 0 && t->narrow != NULL) {
@@ -328,23 +258,30 @@ static int fill_model(struct ct_trainer *t, const struct ct_safetensors *file, s
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-/* What needs no peer, in the order of cost: what is wrong shows at once. */
-static int load_local(struct ct_trainer *t, int rank, struct ct_err *err)
+int ct_trainer_probe(const struct ct_trainer *t, struct ct_err *err)
 {
+    bool leads = ctw_job_env(t->job)->rank == 0;
+    bool saves = leads && !t->options.eval_only;
     int rc = 0;
-    bool saves = rank == 0 && !t->options.eval_only;
     if (saves && t->options.checkpoint != NULL) {
         rc = ct_checkpoint_probe(t->options.checkpoint, err);
     }
     if (rc == 0 && saves && t->options.checkpoint_dir != NULL) {
         rc = ct_checkpoint_dir_probe(t->options.checkpoint_dir, err);
     }
-    if (rc == 0 && rank == 0 && t->options.predict != NULL) {
+    if (rc == 0 && leads && t->options.predict != NULL) {
         rc = ct_file_replace_check(t->options.predict, err);
         if (rc != 0) {
             (void)ct_err_wrap(err, "--predict");
         }
     }
+    return rc;
+}
+
+/* What needs no peer, in the order of cost: what is wrong shows at once. */
+static int load_local(struct ct_trainer *t, struct ct_err *err)
+{
+    int rc = ct_trainer_probe(t, err);
     if (rc == 0) {
         rc = ct_dataset_load_shared(t->options.data, t->job, &t->dataset, err);
     }
@@ -372,8 +309,8 @@ static int join_and_fill(struct ct_trainer *t, struct ctw_job *job,
                          const struct ct_safetensors *file, struct ct_err *err)
 {
     int rc = ct_shards_check(t->options.shards, ctw_job_env(job)->world_size, err);
-    if (rc == 0) {
-        rc = open_device(t, job, err);
+    if (rc == 0) { /* the device stays from one generation to the next */
+        rc = t->dev == NULL ? open_device(t, job, err) : open_team(t, err);
     }
     if (rc == 0) {
         rc = check_consistent(t, err);
@@ -382,8 +319,11 @@ static int join_and_fill(struct ct_trainer *t, struct ctw_job *job,
         rc = check_pipeline(t, err);
     }
     if (rc == 0) {
-        ct_survive_open(t, ctw_job_env(job), job_fingerprint(t));
-        rc = check_agreement(t, err);
+        rc = ct_keep_agree(t, err);
+    }
+    if (rc == 0) {
+        ct_survive_open(t, ctw_job_env(job), ct_agreement_of_job(t));
+        rc = ct_agreement_check(t, err);
     }
     /* Shards are cut from the whole batch, and all stages of a pipeline have the same samples. */
     int stages = (int)t->options.pipeline_stages;
@@ -396,10 +336,10 @@ static int join_and_fill(struct ct_trainer *t, struct ctw_job *job,
     if (rc == 0) {
         rc = alloc_all(t, err);
     }
-    if (rc == 0) {
+    if (rc == 0 && t->train.images == NULL) {
         rc = make_resident(t, 0, &t->dataset.train, &t->train, err);
     }
-    if (rc == 0) {
+    if (rc == 0 && t->test.images == NULL) {
         rc = make_resident(t, 2, &t->dataset.test, &t->test, err);
     }
     if (rc == 0) {
@@ -414,6 +354,17 @@ static int join_and_fill(struct ct_trainer *t, struct ctw_job *job,
     return rc == 0 ? ct_boundary_open(t, err) : rc;
 }
 
+int ct_trainer_join(struct ct_trainer *t, struct ct_err *err)
+{
+    struct ct_safetensors file = {.fd = -1};
+    int rc = ct_trainer_open_resume(t, &file, err);
+    if (rc == 0) {
+        rc = join_and_fill(t, t->job, file.fd >= 0 ? &file : NULL, err);
+    }
+    ct_safetensors_fini(&file);
+    return rc;
+}
+
 int ct_trainer_new(const struct ct_train_options *options, struct ctw_job *job,
                    struct ct_trainer **out, struct ct_err *err)
 {
@@ -421,7 +372,6 @@ int ct_trainer_new(const struct ct_train_options *options, struct ctw_job *job,
     if (t == NULL) {
         return out_of_memory(err);
     }
-    struct ct_safetensors file = {.fd = -1};
     t->options = *options;
     t->options.pipeline_stages += options->pipeline_stages == 0;
     t->job = job;
@@ -431,21 +381,36 @@ int ct_trainer_new(const struct ct_train_options *options, struct ctw_job *job,
         .momentum = (float)options->momentum,
         .weight_decay = (float)options->weight_decay,
     };
-    int rc = load_local(t, ctw_job_env(job)->rank, err);
+    int rc = load_local(t, err);
     if (rc == 0) {
-        rc = ct_trainer_open_resume(t, &file, err);
+        rc = ct_trainer_join(t, err);
     }
-    if (rc == 0) {
-        rc = join_and_fill(t, job, file.fd >= 0 ? &file : NULL, err);
-    }
-    ct_safetensors_fini(&file);
     if (rc != 0) {
         ct_trainer_abort(t);
         ct_trainer_free(t);
         return rc;
     }
+    ct_trainer_stay(t);
     *out = t;
     return 0;
+}
+
+void ct_trainer_leave(struct ct_trainer *t)
+{
+    ct_boundary_close(t);
+    ct_recorded_close(t);
+    ct_survive_close(t);
+    ct_buf_fini(&t->warnings);
+    ct_sampler_fini(&t->sampler);
+    ct_augment_fini(&t->augment);
+    ct_model_fini(&t->model);
+    if (t->dev != NULL) {
+        t->dev->ops->release(t->dev, t->totals);
+    }
+    ct_pipeline_free(t->pipe);
+    ct_team_close(&t->team);
+    ct_free(t->sequence);
+    ct_free(t->staging);
 }
 
 void ct_trainer_abort(struct ct_trainer *t)
@@ -461,26 +426,14 @@ void ct_trainer_free(struct ct_trainer *t)
     if (t == NULL) {
         return;
     }
-    ct_boundary_close(t);
-    ct_recorded_close(t);
-    ct_survive_close(t);
-    ct_buf_fini(&t->warnings);
-    ct_sampler_fini(&t->sampler);
-    ct_augment_fini(&t->augment);
-    ct_model_fini(&t->model);
+    ct_trainer_leave(t);
+    ct_keep_close(t);
     if (t->dev != NULL) {
         for (size_t i = 0; i < sizeof t->uploaded / sizeof t->uploaded[0]; i++) {
             t->dev->ops->release(t->dev, t->uploaded[i]);
         }
-        t->dev->ops->release(t->dev, t->totals);
-    }
-    ct_pipeline_free(t->pipe);
-    ct_team_close(&t->team);
-    if (t->dev != NULL) {
         t->dev->ops->close(t->dev);
     }
-    ct_free(t->sequence);
-    ct_free(t->staging);
     ct_dataset_fini(&t->dataset);
     ct_free(t);
 }

@@ -45,6 +45,16 @@ struct ct_recorded {
     int lead;         /* replays since the host has waited */
 };
 
+/* The state that outlives a generation: trainer/keep.h. Zeros where nothing is kept. */
+struct ct_keep {
+    float *copy;  /* device memory: parameters, then each state of the optimizer */
+    int64_t step; /* whose state that is; 0 = none */
+    int epoch;    /* and where that stands, as in struct ct_trainer */
+    size_t batch;
+    int64_t next_ns; /* no copy before */
+    int from;        /* 1 + the rank whose copy this generation began with; 0 = with none */
+};
+
 struct ct_trainer {
     struct ct_train_options options; /* its texts are borrowed */
     struct ct_dataset dataset;
@@ -59,6 +69,8 @@ struct ct_trainer {
     struct ct_optimizer optimizer;
     struct ct_buckets buckets; /* of GPUs with peers; count 0 elsewhere */
     struct ct_recorded recorded;
+    struct ct_keep keep;
+    bool stays;          /* ready to go on in another generation */
     size_t settled_rows; /* GPUs: of the steps queued since ct_trainer_settle() waited, */
     int settled_steps;   /* ... and how many they are */
     size_t settled_most; /* the most rows so far, */
@@ -126,6 +138,33 @@ struct ct_train_events {
 CT_MUST_CHECK int ct_trainer_new(const struct ct_train_options *options, struct ctw_job *job,
                                  struct ct_trainer **out, struct ct_err *err);
 void ct_trainer_free(struct ct_trainer *trainer); /* NULL is allowed */
+
+/* ---- parts of these, for trainer/next.c --------------------------------------------------------
+ */
+
+/* Can be written where this rank will have to? Named when not. */
+CT_MUST_CHECK int ct_trainer_probe(const struct ct_trainer *trainer, struct ct_err *err);
+
+/* Collective. Everything from the checkpoint on that is of one generation; the data set is there.
+ */
+CT_MUST_CHECK int ct_trainer_join(struct ct_trainer *trainer, struct ct_err *err);
+
+/* Ends what is of this generation; the freed fields keep their values. */
+void ct_trainer_leave(struct ct_trainer *trainer);
+
+/* Tells the launcher that this process need not be ended with others, where that is worth it. */
+void ct_trainer_stay(struct ct_trainer *trainer);
+
+/* ---- a run ----------------------------------------------------------------------------------- */
+
+/* Has a failure with this code a reason that another generation would not have? Only where the
+ * launcher can give one, and options.in_process let us. */
+bool ct_trainer_goes_on(const struct ct_trainer *trainer, int rc);
+
+/* After such a failure, of ct_trainer_run() or of this: waits for the next generation and joins it,
+ * with the newest state that any rank has. The rank may be another one then. When no generation
+ * comes, *err stays as it was and its code is returned; CT_EABORTED: the job has ended. */
+CT_MUST_CHECK int ct_trainer_next(struct ct_trainer *trainer, struct ct_err *err);
 
 /* Collective. Trains until options.epochs, with evaluation after each and checkpoints as
  * asked for, or until a notice of preemption. A trainer that resumed at the end only evaluates. */

@@ -94,6 +94,14 @@ static int cuda_clear(struct ct_device *dev, void *dst, size_t bytes, struct ct_
     return 0;
 }
 
+static int cuda_copy(struct ct_device *dev, void *dst, const void *src, size_t bytes,
+                     struct ct_err *err)
+{
+    CT_CUDA_TRY(
+        err, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice, ct_cuda_of(dev)->stream));
+    return 0;
+}
+
 static int cuda_sync(struct ct_device *dev, struct ct_err *err)
 {
     CT_CUDA_TRY(err, cudaStreamSynchronize(ct_cuda_of(dev)->stream));
@@ -261,6 +269,7 @@ static const struct ct_device_ops cuda_ops = {
     .upload = cuda_upload,
     .download = cuda_download,
     .clear = cuda_clear,
+    .copy = cuda_copy,
     .sync = cuda_sync,
     .gather = cuda_gather,
     .linear = cuda_linear,

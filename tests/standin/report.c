@@ -5,7 +5,8 @@
  *
  *   FAKE_GPU_SEED=N     the order in which work is done
  *   FAKE_GPU_FAIL=N     the N-th of the calls that can fail does
- *   FAKE_GPU_REPORT=F   lines "name value" are written to F, by rank 0 of several processes
+ *   FAKE_GPU_REPORT=F   lines "name value" are written to F, by rank 0 of several processes, or by
+ *                       each to a file in F named by its pid if that is a folder
  */
 #include "tests/lib/fake_gpu.h"
 
@@ -13,6 +14,8 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static int number(const char *variable)
 {
@@ -29,10 +32,21 @@ __attribute__((constructor)) static void begin(void)
     fake_gpu_begin(&script);
 }
 
-__attribute__((destructor)) static void report(void)
+static FILE *open_report(void)
 {
     const char *path = getenv("FAKE_GPU_REPORT");
-    FILE *to = path != NULL && number("RANK") == 0 ? fopen(path, "we") : NULL;
+    struct stat st;
+    char name[4096];
+    if (path != NULL && stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
+        (void)snprintf(name, sizeof name, "%s/%ld", path, (long)getpid());
+        return fopen(name, "we");
+    }
+    return path != NULL && number("RANK") == 0 ? fopen(path, "we") : NULL;
+}
+
+__attribute__((destructor)) static void report(void)
+{
+    FILE *to = open_report();
     if (to == NULL) {
         return;
     }

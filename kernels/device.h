@@ -65,6 +65,19 @@ struct ct_course {
     const struct ct_pace *paces; /* one for each batch of the epoch */
 };
 
+/* How a batch is computed when the bits must not depend on how many of its rows are here: in parts
+ * of `rows` rows (the last one may have less), each as if it were alone, and what is summed over
+ * the batch as a balanced binary tree over `parts`, a power of two; parts beyond the batch count as
+ * zeros. rows == 0: as it is fastest. On the CPU only with one thread.
+ *
+ * GPUs compute all parts in full: every [batch, ...] array has room for parts * rows rows. gather
+ * and loss leave zeros behind the batch, and the other operations work on them, too. They compute a
+ * part in the same way whatever `parts` is, but perhaps in another one for another `of`. */
+struct ct_cut {
+    size_t rows, parts;
+    size_t of; /* parts of the whole batch, wherever they are: a power of two, at most 1024 */
+};
+
 /* x[b, :] = (images[index[b], :] / 255 - mean) / stddev; y[b] = labels[index[b]]. `index` is host
  * memory and may be reused when the call returns; the rest is device memory. */
 struct ct_gather {
@@ -76,14 +89,7 @@ struct ct_gather {
     void *x;                        /* [batch, features] */
     uint8_t *y;                     /* [batch] */
     const struct ct_course *course; /* NULL, or what says which samples in place of index */
-};
-
-/* How a batch is computed when the bits must not depend on how many of its rows are here: in parts
- * of `rows` rows (the last one may have less), each as if it were alone, and what is summed over
- * the batch as a balanced binary tree over `parts`, a power of two; parts beyond the batch count as
- * zeros. rows == 0: as it is fastest. Only on the CPU, and on one thread. */
-struct ct_cut {
-    size_t rows, parts;
+    struct ct_cut cut;
 };
 
 /* y = act(x * w^T + b), act = max(0, .) when relu. */
@@ -156,6 +162,14 @@ struct ct_adamw {
     const struct ct_course *course; /* NULL, or what lr and step would give */
 };
 
+/* to[i] = the sum over k of from[k * step + i] for i < count, k < n, as a balanced binary tree:
+ * (0 + 1) + (2 + 3) for n = 4, a power of two up to 1024. `to` may be one of these arrays. */
+struct ct_tree_sum {
+    size_t n, count, step;
+    const float *from;
+    float *to;
+};
+
 /* Work that was queued once and can be done again. */
 struct ct_recording;
 
@@ -202,6 +216,8 @@ struct ct_device_ops {
      * other way round. */
     int (*fork)(struct ct_device *dev, struct ct_err *err);
     int (*join)(struct ct_device *dev, struct ct_err *err);
+    /* Queued on `side`: what a communicator adds with. */
+    int (*tree_sum)(struct ct_device *dev, const struct ct_tree_sum *op, struct ct_err *err);
 };
 
 /* Each device type embeds this first. */

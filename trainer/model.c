@@ -183,6 +183,7 @@ int ct_model_load(struct ct_model *model, const struct ct_resident *data, const 
         .x = model->act[0],
         .y = model->labels,
         .course = model->course,
+        .cut = model->cut,
     };
     return data->augment != NULL ? ct_augment_gather(data->augment, &op, err)
                                  : model->dev->ops->gather(model->dev, &op, err);

@@ -38,7 +38,8 @@ int ct_shards_run(const struct ct_shards *shards, struct ct_model *model, const 
         return model->dev->ops->clear(model->dev, grads, model->layout->count * sizeof(float), err);
     }
     rows = total - begin < rows ? total - begin : rows;
-    model->cut = (struct ct_cut){.rows = rows_of_one(shards, total), .parts = shards->mine};
+    model->cut = (struct ct_cut){
+        .rows = rows_of_one(shards, total), .parts = shards->mine, .of = shards->count};
     int rc = ct_model_run(model, params, data, index + begin, rows, 1.0f / (float)total, grads,
                           totals, err);
     model->cut = (struct ct_cut){0};

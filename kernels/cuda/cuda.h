@@ -26,6 +26,19 @@ struct ct_cuda_staging {
     cudaEvent_t done; /* recorded after the copy; host may be written again */
 };
 
+/* Device memory that grows to the largest size asked for. What was too small stays until the end,
+ * as recorded work may hold on to it; as each is at least twice the one before, together they are
+ * no larger than the last. */
+struct ct_cuda_room {
+    void *data;
+    size_t capacity; /* bytes */
+    void *outgrown[64];
+    size_t outgrown_count;
+};
+
+int ct_cuda_room_get(struct ct_cuda_room *room, size_t bytes, struct ct_err *err);
+void ct_cuda_room_free(struct ct_cuda_room *room);
+
 /* Two would do; more let the host run ahead of the device by as many batches. */
 #define CT_CUDA_STAGINGS 4
 
@@ -37,6 +50,7 @@ struct ct_cuda {
     int capability; /* 80, 90: major * 10 + minor */
     struct ct_cuda_gemm *gemm;
     struct ct_loss_sums *sums; /* in device memory; of the one stream's losses, in order */
+    struct ct_cuda_room slots; /* of the gradients of parts, before they are added */
     struct ct_cuda_staging staging[CT_CUDA_STAGINGS];
     size_t next_staging;
     char name[300]; /* cudaDeviceProp.name has 256 */
@@ -75,6 +89,10 @@ int ct_cuda_gemm_new(struct ct_cuda_gemm **out, struct ct_err *err);
 void ct_cuda_gemm_free(struct ct_cuda_gemm *gemm);
 int ct_cuda_linear(struct ct_cuda *cuda, const struct ct_linear *op, struct ct_err *err);
 int ct_cuda_linear_grad(struct ct_cuda *cuda, const struct ct_linear_grad *op, struct ct_err *err);
+
+/* gemm_cut.c: the same where op->cut is there. */
+int ct_cuda_cut_linear(struct ct_cuda *cuda, const struct ct_linear *op, struct ct_err *err);
+int ct_cuda_cut_grad(struct ct_cuda *cuda, const struct ct_linear_grad *op, struct ct_err *err);
 
 /* record.c: members of the table. */
 int ct_cuda_record(struct ct_device *dev, struct ct_err *err);

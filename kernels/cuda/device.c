@@ -123,11 +123,27 @@ static int grow(struct ct_cuda_staging *s, size_t count, struct ct_err *err)
     return 0;
 }
 
+/* What a cut batch is computed with beyond its rows. */
+static int clear_rest(struct ct_device *dev, const struct ct_cut *cut, size_t batch, void *rows,
+                      size_t row_bytes, struct ct_err *err)
+{
+    size_t all = cut->rows * cut->parts;
+    if (cut->rows == 0 || batch >= all) {
+        return 0;
+    }
+    return cuda_clear(dev, (char *)rows + batch * row_bytes, (all - batch) * row_bytes, err);
+}
+
 static int cuda_gather(struct ct_device *dev, const struct ct_gather *op, struct ct_err *err)
 {
     struct ct_cuda *cuda = ct_cuda_of(dev);
     if (op->batch == 0) {
         return 0;
+    }
+    size_t row_bytes = op->features * ct_precision_bytes(dev->precision);
+    int rc = clear_rest(dev, &op->cut, op->batch, op->x, row_bytes, err);
+    if (rc != 0) {
+        return rc;
     }
     if (op->course != NULL) {
         CT_CUDA_TRY(err, ct_launch_gather(cuda->stream, dev->precision, op, NULL));
@@ -137,7 +153,7 @@ static int cuda_gather(struct ct_device *dev, const struct ct_gather *op, struct
     cuda->next_staging = (cuda->next_staging + 1) % CT_CUDA_STAGINGS;
     CT_CUDA_TRY(err, cudaEventSynchronize(s->done));
     if (s->capacity < op->batch) {
-        int rc = grow(s, op->batch, err);
+        rc = grow(s, op->batch, err);
         if (rc != 0) {
             return rc;
         }
@@ -172,11 +188,14 @@ static int cuda_loss(struct ct_device *dev, const struct ct_loss *op, struct ct_
     if (op->classes == 0 || op->classes > MAX_CLASSES) {
         return ct_err_set(err, CT_EINVAL, "%zu classes: must be 1 to %u", op->classes, MAX_CLASSES);
     }
-    if (op->batch > 0) {
-        struct ct_cuda *cuda = ct_cuda_of(dev);
-        CT_CUDA_TRY(err, ct_launch_loss(cuda->stream, dev->precision, op, cuda->sums));
+    if (op->batch == 0) {
+        return 0;
     }
-    return 0;
+    struct ct_cuda *cuda = ct_cuda_of(dev);
+    CT_CUDA_TRY(err, ct_launch_loss(cuda->stream, dev->precision, op, cuda->sums));
+    size_t row_bytes = op->classes * ct_precision_bytes(dev->precision);
+    return op->dlogits == NULL ? 0
+                               : clear_rest(dev, &op->cut, op->batch, op->dlogits, row_bytes, err);
 }
 
 static int cuda_sgd(struct ct_device *dev, const struct ct_sgd *op, struct ct_err *err)
@@ -205,6 +224,14 @@ static int cuda_narrow(struct ct_device *dev, size_t count, const float *from, u
 {
     if (count > 0) {
         CT_CUDA_TRY(err, ct_launch_narrow(ct_cuda_of(dev)->stream, count, from, to));
+    }
+    return 0;
+}
+
+static int cuda_tree_sum(struct ct_device *dev, const struct ct_tree_sum *op, struct ct_err *err)
+{
+    if (op->count > 0) {
+        CT_CUDA_TRY(err, ct_launch_tree_sum(ct_cuda_of(dev)->side, op));
     }
     return 0;
 }
@@ -255,6 +282,7 @@ static void cuda_close(struct ct_device *dev)
     }
     ct_cuda_gemm_free(cuda->gemm);
     (void)cudaFree(cuda->sums);
+    ct_cuda_room_free(&cuda->slots);
     if (cuda->stream != NULL) {
         (void)cudaStreamDestroy(cuda->stream);
     }
@@ -286,6 +314,7 @@ static const struct ct_device_ops cuda_ops = {
     .advance = ct_cuda_advance,
     .fork = ct_cuda_fork,
     .join = ct_cuda_join,
+    .tree_sum = cuda_tree_sum,
 };
 
 /* CUDA's own words for this do not say which versions, nor what to do. */

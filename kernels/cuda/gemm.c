@@ -20,13 +20,8 @@
 
 /* Room for the e4m3 copy of a factor, and its scale. */
 struct copy8 {
-    uint8_t *data;
-    size_t capacity;
+    struct ct_cuda_room room;
     float *scale; /* the scale and a word of scratch, as ct_launch_fp8() wants */
-    /* What was too small. Recorded work may hold on to it, so it stays until the end; as each is at
-     * least twice the one before, together they are no larger than the last. */
-    uint8_t *outgrown[64];
-    size_t outgrown_count;
 };
 
 struct ct_cuda_gemm {
@@ -58,11 +53,8 @@ void ct_cuda_gemm_free(struct ct_cuda_gemm *gemm)
     }
     struct copy8 *copies[2] = {&gemm->x8, &gemm->w8};
     for (int i = 0; i < 2; i++) {
-        (void)cudaFree(copies[i]->data);
+        ct_cuda_room_free(&copies[i]->room);
         (void)cudaFree(copies[i]->scale);
-        for (size_t k = 0; k < copies[i]->outgrown_count; k++) {
-            (void)cudaFree(copies[i]->outgrown[k]);
-        }
     }
     ct_gemm_cache_free(gemm->cache);
     ct_free(gemm);
@@ -97,43 +89,33 @@ static void mark(struct ct_cuda_gemm *gemm, const void *bits, bool good)
 
 /* ---- e4m3 ------------------------------------------------------------------------------------ */
 
-static int make_room(struct copy8 *copy, size_t count, struct ct_err *err)
+static int make_copy8(struct ct_cuda *cuda, struct copy8 *copy, const void *from, size_t count,
+                      struct ct_err *err)
 {
     if (copy->scale == NULL) {
         CT_CUDA_TRY(err, cudaMalloc((void **)&copy->scale, 2 * sizeof(*copy->scale)));
     }
-    if (copy->capacity < count) {
-        uint8_t *data = NULL;
-        size_t capacity = count > 2 * copy->capacity ? count : 2 * copy->capacity;
-        CT_CUDA_TRY(err, cudaMalloc((void **)&data, capacity));
-        if (copy->data != NULL) {
-            copy->outgrown[copy->outgrown_count++] = copy->data;
-        }
-        copy->data = data;
-        copy->capacity = capacity;
-    }
-    return 0;
-}
-
-static int make_copy8(struct ct_cuda *cuda, struct copy8 *copy, const void *from, size_t count,
-                      struct ct_err *err)
-{
-    int rc = make_room(copy, count, err);
+    int rc = ct_cuda_room_get(&copy->room, count, err);
     if (rc != 0) {
         return rc;
     }
-    CT_CUDA_TRY(err, ct_launch_fp8(cuda->stream, count, from, copy->data, copy->scale));
+    CT_CUDA_TRY(err, ct_launch_fp8(cuda->stream, count, from, copy->room.data, copy->scale));
     return 0;
 }
 
 /* ---- layers ---------------------------------------------------------------------------------- */
 
-/* A refusal is no news for the caller: there is another way. */
-static int attempt(struct ct_cuda *cuda, struct ct_gemm_key key, const struct ct_gemm_operands *o,
-                   struct ct_err *err)
+int ct_cuda_product(struct ct_cuda *cuda, struct ct_gemm_key key, const struct ct_gemm_operands *o,
+                    struct ct_err *err)
+{
+    return ct_gemm_run(cuda->gemm->cache, cuda, key, o, err);
+}
+
+int ct_cuda_attempt(struct ct_cuda *cuda, struct ct_gemm_key key, const struct ct_gemm_operands *o,
+                    struct ct_err *err)
 {
     struct ct_err refusal = {0};
-    int rc = ct_gemm_run(cuda->gemm->cache, cuda, key, o, &refusal);
+    int rc = ct_cuda_product(cuda, key, o, &refusal);
     return rc == 0 || rc == CT_EUNSUPPORTED ? rc : ct_err_set(err, rc, "%s", refusal.text);
 }
 
@@ -148,13 +130,13 @@ static int linear_fused(struct ct_cuda *cuda, const struct ct_linear *op, struct
     if (op->relu && op->bits != NULL) {
         o.bits = op->bits;
         k.product = CT_PRODUCT_Y_RELU_BITS;
-        rc = attempt(cuda, k, &o, err);
+        rc = ct_cuda_attempt(cuda, k, &o, err);
         mark(cuda->gemm, op->bits, rc == 0);
         o.bits = NULL;
     }
     if (rc == CT_EUNSUPPORTED) {
         k.product = op->relu ? CT_PRODUCT_Y_RELU : CT_PRODUCT_Y_BIAS;
-        rc = attempt(cuda, k, &o, err);
+        rc = ct_cuda_attempt(cuda, k, &o, err);
     }
     return rc;
 }
@@ -178,7 +160,7 @@ static int linear_by(struct ct_cuda *cuda, const struct ct_linear *op, enum ct_p
     if (rc != CT_EUNSUPPORTED) {
         return rc;
     }
-    rc = ct_gemm_run(cuda->gemm->cache, cuda, k, o, err);
+    rc = ct_cuda_product(cuda, k, o, err);
     if (rc == 0) {
         CT_CUDA_TRY(err, ct_launch_add_bias(cuda->stream, precision, op));
     }
@@ -197,8 +179,8 @@ static int linear8(struct ct_cuda *cuda, const struct ct_linear *op, struct ct_e
         rc = make_copy8(cuda, &gemm->w8, op->w, op->out * op->in, err);
     }
     const struct ct_gemm_operands o = {
-        .a = gemm->w8.data,
-        .b = gemm->x8.data,
+        .a = gemm->w8.room.data,
+        .b = gemm->x8.room.data,
         .d = op->y,
         .a_scale = gemm->w8.scale,
         .b_scale = gemm->x8.scale,
@@ -208,6 +190,9 @@ static int linear8(struct ct_cuda *cuda, const struct ct_linear *op, struct ct_e
 
 int ct_cuda_linear(struct ct_cuda *cuda, const struct ct_linear *op, struct ct_err *err)
 {
+    if (op->cut.rows > 0) {
+        return ct_cuda_cut_linear(cuda, op, err);
+    }
     enum ct_precision precision = cuda->base.precision;
     if (precision == CT_PRECISION_FP8) {
         int rc = linear8(cuda, op, err);
@@ -227,7 +212,7 @@ static int gradient_of_weights(struct ct_cuda *cuda, const struct ct_linear_grad
     k.wide = true;
     if (op->in > 1 && op->out > 1) {
         k.product = CT_PRODUCT_DW_DB;
-        int rc = attempt(cuda, k, &o, err);
+        int rc = ct_cuda_attempt(cuda, k, &o, err);
         if (rc != CT_EUNSUPPORTED) {
             return rc;
         }
@@ -236,7 +221,7 @@ static int gradient_of_weights(struct ct_cuda *cuda, const struct ct_linear_grad
     o.extra = NULL;
     CT_CUDA_TRY(
         err, ct_launch_column_sum(cuda->stream, k.precision, op->batch, op->out, op->dy, op->db));
-    return ct_gemm_run(cuda->gemm->cache, cuda, k, &o, err);
+    return ct_cuda_product(cuda, k, &o, err);
 }
 
 static int gradient_of_input(struct ct_cuda *cuda, const struct ct_linear_grad *op,
@@ -246,14 +231,14 @@ static int gradient_of_input(struct ct_cuda *cuda, const struct ct_linear_grad *
     if (op->mask != NULL && is_marked(cuda->gemm, op->bits)) {
         k.product = CT_PRODUCT_DX_BITS;
         o.bits = op->bits;
-        int rc = attempt(cuda, k, &o, err);
+        int rc = ct_cuda_attempt(cuda, k, &o, err);
         if (rc != CT_EUNSUPPORTED) {
             return rc;
         }
         o.bits = NULL;
     }
     k.product = CT_PRODUCT_DX;
-    int rc = ct_gemm_run(cuda->gemm->cache, cuda, k, &o, err);
+    int rc = ct_cuda_product(cuda, k, &o, err);
     if (rc == 0 && op->mask != NULL) {
         CT_CUDA_TRY(
             err, ct_launch_mask(cuda->stream, k.precision, op->batch * op->in, op->dx, op->mask));
@@ -263,6 +248,9 @@ static int gradient_of_input(struct ct_cuda *cuda, const struct ct_linear_grad *
 
 int ct_cuda_linear_grad(struct ct_cuda *cuda, const struct ct_linear_grad *op, struct ct_err *err)
 {
+    if (op->cut.rows > 0) {
+        return ct_cuda_cut_grad(cuda, op, err);
+    }
     enum ct_precision precision = cuda->base.precision;
     const struct ct_gemm_key k = {
         .precision = precision == CT_PRECISION_FP8 ? CT_PRECISION_BF16 : precision,

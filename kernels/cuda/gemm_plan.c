@@ -2,12 +2,15 @@
 #include "kernels/cuda/gemm_plan.h"
 
 #include "common/alloc.h"
+#include "kernels/cuda/gemm_shape.h"
 
 #include <string.h>
 
 /* Three layers' worth of products, full and short batch, training and evaluation, several times. */
 #define MAX_SHAPES 128
 #define MAX_ALIGNMENT 256u
+/* What a thread loads at once, and what the tensor memory accelerator wants. */
+#define VECTOR_BYTES 16u
 /* NVIDIA's advice for Hopper is 32 MiB; older ones need less. */
 #define WORKSPACE_BYTES ((size_t)32 << 20)
 /* The heuristic's order is good: the best is nearly always among its first few. */
@@ -99,70 +102,6 @@ void ct_gemm_cache_free(struct ct_gemm_cache *cache)
 
 /* ---- describing ------------------------------------------------------------------------------ */
 
-struct shape {
-    cublasOperation_t ta, tb;
-    cublasLtEpilogue_t epilogue;
-    size_t lda, ldb, ldd, a_cols, b_cols, d_cols;
-    cudaDataType_t factor, result;
-};
-
-static cublasLtEpilogue_t epilogue_of(enum ct_product product)
-{
-    switch (product) {
-    case CT_PRODUCT_Y_BIAS:
-        return CUBLASLT_EPILOGUE_BIAS;
-    case CT_PRODUCT_Y_RELU:
-        return CUBLASLT_EPILOGUE_RELU_BIAS;
-    case CT_PRODUCT_Y_RELU_BITS:
-        return CUBLASLT_EPILOGUE_RELU_AUX_BIAS;
-    case CT_PRODUCT_DW_DB:
-        return CUBLASLT_EPILOGUE_BGRADB;
-    case CT_PRODUCT_DX_BITS:
-        return CUBLASLT_EPILOGUE_DRELU;
-    case CT_PRODUCT_Y:
-    case CT_PRODUCT_DW:
-    case CT_PRODUCT_DX:
-        break;
-    }
-    return CUBLASLT_EPILOGUE_DEFAULT;
-}
-
-static struct shape shape_of(const struct ct_gemm_key *k)
-{
-    bool narrow = ct_precision_narrow(k->precision);
-    bool e4m3 = k->precision == CT_PRECISION_FP8;
-    cudaDataType_t number = narrow ? CUDA_R_16BF : CUDA_R_32F;
-    struct shape s = {
-        .ta = CUBLAS_OP_N,
-        .tb = CUBLAS_OP_N,
-        .epilogue = epilogue_of(k->product),
-        .factor = e4m3 ? CUDA_R_8F_E4M3 : number,
-        .result = k->wide ? CUDA_R_32F : number,
-    };
-    switch (k->product) {
-    case CT_PRODUCT_Y:
-    case CT_PRODUCT_Y_BIAS:
-    case CT_PRODUCT_Y_RELU:
-    case CT_PRODUCT_Y_RELU_BITS: /* a = w, b = x */
-        s.ta = CUBLAS_OP_T;
-        s.lda = k->in, s.ldb = k->in, s.ldd = k->out;
-        s.a_cols = k->out, s.b_cols = k->batch, s.d_cols = k->batch;
-        break;
-    case CT_PRODUCT_DW:
-    case CT_PRODUCT_DW_DB: /* a = x, b = dy */
-        s.tb = CUBLAS_OP_T;
-        s.lda = k->in, s.ldb = k->out, s.ldd = k->in;
-        s.a_cols = k->batch, s.b_cols = k->batch, s.d_cols = k->out;
-        break;
-    case CT_PRODUCT_DX:
-    case CT_PRODUCT_DX_BITS: /* a = w, b = dy */
-        s.lda = k->in, s.ldb = k->out, s.ldd = k->in;
-        s.a_cols = k->out, s.b_cols = k->batch, s.d_cols = k->batch;
-        break;
-    }
-    return s;
-}
-
 static int set(cublasLtMatmulDesc_t op, cublasLtMatmulDescAttributes_t id, const void *value,
                size_t bytes, struct ct_err *err)
 {
@@ -189,9 +128,35 @@ static int point(const struct ct_gemm_plan *p, const struct ct_gemm_operands *o,
     return rc;
 }
 
+static int set_steps(const struct ct_gemm_plan *p, const struct ct_gemm_shape *s,
+                     struct ct_err *err)
+{
+    const cublasLtMatrixLayout_t layouts[] = {p->a, p->b, p->d};
+    const int64_t steps[] = {(int64_t)s->a_step, (int64_t)s->b_step, (int64_t)s->d_step};
+    for (int i = 0; i < 3; i++) {
+        CT_CUBLAS_TRY(err, cublasLtMatrixLayoutSetAttribute(
+                               layouts[i], CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &steps[i],
+                               sizeof(steps[i])));
+    }
+    return 0;
+}
+
+/* Of a cut batch: of how many parts the matrices are. */
+static int set_parts(const struct ct_gemm_plan *p, size_t parts, struct ct_err *err)
+{
+    const cublasLtMatrixLayout_t layouts[] = {p->a, p->b, p->d};
+    const int32_t count = (int32_t)parts;
+    for (int i = 0; i < 3; i++) {
+        CT_CUBLAS_TRY(err, cublasLtMatrixLayoutSetAttribute(layouts[i],
+                                                            CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+                                                            &count, sizeof(count)));
+    }
+    return 0;
+}
+
 static int describe(struct ct_gemm_plan *p, const struct ct_gemm_operands *o, struct ct_err *err)
 {
-    const struct shape s = shape_of(&p->key);
+    const struct ct_gemm_shape s = ct_gemm_shape_of(&p->key);
     cublasComputeType_t compute =
         p->key.precision == CT_PRECISION_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     CT_CUBLAS_TRY(err, cublasLtMatmulDescCreate(&p->op, compute, CUDA_R_32F));
@@ -228,10 +193,15 @@ static int describe(struct ct_gemm_plan *p, const struct ct_gemm_operands *o, st
                   cublasLtMatrixLayoutCreate(&p->b, s.factor, s.ldb, s.b_cols, (int64_t)s.ldb));
     CT_CUBLAS_TRY(err,
                   cublasLtMatrixLayoutCreate(&p->d, s.result, s.ldd, s.d_cols, (int64_t)s.ldd));
-    return 0;
+    return p->key.of > 0 ? set_steps(p, &s, err) : 0;
 }
 
 /* ---- choosing -------------------------------------------------------------------------------- */
+
+static size_t workspace_of(const struct ct_gemm_key *k)
+{
+    return k->of > 0 ? 0 : WORKSPACE_BYTES;
+}
 
 static int set_limits(cublasLtMatmulPreference_t pref, const struct ct_gemm_key *k,
                       struct ct_err *err)
@@ -240,7 +210,13 @@ static int set_limits(cublasLtMatmulPreference_t pref, const struct ct_gemm_key 
     const cublasLtMatmulPreferenceAttributes_t ids[4] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES};
-    const size_t workspace = WORKSPACE_BYTES;
+    const size_t workspace = workspace_of(k);
+    if (k->of > 0) {
+        const uint32_t none = CUBLASLT_REDUCTION_SCHEME_NONE;
+        CT_CUBLAS_TRY(err,
+                      cublasLtMatmulPreferenceSetAttribute(
+                          pref, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &none, sizeof(none)));
+    }
     CT_CUBLAS_TRY(
         err, cublasLtMatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                                   &workspace, sizeof(workspace)));
@@ -258,7 +234,7 @@ static cublasStatus_t multiply(struct ct_gemm_cache *cache, struct ct_cuda *cuda
 {
     const float one = 1.0f, zero = 0.0f;
     return cublasLtMatmul(cache->lt, p->op, &one, o->a, p->a, o->b, p->b, &zero, o->d, p->d, o->d,
-                          p->d, algo, cache->workspace, WORKSPACE_BYTES, cuda->stream);
+                          p->d, algo, cache->workspace, workspace_of(&p->key), cuda->stream);
 }
 
 /* Milliseconds, or below 0 for a kernel that does not run after all. The result is what it will be
@@ -286,11 +262,11 @@ static int time_one(struct ct_gemm_cache *cache, struct ct_cuda *cuda, const str
 }
 
 /* Moves those that can run to the front, in their order, and says how many they are. */
-static int usable(cublasLtMatmulHeuristicResult_t *found, int count)
+static int usable(const struct ct_gemm_key *k, cublasLtMatmulHeuristicResult_t *found, int count)
 {
     int kept = 0;
     for (int i = 0; i < count; i++) {
-        if (found[i].state == CUBLAS_STATUS_SUCCESS && found[i].workspaceSize <= WORKSPACE_BYTES) {
+        if (found[i].state == CUBLAS_STATUS_SUCCESS && found[i].workspaceSize <= workspace_of(k)) {
             found[kept++] = found[i];
         }
     }
@@ -302,6 +278,42 @@ static bool is_refusal(cublasStatus_t status)
 {
     return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
            status == CUBLAS_STATUS_ARCH_MISMATCH;
+}
+
+static int check(struct ct_gemm_cache *cache, const struct ct_gemm_plan *p,
+                 const cublasLtMatmulAlgo_t *algo, size_t parts, bool *good, struct ct_err *err)
+{
+    cublasLtMatmulHeuristicResult_t result;
+    int rc = set_parts(p, parts, err);
+    if (rc != 0) {
+        return rc;
+    }
+    cublasStatus_t status =
+        cublasLtMatmulAlgoCheck(cache->lt, p->op, p->a, p->b, p->d, p->d, algo, &result);
+    if (status != CUBLAS_STATUS_SUCCESS && !is_refusal(status)) {
+        return ct_cublas_fail(err, status, __FILE__, __LINE__, "cublasLtMatmulAlgoCheck");
+    }
+    *good = status == CUBLAS_STATUS_SUCCESS && result.workspaceSize == 0;
+    return 0;
+}
+
+/* Every rank, with whatever number of parts, comes to the same kernel, or to none. */
+static int pick_steady(struct ct_gemm_cache *cache, struct ct_gemm_plan *p,
+                       const cublasLtMatmulHeuristicResult_t *found, int count, struct ct_err *err)
+{
+    bool good = false;
+    int rc = 0;
+    for (int i = 0; rc == 0 && !good && i < count; i++) {
+        p->algo = found[i].algo;
+        good = true;
+        for (size_t parts = 1; rc == 0 && good && parts <= p->key.of; parts *= 2) {
+            rc = check(cache, p, &p->algo, parts, &good, err);
+        }
+    }
+    if (rc == 0) {
+        rc = set_parts(p, p->key.parts, err);
+    }
+    return rc != 0 || good ? rc : ct_err_set(err, CT_EUNSUPPORTED, "cuBLASLt has no kernel");
 }
 
 static int pick(struct ct_gemm_cache *cache, struct ct_cuda *cuda, struct ct_gemm_plan *p,
@@ -335,10 +347,13 @@ static int choose(struct ct_gemm_cache *cache, struct ct_cuda *cuda, struct ct_g
     int rc = set_limits(pref, &p->key, err);
     cublasLtMatmulHeuristicResult_t found[CANDIDATES];
     int count = 0;
+    if (rc == 0 && p->key.of > 0) {
+        rc = set_parts(p, p->key.of, err);
+    }
     if (rc == 0) {
         cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
             cache->lt, p->op, p->a, p->b, p->d, p->d, pref, CANDIDATES, found, &count);
-        count = status == CUBLAS_STATUS_SUCCESS ? usable(found, count) : 0;
+        count = status == CUBLAS_STATUS_SUCCESS ? usable(&p->key, found, count) : 0;
         if (status != CUBLAS_STATUS_SUCCESS && !is_refusal(status)) {
             rc = ct_cublas_fail(err, status, __FILE__, __LINE__, "cublasLtMatmulAlgoGetHeuristic");
         } else if (count == 0) {
@@ -346,7 +361,11 @@ static int choose(struct ct_gemm_cache *cache, struct ct_cuda *cuda, struct ct_g
         }
     }
     (void)cublasLtMatmulPreferenceDestroy(pref);
-    return rc == 0 ? pick(cache, cuda, p, o, found, count, err) : rc;
+    if (rc != 0) {
+        return rc;
+    }
+    return p->key.of > 0 ? pick_steady(cache, p, found, count, err)
+                         : pick(cache, cuda, p, o, found, count, err);
 }
 
 /* ---- the cache ------------------------------------------------------------------------------- */
@@ -355,6 +374,7 @@ static bool same(const struct ct_gemm_key *a, const struct ct_gemm_key *b)
 {
     return a->product == b->product && a->precision == b->precision && a->wide == b->wide &&
            a->bias16 == b->bias16 && a->batch == b->batch && a->in == b->in && a->out == b->out &&
+           a->parts == b->parts && a->of == b->of && a->slot == b->slot &&
            memcmp(a->align, b->align, sizeof(a->align)) == 0;
 }
 
@@ -396,23 +416,29 @@ static int find(struct ct_gemm_cache *cache, struct ct_cuda *cuda, const struct 
     return answer(slot, out, err);
 }
 
-static unsigned alignment_of(const void *ptr)
+/* Of one part of a cut batch and of the next, which is `step` bytes behind it. There it is no more
+ * than kernels make use of: what is here must not decide, only what the sizes are. */
+static unsigned alignment_of(const struct ct_gemm_key *k, const void *ptr, size_t step)
 {
-    uintptr_t at = (uintptr_t)ptr;
-    unsigned align = 1;
-    while (align < MAX_ALIGNMENT && at % (align * 2) == 0) {
-        align *= 2;
-    }
-    return align;
+    uintptr_t bits = (uintptr_t)ptr | step | (k->of > 0 ? VECTOR_BYTES : MAX_ALIGNMENT);
+    return (unsigned)(bits & -bits);
+}
+
+static void set_alignments(struct ct_gemm_key *k, const struct ct_gemm_operands *o)
+{
+    const struct ct_gemm_shape s = ct_gemm_shape_of(k);
+    size_t factor = s.factor == CUDA_R_32F ? sizeof(float) : sizeof(uint16_t);
+    size_t result = s.result == CUDA_R_32F ? sizeof(float) : sizeof(uint16_t);
+    k->align[0] = alignment_of(k, o->a, s.a_step * factor);
+    k->align[1] = alignment_of(k, o->b, s.b_step * factor);
+    k->align[2] = alignment_of(k, o->d, s.d_step * result);
+    k->align[3] = alignment_of(k, o->extra, 0);
 }
 
 int ct_gemm_run(struct ct_gemm_cache *cache, struct ct_cuda *cuda, struct ct_gemm_key key,
                 const struct ct_gemm_operands *o, struct ct_err *err)
 {
-    key.align[0] = alignment_of(o->a);
-    key.align[1] = alignment_of(o->b);
-    key.align[2] = alignment_of(o->d);
-    key.align[3] = alignment_of(o->extra);
+    set_alignments(&key, o);
     struct ct_gemm_plan *p = NULL;
     int rc = find(cache, cuda, &key, o, &p, err);
     if (rc == 0) {

@@ -3,9 +3,13 @@
  * How cuBLASLt computes one product of one shape: its descriptors and the kernel that was chosen.
  * The choice is made once per shape and kept for the life of the device: of the kernels that the
  * heuristic offers, each is run on the first operands that come, and the fastest wins. While work
- * is recorded nothing can be timed, and the heuristic's first one is taken.
+ * is recorded nothing can be timed, and the heuristic's first one is taken. The winner may be
+ * another in the next run, and so the last bits of a result.
  *
- * The winner may be another in the next run, and so the last bits of a result.
+ * Of a cut batch (`of` > 0) the bits must be the same in every run, and however many parts are
+ * here. So nothing is timed: the first kernel is taken that computes each dot product in one
+ * sequence (which cuBLASLt promises where it may not split them and has no memory to do it in), out
+ * of those that the heuristic offers for all parts and that can also do any smaller number.
  */
 #ifndef CT_KERNELS_CUDA_GEMM_PLAN_H
 #define CT_KERNELS_CUDA_GEMM_PLAN_H
@@ -30,6 +34,8 @@ struct ct_gemm_key {
     bool wide;   /* the result is float32 in any precision */
     bool bias16; /* the bias is bfloat16 */
     size_t batch, in, out;
+    size_t parts, of;  /* of a cut batch, `batch` rows each: those here, and all; 0 = not cut */
+    size_t slot;       /* floats from one part's DW to the next one's */
     unsigned align[4]; /* of a, b, d, extra: decides which kernels can be used */
 };
 
@@ -54,5 +60,12 @@ void ct_gemm_cache_free(struct ct_gemm_cache *cache); /* NULL is allowed */
 CT_MUST_CHECK int ct_gemm_run(struct ct_gemm_cache *cache, struct ct_cuda *cuda,
                               struct ct_gemm_key key, const struct ct_gemm_operands *operands,
                               struct ct_err *err);
+
+/* gemm.c: with the device's own cache. After a refusal (CT_EUNSUPPORTED) of ct_cuda_attempt() `err`
+ * is as it was: it is no news for the caller, who has another way. */
+CT_MUST_CHECK int ct_cuda_product(struct ct_cuda *cuda, struct ct_gemm_key key,
+                                  const struct ct_gemm_operands *operands, struct ct_err *err);
+CT_MUST_CHECK int ct_cuda_attempt(struct ct_cuda *cuda, struct ct_gemm_key key,
+                                  const struct ct_gemm_operands *operands, struct ct_err *err);
 
 #endif

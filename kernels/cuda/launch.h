@@ -34,6 +34,11 @@ cudaError_t ct_launch_gather(cudaStream_t stream, enum ct_precision p, const str
 /* sum[c] = sum over r of m[r, c] */
 cudaError_t ct_launch_column_sum(cudaStream_t stream, enum ct_precision p, size_t rows, size_t cols,
                                  const void *m, float *sum);
+/* The same for each part of the matrix, one behind the other: sums[p * step + c] is of m's rows
+ * from p * rows on. What a part's sum is depends on nothing but its numbers. */
+cudaError_t ct_launch_part_sums(cudaStream_t stream, enum ct_precision p, size_t parts, size_t rows,
+                                size_t cols, const void *m, size_t step, float *sums);
+cudaError_t ct_launch_tree_sum(cudaStream_t stream, const struct ct_tree_sum *op);
 /* y = act(y + b) in place. */
 cudaError_t ct_launch_add_bias(cudaStream_t stream, enum ct_precision p,
                                const struct ct_linear *op);

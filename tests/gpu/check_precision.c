@@ -11,64 +11,6 @@
 #include <math.h>
 #include <string.h>
 
-static float rounded(float f)
-{
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    bits += 0x7fffu + (bits >> 16 & 1); /* to the nearest, ties to even; no NaN comes here */
-    bits &= 0xffff0000u;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
-/* Random numbers in the device's precision; `host` has what they are worth. */
-struct numbers {
-    struct ct_tensor wide;
-    void *data;
-};
-
-static struct numbers numbers_of(struct ct_device *dev, size_t count, struct ct_random *rng)
-{
-    struct ct_err err = {0};
-    struct numbers n = {.wide = ct_tensor_filled(dev, count, rng)};
-    n.data = n.wide.data;
-    if (ct_precision_narrow(dev->precision)) {
-        ct_check_need(dev->ops->alloc(dev, count * sizeof(uint16_t), &n.data, &err), &err);
-        ct_check_need(dev->ops->narrow(dev, count, n.wide.data, n.data, &err), &err);
-        for (size_t i = 0; i < count; i++) {
-            n.wide.host[i] = rounded(n.wide.host[i]);
-        }
-    }
-    return n;
-}
-
-static void drop(struct numbers *n)
-{
-    if (n->data != (void *)n->wide.data) {
-        n->wide.dev->ops->release(n->wide.dev, n->data);
-    }
-    ct_tensor_drop(&n->wide);
-}
-
-/* What the device left in its precision, as floats on the host. */
-static void read_numbers(struct ct_tensor *t)
-{
-    struct ct_err err = {0};
-    ct_tensor_pull(t);
-    if (!ct_precision_narrow(t->dev->precision)) {
-        return;
-    }
-    uint16_t *narrow = ct_malloc(t->count * sizeof *narrow);
-    CHECK(narrow != NULL);
-    ct_check_need(t->dev->ops->download(t->dev, narrow, t->data, t->count * sizeof *narrow, &err),
-                  &err);
-    for (size_t i = 0; i < t->count; i++) {
-        uint32_t bits = (uint32_t)narrow[i] << 16;
-        memcpy(&t->host[i], &bits, sizeof bits);
-    }
-    ct_free(narrow);
-}
-
 struct sizes {
     size_t batch, in, out;
 };
@@ -80,10 +22,11 @@ static void check_layers(struct ct_device *dev, struct sizes s, double forward, 
     struct ct_err err = {0};
     struct ct_random rng = {s.batch * 31 + s.in};
     size_t act = s.batch * s.out;
-    struct numbers x = numbers_of(dev, s.batch * s.in, &rng),
-                   w = numbers_of(dev, s.out * s.in, &rng);
-    struct numbers up = numbers_of(dev, s.out * s.out, &rng), dy = numbers_of(dev, act, &rng);
-    struct numbers b = numbers_of(dev, s.out, &rng);
+    struct ct_numbers x = ct_numbers_filled(dev, s.batch * s.in, &rng),
+                      w = ct_numbers_filled(dev, s.out * s.in, &rng);
+    struct ct_numbers up = ct_numbers_filled(dev, s.out * s.out, &rng),
+                      dy = ct_numbers_filled(dev, act, &rng);
+    struct ct_numbers b = ct_numbers_filled(dev, s.out, &rng);
     struct ct_tensor y = ct_tensor_poisoned(dev, act), dx = ct_tensor_poisoned(dev, act);
     struct ct_tensor dw = ct_tensor_poisoned(dev, s.out * s.out),
                      db = ct_tensor_poisoned(dev, s.out);
@@ -102,7 +45,7 @@ static void check_layers(struct ct_device *dev, struct sizes s, double forward, 
     grad.x = grad.mask = y.data, grad.w = up.data, grad.dy = dy.data;
     grad.dw = dw.data, grad.db = db.data, grad.dx = dx.data;
     ct_check_need(dev->ops->linear_grad(dev, &grad, &err), &err);
-    read_numbers(&y), read_numbers(&dx);
+    ct_numbers_pull(&y), ct_numbers_pull(&dx);
     ct_tensor_pull(&dw), ct_tensor_pull(&db);
     double *ry = ct_check_doubles(act), *rdx = ct_check_doubles(act);
     double *rdw = ct_check_doubles(s.out * s.out), *rdb = ct_check_doubles(s.out);
@@ -117,7 +60,8 @@ static void check_layers(struct ct_device *dev, struct sizes s, double forward, 
     ct_free(ry), ct_free(rdx), ct_free(rdw), ct_free(rdb);
     dev->ops->release(dev, bits);
     ct_tensor_drop(&y), ct_tensor_drop(&dx), ct_tensor_drop(&dw), ct_tensor_drop(&db);
-    drop(&x), drop(&w), drop(&up), drop(&dy), drop(&b);
+    ct_numbers_drop(&x), ct_numbers_drop(&w), ct_numbers_drop(&up), ct_numbers_drop(&dy),
+        ct_numbers_drop(&b);
 }
 
 /* Errors grow with the root of the number of terms; the factors are some five times what rounding

@@ -9,6 +9,7 @@
 
 #include "tests/gpu/harness.h"
 
-extern const struct ct_check ct_checks_layers[], ct_checks_training[], ct_checks_precision[];
+extern const struct ct_check ct_checks_layers[], ct_checks_training[], ct_checks_precision[],
+    ct_checks_cut[];
 
 #endif

@@ -150,3 +150,57 @@ void ct_tensor_expect(const char *what, const struct ct_tensor *got, const doubl
         }
     }
 }
+
+/* ---- numbers in the device's precision --------------------------------------------------------
+ */
+
+static float rounded(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    bits += 0x7fffu + (bits >> 16 & 1); /* to the nearest, ties to even; no NaN comes here */
+    bits &= 0xffff0000u;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+struct ct_numbers ct_numbers_filled(struct ct_device *dev, size_t count, struct ct_random *rng)
+{
+    struct ct_err err = {0};
+    struct ct_numbers n = {.wide = ct_tensor_filled(dev, count, rng)};
+    n.data = n.wide.data;
+    if (ct_precision_narrow(dev->precision)) {
+        ct_check_need(dev->ops->alloc(dev, count * sizeof(uint16_t), &n.data, &err), &err);
+        ct_check_need(dev->ops->narrow(dev, count, n.wide.data, n.data, &err), &err);
+        for (size_t i = 0; i < count; i++) {
+            n.wide.host[i] = rounded(n.wide.host[i]);
+        }
+    }
+    return n;
+}
+
+void ct_numbers_drop(struct ct_numbers *n)
+{
+    if (n->data != (void *)n->wide.data) {
+        n->wide.dev->ops->release(n->wide.dev, n->data);
+    }
+    ct_tensor_drop(&n->wide);
+}
+
+void ct_numbers_pull(struct ct_tensor *t)
+{
+    struct ct_err err = {0};
+    ct_tensor_pull(t);
+    if (!ct_precision_narrow(t->dev->precision)) {
+        return;
+    }
+    uint16_t *narrow = ct_malloc(t->count * sizeof *narrow);
+    CHECK(narrow != NULL);
+    ct_check_need(t->dev->ops->download(t->dev, narrow, t->data, t->count * sizeof *narrow, &err),
+                  &err);
+    for (size_t i = 0; i < t->count; i++) {
+        uint32_t bits = (uint32_t)narrow[i] << 16;
+        memcpy(&t->host[i], &bits, sizeof bits);
+    }
+    ct_free(narrow);
+}

@@ -54,4 +54,15 @@ void ct_tensor_drop(struct ct_tensor *t);
 void ct_tensor_expect(const char *what, const struct ct_tensor *got, const double *ref,
                       double abs_tol);
 
+/* Random numbers in the device's precision; `wide` has what they are worth. */
+struct ct_numbers {
+    struct ct_tensor wide;
+    void *data;
+};
+
+struct ct_numbers ct_numbers_filled(struct ct_device *dev, size_t count, struct ct_random *rng);
+void ct_numbers_drop(struct ct_numbers *n);
+/* Brings back what the device left in its precision, as floats. */
+void ct_numbers_pull(struct ct_tensor *t);
+
 #endif

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Linear layers of a batch that is cut into parts (struct ct_cut). All parts are multiplied in one
+ * call as a batch of matrices of one shape by one kernel, which is the same whatever their number
+ * here. The gradients of weights go into a slot for each part, and are added as a tree:
+ *
+ *     part 0   dy^T * x, sum of dy   ->  slot 0  \
+ *     part 1                         ->  slot 1   +-> dw, db
+ *     ...
+ *
+ * The gradient of a part is as large as the weights, so that writing and reading the slots is what
+ * this costs: 8 * parts bytes of memory traffic per weight.
+ */
+#include "kernels/cuda/gemm_plan.h"
+
+/* Slots begin where cudaMalloc() could have put them. */
+#define SLOT_FLOATS 64
+
+static int begin(struct ct_cuda *cuda, const struct ct_cut *cut, size_t in, size_t out,
+                 struct ct_gemm_key *key, struct ct_err *err)
+{
+    if (cuda->base.precision == CT_PRECISION_FP8) {
+        return ct_err_set(err, CT_EUNSUPPORTED,
+                          "fp8 scales all rows of a batch by the largest number among them, which "
+                          "is not the same in every part of it");
+    }
+    *key = (struct ct_gemm_key){
+        .precision = cuda->base.precision,
+        .batch = cut->rows,
+        .in = in,
+        .out = out,
+        .parts = cut->parts,
+        .of = cut->of > cut->parts ? cut->of : cut->parts,
+    };
+    return 0;
+}
+
+int ct_cuda_cut_linear(struct ct_cuda *cuda, const struct ct_linear *op, struct ct_err *err)
+{
+    struct ct_gemm_key k;
+    int rc = begin(cuda, &op->cut, op->in, op->out, &k, err);
+    if (rc != 0) {
+        return rc;
+    }
+    struct ct_gemm_operands o = {.a = op->w, .b = op->x, .d = op->y};
+    k.wide = op->wide;
+    rc = CT_EUNSUPPORTED;
+    if (op->in > 1 && op->out > 1) {
+        k.bias16 = ct_precision_narrow(k.precision) && !op->wide && op->b16 != NULL;
+        k.product = op->relu ? CT_PRODUCT_Y_RELU : CT_PRODUCT_Y_BIAS;
+        o.extra = k.bias16 ? (const void *)op->b16 : op->b;
+        rc = ct_cuda_attempt(cuda, k, &o, err);
+    }
+    if (rc != CT_EUNSUPPORTED) {
+        return rc;
+    }
+    k.bias16 = false;
+    k.product = CT_PRODUCT_Y;
+    o.extra = NULL;
+    rc = ct_cuda_product(cuda, k, &o, err);
+    if (rc == 0) {
+        struct ct_linear all = *op;
+        all.batch = op->cut.rows * op->cut.parts;
+        CT_CUDA_TRY(err, ct_launch_add_bias(cuda->stream, k.precision, &all));
+    }
+    return rc;
+}
+
+static int add_slots(struct ct_cuda *cuda, struct ct_gemm_key k, size_t count, const float *from,
+                     float *to, struct ct_err *err)
+{
+    const struct ct_tree_sum op = {
+        .n = k.parts, .count = count, .step = k.slot, .from = from, .to = to};
+    CT_CUDA_TRY(err, ct_launch_tree_sum(cuda->stream, &op));
+    return 0;
+}
+
+static int gradient_of_weights(struct ct_cuda *cuda, const struct ct_linear_grad *op,
+                               struct ct_gemm_key k, struct ct_err *err)
+{
+    size_t weights = op->in * op->out;
+    float *dw = op->dw, *db = op->db;
+    k.product = CT_PRODUCT_DW;
+    k.wide = true;
+    k.slot = (weights + op->out + SLOT_FLOATS - 1) / SLOT_FLOATS * SLOT_FLOATS;
+    if (k.parts > 1) {
+        int rc = ct_cuda_room_get(&cuda->slots, k.parts * k.slot * sizeof(float), err);
+        if (rc != 0) {
+            return rc;
+        }
+        dw = cuda->slots.data;
+        db = dw + weights;
+    }
+    CT_CUDA_TRY(err, ct_launch_part_sums(cuda->stream, k.precision, k.parts, k.batch, op->out,
+                                         op->dy, k.slot, db));
+    const struct ct_gemm_operands o = {.a = op->x, .b = op->dy, .d = dw};
+    int rc = ct_cuda_product(cuda, k, &o, err);
+    if (rc == 0 && k.parts > 1) {
+        rc = add_slots(cuda, k, weights, dw, op->dw, err);
+    }
+    return rc == 0 && k.parts > 1 ? add_slots(cuda, k, op->out, db, op->db, err) : rc;
+}
+
+int ct_cuda_cut_grad(struct ct_cuda *cuda, const struct ct_linear_grad *op, struct ct_err *err)
+{
+    struct ct_gemm_key k;
+    int rc = begin(cuda, &op->cut, op->in, op->out, &k, err);
+    if (rc == 0) {
+        rc = gradient_of_weights(cuda, op, k, err);
+    }
+    if (rc != 0 || op->dx == NULL) {
+        return rc;
+    }
+    const struct ct_gemm_operands o = {.a = op->w, .b = op->dy, .d = op->dx};
+    k.product = CT_PRODUCT_DX;
+    rc = ct_cuda_product(cuda, k, &o, err);
+    if (rc == 0 && op->mask != NULL) {
+        size_t numbers = op->cut.rows * op->cut.parts * op->in;
+        CT_CUDA_TRY(err, ct_launch_mask(cuda->stream, k.precision, numbers, op->dx, op->mask));
+    }
+    return rc;
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/cuda/gemm_shape.h"
+
+static cublasLtEpilogue_t epilogue_of(enum ct_product product)
+{
+    switch (product) {
+    case CT_PRODUCT_Y_BIAS:
+        return CUBLASLT_EPILOGUE_BIAS;
+    case CT_PRODUCT_Y_RELU:
+        return CUBLASLT_EPILOGUE_RELU_BIAS;
+    case CT_PRODUCT_Y_RELU_BITS:
+        return CUBLASLT_EPILOGUE_RELU_AUX_BIAS;
+    case CT_PRODUCT_DW_DB:
+        return CUBLASLT_EPILOGUE_BGRADB;
+    case CT_PRODUCT_DX_BITS:
+        return CUBLASLT_EPILOGUE_DRELU;
+    case CT_PRODUCT_Y:
+    case CT_PRODUCT_DW:
+    case CT_PRODUCT_DX:
+        break;
+    }
+    return CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+struct ct_gemm_shape ct_gemm_shape_of(const struct ct_gemm_key *k)
+{
+    bool narrow = ct_precision_narrow(k->precision);
+    bool e4m3 = k->precision == CT_PRECISION_FP8;
+    cudaDataType_t number = narrow ? CUDA_R_16BF : CUDA_R_32F;
+    struct ct_gemm_shape s = {
+        .ta = CUBLAS_OP_N,
+        .tb = CUBLAS_OP_N,
+        .epilogue = epilogue_of(k->product),
+        .factor = e4m3 ? CUDA_R_8F_E4M3 : number,
+        .result = k->wide ? CUDA_R_32F : number,
+    };
+    switch (k->product) {
+    case CT_PRODUCT_Y:
+    case CT_PRODUCT_Y_BIAS:
+    case CT_PRODUCT_Y_RELU:
+    case CT_PRODUCT_Y_RELU_BITS: /* a = w, b = x */
+        s.ta = CUBLAS_OP_T;
+        s.lda = k->in, s.ldb = k->in, s.ldd = k->out;
+        s.a_cols = k->out, s.b_cols = k->batch, s.d_cols = k->batch;
+        break;
+    case CT_PRODUCT_DW:
+    case CT_PRODUCT_DW_DB: /* a = x, b = dy */
+        s.tb = CUBLAS_OP_T;
+        s.lda = k->in, s.ldb = k->out, s.ldd = k->in;
+        s.a_cols = k->batch, s.b_cols = k->batch, s.d_cols = k->out;
+        break;
+    case CT_PRODUCT_DX:
+    case CT_PRODUCT_DX_BITS: /* a = w, b = dy */
+        s.lda = k->in, s.ldb = k->out, s.ldd = k->in;
+        s.a_cols = k->out, s.b_cols = k->batch, s.d_cols = k->batch;
+        break;
+    }
+    if (k->of > 0) {
+        bool weights = k->product == CT_PRODUCT_DW;
+        bool forward = s.ta == CUBLAS_OP_T;
+        size_t in = k->batch * k->in, out = k->batch * k->out;
+        s.a_step = weights ? in : 0; /* the same weights for all */
+        s.b_step = forward ? in : out;
+        s.d_step = weights ? k->slot : forward ? out : in;
+    }
+    return s;
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the matrices of a product are in cuBLASLt's words.
+ */
+#ifndef CT_KERNELS_CUDA_GEMM_SHAPE_H
+#define CT_KERNELS_CUDA_GEMM_SHAPE_H
+
+#include "kernels/cuda/gemm_plan.h"
+
+struct ct_gemm_shape {
+    cublasOperation_t ta, tb;
+    cublasLtEpilogue_t epilogue;
+    size_t lda, ldb, ldd, a_cols, b_cols, d_cols;
+    size_t a_step, b_step, d_step; /* numbers from one part's to the next one's; 0 = not cut */
+    cudaDataType_t factor, result;
+};
+
+struct ct_gemm_shape ct_gemm_shape_of(const struct ct_gemm_key *key);
+
+#endif

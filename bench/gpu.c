@@ -2,11 +2,13 @@
  *
  * How long train's steps take on GPU 0, with random data that is already there:
  *
- *     bench-gpu mlp BATCH PRECISION FEATURES HIDDEN[,HIDDEN...] CLASSES SECONDS [nccl]
+ *     bench-gpu mlp BATCH PRECISION FEATURES HIDDEN[,HIDDEN...] CLASSES SECONDS
+ * [nccl|fused|apart]...
  *
  * Steps are queued by the trainer's own code, as CUDA graphs, and timed by whole epochs. "nccl"
- * sums gradients with NCCL although there is no peer. Prints one line of JSON. tools/gpu-check
- * builds it without Meson and runs it.
+ * sums gradients with NCCL although there is no peer; the others are the two ways to compute the
+ * last layer, of which the fastest is taken when none is given. Prints one line of JSON.
+ * tools/gpu-check builds it without Meson and runs it.
  */
 #include "common/alloc.h"
 #include "common/clock.h"
@@ -30,6 +32,7 @@ struct bench {
     size_t features, classes;
     double seconds;
     bool nccl;
+    const char *head;
     void *images, *labels;
 };
 
@@ -180,9 +183,10 @@ static void run(struct bench *b, const char *hidden)
     }
     need(t->dev->ops->download(t->dev, loss, t->totals, sizeof loss, &err), &err);
     printf("{\"program\": \"train\", \"features\": %zu, \"hidden\": \"%s\", \"batch\": %zu, "
-           "\"precision\": \"%s\", \"nccl\": %s, \"recorded\": %s, \"us_per_step\": %.3f, "
+           "\"precision\": \"%s\", \"nccl\": %s, \"head\": \"%s\", \"recorded\": %s, "
+           "\"us_per_step\": %.3f, "
            "\"samples_per_s\": %.0f, \"loss\": %.4f}\n",
-           b->features, hidden, t->sampler.batch, b->precision, b->nccl ? "true" : "false",
+           b->features, hidden, t->sampler.batch, b->precision, b->nccl ? "true" : "false", b->head,
            t->recorded.on ? "true" : "false", best, 1e6 * (double)t->sampler.batch / best,
            loss[0] / (double)t->sampler.count);
 }
@@ -218,15 +222,29 @@ static size_t number(const char *text, struct ct_err *err)
     return (size_t)value;
 }
 
+static void usage(void)
+{
+    (void)fprintf(stderr, "usage: bench-gpu mlp BATCH PRECISION FEATURES HIDDEN[,HIDDEN...] "
+                          "CLASSES SECONDS [nccl|fused|apart]...\n");
+    exit(2);
+}
+
 int main(int argc, char *argv[])
 {
     struct ct_err err = {0};
     if (argc < 8 || strcmp(argv[1], "mlp") != 0) {
-        (void)fprintf(stderr, "usage: bench-gpu mlp BATCH PRECISION FEATURES HIDDEN[,HIDDEN...] "
-                              "CLASSES SECONDS [nccl]\n");
-        return 2;
+        usage();
     }
-    struct bench b = {.precision = argv[3], .nccl = argc > 8 && strcmp(argv[8], "nccl") == 0};
+    struct bench b = {.precision = argv[3], .head = "fastest"};
+    for (int i = 8; i < argc; i++) {
+        if (strcmp(argv[i], "nccl") == 0) {
+            b.nccl = true;
+        } else if (strcmp(argv[i], "fused") == 0 || strcmp(argv[i], "apart") == 0) {
+            b.head = argv[i];
+        } else {
+            usage();
+        }
+    }
     struct ct_hidden hidden = {0};
     size_t batch = number(argv[2], &err);
     b.features = number(argv[4], &err);
@@ -243,6 +261,9 @@ int main(int argc, char *argv[])
         p = p[len] == ',' ? p + len + 1 : NULL;
     }
     open_device(&b);
+    b.t.dev->head_way = strcmp(b.head, "fused") == 0   ? CT_HEAD_FUSED
+                        : strcmp(b.head, "apart") == 0 ? CT_HEAD_APART
+                                                       : CT_HEAD_FASTEST;
     open_training(&b, batch, &hidden);
     run(&b, argv[5]);
     close_training(&b);

@@ -140,6 +140,18 @@ struct ct_loss {
     struct ct_cut cut; /* the totals are of no such order */
 };
 
+/* The last layer of a model with the loss of what it gives, forward and backward: what linear(),
+ * loss() and linear_grad() do one after the other. Without a cut. */
+struct ct_head {
+    struct ct_linear linear;    /* wide, without a ReLU */
+    struct ct_loss loss;        /* of linear.y, with dlogits */
+    struct ct_linear_grad grad; /* by loss.dlogits */
+};
+
+/* How head() computes that: by a kernel that is made for few classes, or by those of any layer.
+ * The fastest is found by timing both, once per shape. */
+enum ct_head_way { CT_HEAD_FASTEST, CT_HEAD_FUSED, CT_HEAD_APART };
+
 /* torch.optim.SGD: g += weight_decay * p; v = momentum * v + g; p -= lr * v. momentum_buf may be
  * NULL when momentum is 0. */
 struct ct_sgd {
@@ -190,6 +202,8 @@ struct ct_device_ops {
     int (*linear)(struct ct_device *dev, const struct ct_linear *op, struct ct_err *err);
     int (*linear_grad)(struct ct_device *dev, const struct ct_linear_grad *op, struct ct_err *err);
     int (*loss)(struct ct_device *dev, const struct ct_loss *op, struct ct_err *err);
+    /* NULL where there is nothing better than the three. May leave linear.y as it was. */
+    int (*head)(struct ct_device *dev, const struct ct_head *op, struct ct_err *err);
     int (*sgd)(struct ct_device *dev, const struct ct_sgd *op, struct ct_err *err);
     int (*adamw)(struct ct_device *dev, const struct ct_adamw *op, struct ct_err *err);
     /* As ct_device_set_precision(), to another one. */
@@ -225,6 +239,7 @@ struct ct_device {
     const struct ct_device_ops *ops;
     enum ct_device_kind kind;
     enum ct_precision precision; /* F32 until ct_device_set_precision() */
+    enum ct_head_way head_way;   /* may be set at any time but while recording */
     int index;                   /* CUDA device index, 0 on the CPU */
     void *stream;                /* cudaStream_t; NULL on the CPU */
     void *side;                  /* another one, for collectives beside the computing */

@@ -189,32 +189,43 @@ int ct_model_load(struct ct_model *model, const struct ct_resident *data, const 
                                  : model->dev->ops->gather(model->dev, &op, err);
 }
 
-int ct_model_forward(struct ct_model *model, const float *params, size_t rows, struct ct_err *err)
+static struct ct_linear linear_of(const struct ct_model *model, const float *params, size_t l,
+                                  size_t rows)
 {
     const struct ct_layout *layout = model->layout;
+    const struct ct_layer *layer = &layout->layer[l];
+    bool logits = layout->first + l + 1 == layout->total;
+    return (struct ct_linear){
+        .batch = rows,
+        .cut = model->cut,
+        .in = layer->in,
+        .out = layer->out,
+        .x = model->act[l],
+        .w = weights_of(model, params, layer),
+        .b = params + layer->bias,
+        .y = model->act[l + 1],
+        .relu = !logits,
+        .wide = logits,
+        .b16 = model->narrow != NULL ? model->narrow + layer->bias : NULL,
+        .bits = logits ? NULL : model->bits[l],
+    };
+}
+
+/* Of the first layers only. */
+static int forward(struct ct_model *model, const float *params, size_t rows, size_t layers,
+                   struct ct_err *err)
+{
     int rc = 0;
-    for (size_t l = 0; rc == 0 && l < layout->layer_count; l++) {
-        const struct ct_layer *layer = &layout->layer[l];
-        bool logits = layout->first + l + 1 == layout->total;
-        rc = model->dev->ops->linear(
-            model->dev,
-            &(struct ct_linear){
-                .batch = rows,
-                .cut = model->cut,
-                .in = layer->in,
-                .out = layer->out,
-                .x = model->act[l],
-                .w = weights_of(model, params, layer),
-                .b = params + layer->bias,
-                .y = model->act[l + 1],
-                .relu = !logits,
-                .wide = logits,
-                .b16 = model->narrow != NULL ? model->narrow + layer->bias : NULL,
-                .bits = logits ? NULL : model->bits[l],
-            },
-            err);
+    for (size_t l = 0; rc == 0 && l < layers; l++) {
+        const struct ct_linear op = linear_of(model, params, l, rows);
+        rc = model->dev->ops->linear(model->dev, &op, err);
     }
     return rc;
+}
+
+int ct_model_forward(struct ct_model *model, const float *params, size_t rows, struct ct_err *err)
+{
+    return forward(model, params, rows, model->layout->layer_count, err);
 }
 
 /* delta[l % 2] is by the output of layer l. */
@@ -228,53 +239,94 @@ void *ct_model_bottom(const struct ct_model *model)
     return model->delta[1];
 }
 
+static struct ct_loss loss_of(const struct ct_model *model, size_t rows, float scale, bool gradient,
+                              double *totals)
+{
+    const struct ct_layout *layout = model->layout;
+    return (struct ct_loss){
+        .batch = rows,
+        .cut = model->cut,
+        .classes = layout->layer[layout->layer_count - 1].out,
+        .logits = model->act[layout->layer_count],
+        .labels = model->labels,
+        .scale = scale,
+        .dlogits = gradient ? ct_model_top(model) : NULL,
+        .totals = totals,
+    };
+}
+
 int ct_model_loss(struct ct_model *model, size_t rows, float scale, bool gradient, double *totals,
                   struct ct_err *err)
 {
-    const struct ct_layout *layout = model->layout;
-    return model->dev->ops->loss(model->dev,
-                                 &(struct ct_loss){
-                                     .batch = rows,
-                                     .cut = model->cut,
-                                     .classes = layout->layer[layout->layer_count - 1].out,
-                                     .logits = model->act[layout->layer_count],
-                                     .labels = model->labels,
-                                     .scale = scale,
-                                     .dlogits = gradient ? ct_model_top(model) : NULL,
-                                     .totals = totals,
-                                 },
-                                 err);
+    const struct ct_loss op = loss_of(model, rows, scale, gradient, totals);
+    return model->dev->ops->loss(model->dev, &op, err);
+}
+
+static struct ct_linear_grad grad_of(const struct ct_model *model, const float *params,
+                                     float *grads, size_t l, size_t rows)
+{
+    const struct ct_layer *layer = &model->layout->layer[l];
+    bool below = model->layout->first + l > 0; /* a layer whose ReLU made this one's input */
+    return (struct ct_linear_grad){
+        .batch = rows,
+        .cut = model->cut,
+        .in = layer->in,
+        .out = layer->out,
+        .x = model->act[l],
+        .w = weights_of(model, params, layer),
+        .dy = model->delta[l % 2],
+        .mask = below ? model->act[l] : NULL,
+        .dw = grads + layer->weight,
+        .db = grads + layer->bias,
+        .dx = below ? model->delta[(l + 1) % 2] : NULL,
+        .bits = l > 0 ? model->bits[l - 1] : NULL,
+    };
+}
+
+static int layer_done(const struct ct_model *model, size_t l, struct ct_err *err)
+{
+    return model->layer_done != NULL ? model->layer_done(model->layer_done_data, l, err) : 0;
+}
+
+/* Of the first layers only. */
+static int backward(struct ct_model *model, const float *params, float *grads, size_t rows,
+                    size_t layers, struct ct_err *err)
+{
+    int rc = 0;
+    for (size_t l = layers; rc == 0 && l-- > 0;) {
+        const struct ct_linear_grad op = grad_of(model, params, grads, l, rows);
+        rc = model->dev->ops->linear_grad(model->dev, &op, err);
+        if (rc == 0) {
+            rc = layer_done(model, l, err);
+        }
+    }
+    return rc;
 }
 
 int ct_model_backward(struct ct_model *model, const float *params, float *grads, size_t rows,
                       struct ct_err *err)
 {
-    const struct ct_layout *layout = model->layout;
-    int rc = 0;
-    for (size_t l = layout->layer_count; rc == 0 && l-- > 0;) {
-        const struct ct_layer *layer = &layout->layer[l];
-        bool below = layout->first + l > 0; /* a layer whose ReLU made this one's input */
-        rc = model->dev->ops->linear_grad(model->dev,
-                                          &(struct ct_linear_grad){
-                                              .batch = rows,
-                                              .cut = model->cut,
-                                              .in = layer->in,
-                                              .out = layer->out,
-                                              .x = model->act[l],
-                                              .w = weights_of(model, params, layer),
-                                              .dy = model->delta[l % 2],
-                                              .mask = below ? model->act[l] : NULL,
-                                              .dw = grads + layer->weight,
-                                              .db = grads + layer->bias,
-                                              .dx = below ? model->delta[(l + 1) % 2] : NULL,
-                                              .bits = l > 0 ? model->bits[l - 1] : NULL,
-                                          },
-                                          err);
-        if (rc == 0 && model->layer_done != NULL) {
-            rc = model->layer_done(model->layer_done_data, l, err);
-        }
+    return backward(model, params, grads, rows, model->layout->layer_count, err);
+}
+
+/* All that is done with a loaded batch, the last layer at once with its loss. */
+static int run_by_head(struct ct_model *model, const float *params, size_t rows, float scale,
+                       float *grads, double *totals, struct ct_err *err)
+{
+    size_t last = model->layout->layer_count - 1;
+    int rc = forward(model, params, rows, last, err);
+    if (rc == 0) {
+        const struct ct_head op = {
+            .linear = linear_of(model, params, last, rows),
+            .loss = loss_of(model, rows, scale, true, totals),
+            .grad = grad_of(model, params, grads, last, rows),
+        };
+        rc = model->dev->ops->head(model->dev, &op, err);
     }
-    return rc;
+    if (rc == 0) {
+        rc = layer_done(model, last, err);
+    }
+    return rc == 0 ? backward(model, params, grads, rows, last, err) : rc;
 }
 
 int ct_model_run(struct ct_model *model, const float *params, const struct ct_resident *data,
@@ -282,6 +334,9 @@ int ct_model_run(struct ct_model *model, const float *params, const struct ct_re
                  struct ct_err *err)
 {
     int rc = ct_model_load(model, data, index, rows, err);
+    if (rc == 0 && grads != NULL && model->cut.rows == 0 && model->dev->ops->head != NULL) {
+        return run_by_head(model, params, rows, scale, grads, totals, err);
+    }
     if (rc == 0) {
         rc = ct_model_forward(model, params, rows, err);
     }

@@ -44,6 +44,9 @@ int ct_recorded_open(struct ct_trainer *t, struct ct_err *err)
 {
     struct ct_recorded *r = &t->recorded;
     const struct ct_device_ops *ops = t->dev->ops;
+    if (t->options.cuda_graph == CT_CUDA_GRAPH_OFF) { /* the fastest is found with a graph */
+        t->dev->head_way = CT_HEAD_APART;
+    }
     /* Augmented images come from the host. */
     if (ops->record == NULL || t->options.cuda_graph == CT_CUDA_GRAPH_OFF || t->pipe != NULL ||
         t->train.augment != NULL || t->shards.count > 0) {

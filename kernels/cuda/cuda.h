@@ -17,6 +17,7 @@
 #include <cuda_runtime_api.h>
 
 struct ct_cuda_gemm;
+struct ct_cuda_head;
 
 /* Where host indices wait until the copy engine has read them. */
 struct ct_cuda_staging {
@@ -49,6 +50,7 @@ struct ct_cuda {
     bool recording;
     int capability; /* 80, 90: major * 10 + minor */
     struct ct_cuda_gemm *gemm;
+    struct ct_cuda_head *head;
     struct ct_loss_sums *sums; /* in device memory; of the one stream's losses, in order */
     struct ct_cuda_room slots; /* of the gradients of parts, before they are added */
     struct ct_cuda_staging staging[CT_CUDA_STAGINGS];
@@ -93,6 +95,11 @@ int ct_cuda_linear_grad(struct ct_cuda *cuda, const struct ct_linear_grad *op, s
 /* gemm_cut.c: the same where op->cut is there. */
 int ct_cuda_cut_linear(struct ct_cuda *cuda, const struct ct_linear *op, struct ct_err *err);
 int ct_cuda_cut_grad(struct ct_cuda *cuda, const struct ct_linear_grad *op, struct ct_err *err);
+
+/* head.c: what is known of last layers' shapes; the operation. */
+int ct_cuda_head_new(struct ct_cuda_head **out, struct ct_err *err);
+void ct_cuda_head_free(struct ct_cuda_head *head);
+int ct_cuda_head(struct ct_cuda *cuda, const struct ct_head *op, struct ct_err *err);
 
 /* record.c: members of the table. */
 int ct_cuda_record(struct ct_device *dev, struct ct_err *err);

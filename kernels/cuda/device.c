@@ -183,10 +183,18 @@ static int cuda_linear_grad(struct ct_device *dev, const struct ct_linear_grad *
 
 #define MAX_CLASSES 256u /* labels are bytes */
 
+static int check_classes(size_t classes, struct ct_err *err)
+{
+    return classes > 0 && classes <= MAX_CLASSES
+               ? 0
+               : ct_err_set(err, CT_EINVAL, "%zu classes: must be 1 to %u", classes, MAX_CLASSES);
+}
+
 static int cuda_loss(struct ct_device *dev, const struct ct_loss *op, struct ct_err *err)
 {
-    if (op->classes == 0 || op->classes > MAX_CLASSES) {
-        return ct_err_set(err, CT_EINVAL, "%zu classes: must be 1 to %u", op->classes, MAX_CLASSES);
+    int rc = check_classes(op->classes, err);
+    if (rc != 0) {
+        return rc;
     }
     if (op->batch == 0) {
         return 0;
@@ -196,6 +204,16 @@ static int cuda_loss(struct ct_device *dev, const struct ct_loss *op, struct ct_
     size_t row_bytes = op->classes * ct_precision_bytes(dev->precision);
     return op->dlogits == NULL ? 0
                                : clear_rest(dev, &op->cut, op->batch, op->dlogits, row_bytes, err);
+}
+
+static int cuda_head(struct ct_device *dev, const struct ct_head *op, struct ct_err *err)
+{
+    int rc = check_classes(op->loss.classes, err);
+    if (rc != 0) {
+        return rc;
+    }
+    return op->linear.batch > 0 ? ct_cuda_head(ct_cuda_of(dev), op, err)
+                                : cuda_linear_grad(dev, &op->grad, err);
 }
 
 static int cuda_sgd(struct ct_device *dev, const struct ct_sgd *op, struct ct_err *err)
@@ -281,6 +299,7 @@ static void cuda_close(struct ct_device *dev)
         }
     }
     ct_cuda_gemm_free(cuda->gemm);
+    ct_cuda_head_free(cuda->head);
     (void)cudaFree(cuda->sums);
     ct_cuda_room_free(&cuda->slots);
     if (cuda->stream != NULL) {
@@ -303,6 +322,7 @@ static const struct ct_device_ops cuda_ops = {
     .linear = cuda_linear,
     .linear_grad = cuda_linear_grad,
     .loss = cuda_loss,
+    .head = cuda_head,
     .sgd = cuda_sgd,
     .adamw = cuda_adamw,
     .set_precision = cuda_set_precision,
@@ -372,6 +392,9 @@ static int open_into(struct ct_cuda *cuda, int index, struct ct_err *err)
     CT_CUDA_TRY(err, cudaMalloc((void **)&cuda->sums, sizeof(*cuda->sums)));
     CT_CUDA_TRY(err, cudaMemsetAsync(cuda->sums, 0, sizeof(*cuda->sums), cuda->stream));
     int rc = ct_cuda_gemm_new(&cuda->gemm, err);
+    if (rc == 0) {
+        rc = ct_cuda_head_new(&cuda->head, err);
+    }
     if (rc != 0) {
         return rc;
     }

@@ -23,7 +23,8 @@ extern "C" {
 /* What each block has added up, for the last of them to add to the totals. */
 struct ct_loss_sums {
     double part[CT_LOSS_BLOCKS][2];
-    unsigned done; /* blocks that are; 0 between launches */
+    unsigned done;     /* blocks that are; 0 between launches */
+    double unasked[2]; /* totals of losses that nobody wants to know */
 };
 
 /* Is there machine code, or PTX, for the current device? Launches nothing. */
@@ -49,6 +50,9 @@ cudaError_t ct_launch_mask(cudaStream_t stream, enum ct_precision p, size_t coun
  * own.
  */
 cudaError_t ct_launch_loss(cudaStream_t stream, enum ct_precision p, const struct ct_loss *op,
+                           struct ct_loss_sums *sums);
+/* linear, loss, and grad.dx; at most 32 classes, grad.mask is NULL or linear.x. */
+cudaError_t ct_launch_head(cudaStream_t stream, enum ct_precision p, const struct ct_head *op,
                            struct ct_loss_sums *sums);
 /* `pace` counts where op->course is NULL. */
 cudaError_t ct_launch_sgd(cudaStream_t stream, const struct ct_sgd *op, struct ct_pace pace);

@@ -10,6 +10,6 @@
 #include "tests/gpu/harness.h"
 
 extern const struct ct_check ct_checks_layers[], ct_checks_training[], ct_checks_precision[],
-    ct_checks_cut[];
+    ct_checks_cut[], ct_checks_head[];
 
 #endif

@@ -3,6 +3,7 @@
 
 import os
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, os.path.join(os.environ["SOURCE_ROOT"], "tests", "lib"))
@@ -46,6 +47,28 @@ class FakeNvcc(unittest.TestCase):
     def test_comments_and_strings_are_no_code(self):
         source = '/* k<<<1>>>(a) __shared__\n asm */ // <<<\nconst char *s = "<<<asm";\n'
         self.assertEqual(fake_nvcc.translate(source), source)
+
+    def test_headers_of_device_code(self):
+        with tempfile.TemporaryDirectory() as root:
+            def path(name, text=None):
+                name = os.path.join(root, name)
+                if text is not None:
+                    with open(name, "w", encoding="utf-8") as f:
+                        f.write(text)
+                return name
+
+            path("a.cuh", "#pragma once\n__shared__ int a;\n")
+            path("b.cu", '#include "a.cuh"\n#include "c.h"\n__shared__ int b;\n')
+            fake_nvcc.main(root, path("b.cu"), path("b.cpp"))
+            with open(path("b.cpp"), encoding="utf-8") as f:
+                made = f.read().splitlines()
+            self.assertEqual(made[0], f'#line 1 "{path("b.cu")}"')
+            self.assertEqual(made[1], f'#line 1 "{path("a.cuh")}"')
+            self.assertTrue(made[3].startswith("static int a;"))
+            self.assertEqual(made[4:6], [f'#line 2 "{path("b.cu")}"', '#include "c.h"'])
+            path("a.cuh", "asm();\n")
+            with self.assertRaisesRegex(SystemExit, "a.cuh: line 1: asm is not emulated"):
+                fake_nvcc.main(root, path("b.cu"), path("b.cpp"))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@
 #include <tuple>
 #include <type_traits>
 
+#undef __shared__ /* fake_nvcc.py must have seen it */
 #define threadIdx fake_place.thread
 #define blockIdx fake_place.block
 #define blockDim fake_place.threads

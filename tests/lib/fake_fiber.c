@@ -43,11 +43,20 @@ __asm__(".text\n"
         "  ret\n"
         ".size fake_fiber_jump, .-fake_fiber_jump\n");
 
+/* Stacks that all end at the same place of a page would take turns in the same lines of the cache.
+ */
+static size_t shift(void)
+{
+    static size_t last;
+    last = (last + 320) % 4096;
+    return last;
+}
+
 static void prepare(struct fake_fiber *fiber, void (*begin)(void))
 {
     /* Six registers, where to return to, and the address that it would return to itself: with that
      * the stack is as aligned as at any function's first instruction. */
-    uintptr_t *top = (uintptr_t *)((char *)fiber->mapped + STACK_BYTES) - 8;
+    uintptr_t *top = (uintptr_t *)((char *)fiber->mapped + STACK_BYTES - shift()) - 8;
     memset(top, 0, 8 * sizeof *top);
     top[6] = (uintptr_t)begin;
     fiber->top = top;

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns a .cu file into C++ for the host's compiler: fake_nvcc.py FROM TO.
+"""Turns a .cu file into C++ for the host's compiler: fake_nvcc.py ROOT FROM TO.
 
 Three things of CUDA are no C++, and tests/lib/fake_device.h cannot make them so by macros: a launch
 with <<<>>>, shared memory, and its dynamic form. What this does not understand is an error; what it
-need not touch must compile as it is. Lines keep their numbers.
+need not touch must compile as it is. Headers of device code (.cuh), whose names begin at ROOT, are
+put in their place. Lines keep their numbers.
 """
 
+import os
 import re
 import sys
 
@@ -13,6 +15,7 @@ UNKNOWN = re.compile(
     r"\b(?:__constant__|__managed__|__cluster_dims__|asm|__asm__|cooperative_groups|printf|assert|clock64)\b")
 KERNEL = re.compile(r"\b([A-Za-z_]\w*(?:<[\w\s,]*>)?)\s*$")
 SHARED = re.compile(r"(extern\s+)?__shared__\s+([^;=(){},\[\]]*?)\b([A-Za-z_]\w*)((?:\s*\[[^\];]*\])*)\s*;")
+INCLUDE = re.compile(r'^#include "([^"]+\.cuh)"$', re.M)
 CLOSING = {"(": ")", "[": "]", "{": "}"}
 
 
@@ -103,15 +106,28 @@ def translate(text):
     return text
 
 
-def main(source, target):
-    with open(source, encoding="utf-8") as f:
+def whole(root, path):
+    """The translation of a file with all that it includes; guards keep what comes twice out."""
+    with open(path, encoding="utf-8") as f:
         text = f.read()
     try:
         made = translate(text)
     except Unclear as e:
-        sys.exit(f"{source}: {e}")
+        sys.exit(f"{path}: {e}")
+    lines = [f'#line 1 "{path}"']
+    for number, line in enumerate(made.splitlines(), 1):
+        header = INCLUDE.match(line)
+        if header:
+            lines += whole(root, os.path.join(root, header.group(1))) + [f'#line {number + 1} "{path}"']
+        else:
+            lines.append(line)
+    return lines
+
+
+def main(root, source, target):
+    made = whole(root, source)
     with open(target, "w", encoding="utf-8") as f:
-        f.write(f'#line 1 "{source}"\n{made}')
+        f.write("\n".join(made) + "\n")
 
 
 if __name__ == "__main__":

@@ -57,8 +57,9 @@ static void need(int rc, const struct ct_err *err)
 
 static void run_checks(const struct fake_gpu *script)
 {
-    const struct ct_check *const lists[] = {ct_checks_layers, ct_checks_training,
-                                            ct_checks_precision, ct_checks_cut, NULL};
+    const struct ct_check *const lists[] = {ct_checks_layers,    ct_checks_training,
+                                            ct_checks_precision, ct_checks_cut,
+                                            ct_checks_head,      NULL};
     struct ct_device *dev = open_well(script);
     assert_int_equal(ct_check_quietly(lists, dev), 0);
     if (fake.violations > 0) {

@@ -5,8 +5,9 @@
 
 int main(void)
 {
-    const struct ct_check *const lists[] = {ct_checks_layers, ct_checks_training,
-                                            ct_checks_precision, ct_checks_cut, NULL};
+    const struct ct_check *const lists[] = {ct_checks_layers,    ct_checks_training,
+                                            ct_checks_precision, ct_checks_cut,
+                                            ct_checks_head,      NULL};
     struct ct_err err = {0};
     struct ct_device *dev;
     if (ct_device_open(CT_DEVICE_CPU, 0, &dev, &err) != 0) {

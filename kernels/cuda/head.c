@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The last layer with its loss: by one kernel of our own and a product for the weights' gradient,
+ * or by the same calls as any layer. What is faster depends on the sizes and the chip, so both are
+ * timed once per shape, as they will be used: as recorded work.
+ */
+#include "kernels/cuda/cuda.h"
+
+#include "common/alloc.h"
+
+/* Shapes that are known at a time: batch sizes, mostly. */
+#define MAX_SHAPES 16
+
+/* Runs in a recording that is timed: some 100 us, of which beginning it is a small part. Many rows
+ * take that long at once. */
+#define TIMED_RUNS 10
+#define TIMED_ROWS 8192
+
+/* A lane for each class; and beyond so many bytes, weights do not stay in an SM's first cache (192
+ * KiB on sm_80, with the rows that pass by), where each row wants them. */
+#define MAX_CLASSES 32
+#define MAX_WEIGHT_BYTES ((size_t)128 << 10)
+
+struct shape {
+    size_t batch, in, classes;
+    enum ct_precision precision;
+    bool dx, fused;
+};
+
+struct ct_cuda_head {
+    struct shape shapes[MAX_SHAPES];
+    size_t count, next; /* in use; the one that the next new shape takes */
+    cudaEvent_t start, stop;
+};
+
+static int open_head(struct ct_cuda_head *head, struct ct_err *err)
+{
+    CT_CUDA_TRY(err, cudaEventCreate(&head->start));
+    CT_CUDA_TRY(err, cudaEventCreate(&head->stop));
+    return 0;
+}
+
+int ct_cuda_head_new(struct ct_cuda_head **out, struct ct_err *err)
+{
+    struct ct_cuda_head *head = ct_calloc(1, sizeof(*head));
+    if (head == NULL) {
+        return ct_err_set(err, CT_ENOMEM, "no memory for the last layers' shapes");
+    }
+    int rc = open_head(head, err);
+    if (rc != 0) {
+        ct_cuda_head_free(head);
+        return rc;
+    }
+    *out = head;
+    return 0;
+}
+
+void ct_cuda_head_free(struct ct_cuda_head *head)
+{
+    if (head == NULL) {
+        return;
+    }
+    if (head->start != NULL) {
+        (void)cudaEventDestroy(head->start);
+    }
+    if (head->stop != NULL) {
+        (void)cudaEventDestroy(head->stop);
+    }
+    ct_free(head);
+}
+
+/* ---- two ways -------------------------------------------------------------------------------- */
+
+typedef int (*way_fn)(struct ct_cuda *cuda, const struct ct_head *op, struct ct_err *err);
+
+static int run_apart(struct ct_cuda *cuda, const struct ct_head *op, struct ct_err *err)
+{
+    int rc = ct_cuda_linear(cuda, &op->linear, err);
+    if (rc == 0) {
+        CT_CUDA_TRY(err, ct_launch_loss(cuda->stream, cuda->base.precision, &op->loss, cuda->sums));
+        rc = ct_cuda_linear_grad(cuda, &op->grad, err);
+    }
+    return rc;
+}
+
+static int run_fused(struct ct_cuda *cuda, const struct ct_head *op, struct ct_err *err)
+{
+    CT_CUDA_TRY(err, ct_launch_head(cuda->stream, cuda->base.precision, op, cuda->sums));
+    struct ct_linear_grad weights = op->grad;
+    weights.dx = NULL;
+    return ct_cuda_linear_grad(cuda, &weights, err);
+}
+
+static bool can_fuse(const struct ct_cuda *cuda, const struct ct_head *op)
+{
+    size_t number = ct_precision_bytes(cuda->base.precision);
+    const struct ct_linear *l = &op->linear;
+    return l->out <= MAX_CLASSES && l->in <= MAX_WEIGHT_BYTES / number / l->out &&
+           (op->grad.mask == NULL || op->grad.mask == l->x);
+}
+
+/* ---- choosing -------------------------------------------------------------------------------- */
+
+static int record_runs(struct ct_cuda *cuda, way_fn way, const struct ct_head *op,
+                       struct ct_recording **out, struct ct_err *err)
+{
+    int rc = way(cuda, op, err); /* chooses the products' kernels */
+    if (rc == 0) {
+        rc = ct_cuda_record(&cuda->base, err);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    for (size_t i = 0; rc == 0 && i < TIMED_RUNS && i * op->linear.batch <= TIMED_ROWS; i++) {
+        rc = way(cuda, op, err);
+    }
+    int ended = ct_cuda_record_end(&cuda->base, rc == 0 ? out : NULL, err);
+    return rc != 0 ? rc : ended;
+}
+
+static int time_replay(struct ct_cuda *cuda, struct ct_recording *runs, float *ms,
+                       struct ct_err *err)
+{
+    const struct ct_cuda_head *head = cuda->head;
+    int rc = ct_cuda_replay(&cuda->base, runs, err); /* warms up */
+    if (rc != 0) {
+        return rc;
+    }
+    CT_CUDA_TRY(err, cudaEventRecord(head->start, cuda->stream));
+    rc = ct_cuda_replay(&cuda->base, runs, err);
+    if (rc != 0) {
+        return rc;
+    }
+    CT_CUDA_TRY(err, cudaEventRecord(head->stop, cuda->stream));
+    CT_CUDA_TRY(err, cudaEventSynchronize(head->stop));
+    CT_CUDA_TRY(err, cudaEventElapsedTime(ms, head->start, head->stop));
+    return 0;
+}
+
+/* Milliseconds. What is written is what will be written anyway, but for the totals. */
+static int time_way(struct ct_cuda *cuda, way_fn way, const struct ct_head *op, float *ms,
+                    struct ct_err *err)
+{
+    struct ct_head timed = *op;
+    struct ct_recording *runs = NULL;
+    timed.loss.totals = cuda->sums->unasked;
+    int rc = record_runs(cuda, way, &timed, &runs, err);
+    if (rc == 0) {
+        rc = time_replay(cuda, runs, ms, err);
+    }
+    ct_cuda_forget(&cuda->base, runs);
+    return rc;
+}
+
+/* What cannot be timed is done as other layers are; if that fails, too, it is told then. */
+static bool choose(struct ct_cuda *cuda, const struct ct_head *op)
+{
+    struct ct_cuda_head *head = cuda->head;
+    float fused = 0, apart = 0;
+    struct shape *slot = &head->shapes[head->next];
+    *slot = (struct shape){
+        .batch = op->linear.batch,
+        .in = op->linear.in,
+        .classes = op->linear.out,
+        .precision = cuda->base.precision,
+        .dx = op->grad.dx != NULL,
+        .fused = time_way(cuda, run_fused, op, &fused, NULL) == 0 &&
+                 time_way(cuda, run_apart, op, &apart, NULL) == 0 && fused < apart,
+    };
+    head->next = (head->next + 1) % MAX_SHAPES;
+    head->count += head->count < MAX_SHAPES;
+    return slot->fused;
+}
+
+static bool fused_is_faster(struct ct_cuda *cuda, const struct ct_head *op)
+{
+    const struct ct_linear *l = &op->linear;
+    for (size_t i = 0; i < cuda->head->count; i++) {
+        const struct shape *s = &cuda->head->shapes[i];
+        if (s->batch == l->batch && s->in == l->in && s->classes == l->out &&
+            s->precision == cuda->base.precision && s->dx == (op->grad.dx != NULL)) {
+            return s->fused;
+        }
+    }
+    return !cuda->recording && choose(cuda, op);
+}
+
+int ct_cuda_head(struct ct_cuda *cuda, const struct ct_head *op, struct ct_err *err)
+{
+    enum ct_head_way way = cuda->base.head_way;
+    bool fused = way != CT_HEAD_APART && can_fuse(cuda, op) &&
+                 (way == CT_HEAD_FUSED || fused_is_faster(cuda, op));
+    return fused ? run_fused(cuda, op, err) : run_apart(cuda, op, err);
+}

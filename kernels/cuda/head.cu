@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The last layer of a small model, its loss and the gradient by its input in one launch: one warp
+ * takes a row through all of it. The layer is so small that its weights stay in the nearest cache,
+ * and a launch takes longer than any of the three.
+ *
+ * Where the work is in numbers of 32 bits it is done in those, too: what matrix units would round
+ * (tf32, e4m3) is not rounded here. bfloat16 inputs are, and so are what leaves as bfloat16 and all
+ * that is computed from it.
+ */
+#include "kernels/cuda/softmax.cuh"
+
+/* Sums that a thread has at a time: what is read of the input counts for as many classes. Half of a
+ * warp, so that share_sums() comes out even. */
+#define CLASSES 16u
+
+template <typename T> struct head {
+    size_t batch, in;
+    unsigned classes;
+    const T *x, *w;
+    const float *b;
+    const uint8_t *labels;
+    float scale;
+    T *dlogits, *dx; /* dx may be NULL */
+    bool relu;       /* x came out of one */
+    double *totals;
+};
+
+/* Adds up CLASSES sums over the lanes; lanes c and c + CLASSES get that of class c. Each step sends
+ * the half of the sums that the other lane goes on with: 16 shuffles, and not 5 for each class. */
+__device__ float share_sums(float sum[CLASSES], unsigned lane)
+{
+#pragma unroll
+    for (unsigned half = CLASSES / 2; half > 0; half /= 2) {
+        bool upper = (lane & half) != 0;
+#pragma unroll
+        for (unsigned c = 0; c < half; c++) {
+            float mine = upper ? sum[c + half] : sum[c], other = upper ? sum[c] : sum[c + half];
+            sum[c] = mine + __shfl_xor_sync(ALL_LANES, other, half);
+        }
+    }
+    return sum[0] + __shfl_xor_sync(ALL_LANES, sum[0], CLASSES);
+}
+
+/* Lane c gets logit c. N numbers of a row are read at a time. */
+template <unsigned N, typename T>
+__device__ float logit_of(const struct head<T> &op, const T *x, unsigned lane)
+{
+    float logit = 0.0f;
+    for (unsigned first = 0; first < op.classes; first += CLASSES) {
+        float sum[CLASSES] = {};
+        unsigned count = op.classes - first; /* the same in all lanes */
+        const T *w = op.w + first * op.in;
+        for (size_t i = lane * N; i < op.in; i += WARP * N) {
+            ct_pack<T, N> in = ct_load<N>(x, i);
+#pragma unroll
+            for (unsigned c = 0; c < CLASSES; c++) {
+                if (c < count) {
+                    ct_pack<T, N> weight = ct_load<N>(w, c * op.in + i);
+#pragma unroll
+                    for (unsigned k = 0; k < N; k++) {
+                        sum[c] += ct_get(in.v, k) * ct_get(weight.v, k);
+                    }
+                }
+            }
+        }
+        float all = share_sums(sum, lane);
+        logit = lane / CLASSES == first / CLASSES ? all : logit;
+    }
+    return lane < op.classes ? logit + op.b[lane] : 0.0f;
+}
+
+/* dx = dlogits * w where x is above zero; lane c has dlogit c. */
+template <unsigned N, typename T>
+__device__ void input_gradient(const struct head<T> &op, const T *x, T *dx, float d, unsigned lane)
+{
+    /* All lanes take part in each turn: they are asked for their dlogit. */
+    for (size_t base = 0; base < op.in; base += WARP * N) {
+        size_t i = base + lane * N;
+        bool mine = i < op.in;
+        float sum[N] = {};
+        for (unsigned c = 0; c < op.classes; c++) {
+            float of_class = __shfl_sync(ALL_LANES, d, c);
+            if (mine) {
+                ct_pack<T, N> weight = ct_load<N>(op.w, c * op.in + i);
+#pragma unroll
+                for (unsigned k = 0; k < N; k++) {
+                    sum[k] += of_class * ct_get(weight.v, k);
+                }
+            }
+        }
+        if (mine) {
+            ct_pack<T, N> in = ct_load<N>(x, i), out;
+#pragma unroll
+            for (unsigned k = 0; k < N; k++) {
+                ct_put(out.v, k, op.relu && !(ct_get(in.v, k) > 0.0f) ? 0.0f : sum[k]);
+            }
+            ct_store(dx, i, out);
+        }
+    }
+}
+
+/* As row_loss() of loss.cu, with the logits in the lanes. */
+template <unsigned N, typename T>
+__device__ float head_row(const struct head<T> &op, size_t row, unsigned lane, bool *right)
+{
+    const T *x = op.x + row * op.in;
+    unsigned label = op.labels[row];
+    bool mine = lane < op.classes;
+    float logit = logit_of<N>(op, x, lane);
+    float max = warp_max(mine ? logit : -INFINITY);
+    float part = mine ? expf(logit - max) : 0.0f;
+    float sum = warp_sum(part);
+    float of_label = __shfl_sync(ALL_LANES, logit, label);
+    T rounded;
+    ct_put(&rounded, 0, part * (op.scale / sum) - (lane == label ? op.scale : 0.0f));
+    if (mine) {
+        op.dlogits[row * op.classes + lane] = rounded;
+    }
+    if (op.dx != NULL) {
+        input_gradient<N>(op, x, op.dx + row * op.in, ct_get(&rounded, 0), lane);
+    }
+    bool beaten = mine && (lane < label ? !(logit < of_label) : !(logit <= of_label));
+    *right = !__any_sync(ALL_LANES, beaten);
+    return logf(sum) - (of_label - max);
+}
+
+template <unsigned N, typename T>
+__global__ void head_kernel(struct head<T> op, struct ct_loss_sums *sums)
+{
+    unsigned warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    double loss = 0.0, rights = 0.0;
+    size_t step = (size_t)gridDim.x * LOSS_WARPS;
+    for (size_t row = (size_t)blockIdx.x * LOSS_WARPS + warp; row < op.batch; row += step) {
+        bool right;
+        loss += (double)head_row<N>(op, row, lane, &right);
+        rights += right ? 1.0 : 0.0;
+    }
+    add_totals(loss, rights, sums, op.totals);
+}
+
+template <typename T>
+static cudaError_t launch(cudaStream_t stream, const struct ct_head *op, struct ct_loss_sums *sums)
+{
+    const struct head<T> h = {
+        .batch = op->linear.batch, .in = op->linear.in, .classes = (unsigned)op->linear.out,
+        .x = (const T *)op->linear.x, .w = (const T *)op->linear.w, .b = op->linear.b,
+        .labels = op->loss.labels, .scale = op->loss.scale, .dlogits = (T *)op->loss.dlogits,
+        .dx = (T *)op->grad.dx, .relu = op->grad.mask != NULL, .totals = op->loss.totals,
+    };
+    const unsigned n = CT_WIDEST / sizeof(T);
+    bool packed = h.in % n == 0 && ct_packs<n>(h.x) && ct_packs<n>(h.w) && ct_packs<n>(h.dx);
+    unsigned blocks = loss_blocks(h.batch);
+    if (packed) {
+        head_kernel<n><<<blocks, LOSS_WARPS * WARP, 0, stream>>>(h, sums);
+    } else {
+        head_kernel<1><<<blocks, LOSS_WARPS * WARP, 0, stream>>>(h, sums);
+    }
+    return cudaGetLastError();
+}
+
+cudaError_t ct_launch_head(cudaStream_t stream, enum ct_precision p, const struct ct_head *op,
+                           struct ct_loss_sums *sums)
+{
+    return ct_precision_narrow(p) ? launch<__nv_bfloat16>(stream, op, sums)
+                                  : launch<float>(stream, op, sums);
+}

@@ -33,6 +33,14 @@ static int take_comm_block(struct ct_team *team, enum ctw_memory kind, size_t co
     return rc;
 }
 
+static int tree_sum(void *data, size_t n, size_t count, size_t step, const float *from, float *to,
+                    struct ct_err *err)
+{
+    struct ct_device *dev = data;
+    const struct ct_tree_sum op = {.n = n, .count = count, .step = step, .from = from, .to = to};
+    return dev->ops->tree_sum(dev, &op, err);
+}
+
 int ct_team_open(struct ctw_job *job, struct ct_device *dev, enum ctw_order order,
                  struct ct_team *out, struct ct_err *err)
 {
@@ -50,6 +58,8 @@ int ct_team_open(struct ctw_job *job, struct ct_device *dev, enum ctw_order orde
             .device = dev->index,
             .stream = dev->side,
             .order = order,
+            .tree_sum = dev->ops->tree_sum != NULL ? tree_sum : NULL,
+            .tree_sum_data = dev,
         };
         rc = ctw_comm_open(job, &options, &team.comm, err);
     }

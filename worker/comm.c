@@ -38,8 +38,9 @@ static int check_order(const struct ctw_comm_options *options, int size, struct 
     if (options->order == CTW_ORDER_RANK || size == 1) {
         return 0;
     }
-    if (options->backend != CTW_BACKEND_HOST) {
-        return ct_err_set(err, CT_EUNSUPPORTED, "NCCL adds in an order of its own, not as a tree");
+    if (options->backend == CTW_BACKEND_NCCL && options->tree_sum == NULL) {
+        return ct_err_set(err, CT_EINVAL,
+                          "NCCL adds in an order of its own: for a tree it needs a tree_sum");
     }
     if ((size & (size - 1)) != 0) {
         return ct_err_set(err, CT_EINVAL,
@@ -89,6 +90,8 @@ int ctw_comm_open(struct ctw_job *job, const struct ctw_comm_options *options,
         .first = several ? job->env.rank - job->env.local_rank : 0,
         .store_fd = job->client != NULL ? ct_client_fd(job->client) : -1,
         .order = use->order,
+        .tree_sum = use->order == CTW_ORDER_TREE ? use->tree_sum : NULL,
+        .tree_sum_data = use->tree_sum_data,
         .device = use->device,
         .stream = use->stream,
         .handover = &job->handover,

@@ -73,6 +73,8 @@ struct comm_setup {
     int first;       /* rank of this machine's first, and so of local rank 0 */
     int store_fd;    /* connection to the store, borrowed; -1 without one */
     enum ctw_order order;
+    ctw_tree_sum_fn tree_sum; /* nccl: NULL unless the order is the tree's */
+    void *tree_sum_data;
     int device;
     void *stream;
     void *ready;       /* of a crew: what comm_nccl_connect() gave this rank; NULL elsewhere */
@@ -110,7 +112,7 @@ CT_MUST_CHECK int comm_nccl_connect(int n, const int *devices, void **handles, s
 /* What the module exports as COMM_NCCL_ENTRY. `version` guards against a stray old module. */
 #define COMM_NCCL_MODULE "ctworker-nccl.so"
 #define COMM_NCCL_ENTRY "ctworker_nccl_module"
-#define COMM_NCCL_VERSION 5
+#define COMM_NCCL_VERSION 6
 
 struct comm_nccl_module {
     int version;

@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Collectives between GPUs. The only file that knows NCCL; it becomes a module that the library
- * loads when this back end is asked for, so that no other program ever maps a CUDA library.
+ * Collectives between GPUs. This and comm_nccl_tree.c are the only files that know NCCL; they
+ * become a module that the library loads when this back end is asked for, so that no other program
+ * ever maps a CUDA library.
  *
  * NCCL can wait for ever: for a peer that never comes, in a kernel whose peer died. So the
  * communicator is non-blocking, and every wait is a loop here that asks for NCCL's asynchronous
  * error and looks at the clock. After a failure the communicator must be aborted (it is not legal
  * to destroy it), which also ends the kernels that are stuck on the stream.
  */
-#include "worker/comm.h"
+#include "worker/comm_nccl_impl.h"
 
 #include "common/alloc.h"
 #include "common/clock.h"
 
-#include <cuda_runtime_api.h>
-#include <nccl.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <string.h>
@@ -34,17 +33,6 @@ struct block {
     void *base;
     void *registration; /* NULL: not registered */
     bool by_nccl;       /* from ncclMemAlloc(), else cudaMalloc() */
-};
-
-struct nccl {
-    struct ctw_comm comm;
-    ncclComm_t handle; /* NULL after an abort */
-    cudaStream_t stream;
-    int64_t timeout_ms;
-    atomic_bool *over; /* of a crew, whose threads NCCL does not tell of each other; else NULL */
-    const struct handover *handover; /* NCCL may not notice that a peer is gone; may be NULL */
-    struct block *blocks;
-    float *word; /* device memory: what a barrier sums */
 };
 
 /* ---- errors ---------------------------------------------------------------------------------- */
@@ -69,7 +57,7 @@ static int fail_nccl(const struct nccl *nccl, ncclResult_t result, const char *w
                       has_more ? ": " : "", has_more ? more : "");
 }
 
-static int fail_cuda(cudaError_t result, const char *what, struct ct_err *err)
+int comm_nccl_fail_cuda(cudaError_t result, const char *what, struct ct_err *err)
 {
     /* Clears the error, which CUDA would report again from the next unrelated call. */
     (void)cudaGetLastError();
@@ -120,9 +108,8 @@ static int check_async(struct nccl *nccl, const char *what, bool *busy, struct c
     return state == ncclSuccess || *busy ? 0 : fail_nccl(nccl, state, what, err);
 }
 
-/* Takes the result of a non-blocking call and waits until it is final. */
-static int finish(struct nccl *nccl, ncclResult_t result, int64_t timeout_ms, const char *what,
-                  struct ct_err *err)
+int comm_nccl_finish(struct nccl *nccl, ncclResult_t result, int64_t timeout_ms, const char *what,
+                     struct ct_err *err)
 {
     if (result != ncclSuccess && result != ncclInProgress) {
         return fail_nccl(nccl, result, what, err);
@@ -153,7 +140,7 @@ static int wait_stream(struct nccl *nccl, const char *what, struct ct_err *err)
             return 0;
         }
         if (state != cudaErrorNotReady) {
-            return fail_cuda(state, what, err);
+            return comm_nccl_fail_cuda(state, what, err);
         }
         bool busy;
         int rc = check_async(nccl, what, &busy, err);
@@ -169,13 +156,22 @@ static int wait_stream(struct nccl *nccl, const char *what, struct ct_err *err)
 
 /* ---- operations ------------------------------------------------------------------------------ */
 
+/* In whatever order. */
+static int sum(struct nccl *nccl, const float *send, float *recv, size_t count, struct ct_err *err)
+{
+    ncclResult_t result =
+        ncclAllReduce(send, recv, count, ncclFloat, ncclSum, nccl->handle, nccl->stream);
+    return comm_nccl_finish(nccl, result, nccl->timeout_ms, "ncclAllReduce", err);
+}
+
 static int nccl_all_reduce(struct ctw_comm *comm, const float *send, float *recv, size_t count,
                            struct ct_err *err)
 {
     struct nccl *nccl = (struct nccl *)comm;
-    ncclResult_t result =
-        ncclAllReduce(send, recv, count, ncclFloat, ncclSum, nccl->handle, nccl->stream);
-    return finish(nccl, result, nccl->timeout_ms, "ncclAllReduce", err);
+    if (nccl->slices == NULL) {
+        return sum(nccl, send, recv, count, err);
+    }
+    return comm_nccl_tree(nccl, send, recv, count, err);
 }
 
 static int nccl_reduce_scatter(struct ctw_comm *comm, float *buf, size_t count, size_t *begin,
@@ -195,7 +191,7 @@ static int nccl_broadcast(struct ctw_comm *comm, void *buf, size_t bytes, int ro
     struct nccl *nccl = (struct nccl *)comm;
     ncclResult_t result =
         ncclBroadcast(buf, buf, bytes, ncclUint8, root, nccl->handle, nccl->stream);
-    return finish(nccl, result, nccl->timeout_ms, "ncclBroadcast", err);
+    return comm_nccl_finish(nccl, result, nccl->timeout_ms, "ncclBroadcast", err);
 }
 
 static int nccl_sync(struct ctw_comm *comm, struct ct_err *err)
@@ -206,7 +202,7 @@ static int nccl_sync(struct ctw_comm *comm, struct ct_err *err)
 static int nccl_barrier(struct ctw_comm *comm, struct ct_err *err)
 {
     struct nccl *nccl = (struct nccl *)comm;
-    int rc = nccl_all_reduce(comm, nccl->word, nccl->word, 1, err);
+    int rc = sum(nccl, nccl->word, nccl->word, 1, err);
     return rc != 0 ? rc : nccl_sync(comm, err);
 }
 
@@ -238,7 +234,7 @@ static int all_agree(struct nccl *nccl, bool yes, bool *all, struct ct_err *err)
     cudaError_t result =
         cudaMemcpyAsync(nccl->word, &vote, sizeof(vote), cudaMemcpyHostToDevice, nccl->stream);
     if (result != cudaSuccess) {
-        return fail_cuda(result, "cudaMemcpyAsync", err);
+        return comm_nccl_fail_cuda(result, "cudaMemcpyAsync", err);
     }
     int rc = nccl_barrier(&nccl->comm, err);
     if (rc != 0) {
@@ -247,7 +243,7 @@ static int all_agree(struct nccl *nccl, bool yes, bool *all, struct ct_err *err)
     result =
         cudaMemcpyAsync(&votes, nccl->word, sizeof(votes), cudaMemcpyDeviceToHost, nccl->stream);
     if (result != cudaSuccess) {
-        return fail_cuda(result, "cudaMemcpyAsync", err);
+        return comm_nccl_fail_cuda(result, "cudaMemcpyAsync", err);
     }
     rc = wait_stream(nccl, "reading votes", err);
     *all = votes == (float)nccl->comm.size;
@@ -276,14 +272,14 @@ static int get_memory(struct block *block, size_t bytes, struct ct_err *err)
     }
     (void)cudaGetLastError();
     cudaError_t result = cudaMalloc(&block->base, bytes);
-    return result == cudaSuccess ? 0 : fail_cuda(result, "cudaMalloc", err);
+    return result == cudaSuccess ? 0 : comm_nccl_fail_cuda(result, "cudaMalloc", err);
 }
 
 static int fill_block(struct nccl *nccl, struct block *block, size_t bytes, struct ct_err *err)
 {
     cudaError_t result = cudaMemsetAsync(block->base, 0, bytes, nccl->stream);
     if (result != cudaSuccess) {
-        return fail_cuda(result, "cudaMemsetAsync", err);
+        return comm_nccl_fail_cuda(result, "cudaMemsetAsync", err);
     }
     if (ncclCommRegister(nccl->handle, block->base, bytes, &block->registration) != ncclSuccess) {
         block->registration = NULL;
@@ -339,13 +335,14 @@ static void nccl_close(struct ctw_comm *comm)
     }
     if (nccl->handle != NULL) {
         ncclResult_t result = ncclCommFinalize(nccl->handle);
-        if (finish(nccl, result, CLOSE_MS, "ncclCommFinalize", NULL) == 0) {
+        if (comm_nccl_finish(nccl, result, CLOSE_MS, "ncclCommFinalize", NULL) == 0) {
             (void)ncclCommDestroy(nccl->handle);
         } else {
             nccl_abort(comm);
         }
     }
     (void)cudaFree(nccl->word);
+    (void)cudaFree(nccl->slices);
     ct_free(nccl);
 }
 
@@ -402,7 +399,19 @@ static int init_handle(struct nccl *nccl, const struct comm_setup *setup, struct
     config.blocking = 0;
     ncclResult_t result =
         ncclCommInitRankConfig(&nccl->handle, setup->size, id, setup->rank, &config);
-    return finish(nccl, result, nccl->timeout_ms, "ncclCommInitRankConfig", err);
+    return comm_nccl_finish(nccl, result, nccl->timeout_ms, "ncclCommInitRankConfig", err);
+}
+
+/* Zeroed. */
+static int get_floats(struct nccl *nccl, size_t count, float **out, struct ct_err *err)
+{
+    void *floats = NULL;
+    cudaError_t result = cudaMalloc(&floats, count * sizeof(**out));
+    *out = floats;
+    if (result == cudaSuccess) {
+        result = cudaMemsetAsync(floats, 0, count * sizeof(**out), nccl->stream);
+    }
+    return result == cudaSuccess ? 0 : comm_nccl_fail_cuda(result, "cudaMalloc", err);
 }
 
 /* Everything that may fail; the caller closes on failure. */
@@ -410,20 +419,15 @@ static int start(struct nccl *nccl, const struct comm_setup *setup, struct ct_er
 {
     cudaError_t result = cudaSetDevice(setup->device);
     if (result != cudaSuccess) {
-        int rc = fail_cuda(result, "cudaSetDevice", err);
+        int rc = comm_nccl_fail_cuda(result, "cudaSetDevice", err);
         (void)ct_err_wrap(err, "CUDA device %d", setup->device);
         return rc;
     }
-    void *word = NULL;
-    result = cudaMalloc(&word, sizeof(*nccl->word));
-    nccl->word = word;
-    if (result == cudaSuccess) {
-        result = cudaMemsetAsync(word, 0, sizeof(*nccl->word), nccl->stream);
+    int rc = get_floats(nccl, 1, &nccl->word, err);
+    if (rc == 0 && setup->tree_sum != NULL && setup->size > 1) {
+        rc = get_floats(nccl, comm_nccl_tree_room(setup->size), &nccl->slices, err);
     }
-    if (result != cudaSuccess) {
-        return fail_cuda(result, "cudaMalloc", err);
-    }
-    return init_handle(nccl, setup, err);
+    return rc == 0 ? init_handle(nccl, setup, err) : rc;
 }
 
 static int nccl_open(const struct comm_setup *setup, struct ctw_comm **out, struct ct_err *err)
@@ -439,6 +443,8 @@ static int nccl_open(const struct comm_setup *setup, struct ctw_comm **out, stru
     nccl->timeout_ms = setup->timeout_ms;
     nccl->handle = setup->ready;
     nccl->over = setup->over;
+    nccl->tree_sum = setup->tree_sum;
+    nccl->tree_sum_data = setup->tree_sum_data;
     nccl->handover = setup->handover;
     int rc = start(nccl, setup, err);
     if (rc != 0) {

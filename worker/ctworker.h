@@ -167,8 +167,14 @@ enum ctw_order {
     CTW_ORDER_RANK, /* ((0 + 1) + 2) + 3: one after the other */
     CTW_ORDER_TREE, /* (0 + 1) + (2 + 3): as a balanced binary tree, for a power of two of ranks. If
                      * each rank brings such a sum of its own, then the bits do not depend on how
-                     * many ranks the terms are spread over. Host back end only. */
+                     * many ranks the terms are spread over. */
 };
+
+/* How a GPU adds as a tree, since NCCL adds in an order of its own: queues, on the communicator's
+ * stream, to[i] = the sum over k < n of from[k * step + i] for i < count, as a balanced binary
+ * tree; n is a power of two, and `to` may be one of those arrays. */
+typedef int (*ctw_tree_sum_fn)(void *data, size_t n, size_t count, size_t step, const float *from,
+                               float *to, struct ct_err *err);
 
 struct ctw_comm_options {
     enum ctw_backend backend;
@@ -177,6 +183,8 @@ struct ctw_comm_options {
     int device;     /* CUDA device index (nccl) */
     void *stream;   /* cudaStream_t on which collectives are ordered (nccl); NULL = default */
     enum ctw_order order;
+    ctw_tree_sum_fn tree_sum; /* nccl with CTW_ORDER_TREE needs it; else unread */
+    void *tree_sum_data;
 };
 
 /* Any failure of a call below (a wrong argument included) ends the communicator: later calls fail

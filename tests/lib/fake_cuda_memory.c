@@ -129,7 +129,8 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t count, enum cudaM
                             cudaStream_t stream)
 {
     FAKE_ALONE;
-    fake_rule(!fake_is_capturing(stream), "a copy between host and device in a capture");
+    fake_rule(kind == cudaMemcpyDeviceToDevice || !fake_is_capturing(stream),
+              "a copy between host and device in a capture");
     if (fake_fails()) {
         return cudaErrorUnknown;
     }

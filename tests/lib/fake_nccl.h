@@ -14,7 +14,7 @@
 #define RANKS_MAX 8
 
 /* What one rank can bring to one collective. Only what is used of it becomes memory. */
-#define MAIL_MAX ((size_t)4 << 20)
+#define MAIL_MAX ((size_t)40 << 20)
 
 struct fake_mail {
     atomic_int round; /* that it is for; written last */

@@ -96,6 +96,9 @@ static void add_as_a_tree_of_three(int rank, void *data)
     struct ct_err err = {0};
     CHECK(ctw_comm_open(job, &options, &comm, &err) == CT_EINVAL);
     rank_check_text(&err, "power of two");
+    const struct ctw_comm_options nccl = {.backend = CTW_BACKEND_NCCL, .order = CTW_ORDER_TREE};
+    CHECK(ctw_comm_open(job, &nccl, &comm, &err) == CT_EINVAL);
+    rank_check_text(&err, "needs a tree_sum");
     ctw_job_free(job);
 }
 

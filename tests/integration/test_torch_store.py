@@ -2,7 +2,9 @@
 """PyTorch's own clients against `ctrdzvd`, and the very same checks against PyTorch's own store of
 the same version: a check that only one of the two passes tells of a difference between them."""
 
+import pathlib
 import re
+import shutil
 import subprocess
 
 import testlib
@@ -51,6 +53,41 @@ class Debian(Conformance, pytorch.Case):
     skips_own = frozenset({
         "a_key_of_8_kib_is_the_longest", "a_value_above_8_mib", "a_wait_that_timed_out_is_forgotten",
     })  # fmt: skip
+
+
+CPP = pathlib.Path("/usr/include/torch/csrc/distributed/c10d/TCPStore.hpp")
+SEEN = """\
+key: (none) -> 1
+key: 1 -> 1
+key: 1 -> 42
+key: 42 -> new
+key: new -> (none)
+key: (none) -> of its own
+6 notices
+large: (none) -> 4194304 bytes
+large: 4194304 bytes -> 8388608 bytes
+8 notices
+20008 notices
+20000
+"""
+
+
+class DebianCpp(testlib.Case):
+    """Debian's libtorch-dev, for what only the C++ interface has."""
+
+    def test_watched_keys(self):
+        if shutil.which("g++") is None or not CPP.exists():
+            self.skipTest("no g++ or no libtorch-dev here; see tools/setup --torch")
+        program = self.tmp / "watch_keys"
+        built = self.run_program(
+            "g++", "-std=c++17", "-w", str(PROGRAMS / "watch_keys.cpp"), "-o", str(program),
+            "-ltorch", "-ltorch_cpu", "-lc10", deadline=LIMIT,
+        )  # fmt: skip
+        self.assertEqual(built.code, 0, built)
+        daemon, port = self.start_ctrdzvd()
+        result = self.run_program(str(program), str(port), deadline=LIMIT)
+        self.assertEqual((result.code, result.out), (0, SEEN), result)
+        self.assertTrue(daemon.running(), "ctrdzvd ended under its client")
 
 
 class Current(Conformance, pytorch.Case):

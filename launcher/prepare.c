@@ -28,6 +28,12 @@ static int read_token(struct ct_token *out, struct ct_err *err)
 {
     char line[CT_TOKEN_MAX + 2];
     size_t len = 0;
+    if (isatty(STDIN_FILENO)) {
+        /* It has shown the token to whoever looks, and would not end with our launcher. */
+        return ct_err_set(err, CT_EINVAL,
+                          "the launch agent gives ctrun a terminal here, where a pipe is needed: "
+                          "leave out ssh's -t, or use --launch-agent 'ssh -T'");
+    }
     while (len < sizeof(line) - 1) {
         ssize_t n = read(STDIN_FILENO, &line[len], 1);
         if (n < 0 && errno == EINTR) {

@@ -111,6 +111,16 @@ class Hosts(Case):
         self.assertIn("agent: no way to nowhere", done.err)
         self.assertRegex(done.err, r"ctrun: nowhere: ctrun could not be started there: .* code 255")
 
+    def test_a_launch_agent_that_gives_a_terminal(self):
+        if shutil.which("script") is None:
+            self.skipTest("script(1) is not in PATH")
+        agent = self.script("tty", '#!/bin/sh\nexec script -qec "$2" /dev/null\n')
+        os.chmod(agent, 0o755)
+        done = self.ctrun("--hosts", "127.0.0.2:1,127.0.0.3:1", "--launch-agent", agent,
+                          "--local-addr", "127.0.0.1", "--no-python", "sleep", "60")  # fmt: skip
+        self.assertEqual(done.code, 1, done.err)
+        self.assertIn("use --launch-agent 'ssh -T'", done.out + done.err)
+
     def test_signal_reaches_all(self):
         job = self.start_ctrun(
             *self.args("127.0.0.2,127.0.0.3", "sh", "-c",

@@ -215,6 +215,8 @@ static void on_message(void *data, struct ct_msg *msg)
     } else if (msg->type == CT_MSG_WAITING) {
         ct_job_story_waiting(&run->story, msg->text);
         say_for_all(run, msg->text);
+    } else if (msg->type == CT_MSG_BEAT) {
+        ct_hang_guard_hear(&run->hang, &msg->still, msg->text);
     } else if (msg->type == CT_MSG_SPARE) {
         say_for_all(run, msg->text[0] != '\0' ? msg->text
                                               : "the job is complete; this node waits as a spare");
@@ -257,7 +259,9 @@ static void on_lost(void *data, const struct ct_err *why)
 
 static void on_beat(void *data, struct ct_msg *msg)
 {
-    msg->workers = ct_run_workers_json(data);
+    struct ct_run *run = data;
+    msg->workers = ct_run_workers_json(run);
+    ct_hang_guard_still(&run->hang, &msg->still);
 }
 
 int ct_run_open_link(struct ct_run *run, struct ct_err *err)

@@ -19,8 +19,9 @@
  *   4. a rank that is stuck in the kernel (state D) while no other is;
  *   5. of ranks that all sleep, the one that sleeps elsewhere in the kernel than all the others.
  * Where nobody stands out, the job as a whole is named, but only if all of it is on this machine
- * and all its ranks wait; else the one that holds it up may be elsewhere, or nothing is wrong (all
- * evaluate, all write a checkpoint). A rank that is traced by a debugger, and a launcher that was
+ * and all its ranks wait; else the one that holds it up may be elsewhere (which all machines
+ * together find out, see rendezvous/still.h), or nothing is wrong (all evaluate, all write a
+ * checkpoint). A rank that is traced by a debugger, and a launcher that was
  * itself suspended, start the time anew.
  */
 #ifndef CT_LAUNCHER_HANG_H
@@ -29,6 +30,7 @@
 #include "common/buf.h"
 #include "common/err.h"
 #include "common/progress.h"
+#include "rendezvous/still.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -97,6 +99,15 @@ bool ct_hang_wants_proc(const struct ct_hang *hang, int local_rank, int64_t now_
  * has moved again it is not repeated. */
 void ct_hang_step(struct ct_hang *hang, const struct ct_hang_sample *samples, int64_t now_ns,
                   struct ct_hang_verdict *out);
+
+/* What this machine says of its workers to the others, from the samples of the last step; `rank` is
+ * a local one. CT_STILL_NO while one moves. */
+void ct_hang_still(const struct ct_hang *hang, const struct ct_hang_sample *samples, int64_t now_ns,
+                   struct ct_still *out);
+
+/* The others have found that this one holds the job up: gives the verdict, unless one stands. */
+void ct_hang_accuse(struct ct_hang *hang, int local_rank, int kind, int64_t now_ns,
+                    struct ct_hang_verdict *out);
 
 /* The story in lines with `prefix` in front of each: the verdict, what the suspect does (with
  * `stack`, its kernel stack or "", indented), then the others. `first_rank` is the global rank of

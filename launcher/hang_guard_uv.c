@@ -5,6 +5,9 @@
  * Other paths: a verdict is printed. If the suspect is to be ended it gets SIGKILL, its group with
  * it: what stands still answers to nothing else, and its peers are stopped in the usual two phases.
  *
+ * In a job of several machines they may find together who holds all of them up; a verdict on a
+ * worker of ours is then our own.
+ *
  * Failure modes: a suspect that is stuck in the kernel does not end. Then the job goes on hanging,
  * and the verdict stands on the screen.
  *
@@ -13,9 +16,11 @@
 #include "launcher/hang_guard_uv.h"
 
 #include "common/clock.h"
+#include "common/text.h"
 
 #include <limits.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 
 static pid_t pid_of(void *data, int local_rank)
@@ -67,6 +72,52 @@ void ct_hang_guard_reset(struct ct_hang_guard *guard)
 {
     ct_watch_reset(guard->watch, guard->plan->first_rank,
                    guard->plan->world_size == guard->job->workers);
+}
+
+void ct_hang_guard_still(const struct ct_hang_guard *guard, struct ct_still *out)
+{
+    ct_watch_still(guard->watch, out);
+    out->generation = guard->plan->generation;
+}
+
+/* For people at the other machines; that one's ctrun tells what its rank was seen doing. */
+static void tell_of_another(struct ct_hang_guard *guard, const struct ct_still *verdict,
+                            const char *host)
+{
+    static const char *const what[CT_STILL_KINDS] = {
+        [CT_STILL_STOPPED] = "it is stopped",
+        [CT_STILL_BUSY] = "the others wait for it",
+        [CT_STILL_STUCK] = "it is stuck in the kernel",
+        [CT_STILL_NAPPING] = "it sleeps in another place than the others",
+        [CT_STILL_BEHIND] = "it waits in an earlier step than the others",
+        [CT_STILL_ALL] = "none stands out",
+    };
+    char name[CT_HOST_MAX], line[CT_HOST_MAX + 160];
+    (void)snprintf(name, sizeof(name), "%.*s", CT_HOST_MAX - 1, host);
+    ct_text_clean(name); /* it goes to a terminal */
+    int len = verdict->kind == CT_STILL_ALL
+                  ? snprintf(line, sizeof(line), CT_REPORT_PREFIX "the job hangs")
+                  : snprintf(line, sizeof(line), CT_REPORT_PREFIX "rank %d hangs on %s",
+                             verdict->rank, name);
+    len += snprintf(line + len, sizeof(line) - (size_t)len,
+                    ": no rank of the job has moved for %.1f s, and %s\n",
+                    (double)verdict->still_ms / 1000, what[verdict->kind]);
+    ct_output_say(guard->output, CT_OUTPUT_ERR, line, (size_t)len);
+}
+
+void ct_hang_guard_hear(struct ct_hang_guard *guard, const struct ct_still *verdict,
+                        const char *host)
+{
+    int local_rank = verdict->rank - guard->plan->first_rank;
+    if (guard->watch == NULL || *guard->stopping || verdict->kind == CT_STILL_WAITING ||
+        verdict->kind == CT_STILL_QUIET || verdict->generation != guard->plan->generation) {
+        return;
+    }
+    if (local_rank >= 0 && local_rank < guard->job->workers) {
+        ct_watch_accuse(guard->watch, verdict);
+    } else {
+        tell_of_another(guard, verdict, host);
+    }
 }
 
 void ct_hang_guard_close(struct ct_hang_guard *guard)

@@ -30,6 +30,13 @@ CT_MUST_CHECK int ct_hang_guard_open(struct ct_hang_guard *guard, uv_loop_t *loo
 /* A new generation. */
 void ct_hang_guard_reset(struct ct_hang_guard *guard);
 
+/* What a beat says of our workers. */
+void ct_hang_guard_still(const struct ct_hang_guard *guard, struct ct_still *out);
+
+/* The machines of the job have found together who holds it up, on `host`. */
+void ct_hang_guard_hear(struct ct_hang_guard *guard, const struct ct_still *verdict,
+                        const char *host);
+
 void ct_hang_guard_close(struct ct_hang_guard *guard); /* repeated calls are allowed */
 
 #endif

@@ -39,6 +39,7 @@ struct ct_watch {
     struct ct_progress *pages; /* as read, by local rank */
     bool *has_page;
     struct ct_proctree tree;
+    struct ct_still still; /* at the last look */
     bool stopped;
 };
 
@@ -172,6 +173,7 @@ static void on_timer(uv_timer_t *timer)
     bool looked = take_samples(watch, now);
     int64_t spent = looked ? ct_clock_now(NULL) - now : 0;
     ct_hang_step(&watch->hang, watch->samples, now, &verdict);
+    ct_hang_still(&watch->hang, watch->samples, now, &watch->still);
     if (verdict.reason != CT_HANG_NONE) {
         tell(watch, &verdict, now);
     }
@@ -227,7 +229,30 @@ void ct_watch_reset(struct ct_watch *watch, int first_rank, bool whole_job)
     if (watch != NULL) {
         watch->options.first_rank = first_rank;
         watch->hang.whole_job = whole_job;
+        watch->still.kind = CT_STILL_NO;
         ct_hang_reset(&watch->hang);
+    }
+}
+
+void ct_watch_still(const struct ct_watch *watch, struct ct_still *out)
+{
+    *out = (struct ct_still){.kind = CT_STILL_NO};
+    if (watch != NULL && watch->still.kind != CT_STILL_NO) {
+        *out = watch->still;
+        out->rank += watch->options.first_rank;
+    }
+}
+
+void ct_watch_accuse(struct ct_watch *watch, const struct ct_still *verdict)
+{
+    struct ct_hang_verdict own;
+    int64_t now = ct_clock_now(NULL);
+    int local_rank = verdict->rank - watch->options.first_rank;
+    if (watch->still.kind != CT_STILL_NO && watch->samples[local_rank].alive) {
+        ct_hang_accuse(&watch->hang, local_rank, verdict->kind, now, &own);
+        if (own.reason != CT_HANG_NONE) {
+            tell(watch, &own, now);
+        }
     }
 }
 

@@ -47,6 +47,14 @@ CT_MUST_CHECK int ct_watch_start(uv_loop_t *loop, const struct ct_watch_options 
 /* A new generation of workers, which may have other ranks. NULL is allowed. */
 void ct_watch_reset(struct ct_watch *watch, int first_rank, bool whole_job);
 
+/* What the last look at the workers says of them, for the other machines; ranks are global. NULL is
+ * allowed. */
+void ct_watch_still(const struct ct_watch *watch, struct ct_still *out);
+
+/* The machines of the job have found together that a worker of this one holds it up: the verdict
+ * follows as if it were our own, unless it has moved since or was judged already. */
+void ct_watch_accuse(struct ct_watch *watch, const struct ct_still *verdict);
+
 /* Ends; the memory goes in the close callback. NULL is allowed. */
 void ct_watch_stop(struct ct_watch *watch);
 

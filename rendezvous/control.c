@@ -90,6 +90,23 @@ static const struct ct_json_field fields[] = {
 };
 #define FIELDS (sizeof(fields) / sizeof(fields[0]))
 
+/* In an object of their own, which is absent while anything moves. */
+static const char *const still_kinds[CT_STILL_KINDS] = {
+    "no", "stopped", "busy", "waiting", "stuck", "napping", "quiet", "behind", "all",
+};
+static const struct ct_json_field still_fields[] = {
+    {ON(BEAT), "kind", CT_JSON_NAME, offsetof(struct ct_msg, still.kind), CT_STILL_KINDS, 0, 0,
+     still_kinds},
+    INT(ON(BEAT), "generation", still.generation, 0, INT_MAX),
+    INT(ON(BEAT), "rank", still.rank, 0, CT_MAX_WORLD - 1),
+    I64(ON(BEAT), "step", still.step, 0, CT_JSON_INT_MAX),
+    OTHER(ON(BEAT), "alone", still.alone, CT_JSON_BOOL),
+    OTHER(ON(BEAT), "sure", still.sure, CT_JSON_BOOL),
+    I64(ON(BEAT), "still_ms", still.still_ms, 0, CT_CONTROL_MAX_MS),
+    TEXT(ON(BEAT), "host", text),
+};
+#define STILL_FIELDS (sizeof(still_fields) / sizeof(still_fields[0]))
+
 /* Absent without a token. */
 static const struct ct_json_field answer_field = OTHER(HAS_ANSWER, "answer", answer, CT_JSON_HEX);
 
@@ -136,6 +153,12 @@ static int add_parts(cJSON *object, const struct ct_msg *msg)
     if (rc == 0 && (on & HAS_STORY) != 0) {
         rc = ct_story_to_json(&msg->story, &part);
         rc = rc == 0 ? add_item(object, "story", part) : rc;
+    }
+    if (rc == 0 && msg->type == CT_MSG_BEAT && msg->still.kind != CT_STILL_NO) {
+        part = cJSON_CreateObject();
+        rc = part != NULL ? ct_json_write_fields(part, still_fields, STILL_FIELDS, on, msg)
+                          : CT_ENOMEM;
+        rc = rc == 0 ? add_item(object, "still", part) : (cJSON_Delete(part), rc);
     }
     if (rc == 0 && (on & HAS_WORKERS) != 0 && msg->workers != NULL) {
         /* By reference: the message keeps its workers. */
@@ -211,6 +234,10 @@ static int read_parts(cJSON *object, struct ct_msg *out, struct ct_err *err)
     if (rc == 0 && (on & HAS_STORY) != 0) {
         rc =
             ct_story_from_json(cJSON_GetObjectItemCaseSensitive(object, "story"), &out->story, err);
+    }
+    const cJSON *still = cJSON_GetObjectItemCaseSensitive(object, "still");
+    if (rc == 0 && out->type == CT_MSG_BEAT && still != NULL) {
+        rc = ct_json_read_fields(still, still_fields, STILL_FIELDS, on, out, err);
     }
     if (rc == 0 && (on & HAS_WORKERS) != 0) {
         cJSON *workers = cJSON_DetachItemFromObjectCaseSensitive(object, "workers");

@@ -22,6 +22,7 @@
 #include "common/addr.h"
 #include "common/buf.h"
 #include "common/err.h"
+#include "rendezvous/still.h"
 #include "rendezvous/story.h"
 #include "rendezvous/token.h"
 
@@ -124,6 +125,8 @@ struct ct_msg {
     struct ct_story story; /* STOP and OVER */
     struct cJSON *workers; /* BEAT and STARTED, owned, may be NULL: array as `workers` of
                               man/ctstatus.5; passed on as it is */
+    struct ct_still still; /* BEAT from an agent: of its workers; to it: the verdict on
+                              the job, with the host of that rank in `text` */
     bool has_answer;
     int version;
     unsigned char nonce[CT_NONCE_LEN], answer[CT_ANSWER_LEN];

@@ -228,7 +228,7 @@ static void on_msg(struct ct_line *line, struct ct_msg *msg)
     }
     link->heard_ns = ct_clock_now(NULL);
     if (link->state == CT_LINK_UP) {
-        if (msg->type != CT_MSG_BEAT) {
+        if (msg->type != CT_MSG_BEAT || msg->still.kind != CT_STILL_NO) {
             link->options.on_message(link->options.data, msg);
         }
     } else if (msg->type == CT_MSG_CHALLENGE) {

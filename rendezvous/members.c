@@ -184,6 +184,7 @@ void ct_members_message(struct ct_members *m, struct ct_member *member, struct c
     case CT_MSG_BEAT:
         map_clock(member, msg, now_ns);
         take_beat(member, msg);
+        members_stand_still(m, member, &msg->still, now_ns);
         break;
     case CT_MSG_FAILED:
         map_clock(member, msg, now_ns);

@@ -9,6 +9,7 @@
  *     members_round.c   the end of a world and of the job
  *     members_story.c   who is to blame
  *     members_wait.c    for whom the world waits, in words
+ *     members_hang.c    who holds all others up
  *     members_status.c  the job in the status
  */
 #ifndef CT_RENDEZVOUS_MEMBERS_IMPL_H
@@ -50,9 +51,10 @@ struct ct_member {
     bool spare_ok;
     uint64_t order; /* of joining */
     int64_t heard_ns;
-    int64_t alive_ns;   /* when its silence began, or was excused last */
-    int64_t clock_ns;   /* server's clock less its own, the smallest seen; NEVER = unknown */
-    struct cJSON *beat; /* `workers` of the last BEAT or STARTED; may be NULL */
+    int64_t alive_ns;      /* when its silence began, or was excused last */
+    struct ct_still still; /* what it said of itself last */
+    int64_t clock_ns;      /* server's clock less its own, the smallest seen; NEVER = unknown */
+    struct cJSON *beat;    /* `workers` of the last BEAT or STARTED; may be NULL */
 
     /* Of the present world or, while there is none, of the last; -1 = in neither. */
     int node_rank, first_rank, first_role_rank, role_size;
@@ -113,6 +115,9 @@ struct ct_members {
     int64_t join_ns, settle_ns, newcomers_ns, say_ns; /* deadlines or NEVER */
     int64_t said_ns;  /* last WAITING; INT64_MIN = none in this wait */
     int64_t judge_ns; /* silence is not judged before */
+
+    bool hang_told;         /* nobody has moved since */
+    int64_t hang_looked_ns; /* whether all stand still */
 
     struct ct_story story;
     uint64_t round_failures_from;             /* first failure of the generation in the story */
@@ -197,6 +202,11 @@ void members_loss(const struct ct_member *member, enum ct_failure_kind kind, con
                   struct ct_failure *out);
 void members_describe(const struct ct_failure *failure, char *out, size_t size);
 struct ct_story_round *members_round(struct ct_members *m); /* the last; there must be one */
+
+/* ---- members_hang.c ---- */
+/* What a beat says of the workers of a member. */
+void members_stand_still(struct ct_members *m, struct ct_member *member,
+                         const struct ct_still *still, int64_t now_ns);
 
 /* ---- members_wait.c ---- */
 /* Calls fn with a line on each place that is missing. */

@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import signal
+import socket
 
 import testlib
 from testlib import wait_until
@@ -46,6 +47,40 @@ class Hang(testlib.Case):
         self.assertEqual(result.err.count("rank 1 hangs"), 1, result)
         self.assertIn("restarting all workers (restart 1 of 1)", result.err)
         self.assertEqual(result.out.count("living 1"), 2, result)
+
+    def start_two(self, what, *args):
+        """Two machines with one worker each."""
+        script = self.script("worker.py", WORKER)
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = probe.getsockname()[1]
+        return [
+            self.start_ctrun(
+                "-n", "1", "--nnodes", "2", "--node-rank", rank, "--master-addr", "127.0.0.1",
+                "--master-port", port, "--hang-timeout", "2", "--rdzv-conf", "heartbeat_timeout=1.5",
+                *args, script, what,
+            )
+            for rank in range(2)
+        ]  # fmt: skip
+
+    def test_one_that_stands_out_among_the_machines(self):
+        jobs = self.start_two("sleep", "--max-restarts", "1")
+        results = [job.wait(60) for job in jobs]
+        for result in results:
+            self.assertEqual(result.code, 0, result)
+        elsewhere = r"ctrun: rank 1 hangs on \S+: no rank of the job has moved for [2-9]\.\d s, and it sleeps"
+        self.assertEqual(len(re.findall(elsewhere, results[0].err)), 1, results[0])
+        here = r"ctrun: rank 1 hangs: it has stood still for [2-9]\.\d s.*: it sleeps in"
+        self.assertEqual(len(re.findall(here, results[1].err)), 1, results[1])
+        self.assertEqual(results[1].out.count("living 1"), 2, results[1])
+
+    def test_every_machine_hears_of_a_stopped_worker(self):
+        jobs = self.start_two("stop", "--on-hang", "report")
+        jobs[0].wait_for("rank 1 hangs on ", deadline=60)
+        jobs[1].wait_for("rank 1 hangs: it has stood still", deadline=60)
+        for job in jobs:
+            job.signal(signal.SIGTERM)
+        for job in jobs:
+            self.assertEqual(job.wait().err.count("rank 1 hangs"), 1, job.result())
 
     def start_train(self, *args):
         job = self.start_ctrun(

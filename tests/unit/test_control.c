@@ -40,6 +40,7 @@ static struct ct_msg *filled(enum ct_msg_type type)
         .has_failure = true,
         .has_answer = true,
         .version = CT_CONTROL_VERSION,
+        .still = {CT_STILL_BEHIND, 7, 3, 41, true, true, 2500},
     };
     memset(msg->nonce, 0x5a, sizeof(msg->nonce));
     memset(msg->answer, 0xa5, sizeof(msg->answer));
@@ -67,7 +68,7 @@ static void compare(const struct ct_msg *a, const struct ct_msg *b)
     assert_int_equal(b->port, type == CT_MSG_SERVING ? 29501 : 0);
     bool has_text = type == CT_MSG_REFUSED || type == CT_MSG_WAITING || type == CT_MSG_STOP ||
                     type == CT_MSG_PREEMPT || type == CT_MSG_LEAVE || type == CT_MSG_SERVING ||
-                    type == CT_MSG_ACCEPTED || type == CT_MSG_OVER;
+                    type == CT_MSG_ACCEPTED || type == CT_MSG_OVER || type == CT_MSG_BEAT;
     assert_string_equal(b->text, has_text ? a->text : "");
     assert_int_equal(b->exit_code,
                      type == CT_MSG_REFUSED || type == CT_MSG_OVER || type == CT_MSG_LEAVE ? 121
@@ -83,6 +84,14 @@ static void compare(const struct ct_msg *a, const struct ct_msg *b)
     assert_memory_equal(b->nonce,
                         type == CT_MSG_OPEN || type == CT_MSG_CHALLENGE ? a->nonce : none.nonce,
                         CT_NONCE_LEN);
+    assert_int_equal(b->still.kind, type == CT_MSG_BEAT ? CT_STILL_BEHIND : CT_STILL_NO);
+    if (type == CT_MSG_BEAT) {
+        assert_int_equal(b->still.generation, 7);
+        assert_int_equal(b->still.rank, 3);
+        assert_int_equal(b->still.step, 41);
+        assert_true(b->still.alone && b->still.sure);
+        assert_int_equal(b->still.still_ms, 2500);
+    }
     assert_int_equal(b->workers != NULL, type == CT_MSG_BEAT || type == CT_MSG_STARTED);
 }
 

@@ -242,6 +242,85 @@ static void all_wait(void **state)
     end(&rig);
 }
 
+static void burn(struct rig *rig, int seconds)
+{
+    for (int s = 0; s < seconds; s++) {
+        for (int i = 0; i < RANKS; i++) {
+            rig->samples[i].cpu_ns += S;
+        }
+        assert_int_equal(tick(rig), CT_HANG_NONE);
+    }
+}
+
+static struct ct_still still(const struct rig *rig)
+{
+    struct ct_still out;
+    ct_hang_still(&rig->hang, rig->samples, rig->now, &out);
+    return out;
+}
+
+/* What this machine says to the others, and what they may find of it. */
+static void among_many_machines(void **state)
+{
+    (void)state;
+    struct rig rig;
+    begin(&rig, 5 * S, true);
+    rig.hang.whole_job = false;
+    live(&rig, 1);
+    stamp(&rig, 1, CT_PHASE_COLLECTIVE, 4);
+    assert_int_equal(wait_for(&rig, 4), CT_HANG_NONE);
+    assert_int_equal(still(&rig).kind, CT_STILL_NO);
+    assert_int_equal(wait_for(&rig, 2), CT_HANG_BEHIND);
+    struct ct_still said = still(&rig);
+    assert_int_equal(said.kind, CT_STILL_WAITING);
+    assert_int_equal(said.rank, 1);
+    assert_int_equal(said.step, 4);
+    assert_true(said.alone && said.sure && said.still_ms >= 5000);
+    struct ct_hang_verdict verdict;
+    ct_hang_accuse(&rig.hang, 1, CT_STILL_BEHIND, rig.now, &verdict);
+    assert_int_equal(verdict.reason, CT_HANG_NONE); /* it stands already */
+
+    for (int i = 0; i < RANKS; i++) {
+        stamp(&rig, i, CT_PHASE_COLLECTIVE, 6);
+    }
+    assert_int_equal(wait_for(&rig, 8), CT_HANG_NONE);
+    said = still(&rig);
+    assert_int_equal(said.kind, CT_STILL_WAITING);
+    assert_false(said.alone);
+    ct_hang_accuse(&rig.hang, 2, CT_STILL_ALL, rig.now, &verdict);
+    assert_int_equal(verdict.reason, CT_HANG_ALL);
+    assert_int_equal(verdict.local_rank, 2);
+    assert_true(verdict.still_ns >= 5 * S && verdict.timeout_ns == 5 * S);
+    rig.samples[3].state = 'T';
+    assert_int_equal(still(&rig).kind, CT_STILL_STOPPED);
+    rig.samples[3].state = 'S';
+    stamp(&rig, 2, CT_PHASE_COMPUTE, 6);
+    assert_int_equal(wait_for(&rig, 8), CT_HANG_BUSY);
+    assert_int_equal(still(&rig).kind, CT_STILL_BUSY);
+    assert_int_equal(still(&rig).rank, 2);
+    end(&rig);
+}
+
+/* The same of workers that tell nothing of themselves. */
+static void among_machines_of_any_program(void **state)
+{
+    (void)state;
+    struct rig rig;
+    begin(&rig, 5 * S, false);
+    rig.hang.whole_job = false;
+    burn(&rig, 3);
+    assert_int_equal(wait_for(&rig, 10), CT_HANG_NONE);
+    assert_int_equal(still(&rig).kind, CT_STILL_QUIET);
+    rig.samples[2].state = 'D';
+    assert_int_equal(still(&rig).kind, CT_STILL_STUCK);
+    assert_int_equal(still(&rig).rank, 2);
+    rig.samples[2].state = 'S';
+    (void)snprintf(rig.samples[3].wchan, sizeof(rig.samples[3].wchan), "hrtimer_nanosleep");
+    assert_int_equal(still(&rig).kind, CT_STILL_NAPPING);
+    assert_int_equal(still(&rig).rank, 3);
+    end(&rig);
+}
+
 static void a_pause_of_the_launcher_counts_for_nothing(void **state)
 {
     (void)state;
@@ -257,16 +336,6 @@ static void a_pause_of_the_launcher_counts_for_nothing(void **state)
 }
 
 /* ---- programs without a page ---------------------------------------------------------------- */
-
-static void burn(struct rig *rig, int seconds)
-{
-    for (int s = 0; s < seconds; s++) {
-        for (int i = 0; i < RANKS; i++) {
-            rig->samples[i].cpu_ns += S;
-        }
-        assert_int_equal(tick(rig), CT_HANG_NONE);
-    }
-}
 
 static void of_sleepers_the_odd_one_is_named(void **state)
 {
@@ -408,6 +477,8 @@ int main(void)
         cmocka_unit_test(auto_takes_the_slowest_usual_step),
         cmocka_unit_test(the_stopped_one_is_named_first),
         cmocka_unit_test(all_wait),
+        cmocka_unit_test(among_many_machines),
+        cmocka_unit_test(among_machines_of_any_program),
         cmocka_unit_test(a_pause_of_the_launcher_counts_for_nothing),
         cmocka_unit_test(of_sleepers_the_odd_one_is_named),
         cmocka_unit_test(a_trickle_is_no_progress_and_work_is),

@@ -60,35 +60,34 @@ static double finish(const struct fake_product *p, size_t row, size_t col, doubl
 
 /* A factor as numbers, its element [j, i] at i * width + j; what is beyond `cols` is 0. That each
  * is read once, not once for each product that it is in, is most of the speed. */
-static double *unpack(const void *p, const struct fake_layout *l, cublasOperation_t t, size_t rows,
-                      size_t cols, size_t *width)
+static float *unpack(const void *p, const struct fake_layout *l, cublasOperation_t t, size_t rows,
+                     size_t cols, size_t *width)
 {
     *width = (cols + SIDE_BY_SIDE - 1) / SIDE_BY_SIDE * SIDE_BY_SIDE;
-    double *numbers = calloc(rows * *width, sizeof *numbers);
+    float *numbers = calloc(rows * *width, sizeof *numbers);
     if (numbers == NULL) {
         abort();
     }
     for (size_t i = 0; i < rows; i++) {
         for (size_t j = 0; j < cols; j++) {
-            numbers[i * *width + j] = factor(p, l, t, j, i);
+            numbers[i * *width + j] = (float)factor(p, l, t, j, i);
         }
     }
     return numbers;
 }
 
 /* In float, since the order shows there; as many sums as the kernel has lanes, added at the end. */
-static void dots(const double *a, size_t step, const double *b, size_t k, size_t lanes, float *sums)
+static void dots(const float *a, size_t step, const float *b, size_t k, size_t lanes, float *sums)
 {
-    float part[FAKE_LANES_MAX][SIDE_BY_SIDE] = {{0}};
-    for (size_t i = 0, lane = 0; i < k; i++, lane = lane + 1 < lanes ? lane + 1 : 0) {
-        for (size_t r = 0; r < SIDE_BY_SIDE; r++) {
-            part[lane][r] += (float)(a[i * step + r] * b[i]);
+    for (size_t lane = 0; lane < lanes; lane++) {
+        float part[SIDE_BY_SIDE] = {0};
+        for (size_t i = lane; i < k; i += lanes) {
+            for (size_t r = 0; r < SIDE_BY_SIDE; r++) {
+                part[r] += a[i * step + r] * b[i];
+            }
         }
-    }
-    for (size_t r = 0; r < SIDE_BY_SIDE; r++) {
-        sums[r] = part[0][r];
-        for (size_t lane = 1; lane < lanes; lane++) {
-            sums[r] += part[lane][r];
+        for (size_t r = 0; r < SIDE_BY_SIDE; r++) {
+            sums[r] = lane == 0 ? part[r] : sums[r] + part[r];
         }
     }
 }
@@ -98,8 +97,8 @@ static void run_one(const struct fake_product *p)
     const struct fake_desc *d = &p->desc;
     size_t k = d->ta == CUBLAS_OP_N ? p->la.cols : p->la.rows, wide_a, wide_b;
     double scale = p->la.type == CUDA_R_8F_E4M3 ? (double)*d->a_scale * (double)*d->b_scale : 1;
-    double *a = unpack(p->a, &p->la, d->ta, k, p->ld.rows, &wide_a);
-    double *b = unpack(p->b, &p->lb, d->tb, p->ld.cols, k, &wide_b);
+    float *a = unpack(p->a, &p->la, d->ta, k, p->ld.rows, &wide_a);
+    float *b = unpack(p->b, &p->lb, d->tb, p->ld.cols, k, &wide_b);
     for (size_t col = 0; col < p->ld.cols; col++) {
         for (size_t row = 0; row < p->ld.rows; row += SIDE_BY_SIDE) {
             float sums[SIDE_BY_SIDE];
@@ -113,7 +112,7 @@ static void run_one(const struct fake_product *p)
     for (size_t col = 0; d->epilogue == CUBLASLT_EPILOGUE_BGRADB && col < p->ld.cols; col++) {
         double sum = 0;
         for (size_t i = 0; i < k; i++) {
-            sum += b[col * wide_b + i];
+            sum += (double)b[col * wide_b + i];
         }
         put(d->bias, d->bias_type, col, sum);
     }

@@ -116,7 +116,8 @@ static int run(const struct ct_train_options *options)
         complain(&err);
         return EXIT_FAILED;
     }
-    if (ct_shards_check(options->shards, ctw_job_env(job)->world_size, &err) != 0) {
+    int ranks = options->gpus > 0 ? options->gpus : ctw_job_env(job)->world_size;
+    if (ct_shards_check(options->shards, ranks, &err) != 0) {
         complain(&err);
         (void)ctw_job_report_error(job, err.text, NULL);
         ctw_job_free(job);

@@ -370,7 +370,6 @@ static int check_gpus(struct ct_train_options *o, struct ct_err *err)
         return 0;
     }
     const char *other = o->device == CT_CHOOSE_CPU ? "--device cpu"
-                        : o->shards > 0            ? "--consistent"
                         : o->pipeline_stages > 1   ? "--pipeline-stages"
                                                    : NULL;
     if (other != NULL) {
@@ -441,6 +440,12 @@ int ct_train_options_parse(int argc, char *const argv[], struct ct_train_options
     }
     if (options.shards > 0 && options.pipeline_stages > 1) {
         return ct_err_set(err, CT_EINVAL, "--consistent and --pipeline-stages exclude each other");
+    }
+    if (options.shards > 0 && options.precision == CT_PRECISION_CHOOSE_FP8) {
+        return ct_err_set(
+            err, CT_EINVAL,
+            "--consistent and --precision fp8 exclude each other: its scale is of all "
+            "that a GPU has of a batch");
     }
     if (options.warmup_epochs >= options.epochs && !options.help && !options.version) {
         return ct_err_set(err, CT_EINVAL, "--warmup-epochs: %g is not below the %d of --epochs",

@@ -49,7 +49,7 @@ int ct_recorded_open(struct ct_trainer *t, struct ct_err *err)
     }
     /* Augmented images come from the host. */
     if (ops->record == NULL || t->options.cuda_graph == CT_CUDA_GRAPH_OFF || t->pipe != NULL ||
-        t->train.augment != NULL || t->shards.count > 0) {
+        t->train.augment != NULL) {
         return 0;
     }
     size_t batches = ct_sampler_batches(&t->sampler), left;
@@ -79,6 +79,9 @@ int ct_recorded_open(struct ct_trainer *t, struct ct_err *err)
     r->course = (struct ct_course){
         .now = r->now, .order = r->order, .batch = t->sampler.batch, .paces = r->paces};
     ct_share(t->sampler.batch, t->sampler.rank, t->sampler.world, &r->course.begin, &left);
+    if (t->shards.count > 0) {
+        r->course.begin = ct_shards_begin(&t->shards, t->sampler.batch);
+    }
     return 0;
 }
 

@@ -29,19 +29,24 @@ size_t ct_shards_rows(const struct ct_shards *shards, size_t total)
     return shards->mine * rows_of_one(shards, total);
 }
 
+size_t ct_shards_begin(const struct ct_shards *shards, size_t total)
+{
+    return shards->first * rows_of_one(shards, total);
+}
+
 int ct_shards_run(const struct ct_shards *shards, struct ct_model *model, const float *params,
                   const struct ct_resident *data, const uint32_t *index, size_t total, float *grads,
                   double *totals, struct ct_err *err)
 {
-    size_t rows = ct_shards_rows(shards, total), begin = shards->first * rows_of_one(shards, total);
+    size_t rows = ct_shards_rows(shards, total), begin = ct_shards_begin(shards, total);
     if (begin >= total) {
         return model->dev->ops->clear(model->dev, grads, model->layout->count * sizeof(float), err);
     }
     rows = total - begin < rows ? total - begin : rows;
     model->cut = (struct ct_cut){
         .rows = rows_of_one(shards, total), .parts = shards->mine, .of = shards->count};
-    int rc = ct_model_run(model, params, data, index + begin, rows, 1.0f / (float)total, grads,
-                          totals, err);
+    const uint32_t *mine = index != NULL ? index + begin : NULL;
+    int rc = ct_model_run(model, params, data, mine, rows, 1.0f / (float)total, grads, totals, err);
     model->cut = (struct ct_cut){0};
     return rc;
 }

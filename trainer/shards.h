@@ -35,10 +35,12 @@ CT_MUST_CHECK int ct_shards_check(size_t count, int world, struct ct_err *err);
 /* Of what ct_shards_check() allows, count > 0. */
 void ct_shards_init(struct ct_shards *shards, size_t count, int rank, int world);
 
-/* Rows of a batch of `total` that a rank has at most. */
+/* Rows of a batch of `total` that a rank has at most, and where in it they begin. */
 size_t ct_shards_rows(const struct ct_shards *shards, size_t total);
+size_t ct_shards_begin(const struct ct_shards *shards, size_t total);
 
-/* Writes this rank's part of the gradient of a whole batch, index[0 .. total). */
+/* Writes this rank's part of the gradient of a whole batch, index[0 .. total); where the model has
+ * a course, index is not read. */
 CT_MUST_CHECK int ct_shards_run(const struct ct_shards *shards, struct ct_model *model,
                                 const float *params, const struct ct_resident *data,
                                 const uint32_t *index, size_t total, float *grads, double *totals,

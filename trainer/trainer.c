@@ -64,16 +64,6 @@ static int open_on(struct ct_trainer *t, struct ctw_job *job, enum ct_device_kin
     return rc;
 }
 
-/* The order of the sum and the kernels of each shard are the same everywhere on the CPU only:
- * NCCL's order depends on how many ranks there are, and cuBLASLt's kernels are chosen by timing. */
-static int check_consistent(const struct ct_trainer *t, struct ct_err *err)
-{
-    if (t->options.shards > 0 && t->dev->kind != CT_DEVICE_CPU) {
-        return ct_err_set(err, CT_EUNSUPPORTED, "--consistent needs --device cpu");
-    }
-    return 0;
-}
-
 static struct ct_pipeline_options pipeline_options(const struct ct_trainer *t, size_t rows)
 {
     const struct ctw_env *env = ctw_job_env(t->job);
@@ -102,7 +92,7 @@ static int check_pipeline(const struct ct_trainer *t, struct ct_err *err)
 static int open_device(struct ct_trainer *t, struct ctw_job *job, struct ct_err *err)
 {
     /* What only the CPU can do, it does without being asked. */
-    bool for_cpu = t->options.shards > 0 || t->options.pipeline_stages > 1;
+    bool for_cpu = t->options.pipeline_stages > 1;
     if (t->options.device == CT_CHOOSE_CPU || (t->options.device == CT_CHOOSE_AUTO && for_cpu)) {
         return open_on(t, job, CT_DEVICE_CPU, err);
     }
@@ -311,9 +301,6 @@ static int join_and_fill(struct ct_trainer *t, struct ctw_job *job,
     int rc = ct_shards_check(t->options.shards, ctw_job_env(job)->world_size, err);
     if (rc == 0) { /* the device stays from one generation to the next */
         rc = t->dev == NULL ? open_device(t, job, err) : open_team(t, err);
-    }
-    if (rc == 0) {
-        rc = check_consistent(t, err);
     }
     if (rc == 0) {
         rc = check_pipeline(t, err);

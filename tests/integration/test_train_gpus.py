@@ -113,16 +113,18 @@ class TrainGpus(testlib.Case):
         cases = (
             (("--gpus", "9"), 1, "--gpus 9: there are only 8 CUDA devices here"),
             (("--gpus", "2", "--device", "cpu"), 2, "--gpus and --device cpu exclude each other"),
-            (("--gpus", "2", "--consistent"), 2, "--gpus and --consistent exclude each other"),
+            (("--gpus", "2", "--pipeline-stages", "2"), 2, "--gpus and --pipeline-stages exclude"),
+            (("--gpus", "3", "--consistent"), 2, "--consistent: 3 workers cannot share 8 shards"),
+            (("--precision", "fp8", "--consistent"), 2, "--consistent and --precision fp8 exclude"),
             (("--gpus", "0"), 2, "--gpus: 0 is not within 1 .. 64"),
-            (("--device", "cuda", "--consistent"), 1, "--consistent needs --device cpu"),
         )
         for args, code, words in cases:
             result, _ = self.train(*args, code=code)
             self.assertIn(words, result.err)
             self.assert_one_line(result.err)
         # What only CPUs can do goes there by itself.
-        _, _, seen = self.train("--consistent")
+        ctrun = (testlib.program("ctrun"), "--standalone", "--no-python", "-n", "2")
+        _, _, seen = self.train("--pipeline-stages", "2", launcher=ctrun)
         self.assertEqual(seen, {})
         result = self.ctrun(
             "--standalone", "-n", "2", "--no-python", testlib.program("train"), "--data", self.data,

@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* Page-locked blocks: only those are read when the copy is done, not when it is queued. */
-#define LOCKED_MAX 16
+#define LOCKED_MAX 64
 static struct {
     char *base;
     size_t size;

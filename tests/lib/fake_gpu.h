@@ -35,6 +35,7 @@ struct fake_gpu {
     bool no_register;   /* ncclCommRegister() fails */
     int refusing_peers; /* peers that vote 0 where this rank votes 1 */
     int fail_cuda_call; /* the n-th of the calls that can fail does; 0 = none */
+    bool any_wins;      /* of the products that are timed; else the first */
     int capability;     /* of the device, 0 = 90; there are no kernels for those below 75 */
     int driver;       /* the driver is too old and says this version (13000 = 13.0); 0 = it is not,
                          FAKE_NEVER = there is none */

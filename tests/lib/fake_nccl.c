@@ -184,7 +184,8 @@ ncclResult_t ncclMemAlloc(void **ptr, size_t size)
     if (fake.no_mem_alloc) {
         return ncclUnhandledCudaError;
     }
-    *ptr = malloc(size);
+    /* As pages of a GPU are: where memory lies decides which kernels products can use. */
+    *ptr = aligned_alloc(4096, (size + 4095) / 4096 * 4096);
     fake_rule(fake_may_block("ncclMemAlloc() in a capture"), "not in a capture");
     fake.memory++;
     return ncclSuccess;

@@ -204,17 +204,34 @@ class Gpu(Stay):
             self.assertEqual((seen["violations"], seen["left"]), ("0", "0"), path.read_text())
         return result
 
+    def same_bits(self):
+        """What makes the sums of GPUs those of another run, where this build can do it."""
+        metrics = ("--metrics", self.tmp / "tried.jsonl")
+        command = self.command("--consistent", "--epochs", "1", *metrics)
+        tried = self.run_program(*command, env={"CTRUN_PLUGIN_DIR": STANDIN})
+        return () if "--consistent needs" in tried.err else ("--consistent",)
+
+    def assert_same_model(self, job):
+        """To the bit, or without that as far as kernels that add in other orders let it be so."""
+        result = self.finish(job)
+        if "--consistent" in job.argv:
+            self.assertEqual(self.hash_of(result), self.hash)
+            return
+        last = [[x for x in self.lines(name) if "test_loss" in x][-1] for name in ("undisturbed", "job")]
+        for field in ("loss", "test_loss"):
+            one, other = (epoch[field] for epoch in last)
+            self.assertLess(abs(one - other), 0.02 * one, last)
+
     def check_kills(self, workers, kills, *args):
-        args = ("--epochs", "300", *args)
+        args = ("--epochs", "300", *self.same_bits(), *args)
         self.undisturbed(workers, *args)
         job = self.start_job(workers, *args)
         for step, victims in kills:
             self.kill(job, workers, victims, step)
-        self.assertEqual(self.hash_of(self.finish(job)), self.hash)
-        return job
+        self.assert_same_model(job)
 
     def test_survivors_keep_their_process(self):
-        self.check_kills(3, ((10, (1,)), (100, (2,)), (200, (0,)), (300, (1, 2)), (400, (0, 1))))
+        self.check_kills(4, ((10, (1,)), (100, (2,)), (200, (0,)), (300, (1, 2, 3)), (400, (0, 1))))
 
     def test_any_order_of_work(self):
         for seed in ("1", "2"):
@@ -232,12 +249,13 @@ class Gpu(Stay):
 
     def test_memory_is_newer_than_checkpoints(self):
         checkpoints = ("--checkpoint-dir", self.tmp / "checkpoints", "--resume", "auto")
-        self.undisturbed(2, "--epochs", "300")
-        job = self.start_job(2, "--epochs", "300", "--checkpoint-every", "30", *checkpoints)
+        args = ("--epochs", "300", *self.same_bits())
+        self.undisturbed(2, *args)
+        job = self.start_job(2, *args, "--checkpoint-every", "30", *checkpoints)
         for step, victims in ((40, (1,)), (200, (0,))):
             saved = torture.steps_in(checkpoints[1])
             self.assertGreaterEqual(self.kill(job, 2, victims, step), saved)
-        self.assertEqual(self.hash_of(self.finish(job)), self.hash)
+        self.assert_same_model(job)
 
     def test_a_start_just_before_a_smaller_batch(self):
         # What is made for that is too small for the batches behind it, and enlarged while they go on.

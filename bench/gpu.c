@@ -3,11 +3,12 @@
  * How long train's steps take on GPU 0, with random data that is already there:
  *
  *     bench-gpu mlp BATCH PRECISION FEATURES HIDDEN[,HIDDEN...] CLASSES SECONDS
- * [nccl|fused|apart]...
+ * [nccl|fused|apart|consistent]...
  *
  * Steps are queued by the trainer's own code, as CUDA graphs, and timed by whole epochs. "nccl"
- * sums gradients with NCCL although there is no peer; the others are the two ways to compute the
- * last layer, of which the fastest is taken when none is given. Prints one line of JSON.
+ * sums gradients with NCCL although there is no peer; "consistent" cuts batches into eight shards;
+ * the others are the two ways to compute the last layer, of which the fastest is taken when none is
+ * given. Prints one line of JSON.
  * tools/gpu-check builds it without Meson and runs it.
  */
 #include "common/alloc.h"
@@ -25,13 +26,14 @@
 #define IMAGES_MAX ((size_t)1 << 30)
 #define SAMPLES ((size_t)60000) /* of MNIST */
 #define EPOCHS_MAX 100000
+#define SHARDS 8 /* --consistent's default */
 
 struct bench {
     struct ct_trainer t;
     const char *precision;
     size_t features, classes;
     double seconds;
-    bool nccl;
+    bool nccl, consistent;
     const char *head;
     void *images, *labels;
 };
@@ -118,7 +120,11 @@ static void open_training(struct bench *b, size_t batch, const struct ct_hidden 
     if (ct_sampler_init(&t->sampler, samples, batch, 0, 1, 1) != 0) {
         need(ct_err_set(&err, CT_ENOMEM, "out of memory"), &err);
     }
-    need(ct_model_init(&t->model, &t->layout, t->dev, batch, &err), &err);
+    if (b->consistent) {
+        ct_shards_init(&t->shards, SHARDS, 0, 1);
+    }
+    size_t rows = b->consistent ? ct_shards_rows(&t->shards, batch) : batch;
+    need(ct_model_init(&t->model, &t->layout, t->dev, rows, &err), &err);
     need(ct_team_alloc_gradients(&t->team, t->layout.count, &t->grads, &err), &err);
     t->params = block(t->dev, t->layout.count * sizeof(float));
     t->totals = block(t->dev, 2 * sizeof *t->totals);
@@ -183,12 +189,13 @@ static void run(struct bench *b, const char *hidden)
     }
     need(t->dev->ops->download(t->dev, loss, t->totals, sizeof loss, &err), &err);
     printf("{\"program\": \"train\", \"features\": %zu, \"hidden\": \"%s\", \"batch\": %zu, "
-           "\"precision\": \"%s\", \"nccl\": %s, \"head\": \"%s\", \"recorded\": %s, "
+           "\"precision\": \"%s\", \"nccl\": %s, \"consistent\": %s, \"head\": \"%s\", "
+           "\"recorded\": %s, "
            "\"us_per_step\": %.3f, "
            "\"samples_per_s\": %.0f, \"loss\": %.4f}\n",
-           b->features, hidden, t->sampler.batch, b->precision, b->nccl ? "true" : "false", b->head,
-           t->recorded.on ? "true" : "false", best, 1e6 * (double)t->sampler.batch / best,
-           loss[0] / (double)t->sampler.count);
+           b->features, hidden, t->sampler.batch, b->precision, b->nccl ? "true" : "false",
+           b->consistent ? "true" : "false", b->head, t->recorded.on ? "true" : "false", best,
+           1e6 * (double)t->sampler.batch / best, loss[0] / (double)t->sampler.count);
 }
 
 static void close_training(struct bench *b)
@@ -225,7 +232,7 @@ static size_t number(const char *text, struct ct_err *err)
 static void usage(void)
 {
     (void)fprintf(stderr, "usage: bench-gpu mlp BATCH PRECISION FEATURES HIDDEN[,HIDDEN...] "
-                          "CLASSES SECONDS [nccl|fused|apart]...\n");
+                          "CLASSES SECONDS [nccl|fused|apart|consistent]...\n");
     exit(2);
 }
 
@@ -239,6 +246,8 @@ int main(int argc, char *argv[])
     for (int i = 8; i < argc; i++) {
         if (strcmp(argv[i], "nccl") == 0) {
             b.nccl = true;
+        } else if (strcmp(argv[i], "consistent") == 0) {
+            b.consistent = true;
         } else if (strcmp(argv[i], "fused") == 0 || strcmp(argv[i], "apart") == 0) {
             b.head = argv[i];
         } else {

@@ -18,10 +18,11 @@ class GpuCheck(testlib.Case):
         self.assertEqual(result.code, 77, result)
         self.assert_one_line(result.err)
         self.assertIn("built everything, but found no usable GPU: ", result.err)
-        for name in ("test_cuda", "bench-gpu", "bench-gpu-gemm", "ctrun-cuda.so"):
+        for name in ("test_cuda", "gpu-worlds", "bench-gpu", "bench-gpu-gemm", "ctrun-cuda.so"):
             self.assertTrue((out / name).is_file(), name)
         report = json.loads((out / "gpu-check.json").read_text())
         self.assertEqual(report["plain"]["verdict"], "skipped")
+        self.assertEqual(report["worlds"]["verdict"], "skipped")
         self.assertEqual(report["timings"], [])
         self.assertNotIn("kept", result.out)
 

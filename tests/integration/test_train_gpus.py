@@ -81,7 +81,10 @@ class TrainGpus(testlib.Case):
     def test_the_steps_of_the_benchmark(self):
         report = self.tmp / "report"
         # Apart: the emulation of the fused head takes seconds for so many rows.
-        for args in (("f32", "apart"), ("bf16", "apart"), ("f32", "apart", "nccl")):
+        for args in (
+            ("f32", "apart"), ("bf16", "apart"), ("f32", "apart", "nccl"),
+            ("bf16", "apart", "consistent"),
+        ):  # fmt: skip
             result = self.run_program(
                 testlib.BUILD_ROOT / "bench" / "bench-gpu", "mlp", "16384", args[0], "3", "4", "3",
                 "0.01", *args[1:],

@@ -80,6 +80,15 @@ class GpusConsistent(testlib.Case):
         args = ("--epochs", "1", "--augment", "shift", "--bucket-mb", "1", "--hidden", "600,600", "--cuda-graph", "off")
         self.assertEqual(self.hashes(4, *args), self.hashes(1, *args))
 
+    def test_the_check_of_real_gpus(self):
+        result = self.run_program(testlib.BUILD_ROOT / "tests/worlds/gpu-worlds", "small", env=self.env)
+        self.assertEqual(result.code, 0, result)
+        for precision in ("f32", "tf32", "bf16"):
+            ranks = [r for r in result.out.splitlines() if r.startswith(f"# {precision} on")]
+            self.assertEqual(len(ranks), 3 * (1 + 2 + 4 + 8))
+            self.assertEqual(len({r.rpartition(" ")[2] for r in ranks}), 1, result)
+        self.check_rules()
+
     def test_number_of_shards_is_part_of_the_result(self):
         two = self.hashes(1, "--epochs", "1", "--consistent=2")
         self.assertEqual(self.hashes(2, "--epochs", "1", "--consistent=2"), two)

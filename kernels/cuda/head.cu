@@ -79,6 +79,7 @@ __device__ void input_gradient(const struct head<T> &op, const T *x, T *dx, floa
         size_t i = base + lane * N;
         bool mine = i < op.in;
         float sum[N] = {};
+#pragma unroll 4
         for (unsigned c = 0; c < op.classes; c++) {
             float of_class = __shfl_sync(ALL_LANES, d, c);
             if (mine) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The kernels of our own, one launch each: all that the .cu files show to the plug-in's host code,
- * which is plain C. So tests can link that code with loops on the host in the kernels' place.
+ * which is plain C. Tests link it with the same kernels, run by the processor.
  *
  * Nothing here waits, allocates or checks: sizes are above zero, pointers are device memory. What
  * is `void *` is float, or bfloat16 where ct_precision_narrow(p). The result is the launch's.

@@ -208,6 +208,41 @@ static void check_head(struct ct_device *dev)
     ct_check_need(ct_device_set_precision(dev, CT_PRECISION_F32, &err), &err);
 }
 
+/* Where all logits are the same, the first class is the answer; a NaN is never one, and shows. */
+static void check_head_ties_and_nan(struct ct_device *dev)
+{
+    const struct head_sizes s = {50, 12, 20, true};
+    for (int fused = 0; dev->ops->head != NULL && fused < 2; fused++) {
+        struct ct_err err = {0};
+        struct scene n = begin(dev, s);
+        double totals[2], firsts = 0;
+        ct_check_need(dev->ops->clear(dev, n.w.data, s.in * s.classes * sizeof(float), &err), &err);
+        for (size_t c = 0; c < s.classes; c++) {
+            n.b.host[c] = -300.0f; /* exp() of that alone would be 0 */
+        }
+        ct_tensor_push(&n.b);
+        for (size_t i = 0; i < s.batch; i++) {
+            firsts += n.labels[i] == 0;
+        }
+        CHECK(firsts > 0);
+        dev->head_way = fused ? CT_HEAD_FUSED : CT_HEAD_APART;
+        run(dev, &n);
+        ct_check_need(dev->ops->download(dev, totals, n.dtotals, sizeof totals, &err), &err);
+        CHECK(fabs(totals[0] - 100.0 - 50.0 * log(20.0)) < 1e-4);
+        CHECK(totals[1] == 7.0 + firsts);
+        for (size_t i = 0; i < s.in * s.batch; i++) {
+            n.x.wide.host[i] = NAN;
+        }
+        ct_tensor_push(&n.x.wide);
+        run(dev, &n);
+        ct_check_need(dev->ops->download(dev, totals, n.dtotals, sizeof totals, &err), &err);
+        CHECK(isnan(totals[0]));
+        CHECK(totals[1] == 7.0 + firsts);
+        end(dev, &n);
+    }
+    dev->head_way = CT_HEAD_FASTEST;
+}
+
 /* The same bits each time, however the threads ran. */
 static void check_head_repeats(struct ct_device *dev)
 {
@@ -231,6 +266,7 @@ static void check_head_repeats(struct ct_device *dev)
 
 const struct ct_check ct_checks_head[] = {
     {"head", check_head},
+    {"head_ties_and_nan", check_head_ties_and_nan},
     {"head_repeats", check_head_repeats},
     {NULL, NULL},
 };

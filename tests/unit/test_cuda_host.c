@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The CUDA plug-in's host code against stand-ins for CUDA, cuBLASLt and the kernels: the checks
+ * The CUDA plug-in's host code against stand-ins for CUDA and cuBLASLt: the checks
  * that run on a GPU where there is one, the order of work, and every call that can fail.
  */
 #include "tests/lib/ct_test.h"

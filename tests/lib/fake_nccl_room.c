@@ -25,7 +25,9 @@ struct fake_room *fake_room_new(int size)
 {
     struct fake_room *room = map(-1);
     if (room != NULL) {
-        room->size = room->came = room->alive = size;
+        room->size = size;
+        room->came = size;
+        room->alive = size;
         fake.cliques++;
     }
     return room;

@@ -397,24 +397,39 @@ static void recordings_keep_their_memory(void **state)
 
 /* ---- every call that can fail, fails once ---------------------------------------------------- */
 
-static int life(struct ct_err *err)
+/* A last layer in memory of 4096 zeros, in the way that is found to be the fastest. */
+static int last_layer(struct ct_device *dev, void *x, void *w, char *zeros, struct ct_err *err)
+{
+    struct ct_head op = {.linear = {16, 16, 4, x, w, w, zeros, false, true, {0}, NULL, NULL}};
+    op.loss = (struct ct_loss){.batch = 16, .classes = 4, .labels = w, .scale = 1};
+    op.loss.logits = op.linear.y, op.loss.dlogits = zeros + 1024;
+    op.grad = (struct ct_linear_grad){.batch = 16, .in = 16, .out = 4, .x = x, .w = w, .mask = x};
+    op.grad.dy = op.loss.dlogits, op.grad.dx = zeros + 2048;
+    op.grad.dw = (float *)(zeros + 3072), op.grad.db = (float *)(zeros + 3584);
+    op.loss.totals = (double *)(zeros + 3840);
+    return dev->ops->head(dev, &op, err);
+}
+
+static int life(bool head, struct ct_err *err)
 {
     struct ct_device *dev = NULL;
     int rc = ct_cuda_plugin.open(0, &dev, err);
     if (rc != 0) {
         return rc;
     }
-    void *x = NULL, *w = NULL, *y = NULL;
+    void *x = NULL, *w = NULL, *y = NULL, *zeros = NULL;
     const struct ct_pace pace = {.lr = 1};
     rc = dev->ops->set_precision(dev, CT_PRECISION_FP8, err);
     rc = rc == 0 ? dev->ops->alloc(dev, 4096, &x, err) : rc;
     rc = rc == 0 ? dev->ops->alloc(dev, 4096, &w, err) : rc;
     rc = rc == 0 ? dev->ops->alloc(dev, 4096, &y, err) : rc;
+    rc = rc == 0 ? dev->ops->alloc(dev, 4096, &zeros, err) : rc;
     const uint32_t index[16] = {0};
     struct ct_gather gather = {x, w, index, 16, 16, 0, 1, y, x, NULL};
     rc = rc == 0 ? dev->ops->gather(dev, &gather, err) : rc;
     struct ct_linear linear = {16, 16, 16, x, w, w, y, true, false, {0, 0}, NULL, NULL};
     rc = rc == 0 ? dev->ops->linear(dev, &linear, err) : rc;
+    rc = rc == 0 && head ? last_layer(dev, x, w, zeros, err) : rc;
     rc = rc == 0 ? dev->ops->upload(dev, x, &pace, sizeof pace, err) : rc;
     struct ct_course course = {.now = w, .paces = x};
     struct ct_recording *steps = NULL;
@@ -424,6 +439,7 @@ static int life(struct ct_err *err)
     rc = rc == 0 ? dev->ops->sync(dev, err) : rc;
     dev->ops->forget(dev, steps);
     dev->ops->release(dev, x), dev->ops->release(dev, w), dev->ops->release(dev, y);
+    dev->ops->release(dev, zeros);
     dev->ops->close(dev);
     return rc;
 }
@@ -432,17 +448,17 @@ static void every_failure_is_told_and_leaves_nothing(void **state)
 {
     (void)state;
     int failures = 0;
-    for (int n = 1;; n++) {
+    for (int n = 1; n < 1000; n++) {
         fake_gpu_begin(&(struct fake_gpu){.fail_cuda_call = n});
         struct ct_err err = {0};
-        int rc = life(&err);
+        int rc = life(true, &err);
         expect_clean();
-        if (rc == 0 && n > 60) {
+        if (fake.calls < n) {
+            assert_int_equal(rc, 0);
             break;
         }
-        failures += rc != 0;
+        failures += rc != 0; /* a way that cannot be timed is no failure */
         assert_true(rc == 0 || (err.text[0] != '\0' && strchr(err.text, '\n') == NULL));
-        assert_true(n < 1000);
     }
     assert_true(failures > 40);
 }
@@ -451,7 +467,7 @@ static int live(void *data)
 {
     (void)data;
     fake_gpu_begin(NULL);
-    int rc = life(NULL);
+    int rc = life(false, NULL);
     expect_clean();
     return rc;
 }

@@ -46,6 +46,11 @@ static int store_get(void *data, const char *key, int64_t timeout_ms, struct ct_
 
 static struct store store;
 
+/* What the launcher says; nothing unless a test lets it. */
+static struct ct_handover_slot orders;
+static struct handover handover;
+static uint32_t told; /* when things go wrong */
+
 static int open_rank(int rank, int size, int64_t timeout_ms, struct ctw_comm **out,
                      struct ct_err *err)
 {
@@ -54,6 +59,7 @@ static int open_rank(int rank, int size, int64_t timeout_ms, struct ctw_comm **o
         .size = size,
         .local_size = size,
         .device = 3,
+        .handover = &handover,
         .timeout_ms = timeout_ms,
         .set = store_set,
         .get = store_get,
@@ -93,6 +99,8 @@ static int reset(void **state)
 {
     (void)state;
     memset(&store, 0, sizeof(store));
+    handover = (struct handover){0};
+    told = CT_ORDER_NONE;
     return 0;
 }
 
@@ -247,6 +255,7 @@ static void check_call_fails(const struct fake_gpu *script, int code)
     fake.comms = 1;
     fake.memory = memory;
     fake.registrations = registrations;
+    orders.order = told;
 
     float x = 1;
     int rc = ctw_comm_all_reduce(comm, &x, &x, 1, &err);
@@ -262,6 +271,7 @@ static void check_call_fails(const struct fake_gpu *script, int code)
     assert_int_equal(fake.aborts, 1);
     assert_int_equal(fake.destroys, 0);
     check_clean();
+    orders.order = CT_ORDER_NONE;
 }
 
 static void a_dead_peer_ends_the_wait(void **state)
@@ -283,6 +293,20 @@ static void a_dead_peer_ends_the_wait(void **state)
     check_call_fails(&(struct fake_gpu){.call_error = ncclInternalError}, CT_EIO);
     /* The GPU itself. */
     check_call_fails(&(struct fake_gpu){.stream_error = cudaErrorIllegalAddress}, CT_EIO);
+}
+
+/* Where a peer dies on another machine NCCL may not hear of it. */
+static void the_launcher_ends_the_wait(void **state)
+{
+    (void)state;
+    const struct fake_gpu never = {.stream_turns = FAKE_NEVER};
+    handover = (struct handover){.slot = &orders, .generation = 7, .able = true};
+    told = ct_generation_word(6, CT_ORDER_PARK);
+    check_call_fails(&never, CT_ETIMEDOUT);
+    told = ct_generation_word(7, CT_ORDER_PARK);
+    check_call_fails(&never, CT_EPEER);
+    handover.able = false;
+    check_call_fails(&never, CT_ETIMEDOUT);
 }
 
 static void poll_tells_of_an_error(void **state)
@@ -356,6 +380,7 @@ int main(void)
         cmocka_unit_test_setup(opening_fails_in_words, reset),
         cmocka_unit_test_setup(an_id_of_another_size_is_refused, reset),
         cmocka_unit_test_setup(a_dead_peer_ends_the_wait, reset),
+        cmocka_unit_test_setup(the_launcher_ends_the_wait, reset),
         cmocka_unit_test_setup(poll_tells_of_an_error, reset),
         cmocka_unit_test_setup(abort_is_local_and_final, reset),
         cmocka_unit_test_setup(closing_aborts_when_it_cannot_finish, reset),

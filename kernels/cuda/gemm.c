@@ -219,8 +219,8 @@ static int gradient_of_weights(struct ct_cuda *cuda, const struct ct_linear_grad
     }
     k.product = CT_PRODUCT_DW;
     o.extra = NULL;
-    CT_CUDA_TRY(
-        err, ct_launch_column_sum(cuda->stream, k.precision, op->batch, op->out, op->dy, op->db));
+    CT_CUDA_TRY(err, ct_launch_column_sums(cuda->stream, k.precision, 1, op->batch, op->out, op->dy,
+                                           0, op->db));
     return ct_cuda_product(cuda, k, &o, err);
 }
 

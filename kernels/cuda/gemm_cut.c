@@ -91,8 +91,8 @@ static int gradient_of_weights(struct ct_cuda *cuda, const struct ct_linear_grad
         dw = cuda->slots.data;
         db = dw + weights;
     }
-    CT_CUDA_TRY(err, ct_launch_part_sums(cuda->stream, k.precision, k.parts, k.batch, op->out,
-                                         op->dy, k.slot, db));
+    CT_CUDA_TRY(err, ct_launch_column_sums(cuda->stream, k.precision, k.parts, k.batch, op->out,
+                                           op->dy, k.slot, db));
     const struct ct_gemm_operands o = {.a = op->x, .b = op->dy, .d = dw};
     int rc = ct_cuda_product(cuda, k, &o, err);
     if (rc == 0 && k.parts > 1) {

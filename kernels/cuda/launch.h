@@ -32,13 +32,11 @@ cudaError_t ct_launch_check(void);
 /* `index` in place of op->index; where op->course is there, it counts and index is not read. */
 cudaError_t ct_launch_gather(cudaStream_t stream, enum ct_precision p, const struct ct_gather *op,
                              const uint32_t *index);
-/* sum[c] = sum over r of m[r, c] */
-cudaError_t ct_launch_column_sum(cudaStream_t stream, enum ct_precision p, size_t rows, size_t cols,
-                                 const void *m, float *sum);
-/* The same for each part of the matrix, one behind the other: sums[p * step + c] is of m's rows
- * from p * rows on. What a part's sum is depends on nothing but its numbers. */
-cudaError_t ct_launch_part_sums(cudaStream_t stream, enum ct_precision p, size_t parts, size_t rows,
-                                size_t cols, const void *m, size_t step, float *sums);
+/* Of parts of so many rows, one behind the other: sums[part * step + c] = the sum over r of
+ * m[part * rows + r, c]. What a part's sum is depends on nothing but its numbers. */
+cudaError_t ct_launch_column_sums(cudaStream_t stream, enum ct_precision p, size_t parts,
+                                  size_t rows, size_t cols, const void *m, size_t step,
+                                  float *sums);
 cudaError_t ct_launch_tree_sum(cudaStream_t stream, const struct ct_tree_sum *op);
 /* y = act(y + b) in place. */
 cudaError_t ct_launch_add_bias(cudaStream_t stream, enum ct_precision p,

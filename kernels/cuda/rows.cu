@@ -74,43 +74,45 @@ cudaError_t ct_launch_gather(cudaStream_t stream, enum ct_precision p, const str
     return cudaGetLastError();
 }
 
-/* ---- column sum: one block per 32 columns, rows shared out to its warps --------------------- */
+/* ---- column sums: one block per 32 columns of a part, rows shared out to its warps ----------- */
 
 #define SUM_WARPS 16u
 
-/* No atomics: the order of adding depends on nothing but the sizes, so the bits repeat. */
+/* No atomics: the order of adding depends on nothing but the number of rows, so the bits repeat. */
 template <typename T>
-__global__ void column_sum_kernel(size_t rows, size_t cols, const T *m, float *sum)
+__global__ void column_sums_kernel(size_t rows, size_t cols, const T *m, size_t step, float *sums)
 {
-    __shared__ float parts[SUM_WARPS][WARP];
-    size_t col = (size_t)blockIdx.x * WARP + threadIdx.x;
-    float part = 0.0f;
+    __shared__ float shares[SUM_WARPS][WARP];
+    size_t part = blockIdx.y, col = (size_t)blockIdx.x * WARP + threadIdx.x;
+    const T *first = m + part * rows * cols;
+    float share = 0.0f;
     if (col < cols) {
         for (size_t r = threadIdx.y; r < rows; r += SUM_WARPS) {
-            part += ct_get(m, r * cols + col);
+            share += ct_get(first, r * cols + col);
         }
     }
-    parts[threadIdx.y][threadIdx.x] = part;
+    shares[threadIdx.y][threadIdx.x] = share;
     __syncthreads();
     if (threadIdx.y == 0 && col < cols) {
         float total = 0.0f;
         for (unsigned w = 0; w < SUM_WARPS; w++) {
-            total += parts[w][threadIdx.x];
+            total += shares[w][threadIdx.x];
         }
-        sum[col] = total;
+        sums[part * step + col] = total;
     }
 }
 
-cudaError_t ct_launch_column_sum(cudaStream_t stream, enum ct_precision p, size_t rows, size_t cols,
-                                 const void *m, float *sum)
+cudaError_t ct_launch_column_sums(cudaStream_t stream, enum ct_precision p, size_t parts,
+                                  size_t rows, size_t cols, const void *m, size_t step, float *sums)
 {
-    unsigned blocks = (unsigned)((cols + WARP - 1) / WARP);
+    dim3 blocks((unsigned)((cols + WARP - 1) / WARP), (unsigned)parts);
     dim3 threads(WARP, SUM_WARPS);
     if (ct_precision_narrow(p)) {
-        column_sum_kernel<<<blocks, threads, 0, stream>>>(rows, cols, (const __nv_bfloat16 *)m,
-                                                          sum);
+        column_sums_kernel<<<blocks, threads, 0, stream>>>(rows, cols, (const __nv_bfloat16 *)m,
+                                                           step, sums);
     } else {
-        column_sum_kernel<<<blocks, threads, 0, stream>>>(rows, cols, (const float *)m, sum);
+        column_sums_kernel<<<blocks, threads, 0, stream>>>(rows, cols, (const float *)m, step,
+                                                           sums);
     }
     return cudaGetLastError();
 }

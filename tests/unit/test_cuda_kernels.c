@@ -110,8 +110,8 @@ static void sums_columns(void **state)
         struct array m = array_numbers(narrow, r * c, 0, &rng, worth),
                      sum = array_floats(c, 0, NULL);
         array_set(&m, narrow, c / 2, NAN);
-        kernel_done(
-            ct_launch_column_sum(NULL, precision_of(narrow), r, c, m.data, (float *)sum.data));
+        kernel_done(ct_launch_column_sums(NULL, precision_of(narrow), 1, r, c, m.data, 0,
+                                          (float *)sum.data));
         for (size_t k = 0; k < c; k++) {
             double expected = 0;
             for (size_t b = 0; b < r; b++) {

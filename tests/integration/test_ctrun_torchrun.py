@@ -74,6 +74,7 @@ DIFFERENCES = {
     "CTRUN_JOB_COOKIE": ("ctrun's own", r".+"),
     "CTRUN_PREEMPT_FILE": ("ctrun's own", r"/.+/preempt\.json"),
     "CTRUN_SNAPSHOT": ("ctrun's own, with restarts", r"/proc/\d+/fd/\d+"),
+    "CTRUN_HANDOVER": ("ctrun's own, with restarts", r"/proc/\d+/fd/\d+:\d+"),
     "CTRUN_PROGRESS": ("ctrun's own", r"/proc/\d+/fd/\d+:\d+"),
 }
 # The shell's or the test's own, not the launchers'.

@@ -284,6 +284,7 @@ int flow_run(const struct flow *flow, const struct net_header *header, struct ct
         }
         if (rc == 0 && run.moved) {
             deadline = ct_deadline_in(NULL, flow->net->timeout_ms);
+            net_moved(flow->net);
             continue;
         }
         if (rc == 0) {

@@ -106,7 +106,7 @@ static int read_frame(struct net *net, struct net_peer *peer, struct ct_err *err
         return 0;
     }
     if (head.kind == FRAME_WAITING) {
-        memcpy(&peer->waiting, text, sizeof(peer->waiting));
+        memcpy(&peer->waits_for, text, sizeof(peer->waits_for));
         return 0;
     }
     if (head.kind == FRAME_OWN_STORY) {
@@ -135,8 +135,7 @@ static int lost_control(struct net_peer *peer, int errnum, struct ct_err *err)
 static bool is_frame(const struct net_frame *head)
 {
     return head->len <= NET_TEXT_MAX &&
-           (head->kind == FRAME_WAITING ? head->len == sizeof(struct net_waiting)
-                                        : head->kind <= FRAME_STORY);
+           (head->kind == FRAME_WAITING ? head->len == sizeof(int32_t) : head->kind <= FRAME_STORY);
 }
 
 static int look_at(struct net *net, struct net_peer *peer, struct ct_err *err)
@@ -264,26 +263,30 @@ static int check_links(struct net *net, const struct net_header *mine, struct ct
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-/* Tells the others whom this host waits for, once. */
-static void tell_waiting(struct net *net, int node)
+/* Tells the others whom this host waits for, -1 = nobody, once. */
+static void tell_waiting(struct net *net, int32_t node)
 {
-    struct net_waiting *told = &net->peers[net->node].waiting;
-    if (told->number != net->number || told->node != node) {
-        *told = (struct net_waiting){.number = net->number, .node = node};
+    int32_t *told = &net->peers[net->node].waits_for;
+    if (*told != node) {
+        *told = node;
         send_to_all(net, FRAME_WAITING, told, sizeof(*told));
     }
+}
+
+void net_moved(struct net *net)
+{
+    tell_waiting(net, -1);
 }
 
 /* Who does not wait for anybody, at the end of the chain that begins with `node`. */
 static int find_culprit(const struct net *net, int node)
 {
     for (int i = 0; i < net->nodes; i++) {
-        const struct net_waiting *waiting = &net->peers[node].waiting;
-        if (waiting->number != net->number || waiting->node < 0 || waiting->node >= net->nodes ||
-            waiting->node == net->node) {
+        int next = net->peers[node].waits_for;
+        if (next < 0 || next >= net->nodes || next == net->node) {
             break;
         }
-        node = waiting->node;
+        node = next;
     }
     return node;
 }

@@ -28,14 +28,6 @@ struct net_frame {
     uint32_t kind, len; /* of the text */
 };
 
-/* Whom a host waits for in which operation. In a ring all wait for the neighbour of who stands
- * still: who is to blame is found at the end of the chain. */
-struct net_waiting {
-    uint64_t number; /* 0: none */
-    int32_t node;
-    uint32_t unused;
-};
-
 /* Before the bytes of each step on a link. */
 struct net_header {
     uint32_t op; /* enum host_op */
@@ -53,9 +45,12 @@ struct net_link {
 struct net_peer {
     int fd;    /* control connection; -1 once it is lost, and for this host itself */
     bool left; /* has said goodbye */
-    struct net_waiting waiting; /* as it said last; of this host itself: as it told last */
-    int first, size;            /* its ranks */
-    char name[NET_NAME_MAX];    /* "host 1 (10.0.0.2, ranks 2 to 3)" */
+    /* Whom it waits for, as it said last; of this host itself: as it told last. -1: nobody. In a
+     * ring all wait for the neighbour of who stands still, some of them an operation later: who is
+     * to blame is found at the end of the chain. */
+    int32_t waits_for;
+    int first, size;         /* its ranks */
+    char name[NET_NAME_MAX]; /* "host 1 (10.0.0.2, ranks 2 to 3)" */
     size_t have;
     unsigned char in[sizeof(struct net_frame) + NET_TEXT_MAX]; /* a frame that is not whole yet */
 };
@@ -101,6 +96,9 @@ CT_MUST_CHECK int net_lost(struct net *net, const struct net_link *link, int err
 CT_MUST_CHECK int net_wait(struct net *net, const struct net_link *out, const struct net_link *in,
                            bool starving, const struct net_header *mine, int64_t deadline,
                            struct ct_err *err);
+
+/* Numbers have moved: whoever was told that this host waits is told that it does not. */
+void net_moved(struct net *net);
 
 #define NET_MAGIC 0x63747731u
 

@@ -23,7 +23,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#define VERSION 1
+#define VERSION 2
 #define KIND_CONTROL (-1)
 
 /* Magic and version also differ where numbers have another byte order. */
@@ -303,7 +303,7 @@ static int make_room(struct net *net, struct ct_endpoint **where)
     net->links = ct_calloc((size_t)net->link_count, sizeof(*net->links));
     *where = ct_calloc(nodes, sizeof(**where));
     for (int n = 0; n < net->nodes && net->peers != NULL; n++) {
-        net->peers[n].fd = -1;
+        net->peers[n].fd = net->peers[n].waits_for = -1;
     }
     for (int l = 0; l < net->link_count && net->links != NULL; l++) {
         int distance = l < PLAN_PARTNER ? 0 : 1 << (l - PLAN_PARTNER);

@@ -161,6 +161,39 @@ static void a_stopped_rank_is_given_up(void **state)
     stop_while_reducing(two_by_two, &rank, 3);
 }
 
+/* Rank 1 is done with the broadcast that rank 2 does not come to: it waits in the next operation
+ * for those that wait in this one. */
+static void stand_behind(int rank, void *data)
+{
+    (void)data;
+    struct ctw_job *job = rank_open_job();
+    struct ctw_comm *comm = rank_open_comm(job, rank == 1 ? 2 * PATIENT_MS : 3 * PATIENT_MS);
+    struct ct_err err = {0};
+    int rc = 0;
+    if (rank == 2) {
+        ranks_await(&board->count, 3);
+    } else {
+        int x = 0;
+        rc = ctw_comm_broadcast(comm, &x, sizeof(x), 1, &err);
+        CHECK((rc == 0) == (rank == 1));
+        if (rc == 0) {
+            rc = ctw_comm_barrier(comm, &err);
+        }
+        CHECK(rank == 1 ? rc == CT_ETIMEDOUT : rc == CT_EPEER);
+        rank_check_text(&err, "host 2 (127.0.0.1, rank 2)");
+        atomic_fetch_add(&board->count, 1);
+    }
+    ctw_comm_free(comm);
+    ctw_job_free(job);
+}
+
+static void who_stands_behind_is_named(void **state)
+{
+    (void)state;
+    start(four, stand_behind, NULL);
+    ranks_join(&ranks);
+}
+
 /* ---- abort and leaving ---------------------------------------------------------------------- */
 
 /* One rank aborts, the others are inside a collective with a deadline that nobody waits for. */
@@ -403,6 +436,7 @@ int main(void)
         TEST(a_killed_rank_ends_the_collective_everywhere),
         TEST(a_stopped_leader_is_given_up),
         TEST(a_stopped_rank_is_given_up),
+        TEST(who_stands_behind_is_named),
         TEST(an_abort_reaches_all_hosts),
         TEST(who_leaves_early_is_named),
         TEST(hosts_that_disagree_are_told),

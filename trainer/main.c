@@ -108,6 +108,15 @@ static int train(struct ctw_job *job, void *data, struct ct_err *err)
     return rc;
 }
 
+/* A launcher blames the worker that fails first: let it see the peer whose end has ended this one's
+ * work. Its signal ends the wait, mostly with this process. */
+static void let_peer_be_first(int rc)
+{
+    for (int i = 0; i < 30 && rc == CT_EPEER && !stop_asked; i++) {
+        (void)usleep(10 * 1000);
+    }
+}
+
 static int run(const struct ct_train_options *options)
 {
     struct ct_err err = {0};
@@ -136,6 +145,7 @@ static int run(const struct ct_train_options *options)
         complain(&err);
         /* The launcher reads it there; without a launcher the line above is all there is. */
         (void)ctw_job_report_error(job, err.text, NULL);
+        let_peer_be_first(rc);
     }
     ct_sinks_fini(&here.sinks);
     ctw_job_free(job);

@@ -177,7 +177,9 @@ int ct_hosts_read(struct ct_hosts *hosts, const char *path, struct ct_err *err)
 {
     struct ct_buf text = CT_BUF_INIT;
     int rc = ct_file_read(path, FILE_MAX, &text, err);
-    if (rc == 0) {
+    if (rc != 0) {
+        (void)ct_err_wrap(err, "hostfile");
+    } else {
         rc = ct_hosts_parse_file(hosts, (const char *)ct_buf_bytes(&text), text.len, path, err);
     }
     ct_buf_fini(&text);

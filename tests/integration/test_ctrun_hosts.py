@@ -167,7 +167,7 @@ class Hosts(Case):
                 self.assert_one_line(done.err)
         done = self.ctrun("--hostfile", "/nowhere/hosts", "--no-python", "true")
         self.assertEqual(done.code, 1)
-        self.assertIn("/nowhere/hosts", done.err)
+        self.assertIn("hostfile: cannot open /nowhere/hosts", done.err)
         self.assert_one_line(done.err)
 
 

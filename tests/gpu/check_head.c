@@ -17,18 +17,6 @@ struct head_sizes {
     bool dx;
 };
 
-/* As in check_precision.c. */
-static const struct {
-    enum ct_precision precision;
-    double forward, backward;
-} precisions[] = {
-    {CT_PRECISION_F32, 2e-6, 2e-6},
-    {CT_PRECISION_TF32, 2e-3, 2e-3},
-    {CT_PRECISION_BF16, 1e-2, 1e-2},
-    {CT_PRECISION_FP8, 0.15, 1e-2},
-};
-#define PRECISIONS (sizeof precisions / sizeof precisions[0])
-
 /* Rows whose label is so near to the largest logit that either answer is right. */
 static size_t unclear(const float *logits, const uint8_t *labels, const struct head_sizes *s,
                       double margin)
@@ -178,7 +166,7 @@ static void check_way(struct ct_device *dev, struct head_sizes s, enum ct_head_w
     }
     dev->head_way = way;
     run(dev, &n);
-    compare(dev, &n, precisions[p].forward, precisions[p].backward);
+    compare(dev, &n, ct_check_margins[p].forward, ct_check_margins[p].backward);
     end(dev, &n);
 }
 
@@ -192,8 +180,8 @@ static void check_head(struct ct_device *dev)
     if (dev->ops->head == NULL) {
         return;
     }
-    for (size_t p = 0; p < PRECISIONS; p++) {
-        if (ct_device_set_precision(dev, precisions[p].precision, NULL) != 0) {
+    for (size_t p = 0; p < CT_CHECK_MARGINS; p++) {
+        if (ct_device_set_precision(dev, ct_check_margins[p].precision, NULL) != 0) {
             continue;
         }
         for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {

@@ -64,27 +64,15 @@ static void check_layers(struct ct_device *dev, struct sizes s, double forward, 
         ct_numbers_drop(&b);
 }
 
-/* Errors grow with the root of the number of terms; the factors are some five times what rounding
- * gives: 2^-24, 2^-11 and 2^-9 of each number, and 2^-4 of each factor in e4m3. */
-static const struct {
-    enum ct_precision precision;
-    double forward, backward;
-} precisions[] = {
-    {CT_PRECISION_F32, 2e-6, 2e-6},
-    {CT_PRECISION_TF32, 2e-3, 2e-3},
-    {CT_PRECISION_BF16, 1e-2, 1e-2},
-    {CT_PRECISION_FP8, 0.15, 1e-2},
-};
-
 static void check_precisions(struct ct_device *dev)
 {
     static const struct sizes all[] = {{64, 128, 96}, {33, 17, 65}, {16, 16, 16}};
-    for (size_t p = 0; p < sizeof precisions / sizeof precisions[0]; p++) {
-        if (ct_device_set_precision(dev, precisions[p].precision, NULL) != 0) {
+    for (size_t p = 0; p < CT_CHECK_MARGINS; p++) {
+        if (ct_device_set_precision(dev, ct_check_margins[p].precision, NULL) != 0) {
             continue;
         }
         for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-            check_layers(dev, all[i], precisions[p].forward, precisions[p].backward);
+            check_layers(dev, all[i], ct_check_margins[p].forward, ct_check_margins[p].backward);
         }
     }
     struct ct_err err = {0};

@@ -36,6 +36,15 @@ double *ct_check_doubles(size_t count);
 /* Rounding of a sum of k products of numbers below 1, with room for any order of adding. */
 double ct_check_sum_tol(size_t k);
 
+/* What products may be wrong by in each precision, to be multiplied by the root of the number of
+ * terms, with which errors grow: some five times what rounding gives, which is 2^-24, 2^-11 and
+ * 2^-9 of each number, and 2^-4 of each factor in e4m3. */
+#define CT_CHECK_MARGINS 4
+extern const struct ct_check_margin {
+    enum ct_precision precision;
+    double forward, backward;
+} ct_check_margins[CT_CHECK_MARGINS];
+
 struct ct_tensor {
     struct ct_device *dev;
     size_t count;

@@ -251,18 +251,6 @@ void ct_proc_signal_group(struct ct_proc *proc, int sig)
     }
 }
 
-bool ct_proc_group_alive(struct ct_proc *proc)
-{
-    if (proc->alive) {
-        return true;
-    }
-    /* Usually nothing is left, which one call tells; the walk is for what remains. */
-    if (kill(-proc->child.pid, 0) != 0 && errno == ESRCH) {
-        return false;
-    }
-    return signal_orphaned_group(proc, 0) > 0;
-}
-
 /* ---- the set ----------------------------------------------------------------------------------
  */
 

@@ -80,9 +80,6 @@ void ct_proc_signal_leader(struct ct_proc *proc, int sig);
  * descendant of ctrun. SIGCONT follows as above. */
 void ct_proc_signal_group(struct ct_proc *proc, int sig);
 
-/* Is any process of the worker's group alive? Zombies do not count. */
-bool ct_proc_group_alive(struct ct_proc *proc);
-
 /* ---- stopping all of them -------------------------------------------------------------------- */
 
 /* What a stop does about a process that lives. */

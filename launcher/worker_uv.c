@@ -283,6 +283,15 @@ static int hand_over(const struct ct_worker_options *options, int local_rank,
     return rc;
 }
 
+/* Nobody will ask for its process any more. */
+static void end_kept(struct ct_worker *worker)
+{
+    if (worker->proc != NULL && ct_proc_alive(worker->proc)) {
+        ct_proc_signal_group(worker->proc, SIGKILL);
+    }
+    ct_worker_clear(worker);
+}
+
 int ct_worker_go_on(struct ct_worker *worker, int local_rank, const struct ct_worker_options *given,
                     struct ct_handover *handover, struct ct_err *err)
 {
@@ -299,7 +308,7 @@ int ct_worker_go_on(struct ct_worker *worker, int local_rank, const struct ct_wo
         rc = hand_over(&options, local_rank, handover, err);
     }
     if (rc != 0) {
-        ct_worker_let_go(worker);
+        end_kept(worker);
         return rc;
     }
     worker->story = new_story(&options, local_rank);
@@ -337,14 +346,6 @@ void ct_worker_ended(struct ct_worker *worker, const struct ct_exit *end, bool w
     } else {
         story->end = (struct ct_end){CT_END_EXITED, end->code, false, false};
     }
-}
-
-void ct_worker_let_go(struct ct_worker *worker)
-{
-    if (worker->proc != NULL && ct_proc_alive(worker->proc)) {
-        ct_proc_signal_group(worker->proc, SIGKILL);
-    }
-    ct_worker_clear(worker);
 }
 
 void ct_worker_clear(struct ct_worker *worker)

@@ -41,14 +41,11 @@ struct ct_worker_options {
 CT_MUST_CHECK int ct_worker_start(struct ct_worker *worker, int local_rank,
                                   const struct ct_worker_options *options, struct ct_err *err);
 
-/* Lets a worker that is kept go on in the generation of options->plan. On failure it is as
- * ct_worker_let_go() leaves it. */
+/* Lets a worker that is kept go on in the generation of options->plan. On failure the
+ * process is ended and the worker cleared. */
 CT_MUST_CHECK int ct_worker_go_on(struct ct_worker *worker, int local_rank,
                                   const struct ct_worker_options *options,
                                   struct ct_handover *handover, struct ct_err *err);
-
-/* Ends a process of which nobody will ask any more, and clears. */
-void ct_worker_let_go(struct ct_worker *worker);
 
 /* Its process has ended: fills in the story. `was_asked` = after it had been told to stop. */
 void ct_worker_ended(struct ct_worker *worker, const struct ct_exit *end, bool was_asked,

@@ -150,7 +150,6 @@ static inline int64_t members_ms(const struct ct_members *m, int64_t now_ns)
 /* ---- members_join.c ---- */
 /* Copies. CT_ENOMEM leaves what ct_members_free() frees. */
 CT_MUST_CHECK int members_expect(struct ct_members *m, const char *const *names, int count);
-int members_place_of(const struct ct_members *m, const char *host);
 /* Takes the member out of every list and frees it; remembers who it was if `remember`. */
 void members_remove(struct ct_members *m, struct ct_member *member, bool remember, int64_t now_ns);
 void members_forget_gone(struct ct_members *m);

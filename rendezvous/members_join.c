@@ -28,7 +28,7 @@ static int compare_labels(const char *a, const char *b)
 }
 
 /* A free place among those that are expected on this host; -1 = none. */
-int members_place_of(const struct ct_members *m, const char *host)
+static int place_of(const struct ct_members *m, const char *host)
 {
     int low = 0, high = m->options.num_expected;
     while (low < high) {
@@ -289,7 +289,7 @@ static struct ct_member *new_member(struct ct_members *m, const struct ct_msg_jo
     member->heard_ns = member->alive_ns = now_ns;
     member->clock_ns = NEVER;
     if (member->wish < 0) {
-        member->wish = members_place_of(m, member->host);
+        member->wish = place_of(m, member->host);
     }
     if (member->wish < 0) {
         member->wish = old_place_of(m, member->host);

@@ -42,6 +42,7 @@ struct ct_link {
     int64_t beat_ns; /* the last one of ours */
     uint64_t retry_ms;
     int64_t heartbeat_ms; /* 0 = not known yet */
+    uint64_t beat_ms;     /* from beat to beat */
     struct ct_err last;   /* why the last try failed */
     struct ct_msg *msg;   /* for what we say ourselves */
     struct ct_proof proof;

@@ -34,8 +34,8 @@ class BadNetwork(testlib.Case):
 
     def test_a_line_that_loses_much_is_no_lost_node(self):
         cluster = netns.Cluster(self, 2)
-        cluster.worsen(delay=0.1, loss=0.15)
-        for result in self.finish(self.start_all(cluster, "sleep", "12", conf=",heartbeat_timeout=1.5")):
+        cluster.worsen(delay=0.2, loss=0.05)
+        for result in self.finish(self.start_all(cluster, "sleep", "15")):
             self.assertNotIn("lost", result.err)
 
     def test_train_over_a_slow_line(self):

@@ -37,6 +37,7 @@ struct agent {
     char address[CT_HOST_MAX];
     struct ct_msg_world place;
     int exit_code;
+    int beats;
 };
 
 static int set_up(void **state)
@@ -357,14 +358,21 @@ static void tell(int fd, struct ct_msg *msg)
     ct_buf_fini(&frame);
 }
 
-/* A server that accepts the proof and says nothing more. */
+static void count_beat(void *data, struct ct_msg *msg)
+{
+    (void)msg;
+    ((struct agent *)data)->beats++;
+}
+
+/* A server that accepts the proof and says nothing more. It is asked again and again. */
 static void test_silent_server(void **state)
 {
     struct fixture *f = *state;
     struct agent agent = {.quiet = true};
     uint16_t port;
     int fd = listen_somewhere(&port);
-    start(f, &agent, "a", 1, &(struct ct_link_options){.host = "127.0.0.1", .port = port});
+    start(f, &agent, "a", 1,
+          &(struct ct_link_options){.host = "127.0.0.1", .port = port, .on_beat = count_beat});
     int peer = accept_one(f, fd);
     struct ct_msg *msg = calloc(1, sizeof(*msg));
     assert_non_null(msg);
@@ -376,11 +384,13 @@ static void test_silent_server(void **state)
     ct_loop_run_until(&f->loop, &agent.up);
     msg->type = CT_MSG_JOIN;
     msg->join = agent.join;
-    msg->join.heartbeat_ms = 90;
+    msg->join.heartbeat_ms = 600;
     ct_link_send(agent.link, msg);
     ct_loop_run_until(&f->loop, &agent.lost);
     assert_int_equal(agent.err.code, CT_ETIMEDOUT);
     assert_non_null(strstr(agent.err.text, "nothing was heard"));
+    /* Two at the usual pace, then up to sixteen in as much time again. */
+    assert_in_range(agent.beats, 6, 2 * 12);
     free(msg);
     (void)close(peer);
     (void)close(fd);

@@ -205,7 +205,8 @@ int ct_report_story(const struct ct_report *report, struct ct_buf *out)
     int rc = add_cause(report, failed, out);
     THEN(rc, add_consequences(report, out));
     if (report->will_restart) {
-        THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "restarting all workers (restart %d of %d)\n",
+        /* Not "all workers": some may live on in place (launcher/handover.h). */
+        THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "restarting the job (restart %d of %d)\n",
                                report->restarts + 1, report->max_restarts));
         return rc;
     }

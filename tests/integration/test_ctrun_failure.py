@@ -190,8 +190,8 @@ if generation < int(sys.argv[1]):
         for generation in (0, 1, 2):
             line = f"generation {generation} restart {generation}"
             self.assertEqual(result.out.count(line), 2, result)
-        self.assertIn("restarting all workers (restart 1 of 3)", result.err)
-        self.assertIn("restarting all workers (restart 2 of 3)", result.err)
+        self.assertIn("restarting the job (restart 1 of 3)", result.err)
+        self.assertIn("restarting the job (restart 2 of 3)", result.err)
 
     def test_budget_ends(self):
         script = self.script("worker.py", self.WORKER)

@@ -45,7 +45,7 @@ class Hang(testlib.Case):
         result = self.run_worker("sleep", "--max-restarts", "1")
         self.assertEqual(result.code, 0, result)
         self.assertEqual(result.err.count("rank 1 hangs"), 1, result)
-        self.assertIn("restarting all workers (restart 1 of 1)", result.err)
+        self.assertIn("restarting the job (restart 1 of 1)", result.err)
         self.assertEqual(result.out.count("living 1"), 2, result)
 
     def start_two(self, what, *args):

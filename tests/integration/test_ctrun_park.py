@@ -70,7 +70,7 @@ class Parks(testlib.Case):
             before = after
             job.wait_for(f"generation {generation}: 2 of 3 workers here go on in their processes")
         result = self.finish(job)
-        self.assertEqual(result.err.count("restarting all workers"), 4, result)
+        self.assertEqual(result.err.count("restarting the job"), 4, result)
         # What a process writes belongs to the generation that it works in.
         for generation in range(5):
             for rank in range(3):

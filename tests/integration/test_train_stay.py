@@ -275,7 +275,7 @@ class Gpu(Stay):
         self.wait_step(job, 10)
         before = self.workers(job, 2)
         os.kill(before[1], signal.SIGKILL)
-        job.wait_for("restarting all workers")
+        job.wait_for("restarting the job")
         wait_until(lambda: job.out.count("2 workers on cuda") == 2, "a new start")
         self.assertNotEqual(self.workers(job, 2)[0], before[0])
         self.finish(job)

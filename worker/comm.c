@@ -150,7 +150,7 @@ void ctw_comm_free(struct ctw_comm *comm)
 
 /* ---- the progress page: whoever looks at a hanging job must know who waits for whom ---------- */
 
-static void begin_wait(struct ctw_comm *comm)
+void comm_begin_wait(struct ctw_comm *comm)
 {
     comm->waiting = true;
     comm->before = progress_begin_wait(comm->progress);
@@ -236,7 +236,7 @@ int ctw_comm_alloc(struct ctw_comm *comm, enum ctw_memory kind, size_t bytes, vo
     if (out == NULL || bytes == 0 || (kind != CTW_MEMORY_OWN && kind != CTW_MEMORY_SHARED)) {
         rc = ct_err_set(&comm->reason, CT_EINVAL, "invalid argument");
     } else {
-        begin_wait(comm);
+        comm_begin_wait(comm);
         rc = comm->ops->alloc(comm, kind, bytes, out, &comm->reason);
     }
     return comm_settle(comm, rc, "alloc", err);
@@ -250,7 +250,7 @@ int ctw_comm_all_reduce(struct ctw_comm *comm, const float *send, float *recv, s
     }
     int rc = check_floats(send, recv, count, &comm->reason);
     if (rc == 0) {
-        begin_wait(comm);
+        comm_begin_wait(comm);
         rc = comm->ops->all_reduce(comm, send, recv, count, &comm->reason);
     }
     return comm_settle(comm, rc, "all_reduce", err);
@@ -267,7 +267,7 @@ int ctw_comm_reduce_scatter(struct ctw_comm *comm, float *buf, size_t count, siz
         rc = ct_err_set(&comm->reason, CT_EINVAL, "begin or end is NULL");
     }
     if (rc == 0) {
-        begin_wait(comm);
+        comm_begin_wait(comm);
         rc = comm->ops->reduce_scatter(comm, buf, count, begin, end, &comm->reason);
     }
     return comm_settle(comm, rc, "reduce_scatter", err);
@@ -285,7 +285,7 @@ int ctw_comm_broadcast(struct ctw_comm *comm, void *buf, size_t bytes, int root,
     } else if (buf == NULL && bytes > 0) {
         rc = ct_err_set(&comm->reason, CT_EINVAL, "the buffer is NULL");
     } else {
-        begin_wait(comm);
+        comm_begin_wait(comm);
         rc = comm->ops->broadcast(comm, buf, bytes, root, &comm->reason);
     }
     return comm_settle(comm, rc, "broadcast", err);
@@ -296,7 +296,7 @@ int ctw_comm_barrier(struct ctw_comm *comm, struct ct_err *err)
     if (comm->dead != 0) {
         return comm_refuse_dead(comm, "barrier", err);
     }
-    begin_wait(comm);
+    comm_begin_wait(comm);
     return comm_settle(comm, comm->ops->barrier(comm, &comm->reason), "barrier", err);
 }
 
@@ -305,7 +305,7 @@ int ctw_comm_sync(struct ctw_comm *comm, struct ct_err *err)
     if (comm->dead != 0) {
         return comm_refuse_dead(comm, "sync", err);
     }
-    begin_wait(comm);
+    comm_begin_wait(comm);
     return comm_settle(comm, comm->ops->sync(comm, &comm->reason), "sync", err);
 }
 

@@ -17,6 +17,8 @@
 
 #include <stdatomic.h>
 
+struct comm_origin;
+
 struct ctw_comm_ops {
     void (*close)(struct ctw_comm *comm); /* frees the communicator itself, too */
     int (*alloc)(struct ctw_comm *comm, enum ctw_memory kind, size_t bytes, void **out,
@@ -30,6 +32,13 @@ struct ctw_comm_ops {
     int (*poll)(struct ctw_comm *comm, struct ct_err *err);
     int (*sync)(struct ctw_comm *comm, struct ct_err *err);
     void (*abort)(struct ctw_comm *comm); /* at most once; only close() follows */
+    /* ctw_comm_split() of checked arguments: *out stays NULL where the color is negative. `origin`
+     * is what the group's will be. NULL where the back end has none. */
+    int (*split)(struct ctw_comm *comm, int color, int key, const struct comm_origin *origin,
+                 struct ctw_comm **out, struct ct_err *err);
+    /* ctw_link_open() of checked arguments, see worker/link.h. NULL where the back end has none. */
+    int (*link)(struct ctw_comm *comm, int peer, size_t buffer, struct ctw_link **out,
+                struct ct_err *err);
 };
 
 /* Where a communicator came from, which is what others are made of under it. */
@@ -55,6 +64,9 @@ struct ctw_comm {
     ctw_let_go_fn let_go; /* ctw_comm_on_end(); NULL once it was called */
     void *let_go_data;
 };
+
+/* Says on the progress page that this rank waits for others; comm_settle() ends that. */
+void comm_begin_wait(struct ctw_comm *comm);
 
 /* Passes 0 on. Any failure, whose reason the caller left in comm->reason, ends the communicator and
  * tells the peers. */
@@ -101,6 +113,10 @@ CT_MUST_CHECK int comm_host_open(const struct comm_setup *setup, struct ctw_comm
                                  struct ct_err *err);
 CT_MUST_CHECK int comm_solo_open(const struct comm_setup *setup, struct ctw_comm **out,
                                  struct ct_err *err);
+/* For ctw_comm_ops.split of those three. */
+CT_MUST_CHECK int comm_host_split(struct ctw_comm *comm, int color, int key,
+                                  const struct comm_origin *origin, struct ctw_comm **out,
+                                  struct ct_err *err);
 /* Loads the module; comm_nccl_fallback.c answers in a build without NCCL. */
 CT_MUST_CHECK int comm_nccl_open(const struct comm_setup *setup, struct ctw_comm **out,
                                  struct ct_err *err);
@@ -112,7 +128,7 @@ CT_MUST_CHECK int comm_nccl_connect(int n, const int *devices, void **handles, s
 /* What the module exports as COMM_NCCL_ENTRY. `version` guards against a stray old module. */
 #define COMM_NCCL_MODULE "ctworker-nccl.so"
 #define COMM_NCCL_ENTRY "ctworker_nccl_module"
-#define COMM_NCCL_VERSION 6
+#define COMM_NCCL_VERSION 7
 
 struct comm_nccl_module {
     int version;

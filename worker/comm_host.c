@@ -7,6 +7,7 @@
  * CTW_MEMORY_SHARED; what is private passes through the stage, a chunk at a time.
  */
 #include "worker/host.h"
+#include "worker/link.h"
 
 #include <string.h>
 
@@ -216,6 +217,8 @@ static const struct ctw_comm_ops host_ops = {
     .poll = host_poll,
     .sync = host_sync,
     .abort = host_abort,
+    .split = comm_host_split,
+    .link = link_shm_open,
 };
 
 int comm_host_open(const struct comm_setup *setup, struct ctw_comm **out, struct ct_err *err)

@@ -328,6 +328,7 @@ static const struct ctw_comm_ops net_ops = {
     .poll = net_poll,
     .sync = net_sync,
     .abort = net_abort,
+    .split = comm_host_split,
 };
 
 static int look_at_hosts(void *data, struct ct_err *err)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Communicators of some of another one's ranks. Who belongs together is found by one all-reduce in
- * which each rank fills its own place with its color and key: small whole numbers, which floats
- * hold exactly.
+ * Communicators of some of another one's ranks. In the host back end who belongs together is found
+ * by one all-reduce in which each rank fills its own place with its color and key: small whole
+ * numbers, which floats hold exactly.
  */
 #include "worker/comm.h"
 
@@ -21,13 +21,8 @@ static int check(const struct ctw_comm *comm, int color, int key, struct ctw_com
         key < -EXACT_MAX) {
         return ct_err_set(err, CT_EINVAL, "invalid argument");
     }
-    if (comm->backend != CTW_BACKEND_HOST) {
+    if (comm->ops->split == NULL) {
         return ct_err_set(err, CT_EUNSUPPORTED, "NCCL communicators cannot be split");
-    }
-    const struct ctw_env *env = &comm->origin.job->env;
-    if (env->local_world_size < env->world_size) {
-        return ct_err_set(err, CT_EUNSUPPORTED,
-                          "the job spans machines, whose communicators cannot be split yet");
     }
     return 0;
 }
@@ -47,16 +42,10 @@ static void find_place(const struct ctw_comm *comm, const float *all, int *rank,
     }
 }
 
-static int open_group(struct ctw_comm *parent, int color, int rank, int size, struct ctw_comm **out,
+static int open_group(int rank, int size, const struct comm_origin *from, struct ctw_comm **out,
                       struct ct_err *err)
 {
-    struct comm_origin origin = {.job = parent->origin.job,
-                                 .timeout_ms = parent->origin.timeout_ms};
-    int n = snprintf(origin.name, sizeof(origin.name), "%s/%u.%d", parent->origin.name,
-                     parent->origin.splits, color);
-    if (n < 0 || (size_t)n >= sizeof(origin.name)) {
-        return ct_err_set(err, CT_ELIMIT, "communicators are split too deep");
-    }
+    struct comm_origin origin = *from;
     const struct comm_setup setup = {
         .rank = rank,
         .size = size,
@@ -68,14 +57,29 @@ static int open_group(struct ctw_comm *parent, int color, int rank, int size, st
         .get = comm_store_get,
         .data = &origin,
     };
-    struct ctw_comm *comm;
-    int rc = size == 1 ? comm_solo_open(&setup, &comm, err) : comm_host_open(&setup, &comm, err);
-    if (rc == 0) {
-        comm->origin = origin;
-        comm->progress = parent->progress;
-        *out = comm;
+    return size == 1 ? comm_solo_open(&setup, out, err) : comm_host_open(&setup, out, err);
+}
+
+int comm_host_split(struct ctw_comm *comm, int color, int key, const struct comm_origin *origin,
+                    struct ctw_comm **out, struct ct_err *err)
+{
+    const struct ctw_env *env = &origin->job->env;
+    if (env->local_world_size < env->world_size) {
+        return ct_err_set(err, CT_EUNSUPPORTED,
+                          "the job spans machines, whose communicators cannot be split yet");
     }
-    return rc;
+    size_t count = 2 * (size_t)comm->size;
+    float *all = ct_calloc(count, sizeof(*all));
+    if (all == NULL) {
+        return ct_err_set(err, CT_ENOMEM, "out of memory");
+    }
+    all[2 * comm->rank] = (float)color;
+    all[2 * comm->rank + 1] = (float)key;
+    int rc = comm->ops->all_reduce(comm, all, all, count, err);
+    int rank, size;
+    find_place(comm, all, &rank, &size);
+    ct_free(all);
+    return rc != 0 || color < 0 ? rc : open_group(rank, size, origin, out, err);
 }
 
 static int split(struct ctw_comm *comm, int color, int key, struct ctw_comm **out,
@@ -85,20 +89,23 @@ static int split(struct ctw_comm *comm, int color, int key, struct ctw_comm **ou
     if (rc != 0) {
         return rc;
     }
-    size_t count = 2 * (size_t)comm->size;
-    float *all = ct_calloc(count, sizeof(*all));
-    if (all == NULL) {
-        return ct_err_set(err, CT_ENOMEM, "out of memory");
+    struct comm_origin origin = {.job = comm->origin.job, .timeout_ms = comm->origin.timeout_ms};
+    int n = snprintf(origin.name, sizeof(origin.name), "%s/%u.%d", comm->origin.name,
+                     comm->origin.splits++, color);
+    if (n < 0 || (size_t)n >= sizeof(origin.name)) {
+        return ct_err_set(err, CT_ELIMIT, "communicators are split too deep");
     }
-    all[2 * comm->rank] = (float)color;
-    all[2 * comm->rank + 1] = (float)key;
-    rc = comm->ops->all_reduce(comm, all, all, count, err);
-    int rank, size;
-    find_place(comm, all, &rank, &size);
-    ct_free(all);
-    comm->origin.splits++;
-    *out = NULL;
-    return rc != 0 || color < 0 ? rc : open_group(comm, color, rank, size, out, err);
+    struct ctw_comm *group = NULL;
+    comm_begin_wait(comm);
+    rc = comm->ops->split(comm, color, key, &origin, &group, err);
+    if (rc == 0 && group != NULL) {
+        group->origin = origin;
+        group->progress = comm->progress;
+    }
+    if (rc == 0) {
+        *out = group;
+    }
+    return rc;
 }
 
 int ctw_comm_split(struct ctw_comm *comm, int color, int key, struct ctw_comm **out,

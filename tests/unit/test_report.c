@@ -160,7 +160,7 @@ static void a_restart_is_announced(void **state)
     set_up(&rig);
     rig.report.will_restart = true;
     rig.report.restarts = 1;
-    assert_story(&rig, "ctrun: restarting all workers (restart 2 of 2)\n");
+    assert_story(&rig, "ctrun: restarting the job (restart 2 of 2)\n");
 }
 
 static int sweep_body(void *data)

@@ -6,29 +6,45 @@
 
 #include <string.h>
 
-/* A sum of terms that each depend on place and value: no term waits for another, so the processor
- * works on several at a time. */
-uint64_t ct_param_hash(const float *params, size_t count)
+uint64_t ct_param_hash_part(const float *params, size_t first, size_t count)
 {
     const uint64_t golden = UINT64_C(0x9e3779b97f4a7c15);
-    uint64_t sum = 0, key = 0;
+    uint64_t sum = 0, key = first / 2 * golden;
     for (size_t i = 0; i < count; i += 2) {
         uint64_t word;
         memcpy(&word, params + i, sizeof word);
         key += golden;
         sum += ct_rng_mix(word ^ key);
     }
+    return sum;
+}
+
+uint64_t ct_param_hash_of(uint64_t sum)
+{
     return ct_rng_mix(sum);
 }
 
+uint64_t ct_param_hash(const float *params, size_t count)
+{
+    return ct_param_hash_of(ct_param_hash_part(params, 0, count));
+}
+
+static uint64_t sum_of(const double *halves)
+{
+    return (uint64_t)halves[0] << 32 | (uint64_t)halves[1];
+}
+
+/* Each stage of a pipeline has its layers' part; elsewhere all is one. */
 int ct_trainer_hash(struct ct_trainer *t, uint64_t *out, struct ct_err *err)
 {
-    const float *params = t->params;
+    int stages = t->pipe != NULL ? (int)t->pipe->stages : 1;
+    size_t first = t->pipe != NULL ? t->pipe->base : 0;
+    size_t count = t->pipe != NULL ? t->pipe->layout.count : t->layout.count;
+    const float *params = t->params + first;
     int rc = 0;
     if (t->staging != NULL) {
+        rc = ct_team_download(&t->team, t->staging, params, count * sizeof(float), err);
         params = t->staging;
-        rc =
-            ct_team_download(&t->team, t->staging, t->params, t->layout.count * sizeof(float), err);
     }
     double *all = ct_calloc(2 * (size_t)t->team.world, sizeof *all);
     if (rc == 0 && all == NULL) {
@@ -38,18 +54,20 @@ int ct_trainer_hash(struct ct_trainer *t, uint64_t *out, struct ct_err *err)
         ct_free(all);
         return rc;
     }
-    uint64_t hash = ct_param_hash(params, t->layout.count);
-    const double mine[2] = {(double)(hash >> 32), (double)(hash & UINT32_MAX)};
+    uint64_t part = ct_param_hash_part(params, first, count), sum = 0;
+    const double mine[2] = {(double)(part >> 32), (double)(part & UINT32_MAX)};
     rc = ct_team_gather(&t->team, mine, 2, all, err);
-    for (int r = 1; rc == 0 && r < t->team.world; r++) {
-        if (all[2 * r] != all[0] || all[2 * r + 1] != all[1]) {
+    for (int r = 0; rc == 0 && r < t->team.world; r++) {
+        int like = r % stages;
+        if (sum_of(all + 2 * r) != sum_of(all + 2 * like)) {
             rc = ct_err_set(err, CT_EPEER,
-                            "the parameters of rank %d are not those of rank 0 any more after step "
-                            "%lld",
-                            r, (long long)t->optimizer.step);
+                            "the parameters of rank %d are not those of rank %d any more after "
+                            "step %lld",
+                            r, like, (long long)t->optimizer.step);
         }
+        sum += r < stages ? sum_of(all + 2 * r) : 0;
     }
     ct_free(all);
-    *out = hash;
+    *out = ct_param_hash_of(sum);
     return rc;
 }

@@ -47,11 +47,25 @@ static void every_bit_and_every_place_counts(void **state)
     }
 }
 
+/* As the stages of a pipeline find it. */
+static void parts_add_up_to_the_whole(void **state)
+{
+    (void)state;
+    float params[COUNT];
+    numbers(params);
+    for (size_t cut = 0; cut <= COUNT; cut += 2) {
+        uint64_t below = ct_param_hash_part(params, 0, cut);
+        uint64_t above = ct_param_hash_part(params + cut, cut, COUNT - cut);
+        assert_int_equal(ct_param_hash_of(above + below), ct_param_hash(params, COUNT));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hash_stays_what_it_is),
         cmocka_unit_test(every_bit_and_every_place_counts),
+        cmocka_unit_test(parts_add_up_to_the_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

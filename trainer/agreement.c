@@ -53,6 +53,11 @@ static uint64_t fingerprint(const struct ct_trainer *t)
     uint64_t hash = ct_agreement_of_job(t);
     FOLD(hash, t->options.bucket_mb);
     FOLD(hash, t->options.metrics_every); /* decides when ranks exchange how it goes */
+    if (t->options.pipeline_stages > 1) { /* for which stages are brought together */
+        bool saves = t->options.checkpoint != NULL || t->options.checkpoint_dir != NULL;
+        FOLD(hash, saves);
+        FOLD(hash, t->options.checkpoint_every);
+    }
     FOLD(hash, t->epoch);
     FOLD(hash, t->batch);
     FOLD(hash, t->optimizer.step);

@@ -4,6 +4,7 @@
 #include "common/clock.h"
 #include "trainer/checkpoint_dir.h"
 #include "trainer/keep.h"
+#include "trainer/stages.h"
 
 #include <stdlib.h>
 
@@ -84,20 +85,26 @@ static int save(struct ct_trainer *t, bool wait, struct ct_err *err)
     return rc;
 }
 
-static bool due(const struct ct_trainer *t)
+/* By rank 0's clock: it tells the others in the next exchange. */
+static bool late(const struct ct_trainer *t)
 {
-    const struct ct_interval *every = &t->options.checkpoint_every;
-    if (every->steps > 0) {
-        return t->optimizer.step % every->steps == 0;
-    }
-    return every->seconds > 0 && ct_clock_now(NULL) - t->saved_ns >= every->seconds * CT_NS_PER_S;
+    int64_t seconds = t->options.checkpoint_every.seconds;
+    return t->saver != NULL && seconds > 0 &&
+           ct_clock_now(NULL) - t->saved_ns >= seconds * CT_NS_PER_S;
+}
+
+/* The same on every rank; `wants` is what the exchange has come to, 0 without one. */
+static bool due(const struct ct_trainer *t, unsigned wants)
+{
+    int64_t steps = t->options.checkpoint_every.steps;
+    return (wants & CT_PREEMPT_SAVE) != 0 || (steps > 0 && t->optimizer.step % steps == 0);
 }
 
 static int stop_here(struct ct_trainer *t, struct ct_err *err)
 {
     t->preempted = true;
-    int rc = 0;
-    if (t->saver != NULL && t->saved_step != t->optimizer.step) {
+    int rc = ct_stages_collect(t, err); /* without something to save nobody stops */
+    if (rc == 0 && t->saver != NULL && t->saved_step != t->optimizer.step) {
         rc = save(t, true, err);
     }
     return rc == 0 ? CT_BOUNDARY_E_STOP : rc;
@@ -143,22 +150,23 @@ static void report(struct ct_trainer *t, const struct ct_train_events *events, c
     }
 }
 
-/* Collective, once per step. */
-static int exchange(struct ct_trainer *t, const struct ct_train_events *events, bool *stop,
+/* Collective, once per step. *wants: see ct_preempt_agree(). */
+static int exchange(struct ct_trainer *t, const struct ct_train_events *events, unsigned *wants,
                     struct ct_err *err)
 {
     double sums[CT_PREEMPT_SUMS] = {0};
     int every = t->options.metrics_every;
     bool line = every > 0 && t->optimizer.step % every == 0;
     bool due = ct_preempt_due(&t->preempt);
-    *stop = false;
+    *wants = 0;
     if (!due && !line) {
         return 0;
     }
+    *wants = late(t) ? CT_PREEMPT_SAVE : 0;
     bool within = t->batch > 0; /* else an epoch is over, and its report tells more */
     int rc = within ? ct_team_download(&t->team, sums, t->totals, sizeof sums, err) : 0;
     if (rc == 0) {
-        rc = ct_preempt_agree(&t->preempt, &t->team, sums, stop, err);
+        rc = ct_preempt_agree(&t->preempt, &t->team, sums, wants, err);
     }
     if (rc == 0 && within && t->team.rank == 0) {
         report(t, events, sums, line);
@@ -187,17 +195,21 @@ size_t ct_boundary_free(const struct ct_trainer *t)
 int ct_boundary_step(struct ct_trainer *t, const struct ct_train_events *events, size_t steps,
                      struct ct_err *err)
 {
-    bool stop;
+    unsigned wants;
     t->preempt.steps += (int64_t)steps - 1; /* the last one is counted where it is asked for */
-    int rc = exchange(t, events, &stop, err);
-    if (rc == 0 && stop) {
+    int rc = exchange(t, events, &wants, err);
+    if (rc == 0 && (wants & CT_PREEMPT_STOP) != 0) {
         return stop_here(t, err);
+    }
+    bool saves = rc == 0 && due(t, wants);
+    if (saves) {
+        rc = ct_stages_collect(t, err);
     }
     /* Peers may compute their next gradients meanwhile, but nobody changes the shared model before
      * rank 0 has come to the next step's reduction. */
     if (rc == 0 && t->saver != NULL) {
         tell_news(t, events);
-        rc = due(t) ? save(t, false, err) : 0;
+        rc = saves ? save(t, false, err) : 0;
     }
     return rc;
 }
@@ -206,18 +218,21 @@ int ct_boundary_epoch(struct ct_trainer *t, const struct ct_train_events *events
                       struct ct_err *err)
 {
     const struct ct_interval *every = &t->options.checkpoint_every;
-    bool last = t->epoch >= t->options.epochs, stop;
+    bool last = t->epoch >= t->options.epochs;
+    bool waits = last || (every->steps == 0 && every->seconds == 0);
+    unsigned wants = 0;
     /* The model was evaluated, and the report is out: it shall not come twice. */
     int rc = ct_keep_point(t, true, err);
-    rc = rc == 0 ? exchange(t, events, &stop, err) : rc;
+    rc = rc == 0 ? exchange(t, events, &wants, err) : rc;
+    bool saves = rc == 0 && saving(t) && (waits || due(t, wants));
+    if (saves) {
+        rc = ct_stages_collect(t, err);
+    }
     if (rc == 0 && t->saver != NULL) {
         tell_news(t, events);
-        bool each = every->steps == 0 && every->seconds == 0;
-        if (last || each || due(t)) {
-            rc = save(t, last || each, err);
-        }
+        rc = saves ? save(t, waits, err) : 0;
     }
-    return rc == 0 && stop && !last ? stop_here(t, err) : rc;
+    return rc == 0 && (wants & CT_PREEMPT_STOP) != 0 && !last ? stop_here(t, err) : rc;
 }
 
 int ct_boundary_end(struct ct_trainer *t, struct ct_err *err)

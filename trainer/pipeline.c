@@ -136,8 +136,9 @@ int ct_pipeline_check(const struct ct_pipeline_options *o, struct ct_err *err)
 }
 
 /* Lower first, on every stage: so the links of a lane open from the bottom up. */
-static int open_links(struct ct_pipeline *pipe, struct ctw_comm *world, struct ct_err *err)
+static int open_links(struct ct_pipeline *pipe, struct ct_err *err)
 {
+    struct ctw_comm *world = pipe->team->comm;
     int rank = ctw_comm_rank(world), rc = 0;
     if (pipe->stage > 0) {
         rc = ctw_link_open(world, rank - 1, bytes_in(pipe, pipe->rows), &pipe->below, err);
@@ -182,7 +183,7 @@ static int alloc_slots(struct ct_pipeline *pipe, const uint16_t *narrow, struct 
     return rc;
 }
 
-int ct_pipeline_open(const struct ct_pipeline_options *o, struct ctw_comm *world,
+int ct_pipeline_open(const struct ct_pipeline_options *o, struct ct_team *team,
                      struct ct_device *dev, const struct ct_layout *whole, const uint16_t *narrow,
                      struct ct_pipeline **out, struct ct_err *err)
 {
@@ -192,6 +193,7 @@ int ct_pipeline_open(const struct ct_pipeline_options *o, struct ctw_comm *world
     }
     size_t first, end;
     pipe->dev = dev;
+    pipe->team = team;
     pipe->stages = o->stages;
     pipe->stage = (size_t)o->rank % o->stages;
     pipe->micros = o->micros > 0 ? o->micros : MICROS_PER_STAGE * o->stages;
@@ -200,9 +202,9 @@ int ct_pipeline_open(const struct ct_pipeline_options *o, struct ctw_comm *world
     ct_pipe_layers(whole, pipe->stages, pipe->stage, &first, &end);
     ct_layout_stage(whole, first, end, &pipe->layout);
     pipe->base = whole->layer[first].weight;
-    int rc = ctw_comm_split(world, (int)pipe->stage, o->rank, &pipe->group, err);
+    int rc = ctw_comm_split(team->comm, (int)pipe->stage, o->rank, &pipe->group, err);
     if (rc == 0) {
-        rc = open_links(pipe, world, err);
+        rc = open_links(pipe, err);
     }
     if (rc == 0) {
         rc = alloc_gradients(pipe, err);

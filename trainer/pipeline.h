@@ -6,16 +6,16 @@
  *
  *     rank = lane * stages + stage          world 4, 2 stages:   lane 0: ranks 0, 1   lane 1: 2, 3
  *
- * Neighbours in a pipeline are neighbours in rank and so on one host: they exchange activations for
- * every micro-batch, a group its gradients once per step. Parameters and optimizer state stay one
- * block that all ranks of the host share (team.h); a stage reads and updates its layers of it, so
- * that evaluation, checkpoints and hashes do not know of stages.
+ * Neighbours in a pipeline are neighbours in rank and so mostly on one host: they exchange
+ * activations for every micro-batch, a group its gradients once per step. Parameters and optimizer
+ * state are the whole model's arrays (team.h), of which a stage reads and updates its layers.
  */
 #ifndef CT_TRAINER_PIPELINE_H
 #define CT_TRAINER_PIPELINE_H
 
 #include "common/err.h"
 #include "trainer/model.h"
+#include "trainer/team.h"
 #include "worker/ctworker.h"
 
 #include <stddef.h>
@@ -23,6 +23,7 @@
 
 struct ct_pipeline {
     struct ct_device *dev; /* borrowed */
+    struct ct_team *team;  /* likewise: all ranks */
     size_t stages, stage;
     size_t micros; /* micro-batches of a full step */
     size_t rows;   /* of one, at most */
@@ -47,12 +48,12 @@ struct ct_pipeline_options {
 /* CT_EINVAL with one line for the user when workers or layers do not suit the stages. */
 CT_MUST_CHECK int ct_pipeline_check(const struct ct_pipeline_options *options, struct ct_err *err);
 
-/* Collective over `world`. Of what ct_pipeline_check() allows. `narrow` is the whole model's copy
- * in bfloat16, or NULL. Gives *out. */
-CT_MUST_CHECK int ct_pipeline_open(const struct ct_pipeline_options *options,
-                                   struct ctw_comm *world, struct ct_device *dev,
-                                   const struct ct_layout *whole, const uint16_t *narrow,
-                                   struct ct_pipeline **out, struct ct_err *err);
+/* Collective over the team, which it borrows. Of what ct_pipeline_check() allows. `narrow` is the
+ * whole model's copy in bfloat16, or NULL. Gives *out. */
+CT_MUST_CHECK int ct_pipeline_open(const struct ct_pipeline_options *options, struct ct_team *team,
+                                   struct ct_device *dev, const struct ct_layout *whole,
+                                   const uint16_t *narrow, struct ct_pipeline **out,
+                                   struct ct_err *err);
 void ct_pipeline_free(struct ct_pipeline *pipe); /* NULL is allowed */
 
 /* Tells the neighbours and the group that this rank gives up. */
@@ -70,7 +71,8 @@ CT_MUST_CHECK int ct_pipeline_evaluate(struct ct_pipeline *pipe, const float *pa
                                        const struct ct_resident *data, const uint32_t *index,
                                        size_t rows, double *totals, struct ct_err *err);
 
-/* Sums pipe->grads over the group; [*begin, *end) of them is for this rank to update. */
+/* Sums pipe->grads over the group; [*begin, *end) of them is for this rank to update: its share
+ * among the group's ranks that see the same parameters. */
 CT_MUST_CHECK int ct_pipeline_reduce(struct ct_pipeline *pipe, size_t *begin, size_t *end,
                                      struct ct_err *err);
 

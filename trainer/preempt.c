@@ -12,7 +12,7 @@
 /* So that a few fast steps in the beginning cannot put the next exchange far away. */
 #define GROWTH_MAX 8
 
-enum { VALUE_NOTICED, VALUE_STEPS, VALUE_SUMS, VALUES = VALUE_SUMS + CT_PREEMPT_SUMS };
+enum { VALUE_WANTS, VALUE_STEPS, VALUE_SUMS, VALUES = VALUE_SUMS + CT_PREEMPT_SUMS };
 
 _Static_assert(VALUES <= CT_TEAM_VALUES_MAX, "they fit into one exchange");
 
@@ -47,10 +47,10 @@ bool ct_preempt_due(struct ct_preempt *p)
 }
 
 int ct_preempt_agree(struct ct_preempt *p, struct ct_team *team, double sums[CT_PREEMPT_SUMS],
-                     bool *stop, struct ct_err *err)
+                     unsigned *wants, struct ct_err *err)
 {
     double mine[VALUES] = {
-        [VALUE_NOTICED] = noticed(p) ? 1 : 0,
+        [VALUE_WANTS] = (double)(*wants | (noticed(p) ? CT_PREEMPT_STOP : 0U)),
         [VALUE_STEPS] = (double)interval(p),
     };
     memcpy(mine + VALUE_SUMS, sums, CT_PREEMPT_SUMS * sizeof *sums);
@@ -60,10 +60,10 @@ int ct_preempt_agree(struct ct_preempt *p, struct ct_team *team, double sums[CT_
     }
     int rc = ct_team_gather(team, mine, VALUES, all, err);
     memset(sums, 0, CT_PREEMPT_SUMS * sizeof *sums);
-    *stop = false;
+    *wants = 0;
     for (int r = 0; rc == 0 && r < team->world; r++) {
         const double *theirs = all + (size_t)r * VALUES;
-        *stop = *stop || theirs[VALUE_NOTICED] != 0;
+        *wants |= (unsigned)theirs[VALUE_WANTS];
         for (size_t i = 0; i < CT_PREEMPT_SUMS; i++) {
             sums[i] += theirs[VALUE_SUMS + i];
         }

@@ -3,7 +3,8 @@
  * Notices that this machine will be taken away: a file that appears (named by the environment
  * variable CTRUN_PREEMPT_FILE) or a signal. They reach ranks at different times, so all ranks agree
  * on the step to stop at: now and then, about 20 times a second, they exchange whether anyone has
- * seen one. That costs each step next to nothing.
+ * seen one. That costs each step next to nothing. What else ranks must agree on now and then
+ * travels with it.
  */
 #ifndef CT_TRAINER_PREEMPT_H
 #define CT_TRAINER_PREEMPT_H
@@ -34,9 +35,13 @@ bool ct_preempt_due(struct ct_preempt *preempt);
 
 #define CT_PREEMPT_SUMS 2
 
-/* Collective, the exchange. *stop becomes the same on every rank. Since all ranks are heard anyway,
- * `sums` become their sums over ranks. */
+/* What some rank wants of all. */
+enum { CT_PREEMPT_STOP = 1, CT_PREEMPT_SAVE = 2 };
+
+/* Collective, the exchange. *wants is what this rank wants besides stopping, and becomes what any
+ * rank does. Since all ranks are heard anyway, `sums` become their sums over ranks. */
 CT_MUST_CHECK int ct_preempt_agree(struct ct_preempt *preempt, struct ct_team *team,
-                                   double sums[CT_PREEMPT_SUMS], bool *stop, struct ct_err *err);
+                                   double sums[CT_PREEMPT_SUMS], unsigned *wants,
+                                   struct ct_err *err);
 
 #endif

@@ -133,16 +133,16 @@ int ct_team_publish(struct ct_team *team, struct ct_err *err)
 
 int ct_team_spread(struct ct_team *team, void *block, size_t bytes, struct ct_err *err)
 {
-    return team->shares_model ? ctw_comm_broadcast(team->comm, block, bytes, 0, err) : 0;
+    return team->shares_model ? ct_team_hand_out(team, block, bytes, 0, err) : 0;
 }
 
 int ct_team_hand_out(struct ct_team *team, void *block, size_t bytes, int root, struct ct_err *err)
 {
-    if (team->comm == NULL || team->shares_model) {
+    if (team->comm == NULL) {
         return 0;
     }
     /* After what is queued, as every collective of a GPU. */
-    int rc = team->dev->ops->fork(team->dev, err);
+    int rc = team->dev->ops->fork != NULL ? team->dev->ops->fork(team->dev, err) : 0;
     rc = rc == 0 ? ctw_comm_broadcast(team->comm, block, bytes, root, err) : rc;
     return rc == 0 ? ct_team_sync(team, err) : rc;
 }

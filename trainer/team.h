@@ -62,8 +62,8 @@ CT_MUST_CHECK int ct_team_publish(struct ct_team *team, struct ct_err *err);
 CT_MUST_CHECK int ct_team_spread(struct ct_team *team, void *block, size_t bytes,
                                  struct ct_err *err);
 
-/* Collective. Copies a block of the model from rank `root` to all others, where each has its own.
- */
+/* Collective. Copies a block of the model from rank `root` to all others; where it is shared, from
+ * that rank's host to the others'. */
 CT_MUST_CHECK int ct_team_hand_out(struct ct_team *team, void *block, size_t bytes, int root,
                                    struct ct_err *err);
 

@@ -9,12 +9,10 @@
 #include "trainer/dataset_cache.h"
 #include "trainer/keep.h"
 #include "trainer/recorded.h"
+#include "trainer/stages.h"
 #include "trainer/survive.h"
 
 #include <string.h>
-
-/* Rows of one evaluation pass: large enough for the GEMMs, small enough for the cache. */
-#define EVALUATION_ROWS 512
 
 static int out_of_memory(struct ct_err *err)
 {
@@ -62,30 +60,6 @@ static int open_on(struct ct_trainer *t, struct ctw_job *job, enum ct_device_kin
         t->dev = NULL;
     }
     return rc;
-}
-
-static struct ct_pipeline_options pipeline_options(const struct ct_trainer *t, size_t rows)
-{
-    const struct ctw_env *env = ctw_job_env(t->job);
-    return (struct ct_pipeline_options){
-        .stages = t->options.pipeline_stages,
-        .micros = t->options.micro_batches,
-        .rows = rows,
-        .test_rows = EVALUATION_ROWS,
-        .layers = t->layout.layer_count,
-        .world = env->world_size,
-        .rank = env->rank,
-    };
-}
-
-/* Activations pass through memory of the host, and stages share the model there. */
-static int check_pipeline(const struct ct_trainer *t, struct ct_err *err)
-{
-    const struct ct_pipeline_options options = pipeline_options(t, 1);
-    if (t->options.pipeline_stages > 1 && t->dev->kind != CT_DEVICE_CPU) {
-        return ct_err_set(err, CT_EUNSUPPORTED, "--pipeline-stages needs --device cpu");
-    }
-    return ct_pipeline_check(&options, err);
 }
 
 /* Every rank must come to the same choice: it depends only on what all ranks of a host share. */
@@ -155,7 +129,7 @@ static int alloc_all(struct ct_trainer *t, struct ct_err *err)
         share = ct_shards_rows(&t->shards, t->sampler.batch);
     }
     bool piped = t->options.pipeline_stages > 1;
-    size_t rows = share > EVALUATION_ROWS ? share : EVALUATION_ROWS;
+    size_t rows = share > CT_EVALUATION_ROWS ? share : CT_EVALUATION_ROWS;
     void *totals;
     int rc = piped ? 0 : ct_team_alloc_gradients(&t->team, count, &t->grads, err);
     if (rc == 0) {
@@ -171,13 +145,12 @@ static int alloc_all(struct ct_trainer *t, struct ct_err *err)
         t->optimizer.narrow = t->narrow;
     }
     if (rc == 0 && piped) {
-        const struct ct_pipeline_options options = pipeline_options(t, share);
-        rc = ct_pipeline_open(&options, t->team.comm, t->dev, &t->layout, t->narrow, &t->pipe, err);
+        rc = ct_stages_open(t, share, err);
     } else if (rc == 0) {
         rc = ct_model_init(&t->model, &t->layout, t->dev, rows, err);
         t->model.narrow = t->narrow;
     }
-    if (rc == 0 && t->dev->kind == CT_DEVICE_CUDA && t->team.comm != NULL) {
+    if (rc == 0 && t->dev->kind == CT_DEVICE_CUDA && t->team.comm != NULL && !piped) {
         ct_buckets_init(&t->buckets, &t->layout, t->options.bucket_mb << 20, &t->team, t->grads);
         t->model.layer_done = ct_buckets_layer_done;
         t->model.layer_done_data = &t->buckets;
@@ -303,7 +276,7 @@ static int join_and_fill(struct ct_trainer *t, struct ctw_job *job,
         rc = t->dev == NULL ? open_device(t, job, err) : open_team(t, err);
     }
     if (rc == 0) {
-        rc = check_pipeline(t, err);
+        rc = ct_stages_check(t, err);
     }
     if (rc == 0) {
         rc = ct_keep_agree(t, err);

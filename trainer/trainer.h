@@ -55,6 +55,9 @@ struct ct_keep {
     int from;        /* 1 + the rank whose copy this generation began with; 0 = with none */
 };
 
+/* Rows of one evaluation pass: large enough for the GEMMs, small enough for the cache. */
+#define CT_EVALUATION_ROWS 512
+
 struct ct_trainer {
     struct ct_train_options options; /* its texts are borrowed */
     struct ct_dataset dataset;
@@ -64,6 +67,7 @@ struct ct_trainer {
     struct ct_team team;
     struct ct_model model;
     struct ct_pipeline *pipe; /* in place of model and grads; NULL unless --pipeline-stages */
+    bool scattered;           /* some rank sees only some stages' layers as they are */
     struct ct_sampler sampler;
     struct ct_shards shards;
     struct ct_optimizer optimizer;

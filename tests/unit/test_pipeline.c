@@ -11,9 +11,8 @@
 /* Two stages on two ranks. */
 static int open_stage(int rank, struct ct_err *err)
 {
-    struct ctw_comm_options options = {.timeout_ms = LONG_MS};
     struct ctw_job *job = NULL;
-    struct ctw_comm *world = NULL;
+    struct ct_team team = {0};
     struct ct_device *dev = NULL;
     struct ct_pipeline *pipe = NULL;
     struct ct_layout layout;
@@ -25,19 +24,19 @@ static int open_stage(int rank, struct ct_err *err)
         rc = ctw_job_open(NULL, &job, err);
     }
     if (rc == 0) {
-        rc = ctw_comm_open(job, &options, &world, err);
-    }
-    if (rc == 0) {
         rc = ct_device_open(CT_DEVICE_CPU, 0, &dev, err);
     }
     if (rc == 0) {
-        rc = ct_pipeline_open(&o, world, dev, &layout, NULL, &pipe, err);
+        rc = ct_team_open(job, dev, CTW_ORDER_RANK, &team, err);
+    }
+    if (rc == 0) {
+        rc = ct_pipeline_open(&o, &team, dev, &layout, NULL, &pipe, err);
     }
     ct_pipeline_free(pipe);
+    ct_team_close(&team);
     if (dev != NULL) {
         dev->ops->close(dev);
     }
-    ctw_comm_free(world);
     ctw_job_free(job);
     return rc;
 }

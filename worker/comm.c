@@ -33,21 +33,50 @@ int comm_store_get(void *data, const char *key, int64_t timeout_ms, struct ct_bu
     return ctw_job_get_within(origin->job, full, timeout_ms, out, err);
 }
 
-static int check_order(const struct ctw_comm_options *options, int size, struct ct_err *err)
+int comm_check_order(enum ctw_order order, int size, struct ct_err *err)
 {
-    if (options->order == CTW_ORDER_RANK || size == 1) {
-        return 0;
-    }
-    if (options->backend == CTW_BACKEND_NCCL && options->tree_sum == NULL) {
-        return ct_err_set(err, CT_EINVAL,
-                          "NCCL adds in an order of its own: for a tree it needs a tree_sum");
-    }
-    if ((size & (size - 1)) != 0) {
+    if (order == CTW_ORDER_TREE && (size & (size - 1)) != 0) {
         return ct_err_set(err, CT_EINVAL,
                           "%d ranks cannot add as a balanced tree: that needs a power of two",
                           size);
     }
     return 0;
+}
+
+static int check_order(const struct ctw_comm_options *options, int size, struct ct_err *err)
+{
+    if (options->order == CTW_ORDER_TREE && size > 1 && options->backend == CTW_BACKEND_NCCL &&
+        options->tree_sum == NULL) {
+        return ct_err_set(err, CT_EINVAL,
+                          "NCCL adds in an order of its own: for a tree it needs a tree_sum");
+    }
+    return comm_check_order(options->order, size, err);
+}
+
+struct comm_setup comm_setup_of(struct comm_origin *origin)
+{
+    const struct ctw_job *job = origin->job;
+    return (struct comm_setup){
+        .crowd = job->env.local_world_size,
+        .nodes = 1,
+        .store_fd = job->client != NULL ? ct_client_fd(job->client) : -1,
+        .order = origin->order,
+        .handover = &job->handover,
+        .timeout_ms = origin->timeout_ms,
+        .set = comm_store_set,
+        .get = comm_store_get,
+        .data = origin,
+    };
+}
+
+int comm_open_without_gpus(const struct comm_setup *setup, struct ctw_comm **out,
+                           struct ct_err *err)
+{
+    if (setup->size == 1) {
+        return comm_solo_open(setup, out, err);
+    }
+    return setup->local_size < setup->size ? comm_net_open(setup, out, err)
+                                           : comm_host_open(setup, out, err);
 }
 
 static int open_in_crew(struct ctw_crew *crew, struct comm_setup *setup, enum ctw_backend backend,
@@ -77,29 +106,23 @@ int ctw_comm_open(struct ctw_job *job, const struct ctw_comm_options *options,
     struct comm_origin origin = {
         .job = job,
         .timeout_ms = use->timeout_ms > 0 ? use->timeout_ms : DEFAULT_TIMEOUT_MS,
+        .order = use->order,
     };
     (void)snprintf(origin.name, sizeof(origin.name), "comm/%u", job->comms++);
-    struct comm_setup setup = {
-        .rank = job->env.rank,
-        .size = job->env.world_size,
-        .local_rank = job->env.local_rank,
-        .local_size = job->env.local_world_size,
-        .crowd = job->env.local_world_size,
-        .node = several ? job->env.node_rank : 0,
-        .nodes = several ? job->env.node_count : 1,
-        .first = several ? job->env.rank - job->env.local_rank : 0,
-        .store_fd = job->client != NULL ? ct_client_fd(job->client) : -1,
-        .order = use->order,
-        .tree_sum = use->order == CTW_ORDER_TREE ? use->tree_sum : NULL,
-        .tree_sum_data = use->tree_sum_data,
-        .device = use->device,
-        .stream = use->stream,
-        .handover = &job->handover,
-        .timeout_ms = origin.timeout_ms,
-        .set = comm_store_set,
-        .get = comm_store_get,
-        .data = &origin,
-    };
+    struct comm_setup setup = comm_setup_of(&origin);
+    setup.rank = job->env.rank;
+    setup.size = job->env.world_size;
+    setup.local_rank = job->env.local_rank;
+    setup.local_size = job->env.local_world_size;
+    if (several) {
+        setup.node = job->env.node_rank;
+        setup.nodes = job->env.node_count;
+        setup.first = job->env.rank - job->env.local_rank;
+    }
+    setup.tree_sum = use->order == CTW_ORDER_TREE ? use->tree_sum : NULL;
+    setup.tree_sum_data = use->tree_sum_data;
+    setup.device = use->device;
+    setup.stream = use->stream;
     struct ctw_comm *comm;
     int rc = check_order(use, setup.size, err);
     if (rc != 0) {
@@ -108,12 +131,8 @@ int ctw_comm_open(struct ctw_job *job, const struct ctw_comm_options *options,
         rc = open_in_crew(job->crew, &setup, use->backend, &comm, err);
     } else if (use->backend == CTW_BACKEND_NCCL) {
         rc = comm_nccl_open(&setup, &comm, err);
-    } else if (setup.size == 1) {
-        rc = comm_solo_open(&setup, &comm, err);
-    } else if (several) {
-        rc = comm_net_open(&setup, &comm, err);
     } else {
-        rc = comm_host_open(&setup, &comm, err);
+        rc = comm_open_without_gpus(&setup, &comm, err);
     }
     if (rc != 0) {
         (void)ct_err_wrap(err, "rank %d cannot open a communicator", setup.rank);

@@ -47,6 +47,7 @@ struct comm_origin {
     struct ctw_job *job;      /* borrowed */
     char name[COMM_NAME_MAX]; /* what its keys in the store start with */
     int64_t timeout_ms;
+    enum ctw_order order;
     unsigned splits; /* so far */
 };
 
@@ -54,6 +55,7 @@ struct comm_origin {
 struct ctw_comm {
     const struct ctw_comm_ops *ops;
     int rank, size;
+    int node; /* this rank's machine, of those that the communicator spans */
     enum ctw_backend backend;
     struct progress_page *progress; /* of the job; NULL in tests of a back end alone */
     bool waiting;                   /* an operation is under way, */
@@ -104,6 +106,17 @@ struct comm_setup {
 int comm_store_set(void *data, const char *key, const void *value, size_t len, struct ct_err *err);
 int comm_store_get(void *data, const char *key, int64_t timeout_ms, struct ct_buf *out,
                    struct ct_err *err);
+
+/* What the job and the communicator's origin, which is borrowed, tell of a setup: all but its place
+ * among others. */
+struct comm_setup comm_setup_of(struct comm_origin *origin);
+
+/* CT_EINVAL when so many ranks cannot add in that order. */
+CT_MUST_CHECK int comm_check_order(enum ctw_order order, int size, struct ct_err *err);
+
+/* The back end of these for the ranks and machines of `setup`. Gives *out. */
+CT_MUST_CHECK int comm_open_without_gpus(const struct comm_setup *setup, struct ctw_comm **out,
+                                         struct ct_err *err);
 
 /* Each gives *out. The host back end serves one machine, the net one several, the solo one a single
  * process. */

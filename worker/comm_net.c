@@ -422,8 +422,11 @@ int comm_net_open(const struct comm_setup *setup, struct ctw_comm **out, struct 
     if (c == NULL) {
         return ct_err_set(err, CT_ENOMEM, "out of memory");
     }
-    c->comm = (struct ctw_comm){
-        .ops = &net_ops, .rank = setup->rank, .size = setup->size, .backend = CTW_BACKEND_HOST};
+    c->comm = (struct ctw_comm){.ops = &net_ops,
+                                .rank = setup->rank,
+                                .size = setup->size,
+                                .node = setup->node,
+                                .backend = CTW_BACKEND_HOST};
     c->leader = setup->local_rank == 0;
     c->tree = setup->order == CTW_ORDER_TREE;
     c->node = setup->node;

@@ -231,9 +231,10 @@ CTW_API CT_MUST_CHECK int ctw_comm_barrier(struct ctw_comm *comm, struct ct_err 
 
 /* Collective over `comm`: ranks that give the same color become a communicator of their own, in the
  * order of `key` (ties: of their ranks in comm). A negative color takes part and gets NULL. color
- * and key lie within +-2^24. Keeps the deadline of comm and borrows its job; may outlive it. Ranks
- * of one machine only: CT_EUNSUPPORTED otherwise. Messages number ranks within the new one. Gives
- * *out. */
+ * and key lie within +-2^24. Ranks of a machine must follow each other in a group (host back end):
+ * CT_EINVAL when the keys put others between them. Keeps the deadline of comm and its order of
+ * adding, and borrows its job; may outlive it. Messages number ranks and machines within the new
+ * one. Gives *out. */
 CTW_API CT_MUST_CHECK int ctw_comm_split(struct ctw_comm *comm, int color, int key,
                                          struct ctw_comm **out, struct ct_err *err);
 

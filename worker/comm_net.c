@@ -21,6 +21,7 @@
 
 #include "common/alloc.h"
 #include "worker/flow.h"
+#include "worker/link.h"
 #include "worker/stage.h"
 
 #include <string.h>
@@ -304,6 +305,15 @@ static void net_abort(struct ctw_comm *comm)
     sync_abort(&c->host->sync);
 }
 
+static int net_link_open(struct ctw_comm *comm, int peer, size_t buffer, struct ctw_link **out,
+                         struct ct_err *err)
+{
+    const struct host *host = self(comm)->host;
+    bool here = peer >= host->first && peer < host->first + host->comm.size;
+    return here ? link_shm_open(comm, peer, buffer, out, err)
+                : link_net_open(comm, peer, buffer, out, err);
+}
+
 /* ---- set-up ---------------------------------------------------------------------------------- */
 
 static void net_comm_close(struct ctw_comm *comm)
@@ -329,6 +339,7 @@ static const struct ctw_comm_ops net_ops = {
     .sync = net_sync,
     .abort = net_abort,
     .split = comm_host_split,
+    .link = net_link_open,
 };
 
 static int look_at_hosts(void *data, struct ct_err *err)

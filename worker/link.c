@@ -38,7 +38,7 @@ void ctw_link_free(struct ctw_link *link)
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-static int check_message(struct ctw_link *link, const void *buf, size_t bytes)
+static int check_buffer(struct ctw_link *link, const void *buf, size_t bytes)
 {
     return buf != NULL || bytes == 0 ? 0
                                      : ct_err_set(&link->reason, CT_EINVAL, "the buffer is NULL");
@@ -49,7 +49,7 @@ int ctw_link_send(struct ctw_link *link, const void *buf, size_t bytes, int tag,
     if (link->dead != 0) {
         return refuse_dead(link, err);
     }
-    int rc = check_message(link, buf, bytes);
+    int rc = check_buffer(link, buf, bytes);
     if (rc == 0) {
         uint64_t before = progress_begin_wait(link->progress);
         rc = link->ops->send(link, buf, bytes, tag, &link->reason);
@@ -63,13 +63,35 @@ int ctw_link_recv(struct ctw_link *link, void *buf, size_t bytes, int tag, struc
     if (link->dead != 0) {
         return refuse_dead(link, err);
     }
-    int rc = check_message(link, buf, bytes);
+    int rc = check_buffer(link, buf, bytes);
     if (rc == 0) {
         uint64_t before = progress_begin_wait(link->progress);
         rc = link->ops->recv(link, buf, bytes, tag, &link->reason);
         progress_end_wait(link->progress, before);
     }
     return settle(link, rc, "receive from", err);
+}
+
+/* ---- for back ends --------------------------------------------------------------------------- */
+
+size_t link_ring_size(size_t buffer, size_t head)
+{
+    size_t size = LINK_RING_MIN;
+    while (size < buffer + head) {
+        size *= 2;
+    }
+    return size;
+}
+
+int link_check_message(uint64_t bytes, int64_t tag, size_t want_bytes, int want_tag,
+                       struct ct_err *err)
+{
+    if (bytes != want_bytes || tag != want_tag) {
+        return ct_err_set(err, CT_EPROTO,
+                          "%llu bytes with tag %lld came, %zu with tag %d were expected",
+                          (unsigned long long)bytes, (long long)tag, want_bytes, want_tag);
+    }
+    return 0;
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -85,7 +107,7 @@ static int check(const struct ctw_comm *comm, int peer, size_t buffer, struct ct
         return ct_err_set(err, CT_ELIMIT, "messages of %zu bytes are too long to buffer", buffer);
     }
     if (comm->ops->link == NULL) {
-        return ct_err_set(err, CT_EUNSUPPORTED, "there are no links over NCCL or between machines");
+        return ct_err_set(err, CT_EUNSUPPORTED, "there are no links over NCCL");
     }
     return 0;
 }

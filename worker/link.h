@@ -25,8 +25,20 @@ struct ctw_link {
     struct ct_err reason;           /* of that failure */
 };
 
-/* For ctw_comm_ops.link: between ranks of one machine. */
+/* What a ring has at least, so that short messages seldom wait. */
+#define LINK_RING_MIN ((size_t)64 * 1024)
+
+/* For ctw_comm_ops.link: between ranks of one machine, and of two. */
 CT_MUST_CHECK int link_shm_open(struct ctw_comm *comm, int peer, size_t buffer,
                                 struct ctw_link **out, struct ct_err *err);
+CT_MUST_CHECK int link_net_open(struct ctw_comm *comm, int peer, size_t buffer,
+                                struct ctw_link **out, struct ct_err *err);
+
+/* For those: a ring, whose size is a power of two, for a message of `buffer` bytes and its head. */
+size_t link_ring_size(size_t buffer, size_t head);
+
+/* CT_EPROTO when another message comes than is expected. */
+CT_MUST_CHECK int link_check_message(uint64_t bytes, int64_t tag, size_t want_bytes, int want_tag,
+                                     struct ct_err *err);
 
 #endif

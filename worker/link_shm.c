@@ -18,9 +18,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* What a ring has at least, so that short messages seldom wait. */
-#define CAPACITY_MIN ((size_t)64 * 1024)
-
 #define HEAD_BYTES 4096
 
 struct ring_head {
@@ -142,10 +139,8 @@ static int shm_recv(struct ctw_link *base, void *buf, size_t bytes, int tag, str
     struct shm_link *link = self(base);
     struct frame frame;
     int rc = take(link, &frame, sizeof(frame), err);
-    if (rc == 0 && (frame.bytes != bytes || frame.tag != tag)) {
-        rc = ct_err_set(err, CT_EPROTO,
-                        "%llu bytes with tag %lld came, %zu with tag %d were expected",
-                        (unsigned long long)frame.bytes, (long long)frame.tag, bytes, tag);
+    if (rc == 0) {
+        rc = link_check_message(frame.bytes, frame.tag, bytes, tag, err);
     }
     return rc == 0 ? take(link, buf, bytes, err) : rc;
 }
@@ -267,10 +262,7 @@ int link_shm_open(struct ctw_comm *comm, int peer, size_t buffer, struct ctw_lin
     link->lower = comm->rank < peer;
     link->names[0] = link->lower ? comm->rank : peer;
     link->names[1] = link->lower ? peer : comm->rank;
-    link->capacity = CAPACITY_MIN;
-    while (link->capacity < buffer + sizeof(struct frame)) {
-        link->capacity *= 2;
-    }
+    link->capacity = link_ring_size(buffer, sizeof(struct frame));
     int rc = connect_ends(link, comm, err);
     if (rc != 0) {
         shm_close(&link->link);

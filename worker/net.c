@@ -117,9 +117,16 @@ static int read_frame(struct net *net, struct net_peer *peer, struct ct_err *err
     return ct_err_set(err, CT_EPEER, "%s", net->story);
 }
 
+static int has_left(const struct net *net, const struct net_peer *peer, struct ct_err *err)
+{
+    return ct_err_set(err, CT_EPEER, "%s closed its %s", peer->name,
+                      net->names != NULL ? "link" : "communicator");
+}
+
 /* A leader that dies leaves a connection that ends; one that cannot be reached any more, an error.
  */
-static int lost_control(struct net_peer *peer, int errnum, struct ct_err *err)
+static int lost_control(const struct net *net, struct net_peer *peer, int errnum,
+                        struct ct_err *err)
 {
     (void)close(peer->fd);
     peer->fd = -1;
@@ -127,7 +134,9 @@ static int lost_control(struct net_peer *peer, int errnum, struct ct_err *err)
         return 0;
     }
     if (errnum == 0 || errnum == ECONNRESET || errnum == EPIPE) {
-        return ct_err_set(err, CT_EPEER, "rank %d on %s has died", peer->first, peer->name);
+        return net->names != NULL
+                   ? ct_err_set(err, CT_EPEER, "%s has died", peer->name)
+                   : ct_err_set(err, CT_EPEER, "rank %d on %s has died", peer->first, peer->name);
     }
     return ct_err_set(err, CT_EPEER, "lost the connection to %s: %s", peer->name, strerror(errnum));
 }
@@ -150,7 +159,7 @@ static int look_at(struct net *net, struct net_peer *peer, struct ct_err *err)
             break;
         }
         if (n <= 0) {
-            return lost_control(peer, n == 0 ? 0 : errno, err);
+            return lost_control(net, peer, n == 0 ? 0 : errno, err);
         }
         peer->have += (size_t)n;
         struct net_frame head;
@@ -187,7 +196,7 @@ int net_anyone_left(const struct net *net, struct ct_err *err)
 {
     for (int n = 0; n < net->nodes; n++) {
         if (net->peers[n].left) {
-            return ct_err_set(err, CT_EPEER, "%s closed its communicator", net->peers[n].name);
+            return has_left(net, &net->peers[n], err);
         }
     }
     return 0;
@@ -209,7 +218,7 @@ int net_lost(struct net *net, const struct net_link *link, int errnum, struct ct
         }
     }
     if (peer->left) {
-        return ct_err_set(err, CT_EPEER, "%s closed its communicator", peer->name);
+        return has_left(net, peer, err);
     }
     return ct_err_set(err, CT_EPEER, "lost the connection to %s: %s", peer->name,
                       errnum != 0 ? strerror(errnum) : "it has ended");

@@ -8,6 +8,7 @@
  * breaks when its leader dies, so a death reaches every host at once and by no detour. Numbers
  * travel on connections of their own, the links: to the next host of the ring, from the previous
  * one and, where the number of hosts is a power of two, to the partners at distance 1, 2, 4, ...
+ * Two ranks that exchange messages (worker/link_net.c) are a ring of two such hosts.
  *
  * Numbers and headers cross the wire as they lie in memory; the greeting makes sure that both ends
  * mean the same by that.
@@ -58,7 +59,8 @@ struct net_peer {
 struct net {
     int node, nodes, rank;
     int64_t timeout_ms; /* of every wait */
-    struct sync *sync;  /* of this host; borrowed */
+    struct sync *sync;  /* of this host; borrowed; NULL between two ranks */
+    const int *names;   /* of two ranks: what messages call them; NULL: these are hosts */
     struct net_peer *peers;
     struct net_link *links;
     int link_count;
@@ -73,6 +75,11 @@ struct net {
 CT_MUST_CHECK int net_open(struct net *net, const struct comm_setup *setup, struct sync *sync,
                            struct ct_err *err);
 
+/* The same of two ranks on different hosts, each as a host of its own with one rank, under the
+ * names that messages give them (borrowed). Nobody waits for others on their behalf. */
+CT_MUST_CHECK int net_open_pair(struct net *net, const struct comm_setup *setup, const int names[2],
+                                struct ct_err *err);
+
 /* Says goodbye unless the communicator has failed. NULL-safe in the sense of zeroed memory. */
 void net_close(struct net *net, bool failed);
 
@@ -83,7 +90,7 @@ void net_tell(struct net *net, const char *why);
 /* Reads the news without waiting. CT_EPEER names the host that died or says what it told. */
 CT_MUST_CHECK int net_look(struct net *net, struct ct_err *err);
 
-/* CT_EPEER when a host has closed its communicator. */
+/* CT_EPEER when a host has closed its communicator, or a rank its link. */
 CT_MUST_CHECK int net_anyone_left(const struct net *net, struct ct_err *err);
 
 /* A link has ended. The control connection knows why, or will in a moment. Returns CT_EPEER. */

@@ -75,6 +75,15 @@ int net_book_publish(struct net_book *book, struct ct_err *err)
 
 /* ---- who and where are the others? ---------------------------------------------------------- */
 
+/* "host 1"; between two ranks "rank 5". */
+#define CALLED_MAX 24
+static const char *call_it(const struct net *net, int node, char out[CALLED_MAX])
+{
+    (void)snprintf(out, CALLED_MAX, "%s %d", net->names != NULL ? "rank" : "host",
+                   net->names != NULL ? net->names[node] : node);
+    return out;
+}
+
 static int get(struct net_book *book, const char *key, struct ct_buf *out, struct ct_err *err)
 {
     return book->setup->get(book->setup->data, key, ct_deadline_left_ms(NULL, book->deadline), out,
@@ -84,15 +93,32 @@ static int get(struct net_book *book, const char *key, struct ct_buf *out, struc
 static int learn_secret(struct net_book *book, struct ct_err *err)
 {
     struct ct_buf value = CT_BUF_INIT;
+    char called[CALLED_MAX];
+    (void)call_it(book->net, 0, called);
     int rc = get(book, "net/secret", &value, err);
     if (rc == 0 && value.len != 2 * NET_PROOF_BYTES) {
-        rc = ct_err_set(err, CT_EPROTO, "host 0 published no secret");
+        rc = ct_err_set(err, CT_EPROTO, "%s published no secret", called);
     }
     if (rc == 0) {
         memcpy(book->secret, ct_buf_bytes(&value), 2 * NET_PROOF_BYTES);
     }
     ct_buf_fini(&value);
-    return rc != 0 ? (ct_err_wrap(err, "host 0 has not come"), rc) : 0;
+    return rc != 0 ? (ct_err_wrap(err, "%s has not come", called), rc) : 0;
+}
+
+static void name_host(const struct net_book *book, int node)
+{
+    struct net_peer *peer = &book->net->peers[node];
+    char called[CALLED_MAX], ranks[48] = "";
+    (void)call_it(book->net, node, called);
+    if (book->net->names == NULL && peer->size > 1) {
+        (void)snprintf(ranks, sizeof(ranks), ", ranks %d to %d", peer->first,
+                       peer->first + peer->size - 1);
+    } else if (book->net->names == NULL) {
+        (void)snprintf(ranks, sizeof(ranks), ", rank %d", peer->first);
+    }
+    (void)snprintf(peer->name, sizeof(peer->name), "%s (%.64s%s)", called, book->where[node].host,
+                   ranks);
 }
 
 /* "address:port first size order" of a host. */
@@ -103,22 +129,16 @@ static int parse_host(struct net_book *book, int node, char *text, struct ct_err
     const char *where = strtok_r(text, " ", &rest);
     const char *first = strtok_r(NULL, " ", &rest), *size = strtok_r(NULL, " ", &rest);
     const char *order = strtok_r(NULL, " ", &rest);
+    char called[CALLED_MAX];
     int theirs = 0;
     if (order == NULL || ct_endpoint_parse(where, 0, &book->where[node], NULL) != 0 ||
         ct_parse_int(first, 0, INT_MAX, &peer->first) != 0 ||
         ct_parse_int(size, 1, INT_MAX, &peer->size) != 0 ||
         ct_parse_int(order, 0, INT_MAX, &theirs) != 0) {
-        return ct_err_set(err, CT_EPROTO, "host %d published what makes no sense", node);
+        return ct_err_set(err, CT_EPROTO, "%s published what makes no sense",
+                          call_it(book->net, node, called));
     }
-    (void)snprintf(peer->name, sizeof(peer->name), "host %d (%.64s, rank%s %d", node,
-                   book->where[node].host, peer->size > 1 ? "s" : "", peer->first);
-    size_t at = strlen(peer->name);
-    if (peer->size > 1) {
-        (void)snprintf(peer->name + at, sizeof(peer->name) - at, " to %d)",
-                       peer->first + peer->size - 1);
-    } else {
-        (void)snprintf(peer->name + at, sizeof(peer->name) - at, ")");
-    }
+    name_host(book, node);
     if (theirs != (int)book->setup->order) {
         return ct_err_set(err, CT_EPROTO, "%s adds in another order than rank %d", peer->name,
                           book->setup->rank);
@@ -133,7 +153,8 @@ static int learn_host(struct net_book *book, int node, struct ct_err *err)
     struct ct_buf value = CT_BUF_INIT;
     int rc = get(book, key, &value, err);
     if (rc != 0) {
-        (void)ct_err_wrap(err, "host %d has not come", node);
+        char called[CALLED_MAX];
+        (void)ct_err_wrap(err, "%s has not come", call_it(book->net, node, called));
     } else {
         char text[CT_ADDR_TEXT_MAX + 48];
         size_t len = value.len < sizeof(text) - 1 ? value.len : sizeof(text) - 1;

@@ -248,7 +248,8 @@ static int await_calls(struct opening *o, struct ct_err *err)
                 dismiss(o, i, placed);
             }
         }
-        int rc = sync_poll(o->book.net->sync, err);
+        int rc = o->book.net->sync != NULL ? sync_poll(o->book.net->sync, err)
+                                           : handover_check(o->book.setup->handover, err);
         if (rc == 0 && o->expected > 0 && ct_clock_now(NULL) >= o->book.deadline) {
             rc = ct_err_set(err, CT_ETIMEDOUT, "gave up after %.1f s: %s has not called",
                             (double)o->book.net->timeout_ms / 1000,
@@ -315,23 +316,13 @@ static int make_room(struct net *net, struct ct_endpoint **where)
     return net->peers != NULL && net->links != NULL && *where != NULL ? 0 : CT_ENOMEM;
 }
 
-int net_open(struct net *net, const struct comm_setup *setup, struct sync *sync, struct ct_err *err)
+static int open_all(struct net *made, const struct comm_setup *setup, struct ct_err *err)
 {
-    if (setup->nodes > NET_HOSTS_MAX) {
-        return ct_err_set(err, CT_ELIMIT, "%d hosts are more than %d", setup->nodes, NET_HOSTS_MAX);
-    }
-    struct net made = {.node = setup->node,
-                       .nodes = setup->nodes,
-                       .rank = setup->rank,
-                       .timeout_ms = setup->timeout_ms,
-                       .sync = sync,
-                       .link_count = PLAN_PARTNER + plan_levels(setup->nodes),
-                       .epoll = -1};
-    struct opening o = {.book = {.net = &made,
+    struct opening o = {.book = {.net = made,
                                  .setup = setup,
                                  .listener = -1,
                                  .deadline = ct_deadline_in(NULL, setup->timeout_ms)}};
-    int rc = make_room(&made, &o.book.where);
+    int rc = make_room(made, &o.book.where);
     if (rc != 0) {
         (void)ct_err_set(err, rc, "out of memory");
     } else {
@@ -345,9 +336,44 @@ int net_open(struct net *net, const struct comm_setup *setup, struct sync *sync,
     }
     ct_free(o.book.where);
     if (rc != 0) {
-        net_close(&made, true);
-        return rc;
+        net_close(made, true);
     }
-    *net = made;
-    return 0;
+    return rc;
+}
+
+static struct net prepare(const struct comm_setup *setup)
+{
+    return (struct net){.node = setup->node,
+                        .nodes = setup->nodes,
+                        .rank = setup->rank,
+                        .timeout_ms = setup->timeout_ms,
+                        .link_count = PLAN_PARTNER,
+                        .epoll = -1};
+}
+
+int net_open(struct net *net, const struct comm_setup *setup, struct sync *sync, struct ct_err *err)
+{
+    if (setup->nodes > NET_HOSTS_MAX) {
+        return ct_err_set(err, CT_ELIMIT, "%d hosts are more than %d", setup->nodes, NET_HOSTS_MAX);
+    }
+    struct net made = prepare(setup);
+    made.sync = sync;
+    made.link_count += plan_levels(setup->nodes);
+    int rc = open_all(&made, setup, err);
+    if (rc == 0) {
+        *net = made;
+    }
+    return rc;
+}
+
+int net_open_pair(struct net *net, const struct comm_setup *setup, const int names[2],
+                  struct ct_err *err)
+{
+    struct net made = prepare(setup);
+    made.names = names;
+    int rc = open_all(&made, setup, err);
+    if (rc == 0) {
+        *net = made;
+    }
+    return rc;
 }

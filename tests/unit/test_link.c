@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Links between two ranks: order, sizes around the ring's, disagreement, and every way an end can
- * go. None of it may hang.
+ * Links between two ranks, of one machine and of two, which the environment makes of this one:
+ * order, sizes around the ring's, disagreement, and every way an end can go. None of it may hang.
+ * What only machines can do to each other is in test_link_net.c.
  */
 #include "tests/lib/ct_test.h"
 #include "tests/lib/rank_calls.h"
@@ -23,6 +24,7 @@ struct board {
 
 static struct ranks ranks;
 static struct board *board;
+static bool apart; /* each rank is on a machine of its own */
 
 static int setup(void **state)
 {
@@ -66,12 +68,23 @@ static void close_end(struct end *e)
     ctw_job_free(e->job);
 }
 
-static void run(int count, ranks_fn body)
+static void start(int count, ranks_fn body, void *data)
 {
+    static const int hosts[][RANKS_MAX] = {[2] = {1, 1}, [4] = {1, 1, 1, 1}};
+    ranks.hosts = apart ? hosts[count] : NULL;
     ranks.generation++;
     atomic_store(&board->sent, 0);
-    ranks_start(&ranks, count, body, NULL);
-    ranks_join(&ranks);
+    atomic_store(&board->pid, 0);
+    ranks_start(&ranks, count, body, data);
+}
+
+static void run(int count, ranks_fn body)
+{
+    for (int a = 0; a < 2; a++) {
+        apart = a == 1;
+        start(count, body, NULL);
+        ranks_join(&ranks);
+    }
 }
 
 /* ---- messages -------------------------------------------------------------------------------- */
@@ -204,8 +217,10 @@ static void open_unequal(int rank, void *data)
     struct ctw_link *link;
     struct ct_err err = {0};
     int rc = ctw_link_open(comm, 1 - rank, rank == 0 ? SMALL : LARGE, &link, &err);
-    CHECK(rc == (rank == 0 ? CT_EPEER : CT_EPROTO));
-    rank_check_text(&err, rank == 0 ? "rank 1" : "its end buffers 65536 bytes, this one 524288");
+    CHECK(rc == (rank == 0 && !apart ? CT_EPEER : CT_EPROTO));
+    rank_check_text(&err, rank == 1 ? "its end buffers 65536 bytes, this one 524288"
+                          : apart   ? "its end buffers 524288 bytes, this one 65536"
+                                    : "rank 1");
     ctw_comm_free(comm), ctw_job_free(job);
 }
 
@@ -257,7 +272,8 @@ static void send_and_leave(int rank, void *data)
         CHECK(ctw_link_recv(e.link, &value, sizeof(value), 0, NULL) == 0 && value == 42);
         struct ct_err err = {0};
         CHECK(ctw_link_recv(e.link, &value, sizeof(value), 0, &err) == CT_EPEER);
-        rank_check_text(&err, "closed");
+        rank_check_text(&err, apart ? "receive from rank 0: rank 0 (127.0.0.1) closed its link"
+                                    : "closed");
     }
     CHECK(ctw_comm_barrier(e.comm, NULL) == 0);
     close_end(&e);
@@ -292,8 +308,11 @@ static void send_until_it_fails(int rank, void *data)
             atomic_fetch_add(&board->sent, 1);
         } while (rc == 0);
         CHECK(rc == CT_EPEER);
-        rank_check_text(&err, *dies ? "has died" : "aborted");
-        rank_check_text(&err, "send to rank 1: rank 1 (pid ");
+        rank_check_text(&err, *dies   ? "has died"
+                              : apart ? "abort of the link to rank 0: called here"
+                                      : "aborted");
+        rank_check_text(&err, apart ? "send to rank 1: rank 1 (127.0.0.1)"
+                                    : "send to rank 1: rank 1 (pid ");
     }
     close_end(&e);
 }
@@ -301,13 +320,11 @@ static void send_until_it_fails(int rank, void *data)
 static void a_dead_or_aborting_peer_ends_the_wait(void **state)
 {
     (void)state;
-    for (int dies = 0; dies < 2; dies++) {
-        bool flag = dies == 1;
-        ranks.generation++;
-        atomic_store(&board->sent, 0);
-        atomic_store(&board->pid, 0);
-        ranks_start(&ranks, 2, send_until_it_fails, &flag);
-        if (flag) {
+    for (int i = 0; i < 4; i++) {
+        bool dies = i % 2 == 1;
+        apart = i >= 2;
+        start(2, send_until_it_fails, &dies);
+        if (dies) {
             ranks_await(&board->pid, 1);
             ranks_await(&board->sent, 60); /* the ring holds 63 of them */
             (void)kill(atomic_load(&board->pid), SIGKILL);
@@ -326,7 +343,8 @@ static void wait_in_vain(int rank, void *data)
     if (rank == 0) {
         struct ct_err err = {0};
         CHECK(ctw_link_recv(e.link, buf, 4, 0, &err) == CT_ETIMEDOUT);
-        rank_check_text(&err, "gave up after 0.3 s: rank 1 has not come");
+        rank_check_text(&err, apart ? "gave up after 0.3 s: rank 1 (127.0.0.1) has sent nothing"
+                                    : "gave up after 0.3 s: rank 1 has not come");
         atomic_store(&board->sent, 1);
     } else {
         ranks_await(&board->sent, 1);

@@ -3,7 +3,7 @@
 """Measures the store against what else could be used, and against what is possible at all.
 
 Every row compares two servers one after the other, in each of several rounds, and in turn first ours
-and first theirs; what counts is the median of the rounds' ratios. Ends with 1 when a goal is missed.
+and first theirs; what counts is the median of the pairs' ratios. Ends with 1 when a goal is missed.
 """
 
 import argparse

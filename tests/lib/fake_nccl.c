@@ -7,8 +7,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* All of a process: one alone, or those of ncclCommInitAll(). */
-static struct ncclComm comms[RANKS_MAX];
+/* All of a process, whose ranks may be threads. */
+#define COMMS_MAX 64
+static struct ncclComm comms[COMMS_MAX];
+
+struct ncclComm *fake_comm_new(int rank, int size)
+{
+    struct ncclComm *comm = comms;
+    while (comm < comms + COMMS_MAX && comm->alive) {
+        comm++;
+    }
+    if (comm == comms + COMMS_MAX) {
+        abort();
+    }
+    *comm = (struct ncclComm){.rank = rank, .size = size, .alive = true, .round = 1};
+    fake.comms++;
+    return comm;
+}
 
 ncclResult_t fake_begin_call(struct ncclComm *comm, int turns)
 {
@@ -19,7 +34,7 @@ ncclResult_t fake_begin_call(struct ncclComm *comm, int turns)
 
 static bool exists(const struct ncclComm *comm)
 {
-    return comm >= comms && comm < comms + RANKS_MAX && comm->alive;
+    return comm >= comms && comm < comms + COMMS_MAX && comm->alive;
 }
 
 void fake_usable(const struct ncclComm *comm)
@@ -54,25 +69,21 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId i
     FAKE_ALONE;
     fake_rule(config != NULL && config->blocking == 0, "a blocking communicator");
     fake_rule(fake.device >= 0, "no device chosen before the communicator is made");
-    fake_rule(fake.comms == 0, "two communicators");
     if (fake.init_error != 0) {
         *comm = NULL;
         return (ncclResult_t)fake.init_error;
     }
     fake_rule(fake_may_block("a communicator made in a capture"), "not in a capture");
-    comms[0] = (struct ncclComm){.rank = rank, .size = nranks, .alive = true, .round = 1};
-    *comm = &comms[0];
-    if (fake.processes) {
-        comms[0].room = fake_room_enter(&id, rank, nranks);
-        if (comms[0].room == NULL) {
-            *comm = NULL;
-            return ncclSystemError;
-        }
+    struct fake_room *room = fake.processes ? fake_room_enter(&id, rank, nranks) : NULL;
+    *comm = NULL;
+    if (fake.processes && room == NULL) {
+        return ncclSystemError;
     }
-    fake.comms++;
-    ncclResult_t result = fake_begin_call(&comms[0], fake.init_turns);
-    comms[0].busy |= comms[0].room != NULL; /* until all have come */
-    return comms[0].busy ? ncclInProgress : result;
+    *comm = fake_comm_new(rank, nranks);
+    (*comm)->room = room;
+    (void)fake_begin_call(*comm, fake.init_turns);
+    (*comm)->busy |= room != NULL; /* until all have come */
+    return (*comm)->busy ? ncclInProgress : ncclSuccess;
 }
 
 ncclResult_t ncclCommInitAll(ncclComm_t *out, int ndev, const int *devlist)
@@ -88,12 +99,35 @@ ncclResult_t ncclCommInitAll(ncclComm_t *out, int ndev, const int *devlist)
     }
     struct fake_room *room = fake_room_new(ndev);
     for (int i = 0; i < ndev; i++) {
-        comms[i] =
-            (struct ncclComm){.rank = i, .size = ndev, .alive = true, .room = room, .round = 1};
-        out[i] = &comms[i];
+        out[i] = fake_comm_new(i, ndev);
+        out[i]->room = room;
+        out[i]->blocking = true;
     }
-    fake.comms += ndev;
     return ncclSuccess;
+}
+
+/* Waits for its peers, which it cannot end by itself. */
+static bool is_held(struct ncclComm *comm)
+{
+    if (comm->room == NULL) {
+        return comm->split != NULL && !fake_split_is_done(comm);
+    }
+    if (comm->finalized) {
+        while (comm->pending > 0 && fake_turn()) {
+        }
+        return comm->pending > 0;
+    }
+    if (!fake_room_is_full(comm->room) || (comm->split != NULL && !fake_split_is_done(comm))) {
+        return true;
+    }
+    bool connecting = comm->room->called[comm->rank] > 0 && !comm->blocking && !comm->connected;
+    for (int r = 0; connecting && r < comm->size; r++) {
+        if (comm->room->called[r] == 0) {
+            return true;
+        }
+    }
+    comm->connected = comm->connected || connecting;
+    return false;
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
@@ -110,8 +144,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
         *state = ncclRemoteError;
         return ncclSuccess;
     }
-    bool joining = comm->room != NULL && !fake_room_is_full(comm->room);
-    if (comm->busy && !joining && (comm->left == 0 || --comm->left == 0)) {
+    if (comm->busy && !is_held(comm) && (comm->left == 0 || --comm->left == 0)) {
         comm->busy = false;
     }
     *state = comm->busy ? ncclInProgress : ncclSuccess;
@@ -124,10 +157,12 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
     fake_usable(comm);
     fake_rule(comm->holding == 0, "finalised while a graph holds collectives: NCCL waits for ever");
     comm->finalized = true;
-    return fake_begin_call(comm, fake.finalize_turns);
+    (void)fake_begin_call(comm, fake.finalize_turns);
+    comm->busy |= comm->pending > 0; /* what was queued comes to its end first */
+    return comm->busy ? ncclInProgress : ncclSuccess;
 }
 
-static void end(struct ncclComm *comm, int how)
+void fake_comm_end(struct ncclComm *comm, int how)
 {
     comm->alive = false;
     fake.comms--;
@@ -143,25 +178,64 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     fake_rule(comm->finalized && !comm->busy, "destroyed before finalisation is done");
     fake_rule(!comm->broken, "destroyed after an error");
     fake_rule(comm->registrations == 0, "destroyed with memory registered");
-    end(comm, FAKE_LEFT);
+    fake_comm_end(comm, FAKE_LEFT);
     fake.destroys++;
     return ncclSuccess;
+}
+
+void fake_abort_all(struct ncclComm **comm, int count)
+{
+    bool imaginary = false;
+    for (int i = 0; i < count; i++) {
+        comm[i]->aborted = true;
+        imaginary = imaginary || comm[i]->room == NULL;
+    }
+    /* The kernels end, and what comes after them runs on whatever is there. */
+    fake_drain_all();
+    if (imaginary) { /* the same, but what they would leave is not to be read */
+        fake_drop_all();
+        for (int i = 0; i < COMMS_MAX; i++) {
+            comms[i].pending = comms[i].room == NULL ? 0 : comms[i].pending;
+        }
+    }
+    for (int i = 0; i < count; i++) {
+        fake_rule(comm[i]->pending == 0, "aborted while its kernels are behind another "
+                                         "communicator's that are stuck: NCCL waits for ever");
+        fake_rule(comm[i]->holding == 0,
+                  "aborted while a graph holds collectives: NCCL waits for ever");
+        if (comm[i]->split != NULL) {
+            *comm[i]->split = comm[i]->child; /* for the caller to abort */
+        }
+        fake.registrations -= comm[i]->registrations; /* go with the communicator */
+        fake_comm_end(comm[i], FAKE_GONE);
+        fake.aborts++;
+    }
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
     FAKE_ALONE;
-    fake_rule(exists(comm), "aborted twice");
+    fake_rule(exists(comm) && !comm->aborted, "aborted twice");
     comm->aborted = true;
-    if (comm->room != NULL) {
-        fake_drain_all(); /* its kernels end, and what comes after them runs on whatever is there */
-    } else {
-        fake_drop_all(); /* the same, but what they would leave is not to be read */
+    if (!fake_group_takes_abort(comm)) {
+        fake_abort_all(&comm, 1);
     }
-    fake_rule(comm->holding == 0, "aborted while a graph holds collectives: NCCL waits for ever");
-    fake.registrations -= comm->registrations; /* go with the communicator */
-    end(comm, FAKE_GONE);
-    fake.aborts++;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommUserRank(const ncclComm_t comm, int *rank)
+{
+    FAKE_ALONE;
+    fake_usable(comm);
+    *rank = comm->rank;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommCount(const ncclComm_t comm, int *count)
+{
+    FAKE_ALONE;
+    fake_usable(comm);
+    *count = comm->size;
     return ncclSuccess;
 }
 

@@ -23,9 +23,15 @@ struct call {
     void *to;
     size_t bytes;
     int root;
-    float ranks; /* alone: who vote as this one */
+    float ranks;  /* alone: who vote as this one */
+    bool counted; /* as pending */
     struct message send[RANKS_MAX], recv[RANKS_MAX];
 };
+
+static void leave(const struct call *c)
+{
+    c->comm->pending -= c->counted;
+}
 
 static struct fake_mail *mail_of(const struct ncclComm *comm, int rank)
 {
@@ -40,6 +46,7 @@ static void run_alone(const void *data)
     const struct call *c = data;
     const float *from = c->from;
     float *to = c->to;
+    leave(c);
     switch (c->kind) {
     case SUM:
         for (size_t i = 0; i < c->bytes / sizeof *to; i++) {
@@ -122,6 +129,20 @@ static void sum(const struct call *c)
     }
 }
 
+/* Until the operation is done NCCL may read what it sends. */
+static bool is_as_sent(const struct call *c, const struct fake_mail *mail)
+{
+    size_t at = 0;
+    for (int r = 0; r < c->comm->size; r++) {
+        if (c->send[r].bytes > 0 &&
+            memcmp(mail->content + at, c->send[r].at, c->send[r].bytes) != 0) {
+            return false;
+        }
+        at += c->send[r].bytes;
+    }
+    return true;
+}
+
 static void take_messages(const struct call *c)
 {
     for (int r = 0; r < c->comm->size; r++) {
@@ -130,6 +151,8 @@ static void take_messages(const struct call *c)
         for (int before = 0; before < c->comm->rank; before++) {
             at += mail->for_rank[before];
         }
+        fake_rule(r != c->comm->rank || is_as_sent(c, mail),
+                  "a message changed before it was sent");
         fake_rule(mail->for_rank[c->comm->rank] == c->recv[r].bytes,
                   "a message that is not as long as its receiver expects");
         if (c->recv[r].bytes > 0) {
@@ -141,6 +164,7 @@ static void take_messages(const struct call *c)
 static void run_leave(const void *data)
 {
     const struct call *c = data;
+    leave(c);
     if (c->comm->aborted) {
         return;
     }
@@ -168,21 +192,26 @@ static void run_leave(const void *data)
     c->comm->round++;
 }
 
-static ncclResult_t queue(const struct call *c, cudaStream_t stream)
+static ncclResult_t queue(struct call *c, cudaStream_t stream)
 {
     struct ncclComm *comm = c->comm;
     if (fake.call_error != 0) {
         comm->broken = true;
         return (ncclResult_t)fake.call_error;
     }
+    c->counted = !fake_is_capturing(stream);
+    comm->pending += c->counted;
     if (comm->room == NULL) {
         fake_queue(stream, run_alone, c, sizeof *c);
     } else {
         fake_queue(stream, run_arrive, c, sizeof *c);
         fake_queue_when(stream, all_came, run_leave, c, sizeof *c);
+        comm->room->called[comm->rank] = 1;
     }
     fake_count_collective(stream, &comm->holding);
-    return fake_begin_call(comm, fake.call_turns);
+    (void)fake_begin_call(comm, fake.call_turns);
+    comm->busy |= comm->room != NULL && !comm->blocking && !comm->connected;
+    return comm->busy ? ncclInProgress : ncclSuccess;
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */
@@ -193,12 +222,12 @@ ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataT
     FAKE_ALONE;
     fake_usable(comm);
     fake_rule(type == ncclFloat && op == ncclSum, "not a sum of floats");
-    const struct call c = {.comm = comm,
-                           .kind = SUM,
-                           .from = send,
-                           .to = recv,
-                           .bytes = count * sizeof(float),
-                           .ranks = (float)(comm->size - fake.refusing_peers)};
+    struct call c = {.comm = comm,
+                     .kind = SUM,
+                     .from = send,
+                     .to = recv,
+                     .bytes = count * sizeof(float),
+                     .ranks = (float)(comm->size - fake.refusing_peers)};
     return queue(&c, stream);
 }
 
@@ -208,7 +237,7 @@ ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataT
     FAKE_ALONE;
     fake_usable(comm);
     fake_rule(type == ncclFloat, "a gathering of other things than floats");
-    const struct call c = {
+    struct call c = {
         .comm = comm, .kind = GATHER, .from = send, .to = recv, .bytes = count * sizeof(float)};
     return queue(&c, stream);
 }
@@ -221,7 +250,7 @@ ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataT
     fake_rule(type == ncclUint8, "a broadcast of other things than bytes");
     fake_rule(root >= 0 && root < comm->size, "no such root");
     fake_rule(send == recv, "a broadcast from one place to another");
-    const struct call c = {
+    struct call c = {
         .comm = comm, .kind = BROADCAST, .from = send, .to = recv, .bytes = count, .root = root};
     return queue(&c, stream);
 }
@@ -233,6 +262,8 @@ static _Thread_local struct {
     bool open;
     struct call call;
     cudaStream_t stream;
+    struct ncclComm *aborts[RANKS_MAX];
+    int abort_count;
 } group;
 
 /* nccl.h says nothing of their arguments. */
@@ -244,36 +275,64 @@ ncclResult_t ncclGroupStart(void)
     fake_rule(!group.open, "a group in a group");
     group.open = true;
     group.call = (struct call){.kind = GROUP};
+    group.abort_count = 0;
     return ncclSuccess;
 }
 
-static void add(struct message *to, void *at, size_t count, ncclDataType_t type, ncclComm_t comm,
-                cudaStream_t stream)
+bool fake_group_takes_abort(struct ncclComm *comm)
+{
+    bool takes = group.open && group.abort_count < RANKS_MAX;
+    if (takes) {
+        group.aborts[group.abort_count++] = comm;
+    }
+    return takes;
+}
+
+static void add(struct message *to, void *at, size_t bytes, ncclComm_t comm, cudaStream_t stream)
 {
     fake_usable(comm);
-    fake_rule(group.open && to->bytes == 0, "a message outside of a group, or the second one");
-    fake_rule(type == ncclFloat, "a message of other things than floats");
+    fake_rule(to->bytes == 0, "two messages between the same ranks");
     fake_rule(group.call.comm == NULL || (group.call.comm == comm && group.stream == stream),
               "a group of two communicators or streams");
     group.call.comm = comm;
     group.stream = stream;
-    *to = (struct message){at, count * sizeof(float)};
+    *to = (struct message){at, bytes};
+}
+
+static size_t bytes_of(size_t count, ncclDataType_t type)
+{
+    fake_rule(type == ncclFloat || type == ncclUint8, "a message of neither floats nor bytes");
+    return type == ncclFloat ? count * sizeof(float) : count;
+}
+
+/* Outside of a group it is the only one of its rank; here the other rank then brings its end. */
+static ncclResult_t message(bool sends, void *at, size_t bytes, int peer, ncclComm_t comm,
+                            cudaStream_t stream)
+{
+    if (group.open) {
+        add(sends ? &group.call.send[peer] : &group.call.recv[peer], at, bytes, comm, stream);
+        return ncclSuccess;
+    }
+    fake_usable(comm);
+    fake_rule(comm->size == 2 && peer == 1 - comm->rank && comm->room != NULL,
+              "a message outside of a group that is not between two ranks");
+    struct call c = {.kind = GROUP, .comm = comm};
+    *(sends ? &c.send[peer] : &c.recv[peer]) = (struct message){at, bytes};
+    return queue(&c, stream);
 }
 
 ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t type, int peer,
                       ncclComm_t comm, cudaStream_t stream)
 {
     FAKE_ALONE;
-    add(&group.call.send[peer], (void *)(uintptr_t)send, count, type, comm, stream);
-    return ncclSuccess;
+    return message(true, (void *)(uintptr_t)send, bytes_of(count, type), peer, comm, stream);
 }
 
 ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream)
 {
     FAKE_ALONE;
-    add(&group.call.recv[peer], recv, count, type, comm, stream);
-    return ncclSuccess;
+    return message(false, recv, bytes_of(count, type), peer, comm, stream);
 }
 
 ncclResult_t ncclGroupEnd(void)
@@ -281,5 +340,8 @@ ncclResult_t ncclGroupEnd(void)
     FAKE_ALONE;
     fake_rule(group.open, "the end of no group");
     group.open = false;
+    if (group.abort_count > 0) {
+        fake_abort_all(group.aborts, group.abort_count);
+    }
     return group.call.comm != NULL ? queue(&group.call, group.stream) : ncclSuccess;
 }

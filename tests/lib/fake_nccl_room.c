@@ -45,24 +45,39 @@ void fake_room_name(ncclUniqueId *id)
     (void)close(fd);
 }
 
-struct fake_room *fake_room_enter(const ncclUniqueId *id, int rank, int size)
+static struct fake_room *enter(const char *path, int flags, int rank, int size)
 {
-    int fd = open(id->internal, O_RDWR | O_CLOEXEC);
-    struct fake_room *room = fd >= 0 ? map(fd) : NULL;
+    int fd = open(path, O_RDWR | O_CLOEXEC | flags, 0600);
+    struct fake_room *room =
+        fd >= 0 && ftruncate(fd, (off_t)sizeof(struct fake_room)) == 0 ? map(fd) : NULL;
     (void)close(fd);
     if (room == NULL) {
         return NULL;
     }
     fake.cliques++;
     room->size = size;
-    (void)snprintf(room->path, sizeof room->path, "%s", id->internal);
+    (void)snprintf(room->path, sizeof room->path, "%s", path);
     fake_rule(room->pid[rank] == 0, "two processes of one rank");
     room->pid[rank] = getpid();
     room->alive++;
     if (++room->came == size) {
-        (void)unlink(id->internal);
+        (void)unlink(path);
     }
     return room;
+}
+
+struct fake_room *fake_room_enter(const ncclUniqueId *id, int rank, int size)
+{
+    return enter(id->internal, 0, rank, size);
+}
+
+struct fake_room *fake_room_enter_part(const struct ncclComm *parent, int rank, int size)
+{
+    char path[NCCL_UNIQUE_ID_BYTES];
+    int n =
+        snprintf(path, sizeof path, "%s.%d.%d", parent->room->path, parent->splits, parent->color);
+    fake_rule(n < (int)sizeof path, "a path that is too long");
+    return enter(path, O_CREAT, rank, size);
 }
 
 bool fake_room_is_full(const struct fake_room *room)

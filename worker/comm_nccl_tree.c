@@ -39,17 +39,17 @@ static int exchange(struct nccl *nccl, const float *send, size_t count, size_t e
     for (int r = 0; well && r < nccl->comm.size; r++) {
         size_t at = each * (size_t)r, theirs = slice_floats(count, each, r);
         if (theirs > 0) {
-            result = ncclSend(send + at, theirs, ncclFloat, r, nccl->handle, nccl->stream);
+            result = ncclSend(send + at, theirs, ncclFloat, r, nccl->own.handle, nccl->stream);
             well = result == ncclSuccess || result == ncclInProgress;
         }
         if (well && mine > 0) {
-            result = ncclRecv(nccl->slices + at, mine, ncclFloat, r, nccl->handle, nccl->stream);
+            result =
+                ncclRecv(nccl->slices + at, mine, ncclFloat, r, nccl->own.handle, nccl->stream);
             well = result == ncclSuccess || result == ncclInProgress;
         }
     }
     ncclResult_t ended = ncclGroupEnd();
-    return comm_nccl_finish(nccl, well ? ended : result, nccl->timeout_ms, "ncclSend and ncclRecv",
-                            err);
+    return comm_nccl_finish(&nccl->own, well ? ended : result, "ncclSend and ncclRecv", err);
 }
 
 static int tree_of_piece(struct nccl *nccl, const float *send, float *recv, size_t count,
@@ -68,8 +68,8 @@ static int tree_of_piece(struct nccl *nccl, const float *send, float *recv, size
         return rc;
     }
     ncclResult_t result =
-        ncclAllGather(own, nccl->slices, each, ncclFloat, nccl->handle, nccl->stream);
-    rc = comm_nccl_finish(nccl, result, nccl->timeout_ms, "ncclAllGather", err);
+        ncclAllGather(own, nccl->slices, each, ncclFloat, nccl->own.handle, nccl->stream);
+    rc = comm_nccl_finish(&nccl->own, result, "ncclAllGather", err);
     if (rc != 0) {
         return rc;
     }

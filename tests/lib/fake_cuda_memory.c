@@ -134,6 +134,10 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t count, enum cudaM
     if (fake_fails()) {
         return cudaErrorUnknown;
     }
+    if (kind == cudaMemcpyDeviceToHost && !is_locked(dst)) {
+        fake_wait_needs_no_peer(fake_stream_of(stream), NULL,
+                                "a copy to pageable memory behind a collective: it waits");
+    }
     bool staged = kind == cudaMemcpyHostToDevice && !is_locked(src);
     size_t bytes = sizeof(struct move) + (staged ? count : 0);
     struct move *m = malloc(bytes);

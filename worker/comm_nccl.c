@@ -220,6 +220,8 @@ static const struct ctw_comm_ops nccl_ops = {
     .poll = nccl_poll,
     .sync = nccl_sync,
     .abort = nccl_abort,
+    .split = comm_nccl_split,
+    .link = comm_nccl_link,
 };
 
 int comm_nccl_exchange_id(const struct comm_setup *setup, unsigned char id[COMM_NCCL_ID_BYTES],

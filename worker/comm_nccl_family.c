@@ -177,6 +177,8 @@ struct comm_nccl_family *comm_nccl_family_new(const struct comm_setup *setup)
         family->timeout_ms = setup->timeout_ms;
         family->over = setup->over;
         family->handover = setup->handover;
+        family->set = setup->set;
+        family->get = setup->get;
     }
     return family;
 }

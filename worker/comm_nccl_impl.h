@@ -22,6 +22,10 @@ struct comm_nccl_family {
     int64_t timeout_ms;
     atomic_bool *over; /* of a crew, whose threads NCCL does not tell of each other; else NULL */
     const struct handover *handover; /* NCCL may not notice that a peer is gone; may be NULL */
+    /* As in struct comm_setup; `data` is a communicator's origin. */
+    int (*set)(void *data, const char *key, const void *value, size_t len, struct ct_err *err);
+    int (*get)(void *data, const char *key, int64_t timeout_ms, struct ct_buf *out,
+               struct ct_err *err);
     struct comm_nccl_member *members;
 };
 
@@ -90,5 +94,12 @@ CT_MUST_CHECK int comm_nccl_outfit(struct nccl *nccl, int rank, int size, struct
 size_t comm_nccl_tree_room(int ranks);
 CT_MUST_CHECK int comm_nccl_tree(struct nccl *nccl, const float *send, float *recv, size_t count,
                                  struct ct_err *err);
+
+/* comm_nccl_split.c, comm_nccl_link.c: operations of struct ctw_comm_ops. */
+CT_MUST_CHECK int comm_nccl_split(struct ctw_comm *comm, int color, int key,
+                                  const struct comm_origin *origin, struct ctw_comm **out,
+                                  struct ct_err *err);
+CT_MUST_CHECK int comm_nccl_link(struct ctw_comm *comm, int peer, size_t buffer,
+                                 struct ctw_link **out, struct ct_err *err);
 
 #endif

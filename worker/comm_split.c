@@ -135,7 +135,7 @@ static int check(const struct ctw_comm *comm, int color, int key, struct ctw_com
         return ct_err_set(err, CT_EINVAL, "invalid argument");
     }
     if (comm->ops->split == NULL) {
-        return ct_err_set(err, CT_EUNSUPPORTED, "NCCL communicators cannot be split");
+        return ct_err_set(err, CT_EUNSUPPORTED, "this communicator cannot be split");
     }
     return 0;
 }

@@ -285,6 +285,17 @@ CTW_API CT_MUST_CHECK int ctw_link_send(struct ctw_link *link, const void *buf, 
 CTW_API CT_MUST_CHECK int ctw_link_recv(struct ctw_link *link, void *buf, size_t bytes, int tag,
                                         struct ct_err *err);
 
+/* With nccl `buf` is device memory, and the calls only queue: on the communicator's stream a
+ * message is read and written in the order of the calls, a send waits while the peer has not taken
+ * the one before, and a receive until the message comes. Whoever waits for the device between a
+ * send and what the peer receives before it may wait for ever. Not while the stream is captured.
+ *
+ * NCCL carries neither length nor tag, so both ends must know them; no message is longer than
+ * `buffer` (CT_ELIMIT). A communicator, those that were split from it and their links share the
+ * stream: while anything is queued there, the failure or abort of one ends them all, and a sync of
+ * any fails when one of the others has an error. Ranks of one process have neither groups nor
+ * links: CT_EUNSUPPORTED. */
+
 /* Ends the link for both: the peer's calls fail with CT_EPEER at once. NULL is allowed. */
 CTW_API void ctw_link_abort(struct ctw_link *link);
 

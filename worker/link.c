@@ -107,7 +107,7 @@ static int check(const struct ctw_comm *comm, int peer, size_t buffer, struct ct
         return ct_err_set(err, CT_ELIMIT, "messages of %zu bytes are too long to buffer", buffer);
     }
     if (comm->ops->link == NULL) {
-        return ct_err_set(err, CT_EUNSUPPORTED, "there are no links over NCCL");
+        return ct_err_set(err, CT_EUNSUPPORTED, "this communicator has no links");
     }
     return 0;
 }

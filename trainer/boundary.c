@@ -4,7 +4,6 @@
 #include "common/clock.h"
 #include "trainer/checkpoint_dir.h"
 #include "trainer/keep.h"
-#include "trainer/stages.h"
 
 #include <stdlib.h>
 
@@ -50,7 +49,7 @@ void ct_boundary_start(struct ct_trainer *t, const struct ct_train_events *event
     t->saved_step = t->optimizer.step;
 }
 
-/* ---- saving, on rank 0 ----------------------------------------------------------------------- */
+/* ---- saving ---------------------------------------------------------------------------------- */
 
 static void tell_news(struct ct_trainer *t, const struct ct_train_events *events)
 {
@@ -61,17 +60,18 @@ static void tell_news(struct ct_trainer *t, const struct ct_train_events *events
     }
 }
 
-/* The position is counted in whole epochs where it can be, so that a checkpoint says the same
- * whether it was taken after an epoch's last step or before the next one's first. */
+/* On rank 0, and where the model is scattered on all. The position is counted in whole epochs where
+ * it can be, so that a checkpoint says the same whether it was taken after an epoch's last step or
+ * before the next one's first. */
 static int save(struct ct_trainer *t, bool wait, struct ct_err *err)
 {
-    float *snapshot = ct_saver_begin(t->saver, wait);
+    float *snapshot = t->saver != NULL ? ct_saver_begin(t->saver, wait) : NULL;
     t->saved_ns = ct_clock_now(NULL);
-    if (snapshot == NULL) {
+    if (snapshot == NULL && !t->scattered) {
         return 0;
     }
     int rc = ct_trainer_snapshot(t, snapshot, err);
-    if (rc == 0) {
+    if (rc == 0 && snapshot != NULL) {
         const struct ct_progress_point point = {
             .step = t->optimizer.step,
             .epoch = t->epoch,
@@ -103,10 +103,9 @@ static bool due(const struct ct_trainer *t, unsigned wants)
 static int stop_here(struct ct_trainer *t, struct ct_err *err)
 {
     t->preempted = true;
-    int rc = ct_stages_collect(t, err); /* without something to save nobody stops */
-    if (rc == 0 && t->saver != NULL && t->saved_step != t->optimizer.step) {
-        rc = save(t, true, err);
-    }
+    /* Only rank 0 knows which step it has saved. */
+    bool saved = t->saver != NULL && t->saved_step == t->optimizer.step;
+    int rc = !saved || t->scattered ? save(t, true, err) : 0;
     return rc == 0 ? CT_BOUNDARY_E_STOP : rc;
 }
 
@@ -201,17 +200,12 @@ int ct_boundary_step(struct ct_trainer *t, const struct ct_train_events *events,
     if (rc == 0 && (wants & CT_PREEMPT_STOP) != 0) {
         return stop_here(t, err);
     }
-    bool saves = rc == 0 && due(t, wants);
-    if (saves) {
-        rc = ct_stages_collect(t, err);
-    }
     /* Peers may compute their next gradients meanwhile, but nobody changes the shared model before
      * rank 0 has come to the next step's reduction. */
     if (rc == 0 && t->saver != NULL) {
         tell_news(t, events);
-        rc = saves ? save(t, false, err) : 0;
     }
-    return rc;
+    return rc == 0 && due(t, wants) ? save(t, false, err) : rc;
 }
 
 int ct_boundary_epoch(struct ct_trainer *t, const struct ct_train_events *events,
@@ -224,13 +218,11 @@ int ct_boundary_epoch(struct ct_trainer *t, const struct ct_train_events *events
     /* The model was evaluated, and the report is out: it shall not come twice. */
     int rc = ct_keep_point(t, true, err);
     rc = rc == 0 ? exchange(t, events, &wants, err) : rc;
-    bool saves = rc == 0 && saving(t) && (waits || due(t, wants));
-    if (saves) {
-        rc = ct_stages_collect(t, err);
-    }
     if (rc == 0 && t->saver != NULL) {
         tell_news(t, events);
-        rc = saves ? save(t, waits, err) : 0;
+    }
+    if (rc == 0 && saving(t) && (waits || due(t, wants))) {
+        rc = save(t, waits, err);
     }
     return rc == 0 && (wants & CT_PREEMPT_STOP) != 0 && !last ? stop_here(t, err) : rc;
 }

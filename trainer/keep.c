@@ -26,7 +26,8 @@ static size_t array_count(const struct ct_trainer *t)
 void ct_keep_open(struct ct_trainer *t)
 {
     struct ct_err err = {0};
-    if (t->dev->kind == CT_DEVICE_CPU || t->keep.copy != NULL) {
+    /* Of a pipeline's stages a dead one's would be missing, unless another pipeline has it, too. */
+    if (t->dev->kind == CT_DEVICE_CPU || t->keep.copy != NULL || t->pipe != NULL) {
         return;
     }
     void *memory;

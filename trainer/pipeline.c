@@ -8,6 +8,57 @@
 /* Enough that stages idle for a fifth of the time at most while a step begins and ends. */
 #define MICROS_PER_STAGE 4
 
+/* Passes that a GPU is ahead of the host at most. No more than it has rooms for indices, which it
+ * uses in turn (CT_CUDA_STAGINGS), and so few that queueing one more does not wait for it. */
+#define LEAD_MAX 4
+
+/* ---- beside the device -------------------------------------------------------------------------
+ */
+
+/* Before the host queues what `may_wait` for the device, or too much: waits itself, since it
+ * notices that a peer is gone, and the device's own calls do not. */
+static int settle(struct ct_pipeline *pipe, bool may_wait, struct ct_err *err)
+{
+    if (pipe->dev->kind == CT_DEVICE_CPU || (!may_wait && pipe->queued < LEAD_MAX)) {
+        return 0;
+    }
+    pipe->queued = 0;
+    return ct_team_sync(pipe->team, err);
+}
+
+/* Links and sums are ordered on a GPU's side stream: after what is computed so far, */
+static int fork_side(struct ct_pipeline *pipe, struct ct_err *err)
+{
+    const struct ct_device_ops *ops = pipe->dev->ops;
+    return ops->fork != NULL ? ops->fork(pipe->dev, err) : 0;
+}
+
+/* ... and before what is computed next. */
+static int join_side(struct ct_pipeline *pipe, struct ct_err *err)
+{
+    const struct ct_device_ops *ops = pipe->dev->ops;
+    return ops->join != NULL ? ops->join(pipe->dev, err) : 0;
+}
+
+/* Nobody waits for a message to be taken: its place is written again only after one of the other
+ * direction has come, or after join_side(). */
+static int give(struct ct_pipeline *pipe, struct ctw_link *link, const void *buf, size_t bytes,
+                int tag, struct ct_err *err)
+{
+    int rc = fork_side(pipe, err);
+    return rc == 0 ? ctw_link_send(link, buf, bytes, tag, err) : rc;
+}
+
+static int take(struct ct_pipeline *pipe, struct ctw_link *link, void *buf, size_t bytes, int tag,
+                struct ct_err *err)
+{
+    int rc = fork_side(pipe, err);
+    if (rc == 0) {
+        rc = ctw_link_recv(link, buf, bytes, tag, err);
+    }
+    return rc == 0 ? join_side(pipe, err) : rc;
+}
+
 /* ---- passes ---------------------------------------------------------------------------------- */
 
 /* Tags of messages, which only serve to notice when two stages are out of step. */
@@ -24,6 +75,14 @@ static size_t bytes_out(const struct ct_pipeline *pipe, size_t rows)
            ct_precision_bytes(pipe->dev->precision);
 }
 
+static int load(struct ct_pipeline *pipe, struct ct_model *slot, const struct ct_resident *data,
+                const uint32_t *index, size_t rows, struct ct_err *err)
+{
+    /* Augmented images are brought there with the host waiting. */
+    int rc = settle(pipe, data->augment != NULL, err);
+    return rc == 0 ? ct_model_load(slot, data, index, rows, err) : rc;
+}
+
 /* From the stage below or the data set, through this stage's layers, to the stage above. On the
  * last stage the logits and labels are then in the slot. */
 static int forward(struct ct_pipeline *pipe, struct ct_model *slot, const float *params,
@@ -32,17 +91,21 @@ static int forward(struct ct_pipeline *pipe, struct ct_model *slot, const float 
 {
     int rc = 0;
     if (pipe->below == NULL || pipe->above == NULL) {
-        rc = ct_model_load(slot, data, index, rows, err);
+        rc = load(pipe, slot, data, index, rows, err);
     }
     if (rc == 0 && pipe->below != NULL) {
-        rc = ctw_link_recv(pipe->below, slot->act[0], bytes_in(pipe, rows), TAG_ACTIVATION, err);
+        rc = take(pipe, pipe->below, slot->act[0], bytes_in(pipe, rows), TAG_ACTIVATION, err);
+    }
+    if (rc == 0) {
+        rc = settle(pipe, pipe->fresh, err);
     }
     if (rc == 0) {
         rc = ct_model_forward(slot, params, rows, err);
     }
+    pipe->queued++;
     if (rc == 0 && pipe->above != NULL) {
-        rc = ctw_link_send(pipe->above, slot->act[pipe->layout.layer_count], bytes_out(pipe, rows),
-                           TAG_ACTIVATION, err);
+        rc = give(pipe, pipe->above, slot->act[pipe->layout.layer_count], bytes_out(pipe, rows),
+                  TAG_ACTIVATION, err);
     }
     return rc;
 }
@@ -53,15 +116,18 @@ static int backward(struct ct_pipeline *pipe, struct ct_model *slot, const float
 {
     int rc = 0;
     if (pipe->above != NULL) {
-        rc = ctw_link_recv(pipe->above, ct_model_top(slot), bytes_out(pipe, rows), TAG_GRADIENT,
-                           err);
+        rc = take(pipe, pipe->above, ct_model_top(slot), bytes_out(pipe, rows), TAG_GRADIENT, err);
+    }
+    if (rc == 0) {
+        rc = settle(pipe, pipe->fresh, err);
     }
     if (rc == 0) {
         rc = ct_model_backward(slot, params, first ? pipe->grads : pipe->part, rows, err);
     }
+    pipe->queued++;
     if (rc == 0 && pipe->below != NULL) {
-        rc = ctw_link_send(pipe->below, ct_model_bottom(slot), bytes_in(pipe, rows), TAG_GRADIENT,
-                           err);
+        rc =
+            give(pipe, pipe->below, ct_model_bottom(slot), bytes_in(pipe, rows), TAG_GRADIENT, err);
     }
     if (rc == 0 && !first) {
         /* An update at a rate of -1 adds. */
@@ -79,6 +145,8 @@ int ct_pipeline_run(struct ct_pipeline *pipe, const float *params, const struct 
     /* All stages of a lane know how many rows it has, and come to the same number. */
     size_t micros = rows < pipe->micros ? rows : pipe->micros;
     int rc = 0;
+    pipe->fresh = rows != pipe->seen_rows;
+    pipe->seen_rows = rows;
     if (micros == 0) {
         return pipe->dev->ops->clear(pipe->dev, pipe->grads, pipe->layout.count * sizeof(float),
                                      err);
@@ -105,16 +173,22 @@ int ct_pipeline_evaluate(struct ct_pipeline *pipe, const float *params,
                          double *totals, struct ct_err *err)
 {
     struct ct_model *slot = &pipe->slots[0];
+    pipe->fresh = rows != pipe->seen_test_rows;
+    pipe->seen_test_rows = rows;
     int rc = forward(pipe, slot, params + pipe->base, data, index, rows, err);
     if (rc == 0 && pipe->above == NULL) {
-        rc = ct_model_loss(slot, rows, 0, false, totals, err);
+        return ct_model_loss(slot, rows, 0, false, totals, err);
     }
-    return rc;
+    return rc == 0 ? join_side(pipe, err) : rc;
 }
 
 int ct_pipeline_reduce(struct ct_pipeline *pipe, size_t *begin, size_t *end, struct ct_err *err)
 {
-    return ctw_comm_reduce_scatter(pipe->group, pipe->grads, pipe->layout.count, begin, end, err);
+    int rc = fork_side(pipe, err);
+    if (rc == 0) {
+        rc = ctw_comm_reduce_scatter(pipe->group, pipe->grads, pipe->layout.count, begin, end, err);
+    }
+    return rc == 0 ? join_side(pipe, err) : rc;
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -183,6 +257,36 @@ static int alloc_slots(struct ct_pipeline *pipe, const uint16_t *narrow, struct 
     return rc;
 }
 
+/* A GPU enlarges a room for indices by giving back what there was. That waits for all it has to do,
+ * messages among it, so it must be done before there are any: loads labels into every room, as many
+ * as there will ever be. */
+static int make_room(struct ct_pipeline *pipe, struct ct_err *err)
+{
+    if (pipe->dev->kind == CT_DEVICE_CPU) {
+        return 0;
+    }
+    uint32_t *index = ct_calloc(pipe->rows, sizeof *index);
+    if (index == NULL) {
+        return ct_err_set(err, CT_ENOMEM, "out of memory");
+    }
+    const uint8_t *some = (const uint8_t *)pipe->slots[0].arena;
+    const struct ct_gather op = {
+        .images = some,
+        .labels = some,
+        .index = index,
+        .batch = pipe->rows,
+        .stddev = 1,
+        .x = pipe->slots[0].act[0],
+        .y = pipe->slots[0].labels,
+    };
+    int rc = 0;
+    for (int i = 0; rc == 0 && i < LEAD_MAX; i++) {
+        rc = pipe->dev->ops->gather(pipe->dev, &op, err);
+    }
+    ct_free(index);
+    return rc;
+}
+
 int ct_pipeline_open(const struct ct_pipeline_options *o, struct ct_team *team,
                      struct ct_device *dev, const struct ct_layout *whole, const uint16_t *narrow,
                      struct ct_pipeline **out, struct ct_err *err)
@@ -201,7 +305,8 @@ int ct_pipeline_open(const struct ct_pipeline_options *o, struct ct_team *team,
     pipe->rows = pipe->rows > o->test_rows ? pipe->rows : o->test_rows;
     ct_pipe_layers(whole, pipe->stages, pipe->stage, &first, &end);
     ct_layout_stage(whole, first, end, &pipe->layout);
-    pipe->base = whole->layer[first].weight;
+    pipe->place = whole->layer[first].weight;
+    pipe->base = o->apart ? 0 : pipe->place;
     int rc = ctw_comm_split(team->comm, (int)pipe->stage, o->rank, &pipe->group, err);
     if (rc == 0) {
         rc = open_links(pipe, err);
@@ -211,6 +316,9 @@ int ct_pipeline_open(const struct ct_pipeline_options *o, struct ct_team *team,
     }
     if (rc == 0) {
         rc = alloc_slots(pipe, narrow, err);
+    }
+    if (rc == 0) {
+        rc = make_room(pipe, err);
     }
     if (rc != 0) {
         ct_pipeline_abort(pipe);

@@ -42,6 +42,15 @@ void ct_pipe_layers(const struct ct_layout *layout, size_t stages, size_t s, siz
     *first = s > 0 ? cut[s][*end] : 0;
 }
 
+struct ct_span ct_pipe_span(const struct ct_layout *layout, size_t stages, size_t s)
+{
+    size_t first, end;
+    struct ct_layout layers;
+    ct_pipe_layers(layout, stages, s, &first, &end);
+    ct_layout_stage(layout, first, end, &layers);
+    return (struct ct_span){.first = layout->layer[first].weight, .count = layers.count};
+}
+
 /* Forward passes ahead of the first backward pass, without the one that it follows on. */
 static size_t lead_of(size_t stages, size_t s, size_t micros)
 {

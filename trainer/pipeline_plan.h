@@ -29,6 +29,14 @@
 void ct_pipe_layers(const struct ct_layout *layout, size_t stages, size_t s, size_t *first,
                     size_t *end);
 
+/* A part of a model's flat array. */
+struct ct_span {
+    size_t first, count;
+};
+
+/* The floats of those layers. */
+struct ct_span ct_pipe_span(const struct ct_layout *layout, size_t stages, size_t s);
+
 struct ct_pipe_action {
     bool backward;
     size_t micro; /* number of the micro-batch */

@@ -3,7 +3,7 @@
  * The model between device memory and checkpoint files. Where the device is the CPU the file is
  * read into the model itself, else through a copy on the host.
  */
-#include "trainer/trainer.h"
+#include "trainer/stages.h"
 
 static struct ct_state_view view(struct ct_trainer *t)
 {
@@ -44,8 +44,8 @@ int ct_trainer_restore(struct ct_trainer *t, const struct ct_safetensors *file, 
     }
     size_t count = t->layout.count;
     for (size_t i = 0; rc == 0 && t->staging != NULL && i < array_count(t); i++) {
-        rc = t->dev->ops->upload(t->dev, device_array(t, i), t->staging + i * count,
-                                 count * sizeof(float), err);
+        rc = t->dev->ops->upload(t->dev, device_array(t, i), t->staging + i * count + t->held.first,
+                                 t->held.count * sizeof(float), err);
     }
     return rc;
 }
@@ -55,6 +55,9 @@ int ct_trainer_snapshot(struct ct_trainer *t, float *out, struct ct_err *err)
     size_t count = t->layout.count;
     int rc = 0;
     ctw_progress(t->job, CTW_PHASE_CHECKPOINT, t->optimizer.step);
+    if (t->scattered) {
+        return ct_stages_snapshot(t, out, err);
+    }
     for (size_t i = 0; rc == 0 && i < array_count(t); i++) {
         rc = ct_team_download(&t->team, out + i * count, device_array(t, i), count * sizeof(float),
                               err);

@@ -112,7 +112,8 @@ static bool may_grow(struct ct_trainer *t, size_t rows)
 
 int ct_trainer_settle(struct ct_trainer *t, size_t rows, struct ct_err *err)
 {
-    if (t->team.comm == NULL || t->dev->kind == CT_DEVICE_CPU) {
+    /* A pipeline looks after itself. */
+    if (t->team.comm == NULL || t->dev->kind == CT_DEVICE_CPU || t->pipe != NULL) {
         return 0;
     }
     bool grows = may_grow(t, rows);

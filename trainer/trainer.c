@@ -65,9 +65,7 @@ static int open_on(struct ct_trainer *t, struct ctw_job *job, enum ct_device_kin
 /* Every rank must come to the same choice: it depends only on what all ranks of a host share. */
 static int open_device(struct ct_trainer *t, struct ctw_job *job, struct ct_err *err)
 {
-    /* What only the CPU can do, it does without being asked. */
-    bool for_cpu = t->options.pipeline_stages > 1;
-    if (t->options.device == CT_CHOOSE_CPU || (t->options.device == CT_CHOOSE_AUTO && for_cpu)) {
+    if (t->options.device == CT_CHOOSE_CPU) {
         return open_on(t, job, CT_DEVICE_CPU, err);
     }
     const struct ctw_env *env = ctw_job_env(job);
@@ -122,7 +120,6 @@ static int make_resident(struct ct_trainer *t, size_t slot, const struct ct_spli
 
 static int alloc_all(struct ct_trainer *t, struct ct_err *err)
 {
-    size_t count = t->layout.count;
     size_t share = (t->sampler.batch - 1) / (size_t)t->sampler.world + 1;
     if (t->options.shards > 0) {
         ct_shards_init(&t->shards, t->options.shards, t->team.rank, t->team.world);
@@ -131,6 +128,8 @@ static int alloc_all(struct ct_trainer *t, struct ct_err *err)
     bool piped = t->options.pipeline_stages > 1;
     size_t rows = share > CT_EVALUATION_ROWS ? share : CT_EVALUATION_ROWS;
     void *totals;
+    t->held = ct_stages_held(t);
+    size_t count = t->held.count;
     int rc = piped ? 0 : ct_team_alloc_gradients(&t->team, count, &t->grads, err);
     if (rc == 0) {
         rc = ct_team_alloc_model(&t->team, count, &t->params, err);
@@ -164,7 +163,7 @@ static int alloc_all(struct ct_trainer *t, struct ct_err *err)
     t->totals = totals;
     t->sequence = ct_calloc(rows, sizeof *t->sequence);
     if (t->dev->kind != CT_DEVICE_CPU) {
-        t->staging = ct_calloc(count * (1 + CT_OPTIMIZER_STATES_MAX), sizeof *t->staging);
+        t->staging = ct_calloc(t->layout.count * (1 + CT_OPTIMIZER_STATES_MAX), sizeof *t->staging);
     }
     if (t->sequence == NULL || (t->dev->kind != CT_DEVICE_CPU && t->staging == NULL)) {
         return out_of_memory(err);
@@ -184,7 +183,8 @@ static int draw_params(struct ct_trainer *t, struct ct_err *err)
     if (host == t->params) {
         return 0;
     }
-    return t->dev->ops->upload(t->dev, t->params, host, t->layout.count * sizeof(float), err);
+    return t->dev->ops->upload(t->dev, t->params, host + t->held.first,
+                               t->held.count * sizeof(float), err);
 }
 
 static int fill_model(struct ct_trainer *t, const struct ct_safetensors *file, struct ct_err *err)
@@ -197,7 +197,7 @@ static int fill_model(struct ct_trainer *t, const struct ct_safetensors *file, s
             rc = file != NULL ? ct_trainer_restore(t, file, err) : draw_params(t, err);
         }
         if (rc == 0 && t->narrow != NULL) {
-            rc = t->dev->ops->narrow(t->dev, t->layout.count, t->params, t->narrow, err);
+            rc = t->dev->ops->narrow(t->dev, t->held.count, t->params, t->narrow, err);
         }
     }
     size_t bytes = t->layout.count * sizeof(float);

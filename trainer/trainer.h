@@ -17,6 +17,7 @@
 #include "trainer/optimizer.h"
 #include "trainer/options.h"
 #include "trainer/pipeline.h"
+#include "trainer/pipeline_plan.h"
 #include "trainer/preempt.h"
 #include "trainer/sampler.h"
 #include "trainer/saver.h"
@@ -67,7 +68,8 @@ struct ct_trainer {
     struct ct_team team;
     struct ct_model model;
     struct ct_pipeline *pipe; /* in place of model and grads; NULL unless --pipeline-stages */
-    bool scattered;           /* some rank sees only some stages' layers as they are */
+    bool scattered;           /* some rank sees only some stages' layers as they are, */
+    float *transit;           /* ... and on GPUs others' come here; device memory of the team */
     struct ct_sampler sampler;
     struct ct_shards shards;
     struct ct_optimizer optimizer;
@@ -82,6 +84,7 @@ struct ct_trainer {
     struct ct_resident train, test;
     struct ct_augment augment; /* of train; zeros when there is none */
     void *uploaded[4];         /* device copies of the images and labels; NULL on the CPU */
+    struct ct_span held;       /* what of the model params and optimizer have room for */
     float *params, *grads;     /* device memory of the team */
     uint16_t *narrow;          /* likewise: the parameters in bfloat16, NULL with --precision f32 */
     double *totals;            /* device memory of two doubles: loss and hits */
@@ -202,7 +205,7 @@ CT_MUST_CHECK int ct_trainer_restore(struct ct_trainer *trainer, const struct ct
                                      struct ct_err *err);
 
 /* Copies the model and the optimizer's state to host memory, laid out as ct_saver_begin() has it.
- */
+ * Collective where the model is scattered; `out` is NULL for who only helps. */
 CT_MUST_CHECK int ct_trainer_snapshot(struct ct_trainer *trainer, float *out, struct ct_err *err);
 
 /* Opens what --resume asks for and sets the position; `file` stays closed when that is the start.

@@ -125,10 +125,6 @@ class TrainGpus(testlib.Case):
             result, _ = self.train(*args, code=code)
             self.assertIn(words, result.err)
             self.assert_one_line(result.err)
-        # What only CPUs can do goes there by itself.
-        ctrun = (testlib.program("ctrun"), "--standalone", "--no-python", "-n", "2")
-        _, _, seen = self.train("--pipeline-stages", "2", launcher=ctrun)
-        self.assertEqual(seen, {})
         result = self.ctrun(
             "--standalone", "-n", "2", "--no-python", testlib.program("train"), "--data", self.data,
             "--gpus", "2", env={"CTRUN_PLUGIN_DIR": STANDIN},

@@ -116,6 +116,9 @@ static void test_stages_join_to_the_whole(void **state)
         ct_pipe_layers(&whole, 3, s, &first, &end);
         ct_layout_stage(&whole, first, end, &stage);
         assert_int_equal(whole.layer[first].weight, next);
+        struct ct_span span = ct_pipe_span(&whole, 3, s);
+        assert_int_equal(span.first, next);
+        assert_int_equal(span.count, stage.count);
         memset(part, 0, sizeof part);
         ct_layout_draw(&stage, 5, part);
         assert_memory_equal(part, all + next, stage.count * sizeof(float));

@@ -268,9 +268,11 @@ struct ctw_link;
 
 /* A channel in both directions between this rank and `peer`, both of which call this, once for each
  * pair of a communicator. Each direction buffers at least one message of `buffer` bytes: ctw_link_
- * send() waits while the peer has not yet taken what was sent before. Both give the same `buffer`
- * (CT_EPROTO). Has the deadline of comm and borrows its job; lives and dies apart from it. Ranks of
- * one machine only: CT_EUNSUPPORTED otherwise. Gives *out. */
+ * send() waits while the peer has not yet taken what was sent before. Between machines bytes beyond
+ * what the network holds move only while both ends are in calls of the link, whichever: two that
+ * send at once do not wait for each other, three in a circle may. Both give the same `buffer`
+ * (CT_EPROTO). Has the deadline of comm and borrows its job; lives and dies apart from it.
+ * CT_EUNSUPPORTED where the back end has none. Gives *out. */
 CTW_API CT_MUST_CHECK int ctw_link_open(struct ctw_comm *comm, int peer, size_t buffer,
                                         struct ctw_link **out, struct ct_err *err);
 CTW_API void ctw_link_free(struct ctw_link *link); /* NULL is allowed */

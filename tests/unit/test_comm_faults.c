@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Want of memory at every place of opening a job, a communicator, a part of it and a link.
+ * Want of memory at every place of opening a job, a communicator, a part of it and a link, within a
+ * machine and between two.
  */
 #include "tests/lib/ct_test.h"
 #include "tests/lib/rank_calls.h"
@@ -29,10 +30,11 @@ static int open_all(int rank, struct ct_err *err)
     return rc;
 }
 
-static void sweep(int victim)
+static void sweep(int victim, const int *hosts)
 {
     struct ranks ranks;
     ranks_begin(&ranks);
+    ranks.hosts = hosts;
     assert_in_range(rank_fault_sweep(&ranks, victim, open_all), 10, 200);
     ranks_end(&ranks);
 }
@@ -40,13 +42,27 @@ static void sweep(int victim)
 static void the_rank_that_makes_the_memory(void **state)
 {
     (void)state;
-    sweep(0);
+    sweep(0, NULL);
 }
 
 static void the_rank_that_finds_it(void **state)
 {
     (void)state;
-    sweep(1);
+    sweep(1, NULL);
+}
+
+static const int two[] = {1, 1, 0};
+
+static void the_rank_of_the_first_machine(void **state)
+{
+    (void)state;
+    sweep(0, two);
+}
+
+static void the_rank_of_the_second_machine(void **state)
+{
+    (void)state;
+    sweep(1, two);
 }
 
 int main(void)
@@ -54,6 +70,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_rank_that_makes_the_memory),
         cmocka_unit_test(the_rank_that_finds_it),
+        cmocka_unit_test(the_rank_of_the_first_machine),
+        cmocka_unit_test(the_rank_of_the_second_machine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

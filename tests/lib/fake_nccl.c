@@ -106,7 +106,7 @@ ncclResult_t ncclCommInitAll(ncclComm_t *out, int ndev, const int *devlist)
     return ncclSuccess;
 }
 
-/* Waits for its peers, which it cannot end by itself. */
+/* Whether the call in progress still needs what its peers do. */
 static bool is_held(struct ncclComm *comm)
 {
     if (comm->room == NULL) {

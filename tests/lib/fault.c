@@ -4,15 +4,17 @@
 #include "common/alloc.h"
 #include "common/err.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 
 /* No constructor under test allocates more often; beyond it the sweep is not making progress. */
 #define MAX_FAULTS 10000
 
+/* What is under test may have threads. */
 static struct {
-    int countdown; /* allocations until the failing one; -1 = never */
-    int hit;
-    size_t alive;
+    atomic_int countdown; /* allocations until the failing one; -1 = never */
+    atomic_int hit;
+    atomic_size_t alive;
 } state;
 
 static int should_fail(void)
@@ -20,7 +22,7 @@ static int should_fail(void)
     if (state.countdown < 0) {
         return 0;
     }
-    if (state.countdown-- > 0) {
+    if (state.countdown-- != 0) {
         return 0;
     }
     state.hit = 1;

@@ -421,6 +421,24 @@ static void exchange(struct nccl_rank *r)
     *done += rc == 0;
 }
 
+static void survives_allocation_failures(void **state)
+{
+    (void)state;
+    atomic_int done;
+    int n = 0;
+    do {
+        done = 0;
+        ct_fault_begin(n++);
+        nccl_ranks_run(
+            &(struct nccl_ranks){
+                .size = 2, .timeout_ms = SHORT_MS, .data = &done, .may_fail = true},
+            exchange);
+        assert_int_equal(ct_fault_end(), 0);
+    } while (ct_fault_hit());
+    assert_int_equal(done, 2);
+    assert_true(n > 6); /* the two ends' families, communicators and links */
+}
+
 static void survives_every_failure(void **state)
 {
     (void)state;
@@ -453,6 +471,7 @@ int main(void)
         cmocka_unit_test(what_is_stuck_ends_with_its_family),
         cmocka_unit_test(an_abort_ends_it_for_both),
         cmocka_unit_test(ranks_of_one_process_have_no_links),
+        cmocka_unit_test(survives_allocation_failures),
         cmocka_unit_test(survives_every_failure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

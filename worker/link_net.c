@@ -41,8 +41,8 @@ struct net_channel {
     struct net net;
     int names[2]; /* the two ranks as the communicator numbers them, in order */
     const struct handover *handover;
-    /* What came while this end was sending. The counters are never reset; their difference is what
-     * lies in the ring. */
+    /* What came while this end was sending: the counters' difference lies in the ring. They begin
+     * anew whenever it is empty, so that a large ring is not walked through for short messages. */
     unsigned char *ring;
     size_t capacity;
     uint64_t stored, taken;
@@ -176,6 +176,9 @@ static size_t take_stored(struct net_channel *c, unsigned char *to, size_t len)
         memcpy(to, c->ring + at, piece);
     }
     c->taken += piece;
+    if (c->taken == c->stored) {
+        c->taken = c->stored = 0;
+    }
     return piece;
 }
 

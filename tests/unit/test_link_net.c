@@ -223,6 +223,29 @@ static void what_was_sent_outlives_an_end_that_received_nothing(void **state)
     run(two, leave_much_behind, NULL);
 }
 
+static void go_at_once(int rank, void *data)
+{
+    (void)data;
+    struct end e = open_end(rank, 0, LONG_MS);
+    if (rank == 0) {
+        ctw_link_free(e.link);
+        e.link = NULL;
+        atomic_store(&board->turns, 1);
+    } else {
+        ranks_await(&board->turns, 1);
+        struct ct_err err = {0};
+        CHECK(ctw_link_send(e.link, &rank, sizeof(rank), 0, &err) == CT_EPEER);
+        rank_check_text(&err, "send to rank 0: rank 0 (127.0.0.1) closed its link");
+    }
+    close_end(&e);
+}
+
+static void nothing_is_sent_to_who_has_gone(void **state)
+{
+    (void)state;
+    run(two, go_at_once, NULL);
+}
+
 static int open_files(void)
 {
     int count = 0;
@@ -348,6 +371,7 @@ int main(void)
         TEST(two_may_send_at_once_whatever_the_network_holds),
         TEST(directions_interleave_at_random),
         TEST(what_was_sent_outlives_an_end_that_received_nothing),
+        TEST(nothing_is_sent_to_who_has_gone),
         TEST(any_two_ranks_have_a_link),
         TEST(who_takes_nothing_is_named_and_told),
         TEST(the_end_of_a_generation_ends_the_wait),

@@ -83,9 +83,12 @@ static void tune(const struct net *net, int fd, bool control)
     (void)set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEP_IDLE_S);
     (void)set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, KEEP_INTERVAL_S);
     (void)set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEP_PROBES);
-    /* On a link a peer that computes while its buffers are full is silent, too. */
+    /* On a link a peer that computes while its buffers are full is silent, too; between two ranks
+     * also for longer than anybody waits, since what is sent need not be waited for. */
     int64_t limit = control ? (KEEP_IDLE_S + KEEP_INTERVAL_S * KEEP_PROBES) * 1000 : INT_MAX;
-    limit = net->timeout_ms < limit ? net->timeout_ms : limit;
+    if (control || net->names == NULL) {
+        limit = net->timeout_ms < limit ? net->timeout_ms : limit;
+    }
     (void)set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, (int)limit);
 }
 

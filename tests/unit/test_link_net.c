@@ -11,6 +11,7 @@
 #include "worker/job.h"
 
 #include <dirent.h>
+#include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -335,6 +336,38 @@ static void who_takes_nothing_is_named_and_told(void **state)
     run(two, send_to_nobody, NULL);
 }
 
+/* More than the receiving socket takes unread, so that its window closes. */
+enum { UNREAD = 40 };
+
+static void be_busy(int rank, void *data)
+{
+    (void)data;
+    struct end e = open_end(rank, 0, SHORT_MS);
+    uint32_t words[4096] = {0};
+    if (rank == 0) {
+        for (int i = 0; i < UNREAD; i++) {
+            CHECK(ctw_link_send(e.link, words, sizeof(words), i, NULL) == 0);
+        }
+        atomic_store(&board->turns, 1);
+        ranks_await(&board->turns, 2);
+    } else {
+        ranks_await(&board->turns, 1);
+        /* Nobody waits meanwhile. */
+        CHECK(poll(NULL, 0, 5 * SHORT_MS) == 0);
+        for (int i = 0; i < UNREAD; i++) {
+            CHECK(ctw_link_recv(e.link, words, sizeof(words), i, NULL) == 0);
+        }
+        atomic_store(&board->turns, 2);
+    }
+    close_end(&e);
+}
+
+static void a_peer_may_be_busy_while_nobody_waits(void **state)
+{
+    (void)state;
+    run(two, be_busy, NULL);
+}
+
 static void wait_for_the_next_generation(int rank, void *data)
 {
     (void)data;
@@ -374,6 +407,7 @@ int main(void)
         TEST(nothing_is_sent_to_who_has_gone),
         TEST(any_two_ranks_have_a_link),
         TEST(who_takes_nothing_is_named_and_told),
+        TEST(a_peer_may_be_busy_while_nobody_waits),
         TEST(the_end_of_a_generation_ends_the_wait),
     };
     return cmocka_run_group_tests_name("link_net", tests, NULL, NULL);

@@ -114,10 +114,6 @@ struct comm_setup comm_setup_of(struct comm_origin *origin);
 /* CT_EINVAL when so many ranks cannot add in that order. */
 CT_MUST_CHECK int comm_check_order(enum ctw_order order, int size, struct ct_err *err);
 
-/* The back end of these for the ranks and machines of `setup`. Gives *out. */
-CT_MUST_CHECK int comm_open_without_gpus(const struct comm_setup *setup, struct ctw_comm **out,
-                                         struct ct_err *err);
-
 /* Each gives *out. The host back end serves one machine, the net one several, the solo one a single
  * process. */
 CT_MUST_CHECK int comm_net_open(const struct comm_setup *setup, struct ctw_comm **out,
@@ -126,7 +122,10 @@ CT_MUST_CHECK int comm_host_open(const struct comm_setup *setup, struct ctw_comm
                                  struct ct_err *err);
 CT_MUST_CHECK int comm_solo_open(const struct comm_setup *setup, struct ctw_comm **out,
                                  struct ct_err *err);
-/* For ctw_comm_ops.split of those three. */
+/* The one of those three that serves the ranks and machines of `setup`. */
+CT_MUST_CHECK int comm_open_without_gpus(const struct comm_setup *setup, struct ctw_comm **out,
+                                         struct ct_err *err);
+/* For their ctw_comm_ops.split. */
 CT_MUST_CHECK int comm_host_split(struct ctw_comm *comm, int color, int key,
                                   const struct comm_origin *origin, struct ctw_comm **out,
                                   struct ct_err *err);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Collectives between GPUs. This and the other comm_nccl_*.c are the only files that know NCCL;
- * they become a module that the library loads when this back end is asked for, so that no other
- * program ever maps a CUDA library.
+ * Collectives between GPUs. This and the files that comm_nccl_impl.h names are the only ones that
+ * know NCCL; they become a module that the library loads when this back end is asked for, so that
+ * no other program ever maps a CUDA library.
  */
 #include "worker/comm_nccl_impl.h"
 
@@ -170,11 +170,15 @@ static int nccl_alloc(struct ctw_comm *comm, enum ctw_memory kind, size_t bytes,
     if (kind != CTW_MEMORY_OWN) {
         return ct_err_set(err, CT_EUNSUPPORTED, "GPUs have no memory that all ranks see");
     }
+    int rc = comm_nccl_ready(&nccl->own, err);
+    if (rc != 0) {
+        return rc;
+    }
     struct block *block = ct_calloc(1, sizeof(*block));
     if (block == NULL) {
         return ct_err_set(err, CT_ENOMEM, "out of memory");
     }
-    int rc = get_memory(block, bytes, err);
+    rc = get_memory(block, bytes, err);
     if (rc != 0) {
         ct_free(block);
         return rc;

@@ -81,7 +81,7 @@ static int tree_of_piece(struct nccl *nccl, const float *send, float *recv, size
 int comm_nccl_tree(struct nccl *nccl, const float *send, float *recv, size_t count,
                    struct ct_err *err)
 {
-    int rc = 0;
+    int rc = comm_nccl_ready(&nccl->own, err);
     for (size_t at = 0; rc == 0 && at < count; at += PIECE) {
         size_t part = count - at < PIECE ? count - at : PIECE;
         rc = tree_of_piece(nccl, send + at, recv + at, part, err);

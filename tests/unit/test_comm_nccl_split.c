@@ -11,7 +11,8 @@
 
 extern const struct comm_nccl_module ctworker_nccl_module;
 
-#define SHORT_MS 300
+/* A deadline that passes; until then nothing else may take so long. */
+#define SHORT_MS 2000
 
 /* The sum over the ranks of `comm` of what each brings, by way of its stream. */
 static float sum(struct nccl_rank *r, struct ctw_comm *comm, float mine)
@@ -235,37 +236,71 @@ static void count_calls(void *data)
     ++*(int *)data;
 }
 
-/* The child's sum is stuck before the parent's: NCCL can end neither alone. */
+enum { STUCK, REDUCING, ALLOCATING, BROADCASTING, SPLITTING, LINKING, SYNCING, GROUPS };
+
+/* What one of the others says when it is used again. */
+static int use(struct ctw_comm **groups, int which, struct ct_err *err)
+{
+    struct ctw_link *link;
+    float x = 0;
+    void *block;
+    switch (which) {
+    case REDUCING:
+        return ctw_comm_all_reduce(groups[which], &x, &x, 1, err);
+    case ALLOCATING:
+        return ctw_comm_alloc(groups[which], CTW_MEMORY_OWN, 64, &block, err);
+    case BROADCASTING:
+        return ctw_comm_broadcast(groups[which], &x, sizeof x, 0, err);
+    case SPLITTING:
+        return ctw_comm_split(groups[which], 0, 0, &groups[STUCK], err);
+    case LINKING:
+        return ctw_link_open(groups[which], 1, 64, &link, err);
+    case SYNCING:
+        return ctw_comm_sync(groups[which], err);
+    default:
+        return ctw_comm_barrier(groups[which], err);
+    }
+}
+
+/* One child's sum is stuck before whatever the others would do: NCCL can end none of them alone. */
 static void stuck_in_the_child(struct nccl_rank *r)
 {
-    struct ctw_comm *group = NULL;
+    struct ctw_comm *groups[GROUPS];
     int told = 0;
-    RANK_CHECK(r, ctw_comm_split(r->comm, 0, 0, &group, NULL) == 0);
-    RANK_CHECK(r, ctw_comm_barrier(group, NULL) == 0);
+    for (int i = 0; i < GROUPS; i++) {
+        RANK_CHECK(r, ctw_comm_split(r->comm, 0, 0, &groups[i], NULL) == 0);
+    }
+    RANK_CHECK(r, ctw_comm_barrier(groups[STUCK], NULL) == 0);
     if (r->rank == 0) {
         float *x = nccl_rank_floats(r, 1);
-        ctw_comm_on_end(group, count_calls, &told);
-        RANK_CHECK(r, ctw_comm_all_reduce(group, x, x, 1, NULL) == 0);
+        ctw_comm_on_end(groups[STUCK], count_calls, &told);
+        RANK_CHECK(r, ctw_comm_all_reduce(groups[STUCK], x, x, 1, NULL) == 0);
         RANK_CHECK(r, ctw_comm_sync(r->comm, NULL) == CT_ETIMEDOUT);
         RANK_CHECK(r, told == 1);
-        struct ct_err err = {0};
-        RANK_CHECK(r, ctw_comm_barrier(group, &err) == CT_EABORTED);
-        RANK_CHECK(r, strstr(err.text, "ended with others of its stream") != NULL);
+        for (int i = 0; i < GROUPS; i++) {
+            struct ct_err err = {0};
+            RANK_CHECK(r, use(groups, i, &err) == CT_EABORTED);
+            RANK_CHECK(r, strstr(err.text, "ended with others of its stream") != NULL);
+        }
         (void)cudaFree(x);
     } else {
         int rc;
         do { /* learns of it */
-            rc = ctw_comm_poll(group, NULL);
+            rc = ctw_comm_poll(groups[STUCK], NULL);
         } while (rc == 0);
         RANK_CHECK(r, rc == CT_EPEER);
     }
-    ctw_comm_free(group);
+    for (int i = 0; i < GROUPS; i++) {
+        ctw_comm_free(groups[i]);
+    }
 }
 
 static void what_is_stuck_ends_with_its_family(void **state)
 {
     (void)state;
     nccl_ranks_run(&(struct nccl_ranks){.size = 2, .timeout_ms = SHORT_MS}, stuck_in_the_child);
+    nccl_ranks_run(&(struct nccl_ranks){.size = 2, .timeout_ms = SHORT_MS, .tree_sum = tree_sum},
+                   stuck_in_the_child);
 }
 
 static void ranks_of_one_process_are_not_split(void **state)

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/lib/nccl_ranks.h"
 #include "tests/lib/ct_test.h"
+#include "tests/lib/tmpdir.h"
 
 #include "common/clock.h"
 
 #include <sched.h>
 #include <setjmp.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -126,6 +128,10 @@ void nccl_ranks_run(const struct nccl_ranks *all, nccl_rank_fn fn)
 {
     struct nccl_rank ranks[CTW_CREW_MAX] = {{0}};
     struct fake_gpu script = all->script;
+    const char *base = getenv("TMPDIR");
+    char *was = base != NULL ? strdup(base) : NULL;
+    char *dir = ct_tmpdir_new(); /* of what an id that nobody takes leaves behind */
+    assert_int_equal(setenv("TMPDIR", dir, 1), 0);
     script.processes = true;
     fake_gpu_begin(&script);
     store.count = 0;
@@ -138,6 +144,9 @@ void nccl_ranks_run(const struct nccl_ranks *all, nccl_rank_fn fn)
     for (int r = 0; r < all->size; r++) {
         (void)pthread_join(ranks[r].thread, NULL);
     }
+    assert_int_equal(was != NULL ? setenv("TMPDIR", was, 1) : unsetenv("TMPDIR"), 0);
+    ct_tmpdir_free(dir);
+    free(was);
     for (int r = 0; r < all->size; r++) {
         if (ranks[r].failure[0] != '\0') {
             fail_msg("%s (seed %u)", ranks[r].failure, all->script.seed);

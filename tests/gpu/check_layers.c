@@ -171,6 +171,7 @@ static void check_gather(struct ct_device *dev)
     check_gather_size(dev, 100, 3, 784);
     check_gather_size(dev, 500, 1024, 784);
     check_gather_size(dev, 10, 0, 784);
+    check_gather_size(dev, 10, 33, 0); /* labels alone, for a pipeline's last stage */
 }
 
 /* The host queues more batches than a device has room for indices, which it may only write again

@@ -53,8 +53,9 @@ class GpusPipeline(testlib.Case):
             *self.command(workers, *args), env={**self.env, "FAKE_GPU_SEED": str(seed)}
         )
         self.assertEqual(result.code, 0, result)
-        self.check_rules("0" if "--pipeline-stages" in args else None)
-        if "--pipeline-stages" in args:
+        piped = workers > 1
+        self.check_rules("0" if piped else None)
+        if piped:
             self.assertRegex(result.out, rf"{workers} workers in pipelines of \d on cuda")
         return [json.loads(line) for line in self.metrics.read_text().splitlines()]
 
@@ -100,6 +101,13 @@ class GpusPipeline(testlib.Case):
                 resumed = self.train(2, *args, "2", "--resume", saved, "--checkpoint", other)
                 self.assertEqual(whole.read_bytes(), other.read_bytes())
                 self.assertEqual(ended[-1]["param_hash"], resumed[-1]["param_hash"])
+                for workers, stages in ((1, 1), (4, 2), (4, 4)):
+                    tested = self.train(
+                        workers, "--optimizer", optimizer, "--pipeline-stages", stages,
+                        "--resume", whole, "--eval-only",
+                    )[-1]  # fmt: skip
+                    self.assertEqual(tested["param_hash"], ended[-1]["param_hash"])
+                    self.assertEqual(tested["test_accuracy"], ended[-1]["test_accuracy"])
                 for path in folder.iterdir():
                     path.unlink()
 
@@ -118,23 +126,40 @@ class GpusPipeline(testlib.Case):
             self.train(1, *args), self.train(4, *args, "--pipeline-stages", "4"), 1e-5
         )
 
+    def test_any_gpu_s_failure_ends_all_stages(self):
+        for call in (50, 100, 150, 200, 300, 400, 500):
+            result = self.run_program(
+                testlib.program("ctrun"), "--standalone", "--no-python", "-n", "4",
+                testlib.program("train"), "--data", self.data, *ARGS, "--pipeline-stages", "2",
+                env={**self.env, "FAKE_GPU_FAIL": str(call)},
+            )  # fmt: skip
+            self.assertIn(result.code, (0, 1), result)
+            if result.code == 1:
+                self.assertIn("train: ", result.err)
+            self.check_rules()
+
     def test_a_dead_stage_costs_what_came_after_the_checkpoint(self):
-        folder = self.tmp / "folder"
+        epochs = 200
         job = self.start(
             *self.command(
-                4, "--pipeline-stages", "2", "--epochs", "40", "--checkpoint-dir", folder,
-                "--resume", "auto", "--metrics-every", "1",
+                4, "--pipeline-stages", "2", "--epochs", epochs, "--resume", "auto",
+                "--checkpoint-dir", self.tmp / "folder",
             ),
             env=self.env,
         )  # fmt: skip
         testlib.wait_until(lambda: len(self.events("epoch")) >= 3, "three epochs")
+        others = [self.pid_of(job, rank) for rank in (0, 2, 3)]
         os.kill(self.pid_of(job, 1), signal.SIGKILL)
-        result = job.wait(240)
+        begun = len(self.events("epoch"))
+        testlib.wait_until(lambda: len(self.events("epoch")) > begun + 3, "training goes on")
+        # Their processes stay, as without stages.
+        self.assertEqual([self.pid_of(job, rank) for rank in (0, 2, 3)], others)
+        result = job.wait()
         self.assertEqual(result.code, 0, result)
         self.assertRegex(result.err, r"rank 1 failed[^\n]*was killed by signal 9")
-        epochs = [e["epoch"] for e in self.events("epoch")]
-        self.assertEqual(epochs[-1], 40)
-        self.assertEqual(epochs.count(1), 1, "from a checkpoint, not from the beginning")
+        done = [e["epoch"] for e in self.events("epoch")]
+        self.assertEqual(done[-1], epochs)
+        self.assertEqual(done.count(1), 1, "from a checkpoint, not from the beginning")
         self.check_rules()
 
 

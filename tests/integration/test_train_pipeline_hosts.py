@@ -18,6 +18,9 @@ COMMON = (
 )  # fmt: skip
 NEAR = 1e-5
 
+# A silent host is noticed after 15 s.
+SILENCE = 15
+
 # Workers on each machine, and stages.
 SHAPES = (
     ((2, 2), 2),  # every machine has all stages: only gradients travel
@@ -139,6 +142,34 @@ class PipelineHosts(testlib.Case):
         first, second = (numbers(path) for path in sorted(folder.iterdir())[:2])
         for name, values in first.items():
             self.assertNotEqual(values, second[name], name)
+
+    def start_long(self, shape, *args):
+        """A training that is well under way."""
+        metrics = self.tmp / "metrics"
+        metrics.unlink(missing_ok=True)
+        workers = self.start_ranks(shape, "--epochs", "100000", "--metrics", metrics, *args)
+        testlib.wait_until(
+            lambda: metrics.exists() and "epoch" in metrics.read_text(), "an epoch is over"
+        )
+        return workers
+
+    def test_a_stage_that_dies_elsewhere_ends_the_others_at_once(self):
+        for victim in (0, 1, 3):
+            with self.subTest(victim=victim):
+                workers = self.start_long((2, 2), "--pipeline-stages", "4")
+                workers.pop(victim).kill()
+                for worker in workers:
+                    result = worker.wait()
+                    self.assertEqual(result.code, 1, result)
+                    self.assertRegex(result.err, r"\Atrain: [^\n]*rank \d[^\n]*\n\Z")
+
+    def test_a_cut_cable_between_two_stages_ends_both_sides(self):
+        workers = self.start_long((1, 3), "--pipeline-stages", "2")
+        self.cluster.cut(1)
+        for worker in workers:
+            result = worker.wait(SILENCE + testlib.DEADLINE)
+            self.assertEqual(result.code, 1, result)
+            self.assert_one_line(result.err)
 
     def test_a_stage_that_dies_elsewhere_is_named_and_restarted(self):
         folder = self.tmp / "folder"

@@ -66,10 +66,11 @@ class BadNetwork(testlib.Case):
 
     def test_a_cable_that_is_cut_while_all_stop(self):
         cluster = netns.Cluster(self, 3)
-        # Rank 2 is slow to end, so that its machine is lost in the middle of that.
-        script = 'trap "echo ending; [ $RANK = 2 ] && sleep 60; exit 1" TERM; echo up; ' \
-                 '[ $RANK = 1 ] && exit 5; while :; do sleep 0.1; done'  # fmt: skip
-        jobs = self.start_all(cluster, "sh", "-c", script, conf=",heartbeat_timeout=1")
+        # Rank 2 is slow to end, so that its machine is lost in the middle of that. The others wait
+        # until it would not end at once.
+        script = 'trap "echo ending; [ $RANK = 2 ] && sleep 60; exit 1" TERM; touch "$1/up-$RANK"; ' \
+                 'while [ $RANK != 1 ] || [ ! -e "$1/up-2" ]; do sleep 0.1; done; exit 5'  # fmt: skip
+        jobs = self.start_all(cluster, "sh", "-c", script, "sh", self.tmp, conf=",heartbeat_timeout=1")
         jobs[2].wait_for("ending")
         cluster.cut(2)
         began = time.monotonic()

@@ -24,9 +24,10 @@ enum exit_code { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 /* Set by a signal that asks to stop with everything saved. */
 static volatile sig_atomic_t stop_asked;
 
-static void complain(struct ct_err *err)
+static int complain(struct ct_err *err, int exit_code)
 {
     ct_complain(stderr, err);
+    return exit_code;
 }
 
 static void on_stop_signal(int number)
@@ -122,12 +123,11 @@ static int run(const struct ct_train_options *options)
     struct ct_err err = {0};
     struct ctw_job *job;
     if (ctw_job_open(NULL, &job, &err) != 0) {
-        complain(&err);
-        return EXIT_FAILED;
+        return complain(&err, EXIT_FAILED);
     }
     int ranks = options->gpus > 0 ? options->gpus : ctw_job_env(job)->world_size;
     if (ct_shards_check(options->shards, ranks, &err) != 0) {
-        complain(&err);
+        (void)complain(&err, EXIT_USAGE);
         (void)ctw_job_report_error(job, err.text, NULL);
         ctw_job_free(job);
         return EXIT_USAGE;
@@ -140,9 +140,11 @@ static int run(const struct ct_train_options *options)
     ct_sinks_init(&here.sinks, stdout, isatty(STDOUT_FILENO) == 1, stderr);
     int rc = options->gpus > 0 ? ct_gpus_run(options->gpus, job, train, &here, &err)
                                : train(job, &here, &err);
-    if (rc != 0) {
+    /* Whom the launcher dismisses with the job has nothing to complain of. */
+    bool dismissed = rc == CT_EABORTED && ctw_job_ended(job);
+    if (rc != 0 && !dismissed) {
         ct_screen_break(&here.sinks.screen);
-        complain(&err);
+        (void)complain(&err, EXIT_FAILED);
         /* The launcher reads it there; without a launcher the line above is all there is. */
         (void)ctw_job_report_error(job, err.text, NULL);
         let_peer_be_first(rc);
@@ -196,8 +198,7 @@ int main(int argc, char *argv[])
     struct ct_train_options options;
     struct ct_err err = {0};
     if (ct_train_options_parse(argc, argv, &options, &err) != 0) {
-        complain(&err);
-        return EXIT_USAGE;
+        return complain(&err, EXIT_USAGE);
     }
     if (options.metrics != NULL) {
         /* Nor does training end with whoever reads its metrics from a pipe. */
@@ -210,11 +211,8 @@ int main(int argc, char *argv[])
         return printf("train %s\n", ct_train_version()) > 0 ? EXIT_DONE : EXIT_FAILED;
     }
     if (options.plot != NULL) {
-        int rc = ct_plot_file(options.plot, options.output, &err);
-        if (rc != 0) {
-            complain(&err);
-        }
-        return rc == 0 ? EXIT_DONE : EXIT_FAILED;
+        bool plotted = ct_plot_file(options.plot, options.output, &err) == 0;
+        return plotted ? EXIT_DONE : complain(&err, EXIT_FAILED);
     }
     return run(&options);
 }

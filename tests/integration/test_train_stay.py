@@ -172,7 +172,9 @@ class Cpu(Stay):
         self.assertEqual(job.family(), [], result)
 
     def test_the_last_failure_ends_those_that_wait(self):
-        job = self.start_job(3, "--epochs", "100000", restarts=1)
+        # With something to save they hear SIGTERM and stay, to be told that the job is over.
+        saves = ("--checkpoint", self.tmp / "c.safetensors")
+        job = self.start_job(3, "--epochs", "100000", *saves, restarts=1)
         for step in (20, 200):
             self.wait_step(job, step)
             os.kill(self.workers(job, 3)[1], signal.SIGKILL)

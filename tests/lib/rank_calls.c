@@ -3,6 +3,7 @@
 
 #include "tests/lib/ranks.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -22,6 +23,28 @@ struct ctw_comm *rank_open_comm(struct ctw_job *job, int64_t timeout_ms)
         ranks_check_failed(__FILE__, __LINE__, err.text);
     }
     return comm;
+}
+
+struct ctw_link *rank_open_link(struct ctw_comm *comm, int peer, size_t buffer)
+{
+    struct ctw_link *link = NULL;
+    struct ct_err err = {0};
+    if (ctw_link_open(comm, peer, buffer, &link, &err) != 0) {
+        ranks_check_failed(__FILE__, __LINE__, err.text);
+    }
+    return link;
+}
+
+int rank_open_files(void)
+{
+    int count = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    CHECK(dir != NULL);
+    while (readdir(dir) != NULL) {
+        count++;
+    }
+    (void)closedir(dir);
+    return count;
 }
 
 void rank_check_text(const struct ct_err *err, const char *want)

@@ -14,6 +14,10 @@
 
 struct ctw_job *rank_open_job(void);
 struct ctw_comm *rank_open_comm(struct ctw_job *job, int64_t timeout_ms);
+struct ctw_link *rank_open_link(struct ctw_comm *comm, int peer, size_t buffer);
+
+/* Descriptors that this process has open, and a few that never change. */
+int rank_open_files(void);
 
 /* The message contains `want`. */
 void rank_check_text(const struct ct_err *err, const char *want);

@@ -154,6 +154,17 @@ void ranks_start(struct ranks *ranks, int count, ranks_fn fn, void *data)
     }
 }
 
+void ranks_start_hosts(struct ranks *ranks, const int *hosts, ranks_fn fn, void *data)
+{
+    int count = 0;
+    for (int n = 0; hosts[n] > 0; n++) {
+        count += hosts[n];
+    }
+    ranks->hosts = hosts;
+    ranks->generation++;
+    ranks_start(ranks, count, fn, data);
+}
+
 void ranks_start_one(struct ranks *ranks, int rank, ranks_fn fn, void *data)
 {
     assert_true(ranks->world_size > 0);

@@ -49,6 +49,9 @@ void ranks_end(struct ranks *ranks); /* kills what is left */
 /* Forks `count` more ranks; each runs fn and exits with 0. */
 void ranks_start(struct ranks *ranks, int count, ranks_fn fn, void *data);
 
+/* The same in a generation of its own, with as many ranks as `hosts` has on all. */
+void ranks_start_hosts(struct ranks *ranks, const int *hosts, ranks_fn fn, void *data);
+
 /* One more process, with this rank number. */
 void ranks_start_one(struct ranks *ranks, int rank, ranks_fn fn, void *data);
 

@@ -46,13 +46,7 @@ static int teardown(void **state)
 
 static void run_layout(const int *hosts, ranks_fn body)
 {
-    int count = 0;
-    for (int n = 0; hosts[n] > 0; n++) {
-        count += hosts[n];
-    }
-    ranks.hosts = hosts;
-    ranks.generation++;
-    ranks_start(&ranks, count, body, NULL);
+    ranks_start_hosts(&ranks, hosts, body, NULL);
     ranks_join(&ranks);
 }
 

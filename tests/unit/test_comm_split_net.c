@@ -40,14 +40,8 @@ static int teardown(void **state)
 
 static void start(const int *hosts, ranks_fn body, void *data)
 {
-    int count = 0;
-    for (int n = 0; hosts[n] > 0; n++) {
-        count += hosts[n];
-    }
-    ranks.hosts = hosts;
-    ranks.generation++;
     atomic_store(&board->turns, 0);
-    ranks_start(&ranks, count, body, data);
+    ranks_start_hosts(&ranks, hosts, body, data);
 }
 
 static void run(const int *hosts, ranks_fn body, void *data)

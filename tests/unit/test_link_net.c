@@ -10,7 +10,6 @@
 
 #include "worker/job.h"
 
-#include <dirent.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -45,14 +44,8 @@ static int teardown(void **state)
 
 static void start(const int *hosts, ranks_fn body, void *data)
 {
-    int count = 0;
-    for (int n = 0; hosts[n] > 0; n++) {
-        count += hosts[n];
-    }
-    ranks.hosts = hosts;
-    ranks.generation++;
     atomic_store(&board->turns, 0);
-    ranks_start(&ranks, count, body, data);
+    ranks_start_hosts(&ranks, hosts, body, data);
 }
 
 static void run(const int *hosts, ranks_fn body, void *data)
@@ -65,16 +58,6 @@ static const int two[] = {1, 1, 0};
 
 /* ---- in a rank ------------------------------------------------------------------------------- */
 
-static struct ctw_link *open_link(struct ctw_comm *comm, int peer, size_t buffer)
-{
-    struct ctw_link *link = NULL;
-    struct ct_err err = {0};
-    if (ctw_link_open(comm, peer, buffer, &link, &err) != 0) {
-        ranks_check_failed(__FILE__, __LINE__, err.text);
-    }
-    return link;
-}
-
 struct end {
     struct ctw_job *job;
     struct ctw_comm *comm;
@@ -85,7 +68,7 @@ static struct end open_end(int rank, size_t buffer, int64_t timeout_ms)
 {
     struct end e = {.job = rank_open_job()};
     e.comm = rank_open_comm(e.job, timeout_ms);
-    e.link = open_link(e.comm, 1 - rank, buffer);
+    e.link = rank_open_link(e.comm, 1 - rank, buffer);
     return e;
 }
 
@@ -247,18 +230,6 @@ static void nothing_is_sent_to_who_has_gone(void **state)
     run(two, go_at_once, NULL);
 }
 
-static int open_files(void)
-{
-    int count = 0;
-    DIR *dir = opendir("/proc/self/fd");
-    CHECK(dir != NULL);
-    while (readdir(dir) != NULL) {
-        count++;
-    }
-    (void)closedir(dir);
-    return count;
-}
-
 /* Every two ranks of `comm` swap their ranks. */
 static void swap_all(struct ctw_comm *comm)
 {
@@ -266,7 +237,7 @@ static void swap_all(struct ctw_comm *comm)
     for (int sum = 1; sum < 2 * size; sum++) {
         int peer = sum - rank, got = -1;
         if (peer >= 0 && peer < size && peer != rank) {
-            struct ctw_link *link = open_link(comm, peer, 0);
+            struct ctw_link *link = rank_open_link(comm, peer, 0);
             CHECK(ctw_link_send(link, &rank, sizeof(rank), sum, NULL) == 0);
             CHECK(ctw_link_recv(link, &got, sizeof(got), sum, NULL) == 0);
             CHECK(got == peer);
@@ -280,13 +251,13 @@ static void link_all_and_a_group(int rank, void *data)
     (void)data;
     struct ctw_job *job = rank_open_job();
     struct ctw_comm *all = rank_open_comm(job, LONG_MS), *group = NULL;
-    int before = open_files();
+    int before = rank_open_files();
     swap_all(all);
-    CHECK(open_files() == before);
+    CHECK(rank_open_files() == before);
     CHECK(ctw_comm_split(all, rank != 1, rank, &group, NULL) == 0);
     swap_all(group);
     ctw_comm_free(group);
-    CHECK(open_files() == before);
+    CHECK(rank_open_files() == before);
     /* Who is gone takes a connection of `all` along. */
     CHECK(ctw_comm_barrier(all, NULL) == 0);
     ctw_comm_free(all);

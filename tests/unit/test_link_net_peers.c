@@ -11,7 +11,6 @@
 #include "worker/comm.h"
 #include "worker/net.h"
 
-#include <dirent.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -49,14 +48,8 @@ static int teardown(void **state)
 
 static void start(const int *hosts, ranks_fn body, void *data)
 {
-    int count = 0;
-    for (int n = 0; hosts[n] > 0; n++) {
-        count += hosts[n];
-    }
-    ranks.hosts = hosts;
-    ranks.generation++;
     atomic_store(&board->turns, 0);
-    ranks_start(&ranks, count, body, data);
+    ranks_start_hosts(&ranks, hosts, body, data);
 }
 
 static void run(const int *hosts, ranks_fn body, void *data)
@@ -68,28 +61,6 @@ static void run(const int *hosts, ranks_fn body, void *data)
 static const int two[] = {1, 1, 0};
 
 /* ---- in a rank ------------------------------------------------------------------------------- */
-
-static struct ctw_link *open_link(struct ctw_comm *comm, int peer, size_t buffer)
-{
-    struct ctw_link *link = NULL;
-    struct ct_err err = {0};
-    if (ctw_link_open(comm, peer, buffer, &link, &err) != 0) {
-        ranks_check_failed(__FILE__, __LINE__, err.text);
-    }
-    return link;
-}
-
-static int open_files(void)
-{
-    int count = 0;
-    DIR *dir = opendir("/proc/self/fd");
-    CHECK(dir != NULL);
-    while (readdir(dir) != NULL) {
-        count++;
-    }
-    (void)closedir(dir);
-    return count;
-}
 
 /* ---- peers that die or lie, once connected --------------------------------------------------- */
 
@@ -160,7 +131,7 @@ static void be_lied_to(int rank, void *data)
     struct ctw_comm *comm = rank_open_comm(job, LONG_MS);
     char buf[64] = {0};
     if (rank == 0) {
-        struct ctw_link *link = open_link(comm, 1, 0);
+        struct ctw_link *link = rank_open_link(comm, 1, 0);
         struct ct_err err = {0};
         int rc = ctw_link_recv(link, buf, sizeof(buf), 3, &err);
         if (rc != lie->code) {
@@ -279,14 +250,14 @@ static void open_to_a_bad_peer(int rank, void *data)
     } else {
         struct ctw_link *link;
         struct ct_err err = {0};
-        int before = open_files();
+        int before = rank_open_files();
         int rc = ctw_link_open(comm, 1, 0, &link, &err);
         if (rc != opening->code) {
             ranks_check_failed(__FILE__, __LINE__, err.text);
         }
         rank_check_text(&err, "rank 0 cannot open a link to rank 1: ");
         rank_check_text(&err, opening->text);
-        CHECK(open_files() == before);
+        CHECK(rank_open_files() == before);
         atomic_store(&board->turns, 1);
     }
     ctw_comm_free(comm);
@@ -338,7 +309,7 @@ static void be_called_by_strangers(int rank, void *data)
             (void)send(fd, garbage, i * 5, MSG_NOSIGNAL);
         }
     }
-    struct ctw_link *link = open_link(comm, 1 - rank, 0);
+    struct ctw_link *link = rank_open_link(comm, 1 - rank, 0);
     int got = -1;
     CHECK(ctw_link_send(link, &rank, sizeof(rank), 0, NULL) == 0);
     CHECK(ctw_link_recv(link, &got, sizeof(got), 0, NULL) == 0 && got == 1 - rank);

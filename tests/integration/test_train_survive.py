@@ -55,7 +55,7 @@ class Survive(testlib.Case):
         reports, losses = [], []
         for kills in ((), (3, 50, 90)):
             metrics = self.tmp / f"metrics{len(kills)}"
-            job = self.job(5, "--epochs", "8", "--metrics", metrics)
+            job = self.job(5, "--epochs", "60", "--metrics", metrics)
             for step in kills:
                 self.kill_after(job, step)
             self.assertEqual(job.finish(), 0, job.text())
@@ -96,10 +96,10 @@ class Survive(testlib.Case):
         script = self.script(
             "change.sh",
             f'exec {testlib.program("train")} --data synthetic --device cpu --hidden 64 '
-            '--epochs 4 --seed "$CTRUN_GENERATION"\n',
+            '--epochs 100 --seed "$CTRUN_GENERATION"\n',
         )
         proc = self.start_ctrun("-n", "1", "--max-restarts", "1", "--no-python", "sh", script)
-        proc.wait_for("epoch 1/4")
+        proc.wait_for("epoch 1/100")
         (worker,) = children(proc.pid)
         os.kill(worker, signal.SIGKILL)
         result = proc.wait()

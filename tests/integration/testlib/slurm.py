@@ -65,6 +65,23 @@ class Slurm:
         for node in ("node1", "node2"):
             self._daemon("slurmd", "-D", "-N", node)
         wait_until(self._is_idle, "both nodes are idle")
+        case.addCleanup(self._await_steps)
+
+    def _await_steps(self):
+        # A step whose slurmd has gone would go on for minutes trying to tell it of its end.
+        wait_until(lambda: not self._steps(), "the last step has ended")
+
+    def _steps(self):
+        """Pids of the slurmstepd in our network namespace."""
+        ours, found = os.stat(f"/proc/{self.inside[2]}/ns/net"), []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/comm", encoding="ascii") as f:
+                    if f.read() == "slurmstepd\n" and os.path.samestat(os.stat(f"/proc/{pid}/ns/net"), ours):
+                        found.append(int(pid))
+            except OSError:
+                pass  # it has just ended
+        return found
 
     @staticmethod
     def _find(name):

@@ -4,12 +4,10 @@
 #include "common/alloc.h"
 #include "kernels/cpu_gemm.h"
 #include "kernels/cpu_loops.h"
+#include "kernels/cpu_memory.h"
 
 #include <stdio.h>
 #include <string.h>
-
-/* A cache line and an AVX-512 vector. */
-#define ALIGNMENT 64
 
 /* Parameters updated, then narrowed while they are still in L1. */
 #define NARROW_BLOCK 2048
@@ -46,34 +44,22 @@ static void cpu_close(struct ct_device *dev)
     }
 }
 
-/* The allocation table knows no alignment: the block's own address is kept in front of what is
- * handed out. */
 static int cpu_alloc(struct ct_device *dev, size_t bytes, void **out, struct ct_err *err)
 {
     (void)dev;
-    char *block = NULL;
-    if (bytes <= SIZE_MAX - ALIGNMENT - sizeof(block)) {
-        block = ct_malloc(bytes + ALIGNMENT + sizeof(block));
-    }
-    if (block == NULL) {
+    void *memory = ct_cpu_memory_new(bytes);
+    if (memory == NULL) {
         return ct_err_set(err, CT_ENOMEM, "no memory for %zu bytes", bytes);
     }
-    uintptr_t first = (uintptr_t)block + sizeof(block);
-    char *ptr = (char *)((first + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
-    memcpy(ptr - sizeof(block), &block, sizeof(block));
-    memset(ptr, 0, bytes);
-    *out = ptr;
+    memset(memory, 0, bytes);
+    *out = memory;
     return 0;
 }
 
 static void cpu_release(struct ct_device *dev, void *ptr)
 {
     (void)dev;
-    if (ptr != NULL) {
-        char *block;
-        memcpy(&block, (char *)ptr - sizeof(block), sizeof(block));
-        ct_free(block);
-    }
+    ct_cpu_memory_free(ptr);
 }
 
 static int cpu_copy(struct ct_device *dev, void *dst, const void *src, size_t bytes,

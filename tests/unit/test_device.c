@@ -49,6 +49,35 @@ static void test_cpu_describes_itself(void **state)
     ops->close(NULL);
 }
 
+/* On both sides of where large pages begin. */
+static void test_cpu_memory(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {0, 1, 100, (1 << 20) - 1, 1 << 20, (2 << 20) + 1, 5 << 20};
+    struct ct_device *dev = NULL;
+    struct ct_err err = {0};
+    assert_int_equal(ct_device_open(CT_DEVICE_CPU, 0, &dev, NULL), 0);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        void *ptr = NULL;
+        assert_int_equal(dev->ops->alloc(dev, sizes[i], &ptr, &err), 0);
+        assert_int_equal((uintptr_t)ptr % (sizes[i] < 1 << 20 ? 64 : 2 << 20), 0);
+        unsigned char *bytes = ptr;
+        for (size_t at = 0; at < sizes[i]; at++) {
+            if (bytes[at] != 0) {
+                fail_msg("byte %zu of %zu is %d", at, sizes[i], bytes[at]);
+            }
+        }
+        memset(ptr, 0xff, sizes[i]);
+        dev->ops->release(dev, ptr);
+    }
+    void *none = NULL;
+    assert_int_equal(dev->ops->alloc(dev, SIZE_MAX, &none, &err), CT_ENOMEM);
+    assert_int_equal(dev->ops->alloc(dev, SIZE_MAX - 64, &none, &err), CT_ENOMEM);
+    assert_null(none);
+    dev->ops->release(dev, NULL);
+    dev->ops->close(dev);
+}
+
 static void test_gemm_frees_null(void **state)
 {
     (void)state;
@@ -106,6 +135,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_open_survives_faults),
         cmocka_unit_test(test_cpu_describes_itself),
+        cmocka_unit_test(test_cpu_memory),
         cmocka_unit_test(test_gemm_frees_null),
         cmocka_unit_test(test_cuda_says_why_not),
         cmocka_unit_test(test_cuda_refuses_other_files),

@@ -49,7 +49,8 @@ class Stay(testlib.Case):
     def lines(self, name="job"):
         path = self.tmp / f"{name}.jsonl"
         text = path.read_text() if path.exists() else ""
-        return [json.loads(line) for line in text.splitlines()]
+        # The last one may be being written.
+        return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
 
     def last_step(self):
         return max((line["step"] for line in self.lines() if "step" in line), default=0)

@@ -7,7 +7,8 @@
  *   FAKE_GPU_FAIL=N     the N-th of the calls that can fail does
  *   FAKE_GPU_ANY=1      any of the products that are timed is the fastest
  *   FAKE_GPU_REPORT=F   lines "name value" are written to F, by rank 0 of several processes, or by
- *                       each to a file in F named by its pid if that is a folder
+ *                       each to a file in F named by its pid if that is a folder; there it appears
+ *                       when it is whole, since the program may be killed on the way
  */
 #include "tests/lib/fake_gpu.h"
 
@@ -34,21 +35,27 @@ __attribute__((constructor)) static void begin(void)
     fake_gpu_begin(&script);
 }
 
-static FILE *open_report(void)
+/* Where the report is written, and where it belongs if that is another place. */
+struct place {
+    char writing[4096], whole[4096];
+};
+
+static FILE *open_report(struct place *place)
 {
     const char *path = getenv("FAKE_GPU_REPORT");
     struct stat st;
-    char name[4096];
     if (path != NULL && stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
-        (void)snprintf(name, sizeof name, "%s/%ld", path, (long)getpid());
-        return fopen(name, "we");
+        (void)snprintf(place->writing, sizeof place->writing, "%s.%ld", path, (long)getpid());
+        (void)snprintf(place->whole, sizeof place->whole, "%s/%ld", path, (long)getpid());
+        return fopen(place->writing, "we");
     }
     return path != NULL && number("RANK") == 0 ? fopen(path, "we") : NULL;
 }
 
 __attribute__((destructor)) static void report(void)
 {
-    FILE *to = open_report();
+    struct place place = {0};
+    FILE *to = open_report(&place);
     if (to == NULL) {
         return;
     }
@@ -72,4 +79,7 @@ __attribute__((destructor)) static void report(void)
         (void)fprintf(to, "# %s\n", fake.first_violation);
     }
     (void)fclose(to);
+    if (place.whole[0] != '\0') {
+        (void)rename(place.writing, place.whole);
+    }
 }

@@ -5,9 +5,9 @@
     bench/accuracy.py --build build
 
 Each seed trains with the first number of workers, and the first seed with every number: with
-`--consistent`, which the settings have, a seed gives the same parameters for any of them. Prints a table and writes JSON after
-each training; ends with 1 when an accuracy is below the goal, or when two are more than 0.2 points
-apart.
+`--consistent`, which the settings have, a seed gives the same parameters for any of them. Prints a
+table and writes JSON after each training; ends with 1 when an accuracy is below the goal, or when two
+are more than 0.2 points apart.
 """
 
 import argparse

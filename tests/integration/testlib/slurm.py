@@ -69,19 +69,19 @@ class Slurm:
 
     def _await_steps(self):
         # A step whose slurmd has gone would go on for minutes trying to tell it of its end.
-        wait_until(lambda: not self._steps(), "the last step has ended")
+        wait_until(lambda: not self._runs_steps(), "the last step has ended")
 
-    def _steps(self):
-        """Pids of the slurmstepd in our network namespace."""
-        ours, found = os.stat(f"/proc/{self.inside[2]}/ns/net"), []
+    def _runs_steps(self):
+        """Is there a slurmstepd in our network namespace?"""
+        ours = os.stat(f"/proc/{self.inside[2]}/ns/net")
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
                 with open(f"/proc/{pid}/comm", encoding="ascii") as f:
                     if f.read() == "slurmstepd\n" and os.path.samestat(os.stat(f"/proc/{pid}/ns/net"), ours):
-                        found.append(int(pid))
+                        return True
             except OSError:
                 pass  # it has just ended
-        return found
+        return False
 
     @staticmethod
     def _find(name):

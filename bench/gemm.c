@@ -21,12 +21,20 @@
 #define SAMPLES 60000
 #define BATCH_MAX 65536
 
-enum op { GATHER, LINEAR1, LINEAR2, LOSS, GRAD2, GRAD1, SGD, ADAMW, STEP, GEMM, OPS };
+enum op { GATHER, LINEAR1, HEAD, GRAD1, SGD, ADAMW, LINEAR2, LOSS, GRAD2, STEP, GEMM, OPS };
 
 static const char *const op_names[OPS] = {
-    [GATHER] = "gather", [LINEAR1] = "linear1", [LINEAR2] = "linear2", [LOSS] = "loss",
-    [GRAD2] = "grad2",   [GRAD1] = "grad1",     [SGD] = "sgd",         [ADAMW] = "adamw",
-    [STEP] = "step",     [GEMM] = "gemms",
+    [GATHER] = "gather",
+    [LINEAR1] = "linear1",
+    [HEAD] = "head",
+    [GRAD1] = "grad1",
+    [SGD] = "sgd",
+    [ADAMW] = "adamw",
+    [LINEAR2] = "(of head: linear2",
+    [LOSS] = "loss",
+    [GRAD2] = "grad2)",
+    [STEP] = "step",
+    [GEMM] = "gemms",
 };
 
 struct bench {
@@ -132,6 +140,10 @@ static int run(struct bench *b, enum op op, struct ct_err *err)
         return ops->gather(b->dev, &b->gather, err);
     case LINEAR1:
         return ops->linear(b->dev, &b->linear1, err);
+    case HEAD:
+        return ops->head(b->dev,
+                         &(struct ct_head){.linear = b->linear2, .loss = b->loss, .grad = b->grad2},
+                         err);
     case LINEAR2:
         return ops->linear(b->dev, &b->linear2, err);
     case LOSS:

@@ -3,6 +3,7 @@
 
 #include "common/alloc.h"
 #include "kernels/cpu_gemm.h"
+#include "kernels/cpu_head16.h"
 #include "kernels/cpu_loops.h"
 #include "kernels/cpu_memory.h"
 
@@ -20,7 +21,7 @@ struct cpu {
     struct ct_device base; /* first: the table's functions get a pointer to it */
     const struct ct_cpu_loops *loops;
     struct ct_gemm *gemm;
-    float *scratch; /* of the largest cut gradient so far */
+    float *scratch; /* of the largest cut gradient or last layer so far */
     size_t scratch_count;
     char name[96];
 };
@@ -156,9 +157,9 @@ static int dx(struct cpu *cpu, const struct ct_linear_grad *op, struct ct_err *e
     return op->mask != NULL ? masked_dx(cpu, op, err) : ct_gemm_dx(cpu->gemm, op, err);
 }
 
-static int cut_grad(struct cpu *cpu, const struct ct_linear_grad *op, struct ct_err *err)
+static int need_scratch(struct cpu *cpu, size_t floats, const struct ct_linear_grad *op,
+                        struct ct_err *err)
 {
-    size_t floats = ct_tree_scratch(op->batch, op->out);
     if (floats > cpu->scratch_count) {
         float *grown = ct_malloc(floats * sizeof(*grown));
         if (grown == NULL) {
@@ -168,6 +169,15 @@ static int cut_grad(struct cpu *cpu, const struct ct_linear_grad *op, struct ct_
         ct_free(cpu->scratch);
         cpu->scratch = grown;
         cpu->scratch_count = floats;
+    }
+    return 0;
+}
+
+static int cut_grad(struct cpu *cpu, const struct ct_linear_grad *op, struct ct_err *err)
+{
+    int rc = need_scratch(cpu, ct_tree_scratch(op->batch, op->out), op, err);
+    if (rc != 0) {
+        return rc;
     }
     cpu->loops->tree(&(struct ct_tree){
         .batch = op->batch,
@@ -182,7 +192,6 @@ static int cut_grad(struct cpu *cpu, const struct ct_linear_grad *op, struct ct_
         .scratch = cpu->scratch,
     });
     size_t number = ct_precision_bytes(cpu->base.precision);
-    int rc = 0;
     for (size_t row = 0; rc == 0 && op->dx != NULL && row < op->batch;) {
         struct ct_linear_grad part = *op;
         part.batch = part_rows(&op->cut, op->batch, row);
@@ -255,6 +264,21 @@ static int cpu_loss(struct ct_device *dev, const struct ct_loss *op, struct ct_e
         row += part.batch;
     }
     return 0;
+}
+
+static int cpu_head(struct ct_device *dev, const struct ct_head *op, struct ct_err *err)
+{
+    struct cpu *cpu = cpu_of(dev);
+    if (is_bf16(dev) && dev->head_way != CT_HEAD_APART && ct_head16_fits(op)) {
+        int rc = need_scratch(cpu, ct_head16_scratch(op), &op->grad, err);
+        if (rc == 0) {
+            ct_head16_run(cpu->loops, op, (uint32_t *)(void *)cpu->scratch);
+        }
+        return rc;
+    }
+    int rc = cpu_linear(dev, &op->linear, err);
+    rc = rc == 0 ? cpu_loss(dev, &op->loss, err) : rc;
+    return rc == 0 ? cpu_linear_grad(dev, &op->grad, err) : rc;
 }
 
 static int cpu_sgd(struct ct_device *dev, const struct ct_sgd *op, struct ct_err *err)
@@ -334,6 +358,7 @@ static const struct ct_device_ops cpu_ops = {
     .linear = cpu_linear,
     .linear_grad = cpu_linear_grad,
     .loss = cpu_loss,
+    .head = cpu_head,
     .sgd = cpu_sgd,
     .adamw = cpu_adamw,
     .set_precision = cpu_set_precision,

@@ -24,8 +24,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 GOAL, SPREAD = 0.90, 0.002
 # What README.md names for accuracy.
 SETTINGS = [
-    "--hidden", "2048,512", "--augment", "flip", "--optimizer", "adamw", "--lr", "0.001",
-    "--weight-decay", "0.5", "--warmup-epochs", "1", "--epochs", "30", "--consistent",
+    "--hidden", "2048,512", "--augment", "flip", "--batch-size", "1024", "--optimizer", "adamw",
+    "--lr", "0.002", "--weight-decay", "0.5", "--warmup-epochs", "1", "--epochs", "30", "--consistent",
 ]  # fmt: skip
 
 

@@ -266,10 +266,18 @@ static int cpu_loss(struct ct_device *dev, const struct ct_loss *op, struct ct_e
     return 0;
 }
 
+/* One thread is faster with all at once; several are with products that they share. */
+static bool at_once(struct cpu *cpu, const struct ct_head *op)
+{
+    enum ct_head_way way = cpu->base.head_way;
+    bool wanted = way == CT_HEAD_FASTEST ? ct_gemm_single(cpu->gemm) : way == CT_HEAD_FUSED;
+    return wanted && is_bf16(&cpu->base) && ct_head16_fits(op);
+}
+
 static int cpu_head(struct ct_device *dev, const struct ct_head *op, struct ct_err *err)
 {
     struct cpu *cpu = cpu_of(dev);
-    if (is_bf16(dev) && dev->head_way != CT_HEAD_APART && ct_head16_fits(op)) {
+    if (at_once(cpu, op)) {
         int rc = need_scratch(cpu, ct_head16_scratch(op), &op->grad, err);
         if (rc == 0) {
             ct_head16_run(cpu->loops, op, (uint32_t *)(void *)cpu->scratch);

@@ -21,6 +21,9 @@ void ct_gemm_free(struct ct_gemm *gemm);
 /* "oneDNN 2.6.3", "plain loops, avx2"; lives as long as the object. */
 const char *ct_gemm_name(const struct ct_gemm *gemm);
 
+/* Does a product run on the calling thread alone? */
+bool ct_gemm_single(const struct ct_gemm *gemm);
+
 /* Operations as device.h says; the last two ignore the fields that belong to other parts: _dw makes
  * op->dw, _dx makes op->dx without the mask. */
 CT_MUST_CHECK int ct_gemm_linear(struct ct_gemm *gemm, const struct ct_linear *op,

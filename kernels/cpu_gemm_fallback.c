@@ -52,6 +52,12 @@ const char *ct_gemm_name(const struct ct_gemm *gemm)
     return gemm->name;
 }
 
+bool ct_gemm_single(const struct ct_gemm *gemm)
+{
+    (void)gemm;
+    return true;
+}
+
 int ct_gemm_linear(struct ct_gemm *gemm, const struct ct_linear *op, struct ct_err *err)
 {
     (void)err;

@@ -49,7 +49,7 @@ struct ct_gemm {
     const struct ct_cpu_loops *loops;
     float *yt; /* [out, batch] of the largest turned product so far, and as much again */
     size_t yt_count;
-    bool bf16;
+    bool bf16, single;
     dnnl_engine_t engine;
     dnnl_stream_t stream;
     struct cached cache[MAX_SHAPES];
@@ -63,18 +63,19 @@ static int fail(struct ct_err *err, dnnl_status_t status, const char *what)
     return ct_err_set(err, code, "oneDNN: %s: %s", what, dnnl_status2str(status));
 }
 
-static void limit_threads(void)
+/* One, unless the environment says otherwise; is it one? */
+static bool limit_threads(void)
 {
-    const char *set = getenv("OMP_NUM_THREADS");
-    if (set != NULL && set[0] != '\0') {
-        return;
-    }
     /* Looked up rather than linked: the OpenMP runtime is oneDNN's choice, not ours. */
     void (*set_threads)(int);
+    int (*most_threads)(void);
     *(void **)&set_threads = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
-    if (set_threads != NULL) {
+    *(void **)&most_threads = dlsym(RTLD_DEFAULT, "omp_get_max_threads");
+    const char *set = getenv("OMP_NUM_THREADS");
+    if ((set == NULL || set[0] == '\0') && set_threads != NULL) {
         set_threads(1);
     }
+    return most_threads != NULL && most_threads() == 1;
 }
 
 int ct_gemm_new(const struct ct_cpu_loops *loops, struct ct_gemm **out, struct ct_err *err)
@@ -84,7 +85,7 @@ int ct_gemm_new(const struct ct_cpu_loops *loops, struct ct_gemm **out, struct c
         return ct_err_set(err, CT_ENOMEM, "no memory for the matrix product's shapes");
     }
     gemm->loops = loops;
-    limit_threads();
+    gemm->single = limit_threads();
     const dnnl_version_t *version = dnnl_version();
     (void)snprintf(gemm->name, sizeof(gemm->name), "oneDNN %d.%d.%d", version->major,
                    version->minor, version->patch);
@@ -324,6 +325,11 @@ static int linear_turned(struct ct_gemm *gemm, const struct ct_linear *op, struc
         gemm->loops->finish(op, gemm->yt);
     }
     return rc;
+}
+
+bool ct_gemm_single(const struct ct_gemm *gemm)
+{
+    return gemm->single;
 }
 
 int ct_gemm_linear(struct ct_gemm *gemm, const struct ct_linear *op, struct ct_err *err)

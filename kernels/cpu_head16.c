@@ -48,8 +48,8 @@ bool ct_head16_fits(const struct ct_head *op)
 {
     const struct ct_linear_grad *g = &op->grad;
     return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") &&
-           g->batch > 0 && op->loss.classes <= CLASSES && g->in % STEP == 0 && g->dx != NULL &&
-           g->mask == op->linear.x;
+           g->batch > 0 && op->loss.classes > 0 && op->loss.classes <= CLASSES &&
+           g->in % STEP == 0 && g->dx != NULL && g->mask == op->linear.x;
 }
 
 size_t ct_head16_scratch(const struct ct_head *op)

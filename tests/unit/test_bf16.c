@@ -8,8 +8,11 @@
 #include "common/alloc.h"
 #include "kernels/cpu_loops.h"
 #include "tests/gpu/reference.h"
+#include "tests/lib/fault.h"
 
+#include <dlfcn.h>
 #include <math.h>
+#include <stdlib.h>
 
 static float widen(uint16_t narrow)
 {
@@ -293,6 +296,49 @@ static void test_updates_keep_the_copy(void **state)
     dev->ops->close(dev);
 }
 
+/* Runs a last layer; tells whether its logits went to memory, which three operations need. */
+static bool writes_logits(enum ct_head_way way, int *rc)
+{
+    enum { ROWS = 5, IN = 64, CLASSES = 3 };
+    uint16_t x[ROWS * IN] = {0}, w[CLASSES * IN] = {0}, d[ROWS * CLASSES], dx[ROWS * IN];
+    float b[CLASSES] = {1, 2, 3}, y[ROWS * CLASSES] = {77}, dw[CLASSES * IN], db[CLASSES];
+    uint8_t labels[ROWS] = {0};
+    double totals[2] = {0};
+    const struct ct_head op = {
+        .linear = {ROWS, IN, CLASSES, x, w, b, y, .wide = true},
+        .loss = {ROWS, CLASSES, y, labels, 1.0f, d, totals},
+        .grad = {ROWS, IN, CLASSES, x, w, d, x, dw, db, dx},
+    };
+    struct ct_device *dev = open_bf16();
+    dev->head_way = way;
+    ct_fault_begin(*rc != 0 ? 0 : -1);
+    *rc = dev->ops->head(dev, &op, NULL);
+    (void)ct_fault_end();
+    dev->ops->close(dev);
+    return y[0] != 77;
+}
+
+static void test_last_layer_at_once_on_one_thread(void **state)
+{
+    (void)state;
+    int rc = 0;
+    assert_int_equal(unsetenv("OMP_NUM_THREADS"), 0);
+    assert_int_equal(writes_logits(CT_HEAD_FASTEST, &rc), !CT_WITH_HEAD16);
+    assert_true(writes_logits(CT_HEAD_APART, &rc));
+    void (*set_threads)(int);
+    *(void **)&set_threads = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
+    assert_non_null(set_threads);
+    assert_int_equal(setenv("OMP_NUM_THREADS", "2", 1), 0);
+    set_threads(2);
+    assert_true(writes_logits(CT_HEAD_FASTEST, &rc));
+    assert_int_equal(writes_logits(CT_HEAD_FUSED, &rc), !CT_WITH_HEAD16);
+    assert_int_equal(unsetenv("OMP_NUM_THREADS"), 0);
+    assert_int_equal(rc, 0);
+    rc = CT_ENOMEM; /* is what the room for its weights finds */
+    (void)writes_logits(CT_HEAD_FASTEST, &rc);
+    assert_int_equal(rc, CT_WITH_HEAD16 ? CT_ENOMEM : 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -301,6 +347,7 @@ int main(void)
         cmocka_unit_test(test_layers),
         cmocka_unit_test(test_loss_is_that_of_f32_rounded),
         cmocka_unit_test(test_updates_keep_the_copy),
+        cmocka_unit_test(test_last_layer_at_once_on_one_thread),
     };
     const struct CMUnitTest plain[] = {
         cmocka_unit_test(test_narrow_rounds_to_nearest_even),

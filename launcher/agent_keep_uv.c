@@ -23,11 +23,13 @@ int ct_run_rank_of(const struct ct_run *run, const struct ct_proc *proc)
     return rank;
 }
 
-/* Whoever was told to park looks at its orders; others only at what signals do. */
-static enum ct_proc_stay end(struct ct_run *run, int rank)
+/* Whoever was told to park looks at its orders, and so does who waits to be told because it has
+ * lost a peer, here or on another machine. In a job that is asked to end others only look at what
+ * signals do: they have something to save. */
+static enum ct_proc_stay end(struct ct_run *run, int rank, enum ct_stay says)
 {
     struct ct_worker *worker = &run->workers[rank];
-    if (worker->told) {
+    if (worker->told || (says != CT_STAY_NOT && run->agent.signo == 0)) {
         ct_handover_order(&run->handover, rank, run->agent.generation, CT_ORDER_END);
     }
     worker->told = worker->parked = false;
@@ -43,14 +45,14 @@ enum ct_proc_stay ct_run_may_stay(void *data, struct ct_proc *proc, bool late)
     enum ct_stay says = ct_pages_stay(&run->pages, rank, run->agent.generation);
     if (says == CT_STAY_NOT || run->handover.map == NULL ||
         !ct_agent_may_keep(&run->agent, &decided)) {
-        return end(run, rank);
+        return end(run, rank, says);
     }
     worker->parked = worker->told && says == CT_STAY_PARKED;
     if (worker->parked && decided) {
         return CT_PROC_STAYS;
     }
     if (late) {
-        return end(run, rank);
+        return end(run, rank, says);
     }
     if (!worker->told) {
         worker->told = true;

@@ -18,6 +18,10 @@ import torture  # noqa: E402
 
 STANDIN = os.environ.get("STANDIN")
 
+# For workers that end while ctrun still signals them: its SIGCONT takes away the stop by which a leak
+# sanitizer's tracer attaches, which then waits for good.
+NO_LEAKS = {"ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}
+
 
 class Stay(testlib.Case):
     """A job whose workers are killed, and the one that it should have become."""
@@ -174,9 +178,7 @@ class Cpu(Stay):
 
     def test_the_last_failure_ends_those_that_wait(self):
         # With something to save they hear SIGTERM and stay, to be told that the job is over.
-        # They end while ctrun still signals them: its SIGCONT takes away the stop by which a leak
-        # sanitizer's tracer attaches, which then waits for good.
-        self.env = {"ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}
+        self.env = NO_LEAKS
         saves = ("--checkpoint", self.tmp / "c.safetensors")
         job = self.start_job(3, "--epochs", "100000", *saves, restarts=1)
         for step in (20, 200):
@@ -188,6 +190,26 @@ class Cpu(Stay):
         self.assertEqual(result.code, 128 + signal.SIGKILL, result)
         self.assertNotIn("train: ", result.err)  # who was dismissed has nothing to complain of
         self.assertEqual(job.family(), [], result)
+
+    def test_the_last_failure_on_another_machine(self):
+        # There it is known that nothing follows before anybody is told to wait for it.
+        cluster = netns.Cluster(self, 2)
+        saves = ("--checkpoint", self.tmp / "c.safetensors", "--metrics", self.tmp / "job.jsonl")
+        jobs = [
+            self.start(
+                *cluster.nodes[i], testlib.program("ctrun"), "--nnodes", 2, "--nproc-per-node", 2,
+                "--master-addr", cluster.addresses[0], "--no-python",
+                *self.command("--epochs", "100000", *saves), env={"OMP_NUM_THREADS": "1", **NO_LEAKS},
+            )  # fmt: skip
+            for i in range(2)
+        ]
+        self.wait_step(jobs[0], 40)
+        os.kill(self.workers(jobs[1], 2)[1], signal.SIGKILL)
+        for job in jobs:
+            result = job.wait(20)
+            self.assertEqual(result.code, 128 + signal.SIGKILL, result)
+            self.assertNotIn("train: ", result.err)
+            self.assertEqual(job.family(), [], result)
 
 
 @unittest.skipUnless(STANDIN, "no stand-in for CUDA and NCCL in this build")

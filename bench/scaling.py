@@ -20,7 +20,7 @@ import interleave
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     interleave.arguments(parser)
-    parser.add_argument("--batch", default="32,128,1024", help="samples per worker of 1 and 2")
+    parser.add_argument("--batch", default="32,128,1024", help="samples per worker, 2 or more")
     args = parser.parse_args()
     report, missed = {}, False
     for batch in map(int, args.batch.split(",")):

@@ -202,7 +202,7 @@ struct ct_device_ops {
     int (*linear)(struct ct_device *dev, const struct ct_linear *op, struct ct_err *err);
     int (*linear_grad)(struct ct_device *dev, const struct ct_linear_grad *op, struct ct_err *err);
     int (*loss)(struct ct_device *dev, const struct ct_loss *op, struct ct_err *err);
-    /* NULL where there is nothing better than the three. May leave linear.y as it was. */
+    /* May leave linear.y as it was. */
     int (*head)(struct ct_device *dev, const struct ct_head *op, struct ct_err *err);
     int (*sgd)(struct ct_device *dev, const struct ct_sgd *op, struct ct_err *err);
     int (*adamw)(struct ct_device *dev, const struct ct_adamw *op, struct ct_err *err);

@@ -334,7 +334,7 @@ int ct_model_run(struct ct_model *model, const float *params, const struct ct_re
                  struct ct_err *err)
 {
     int rc = ct_model_load(model, data, index, rows, err);
-    if (rc == 0 && grads != NULL && model->cut.rows == 0 && model->dev->ops->head != NULL) {
+    if (rc == 0 && grads != NULL && model->cut.rows == 0) {
         return run_by_head(model, params, rows, scale, grads, totals, err);
     }
     if (rc == 0) {

@@ -181,9 +181,6 @@ static void check_head(struct ct_device *dev)
         {0, 8, 3, true},     {9, 3, 31, false},  {40, 512, 10, true}, {71, 128, 7, true},
         {37, 192, 16, true}, {1, 64, 1, true},   {0, 64, 10, true},
     };
-    if (dev->ops->head == NULL) {
-        return;
-    }
     for (size_t p = 0; p < CT_CHECK_MARGINS; p++) {
         if (ct_device_set_precision(dev, ct_check_margins[p].precision, NULL) != 0) {
             continue;
@@ -204,7 +201,7 @@ static void check_head(struct ct_device *dev)
 static void check_head_ties_and_nan(struct ct_device *dev)
 {
     const struct head_sizes s = {50, 12, 20, true};
-    for (int fused = 0; dev->ops->head != NULL && fused < 2; fused++) {
+    for (int fused = 0; fused < 2; fused++) {
         struct ct_err err = {0};
         struct scene n = begin(dev, s);
         double totals[2], firsts = 0;
@@ -239,9 +236,6 @@ static void check_head_ties_and_nan(struct ct_device *dev)
 static void check_head_repeats(struct ct_device *dev)
 {
     const struct head_sizes s = {100, 60, 10, true};
-    if (dev->ops->head == NULL) {
-        return;
-    }
     dev->head_way = CT_HEAD_FUSED;
     double first[2], totals[2];
     for (int i = 0; i < 4; i++) {

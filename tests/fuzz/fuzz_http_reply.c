@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What ctstat does with whatever answers: the reply is read, and a body is shown as a table.
+ * What ctrun-stat does with whatever answers: the reply is read, and a body is shown as a table.
  */
 #include "tests/fuzz/fuzz.h"
 
-#include "rendezvous/ctstat_table.h"
 #include "rendezvous/http_get.h"
 #include "rendezvous/json.h"
+#include "rendezvous/stat_table.h"
 
 #include <string.h>
 

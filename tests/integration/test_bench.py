@@ -87,7 +87,7 @@ class Launch(testlib.Case):
         self.assertEqual(first.wait().code, 0)
 
     def load_waiters(self, port):
-        found = self.run_program(testlib.program("ctstat"), "--json", f"127.0.0.1:{port}")
+        found = self.run_program(testlib.program("ctrun-stat"), "--json", f"127.0.0.1:{port}")
         return json.loads(found.out)["store"]["waiters"]
 
     def test_spawns_beside_a_store(self):

@@ -83,7 +83,7 @@ class Status(Asking):
         metrics = fetch(port, "/metrics")[1]
         for name in ("worker_step", "worker_loss", "worker_samples_per_second"):
             self.assertRegex(metrics, rf'\nctrun_{name}\{{run_id="[^"]*",rank="1"\}} [\d.e+-]+\n')
-        table = self.run_program(testlib.program("ctstat"), f"127.0.0.1:{port}")
+        table = self.run_program(testlib.program("ctrun-stat"), f"127.0.0.1:{port}")
         self.assertRegex(table.out, r"\n    1 +\d+ (compute|collective|checkpoint) +0 s +[\d.e+-]+ +\d")
         job.signal(signal.SIGTERM)
         self.assertIn(job.wait().code, (123, 128 + signal.SIGTERM))
@@ -238,7 +238,7 @@ class Page(Asking):
         problem = "waiting for 1 of 2 nodes; present: " + waiting["job"]["nodes"][0]["host"]
         self.assertEqual(waiting["problems"], [problem])
         where = f"127.0.0.1:{port}"
-        health = self.run_program(testlib.program("ctstat"), "--health", where)
+        health = self.run_program(testlib.program("ctrun-stat"), "--health", where)
         self.assertEqual((health.code, health.out), (1, f"degraded: {problem}\n"))
         agents += self.start_agents(port, 1, *command)
 
@@ -256,7 +256,7 @@ class Page(Asking):
         self.assertEqual((job["restarts"], job["failure_count"], job["min_nodes"]), (1, 1, 2))
         self.assertEqual(job["failures"][0]["exit"], 128 + signal.SIGKILL)
         self.assertEqual(sorted(n["index"] for n in job["nodes"]), [0, 1])
-        table = self.run_program(testlib.program("ctstat"), where)
+        table = self.run_program(testlib.program("ctrun-stat"), where)
         self.assertRegex(table.out, r"\n    1 running        1 0 s      127\.0\.0\.1")
         metrics = fetch(port, "/metrics")[1]
         for name, value in (("restarts_total", 1), ("nodes_expected", 2), ("nodes_present", 2)):
@@ -272,7 +272,7 @@ class Page(Asking):
         self.assertEqual([j["run_id"] for j in several["jobs"]], ["pages", "other"])
         self.assertIs(several["ready"], False)
         self.check_metrics(fetch(port, "/metrics")[1])
-        table = self.run_program(testlib.program("ctstat"), where)
+        table = self.run_program(testlib.program("ctrun-stat"), where)
         self.assertIn("\njob other: waiting, 1 of 2 nodes are there, restarts 0 of 1\n", table.out)
         self.assertEqual([line for line in table.out.splitlines() if len(line) > 80], [])
 

@@ -10,7 +10,7 @@ import subprocess
 
 import testlib
 
-PROGRAMS = {"bin/ctrun": "1", "bin/train": "1", "bin/ctstat": "1", "sbin/ctrdzvd": "8"}
+PROGRAMS = {"bin/ctrun": "1", "bin/train": "1", "bin/ctrun-stat": "1", "sbin/ctrdzvd": "8"}
 
 
 class Install(testlib.Case):

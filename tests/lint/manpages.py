@@ -10,7 +10,7 @@ import sys
 
 import tree
 
-PROGRAMS = {"ctrun": "ctrun.1", "ctrdzvd": "ctrdzvd.8", "ctstat": "ctstat.1", "train": "train.1"}
+PROGRAMS = {"ctrun": "ctrun.1", "ctrdzvd": "ctrdzvd.8", "ctrun-stat": "ctrun-stat.1", "train": "train.1"}
 # Where --help alone shows the usual options.
 HELP = {"ctrun": ["--help", "all"]}
 BUILD_ROOT = pathlib.Path(os.environ.get("BUILD_ROOT", "build"))

@@ -6,7 +6,7 @@ import re
 
 import tree
 
-MAX_LINES = 500
+MAX_LINES = 800
 MAX_MAIN_LINES = 220
 SPDX = "SPDX-License-Identifier: Apache-2.0"
 # In pieces, so that this file does not find itself.

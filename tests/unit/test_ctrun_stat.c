@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The command line of ctstat and what it makes of a status document.
+ * The command line of ctrun-stat and what it makes of a status document.
  */
 #include "tests/lib/ct_test.h"
 
-#include "rendezvous/ctstat_options.h"
-#include "rendezvous/ctstat_table.h"
 #include "rendezvous/json.h"
+#include "rendezvous/stat_options.h"
+#include "rendezvous/stat_table.h"
 #include "tests/lib/fault.h"
 
 #include <getopt.h>
@@ -16,7 +16,7 @@
 static int parse(const char *const *words, const char *addr, const char *port,
                  struct ct_stat_options *out, struct ct_err *err)
 {
-    char *argv[8] = {(char *)"ctstat"};
+    char *argv[8] = {(char *)"ctrun-stat"};
     int argc = 1;
     for (; words[argc - 1] != NULL; argc++) {
         argv[argc] = (char *)words[argc - 1];

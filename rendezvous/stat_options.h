@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The command line of ctstat.
+ * The command line of ctrun-stat.
  */
-#ifndef CT_RENDEZVOUS_CTSTAT_OPTIONS_H
-#define CT_RENDEZVOUS_CTSTAT_OPTIONS_H
+#ifndef CT_RENDEZVOUS_STAT_OPTIONS_H
+#define CT_RENDEZVOUS_STAT_OPTIONS_H
 
 #include "common/addr.h"
 #include "common/err.h"

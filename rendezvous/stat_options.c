@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "rendezvous/ctstat_options.h"
+#include "rendezvous/stat_options.h"
 
 #include "common/num.h"
 #include "rendezvous/daemon_options.h"
@@ -11,7 +11,7 @@
 #define MAX_TIMEOUT_S 3600
 
 const char ct_stat_help[] =
-    "usage: ctstat [--json | --health] [--watch] [--timeout SECONDS] [HOST[:PORT]]\n"
+    "usage: ctrun-stat [--json | --health] [--watch] [--timeout SECONDS] [HOST[:PORT]]\n"
     "\n"
     "Shows how a job and its store are. Without HOST it asks the store at MASTER_ADDR and\n"
     "MASTER_PORT, else at 127.0.0.1:29500.\n"
@@ -91,7 +91,7 @@ static int take(int opt, const char *what, struct ct_stat_options *o, struct ct_
     }
 }
 
-/* Options may follow the address: `ctstat node7 --watch` is how people write it. */
+/* Options may follow the address: `ctrun-stat node7 --watch` is how people write it. */
 int ct_stat_options_parse(int argc, char **argv, const char *master_addr, const char *master_port,
                           struct ct_stat_options *out, struct ct_err *err)
 {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ctstat: asks a store for its status and shows it. Exit codes: 0 healthy, 1 degraded,
+ * ctrun-stat: asks a store for its status and shows it. Exit codes: 0 healthy, 1 degraded,
  * 2 unreachable, 3 usage.
  */
 #include "common/clock.h"
 #include "common/file.h"
-#include "rendezvous/ctstat_options.h"
-#include "rendezvous/ctstat_table.h"
 #include "rendezvous/http_get.h"
 #include "rendezvous/json.h"
+#include "rendezvous/stat_options.h"
+#include "rendezvous/stat_table.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,7 +83,7 @@ static int show(const struct ct_stat_options *options)
     int rc = ask(options, &bytes, &reply, &status, &healthy, &err);
     rc = rc != 0 ? rc : print(options, where, status, &err);
     if (rc != 0) {
-        (void)fprintf(stderr, "ctstat: %s: %s\n", where, err.text);
+        (void)fprintf(stderr, "ctrun-stat: %s: %s\n", where, err.text);
     }
     cJSON_Delete(status);
     ct_buf_fini(&bytes);
@@ -99,7 +99,7 @@ int main(int argc, char **argv)
     struct ct_err err = {0};
     if (ct_stat_options_parse(argc, argv, getenv("MASTER_ADDR"), getenv("MASTER_PORT"), &options,
                               &err) != 0) {
-        (void)fprintf(stderr, "ctstat: %s; see ctstat --help\n", err.text);
+        (void)fprintf(stderr, "ctrun-stat: %s; see ctrun-stat --help\n", err.text);
         return EXIT_USAGE;
     }
     if (options.action == CT_STAT_HELP) {
@@ -107,7 +107,7 @@ int main(int argc, char **argv)
                                                                          : EXIT_UNREACHABLE;
     }
     if (options.action == CT_STAT_VERSION) {
-        (void)printf("ctstat %s\n", CT_VERSION);
+        (void)printf("ctrun-stat %s\n", CT_VERSION);
         return EXIT_HEALTHY;
     }
     int rc = show(&options);

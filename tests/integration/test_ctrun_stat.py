@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ctstat against stores, jobs, and what only pretends to be one."""
+"""ctrun-stat against stores, jobs, and what only pretends to be one."""
 
 import json
 import os
@@ -24,8 +24,8 @@ time.sleep(1000)
 
 
 class Ctstat(testlib.Case):
-    def ctstat(self, *args, **kwargs):
-        return self.run_program(program("ctstat"), *args, **kwargs)
+    def ctrun_stat(self, *args, **kwargs):
+        return self.run_program(program("ctrun-stat"), *args, **kwargs)
 
     def assert_fits(self, text):
         self.assertEqual([line for line in text.splitlines() if len(line) > 80], [])
@@ -39,7 +39,7 @@ class Stores(Ctstat):
 
     def test_store_alone(self):
         _, port = self.start_ctrdzvd()
-        result = self.ctstat(f"127.0.0.1:{port}")
+        result = self.ctrun_stat(f"127.0.0.1:{port}")
         self.assertEqual((result.code, result.err), (0, ""))
         self.assertRegex(
             result.out,
@@ -50,8 +50,8 @@ class Stores(Ctstat):
     def test_address_from_the_environment(self):
         _, port = self.start_ctrdzvd()
         env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        self.assertEqual(self.ctstat("--health", env=env).out, "healthy\n")
-        self.assertEqual(self.ctstat("--health", "localhost", env=env).out, "healthy\n")
+        self.assertEqual(self.ctrun_stat("--health", env=env).out, "healthy\n")
+        self.assertEqual(self.ctrun_stat("--health", "localhost", env=env).out, "healthy\n")
 
     def test_ipv6(self):
         try:
@@ -59,13 +59,13 @@ class Stores(Ctstat):
         except OSError:
             self.skipTest("this machine has no IPv6")
         _, port = self.start_ctrdzvd("--listen", "::1")
-        result = self.ctstat(f"[::1]:{port}")
+        result = self.ctrun_stat(f"[::1]:{port}")
         self.assertEqual(result.code, 0, result)
         self.assertTrue(result.out.startswith(f"[::1]:{port}: healthy"), result)
 
     def test_json(self):
         _, port = self.start_ctrdzvd()
-        result = self.ctstat("--json", f"127.0.0.1:{port}")
+        result = self.ctrun_stat("--json", f"127.0.0.1:{port}")
         self.assert_one_line(result.out)
         self.assertEqual(json.loads(result.out)["health"], "healthy")
 
@@ -75,26 +75,26 @@ class Stores(Ctstat):
             "--nproc-per-node", "2", self.script("worker.py", WORKER), str(go)
         )
         where = "127.0.0.1:" + job.wait_for("deaf").split()[-1]
-        good = self.ctstat(where)
+        good = self.ctrun_stat(where)
         self.assertEqual(good.code, 0, good)
         self.assert_fits(good.out)
         self.assertRegex(good.out, r"\n    0     0 +\d+ running      -        0 \S")
         self.assertRegex(good.out, r"\n    1     1 +\d+ running      -        0 \S")
         go.touch()
-        testlib.wait_until(lambda: self.ctstat("--health", where).code == 1, "it is degraded")
-        bad = self.ctstat(where)
+        testlib.wait_until(lambda: self.ctrun_stat("--health", where).code == 1, "it is degraded")
+        bad = self.ctrun_stat(where)
         self.assertEqual(bad.code, 1, bad)
         self.assert_fits(bad.out)
         said = r"rank 1 on \S+: process \d+ exited with code 3\n"
         self.assertRegex(bad.out, rf"\nproblem: {said}")
         self.assertRegex(bad.out, r"\n    1     1 +\d+ failed       3        0 \S")
         self.assertRegex(bad.out, rf"\ngeneration 0: {said}\Z")
-        self.assertRegex(self.ctstat("--health", where).out, rf"\Adegraded: {said}\Z")
+        self.assertRegex(self.ctrun_stat("--health", where).out, rf"\Adegraded: {said}\Z")
         job.kill()
 
     def test_watch_ends_when_the_store_is_gone(self):
         daemon, port = self.start_ctrdzvd()
-        watch = self.start(program("ctstat"), "--watch", f"127.0.0.1:{port}")
+        watch = self.start(program("ctrun-stat"), "--watch", f"127.0.0.1:{port}")
         testlib.wait_until(lambda: watch.out.count("healthy") >= 2, "two answers")
         daemon.signal(signal.SIGTERM)
         daemon.wait()
@@ -139,7 +139,7 @@ class Strangers(Ctstat):
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             where = "127.0.0.1:%d" % s.getsockname()[1]
-            self.assert_unreachable(self.ctstat(where), where)
+            self.assert_unreachable(self.ctrun_stat(where), where)
 
     def test_wrong_answers(self):
         head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"
@@ -155,32 +155,32 @@ class Strangers(Ctstat):
             (head % 100000 + b"[" * 100000, "no status"),
             (b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 5000, "too long"),
         ):
-            self.assert_unreachable(self.ctstat(self.serve(answer)), text)
+            self.assert_unreachable(self.ctrun_stat(self.serve(answer)), text)
 
     def test_hostile_text_stays_off_the_terminal(self):
         body = json.dumps({"health": "healthy", "version": "\x1b[31m" + "x" * 500}).encode()
         answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body
-        result = self.ctstat(self.serve(answer))
+        result = self.ctrun_stat(self.serve(answer))
         self.assertEqual(result.code, 0, result)
         self.assertNotIn("\x1b", result.out)
         self.assert_fits(result.out)
-        self.assertNotIn("\x1b", self.ctstat("--json", self.serve(answer)).out)
+        self.assertNotIn("\x1b", self.ctrun_stat("--json", self.serve(answer)).out)
 
     def test_silence_ends_at_the_deadline(self):
         where = self.serve(b"HTTP/1.1 200", read=False)
-        self.assert_unreachable(self.ctstat("--timeout", "1", where), "timed out")
+        self.assert_unreachable(self.ctrun_stat("--timeout", "1", where), "timed out")
 
 
 class Usage(Ctstat):
     def test_mistakes(self):
         for args in (["--nope"], ["--json", "--health"], ["a", "b"], ["--timeout", "x"], ["a:b:c:"]):
-            result = self.ctstat(*args)
+            result = self.ctrun_stat(*args)
             self.assertEqual(result.code, 3, result)
             self.assert_one_line(result.err)
 
     def test_help_and_version(self):
-        self.assertTrue(self.ctstat("--help").out.startswith("usage: ctstat"))
-        self.assertRegex(self.ctstat("--version").out, re.compile(r"\Actstat \d+\.\d+\.\d+\n\Z"))
+        self.assertTrue(self.ctrun_stat("--help").out.startswith("usage: ctrun-stat"))
+        self.assertRegex(self.ctrun_stat("--version").out, re.compile(r"\Actrun-stat \d+\.\d+\.\d+\n\Z"))
 
 
 if __name__ == "__main__":

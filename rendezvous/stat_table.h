@@ -2,8 +2,8 @@
  *
  * The status document for people. Pure: a document that may be anything in, text out.
  */
-#ifndef CT_RENDEZVOUS_CTSTAT_TABLE_H
-#define CT_RENDEZVOUS_CTSTAT_TABLE_H
+#ifndef CT_RENDEZVOUS_STAT_TABLE_H
+#define CT_RENDEZVOUS_STAT_TABLE_H
 
 #include "common/buf.h"
 #include "common/err.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "rendezvous/ctstat_table.h"
+#include "rendezvous/stat_table.h"
 
 #include "common/text.h"
 #include "rendezvous/json.h"

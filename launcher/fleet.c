@@ -71,7 +71,7 @@ static int add_place(const struct ct_fleet_plan *plan, int index, struct ct_buf 
     ct_addr_join(plan->address, plan->port, endpoint, sizeof(endpoint));
     int workers = plan->hosts->list[index].workers;
     int rc = ct_buf_printf(out,
-                           " --hosts= --hostfile= --agent-stdin --node-rank=%d"
+                           " --agent-stdin --node-rank=%d"
                            " --rdzv-backend=c10d --rdzv-conf=is_host=0 --rdzv-endpoint=%s",
                            index, endpoint);
     if (rc == 0 && !plan->nnodes_given) {

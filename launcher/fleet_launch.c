@@ -8,7 +8,8 @@
 
 bool ct_fleet_wanted(const struct ct_options *options)
 {
-    return options->hosts != NULL || options->hostfile != NULL;
+    /* A ctrun that was started so gets our options, these among them. */
+    return !options->agent_stdin && (options->hosts != NULL || options->hostfile != NULL);
 }
 
 /* What names a store or a place in a job that this ctrun itself puts together. */

@@ -189,6 +189,20 @@ static int read_text(const char *origin, const char *value, const char **out, st
     return 0;
 }
 
+/* To run here instead would be a surprise to whoever meant a variable that is not set. */
+static int read_machines(const char *origin, const char *value, const char **out,
+                         struct ct_err *err)
+{
+    if (value[0] == '\0') {
+        return ct_err_set(err, CT_EINVAL,
+                          "%s: the value is empty; is the variable set that it comes from? Without "
+                          "the option the job runs on this machine",
+                          origin);
+    }
+    *out = value;
+    return 0;
+}
+
 static int read_backend(const char *origin, const char *value, enum ct_rdzv_backend *out,
                         struct ct_err *err)
 {
@@ -325,12 +339,10 @@ static int apply(const struct ct_option_spec *spec, const char *origin, const ch
         return read_int(origin, value, 0, NODES_MAX - 1, &options->spares, err);
     case CT_OPT_TOKEN_FILE:
         return read_text(origin, value, &options->token_file, err);
-    case CT_OPT_HOSTS: /* an empty value takes back an earlier one */
-        options->hosts = value[0] != '\0' ? value : NULL;
-        return 0;
+    case CT_OPT_HOSTS:
+        return read_machines(origin, value, &options->hosts, err);
     case CT_OPT_HOSTFILE:
-        options->hostfile = value[0] != '\0' ? value : NULL;
-        return 0;
+        return read_machines(origin, value, &options->hostfile, err);
     case CT_OPT_LAUNCH_AGENT:
         return read_text(origin, value, &options->launch_agent, err);
     case CT_OPT_AGENT_STDIN:

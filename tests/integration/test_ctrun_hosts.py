@@ -159,6 +159,9 @@ class Hosts(Case):
             (("--hosts", "a", "--standalone"), "--standalone has no meaning with --hosts"),
             (("--hosts", "a", "--node-rank", "1", "--nnodes", "2"), "--node-rank has no meaning"),
             (("--hosts", "a", "--nnodes", "2"), "--nnodes asks for 2 machines, --hosts names 1"),
+            (("--hosts", ""), "--hosts: the value is empty"),
+            (("--hosts=",), "--hosts: the value is empty"),
+            (("--hosts", "a", "--hostfile", ""), "--hostfile: the value is empty"),
         ):
             with self.subTest(args=args):
                 done = self.ctrun(*args, "--no-python", "true")

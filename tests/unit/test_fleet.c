@@ -45,7 +45,7 @@ static void test_command(void **state)
     assert_string_equal(
         ct_buf_cstr(&out),
         "cd '/tmp/it'\\''s here' && exec env 'NCCL_DEBUG=INFO' 'OMP_NUM_THREADS=3' "
-        "'/opt/c t/ctrun' '--hosts' 'a:2,b' '--rdzv-id=it'\\''s' --hosts= --hostfile= "
+        "'/opt/c t/ctrun' '--hosts' 'a:2,b' '--rdzv-id=it'\\''s' "
         "--agent-stdin --node-rank=0 --rdzv-backend=c10d --rdzv-conf=is_host=0 "
         "--rdzv-endpoint=10.0.0.1:4711 --nnodes=2 --nproc-per-node=2 --rdzv-id 'it'\\''s' -- "
         "'train' '--data' 'a b' '$HOME'");

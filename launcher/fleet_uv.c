@@ -9,7 +9,9 @@
  *
  * Failure modes: a launch agent that ends before its ctrun has joined (no such host, no ssh key)
  * ends the job, as the others would wait for it in vain; one that ends later is a lost node, and
- * the membership deals with that.
+ * the membership deals with that. One that never ends is killed, once the job is over, was asked to
+ * end, or nobody has joined it in time: PATIENCE_MS later where no ctrun has joined, and that much
+ * after --shutdown-timeout elsewhere.
  *
  * Who frees: everything lives in struct fleet on ct_fleet_run()'s stack, and is closed by
  * close_all().
@@ -18,6 +20,7 @@
 
 #include "common/addr.h"
 #include "common/alloc.h"
+#include "common/host_list.h"
 #include "common/list.h"
 #include "launcher/command.h"
 #include "launcher/environ.h"
@@ -42,8 +45,15 @@
 #include <string.h>
 #include <unistd.h>
 
-/* How long a launch agent may take to end after its ctrun was told to. */
-#define PATIENCE_MS 10000
+/* How long a launch agent may take to end when nothing is left to end on its machine. */
+#define PATIENCE_MS 1000
+
+/* After a second SIGINT: long enough for the word to leave this machine, and for an answer. */
+#define HURRY_MS 200
+
+/* After a signal, or when launch agents had to be killed, what stands in the way of the last lines
+ * has this long. */
+#define SETTLE_MS 1000
 
 struct node {
     struct fleet *fleet;
@@ -53,6 +63,7 @@ struct node {
     uv_pipe_t in; /* to its standard input */
     bool in_open, ended;
     bool joined; /* its ctrun has been here */
+    bool killed; /* its launch agent did not end: what code it has says nothing */
 };
 
 struct fleet {
@@ -60,8 +71,9 @@ struct fleet {
     struct ct_log log;
     uv_loop_t loop;
     struct ct_signals_watch signals;
-    uv_timer_t patience;
-    bool patience_open;
+    uv_timer_t patience; /* with launch agents that are to end */
+    uv_timer_t answer;   /* until join_timeout */
+    bool timers_open;
     struct ct_output *output;
     struct ct_procs *procs;
     struct ct_server *server;
@@ -70,8 +82,12 @@ struct fleet {
     struct node *nodes;
     const char **expected; /* the hosts' names */
     int running;
-    bool ending; /* all were told to end */
-    int signo;   /* the first one that asked us to end */
+    bool ending;  /* all were told to end */
+    bool waited;  /* launch agents without a ctrun here had their time to end */
+    bool closing; /* the others as well */
+    bool killed;  /* some launch agents had to be, */
+    bool cut;     /* ... one of them of a machine that had joined */
+    int signo;    /* the first one that asked us to end */
     int exit_code;
 };
 
@@ -126,13 +142,53 @@ static void tell(struct node *node, const char *line)
     }
 }
 
+/* Kills the launch agents that have not ended: of machines whose ctrun has never joined, or all. */
+static void kill_agents(struct fleet *fleet, bool all)
+{
+    const struct ct_hosts *hosts = fleet->job->hosts;
+    char text[CT_HOST_LIST_MAX];
+    const char **names = ct_calloc((size_t)hosts->count, sizeof(*names));
+    int count = 0;
+    for (int i = 0; i < hosts->count; i++) {
+        struct node *node = &fleet->nodes[i];
+        if (node->proc == NULL || node->ended || node->killed || (node->joined && !all)) {
+            continue;
+        }
+        node->killed = true;
+        fleet->killed = true;
+        fleet->cut = fleet->cut || node->joined;
+        if (names != NULL) {
+            names[count++] = hosts->list[i].name;
+        }
+        ct_proc_signal_group(node->proc, SIGKILL);
+    }
+    if (count > 0) {
+        ct_host_list_text(names, count, text, sizeof(text));
+        say(fleet, "killed the launch agent%s (%s) for %s, which did not end", count > 1 ? "s" : "",
+            fleet->job->options->launch_agent, text);
+    }
+    ct_free(names);
+}
+
 static void on_patience(uv_timer_t *timer)
 {
     struct fleet *fleet = CT_CONTAINER_OF(timer, struct fleet, patience);
-    for (int i = 0; i < fleet->job->hosts->count; i++) {
-        if (fleet->nodes[i].proc != NULL && !fleet->nodes[i].ended) {
-            ct_proc_signal_group(fleet->nodes[i].proc, SIGKILL);
-        }
+    kill_agents(fleet, fleet->waited);
+    if (!fleet->waited) {
+        fleet->waited = true;
+        (void)uv_timer_start(&fleet->patience, on_patience,
+                             (uint64_t)fleet->job->options->shutdown_timeout_ms, 0);
+    } else if (!fleet->closing) {
+        close_all(fleet); /* nor is one waited for that the kernel holds */
+    }
+}
+
+/* Every launch agent is to end from here on. */
+static void expect_end(struct fleet *fleet)
+{
+    if (!fleet->waited && !uv_is_active((uv_handle_t *)&fleet->patience)) {
+        uv_update_time(&fleet->loop);
+        (void)uv_timer_start(&fleet->patience, on_patience, PATIENCE_MS, 0);
     }
 }
 
@@ -142,22 +198,92 @@ static void end_all(struct fleet *fleet)
     for (int i = 0; i < fleet->job->hosts->count; i++) {
         hang_up(&fleet->nodes[i]);
     }
-    (void)uv_timer_start(&fleet->patience, on_patience,
-                         (uint64_t)fleet->job->options->shutdown_timeout_ms + PATIENCE_MS, 0);
+    expect_end(fleet);
+}
+
+/* Some have joined, and have ended. */
+static bool is_over(const struct fleet *fleet)
+{
+    bool any = false;
+    for (int i = 0; i < fleet->job->hosts->count; i++) {
+        const struct node *node = &fleet->nodes[i];
+        if (node->joined && !node->ended) {
+            return false;
+        }
+        any = any || node->joined;
+    }
+    return any;
+}
+
+/* How many machines the job needs. */
+static int least(const struct fleet *fleet)
+{
+    const struct ct_options *options = fleet->job->options;
+    return ct_option_given(options, CT_OPT_NNODES) != CT_GIVEN_NOT ? options->min_nodes
+                                                                   : fleet->job->hosts->count;
+}
+
+static void say_who_came(struct fleet *fleet, const char **names, int joined, int count)
+{
+    const struct ct_options *options = fleet->job->options;
+    char here[CT_HOST_LIST_MAX], missing[CT_HOST_LIST_MAX];
+    if (joined > 0) {
+        ct_host_list_text(names, joined, here, sizeof(here));
+    }
+    ct_host_list_text(names + joined, count - joined, missing, sizeof(missing));
+    say(fleet, "join_timeout (%g s) is over: no ctrun has joined from %s%s%s",
+        (double)options->rdzv_conf.join_ms / 1000, missing, joined > 0 ? ", only from " : "",
+        joined > 0 ? here : "");
+    say(fleet,
+        "what to do: see whether `%s HOST true` ends by itself, and whether %s:%d can be reached "
+        "from there; --rdzv-conf join_timeout=SECONDS waits longer",
+        options->launch_agent, fleet->address, ct_server_port(fleet->server));
+}
+
+static void on_answer_timer(uv_timer_t *timer)
+{
+    struct fleet *fleet = CT_CONTAINER_OF(timer, struct fleet, answer);
+    const struct ct_hosts *hosts = fleet->job->hosts;
+    const char **names = ct_calloc((size_t)hosts->count, sizeof(*names));
+    int joined = 0, missing = 0;
+    for (int i = 0; i < hosts->count; i++) {
+        bool here = fleet->nodes[i].joined;
+        int at = here ? joined++ : hosts->count - ++missing;
+        if (names != NULL) {
+            names[at] = hosts->list[i].name;
+        }
+    }
+    if (joined < least(fleet) && !fleet->ending && !fleet->closing) {
+        if (names != NULL) {
+            say_who_came(fleet, names, joined, hosts->count);
+        }
+        fleet->exit_code = CT_EXIT_RDZV_TIMEOUT;
+        end_all(fleet);
+    }
+    ct_free(names);
 }
 
 static void on_signal(uv_signal_t *handle, int signo)
 {
     struct fleet *fleet = handle->data;
+    bool hurry = fleet->signo != 0 && signo == SIGINT;
     char line[32];
     (void)snprintf(line, sizeof(line), "signal %d\n", signo);
-    say(fleet, "received SIG%s: passing it on to %d machine%s", sigabbrev_np(signo), fleet->running,
-        fleet->running == 1 ? "" : "s");
+    say(fleet, "received SIG%s: passing it on to %d machine%s%s", sigabbrev_np(signo),
+        fleet->running, fleet->running == 1 ? "" : "s",
+        hurry             ? " and ending at once"
+        : signo == SIGINT ? " (once more ends all at once)"
+                          : "");
     if (fleet->signo == 0) {
         fleet->signo = signo;
     }
     for (int i = 0; i < fleet->job->hosts->count; i++) {
         tell(&fleet->nodes[i], line);
+    }
+    expect_end(fleet);
+    if (hurry && !fleet->closing) {
+        fleet->waited = true;
+        (void)uv_timer_start(&fleet->patience, on_patience, HURRY_MS, 0);
     }
 }
 
@@ -174,7 +300,7 @@ static void on_exit_of(void *data, struct ct_proc *proc, const struct ct_exit *e
     node->ended = true;
     hang_up(node);
     fleet->running--;
-    if (code != 0 && fleet->exit_code == 0) {
+    if (code != 0 && fleet->exit_code == 0 && !node->killed) {
         fleet->exit_code = code;
     }
     if (code != 0 && fleet->signo == 0 && !node->joined && !fleet->ending) {
@@ -183,8 +309,10 @@ static void on_exit_of(void *data, struct ct_proc *proc, const struct ct_exit *e
             fleet->job->options->launch_agent, code);
         fleet->exit_code = CT_EXIT_SETUP;
         end_all(fleet);
+    } else if (is_over(fleet) && !fleet->ending) {
+        end_all(fleet); /* and did without the others */
     }
-    if (fleet->running == 0) {
+    if (fleet->running == 0 && !fleet->closing) {
         close_all(fleet);
     }
 }
@@ -394,7 +522,8 @@ static int open_all(struct fleet *fleet, struct ct_err *err)
         return ct_err_set(err, CT_ENOMEM, "out of memory for %d hosts", fleet->job->hosts->count);
     }
     CT_ASSERT(uv_timer_init(&fleet->loop, &fleet->patience) == 0); /* cannot fail */
-    fleet->patience_open = true;
+    CT_ASSERT(uv_timer_init(&fleet->loop, &fleet->answer) == 0);
+    fleet->timers_open = true;
     int rc = ct_output_open(&fleet->loop, &output, &fleet->output, err);
     rc = rc != 0 ? rc : open_store(fleet, err);
     rc = rc != 0 ? rc
@@ -403,6 +532,11 @@ static int open_all(struct fleet *fleet, struct ct_err *err)
                ? rc
                : ct_signals_watch_open(&fleet->signals, &fleet->loop, fleet->job->options->signals,
                                        &fleet->log, on_signal, fleet, err);
+}
+
+static int64_t settle_ms(const struct fleet *fleet)
+{
+    return fleet->signo != 0 || fleet->killed ? SETTLE_MS : -1;
 }
 
 static void on_settled(void *data)
@@ -415,7 +549,7 @@ static void on_settled(void *data)
     }
     ct_procs_close(fleet->procs, NULL, NULL);
     ct_server_close(fleet->server, NULL, NULL);
-    ct_output_close(fleet->output, -1, NULL, NULL);
+    ct_output_close(fleet->output, settle_ms(fleet), NULL, NULL);
     fleet->output = NULL;
 }
 
@@ -423,18 +557,20 @@ static void on_stopped(void *data, const struct ct_procs_stopped *result)
 {
     struct fleet *fleet = data;
     (void)result;
-    ct_output_settle(fleet->output, -1, on_settled, fleet);
+    ct_output_settle(fleet->output, settle_ms(fleet), on_settled, fleet);
 }
 
-/* No launch agent is left. */
+/* No launch agent is left, or none that is waited for. */
 static void close_all(struct fleet *fleet)
 {
+    fleet->closing = true;
     ct_signals_watch_close(&fleet->signals);
     for (int i = 0; fleet->nodes != NULL && i < fleet->job->hosts->count; i++) {
         hang_up(&fleet->nodes[i]);
     }
-    if (fleet->patience_open) {
+    if (fleet->timers_open) {
         uv_close((uv_handle_t *)&fleet->patience, NULL);
+        uv_close((uv_handle_t *)&fleet->answer, NULL);
     }
     if (fleet->procs != NULL) {
         ct_procs_stop(fleet->procs, SIGTERM, 0, on_stopped, fleet);
@@ -443,6 +579,18 @@ static void close_all(struct fleet *fleet)
         ct_output_close(fleet->output, -1, NULL, NULL);
         fleet->output = NULL;
     }
+}
+
+/* That of a machine, else what became of those whose launch agent did not end. */
+static int exit_code_of(const struct fleet *fleet)
+{
+    if (fleet->exit_code != 0 || !fleet->killed) {
+        return fleet->exit_code;
+    }
+    if (fleet->signo != 0) {
+        return CT_EXIT_SIGNAL_BASE + fleet->signo;
+    }
+    return fleet->cut ? CT_EXIT_NODE_LOST : 0;
 }
 
 int ct_fleet_run(const struct ct_fleet_job *job, int *exit_code, struct ct_err *err)
@@ -459,6 +607,10 @@ int ct_fleet_run(const struct ct_fleet_job *job, int *exit_code, struct ct_err *
         end_all(&fleet); /* the last of them closes everything */
     } else if (rc != 0) {
         close_all(&fleet);
+    } else {
+        uv_update_time(&fleet.loop);
+        (void)uv_timer_start(&fleet.answer, on_answer_timer,
+                             (uint64_t)job->options->rdzv_conf.join_ms, 0);
     }
     (void)uv_run(&fleet.loop, UV_RUN_DEFAULT);
     CT_ASSERT(uv_loop_close(&fleet.loop) == 0);
@@ -466,7 +618,7 @@ int ct_fleet_run(const struct ct_fleet_job *job, int *exit_code, struct ct_err *
     ct_free(fleet.nodes);
     ct_free(fleet.expected);
     if (rc == 0) {
-        *exit_code = fleet.exit_code;
+        *exit_code = exit_code_of(&fleet);
     }
     return rc;
 }

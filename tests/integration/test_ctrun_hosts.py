@@ -174,6 +174,86 @@ class Hosts(Case):
         self.assert_one_line(done.err)
 
 
+# Ends for nothing but SIGKILL, as an ssh does not whose network is gone. With a host that begins with
+# "late" only when its ctrun has ended.
+STUCK_AGENT = """#!/bin/sh
+trap '' HUP INT QUIT TERM
+case $1 in late*|127*) env -i PATH="$PATH" sh -c "$2";; esac
+case $1 in 127*) exit;; esac
+exec sleep MARKER
+"""
+
+
+class StuckAgent(Case):
+    """A launch agent that does not end holds nobody up."""
+
+    def setUp(self):
+        super().setUp()
+        self.marker = f"63.{os.getpid()}"
+        self.agent = self.script("stuck", STUCK_AGENT.replace("MARKER", self.marker))
+        os.chmod(self.agent, 0o755)
+
+    def start_on(self, hosts, *options, command=("sleep", "600")):
+        return self.start_ctrun("--hosts", hosts, "--launch-agent", self.agent, "--local-addr",
+                                "127.0.0.1", *options, "--no-python", *command)  # fmt: skip
+
+    def wait_for_agents(self, count):
+        wait_until(lambda: len(running(self.marker)) == count, "the launch agents run")
+
+    def assert_ended(self, job, code, *hosts):
+        done = job.wait()
+        self.assertEqual(done.code, code, done.err)
+        self.assertRegex(done.err, rf"killed the launch agents? .* for {', '.join(hosts)}, which")
+        self.assertEqual(running(self.marker), [])
+        return done
+
+    def test_sigterm_ends_it(self):
+        job = self.start_on("stuck-1,stuck-2", "--shutdown-timeout", "2")
+        self.wait_for_agents(2)
+        job.signal(signal.SIGTERM)
+        self.assert_ended(job, 143, r"stuck-\[1-2\]")
+
+    def test_sigterm_ends_it_after_its_workers(self):
+        job = self.start_on("late", "--shutdown-timeout", "2", command=("sh", "-c", "echo up; sleep 600"))
+        job.wait_for("up")
+        job.signal(signal.SIGTERM)
+        done = self.assert_ended(job, 143, "late")
+        self.assertNotIn("joined", done.err)
+
+    def test_second_sigint_ends_it_at_once(self):
+        job = self.start_on("stuck", "--shutdown-timeout", "600")
+        self.wait_for_agents(1)
+        job.signal(signal.SIGINT)
+        wait_until(lambda: "(once more" in job.err, "the first one was taken")
+        job.signal(signal.SIGINT)
+        self.assert_ended(job, 130, "stuck")
+
+    def test_second_sigint_kills_workers(self):
+        job = self.start_on("late", "--shutdown-timeout", "600",
+                            command=("sh", "-c", "trap '' TERM INT; echo up; sleep 600"))  # fmt: skip
+        job.wait_for("up")
+        job.signal(signal.SIGINT)
+        wait_until(lambda: "(once more" in job.err, "the first one was taken")
+        job.signal(signal.SIGINT)
+        self.assert_ended(job, 130, "late")
+
+    def test_join_timeout_ends_it(self):
+        job = self.start_on("stuck-1,stuck-2", "--rdzv-conf", "join_timeout=0.5")
+        done = self.assert_ended(job, 120, r"stuck-\[1-2\]")
+        self.assertRegex(done.err, r"join_timeout \(0.5 s\) is over: no ctrun .* from stuck-\[1-2\]\n")
+        self.assertRegex(done.err, r"what to do: see whether `\S+ HOST true` ends by itself")
+
+    def test_join_timeout_names_the_one_that_is_missing(self):
+        job = self.start_on("127.0.0.2,stuck", "--rdzv-conf", "join_timeout=3")
+        done = self.assert_ended(job, 120, "stuck")
+        self.assertRegex(done.err, r"no ctrun has joined from stuck, only from 127.0.0.2\n")
+
+    def test_job_ends_without_a_machine_that_it_did_not_need(self):
+        job = self.start_on("127.0.0.2,stuck", "--nnodes", "1:2", "--rdzv-conf",
+                            "last_call_timeout=0.1", command=("true",))  # fmt: skip
+        self.assert_ended(job, 0, "stuck")
+
+
 @unittest.skipUnless(shutil.which("sshd", path="/usr/sbin:/sbin"), "there is no sshd here")
 class RealSsh(Case):
     """Two machines with names, addresses and an sshd each."""

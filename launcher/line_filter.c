@@ -101,6 +101,9 @@ static int write_matches(struct ct_line_filter *filter)
 
 int ct_line_filter_feed(struct ct_line_filter *filter, const void *bytes, size_t len)
 {
+    if (filter->words.count == 0) {
+        return 0;
+    }
     int cut_rc = ct_lines_feed(&filter->lines, bytes, len, &filter->cut);
     int rc = write_matches(filter);
     return cut_rc != 0 ? cut_rc : rc;

@@ -116,6 +116,10 @@ static int make_run(const char *base, const char *run_id, char **out, struct ct_
         if (path == NULL) {
             return no_memory(err);
         }
+        /* An id may have a slash, a folder's name may not. */
+        for (char *p = path + strlen(base) + 1; *p != '\0'; p++) {
+            *p = *p == '/' ? '_' : *p;
+        }
         if (mkdir(path, 0700) == 0) {
             *out = path;
             return 0;

@@ -51,7 +51,10 @@ static int bad_number(const char *origin, const char *value, int min, int max, s
 static int read_int(const char *origin, const char *value, int min, int max, int *out,
                     struct ct_err *err)
 {
-    return ct_parse_int(value, min, max, out) == 0 ? 0 : bad_number(origin, value, min, max, err);
+    char number[CT_OPTION_NUMBER_MAX];
+    return ct_parse_int(ct_option_trim(value, number), min, max, out) == 0
+               ? 0
+               : bad_number(origin, value, min, max, err);
 }
 
 static int read_nproc(const char *origin, const char *value, struct ct_options *options,
@@ -70,7 +73,8 @@ static int read_nproc(const char *origin, const char *value, struct ct_options *
     if (strcmp(value, "xpu") == 0) {
         return ct_err_set(err, CT_EUNSUPPORTED, "%s: xpu is not supported yet", origin);
     }
-    if (ct_parse_int(value, 1, CT_WORKERS_MAX, &options->nproc) != 0) {
+    char number[CT_OPTION_NUMBER_MAX];
+    if (ct_parse_int(ct_option_trim(value, number), 1, CT_WORKERS_MAX, &options->nproc) != 0) {
         return ct_err_set(err, CT_EINVAL,
                           "%s: '%.64s' is neither a number from 1 to %d nor auto, cpu or gpu",
                           origin, value, CT_WORKERS_MAX);
@@ -82,7 +86,7 @@ static int read_nproc(const char *origin, const char *value, struct ct_options *
 static int read_nnodes(const char *origin, const char *value, struct ct_options *options,
                        struct ct_err *err)
 {
-    char low[16];
+    char low[CT_OPTION_NUMBER_MAX], number[CT_OPTION_NUMBER_MAX];
     const char *colon = strchr(value, ':');
     size_t len = colon != NULL ? (size_t)(colon - value) : strlen(value);
     int min, max;
@@ -91,8 +95,9 @@ static int read_nnodes(const char *origin, const char *value, struct ct_options 
     }
     memcpy(low, value, len);
     low[len] = '\0';
-    if (ct_parse_int(low, 1, NODES_MAX, &min) != 0 ||
-        ct_parse_int(colon != NULL ? colon + 1 : low, 1, NODES_MAX, &max) != 0 || min > max) {
+    const char *high = colon != NULL ? colon + 1 : low;
+    if (ct_parse_int(ct_option_trim(low, number), 1, NODES_MAX, &min) != 0 ||
+        ct_parse_int(ct_option_trim(high, number), 1, NODES_MAX, &max) != 0 || min > max) {
         return ct_err_set(err, CT_EINVAL,
                           "%s: '%.64s' is neither N nor MIN:MAX with 1 <= MIN <= MAX", origin,
                           value);
@@ -135,7 +140,7 @@ static int read_rank_set(const char *origin, const char *value, struct ct_rank_s
                       value);
 }
 
-/* It becomes part of a folder's name and of the store's keys. */
+/* It becomes part of a folder's name (see logdir.c) and is shown. */
 static int read_run_id(const char *origin, const char *value, const char **out, struct ct_err *err)
 {
     size_t len = strlen(value);
@@ -144,9 +149,8 @@ static int read_run_id(const char *origin, const char *value, const char **out, 
                           CT_RUN_ID_MAX - 17);
     }
     for (size_t i = 0; i < len; i++) {
-        if (value[i] == '/' || (unsigned char)value[i] < ' ' || value[i] == 0x7f) {
-            return ct_err_set(err, CT_EINVAL, "%s: an id has no '/' and no control characters",
-                              origin);
+        if ((unsigned char)value[i] < ' ' || value[i] == 0x7f) {
+            return ct_err_set(err, CT_EINVAL, "%s: an id has no control characters", origin);
         }
     }
     *out = value;
@@ -216,14 +220,10 @@ static int read_backend(const char *origin, const char *value, enum ct_rdzv_back
                       origin, value);
 }
 
-/* "" is torchrun's default and means "not given". */
 static int read_endpoint(const char *origin, const char *value, struct ct_options *options,
                          struct ct_err *err)
 {
     options->has_endpoint = false;
-    if (value[0] == '\0') {
-        return 0;
-    }
     if (ct_endpoint_parse(value, 0, &options->endpoint, err) != 0) {
         (void)ct_err_wrap(err, "%s", origin);
         return CT_EINVAL;
@@ -234,8 +234,9 @@ static int read_endpoint(const char *origin, const char *value, struct ct_option
 
 static int read_seconds(const char *origin, const char *value, struct ct_err *err)
 {
+    char number[CT_OPTION_NUMBER_MAX];
     double seconds;
-    if (ct_parse_double(value, 0, MONITOR_INTERVAL_MAX_S, &seconds) != 0) {
+    if (ct_parse_double(ct_option_trim(value, number), 0, MONITOR_INTERVAL_MAX_S, &seconds) != 0) {
         return ct_err_set(err, CT_EINVAL, "%s: '%.64s' is not a number of seconds", origin, value);
     }
     return 0;
@@ -322,7 +323,8 @@ static int apply(const struct ct_option_spec *spec, const char *origin, const ch
     case CT_OPT_LOCAL_RANKS_FILTER:
         return read_rank_set(origin, value, &options->shown, err);
     case CT_OPT_ROLE:
-        return read_text(origin, value, &options->role, err);
+        options->role = value; /* an empty one is a role, too */
+        return 0;
     case CT_OPT_RDZV_ID:
         return read_run_id(origin, value, &options->run_id, err);
     case CT_OPT_RDZV_BACKEND:
@@ -378,7 +380,7 @@ static int apply(const struct ct_option_spec *spec, const char *origin, const ch
     case CT_OPT_PREEMPT_SIGNAL:
         return read_signal(origin, value, &options->preempt_signal, err);
     case CT_OPT_PREFIX_TEMPLATE:
-        options->prefix_template = value[0] != '\0' ? value : NULL;
+        options->prefix_template = value; /* empty: no prefix */
         return 0;
     case CT_OPT_VIRTUAL_LOCAL_RANK:
         options->virtual_local_rank = true;
@@ -415,9 +417,33 @@ static int apply(const struct ct_option_spec *spec, const char *origin, const ch
     return ct_err_set(err, CT_EINVAL, "%s: unknown option", origin);
 }
 
+/* Back to what it was before anybody spoke of it. */
+static void forget(enum ct_option_id id, struct ct_options *options)
+{
+    if (id == CT_OPT_LOG_DIR) {
+        options->log_dir = NULL;
+    } else if (id == CT_OPT_LOCAL_RANKS_FILTER) {
+        options->shown = (struct ct_rank_set){0};
+    } else if (id == CT_OPT_RDZV_ID) {
+        options->run_id = NULL;
+    } else if (id == CT_OPT_RDZV_ENDPOINT) {
+        options->has_endpoint = false;
+    } else if (id == CT_OPT_LOCAL_ADDR) {
+        options->local_addr[0] = '\0';
+    } else if (id == CT_OPT_MASTER_ADDR) {
+        options->master_addr[0] = '\0';
+    }
+    options->given_by_env &= ~(UINT64_C(1) << id);
+    options->given_by_flag &= ~(UINT64_C(1) << id);
+}
+
 int ct_option_apply(const struct ct_option_spec *spec, const char *origin, const char *value,
                     struct ct_options *options, struct ct_err *err)
 {
+    if (spec->empty_is_default && value != NULL && value[0] == '\0') {
+        forget(spec->id, options);
+        return 0;
+    }
     int rc = apply(spec, origin, value, options, err);
     if (rc == 0) {
         *(is_env(origin) ? &options->given_by_env : &options->given_by_flag) |= UINT64_C(1)

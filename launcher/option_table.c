@@ -17,7 +17,8 @@ const struct ct_option_spec ct_option_table[] = {
     {CT_OPT_ROLE, 0, false, "role", "NAME", "role of the workers (ROLE_NAME). Default: default",
      .topic = CT_HELP_JOB},
     {CT_OPT_RDZV_ID, 0, false, "rdzv-id", "ID",
-     "id of the job (TORCHELASTIC_RUN_ID). Default: a random one", .topic = CT_HELP_JOB},
+     "id of the job (TORCHELASTIC_RUN_ID). Default: a random one", .empty_is_default = true,
+     .topic = CT_HELP_JOB},
     {CT_OPT_REPORT, 0, false, "report", "FILE",
      "at the end, write the story of the job to FILE as JSON", .own = true, .topic = CT_HELP_JOB,
      .brief = "write the story of the job as JSON"},
@@ -61,13 +62,13 @@ const struct ct_option_spec ct_option_table[] = {
     {CT_OPT_LOG_DIR, 0, false, "log-dir", "DIR",
      "folder for the files of --redirects and --tee and error files.\n"
      "Default: a temporary one",
-     .topic = CT_HELP_OUTPUT, .brief = "folder for these files"},
+     .empty_is_default = true, .topic = CT_HELP_OUTPUT, .brief = "folder for these files"},
     {CT_OPT_LOCAL_RANKS_FILTER, 0, false, "local-ranks-filter", "RANK,RANK,...",
-     "show output of these local ranks only", .topic = CT_HELP_OUTPUT},
+     "show output of these local ranks only", .empty_is_default = true, .topic = CT_HELP_OUTPUT},
     {CT_OPT_PREFIX_TEMPLATE, 0, false, "log-line-prefix-template", "TEXT",
      "what precedes each line: ${role_name} ${local_rank} ${rank}\n"
-     "${hostname}. Default TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE, else the\n"
-     "rank",
+     "${hostname}; '' = nothing. Default\n"
+     "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE, else the rank",
      .topic = CT_HELP_OUTPUT},
     {CT_OPT_STDOUT_FILTERS, 0, false, "duplicate-stdout-filters", "TEXT,TEXT,...",
      "copy lines of --tee's stdout that hold one of these texts into\n"
@@ -94,14 +95,15 @@ const struct ct_option_spec ct_option_table[] = {
     {CT_OPT_MASTER_ADDR, 0, false, "master-addr", "ADDRESS",
      "address the store listens on and workers connect to. Default\n"
      "127.0.0.1",
-     .topic = CT_HELP_NODES, .brief = "address and port of the store,"},
+     .empty_is_default = true, .topic = CT_HELP_NODES, .brief = "address and port of the store,"},
     {CT_OPT_MASTER_PORT, 0, false, "master-port", "PORT",
      "port of the store. Default 0: a free one", .topic = CT_HELP_NODES,
      .brief = "the same on every machine"},
     {CT_OPT_NODE_RANK, 0, false, "node-rank", "N",
      "number of this machine. Default: by the order of the host names", .topic = CT_HELP_NODES},
     {CT_OPT_LOCAL_ADDR, 0, false, "local-addr", "ADDRESS",
-     "address of this machine by which workers reach the store (c10d)", .topic = CT_HELP_NODES},
+     "address of this machine by which workers reach the store (c10d)", .empty_is_default = true,
+     .topic = CT_HELP_NODES},
     {CT_OPT_RDZV_BACKEND, 0, false, "rdzv-backend", "static|c10d",
      "how the store is named: by --master-addr and --master-port or by\n"
      "--rdzv-endpoint. Default static",
@@ -109,7 +111,7 @@ const struct ct_option_spec ct_option_table[] = {
     {CT_OPT_RDZV_ENDPOINT, 0, false, "rdzv-endpoint", "HOST[:PORT]",
      "address and port of the store, on this machine. Without a port (c10d\n"
      "only) or with port 0: a free one",
-     .topic = CT_HELP_NODES},
+     .empty_is_default = true, .topic = CT_HELP_NODES},
     {CT_OPT_RDZV_CONF, 0, false, "rdzv-conf", "KEY=VALUE,...",
      "join_timeout (600), last_call_timeout (3) and heartbeat_timeout (3)\n"
      "in seconds, is_host; others have no effect",

@@ -76,13 +76,14 @@ enum ct_help_topic {
 
 struct ct_option_spec {
     enum ct_option_id id;
-    char letter;         /* short spelling, 0 = none */
-    bool no_env;         /* no PET_ variable */
-    const char *name;    /* long spelling with dashes, without "--" */
-    const char *metavar; /* NULL = a flag */
-    const char *help;    /* lines of at most 72 characters; NULL = not in --help */
-    const char *refusal; /* the end of the sentence "--name ..."; NULL = not refused */
-    bool own;            /* not torchrun's: abbreviations that mean one of torchrun's keep to it */
+    char letter;           /* short spelling, 0 = none */
+    bool no_env;           /* no PET_ variable */
+    const char *name;      /* long spelling with dashes, without "--" */
+    const char *metavar;   /* NULL = a flag */
+    const char *help;      /* lines of at most 72 characters; NULL = not in --help */
+    const char *refusal;   /* the end of the sentence "--name ..."; NULL = not refused */
+    bool empty_is_default; /* as in torchrun, an empty value takes back what was said before */
+    bool own; /* not torchrun's: abbreviations that mean one of torchrun's keep to it */
     enum ct_help_topic topic;
     const char *brief; /* at most 38 characters; NULL = not among the usual options */
 };

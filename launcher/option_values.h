@@ -10,6 +10,13 @@
 
 #include <stdint.h>
 
+/* Longer than a number that is in any range. */
+#define CT_OPTION_NUMBER_MAX 64
+
+/* Python's int() and float() pass over blanks around a number, so torchrun does. Gives `value`
+ * without them: in `out`, or `value` itself where there are none or where it does not fit. */
+const char *ct_option_trim(const char *value, char out[CT_OPTION_NUMBER_MAX]);
+
 /* `words` ends with NULL. *out gets the index of the one that `value` is; else the text names them
  * all. CT_EINVAL. */
 CT_MUST_CHECK int ct_option_word(const char *origin, const char *value, const char *const *words,

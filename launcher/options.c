@@ -9,6 +9,7 @@
 #include "launcher/environ.h"
 #include "launcher/help.h"
 #include "launcher/option_table.h"
+#include "launcher/option_values.h"
 #include "launcher/signals.h"
 
 #include <ctype.h>
@@ -52,8 +53,9 @@ static int apply_env(const struct ct_option_spec *spec, char *const *env,
         return 0;
     }
     if (spec->metavar == NULL) {
+        char text[CT_OPTION_NUMBER_MAX];
         int64_t number;
-        if (ct_parse_i64(value, INT64_MIN, INT64_MAX, &number) != 0) {
+        if (ct_parse_i64(ct_option_trim(value, text), INT64_MIN, INT64_MAX, &number) != 0) {
             return ct_err_set(err, CT_EINVAL, "%s: '%.64s' is neither 0 nor 1", name, value);
         }
         if (number == 0) {

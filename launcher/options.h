@@ -107,7 +107,7 @@ struct ct_options {
     const char *log_dir;      /* NULL = not given */
     struct ct_rank_set shown; /* --local-ranks-filter */
     const char *role;
-    const char *prefix_template;         /* --log-line-prefix-template; NULL = not given */
+    const char *prefix_template;         /* NULL = not given, "" = no prefix */
     const char *out_filter, *err_filter; /* --duplicate-stdout-filters, ...; NULL = none */
     int preempt_signal;                  /* to workers; 0 = the one that ctrun has received */
     const char *signals;                 /* --signals-to-handle, as given */

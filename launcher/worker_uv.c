@@ -133,18 +133,38 @@ static int name_files(const struct ct_worker_options *options, int local_rank, b
         }
         stream->log_path = files->log_path;
     }
-    if (route->teed && words != NULL) {
+    /* As in torchrun, the file is there also when no line can come. */
+    if (words != NULL && job->logdir->base != NULL) {
         files->filter_path = ct_logdir_shared_path(
             job->logdir, generation, is_out ? "filtered_stdout.log" : "filtered_stderr.log");
         if (files->filter_path == NULL ||
             fill_prefix(options, local_rank, false, files->filter_prefix) != 0) {
             return CT_ENOMEM;
         }
-        files->filter =
-            (struct ct_line_filter_options){words, files->filter_path, files->filter_prefix};
+        files->filter = (struct ct_line_filter_options){route->teed ? words : "",
+                                                        files->filter_path, files->filter_prefix};
         stream->filter = &files->filter;
     }
     return 0;
+}
+
+/* Does output pass unchanged, as that of a program without ctrun? It does where all of it is one
+ * worker's: the only one, or the only one that --local-ranks-filter shows, where no person reads it
+ * but perhaps another program. */
+static bool passes_unchanged(const struct ct_worker_options *options, bool terminal)
+{
+    const struct ct_job *job = options->job;
+    const char *template = job->options->prefix_template;
+    /* With --hosts the workers of all machines write to one place. */
+    bool meets_others = job->options->agent_stdin && options->plan->node_count > 1;
+    if (meets_others || (template != NULL && template[0] != '\0')) {
+        return false;
+    }
+    int shown = 0;
+    for (int i = 0; i < job->workers; i++) {
+        shown += ct_rank_set_has(&job->options->shown, i);
+    }
+    return job->workers == 1 || (shown == 1 && !terminal);
 }
 
 /* Opens the stream, or leads one that is there already to where this generation's output goes. */
@@ -156,8 +176,6 @@ static int open_stream(const struct ct_worker_options *options, int local_rank,
     bool is_out = to == CT_OUTPUT_OUT;
     struct route route = route_of(job, local_rank, is_out ? CT_STREAMS_STDOUT : CT_STREAMS_STDERR);
     bool terminal = ct_output_is_terminal(options->output, to);
-    /* With --hosts the workers of all machines write to one place. */
-    bool meets_others = job->options->agent_stdin && options->plan->node_count > 1;
     char prefix[CT_LINES_PREFIX_MAX] = "";
     struct files files = {0};
     int rc = 0;
@@ -170,10 +188,10 @@ static int open_stream(const struct ct_worker_options *options, int local_rank,
     };
     if (!route.shown) {
         stream.mode = CT_LINES_TAIL_ONLY;
-    } else if (job->workers == 1 && job->options->prefix_template == NULL && !meets_others) {
+    } else if (passes_unchanged(options, terminal)) {
         stream.mode = CT_LINES_RAW;
         /* A single worker finds the terminal itself; its stderr we need to read for the report. */
-        stream.inherit = is_out && !route.to_file;
+        stream.inherit = job->workers == 1 && is_out && !route.to_file;
     } else {
         stream.mode = terminal ? CT_LINES_TERMINAL : CT_LINES_PLAIN;
         stream.fold = fold_of(options, terminal);

@@ -36,6 +36,49 @@ class Output(testlib.Case):
         host = socket.gethostname().split(".")[0]
         self.assertTrue(all(x.startswith(f"{host}:") for x in result.out.splitlines()), result)
 
+    def test_an_empty_template_is_no_prefix(self):
+        result = self.run_job(
+            "--log-line-prefix-template", "", env={"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "t"}
+        )
+        self.assertEqual(sorted(result.out.splitlines()), ["out 0", "out 1"], result)
+        self.assertEqual(sorted(result.err.splitlines()), ["err 0", "err 1"], result)
+
+    def test_the_only_rank_shown_passes_unchanged(self):
+        document = """printf '{"rank": %s}' $RANK"""
+        result = self.run_job("--local-ranks-filter", 1, command=document)
+        self.assertEqual(result.out, '{"rank": 1}', result)
+        result = self.run_job("--local-ranks-filter", "0,1", command="echo {}")
+        self.assertEqual(sorted(result.out.splitlines()), ["[0] {}", "[1] {}"], result)
+        result = self.run_job(
+            "--local-ranks-filter", 1, "--log-line-prefix-template", "${rank}:", command="echo {}"
+        )
+        self.assertEqual(result.out, "1:{}\n", result)
+
+    def test_what_torchrun_takes_empty(self):
+        result = self.run_job(
+            "--role", "", "--rdzv-id", "", "--local-addr", "", "--master-addr", "",
+            "--local-ranks-filter", "", "--log-dir", "", "--max-restarts", " 0 ",
+            command='echo "<$ROLE_NAME>${TORCHELASTIC_RUN_ID:+id}"', workers=" 2 ",
+        )  # fmt: skip
+        self.assertEqual(sorted(result.out.splitlines()), ["[0] <>id", "[1] <>id"], result)
+
+    def test_an_id_with_slash_and_blank(self):
+        logs = self.tmp / "logs"
+        result = self.run_job(
+            "--rdzv-id", "team a/job", "-t", 3, "--log-dir", logs, command="echo $TORCHELASTIC_RUN_ID"
+        )
+        self.assertEqual(
+            sorted(result.out.splitlines()), ["[0] team a/job", "[1] team a/job"], result
+        )
+        self.assertRegex(next(logs.iterdir()).name, r"\Ateam a_job_[a-z0-9]{8}\Z")
+
+    def test_filter_files_are_there_without_tee(self):
+        logs = self.tmp / "logs"
+        self.run_job(
+            "--log-dir", logs, "--duplicate-stdout-filters", "out", "--duplicate-stderr-filters", "err"
+        )
+        self.assertEqual(self.files(logs), {"filtered_stdout.log": "", "filtered_stderr.log": ""})
+
     def test_filters_copy_lines_of_teed_streams(self):
         logs = self.tmp / "logs"
         self.run_job(
@@ -99,7 +142,7 @@ class Output(testlib.Case):
     def test_filter(self):
         logs = self.tmp / "logs"
         result = self.run_job("--local-ranks-filter", "1", "-t", "1", "--log-dir", logs)
-        self.assertEqual((result.out, result.err), ("[1] out 1\n", "[1] err 1\n"), result)
+        self.assertEqual((result.out, result.err), ("out 1\n", "err 1\n"), result)
         self.assertEqual(
             self.files(logs), {"0/stdout.log": "out 0\n", "1/stdout.log": "out 1\n"}
         )

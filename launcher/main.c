@@ -179,8 +179,9 @@ static int ctrun(struct launch *launch, char **argv)
     struct ct_err err = {0};
     launch->job.begun_ns = ct_clock_now(NULL);
     fill_standard_fds();
-    /* A reader that goes away (ctrun | head) must not take the job with it. */
+    /* Neither a reader that goes away (ctrun | head) nor `ulimit -f` must take the job with it. */
     (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGXFSZ, SIG_IGN);
 
     if (ct_options_parse(argv, environ, &launch->options, &err) != 0) {
         return fail(CT_EXIT_USAGE, &err);

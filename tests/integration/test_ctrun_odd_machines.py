@@ -5,6 +5,7 @@ memory, an environment, the loopback. The job runs all the same, or one line say
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import unittest
 
@@ -89,6 +90,24 @@ class Odd(testlib.Case):
             testlib.program("ctrun"),
         )  # fmt: skip
         self.assertEqual((done.code, done.err), (0, ""))
+
+    def test_limit_on_the_size_of_files(self):
+        def small():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (16384, resource.RLIM_INFINITY))
+
+        # SIGXFSZ ends who does not ignore it: not ctrun, but a worker, unless it does.
+        for redirects in ((), ("--redirects", "3")):
+            with self.subTest(redirects=redirects):
+                done = self.start_ctrun(
+                    "-n", "2", "--log-dir", self.tmp / "logs", "--report", self.tmp / "report.json",
+                    *(redirects or ("--tee", "3")), "sh", "-c", "trap '' XFSZ; seq 1 20000",
+                    preexec=small,
+                ).wait()  # fmt: skip
+                self.assertEqual(done.code, 0, done.err)
+                self.assertRegex(done.err, r"cannot write \S*0/stdout.log: File too large")
+        done = self.start_ctrun("-n", "1", "sh", "-c", f"exec seq 1 20000 >{self.tmp}/big", preexec=small).wait()
+        self.assertEqual(done.code, 128 + signal.SIGXFSZ, done.err)
+        self.assertIn("(SIGXFSZ)", done.err)
 
     def test_more_workers_than_descriptors(self):
         def few():

@@ -288,7 +288,9 @@ void ct_run_tell_end(struct ct_run *run)
      * the story need not stand for each. */
     bool told_elsewhere = (run->job->options->agent_stdin && run->plan.node_rank > 0) ||
                           !(ct_run_speaks(run) || is_culprit(run));
-    if (run->story.wide && !told_elsewhere && ct_job_story_text(&run->story, &end, &text) == 0) {
+    /* A node that is alone has told all of it, but that the others did not come. */
+    bool to_tell = run->story.wide || (run->story.worlds == 0 && run->agent.over);
+    if (to_tell && !told_elsewhere && ct_job_story_text(&run->story, &end, &text) == 0) {
         say(run, &text);
     }
     ct_buf_reset(&text);

@@ -9,6 +9,7 @@
 #include "common/text.h"
 #include "launcher/report.h"
 #include "rendezvous/json.h"
+#include "rendezvous/members.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -263,6 +264,12 @@ int ct_job_story_text(const struct ct_job_story *story, const struct ct_job_end 
         THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "the job ends: "));
         THEN(rc, add_clean(story->why, out));
         THEN(rc, ct_buf_printf(out, "\n"));
+    }
+    if (end->exit_code == CT_EXIT_RDZV_TIMEOUT) {
+        THEN(rc,
+             ct_buf_printf(out, CT_REPORT_PREFIX
+                           "what to do: start ctrun on the missing nodes, with the same address "
+                           "and --rdzv-id; --rdzv-conf join_timeout=SECONDS waits longer\n"));
     }
     THEN(rc, add_rounds(&story->told, out));
     THEN(rc, add_start_up(story, out));

@@ -28,6 +28,9 @@
 /* From when on, and how often, it is said that there is no way through: as of missing nodes. */
 #define TELL_AFTER_MS 5000
 #define TELL_EVERY_MS 30000
+/* A name that is not known is mistyped, more often than it comes later (a pod's does): it is said
+ * at once. */
+#define TELL_NAME_EVERY_MS 15000
 
 static void on_retry_timer(uv_timer_t *timer)
 {
@@ -37,10 +40,20 @@ static void on_retry_timer(uv_timer_t *timer)
 /* Whoever mistyped the address learns it long before the time is over. */
 static void tell(struct ct_link *link, int64_t left_ms)
 {
-    bool first = link->told_ns == 0;
+    bool first = link->told_ns == 0, unknown = link->last.code == CT_ENOENT;
     int64_t since_ns = first ? link->begun_ns : link->told_ns;
-    if (ct_link_elapsed_ms(since_ns) >= (first ? TELL_AFTER_MS : TELL_EVERY_MS)) {
-        link->told_ns = ct_clock_now(NULL);
+    int64_t again_ms = unknown ? TELL_NAME_EVERY_MS : TELL_EVERY_MS;
+    int64_t first_ms = unknown ? 0 : TELL_AFTER_MS;
+    if (ct_link_elapsed_ms(since_ns) < (first ? first_ms : again_ms)) {
+        return;
+    }
+    link->told_ns = ct_clock_now(NULL);
+    if (unknown) {
+        ct_log(link->options.log, CT_LOG_WARNING,
+               "the name of the job's store, %s, cannot be resolved so far: %s; trying on for "
+               "%" PRId64 " s",
+               link->host, link->last.text, left_ms / 1000);
+    } else {
         ct_log(link->options.log, CT_LOG_WARNING,
                "cannot reach the job's store at %s:%d so far: %s; trying on for %" PRId64 " s",
                link->host, link->options.port, link->last.text, left_ms / 1000);

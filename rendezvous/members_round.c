@@ -337,7 +337,9 @@ static void join_timeout(struct ct_members *m, int64_t now_ns)
     } else if (m->count >= m->job.min_nodes) {
         members_form(m, now_ns); /* the settle time is longer than the whole wait may last */
     } else {
-        members_waiting_text(m, now_ns, why, sizeof(why));
+        int len = snprintf(why, sizeof(why), "join_timeout (%g s) is over while ",
+                           (double)m->job.join_ms / 1000);
+        members_waiting_text(m, now_ns, why + len, sizeof(why) - (size_t)len);
         over(m, CT_EXIT_RDZV_TIMEOUT, why, now_ns);
     }
 }

@@ -328,6 +328,27 @@ class OneMachine(testlib.Case):
             r"ctrun: waiting for 1 of 2 nodes: rank 1 never connected; present: \S+\n",
         )
 
+    def test_the_last_words_of_a_wait_say_who_came(self):
+        result = self.start_agent("--node-rank", "0", conf="join_timeout=0.5").wait()
+        self.assertEqual(result.code, 120, result)
+        self.assertRegex(
+            result.err,
+            r"^ctrun: the job ends: join_timeout \(0.5 s\) is over while waiting for 1 of 2 nodes: "
+            r"rank 1 never connected; present: \S+\nctrun: what to do: start ctrun on the missing nodes.*\n$",
+        )
+
+    def test_a_name_that_is_not_known_is_told_at_once(self):
+        result = self.start_ctrun(
+            "--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"nowhere.invalid:{self.port}",
+            "--rdzv-conf", "join_timeout=1,is_host=0", self.worker, self.tmp,
+        ).wait()  # fmt: skip
+        self.assertNotEqual(result.code, 0, result)
+        self.assertRegex(
+            result.err,
+            "warning: the name of the job's store, nowhere.invalid, cannot be resolved so far: ",
+        )
+        self.assertIn("cannot reach the job's store at nowhere.invalid", result.err)
+
     def test_a_store_that_does_not_answer_is_told(self):
         result = self.start_agent("--node-rank", "1", conf="is_host=0,join_timeout=7").wait()
         self.assertNotEqual(result.code, 0, result)

@@ -271,7 +271,8 @@ static void test_world_does_not_form(void **state)
     pass(&s, 61 * S);
     HEARS(&s, 1, "waiting waiting over=120");
     assert_string_equal(s.nodes[1].last_text,
-                        "waiting for 1 of 2 nodes: rank 1 never connected; present: gpu-1");
+                        "join_timeout (60 s) is over while waiting for 1 of 2 nodes: rank 1 never "
+                        "connected; present: gpu-1");
     refused(&s, 2, -1, CT_EBUSY, "the job r is over (exit code 120)");
     assert_false(ct_members_done(s.members));
     say(&s, 1, CT_MSG_LEAVE, 0);

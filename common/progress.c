@@ -66,6 +66,11 @@ enum ct_stay ct_progress_stay(const struct ct_progress_slot *slot, int generatio
                                                                         : CT_STAY_ABLE;
 }
 
+bool ct_progress_permanent(const struct ct_progress_slot *slot)
+{
+    return slot->version == CT_PROGRESS_VERSION && slot->permanent == CT_PROGRESS_PERMANENT;
+}
+
 const char *ct_phase_name(enum ct_phase phase)
 {
     switch (phase) {

@@ -38,18 +38,21 @@ enum ct_phase {
 
 #define CT_PHASES 6
 
+/* "NoRe", little-endian: what is left of other data is not taken for a worker's word. */
+#define CT_PROGRESS_PERMANENT UINT32_C(0x65526f4e)
+
 /* A step is told apart from its phase within one word. */
 #define CT_PROGRESS_STEP_MAX ((INT64_C(1) << 55) - 1)
 
 struct ct_progress_slot {
     uint32_t version;
-    uint32_t turns;    /* steps completed by this process */
-    uint64_t where;    /* step << 8 | phase */
-    int64_t stamp_ns;  /* CLOCK_MONOTONIC */
-    double loss, rate; /* not finite = not told */
-    int64_t first_ns;  /* as stamp_ns, when turns became 1; 0 = not yet, or not told */
-    uint32_t stay;     /* ct_generation_word() of an enum ct_stay */
-    uint32_t unused;
+    uint32_t turns;     /* steps completed by this process */
+    uint64_t where;     /* step << 8 | phase */
+    int64_t stamp_ns;   /* CLOCK_MONOTONIC */
+    double loss, rate;  /* not finite = not told */
+    int64_t first_ns;   /* as stamp_ns, when turns became 1; 0 = not yet, or not told */
+    uint32_t stay;      /* ct_generation_word() of an enum ct_stay */
+    uint32_t permanent; /* CT_PROGRESS_PERMANENT: the worker says that a restart cannot help */
     unsigned char rest[CT_PROGRESS_SLOT - 7 * sizeof(uint64_t)];
 };
 
@@ -89,6 +92,9 @@ static inline uint32_t ct_generation_word(int generation, unsigned bits)
 /* What the slot says of staying; only PARKED says something of `generation` alone: of another one
  * it is as good as ABLE. */
 enum ct_stay ct_progress_stay(const struct ct_progress_slot *slot, int generation);
+
+/* Has the worker said that a restart cannot help? */
+bool ct_progress_permanent(const struct ct_progress_slot *slot);
 
 /* "data", "collective", ... Never NULL. */
 const char *ct_phase_name(enum ct_phase phase);

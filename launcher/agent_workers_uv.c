@@ -25,7 +25,8 @@ static void on_proc_exit(void *data, struct ct_proc *proc, const struct ct_exit 
     if (run->workers[rank].kept) {
         return; /* of no generation: the agent has done with it, and will ask for its rank anew */
     }
-    ct_worker_ended(&run->workers[rank], end, run->stopping, &run->evidence);
+    ct_worker_ended(&run->workers[rank], end, run->stopping, ct_pages_permanent(&run->pages, rank),
+                    &run->evidence);
     ct_run_step(run, (struct ct_agent_event){.type = CT_AGENT_EV_EXITED,
                                              .local_rank = rank,
                                              .end = run->workers[rank].story.end});

@@ -73,6 +73,12 @@ enum ct_stay ct_pages_stay(const struct ct_pages *pages, int local_rank, int gen
     return read_slot(pages, local_rank, &slot) ? ct_progress_stay(&slot, generation) : CT_STAY_NOT;
 }
 
+bool ct_pages_permanent(const struct ct_pages *pages, int local_rank)
+{
+    struct ct_progress_slot slot;
+    return read_slot(pages, local_rank, &slot) && ct_progress_permanent(&slot);
+}
+
 bool ct_progress_read(const struct ct_pages *pages, int local_rank, int64_t now_ns,
                       struct ct_progress *out)
 {

@@ -34,6 +34,9 @@ void ct_pages_reset(struct ct_pages *pages, int local_rank, bool kept);
 /* Can the worker go on in another generation, or has it even parked after `generation`? */
 enum ct_stay ct_pages_stay(const struct ct_pages *pages, int local_rank, int generation);
 
+/* Has the worker said that a restart cannot help (ctw_job_report_permanent_error())? */
+bool ct_pages_permanent(const struct ct_pages *pages, int local_rank);
+
 /* What worker `local_rank` says of itself. False when it says nothing that can be believed. */
 bool ct_progress_read(const struct ct_pages *pages, int local_rank, int64_t now_ns,
                       struct ct_progress *out);

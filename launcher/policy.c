@@ -122,6 +122,9 @@ const char *ct_end_advice(const struct ct_end *end, bool has_message)
     case CT_END_EXITED:
         break;
     }
+    if (end->final) {
+        return "correct what it names, and start the job again";
+    }
     return has_message ? "the reason is most likely in what it wrote"
                        : "it said nothing on stderr; --log-dir DIR --tee 3 keeps all output";
 }

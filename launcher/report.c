@@ -210,13 +210,20 @@ int ct_report_story(const struct ct_report *report, struct ct_buf *out)
                                report->restarts + 1, report->max_restarts));
         return rc;
     }
+    bool restart_left = report->restarts < report->max_restarts;
+    if (restart_left && failed->end.kind == CT_END_EXITED && failed->end.final) {
+        THEN(rc, ct_buf_printf(out,
+                               CT_REPORT_PREFIX
+                               "rank %d says that a restart cannot help: the job ends\n",
+                               failed->rank));
+    }
     THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "what to do: %s\n",
                            ct_end_advice(&failed->end, has_message)));
     if (report->log_folder != NULL) {
         THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "log files of rank %d: %s\n", failed->rank,
                                report->log_folder));
     }
-    if (report->restarts > 0) {
+    if (report->restarts > 0 && !restart_left) {
         THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "no restart is left of %d\n",
                                report->max_restarts));
     }

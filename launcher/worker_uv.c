@@ -348,7 +348,7 @@ static void look_for_memory(struct ct_worker *worker, struct ct_evidence *eviden
 }
 
 void ct_worker_ended(struct ct_worker *worker, const struct ct_exit *end, bool was_asked,
-                     struct ct_evidence *evidence)
+                     bool permanent, struct ct_evidence *evidence)
 {
     struct ct_report_worker *story = &worker->story;
     story->ended = true;
@@ -362,7 +362,7 @@ void ct_worker_ended(struct ct_worker *worker, const struct ct_exit *end, bool w
             look_for_memory(worker, evidence);
         }
     } else {
-        story->end = (struct ct_end){CT_END_EXITED, end->code, false, false};
+        story->end = (struct ct_end){CT_END_EXITED, end->code, false, permanent && end->code != 0};
     }
 }
 

@@ -47,9 +47,11 @@ CT_MUST_CHECK int ct_worker_go_on(struct ct_worker *worker, int local_rank,
                                   const struct ct_worker_options *options,
                                   struct ct_handover *handover, struct ct_err *err);
 
-/* Its process has ended: fills in the story. `was_asked` = after it had been told to stop. */
+/* Its process has ended: fills in the story. `was_asked` = after it had been told to stop;
+ * `permanent` = it has said that a restart cannot help, which counts when its exit code is an
+ * error's. */
 void ct_worker_ended(struct ct_worker *worker, const struct ct_exit *end, bool was_asked,
-                     struct ct_evidence *evidence);
+                     bool permanent, struct ct_evidence *evidence);
 
 /* Frees streams and process, which must have ended. Keeps the story. */
 void ct_worker_clear(struct ct_worker *worker);

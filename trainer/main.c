@@ -3,13 +3,14 @@
  * train: data-parallel training of a multi-layer perceptron, alone or as a worker of ctrun.
  *
  * Exit codes: 0 done; 1 training could not start or go on (data, files, memory, a peer); 2 usage.
+ * ctrun is told of errors that a restart would meet again.
  */
 #include "common/buf.h"
 #include "trainer/gpus.h"
 #include "trainer/options.h"
 #include "trainer/plot.h"
+#include "trainer/rank.h"
 #include "trainer/sinks.h"
-#include "trainer/trainer.h"
 #include "worker/ctworker.h"
 
 #include <limits.h>
@@ -47,68 +48,6 @@ static void catch_stop_signals(const struct ct_train_options *options)
     }
 }
 
-struct run {
-    const struct ct_train_options *options;
-    struct ct_sinks sinks; /* of rank 0 */
-    bool opened;
-};
-
-/* One generation of it. Rank 0 tells how it goes, which is not always the same process. */
-static int train_on(struct ct_trainer *trainer, struct run *run, struct ct_err *err)
-{
-    bool leads = ctw_job_env(trainer->job)->rank == 0;
-    struct ct_sinks *sinks = &run->sinks;
-    int rc = 0;
-    if (leads && !run->opened) {
-        rc = ct_sinks_open(sinks, run->options, err);
-        run->opened = rc == 0;
-    }
-    if (rc != 0) {
-        return rc;
-    }
-    if (leads) {
-        ct_sinks_start(sinks, trainer);
-    }
-    struct ct_train_result result;
-    struct ct_train_events events = leads ? ct_sinks_events(sinks) : (struct ct_train_events){0};
-    events.stop_asked = &stop_asked;
-    rc = ct_trainer_run(trainer, &events, &result, err);
-    if (rc == 0 && leads) {
-        ct_sinks_done(sinks, &result);
-    }
-    return rc;
-}
-
-/* Trains on this rank. What fails here ends the peers' collectives too. */
-static int train(struct ctw_job *job, void *data, struct ct_err *err)
-{
-    struct run *run = data;
-    bool leads = ctw_job_env(job)->rank == 0;
-    int rc = leads ? ct_sinks_open(&run->sinks, run->options, err) : 0;
-    if (leads) { /* one of the threads, with --gpus */
-        run->opened = rc == 0;
-    }
-    struct ct_trainer *trainer = NULL;
-    if (rc == 0) {
-        rc = ct_trainer_new(run->options, job, &trainer, err);
-    }
-    if (rc != 0) {
-        return rc;
-    }
-    catch_stop_signals(run->options);
-    rc = train_on(trainer, run, err);
-    while (rc != 0 && ct_trainer_goes_on(trainer, rc)) {
-        ct_screen_break(&run->sinks.screen);
-        rc = ct_trainer_next(trainer, err);
-        rc = rc == 0 ? train_on(trainer, run, err) : rc;
-    }
-    if (rc != 0) {
-        ct_trainer_abort(trainer);
-    }
-    ct_trainer_free(trainer);
-    return rc;
-}
-
 /* A launcher blames the worker that fails first: let it see the peer whose end has ended this one's
  * work. Its signal ends the wait, mostly with this process. */
 static void let_peer_be_first(int rc)
@@ -128,7 +67,7 @@ static int run(const struct ct_train_options *options)
     int ranks = options->gpus > 0 ? options->gpus : ctw_job_env(job)->world_size;
     if (ct_shards_check(options->shards, ranks, &err) != 0) {
         (void)complain(&err, EXIT_USAGE);
-        (void)ctw_job_report_error(job, err.text, NULL);
+        (void)ctw_job_report_permanent_error(job, err.text, NULL);
         ctw_job_free(job);
         return EXIT_USAGE;
     }
@@ -136,17 +75,20 @@ static int run(const struct ct_train_options *options)
         /* Products that several threads share are cut in other places, and so rounded elsewhere. */
         (void)unsetenv("OMP_NUM_THREADS");
     }
-    struct run here = {.options = options};
+    struct ct_rank_run here = {
+        .options = options, .stop_asked = &stop_asked, .catch_signals = catch_stop_signals};
     ct_sinks_init(&here.sinks, stdout, isatty(STDOUT_FILENO) == 1, stderr);
-    int rc = options->gpus > 0 ? ct_gpus_run(options->gpus, job, train, &here, &err)
-                               : train(job, &here, &err);
+    int rc = options->gpus > 0 ? ct_gpus_run(options->gpus, job, ct_rank_train, &here, &err)
+                               : ct_rank_train(job, &here, &err);
     /* Whom the launcher dismisses with the job has nothing to complain of. */
     bool dismissed = rc == CT_EABORTED && ctw_job_ended(job);
     if (rc != 0 && !dismissed) {
         ct_screen_break(&here.sinks.screen);
         (void)complain(&err, EXIT_FAILED);
         /* The launcher reads it there; without a launcher the line above is all there is. */
-        (void)ctw_job_report_error(job, err.text, NULL);
+        (void)(ct_rank_error_is_permanent(&here, rc)
+                   ? ctw_job_report_permanent_error(job, err.text, NULL)
+                   : ctw_job_report_error(job, err.text, NULL));
         let_peer_be_first(rc);
     }
     ct_sinks_fini(&here.sinks);
@@ -198,6 +140,7 @@ int main(int argc, char *argv[])
     struct ct_train_options options;
     struct ct_err err = {0};
     if (ct_train_options_parse(argc, argv, &options, &err) != 0) {
+        (void)ctw_job_report_permanent_error(NULL, err.text, NULL);
         return complain(&err, EXIT_USAGE);
     }
     if (options.metrics != NULL) {

@@ -13,6 +13,20 @@ int ct_shards_check(size_t count, int world, struct ct_err *err)
                       world, count, count);
 }
 
+int ct_shards_check_machines(size_t count, const struct ctw_env *env, struct ct_err *err)
+{
+    int machines = env->node_count, here = env->local_world_size;
+    if (count == 0 || env->world_size == here ||
+        ((machines & (machines - 1)) == 0 && (int64_t)here * machines == env->world_size)) {
+        return 0;
+    }
+    return ct_err_set(err, CT_EINVAL,
+                      "--consistent: on CPUs each machine must have as many workers as the others, "
+                      "and the number of machines must be a power of two: here are %d of %d "
+                      "workers, on one of %d machines",
+                      here, env->world_size, machines);
+}
+
 void ct_shards_init(struct ct_shards *shards, size_t count, int rank, int world)
 {
     *shards = (struct ct_shards){.count = count, .mine = count / (size_t)world};

@@ -17,6 +17,7 @@
 
 #include "common/err.h"
 #include "trainer/model.h"
+#include "worker/ctworker.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -31,6 +32,11 @@ struct ct_shards {
 
 /* CT_EINVAL with one line for the user unless `world` divides the shards. */
 CT_MUST_CHECK int ct_shards_check(size_t count, int world, struct ct_err *err);
+
+/* On CPUs sums are formed on each machine, then between machines: can these keep the tree? Each
+ * knows of the others only how many they are; the communicator finds what remains. CT_EINVAL. */
+CT_MUST_CHECK int ct_shards_check_machines(size_t count, const struct ctw_env *env,
+                                           struct ct_err *err);
 
 /* Of what ct_shards_check() allows, count > 0. */
 void ct_shards_init(struct ct_shards *shards, size_t count, int rank, int world);

@@ -36,6 +36,12 @@ static enum ct_precision precision_of(enum ct_precision_choice choice)
 static int open_team(struct ct_trainer *t, struct ct_err *err)
 {
     enum ctw_order order = t->options.shards > 0 ? CTW_ORDER_TREE : CTW_ORDER_RANK;
+    if (t->dev->kind == CT_DEVICE_CPU) {
+        int rc = ct_shards_check_machines(t->options.shards, ctw_job_env(t->job), err);
+        if (rc != 0) {
+            return rc;
+        }
+    }
     return ct_team_open(t->job, t->dev, order, &t->team, err);
 }
 

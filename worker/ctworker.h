@@ -92,6 +92,12 @@ CTW_API CT_MUST_CHECK int ctw_job_get(struct ctw_job *job, const char *key, void
 CTW_API int ctw_job_report_error(const struct ctw_job *job, const char *message,
                                  struct ct_err *err);
 
+/* The same for an error that another start would meet again: a wrong option, a file that is not
+ * there. When the process then exits with a code other than 0, ctrun restarts nothing, whatever
+ * --max-restarts allows. `job` may be NULL while no job is open. */
+CTW_API int ctw_job_report_permanent_error(const struct ctw_job *job, const char *message,
+                                           struct ct_err *err);
+
 /* ---- the next generation --------------------------------------------------------------------- */
 
 /* Says that this process need not end when another worker of the job does: that it will notice

@@ -26,6 +26,9 @@ void progress_renew(struct progress_page *page);
 /* Says a ct_generation_word() of an enum ct_stay. */
 void progress_stay(struct progress_page *page, uint32_t stay);
 
+/* Says that a restart of this worker cannot help, until a process opens the page anew. */
+void progress_permanent(struct progress_page *page);
+
 /* Around a wait for peers: the phase becomes COLLECTIVE, then again what it was. `page` may be
  * NULL. */
 uint64_t progress_begin_wait(struct progress_page *page);

@@ -7,7 +7,7 @@ import json
 import subprocess
 
 import testlib
-from testlib import program
+from testlib import netns, program
 from testlib.netns import SERVER4, STRANGER4, TwoMachines
 from testlib.wait import DEADLINE
 
@@ -69,6 +69,23 @@ class TrainHosts(testlib.Case):
             result = worker.wait(DEADLINE)
             self.assertEqual(result.code, 0, result)
         self.assertEqual(final_hash(here), final_hash(there))
+
+    def test_machines_that_cannot_add_as_a_tree_are_refused_once(self):
+        cluster = netns.Cluster(self, 3)
+        jobs = [
+            self.start(
+                *cluster.nodes[i], program("ctrun"), "--nnodes", "3", "--node-rank", i,
+                "--nproc-per-node", workers, "--master-addr", cluster.addresses[0],
+                "--max-restarts", "1000", "--rdzv-conf", "join_timeout=60",
+                program("train"), *self.common, "--consistent",
+            )
+            for i, workers in enumerate((2, 1, 1))
+        ]  # fmt: skip
+        for job in jobs:
+            result = job.wait(DEADLINE)
+            self.assertEqual(result.code, 1, result)
+            self.assertIn("each machine must have as many workers as the others", result.err)
+            self.assertNotIn("generation 1", result.err)
 
     def test_a_cut_link_ends_training_on_both_hosts(self):
         metrics = self.tmp / "m.jsonl"

@@ -39,6 +39,36 @@ class TrainInput(testlib.Case):
             with self.subTest(args=args):
                 self.refused(2, message, *args)
 
+    def test_no_restart_for_what_it_cannot_help(self):
+        for code, message, args in (
+            (2, "unknown option --nope", ("--nope",)),
+            (1, "nowhere", ("--data", self.tmp / "nowhere")),
+            (1, "nowhere", (*self.base, "--resume", self.tmp / "nowhere")),
+            (2, "2 workers cannot share 1 shards", (*self.base, "--consistent=1")),
+        ):
+            with self.subTest(args=args):
+                result = self.ctrun(
+                    "-n", "2", "--max-restarts", "1000", testlib.program("train"), *args
+                )
+                self.assertEqual(result.code, code, result)
+                self.assertIn(message, result.err)
+                self.assertNotIn("restarting", result.err)
+                self.assertRegex(result.err, r"ctrun: rank \d says that a restart cannot help")
+        # Without that word an exit code has no such meaning.
+        script = ("--no-python", "sh", "-c", "exit 2")
+        other = self.ctrun("-n", "2", "--max-restarts", "2", *script)
+        self.assertEqual((other.code, other.err.count("restarting")), (2, 2), other)
+
+    def test_ranks_that_disagree_end_at_once(self):
+        train = f"exec {testlib.program('train')} --data {self.data} --device cpu --hidden"
+        result = self.ctrun(
+            "-n", "2", "--max-restarts", "1000", "--no-python",
+            "sh", "-c", f"{train} $((8 + RANK))".replace("$", "$$"),
+        )  # fmt: skip
+        self.assertEqual(result.code, 1, result)
+        self.assertIn("rank 1 has other options, data or checkpoint than rank 0", result.err)
+        self.assertNotIn("restarting", result.err)
+
     def test_model_beyond_memory(self):
         self.refused(
             1, "layer 1 (1048576 to 1048576)", *self.base, "--hidden", "1048576,1048576"

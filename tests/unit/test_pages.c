@@ -88,6 +88,37 @@ static void what_a_worker_stamps_is_read(void **state)
     ct_pages_fini(&pages);
 }
 
+static void a_permanent_error_is_told_till_the_next_worker_comes(void **state)
+{
+    (void)state;
+    struct ct_pages pages;
+    ct_pages_open(&pages, 2, NULL);
+    struct ctw_job *job = open_slot(&pages, 1);
+    assert_int_equal(unsetenv("TORCHELASTIC_ERROR_FILE"), 0);
+    assert_int_equal(ctw_job_report_error(job, "a restart may help", NULL), 0);
+    assert_false(ct_pages_permanent(&pages, 1));
+    assert_int_equal(ctw_job_report_permanent_error(job, NULL, NULL), CT_EINVAL);
+    assert_false(ct_pages_permanent(&pages, 1));
+    assert_int_equal(ctw_job_report_permanent_error(job, "no such option", NULL), 0);
+    assert_true(ct_pages_permanent(&pages, 1));
+    assert_false(ct_pages_permanent(&pages, 0));
+    assert_false(ct_pages_permanent(&pages, 2));
+    ctw_job_free(job);
+    assert_true(ct_pages_permanent(&pages, 1)); /* it is the last word of the process */
+
+    job = open_slot(&pages, 1); /* a script may try another program */
+    assert_false(ct_pages_permanent(&pages, 1));
+    ctw_job_free(job);
+
+    assert_int_equal(ctw_job_report_permanent_error(NULL, "before any job is open", NULL), 0);
+    assert_true(ct_pages_permanent(&pages, 1));
+    ct_pages_reset(&pages, 1, true);
+    assert_false(ct_pages_permanent(&pages, 1));
+    assert_int_equal(unsetenv(CT_PROGRESS_ENV), 0);
+    assert_int_equal(ctw_job_report_permanent_error(NULL, "nobody listens", NULL), 0);
+    ct_pages_fini(&pages);
+}
+
 /* A barrier of one says so only while it lasts, so the end is all there is to see here. */
 static void a_collective_leaves_the_phase_as_it_was(void **state)
 {
@@ -149,6 +180,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_a_worker_stamps_is_read),
+        cmocka_unit_test(a_permanent_error_is_told_till_the_next_worker_comes),
         cmocka_unit_test(a_collective_leaves_the_phase_as_it_was),
         cmocka_unit_test(no_page_is_no_failure),
         cmocka_unit_test(the_file_cannot_shrink),

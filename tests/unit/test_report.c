@@ -182,9 +182,26 @@ static void survives_lack_of_memory(void **state)
     assert_true(ct_fault_sweep(sweep_body, &rig, 0) >= 1);
 }
 
+static void a_permanent_error_ends_the_job_whatever_restarts_are_left(void **state)
+{
+    struct rig rig;
+    (void)state;
+    set_up(&rig);
+    stop_others(&rig, by_term);
+    rig.report.restarts = 1;
+    rig.report.message = "no such option";
+    rig.workers[3].end.final = true;
+    assert_story(&rig, "ctrun: rank 3 says in its error file:\n"
+                       "    no such option\n"
+                       "ctrun: stopped because of it: ranks 0-2, 4-7\n"
+                       "ctrun: rank 3 says that a restart cannot help: the job ends\n"
+                       "ctrun: what to do: correct what it names, and start the job again\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_permanent_error_ends_the_job_whatever_restarts_are_left),
         cmocka_unit_test(headline_names_the_first_to_fail),
         cmocka_unit_test(headline_of_a_worker_that_never_ran),
         cmocka_unit_test(story_quotes_what_the_worker_said),

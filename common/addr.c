@@ -182,6 +182,25 @@ bool ct_addr_literal(const char *host, uint16_t port, struct sockaddr_storage *o
     return false;
 }
 
+bool ct_addr_is_any(const char *host)
+{
+    struct sockaddr_storage addr;
+    socklen_t len;
+    struct in6_addr v6;
+    return ct_addr_literal(host, 0, &addr, &len) &&
+           ct_addr_as_v6((const struct sockaddr *)&addr, &v6) &&
+           (IN6_IS_ADDR_UNSPECIFIED(&v6) ||
+            (IN6_IS_ADDR_V4MAPPED(&v6) &&
+             memcmp(&v6.s6_addr[12], &(struct in_addr){INADDR_ANY}, sizeof(struct in_addr)) == 0));
+}
+
+bool ct_addr_is_loopback(const struct sockaddr *addr)
+{
+    struct in6_addr v6;
+    return ct_addr_as_v6(addr, &v6) &&
+           (IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127));
+}
+
 int ct_addr_resolve(const char *host, uint16_t port, struct sockaddr_storage *out,
                     socklen_t *out_len, struct ct_err *err)
 {

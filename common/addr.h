@@ -55,6 +55,13 @@ void ct_addr_host(const struct sockaddr *addr, char *out, size_t size);
 /* The address as IPv6 has it, IPv4 mapped (::ffff:a.b.c.d); false for another family. */
 bool ct_addr_as_v6(const struct sockaddr *addr, struct in6_addr *out);
 
+/* Is `host` the literal of no address in particular (0.0.0.0, ::)? One can listen there on all
+ * addresses of the machine, but nobody elsewhere can go there. */
+bool ct_addr_is_any(const char *host);
+
+/* 127.0.0.0/8, also as IPv6 maps it, and ::1. */
+bool ct_addr_is_loopback(const struct sockaddr *addr);
+
 /* False in a network namespace where nobody has switched the loopback on: then nothing reaches
  * 127.0.0.1, and no process any address of its own machine. */
 bool ct_addr_loopback_up(void);

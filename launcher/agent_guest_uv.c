@@ -52,12 +52,12 @@ static void on_lost(void *data, const struct ct_err *why)
 {
     struct ct_run *run = data;
     ct_log(&run->log, CT_LOG_DEBUG, "the line to the workers' store on %s is gone: %s",
-           run->master_addr, why->text);
+           run->plan.master_addr, why->text);
     if (run->guest_awaited) {
         run->guest_awaited = false;
         (void)snprintf(run->stop_why, sizeof(run->stop_why),
                        "the workers' store on %.100s does not take this node: %.300s",
-                       run->master_addr, why->text);
+                       run->plan.master_addr, why->text);
         ct_run_say(run, "%s", run->stop_why);
         ct_run_step(run,
                     (struct ct_agent_event){.type = CT_AGENT_EV_LOST, .exit_code = CT_EXIT_SETUP});
@@ -76,11 +76,11 @@ bool ct_run_guest_begin(struct ct_run *run, struct ct_agent_event world)
     const struct ct_place *place = run->job->place;
     ct_run_guest_close(run);
     if (run->job->token == NULL || world.serve ||
-        (run->plan.master_port == place->port && strcmp(run->master_addr, place->host) == 0)) {
+        (run->plan.master_port == place->port && ct_place_is_store(place, run->master_addr))) {
         return false;
     }
     const struct ct_link_options options = {
-        .host = run->master_addr,
+        .host = run->plan.master_addr,
         .port = run->plan.master_port,
         .token = run->job->token,
         .connect_ms = CONNECT_MS,

@@ -47,8 +47,11 @@ struct ct_run {
     struct ct_link *link;     /* to the membership */
     struct ct_msg *msg;       /* what is sent next; large */
     char seen_address[CT_HOST_MAX]; /* ours as the membership sees it */
-    char master_addr[CT_HOST_MAX];  /* of this generation's store */
-    char busy[CT_STORY_WHAT_MAX];   /* who else listens where the store should be; "" = nobody */
+    char master_addr[CT_HOST_MAX];  /* of this generation's store, as it was told; "" = the job's */
+    char store_addr[CT_HOST_MAX]; /* by which other machines reach the job's store; "" = none has */
+    bool on_loopback; /* we host, and what our options call the store is the loopback here, or no
+                         address */
+    char busy[CT_STORY_WHAT_MAX]; /* who else listens where the store should be; "" = nobody */
     uv_timer_t wait_timer; /* until there is time, then until the others have left our store */
     int64_t wait_until_ns;
     /* agent_guest_uv.c */
@@ -104,7 +107,7 @@ void ct_run_close_link(struct ct_run *run);
 /* ---- agent_guest_uv.c -------------------------------------------------------------------------
  */
 
-/* A world has come, whose store run->master_addr and plan.master_port name. True: the agent will
+/* A world has come, whose store plan.master_addr and plan.master_port name. True: the agent will
  * hear of it when this node's workers may use that store. */
 bool ct_run_guest_begin(struct ct_run *run, struct ct_agent_event world);
 

@@ -50,7 +50,10 @@ static int host_store(struct ct_run *run, struct ct_err *err)
     const struct ct_place *place = job->place;
     /* Other machines know it by another address. */
     bool own_name = shared(run) && ct_place_is_own_name(place->host);
-    const char *const hosts[] = {own_name ? ANY_ADDRESS : place->host, place->master};
+    bool any = own_name || ct_addr_is_any(place->host);
+    /* "::" takes IPv4 in, as Linux has it by default. */
+    bool both = own_name || (any && strchr(place->host, ':') != NULL);
+    const char *const hosts[] = {both ? ANY_ADDRESS : place->host, place->master};
     /* The scheduler's list names machines; there every rank is a node of the membership. */
     bool named = job->settled->mode != CT_MODE_SHIM;
     const struct ct_server_agents agents = {
@@ -61,7 +64,7 @@ static int host_store(struct ct_run *run, struct ct_err *err)
     };
     const struct ct_server_options options = {
         .hosts = hosts,
-        .num_hosts = own_name ? 1 : 2,
+        .num_hosts = any ? 1 : 2,
         .port = place->port,
         .access = job->token != NULL ? &only_agents : NULL,
         .agents = &agents,
@@ -73,7 +76,13 @@ static int host_store(struct ct_run *run, struct ct_err *err)
                    "%s is the loopback on this machine (see /etc/hosts): the store listens on all "
                    "its addresses, for the other machines",
                    place->host);
+    } else if (rc == 0 && any && shared(run)) {
+        ct_run_say(run,
+                   "the store listens on all addresses of this machine (%s %s); the other nodes "
+                   "need one of them there",
+                   place->option, place->host);
     }
+    run->on_loopback = any;
     return rc;
 }
 
@@ -129,6 +138,22 @@ static void join(struct ct_run *run, struct ct_msg *msg)
     join->heartbeat_ms = options->rdzv_conf.heartbeat_ms;
 }
 
+/* Have we come to the job's store by the loopback? */
+static bool came_by_loopback(const struct ct_run *run)
+{
+    struct sockaddr_storage own;
+    socklen_t len;
+    return run->server != NULL ? run->on_loopback
+                               : ct_addr_literal(ct_link_local_address(run->link), 0, &own, &len) &&
+                                     ct_addr_is_loopback((const struct sockaddr *)&own);
+}
+
+static void choose_master(struct ct_run *run, const char *told)
+{
+    run->plan.master_addr =
+        ct_place_master(run->job->place, told, came_by_loopback(run), run->store_addr);
+}
+
 static void on_world(struct ct_run *run, const struct ct_msg *msg)
 {
     const struct ct_msg_world *world = &msg->world;
@@ -140,9 +165,10 @@ static void on_world(struct ct_run *run, const struct ct_msg *msg)
     plan->world_size = world->world_size;
     plan->first_role_rank = world->first_role_rank;
     plan->role_size = world->role_size;
+    (void)snprintf(run->store_addr, sizeof(run->store_addr), "%s", world->store_addr);
     if (!world->serve) {
         (void)snprintf(run->master_addr, sizeof(run->master_addr), "%s", world->master_addr);
-        plan->master_addr = run->master_addr;
+        choose_master(run, run->master_addr);
         plan->master_port = world->master_port;
         ct_server_close(run->own, NULL, NULL);
         run->own = NULL;
@@ -285,6 +311,12 @@ int ct_run_open_link(struct ct_run *run, struct ct_err *err)
 
 /* ---- to the membership ---------------------------------------------------------------------- */
 
+/* The workers' store here, as its address is known; see ct_run_serve(). */
+static const char *serves_at(const struct ct_run *run)
+{
+    return run->server != NULL ? run->job->place->master : run->master_addr;
+}
+
 static void fill(struct ct_run *run, enum ct_agent_message what, struct ct_msg *msg)
 {
     msg->generation = run->agent.generation;
@@ -295,7 +327,9 @@ static void fill(struct ct_run *run, enum ct_agent_message what, struct ct_msg *
     case CT_AGENT_SAY_SERVING:
         msg->type = CT_MSG_SERVING;
         msg->port = run->plan.master_port;
-        (void)snprintf(msg->text, sizeof(msg->text), "%s", run->plan.master_addr);
+        /* What leads nobody to us is better not told: they have found the way. */
+        (void)snprintf(msg->text, sizeof(msg->text), "%s",
+                       ct_addr_is_any(serves_at(run)) ? "" : serves_at(run));
         break;
     case CT_AGENT_SAY_STARTED:
         msg->type = CT_MSG_STARTED;
@@ -360,12 +394,14 @@ void ct_run_beat(struct ct_run *run)
 static int open_own(struct ct_run *run, struct ct_err *err)
 {
     const struct ct_options *options = run->job->options;
-    const char *host =
-        options->local_addr[0] != '\0' ? options->local_addr : ct_link_local_address(run->link);
+    bool local = options->local_addr[0] != '\0';
+    const char *host = local && !ct_addr_is_any(options->local_addr)
+                           ? options->local_addr
+                           : ct_link_local_address(run->link);
     /* Where the job's store is on this machine, we have come to it by a way that others do not
      * have; its name has brought them here as well. */
-    bool own_name = options->local_addr[0] == '\0' && ct_place_is_own_name(run->job->place->host);
-    const char *const listen_on = own_name ? ANY_ADDRESS : host;
+    bool own_name = !local && ct_place_is_own_name(run->job->place->host);
+    const char *const listen_on = own_name ? ANY_ADDRESS : local ? options->local_addr : host;
     host = own_name ? run->job->place->host : host;
     const struct ct_server_agents agents = {.token = run->job->token, .run_id = run->job->run_id};
     bool guarded = run->job->token != NULL;
@@ -402,7 +438,7 @@ int ct_run_serve(struct ct_run *run, struct ct_err *err)
     } else if (run->story.worlds > 1) {
         ct_server_reset(store);
     }
-    run->plan.master_addr = run->server != NULL ? run->job->place->master : run->master_addr;
+    choose_master(run, serves_at(run));
     run->plan.master_port = ct_server_port(store);
     return 0;
 }

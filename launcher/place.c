@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <stddef.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -54,7 +55,7 @@ static void decide_shared(const struct ct_options *options, struct ct_place *pla
         place->port = options->master_port >= 0 ? (uint16_t)options->master_port : CT_PORT_STATIC;
         place->option = "--master-addr";
     }
-    bool own = options->local_addr[0] != '\0' && !is_static;
+    bool own = options->local_addr[0] != '\0' && !is_static && !ct_addr_is_any(options->local_addr);
     place->master = own ? options->local_addr : place->host;
 }
 
@@ -98,12 +99,27 @@ bool ct_place_is_own_name(const char *host)
 {
     struct sockaddr_storage addr;
     socklen_t len;
-    struct in6_addr v6;
-    if (ct_addr_literal(host, 0, &addr, &len) || ct_addr_resolve(host, 0, &addr, &len, NULL) != 0 ||
-        !ct_addr_as_v6((const struct sockaddr *)&addr, &v6)) {
-        return false;
+    return !ct_addr_literal(host, 0, &addr, &len) &&
+           ct_addr_resolve(host, 0, &addr, &len, NULL) == 0 &&
+           ct_addr_is_loopback((const struct sockaddr *)&addr);
+}
+
+bool ct_place_is_store(const struct ct_place *place, const char *told)
+{
+    return told[0] == '\0' || ct_addr_is_any(told) || strcmp(told, place->host) == 0;
+}
+
+const char *ct_place_master(const struct ct_place *place, const char *told, bool on_loopback,
+                            const char *store_addr)
+{
+    if (!ct_place_is_store(place, told)) {
+        return told;
     }
-    return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
+    if (on_loopback && store_addr[0] != '\0') {
+        return store_addr;
+    }
+    /* Who listens on all addresses does so on this one, by IPv6 as well. */
+    return ct_addr_is_any(place->host) ? "127.0.0.1" : place->host;
 }
 
 int ct_place_check(const struct ct_place *place, struct ct_err *err)

@@ -51,6 +51,19 @@ CT_MUST_CHECK int ct_place_check(const struct ct_place *place, struct ct_err *er
  * they say. May ask the resolver. */
 bool ct_place_is_own_name(const char *host);
 
+/* Does `told`, the MASTER_ADDR that node rank 0 has told, mean the machine of the job's store? ""
+ * and 0.0.0.0 do, too. */
+bool ct_place_is_store(const struct ct_place *place, const char *told);
+
+/* MASTER_ADDR for the workers of this machine, after node rank 0 has told `told`. It may differ
+ * from machine to machine, as long as each reaches the same store: what no other machine can go to
+ * (0.0.0.0) is told as the address by which this one has come to the store. `on_loopback`: that
+ * address is the loopback, so the store is on this very machine; then workers are told
+ * `store_addr`, by which others come here ("" = none has), since they publish the address by which
+ * they have come to the store as their own. Borrowed from the arguments. */
+const char *ct_place_master(const struct ct_place *place, const char *told, bool on_loopback,
+                            const char *store_addr);
+
 /* More than one ctrun takes part, or may. */
 bool ct_options_shared(const struct ct_options *options);
 

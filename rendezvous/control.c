@@ -87,6 +87,7 @@ static const struct ct_json_field fields[] = {
     OTHER(ON(WORLD), "serve", world.serve, CT_JSON_BOOL),
     TEXT(ON(WORLD), "master_addr", world.master_addr),
     OTHER(ON(WORLD), "master_port", world.master_port, CT_JSON_PORT),
+    TEXT(ON(WORLD), "store_addr", world.store_addr),
 };
 #define FIELDS (sizeof(fields) / sizeof(fields[0]))
 

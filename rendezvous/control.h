@@ -103,8 +103,12 @@ struct ct_msg_world {
     int first_role_rank, role_size; /* among the workers of the agent's role */
     int restarts;                   /* of the budget that are used up */
     bool serve; /* node rank 0: open or empty the workers' store, answer SERVING; begin at once */
-    char master_addr[CT_HOST_MAX]; /* "" for the one who serves and knows its own */
+    /* "" for the one who serves and knows its own; "" for others means where the job's store is. */
+    char master_addr[CT_HOST_MAX];
     uint16_t master_port;
+    /* Of the machine of the job's store, as the first agent of another machine came to it; "" =
+     * none has come. Agents that are on it have reached it by a way that others do not have. */
+    char store_addr[CT_HOST_MAX];
 };
 
 struct ct_msg {

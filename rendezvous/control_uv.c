@@ -20,6 +20,7 @@
 #include "common/alloc.h"
 #include "common/clock.h"
 #include "common/list.h"
+#include "rendezvous/access.h"
 #include "rendezvous/admit.h"
 #include "rendezvous/control_jobs.h"
 #include "rendezvous/limits.h"
@@ -57,7 +58,7 @@ struct conn {
     int64_t deadline_ns; /* while in `pending` */
     struct ct_control_job *job;
     struct ct_member *member; /* NULL = not one, or no longer */
-    struct sockaddr_storage peer;
+    struct sockaddr_storage peer, local;
     struct ct_proof proof;
     bool trusted;
     bool admitted; /* on_admit heard of it */
@@ -268,6 +269,14 @@ static void let_stay(struct conn *conn)
     ct_list_append(&conn->control->joined, &conn->at_control);
 }
 
+/* Does the agent run on another machine than the store? */
+static bool is_from_elsewhere(const struct conn *conn)
+{
+    static const struct ct_access this_machine;
+    return !conn->trusted && !ct_access_admits(&this_machine, (const struct sockaddr *)&conn->peer,
+                                               (const struct sockaddr *)&conn->local);
+}
+
 static void on_join_msg(struct conn *conn, const struct ct_msg *msg)
 {
     struct ct_err err = {0};
@@ -277,6 +286,11 @@ static void on_join_msg(struct conn *conn, const struct ct_msg *msg)
     if (rc == 0) {
         if (!conn->trusted) {
             ct_addr_host((const struct sockaddr *)&conn->peer, address, sizeof(address));
+        }
+        if (is_from_elsewhere(conn)) {
+            char own[CT_HOST_MAX];
+            ct_addr_host((const struct sockaddr *)&conn->local, own, sizeof(own));
+            ct_members_reached(job->members, own);
         }
         /* The core may answer, or even drop the member, before this returns. */
         conn->job = job;
@@ -436,6 +450,8 @@ void ct_control_take(struct ct_control *control, int fd, bool trusted)
     }
     socklen_t len = sizeof(conn->peer);
     (void)getpeername(fd, (struct sockaddr *)&conn->peer, &len);
+    len = sizeof(conn->local);
+    (void)getsockname(fd, (struct sockaddr *)&conn->local, &len);
     conn->line.on_msg = on_msg;
     conn->line.on_end = on_line_end;
     conn->line.on_closed = on_line_closed;

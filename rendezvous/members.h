@@ -97,6 +97,10 @@ CT_MUST_CHECK int ct_members_join(struct ct_members *members, const struct ct_ms
                                   const char *address, void *conn, int64_t now_ns,
                                   struct ct_member **out, struct ct_err *err);
 
+/* An agent of another machine has come to the store by this address of the store's machine. The
+ * first such address is told with every world. */
+void ct_members_reached(struct ct_members *members, const char *address);
+
 void *ct_member_conn(const struct ct_member *member);
 
 /* Takes any other message. May drop the member (a protocol violation, or after LEAVE). */

@@ -22,6 +22,7 @@ static void tell_world(struct ct_members *m, struct ct_member *member, bool serv
         .master_port = m->master_port,
     };
     memcpy(world->master_addr, m->master_addr, sizeof(world->master_addr));
+    memcpy(world->store_addr, m->store_addr, sizeof(world->store_addr));
     member->told = true;
     member->says_spare = false;
     members_send(m, member);

@@ -105,6 +105,7 @@ struct ct_members {
     struct ct_member *server; /* node rank 0 of the world, while it is there */
     char master_addr[CT_HOST_MAX];
     uint16_t master_port;
+    char store_addr[CT_HOST_MAX]; /* by which other machines come to the store; "" = none has */
 
     int preempted; /* signal, 0 = no */
     bool unclean;  /* some workers did not end with 0 in the preemption */

@@ -297,6 +297,13 @@ static struct ct_member *new_member(struct ct_members *m, const struct ct_msg_jo
     return member;
 }
 
+void ct_members_reached(struct ct_members *m, const char *address)
+{
+    if (m->store_addr[0] == '\0') {
+        (void)snprintf(m->store_addr, sizeof(m->store_addr), "%s", address);
+    }
+}
+
 int ct_members_join(struct ct_members *m, const struct ct_msg_join *join, const char *address,
                     void *conn, int64_t now_ns, struct ct_member **out, struct ct_err *err)
 {

@@ -268,10 +268,15 @@ class HostsFile(Nodes):
             self.worker, self.tmp,
         )  # fmt: skip
 
+    def check_masters(self, jobs):
+        """The name for others, and for node-1 itself the address by which others come to it."""
+        self.wait_up(jobs, 0)
+        masters = [w.master for job in jobs for w in workers_of(job, 0)]
+        self.assertEqual(masters, [self.cluster.addresses[0], "node-1"])
+
     def test_the_others_reach_a_host_that_knows_itself_as_127_0_1_1(self):
         jobs = [self.job(i, "--master-addr", "node-1") for i in (0, 1)]
-        found = self.wait_up(jobs, 0)
-        self.assertEqual({w.master for w in found}, {"node-1"})
+        self.check_masters(jobs)
         self.go()
         self.finish(jobs[:1], 0, "node-1 is the loopback on this machine .* all its addresses")
         self.finish(jobs[1:], 0, "generation 0")
@@ -281,14 +286,55 @@ class HostsFile(Nodes):
         port = store.wait_for("listening on").rpartition(":")[2]
         endpoint = ["--rdzv-endpoint", f"node-1:{port}", "--rdzv-conf", "is_host=0"]
         jobs = [self.job(i, *endpoint, "--node-rank", i) for i in (0, 1)]
-        found = self.wait_up(jobs, 0)
-        self.assertEqual({w.master for w in found}, {"node-1"})
+        self.check_masters(jobs)
         self.go()
         self.finish(jobs, 0, "generation 0")
+
+    def test_train_over_a_host_that_knows_itself_as_127_0_1_1(self):
+        """Its workers publish the address by which they have come to the store."""
+        jobs = [
+            self.start_named(
+                i, testlib.program("ctrun"), "--nnodes", 2, "--master-addr", "node-1", "train",
+                "--data", "synthetic", "--device", "cpu", "--epochs", "1",
+            )
+            for i in (0, 1)
+        ]  # fmt: skip
+        for job in jobs:
+            self.assertEqual(job.wait(120).code, 0, job.result())
 
 
 for _name in [name for name in dir(Nodes) if name.startswith("test_")]:
     setattr(HostsFile, _name, None)
+
+
+class AnyAddress(Nodes):
+    """The first node names no address of its own, only that it listens on all."""
+
+    count, per_node = 2, 1
+
+    def test_workers_everywhere_reach_a_store_on_0_0_0_0(self):
+        worker = self.script("asking.py", ASKING)
+        for any_address in ("0.0.0.0", "::"):
+            with self.subTest(address=any_address):
+                jobs = [
+                    self.start(
+                        *self.cluster.nodes[i], testlib.program("ctrun"), "--nnodes", 2,
+                        "--master-addr", (any_address, self.cluster.addresses[0])[i],
+                        "--rdzv-conf", "join_timeout=60", worker, self.tmp,
+                    )
+                    for i in (0, 1)
+                ]  # fmt: skip
+                found = self.wait_up(jobs, 0)
+                self.assertEqual({w.master for w in found}, {self.cluster.addresses[0]})
+                self.go()
+                listens = f"listens on all addresses .* \\(--master-addr {any_address}\\)"
+                self.finish(jobs[:1], 0, listens)
+                self.finish(jobs[1:], 0, "generation 0")
+                (self.tmp / "go").unlink()
+
+
+for _name in [name for name in dir(Nodes) if name.startswith("test_")]:
+    setattr(AnyAddress, _name, None)
 
 
 class OneMachine(testlib.Case):

@@ -185,6 +185,29 @@ static void test_resolve_failure_names_the_host(void **state)
     assert_int_equal(len, 77);
 }
 
+static void test_what_is_no_address_and_what_is_the_loopback(void **state)
+{
+    static const struct {
+        const char *host;
+        bool any, loopback;
+    } rows[] = {
+        {"0.0.0.0", true, false},    {"::", true, false},
+        {"0.0.0.1", false, false},   {"::ffff:0.0.0.0", true, false},
+        {"::1", false, true},        {"127.0.1.1", false, true},
+        {"128.0.0.1", false, false}, {"::ffff:127.9.9.9", false, true},
+        {"localhost", false, true},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct sockaddr_storage addr;
+        socklen_t len;
+        assert_int_equal(ct_addr_is_any(rows[i].host), rows[i].any);
+        assert_true(ct_addr_literal(rows[i].host, 0, &addr, &len));
+        assert_int_equal(ct_addr_is_loopback((struct sockaddr *)&addr), rows[i].loopback);
+    }
+    assert_false(ct_addr_is_any("a name"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -196,6 +219,7 @@ int main(void)
         cmocka_unit_test(test_join_brackets_literals_alone),
         cmocka_unit_test(test_resolve_literals_and_localhost),
         cmocka_unit_test(test_resolve_failure_names_the_host),
+        cmocka_unit_test(test_what_is_no_address_and_what_is_the_loopback),
     };
     return cmocka_run_group_tests_name("addr", tests, NULL, NULL);
 }

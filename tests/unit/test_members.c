@@ -49,6 +49,21 @@ static void test_address_of_the_one_who_serves(void **state)
     end(&s);
 }
 
+static void test_every_world_tells_how_others_reach_the_store(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 2, 2, 0, 1);
+    join(&s, 1);
+    ct_members_reached(s.members, "10.0.0.77");
+    ct_members_reached(s.members, "10.1.0.77");
+    join(&s, 2);
+    assert_string_equal(s.nodes[1].last_world.store_addr, "10.0.0.77");
+    say(&s, 1, CT_MSG_SERVING, 0);
+    assert_string_equal(s.nodes[2].last_world.store_addr, "10.0.0.77");
+    end(&s);
+}
+
 static void test_ranks_by_wish(void **state)
 {
     struct scene s;
@@ -383,6 +398,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fixed_world),
+        cmocka_unit_test(test_every_world_tells_how_others_reach_the_store),
         cmocka_unit_test(test_address_of_the_one_who_serves),
         cmocka_unit_test(test_ranks_by_wish),
         cmocka_unit_test(test_ranks_by_the_schedulers_list),

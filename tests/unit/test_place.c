@@ -112,6 +112,37 @@ static void a_shared_store_must_be_found(void **state)
     assert_non_null(strstr(err.text, "--master-addr: port 0"));
 }
 
+static void workers_are_told_what_leads_to_the_store_from_here(void **state)
+{
+    static const struct {
+        const char *host, *told;
+        bool on_loopback;
+        const char *store_addr, *master;
+    } rows[] = {
+        {"node-1", "node-1", false, "10.0.0.1", "node-1"},
+        {"10.0.0.1", "10.0.0.1", false, "10.0.0.1", "10.0.0.1"},
+        /* the machine of the store, whose name is 127.0.1.1 there */
+        {"node-1", "node-1", true, "10.0.0.1", "10.0.0.1"},
+        {"node-1", "node-1", true, "", "node-1"},
+        /* --master-addr 0.0.0.0 there, and what other machines have */
+        {"0.0.0.0", "0.0.0.0", true, "10.0.0.1", "10.0.0.1"},
+        {"0.0.0.0", "0.0.0.0", true, "", "127.0.0.1"},
+        {"::", "::", true, "fd00::1", "fd00::1"},
+        {"node-1", "", false, "10.0.0.1", "node-1"},
+        {"0.0.0.0", "", true, "10.0.0.1", "10.0.0.1"},
+        /* node rank 0 is on another machine than the job's store */
+        {"store", "10.0.0.9", false, "10.0.0.1", "10.0.0.9"},
+        {"store", "10.0.0.9", true, "10.0.0.1", "10.0.0.9"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct ct_place place = {.host = rows[i].host, .master = rows[i].host};
+        assert_string_equal(
+            ct_place_master(&place, rows[i].told, rows[i].on_loopback, rows[i].store_addr),
+            rows[i].master);
+    }
+}
+
 static void a_name_of_our_own_is_no_literal(void **state)
 {
     (void)state;
@@ -127,6 +158,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_name_of_our_own_is_no_literal),
+        cmocka_unit_test(workers_are_told_what_leads_to_the_store_from_here),
         cmocka_unit_test(options_decide_by_rank),
         cmocka_unit_test(other_machines_are_told_by_binding),
         cmocka_unit_test(a_shared_store_must_be_found),

@@ -223,8 +223,8 @@ int ct_client_open(const char *host, uint16_t port, int64_t timeout_ms, struct c
     struct ct_err why = {0};
     int rc = connect_until(c, ct_deadline_in(NULL, timeout_ms), &why);
     if (rc != 0) {
-        (void)ct_err_set(err, rc, "cannot reach the store at %s:%u within %lld ms: %s", host,
-                         (unsigned)port, (long long)timeout_ms, why.text);
+        (void)ct_err_set(err, rc, "cannot reach the store at %s:%u within %g s: %s", host,
+                         (unsigned)port, (double)timeout_ms / 1000, why.text);
         ct_client_free(c);
         return rc;
     }

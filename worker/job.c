@@ -16,13 +16,17 @@
 int job_connect(struct ctw_job *job, struct ct_err *err)
 {
     const struct ctw_env *env = &job->env;
-    int rc = ct_client_open(env->master_addr, env->master_port, job->timeout_ms, &job->client, err);
+    struct ct_err why = {0};
+    int rc =
+        ct_client_open(env->master_addr, env->master_port, job->timeout_ms, &job->client, &why);
     if (rc != 0) {
-        (void)ct_err_wrap(err, "rank %d cannot reach the job's store at %s:%u%s", env->rank,
-                          env->master_addr, (unsigned)env->master_port,
-                          env->store_is_external ? ""
-                                                 : " (TORCHELASTIC_USE_AGENT_STORE is not True, so "
-                                                   "perhaps nobody serves it: start with ctrun)");
+        (void)ct_err_set(
+            err, rc, "rank %d %.700s (%s)", env->rank, why.text,
+            env->store_is_external
+                ? "from MASTER_ADDR and MASTER_PORT: is this an address of node 0 that "
+                  "this machine can go to, without a firewall in between?"
+                : "TORCHELASTIC_USE_AGENT_STORE is not True, so perhaps nobody serves "
+                  "it: start with ctrun");
     }
     return rc;
 }

@@ -347,9 +347,17 @@ static void an_unreachable_store_is_named(void **state)
     struct ctw_job_options options = {.timeout_ms = SHORT_MS};
     struct ctw_job *job;
     struct ct_err err = {0};
+    char where[80];
+    (void)snprintf(where, sizeof(where),
+                   "rank 0 cannot reach the store at 127.0.0.1:%s within %g s: ", port,
+                   SHORT_MS / 1000.0);
+    assert_int_equal(setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1), 0);
     assert_int_not_equal(ctw_job_open(&options, &job, &err), 0);
-    assert_non_null(strstr(err.text, "127.0.0.1"));
-    assert_non_null(strstr(err.text, port));
+    assert_ptr_equal(strstr(err.text, where), err.text);
+    assert_non_null(strstr(err.text, "MASTER_ADDR and MASTER_PORT"));
+    assert_int_equal(unsetenv("TORCHELASTIC_USE_AGENT_STORE"), 0);
+    assert_int_not_equal(ctw_job_open(&options, &job, &err), 0);
+    assert_non_null(strstr(err.text, "start with ctrun"));
 }
 
 int main(void)

@@ -33,7 +33,8 @@ struct ctw_comm_ops {
     int (*sync)(struct ctw_comm *comm, struct ct_err *err);
     void (*abort)(struct ctw_comm *comm); /* at most once; only close() follows */
     /* ctw_comm_split() of checked arguments: *out stays NULL where the color is negative. `origin`
-     * is what the group's will be. NULL where the back end has none. */
+     * is what the group's will be. NULL in the back ends of the host, which comm_split.c splits by
+     * their own all_reduce. */
     int (*split)(struct ctw_comm *comm, int color, int key, const struct comm_origin *origin,
                  struct ctw_comm **out, struct ct_err *err);
     /* ctw_link_open() of checked arguments, see worker/link.h. NULL where the back end has none. */
@@ -122,13 +123,6 @@ CT_MUST_CHECK int comm_host_open(const struct comm_setup *setup, struct ctw_comm
                                  struct ct_err *err);
 CT_MUST_CHECK int comm_solo_open(const struct comm_setup *setup, struct ctw_comm **out,
                                  struct ct_err *err);
-/* The one of those three that serves the ranks and machines of `setup`. */
-CT_MUST_CHECK int comm_open_without_gpus(const struct comm_setup *setup, struct ctw_comm **out,
-                                         struct ct_err *err);
-/* For their ctw_comm_ops.split. */
-CT_MUST_CHECK int comm_host_split(struct ctw_comm *comm, int color, int key,
-                                  const struct comm_origin *origin, struct ctw_comm **out,
-                                  struct ct_err *err);
 /* Loads the module; comm_nccl_fallback.c answers in a build without NCCL. */
 CT_MUST_CHECK int comm_nccl_open(const struct comm_setup *setup, struct ctw_comm **out,
                                  struct ct_err *err);

@@ -217,7 +217,6 @@ static const struct ctw_comm_ops host_ops = {
     .poll = host_poll,
     .sync = host_sync,
     .abort = host_abort,
-    .split = comm_host_split,
     .link = link_shm_open,
 };
 

@@ -338,7 +338,6 @@ static const struct ctw_comm_ops net_ops = {
     .poll = net_poll,
     .sync = net_sync,
     .abort = net_abort,
-    .split = comm_host_split,
     .link = net_link_open,
 };
 

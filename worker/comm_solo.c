@@ -109,7 +109,6 @@ static const struct ctw_comm_ops solo_ops = {
     .poll = solo_nothing,
     .sync = solo_nothing,
     .abort = solo_abort,
-    .split = comm_host_split,
 };
 
 int comm_solo_open(const struct comm_setup *setup, struct ctw_comm **out, struct ct_err *err)

@@ -4,9 +4,8 @@
  * by one all-reduce in which each rank fills its own place with its color, key and machine: small
  * whole numbers, which floats hold exactly.
  */
-#include "worker/comm.h"
-
 #include "common/alloc.h"
+#include "worker/comm_open.h"
 #include "worker/net.h"
 
 #include <stdio.h>
@@ -100,8 +99,8 @@ static int find_group(const struct ctw_comm *comm, const float *said, struct com
     return rc;
 }
 
-int comm_host_split(struct ctw_comm *comm, int color, int key, const struct comm_origin *origin,
-                    struct ctw_comm **out, struct ct_err *err)
+static int split_host(struct ctw_comm *comm, int color, int key, const struct comm_origin *origin,
+                      struct ctw_comm **out, struct ct_err *err)
 {
     struct comm_origin own = *origin;
     struct comm_setup setup = comm_setup_of(&own);
@@ -134,7 +133,7 @@ static int check(const struct ctw_comm *comm, int color, int key, struct ctw_com
         key < -EXACT_MAX) {
         return ct_err_set(err, CT_EINVAL, "invalid argument");
     }
-    if (comm->ops->split == NULL) {
+    if (comm->ops->split == NULL && comm->backend != CTW_BACKEND_HOST) {
         return ct_err_set(err, CT_EUNSUPPORTED, "this communicator cannot be split");
     }
     return 0;
@@ -157,7 +156,8 @@ static int split(struct ctw_comm *comm, int color, int key, struct ctw_comm **ou
     }
     struct ctw_comm *group = NULL;
     comm_begin_wait(comm);
-    rc = comm->ops->split(comm, color, key, &origin, &group, err);
+    rc = comm->ops->split != NULL ? comm->ops->split(comm, color, key, &origin, &group, err)
+                                  : split_host(comm, color, key, &origin, &group, err);
     if (rc == 0 && group != NULL) {
         group->origin = origin;
         group->progress = comm->progress;

@@ -10,10 +10,16 @@
 #include "common/err.h"
 #include "kernels/device.h"
 #include "trainer/dataset.h"
-#include "trainer/options.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* What is done to training images. */
+struct ct_augment_choice {
+    bool flip;  /* left to right, every other time */
+    bool shift; /* by up to a fourteenth of the side (2 of 28 pixels) each way; zeros move in */
+};
 
 struct ct_augment {
     struct ct_augment_choice choice;

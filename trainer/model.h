@@ -13,10 +13,18 @@
 
 #include "common/err.h"
 #include "kernels/device.h"
-#include "trainer/options.h"
 
 #include <stddef.h>
 #include <stdint.h>
+
+/* Deeper plain MLPs do not train anyway, and a bound keeps the layout free of allocations. */
+#define CT_HIDDEN_MAX 32
+
+/* Units of each hidden layer, the one next to the input first. */
+struct ct_hidden {
+    size_t count;
+    size_t size[CT_HIDDEN_MAX];
+};
 
 #define CT_LAYERS_MAX (CT_HIDDEN_MAX + 1)
 

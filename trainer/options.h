@@ -8,20 +8,14 @@
 
 #include "common/buf.h"
 #include "common/err.h"
+#include "trainer/augment.h"
+#include "trainer/model.h"
 #include "trainer/optimizer.h"
 #include "trainer/schedule.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-/* Deeper plain MLPs do not train anyway, and a bound keeps the layout free of allocations. */
-#define CT_HIDDEN_MAX 32
-
-struct ct_hidden {
-    size_t count;
-    size_t size[CT_HIDDEN_MAX];
-};
 
 enum ct_precision_choice {
     CT_PRECISION_AUTO,
@@ -45,12 +39,6 @@ enum ct_device_choice { CT_CHOOSE_AUTO, CT_CHOOSE_CPU, CT_CHOOSE_CUDA };
 /* At most one is not 0. */
 struct ct_interval {
     int64_t steps, seconds;
-};
-
-/* What is done to training images; trainer/augment.h. */
-struct ct_augment_choice {
-    bool flip;  /* left to right, every other time */
-    bool shift; /* by up to a fourteenth of the side (2 of 28 pixels) each way; zeros move in */
 };
 
 /* Texts are borrowed from argv. */

@@ -28,19 +28,6 @@ void ct_sinks_fini(struct ct_sinks *sinks)
     ct_tensorboard_close(&sinks->board);
 }
 
-int ct_sinks_open(struct ct_sinks *sinks, const struct ct_train_options *options,
-                  struct ct_err *err)
-{
-    int rc = 0;
-    if (options->metrics != NULL) {
-        rc = ct_metrics_open(&sinks->metrics, options->metrics, err);
-    }
-    if (rc == 0 && options->tensorboard != NULL) {
-        rc = ct_tensorboard_open(&sinks->board, options->tensorboard, err);
-    }
-    return rc;
-}
-
 /* What fails in a sink costs that sink, not the training. */
 static void check(struct ct_sinks *sinks, int rc, struct ct_err *err)
 {
@@ -48,6 +35,36 @@ static void check(struct ct_sinks *sinks, int rc, struct ct_err *err)
         ct_screen_break(&sinks->screen);
         ct_complain(sinks->complaints, err);
     }
+}
+
+/* Opening fails for the same two kinds of reasons as writing: a full or broken disk costs the sink,
+ * also when it comes a moment too early; a path that cannot be right is told before any work. */
+static int check_opened(struct ct_sinks *sinks, int rc, const char *option, struct ct_err *err)
+{
+    if (rc != CT_ELIMIT && rc != CT_EIO) {
+        return rc;
+    }
+    (void)ct_err_wrap(err, "going on without %s", option);
+    check(sinks, rc, err);
+    *err = (struct ct_err){0};
+    return 0;
+}
+
+int ct_sinks_open(struct ct_sinks *sinks, const struct ct_train_options *options,
+                  struct ct_err *err)
+{
+    if (options->metrics != NULL) {
+        int rc = ct_metrics_open(&sinks->metrics, options->metrics, err);
+        rc = check_opened(sinks, rc, "--metrics", err);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    if (options->tensorboard != NULL) {
+        int rc = ct_tensorboard_open(&sinks->board, options->tensorboard, err);
+        return check_opened(sinks, rc, "--tensorboard", err);
+    }
+    return 0;
 }
 
 void ct_sinks_start(struct ct_sinks *sinks, struct ct_trainer *trainer)

@@ -24,7 +24,8 @@ struct ct_sinks {
 void ct_sinks_init(struct ct_sinks *sinks, FILE *out, bool terminal, FILE *complaints);
 void ct_sinks_fini(struct ct_sinks *sinks);
 
-/* Opens the files that the options name. */
+/* Opens the files that the options name. A disk that is full or broken costs a complaint; what
+ * fails is that a path cannot be right, or memory. */
 CT_MUST_CHECK int ct_sinks_open(struct ct_sinks *sinks, const struct ct_train_options *options,
                                 struct ct_err *err);
 

@@ -154,6 +154,24 @@ static double time_of_day(void)
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
+/* After a failure, of which `failing` is the text, the file is closed. */
+static int write_record(struct ct_tensorboard *board, int64_t step, const struct ct_scalar *scalars,
+                        size_t count, const char *failing, struct ct_err *err)
+{
+    ct_buf_reset(&board->scratch);
+    int saved = ENOMEM;
+    int rc = ct_tensorboard_encode(time_of_day(), step, scalars, count, &board->scratch);
+    if (rc == 0) {
+        rc = ct_fd_write_all(board->fd, ct_buf_bytes(&board->scratch), board->scratch.len);
+        saved = errno;
+    }
+    if (rc != 0) {
+        ct_tensorboard_close(board);
+        return ct_err_sys(err, rc, saved, "%s", failing);
+    }
+    return 0;
+}
+
 int ct_tensorboard_open(struct ct_tensorboard *board, const char *dir, struct ct_err *err)
 {
     char host[256] = "host";
@@ -174,7 +192,7 @@ int ct_tensorboard_open(struct ct_tensorboard *board, const char *dir, struct ct
         rc = ct_err_sys(err, ct_code_from_errno(saved), saved, "cannot write %s", path);
     }
     ct_free(path);
-    return rc == 0 ? ct_tensorboard_add(board, 0, NULL, 0, err) : rc;
+    return rc == 0 ? write_record(board, 0, NULL, 0, "cannot write for TensorBoard", err) : rc;
 }
 
 void ct_tensorboard_close(struct ct_tensorboard *board)
@@ -192,16 +210,6 @@ int ct_tensorboard_add(struct ct_tensorboard *board, int64_t step, const struct 
     if (board->fd < 0) {
         return 0;
     }
-    ct_buf_reset(&board->scratch);
-    int saved = ENOMEM;
-    int rc = ct_tensorboard_encode(time_of_day(), step, scalars, count, &board->scratch);
-    if (rc == 0) {
-        rc = ct_fd_write_all(board->fd, ct_buf_bytes(&board->scratch), board->scratch.len);
-        saved = errno;
-    }
-    if (rc != 0) {
-        ct_tensorboard_close(board);
-        return ct_err_sys(err, rc, saved, "cannot write for TensorBoard, going on without");
-    }
-    return 0;
+    return write_record(board, step, scalars, count,
+                        "cannot write for TensorBoard, going on without", err);
 }

@@ -3,11 +3,14 @@
 
 import json
 import os
+import resource
 import struct
+import subprocess
 import xml.etree.ElementTree
 
 import testlib
 from testlib import idx
+from testlib.wait import DEADLINE
 
 
 def records(raw):
@@ -57,6 +60,50 @@ class TrainShows(testlib.Case):
             self.assertAlmostEqual(one[0], three[0], delta=1e-3)
             self.assertAlmostEqual(one[1], three[1], delta=0.02)
         self.assertLess(seen[0][-1][0], seen[0][0][0])
+
+    def on_full_disk(self, *sink, limit):
+        """What is said. Through pipes, as the limit holds for every file."""
+        result = subprocess.run(
+            [testlib.program("train"), *self.argv, *sink],
+            capture_output=True, text=True, timeout=DEADLINE,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+        )  # fmt: skip
+        self.assertEqual(result.returncode, 0, result)
+        self.assertIn("done: test accuracy", result.stdout)
+        self.assert_one_line(result.stderr)
+        return result.stderr
+
+    def test_training_outlives_a_full_disk(self):
+        # The very first record does not fit, a later one does not.
+        board = ("--tensorboard", self.tmp / "board")
+        self.assertRegex(self.on_full_disk(*board, limit=0), "going on without --tensorboard: ")
+        self.assertRegex(self.on_full_disk(*board, limit=100), "going on without: File too large")
+        metrics = ("--metrics", self.metrics)
+        self.assertRegex(self.on_full_disk(*metrics, limit=0), "going on without: File too large")
+
+    def test_training_outlives_a_disk_without_room_for_another_file(self):
+        # Mounted in a namespace of its own: nothing is left behind.
+        mounted = ("unshare", "--mount", "sh", "-c")
+        small = self.tmp / "small"
+        small.mkdir()
+        tmpfs = f"mount -t tmpfs -o nr_inodes=1 none {small} && "
+        if self.run_program(*mounted, tmpfs + "true").code != 0:
+            self.skipTest("no tmpfs can be mounted")
+        for sink in (("--metrics", small / "metrics"), ("--tensorboard", small / "board")):
+            with self.subTest(sink=sink):
+                run = (*mounted, tmpfs + 'exec "$@"', "sh", testlib.program("train"))
+                result = self.run_program(*run, *self.argv, *sink)
+                self.assertEqual(result.code, 0, result)
+                self.assert_one_line(result.err)
+                self.assertRegex(result.err, f"going on without {sink[0]}: .*No space left")
+
+    def test_a_sink_that_cannot_be_right_is_refused_before_training(self):
+        for sink in ("--metrics", "--tensorboard"):
+            result = self.run_program(
+                testlib.program("train"), *self.argv, sink, self.tmp / "no" / "where"
+            )
+            self.assertEqual((result.code, result.out), (1, ""), result)
+            self.assert_one_line(result.err)
 
     def test_training_outlives_the_reader_of_its_metrics(self):
         reading, writing = os.pipe()

@@ -114,7 +114,8 @@ static void reap_all(struct floor *floor)
 {
     char records[EVENTS * sizeof(struct signalfd_siginfo)];
     int status;
-    (void)read(floor->signals, records, sizeof(records));
+    ssize_t taken = read(floor->signals, records, sizeof(records));
+    (void)taken; /* waitpid() knows what has ended */
     while (floor->alive > 0 && waitpid(-1, &status, WNOHANG) > 0) {
         floor->alive--;
         floor->failed += status != 0;

@@ -180,7 +180,8 @@ static _Noreturn void guard_main(struct guard *guard, int pipe)
 {
     (void)prctl(PR_SET_NAME, "ctrun-guard");
     (void)setsid();
-    (void)chdir("/"); /* do not pin a file system that the user wants to unmount */
+    int moved = chdir("/"); /* does not pin a file system that the user wants to unmount */
+    (void)moved;
     pipe = guard_keep_only(pipe);
     if (!guard_listen(guard, pipe)) {
         guard_kill_job(guard);

@@ -84,14 +84,17 @@ static int append_clean(struct ct_buf *out, const unsigned char *p, const unsign
     return rc;
 }
 
+/* Takes a length: of two pointers a compiler cannot tell which is the first, and gcc 14 warns of a
+ * search in a negative range. */
 static int append_line(struct ct_buf *out, const char *indent, const unsigned char *line,
-                       const unsigned char *end, bool cut)
+                       size_t len, bool cut)
 {
     /* "\r\n" ends a line; of a progress bar what stood there last counts. */
-    if (end > line && end[-1] == '\r') {
-        end--;
+    if (len > 0 && line[len - 1] == '\r') {
+        len--;
     }
-    const unsigned char *carriage = memrchr(line, '\r', (size_t)(end - line));
+    const unsigned char *end = line + len;
+    const unsigned char *carriage = memrchr(line, '\r', len);
     if (carriage != NULL) {
         line = carriage + 1;
         cut = false;
@@ -137,7 +140,7 @@ int ct_lines_tail(const struct ct_lines *lines, const char *indent, struct ct_bu
     while (rc == 0 && line <= end) {
         const unsigned char *newline = memchr(line, '\n', (size_t)(end - line));
         const unsigned char *stop = newline != NULL ? newline : end;
-        rc = append_line(out, indent, line, stop, cut);
+        rc = append_line(out, indent, line, (size_t)(stop - line), cut);
         cut = false;
         line = stop + 1;
     }

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "rendezvous/token.h"
 
+#include "rendezvous/token_acl.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <sodium.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 /* Bytes of randomness in a token that we make. */
@@ -50,6 +53,14 @@ void ct_token_wipe(struct ct_token *token)
 
 /* ---- files ---------------------------------------------------------------------------------- */
 
+/* Whether the bits of the group stand for a list that admits nobody else. */
+static bool list_is_private(int fd)
+{
+    unsigned char acl[CT_ACL_MAX];
+    ssize_t len = fgetxattr(fd, CT_ACL_ATTRIBUTE, acl, sizeof(acl));
+    return len > 0 && ct_acl_is_private(acl, (size_t)len, geteuid());
+}
+
 static int check_private(int fd, const char *path, struct ct_err *err)
 {
     struct stat st;
@@ -63,7 +74,7 @@ static int check_private(int fd, const char *path, struct ct_err *err)
         return ct_err_set(err, CT_EPERM, "token file %s: belongs to user %u, not to user %u", path,
                           (unsigned)st.st_uid, (unsigned)geteuid());
     }
-    if ((st.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+    if ((st.st_mode & S_IRWXO) != 0 || ((st.st_mode & S_IRWXG) != 0 && !list_is_private(fd))) {
         return ct_err_set(err, CT_EPERM,
                           "token file %s: others may use it (mode %04o); chmod 600 it, and better "
                           "make a new one",

@@ -5,7 +5,9 @@ ctrun finds train beside itself."""
 import json
 import os
 import pathlib
+import re
 import shutil
+import signal
 import subprocess
 
 import testlib
@@ -53,6 +55,42 @@ class Install(testlib.Case):
         copy.write_text(unit.replace(place, str(there)))
         done = self.run_program("systemd-analyze", "verify", "--man=no", str(copy))
         self.assertEqual((done.code, done.out, done.err), (0, "", ""))
+
+    def test_the_unit_has_room_for_a_journal_and_a_token(self):
+        unit = (testlib.BUILD_ROOT / "contrib" / "ctrdzvd.service").read_text()
+        values = dict(re.findall(r"^(\w+)=(.+)$", unit, re.MULTILINE))
+        # What systemd makes of StateDirectory= and LoadCredential=, and the options of the comments.
+        folders = {
+            f"/var/lib/{values['StateDirectory']}": self.tmp / "state",
+            "/run/credentials/ctrdzvd.service": self.tmp / "credentials",
+        }
+        for folder in folders.values():
+            folder.mkdir(mode=0o700)
+        token = self.tmp / "credentials" / values["LoadCredential"].partition(":")[0]
+        options = "--port 0"
+        for name in ("--journal", "--token-file"):
+            options += " " + re.search(rf"^# .*({name} \S+)$", unit, re.MULTILINE).group(1)
+        for place, folder in folders.items():
+            self.assertIn(place + "/", options)
+            options = options.replace(place, str(folder))
+        program, _, rest = values["ExecStart"].partition(" ")
+        self.assertEqual(rest, "$CTRDZVD_OPTIONS")
+        argv = [str(self.tmp / "dest" / program.lstrip("/")), *options.split()]
+
+        token.write_text(values["SetCredential"].partition(":")[2])
+        token.chmod(0o400)
+        result = self.run_program(*argv)
+        self.assertEqual(result.code, 1, result)
+        self.assertIn(f"{token}: a token has", result.err)
+
+        token.chmod(0o600)
+        token.write_text("0123456789abcdef\n")
+        token.chmod(0o400)
+        service = self.start(*argv)
+        service.wait_for("listening on")
+        self.assertTrue((self.tmp / "state" / "journal").exists())
+        service.signal(signal.SIGTERM)
+        self.assertEqual(service.wait().code, 0)
 
     def test_the_unit_is_installed_where_asked(self):
         folder = self.tmp / "configured"

@@ -5,10 +5,14 @@
 #include "tests/lib/ct_test.h"
 
 #include "rendezvous/token.h"
+#include "rendezvous/token_acl.h"
 #include "tests/lib/tmpdir.h"
 
+#include <linux/posix_acl.h>
+#include <linux/posix_acl_xattr.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #define GOOD "0123456789abcdef"
@@ -99,6 +103,84 @@ static void test_files_that_others_may_use(void **state)
         assert_int_equal(read_text(*state, GOOD, 16, modes[i], &token), CT_EPERM);
     }
     assert_int_equal(token.len, 0);
+}
+
+/* A list of the given entries: little-endian, as the kernel takes it. */
+static size_t make_list(unsigned char *out, const uint32_t (*entries)[3], size_t count)
+{
+    unsigned char *p = out;
+    for (int shift = 0; shift < 32; shift += 8) {
+        *p++ = (unsigned char)(POSIX_ACL_XATTR_VERSION >> shift);
+    }
+    for (size_t i = 0; i < count; i++) {
+        *p++ = (unsigned char)entries[i][0];
+        *p++ = 0;
+        *p++ = (unsigned char)entries[i][1];
+        *p++ = 0;
+        for (int shift = 0; shift < 32; shift += 8) {
+            *p++ = (unsigned char)(entries[i][2] >> shift);
+        }
+    }
+    return (size_t)(p - out);
+}
+
+/* Owner, one more user, the group, the mask, others; with that list, stat() shows mode 0440. */
+static size_t make_credential(unsigned char *out, uint32_t user, uint32_t of_group)
+{
+    const uint32_t entries[][3] = {{ACL_USER_OBJ, 4, UINT32_MAX},
+                                   {ACL_USER, 4, user},
+                                   {ACL_GROUP_OBJ, of_group, UINT32_MAX},
+                                   {ACL_MASK, 4, UINT32_MAX},
+                                   {ACL_OTHER, 0, UINT32_MAX}};
+    return make_list(out, entries, sizeof(entries) / sizeof(entries[0]));
+}
+
+static void test_credential_of_systemd(void **state)
+{
+    unsigned char list[CT_ACL_MAX];
+    char *path = ct_tmpdir_write(*state, "token", GOOD, 16);
+    struct ct_token token = {0};
+    struct ct_err err = {0};
+    assert_int_equal(chmod(path, 0400), 0);
+    size_t len = make_credential(list, geteuid(), 0);
+    if (setxattr(path, CT_ACL_ATTRIBUTE, list, len, 0) != 0) {
+        free(path);
+        skip(); /* a file system without lists */
+    }
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0440);
+    assert_int_equal(ct_token_read(path, &token, &err), 0);
+    assert_int_equal(token.len, 16);
+
+    len = make_credential(list, geteuid() + 1, 0);
+    assert_int_equal(setxattr(path, CT_ACL_ATTRIBUTE, list, len, 0), 0);
+    assert_int_equal(ct_token_read(path, &token, &err), CT_EPERM);
+    free(path);
+}
+
+static void test_lists(void **state)
+{
+    unsigned char list[CT_ACL_MAX];
+    (void)state;
+    size_t len = make_credential(list, 1000, 0);
+    assert_true(ct_acl_is_private(list, len, 1000));
+    assert_false(ct_acl_is_private(list, len, 1001));
+    for (size_t cut = 0; cut < len; cut++) { /* half a list, half an entry */
+        bool whole = cut >= 4 && (cut - 4) % 8 == 0;
+        assert_int_equal(ct_acl_is_private(list, cut, 1000), whole);
+    }
+    list[0] = 3; /* a version of the future */
+    assert_false(ct_acl_is_private(list, len, 1000));
+    len = make_credential(list, 0, 0);
+    assert_true(ct_acl_is_private(list, len, 1000)); /* root may anyway */
+    len = make_credential(list, 1000, 4);
+    assert_false(ct_acl_is_private(list, len, 1000));
+
+    static const uint32_t a_group[][3] = {{ACL_USER_OBJ, 4, 0}, {ACL_GROUP, 4, 1000}};
+    assert_false(ct_acl_is_private(list, make_list(list, a_group, 2), 1000));
+    static const uint32_t others[][3] = {{ACL_USER_OBJ, 4, 0}, {ACL_OTHER, 4, 0}};
+    assert_false(ct_acl_is_private(list, make_list(list, others, 2), 1000));
 }
 
 static void test_files_of_others(void **state)
@@ -226,6 +308,8 @@ int main(void)
         WITH_FOLDER(test_where_it_is_found),
         WITH_FOLDER(test_line_end_is_not_part_of_it),
         WITH_FOLDER(test_files_that_others_may_use),
+        WITH_FOLDER(test_credential_of_systemd),
+        cmocka_unit_test(test_lists),
         WITH_FOLDER(test_files_of_others),
         WITH_FOLDER(test_texts_that_are_no_token),
         cmocka_unit_test(test_environment),

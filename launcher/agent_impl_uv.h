@@ -46,11 +46,13 @@ struct ct_run {
     struct ct_server *own;    /* the workers' store, where we are node rank 0 and do not host */
     struct ct_link *link;     /* to the membership */
     struct ct_msg *msg;       /* what is sent next; large */
+    struct ct_msg_join join;  /* what this node says when it joins */
     char seen_address[CT_HOST_MAX]; /* ours as the membership sees it */
     char master_addr[CT_HOST_MAX];  /* of this generation's store, as it was told; "" = the job's */
     char store_addr[CT_HOST_MAX]; /* by which other machines reach the job's store; "" = none has */
     bool on_loopback; /* we host, and what our options call the store is the loopback here, or no
                          address */
+    bool said_open;   /* that strangers may use a store of ours */
     char busy[CT_STORY_WHAT_MAX]; /* who else listens where the store should be; "" = nobody */
     uv_timer_t wait_timer; /* until there is time, then until the others have left our store */
     int64_t wait_until_ns;

@@ -44,6 +44,30 @@ static bool shared(const struct ct_run *run)
 
 /* ---- the store that the job meets at -------------------------------------------------------- */
 
+static bool is_loopback(const char *host)
+{
+    struct sockaddr_storage addr;
+    socklen_t len;
+    return ct_addr_resolve(host, 0, &addr, &len, NULL) == 0 &&
+           ct_addr_is_loopback((const struct sockaddr *)&addr);
+}
+
+/* A store on `host` (ANY_ADDRESS) has come up. Without a token its port takes whoever reaches it at
+ * his word, and whoever has started the job should know. */
+static void say_open(struct ct_run *run, const char *host, uint16_t port, const char *may)
+{
+    const struct ct_job *job = run->job;
+    bool any = strcmp(host, ANY_ADDRESS) == 0;
+    if (job->token != NULL || job->options->open || run->said_open || (!any && is_loopback(host))) {
+        return;
+    }
+    run->said_open = true;
+    ct_run_say(run,
+               "there is no token: whoever reaches port %u of %.200s can %s; --token-file or "
+               "CTRUN_TOKEN on every machine admits these alone, --open says that all may",
+               (unsigned)port, any ? "this machine" : host, may);
+}
+
 static int host_store(struct ct_run *run, struct ct_err *err)
 {
     const struct ct_job *job = run->job;
@@ -59,6 +83,8 @@ static int host_store(struct ct_run *run, struct ct_err *err)
     const struct ct_server_agents agents = {
         .token = job->token,
         .run_id = job->run_id,
+        .in_process = !shared(run),
+        .job = &run->join,
         .expected = named ? job->expected : NULL,
         .num_expected = named ? job->num_expected : 0,
     };
@@ -67,6 +93,7 @@ static int host_store(struct ct_run *run, struct ct_err *err)
         .num_hosts = any ? 1 : 2,
         .port = place->port,
         .access = job->token != NULL ? &only_agents : NULL,
+        .own_user = !job->options->open,
         .agents = &agents,
         .log = &run->log,
     };
@@ -83,12 +110,40 @@ static int host_store(struct ct_run *run, struct ct_err *err)
                    place->option, place->host);
     }
     run->on_loopback = any;
+    if (rc == 0) {
+        const char *outer = any                        ? ANY_ADDRESS
+                            : is_loopback(place->host) ? place->master
+                                                       : place->host;
+        say_open(run, outer, ct_server_port(run->server),
+                 shared(run) ? "read this job's status, write its keys, join it and end it"
+                             : "read this job's status and write its keys");
+    }
     return rc;
+}
+
+static void fill_join(struct ct_run *run)
+{
+    const struct ct_options *options = run->job->options;
+    struct ct_msg_join *join = &run->join;
+    (void)snprintf(join->run_id, sizeof(join->run_id), "%s", run->job->run_id);
+    (void)snprintf(join->host, sizeof(join->host), "%s", run->job->machine->host);
+    (void)snprintf(join->role, sizeof(join->role), "%.*s", CT_ROLE_MAX - 1, options->role);
+    join->node_rank = options->node_rank;
+    join->workers = run->job->workers;
+    join->pid = uv_os_getpid();
+    join->min_nodes = options->min_nodes;
+    join->max_nodes = options->max_nodes;
+    join->spares = options->spares;
+    join->max_restarts = options->max_restarts;
+    join->settle_ms = options->rdzv_conf.settle_ms;
+    join->join_ms = options->rdzv_conf.join_ms;
+    join->heartbeat_ms = options->rdzv_conf.heartbeat_ms;
 }
 
 int ct_run_open_store(struct ct_run *run, struct ct_err *err)
 {
     const struct ct_place *place = run->job->place;
+    fill_join(run);
     if (place->duty == CT_HOST_ELSEWHERE) {
         return 0;
     }
@@ -114,28 +169,6 @@ static void say_for_all(struct ct_run *run, const char *text)
     if (ct_run_speaks(run)) {
         ct_run_say(run, "%s", text);
     }
-}
-
-static void join(struct ct_run *run, struct ct_msg *msg)
-{
-    const struct ct_options *options = run->job->options;
-    struct ct_msg_join *join = &msg->join;
-    msg->type = CT_MSG_JOIN;
-    (void)snprintf(join->run_id, sizeof(join->run_id), "%s", run->job->run_id);
-    (void)snprintf(join->host, sizeof(join->host), "%s", run->job->machine->host);
-    (void)snprintf(join->role, sizeof(join->role), "%.*s", CT_ROLE_MAX - 1, options->role);
-    join->node_rank = options->node_rank;
-    join->workers = run->job->workers;
-    join->pid = uv_os_getpid();
-    join->hosts = run->server != NULL;
-    join->spare_ok = options->spares > 0;
-    join->min_nodes = options->min_nodes;
-    join->max_nodes = options->max_nodes;
-    join->spares = options->spares;
-    join->max_restarts = options->max_restarts;
-    join->settle_ms = options->rdzv_conf.settle_ms;
-    join->join_ms = options->rdzv_conf.join_ms;
-    join->heartbeat_ms = options->rdzv_conf.heartbeat_ms;
 }
 
 /* Have we come to the job's store by the loopback? */
@@ -322,7 +355,9 @@ static void fill(struct ct_run *run, enum ct_agent_message what, struct ct_msg *
     msg->generation = run->agent.generation;
     switch (what) {
     case CT_AGENT_SAY_JOIN:
-        join(run, msg);
+        msg->type = CT_MSG_JOIN;
+        msg->join = run->join;
+        msg->join.hosts = run->server != NULL;
         break;
     case CT_AGENT_SAY_SERVING:
         msg->type = CT_MSG_SERVING;
@@ -352,8 +387,6 @@ static void fill(struct ct_run *run, enum ct_agent_message what, struct ct_msg *
         msg->type = CT_MSG_PREEMPT;
         msg->signo = run->agent.signo;
         msg->deadline_ms = run->preempt_deadline_ms;
-        (void)snprintf(msg->text, sizeof(msg->text), "%.200s received SIG%s: the job shall end",
-                       run->job->machine->host, sigabbrev_np(msg->signo));
         break;
     case CT_AGENT_SAY_LEAVE:
         msg->type = CT_MSG_LEAVE;
@@ -410,6 +443,7 @@ static int open_own(struct ct_run *run, struct ct_err *err)
         .num_hosts = 1,
         .port = options->master_port > 0 ? (uint16_t)options->master_port : 0,
         .access = guarded ? &only_agents : NULL,
+        .own_user = !options->open,
         .agents = guarded ? &agents : NULL,
         .log = &run->log,
     };
@@ -420,6 +454,9 @@ static int open_own(struct ct_run *run, struct ct_err *err)
         struct ct_server_options any = server;
         any.port = 0;
         rc = ct_server_open(&run->loop, &any, &run->own, err);
+    }
+    if (rc == 0) {
+        say_open(run, listen_on, ct_server_port(run->own), "write the keys of this job's workers");
     }
     return rc;
 }

@@ -507,6 +507,7 @@ static int open_store(struct fleet *fleet, struct ct_err *err)
             .num_hosts = 1,
             .log = &fleet->log,
             .access = &this_machine,
+            .own_user = !fleet->job->options->open,
             .agents = &agents,
         };
         rc = ct_server_open(&fleet->loop, &options, &fleet->server, err);

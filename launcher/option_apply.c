@@ -341,6 +341,9 @@ static int apply(const struct ct_option_spec *spec, const char *origin, const ch
         return read_int(origin, value, 0, NODES_MAX - 1, &options->spares, err);
     case CT_OPT_TOKEN_FILE:
         return read_text(origin, value, &options->token_file, err);
+    case CT_OPT_OPEN:
+        options->open = true;
+        return 0;
     case CT_OPT_HOSTS:
         return read_machines(origin, value, &options->hosts, err);
     case CT_OPT_HOSTFILE:

@@ -122,6 +122,10 @@ const struct ct_option_spec ct_option_table[] = {
     {CT_OPT_TOKEN_FILE, 0, false, "token-file", "FILE",
      "secret that all machines of the job share; else CTRUN_TOKEN", .own = true,
      .topic = CT_HELP_NODES},
+    {CT_OPT_OPEN, 0, false, "open", NULL,
+     "who reaches the store may use it: no warning that there is no token,\n"
+     "and other users of this machine are admitted",
+     .own = true, .topic = CT_HELP_NODES},
     {CT_OPT_HOSTS, 'H', false, "hosts", "HOST[:N],...",
      "start a ctrun on each of these machines, with N workers each", .own = true,
      .topic = CT_HELP_HOSTS, .brief = "start ctrun on these machines"},

@@ -35,6 +35,7 @@ enum ct_option_id {
     CT_OPT_LOCAL_ADDR,
     CT_OPT_SPARES,
     CT_OPT_TOKEN_FILE,
+    CT_OPT_OPEN,
     CT_OPT_HOSTS,
     CT_OPT_HOSTFILE,
     CT_OPT_LAUNCH_AGENT,

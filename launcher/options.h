@@ -93,6 +93,7 @@ struct ct_options {
     int node_rank;                /* -1 = not given: any */
     int spares;                   /* nodes beyond max_nodes that wait for one to be lost */
     const char *token_file;       /* NULL = not given */
+    bool open;                    /* strangers may use the store */
     const char *hosts, *hostfile; /* machines to start on; NULL = not given */
     const char *launch_agent;     /* by which a ctrun is started there */
     bool agent_stdin;             /* we were started so: standard input is our launcher's */

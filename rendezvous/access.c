@@ -67,13 +67,9 @@ int ct_access_allow(struct ct_access *access, const char *text, struct ct_err *e
     return 0;
 }
 
-bool ct_access_admits(const struct ct_access *access, const struct sockaddr *peer,
-                      const struct sockaddr *local)
+bool ct_access_is_here(const struct sockaddr *peer, const struct sockaddr *local)
 {
     struct in6_addr addr, own;
-    if (access->open) {
-        return true;
-    }
     if (!ct_addr_as_v6(peer, &addr)) {
         return false;
     }
@@ -82,9 +78,19 @@ bool ct_access_admits(const struct ct_access *access, const struct sockaddr *pee
         .address = {.s6_addr = {[10] = 0xff, [11] = 0xff, [12] = 127}},
         .bits = MAPPED_BITS + 8,
     };
-    if (contains(&loopback, addr) || same(&addr, &in6addr_loopback) ||
-        (ct_addr_as_v6(local, &own) && same(&addr, &own))) {
+    return contains(&loopback, addr) || same(&addr, &in6addr_loopback) ||
+           (ct_addr_as_v6(local, &own) && same(&addr, &own));
+}
+
+bool ct_access_admits(const struct ct_access *access, const struct sockaddr *peer,
+                      const struct sockaddr *local)
+{
+    struct in6_addr addr;
+    if (access->open || ct_access_is_here(peer, local)) {
         return true;
+    }
+    if (!ct_addr_as_v6(peer, &addr)) {
+        return false;
     }
     for (size_t i = 0; i < access->count; i++) {
         if (contains(&access->allowed[i], addr)) {

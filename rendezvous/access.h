@@ -42,4 +42,7 @@ CT_MUST_CHECK int ct_access_allow(struct ct_access *access, const char *text, st
 bool ct_access_admits(const struct ct_access *access, const struct sockaddr *peer,
                       const struct sockaddr *local);
 
+/* Is `peer` on this machine, as above? */
+bool ct_access_is_here(const struct sockaddr *peer, const struct sockaddr *local);
+
 #endif

@@ -1,14 +1,21 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A connection is judged once, when it is accepted: by the address of its peer, and where the hub
+ * asks for it by the user who holds its other end on this machine. HTTP is judged by address alone,
+ * since it changes nothing.
+ */
 #include "rendezvous/conn_gate_uv.h"
 
 #include "common/addr.h"
 #include "rendezvous/conn_write_uv.h"
 #include "rendezvous/control.h"
 #include "rendezvous/http_uv.h"
+#include "rendezvous/peer_user.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 void ct_conn_peer(const struct ct_conn *conn, char *text, size_t size)
 {
@@ -33,30 +40,52 @@ void ct_conn_refuse(struct ct_conn *conn, struct ct_refusals *refusals, const ch
     ct_conn_close(conn);
 }
 
-void ct_conn_refuse_stranger(struct ct_conn *conn)
+static bool get_names(const struct ct_conn *conn, struct sockaddr_storage *peer,
+                      struct sockaddr_storage *local)
 {
-    ct_conn_refuse(conn, &ct_conn_hub_of(conn)->refusals, "by address");
+    int peer_len = sizeof(*peer), local_len = sizeof(*local);
+    return uv_tcp_getpeername(&conn->tcp, (struct sockaddr *)peer, &peer_len) == 0 &&
+           uv_tcp_getsockname(&conn->tcp, (struct sockaddr *)local, &local_len) == 0;
 }
 
-static bool admits(const struct ct_conn *conn)
+static bool admits_address(const struct ct_conn *conn)
 {
     struct ct_conn_hub *hub = ct_conn_hub_of(conn);
-    if (hub->access == NULL) {
+    struct sockaddr_storage peer, local;
+    return hub->access == NULL || (get_names(conn, &peer, &local) &&
+                                   (ct_access_admits(hub->access, (const struct sockaddr *)&peer,
+                                                     (const struct sockaddr *)&local) ||
+                                    ct_guests_has(&hub->guests, (const struct sockaddr *)&peer)));
+}
+
+/* A peer that is gone already is nobody's. One on another machine has no user here. */
+static bool admits_user(const struct ct_conn *conn)
+{
+    const struct ct_conn_hub *hub = ct_conn_hub_of(conn);
+    struct sockaddr_storage peer, local;
+    uid_t user;
+    if (hub->users_fd < 0) {
         return true;
     }
-    struct sockaddr_storage peer, local;
-    int peer_len = sizeof(peer), local_len = sizeof(local);
-    return uv_tcp_getpeername(&conn->tcp, (struct sockaddr *)&peer, &peer_len) == 0 &&
-           uv_tcp_getsockname(&conn->tcp, (struct sockaddr *)&local, &local_len) == 0 &&
-           (ct_access_admits(hub->access, (const struct sockaddr *)&peer,
-                             (const struct sockaddr *)&local) ||
-            ct_guests_has(&hub->guests, (const struct sockaddr *)&peer));
+    if (!get_names(conn, &peer, &local)) {
+        return false;
+    }
+    return !ct_access_is_here((const struct sockaddr *)&peer, (const struct sockaddr *)&local) ||
+           (ct_peer_user_find(hub->users_fd, (const struct sockaddr *)&peer,
+                              (const struct sockaddr *)&local, &user) == 0 &&
+            (user == geteuid() || user == 0));
+}
+
+void ct_conn_refuse_stranger(struct ct_conn *conn)
+{
+    ct_conn_refuse(conn, &ct_conn_hub_of(conn)->refusals,
+                   admits_address(conn) ? "of other users (--open admits them)" : "by address");
 }
 
 void ct_conn_enroll(struct ct_conn *conn)
 {
     struct ct_conn_hub *hub = ct_conn_hub_of(conn);
-    conn->admitted = admits(conn);
+    conn->admitted = admits_address(conn) && admits_user(conn);
     if (conn->admitted) {
         ct_list_append(&hub->conns, &conn->at_hub);
         return;
@@ -110,7 +139,7 @@ void ct_conn_hand_over(struct ct_conn *conn)
 {
     struct ct_conn_hub *hub = ct_conn_hub_of(conn);
     bool agent = dialect_spoken(conn) == AGENT;
-    bool admitted = conn->admitted;
+    bool admitted = conn->admitted || admits_address(conn);
     uv_os_fd_t fd = -1;
     if (uv_fileno((const uv_handle_t *)&conn->tcp, &fd) == 0) {
         fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);

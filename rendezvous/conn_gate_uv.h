@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who comes in, and to whom: admission by address, and the dialects that others serve. For
+ * Who comes in, and to whom: admission by address and user, and the dialects that others serve. For
  * conn_uv.c alone, but for ct_conn_is_of_store().
  */
 #ifndef CT_RENDEZVOUS_CONN_GATE_UV_H

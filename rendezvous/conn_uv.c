@@ -337,6 +337,7 @@ int ct_conn_hub_init(struct ct_conn_hub *hub, struct ct_store *store)
     if (hub->read_buf == NULL) {
         return CT_ENOMEM;
     }
+    hub->users_fd = -1;
     hub->service.store = store;
     hub->service.on_woken = on_woken;
     ct_list_init(&hub->conns);
@@ -384,6 +385,10 @@ void ct_conn_hub_fini(struct ct_conn_hub *hub)
     ct_free(hub->read_buf);
     hub->read_buf = NULL;
     ct_guests_fini(&hub->guests);
+    if (hub->users_fd >= 0) {
+        (void)close(hub->users_fd);
+        hub->users_fd = -1;
+    }
 }
 
 /* ---- accepting ------------------------------------------------------------------------------ */

@@ -27,7 +27,9 @@ struct ct_conn_hub {
     struct ct_outq_body *spare_out; /* lent to the connection that is being served; may be NULL */
     const struct ct_log *log;       /* may be NULL */
     const struct ct_access *access; /* NULL = everyone is admitted */
-    struct ct_refusals refusals;    /* connections of peers that were not */
+    /* ct_peer_user_open(): peers on this machine must be of our user or root; -1 = of any. */
+    int users_fd;
+    struct ct_refusals refusals; /* connections of peers that were not */
     /* Each connection that is not closing is in one of these lists, by ct_conn.at_hub. */
     struct ct_list conns;
     /* Those with an answer that another client caused; with a journal also those that were served
@@ -65,7 +67,7 @@ struct ct_conn {
     struct ct_session session;
     struct ct_list at_hub;
     struct ct_conn_write *write; /* what the socket did not take at once; NULL = nothing */
-    bool admitted;               /* by its address; else it gets nothing but what is everybody's */
+    bool admitted; /* by address and user; else it gets nothing but what is everybody's */
     bool reading;
     bool spoke;   /* the first byte came, and is for us */
     bool foreign; /* the first byte is that of another dialect */

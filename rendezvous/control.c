@@ -68,7 +68,6 @@ static const struct ct_json_field fields[] = {
     INT(ON(JOIN), "workers", join.workers, 1, CT_MAX_WORLD),
     I64(ON(JOIN), "pid", join.pid, 0, CT_JSON_INT_MAX),
     OTHER(ON(JOIN), "hosts", join.hosts, CT_JSON_BOOL),
-    OTHER(ON(JOIN), "spare_ok", join.spare_ok, CT_JSON_BOOL),
     INT(ON(JOIN), "min_nodes", join.min_nodes, 1, CT_MAX_NODES),
     INT(ON(JOIN), "max_nodes", join.max_nodes, 1, CT_MAX_NODES),
     INT(ON(JOIN), "spares", join.spares, 0, CT_MAX_NODES),

@@ -87,8 +87,8 @@ struct ct_msg_join {
     int workers;   /* that it will start */
     int64_t pid;   /* of ctrun */
     bool hosts;    /* it is the one that hosts the store (in the same process) */
-    bool spare_ok; /* it may wait as a spare */
-    /* What the job should be; the first to join decides, others must say the same. */
+    /* What the job should be: as the ctrun that hosts it says, else the first to join; others must
+     * say the same. */
     int min_nodes, max_nodes, spares;
     int max_restarts;
     int64_t settle_ms;    /* after min_nodes are there, how long for more; --rdzv-conf

@@ -272,9 +272,8 @@ static void let_stay(struct conn *conn)
 /* Does the agent run on another machine than the store? */
 static bool is_from_elsewhere(const struct conn *conn)
 {
-    static const struct ct_access this_machine;
-    return !conn->trusted && !ct_access_admits(&this_machine, (const struct sockaddr *)&conn->peer,
-                                               (const struct sockaddr *)&conn->local);
+    return !conn->trusted && !ct_access_is_here((const struct sockaddr *)&conn->peer,
+                                                (const struct sockaddr *)&conn->local);
 }
 
 static void on_join_msg(struct conn *conn, const struct ct_msg *msg)
@@ -425,6 +424,8 @@ int ct_control_open(uv_loop_t *loop, const struct ct_control_options *options,
         .log = options->log,
         .epoch_ms = (int64_t)unix_time.tv_sec * 1000 + unix_time.tv_nsec / CT_NS_PER_MS -
                     ct_clock_now(NULL) / CT_NS_PER_MS,
+        .job = options->job,
+        .proved = options->token != NULL,
         .expected = options->expected,
         .num_expected = options->num_expected,
         .send = send_to,

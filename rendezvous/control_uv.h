@@ -21,7 +21,8 @@ struct ct_control_options {
     const struct ct_token *token; /* borrowed; NULL = agents need none */
     /* Only this job; NULL = any (ctrdzvd). Borrowed. */
     const char *run_id;
-    const char *const *expected; /* as in ct_members_options; borrowed until closed */
+    const struct ct_msg_join *job; /* as in ct_members_options; borrowed until closed */
+    const char *const *expected;   /* as in ct_members_options; borrowed until closed */
     int num_expected;
     const struct ct_log *log;
     /* An agent at `peer` has proved the token (`yes`), or has gone again: its address may (no

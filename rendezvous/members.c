@@ -18,14 +18,16 @@ int ct_members_new(const struct ct_members_options *options, struct ct_members *
     }
     m->options = *options;
     m->options.expected = NULL;
+    m->options.job = NULL;
     ct_list_init(&m->all);
     ct_list_init(&m->silence);
     ct_sm_init(&m->sm, "membership", members_states, STATE_GATHERING, 0, options->log);
     m->generation = -1;
     m->join_ns = m->settle_ns = m->newcomers_ns = m->say_ns = NEVER;
     m->said_ns = m->judge_ns = INT64_MIN;
-    if (options->num_expected > 0 &&
-        members_expect(m, options->expected, options->num_expected) != 0) {
+    if ((options->job != NULL && members_begin(m, options->job) != 0) ||
+        (options->num_expected > 0 &&
+         members_expect(m, options->expected, options->num_expected) != 0)) {
         ct_members_free(m);
         return CT_ENOMEM;
     }
@@ -197,7 +199,12 @@ void ct_members_message(struct ct_members *m, struct ct_member *member, struct c
         take_of_generation(m, member, msg, now_ns);
         break;
     case CT_MSG_PREEMPT:
-        members_preempt(m, msg, now_ns);
+        /* Who has never been in a world just leaves when it is asked to end. */
+        if (member->node_rank >= 0) {
+            members_preempt(m, member, msg, now_ns);
+        } else {
+            violation(m, member, msg, now_ns);
+        }
         break;
     case CT_MSG_LEAVE:
         members_left(m, member, CT_FAILURE_LEFT,

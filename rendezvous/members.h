@@ -18,8 +18,13 @@
  * After a loss an elastic world waits `settle_ms` for others to come; when all of the last world
  * are there it forms at once. Newcomers to an elastic job below MAX are collected for 200 ms, then
  * the world is stopped for them, unless a node has finished already. Whoever finds the world full
- * is a spare: as many as `spares` says, more only if they say spare_ok. Nothing else tells a spare
- * from a node: those who come first are in the world.
+ * is a spare: as many as the job's `spares` says. Nothing else tells a spare from a node: those who
+ * come first are in the world.
+ *
+ * Trust: a member is believed what it says of itself and of its workers, and nothing else. What the
+ * job is, and who may join it, is not its to say. Whoever is in no world may not end the job: its
+ * PREEMPT breaks the protocol. A place is taken over from the same address alone, unless who comes
+ * has proved the token.
  *
  * Ranks: an agent's wish, else natural order of host names. Survivors keep their order, and their
  * numbers when a lost node is replaced (by a spare or a newcomer: it gets the free node rank).
@@ -68,6 +73,10 @@ struct ct_member;
 
 struct ct_members_options {
     const struct ct_log *log; /* borrowed, may be NULL */
+    /* What the job is: its run id, nodes, spares, restarts and times. All who join must say the
+     * same. NULL = the first to join decides. Copied. */
+    const struct ct_msg_join *job;
+    bool proved; /* all who join have shown that they have the job's token */
     /* Names of the hosts by node rank where a scheduler or --hosts tells them; NULL = unknown.
      * Copied. */
     const char *const *expected;

@@ -48,8 +48,7 @@ struct ct_member {
     int workers;
     int wish;        /* node rank by flag or by ct_members_options.expected; -1 = any */
     bool wish_given; /* by flag */
-    bool spare_ok;
-    uint64_t order; /* of joining */
+    uint64_t order;  /* of joining */
     int64_t heard_ns;
     int64_t alive_ns;      /* when its silence began, or was excused last */
     struct ct_still still; /* what it said of itself last */
@@ -149,6 +148,8 @@ static inline int64_t members_ms(const struct ct_members *m, int64_t now_ns)
 }
 
 /* ---- members_join.c ---- */
+/* Decides what the job is. CT_ENOMEM. */
+CT_MUST_CHECK int members_begin(struct ct_members *m, const struct ct_msg_join *job);
 /* Copies. CT_ENOMEM leaves what ct_members_free() frees. */
 CT_MUST_CHECK int members_expect(struct ct_members *m, const char *const *names, int count);
 /* Takes the member out of every list and frees it; remembers who it was if `remember`. */
@@ -188,7 +189,8 @@ void members_failed(struct ct_members *m, struct ct_member *member, struct ct_fa
                     int64_t happened_ns, int64_t now_ns);
 void members_finished(struct ct_members *m, struct ct_member *member, int64_t now_ns);
 void members_stopped(struct ct_members *m, struct ct_member *member, int64_t now_ns);
-void members_preempt(struct ct_members *m, const struct ct_msg *msg, int64_t now_ns);
+void members_preempt(struct ct_members *m, const struct ct_member *member, const struct ct_msg *msg,
+                     int64_t now_ns);
 void members_timers(struct ct_members *m, int64_t now_ns);
 
 /* ---- members_story.c ---- */
@@ -200,6 +202,10 @@ void members_complete(struct ct_members *m, struct ct_failure *failure);
 /* The loss of a node as a failure. */
 void members_loss(const struct ct_member *member, enum ct_failure_kind kind, const char *why,
                   struct ct_failure *out);
+/* "gpu-7 (10.0.0.6)": the name that it gives itself, and where it really is. Without the address
+ * for one on this machine. */
+#define MEMBER_NAME_MAX 192
+void members_name(const struct ct_member *member, char out[MEMBER_NAME_MAX]);
 void members_describe(const struct ct_failure *failure, char *out, size_t size);
 struct ct_story_round *members_round(struct ct_members *m); /* the last; there must be one */
 

@@ -153,7 +153,7 @@ static int check_room(const struct ct_members *m, const struct ct_msg_join *join
         return ct_err_set(err, CT_ELIMIT, "with node %s the job would have more than %d workers",
                           join->host, CT_MAX_WORLD);
     }
-    if (count >= CT_MAX_NODES || (!join->spare_ok && count >= m->job.max_nodes + m->job.spares)) {
+    if (count >= m->num_places) {
         return ct_err_set(err, CT_ELIMIT,
                           "node %s is one too many: the job %s has its %d nodes; --spares lets "
                           "more wait",
@@ -162,17 +162,19 @@ static int check_room(const struct ct_members *m, const struct ct_msg_join *join
     return 0;
 }
 
-/* A restarted ctrun may be back before the loss of the old one is seen. */
+/* A restarted ctrun may be back before the loss of the old one is seen. A name alone is no proof
+ * that it is the same machine. */
 static bool replaces(const struct ct_members *m, const struct ct_member *old, const char *host,
-                     int64_t now_ns)
+                     const char *address, int64_t now_ns)
 {
     int64_t beat_ns = m->job.heartbeat_ms * CT_NS_PER_MS / 3;
-    return strcmp(old->host, host) == 0 && now_ns - old->heard_ns >= 2 * beat_ns;
+    return strcmp(old->host, host) == 0 && now_ns - old->heard_ns >= 2 * beat_ns &&
+           (m->options.proved || strcmp(old->address, address) == 0);
 }
 
 /* Gives the member whose place it takes, or NULL. */
-static int check_wish(struct ct_members *m, const struct ct_msg_join *join, int64_t now_ns,
-                      struct ct_member **replaced, struct ct_err *err)
+static int check_wish(struct ct_members *m, const struct ct_msg_join *join, const char *address,
+                      int64_t now_ns, struct ct_member **replaced, struct ct_err *err)
 {
     *replaced = NULL;
     if (join->node_rank < 0) {
@@ -193,7 +195,7 @@ static int check_wish(struct ct_members *m, const struct ct_msg_join *join, int6
         m->places[join->node_rank].wisher = NULL;
         return 0;
     }
-    if (!replaces(m, old, join->host, now_ns)) {
+    if (!replaces(m, old, join->host, address, now_ns)) {
         return ct_err_set(err, CT_EBUSY, "node rank %d is taken by %s%s%s", join->node_rank,
                           old->host, old->address[0] != '\0' ? " at " : "", old->address);
     }
@@ -223,16 +225,16 @@ static int old_place_of(const struct ct_members *m, const char *host)
 
 /* ---- coming --------------------------------------------------------------------------------- */
 
-static int begin_job(struct ct_members *m, const struct ct_msg_join *join)
+int members_begin(struct ct_members *m, const struct ct_msg_join *job)
 {
-    int places = join->max_nodes + join->spares;
+    int places = job->max_nodes + job->spares;
     places = places < CT_MAX_NODES ? places : CT_MAX_NODES;
     m->places = ct_calloc((size_t)places, sizeof(m->places[0]));
     if (m->places == NULL) {
         return CT_ENOMEM;
     }
     m->num_places = places;
-    m->job = *join;
+    m->job = *job;
     m->begun = true;
     return 0;
 }
@@ -281,7 +283,6 @@ static struct ct_member *new_member(struct ct_members *m, const struct ct_msg_jo
     member->conn = conn;
     member->pid = join->pid;
     member->workers = join->workers;
-    member->spare_ok = join->spare_ok;
     member->wish = join->node_rank;
     member->wish_given = join->node_rank >= 0;
     member->node_rank = -1;
@@ -310,11 +311,11 @@ int ct_members_join(struct ct_members *m, const struct ct_msg_join *join, const 
     struct ct_member *replaced = NULL;
     int rc = check_values(join, err);
     if (rc == 0 && !m->begun) {
-        rc = begin_job(m, join);
+        rc = members_begin(m, join);
     } else if (rc == 0) {
         rc = check_same(&m->job, join, err);
     }
-    rc = rc != 0 ? rc : check_wish(m, join, now_ns, &replaced, err);
+    rc = rc != 0 ? rc : check_wish(m, join, address, now_ns, &replaced, err);
     rc = rc != 0 ? rc : check_room(m, join, replaced != NULL, err);
     rc = rc != 0 ? rc : grow_sorted(m);
     if (rc != 0) {

@@ -270,13 +270,19 @@ void members_arrived(struct ct_members *m, int64_t now_ns)
     }
 }
 
-void members_preempt(struct ct_members *m, const struct ct_msg *preempt, int64_t now_ns)
+void members_preempt(struct ct_members *m, const struct ct_member *member,
+                     const struct ct_msg *preempt, int64_t now_ns)
 {
+    char name[MEMBER_NAME_MAX];
     if (m->preempted != 0 || members_state(m) == STATE_OVER) {
         return;
     }
     m->preempted = preempt->signo > 0 ? preempt->signo : SIGTERM;
-    (void)snprintf(m->preempt_why, sizeof(m->preempt_why), "%s", preempt->text);
+    /* In our words: every node prints them. */
+    members_name(member, name);
+    const char *signal_name = sigabbrev_np(m->preempted);
+    (void)snprintf(m->preempt_why, sizeof(m->preempt_why), "%s received SIG%s: the job is to end",
+                   name, signal_name != NULL ? signal_name : "TERM");
     struct ct_msg *msg = members_msg(m, CT_MSG_PREEMPT);
     msg->signo = m->preempted;
     msg->deadline_ms = preempt->deadline_ms;
@@ -305,7 +311,7 @@ void members_preempt(struct ct_members *m, const struct ct_msg *preempt, int64_t
 
 static void take_newcomers(struct ct_members *m, int64_t now_ns)
 {
-    char why[CT_STORY_WHAT_MAX];
+    char why[CT_STORY_WHAT_MAX], name[MEMBER_NAME_MAX];
     const struct ct_member *first = NULL;
     int newcomers = 0;
     m->newcomers_ns = NEVER;
@@ -320,10 +326,12 @@ static void take_newcomers(struct ct_members *m, int64_t now_ns)
     if (m->any_finished) {
         members_place_waiting(m, now_ns); /* a job that ends is not disturbed */
     } else if (newcomers == 1) {
-        (void)snprintf(why, sizeof(why), "node %s joined", first->host);
+        members_name(first, name);
+        (void)snprintf(why, sizeof(why), "node %s joined", name);
         stop_world(m, why, true, now_ns);
     } else if (newcomers > 1) {
-        (void)snprintf(why, sizeof(why), "%d nodes joined, %s first", newcomers, first->host);
+        members_name(first, name);
+        (void)snprintf(why, sizeof(why), "%d nodes joined, %s first", newcomers, name);
         stop_world(m, why, true, now_ns);
     }
 }

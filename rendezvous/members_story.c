@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Who is to blame: failures in the order in which they happened, and members in words.
+ */
 #include "rendezvous/members_impl.h"
 
 #include <stdio.h>
@@ -88,6 +91,15 @@ void members_loss(const struct ct_member *member, enum ct_failure_kind kind, con
         (void)snprintf(out->what, sizeof(out->what), "%.300s (%s)", why, ranks);
         break;
     }
+}
+
+void members_name(const struct ct_member *member, char out[MEMBER_NAME_MAX])
+{
+    const char *address = member->address;
+    bool here =
+        address[0] == '\0' || strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
+    (void)snprintf(out, MEMBER_NAME_MAX, "%.110s%s%.64s%s", member->host, here ? "" : " (",
+                   here ? "" : address, here ? "" : ")");
 }
 
 void members_describe(const struct ct_failure *failure, char *out, size_t size)

@@ -22,6 +22,7 @@
 #include "rendezvous/conn_uv.h"
 #include "rendezvous/control_uv.h"
 #include "rendezvous/listen.h"
+#include "rendezvous/peer_user.h"
 #include "rendezvous/status_uv.h"
 
 #include <errno.h>
@@ -381,6 +382,7 @@ static int open_agents(struct ct_server *server, uv_loop_t *loop,
     const struct ct_control_options options = {
         .token = agents->token,
         .run_id = agents->run_id,
+        .job = agents->job,
         .expected = agents->expected,
         .num_expected = agents->num_expected,
         .log = server->hub.log,
@@ -391,7 +393,7 @@ static int open_agents(struct ct_server *server, uv_loop_t *loop,
     };
     int rc = ct_control_open(loop, &options, &server->control, err);
     if (rc == 0) {
-        server->hub.on_agent = on_agent;
+        server->hub.on_agent = agents->in_process ? NULL : on_agent;
         server->hub.agent_data = server->control;
         server->hub.agents_prove = agents->token != NULL;
         server->desk.fn = add_job_status;
@@ -438,6 +440,11 @@ int ct_server_open(uv_loop_t *loop, const struct ct_server_options *options, str
         return rc;
     }
     server->port = sockets.port;
+    if (options->own_user && ct_peer_user_open(sockets.fds[0], &server->hub.users_fd) != 0) {
+        ct_log(options->log, CT_LOG_INFO,
+               "store: this kernel does not tell whose a connection is: every user of this machine "
+               "is admitted");
+    }
     for (; sockets.count > 0 && rc == 0; sockets.count--) {
         rc = add_listener(server, loop, sockets.fds[sockets.count - 1], err);
     }

@@ -25,6 +25,10 @@ struct ct_token;
 /* Membership of jobs, for agents that connect (rendezvous/control_uv.h). All borrowed until the
  * server is closed. */
 struct ct_server_agents {
+    /* Only an agent in this process: the port does not speak their protocol. */
+    bool in_process;
+    /* What the job is to be; NULL = as the first agent to join says. */
+    const struct ct_msg_join *job;
     /* Whoever has it is an agent, and its address may use the store while it is connected; NULL =
      * whoever may use the store may be an agent. */
     const struct ct_token *token;
@@ -46,6 +50,9 @@ struct ct_server_options {
     const struct ct_log *log; /* borrowed, may be NULL */
     /* Borrowed until the server is closed. NULL = whoever reaches the port is admitted. */
     const struct ct_access *access;
+    /* Peers on this machine must be of this process's user, or root; where the kernel does not tell
+     * whose they are, all are admitted. */
+    bool own_user;
     bool http_keys;      /* answer GET /keys */
     const char *journal; /* file that keeps the keys over the end of the process; NULL = none */
     const struct ct_server_agents *agents; /* NULL = none are served */

@@ -191,7 +191,7 @@ class Nodes(testlib.Case):
         )  # fmt: skip
         wait_until(lambda: all(job.out.count("up") == self.per_node for job in jobs), "the workers")
         jobs[1].signal(signal.SIGTERM)
-        self.finish(jobs, PREEMPTED, r"node-2 received SIGTERM|received SIGTERM: stopping")
+        self.finish(jobs, PREEMPTED, r"node-2 \(10.9.1.2\) received SIGTERM|received SIGTERM: stopping")
         saved = sorted((self.tmp / "saved").read_text().splitlines())
         self.assertEqual(saved, [f"saved {rank}" for rank in range(self.count * self.per_node)])
 
@@ -221,6 +221,17 @@ class Nodes(testlib.Case):
                 os.kill(next(w.pid for w in found if w.node == 1), signal.SIGKILL)
         self.go()
         self.finish(jobs, 0, "generation 1")
+
+    def test_without_a_token_the_host_says_what_strangers_can_do(self):
+        token = self.tmp / "token"
+        token.touch(mode=0o600)
+        token.write_text("correct-horse-battery-staple\n")
+        line = r"^ctrun: there is no token: whoever reaches port 29500 of 10\.9\.1\.1 can .*--open"
+        for options, times in (((), 1), (("--open",), 0), (("--token-file", token), 0)):
+            jobs = [self.start_node(i, *options, nnodes=2, command=("true",)) for i in range(2)]
+            said = [len(re.findall(line, job.wait().err, re.M)) for job in jobs]
+            self.assertEqual([job.result().code for job in jobs], [0, 0], jobs[0].err)
+            self.assertEqual(said, [times, 0], jobs[0].err)
 
 
 class Spares(Nodes):

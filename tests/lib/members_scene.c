@@ -63,8 +63,8 @@ static int64_t on_quiet(void *data, const struct ct_member *member)
     return s->now > node->wire_ns ? s->now - node->wire_ns : 0;
 }
 
-int scene_open(struct scene *s, int min, int max, int spares, int max_restarts,
-               const char *const *expected, int num_expected)
+static int open_scene(struct scene *s, int min, int max, int spares, int max_restarts,
+                      const char *const *expected, int num_expected, bool hosted)
 {
     memset(s, 0, sizeof(*s));
     s->now = 100 * S;
@@ -80,7 +80,8 @@ int scene_open(struct scene *s, int min, int max, int spares, int max_restarts,
                                   .settle_ms = 3000,
                                   .join_ms = 60000,
                                   .heartbeat_ms = 3000};
-    const struct ct_members_options options = {.expected = expected,
+    const struct ct_members_options options = {.job = hosted ? &s->job : NULL,
+                                               .expected = expected,
                                                .num_expected = num_expected,
                                                .epoch_ms = 5000,
                                                .send = on_send,
@@ -88,6 +89,17 @@ int scene_open(struct scene *s, int min, int max, int spares, int max_restarts,
                                                .drop = on_drop,
                                                .data = s};
     return ct_members_new(&options, &s->members);
+}
+
+int scene_open(struct scene *s, int min, int max, int spares, int max_restarts,
+               const char *const *expected, int num_expected)
+{
+    return open_scene(s, min, max, spares, max_restarts, expected, num_expected, false);
+}
+
+void begin_hosted(struct scene *s, int min, int max, int spares, int max_restarts)
+{
+    assert_int_equal(open_scene(s, min, max, spares, max_restarts, NULL, 0, true), 0);
 }
 
 void begin_expecting(struct scene *s, int min, int max, int spares, int max_restarts,

@@ -38,6 +38,8 @@ struct scene {
 void begin(struct scene *s, int min, int max, int spares, int max_restarts);
 void begin_expecting(struct scene *s, int min, int max, int spares, int max_restarts,
                      const char *const *expected, int num_expected);
+/* The same, decided before anybody joins. */
+void begin_hosted(struct scene *s, int min, int max, int spares, int max_restarts);
 int scene_open(struct scene *s, int min, int max, int spares, int max_restarts,
                const char *const *expected, int num_expected); /* may return CT_ENOMEM */
 void end(struct scene *s);

@@ -28,7 +28,7 @@ static struct ct_msg *filled(enum ct_msg_type type)
         .type = type,
         .generation = 7,
         .clock_ms = 123456789,
-        .join = {"run", "gpu-1", "trainer", 3, 8, 4711, true, true, 2, 4, 1, 5, 3000, 600000, 2500},
+        .join = {"run", "gpu-1", "trainer", 3, 8, 4711, true, 2, 4, 1, 5, 3000, 600000, 2500},
         .world = {1, 2, 8, 16, 4, 12, 2, true, "10.0.0.1", 29500, "10.0.0.7"},
         .port = 29501,
         .text = "some \"words\"",

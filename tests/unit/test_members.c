@@ -271,9 +271,42 @@ static void test_one_too_many(void **state)
     HEARS(&s, 3, "spare");
     refused(&s, 4, -1, CT_ELIMIT,
             "node gpu-4 is one too many: the job r has its 3 nodes; --spares lets more wait");
-    s.job.spare_ok = true;
-    join(&s, 4);
-    HEARS(&s, 4, "spare");
+    end(&s);
+}
+
+static void test_the_host_says_what_the_job_is(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin_hosted(&s, 2, 2, 0, 1);
+    const struct ct_msg_join ours = s.job;
+    s.job.max_restarts = 1000;
+    refused(&s, 1, -1, CT_EINVAL,
+            "node gpu-1 says --max-restarts 1000, the job was begun with --max-restarts 1");
+    s.job = ours;
+    s.job.heartbeat_ms = CT_CONTROL_MAX_MS; /* its own affair */
+    join(&s, 1);
+    s.job = ours;
+    join(&s, 2);
+    assert_int_equal(ct_members_next(s.members), s.now + ours.heartbeat_ms * MS);
+    end(&s);
+}
+
+static void test_a_place_is_taken_over_from_its_own_address(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 2, 2, 0, 0);
+    join_as(&s, 1, 1);
+    s.now += 2 * S;
+    struct ct_msg_join stranger = s.job;
+    (void)snprintf(stranger.host, sizeof(stranger.host), "gpu-1");
+    stranger.node_rank = 1;
+    struct ct_member *member = NULL;
+    assert_int_equal(
+        ct_members_join(s.members, &stranger, "10.6.6.6", NULL, s.now, &member, &s.err), CT_EBUSY);
+    assert_string_equal(s.err.text, "node rank 1 is taken by gpu-1 at 10.0.0.1");
+    HEARS(&s, 1, "");
     end(&s);
 }
 
@@ -412,6 +445,8 @@ int main(void)
         cmocka_unit_test(test_wishes_are_unique),
         cmocka_unit_test(test_restarted_agent_replaces_its_old_self),
         cmocka_unit_test(test_one_too_many),
+        cmocka_unit_test(test_the_host_says_what_the_job_is),
+        cmocka_unit_test(test_a_place_is_taken_over_from_its_own_address),
         cmocka_unit_test(test_world_does_not_form),
         cmocka_unit_test(test_status),
         cmocka_unit_test(test_memory_runs_out),

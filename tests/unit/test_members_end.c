@@ -105,9 +105,11 @@ static void test_preempted_in_order(void **state)
     preempt(&s, 2, SIGTERM);
     preempt(&s, 1, SIGTERM); /* once */
     HEARS(&s, 1, "preempt");
-    assert_string_equal(s.nodes[1].last_text, "gpu-2 got a signal");
+    assert_string_equal(s.nodes[1].last_text,
+                        "gpu-2 (10.0.0.2) received SIGTERM: the job is to end");
     assert_int_equal(try_join(&s, 4, -1), CT_EBUSY);
-    assert_string_equal(s.err.text, "the job r is ending (gpu-2 got a signal)");
+    assert_string_equal(
+        s.err.text, "the job r is ending (gpu-2 (10.0.0.2) received SIGTERM: the job is to end)");
     for (int i = 1; i <= 2; i++) {
         HEARS(&s, 3, i == 1 ? "spare preempt" : "");
         say(&s, i, CT_MSG_FINISHED, 0);
@@ -145,9 +147,11 @@ static void test_preempted_otherwise(void **state)
     preempted(SIGINT, true, 130);
 
     begin(&s, 2, 2, 0, 5);
-    join(&s, 1);
+    run(&s, 2);
+    gone(&s, 2);
+    say(&s, 1, CT_MSG_STOPPED, 0);
     preempt(&s, 1, SIGTERM); /* nothing runs */
-    HEARS(&s, 1, "preempt over=123");
+    HEARS(&s, 1, "stop0,again preempt over=123");
     end(&s);
 
     begin(&s, 2, 2, 0, 5);
@@ -157,6 +161,28 @@ static void test_preempted_otherwise(void **state)
     say(&s, 1, CT_MSG_STOPPED, 0);
     say(&s, 2, CT_MSG_STOPPED, 0);
     HEARS(&s, 2, "stop0,again preempt over=143");
+    end(&s);
+}
+
+/* Who is in no world does not end it, and nobody puts words into our mouth. */
+static void test_a_spare_does_not_end_the_job(void **state)
+{
+    static struct ct_msg msg = {.type = CT_MSG_PREEMPT, .signo = SIGINT, .text = "all is lost"};
+    struct scene s;
+    (void)state;
+    begin(&s, 2, 2, 1, 0);
+    run(&s, 2);
+    join(&s, 3);
+    say_msg(&s, 3, &msg);
+    HEARS(&s, 1, "");
+    HEARS(&s, 3, "spare refused=121 dropped");
+    assert_string_equal(s.nodes[3].last_text,
+                        "this node was given up: it broke the protocol with \"preempt\"");
+    msg = (struct ct_msg){.type = CT_MSG_PREEMPT, .signo = SIGINT, .text = "all is lost"};
+    say_msg(&s, 2, &msg);
+    HEARS(&s, 1, "preempt");
+    assert_string_equal(s.nodes[1].last_text,
+                        "gpu-2 (10.0.0.2) received SIGINT: the job is to end");
     end(&s);
 }
 
@@ -211,6 +237,7 @@ int main(void)
         cmocka_unit_test(test_our_own_sleep_is_not_their_silence),
         cmocka_unit_test(test_preempted_in_order),
         cmocka_unit_test(test_preempted_otherwise),
+        cmocka_unit_test(test_a_spare_does_not_end_the_job),
         cmocka_unit_test(test_node_leaves),
         cmocka_unit_test(test_protocol_is_kept),
     };

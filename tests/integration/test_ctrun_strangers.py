@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Other users of the machine at the port of a job: they neither end it nor make it grow."""
+
+import os
+import re
+import socket
+import sys
+import unittest
+
+import testlib
+
+NOBODY = 65534
+CROWD = 50
+RESIDENT_MAX_KIB = 20 * 1024
+
+# Says where its store is, and ends when the test says so.
+WORKER = """
+import os, sys, time
+if os.environ["RANK"] == "0":
+    print("up", os.environ["MASTER_PORT"], flush=True)
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.02)
+"""
+
+# Tries everything on one connection after the other and all at once; says what was answered.
+STRANGER = """
+import encodings.idna, json, os, socket, struct, sys
+port, crowd, user = map(int, sys.argv[1:])
+os.setgroups([])
+os.setgid(user)
+os.setuid(user)
+HOLD = 20
+
+def frame(**fields):
+    text = json.dumps(fields).encode()
+    return struct.pack(">I", 0x80000000 | len(text)) + text
+
+def text(value):
+    return struct.pack("<Q", len(value)) + value
+
+def heard(s):
+    try:
+        return s.recv(4096)
+    except ConnectionError:
+        return b""
+
+def connect():
+    return socket.create_connection(("127.0.0.1", port), timeout=HOLD)
+
+def tries(name, *parts):
+    answers = b""
+    with connect() as s:
+        for part in parts:
+            try:
+                s.sendall(part)
+            except ConnectionError:
+                pass
+            answer = heard(s)
+            answers += answer
+            if not answer:
+                break
+    print(name, "answered" if answers else "refused", flush=True)
+
+HELLO = frame(type="open", version=1, nonce="ab" * 32)
+HELLO2 = frame(type="open", version=2, nonce="ab" * 32)
+JOIN = frame(type="join", run_id="none", host="mallory", role="default", node_rank=-1, workers=1,
+             pid=1, hosts=False, spare_ok=True, min_nodes=1, max_nodes=1, spares=0, max_restarts=0,
+             settle_ms=3000, join_ms=600000, heartbeat_ms=3000)
+END = frame(type="preempt", text="all your ranks", signo=9, deadline_ms=0)
+VALIDATE = b"\\x00" + struct.pack("=I", 0x3C85F7CE)
+for first in (HELLO, HELLO2, JOIN, END):
+    tries("joining", first, frame(type="answer"), JOIN, END)
+tries("stopping", frame(type="stop", generation=0, will_restart=False, text="", story={}))
+tries("over", frame(type="over", exit_code=9, text="all your ranks", story={}))
+if not crowd:
+    sys.exit()
+tries("writing", VALIDATE + b"\\x01" + text(b"k") + text(b"v") + b"\\x0d" + b"ping")
+tries("legacy", b"\\x00" + text(b"k") + text(b"v") + b"\\x05")
+tries("deleting", VALIDATE + b"\\x08" + text(b"k"))
+crowd = [connect() for _ in range(crowd)]
+for i, s in enumerate(crowd):
+    s.settimeout(HOLD)
+    value = b"x" * (8 << 20)
+    begun = VALIDATE + b"\\x01" + text(b"key-%d" % i) + text(value)
+    try:
+        s.sendall(begun if i % 2 else frame(type="open", filler="x" * 1000000))
+    except OSError:
+        pass
+print("crowd", sum(heard(s) != b"" for s in crowd), flush=True)
+"""
+
+# A client of the store, as PyTorch is one.
+CLIENT = """
+import encodings.idna, os, socket, struct, sys
+if len(sys.argv) > 1:
+    os.setuid(int(sys.argv[1]))
+with socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))) as s:
+    s.settimeout(20)
+    try:
+        s.sendall(struct.pack("=BI", 0, 0x3C85F7CE) + struct.pack("=BI", 13, 4711))
+        heard = s.recv(4)
+    except ConnectionError:
+        heard = b""
+print("served" if heard else "refused", flush=True)
+"""
+
+
+def resident_kib(pid):
+    with open(f"/proc/{pid}/status", encoding="ascii") as status:
+        return int(re.search(r"VmHWM:\s+(\d+)", status.read()).group(1))
+
+
+@unittest.skipIf(os.geteuid() != 0, "needs root, to be two users")
+class Strangers(testlib.Case):
+    def start_job(self, *options, **kwargs):
+        worker = self.script("worker.py", WORKER)
+        # They know the id of the job: the status tells it.
+        return self.start_ctrun("--rdzv-id", "none", *options, worker, self.tmp / "go", **kwargs)
+
+    def port_of(self, job):
+        return int(job.wait_for("up").split()[-1])
+
+    def attack(self, port, crowd=CROWD, user=NOBODY):
+        said = self.run_program(sys.executable, "-c", STRANGER, port, crowd, user, deadline=60)
+        self.assertEqual(said.code, 0, said)
+        return said
+
+    def end(self, job):
+        (self.tmp / "go").touch()
+        return job.wait()
+
+    def test_another_user_neither_ends_nor_bloats_a_job(self):
+        job = self.start_job("-n", "2")
+        said = self.attack(self.port_of(job))
+        self.assertNotIn("answered", said.out, said)
+        self.assertEqual(said.out.count("refused"), 9, said)
+        self.assertIn("crowd 0", said.out)
+        resident = resident_kib(job.pid)
+        result = self.end(job)
+        self.assertEqual(result.code, 0, result)
+        self.assertRegex(result.err, r"refused \d+ connections? of other users \(--open admits")
+        self.assertNotIn("your ranks", result.err)
+        if os.environ.get("SANITIZE", "none") == "none":
+            self.assertLess(resident, RESIDENT_MAX_KIB)
+
+    def test_a_job_of_one_machine_speaks_no_control_protocol(self):
+        job = self.start_job("-n", "1")
+        said = self.attack(self.port_of(job), crowd=0, user=0)
+        self.assertNotIn("joining answered", said.out)
+        self.assertEqual(self.end(job).code, 0)
+
+    def test_another_user_does_not_join_the_ranks_of_a_scheduler(self):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+        jobs = [
+            self.start_job(
+                "--master-port", port,
+                env={
+                    "OMPI_COMM_WORLD_RANK": rank, "OMPI_COMM_WORLD_SIZE": 2,
+                    "OMPI_COMM_WORLD_LOCAL_RANK": rank, "OMPI_COMM_WORLD_LOCAL_SIZE": 2,
+                },
+            )
+            for rank in range(2)
+        ]  # fmt: skip
+        said = self.attack(self.port_of(jobs[0]))
+        self.assertNotIn("answered", said.out, said)
+        (self.tmp / "go").touch()
+        for job in jobs:
+            result = job.wait()
+            self.assertEqual(result.code, 0, result)
+            self.assertNotIn("your ranks", result.err)
+
+    def test_a_worker_that_becomes_another_user_needs_open(self):
+        command = ("--no-python", sys.executable, "-c", CLIENT)
+        for options, user, want in (
+            ((), (), "served"), ((), (NOBODY,), "refused"), (("--open",), (NOBODY,), "served")
+        ):  # fmt: skip
+            result = self.ctrun(*options, *command, *user)
+            self.assertEqual(result.out, f"{want}\n", result)
+            self.assertEqual("--open" in result.err, want == "refused", result)
+
+
+if __name__ == "__main__":
+    testlib.main()

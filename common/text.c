@@ -2,13 +2,40 @@
 #include "common/text.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
+
+/* Bytes of the character at `p` that is to go, 0 = it may stay: control characters of both halves
+ * of Latin-1; line and paragraph separators; and what turns the direction of writing, so that a
+ * name is not what it seems. */
+static size_t unwanted(const unsigned char *p)
+{
+    if (p[0] < 0x20 || p[0] == 0x7f) {
+        return 1;
+    }
+    if (p[0] == 0xc2 && p[1] >= 0x80 && p[1] <= 0x9f) {
+        return 2;
+    }
+    if (p[0] == 0xd8 && p[1] == 0x9c) { /* U+061C */
+        return 2;
+    }
+    bool general = p[0] == 0xe2 && p[1] == 0x80;  /* U+200E, U+200F, U+2028 to U+202E */
+    bool isolates = p[0] == 0xe2 && p[1] == 0x81; /* U+2066 to U+2069 */
+    if ((general && (p[2] == 0x8e || p[2] == 0x8f || (p[2] >= 0xa8 && p[2] <= 0xae))) ||
+        (isolates && p[2] >= 0xa6 && p[2] <= 0xa9)) {
+        return 3;
+    }
+    return 0;
+}
 
 void ct_text_clean(char *text)
 {
     for (unsigned char *p = (unsigned char *)text; *p != '\0'; p++) {
-        if (*p < 0x20 || *p == 0x7f) {
-            *p = '?';
+        size_t len = unwanted(p);
+        if (len > 0) {
+            memset(p, '?', len);
+            p += len - 1;
         }
     }
 }

@@ -7,8 +7,9 @@
 
 #include <stdint.h>
 
-/* Replaces every control character (line breaks, escape sequences, DEL) by '?', in place: messages
- * quote file names, keys and host names that came from strangers. UTF-8 stays as it is. */
+/* Replaces every byte of a control character (line breaks, escape sequences, DEL, and what turns
+ * the direction of writing) by '?', in place: messages quote file names, keys and host names that
+ * came from strangers. Other UTF-8 stays as it is. */
 void ct_text_clean(char *text);
 
 /* Writes 1234567 as "1,234,567". */

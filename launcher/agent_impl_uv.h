@@ -193,7 +193,7 @@ void ct_run_tell(struct ct_run *run);
 /* The end: the story of the whole job, on the screen and in the file of --report. */
 void ct_run_tell_end(struct ct_run *run);
 
-/* What the workers do now, as `workers` of man/ctstatus.5; NULL when memory is out. */
-struct cJSON *ct_run_workers_json(const struct ct_run *run);
+/* What the workers do now, into a BEAT or STARTED; without memory it says nothing of them. */
+void ct_run_fill_rows(const struct ct_run *run, struct ct_msg *msg);
 
 #endif

@@ -319,7 +319,7 @@ static void on_lost(void *data, const struct ct_err *why)
 static void on_beat(void *data, struct ct_msg *msg)
 {
     struct ct_run *run = data;
-    msg->workers = ct_run_workers_json(run);
+    ct_run_fill_rows(run, msg);
     ct_hang_guard_still(&run->hang, &msg->still);
 }
 
@@ -368,7 +368,7 @@ static void fill(struct ct_run *run, enum ct_agent_message what, struct ct_msg *
         break;
     case CT_AGENT_SAY_STARTED:
         msg->type = CT_MSG_STARTED;
-        msg->workers = ct_run_workers_json(run);
+        ct_run_fill_rows(run, msg);
         break;
     case CT_AGENT_SAY_FAILED:
         msg->type = CT_MSG_FAILED;
@@ -417,7 +417,7 @@ void ct_run_beat(struct ct_run *run)
     memset(run->msg, 0, sizeof(*run->msg));
     run->msg->type = CT_MSG_BEAT;
     run->msg->clock_ms = ct_clock_now(NULL) / CT_NS_PER_MS;
-    run->msg->workers = ct_run_workers_json(run);
+    ct_run_fill_rows(run, run->msg);
     ct_link_send(run->link, run->msg);
     ct_msg_fini(run->msg);
 }

@@ -304,25 +304,25 @@ void ct_run_tell_end(struct ct_run *run)
 
 /* ---- the status ----------------------------------------------------------------------------- */
 
-struct cJSON *ct_run_workers_json(const struct ct_run *run)
+void ct_run_fill_rows(const struct ct_run *run, struct ct_msg *msg)
 {
     const struct ct_job *job = run->job;
-    struct cJSON *workers = NULL;
     struct ct_report_worker *table = ct_calloc((size_t)job->workers, sizeof(*table));
+    msg->rows = ct_calloc((size_t)job->workers, sizeof(*msg->rows));
     for (int i = 0; table != NULL && i < job->workers; i++) {
         table[i] = run->workers[i].story;
     }
-    if (table != NULL) {
+    msg->has_rows = table != NULL && msg->rows != NULL;
+    if (msg->has_rows) {
         const struct ct_job_facts facts = {
-            .host = job->machine->host,
             .agent = &run->agent,
             .plan = &run->plan,
             .workers = table,
             .pages = &run->pages,
             .now_ns = ct_clock_now(NULL),
         };
-        workers = ct_job_status_workers(&facts);
+        ct_job_status_rows(&facts, msg->rows);
+        msg->num_rows = run->agent.workers;
     }
     ct_free(table);
-    return workers;
 }

@@ -2,28 +2,10 @@
 #include "launcher/job_status.h"
 
 #include "common/clock.h"
-#include "rendezvous/json.h"
+#include "rendezvous/control.h"
+#include "rendezvous/json_fields.h"
 
 #include <math.h>
-#include <signal.h>
-#include <string.h>
-
-/* Names and ids come from the command line and may be any bytes. */
-static bool add_name(cJSON *object, const char *name, const char *text)
-{
-    return ct_json_add_bytes(object, name,
-                             (struct ct_bytes){(const unsigned char *)text, strlen(text)});
-}
-
-/* The exit code, minus the signal, or null. */
-static bool add_exit(cJSON *object, bool ended, const struct ct_end *end)
-{
-    if (!ended || end->kind == CT_END_NOT_STARTED || end->kind == CT_END_HUNG) {
-        return cJSON_AddNullToObject(object, "exit") != NULL;
-    }
-    return ct_json_add_number(object, "exit",
-                              end->kind == CT_END_SIGNALED ? -end->value : end->value);
-}
 
 static bool is_parked(const struct ct_job_facts *facts, int local_rank)
 {
@@ -31,74 +13,72 @@ static bool is_parked(const struct ct_job_facts *facts, int local_rank)
            ct_pages_stay(facts->pages, local_rank, facts->agent->generation) == CT_STAY_PARKED;
 }
 
-static const char *worker_state(const struct ct_job_facts *facts, int local_rank)
+static enum ct_row_state worker_state(const struct ct_job_facts *facts, int local_rank)
 {
     const struct ct_report_worker *worker = &facts->workers[local_rank];
     switch ((enum ct_agent_worker)facts->agent->states[local_rank]) {
     case CT_WORKER_ABSENT:
-        return "waiting";
+        return CT_ROW_WAITING;
     case CT_WORKER_SPAWNING:
-        return "starting";
+        return CT_ROW_STARTING;
     case CT_WORKER_ALIVE:
-        return is_parked(facts, local_rank) ? "parked" : "running";
+        return is_parked(facts, local_rank) ? CT_ROW_PARKED : CT_ROW_RUNNING;
     case CT_WORKER_GONE:
         break;
     }
     if (worker->ended && ct_end_is_success(&worker->end)) {
-        return "succeeded";
+        return CT_ROW_SUCCEEDED;
     }
-    return worker->was_asked ? "stopped" : "failed";
+    return worker->was_asked ? CT_ROW_STOPPED : CT_ROW_FAILED;
 }
 
-static bool add_if_told(cJSON *object, const char *name, double value)
+static void fill_end(const struct ct_end *end, struct ct_worker_row *row)
 {
-    return isfinite(value) ? ct_json_add_number(object, name, value)
-                           : cJSON_AddNullToObject(object, name) != NULL;
+    row->ended = end->kind != CT_END_NOT_STARTED && end->kind != CT_END_HUNG;
+    if (row->ended) {
+        row->exit_code = end->kind == CT_END_SIGNALED ? -end->value : end->value;
+    }
 }
 
-static bool add_progress(cJSON *item, const struct ct_job_facts *facts, int local_rank)
+static int64_t at_most(int64_t value, int64_t max)
+{
+    return value < max ? value : max;
+}
+
+static void fill_progress(const struct ct_job_facts *facts, int local_rank,
+                          struct ct_worker_row *row)
 {
     struct ct_progress progress;
-    if (facts->pages == NULL ||
-        !ct_progress_read(facts->pages, local_rank, facts->now_ns, &progress)) {
-        return cJSON_AddNullToObject(item, "progress") != NULL;
+    row->phase = CT_ROW_UNTOLD;
+    row->loss = row->rate = NAN;
+    if (facts->pages != NULL &&
+        ct_progress_read(facts->pages, local_rank, facts->now_ns, &progress)) {
+        row->phase = (int)progress.phase;
+        row->step = at_most(progress.step, CT_JSON_INT_MAX);
+        row->age_ms =
+            at_most((facts->now_ns - progress.stamp_ns) / CT_NS_PER_MS, CT_CONTROL_MAX_MS);
+        row->loss = progress.loss;
+        row->rate = progress.rate;
     }
-    cJSON *object = cJSON_AddObjectToObject(item, "progress");
-    return object != NULL && ct_json_add_text(object, "phase", ct_phase_name(progress.phase)) &&
-           ct_json_add_number(object, "step", (double)progress.step) &&
-           ct_json_add_number(object, "age_s",
-                              (double)(facts->now_ns - progress.stamp_ns) / (double)CT_NS_PER_S) &&
-           add_if_told(object, "loss", progress.loss) &&
-           add_if_told(object, "samples_per_s", progress.rate);
 }
 
-static bool add_worker(cJSON *array, const struct ct_job_facts *facts, int local_rank)
+void ct_job_status_rows(const struct ct_job_facts *facts, struct ct_worker_row *rows)
 {
-    enum ct_agent_worker state = facts->agent->states[local_rank];
-    /* Before its start there is nothing but the story of the last generation. */
-    bool known = state == CT_WORKER_ALIVE || state == CT_WORKER_GONE;
-    const struct ct_report_worker *worker = &facts->workers[local_rank];
-    cJSON *item = ct_json_append_object(array);
-    return item != NULL && ct_json_add_number(item, "rank", facts->plan->first_rank + local_rank) &&
-           ct_json_add_number(item, "local_rank", local_rank) &&
-           ct_json_add_number(item, "pid", known ? worker->pid : 0) &&
-           add_name(item, "host", facts->host) &&
-           ct_json_add_text(item, "state", worker_state(facts, local_rank)) &&
-           add_exit(item, known && worker->ended, &worker->end) &&
-           ct_json_add_number(item, "restarts", facts->agent->generation) &&
-           add_progress(item, facts, local_rank);
-}
-
-cJSON *ct_job_status_workers(const struct ct_job_facts *facts)
-{
-    cJSON *array = cJSON_CreateArray();
-    bool ok = array != NULL;
-    for (int i = 0; ok && i < facts->agent->workers; i++) {
-        ok = add_worker(array, facts, i);
+    for (int i = 0; i < facts->agent->workers; i++) {
+        enum ct_agent_worker state = facts->agent->states[i];
+        /* Before its start there is nothing but the story of the last generation. */
+        bool known = state == CT_WORKER_ALIVE || state == CT_WORKER_GONE;
+        const struct ct_report_worker *worker = &facts->workers[i];
+        rows[i] = (struct ct_worker_row){
+            .rank = facts->plan->first_rank + i,
+            .local_rank = i,
+            .generation = facts->agent->generation,
+            .state = worker_state(facts, i),
+            .pid = known ? worker->pid : 0,
+        };
+        if (known && worker->ended) {
+            fill_end(&worker->end, &rows[i]);
+        }
+        fill_progress(facts, i, &rows[i]);
     }
-    if (!ok) {
-        cJSON_Delete(array);
-        array = NULL;
-    }
-    return array;
 }

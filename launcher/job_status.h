@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What this node tells of its workers in the job's status (man/ctstatus.5). Pure: facts in, JSON
+ * What this node tells of its workers in the job's status (man/ctstatus.5). Pure: facts in, rows
  * out.
  */
 #ifndef CT_LAUNCHER_JOB_STATUS_H
@@ -11,15 +11,13 @@
 #include "launcher/contract.h"
 #include "launcher/pages.h"
 #include "launcher/report.h"
+#include "rendezvous/worker_rows.h"
 
 #include <stddef.h>
 #include <stdint.h>
 
-struct cJSON;
-
 /* Everything is borrowed. */
 struct ct_job_facts {
-    const char *host;
     const struct ct_agent *agent;
     const struct ct_plan *plan;
     const struct ct_report_worker *workers; /* by local rank; holds what the agent says is there */
@@ -27,7 +25,7 @@ struct ct_job_facts {
     int64_t now_ns;                         /* monotonic */
 };
 
-/* Gives the array `workers`, as the membership passes it on; NULL when memory is out. */
-struct cJSON *ct_job_status_workers(const struct ct_job_facts *facts);
+/* Fills in a row for each worker of the agent. */
+void ct_job_status_rows(const struct ct_job_facts *facts, struct ct_worker_row *rows);
 
 #endif

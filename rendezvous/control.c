@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "rendezvous/control.h"
 
+#include "common/alloc.h"
 #include "rendezvous/json.h"
 #include "rendezvous/json_fields.h"
 
@@ -122,8 +123,9 @@ void ct_msg_fini(struct ct_msg *msg)
     }
     ct_failure_fini(&msg->failure);
     ct_story_fini(&msg->story);
-    cJSON_Delete(msg->workers);
-    msg->workers = NULL;
+    ct_free(msg->rows);
+    msg->rows = NULL;
+    msg->num_rows = 0;
 }
 
 /* ---- to the wire ---------------------------------------------------------------------------- */
@@ -160,9 +162,9 @@ static int add_parts(cJSON *object, const struct ct_msg *msg)
                           : CT_ENOMEM;
         rc = rc == 0 ? add_item(object, "still", part) : (cJSON_Delete(part), rc);
     }
-    if (rc == 0 && (on & HAS_WORKERS) != 0 && msg->workers != NULL) {
-        /* By reference: the message keeps its workers. */
-        rc = cJSON_AddItemReferenceToObject(object, "workers", msg->workers) ? 0 : CT_ENOMEM;
+    if (rc == 0 && (on & HAS_WORKERS) != 0 && msg->has_rows) {
+        rc = ct_rows_to_json(msg->rows, msg->num_rows, &part);
+        rc = rc == 0 ? add_item(object, "workers", part) : rc;
     }
     return rc;
 }
@@ -218,7 +220,7 @@ static int read_type(const cJSON *object, struct ct_msg *out, struct ct_err *err
     return ct_json_read_fields(object, &field, 1, 1, out, err);
 }
 
-static int read_parts(cJSON *object, struct ct_msg *out, struct ct_err *err)
+static int read_parts(const cJSON *object, struct ct_msg *out, struct ct_err *err)
 {
     unsigned long on = 1UL << out->type;
     int rc = 0;
@@ -239,17 +241,15 @@ static int read_parts(cJSON *object, struct ct_msg *out, struct ct_err *err)
     if (rc == 0 && out->type == CT_MSG_BEAT && still != NULL) {
         rc = ct_json_read_fields(still, still_fields, STILL_FIELDS, on, out, err);
     }
-    if (rc == 0 && (on & HAS_WORKERS) != 0) {
-        cJSON *workers = cJSON_DetachItemFromObjectCaseSensitive(object, "workers");
-        out->workers = workers;
-        if (workers != NULL && !cJSON_IsArray(workers)) {
-            rc = ct_err_set(err, CT_EFORMAT, "field \"workers\" must be an array");
-        }
+    const cJSON *workers = cJSON_GetObjectItemCaseSensitive(object, "workers");
+    if (rc == 0 && (on & HAS_WORKERS) != 0 && workers != NULL) {
+        rc = ct_rows_from_json(workers, &out->rows, &out->num_rows, err);
+        out->has_rows = rc == 0;
     }
     return rc;
 }
 
-static int read_message(cJSON *object, struct ct_msg *out, struct ct_err *err)
+static int read_message(const cJSON *object, struct ct_msg *out, struct ct_err *err)
 {
     int rc = read_type(object, out, err);
     if (rc != 0) {
@@ -287,6 +287,26 @@ static int read_header(const unsigned char *bytes, size_t len, size_t max, size_
     return *body <= len - CT_CONTROL_HEADER ? 0 : CT_MSG_E_MORE;
 }
 
+/* Values of the text, and a little more: each stands behind one of these bytes. What is no JSON is
+ * not counted right, and refused later. */
+static size_t count_values(const char *text, size_t len)
+{
+    size_t count = 0;
+    bool quoted = false;
+    for (size_t i = 0; i < len; i++) {
+        if (quoted && text[i] == '\\') {
+            i++; /* whatever follows is of the text */
+        } else if (quoted) {
+            quoted = text[i] != '"';
+        } else if (text[i] == '"') {
+            quoted = true;
+        } else {
+            count += text[i] == ',' || text[i] == '[' || text[i] == '{';
+        }
+    }
+    return count;
+}
+
 int ct_msg_decode(const void *bytes, size_t len, size_t max, struct ct_msg *out, size_t *used,
                   struct ct_err *err)
 {
@@ -296,6 +316,10 @@ int ct_msg_decode(const void *bytes, size_t len, size_t max, struct ct_msg *out,
     int rc = read_header(bytes, len, max, &body, err);
     if (rc != 0) {
         return rc;
+    }
+    if (count_values(text, body) > CT_CONTROL_MAX_VALUES) {
+        return ct_err_set(err, CT_ELIMIT, "a frame of more than %zu values is not accepted",
+                          CT_CONTROL_MAX_VALUES);
     }
     ct_json_use_our_memory();
     cJSON *object = cJSON_ParseWithLengthOpts(text, body, &end, 0);

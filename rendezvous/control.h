@@ -25,6 +25,7 @@
 #include "rendezvous/still.h"
 #include "rendezvous/story.h"
 #include "rendezvous/token.h"
+#include "rendezvous/worker_rows.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,6 +40,14 @@
 #define CT_CONTROL_MAX_FRAME ((size_t)1 << 20)
 /* Bytes of a frame before the peer has proved itself. */
 #define CT_CONTROL_MAX_GREETING ((size_t)1024)
+/* Bytes of a JOIN, were every byte of its texts escaped. */
+#define CT_CONTROL_MAX_JOIN ((size_t)8192)
+/* Bytes of what a node of so many workers has to say: the texts of a failure, were every byte of
+ * them escaped, or a row for each worker, were every number at its longest. */
+#define CT_CONTROL_MAX_OF_NODE(workers) ((size_t)200 * 1024 + (size_t)(workers)*256)
+/* JSON values of one frame: what they take in memory, and the time until they are read, is far more
+ * than their bytes tell. As many as the longest beat has, and some. */
+#define CT_CONTROL_MAX_VALUES ((size_t)16 * CT_MAX_NODE_WORKERS)
 
 /* Milliseconds of any timeout: ten years. Keeps nanoseconds of a sum far from overflow. */
 #define CT_CONTROL_MAX_MS INT64_C(315360000000)
@@ -126,9 +135,10 @@ struct ct_msg {
     bool will_restart;            /* STOP: another generation follows */
     struct ct_failure failure;    /* FAILED; STOPPED: again with its texts, if `has_failure` */
     bool has_failure;
-    struct ct_story story; /* STOP and OVER */
-    struct cJSON *workers; /* BEAT and STARTED, owned, may be NULL: array as `workers` of
-                              man/ctstatus.5; passed on as it is */
+    struct ct_story story;      /* STOP and OVER */
+    struct ct_worker_row *rows; /* BEAT and STARTED, owned: of the workers here */
+    int num_rows;
+    bool has_rows;         /* else the message says nothing of them */
     struct ct_still still; /* BEAT from an agent: of its workers; to it: the verdict on
                               the job, with the host of that rank in `text` */
     bool has_answer;
@@ -139,7 +149,7 @@ struct ct_msg {
 /* A message is large: keep it off deep stacks, reuse it. Zeroed memory is fine to fini. */
 void ct_msg_fini(struct ct_msg *msg);
 
-/* Appends header and JSON. CT_ENOMEM, CT_ELIMIT (frame too long: `workers` of a BEAT can be). */
+/* Appends header and JSON. CT_ENOMEM, CT_ELIMIT (frame too long). */
 CT_MUST_CHECK int ct_msg_encode(const struct ct_msg *msg, struct ct_buf *out);
 
 /* Outcome of ct_msg_decode(): the frame is not complete. */

@@ -123,14 +123,16 @@ static int sign_problems(struct cJSON *problems, int first, const char *run_id)
     return 0;
 }
 
-int ct_control_jobs_status(const struct ct_control_jobs *jobs, int64_t now_ns, struct cJSON *root,
-                           struct cJSON *problems)
+int ct_control_jobs_status(const struct ct_control_jobs *jobs, int64_t now_ns,
+                           struct ct_status_rows *rows, struct cJSON *root, struct cJSON *problems)
 {
+    rows->job = 0;
     cJSON *array = jobs->count > 1 ? cJSON_AddArrayToObject(root, "jobs") : NULL;
     int rc = jobs->count > 1 && array == NULL ? CT_ENOMEM : 0;
     for (const struct ct_list *at = jobs->list.next; rc == 0 && at != &jobs->list; at = at->next) {
         int told = cJSON_GetArraySize(problems);
-        rc = ct_members_status(job_at(at)->members, now_ns, root, problems);
+        rc = ct_members_status(job_at(at)->members, now_ns, rows, root, problems);
+        rows->job++;
         rc = rc == 0 && array != NULL ? sign_problems(problems, told, job_at(at)->run_id) : rc;
         cJSON *item = array != NULL ? cJSON_DetachItemFromObjectCaseSensitive(root, "job") : NULL;
         if (item != NULL && !cJSON_AddItemToArray(array, item)) {

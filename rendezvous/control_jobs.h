@@ -49,6 +49,7 @@ int64_t ct_control_jobs_next(const struct ct_control_jobs *jobs);
 
 /* One job is `job` of the document; several are the array `jobs`. CT_ENOMEM. */
 CT_MUST_CHECK int ct_control_jobs_status(const struct ct_control_jobs *jobs, int64_t now_ns,
-                                         struct cJSON *root, struct cJSON *problems);
+                                         struct ct_status_rows *rows, struct cJSON *root,
+                                         struct cJSON *problems);
 
 #endif

@@ -422,6 +422,7 @@ int ct_control_open(uv_loop_t *loop, const struct ct_control_options *options,
     (void)clock_gettime(CLOCK_REALTIME, &unix_time);
     const struct ct_members_options members = {
         .log = options->log,
+        .budget = options->budget,
         .epoch_ms = (int64_t)unix_time.tv_sec * 1000 + unix_time.tv_nsec / CT_NS_PER_MS -
                     ct_clock_now(NULL) / CT_NS_PER_MS,
         .job = options->job,
@@ -482,7 +483,8 @@ bool ct_control_busy(const struct ct_control *control)
 
 /* ---- status --------------------------------------------------------------------------------- */
 
-int ct_control_status(const struct ct_control *control, struct cJSON *root, struct cJSON *problems)
+int ct_control_status(const struct ct_control *control, struct ct_status_rows *rows,
+                      struct cJSON *root, struct cJSON *problems)
 {
-    return ct_control_jobs_status(&control->jobs, ct_clock_now(NULL), root, problems);
+    return ct_control_jobs_status(&control->jobs, ct_clock_now(NULL), rows, root, problems);
 }

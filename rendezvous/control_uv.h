@@ -25,6 +25,7 @@ struct ct_control_options {
     const char *const *expected;   /* as in ct_members_options; borrowed until closed */
     int num_expected;
     const struct ct_log *log;
+    struct ct_budget *budget; /* takes what agents make us keep; NULL = nobody counts */
     /* An agent at `peer` has proved the token (`yes`), or has gone again: its address may (no
      * longer) use the store. May be NULL. */
     void (*on_admit)(void *data, const struct sockaddr *peer, bool yes);
@@ -44,8 +45,8 @@ void ct_control_take(struct ct_control *control, int fd, bool trusted);
 
 /* Jobs that are there, for the status: with one it is `job`; with several, `jobs` is an array of
  * them. CT_ENOMEM. */
-CT_MUST_CHECK int ct_control_status(const struct ct_control *control, struct cJSON *root,
-                                    struct cJSON *problems);
+CT_MUST_CHECK int ct_control_status(const struct ct_control *control, struct ct_status_rows *rows,
+                                    struct cJSON *root, struct cJSON *problems);
 
 /* Is any agent still connected? */
 bool ct_control_busy(const struct ct_control *control);

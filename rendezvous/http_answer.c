@@ -19,8 +19,10 @@ static int healthz(const struct ct_http_source *source, struct ct_http_answer *o
 
 static int readyz(const struct ct_http_source *source, struct ct_http_answer *out)
 {
+    struct ct_status_rows rows = {.print = false};
     cJSON *status = NULL;
-    int rc = source->status(source->data, &status);
+    int rc = source->status(source->data, &rows, &status);
+    ct_status_rows_fini(&rows);
     if (rc != 0) {
         return rc;
     }
@@ -42,24 +44,28 @@ static int readyz(const struct ct_http_source *source, struct ct_http_answer *ou
 
 static int status(const struct ct_http_source *source, struct ct_http_answer *out)
 {
+    struct ct_status_rows rows = {.print = true};
     cJSON *json = NULL;
-    int rc = source->status(source->data, &json);
+    int rc = source->status(source->data, &rows, &json);
     if (rc == 0) {
         rc = ct_json_print(json, &out->body);
         cJSON_Delete(json);
     }
+    ct_status_rows_fini(&rows);
     return rc;
 }
 
 static int metrics(const struct ct_http_source *source, struct ct_http_answer *out)
 {
+    struct ct_status_rows rows = {.print = false};
     cJSON *json = NULL;
     out->type = CT_METRICS_TYPE;
-    int rc = source->status(source->data, &json);
+    int rc = source->status(source->data, &rows, &json);
     if (rc == 0) {
-        rc = ct_metrics_print(json, &out->body);
+        rc = ct_metrics_print(json, &rows, &out->body);
         cJSON_Delete(json);
     }
+    ct_status_rows_fini(&rows);
     return rc;
 }
 
@@ -140,5 +146,16 @@ void ct_http_answer_make(const struct ct_http_source *source, bool admitted, con
     if (make(source, out) != 0) {
         ct_buf_fini(&out->body);
         *out = (struct ct_http_answer){.code = 500, .type = JSON_TYPE};
+    }
+}
+
+void ct_http_answer_no_memory(struct ct_http_answer *answer)
+{
+    ct_buf_fini(&answer->body);
+    *answer = (struct ct_http_answer){.code = 503, .type = JSON_TYPE};
+    if (ct_buf_printf(&answer->body,
+                      "{\"error\":\"the store's memory is used up (--max-memory), so "
+                      "this page is not shown\"}\n") != 0) {
+        ct_buf_reset(&answer->body);
     }
 }

@@ -17,12 +17,18 @@
 #include <stdbool.h>
 
 struct cJSON;
+struct ct_budget;
+struct ct_status_rows;
 
 /* Where the answers come from. Each gives *out, to be freed by cJSON_Delete(); CT_ENOMEM. */
 struct ct_http_source {
-    int (*status)(void *data, struct cJSON **out);
+    /* Workers are shown as `rows` wants them; what it collects is valid until something else is
+     * called. */
+    int (*status)(void *data, struct ct_status_rows *rows, struct cJSON **out);
     int (*keys)(void *data, struct cJSON **out); /* NULL = not offered */
     void *data;
+    /* Takes the bodies until they are sent; NULL = nobody counts. Borrowed. */
+    struct ct_budget *budget;
 };
 
 struct ct_http_answer {
@@ -40,5 +46,8 @@ bool ct_http_method_is_known(const char *method);
  * answer, a 500 without a body when memory is out. */
 void ct_http_answer_make(const struct ct_http_source *source, bool admitted, const char *method,
                          const char *path, struct ct_http_answer *out);
+
+/* Replaces an answer for whose body there is no memory (--max-memory) by a 503. */
+void ct_http_answer_no_memory(struct ct_http_answer *answer);
 
 #endif

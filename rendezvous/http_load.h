@@ -11,17 +11,17 @@
 
 #include <microhttpd.h>
 
-#define CT_MHD_FUNCTIONS(X)        \
-    X(add_connection)              \
-    X(add_response_header)         \
-    X(create_response_from_buffer) \
-    X(destroy_response)            \
-    X(get_connection_info)         \
-    X(get_daemon_info)             \
-    X(get_timeout)                 \
-    X(queue_response)              \
-    X(run)                         \
-    X(start_daemon)                \
+#define CT_MHD_FUNCTIONS(X)                               \
+    X(add_connection)                                     \
+    X(add_response_header)                                \
+    X(create_response_from_buffer_with_free_callback_cls) \
+    X(destroy_response)                                   \
+    X(get_connection_info)                                \
+    X(get_daemon_info)                                    \
+    X(get_timeout)                                        \
+    X(queue_response)                                     \
+    X(run)                                                \
+    X(start_daemon)                                       \
     X(stop_daemon)
 
 /* `run` is MHD_run(), and so on. */

@@ -24,6 +24,7 @@
 #include "common/clock.h"
 #include "common/list.h"
 #include "rendezvous/admit.h"
+#include "rendezvous/budget.h"
 #include "rendezvous/http_load.h"
 #include "rendezvous/limits.h"
 
@@ -169,12 +170,52 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **re
     }
 }
 
-static enum MHD_Result send_answer(const struct ct_mhd *mhd, struct MHD_Connection *connection,
-                                   const struct ct_http_answer *answer)
+/* A body that is being sent; it counts as memory that a client makes us keep. */
+struct body {
+    struct ct_buf bytes;
+    struct ct_budget *budget; /* NULL = nobody counts */
+    size_t charged;
+};
+
+static void free_body(void *cls)
 {
-    struct MHD_Response *response = mhd->create_response_from_buffer(
-        answer->body.len, ct_buf_bytes(&answer->body), MHD_RESPMEM_MUST_COPY);
+    struct body *body = cls;
+    if (body->budget != NULL) {
+        ct_budget_give(body->budget, body->charged);
+    }
+    ct_buf_fini(&body->bytes);
+    ct_free(body);
+}
+
+/* Takes the bytes. NULL when memory is out. */
+static struct body *body_new(struct ct_budget *budget, struct ct_buf *bytes)
+{
+    struct body *body = ct_calloc(1, sizeof(*body));
+    if (body == NULL) {
+        ct_buf_fini(bytes);
+        return NULL;
+    }
+    body->bytes = *bytes;
+    *bytes = (struct ct_buf)CT_BUF_INIT;
+    body->budget = budget;
+    if (budget != NULL) {
+        body->charged = sizeof(*body) + body->bytes.cap + 2 * CT_BLOCK_COST;
+        ct_budget_force(budget, body->charged);
+    }
+    return body;
+}
+
+static enum MHD_Result send_answer(const struct ct_mhd *mhd, struct MHD_Connection *connection,
+                                   struct ct_budget *budget, struct ct_http_answer *answer)
+{
+    struct body *body = body_new(budget, &answer->body);
+    if (body == NULL) {
+        return MHD_NO;
+    }
+    struct MHD_Response *response = mhd->create_response_from_buffer_with_free_callback_cls(
+        body->bytes.len, ct_buf_bytes(&body->bytes), free_body, body);
     if (response == NULL) {
+        free_body(body);
         return MHD_NO;
     }
     enum MHD_Result result =
@@ -235,9 +276,12 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
     if (answer.code == MHD_HTTP_FORBIDDEN) {
         count_denial(http, connection);
     }
-    enum MHD_Result result = send_answer(&http->mhd, connection, &answer);
-    ct_buf_fini(&answer.body);
-    return result;
+    if (answer.body.len > CT_GRANT_BYTES && http->source.budget != NULL &&
+        !ct_budget_fits(http->source.budget, answer.body.cap)) {
+        http->source.budget->refused++;
+        ct_http_answer_no_memory(&answer);
+    }
+    return send_answer(&http->mhd, connection, http->source.budget, &answer);
 }
 
 /* ---- opening and closing -------------------------------------------------------------------- */

@@ -17,7 +17,9 @@ int ct_json_print(const cJSON *json, struct ct_buf *out)
     if (text == NULL) {
         return CT_ENOMEM;
     }
-    int rc = ct_buf_printf(out, "%s\n", text);
+    size_t len = strlen(text);
+    text[len] = '\n';
+    int rc = ct_buf_append(out, text, len + 1);
     cJSON_free(text);
     return rc;
 }

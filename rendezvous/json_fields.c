@@ -4,6 +4,7 @@
 #include "common/alloc.h"
 #include "rendezvous/json.h"
 
+#include <math.h>
 #include <sodium.h>
 #include <string.h>
 
@@ -77,6 +78,10 @@ static bool write_field(cJSON *object, const struct ct_json_field *field, const 
         return ct_json_add_number(object, field->name, (double)*(const int64_t *)at);
     case CT_JSON_PORT:
         return ct_json_add_number(object, field->name, *(const uint16_t *)at);
+    case CT_JSON_REAL:
+        return isnan(*(const double *)at)
+                   ? cJSON_AddNullToObject(object, field->name) != NULL
+                   : ct_json_add_number(object, field->name, *(const double *)at);
     case CT_JSON_BOOL:
         return ct_json_add_bool(object, field->name, *(const bool *)at);
     case CT_JSON_HEX:
@@ -162,6 +167,21 @@ static int read_number(const cJSON *item, const struct ct_json_field *field, voi
     return 0;
 }
 
+/* cJSON reads 1e999 as infinite. */
+static int read_real(const cJSON *item, const struct ct_json_field *field, double *at,
+                     struct ct_err *err)
+{
+    if (cJSON_IsNull(item)) {
+        *at = NAN;
+        return 0;
+    }
+    if (!cJSON_IsNumber(item) || !isfinite(item->valuedouble)) {
+        return wrong(field, "must be a finite number or null", err);
+    }
+    *at = item->valuedouble;
+    return 0;
+}
+
 static int read_hex(const cJSON *item, const struct ct_json_field *field, void *at,
                     struct ct_err *err)
 {
@@ -206,6 +226,8 @@ static int read_field(const cJSON *object, const struct ct_json_field *field, vo
     case CT_JSON_I64:
     case CT_JSON_PORT:
         return read_number(item, field, at, err);
+    case CT_JSON_REAL:
+        return read_real(item, field, at, err);
     case CT_JSON_BOOL:
         if (!cJSON_IsBool(item)) {
             return wrong(field, "must be true or false", err);

@@ -6,7 +6,6 @@
 
 #include "common/alloc.h"
 
-#include <cjson/cJSON.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -25,7 +24,7 @@ int ct_members_new(const struct ct_members_options *options, struct ct_members *
     m->generation = -1;
     m->join_ns = m->settle_ns = m->newcomers_ns = m->say_ns = NEVER;
     m->said_ns = m->judge_ns = INT64_MIN;
-    if ((options->job != NULL && members_begin(m, options->job) != 0) ||
+    if ((options->job != NULL && members_begin(m, options->job, NULL) != 0) ||
         (options->num_expected > 0 &&
          members_expect(m, options->expected, options->num_expected) != 0)) {
         ct_members_free(m);
@@ -47,6 +46,7 @@ void ct_members_free(struct ct_members *m)
     for (int i = 0; m->expected != NULL && i < m->options.num_expected; i++) {
         ct_free(m->expected[i]);
     }
+    members_give(m, m->kept);
     ct_free(m->expected);
     ct_free(m->expected_order);
     ct_free(m->places);
@@ -76,11 +76,15 @@ static void refuse(struct ct_members *m, struct ct_member *member, const char *w
     members_send(m, member);
 }
 
+/* `how` may be empty. */
 static void violation(struct ct_members *m, struct ct_member *member, const struct ct_msg *msg,
-                      int64_t now_ns)
+                      const char *how, int64_t now_ns)
 {
-    char why[128];
-    (void)snprintf(why, sizeof(why), "it broke the protocol with \"%s\"", ct_msg_name(msg->type));
+    char why[256];
+    (void)snprintf(why, sizeof(why), "it broke the protocol with \"%s\"%s%s",
+                   ct_msg_name(msg->type), how[0] != '\0' ? ": " : "", how);
+    ct_log(m->options.log, CT_LOG_WARNING, "store: node %s%s%s is given up: %s", member->host,
+           member->address[0] != '\0' ? " at " : "", member->address, why);
     refuse(m, member, why);
     members_left(m, member, CT_FAILURE_AGENT, why, true, now_ns);
 }
@@ -93,14 +97,51 @@ static int64_t clock_of(const struct ct_member *member, const struct ct_msg *msg
     return at < now_ns ? at : now_ns;
 }
 
-/* The status shows what the worker's own node says of it. */
-static void take_beat(struct ct_member *member, struct ct_msg *msg)
+/* Do the rows tell of workers that the node has joined with, in the place that it was given? Those
+ * of an older generation may still have their ranks of then, which nobody is shown. */
+static bool rows_are_sound(const struct ct_members *m, const struct ct_member *member,
+                           const struct ct_msg *msg, char *how, size_t size)
 {
-    if (msg->workers != NULL) {
-        cJSON_Delete(member->beat);
-        member->beat = msg->workers;
-        msg->workers = NULL;
+    if (msg->num_rows > member->workers) {
+        (void)snprintf(how, size, "it tells of %d workers and joined with %d", msg->num_rows,
+                       member->workers);
+        return false;
     }
+    for (int i = 0; i < msg->num_rows; i++) {
+        const struct ct_worker_row *row = &msg->rows[i];
+        if (row->generation > m->generation) {
+            (void)snprintf(how, size, "worker %d is of generation %d, and that has not begun", i,
+                           row->generation);
+            return false;
+        }
+        if (row->generation == m->generation && member->in_world && member->told &&
+            row->rank != member->first_rank + i) {
+            (void)snprintf(how, size, "worker %d is called rank %d and is rank %d", i, row->rank,
+                           member->first_rank + i);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The status shows what the worker's own node says of it. False: the member is dropped. */
+static bool take_rows(struct ct_members *m, struct ct_member *member, struct ct_msg *msg,
+                      int64_t now_ns)
+{
+    char how[128];
+    if (!msg->has_rows) {
+        return true;
+    }
+    if (!rows_are_sound(m, member, msg, how, sizeof(how))) {
+        violation(m, member, msg, how, now_ns);
+        return false;
+    }
+    ct_free(member->rows);
+    member->rows = msg->rows;
+    member->num_rows = msg->num_rows;
+    msg->rows = NULL;
+    msg->num_rows = 0;
+    return true;
 }
 
 static void take_stopped(struct ct_members *m, struct ct_member *member, struct ct_msg *msg,
@@ -111,7 +152,7 @@ static void take_stopped(struct ct_members *m, struct ct_member *member, struct 
         members_complete(m, &msg->failure);
     }
     if (members_state(m) != STATE_STOPPING && !member->finished) {
-        violation(m, member, msg, now_ns); /* nobody asked it to */
+        violation(m, member, msg, "nobody asked it to", now_ns);
     } else if (!member->stopped) {
         members_stopped(m, member, now_ns);
     }
@@ -123,7 +164,9 @@ static void take_news(struct ct_members *m, struct ct_member *member, struct ct_
 {
     bool at_work = !member->finished && !member->stopped;
     if (msg->type == CT_MSG_STARTED) {
-        take_beat(member, msg);
+        if (!take_rows(m, member, msg, now_ns)) {
+            return;
+        }
         m->unstarted -= !member->started;
         member->started = true;
     } else if (msg->type == CT_MSG_STOPPED) {
@@ -156,10 +199,10 @@ static void take_of_generation(struct ct_members *m, struct ct_member *member, s
         return;
     }
     if (of_the_future || !member->told || !is_sound(member, msg)) {
-        violation(m, member, msg, now_ns);
+        violation(m, member, msg, "", now_ns);
     } else if (msg->type == CT_MSG_SERVING) {
         if (member != m->server) {
-            violation(m, member, msg, now_ns);
+            violation(m, member, msg, "", now_ns);
         } else if (members_state(m) == STATE_FORMING) {
             members_serving(m, msg, now_ns);
         }
@@ -185,8 +228,9 @@ void ct_members_message(struct ct_members *m, struct ct_member *member, struct c
     switch (msg->type) {
     case CT_MSG_BEAT:
         map_clock(member, msg, now_ns);
-        take_beat(member, msg);
-        members_stand_still(m, member, &msg->still, now_ns);
+        if (take_rows(m, member, msg, now_ns)) {
+            members_stand_still(m, member, &msg->still, now_ns);
+        }
         break;
     case CT_MSG_FAILED:
         map_clock(member, msg, now_ns);
@@ -203,7 +247,7 @@ void ct_members_message(struct ct_members *m, struct ct_member *member, struct c
         if (member->node_rank >= 0) {
             members_preempt(m, member, msg, now_ns);
         } else {
-            violation(m, member, msg, now_ns);
+            violation(m, member, msg, "", now_ns);
         }
         break;
     case CT_MSG_LEAVE:
@@ -223,7 +267,7 @@ void ct_members_message(struct ct_members *m, struct ct_member *member, struct c
     case CT_MSG_STOP:
     case CT_MSG_OVER:
     case CT_MSG_TYPES:
-        violation(m, member, msg, now_ns);
+        violation(m, member, msg, "", now_ns);
         break;
     }
 }

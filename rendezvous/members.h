@@ -57,6 +57,7 @@
 #include <stdint.h>
 
 struct cJSON;
+struct ct_budget;
 struct ct_members;
 struct ct_member;
 
@@ -81,6 +82,8 @@ struct ct_members_options {
      * Copied. */
     const char *const *expected;
     int num_expected;
+    /* Takes what members make us keep; NULL = nobody counts. Borrowed. */
+    struct ct_budget *budget;
     int64_t epoch_ms; /* Unix time at which the clock of `now_ns` was 0: stamps the story */
     /* Sends to a member; must not call back into the core. `msg` is borrowed and the same for many
      * members in a row when all are told one thing. */
@@ -101,7 +104,8 @@ void ct_members_free(struct ct_members *members);
 /* Takes a JOIN. `address`: as the server sees the agent, "" for the one in the same process.
  * `conn` is the caller's and given back by ct_member_conn(). Gives *out, valid until drop() or
  * ct_members_gone(). Does not fit (job options differ, rank taken, job over, full, too many): sends
- * nothing and returns CT_EINVAL, CT_EBUSY or CT_ELIMIT with a line for a person; CT_ENOMEM. */
+ * nothing and returns CT_EINVAL, CT_EBUSY or CT_ELIMIT (also: over the
+ * budget) with a line for a person; CT_ENOMEM. */
 CT_MUST_CHECK int ct_members_join(struct ct_members *members, const struct ct_msg_join *join,
                                   const char *address, void *conn, int64_t now_ns,
                                   struct ct_member **out, struct ct_err *err);
@@ -132,9 +136,11 @@ bool ct_members_done(const struct ct_members *members);
 
 /* Adds `job` to `root` as man/ctstatus.5 has it: run_id, state, generation, world size, nodes
  * (index, host, address, state, workers, last_seen_s), missing_nodes, workers (of the members'
- * beats), failures; and to `problems` a line for each thing that is not as it should be. CT_ENOMEM.
+ * beats, as `rows` wants them), failures; and to `problems` a line for each thing that is not as it
+ * should be. CT_ENOMEM.
  */
 CT_MUST_CHECK int ct_members_status(const struct ct_members *members, int64_t now_ns,
-                                    struct cJSON *root, struct cJSON *problems);
+                                    struct ct_status_rows *rows, struct cJSON *root,
+                                    struct cJSON *problems);
 
 #endif

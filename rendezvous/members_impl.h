@@ -18,6 +18,7 @@
 #include "common/clock.h"
 #include "common/list.h"
 #include "common/sm.h"
+#include "rendezvous/budget.h"
 #include "rendezvous/members.h"
 
 /* Newcomers to a running elastic job within this time are taken in by one restart: long enough for
@@ -53,7 +54,9 @@ struct ct_member {
     int64_t alive_ns;      /* when its silence began, or was excused last */
     struct ct_still still; /* what it said of itself last */
     int64_t clock_ns;      /* server's clock less its own, the smallest seen; NEVER = unknown */
-    struct cJSON *beat;    /* `workers` of the last BEAT or STARTED; may be NULL */
+    struct ct_worker_row *rows; /* of the last BEAT or STARTED that had any; may be NULL */
+    int num_rows;               /* not more than `workers` */
+    size_t charged;             /* to the budget, rows for all workers included */
 
     /* Of the present world or, while there is none, of the last; -1 = in neither. */
     int node_rank, first_rank, first_role_rank, role_size;
@@ -91,6 +94,7 @@ struct ct_members {
     int room;                  /* in `sorted` */
     struct place *places;
     int num_places;
+    size_t kept;  /* bytes taken from the budget for what is not a member's */
     int num_gone; /* places that remember somebody */
 
     int generation; /* of the present or last world; -1 before the first */
@@ -147,9 +151,23 @@ static inline int64_t members_ms(const struct ct_members *m, int64_t now_ns)
     return m->options.epoch_ms + now_ns / CT_NS_PER_MS;
 }
 
+/* The budget's, if somebody counts. */
+static inline bool members_take(struct ct_members *m, size_t bytes)
+{
+    return m->options.budget == NULL || ct_budget_take(m->options.budget, bytes);
+}
+
+static inline void members_give(struct ct_members *m, size_t bytes)
+{
+    if (m->options.budget != NULL) {
+        ct_budget_give(m->options.budget, bytes);
+    }
+}
+
 /* ---- members_join.c ---- */
-/* Decides what the job is. CT_ENOMEM. */
-CT_MUST_CHECK int members_begin(struct ct_members *m, const struct ct_msg_join *job);
+/* Decides what the job is. CT_ENOMEM, CT_ELIMIT (over the budget). */
+CT_MUST_CHECK int members_begin(struct ct_members *m, const struct ct_msg_join *job,
+                                struct ct_err *err);
 /* Copies. CT_ENOMEM leaves what ct_members_free() frees. */
 CT_MUST_CHECK int members_expect(struct ct_members *m, const char *const *names, int count);
 /* Takes the member out of every list and frees it; remembers who it was if `remember`. */

@@ -6,7 +6,6 @@
 
 #include "common/alloc.h"
 
-#include <cjson/cJSON.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -97,9 +96,12 @@ static int check_values(const struct ct_msg_join *join, struct ct_err *err)
         return ct_err_set(err, CT_EINVAL, "node %s wants %d to %d nodes and %d spares", join->host,
                           join->min_nodes, join->max_nodes, join->spares);
     }
-    if (join->workers < 1 || join->workers > CT_MAX_WORLD || join->node_rank < -1 ||
-        join->max_restarts < 0 || join->heartbeat_ms < 1 ||
-        join->heartbeat_ms > CT_CONTROL_MAX_MS || join->settle_ms < 0 ||
+    if (join->workers > CT_MAX_NODE_WORKERS) {
+        return ct_err_set(err, CT_EINVAL, "node %s wants %d workers, a node may have %d",
+                          join->host, join->workers, CT_MAX_NODE_WORKERS);
+    }
+    if (join->workers < 1 || join->node_rank < -1 || join->max_restarts < 0 ||
+        join->heartbeat_ms < 1 || join->heartbeat_ms > CT_CONTROL_MAX_MS || join->settle_ms < 0 ||
         join->settle_ms > CT_CONTROL_MAX_MS || join->join_ms < 0 ||
         join->join_ms > CT_CONTROL_MAX_MS) {
         return ct_err_set(err, CT_EINVAL, "node %s joins with numbers out of range", join->host);
@@ -225,14 +227,27 @@ static int old_place_of(const struct ct_members *m, const char *host)
 
 /* ---- coming --------------------------------------------------------------------------------- */
 
-int members_begin(struct ct_members *m, const struct ct_msg_join *job)
+static int over_budget(const struct ct_msg_join *join, struct ct_err *err)
+{
+    return ct_err_set(err, CT_ELIMIT,
+                      "the store's memory is used up (--max-memory), so node %s cannot join",
+                      join->host);
+}
+
+int members_begin(struct ct_members *m, const struct ct_msg_join *job, struct ct_err *err)
 {
     int places = job->max_nodes + job->spares;
     places = places < CT_MAX_NODES ? places : CT_MAX_NODES;
+    size_t cost = sizeof(*m) + (size_t)places * sizeof(m->places[0]) + 2 * CT_BLOCK_COST;
+    if (!members_take(m, cost)) {
+        return over_budget(job, err);
+    }
     m->places = ct_calloc((size_t)places, sizeof(m->places[0]));
     if (m->places == NULL) {
+        members_give(m, cost);
         return CT_ENOMEM;
     }
+    m->kept = cost;
     m->num_places = places;
     m->job = *job;
     m->begun = true;
@@ -266,6 +281,15 @@ static char *copy_texts(const struct ct_msg_join *join, const char *address)
         memcpy(block + host + role, address, len);
     }
     return block;
+}
+
+/* Beside the member itself: a row for each worker, so that no beat has to be refused later, and its
+ * place in ct_members.sorted. */
+static size_t cost_of(const struct ct_msg_join *join, const char *address)
+{
+    return sizeof(struct ct_member) + 2 * sizeof(struct ct_member *) + strlen(join->host) +
+           strlen(join->role) + strlen(address) +
+           (size_t)join->workers * sizeof(struct ct_worker_row) + 3 * CT_BLOCK_COST;
 }
 
 static struct ct_member *new_member(struct ct_members *m, const struct ct_msg_join *join,
@@ -311,7 +335,7 @@ int ct_members_join(struct ct_members *m, const struct ct_msg_join *join, const 
     struct ct_member *replaced = NULL;
     int rc = check_values(join, err);
     if (rc == 0 && !m->begun) {
-        rc = members_begin(m, join);
+        rc = members_begin(m, join, err);
     } else if (rc == 0) {
         rc = check_same(&m->job, join, err);
     }
@@ -321,10 +345,16 @@ int ct_members_join(struct ct_members *m, const struct ct_msg_join *join, const 
     if (rc != 0) {
         return rc;
     }
+    size_t cost = cost_of(join, address);
+    if (!members_take(m, cost)) {
+        return over_budget(join, err);
+    }
     struct ct_member *member = new_member(m, join, address, conn, now_ns);
     if (member == NULL) {
+        members_give(m, cost);
         return CT_ENOMEM;
     }
+    member->charged = cost;
     if (member->wish >= 0) {
         m->places[member->wish].wisher = member;
         free_gone(m, &m->places[member->wish]);
@@ -382,7 +412,8 @@ void members_remove(struct ct_members *m, struct ct_member *member, bool remembe
     ct_list_remove(&member->silence);
     m->count--;
     m->workers -= member->workers;
-    cJSON_Delete(member->beat);
+    members_give(m, member->charged);
+    ct_free(member->rows);
     ct_free(member->host);
     ct_free(member);
 }

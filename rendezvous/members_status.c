@@ -4,6 +4,7 @@
  */
 #include "rendezvous/members_impl.h"
 
+#include "common/text.h"
 #include "rendezvous/json.h"
 
 #include <stdio.h>
@@ -16,9 +17,13 @@ static bool add_name(cJSON *object, const char *name, const char *text)
                              (struct ct_bytes){(const unsigned char *)text, strlen(text)});
 }
 
+/* Quotes what peers have said. */
 static bool append_text(cJSON *array, const char *text)
 {
     cJSON *item = cJSON_CreateString(text);
+    if (item != NULL) {
+        ct_text_clean(item->valuestring);
+    }
     if (item == NULL || !cJSON_AddItemToArray(array, item)) {
         cJSON_Delete(item);
         return false;
@@ -73,19 +78,49 @@ static bool add_nodes(cJSON *job, const struct ct_members *m, int64_t now_ns)
     return ok;
 }
 
-static bool add_workers(cJSON *job, const struct ct_members *m)
+/* With its quotes, as it stands in each row. */
+static char *quoted_host(const struct ct_member *member)
 {
-    cJSON *array = cJSON_AddArrayToObject(job, "workers");
-    bool ok = array != NULL;
+    cJSON *object = cJSON_CreateObject();
+    char *text = object != NULL && add_name(object, "host", member->host)
+                     ? cJSON_PrintUnformatted(object->child)
+                     : NULL;
+    cJSON_Delete(object);
+    return text;
+}
+
+static bool add_rows(const struct ct_member *member, struct ct_status_rows *rows,
+                     struct ct_buf *text)
+{
+    const struct ct_row_span span = {
+        .first_rank = member->first_rank,
+        .count = member->num_rows,
+        .rows = member->rows,
+    };
+    char *host = rows->print ? quoted_host(member) : NULL;
+    bool ok = (host != NULL || !rows->print) && ct_status_rows_add(rows, &span, host, text) == 0;
+    cJSON_free(host);
+    return ok;
+}
+
+static bool add_raw(cJSON *job, const char *name, const char *text)
+{
+    return text != NULL && cJSON_AddRawToObject(job, name, text) != NULL;
+}
+
+/* Ranks are those of the present world, whatever the node says. */
+static bool add_workers(cJSON *job, const struct ct_members *m, struct ct_status_rows *rows)
+{
+    struct ct_buf text = CT_BUF_INIT;
+    bool ok = ct_buf_append(&text, "[", 1) == 0;
+    rows->more = false;
     for (const struct ct_list *pos = m->all.next; ok && pos != &m->all; pos = pos->next) {
         const struct ct_member *member = MEMBER_OF(pos, link);
-        const cJSON *beat = member->in_world ? member->beat : NULL;
-        for (const cJSON *row = beat != NULL ? beat->child : NULL; ok && row != NULL;
-             row = row->next) {
-            cJSON *copy = cJSON_Duplicate(row, 1);
-            ok = copy != NULL && cJSON_AddItemToArray(array, copy);
-        }
+        ok = !member->in_world || add_rows(member, rows, &text);
     }
+    ok = ok && ct_buf_append(&text, "]", 1) == 0 && add_raw(job, "workers", ct_buf_cstr(&text)) &&
+         ct_json_add_bool(job, "workers_more", rows->more);
+    ct_buf_fini(&text);
     return ok;
 }
 
@@ -154,8 +189,8 @@ static bool add_problems(cJSON *problems, const struct ct_members *m, int64_t no
     return ok;
 }
 
-int ct_members_status(const struct ct_members *m, int64_t now_ns, struct cJSON *root,
-                      struct cJSON *problems)
+int ct_members_status(const struct ct_members *m, int64_t now_ns, struct ct_status_rows *rows,
+                      struct cJSON *root, struct cJSON *problems)
 {
     ct_json_use_our_memory();
     cJSON *job = cJSON_AddObjectToObject(root, "job");
@@ -167,7 +202,7 @@ int ct_members_status(const struct ct_members *m, int64_t now_ns, struct cJSON *
               ct_json_add_number(job, "world_size", m->world_size) &&
               ct_json_add_number(job, "min_nodes", m->job.min_nodes) &&
               ct_json_add_number(job, "max_nodes", m->job.max_nodes) && add_nodes(job, m, now_ns) &&
-              add_missing_nodes(job, m, now_ns) && add_workers(job, m) && add_failures(job, m) &&
-              add_problems(problems, m, now_ns);
+              add_missing_nodes(job, m, now_ns) && add_workers(job, m, rows) &&
+              add_failures(job, m) && add_problems(problems, m, now_ns);
     return ok ? 0 : CT_ENOMEM;
 }

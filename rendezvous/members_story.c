@@ -12,6 +12,41 @@ static struct ct_failure *failure_at(struct ct_members *m, uint64_t n)
     return &m->story.failures[n % CT_STORY_KEPT];
 }
 
+/* ---- texts, which are a worker's and long --------------------------------------------------- */
+
+static size_t text_cost(const struct ct_failure *failure)
+{
+    const char *const texts[] = {failure->tail, failure->message, failure->traceback,
+                                 failure->advice};
+    size_t cost = 0;
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        cost += texts[i] != NULL ? strlen(texts[i]) + 1 + CT_BLOCK_COST : 0;
+    }
+    return cost;
+}
+
+/* Frees the texts of a failure of the story. */
+static void drop_texts(struct ct_members *m, struct ct_failure *known)
+{
+    size_t cost = text_cost(known);
+    members_give(m, cost);
+    m->kept -= m->options.budget != NULL ? cost : 0;
+    ct_failure_fini(known);
+}
+
+/* The story is to have them; where there is no room it does without. */
+static void keep_texts(struct ct_members *m, struct ct_failure *failure)
+{
+    size_t cost = text_cost(failure);
+    if (!members_take(m, cost)) {
+        ct_failure_fini(failure);
+    } else {
+        m->kept += m->options.budget != NULL ? cost : 0;
+    }
+}
+
+/* ---- the story ------------------------------------------------------------------------------ */
+
 bool members_record(struct ct_members *m, struct ct_failure *failure, int64_t happened_ns)
 {
     struct ct_story *story = &m->story;
@@ -23,10 +58,11 @@ bool members_record(struct ct_members *m, struct ct_failure *failure, int64_t ha
             ct_failure_fini(failure);
             return false;
         }
-        ct_failure_fini(failure_at(m, from + --kept));
+        drop_texts(m, failure_at(m, from + --kept));
     } else {
-        ct_failure_fini(failure_at(m, story->num_failures++));
+        drop_texts(m, failure_at(m, story->num_failures++));
     }
+    keep_texts(m, failure);
     /* Those of one generation stand in the order in which they happened. */
     while (kept > 0 && m->happened_ns[kept - 1] > happened_ns) {
         *failure_at(m, from + kept) = *failure_at(m, from + kept - 1);
@@ -45,7 +81,8 @@ void members_complete(struct ct_members *m, struct ct_failure *failure)
         struct ct_failure *known = failure_at(m, n);
         if (known->node_rank == failure->node_rank && known->rank == failure->rank &&
             known->kind == CT_FAILURE_WORKER) {
-            ct_failure_fini(known);
+            drop_texts(m, known);
+            keep_texts(m, failure);
             known->tail = failure->tail;
             known->message = failure->message;
             known->traceback = failure->traceback;

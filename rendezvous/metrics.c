@@ -4,7 +4,9 @@
 #include "rendezvous/json.h"
 #include "rendezvous/status.h"
 
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* A number of the document. */
@@ -174,70 +176,122 @@ static int put_job_metric(struct ct_buf *out, const cJSON *status, const struct 
     return rc;
 }
 
-static int put_workers(struct ct_buf *out, const cJSON *job)
+/* Those of a job stand together in `rows`; *at says where they begin, and then where the next job's
+ * do. */
+static int put_workers(struct ct_buf *out, const cJSON *job, const struct ct_status_rows *rows,
+                       int number, size_t *at)
 {
-    static const char *const states[] = {"waiting",   "starting", "running", "parked",
-                                         "succeeded", "stopped",  "failed"};
-    const cJSON *workers = cJSON_GetObjectItemCaseSensitive(job, "workers");
-    int rc = 0;
-    for (size_t i = 0; rc == 0 && i < sizeof(states) / sizeof(states[0]); i++) {
-        int count = 0;
-        const cJSON *worker;
-        cJSON_ArrayForEach(worker, workers)
-        {
-            count += strcmp(ct_json_text(worker, "state", ""), states[i]) == 0;
+    int counts[CT_ROW_STATES] = {0};
+    for (; *at < rows->count && rows->spans[*at].job == number; ++*at) {
+        const struct ct_row_span *span = &rows->spans[*at];
+        for (int i = 0; i < span->count; i++) {
+            counts[span->rows[i].state]++;
         }
+    }
+    int rc = 0;
+    for (int i = 0; rc == 0 && i < CT_ROW_STATES; i++) {
         rc = put_of_job(out, "job_workers", job);
         rc = rc != 0 ? rc : ct_buf_append(out, ",", 1);
-        rc = rc != 0 ? rc : put_label(out, "state", states[i]);
-        rc = rc != 0 ? rc : end_labels(out, count);
+        rc = rc != 0 ? rc : put_label(out, "state", ct_row_state_name((enum ct_row_state)i));
+        rc = rc != 0 ? rc : end_labels(out, counts[i]);
     }
     return rc;
 }
 
-/* What the workers of a job say of themselves, and `headed` once somebody has said it. */
-static int put_told(struct ct_buf *out, const cJSON *job, const struct metric *m, bool *headed)
+/* ---- what workers say of themselves --------------------------------------------------------- */
+
+/* Each writes a number of a row, "" = not told. */
+#define NUMBER_MAX 32
+
+static void put_step(const struct ct_worker_row *row, char out[NUMBER_MAX])
 {
-    const cJSON *worker;
+    (void)snprintf(out, NUMBER_MAX, "%" PRId64, row->step);
+}
+
+static void put_age(const struct ct_worker_row *row, char out[NUMBER_MAX])
+{
+    (void)snprintf(out, NUMBER_MAX, "%" PRId64 ".%03d", row->age_ms / 1000,
+                   (int)(row->age_ms % 1000));
+}
+
+static void put_loss(const struct ct_worker_row *row, char out[NUMBER_MAX])
+{
+    (void)snprintf(out, NUMBER_MAX, "%s", row->loss_text);
+}
+
+static void put_rate(const struct ct_worker_row *row, char out[NUMBER_MAX])
+{
+    (void)snprintf(out, NUMBER_MAX, "%s", row->rate_text);
+}
+
+struct told {
+    const char *name, *help;
+    void (*put)(const struct ct_worker_row *row, char out[NUMBER_MAX]);
+};
+
+/* `begin` is the line up to the rank. */
+static int put_span(struct ct_buf *out, const struct told *told, const struct ct_row_span *span,
+                    const struct ct_buf *begin, bool *headed)
+{
     int rc = 0;
-    cJSON_ArrayForEach(worker, cJSON_GetObjectItemCaseSensitive(job, "workers"))
-    {
-        const cJSON *progress = cJSON_GetObjectItemCaseSensitive(worker, "progress");
-        const cJSON *value = cJSON_GetObjectItemCaseSensitive(progress, m->field);
-        if (rc != 0 || !cJSON_IsNumber(value)) {
+    for (int i = 0; rc == 0 && i < span->count; i++) {
+        char number[NUMBER_MAX] = "", end[2 * NUMBER_MAX];
+        if (span->rows[i].phase != CT_ROW_UNTOLD) {
+            told->put(&span->rows[i], number);
+        }
+        if (number[0] == '\0') {
             continue;
         }
-        rc = *headed ? 0 : put_head(out, m->name, m->type, m->help);
-        *headed = true;
-        rc = rc != 0 ? rc : put_of_job(out, m->name, job);
-        rc = rc != 0 ? rc : ct_buf_printf(out, ",rank=\"%.0f\"", ct_json_number(worker, "rank", 0));
-        rc = rc != 0 ? rc : end_labels(out, value->valuedouble);
+        if (!*headed) {
+            rc = put_head(out, told->name, "gauge", told->help);
+            *headed = true;
+        }
+        int len = snprintf(end, sizeof(end), "%d\"} %s\n", span->first_rank + i, number);
+        rc = rc != 0 ? rc : ct_buf_append(out, ct_buf_bytes(begin), begin->len);
+        rc = rc != 0 ? rc : ct_buf_append(out, end, (size_t)len);
     }
     return rc;
 }
 
-static int put_progress(struct ct_buf *out, const cJSON *status)
+static int put_told(struct ct_buf *out, const cJSON *status, const struct ct_status_rows *rows,
+                    const struct told *told)
 {
-    static const struct metric told[] = {
-        {NULL, "step", "worker_step", "gauge", "The step a worker is in."},
-        {NULL, "age_s", "worker_progress_age_seconds", "gauge",
-         "Time since a worker said anything of itself."},
-        {NULL, "loss", "worker_loss", "gauge", "The loss that a worker tells."},
-        {NULL, "samples_per_s", "worker_samples_per_second", "gauge",
-         "Samples per second that a worker tells."},
+    struct ct_buf begin = CT_BUF_INIT;
+    const cJSON *job = NULL;
+    int rc = 0, at = -1;
+    bool headed = false;
+    for (size_t i = 0; rc == 0 && i < rows->count; i++) {
+        bool another = at != rows->spans[i].job;
+        for (; at < rows->spans[i].job; at++) {
+            job = ct_status_next_job(status, job);
+        }
+        if (another) {
+            ct_buf_reset(&begin);
+            rc = put_of_job(&begin, told->name, job);
+            rc = rc != 0 ? rc : ct_buf_append(&begin, ",rank=\"", 7);
+        }
+        rc = rc != 0 ? rc : put_span(out, told, &rows->spans[i], &begin, &headed);
+    }
+    ct_buf_fini(&begin);
+    return rc;
+}
+
+static int put_progress(struct ct_buf *out, const cJSON *status, const struct ct_status_rows *rows)
+{
+    static const struct told all[] = {
+        {"worker_step", "The step a worker is in.", put_step},
+        {"worker_progress_age_seconds", "Time since a worker said anything of itself.", put_age},
+        {"worker_loss", "The loss that a worker tells.", put_loss},
+        {"worker_samples_per_second", "Samples per second that a worker tells.", put_rate},
     };
     int rc = 0;
-    for (size_t i = 0; rc == 0 && i < sizeof(told) / sizeof(told[0]); i++) {
-        bool headed = false;
-        const cJSON *job = NULL;
-        while (rc == 0 && (job = ct_status_next_job(status, job)) != NULL) {
-            rc = put_told(out, job, &told[i], &headed);
-        }
+    for (size_t i = 0; rc == 0 && i < sizeof(all) / sizeof(all[0]); i++) {
+        rc = put_told(out, status, rows, &all[i]);
     }
     return rc;
 }
 
-static int put_jobs(struct ct_buf *out, const cJSON *status)
+static int put_jobs(struct ct_buf *out, const cJSON *status, const struct ct_status_rows *rows)
 {
     int rc = put_job_infos(out, status);
     for (size_t i = 0; rc == 0 && i < sizeof(job_metrics) / sizeof(job_metrics[0]); i++) {
@@ -245,13 +299,15 @@ static int put_jobs(struct ct_buf *out, const cJSON *status)
     }
     rc = rc != 0 ? rc : put_head(out, "job_workers", "gauge", "Workers of a job, by state.");
     const cJSON *job = NULL;
-    while (rc == 0 && (job = ct_status_next_job(status, job)) != NULL) {
-        rc = put_workers(out, job);
+    size_t at = 0;
+    for (int i = 0; rc == 0 && (job = ct_status_next_job(status, job)) != NULL; i++) {
+        rc = put_workers(out, job, rows, i, &at);
     }
-    return rc != 0 ? rc : put_progress(out, status);
+    return rc != 0 ? rc : put_progress(out, status, rows);
 }
 
-int ct_metrics_print(const struct cJSON *status, struct ct_buf *out)
+int ct_metrics_print(const struct cJSON *status, const struct ct_status_rows *rows,
+                     struct ct_buf *out)
 {
     int rc = put_version(out, ct_json_text(status, "version", NULL));
     for (size_t i = 0; rc == 0 && i < sizeof(metrics) / sizeof(metrics[0]); i++) {
@@ -259,5 +315,5 @@ int ct_metrics_print(const struct cJSON *status, struct ct_buf *out)
     }
     rc = rc != 0 ? rc : put_operations(out, cJSON_GetObjectItemCaseSensitive(status, "store"));
     bool jobs = ct_status_next_job(status, NULL) != NULL;
-    return rc != 0 || !jobs ? rc : put_jobs(out, status);
+    return rc != 0 || !jobs ? rc : put_jobs(out, status, rows);
 }

@@ -9,10 +9,13 @@
 #include "common/err.h"
 
 struct cJSON;
+struct ct_status_rows;
 
 #define CT_METRICS_TYPE "text/plain; version=0.0.4; charset=utf-8"
 
-/* Appends every metric whose field is there. CT_ENOMEM. */
-CT_MUST_CHECK int ct_metrics_print(const struct cJSON *status, struct ct_buf *out);
+/* Appends every metric whose field is there, and those of the workers that `rows` has collected.
+ * CT_ENOMEM. */
+CT_MUST_CHECK int ct_metrics_print(const struct cJSON *status, const struct ct_status_rows *rows,
+                                   struct ct_buf *out);
 
 #endif

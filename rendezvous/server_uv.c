@@ -371,9 +371,10 @@ static void on_admit(void *data, const struct sockaddr *peer, bool yes)
     }
 }
 
-static int add_job_status(void *data, struct cJSON *root, struct cJSON *problems)
+static int add_job_status(void *data, struct ct_status_rows *rows, struct cJSON *root,
+                          struct cJSON *problems)
 {
-    return ct_control_status(data, root, problems);
+    return ct_control_status(data, rows, root, problems);
 }
 
 static int open_agents(struct ct_server *server, uv_loop_t *loop,
@@ -386,6 +387,7 @@ static int open_agents(struct ct_server *server, uv_loop_t *loop,
         .expected = agents->expected,
         .num_expected = agents->num_expected,
         .log = server->hub.log,
+        .budget = ct_store_budget(server->hub.service.store),
         .on_admit = on_admit,
         .data = server,
         .on_join = agents->on_join,

@@ -103,7 +103,8 @@ static bool all_run(const cJSON *root)
     return all;
 }
 
-static int fill(cJSON *root, const struct ct_status_facts *facts, ct_status_fn fn, void *data)
+static int fill(cJSON *root, const struct ct_status_facts *facts, ct_status_fn fn, void *data,
+                struct ct_status_rows *rows)
 {
     bool ok = ct_json_add_text(root, "version", CT_VERSION) &&
               ct_json_add_number(root, "uptime_s", (double)facts->uptime_ms / 1000);
@@ -111,7 +112,7 @@ static int fill(cJSON *root, const struct ct_status_facts *facts, ct_status_fn f
     if (problems == NULL) {
         return CT_ENOMEM;
     }
-    int rc = fn != NULL ? fn(data, root, problems) : 0;
+    int rc = fn != NULL ? fn(data, rows, root, problems) : 0;
     if (rc != 0) {
         return rc;
     }
@@ -123,11 +124,11 @@ static int fill(cJSON *root, const struct ct_status_facts *facts, ct_status_fn f
 }
 
 int ct_status_make(const struct ct_status_facts *facts, ct_status_fn fn, void *data,
-                   struct cJSON **out)
+                   struct ct_status_rows *rows, struct cJSON **out)
 {
     ct_json_use_our_memory();
     cJSON *root = cJSON_CreateObject();
-    int rc = root != NULL ? fill(root, facts, fn, data) : CT_ENOMEM;
+    int rc = root != NULL ? fill(root, facts, fn, data, rows) : CT_ENOMEM;
     if (rc != 0) {
         cJSON_Delete(root);
         return rc;

@@ -9,6 +9,7 @@
 #include "common/addr.h"
 #include "common/err.h"
 #include "rendezvous/proto.h"
+#include "rendezvous/worker_rows.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -41,13 +42,15 @@ struct ct_status_facts {
     uint64_t http_requests, http_refused, http_timeouts, http_denied;
 };
 
-/* Whoever embeds the store adds what it knows: `job` to `root`, and to the array `problems` one
- * line of text for each thing that is not as it should be. 0 or CT_ENOMEM. */
-typedef int (*ct_status_fn)(void *data, struct cJSON *root, struct cJSON *problems);
+/* Whoever embeds the store adds what it knows: `job` to `root`, with workers as `rows` wants them,
+ * and to the array `problems` one line of text for each thing that is not as it should be. 0 or
+ * CT_ENOMEM. */
+typedef int (*ct_status_fn)(void *data, struct ct_status_rows *rows, struct cJSON *root,
+                            struct cJSON *problems);
 
 /* Gives *out, to be freed by cJSON_Delete(). `fn` may be NULL. CT_ENOMEM. */
 CT_MUST_CHECK int ct_status_make(const struct ct_status_facts *facts, ct_status_fn fn, void *data,
-                                 struct cJSON **out);
+                                 struct ct_status_rows *rows, struct cJSON **out);
 
 /* The job after `prev` (NULL: the first one) in any document, or NULL: those that the array `jobs`
  * holds, or the only one, which is `job`. */

@@ -56,7 +56,7 @@ static void gather_waiting(const struct ct_conn_hub *hub, struct ct_status_facts
 
 /* ---- documents ------------------------------------------------------------------------------ */
 
-static int make_status(void *data, cJSON **out)
+static int make_status(void *data, struct ct_status_rows *rows, cJSON **out)
 {
     const struct ct_status_desk *desk = data;
     struct ct_server_stats stats;
@@ -89,7 +89,7 @@ static int make_status(void *data, cJSON **out)
     struct ct_status_waited waiting[CT_STATUS_WAITING_MAX];
     memcpy(facts.by_op, stats.by_op, sizeof(facts.by_op));
     gather_waiting(desk->hub, &facts, waiting);
-    return ct_status_make(&facts, desk->fn, desk->data, out);
+    return ct_status_make(&facts, desk->fn, desk->data, rows, out);
 }
 
 struct listing {
@@ -145,7 +145,12 @@ static void on_http(struct ct_conn_hub *hub, int fd, bool admitted)
 
 int ct_status_desk_open(struct ct_status_desk *desk, uv_loop_t *loop, bool keys, struct ct_err *err)
 {
-    const struct ct_http_source source = {make_status, keys ? make_keys : NULL, desk};
+    const struct ct_http_source source = {
+        .status = make_status,
+        .keys = keys ? make_keys : NULL,
+        .data = desk,
+        .budget = ct_store_budget(desk->hub->service.store),
+    };
     desk->opened_ns = ct_clock_now(NULL);
     int rc = ct_http_open(loop, &source, CT_HTTP_REQUEST_MS, desk->hub->log, &desk->http, err);
     if (desk->http != NULL) {

@@ -3,6 +3,7 @@
 
 #include "common/alloc.h"
 
+#include <math.h>
 #include <stdio.h>
 
 static void note(struct node *node, const char *text)
@@ -83,11 +84,13 @@ static int open_scene(struct scene *s, int min, int max, int spares, int max_res
     const struct ct_members_options options = {.job = hosted ? &s->job : NULL,
                                                .expected = expected,
                                                .num_expected = num_expected,
+                                               .budget = &s->budget,
                                                .epoch_ms = 5000,
                                                .send = on_send,
                                                .quiet_ns = on_quiet,
                                                .drop = on_drop,
                                                .data = s};
+    s->budget.max = SIZE_MAX;
     return ct_members_new(&options, &s->members);
 }
 
@@ -123,6 +126,7 @@ void begin(struct scene *s, int min, int max, int spares, int max_restarts)
 void end(struct scene *s)
 {
     ct_members_free(s->members);
+    assert_int_equal(s->budget.used, 0);
 }
 
 int try_join(struct scene *s, int i, int node_rank)
@@ -166,6 +170,28 @@ void say(struct scene *s, int i, enum ct_msg_type type, int generation)
     msg.port = 29500;
     msg.clock_ms = s->now / MS;
     say_msg(s, i, &msg);
+}
+
+void give_rows(struct ct_msg *msg, int count, int first_rank, int generation)
+{
+    memset(msg, 0, sizeof(*msg));
+    msg->type = CT_MSG_BEAT;
+    msg->has_rows = true;
+    msg->num_rows = count;
+    msg->rows = ct_calloc((size_t)count, sizeof(msg->rows[0]));
+    assert_non_null(msg->rows);
+    for (int i = 0; i < count; i++) {
+        msg->rows[i] = (struct ct_worker_row){
+            .rank = first_rank + i,
+            .local_rank = i,
+            .generation = generation,
+            .state = CT_ROW_RUNNING,
+            .pid = 100 + i,
+            .phase = CT_ROW_UNTOLD,
+            .loss = NAN,
+            .rate = NAN,
+        };
+    }
 }
 
 void fail_ago(struct scene *s, int i, int generation, int rank, int exit_code, int ago_ms)

@@ -10,6 +10,7 @@
 
 #include "tests/lib/ct_test.h"
 
+#include "rendezvous/budget.h"
 #include "rendezvous/members.h"
 
 #define NODES 16
@@ -30,6 +31,7 @@ struct scene {
     struct ct_members *members;
     struct node nodes[NODES];
     struct ct_msg_join job;
+    struct ct_budget budget; /* without a cap; end() wants all of it back */
     int64_t now;
     struct ct_err err;
 };
@@ -53,6 +55,8 @@ void join_as(struct scene *s, int i, int node_rank);
 
 void say(struct scene *s, int i, enum ct_msg_type type, int generation);
 void say_msg(struct scene *s, int i, struct ct_msg *msg); /* finis the message */
+/* Its rows: as many running workers, told of by a BEAT. */
+void give_rows(struct ct_msg *msg, int count, int first_rank, int generation);
 void fails(struct scene *s, int i, int generation, int rank, int exit_code);
 /* The same, `ago_ms` ago by its own clock. */
 void fail_ago(struct scene *s, int i, int generation, int rank, int exit_code, int ago_ms);

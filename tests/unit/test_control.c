@@ -5,9 +5,11 @@
 #include "tests/lib/ct_test.h"
 
 #include "common/alloc.h"
+#include "common/progress.h"
 #include "rendezvous/control.h"
 #include "rendezvous/json.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -47,6 +49,20 @@ static struct ct_msg *filled(enum ct_msg_type type)
     msg->story.failures[0] = msg->failure;
     msg->story.num_failures = 1;
     return msg;
+}
+
+static void give_rows(struct ct_msg *msg, int count)
+{
+    msg->has_rows = true;
+    msg->num_rows = count;
+    msg->rows = ct_calloc((size_t)count, sizeof(msg->rows[0]));
+    assert_non_null(msg->rows);
+    for (int i = 0; i < count; i++) {
+        msg->rows[i].rank = 8 + i;
+        msg->rows[i].local_rank = i;
+        memcpy(msg->rows[i].loss_text, "0", 2);
+        memcpy(msg->rows[i].rate_text, "0", 2);
+    }
 }
 
 /* What matters for the type comes back, nothing else does. */
@@ -92,7 +108,11 @@ static void compare(const struct ct_msg *a, const struct ct_msg *b)
         assert_true(b->still.alone && b->still.sure);
         assert_int_equal(b->still.still_ms, 2500);
     }
-    assert_int_equal(b->workers != NULL, type == CT_MSG_BEAT || type == CT_MSG_STARTED);
+    assert_int_equal(b->has_rows, type == CT_MSG_BEAT || type == CT_MSG_STARTED);
+    assert_int_equal(b->num_rows, b->has_rows ? a->num_rows : 0);
+    if (b->has_rows) {
+        assert_memory_equal(b->rows, a->rows, (size_t)a->num_rows * sizeof(a->rows[0]));
+    }
 }
 
 static void test_every_message(void **state)
@@ -104,7 +124,7 @@ static void test_every_message(void **state)
         struct ct_buf bytes = CT_BUF_INIT;
         struct ct_err err = {0};
         size_t used = 0;
-        msg->workers = cJSON_Parse("[{\"rank\":0}]");
+        give_rows(msg, 3);
         assert_int_equal(encode(msg, &bytes), 0);
         for (size_t len = 0; len < bytes.len; len++) {
             assert_int_equal(
@@ -236,22 +256,101 @@ static void test_no_frame(void **state)
     free(msg);
 }
 
-static void test_workers_too_many_for_a_frame(void **state)
+/* Every number at its longest: a frame has room for all that one node may have. */
+static void test_rows_of_the_largest_node(void **state)
 {
-    struct ct_msg *msg = filled(CT_MSG_BEAT);
+    struct ct_msg *msg = filled(CT_MSG_BEAT), *read = calloc(1, sizeof(*read));
     struct ct_buf bytes = CT_BUF_INIT;
+    size_t used = 0;
     (void)state;
-    ct_json_use_our_memory();
-    msg->workers = cJSON_CreateArray();
-    char *text = calloc(1, CT_CONTROL_MAX_FRAME);
-    memset(text, 'x', CT_CONTROL_MAX_FRAME - 1);
-    assert_true(cJSON_AddItemToArray(msg->workers, cJSON_CreateString(text)));
-    assert_int_equal(ct_msg_encode(msg, &bytes), CT_ELIMIT);
-    assert_int_equal(bytes.len, 0);
-    free(text);
+    give_rows(msg, CT_MAX_NODE_WORKERS);
+    for (int i = 0; i < CT_MAX_NODE_WORKERS; i++) {
+        msg->rows[i] = (struct ct_worker_row){
+            .rank = CT_MAX_WORLD - CT_MAX_NODE_WORKERS + i,
+            .local_rank = i,
+            .generation = INT_MAX,
+            .state = CT_ROW_SUCCEEDED,
+            .phase = CT_PHASE_COLLECTIVE,
+            .ended = false,
+            .exit_code = 255,
+            .pid = INT32_MAX,
+            .step = 999999999999999,
+            .age_ms = CT_CONTROL_MAX_MS,
+            .loss = -1.23456789012345e-300,
+            .rate = -1.23456789012345e-300,
+            .loss_text = "-1.23456789e-300",
+            .rate_text = "-1.23456789e-300",
+        };
+    }
+    assert_int_equal(encode(msg, &bytes), 0);
+    assert_true(bytes.len <= CT_CONTROL_MAX_OF_NODE(CT_MAX_NODE_WORKERS));
+    assert_int_equal(
+        ct_msg_decode(ct_buf_bytes(&bytes), bytes.len, CT_CONTROL_MAX_FRAME, read, &used, NULL), 0);
+    assert_int_equal(read->num_rows, CT_MAX_NODE_WORKERS);
+    assert_memory_equal(read->rows, msg->rows, CT_MAX_NODE_WORKERS * sizeof(msg->rows[0]));
+    ct_msg_fini(read);
     ct_msg_fini(msg);
-    free(msg);
     ct_buf_fini(&bytes);
+    free(read);
+    free(msg);
+}
+
+/* One row with one field replaced. */
+#define BEAT_OF(rows) "{\"type\":\"beat\",\"clock_ms\":1,\"workers\":[" rows "]}"
+#define ROW_OF(rank, local_rank, step, loss)                                                     \
+    "{\"rank\":" rank ",\"local_rank\":" local_rank ",\"generation\":0,\"state\":\"running\","   \
+    "\"pid\":7,\"ended\":false,\"exit\":0,\"phase\":\"compute\",\"step\":" step ",\"age_ms\":1," \
+    "\"loss\":" loss ",\"rate\":null}"
+#define BEAT "message \"beat\": "
+
+static void test_absurd_rows_are_refused(void **state)
+{
+    (void)state;
+    take(BEAT_OF(""));
+    take(BEAT_OF(ROW_OF("4", "0", "1", "1e300") "," ROW_OF("5", "1", "1", "null")));
+    refuse(BEAT_OF("7"), BEAT "row 0 of \"workers\": a row must be an object");
+    refuse(BEAT_OF("{}"), BEAT "row 0 of \"workers\": field \"rank\" is missing");
+    refuse(BEAT_OF(ROW_OF("\"inf\"", "0", "1", "1")),
+           BEAT "row 0 of \"workers\": field \"rank\" must be a number");
+    refuse(BEAT_OF(ROW_OF("1e999", "0", "1", "1")),
+           BEAT "row 0 of \"workers\": field \"rank\" is out of range");
+    refuse(BEAT_OF(ROW_OF("-1", "0", "1", "1")),
+           BEAT "row 0 of \"workers\": field \"rank\" is out of range");
+    refuse(BEAT_OF(ROW_OF("0", "0", "1e308", "1")),
+           BEAT "row 0 of \"workers\": field \"step\" is out of range");
+    refuse(BEAT_OF(ROW_OF("0", "0", "1.5", "1")),
+           BEAT "row 0 of \"workers\": field \"step\" must be a whole number");
+    refuse(BEAT_OF(ROW_OF("0", "0", "1", "1e999")),
+           BEAT "row 0 of \"workers\": field \"loss\" must be a finite number or null");
+    refuse(BEAT_OF(ROW_OF("0", "0", "1", "\"\u202eNaN\"")),
+           BEAT "row 0 of \"workers\": field \"loss\" must be a finite number or null");
+    refuse(BEAT_OF(ROW_OF("0", "1", "1", "1")),
+           BEAT "row 0 of \"workers\": local rank 1 stands in the place of 0");
+    refuse(BEAT_OF(ROW_OF("4", "0", "1", "1") "," ROW_OF("4", "1", "1", "1")),
+           BEAT "row 1 of \"workers\": rank 4 stands in the place of 5");
+    refuse(BEAT_OF(ROW_OF("4", "0", "1", "1") "," ROW_OF("4", "0", "1", "1")),
+           BEAT "row 1 of \"workers\": local rank 0 stands in the place of 1");
+}
+
+/* A frame of a mebibyte may be a third of a million values, which take 80 times their bytes. */
+static void test_values_of_a_frame_are_counted(void **state)
+{
+    struct ct_buf text = CT_BUF_INIT;
+    struct ct_err err = {0};
+    (void)state;
+    size_t most = CT_CONTROL_MAX_VALUES - 3; /* a brace, a bracket and a comma */
+    for (int more = 0; more < 2; more++) {
+        ct_buf_reset(&text);
+        assert_int_equal(ct_buf_printf(&text, "{\"type\":\"spare\",\"x\":["), 0);
+        for (size_t i = 0; i < most + (size_t)more; i++) {
+            assert_int_equal(ct_buf_append(&text, "1,", 2), 0);
+        }
+        /* What is quoted does not count. */
+        assert_int_equal(ct_buf_printf(&text, "\",[[[,,,{{{\\\"\"]}"), 0);
+        assert_int_equal(decode_text(ct_buf_cstr(&text), &err), more == 0 ? 0 : CT_ELIMIT);
+    }
+    assert_string_equal(err.text, "a frame of more than 65536 values is not accepted");
+    ct_buf_fini(&text);
 }
 
 static int through(void *data)
@@ -290,7 +389,9 @@ int main(void)
         cmocka_unit_test(test_hostile_text),
         cmocka_unit_test(test_texts_have_a_length),
         cmocka_unit_test(test_no_frame),
-        cmocka_unit_test(test_workers_too_many_for_a_frame),
+        cmocka_unit_test(test_rows_of_the_largest_node),
+        cmocka_unit_test(test_absurd_rows_are_refused),
+        cmocka_unit_test(test_values_of_a_frame_are_counted),
         cmocka_unit_test(test_memory_runs_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,14 +28,14 @@ struct fixture {
     bool closed;
 };
 
-static int give_status(void *data, struct cJSON **out)
+static int give_status(void *data, struct ct_status_rows *rows, struct cJSON **out)
 {
     const struct ct_status_facts facts = {.keys = 1};
     (void)data;
-    return ct_status_make(&facts, NULL, NULL, out);
+    return ct_status_make(&facts, NULL, NULL, rows, out);
 }
 
-static const struct ct_http_source source = {give_status, NULL, NULL};
+static const struct ct_http_source source = {.status = give_status};
 
 static void open_http(struct fixture *f, int64_t request_ms)
 {

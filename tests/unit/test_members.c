@@ -4,8 +4,10 @@
  */
 #include "tests/lib/members_scene.h"
 
+#include "common/progress.h"
 #include "rendezvous/json.h"
 
+#include <math.h>
 #include <stdio.h>
 
 static void refused(struct scene *s, int i, int node_rank, int code, const char *words)
@@ -336,7 +338,8 @@ static char *status_text(struct scene *s)
 {
     ct_json_use_our_memory();
     cJSON *root = cJSON_CreateObject(), *problems = cJSON_CreateArray();
-    assert_int_equal(ct_members_status(s->members, s->now, root, problems), 0);
+    struct ct_status_rows rows = {.print = true};
+    assert_int_equal(ct_members_status(s->members, s->now, &rows, root, problems), 0);
     assert_true(cJSON_AddItemToObject(root, "problems", problems));
     char *text = cJSON_PrintUnformatted(root);
     cJSON_Delete(root);
@@ -353,7 +356,8 @@ static void test_status(void **state)
     assert_string_equal(text, "{\"job\":{\"run_id\":\"\",\"state\":\"waiting\",\"generation\":0,"
                               "\"max_restarts\":0,\"restarts\":0,\"world_size\":0,\"min_nodes\":0,"
                               "\"max_nodes\":0,\"nodes\":[],"
-                              "\"missing_nodes\":[],\"workers\":[],\"failures\":[],"
+                              "\"missing_nodes\":[],\"workers\":[],\"workers_more\":false,"
+                              "\"failures\":[],"
                               "\"failure_count\":0},\"problems\":[]}");
     cJSON_free(text);
     join_as(&s, 1, 0);
@@ -368,7 +372,11 @@ static void test_status(void **state)
     assert_non_null(strstr(text, "\"state\":\"starting\",\"generation\":0"));
     cJSON_free(text);
     say(&s, 2, CT_MSG_STARTED, 0);
-    msg.workers = cJSON_Parse("[{\"rank\":2},{\"rank\":3}]");
+    give_rows(&msg, 2, 2, 0);
+    msg.rows[1].phase = CT_PHASE_COMPUTE;
+    msg.rows[1].step = 7;
+    msg.rows[1].age_ms = 1050;
+    memcpy(msg.rows[1].loss_text, "0.25", 5);
     say_msg(&s, 2, &msg);
     s.now += 250 * MS;
     text = status_text(&s);
@@ -380,7 +388,13 @@ static void test_status(void **state)
               "\"workers\":2,\"last_seen_s\":0.25},"
               "{\"index\":1,\"host\":\"gpu-2\",\"address\":\"10.0.0.2\",\"state\":\"running\","
               "\"workers\":2,\"last_seen_s\":0.25}],"
-              "\"missing_nodes\":[],\"workers\":[{\"rank\":2},{\"rank\":3}],\"failures\":[],"
+              "\"missing_nodes\":[],\"workers\":["
+              "{\"rank\":2,\"local_rank\":0,\"pid\":100,\"host\":\"gpu-2\",\"state\":"
+              "\"running\",\"exit\":null,\"restarts\":0,\"progress\":null},"
+              "{\"rank\":3,\"local_rank\":1,\"pid\":101,\"host\":\"gpu-2\",\"state\":"
+              "\"running\",\"exit\":null,\"restarts\":0,\"progress\":{\"phase\":\"compute\","
+              "\"step\":7,\"age_s\":1.050,\"loss\":0.25,\"samples_per_s\":null}}],"
+              "\"workers_more\":false,\"failures\":[],"
               "\"failure_count\":0},\"problems\":[]}");
     cJSON_free(text);
     fails(&s, 2, 0, 3, 7);
@@ -399,6 +413,7 @@ static int form_a_world(void *data)
 {
     static const char *const expected[] = {"gpu-1", "gpu-2"};
     static struct scene s;
+    struct ct_status_rows rows = {.print = true};
     (void)data;
     memset(&s, 0, sizeof(s));
     int rc = scene_open(&s, 2, 2, 0, 1, expected, 2);
@@ -411,8 +426,9 @@ static int form_a_world(void *data)
         gone(&s, 1);
         HEARS(&s, 2, "world0:1/2,2/4@10.0.0.1 stop0,again");
         cJSON *root = cJSON_CreateObject(), *problems = cJSON_CreateArray();
-        rc = root != NULL && problems != NULL ? ct_members_status(s.members, s.now, root, problems)
-                                              : CT_ENOMEM;
+        rc = root != NULL && problems != NULL
+                 ? ct_members_status(s.members, s.now, &rows, root, problems)
+                 : CT_ENOMEM;
         cJSON_Delete(root);
         cJSON_Delete(problems);
     }

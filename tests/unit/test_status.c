@@ -4,11 +4,14 @@
  */
 #include "tests/lib/ct_test.h"
 
+#include "common/progress.h"
 #include "rendezvous/http_answer.h"
 #include "rendezvous/json.h"
 #include "rendezvous/metrics.h"
 #include "rendezvous/status.h"
 #include "tests/lib/fault.h"
+
+#include <math.h>
 
 static const struct ct_status_waited waiting[] = {
     {{(const unsigned char *)"/\x01\xff\\k", 5}, 3, "10.0.0.1:7"},
@@ -60,24 +63,31 @@ struct job {
     const char *state, *problem;
 };
 
-static int add_job(void *data, cJSON *root, cJSON *problems)
+static const struct ct_worker_row two_rows[] = {
+    {
+        .state = CT_ROW_RUNNING,
+        .phase = CT_PHASE_COMPUTE,
+        .step = 12345678901,
+        .age_ms = 1500,
+        .loss_text = "0.25",
+    },
+    {.state = CT_ROW_RUNNING, .phase = CT_ROW_UNTOLD},
+};
+
+static int add_job(void *data, struct ct_status_rows *rows, cJSON *root, cJSON *problems)
 {
     const struct job *job = data;
     cJSON *object = cJSON_AddObjectToObject(root, "job");
-    cJSON *workers = object != NULL ? cJSON_AddArrayToObject(object, "workers") : NULL;
-    if (workers == NULL || !ct_json_add_text(object, "state", job->state) ||
+    const struct ct_row_span span = {.first_rank = 4, .count = 2, .rows = two_rows};
+    struct ct_buf unused = CT_BUF_INIT;
+    if (object == NULL || ct_status_rows_add(rows, &span, "", &unused) != 0 ||
+        !ct_json_add_text(object, "state", job->state) ||
         !ct_json_add_text(object, "run_id", "a\"b\\c\nd") ||
         !ct_json_add_number(object, "generation", 2) ||
         !ct_json_add_number(object, "restarts", 1) || !ct_json_add_number(object, "min_nodes", 4) ||
         cJSON_AddArrayToObject(object, "nodes") == NULL ||
         !ct_json_add_number(object, "failure_count", 3)) {
         return CT_ENOMEM;
-    }
-    for (int i = 0; i < 2; i++) {
-        cJSON *worker = ct_json_append_object(workers);
-        if (worker == NULL || !ct_json_add_text(worker, "state", "running")) {
-            return CT_ENOMEM;
-        }
     }
     if (job->problem != NULL) {
         cJSON *text = cJSON_CreateString(job->problem);
@@ -89,10 +99,16 @@ static int add_job(void *data, cJSON *root, cJSON *problems)
     return 0;
 }
 
+/* What the last one collected. */
+static struct ct_status_rows rows;
+
 static cJSON *make(const struct job *job)
 {
     cJSON *out = NULL;
-    assert_int_equal(ct_status_make(&facts, job != NULL ? add_job : NULL, (void *)job, &out), 0);
+    ct_status_rows_fini(&rows);
+    rows.taken = 0;
+    assert_int_equal(ct_status_make(&facts, job != NULL ? add_job : NULL, (void *)job, &rows, &out),
+                     0);
     return out;
 }
 
@@ -144,7 +160,7 @@ static void test_no_cap_on_memory(void **state)
     struct ct_status_facts uncapped = facts;
     cJSON *root = NULL;
     uncapped.memory_max = SIZE_MAX;
-    assert_int_equal(ct_status_make(&uncapped, NULL, NULL, &root), 0);
+    assert_int_equal(ct_status_make(&uncapped, NULL, NULL, &rows, &root), 0);
     assert_true(cJSON_IsNull(member(member(root, "store"), "memory_max")));
     cJSON_Delete(root);
 }
@@ -170,8 +186,9 @@ static void test_verdict_follows_the_job(void **state)
     }
 }
 
-static int add_two_jobs(void *data, cJSON *root, cJSON *problems)
+static int add_two_jobs(void *data, struct ct_status_rows *unused, cJSON *root, cJSON *problems)
 {
+    (void)unused;
     static const char *const states[] = {"running", "waiting"};
     cJSON *jobs = cJSON_AddArrayToObject(root, "jobs");
     (void)data;
@@ -192,9 +209,9 @@ static void test_several_jobs(void **state)
     (void)state;
     cJSON *root = NULL;
     struct ct_buf text = CT_BUF_INIT;
-    assert_int_equal(ct_status_make(&facts, add_two_jobs, NULL, &root), 0);
+    assert_int_equal(ct_status_make(&facts, add_two_jobs, NULL, &rows, &root), 0);
     assert_false(ct_status_is_ready(root));
-    assert_int_equal(ct_metrics_print(root, &text), 0);
+    assert_int_equal(ct_metrics_print(root, &rows, &text), 0);
     /* The format wants all series of a name together. */
     assert_non_null(strstr(ct_buf_cstr(&text), "gauge\nctrun_job_generation{run_id=\"running\"} 0\n"
                                                "ctrun_job_generation{run_id=\"waiting\"} 1\n#"));
@@ -232,7 +249,7 @@ static void test_metrics(void **state)
     (void)state;
     cJSON *root = make(&(struct job){"running", NULL});
     struct ct_buf text = CT_BUF_INIT;
-    assert_int_equal(ct_metrics_print(root, &text), 0);
+    assert_int_equal(ct_metrics_print(root, &rows, &text), 0);
     static const char *const lines[] = {
         "\nctrun_build_info{version=\"" CT_VERSION "\"} 1\n",
         "\nctrun_job_info" JOB "} 1\n",
@@ -247,6 +264,9 @@ static void test_metrics(void **state)
         "\nctrun_job_nodes_present" JOB "} 0\n",
         "\nctrun_job_workers" JOB ",state=\"running\"} 2\n",
         "\nctrun_job_workers" JOB ",state=\"failed\"} 0\n",
+        "gauge\nctrun_worker_step" JOB ",rank=\"4\"} 12345678901\n# HELP",
+        "gauge\nctrun_worker_progress_age_seconds" JOB ",rank=\"4\"} 1.500\n# HELP",
+        "gauge\nctrun_worker_loss" JOB ",rank=\"4\"} 0.25\n",
         "\n# TYPE ctrun_job_failures_total counter\nctrun_job_failures_total" JOB "} 3\n",
         "\nctrun_http_timeouts_total 13\n",
     };
@@ -257,15 +277,17 @@ static void test_metrics(void **state)
     }
     /* What a document lacks has no value. */
     assert_null(strstr(ct_buf_cstr(&text), "\nctrun_job_world_size"));
+    assert_null(strstr(ct_buf_cstr(&text), "\nctrun_worker_samples"));
     ct_buf_fini(&text);
     cJSON_Delete(root);
 }
 
 /* ---- pages ---------------------------------------------------------------------------------- */
 
-static int give_status(void *data, cJSON **out)
+static int give_status(void *data, struct ct_status_rows *wanted, cJSON **out)
 {
-    return ct_status_make(&facts, add_job, data, out);
+    wanted->print = false;
+    return ct_status_make(&facts, add_job, data, wanted, out);
 }
 
 static int give_keys(void *data, cJSON **out)
@@ -295,7 +317,7 @@ static void test_pages(void **state)
         {"get", "/status", 405, "GET"},
     };
     struct job job = {"stopping", "rank 1 failed"};
-    struct ct_http_source source = {give_status, NULL, &job};
+    struct ct_http_source source = {.status = give_status, .data = &job};
     struct ct_http_answer answer;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         ct_http_answer_make(&source, true, cases[i].method, cases[i].path, &answer);
@@ -315,7 +337,7 @@ static void test_strangers_hear_the_health_alone(void **state)
 {
     (void)state;
     struct job job = {"running", NULL};
-    const struct ct_http_source source = {give_status, give_keys, &job};
+    const struct ct_http_source source = {give_status, give_keys, &job, NULL};
     static const char *const paths[] = {"/readyz", "/status", "/metrics", "/keys", "/", "/x"};
     struct ct_http_answer answer;
     ct_http_answer_make(&source, false, "GET", "/healthz", &answer);
@@ -332,7 +354,7 @@ static void test_strangers_hear_the_health_alone(void **state)
 static int sweep_page(void *data)
 {
     struct job job = {"running", "something"};
-    struct ct_http_source source = {give_status, give_keys, &job};
+    struct ct_http_source source = {give_status, give_keys, &job, NULL};
     struct ct_http_answer answer;
     ct_http_answer_make(&source, true, "GET", data, &answer);
     int rc = answer.code == 500 ? CT_ENOMEM : 0;

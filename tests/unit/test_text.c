@@ -13,6 +13,11 @@ static void test_clean(void **state)
         {"a\nb\r\tc", "a?b??c"},
         {"\x1b[31mred\x1b[0m", "?[31mred?[0m"},
         {"\x01\x1f\x7f", "???"},
+        /* U+009B, and what would write the rest from right to left. */
+        {"\xc2\x9b[31m", "??[31m"},
+        {"\xe2\x80\xaegnp.exe", "???gnp.exe"},
+        {"\xe2\x81\xa6x\xe2\x81\xa9\xd8\x9c", "???x?????"},
+        {"\xe2\x80\xa6 \xe2\x82\xac \xe2\x80", "\xe2\x80\xa6 \xe2\x82\xac \xe2\x80"},
         {"Gr\xc3\xbc\xc3\x9f"
          "e",
          "Gr\xc3\xbc\xc3\x9f"

@@ -57,16 +57,9 @@ static int probe_in(const char *dir, size_t dir_len, const char *name, char **ou
 
 /* As a shell does: the first executable one; a file that is there but not executable is remembered
  * for the message. */
-static int search(const char *own_dir, const char *path_list, const char *name, char **out)
+static int search_path(const char *path_list, const char *name, char **out)
 {
     int worst = CT_ENOENT;
-    if (own_dir != NULL) {
-        int rc = probe_in(own_dir, strlen(own_dir), name, out);
-        if (rc == 0 || rc == CT_ENOMEM) {
-            return rc;
-        }
-        /* A folder of that name beside us (a source tree) says nothing about PATH. */
-    }
     for (const char *p = path_list;;) {
         size_t len = strcspn(p, ":");
         int rc = probe_in(p, len, name, out);
@@ -79,6 +72,41 @@ static int search(const char *own_dir, const char *path_list, const char *name, 
         }
         p += len + 1;
     }
+}
+
+/* Our own programs: beside ctrun in a build folder, in CT_LIBEXEC_DIR once installed, which is
+ * taken from ctrun's folder on where it is relative, so that an installation can be moved. */
+static int search_own(const char *own_dir, const char *name, char **out)
+{
+    int rc = probe_in(own_dir, strlen(own_dir), name, out);
+    if (rc == 0 || rc == CT_ENOMEM) {
+        return rc;
+    }
+    const char *libexec = CT_LIBEXEC_DIR;
+    size_t len = libexec[0] == '/' ? 0 : strlen(own_dir);
+    for (; strncmp(libexec, "../", 3) == 0; libexec += 3) {
+        while (len > 0 && own_dir[--len] != '/') {
+        }
+    }
+    char *dir = ct_asprintf("%.*s%s%s", (int)len, own_dir, libexec[0] == '/' ? "" : "/", libexec);
+    if (dir == NULL) {
+        return CT_ENOMEM;
+    }
+    rc = probe_in(dir, strlen(dir), name, out);
+    ct_free(dir);
+    return rc;
+}
+
+/* What the user has in PATH comes first: a train of theirs is not replaced by ours behind their
+ * back. */
+static int search(const char *own_dir, const char *path_list, const char *name, char **out)
+{
+    int rc = search_path(path_list, name, out);
+    if (rc == 0 || rc == CT_ENOMEM || own_dir == NULL) {
+        return rc;
+    }
+    int own = search_own(own_dir, name, out);
+    return own == 0 || own == CT_ENOMEM ? own : rc;
 }
 
 static int resolve_program(const char *name, char *const *env, const char *own_dir, char **out,
@@ -98,8 +126,8 @@ static int resolve_program(const char *name, char *const *env, const char *own_d
     } else {
         rc = search(own_dir, path_list != NULL ? path_list : DEFAULT_PATH, name, out);
         if (rc == CT_ENOENT) {
-            return ct_err_set(err, rc, "%s: not found%s nor in PATH%s", name,
-                              own_dir != NULL ? " beside ctrun" : "",
+            return ct_err_set(err, rc, "%s: not found in PATH%s%s", name,
+                              own_dir != NULL ? ", nor among ctrun's own programs" : "",
                               access(name, F_OK) == 0 ? " (to run the one here, write ./ in front)"
                                                       : "");
         }

@@ -4,7 +4,7 @@
  *
  *     x.py or --module    the interpreter (PYTHON_EXEC, else python3 of PATH) with -u
  *     a name with '/'     that file
- *     any other name      beside ctrun's own executable, else in PATH
+ *     any other name      in PATH, else ctrun's own: beside its executable or in libexec
  *
  * Everything is looked up once, before any worker starts, so that a typo is one line of error.
  */

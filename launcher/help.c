@@ -126,7 +126,7 @@ static int print_usual(struct ct_buf *out)
         out, "usage: ctrun [OPTION ...] PROGRAM [ARGUMENT ...]\n\n"
              "Starts PROGRAM as the workers of a distributed job, watches them, restarts them\n"
              "when one fails, and says what went wrong. A PROGRAM ending in .py runs under\n"
-             "python3 -u; any other is looked up beside ctrun and then in PATH.\n\n");
+             "python3 -u; any other is looked up in PATH, then among ctrun's own.\n\n");
     for (size_t i = 0; rc == 0 && i < ct_option_count; i++) {
         if (ct_option_table[i].brief != NULL) {
             rc = print_brief(&ct_option_table[i], out);

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`meson install` puts everything where a system expects it, and what is installed works from there:
-ctrun finds train beside itself."""
+ctrun finds its own train, which is in nobody's PATH by that name."""
 
 import json
 import os
-import pathlib
 import re
 import shutil
 import signal
@@ -12,7 +11,13 @@ import subprocess
 
 import testlib
 
-PROGRAMS = {"bin/ctrun": "1", "bin/train": "1", "bin/ctrun-stat": "1", "sbin/ctrdzvd": "8"}
+PROGRAMS = {
+    "bin/ctrun": "1",
+    "bin/ctrun-train": "1",
+    "bin/ctrun-stat": "1",
+    "libexec/ctrun/train": "1",
+    "sbin/ctrdzvd": "8",
+}
 
 
 class Install(testlib.Case):
@@ -115,14 +120,31 @@ class Install(testlib.Case):
         names = [p.name for p in self.prefix.rglob("*") if p.is_file()]
         self.assertEqual([n for n in names if "test" in n or "cmocka" in n], [])
 
-    def test_installed_ctrun_finds_train_beside_itself(self):
-        result = self.run_program(
+    def run_train(self, path):
+        return self.run_program(
             str(self.prefix / "bin" / "ctrun"), "--nproc-per-node", "2",
-            "train", "--data", "synthetic", "--epochs", "1", "--device", "cpu",
-            env={"PATH": "/usr/bin:/bin"}, cwd=str(self.tmp), deadline=90,
+            "train", "--data", "synthetic", "--epochs", "1", "--device", "cpu", "--hidden", "16",
+            env={"PATH": path}, cwd=str(self.tmp), deadline=90,
         )  # fmt: skip
+
+    def test_installed_ctrun_finds_its_own_train(self):
+        self.assertFalse((self.prefix / "bin" / "train").exists())
+        result = self.run_train(f"{self.prefix}/bin:/usr/bin:/bin")
         self.assertEqual(result.code, 0, result)
         self.assertIn("done:", result.out + result.err)
+
+    def test_a_train_of_the_users_is_what_they_get(self):
+        theirs = self.script("train", "#!/bin/sh\necho theirs\n")
+        os.chmod(theirs, 0o755)
+        result = self.run_train(f"{self.tmp}:/usr/bin:/bin")
+        self.assertEqual((result.code, result.out.count("theirs")), (0, 2), result)
+
+    def test_ctrun_train_is_that_program(self):
+        result = self.run_program(
+            str(self.prefix / "bin" / "ctrun-train"), "--version", env={"PATH": "/usr/bin:/bin"}
+        )
+        self.assertEqual(result.code, 0, result)
+        self.assertRegex(result.out, r"\Atrain \d")
 
     def test_no_folder_of_the_build_machine_in_the_programs(self):
         if os.environ.get("SANITIZE", "none") != "none":
@@ -142,8 +164,7 @@ class Install(testlib.Case):
 
 class Uninstalled(testlib.Case):
     def test_build_folder_works_as_it_is(self):
-        for program in PROGRAMS:
-            name = pathlib.Path(program).name
+        for name in ("ctrun", "ctrun-stat", "ctrdzvd", "train"):
             result = self.run_program(testlib.program(name), "--version")
             self.assertEqual(result.code, 0, result)
             self.assertRegex(result.out, rf"\A{name} \d+\.\d+\.\d+\n\Z")

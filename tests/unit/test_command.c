@@ -9,7 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* own/   tool dir/      path/  tool other python3 noexec(0644)      ./  here script.py */
+/* bin/   tool ours dir/      path/  tool other python3 noexec(0644)      ./  here script.py
+ * libexec/ctrun/   tool train */
 struct rig {
     char *dir, *own, *path, *cwd;
     char path_var[4096], python_var[4096];
@@ -34,10 +35,16 @@ static int set_up(void **state)
 {
     struct rig *rig = calloc(1, sizeof(*rig));
     rig->dir = ct_tmpdir_new();
-    rig->own = add_dir(rig->dir, "own");
+    rig->own = add_dir(rig->dir, "bin");
     rig->path = add_dir(rig->dir, "path");
     rig->cwd = add_dir(rig->dir, "cwd");
     add_file(rig->own, "tool", 0755);
+    add_file(rig->own, "ours", 0755);
+    char *above = add_dir(rig->dir, "libexec"), *libexec = add_dir(above, "ctrun");
+    add_file(libexec, "tool", 0755);
+    add_file(libexec, "train", 0755);
+    free(libexec);
+    free(above);
     free(add_dir(rig->own, "other"));
     add_file(rig->path, "tool", 0755);
     add_file(rig->path, "other", 0755);
@@ -92,12 +99,22 @@ static int resolve(struct rig *rig, const struct ct_options *how, const char *na
 
 static const struct ct_options plain;
 
-static void looks_beside_itself_then_in_path(void **state)
+static void looks_in_path_then_for_its_own(void **state)
 {
     struct rig *rig = *state;
     char out[1024];
     assert_int_equal(resolve(rig, &plain, "tool", out), 0);
-    assert_string_equal(out, "/own/tool | tool arg");
+    assert_string_equal(out, "/path/tool | tool arg");
+    assert_int_equal(resolve(rig, &plain, "ours", out), 0);
+    assert_string_equal(out, "/bin/ours | ours arg");
+    assert_int_equal(resolve(rig, &plain, "train", out), 0);
+    assert_string_equal(out, "/libexec/ctrun/train | train arg");
+    add_file(rig->path, "train", 0644); /* is nothing that could run */
+    assert_int_equal(resolve(rig, &plain, "train", out), 0);
+    assert_string_equal(out, "/libexec/ctrun/train | train arg");
+    add_file(rig->path, "train", 0755);
+    assert_int_equal(resolve(rig, &plain, "train", out), 0);
+    assert_string_equal(out, "/path/train | train arg");
     assert_int_equal(resolve(rig, &plain, "other", out), 0);
     assert_string_equal(out, "/path/other | other arg");
     assert_int_equal(resolve(rig, &plain, "./here", out), 0);
@@ -122,10 +139,10 @@ static void scripts_and_modules_run_under_python(void **state)
     assert_string_equal(out, "/path/python3 | /path/python3 -u script.py arg");
     assert_int_equal(resolve(rig, &module, "pkg.mod", out), 0);
     assert_string_equal(out, "/path/python3 | /path/python3 -u -m pkg.mod arg");
-    (void)snprintf(rig->python_var, sizeof(rig->python_var), "PYTHON_EXEC=%s/own/tool", rig->dir);
+    (void)snprintf(rig->python_var, sizeof(rig->python_var), "PYTHON_EXEC=%s/bin/tool", rig->dir);
     rig->env[1] = rig->python_var;
     assert_int_equal(resolve(rig, &plain, "script.py", out), 0);
-    assert_string_equal(out, "/own/tool | /own/tool -u script.py arg");
+    assert_string_equal(out, "/bin/tool | /bin/tool -u script.py arg");
 }
 
 static void no_python_executes_a_script_itself(void **state)
@@ -186,7 +203,7 @@ int main(void)
 {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        CASE(looks_beside_itself_then_in_path),
+        CASE(looks_in_path_then_for_its_own),
         CASE(an_empty_path_entry_is_the_current_folder),
         CASE(scripts_and_modules_run_under_python),
         CASE(no_python_executes_a_script_itself),

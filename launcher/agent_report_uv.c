@@ -15,6 +15,7 @@
 #include "common/clock.h"
 #include "common/file.h"
 #include "common/text.h"
+#include "launcher/causes.h"
 #include "launcher/environ.h"
 #include "launcher/job_status.h"
 
@@ -22,6 +23,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <time.h>
 
 /* ---- saying --------------------------------------------------------------------------------- */
@@ -30,6 +32,13 @@ bool ct_run_speaks(const struct ct_run *run)
 {
     const struct ct_settled *settled = run->job->settled;
     return settled->mode != CT_MODE_SHIM || settled->local_rank == 0;
+}
+
+/* Another node tells the story on the screen that all of them share: the first that is not lost. */
+static bool told_by_another(const struct ct_run *run)
+{
+    return run->job->settled->one_screen && run->story.wide &&
+           ct_job_story_teller(&run->story, run->agent.lost) != run->story.node_rank;
 }
 
 /* The first failure of the job has happened here. */
@@ -74,7 +83,8 @@ static void fill_what(const struct ct_run *run, const struct ct_report_worker *w
     const char *words = NULL;
     if (worker->end.kind == CT_END_NOT_STARTED) {
         words = run->start_err.text;
-    } else if (ct_buf_printf(&text, "process %ld ", (long)worker->pid) == 0 &&
+    } else if ((worker->end.kind == CT_END_ALL_HUNG ||
+                ct_buf_printf(&text, "process %ld ", (long)worker->pid) == 0) &&
                ct_end_describe(&worker->end, &text) == 0) {
         words = ct_buf_cstr(&text);
     }
@@ -87,6 +97,7 @@ void ct_run_note_failure(struct ct_run *run)
 {
     const struct ct_agent_failure *known = &run->agent.failure;
     const struct ct_report_worker *worker = &run->workers[known->local_rank].story;
+    bool nobody = known->end.kind == CT_END_ALL_HUNG;
     struct timespec now;
     (void)clock_gettime(CLOCK_REALTIME, &now);
     ct_failure_fini(&run->failure);
@@ -94,9 +105,9 @@ void ct_run_note_failure(struct ct_run *run)
         .kind = CT_FAILURE_WORKER,
         .generation = run->agent.generation,
         .node_rank = run->plan.node_rank,
-        .rank = run->plan.first_rank + known->local_rank,
-        .local_rank = known->local_rank,
-        .pid = worker->pid,
+        .rank = nobody ? -1 : run->plan.first_rank + known->local_rank,
+        .local_rank = nobody ? -1 : known->local_rank,
+        .pid = nobody ? 0 : worker->pid,
         .exit_code = ct_end_exit_code(&known->end),
         .permanent = !ct_end_may_restart(&known->end),
         .time_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / CT_NS_PER_MS,
@@ -133,6 +144,9 @@ static void fill_report(const struct ct_run *run, struct ct_report_worker *table
 static void say_told(struct ct_run *run, struct ct_buf *text)
 {
     const struct ct_failure *first = ct_job_story_elsewhere(&run->story);
+    if (first != NULL && first->kind == CT_FAILURE_WORKER && run->job->settled->one_screen) {
+        return; /* that node has said so on this screen */
+    }
     if (first != NULL) {
         if (ct_buf_printf(text, CT_REPORT_PREFIX) == 0 && ct_job_story_headline(first, text) == 0 &&
             ct_buf_printf(text, "\n") == 0) {
@@ -150,7 +164,8 @@ void ct_run_headline(struct ct_run *run)
     struct ct_report report;
     struct ct_report_worker *table =
         ct_calloc((size_t)run->job->workers, sizeof(struct ct_report_worker));
-    if (table != NULL && (run->agent.failure.known || ct_run_speaks(run))) {
+    bool speaks = ct_run_speaks(run) && !told_by_another(run);
+    if (table != NULL && (run->agent.failure.known || speaks)) {
         fill_report(run, table, &report);
         if (run->agent.failure.known
                 ? ct_report_headline(&report, &text) == 0
@@ -201,6 +216,28 @@ static char *shorten(const char *text)
     return ct_strdup(len < CT_STORY_TEXT_MAX ? text : text + len - CT_STORY_TEXT_MAX + 1);
 }
 
+static bool is_full(const char *folder)
+{
+    struct statvfs room;
+    return statvfs(folder, &room) == 0 && room.f_blocks > 0 && room.f_bavail == 0;
+}
+
+/* NULL without memory. */
+static char *make_advice(const struct ct_run *run, const struct ct_failure *failure,
+                         struct ct_buf *text)
+{
+    const struct ct_cause_facts facts = {
+        .end = run->agent.failure.end,
+        .message = failure->message,
+        .traceback = failure->traceback,
+        .tail = failure->tail,
+        .memory = run->workers[run->agent.failure.local_rank].story.memory,
+        .shm_is_full = is_full("/dev/shm"),
+    };
+    const char *advice = ct_cause_advice(&facts, text) == 0 ? ct_buf_cstr(text) : NULL;
+    return advice != NULL ? ct_strdup(advice) : NULL;
+}
+
 void ct_run_collect(struct ct_run *run)
 {
     int failed = run->agent.failure.local_rank;
@@ -216,11 +253,8 @@ void ct_run_collect(struct ct_run *run)
     }
     failure->message = shorten(run->error_file.message);
     failure->traceback = shorten(run->error_file.traceback);
-    const char *memory = run->workers[failed].story.memory;
-    bool has_message = failure->message != NULL || failure->tail != NULL;
-    failure->advice = memory[0] != '\0'
-                          ? ct_asprintf("it was probably out of memory: %s", memory)
-                          : ct_strdup(ct_end_advice(&run->agent.failure.end, has_message));
+    ct_buf_reset(&plain);
+    failure->advice = make_advice(run, failure, &plain);
     ct_buf_fini(&plain);
 }
 
@@ -240,6 +274,7 @@ static void tell_failure_here(struct ct_run *run)
     report.traceback = run->error_file.traceback;
     const char *tail = ct_buf_cstr(&run->tail);
     report.tail = tail != NULL ? tail : "";
+    report.advice = run->failure.advice;
     report.tail_is_seen = ct_worker_err_is_seen(job, failed);
     if (job->logdir->base != NULL && (ct_redirects_of(&job->options->redirects, failed) != 0 ||
                                       ct_redirects_of(&job->options->tee, failed) != 0)) {
@@ -249,8 +284,10 @@ static void tell_failure_here(struct ct_run *run)
     if (run->error_file.message != NULL && !run->agent.will_restart) {
         pass_on_error_file(run);
     }
-    /* A rank that fell because another did has said so in its headline. */
-    if ((ct_run_speaks(run) || is_culprit(run)) && ct_report_story(&report, &text) == 0) {
+    /* A rank that fell because another did has said so in its headline. What is over is told in the
+     * story of the whole, where one node tells it. */
+    bool later = told_by_another(run) && !run->agent.will_restart;
+    if ((ct_run_speaks(run) || is_culprit(run)) && !later && ct_report_story(&report, &text) == 0) {
         say(run, &text);
     }
     ct_free(folder);
@@ -262,7 +299,7 @@ void ct_run_tell(struct ct_run *run)
 {
     if (run->agent.failure.known) {
         tell_failure_here(run);
-    } else if (run->agent.will_restart && ct_run_speaks(run)) {
+    } else if (run->agent.will_restart && ct_run_speaks(run) && !told_by_another(run)) {
         ct_run_say(run, "all workers here have stopped; the next generation forms");
     }
 }
@@ -284,10 +321,16 @@ void ct_run_tell_end(struct ct_run *run)
     if (run->agent.lost && run->story.why[0] == '\0') {
         memcpy(run->story.why, run->stop_why, sizeof(run->story.why));
     }
-    /* The machines of --hosts share one screen, and the ranks of a scheduler their machine's, where
-     * the story need not stand for each. */
-    bool told_elsewhere = (run->job->options->agent_stdin && run->plan.node_rank > 0) ||
-                          !(ct_run_speaks(run) || is_culprit(run));
+    /* On a screen of its own each machine tells the story, once for all ranks of it. Who has been
+     * in no world goes by the place that it was told. */
+    bool told_elsewhere = !(ct_run_speaks(run) || is_culprit(run));
+    if (run->job->settled->one_screen) {
+        told_elsewhere = run->story.wide ? told_by_another(run) : run->job->options->node_rank > 0;
+    }
+    if (!told_elsewhere && end.exit_code == 0 && end.signo == 0 && run->story.restarts > 0) {
+        ct_run_say(run, "the job succeeded after %d restart%s", run->story.restarts,
+                   run->story.restarts == 1 ? "" : "s");
+    }
     /* A node that is alone has told all of it, but that the others did not come. */
     bool to_tell = run->story.wide || (run->story.worlds == 0 && run->agent.over);
     if (to_tell && !told_elsewhere && ct_job_story_text(&run->story, &end, &text) == 0) {

@@ -42,7 +42,7 @@ static void on_verdict(void *data, const struct ct_hang_verdict *verdict, const 
         return;
     }
     worker->hung = (struct ct_end){
-        .kind = CT_END_HUNG,
+        .kind = verdict->reason == CT_HANG_ALL ? CT_END_ALL_HUNG : CT_END_HUNG,
         .value = seconds < INT_MAX ? (int)seconds : INT_MAX,
         .final = guard->job->options->on_hang == CT_ON_HANG_ABORT,
     };

@@ -34,7 +34,8 @@ static enum ct_row_state worker_state(const struct ct_job_facts *facts, int loca
 
 static void fill_end(const struct ct_end *end, struct ct_worker_row *row)
 {
-    row->ended = end->kind != CT_END_NOT_STARTED && end->kind != CT_END_HUNG;
+    row->ended =
+        end->kind != CT_END_NOT_STARTED && end->kind != CT_END_HUNG && end->kind != CT_END_ALL_HUNG;
     if (row->ended) {
         row->exit_code = end->kind == CT_END_SIGNALED ? -end->value : end->value;
     }

@@ -91,6 +91,28 @@ const struct ct_failure *ct_job_story_elsewhere(const struct ct_job_story *story
     return first != NULL && first->node_rank != story->node_rank ? first : NULL;
 }
 
+static bool is_lost(const struct ct_story *told, int generation, int node_rank)
+{
+    uint64_t n = told->num_failures > CT_STORY_KEPT ? told->num_failures - CT_STORY_KEPT : 0;
+    for (; n < told->num_failures; n++) {
+        const struct ct_failure *failure = &told->failures[n % CT_STORY_KEPT];
+        if (failure->generation == generation && failure->node_rank == node_rank &&
+            failure->kind != CT_FAILURE_WORKER) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int ct_job_story_teller(const struct ct_job_story *story, bool line_is_lost)
+{
+    int teller = line_is_lost ? 1 : 0;
+    while (teller < story->node_rank && is_lost(&story->told, story->generation, teller)) {
+        teller++;
+    }
+    return teller;
+}
+
 /* ---- words ---------------------------------------------------------------------------------- */
 
 /* What agents say of themselves goes to a terminal: no control characters. */
@@ -106,8 +128,14 @@ static int add_clean(const char *text, struct ct_buf *out)
 
 int ct_job_story_headline(const struct ct_failure *failure, struct ct_buf *out)
 {
-    int rc = failure->rank >= 0 ? ct_buf_printf(out, "rank %d failed on ", failure->rank)
-                                : ct_buf_printf(out, "node %d (", failure->node_rank);
+    int rc;
+    if (failure->kind == CT_FAILURE_WORKER && failure->rank < 0) { /* nobody stands out */
+        rc = ct_buf_printf(out, "the job hung: ");
+        THEN(rc, add_clean(failure->what, out));
+        return rc;
+    }
+    rc = failure->rank >= 0 ? ct_buf_printf(out, "rank %d failed on ", failure->rank)
+                            : ct_buf_printf(out, "node %d (", failure->node_rank);
     THEN(rc, add_clean(failure->host, out));
     THEN(rc, ct_buf_printf(out, failure->rank >= 0 ? ": " : ") is lost: "));
     THEN(rc, add_clean(failure->what, out));
@@ -126,14 +154,23 @@ static int add_clock(int64_t time_ms, struct ct_buf *out)
     return ct_buf_printf(out, "%s", text);
 }
 
-static int add_quoted(const char *label, int rank, const char *text, struct ct_buf *out)
+/* Each line of the tail indented, as ct_report_said() wants it. */
+static int add_said(const struct ct_failure *first, struct ct_buf *out)
 {
-    int rc = 0;
-    if (text == NULL || text[0] == '\0') {
-        return 0;
+    struct ct_buf tail = CT_BUF_INIT;
+    int rc = first->tail != NULL ? ct_report_quote(first->tail, &tail) : 0;
+    const char *shown = rc == 0 && tail.len > 0 ? ct_buf_cstr(&tail) : "";
+    const struct ct_report_said said = {
+        .rank = first->rank,
+        .message = first->message,
+        .traceback = first->traceback,
+        .tail = shown,
+    };
+    if (shown == NULL) {
+        rc = CT_ENOMEM;
     }
-    THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "rank %d %s:\n", rank, label));
-    THEN(rc, ct_report_quote(text, out));
+    THEN(rc, ct_report_said(&said, out));
+    ct_buf_fini(&tail);
     return rc;
 }
 
@@ -151,9 +188,7 @@ static int add_first(const struct ct_job_story *story, const struct ct_failure *
     if (first->node_rank == story->node_rank && first->generation == story->generation) {
         return rc; /* it stands in the report of this node, right above */
     }
-    THEN(rc, add_quoted("says in its error file", first->rank, first->message, out));
-    THEN(rc, add_quoted("has the traceback", first->rank, first->traceback, out));
-    THEN(rc, add_quoted("wrote last on stderr", first->rank, first->tail, out));
+    THEN(rc, first->rank >= 0 ? add_said(first, out) : 0);
     if (first->advice != NULL && first->advice[0] != '\0') {
         THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "what to do: "));
         THEN(rc, add_clean(first->advice, out));

@@ -53,8 +53,12 @@ void ct_job_story_take(struct ct_job_story *story, struct ct_story *told);
 /* The first failure of the last generation, unless it happened on this node; NULL. */
 const struct ct_failure *ct_job_story_elsewhere(const struct ct_job_story *story);
 
-/* "rank 5 failed on gpu-6: process 42 exited with code 3", "node 2 (gpu-6) is lost: ...".
- * CT_ENOMEM.
+/* The node that tells the story where one tells it for all: the first that the job has not lost.
+ * `line_is_lost`: nothing is heard any more of the first one, which keeps the membership. */
+int ct_job_story_teller(const struct ct_job_story *story, bool line_is_lost);
+
+/* "the job hung: ...", "rank 5 failed on gpu-6: process 42 exited with code 3", "node 2 (gpu-6) is
+ * lost: ...". CT_ENOMEM.
  */
 CT_MUST_CHECK int ct_job_story_headline(const struct ct_failure *failure, struct ct_buf *out);
 

@@ -30,6 +30,8 @@ int ct_end_describe(const struct ct_end *end, struct ct_buf *out)
                              end->core_dumped ? " and dumped its core" : "");
     case CT_END_HUNG:
         return ct_buf_printf(out, "hung: it stood still for %d s", end->value);
+    case CT_END_ALL_HUNG:
+        return ct_buf_printf(out, "no rank has moved for %d s and none stands out", end->value);
     case CT_END_NOT_STARTED:
         return ct_buf_printf(out, "could not be started: %s",
                              end->value != 0 ? strerror(end->value) : "its set-up failed");
@@ -52,6 +54,7 @@ int ct_end_exit_code(const struct ct_end *end)
     case CT_END_SIGNALED:
         return CT_EXIT_SIGNAL_BASE + end->value;
     case CT_END_HUNG:
+    case CT_END_ALL_HUNG:
         return CT_EXIT_HUNG;
     case CT_END_NOT_STARTED:
         return out_of_resources(end->value) ? CT_EXIT_SETUP : ct_spawn_exit_code(end->value);
@@ -116,6 +119,9 @@ const char *ct_end_advice(const struct ct_end *end, bool has_message)
         return signal_advice(end->value);
     case CT_END_HUNG:
         return "look at what it waited for, above; --on-hang report leaves the job alive for a "
+               "debugger (gdb -p, py-spy dump --pid)";
+    case CT_END_ALL_HUNG:
+        return "look at what they waited for, above; --on-hang report leaves the job alive for a "
                "debugger (gdb -p, py-spy dump --pid)";
     case CT_END_NOT_STARTED:
         return spawn_advice(end->value);

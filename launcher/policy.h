@@ -27,6 +27,7 @@ enum ct_end_kind {
     CT_END_SIGNALED,    /* value = signal number */
     CT_END_NOT_STARTED, /* value = errno of the exec, or 0 when its set-up failed before */
     CT_END_HUNG,        /* value = seconds it stood still; ctrun ended it */
+    CT_END_ALL_HUNG, /* the same, but of the whole job: this one is no more to blame than others */
 };
 
 struct ct_end {

@@ -43,7 +43,8 @@ static bool failed_too(const struct ct_report_worker *worker)
 
 static bool stopped_cleanly(const struct ct_report_worker *worker)
 {
-    return was_stopped(worker) && !failed_too(worker);
+    return (was_stopped(worker) && !failed_too(worker)) ||
+           (worker->ended && worker->end.kind == CT_END_ALL_HUNG);
 }
 
 static int count_of(const struct ct_report *report, member_fn member)
@@ -80,10 +81,14 @@ static int add_ranks(const struct ct_report *report, member_fn member, struct ct
 int ct_report_headline(const struct ct_report *report, struct ct_buf *out)
 {
     const struct ct_report_worker *failed = &report->workers[report->failed];
-    int rc =
-        ct_buf_printf(out, CT_REPORT_PREFIX "rank %d failed on %s: ", failed->rank, report->host);
+    bool all = failed->end.kind == CT_END_ALL_HUNG;
+    int rc = all ? ct_buf_printf(out, CT_REPORT_PREFIX "the job hung on %s: ", report->host)
+                 : ct_buf_printf(out, CT_REPORT_PREFIX "rank %d failed on %s: ", failed->rank,
+                                 report->host);
     if (report->start_error != NULL) {
         THEN(rc, ct_buf_printf(out, "%s", report->start_error));
+    } else if (all) {
+        THEN(rc, ct_end_describe(&failed->end, out));
     } else {
         THEN(rc, ct_buf_printf(out, "process %ld ", (long)failed->pid));
         THEN(rc, ct_end_describe(&failed->end, out));
@@ -122,31 +127,132 @@ int ct_report_quote(const char *text, struct ct_buf *out)
     return rc;
 }
 
+/* ---- nothing twice -------------------------------------------------------------------------- */
+
+/* Blanks around it do not make a line another one. */
+static size_t trim(const char **line, size_t len)
+{
+    while (len > 0 && strchr(" \t\r", (*line)[len - 1]) != NULL) {
+        len--;
+    }
+    while (len > 0 && strchr(" \t", **line) != NULL) {
+        (*line)++;
+        len--;
+    }
+    return len;
+}
+
+static bool has_line(const char *text, const char *line, size_t len)
+{
+    len = trim(&line, len);
+    while (text != NULL && *text != '\0') {
+        size_t whole = strcspn(text, "\n");
+        const char *other = text;
+        if (trim(&other, whole) == len && memcmp(other, line, len) == 0) {
+            return true;
+        }
+        text += whole + (text[whole] == '\n');
+    }
+    return len == 0;
+}
+
+/* Does each line of `text` stand in one of the others? */
+static bool is_said(const char *text, const char *one, const char *other)
+{
+    while (text != NULL && *text != '\0') {
+        size_t len = strcspn(text, "\n");
+        if (!has_line(one, text, len) && !has_line(other, text, len)) {
+            return false;
+        }
+        text += len + (text[len] == '\n');
+    }
+    return true;
+}
+
+/* The line in which a traceback ends: the error itself. */
+static bool ends_in(const char *traceback, const char *text)
+{
+    const char *last = NULL;
+    for (const char *line = traceback; *line != '\0';) {
+        size_t len = strcspn(line, "\n");
+        const char *begin = line;
+        last = trim(&begin, len) > 0 ? line : last;
+        line += len + (line[len] == '\n');
+    }
+    return last != NULL && has_line(text, last, strcspn(last, "\n"));
+}
+
+/* The lines of the tail that stand neither in the message nor in the traceback. */
+static int add_rest(const char *tail, const char *message, const char *traceback,
+                    struct ct_buf *out)
+{
+    int rc = 0;
+    while (rc == 0 && *tail != '\0') {
+        size_t len = strcspn(tail, "\n");
+        if (!has_line(message, tail, len) && !has_line(traceback, tail, len)) {
+            rc = ct_buf_append(out, tail, len + (tail[len] == '\n'));
+        }
+        tail += len + (tail[len] == '\n');
+    }
+    return rc;
+}
+
+int ct_report_said(const struct ct_report_said *said, struct ct_buf *out)
+{
+    int rc = 0;
+    const char *seen = said->tail_is_seen ? said->tail : NULL;
+    const char *traceback = said->traceback;
+    if (traceback != NULL && seen != NULL && ends_in(traceback, seen)) {
+        traceback = NULL; /* Python has written it, too */
+    }
+    const char *message = is_said(said->message, traceback, seen) ? NULL : said->message;
+    if (message != NULL) {
+        THEN(rc,
+             ct_buf_printf(out, CT_REPORT_PREFIX "rank %d says in its error file:\n", said->rank));
+        THEN(rc, ct_report_quote(message, out));
+    }
+    if (traceback != NULL && message != NULL) {
+        THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "with the traceback:\n"));
+    } else if (traceback != NULL) {
+        THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "rank %d has the traceback:\n", said->rank));
+    }
+    if (traceback != NULL) {
+        THEN(rc, ct_report_quote(traceback, out));
+    }
+    if (seen == NULL && !is_said(said->tail, message, traceback)) {
+        THEN(rc,
+             ct_buf_printf(out, CT_REPORT_PREFIX "rank %d wrote last on stderr:\n", said->rank));
+        THEN(rc, add_rest(said->tail, message, traceback, out));
+    }
+    return rc;
+}
+
+/* ---- the story ------------------------------------------------------------------------------ */
+
 static int add_cause(const struct ct_report *report, const struct ct_report_worker *failed,
                      struct ct_buf *out)
 {
     int rc = 0, rank = failed->rank;
+    if (failed->end.kind == CT_END_ALL_HUNG) {
+        return 0; /* what one of them wrote says no more than what the others did */
+    }
     if (failed->end.kind == CT_END_SIGNALED && failed->end.value == SIGKILL) {
         /* The evidence for or against the out-of-memory killer. */
         THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "rank %d had used up to %" PRId64 " MiB\n",
                                rank, failed->max_rss_kib / 1024));
-        if (failed->memory[0] != '\0') {
+        if (failed->memory[0] != '\0' && report->will_restart) { /* else the advice says it */
             THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "rank %d was probably out of memory: %s\n",
                                    rank, failed->memory));
         }
     }
-    if (report->message != NULL) {
-        THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "rank %d says in its error file:\n", rank));
-        THEN(rc, ct_report_quote(report->message, out));
-    }
-    if (report->traceback != NULL) {
-        THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "with the traceback:\n"));
-        THEN(rc, ct_report_quote(report->traceback, out));
-    }
-    if (report->tail[0] != '\0' && !report->tail_is_seen) {
-        THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "rank %d wrote last on stderr:\n", rank));
-        THEN(rc, ct_buf_append(out, report->tail, strlen(report->tail)));
-    }
+    const struct ct_report_said said = {
+        .rank = rank,
+        .message = report->message,
+        .traceback = report->traceback,
+        .tail = report->tail,
+        .tail_is_seen = report->tail_is_seen,
+    };
+    THEN(rc, ct_report_said(&said, out));
     return rc;
 }
 
@@ -201,7 +307,6 @@ static int add_consequences(const struct ct_report *report, struct ct_buf *out)
 int ct_report_story(const struct ct_report *report, struct ct_buf *out)
 {
     const struct ct_report_worker *failed = &report->workers[report->failed];
-    bool has_message = report->message != NULL || report->tail[0] != '\0';
     int rc = add_cause(report, failed, out);
     THEN(rc, add_consequences(report, out));
     if (report->will_restart) {
@@ -217,9 +322,10 @@ int ct_report_story(const struct ct_report *report, struct ct_buf *out)
                                "rank %d says that a restart cannot help: the job ends\n",
                                failed->rank));
     }
-    THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "what to do: %s\n",
-                           ct_end_advice(&failed->end, has_message)));
-    if (report->log_folder != NULL) {
+    if (report->advice != NULL) {
+        THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "what to do: %s\n", report->advice));
+    }
+    if (report->log_folder != NULL && failed->end.kind != CT_END_ALL_HUNG) {
         THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "log files of rank %d: %s\n", failed->rank,
                                report->log_folder));
     }

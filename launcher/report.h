@@ -50,6 +50,7 @@ struct ct_report {
     bool tail_is_seen;      /* they stand right above on the same screen: not repeated */
     const char *message;    /* of its error file; NULL = none */
     const char *traceback;  /* the same */
+    const char *advice;     /* what to do, as in --report; NULL = nothing is known */
     const char *log_folder; /* of its log files; NULL = none were asked for */
     size_t strays;          /* leftover processes of workers that were ended */
     size_t killed;          /* processes that had to be killed */
@@ -65,6 +66,18 @@ CT_MUST_CHECK int ct_report_stopping(const struct ct_report *report, struct ct_b
 
 /* Each line of `text` indented, control characters made harmless. CT_ENOMEM. */
 CT_MUST_CHECK int ct_report_quote(const char *text, struct ct_buf *out);
+
+/* What a worker has left in words. A text is NULL or "" where there is none. */
+struct ct_report_said {
+    int rank;
+    const char *message, *traceback; /* of its error file */
+    const char *tail;                /* its last lines on stderr, as they shall be shown */
+    bool tail_is_seen;               /* they stand on the same screen already */
+};
+
+/* Quotes it, no line twice: the error in a message often ends the traceback, and Python writes both
+ * on stderr as well. CT_ENOMEM. */
+CT_MUST_CHECK int ct_report_said(const struct ct_report_said *said, struct ct_buf *out);
 
 /* Everything else, ending in what happens now. CT_ENOMEM. */
 CT_MUST_CHECK int ct_report_story(const struct ct_report *report, struct ct_buf *out);

@@ -281,6 +281,35 @@ static bool says_it_all(const struct ct_options *options)
            (is_given(options, CT_OPT_NNODES) && (options->max_nodes == 1 || has_master(options)));
 }
 
+/* Does the launcher bring the output of all nodes together? Pods and hosts of a cloud have logs of
+ * their own, and who has set variables by hand has several terminals. */
+static bool shares_screen(enum ct_where_kind kind)
+{
+    switch (kind) {
+    case CT_WHERE_OPEN_MPI:
+    case CT_WHERE_PMIX:
+    case CT_WHERE_MPICH:
+    case CT_WHERE_MVAPICH:
+    case CT_WHERE_FLUX:
+    case CT_WHERE_PALS:
+    case CT_WHERE_SLURM:
+    case CT_WHERE_PMI:
+    case CT_WHERE_HOROVOD:
+    case CT_WHERE_DEEPSPEED:
+    case CT_WHERE_PBS:
+    case CT_WHERE_LSF:
+        return true;
+    case CT_WHERE_ALONE:
+    case CT_WHERE_SLURM_BATCH:
+    case CT_WHERE_KUBERNETES:
+    case CT_WHERE_TPU:
+    case CT_WHERE_TORCHX:
+    case CT_WHERE_MASTER:
+        break;
+    }
+    return false;
+}
+
 int ct_settle(const struct ct_where_input *input, struct ct_options *options,
               struct ct_where *where, struct ct_settled *out, struct ct_err *err)
 {
@@ -299,6 +328,7 @@ int ct_settle(const struct ct_where_input *input, struct ct_options *options,
     }
     settle_nodes(&scene);
     settle_workers(&scene);
+    settled.one_screen = options->agent_stdin || shares_screen(where->kind);
     if (settled.mode != CT_MODE_SINGLE) {
         rc = settle_master(&scene);
         settle_port(&scene);

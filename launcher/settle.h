@@ -26,6 +26,7 @@ struct ct_settled {
     /* Shim: what this process's one worker is told; to the membership each rank is a node. */
     int local_rank, local_size, group_rank, group_count;
     bool kill_on_exit; /* the scheduler ends all when one ends badly, so nothing can be restarted */
+    bool one_screen;   /* what all nodes write comes together on the screen of who started them */
     char warning[CT_WHERE_WARNING_MAX + 64]; /* "" = none */
     /* The line about missing nodes says the same in its time, and only then. */
     bool warning_can_wait;

@@ -354,7 +354,7 @@ void ct_worker_ended(struct ct_worker *worker, const struct ct_exit *end, bool w
     story->ended = true;
     story->was_asked = was_asked;
     story->max_rss_kib = end->max_rss_kib;
-    if (worker->hung.kind == CT_END_HUNG) {
+    if (worker->hung.kind == CT_END_HUNG || worker->hung.kind == CT_END_ALL_HUNG) {
         story->end = worker->hung;
     } else if (end->signal != 0) {
         story->end = (struct ct_end){CT_END_SIGNALED, end->signal, end->core, false};

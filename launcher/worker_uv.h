@@ -19,7 +19,7 @@ struct ct_worker {
     struct ct_proc *proc;
     struct ct_output_stream *out, *err;
     struct ct_report_worker story;
-    struct ct_end hung; /* of kind CT_END_HUNG: why we have ended it */
+    struct ct_end hung; /* CT_END_HUNG, CT_END_ALL_HUNG: why we have ended it */
     bool told;          /* in the stop under way, to park */
     bool parked;        /* as the stop has found it last */
     bool kept;          /* of a generation that is over; waits for the next one */

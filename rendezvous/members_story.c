@@ -144,6 +144,8 @@ void members_describe(const struct ct_failure *failure, char *out, size_t size)
     if (failure->rank >= 0) {
         (void)snprintf(out, size, "rank %d on %.128s: %.300s", failure->rank, failure->host,
                        failure->what);
+    } else if (failure->kind == CT_FAILURE_WORKER) { /* all of them hang */
+        (void)snprintf(out, size, "%.300s", failure->what);
     } else {
         (void)snprintf(out, size, "node %d (%.128s): %.300s", failure->node_rank, failure->host,
                        failure->what);

@@ -267,6 +267,15 @@ class WrittenReport(testlib.Case):
             self.assertEqual(result.code, 0, result)
             self.assertEqual(json.load(pipe)["exit_code"], 0)
 
+    def test_a_known_cause_comes_with_what_to_do(self):
+        path = self.tmp / "report.json"
+        script = self.script("absent.py", "import nowhere_at_all\n")
+        result = self.ctrun("-n", 1, "--report", path, script)
+        advice = json.loads(path.read_text())["first_failure"]["advice"]
+        self.assertIn("Python finds no module nowhere_at_all: ", advice)
+        self.assertIn(f"ctrun: what to do: {advice}\n", result.err)
+        self.assertEqual(result.err.count("No module named"), 1, result)
+
     def test_no_first_step_of_a_program_that_tells_none(self):
         report = self.report("-n", 2, "sh", "-c", "exit 3", code=3)
         self.assertIsNone(report["start_up"]["first_step_s"], report)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hang detection: who stands still is named, who is only slow is not."""
 
+import json
 import os
 import pathlib
 import re
@@ -46,7 +47,19 @@ class Hang(testlib.Case):
         self.assertEqual(result.code, 0, result)
         self.assertEqual(result.err.count("rank 1 hangs"), 1, result)
         self.assertIn("restarting the job (restart 1 of 1)", result.err)
+        self.assertTrue(result.err.endswith("ctrun: the job succeeded after 1 restart\n"), result)
         self.assertEqual(result.out.count("living 1"), 2, result)
+
+    def test_nobody_is_blamed_where_none_stands_out(self):
+        path = self.tmp / "report.json"
+        result = self.run_worker("wait", "--on-hang", "abort", "--report", path)
+        self.assertEqual(result.code, 122, result)
+        self.assertRegex(result.err, r"ctrun: the job hangs: .*: all ranks wait and none stands out\n")
+        self.assertRegex(result.err, r"ctrun: the job hung on \S+: no rank has moved for [2-9] s and none")
+        self.assertNotRegex(result.err, r"rank \d (hung|hangs|failed)|later, rank")
+        self.assertIn("ctrun: stopped because of it: ranks 0-2\n", result.err)
+        failure = json.loads(path.read_text())["first_failure"]
+        self.assertEqual((failure["rank"], failure["exit_code"]), (-1, 122))
 
     def start_two(self, what, *args):
         """Two machines with one worker each."""

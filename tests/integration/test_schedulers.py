@@ -86,6 +86,13 @@ class Trains:
         for rank in range(self.ranks):
             self.assertIn(f"generation 1 of rank {rank}\n", result.out)
 
+    def test_the_story_of_all_nodes_is_told_once(self):
+        result = self.launch_ctrun(self.script("fail.py", "import nowhere_at_all\n" + FAIL))
+        self.assertNotEqual(result.code, 0, result)
+        self.assertEqual(result.err.count("what to do: "), 1, result)
+        self.assertEqual(result.err.count("ctrun: the job failed "), 1, result)
+        self.assertIn("Python finds no module nowhere_at_all: ", result.err)
+
     def launch_ctrun(self, *args):
         return self.launch(CTRUN, *args)
 

@@ -112,6 +112,39 @@ static void what_is_told_here_is_not_repeated(void **state)
     ct_job_story_fini(&story);
 }
 
+static void one_node_tells_it_and_another_where_that_one_is_lost(void **state)
+{
+    struct ct_job_story story;
+    struct ct_story told = {0};
+    (void)state;
+    set_up(&story);
+    story.node_rank = 2;
+    assert_int_equal(ct_job_story_teller(&story, false), 0);
+    assert_int_equal(ct_job_story_teller(&story, true), 1);
+    add_failure(&told, 1, 3, 1, "a worker of node 1");
+    add_failure(&told, 0, -1, 121, "nothing was heard from it");
+    ct_job_story_take(&story, &told);
+    assert_int_equal(ct_job_story_teller(&story, false), 1);
+    add_failure(&told, 0, -1, 121, "nothing was heard from it");
+    add_failure(&told, 1, -1, 121, "nothing was heard from it");
+    ct_job_story_take(&story, &told);
+    assert_int_equal(ct_job_story_teller(&story, false), 2);
+    ct_job_story_fini(&story);
+}
+
+static void a_hang_of_all_has_no_culprit(void **state)
+{
+    struct ct_story told = {0};
+    struct ct_buf text = CT_BUF_INIT;
+    (void)state;
+    add_failure(&told, 0, -1, 122, "no rank has moved for 5 s and none stands out");
+    told.failures[0].kind = CT_FAILURE_WORKER;
+    assert_int_equal(ct_job_story_headline(&told.failures[0], &text), 0);
+    assert_string_equal(ct_buf_cstr(&text),
+                        "the job hung: no rank has moved for 5 s and none stands out");
+    ct_buf_fini(&text);
+}
+
 static int json_body(void *data)
 {
     struct ct_buf text = CT_BUF_INIT;
@@ -157,6 +190,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_failure_comes_first),
         cmocka_unit_test(what_is_told_here_is_not_repeated),
+        cmocka_unit_test(one_node_tells_it_and_another_where_that_one_is_lost),
+        cmocka_unit_test(a_hang_of_all_has_no_culprit),
         cmocka_unit_test(the_report_is_json),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -31,6 +31,7 @@ static void set_up(struct rig *rig)
         .max_restarts = 2,
         .shutdown_timeout_ms = 30000,
         .tail = "",
+        .advice = "think",
     };
 }
 
@@ -112,12 +113,12 @@ static void story_quotes_what_the_worker_said(void **state)
                        "    line 1\n"
                        "    line 2\n"
                        "ctrun: stopped because of it: ranks 0-2, 4-7\n"
-                       "ctrun: what to do: the reason is most likely in what it wrote\n"
+                       "ctrun: what to do: think\n"
                        "ctrun: log files of rank 3: /logs/3\n");
     rig.report.message = rig.report.traceback = rig.report.log_folder = NULL;
     rig.report.tail_is_seen = true;
     assert_story(&rig, "ctrun: stopped because of it: ranks 0-2, 4-7\n"
-                       "ctrun: what to do: the reason is most likely in what it wrote\n");
+                       "ctrun: what to do: think\n");
 }
 
 static void consequences_are_told_from_the_cause(void **state)
@@ -138,7 +139,6 @@ static void consequences_are_told_from_the_cause(void **state)
     rig.report.left = 2;
     assert_story(&rig,
                  "ctrun: rank 3 had used up to 2048 MiB\n"
-                 "ctrun: rank 3 was probably out of memory: the log says so\n"
                  "ctrun: later, rank 0 exited with code 1\n"
                  "ctrun: later, rank 4 exited with code 1\n"
                  "ctrun: later, rank 5 exited with code 1\n"
@@ -148,9 +148,59 @@ static void consequences_are_told_from_the_cause(void **state)
                  "ctrun: processes that workers left behind, now ended: 4\n"
                  "ctrun: processes that did not stop in time and were killed: 1\n"
                  "ctrun: processes that cannot be killed (stuck in the kernel, see dmesg): 2\n"
-                 "ctrun: what to do: ctrun did not send it; if nobody else did, the kernel "
-                 "ran out of memory: see dmesg\n"
+                 "ctrun: what to do: think\n"
                  "ctrun: no restart is left of 2\n");
+}
+
+static void no_line_is_printed_twice(void **state)
+{
+    static const char traceback[] = "Traceback (most recent call last):\n"
+                                    "  File \"t.py\", line 3\n"
+                                    "RuntimeError: boom\n";
+    struct rig rig;
+    (void)state;
+    set_up(&rig);
+    rig.report.message = "RuntimeError: boom";
+    rig.report.traceback = traceback;
+    rig.report.tail = "    a warning\n"
+                      "    Traceback (most recent call last):\n"
+                      "      File \"t.py\", line 3\n"
+                      "    RuntimeError: boom\n";
+    assert_story(&rig, "ctrun: rank 3 has the traceback:\n"
+                       "    Traceback (most recent call last):\n"
+                       "      File \"t.py\", line 3\n"
+                       "    RuntimeError: boom\n"
+                       "ctrun: rank 3 wrote last on stderr:\n"
+                       "    a warning\n"
+                       "ctrun: what to do: think\n");
+    rig.report.tail_is_seen = true; /* all of it stands right above */
+    assert_story(&rig, "ctrun: what to do: think\n");
+    rig.report.tail = "    something else\n";
+    rig.report.traceback = NULL;
+    assert_story(&rig, "ctrun: rank 3 says in its error file:\n"
+                       "    RuntimeError: boom\n"
+                       "ctrun: what to do: think\n");
+    rig.report.tail_is_seen = false;
+    rig.report.tail = "    RuntimeError: boom\n";
+    assert_story(&rig, "ctrun: rank 3 says in its error file:\n"
+                       "    RuntimeError: boom\n"
+                       "ctrun: what to do: think\n");
+}
+
+static void nobody_is_blamed_where_none_stands_out(void **state)
+{
+    struct rig rig;
+    (void)state;
+    set_up(&rig);
+    rig.workers[3].end = (struct ct_end){.kind = CT_END_ALL_HUNG, .value = 5};
+    rig.report.tail = "    last words\n";
+    rig.report.log_folder = "/logs/3";
+    assert_headline(&rig,
+                    "ctrun: the job hung on node5: no rank has moved for 5 s and none stands out\n"
+                    "ctrun: stopping ranks 0-2, 4-7 because of it (SIGTERM, after 30 s SIGKILL)\n");
+    stop_others(&rig, by_term);
+    assert_story(&rig, "ctrun: stopped because of it: ranks 0-7\n"
+                       "ctrun: what to do: think\n");
 }
 
 static void a_restart_is_announced(void **state)
@@ -190,6 +240,7 @@ static void a_permanent_error_ends_the_job_whatever_restarts_are_left(void **sta
     stop_others(&rig, by_term);
     rig.report.restarts = 1;
     rig.report.message = "no such option";
+    rig.report.advice = "correct what it names, and start the job again";
     rig.workers[3].end.final = true;
     assert_story(&rig, "ctrun: rank 3 says in its error file:\n"
                        "    no such option\n"
@@ -206,6 +257,8 @@ int main(void)
         cmocka_unit_test(headline_of_a_worker_that_never_ran),
         cmocka_unit_test(story_quotes_what_the_worker_said),
         cmocka_unit_test(consequences_are_told_from_the_cause),
+        cmocka_unit_test(no_line_is_printed_twice),
+        cmocka_unit_test(nobody_is_blamed_where_none_stands_out),
         cmocka_unit_test(a_restart_is_announced),
         cmocka_unit_test(survives_lack_of_memory),
     };

@@ -93,6 +93,17 @@ static void fill_what(const struct ct_run *run, const struct ct_report_worker *w
     ct_buf_fini(&text);
 }
 
+/* A second without a step: the next process may do no better. What somebody else has done to it,
+ * other than the kernel for want of memory, says nothing of that. */
+static bool failed_early(const struct ct_run *run, const struct ct_worker *worker, int64_t now_ns)
+{
+    struct ct_progress progress;
+    bool killed = ct_end_by_another(&worker->story.end) && worker->story.memory[0] == '\0';
+    bool stepped = ct_progress_read(&run->pages, (int)(worker - run->workers), now_ns, &progress) &&
+                   progress.turns > 0;
+    return !killed && !stepped && now_ns - worker->started_ns < CT_NS_PER_S;
+}
+
 void ct_run_note_failure(struct ct_run *run)
 {
     const struct ct_agent_failure *known = &run->agent.failure;
@@ -110,6 +121,7 @@ void ct_run_note_failure(struct ct_run *run)
         .pid = nobody ? 0 : worker->pid,
         .exit_code = ct_end_exit_code(&known->end),
         .permanent = !ct_end_may_restart(&known->end),
+        .early = failed_early(run, &run->workers[known->local_rank], ct_clock_now(NULL)),
         .time_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / CT_NS_PER_MS,
     };
     (void)snprintf(run->failure.host, sizeof(run->failure.host), "%s", run->job->machine->host);

@@ -17,6 +17,17 @@ bool ct_end_may_restart(const struct ct_end *end)
     return end->kind != CT_END_NOT_STARTED && !end->final;
 }
 
+bool ct_end_by_another(const struct ct_end *end)
+{
+    static const int sent[] = {SIGKILL, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+    for (size_t i = 0; end->kind == CT_END_SIGNALED && i < sizeof(sent) / sizeof(sent[0]); i++) {
+        if (end->value == sent[i]) {
+            return true;
+        }
+    }
+    return false;
+}
+
 int ct_end_describe(const struct ct_end *end, struct ct_buf *out)
 {
     const char *name;

@@ -41,6 +41,9 @@ struct ct_end {
  * either. */
 bool ct_end_may_restart(const struct ct_end *end);
 
+/* Was it ended by a signal that a program does not earn by what it does itself? */
+bool ct_end_by_another(const struct ct_end *end);
+
 bool ct_end_is_success(const struct ct_end *end);
 
 /* "exited with code 3", "was killed by signal 9 (SIGKILL)", "could not be started: ...". */

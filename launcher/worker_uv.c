@@ -7,6 +7,7 @@
 #include "launcher/worker_uv.h"
 
 #include "common/alloc.h"
+#include "common/clock.h"
 #include "launcher/environ.h"
 #include "launcher/template.h"
 
@@ -278,6 +279,7 @@ int ct_worker_start(struct ct_worker *worker, int local_rank, const struct ct_wo
     ct_output_stream_spawned(worker->out);
     ct_output_stream_spawned(worker->err);
     worker->story.pid = ct_proc_pid(worker->proc);
+    worker->started_ns = ct_clock_now(NULL);
     return 0;
 }
 

@@ -19,6 +19,7 @@ struct ct_worker {
     struct ct_proc *proc;
     struct ct_output_stream *out, *err;
     struct ct_report_worker story;
+    int64_t started_ns; /* its process */
     struct ct_end hung; /* CT_END_HUNG, CT_END_ALL_HUNG: why we have ended it */
     bool told;          /* in the stop under way, to park */
     bool parked;        /* as the stop has found it last */

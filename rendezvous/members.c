@@ -22,7 +22,7 @@ int ct_members_new(const struct ct_members_options *options, struct ct_members *
     ct_list_init(&m->silence);
     ct_sm_init(&m->sm, "membership", members_states, STATE_GATHERING, 0, options->log);
     m->generation = -1;
-    m->join_ns = m->settle_ns = m->newcomers_ns = m->say_ns = NEVER;
+    members_no_timers(m);
     m->said_ns = m->judge_ns = INT64_MIN;
     if ((options->job != NULL && members_begin(m, options->job, NULL) != 0) ||
         (options->num_expected > 0 &&
@@ -344,7 +344,8 @@ void ct_members_tick(struct ct_members *m, int64_t now_ns)
 
 int64_t ct_members_next(const struct ct_members *m)
 {
-    const int64_t times[] = {m->join_ns, m->settle_ns, m->newcomers_ns, m->say_ns, silence_due(m)};
+    const int64_t times[] = {m->join_ns, m->settle_ns, m->newcomers_ns,
+                             m->say_ns,  m->pause_ns,  silence_due(m)};
     int64_t next = NEVER;
     for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++) {
         next = times[i] < next ? times[i] : next;

@@ -36,6 +36,10 @@
  * of the first failure. A node whose workers have all finished may go without harm, unless it is
  * node rank 0, which has the workers' store.
  *
+ * Crash loops: a generation whose first failure was early (story.h) is followed by the next at
+ * once; from the second such in a row on the next one waits, 1 s, 2 s, 4 s ... 30 s, which is told
+ * once. A generation that ran longer ends the row. The end of the job does not wait.
+ *
  * First failure: the one that happened first by the server's clock. Each agent's clock is mapped to
  * it by the smallest difference seen (one-way delay is never negative), so a consequence that
  * arrives before its cause does not take the blame.

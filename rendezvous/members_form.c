@@ -84,7 +84,7 @@ static void say_soon(struct ct_members *m)
 void members_consider(struct ct_members *m, int64_t now_ns)
 {
     say_soon(m);
-    if (m->count < m->job.min_nodes) {
+    if (m->count < m->job.min_nodes || m->pause_ns != NEVER) {
         m->settle_ns = NEVER;
     } else if (m->count >= m->job.max_nodes ||
                (m->last_node_count > 0 && m->count >= m->last_node_count) ||
@@ -95,12 +95,19 @@ void members_consider(struct ct_members *m, int64_t now_ns)
     }
 }
 
-void members_gather(struct ct_members *m, int64_t now_ns)
+void members_gather(struct ct_members *m, int64_t pause_ms, int64_t now_ns)
 {
     m->unclean = false;
-    m->gather_ns = now_ns;
+    m->gather_ns = now_ns + pause_ms * CT_NS_PER_MS;
+    m->pause_ns = pause_ms > 0 ? m->gather_ns : NEVER;
     m->said_ns = INT64_MIN;
-    m->join_ns = now_ns + m->job.join_ms * CT_NS_PER_MS;
+    m->join_ns = m->gather_ns + m->job.join_ms * CT_NS_PER_MS;
+    members_consider(m, now_ns);
+}
+
+void members_resume(struct ct_members *m, int64_t now_ns)
+{
+    m->pause_ns = NEVER;
     members_consider(m, now_ns);
 }
 

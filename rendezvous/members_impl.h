@@ -30,6 +30,10 @@
 /* Failures kept of one generation: what follows the first few are consequences. Below
  * CT_STORY_KEPT, so that the generation before is not forgotten. */
 #define ROUND_FAILURES_KEPT 8
+/* After how many early failures in a row the next start is held back, and how long. */
+#define EARLY_FREE 1
+#define EARLY_FIRST_MS 1000
+#define EARLY_LAST_MS 30000
 #define NEVER INT64_MAX
 
 enum members_state {
@@ -115,8 +119,10 @@ struct ct_members {
     char preempt_why[CT_STORY_WHAT_MAX];
     int64_t preempt_deadline_ms;
 
-    int64_t gather_ns;                                /* when the wait for the world began */
+    int64_t gather_ns;                                /* when the wait for the world begins */
     int64_t join_ns, settle_ns, newcomers_ns, say_ns; /* deadlines or NEVER */
+    int64_t pause_ns;                                 /* no world forms before; NEVER = no pause */
+    int early_row;                                    /* generations that failed early */
     int64_t said_ns;  /* last WAITING; INT64_MIN = none in this wait */
     int64_t judge_ns; /* silence is not judged before */
 
@@ -183,8 +189,10 @@ void members_number(struct ct_member **nodes, int n);
 int members_rank(struct ct_member **nodes, int n);
 
 /* ---- members_form.c ---- */
-/* The world is to be formed (again): sets the time limits. */
-void members_gather(struct ct_members *m, int64_t now_ns);
+/* The world is to be formed (again), after a pause: sets the time limits. */
+void members_gather(struct ct_members *m, int64_t pause_ms, int64_t now_ns);
+/* The pause is over. */
+void members_resume(struct ct_members *m, int64_t now_ns);
 /* Somebody came or went while the world is not complete: is it now? */
 void members_consider(struct ct_members *m, int64_t now_ns);
 void members_form(struct ct_members *m, int64_t now_ns);

@@ -4,6 +4,7 @@
  */
 #include "rendezvous/members_impl.h"
 
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -32,7 +33,7 @@ void members_send(struct ct_members *m, struct ct_member *member)
 
 void members_no_timers(struct ct_members *m)
 {
-    m->join_ns = m->settle_ns = m->newcomers_ns = m->say_ns = NEVER;
+    m->join_ns = m->settle_ns = m->newcomers_ns = m->say_ns = m->pause_ns = NEVER;
 }
 
 /* ---- the end of the job --------------------------------------------------------------------- */
@@ -68,6 +69,46 @@ static int preempted_code(const struct ct_members *m)
 
 /* ---- the end of a world --------------------------------------------------------------------- */
 
+static void say_pause(struct ct_members *m, int64_t pause_ms)
+{
+    struct ct_msg *msg = members_msg(m, CT_MSG_WAITING);
+    (void)snprintf(msg->text, sizeof(msg->text),
+                   "%d generations in a row failed within a second of their start: the next one "
+                   "starts in %d s, and the pause doubles with each that follows, up to %d s",
+                   m->early_row, (int)(pause_ms / 1000), EARLY_LAST_MS / 1000);
+    EACH_MEMBER(m, pos)
+    {
+        members_send(m, MEMBER_OF(pos, link));
+    }
+}
+
+/* How long the next generation waits: what fails as soon as it starts would burn the budget of
+ * restarts, and load the machines, in no time. */
+static int64_t pause_ms(struct ct_members *m, const struct ct_failure *first)
+{
+    const struct ct_story_round *round = members_round(m);
+    bool early = first != NULL && first->kind == CT_FAILURE_WORKER && first->early;
+    bool ran = round->formed_ms > 0 && round->ended_ms - round->formed_ms >= EARLY_FIRST_MS;
+    if (!early) {
+        /* One that was stopped in its first second, for newcomers, says nothing. */
+        m->early_row = first != NULL || ran ? 0 : m->early_row;
+        return 0;
+    }
+    m->early_row += m->early_row < INT_MAX;
+    if (m->early_row <= EARLY_FREE) {
+        return 0;
+    }
+    int64_t pause = EARLY_FIRST_MS;
+    for (int i = EARLY_FREE + 1; i < m->early_row && pause < EARLY_LAST_MS; i++) {
+        pause *= 2;
+    }
+    pause = pause < EARLY_LAST_MS ? pause : EARLY_LAST_MS;
+    if (m->early_row == EARLY_FREE + 1) {
+        say_pause(m, pause);
+    }
+    return pause;
+}
+
 static void all_stopped(struct ct_members *m, int64_t now_ns)
 {
     const struct ct_failure *first = ct_story_first(&m->story, m->generation);
@@ -84,7 +125,7 @@ static void all_stopped(struct ct_members *m, int64_t now_ns)
         over(m, 0, "", now_ns);
     } else if (m->will_restart) {
         ct_sm_move(&m->sm, STATE_GATHERING, "all have stopped", now_ns);
-        members_gather(m, now_ns);
+        members_gather(m, pause_ms(m, first), now_ns);
     } else {
         over(m, first != NULL ? first->exit_code : CT_EXIT_NODE_LOST, "", now_ns);
     }
@@ -257,7 +298,7 @@ void members_arrived(struct ct_members *m, int64_t now_ns)
     switch (members_state(m)) {
     case STATE_GATHERING:
         if (m->join_ns == NEVER) {
-            members_gather(m, now_ns);
+            members_gather(m, 0, now_ns);
         } else {
             members_consider(m, now_ns);
         }
@@ -357,6 +398,9 @@ void members_timers(struct ct_members *m, int64_t now_ns)
     if (m->join_ns <= now_ns) {
         m->join_ns = NEVER;
         join_timeout(m, now_ns);
+    }
+    if (m->pause_ns <= now_ns) {
+        members_resume(m, now_ns);
     }
     if (m->settle_ns <= now_ns) {
         m->settle_ns = NEVER;

@@ -179,6 +179,12 @@ static bool add_problems(cJSON *problems, const struct ct_members *m, int64_t no
         members_describe(first, text, sizeof(text));
         ok = append_text(problems, text);
     }
+    if (ok && m->pause_ns != NEVER) {
+        (void)snprintf(text, sizeof(text),
+                       "workers fail within a second of their start: the next start is in %d s",
+                       (int)((m->pause_ns - now_ns) / CT_NS_PER_S + 1));
+        ok = append_text(problems, text);
+    }
     if (ok && m->preempted != 0) {
         (void)snprintf(text, sizeof(text), "the job was asked to end: %.400s", m->preempt_why);
         ok = append_text(problems, text);

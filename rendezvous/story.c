@@ -34,6 +34,7 @@ static const struct ct_json_field failure_fields[] = {
     {PLAIN, "pid", CT_JSON_I64, AT(pid), 0, 0, CT_JSON_INT_MAX, NULL},
     {PLAIN, "exit_code", CT_JSON_INT, AT(exit_code), 0, 0, 255, NULL},
     {PLAIN, "permanent", CT_JSON_BOOL, AT(permanent), 0, 0, 0, NULL},
+    {PLAIN, "early", CT_JSON_BOOL, AT(early), 0, 0, 0, NULL},
     {PLAIN, "time_ms", CT_JSON_I64, AT(time_ms), 0, 0, CT_JSON_INT_MAX, NULL},
     {PLAIN, "what", CT_JSON_CUT, AT(what), CT_STORY_WHAT_MAX, 0, 0, NULL},
     {LONG_TEXTS, "tail", CT_JSON_OWNED, AT(tail), CT_STORY_TEXT_MAX, 0, 0, NULL},

@@ -43,6 +43,7 @@ struct ct_failure {
     int64_t pid;                  /* 0 = never started */
     int exit_code;                /* ctrun's, when the job ends of this */
     bool permanent;               /* another try would fail in the same way: no restart */
+    bool early;                   /* within a second of its start, before it had made a step */
     int64_t time_ms;              /* Unix time by the server's clock */
     char what[CT_STORY_WHAT_MAX]; /* "process 42 exited with code 3", "the connection was lost" */
     /* Known when the node has stopped; each may be NULL. Owned. */

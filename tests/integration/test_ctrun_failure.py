@@ -201,13 +201,33 @@ if generation < int(sys.argv[1]):
         self.assertIn("no restart is left of 1", result.err)
 
     def test_restart_is_quick(self):
+        # As a program does that links ctworker(3): its first step is done (common/progress.h).
+        step = (
+            "printf 'CTP1\\1\\0\\0\\0\\1\\1\\0\\0\\0\\0\\0\\0\\1\\0\\0\\0\\0\\0\\0\\0' |"
+            " dd of=${CTRUN_PROGRESS%%:*} bs=1 seek=${CTRUN_PROGRESS##*:} conv=notrunc 2>/dev/null;"
+        )
         started = time.monotonic()
         result = self.ctrun(
-            "-n", "2", "--max-restarts", "20", "sh", "-c", "[ $CTRUN_GENERATION = 20 ]"
+            "-n", "2", "--max-restarts", "20", "sh", "-c", step + "[ $CTRUN_GENERATION = 20 ]"
         )
         self.assertEqual(result.code, 0, result)
         # Twenty restarts; a sleep or poll of a second anywhere would be seen.
         self.assertLess(time.monotonic() - started, 10)
+
+    def test_early_failures_are_followed_by_a_pause(self):
+        job = self.start_ctrun("-n", "2", "--max-restarts", "1000", "sh", "-c", "exit 3")
+        job.wait_for("generations in a row failed within a second of their start")
+        job.wait_for("(restart 3 of 1000)")
+        job.signal(signal.SIGTERM)  # in the pause of 2 s that follows
+        result = job.wait()
+        self.assertEqual(result.code, 123, result)  # no worker had anything to lose
+        self.assertEqual(result.err.count("generations in a row failed"), 1, result)
+
+    def test_a_worker_that_others_kill_starts_again_at_once(self):
+        script = "[ $CTRUN_GENERATION = 6 ] || kill -9 $$$$"
+        result = self.ctrun("-n", "2", "--max-restarts", "20", "sh", "-c", script)
+        self.assertEqual(result.code, 0, result)
+        self.assertNotIn("generations in a row", result.err)
 
 
 class Leftovers(testlib.Case):

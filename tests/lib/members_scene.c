@@ -213,6 +213,16 @@ void fails(struct scene *s, int i, int generation, int rank, int exit_code)
     fail_ago(s, i, generation, rank, exit_code, 0);
 }
 
+void fails_early(struct scene *s, int i, int generation)
+{
+    static struct ct_msg msg;
+    memset(&msg, 0, sizeof(msg));
+    msg.type = CT_MSG_FAILED;
+    msg.generation = generation;
+    msg.failure = (struct ct_failure){.exit_code = 1, .early = true};
+    say_msg(s, i, &msg);
+}
+
 void gone(struct scene *s, int i)
 {
     struct ct_member *member = s->nodes[i].member;

@@ -58,6 +58,7 @@ void say_msg(struct scene *s, int i, struct ct_msg *msg); /* finis the message *
 /* Its rows: as many running workers, told of by a BEAT. */
 void give_rows(struct ct_msg *msg, int count, int first_rank, int generation);
 void fails(struct scene *s, int i, int generation, int rank, int exit_code);
+void fails_early(struct scene *s, int i, int generation);
 /* The same, `ago_ms` ago by its own clock. */
 void fail_ago(struct scene *s, int i, int generation, int rank, int exit_code, int ago_ms);
 void gone(struct scene *s, int i);

@@ -399,6 +399,111 @@ static void test_newcomer_to_a_job_that_ends(void **state)
     end(&s);
 }
 
+/* ---- early failures ------------------------------------------------------------------------- */
+
+/* The generation fails early; how long the next one waits is `pause_ms`. */
+static void expect_pause(struct scene *s, int generation, int pause_ms, const char *hears)
+{
+    char world[64];
+    (void)snprintf(world, sizeof(world), "world%d:0/1,0/2,serve", generation + 1);
+    fails_early(s, 1, generation);
+    say(s, 1, CT_MSG_STOPPED, generation);
+    if (strstr(hears, "waiting") != NULL) {
+        assert_string_equal(
+            s->nodes[1].last_text,
+            "2 generations in a row failed within a second of their start: the next one starts in "
+            "1 s, and the pause doubles with each that follows, up to 30 s");
+    }
+    if (pause_ms > 0) {
+        HEARS(s, 1, hears);
+        pass(s, pause_ms * MS - 1);
+        HEARS(s, 1, "");
+        pass(s, 1);
+        HEARS(s, 1, world);
+    } else {
+        assert_non_null(strstr(s->nodes[1].log, world));
+    }
+    say(s, 1, CT_MSG_SERVING, generation + 1);
+    say(s, 1, CT_MSG_STARTED, generation + 1);
+    forget(s);
+}
+
+static void test_early_failures_are_followed_by_pauses_that_grow(void **state)
+{
+    static const int pauses_ms[] = {0, 1000, 2000, 4000, 8000, 16000, 30000, 30000};
+    struct scene s;
+    char stop[32];
+    (void)state;
+    begin(&s, 1, 1, 0, 100);
+    run(&s, 1);
+    for (int i = 0; i < 8; i++) {
+        (void)snprintf(stop, sizeof(stop), "stop%d,again%s", i, i == 1 ? " waiting" : "");
+        expect_pause(&s, i, pauses_ms[i], stop);
+    }
+    end(&s);
+}
+
+static void test_a_longer_life_ends_the_row(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 1, 1, 0, 100);
+    run(&s, 1);
+    expect_pause(&s, 0, 0, "");
+    expect_pause(&s, 1, 1000, "stop1,again waiting");
+    fails(&s, 1, 2, 0, 1); /* it had made a step, or lived longer */
+    say(&s, 1, CT_MSG_STOPPED, 2);
+    HEARS(&s, 1, "stop2,again world3:0/1,0/2,serve");
+    say(&s, 1, CT_MSG_SERVING, 3);
+    expect_pause(&s, 3, 0, "");
+    expect_pause(&s, 4, 1000, "stop4,again waiting");
+    end(&s);
+}
+
+static void test_newcomers_do_not_end_the_row(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 1, 3, 0, 100);
+    run(&s, 1);
+    fails_early(&s, 1, 0);
+    say(&s, 1, CT_MSG_STOPPED, 0);
+    say(&s, 1, CT_MSG_SERVING, 1);
+    say(&s, 1, CT_MSG_STARTED, 1);
+    join(&s, 2);
+    pass(&s, 201 * MS);
+    say(&s, 1, CT_MSG_STOPPED, 1);
+    pass(&s, 3 * S);
+    say(&s, 1, CT_MSG_SERVING, 2);
+    forget(&s);
+    fails_early(&s, 1, 2);
+    say(&s, 1, CT_MSG_STOPPED, 2);
+    say(&s, 2, CT_MSG_STOPPED, 2);
+    HEARS(&s, 2, "stop2,again waiting");
+    end(&s);
+}
+
+static void test_nothing_waits_for_the_end_of_a_pause_but_a_start(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 1, 1, 0, 2);
+    run(&s, 1);
+    expect_pause(&s, 0, 0, "");
+    fails_early(&s, 1, 1);
+    say(&s, 1, CT_MSG_STOPPED, 1);
+    preempt(&s, 1, 15);
+    HEARS(&s, 1, "stop1,again waiting preempt over=123");
+    end(&s);
+    begin(&s, 1, 1, 0, 1);
+    run(&s, 1);
+    expect_pause(&s, 0, 0, "");
+    fails_early(&s, 1, 1); /* no restart is left */
+    say(&s, 1, CT_MSG_STOPPED, 1);
+    HEARS(&s, 1, "stop1 over=1");
+    end(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -421,6 +526,10 @@ int main(void)
         cmocka_unit_test(test_elastic_world_shrinks),
         cmocka_unit_test(test_elastic_world_takes_newcomers),
         cmocka_unit_test(test_newcomer_to_a_job_that_ends),
+        cmocka_unit_test(test_early_failures_are_followed_by_pauses_that_grow),
+        cmocka_unit_test(test_a_longer_life_ends_the_row),
+        cmocka_unit_test(test_newcomers_do_not_end_the_row),
+        cmocka_unit_test(test_nothing_waits_for_the_end_of_a_pause_but_a_start),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

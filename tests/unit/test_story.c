@@ -23,6 +23,7 @@ static struct ct_failure a_failure(int generation)
         .pid = 4711,
         .exit_code = 137,
         .permanent = true,
+        .early = true,
         .time_ms = INT64_C(1790000000123),
         .what = "process 4711 was killed by signal 9 (SIGKILL)",
     };
@@ -54,6 +55,7 @@ static void assert_same(const struct ct_failure *a, const struct ct_failure *b)
     assert_int_equal(a->pid, b->pid);
     assert_int_equal(a->exit_code, b->exit_code);
     assert_int_equal(a->permanent, b->permanent);
+    assert_int_equal(a->early, b->early);
     assert_int_equal(a->time_ms, b->time_ms);
     assert_string_equal(a->what, b->what);
     assert_string_equal(a->tail, b->tail);
@@ -206,7 +208,8 @@ static void refuse(const char *from, const char *to, const char *words)
 {
     static const char good[] =
         "{\"kind\":\"worker\",\"generation\":1,\"node_rank\":0,\"host\":\"h\",\"rank\":3,"
-        "\"local_rank\":1,\"pid\":42,\"exit_code\":1,\"permanent\":false,\"time_ms\":5,"
+        "\"local_rank\":1,\"pid\":42,\"exit_code\":1,\"permanent\":false,\"early\":false,\"time_"
+        "ms\":5,"
         "\"what\":\"w\",\"tail\":\"t\"}";
     char text[1024];
     const char *at = strstr(good, from);

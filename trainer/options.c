@@ -2,6 +2,7 @@
 #include "trainer/options.h"
 
 #include "common/num.h"
+#include "common/suggest.h"
 #include "trainer/shards.h"
 #include "worker/ctworker.h"
 
@@ -299,7 +300,7 @@ static const struct spec specs[] = {
     {"plot", "FILE", NULL, set_text, FIELD(plot), 0, 0,
      "draw the metrics in FILE as SVG and exit; see --output"},
     {"output", "FILE", NULL, set_text, FIELD(output), 0, 0, "where --plot draws", "-o"},
-    {"version", NULL, NULL, set_flag, FIELD(version), 0, 0, "print the version and exit"},
+    {"version", NULL, NULL, set_flag, FIELD(version), 0, 0, "print the version and exit", "-V"},
     {"help", NULL, NULL, set_flag, FIELD(help), 0, 0, "print this text and exit", "-h"},
 };
 
@@ -316,12 +317,13 @@ _Static_assert(sizeof(enum ct_optimizer_kind) == sizeof(unsigned) &&
 
 #define SPEC_COUNT (sizeof specs / sizeof specs[0])
 
+#define SEE_HELP "(see train --help)"
+/* How much of a stranger's word a message quotes. */
+#define SHOWN_MAX 64
+
 /* Dashes and underscores are one, as torchrun's users write both. */
-static bool same_name(const char *name, const char *text, size_t len)
+static bool begins_with(const char *name, const char *text, size_t len)
 {
-    if (strlen(name) != len) {
-        return false;
-    }
     for (size_t i = 0; i < len; i++) {
         char c = text[i] == '_' ? '-' : text[i];
         if (name[i] != c) {
@@ -331,26 +333,64 @@ static bool same_name(const char *name, const char *text, size_t len)
     return true;
 }
 
+static int unknown_option(const char *name, size_t len, struct ct_err *err)
+{
+    int shown = (int)(len < SHOWN_MAX ? len : SHOWN_MAX);
+    struct ct_suggestion suggestion = ct_suggestion_for(name, len);
+    for (size_t i = 0; i < SPEC_COUNT; i++) {
+        ct_suggestion_offer(&suggestion, specs[i].name);
+    }
+    if (suggestion.name != NULL) {
+        return ct_err_set(err, CT_EINVAL, "unknown option --%.*s: did you mean --%s? " SEE_HELP,
+                          shown, name, suggestion.name);
+    }
+    return ct_err_set(err, CT_EINVAL, "unknown option --%.*s%s " SEE_HELP, shown, name,
+                      len > SHOWN_MAX ? "..." : "");
+}
+
+/* The one option that has this name, whole or as an abbreviation. */
+static int find_long(const char *name, size_t len, const struct spec **out, struct ct_err *err)
+{
+    const struct spec *found = NULL, *other = NULL;
+    for (size_t i = 0; i < SPEC_COUNT; i++) {
+        if (!begins_with(specs[i].name, name, len)) {
+            continue;
+        }
+        if (specs[i].name[len] == '\0') {
+            *out = &specs[i];
+            return 0;
+        }
+        other = found;
+        found = &specs[i];
+    }
+    if (found == NULL || len == 0) {
+        return unknown_option(name, len, err);
+    }
+    if (other != NULL) {
+        return ct_err_set(err, CT_EINVAL, "--%.*s is ambiguous: --%s or --%s? " SEE_HELP, (int)len,
+                          name, other->name, found->name);
+    }
+    *out = found;
+    return 0;
+}
+
 /* The option that an argument names, and what follows its "=" (NULL when there is none). */
 static int find(const char *arg, const struct spec **spec, const char **value, struct ct_err *err)
 {
-    bool is_long = strncmp(arg, "--", 2) == 0 && arg[2] != '\0';
-    const char *name = is_long ? arg + 2 : arg;
-    size_t len = is_long ? strcspn(name, "=") : strlen(name);
+    if (strncmp(arg, "--", 2) == 0 && arg[2] != '\0') {
+        size_t len = strcspn(arg + 2, "=");
+        *value = arg[2 + len] == '=' ? arg + 2 + len + 1 : NULL;
+        return find_long(arg + 2, len, spec, err);
+    }
     for (size_t i = 0; i < SPEC_COUNT; i++) {
-        const char *letter = specs[i].letter;
-        if (is_long ? same_name(specs[i].name, name, len)
-                    : letter != NULL && strcmp(letter, arg) == 0) {
+        if (specs[i].letter != NULL && strcmp(specs[i].letter, arg) == 0) {
             *spec = &specs[i];
-            *value = name[len] == '=' ? name + len + 1 : NULL;
+            *value = NULL;
             return 0;
         }
     }
-    if (is_long) {
-        return ct_err_set(err, CT_EINVAL, "unknown option --%.*s (see train --help)", (int)len,
-                          name);
-    }
-    return ct_err_set(err, CT_EINVAL, "unexpected argument '%s' (see train --help)", arg);
+    return ct_err_set(err, CT_EINVAL, "unexpected argument '%.*s%s' " SEE_HELP, SHOWN_MAX, arg,
+                      strlen(arg) > SHOWN_MAX ? "..." : "");
 }
 
 static void set_initial(struct ct_train_options *out)

@@ -2,6 +2,7 @@
 #include "trainer/safetensors.h"
 
 #include "common/alloc.h"
+#include "common/text.h"
 
 #include <cjson/cJSON.h>
 #include <errno.h>
@@ -13,6 +14,9 @@
 #include <unistd.h>
 
 #define METADATA_KEY "__metadata__"
+
+/* A name may be as long as the header, and come from anywhere. */
+#define SHOWN(name) ct_text_excerpt(name, (char[CT_TEXT_EXCERPT_MAX]){0})
 
 /* Integers in JSON come as doubles here; up to 2^53 these are exact. */
 #define INTEGER_MAX 0x1p53
@@ -53,7 +57,7 @@ static int read_shape(const cJSON *shape, struct ct_tensor *tensor, uint64_t *it
                       struct ct_err *err)
 {
     if (!cJSON_IsArray(shape)) {
-        return ct_err_set(err, CT_EFORMAT, "tensor %s has no shape", tensor->name);
+        return ct_err_set(err, CT_EFORMAT, "tensor %s has no shape", SHOWN(tensor->name));
     }
     *items = 1;
     const cJSON *dim;
@@ -61,12 +65,12 @@ static int read_shape(const cJSON *shape, struct ct_tensor *tensor, uint64_t *it
     {
         uint64_t size;
         if (tensor->dims == CT_TENSOR_DIMS_MAX) {
-            return ct_err_set(err, CT_ELIMIT, "tensor %s has more than %d dimensions", tensor->name,
+            return ct_err_set(err, CT_ELIMIT, "tensor %s has more than %d dimensions", SHOWN(tensor->name),
                               CT_TENSOR_DIMS_MAX);
         }
         if (!read_integer(dim, &size) || __builtin_mul_overflow(*items, size, items)) {
             return ct_err_set(err, CT_EFORMAT, "tensor %s has a shape that is no shape",
-                              tensor->name);
+                              SHOWN(tensor->name));
         }
         tensor->shape[tensor->dims++] = size;
     }
@@ -81,7 +85,7 @@ static int read_tensor(const cJSON *item, uint64_t data_len, struct ct_tensor *o
     const cJSON *offsets = cJSON_GetObjectItemCaseSensitive(item, "data_offsets");
     const struct dtype *type = cJSON_IsString(dtype) ? find_dtype(dtype->valuestring) : NULL;
     if (type == NULL) {
-        return ct_err_set(err, CT_EFORMAT, "tensor %s has no known dtype", tensor.name);
+        return ct_err_set(err, CT_EFORMAT, "tensor %s has no known dtype", SHOWN(tensor.name));
     }
     tensor.dtype = type->name;
     uint64_t items = 0, bytes;
@@ -93,16 +97,16 @@ static int read_tensor(const cJSON *item, uint64_t data_len, struct ct_tensor *o
     const cJSON *second = first != NULL ? first->next : NULL;
     if (second == NULL || second->next != NULL || !read_integer(first, &tensor.begin) ||
         !read_integer(second, &tensor.end) || tensor.begin > tensor.end) {
-        return ct_err_set(err, CT_EFORMAT, "tensor %s has no valid data_offsets", tensor.name);
+        return ct_err_set(err, CT_EFORMAT, "tensor %s has no valid data_offsets", SHOWN(tensor.name));
     }
     if (tensor.end > data_len) {
         return ct_err_set(err, CT_EFORMAT,
-                          "truncated: tensor %s ends at byte %llu of %llu data bytes", tensor.name,
+                          "truncated: tensor %s ends at byte %llu of %llu data bytes", SHOWN(tensor.name),
                           (unsigned long long)tensor.end, (unsigned long long)data_len);
     }
     if (__builtin_mul_overflow(items, type->bytes, &bytes) || bytes != tensor.end - tensor.begin) {
         return ct_err_set(err, CT_EFORMAT, "tensor %s has %llu bytes, which is not its shape",
-                          tensor.name, (unsigned long long)(tensor.end - tensor.begin));
+                          SHOWN(tensor.name), (unsigned long long)(tensor.end - tensor.begin));
     }
     *out = tensor;
     return 0;
@@ -140,7 +144,7 @@ static int check_tensors(struct ct_tensor *tensor, size_t count, uint64_t data_l
     qsort(tensor, count, sizeof *tensor, by_name);
     for (size_t i = 1; i < count; i++) {
         if (strcmp(tensor[i - 1].name, tensor[i].name) == 0) {
-            return ct_err_set(err, CT_EFORMAT, "tensor %s stands there twice", tensor[i].name);
+            return ct_err_set(err, CT_EFORMAT, "tensor %s stands there twice", SHOWN(tensor[i].name));
         }
     }
     qsort(tensor, count, sizeof *tensor, by_begin);
@@ -148,7 +152,7 @@ static int check_tensors(struct ct_tensor *tensor, size_t count, uint64_t data_l
     for (size_t i = 0; i < count; i++) {
         if (tensor[i].begin != end) {
             return ct_err_set(err, CT_EFORMAT, "tensor %s begins at byte %llu, expected %llu",
-                              tensor[i].name, (unsigned long long)tensor[i].begin,
+                              SHOWN(tensor[i].name), (unsigned long long)tensor[i].begin,
                               (unsigned long long)end);
         }
         end = tensor[i].end;

@@ -3,6 +3,7 @@
 
 #include "common/text.h"
 
+#include <errno.h>
 #include <string.h>
 
 void ct_complain(FILE *to, struct ct_err *err)
@@ -37,11 +38,16 @@ static void check(struct ct_sinks *sinks, int rc, struct ct_err *err)
     }
 }
 
-/* Opening fails for the same two kinds of reasons as writing: a full or broken disk costs the sink,
- * also when it comes a moment too early; a path that cannot be right is told before any work. */
+static bool is_of_the_disk(int error)
+{
+    return error == ENOSPC || error == EDQUOT || error == EFBIG || error == EIO;
+}
+
+/* A full or broken disk costs the sink, also when it shows while the file is opened; a path that
+ * cannot be right is told before any work. */
 static int check_opened(struct ct_sinks *sinks, int rc, const char *option, struct ct_err *err)
 {
-    if (rc != CT_ELIMIT && rc != CT_EIO) {
+    if (rc == 0 || !is_of_the_disk(err->sys)) {
         return rc;
     }
     (void)ct_err_wrap(err, "going on without %s", option);

@@ -25,7 +25,7 @@ void ct_sinks_init(struct ct_sinks *sinks, FILE *out, bool terminal, FILE *compl
 void ct_sinks_fini(struct ct_sinks *sinks);
 
 /* Opens the files that the options name. A disk that is full or broken costs a complaint; what
- * fails is that a path cannot be right, or memory. */
+ * fails is that a path cannot be right, or memory. `err` is not NULL. */
 CT_MUST_CHECK int ct_sinks_open(struct ct_sinks *sinks, const struct ct_train_options *options,
                                 struct ct_err *err);
 

@@ -52,11 +52,47 @@ static void thousands_are_set_apart(void **state)
     }
 }
 
+static void an_excerpt_is_short_and_harmless(void **state)
+{
+    static const struct {
+        const char *before, *after;
+    } rows[] = {
+        {"", ""},
+        {"layers.0.weight", "layers.0.weight"},
+        {"a\x1b[31m\nb", "a?[31m?b"},
+        {"x\xe2\x80\xae" "y\xc2\x9b" "z\xe2\x81\xa6\xe2\x80\x8f", "x???y??z??????"},
+        {"caf\xc3\xa9 \xe2\x82\xac", "caf\xc3\xa9 \xe2\x82\xac"},
+        {"ends within \xe2\x80", "ends within \xe2\x80"},
+    };
+    char out[CT_TEXT_EXCERPT_MAX];
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        assert_string_equal(ct_text_excerpt(rows[i].before, out), rows[i].after);
+    }
+    char word[4 * CT_TEXT_EXCERPT_MAX + 1];
+    memset(word, 'a', sizeof(word) - 1);
+    word[sizeof(word) - 1] = '\0';
+    assert_int_equal(strlen(ct_text_excerpt(word, out)), CT_TEXT_EXCERPT_MAX - 1);
+    assert_string_equal(out + CT_TEXT_EXCERPT_MAX - 5, "a...");
+    word[CT_TEXT_EXCERPT_MAX - 1] = '\0'; /* what just fits is shown whole */
+    assert_string_equal(ct_text_excerpt(word, out), word);
+
+    word[CT_TEXT_EXCERPT_MAX - 1] = 'a';
+    for (size_t at = CT_TEXT_EXCERPT_MAX - 8; at < CT_TEXT_EXCERPT_MAX; at++) {
+        memset(word, 'a', sizeof(word) - 1);
+        memcpy(word + at, "\xe2\x82\xac", 3);
+        size_t shown = strlen(ct_text_excerpt(word, out)) - strlen("...");
+        assert_string_equal(out + shown, "...");
+        assert_true(shown <= at || shown >= at + 3);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(thousands_are_set_apart),
         cmocka_unit_test(test_clean),
+        cmocka_unit_test(an_excerpt_is_short_and_harmless),
     };
     return cmocka_run_group_tests_name("text", tests, NULL, NULL);
 }

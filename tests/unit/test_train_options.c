@@ -15,6 +15,14 @@ static int parse(const char *const args[], struct ct_train_options *out, struct 
     return ct_train_options_parse(argc, argv, out, err);
 }
 
+/* 70 letters and what is shown of them. */
+#define A10 "aaaaaaaaaa"
+#define B10 "bbbbbbbbbb"
+#define LONG_WORD "--" A10 A10 A10 A10 A10 A10 A10
+#define AAAA A10 A10 A10 A10 A10 A10 "aaaa..."
+#define LONG_ARGUMENT B10 B10 B10 B10 B10 B10 B10
+#define BBBB B10 B10 B10 B10 B10 B10 "bbbb..."
+
 static void test_defaults(void **state)
 {
     (void)state;
@@ -85,8 +93,15 @@ static void test_refused(void **state)
         const char *args[ARGS_MAX];
         const char *why;
     } cases[] = {
-        {{"--epoch", "3"}, "unknown option --epoch "},
+        {{"--epohc", "3"}, "unknown option --epohc: did you mean --epochs?"},
         {{"--nope=1"}, "unknown option --nope "},
+        {{"--batchsize=64"}, "unknown option --batchsize: did you mean --batch-size?"},
+        {{"--BATCH_SIZES", "64"}, "did you mean --batch-size?"},
+        {{"--=1"}, "unknown option -- "},
+        {{"--check=x"}, "--check is ambiguous: --checkpoint-dir or --checkpoint-every?"},
+        {{"--p", "x"}, "--p is ambiguous: --"},
+        {{LONG_WORD}, "unknown option --" AAAA " "},
+        {{LONG_ARGUMENT}, "unexpected argument '" BBBB "' "},
         {{"-x"}, "unexpected argument '-x'"},
         {{"--"}, "unexpected argument '--'"},
         {{"file"}, "unexpected argument 'file'"},
@@ -153,6 +168,26 @@ static void test_help_wins_over_what_follows(void **state)
     assert_true(o.version);
 }
 
+static void test_shortened_names(void **state)
+{
+    (void)state;
+    struct ct_train_options o;
+    assert_int_equal(
+        parse((const char *const[]){"--batch=64", "--hid", "7", "--weight_d=0.5", "--resu", "r",
+                                    "--checkpoint", "c", NULL},
+              &o, NULL),
+        0);
+    assert_int_equal(o.batch_size, 64);
+    assert_int_equal(o.hidden.size[0], 7);
+    assert_true(o.weight_decay == 0.5);
+    assert_string_equal(o.resume, "r");
+    /* A whole name is not the beginning of a longer one. */
+    assert_string_equal(o.checkpoint, "c");
+    assert_null(o.checkpoint_dir);
+    assert_int_equal(parse((const char *const[]){"-V", NULL}, &o, NULL), 0);
+    assert_true(o.version);
+}
+
 static int help_body(void *data)
 {
     (void)data;
@@ -184,6 +219,7 @@ int main(void)
         cmocka_unit_test(test_rate_follows_optimizer_unless_given),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_help_wins_over_what_follows),
+        cmocka_unit_test(test_shortened_names),
         cmocka_unit_test(test_help_survives_faults),
     };
     return cmocka_run_group_tests_name("train_options", tests, NULL, NULL);

@@ -40,6 +40,22 @@ void ct_text_clean(char *text)
     }
 }
 
+const char *ct_text_excerpt(const char *text, char out[CT_TEXT_EXCERPT_MAX])
+{
+    size_t len = strnlen(text, CT_TEXT_EXCERPT_MAX);
+    bool cut = len == CT_TEXT_EXCERPT_MAX;
+    if (cut) {
+        len = CT_TEXT_EXCERPT_MAX - sizeof("...");
+        while (len > 0 && ((unsigned char)text[len] & 0xc0) == 0x80) {
+            len--;
+        }
+    }
+    memcpy(out, text, len);
+    memcpy(out + len, cut ? "..." : "", cut ? sizeof("...") : 1);
+    ct_text_clean(out);
+    return out;
+}
+
 void ct_text_thousands(uint64_t number, char out[CT_TEXT_THOUSANDS_MAX])
 {
     char digits[CT_TEXT_THOUSANDS_MAX];

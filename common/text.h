@@ -13,9 +13,8 @@
  * came from strangers. Other UTF-8 stays as it is. */
 void ct_text_clean(char *text);
 
-/* Writes what a message may quote of a stranger's word: its beginning, cut between two characters of
- * UTF-8 with "..." behind it, and '?' for what ct_text_clean() replaces and for characters that turn
- * the direction of writing. Returns `out`. */
+/* Writes what a message may quote of a stranger's word: its beginning, cut between two characters
+ * of UTF-8 with "..." behind it, made harmless by ct_text_clean(). Returns `out`. */
 #define CT_TEXT_EXCERPT_MAX 68
 const char *ct_text_excerpt(const char *text, char out[CT_TEXT_EXCERPT_MAX]);
 

@@ -65,8 +65,8 @@ static int read_shape(const cJSON *shape, struct ct_tensor *tensor, uint64_t *it
     {
         uint64_t size;
         if (tensor->dims == CT_TENSOR_DIMS_MAX) {
-            return ct_err_set(err, CT_ELIMIT, "tensor %s has more than %d dimensions", SHOWN(tensor->name),
-                              CT_TENSOR_DIMS_MAX);
+            return ct_err_set(err, CT_ELIMIT, "tensor %s has more than %d dimensions",
+                              SHOWN(tensor->name), CT_TENSOR_DIMS_MAX);
         }
         if (!read_integer(dim, &size) || __builtin_mul_overflow(*items, size, items)) {
             return ct_err_set(err, CT_EFORMAT, "tensor %s has a shape that is no shape",
@@ -97,12 +97,13 @@ static int read_tensor(const cJSON *item, uint64_t data_len, struct ct_tensor *o
     const cJSON *second = first != NULL ? first->next : NULL;
     if (second == NULL || second->next != NULL || !read_integer(first, &tensor.begin) ||
         !read_integer(second, &tensor.end) || tensor.begin > tensor.end) {
-        return ct_err_set(err, CT_EFORMAT, "tensor %s has no valid data_offsets", SHOWN(tensor.name));
+        return ct_err_set(err, CT_EFORMAT, "tensor %s has no valid data_offsets",
+                          SHOWN(tensor.name));
     }
     if (tensor.end > data_len) {
-        return ct_err_set(err, CT_EFORMAT,
-                          "truncated: tensor %s ends at byte %llu of %llu data bytes", SHOWN(tensor.name),
-                          (unsigned long long)tensor.end, (unsigned long long)data_len);
+        return ct_err_set(
+            err, CT_EFORMAT, "truncated: tensor %s ends at byte %llu of %llu data bytes",
+            SHOWN(tensor.name), (unsigned long long)tensor.end, (unsigned long long)data_len);
     }
     if (__builtin_mul_overflow(items, type->bytes, &bytes) || bytes != tensor.end - tensor.begin) {
         return ct_err_set(err, CT_EFORMAT, "tensor %s has %llu bytes, which is not its shape",
@@ -144,7 +145,8 @@ static int check_tensors(struct ct_tensor *tensor, size_t count, uint64_t data_l
     qsort(tensor, count, sizeof *tensor, by_name);
     for (size_t i = 1; i < count; i++) {
         if (strcmp(tensor[i - 1].name, tensor[i].name) == 0) {
-            return ct_err_set(err, CT_EFORMAT, "tensor %s stands there twice", SHOWN(tensor[i].name));
+            return ct_err_set(err, CT_EFORMAT, "tensor %s stands there twice",
+                              SHOWN(tensor[i].name));
         }
     }
     qsort(tensor, count, sizeof *tensor, by_begin);

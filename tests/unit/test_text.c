@@ -60,7 +60,10 @@ static void an_excerpt_is_short_and_harmless(void **state)
         {"", ""},
         {"layers.0.weight", "layers.0.weight"},
         {"a\x1b[31m\nb", "a?[31m?b"},
-        {"x\xe2\x80\xae" "y\xc2\x9b" "z\xe2\x81\xa6\xe2\x80\x8f", "x???y??z??????"},
+        {"x\xe2\x80\xae"
+         "y\xc2\x9b"
+         "z\xe2\x81\xa6\xe2\x80\x8f",
+         "x???y??z??????"},
         {"caf\xc3\xa9 \xe2\x82\xac", "caf\xc3\xa9 \xe2\x82\xac"},
         {"ends within \xe2\x80", "ends within \xe2\x80"},
     };

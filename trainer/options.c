@@ -360,15 +360,18 @@ static int find_long(const char *name, size_t len, const struct spec **out, stru
             *out = &specs[i];
             return 0;
         }
-        other = found;
-        found = &specs[i];
+        if (found == NULL) {
+            found = &specs[i];
+        } else if (other == NULL) {
+            other = &specs[i];
+        }
     }
     if (found == NULL || len == 0) {
         return unknown_option(name, len, err);
     }
     if (other != NULL) {
         return ct_err_set(err, CT_EINVAL, "--%.*s is ambiguous: --%s or --%s? " SEE_HELP, (int)len,
-                          name, other->name, found->name);
+                          name, found->name, other->name);
     }
     *out = found;
     return 0;

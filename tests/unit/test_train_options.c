@@ -93,12 +93,12 @@ static void test_refused(void **state)
         const char *args[ARGS_MAX];
         const char *why;
     } cases[] = {
-        {{"--epohc", "3"}, "unknown option --epohc: did you mean --epochs?"},
+        {{"--epohcs", "3"}, "unknown option --epohcs: did you mean --epochs?"},
         {{"--nope=1"}, "unknown option --nope "},
         {{"--batchsize=64"}, "unknown option --batchsize: did you mean --batch-size?"},
         {{"--BATCH_SIZES", "64"}, "did you mean --batch-size?"},
         {{"--=1"}, "unknown option -- "},
-        {{"--check=x"}, "--check is ambiguous: --checkpoint-dir or --checkpoint-every?"},
+        {{"--check=x"}, "--check is ambiguous: --checkpoint or --checkpoint-dir?"},
         {{"--p", "x"}, "--p is ambiguous: --"},
         {{LONG_WORD}, "unknown option --" AAAA " "},
         {{LONG_ARGUMENT}, "unexpected argument '" BBBB "' "},
@@ -172,11 +172,10 @@ static void test_shortened_names(void **state)
 {
     (void)state;
     struct ct_train_options o;
-    assert_int_equal(
-        parse((const char *const[]){"--batch=64", "--hid", "7", "--weight_d=0.5", "--resu", "r",
-                                    "--checkpoint", "c", NULL},
-              &o, NULL),
-        0);
+    assert_int_equal(parse((const char *const[]){"--batch=64", "--hid", "7", "--weight_d=0.5",
+                                                 "--resu", "r", "--checkpoint", "c", NULL},
+                           &o, NULL),
+                     0);
     assert_int_equal(o.batch_size, 64);
     assert_int_equal(o.hidden.size[0], 7);
     assert_true(o.weight_decay == 0.5);

@@ -298,7 +298,8 @@ static void on_lost(void *data, const struct ct_err *why)
     struct ct_run *run = data;
     const struct ct_place *place = run->job->place;
     int exit_code = CT_EXIT_NODE_LOST;
-    if (run->agent.generation >= 0 || why->code == CT_ECLOSED) {
+    bool altered = why->code == CT_EPERM && run->seen_address[0] != '\0'; /* behind the proof */
+    if (run->agent.generation >= 0 || why->code == CT_ECLOSED || altered) {
         (void)snprintf(run->stop_why, sizeof(run->stop_why),
                        "the connection to the job's store on %.200s was lost: %.200s", place->host,
                        why->text);

@@ -265,13 +265,12 @@ static int read_message(const cJSON *object, struct ct_msg *out, struct ct_err *
     return rc;
 }
 
-/* Gives *body, the length of what follows; the frame is at most `max` long. */
-static int read_header(const unsigned char *bytes, size_t len, size_t max, size_t *body,
-                       struct ct_err *err)
+int ct_msg_length(const void *bytes, size_t len, size_t max, size_t *out, struct ct_err *err)
 {
+    const unsigned char *first = bytes;
     uint32_t header;
-    if (len > 0 && bytes[0] != CT_CONTROL_FIRST_BYTE) {
-        return (bytes[0] & CT_CONTROL_FIRST_BYTE) != 0
+    if (len > 0 && *first != CT_CONTROL_FIRST_BYTE) {
+        return (*first & CT_CONTROL_FIRST_BYTE) != 0
                    ? ct_err_set(err, CT_ELIMIT, "a frame of 16 MiB or more is not accepted")
                    : ct_err_set(err, CT_EPROTO, "this is no frame of ctrun's control protocol");
     }
@@ -279,12 +278,16 @@ static int read_header(const unsigned char *bytes, size_t len, size_t max, size_
         return CT_MSG_E_MORE;
     }
     memcpy(&header, bytes, sizeof(header));
-    *body = ntohl(header) & 0x7fffffffU;
-    if (max < CT_CONTROL_HEADER || *body > max - CT_CONTROL_HEADER) {
-        return ct_err_set(err, CT_ELIMIT, "a frame of %zu bytes is longer than %zu allow", *body,
+    size_t body = ntohl(header) & 0x7fffffffU;
+    if (max < CT_CONTROL_HEADER || body > max - CT_CONTROL_HEADER) {
+        return ct_err_set(err, CT_ELIMIT, "a frame of %zu bytes is longer than %zu allow", body,
                           max);
     }
-    return *body <= len - CT_CONTROL_HEADER ? 0 : CT_MSG_E_MORE;
+    if (body > len - CT_CONTROL_HEADER) {
+        return CT_MSG_E_MORE;
+    }
+    *out = CT_CONTROL_HEADER + body;
+    return 0;
 }
 
 /* Values of the text, and a little more: each stands behind one of these bytes. What is no JSON is
@@ -312,11 +315,12 @@ int ct_msg_decode(const void *bytes, size_t len, size_t max, struct ct_msg *out,
 {
     const char *text = (const char *)bytes + CT_CONTROL_HEADER;
     const char *end = NULL;
-    size_t body = 0;
-    int rc = read_header(bytes, len, max, &body, err);
+    size_t frame = 0;
+    int rc = ct_msg_length(bytes, len, max, &frame, err);
     if (rc != 0) {
         return rc;
     }
+    size_t body = frame - CT_CONTROL_HEADER;
     if (count_values(text, body) > CT_CONTROL_MAX_VALUES) {
         return ct_err_set(err, CT_ELIMIT, "a frame of more than %zu values is not accepted",
                           CT_CONTROL_MAX_VALUES);
@@ -334,6 +338,6 @@ int ct_msg_decode(const void *bytes, size_t len, size_t max, struct ct_msg *out,
         memset(out, 0, sizeof(*out));
         return rc;
     }
-    *used = CT_CONTROL_HEADER + body;
+    *used = frame;
     return 0;
 }

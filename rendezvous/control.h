@@ -8,13 +8,14 @@
  *
  * A connection begins with the proof that both ends have the job's token (rendezvous/token.h):
  *
- *     agent:  {"type":"open","version":1,"nonce":"<64 hex digits>"}
+ *     agent:  {"type":"open","version":2,"nonce":"<64 hex digits>"}
  *     server: {"type":"challenge","nonce":"...","answer":"..."}   no answer without a token
  *     agent:  {"type":"answer","answer":"..."}                    the same
  *     server: {"type":"accepted","address":"10.0.0.6"}            the address it sees
  *
  * or, from the server at any time, {"type":"refused","reason":"...","code":N} and the end. After
- * that the messages below.
+ * that the messages below. With a token every frame behind the agent's answer, in both directions,
+ * ends with a number and a MAC (rendezvous/frame_mac.h).
  */
 #ifndef CT_RENDEZVOUS_CONTROL_H
 #define CT_RENDEZVOUS_CONTROL_H
@@ -31,7 +32,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CT_CONTROL_VERSION 1
+#define CT_CONTROL_VERSION 2
 #define CT_CONTROL_FIRST_BYTE 0x80
 #define CT_CONTROL_HEADER 4
 
@@ -154,6 +155,11 @@ CT_MUST_CHECK int ct_msg_encode(const struct ct_msg *msg, struct ct_buf *out);
 
 /* Outcome of ct_msg_decode(): the frame is not complete. */
 #define CT_MSG_E_MORE 1
+
+/* How long the frame at the front of `bytes` is, header included; it is there completely. Outcomes
+ * and errors as below. */
+CT_MUST_CHECK int ct_msg_length(const void *bytes, size_t len, size_t max, size_t *out,
+                                struct ct_err *err);
 
 /* Reads one frame from the front of `bytes`; *used says how long it was. `max` bounds the frame.
  * Negative: CT_EPROTO (not a frame of ours), CT_ELIMIT, CT_EFORMAT (names the field), CT_ENOMEM.

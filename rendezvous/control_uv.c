@@ -227,6 +227,13 @@ static void on_answer_msg(struct conn *conn, struct ct_msg *msg)
         conn->admitted = true;
     }
     conn->state = PROVEN;
+    if (options->token != NULL) {
+        const struct ct_proof *proof = &conn->proof;
+        ct_frame_mac_start(&conn->line.mac_in, options->token, CT_ROLE_AGENT, proof->server_nonce,
+                           proof->agent_nonce);
+        ct_frame_mac_start(&conn->line.mac_out, options->token, CT_ROLE_SERVER, proof->server_nonce,
+                           proof->agent_nonce);
+    }
     conn->line.max_frame = CT_CONTROL_MAX_FRAME;
     msg->type = CT_MSG_ACCEPTED;
     ct_addr_host((const struct sockaddr *)&conn->peer, msg->text, sizeof(msg->text));

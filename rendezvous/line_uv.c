@@ -7,8 +7,8 @@
  * not be queued (no memory) ends the line from the idle handle, so that the sender is not called
  * back from inside its own call.
  *
- * Failure modes: end of file, a socket error, or bytes that are no frame end the line through
- * on_end, once.
+ * Failure modes: end of file, a socket error, bytes that are no frame, or a frame whose MAC is
+ * wrong end the line through on_end, once.
  *
  * Who frees: ct_line_close() closes both handles; buffers go in the last close callback.
  */
@@ -42,6 +42,8 @@ static void on_close(uv_handle_t *handle)
     ct_buf_fini(&line->in);
     ct_buf_fini(&line->out);
     ct_buf_fini(&line->sending);
+    ct_frame_mac_fini(&line->mac_in);
+    ct_frame_mac_fini(&line->mac_out);
     if (line->msg != NULL) {
         ct_msg_fini(line->msg);
     }
@@ -142,7 +144,11 @@ void ct_line_send(struct ct_line *line, const struct ct_msg *msg)
     if (line->closing || line->finishing || line->failed != 0) {
         return;
     }
+    size_t at = line->out.len;
     int rc = ct_msg_encode(msg, &line->out);
+    if (rc == 0 && line->mac_out.on) {
+        rc = ct_frame_mac_add(&line->mac_out, &line->out, at);
+    }
     if (rc != 0) {
         fail_later(line, rc);
         return;
@@ -187,6 +193,24 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
                : uv_buf_init(NULL, 0); /* on_read hears UV_ENOBUFS */
 }
 
+/* Reads the message at the front; *used is how long its frame was. */
+static int read_frame(struct ct_line *line, size_t *used, struct ct_err *err)
+{
+    unsigned char *frame = ct_buf_bytes(&line->in);
+    size_t max = line->max_frame + (line->mac_in.on ? CT_FRAME_MAC_LEN : 0);
+    size_t len = 0;
+    int rc = ct_msg_length(frame, line->in.len, max, &len, err);
+    if (rc != 0) {
+        return rc;
+    }
+    *used = len;
+    rc = line->mac_in.on ? ct_frame_mac_take(&line->mac_in, frame, &len, err) : 0;
+    if (rc != 0) {
+        return rc;
+    }
+    return ct_msg_decode(frame, len, line->max_frame, line->msg, &len, err);
+}
+
 static void read_frames(struct ct_line *line)
 {
     while (!line->closing && !line->finishing) {
@@ -194,8 +218,7 @@ static void read_frames(struct ct_line *line)
         size_t used = 0;
         ct_msg_fini(line->msg);
         memset(line->msg, 0, sizeof(*line->msg));
-        int rc = ct_msg_decode(ct_buf_bytes(&line->in), line->in.len, line->max_frame, line->msg,
-                               &used, &err);
+        int rc = read_frame(line, &used, &err);
         if (rc == CT_MSG_E_MORE) {
             return;
         }

@@ -11,6 +11,7 @@
 #include "common/buf.h"
 #include "common/err.h"
 #include "rendezvous/control.h"
+#include "rendezvous/frame_mac.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,6 +31,8 @@ struct ct_line {
     struct ct_buf sending; /* what `write` is about */
     struct ct_msg *msg;    /* the one being read; large, so kept */
     size_t max_frame;
+    /* Of what comes and of what goes; off until the owner starts them. */
+    struct ct_frame_mac mac_in, mac_out;
     int failed;     /* code of a ct_line_send() that could not queue, 0 = none */
     bool writing;   /* `write` is in the loop's hands */
     bool finishing; /* closes when all is sent */

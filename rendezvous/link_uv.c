@@ -230,7 +230,15 @@ static void on_challenge(struct ct_link *link, struct ct_msg *msg)
         refuse_store(link, rc, "does not have this job's token");
         return;
     }
-    ct_line_send(&link->attempt->line, msg);
+    struct ct_line *line = &link->attempt->line;
+    ct_line_send(line, msg);
+    if (link->options.token != NULL) {
+        const struct ct_proof *proof = &link->proof;
+        ct_frame_mac_start(&line->mac_in, link->options.token, CT_ROLE_SERVER, proof->server_nonce,
+                           proof->agent_nonce);
+        ct_frame_mac_start(&line->mac_out, link->options.token, CT_ROLE_AGENT, proof->server_nonce,
+                           proof->agent_nonce);
+    }
 }
 
 static void on_msg(struct ct_line *line, struct ct_msg *msg)
@@ -269,6 +277,10 @@ static void on_line_end(struct ct_line *line, const struct ct_err *err)
     } else if (err->code == CT_ECLOSED) {
         link->stranger_ns = link->stranger_ns != 0 ? link->stranger_ns : ct_clock_now(NULL);
         ct_link_fail_try(link, err->code, "it closes the connection");
+    } else if (err->code == CT_EPERM) {
+        struct ct_err why = *err;
+        (void)ct_err_wrap(&why, "the store at %s:%d", link->host, link->options.port);
+        ct_link_lose(link, &why);
     } else {
         refuse_store(link, CT_EPROTO, "speaks, but is no store of ctrun");
     }

@@ -15,9 +15,12 @@
 #define RANDOM_LEN 32
 
 /* What answers are made for; another protocol's HMAC with the same token is none. */
-static const unsigned char label[] = "ctrun agent control 1";
+static const unsigned char answer_label[] = "ctrun agent control 1";
+/* What the keys of a connection are made for. */
+static const unsigned char key_label[] = "ctrun agent control 1, key of frames";
 
 _Static_assert(CT_ANSWER_LEN == crypto_auth_hmacsha256_BYTES, "an answer is an HMAC-SHA256");
+_Static_assert(CT_TOKEN_KEY_LEN == crypto_auth_hmacsha256_BYTES, "so is a key");
 
 /* ---- the token ------------------------------------------------------------------------------ */
 
@@ -162,21 +165,37 @@ int ct_nonce_make(unsigned char nonce[CT_NONCE_LEN])
     return 0;
 }
 
-void ct_token_answer(const struct ct_token *token, enum ct_token_role role,
-                     const unsigned char server_nonce[CT_NONCE_LEN],
-                     const unsigned char agent_nonce[CT_NONCE_LEN],
-                     unsigned char answer[CT_ANSWER_LEN])
+static void derive(const struct ct_token *token, const unsigned char *label, size_t label_len,
+                   enum ct_token_role role, const unsigned char server_nonce[CT_NONCE_LEN],
+                   const unsigned char agent_nonce[CT_NONCE_LEN],
+                   unsigned char out[crypto_auth_hmacsha256_BYTES])
 {
     CT_ASSERT(token->len >= CT_TOKEN_MIN && token->len <= CT_TOKEN_MAX);
     const unsigned char who = (unsigned char)role;
     crypto_auth_hmacsha256_state mac;
     (void)crypto_auth_hmacsha256_init(&mac, (const unsigned char *)token->text, token->len);
-    (void)crypto_auth_hmacsha256_update(&mac, label, sizeof(label));
+    (void)crypto_auth_hmacsha256_update(&mac, label, label_len);
     (void)crypto_auth_hmacsha256_update(&mac, &who, 1);
     (void)crypto_auth_hmacsha256_update(&mac, server_nonce, CT_NONCE_LEN);
     (void)crypto_auth_hmacsha256_update(&mac, agent_nonce, CT_NONCE_LEN);
-    (void)crypto_auth_hmacsha256_final(&mac, answer);
+    (void)crypto_auth_hmacsha256_final(&mac, out);
     sodium_memzero(&mac, sizeof(mac));
+}
+
+void ct_token_answer(const struct ct_token *token, enum ct_token_role role,
+                     const unsigned char server_nonce[CT_NONCE_LEN],
+                     const unsigned char agent_nonce[CT_NONCE_LEN],
+                     unsigned char answer[CT_ANSWER_LEN])
+{
+    derive(token, answer_label, sizeof(answer_label), role, server_nonce, agent_nonce, answer);
+}
+
+void ct_token_key(const struct ct_token *token, enum ct_token_role role,
+                  const unsigned char server_nonce[CT_NONCE_LEN],
+                  const unsigned char agent_nonce[CT_NONCE_LEN],
+                  unsigned char key[CT_TOKEN_KEY_LEN])
+{
+    derive(token, key_label, sizeof(key_label), role, server_nonce, agent_nonce, key);
 }
 
 bool ct_token_verify(const struct ct_token *token, enum ct_token_role role,

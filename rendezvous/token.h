@@ -5,8 +5,8 @@
  * Both send a fresh random nonce. Each then sends an answer: HMAC-SHA256, keyed by the token, over
  * a label, its own role and both nonces. The role keeps an answer from being sent back to who made
  * it; the other's nonce keeps it from being used twice. Whoever listens learns nothing that helps
- * later, but nothing keeps a third party from going on with the connection afterwards: this is
- * authentication for a trusted network, not encryption.
+ * later. What is sent after the proof is authenticated with keys made from the same
+ * (rendezvous/frame_mac.h). It is not encrypted: who listens reads it.
  *
  * The token never goes into argv, a log, or the text of an error.
  */
@@ -25,6 +25,9 @@
 
 #define CT_NONCE_LEN 32
 #define CT_ANSWER_LEN 32
+
+/* Of a key made from the token for one connection. */
+#define CT_TOKEN_KEY_LEN 32
 
 /* Where a launcher leaves the token for those it starts. */
 #define CT_TOKEN_ENV "CTRUN_TOKEN"
@@ -63,6 +66,12 @@ void ct_token_answer(const struct ct_token *token, enum ct_token_role role,
                      const unsigned char server_nonce[CT_NONCE_LEN],
                      const unsigned char agent_nonce[CT_NONCE_LEN],
                      unsigned char answer[CT_ANSWER_LEN]);
+
+/* Makes the key with which the side in `role` authenticates what it sends on this connection. */
+void ct_token_key(const struct ct_token *token, enum ct_token_role role,
+                  const unsigned char server_nonce[CT_NONCE_LEN],
+                  const unsigned char agent_nonce[CT_NONCE_LEN],
+                  unsigned char key[CT_TOKEN_KEY_LEN]);
 
 /* Is this what the side in `role` must answer? Takes the same time whatever is wrong with it. */
 bool ct_token_verify(const struct ct_token *token, enum ct_token_role role,

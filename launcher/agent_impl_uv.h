@@ -11,6 +11,7 @@
 #include "launcher/agent_uv.h"
 #include "launcher/error_file.h"
 #include "launcher/hang_guard_uv.h"
+#include "launcher/interface_uv.h"
 #include "launcher/job_story.h"
 #include "launcher/pages.h"
 #include "launcher/signals_uv.h"
@@ -60,6 +61,10 @@ struct ct_run {
     struct ct_link *guest; /* to the workers' store of another machine; NULL = none is needed */
     struct ct_agent_event guest_world; /* what the agent hears when it is up, */
     bool guest_awaited;                /* which it is not yet */
+    /* agent_reach_uv.c */
+    struct ct_interface_search search;
+    char interface[IF_NAMESIZE]; /* that workers are told; "" = none */
+    bool up_waits;               /* the line is up, which the agent has not heard */
     /* agent_workers_uv.c */
     struct ct_output *output;
     struct ct_procs *procs;
@@ -105,6 +110,21 @@ CT_MUST_CHECK int ct_run_serve(struct ct_run *run, struct ct_err *err);
 
 /* Leaves what is sent to the membership time to go out, and other agents time to leave. */
 void ct_run_close_link(struct ct_run *run);
+
+/* ---- agent_reach_uv.c -------------------------------------------------------------------------
+ */
+
+/* Looks up this machine's own name, for a job of several. */
+void ct_run_reach_open(struct ct_run *run);
+
+/* The line is up: the agent hears of it, now or when that name is known. */
+void ct_run_reach_up(struct ct_run *run);
+
+void ct_run_reach_close(struct ct_run *run);
+
+/* A world has come: what its workers here are told, with `told` of ct_place_master(). */
+void ct_run_choose_master(struct ct_run *run, const char *told);
+void ct_run_choose_interface(struct ct_run *run);
 
 /* ---- agent_guest_uv.c -------------------------------------------------------------------------
  */

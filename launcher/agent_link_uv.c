@@ -171,22 +171,6 @@ static void say_for_all(struct ct_run *run, const char *text)
     }
 }
 
-/* Have we come to the job's store by the loopback? */
-static bool came_by_loopback(const struct ct_run *run)
-{
-    struct sockaddr_storage own;
-    socklen_t len;
-    return run->server != NULL ? run->on_loopback
-                               : ct_addr_literal(ct_link_local_address(run->link), 0, &own, &len) &&
-                                     ct_addr_is_loopback((const struct sockaddr *)&own);
-}
-
-static void choose_master(struct ct_run *run, const char *told)
-{
-    run->plan.master_addr =
-        ct_place_master(run->job->place, told, came_by_loopback(run), run->store_addr);
-}
-
 static void on_world(struct ct_run *run, const struct ct_msg *msg)
 {
     const struct ct_msg_world *world = &msg->world;
@@ -201,7 +185,7 @@ static void on_world(struct ct_run *run, const struct ct_msg *msg)
     (void)snprintf(run->store_addr, sizeof(run->store_addr), "%s", world->store_addr);
     if (!world->serve) {
         (void)snprintf(run->master_addr, sizeof(run->master_addr), "%s", world->master_addr);
-        choose_master(run, run->master_addr);
+        ct_run_choose_master(run, run->master_addr);
         plan->master_port = world->master_port;
         ct_server_close(run->own, NULL, NULL);
         run->own = NULL;
@@ -212,6 +196,7 @@ static void on_world(struct ct_run *run, const struct ct_msg *msg)
                    world->node_rank, world->node_count, world->first_rank,
                    world->first_rank + run->job->workers - 1, world->world_size);
     }
+    ct_run_choose_interface(run);
     const struct ct_agent_event event = {
         .type = CT_AGENT_EV_WORLD, .generation = msg->generation, .serve = world->serve};
     if (!ct_run_guest_begin(run, event)) {
@@ -290,7 +275,7 @@ static void on_up(void *data, const char *address)
     struct ct_run *run = data;
     (void)snprintf(run->seen_address, sizeof(run->seen_address), "%s", address);
     ct_job_story_connected(&run->story, ct_clock_now(NULL));
-    ct_run_step(run, (struct ct_agent_event){.type = CT_AGENT_EV_UP});
+    ct_run_reach_up(run);
 }
 
 static void on_lost(void *data, const struct ct_err *why)
@@ -298,6 +283,7 @@ static void on_lost(void *data, const struct ct_err *why)
     struct ct_run *run = data;
     const struct ct_place *place = run->job->place;
     int exit_code = CT_EXIT_NODE_LOST;
+    ct_run_reach_close(run); /* nobody is to hear that the line is up */
     bool altered = why->code == CT_EPERM && run->seen_address[0] != '\0'; /* behind the proof */
     if (run->agent.generation >= 0 || why->code == CT_ECLOSED || altered) {
         (void)snprintf(run->stop_why, sizeof(run->stop_why),
@@ -476,7 +462,7 @@ int ct_run_serve(struct ct_run *run, struct ct_err *err)
     } else if (run->story.worlds > 1) {
         ct_server_reset(store);
     }
-    choose_master(run, serves_at(run));
+    ct_run_choose_master(run, serves_at(run));
     run->plan.master_port = ct_server_port(store);
     return 0;
 }

@@ -27,6 +27,7 @@ static void close_all(struct ct_run *run)
     /* From here on a signal ends ctrun in the usual way: only output is left to write. */
     ct_signals_watch_close(&run->signals);
     ct_run_close_stdin(run);
+    ct_run_reach_close(run);
     ct_hang_guard_close(&run->hang);
     ct_procs_close(run->procs, NULL, NULL);
     run->procs = NULL;
@@ -160,6 +161,7 @@ static int open_all(struct ct_run *run, struct ct_err *err)
         return ct_err_set(err, CT_ENOMEM, "out of memory for %d workers", job->workers);
     }
     fill_plan(run);
+    ct_run_reach_open(run);
     int rc = ct_output_open(&run->loop, &output, &run->output, err);
     rc = rc != 0 ? rc : ct_run_open_store(run, err);
     rc = rc != 0 ? rc : ct_procs_open(&run->loop, job->guard, &run->log, &run->procs, err);

@@ -4,6 +4,8 @@
 #include "common/text.h"
 #include "launcher/binder.h"
 #include "launcher/command.h"
+#include "launcher/contract.h"
+#include "launcher/environ.h"
 
 #include <stdarg.h>
 #include <stdbool.h>
@@ -128,6 +130,48 @@ static void print_store(struct table *table)
             config->settled->mode == CT_MODE_SINGLE
                 ? "this ctrun"
                 : "the ctrun whose machine has this address, told by binding it");
+    }
+}
+
+/* What a library is told: by the user, by us, or nothing. */
+static void print_interface(struct table *table, const struct ct_interface_facts *facts,
+                            const char *library, const char *name, const char *sign,
+                            char *const *env)
+{
+    const char *interface = facts->local[0] != '\0' ? facts->local : facts->way;
+    const char *given = ct_environ_get(env, name);
+    char why[2 * CT_HOST_MAX + 64];
+    (void)snprintf(why, sizeof(why), "%s%s means %s here",
+                   facts->named              ? ""
+                   : facts->local[0] != '\0' ? "--local-addr: "
+                                             : "the way to the store: ",
+                   facts->name, facts->means[0] != '\0' ? facts->means : "nothing");
+    ct_text_clean(why);
+    if (given != NULL) {
+        row(table, library, name, "%s", given);
+    } else if (facts->named) {
+        row(table, library, why, "as it finds it");
+    } else if (sign[0] != '\0' && facts->nccl_configured) {
+        row(table, library, "its configuration file", "as it finds it");
+    } else if (interface[0] != '\0') {
+        row(table, library, why, "%s%s", sign, interface);
+    } else {
+        row(table, library, why, "known with the store");
+    }
+}
+
+static void print_interfaces(struct table *table, char *const *env)
+{
+    const struct ct_config *config = table->config;
+    struct ct_interface_facts facts;
+    if (config->interface != NULL) {
+        facts = *config->interface;
+    } else {
+        ct_interface_expect(config->options, config->machine, config->place, env, &facts);
+    }
+    if (facts.name[0] != '\0') {
+        print_interface(table, &facts, "gloo uses", CT_GLOO_INTERFACE_ENV, "", env);
+        print_interface(table, &facts, "NCCL uses", CT_NCCL_INTERFACE_ENV, "=", env);
     }
 }
 
@@ -277,6 +321,7 @@ int ct_config_print(const struct ct_config *config, char *const *env, struct ct_
     print_nodes(&table);
     print_workers(&table);
     print_store(&table);
+    print_interfaces(&table, env);
     print_devices(&table, env);
     print_rest(&table);
     print_command(&table, env);

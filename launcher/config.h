@@ -7,6 +7,7 @@
 
 #include "common/buf.h"
 #include "common/err.h"
+#include "launcher/interface.h"
 #include "launcher/machine.h"
 #include "launcher/options.h"
 #include "launcher/place.h"
@@ -19,8 +20,9 @@ struct ct_config {
     const struct ct_where *where;
     const struct ct_settled *settled;
     const struct ct_machine *machine;
-    const struct ct_place *place; /* where the store would listen or be looked for */
-    int workers;                  /* on this node */
+    const struct ct_place *place;               /* where the store would listen or be looked for */
+    int workers;                                /* on this node */
+    const struct ct_interface_facts *interface; /* NULL = they are looked for */
 };
 
 /* Appends lines of text. `env` is for looking up the program; one that is not there is said to be

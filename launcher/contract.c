@@ -118,6 +118,22 @@ static int add_names(const struct ct_plan *plan, const char *error_file, struct 
     return rc;
 }
 
+/* gloo wants a name; NCCL takes names for prefixes, without "=" in front. */
+static int add_interface(const struct ct_plan *plan, char *const *base, struct ct_strlist *out)
+{
+    int rc = 0;
+    if (plan->interface == NULL || plan->interface[0] == '\0') {
+        return 0;
+    }
+    if (ct_environ_get(base, CT_GLOO_INTERFACE_ENV) == NULL) {
+        rc = add_text(out, CT_GLOO_INTERFACE_ENV, plan->interface);
+    }
+    if (rc == 0 && !plan->nccl_configured && ct_environ_get(base, CT_NCCL_INTERFACE_ENV) == NULL) {
+        rc = ct_strlist_printf(out, CT_NCCL_INTERFACE_ENV "==%s", plan->interface);
+    }
+    return rc;
+}
+
 /* What a worker gets only if the user has not decided it. */
 static int add_defaults(const struct ct_plan *plan, char *const *base, struct ct_strlist *out)
 {
@@ -129,7 +145,7 @@ static int add_defaults(const struct ct_plan *plan, char *const *base, struct ct
     if (rc == 0 && ct_environ_get(base, "TORCH_NCCL_ASYNC_ERROR_HANDLING") == NULL) {
         rc = add_int(out, "TORCH_NCCL_ASYNC_ERROR_HANDLING", 1);
     }
-    return rc;
+    return rc != 0 ? rc : add_interface(plan, base, out);
 }
 
 static const char visible_var[] = "CUDA_VISIBLE_DEVICES=";

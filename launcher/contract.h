@@ -20,6 +20,10 @@
 #define CT_DEVICE_INDEX_ENV "CTRUN_DEVICE_INDEX"
 #define CT_GPU_SHARE_ENV "CTRUN_GPU_SHARE"
 
+/* By which network interface a library is to reach other machines. */
+#define CT_GLOO_INTERFACE_ENV "GLOO_SOCKET_IFNAME"
+#define CT_NCCL_INTERFACE_ENV "NCCL_SOCKET_IFNAME"
+
 /* One generation of workers of this launcher. Strings are borrowed. */
 struct ct_plan {
     int local_world_size;
@@ -36,11 +40,13 @@ struct ct_plan {
     const char *signals;     /* as --signals-to-handle has it */
     const char *master_addr;
     uint16_t master_port;
-    const char *preempt;  /* file that appears when the job is asked to end, or NULL */
-    const char *cookie;   /* "NAME=value" by which the job's processes are known, or NULL */
-    const char *progress; /* path of the progress pages; "" or NULL = none */
-    const char *snapshot; /* "NAME=path" of memory that outlives the workers, or NULL */
-    const char *handover; /* path of the file with their orders; "" or NULL = none */
+    const char *interface; /* to reach other machines by; "" or NULL = libraries find it alone */
+    bool nccl_configured;  /* ... and NCCL has a file that says it */
+    const char *preempt;   /* file that appears when the job is asked to end, or NULL */
+    const char *cookie;    /* "NAME=value" by which the job's processes are known, or NULL */
+    const char *progress;  /* path of the progress pages; "" or NULL = none */
+    const char *snapshot;  /* "NAME=path" of memory that outlives the workers, or NULL */
+    const char *handover;  /* path of the file with their orders; "" or NULL = none */
 };
 
 /* `index` counts the workers of this launcher; the local rank is first_local_rank more.

@@ -266,12 +266,7 @@ class HostsFile(Nodes):
     def start_named(self, i, *args, name="node-1", hosts=None):
         """ctrun on node i; that node finds node-1 at 127.0.1.1 if it is its own."""
         own = hosts or ("127.0.1.1" if i == 0 else self.cluster.addresses[0])
-        path = self.tmp / f"hosts-{i}"
-        path.write_text(f"127.0.0.1 localhost\n{own} {name}\n")
-        return self.start(
-            *self.cluster.nodes[i], "unshare", "--mount", "sh", "-c",
-            f'mount --bind {path} /etc/hosts && exec "$0" "$@"', *args,
-        )  # fmt: skip
+        return self.start(*self.cluster.knowing(i, f"{own} {name}"), *args)
 
     def job(self, i, *options):
         return self.start_named(
@@ -300,6 +295,76 @@ class HostsFile(Nodes):
         self.check_masters(jobs)
         self.go()
         self.finish(jobs, 0, "generation 0")
+
+    def interfaces(self, i, name, hosts, options=(), env=()):
+        """What the worker of node i is told, which calls itself by that name."""
+        show = "echo told gloo ${GLOO_SOCKET_IFNAME-nothing}, NCCL ${NCCL_SOCKET_IFNAME-nothing}."
+        return self.start_named(
+            i, *(env if env[:1] == ("sh",) else ("env", *env)), testlib.program("ctrun"), "--nnodes", 2, "--master-addr",
+            self.cluster.addresses[0], *options, "--no-python", "sh", "-c", show,
+            name=name, hosts=hosts,
+        )  # fmt: skip
+
+    def test_workers_are_told_the_interface_where_the_name_misleads(self):
+        here, there = self.cluster.addresses
+        told, none = "told gloo ctlink, NCCL =ctlink.", "told gloo nothing, NCCL nothing."
+        for first, second, say in (
+            # the loopback as Debian has it, a name that nobody knows
+            (("node-1", "127.0.1.1"), ("node-1", here), (told, told)),
+            # a name that leads to a real interface
+            (("node-1", here), ("node-2", there), (none, none)),
+            # what the user has decided stays; an address that is not this machine's
+            (("node-1", "127.0.1.1", (), ("GLOO_SOCKET_IFNAME=lo",)), ("node-2", here),
+             ("told gloo lo, NCCL =ctlink.", told)),
+        ):  # fmt: skip
+            with self.subTest(first=first, second=second):
+                jobs = [self.interfaces(0, *first), self.interfaces(1, *second)]
+                for job, line in zip(jobs, say):
+                    result = job.wait()
+                    self.assertEqual(result.code, 0, result)
+                    self.assertIn(line, result.out)
+
+    def test_a_file_of_nccl_decides_for_it(self):
+        conf = self.script("nccl.conf", "# of this machine\nNCCL_SOCKET_IFNAME=eth\n")
+        jobs = [
+            self.interfaces(i, "node-1", "127.0.1.1", env=(f"NCCL_CONF_FILE={conf}",))
+            for i in (0, 1)
+        ]
+        for job in jobs:
+            result = job.wait()
+            self.assertIn("told gloo ctlink, NCCL nothing.", result.out, result)
+
+    def test_print_config_shows_the_interface(self):
+        result = self.interfaces(1, "node-2", "127.0.1.1", options=("--print-config",)).wait()
+        way = "the way to the store: node-2 means 127.0.1.1 here"
+        self.assertRegex(result.out, rf"\ngloo uses +ctlink +{way}\nNCCL uses +=ctlink +{way}\n")
+
+    def test_a_name_service_that_is_silent_holds_nobody_up(self):
+        # It would take a minute and more to give up.
+        silent = self.script("silent.py", (
+            "import socket, time\n"
+            "with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:\n"
+            f"    s.bind(('{self.cluster.addresses[1]}', 53))\n"
+            "    print('bound', flush=True)\n"
+            "    time.sleep(600)\n"
+        ))  # fmt: skip
+        self.start(*self.cluster.nodes[1], sys.executable, silent).wait_for("bound")
+        conf = self.tmp / "resolv.conf"
+        conf.write_text(
+            f"nameserver {self.cluster.addresses[1]}\noptions timeout:30 attempts:2\n"
+        )
+        bind = ("sh", "-c", f'mount --bind {conf} /etc/resolv.conf && exec env "$0" "$@"')
+        jobs = [
+            self.interfaces(0, "node-1", "127.0.1.1"),
+            self.interfaces(1, "node-9", "127.0.1.1", env=bind),
+        ]
+        for job in jobs:
+            result = job.wait(20)
+            self.assertIn("told gloo ctlink, NCCL =ctlink.", result.out, result)
+
+    def test_one_machine_is_told_no_interface(self):
+        job = self.interfaces(0, "node-1", "127.0.1.1", options=("--nnodes", 1))
+        self.assertIn("told gloo nothing, NCCL nothing.", job.wait().out)
 
     def test_train_over_a_host_that_knows_itself_as_127_0_1_1(self):
         """Its workers publish the address by which they have come to the store."""

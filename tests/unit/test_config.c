@@ -3,11 +3,14 @@
 #include "tests/lib/ct_test.h"
 #include "tests/lib/fault.h"
 
+#include <stdio.h>
+
 static char *const command[] = {(char *)"/bin/sh", (char *)"--steps", (char *)"3", NULL};
 static char *const env[] = {NULL};
 
 /* Node 1 of two under Slurm. */
-static int print_agent(struct ct_buf *out)
+static int print_agent_with(char *const *environment, const struct ct_interface_facts *facts,
+                            struct ct_buf *out)
 {
     char *hosts[] = {(char *)"n1", (char *)"n2", NULL};
     const struct ct_options options = {
@@ -42,8 +45,14 @@ static int print_agent(struct ct_buf *out)
     };
     const struct ct_machine machine = {.host = "n2", .gpu_facts = {.physical = 8, .hami = true}};
     const struct ct_place place = {.host = "n1", .port = 62000};
-    const struct ct_config config = {&options, &where, &settled, &machine, &place, 8};
-    return ct_config_print(&config, env, out);
+    const struct ct_config config = {&options, &where, &settled, &machine, &place, 8, facts};
+    return ct_config_print(&config, environment, out);
+}
+
+static int print_agent(struct ct_buf *out)
+{
+    static const struct ct_interface_facts none;
+    return print_agent_with(env, &none, out);
 }
 
 static void everything_has_its_source(void **state)
@@ -82,6 +91,45 @@ static void everything_has_its_source(void **state)
     ct_buf_fini(&out);
 }
 
+static void interfaces_have_their_source(void **state)
+{
+    static char *const given[] = {(char *)"GLOO_SOCKET_IFNAME=eth1", NULL};
+    static const struct {
+        char *const *env;
+        struct ct_interface_facts facts;
+        const char *gloo, *nccl;
+    } rows[] = {
+        {env,
+         {true, "n2", "10.0.0.2", "", false, "eth0"},
+         "as it finds it                   n2 means 10.0.0.2 here",
+         "as it finds it                   n2 means 10.0.0.2 here"},
+        {env,
+         {false, "n2", "127.0.1.1", "", false, "eth0"},
+         "eth0                             the way to the store: n2 means 127.0.1.1 here",
+         "=eth0                            the way to the store: n2 means 127.0.1.1 here"},
+        {env,
+         {false, "n2", "", "ib0", true, "ib0"},
+         "ib0                              --local-addr: n2 means nothing here",
+         "as it finds it                   its configuration file"},
+        {given,
+         {false, "n2", "127.0.1.1", "", false, ""},
+         "eth1                             GLOO_SOCKET_IFNAME",
+         "known with the store             the way to the store: n2 means 127.0.1.1 here"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct ct_buf out = CT_BUF_INIT;
+        char expected[512];
+        (void)snprintf(expected, sizeof(expected), "gloo uses    %s\nNCCL uses    %s\n",
+                       rows[i].gloo, rows[i].nccl);
+        assert_int_equal(print_agent_with(rows[i].env, &rows[i].facts, &out), 0);
+        if (strstr(ct_buf_cstr(&out), expected) == NULL) {
+            fail_msg("row %zu: %s", i, ct_buf_cstr(&out));
+        }
+        ct_buf_fini(&out);
+    }
+}
+
 static int print_once(void *data)
 {
     struct ct_buf out = CT_BUF_INIT;
@@ -101,6 +149,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(everything_has_its_source),
+        cmocka_unit_test(interfaces_have_their_source),
         cmocka_unit_test(memory_may_run_out),
     };
     return cmocka_run_group_tests_name("config", tests, NULL, NULL);

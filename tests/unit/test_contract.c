@@ -104,6 +104,29 @@ static const char *env_of(const struct ct_plan *p, char *const *from, const char
     return ct_environ_get(env->list, name);
 }
 
+static void interfaces_are_told_unless_decided(void **state)
+{
+    char *const gloo[] = {(char *)"GLOO_SOCKET_IFNAME=", NULL};
+    char *const nccl[] = {(char *)"NCCL_SOCKET_IFNAME=^docker", NULL};
+    struct ct_strlist env = {0};
+    struct ct_plan p = plan;
+    (void)state;
+    p.interface = "";
+    assert_null(env_of(&p, base, "GLOO_SOCKET_IFNAME", &env));
+    assert_null(env_of(&p, base, "NCCL_SOCKET_IFNAME", &env));
+    p.interface = "eth0";
+    assert_string_equal(env_of(&p, base, "GLOO_SOCKET_IFNAME", &env), "eth0");
+    /* without it eth01 would do as well */
+    assert_string_equal(env_of(&p, base, "NCCL_SOCKET_IFNAME", &env), "=eth0");
+    assert_string_equal(env_of(&p, gloo, "GLOO_SOCKET_IFNAME", &env), "");
+    assert_string_equal(env_of(&p, gloo, "NCCL_SOCKET_IFNAME", &env), "=eth0");
+    assert_string_equal(env_of(&p, nccl, "GLOO_SOCKET_IFNAME", &env), "eth0");
+    assert_string_equal(env_of(&p, nccl, "NCCL_SOCKET_IFNAME", &env), "^docker");
+    p.nccl_configured = true;
+    assert_null(env_of(&p, base, "NCCL_SOCKET_IFNAME", &env));
+    ct_strlist_fini(&env);
+}
+
 static void threads_share_the_cpus_unless_decided(void **state)
 {
     char *const decided[] = {(char *)"OMP_NUM_THREADS=3",
@@ -269,6 +292,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(environment_is_torchruns),
+        cmocka_unit_test(interfaces_are_told_unless_decided),
         cmocka_unit_test(threads_share_the_cpus_unless_decided),
         cmocka_unit_test(workers_are_told_their_device),
         cmocka_unit_test(local_ranks_go_on_where_another_launcher_ends),

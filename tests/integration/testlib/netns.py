@@ -109,6 +109,13 @@ class Cluster:
         self._do(node, "ip", "addr", "add", f"{self.addresses[i]}/24", "dev", "ctlink")
         return node
 
+    def knowing(self, i, hosts):
+        """`nodes[i]` with a file /etc/hosts of its own: the loopback's name, and these lines."""
+        path = self.case.tmp / f"hosts-{i}"
+        path.write_text(f"127.0.0.1 localhost\n{hosts}\n")
+        return (*self.nodes[i], "unshare", "--mount", "sh", "-c",
+                f'mount --bind {path} /etc/hosts && exec "$0" "$@"')  # fmt: skip
+
     def cut(self, i):
         """Pulls the cable of machine i: what is sent to it, and by it, is lost without a word."""
         self._do(self.hub, "ip", "link", "set", f"ctport{i}", "down")

@@ -16,6 +16,7 @@
 #include "launcher/pages.h"
 #include "launcher/signals_uv.h"
 #include "launcher/snapshot.h"
+#include "launcher/timer_guard_uv.h"
 #include "launcher/worker_uv.h"
 #include "rendezvous/control.h"
 #include "rendezvous/link_uv.h"
@@ -71,6 +72,7 @@ struct ct_run {
     struct ct_worker *workers; /* by local rank */
     struct ct_snapshot snapshot;
     struct ct_hang_guard hang;
+    struct ct_timer_guard timers;
     struct ct_evidence evidence;
     struct ct_pages pages;       /* what workers say of their progress */
     struct ct_handover handover; /* what they are told of the next generation */
@@ -79,6 +81,10 @@ struct ct_run {
     bool stopping;           /* the processes of this generation have been told to end */
     bool settling;           /* they have ended; their output is awaited */
     struct ct_err start_err; /* why a worker could not be started */
+    /* agent_stuck_uv.c */
+    uv_timer_t stuck;
+    bool stuck_open;
+    int64_t stuck_timeout_ns;
     /* agent_report_uv.c */
     struct ct_failure failure;       /* the first one here, of this generation */
     struct ct_error_file error_file; /* its */
@@ -173,6 +179,13 @@ int ct_run_rank_of(const struct ct_run *run, const struct ct_proc *proc);
 /* With --agent-stdin: listens to the ctrun that has started this one. */
 CT_MUST_CHECK int ct_run_open_stdin(struct ct_run *run, struct ct_err *err);
 void ct_run_close_stdin(struct ct_run *run);
+
+/* ---- agent_stuck_uv.c -------------------------------------------------------------------------
+ */
+
+/* Watches for workers that are stuck in the kernel, if the environment asks for it. */
+CT_MUST_CHECK int ct_run_open_stuck(struct ct_run *run, struct ct_err *err);
+void ct_run_close_stuck(struct ct_run *run);
 
 /* ---- agent_signals_uv.c -----------------------------------------------------------------------
  */

@@ -29,6 +29,8 @@ static void close_all(struct ct_run *run)
     ct_run_close_stdin(run);
     ct_run_reach_close(run);
     ct_hang_guard_close(&run->hang);
+    ct_timer_guard_close(&run->timers);
+    ct_run_close_stuck(run);
     ct_procs_close(run->procs, NULL, NULL);
     run->procs = NULL;
     ct_run_close_link(run);
@@ -171,6 +173,15 @@ static int open_all(struct ct_run *run, struct ct_err *err)
     run->hang = (struct ct_hang_guard){job,          &run->plan,     &run->pages, run->output,
                                        run->workers, &run->stopping, NULL};
     rc = rc != 0 ? rc : ct_hang_guard_open(&run->hang, &run->loop, err);
+    run->timers = (struct ct_timer_guard){job, run->output, run->workers, &run->stopping,
+                                          &run->plan.first_rank};
+    if (rc == 0) {
+        rc = ct_timer_guard_open(&run->timers, &run->loop, err);
+        run->plan.timer_file = run->timers.path;
+    }
+    if (rc == 0) {
+        rc = ct_run_open_stuck(run, err);
+    }
     rc = rc != 0 ? rc : ct_run_open_signals(run, err);
     rc = rc != 0 ? rc : ct_run_open_stdin(run, err);
     return rc != 0 ? rc : ct_run_open_link(run, err);

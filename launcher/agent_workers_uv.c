@@ -22,6 +22,9 @@ static void on_proc_exit(void *data, struct ct_proc *proc, const struct ct_exit 
 {
     struct ct_run *run = data;
     int rank = ct_run_rank_of(run, proc);
+    if (run->workers[rank].ended_for.kind == CT_END_STUCK) {
+        return; /* the agent has heard of its end */
+    }
     if (run->workers[rank].kept) {
         return; /* of no generation: the agent has done with it, and will ask for its rank anew */
     }
@@ -37,6 +40,7 @@ static int begin_generation(struct ct_run *run)
     for (int i = 0; i < run->job->workers; i++) {
         if (!run->workers[i].kept) {
             run->workers[i] = (struct ct_worker){0};
+            ct_timer_guard_reset(&run->timers, i);
             if (run->story.worlds > 1) {
                 ct_pages_reset(&run->pages, i, false);
             }

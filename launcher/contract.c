@@ -150,6 +150,7 @@ static int add_defaults(const struct ct_plan *plan, char *const *base, struct ct
 
 static const char visible_var[] = "CUDA_VISIBLE_DEVICES=";
 static const size_t visible_len = sizeof(visible_var) - 1;
+static const char timer_var[] = CT_TIMER_FILE_ENV "=";
 
 /* The device that is the worker's own, and how many it shares it with. */
 static int add_device(const struct ct_gpu_share *gpu, char *const *base, struct ct_strlist *out)
@@ -191,6 +192,9 @@ static int add_vars(const struct ct_plan *plan, const struct ct_gpu_share *gpu, 
         rc = ct_strlist_printf(out, CT_HANDOVER_ENV "=%s:%lld", plan->handover,
                                (long long)index * CT_HANDOVER_SLOT);
     }
+    if (rc == 0 && plan->timer_file != NULL) {
+        rc = add_text(out, CT_TIMER_FILE_ENV, plan->timer_file);
+    }
     if (rc == 0 && plan->preempt != NULL) {
         rc = add_text(out, CT_PREEMPT_ENV, plan->preempt);
     }
@@ -218,7 +222,9 @@ int ct_contract_env(const struct ct_plan *plan, const struct ct_gpu_masks *gpus,
     ct_gpu_masks_of(gpus, plan->first_local_rank + index, &gpu);
     for (char *const *var = base; rc == 0 && *var != NULL; var++) {
         bool device = gpu.token != NULL && strncmp(*var, visible_var, visible_len) == 0;
-        if (!device && !is_owned(*var)) {
+        bool timers =
+            plan->timer_file != NULL && strncmp(*var, timer_var, sizeof(timer_var) - 1) == 0;
+        if (!device && !timers && !is_owned(*var)) {
             rc = ct_strlist_borrow(out, *var);
         }
     }

@@ -15,6 +15,10 @@
 /* Names a file that appears, as JSON, when the job is asked to end: signo, deadline (Unix time). */
 #define CT_PREEMPT_ENV "CTRUN_PREEMPT_FILE"
 
+/* Names the pipe through which workers set timers (timer_guard_uv.h). The user may name it as well.
+ */
+#define CT_TIMER_FILE_ENV "TORCHELASTIC_TIMER_FILE"
+
 /* The index of the worker's GPU among those it sees (CUDA's numbering), and its share of it as
  * "1/k" when k workers use it. */
 #define CT_DEVICE_INDEX_ENV "CTRUN_DEVICE_INDEX"
@@ -40,13 +44,14 @@ struct ct_plan {
     const char *signals;     /* as --signals-to-handle has it */
     const char *master_addr;
     uint16_t master_port;
-    const char *interface; /* to reach other machines by; "" or NULL = libraries find it alone */
-    bool nccl_configured;  /* ... and NCCL has a file that says it */
-    const char *preempt;   /* file that appears when the job is asked to end, or NULL */
-    const char *cookie;    /* "NAME=value" by which the job's processes are known, or NULL */
-    const char *progress;  /* path of the progress pages; "" or NULL = none */
-    const char *snapshot;  /* "NAME=path" of memory that outlives the workers, or NULL */
-    const char *handover;  /* path of the file with their orders; "" or NULL = none */
+    const char *interface;  /* to reach other machines by; "" or NULL = libraries find it alone */
+    bool nccl_configured;   /* ... and NCCL has a file that says it */
+    const char *preempt;    /* file that appears when the job is asked to end, or NULL */
+    const char *cookie;     /* "NAME=value" by which the job's processes are known, or NULL */
+    const char *progress;   /* path of the progress pages; "" or NULL = none */
+    const char *snapshot;   /* "NAME=path" of memory that outlives the workers, or NULL */
+    const char *handover;   /* path of the file with their orders; "" or NULL = none */
+    const char *timer_file; /* named pipe of their timers, or NULL */
 };
 
 /* `index` counts the workers of this launcher; the local rank is first_local_rank more.

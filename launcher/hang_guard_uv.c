@@ -41,7 +41,7 @@ static void on_verdict(void *data, const struct ct_hang_verdict *verdict, const 
     if (guard->job->options->on_hang == CT_ON_HANG_REPORT) {
         return;
     }
-    worker->hung = (struct ct_end){
+    worker->ended_for = (struct ct_end){
         .kind = verdict->reason == CT_HANG_ALL ? CT_END_ALL_HUNG : CT_END_HUNG,
         .value = seconds < INT_MAX ? (int)seconds : INT_MAX,
         .final = guard->job->options->on_hang == CT_ON_HANG_ABORT,

@@ -35,9 +35,9 @@ static enum ct_row_state worker_state(const struct ct_job_facts *facts, int loca
 static void fill_end(const struct ct_end *end, struct ct_worker_row *row)
 {
     row->ended =
-        end->kind != CT_END_NOT_STARTED && end->kind != CT_END_HUNG && end->kind != CT_END_ALL_HUNG;
+        end->kind == CT_END_EXITED || end->kind == CT_END_SIGNALED || end->kind == CT_END_EXPIRED;
     if (row->ended) {
-        row->exit_code = end->kind == CT_END_SIGNALED ? -end->value : end->value;
+        row->exit_code = end->kind == CT_END_EXITED ? end->value : -end->value;
     }
 }
 

@@ -43,6 +43,16 @@ int ct_end_describe(const struct ct_end *end, struct ct_buf *out)
         return ct_buf_printf(out, "hung: it stood still for %d s", end->value);
     case CT_END_ALL_HUNG:
         return ct_buf_printf(out, "no rank has moved for %d s and none stands out", end->value);
+    case CT_END_EXPIRED:
+        name = sigabbrev_np(end->value);
+        return ct_buf_printf(out, "was ended with signal %d (%s%s): its timer '%s' had expired",
+                             end->value, name != NULL ? "SIG" : "",
+                             name != NULL ? name : "a real-time signal", end->timer);
+    case CT_END_STUCK:
+        return ct_buf_printf(out,
+                             "is stuck in the kernel: it has been in uninterruptible sleep for "
+                             "%d s",
+                             end->value);
     case CT_END_NOT_STARTED:
         return ct_buf_printf(out, "could not be started: %s",
                              end->value != 0 ? strerror(end->value) : "its set-up failed");
@@ -63,9 +73,11 @@ int ct_end_exit_code(const struct ct_end *end)
     case CT_END_EXITED:
         return end->value;
     case CT_END_SIGNALED:
+    case CT_END_EXPIRED:
         return CT_EXIT_SIGNAL_BASE + end->value;
     case CT_END_HUNG:
     case CT_END_ALL_HUNG:
+    case CT_END_STUCK:
         return CT_EXIT_HUNG;
     case CT_END_NOT_STARTED:
         return out_of_resources(end->value) ? CT_EXIT_SETUP : ct_spawn_exit_code(end->value);
@@ -75,7 +87,8 @@ int ct_end_exit_code(const struct ct_end *end)
 
 int ct_end_python_code(const struct ct_end *end)
 {
-    return end->kind == CT_END_SIGNALED ? -end->value : ct_end_exit_code(end);
+    bool by_signal = end->kind == CT_END_SIGNALED || end->kind == CT_END_EXPIRED;
+    return by_signal ? -end->value : ct_end_exit_code(end);
 }
 
 int ct_policy_command_exit_code(int code)
@@ -134,6 +147,11 @@ const char *ct_end_advice(const struct ct_end *end, bool has_message)
     case CT_END_ALL_HUNG:
         return "look at what they waited for, above; --on-hang report leaves the job alive for a "
                "debugger (gdb -p, py-spy dump --pid)";
+    case CT_END_EXPIRED:
+        return "see what it did within that timer, or give it more time";
+    case CT_END_STUCK:
+        return "no signal reaches it, and what it holds is not free for another: look at dmesg and "
+               "/proc/PID/stack for the device or file system it waits for";
     case CT_END_NOT_STARTED:
         return spawn_advice(end->value);
     case CT_END_EXITED:

@@ -28,13 +28,19 @@ enum ct_end_kind {
     CT_END_NOT_STARTED, /* value = errno of the exec, or 0 when its set-up failed before */
     CT_END_HUNG,        /* value = seconds it stood still; ctrun ended it */
     CT_END_ALL_HUNG, /* the same, but of the whole job: this one is no more to blame than others */
+    CT_END_EXPIRED,  /* value = signal by which ctrun ended it, as its timer had expired */
+    CT_END_STUCK,    /* value = seconds it was in uninterruptible sleep; it may be still */
 };
+
+/* Room for a timer's name. */
+#define CT_END_TIMER_MAX 128
 
 struct ct_end {
     enum ct_end_kind kind;
     int value;
     bool core_dumped;
-    bool final; /* no restart shall follow, whatever budget is left */
+    bool final;                   /* no restart shall follow, whatever budget is left */
+    char timer[CT_END_TIMER_MAX]; /* of CT_END_EXPIRED: its name, for a terminal */
 };
 
 /* Can a restart be the answer? What cannot be executed now cannot be executed a millisecond later

@@ -333,7 +333,8 @@ int ct_worker_go_on(struct ct_worker *worker, int local_rank, const struct ct_wo
     }
     worker->story = new_story(&options, local_rank);
     worker->story.pid = ct_proc_pid(worker->proc);
-    worker->hung = (struct ct_end){0};
+    worker->ended_for = (struct ct_end){0};
+    worker->stuck_since_ns = 0;
     worker->told = worker->parked = worker->kept = false;
     return 0;
 }
@@ -356,15 +357,16 @@ void ct_worker_ended(struct ct_worker *worker, const struct ct_exit *end, bool w
     story->ended = true;
     story->was_asked = was_asked;
     story->max_rss_kib = end->max_rss_kib;
-    if (worker->hung.kind == CT_END_HUNG || worker->hung.kind == CT_END_ALL_HUNG) {
-        story->end = worker->hung;
+    if (worker->ended_for.kind != CT_END_EXITED) {
+        story->end = worker->ended_for;
     } else if (end->signal != 0) {
-        story->end = (struct ct_end){CT_END_SIGNALED, end->signal, end->core, false};
+        story->end = (struct ct_end){CT_END_SIGNALED, end->signal, end->core};
         if (end->signal == SIGKILL && !was_asked) {
             look_for_memory(worker, evidence);
         }
     } else {
-        story->end = (struct ct_end){CT_END_EXITED, end->code, false, permanent && end->code != 0};
+        story->end =
+            (struct ct_end){CT_END_EXITED, end->code, .final = permanent && end->code != 0};
     }
 }
 

@@ -19,11 +19,12 @@ struct ct_worker {
     struct ct_proc *proc;
     struct ct_output_stream *out, *err;
     struct ct_report_worker story;
-    int64_t started_ns; /* its process */
-    struct ct_end hung; /* CT_END_HUNG, CT_END_ALL_HUNG: why we have ended it */
-    bool told;          /* in the stop under way, to park */
-    bool parked;        /* as the stop has found it last */
-    bool kept;          /* of a generation that is over; waits for the next one */
+    int64_t started_ns;      /* its process */
+    struct ct_end ended_for; /* why we have ended it; CT_END_EXITED = we have not */
+    int64_t stuck_since_ns;  /* in uninterruptible sleep at every look; 0 = it was not */
+    bool told;               /* in the stop under way, to park */
+    bool parked;             /* as the stop has found it last */
+    bool kept;               /* of a generation that is over; waits for the next one */
 };
 
 /* Borrowed for the call. */

@@ -41,6 +41,16 @@ class DebianTorch(Programs, pytorch.Case):
 class CurrentTorch(Programs, pytorch.Case):
     python = pytorch.CURRENT
 
+    def test_a_timer_that_expires(self):
+        result = self.ctrun(
+            "--nproc-per-node", "2", "--shutdown-timeout", "1", str(PROGRAMS / "file_timer.py"),
+            env={"PYTHON_EXEC": self.python, "TORCHELASTIC_ENABLE_FILE_TIMER": "1"}, deadline=LIMIT,
+        )  # fmt: skip
+        self.assertEqual(result.code, 128 + 9, result)
+        self.assertIn("rank 1 has left a scope", result.out)
+        self.assertRegex(result.err, r"rank 1 failed on .*its timer 'too long' had expired")
+        self.assertNotIn("in time", result.err)
+
 
 if __name__ == "__main__":
     testlib.main()

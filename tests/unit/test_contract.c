@@ -23,6 +23,7 @@ static const struct ct_plan plan = {
     .cookie = "CTRUN_JOB_COOKIE=abc",
     .progress = "/proc/7/fd/9",
     .preempt = "/tmp/run/preempt.json",
+    .timer_file = "/tmp/run/timers",
     .snapshot = "CTRUN_SNAPSHOT=/proc/7/fd/8",
 };
 
@@ -43,6 +44,7 @@ static char *const base[] = {
     (char *)"CTRUN_PREEMPT_FILE=/old",
     (char *)"CTRUN_DEVICE_INDEX=7",
     (char *)"CTRUN_GPU_SHARE=1/9",
+    (char *)"TORCHELASTIC_TIMER_FILE=/old",
     (char *)"NOEQUALS",
     (char *)"EMPTY=",
     NULL,
@@ -76,6 +78,7 @@ static void environment_is_torchruns(void **state)
         {"CTRUN_JOB_COOKIE", "abc"},
         {"CTRUN_SNAPSHOT", "/proc/7/fd/8"},
         {"CTRUN_PREEMPT_FILE", "/tmp/run/preempt.json"},
+        {"TORCHELASTIC_TIMER_FILE", "/tmp/run/timers"},
         {"CTRUN_PROGRESS", "/proc/7/fd/9:128"},
         {"HOME", "/root"},
         {"RANKING", "kept"},
@@ -141,6 +144,8 @@ static void threads_share_the_cpus_unless_decided(void **state)
     assert_string_equal(env_of(&p, decided, "OMP_NUM_THREADS", &env), "3");
     assert_string_equal(env_of(&p, decided, "TORCH_NCCL_ASYNC_ERROR_HANDLING", &env), "0");
     assert_string_equal(env_of(&p, base, "TORCHELASTIC_ERROR_FILE", &env), "");
+    p.timer_file = NULL; /* not ours to serve */
+    assert_string_equal(env_of(&p, base, "TORCHELASTIC_TIMER_FILE", &env), "/old");
     ct_strlist_fini(&env);
 }
 

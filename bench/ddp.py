@@ -57,7 +57,7 @@ def main():
         help="bf16-autocast keeps float32 weights, bf16-model does not",
     )
     parser.add_argument("--metrics")
-    parser.add_argument("--steps", help="rank 0 keeps its restart count and finished steps there")
+    parser.add_argument("--steps", help="rank R keeps its restart count and finished steps in STEPS.R")
     args = parser.parse_args()
 
     torch.set_num_threads(args.threads)
@@ -85,7 +85,7 @@ def main():
     batch, total = args.batch_size, len(labels)
     generator = torch.Generator()
     generation = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
-    told = os.open(args.steps, os.O_WRONLY | os.O_CREAT) if args.steps and rank == 0 else None
+    told = os.open(f"{args.steps}.{rank}", os.O_WRONLY | os.O_CREAT) if args.steps else None
     steps = 0
 
     for epoch in range(args.epochs):

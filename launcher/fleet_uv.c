@@ -31,6 +31,7 @@
 #include "launcher/proc_uv.h"
 #include "launcher/report.h"
 #include "launcher/signals_uv.h"
+#include "launcher/ssh.h"
 #include "rendezvous/access.h"
 #include "rendezvous/control.h"
 #include "rendezvous/server_uv.h"
@@ -54,6 +55,10 @@
 /* After a signal, or when launch agents had to be killed, what stands in the way of the last lines
  * has this long. */
 #define SETTLE_MS 1000
+
+/* Machines that are looked up for it; a name service that does not answer takes its time each time.
+ */
+#define ADDRESS_TRIES 4
 
 struct node {
     struct fleet *fleet;
@@ -453,21 +458,56 @@ static int start_nodes(struct fleet *fleet, struct ct_err *err)
 /* ---- opening and closing -----------------------------------------------------------------------
  */
 
-/* The address by which the other machines reach us: the one we would reach them from. */
+/* Towards one machine, by its name or by what ssh makes of it. */
+static int address_towards(struct fleet *fleet, int index, struct ct_err *err)
+{
+    const struct ct_fleet_job *job = fleet->job;
+    const char *name = job->hosts->list[index].name;
+    const char *at = strrchr(name, '@'); /* ssh takes user@host */
+    const struct ct_fleet_plan plan = {.hosts = job->hosts, .agent = job->options->launch_agent};
+    char known[CT_HOST_MAX];
+    int rc =
+        ct_addr_towards(at != NULL ? at + 1 : name, fleet->address, sizeof(fleet->address), err);
+    if (rc != 0 && ct_ssh_host_name(&plan, index, job->env, known) &&
+        ct_addr_towards(known, fleet->address, sizeof(fleet->address), NULL) == 0) {
+        return 0;
+    }
+    return rc;
+}
+
+/* The address by which the other machines reach us: the one we would reach the first of them from
+ * whose own address can be found out. One that is this machine by another name would be told the
+ * loopback, which is of no use to the next. */
 static int choose_address(struct fleet *fleet, struct ct_err *err)
 {
     const struct ct_fleet_job *job = fleet->job;
+    struct ct_err why = {0};
+    struct sockaddr_storage own;
+    socklen_t len;
+    bool found = false;
+    int rc = 0, tries = 0;
     (void)snprintf(fleet->address, sizeof(fleet->address), "%s",
                    job->options->local_addr[0] != '\0' ? job->options->local_addr : "127.0.0.1");
     for (int i = 0; i < job->hosts->count && job->options->local_addr[0] == '\0'; i++) {
-        const char *name = job->hosts->list[i].name;
-        const char *at = strrchr(name, '@'); /* ssh takes user@host */
-        if (!ct_fleet_is_here(name, job->machine->host)) {
-            return ct_addr_towards(at != NULL ? at + 1 : name, fleet->address,
-                                   sizeof(fleet->address), err);
+        if (ct_fleet_is_here(job->hosts->list[i].name, job->machine->host)) {
+            continue;
+        }
+        rc = address_towards(fleet, i, tries == 0 ? &why : NULL);
+        if (rc == 0 && ct_addr_literal(fleet->address, 0, &own, &len) &&
+            !ct_addr_is_loopback((const struct sockaddr *)&own)) {
+            return 0;
+        }
+        found = found || rc == 0;
+        if (rc != 0 && ++tries == ADDRESS_TRIES) {
+            break;
         }
     }
-    return 0;
+    return found || rc == 0
+               ? 0
+               : ct_err_set(err, rc,
+                            "cannot tell by which address the machines reach this one (%.300s): "
+                            "pass it as --local-addr",
+                            why.text);
 }
 
 static void on_join(void *data, const struct ct_msg_join *join)

@@ -152,6 +152,13 @@ class Hosts(Case):
         job.signal(signal.SIGKILL)
         wait_until(lambda: not running(marker), "the workers are gone")
 
+    def test_names_that_nobody_knows(self):
+        done = self.ctrun("--hosts", "no-such-host.invalid", "--launch-agent", self.agent,
+                          "--no-python", "true")  # fmt: skip
+        self.assertEqual(done.code, 1, done.err)
+        self.assertRegex(done.err, r"cannot resolve host 'no-such-host.invalid': .*--local-addr")
+        self.assert_one_line(done.err)
+
     def test_what_makes_no_sense(self):
         for args, says in (
             (("--hosts", "a,,b"), "'a,,b' names an empty host"),
@@ -298,6 +305,20 @@ class RealSsh(Case):
         ).wait(120)
         self.assertEqual(done.code, 0, done.err)
         self.assertIn("4 workers on cpu", done.out)
+
+    def test_names_that_only_the_configuration_of_ssh_knows(self):
+        config = self.tmp / "ssh_config"
+        aliases = "".join(
+            f"Host alias-{i}\nHostName {a}\n"
+            for i, a in enumerate(("127.0.0.1", self.machines.addresses[1]))
+        )
+        config.write_text(aliases + "Host *\n" + config.read_text())
+        job = self.start(
+            *self.machines.nodes[0], program("ctrun"), "--hosts", "alias-0:1,alias-1:1",
+            *self.agent, "--no-python", "sh", "-c", "echo rank $RANK of $WORLD_SIZE",
+        ).wait(120)  # fmt: skip
+        self.assertEqual(job.code, 0, job.err)
+        self.assertIn("rank 1 of 2", job.out)
 
     def test_the_other_machine_is_named(self):
         # "$$" is a dollar, as torchrun's templates have it.

@@ -45,6 +45,9 @@ static int print_name(const struct ct_option_spec *spec, const char *between, st
 static int print_bash_case(const struct ct_option_spec *spec, struct ct_buf *out)
 {
     int rc = ct_buf_printf(out, "        ");
+    if (rc == 0 && spec->id == CT_OPT_NPROC_PER_NODE) {
+        rc = ct_buf_printf(out, "-np | ");
+    }
     rc = rc != 0 ? rc : print_name(spec, " | ", out);
     rc = rc != 0 ? rc : ct_buf_printf(out, ") values=\"");
     rc = rc != 0 ? rc : print_choices(spec, out);
@@ -52,7 +55,8 @@ static int print_bash_case(const struct ct_option_spec *spec, struct ct_buf *out
 }
 
 /* Walks over the options in front of the word to complete: behind the program's name files are
- * offered, behind an option its values. Bash makes three words of "--option=value". */
+ * offered, and what `train --help` lists if that is the program, behind an option its values. Bash
+ * makes three words of "--option=value". */
 static int print_bash(struct ct_buf *out)
 {
     int rc = ct_buf_printf(out, "# Completion of ctrun for bash.\n"
@@ -69,26 +73,35 @@ static int print_bash(struct ct_buf *out)
             rc = print_bash_case(&ct_option_table[i], out);
         }
     }
-    rc = rc != 0
-             ? rc
-             : ct_buf_printf(out, "        -?*) continue ;;\n"
-                                  "        *) COMPREPLY=($(compgen -f -- \"$cur\")); return ;;\n"
-                                  "        esac\n"
-                                  "        ((i < COMP_CWORD)) && [[ ${COMP_WORDS[i]} == '=' ]]"
-                                  " && ((i++))\n"
-                                  "        if ((i >= COMP_CWORD)); then\n"
-                                  "            if [[ $values ]]; then\n"
-                                  "                COMPREPLY=($(compgen -W \"$values\" -- "
-                                  "\"$cur\"))\n"
-                                  "            else\n"
-                                  "                COMPREPLY=($(compgen -f -- \"$cur\"))\n"
-                                  "            fi\n"
-                                  "            return\n"
-                                  "        fi\n"
-                                  "        ((i++))\n"
-                                  "    done\n"
-                                  "    if [[ $cur == -* ]]; then\n"
-                                  "        COMPREPLY=($(compgen -W \"");
+    rc = rc != 0 ? rc
+                 : ct_buf_printf(out, "        -?*) continue ;;\n"
+                                      "        *)\n"
+                                      "            if [[ $word == train && $cur == -* ]]; then\n"
+                                      "                values=$(\"$1\" train --help </dev/null "
+                                      "2>/dev/null | grep -oE -- '--[a-z][a-z-]+' | sort -u)\n"
+                                      "                COMPREPLY=($(compgen -W \"$values\" -- "
+                                      "\"${cur//_/-}\"))\n"
+                                      "            else\n"
+                                      "                COMPREPLY=($(compgen -f -- \"$cur\"))\n"
+                                      "            fi\n"
+                                      "            return\n"
+                                      "            ;;\n"
+                                      "        esac\n"
+                                      "        ((i < COMP_CWORD)) && [[ ${COMP_WORDS[i]} == '=' ]]"
+                                      " && ((i++))\n"
+                                      "        if ((i >= COMP_CWORD)); then\n"
+                                      "            if [[ $values ]]; then\n"
+                                      "                COMPREPLY=($(compgen -W \"$values\" -- "
+                                      "\"$cur\"))\n"
+                                      "            else\n"
+                                      "                COMPREPLY=($(compgen -f -- \"$cur\"))\n"
+                                      "            fi\n"
+                                      "            return\n"
+                                      "        fi\n"
+                                      "        ((i++))\n"
+                                      "    done\n"
+                                      "    if [[ $cur == -* ]]; then\n"
+                                      "        COMPREPLY=($(compgen -W \"");
     for (size_t i = 0; rc == 0 && i < ct_option_count; i++) {
         if (is_offered(&ct_option_table[i])) {
             rc = print_name(&ct_option_table[i], " ", out);
@@ -96,7 +109,7 @@ static int print_bash(struct ct_buf *out)
         }
     }
     return rc != 0 ? rc
-                   : ct_buf_printf(out, "\" -- \"$cur\"))\n"
+                   : ct_buf_printf(out, "\" -- \"${cur//_/-}\"))\n"
                                         "    else\n"
                                         "        COMPREPLY=($(compgen -c -f -- \"$cur\"))\n"
                                         "    fi\n"
@@ -148,8 +161,21 @@ static int print_zsh_option(const struct ct_option_spec *spec, struct ct_buf *ou
 static int print_zsh(struct ct_buf *out)
 {
     int rc = ct_buf_printf(out, "#compdef ctrun\n"
+                                "_ctrun_program()\n"
+                                "{\n"
+                                "    _alternative 'files:file:_files'"
+                                " 'commands:command:_command_names -e'\n"
+                                "}\n"
                                 "_ctrun()\n"
                                 "{\n"
+                                "    local i\n"
+                                "    for ((i = 2; i <= $#words; i++)); do\n"
+                                "        [[ $words[i] == --?* ]] &&"
+                                " words[i]=${${words[i]%%%%=*}//_/-}${words[i]#${words[i]%%%%=*}}\n"
+                                "        [[ $words[i] == -np ]] && words[i]=-n\n"
+                                "    done\n"
+                                "    [[ $PREFIX == --* && $PREFIX != *=* ]] &&"
+                                " PREFIX=${PREFIX//_/-}\n"
                                 "    _arguments -s -S \\\n");
     for (size_t i = 0; rc == 0 && i < ct_option_count; i++) {
         if (is_offered(&ct_option_table[i])) {
@@ -157,7 +183,7 @@ static int print_zsh(struct ct_buf *out)
         }
     }
     return rc != 0 ? rc
-                   : ct_buf_printf(out, "    '1:program:_command_names -e' \\\n"
+                   : ct_buf_printf(out, "    '1:program:_ctrun_program' \\\n"
                                         "    '*::argument:_files'\n"
                                         "}\n"
                                         "if [ \"$funcstack[1]\" = _ctrun ]; then\n"

@@ -7,7 +7,7 @@
 const struct ct_option_spec ct_option_table[] = {
     {CT_OPT_NPROC_PER_NODE, 'n', false, "nproc-per-node", "N|auto|cpu|gpu",
      "workers to start: a number, gpu (one per GPU), cpu (one per CPU), or\n"
-     "auto (gpu if there is one, else cpu). Default 1",
+     "auto (gpu if there is one, else cpu); -np N is the same. Default 1",
      .topic = CT_HELP_JOB, .brief = "workers to start"},
     {CT_OPT_MODULE, 'm', false, "module", NULL,
      "PROGRAM is a Python module: run python3 -u -m PROGRAM", .topic = CT_HELP_JOB,
@@ -28,7 +28,8 @@ const struct ct_option_spec ct_option_table[] = {
      .own = true, .topic = CT_HELP_JOB, .brief = "show what would be started, and why"},
     {CT_OPT_PRINT_COMPLETION, 0, true, "print-completion", "bash|zsh",
      "print a completion script for this shell and exit", .topic = CT_HELP_JOB},
-    {CT_OPT_VERSION, 0, true, "version", NULL, "print the version and exit", .topic = CT_HELP_JOB},
+    {CT_OPT_VERSION, 'V', true, "version", NULL, "print the version and exit",
+     .topic = CT_HELP_JOB},
     {CT_OPT_HELP, 'h', true, "help", "[TOPIC]",
      "print the usual options, or those of a topic, or all of them, or one\nby its name, and exit",
      .topic = CT_HELP_JOB, .brief = "this help, or more about a topic"},

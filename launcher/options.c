@@ -6,6 +6,7 @@
 #include "launcher/options.h"
 
 #include "common/num.h"
+#include "common/suggest.h"
 #include "launcher/environ.h"
 #include "launcher/help.h"
 #include "launcher/option_table.h"
@@ -120,6 +121,22 @@ static int take_value(struct cursor *at, const char *origin, const char **out, s
     return 0;
 }
 
+/* `name` is the word without dashes in front of it and without "=value". */
+static int unrecognized(const char *word, const char *name, size_t len, struct ct_err *err)
+{
+    struct ct_suggestion near = ct_suggestion_for(name, len);
+    for (size_t i = 0; i < ct_option_count; i++) {
+        if (ct_option_table[i].help != NULL) {
+            ct_suggestion_offer(&near, ct_option_table[i].name);
+        }
+    }
+    if (near.name == NULL) {
+        return ct_err_set(err, CT_EINVAL, "unrecognized option '%.64s' %s", word, SEE_HELP);
+    }
+    return ct_err_set(err, CT_EINVAL, "unrecognized option '%.64s'; did you mean --%s?", word,
+                      near.name);
+}
+
 /* The one option that has this name, exactly or as an abbreviation. Options that are refused take
  * part, so that "--log" does not become "--log-dir" today and ambiguous tomorrow. Options that only
  * ctrun has give way: "--re" stays "--redirects". */
@@ -150,7 +167,7 @@ static int find_long(const char *name, const char *word, const struct ct_option_
                           other->name);
     }
     if (found == NULL) {
-        return ct_err_set(err, CT_EINVAL, "unrecognized option '%.64s' %s", word, SEE_HELP);
+        return unrecognized(word, name, len, err);
     }
     *out = found;
     return 0;
@@ -224,6 +241,12 @@ static const struct ct_option_spec *find_letter(char letter)
     return NULL;
 }
 
+/* "-np N", as mpirun's users type it, is "-n N". */
+static bool is_np(const char *word)
+{
+    return strncmp(word, "-np", 3) == 0 && (word[3] == '\0' || word[3] == '=');
+}
+
 /* "-m", "-r 3", "-r3", "-r=3", "-mr3". */
 static int parse_short(struct cursor *at, struct ct_options *options, struct ct_err *err)
 {
@@ -231,12 +254,13 @@ static int parse_short(struct cursor *at, struct ct_options *options, struct ct_
     for (const char *p = word + 1; *p != '\0'; p++) {
         const struct ct_option_spec *spec = find_letter(*p);
         if (spec == NULL) {
-            return ct_err_set(err, CT_EINVAL, "unrecognized option '%.64s' %s", word, SEE_HELP);
+            return unrecognized(word, word + 1, strcspn(word + 1, "="), err);
         }
         if (spec->id == CT_OPT_HELP) {
             return take_help(at, p[1] == '=' ? p + 2 : NULL, options, err);
         }
         const char origin[] = {'-', *p, '\0'};
+        p += is_np(word);
         if (spec->metavar == NULL) {
             int rc = ct_option_apply(spec, origin, NULL, options, err);
             if (rc != 0) {

@@ -33,8 +33,8 @@ const char ct_daemon_help[] =
     "                  its machine; also from CTRUN_TOKEN\n"
     "  --ready-fd N    write the port and a newline there when ready, then close it\n"
     "  --http-keys     list names and sizes of keys under http://ADDR:PORT/keys\n"
-    "  --version       print the version and exit\n"
-    "  --help          print this and exit\n";
+    "  -V, --version   print the version and exit\n"
+    "  -h, --help      print this and exit\n";
 
 static int take_port(const char *text, uint16_t *out, struct ct_err *err)
 {
@@ -148,6 +148,7 @@ static int take(int opt, const char *what, struct ct_daemon_options *o, struct c
         o->http_keys = true;
         return 0;
     case 'v':
+    case 'V':
         o->action = CT_DAEMON_VERSION;
         return 0;
     case 'h':
@@ -194,7 +195,7 @@ int ct_daemon_options_parse(int argc, char **argv, struct ct_daemon_options *out
     int rc = 0;
     while (rc == 0 && o.action == CT_DAEMON_SERVE) {
         const char *what = argv[optind]; /* getopt does not keep the text of what it refuses */
-        int opt = getopt_long(argc, argv, "+:", table, NULL);
+        int opt = getopt_long(argc, argv, "+:hV", table, NULL);
         if (opt == -1) {
             break;
         }

@@ -20,7 +20,7 @@ const char ct_stat_help[] =
     "  --health           print only whether all is well, in one line\n"
     "  --watch            ask again every second\n"
     "  --timeout SECONDS  how long an answer may take (default 5)\n"
-    "  --version          print the version and exit\n"
+    "  -V, --version      print the version and exit\n"
     "  -h, --help         print this and exit\n"
     "\n"
     "Exits with 0 if all is well, 1 if not, 2 if nobody answers, 3 after a wrong option.\n";
@@ -79,6 +79,7 @@ static int take(int opt, const char *what, struct ct_stat_options *o, struct ct_
         }
         return 0;
     case 'v':
+    case 'V':
         o->action = CT_STAT_VERSION;
         return 0;
     case 'h':
@@ -109,7 +110,7 @@ int ct_stat_options_parse(int argc, char **argv, const char *master_addr, const 
     opterr = 0; /* we word the errors ourselves */
     for (;;) {
         const char *what = argv[optind]; /* getopt does not keep the text of what it refuses */
-        int opt = getopt_long(argc, argv, "-:h", table, NULL);
+        int opt = getopt_long(argc, argv, "-:hV", table, NULL);
         int rc = 0;
         if (opt == -1) {
             break;

@@ -8,10 +8,11 @@ import testlib
 
 ASK = """
 source /dev/stdin <<< "$("$1" --print-completion bash)"
+program=$1
 shift
 COMP_WORDS=("$@")
 COMP_CWORD=$(($# - 1))
-_ctrun
+_ctrun "$program"
 printf '%s\\n' "${COMPREPLY[@]}"
 """
 
@@ -29,6 +30,9 @@ class Bash(testlib.Case):
         self.assertEqual(self.offers("-n", "2", "--max"), ["--max-restarts"])
         self.assertNotIn("--run-path", self.offers("--"))
         self.assertIn("--standalone", self.offers("-m", "--"))
+        self.assertEqual(self.offers("--rdzv_e"), ["--rdzv-endpoint"])
+        self.assertEqual(self.offers("-np", "2", "--max_r"), ["--max-restarts"])
+        self.assertEqual(self.offers("-n", "2", "train", "--batch_s"), ["--batch-size"])
 
     def test_values(self):
         self.assertEqual(self.offers("--rdzv_backend", ""), ["c10d", "static"])
@@ -82,6 +86,9 @@ class Zsh(testlib.Case):
         self.assertEqual(self.offers("--rdzv-e"), "--rdzv-endpoint=")
         self.assertEqual(self.offers("-n", "2", "--max"), "-n 2 --max-restarts=")
         self.assertEqual(self.offers("--run-p"), "--run-p")
+        self.assertEqual(self.offers("--rdzv_e"), "--rdzv-endpoint=")
+        self.assertEqual(self.offers("--rdzv_backend", "c"), "--rdzv_backend c10d ")
+        self.assertEqual(self.offers("-np", "2", "--max_r"), "-np 2 --max-restarts=")
 
     def test_values(self):
         self.assertEqual(self.offers("--rdzv-backend", "c"), "--rdzv-backend c10d ")
@@ -95,6 +102,44 @@ class Zsh(testlib.Case):
         (self.tmp / "data").mkdir()
         self.assertEqual(self.offers("--standalone", "x.py", "--rd"), "--standalone x.py --rd")
         self.assertEqual(self.offers("--standalone", "x.py", "da"), "--standalone x.py data/")
+        self.assertEqual(self.offers("-np", "2", "x.py", "--in", "da"), "-np 2 x.py --in data/")
+        self.assertEqual(self.offers("--nproc_per_node", "2", "x.py", "da"),
+                         "--nproc_per_node 2 x.py data/")
+        (self.tmp / "learn_it.py").touch()
+        self.assertEqual(self.offers("-m", "learn_i"), "-m learn_it.py ")
+
+
+ASK_OTHERS = """
+source "$1"
+shift
+COMP_WORDS=("$@")
+COMP_CWORD=$(($# - 1))
+_ctrun_help "$1"
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+
+class Others(testlib.Case):
+    """The programs beside ctrun."""
+
+    def offers(self, program, *words):
+        script = testlib.SOURCE_ROOT / "contrib" / "completion.bash"
+        result = self.run_program(
+            "bash", "-c", ASK_OTHERS, "bash", script, testlib.program(program), *words, cwd=self.tmp
+        )
+        self.assertEqual((result.code, result.err), (0, ""), result)
+        return sorted(result.out.split())
+
+    def test_bash(self):
+        self.assertEqual(self.offers("ctrdzvd", "--max_m"), ["--max-memory"])
+        self.assertEqual(self.offers("ctrun-stat", "--j"), ["--json"])
+        self.assertEqual(self.offers("train", "--batch"), ["--batch-size"])
+        self.assertEqual(self.offers("train", "--device", ""), ["auto", "cpu", "cuda"])
+        self.assertEqual(self.offers("train", "--device", "=", "cu"), ["cuda"])
+        (self.tmp / "folder").mkdir()
+        self.assertEqual(self.offers("ctrdzvd", "--journal", "f"), ["folder"])
+        self.assertEqual(self.offers("train", "--resume", "f"), ["folder"])
+        self.assertEqual(self.offers("train", "--resume", "a"), ["auto"])
 
 
 class Refused(testlib.Case):

@@ -3,7 +3,6 @@
 
 import json
 import os
-import re
 import signal
 import socket
 import threading
@@ -180,7 +179,8 @@ class Usage(Ctstat):
 
     def test_help_and_version(self):
         self.assertTrue(self.ctrun_stat("--help").out.startswith("usage: ctrun-stat"))
-        self.assertRegex(self.ctrun_stat("--version").out, re.compile(r"\Actrun-stat \d+\.\d+\.\d+\n\Z"))
+        for word in ("--version", "-V"):
+            self.assertRegex(self.ctrun_stat(word).out, r"\Actrun-stat \d+\.\d+\.\d+\n\Z")
 
 
 if __name__ == "__main__":

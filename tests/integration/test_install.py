@@ -44,7 +44,11 @@ class Install(testlib.Case):
     def test_shells_find_the_completions(self):
         for name, word in (
             ("bash-completion/completions/ctrun", "complete "),
+            ("bash-completion/completions/ctrdzvd", "complete "),
+            ("bash-completion/completions/ctrun-stat", "complete "),
+            ("bash-completion/completions/ctrun-train", "complete "),
             ("zsh/site-functions/_ctrun", "#compdef ctrun"),
+            ("zsh/site-functions/_ctrdzvd", "#compdef ctrdzvd ctrun-stat ctrun-train"),
         ):
             self.assertIn(word, (self.prefix / "share" / name).read_text(), name)
 

@@ -356,9 +356,10 @@ class Program(testlib.Case):
         result = self.run_program(program("ctrdzvd"), "--help")
         self.assertEqual((result.code, result.err), (0, ""), result)
         self.assertIn("--listen", result.out)
-        result = self.run_program(program("ctrdzvd"), "--version")
-        self.assertEqual(result.code, 0, result)
-        self.assertRegex(result.out, r"\Actrdzvd \d+\.\d+\.\d+\n\Z")
+        for word in ("--version", "-V"):
+            result = self.run_program(program("ctrdzvd"), word)
+            self.assertEqual(result.code, 0, result)
+            self.assertRegex(result.out, r"\Actrdzvd \d+\.\d+\.\d+\n\Z")
 
 
 if __name__ == "__main__":

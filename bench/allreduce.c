@@ -8,6 +8,7 @@
  */
 #include "bench/allreduce.h"
 
+#include "common/err.h"
 #include "worker/ctworker.h"
 
 struct way {

@@ -10,14 +10,14 @@
  *         die(err.text);
  *     ctw_comm_all_reduce(comm, grad, grad, n, &err);
  *
- * Errors follow common/err.h: 0 or a negative CT_E code, the reason in `err` (which may be NULL).
- * The library never prints, never exits and installs no signal handler. One thread at a time per
- * job and per communicator.
+ * Errors follow common/err_code.h: 0 or a negative CT_E code, the reason in `err` (which may be
+ * NULL). The library never prints, never exits and installs no signal handler. One thread at a time
+ * per job and per communicator.
  */
 #ifndef CTWORKER_H
 #define CTWORKER_H
 
-#include "common/err.h"
+#include "common/err_code.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -11,6 +11,83 @@ import unittest
 
 import testlib
 
+# Written from the page alone, as the program below in Python is.
+CPLUSPLUS = r"""
+#include <cstdio>
+#include <ctworker.h>
+
+int main()
+{
+    ct_err err = {};
+    ctw_job *job = nullptr;
+    ctw_comm *comm = nullptr;
+    ctw_job_options options = {};
+    ctw_comm_options how = {};
+    options.timeout_ms = 20000;
+    how.backend = CTW_BACKEND_HOST;
+    how.order = CTW_ORDER_TREE;
+    if (ctw_job_open(&options, &job, &err) != 0 || ctw_comm_open(job, &how, &comm, &err) != 0) {
+        std::fprintf(stderr, "%s\n", err.text);
+        return 1;
+    }
+    const ctw_env *env = ctw_job_env(job);
+    float number = 1.0f + (float)env->rank, sum = 0;
+    int rc = ctw_comm_all_reduce(comm, &number, &sum, 1, &err);
+    std::printf("sum %g of %d\n", (double)sum, env->world_size);
+    ctw_comm_free(comm);
+    ctw_job_free(job);
+    return rc == CT_EPEER ? 2 : rc != 0;
+}
+"""
+
+PYTHON = """
+import ctypes as c
+import sys
+
+
+class Err(c.Structure):
+    _fields_ = [("code", c.c_int), ("sys", c.c_int), ("text", c.c_char * 1024)]
+
+
+class Env(c.Structure):
+    _fields_ = [(name, c.c_int) for name in (
+        "rank", "world_size", "local_rank", "local_world_size", "node_rank", "node_count",
+        "generation")] + [
+        ("master_port", c.c_uint16), ("launched", c.c_bool), ("store_is_external", c.c_bool),
+        ("master_addr", c.c_char * 256), ("run_id", c.c_char * 256),
+        ("error_file", c.c_char * 4096), ("snapshot", c.c_char * 4096),
+        ("device_index", c.c_int), ("device_own", c.c_bool)]
+
+
+class CommOptions(c.Structure):
+    _fields_ = [("backend", c.c_int), ("timeout_ms", c.c_int64), ("device", c.c_int),
+                ("stream", c.c_void_p), ("order", c.c_int), ("tree_sum", c.c_void_p),
+                ("tree_sum_data", c.c_void_p)]
+
+
+lib = c.CDLL(sys.argv[1])
+lib.ctw_job_env.restype = c.POINTER(Env)
+err = Err()
+
+
+def call(name, *args):
+    if getattr(lib, name)(*args, c.byref(err)) != 0:
+        sys.exit(err.text.decode())
+
+
+job, comm = c.c_void_p(), c.c_void_p()
+call("ctw_job_open", None, c.byref(job))
+env = lib.ctw_job_env(job).contents
+assert env.launched and env.store_is_external and env.master_port > 0, env.master_port
+assert env.local_world_size == env.world_size and not env.device_own
+call("ctw_comm_open", job, c.byref(CommOptions(timeout_ms=20000, order=1)), c.byref(comm))
+number, total = c.c_float(1 + env.rank), c.c_float()
+call("ctw_comm_all_reduce", comm, c.byref(number), c.byref(total), c.c_size_t(1))
+print("sum", total.value, "of", env.world_size)
+lib.ctw_comm_free(comm)
+lib.ctw_job_free(job)
+"""
+
 FUNCTION = re.compile(r"\b(ctw_\w+)\(")
 
 
@@ -44,7 +121,7 @@ class Install(testlib.Case):
         )
         self.library = pc.parent.parent / "libctworker.so"
 
-    def compile(self, source, *more):
+    def compile(self, source, *more, compiler=None):
         flags = subprocess.run(
             ["pkg-config", "--cflags", "--libs", "ctworker"],
             env=self.env, check=True, capture_output=True, text=True,
@@ -53,7 +130,8 @@ class Install(testlib.Case):
         if sanitize != "none":
             flags.append(f"-fsanitize={sanitize}")
         output = self.tmp / "prog"
-        command = [*shlex.split(os.environ["CC"]), *more, source, *flags, "-o", output]
+        compiler = compiler or shlex.split(os.environ["CC"])
+        command = [*compiler, *more, source, "-x", "none", *flags, "-o", output]
         subprocess.run(command, env=self.env, check=True)
         return str(output)
 
@@ -78,32 +156,61 @@ class Install(testlib.Case):
         self.assertIn(said, job.out)
         self.assertIn(said, page)
 
-    def test_only_the_header_leaves_the_library(self):
+    def declarations(self):
+        """What the installed headers hold for a compiler, without those of the system."""
+        (header,) = self.root.rglob("ctworker.h")
+        text = subprocess.run(
+            [*shlex.split(os.environ["CC"]), "-E", f"-I{header.parent}", header],
+            check=True, capture_output=True, text=True,
+        ).stdout  # fmt: skip
+        ours, kept = False, []
+        for line in text.splitlines():
+            place = re.match(r'# \d+ "([^"]*)"', line)
+            if place is None and ours:
+                kept.append(line)
+            elif place is not None:
+                ours = place.group(1).startswith(str(header.parent))
+        return re.sub(r"__attribute__\(\(.*?\)\)+", "", "\n".join(kept)).replace("_Bool", "bool")
+
+    def test_headers_declare_what_the_library_exports(self):
         nm = subprocess.run(
             ["nm", "-D", "--defined-only", self.library],
             check=True, capture_output=True, text=True,
         ).stdout  # fmt: skip
         symbols = {line.split()[-1] for line in nm.splitlines()}
-        (header,) = self.root.rglob("ctworker.h")
-        declared = {
-            name
-            for line in re.findall(r"^CTW_API[^;]*;", header.read_text(), re.M)
-            for name in FUNCTION.findall(line)[:1]
-        }
+        declared = set(re.findall(r"\b(ct\w+) ?\(", self.declarations()))
         self.assertGreater(len(declared), 15)
         # A sanitizer adds symbols of its own.
         self.assertEqual({s for s in symbols if not s.startswith("__")}, declared)
 
-    def test_header_is_for_cplusplus_too(self):
+    def test_man_page_shows_every_type(self):
+        def plain(text):
+            text = re.sub(r"/\*.*?\*/", " ", text, flags=re.S)
+            return re.sub(r",? }", " }", re.sub(r"\s+", " ", text))
+
+        page = plain((testlib.SOURCE_ROOT / "man" / "ctworker.3").read_text())
+        header = plain(self.declarations())
+        types = re.findall(r"(?:struct|enum) ct\w+ \{.*?\};|typedef [^;]*;", header)
+        self.assertGreater(len(types), 9)
+        for declaration in types:
+            self.assertIn(declaration, page)
+
+    def test_program_in_cplusplus(self):
         compiler = shutil.which("c++")
         if compiler is None:
             self.skipTest("no C++ compiler")
-        (header,) = self.root.rglob("ctworker.h")
-        source = self.script("use.cc", "#include <ctworker.h>\nint main() { return 0; }\n")
-        subprocess.run(
-            [compiler, "-fsyntax-only", "-Wall", "-Werror", f"-I{header.parent}", source],
-            check=True,
-        )
+        flags = ("-x", "c++", "-Wall", "-Wextra", "-Werror", "-pedantic")
+        prog = self.compile(self.script("use.cc", CPLUSPLUS), *flags, compiler=[compiler])
+        job = self.ctrun("-n", "2", prog, env={"LD_LIBRARY_PATH": self.env["LD_LIBRARY_PATH"]})
+        self.assertEqual(job.code, 0, job)
+        self.assertEqual(job.out.count("sum 3 of 2"), 2, job)
+
+    def test_program_in_python(self):
+        if os.environ["SANITIZE"] != "none":
+            self.skipTest("Python cannot load a library with a sanitizer")
+        job = self.ctrun("-n", "2", self.script("use.py", PYTHON), self.library)
+        self.assertEqual(job.code, 0, job)
+        self.assertEqual(job.out.count("sum 3.0 of 2"), 2, job)
 
     def test_man_page_lists_every_function(self):
         (header,) = self.root.rglob("ctworker.h")

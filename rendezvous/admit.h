@@ -21,4 +21,8 @@ struct ct_refusals {
  * of are in the next line. `now_ms` is any clock that does not go back. */
 uint64_t ct_refusals_add(struct ct_refusals *refusals, uint64_t now_ms);
 
+/* For a line about the last of `untold`: " (and 12 others like it)", or "". */
+#define CT_REFUSALS_TEXT_MAX 48
+const char *ct_refusals_others(uint64_t untold, char out[CT_REFUSALS_TEXT_MAX]);
+
 #endif

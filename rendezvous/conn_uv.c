@@ -36,6 +36,7 @@
 #include "rendezvous/conn_gate_uv.h"
 #include "rendezvous/conn_write_uv.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -89,6 +90,25 @@ void ct_conn_close(struct ct_conn *conn)
 
 /* ---- serving -------------------------------------------------------------------------------- */
 
+/* A stranger must not be able to fill the log. */
+static void say_fault(struct ct_conn *conn, int rc, const char *text)
+{
+    enum ct_conn_fault kind = rc == CT_ENOMEM   ? CT_FAULT_MEMORY
+                              : rc == CT_ELIMIT ? CT_FAULT_LIMIT
+                                                : CT_FAULT_PROTOCOL;
+    char why[sizeof(((struct ct_err *)0)->text) + CT_REFUSALS_TEXT_MAX];
+    char others[CT_REFUSALS_TEXT_MAX];
+    if (rc == CT_EIO) { /* a journal's trouble is said once, by the journal */
+        ct_conn_log_end(conn, CT_LOG_DEBUG, text);
+        return;
+    }
+    uint64_t untold = ct_refusals_add(&ct_conn_hub_of(conn)->faults[kind], uv_now(conn->tcp.loop));
+    if (untold > 0) {
+        (void)snprintf(why, sizeof(why), "%s%s", text, ct_refusals_others(untold, others));
+        ct_conn_log_end(conn, CT_LOG_WARNING, why);
+    }
+}
+
 /* Feeds the session; what came of it is to be sent by advance(). */
 static void feed(struct ct_conn *conn, const void *bytes, size_t len)
 {
@@ -100,8 +120,7 @@ static void feed(struct ct_conn *conn, const void *bytes, size_t len)
         ct_conn_hub_of(conn)->protocol_errors += rc != CT_ENOMEM && rc != CT_EIO;
         /* Earlier requests of the same read were good: their answers are still due. */
         conn->ending = true;
-        /* A journal's trouble is said once, by the journal. */
-        ct_conn_log_end(conn, rc == CT_EIO ? CT_LOG_DEBUG : CT_LOG_WARNING, err.text);
+        say_fault(conn, rc, err.text);
     }
 }
 

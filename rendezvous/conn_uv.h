@@ -20,6 +20,8 @@
 #include <stdint.h>
 #include <uv.h>
 
+enum ct_conn_fault { CT_FAULT_PROTOCOL, CT_FAULT_LIMIT, CT_FAULT_MEMORY, CT_CONN_FAULTS };
+
 /* What all connections of a server share. The server owns it and outlives them. */
 struct ct_conn_hub {
     struct ct_service service;
@@ -45,6 +47,8 @@ struct ct_conn_hub {
     bool draining;            /* each ends when it is idle */
     struct ct_refusals crowd; /* connections beyond max_live */
     uint64_t protocol_errors;
+    /* Lines about them, by kind: what broke the protocol, a limit, the memory. */
+    struct ct_refusals faults[CT_CONN_FAULTS];
     /* Takes the socket of a client that speaks HTTP, unread; NULL = nobody takes it. */
     void (*on_http)(struct ct_conn_hub *hub, int fd, bool admitted);
     void *http_data;

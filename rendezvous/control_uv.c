@@ -75,10 +75,14 @@ struct ct_control {
     size_t num_pending;
     size_t conns; /* not freed yet */
     struct ct_refusals refusals;
-    bool timer_open, closing;
+    struct ct_refusals faults; /* lines that broke the protocol */
+    struct ct_line_turns turns;
+    bool timer_open, turns_open, closing;
     void (*close_cb)(void *data);
     void *close_data;
 };
+
+#define CONN_COST (sizeof(struct conn) + CT_BLOCK_COST)
 
 static void rearm(struct ct_control *control);
 
@@ -86,7 +90,7 @@ static void rearm(struct ct_control *control);
 
 static void finish_if_last(struct ct_control *control)
 {
-    if (!control->closing || control->timer_open || control->conns > 0) {
+    if (!control->closing || control->timer_open || control->turns_open || control->conns > 0) {
         return;
     }
     void (*cb)(void *data) = control->close_cb;
@@ -135,6 +139,9 @@ static void on_line_closed(struct ct_line *line)
         ct_control_jobs_release(&control->jobs, conn->job);
     }
     ct_free(conn);
+    if (control->options.budget != NULL) {
+        ct_budget_give(control->options.budget, CONN_COST);
+    }
     control->conns--;
     finish_if_last(control);
 }
@@ -143,6 +150,13 @@ static void on_timer_closed(uv_handle_t *handle)
 {
     struct ct_control *control = CT_CONTAINER_OF(handle, struct ct_control, timer);
     control->timer_open = false;
+    finish_if_last(control);
+}
+
+static void on_turns_closed(uv_handle_t *handle)
+{
+    struct ct_control *control = CT_CONTAINER_OF(handle, struct ct_control, turns.idle);
+    control->turns_open = false;
     finish_if_last(control);
 }
 
@@ -167,6 +181,7 @@ void ct_control_close(struct ct_control *control, void (*cb)(void *data), void *
     close_list(&control->pending);
     close_list(&control->joined);
     uv_close((uv_handle_t *)&control->timer, on_timer_closed);
+    uv_close((uv_handle_t *)&control->turns.idle, on_turns_closed);
 }
 
 /* ---- refusing ------------------------------------------------------------------------------- */
@@ -234,7 +249,7 @@ static void on_answer_msg(struct conn *conn, struct ct_msg *msg)
         ct_frame_mac_start(&conn->line.mac_out, options->token, CT_ROLE_SERVER, proof->server_nonce,
                            proof->agent_nonce);
     }
-    conn->line.max_frame = CT_CONTROL_MAX_FRAME;
+    conn->line.max_frame = CT_CONTROL_MAX_JOIN;
     msg->type = CT_MSG_ACCEPTED;
     ct_addr_host((const struct sockaddr *)&conn->peer, msg->text, sizeof(msg->text));
     ct_line_send(&conn->line, msg);
@@ -298,6 +313,8 @@ static void on_join_msg(struct conn *conn, const struct ct_msg *msg)
             ct_addr_host((const struct sockaddr *)&conn->local, own, sizeof(own));
             ct_members_reached(job->members, own);
         }
+        size_t most = CT_CONTROL_MAX_OF_NODE(msg->join.workers);
+        conn->line.max_frame = most < CT_CONTROL_MAX_FRAME ? most : CT_CONTROL_MAX_FRAME;
         /* The core may answer, or even drop the member, before this returns. */
         conn->job = job;
         let_stay(conn);
@@ -320,7 +337,8 @@ static void on_member_msg(struct conn *conn, struct ct_msg *msg)
     }
     bool beat = msg->type == CT_MSG_BEAT;
     ct_members_message(conn->job->members, conn->member, msg, ct_clock_now(NULL));
-    if (beat && conn->member != NULL) {
+    /* Who does not even read the last answers hears no further ones. */
+    if (beat && conn->member != NULL && ct_line_backlog(&conn->line) == 0) {
         ct_msg_fini(msg);
         *msg = (struct ct_msg){.type = CT_MSG_BEAT};
         ct_line_send(&conn->line, msg);
@@ -349,11 +367,14 @@ static void on_msg(struct ct_line *line, struct ct_msg *msg)
 static void on_line_end(struct ct_line *line, const struct ct_err *err)
 {
     struct conn *conn = CT_CONTAINER_OF(line, struct conn, line);
-    if (err->code != CT_ECLOSED) {
-        char peer[CT_ADDR_TEXT_MAX];
+    struct ct_control *control = conn->control;
+    uint64_t untold =
+        err->code != CT_ECLOSED ? ct_refusals_add(&control->faults, uv_now(control->loop)) : 0;
+    if (untold > 0) {
+        char peer[CT_ADDR_TEXT_MAX], others[CT_REFUSALS_TEXT_MAX];
         ct_addr_format((const struct sockaddr *)&conn->peer, peer, sizeof(peer));
-        ct_log(conn->control->options.log, CT_LOG_WARNING, "store: agent at %s: %s", peer,
-               err->text);
+        ct_log(control->options.log, CT_LOG_WARNING, "store: agent at %s: %s%s", peer, err->text,
+               ct_refusals_others(untold, others));
     }
     /* At once: the others hear of a death from what follows. */
     tell_gone(conn, err->text);
@@ -430,6 +451,7 @@ int ct_control_open(uv_loop_t *loop, const struct ct_control_options *options,
     const struct ct_members_options members = {
         .log = options->log,
         .budget = options->budget,
+        .faults = &control->faults,
         .epoch_ms = (int64_t)unix_time.tv_sec * 1000 + unix_time.tv_nsec / CT_NS_PER_MS -
                     ct_clock_now(NULL) / CT_NS_PER_MS,
         .job = options->job,
@@ -445,6 +467,8 @@ int ct_control_open(uv_loop_t *loop, const struct ct_control_options *options,
     ct_list_init(&control->joined);
     CT_ASSERT(uv_timer_init(loop, &control->timer) == 0); /* cannot fail */
     control->timer_open = true;
+    ct_line_turns_init(&control->turns, loop);
+    control->turns_open = true;
     *out = control;
     return 0;
 }
@@ -469,6 +493,11 @@ void ct_control_take(struct ct_control *control, int fd, bool trusted)
         return;
     }
     conn->control = control;
+    conn->line.turns = &control->turns;
+    conn->line.budget = control->options.budget;
+    if (conn->line.budget != NULL) {
+        ct_budget_force(conn->line.budget, CONN_COST);
+    }
     conn->trusted = trusted;
     conn->state = trusted ? PROVEN : OPENING;
     control->conns++;

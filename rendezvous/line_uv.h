@@ -10,6 +10,8 @@
 
 #include "common/buf.h"
 #include "common/err.h"
+#include "common/list.h"
+#include "rendezvous/budget.h"
 #include "rendezvous/control.h"
 #include "rendezvous/frame_mac.h"
 
@@ -17,6 +19,14 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <uv.h>
+
+/* What the lines of a server share: so many bytes of frames are read in one turn of the loop that
+ * its other clients are not held up; the rest waits for its turn. */
+struct ct_line_turns {
+    uv_idle_t idle;       /* runs from the first frame of a turn until nobody waits */
+    struct ct_list queue; /* lines that wait; nothing is read from their sockets meanwhile */
+    size_t left;          /* bytes of this turn */
+};
 
 struct ct_line {
     union {
@@ -29,8 +39,11 @@ struct ct_line {
     struct ct_buf in;
     struct ct_buf out;     /* to be sent next */
     struct ct_buf sending; /* what `write` is about */
-    struct ct_msg *msg;    /* the one being read; large, so kept */
     size_t max_frame;
+    struct ct_line_turns *turns; /* NULL = what comes is read at once; may be set before start */
+    struct ct_list at_turns;
+    struct ct_budget *budget; /* takes what the buffers hold; NULL = nobody counts; the same */
+    size_t charged;
     /* Of what comes and of what goes; off until the owner starts them. */
     struct ct_frame_mac mac_in, mac_out;
     int failed;     /* code of a ct_line_send() that could not queue, 0 = none */
@@ -43,6 +56,9 @@ struct ct_line {
     void (*on_end)(struct ct_line *line, const struct ct_err *err);
     void (*on_closed)(struct ct_line *line);
 };
+
+/* The handle is the caller's to close, when no line is left. */
+void ct_line_turns_init(struct ct_line_turns *turns, uv_loop_t *loop);
 
 /* Zeroed memory with its callbacks set. Reads nothing yet. CT_ENOMEM leaves nothing behind. */
 CT_MUST_CHECK int ct_line_init_tcp(struct ct_line *line, uv_loop_t *loop);

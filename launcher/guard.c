@@ -7,6 +7,7 @@
 
 #include "common/alloc.h"
 #include "common/clock.h"
+#include "launcher/cgroup.h"
 #include "launcher/logdir.h"
 #include "launcher/proctree.h"
 
@@ -34,6 +35,10 @@
  * is read is seen by the next one. */
 #define CALM_ROUNDS 3
 
+/* At the end of a job its cgroup is empty, or it holds what was missed. */
+#define LEFTOVER_MS 200
+#define LEFTOVER_ROUND_MS 2
+
 enum op { OP_WATCH = 1, OP_UNWATCH = 2, OP_DISMISS = 3 };
 
 struct record {
@@ -46,6 +51,7 @@ struct ct_guard {
     int pidfd;
     int pipe; /* write end, non-blocking */
     bool dismissed;
+    struct ct_cgroup cgroup;
 };
 
 /* ---- the guard process -------------------------------------------------------------------- */
@@ -53,6 +59,7 @@ struct ct_guard {
 struct guard {
     struct ct_cookie cookie;
     const char *folder; /* its copy lives on in the fork, too */
+    const char *cgroup; /* the same */
     struct ct_proctree tree;
     size_t session_count;
     pid_t sessions[CT_GUARD_SESSIONS_MAX];
@@ -152,8 +159,13 @@ static void guard_kill_job(struct guard *guard)
 
     int64_t end = ct_clock_now(NULL) + CT_GUARD_KILL_MS * CT_NS_PER_MS;
     int calm = 0;
+    ct_cgroup_kill(guard->cgroup);
     while (calm < CALM_ROUNDS && ct_clock_now(NULL) < end) {
         calm = guard_round(guard, death) == 0 ? calm + 1 : 0;
+        (void)poll(NULL, 0, ROUND_MS);
+    }
+    while (!ct_cgroup_remove(guard->cgroup) && ct_clock_now(NULL) < end) {
+        ct_cgroup_kill(guard->cgroup);
         (void)poll(NULL, 0, ROUND_MS);
     }
 }
@@ -224,10 +236,25 @@ static int guard_fork(struct ct_guard *guard, struct guard *state, int read_end,
     return 0;
 }
 
+static void close_cgroup(struct ct_cgroup *cgroup)
+{
+    int64_t end = ct_deadline_in(NULL, LEFTOVER_MS);
+    while (!ct_cgroup_remove(cgroup->path) && ct_deadline_left_ms(NULL, end) > 0) {
+        ct_cgroup_kill(cgroup->path);
+        (void)poll(NULL, 0, LEFTOVER_ROUND_MS);
+    }
+    if (cgroup->fd >= 0) {
+        close(cgroup->fd);
+    }
+}
+
 int ct_guard_start(const struct ct_cookie *cookie, const char *folder, struct ct_guard **out,
                    struct ct_err *err)
 {
     struct ct_guard *guard = ct_calloc(1, sizeof(*guard));
+    if (guard != NULL) {
+        guard->cgroup.fd = -1;
+    }
     struct guard *state = ct_calloc(1, sizeof(*state)); /* the child's; its copy lives on there */
     int ends[2] = {-1, -1};
     int rc;
@@ -241,8 +268,10 @@ int ct_guard_start(const struct ct_cookie *cookie, const char *folder, struct ct
     }
     /* Only our end: a guard that is stopped must never block ctrun. */
     (void)fcntl(ends[1], F_SETFL, O_NONBLOCK);
+    ct_cgroup_make(&guard->cgroup, cookie);
     state->cookie = *cookie;
     state->folder = folder;
+    state->cgroup = guard->cgroup.path;
     rc = guard_fork(guard, state, ends[0], ends[1], err);
     if (rc == 0) {
         guard->pipe = ends[1];
@@ -257,6 +286,9 @@ out:
         }
     }
     ct_free(state);
+    if (guard != NULL) {
+        close_cgroup(&guard->cgroup);
+    }
     ct_free(guard);
     return rc;
 }
@@ -299,7 +331,13 @@ void ct_guard_free(struct ct_guard *guard)
     }
     close(guard->pipe);
     close(guard->pidfd);
+    close_cgroup(&guard->cgroup);
     ct_free(guard);
+}
+
+int ct_guard_cgroup(const struct ct_guard *guard)
+{
+    return guard != NULL ? guard->cgroup.fd : -1;
 }
 
 pid_t ct_guard_pid(const struct ct_guard *guard)

@@ -10,7 +10,8 @@
  *     of its own), or
  *   - it is in the session of a worker that ctrun announced and is older than ctrun's death (found
  *     also when it has cleared its environment), or
- *   - it is the child of such a process.
+ *   - it is the child of such a process, or
+ *   - it is in the job's cgroup, where one can be had (found whatever it has done to hide).
  * Each one is held by a pidfd while it is verified, so a reused pid is never hit; pid 1, kernel
  * threads and the guard itself never are. Last it removes the job's temporary folder.
  */
@@ -42,8 +43,11 @@ CT_MUST_CHECK int ct_guard_start(const struct ct_cookie *cookie, const char *fol
 void ct_guard_dismiss(struct ct_guard *guard);
 
 /* Dismisses the guard, waits until it is gone (SIGKILL after a second) and reaps it. To be called
- * when the job is over. NULL is allowed. */
+ * when the job is over: kills what may be left in its cgroup. NULL is allowed. */
 void ct_guard_free(struct ct_guard *guard);
+
+/* The folder of the job's cgroup, for ct_spawn(); -1 when there is none. NULL is allowed. */
+int ct_guard_cgroup(const struct ct_guard *guard);
 
 /* -1 when NULL. For telling it from the job's processes. */
 pid_t ct_guard_pid(const struct ct_guard *guard);

@@ -141,7 +141,7 @@ int ct_proc_start(struct ct_procs *procs, const struct ct_spawn_options *options
     proc->procs = procs;
     proc->on_exit = on_exit;
     proc->data = data;
-    int rc = ct_spawn(options, &proc->child, err);
+    int rc = ct_spawn_into(options, ct_guard_cgroup(procs->guard), &proc->child, err);
     if (rc != 0) {
         ct_free(proc);
         return rc;

@@ -41,6 +41,11 @@ struct ct_child {
 CT_MUST_CHECK int ct_spawn(const struct ct_spawn_options *options, struct ct_child *out,
                            struct ct_err *err);
 
+/* The same in another cgroup, of which `cgroup` is the folder; -1 = in ours, as is also the child
+ * that cannot be started there. */
+CT_MUST_CHECK int ct_spawn_into(const struct ct_spawn_options *options, int cgroup,
+                                struct ct_child *out, struct ct_err *err);
+
 /* The shell's exit code for a command that could not be started: 127 when it was not found, 126
  * when it was found and could not be executed. `sys` is err->sys of a failed ct_spawn(). */
 int ct_spawn_exit_code(int sys);

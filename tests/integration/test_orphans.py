@@ -78,6 +78,55 @@ class Orphans(testlib.Case):
         testlib.wait_until(lambda: not self.alive(job), "nothing of the job is left", 10)
         self.assertTrue(stranger.running())
 
+    def cgroup_of(self, job, pid):
+        """The folder of the job's cgroup; skips where there can be none."""
+        own = [x[3:] for x in pathlib.Path(f"/proc/{pid}/cgroup").read_text().splitlines() if x.startswith("0::")]
+        if not own or f"/ctrun-{job.pid}-" not in own[0]:
+            self.skipTest("ctrun cannot make a cgroup here (see ctrun(1), Failure)")
+        found = [p for m in ("", "/unified") if (p := pathlib.Path(f"/sys/fs/cgroup{m}{own[0]}")).exists()]
+        self.assertEqual(len(found), 1, own)
+        return found[0]
+
+    def start_hidden(self, *args):
+        """A job with a process that has its own session, no environment and no parent in the job."""
+        job = self.start_job("(env -i setsid sh -c ': > \"$0/hidden.$$\"; exec sleep 1000' \"$1\" &); exec sleep 1000",
+                             *args, workers=1)  # fmt: skip
+        hidden = testlib.wait_until(lambda: [p for p in self.tmp.iterdir() if p.stem == "hidden"], "it")
+        pid = int(hidden[0].suffix[1:])
+        self.addCleanup(lambda: testlib.pid_alive(pid) and os.kill(pid, signal.SIGKILL))
+        return job, pid, self.cgroup_of(job, pid)
+
+    def test_who_hides_is_found_by_the_cgroup(self):
+        job, pid, cgroup = self.start_hidden()
+        job.signal(signal.SIGKILL)
+        job.wait()
+        testlib.wait_until(lambda: not testlib.pid_alive(pid), "the hidden process is gone", 10)
+        testlib.wait_until(lambda: not cgroup.exists(), "its cgroup is gone, too", 10)
+
+    def test_no_cgroup_is_left_after_a_job(self):
+        job, pid, cgroup = self.start_hidden()
+        (cgroup / "below").mkdir()  # as by a worker that is a launcher
+        job.signal(signal.SIGTERM)
+        job.wait()
+        self.assertFalse(testlib.pid_alive(pid))
+        self.assertFalse(cgroup.exists())
+
+    def test_a_nested_job_runs_in_the_cgroup(self):
+        done = self.ctrun("-n", "2", testlib.program("ctrun"), "-n", "2", "sh", "-c", "grep ^0: /proc/self/cgroup")
+        self.assertEqual((done.code, done.err), (0, ""))
+        self.assertEqual(len(done.out.splitlines()), 4)
+
+    def test_a_job_runs_where_no_cgroup_can_be_made(self):
+        for setup in ("mount -t tmpfs none /sys/fs/cgroup",
+                      "mount -t cgroup2 -o ro none /sys/fs/cgroup"):  # fmt: skip
+            with self.subTest(setup=setup):
+                done = self.run_program("unshare", "--mount", "sh", "-c", f'{setup} || exit 77; exec "$0" "$@"',
+                                        testlib.program("ctrun"), "-n", "2", "sh", "-c", "grep -c /ctrun- /proc/self/cgroup; :")  # fmt: skip
+                if done.code in (1, 77) and "mount" in done.err + done.out:
+                    self.skipTest(f"no namespace of mounts here: {done.err}")
+                self.assertEqual((done.code, done.err), (0, ""))
+                self.assertEqual([x[-1] for x in done.out.splitlines()], ["0", "0"])
+
     def test_no_folder_is_left_after_sigkill_to_ctrun(self):
         for env, args, left in (
             ({}, (), 0), ({"TMPDIR": self.tmp / "t"}, (), 0), ({"TMPDIR": self.tmp / "t"}, ("--tee", "3"), 1),

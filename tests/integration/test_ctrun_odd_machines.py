@@ -115,7 +115,10 @@ class Odd(testlib.Case):
 
         done = self.start_ctrun("-n", "300", "true", preexec=few).wait()
         self.assertEqual(done.code, 1, done.err)
-        self.assertRegex(done.err, r"rank \d+ failed on \S+ cannot create a process .*Too many open files")
+        # Which of a worker's descriptors is the last one depends on how many ctrun has of its own.
+        self.assertRegex(
+            done.err, r"rank \d+ failed on \S+ cannot (create a process|make a pipe) .*Too many open files"
+        )
 
     def test_name_of_a_machine_in_any_letters(self):
         name = "b\u00fccher-\u00fc1"

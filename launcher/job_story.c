@@ -137,6 +137,8 @@ int ct_job_story_headline(const struct ct_failure *failure, struct ct_buf *out)
     rc = failure->rank >= 0 ? ct_buf_printf(out, "rank %d failed on ", failure->rank)
                             : ct_buf_printf(out, "node %d (", failure->node_rank);
     THEN(rc, add_clean(failure->host, out));
+    THEN(rc, ct_buf_printf(out, "%s", failure->address[0] != '\0' ? " at " : ""));
+    THEN(rc, add_clean(failure->address, out));
     THEN(rc, ct_buf_printf(out, failure->rank >= 0 ? ": " : ") is lost: "));
     THEN(rc, add_clean(failure->what, out));
     return rc;

@@ -228,8 +228,9 @@ void members_complete(struct ct_members *m, struct ct_failure *failure);
 /* The loss of a node as a failure. */
 void members_loss(const struct ct_member *member, enum ct_failure_kind kind, const char *why,
                   struct ct_failure *out);
-/* "gpu-7 (10.0.0.6)": the name that it gives itself, and where it really is. Without the address
- * for one on this machine. */
+/* Where it really is; "" for one on this machine. */
+const char *members_address(const struct ct_member *member);
+/* "gpu-7 at 10.0.0.6": the name that it gives itself, and that. */
 #define MEMBER_NAME_MAX 192
 void members_name(const struct ct_member *member, char out[MEMBER_NAME_MAX]);
 void members_describe(const struct ct_failure *failure, char *out, size_t size);

@@ -194,6 +194,7 @@ void members_failed(struct ct_members *m, struct ct_member *member, struct ct_fa
     failure->node_rank = member->node_rank;
     failure->exit_code = failure->exit_code != 0 ? failure->exit_code : 1;
     (void)snprintf(failure->host, sizeof(failure->host), "%s", member->host);
+    (void)snprintf(failure->address, sizeof(failure->address), "%s", members_address(member));
     members_describe(failure, why, sizeof(why));
     bool first = members_record(m, failure, happened_ns);
     bool again = m->preempted == 0 && !permanent && charge(m);

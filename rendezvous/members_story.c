@@ -108,6 +108,7 @@ void members_loss(const struct ct_member *member, enum ct_failure_kind kind, con
         .exit_code = CT_EXIT_NODE_LOST,
     };
     (void)snprintf(out->host, sizeof(out->host), "%s", member->host);
+    (void)snprintf(out->address, sizeof(out->address), "%s", members_address(member));
     if (member->workers == 1) {
         (void)snprintf(ranks, sizeof(ranks), "rank %d", last);
     } else {
@@ -130,25 +131,28 @@ void members_loss(const struct ct_member *member, enum ct_failure_kind kind, con
     }
 }
 
-void members_name(const struct ct_member *member, char out[MEMBER_NAME_MAX])
+const char *members_address(const struct ct_member *member)
 {
     const char *address = member->address;
-    bool here =
-        address[0] == '\0' || strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
-    (void)snprintf(out, MEMBER_NAME_MAX, "%.110s%s%.64s%s", member->host, here ? "" : " (",
-                   here ? "" : address, here ? "" : ")");
+    return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0 ? "" : address;
+}
+
+void members_name(const struct ct_member *member, char out[MEMBER_NAME_MAX])
+{
+    const char *address = members_address(member);
+    (void)snprintf(out, MEMBER_NAME_MAX, "%.110s%s%.64s", member->host,
+                   address[0] != '\0' ? " at " : "", address);
 }
 
 void members_describe(const struct ct_failure *failure, char *out, size_t size)
 {
+    const char *at = failure->address[0] != '\0' ? " at " : "";
     if (failure->rank >= 0) {
-        (void)snprintf(out, size, "rank %d on %.128s: %.300s", failure->rank, failure->host,
-                       failure->what);
-    } else if (failure->kind == CT_FAILURE_WORKER) { /* all of them hang */
-        (void)snprintf(out, size, "%.300s", failure->what);
+        (void)snprintf(out, size, "rank %d on %.100s%s%.64s: %.250s", failure->rank, failure->host,
+                       at, failure->address, failure->what);
     } else {
-        (void)snprintf(out, size, "node %d (%.128s): %.300s", failure->node_rank, failure->host,
-                       failure->what);
+        (void)snprintf(out, size, "node %d (%.100s%s%.64s): %.250s", failure->node_rank,
+                       failure->host, at, failure->address, failure->what);
     }
 }
 

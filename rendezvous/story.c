@@ -29,6 +29,7 @@ static const struct ct_json_field failure_fields[] = {
     {PLAIN, "generation", CT_JSON_INT, AT(generation), 0, 0, INT_MAX, NULL},
     {PLAIN, "node_rank", CT_JSON_INT, AT(node_rank), 0, -1, CT_MAX_NODES, NULL},
     {PLAIN, "host", CT_JSON_CUT, AT(host), CT_HOST_MAX, 0, 0, NULL},
+    {PLAIN, "address", CT_JSON_CUT, AT(address), CT_HOST_MAX, 0, 0, NULL},
     {PLAIN, "rank", CT_JSON_INT, AT(rank), 0, -1, CT_MAX_WORLD, NULL},
     {PLAIN, "local_rank", CT_JSON_INT, AT(local_rank), 0, -1, CT_MAX_WORLD, NULL},
     {PLAIN, "pid", CT_JSON_I64, AT(pid), 0, 0, CT_JSON_INT_MAX, NULL},

@@ -38,7 +38,8 @@ struct ct_failure {
     enum ct_failure_kind kind;
     int generation;
     int node_rank;
-    char host[CT_HOST_MAX];
+    char host[CT_HOST_MAX];       /* as the node calls itself */
+    char address[CT_HOST_MAX];    /* where it really is; "" = on the machine of the membership */
     int rank, local_rank;         /* of the worker; -1 = the whole node */
     int64_t pid;                  /* 0 = never started */
     int exit_code;                /* ctrun's, when the job ends of this */

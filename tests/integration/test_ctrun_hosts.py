@@ -326,7 +326,7 @@ class RealSsh(Case):
             "--no-python", "sh", "-c", "[ $RANK = 3 ] && kill -9 $$$$; sleep 60"
         ).wait(120)
         self.assertEqual(done.code, 137, done.err)
-        self.assertRegex(done.err, r"rank 3 failed on node-2: process \d+ was killed by signal 9")
+        self.assertRegex(done.err, r"rank 3 failed on node-2\S* at [0-9.]+: process \d+ was killed by signal 9")
 
     def test_nothing_is_left_over_there(self):
         marker = f"62.{os.getpid()}"

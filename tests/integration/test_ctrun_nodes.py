@@ -112,7 +112,8 @@ class Nodes(testlib.Case):
         victim = next(w for w in self.wait_up(jobs, 0) if w.rank == 5)
         os.kill(victim.pid, signal.SIGKILL)
         self.wait_up(jobs, 1)
-        said = rf"rank 5 failed on node-3: process {victim.pid} was killed by signal 9"
+        # Its own ctrun, and those that quote it.
+        said = rf"rank 5 failed on node-3( at 10.9.1.3)?: process {victim.pid} was killed by signal 9"
         for job in jobs:
             self.assertEqual(len(re.findall(said, job.err)), 1, job.err)
         self.go()
@@ -125,7 +126,7 @@ class Nodes(testlib.Case):
         )
         self.finish(
             jobs, 41,
-            r"(?s)the job failed at .* in generation 0: rank 6 failed on node-4: process \d+ exited "
+            r"(?s)the job failed at .* in generation 0: rank 6 failed on node-4 at 10.9.1.4: process \d+ exited "
             r"with code 41\n.*generation 0: 4 nodes, 8 ranks, formed in .*start-up here: ",
         )  # fmt: skip
         for job in jobs:
@@ -136,7 +137,7 @@ class Nodes(testlib.Case):
         self.wait_up(jobs, 0)
         jobs[2].signal(signal.SIGKILL)
         jobs[2].popen.wait()
-        self.finish(jobs[:2] + jobs[3:], NODE_LOST, r"node 2 \(node-3\) is lost: ")
+        self.finish(jobs[:2] + jobs[3:], NODE_LOST, r"node 2 \(node-3 at 10.9.1.3\) is lost: ")
         jobs[2].wait_no_family(testlib.DEADLINE)
 
     def test_a_cut_cable_is_noticed_on_both_ends(self):
@@ -145,7 +146,7 @@ class Nodes(testlib.Case):
         self.cluster.cut(1)
         self.finish(
             jobs[:1] + jobs[2:], NODE_LOST,
-            r"node 1 \(node-2\) is lost: nothing was heard from it for 1\.[0-5] s",
+            r"node 1 \(node-2 at 10.9.1.2\) is lost: nothing was heard from it for 1\.[0-5] s",
         )  # fmt: skip
         self.finish(
             jobs[1:2], NODE_LOST, r"the connection to the job's store on 10\.9\.1\.1 was lost: "
@@ -191,7 +192,7 @@ class Nodes(testlib.Case):
         )  # fmt: skip
         wait_until(lambda: all(job.out.count("up") == self.per_node for job in jobs), "the workers")
         jobs[1].signal(signal.SIGTERM)
-        self.finish(jobs, PREEMPTED, r"node-2 \(10.9.1.2\) received SIGTERM|received SIGTERM: stopping")
+        self.finish(jobs, PREEMPTED, r"node-2 at 10.9.1.2 received SIGTERM|received SIGTERM: stopping")
         saved = sorted((self.tmp / "saved").read_text().splitlines())
         self.assertEqual(saved, [f"saved {rank}" for rank in range(self.count * self.per_node)])
 
@@ -247,7 +248,7 @@ class Spares(Nodes):
         jobs[1].popen.wait()
         self.wait_up([jobs[0], spare], 1)
         self.assertEqual({w.rank for w in workers_of(spare, 1)}, {2, 3})
-        self.assertIn("node 1 (node-2) is lost", jobs[0].err)
+        self.assertIn("node 1 (node-2 at 10.9.1.2) is lost", jobs[0].err)
         self.go()
         self.finish([jobs[0], spare], 0, "generation 1")
         jobs[1].wait_no_family(testlib.DEADLINE)

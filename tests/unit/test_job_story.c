@@ -53,6 +53,7 @@ static void take(struct ct_job_story *story)
     add_failure(&told, 3, 7, 9, "an old story, which a restart has mended");
     told.failures[0].generation = 0;
     add_failure(&told, 2, 5, 137, "process 42 was killed by signal 9 (SIGKILL)");
+    set(told.failures[1].address, sizeof(told.failures[1].address), "10.0.0.2");
     told.failures[1].tail = ct_strdup("the very\x07 reason\n");
     told.failures[1].advice = ct_strdup("see dmesg");
     add_failure(&told, 1, -1, 121, "nothing was heard from it");
@@ -78,7 +79,8 @@ static void the_first_failure_comes_first(void **state)
     assert_int_equal(ct_job_story_text(&story, &failed, &text), 0);
     assert_string_equal(
         ct_buf_cstr(&text),
-        "ctrun: the job failed in generation 1: rank 5 failed on gpu-2: process 42 was killed by "
+        "ctrun: the job failed in generation 1: rank 5 failed on gpu-2 at 10.0.0.2: process 42 was "
+        "killed by "
         "signal 9 (SIGKILL)\n"
         "ctrun: rank 5 wrote last on stderr:\n"
         "    the very? reason\n"
@@ -103,7 +105,7 @@ static void what_is_told_here_is_not_repeated(void **state)
     assert_null(ct_job_story_elsewhere(&story));
     assert_int_equal(ct_job_story_text(&story, &failed, &text), 0);
     assert_null(strstr(ct_buf_cstr(&text), "the very"));
-    assert_non_null(strstr(ct_buf_cstr(&text), "rank 5 failed on gpu-2"));
+    assert_non_null(strstr(ct_buf_cstr(&text), "rank 5 failed on gpu-2 at 10.0.0.2"));
     ct_buf_reset(&text);
     const struct ct_job_end asked = {.run_id = "j", .host = "h", .exit_code = 143, .signo = 15};
     assert_int_equal(ct_job_story_text(&story, &asked, &text), 0);

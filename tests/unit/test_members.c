@@ -402,7 +402,8 @@ static void test_status(void **state)
     assert_non_null(strstr(text, "\"state\":\"stopping\""));
     assert_non_null(strstr(text, "{\"generation\":0,\"node\":1,\"rank\":3,\"pid\":0,\"host\":"
                                  "\"gpu-2\",\"exit\":7,\"reason\":\"exited with code 7\"}"));
-    assert_non_null(strstr(text, "\"problems\":[\"rank 3 on gpu-2: exited with code 7\"]"));
+    assert_non_null(
+        strstr(text, "\"problems\":[\"rank 3 on gpu-2 at 10.0.0.2: exited with code 7\"]"));
     cJSON_free(text);
     end(&s);
 }

@@ -106,10 +106,10 @@ static void test_preempted_in_order(void **state)
     preempt(&s, 1, SIGTERM); /* once */
     HEARS(&s, 1, "preempt");
     assert_string_equal(s.nodes[1].last_text,
-                        "gpu-2 (10.0.0.2) received SIGTERM: the job is to end");
+                        "gpu-2 at 10.0.0.2 received SIGTERM: the job is to end");
     assert_int_equal(try_join(&s, 4, -1), CT_EBUSY);
     assert_string_equal(
-        s.err.text, "the job r is ending (gpu-2 (10.0.0.2) received SIGTERM: the job is to end)");
+        s.err.text, "the job r is ending (gpu-2 at 10.0.0.2 received SIGTERM: the job is to end)");
     for (int i = 1; i <= 2; i++) {
         HEARS(&s, 3, i == 1 ? "spare preempt" : "");
         say(&s, i, CT_MSG_FINISHED, 0);
@@ -182,7 +182,7 @@ static void test_a_spare_does_not_end_the_job(void **state)
     say_msg(&s, 2, &msg);
     HEARS(&s, 1, "preempt");
     assert_string_equal(s.nodes[1].last_text,
-                        "gpu-2 (10.0.0.2) received SIGINT: the job is to end");
+                        "gpu-2 at 10.0.0.2 received SIGINT: the job is to end");
     end(&s);
 }
 

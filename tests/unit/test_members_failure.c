@@ -17,7 +17,7 @@ static void test_all_are_stopped_and_start_again(void **state)
     fails(&s, 2, 0, 3, 7);
     HEARS(&s, 1, "stop0,again");
     HEARS(&s, 2, "stop0,again");
-    assert_string_equal(s.nodes[1].last_text, "rank 3 on gpu-2: exited with code 7");
+    assert_string_equal(s.nodes[1].last_text, "rank 3 on gpu-2 at 10.0.0.2: exited with code 7");
     assert_int_equal(s.nodes[1].last_failure.rank, 3);
     say(&s, 1, CT_MSG_STOPPED, 0);
     HEARS(&s, 1, "");
@@ -360,7 +360,7 @@ static void test_elastic_world_takes_newcomers(void **state)
     join(&s, 3); /* both together */
     pass(&s, 101 * MS);
     HEARS(&s, 1, "stop0,again");
-    assert_string_equal(s.nodes[1].last_text, "2 nodes joined, gpu-4 (10.0.0.4) first");
+    assert_string_equal(s.nodes[1].last_text, "2 nodes joined, gpu-4 at 10.0.0.4 first");
     say(&s, 1, CT_MSG_STOPPED, 0);
     say(&s, 2, CT_MSG_STOPPED, 0);
     HEARS(&s, 1, "world1:0/4,0/8,serve");

@@ -207,7 +207,8 @@ static void test_what_is_no_unicode(void **state)
 static void refuse(const char *from, const char *to, const char *words)
 {
     static const char good[] =
-        "{\"kind\":\"worker\",\"generation\":1,\"node_rank\":0,\"host\":\"h\",\"rank\":3,"
+        "{\"kind\":\"worker\",\"generation\":1,\"node_rank\":0,\"host\":\"h\",\"address\":\"\","
+        "\"rank\":3,"
         "\"local_rank\":1,\"pid\":42,\"exit_code\":1,\"permanent\":false,\"early\":false,\"time_"
         "ms\":5,"
         "\"what\":\"w\",\"tail\":\"t\"}";

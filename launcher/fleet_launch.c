@@ -4,6 +4,7 @@
 #include "launcher/cookie.h"
 #include "launcher/fleet_uv.h"
 #include "launcher/option_table.h"
+#include "launcher/prepare.h"
 #include "launcher/spawn.h"
 
 bool ct_fleet_wanted(const struct ct_options *options)
@@ -63,6 +64,7 @@ int ct_fleet_launch(const struct ct_options *options, const struct ct_machine *m
         .env = env,
         .run_id = options->run_id != NULL ? options->run_id : uuid,
     };
+    ct_prepare_wipe_token(env); /* this job gets one of its own */
     int rc = check_options(options, err);
     rc = rc != 0 ? rc : read_hosts(options, &hosts, err);
     rc = rc != 0 ? rc : ct_uuid_random(uuid, err);

@@ -154,9 +154,9 @@ static int launch_job(struct launch *launch, char *const *env)
     const char **id = &launch->job.run_id;
     rc = rc != 0 ? rc : ct_prepare_run_id(&launch->options, launch->uuid, id, &err);
     rc = rc != 0 ? rc : ct_prepare_logdir(&launch->options, env, *id, &launch->logdir, &err);
-    rc = rc != 0 ? rc : start_guard(launch, &err);
-    /* After the guard, which has no use for a copy of it. */
+    /* Before anything is started, since the environment holds it no more then. */
     rc = rc != 0 ? rc : ct_prepare_token(&launch->options, env, &launch->token, &err);
+    rc = rc != 0 ? rc : start_guard(launch, &err);
     rc = rc != 0 ? rc : run(launch, env, &outcome, &err);
     if (rc != 0) {
         (void)fail(outcome.exit_code, &err);

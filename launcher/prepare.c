@@ -50,12 +50,23 @@ static int read_token(struct ct_token *out, struct ct_err *err)
     return rc;
 }
 
+void ct_prepare_wipe_token(char *const *env)
+{
+    for (char *const *var = env; *var != NULL; var++) {
+        if (strncmp(*var, CT_TOKEN_ENV "=", sizeof(CT_TOKEN_ENV)) == 0) {
+            explicit_bzero(*var + sizeof(CT_TOKEN_ENV), strlen(*var + sizeof(CT_TOKEN_ENV)));
+        }
+    }
+}
+
 int ct_prepare_token(const struct ct_options *options, char *const *env, struct ct_token *out,
                      struct ct_err *err)
 {
-    return options->agent_stdin
-               ? read_token(out, err)
-               : ct_token_find(options->token_file, ct_environ_get(env, CT_TOKEN_ENV), out, err);
+    int rc = options->agent_stdin
+                 ? read_token(out, err)
+                 : ct_token_find(options->token_file, ct_environ_get(env, CT_TOKEN_ENV), out, err);
+    ct_prepare_wipe_token(env);
+    return rc;
 }
 
 static int check_report(const struct ct_options *options, struct ct_err *err)

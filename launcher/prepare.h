@@ -21,8 +21,12 @@
 CT_MUST_CHECK int ct_prepare_run_id(const struct ct_options *options, char uuid[CT_UUID_TEXT],
                                     const char **out, struct ct_err *err);
 
-/* The job's secret, from --token-file or the environment, or with --agent-stdin from there; its
- * length is 0 when there is none. Errors as ct_token_read(). */
+/* Overwrites the job's secret in the environment, so that nothing started later inherits it and
+ * ps(1) does not show it. */
+void ct_prepare_wipe_token(char *const *env);
+
+/* The job's secret, from --token-file or the environment, which it is then wiped from, or with
+ * --agent-stdin from there; its length is 0 when there is none. Errors as ct_token_read(). */
 CT_MUST_CHECK int ct_prepare_token(const struct ct_options *options, char *const *env,
                                    struct ct_token *out, struct ct_err *err);
 

@@ -49,6 +49,20 @@ class Environment(testlib.Case):
             cpus = len(os.sched_getaffinity(0))
             self.assertEqual(int(env["OMP_NUM_THREADS"]), max(1, cpus // 3))
 
+    def test_nobody_inherits_the_token(self):
+        secret = "correct-horse-battery-staple"
+        look = "import os\nfor pid in ('self', os.getppid()):\n" \
+            "    print(b'%s' in open(f'/proc/{pid}/environ', 'rb').read())" % secret  # fmt: skip
+        # The guard is a process of its own.
+        look += (
+            "\nfor pid in open(f'/proc/{os.getppid()}/task/{os.getppid()}/children').read().split():"
+            "\n    print(b'%s' in open(f'/proc/{pid}/environ', 'rb').read())" % secret
+        )
+        result = self.ctrun(self.script("look.py", look), env={"CTRUN_TOKEN": secret})
+        self.assertEqual(result.code, 0, result)
+        self.assertIn("False", result.out)
+        self.assertNotIn("True", result.out)
+
     def test_memory_that_outlives_the_workers(self):
         script = self.script(
             "keep.py",

@@ -149,13 +149,15 @@ void ct_http_answer_make(const struct ct_http_source *source, bool admitted, con
     }
 }
 
-void ct_http_answer_no_memory(struct ct_http_answer *answer)
+void ct_http_answer_error(struct ct_http_answer *answer, unsigned code, const char *why)
 {
     ct_buf_fini(&answer->body);
-    *answer = (struct ct_http_answer){.code = 503, .type = JSON_TYPE};
-    if (ct_buf_printf(&answer->body,
-                      "{\"error\":\"the store's memory is used up (--max-memory), so "
-                      "this page is not shown\"}\n") != 0) {
-        ct_buf_reset(&answer->body);
+    *answer = (struct ct_http_answer){.code = code, .type = JSON_TYPE};
+    ct_json_use_our_memory();
+    cJSON *json = cJSON_CreateObject();
+    if (json == NULL || !ct_json_add_text(json, "error", why) ||
+        ct_json_print(json, &answer->body) != 0) {
+        ct_buf_fini(&answer->body);
     }
+    cJSON_Delete(json);
 }

@@ -47,7 +47,7 @@ bool ct_http_method_is_known(const char *method);
 void ct_http_answer_make(const struct ct_http_source *source, bool admitted, const char *method,
                          const char *path, struct ct_http_answer *out);
 
-/* Replaces an answer for whose body there is no memory (--max-memory) by a 503. */
-void ct_http_answer_no_memory(struct ct_http_answer *answer);
+/* Replaces the answer, whose body it frees, by an error in words; without memory it has none. */
+void ct_http_answer_error(struct ct_http_answer *answer, unsigned code, const char *why);
 
 #endif

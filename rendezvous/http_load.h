@@ -17,6 +17,7 @@
     X(create_response_from_buffer_with_free_callback_cls) \
     X(destroy_response)                                   \
     X(get_connection_info)                                \
+    X(get_connection_values)                              \
     X(get_daemon_info)                                    \
     X(get_timeout)                                        \
     X(queue_response)                                     \

@@ -7,7 +7,7 @@
  * Other paths: the library has work left that no descriptor announces (a pipelined request): it
  * says so through MHD_get_timeout() and gets its next turn from the timer, behind everybody else.
  *
- * Failure modes: without the library the connection is closed and the next one tries again. A
+ * Failure modes: without the library the connection is not taken and the next one tries again. A
  * request that is not HTTP or larger than CT_HTTP_MEMORY is refused by the library. One that is
  * slow is ended by us, because the library's own timeout only sees silence, not one byte a second:
  * each connection has one deadline, which moves on with each finished request. All last equally
@@ -29,6 +29,8 @@
 #include "rendezvous/limits.h"
 
 #include <inttypes.h>
+#include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -223,6 +225,9 @@ static enum MHD_Result send_answer(const struct ct_mhd *mhd, struct MHD_Connecti
     if (result == MHD_YES) {
         result = mhd->add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
     }
+    if (result == MHD_YES && answer->code == MHD_HTTP_BAD_REQUEST) {
+        result = mhd->add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
+    }
     if (result == MHD_YES && answer->allow != NULL) {
         result = mhd->add_response_header(response, MHD_HTTP_HEADER_ALLOW, answer->allow);
     }
@@ -251,6 +256,37 @@ static void count_denial(struct ct_http *http, struct MHD_Connection *connection
     }
 }
 
+/* What the library lets pass, and a proxy before us may have understood in another way. */
+struct doubts {
+    bool blank, length, coding;
+};
+
+static enum MHD_Result doubt(void *cls, enum MHD_ValueKind kind, const char *name,
+                             const char *value)
+{
+    struct doubts *doubts = cls;
+    size_t len = strlen(name);
+    (void)kind;
+    (void)value;
+    doubts->blank = doubts->blank || strcspn(name, " \t") < len;
+    doubts->length = doubts->length || strcasecmp(name, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0;
+    doubts->coding = doubts->coding || strcasecmp(name, MHD_HTTP_HEADER_TRANSFER_ENCODING) == 0;
+    return MHD_YES;
+}
+
+/* NULL = nothing is wrong with the head. */
+static const char *what_is_wrong(struct ct_http *http, struct MHD_Connection *connection)
+{
+    struct doubts doubts = {.blank = false};
+    (void)http->mhd.get_connection_values(connection, MHD_HEADER_KIND, doubt, &doubts);
+    if (doubts.blank) {
+        return "the name of a header has a blank in it";
+    }
+    return doubts.length && doubts.coding ? "a request cannot have both Content-Length and "
+                                            "Transfer-Encoding"
+                                          : NULL;
+}
+
 /* Called when the head of a request is there and again when all of it is; MHD_NO ends the
  * connection. An answer to the first call ends it as well, without reading further: right for
  * methods that we refuse. A GET that brings a body is cut off. */
@@ -267,6 +303,13 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
     if (*upload_len > 0) {
         return MHD_NO;
     }
+    const char *wrong = first ? what_is_wrong(http, connection) : NULL;
+    if (wrong != NULL) {
+        answer = (struct ct_http_answer){.code = 0};
+        ct_http_answer_error(&answer, MHD_HTTP_BAD_REQUEST, wrong);
+        http->stats.requests++;
+        return send_answer(&http->mhd, connection, http->source.budget, &answer);
+    }
     if (first && ct_http_method_is_known(method)) {
         return MHD_YES;
     }
@@ -279,7 +322,9 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
     if (answer.body.len > CT_GRANT_BYTES && http->source.budget != NULL &&
         !ct_budget_fits(http->source.budget, answer.body.cap)) {
         http->source.budget->refused++;
-        ct_http_answer_no_memory(&answer);
+        ct_http_answer_error(&answer, MHD_HTTP_SERVICE_UNAVAILABLE,
+                             "the store's memory is used up (--max-memory), so this page is not "
+                             "shown");
     }
     return send_answer(&http->mhd, connection, http->source.budget, &answer);
 }
@@ -339,9 +384,12 @@ int ct_http_open(uv_loop_t *loop, const struct ct_http_source *source, int64_t r
 int ct_http_add(struct ct_http *http, int fd, bool admitted, struct ct_err *err)
 {
     int rc = http->daemon == NULL ? start(http, err) : 0;
-    if (rc != 0 || (!admitted && http->strangers >= CT_HTTP_STRANGERS)) {
+    if (rc == 0 && (http->stats.connections >= CT_HTTP_CONNECTIONS ||
+                    (!admitted && http->strangers >= CT_HTTP_STRANGERS))) {
+        rc = ct_err_set(err, CT_EBUSY, "all HTTP connections are taken; ask again");
+    }
+    if (rc != 0) {
         http->stats.refused++;
-        (void)close(fd);
         return rc;
     }
     http->adding_admitted = admitted;

@@ -33,8 +33,8 @@ CT_MUST_CHECK int ct_http_open(uv_loop_t *loop, const struct ct_http_source *sou
                                struct ct_err *err);
 
 /* Takes the socket, of which nothing has been read yet, and closes it in the end. A peer that is
- * not admitted hears /healthz alone. Fails when HTTP, which the first connection starts, cannot
- * start; the socket is closed then, too. */
+ * not admitted hears /healthz alone. On failure the socket stays the caller's: CT_EBUSY (all
+ * connections are taken), or what keeps HTTP, which the first connection starts, from starting. */
 CT_MUST_CHECK int ct_http_add(struct ct_http *http, int fd, bool admitted, struct ct_err *err);
 
 struct ct_http_stats {

@@ -76,6 +76,9 @@
 /* Of these, for peers that may only ask for the health, so that they leave room for others. */
 #define CT_HTTP_STRANGERS 32
 
+/* Connections that wait to be answered without the library, the oldest of which goes first. */
+#define CT_HTTP_RESERVE 32U
+
 /* Bytes for the head of a request and of its answer, per connection. Browsers send some 2 KiB. */
 #define CT_HTTP_MEMORY ((size_t)16384)
 

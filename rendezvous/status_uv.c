@@ -135,12 +135,23 @@ static int make_keys(void *data, cJSON **out)
 
 static void on_http(struct ct_conn_hub *hub, int fd, bool admitted)
 {
-    const struct ct_status_desk *desk = hub->http_data;
+    struct ct_status_desk *desk = hub->http_data;
     struct ct_err err = {0};
-    if (ct_http_add(desk->http, fd, admitted, &err) != 0) {
-        ct_log(hub->log, CT_LOG_WARNING, "store: a question over HTTP is not answered: %s",
-               err.text);
+    int rc = desk->http != NULL ? ct_http_add(desk->http, fd, admitted, &err)
+                                : ct_err_set(&err, CT_EUNSUPPORTED,
+                                             "this ctrun was built without libmicrohttpd, so "
+                                             "/healthz is the only page");
+    if (rc == 0) {
+        return;
     }
+    uint64_t untold = ct_refusals_add(&desk->unanswered, uv_now(desk->loop));
+    if (untold > 0) {
+        char others[CT_REFUSALS_TEXT_MAX];
+        ct_log(hub->log, CT_LOG_WARNING,
+               "store: a question over HTTP is answered for /healthz only: %s%s", err.text,
+               ct_refusals_others(untold, others));
+    }
+    ct_http_reserve_add(desk->reserve, fd, rc == CT_EBUSY ? 503 : 501, err.text);
 }
 
 int ct_status_desk_open(struct ct_status_desk *desk, uv_loop_t *loop, bool keys, struct ct_err *err)
@@ -152,22 +163,28 @@ int ct_status_desk_open(struct ct_status_desk *desk, uv_loop_t *loop, bool keys,
         .budget = ct_store_budget(desk->hub->service.store),
     };
     desk->opened_ns = ct_clock_now(NULL);
-    int rc = ct_http_open(loop, &source, CT_HTTP_REQUEST_MS, desk->hub->log, &desk->http, err);
-    if (desk->http != NULL) {
+    desk->loop = loop;
+    int rc = ct_http_reserve_open(loop, &desk->reserve, err);
+    if (rc == 0) {
         desk->hub->http_data = desk;
         desk->hub->on_http = on_http;
+        rc = ct_http_open(loop, &source, CT_HTTP_REQUEST_MS, desk->hub->log, &desk->http, err);
     }
     return rc;
 }
 
-bool ct_status_desk_close(struct ct_status_desk *desk, ct_http_close_fn cb, void *data)
+unsigned ct_status_desk_close(struct ct_status_desk *desk, ct_http_close_fn cb, void *data)
 {
     struct ct_http *http = desk->http;
-    if (http == NULL) {
-        return false;
-    }
+    struct ct_http_reserve *reserve = desk->reserve;
     desk->http = NULL;
+    desk->reserve = NULL;
     desk->hub->on_http = NULL;
-    ct_http_close(http, cb, data);
-    return true;
+    if (http != NULL) {
+        ct_http_close(http, cb, data);
+    }
+    if (reserve != NULL) {
+        ct_http_reserve_close(reserve, cb, data);
+    }
+    return (http != NULL) + (reserve != NULL);
 }

@@ -5,6 +5,7 @@
  */
 #include "common/clock.h"
 #include "common/file.h"
+#include "common/text.h"
 #include "rendezvous/http_get.h"
 #include "rendezvous/json.h"
 #include "rendezvous/stat_options.h"
@@ -33,12 +34,17 @@ static int ask(const struct ct_stat_options *options, struct ct_buf *bytes,
     if (reply->code == 403) {
         return ct_err_set(err, CT_EPERM, "this machine is not admitted");
     }
-    if (reply->code != 200) {
-        return ct_err_set(err, CT_EPROTO, "answered with HTTP code %d", reply->code);
-    }
     const char *text = (const char *)ct_buf_bytes(bytes) + reply->body;
     ct_json_use_our_memory();
     cJSON *status = cJSON_ParseWithLength(text, reply->len);
+    if (reply->code != 200) {
+        char why[256];
+        (void)snprintf(why, sizeof(why), "%s", ct_json_text(status, "error", ""));
+        ct_text_clean(why);
+        cJSON_Delete(status);
+        return ct_err_set(err, CT_EPROTO, "answered with HTTP code %d%s%s", reply->code,
+                          why[0] != '\0' ? ": " : "", why);
+    }
     if (ct_stat_verdict(status, healthy) != 0) {
         cJSON_Delete(status);
         return ct_err_set(err, CT_EFORMAT, "answered with something that is no status");

@@ -5,6 +5,7 @@
  */
 #include "tests/fuzz/fuzz.h"
 
+#include "rendezvous/http_reserve_uv.h"
 #include "rendezvous/http_uv.h"
 #include "rendezvous/status.h"
 
@@ -46,37 +47,61 @@ static void on_close(void *data)
     *(bool *)data = true;
 }
 
+/* In two segments; whatever is heard is HTTP. */
+static void tell(uv_loop_t *loop, int fd, const uint8_t *data, size_t size)
+{
+    struct heard heard = {.len = 0};
+    size_t cut = size / 2;
+    (void)send(fd, data, cut, MSG_DONTWAIT | MSG_NOSIGNAL);
+    turn(loop, fd, &heard);
+    (void)send(fd, data + cut, size - cut, MSG_DONTWAIT | MSG_NOSIGNAL);
+    turn(loop, fd, &heard);
+    CT_ASSERT(memcmp(heard.bytes, "HTTP/1.", heard.len) == 0);
+    (void)close(fd);
+    (void)uv_run(loop, UV_RUN_NOWAIT);
+}
+
+static void ask_reserve(uv_loop_t *loop, const uint8_t *data, size_t size)
+{
+    struct ct_http_reserve *reserve = NULL;
+    int fds[2];
+    bool closed = false;
+    CT_ASSERT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0);
+    CT_ASSERT(ct_http_reserve_open(loop, &reserve, NULL) == 0);
+    ct_http_reserve_add(reserve, fds[0], 501, "why");
+    tell(loop, fds[1], data, size);
+    ct_http_reserve_close(reserve, on_close, &closed);
+    (void)uv_run(loop, UV_RUN_DEFAULT);
+    CT_ASSERT(closed);
+}
+
+static void ask_library(uv_loop_t *loop, const uint8_t *data, size_t size)
+{
+    const struct ct_http_source source = {.status = give_status};
+    struct ct_http *http = NULL;
+    int fds[2];
+    bool closed = false;
+    CT_ASSERT(ct_http_open(loop, &source, 60000, NULL, &http, NULL) == 0);
+    if (http == NULL) { /* a build without HTTP */
+        return;
+    }
+    CT_ASSERT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0);
+    CT_ASSERT(ct_http_add(http, fds[0], size % 2 == 0, NULL) == 0);
+    tell(loop, fds[1], data, size);
+    ct_http_close(http, on_close, &closed);
+    (void)uv_run(loop, UV_RUN_DEFAULT);
+    CT_ASSERT(closed);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    uv_loop_t loop;
     if (size == 0 || !ct_http_begins(data[0])) {
         return 0;
     }
-    const struct ct_http_source source = {.status = give_status};
-    uv_loop_t loop;
-    struct ct_http *http = NULL;
-    struct heard heard = {.len = 0};
-    int fds[2];
-    bool closed = false;
     CT_ASSERT(uv_loop_init(&loop) == 0);
-    CT_ASSERT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0);
-    CT_ASSERT(ct_http_open(&loop, &source, 60000, NULL, &http, NULL) == 0);
-    if (http == NULL) { /* a build without HTTP */
-        (void)close(fds[0]);
-        (void)close(fds[1]);
-        CT_ASSERT(uv_loop_close(&loop) == 0);
-        return 0;
-    }
-    CT_ASSERT(ct_http_add(http, fds[0], size % 2 == 0, NULL) == 0);
-    size_t cut = size / 2;
-    (void)send(fds[1], data, cut, MSG_DONTWAIT | MSG_NOSIGNAL);
-    turn(&loop, fds[1], &heard);
-    (void)send(fds[1], data + cut, size - cut, MSG_DONTWAIT | MSG_NOSIGNAL);
-    turn(&loop, fds[1], &heard);
-    CT_ASSERT(memcmp(heard.bytes, "HTTP/1.", heard.len) == 0);
-    (void)close(fds[1]);
-    (void)uv_run(&loop, UV_RUN_NOWAIT);
-    ct_http_close(http, on_close, &closed);
-    (void)uv_run(&loop, UV_RUN_DEFAULT);
-    CT_ASSERT(closed && uv_loop_close(&loop) == 0);
+    ask_library(&loop, data, size);
+    ask_reserve(&loop, data, size);
+    CT_ASSERT(uv_loop_close(&loop) == 0);
     return 0;
 }

@@ -3,6 +3,7 @@
 the store, who must not notice."""
 
 import concurrent.futures
+import ctypes.util
 import http.client
 import json
 import os
@@ -330,15 +331,92 @@ class Peers(Http):
         self.assertEqual(self.hear_all(half), b"")
 
 
+class DoubtfulHeads(Http):
+    """What a proxy in front may have understood in another way."""
+
+    def refused(self, header):
+        s = self.raw(self.GET % header)
+        answer = self.hear_all(s)
+        self.assertTrue(answer.startswith(b"HTTP/1.1 400"), answer[:100])
+        self.assertEqual(answer.count(b"HTTP/1.1"), 1)
+        return json.loads(answer.partition(b"\r\n\r\n")[2])["error"]
+
+    GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n%s\r\n\r\nGET /status HTTP/1.1\r\nHost: x\r\n\r\n"
+
+    def test_a_blank_before_the_colon(self):
+        self.assertIn("blank", self.refused(b"X-Thing : y"))
+        self.assertIn("blank", self.refused(b"Content-Length : 0"))
+        self.assertIn("blank", self.refused(b"X-Thing\t: y"))
+
+    def test_both_lengths(self):
+        error = self.refused(b"Content-Length: 5\r\nTransfer-Encoding: chunked")
+        self.assertIn("Content-Length and Transfer-Encoding", error)
+        self.refused(b"transfer-encoding: chunked\r\ncontent-length: 0")
+
+
+class SlowClients(Http):
+    def test_healthz_answers_beside_a_thousand(self):
+        slow = [self.raw(b"GET /sta") for _ in range(1000)]
+        wait_until(lambda: b"503" in self.asked(b"/status"), "the connections are taken")
+        for _ in range(20):
+            self.assertIn(b"HTTP/1.1 200 OK", self.asked(b"/healthz"))
+        self.assertIn(b"all HTTP connections are taken", self.asked(b"/status"))
+        for s in slow:
+            s.close()
+        wait_until(lambda: b"200 OK" in self.asked(b"/status"), "there is room again")
+
+    def asked(self, path):
+        with socket.create_connection(("127.0.0.1", self.port), timeout=DEADLINE) as s:
+            s.sendall(b"GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" % path)
+            return self.hear_all(s)
+
+
 class WithoutHttp(testlib.Case):
-    def test_is_an_unknown_peer(self):
+    """A build without the library, or a machine where it cannot be loaded."""
+
+    def check(self, daemon, port, why):
+        for path, code in (("/healthz", 200), ("/status", 501), ("/metrics", 501)):
+            c = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE)
+            self.addCleanup(c.close)
+            c.request("GET", path)
+            answer = c.getresponse()
+            body = json.loads(answer.read())
+            self.assertEqual((path, answer.status), (path, code))
+            self.assertIn(*(("serving", body["health"]) if code == 200 else (why, body["error"])))
+        daemon.wait_for(why)
+        stat = self.run_program(testlib.program("ctrun-stat"), "127.0.0.1:%d" % port)
+        self.assertEqual(stat.code, 2)
+        self.assertIn("answered with HTTP code 501", stat.err)
+        self.assertIn(why, stat.err)
+
+    def test_this_build_has_none(self):
         if os.environ["HAVE_HTTP"] == "1":
             self.skipTest("this build has HTTP")
-        daemon, port = self.start_ctrdzvd()
-        with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE) as s:
-            s.sendall(b"GET /healthz HTTP/1.1\r\n\r\n")
-            self.assertEqual(s.recv(1), b"")
-        daemon.wait_for("unknown operation 71")
+        self.check(*self.start_ctrdzvd(), "built without libmicrohttpd")
+
+    def test_the_library_cannot_be_loaded(self):
+        if os.environ["HAVE_HTTP"] != "1":
+            self.skipTest("this build has no HTTP")
+        if os.geteuid() != 0 or shutil.which("unshare") is None:
+            self.skipTest("only root hides a library from a program")
+        library = ctypes.util.find_library("microhttpd")
+        path = next(
+            line.split()[-1]
+            for line in subprocess.run(
+                ["ldconfig", "-p"], capture_output=True, text=True, check=True
+            ).stdout.splitlines()
+            if library in line
+        )
+        self.check(*self.start_ctrdzvd_without(path), "cannot load libmicrohttpd")
+
+    def start_ctrdzvd_without(self, path):
+        hidden = 'mount --bind /dev/null "$0" && exec "$@"'
+        daemon = self.start(
+            "unshare", "-m", "sh", "-c", hidden, os.path.realpath(path),
+            testlib.program("ctrdzvd"), "--port", "0",
+        )  # fmt: skip
+        line = daemon.wait_for("listening on")
+        return daemon, int(line.rpartition(":")[2])
 
 
 if __name__ == "__main__":

@@ -94,3 +94,22 @@ int ctw_job_report_error(const struct ctw_job *job, const char *message, struct 
     cJSON_free(text);
     return rc;
 }
+
+int ctw_job_report_permanent_error(const struct ctw_job *job, const char *message,
+                                   struct ct_err *err)
+{
+    if (message == NULL) {
+        return ct_err_set(err, CT_EINVAL, "ctw_job_report_permanent_error: message is NULL");
+    }
+    struct progress_page page = {0};
+    if (job != NULL) {
+        page = job->progress;
+    } else {
+        progress_open(&page, getenv(CT_PROGRESS_ENV));
+    }
+    progress_permanent(&page);
+    if (job == NULL) {
+        progress_close(&page);
+    }
+    return ctw_job_report_error(job, message, err);
+}

@@ -7,7 +7,6 @@
 
 #include <fcntl.h>
 #include <math.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -112,25 +111,6 @@ void progress_end_wait(struct progress_page *page, uint64_t before)
     if (page != NULL && page->slot != NULL) {
         stamp(page->slot, before);
     }
-}
-
-int ctw_job_report_permanent_error(const struct ctw_job *job, const char *message,
-                                   struct ct_err *err)
-{
-    if (message == NULL) {
-        return ct_err_set(err, CT_EINVAL, "ctw_job_report_permanent_error: message is NULL");
-    }
-    struct progress_page page = {0};
-    if (job != NULL) {
-        page = job->progress;
-    } else {
-        progress_open(&page, getenv(CT_PROGRESS_ENV));
-    }
-    progress_permanent(&page);
-    if (job == NULL) {
-        progress_close(&page);
-    }
-    return ctw_job_report_error(job, message, err);
 }
 
 void ctw_progress(struct ctw_job *job, enum ctw_phase phase, int64_t step)

@@ -55,7 +55,7 @@ class Memory(testlib.Case):
         self.assertRegex(result.err, r"rank 1 failed on .* killed by signal 9")
         self.assertRegex(
             result.err,
-            r"rank 1 was probably out of memory: the kernel "
+            r"it was probably out of memory \(the kernel "
             r"(log says .*Killed process|has just killed 1 process of our cgroup.* 128 MiB)",
         )
         job.wait_no_family(30)

@@ -22,10 +22,10 @@ GOAL_BYTES, GOAL = 1628200, 5
 
 def build(folder, name):
     """Path of the program once it is built, None when this build folder has none of that name."""
-    command = ["ninja", "-C", folder, f"worker/{name}", "ctrun"]
+    command = ["ninja", "-C", folder, f"bench/programs/{name}", "ctrun"]
     if subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode:
         return None
-    return folder / "worker" / name
+    return folder / "bench" / "programs" / name
 
 
 def measure(command, times):

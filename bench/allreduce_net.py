@@ -51,7 +51,7 @@ class Bench:
         self.round = 0
 
     def raw(self):
-        program = self.build / "worker" / "bench-net-raw"
+        program = self.build / "bench" / "programs" / "bench-net-raw"
         server = self.case.start(*self.net.server, program, "listen", SERVER4)
         port = server.wait_for("port").split()[1]
         client = self.case.start(*self.net.stranger, program, SERVER4, port)
@@ -70,7 +70,7 @@ class Bench:
                 "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RUN_ID": "bench",
             }  # fmt: skip
             where = self.net.stranger if node else self.net.server
-            program = self.build / "worker" / "bench-allreduce"
+            program = self.build / "bench" / "programs" / "bench-allreduce"
             started.append(self.case.start(*where, program, env=env))
         self.read(started[0], None)
         for worker in started:
@@ -97,7 +97,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, help="write the figures there as JSON")
     args = parser.parse_args()
     build = args.build.resolve()
-    targets = ["worker/bench-allreduce", "worker/bench-net-raw", "ctrdzvd"]
+    targets = ["bench/programs/bench-allreduce", "bench/programs/bench-net-raw", "ctrdzvd"]
     subprocess.run(["ninja", "-C", build, *targets], stdout=subprocess.DEVNULL, check=True)
 
     case = testlib.Case()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The steps that bench/gpu.c times, by PyTorch and JAX where they can be imported.
+"""The steps that bench/programs/gpu.c times, by PyTorch and JAX where they can be imported.
 
 usage: gpu_peers.py BATCH PRECISION FEATURES HIDDEN[,HIDDEN...] CLASSES SECONDS
 

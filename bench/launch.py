@@ -87,7 +87,7 @@ def start_slurm(build):
 
 def variants(args, slurm):
     """{name: (size -> argv, environment)}"""
-    build, bench = args.build, args.build / "bench"
+    build, bench = args.build, args.build / "bench" / "programs"
     client = bench / "bench-floor-client"
     torchrun = args.torch_venv / "bin" / "torchrun"
     found = {
@@ -181,7 +181,7 @@ def parse_args():
 
 def main():
     args = parse_args()
-    names = ["ctrun", *(f"bench/bench-{name}" for name in ("floor-client", "floor-launch", "spawn-size"))]
+    names = ["ctrun", *(f"bench/programs/bench-{name}" for name in ("floor-client", "floor-launch", "spawn-size"))]
     subprocess.run(["ninja", "-C", args.build, *names], check=True, stdout=subprocess.DEVNULL)
     signal.signal(signal.SIGALRM, on_alarm)
     facts = store_report.machine() | {"realtime": args.realtime, "rounds": args.rounds}
@@ -193,7 +193,7 @@ def main():
     finally:
         if case is not None:
             case.doCleanups()
-    spawn = spawn_sizes(args.build / "bench", args.rounds)
+    spawn = spawn_sizes(args.build / "bench" / "programs", args.rounds)
     print(f"one spawn: {spawn[0]} us beside an empty store, {spawn[STORE_MIB]} us beside one of {STORE_MIB} MiB")
     rows = [
         {"workers": size, "launcher": name, "wall_ms": median(runs), "cpu_ms": median(runs, "cpu_ms"),

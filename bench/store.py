@@ -84,7 +84,7 @@ def run(bench, args, many):
 
 def main():
     args = parse_args()
-    for program in ("ctrdzvd", "bench/bench-load", "bench/bench-floor-uv", "bench/bench-floor-epoll"):
+    for program in ("ctrdzvd", "bench/programs/bench-load", "bench/programs/bench-floor-uv", "bench/programs/bench-floor-epoll"):
         store_servers.require(args.build / program)
     descriptors = store_servers.raise_descriptors()
     many = min(store_rows.MANY, descriptors - 100)

@@ -36,7 +36,7 @@ class Row:
 
 
 def echo_args(operation):
-    """Bytes of a request, and the reply, of bench/load_codec.c's operations."""
+    """Bytes of a request, and the reply, of bench/programs/load_codec.c's operations."""
     key, value, ping = 8 + len("/bench"), 8 + 16, 5
     if operation == "get":
         return str(1 + key), (16).to_bytes(8, "little").hex() + b"0123456789abcdef".hex()

@@ -115,10 +115,10 @@ class Bench:
         )
 
     def floor_uv(self, name, *args):
-        return self.add(name, [self.build / "bench" / "bench-floor-uv", *args])
+        return self.add(name, [self.build / "bench" / "programs" / "bench-floor-uv", *args])
 
     def floor_epoll(self, name):
-        return self.add(name, [self.build / "bench" / "bench-floor-epoll"])
+        return self.add(name, [self.build / "bench" / "programs" / "bench-floor-epoll"])
 
     def redis(self, name):
         """False when Redis is not installed."""
@@ -175,7 +175,7 @@ class Bench:
 
     def load_command(self, server, mode, core=OTHER_CORE, **options):
         target = self.servers[server]
-        command = [self.build / "bench" / "bench-load", mode, "--port", target.port, "--server-pid", target.pid]
+        command = [self.build / "bench" / "programs" / "bench-load", mode, "--port", target.port, "--server-pid", target.pid]
         for key, value in options.items():
             command += [f"--{key}"] if value is True else [f"--{key}", value]
         return [str(part) for part in command], (lambda: pin(0, core))

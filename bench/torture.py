@@ -27,7 +27,7 @@ import tempfile
 import threading
 import time
 
-# Where trainer/step_snapshot.c has its marks, and the number of epochs in its header.
+# Where trainer/recovery/step_snapshot.c has its marks, and the number of epochs in its header.
 FRONT, RANKS, MARK, TOLD = 4096, 1024, 64, 32
 DEADLINE = 120
 JOB_KILLS = 20

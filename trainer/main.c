@@ -6,11 +6,11 @@
  * ctrun is told of errors that a restart would meet again.
  */
 #include "common/buf.h"
-#include "trainer/gpus.h"
-#include "trainer/options.h"
-#include "trainer/plot.h"
-#include "trainer/rank.h"
-#include "trainer/sinks.h"
+#include "trainer/loop/options.h"
+#include "trainer/model/gpus.h"
+#include "trainer/run/rank.h"
+#include "trainer/show/plot.h"
+#include "trainer/show/sinks.h"
 #include "worker/ctworker.h"
 
 #include <limits.h>

@@ -11,7 +11,7 @@
 #define CT_KERNELS_CUDA_CUDA_H
 
 #include "kernels/cuda/launch.h"
-#include "kernels/device.h"
+#include "kernels/device/device.h"
 
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
@@ -86,7 +86,7 @@ int ct_cublas_fail(struct ct_err *err, cublasStatus_t status, const char *file, 
         }                                                                     \
     } while (0)
 
-/* gemm.c: as kernels/cpu_gemm.h, but for whole operations; batches of 0 never arrive. */
+/* gemm.c: as kernels/cpu/cpu_gemm.h, but for whole operations; batches of 0 never arrive. */
 int ct_cuda_gemm_new(struct ct_cuda_gemm **out, struct ct_err *err);
 void ct_cuda_gemm_free(struct ct_cuda_gemm *gemm);
 int ct_cuda_linear(struct ct_cuda *cuda, const struct ct_linear *op, struct ct_err *err);

@@ -6,7 +6,7 @@
 #include "kernels/cuda/plugin.h"
 
 #include "common/alloc.h"
-#include "kernels/pace.h"
+#include "kernels/device/pace.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 #ifndef CT_KERNELS_CUDA_LAUNCH_H
 #define CT_KERNELS_CUDA_LAUNCH_H
 
-#include "kernels/device.h"
+#include "kernels/device/device.h"
 
 #include <cuda_runtime_api.h>
 

@@ -5,7 +5,7 @@
 #ifndef CT_KERNELS_CUDA_PLUGIN_H
 #define CT_KERNELS_CUDA_PLUGIN_H
 
-#include "kernels/device.h"
+#include "kernels/device/device.h"
 
 #define CT_CUDA_PLUGIN_FILE "ctrun-cuda.so"
 #define CT_CUDA_PLUGIN_SYMBOL "ct_cuda_plugin"

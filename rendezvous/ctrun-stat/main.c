@@ -6,10 +6,10 @@
 #include "common/clock.h"
 #include "common/file.h"
 #include "common/text.h"
-#include "rendezvous/http_get.h"
-#include "rendezvous/json.h"
-#include "rendezvous/stat_options.h"
-#include "rendezvous/stat_table.h"
+#include "rendezvous/ctrun-stat/http_get.h"
+#include "rendezvous/ctrun-stat/stat_options.h"
+#include "rendezvous/ctrun-stat/stat_table.h"
+#include "rendezvous/wire/json.h"
 
 #include <stdio.h>
 #include <stdlib.h>

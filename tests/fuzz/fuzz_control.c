@@ -6,7 +6,7 @@
 #include "tests/fuzz/fuzz.h"
 
 #include "common/alloc.h"
-#include "rendezvous/control.h"
+#include "rendezvous/control/control.h"
 
 #include <cjson/cJSON.h>
 #include <math.h>

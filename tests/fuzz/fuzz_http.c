@@ -5,9 +5,9 @@
  */
 #include "tests/fuzz/fuzz.h"
 
-#include "rendezvous/http_reserve_uv.h"
-#include "rendezvous/http_uv.h"
-#include "rendezvous/status.h"
+#include "rendezvous/http/http_reserve_uv.h"
+#include "rendezvous/http/http_uv.h"
+#include "rendezvous/http/status.h"
 
 #include <stdbool.h>
 #include <string.h>

@@ -4,9 +4,9 @@
  */
 #include "tests/fuzz/fuzz.h"
 
-#include "rendezvous/http_get.h"
-#include "rendezvous/json.h"
-#include "rendezvous/stat_table.h"
+#include "rendezvous/ctrun-stat/http_get.h"
+#include "rendezvous/ctrun-stat/stat_table.h"
+#include "rendezvous/wire/json.h"
 
 #include <string.h>
 

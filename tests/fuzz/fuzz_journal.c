@@ -7,10 +7,10 @@
  * sanitizers: pieces and the whole give the same records; what was read, written again, is the same
  * bytes; a store made from the changes tells a dump that makes an equal store.
  */
-#include "rendezvous/journal.h"
+#include "rendezvous/store/journal.h"
 
 #include "common/list.h"
-#include "rendezvous/store.h"
+#include "rendezvous/store/store.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>

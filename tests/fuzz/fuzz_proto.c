@@ -7,7 +7,7 @@
  * The oracle, besides the sanitizers: both ways give the same replies, the same verdict and the
  * same store, since the protocol has no frames and TCP may cut anywhere.
  */
-#include "rendezvous/session.h"
+#include "rendezvous/store/session.h"
 
 #include "common/err.h"
 #include "tests/fuzz/fuzz.h"

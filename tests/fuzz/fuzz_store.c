@@ -10,7 +10,7 @@
  * The oracle, besides the sanitizers: the store's own assertion at its end that all memory was
  * given back, that nobody is left waiting or watching, and that who is woken misses nothing more.
  */
-#include "rendezvous/session.h"
+#include "rendezvous/store/session.h"
 
 #include "common/err.h"
 #include "tests/fuzz/fuzz.h"

@@ -6,7 +6,7 @@
 #ifndef CT_TESTS_GPU_HARNESS_H
 #define CT_TESTS_GPU_HARNESS_H
 
-#include "kernels/device.h"
+#include "kernels/device/device.h"
 
 #include "tests/gpu/reference.h"
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The operations of kernels/device.h in plain float64, and seeded random numbers for their inputs.
+ * The operations of kernels/device/device.h in plain float64, and seeded random numbers for their
+ * inputs.
  */
 #ifndef CT_TESTS_GPU_REFERENCE_H
 #define CT_TESTS_GPU_REFERENCE_H
 
-#include "kernels/device.h"
+#include "kernels/device/device.h"
 
 /* Numerical Recipes' 64-bit congruential generator; the top bits are used. */
 struct ct_random {

@@ -10,8 +10,8 @@
 
 #include "tests/lib/ct_test.h"
 
-#include "rendezvous/budget.h"
-#include "rendezvous/members.h"
+#include "rendezvous/members/members.h"
+#include "rendezvous/store/budget.h"
 
 #define NODES 16
 #define S (INT64_C(1000000000))

@@ -12,8 +12,8 @@
 #ifndef CT_TESTS_LIB_NCCL_RANKS_H
 #define CT_TESTS_LIB_NCCL_RANKS_H
 
-#include "tests/lib/fake_gpu_engine.h"
-#include "worker/comm.h"
+#include "tests/lib/fake_gpu/fake_gpu_engine.h"
+#include "worker/comm/comm.h"
 
 struct nccl_ranks {
     int size;

@@ -6,7 +6,7 @@
 #ifndef CT_TESTS_LIB_OUTPUT_FIXTURE_H
 #define CT_TESTS_LIB_OUTPUT_FIXTURE_H
 
-#include "launcher/output_uv.h"
+#include "launcher/output/output_uv.h"
 
 #include "tests/lib/ct_test.h"
 

@@ -3,7 +3,7 @@
 #include "tests/lib/ct_test.h"
 
 #include "common/clock.h"
-#include "rendezvous/server_uv.h"
+#include "rendezvous/server/server_uv.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -10,7 +10,7 @@
 #include "tests/lib/ct_test.h"
 
 #include "common/log.h"
-#include "rendezvous/server_uv.h"
+#include "rendezvous/server/server_uv.h"
 
 #include <stdbool.h>
 #include <stddef.h>

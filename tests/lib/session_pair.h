@@ -8,7 +8,7 @@
 
 #include "tests/lib/ct_test.h"
 
-#include "rendezvous/session.h"
+#include "rendezvous/store/session.h"
 
 /* What requests are written with: the upper bytes of a length below 256, and the greeting. */
 #define Z7 "\0\0\0\0\0\0\0"

@@ -8,7 +8,7 @@
 
 #include "tests/lib/ct_test.h"
 
-#include "rendezvous/store.h"
+#include "rendezvous/store/store.h"
 
 /* For cmocka: *state is an empty store. */
 int ct_probe_set_up(void **state);

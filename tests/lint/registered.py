@@ -11,18 +11,21 @@ def check(paths, read):
     meson = {p: read(p) for p in paths if p.name == "meson.build"}
     everything = "\n".join(meson.values())
     for path in paths:
-        name = path.stem.removeprefix("test_")
-        if path.match("tests/unit/test_*.c"):
-            if not re.search(rf"'{name}'\s*:", everything):
-                yield path, f"add '{name}' to unit_tests in the meson.build of the folder it tests"
-        elif path.match("tests/integration/test_*.py"):
-            if not re.search(rf"'{name}'\s*:", everything):
-                yield path, f"add '{name}' to integration_tests in a meson.build"
+        if path.match("tests/unit/*/test_*.c") or path.match("tests/unit/*/*/test_*.c"):
+            entry = f"{path.parent.relative_to('tests/unit')}/{path.stem.removeprefix('test_')}"
+            if f"'{entry}'" not in everything:
+                yield path, f"add '{entry}' to tests/unit/{path.parts[2]}/meson.build"
+        elif path.match("tests/integration/*/test_*.py"):
+            entry = f"{path.parent.name}/{path.stem.removeprefix('test_')}"
+            if f"'{entry}'" not in everything:
+                yield path, f"add '{entry}' to tests/integration/meson.build"
         elif path.match("tests/lint/*.py") and path.name != "tree.py":
             if f"'{path.stem}'" not in everything:
                 yield path, "add it to tests/lint/meson.build"
         elif tree.is_c(path) and path.suffix in (".c", ".cu"):
-            if not re.search(rf"(?:'|/){re.escape(path.name)}'", everything):
+            # tests/fuzz names its targets without the prefix.
+            target = f"'{path.stem.removeprefix('fuzz_')}':" if path.match("tests/fuzz/fuzz_*.c") else None
+            if not re.search(rf"(?:'|/){re.escape(path.name)}'", everything) and not (target and target in everything):
                 yield path, "no meson.build names this file"
         elif path.match("man/*.[1-8]"):
             if f"'{path.name}'" not in meson.get(path.with_name("meson.build"), ""):

@@ -18,32 +18,69 @@ def messages(check, path, text):
     return [m for _, m in check(pathlib.PurePosixPath(path), text)]
 
 
+ROOMS = {
+    "common": [],
+    "rendezvous": ["wire", "store", "server"],
+    "worker": ["job", "comm", "nccl"],
+    "kernels": ["device", "cpu"],
+    "trainer": ["model"],
+    "launcher": ["util", "agent"],
+}
+
+
 class Layers(unittest.TestCase):
+    check = staticmethod(layers.Layers(ROOMS).check)
+
     def refused(self, path, include):
-        self.assertEqual(len(messages(layers.check, path, f"#include {include}\n")), 1)
+        self.assertEqual(len(messages(self.check, path, f"#include {include}\n")), 1)
 
     def allowed(self, path, include):
-        self.assertEqual(messages(layers.check, path, f"#include {include}\n"), [])
+        self.assertEqual(messages(self.check, path, f"#include {include}\n"), [])
+
+    def test_rooms_are_in_order(self):
+        self.refused("launcher/util/a.c", '"launcher/agent/b.h"')
+        self.allowed("launcher/agent/a.c", '"launcher/util/b.h"')
+        self.allowed("launcher/agent/a.c", '"launcher/agent/b.h"')
+        self.allowed("launcher/main.c", '"launcher/agent/b.h"')
+        self.allowed("worker/job/a.c", '"worker/ctworker.h"')
+        self.refused("worker/ctworker.h", '"worker/job/env.h"')
+
+    def test_no_file_is_in_a_folder_that_is_no_room(self):
+        self.refused("launcher/attic/a.c", '"common/err.h"')
+
+    def test_rooms_are_read_from_the_build_files(self):
+        text = "# x\nsubdir('wire')\nif a\n  subdir('no')\nendif\nsubdir('ctrun-stat')\n"
+        self.assertEqual(layers.rooms_of(lambda _: text)["rendezvous"], ["wire", "ctrun-stat"])
+
+    def test_crowds(self):
+        paths = [pathlib.PurePosixPath(f"a/{i}.c") for i in range(layers.MAX_SOURCES)]
+        self.assertEqual(list(layers.crowded(paths)), [])
+        self.assertEqual(len(list(layers.crowded([*paths, pathlib.PurePosixPath("a/b.py")]))), 1)
+
+    def test_rooms_say_what_they_are(self):
+        build = pathlib.PurePosixPath("launcher/util/meson.build")
+        self.assertEqual(list(layers.unnamed([build], lambda _: "# launcher/util: lists.\n")), [])
+        self.assertEqual(len(list(layers.unnamed([build], lambda _: "x = []\n"))), 1)
 
     def test_arrows_point_down(self):
-        self.refused("common/a.c", '"rendezvous/client.h"')
-        self.refused("rendezvous/a.c", '"worker/ctworker.h"')
-        self.refused("launcher/a.c", '"worker/ctworker.h"')
-        self.refused("launcher/a.c", '"kernels/device.h"')
-        self.refused("worker/a.c", '"launcher/agent.h"')
-        self.refused("kernels/a.cu", '"worker/ctworker.h"')
-        self.allowed("launcher/a.c", '"rendezvous/server_uv.h"')
-        self.allowed("trainer/a.c", '"worker/ctworker.h"')
-        self.allowed("tests/unit/test_a.c", '"launcher/agent.h"')
+        self.refused("common/a.c", '"rendezvous/wire/proto.h"')
+        self.refused("rendezvous/wire/a.c", '"worker/ctworker.h"')
+        self.refused("launcher/util/a.c", '"worker/ctworker.h"')
+        self.refused("launcher/util/a.c", '"kernels/device/device.h"')
+        self.refused("worker/job/a.c", '"launcher/agent/agent.h"')
+        self.refused("kernels/cpu/a.cu", '"worker/ctworker.h"')
+        self.allowed("launcher/util/a.c", '"rendezvous/server/server_uv.h"')
+        self.allowed("trainer/model/a.c", '"worker/ctworker.h"')
+        self.allowed("tests/unit/launcher/agent/test_a.c", '"launcher/agent/agent.h"')
 
     def test_special_headers(self):
-        self.refused("rendezvous/store.c", "<uv.h>")
-        self.allowed("rendezvous/server_uv.c", "<uv.h>")
+        self.refused("rendezvous/store/store.c", "<uv.h>")
+        self.allowed("rendezvous/server/server_uv.c", "<uv.h>")
         self.allowed("launcher/main.c", "<uv.h>")
-        self.refused("worker/comm.c", "<nccl.h>")
-        self.refused("trainer/model.c", "<cuda_runtime.h>")
-        self.allowed("worker/comm_nccl.c", "<nccl.h>")
-        self.allowed("kernels/loss.cu", "<cuda_runtime.h>")
+        self.refused("worker/comm/comm.c", "<nccl.h>")
+        self.refused("trainer/model/model.c", "<cuda_runtime.h>")
+        self.allowed("worker/nccl/comm_nccl.c", "<nccl.h>")
+        self.allowed("kernels/cpu/loss.cu", "<cuda_runtime.h>")
         self.allowed("tests/gpu/test_a.cu", "<cuda_runtime.h>")
 
     def test_form(self):
@@ -51,7 +88,7 @@ class Layers(unittest.TestCase):
         self.refused("common/a.c", '"../common/err.h"')
         self.refused("common/a.c", '"common/b.c"')
         late = '#include "common/err.h"\n#include "common/a.h"\n'
-        self.assertEqual(len(messages(layers.check, "common/a.c", late)), 1)
+        self.assertEqual(len(messages(self.check, "common/a.c", late)), 1)
 
 
 class Functions(unittest.TestCase):
@@ -107,11 +144,12 @@ class Registered(unittest.TestCase):
         return list(registered.check(paths, lambda path: meson))
 
     def test_orphans(self):
-        for orphan in ("tests/unit/test_x.c", "tests/integration/test_x.py", "tests/lint/x.py",
-                       "worker/x.c"):  # fmt: skip
+        for orphan in ("tests/unit/worker/job/test_x.c", "tests/integration/store/test_x.py", "tests/lint/x.py",
+                       "worker/job/x.c"):  # fmt: skip
             self.assertEqual(len(self.findings([orphan], "nothing")), 1, orphan)
-        paths = ["tests/unit/test_x.c", "tests/integration/test_x.py", "worker/y.c"]
-        self.assertEqual(self.findings(paths, "tests += {'x': {}}\n'worker/y.c'"), [])
+        paths = ["tests/unit/worker/job/test_x.c", "tests/integration/store/test_x.py", "worker/job/y.c"]
+        meson = "{'worker/job/x': {}, 'store/x': {}}\n'worker/y.c'"
+        self.assertEqual(self.findings(paths, meson), [])
 
 
 class ManPages(unittest.TestCase):

@@ -57,10 +57,10 @@ def line_of(text, offset):
     return text.count("\n", 0, offset) + 1
 
 
-def main(check, wanted=lambda path: True):
-    """Runs `check(path, text)`, which yields (line, message), over the wanted files."""
+def main(check, wanted=lambda path: True, found=0):
+    """Runs `check(path, text)`, which yields (line, message), over the wanted files. `found` = findings that
+    were printed before."""
     paths = [p for p in files() if wanted(p)]
-    found = 0
     for path in paths:
         for line, message in check(path, read(path)):
             print(f"{path}:{line}: {message}")

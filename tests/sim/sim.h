@@ -7,8 +7,8 @@
 #ifndef CT_TESTS_SIM_SIM_H
 #define CT_TESTS_SIM_SIM_H
 
-#include "launcher/agent.h"
-#include "rendezvous/members.h"
+#include "launcher/agent/agent.h"
+#include "rendezvous/members/members.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One machine: the real agent core, and what launcher/agent_uv.c does for it, with workers that are
- * only bits and times.
+ * One machine: the real agent core, and what launcher/agent/agent_uv.c does for it, with workers
+ * that are only bits and times.
  */
 #include "tests/sim/sim.h"
 

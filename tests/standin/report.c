@@ -10,7 +10,7 @@
  *                       each to a file in F named by its pid if that is a folder; there it appears
  *                       when it is whole, since the program may be killed on the way
  */
-#include "tests/lib/fake_gpu.h"
+#include "tests/lib/fake_gpu/fake_gpu.h"
 
 #include "common/num.h"
 

@@ -5,10 +5,10 @@
  * TAP; exit code 77 without a GPU. tools/gpu-check builds it without Meson. "small" is for tests.
  */
 #include "common/alloc.h"
-#include "trainer/gpus.h"
-#include "trainer/param_hash.h"
-#include "trainer/recorded.h"
-#include "trainer/rng.h"
+#include "trainer/formats/rng.h"
+#include "trainer/loop/param_hash.h"
+#include "trainer/loop/recorded.h"
+#include "trainer/model/gpus.h"
 
 #include <stdio.h>
 #include <string.h>

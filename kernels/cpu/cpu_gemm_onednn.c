@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Matrix products by oneDNN matmul primitives, which are made once per shape: making one generates
+ * machine code and takes longer than a whole training step. A training run needs few of them (three
+ * products per layer, each for the full batch, the last batch of an epoch and evaluation's), so
+ * they sit in a small array that is searched in order; the oldest goes when it is full.
+ *
+ * Threads: Debian's oneDNN runs on libgomp. Ranks share the machine, so one thread is the default
+ * here, not one per processor; OMP_NUM_THREADS overrides it.
+ */
+#include "kernels/cpu/cpu_gemm.h"
+
+#include "common/alloc.h"
+
+#include <dlfcn.h>
+#include <dnnl.h>
+#include <dnnl_debug.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define MAX_SHAPES 64
+
+/* y = x * w^T makes oneDNN copy w into another order, which costs as much as a quarter of the
+ * product when the batch is small. Up to this batch yt = w * x^T is made instead, where x is what
+ * is copied, and turned afterwards: 142 -> 118 us for 32 x 784 x 512 on Zen 5, equal at 128. */
+#define TURNED_BATCH_MAX 64
+
+enum product { PRODUCT_Y, PRODUCT_Y_RELU, PRODUCT_YT, PRODUCT_DW, PRODUCT_DX };
+
+/* dst[m, n] = src[m, k] * weights[k, n] in oneDNN's words. */
+enum operand { SRC, WEIGHTS, DST, BIAS, OPERANDS };
+
+static const int arg_ids[OPERANDS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS};
+
+struct shape {
+    enum product product;
+    size_t batch, in, out;
+    bool bf16, wide; /* operands; the result, in float32 all the same */
+};
+
+struct cached {
+    struct shape shape;
+    dnnl_primitive_t primitive;
+    dnnl_exec_arg_t args[OPERANDS];
+    int arg_count;
+};
+
+struct ct_gemm {
+    const struct ct_cpu_loops *loops;
+    float *yt; /* [out, batch] of the largest turned product so far, and as much again */
+    size_t yt_count;
+    bool bf16, single;
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+    struct cached cache[MAX_SHAPES];
+    size_t cached, next; /* entries in use; the one that the next new shape takes */
+    char name[64];
+};
+
+static int fail(struct ct_err *err, dnnl_status_t status, const char *what)
+{
+    int code = status == dnnl_out_of_memory ? CT_ENOMEM : CT_EUNSUPPORTED;
+    return ct_err_set(err, code, "oneDNN: %s: %s", what, dnnl_status2str(status));
+}
+
+/* One, unless the environment says otherwise; is it one? */
+static bool limit_threads(void)
+{
+    /* Looked up rather than linked: the OpenMP runtime is oneDNN's choice, not ours. */
+    void (*set_threads)(int);
+    int (*most_threads)(void);
+    *(void **)&set_threads = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
+    *(void **)&most_threads = dlsym(RTLD_DEFAULT, "omp_get_max_threads");
+    const char *set = getenv("OMP_NUM_THREADS");
+    if ((set == NULL || set[0] == '\0') && set_threads != NULL) {
+        set_threads(1);
+    }
+    return most_threads != NULL && most_threads() == 1;
+}
+
+int ct_gemm_new(const struct ct_cpu_loops *loops, struct ct_gemm **out, struct ct_err *err)
+{
+    struct ct_gemm *gemm = ct_calloc(1, sizeof(*gemm));
+    if (gemm == NULL) {
+        return ct_err_set(err, CT_ENOMEM, "no memory for the matrix product's shapes");
+    }
+    gemm->loops = loops;
+    gemm->single = limit_threads();
+    const dnnl_version_t *version = dnnl_version();
+    (void)snprintf(gemm->name, sizeof(gemm->name), "oneDNN %d.%d.%d", version->major,
+                   version->minor, version->patch);
+    dnnl_status_t status = dnnl_engine_create(&gemm->engine, dnnl_cpu, 0);
+    if (status == dnnl_success) {
+        status = dnnl_stream_create(&gemm->stream, gemm->engine, dnnl_stream_default_flags);
+    }
+    if (status != dnnl_success) {
+        ct_gemm_free(gemm);
+        return fail(err, status, "cannot open the CPU engine");
+    }
+    *out = gemm;
+    return 0;
+}
+
+static void drop(struct cached *c)
+{
+    if (c->primitive != NULL) {
+        (void)dnnl_primitive_destroy(c->primitive);
+    }
+    for (int i = 0; i < c->arg_count; i++) {
+        (void)dnnl_memory_destroy(c->args[i].memory);
+    }
+    *c = (struct cached){0};
+}
+
+/* AVX512-BF16, which AMX includes. oneDNN computes in bfloat16 without them, too, slower than in
+ * float32. ONEDNN_MAX_CPU_ISA limits the answer. */
+static bool multiplies_bf16(void)
+{
+#if defined(__x86_64__)
+    return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) ==
+           dnnl_cpu_isa_avx512_core_bf16;
+#else
+    return false; /* oneDNN 2.6 has no such query elsewhere */
+#endif
+}
+
+int ct_gemm_set_precision(struct ct_gemm *gemm, enum ct_precision precision, struct ct_err *err)
+{
+    if (precision == CT_PRECISION_BF16 && !multiplies_bf16()) {
+        return ct_err_set(err, CT_EUNSUPPORTED,
+                          "this processor has no instructions for bfloat16 (AVX512-BF16 or AMX)");
+    }
+    gemm->bf16 = precision == CT_PRECISION_BF16;
+    return 0;
+}
+
+void ct_gemm_free(struct ct_gemm *gemm)
+{
+    if (gemm == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < gemm->cached; i++) {
+        drop(&gemm->cache[i]);
+    }
+    if (gemm->stream != NULL) {
+        (void)dnnl_stream_destroy(gemm->stream);
+    }
+    if (gemm->engine != NULL) {
+        (void)dnnl_engine_destroy(gemm->engine);
+    }
+    ct_free(gemm->yt);
+    ct_free(gemm);
+}
+
+const char *ct_gemm_name(const struct ct_gemm *gemm)
+{
+    return gemm->name;
+}
+
+/* A matrix as one product sees it; `transposed` when memory holds the other order. */
+static dnnl_status_t describe(dnnl_memory_desc_t *desc, size_t rows, size_t cols, bool transposed,
+                              bool bf16)
+{
+    dnnl_dims_t dims = {(dnnl_dim_t)rows, (dnnl_dim_t)cols};
+    return dnnl_memory_desc_init_by_tag(desc, 2, dims, bf16 ? dnnl_bf16 : dnnl_f32,
+                                        transposed ? dnnl_ba : dnnl_ab);
+}
+
+static dnnl_status_t describe_all(const struct shape *s, dnnl_memory_desc_t desc[OPERANDS])
+{
+    size_t m = s->batch, n = s->out, k = s->in;
+    bool src_t = false, weights_t = true; /* y = x * w^T */
+    if (s->product == PRODUCT_YT) {       /* yt = w * x^T */
+        m = s->out, n = s->batch;
+    } else if (s->product == PRODUCT_DW) { /* dw = dy^T * x */
+        m = s->out, n = s->in, k = s->batch;
+        src_t = true, weights_t = false;
+    } else if (s->product == PRODUCT_DX) { /* dx = dy * w */
+        n = s->in, k = s->out;
+        weights_t = false;
+    }
+    dnnl_status_t status = describe(&desc[SRC], m, k, src_t, s->bf16);
+    if (status == dnnl_success) {
+        status = describe(&desc[WEIGHTS], k, n, weights_t, s->bf16);
+    }
+    if (status == dnnl_success) {
+        status = describe(&desc[DST], m, n, false, s->bf16 && !s->wide);
+    }
+    return status == dnnl_success ? describe(&desc[BIAS], 1, n, false, false) : status;
+}
+
+static dnnl_status_t add_relu(dnnl_primitive_attr_t attr)
+{
+    dnnl_post_ops_t ops = NULL;
+    dnnl_status_t status = dnnl_post_ops_create(&ops);
+    if (status != dnnl_success) {
+        return status;
+    }
+    status = dnnl_post_ops_append_eltwise(ops, 1.0f, dnnl_eltwise_relu, 0.0f, 0.0f);
+    if (status == dnnl_success) {
+        status = dnnl_primitive_attr_set_post_ops(attr, ops);
+    }
+    (void)dnnl_post_ops_destroy(ops);
+    return status;
+}
+
+static dnnl_status_t make_primitive(struct ct_gemm *gemm, const struct shape *s,
+                                    const dnnl_memory_desc_t desc[OPERANDS], bool with_bias,
+                                    dnnl_primitive_t *out)
+{
+    dnnl_matmul_desc_t op;
+    dnnl_primitive_attr_t attr = NULL;
+    dnnl_primitive_desc_t primitive_desc = NULL;
+    dnnl_status_t status = dnnl_matmul_desc_init(&op, &desc[SRC], &desc[WEIGHTS],
+                                                 with_bias ? &desc[BIAS] : NULL, &desc[DST]);
+    if (status == dnnl_success) {
+        status = dnnl_primitive_attr_create(&attr);
+    }
+    if (status == dnnl_success && s->product == PRODUCT_Y_RELU) {
+        status = add_relu(attr);
+    }
+    if (status == dnnl_success) {
+        status = dnnl_primitive_desc_create(&primitive_desc, &op, attr, gemm->engine, NULL);
+    }
+    if (status == dnnl_success) {
+        status = dnnl_primitive_create(out, primitive_desc);
+    }
+    if (primitive_desc != NULL) {
+        (void)dnnl_primitive_desc_destroy(primitive_desc);
+    }
+    if (attr != NULL) {
+        (void)dnnl_primitive_attr_destroy(attr);
+    }
+    return status;
+}
+
+static int make(struct ct_gemm *gemm, const struct shape *s, struct cached *out, struct ct_err *err)
+{
+    dnnl_memory_desc_t desc[OPERANDS];
+    bool with_bias = s->product == PRODUCT_Y || s->product == PRODUCT_Y_RELU;
+    struct cached c = {.shape = *s};
+    dnnl_status_t status = describe_all(s, desc);
+    if (status == dnnl_success) {
+        status = make_primitive(gemm, s, desc, with_bias, &c.primitive);
+    }
+    for (int i = 0; status == dnnl_success && i < (with_bias ? OPERANDS : BIAS); i++) {
+        c.args[i].arg = arg_ids[i];
+        status = dnnl_memory_create(&c.args[i].memory, &desc[i], gemm->engine, DNNL_MEMORY_NONE);
+        c.arg_count += status == dnnl_success;
+    }
+    if (status != dnnl_success) {
+        drop(&c);
+        (void)fail(err, status, "cannot prepare a matrix product");
+        return ct_err_wrap(err, "batch %zu, layer %zu -> %zu", s->batch, s->in, s->out);
+    }
+    *out = c;
+    return 0;
+}
+
+static int find(struct ct_gemm *gemm, const struct shape *s, struct cached **out,
+                struct ct_err *err)
+{
+    for (size_t i = 0; i < gemm->cached; i++) {
+        const struct shape *have = &gemm->cache[i].shape;
+        if (have->product == s->product && have->batch == s->batch && have->in == s->in &&
+            have->out == s->out && have->bf16 == s->bf16 && have->wide == s->wide) {
+            *out = &gemm->cache[i];
+            return 0;
+        }
+    }
+    struct cached made;
+    int rc = make(gemm, s, &made, err);
+    if (rc != 0) {
+        return rc;
+    }
+    struct cached *slot = &gemm->cache[gemm->next];
+    drop(slot);
+    *slot = made;
+    gemm->next = (gemm->next + 1) % MAX_SHAPES;
+    gemm->cached += gemm->cached < MAX_SHAPES;
+    *out = slot;
+    return 0;
+}
+
+/* oneDNN takes no pointers to const; it writes to DST only. */
+static int run(struct ct_gemm *gemm, const struct shape *s, const void *const data[OPERANDS],
+               struct ct_err *err)
+{
+    struct cached *c;
+    int rc = find(gemm, s, &c, err);
+    if (rc != 0) {
+        return rc;
+    }
+    dnnl_status_t status = dnnl_success;
+    for (int i = 0; status == dnnl_success && i < c->arg_count; i++) {
+        status = dnnl_memory_set_data_handle(c->args[i].memory, (void *)(uintptr_t)data[i]);
+    }
+    if (status == dnnl_success) {
+        status = dnnl_primitive_execute(c->primitive, gemm->stream, c->arg_count, c->args);
+    }
+    return status == dnnl_success ? 0 : fail(err, status, "matrix product failed");
+}
+
+static int linear_turned(struct ct_gemm *gemm, const struct ct_linear *op, struct ct_err *err)
+{
+    size_t count = op->batch * op->out;
+    if (count > gemm->yt_count) {
+        float *grown = ct_malloc(2 * count * sizeof(*grown));
+        if (grown == NULL) {
+            return ct_err_set(err, CT_ENOMEM, "no memory for a product of %zu numbers", count);
+        }
+        ct_free(gemm->yt);
+        gemm->yt = grown;
+        gemm->yt_count = count;
+    }
+    struct shape s = {PRODUCT_YT, op->batch, op->in, op->out, gemm->bf16, true};
+    const void *data[OPERANDS] = {[SRC] = op->w, [WEIGHTS] = op->x, [DST] = gemm->yt};
+    int rc = run(gemm, &s, data, err);
+    if (rc == 0 && gemm->bf16 && !op->wide) {
+        struct ct_linear wide = *op;
+        wide.y = gemm->yt + count;
+        gemm->loops->finish(&wide, gemm->yt);
+        gemm->loops->narrow(count, wide.y, op->y);
+    } else if (rc == 0) {
+        gemm->loops->finish(op, gemm->yt);
+    }
+    return rc;
+}
+
+bool ct_gemm_single(const struct ct_gemm *gemm)
+{
+    return gemm->single;
+}
+
+int ct_gemm_linear(struct ct_gemm *gemm, const struct ct_linear *op, struct ct_err *err)
+{
+    if (op->batch <= TURNED_BATCH_MAX && op->batch < op->out) {
+        return linear_turned(gemm, op, err);
+    }
+    struct shape s = {
+        op->relu ? PRODUCT_Y_RELU : PRODUCT_Y, op->batch, op->in, op->out, gemm->bf16, op->wide};
+    const void *data[OPERANDS] = {[SRC] = op->x, [WEIGHTS] = op->w, [DST] = op->y, [BIAS] = op->b};
+    return run(gemm, &s, data, err);
+}
+
+int ct_gemm_dw(struct ct_gemm *gemm, const struct ct_linear_grad *op, struct ct_err *err)
+{
+    struct shape s = {PRODUCT_DW, op->batch, op->in, op->out, gemm->bf16, true};
+    const void *data[OPERANDS] = {[SRC] = op->dy, [WEIGHTS] = op->x, [DST] = op->dw};
+    return run(gemm, &s, data, err);
+}
+
+int ct_gemm_dx(struct ct_gemm *gemm, const struct ct_linear_grad *op, struct ct_err *err)
+{
+    struct shape s = {PRODUCT_DX, op->batch, op->in, op->out, gemm->bf16, false};
+    const void *data[OPERANDS] = {[SRC] = op->dy, [WEIGHTS] = op->w, [DST] = op->dx};
+    return run(gemm, &s, data, err);
+}

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The loops that read or write bfloat16: the upper half of a float32. Widening is a shift;
+ * narrowing rounds to nearest, ties to even, in integer arithmetic that every instruction set
+ * vectorises and that gives the same bits as the processor's own conversion.
+ */
+#include "kernels/cpu/cpu_isa.h"
+
+#include <string.h>
+
+static inline float widen(uint16_t narrow)
+{
+    uint32_t bits = (uint32_t)narrow << 16;
+    float wide;
+    memcpy(&wide, &bits, sizeof(wide));
+    return wide;
+}
+
+static inline uint32_t round_bits(uint32_t bits)
+{
+    return (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+}
+
+static inline uint16_t round_to_16(float wide)
+{
+    uint32_t bits;
+    memcpy(&bits, &wide, sizeof(bits));
+    /* Rounding could carry a NaN's bits into infinity or zero: it becomes the quiet one. */
+    return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? 0x7fc0u : round_bits(bits));
+}
+
+/* Of what is no NaN. */
+static inline uint16_t round_number(float wide)
+{
+    uint32_t bits;
+    memcpy(&bits, &wide, sizeof(bits));
+    return (uint16_t)round_bits(bits);
+}
+
+static void scale_row16(size_t count, const uint8_t *restrict from, float scale, float shift,
+                        uint16_t *restrict to)
+{
+    for (size_t i = 0; i < count; i++) {
+        to[i] = round_number((float)from[i] * scale + shift);
+    }
+}
+
+/* Rows ahead of the copied one that are asked for, as in gather(). */
+#define AHEAD 8
+#define CACHE_LINE 64
+
+void CT_ISA_NAME(ct_gather16)(const struct ct_gather *op)
+{
+    float scale = (float)(1.0 / (255.0 * (double)op->stddev));
+    float shift = (float)(-(double)op->mean / (double)op->stddev);
+    for (size_t b = 0; b < op->batch; b++) {
+        size_t at = op->index[b];
+        if (b + AHEAD < op->batch) {
+            const uint8_t *next = op->images + op->index[b + AHEAD] * op->features;
+            for (size_t i = 0; i < op->features; i += CACHE_LINE) {
+                __builtin_prefetch(next + i);
+            }
+            __builtin_prefetch(op->labels + op->index[b + AHEAD]);
+        }
+        scale_row16(op->features, op->images + at * op->features, scale, shift,
+                    (uint16_t *)op->x + b * op->features);
+        op->y[b] = op->labels[at];
+    }
+}
+
+static void add_row16(size_t count, const uint16_t *restrict row, float *restrict sum)
+{
+    for (size_t i = 0; i < count; i++) {
+        sum[i] += widen(row[i]);
+    }
+}
+
+void CT_ISA_NAME(ct_column_sum16)(size_t rows, size_t cols, const uint16_t *m, float *sum)
+{
+    memset(sum, 0, cols * sizeof(*sum));
+    for (size_t r = 0; r < rows; r++) {
+        add_row16(cols, m + r * cols, sum);
+    }
+}
+
+static void mask_all(size_t count, uint16_t *restrict x, const uint16_t *restrict by)
+{
+    for (size_t i = 0; i < count; i++) {
+        /* As a signed integer a bfloat16 is positive exactly when the number is (or a NaN). */
+        x[i] = (int16_t)by[i] > 0 ? x[i] : 0;
+    }
+}
+
+void CT_ISA_NAME(ct_mask16)(size_t count, uint16_t *x, const uint16_t *mask)
+{
+    mask_all(count, x, mask);
+}
+
+static void narrow_all(size_t count, const float *restrict from, uint16_t *restrict to)
+{
+    for (size_t i = 0; i < count; i++) {
+        to[i] = round_to_16(from[i]);
+    }
+}
+
+void CT_ISA_NAME(ct_narrow)(size_t count, const float *from, uint16_t *to)
+{
+    narrow_all(count, from, to);
+}

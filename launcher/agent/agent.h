@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The life of the workers of one machine as a state machine: an event goes in, what to do comes
+ * out. No process, no socket, no clock.
+ *
+ *           begin            world             all spawned           all exited with 0
+ *     IDLE ------> JOINING ---------> STARTING ---------> RUNNING -------------------> FINISHED
+ *                  ^  |                   | failure here or elsewhere, |                  |
+ *                  |  |                   v signal, line lost          v                  | over
+ *          stopped |  | over,         STOPPING <--------------------------------------- --+
+ *                  |  | signal            |
+ *                  +--|-------------------+ over and stopped
+ *                     v                   v
+ *                    DONE <---------------+
+ *
+ * Whether there is another generation is the membership's decision (rendezvous/members/members.h),
+ * also for a job of one machine: the agent says what happened and does what it is told. It waits
+ * for nobody to stop what is its own: a failure or a signal here, or the loss of the line to the
+ * membership, end the workers here at once.
+ *
+ * Workers that can go on in another generation may be kept over its end by whoever carries out the
+ * stop. DISMISSING, before DONE, ends those when none follows.
+ *
+ * Every generation ends through STOPPING, a good one too: workers may have left processes behind.
+ * The first worker to fail in a generation is remembered; what its peers do afterwards is a
+ * consequence.
+ */
+#ifndef CT_LAUNCHER_AGENT_AGENT_H
+#define CT_LAUNCHER_AGENT_AGENT_H
+
+#include "common/err.h"
+#include "common/log.h"
+#include "common/sm.h"
+#include "launcher/report/policy.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum ct_agent_state {
+    CT_AGENT_IDLE,
+    CT_AGENT_JOINING,
+    CT_AGENT_STARTING,
+    CT_AGENT_RUNNING,
+    CT_AGENT_FINISHED,
+    CT_AGENT_STOPPING,
+    CT_AGENT_DISMISSING,
+    CT_AGENT_DONE,
+};
+
+enum ct_agent_event_type {
+    CT_AGENT_EV_BEGIN, /* once, first */
+    /* from the membership */
+    CT_AGENT_EV_UP,      /* the line is there */
+    CT_AGENT_EV_WORLD,   /* `generation` begins; `serve`: the workers' store is ours to open */
+    CT_AGENT_EV_STOP,    /* `generation` is over; `will_restart` */
+    CT_AGENT_EV_OVER,    /* the job is, with `exit_code` */
+    CT_AGENT_EV_PREEMPT, /* the job shall end because of `signo`, received anywhere */
+    CT_AGENT_EV_LOST,    /* the line is lost, or we are refused; `exit_code` if nothing else has a
+                            better one */
+    /* from this machine */
+    CT_AGENT_EV_SERVING,     /* answer to serve: the workers' store is empty and listens */
+    CT_AGENT_EV_NOT_SERVING, /* answer to serve: it cannot be opened */
+    CT_AGENT_EV_STARTED,     /* answer to a spawn: the worker runs */
+    CT_AGENT_EV_NOT_STARTED, /* answer to a spawn: it does not; `end` says why */
+    CT_AGENT_EV_EXITED,      /* a worker ended; `end` says how */
+    CT_AGENT_EV_STOPPED,     /* answer to a stop: nothing of the generation is left, but maybe what
+                                was kept */
+    CT_AGENT_EV_SIGNAL,      /* ctrun was asked to end by `signo` */
+};
+
+struct ct_agent_event {
+    enum ct_agent_event_type type;
+    int local_rank; /* STARTED, NOT_STARTED, EXITED */
+    struct ct_end end;
+    int signo; /* PREEMPT, SIGNAL */
+    int generation, exit_code;
+    bool serve, will_restart;
+    bool kept; /* STOPPED: some workers live on; only while ct_agent_may_keep() */
+};
+
+/* Messages to the membership, in the order in which they are to be sent. Bits. */
+enum ct_agent_message {
+    CT_AGENT_SAY_JOIN = 1,
+    CT_AGENT_SAY_SERVING = 2,
+    CT_AGENT_SAY_STARTED = 4,
+    CT_AGENT_SAY_FAILED = 8,
+    CT_AGENT_SAY_FINISHED = 16,
+    CT_AGENT_SAY_STOPPED = 32,
+    CT_AGENT_SAY_PREEMPT = 64,
+    CT_AGENT_SAY_LEAVE = 128,
+};
+
+/* What to do, in the order of the fields. */
+struct ct_agent_update {
+    unsigned say;    /* enum ct_agent_message */
+    bool report;     /* a generation is broken: ct_agent.failure, if known, is new; headline */
+    int stop_signal; /* 0, or stop everything of this generation, beginning with this signal */
+    bool notice;     /* tell the workers that it is a preemption */
+    bool kill;       /* be quick about the stop that is under way: SIGKILL now */
+    bool story;      /* all is stopped and decided: say how this generation ended */
+    bool serve;  /* `generation` is new: empty or open the workers' store, step with the answer */
+    int spawn;   /* -1, or start this local rank and step with the answer */
+    bool finish; /* nothing is left running; ctrun ends with exit_code */
+    int exit_code;
+};
+
+enum ct_agent_worker {
+    CT_WORKER_ABSENT,
+    CT_WORKER_SPAWNING, /* asked for, not answered yet */
+    CT_WORKER_ALIVE,
+    CT_WORKER_GONE,
+};
+
+struct ct_agent_failure {
+    bool known;
+    int local_rank;
+    struct ct_end end;
+};
+
+/* Read-only for others. */
+struct ct_agent {
+    struct ct_sm sm;
+    int workers;
+    int generation;                  /* -1 before the first */
+    int signo;                       /* why the job shall end, received here or elsewhere; 0 */
+    bool quiet;                      /* STOPPING: nothing of the generation is left, */
+    bool kept;                       /* ... but workers that can go on; till the next one begins */
+    bool decided;                    /* what comes after this generation is known */
+    bool will_restart;               /* another one, as far as is known */
+    bool orderly;                    /* since `signo`, every worker here has ended with 0 */
+    bool finished;                   /* every worker had ended with 0 before any stop */
+    bool hurried;                    /* a second Ctrl-C: wait for nobody */
+    bool over, lost;                 /* the job is; the line is */
+    int last_code;                   /* of whichever of the two */
+    struct ct_agent_failure failure; /* of this generation, on this machine */
+    int spawned;                     /* workers asked for in this generation */
+    int alive;                       /* spawning or alive */
+    uint8_t *states;                 /* enum ct_agent_worker by local rank */
+};
+
+/* `log` is borrowed, may be NULL. CT_ENOMEM. */
+CT_MUST_CHECK int ct_agent_init(struct ct_agent *agent, int workers, const struct ct_log *log);
+
+/* NULL and zeroed memory are allowed. */
+void ct_agent_fini(struct ct_agent *agent);
+
+/* May the stop under way leave workers alive that can go on? `decided`, if it is known that another
+ * generation follows; till then they are not to be kept yet. */
+bool ct_agent_may_keep(const struct ct_agent *agent, bool *decided);
+
+/* Takes one event, fills *update whole. `now_ns` is only for the log. */
+void ct_agent_step(struct ct_agent *agent, const struct ct_agent_event *event, int64_t now_ns,
+                   struct ct_agent_update *update);
+
+#endif

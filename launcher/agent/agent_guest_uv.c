@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The workers' store of another machine, where the job has a token: it serves the workers of those
+ * machines alone whose agents hold a line to it and have proved the token there. That the job's
+ * store has seen the agent does not help: the way to another machine may begin at another address.
+ *
+ * Happy path: a world comes, the line is opened, and the agent hears of the world when it is up.
+ *
+ * Other paths: the world ends before that; then nothing of it is here, which the membership hears
+ * at once.
+ *
+ * Failure modes: a line that cannot be opened ends the job here, before workers start that would be
+ * refused. One that is lost later means that the store or its machine is gone, of which the
+ * membership tells.
+ *
+ * Who frees: ct_run_close_link(), or the next world.
+ */
+#include "launcher/agent/agent_impl_uv.h"
+
+#include "launcher/report/policy.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* The store listens already when the world is told. */
+#define CONNECT_MS 10000
+
+static void say(struct ct_run *run, struct ct_link *link, enum ct_msg_type type)
+{
+    memset(run->msg, 0, sizeof(*run->msg));
+    run->msg->type = type;
+    run->msg->generation = run->guest_world.generation;
+    ct_link_send(link, run->msg);
+}
+
+static void on_up(void *data, const char *address)
+{
+    struct ct_run *run = data;
+    (void)address;
+    say(run, run->guest, CT_MSG_GUEST);
+    run->guest_awaited = false;
+    ct_run_step(run, run->guest_world);
+}
+
+static void on_message(void *data, struct ct_msg *msg)
+{
+    (void)data;
+    (void)msg; /* a store for workers has nothing to say */
+}
+
+static void on_lost(void *data, const struct ct_err *why)
+{
+    struct ct_run *run = data;
+    ct_log(&run->log, CT_LOG_DEBUG, "the line to the workers' store on %s is gone: %s",
+           run->plan.master_addr, why->text);
+    if (run->guest_awaited) {
+        run->guest_awaited = false;
+        (void)snprintf(run->stop_why, sizeof(run->stop_why),
+                       "the workers' store on %.100s does not take this node: %.300s",
+                       run->plan.master_addr, why->text);
+        ct_run_say(run, "%s", run->stop_why);
+        ct_run_step(run,
+                    (struct ct_agent_event){.type = CT_AGENT_EV_LOST, .exit_code = CT_EXIT_SETUP});
+    }
+}
+
+void ct_run_guest_close(struct ct_run *run)
+{
+    ct_link_close(run->guest, 0, NULL, NULL);
+    run->guest = NULL;
+    run->guest_awaited = false;
+}
+
+bool ct_run_guest_begin(struct ct_run *run, struct ct_agent_event world)
+{
+    const struct ct_place *place = run->job->place;
+    ct_run_guest_close(run);
+    if (run->job->token == NULL || world.serve ||
+        (run->plan.master_port == place->port && ct_place_is_store(place, run->master_addr))) {
+        return false;
+    }
+    const struct ct_link_options options = {
+        .host = run->plan.master_addr,
+        .port = run->plan.master_port,
+        .token = run->job->token,
+        .connect_ms = CONNECT_MS,
+        .log = &run->log,
+        .on_up = on_up,
+        .on_message = on_message,
+        .on_lost = on_lost,
+        .data = run,
+    };
+    struct ct_err err = {0};
+    run->guest_world = world;
+    run->guest_awaited = true;
+    if (ct_link_open(&run->loop, &options, &run->guest, &err) != 0) {
+        on_lost(run, &err);
+    }
+    return true;
+}
+
+bool ct_run_guest_cancel(struct ct_run *run, int generation)
+{
+    if (!run->guest_awaited || run->guest_world.generation != generation) {
+        return false;
+    }
+    say(run, run->link, CT_MSG_STOPPED);
+    ct_run_guest_close(run);
+    return true;
+}

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the files agent_*_uv.c share: one job on this machine while it runs. Each holds one side of
+ * it; agent_uv.c steps the state machine and tells them what to do.
+ */
+#ifndef CT_LAUNCHER_AGENT_AGENT_IMPL_UV_H
+#define CT_LAUNCHER_AGENT_AGENT_IMPL_UV_H
+
+#include "common/log.h"
+#include "launcher/agent/agent.h"
+#include "launcher/agent/agent_uv.h"
+#include "launcher/agent/hang_guard_uv.h"
+#include "launcher/agent/timer_guard_uv.h"
+#include "launcher/agent/worker_uv.h"
+#include "launcher/report/job_story.h"
+#include "launcher/setup/interface_uv.h"
+#include "launcher/util/signals_uv.h"
+#include "launcher/worker/error_file.h"
+#include "launcher/worker/pages.h"
+#include "launcher/worker/snapshot.h"
+#include "rendezvous/client/link_uv.h"
+#include "rendezvous/control/control.h"
+#include "rendezvous/server/server_uv.h"
+
+#include <uv.h>
+
+/* How long a terminal that takes no output may delay a restart. */
+#define CT_RUN_SETTLE_MS 1000
+
+struct ct_run {
+    const struct ct_job *job;
+    struct ct_log log;
+    uv_loop_t loop;
+    struct ct_agent agent;
+    struct ct_plan plan;
+    struct ct_outcome outcome;
+    /* agent_signals_uv.c */
+    struct ct_signals_watch signals;
+    int64_t preempt_deadline_ms; /* from the signal on, until workers are killed */
+    char *preempt_file;          /* by which workers may learn of it; NULL = there is none */
+    /* agent_stdin_uv.c */
+    uv_poll_t in;
+    bool in_open;
+    char in_line[32]; /* the line that has no end yet */
+    size_t in_len;
+    /* agent_link_uv.c */
+    struct ct_server *server; /* NULL = another machine hosts the job's store */
+    struct ct_server *own;    /* the workers' store, where we are node rank 0 and do not host */
+    struct ct_link *link;     /* to the membership */
+    struct ct_msg *msg;       /* what is sent next; large */
+    struct ct_msg_join join;  /* what this node says when it joins */
+    char seen_address[CT_HOST_MAX]; /* ours as the membership sees it */
+    char master_addr[CT_HOST_MAX];  /* of this generation's store, as it was told; "" = the job's */
+    char store_addr[CT_HOST_MAX]; /* by which other machines reach the job's store; "" = none has */
+    bool on_loopback; /* we host, and what our options call the store is the loopback here, or no
+                         address */
+    bool said_open;   /* that strangers may use a store of ours */
+    char busy[CT_STORY_WHAT_MAX]; /* who else listens where the store should be; "" = nobody */
+    uv_timer_t wait_timer; /* until there is time, then until the others have left our store */
+    int64_t wait_until_ns;
+    /* agent_guest_uv.c */
+    struct ct_link *guest; /* to the workers' store of another machine; NULL = none is needed */
+    struct ct_agent_event guest_world; /* what the agent hears when it is up, */
+    bool guest_awaited;                /* which it is not yet */
+    /* agent_reach_uv.c */
+    struct ct_interface_search search;
+    char interface[IF_NAMESIZE]; /* that workers are told; "" = none */
+    bool up_waits;               /* the line is up, which the agent has not heard */
+    /* agent_workers_uv.c */
+    struct ct_output *output;
+    struct ct_procs *procs;
+    struct ct_worker *workers; /* by local rank */
+    struct ct_snapshot snapshot;
+    struct ct_hang_guard hang;
+    struct ct_timer_guard timers;
+    struct ct_evidence evidence;
+    struct ct_pages pages;       /* what workers say of their progress */
+    struct ct_handover handover; /* what they are told of the next generation */
+    int kept;                    /* of this generation's workers: gone on from the last one */
+    struct ct_procs_stopped stopped;
+    bool stopping;           /* the processes of this generation have been told to end */
+    bool settling;           /* they have ended; their output is awaited */
+    struct ct_err start_err; /* why a worker could not be started */
+    /* agent_stuck_uv.c */
+    uv_timer_t stuck;
+    bool stuck_open;
+    int64_t stuck_timeout_ns;
+    /* agent_report_uv.c */
+    struct ct_failure failure;       /* the first one here, of this generation */
+    struct ct_error_file error_file; /* its */
+    struct ct_buf tail;              /* its last lines on stderr, indented */
+    struct ct_job_story story;       /* the whole job's */
+    char stop_why[CT_STORY_WHAT_MAX];
+};
+
+/* Steps the state machine and carries out what it says. */
+void ct_run_step(struct ct_run *run, struct ct_agent_event event);
+
+/* ---- agent_link_uv.c --------------------------------------------------------------------------
+ */
+
+/* Hosts the job's store if that is ours to do; every address is bound when it returns. */
+CT_MUST_CHECK int ct_run_open_store(struct ct_run *run, struct ct_err *err);
+
+/* Opens the line to the membership; the agent hears of it later. */
+CT_MUST_CHECK int ct_run_open_link(struct ct_run *run, struct ct_err *err);
+
+/* Sends the messages that are named (enum ct_agent_message). */
+void ct_run_say_to_members(struct ct_run *run, unsigned say);
+
+/* Tells how the workers are. */
+void ct_run_beat(struct ct_run *run);
+
+/* An empty store for the workers of a new generation, of which we are node rank 0. */
+CT_MUST_CHECK int ct_run_serve(struct ct_run *run, struct ct_err *err);
+
+/* Leaves what is sent to the membership time to go out, and other agents time to leave. */
+void ct_run_close_link(struct ct_run *run);
+
+/* ---- agent_reach_uv.c -------------------------------------------------------------------------
+ */
+
+/* Looks up this machine's own name, for a job of several. */
+void ct_run_reach_open(struct ct_run *run);
+
+/* The line is up: the agent hears of it, now or when that name is known. */
+void ct_run_reach_up(struct ct_run *run);
+
+void ct_run_reach_close(struct ct_run *run);
+
+/* A world has come: what its workers here are told, with `told` of ct_place_master(). */
+void ct_run_choose_master(struct ct_run *run, const char *told);
+void ct_run_choose_interface(struct ct_run *run);
+
+/* ---- agent_guest_uv.c -------------------------------------------------------------------------
+ */
+
+/* A world has come, whose store plan.master_addr and plan.master_port name. True: the agent will
+ * hear of it when this node's workers may use that store. */
+bool ct_run_guest_begin(struct ct_run *run, struct ct_agent_event world);
+
+/* Is that generation over before the agent has heard of it? Then the membership knows now that
+ * nothing of it is left here. */
+bool ct_run_guest_cancel(struct ct_run *run, int generation);
+
+void ct_run_guest_close(struct ct_run *run);
+
+/* ---- agent_workers_uv.c -----------------------------------------------------------------------
+ */
+
+/* Starts the worker and returns what the agent has to hear. */
+struct ct_agent_event ct_run_start_worker(struct ct_run *run, int local_rank);
+
+/* Stops everything of this generation; the agent hears of it when all that was written has come. */
+void ct_run_stop(struct ct_run *run, int signo, int64_t grace_ms);
+
+/* ---- agent_keep_uv.c --------------------------------------------------------------------------
+ */
+
+/* For ct_procs_ask(). */
+enum ct_proc_stay ct_run_may_stay(void *data, struct ct_proc *proc, bool late);
+
+/* All others have ended: keeps what has parked. */
+void ct_run_keep_parked(struct ct_run *run);
+
+/* A process that was kept: lets it go on as `worker` of the plan's generation. False when it is to
+ * be started instead. */
+bool ct_run_go_on(struct ct_run *run, int local_rank, const struct ct_worker_options *options);
+
+/* All have started: says how many have gone on. */
+void ct_run_say_kept(struct ct_run *run);
+
+/* The worker whose process this is. */
+int ct_run_rank_of(const struct ct_run *run, const struct ct_proc *proc);
+
+/* ---- agent_stdin_uv.c -------------------------------------------------------------------------
+ */
+
+/* With --agent-stdin: listens to the ctrun that has started this one. */
+CT_MUST_CHECK int ct_run_open_stdin(struct ct_run *run, struct ct_err *err);
+void ct_run_close_stdin(struct ct_run *run);
+
+/* ---- agent_stuck_uv.c -------------------------------------------------------------------------
+ */
+
+/* Watches for workers that are stuck in the kernel, if the environment asks for it. */
+CT_MUST_CHECK int ct_run_open_stuck(struct ct_run *run, struct ct_err *err);
+void ct_run_close_stuck(struct ct_run *run);
+
+/* ---- agent_signals_uv.c -----------------------------------------------------------------------
+ */
+
+/* Somebody asks for the end of the job. */
+void ct_run_signal(struct ct_run *run, int signo);
+
+CT_MUST_CHECK int ct_run_open_signals(struct ct_run *run, struct ct_err *err);
+
+/* Tells the workers by key and by file that the job is asked to end. */
+void ct_run_notice(struct ct_run *run);
+
+/* ---- agent_report_uv.c ------------------------------------------------------------------------
+ */
+
+/* Of the ctruns that a scheduler has started on one machine, one for each rank, the first speaks of
+ * the job; of what happens to its own worker each does. */
+bool ct_run_speaks(const struct ct_run *run);
+
+/* One line of ctrun's own on stderr, in order with what workers wrote. */
+void ct_run_say(struct ct_run *run, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Where run->log writes to. */
+void ct_run_emit_log(void *data, enum ct_log_level level, const char *line);
+
+/* A worker here has failed: takes down what is known of it. */
+void ct_run_note_failure(struct ct_run *run);
+
+/* The generation is broken: says why, at once. */
+void ct_run_headline(struct ct_run *run);
+
+/* All is stopped: collects the story of a failure here while the workers' output is still there. */
+void ct_run_collect(struct ct_run *run);
+
+/* It is known what comes next: tells the story. */
+void ct_run_tell(struct ct_run *run);
+
+/* The end: the story of the whole job, on the screen and in the file of --report. */
+void ct_run_tell_end(struct ct_run *run);
+
+/* What the workers do now, into a BEAT or STARTED; without memory it says nothing of them. */
+void ct_run_fill_rows(const struct ct_run *run, struct ct_msg *msg);
+
+#endif

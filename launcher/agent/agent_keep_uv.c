@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Workers that go on in the next generation instead of being ended with the others.
+ *
+ * Happy path: a worker has said that it can (its progress page). A stop that another generation may
+ * follow tells it to park instead of ending it; it does, and when it is known that there will be
+ * another generation the stop leaves it alone. Its process and its streams stay; when its local
+ * rank is to be started, it is told the new contract instead.
+ *
+ * Failure modes: it does not park in time, or there will be no other generation: it is ended like
+ * any other, and told so, since one that sleeps may not notice a signal. It dies while it waits, or
+ * cannot be told: another process is started in its place.
+ */
+#include "launcher/agent/agent_impl_uv.h"
+
+int ct_run_rank_of(const struct ct_run *run, const struct ct_proc *proc)
+{
+    int rank = 0;
+    while (rank < run->job->workers && run->workers[rank].proc != proc) {
+        rank++;
+    }
+    CT_ASSERT(rank < run->job->workers);
+    return rank;
+}
+
+/* Whoever was told to park looks at its orders, and so does who waits to be told because it has
+ * lost a peer, here or on another machine. In a job that is asked to end others only look at what
+ * signals do: they have something to save. */
+static enum ct_proc_stay end(struct ct_run *run, int rank, enum ct_stay says)
+{
+    struct ct_worker *worker = &run->workers[rank];
+    if (worker->told || (says != CT_STAY_NOT && run->agent.signo == 0)) {
+        ct_handover_order(&run->handover, rank, run->agent.generation, CT_ORDER_END);
+    }
+    worker->told = worker->parked = false;
+    return CT_PROC_ENDS;
+}
+
+enum ct_proc_stay ct_run_may_stay(void *data, struct ct_proc *proc, bool late)
+{
+    struct ct_run *run = data;
+    int rank = ct_run_rank_of(run, proc);
+    struct ct_worker *worker = &run->workers[rank];
+    bool decided;
+    enum ct_stay says = ct_pages_stay(&run->pages, rank, run->agent.generation);
+    if (says == CT_STAY_NOT || run->handover.map == NULL ||
+        !ct_agent_may_keep(&run->agent, &decided)) {
+        return end(run, rank, says);
+    }
+    worker->parked = worker->told && says == CT_STAY_PARKED;
+    if (worker->parked && decided) {
+        return CT_PROC_STAYS;
+    }
+    if (late) {
+        return end(run, rank, says);
+    }
+    if (!worker->told) {
+        worker->told = true;
+        ct_handover_order(&run->handover, rank, run->agent.generation, CT_ORDER_PARK);
+    }
+    return CT_PROC_WAITS;
+}
+
+void ct_run_keep_parked(struct ct_run *run)
+{
+    for (int i = 0; i < run->job->workers; i++) {
+        struct ct_worker *worker = &run->workers[i];
+        worker->kept = worker->parked && worker->proc != NULL && ct_proc_alive(worker->proc);
+        if (worker->out != NULL) {
+            ct_output_stream_stays(worker->out, worker->kept);
+            ct_output_stream_stays(worker->err, worker->kept);
+        }
+    }
+}
+
+bool ct_run_go_on(struct ct_run *run, int local_rank, const struct ct_worker_options *options)
+{
+    struct ct_worker *worker = &run->workers[local_rank];
+    struct ct_err err = {0};
+    if (!worker->kept) {
+        return false;
+    }
+    if (!ct_proc_still_alive(worker->proc)) {
+        ct_worker_clear(worker);
+        return false;
+    }
+    ct_pages_reset(&run->pages, local_rank, true);
+    if (ct_worker_go_on(worker, local_rank, options, &run->handover, &err) != 0) {
+        ct_log(&run->log, CT_LOG_WARNING, "%s: another one is started", err.text);
+        return false;
+    }
+    run->kept++;
+    return true;
+}
+
+void ct_run_say_kept(struct ct_run *run)
+{
+    if (run->kept > 0 && ct_run_speaks(run)) {
+        ct_run_say(run, "generation %d: %d of %d workers here go on in their processes",
+                   run->agent.generation, run->kept, run->job->workers);
+    }
+}

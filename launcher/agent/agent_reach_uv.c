@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What workers are told of the way to the store and to the other machines: MASTER_ADDR, and the
+ * network interface where this machine's own name would mislead them.
+ *
+ * Happy path: the name is looked up while the line to the membership is opened; the agent hears
+ * that the line is up when both are done, and each world decides anew.
+ *
+ * Failure modes: a name that is not known in time counts as one that means nothing.
+ *
+ * Who frees: close_all() of agent_uv.c, through ct_run_reach_close().
+ */
+#include "launcher/agent/agent_impl_uv.h"
+
+#include "launcher/setup/interface.h"
+
+#include <stdio.h>
+
+/* Have we come to the job's store by the loopback? */
+static bool came_by_loopback(const struct ct_run *run)
+{
+    struct sockaddr_storage own;
+    socklen_t len;
+    return run->server != NULL ? run->on_loopback
+                               : ct_addr_literal(ct_link_local_address(run->link), 0, &own, &len) &&
+                                     ct_addr_is_loopback((const struct sockaddr *)&own);
+}
+
+void ct_run_choose_master(struct ct_run *run, const char *told)
+{
+    run->plan.master_addr =
+        ct_place_master(run->job->place, told, came_by_loopback(run), run->store_addr);
+}
+
+/* ---- the interface -------------------------------------------------------------------------- */
+
+void ct_run_choose_interface(struct ct_run *run)
+{
+    const struct ct_interface_facts *facts = &run->search.facts;
+    const char *address = run->server != NULL || came_by_loopback(run)
+                              ? run->store_addr
+                              : ct_link_local_address(run->link);
+    run->interface[0] = '\0';
+    if (facts->named || run->plan.node_count < 2 || !ct_interface_is_open(run->job->env)) {
+        return;
+    }
+    if (facts->local[0] != '\0') {
+        (void)snprintf(run->interface, sizeof(run->interface), "%s", facts->local);
+    } else if (!ct_interface_of_text(address, run->interface)) {
+        return; /* all nodes are on this machine */
+    }
+    ct_log(&run->log, CT_LOG_INFO,
+           "the name %s means %s on this machine: workers are told interface %s", facts->name,
+           facts->means[0] != '\0' ? facts->means : "nothing", run->interface);
+}
+
+static void go_up(struct ct_run *run)
+{
+    if (run->up_waits) {
+        run->up_waits = false;
+        ct_run_step(run, (struct ct_agent_event){.type = CT_AGENT_EV_UP});
+    }
+}
+
+static void on_found(void *data)
+{
+    struct ct_run *run = data;
+    run->plan.nccl_configured = run->search.facts.nccl_configured;
+    go_up(run);
+}
+
+void ct_run_reach_open(struct ct_run *run)
+{
+    const struct ct_job *job = run->job;
+    run->plan.interface = run->interface;
+    if (ct_options_shared(job->options) && ct_interface_is_open(job->env)) {
+        ct_interface_search_start(&run->search, &run->loop, job->machine->host,
+                                  job->options->local_addr, job->env, on_found, run);
+    }
+}
+
+void ct_run_reach_up(struct ct_run *run)
+{
+    run->up_waits = true;
+    if (!run->search.pending) {
+        go_up(run);
+    }
+}
+
+void ct_run_reach_close(struct ct_run *run)
+{
+    run->up_waits = false;
+    ct_interface_search_stop(&run->search);
+}

@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Happy path: nothing is said. A failure here: its headline at once; when all is stopped, what the
+ * worker wrote is taken down (ct_run_collect), the membership is told, and when it is known what
+ * comes next the story is printed. A failure elsewhere: its headline when the membership tells it.
+ * At the end of a job of several machines each of them prints the story of the whole.
+ *
+ * Failure modes: without memory a text is left out. A report file that cannot be written is told.
+ *
+ * Who frees: the texts of a failure go with the next generation, or with ct_agent_run().
+ */
+#include "launcher/agent/agent_impl_uv.h"
+
+#include "common/alloc.h"
+#include "common/clock.h"
+#include "common/file.h"
+#include "common/text.h"
+#include "launcher/agent/job_status.h"
+#include "launcher/report/causes.h"
+#include "launcher/util/environ.h"
+
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <time.h>
+
+/* ---- saying --------------------------------------------------------------------------------- */
+
+bool ct_run_speaks(const struct ct_run *run)
+{
+    const struct ct_settled *settled = run->job->settled;
+    return settled->mode != CT_MODE_SHIM || settled->local_rank == 0;
+}
+
+/* Another node tells the story on the screen that all of them share: the first that is not lost. */
+static bool told_by_another(const struct ct_run *run)
+{
+    return run->job->settled->one_screen && run->story.wide &&
+           ct_job_story_teller(&run->story, run->agent.lost) != run->story.node_rank;
+}
+
+/* The first failure of the job has happened here. */
+static bool is_culprit(const struct ct_run *run)
+{
+    return run->agent.failure.known && ct_job_story_elsewhere(&run->story) == NULL;
+}
+
+static void say(struct ct_run *run, const struct ct_buf *text)
+{
+    if (run->output != NULL && text->len > 0) {
+        ct_output_say(run->output, CT_OUTPUT_ERR, (const char *)ct_buf_bytes(text), text->len);
+    }
+}
+
+void ct_run_say(struct ct_run *run, const char *fmt, ...)
+{
+    struct ct_buf text = CT_BUF_INIT;
+    char line[CT_STORY_WHAT_MAX * 2];
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(line, sizeof(line), fmt, args);
+    va_end(args);
+    ct_text_clean(line); /* other machines' words, too */
+    if (ct_buf_printf(&text, CT_REPORT_PREFIX "%s\n", line) == 0) {
+        say(run, &text);
+    }
+    ct_buf_fini(&text);
+}
+
+void ct_run_emit_log(void *data, enum ct_log_level level, const char *line)
+{
+    ct_run_say(data, "%s: %s", ct_log_level_name(level), line);
+}
+
+/* ---- a failure here ------------------------------------------------------------------------- */
+
+static void fill_what(const struct ct_run *run, const struct ct_report_worker *worker,
+                      struct ct_failure *failure)
+{
+    struct ct_buf text = CT_BUF_INIT;
+    const char *words = NULL;
+    if (worker->end.kind == CT_END_NOT_STARTED) {
+        words = run->start_err.text;
+    } else if ((worker->end.kind == CT_END_ALL_HUNG ||
+                ct_buf_printf(&text, "process %ld ", (long)worker->pid) == 0) &&
+               ct_end_describe(&worker->end, &text) == 0) {
+        words = ct_buf_cstr(&text);
+    }
+    (void)snprintf(failure->what, sizeof(failure->what), "%.*s", CT_STORY_WHAT_MAX - 1,
+                   words != NULL ? words : "");
+    ct_buf_fini(&text);
+}
+
+/* A second without a step: the next process may do no better. What somebody else has done to it,
+ * other than the kernel for want of memory, says nothing of that. */
+static bool failed_early(const struct ct_run *run, const struct ct_worker *worker, int64_t now_ns)
+{
+    struct ct_progress progress;
+    bool killed = ct_end_by_another(&worker->story.end) && worker->story.memory[0] == '\0';
+    bool stepped = ct_progress_read(&run->pages, (int)(worker - run->workers), now_ns, &progress) &&
+                   progress.turns > 0;
+    return !killed && !stepped && now_ns - worker->started_ns < CT_NS_PER_S;
+}
+
+void ct_run_note_failure(struct ct_run *run)
+{
+    const struct ct_agent_failure *known = &run->agent.failure;
+    const struct ct_report_worker *worker = &run->workers[known->local_rank].story;
+    bool nobody = known->end.kind == CT_END_ALL_HUNG;
+    struct timespec now;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    ct_failure_fini(&run->failure);
+    run->failure = (struct ct_failure){
+        .kind = CT_FAILURE_WORKER,
+        .generation = run->agent.generation,
+        .node_rank = run->plan.node_rank,
+        .rank = nobody ? -1 : run->plan.first_rank + known->local_rank,
+        .local_rank = nobody ? -1 : known->local_rank,
+        .pid = nobody ? 0 : worker->pid,
+        .exit_code = ct_end_exit_code(&known->end),
+        .permanent = !ct_end_may_restart(&known->end),
+        .early = failed_early(run, &run->workers[known->local_rank], ct_clock_now(NULL)),
+        .time_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / CT_NS_PER_MS,
+    };
+    (void)snprintf(run->failure.host, sizeof(run->failure.host), "%s", run->job->machine->host);
+    fill_what(run, worker, &run->failure);
+}
+
+static void fill_report(const struct ct_run *run, struct ct_report_worker *table,
+                        struct ct_report *report)
+{
+    for (int i = 0; i < run->job->workers; i++) {
+        table[i] = run->workers[i].story;
+    }
+    *report = (struct ct_report){
+        .host = run->job->machine->host,
+        .start_error =
+            run->agent.failure.end.kind == CT_END_NOT_STARTED ? run->start_err.text : NULL,
+        .workers = table,
+        .count = run->job->workers,
+        .failed = run->agent.failure.local_rank,
+        .restarts = run->story.restarts,
+        .max_restarts = run->job->options->max_restarts,
+        .will_restart = run->agent.will_restart,
+        .shutdown_timeout_ms = run->job->options->shutdown_timeout_ms,
+        .tail = "",
+        .strays = run->stopped.strays,
+        .killed = run->stopped.killed,
+        .left = run->stopped.left,
+    };
+}
+
+/* Why this node stops although nothing here has failed. */
+static void say_told(struct ct_run *run, struct ct_buf *text)
+{
+    const struct ct_failure *first = ct_job_story_elsewhere(&run->story);
+    if (first != NULL && first->kind == CT_FAILURE_WORKER && run->job->settled->one_screen) {
+        return; /* that node has said so on this screen */
+    }
+    if (first != NULL) {
+        if (ct_buf_printf(text, CT_REPORT_PREFIX) == 0 && ct_job_story_headline(first, text) == 0 &&
+            ct_buf_printf(text, "\n") == 0) {
+            say(run, text);
+        }
+        ct_buf_reset(text);
+    } else if (!run->agent.lost && run->stop_why[0] != '\0') {
+        ct_run_say(run, "%s", run->stop_why);
+    }
+}
+
+void ct_run_headline(struct ct_run *run)
+{
+    struct ct_buf text = CT_BUF_INIT;
+    struct ct_report report;
+    struct ct_report_worker *table =
+        ct_calloc((size_t)run->job->workers, sizeof(struct ct_report_worker));
+    bool speaks = ct_run_speaks(run) && !told_by_another(run);
+    if (table != NULL && (run->agent.failure.known || speaks)) {
+        fill_report(run, table, &report);
+        if (run->agent.failure.known
+                ? ct_report_headline(&report, &text) == 0
+                : (say_told(run, &text), ct_report_stopping(&report, &text) == 0)) {
+            say(run, &text);
+        }
+    }
+    ct_free(table);
+    ct_buf_fini(&text);
+}
+
+/* The root cause also goes to whoever launched us, as torchrun does. */
+static void pass_on_error_file(struct ct_run *run)
+{
+    const char *own = ct_environ_get(run->job->env, "TORCHELASTIC_ERROR_FILE");
+    struct ct_err err = {0};
+    char *path = ct_logdir_path(run->job->logdir, run->agent.generation,
+                                run->agent.failure.local_rank, "error.json");
+    if (path != NULL && own != NULL && own[0] != '\0' &&
+        ct_error_file_copy(path, own, ct_end_python_code(&run->agent.failure.end), &err) != 0) {
+        ct_log(&run->log, CT_LOG_WARNING, "%s", err.text);
+    }
+    ct_free(path);
+}
+
+static void read_error_file(struct ct_run *run, int local_rank)
+{
+    struct ct_err err = {0};
+    char *path = ct_logdir_path(run->job->logdir, run->agent.generation, local_rank, "error.json");
+    if (path != NULL && path[0] != '\0') {
+        int rc = ct_error_file_read(path, &run->error_file, &err);
+        if (rc == 0) {
+            run->outcome.keep_files = true;
+        } else if (rc != CT_ENOENT) {
+            ct_log(&run->log, CT_LOG_WARNING, "%s", err.text);
+        }
+    }
+    ct_free(path);
+}
+
+/* The end of a text that is too long for the others: it says most. NULL for nothing. */
+static char *shorten(const char *text)
+{
+    size_t len = text != NULL ? strlen(text) : 0;
+    if (len == 0) {
+        return NULL;
+    }
+    return ct_strdup(len < CT_STORY_TEXT_MAX ? text : text + len - CT_STORY_TEXT_MAX + 1);
+}
+
+static bool is_full(const char *folder)
+{
+    struct statvfs room;
+    return statvfs(folder, &room) == 0 && room.f_blocks > 0 && room.f_bavail == 0;
+}
+
+/* NULL without memory. */
+static char *make_advice(const struct ct_run *run, const struct ct_failure *failure,
+                         struct ct_buf *text)
+{
+    const struct ct_cause_facts facts = {
+        .end = run->agent.failure.end,
+        .message = failure->message,
+        .traceback = failure->traceback,
+        .tail = failure->tail,
+        .memory = run->workers[run->agent.failure.local_rank].story.memory,
+        .shm_is_full = is_full("/dev/shm"),
+    };
+    const char *advice = ct_cause_advice(&facts, text) == 0 ? ct_buf_cstr(text) : NULL;
+    return advice != NULL ? ct_strdup(advice) : NULL;
+}
+
+void ct_run_collect(struct ct_run *run)
+{
+    int failed = run->agent.failure.local_rank;
+    struct ct_buf plain = CT_BUF_INIT;
+    struct ct_failure *failure = &run->failure;
+    const struct ct_output_stream *err = run->workers[failed].err;
+    ct_error_file_fini(&run->error_file);
+    ct_buf_reset(&run->tail);
+    read_error_file(run, failed);
+    if (err != NULL && ct_output_stream_tail(err, CT_REPORT_INDENT, &run->tail) == 0 &&
+        ct_output_stream_tail(err, "", &plain) == 0) {
+        failure->tail = shorten(ct_buf_cstr(&plain));
+    }
+    failure->message = shorten(run->error_file.message);
+    failure->traceback = shorten(run->error_file.traceback);
+    ct_buf_reset(&plain);
+    failure->advice = make_advice(run, failure, &plain);
+    ct_buf_fini(&plain);
+}
+
+static void tell_failure_here(struct ct_run *run)
+{
+    const struct ct_job *job = run->job;
+    int failed = run->agent.failure.local_rank;
+    struct ct_buf text = CT_BUF_INIT;
+    struct ct_report report;
+    struct ct_report_worker *table = ct_calloc((size_t)job->workers, sizeof(*table));
+    char *folder = NULL;
+    if (table == NULL) {
+        return;
+    }
+    fill_report(run, table, &report);
+    report.message = run->error_file.message;
+    report.traceback = run->error_file.traceback;
+    const char *tail = ct_buf_cstr(&run->tail);
+    report.tail = tail != NULL ? tail : "";
+    report.advice = run->failure.advice;
+    report.tail_is_seen = ct_worker_err_is_seen(job, failed);
+    if (job->logdir->base != NULL && (ct_redirects_of(&job->options->redirects, failed) != 0 ||
+                                      ct_redirects_of(&job->options->tee, failed) != 0)) {
+        folder = ct_logdir_path(job->logdir, run->agent.generation, failed, "");
+        report.log_folder = folder;
+    }
+    if (run->error_file.message != NULL && !run->agent.will_restart) {
+        pass_on_error_file(run);
+    }
+    /* A rank that fell because another did has said so in its headline. What is over is told in the
+     * story of the whole, where one node tells it. */
+    bool later = told_by_another(run) && !run->agent.will_restart;
+    if ((ct_run_speaks(run) || is_culprit(run)) && !later && ct_report_story(&report, &text) == 0) {
+        say(run, &text);
+    }
+    ct_free(folder);
+    ct_free(table);
+    ct_buf_fini(&text);
+}
+
+void ct_run_tell(struct ct_run *run)
+{
+    if (run->agent.failure.known) {
+        tell_failure_here(run);
+    } else if (run->agent.will_restart && ct_run_speaks(run) && !told_by_another(run)) {
+        ct_run_say(run, "all workers here have stopped; the next generation forms");
+    }
+}
+
+/* ---- the end -------------------------------------------------------------------------------- */
+
+void ct_run_tell_end(struct ct_run *run)
+{
+    const struct ct_job_end end = {
+        .run_id = run->job->run_id,
+        .host = run->job->machine->host,
+        .exit_code = run->outcome.exit_code,
+        .max_restarts = run->job->options->max_restarts,
+        .signo = run->agent.signo,
+    };
+    const char *path = run->job->options->report;
+    struct ct_buf text = CT_BUF_INIT;
+    struct ct_err err = {0};
+    if (run->agent.lost && run->story.why[0] == '\0') {
+        memcpy(run->story.why, run->stop_why, sizeof(run->story.why));
+    }
+    /* On a screen of its own each machine tells the story, once for all ranks of it. Who has been
+     * in no world goes by the place that it was told. */
+    bool told_elsewhere = !(ct_run_speaks(run) || is_culprit(run));
+    if (run->job->settled->one_screen) {
+        told_elsewhere = run->story.wide ? told_by_another(run) : run->job->options->node_rank > 0;
+    }
+    if (!told_elsewhere && end.exit_code == 0 && end.signo == 0 && run->story.restarts > 0) {
+        ct_run_say(run, "the job succeeded after %d restart%s", run->story.restarts,
+                   run->story.restarts == 1 ? "" : "s");
+    }
+    /* A node that is alone has told all of it, but that the others did not come. */
+    bool to_tell = run->story.wide || (run->story.worlds == 0 && run->agent.over);
+    if (to_tell && !told_elsewhere && ct_job_story_text(&run->story, &end, &text) == 0) {
+        say(run, &text);
+    }
+    ct_buf_reset(&text);
+    if (path != NULL && (ct_job_story_json(&run->story, &end, &text) != 0 ||
+                         ct_file_replace(path, ct_buf_bytes(&text), text.len, &err) != 0)) {
+        ct_log(&run->log, CT_LOG_WARNING, "--report: %s",
+               err.code != 0 ? err.text : "out of memory");
+    }
+    ct_buf_fini(&text);
+}
+
+/* ---- the status ----------------------------------------------------------------------------- */
+
+void ct_run_fill_rows(const struct ct_run *run, struct ct_msg *msg)
+{
+    const struct ct_job *job = run->job;
+    struct ct_report_worker *table = ct_calloc((size_t)job->workers, sizeof(*table));
+    msg->rows = ct_calloc((size_t)job->workers, sizeof(*msg->rows));
+    for (int i = 0; table != NULL && i < job->workers; i++) {
+        table[i] = run->workers[i].story;
+    }
+    msg->has_rows = table != NULL && msg->rows != NULL;
+    if (msg->has_rows) {
+        const struct ct_job_facts facts = {
+            .agent = &run->agent,
+            .plan = &run->plan,
+            .workers = table,
+            .pages = &run->pages,
+            .now_ns = ct_clock_now(NULL),
+        };
+        ct_job_status_rows(&facts, msg->rows);
+        msg->num_rows = run->agent.workers;
+    }
+    ct_free(table);
+}

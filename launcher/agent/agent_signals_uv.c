@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Happy path: a signal of --signals-to-handle becomes an event of the agent. The first one, unless
+ * it is SIGINT, is a preemption: the workers of the whole job hear of it by the signal itself, by a
+ * key in their store and by a file, and have until the deadline.
+ *
+ * Failure modes: a notice that cannot be written is told; the signal goes out all the same.
+ *
+ * Who frees: close_all() of agent_uv.c; from then on a signal ends ctrun in the usual way.
+ */
+#include "launcher/agent/agent_impl_uv.h"
+
+#include "common/file.h"
+#include "common/num.h"
+#include "launcher/util/environ.h"
+#include "rendezvous/wire/json.h"
+
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+
+/* By PyTorch's habits: PrefixStore's separator and no leading slash. */
+#define NOTICE_KEY "ctrun/preempt"
+
+/* The scheduler kills what is still there at the end of the allocation. */
+static int64_t deadline_ms(const struct ct_run *run)
+{
+    int64_t left_ms = run->job->options->shutdown_timeout_ms, end_s;
+    const char *end = ct_environ_get(run->job->env, "SLURM_JOB_END_TIME");
+    if (end != NULL && ct_parse_i64(end, 1, INT64_MAX / 2000, &end_s) == 0) {
+        int64_t until_ms = (end_s - (int64_t)time(NULL)) * 1000;
+        until_ms = until_ms > 0 ? until_ms : 0;
+        left_ms = until_ms < left_ms ? until_ms : left_ms;
+    }
+    return left_ms;
+}
+
+static void say_signal(struct ct_run *run, int signo)
+{
+    int alive = run->agent.alive;
+    ct_run_say(run, "received SIG%s: stopping %d worker%s%s", sigabbrev_np(signo), alive,
+               alive == 1 ? "" : "s", signo == SIGINT ? " (once more kills them)" : "");
+}
+
+void ct_run_signal(struct ct_run *run, int signo)
+{
+    if (ct_run_speaks(run)) {
+        say_signal(run, signo);
+    }
+    if (run->agent.signo == 0) {
+        run->preempt_deadline_ms = deadline_ms(run);
+    }
+    ct_run_step(run, (struct ct_agent_event){.type = CT_AGENT_EV_SIGNAL, .signo = signo});
+}
+
+static void on_signal(uv_signal_t *handle, int signo)
+{
+    ct_run_signal(handle->data, signo);
+}
+
+int ct_run_open_signals(struct ct_run *run, struct ct_err *err)
+{
+    return ct_signals_watch_open(&run->signals, &run->loop, run->job->options->signals, &run->log,
+                                 on_signal, run, err);
+}
+
+/* ---- the notice ----------------------------------------------------------------------------- */
+
+/* Gives the text; NULL when memory is out. */
+static char *notice_text(const struct ct_run *run)
+{
+    cJSON *root = cJSON_CreateObject();
+    char *text = NULL;
+    double deadline_s = (double)time(NULL) + (double)run->preempt_deadline_ms / 1000;
+    if (root != NULL && ct_json_add_number(root, "signo", run->agent.signo) &&
+        ct_json_add_text(root, "signal", sigabbrev_np(run->agent.signo)) &&
+        ct_json_add_number(root, "generation", run->plan.generation) &&
+        ct_json_add_number(root, "deadline", deadline_s) &&
+        ct_json_add_number(root, "seconds", (double)run->preempt_deadline_ms / 1000)) {
+        text = cJSON_PrintUnformatted(root);
+    }
+    cJSON_Delete(root);
+    return text;
+}
+
+void ct_run_notice(struct ct_run *run)
+{
+    struct ct_err err = {0};
+    char *text = notice_text(run);
+    if (text == NULL) {
+        return;
+    }
+    struct ct_server *store = run->server != NULL ? run->server : run->own;
+    if (store != NULL && run->plan.node_rank == 0 && ct_server_set(store, NOTICE_KEY, text) != 0) {
+        ct_log(&run->log, CT_LOG_WARNING, "cannot set the key " NOTICE_KEY);
+    }
+    if (run->preempt_file != NULL &&
+        ct_file_replace(run->preempt_file, text, strlen(text), &err) != 0) {
+        ct_log(&run->log, CT_LOG_WARNING, "%s", err.text);
+    }
+    cJSON_free(text);
+}

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Happy path: open output, store, processes and signals; open the line to the membership; step the
+ * agent with "begin"; carry out what it says until it says "finish"; close everything; the loop
+ * runs dry. A job of one machine goes the same way: its membership is in this process.
+ *
+ * Failure modes: what cannot be opened ends the run before any worker starts.
+ *
+ * Who frees: everything lives in struct ct_run on ct_agent_run()'s stack and is closed by
+ * close_all(). None of the callbacks used here comes from inside the call that asked for it.
+ */
+#include "launcher/agent/agent_impl_uv.h"
+
+#include "common/alloc.h"
+#include "common/clock.h"
+#include "rendezvous/wire/json.h"
+
+#include <signal.h>
+#include <string.h>
+
+/* The kernel's log is followed from then on. */
+#define LOG_AFTER_MS 50
+
+/* No worker is left. */
+static void close_all(struct ct_run *run)
+{
+    /* From here on a signal ends ctrun in the usual way: only output is left to write. */
+    ct_signals_watch_close(&run->signals);
+    ct_run_close_stdin(run);
+    ct_run_reach_close(run);
+    ct_hang_guard_close(&run->hang);
+    ct_timer_guard_close(&run->timers);
+    ct_run_close_stuck(run);
+    ct_procs_close(run->procs, NULL, NULL);
+    run->procs = NULL;
+    ct_run_close_link(run);
+    /* A reader that is slow gets everything; after a signal one that stands still is not waited for
+     * beyond measure. */
+    ct_output_close(run->output, run->agent.signo != 0 ? CT_RUN_SETTLE_MS : -1, NULL, NULL);
+    run->output = NULL;
+}
+
+static int64_t grace_ms(const struct ct_run *run)
+{
+    return run->agent.signo != 0 ? run->preempt_deadline_ms
+                                 : run->job->options->shutdown_timeout_ms;
+}
+
+/* What workers get first: at a preemption the user may want another signal than the one that ctrun
+ * has received. */
+static int signal_for_workers(const struct ct_run *run, int signo)
+{
+    int wanted = run->job->options->preempt_signal;
+    bool preempted = signo == run->agent.signo && signo != SIGINT;
+    return preempted && wanted != 0 ? wanted : signo;
+}
+
+/* What is to be told goes out before anything that takes time. */
+static void carry_out(struct ct_run *run, const struct ct_agent_update *update)
+{
+    if (update->report && run->agent.failure.known) {
+        ct_run_note_failure(run);
+    }
+    if (update->finish) {
+        run->outcome.exit_code = update->exit_code;
+    }
+    if (update->say & CT_AGENT_SAY_STARTED) {
+        ct_job_story_started(&run->story, ct_clock_now(NULL));
+        ct_run_say_kept(run);
+    }
+    ct_run_say_to_members(run, update->say);
+    if (update->report) {
+        ct_run_headline(run);
+        ct_run_beat(run);
+    }
+    if (update->notice) {
+        ct_run_notice(run);
+    }
+    if (update->stop_signal != 0) {
+        ct_run_stop(run, signal_for_workers(run, update->stop_signal), grace_ms(run));
+    }
+    if (update->kill) {
+        ct_run_stop(run, SIGKILL, 0);
+    }
+    if (update->story) {
+        ct_run_tell(run);
+    }
+    if (update->finish) {
+        ct_run_tell_end(run);
+        close_all(run);
+    }
+}
+
+static struct ct_agent_event serve(struct ct_run *run)
+{
+    struct ct_err err = {0};
+    int rc = ct_run_serve(run, &err);
+    if (rc != 0) {
+        ct_run_say(run, "cannot open a store for the workers: %s", err.text);
+    }
+    return (struct ct_agent_event){.type = rc == 0 ? CT_AGENT_EV_SERVING : CT_AGENT_EV_NOT_SERVING};
+}
+
+void ct_run_step(struct ct_run *run, struct ct_agent_event event)
+{
+    for (;;) {
+        struct ct_agent_update update;
+        ct_agent_step(&run->agent, &event, ct_clock_now(NULL), &update);
+        carry_out(run, &update);
+        if (update.serve) {
+            event = serve(run);
+        } else if (update.spawn >= 0) {
+            event = ct_run_start_worker(run, update.spawn);
+        } else {
+            break;
+        }
+    }
+    if (run->stopping && run->procs != NULL) {
+        ct_procs_look(run->procs); /* whether a generation follows decides who stays */
+    }
+}
+
+/* ---- opening ----------------------------------------------------------------------------------
+ */
+
+static void fill_plan(struct ct_run *run)
+{
+    const struct ct_job *job = run->job;
+    run->plan = (struct ct_plan){
+        .local_world_size = job->workers,
+        .max_restarts = job->options->max_restarts,
+        .cpus = ct_machine_cpus_to_share(job->machine, job->settled),
+        .role = job->options->role,
+        .run_id = job->run_id,
+        .virtual_local_rank = job->options->virtual_local_rank,
+        .signals = job->options->signals,
+        .cookie = ct_cookie_env(job->cookie),
+    };
+    ct_evidence_open(&run->evidence, &ct_evidence_here);
+    ct_pages_open(&run->pages, job->workers, &run->log);
+    run->plan.progress = run->pages.path;
+    if (job->options->max_restarts > 0 || ct_options_shared(job->options)) {
+        /* else no later generation could read it, or come */
+        ct_snapshot_open(&run->snapshot, &run->log);
+        run->plan.snapshot = ct_snapshot_env(&run->snapshot);
+        ct_handover_open(&run->handover, job->workers, &run->log);
+        run->plan.handover = run->handover.path;
+    }
+    if (job->logdir->run != NULL) {
+        run->preempt_file = ct_asprintf("%s/preempt.json", job->logdir->run);
+        run->plan.preempt = run->preempt_file;
+    }
+}
+
+static int open_all(struct ct_run *run, struct ct_err *err)
+{
+    const struct ct_job *job = run->job;
+    const struct ct_output_options output = {.out_fd = 1, .err_fd = 2, .log = &run->log};
+    run->workers = ct_calloc((size_t)job->workers, sizeof(*run->workers));
+    run->msg = ct_calloc(1, sizeof(*run->msg));
+    if (run->workers == NULL || run->msg == NULL ||
+        ct_agent_init(&run->agent, job->workers, &run->log) != 0) {
+        return ct_err_set(err, CT_ENOMEM, "out of memory for %d workers", job->workers);
+    }
+    fill_plan(run);
+    ct_run_reach_open(run);
+    int rc = ct_output_open(&run->loop, &output, &run->output, err);
+    rc = rc != 0 ? rc : ct_run_open_store(run, err);
+    rc = rc != 0 ? rc : ct_procs_open(&run->loop, job->guard, &run->log, &run->procs, err);
+    if (rc == 0) {
+        ct_procs_ask(run->procs, ct_run_may_stay, run);
+    }
+    run->hang = (struct ct_hang_guard){job,          &run->plan,     &run->pages, run->output,
+                                       run->workers, &run->stopping, NULL};
+    rc = rc != 0 ? rc : ct_hang_guard_open(&run->hang, &run->loop, err);
+    run->timers = (struct ct_timer_guard){job, run->output, run->workers, &run->stopping,
+                                          &run->plan.first_rank};
+    if (rc == 0) {
+        rc = ct_timer_guard_open(&run->timers, &run->loop, err);
+        run->plan.timer_file = run->timers.path;
+    }
+    if (rc == 0) {
+        rc = ct_run_open_stuck(run, err);
+    }
+    rc = rc != 0 ? rc : ct_run_open_signals(run, err);
+    rc = rc != 0 ? rc : ct_run_open_stdin(run, err);
+    return rc != 0 ? rc : ct_run_open_link(run, err);
+}
+
+static void free_all(struct ct_run *run)
+{
+    ct_agent_fini(&run->agent);
+    ct_snapshot_fini(&run->snapshot);
+    ct_pages_fini(&run->pages);
+    ct_handover_fini(&run->handover);
+    ct_evidence_fini(&run->evidence);
+    ct_job_story_fini(&run->story);
+    ct_failure_fini(&run->failure);
+    ct_error_file_fini(&run->error_file);
+    ct_buf_fini(&run->tail);
+    ct_free(run->preempt_file);
+    ct_free(run->msg);
+    ct_free(run->workers);
+}
+
+static void log_start(struct ct_run *run)
+{
+    const struct ct_job *job = run->job;
+    const struct ct_settled *settled = job->settled;
+    if (settled->warning[0] != '\0' && !settled->warning_can_wait && ct_run_speaks(run)) {
+        ct_log(&run->log, CT_LOG_WARNING, "%s", settled->warning);
+    }
+    if (run->server != NULL && !ct_addr_loopback_up()) {
+        ct_log(
+            &run->log, CT_LOG_WARNING,
+            "the loopback interface is down here: workers do not reach the store on this machine "
+            "(%s) before `ip link set lo up`",
+            job->place->master);
+    }
+    ct_log(&run->log, CT_LOG_INFO, "job %s: %d workers of %s, store on %s:%d, files in %s",
+           job->run_id, job->workers, job->command->path, job->place->master,
+           run->server != NULL ? ct_server_port(run->server) : job->place->port,
+           job->logdir->run != NULL ? job->logdir->run : "no folder");
+}
+
+/* The workers are busy with themselves by now. */
+static void on_leisure(uv_timer_t *timer)
+{
+    struct ct_run *run = timer->data;
+    ct_evidence_follow_log(&run->evidence, &ct_evidence_here);
+}
+
+int ct_agent_run(const struct ct_job *job, struct ct_outcome *out, struct ct_err *err)
+{
+    struct ct_run run = {.job = job,
+                         .snapshot = CT_SNAPSHOT_INIT,
+                         .pages = CT_PAGES_INIT,
+                         .handover = CT_HANDOVER_INIT,
+                         .evidence = CT_EVIDENCE_INIT,
+                         .tail = CT_BUF_INIT,
+                         .log = {ct_run_emit_log, NULL, job->log_level}};
+    run.log.data = &run;
+    int rc = uv_loop_init(&run.loop);
+    if (rc != 0) {
+        return ct_err_set(err, CT_EIO, "cannot make an event loop: %s", uv_strerror(rc));
+    }
+    ct_json_use_our_memory();
+    ct_job_story_init(&run.story, job->workers, job->begun_ns);
+    CT_ASSERT(uv_timer_init(&run.loop, &run.wait_timer) == 0); /* cannot fail */
+    run.wait_timer.data = &run;
+    rc = open_all(&run, err);
+    if (rc == 0) {
+        log_start(&run);
+        (void)uv_timer_start(&run.wait_timer, on_leisure, LOG_AFTER_MS, 0);
+        ct_run_step(&run, (struct ct_agent_event){.type = CT_AGENT_EV_BEGIN});
+    } else {
+        close_all(&run);
+    }
+    (void)uv_run(&run.loop, UV_RUN_DEFAULT);
+    CT_ASSERT(uv_loop_close(&run.loop) == 0);
+    free_all(&run);
+    if (rc == 0) {
+        *out = run.outcome;
+    }
+    return rc;
+}

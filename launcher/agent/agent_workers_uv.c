@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Happy path: workers are started one by one, their ends become events; a stop ends what is left,
+ * waits for what they wrote, has the story of a failure collected, and only then frees them and
+ * tells the agent, so that a new generation finds an empty table.
+ *
+ * Failure modes: a worker that cannot be started is an event like any other. A sink that takes
+ * nothing delays the end, not a restart.
+ *
+ * Workers that outlive a generation: agent_keep_uv.c.
+ *
+ * Who frees: on_settled(), at the end of each generation.
+ */
+#include "launcher/agent/agent_impl_uv.h"
+
+#include "common/alloc.h"
+#include "common/clock.h"
+
+#include <signal.h>
+
+static void on_proc_exit(void *data, struct ct_proc *proc, const struct ct_exit *end)
+{
+    struct ct_run *run = data;
+    int rank = ct_run_rank_of(run, proc);
+    if (run->workers[rank].ended_for.kind == CT_END_STUCK) {
+        return; /* the agent has heard of its end */
+    }
+    if (run->workers[rank].kept) {
+        return; /* of no generation: the agent has done with it, and will ask for its rank anew */
+    }
+    ct_worker_ended(&run->workers[rank], end, run->stopping, ct_pages_permanent(&run->pages, rank),
+                    &run->evidence);
+    ct_run_step(run, (struct ct_agent_event){.type = CT_AGENT_EV_EXITED,
+                                             .local_rank = rank,
+                                             .end = run->workers[rank].story.end});
+}
+
+static int begin_generation(struct ct_run *run)
+{
+    for (int i = 0; i < run->job->workers; i++) {
+        if (!run->workers[i].kept) {
+            run->workers[i] = (struct ct_worker){0};
+            ct_timer_guard_reset(&run->timers, i);
+            if (run->story.worlds > 1) {
+                ct_pages_reset(&run->pages, i, false);
+            }
+        }
+    }
+    run->kept = 0;
+    ct_failure_fini(&run->failure);
+    ct_hang_guard_reset(&run->hang);
+    if (run->story.worlds <= 1) {
+        ct_binder_report(&run->job->binder, run->plan.first_rank, &run->log);
+    }
+    return ct_logdir_make(run->job->logdir, run->plan.generation, run->job->workers,
+                          &run->start_err);
+}
+
+struct ct_agent_event ct_run_start_worker(struct ct_run *run, int local_rank)
+{
+    const struct ct_worker_options options = {
+        .job = run->job,
+        .plan = &run->plan,
+        .output = run->output,
+        .procs = run->procs,
+        .on_exit = on_proc_exit,
+        .data = run,
+    };
+    struct ct_worker *worker = &run->workers[local_rank];
+    int rc = 0;
+    run->start_err = (struct ct_err){0};
+    if (local_rank == 0) { /* the first of its generation */
+        rc = begin_generation(run);
+        worker->story.rank = run->plan.first_rank;
+        worker->story.end.kind = CT_END_NOT_STARTED;
+    }
+    if (rc == 0 && !ct_run_go_on(run, local_rank, &options)) {
+        ct_handover_order(&run->handover, local_rank, run->plan.generation, CT_ORDER_NONE);
+        rc = ct_worker_start(worker, local_rank, &options, &run->start_err);
+    }
+    return (struct ct_agent_event){
+        .type = rc == 0 ? CT_AGENT_EV_STARTED : CT_AGENT_EV_NOT_STARTED,
+        .local_rank = local_rank,
+        .end = worker->story.end,
+    };
+}
+
+static void on_settled(void *data)
+{
+    struct ct_run *run = data;
+    if (run->agent.failure.known) {
+        ct_run_collect(run);
+    }
+    ct_job_story_stepped(&run->story, ct_pages_first_step_ns(&run->pages, ct_clock_now(NULL)));
+    bool kept = false;
+    for (int i = 0; i < run->job->workers; i++) {
+        struct ct_worker *worker = &run->workers[i];
+        if (!worker->kept) {
+            ct_worker_clear(worker);
+        }
+        kept = kept || worker->kept;
+    }
+    run->stopping = false;
+    run->settling = false;
+    ct_run_step(run, (struct ct_agent_event){.type = CT_AGENT_EV_STOPPED, .kept = kept});
+}
+
+static void on_stopped(void *data, const struct ct_procs_stopped *result)
+{
+    struct ct_run *run = data;
+    run->stopped = *result;
+    run->settling = true;
+    ct_run_keep_parked(run);
+    ct_output_settle(run->output, CT_RUN_SETTLE_MS, on_settled, run);
+}
+
+void ct_run_stop(struct ct_run *run, int signo, int64_t grace_ms)
+{
+    if (!run->settling) {
+        run->stopping = true;
+        ct_procs_stop(run->procs, signo, grace_ms, on_stopped, run);
+    }
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What ctrun does about a hang: tells it, and with --on-hang restart or abort ends the suspect, so
+ * that it is a failed worker like any other, with CT_END_HUNG for its end.
+ */
+#ifndef CT_LAUNCHER_AGENT_HANG_GUARD_UV_H
+#define CT_LAUNCHER_AGENT_HANG_GUARD_UV_H
+
+#include "common/err.h"
+#include "launcher/agent/worker_uv.h"
+#include "launcher/hang/watch_uv.h"
+
+#include <stdbool.h>
+
+/* Zeroed memory is "not watching". Everything is borrowed. */
+struct ct_hang_guard {
+    const struct ct_job *job;
+    const struct ct_plan *plan;
+    const struct ct_pages *pages;
+    struct ct_output *output;
+    struct ct_worker *workers; /* by local rank */
+    const bool *stopping;      /* they have been told to end: who stands still then may do so */
+    struct ct_watch *watch;
+};
+
+/* With the other fields filled in; does nothing without --hang-timeout. */
+CT_MUST_CHECK int ct_hang_guard_open(struct ct_hang_guard *guard, uv_loop_t *loop,
+                                     struct ct_err *err);
+
+/* A new generation. */
+void ct_hang_guard_reset(struct ct_hang_guard *guard);
+
+/* What a beat says of our workers. */
+void ct_hang_guard_still(const struct ct_hang_guard *guard, struct ct_still *out);
+
+/* The machines of the job have found together who holds it up, on `host`. */
+void ct_hang_guard_hear(struct ct_hang_guard *guard, const struct ct_still *verdict,
+                        const char *host);
+
+void ct_hang_guard_close(struct ct_hang_guard *guard); /* repeated calls are allowed */
+
+#endif

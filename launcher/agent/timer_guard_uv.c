@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Happy path: lines come through the pipe, timers are set and released, none expires.
+ *
+ * Other paths: one expires. That is said with its name, and the worker's group gets the signal that
+ * the timer asks for; SIGKILL when that has not ended it within --shutdown-timeout. While a
+ * generation is being stopped nobody is ended for a timer.
+ *
+ * Failure modes: the lines are hostile. One that is no request, or concerns a process that is not
+ * a worker's, is passed over, which is said once. A worker has so many timers and no more.
+ *
+ * Who frees: ct_timer_guard_close(); the handles belong to the loop until it has run dry.
+ */
+#include "launcher/agent/timer_guard_uv.h"
+
+#include "common/alloc.h"
+#include "common/clock.h"
+#include "common/text.h"
+#include "launcher/util/environ.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define ENABLE_ENV "TORCHELASTIC_ENABLE_FILE_TIMER"
+/* Room for a scope's name in what is said. */
+#define SAY_MAX 512
+
+static void say(struct ct_timer_guard *guard, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static void say(struct ct_timer_guard *guard, const char *fmt, ...)
+{
+    char text[SAY_MAX], line[SAY_MAX + sizeof(CT_REPORT_PREFIX) + 1];
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    ct_text_clean(text); /* a scope's name may hold anything */
+    int len = snprintf(line, sizeof(line), CT_REPORT_PREFIX "%s\n", text);
+    ct_output_say(guard->output, CT_OUTPUT_ERR, line, (size_t)len);
+}
+
+static double unix_now(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / (double)CT_NS_PER_S;
+}
+
+/* ---- whose timer it is ----------------------------------------------------------------------- */
+
+static bool lives(const struct ct_worker *worker)
+{
+    return worker->proc != NULL && ct_proc_alive(worker->proc);
+}
+
+/* A worker leads its session, in which what it starts stays unless it takes pains not to. */
+static bool is_of(void *data, int local_rank, pid_t pid)
+{
+    const struct ct_timer_guard *guard = data;
+    const struct ct_worker *worker = &guard->workers[local_rank];
+    return lives(worker) && getsid(pid) == ct_proc_pid(worker->proc);
+}
+
+/* The local rank; -1 = no worker's. */
+static int rank_of(struct ct_timer_guard *guard, pid_t pid)
+{
+    for (int i = 0; i < guard->job->workers; i++) {
+        if (is_of(guard, i, pid)) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* ---- expiry ---------------------------------------------------------------------------------- */
+
+static void name_signal(int signo, char out[32])
+{
+    const char *name = sigabbrev_np(signo);
+    (void)(name != NULL ? snprintf(out, 32, "SIG%s", name) : snprintf(out, 32, "signal %d", signo));
+}
+
+static void expire(struct ct_timer_guard *guard, const struct ct_file_timer_due *due)
+{
+    struct ct_worker *worker = &guard->workers[due->local_rank];
+    int rank = *guard->first_rank + due->local_rank;
+    char name[32];
+    if (*guard->stopping || !lives(worker) ||
+        (!due->again && !is_of(guard, due->local_rank, due->pid))) {
+        return;
+    }
+    if (due->signal == 0) {
+        say(guard, "rank %d: the timer '%.256s' of process %ld expired; it asks for no signal",
+            rank, due->scope, (long)due->pid);
+        return;
+    }
+    name_signal(due->signal, name);
+    if (due->again && worker->ended_for.value == SIGKILL) {
+        say(guard,
+            "rank %d has not ended although its timer '%s' expired: SIGKILL does not reach it, so "
+            "it is stuck in the kernel (see dmesg)",
+            rank, worker->ended_for.timer);
+    } else if (due->again) {
+        say(guard, "rank %d did not end by that signal: %s", rank, name);
+    } else {
+        /* What SIGKILL ends is told in a moment, with the timer's name. */
+        if (due->signal != SIGKILL) {
+            say(guard, "rank %d: the timer '%.256s' of process %ld expired; ending it (%s)", rank,
+                due->scope, (long)due->pid, name);
+        }
+        worker->ended_for = (struct ct_end){.kind = CT_END_EXPIRED, .value = due->signal};
+        (void)snprintf(worker->ended_for.timer, sizeof(worker->ended_for.timer), "%.*s",
+                       CT_END_TIMER_MAX - 1, due->scope);
+        ct_text_clean(worker->ended_for.timer);
+    }
+    ct_proc_signal_group(worker->proc, due->signal);
+}
+
+static void on_due(uv_timer_t *timer);
+
+static void arm(struct ct_timer_guard *guard)
+{
+    int64_t wait_ns = guard->timers.next_ns - ct_clock_now(NULL);
+    if (guard->timers.next_ns == INT64_MAX) {
+        (void)uv_timer_stop(&guard->timer);
+        return;
+    }
+    uint64_t ms = wait_ns > 0 ? (uint64_t)(wait_ns / CT_NS_PER_MS) + 1 : 0;
+    (void)uv_timer_start(&guard->timer, on_due, ms, 0);
+}
+
+static void on_due(uv_timer_t *timer)
+{
+    struct ct_timer_guard *guard = timer->data;
+    int64_t grace_ns = guard->job->options->shutdown_timeout_ms * CT_NS_PER_MS;
+    struct ct_file_timer_due due;
+    while (ct_file_timers_due(&guard->timers, ct_clock_now(NULL), grace_ns, &due)) {
+        expire(guard, &due);
+    }
+    arm(guard);
+}
+
+/* ---- the pipe -------------------------------------------------------------------------------- */
+
+static void say_once(struct ct_timer_guard *guard, bool *said, const char *what)
+{
+    if (!*said) {
+        say(guard, "%s: %s; said once", CT_TIMER_FILE_ENV, what);
+    }
+    *said = true;
+}
+
+static void take_line(struct ct_timer_guard *guard, const char *line)
+{
+    struct ct_file_timer_request request;
+    struct ct_err err = {0};
+    char text[SAY_MAX];
+    if (ct_file_timer_parse(line, &request, &err) != 0) {
+        (void)snprintf(text, sizeof(text), "a line is no timer request, %.200s: %.128s", err.text,
+                       line);
+        say_once(guard, &guard->said_bad, text);
+        return;
+    }
+    int rank = rank_of(guard, request.pid);
+    if (rank < 0) {
+        if (request.expires >= 0) {
+            (void)snprintf(text, sizeof(text),
+                           "a timer '%.128s' is for process %ld, which is none of this job's "
+                           "workers here, and has no effect",
+                           request.scope, (long)request.pid);
+            say_once(guard, &guard->said_foreign, text);
+        }
+        return;
+    }
+    int rc = 0;
+    for (int turn = 0; turn < 2; turn++) {
+        rc = ct_file_timers_take(&guard->timers, rank, &request, ct_clock_now(NULL), unix_now());
+        if (rc != CT_ELIMIT) {
+            break;
+        }
+        ct_file_timers_sweep(&guard->timers, rank, is_of, guard);
+    }
+    if (rc != 0) {
+        (void)snprintf(text, sizeof(text), "rank %d has %d timers, further ones have no effect",
+                       *guard->first_rank + rank, CT_FILE_TIMERS_MAX);
+        say_once(guard, &guard->said_many, rc == CT_ELIMIT ? text : "out of memory for a timer");
+    }
+}
+
+static void on_readable(uv_poll_t *handle, int status, int events)
+{
+    struct ct_timer_guard *guard = handle->data;
+    char bytes[16384];
+    const char *line;
+    (void)events;
+    ssize_t n = status == 0 ? read(guard->fd, bytes, sizeof(bytes)) : -1;
+    for (ssize_t at = 0; at < n;) {
+        at += (ssize_t)ct_file_timer_cut(&guard->lines, bytes + at, (size_t)(n - at), &line);
+        if (line != NULL) {
+            take_line(guard, line);
+        }
+    }
+    arm(guard);
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+/* Makes room for a pipe that the user has named: an old one that nobody serves. What is no pipe is
+ * never removed. */
+static int make_room(const char *path, bool *served, struct ct_err *err)
+{
+    struct stat st;
+    *served = false;
+    if (lstat(path, &st) != 0) {
+        return 0;
+    }
+    if (!S_ISFIFO(st.st_mode)) {
+        return ct_err_set(err, CT_EBUSY, "%s: %s is there already, and is no named pipe",
+                          CT_TIMER_FILE_ENV, path);
+    }
+    int fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
+    if (fd >= 0) {
+        close(fd);
+        *served = true;
+    } else {
+        (void)unlink(path);
+    }
+    return 0;
+}
+
+static char *own_path(const struct ct_job *job)
+{
+    const char *tmp = ct_environ_get(job->env, "TMPDIR");
+    if (job->logdir->run != NULL) {
+        return ct_asprintf("%s/timers", job->logdir->run);
+    }
+    return ct_asprintf("%s/ctrun_timers_%ld", tmp != NULL && tmp[0] == '/' ? tmp : "/tmp",
+                       (long)getpid());
+}
+
+static int choose_path(struct ct_timer_guard *guard, struct ct_err *err)
+{
+    const char *named = ct_environ_get(guard->job->env, CT_TIMER_FILE_ENV);
+    bool served = false;
+    int rc = named != NULL && named[0] != '\0' ? make_room(named, &served, err) : 0;
+    if (rc != 0) {
+        return rc;
+    }
+    /* Another ctrun serves it: the one under which this one runs, or one of a scheduler's. */
+    bool own = named == NULL || named[0] == '\0' || served;
+    guard->path = own ? own_path(guard->job) : ct_strdup(named);
+    return guard->path != NULL ? 0 : ct_err_set(err, CT_ENOMEM, "timers: out of memory");
+}
+
+static int open_pipe(struct ct_timer_guard *guard, struct ct_err *err)
+{
+    int rc = choose_path(guard, err);
+    if (rc != 0) {
+        return rc;
+    }
+    bool made = mkfifo(guard->path, 0600) == 0;
+    if (made) {
+        /* Open for writing as well: it does not end when the last writer has gone. */
+        guard->fd = open(guard->path, O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
+    }
+    if (guard->fd < 0) {
+        int saved = errno;
+        if (made) {
+            (void)unlink(guard->path);
+        }
+        return ct_err_sys(err, ct_code_from_errno(saved), saved,
+                          "cannot make the named pipe %s (" CT_TIMER_FILE_ENV ")", guard->path);
+    }
+    return 0;
+}
+
+static int watch(struct ct_timer_guard *guard, uv_loop_t *loop, struct ct_err *err)
+{
+    if (ct_file_timers_init(&guard->timers, guard->job->workers) != 0) {
+        return ct_err_set(err, CT_ENOMEM, "timers: out of memory");
+    }
+    int rc = uv_poll_init(loop, &guard->pipe, guard->fd);
+    if (rc != 0) {
+        return ct_err_set(err, CT_EIO, "cannot watch %s: %s", guard->path, uv_strerror(rc));
+    }
+    guard->open = true;
+    guard->pipe.data = guard->timer.data = guard;
+    CT_ASSERT(uv_timer_init(loop, &guard->timer) == 0); /* cannot fail */
+    rc = uv_poll_start(&guard->pipe, UV_READABLE, on_readable);
+    return rc == 0 ? 0
+                   : ct_err_set(err, CT_EIO, "cannot watch %s: %s", guard->path, uv_strerror(rc));
+}
+
+int ct_timer_guard_open(struct ct_timer_guard *guard, uv_loop_t *loop, struct ct_err *err)
+{
+    const char *enabled = ct_environ_get(guard->job->env, ENABLE_ENV);
+    guard->fd = -1;
+    if (enabled == NULL || strcmp(enabled, "1") != 0) {
+        return 0;
+    }
+    int rc = open_pipe(guard, err);
+    if (rc == 0) {
+        rc = watch(guard, loop, err);
+    }
+    if (rc != 0) {
+        ct_timer_guard_close(guard);
+    }
+    return rc;
+}
+
+void ct_timer_guard_reset(struct ct_timer_guard *guard, int local_rank)
+{
+    if (guard->open) {
+        ct_file_timers_reset(&guard->timers, local_rank);
+    }
+}
+
+void ct_timer_guard_close(struct ct_timer_guard *guard)
+{
+    if (guard->path == NULL) {
+        return;
+    }
+    if (guard->open) {
+        uv_close((uv_handle_t *)&guard->pipe, NULL);
+        uv_close((uv_handle_t *)&guard->timer, NULL);
+        guard->open = false;
+    }
+    if (guard->fd >= 0) {
+        close(guard->fd);
+        (void)unlink(guard->path);
+    }
+    ct_file_timers_fini(&guard->timers);
+    ct_free(guard->path);
+    guard->path = NULL;
+    guard->fd = -1;
+}

@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Happy path: two streams are opened, the process is spawned on their descriptors, both are told.
+ * Failure: the streams are freed again; the process is the last thing that can fail, so none is
+ * left. Memory of argv and environment lives only for the spawn.
+ */
+#include "launcher/agent/worker_uv.h"
+
+#include "common/alloc.h"
+#include "common/clock.h"
+#include "launcher/util/environ.h"
+#include "launcher/util/template.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What becomes of one stream of one worker. */
+struct route {
+    bool to_file;
+    bool teed;
+    bool shown;
+};
+
+static struct route route_of(const struct ct_job *job, int local_rank, enum ct_streams stream)
+{
+    const struct ct_options *options = job->options;
+    struct route route = {.shown = ct_rank_set_has(&options->shown, local_rank)};
+    /* As in torchrun, --log-dir /dev/null makes both options void. */
+    if (job->logdir->base != NULL) {
+        bool redirected = (ct_redirects_of(&options->redirects, local_rank) & stream) != 0;
+        bool teed = (ct_redirects_of(&options->tee, local_rank) & stream) != 0;
+        route.to_file = redirected || teed;
+        route.teed = teed && route.shown;
+        route.shown = route.shown && (!redirected || teed);
+    }
+    return route;
+}
+
+bool ct_worker_err_is_seen(const struct ct_job *job, int local_rank)
+{
+    return job->workers == 1 && route_of(job, local_rank, CT_STREAMS_STDERR).shown;
+}
+
+/* torchrun's macros; cut where a prefix ends at the latest. */
+static int fill_template(const struct ct_worker_options *options, int local_rank,
+                         char out[CT_LINES_PREFIX_MAX])
+{
+    const struct ct_job *job = options->job;
+    char rank[16], local[16];
+    char *host = ct_strdup(job->machine->host);
+    const struct ct_template_var vars[] = {
+        {"role_name", job->options->role},
+        {"local_rank", local},
+        {"rank", rank},
+        {"hostname", host},
+    };
+    struct ct_buf text = CT_BUF_INIT;
+    if (host == NULL) {
+        return CT_ENOMEM;
+    }
+    host[strcspn(host, ".")] = '\0';
+    (void)snprintf(rank, sizeof(rank), "%d", options->plan->first_rank + local_rank);
+    (void)snprintf(local, sizeof(local), "%d", options->plan->first_local_rank + local_rank);
+    int rc = ct_template_expand(job->options->prefix_template, vars, sizeof(vars) / sizeof(vars[0]),
+                                &text);
+    if (rc == 0 && text.len > 0) {
+        size_t len = text.len < CT_LINES_PREFIX_MAX ? text.len : CT_LINES_PREFIX_MAX - 1;
+        memcpy(out, ct_buf_bytes(&text), len);
+        out[len] = '\0';
+    }
+    ct_buf_fini(&text);
+    ct_free(host);
+    return rc;
+}
+
+static bool has_colour(const struct ct_job *job, bool terminal)
+{
+    return ct_lines_colour(terminal, ct_environ_get(job->env, "TERM"),
+                           ct_environ_get(job->env, "NO_COLOR"));
+}
+
+/* Of the prefixes; NULL = there is none in them. */
+static const char *host_of(const struct ct_worker_options *options)
+{
+    return options->plan->node_count > 1 ? options->job->machine->host : NULL;
+}
+
+/* A prefix of the user's own making says which worker it is in ways we cannot know. */
+static struct ct_output_fold fold_of(const struct ct_worker_options *options, bool terminal)
+{
+    const struct ct_job *job = options->job;
+    bool folds = job->options->fold == CT_FOLD_MODE_AUTO && job->options->prefix_template == NULL;
+    return (struct ct_output_fold){
+        .first_rank = options->plan->first_rank,
+        .workers = folds ? job->workers : 0,
+        .host = host_of(options),
+        .colour = has_colour(job, terminal),
+    };
+}
+
+static int fill_prefix(const struct ct_worker_options *options, int local_rank, bool terminal,
+                       char out[CT_LINES_PREFIX_MAX])
+{
+    if (options->job->options->prefix_template != NULL) {
+        return fill_template(options, local_rank, out);
+    }
+    ct_lines_prefix(host_of(options), options->plan->first_rank + local_rank,
+                    has_colour(options->job, terminal), out);
+    return 0;
+}
+
+/* The files of one stream; the strings must be freed. */
+struct files {
+    char *log_path;
+    char *filter_path;
+    char filter_prefix[CT_LINES_PREFIX_MAX];
+    struct ct_line_filter_options filter;
+};
+
+static int name_files(const struct ct_worker_options *options, int local_rank, bool is_out,
+                      const struct route *route, struct ct_output_stream_options *stream,
+                      struct files *files)
+{
+    const struct ct_job *job = options->job;
+    const char *words = is_out ? job->options->out_filter : job->options->err_filter;
+    int generation = options->plan->generation;
+    if (route->to_file) {
+        files->log_path = ct_logdir_path(job->logdir, generation, local_rank,
+                                         is_out ? "stdout.log" : "stderr.log");
+        if (files->log_path == NULL) {
+            return CT_ENOMEM;
+        }
+        stream->log_path = files->log_path;
+    }
+    /* As in torchrun, the file is there also when no line can come. */
+    if (words != NULL && job->logdir->base != NULL) {
+        files->filter_path = ct_logdir_shared_path(
+            job->logdir, generation, is_out ? "filtered_stdout.log" : "filtered_stderr.log");
+        if (files->filter_path == NULL ||
+            fill_prefix(options, local_rank, false, files->filter_prefix) != 0) {
+            return CT_ENOMEM;
+        }
+        files->filter = (struct ct_line_filter_options){route->teed ? words : "",
+                                                        files->filter_path, files->filter_prefix};
+        stream->filter = &files->filter;
+    }
+    return 0;
+}
+
+/* Does output pass unchanged, as that of a program without ctrun? It does where all of it is one
+ * worker's: the only one, or the only one that --local-ranks-filter shows, where no person reads it
+ * but perhaps another program. */
+static bool passes_unchanged(const struct ct_worker_options *options, bool terminal)
+{
+    const struct ct_job *job = options->job;
+    const char *template = job->options->prefix_template;
+    /* With --hosts the workers of all machines write to one place. */
+    bool meets_others = job->options->agent_stdin && options->plan->node_count > 1;
+    if (meets_others || (template != NULL && template[0] != '\0')) {
+        return false;
+    }
+    int shown = 0;
+    for (int i = 0; i < job->workers; i++) {
+        shown += ct_rank_set_has(&job->options->shown, i);
+    }
+    return job->workers == 1 || (shown == 1 && !terminal);
+}
+
+/* Opens the stream, or leads one that is there already to where this generation's output goes. */
+static int open_stream(const struct ct_worker_options *options, int local_rank,
+                       enum ct_output_fd to, struct ct_output_stream **out, int *child_fd,
+                       struct ct_err *err)
+{
+    const struct ct_job *job = options->job;
+    bool is_out = to == CT_OUTPUT_OUT;
+    struct route route = route_of(job, local_rank, is_out ? CT_STREAMS_STDOUT : CT_STREAMS_STDERR);
+    bool terminal = ct_output_is_terminal(options->output, to);
+    char prefix[CT_LINES_PREFIX_MAX] = "";
+    struct files files = {0};
+    int rc = 0;
+
+    struct ct_output_stream_options stream = {
+        .to = to,
+        .prefix = prefix,
+        .rank = options->plan->first_rank + local_rank,
+        .slow = job->options->slow_output,
+    };
+    if (!route.shown) {
+        stream.mode = CT_LINES_TAIL_ONLY;
+    } else if (passes_unchanged(options, terminal)) {
+        stream.mode = CT_LINES_RAW;
+        /* A single worker finds the terminal itself; its stderr we need to read for the report. */
+        stream.inherit = job->workers == 1 && is_out && !route.to_file;
+    } else {
+        stream.mode = terminal ? CT_LINES_TERMINAL : CT_LINES_PLAIN;
+        stream.fold = fold_of(options, terminal);
+        rc = fill_prefix(options, local_rank, terminal, prefix);
+    }
+    rc = rc != 0 ? rc : name_files(options, local_rank, is_out, &route, &stream, &files);
+    if (rc != 0) {
+        rc = ct_err_set(err, rc, "worker %d: out of memory", local_rank);
+    } else if (*out != NULL) {
+        rc = ct_output_stream_next(*out, &stream, err);
+    } else {
+        rc = ct_output_stream_open(options->output, &stream, out, child_fd, err);
+    }
+    ct_free(files.log_path);
+    ct_free(files.filter_path);
+    return rc;
+}
+
+static int spawn(struct ct_worker *worker, int local_rank, const struct ct_worker_options *options,
+                 const int stdio[3], struct ct_err *err)
+{
+    const struct ct_job *job = options->job;
+    struct ct_strlist args = {0}, env = {0};
+    char *error_file =
+        ct_logdir_path(job->logdir, options->plan->generation, local_rank, "error.json");
+    int rc = error_file == NULL ? CT_ENOMEM
+                                : ct_contract_env(options->plan, &job->gpus, local_rank, error_file,
+                                                  job->env, &env);
+    rc = rc != 0 ? rc
+                 : ct_contract_args(job->command->argv.list,
+                                    options->plan->first_local_rank + local_rank, &args);
+    if (rc != 0) {
+        rc = ct_err_set(err, rc, "worker %d: out of memory", local_rank);
+    } else {
+        const struct ct_spawn_options spawned = {
+            .path = job->command->path,
+            .argv = args.list,
+            .envp = env.list,
+            .stdio = {stdio[0], stdio[1], stdio[2]},
+            .cpus = ct_binder_cpus(&job->binder, local_rank),
+            .nofile = &job->nofile,
+        };
+        rc = ct_proc_start(options->procs, &spawned, options->on_exit, options->data, &worker->proc,
+                           err);
+        worker->story.end.value = rc != 0 && err != NULL ? err->sys : 0;
+    }
+    ct_free(error_file);
+    ct_strlist_fini(&args);
+    ct_strlist_fini(&env);
+    return rc;
+}
+
+static struct ct_report_worker new_story(const struct ct_worker_options *options, int local_rank)
+{
+    return (struct ct_report_worker){
+        .rank = options->plan->first_rank + local_rank,
+        .end = {CT_END_NOT_STARTED},
+    };
+}
+
+int ct_worker_start(struct ct_worker *worker, int local_rank, const struct ct_worker_options *given,
+                    struct ct_err *err)
+{
+    struct ct_plan plan = *given->plan;
+    struct ct_worker_options own = *given;
+    const struct ct_worker_options *options = &own;
+    own.plan = &plan;
+    ct_settled_plan(given->job->settled, &plan);
+    /* The terminal's or file's input goes to the first worker; several readers would tear it. */
+    bool reads = local_rank == 0 && !options->job->options->agent_stdin;
+    int stdio[3] = {reads ? STDIN_FILENO : -1, -1, -1};
+    *worker = (struct ct_worker){.story = new_story(options, local_rank)};
+    int rc = open_stream(options, local_rank, CT_OUTPUT_OUT, &worker->out, &stdio[1], err);
+    if (rc == 0) {
+        rc = open_stream(options, local_rank, CT_OUTPUT_ERR, &worker->err, &stdio[2], err);
+    }
+    if (rc == 0) {
+        rc = spawn(worker, local_rank, options, stdio, err);
+    }
+    if (rc != 0) {
+        ct_worker_clear(worker);
+        return rc;
+    }
+    ct_output_stream_spawned(worker->out);
+    ct_output_stream_spawned(worker->err);
+    worker->story.pid = ct_proc_pid(worker->proc);
+    worker->started_ns = ct_clock_now(NULL);
+    return 0;
+}
+
+static int hand_over(const struct ct_worker_options *options, int local_rank,
+                     struct ct_handover *handover, struct ct_err *err)
+{
+    const struct ct_job *job = options->job;
+    struct ct_strlist vars = {0};
+    char *error_file =
+        ct_logdir_path(job->logdir, options->plan->generation, local_rank, "error.json");
+    int rc = error_file == NULL ? CT_ENOMEM
+                                : ct_contract_vars(options->plan, &job->gpus, local_rank,
+                                                   error_file, job->env, &vars);
+    rc = rc != 0 ? rc : ct_handover_go(handover, local_rank, options->plan->generation, &vars);
+    if (rc != 0) {
+        rc = ct_err_set(err, rc, "worker %d cannot be told of the next generation: %s", local_rank,
+                        ct_code_text(rc));
+    }
+    ct_free(error_file);
+    ct_strlist_fini(&vars);
+    return rc;
+}
+
+/* Nobody will ask for its process any more. */
+static void end_kept(struct ct_worker *worker)
+{
+    if (worker->proc != NULL && ct_proc_alive(worker->proc)) {
+        ct_proc_signal_group(worker->proc, SIGKILL);
+    }
+    ct_worker_clear(worker);
+}
+
+int ct_worker_go_on(struct ct_worker *worker, int local_rank, const struct ct_worker_options *given,
+                    struct ct_handover *handover, struct ct_err *err)
+{
+    struct ct_plan plan = *given->plan;
+    struct ct_worker_options options = *given;
+    int none;
+    options.plan = &plan;
+    ct_settled_plan(given->job->settled, &plan);
+    int rc = open_stream(&options, local_rank, CT_OUTPUT_OUT, &worker->out, &none, err);
+    if (rc == 0) {
+        rc = open_stream(&options, local_rank, CT_OUTPUT_ERR, &worker->err, &none, err);
+    }
+    if (rc == 0) {
+        rc = hand_over(&options, local_rank, handover, err);
+    }
+    if (rc != 0) {
+        end_kept(worker);
+        return rc;
+    }
+    worker->story = new_story(&options, local_rank);
+    worker->story.pid = ct_proc_pid(worker->proc);
+    worker->ended_for = (struct ct_end){0};
+    worker->stuck_since_ns = 0;
+    worker->told = worker->parked = worker->kept = false;
+    return 0;
+}
+
+/* For a SIGKILL that is not ours. */
+static void look_for_memory(struct ct_worker *worker, struct ct_evidence *evidence)
+{
+    struct ct_buf text = CT_BUF_INIT;
+    if (ct_evidence_oom(evidence, worker->story.pid, &text) == 0 && text.len > 0) {
+        (void)snprintf(worker->story.memory, sizeof(worker->story.memory), "%.*s", (int)text.len,
+                       (const char *)ct_buf_bytes(&text));
+    }
+    ct_buf_fini(&text);
+}
+
+void ct_worker_ended(struct ct_worker *worker, const struct ct_exit *end, bool was_asked,
+                     bool permanent, struct ct_evidence *evidence)
+{
+    struct ct_report_worker *story = &worker->story;
+    story->ended = true;
+    story->was_asked = was_asked;
+    story->max_rss_kib = end->max_rss_kib;
+    if (worker->ended_for.kind != CT_END_EXITED) {
+        story->end = worker->ended_for;
+    } else if (end->signal != 0) {
+        story->end = (struct ct_end){CT_END_SIGNALED, end->signal, end->core};
+        if (end->signal == SIGKILL && !was_asked) {
+            look_for_memory(worker, evidence);
+        }
+    } else {
+        story->end =
+            (struct ct_end){CT_END_EXITED, end->code, .final = permanent && end->code != 0};
+    }
+}
+
+void ct_worker_clear(struct ct_worker *worker)
+{
+    worker->told = worker->parked = worker->kept = false;
+    ct_proc_free(worker->proc);
+    ct_output_stream_free(worker->out);
+    ct_output_stream_free(worker->err);
+    worker->proc = NULL;
+    worker->out = NULL;
+    worker->err = NULL;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How many GPUs a worker would see, read from the driver's files: loading CUDA for the question
+ * would cost the launcher hundreds of milliseconds and a GPU context.
+ */
+#ifndef CT_LAUNCHER_BINDING_GPUS_H
+#define CT_LAUNCHER_BINDING_GPUS_H
+
+#include "launcher/binding/gpu_mask.h"
+
+#define CT_GPUS_PROC_DIR "/proc/driver/nvidia/gpus"
+#define CT_GPUS_DEV_DIR "/dev"
+
+/* Where things are; tests have others. */
+struct ct_gpus_roots {
+    const char *proc_gpus; /* CT_GPUS_PROC_DIR */
+    const char *dev;       /* CT_GPUS_DEV_DIR */
+    const char *caps;      /* "/proc/driver/nvidia/capabilities" */
+    const char *preload;   /* "/etc/ld.so.preload" */
+};
+
+/* Entries of `proc_dir` and nodes nvidia0, nvidia1, ... of `dev_dir`; where both are there, the
+ * smaller count (a container is given device nodes, yet may see the host's /proc; a fresh host has
+ * no device nodes before the first use). `visible` is the value of CUDA_VISIBLE_DEVICES or NULL; as
+ * in CUDA, the devices up to the first entry that names none count. */
+int ct_gpus_count(const char *proc_dir, const char *dev_dir, const char *visible);
+
+/* What is known of this machine's GPUs. The strings are the environment's. `roots` NULL = the real
+ * ones. */
+void ct_gpus_read(const struct ct_gpus_roots *roots, char *const *env, struct ct_gpu_facts *out);
+
+/* How many workers "one for each GPU" means; MIG devices count one by one. */
+int ct_gpus_workers(const struct ct_gpu_facts *facts);
+
+#endif

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The text of --help: the usual options on one screen, and one screen for each topic. Out of the
+ * option table alone. Pure.
+ */
+#ifndef CT_LAUNCHER_CLI_HELP_H
+#define CT_LAUNCHER_CLI_HELP_H
+
+#include "common/buf.h"
+#include "common/err.h"
+
+#include <stdbool.h>
+
+/* Is `word` a topic, "all", or the long name of an option (dashes or underscores)? */
+bool ct_help_knows(const char *word);
+
+/* The help on `word`, of which ct_help_knows(); NULL = the usual options. CT_ENOMEM. */
+CT_MUST_CHECK int ct_help_print(const char *word, struct ct_buf *out);
+
+/* Each topic with a blank in front. CT_ENOMEM. */
+CT_MUST_CHECK int ct_help_topics(struct ct_buf *out);
+
+#endif

@@ -1,0 +1,464 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reads the value of each option.
+ */
+#include "launcher/cli/option_table.h"
+
+#include "common/addr.h"
+#include "common/num.h"
+#include "launcher/cli/option_values.h"
+#include "launcher/cli/rdzv_conf.h"
+#include "launcher/util/signals.h"
+#include "rendezvous/control/control.h"
+
+#include <limits.h>
+#include <signal.h>
+#include <string.h>
+
+/* A day: nobody waits longer for a worker to stop, and milliseconds stay far from overflow. */
+#define SHUTDOWN_TIMEOUT_MAX_S 86400
+/* As many as a job may have (rendezvous/control/control.h). */
+#define NODES_MAX 65536
+#define MONITOR_INTERVAL_MAX_S 1e9
+
+/* In the order of enum ct_bind. */
+static const char *const numa_bindings[] = {"none",      "node",         "socket",
+                                            "exclusive", "core-complex", NULL};
+static const char *const binds[] = {"none", "numa", "core", NULL};
+static const enum ct_bind bind_of[] = {CT_BIND_NONE, CT_BIND_NODE, CT_BIND_EXCLUSIVE};
+/* In the order of enum ct_gpu_bind, without the first. */
+static const char *const gpu_binds[] = {"none", "mask", NULL};
+static const char *const slow_outputs[] = {"auto", "wait", "drop", NULL};
+static const char *const folds[] = {"auto", "off", NULL};
+static const char *const on_hang[] = {"report", "restart", "abort", NULL};
+static const char *const start_methods[] = {"spawn", "fork", "forkserver"};
+static const char *const event_log_handlers[] = {"null", "console", "dynamic_rendezvous"};
+
+/* A bit for each in ct_options.given_by_flag. */
+_Static_assert(CT_OPT_REFUSED < 64, "one more word of bits is needed");
+
+static bool is_env(const char *origin)
+{
+    return strncmp(origin, "PET_", 4) == 0;
+}
+
+static int bad_number(const char *origin, const char *value, int min, int max, struct ct_err *err)
+{
+    return ct_err_set(err, CT_EINVAL, "%s: '%.64s' is not a whole number from %d to %d", origin,
+                      value, min, max);
+}
+
+static int read_int(const char *origin, const char *value, int min, int max, int *out,
+                    struct ct_err *err)
+{
+    char number[CT_OPTION_NUMBER_MAX];
+    return ct_parse_int(ct_option_trim(value, number), min, max, out) == 0
+               ? 0
+               : bad_number(origin, value, min, max, err);
+}
+
+static int read_nproc(const char *origin, const char *value, struct ct_options *options,
+                      struct ct_err *err)
+{
+    static const struct {
+        const char *name;
+        enum ct_nproc_kind kind;
+    } kinds[] = {{"auto", CT_NPROC_AUTO}, {"cpu", CT_NPROC_CPU}, {"gpu", CT_NPROC_GPU}};
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        if (strcmp(value, kinds[i].name) == 0) {
+            options->nproc_kind = kinds[i].kind;
+            return 0;
+        }
+    }
+    if (strcmp(value, "xpu") == 0) {
+        return ct_err_set(err, CT_EUNSUPPORTED, "%s: xpu is not supported yet", origin);
+    }
+    char number[CT_OPTION_NUMBER_MAX];
+    if (ct_parse_int(ct_option_trim(value, number), 1, CT_WORKERS_MAX, &options->nproc) != 0) {
+        return ct_err_set(err, CT_EINVAL,
+                          "%s: '%.64s' is neither a number from 1 to %d nor auto, cpu or gpu",
+                          origin, value, CT_WORKERS_MAX);
+    }
+    options->nproc_kind = CT_NPROC_COUNT;
+    return 0;
+}
+
+static int read_nnodes(const char *origin, const char *value, struct ct_options *options,
+                       struct ct_err *err)
+{
+    char low[CT_OPTION_NUMBER_MAX], number[CT_OPTION_NUMBER_MAX];
+    const char *colon = strchr(value, ':');
+    size_t len = colon != NULL ? (size_t)(colon - value) : strlen(value);
+    int min, max;
+    if (len >= sizeof(low)) {
+        return ct_err_set(err, CT_EINVAL, "%s: '%.64s' is neither N nor MIN:MAX", origin, value);
+    }
+    memcpy(low, value, len);
+    low[len] = '\0';
+    const char *high = colon != NULL ? colon + 1 : low;
+    if (ct_parse_int(ct_option_trim(low, number), 1, NODES_MAX, &min) != 0 ||
+        ct_parse_int(ct_option_trim(high, number), 1, NODES_MAX, &max) != 0 || min > max) {
+        return ct_err_set(err, CT_EINVAL,
+                          "%s: '%.64s' is neither N nor MIN:MAX with 1 <= MIN <= MAX", origin,
+                          value);
+    }
+    options->min_nodes = min;
+    options->max_nodes = max;
+    return 0;
+}
+
+static int read_rank_set(const char *origin, const char *value, struct ct_rank_set *out,
+                         struct ct_err *err)
+{
+    struct ct_rank_set set = {.given = true};
+    for (const char *p = value;;) {
+        char word[16];
+        size_t len;
+        int rank;
+        p += strspn(p, " ");
+        len = strcspn(p, ", ");
+        if (len >= sizeof(word)) {
+            break;
+        }
+        memcpy(word, p, len);
+        word[len] = '\0';
+        if (ct_parse_int(word, 0, CT_WORKERS_MAX - 1, &rank) != 0) {
+            break;
+        }
+        set.bits[rank / 64] |= UINT64_C(1) << (rank % 64);
+        p += len;
+        p += strspn(p, " ");
+        if (*p == '\0') {
+            *out = set;
+            return 0;
+        }
+        if (*p++ != ',') {
+            break;
+        }
+    }
+    return ct_err_set(err, CT_EINVAL, "%s: '%.64s' is not a list of local ranks like 0,2", origin,
+                      value);
+}
+
+/* It becomes part of a folder's name (see logdir.c) and is shown. */
+static int read_run_id(const char *origin, const char *value, const char **out, struct ct_err *err)
+{
+    size_t len = strlen(value);
+    if (len == 0 || len >= CT_RUN_ID_MAX - 16) {
+        return ct_err_set(err, CT_EINVAL, "%s: an id has 1 to %d characters", origin,
+                          CT_RUN_ID_MAX - 17);
+    }
+    for (size_t i = 0; i < len; i++) {
+        if ((unsigned char)value[i] < ' ' || value[i] == 0x7f) {
+            return ct_err_set(err, CT_EINVAL, "%s: an id has no control characters", origin);
+        }
+    }
+    *out = value;
+    return 0;
+}
+
+static int read_address(const char *origin, const char *value, char out[CT_HOST_MAX],
+                        struct ct_err *err)
+{
+    struct ct_endpoint endpoint;
+    if (ct_endpoint_parse(value, 0, &endpoint, err) != 0) {
+        (void)ct_err_wrap(err, "%s", origin);
+        return CT_EINVAL;
+    }
+    if (endpoint.has_port) {
+        return ct_err_set(err, CT_EINVAL,
+                          "%s: '%.64s' has a port; use --master-port or --rdzv-endpoint", origin,
+                          value);
+    }
+    memcpy(out, endpoint.host, CT_HOST_MAX);
+    return 0;
+}
+
+static int read_streams(const char *origin, const char *value, struct ct_redirects *out,
+                        struct ct_err *err)
+{
+    if (ct_redirects_parse(value, out, err) != 0) {
+        (void)ct_err_wrap(err, "%s", origin);
+        return CT_EINVAL;
+    }
+    return 0;
+}
+
+static int read_text(const char *origin, const char *value, const char **out, struct ct_err *err)
+{
+    if (value[0] == '\0') {
+        return ct_err_set(err, CT_EINVAL, "%s: the value is empty", origin);
+    }
+    *out = value;
+    return 0;
+}
+
+/* To run here instead would be a surprise to whoever meant a variable that is not set. */
+static int read_machines(const char *origin, const char *value, const char **out,
+                         struct ct_err *err)
+{
+    if (value[0] == '\0') {
+        return ct_err_set(err, CT_EINVAL,
+                          "%s: the value is empty; is the variable set that it comes from? Without "
+                          "the option the job runs on this machine",
+                          origin);
+    }
+    *out = value;
+    return 0;
+}
+
+static int read_backend(const char *origin, const char *value, enum ct_rdzv_backend *out,
+                        struct ct_err *err)
+{
+    if (strcmp(value, "static") == 0 || strcmp(value, "c10d") == 0) {
+        *out = value[0] == 's' ? CT_RDZV_STATIC : CT_RDZV_C10D;
+        return 0;
+    }
+    return ct_err_set(err, CT_EUNSUPPORTED,
+                      "%s %.64s is not supported: ctrun serves its own store, named by static or "
+                      "c10d",
+                      origin, value);
+}
+
+static int read_endpoint(const char *origin, const char *value, struct ct_options *options,
+                         struct ct_err *err)
+{
+    options->has_endpoint = false;
+    if (ct_endpoint_parse(value, 0, &options->endpoint, err) != 0) {
+        (void)ct_err_wrap(err, "%s", origin);
+        return CT_EINVAL;
+    }
+    options->has_endpoint = true;
+    return 0;
+}
+
+static int read_seconds(const char *origin, const char *value, struct ct_err *err)
+{
+    char number[CT_OPTION_NUMBER_MAX];
+    double seconds;
+    if (ct_parse_double(ct_option_trim(value, number), 0, MONITOR_INTERVAL_MAX_S, &seconds) != 0) {
+        return ct_err_set(err, CT_EINVAL, "%s: '%.64s' is not a number of seconds", origin, value);
+    }
+    return 0;
+}
+
+/* The word changes nothing, a misspelt one is told all the same. As in torchrun, only on the
+ * command line. */
+static int read_choice(const char *origin, const char *value, const char *const choices[3],
+                       struct ct_err *err)
+{
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(value, choices[i]) == 0) {
+            return 0;
+        }
+    }
+    return is_env(origin) ? 0
+                          : ct_err_set(err, CT_EINVAL, "%s: '%.64s' is none of %s, %s, %s", origin,
+                                       value, choices[0], choices[1], choices[2]);
+}
+
+static int read_shell(const char *origin, const char *value, enum ct_shell *out, struct ct_err *err)
+{
+    if (strcmp(value, "bash") == 0 || strcmp(value, "zsh") == 0) {
+        *out = value[0] == 'b' ? CT_SHELL_BASH : CT_SHELL_ZSH;
+        return 0;
+    }
+    return ct_err_set(err, CT_EUNSUPPORTED, "%s %.64s is not supported: only bash and zsh are",
+                      origin, value);
+}
+
+static int read_signal(const char *origin, const char *value, int *out, struct ct_err *err)
+{
+    int signo = ct_signal_number(value);
+    if (signo == 0 || signo == SIGKILL || signo == SIGSTOP) {
+        return ct_err_set(err, CT_EINVAL,
+                          "%s: '%.64s' is no signal that a program can handle, such as SIGUSR1",
+                          origin, value);
+    }
+    *out = signo;
+    return 0;
+}
+
+static int apply(const struct ct_option_spec *spec, const char *origin, const char *value,
+                 struct ct_options *options, struct ct_err *err)
+{
+    int number, rc;
+    switch (spec->id) {
+    case CT_OPT_HELP: /* options.c reads it: its value may be missing */
+        break;
+    case CT_OPT_VERSION:
+        options->version = true;
+        return 0;
+    case CT_OPT_NPROC_PER_NODE:
+        return read_nproc(origin, value, options, err);
+    case CT_OPT_NNODES:
+        return read_nnodes(origin, value, options, err);
+    case CT_OPT_STANDALONE:
+        options->standalone = true;
+        return 0;
+    case CT_OPT_MASTER_ADDR:
+        return read_address(origin, value, options->master_addr, err);
+    case CT_OPT_MASTER_PORT:
+        return read_int(origin, value, 0, 65535, &options->master_port, err);
+    case CT_OPT_MAX_RESTARTS:
+        return read_int(origin, value, 0, INT_MAX, &options->max_restarts, err);
+    case CT_OPT_SHUTDOWN_TIMEOUT:
+        rc = read_int(origin, value, 0, SHUTDOWN_TIMEOUT_MAX_S, &number, err);
+        if (rc == 0) {
+            options->shutdown_timeout_ms = (int64_t)number * 1000;
+        }
+        return rc;
+    case CT_OPT_MODULE:
+        options->module = true;
+        return 0;
+    case CT_OPT_NO_PYTHON:
+        options->no_python = true;
+        return 0;
+    case CT_OPT_REDIRECTS:
+        return read_streams(origin, value, &options->redirects, err);
+    case CT_OPT_TEE:
+        return read_streams(origin, value, &options->tee, err);
+    case CT_OPT_LOG_DIR:
+        return read_text(origin, value, &options->log_dir, err);
+    case CT_OPT_LOCAL_RANKS_FILTER:
+        return read_rank_set(origin, value, &options->shown, err);
+    case CT_OPT_ROLE:
+        options->role = value; /* an empty one is a role, too */
+        return 0;
+    case CT_OPT_RDZV_ID:
+        return read_run_id(origin, value, &options->run_id, err);
+    case CT_OPT_RDZV_BACKEND:
+        return read_backend(origin, value, &options->backend, err);
+    case CT_OPT_RDZV_ENDPOINT:
+        return read_endpoint(origin, value, options, err);
+    case CT_OPT_RDZV_CONF:
+        return ct_rdzv_conf_parse(value, &options->rdzv_conf, err) == 0
+                   ? 0
+                   : ct_err_wrap(err, "%s", origin);
+    case CT_OPT_NODE_RANK:
+        return read_int(origin, value, 0, NODES_MAX - 1, &options->node_rank, err);
+    case CT_OPT_SPARES:
+        return read_int(origin, value, 0, NODES_MAX - 1, &options->spares, err);
+    case CT_OPT_TOKEN_FILE:
+        return read_text(origin, value, &options->token_file, err);
+    case CT_OPT_OPEN:
+        options->open = true;
+        return 0;
+    case CT_OPT_HOSTS:
+        return read_machines(origin, value, &options->hosts, err);
+    case CT_OPT_HOSTFILE:
+        return read_machines(origin, value, &options->hostfile, err);
+    case CT_OPT_LAUNCH_AGENT:
+        return read_text(origin, value, &options->launch_agent, err);
+    case CT_OPT_AGENT_STDIN:
+        options->agent_stdin = true;
+        return 0;
+    case CT_OPT_REPORT:
+        return read_text(origin, value, &options->report, err);
+    case CT_OPT_LOCAL_ADDR:
+        return read_address(origin, value, options->local_addr, err);
+    case CT_OPT_BIND:
+        rc = ct_option_word(origin, value, binds, &number, err);
+        options->bind = rc == 0 ? bind_of[number] : options->bind;
+        return rc;
+    case CT_OPT_NUMA_BINDING:
+        rc = ct_option_word(origin, value, numa_bindings + 1, &number, err);
+        options->bind = rc == 0 ? (enum ct_bind)(number + 1) : options->bind;
+        return rc;
+    case CT_OPT_HANG_TIMEOUT:
+        return ct_option_hang_timeout(origin, value, &options->hang_timeout_ns, err);
+    case CT_OPT_ON_HANG:
+        rc = ct_option_word(origin, value, on_hang, &number, err);
+        options->on_hang = rc == 0 ? (enum ct_on_hang)number : options->on_hang;
+        return rc;
+    case CT_OPT_MONITOR_INTERVAL:
+        return read_seconds(origin, value, err);
+    case CT_OPT_START_METHOD:
+        return read_choice(origin, value, start_methods, err);
+    case CT_OPT_EVENT_LOG_HANDLER:
+        return read_choice(origin, value, event_log_handlers, err);
+    case CT_OPT_SIGNALS:
+        options->signals = value;
+        return 0;
+    case CT_OPT_PREEMPT_SIGNAL:
+        return read_signal(origin, value, &options->preempt_signal, err);
+    case CT_OPT_PREFIX_TEMPLATE:
+        options->prefix_template = value; /* empty: no prefix */
+        return 0;
+    case CT_OPT_VIRTUAL_LOCAL_RANK:
+        options->virtual_local_rank = true;
+        return 0;
+    case CT_OPT_GPU_BIND:
+        rc = ct_option_word(origin, value, gpu_binds, &number, err);
+        options->gpu_bind = rc == 0 ? (enum ct_gpu_bind)(number + 1) : options->gpu_bind;
+        return rc;
+    case CT_OPT_SLOW_OUTPUT:
+        rc = ct_option_word(origin, value, slow_outputs, &number, err);
+        options->slow_output = rc == 0 ? (enum ct_slow_output)number : options->slow_output;
+        return rc;
+    case CT_OPT_FOLD:
+        rc = ct_option_word(origin, value, folds, &number, err);
+        options->fold = rc == 0 ? (enum ct_fold_mode)number : options->fold;
+        return rc;
+    case CT_OPT_SHARE_GPU:
+        options->share_gpu = true;
+        return 0;
+    case CT_OPT_PRINT_COMPLETION:
+        return read_shell(origin, value, &options->completion, err);
+    case CT_OPT_PRINT_CONFIG:
+        options->print_config = true;
+        return 0;
+    case CT_OPT_STDOUT_FILTERS:
+        options->out_filter = value[0] != '\0' ? value : NULL;
+        return 0;
+    case CT_OPT_STDERR_FILTERS:
+        options->err_filter = value[0] != '\0' ? value : NULL;
+        return 0;
+    case CT_OPT_REFUSED:
+        return ct_err_set(err, CT_EUNSUPPORTED, "%s %s", origin, spec->refusal);
+    }
+    return ct_err_set(err, CT_EINVAL, "%s: unknown option", origin);
+}
+
+/* Back to what it was before anybody spoke of it. */
+static void forget(enum ct_option_id id, struct ct_options *options)
+{
+    if (id == CT_OPT_LOG_DIR) {
+        options->log_dir = NULL;
+    } else if (id == CT_OPT_LOCAL_RANKS_FILTER) {
+        options->shown = (struct ct_rank_set){0};
+    } else if (id == CT_OPT_RDZV_ID) {
+        options->run_id = NULL;
+    } else if (id == CT_OPT_RDZV_ENDPOINT) {
+        options->has_endpoint = false;
+    } else if (id == CT_OPT_LOCAL_ADDR) {
+        options->local_addr[0] = '\0';
+    } else if (id == CT_OPT_MASTER_ADDR) {
+        options->master_addr[0] = '\0';
+    }
+    options->given_by_env &= ~(UINT64_C(1) << id);
+    options->given_by_flag &= ~(UINT64_C(1) << id);
+}
+
+int ct_option_apply(const struct ct_option_spec *spec, const char *origin, const char *value,
+                    struct ct_options *options, struct ct_err *err)
+{
+    if (spec->empty_is_default && value != NULL && value[0] == '\0') {
+        forget(spec->id, options);
+        return 0;
+    }
+    int rc = apply(spec, origin, value, options, err);
+    if (rc == 0) {
+        *(is_env(origin) ? &options->given_by_env : &options->given_by_flag) |= UINT64_C(1)
+                                                                                << spec->id;
+    }
+    return rc;
+}
+
+enum ct_given ct_option_given(const struct ct_options *options, enum ct_option_id id)
+{
+    uint64_t bit = UINT64_C(1) << id;
+    return (options->given_by_flag & bit) != 0  ? CT_GIVEN_FLAG
+           : (options->given_by_env & bit) != 0 ? CT_GIVEN_ENV
+                                                : CT_GIVEN_NOT;
+}

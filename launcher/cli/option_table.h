@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The option table: what each option of ctrun is called, what it means and how its value is read.
+ * To add an option: an id, a row here, a case in option_apply.c, a paragraph in man/ctrun.1.
+ */
+#ifndef CT_LAUNCHER_CLI_OPTION_TABLE_H
+#define CT_LAUNCHER_CLI_OPTION_TABLE_H
+
+#include "launcher/cli/options.h"
+
+#include <stddef.h>
+
+enum ct_option_id {
+    CT_OPT_HELP,
+    CT_OPT_VERSION,
+    CT_OPT_NPROC_PER_NODE,
+    CT_OPT_NNODES,
+    CT_OPT_STANDALONE,
+    CT_OPT_MASTER_ADDR,
+    CT_OPT_MASTER_PORT,
+    CT_OPT_MAX_RESTARTS,
+    CT_OPT_SHUTDOWN_TIMEOUT,
+    CT_OPT_MODULE,
+    CT_OPT_NO_PYTHON,
+    CT_OPT_REDIRECTS,
+    CT_OPT_TEE,
+    CT_OPT_LOG_DIR,
+    CT_OPT_LOCAL_RANKS_FILTER,
+    CT_OPT_ROLE,
+    CT_OPT_RDZV_ID,
+    CT_OPT_RDZV_BACKEND,
+    CT_OPT_RDZV_ENDPOINT,
+    CT_OPT_RDZV_CONF,
+    CT_OPT_NODE_RANK,
+    CT_OPT_LOCAL_ADDR,
+    CT_OPT_SPARES,
+    CT_OPT_TOKEN_FILE,
+    CT_OPT_OPEN,
+    CT_OPT_HOSTS,
+    CT_OPT_HOSTFILE,
+    CT_OPT_LAUNCH_AGENT,
+    CT_OPT_AGENT_STDIN,
+    CT_OPT_REPORT,
+    CT_OPT_BIND,
+    CT_OPT_NUMA_BINDING,
+    CT_OPT_HANG_TIMEOUT,
+    CT_OPT_ON_HANG,
+    CT_OPT_MONITOR_INTERVAL,
+    CT_OPT_START_METHOD,
+    CT_OPT_EVENT_LOG_HANDLER,
+    CT_OPT_SIGNALS,
+    CT_OPT_PREEMPT_SIGNAL,
+    CT_OPT_PREFIX_TEMPLATE,
+    CT_OPT_VIRTUAL_LOCAL_RANK,
+    CT_OPT_GPU_BIND,
+    CT_OPT_SHARE_GPU,
+    CT_OPT_SLOW_OUTPUT,
+    CT_OPT_FOLD,
+    CT_OPT_PRINT_COMPLETION,
+    CT_OPT_PRINT_CONFIG,
+    CT_OPT_STDOUT_FILTERS,
+    CT_OPT_STDERR_FILTERS,
+    CT_OPT_REFUSED, /* torchrun has it, ctrun does not; `refusal` says why */
+};
+
+/* Each a screen of --help; their names stand in help.c. */
+enum ct_help_topic {
+    CT_HELP_JOB,
+    CT_HELP_RESTART,
+    CT_HELP_OUTPUT,
+    CT_HELP_NODES,
+    CT_HELP_HOSTS,
+    CT_HELP_BINDING,
+    CT_HELP_GPU,
+    CT_HELP_TORCHRUN,
+};
+
+struct ct_option_spec {
+    enum ct_option_id id;
+    char letter;           /* short spelling, 0 = none */
+    bool no_env;           /* no PET_ variable */
+    const char *name;      /* long spelling with dashes, without "--" */
+    const char *metavar;   /* NULL = a flag */
+    const char *help;      /* lines of at most 72 characters; NULL = not in --help */
+    const char *refusal;   /* the end of the sentence "--name ..."; NULL = not refused */
+    bool empty_is_default; /* as in torchrun, an empty value takes back what was said before */
+    bool own; /* not torchrun's: abbreviations that mean one of torchrun's keep to it */
+    enum ct_help_topic topic;
+    const char *brief; /* at most 38 characters; NULL = not among the usual options */
+};
+
+extern const struct ct_option_spec ct_option_table[];
+extern const size_t ct_option_count;
+
+/* Reads `value` (NULL for a flag) into `options`. `origin` is what a message calls the option. */
+CT_MUST_CHECK int ct_option_apply(const struct ct_option_spec *spec, const char *origin,
+                                  const char *value, struct ct_options *options,
+                                  struct ct_err *err);
+
+/* The command line wins over the environment. */
+enum ct_given ct_option_given(const struct ct_options *options, enum ct_option_id id);
+
+#endif

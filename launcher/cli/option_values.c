@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/cli/option_values.h"
+
+#include "common/clock.h"
+#include "common/num.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Two samples have to fit in; a week is as good as never. */
+#define HANG_TIMEOUT_MIN_S 0.5
+#define HANG_TIMEOUT_MAX_S (7.0 * 86400)
+
+const char *ct_option_trim(const char *value, char out[CT_OPTION_NUMBER_MAX])
+{
+    const char *at = value;
+    while (isspace((unsigned char)*at)) {
+        at++;
+    }
+    size_t len = strlen(at);
+    while (len > 0 && isspace((unsigned char)at[len - 1])) {
+        len--;
+    }
+    if (at[len] == '\0') {
+        return at;
+    }
+    if (len >= CT_OPTION_NUMBER_MAX) {
+        return value;
+    }
+    memcpy(out, at, len);
+    out[len] = '\0';
+    return out;
+}
+
+int ct_option_word(const char *origin, const char *value, const char *const *words, int *out,
+                   struct ct_err *err)
+{
+    char all[256] = "";
+    size_t len = 0;
+    for (int i = 0; words[i] != NULL; i++) {
+        if (strcmp(value, words[i]) == 0) {
+            *out = i;
+            return 0;
+        }
+        const char *glue = i == 0 ? "" : words[i + 1] != NULL ? ", " : " or ";
+        int n = snprintf(all + len, sizeof(all) - len, "%s%s", glue, words[i]);
+        len = n > 0 && len + (size_t)n < sizeof(all) ? len + (size_t)n : sizeof(all) - 1;
+    }
+    return ct_err_set(err, CT_EINVAL, "%s: '%.64s' is not %s", origin, value, all);
+}
+
+int ct_option_hang_timeout(const char *origin, const char *value, int64_t *out, struct ct_err *err)
+{
+    char number[CT_OPTION_NUMBER_MAX];
+    double seconds;
+    if (strcmp(value, "auto") == 0 || strcmp(value, "off") == 0) {
+        *out = value[0] == 'a' ? 0 : -1;
+        return 0;
+    }
+    if (ct_parse_double(ct_option_trim(value, number), HANG_TIMEOUT_MIN_S, HANG_TIMEOUT_MAX_S,
+                        &seconds) != 0) {
+        return ct_err_set(err, CT_EINVAL,
+                          "%s: '%.64s' is neither auto, off nor a number of seconds from 0.5 to "
+                          "604800",
+                          origin, value);
+    }
+    *out = (int64_t)(seconds * (double)CT_NS_PER_S);
+    return 0;
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The command line of ctrun, by torchrun's rules: dashes and underscores are the same, "--opt V"
+ * and "--opt=V", bundled short options ("-mr3"), unique abbreviations; parsing stops at the first
+ * word that is no option, and a "--" in front of it is dropped. An option may also come from
+ * PET_<NAME> in the environment (PET_NPROC_PER_NODE, ...); the command line wins. An empty PET_
+ * variable counts as unset.
+ *
+ * One table drives parsing, --help, completion and the PET_ variables; see option_table.h.
+ */
+#ifndef CT_LAUNCHER_CLI_OPTIONS_H
+#define CT_LAUNCHER_CLI_OPTIONS_H
+
+#include "common/addr.h"
+#include "common/err.h"
+#include "launcher/binding/binding.h"
+#include "launcher/binding/gpu_mask.h"
+#include "launcher/cli/completion.h"
+#include "launcher/cli/rdzv_conf.h"
+#include "launcher/cli/redirects.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The most workers on one machine that launch times were measured with. */
+#define CT_WORKERS_MAX 4096
+
+enum ct_nproc_kind {
+    CT_NPROC_COUNT, /* `nproc` says it */
+    CT_NPROC_AUTO,  /* GPUs, or CPUs where there is none */
+    CT_NPROC_CPU,
+    CT_NPROC_GPU,
+};
+
+enum ct_rdzv_backend {
+    CT_RDZV_STATIC, /* --master-addr and --master-port, or an endpoint with a port */
+    CT_RDZV_C10D,   /* an endpoint, or wherever there is room */
+};
+
+/* What happens to lines for which ctrun's stdout or stderr has no room. */
+enum ct_slow_output {
+    CT_SLOW_OUTPUT_AUTO, /* dropped where it is a terminal */
+    CT_SLOW_OUTPUT_WAIT, /* the workers wait */
+    CT_SLOW_OUTPUT_DROP,
+};
+
+/* Do equal lines of several workers become one? */
+enum ct_fold_mode {
+    CT_FOLD_MODE_AUTO, /* where they go to a terminal */
+    CT_FOLD_MODE_OFF,
+};
+
+enum ct_on_hang { CT_ON_HANG_REPORT, CT_ON_HANG_RESTART, CT_ON_HANG_ABORT };
+
+struct ct_rank_set {
+    bool given; /* false: every rank is in it */
+    uint64_t bits[CT_WORKERS_MAX / 64];
+};
+
+/* Who has decided an option. */
+enum ct_given {
+    CT_GIVEN_NOT, /* nobody: the default stands */
+    CT_GIVEN_ENV, /* its PET_ variable */
+    CT_GIVEN_FLAG,
+};
+
+/* Strings are borrowed from argv and the environment. */
+struct ct_options {
+    uint64_t given_by_env, given_by_flag; /* bits by enum ct_option_id; see ct_option_given() */
+    enum ct_nproc_kind nproc_kind;
+    int nproc;
+    bool standalone;
+    bool module;
+    bool no_python;
+    bool virtual_local_rank;
+    bool share_gpu;
+    enum ct_gpu_bind gpu_bind;
+    enum ct_slow_output slow_output;
+    enum ct_fold_mode fold;
+    bool help;
+    const char *help_topic; /* NULL = the usual options */
+    bool version;
+    bool print_config;
+    enum ct_shell completion;      /* to be printed, instead of starting anything */
+    char master_addr[CT_HOST_MAX]; /* without brackets; "" = not given */
+    int master_port;               /* -1 = not given, 0 = the kernel chooses */
+    enum ct_rdzv_backend backend;
+    bool has_endpoint;
+    struct ct_endpoint endpoint;
+    struct ct_rdzv_conf rdzv_conf;
+    char local_addr[CT_HOST_MAX]; /* without brackets; "" = not given */
+    int min_nodes, max_nodes;     /* 1 <= min <= max */
+    int node_rank;                /* -1 = not given: any */
+    int spares;                   /* nodes beyond max_nodes that wait for one to be lost */
+    const char *token_file;       /* NULL = not given */
+    bool open;                    /* strangers may use the store */
+    const char *hosts, *hostfile; /* machines to start on; NULL = not given */
+    const char *launch_agent;     /* by which a ctrun is started there */
+    bool agent_stdin;             /* we were started so: standard input is our launcher's */
+    const char *report;           /* file for the job's story; NULL = none */
+    int max_restarts;
+    int64_t shutdown_timeout_ms;
+    int64_t hang_timeout_ns; /* -1 = off, 0 = auto */
+    enum ct_on_hang on_hang;
+    enum ct_bind bind; /* --bind, --numa-binding */
+    struct ct_redirects redirects;
+    struct ct_redirects tee;
+    const char *log_dir;      /* NULL = not given */
+    struct ct_rank_set shown; /* --local-ranks-filter */
+    const char *role;
+    const char *prefix_template;         /* NULL = not given, "" = no prefix */
+    const char *out_filter, *err_filter; /* --duplicate-stdout-filters, ...; NULL = none */
+    int preempt_signal;                  /* to workers; 0 = the one that ctrun has received */
+    const char *signals;                 /* --signals-to-handle, as given */
+    const char *run_id;                  /* NULL = not given */
+    char *const *command; /* program and its arguments, NULL-terminated; NULL when only printing */
+};
+
+/* Is something to be printed, and no job started? */
+bool ct_options_only_print(const struct ct_options *options);
+
+/* Reads the PET_ variables of `env`, then argv[1...]. CT_EINVAL for bad usage, CT_EUNSUPPORTED for
+ * an option of torchrun that is not there yet; the text names the option or variable. With --help
+ * or --version it stops there and succeeds. */
+CT_MUST_CHECK int ct_options_parse(char *const *argv, char *const *env, struct ct_options *out,
+                                   struct ct_err *err);
+
+bool ct_rank_set_has(const struct ct_rank_set *set, int rank);
+
+#endif

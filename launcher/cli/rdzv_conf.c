@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/cli/rdzv_conf.h"
+
+#include "common/num.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+#include <strings.h>
+
+/* Below this a busy machine would count as a dead one. */
+#define SECONDS_MIN 0.1
+/* Thirty days: milliseconds and nanoseconds stay far from overflow. */
+#define SECONDS_MAX 2592000.0
+
+/* What is read is given out as a whole or not at all. */
+struct draft {
+    struct ct_rdzv_conf conf;
+    bool has_join;
+    int64_t timeout_ms; /* 0 = not there */
+};
+
+/* A part of the text. */
+struct span {
+    const char *at;
+    size_t len;
+};
+
+static struct span trim(const char *at, size_t len)
+{
+    static const char blanks[] = " \t\r\n";
+    while (len > 0 && strchr(blanks, at[0]) != NULL) {
+        at++;
+        len--;
+    }
+    while (len > 0 && strchr(blanks, at[len - 1]) != NULL) {
+        len--;
+    }
+    return (struct span){at, len};
+}
+
+static bool is(struct span span, const char *word)
+{
+    return span.len == strlen(word) && strncasecmp(span.at, word, span.len) == 0;
+}
+
+static bool is_one_of(struct span span, const char *const words[])
+{
+    for (; *words != NULL; words++) {
+        if (is(span, *words)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Seconds, with a fraction if need be. */
+static int read_seconds(struct span key, struct span value, double min, int64_t *out,
+                        struct ct_err *err)
+{
+    char text[32];
+    double seconds = 0;
+    size_t len = value.len < sizeof(text) ? value.len : sizeof(text) - 1;
+    memcpy(text, value.at, len);
+    text[len] = '\0';
+    if (value.len != len || ct_parse_double(text, min, SECONDS_MAX, &seconds) != 0) {
+        return ct_err_set(err, CT_EINVAL, "%.*s: '%s' is not a number of seconds from %g to %g",
+                          (int)key.len, key.at, text, min, SECONDS_MAX);
+    }
+    *out = (int64_t)(seconds * 1000);
+    return 0;
+}
+
+static int read_item(struct span key, struct span value, struct draft *draft, struct ct_err *err)
+{
+    static const char *const yes[] = {"1", "true", "t", "yes", "y", NULL};
+    static const char *const no[] = {"0", "false", "f", "no", "n", NULL};
+    struct ct_rdzv_conf *conf = &draft->conf;
+    if (is(key, "is_host")) {
+        conf->is_host = is_one_of(value, yes);
+        return conf->is_host == 1 || is_one_of(value, no)
+                   ? 0
+                   : ct_err_set(err, CT_EINVAL, "is_host: '%.*s' is neither true nor false",
+                                value.len < 64 ? (int)value.len : 64, value.at);
+    }
+    if (is(key, "store_type") && !is(value, "tcp")) {
+        return ct_err_set(err, CT_EUNSUPPORTED, "store_type: only tcp is supported, not '%.*s'",
+                          value.len < 64 ? (int)value.len : 64, value.at);
+    }
+    if (is(key, "join_timeout")) {
+        draft->has_join = true;
+        return read_seconds(key, value, SECONDS_MIN, &conf->join_ms, err);
+    }
+    if (is(key, "timeout")) {
+        return read_seconds(key, value, SECONDS_MIN, &draft->timeout_ms, err);
+    }
+    if (is(key, "last_call_timeout")) {
+        return read_seconds(key, value, 0, &conf->settle_ms, err);
+    }
+    if (is(key, "heartbeat_timeout")) {
+        return read_seconds(key, value, SECONDS_MIN, &conf->heartbeat_ms, err);
+    }
+    return 0;
+}
+
+static int read_items(struct span all, struct draft *draft, struct ct_err *err)
+{
+    const char *end = all.at + all.len;
+    for (const char *p = all.at; p <= end;) {
+        const char *comma = memchr(p, ',', (size_t)(end - p));
+        size_t len = (size_t)((comma != NULL ? comma : end) - p);
+        const char *equals = memchr(p, '=', len);
+        size_t key_len = equals != NULL ? (size_t)(equals - p) : 0;
+        struct span key = trim(p, key_len);
+        struct span value = {p, 0};
+        if (equals != NULL) {
+            value = trim(equals + 1, len - key_len - 1);
+        }
+        if (key.len == 0 || value.len == 0) {
+            return ct_err_set(err, CT_EFORMAT, "'%.*s' is not KEY=VALUE", len < 64 ? (int)len : 64,
+                              p);
+        }
+        int rc = read_item(key, value, draft, err);
+        if (rc != 0) {
+            return rc;
+        }
+        p += len + 1;
+    }
+    return 0;
+}
+
+int ct_rdzv_conf_parse(const char *text, struct ct_rdzv_conf *out, struct ct_err *err)
+{
+    struct span all = trim(text, strlen(text));
+    if (all.len >= 2 && (all.at[0] == '\'' || all.at[0] == '"') &&
+        all.at[all.len - 1] == all.at[0]) {
+        all = trim(all.at + 1, all.len - 2);
+    }
+    if (all.len == 0) {
+        return 0;
+    }
+    struct draft draft = {.conf = *out};
+    int rc = read_items(all, &draft, err);
+    if (rc != 0) {
+        return rc;
+    }
+    if (draft.timeout_ms > 0 && !draft.has_join) {
+        draft.conf.join_ms = draft.timeout_ms;
+    }
+    *out = draft.conf;
+    return 0;
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What is executed for one machine of --hosts: a launch agent (ssh, or what --launch-agent says),
+ * which is told one command line for the shell over there. Pure.
+ *
+ *     ssh HOST "cd '/where/we/are' && exec env 'NCCL_DEBUG=INFO' '/usr/bin/ctrun' OPTIONS..."
+ *
+ * The ctrun over there gets the options that were given here, then what places it in the job (the
+ * last one wins). The job's token does not stand there, where ps(1) shows it: it goes through
+ * standard input.
+ */
+#ifndef CT_LAUNCHER_FLEET_FLEET_H
+#define CT_LAUNCHER_FLEET_FLEET_H
+
+#include "common/buf.h"
+#include "common/err.h"
+#include "launcher/fleet/hosts.h"
+#include "launcher/util/strlist.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Everything is borrowed. */
+struct ct_fleet_plan {
+    const struct ct_hosts *hosts;
+    const char *agent;    /* --launch-agent: words, separated by blanks */
+    const char *ctrun;    /* path of the program, the same everywhere */
+    const char *folder;   /* working directory */
+    char *const *options; /* argv[1] up to the program that is to be run... */
+    int num_options;      /* ...so many */
+    char *const *command; /* the program and its arguments, NULL-terminated */
+    char *const *env;     /* ours; ct_fleet_exports() says what of it goes along */
+    const char *address;  /* of the store, for those machines */
+    uint16_t port;
+    const char *run_id;
+    bool nnodes_given; /* --nnodes stands among the options, and is kept */
+};
+
+/* Does this variable ("NAME=value") go to the other machines? Those of NCCL, OpenMP, Python and
+ * PyTorch, and our own, but never the token. */
+bool ct_fleet_exports(const char *variable);
+
+/* Is this host the machine we are on, so that no ssh is needed? `own` is our host name. */
+bool ct_fleet_is_here(const char *host, const char *own);
+
+/* Appends `word` in quotes that a POSIX shell takes off again. CT_ENOMEM. */
+CT_MUST_CHECK int ct_fleet_quote(struct ct_buf *out, const char *word);
+
+/* The command line for the shell on machine `index`. CT_ENOMEM. */
+CT_MUST_CHECK int ct_fleet_command(const struct ct_fleet_plan *plan, int index, struct ct_buf *out);
+
+/* argv of the launch agent for machine `index`; `command` (borrowed) is its last word. `here`: the
+ * shell itself instead. Gives *out, which starts empty, closed. CT_EINVAL when --launch-agent is
+ * blank; CT_ENOMEM. */
+CT_MUST_CHECK int ct_fleet_argv(const struct ct_fleet_plan *plan, int index, bool here,
+                                const char *command, struct ct_strlist *out, struct ct_err *err);
+
+#endif

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/fleet/fleet_launch.h"
+
+#include "launcher/cli/option_table.h"
+#include "launcher/fleet/fleet_uv.h"
+#include "launcher/process/cookie.h"
+#include "launcher/process/spawn.h"
+#include "launcher/setup/prepare.h"
+
+bool ct_fleet_wanted(const struct ct_options *options)
+{
+    /* A ctrun that was started so gets our options, these among them. */
+    return !options->agent_stdin && (options->hosts != NULL || options->hostfile != NULL);
+}
+
+/* What names a store or a place in a job that this ctrun itself puts together. */
+static int check_options(const struct ct_options *options, struct ct_err *err)
+{
+    static const struct {
+        enum ct_option_id id;
+        const char *name;
+    } without_meaning[] = {
+        {CT_OPT_STANDALONE, "--standalone"},     {CT_OPT_MASTER_ADDR, "--master-addr"},
+        {CT_OPT_NODE_RANK, "--node-rank"},       {CT_OPT_RDZV_ENDPOINT, "--rdzv-endpoint"},
+        {CT_OPT_PRINT_CONFIG, "--print-config"}, {CT_OPT_RDZV_BACKEND, "--rdzv-backend"},
+    };
+    for (size_t i = 0; i < sizeof(without_meaning) / sizeof(without_meaning[0]); i++) {
+        if (ct_option_given(options, without_meaning[i].id) == CT_GIVEN_FLAG) {
+            return ct_err_set(err, CT_EINVAL,
+                              "%s has no meaning with --hosts: this ctrun brings the machines "
+                              "together itself",
+                              without_meaning[i].name);
+        }
+    }
+    return 0;
+}
+
+static int read_hosts(const struct ct_options *options, struct ct_hosts *hosts, struct ct_err *err)
+{
+    int rc = options->hosts != NULL ? ct_hosts_parse(hosts, options->hosts, err) : 0;
+    if (rc != 0) {
+        return ct_err_wrap(err, "--hosts");
+    }
+    rc = options->hostfile != NULL ? ct_hosts_read(hosts, options->hostfile, err) : 0;
+    if (rc == 0 && ct_option_given(options, CT_OPT_NNODES) != CT_GIVEN_NOT &&
+        options->min_nodes > hosts->count) {
+        rc = ct_err_set(err, CT_EINVAL, "--nnodes asks for %d machines, --hosts names %d",
+                        options->min_nodes, hosts->count);
+    }
+    return rc;
+}
+
+int ct_fleet_launch(const struct ct_options *options, const struct ct_machine *machine,
+                    char *const *argv, char *const *env, int *exit_code, struct ct_err *err)
+{
+    char uuid[CT_UUID_TEXT];
+    struct ct_hosts hosts = {0};
+    struct ct_cookie cookie;
+    struct ct_fleet_job job = {
+        .options = options,
+        .hosts = &hosts,
+        .machine = machine,
+        .argv = argv,
+        .env = env,
+        .run_id = options->run_id != NULL ? options->run_id : uuid,
+    };
+    ct_prepare_wipe_token(env); /* this job gets one of its own */
+    int rc = check_options(options, err);
+    rc = rc != 0 ? rc : read_hosts(options, &hosts, err);
+    rc = rc != 0 ? rc : ct_uuid_random(uuid, err);
+    rc = rc != 0 ? rc : ct_cookie_new(&cookie, err);
+    rc = rc != 0 ? rc : ct_guard_start(&cookie, NULL, &job.guard, err);
+    if (rc == 0) {
+        ct_spawn_raise_nofile(&job.nofile);
+        rc = ct_fleet_run(&job, exit_code, err);
+    }
+    ct_guard_free(job.guard);
+    ct_hosts_fini(&hosts);
+    return rc;
+}

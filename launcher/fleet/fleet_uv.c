@@ -1,0 +1,665 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Happy path: open the store with membership, start a launch agent for each machine with the job's
+ * token as the first line of its standard input, show what comes, wait until all have ended.
+ *
+ * Other paths: a signal goes as a line "signal N" to every ctrun that is left; the membership makes
+ * one event of them. Their standard input stays open as long as we live: its end tells them that we
+ * are gone, also when we are killed.
+ *
+ * Failure modes: a launch agent that ends before its ctrun has joined (no such host, no ssh key)
+ * ends the job, as the others would wait for it in vain; one that ends later is a lost node, and
+ * the membership deals with that. One that never ends is killed, once the job is over, was asked to
+ * end, or nobody has joined it in time: PATIENCE_MS later where no ctrun has joined, and that much
+ * after --shutdown-timeout elsewhere.
+ *
+ * Who frees: everything lives in struct fleet on ct_fleet_run()'s stack, and is closed by
+ * close_all().
+ */
+#include "launcher/fleet/fleet_uv.h"
+
+#include "common/addr.h"
+#include "common/alloc.h"
+#include "common/host_list.h"
+#include "common/list.h"
+#include "launcher/cli/option_table.h"
+#include "launcher/fleet/fleet.h"
+#include "launcher/fleet/ssh.h"
+#include "launcher/output/output_uv.h"
+#include "launcher/process/proc_uv.h"
+#include "launcher/report/policy.h"
+#include "launcher/report/report.h"
+#include "launcher/util/environ.h"
+#include "launcher/util/signals_uv.h"
+#include "launcher/worker/command.h"
+#include "rendezvous/admission/access.h"
+#include "rendezvous/admission/token.h"
+#include "rendezvous/control/control.h"
+#include "rendezvous/server/server_uv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* How long a launch agent may take to end when nothing is left to end on its machine. */
+#define PATIENCE_MS 1000
+
+/* After a second SIGINT: long enough for the word to leave this machine, and for an answer. */
+#define HURRY_MS 200
+
+/* After a signal, or when launch agents had to be killed, what stands in the way of the last lines
+ * has this long. */
+#define SETTLE_MS 1000
+
+/* Machines that are looked up for it; a name service that does not answer takes its time each time.
+ */
+#define ADDRESS_TRIES 4
+
+struct node {
+    struct fleet *fleet;
+    int index;
+    struct ct_proc *proc; /* NULL = never started */
+    struct ct_output_stream *out, *err;
+    uv_pipe_t in; /* to its standard input */
+    bool in_open, ended;
+    bool joined; /* its ctrun has been here */
+    bool killed; /* its launch agent did not end: what code it has says nothing */
+};
+
+struct fleet {
+    const struct ct_fleet_job *job;
+    struct ct_log log;
+    uv_loop_t loop;
+    struct ct_signals_watch signals;
+    uv_timer_t patience; /* with launch agents that are to end */
+    uv_timer_t answer;   /* until join_timeout */
+    bool timers_open;
+    struct ct_output *output;
+    struct ct_procs *procs;
+    struct ct_server *server;
+    struct ct_token token;
+    char address[CT_HOST_MAX];
+    struct node *nodes;
+    const char **expected; /* the hosts' names */
+    int running;
+    bool ending;  /* all were told to end */
+    bool waited;  /* launch agents without a ctrun here had their time to end */
+    bool closing; /* the others as well */
+    bool killed;  /* some launch agents had to be, */
+    bool cut;     /* ... one of them of a machine that had joined */
+    int signo;    /* the first one that asked us to end */
+    int exit_code;
+};
+
+static void close_all(struct fleet *fleet);
+
+/* ---- words ----------------------------------------------------------------------------------- */
+
+static void say(struct fleet *fleet, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void say(struct fleet *fleet, const char *fmt, ...)
+{
+    char line[CT_ERR_TEXT_MAX + 128];
+    va_list args;
+    va_start(args, fmt);
+    int len = snprintf(line, sizeof(line), "%s", CT_REPORT_PREFIX);
+    len += vsnprintf(line + len, sizeof(line) - (size_t)len - 1, fmt, args);
+    va_end(args);
+    size_t size = (size_t)len < sizeof(line) - 2 ? (size_t)len : sizeof(line) - 2;
+    line[size++] = '\n';
+    if (fleet->output != NULL) {
+        ct_output_say(fleet->output, CT_OUTPUT_ERR, line, size);
+    }
+}
+
+static void emit_log(void *data, enum ct_log_level level, const char *line)
+{
+    say(data, "%s: %s", ct_log_level_name(level), line);
+}
+
+/* ---- telling the machines ---------------------------------------------------------------------
+ */
+
+static void on_in_closed(uv_handle_t *handle)
+{
+    (void)handle;
+}
+
+/* Its ctrun takes the end of its standard input for the end of us. */
+static void hang_up(struct node *node)
+{
+    if (node->in_open) {
+        node->in_open = false;
+        uv_close((uv_handle_t *)&node->in, on_in_closed);
+    }
+}
+
+/* A pipe that is full belongs to an ssh that does not read any more: it is as good as gone. */
+static void tell(struct node *node, const char *line)
+{
+    uv_buf_t buf = uv_buf_init((char *)(uintptr_t)line, (unsigned)strlen(line));
+    if (node->in_open && uv_try_write((uv_stream_t *)&node->in, &buf, 1) < 0) {
+        hang_up(node);
+    }
+}
+
+/* Kills the launch agents that have not ended: of machines whose ctrun has never joined, or all. */
+static void kill_agents(struct fleet *fleet, bool all)
+{
+    const struct ct_hosts *hosts = fleet->job->hosts;
+    char text[CT_HOST_LIST_MAX];
+    const char **names = ct_calloc((size_t)hosts->count, sizeof(*names));
+    int count = 0;
+    for (int i = 0; i < hosts->count; i++) {
+        struct node *node = &fleet->nodes[i];
+        if (node->proc == NULL || node->ended || node->killed || (node->joined && !all)) {
+            continue;
+        }
+        node->killed = true;
+        fleet->killed = true;
+        fleet->cut = fleet->cut || node->joined;
+        if (names != NULL) {
+            names[count++] = hosts->list[i].name;
+        }
+        ct_proc_signal_group(node->proc, SIGKILL);
+    }
+    if (count > 0) {
+        ct_host_list_text(names, count, text, sizeof(text));
+        say(fleet, "killed the launch agent%s (%s) for %s, which did not end", count > 1 ? "s" : "",
+            fleet->job->options->launch_agent, text);
+    }
+    ct_free(names);
+}
+
+static void on_patience(uv_timer_t *timer)
+{
+    struct fleet *fleet = CT_CONTAINER_OF(timer, struct fleet, patience);
+    kill_agents(fleet, fleet->waited);
+    if (!fleet->waited) {
+        fleet->waited = true;
+        (void)uv_timer_start(&fleet->patience, on_patience,
+                             (uint64_t)fleet->job->options->shutdown_timeout_ms, 0);
+    } else if (!fleet->closing) {
+        close_all(fleet); /* nor is one waited for that the kernel holds */
+    }
+}
+
+/* Every launch agent is to end from here on. */
+static void expect_end(struct fleet *fleet)
+{
+    if (!fleet->waited && !uv_is_active((uv_handle_t *)&fleet->patience)) {
+        uv_update_time(&fleet->loop);
+        (void)uv_timer_start(&fleet->patience, on_patience, PATIENCE_MS, 0);
+    }
+}
+
+static void end_all(struct fleet *fleet)
+{
+    fleet->ending = true;
+    for (int i = 0; i < fleet->job->hosts->count; i++) {
+        hang_up(&fleet->nodes[i]);
+    }
+    expect_end(fleet);
+}
+
+/* Some have joined, and have ended. */
+static bool is_over(const struct fleet *fleet)
+{
+    bool any = false;
+    for (int i = 0; i < fleet->job->hosts->count; i++) {
+        const struct node *node = &fleet->nodes[i];
+        if (node->joined && !node->ended) {
+            return false;
+        }
+        any = any || node->joined;
+    }
+    return any;
+}
+
+/* How many machines the job needs. */
+static int least(const struct fleet *fleet)
+{
+    const struct ct_options *options = fleet->job->options;
+    return ct_option_given(options, CT_OPT_NNODES) != CT_GIVEN_NOT ? options->min_nodes
+                                                                   : fleet->job->hosts->count;
+}
+
+static void say_who_came(struct fleet *fleet, const char **names, int joined, int count)
+{
+    const struct ct_options *options = fleet->job->options;
+    char here[CT_HOST_LIST_MAX], missing[CT_HOST_LIST_MAX];
+    if (joined > 0) {
+        ct_host_list_text(names, joined, here, sizeof(here));
+    }
+    ct_host_list_text(names + joined, count - joined, missing, sizeof(missing));
+    say(fleet, "join_timeout (%g s) is over: no ctrun has joined from %s%s%s",
+        (double)options->rdzv_conf.join_ms / 1000, missing, joined > 0 ? ", only from " : "",
+        joined > 0 ? here : "");
+    say(fleet,
+        "what to do: see whether `%s HOST true` ends by itself, and whether %s:%d can be reached "
+        "from there; --rdzv-conf join_timeout=SECONDS waits longer",
+        options->launch_agent, fleet->address, ct_server_port(fleet->server));
+}
+
+static void on_answer_timer(uv_timer_t *timer)
+{
+    struct fleet *fleet = CT_CONTAINER_OF(timer, struct fleet, answer);
+    const struct ct_hosts *hosts = fleet->job->hosts;
+    const char **names = ct_calloc((size_t)hosts->count, sizeof(*names));
+    int joined = 0, missing = 0;
+    for (int i = 0; i < hosts->count; i++) {
+        bool here = fleet->nodes[i].joined;
+        int at = here ? joined++ : hosts->count - ++missing;
+        if (names != NULL) {
+            names[at] = hosts->list[i].name;
+        }
+    }
+    if (joined < least(fleet) && !fleet->ending && !fleet->closing) {
+        if (names != NULL) {
+            say_who_came(fleet, names, joined, hosts->count);
+        }
+        fleet->exit_code = CT_EXIT_RDZV_TIMEOUT;
+        end_all(fleet);
+    }
+    ct_free(names);
+}
+
+static void on_signal(uv_signal_t *handle, int signo)
+{
+    struct fleet *fleet = handle->data;
+    bool hurry = fleet->signo != 0 && signo == SIGINT;
+    char line[32];
+    (void)snprintf(line, sizeof(line), "signal %d\n", signo);
+    say(fleet, "received SIG%s: passing it on to %d machine%s%s", sigabbrev_np(signo),
+        fleet->running, fleet->running == 1 ? "" : "s",
+        hurry             ? " and ending at once"
+        : signo == SIGINT ? " (once more ends all at once)"
+                          : "");
+    if (fleet->signo == 0) {
+        fleet->signo = signo;
+    }
+    for (int i = 0; i < fleet->job->hosts->count; i++) {
+        tell(&fleet->nodes[i], line);
+    }
+    expect_end(fleet);
+    if (hurry && !fleet->closing) {
+        fleet->waited = true;
+        (void)uv_timer_start(&fleet->patience, on_patience, HURRY_MS, 0);
+    }
+}
+
+/* ---- launch agents -----------------------------------------------------------------------------
+ */
+
+static void on_exit_of(void *data, struct ct_proc *proc, const struct ct_exit *end)
+{
+    struct node *node = data;
+    struct fleet *fleet = node->fleet;
+    const char *name = fleet->job->hosts->list[node->index].name;
+    int code = ct_exit_code(end);
+    (void)proc;
+    node->ended = true;
+    hang_up(node);
+    fleet->running--;
+    if (code != 0 && fleet->exit_code == 0 && !node->killed) {
+        fleet->exit_code = code;
+    }
+    if (code != 0 && fleet->signo == 0 && !node->joined && !fleet->ending) {
+        say(fleet,
+            "%s: ctrun could not be started there: the launch agent (%s) exited with code %d", name,
+            fleet->job->options->launch_agent, code);
+        fleet->exit_code = CT_EXIT_SETUP;
+        end_all(fleet);
+    } else if (is_over(fleet) && !fleet->ending) {
+        end_all(fleet); /* and did without the others */
+    }
+    if (fleet->running == 0 && !fleet->closing) {
+        close_all(fleet);
+    }
+}
+
+/* Both ends close on exec; *child is what becomes its standard input. */
+static int open_stdin(struct node *node, int *child, struct ct_err *err)
+{
+    int fds[2];
+    if (pipe2(fds, O_CLOEXEC) != 0) {
+        return ct_err_sys(err, ct_code_from_errno(errno), errno, "cannot make a pipe");
+    }
+    CT_ASSERT(uv_pipe_init(&node->fleet->loop, &node->in, 0) == 0); /* cannot fail */
+    node->in_open = true;
+    int rc = uv_pipe_open(&node->in, fds[1]);
+    if (rc != 0) {
+        (void)close(fds[0]);
+        (void)close(fds[1]);
+        return ct_err_set(err, CT_EIO, "cannot use a pipe: %s", uv_strerror(rc));
+    }
+    *child = fds[0];
+    return 0;
+}
+
+static int open_stream(struct node *node, enum ct_output_fd to, struct ct_output_stream **out,
+                       int *child, struct ct_err *err)
+{
+    struct ct_output *output = node->fleet->output;
+    const struct ct_options *job = node->fleet->job->options;
+    bool folds = job->fold == CT_FOLD_MODE_AUTO && job->prefix_template == NULL;
+    int workers = ct_hosts_workers(node->fleet->job->hosts);
+    const struct ct_output_stream_options options = {
+        .to = to,
+        .mode = ct_output_is_terminal(output, to) ? CT_LINES_TERMINAL : CT_LINES_PLAIN,
+        .prefix = "",
+        .slow = CT_SLOW_OUTPUT_WAIT, /* whose lines are missing could not be said */
+        .fold = {.workers = folds ? workers : 0, .forwarded = true},
+    };
+    return ct_output_stream_open(output, &options, out, child, err);
+}
+
+static int spawn(struct node *node, const struct ct_fleet_plan *plan, const int stdio[3],
+                 struct ct_err *err)
+{
+    struct fleet *fleet = node->fleet;
+    const struct ct_fleet_job *job = fleet->job;
+    struct ct_buf command = CT_BUF_INIT;
+    struct ct_strlist argv = {0};
+    char *path = NULL;
+    bool here = ct_fleet_is_here(job->hosts->list[node->index].name, job->machine->host);
+    int rc = ct_fleet_command(plan, node->index, &command);
+    const char *text = rc == 0 ? ct_buf_cstr(&command) : NULL;
+    rc = text == NULL ? ct_err_set(err, CT_ENOMEM, "out of memory for the launch agents")
+                      : ct_fleet_argv(plan, node->index, here, text, &argv, err);
+    rc = rc != 0 ? rc : ct_command_find(argv.list[0], job->env, &path, err);
+    if (rc == 0) {
+        const struct ct_spawn_options options = {
+            .path = path,
+            .argv = argv.list,
+            .envp = job->env,
+            .stdio = {stdio[0], stdio[1], stdio[2]},
+            .nofile = &job->nofile,
+        };
+        rc = ct_proc_start(fleet->procs, &options, on_exit_of, node, &node->proc, err);
+    }
+    ct_free(path);
+    ct_strlist_fini(&argv);
+    ct_buf_fini(&command);
+    return rc;
+}
+
+static int start_node(struct fleet *fleet, const struct ct_fleet_plan *plan, int index,
+                      struct ct_err *err)
+{
+    struct node *node = &fleet->nodes[index];
+    int stdio[3] = {-1, -1, -1};
+    node->fleet = fleet;
+    node->index = index;
+    int rc = open_stdin(node, &stdio[0], err);
+    rc = rc != 0 ? rc : open_stream(node, CT_OUTPUT_OUT, &node->out, &stdio[1], err);
+    rc = rc != 0 ? rc : open_stream(node, CT_OUTPUT_ERR, &node->err, &stdio[2], err);
+    rc = rc != 0 ? rc : spawn(node, plan, stdio, err);
+    if (stdio[0] >= 0) {
+        (void)close(stdio[0]);
+    }
+    if (node->out != NULL) {
+        ct_output_stream_spawned(node->out);
+    }
+    if (node->err != NULL) {
+        ct_output_stream_spawned(node->err);
+    }
+    if (rc != 0) {
+        return ct_err_wrap(err, "%s", fleet->job->hosts->list[index].name);
+    }
+    fleet->running++;
+    char line[CT_TOKEN_MAX + 2];
+    (void)snprintf(line, sizeof(line), "%.*s\n", (int)fleet->token.len, fleet->token.text);
+    tell(node, line);
+    explicit_bzero(line, sizeof(line));
+    return 0;
+}
+
+static int start_nodes(struct fleet *fleet, struct ct_err *err)
+{
+    const struct ct_fleet_job *job = fleet->job;
+    char folder[PATH_MAX], ctrun[PATH_MAX + 8];
+    if (getcwd(folder, sizeof(folder)) == NULL) {
+        return ct_err_sys(err, CT_EIO, errno, "cannot tell the working directory");
+    }
+    (void)snprintf(ctrun, sizeof(ctrun), "%s/ctrun", job->machine->own_dir);
+    int words = 0;
+    while (&job->argv[1 + words] != job->options->command) {
+        words++;
+    }
+    if (words > 0 && strcmp(job->argv[words], "--") == 0) {
+        words--;
+    }
+    const struct ct_fleet_plan plan = {
+        .hosts = job->hosts,
+        .agent = job->options->launch_agent,
+        .ctrun = job->machine->own_dir[0] != '\0' ? ctrun : "ctrun",
+        .folder = folder,
+        .options = &job->argv[1],
+        .num_options = words,
+        .command = job->options->command,
+        .env = job->env,
+        .address = fleet->address,
+        .port = ct_server_port(fleet->server),
+        .run_id = job->run_id,
+        .nnodes_given = ct_option_given(job->options, CT_OPT_NNODES) != CT_GIVEN_NOT,
+    };
+    int rc = 0;
+    for (int i = 0; rc == 0 && i < job->hosts->count; i++) {
+        rc = start_node(fleet, &plan, i, err);
+    }
+    return rc;
+}
+
+/* ---- opening and closing -----------------------------------------------------------------------
+ */
+
+/* Towards one machine, by its name or by what ssh makes of it. */
+static int address_towards(struct fleet *fleet, int index, struct ct_err *err)
+{
+    const struct ct_fleet_job *job = fleet->job;
+    const char *name = job->hosts->list[index].name;
+    const char *at = strrchr(name, '@'); /* ssh takes user@host */
+    const struct ct_fleet_plan plan = {.hosts = job->hosts, .agent = job->options->launch_agent};
+    char known[CT_HOST_MAX];
+    int rc =
+        ct_addr_towards(at != NULL ? at + 1 : name, fleet->address, sizeof(fleet->address), err);
+    if (rc != 0 && ct_ssh_host_name(&plan, index, job->env, known) &&
+        ct_addr_towards(known, fleet->address, sizeof(fleet->address), NULL) == 0) {
+        return 0;
+    }
+    return rc;
+}
+
+/* The address by which the other machines reach us: the one we would reach the first of them from
+ * whose own address can be found out. One that is this machine by another name would be told the
+ * loopback, which is of no use to the next. */
+static int choose_address(struct fleet *fleet, struct ct_err *err)
+{
+    const struct ct_fleet_job *job = fleet->job;
+    struct ct_err why = {0};
+    struct sockaddr_storage own;
+    socklen_t len;
+    bool found = false;
+    int rc = 0, tries = 0;
+    (void)snprintf(fleet->address, sizeof(fleet->address), "%s",
+                   job->options->local_addr[0] != '\0' ? job->options->local_addr : "127.0.0.1");
+    for (int i = 0; i < job->hosts->count && job->options->local_addr[0] == '\0'; i++) {
+        if (ct_fleet_is_here(job->hosts->list[i].name, job->machine->host)) {
+            continue;
+        }
+        rc = address_towards(fleet, i, tries == 0 ? &why : NULL);
+        if (rc == 0 && ct_addr_literal(fleet->address, 0, &own, &len) &&
+            !ct_addr_is_loopback((const struct sockaddr *)&own)) {
+            return 0;
+        }
+        found = found || rc == 0;
+        if (rc != 0 && ++tries == ADDRESS_TRIES) {
+            break;
+        }
+    }
+    return found || rc == 0
+               ? 0
+               : ct_err_set(err, rc,
+                            "cannot tell by which address the machines reach this one (%.300s): "
+                            "pass it as --local-addr",
+                            why.text);
+}
+
+static void on_join(void *data, const struct ct_msg_join *join)
+{
+    struct fleet *fleet = data;
+    if (join->node_rank >= 0 && join->node_rank < fleet->job->hosts->count) {
+        fleet->nodes[join->node_rank].joined = true;
+    }
+}
+
+static int open_store(struct fleet *fleet, struct ct_err *err)
+{
+    static const struct ct_access this_machine;
+    const struct ct_hosts *hosts = fleet->job->hosts;
+    int rc = ct_token_make(&fleet->token);
+    rc = rc != 0 ? ct_err_set(err, rc, "no random numbers for the job's token")
+                 : choose_address(fleet, err);
+    fleet->expected = ct_calloc((size_t)hosts->count, sizeof(*fleet->expected));
+    if (rc == 0 && fleet->expected == NULL) {
+        rc = ct_err_set(err, CT_ENOMEM, "out of memory for %d hosts", hosts->count);
+    }
+    for (int i = 0; rc == 0 && i < hosts->count; i++) {
+        fleet->expected[i] = hosts->list[i].name;
+    }
+    if (rc == 0) {
+        const char *const bind_to[] = {fleet->address};
+        const struct ct_server_agents agents = {
+            .token = &fleet->token,
+            .run_id = fleet->job->run_id,
+            .expected = fleet->expected,
+            .num_expected = hosts->count,
+            .on_join = on_join,
+            .data = fleet,
+        };
+        const struct ct_server_options options = {
+            .hosts = bind_to,
+            .num_hosts = 1,
+            .log = &fleet->log,
+            .access = &this_machine,
+            .own_user = !fleet->job->options->open,
+            .agents = &agents,
+        };
+        rc = ct_server_open(&fleet->loop, &options, &fleet->server, err);
+    }
+    return rc;
+}
+
+static int open_all(struct fleet *fleet, struct ct_err *err)
+{
+    const struct ct_output_options output = {.out_fd = 1, .err_fd = 2, .log = &fleet->log};
+    fleet->nodes = ct_calloc((size_t)fleet->job->hosts->count, sizeof(*fleet->nodes));
+    if (fleet->nodes == NULL) {
+        return ct_err_set(err, CT_ENOMEM, "out of memory for %d hosts", fleet->job->hosts->count);
+    }
+    CT_ASSERT(uv_timer_init(&fleet->loop, &fleet->patience) == 0); /* cannot fail */
+    CT_ASSERT(uv_timer_init(&fleet->loop, &fleet->answer) == 0);
+    fleet->timers_open = true;
+    int rc = ct_output_open(&fleet->loop, &output, &fleet->output, err);
+    rc = rc != 0 ? rc : open_store(fleet, err);
+    rc = rc != 0 ? rc
+                 : ct_procs_open(&fleet->loop, fleet->job->guard, &fleet->log, &fleet->procs, err);
+    return rc != 0
+               ? rc
+               : ct_signals_watch_open(&fleet->signals, &fleet->loop, fleet->job->options->signals,
+                                       &fleet->log, on_signal, fleet, err);
+}
+
+static int64_t settle_ms(const struct fleet *fleet)
+{
+    return fleet->signo != 0 || fleet->killed ? SETTLE_MS : -1;
+}
+
+static void on_settled(void *data)
+{
+    struct fleet *fleet = data;
+    for (int i = 0; i < fleet->job->hosts->count; i++) {
+        ct_output_stream_free(fleet->nodes[i].out);
+        ct_output_stream_free(fleet->nodes[i].err);
+        ct_proc_free(fleet->nodes[i].proc);
+    }
+    ct_procs_close(fleet->procs, NULL, NULL);
+    ct_server_close(fleet->server, NULL, NULL);
+    ct_output_close(fleet->output, settle_ms(fleet), NULL, NULL);
+    fleet->output = NULL;
+}
+
+static void on_stopped(void *data, const struct ct_procs_stopped *result)
+{
+    struct fleet *fleet = data;
+    (void)result;
+    ct_output_settle(fleet->output, settle_ms(fleet), on_settled, fleet);
+}
+
+/* No launch agent is left, or none that is waited for. */
+static void close_all(struct fleet *fleet)
+{
+    fleet->closing = true;
+    ct_signals_watch_close(&fleet->signals);
+    for (int i = 0; fleet->nodes != NULL && i < fleet->job->hosts->count; i++) {
+        hang_up(&fleet->nodes[i]);
+    }
+    if (fleet->timers_open) {
+        uv_close((uv_handle_t *)&fleet->patience, NULL);
+        uv_close((uv_handle_t *)&fleet->answer, NULL);
+    }
+    if (fleet->procs != NULL) {
+        ct_procs_stop(fleet->procs, SIGTERM, 0, on_stopped, fleet);
+    } else if (fleet->output != NULL) {
+        ct_server_close(fleet->server, NULL, NULL);
+        ct_output_close(fleet->output, -1, NULL, NULL);
+        fleet->output = NULL;
+    }
+}
+
+/* That of a machine, else what became of those whose launch agent did not end. */
+static int exit_code_of(const struct fleet *fleet)
+{
+    if (fleet->exit_code != 0 || !fleet->killed) {
+        return fleet->exit_code;
+    }
+    if (fleet->signo != 0) {
+        return CT_EXIT_SIGNAL_BASE + fleet->signo;
+    }
+    return fleet->cut ? CT_EXIT_NODE_LOST : 0;
+}
+
+int ct_fleet_run(const struct ct_fleet_job *job, int *exit_code, struct ct_err *err)
+{
+    struct fleet fleet = {.job = job, .log = {emit_log, NULL, ct_environ_log_level(job->env)}};
+    fleet.log.data = &fleet;
+    int rc = uv_loop_init(&fleet.loop);
+    if (rc != 0) {
+        return ct_err_set(err, CT_EIO, "cannot make an event loop: %s", uv_strerror(rc));
+    }
+    rc = open_all(&fleet, err);
+    rc = rc != 0 ? rc : start_nodes(&fleet, err);
+    if (rc != 0 && fleet.running > 0) {
+        end_all(&fleet); /* the last of them closes everything */
+    } else if (rc != 0) {
+        close_all(&fleet);
+    } else {
+        uv_update_time(&fleet.loop);
+        (void)uv_timer_start(&fleet.answer, on_answer_timer,
+                             (uint64_t)job->options->rdzv_conf.join_ms, 0);
+    }
+    (void)uv_run(&fleet.loop, UV_RUN_DEFAULT);
+    CT_ASSERT(uv_loop_close(&fleet.loop) == 0);
+    ct_token_wipe(&fleet.token);
+    ct_free(fleet.nodes);
+    ct_free(fleet.expected);
+    if (rc == 0) {
+        *exit_code = exit_code_of(&fleet);
+    }
+    return rc;
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What ssh(1) itself makes of a host's name: its configuration may know names ("Host gpu-1") that
+ * nobody else knows.
+ */
+#ifndef CT_LAUNCHER_FLEET_SSH_H
+#define CT_LAUNCHER_FLEET_SSH_H
+
+#include "common/addr.h"
+#include "launcher/fleet/fleet.h"
+
+#include <stdbool.h>
+
+/* The name or address by which the launch agent would reach machine `index` of the plan, of which
+ * hosts and agent are read: asks `ssh -G`, which connects to nobody. False when the agent is no
+ * ssh, or does not say it within five seconds. */
+bool ct_ssh_host_name(const struct ct_fleet_plan *plan, int index, char *const *env,
+                      char out[CT_HOST_MAX]);
+
+/* Finds it in the answer, whose lines are "keyword value". Pure. */
+bool ct_ssh_parse(const char *answer, char out[CT_HOST_MAX]);
+
+#endif

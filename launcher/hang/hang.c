@@ -1,0 +1,495 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/hang/hang.h"
+
+#include "common/alloc.h"
+#include "common/clock.h"
+
+#include <string.h>
+
+/* Threads that watch and beat in a process that otherwise sleeps take less of a CPU than this. */
+#define QUIET_PERCENT 2
+/* The kernel counts in ticks of 10 ms. */
+#define QUIET_MIN_NS (20 * CT_NS_PER_MS)
+
+/* The CPU time after which a program without a page counts as born: an interpreter has read its
+ * modules by then. */
+#define BIRTH_CPU_NS CT_NS_PER_S
+
+/* Steps measured before `auto` believes that it has seen the usual. */
+#define USUAL_STEPS 3
+
+/* Samples come each second or faster. After a longer pause nobody was watched, and after a suspend
+ * of the machine nobody could move. */
+#define PAUSE_NS (3 * CT_NS_PER_S)
+
+/* Samples of state and CPU time in a row on which a verdict may rest. */
+#define KNOWN_SAMPLES 2
+
+struct ct_hang_rank {
+    bool born;
+    bool has_page;
+    struct ct_progress page; /* as last seen */
+    int64_t moved_ns;        /* when it last made progress; 0 = not seen yet */
+    int64_t stopped_ns;      /* since when its process is stopped; 0 = it is not */
+    int64_t step_ns;         /* when the step of `page` was first seen */
+    int64_t slowest_ns;      /* of usual steps; without a page, of quiet spells */
+    int usual;               /* steps behind slowest_ns */
+    bool has_cpu;
+    int64_t cpu_ns;  /* when it was last found busy, or first looked at */
+    int64_t busy_ns; /* the time of that */
+    int known;       /* samples in a row with cpu_ns */
+};
+
+int ct_hang_init(struct ct_hang *hang, int ranks, bool whole_job, int64_t timeout_ns)
+{
+    struct ct_hang_rank *rank = ct_calloc((size_t)ranks, sizeof(*rank));
+    if (rank == NULL) {
+        return CT_ENOMEM;
+    }
+    *hang = (struct ct_hang){
+        .ranks = ranks, .whole_job = whole_job, .timeout_ns = timeout_ns, .rank = rank};
+    return 0;
+}
+
+void ct_hang_fini(struct ct_hang *hang)
+{
+    if (hang != NULL) {
+        ct_free(hang->rank);
+        *hang = (struct ct_hang){0};
+    }
+}
+
+void ct_hang_reset(struct ct_hang *hang)
+{
+    memset(hang->rank, 0, (size_t)hang->ranks * sizeof(*hang->rank));
+    hang->last_ns = 0;
+    hang->reported = false;
+}
+
+/* ---- what a sample says of one rank -----------------------------------------------------------
+ */
+
+static bool works_alone(enum ct_phase phase)
+{
+    return phase == CT_PHASE_DATA || phase == CT_PHASE_CHECKPOINT;
+}
+
+/* Has it used the CPU since it was last found busy? */
+static bool take_cpu(struct ct_hang_rank *rank, const struct ct_hang_sample *sample, int64_t now)
+{
+    if (sample->cpu_ns < 0) {
+        rank->has_cpu = false;
+        rank->known = 0;
+        return false;
+    }
+    rank->known++;
+    int64_t used = sample->cpu_ns - rank->cpu_ns;
+    int64_t quiet = (now - rank->busy_ns) / 100 * QUIET_PERCENT;
+    /* Less than before: a child has ended, which is as good as work. */
+    bool busy = used < 0 || (used >= QUIET_MIN_NS && used >= quiet);
+    if (!rank->has_cpu || busy) {
+        busy = busy && rank->has_cpu;
+        rank->has_cpu = true;
+        rank->cpu_ns = sample->cpu_ns;
+        rank->busy_ns = now;
+    }
+    return busy;
+}
+
+static void take_step(struct ct_hang_rank *rank, const struct ct_progress *page)
+{
+    int64_t steps = page->step - rank->page.step;
+    if (rank->has_page && steps == 0) {
+        return;
+    }
+    if (rank->born && steps > 0) {
+        int64_t each = (page->stamp_ns - rank->step_ns) / steps;
+        rank->slowest_ns = each > rank->slowest_ns ? each : rank->slowest_ns;
+        rank->usual++;
+    }
+    rank->step_ns = page->stamp_ns;
+}
+
+static bool take_page(struct ct_hang_rank *rank, const struct ct_hang_sample *sample)
+{
+    const struct ct_progress *page = &sample->page;
+    bool moved = !rank->has_page || page->stamp_ns != rank->page.stamp_ns ||
+                 page->step != rank->page.step || page->phase != rank->page.phase;
+    if (!rank->has_page) {
+        rank->born = false; /* what its CPU told counts no more */
+    }
+    take_step(rank, page);
+    rank->born = page->turns > 0;
+    rank->has_page = true;
+    rank->page = *page;
+    return moved;
+}
+
+static bool take_sample(struct ct_hang_rank *rank, const struct ct_hang_sample *sample, int64_t now)
+{
+    bool busy = take_cpu(rank, sample, now);
+    bool moved;
+    if (sample->has_page) {
+        moved = take_page(rank, sample) || (busy && works_alone(sample->page.phase));
+    } else {
+        moved = busy;
+        rank->born = rank->born || sample->cpu_ns >= BIRTH_CPU_NS;
+        if (moved && rank->born && now - rank->moved_ns > rank->slowest_ns && rank->moved_ns != 0) {
+            rank->slowest_ns = now - rank->moved_ns;
+        }
+    }
+    if (moved || rank->moved_ns == 0) {
+        rank->moved_ns = now;
+    }
+    if (sample->state != 'T') {
+        rank->stopped_ns = 0;
+    } else if (rank->stopped_ns == 0) {
+        rank->stopped_ns = now;
+    }
+    return moved;
+}
+
+/* ---- when -------------------------------------------------------------------------------------
+ */
+
+static bool is_watched(const struct ct_hang_sample *sample)
+{
+    return sample->alive && !(sample->has_page && sample->page.phase == CT_PHASE_DONE);
+}
+
+/* INT64_MAX = it cannot be told yet. */
+static int64_t timeout_of(const struct ct_hang *hang, const struct ct_hang_rank *rank)
+{
+    if (!rank->born) {
+        return INT64_MAX;
+    }
+    if (hang->timeout_ns > 0) {
+        return hang->timeout_ns;
+    }
+    if (rank->has_page && rank->usual < USUAL_STEPS) {
+        return INT64_MAX;
+    }
+    int64_t floor = rank->has_page ? CT_HANG_AUTO_MIN_NS : CT_HANG_AUTO_MIN_QUIET_NS;
+    int64_t wanted = rank->slowest_ns < INT64_MAX / CT_HANG_AUTO_FACTOR
+                         ? rank->slowest_ns * CT_HANG_AUTO_FACTOR
+                         : INT64_MAX;
+    return wanted > floor ? wanted : floor;
+}
+
+/* How long the whole job stands still, and the longest timeout of its ranks. */
+struct stillness {
+    int watched;
+    int64_t still_ns, timeout_ns;
+};
+
+static struct stillness measure(const struct ct_hang *hang, const struct ct_hang_sample *samples,
+                                int64_t now)
+{
+    struct stillness all = {.still_ns = INT64_MAX};
+    for (int i = 0; i < hang->ranks; i++) {
+        if (!is_watched(&samples[i])) {
+            continue;
+        }
+        int64_t still = now - hang->rank[i].moved_ns;
+        int64_t timeout = timeout_of(hang, &hang->rank[i]);
+        all.watched++;
+        all.still_ns = still < all.still_ns ? still : all.still_ns;
+        all.timeout_ns = timeout > all.timeout_ns ? timeout : all.timeout_ns;
+    }
+    return all;
+}
+
+bool ct_hang_wants_proc(const struct ct_hang *hang, int local_rank, int64_t now_ns)
+{
+    if (!hang->rank[local_rank].has_page) {
+        return true;
+    }
+    for (int i = 0; i < hang->ranks; i++) {
+        const struct ct_hang_rank *rank = &hang->rank[i];
+        int64_t timeout = timeout_of(hang, rank);
+        if (rank->moved_ns != 0 && timeout != INT64_MAX && now_ns - rank->moved_ns >= timeout / 2) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- who --------------------------------------------------------------------------------------
+ */
+
+struct view {
+    const struct ct_hang *hang;
+    const struct ct_hang_sample *samples;
+    int watched;
+};
+
+typedef bool (*suspect_fn)(const struct view *view, int local_rank);
+
+/* The only one, or the first of several when `several` is allowed; -1 = none. */
+static int find(const struct view *view, suspect_fn suspect, bool several)
+{
+    int found = -1;
+    for (int i = 0; i < view->hang->ranks; i++) {
+        if (is_watched(&view->samples[i]) && suspect(view, i)) {
+            if (found >= 0 && !several) {
+                return -1;
+            }
+            found = found < 0 ? i : found;
+        }
+    }
+    return found;
+}
+
+static int count(const struct view *view, suspect_fn suspect)
+{
+    int total = 0;
+    for (int i = 0; i < view->hang->ranks; i++) {
+        total += is_watched(&view->samples[i]) && suspect(view, i);
+    }
+    return total;
+}
+
+static bool is_stopped(const struct view *view, int i)
+{
+    return view->samples[i].state == 'T';
+}
+
+static bool is_waiting(const struct view *view, int i)
+{
+    return view->samples[i].has_page && view->samples[i].page.phase == CT_PHASE_COLLECTIVE;
+}
+
+static bool is_busy(const struct view *view, int i)
+{
+    return view->samples[i].has_page && !is_waiting(view, i);
+}
+
+/* Its step is lower than that of every other one. */
+static bool is_behind(const struct view *view, int i)
+{
+    for (int j = 0; j < view->hang->ranks; j++) {
+        if (j != i && is_watched(&view->samples[j]) &&
+            view->samples[j].page.step <= view->samples[i].page.step) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool is_stuck(const struct view *view, int i)
+{
+    return view->samples[i].state == 'D';
+}
+
+/* Sleeps for a time of its own choice; who waits for somebody does not. */
+static bool is_napping(const struct view *view, int i)
+{
+    return view->samples[i].state == 'S' && strstr(view->samples[i].wchan, "nanosleep") != NULL;
+}
+
+static bool sleeps_elsewhere(const struct view *view, int i)
+{
+    const char *others = NULL;
+    for (int j = 0; j < view->hang->ranks; j++) {
+        const struct ct_hang_sample *sample = &view->samples[j];
+        if (!is_watched(sample)) {
+            continue;
+        }
+        if (sample->state != 'S' || sample->wchan[0] == '\0' || sample->wchan[0] == '0') {
+            return false;
+        }
+        if (j != i) {
+            if (others != NULL && strcmp(others, sample->wchan) != 0) {
+                return false;
+            }
+            others = sample->wchan;
+        }
+    }
+    return view->watched > 2 && others != NULL && strcmp(others, view->samples[i].wchan) != 0;
+}
+
+/* Nobody is here to wait for it, so that waiting is no evidence. With `auto` its quiet CPU is. */
+static bool hangs_alone(const struct view *view, int i)
+{
+    const struct ct_hang_rank *rank = &view->hang->rank[i];
+    return view->watched == 1 && is_busy(view, i) &&
+           (view->hang->timeout_ns > 0 || (rank->has_cpu && rank->busy_ns <= rank->moved_ns));
+}
+
+static enum ct_hang_reason accuse(const struct view *view, int *rank)
+{
+    int stopped = count(view, is_stopped);
+    if (stopped > 0) {
+        *rank = find(view, is_stopped, true);
+        return stopped < view->watched || view->watched == 1 ? CT_HANG_STOPPED : CT_HANG_NONE;
+    }
+    int waiting = count(view, is_waiting), busy = count(view, is_busy);
+    if (busy > 0) {
+        *rank = find(view, waiting > 0 ? is_busy : hangs_alone, true);
+        return *rank >= 0 ? CT_HANG_BUSY : CT_HANG_NONE;
+    }
+    /* From here on all wait, or have no page and are quiet. */
+    if (waiting == view->watched && (*rank = find(view, is_behind, false)) >= 0 &&
+        view->watched > 1) {
+        return CT_HANG_BEHIND;
+    }
+    if ((*rank = find(view, is_stuck, false)) >= 0) {
+        return CT_HANG_STUCK;
+    }
+    if (waiting == 0 && view->watched > 1 &&
+        ((*rank = find(view, is_napping, false)) >= 0 ||
+         (*rank = find(view, sleeps_elsewhere, false)) >= 0)) {
+        return CT_HANG_ODD;
+    }
+    *rank = 0;
+    while (!is_watched(&view->samples[*rank])) {
+        (*rank)++;
+    }
+    bool evident = waiting == view->watched || view->hang->timeout_ns > 0;
+    return view->hang->whole_job && evident ? CT_HANG_ALL : CT_HANG_NONE;
+}
+
+/* ---- one sample -------------------------------------------------------------------------------
+ */
+
+static bool all_known(const struct ct_hang *hang, const struct ct_hang_sample *samples)
+{
+    for (int i = 0; i < hang->ranks; i++) {
+        if (is_watched(&samples[i]) && hang->rank[i].known < KNOWN_SAMPLES) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* A program without a page that is stopped: its peers may spin, which looks like progress. */
+static int stopped_too_long(const struct ct_hang *hang, const struct ct_hang_sample *samples,
+                            int64_t now)
+{
+    for (int i = 0; i < hang->ranks; i++) {
+        const struct ct_hang_rank *rank = &hang->rank[i];
+        if (is_watched(&samples[i]) && rank->stopped_ns != 0 &&
+            now - rank->stopped_ns >= timeout_of(hang, rank)) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+static void start_anew(struct ct_hang *hang, int64_t now)
+{
+    for (int i = 0; i < hang->ranks; i++) {
+        hang->rank[i].moved_ns = now;
+        hang->rank[i].stopped_ns = 0;
+    }
+}
+
+/* Takes all samples in; true when the time has to start anew or somebody has moved. */
+static bool take_all(struct ct_hang *hang, const struct ct_hang_sample *samples, int64_t now)
+{
+    bool paused = hang->last_ns != 0 && now - hang->last_ns > PAUSE_NS;
+    bool traced = false, moved = false;
+    for (int i = 0; i < hang->ranks; i++) {
+        if (samples[i].alive) {
+            moved = take_sample(&hang->rank[i], &samples[i], now) || moved;
+            traced = traced || samples[i].state == 't';
+        }
+    }
+    hang->last_ns = now;
+    if (paused || traced) {
+        start_anew(hang, now);
+    }
+    return moved || paused || traced;
+}
+
+/* Of those who wait. */
+static int find_lowest_step(const struct view *view, bool *alone)
+{
+    int lowest = -1;
+    for (int i = 0; i < view->hang->ranks; i++) {
+        if (!is_watched(&view->samples[i])) {
+            continue;
+        }
+        int64_t step = view->samples[i].page.step;
+        if (lowest < 0 || step < view->samples[lowest].page.step) {
+            lowest = i;
+            *alone = true;
+        } else if (step == view->samples[lowest].page.step) {
+            *alone = false;
+        }
+    }
+    return lowest;
+}
+
+void ct_hang_still(const struct ct_hang *hang, const struct ct_hang_sample *samples, int64_t now_ns,
+                   struct ct_still *out)
+{
+    struct stillness all = measure(hang, samples, now_ns);
+    const struct view view = {hang, samples, all.watched};
+    *out = (struct ct_still){.kind = CT_STILL_NO};
+    if (all.watched == 0 || all.timeout_ns == INT64_MAX || all.still_ns < all.timeout_ns ||
+        !all_known(hang, samples)) {
+        return;
+    }
+    out->sure = hang->timeout_ns > 0;
+    out->still_ms = all.still_ns / CT_NS_PER_MS;
+    if ((out->rank = find(&view, is_stopped, true)) >= 0) {
+        out->kind = CT_STILL_STOPPED;
+    } else if ((out->rank = find(&view, is_busy, true)) >= 0) {
+        out->kind = CT_STILL_BUSY;
+    } else if (count(&view, is_waiting) == all.watched) {
+        out->kind = CT_STILL_WAITING;
+        out->rank = find_lowest_step(&view, &out->alone);
+        out->step = samples[out->rank].page.step;
+    } else if ((out->rank = find(&view, is_stuck, false)) >= 0) {
+        out->kind = CT_STILL_STUCK;
+    } else if ((out->rank = find(&view, is_napping, false)) >= 0) {
+        out->kind = CT_STILL_NAPPING;
+    } else {
+        out->kind = CT_STILL_QUIET;
+        out->rank = 0;
+    }
+}
+
+void ct_hang_accuse(struct ct_hang *hang, int local_rank, int kind, int64_t now_ns,
+                    struct ct_hang_verdict *out)
+{
+    static const enum ct_hang_reason reasons[CT_STILL_KINDS] = {
+        [CT_STILL_STOPPED] = CT_HANG_STOPPED, [CT_STILL_BUSY] = CT_HANG_BUSY,
+        [CT_STILL_STUCK] = CT_HANG_STUCK,     [CT_STILL_NAPPING] = CT_HANG_ODD,
+        [CT_STILL_BEHIND] = CT_HANG_BEHIND,   [CT_STILL_ALL] = CT_HANG_ALL,
+    };
+    const struct ct_hang_rank *rank = &hang->rank[local_rank];
+    *out = (struct ct_hang_verdict){.reason = CT_HANG_NONE};
+    if (!hang->reported && reasons[kind] != CT_HANG_NONE) {
+        *out = (struct ct_hang_verdict){reasons[kind], local_rank, now_ns - rank->moved_ns,
+                                        timeout_of(hang, rank)};
+        hang->reported = true;
+    }
+}
+
+void ct_hang_step(struct ct_hang *hang, const struct ct_hang_sample *samples, int64_t now_ns,
+                  struct ct_hang_verdict *out)
+{
+    *out = (struct ct_hang_verdict){.reason = CT_HANG_NONE};
+    bool moved = take_all(hang, samples, now_ns);
+    struct stillness all = measure(hang, samples, now_ns);
+    const struct view view = {hang, samples, all.watched};
+    int suspect = all.watched > 0 ? stopped_too_long(hang, samples, now_ns) : -1;
+    bool still = all.watched > 0 && all.timeout_ns != INT64_MAX && all.still_ns >= all.timeout_ns;
+    if (moved && suspect < 0) {
+        hang->reported = false;
+    }
+    if (hang->reported || (!still && suspect < 0) || !all_known(hang, samples)) {
+        return;
+    }
+    struct ct_hang_verdict verdict = {.timeout_ns = all.timeout_ns};
+    verdict.reason = accuse(&view, &verdict.local_rank);
+    if (verdict.reason != CT_HANG_NONE) {
+        const struct ct_hang_rank *rank = &hang->rank[verdict.local_rank];
+        verdict.timeout_ns = timeout_of(hang, rank);
+        verdict.still_ns = now_ns - rank->moved_ns;
+        hang->reported = true;
+        *out = verdict;
+    }
+}

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A verdict in words: first who, for how long and why; then what each rank was seen doing.
+ */
+#include "launcher/hang/hang.h"
+
+#include "common/clock.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* A reader compares the suspect with some of those who wait; hundreds say nothing more. */
+#define OTHERS_SHOWN 8
+
+static const char *state_name(char state)
+{
+    switch (state) {
+    case 'R':
+        return "running";
+    case 'S':
+        return "asleep";
+    case 'D':
+        return "stuck in the kernel";
+    case 'T':
+        return "stopped";
+    case 't':
+        return "traced";
+    case 'Z':
+        return "dead";
+    default:
+        return "in a state that is not known";
+    }
+}
+
+static int add_reason(const struct ct_hang_verdict *verdict, const struct ct_hang_sample *suspect,
+                      struct ct_buf *out)
+{
+    const struct ct_progress *page = &suspect->page;
+    switch (verdict->reason) {
+    case CT_HANG_NONE:
+        break;
+    case CT_HANG_STOPPED:
+        return ct_buf_printf(out, "it is stopped, by SIGSTOP or by a terminal");
+    case CT_HANG_BUSY:
+        return ct_buf_printf(out, "in phase %s of step %" PRId64 ", while others wait for it",
+                             ct_phase_name(page->phase), page->step);
+    case CT_HANG_BEHIND:
+        return ct_buf_printf(out, "it waits in step %" PRId64 ", the others in a later one",
+                             page->step);
+    case CT_HANG_STUCK:
+        return ct_buf_printf(out, "it is stuck in the kernel (a disk or a device that gives no "
+                                  "answer)");
+    case CT_HANG_ODD:
+        return ct_buf_printf(out, "it sleeps in %s, the others elsewhere", suspect->wchan);
+    case CT_HANG_ALL:
+        return ct_buf_printf(out, "all ranks wait and none stands out");
+    }
+    return 0;
+}
+
+static int add_rank(const struct ct_hang_sample *sample, int rank, int64_t now_ns,
+                    const char *prefix, struct ct_buf *out)
+{
+    int rc = ct_buf_printf(out, "%srank %d: process %ld is %s", prefix, rank, (long)sample->pid,
+                           state_name(sample->state));
+    if (rc == 0 && sample->wchan[0] != '\0' && strcmp(sample->wchan, "0") != 0) {
+        rc = ct_buf_printf(out, " in %s", sample->wchan);
+    }
+    if (rc == 0 && sample->has_page) {
+        rc = ct_buf_printf(out, "; phase %s of step %" PRId64 " for %.1f s",
+                           ct_phase_name(sample->page.phase), sample->page.step,
+                           (double)(now_ns - sample->page.stamp_ns) / (double)CT_NS_PER_S);
+    }
+    return rc != 0 ? rc : ct_buf_printf(out, "\n");
+}
+
+int ct_hang_describe(const struct ct_hang *hang, const struct ct_hang_verdict *verdict,
+                     const struct ct_hang_sample *samples, int first_rank, const char *stack,
+                     int64_t now_ns, const char *prefix, struct ct_buf *out)
+{
+    int suspect = verdict->local_rank, shown = 0, more = 0;
+    int rc = verdict->reason == CT_HANG_ALL
+                 ? ct_buf_printf(out, "%sthe job hangs", prefix)
+                 : ct_buf_printf(out, "%srank %d hangs", prefix, first_rank + suspect);
+    rc = rc != 0 ? rc
+                 : ct_buf_printf(out, ": it has stood still for %.1f s (allowed are %.1f s): ",
+                                 (double)verdict->still_ns / (double)CT_NS_PER_S,
+                                 (double)verdict->timeout_ns / (double)CT_NS_PER_S);
+    rc = rc != 0 ? rc : add_reason(verdict, &samples[suspect], out);
+    rc = rc != 0 ? rc : ct_buf_printf(out, "\n");
+    rc = rc != 0 ? rc : add_rank(&samples[suspect], first_rank + suspect, now_ns, prefix, out);
+    if (rc == 0 && stack[0] != '\0') {
+        rc = ct_buf_printf(out, "%sits stack in the kernel:\n%s", prefix, stack);
+    }
+    for (int i = 0; rc == 0 && i < hang->ranks; i++) {
+        if (i == suspect || !samples[i].alive) {
+            continue;
+        }
+        if (shown++ < OTHERS_SHOWN) {
+            rc = add_rank(&samples[i], first_rank + i, now_ns, prefix, out);
+        } else {
+            more++;
+        }
+    }
+    if (rc == 0 && more > 0) {
+        rc = ct_buf_printf(out, "%sand %d more ranks\n", prefix, more);
+    }
+    return rc;
+}

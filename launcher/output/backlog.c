@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/output/backlog.h"
+
+void ct_backlog_put(struct ct_backlog *backlog, size_t len, uint64_t end, size_t limit)
+{
+    unsigned last = (backlog->first + backlog->count - 1) % CT_BACKLOG_MARKS;
+    uint64_t before = backlog->gone; /* where the last piece begins */
+    if (backlog->count > 1) {
+        before = backlog->marks[(last + CT_BACKLOG_MARKS - 1) % CT_BACKLOG_MARKS].put;
+    }
+    backlog->put += len;
+    /* A full ring means that the limit is passed: the last piece may as well be longer. */
+    if (backlog->count == 0 || (backlog->count < CT_BACKLOG_MARKS &&
+                                backlog->marks[last].put - before >= limit / CT_BACKLOG_MARKS)) {
+        last = (backlog->first + backlog->count) % CT_BACKLOG_MARKS;
+        backlog->count++;
+    }
+    backlog->marks[last].end = end;
+    backlog->marks[last].put = backlog->put;
+}
+
+uint64_t ct_backlog_left(struct ct_backlog *backlog, uint64_t begin)
+{
+    while (backlog->count > 0 && backlog->marks[backlog->first].end <= begin) {
+        backlog->gone = backlog->marks[backlog->first].put;
+        backlog->first = (backlog->first + 1) % CT_BACKLOG_MARKS;
+        backlog->count--;
+    }
+    return backlog->put - backlog->gone;
+}

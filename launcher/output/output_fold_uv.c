@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Happy path: a line of a worker waits in the fold of its terminal for equal ones; when it is due,
+ * by completeness or by the timer, it goes to the sink.
+ *
+ * Other paths: a progress bar's segment, which the next write overwrites, and ctrun's own lines do
+ * not wait: all that waits leaves in front of them. So do the lines of a stream that brings those
+ * of many workers, where they do not say whose they are. So it does at the end of a stream's life.
+ *
+ * Failure modes: a line without memory for it is lost, which the caller says.
+ *
+ * Who frees: the fold owns what waits; it holds streams as names of who is to be charged, and is
+ * empty of them before they are freed.
+ */
+#include "launcher/output/output_impl_uv.h"
+
+#include "common/clock.h"
+
+#include <string.h>
+
+static struct ct_fold *fold_of(struct ct_output *output, const struct ct_sink *sink)
+{
+    return &output->folds[sink - output->sinks];
+}
+
+/* Bytes of this stream are written to the sink next, behind those in `out`. */
+static void charge(struct ct_output_stream *stream, size_t len, const struct ct_buf *out)
+{
+    ct_backlog_put(&stream->backlog, len, stream->sink->put + out->len,
+                   ct_output_stream_keep(stream->output));
+}
+
+/* Collects what is due. Each line charges the stream that had it first. */
+static int collect(struct ct_fold *fold, int64_t now_ns, struct ct_buf *out)
+{
+    for (;;) {
+        void *owner;
+        size_t before = out->len;
+        int rc = ct_fold_next(fold, now_ns, out, &owner);
+        if (rc != 0) {
+            return rc == CT_FOLD_NONE_DUE ? 0 : rc;
+        }
+        charge(owner, out->len - before, out);
+    }
+}
+
+/* Writes what was collected; takes `out`. */
+static void finish(struct ct_output *output, struct ct_sink *sink, int rc, struct ct_buf *out)
+{
+    int put_rc = out->len > 0 ? ct_sink_put(sink, ct_buf_bytes(out), out->len) : 0;
+    ct_buf_fini(out);
+    if (rc != 0 || put_rc != 0) {
+        ct_output_say_lost(output);
+    }
+}
+
+static void emit(struct ct_output *output, struct ct_sink *sink, int64_t now_ns)
+{
+    struct ct_buf out = CT_BUF_INIT;
+    int rc = collect(fold_of(output, sink), now_ns, &out);
+    finish(output, sink, rc, &out);
+}
+
+static void on_fold_timer(uv_timer_t *timer);
+
+static void set_timer(struct ct_output *output, int64_t now_ns)
+{
+    int64_t a = ct_fold_due_ns(&output->folds[0]), b = ct_fold_due_ns(&output->folds[1]);
+    int64_t due_ns = a < b ? a : b;
+    if (due_ns == INT64_MAX) {
+        uv_timer_stop(&output->fold_timer);
+    } else {
+        int64_t left_ns = due_ns > now_ns ? due_ns - now_ns : 0;
+        uv_timer_start(&output->fold_timer, on_fold_timer, (uint64_t)(left_ns / CT_NS_PER_MS) + 1,
+                       0);
+    }
+}
+
+static void on_fold_timer(uv_timer_t *timer)
+{
+    struct ct_output *output = timer->data;
+    int64_t now_ns = ct_clock_now(NULL);
+    for (int i = 0; i < output->sink_count; i++) {
+        emit(output, &output->sinks[i], now_ns);
+    }
+    set_timer(output, now_ns);
+}
+
+void ct_output_unfold(struct ct_output *output, struct ct_sink *sink)
+{
+    if (fold_of(output, sink)->count > 0) {
+        emit(output, sink, INT64_MAX);
+        set_timer(output, 0);
+    }
+}
+
+/* False: it must not wait. */
+static bool describe(struct ct_output_stream *stream, const char *bytes, size_t len,
+                     struct ct_fold_line *out)
+{
+    *out = (struct ct_fold_line){
+        .rank = stream->rank,
+        .first_rank = stream->fold.first_rank,
+        .workers = stream->fold.workers,
+        .bytes = bytes,
+        .len = len,
+        .prefix_len = stream->lines.prefix_len,
+        .host = stream->fold.host,
+        .colour = stream->fold.colour,
+        .owner = stream,
+    };
+    if (memchr(bytes, '\r', len) != NULL) {
+        return false;
+    }
+    return !stream->fold.forwarded ||
+           (ct_lines_read_prefix(bytes, len, &out->rank, &out->prefix_len) &&
+            out->rank < CT_FOLD_RANKS_MAX);
+}
+
+void ct_output_pass(struct ct_output_stream *stream, const struct ct_buf *batch)
+{
+    struct ct_output *output = stream->output;
+    struct ct_fold *waiting = fold_of(output, stream->sink);
+    struct ct_fold_line line;
+    const char *p = (const char *)ct_buf_bytes(batch), *end = p + batch->len;
+    struct ct_buf out = CT_BUF_INIT;
+    int64_t now_ns = ct_clock_now(NULL);
+    int result = 0;
+    while (p < end) {
+        const char *newline = memchr(p, '\n', (size_t)(end - p));
+        size_t len = (size_t)((newline != NULL ? newline + 1 : end) - p);
+        bool folds = describe(stream, p, len, &line);
+        int rc = folds ? ct_fold_add(waiting, &line, now_ns) : 0;
+        rc = rc != 0 ? rc : collect(waiting, folds ? now_ns : INT64_MAX, &out);
+        if (rc == 0 && !folds) {
+            rc = ct_buf_append(&out, p, len);
+            charge(stream, len, &out);
+        }
+        result = result != 0 ? result : rc;
+        p += len;
+    }
+    finish(output, stream->sink, result, &out);
+    set_timer(output, now_ns);
+}

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Happy path: a pipe is readable; its bytes go to the log file, are cut into lines, and the whole
+ * lines leave with one write to the sink.
+ *
+ * Other paths: the sink holds more than CT_OUTPUT_HIGH: the stream is paused until it has fallen to
+ * CT_OUTPUT_LOW. The worker has ended but someone holds its pipe: ct_output_settle() takes what is
+ * there and closes.
+ *
+ * Failure modes: log file cannot be written: said once, the file is closed, the worker's output
+ * still is shown. The sink is gone: said once, the pipes are still read, so that workers never
+ * block on it. Out of memory: said once, the bytes at hand are lost.
+ *
+ * Who frees: a stream lives until ct_output_stream_free(), its memory until the pipe's close
+ * callback; the output until its last handle's close callback.
+ */
+#include "launcher/output/output_impl_uv.h"
+
+#include "common/alloc.h"
+#include "common/clock.h"
+
+#include <string.h>
+#include <sys/stat.h>
+
+struct ct_sink *ct_output_sink(struct ct_output *output, enum ct_output_fd fd)
+{
+    return &output->sinks[fd == CT_OUTPUT_ERR && output->sink_count == 2];
+}
+
+void ct_output_say_lost(struct ct_output *output)
+{
+    if (!output->said_lost) {
+        output->said_lost = true;
+        ct_log(output->log, CT_LOG_WARNING,
+               "some output of the workers is lost: memory or a disk is full");
+    }
+}
+
+/* ---- sinks ------------------------------------------------------------------------------------
+ */
+
+static void resume_streams(struct ct_output *output, const struct ct_sink *sink)
+{
+    for (struct ct_list *l = output->streams.next; l != &output->streams; l = l->next) {
+        struct ct_output_stream *stream = CT_CONTAINER_OF(l, struct ct_output_stream, link);
+        if (stream->paused && stream->sink == sink) {
+            ct_output_stream_resume(stream);
+        }
+    }
+}
+
+static void tell_of_room(struct ct_output *output, const struct ct_sink *sink)
+{
+    for (struct ct_list *l = output->streams.next; l != &output->streams; l = l->next) {
+        struct ct_output_stream *stream = CT_CONTAINER_OF(l, struct ct_output_stream, link);
+        if (stream->sink == sink) {
+            ct_output_stream_room(stream);
+        }
+    }
+}
+
+static void on_sink_written(struct ct_sink *sink)
+{
+    if (sink->pending.len <= CT_OUTPUT_LOW) {
+        resume_streams(sink->data, sink);
+    }
+    tell_of_room(sink->data, sink);
+    ct_output_check_settled(sink->data);
+}
+
+static void on_sink_gone(struct ct_sink *sink, int errnum)
+{
+    struct ct_output *output = sink->data;
+    ct_log(output->log, CT_LOG_WARNING,
+           "%s: %s; what workers write there is not shown any more, the job goes on",
+           sink == &output->sinks[0] ? "stdout" : "stderr", strerror(errnum));
+    on_sink_written(sink);
+}
+
+static const struct ct_sink_ops sink_ops = {.on_gone = on_sink_gone, .on_written = on_sink_written};
+
+static bool same_file(int a, int b)
+{
+    struct stat x;
+    struct stat y;
+    return fstat(a, &x) == 0 && fstat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+bool ct_output_is_terminal(const struct ct_output *output, enum ct_output_fd fd)
+{
+    return ct_output_sink((struct ct_output *)output, fd)->is_terminal;
+}
+
+void ct_output_say(struct ct_output *output, enum ct_output_fd fd, const char *bytes, size_t len)
+{
+    ct_output_put(output, ct_output_sink(output, fd), bytes, len);
+}
+
+void ct_output_put(struct ct_output *output, struct ct_sink *sink, const char *bytes, size_t len)
+{
+    int rc = 0;
+    ct_output_unfold(output, sink);
+    if (sink->last != '\n' && sink->last != '\r') {
+        rc = ct_sink_put(sink, "\n", 1);
+    }
+    rc = rc == 0 ? ct_sink_put(sink, bytes, len) : rc;
+    if (rc != 0) {
+        ct_output_say_lost(output);
+    }
+}
+
+/* ---- the end ----------------------------------------------------------------------------------
+ */
+
+static bool all_ended(const struct ct_output *output)
+{
+    for (const struct ct_list *l = output->streams.next; l != &output->streams; l = l->next) {
+        const struct ct_output_stream *stream = CT_CONTAINER_OF(l, struct ct_output_stream, link);
+        if (stream->reading && !stream->stays) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool all_written(const struct ct_output *output)
+{
+    return output->sinks[0].pending.len == 0 && output->sinks[1].pending.len == 0;
+}
+
+static void on_settle_timer(uv_timer_t *timer);
+
+static void unfold_all(struct ct_output *output)
+{
+    for (int i = 0; i < output->sink_count; i++) {
+        ct_output_unfold(output, &output->sinks[i]);
+    }
+}
+
+void ct_output_check_settled(struct ct_output *output)
+{
+    if (output->settling && all_ended(output)) {
+        unfold_all(output);
+    }
+    if (output->settling && all_ended(output) && all_written(output)) {
+        uv_timer_start(&output->timer, on_settle_timer, 0, 0);
+    }
+}
+
+/* Ends the streams that are still open; a paused one only when there is no time left, since its
+ * sink would have to hold what comes. */
+static void cut_off_streams(struct ct_output *output, bool paused_too)
+{
+    for (struct ct_list *l = output->streams.next; l != &output->streams; l = l->next) {
+        struct ct_output_stream *stream = CT_CONTAINER_OF(l, struct ct_output_stream, link);
+        if (stream->reading && !stream->stays && (paused_too || !stream->paused)) {
+            ct_output_stream_cut_off(stream);
+        }
+    }
+}
+
+static void on_settle_timer(uv_timer_t *timer)
+{
+    struct ct_output *output = timer->data;
+    int64_t now = ct_clock_now(NULL);
+    bool late = now >= output->deadline_ns;
+    if (late || now >= output->linger_ns) {
+        cut_off_streams(output, late);
+        output->linger_ns = now + CT_OUTPUT_LINGER_MS * CT_NS_PER_MS;
+    }
+    if (late || all_ended(output)) {
+        unfold_all(output);
+    }
+    if (late || (all_ended(output) && all_written(output))) {
+        output->settling = false;
+        uv_timer_stop(timer);
+        output->settled_cb(output->settled_data);
+        return;
+    }
+    int64_t next =
+        output->linger_ns < output->deadline_ns ? output->linger_ns : output->deadline_ns;
+    uv_timer_start(timer, on_settle_timer, (uint64_t)((next - now) / CT_NS_PER_MS) + 1, 0);
+}
+
+void ct_output_settle(struct ct_output *output, int64_t timeout_ms, ct_output_fn cb, void *data)
+{
+    CT_ASSERT(!output->settling);
+    output->settling = true;
+    output->settled_cb = cb;
+    output->settled_data = data;
+    output->deadline_ns = ct_deadline_in(NULL, timeout_ms);
+    output->linger_ns = ct_deadline_in(NULL, CT_OUTPUT_LINGER_MS);
+    uv_timer_start(&output->timer, on_settle_timer, 0, 0);
+}
+
+static void part_closed(struct ct_output *output)
+{
+    if (--output->open_parts > 0) {
+        return;
+    }
+    if (output->closed_cb != NULL) {
+        output->closed_cb(output->closed_data);
+    }
+    ct_fold_fini(&output->folds[0]);
+    ct_fold_fini(&output->folds[1]);
+    ct_buf_fini(&output->batch);
+    ct_free(output->chunk);
+    ct_free(output);
+}
+
+static void on_sink_closed(struct ct_sink *sink)
+{
+    part_closed(sink->data);
+}
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+    part_closed(handle->data);
+}
+
+static void close_parts(void *data)
+{
+    struct ct_output *output = data;
+    output->open_parts = output->sink_count + 2;
+    for (int i = 0; i < output->sink_count; i++) {
+        ct_sink_close(&output->sinks[i], on_sink_closed);
+    }
+    uv_close((uv_handle_t *)&output->timer, on_timer_closed);
+    uv_close((uv_handle_t *)&output->fold_timer, on_timer_closed);
+}
+
+int ct_output_open(uv_loop_t *loop, const struct ct_output_options *options, struct ct_output **out,
+                   struct ct_err *err)
+{
+    struct ct_output *output = ct_calloc(1, sizeof(*output));
+    char *chunk = ct_malloc(READ_SIZE);
+    if (output == NULL || chunk == NULL) {
+        ct_free(chunk);
+        ct_free(output);
+        return ct_err_set(err, CT_ENOMEM, "out of memory for the workers' output");
+    }
+    output->chunk = chunk;
+    output->loop = loop;
+    output->log = options->log;
+    output->fds[0] = options->out_fd;
+    output->fds[1] = options->err_fd;
+    ct_list_init(&output->streams);
+    output->sink_count = same_file(options->out_fd, options->err_fd) ? 1 : 2;
+    for (int i = 0; i < output->sink_count; i++) {
+        ct_sink_init(&output->sinks[i], loop, output->fds[i], &sink_ops, output);
+    }
+    for (int i = 0; i < 2; i++) {
+        ct_fold_init(&output->folds[i]);
+    }
+    (void)uv_timer_init(loop, &output->timer); /* cannot fail */
+    output->timer.data = output;
+    (void)uv_timer_init(loop, &output->fold_timer); /* cannot fail */
+    output->fold_timer.data = output;
+    *out = output;
+    return 0;
+}
+
+void ct_output_close(struct ct_output *output, int64_t timeout_ms, ct_output_fn cb, void *data)
+{
+    if (output == NULL) {
+        return;
+    }
+    CT_ASSERT(ct_list_empty(&output->streams));
+    output->closed_cb = cb;
+    output->closed_data = data;
+    ct_output_settle(output, timeout_ms, close_parts, output);
+}

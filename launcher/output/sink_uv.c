@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Happy path: ct_sink_put() writes everything with one write(2).
+ *
+ * Other paths: EAGAIN or a short write leaves the rest pending, and poll (own description) or a
+ * timer (shared one) goes on when there is room.
+ *
+ * Failure modes: any other error makes the sink gone: what is pending is dropped, on_gone is
+ * called, later bytes are thrown away.
+ *
+ * Why a description of our own: O_NONBLOCK belongs to the open file description, which ctrun shares
+ * with the shell and with workers that inherit it; they would get EAGAIN they never asked for. A
+ * terminal or pipe can be opened again through /proc/self/fd (as libuv does with terminals).
+ */
+#include "launcher/output/sink_uv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* How often a shared descriptor that is full is asked again. */
+#define ASK_AGAIN_MS 2
+
+/* Erases a terminal's line, on which the last '\r' left something. */
+#define ERASE "\x1b[K"
+
+static int reopen(int fd)
+{
+    char path[32];
+    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    return open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+}
+
+/* Makes the sink independent of those who share the descriptor, where that can be done. */
+static void try_own(struct ct_sink *sink, uv_loop_t *loop)
+{
+    sink->kind = CT_SINK_SHARED;
+    int own = reopen(sink->fd);
+    if (own < 0) {
+        return;
+    }
+    if (uv_poll_init(loop, &sink->poll, own) != 0) {
+        close(own);
+        return;
+    }
+    sink->poll.data = sink;
+    sink->open_handles++;
+    sink->fd = own;
+    sink->kind = CT_SINK_OWN;
+}
+
+void ct_sink_init(struct ct_sink *sink, uv_loop_t *loop, int fd, const struct ct_sink_ops *ops,
+                  void *data)
+{
+    *sink =
+        (struct ct_sink){.ops = ops, .data = data, .kind = CT_SINK_DIRECT, .fd = fd, .last = '\n'};
+    (void)uv_timer_init(loop, &sink->timer); /* cannot fail */
+    sink->timer.data = sink;
+    sink->open_handles = 1;
+
+    struct stat st;
+    if (fstat(fd, &st) != 0) {
+        sink->kind = CT_SINK_GONE; /* ctrun was started without it: nothing to tell anybody */
+        return;
+    }
+    sink->is_terminal = S_ISCHR(st.st_mode) && isatty(fd);
+    sink->is_socket = S_ISSOCK(st.st_mode);
+    if (sink->is_socket) {
+        sink->kind = CT_SINK_SHARED;
+    } else if (sink->is_terminal || S_ISFIFO(st.st_mode)) {
+        try_own(sink, loop);
+    }
+}
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+    struct ct_sink *sink = handle->data;
+    if (--sink->open_handles == 0) {
+        sink->on_closed(sink); /* the timer goes last, in ct_sink_close(), so it is set */
+    }
+}
+
+static void sink_gone(struct ct_sink *sink, int errnum)
+{
+    if (sink->polling) {
+        uv_poll_stop(&sink->poll);
+        sink->polling = false;
+    }
+    uv_timer_stop(&sink->timer);
+    if (sink->kind == CT_SINK_OWN) {
+        uv_close((uv_handle_t *)&sink->poll, on_handle_closed);
+        close(sink->fd);
+    }
+    sink->kind = CT_SINK_GONE;
+    ct_buf_fini(&sink->pending);
+    sink->ops->on_gone(sink, errnum);
+}
+
+/* As write(2), but never waits for room. */
+static ssize_t write_some(struct ct_sink *sink, const void *bytes, size_t len)
+{
+    if (sink->is_socket) {
+        return send(sink->fd, bytes, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
+    if (sink->kind == CT_SINK_SHARED) {
+        struct pollfd room = {.fd = sink->fd, .events = POLLOUT};
+        if (poll(&room, 1, 0) == 0) {
+            errno = EAGAIN;
+            return -1;
+        }
+        /* A pipe that is ready has room for this much (pipe(7)). */
+        len = len < PIPE_BUF ? len : PIPE_BUF;
+    }
+    return write(sink->fd, bytes, len);
+}
+
+/* Returns how many bytes left; fewer than `len` for want of room, or for *errnum when not 0. */
+static size_t write_most(struct ct_sink *sink, const char *bytes, size_t len, int *errnum)
+{
+    size_t done = 0;
+    *errnum = 0;
+    while (done < len) {
+        ssize_t n = write_some(sink, bytes + done, len - done);
+        if (n >= 0) {
+            done += (size_t)n;
+        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+            break;
+        } else if (errno != EINTR) {
+            *errnum = errno;
+            break;
+        }
+    }
+    return done;
+}
+
+static void go_on(struct ct_sink *sink);
+
+static void on_sink_writable(uv_poll_t *poll, int status, int events)
+{
+    (void)status; /* an error shows itself in the write */
+    (void)events;
+    go_on(poll->data);
+}
+
+static void on_sink_timer(uv_timer_t *timer)
+{
+    go_on(timer->data);
+}
+
+static void wait_for_room(struct ct_sink *sink)
+{
+    if (sink->kind != CT_SINK_OWN) {
+        uv_timer_start(&sink->timer, on_sink_timer, ASK_AGAIN_MS, 0);
+    } else if (!sink->polling) {
+        int rc = uv_poll_start(&sink->poll, UV_WRITABLE, on_sink_writable);
+        sink->polling = rc == 0;
+        if (rc != 0) {
+            sink_gone(sink, -rc);
+        }
+    }
+}
+
+static void go_on(struct ct_sink *sink)
+{
+    if (sink->on_closed != NULL || sink->kind == CT_SINK_GONE) {
+        return;
+    }
+    int errnum;
+    size_t done =
+        write_most(sink, (const char *)ct_buf_bytes(&sink->pending), sink->pending.len, &errnum);
+    ct_buf_consume(&sink->pending, done);
+    if (errnum != 0) {
+        sink_gone(sink, errnum);
+    } else if (sink->pending.len > 0) {
+        wait_for_room(sink);
+    } else if (sink->polling) {
+        uv_poll_stop(&sink->poll);
+        sink->polling = false;
+    }
+    sink->ops->on_written(sink);
+}
+
+int ct_sink_put(struct ct_sink *sink, const void *bytes, size_t len)
+{
+    if (sink->kind == CT_SINK_GONE || len == 0) {
+        return 0;
+    }
+    if (sink->is_terminal && sink->last == '\r') {
+        sink->last = '\n';
+        int rc = ct_sink_put(sink, ERASE, sizeof(ERASE) - 1);
+        if (rc != 0 || sink->kind == CT_SINK_GONE) {
+            return rc;
+        }
+    }
+    sink->last = ((const char *)bytes)[len - 1];
+    sink->put += len;
+
+    size_t done = 0;
+    if (sink->pending.len == 0) {
+        int errnum;
+        done = write_most(sink, bytes, len, &errnum);
+        if (errnum != 0) {
+            sink_gone(sink, errnum);
+            return 0;
+        }
+    }
+    if (done == len) {
+        return 0;
+    }
+    int rc = ct_buf_append(&sink->pending, (const char *)bytes + done, len - done);
+    if (rc == 0) {
+        wait_for_room(sink);
+    } else {
+        sink->put -= len - done;
+    }
+    return rc;
+}
+
+uint64_t ct_sink_written(const struct ct_sink *sink)
+{
+    return sink->put - sink->pending.len;
+}
+
+void ct_sink_close(struct ct_sink *sink, void (*on_closed)(struct ct_sink *sink))
+{
+    sink->on_closed = on_closed;
+    ct_buf_fini(&sink->pending);
+    uv_close((uv_handle_t *)&sink->timer, on_handle_closed);
+    if (sink->kind == CT_SINK_OWN) {
+        uv_close((uv_handle_t *)&sink->poll, on_handle_closed);
+        close(sink->fd);
+    }
+}

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Happy path: ct_proc_start() spawns and polls the pidfd; it becomes readable when the process has
+ * ended; the status is taken by waitid(P_PIDFD) and on_exit is called.
+ *
+ * Other paths: SIGCHLD means that some child has ended. Workers among them are harvested right
+ * there (whoever looks first, pidfd or SIGCHLD, does it), anything else is an adopted orphan or the
+ * guard and is only reaped. Both go through one waitid(P_ALL, WNOWAIT) loop, since that call always
+ * shows the first dead child: one that we left alone would hide the others.
+ *
+ * Failure modes: a poll that cannot be started ends the new process again and fails the start; a
+ * status that was taken by a stranger (ECHILD) counts as exit code 255.
+ *
+ * Who frees: a process lives until ct_proc_free(), its memory until the poll handle's close
+ * callback; the set until its last handle's close callback.
+ */
+#include "launcher/process/proc_uv.h"
+
+#include "common/alloc.h"
+#include "launcher/process/proc_impl_uv.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* What ctrun knows of a process whose status somebody else has taken. */
+#define CODE_UNKNOWN 255
+
+int ct_exit_code(const struct ct_exit *end)
+{
+    return end->signal != 0 ? 128 + end->signal : end->code;
+}
+
+/* ---- ends -------------------------------------------------------------------------------------
+ */
+
+/* Takes the status if the process has ended, and tells the owner. */
+static void harvest(struct ct_proc *proc)
+{
+    siginfo_t info = {0};
+    struct rusage usage;
+    memset(&usage, 0, sizeof(usage));
+    long rc;
+    do { /* glibc's waitid() leaves out the last parameter */
+        rc = syscall(SYS_waitid, P_PIDFD, proc->child.pidfd, &info, WEXITED | WNOHANG, &usage);
+    } while (rc != 0 && errno == EINTR);
+    if (rc == 0 && info.si_pid == 0) {
+        return; /* still running */
+    }
+
+    struct ct_exit *end = &proc->end;
+    if (rc != 0) {
+        ct_log(proc->procs->log, CT_LOG_WARNING, "the exit status of pid %d is lost: %s",
+               (int)proc->child.pid, strerror(errno));
+        end->code = CODE_UNKNOWN;
+    } else if (info.si_code == CLD_EXITED) {
+        end->code = info.si_status;
+    } else {
+        end->signal = info.si_status;
+        end->core = info.si_code == CLD_DUMPED;
+    }
+    end->max_rss_kib = usage.ru_maxrss;
+    proc->alive = false;
+    uv_poll_stop(&proc->poll);
+    ct_procs_stop_wake(proc->procs);
+    proc->on_exit(proc->data, proc, end); /* may free the process */
+}
+
+static void on_pidfd_readable(uv_poll_t *poll, int status, int events)
+{
+    (void)status; /* an error of poll also means: look */
+    (void)events;
+    struct ct_proc *proc = poll->data;
+    if (proc->alive) {
+        harvest(proc);
+    }
+}
+
+static struct ct_proc *find_alive(struct ct_procs *procs, pid_t pid)
+{
+    for (struct ct_list *l = procs->all.next; l != &procs->all; l = l->next) {
+        struct ct_proc *proc = CT_CONTAINER_OF(l, struct ct_proc, link);
+        if (proc->alive && proc->child.pid == pid) {
+            return proc;
+        }
+    }
+    return NULL;
+}
+
+/* Returns false when no dead child is left. */
+static bool reap_one(struct ct_procs *procs)
+{
+    siginfo_t info = {0};
+    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0) {
+        return errno == EINTR;
+    }
+    if (info.si_pid == 0) {
+        return false;
+    }
+    struct ct_proc *proc = find_alive(procs, info.si_pid);
+    if (proc != NULL) {
+        harvest(proc);
+        return true;
+    }
+    /* The pid cannot be reused before this line takes it. */
+    return waitpid(info.si_pid, NULL, WNOHANG) == info.si_pid || errno == EINTR;
+}
+
+static void on_sigchld(uv_signal_t *handle, int signum)
+{
+    (void)signum;
+    struct ct_procs *procs = handle->data;
+    if (procs->closing) {
+        return;
+    }
+    while (reap_one(procs)) {
+    }
+    ct_procs_stop_wake(procs);
+}
+
+/* ---- one process ------------------------------------------------------------------------------
+ */
+
+static void on_poll_closed(uv_handle_t *handle)
+{
+    ct_free(handle->data);
+}
+
+int ct_proc_start(struct ct_procs *procs, const struct ct_spawn_options *options,
+                  ct_proc_exit_fn on_exit, void *data, struct ct_proc **out, struct ct_err *err)
+{
+    struct ct_proc *proc = ct_calloc(1, sizeof(*proc));
+    if (proc == NULL) {
+        return ct_err_set(err, CT_ENOMEM, "out of memory for process %s", options->path);
+    }
+    proc->procs = procs;
+    proc->on_exit = on_exit;
+    proc->data = data;
+    int rc = ct_spawn_into(options, ct_guard_cgroup(procs->guard), &proc->child, err);
+    if (rc != 0) {
+        ct_free(proc);
+        return rc;
+    }
+
+    rc = uv_poll_init(procs->loop, &proc->poll, proc->child.pidfd);
+    if (rc == 0) {
+        proc->poll.data = proc;
+        rc = uv_poll_start(&proc->poll, UV_READABLE, on_pidfd_readable);
+        if (rc != 0) {
+            uv_close((uv_handle_t *)&proc->poll, on_poll_closed);
+        }
+    } else {
+        proc->poll.data = NULL;
+    }
+    if (rc != 0) {
+        (void)ct_pidfd_signal(proc->child.pidfd, SIGKILL);
+        (void)waitpid(proc->child.pid, NULL, 0);
+        close(proc->child.pidfd);
+        if (proc->poll.data == NULL) {
+            ct_free(proc);
+        }
+        return ct_err_set(err, CT_EIO, "cannot watch %s: %s", options->path, uv_strerror(rc));
+    }
+    proc->alive = true;
+    ct_list_append(&procs->all, &proc->link);
+    ct_guard_watch(procs->guard, proc->child.pid);
+    *out = proc;
+    return 0;
+}
+
+void ct_proc_free(struct ct_proc *proc)
+{
+    if (proc == NULL) {
+        return;
+    }
+    proc->alive = false;
+    ct_list_remove(&proc->link);
+    ct_guard_unwatch(proc->procs->guard, proc->child.pid);
+    uv_close((uv_handle_t *)&proc->poll, on_poll_closed); /* stops epoll on it at once, ... */
+    close(proc->child.pidfd);                             /* ... so it may be closed here */
+}
+
+pid_t ct_proc_pid(const struct ct_proc *proc)
+{
+    return proc->child.pid;
+}
+
+bool ct_proc_alive(const struct ct_proc *proc)
+{
+    return proc->alive;
+}
+
+bool ct_proc_still_alive(struct ct_proc *proc)
+{
+    if (proc->alive) {
+        harvest(proc);
+    }
+    return proc->alive;
+}
+
+static bool asks_for_end(int sig)
+{
+    return sig == SIGTERM || sig == SIGINT || sig == SIGHUP || sig == SIGQUIT;
+}
+
+void ct_proc_signal_leader(struct ct_proc *proc, int sig)
+{
+    if (proc->alive && ct_pidfd_signal(proc->child.pidfd, sig) && asks_for_end(sig)) {
+        (void)ct_pidfd_signal(proc->child.pidfd, SIGCONT);
+    }
+}
+
+/* Calls ct_proctree_signal() for each living member of the group that descends from us, and
+ * returns how many there are; sig 0 only counts. */
+static size_t signal_orphaned_group(struct ct_proc *proc, int sig)
+{
+    struct ct_procs *procs = proc->procs;
+    if (ct_proctree_read(&procs->tree, NULL) != 0) {
+        return 0;
+    }
+    (void)ct_proctree_mark_descendants(&procs->tree, getpid(), ct_guard_pid(procs->guard));
+    size_t count = 0;
+    for (size_t i = 0; i < procs->tree.count; i++) {
+        const struct ct_proctree_entry *entry = &procs->tree.entries[i];
+        if (!entry->marked || entry->pgrp != proc->child.pid) {
+            continue;
+        }
+        count++;
+        if (sig != 0 && ct_proctree_signal(entry, sig) && asks_for_end(sig)) {
+            (void)ct_proctree_signal(entry, SIGCONT);
+        }
+    }
+    return count;
+}
+
+void ct_proc_signal_group(struct ct_proc *proc, int sig)
+{
+    const pid_t group = proc->child.pid;
+    if (proc->alive) {
+        /* Not yet reaped, so the number is still its own. */
+        if (kill(-group, sig) == 0 && asks_for_end(sig)) {
+            (void)kill(-group, SIGCONT);
+        }
+    } else if (kill(-group, 0) == 0 || errno != ESRCH) {
+        (void)signal_orphaned_group(proc, sig);
+    }
+}
+
+/* ---- the set ----------------------------------------------------------------------------------
+ */
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+    struct ct_procs *procs = handle->data;
+    if (--procs->open_handles > 0) {
+        return;
+    }
+    if (procs->close_cb != NULL) {
+        procs->close_cb(procs->close_data);
+    }
+    ct_proctree_fini(&procs->tree);
+    ct_free(procs);
+}
+
+static void close_handles(struct ct_procs *procs)
+{
+    procs->closing = true;
+    uv_close((uv_handle_t *)&procs->sigchld, on_handle_closed);
+    uv_close((uv_handle_t *)&procs->timer, on_handle_closed);
+}
+
+int ct_procs_open(uv_loop_t *loop, struct ct_guard *guard, const struct ct_log *log,
+                  struct ct_procs **out, struct ct_err *err)
+{
+    if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
+        return ct_err_sys(err, CT_EUNSUPPORTED, errno, "cannot become a child sub-reaper");
+    }
+    struct ct_procs *procs = ct_calloc(1, sizeof(*procs));
+    if (procs == NULL) {
+        return ct_err_set(err, CT_ENOMEM, "out of memory for the process table");
+    }
+    procs->loop = loop;
+    procs->guard = guard;
+    procs->log = log;
+    ct_list_init(&procs->all);
+    int rc = uv_signal_init(loop, &procs->sigchld);
+    if (rc != 0) {
+        ct_free(procs);
+        return ct_err_set(err, CT_EIO, "cannot watch SIGCHLD: %s", uv_strerror(rc));
+    }
+    (void)uv_timer_init(loop, &procs->timer); /* cannot fail */
+    procs->sigchld.data = procs;
+    procs->timer.data = procs;
+    procs->open_handles = 2;
+    rc = uv_signal_start(&procs->sigchld, on_sigchld, SIGCHLD);
+    if (rc != 0) {
+        close_handles(procs);
+        return ct_err_set(err, CT_EIO, "cannot watch SIGCHLD: %s", uv_strerror(rc));
+    }
+    /* Watching for orphans is no reason for the loop to go on. */
+    uv_unref((uv_handle_t *)&procs->sigchld);
+    *out = procs;
+    return 0;
+}
+
+void ct_procs_close(struct ct_procs *procs, ct_procs_close_fn cb, void *data)
+{
+    if (procs == NULL) {
+        return;
+    }
+    CT_ASSERT(ct_list_empty(&procs->all) && !procs->closing);
+    procs->close_cb = cb;
+    procs->close_data = data;
+    close_handles(procs);
+}

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/process/proctree.h"
+
+#include "common/alloc.h"
+#include "common/num.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* The fields of a stat file: at most 52 numbers of 20 digits and a name of 64 bytes. */
+#define STAT_MAX 1280
+
+void ct_proctree_fini(struct ct_proctree *tree)
+{
+    if (tree != NULL) {
+        ct_free(tree->entries);
+        *tree = (struct ct_proctree){0};
+    }
+}
+
+bool ct_proctree_parse(const char *text, size_t len, struct ct_proctree_entry *out)
+{
+    char copy[STAT_MAX];
+    if (len >= sizeof(copy)) {
+        len = sizeof(copy) - 1; /* what we read stands in front */
+    }
+    memcpy(copy, text, len);
+    copy[len] = '\0';
+
+    /* "pid (name) S ppid pgrp session ...": the name may hold blanks and parentheses, the rest
+     * cannot, so the last ')' ends the name. */
+    const char *rest = strrchr(copy, ')');
+    int pid, ppid, pgrp, session;
+    char state;
+    uint64_t user, system, start;
+    if (rest == NULL || sscanf(copy, "%d (", &pid) != 1 ||
+        sscanf(rest,
+               ") %c %d %d %d %*d %*d %*u %*u %*u %*u %*u %" SCNu64 " %" SCNu64
+               " %*d %*d %*d %*d %*d %*d %" SCNu64,
+               &state, &ppid, &pgrp, &session, &user, &system, &start) != 7) {
+        return false;
+    }
+    *out = (struct ct_proctree_entry){.pid = pid,
+                                      .ppid = ppid,
+                                      .pgrp = pgrp,
+                                      .session = session,
+                                      .state = state,
+                                      .start = start,
+                                      .cpu_ticks = user + system};
+    return true;
+}
+
+bool ct_proctree_read_pid(pid_t pid, struct ct_proctree_entry *out)
+{
+    char path[32];
+    (void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return false;
+    }
+    char text[STAT_MAX];
+    ssize_t n; /* one read gives the whole file: seq_file fills the buffer from one record */
+    do {
+        n = read(fd, text, sizeof(text));
+    } while (n < 0 && errno == EINTR);
+    close(fd);
+    return n > 0 && ct_proctree_parse(text, (size_t)n, out);
+}
+
+/* Reads "pid pid ... " of one of our threads. */
+static bool thread_only_child(int task_dir, const char *tid, pid_t except)
+{
+    char path[32];
+    (void)snprintf(path, sizeof(path), "%.10s/children", tid);
+    int fd = openat(task_dir, path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return false;
+    }
+    char text[64]; /* two children fill it at most to a half: more is not cut unnoticed */
+    ssize_t n;
+    do {
+        n = read(fd, text, sizeof(text) - 1);
+    } while (n < 0 && errno == EINTR);
+    close(fd);
+    if (n < 0) {
+        return false;
+    }
+    text[n] = '\0';
+    int child = except, length = 0;
+    (void)sscanf(text, "%d %n", &child, &length);
+    return child == except && text[length] == '\0';
+}
+
+bool ct_proctree_only_child(pid_t except)
+{
+    DIR *dir = opendir("/proc/self/task");
+    if (dir == NULL) {
+        return false;
+    }
+    bool only = true;
+    const struct dirent *entry;
+    while (only && (entry = readdir(dir)) != NULL) {
+        if (entry->d_name[0] != '.') {
+            only = thread_only_child(dirfd(dir), entry->d_name, except);
+        }
+    }
+    closedir(dir);
+    return only;
+}
+
+static int compare_pid(const void *a, const void *b)
+{
+    const struct ct_proctree_entry *x = a;
+    const struct ct_proctree_entry *y = b;
+    return (x->pid > y->pid) - (x->pid < y->pid);
+}
+
+static int tree_add(struct ct_proctree *tree, const struct ct_proctree_entry *entry)
+{
+    if (tree->count == tree->cap) {
+        size_t cap = tree->cap != 0 ? tree->cap * 2 : 256;
+        void *grown = ct_realloc(tree->entries, cap * sizeof(*tree->entries));
+        if (grown == NULL) {
+            return CT_ENOMEM;
+        }
+        tree->entries = grown;
+        tree->cap = cap;
+    }
+    tree->entries[tree->count++] = *entry;
+    return 0;
+}
+
+/* In a PID namespace whose /proc is still that of another one, pids mean other processes there. */
+static int check_ours(int proc, struct ct_err *err)
+{
+    char self[16] = "";
+    int pid;
+    if (readlinkat(proc, "self", self, sizeof(self) - 1) < 0) {
+        return ct_err_set(err, CT_EUNSUPPORTED, "/proc is not mounted");
+    }
+    if (ct_parse_int(self, 1, INT32_MAX, &pid) != 0 || pid != getpid()) {
+        return ct_err_set(err, CT_EUNSUPPORTED, "/proc is that of another PID namespace");
+    }
+    return 0;
+}
+
+int ct_proctree_read(struct ct_proctree *tree, struct ct_err *err)
+{
+    tree->count = 0;
+    DIR *dir = opendir("/proc");
+    if (dir == NULL) {
+        return ct_err_sys(err, ct_code_from_errno(errno), errno, "cannot list /proc");
+    }
+    int rc = check_ours(dirfd(dir), err);
+    if (rc != 0) {
+        closedir(dir);
+        return rc;
+    }
+    const struct dirent *entry;
+    while (rc == 0 && (entry = readdir(dir)) != NULL) {
+        int pid;
+        struct ct_proctree_entry process;
+        if (ct_parse_int(entry->d_name, 1, INT32_MAX, &pid) == 0 &&
+            ct_proctree_read_pid(pid, &process)) {
+            rc = tree_add(tree, &process);
+        }
+    }
+    closedir(dir);
+    if (rc != 0) {
+        tree->count = 0;
+        return ct_err_set(err, rc, "out of memory while listing /proc");
+    }
+    /* The kernel lists by pid already, other implementations of /proc need not. */
+    qsort(tree->entries, tree->count, sizeof(*tree->entries), compare_pid);
+    return 0;
+}
+
+struct ct_proctree_entry *ct_proctree_find(const struct ct_proctree *tree, pid_t pid)
+{
+    const struct ct_proctree_entry key = {.pid = pid};
+    return tree->count == 0 ? NULL
+                            : bsearch(&key, tree->entries, tree->count, sizeof(key), compare_pid);
+}
+
+void ct_proctree_mark_children(struct ct_proctree *tree)
+{
+    /* A child usually has a higher pid than its parent, so one pass finds nearly all; after the
+     * pids have wrapped around it takes a few more. */
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (size_t i = 0; i < tree->count; i++) {
+            struct ct_proctree_entry *entry = &tree->entries[i];
+            const struct ct_proctree_entry *parent =
+                entry->marked ? NULL : ct_proctree_find(tree, entry->ppid);
+            if (parent != NULL && parent->marked) {
+                entry->marked = true;
+                changed = true;
+            }
+        }
+    }
+}
+
+size_t ct_proctree_mark_descendants(struct ct_proctree *tree, pid_t root, pid_t except)
+{
+    struct ct_proctree_entry *top = ct_proctree_find(tree, root);
+    if (top == NULL) {
+        return 0;
+    }
+    struct ct_proctree_entry *spared = ct_proctree_find(tree, except);
+    if (spared != NULL) {
+        spared->ppid = 0; /* cut off: what is below it is not reached either */
+    }
+    top->marked = true;
+    ct_proctree_mark_children(tree);
+    top->marked = false;
+
+    size_t count = 0;
+    for (size_t i = 0; i < tree->count; i++) {
+        struct ct_proctree_entry *entry = &tree->entries[i];
+        entry->marked = entry->marked && !ct_proctree_is_zombie(entry);
+        count += entry->marked;
+    }
+    return count;
+}
+
+/* A pidfd of exactly this process, or -1 when it is gone. The caller closes it. */
+static int open_pidfd(const struct ct_proctree_entry *entry)
+{
+    if (entry->pid <= 1) {
+        return -1;
+    }
+    /* First hold whatever has the pid now, then ask whether it is the one we saw: if that has
+     * ended and the pid was given away in between, the start time tells. */
+    int pidfd = (int)syscall(SYS_pidfd_open, entry->pid, 0);
+    struct ct_proctree_entry now;
+    if (pidfd >= 0 && (!ct_proctree_read_pid(entry->pid, &now) || now.start != entry->start)) {
+        close(pidfd);
+        return -1;
+    }
+    return pidfd;
+}
+
+bool ct_proctree_signal(const struct ct_proctree_entry *entry, int sig)
+{
+    int pidfd = open_pidfd(entry);
+    if (pidfd < 0) {
+        return false;
+    }
+    bool sent = ct_pidfd_signal(pidfd, sig);
+    close(pidfd);
+    return sent;
+}
+
+bool ct_pidfd_signal(int pidfd, int sig)
+{
+    return syscall(SYS_pidfd_send_signal, pidfd, sig, NULL, 0) == 0;
+}

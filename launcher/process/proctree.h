@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A snapshot of /proc: who is whose child, and in which group and session; and signals that cannot
+ * hit a process other than the one seen.
+ */
+#ifndef CT_LAUNCHER_PROCESS_PROCTREE_H
+#define CT_LAUNCHER_PROCESS_PROCTREE_H
+
+#include "common/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* A pid alone may mean another process a moment later; together with the start time it does not. */
+struct ct_proctree_entry {
+    pid_t pid, ppid, pgrp, session;
+    char state;         /* as in /proc/PID/stat: R, S, D, T, Z, ... */
+    bool marked;        /* the caller's; false after reading */
+    uint64_t start;     /* clock ticks since boot */
+    uint64_t cpu_ticks; /* CPU time of all its threads, in user mode and in the kernel */
+};
+
+struct ct_proctree {
+    struct ct_proctree_entry *entries; /* ascending by pid */
+    size_t count;
+    size_t cap;
+};
+
+/* Zeroed memory is an empty snapshot. */
+void ct_proctree_fini(struct ct_proctree *tree); /* NULL is allowed */
+
+/* Replaces the content, keeps the memory. Processes that come or go meanwhile may be missed.
+ * CT_EUNSUPPORTED where /proc does not show our processes. On failure the snapshot is empty. */
+CT_MUST_CHECK int ct_proctree_read(struct ct_proctree *tree, struct ct_err *err);
+
+/* One process; false when it does not exist. */
+bool ct_proctree_read_pid(pid_t pid, struct ct_proctree_entry *out);
+
+/* Whether this process has no child, dead or alive, but `except`. As a sub-reaper it then has no
+ * descendants but that one's, and a snapshot, which costs a system call or three for each process
+ * of the machine, would show nothing. False when the kernel does not tell. */
+bool ct_proctree_only_child(pid_t except);
+
+/* The text of a /proc/PID/stat file, which is hostile: a process names itself. */
+bool ct_proctree_parse(const char *text, size_t len, struct ct_proctree_entry *out);
+
+/* NULL when absent. */
+struct ct_proctree_entry *ct_proctree_find(const struct ct_proctree *tree, pid_t pid);
+
+/* Marks every child of a marked entry, and so on. */
+void ct_proctree_mark_children(struct ct_proctree *tree);
+
+/* Marks the living descendants of `root`, without root itself and without `except` (and what is
+ * below it). Zombies stay unmarked, what is below them does not. Returns how many are marked. */
+size_t ct_proctree_mark_descendants(struct ct_proctree *tree, pid_t root, pid_t except);
+
+static inline bool ct_proctree_is_zombie(const struct ct_proctree_entry *entry)
+{
+    return entry->state == 'Z' || entry->state == 'X';
+}
+
+/* Sends the signal to exactly this process; false when it is gone or may not be signalled. Never
+ * to pid 1 or below. */
+bool ct_proctree_signal(const struct ct_proctree_entry *entry, int sig);
+
+/* pidfd_send_signal(2), which glibc 2.36 has in no header that C99 programs may share with
+ * <linux/...>; returns whether it was delivered. */
+bool ct_pidfd_signal(int pidfd, int sig);
+
+#endif

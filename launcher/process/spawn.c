@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Everything between clone and exec (child_*) runs in the caller's memory on a stack of its own,
+ * while the calling thread is suspended: only async-signal-safe calls, no allocation, no change to
+ * anything but `struct job`.
+ *
+ * glibc's clone() rather than a bare clone3(): it knows how to switch stacks on each architecture.
+ * Only clone3() starts a child in another cgroup, at the price of a microsecond: one that moves
+ * there itself waits for all processors, for up to 15 ms. It is done as vfork() does it, on the
+ * stack of the caller. Signal handlers are copied, not shared, without CLONE_SIGHAND, so resetting
+ * them leaves ours alone.
+ */
+#include "launcher/process/spawn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* What the child needs is a few frames of libc wrappers plus, with lazy binding, the dynamic
+ * linker saving all vector registers (about 3 KiB with AVX-512). A guard page lies below. */
+#define STACK_SIZE (64 * 1024)
+
+/* Without close_range() (before Linux 5.9) descriptors are closed one by one, and a limit of a
+ * billion, as containers have it, would take minutes. */
+#define CLOSE_MAX 65536
+
+struct job {
+    const struct ct_spawn_options *options;
+    pid_t parent;
+    const char *step; /* what the child was doing when it failed */
+    int error;        /* errno of that; 0 = it did not fail */
+};
+
+/* Never returns 0: the value is the child's exit status. */
+static int child_fail(struct job *job, const char *step)
+{
+    job->step = step;
+    job->error = errno;
+    return 127;
+}
+
+static void child_reset_signals(void)
+{
+    struct sigaction action = {.sa_handler = SIG_DFL};
+    for (int sig = 1; sig < NSIG; sig++) {
+        (void)sigaction(sig, &action, NULL); /* KILL, STOP and libc's own two refuse */
+    }
+}
+
+static bool child_set_stdio(const int stdio[3])
+{
+    int from[3];
+    /* First out of the way of the three targets, or one dup2() would overwrite the next source. */
+    for (int i = 0; i < 3; i++) {
+        from[i] = stdio[i] >= 0 ? stdio[i] : open("/dev/null", O_RDWR | O_CLOEXEC);
+        if (from[i] >= 0 && from[i] < 3 && from[i] != i) {
+            from[i] = fcntl(from[i], F_DUPFD_CLOEXEC, 3);
+        }
+        if (from[i] < 0) {
+            return false;
+        }
+    }
+    for (int i = 0; i < 3; i++) {
+        /* dup2() onto itself would keep CLOEXEC. */
+        int rc = from[i] == i ? fcntl(i, F_SETFD, 0) : dup2(from[i], i);
+        if (rc < 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void child_close_others(void)
+{
+    if (close_range(3, ~0u, 0) == 0) {
+        return;
+    }
+    struct rlimit limit;
+    int end = CLOSE_MAX;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < CLOSE_MAX) {
+        end = (int)limit.rlim_cur;
+    }
+    for (int fd = 3; fd < end; fd++) {
+        close(fd);
+    }
+}
+
+/* Address sanitizer knows nothing of this stack and would take its frames for stray ones. */
+__attribute__((no_sanitize("address"))) static int child_main(void *data)
+{
+    struct job *job = data;
+    const struct ct_spawn_options *options = job->options;
+
+    child_reset_signals();
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) {
+        return child_fail(job, "set the parent-death signal for");
+    }
+    /* Our parent may have died before the line above: then nobody would ever kill us. */
+    if (getppid() != job->parent) {
+        errno = ESRCH;
+        return child_fail(job, "find the parent of");
+    }
+    if (setsid() < 0) {
+        return child_fail(job, "make a session for");
+    }
+    if (!child_set_stdio(options->stdio)) {
+        return child_fail(job, "set stdin, stdout and stderr of");
+    }
+    if (options->nofile != NULL && setrlimit(RLIMIT_NOFILE, options->nofile) != 0) {
+        return child_fail(job, "set the limit of open files of");
+    }
+    const struct ct_cpus *cpus = options->cpus;
+    if (cpus != NULL &&
+        sched_setaffinity(0, sizeof(cpus->bits), (const cpu_set_t *)cpus->bits) != 0) {
+        return child_fail(job, "set the CPUs of");
+    }
+    child_close_others();
+
+    sigset_t none;
+    sigemptyset(&none);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    execve(options->path, options->argv, options->envp);
+    return child_fail(job, "execute");
+}
+
+/* Puts what a person needs beside the errno: a script with a bad first line fails with the same
+ * codes as a missing file. */
+static int spawn_error(const struct job *job, struct ct_err *err)
+{
+    const char *path = job->options->path;
+    struct stat st;
+    if (job->error == ENOENT && stat(path, &st) == 0) {
+        return ct_err_sys(err, CT_ENOENT, ENOENT,
+                          "cannot execute %s: the file is there, but the interpreter that it names "
+                          "is not",
+                          path);
+    }
+    if (job->error == ENOEXEC) {
+        return ct_err_sys(err, CT_EFORMAT, ENOEXEC,
+                          "cannot execute %s: not a program for this machine, nor a script that "
+                          "begins with #!",
+                          path);
+    }
+    return ct_err_sys(err, ct_code_from_errno(job->error), job->error, "cannot %s %s", job->step,
+                      path);
+}
+
+static void reap(pid_t pid)
+{
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) {
+    }
+}
+
+/* clone() in the shared memory; returns the pid or -1 with errno. All signals are blocked around
+ * it: a handler of ours that ran in the child would run in our memory. */
+static pid_t clone_child(struct job *job, int *pidfd)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    unsigned char *stack = mmap(NULL, page + STACK_SIZE, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+    if (stack == MAP_FAILED) {
+        return -1;
+    }
+    (void)mprotect(stack, page, PROT_NONE);
+
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    pid_t pid = clone(child_main, stack + page + STACK_SIZE,
+                      CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD, job, pidfd);
+    int error = errno;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+
+    munmap(stack, page + STACK_SIZE);
+    errno = error;
+    return pid;
+}
+
+#if defined(__x86_64__) || defined(__aarch64__)
+
+/* The system call itself, without a function around it: the child would return from that, and what
+ * it calls next would overwrite the address to which the parent has yet to return. */
+static inline __attribute__((always_inline)) long clone3_here(struct clone_args *args)
+{
+#ifdef __x86_64__
+    long rc;
+    __asm__ volatile("syscall"
+                     : "=a"(rc)
+                     : "0"(SYS_clone3), "D"(args), "S"(sizeof(*args))
+                     : "rcx", "r11", "memory");
+    return rc;
+#else
+    register long rc __asm__("x0") = (long)args;
+    register long size __asm__("x1") = sizeof(*args);
+    register long number __asm__("x8") = SYS_clone3;
+    __asm__ volatile("svc 0" : "+r"(rc) : "r"(size), "r"(number) : "memory");
+    return rc;
+#endif
+}
+
+static _Noreturn __attribute__((noinline, no_sanitize("address"))) void child_run(struct job *job)
+{
+    _exit(child_main(job));
+}
+
+/* A frame of its own, which the child leaves as it is. */
+static __attribute__((noinline, no_sanitize("address"))) long vfork_into(struct clone_args *args,
+                                                                         struct job *job)
+{
+    long pid = clone3_here(args);
+    if (pid == 0) {
+        child_run(job);
+    }
+    return pid;
+}
+
+/* As clone_child(). */
+static pid_t clone_child_into(struct job *job, int cgroup, int *pidfd)
+{
+    struct clone_args args = {
+        .flags = CLONE_VM | CLONE_VFORK | CLONE_PIDFD | CLONE_INTO_CGROUP,
+        .pidfd = (uint64_t)(uintptr_t)pidfd,
+        .exit_signal = SIGCHLD,
+        .cgroup = (uint64_t)cgroup,
+    };
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    long pid = vfork_into(&args, job);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return pid > 0 ? (pid_t)pid : -1;
+}
+
+#else
+
+static pid_t clone_child_into(struct job *job, int cgroup, int *pidfd)
+{
+    (void)job;
+    (void)cgroup;
+    (void)pidfd;
+    return -1;
+}
+
+#endif
+
+int ct_spawn(const struct ct_spawn_options *options, struct ct_child *out, struct ct_err *err)
+{
+    return ct_spawn_into(options, -1, out, err);
+}
+
+int ct_spawn_into(const struct ct_spawn_options *options, int cgroup, struct ct_child *out,
+                  struct ct_err *err)
+{
+    struct job job = {.options = options, .parent = getpid()};
+    int pidfd = -1;
+    pid_t pid = cgroup >= 0 ? clone_child_into(&job, cgroup, &pidfd) : -1;
+    if (pid < 0) {
+        pid = clone_child(&job, &pidfd);
+    }
+    if (pid < 0) {
+        /* EAGAIN here is a limit on processes, not something to try again. */
+        return ct_err_sys(err, errno == EAGAIN ? CT_ELIMIT : ct_code_from_errno(errno), errno,
+                          "cannot create a process for %s", options->path);
+    }
+    if (job.error != 0) {
+        reap(pid);
+        if (pidfd >= 0) {
+            close(pidfd);
+        }
+        return spawn_error(&job, err);
+    }
+    if (pidfd < 0) { /* kernels before 5.2 ignore the flag */
+        pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    }
+    if (pidfd < 0) {
+        int error = errno;
+        kill(pid, SIGKILL);
+        reap(pid);
+        return ct_err_sys(err, CT_EUNSUPPORTED, error, "cannot watch %s (pid %d) by a pidfd",
+                          options->path, (int)pid);
+    }
+    *out = (struct ct_child){.pid = pid, .pidfd = pidfd};
+    return 0;
+}
+
+int ct_spawn_exit_code(int sys)
+{
+    return sys == ENOENT ? 127 : 126;
+}
+
+void ct_spawn_raise_nofile(struct rlimit *original)
+{
+    if (getrlimit(RLIMIT_NOFILE, original) != 0) {
+        *original = (struct rlimit){.rlim_cur = 1024, .rlim_max = 1024};
+        return;
+    }
+    struct rlimit raised = {.rlim_cur = original->rlim_max, .rlim_max = original->rlim_max};
+    (void)setrlimit(RLIMIT_NOFILE, &raised);
+}

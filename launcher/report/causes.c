@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A table of what programs write when they fail, from the particular to the general: the first row
+ * that fits any line counts. So the text that names the port wins over the "RuntimeError" around
+ * it, and a refused connection, which is often no more than the echo of another failure, comes
+ * late.
+ */
+#include "launcher/report/causes.h"
+
+#include <signal.h>
+#include <string.h>
+
+/* Of a name that is quoted from a worker's line. */
+#define NAME_MAX_SHOWN 120
+
+struct cause {
+    /* All that are not NULL stand in one line, in this order; letters of either case. */
+    const char *words[2];
+    /* Where it holds "%s": for what stands between quotes behind the words, or up to a blank. */
+    const char *advice;
+};
+
+/* Said in several rows. */
+static const char gpu_memory[] =
+    "the memory of the GPU was used up: take a smaller batch or fewer workers for each GPU; "
+    "nvidia-smi shows who else uses it";
+static const char shared_memory[] =
+    "shared memory (/dev/shm) is full: give it more room (docker run --shm-size=8g, in "
+    "Kubernetes an "
+    "emptyDir of medium Memory), or use fewer data loader processes";
+static const char memory[] =
+    "the memory of this machine, or what the worker may have of it (ulimit -v), was used up: "
+    "take a smaller batch, fewer workers or fewer data loader processes";
+static const char nccl_interface[] =
+    "NCCL finds no network interface: correct or unset NCCL_SOCKET_IFNAME; \"ip -brief address\" "
+    "shows what there is";
+static const char gloo_interface[] =
+    "gloo finds no network interface %s: correct or unset GLOO_SOCKET_IFNAME; \"ip -brief "
+    "address\" "
+    "shows what there is";
+static const char gloo_loopback[] =
+    "gloo told other machines an address that only this one knows: set GLOO_SOCKET_IFNAME to the "
+    "interface between them, or take this machine's name from the line of 127.0.1.1 in /etc/hosts";
+static const char address_in_use[] =
+    "another program listens on that port: choose another one (--master-port for the job's), or "
+    "end what \"ss -ltnp\" shows there";
+static const char peer_gone[] =
+    "another rank went away while this one talked to it: look at that one's last lines first";
+
+/* Rows of one cause stand together. */
+static const struct cause causes[] = {
+    {{"CUDA out of memory"}, gpu_memory},
+    {{"torch.OutOfMemoryError"}, gpu_memory},
+    {{"HIP out of memory"}, gpu_memory},
+    {{"CUDA_ERROR_OUT_OF_MEMORY"}, gpu_memory},
+    {{"cudaErrorMemoryAllocation"}, gpu_memory},
+    {{"CUDA error: out of memory"}, gpu_memory},
+    {{"CUDA failure", "out of memory"}, gpu_memory},
+
+    {{"out of shared memory"}, shared_memory},
+    {{"/dev/shm", "No space left on device"}, shared_memory},
+    {{"No space left on device", "/dev/shm"}, shared_memory},
+    {{"creating shared memory segment /dev/shm"}, shared_memory},
+
+    {{"DefaultCPUAllocator", "allocate memory"}, memory},
+    {{"Cannot allocate memory"}, memory},
+    {{"std::bad_alloc"}, memory},
+    {{"MemoryError"}, memory},
+    {{"killed by signal: Killed"}, memory},
+
+    {{"no CUDA-capable device"}, "no GPU can be seen: check nvidia-smi and CUDA_VISIBLE_DEVICES"},
+    {{"Found no NVIDIA driver"}, "no GPU can be seen: check nvidia-smi and CUDA_VISIBLE_DEVICES"},
+    {{"not compiled with CUDA enabled"},
+     "this PyTorch has no CUDA: install a build that has, or choose the CPU and the backend gloo"},
+    {{"CUDA driver version is insufficient"},
+     "NVIDIA's driver is older than the program's CUDA: update the driver, or take an older build"},
+    {{"invalid device ordinal"},
+     "there are more workers than GPUs: --nproc-per-node gpu starts one for each"},
+    {{"Duplicate GPU detected"},
+     "two workers use one GPU: choose it by LOCAL_RANK, as torch.cuda.set_device() does, or pass "
+     "--gpu-bind mask"},
+
+    {{"no socket interface found"}, nccl_interface},
+    {{"NCCL", "no usable interface"}, nccl_interface},
+    {{"NCCL", "No interface found"}, nccl_interface},
+    {{"Unable to find interface for: "}, gloo_interface},
+    {{"Unable to find address for: "}, gloo_interface},
+    {{"gloo", "127.0.1.1"}, gloo_loopback},
+    {{"connect", "127.0.1.1"}, gloo_loopback},
+    {{"gloo", "unable to connect"},
+     "gloo cannot reach another worker: let machines connect to each other on any port, and set "
+     "GLOO_SOCKET_IFNAME to the interface between them"},
+
+    {{"EADDRINUSE"}, address_in_use},
+    {{"Address already in use"}, address_in_use},
+
+    {{"No module named 'torch'"},
+     "this Python has no PyTorch: PYTHON_EXEC names another interpreter, such as that of a virtual "
+     "environment"},
+    {{"No module named "},
+     "Python finds no module %s: install it where this interpreter looks, set PYTHONPATH, or name "
+     "another interpreter by PYTHON_EXEC"},
+    {{"error while loading shared libraries: "},
+     "the library %s is missing on this machine: install it, or name its folder in "
+     "LD_LIBRARY_PATH"},
+    {{"ImportError: ", "cannot open shared object file"},
+     "a library is missing on this machine: install it, or name its folder in LD_LIBRARY_PATH"},
+    {{"can't open file "}, "there is no script %s on this machine: check the path"},
+
+    {{"No space left on device"}, "a disk is full: make room (df -h), or write elsewhere"},
+    {{"Disk quota exceeded"},
+     "the disk quota is used up: make room (quota -s), or write elsewhere"},
+    {{"Read-only file system"}, "it writes where nothing can be written: choose another folder"},
+    {{"Too many open files"}, "the limit of open files is too low: raise it with ulimit -n"},
+    {{"Resource temporarily unavailable", "thread"},
+     "the limit of processes and threads is too low: raise it with ulimit -u, or set "
+     "OMP_NUM_THREADS"},
+    {{"can't start new thread"},
+     "the limit of processes and threads is too low: raise it with ulimit -u, or set "
+     "OMP_NUM_THREADS"},
+    {{"Permission denied: "},
+     "it has no right to use %s: check its owner and its mode on this machine (ls -l)"},
+    {{"Permission denied"},
+     "it has no right to do what it tried: check the owner and the mode of the file (ls -l)"},
+
+    {{"Name or service not known"},
+     "a host name is not known on this machine: check MASTER_ADDR, or pass an address to "
+     "--master-addr"},
+    {{"name resolution"},
+     "a host name is not known on this machine: check MASTER_ADDR, or pass an address to "
+     "--master-addr"},
+    {{"unrecognized arguments: "}, "the program does not know its argument %s: see its --help"},
+    {{"the following arguments are required"},
+     "an argument of the program is missing: see its --help"},
+    {{"Watchdog caught collective operation timeout"},
+     "another rank did not come to the collective: --hang-timeout names the one that stands still"},
+    {{"Timed out waiting", "ms for recv operation"},
+     "another rank did not answer: --hang-timeout names the one that stands still"},
+    {{"Connection refused"},
+     "nobody listens where it connected to: if another rank has failed, look there first; else "
+     "check "
+     "MASTER_ADDR, MASTER_PORT and firewalls"},
+    {{"Connection closed by peer"}, peer_gone},
+    {{"Connection reset by peer"}, peer_gone},
+    {{"ncclRemoteError"}, peer_gone},
+    {{"ncclSystemError"}, "NCCL failed: NCCL_DEBUG=WARN makes it say where and why"},
+    {{"ncclUnhandledCudaError"}, "NCCL failed: NCCL_DEBUG=WARN makes it say where and why"},
+    {{"No such file or directory: "}, "there is no %s on this machine: check the path"},
+};
+
+static const struct {
+    int code;
+    const char *advice;
+} exit_codes[] = {
+    {126,
+     "a command in it cannot be executed: check its mode, and the interpreter in its first line"},
+    {127, "a command in it was not found: check PATH"},
+    {128 + SIGKILL, "a process in it was killed by SIGKILL; where nobody did it, the kernel or the "
+                    "container ran out of memory: see dmesg"},
+    {128 + SIGSEGV, "a process in it crashed (SIGSEGV): run that one under a debugger"},
+    {128 + SIGABRT, "a process in it gave up (SIGABRT): run that one under a debugger"},
+};
+
+static const struct {
+    int signo;
+    const char *advice;
+} signals[] = {
+    {SIGILL, "it uses instructions that this processor lacks: build or install it for this one"},
+    {SIGXCPU, "its limit of CPU time was used up: raise it with ulimit -t"},
+    {SIGXFSZ, "a file reached the limit of its size: raise it with ulimit -f"},
+    {SIGPIPE, "it wrote to a pipe that nobody read any more"},
+    {SIGHUP, "its terminal was closed: nohup or tmux keeps a job alive"},
+};
+
+/* ---- lines ---------------------------------------------------------------------------------- */
+
+/* As strcasestr(), within `len` bytes. */
+static const char *find_words(const char *line, size_t len, const char *words)
+{
+    size_t wanted = strlen(words);
+    for (size_t i = 0; i + wanted <= len; i++) {
+        if (strncasecmp(line + i, words, wanted) == 0) {
+            return line + i;
+        }
+    }
+    return NULL;
+}
+
+/* Behind all words of `cause` in this line, or NULL. */
+static const char *match_line(const struct cause *cause, const char *line, size_t len)
+{
+    const char *end = line + len;
+    for (size_t i = 0; i < 2 && cause->words[i] != NULL && line != NULL; i++) {
+        line = find_words(line, (size_t)(end - line), cause->words[i]);
+        line = line != NULL ? line + strlen(cause->words[i]) : NULL;
+    }
+    return line;
+}
+
+/* The name that begins at `text`: what stands in quotes, or up to a blank or a mark. */
+static size_t name_length(const char **text)
+{
+    char quote = **text;
+    if (quote == '\'' || quote == '"') {
+        (*text)++;
+        const char marks[] = {quote, '\n', '\0'};
+        return strcspn(*text, marks);
+    }
+    return strcspn(*text, " :,;\n");
+}
+
+static int add_advice(const char *advice, const char *name, struct ct_buf *out)
+{
+    const char *gap = strstr(advice, "%s");
+    if (gap == NULL) {
+        return ct_buf_append(out, advice, strlen(advice));
+    }
+    size_t len = name_length(&name);
+    len = len < NAME_MAX_SHOWN ? len : NAME_MAX_SHOWN;
+    int rc = ct_buf_append(out, advice, (size_t)(gap - advice));
+    for (size_t i = 0; rc == 0 && i < len; i++) {
+        unsigned char c = (unsigned char)name[i];
+        char shown = c < ' ' || c > '~' ? '?' : (char)c; /* it goes to a terminal */
+        rc = ct_buf_append(out, &shown, 1);
+    }
+    return rc != 0 ? rc : ct_buf_append(out, gap + 2, strlen(gap + 2));
+}
+
+/* The last line that fits: what came before was survived. */
+static const char *match_text(const struct cause *cause, const char *text)
+{
+    const char *found = NULL;
+    while (text != NULL && *text != '\0') {
+        size_t len = strcspn(text, "\n");
+        const char *behind = match_line(cause, text, len);
+        found = behind != NULL ? behind : found;
+        text += len + (text[len] == '\n');
+    }
+    return found;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------ */
+
+static bool has_text(const char *text)
+{
+    return text != NULL && text[0] != '\0';
+}
+
+/* What the end alone says for certain; NULL. */
+static const char *advice_of_end(const struct ct_cause_facts *facts)
+{
+    const struct ct_end *end = &facts->end;
+    if (end->kind == CT_END_SIGNALED && end->value == SIGBUS && facts->shm_is_full) {
+        return shared_memory;
+    }
+    for (size_t i = 0; end->kind == CT_END_SIGNALED && i < sizeof(signals) / sizeof(signals[0]);
+         i++) {
+        if (signals[i].signo == end->value) {
+            return signals[i].advice;
+        }
+    }
+    return NULL;
+}
+
+static const char *advice_of_code(const struct ct_end *end)
+{
+    for (size_t i = 0; end->kind == CT_END_EXITED && i < sizeof(exit_codes) / sizeof(exit_codes[0]);
+         i++) {
+        if (exit_codes[i].code == end->value) {
+            return exit_codes[i].advice;
+        }
+    }
+    return NULL;
+}
+
+int ct_cause_advice(const struct ct_cause_facts *facts, struct ct_buf *out)
+{
+    const struct ct_end *end = &facts->end;
+    bool ran = end->kind == CT_END_EXITED || end->kind == CT_END_SIGNALED;
+    const char *const texts[] = {facts->message, facts->traceback, facts->tail};
+    if (has_text(facts->memory)) {
+        return ct_buf_printf(out,
+                             "it was probably out of memory (%s): take a smaller batch or fewer "
+                             "workers, or let it have more",
+                             facts->memory);
+    }
+    const char *sure = advice_of_end(facts);
+    if (sure != NULL) {
+        return ct_buf_printf(out, "%s", sure);
+    }
+    for (size_t i = 0; ran && i < sizeof(causes) / sizeof(causes[0]); i++) {
+        for (size_t t = 0; t < sizeof(texts) / sizeof(texts[0]); t++) {
+            const char *behind = match_text(&causes[i], texts[t]);
+            if (behind != NULL) {
+                return add_advice(causes[i].advice, behind, out);
+            }
+        }
+    }
+    const char *code = advice_of_code(end);
+    bool has_message = has_text(facts->message) || has_text(facts->tail);
+    return ct_buf_printf(out, "%s", code != NULL ? code : ct_end_advice(end, has_message));
+}

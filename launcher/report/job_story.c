@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * At most a page: the first failure with what it said, what else failed, one line for each of the
+ * last generations, and where the time before the first one went.
+ */
+#include "launcher/report/job_story.h"
+
+#include "common/clock.h"
+#include "common/text.h"
+#include "launcher/report/report.h"
+#include "rendezvous/members/members.h"
+#include "rendezvous/wire/json.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+/* Later failures are mostly consequences, old generations mostly like the last ones. */
+#define LATER_SHOWN 4
+#define ROUNDS_SHOWN 5
+
+/* Runs an append unless an earlier one failed. */
+#define THEN(rc, call)     \
+    do {                   \
+        if ((rc) == 0) {   \
+            (rc) = (call); \
+        }                  \
+    } while (0)
+
+/* ---- taking down ---------------------------------------------------------------------------- */
+
+void ct_job_story_init(struct ct_job_story *story, int workers, int64_t now_ns)
+{
+    *story = (struct ct_job_story){.begun_ns = now_ns, .workers = workers, .generation = -1};
+}
+
+void ct_job_story_fini(struct ct_job_story *story)
+{
+    ct_story_fini(&story->told);
+}
+
+void ct_job_story_connected(struct ct_job_story *story, int64_t now_ns)
+{
+    story->first_connected_ns = now_ns;
+}
+
+void ct_job_story_waiting(struct ct_job_story *story, const char *text)
+{
+    if (story->worlds == 0) {
+        (void)snprintf(story->waited, sizeof(story->waited), "%s", text);
+    }
+}
+
+void ct_job_story_world(struct ct_job_story *story, const struct ct_msg_world *world,
+                        int generation, int64_t now_ns)
+{
+    if (story->worlds++ == 0) {
+        story->first_world_ns = now_ns;
+    }
+    story->wide = story->wide || world->node_count > 1;
+    story->generation = generation;
+    story->node_rank = world->node_rank;
+    story->first_rank = world->first_rank;
+    story->restarts = world->restarts;
+}
+
+void ct_job_story_started(struct ct_job_story *story, int64_t now_ns)
+{
+    if (story->worlds == 1) {
+        story->first_started_ns = now_ns;
+    }
+}
+
+void ct_job_story_stepped(struct ct_job_story *story, int64_t first_step_ns)
+{
+    if (story->worlds == 1) {
+        story->first_step_ns = first_step_ns;
+    }
+}
+
+void ct_job_story_take(struct ct_job_story *story, struct ct_story *told)
+{
+    ct_story_fini(&story->told);
+    story->told = *told;
+    memset(told, 0, sizeof(*told));
+}
+
+const struct ct_failure *ct_job_story_elsewhere(const struct ct_job_story *story)
+{
+    const struct ct_failure *first = ct_story_first(&story->told, story->generation);
+    return first != NULL && first->node_rank != story->node_rank ? first : NULL;
+}
+
+static bool is_lost(const struct ct_story *told, int generation, int node_rank)
+{
+    uint64_t n = told->num_failures > CT_STORY_KEPT ? told->num_failures - CT_STORY_KEPT : 0;
+    for (; n < told->num_failures; n++) {
+        const struct ct_failure *failure = &told->failures[n % CT_STORY_KEPT];
+        if (failure->generation == generation && failure->node_rank == node_rank &&
+            failure->kind != CT_FAILURE_WORKER) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int ct_job_story_teller(const struct ct_job_story *story, bool line_is_lost)
+{
+    int teller = line_is_lost ? 1 : 0;
+    while (teller < story->node_rank && is_lost(&story->told, story->generation, teller)) {
+        teller++;
+    }
+    return teller;
+}
+
+/* ---- words ---------------------------------------------------------------------------------- */
+
+/* What agents say of themselves goes to a terminal: no control characters. */
+static int add_clean(const char *text, struct ct_buf *out)
+{
+    size_t before = out->len;
+    int rc = ct_buf_printf(out, "%s", text);
+    if (rc == 0) {
+        ct_text_clean((char *)ct_buf_bytes(out) + before); /* the NUL stands behind it still */
+    }
+    return rc;
+}
+
+int ct_job_story_headline(const struct ct_failure *failure, struct ct_buf *out)
+{
+    int rc;
+    if (failure->kind == CT_FAILURE_WORKER && failure->rank < 0) { /* nobody stands out */
+        rc = ct_buf_printf(out, "the job hung: ");
+        THEN(rc, add_clean(failure->what, out));
+        return rc;
+    }
+    rc = failure->rank >= 0 ? ct_buf_printf(out, "rank %d failed on ", failure->rank)
+                            : ct_buf_printf(out, "node %d (", failure->node_rank);
+    THEN(rc, add_clean(failure->host, out));
+    THEN(rc, ct_buf_printf(out, "%s", failure->address[0] != '\0' ? " at " : ""));
+    THEN(rc, add_clean(failure->address, out));
+    THEN(rc, ct_buf_printf(out, failure->rank >= 0 ? ": " : ") is lost: "));
+    THEN(rc, add_clean(failure->what, out));
+    return rc;
+}
+
+static int add_clock(int64_t time_ms, struct ct_buf *out)
+{
+    time_t seconds = (time_t)(time_ms / 1000);
+    struct tm local;
+    char text[16];
+    if (localtime_r(&seconds, &local) == NULL ||
+        strftime(text, sizeof(text), "%H:%M:%S", &local) == 0) {
+        return 0;
+    }
+    return ct_buf_printf(out, "%s", text);
+}
+
+/* Each line of the tail indented, as ct_report_said() wants it. */
+static int add_said(const struct ct_failure *first, struct ct_buf *out)
+{
+    struct ct_buf tail = CT_BUF_INIT;
+    int rc = first->tail != NULL ? ct_report_quote(first->tail, &tail) : 0;
+    const char *shown = rc == 0 && tail.len > 0 ? ct_buf_cstr(&tail) : "";
+    const struct ct_report_said said = {
+        .rank = first->rank,
+        .message = first->message,
+        .traceback = first->traceback,
+        .tail = shown,
+    };
+    if (shown == NULL) {
+        rc = CT_ENOMEM;
+    }
+    THEN(rc, ct_report_said(&said, out));
+    ct_buf_fini(&tail);
+    return rc;
+}
+
+static int add_first(const struct ct_job_story *story, const struct ct_failure *first,
+                     struct ct_buf *out)
+{
+    int rc = ct_buf_printf(out, CT_REPORT_PREFIX "the job failed");
+    if (first->time_ms > 0) {
+        THEN(rc, ct_buf_printf(out, " at "));
+        THEN(rc, add_clock(first->time_ms, out));
+    }
+    THEN(rc, ct_buf_printf(out, " in generation %d: ", first->generation));
+    THEN(rc, ct_job_story_headline(first, out));
+    THEN(rc, ct_buf_printf(out, "\n"));
+    if (first->node_rank == story->node_rank && first->generation == story->generation) {
+        return rc; /* it stands in the report of this node, right above */
+    }
+    THEN(rc, first->rank >= 0 ? add_said(first, out) : 0);
+    if (first->advice != NULL && first->advice[0] != '\0') {
+        THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "what to do: "));
+        THEN(rc, add_clean(first->advice, out));
+        THEN(rc, ct_buf_printf(out, "\n"));
+    }
+    return rc;
+}
+
+static uint64_t oldest(uint64_t count, uint64_t kept)
+{
+    return count > kept ? count - kept : 0;
+}
+
+static int add_later(const struct ct_story *told, const struct ct_failure *first,
+                     struct ct_buf *out)
+{
+    int rc = 0, shown = 0;
+    for (uint64_t i = oldest(told->num_failures, CT_STORY_KEPT); rc == 0 && i < told->num_failures;
+         i++) {
+        const struct ct_failure *other = &told->failures[i % CT_STORY_KEPT];
+        if (other == first || other->generation != first->generation || shown++ >= LATER_SHOWN) {
+            continue;
+        }
+        THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "also, "));
+        THEN(rc, ct_job_story_headline(other, out));
+        THEN(rc, ct_buf_printf(out, "\n"));
+    }
+    return rc;
+}
+
+static int add_rounds(const struct ct_story *told, struct ct_buf *out)
+{
+    int rc = 0;
+    for (uint64_t i = oldest(told->num_rounds, ROUNDS_SHOWN); rc == 0 && i < told->num_rounds;
+         i++) {
+        const struct ct_story_round *round = &told->rounds[i % CT_STORY_KEPT];
+        THEN(rc, ct_buf_printf(out,
+                               CT_REPORT_PREFIX "generation %d: %d node%s, %d ranks, formed in "
+                                                "%.1f s",
+                               round->generation, round->nodes, round->nodes == 1 ? "" : "s",
+                               round->world_size, (double)round->waited_ms / 1000));
+        if (round->ended_ms > 0) {
+            THEN(rc, ct_buf_printf(out, ", ran %.1f s",
+                                   (double)(round->ended_ms - round->formed_ms) / 1000));
+        }
+        if (round->why[0] != '\0') {
+            THEN(rc, ct_buf_printf(out, "; "));
+            THEN(rc, add_clean(round->why, out));
+        }
+        THEN(rc, ct_buf_printf(out, "\n"));
+    }
+    return rc;
+}
+
+static double between_s(int64_t from_ns, int64_t to_ns)
+{
+    return to_ns > from_ns && from_ns > 0 ? (double)(to_ns - from_ns) / (double)CT_NS_PER_S : 0;
+}
+
+static int add_start_up(const struct ct_job_story *story, struct ct_buf *out)
+{
+    if (story->first_world_ns == 0) {
+        return 0;
+    }
+    int rc = ct_buf_printf(out,
+                           CT_REPORT_PREFIX "start-up here: connected in %.3f s, waited %.3f s for "
+                                            "the other nodes, spawned in %.3f s",
+                           between_s(story->begun_ns, story->first_connected_ns),
+                           between_s(story->first_connected_ns, story->first_world_ns),
+                           between_s(story->first_world_ns, story->first_started_ns));
+    if (story->first_step_ns > 0) {
+        THEN(rc, ct_buf_printf(out, ", first step after another %.3f s",
+                               between_s(story->first_started_ns, story->first_step_ns)));
+    }
+    THEN(rc, ct_buf_printf(out, "\n"));
+    if (story->waited[0] != '\0') {
+        THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "  the last word then: "));
+        THEN(rc, add_clean(story->waited, out));
+        THEN(rc, ct_buf_printf(out, "\n"));
+    }
+    return rc;
+}
+
+/* The failure that the job ended of: the first of the last generation in which there was one. */
+static const struct ct_failure *culprit(const struct ct_job_story *story)
+{
+    const struct ct_story *told = &story->told;
+    if (told->num_failures == 0) {
+        return NULL;
+    }
+    const struct ct_failure *last = &told->failures[(told->num_failures - 1) % CT_STORY_KEPT];
+    return ct_story_first(told, last->generation);
+}
+
+int ct_job_story_text(const struct ct_job_story *story, const struct ct_job_end *end,
+                      struct ct_buf *out)
+{
+    const struct ct_failure *first = culprit(story);
+    int rc = 0;
+    if (end->exit_code == 0 || end->signo != 0) {
+        return 0;
+    }
+    if (first != NULL) {
+        THEN(rc, add_first(story, first, out));
+        THEN(rc, add_later(&story->told, first, out));
+    }
+    if (story->why[0] != '\0') {
+        THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "the job ends: "));
+        THEN(rc, add_clean(story->why, out));
+        THEN(rc, ct_buf_printf(out, "\n"));
+    }
+    if (end->exit_code == CT_EXIT_RDZV_TIMEOUT) {
+        THEN(rc,
+             ct_buf_printf(out, CT_REPORT_PREFIX
+                           "what to do: start ctrun on the missing nodes, with the same address "
+                           "and --rdzv-id; --rdzv-conf join_timeout=SECONDS waits longer\n"));
+    }
+    THEN(rc, add_rounds(&story->told, out));
+    THEN(rc, add_start_up(story, out));
+    return rc;
+}
+
+/* ---- the report ----------------------------------------------------------------------------- */
+
+static bool add_name(cJSON *object, const char *name, const char *text)
+{
+    return ct_json_add_bytes(object, name,
+                             (struct ct_bytes){(const unsigned char *)text, strlen(text)});
+}
+
+/* null where no worker has told of a step: 0 would be a time. */
+static bool add_first_step(cJSON *times, const struct ct_job_story *story)
+{
+    static const char name[] = "first_step_s";
+    return story->first_step_ns > 0
+               ? ct_json_add_number(times, name,
+                                    between_s(story->first_started_ns, story->first_step_ns))
+               : cJSON_AddNullToObject(times, name) != NULL;
+}
+
+static bool add_times(cJSON *root, const struct ct_job_story *story)
+{
+    cJSON *times = cJSON_AddObjectToObject(root, "start_up");
+    return times != NULL &&
+           ct_json_add_number(times, "connect_s",
+                              between_s(story->begun_ns, story->first_connected_ns)) &&
+           ct_json_add_number(times, "wait_s",
+                              between_s(story->first_connected_ns, story->first_world_ns)) &&
+           ct_json_add_number(times, "spawn_s",
+                              between_s(story->first_world_ns, story->first_started_ns)) &&
+           add_first_step(times, story) && add_name(times, "waited_for", story->waited);
+}
+
+static int add_members(cJSON *root, const struct ct_job_story *story, const struct ct_job_end *end)
+{
+    const struct ct_failure *first = culprit(story);
+    cJSON *failure = NULL, *told = NULL;
+    int rc = first != NULL ? ct_failure_to_json(first, &failure) : 0;
+    if (rc == 0 && !cJSON_AddItemToObject(root, "first_failure",
+                                          failure != NULL ? failure : cJSON_CreateNull())) {
+        cJSON_Delete(failure);
+        return CT_ENOMEM;
+    }
+    rc = rc != 0 ? rc : ct_story_to_json(&story->told, &told);
+    if (rc == 0 && !cJSON_AddItemToObject(root, "story", told)) {
+        cJSON_Delete(told);
+        return CT_ENOMEM;
+    }
+    bool ok = rc == 0 && add_name(root, "run_id", end->run_id) &&
+              add_name(root, "host", end->host) &&
+              ct_json_add_number(root, "exit_code", end->exit_code) &&
+              ct_json_add_number(root, "signal", end->signo) &&
+              ct_json_add_number(root, "node_rank", story->worlds > 0 ? story->node_rank : -1) &&
+              ct_json_add_number(root, "generation", story->generation) &&
+              ct_json_add_number(root, "restarts", story->restarts) &&
+              ct_json_add_number(root, "max_restarts", end->max_restarts) &&
+              add_name(root, "why", story->why) && add_times(root, story);
+    return ok ? 0 : CT_ENOMEM;
+}
+
+int ct_job_story_json(const struct ct_job_story *story, const struct ct_job_end *end,
+                      struct ct_buf *out)
+{
+    cJSON *root = cJSON_CreateObject();
+    if (root == NULL) {
+        return CT_ENOMEM;
+    }
+    int rc = add_members(root, story, end);
+    rc = rc != 0 ? rc : ct_json_print(root, out);
+    cJSON_Delete(root);
+    return rc;
+}

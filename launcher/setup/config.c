@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/setup/config.h"
+
+#include "common/text.h"
+#include "launcher/binding/binder.h"
+#include "launcher/util/environ.h"
+#include "launcher/worker/command.h"
+#include "launcher/worker/contract.h"
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+/* Hosts that are named; of thousands the first and the number say enough. */
+#define HOSTS_SHOWN 16
+/* As many as the largest machines have GPUs. */
+#define WORKERS_SHOWN 16
+/* Longer than any value that is shown in a column; the rest of a longer one is cut. */
+#define VALUE_MAX 320
+
+static const char *const mode_texts[] = {
+    [CT_MODE_SINGLE] = "single: this ctrun starts all workers",
+    [CT_MODE_AGENT] = "agent: one ctrun on each node, each starts its workers",
+    [CT_MODE_SHIM] = "shim: each task is one rank, its ctrun starts one worker",
+};
+
+struct table {
+    const struct ct_config *config;
+    struct ct_buf *out;
+    int rc;
+};
+
+/* "name    value    from"; nothing after a failure. Values quote strangers' variables. */
+static void row(struct table *table, const char *name, const char *from, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+
+static void row(struct table *table, const char *name, const char *from, const char *fmt, ...)
+{
+    char value[VALUE_MAX];
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(value, sizeof(value), fmt, ap);
+    va_end(ap);
+    ct_text_clean(value);
+    if (table->rc == 0) {
+        table->rc = from != NULL ? ct_buf_printf(table->out, "%-13s%-32s %s\n", name, value, from)
+                                 : ct_buf_printf(table->out, "%-13s%s\n", name, value);
+    }
+}
+
+static void print_nodes(struct table *table)
+{
+    const struct ct_options *options = table->config->options;
+    const struct ct_settled *settled = table->config->settled;
+    if (settled->mode == CT_MODE_SHIM) {
+        row(table, "world size", settled->nnodes_from, "%d", options->max_nodes);
+        row(table, "rank", settled->node_rank_from, "%d", options->node_rank);
+        row(table, "local rank", table->config->where->local_rank.from, "%d of %d",
+            settled->local_rank, settled->local_size);
+        row(table, "node", table->config->where->node_rank.from, "%d of %d", settled->group_rank,
+            settled->group_count);
+        return;
+    }
+    if (options->min_nodes < options->max_nodes) {
+        row(table, "nodes", settled->nnodes_from, "%d to %d", options->min_nodes,
+            options->max_nodes);
+    } else {
+        row(table, "nodes", settled->nnodes_from, "%d", options->max_nodes);
+    }
+    if (settled->mode == CT_MODE_AGENT) {
+        if (options->node_rank >= 0) {
+            row(table, "node rank", settled->node_rank_from, "%d", options->node_rank);
+        } else {
+            row(table, "node rank", "default", "by the order of the host names");
+        }
+    }
+}
+
+/* Other nodes may start other numbers of workers, which only the rendezvous tells. */
+static void print_workers(struct table *table)
+{
+    const struct ct_config *config = table->config;
+    const struct ct_options *options = config->options;
+    static const char *const kinds[] = {
+        [CT_NPROC_COUNT] = "",
+        [CT_NPROC_AUTO] = " (auto)",
+        [CT_NPROC_CPU] = " (cpu)",
+        [CT_NPROC_GPU] = " (gpu)",
+    };
+    row(table, "workers here", config->settled->nproc_from, "%d%s", config->workers,
+        kinds[options->nproc_kind]);
+    if (config->settled->mode == CT_MODE_SINGLE) {
+        row(table, "ranks here", NULL, "0 to %d of %d", config->workers - 1, config->workers);
+    } else if (config->settled->mode == CT_MODE_AGENT && options->node_rank >= 0 &&
+               options->min_nodes == options->max_nodes) {
+        long long first = (long long)options->node_rank * config->workers;
+        row(table, "ranks here", NULL, "%lld to %lld of %lld, if all nodes start as many", first,
+            first + config->workers - 1, (long long)options->max_nodes * config->workers);
+    }
+}
+
+static void print_store(struct table *table)
+{
+    const struct ct_config *config = table->config;
+    const char *address = config->place->host;
+    uint16_t port = config->place->port;
+    char where[CT_ADDR_JOIN_MAX];
+    ct_addr_join(address, port, where, sizeof(where));
+    if (port != 0) {
+        row(table, "store", config->settled->master_from, "%s", where);
+    } else {
+        row(table, "store", config->settled->master_from, "%s, a free port", address);
+    }
+    row(table, "its port", config->settled->port_from, "%s",
+        port == 0                                                  ? "chosen by the kernel"
+        : config->settled->port_from == config->where->job_id_from ? "computed from the job's id"
+                                                                   : "as given");
+    switch (config->options->rdzv_conf.is_host) {
+    case 1:
+        row(table, "hosted by", NULL, "this ctrun");
+        break;
+    case 0:
+        row(table, "hosted by", NULL, "%s",
+            config->settled->mode == CT_MODE_SHIM ? "rank 0's ctrun" : "another machine's ctrun");
+        break;
+    default:
+        row(table, "hosted by", NULL, "%s",
+            config->settled->mode == CT_MODE_SINGLE
+                ? "this ctrun"
+                : "the ctrun whose machine has this address, told by binding it");
+    }
+}
+
+/* What a library is told: by the user, by us, or nothing. */
+static void print_interface(struct table *table, const struct ct_interface_facts *facts,
+                            const char *library, const char *name, const char *sign,
+                            char *const *env)
+{
+    const char *interface = facts->local[0] != '\0' ? facts->local : facts->way;
+    const char *given = ct_environ_get(env, name);
+    char why[2 * CT_HOST_MAX + 64];
+    (void)snprintf(why, sizeof(why), "%s%s means %s here",
+                   facts->named              ? ""
+                   : facts->local[0] != '\0' ? "--local-addr: "
+                                             : "the way to the store: ",
+                   facts->name, facts->means[0] != '\0' ? facts->means : "nothing");
+    ct_text_clean(why);
+    if (given != NULL) {
+        row(table, library, name, "%s", given);
+    } else if (facts->named) {
+        row(table, library, why, "as it finds it");
+    } else if (sign[0] != '\0' && facts->nccl_configured) {
+        row(table, library, "its configuration file", "as it finds it");
+    } else if (interface[0] != '\0') {
+        row(table, library, why, "%s%s", sign, interface);
+    } else {
+        row(table, library, why, "known with the store");
+    }
+}
+
+static void print_interfaces(struct table *table, char *const *env)
+{
+    const struct ct_config *config = table->config;
+    struct ct_interface_facts facts;
+    if (config->interface != NULL) {
+        facts = *config->interface;
+    } else {
+        ct_interface_expect(config->options, config->machine, config->place, env, &facts);
+    }
+    if (facts.name[0] != '\0') {
+        print_interface(table, &facts, "gloo uses", CT_GLOO_INTERFACE_ENV, "", env);
+        print_interface(table, &facts, "NCCL uses", CT_NCCL_INTERFACE_ENV, "=", env);
+    }
+}
+
+static void print_hosts(struct table *table)
+{
+    const struct ct_where *where = table->config->where;
+    if (where->hosts_from == NULL || table->rc != 0) {
+        return;
+    }
+    table->rc = ct_buf_printf(table->out, "%-13s", "expected");
+    for (size_t i = 0; table->rc == 0 && i < where->hosts.count && i < HOSTS_SHOWN; i++) {
+        char name[CT_HOST_MAX];
+        (void)snprintf(name, sizeof(name), "%s", where->hosts.list[i]);
+        ct_text_clean(name);
+        table->rc = ct_buf_printf(table->out, "%s ", name);
+    }
+    if (table->rc == 0 && where->hosts.count > HOSTS_SHOWN) {
+        table->rc = ct_buf_printf(table->out, "and %zu more ", where->hosts.count - HOSTS_SHOWN);
+    }
+    if (table->rc == 0) {
+        table->rc = ct_buf_printf(table->out, "(%s)\n", where->hosts_from);
+    }
+}
+
+/* As it would be executed; a program that cannot be is shown as it was called, with the reason. */
+static void print_command(struct table *table, char *const *env)
+{
+    const struct ct_config *config = table->config;
+    const char *own_dir = config->machine->own_dir;
+    struct ct_command command = {0};
+    struct ct_err err = {0};
+    int rc = ct_command_resolve(config->options, env, own_dir[0] != '\0' ? own_dir : NULL, &command,
+                                &err);
+    char *const *words = rc == 0 ? command.argv.list : config->options->command;
+    table->rc = rc == CT_ENOMEM ? rc : table->rc;
+    if (table->rc == 0) {
+        table->rc = ct_buf_printf(table->out, "%-13s", "command");
+    }
+    for (; table->rc == 0 && *words != NULL; words++) {
+        table->rc = ct_buf_printf(table->out, "%s%s", *words, words[1] != NULL ? " " : "\n");
+    }
+    if (rc != 0) {
+        row(table, "problem", NULL, "%s", err.text);
+    }
+    ct_command_fini(&command);
+}
+
+static void print_rest(struct table *table)
+{
+    const struct ct_config *config = table->config;
+    if (config->options->run_id != NULL) {
+        row(table, "run id", config->settled->run_id_from, "%s", config->options->run_id);
+    } else {
+        row(table, "run id", "default", "a random one");
+    }
+    print_hosts(table);
+    struct tm tm;
+    time_t end = (time_t)config->where->end_time;
+    char text[64];
+    if (config->where->end_time_from != NULL && gmtime_r(&end, &tm) != NULL &&
+        strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S UTC", &tm) > 0) {
+        row(table, "ends", config->where->end_time_from, "%s", text);
+    }
+}
+
+/* ---- devices -------------------------------------------------------------------------------- */
+
+/* What each worker is bound to: "GPU 2 alone, CPUs 0-7 (NUMA node 0)". */
+static void print_worker(struct table *table, const struct ct_gpu_masks *gpus,
+                         const struct ct_binder *binder, int index)
+{
+    const struct ct_config *config = table->config;
+    const struct ct_cpus *cpus = ct_binder_cpus(binder, index);
+    int local_rank = config->settled->local_rank + index;
+    struct ct_buf list = CT_BUF_INIT;
+    struct ct_gpu_share gpu;
+    char name[VALUE_MAX], device[VALUE_MAX] = "", share[32] = "";
+    ct_gpu_masks_of(gpus, local_rank, &gpu);
+    if (gpu.assigned && gpu.token != NULL) {
+        (void)snprintf(device, sizeof(device), "sees GPU %.*s only", (int)gpu.token_len, gpu.token);
+    } else if (gpu.assigned) {
+        (void)snprintf(device, sizeof(device), "GPU %d of those it sees", gpu.index);
+    }
+    if (gpu.assigned && gpu.ranks > 1) {
+        (void)snprintf(share, sizeof(share), ", 1/%d of it", gpu.ranks);
+    }
+    int rc = cpus != NULL ? ct_cpus_print(cpus, &list) : 0;
+    table->rc = table->rc != 0 ? table->rc : rc;
+    const char *text = cpus != NULL && rc == 0 ? ct_buf_cstr(&list) : NULL;
+    (void)snprintf(name, sizeof(name), "local rank %d", local_rank);
+    row(table, name, NULL, " %s%s%s%s%s", device, share,
+        device[0] != '\0' && text != NULL ? ", " : "", text != NULL ? "CPUs " : "",
+        text != NULL ? text : "");
+    ct_buf_fini(&list);
+}
+
+static void print_gpus(struct table *table, const struct ct_gpu_masks *gpus)
+{
+    const struct ct_gpu_facts *facts = &table->config->machine->gpu_facts;
+    if (gpus->devices > 0) {
+        row(table, "GPUs",
+            facts->visible != NULL ? "CUDA_VISIBLE_DEVICES"
+            : facts->mig != NULL   ? "NVIDIA_VISIBLE_DEVICES"
+                                   : "/dev/nvidia*",
+            "%d, %s", gpus->devices,
+            gpus->masked ? "one for each worker to see" : "all workers see all");
+    }
+    if (gpus->note[0] != '\0') {
+        row(table, gpus->note_level <= CT_LOG_WARNING ? "warning" : "note", NULL, "%s", gpus->note);
+    }
+}
+
+/* What would keep the job from starting is part of what is printed. */
+static void print_devices(struct table *table, char *const *env)
+{
+    const struct ct_config *config = table->config;
+    struct ct_gpu_masks gpus = {0};
+    struct ct_binder binder = {0};
+    struct ct_err gpu_err = {0}, bind_err = {0};
+    bool refused = ct_machine_gpus(config->machine, config->options, config->settled,
+                                   config->workers, &gpus, &gpu_err) != 0;
+    int rc = ct_binder_open_here(config->options->bind, env, config->workers, &binder, &bind_err);
+    table->rc = rc == CT_ENOMEM ? rc : table->rc;
+    print_gpus(table, &gpus);
+    int shown = gpus.devices > 0 || binder.workers > 0 ? config->workers : 0;
+    for (int i = 0; i < shown && i < WORKERS_SHOWN; i++) {
+        print_worker(table, &gpus, &binder, i);
+    }
+    if (shown > WORKERS_SHOWN) {
+        row(table, "", NULL, "and so on to local rank %d", config->settled->local_rank + shown - 1);
+    }
+    if (refused) {
+        row(table, "problem", NULL, "%s", gpu_err.text);
+    }
+    if (rc != 0) {
+        row(table, "problem", NULL, "%s", bind_err.text);
+    }
+    ct_binder_fini(&binder);
+}
+
+int ct_config_print(const struct ct_config *config, char *const *env, struct ct_buf *out)
+{
+    struct table table = {.config = config, .out = out};
+    row(&table, "host", NULL, "%s", config->machine->host);
+    row(&table, "found", NULL, "%s: %s", config->where->name, config->where->reason);
+    row(&table, "mode", NULL, "%s", mode_texts[config->settled->mode]);
+    print_nodes(&table);
+    print_workers(&table);
+    print_store(&table);
+    print_interfaces(&table, env);
+    print_devices(&table, env);
+    print_rest(&table);
+    print_command(&table, env);
+    if (config->settled->warning[0] != '\0') {
+        row(&table, "warning", NULL, "%s", config->settled->warning);
+    }
+    return table.rc;
+}

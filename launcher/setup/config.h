@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The text of --print-config: what was found, where each value came from, what would be started.
+ */
+#ifndef CT_LAUNCHER_SETUP_CONFIG_H
+#define CT_LAUNCHER_SETUP_CONFIG_H
+
+#include "common/buf.h"
+#include "common/err.h"
+#include "launcher/cli/options.h"
+#include "launcher/scheduler/where.h"
+#include "launcher/setup/interface.h"
+#include "launcher/setup/machine.h"
+#include "launcher/setup/place.h"
+#include "launcher/setup/settle.h"
+
+/* Everything is borrowed. */
+struct ct_config {
+    const struct ct_options *options; /* as settled */
+    const struct ct_where *where;
+    const struct ct_settled *settled;
+    const struct ct_machine *machine;
+    const struct ct_place *place;               /* where the store would listen or be looked for */
+    int workers;                                /* on this node */
+    const struct ct_interface_facts *interface; /* NULL = they are looked for */
+};
+
+/* Appends lines of text. `env` is for looking up the program; one that is not there is said to be
+ * missing. CT_ENOMEM. */
+CT_MUST_CHECK int ct_config_print(const struct ct_config *config, char *const *env,
+                                  struct ct_buf *out);
+
+#endif

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The network interface by which workers of this machine reach those of others. gloo takes the one
+ * that the machine's own name leads to, which is the loopback where /etc/hosts says so (Debian's
+ * "127.0.1.1 hostname") or where nothing knows the name; NCCL takes all there are, such as bridges
+ * of containers. Where the name leads nowhere, workers are told the interface that leads to the
+ * job's store.
+ */
+#ifndef CT_LAUNCHER_SETUP_INTERFACE_H
+#define CT_LAUNCHER_SETUP_INTERFACE_H
+
+#include "common/addr.h"
+#include "launcher/cli/options.h"
+#include "launcher/setup/machine.h"
+#include "launcher/setup/place.h"
+
+#include <net/if.h>
+#include <stdbool.h>
+#include <sys/socket.h>
+
+/* What of it does not need the store. Plain data. */
+struct ct_interface_facts {
+    bool named;              /* the own name leads to a real interface, and nothing is to be told */
+    char name[CT_HOST_MAX];  /* the machine's own name */
+    char means[CT_HOST_MAX]; /* the address that programs take it for; "" = none of this machine */
+    char local[IF_NAMESIZE]; /* the interface of --local-addr; "" = not given, or none here */
+    bool nccl_configured;    /* a file of NCCL's says which interfaces it is to use */
+    char way[IF_NAMESIZE];   /* by ct_interface_expect() alone: the one that leads to the store */
+};
+
+/* `name`, `local_addr` ("" = none) and `env` are read only. Asks the name service, which may take
+ * its time. */
+void ct_interface_look(const char *name, const char *local_addr, char *const *env,
+                       struct ct_interface_facts *out);
+
+/* Gives the name of the interface that holds this address, if it is up and not the loopback. */
+bool ct_interface_of(const struct sockaddr *addr, char out[IF_NAMESIZE]);
+
+/* The same for a literal. */
+bool ct_interface_of_text(const char *address, char out[IF_NAMESIZE]);
+
+/* ct_interface_look() for a job of several machines, else zeroed; and `way` as far as it can be
+ * seen before the store is reached. Asks the name service. */
+void ct_interface_expect(const struct ct_options *options, const struct ct_machine *machine,
+                         const struct ct_place *place, char *const *env,
+                         struct ct_interface_facts *out);
+
+/* Does the user leave anything to be told? */
+bool ct_interface_is_open(char *const *env);
+
+#endif

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/setup/machine.h"
+
+#include "common/alloc.h"
+#include "launcher/binding/gpus.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The kernel refuses a mask that is shorter than its own; this is more CPUs than any Linux has. */
+#define CPUS_MAX 65536
+
+/* Of process `pid`, 0 = this one. */
+static int count_cpus(pid_t pid)
+{
+    int count = 1;
+    size_t size = CPU_ALLOC_SIZE(CPUS_MAX);
+    cpu_set_t *mask = ct_calloc(1, size);
+    if (mask != NULL && sched_getaffinity(pid, size, mask) == 0) {
+        count = CPU_COUNT_S(size, mask);
+    }
+    ct_free(mask);
+    return count > 0 ? count : 1;
+}
+
+void ct_machine_read(char *const *env, struct ct_machine *out)
+{
+    *out = (struct ct_machine){.cpus = count_cpus(0)};
+    if (gethostname(out->host, sizeof(out->host) - 1) != 0) {
+        (void)snprintf(out->host, sizeof(out->host), "localhost");
+    }
+    ssize_t len = readlink("/proc/self/exe", out->own_dir, sizeof(out->own_dir) - 1);
+    out->own_dir[len > 0 ? len : 0] = '\0';
+    char *slash = strrchr(out->own_dir, '/');
+    if (slash != NULL) {
+        *slash = '\0';
+    }
+    ct_gpus_read(NULL, env, &out->gpu_facts);
+    out->gpus = ct_gpus_workers(&out->gpu_facts);
+}
+
+/* Whoever has started this task knows all the CPUs of its kind: each rank has its share of them,
+ * and no more than it was bound to. */
+int ct_machine_cpus_to_share(const struct ct_machine *machine, const struct ct_settled *settled)
+{
+    if (settled->mode != CT_MODE_SHIM || settled->local_size < 2) {
+        return machine->cpus;
+    }
+    int all = count_cpus(getppid());
+    all = all > machine->cpus ? all : machine->cpus;
+    int64_t own = (int64_t)machine->cpus * settled->local_size;
+    return own < all ? (int)own : all;
+}
+
+/* More CPUs or GPUs than CT_WORKERS_MAX were not asked for by number, so they are no error. */
+int ct_machine_workers(const struct ct_machine *machine, const struct ct_options *options, int *out,
+                       struct ct_err *err)
+{
+    int workers = options->nproc;
+    switch (options->nproc_kind) {
+    case CT_NPROC_COUNT:
+        break;
+    case CT_NPROC_CPU:
+        workers = machine->cpus;
+        break;
+    case CT_NPROC_AUTO:
+        workers = machine->gpus > 0 ? machine->gpus : machine->cpus;
+        break;
+    case CT_NPROC_GPU:
+        workers = machine->gpus;
+        if (workers == 0) {
+            return ct_err_set(err, CT_ENOENT,
+                              "--nproc-per-node gpu: no GPU is visible here (/dev/nvidia*, "
+                              "CUDA_VISIBLE_DEVICES); auto falls back to CPUs");
+        }
+        break;
+    }
+    *out = workers < CT_WORKERS_MAX ? workers : CT_WORKERS_MAX;
+    return 0;
+}
+
+int ct_machine_gpus(const struct ct_machine *machine, const struct ct_options *options,
+                    const struct ct_settled *settled, int workers, struct ct_gpu_masks *out,
+                    struct ct_err *err)
+{
+    const struct ct_gpu_request request = {
+        .bind = options->gpu_bind,
+        .share = options->share_gpu,
+        .virtual_local_rank = options->virtual_local_rank,
+        .wants_gpus = options->nproc_kind == CT_NPROC_GPU,
+        .workers = workers,
+        .ranks_here = settled->mode == CT_MODE_SHIM ? settled->local_size : workers,
+    };
+    return ct_gpu_masks_decide(&machine->gpu_facts, &request, out, err);
+}
+
+int ct_uuid_random(char out[CT_UUID_TEXT], struct ct_err *err)
+{
+    unsigned char b[16];
+    if (getentropy(b, sizeof(b)) != 0) {
+        return ct_err_sys(err, CT_EIO, errno, "cannot draw a random id");
+    }
+    b[6] = (unsigned char)((b[6] & 0x0f) | 0x40); /* version 4 */
+    b[8] = (unsigned char)((b[8] & 0x3f) | 0x80); /* RFC 4122 variant */
+    (void)snprintf(out, CT_UUID_TEXT,
+                   "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0],
+                   b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13],
+                   b[14], b[15]);
+    return 0;
+}

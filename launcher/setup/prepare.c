@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/setup/prepare.h"
+
+#include "common/file.h"
+#include "launcher/setup/place.h"
+#include "launcher/util/environ.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+int ct_prepare_run_id(const struct ct_options *options, char uuid[CT_UUID_TEXT], const char **out,
+                      struct ct_err *err)
+{
+    if (options->run_id != NULL || ct_options_shared(options)) {
+        *out = options->run_id != NULL ? options->run_id : CT_RUN_ID_DEFAULT;
+        return 0;
+    }
+    int rc = ct_uuid_random(uuid, err);
+    if (rc == 0) {
+        *out = uuid;
+    }
+    return rc;
+}
+
+/* The first line of standard input, byte by byte: what follows is for others. */
+static int read_token(struct ct_token *out, struct ct_err *err)
+{
+    char line[CT_TOKEN_MAX + 2];
+    size_t len = 0;
+    if (isatty(STDIN_FILENO)) {
+        /* It has shown the token to whoever looks, and would not end with our launcher. */
+        return ct_err_set(err, CT_EINVAL,
+                          "the launch agent gives ctrun a terminal here, where a pipe is needed: "
+                          "leave out ssh's -t, or use --launch-agent 'ssh -T'");
+    }
+    while (len < sizeof(line) - 1) {
+        ssize_t n = read(STDIN_FILENO, &line[len], 1);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0 || line[len] == '\n') {
+            break;
+        }
+        len++;
+    }
+    line[len] = '\0';
+    int rc = ct_token_parse(line, "--agent-stdin", out, err);
+    explicit_bzero(line, sizeof(line));
+    return rc;
+}
+
+void ct_prepare_wipe_token(char *const *env)
+{
+    for (char *const *var = env; *var != NULL; var++) {
+        if (strncmp(*var, CT_TOKEN_ENV "=", sizeof(CT_TOKEN_ENV)) == 0) {
+            explicit_bzero(*var + sizeof(CT_TOKEN_ENV), strlen(*var + sizeof(CT_TOKEN_ENV)));
+        }
+    }
+}
+
+int ct_prepare_token(const struct ct_options *options, char *const *env, struct ct_token *out,
+                     struct ct_err *err)
+{
+    int rc = options->agent_stdin
+                 ? read_token(out, err)
+                 : ct_token_find(options->token_file, ct_environ_get(env, CT_TOKEN_ENV), out, err);
+    ct_prepare_wipe_token(env);
+    return rc;
+}
+
+static int check_report(const struct ct_options *options, struct ct_err *err)
+{
+    int rc = options->report != NULL ? ct_file_replace_check(options->report, err) : 0;
+    if (rc != 0) {
+        (void)ct_err_wrap(err, "--report");
+    }
+    return rc;
+}
+
+bool ct_prepare_wants_logs(const struct ct_options *options)
+{
+    return ct_redirects_any(&options->redirects) || ct_redirects_any(&options->tee);
+}
+
+/* A folder that nobody looks into unless the job fails may be anywhere. */
+static bool make_passing(const char *tmp_dir, const char *run_id, struct ct_logdir *out)
+{
+    /* Making and removing a folder for each worker costs milliseconds on a disk. */
+    const char *const places[] = {tmp_dir != NULL ? tmp_dir : "/dev/shm", "/tmp", "/var/tmp",
+                                  "/dev/shm"};
+    bool made = false;
+    for (size_t i = 0; !made && i < sizeof(places) / sizeof(places[0]); i++) {
+        made = ct_logdir_init(NULL, places[i], run_id, out, NULL) == 0;
+    }
+    return made;
+}
+
+int ct_prepare_logdir(const struct ct_options *options, char *const *env, const char *run_id,
+                      struct ct_logdir *out, struct ct_err *err)
+{
+    const char *tmp_dir = ct_environ_get(env, "TMPDIR");
+    int rc = check_report(options, err);
+    if (rc != 0) {
+        return rc;
+    }
+    if (options->log_dir == NULL && !ct_prepare_wants_logs(options) &&
+        make_passing(tmp_dir, run_id, out)) {
+        return 0;
+    }
+    rc = ct_logdir_init(options->log_dir, tmp_dir, run_id, out, err);
+    if (rc != 0 && options->log_dir == NULL) {
+        rc = ct_err_set(err, rc, "%.700s; set TMPDIR or --log-dir to a folder for temporary files",
+                        err->text);
+    }
+    return rc;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a job needs before it can begin, out of its options and the environment.
+ */
+#ifndef CT_LAUNCHER_SETUP_PREPARE_H
+#define CT_LAUNCHER_SETUP_PREPARE_H
+
+#include "common/err.h"
+#include "launcher/cli/options.h"
+#include "launcher/process/logdir.h"
+#include "launcher/setup/machine.h"
+#include "rendezvous/admission/token.h"
+
+#include <stdbool.h>
+
+/* torchrun's, for a job of several machines that names none: they must say the same. */
+#define CT_RUN_ID_DEFAULT "none"
+
+/* The id of the job: as given, torchrun's default for several machines, or a random one, which
+ * goes to `uuid`. Gives *out, borrowed from one of these. */
+CT_MUST_CHECK int ct_prepare_run_id(const struct ct_options *options, char uuid[CT_UUID_TEXT],
+                                    const char **out, struct ct_err *err);
+
+/* Overwrites the job's secret in the environment, so that nothing started later inherits it and
+ * ps(1) does not show it. */
+void ct_prepare_wipe_token(char *const *env);
+
+/* The job's secret, from --token-file or the environment, which it is then wiped from, or with
+ * --agent-stdin from there; its length is 0 when there is none. Errors as ct_token_read(). */
+CT_MUST_CHECK int ct_prepare_token(const struct ct_options *options, char *const *env,
+                                   struct ct_token *out, struct ct_err *err);
+
+/* Does the user want the files of this run? */
+bool ct_prepare_wants_logs(const struct ct_options *options);
+
+/* Makes the folder for log and error files, after a look whether the file of --report can be
+ * written: that is better said now than when the job is over. Errors as ct_logdir_init() and
+ * ct_file_replace_check(). Gives *out. */
+CT_MUST_CHECK int ct_prepare_logdir(const struct ct_options *options, char *const *env,
+                                    const char *run_id, struct ct_logdir *out, struct ct_err *err);
+
+#endif

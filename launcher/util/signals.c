@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/util/signals.h"
+
+#include <signal.h>
+#include <stdbool.h>
+#include <string.h>
+
+/* Signals above this are real-time ones, which have no names. */
+#define NAMED_MAX 31
+/* Longer than every name. */
+#define NAME_MAX_LEN 16
+
+/* 0 when there is none of this name. */
+static int number_of(const char *name, size_t len)
+{
+    if (len <= 3 || memcmp(name, "SIG", 3) != 0) {
+        return 0;
+    }
+    for (int signo = 1; signo <= NAMED_MAX; signo++) {
+        const char *abbrev = sigabbrev_np(signo);
+        if (abbrev != NULL && strlen(abbrev) == len - 3 && memcmp(abbrev, name + 3, len - 3) == 0) {
+            return signo;
+        }
+    }
+    return 0;
+}
+
+int ct_signal_number(const char *name)
+{
+    return number_of(name, strlen(name));
+}
+
+/* What comes from the process's own fault comes again as soon as a handler returns. SIGPIPE is
+ * ignored: ctrun is told by write(2). */
+static bool is_usable(int signo)
+{
+    static const int unusable[] = {0,       SIGKILL, SIGSTOP, SIGCHLD, SIGPIPE,
+                                   SIGSEGV, SIGBUS,  SIGFPE,  SIGILL,  SIGTRAP};
+    for (size_t i = 0; i < sizeof(unusable) / sizeof(unusable[0]); i++) {
+        if (signo == unusable[i]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool has(const struct ct_signals *signals, int signo)
+{
+    for (size_t i = 0; i < signals->count; i++) {
+        if (signals->signo[i] == signo) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void take(const char *name, size_t len, const struct ct_log *log, struct ct_signals *out)
+{
+    int signo = number_of(name, len);
+    if (!is_usable(signo)) {
+        ct_log(log, CT_LOG_WARNING, "--signals-to-handle: %.*s %s; it is skipped",
+               len < NAME_MAX_LEN ? (int)len : NAME_MAX_LEN, name,
+               signo == 0 ? "is no signal" : "cannot be handled");
+    } else if (!has(out, signo)) {
+        out->signo[out->count++] = signo; /* NAMED_MAX different ones fit */
+    }
+}
+
+void ct_signals_parse(const char *text, const struct ct_log *log, struct ct_signals *out)
+{
+    *out = (struct ct_signals){0};
+    for (const char *p = text;;) {
+        size_t len = strcspn(p, ",");
+        size_t skip = strspn(p, " \t");
+        skip = skip < len ? skip : len;
+        size_t end = len;
+        while (end > skip && (p[end - 1] == ' ' || p[end - 1] == '\t')) {
+            end--;
+        }
+        if (end > skip) {
+            take(p + skip, end - skip, log, out);
+        }
+        if (p[len] == '\0') {
+            return;
+        }
+        p += len + 1;
+    }
+}

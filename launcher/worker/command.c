@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The file is only looked at here; between this and the exec it may change, and a script's
+ * interpreter is only known to the kernel. The exec's own error is therefore reported as well
+ * (spawn.h).
+ */
+#include "launcher/worker/command.h"
+
+#include "common/alloc.h"
+#include "launcher/util/environ.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Where execvp(3) looks when PATH is unset. */
+#define DEFAULT_PATH "/usr/local/bin:/usr/bin:/bin"
+
+void ct_command_fini(struct ct_command *command)
+{
+    if (command == NULL) {
+        return;
+    }
+    ct_free(command->path);
+    ct_strlist_fini(&command->argv);
+    *command = (struct ct_command){0};
+}
+
+/* 0, or why this file cannot be used in `mode` (X_OK or R_OK): CT_ENOENT or CT_EPERM. */
+static int probe(const char *path, int mode)
+{
+    struct stat st;
+    if (stat(path, &st) != 0) {
+        return errno == EACCES ? CT_EPERM : CT_ENOENT;
+    }
+    return S_ISREG(st.st_mode) && faccessat(AT_FDCWD, path, mode, AT_EACCESS) == 0 ? 0 : CT_EPERM;
+}
+
+/* Gives *out = dir/name if it is executable. `dir` need not be terminated. */
+static int probe_in(const char *dir, size_t dir_len, const char *name, char **out)
+{
+    char *path =
+        dir_len == 0 ? ct_asprintf("./%s", name) : ct_asprintf("%.*s/%s", (int)dir_len, dir, name);
+    if (path == NULL) {
+        return CT_ENOMEM;
+    }
+    int rc = probe(path, X_OK);
+    if (rc != 0) {
+        ct_free(path);
+        return rc;
+    }
+    *out = path;
+    return 0;
+}
+
+/* As a shell does: the first executable one; a file that is there but not executable is remembered
+ * for the message. */
+static int search_path(const char *path_list, const char *name, char **out)
+{
+    int worst = CT_ENOENT;
+    for (const char *p = path_list;;) {
+        size_t len = strcspn(p, ":");
+        int rc = probe_in(p, len, name, out);
+        if (rc == 0 || rc == CT_ENOMEM) {
+            return rc;
+        }
+        worst = rc == CT_EPERM ? CT_EPERM : worst;
+        if (p[len] == '\0') {
+            return worst;
+        }
+        p += len + 1;
+    }
+}
+
+/* Our own programs: beside ctrun in a build folder, in CT_LIBEXEC_DIR once installed, which is
+ * taken from ctrun's folder on where it is relative, so that an installation can be moved. */
+static int search_own(const char *own_dir, const char *name, char **out)
+{
+    int rc = probe_in(own_dir, strlen(own_dir), name, out);
+    if (rc == 0 || rc == CT_ENOMEM) {
+        return rc;
+    }
+    const char *libexec = CT_LIBEXEC_DIR;
+    size_t len = libexec[0] == '/' ? 0 : strlen(own_dir);
+    for (; strncmp(libexec, "../", 3) == 0; libexec += 3) {
+        while (len > 0 && own_dir[--len] != '/') {
+        }
+    }
+    char *dir = ct_asprintf("%.*s%s%s", (int)len, own_dir, libexec[0] == '/' ? "" : "/", libexec);
+    if (dir == NULL) {
+        return CT_ENOMEM;
+    }
+    rc = probe_in(dir, strlen(dir), name, out);
+    ct_free(dir);
+    return rc;
+}
+
+/* What the user has in PATH comes first: a train of theirs is not replaced by ours behind their
+ * back. */
+static int search(const char *own_dir, const char *path_list, const char *name, char **out)
+{
+    int rc = search_path(path_list, name, out);
+    if (rc == 0 || rc == CT_ENOMEM || own_dir == NULL) {
+        return rc;
+    }
+    int own = search_own(own_dir, name, out);
+    return own == 0 || own == CT_ENOMEM ? own : rc;
+}
+
+static int resolve_program(const char *name, char *const *env, const char *own_dir, char **out,
+                           struct ct_err *err)
+{
+    const char *path_list = ct_environ_get(env, "PATH");
+    int rc;
+    if (strchr(name, '/') != NULL) {
+        rc = probe(name, X_OK);
+        if (rc == 0) {
+            *out = ct_strdup(name);
+            rc = *out != NULL ? 0 : CT_ENOMEM;
+        }
+        if (rc == CT_ENOENT) {
+            return ct_err_set(err, rc, "%s: no such file", name);
+        }
+    } else {
+        rc = search(own_dir, path_list != NULL ? path_list : DEFAULT_PATH, name, out);
+        if (rc == CT_ENOENT) {
+            return ct_err_set(err, rc, "%s: not found in PATH%s%s", name,
+                              own_dir != NULL ? ", nor among ctrun's own programs" : "",
+                              access(name, F_OK) == 0 ? " (to run the one here, write ./ in front)"
+                                                      : "");
+        }
+    }
+    if (rc == CT_EPERM) {
+        return ct_err_set(err, rc, "%s: not an executable file", name);
+    }
+    return rc == 0 ? 0 : ct_err_set(err, rc, "%s: out of memory", name);
+}
+
+int ct_command_find(const char *name, char *const *env, char **out, struct ct_err *err)
+{
+    return resolve_program(name, env, NULL, out, err);
+}
+
+static bool ends_in_py(const char *name)
+{
+    size_t len = strlen(name);
+    return len > 3 && strcmp(name + len - 3, ".py") == 0;
+}
+
+/* The interpreter would say it as well, but once per worker and with exit code 2. */
+static int check_script(const char *script, struct ct_err *err)
+{
+    switch (probe(script, R_OK)) {
+    case 0:
+        return 0;
+    case CT_ENOENT:
+        return ct_err_set(err, CT_ENOENT, "%s: no such file", script);
+    default:
+        return ct_err_set(err, CT_EPERM, "%s: not a readable file", script);
+    }
+}
+
+static int resolve_python(const struct ct_options *options, char *const *env,
+                          struct ct_command *out, struct ct_err *err)
+{
+    const char *python = ct_environ_get(env, "PYTHON_EXEC");
+    bool named = python != NULL && python[0] != '\0';
+    int rc = options->module ? 0 : check_script(options->command[0], err);
+    if (rc != 0) {
+        return rc;
+    }
+    python = named ? python : "python3";
+    rc = resolve_program(python, env, NULL, &out->path, err);
+    if (rc != 0) {
+        (void)ct_err_wrap(err, "cannot run %s with %s", options->command[0],
+                          named ? "PYTHON_EXEC" : "Python");
+        return rc;
+    }
+    /* The full path, from which the interpreter finds its virtual environment. */
+    rc = ct_strlist_borrow(&out->argv, out->path);
+    rc = rc != 0 ? rc : ct_strlist_borrow(&out->argv, "-u");
+    if (rc == 0 && options->module) {
+        rc = ct_strlist_borrow(&out->argv, "-m");
+    }
+    return rc;
+}
+
+int ct_command_resolve(const struct ct_options *options, char *const *env, const char *own_dir,
+                       struct ct_command *out, struct ct_err *err)
+{
+    struct ct_command command = {0};
+    const char *program = options->command[0];
+    bool python = !options->no_python && (options->module || ends_in_py(program));
+    int rc = python ? resolve_python(options, env, &command, err)
+                    : resolve_program(program, env, own_dir, &command.path, err);
+    if (rc == 0) {
+        for (char *const *word = options->command; rc == 0 && *word != NULL; word++) {
+            rc = ct_strlist_borrow(&command.argv, *word);
+        }
+        rc = rc != 0 ? rc : ct_strlist_close(&command.argv);
+        if (rc != 0) {
+            rc = ct_err_set(err, rc, "%s: out of memory", program);
+        }
+    }
+    if (rc != 0) {
+        ct_command_fini(&command);
+        return rc;
+    }
+    *out = command;
+    return 0;
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From what the user calls the program to what is executed.
+ *
+ *     x.py or --module    the interpreter (PYTHON_EXEC, else python3 of PATH) with -u
+ *     a name with '/'     that file
+ *     any other name      in PATH, else ctrun's own: beside its executable or in libexec
+ *
+ * Everything is looked up once, before any worker starts, so that a typo is one line of error.
+ */
+#ifndef CT_LAUNCHER_WORKER_COMMAND_H
+#define CT_LAUNCHER_WORKER_COMMAND_H
+
+#include "common/err.h"
+#include "launcher/cli/options.h"
+#include "launcher/util/strlist.h"
+
+/* Zeroed memory is an empty command. */
+struct ct_command {
+    char *path;             /* what to execute */
+    struct ct_strlist argv; /* argv[0] included; borrows from the options */
+};
+
+void ct_command_fini(struct ct_command *command);
+
+/* `own_dir` is the folder of ctrun's executable, NULL when unknown. CT_ENOENT (not found: exit
+ * 127), CT_EPERM (not executable: exit 126), CT_ENOMEM; the text names the program. Gives *out. */
+CT_MUST_CHECK int ct_command_resolve(const struct ct_options *options, char *const *env,
+                                     const char *own_dir, struct ct_command *out,
+                                     struct ct_err *err);
+
+/* Finds a program as a shell does: in PATH, unless the name has a slash. Gives *out, to be freed.
+ * CT_ENOENT, CT_EPERM, CT_ENOMEM. */
+CT_MUST_CHECK int ct_command_find(const char *name, char *const *env, char **out,
+                                  struct ct_err *err);
+
+#endif

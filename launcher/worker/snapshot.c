@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/worker/snapshot.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* Workers open it by way of /proc rather than inherit it: a descriptor of a number that the user's
+ * program does not expect could meet one that it chose itself. */
+void ct_snapshot_open(struct ct_snapshot *snapshot, const struct ct_log *log)
+{
+    snapshot->fd = memfd_create("ctrun-snapshot", MFD_CLOEXEC);
+    if (snapshot->fd < 0) {
+        ct_log(log, CT_LOG_WARNING, "no memory for snapshots: %s", strerror(errno));
+        return;
+    }
+    (void)snprintf(snapshot->env, sizeof(snapshot->env), CT_SNAPSHOT_NAME "=/proc/%ld/fd/%d",
+                   (long)getpid(), snapshot->fd);
+}
+
+void ct_snapshot_fini(struct ct_snapshot *snapshot)
+{
+    if (snapshot->fd >= 0) {
+        (void)close(snapshot->fd);
+    }
+    *snapshot = (struct ct_snapshot)CT_SNAPSHOT_INIT;
+}

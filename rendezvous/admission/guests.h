@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Addresses that may use the store because an authenticated agent is connected from there. Counted:
+ * several agents may share one. Pure.
+ */
+#ifndef CT_RENDEZVOUS_ADMISSION_GUESTS_H
+#define CT_RENDEZVOUS_ADMISSION_GUESTS_H
+
+#include "common/err.h"
+#include "common/map.h"
+
+#include <stdbool.h>
+#include <sys/socket.h>
+
+struct ct_guests {
+    struct ct_map map;
+};
+
+void ct_guests_init(struct ct_guests *guests);
+
+/* Zeroed memory is allowed. */
+void ct_guests_fini(struct ct_guests *guests);
+
+/* Another agent is there. CT_ENOMEM; CT_EINVAL for a family other than the internet's. */
+CT_MUST_CHECK int ct_guests_add(struct ct_guests *guests, const struct sockaddr *addr);
+
+/* One of them is gone. An address that is not there is passed over. */
+void ct_guests_remove(struct ct_guests *guests, const struct sockaddr *addr);
+
+bool ct_guests_has(struct ct_guests *guests, const struct sockaddr *addr);
+
+#endif

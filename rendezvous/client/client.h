@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Blocking client of the store (PyTorch's TCPStore protocol, new dialect), every call bounded by a
+ * deadline: what workers need of it.
+ *
+ * Keys and values are byte strings. This client sends user keys as PyTorch's does, with '/' in
+ * front, so a key set here is the key a PyTorch program sees.
+ *
+ * One connection, one thread at a time. After CT_ECLOSED, CT_EPROTO or CT_EIO the connection is
+ * dead: every later call fails with CT_ECLOSED. CT_ETIMEDOUT of a wait leaves it usable, unless the
+ * store did not even answer its cancellation; of any other call it is the end, too.
+ */
+#ifndef CT_RENDEZVOUS_CLIENT_CLIENT_H
+#define CT_RENDEZVOUS_CLIENT_CLIENT_H
+
+#include "common/buf.h"
+#include "common/err.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct ct_client;
+
+/* Connects (retrying refused connections with back-off until the deadline), validates and pings.
+ * `timeout_ms` also becomes the limit of every later call that takes none; negative = no limit. */
+CT_MUST_CHECK int ct_client_open(const char *host, uint16_t port, int64_t timeout_ms,
+                                 struct ct_client **out, struct ct_err *err);
+
+/* NULL is allowed. */
+void ct_client_free(struct ct_client *client);
+
+/* For poll(2) and for tests; owned by the client. */
+int ct_client_fd(const struct ct_client *client);
+
+/* Keys are NUL-terminated text. CT_ELIMIT, before anything is sent: the key or value is too long.
+ */
+
+CT_MUST_CHECK int ct_client_set(struct ct_client *client, const char *key, const void *value,
+                                size_t len, struct ct_err *err);
+
+/* Waits for the key, then appends its value to `out`. CT_ETIMEDOUT names the key; the wait is then
+ * cancelled. */
+CT_MUST_CHECK int ct_client_get(struct ct_client *client, const char *key, int64_t timeout_ms,
+                                struct ct_buf *out, struct ct_err *err);
+
+CT_MUST_CHECK int ct_client_add(struct ct_client *client, const char *key, int64_t delta,
+                                int64_t *out, struct ct_err *err);
+
+#endif

@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rendezvous/control/control.h"
+
+#include "common/alloc.h"
+#include "rendezvous/wire/json.h"
+#include "rendezvous/wire/json_fields.h"
+
+#include <arpa/inet.h>
+#include <limits.h>
+#include <string.h>
+
+static const char *const names[CT_MSG_TYPES] = {
+    [CT_MSG_OPEN] = "open",         [CT_MSG_CHALLENGE] = "challenge", [CT_MSG_ANSWER] = "answer",
+    [CT_MSG_ACCEPTED] = "accepted", [CT_MSG_REFUSED] = "refused",     [CT_MSG_JOIN] = "join",
+    [CT_MSG_SERVING] = "serving",   [CT_MSG_STARTED] = "started",     [CT_MSG_FAILED] = "failed",
+    [CT_MSG_FINISHED] = "finished", [CT_MSG_STOPPED] = "stopped",     [CT_MSG_BEAT] = "beat",
+    [CT_MSG_PREEMPT] = "preempt",   [CT_MSG_LEAVE] = "leave",         [CT_MSG_WAITING] = "waiting",
+    [CT_MSG_SPARE] = "spare",       [CT_MSG_WORLD] = "world",         [CT_MSG_STOP] = "stop",
+    [CT_MSG_OVER] = "over",         [CT_MSG_GUEST] = "guest",
+};
+
+/* ---- what is in which message --------------------------------------------------------------- */
+
+#define ON(type) (1UL << CT_MSG_##type)
+#define OF_A_GENERATION \
+    (ON(SERVING) | ON(STARTED) | ON(FAILED) | ON(FINISHED) | ON(STOPPED) | ON(WORLD) | ON(STOP))
+#define HAS_ANSWER (ON(CHALLENGE) | ON(ANSWER))
+#define HAS_STORY (ON(STOP) | ON(OVER))
+#define HAS_FAILURE (ON(FAILED) | ON(STOPPED))
+#define HAS_WORKERS (ON(STARTED) | ON(BEAT))
+
+#define TEXT(on, name, at)                                                                        \
+    {                                                                                             \
+        on, name, CT_JSON_TEXT, offsetof(struct ct_msg, at), sizeof(((struct ct_msg *)0)->at), 0, \
+            0, 0                                                                                  \
+    }
+#define INT(on, name, at, min, max)                                           \
+    {                                                                         \
+        on, name, CT_JSON_INT, offsetof(struct ct_msg, at), 0, min, max, NULL \
+    }
+#define I64(on, name, at, min, max)                                           \
+    {                                                                         \
+        on, name, CT_JSON_I64, offsetof(struct ct_msg, at), 0, min, max, NULL \
+    }
+#define OTHER(on, name, at, kind)                                                                 \
+    {                                                                                             \
+        on, name, kind, offsetof(struct ct_msg, at), sizeof(((struct ct_msg *)0)->at), 0, 0, NULL \
+    }
+
+static const struct ct_json_field fields[] = {
+    INT(ON(OPEN), "version", version, 1, INT_MAX),
+    OTHER(ON(OPEN) | ON(CHALLENGE), "nonce", nonce, CT_JSON_HEX),
+    INT(OF_A_GENERATION, "generation", generation, 0, INT_MAX),
+    I64(ON(FAILED) | ON(BEAT), "clock_ms", clock_ms, 0, CT_JSON_INT_MAX),
+    OTHER(ON(SERVING), "port", port, CT_JSON_PORT),
+    TEXT(ON(ACCEPTED) | ON(SERVING), "address", text),
+    TEXT(ON(REFUSED), "reason", text),
+    TEXT(ON(WAITING) | ON(STOP) | ON(PREEMPT) | ON(LEAVE) | ON(OVER), "text", text),
+    INT(ON(REFUSED), "code", exit_code, 0, 255),
+    INT(ON(OVER) | ON(LEAVE), "exit_code", exit_code, 0, 255),
+    INT(ON(PREEMPT), "signo", signo, 0, 64),
+    I64(ON(PREEMPT), "deadline_ms", deadline_ms, -1, CT_CONTROL_MAX_MS),
+    OTHER(ON(STOP), "will_restart", will_restart, CT_JSON_BOOL),
+
+    TEXT(ON(JOIN), "run_id", join.run_id),
+    TEXT(ON(JOIN), "host", join.host),
+    TEXT(ON(JOIN), "role", join.role),
+    INT(ON(JOIN), "node_rank", join.node_rank, -1, CT_MAX_NODES - 1),
+    INT(ON(JOIN), "workers", join.workers, 1, CT_MAX_WORLD),
+    I64(ON(JOIN), "pid", join.pid, 0, CT_JSON_INT_MAX),
+    OTHER(ON(JOIN), "hosts", join.hosts, CT_JSON_BOOL),
+    INT(ON(JOIN), "min_nodes", join.min_nodes, 1, CT_MAX_NODES),
+    INT(ON(JOIN), "max_nodes", join.max_nodes, 1, CT_MAX_NODES),
+    INT(ON(JOIN), "spares", join.spares, 0, CT_MAX_NODES),
+    INT(ON(JOIN), "max_restarts", join.max_restarts, 0, INT_MAX),
+    I64(ON(JOIN), "settle_ms", join.settle_ms, 0, CT_CONTROL_MAX_MS),
+    I64(ON(JOIN), "join_ms", join.join_ms, 0, CT_CONTROL_MAX_MS),
+    I64(ON(JOIN), "heartbeat_ms", join.heartbeat_ms, 1, CT_CONTROL_MAX_MS),
+
+    INT(ON(WORLD), "node_rank", world.node_rank, 0, CT_MAX_NODES - 1),
+    INT(ON(WORLD), "node_count", world.node_count, 1, CT_MAX_NODES),
+    INT(ON(WORLD), "first_rank", world.first_rank, 0, CT_MAX_WORLD - 1),
+    INT(ON(WORLD), "world_size", world.world_size, 1, CT_MAX_WORLD),
+    INT(ON(WORLD), "first_role_rank", world.first_role_rank, 0, CT_MAX_WORLD - 1),
+    INT(ON(WORLD), "role_size", world.role_size, 1, CT_MAX_WORLD),
+    INT(ON(WORLD), "restarts", world.restarts, 0, INT_MAX),
+    OTHER(ON(WORLD), "serve", world.serve, CT_JSON_BOOL),
+    TEXT(ON(WORLD), "master_addr", world.master_addr),
+    OTHER(ON(WORLD), "master_port", world.master_port, CT_JSON_PORT),
+    TEXT(ON(WORLD), "store_addr", world.store_addr),
+};
+#define FIELDS (sizeof(fields) / sizeof(fields[0]))
+
+/* In an object of their own, which is absent while anything moves. */
+static const char *const still_kinds[CT_STILL_KINDS] = {
+    "no", "stopped", "busy", "waiting", "stuck", "napping", "quiet", "behind", "all",
+};
+static const struct ct_json_field still_fields[] = {
+    {ON(BEAT), "kind", CT_JSON_NAME, offsetof(struct ct_msg, still.kind), CT_STILL_KINDS, 0, 0,
+     still_kinds},
+    INT(ON(BEAT), "generation", still.generation, 0, INT_MAX),
+    INT(ON(BEAT), "rank", still.rank, 0, CT_MAX_WORLD - 1),
+    I64(ON(BEAT), "step", still.step, 0, CT_JSON_INT_MAX),
+    OTHER(ON(BEAT), "alone", still.alone, CT_JSON_BOOL),
+    OTHER(ON(BEAT), "sure", still.sure, CT_JSON_BOOL),
+    I64(ON(BEAT), "still_ms", still.still_ms, 0, CT_CONTROL_MAX_MS),
+    TEXT(ON(BEAT), "host", text),
+};
+#define STILL_FIELDS (sizeof(still_fields) / sizeof(still_fields[0]))
+
+/* Absent without a token. */
+static const struct ct_json_field answer_field = OTHER(HAS_ANSWER, "answer", answer, CT_JSON_HEX);
+
+const char *ct_msg_name(enum ct_msg_type type)
+{
+    return (unsigned)type < CT_MSG_TYPES ? names[type] : "unknown";
+}
+
+void ct_msg_fini(struct ct_msg *msg)
+{
+    if (msg == NULL) {
+        return;
+    }
+    ct_failure_fini(&msg->failure);
+    ct_story_fini(&msg->story);
+    ct_free(msg->rows);
+    msg->rows = NULL;
+    msg->num_rows = 0;
+}
+
+/* ---- to the wire ---------------------------------------------------------------------------- */
+
+/* Takes `item`, which may be NULL when memory was out. */
+static int add_item(cJSON *object, const char *name, cJSON *item)
+{
+    if (item == NULL || !cJSON_AddItemToObject(object, name, item)) {
+        cJSON_Delete(item);
+        return CT_ENOMEM;
+    }
+    return 0;
+}
+
+static int add_parts(cJSON *object, const struct ct_msg *msg)
+{
+    unsigned long on = 1UL << msg->type;
+    cJSON *part = NULL;
+    int rc = 0;
+    if ((on & HAS_ANSWER) != 0 && msg->has_answer) {
+        rc = ct_json_write_fields(object, &answer_field, 1, on, msg);
+    }
+    if (rc == 0 && (msg->type == CT_MSG_FAILED || ((on & HAS_FAILURE) != 0 && msg->has_failure))) {
+        rc = ct_failure_to_json(&msg->failure, &part);
+        rc = rc == 0 ? add_item(object, "failure", part) : rc;
+    }
+    if (rc == 0 && (on & HAS_STORY) != 0) {
+        rc = ct_story_to_json(&msg->story, &part);
+        rc = rc == 0 ? add_item(object, "story", part) : rc;
+    }
+    if (rc == 0 && msg->type == CT_MSG_BEAT && msg->still.kind != CT_STILL_NO) {
+        part = cJSON_CreateObject();
+        rc = part != NULL ? ct_json_write_fields(part, still_fields, STILL_FIELDS, on, msg)
+                          : CT_ENOMEM;
+        rc = rc == 0 ? add_item(object, "still", part) : (cJSON_Delete(part), rc);
+    }
+    if (rc == 0 && (on & HAS_WORKERS) != 0 && msg->has_rows) {
+        rc = ct_rows_to_json(msg->rows, msg->num_rows, &part);
+        rc = rc == 0 ? add_item(object, "workers", part) : rc;
+    }
+    return rc;
+}
+
+static int print(const cJSON *object, struct ct_buf *out)
+{
+    char *text = cJSON_PrintUnformatted(object);
+    if (text == NULL) {
+        return CT_ENOMEM;
+    }
+    size_t len = strlen(text);
+    int rc = CT_CONTROL_HEADER + len <= CT_CONTROL_MAX_FRAME
+                 ? ct_buf_reserve(out, CT_CONTROL_HEADER + len)
+                 : CT_ELIMIT;
+    if (rc == 0) {
+        uint32_t header = htonl((uint32_t)CT_CONTROL_FIRST_BYTE << 24 | (uint32_t)len);
+        rc = ct_buf_append(out, &header, sizeof(header));
+    }
+    if (rc == 0) {
+        rc = ct_buf_append(out, text, len);
+    }
+    cJSON_free(text);
+    return rc;
+}
+
+int ct_msg_encode(const struct ct_msg *msg, struct ct_buf *out)
+{
+    ct_json_use_our_memory();
+    cJSON *object = cJSON_CreateObject();
+    int rc =
+        object != NULL && ct_json_add_text(object, "type", ct_msg_name(msg->type)) ? 0 : CT_ENOMEM;
+    if (rc == 0) {
+        rc = ct_json_write_fields(object, fields, FIELDS, 1UL << msg->type, msg);
+    }
+    if (rc == 0) {
+        rc = add_parts(object, msg);
+    }
+    if (rc == 0) {
+        rc = print(object, out);
+    }
+    cJSON_Delete(object);
+    return rc;
+}
+
+/* ---- from the wire -------------------------------------------------------------------------- */
+
+static int read_type(const cJSON *object, struct ct_msg *out, struct ct_err *err)
+{
+    const struct ct_json_field field = {
+        1, "type", CT_JSON_NAME, offsetof(struct ct_msg, type), CT_MSG_TYPES, 0, 0, names,
+    };
+    _Static_assert(sizeof(out->type) == sizeof(int), "CT_JSON_NAME stores an int");
+    return ct_json_read_fields(object, &field, 1, 1, out, err);
+}
+
+static int read_parts(const cJSON *object, struct ct_msg *out, struct ct_err *err)
+{
+    unsigned long on = 1UL << out->type;
+    int rc = 0;
+    if ((on & HAS_ANSWER) != 0 && cJSON_GetObjectItemCaseSensitive(object, "answer") != NULL) {
+        rc = ct_json_read_fields(object, &answer_field, 1, on, out, err);
+        out->has_answer = rc == 0;
+    }
+    const cJSON *failure = cJSON_GetObjectItemCaseSensitive(object, "failure");
+    if (rc == 0 && (out->type == CT_MSG_FAILED || ((on & HAS_FAILURE) != 0 && failure != NULL))) {
+        rc = ct_failure_from_json(failure, &out->failure, err);
+        out->has_failure = rc == 0;
+    }
+    if (rc == 0 && (on & HAS_STORY) != 0) {
+        rc =
+            ct_story_from_json(cJSON_GetObjectItemCaseSensitive(object, "story"), &out->story, err);
+    }
+    const cJSON *still = cJSON_GetObjectItemCaseSensitive(object, "still");
+    if (rc == 0 && out->type == CT_MSG_BEAT && still != NULL) {
+        rc = ct_json_read_fields(still, still_fields, STILL_FIELDS, on, out, err);
+    }
+    const cJSON *workers = cJSON_GetObjectItemCaseSensitive(object, "workers");
+    if (rc == 0 && (on & HAS_WORKERS) != 0 && workers != NULL) {
+        rc = ct_rows_from_json(workers, &out->rows, &out->num_rows, err);
+        out->has_rows = rc == 0;
+    }
+    return rc;
+}
+
+static int read_message(const cJSON *object, struct ct_msg *out, struct ct_err *err)
+{
+    int rc = read_type(object, out, err);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = ct_json_read_fields(object, fields, FIELDS, 1UL << out->type, out, err);
+    if (rc == 0) {
+        rc = read_parts(object, out, err);
+    }
+    if (rc == CT_EFORMAT) {
+        (void)ct_err_wrap(err, "message \"%s\"", ct_msg_name(out->type));
+    }
+    return rc;
+}
+
+int ct_msg_length(const void *bytes, size_t len, size_t max, size_t *out, struct ct_err *err)
+{
+    const unsigned char *first = bytes;
+    uint32_t header;
+    if (len > 0 && *first != CT_CONTROL_FIRST_BYTE) {
+        return (*first & CT_CONTROL_FIRST_BYTE) != 0
+                   ? ct_err_set(err, CT_ELIMIT, "a frame of 16 MiB or more is not accepted")
+                   : ct_err_set(err, CT_EPROTO, "this is no frame of ctrun's control protocol");
+    }
+    if (len < CT_CONTROL_HEADER) {
+        return CT_MSG_E_MORE;
+    }
+    memcpy(&header, bytes, sizeof(header));
+    size_t body = ntohl(header) & 0x7fffffffU;
+    if (max < CT_CONTROL_HEADER || body > max - CT_CONTROL_HEADER) {
+        return ct_err_set(err, CT_ELIMIT, "a frame of %zu bytes is longer than %zu allow", body,
+                          max);
+    }
+    if (body > len - CT_CONTROL_HEADER) {
+        return CT_MSG_E_MORE;
+    }
+    *out = CT_CONTROL_HEADER + body;
+    return 0;
+}
+
+/* Values of the text, and a little more: each stands behind one of these bytes. What is no JSON is
+ * not counted right, and refused later. */
+static size_t count_values(const char *text, size_t len)
+{
+    size_t count = 0;
+    bool quoted = false;
+    for (size_t i = 0; i < len; i++) {
+        if (quoted && text[i] == '\\') {
+            i++; /* whatever follows is of the text */
+        } else if (quoted) {
+            quoted = text[i] != '"';
+        } else if (text[i] == '"') {
+            quoted = true;
+        } else {
+            count += text[i] == ',' || text[i] == '[' || text[i] == '{';
+        }
+    }
+    return count;
+}
+
+int ct_msg_decode(const void *bytes, size_t len, size_t max, struct ct_msg *out, size_t *used,
+                  struct ct_err *err)
+{
+    const char *text = (const char *)bytes + CT_CONTROL_HEADER;
+    const char *end = NULL;
+    size_t frame = 0;
+    int rc = ct_msg_length(bytes, len, max, &frame, err);
+    if (rc != 0) {
+        return rc;
+    }
+    size_t body = frame - CT_CONTROL_HEADER;
+    if (count_values(text, body) > CT_CONTROL_MAX_VALUES) {
+        return ct_err_set(err, CT_ELIMIT, "a frame of more than %zu values is not accepted",
+                          CT_CONTROL_MAX_VALUES);
+    }
+    ct_json_use_our_memory();
+    cJSON *object = cJSON_ParseWithLengthOpts(text, body, &end, 0);
+    if (!cJSON_IsObject(object) || end != text + body) {
+        cJSON_Delete(object);
+        return ct_err_set(err, CT_EFORMAT, "a frame must hold one JSON object and nothing else");
+    }
+    rc = read_message(object, out, err);
+    cJSON_Delete(object);
+    if (rc != 0) {
+        ct_msg_fini(out);
+        memset(out, 0, sizeof(*out));
+        return rc;
+    }
+    *used = frame;
+    return 0;
+}

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What agents and the membership core tell each other, and how it stands on the wire. Pure.
+ *
+ * A frame is four bytes, big-endian: the top bit set, below it the length of what follows (so the
+ * first byte is 0x80 and tells this dialect from TCPStore's and HTTP's); then one JSON object with
+ * the member "type". Unknown members are passed over, unknown types are an error.
+ *
+ * A connection begins with the proof that both ends have the job's token
+ * (rendezvous/admission/token.h):
+ *
+ *     agent:  {"type":"open","version":2,"nonce":"<64 hex digits>"}
+ *     server: {"type":"challenge","nonce":"...","answer":"..."}   no answer without a token
+ *     agent:  {"type":"answer","answer":"..."}                    the same
+ *     server: {"type":"accepted","address":"10.0.0.6"}            the address it sees
+ *
+ * or, from the server at any time, {"type":"refused","reason":"...","code":N} and the end. After
+ * that the messages below. With a token every frame behind the agent's answer, in both directions,
+ * ends with a number and a MAC (rendezvous/control/frame_mac.h).
+ */
+#ifndef CT_RENDEZVOUS_CONTROL_CONTROL_H
+#define CT_RENDEZVOUS_CONTROL_CONTROL_H
+
+#include "common/addr.h"
+#include "common/buf.h"
+#include "common/err.h"
+#include "rendezvous/admission/token.h"
+#include "rendezvous/control/still.h"
+#include "rendezvous/control/story.h"
+#include "rendezvous/control/worker_rows.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define CT_CONTROL_VERSION 2
+#define CT_CONTROL_FIRST_BYTE 0x80
+#define CT_CONTROL_HEADER 4
+
+/* Bytes of one frame, header included. A story always fits: it leaves out long texts of old
+ * failures where there is no room. */
+#define CT_CONTROL_MAX_FRAME ((size_t)1 << 20)
+/* Bytes of a frame before the peer has proved itself. */
+#define CT_CONTROL_MAX_GREETING ((size_t)1024)
+/* Bytes of a JOIN, were every byte of its texts escaped. */
+#define CT_CONTROL_MAX_JOIN ((size_t)8192)
+/* Bytes of what a node of so many workers has to say: the texts of a failure, were every byte of
+ * them escaped, or a row for each worker, were every number at its longest. */
+#define CT_CONTROL_MAX_OF_NODE(workers) ((size_t)200 * 1024 + (size_t)(workers)*256)
+/* JSON values of one frame: what they take in memory, and the time until they are read, is far more
+ * than their bytes tell. As many as the longest beat has, and some. */
+#define CT_CONTROL_MAX_VALUES ((size_t)16 * CT_MAX_NODE_WORKERS)
+
+/* Milliseconds of any timeout: ten years. Keeps nanoseconds of a sum far from overflow. */
+#define CT_CONTROL_MAX_MS INT64_C(315360000000)
+
+#define CT_RUN_ID_MAX 256
+#define CT_ROLE_MAX 128
+/* Nodes of one job; 10,000 are simulated. */
+#define CT_MAX_NODES 65536
+/* Workers of one job: as libctworker. */
+#define CT_MAX_WORLD (1 << 20)
+
+enum ct_msg_type {
+    /* the proof */
+    CT_MSG_OPEN,
+    CT_MSG_CHALLENGE,
+    CT_MSG_ANSWER,
+    CT_MSG_ACCEPTED,
+    CT_MSG_REFUSED, /* also later: the membership does not take this agent */
+    /* agent to server */
+    CT_MSG_JOIN,     /* once, first */
+    CT_MSG_SERVING,  /* node rank 0: the workers' store is empty and listens on `port` */
+    CT_MSG_STARTED,  /* all workers of the generation run */
+    CT_MSG_FAILED,   /* the first worker here to fail in this generation */
+    CT_MSG_FINISHED, /* all workers here have exited with 0 */
+    CT_MSG_STOPPED,  /* nothing of the generation is left here */
+    CT_MSG_BEAT,     /* I am alive; both ways */
+    CT_MSG_PREEMPT,  /* this node was asked to end (signal); and to all: so the whole job is */
+    CT_MSG_LEAVE,    /* I go now; no restart because of it if the job is over or preempted */
+    CT_MSG_GUEST,    /* instead of JOIN: I only let workers at my address use this store, for as
+                        long as the line is open */
+    /* server to agent */
+    CT_MSG_WAITING, /* still forming; `text` says for whom */
+    CT_MSG_SPARE,   /* the world is full; wait here */
+    CT_MSG_WORLD,   /* begin: your place in the generation */
+    CT_MSG_STOP,    /* the generation is over: stop the workers, answer STOPPED */
+    CT_MSG_OVER,    /* the job is over; answer LEAVE and end with `exit_code` */
+    CT_MSG_TYPES,
+};
+
+/* What an agent brings. */
+struct ct_msg_join {
+    char run_id[CT_RUN_ID_MAX];
+    char host[CT_HOST_MAX]; /* its own name for itself */
+    char role[CT_ROLE_MAX];
+    int node_rank; /* wished for; -1 = any */
+    int workers;   /* that it will start */
+    int64_t pid;   /* of ctrun */
+    bool hosts;    /* it is the one that hosts the store (in the same process) */
+    /* What the job should be: as the ctrun that hosts it says, else the first to join; others must
+     * say the same. */
+    int min_nodes, max_nodes, spares;
+    int max_restarts;
+    int64_t settle_ms;    /* after min_nodes are there, how long for more; --rdzv-conf
+                             last_call_timeout */
+    int64_t join_ms;      /* how long a world may take to form; join_timeout */
+    int64_t heartbeat_ms; /* silence of an agent that counts as its death */
+};
+
+struct ct_msg_world {
+    int node_rank, node_count;
+    int first_rank, world_size;
+    int first_role_rank, role_size; /* among the workers of the agent's role */
+    int restarts;                   /* of the budget that are used up */
+    bool serve; /* node rank 0: open or empty the workers' store, answer SERVING; begin at once */
+    /* "" for the one who serves and knows its own; "" for others means where the job's store is. */
+    char master_addr[CT_HOST_MAX];
+    uint16_t master_port;
+    /* Of the machine of the job's store, as the first agent of another machine came to it; "" =
+     * none has come. Agents that are on it have reached it by a way that others do not have. */
+    char store_addr[CT_HOST_MAX];
+};
+
+struct ct_msg {
+    enum ct_msg_type type;
+    int generation;               /* SERVING to STOPPED, WORLD, STOP; others carry none */
+    int64_t clock_ms;             /* FAILED and BEAT from an agent: its monotonic clock when sent */
+    struct ct_msg_join join;      /* JOIN */
+    struct ct_msg_world world;    /* WORLD */
+    uint16_t port;                /* SERVING */
+    char text[CT_STORY_WHAT_MAX]; /* REFUSED, WAITING, STOP, PREEMPT, LEAVE, OVER: why, "" = no more
+                                     to say; SERVING, ACCEPTED: an address */
+    int exit_code;                /* REFUSED, OVER, LEAVE */
+    int signo;                    /* PREEMPT */
+    int64_t deadline_ms;          /* PREEMPT: from now until workers are killed; -1 = never */
+    bool will_restart;            /* STOP: another generation follows */
+    struct ct_failure failure;    /* FAILED; STOPPED: again with its texts, if `has_failure` */
+    bool has_failure;
+    struct ct_story story;      /* STOP and OVER */
+    struct ct_worker_row *rows; /* BEAT and STARTED, owned: of the workers here */
+    int num_rows;
+    bool has_rows;         /* else the message says nothing of them */
+    struct ct_still still; /* BEAT from an agent: of its workers; to it: the verdict on
+                              the job, with the host of that rank in `text` */
+    bool has_answer;
+    int version;
+    unsigned char nonce[CT_NONCE_LEN], answer[CT_ANSWER_LEN];
+};
+
+/* A message is large: keep it off deep stacks, reuse it. Zeroed memory is fine to fini. */
+void ct_msg_fini(struct ct_msg *msg);
+
+/* Appends header and JSON. CT_ENOMEM, CT_ELIMIT (frame too long). */
+CT_MUST_CHECK int ct_msg_encode(const struct ct_msg *msg, struct ct_buf *out);
+
+/* Outcome of ct_msg_decode(): the frame is not complete. */
+#define CT_MSG_E_MORE 1
+
+/* How long the frame at the front of `bytes` is, header included; it is there completely. Outcomes
+ * and errors as below. */
+CT_MUST_CHECK int ct_msg_length(const void *bytes, size_t len, size_t max, size_t *out,
+                                struct ct_err *err);
+
+/* Reads one frame from the front of `bytes`; *used says how long it was. `max` bounds the frame.
+ * Negative: CT_EPROTO (not a frame of ours), CT_ELIMIT, CT_EFORMAT (names the field), CT_ENOMEM.
+ * Gives *out, which must start zeroed and is zeroed again on failure. Memory that runs out in the
+ * middle of the JSON text is told as CT_EFORMAT, since cJSON does not tell why it stopped. */
+CT_MUST_CHECK int ct_msg_decode(const void *bytes, size_t len, size_t max, struct ct_msg *out,
+                                size_t *used, struct ct_err *err);
+
+/* "join", "world", ... */
+const char *ct_msg_name(enum ct_msg_type type);
+
+#endif

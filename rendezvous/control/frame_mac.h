@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What keeps control frames as they were sent, where the job has a token: after the proof each
+ * frame ends with its number in its direction, from 0, and a MAC over all of it. A relay that goes
+ * on with a connection whose ends have proved themselves can neither alter a frame, nor put one in,
+ * leave one out, repeat one or send one back. Pure.
+ *
+ *     4 bytes header | JSON | 8 bytes number, big-endian | 32 bytes HMAC-SHA256 of all before
+ *
+ * The header's length counts everything after the header. Each direction has a key of its own
+ * (ct_token_key()).
+ */
+#ifndef CT_RENDEZVOUS_CONTROL_FRAME_MAC_H
+#define CT_RENDEZVOUS_CONTROL_FRAME_MAC_H
+
+#include "common/buf.h"
+#include "common/err.h"
+#include "rendezvous/admission/token.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Bytes that it adds to a frame. */
+#define CT_FRAME_MAC_LEN ((size_t)8 + CT_ANSWER_LEN)
+
+/* One direction of a connection. Zeroed memory is off: frames go without. */
+struct ct_frame_mac {
+    bool on;
+    uint64_t next; /* number of the next frame */
+    unsigned char key[CT_TOKEN_KEY_LEN];
+};
+
+/* From now on, with the key of what the side in `role` sends. */
+void ct_frame_mac_start(struct ct_frame_mac *mac, const struct ct_token *token,
+                        enum ct_token_role role, const unsigned char server_nonce[CT_NONCE_LEN],
+                        const unsigned char agent_nonce[CT_NONCE_LEN]);
+
+/* Off again, the key overwritten. */
+void ct_frame_mac_fini(struct ct_frame_mac *mac);
+
+/* Completes the frame that begins at `at` and ends with the buffer. CT_ENOMEM leaves it as it was.
+ */
+CT_MUST_CHECK int ct_frame_mac_add(struct ct_frame_mac *mac, struct ct_buf *buf, size_t at);
+
+/* Checks a whole frame of *len bytes, then takes number and MAC off it: its header and *len are as
+ * without. CT_EPERM says what is wrong. */
+CT_MUST_CHECK int ct_frame_mac_take(struct ct_frame_mac *mac, unsigned char *frame, size_t *len,
+                                    struct ct_err *err);
+
+#endif

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Does a whole job stand still, and who holds it up? Pure: what each agent says of its workers in,
+ * one suspect out.
+ *
+ * Each machine judges its own workers (launcher/hang/hang.h); where they all wait for another
+ * machine it cannot know for whom. So an agent whose workers all stand still says so with its
+ * beats, and what they do. When all machines of a world say it, the one is named that does
+ * something else than wait while others wait for it.
+ */
+#ifndef CT_RENDEZVOUS_CONTROL_STILL_H
+#define CT_RENDEZVOUS_CONTROL_STILL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum ct_still_kind {
+    CT_STILL_NO,      /* somebody moves, or it is too early to say */
+    CT_STILL_STOPPED, /* a worker is stopped */
+    CT_STILL_BUSY,    /* a worker is in a phase of its own */
+    CT_STILL_WAITING, /* all wait for others */
+    CT_STILL_STUCK,   /* the workers tell nothing; one is stuck in the kernel, others are not */
+    CT_STILL_NAPPING, /* ... one sleeps for a time of its own choice, others do not */
+    CT_STILL_QUIET,   /* ... none stands out */
+    CT_STILL_BEHIND,  /* as a verdict: all wait, this one in an earlier step than all others */
+    CT_STILL_ALL,     /* as a verdict: none stands out */
+    CT_STILL_KINDS,
+};
+
+/* Of the workers of a machine, or as a verdict on the job. */
+struct ct_still {
+    int kind;       /* enum ct_still_kind */
+    int generation; /* who says something of another one is not heard */
+    int rank;       /* the one that stands out, of those who wait the one in the lowest step */
+    int64_t step;   /* WAITING: its step */
+    bool alone;     /* WAITING: no other one of this machine is in that step */
+    bool sure;      /* the user has said how long nobody may stand still */
+    int64_t still_ms;
+};
+
+/* Zeroed memory is empty. */
+struct ct_still_sum {
+    int count[CT_STILL_KINDS]; /* machines */
+    int rank[CT_STILL_KINDS];  /* the lowest */
+    int total;
+    int64_t step; /* the lowest of those who wait */
+    int last;     /* the rank in it */
+    bool alone;
+    bool unsure;
+    int64_t still_ms; /* of the machine that stands still the shortest time */
+};
+
+/* Takes what one machine says; not CT_STILL_NO, nor what is a verdict only. */
+void ct_still_add(struct ct_still_sum *sum, const struct ct_still *of_machine);
+
+/* Sets kind, rank and still_ms of *out. CT_STILL_NO: nobody is to blame, or nothing is wrong. */
+void ct_still_judge(const struct ct_still_sum *sum, struct ct_still *out);
+
+#endif

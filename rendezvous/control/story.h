@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What went wrong in a job, as every node of it gets to know: the first failure, what else failed,
+ * and what became of each generation. Pure data; rendezvous/members/members.c collects it, the
+ * launcher puts it into words and into a report file.
+ *
+ * All texts come from agents and so from workers: any bytes but NUL, bounded by the sizes below.
+ */
+#ifndef CT_RENDEZVOUS_CONTROL_STORY_H
+#define CT_RENDEZVOUS_CONTROL_STORY_H
+
+#include "common/addr.h"
+#include "common/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct cJSON;
+
+/* Bytes kept of a text that a worker or its agent has written: twenty lines of a wide screen, and a
+ * Python traceback. Not tuned. */
+#define CT_STORY_TEXT_MAX ((size_t)8192)
+/* "process 42 was killed by signal 9 (SIGKILL)". */
+#define CT_STORY_WHAT_MAX 512
+
+/* Failures and generations kept; the first failure of the last generation always is. */
+#define CT_STORY_KEPT 16
+
+enum ct_failure_kind {
+    CT_FAILURE_WORKER, /* a worker ended badly, could not be started, or hangs */
+    CT_FAILURE_AGENT,  /* the connection to a node's ctrun was lost: killed, or its machine reset */
+    CT_FAILURE_SILENT, /* a node said nothing for the heartbeat budget: cut link, dead host */
+    CT_FAILURE_LEFT,   /* a node's ctrun was told to end and left the job */
+};
+
+struct ct_failure {
+    enum ct_failure_kind kind;
+    int generation;
+    int node_rank;
+    char host[CT_HOST_MAX];       /* as the node calls itself */
+    char address[CT_HOST_MAX];    /* where it really is; "" = on the machine of the membership */
+    int rank, local_rank;         /* of the worker; -1 = the whole node */
+    int64_t pid;                  /* 0 = never started */
+    int exit_code;                /* ctrun's, when the job ends of this */
+    bool permanent;               /* another try would fail in the same way: no restart */
+    bool early;                   /* within a second of its start, before it had made a step */
+    int64_t time_ms;              /* Unix time by the server's clock */
+    char what[CT_STORY_WHAT_MAX]; /* "process 42 exited with code 3", "the connection was lost" */
+    /* Known when the node has stopped; each may be NULL. Owned. */
+    char *tail;      /* its last lines on stderr, each with '\n' */
+    char *message;   /* of its error file */
+    char *traceback; /* the same */
+    char *advice;    /* what to do about it: one line */
+};
+
+/* One generation that is over, or the present one. */
+struct ct_story_round {
+    int generation;
+    int nodes, world_size;
+    int64_t formed_ms, ended_ms; /* Unix time; 0 = has not */
+    int64_t waited_ms;           /* from the beginning of the wait to formed_ms */
+    char why[CT_STORY_WHAT_MAX]; /* it ended: "rank 3 on gpu-1: ...", "node gpu-9 joined", "done" */
+};
+
+struct ct_story {
+    /* The n-th at n modulo CT_STORY_KEPT. */
+    struct ct_failure failures[CT_STORY_KEPT];
+    uint64_t num_failures;
+    struct ct_story_round rounds[CT_STORY_KEPT];
+    uint64_t num_rounds;
+};
+
+/* Zeroed memory is an empty story. Frees what it owns; NULL is allowed. */
+void ct_story_fini(struct ct_story *story);
+void ct_failure_fini(struct ct_failure *failure);
+
+/* Deep copy into zeroed memory. CT_ENOMEM leaves *out empty. */
+CT_MUST_CHECK int ct_failure_copy(const struct ct_failure *from, struct ct_failure *out);
+
+/* The first failure of `generation`: the one that is to blame; NULL = there was none. */
+const struct ct_failure *ct_story_first(const struct ct_story *story, int generation);
+
+/* Gives *out (cJSON_Delete). CT_ENOMEM. */
+CT_MUST_CHECK int ct_failure_to_json(const struct ct_failure *failure, struct cJSON **out);
+CT_MUST_CHECK int ct_story_to_json(const struct ct_story *story, struct cJSON **out);
+
+/* Into zeroed memory; cuts texts that are too long, refuses what has the wrong type or range with
+ * CT_EFORMAT, which names the field. */
+CT_MUST_CHECK int ct_failure_from_json(const struct cJSON *json, struct ct_failure *out,
+                                       struct ct_err *err);
+CT_MUST_CHECK int ct_story_from_json(const struct cJSON *json, struct ct_story *out,
+                                     struct ct_err *err);
+
+#endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The command line of ctrdzvd.
+ */
+#ifndef CT_RENDEZVOUS_CTRDZVD_DAEMON_OPTIONS_H
+#define CT_RENDEZVOUS_CTRDZVD_DAEMON_OPTIONS_H
+
+#include "common/err.h"
+#include "rendezvous/admission/access.h"
+#include "rendezvous/wire/listen.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* PyTorch's default port of a store. */
+#define CT_DEFAULT_STORE_PORT 29500
+
+enum ct_daemon_action { CT_DAEMON_SERVE, CT_DAEMON_HELP, CT_DAEMON_VERSION };
+
+struct ct_daemon_options {
+    enum ct_daemon_action action;
+    const char *hosts[CT_MAX_LISTENERS]; /* borrowed from argv */
+    size_t num_hosts;
+    uint16_t port;
+    size_t max_memory, max_connections; /* 0 = no limit */
+    bool http_keys;
+    int ready_fd; /* -1 = none; else open for writing */
+    struct ct_access access;
+    const char *token_file; /* borrowed from argv; NULL = none */
+    const char *journal;    /* borrowed from argv; NULL = none */
+    bool journal_sync;
+};
+
+/* CT_EINVAL names the option and what is wrong with it. May permute nothing: parsing stops at the
+ * first argument that is no option, which is refused. Uses getopt's process-wide state, so call it
+ * once, from main(). */
+CT_MUST_CHECK int ct_daemon_options_parse(int argc, char **argv, struct ct_daemon_options *out,
+                                          struct ct_err *err);
+
+extern const char ct_daemon_help[];
+
+#endif

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * ctrdzvd: the store as a program of its own. Options, the loop, two signals; all else is the
+ * library. Exit codes: 0 ended by SIGTERM or SIGINT, 1 failure, 2 usage.
+ */
+#include "common/addr.h"
+#include "rendezvous/admission/token.h"
+#include "rendezvous/ctrdzvd/daemon_options.h"
+#include "rendezvous/server/server_uv.h"
+#include "rendezvous/wire/notify.h"
+
+#include <errno.h>
+#include <malloc.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define EXIT_USAGE 2
+
+/* Longest time from SIGTERM to the end, for clients that leave a request unfinished or an answer
+ * unread. Well below the 90 s after which systemd kills. */
+#define DRAIN_MS 5000
+
+struct daemon {
+    uv_loop_t loop;
+    uv_signal_t sigterm, sigint;
+    struct ct_server *server;
+    bool stopping;
+};
+
+static void emit(void *data, enum ct_log_level level, const char *line)
+{
+    (void)data;
+    (void)fprintf(stderr, "ctrdzvd: %s: %s\n", ct_log_level_name(level), line);
+}
+
+/* Each client is one descriptor, and the soft limit is often 1024. */
+static void raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+/* glibc raises its own threshold to the size of what was freed, after which large values come from
+ * the heap and stay there: a store that held much once would look as if it did for ever. */
+static void give_memory_back(void)
+{
+#ifdef __GLIBC__
+    (void)mallopt(M_MMAP_THRESHOLD, 1 << 20);
+    (void)mallopt(M_TRIM_THRESHOLD, 8 << 20);
+#endif
+}
+
+static void tell_manager(const char *state)
+{
+    struct ct_err err = {0};
+    if (ct_notify(getenv("NOTIFY_SOCKET"), state, &err) != 0) {
+        (void)fprintf(stderr, "ctrdzvd: %s\n", err.text);
+    }
+}
+
+/* The loop ends when the last handle is closed. */
+static void on_server_closed(void *data)
+{
+    struct daemon *daemon = data;
+    uv_close((uv_handle_t *)&daemon->sigterm, NULL);
+    uv_close((uv_handle_t *)&daemon->sigint, NULL);
+}
+
+/* The second signal is for the impatient. */
+static void on_signal(uv_signal_t *handle, int signum)
+{
+    struct daemon *daemon = handle->data;
+    (void)signum;
+    if (daemon->stopping) {
+        ct_server_close(daemon->server, on_server_closed, daemon);
+        return;
+    }
+    daemon->stopping = true;
+    tell_manager("STOPPING=1");
+    ct_server_drain(daemon->server, DRAIN_MS, on_server_closed, daemon);
+}
+
+static int watch_signals(struct daemon *daemon)
+{
+    /* A client that is gone shows as a failed write. */
+    (void)signal(SIGPIPE, SIG_IGN);
+    /* A journal that may not grow shows as a failed write. */
+    (void)signal(SIGXFSZ, SIG_IGN);
+    daemon->sigterm.data = daemon;
+    daemon->sigint.data = daemon;
+    int rc = uv_signal_init(&daemon->loop, &daemon->sigterm);
+    rc = rc != 0 ? rc : uv_signal_init(&daemon->loop, &daemon->sigint);
+    rc = rc != 0 ? rc : uv_signal_start(&daemon->sigterm, on_signal, SIGTERM);
+    return rc != 0 ? rc : uv_signal_start(&daemon->sigint, on_signal, SIGINT);
+}
+
+static int announce(const struct ct_daemon_options *options, const struct ct_server *server)
+{
+    uint16_t port = ct_server_port(server);
+    for (size_t i = 0; i < options->num_hosts; i++) {
+        char where[CT_ADDR_JOIN_MAX];
+        ct_addr_join(options->hosts[i], port, where, sizeof(where));
+        (void)fprintf(stderr, "ctrdzvd: listening on %s\n", where);
+    }
+    tell_manager("READY=1");
+    if (options->ready_fd >= 0) {
+        int n = dprintf(options->ready_fd, "%u\n", (unsigned)port);
+        if (n < 0) {
+            (void)fprintf(stderr, "ctrdzvd: cannot write to --ready-fd %d: %s\n", options->ready_fd,
+                          strerror(errno));
+            return EXIT_FAILURE;
+        }
+        (void)close(options->ready_fd);
+    }
+    return EXIT_SUCCESS;
+}
+
+static int serve(const struct ct_daemon_options *options, const struct ct_token *token)
+{
+    struct daemon daemon = {0};
+    int uv = uv_loop_init(&daemon.loop);
+    uv = uv != 0 ? uv : watch_signals(&daemon);
+    if (uv != 0) {
+        (void)fprintf(stderr, "ctrdzvd: cannot start the event loop: %s\n", uv_strerror(uv));
+        return EXIT_FAILURE;
+    }
+    const struct ct_log log = {emit, NULL, CT_LOG_WARNING};
+    const struct ct_server_agents agents = {.token = token->len > 0 ? token : NULL};
+    const struct ct_server_options where = {
+        .hosts = options->hosts,
+        .num_hosts = options->num_hosts,
+        .port = options->port,
+        .log = &log,
+        .access = &options->access,
+        .agents = &agents,
+        .http_keys = options->http_keys,
+        .journal = options->journal,
+        .journal_sync = options->journal_sync,
+        .max_memory = options->max_memory,
+        .max_connections = options->max_connections,
+    };
+    if (options->access.open) {
+        ct_log(&log, CT_LOG_WARNING, "--open: every client that reaches the port is admitted");
+    }
+    struct ct_err err = {0};
+    int rc = EXIT_FAILURE;
+    if (ct_server_open(&daemon.loop, &where, &daemon.server, &err) != 0) {
+        (void)fprintf(stderr, "ctrdzvd: %s\n", err.text);
+    } else {
+        rc = announce(options, daemon.server);
+    }
+    if (daemon.server == NULL) {
+        on_server_closed(&daemon);
+    } else if (rc != EXIT_SUCCESS) {
+        ct_server_close(daemon.server, on_server_closed, &daemon);
+    }
+    (void)uv_run(&daemon.loop, UV_RUN_DEFAULT);
+    (void)uv_loop_close(&daemon.loop);
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    struct ct_daemon_options options;
+    struct ct_err err = {0};
+    if (ct_daemon_options_parse(argc, argv, &options, &err) != 0) {
+        (void)fprintf(stderr, "ctrdzvd: %s; see ctrdzvd --help\n", err.text);
+        return EXIT_USAGE;
+    }
+    switch (options.action) {
+    case CT_DAEMON_HELP:
+        return fputs(ct_daemon_help, stdout) != EOF && fflush(stdout) == 0 ? EXIT_SUCCESS
+                                                                           : EXIT_FAILURE;
+    case CT_DAEMON_VERSION:
+        (void)printf("ctrdzvd %s\n", CT_VERSION);
+        return EXIT_SUCCESS;
+    case CT_DAEMON_SERVE:
+        break;
+    }
+    raise_descriptor_limit();
+    give_memory_back();
+    struct ct_token token;
+    if (ct_token_find(options.token_file, getenv(CT_TOKEN_ENV), &token, &err) != 0) {
+        (void)fprintf(stderr, "ctrdzvd: %s\n", err.text);
+        return EXIT_FAILURE;
+    }
+    int rc = serve(&options, &token);
+    ct_token_wipe(&token);
+    return rc;
+}

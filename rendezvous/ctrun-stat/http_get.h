@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Just enough of an HTTP client to ask a store of ours for one page, within a deadline. Whoever
+ * answers may be anybody: every length is bounded.
+ */
+#ifndef CT_RENDEZVOUS_CTRUN_STAT_HTTP_GET_H
+#define CT_RENDEZVOUS_CTRUN_STAT_HTTP_GET_H
+
+#include "common/addr.h"
+#include "common/buf.h"
+#include "common/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Bytes of a reply. The status of 4096 workers is some 0.6 MB. */
+#define CT_HTTP_REPLY_MAX ((size_t)8 << 20)
+/* Bytes of its head; ours has some 200. */
+#define CT_HTTP_REPLY_HEAD_MAX ((size_t)16384)
+
+struct ct_http_reply {
+    int code;
+    size_t body; /* where the body begins */
+    size_t len;  /* of the body */
+};
+
+/* Outcome of ct_http_reply_parse(): the reply goes on after these bytes. */
+#define CT_HTTP_E_MORE 1
+
+/* Understands a reply of which `len` bytes are there; `ended` = no more will come. CT_EPROTO: it is
+ * no HTTP that we understand (a body in chunks is not); CT_ELIMIT: too long; CT_ECLOSED: it ended
+ * in the middle. */
+CT_MUST_CHECK int ct_http_reply_parse(const char *bytes, size_t len, bool ended,
+                                      struct ct_http_reply *out, struct ct_err *err);
+
+/* Asks for `path`; appends the whole reply to `bytes`, in which *out finds its way. Also codes of
+ * rendezvous/wire/sock.h. */
+CT_MUST_CHECK int ct_http_get(const struct ct_endpoint *where, const char *path,
+                              int64_t deadline_ns, struct ct_buf *bytes, struct ct_http_reply *out,
+                              struct ct_err *err);
+
+#endif

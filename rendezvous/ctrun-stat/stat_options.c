@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rendezvous/ctrun-stat/stat_options.h"
+
+#include "common/num.h"
+#include "rendezvous/ctrdzvd/daemon_options.h"
+
+#include <getopt.h>
+#include <string.h>
+
+#define DEFAULT_TIMEOUT_S 5
+#define MAX_TIMEOUT_S 3600
+
+const char ct_stat_help[] =
+    "usage: ctrun-stat [--json | --health] [--watch] [--timeout SECONDS] [HOST[:PORT]]\n"
+    "\n"
+    "Shows how a job and its store are. Without HOST it asks the store at MASTER_ADDR and\n"
+    "MASTER_PORT, else at 127.0.0.1:29500.\n"
+    "\n"
+    "  --json             print the status as JSON, see ctstatus(5)\n"
+    "  --health           print only whether all is well, in one line\n"
+    "  --watch            ask again every second\n"
+    "  --timeout SECONDS  how long an answer may take (default 5)\n"
+    "  -V, --version      print the version and exit\n"
+    "  -h, --help         print this and exit\n"
+    "\n"
+    "Exits with 0 if all is well, 1 if not, 2 if nobody answers, 3 after a wrong option.\n";
+
+static bool is_set(const char *variable)
+{
+    return variable != NULL && variable[0] != '\0';
+}
+
+static int find_where(const char *argument, const char *master_addr, const char *master_port,
+                      struct ct_endpoint *out, struct ct_err *err)
+{
+    const char *text = argument;
+    if (text == NULL) {
+        text = is_set(master_addr) ? master_addr : "127.0.0.1";
+    }
+    struct ct_endpoint where;
+    int rc = ct_endpoint_parse(text, CT_DEFAULT_STORE_PORT, &where, err);
+    if (rc != 0) {
+        return argument != NULL ? rc : ct_err_wrap(err, "MASTER_ADDR");
+    }
+    int port = where.port;
+    if (!where.has_port && is_set(master_port) &&
+        ct_parse_int(master_port, 1, UINT16_MAX, &port) != 0) {
+        return ct_err_set(err, CT_EINVAL, "MASTER_PORT '%s' is not a number from 1 to 65535",
+                          master_port);
+    }
+    where.port = (uint16_t)port;
+    *out = where;
+    return 0;
+}
+
+static int take_form(enum ct_stat_action form, struct ct_stat_options *o, struct ct_err *err)
+{
+    if (o->action != CT_STAT_TABLE && o->action != form) {
+        return ct_err_set(err, CT_EINVAL, "--json and --health exclude each other");
+    }
+    o->action = form;
+    return 0;
+}
+
+static int take(int opt, const char *what, struct ct_stat_options *o, struct ct_err *err)
+{
+    switch (opt) {
+    case 'j':
+        return take_form(CT_STAT_JSON, o, err);
+    case 'e':
+        return take_form(CT_STAT_HEALTH, o, err);
+    case 'w':
+        o->watch = true;
+        return 0;
+    case 't':
+        if (ct_parse_int(optarg, 1, MAX_TIMEOUT_S, &o->timeout_s) != 0) {
+            return ct_err_set(err, CT_EINVAL, "--timeout '%s' is not a number from 1 to %d", optarg,
+                              MAX_TIMEOUT_S);
+        }
+        return 0;
+    case 'v':
+    case 'V':
+        o->action = CT_STAT_VERSION;
+        return 0;
+    case 'h':
+        o->action = CT_STAT_HELP;
+        return 0;
+    case ':':
+        return ct_err_set(err, CT_EINVAL, "option '%s' needs a value", what);
+    default:
+        return ct_err_set(err, CT_EINVAL, "unknown or malformed option '%s'", what);
+    }
+}
+
+/* Options may follow the address: `ctrun-stat node7 --watch` is how people write it. */
+int ct_stat_options_parse(int argc, char **argv, const char *master_addr, const char *master_port,
+                          struct ct_stat_options *out, struct ct_err *err)
+{
+    static const struct option table[] = {
+        {"json", no_argument, NULL, 'j'},
+        {"health", no_argument, NULL, 'e'},
+        {"watch", no_argument, NULL, 'w'},
+        {"timeout", required_argument, NULL, 't'},
+        {"version", no_argument, NULL, 'v'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
+    };
+    struct ct_stat_options o = {.action = CT_STAT_TABLE, .timeout_s = DEFAULT_TIMEOUT_S};
+    const char *argument = NULL;
+    opterr = 0; /* we word the errors ourselves */
+    for (;;) {
+        const char *what = argv[optind]; /* getopt does not keep the text of what it refuses */
+        int opt = getopt_long(argc, argv, "-:hV", table, NULL);
+        int rc = 0;
+        if (opt == -1) {
+            break;
+        }
+        if (opt != 1) {
+            rc = take(opt, what, &o, err);
+        } else if (argument != NULL) {
+            rc = ct_err_set(err, CT_EINVAL, "argument '%s' is not expected", optarg);
+        } else {
+            argument = optarg;
+        }
+        if (rc != 0) {
+            return rc;
+        }
+        if (o.action == CT_STAT_VERSION || o.action == CT_STAT_HELP) {
+            *out = o;
+            return 0;
+        }
+    }
+    for (; optind < argc; optind++) { /* behind "--" */
+        if (argument != NULL) {
+            return ct_err_set(err, CT_EINVAL, "argument '%s' is not expected", argv[optind]);
+        }
+        argument = argv[optind];
+    }
+    int rc = find_where(argument, master_addr, master_port, &o.where, err);
+    if (rc == 0) {
+        *out = o;
+    }
+    return rc;
+}

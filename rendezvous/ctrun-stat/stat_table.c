@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rendezvous/ctrun-stat/stat_table.h"
+
+#include "common/text.h"
+#include "rendezvous/http/status.h"
+#include "rendezvous/wire/json.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Collects lines; the first failure stays. */
+struct text {
+    struct ct_buf *out;
+    int rc;
+};
+
+static void put(struct text *text, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* One line, cut to the width, without trailing blanks and control characters. */
+static void put(struct text *text, const char *fmt, ...)
+{
+    char line[CT_STAT_COLUMNS + 1];
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(line, sizeof(line), fmt, args);
+    va_end(args);
+    ct_text_clean(line);
+    size_t len = strlen(line);
+    while (len > 0 && line[len - 1] == ' ') {
+        len--;
+    }
+    line[len] = '\0';
+    if (text->rc == 0) {
+        text->rc = ct_buf_printf(text->out, "%s\n", line);
+    }
+}
+
+static const char *plural(double n)
+{
+    return n == 1 ? "" : "s";
+}
+
+/* ---- values --------------------------------------------------------------------------------- */
+
+/* Room for any double printed here, which are below 1e6 or cut. */
+#define VALUE_MAX 32
+
+static const char *uptime(double seconds, char out[VALUE_MAX])
+{
+    if (seconds < 120) {
+        (void)snprintf(out, VALUE_MAX, "%.0f s", seconds);
+    } else if (seconds < 7200) {
+        (void)snprintf(out, VALUE_MAX, "%.0f min", seconds / 60);
+    } else {
+        (void)snprintf(out, VALUE_MAX, "%.1f h", seconds / 3600);
+    }
+    return out;
+}
+
+static const char *size(double bytes, char out[VALUE_MAX])
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    size_t unit = 0;
+    while (bytes >= 10000 && unit + 1 < sizeof(units) / sizeof(units[0])) {
+        bytes /= 1024;
+        unit++;
+    }
+    (void)snprintf(out, VALUE_MAX, "%.0f %s", bytes, units[unit]);
+    return out;
+}
+
+static double total(const cJSON *numbers)
+{
+    double sum = 0;
+    const cJSON *number;
+    cJSON_ArrayForEach(number, numbers)
+    {
+        sum += cJSON_IsNumber(number) ? number->valuedouble : 0;
+    }
+    return sum;
+}
+
+/* ---- parts ---------------------------------------------------------------------------------- */
+
+static void put_store(struct text *text, const cJSON *status)
+{
+    const cJSON *store = cJSON_GetObjectItemCaseSensitive(status, "store");
+    double connections = ct_json_number(store, "connections", 0);
+    double waiters = ct_json_number(store, "waiters", 0), keys = ct_json_number(store, "keys", 0);
+    double requests = total(cJSON_GetObjectItemCaseSensitive(store, "operations"));
+    char bytes[VALUE_MAX];
+    put(text, "store: %.0f key%s, %s, %.0f connection%s, %.0f waiter%s, %.0f request%s", keys,
+        plural(keys), size(ct_json_number(store, "bytes", 0), bytes), connections,
+        plural(connections), waiters, plural(waiters), requests, plural(requests));
+}
+
+static void put_job(struct text *text, const cJSON *job)
+{
+    const char *state = ct_json_text(job, "state", "?");
+    double world_size = ct_json_number(job, "world_size", 0);
+    double max_restarts = ct_json_number(job, "max_restarts", 0);
+    char how[CT_STAT_COLUMNS], restarts[CT_STAT_COLUMNS] = "";
+    if (strcmp(state, "waiting") == 0) {
+        (void)snprintf(how, sizeof(how), "%.0f of %.0f nodes are there",
+                       (double)cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(job, "nodes")),
+                       ct_json_number(job, "min_nodes", 0));
+    } else {
+        (void)snprintf(how, sizeof(how), "%.0f worker%s, generation %.0f", world_size,
+                       plural(world_size), ct_json_number(job, "generation", 0));
+    }
+    if (max_restarts > 0) {
+        (void)snprintf(restarts, sizeof(restarts), ", restarts %.0f of %.0f",
+                       ct_json_number(job, "restarts", 0), max_restarts);
+    }
+    /* A UUID has 36 characters; of those rather some are cut than the numbers. */
+    int left = CT_STAT_COLUMNS - (int)(strlen("job : , ") + 8 + strlen(how) + strlen(restarts));
+    left = left > 36 ? 36 : left < 8 ? 8 : left;
+    put(text, "job %.*s: %.8s, %s%s", left, ct_json_text(job, "run_id", "?"), state, how, restarts);
+}
+
+/* Of one machine that is there is nothing to say. */
+static void put_nodes(struct text *text, const cJSON *job)
+{
+    const cJSON *nodes = cJSON_GetObjectItemCaseSensitive(job, "nodes");
+    const cJSON *missing = cJSON_GetObjectItemCaseSensitive(job, "missing_nodes");
+    if (cJSON_GetArraySize(nodes) + cJSON_GetArraySize(missing) < 2) {
+        return;
+    }
+    put(text, "%s", "");
+    put(text, " NODE STATE    WORKERS SEEN     ADDRESS         HOST");
+    const cJSON *node;
+    cJSON_ArrayForEach(node, nodes)
+    {
+        double index = ct_json_number(node, "index", -1);
+        char number[VALUE_MAX] = "-", seen[VALUE_MAX];
+        if (index >= 0) {
+            (void)snprintf(number, sizeof(number), "%.0f", index);
+        }
+        put(text, "%5.5s %-8.8s %7.0f %-8.8s %-15s %s", number, ct_json_text(node, "state", "?"),
+            ct_json_number(node, "workers", 0),
+            uptime(ct_json_number(node, "last_seen_s", 0), seen),
+            ct_json_text(node, "address", "?"), ct_json_text(node, "host", "?"));
+    }
+    cJSON_ArrayForEach(node, missing)
+    {
+        put(text, "missing: %s", cJSON_IsString(node) ? node->valuestring : "?");
+    }
+}
+
+static void put_workers(struct text *text, const cJSON *workers)
+{
+    if (cJSON_GetArraySize(workers) == 0) {
+        return;
+    }
+    put(text, "%s", "");
+    put(text, " RANK LOCAL     PID STATE     EXIT RESTARTS HOST");
+    const cJSON *worker;
+    cJSON_ArrayForEach(worker, workers)
+    {
+        const cJSON *code = cJSON_GetObjectItemCaseSensitive(worker, "exit");
+        char exit_text[VALUE_MAX] = "-";
+        if (cJSON_IsNumber(code)) {
+            (void)snprintf(exit_text, sizeof(exit_text), "%.0f", code->valuedouble);
+        }
+        put(text, "%5.0f %5.0f %7.0f %-9.9s %4.4s %8.0f %s", ct_json_number(worker, "rank", 0),
+            ct_json_number(worker, "local_rank", 0), ct_json_number(worker, "pid", 0),
+            ct_json_text(worker, "state", "?"), exit_text, ct_json_number(worker, "restarts", 0),
+            ct_json_text(worker, "host", "?"));
+    }
+}
+
+/* A number, or "-" where there is none. */
+static const char *optional(const cJSON *object, const char *name, int digits, char out[VALUE_MAX])
+{
+    const cJSON *value = cJSON_GetObjectItemCaseSensitive(object, name);
+    (void)snprintf(out, VALUE_MAX, "-");
+    if (cJSON_IsNumber(value)) {
+        (void)snprintf(out, VALUE_MAX, "%.*g", digits, value->valuedouble);
+    }
+    return out;
+}
+
+/* Workers that say nothing of themselves have no line. */
+static void put_progress(struct text *text, const cJSON *workers)
+{
+    bool headed = false;
+    const cJSON *worker;
+    cJSON_ArrayForEach(worker, workers)
+    {
+        const cJSON *progress = cJSON_GetObjectItemCaseSensitive(worker, "progress");
+        char age[VALUE_MAX], loss[VALUE_MAX], rate[VALUE_MAX];
+        if (!cJSON_IsObject(progress)) {
+            continue;
+        }
+        if (!headed) {
+            put(text, "%s", "");
+            put(text, " RANK         STEP PHASE      FOR          LOSS    SAMPLES/S");
+            headed = true;
+        }
+        put(text, "%5.0f %12.0f %-10.10s %-8.8s %8.8s %12.12s", ct_json_number(worker, "rank", 0),
+            ct_json_number(progress, "step", 0), ct_json_text(progress, "phase", "?"),
+            uptime(ct_json_number(progress, "age_s", 0), age), optional(progress, "loss", 4, loss),
+            optional(progress, "samples_per_s", 6, rate));
+    }
+}
+
+static void put_waiting(struct text *text, const cJSON *store)
+{
+    const cJSON *waiting = cJSON_GetObjectItemCaseSensitive(store, "waiting");
+    if (cJSON_GetArraySize(waiting) == 0) {
+        return;
+    }
+    put(text, "%s", "");
+    put(text, "WAITING ONE OF THEM           FOR KEY");
+    const cJSON *item;
+    cJSON_ArrayForEach(item, waiting)
+    {
+        put(text, "%7.0f %-21s %s", ct_json_number(item, "clients", 0),
+            ct_json_text(item, "peer", "?"), ct_json_text(item, "key", "?"));
+    }
+    if (ct_json_number(store, "waiting_more", 0) != 0) {
+        put(text, "    ... and further keys");
+    }
+}
+
+static void put_failures(struct text *text, const cJSON *job)
+{
+    const cJSON *failures = cJSON_GetObjectItemCaseSensitive(job, "failures");
+    double left_out = ct_json_number(job, "failure_count", 0) - cJSON_GetArraySize(failures);
+    if (cJSON_GetArraySize(failures) == 0) {
+        return;
+    }
+    put(text, "%s", "");
+    if (left_out > 0) {
+        put(text, "%.0f earlier failure%s", left_out, plural(left_out));
+    }
+    const cJSON *item;
+    cJSON_ArrayForEach(item, failures)
+    {
+        double rank = ct_json_number(item, "rank", -1);
+        char who[VALUE_MAX] = "node";
+        if (rank >= 0) {
+            (void)snprintf(who, sizeof(who), "rank %.0f on", rank);
+        }
+        put(text, "generation %.0f: %s %.24s: %s", ct_json_number(item, "generation", 0), who,
+            ct_json_text(item, "host", "?"), ct_json_text(item, "reason", "failed"));
+    }
+}
+
+/* ---- the whole ------------------------------------------------------------------------------ */
+
+int ct_stat_verdict(const struct cJSON *status, bool *healthy)
+{
+    const char *health = ct_json_text(status, "health", "");
+    bool good = strcmp(health, "healthy") == 0;
+    if (!good && strcmp(health, "degraded") != 0) {
+        return CT_EFORMAT;
+    }
+    *healthy = good;
+    return 0;
+}
+
+int ct_stat_table(const struct cJSON *status, const char *where, struct ct_buf *out)
+{
+    struct text text = {out, 0};
+    const cJSON *job = NULL;
+    char up[VALUE_MAX];
+    put(&text, "%.40s: %s, up %s, version %s", where, ct_json_text(status, "health", "?"),
+        uptime(ct_json_number(status, "uptime_s", 0), up), ct_json_text(status, "version", "?"));
+    const cJSON *problem;
+    cJSON_ArrayForEach(problem, cJSON_GetObjectItemCaseSensitive(status, "problems"))
+    {
+        put(&text, "problem: %s", cJSON_IsString(problem) ? problem->valuestring : "?");
+    }
+    while ((job = ct_status_next_job(status, job)) != NULL) {
+        put_job(&text, job);
+    }
+    put_store(&text, status);
+    put_waiting(&text, cJSON_GetObjectItemCaseSensitive(status, "store"));
+    bool several = cJSON_GetObjectItemCaseSensitive(status, "jobs") != NULL;
+    while ((job = ct_status_next_job(status, job)) != NULL) {
+        if (several) {
+            put(&text, "%s", "");
+            put(&text, "job %s", ct_json_text(job, "run_id", "?"));
+        }
+        put_nodes(&text, job);
+        put_workers(&text, cJSON_GetObjectItemCaseSensitive(job, "workers"));
+        put_progress(&text, cJSON_GetObjectItemCaseSensitive(job, "workers"));
+        put_failures(&text, job);
+    }
+    return text.rc;
+}
+
+int ct_stat_health(const struct cJSON *status, struct ct_buf *out)
+{
+    struct text text = {out, 0};
+    const cJSON *problems = cJSON_GetObjectItemCaseSensitive(status, "problems");
+    const cJSON *first = cJSON_GetArrayItem(problems, 0);
+    int more = cJSON_GetArraySize(problems) - 1;
+    const char *health = ct_json_text(status, "health", "?");
+    if (!cJSON_IsString(first)) {
+        put(&text, "%s", health);
+    } else if (more > 0) {
+        put(&text, "%s: %.55s (and %d more)", health, first->valuestring, more);
+    } else {
+        put(&text, "%s: %s", health, first->valuestring);
+    }
+    return text.rc;
+}

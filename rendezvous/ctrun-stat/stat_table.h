@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The status document for people. Pure: a document that may be anything in, text out.
+ */
+#ifndef CT_RENDEZVOUS_CTRUN_STAT_STAT_TABLE_H
+#define CT_RENDEZVOUS_CTRUN_STAT_STAT_TABLE_H
+
+#include "common/buf.h"
+#include "common/err.h"
+
+#include <stdbool.h>
+
+struct cJSON;
+
+/* Longer lines are cut. */
+#define CT_STAT_COLUMNS 80
+
+/* Is this the status of a store, and does it call itself healthy? CT_EFORMAT when it is none. */
+CT_MUST_CHECK int ct_stat_verdict(const struct cJSON *status, bool *healthy);
+
+/* Appends a table; `where` is who was asked. CT_ENOMEM. */
+CT_MUST_CHECK int ct_stat_table(const struct cJSON *status, const char *where, struct ct_buf *out);
+
+/* Appends one line: "healthy", or "degraded: " and why. CT_ENOMEM. */
+CT_MUST_CHECK int ct_stat_health(const struct cJSON *status, struct ct_buf *out);
+
+#endif

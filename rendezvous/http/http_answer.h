@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What is answered to an HTTP request, without HTTP: method and path in, code and body out. Pure.
+ *
+ *     /healthz   200 as long as we serve
+ *     /readyz    200 when the job runs as it should, else 503; why
+ *     /status    the status document
+ *     /metrics   the same for Prometheus
+ *     /keys      names and sizes, when that was asked for
+ */
+#ifndef CT_RENDEZVOUS_HTTP_HTTP_ANSWER_H
+#define CT_RENDEZVOUS_HTTP_HTTP_ANSWER_H
+
+#include "common/buf.h"
+#include "common/err.h"
+
+#include <stdbool.h>
+
+struct cJSON;
+struct ct_budget;
+struct ct_status_rows;
+
+/* Where the answers come from. Each gives *out, to be freed by cJSON_Delete(); CT_ENOMEM. */
+struct ct_http_source {
+    /* Workers are shown as `rows` wants them; what it collects is valid until something else is
+     * called. */
+    int (*status)(void *data, struct ct_status_rows *rows, struct cJSON **out);
+    int (*keys)(void *data, struct cJSON **out); /* NULL = not offered */
+    void *data;
+    /* Takes the bodies until they are sent; NULL = nobody counts. Borrowed. */
+    struct ct_budget *budget;
+};
+
+struct ct_http_answer {
+    unsigned code;
+    const char *type;  /* Content-Type; static */
+    const char *allow; /* Allow, NULL = none; static */
+    struct ct_buf body;
+};
+
+/* GET and HEAD; any other is answered with 405. */
+bool ct_http_method_is_known(const char *method);
+
+/* HEAD is answered as GET; whoever sends it leaves the body out. A peer that is not admitted gets
+ * /healthz, and 403 for anything else. Fills in *out, whose body the caller frees. Always gives an
+ * answer, a 500 without a body when memory is out. */
+void ct_http_answer_make(const struct ct_http_source *source, bool admitted, const char *method,
+                         const char *path, struct ct_http_answer *out);
+
+/* Replaces the answer, whose body it frees, by an error in words; without memory it has none. */
+void ct_http_answer_error(struct ct_http_answer *answer, unsigned code, const char *why);
+
+#endif

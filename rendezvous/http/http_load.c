@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rendezvous/http/http_load.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+/* The name of its ABI since 0.9.50; 1.0 has it, too. */
+#define LIBRARY "libmicrohttpd.so.12"
+
+/* POSIX wants an object pointer to hold a function's address, ISO C has no cast for it. */
+static int find(void *library, const char *name, void *function, struct ct_err *err)
+{
+    void *found = dlsym(library, name);
+    if (found == NULL) {
+        return ct_err_set(err, CT_EUNSUPPORTED, "%s has no %s", LIBRARY, name);
+    }
+    memcpy(function, &found, sizeof(found));
+    return 0;
+}
+
+int ct_mhd_load(struct ct_mhd *out, struct ct_err *err)
+{
+    struct ct_mhd mhd;
+    /* Never closed: GnuTLS does not survive being unloaded. */
+    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) {
+        return ct_err_set(err, CT_EUNSUPPORTED, "cannot load %s: %s", LIBRARY, dlerror());
+    }
+    int rc = 0;
+#define FIND(name) rc = rc != 0 ? rc : find(library, "MHD_" #name, &mhd.name, err);
+    CT_MHD_FUNCTIONS(FIND)
+#undef FIND
+    if (rc == 0) {
+        *out = mhd;
+    }
+    return rc;
+}

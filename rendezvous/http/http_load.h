@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * libmicrohttpd, loaded when the first HTTP connection comes. It brings GnuTLS and what that needs,
+ * ten libraries in all: linked, they would double the time in which ctrun starts, and most jobs
+ * are never asked over HTTP.
+ */
+#ifndef CT_RENDEZVOUS_HTTP_HTTP_LOAD_H
+#define CT_RENDEZVOUS_HTTP_HTTP_LOAD_H
+
+#include "common/err.h"
+
+#include <microhttpd.h>
+
+#define CT_MHD_FUNCTIONS(X)                               \
+    X(add_connection)                                     \
+    X(add_response_header)                                \
+    X(create_response_from_buffer_with_free_callback_cls) \
+    X(destroy_response)                                   \
+    X(get_connection_info)                                \
+    X(get_connection_values)                              \
+    X(get_daemon_info)                                    \
+    X(get_timeout)                                        \
+    X(queue_response)                                     \
+    X(run)                                                \
+    X(start_daemon)                                       \
+    X(stop_daemon)
+
+/* `run` is MHD_run(), and so on. */
+struct ct_mhd {
+#define CT_MHD_MEMBER(name) __typeof__(MHD_##name) *name;
+    CT_MHD_FUNCTIONS(CT_MHD_MEMBER)
+#undef CT_MHD_MEMBER
+};
+
+/* May be called again; the library stays loaded. CT_EUNSUPPORTED, *out is not changed. */
+CT_MUST_CHECK int ct_mhd_load(struct ct_mhd *out, struct ct_err *err);
+
+#endif

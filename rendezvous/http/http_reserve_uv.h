@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * HTTP without a library: answers /healthz, and says why nothing else is answered. For connections
+ * that libmicrohttpd cannot take, because it is missing or slow clients hold all that it has, so
+ * that a probe always hears whether the store serves.
+ */
+#ifndef CT_RENDEZVOUS_HTTP_HTTP_RESERVE_UV_H
+#define CT_RENDEZVOUS_HTTP_HTTP_RESERVE_UV_H
+
+#include "common/err.h"
+
+#include <uv.h>
+
+struct ct_http_reserve;
+
+/* Gives *out. CT_ENOMEM. */
+CT_MUST_CHECK int ct_http_reserve_open(uv_loop_t *loop, struct ct_http_reserve **out,
+                                       struct ct_err *err);
+
+/* Takes the socket, of which nothing has been read yet. All pages but /healthz are answered with
+ * `code` and the words, which are copied. One connection beyond CT_HTTP_RESERVE ends the oldest. */
+void ct_http_reserve_add(struct ct_http_reserve *reserve, int fd, unsigned code, const char *why);
+
+/* Ends all connections; `cb` hears when the last handle is closed and the memory gone. */
+void ct_http_reserve_close(struct ct_http_reserve *reserve, void (*cb)(void *data), void *data);
+
+#endif

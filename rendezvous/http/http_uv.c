@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Happy path: the first ct_http_add() loads libmicrohttpd, whose epoll descriptor then stands in
+ * our loop, and each gives it a socket; when it is readable MHD_run() reads, calls on_request,
+ * writes and closes.
+ *
+ * Other paths: the library has work left that no descriptor announces (a pipelined request): it
+ * says so through MHD_get_timeout() and gets its next turn from the timer, behind everybody else.
+ *
+ * Failure modes: without the library the connection is not taken and the next one tries again. A
+ * request that is not HTTP or larger than CT_HTTP_MEMORY is refused by the library. One that is
+ * slow is ended by us, because the library's own timeout only sees silence, not one byte a second:
+ * each connection has one deadline, which moves on with each finished request. All last equally
+ * long, so the list of connections is in order of deadlines. Shutting the socket down lets the
+ * library find the end of it by itself.
+ *
+ * Who frees: the library tells of a connection's end before it closes the socket, and `struct peer`
+ * goes there; all peers are gone after MHD_stop_daemon(); the object goes with its last handle.
+ */
+#include "rendezvous/http/http_uv.h"
+
+#include "common/addr.h"
+#include "common/alloc.h"
+#include "common/clock.h"
+#include "common/list.h"
+#include "rendezvous/admission/admit.h"
+#include "rendezvous/http/http_load.h"
+#include "rendezvous/store/budget.h"
+#include "rendezvous/wire/limits.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct peer {
+    struct ct_list at_http;
+    int64_t deadline_ns;
+    int fd; /* the library's */
+    bool admitted;
+};
+
+struct ct_http {
+    uv_loop_t *loop;
+    struct ct_mhd mhd;
+    struct MHD_Daemon *daemon; /* NULL until the first connection; then `mhd` and `poll` are made */
+    uv_poll_t poll;
+    uv_timer_t timer;
+    unsigned handles;     /* not closed yet */
+    struct ct_list peers; /* by deadline */
+    size_t strangers;     /* peers that are not admitted */
+    bool adding_admitted; /* the verdict on the one that is being added */
+    struct ct_http_source source;
+    const struct ct_log *log; /* may be NULL */
+    struct ct_refusals denials;
+    int64_t request_ns;
+    struct ct_http_stats stats;
+    ct_http_close_fn close_cb;
+    void *close_data;
+};
+
+/* ---- deadlines ------------------------------------------------------------------------------ */
+
+static void on_timer(uv_timer_t *timer);
+
+/* The peer has until then. */
+static void give_time(struct ct_http *http, struct peer *peer)
+{
+    ct_list_remove(&peer->at_http);
+    ct_list_append(&http->peers, &peer->at_http);
+    peer->deadline_ns = ct_clock_now(NULL) + http->request_ns;
+}
+
+static void end_late_peers(struct ct_http *http)
+{
+    int64_t now = ct_clock_now(NULL);
+    while (!ct_list_empty(&http->peers)) {
+        struct peer *peer = CT_CONTAINER_OF(http->peers.next, struct peer, at_http);
+        if (peer->deadline_ns > now) {
+            return;
+        }
+        ct_list_remove(&peer->at_http);
+        http->stats.timeouts++;
+        (void)shutdown(peer->fd, SHUT_RDWR);
+    }
+}
+
+/* Sets the timer to what comes first: work that the library has left, or a deadline. */
+static void set_timer(struct ct_http *http)
+{
+    MHD_UNSIGNED_LONG_LONG at_once = 1;
+    if (http->mhd.get_timeout(http->daemon, &at_once) == MHD_YES && at_once == 0) {
+        (void)uv_timer_start(&http->timer, on_timer, 0, 0);
+    } else if (!ct_list_empty(&http->peers)) {
+        const struct peer *first = CT_CONTAINER_OF(http->peers.next, struct peer, at_http);
+        int left_ms = ct_deadline_left_ms(NULL, first->deadline_ns);
+        (void)uv_timer_start(&http->timer, on_timer, left_ms > 0 ? (uint64_t)left_ms : 0, 0);
+    } else {
+        (void)uv_timer_stop(&http->timer);
+    }
+}
+
+static void turn(struct ct_http *http)
+{
+    (void)http->mhd.run(http->daemon);
+    set_timer(http);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct ct_http *http = CT_CONTAINER_OF(timer, struct ct_http, timer);
+    end_late_peers(http);
+    turn(http);
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
+    (void)status;
+    (void)events;
+    turn(CT_CONTAINER_OF(poll, struct ct_http, poll));
+}
+
+/* ---- what the library tells ----------------------------------------------------------------- */
+
+static void on_connection(void *cls, struct MHD_Connection *connection, void **context,
+                          enum MHD_ConnectionNotificationCode what)
+{
+    struct ct_http *http = cls;
+    if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
+        struct peer *peer = *context;
+        http->stats.connections--;
+        if (peer != NULL) {
+            ct_list_remove(&peer->at_http);
+            http->strangers -= !peer->admitted;
+            ct_free(peer);
+        }
+        *context = NULL;
+        return;
+    }
+    int fd =
+        http->mhd.get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+    struct peer *peer = ct_calloc(1, sizeof(*peer));
+    http->stats.connections++;
+    *context = peer;
+    if (peer == NULL) {
+        (void)shutdown(fd, SHUT_RDWR);
+        return;
+    }
+    peer->fd = fd;
+    peer->admitted = http->adding_admitted;
+    http->strangers += !peer->admitted;
+    ct_list_init(&peer->at_http);
+    give_time(http, peer);
+}
+
+static struct peer *peer_of(const struct ct_http *http, struct MHD_Connection *connection)
+{
+    const union MHD_ConnectionInfo *info =
+        http->mhd.get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    return info != NULL ? info->socket_context : NULL;
+}
+
+static void on_completed(void *cls, struct MHD_Connection *connection, void **request,
+                         enum MHD_RequestTerminationCode how)
+{
+    (void)request;
+    struct ct_http *http = cls;
+    struct peer *peer = peer_of(http, connection);
+    if (peer != NULL && how == MHD_REQUEST_TERMINATED_COMPLETED_OK) {
+        give_time(http, peer);
+    }
+}
+
+/* A body that is being sent; it counts as memory that a client makes us keep. */
+struct body {
+    struct ct_buf bytes;
+    struct ct_budget *budget; /* NULL = nobody counts */
+    size_t charged;
+};
+
+static void free_body(void *cls)
+{
+    struct body *body = cls;
+    if (body->budget != NULL) {
+        ct_budget_give(body->budget, body->charged);
+    }
+    ct_buf_fini(&body->bytes);
+    ct_free(body);
+}
+
+/* Takes the bytes. NULL when memory is out. */
+static struct body *body_new(struct ct_budget *budget, struct ct_buf *bytes)
+{
+    struct body *body = ct_calloc(1, sizeof(*body));
+    if (body == NULL) {
+        ct_buf_fini(bytes);
+        return NULL;
+    }
+    body->bytes = *bytes;
+    *bytes = (struct ct_buf)CT_BUF_INIT;
+    body->budget = budget;
+    if (budget != NULL) {
+        body->charged = sizeof(*body) + body->bytes.cap + 2 * CT_BLOCK_COST;
+        ct_budget_force(budget, body->charged);
+    }
+    return body;
+}
+
+static enum MHD_Result send_answer(const struct ct_mhd *mhd, struct MHD_Connection *connection,
+                                   struct ct_budget *budget, struct ct_http_answer *answer)
+{
+    struct body *body = body_new(budget, &answer->body);
+    if (body == NULL) {
+        return MHD_NO;
+    }
+    struct MHD_Response *response = mhd->create_response_from_buffer_with_free_callback_cls(
+        body->bytes.len, ct_buf_bytes(&body->bytes), free_body, body);
+    if (response == NULL) {
+        free_body(body);
+        return MHD_NO;
+    }
+    enum MHD_Result result =
+        mhd->add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, answer->type);
+    if (result == MHD_YES) {
+        result = mhd->add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
+    }
+    if (result == MHD_YES && answer->code == MHD_HTTP_BAD_REQUEST) {
+        result = mhd->add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
+    }
+    if (result == MHD_YES && answer->allow != NULL) {
+        result = mhd->add_response_header(response, MHD_HTTP_HEADER_ALLOW, answer->allow);
+    }
+    if (result == MHD_YES) {
+        result = mhd->queue_response(connection, answer->code, response);
+    }
+    mhd->destroy_response(response);
+    return result;
+}
+
+/* Strangers ask as often as they like, so the log hears of it as of refused connections. */
+static void count_denial(struct ct_http *http, struct MHD_Connection *connection)
+{
+    uint64_t untold = ct_refusals_add(&http->denials, uv_now(http->loop));
+    http->stats.denied = http->denials.total;
+    if (untold > 0) {
+        const union MHD_ConnectionInfo *info =
+            http->mhd.get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+        char peer[CT_ADDR_TEXT_MAX] = "?";
+        if (info != NULL && info->client_addr != NULL) {
+            ct_addr_format(info->client_addr, peer, sizeof(peer));
+        }
+        ct_log(http->log, CT_LOG_WARNING,
+               "store: refused %" PRIu64 " HTTP request%s by address, the last from %s", untold,
+               untold == 1 ? "" : "s", peer);
+    }
+}
+
+/* What the library lets pass, and a proxy before us may have understood in another way. */
+struct doubts {
+    bool blank, length, coding;
+};
+
+static enum MHD_Result doubt(void *cls, enum MHD_ValueKind kind, const char *name,
+                             const char *value)
+{
+    struct doubts *doubts = cls;
+    size_t len = strlen(name);
+    (void)kind;
+    (void)value;
+    doubts->blank = doubts->blank || strcspn(name, " \t") < len;
+    doubts->length = doubts->length || strcasecmp(name, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0;
+    doubts->coding = doubts->coding || strcasecmp(name, MHD_HTTP_HEADER_TRANSFER_ENCODING) == 0;
+    return MHD_YES;
+}
+
+/* NULL = nothing is wrong with the head. */
+static const char *what_is_wrong(struct ct_http *http, struct MHD_Connection *connection)
+{
+    struct doubts doubts = {.blank = false};
+    (void)http->mhd.get_connection_values(connection, MHD_HEADER_KIND, doubt, &doubts);
+    if (doubts.blank) {
+        return "the name of a header has a blank in it";
+    }
+    return doubts.length && doubts.coding ? "a request cannot have both Content-Length and "
+                                            "Transfer-Encoding"
+                                          : NULL;
+}
+
+/* Called when the head of a request is there and again when all of it is; MHD_NO ends the
+ * connection. An answer to the first call ends it as well, without reading further: right for
+ * methods that we refuse. A GET that brings a body is cut off. */
+static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, const char *path,
+                                  const char *method, const char *version, const char *upload,
+                                  size_t *upload_len, void **request)
+{
+    (void)version;
+    (void)upload;
+    struct ct_http *http = cls;
+    struct ct_http_answer answer;
+    bool first = *request == NULL;
+    *request = http; /* anything but NULL */
+    if (*upload_len > 0) {
+        return MHD_NO;
+    }
+    const char *wrong = first ? what_is_wrong(http, connection) : NULL;
+    if (wrong != NULL) {
+        answer = (struct ct_http_answer){.code = 0};
+        ct_http_answer_error(&answer, MHD_HTTP_BAD_REQUEST, wrong);
+        http->stats.requests++;
+        return send_answer(&http->mhd, connection, http->source.budget, &answer);
+    }
+    if (first && ct_http_method_is_known(method)) {
+        return MHD_YES;
+    }
+    const struct peer *peer = peer_of(http, connection);
+    http->stats.requests++;
+    ct_http_answer_make(&http->source, peer != NULL && peer->admitted, method, path, &answer);
+    if (answer.code == MHD_HTTP_FORBIDDEN) {
+        count_denial(http, connection);
+    }
+    if (answer.body.len > CT_GRANT_BYTES && http->source.budget != NULL &&
+        !ct_budget_fits(http->source.budget, answer.body.cap)) {
+        http->source.budget->refused++;
+        ct_http_answer_error(&answer, MHD_HTTP_SERVICE_UNAVAILABLE,
+                             "the store's memory is used up (--max-memory), so this page is not "
+                             "shown");
+    }
+    return send_answer(&http->mhd, connection, http->source.budget, &answer);
+}
+
+/* ---- opening and closing -------------------------------------------------------------------- */
+
+static struct MHD_Daemon *start_daemon(struct ct_http *http)
+{
+    return http->mhd.start_daemon(
+        MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET, 0, NULL, NULL, on_request, http,
+        MHD_OPTION_CONNECTION_LIMIT, CT_HTTP_CONNECTIONS, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        CT_HTTP_MEMORY, MHD_OPTION_CONNECTION_TIMEOUT, 0U, MHD_OPTION_NOTIFY_CONNECTION,
+        on_connection, http, MHD_OPTION_NOTIFY_COMPLETED, on_completed, http, MHD_OPTION_END);
+}
+
+static int start(struct ct_http *http, struct ct_err *err)
+{
+    int rc = ct_mhd_load(&http->mhd, err);
+    if (rc != 0) {
+        return rc;
+    }
+    struct MHD_Daemon *daemon = start_daemon(http);
+    const union MHD_DaemonInfo *info =
+        daemon != NULL ? http->mhd.get_daemon_info(daemon, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
+    rc = info != NULL ? uv_poll_init(http->loop, &http->poll, info->epoll_fd) : UV_EMFILE;
+    if (rc != 0) {
+        if (daemon != NULL) {
+            http->mhd.stop_daemon(daemon);
+        }
+        return ct_err_set(err, CT_EIO, "cannot start HTTP: %s", uv_strerror(rc));
+    }
+    /* Does not fail on a handle that has just been made. */
+    CT_ASSERT(uv_poll_start(&http->poll, UV_READABLE, on_poll) == 0);
+    http->handles++;
+    http->daemon = daemon;
+    return 0;
+}
+
+int ct_http_open(uv_loop_t *loop, const struct ct_http_source *source, int64_t request_ms,
+                 const struct ct_log *log, struct ct_http **out, struct ct_err *err)
+{
+    struct ct_http *http = ct_calloc(1, sizeof(*http));
+    if (http == NULL) {
+        return ct_err_set(err, CT_ENOMEM, "no memory for HTTP");
+    }
+    ct_list_init(&http->peers);
+    http->loop = loop;
+    http->source = *source;
+    http->log = log;
+    http->request_ns = request_ms * CT_NS_PER_MS;
+    CT_ASSERT(uv_timer_init(loop, &http->timer) == 0); /* cannot fail */
+    http->handles = 1;
+    *out = http;
+    return 0;
+}
+
+int ct_http_add(struct ct_http *http, int fd, bool admitted, struct ct_err *err)
+{
+    int rc = http->daemon == NULL ? start(http, err) : 0;
+    if (rc == 0 && (http->stats.connections >= CT_HTTP_CONNECTIONS ||
+                    (!admitted && http->strangers >= CT_HTTP_STRANGERS))) {
+        rc = ct_err_set(err, CT_EBUSY, "all HTTP connections are taken; ask again");
+    }
+    if (rc != 0) {
+        http->stats.refused++;
+        return rc;
+    }
+    http->adding_admitted = admitted;
+    struct sockaddr_storage addr = {0};
+    socklen_t len = sizeof(addr);
+    (void)getpeername(fd, (struct sockaddr *)&addr, &len);
+    if (http->mhd.add_connection(http->daemon, fd, (const struct sockaddr *)&addr, len) !=
+        MHD_YES) {
+        http->stats.refused++; /* and the library has closed it */
+        return 0;
+    }
+    set_timer(http);
+    return 0;
+}
+
+void ct_http_stats(const struct ct_http *http, struct ct_http_stats *out)
+{
+    *out = http != NULL ? http->stats : (struct ct_http_stats){0};
+}
+
+static void finish_if_last(struct ct_http *http)
+{
+    if (--http->handles > 0) {
+        return;
+    }
+    ct_http_close_fn cb = http->close_cb;
+    void *data = http->close_data;
+    ct_free(http);
+    cb(data);
+}
+
+static void on_poll_close(uv_handle_t *handle)
+{
+    finish_if_last(CT_CONTAINER_OF(handle, struct ct_http, poll));
+}
+
+static void on_timer_close(uv_handle_t *handle)
+{
+    finish_if_last(CT_CONTAINER_OF(handle, struct ct_http, timer));
+}
+
+void ct_http_close(struct ct_http *http, ct_http_close_fn cb, void *data)
+{
+    http->close_cb = cb;
+    http->close_data = data;
+    uv_close((uv_handle_t *)&http->timer, on_timer_close);
+    if (http->daemon != NULL) {
+        /* The handle lets go of the descriptor before the library closes it. */
+        uv_close((uv_handle_t *)&http->poll, on_poll_close);
+        http->mhd.stop_daemon(http->daemon);
+    }
+}

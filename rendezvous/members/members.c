@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The core's life, what members say, and the passing of time. members_round.c decides what follows.
+ */
+#include "rendezvous/members/members_impl.h"
+
+#include "common/alloc.h"
+#include "rendezvous/admission/admit.h"
+
+#include <stdio.h>
+#include <string.h>
+
+int ct_members_new(const struct ct_members_options *options, struct ct_members **out)
+{
+    struct ct_members *m = ct_calloc(1, sizeof(*m));
+    if (m == NULL) {
+        return CT_ENOMEM;
+    }
+    m->options = *options;
+    m->options.expected = NULL;
+    m->options.job = NULL;
+    ct_list_init(&m->all);
+    ct_list_init(&m->silence);
+    ct_sm_init(&m->sm, "membership", members_states, STATE_GATHERING, 0, options->log);
+    m->generation = -1;
+    members_no_timers(m);
+    m->said_ns = m->judge_ns = INT64_MIN;
+    if ((options->job != NULL && members_begin(m, options->job, NULL) != 0) ||
+        (options->num_expected > 0 &&
+         members_expect(m, options->expected, options->num_expected) != 0)) {
+        ct_members_free(m);
+        return CT_ENOMEM;
+    }
+    *out = m;
+    return 0;
+}
+
+void ct_members_free(struct ct_members *m)
+{
+    if (m == NULL) {
+        return;
+    }
+    while (!ct_list_empty(&m->all)) {
+        members_remove(m, MEMBER_OF(m->all.next, link), false, 0);
+    }
+    members_forget_gone(m);
+    for (int i = 0; m->expected != NULL && i < m->options.num_expected; i++) {
+        ct_free(m->expected[i]);
+    }
+    members_give(m, m->kept);
+    ct_free(m->expected);
+    ct_free(m->expected_order);
+    ct_free(m->places);
+    ct_free(m->sorted);
+    ct_story_fini(&m->story);
+    ct_free(m);
+}
+
+void *ct_member_conn(const struct ct_member *member)
+{
+    return member->conn;
+}
+
+bool ct_members_done(const struct ct_members *m)
+{
+    return members_state(m) == STATE_OVER && m->count == 0;
+}
+
+/* ---- what members say ----------------------------------------------------------------------- */
+
+/* So that it knows, if it can still hear us, and ends its workers. */
+static void refuse(struct ct_members *m, struct ct_member *member, const char *why)
+{
+    struct ct_msg *msg = members_msg(m, CT_MSG_REFUSED);
+    msg->exit_code = CT_EXIT_NODE_LOST;
+    (void)snprintf(msg->text, sizeof(msg->text), "this node was given up: %s", why);
+    members_send(m, member);
+}
+
+/* `how` may be empty. */
+static void violation(struct ct_members *m, struct ct_member *member, const struct ct_msg *msg,
+                      const char *how, int64_t now_ns)
+{
+    char why[256];
+    (void)snprintf(why, sizeof(why), "it broke the protocol with \"%s\"%s%s",
+                   ct_msg_name(msg->type), how[0] != '\0' ? ": " : "", how);
+    uint64_t untold = m->options.faults != NULL
+                          ? ct_refusals_add(m->options.faults, (uint64_t)(now_ns / CT_NS_PER_MS))
+                          : 1;
+    if (untold > 0) {
+        char others[CT_REFUSALS_TEXT_MAX];
+        ct_log(m->options.log, CT_LOG_WARNING, "store: node %s%s%s is given up: %s%s", member->host,
+               member->address[0] != '\0' ? " at " : "", member->address, why,
+               ct_refusals_others(untold, others));
+    }
+    refuse(m, member, why);
+    members_left(m, member, CT_FAILURE_AGENT, why, true, now_ns);
+}
+
+/* When the message was sent, by our clock. */
+static int64_t clock_of(const struct ct_member *member, const struct ct_msg *msg, int64_t now_ns)
+{
+    int64_t at =
+        member->clock_ns != NEVER ? msg->clock_ms * CT_NS_PER_MS + member->clock_ns : now_ns;
+    return at < now_ns ? at : now_ns;
+}
+
+/* Do the rows tell of workers that the node has joined with, in the place that it was given? Those
+ * of an older generation may still have their ranks of then, which nobody is shown. */
+static bool rows_are_sound(const struct ct_members *m, const struct ct_member *member,
+                           const struct ct_msg *msg, char *how, size_t size)
+{
+    if (msg->num_rows > member->workers) {
+        (void)snprintf(how, size, "it tells of %d workers and joined with %d", msg->num_rows,
+                       member->workers);
+        return false;
+    }
+    for (int i = 0; i < msg->num_rows; i++) {
+        const struct ct_worker_row *row = &msg->rows[i];
+        if (row->generation > m->generation) {
+            (void)snprintf(how, size, "worker %d is of generation %d, and that has not begun", i,
+                           row->generation);
+            return false;
+        }
+        if (row->generation == m->generation && member->in_world && member->told &&
+            row->rank != member->first_rank + i) {
+            (void)snprintf(how, size, "worker %d is called rank %d and is rank %d", i, row->rank,
+                           member->first_rank + i);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The status shows what the worker's own node says of it. False: the member is dropped. */
+static bool take_rows(struct ct_members *m, struct ct_member *member, struct ct_msg *msg,
+                      int64_t now_ns)
+{
+    char how[128];
+    if (!msg->has_rows) {
+        return true;
+    }
+    if (!rows_are_sound(m, member, msg, how, sizeof(how))) {
+        violation(m, member, msg, how, now_ns);
+        return false;
+    }
+    ct_free(member->rows);
+    member->rows = msg->rows;
+    member->num_rows = msg->num_rows;
+    msg->rows = NULL;
+    msg->num_rows = 0;
+    return true;
+}
+
+static void take_stopped(struct ct_members *m, struct ct_member *member, struct ct_msg *msg,
+                         int64_t now_ns)
+{
+    if (msg->has_failure) {
+        msg->failure.node_rank = member->node_rank;
+        members_complete(m, &msg->failure);
+    }
+    if (members_state(m) != STATE_STOPPING && !member->finished) {
+        violation(m, member, msg, "nobody asked it to", now_ns);
+    } else if (!member->stopped) {
+        members_stopped(m, member, now_ns);
+    }
+}
+
+/* About the present world, of which the member is. */
+static void take_news(struct ct_members *m, struct ct_member *member, struct ct_msg *msg,
+                      int64_t now_ns)
+{
+    bool at_work = !member->finished && !member->stopped;
+    if (msg->type == CT_MSG_STARTED) {
+        if (!take_rows(m, member, msg, now_ns)) {
+            return;
+        }
+        m->unstarted -= !member->started;
+        member->started = true;
+    } else if (msg->type == CT_MSG_STOPPED) {
+        take_stopped(m, member, msg, now_ns);
+    } else if (msg->type == CT_MSG_FAILED && at_work) {
+        members_failed(m, member, &msg->failure, clock_of(member, msg, now_ns), now_ns);
+    } else if (msg->type == CT_MSG_FINISHED && at_work) {
+        members_finished(m, member, now_ns);
+    }
+}
+
+static bool is_sound(const struct ct_member *member, const struct ct_msg *msg)
+{
+    const struct ct_failure *failure = &msg->failure;
+    if (msg->type != CT_MSG_FAILED && !(msg->type == CT_MSG_STOPPED && msg->has_failure)) {
+        return true;
+    }
+    bool whole_node = failure->local_rank == -1 && failure->rank == -1;
+    return whole_node || (failure->local_rank >= 0 && failure->local_rank < member->workers &&
+                          failure->rank == member->first_rank + failure->local_rank);
+}
+
+static void take_of_generation(struct ct_members *m, struct ct_member *member, struct ct_msg *msg,
+                               int64_t now_ns)
+{
+    bool of_the_past = msg->generation < m->generation || !member->in_world ||
+                       members_state(m) == STATE_OVER || members_state(m) == STATE_GATHERING;
+    bool of_the_future = msg->generation > m->generation;
+    if (of_the_past && !of_the_future) {
+        return;
+    }
+    if (of_the_future || !member->told || !is_sound(member, msg)) {
+        violation(m, member, msg, "", now_ns);
+    } else if (msg->type == CT_MSG_SERVING) {
+        if (member != m->server) {
+            violation(m, member, msg, "", now_ns);
+        } else if (members_state(m) == STATE_FORMING) {
+            members_serving(m, msg, now_ns);
+        }
+    } else {
+        take_news(m, member, msg, now_ns);
+    }
+}
+
+static void map_clock(struct ct_member *member, const struct ct_msg *msg, int64_t now_ns)
+{
+    if (msg->clock_ms > 0 && msg->clock_ms < INT64_MAX / CT_NS_PER_MS) {
+        int64_t difference = now_ns - msg->clock_ms * CT_NS_PER_MS;
+        member->clock_ns = difference < member->clock_ns ? difference : member->clock_ns;
+    }
+}
+
+void ct_members_message(struct ct_members *m, struct ct_member *member, struct ct_msg *msg,
+                        int64_t now_ns)
+{
+    member->heard_ns = member->alive_ns = now_ns;
+    ct_list_remove(&member->silence);
+    ct_list_append(&m->silence, &member->silence);
+    switch (msg->type) {
+    case CT_MSG_BEAT:
+        map_clock(member, msg, now_ns);
+        if (take_rows(m, member, msg, now_ns)) {
+            members_stand_still(m, member, &msg->still, now_ns);
+        }
+        break;
+    case CT_MSG_FAILED:
+        map_clock(member, msg, now_ns);
+        take_of_generation(m, member, msg, now_ns);
+        break;
+    case CT_MSG_SERVING:
+    case CT_MSG_STARTED:
+    case CT_MSG_FINISHED:
+    case CT_MSG_STOPPED:
+        take_of_generation(m, member, msg, now_ns);
+        break;
+    case CT_MSG_PREEMPT:
+        /* Who has never been in a world just leaves when it is asked to end. */
+        if (member->node_rank >= 0) {
+            members_preempt(m, member, msg, now_ns);
+        } else {
+            violation(m, member, msg, "", now_ns);
+        }
+        break;
+    case CT_MSG_LEAVE:
+        members_left(m, member, CT_FAILURE_LEFT,
+                     msg->text[0] != '\0' ? msg->text : "no reason given", true, now_ns);
+        break;
+    case CT_MSG_OPEN:
+    case CT_MSG_CHALLENGE:
+    case CT_MSG_ANSWER:
+    case CT_MSG_ACCEPTED:
+    case CT_MSG_REFUSED:
+    case CT_MSG_JOIN:
+    case CT_MSG_GUEST:
+    case CT_MSG_WAITING:
+    case CT_MSG_SPARE:
+    case CT_MSG_WORLD:
+    case CT_MSG_STOP:
+    case CT_MSG_OVER:
+    case CT_MSG_TYPES:
+        violation(m, member, msg, "", now_ns);
+        break;
+    }
+}
+
+void ct_members_gone(struct ct_members *m, struct ct_member *member, const char *why,
+                     int64_t now_ns)
+{
+    members_left(m, member, CT_FAILURE_AGENT, why, false, now_ns);
+}
+
+/* ---- time ----------------------------------------------------------------------------------- */
+
+/* When the most silent member is judged. */
+static int64_t silence_due(const struct ct_members *m)
+{
+    if (ct_list_empty(&m->silence)) {
+        return NEVER;
+    }
+    int64_t due =
+        MEMBER_OF(m->silence.next, silence)->alive_ns + m->job.heartbeat_ms * CT_NS_PER_MS;
+    return due > m->judge_ns ? due : m->judge_ns;
+}
+
+/* Its machine is there, and what it says may be held up: it gets more time, once. */
+static bool excuse(struct ct_members *m, struct ct_member *member, int64_t now_ns)
+{
+    int64_t budget_ns = m->job.heartbeat_ms * CT_NS_PER_MS;
+    int64_t quiet_ns =
+        m->options.quiet_ns != NULL ? m->options.quiet_ns(m->options.data, member) : NEVER;
+    if (quiet_ns >= budget_ns || now_ns - member->heard_ns >= 2 * budget_ns) {
+        return false;
+    }
+    int64_t latest_ns = member->heard_ns + budget_ns;
+    member->alive_ns = now_ns - quiet_ns < latest_ns ? now_ns - quiet_ns : latest_ns;
+    ct_list_remove(&member->silence);
+    struct ct_list *before = m->silence.prev;
+    while (before != &m->silence && MEMBER_OF(before, silence)->alive_ns > member->alive_ns) {
+        before = before->prev;
+    }
+    ct_list_append(before->next, &member->silence); /* behind `before` */
+    return true;
+}
+
+static void judge_silence(struct ct_members *m, int64_t now_ns)
+{
+    int64_t budget_ns = m->job.heartbeat_ms * CT_NS_PER_MS;
+    if (silence_due(m) > now_ns) {
+        return;
+    }
+    if (now_ns - silence_due(m) > budget_ns / 10) {
+        /* We come late: this process has slept, and what members have said in the meantime is still
+         * in the sockets. Let it be read first. */
+        m->judge_ns = now_ns + budget_ns / 4;
+        return;
+    }
+    while (silence_due(m) <= now_ns) {
+        struct ct_member *member = MEMBER_OF(m->silence.next, silence);
+        if (excuse(m, member, now_ns)) {
+            continue;
+        }
+        char why[128];
+        (void)snprintf(why, sizeof(why), "nothing was heard from it for %.1f s",
+                       (double)(now_ns - member->heard_ns) / CT_NS_PER_S);
+        refuse(m, member, why);
+        members_left(m, member, CT_FAILURE_SILENT, why, true, now_ns);
+    }
+}
+
+void ct_members_tick(struct ct_members *m, int64_t now_ns)
+{
+    judge_silence(m, now_ns);
+    members_timers(m, now_ns);
+}
+
+int64_t ct_members_next(const struct ct_members *m)
+{
+    const int64_t times[] = {m->join_ns, m->settle_ns, m->newcomers_ns,
+                             m->say_ns,  m->pause_ns,  silence_due(m)};
+    int64_t next = NEVER;
+    for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++) {
+        next = times[i] < next ? times[i] : next;
+    }
+    return next;
+}

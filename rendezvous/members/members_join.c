@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Who may join, and what is kept of those who have left.
+ */
+#include "rendezvous/members/members_impl.h"
+
+#include "common/alloc.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- names that a scheduler tells ----------------------------------------------------------- */
+
+/* The first label of a name, since one side may have the domain and the other not; a number with
+ * dots is whole. */
+static size_t label_length(const char *host)
+{
+    size_t len = strcspn(host, ".");
+    return strspn(host, "0123456789") == len ? strlen(host) : len;
+}
+
+static int compare_labels(const char *a, const char *b)
+{
+    size_t alen = label_length(a), blen = label_length(b);
+    int order = strncasecmp(a, b, alen < blen ? alen : blen);
+    return order != 0 ? order : (alen > blen) - (alen < blen);
+}
+
+/* A free place among those that are expected on this host; -1 = none. */
+static int place_of(const struct ct_members *m, const char *host)
+{
+    int low = 0, high = m->options.num_expected;
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        if (compare_labels(m->expected[m->expected_order[middle]], host) < 0) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    for (; low < m->options.num_expected; low++) {
+        int place = m->expected_order[low];
+        if (compare_labels(m->expected[place], host) != 0) {
+            break;
+        }
+        if (place < m->num_places && m->places[place].wisher == NULL) {
+            return place;
+        }
+    }
+    return -1;
+}
+
+int members_expect(struct ct_members *m, const char *const *names, int count)
+{
+    size_t bytes = (size_t)count;
+    m->expected = ct_calloc(bytes, sizeof(m->expected[0]));
+    m->expected_order = ct_calloc(bytes, sizeof(m->expected_order[0]));
+    if (m->expected == NULL || m->expected_order == NULL) {
+        return CT_ENOMEM;
+    }
+    for (int i = 0; i < count; i++) {
+        m->expected[i] = ct_strdup(names[i]);
+        if (m->expected[i] == NULL) {
+            return CT_ENOMEM;
+        }
+        m->expected_order[i] = i;
+    }
+    /* Insertion into what is sorted: schedulers tell names in order, which costs one comparison
+     * each; qsort() would not pass on the names. */
+    for (int i = 1; i < count; i++) {
+        int at = i;
+        for (; at > 0 && compare_labels(m->expected[m->expected_order[at - 1]], m->expected[i]) > 0;
+             at--) {
+            m->expected_order[at] = m->expected_order[at - 1];
+        }
+        m->expected_order[at] = i;
+    }
+    return 0;
+}
+
+/* ---- does it fit? --------------------------------------------------------------------------- */
+
+static void nnodes_text(const struct ct_msg_join *join, char out[32])
+{
+    if (join->min_nodes == join->max_nodes) {
+        (void)snprintf(out, 32, "%d", join->max_nodes);
+    } else {
+        (void)snprintf(out, 32, "%d:%d", join->min_nodes, join->max_nodes);
+    }
+}
+
+static int check_values(const struct ct_msg_join *join, struct ct_err *err)
+{
+    if (join->min_nodes < 1 || join->min_nodes > join->max_nodes ||
+        join->max_nodes > CT_MAX_NODES || join->spares < 0 || join->spares > CT_MAX_NODES) {
+        return ct_err_set(err, CT_EINVAL, "node %s wants %d to %d nodes and %d spares", join->host,
+                          join->min_nodes, join->max_nodes, join->spares);
+    }
+    if (join->workers > CT_MAX_NODE_WORKERS) {
+        return ct_err_set(err, CT_EINVAL, "node %s wants %d workers, a node may have %d",
+                          join->host, join->workers, CT_MAX_NODE_WORKERS);
+    }
+    if (join->workers < 1 || join->node_rank < -1 || join->max_restarts < 0 ||
+        join->heartbeat_ms < 1 || join->heartbeat_ms > CT_CONTROL_MAX_MS || join->settle_ms < 0 ||
+        join->settle_ms > CT_CONTROL_MAX_MS || join->join_ms < 0 ||
+        join->join_ms > CT_CONTROL_MAX_MS) {
+        return ct_err_set(err, CT_EINVAL, "node %s joins with numbers out of range", join->host);
+    }
+    return 0;
+}
+
+static int check_same(const struct ct_msg_join *job, const struct ct_msg_join *join,
+                      struct ct_err *err)
+{
+    if (strcmp(job->run_id, join->run_id) != 0) {
+        return ct_err_set(err, CT_EINVAL, "node %s says --rdzv-id %s, the job here is %s",
+                          join->host, join->run_id, job->run_id);
+    }
+    if (job->min_nodes != join->min_nodes || job->max_nodes != join->max_nodes) {
+        char theirs[32], ours[32];
+        nnodes_text(join, theirs);
+        nnodes_text(job, ours);
+        return ct_err_set(err, CT_EINVAL,
+                          "node %s says --nnodes %s, the job was begun with --nnodes %s",
+                          join->host, theirs, ours);
+    }
+    if (job->spares != join->spares) {
+        return ct_err_set(err, CT_EINVAL,
+                          "node %s says --spares %d, the job was begun with --spares %d",
+                          join->host, join->spares, job->spares);
+    }
+    if (job->max_restarts != join->max_restarts) {
+        return ct_err_set(
+            err, CT_EINVAL,
+            "node %s says --max-restarts %d, the job was begun with --max-restarts %d", join->host,
+            join->max_restarts, job->max_restarts);
+    }
+    return 0;
+}
+
+/* `leaving` = how many will make room. */
+static int check_room(const struct ct_members *m, const struct ct_msg_join *join, int leaving,
+                      struct ct_err *err)
+{
+    int count = m->count - leaving;
+    if (members_state(m) == STATE_OVER) {
+        return ct_err_set(err, CT_EBUSY, "the job %s is over (exit code %d)", m->job.run_id,
+                          m->exit_code);
+    }
+    if (m->preempted != 0) {
+        return ct_err_set(err, CT_EBUSY, "the job %s is ending (%s)", m->job.run_id,
+                          m->preempt_why);
+    }
+    if (m->workers + join->workers > CT_MAX_WORLD) {
+        return ct_err_set(err, CT_ELIMIT, "with node %s the job would have more than %d workers",
+                          join->host, CT_MAX_WORLD);
+    }
+    if (count >= m->num_places) {
+        return ct_err_set(err, CT_ELIMIT,
+                          "node %s is one too many: the job %s has its %d nodes; --spares lets "
+                          "more wait",
+                          join->host, m->job.run_id, count);
+    }
+    return 0;
+}
+
+/* A restarted ctrun may be back before the loss of the old one is seen. A name alone is no proof
+ * that it is the same machine. */
+static bool replaces(const struct ct_members *m, const struct ct_member *old, const char *host,
+                     const char *address, int64_t now_ns)
+{
+    int64_t beat_ns = m->job.heartbeat_ms * CT_NS_PER_MS / 3;
+    return strcmp(old->host, host) == 0 && now_ns - old->heard_ns >= 2 * beat_ns &&
+           (m->options.proved || strcmp(old->address, address) == 0);
+}
+
+/* Gives the member whose place it takes, or NULL. */
+static int check_wish(struct ct_members *m, const struct ct_msg_join *join, const char *address,
+                      int64_t now_ns, struct ct_member **replaced, struct ct_err *err)
+{
+    *replaced = NULL;
+    if (join->node_rank < 0) {
+        return 0;
+    }
+    if (join->node_rank >= m->num_places) {
+        return ct_err_set(err, CT_EINVAL,
+                          "node %s says --node-rank %d, the job has node ranks 0 to %d", join->host,
+                          join->node_rank, m->num_places - 1);
+    }
+    struct ct_member *old = m->places[join->node_rank].wisher;
+    if (old == NULL) {
+        return 0;
+    }
+    if (!old->wish_given) {
+        /* It has the place by its name only. */
+        old->wish = -1;
+        m->places[join->node_rank].wisher = NULL;
+        return 0;
+    }
+    if (!replaces(m, old, join->host, address, now_ns)) {
+        return ct_err_set(err, CT_EBUSY, "node rank %d is taken by %s%s%s", join->node_rank,
+                          old->host, old->address[0] != '\0' ? " at " : "", old->address);
+    }
+    *replaced = old;
+    return 0;
+}
+
+static void free_gone(struct ct_members *m, struct place *place)
+{
+    m->num_gone -= place->gone != NULL;
+    ct_free(place->gone);
+    place->gone = NULL;
+}
+
+/* A host that comes back takes the place that it left. Only looked for among few: when a whole
+ * cluster returns, the order of names does as well. */
+static int old_place_of(const struct ct_members *m, const char *host)
+{
+    for (int i = 0; m->num_gone > 0 && m->num_gone <= 64 && i < m->num_places; i++) {
+        const struct place *place = &m->places[i];
+        if (place->gone != NULL && place->wisher == NULL && strcmp(place->gone->host, host) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* ---- coming --------------------------------------------------------------------------------- */
+
+static int over_budget(const struct ct_msg_join *join, struct ct_err *err)
+{
+    return ct_err_set(err, CT_ELIMIT,
+                      "the store's memory is used up (--max-memory), so node %s cannot join",
+                      join->host);
+}
+
+int members_begin(struct ct_members *m, const struct ct_msg_join *job, struct ct_err *err)
+{
+    int places = job->max_nodes + job->spares;
+    places = places < CT_MAX_NODES ? places : CT_MAX_NODES;
+    size_t cost = sizeof(*m) + (size_t)places * sizeof(m->places[0]) + 2 * CT_BLOCK_COST;
+    if (!members_take(m, cost)) {
+        return over_budget(job, err);
+    }
+    m->places = ct_calloc((size_t)places, sizeof(m->places[0]));
+    if (m->places == NULL) {
+        members_give(m, cost);
+        return CT_ENOMEM;
+    }
+    m->kept = cost;
+    m->num_places = places;
+    m->job = *job;
+    m->begun = true;
+    return 0;
+}
+
+static int grow_sorted(struct ct_members *m)
+{
+    if (m->count < m->room) {
+        return 0;
+    }
+    int room = m->room > 0 ? 2 * m->room : 16;
+    struct ct_member **grown = ct_realloc(m->sorted, (size_t)room * sizeof(grown[0]));
+    if (grown == NULL) {
+        return CT_ENOMEM;
+    }
+    m->sorted = grown;
+    m->room = room;
+    return 0;
+}
+
+/* One block for all texts. */
+static char *copy_texts(const struct ct_msg_join *join, const char *address)
+{
+    size_t host = strlen(join->host) + 1, role = strlen(join->role) + 1;
+    size_t len = strlen(address) + 1;
+    char *block = ct_malloc(host + role + len);
+    if (block != NULL) {
+        memcpy(block, join->host, host);
+        memcpy(block + host, join->role, role);
+        memcpy(block + host + role, address, len);
+    }
+    return block;
+}
+
+/* Beside the member itself: a row for each worker, so that no beat has to be refused later, and its
+ * place in ct_members.sorted. */
+static size_t cost_of(const struct ct_msg_join *join, const char *address)
+{
+    return sizeof(struct ct_member) + 2 * sizeof(struct ct_member *) + strlen(join->host) +
+           strlen(join->role) + strlen(address) +
+           (size_t)join->workers * sizeof(struct ct_worker_row) + 3 * CT_BLOCK_COST;
+}
+
+static struct ct_member *new_member(struct ct_members *m, const struct ct_msg_join *join,
+                                    const char *address, void *conn, int64_t now_ns)
+{
+    struct ct_member *member = ct_calloc(1, sizeof(*member));
+    char *texts = member != NULL ? copy_texts(join, address) : NULL;
+    if (texts == NULL) {
+        ct_free(member);
+        return NULL;
+    }
+    member->host = texts;
+    member->role = member->host + strlen(member->host) + 1;
+    member->address = member->role + strlen(member->role) + 1;
+    member->conn = conn;
+    member->pid = join->pid;
+    member->workers = join->workers;
+    member->wish = join->node_rank;
+    member->wish_given = join->node_rank >= 0;
+    member->node_rank = -1;
+    member->order = m->joined_ever++;
+    member->heard_ns = member->alive_ns = now_ns;
+    member->clock_ns = NEVER;
+    if (member->wish < 0) {
+        member->wish = place_of(m, member->host);
+    }
+    if (member->wish < 0) {
+        member->wish = old_place_of(m, member->host);
+    }
+    return member;
+}
+
+void ct_members_reached(struct ct_members *m, const char *address)
+{
+    if (m->store_addr[0] == '\0') {
+        (void)snprintf(m->store_addr, sizeof(m->store_addr), "%s", address);
+    }
+}
+
+int ct_members_join(struct ct_members *m, const struct ct_msg_join *join, const char *address,
+                    void *conn, int64_t now_ns, struct ct_member **out, struct ct_err *err)
+{
+    struct ct_member *replaced = NULL;
+    int rc = check_values(join, err);
+    if (rc == 0 && !m->begun) {
+        rc = members_begin(m, join, err);
+    } else if (rc == 0) {
+        rc = check_same(&m->job, join, err);
+    }
+    rc = rc != 0 ? rc : check_wish(m, join, address, now_ns, &replaced, err);
+    rc = rc != 0 ? rc : check_room(m, join, replaced != NULL, err);
+    rc = rc != 0 ? rc : grow_sorted(m);
+    if (rc != 0) {
+        return rc;
+    }
+    size_t cost = cost_of(join, address);
+    if (!members_take(m, cost)) {
+        return over_budget(join, err);
+    }
+    struct ct_member *member = new_member(m, join, address, conn, now_ns);
+    if (member == NULL) {
+        members_give(m, cost);
+        return CT_ENOMEM;
+    }
+    member->charged = cost;
+    if (member->wish >= 0) {
+        m->places[member->wish].wisher = member;
+        free_gone(m, &m->places[member->wish]);
+    }
+    ct_list_append(&m->all, &member->link);
+    ct_list_append(&m->silence, &member->silence);
+    m->count++;
+    m->workers += member->workers;
+    ct_log(m->options.log, CT_LOG_DEBUG, "job %s: node %s has joined, %d are there", m->job.run_id,
+           member->host, m->count);
+    *out = member;
+    if (replaced != NULL) {
+        members_left(m, replaced, CT_FAILURE_SILENT, "another ctrun on this host took its place",
+                     true, now_ns);
+    }
+    members_arrived(m, now_ns);
+    return 0;
+}
+
+/* ---- going ---------------------------------------------------------------------------------- */
+
+/* Without memory the place is just missing. */
+static void remember_gone(struct ct_members *m, const struct ct_member *member, int64_t now_ns)
+{
+    int at = member->node_rank >= 0 ? member->node_rank : member->wish;
+    if (at < 0 || at >= m->num_places || m->places[at].wisher != NULL) {
+        return;
+    }
+    size_t host = strlen(member->host) + 1, address = strlen(member->address) + 1;
+    struct gone *gone = ct_malloc(sizeof(*gone) + host + address);
+    if (gone != NULL) {
+        gone->left_ns = now_ns;
+        gone->host = (char *)(gone + 1);
+        gone->address = gone->host + host;
+        memcpy(gone->host, member->host, host);
+        memcpy(gone->address, member->address, address);
+    }
+    free_gone(m, &m->places[at]);
+    m->places[at].gone = gone;
+    m->num_gone += gone != NULL;
+}
+
+void members_remove(struct ct_members *m, struct ct_member *member, bool remember, int64_t now_ns)
+{
+    if (member->wish >= 0 && m->places[member->wish].wisher == member) {
+        m->places[member->wish].wisher = NULL;
+    }
+    if (remember) {
+        remember_gone(m, member, now_ns);
+    }
+    if (m->server == member) {
+        m->server = NULL;
+    }
+    ct_list_remove(&member->link);
+    ct_list_remove(&member->silence);
+    m->count--;
+    m->workers -= member->workers;
+    members_give(m, member->charged);
+    ct_free(member->rows);
+    ct_free(member->host);
+    ct_free(member);
+}
+
+void members_forget_gone(struct ct_members *m)
+{
+    for (int i = 0; i < m->num_places; i++) {
+        free_gone(m, &m->places[i]);
+    }
+}

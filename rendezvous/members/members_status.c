@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The job in the status; man/ctstatus.5 describes it.
+ */
+#include "rendezvous/members/members_impl.h"
+
+#include "common/text.h"
+#include "rendezvous/wire/json.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Names come from command lines and may be any bytes. */
+static bool add_name(cJSON *object, const char *name, const char *text)
+{
+    return ct_json_add_bytes(object, name,
+                             (struct ct_bytes){(const unsigned char *)text, strlen(text)});
+}
+
+/* Quotes what peers have said. */
+static bool append_text(cJSON *array, const char *text)
+{
+    cJSON *item = cJSON_CreateString(text);
+    if (item != NULL) {
+        ct_text_clean(item->valuestring);
+    }
+    if (item == NULL || !cJSON_AddItemToArray(array, item)) {
+        cJSON_Delete(item);
+        return false;
+    }
+    return true;
+}
+
+static const char *job_state(const struct ct_members *m)
+{
+    switch (members_state(m)) {
+    case STATE_GATHERING:
+        return "waiting";
+    case STATE_FORMING:
+        return "starting";
+    case STATE_RUNNING:
+        return m->unstarted > 0 ? "starting" : "running";
+    case STATE_STOPPING:
+        return "stopping";
+    default:
+        return "done";
+    }
+}
+
+static const char *node_state(const struct ct_members *m, const struct ct_member *member)
+{
+    if (!member->in_world) {
+        return member->says_spare ? "spare" : "waiting";
+    }
+    if (members_state(m) == STATE_STOPPING) {
+        return member->stopped ? "stopped" : "stopping";
+    }
+    if (member->finished) {
+        return "finished";
+    }
+    return member->started ? "running" : "starting";
+}
+
+static bool add_nodes(cJSON *job, const struct ct_members *m, int64_t now_ns)
+{
+    cJSON *array = cJSON_AddArrayToObject(job, "nodes");
+    bool ok = array != NULL;
+    for (const struct ct_list *pos = m->all.next; ok && pos != &m->all; pos = pos->next) {
+        const struct ct_member *member = MEMBER_OF(pos, link);
+        int64_t last_seen_ms = (now_ns - member->heard_ns) / CT_NS_PER_MS;
+        cJSON *item = ct_json_append_object(array);
+        ok = item != NULL && ct_json_add_number(item, "index", member->node_rank) &&
+             add_name(item, "host", member->host) && add_name(item, "address", member->address) &&
+             ct_json_add_text(item, "state", node_state(m, member)) &&
+             ct_json_add_number(item, "workers", member->workers) &&
+             ct_json_add_number(item, "last_seen_s", (double)last_seen_ms / 1000);
+    }
+    return ok;
+}
+
+/* With its quotes, as it stands in each row. */
+static char *quoted_host(const struct ct_member *member)
+{
+    cJSON *object = cJSON_CreateObject();
+    char *text = object != NULL && add_name(object, "host", member->host)
+                     ? cJSON_PrintUnformatted(object->child)
+                     : NULL;
+    cJSON_Delete(object);
+    return text;
+}
+
+static bool add_rows(const struct ct_member *member, struct ct_status_rows *rows,
+                     struct ct_buf *text)
+{
+    const struct ct_row_span span = {
+        .first_rank = member->first_rank,
+        .count = member->num_rows,
+        .rows = member->rows,
+    };
+    char *host = rows->print ? quoted_host(member) : NULL;
+    bool ok = (host != NULL || !rows->print) && ct_status_rows_add(rows, &span, host, text) == 0;
+    cJSON_free(host);
+    return ok;
+}
+
+static bool add_raw(cJSON *job, const char *name, const char *text)
+{
+    return text != NULL && cJSON_AddRawToObject(job, name, text) != NULL;
+}
+
+/* Ranks are those of the present world, whatever the node says. */
+static bool add_workers(cJSON *job, const struct ct_members *m, struct ct_status_rows *rows)
+{
+    struct ct_buf text = CT_BUF_INIT;
+    bool ok = ct_buf_append(&text, "[", 1) == 0;
+    rows->more = false;
+    for (const struct ct_list *pos = m->all.next; ok && pos != &m->all; pos = pos->next) {
+        const struct ct_member *member = MEMBER_OF(pos, link);
+        ok = !member->in_world || add_rows(member, rows, &text);
+    }
+    ok = ok && ct_buf_append(&text, "]", 1) == 0 && add_raw(job, "workers", ct_buf_cstr(&text)) &&
+         ct_json_add_bool(job, "workers_more", rows->more);
+    ct_buf_fini(&text);
+    return ok;
+}
+
+struct missing {
+    cJSON *array;
+    bool ok;
+};
+
+static void add_missing(void *data, const char *text)
+{
+    struct missing *missing = data;
+    missing->ok = missing->ok && append_text(missing->array, text);
+}
+
+static bool add_missing_nodes(cJSON *job, const struct ct_members *m, int64_t now_ns)
+{
+    struct missing missing = {cJSON_AddArrayToObject(job, "missing_nodes"), true};
+    if (missing.array != NULL && m->begun && members_state(m) == STATE_GATHERING) {
+        members_missing(m, now_ns, add_missing, &missing);
+    }
+    return missing.array != NULL && missing.ok;
+}
+
+static bool add_failures(cJSON *job, const struct ct_members *m)
+{
+    const struct ct_story *story = &m->story;
+    cJSON *array = cJSON_AddArrayToObject(job, "failures");
+    uint64_t n = story->num_failures > CT_STORY_KEPT ? story->num_failures - CT_STORY_KEPT : 0;
+    bool ok = array != NULL;
+    for (; ok && n < story->num_failures; n++) {
+        const struct ct_failure *failure = &story->failures[n % CT_STORY_KEPT];
+        cJSON *item = ct_json_append_object(array);
+        ok = item != NULL && ct_json_add_number(item, "generation", failure->generation) &&
+             ct_json_add_number(item, "node", failure->node_rank) &&
+             ct_json_add_number(item, "rank", failure->rank) &&
+             ct_json_add_number(item, "pid", (double)failure->pid) &&
+             add_name(item, "host", failure->host) &&
+             ct_json_add_number(item, "exit", failure->exit_code) &&
+             add_name(item, "reason", failure->what);
+    }
+    return ok && ct_json_add_number(job, "failure_count", (double)story->num_failures);
+}
+
+/* What failed in earlier generations was answered by a restart and is no problem any more. */
+static bool add_problems(cJSON *problems, const struct ct_members *m, int64_t now_ns)
+{
+    const struct ct_failure *first = ct_story_first(&m->story, m->generation);
+    char text[CT_STORY_WHAT_MAX];
+    bool ok = true;
+    /* An elastic job that could start and gives others time to join misses nothing. */
+    if (members_state(m) == STATE_GATHERING && m->begun && m->count < m->job.min_nodes) {
+        members_waiting_text(m, now_ns, text, sizeof(text));
+        ok = append_text(problems, text);
+    }
+    if (ok && first != NULL) {
+        members_describe(first, text, sizeof(text));
+        ok = append_text(problems, text);
+    }
+    if (ok && m->pause_ns != NEVER) {
+        (void)snprintf(text, sizeof(text),
+                       "workers fail within a second of their start: the next start is in %d s",
+                       (int)((m->pause_ns - now_ns) / CT_NS_PER_S + 1));
+        ok = append_text(problems, text);
+    }
+    if (ok && m->preempted != 0) {
+        (void)snprintf(text, sizeof(text), "the job was asked to end: %.400s", m->preempt_why);
+        ok = append_text(problems, text);
+    }
+    if (ok && members_state(m) == STATE_OVER && m->over_why[0] != '\0' && m->preempted == 0) {
+        ok = append_text(problems, m->over_why);
+    }
+    return ok;
+}
+
+int ct_members_status(const struct ct_members *m, int64_t now_ns, struct ct_status_rows *rows,
+                      struct cJSON *root, struct cJSON *problems)
+{
+    ct_json_use_our_memory();
+    cJSON *job = cJSON_AddObjectToObject(root, "job");
+    bool ok = job != NULL && add_name(job, "run_id", m->job.run_id) &&
+              ct_json_add_text(job, "state", job_state(m)) &&
+              ct_json_add_number(job, "generation", m->generation > 0 ? m->generation : 0) &&
+              ct_json_add_number(job, "max_restarts", m->job.max_restarts) &&
+              ct_json_add_number(job, "restarts", m->restarts) &&
+              ct_json_add_number(job, "world_size", m->world_size) &&
+              ct_json_add_number(job, "min_nodes", m->job.min_nodes) &&
+              ct_json_add_number(job, "max_nodes", m->job.max_nodes) && add_nodes(job, m, now_ns) &&
+              add_missing_nodes(job, m, now_ns) && add_workers(job, m, rows) &&
+              add_failures(job, m) && add_problems(problems, m, now_ns);
+    return ok ? 0 : CT_ENOMEM;
+}

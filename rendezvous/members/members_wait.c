@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * For whom the world waits, in words: who is missing, who is there and how many more may come.
+ *
+ * Which places are covered: those that members wish for or had in the last world. Members that have
+ * neither may take any place; as long as there are such, only places that have a name or a past are
+ * told, since "rank 3 never connected" could be wrong.
+ */
+#include "rendezvous/members/members_impl.h"
+
+#include "common/alloc.h"
+#include "common/host_list.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Nodes that were there and left, each with words of its own. */
+#define GONE_SHOWN 3
+
+/* Gives how many members have no place of their own; marks the places of the others. */
+static int cover(const struct ct_members *m, unsigned char *covered, int places)
+{
+    int unplaced = 0;
+    EACH_MEMBER(m, pos)
+    {
+        const struct ct_member *member = MEMBER_OF(pos, link);
+        int at = member->wish >= 0 ? member->wish : member->node_rank;
+        if (at >= 0 && at < places && covered[at] == 0) {
+            covered[at] = 1;
+        } else {
+            unplaced++;
+        }
+    }
+    return unplaced;
+}
+
+static const char *name_of(const struct ct_members *m, int place)
+{
+    const struct gone *gone = m->places[place].gone;
+    if (gone != NULL) {
+        return gone->host;
+    }
+    return place < m->options.num_expected ? m->expected[place] : NULL;
+}
+
+static void describe(const struct ct_members *m, int place, int64_t now_ns, char *out, size_t size)
+{
+    const struct gone *gone = m->places[place].gone;
+    const char *name = name_of(m, place);
+    int len = name != NULL ? snprintf(out, size, "rank %d (%.64s)", place, name)
+                           : snprintf(out, size, "rank %d", place);
+    size_t used = len > 0 && (size_t)len < size ? (size_t)len : 0;
+    if (gone == NULL) {
+        (void)snprintf(out + used, size - used, " never connected");
+    } else {
+        (void)snprintf(out + used, size - used, " connected%s%.64s and left %" PRId64 " s ago",
+                       gone->address[0] != '\0' ? " from " : "", gone->address,
+                       (now_ns - gone->left_ns) / CT_NS_PER_S);
+    }
+}
+
+/* The places to tell of, in an array that is the caller's; NULL without memory. */
+static int *find_missing(const struct ct_members *m, int *count)
+{
+    int wanted = m->job.min_nodes < m->num_places ? m->job.min_nodes : m->num_places;
+    int missing = m->job.min_nodes - m->count;
+    unsigned char *covered = ct_calloc((size_t)wanted, 1);
+    int *found = ct_calloc((size_t)wanted, sizeof(*found));
+    *count = 0;
+    if (covered != NULL && found != NULL) {
+        int unplaced = cover(m, covered, wanted);
+        for (int place = 0; place < wanted && *count < missing; place++) {
+            if (covered[place] == 0 && (unplaced == 0 || name_of(m, place) != NULL)) {
+                found[(*count)++] = place;
+            }
+        }
+    }
+    ct_free(covered);
+    return found;
+}
+
+void members_missing(const struct ct_members *m, int64_t now_ns, members_missing_fn fn, void *data)
+{
+    int count, *places = find_missing(m, &count);
+    for (int i = 0; i < count; i++) {
+        char text[256];
+        describe(m, places[i], now_ns, text, sizeof(text));
+        fn(data, text);
+    }
+    ct_free(places);
+}
+
+/* ---- the line ------------------------------------------------------------------------------- */
+
+/* What has no room for all of it is left out. */
+static void add(char *out, size_t size, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void add(char *out, size_t size, const char *fmt, ...)
+{
+    size_t used = strlen(out);
+    va_list args;
+    va_start(args, fmt);
+    int len = vsnprintf(out + used, size - used, fmt, args);
+    va_end(args);
+    if (len < 0 || (size_t)len >= size - used) {
+        out[used] = '\0';
+    }
+}
+
+/* "; ranks 3-6 (gpu-[4-7]) never connected" for those of `places` that have a name, or have none.
+ */
+static int add_strangers(const struct ct_members *m, const int *places, int count, bool named,
+                         const char *before, char *out, size_t size)
+{
+    const char **names = ct_calloc((size_t)count, sizeof(*names));
+    int *ranks = ct_calloc((size_t)count, sizeof(*ranks)), found = 0;
+    for (int i = 0; names != NULL && ranks != NULL && i < count; i++) {
+        const char *name = name_of(m, places[i]);
+        if (m->places[places[i]].gone == NULL && (name != NULL) == named) {
+            names[found] = name;
+            ranks[found++] = places[i];
+        }
+    }
+    if (found > 0) {
+        char numbers[64], hosts[CT_HOST_LIST_MAX] = "";
+        ct_number_list_text(ranks, found, numbers, sizeof(numbers));
+        if (named) {
+            ct_host_list_text(names, found, hosts, sizeof(hosts));
+        }
+        add(out, size, "%s%s %s%s%s%s never connected", before, found > 1 ? "ranks" : "rank",
+            numbers, named ? " (" : "", hosts, named ? ")" : "");
+    }
+    ct_free(names);
+    ct_free(ranks);
+    return found;
+}
+
+static int add_gone(const struct ct_members *m, const int *places, int count, const char *before,
+                    int64_t now_ns, char *out, size_t size)
+{
+    int found = 0;
+    for (int i = 0; i < count; i++) {
+        if (m->places[places[i]].gone != NULL && found++ < GONE_SHOWN) {
+            char text[256];
+            describe(m, places[i], now_ns, text, sizeof(text));
+            add(out, size, "%s%s", found > 1 ? "; " : before, text);
+        }
+    }
+    if (found > GONE_SHOWN) {
+        add(out, size, "; and %d more left", found - GONE_SHOWN);
+    }
+    return found;
+}
+
+static void add_missing(const struct ct_members *m, int64_t now_ns, char *out, size_t size)
+{
+    int count, *places = find_missing(m, &count);
+    int told = 0;
+    told += add_strangers(m, places, count, true, ": ", out, size);
+    told += add_strangers(m, places, count, false, told > 0 ? "; " : ": ", out, size);
+    told += add_gone(m, places, count, told > 0 ? "; " : ": ", now_ns, out, size);
+    if (told > 0 && told < m->job.min_nodes - m->count) {
+        add(out, size, "; and %d more", m->job.min_nodes - m->count - told);
+    }
+    ct_free(places);
+}
+
+/* "; here: gpu-[1-3]". Memory that is short costs the names only. */
+static void add_present(const struct ct_members *m, const char *before, char *out, size_t size)
+{
+    const char **names = ct_calloc((size_t)m->count, sizeof(*names));
+    int count = 0;
+    EACH_MEMBER(m, pos)
+    {
+        if (names != NULL && count < m->count) {
+            names[count++] = MEMBER_OF(pos, link)->host;
+        }
+    }
+    if (count > 0) {
+        char hosts[CT_HOST_LIST_MAX];
+        ct_host_list_text(names, count, hosts, sizeof(hosts));
+        add(out, size, "%s%s", before, hosts);
+    }
+    ct_free(names);
+}
+
+void members_waiting_text(const struct ct_members *m, int64_t now_ns, char *out, size_t size)
+{
+    int missing = m->job.min_nodes - m->count, more = m->job.max_nodes - m->count;
+    if (missing > 0) {
+        (void)snprintf(out, size, "waiting for %d of %d nodes", missing, m->job.min_nodes);
+        add_missing(m, now_ns, out, size);
+        add_present(m, "; present: ", out, size);
+        if (members_elastic(m)) {
+            add(out, size, "; then up to %d more may join", m->job.max_nodes - m->job.min_nodes);
+        }
+        return;
+    }
+    (void)snprintf(out, size, m->count == 1 ? "%d node is there" : "%d nodes are there", m->count);
+    add_present(m, ": ", out, size);
+    add(out, size, "; up to %d more may join", more);
+}

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A connection is judged once, when it is accepted: by the address of its peer, and where the hub
+ * asks for it by the user who holds its other end on this machine. HTTP is judged by address alone,
+ * since it changes nothing.
+ */
+#include "rendezvous/server/conn_gate_uv.h"
+
+#include "common/addr.h"
+#include "rendezvous/admission/peer_user.h"
+#include "rendezvous/control/control.h"
+#include "rendezvous/http/http_uv.h"
+#include "rendezvous/server/conn_write_uv.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+void ct_conn_peer(const struct ct_conn *conn, char *text, size_t size)
+{
+    struct sockaddr_storage addr = {.ss_family = AF_UNSPEC};
+    int len = sizeof(addr);
+    (void)uv_tcp_getpeername(&conn->tcp, (struct sockaddr *)&addr, &len);
+    ct_addr_format((const struct sockaddr *)&addr, text, size);
+}
+
+/* ---- strangers ------------------------------------------------------------------------------ */
+
+void ct_conn_refuse(struct ct_conn *conn, struct ct_refusals *refusals, const char *why)
+{
+    uint64_t untold = ct_refusals_add(refusals, uv_now(conn->tcp.loop));
+    if (untold > 0) {
+        char text[CT_ADDR_TEXT_MAX];
+        ct_conn_peer(conn, text, sizeof(text));
+        ct_log(ct_conn_hub_of(conn)->log, CT_LOG_WARNING,
+               "store: refused %" PRIu64 " connection%s %s, the last from %s", untold,
+               untold == 1 ? "" : "s", why, text);
+    }
+    ct_conn_close(conn);
+}
+
+static bool get_names(const struct ct_conn *conn, struct sockaddr_storage *peer,
+                      struct sockaddr_storage *local)
+{
+    int peer_len = sizeof(*peer), local_len = sizeof(*local);
+    return uv_tcp_getpeername(&conn->tcp, (struct sockaddr *)peer, &peer_len) == 0 &&
+           uv_tcp_getsockname(&conn->tcp, (struct sockaddr *)local, &local_len) == 0;
+}
+
+static bool admits_address(const struct ct_conn *conn)
+{
+    struct ct_conn_hub *hub = ct_conn_hub_of(conn);
+    struct sockaddr_storage peer, local;
+    return hub->access == NULL || (get_names(conn, &peer, &local) &&
+                                   (ct_access_admits(hub->access, (const struct sockaddr *)&peer,
+                                                     (const struct sockaddr *)&local) ||
+                                    ct_guests_has(&hub->guests, (const struct sockaddr *)&peer)));
+}
+
+/* A peer that is gone already is nobody's. One on another machine has no user here. */
+static bool admits_user(const struct ct_conn *conn)
+{
+    const struct ct_conn_hub *hub = ct_conn_hub_of(conn);
+    struct sockaddr_storage peer, local;
+    uid_t user;
+    if (hub->users_fd < 0) {
+        return true;
+    }
+    if (!get_names(conn, &peer, &local)) {
+        return false;
+    }
+    return !ct_access_is_here((const struct sockaddr *)&peer, (const struct sockaddr *)&local) ||
+           (ct_peer_user_find(hub->users_fd, (const struct sockaddr *)&peer,
+                              (const struct sockaddr *)&local, &user) == 0 &&
+            (user == geteuid() || user == 0));
+}
+
+void ct_conn_refuse_stranger(struct ct_conn *conn)
+{
+    ct_conn_refuse(conn, &ct_conn_hub_of(conn)->refusals,
+                   admits_address(conn) ? "of other users (--open admits them)" : "by address");
+}
+
+void ct_conn_enroll(struct ct_conn *conn)
+{
+    struct ct_conn_hub *hub = ct_conn_hub_of(conn);
+    conn->admitted = admits_address(conn) && admits_user(conn);
+    if (conn->admitted) {
+        ct_list_append(&hub->conns, &conn->at_hub);
+        return;
+    }
+    ct_list_append(&hub->strangers, &conn->at_hub);
+    size_t most = hub->agents_prove ? CT_CONTROL_MAX_PENDING : CT_MAX_STRANGERS;
+    if (++hub->num_strangers > most) {
+        ct_conn_refuse_stranger(CT_CONTAINER_OF(hub->strangers.next, struct ct_conn, at_hub));
+    }
+}
+
+/* ---- other dialects ------------------------------------------------------------------------- */
+
+enum dialect { NOTHING_YET, STORE, HTTP, AGENT };
+
+static enum dialect dialect_of(int fd)
+{
+    unsigned char first;
+    if (recv(fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) != 1) {
+        return NOTHING_YET;
+    }
+    if (first == CT_CONTROL_FIRST_BYTE) {
+        return AGENT;
+    }
+    return ct_http_begins(first) ? HTTP : STORE;
+}
+
+bool ct_conn_is_of_store(int fd)
+{
+    return dialect_of(fd) == STORE;
+}
+
+static enum dialect dialect_spoken(const struct ct_conn *conn)
+{
+    uv_os_fd_t fd = -1;
+    return uv_fileno((const uv_handle_t *)&conn->tcp, &fd) == 0 ? dialect_of(fd) : NOTHING_YET;
+}
+
+/* Strangers too are heard by HTTP, which has something for everybody, and as agents if those have
+ * to prove themselves. */
+bool ct_conn_is_foreign(const struct ct_conn *conn)
+{
+    const struct ct_conn_hub *hub = ct_conn_hub_of(conn);
+    enum dialect dialect = dialect_spoken(conn);
+    return (dialect == HTTP && hub->on_http != NULL) ||
+           (dialect == AGENT && hub->on_agent != NULL && (conn->admitted || hub->agents_prove));
+}
+
+/* libuv gives no socket away, so a duplicate goes and the original is closed. */
+void ct_conn_hand_over(struct ct_conn *conn)
+{
+    struct ct_conn_hub *hub = ct_conn_hub_of(conn);
+    bool agent = dialect_spoken(conn) == AGENT;
+    bool admitted = conn->admitted || admits_address(conn);
+    uv_os_fd_t fd = -1;
+    if (uv_fileno((const uv_handle_t *)&conn->tcp, &fd) == 0) {
+        fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    }
+    if (fd < 0) {
+        ct_conn_log_end(conn, CT_LOG_WARNING, "no descriptor is left to hand it over");
+    }
+    ct_conn_close(conn);
+    if (fd >= 0 && agent) {
+        hub->on_agent(hub, fd);
+    } else if (fd >= 0) {
+        hub->on_http(hub, fd, admitted);
+    }
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The jobs whose agents a store serves, each with its membership core, by run id. Pure.
+ */
+#ifndef CT_RENDEZVOUS_SERVER_CONTROL_JOBS_H
+#define CT_RENDEZVOUS_SERVER_CONTROL_JOBS_H
+
+#include "common/err.h"
+#include "common/list.h"
+#include "rendezvous/members/members.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct cJSON;
+
+struct ct_control_job {
+    struct ct_list at_jobs;
+    struct ct_members *members;
+    size_t agents; /* that hold it */
+    char run_id[CT_RUN_ID_MAX];
+};
+
+struct ct_control_jobs {
+    struct ct_list list;
+    size_t count;
+    const char *only; /* run id of the only job allowed, borrowed; NULL = any */
+    struct ct_members_options options;
+};
+
+/* `options` is copied, what it points to borrowed. */
+void ct_control_jobs_init(struct ct_control_jobs *jobs, const struct ct_members_options *options,
+                          const char *only);
+void ct_control_jobs_fini(struct ct_control_jobs *jobs);
+
+/* Gives *out, held by one agent more: the job of this id, begun if it is not there. CT_EINVAL
+ * (another job's store), CT_ELIMIT, CT_ENOMEM; the text is for the agent. */
+CT_MUST_CHECK int ct_control_jobs_take(struct ct_control_jobs *jobs, const char *run_id,
+                                       struct ct_control_job **out, struct ct_err *err);
+
+/* The last agent takes its job along: nobody is left to whom its past would matter. */
+void ct_control_jobs_release(struct ct_control_jobs *jobs, struct ct_control_job *job);
+
+/* Ticks those whose time has come. */
+void ct_control_jobs_tick(struct ct_control_jobs *jobs, int64_t now_ns);
+
+/* When to tick at the latest. */
+int64_t ct_control_jobs_next(const struct ct_control_jobs *jobs);
+
+/* One job is `job` of the document; several are the array `jobs`. CT_ENOMEM. */
+CT_MUST_CHECK int ct_control_jobs_status(const struct ct_control_jobs *jobs, int64_t now_ns,
+                                         struct ct_status_rows *rows, struct cJSON *root,
+                                         struct cJSON *problems);
+
+#endif

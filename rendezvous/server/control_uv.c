@@ -1,0 +1,526 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Happy path: ct_control_take() opens a line; its peer proves the token (or is trusted), joins the
+ * core of the job it names, and from then on messages go to the core and the core's to the lines.
+ * One timer serves all deadlines.
+ *
+ * Other paths: the core drops a member: what was sent to it is still flushed. A job whose last
+ * agent is gone is forgotten, so that its id can be used again.
+ *
+ * Failure modes: a wrong token, a wrong version or a frame that is none end that line and nothing
+ * else; refusals are logged at a limited rate. A proof that takes too long, or an agent that does
+ * not take what is sent to it, ends the line too.
+ *
+ * Who frees: a connection goes in its line's on_closed, a job with its last connection or with the
+ * control itself.
+ */
+#include "rendezvous/server/control_uv.h"
+
+#include "common/addr.h"
+#include "common/alloc.h"
+#include "common/clock.h"
+#include "common/list.h"
+#include "rendezvous/admission/access.h"
+#include "rendezvous/admission/admit.h"
+#include "rendezvous/control/line_uv.h"
+#include "rendezvous/control/proof.h"
+#include "rendezvous/server/control_jobs.h"
+#include "rendezvous/wire/limits.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+/* A timer that comes so late means that this process stood still (a paused machine): then what
+ * agents have sent meanwhile is read before anybody is taken for silent. */
+#define LATE_NS (100 * CT_NS_PER_MS)
+#define CATCH_UP_MS 20
+
+/* A proof takes two round trips; what is left to flush to a member that was dropped, one. */
+#define PATIENCE_NS (10 * CT_NS_PER_S)
+
+enum state {
+    OPENING, /* nothing heard yet */
+    PROVING, /* the challenge is out */
+    PROVEN,  /* JOIN is due */
+    JOINED,  /* or a guest, which is no member */
+    ENDING,  /* dropped; what was sent is on its way */
+};
+
+struct conn {
+    struct ct_line line;
+    struct ct_control *control;
+    struct ct_list at_control; /* in `joined`, or in `pending` by age */
+    enum state state;
+    int64_t deadline_ns; /* while in `pending` */
+    struct ct_control_job *job;
+    struct ct_member *member; /* NULL = not one, or no longer */
+    struct sockaddr_storage peer, local;
+    struct ct_proof proof;
+    bool trusted;
+    bool admitted; /* on_admit heard of it */
+};
+
+struct ct_control {
+    struct ct_control_options options;
+    uv_loop_t *loop;
+    uv_timer_t timer;
+    int64_t armed_ns; /* when it is due */
+    struct ct_control_jobs jobs;
+    struct ct_list pending; /* connections with a deadline, the earliest first */
+    struct ct_list joined;
+    size_t num_pending;
+    size_t conns; /* not freed yet */
+    struct ct_refusals refusals;
+    struct ct_refusals faults; /* lines that broke the protocol */
+    struct ct_line_turns turns;
+    bool timer_open, turns_open, closing;
+    void (*close_cb)(void *data);
+    void *close_data;
+};
+
+#define CONN_COST (sizeof(struct conn) + CT_BLOCK_COST)
+
+static void rearm(struct ct_control *control);
+
+/* ---- closing -------------------------------------------------------------------------------- */
+
+static void finish_if_last(struct ct_control *control)
+{
+    if (!control->closing || control->timer_open || control->turns_open || control->conns > 0) {
+        return;
+    }
+    void (*cb)(void *data) = control->close_cb;
+    void *data = control->close_data;
+    ct_control_jobs_fini(&control->jobs);
+    ct_free(control);
+    if (cb != NULL) {
+        cb(data);
+    }
+}
+
+static void leave_list(struct conn *conn)
+{
+    conn->control->num_pending -= conn->state != JOINED;
+    ct_list_remove(&conn->at_control);
+}
+
+static void wait_for(struct conn *conn)
+{
+    conn->deadline_ns = ct_clock_now(NULL) + PATIENCE_NS;
+    ct_list_append(&conn->control->pending, &conn->at_control);
+    conn->control->num_pending++;
+}
+
+static void tell_gone(struct conn *conn, const char *why)
+{
+    struct ct_member *member = conn->member;
+    conn->member = NULL;
+    if (member != NULL && !conn->control->closing) {
+        ct_members_gone(conn->job->members, member, why, ct_clock_now(NULL));
+        rearm(conn->control);
+    }
+}
+
+static void on_line_closed(struct ct_line *line)
+{
+    struct conn *conn = CT_CONTAINER_OF(line, struct conn, line);
+    struct ct_control *control = conn->control;
+    tell_gone(conn, "the connection was closed");
+    if (conn->admitted) {
+        control->options.on_admit(control->options.data, (const struct sockaddr *)&conn->peer,
+                                  false);
+    }
+    leave_list(conn);
+    if (conn->job != NULL) {
+        ct_control_jobs_release(&control->jobs, conn->job);
+    }
+    ct_free(conn);
+    if (control->options.budget != NULL) {
+        ct_budget_give(control->options.budget, CONN_COST);
+    }
+    control->conns--;
+    finish_if_last(control);
+}
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+    struct ct_control *control = CT_CONTAINER_OF(handle, struct ct_control, timer);
+    control->timer_open = false;
+    finish_if_last(control);
+}
+
+static void on_turns_closed(uv_handle_t *handle)
+{
+    struct ct_control *control = CT_CONTAINER_OF(handle, struct ct_control, turns.idle);
+    control->turns_open = false;
+    finish_if_last(control);
+}
+
+static void close_list(struct ct_list *list)
+{
+    for (struct ct_list *at = list->next; at != list; at = at->next) {
+        ct_line_close(&CT_CONTAINER_OF(at, struct conn, at_control)->line);
+    }
+}
+
+void ct_control_close(struct ct_control *control, void (*cb)(void *data), void *data)
+{
+    if (control == NULL) {
+        if (cb != NULL) {
+            cb(data);
+        }
+        return;
+    }
+    control->closing = true;
+    control->close_cb = cb;
+    control->close_data = data;
+    close_list(&control->pending);
+    close_list(&control->joined);
+    uv_close((uv_handle_t *)&control->timer, on_timer_closed);
+    uv_close((uv_handle_t *)&control->turns.idle, on_turns_closed);
+}
+
+/* ---- refusing ------------------------------------------------------------------------------- */
+
+static void end_soon(struct conn *conn)
+{
+    leave_list(conn);
+    conn->state = ENDING;
+    wait_for(conn);
+    ct_line_finish(&conn->line);
+}
+
+static void refuse(struct conn *conn, int exit_code, const char *why)
+{
+    struct ct_control *control = conn->control;
+    char peer[CT_ADDR_TEXT_MAX];
+    uint64_t untold = ct_refusals_add(&control->refusals, uv_now(control->loop));
+    if (untold > 0) {
+        ct_addr_format((const struct sockaddr *)&conn->peer, peer, sizeof(peer));
+        ct_log(control->options.log, CT_LOG_WARNING,
+               "store: refused %" PRIu64 " agent%s, the last from %s: %s", untold,
+               untold == 1 ? "" : "s", conn->trusted ? "this process" : peer, why);
+    }
+    struct ct_msg *msg = ct_calloc(1, sizeof(*msg));
+    if (msg != NULL) {
+        msg->type = CT_MSG_REFUSED;
+        msg->exit_code = exit_code;
+        (void)snprintf(msg->text, sizeof(msg->text), "%s", why);
+        ct_line_send(&conn->line, msg);
+        ct_free(msg);
+    }
+    end_soon(conn);
+}
+
+/* ---- the proof ------------------------------------------------------------------------------ */
+
+static void on_open_msg(struct conn *conn, struct ct_msg *msg)
+{
+    struct ct_err err = {0};
+    if (ct_proof_challenge(&conn->proof, conn->control->options.token, msg, &err) != 0) {
+        refuse(conn, 1, err.text);
+        return;
+    }
+    conn->state = PROVING;
+    ct_line_send(&conn->line, msg);
+}
+
+static void on_answer_msg(struct conn *conn, struct ct_msg *msg)
+{
+    const struct ct_control_options *options = &conn->control->options;
+    struct ct_err err = {0};
+    if (ct_proof_check(&conn->proof, options->token, msg, &err) != 0) {
+        refuse(conn, 1, err.text);
+        return;
+    }
+    if (options->token != NULL && options->on_admit != NULL) {
+        options->on_admit(options->data, (const struct sockaddr *)&conn->peer, true);
+        conn->admitted = true;
+    }
+    conn->state = PROVEN;
+    if (options->token != NULL) {
+        const struct ct_proof *proof = &conn->proof;
+        ct_frame_mac_start(&conn->line.mac_in, options->token, CT_ROLE_AGENT, proof->server_nonce,
+                           proof->agent_nonce);
+        ct_frame_mac_start(&conn->line.mac_out, options->token, CT_ROLE_SERVER, proof->server_nonce,
+                           proof->agent_nonce);
+    }
+    conn->line.max_frame = CT_CONTROL_MAX_JOIN;
+    msg->type = CT_MSG_ACCEPTED;
+    ct_addr_host((const struct sockaddr *)&conn->peer, msg->text, sizeof(msg->text));
+    ct_line_send(&conn->line, msg);
+}
+
+/* ---- joining -------------------------------------------------------------------------------- */
+
+static void send_to(void *data, struct ct_member *member, const struct ct_msg *msg)
+{
+    (void)data;
+    struct conn *conn = ct_member_conn(member);
+    ct_line_send(&conn->line, msg);
+    if (ct_line_backlog(&conn->line) > CT_CONTROL_MAX_BACKLOG) {
+        ct_line_close(&conn->line); /* on_line_closed tells the core */
+    }
+}
+
+static int64_t quiet_ns(void *data, const struct ct_member *member)
+{
+    const struct conn *conn = ct_member_conn(member);
+    (void)data;
+    return ct_line_quiet_ns(&conn->line);
+}
+
+static void drop(void *data, struct ct_member *member)
+{
+    (void)data;
+    struct conn *conn = ct_member_conn(member);
+    conn->member = NULL;
+    if (!conn->line.closing) {
+        end_soon(conn);
+    }
+}
+
+static void let_stay(struct conn *conn)
+{
+    leave_list(conn);
+    conn->state = JOINED;
+    ct_list_append(&conn->control->joined, &conn->at_control);
+}
+
+/* Does the agent run on another machine than the store? */
+static bool is_from_elsewhere(const struct conn *conn)
+{
+    return !conn->trusted && !ct_access_is_here((const struct sockaddr *)&conn->peer,
+                                                (const struct sockaddr *)&conn->local);
+}
+
+static void on_join_msg(struct conn *conn, const struct ct_msg *msg)
+{
+    struct ct_err err = {0};
+    char address[CT_HOST_MAX] = "";
+    struct ct_control_job *job = NULL;
+    int rc = ct_control_jobs_take(&conn->control->jobs, msg->join.run_id, &job, &err);
+    if (rc == 0) {
+        if (!conn->trusted) {
+            ct_addr_host((const struct sockaddr *)&conn->peer, address, sizeof(address));
+        }
+        if (is_from_elsewhere(conn)) {
+            char own[CT_HOST_MAX];
+            ct_addr_host((const struct sockaddr *)&conn->local, own, sizeof(own));
+            ct_members_reached(job->members, own);
+        }
+        size_t most = CT_CONTROL_MAX_OF_NODE(msg->join.workers);
+        conn->line.max_frame = most < CT_CONTROL_MAX_FRAME ? most : CT_CONTROL_MAX_FRAME;
+        /* The core may answer, or even drop the member, before this returns. */
+        conn->job = job;
+        let_stay(conn);
+        rc = ct_members_join(job->members, &msg->join, address, conn, ct_clock_now(NULL),
+                             &conn->member, &err);
+    }
+    if (rc != 0) {
+        refuse(conn, rc == CT_EINVAL ? 2 : 1, err.text);
+    } else if (conn->control->options.on_join != NULL) {
+        conn->control->options.on_join(conn->control->options.join_data, &msg->join);
+    }
+}
+
+/* ---- the line ------------------------------------------------------------------------------- */
+
+static void on_member_msg(struct conn *conn, struct ct_msg *msg)
+{
+    if (conn->member == NULL) {
+        return;
+    }
+    bool beat = msg->type == CT_MSG_BEAT;
+    ct_members_message(conn->job->members, conn->member, msg, ct_clock_now(NULL));
+    /* Who does not even read the last answers hears no further ones. */
+    if (beat && conn->member != NULL && ct_line_backlog(&conn->line) == 0) {
+        ct_msg_fini(msg);
+        *msg = (struct ct_msg){.type = CT_MSG_BEAT};
+        ct_line_send(&conn->line, msg);
+    }
+}
+
+static void on_msg(struct ct_line *line, struct ct_msg *msg)
+{
+    struct conn *conn = CT_CONTAINER_OF(line, struct conn, line);
+    if (conn->state == OPENING && msg->type == CT_MSG_OPEN) {
+        on_open_msg(conn, msg);
+    } else if (conn->state == PROVING && msg->type == CT_MSG_ANSWER) {
+        on_answer_msg(conn, msg);
+    } else if (conn->state == PROVEN && msg->type == CT_MSG_JOIN) {
+        on_join_msg(conn, msg);
+    } else if (conn->state == PROVEN && msg->type == CT_MSG_GUEST) {
+        let_stay(conn);
+    } else if (conn->state == JOINED) {
+        on_member_msg(conn, msg);
+    } else if (conn->state != ENDING) {
+        refuse(conn, 1, "it broke the agents' protocol");
+    }
+    rearm(conn->control);
+}
+
+static void on_line_end(struct ct_line *line, const struct ct_err *err)
+{
+    struct conn *conn = CT_CONTAINER_OF(line, struct conn, line);
+    struct ct_control *control = conn->control;
+    uint64_t untold =
+        err->code != CT_ECLOSED ? ct_refusals_add(&control->faults, uv_now(control->loop)) : 0;
+    if (untold > 0) {
+        char peer[CT_ADDR_TEXT_MAX], others[CT_REFUSALS_TEXT_MAX];
+        ct_addr_format((const struct sockaddr *)&conn->peer, peer, sizeof(peer));
+        ct_log(control->options.log, CT_LOG_WARNING, "store: agent at %s: %s%s", peer, err->text,
+               ct_refusals_others(untold, others));
+    }
+    /* At once: the others hear of a death from what follows. */
+    tell_gone(conn, err->text);
+    ct_line_close(line);
+}
+
+/* ---- deadlines ------------------------------------------------------------------------------ */
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct ct_control *control = CT_CONTAINER_OF(timer, struct ct_control, timer);
+    int64_t now_ns = ct_clock_now(NULL);
+    if (now_ns - control->armed_ns > LATE_NS) {
+        control->armed_ns = now_ns + CATCH_UP_MS * CT_NS_PER_MS;
+        (void)uv_timer_start(timer, on_timer, CATCH_UP_MS, 0);
+        return;
+    }
+    for (struct ct_list *at = control->pending.next, *next; at != &control->pending; at = next) {
+        struct conn *conn = CT_CONTAINER_OF(at, struct conn, at_control);
+        next = at->next;
+        if (conn->deadline_ns > now_ns) {
+            break;
+        }
+        ct_line_close(&conn->line); /* leaves the list when it is closed */
+    }
+    ct_control_jobs_tick(&control->jobs, now_ns);
+    rearm(control);
+}
+
+static int64_t next_deadline(const struct ct_control *control)
+{
+    int64_t next_ns = INT64_MAX;
+    for (struct ct_list *at = control->pending.next; at != &control->pending; at = at->next) {
+        const struct conn *conn = CT_CONTAINER_OF(at, struct conn, at_control);
+        if (!conn->line.closing) {
+            next_ns = conn->deadline_ns;
+            break;
+        }
+    }
+    int64_t jobs_ns = ct_control_jobs_next(&control->jobs);
+    return jobs_ns < next_ns ? jobs_ns : next_ns;
+}
+
+static void rearm(struct ct_control *control)
+{
+    if (control->closing) {
+        return;
+    }
+    int64_t next_ns = next_deadline(control);
+    if (next_ns == INT64_MAX) {
+        (void)uv_timer_stop(&control->timer);
+        return;
+    }
+    /* Rounded up: a tick that comes early finds nothing to do and comes again. */
+    control->armed_ns = next_ns;
+    int64_t wait_ms = (next_ns - ct_clock_now(NULL) + CT_NS_PER_MS - 1) / CT_NS_PER_MS;
+    uv_update_time(control->loop);
+    (void)uv_timer_start(&control->timer, on_timer, wait_ms > 0 ? (uint64_t)wait_ms : 0, 0);
+}
+
+/* ---- opening -------------------------------------------------------------------------------- */
+
+int ct_control_open(uv_loop_t *loop, const struct ct_control_options *options,
+                    struct ct_control **out, struct ct_err *err)
+{
+    struct ct_control *control = ct_calloc(1, sizeof(*control));
+    if (control == NULL) {
+        return ct_err_set(err, CT_ENOMEM, "no memory for the agents");
+    }
+    control->options = *options;
+    control->loop = loop;
+    struct timespec unix_time = {0};
+    (void)clock_gettime(CLOCK_REALTIME, &unix_time);
+    const struct ct_members_options members = {
+        .log = options->log,
+        .budget = options->budget,
+        .faults = &control->faults,
+        .epoch_ms = (int64_t)unix_time.tv_sec * 1000 + unix_time.tv_nsec / CT_NS_PER_MS -
+                    ct_clock_now(NULL) / CT_NS_PER_MS,
+        .job = options->job,
+        .proved = options->token != NULL,
+        .expected = options->expected,
+        .num_expected = options->num_expected,
+        .send = send_to,
+        .quiet_ns = quiet_ns,
+        .drop = drop,
+    };
+    ct_control_jobs_init(&control->jobs, &members, options->run_id);
+    ct_list_init(&control->pending);
+    ct_list_init(&control->joined);
+    CT_ASSERT(uv_timer_init(loop, &control->timer) == 0); /* cannot fail */
+    control->timer_open = true;
+    ct_line_turns_init(&control->turns, loop);
+    control->turns_open = true;
+    *out = control;
+    return 0;
+}
+
+void ct_control_take(struct ct_control *control, int fd, bool trusted)
+{
+    struct conn *conn = ct_calloc(1, sizeof(*conn));
+    if (conn == NULL || control->closing) {
+        ct_free(conn);
+        (void)close(fd);
+        return;
+    }
+    socklen_t len = sizeof(conn->peer);
+    (void)getpeername(fd, (struct sockaddr *)&conn->peer, &len);
+    len = sizeof(conn->local);
+    (void)getsockname(fd, (struct sockaddr *)&conn->local, &len);
+    conn->line.on_msg = on_msg;
+    conn->line.on_end = on_line_end;
+    conn->line.on_closed = on_line_closed;
+    if (ct_line_init_fd(&conn->line, control->loop, fd) != 0) {
+        ct_free(conn);
+        return;
+    }
+    conn->control = control;
+    conn->line.turns = &control->turns;
+    conn->line.budget = control->options.budget;
+    if (conn->line.budget != NULL) {
+        ct_budget_force(conn->line.budget, CONN_COST);
+    }
+    conn->trusted = trusted;
+    conn->state = trusted ? PROVEN : OPENING;
+    control->conns++;
+    wait_for(conn);
+    /* Those who say nothing must not take all descriptors. */
+    if (control->num_pending > CT_CONTROL_MAX_PENDING) {
+        ct_line_close(&CT_CONTAINER_OF(control->pending.next, struct conn, at_control)->line);
+    }
+    if (ct_line_start(&conn->line, trusted ? CT_CONTROL_MAX_FRAME : CT_CONTROL_MAX_GREETING) != 0) {
+        ct_line_close(&conn->line);
+    }
+    rearm(control);
+}
+
+bool ct_control_busy(const struct ct_control *control)
+{
+    return !ct_list_empty(&control->joined);
+}
+
+/* ---- status --------------------------------------------------------------------------------- */
+
+int ct_control_status(const struct ct_control *control, struct ct_status_rows *rows,
+                      struct cJSON *root, struct cJSON *problems)
+{
+    return ct_control_jobs_status(&control->jobs, ct_clock_now(NULL), rows, root, problems);
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The server's side of agent control: takes sockets whose first byte is CT_CONTROL_FIRST_BYTE, has
+ * their peers prove the token, and carries messages to and from the membership core of the job
+ * that each names (one core per run id; a store that ctrun hosts has one job).
+ */
+#ifndef CT_RENDEZVOUS_SERVER_CONTROL_UV_H
+#define CT_RENDEZVOUS_SERVER_CONTROL_UV_H
+
+#include "common/err.h"
+#include "common/log.h"
+#include "rendezvous/admission/token.h"
+#include "rendezvous/members/members.h"
+
+#include <stdbool.h>
+#include <uv.h>
+
+struct ct_control;
+
+struct ct_control_options {
+    const struct ct_token *token; /* borrowed; NULL = agents need none */
+    /* Only this job; NULL = any (ctrdzvd). Borrowed. */
+    const char *run_id;
+    const struct ct_msg_join *job; /* as in ct_members_options; borrowed until closed */
+    const char *const *expected;   /* as in ct_members_options; borrowed until closed */
+    int num_expected;
+    const struct ct_log *log;
+    struct ct_budget *budget; /* takes what agents make us keep; NULL = nobody counts */
+    /* An agent at `peer` has proved the token (`yes`), or has gone again: its address may (no
+     * longer) use the store. May be NULL. */
+    void (*on_admit)(void *data, const struct sockaddr *peer, bool yes);
+    void *data;
+    /* An agent has become a member. May be NULL. */
+    void (*on_join)(void *data, const struct ct_msg_join *join);
+    void *join_data;
+};
+
+/* Gives *out. CT_ENOMEM. */
+CT_MUST_CHECK int ct_control_open(uv_loop_t *loop, const struct ct_control_options *options,
+                                  struct ct_control **out, struct ct_err *err);
+
+/* Takes the socket, of which nothing has been read. The other end of a socketpair() in this process
+ * is `trusted`: it begins with JOIN. */
+void ct_control_take(struct ct_control *control, int fd, bool trusted);
+
+/* Jobs that are there, for the status: with one it is `job`; with several, `jobs` is an array of
+ * them. CT_ENOMEM. */
+CT_MUST_CHECK int ct_control_status(const struct ct_control *control, struct ct_status_rows *rows,
+                                    struct cJSON *root, struct cJSON *problems);
+
+/* Is any agent still connected? */
+bool ct_control_busy(const struct ct_control *control);
+
+/* Ends everything; cb when the last handle is closed, after which it is freed. NULL is allowed and
+ * calls cb at once. */
+void ct_control_close(struct ct_control *control, void (*cb)(void *data), void *data);
+
+#endif

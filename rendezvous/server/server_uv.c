@@ -1,0 +1,504 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Happy path: ct_server_open() binds and listens; on_connection accepts into a struct ct_conn,
+ * which serves itself; ct_server_close() closes listener, idle handle, HTTP and connections, and
+ * the last close callback frees the server and tells the owner.
+ *
+ * Other paths: ct_server_reset() ends all connections and forgets all keys, and the listener goes
+ * on.
+ *
+ * ct_server_drain() closes the listeners, and the connections as they become idle; the last one, or
+ * the timer, brings on ct_server_close().
+ *
+ * Failure modes: sockets are bound and listen before a handle is made, so that a port in use leaves
+ * nothing behind. Out of descriptors: libuv takes the waiting connections and closes them without
+ * telling us (clients try again), so the warning comes with the connection that takes the last one.
+ * Out of memory: the connection waits in libuv until another one ends.
+ */
+#include "rendezvous/server/server_uv.h"
+
+#include "common/addr.h"
+#include "common/alloc.h"
+#include "rendezvous/admission/peer_user.h"
+#include "rendezvous/server/conn_uv.h"
+#include "rendezvous/server/control_uv.h"
+#include "rendezvous/server/status_uv.h"
+#include "rendezvous/wire/listen.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct listener {
+    uv_tcp_t tcp;
+    struct ct_server *server;
+    bool holds; /* libuv holds a connection that we had no memory for */
+    bool stale; /* it is of a generation that is over */
+};
+
+struct ct_server {
+    struct listener listeners[CT_MAX_LISTENERS];
+    size_t num_listeners;
+    uv_timer_t drain_timer;
+    struct ct_conn_hub hub;
+    struct ct_status_desk desk;
+    struct ct_control *control; /* NULL = agents are not served */
+    uint16_t port;
+    unsigned handles; /* listeners, timer, idle and check handle, HTTP and agents, until closed */
+    bool closing;
+    bool full; /* no descriptor is left, and that was said */
+    uint64_t accepted, refused;
+    ct_server_close_fn close_cb;
+    void *close_data;
+};
+
+/* ---- closing -------------------------------------------------------------------------------- */
+
+static void finish_if_last(struct ct_server *server)
+{
+    if (!server->closing || server->handles > 0 || server->hub.open > 0) {
+        return;
+    }
+    ct_server_close_fn cb = server->close_cb;
+    void *data = server->close_data;
+    ct_conn_hub_fini(&server->hub);
+    ct_journal_close(server->hub.journal);
+    ct_store_free(server->hub.service.store);
+    ct_free(server);
+    if (cb != NULL) {
+        cb(data);
+    }
+}
+
+static void on_listener_close(uv_handle_t *handle)
+{
+    struct ct_server *server = CT_CONTAINER_OF(handle, struct listener, tcp)->server;
+    server->handles--;
+    finish_if_last(server);
+}
+
+static void on_timer_close(uv_handle_t *handle)
+{
+    struct ct_server *server = CT_CONTAINER_OF(handle, struct ct_server, drain_timer);
+    server->handles--;
+    finish_if_last(server);
+}
+
+static void on_flusher_close(uv_handle_t *handle)
+{
+    struct ct_server *server = CT_CONTAINER_OF(handle, struct ct_server, hub.flusher);
+    server->handles--;
+    finish_if_last(server);
+}
+
+static void on_check_close(uv_handle_t *handle)
+{
+    struct ct_server *server = CT_CONTAINER_OF(handle, struct ct_server, hub.turn_end);
+    server->handles--;
+    finish_if_last(server);
+}
+
+static void on_part_close(void *data)
+{
+    struct ct_server *server = data;
+    server->handles--;
+    finish_if_last(server);
+}
+
+static void close_listeners(struct ct_server *server)
+{
+    for (size_t i = 0; i < server->num_listeners; i++) {
+        uv_handle_t *handle = (uv_handle_t *)&server->listeners[i].tcp;
+        if (!uv_is_closing(handle)) {
+            uv_close(handle, on_listener_close);
+        }
+    }
+}
+
+void ct_server_close(struct ct_server *server, ct_server_close_fn cb, void *data)
+{
+    if (server == NULL || server->closing) {
+        return;
+    }
+    server->closing = true;
+    server->close_cb = cb;
+    server->close_data = data;
+    ct_conn_hub_close_all(&server->hub);
+    server->handles += ct_status_desk_close(&server->desk, on_part_close, server);
+    server->hub.on_agent = NULL;
+    if (server->control != NULL) {
+        server->handles++;
+        ct_control_close(server->control, on_part_close, server);
+        server->control = NULL;
+    }
+    close_listeners(server);
+    uv_close((uv_handle_t *)&server->drain_timer, on_timer_close);
+    uv_close((uv_handle_t *)&server->hub.flusher, on_flusher_close);
+    uv_close((uv_handle_t *)&server->hub.turn_end, on_check_close);
+}
+
+static void on_drain_timer(uv_timer_t *timer)
+{
+    struct ct_server *server = CT_CONTAINER_OF(timer, struct ct_server, drain_timer);
+    ct_server_close(server, server->close_cb, server->close_data);
+}
+
+static void close_if_drained(struct ct_server *server)
+{
+    if (server->hub.draining && server->hub.live == 0) {
+        ct_server_close(server, server->close_cb, server->close_data);
+    }
+}
+
+void ct_server_drain(struct ct_server *server, uint64_t bound_ms, ct_server_close_fn cb, void *data)
+{
+    if (server == NULL || server->closing || server->hub.draining) {
+        return;
+    }
+    server->close_cb = cb;
+    server->close_data = data;
+    close_listeners(server);
+    (void)uv_timer_start(&server->drain_timer, on_drain_timer, bound_ms, 0);
+    ct_conn_hub_drain(&server->hub);
+    close_if_drained(server);
+}
+
+/* ---- accepting ------------------------------------------------------------------------------ */
+
+/* The kernel gives the lowest free number, so the highest one means that all others are taken. */
+static void warn_if_last_descriptor(struct ct_server *server)
+{
+    if (ct_list_empty(&server->hub.conns)) {
+        return; /* the first to come was a stranger */
+    }
+    struct ct_conn *conn = CT_CONTAINER_OF(server->hub.conns.prev, struct ct_conn, at_hub);
+    uv_os_fd_t fd = -1;
+    struct rlimit limit;
+    if (uv_fileno((const uv_handle_t *)&conn->tcp, &fd) != 0 ||
+        getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+        return;
+    }
+    bool was_full = server->full;
+    server->full = (rlim_t)fd + 1 >= limit.rlim_cur;
+    if (server->full && !was_full) {
+        ct_log(server->hub.log, CT_LOG_WARNING,
+               "store: out of descriptors with %zu connections open; further clients are turned "
+               "away; raise the limit (ulimit -n)",
+               server->hub.open);
+    }
+}
+
+static void count_accepted(struct ct_server *server, int rc)
+{
+    server->refused += rc == CT_EIO;
+    if (rc == 0) {
+        server->accepted++;
+        warn_if_last_descriptor(server);
+    }
+}
+
+static void accept_one(struct listener *listener)
+{
+    struct ct_server *server = listener->server;
+    int rc = ct_conn_accept(&server->hub, (uv_stream_t *)&listener->tcp, -1, listener->stale);
+    listener->holds = rc == CT_ENOMEM;
+    listener->stale = listener->stale && listener->holds;
+    count_accepted(server, rc);
+}
+
+static void on_conn_closed(struct ct_conn_hub *hub)
+{
+    struct ct_server *server = CT_CONTAINER_OF(hub, struct ct_server, hub);
+    close_if_drained(server);
+    for (size_t i = 0; i < server->num_listeners && !server->closing; i++) {
+        struct listener *listener = &server->listeners[i];
+        if (listener->holds && !uv_is_closing((const uv_handle_t *)&listener->tcp)) {
+            accept_one(listener);
+        }
+    }
+    finish_if_last(server);
+}
+
+static void on_connection(uv_stream_t *stream, int status)
+{
+    struct listener *listener = CT_CONTAINER_OF(stream, struct listener, tcp);
+    struct ct_server *server = listener->server;
+    if (server->closing) {
+        return;
+    }
+    if (status == 0) {
+        accept_one(listener);
+    } else {
+        server->refused++;
+        ct_log(server->hub.log, CT_LOG_WARNING, "store: cannot accept a connection: %s",
+               uv_strerror(status));
+    }
+}
+
+/* ---- generations ---------------------------------------------------------------------------- */
+
+/* Takes the socket. Whoever may be asking for the status stays. */
+static void adopt(struct listener *listener, int fd)
+{
+    struct ct_server *server = listener->server;
+    int rc = CT_ENOMEM;
+    if (!ct_conn_is_of_store(fd)) {
+        rc = ct_conn_accept(&server->hub, (uv_stream_t *)&listener->tcp, fd, true);
+    }
+    if (rc == CT_ENOMEM) {
+        server->refused++;
+        (void)close(fd);
+    }
+    count_accepted(server, rc);
+}
+
+/* Clients that connected before the reset, as the kernel saw it. */
+static void drop_backlog(struct listener *listener)
+{
+    listener->stale = listener->holds;
+    uv_os_fd_t listening = -1;
+    if (uv_fileno((const uv_handle_t *)&listener->tcp, &listening) != 0) {
+        return;
+    }
+    for (int i = 0; i < CT_LISTEN_BACKLOG; i++) {
+        int fd = accept4(listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd >= 0) {
+            adopt(listener, fd);
+        } else if (errno != EINTR && errno != ECONNABORTED) {
+            return;
+        }
+    }
+}
+
+void ct_server_reset(struct ct_server *server)
+{
+    ct_conn_hub_reset(&server->hub);
+    for (size_t i = 0; i < server->num_listeners; i++) {
+        drop_backlog(&server->listeners[i]);
+    }
+    ct_store_clear(server->hub.service.store);
+    struct ct_err err = {0};
+    if (server->hub.journal != NULL && ct_journal_clear(server->hub.journal, &err) != 0) {
+        ct_log(server->hub.log, CT_LOG_ERROR, "store: %s", err.text);
+    }
+}
+
+/* ---- opening -------------------------------------------------------------------------------- */
+
+/* Takes the socket. */
+static int add_listener(struct ct_server *server, uv_loop_t *loop, int fd, struct ct_err *err)
+{
+    struct listener *listener = &server->listeners[server->num_listeners++];
+    listener->server = server;
+    /* Cannot fail: no socket is made before one is needed. */
+    CT_ASSERT(uv_tcp_init(loop, &listener->tcp) == 0);
+    server->handles++;
+    int rc = uv_tcp_open(&listener->tcp, fd);
+    if (rc != 0) {
+        (void)close(fd);
+    } else {
+        /* Accepted sockets inherit both, which saves five calls for each. Neither is vital: without
+         * them replies are only slower and dead peers live longer. */
+        (void)uv_tcp_nodelay(&listener->tcp, 1);
+        (void)uv_tcp_keepalive(&listener->tcp, 1, CT_KEEPALIVE_S);
+        rc = uv_listen((uv_stream_t *)&listener->tcp, CT_LISTEN_BACKLOG, on_connection);
+    }
+    return rc == 0 ? 0
+                   : ct_err_set(err, ct_code_from_errno(-rc), "cannot listen: %s", uv_strerror(rc));
+}
+
+static int server_new(uv_loop_t *loop, const struct ct_server_options *options,
+                      struct ct_server **out, struct ct_err *err)
+{
+    struct ct_server *server = ct_calloc(1, sizeof(*server));
+    struct ct_store *store = NULL;
+    if (server == NULL || ct_store_new(&store) != 0 || ct_conn_hub_init(&server->hub, store) != 0) {
+        ct_store_free(store);
+        ct_free(server);
+        return ct_err_set(err, CT_ENOMEM, "no memory for the store");
+    }
+    server->hub.log = options->log;
+    server->hub.access = options->access;
+    server->hub.on_closed = on_conn_closed;
+    server->desk.server = server;
+    server->desk.hub = &server->hub;
+    server->hub.max_live = options->max_connections;
+    /* None can fail. */
+    CT_ASSERT(uv_timer_init(loop, &server->drain_timer) == 0);
+    CT_ASSERT(uv_idle_init(loop, &server->hub.flusher) == 0);
+    CT_ASSERT(uv_check_init(loop, &server->hub.turn_end) == 0);
+    server->handles = 3;
+    *out = server;
+    return 0;
+}
+
+static void on_turn_end(uv_check_t *check)
+{
+    ct_conn_hub_end_turn(CT_CONTAINER_OF(check, struct ct_conn_hub, turn_end));
+}
+
+static int open_journal(struct ct_server *server, const struct ct_server_options *options,
+                        struct ct_err *err)
+{
+    const struct ct_journal_options journal = {
+        .path = options->journal,
+        .sync = options->journal_sync,
+        .log = options->log,
+    };
+    int rc = ct_journal_open(&journal, server->hub.service.store, &server->hub.journal, err);
+    if (rc == 0) {
+        (void)uv_check_start(&server->hub.turn_end, on_turn_end);
+    }
+    return rc;
+}
+
+/* ---- agents --------------------------------------------------------------------------------- */
+
+static void on_agent(struct ct_conn_hub *hub, int fd)
+{
+    ct_control_take(hub->agent_data, fd, false);
+}
+
+static void on_admit(void *data, const struct sockaddr *peer, bool yes)
+{
+    struct ct_server *server = data;
+    if (!yes) {
+        ct_guests_remove(&server->hub.guests, peer);
+    } else if (ct_guests_add(&server->hub.guests, peer) != 0) {
+        ct_log(server->hub.log, CT_LOG_WARNING, "store: no memory to admit an agent's address");
+    }
+}
+
+static int add_job_status(void *data, struct ct_status_rows *rows, struct cJSON *root,
+                          struct cJSON *problems)
+{
+    return ct_control_status(data, rows, root, problems);
+}
+
+static int open_agents(struct ct_server *server, uv_loop_t *loop,
+                       const struct ct_server_agents *agents, struct ct_err *err)
+{
+    const struct ct_control_options options = {
+        .token = agents->token,
+        .run_id = agents->run_id,
+        .job = agents->job,
+        .expected = agents->expected,
+        .num_expected = agents->num_expected,
+        .log = server->hub.log,
+        .budget = ct_store_budget(server->hub.service.store),
+        .on_admit = on_admit,
+        .data = server,
+        .on_join = agents->on_join,
+        .join_data = agents->data,
+    };
+    int rc = ct_control_open(loop, &options, &server->control, err);
+    if (rc == 0) {
+        server->hub.on_agent = agents->in_process ? NULL : on_agent;
+        server->hub.agent_data = server->control;
+        server->hub.agents_prove = agents->token != NULL;
+        server->desk.fn = add_job_status;
+        server->desk.data = server->control;
+    }
+    return rc;
+}
+
+void ct_server_take_agent(struct ct_server *server, int fd)
+{
+    CT_ASSERT(server->control != NULL);
+    ct_control_take(server->control, fd, true);
+}
+
+bool ct_server_has_agents(const struct ct_server *server)
+{
+    return server->control != NULL && ct_control_busy(server->control);
+}
+
+int ct_server_set(struct ct_server *server, const char *key, const char *value)
+{
+    const struct ct_bytes name = {(const unsigned char *)key, strlen(key)};
+    const struct ct_bytes text = {(const unsigned char *)value, strlen(value)};
+    int rc = ct_store_set(server->hub.service.store, name, text);
+    ct_conn_hub_end_turn(&server->hub);
+    return rc;
+}
+
+int ct_server_open(uv_loop_t *loop, const struct ct_server_options *options, struct ct_server **out,
+                   struct ct_err *err)
+{
+    static const char *const loopback[] = {"127.0.0.1"};
+    bool named = options->num_hosts > 0;
+    struct ct_listeners sockets;
+    int rc = ct_listen(named ? options->hosts : loopback, named ? options->num_hosts : 1,
+                       options->port, &sockets, err);
+    if (rc != 0) {
+        return rc;
+    }
+    struct ct_server *server = NULL;
+    rc = server_new(loop, options, &server, err);
+    if (rc != 0) {
+        ct_listeners_fini(&sockets);
+        return rc;
+    }
+    server->port = sockets.port;
+    if (options->own_user && ct_peer_user_open(sockets.fds[0], &server->hub.users_fd) != 0) {
+        ct_log(options->log, CT_LOG_INFO,
+               "store: this kernel does not tell whose a connection is: every user of this machine "
+               "is admitted");
+    }
+    for (; sockets.count > 0 && rc == 0; sockets.count--) {
+        rc = add_listener(server, loop, sockets.fds[sockets.count - 1], err);
+    }
+    if (rc != 0) {
+        ct_listeners_fini(&sockets);
+        ct_server_close(server, NULL, NULL);
+        return rc;
+    }
+    rc = ct_status_desk_open(&server->desk, loop, options->http_keys, err);
+    if (rc == 0 && options->agents != NULL) {
+        rc = open_agents(server, loop, options->agents, err);
+    }
+    if (rc == 0 && options->journal != NULL) {
+        rc = open_journal(server, options, err);
+    }
+    if (rc != 0) {
+        ct_server_close(server, NULL, NULL);
+        return rc;
+    }
+    /* What a journal held is not refused. */
+    if (options->max_memory > 0) {
+        ct_store_budget(server->hub.service.store)->max = options->max_memory;
+    }
+    *out = server;
+    return 0;
+}
+
+uint16_t ct_server_port(const struct ct_server *server)
+{
+    return server->port;
+}
+
+void ct_server_stats(const struct ct_server *server, struct ct_server_stats *out)
+{
+    struct ct_journal_stats journal = {0};
+    if (server->hub.journal != NULL) {
+        ct_journal_stats(server->hub.journal, &journal);
+    }
+    *out = (struct ct_server_stats){
+        .keys = ct_store_num_keys(server->hub.service.store),
+        .bytes = ct_store_num_bytes(server->hub.service.store),
+        .connections = server->hub.open,
+        .waiters = ct_store_num_waiters(server->hub.service.store),
+        .memory = ct_store_budget(server->hub.service.store)->used,
+        .over_memory = ct_store_budget(server->hub.service.store)->refused,
+        .accepted = server->accepted,
+        .refused = server->refused,
+        .protocol_errors = server->hub.protocol_errors,
+        .requests = server->hub.service.requests,
+        .denied = server->hub.refusals.total,
+        .journal_bytes = journal.size,
+        .journal_refused = journal.refused,
+    };
+    memcpy(out->by_op, server->hub.service.by_op, sizeof(out->by_op));
+}

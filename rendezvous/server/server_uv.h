@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The store on a socket: a libuv listener around the engine. Runs on the caller's loop.
+ *
+ * The process must ignore SIGPIPE: libuv writes to sockets whose peer may be gone. One connection
+ * costs one descriptor, so raise the soft RLIMIT_NOFILE for large jobs.
+ */
+#ifndef CT_RENDEZVOUS_SERVER_SERVER_UV_H
+#define CT_RENDEZVOUS_SERVER_SERVER_UV_H
+
+#include "common/err.h"
+#include "common/log.h"
+#include "rendezvous/wire/proto.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+struct ct_access;
+struct ct_msg_join;
+struct ct_server;
+struct ct_token;
+
+/* Membership of jobs, for agents that connect (rendezvous/server/control_uv.h). All borrowed until
+ * the server is closed. */
+struct ct_server_agents {
+    /* Only an agent in this process: the port does not speak their protocol. */
+    bool in_process;
+    /* What the job is to be; NULL = as the first agent to join says. */
+    const struct ct_msg_join *job;
+    /* Whoever has it is an agent, and its address may use the store while it is connected; NULL =
+     * whoever may use the store may be an agent. */
+    const struct ct_token *token;
+    const char *run_id;          /* of the only job that is served; NULL = any */
+    const char *const *expected; /* names of its hosts by node rank; NULL = unknown */
+    int num_expected;
+    /* Hears of each agent that has joined; may be NULL. */
+    void (*on_join)(void *data, const struct ct_msg_join *join);
+    void *data;
+};
+
+struct ct_server_options {
+    /* Addresses to bind, as in ct_listen(); none = 127.0.0.1 alone. */
+    const char *const *hosts;
+    size_t num_hosts;
+    uint16_t port;            /* 0 = the kernel chooses; read it back with ct_server_port() */
+    size_t max_memory;        /* bytes that clients may make the store take; 0 = no cap */
+    size_t max_connections;   /* one more is closed at once; 0 = as many as descriptors allow */
+    const struct ct_log *log; /* borrowed, may be NULL */
+    /* Borrowed until the server is closed. NULL = whoever reaches the port is admitted. */
+    const struct ct_access *access;
+    /* Peers on this machine must be of this process's user, or root; where the kernel does not tell
+     * whose they are, all are admitted. */
+    bool own_user;
+    bool http_keys;      /* answer GET /keys */
+    const char *journal; /* file that keeps the keys over the end of the process; NULL = none */
+    const struct ct_server_agents *agents; /* NULL = none are served */
+    bool journal_sync; /* also over the end of the machine: each write waits for the disk */
+};
+
+/* Binds and listens before it returns; the sockets are held until ct_server_close(). CT_EBUSY names
+ * the process that holds the port where /proc tells (pid and command line). Gives *out. After a
+ * failure the loop must be run once more before it can be closed. */
+CT_MUST_CHECK int ct_server_open(uv_loop_t *loop, const struct ct_server_options *options,
+                                 struct ct_server **out, struct ct_err *err);
+
+uint16_t ct_server_port(const struct ct_server *server);
+
+/* A new generation: forgets every key and ends every client connection, those too that the kernel
+ * has accepted and we have not (a worker of the old generation must not write into the new one).
+ * Agents stay connected. The journal is emptied. The listeners stay as they are. */
+void ct_server_reset(struct ct_server *server);
+
+/* Takes a socket that an agent in this process holds the other end of. The server must have been
+ * opened with `agents`. */
+void ct_server_take_agent(struct ct_server *server, int fd);
+
+/* Is any agent still in its job here? */
+bool ct_server_has_agents(const struct ct_server *server);
+
+/* Sets a key from inside this process, as a client would. CT_ENOMEM, CT_ELIMIT. */
+CT_MUST_CHECK int ct_server_set(struct ct_server *server, const char *key, const char *value);
+
+struct ct_server_stats {
+    size_t keys, bytes, connections, waiters;
+    size_t memory;        /* bytes that clients make the store take, of max_memory */
+    uint64_t over_memory; /* requests refused because of it */
+    uint64_t accepted, refused, protocol_errors, requests;
+    uint64_t denied;             /* of those accepted: peers whose address is not admitted */
+    uint64_t journal_bytes;      /* of its file; 0 without one */
+    uint64_t journal_refused;    /* changes that could not be journalled, and so were not made */
+    uint64_t by_op[CT_OP_LIMIT]; /* requests by opcode (rendezvous/wire/proto.h) */
+};
+
+void ct_server_stats(const struct ct_server *server, struct ct_server_stats *out);
+
+typedef void (*ct_server_close_fn)(void *data);
+
+/* As ct_server_close(), but answers first what is on its way: accepts no more, and ends each
+ * connection when there is nothing left to read from it or to send to it, at the latest after
+ * `bound_ms`. WAITs end unanswered. ct_server_close() meanwhile ends it at once. */
+void ct_server_drain(struct ct_server *server, uint64_t bound_ms, ct_server_close_fn cb,
+                     void *data);
+
+/* Ends listeners and connections; calls cb (may be NULL) when the last handle is closed, after
+ * which the server is freed. */
+void ct_server_close(struct ct_server *server, ct_server_close_fn cb, void *data);
+
+#endif

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Everything here runs when somebody asks; nothing is kept up to date meanwhile. The walk over all
+ * connections costs some 0.1 ms per thousand of them, and is made only while somebody waits.
+ */
+#include "rendezvous/server/status_uv.h"
+
+#include "common/addr.h"
+#include "common/clock.h"
+#include "rendezvous/wire/json.h"
+#include "rendezvous/wire/limits.h"
+
+#include <string.h>
+
+/* ---- who waits for what --------------------------------------------------------------------- */
+
+/* Keys are told apart by where they stand: each exists once in the store. */
+static struct ct_status_waited *find_waited(struct ct_status_facts *facts,
+                                            struct ct_status_waited *waiting, struct ct_bytes key)
+{
+    for (size_t i = 0; i < facts->waiting_count; i++) {
+        if (waiting[i].key.ptr == key.ptr) {
+            return &waiting[i];
+        }
+    }
+    if (facts->waiting_count == CT_STATUS_WAITING_MAX) {
+        facts->waiting_more = true;
+        return NULL;
+    }
+    struct ct_status_waited *waited = &waiting[facts->waiting_count++];
+    *waited = (struct ct_status_waited){.key = key};
+    return waited;
+}
+
+static void gather_waiting(const struct ct_conn_hub *hub, struct ct_status_facts *facts,
+                           struct ct_status_waited *waiting)
+{
+    facts->waiting = waiting;
+    size_t left = facts->waiters;
+    for (const struct ct_list *at = hub->conns.next; left > 0 && at != &hub->conns; at = at->next) {
+        const struct ct_conn *conn = CT_CONTAINER_OF(at, struct ct_conn, at_hub);
+        struct ct_bytes key = ct_store_waited_key(&conn->session.waiter);
+        if (key.ptr == NULL) {
+            continue;
+        }
+        left--;
+        struct ct_status_waited *waited = find_waited(facts, waiting, key);
+        if (waited != NULL && waited->clients++ == 0) {
+            struct sockaddr_storage addr = {0};
+            int len = sizeof(addr);
+            (void)uv_tcp_getpeername(&conn->tcp, (struct sockaddr *)&addr, &len);
+            ct_addr_format((const struct sockaddr *)&addr, waited->peer, sizeof(waited->peer));
+        }
+    }
+}
+
+/* ---- documents ------------------------------------------------------------------------------ */
+
+static int make_status(void *data, struct ct_status_rows *rows, cJSON **out)
+{
+    const struct ct_status_desk *desk = data;
+    struct ct_server_stats stats;
+    struct ct_http_stats http;
+    const struct ct_budget *budget = ct_store_budget(desk->hub->service.store);
+    ct_server_stats(desk->server, &stats);
+    ct_http_stats(desk->http, &http);
+    struct ct_status_facts facts = {
+        .uptime_ms = (ct_clock_now(NULL) - desk->opened_ns) / CT_NS_PER_MS,
+        .keys = stats.keys,
+        .queued = ct_store_num_queued(desk->hub->service.store),
+        .bytes = stats.bytes,
+        .memory = budget->used,
+        .memory_max = budget->max,
+        .memory_refused = budget->refused,
+        .connections = stats.connections,
+        .waiters = stats.waiters,
+        .accepted = stats.accepted,
+        .refused = stats.refused,
+        .protocol_errors = stats.protocol_errors,
+        .denied = stats.denied,
+        .journal_bytes = stats.journal_bytes,
+        .journal_refused = stats.journal_refused,
+        .http_connections = http.connections,
+        .http_requests = http.requests,
+        .http_refused = http.refused,
+        .http_timeouts = http.timeouts,
+        .http_denied = http.denied,
+    };
+    struct ct_status_waited waiting[CT_STATUS_WAITING_MAX];
+    memcpy(facts.by_op, stats.by_op, sizeof(facts.by_op));
+    gather_waiting(desk->hub, &facts, waiting);
+    return ct_status_make(&facts, desk->fn, desk->data, rows, out);
+}
+
+struct listing {
+    struct ct_store *store;
+    cJSON *array;
+    size_t listed;
+    bool failed;
+};
+
+static void list_key(void *data, struct ct_bytes key)
+{
+    struct listing *listing = data;
+    if (listing->failed || listing->listed == CT_HTTP_KEYS_MAX) {
+        return;
+    }
+    const struct ct_blob *value = ct_store_get(listing->store, key);
+    cJSON *item = ct_json_append_object(listing->array);
+    listing->failed = item == NULL || !ct_json_add_bytes(item, "key", key) ||
+                      !ct_json_add_number(item, "bytes", (double)value->len);
+    listing->listed++;
+}
+
+static int make_keys(void *data, cJSON **out)
+{
+    const struct ct_status_desk *desk = data;
+    struct ct_store *store = desk->hub->service.store;
+    ct_json_use_our_memory();
+    cJSON *root = cJSON_CreateObject();
+    struct listing listing = {.store = store, .array = cJSON_AddArrayToObject(root, "keys")};
+    if (listing.array != NULL) {
+        ct_store_list(store, list_key, &listing);
+    }
+    if (listing.array == NULL || listing.failed ||
+        !ct_json_add_bool(root, "more", listing.listed < ct_store_num_keys(store))) {
+        cJSON_Delete(root);
+        return CT_ENOMEM;
+    }
+    *out = root;
+    return 0;
+}
+
+/* ---- opening and closing -------------------------------------------------------------------- */
+
+static void on_http(struct ct_conn_hub *hub, int fd, bool admitted)
+{
+    struct ct_status_desk *desk = hub->http_data;
+    struct ct_err err = {0};
+    int rc = desk->http != NULL ? ct_http_add(desk->http, fd, admitted, &err)
+                                : ct_err_set(&err, CT_EUNSUPPORTED,
+                                             "this ctrun was built without libmicrohttpd, so "
+                                             "/healthz is the only page");
+    if (rc == 0) {
+        return;
+    }
+    uint64_t untold = ct_refusals_add(&desk->unanswered, uv_now(desk->loop));
+    if (untold > 0) {
+        char others[CT_REFUSALS_TEXT_MAX];
+        ct_log(hub->log, CT_LOG_WARNING,
+               "store: a question over HTTP is answered for /healthz only: %s%s", err.text,
+               ct_refusals_others(untold, others));
+    }
+    ct_http_reserve_add(desk->reserve, fd, rc == CT_EBUSY ? 503 : 501, err.text);
+}
+
+int ct_status_desk_open(struct ct_status_desk *desk, uv_loop_t *loop, bool keys, struct ct_err *err)
+{
+    const struct ct_http_source source = {
+        .status = make_status,
+        .keys = keys ? make_keys : NULL,
+        .data = desk,
+        .budget = ct_store_budget(desk->hub->service.store),
+    };
+    desk->opened_ns = ct_clock_now(NULL);
+    desk->loop = loop;
+    int rc = ct_http_reserve_open(loop, &desk->reserve, err);
+    if (rc == 0) {
+        desk->hub->http_data = desk;
+        desk->hub->on_http = on_http;
+        rc = ct_http_open(loop, &source, CT_HTTP_REQUEST_MS, desk->hub->log, &desk->http, err);
+    }
+    return rc;
+}
+
+unsigned ct_status_desk_close(struct ct_status_desk *desk, ct_http_close_fn cb, void *data)
+{
+    struct ct_http *http = desk->http;
+    struct ct_http_reserve *reserve = desk->reserve;
+    desk->http = NULL;
+    desk->reserve = NULL;
+    desk->hub->on_http = NULL;
+    if (http != NULL) {
+        ct_http_close(http, cb, data);
+    }
+    if (reserve != NULL) {
+        ct_http_reserve_close(reserve, cb, data);
+    }
+    return (http != NULL) + (reserve != NULL);
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a server tells about itself: gathers the facts from its connections and store, and serves
+ * them over HTTP on connections that the server hands over.
+ */
+#ifndef CT_RENDEZVOUS_SERVER_STATUS_UV_H
+#define CT_RENDEZVOUS_SERVER_STATUS_UV_H
+
+#include "common/err.h"
+#include "rendezvous/http/http_reserve_uv.h"
+#include "rendezvous/http/http_uv.h"
+#include "rendezvous/http/status.h"
+#include "rendezvous/server/conn_uv.h"
+#include "rendezvous/server/server_uv.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Part of a server, which fills in the first members. */
+struct ct_status_desk {
+    const struct ct_server *server;
+    uv_loop_t *loop;
+    struct ct_conn_hub *hub;
+    ct_status_fn fn; /* may be NULL */
+    void *data;
+    int64_t opened_ns;
+    struct ct_http *http; /* NULL in a build without HTTP */
+    struct ct_http_reserve *reserve;
+    struct ct_refusals unanswered;
+};
+
+/* Opens HTTP and lets the hub hand connections over. What is left behind on failure, too,
+ * ct_status_desk_close() closes. */
+CT_MUST_CHECK int ct_status_desk_open(struct ct_status_desk *desk, uv_loop_t *loop, bool keys,
+                                      struct ct_err *err);
+
+/* How often `cb` will be called: for each part when it is closed. */
+unsigned ct_status_desk_close(struct ct_status_desk *desk, ct_http_close_fn cb, void *data);
+
+#endif

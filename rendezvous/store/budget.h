@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How much memory clients have made the store take, and how much they may. One thread.
+ *
+ * Counted is what a client can make grow: keys, values, elements, waits, half requests, unsent
+ * replies; each with what it takes besides its bytes. What is taken is given back when it is freed,
+ * so that `used` is 0 when nothing is left.
+ */
+#ifndef CT_RENDEZVOUS_STORE_BUDGET_H
+#define CT_RENDEZVOUS_STORE_BUDGET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* What a block costs besides the bytes asked for: malloc's header and, on average, rounding. */
+#define CT_BLOCK_COST ((size_t)16)
+
+/* What an object's place in a hash map costs: at most one bucket in each of two tables, while one
+ * is rehashed. */
+#define CT_BUCKET_COST (2 * sizeof(void *))
+
+struct ct_budget {
+    size_t used;
+    size_t max;       /* SIZE_MAX = no cap */
+    uint64_t refused; /* requests that were over it */
+};
+
+static inline bool ct_budget_fits(const struct ct_budget *budget, size_t bytes)
+{
+    return budget->used <= budget->max && bytes <= budget->max - budget->used;
+}
+
+/* Takes also beyond the cap: for what must not be refused and is small. */
+static inline void ct_budget_force(struct ct_budget *budget, size_t bytes)
+{
+    budget->used += bytes;
+}
+
+/* False, and counted, when that passes the cap. */
+static inline bool ct_budget_take(struct ct_budget *budget, size_t bytes)
+{
+    if (!ct_budget_fits(budget, bytes)) {
+        budget->refused++;
+        return false;
+    }
+    budget->used += bytes;
+    return true;
+}
+
+static inline void ct_budget_give(struct ct_budget *budget, size_t bytes)
+{
+    budget->used -= bytes;
+}
+
+#endif

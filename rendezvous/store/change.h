@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One change of the key space, and whoever must agree to each: what the engine tells a journal, and
+ * what a journal tells the engine after a restart.
+ */
+#ifndef CT_RENDEZVOUS_STORE_CHANGE_H
+#define CT_RENDEZVOUS_STORE_CHANGE_H
+
+#include "rendezvous/wire/proto.h"
+
+#include <stdbool.h>
+
+enum ct_change_kind {
+    CT_CHANGE_SET = 1, /* the key holds `value` from now on, whatever operation made it so */
+    CT_CHANGE_DELETE = 2,
+    CT_CHANGE_PUSH = 3, /* `value` stands at the end of the queue `key` */
+    CT_CHANGE_POP = 4,  /* the first value of the queue `key` is gone */
+};
+
+/* All bytes are borrowed for the call. */
+struct ct_change {
+    enum ct_change_kind kind;
+    struct ct_bytes key, value; /* DELETE and POP have no value */
+    /* The next change belongs to the same request: both happen, or neither. */
+    bool more;
+};
+
+struct ct_change_sink {
+    /* Called before the change is made, when nothing else can prevent it any more. A negative code
+     * does: nothing is changed, changes of the same request that were told before are void, and the
+     * client's request fails with it. Must not call the store. */
+    int (*change)(struct ct_change_sink *sink, const struct ct_change *change);
+};
+
+#endif

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The journal's format: changes of the key space as bytes and back. Pure: no file, no clock.
+ *
+ *     file    = header record*
+ *     header  = "CTJRNL\r\n" version:u32 crc:u32          crc of the 12 bytes before it
+ *     record  = crc:u32 body_crc:u32 kind:u8 flags:u8 key_len:u16 value_len:u32  key value
+ *                                                         crc of the 12 bytes behind it
+ *
+ * Numbers are little-endian, checksums CRC-32 (zlib's). The head of a record has a checksum of its
+ * own: a length is believed only when that is right, so a flipped bit in the middle is told from an
+ * end that is missing. Flag 1: the next record belongs to the same request; a reader uses both or
+ * neither.
+ */
+#ifndef CT_RENDEZVOUS_STORE_JOURNAL_H
+#define CT_RENDEZVOUS_STORE_JOURNAL_H
+
+#include "common/buf.h"
+#include "common/err.h"
+#include "rendezvous/store/change.h"
+#include "rendezvous/wire/limits.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define CT_JOURNAL_VERSION 1
+#define CT_JOURNAL_HEADER_LEN ((size_t)16)
+#define CT_JOURNAL_HEAD_LEN ((size_t)16)
+#define CT_JOURNAL_RECORD_MAX (CT_JOURNAL_HEAD_LEN + CT_MAX_KEY_LEN + CT_MAX_VALUE_LEN)
+
+/* Both append; CT_ENOMEM leaves the buffer as it was. Lengths must be within the store's limits. */
+CT_MUST_CHECK int ct_journal_put_header(struct ct_buf *buf);
+CT_MUST_CHECK int ct_journal_put(struct ct_buf *buf, const struct ct_change *change);
+
+/* Outcome of the two below: what is asked for goes on after the bytes that are there. At the end of
+ * a file it was cut off there. */
+#define CT_JOURNAL_E_MORE 1
+
+/* Judges the first bytes of a file. CT_EFORMAT: no journal; CT_EUNSUPPORTED: of a later version. */
+CT_MUST_CHECK int ct_journal_check_header(const unsigned char *bytes, size_t len,
+                                          struct ct_err *err);
+
+/* Stands behind the header. */
+struct ct_journal_reader {
+    uint64_t offset;  /* in the file: where the next record begins */
+    uint64_t whole;   /* where the last request ends that is there completely */
+    uint64_t changes; /* records up to `whole` */
+    uint64_t open;    /* records behind `whole` */
+};
+
+#define CT_JOURNAL_READER_INIT                                          \
+    {                                                                   \
+        .offset = CT_JOURNAL_HEADER_LEN, .whole = CT_JOURNAL_HEADER_LEN \
+    }
+
+/* Reads the next record. `bytes` are those of the file from reader->offset on, as many as are at
+ * hand: no record needs more than CT_JOURNAL_RECORD_MAX. On 0 `out` borrows from them and *used of
+ * them are done with. CT_EFORMAT: damaged; *used is then what the record claims to be long, 0 when
+ * not even that is known, and the reader stays where it is. */
+CT_MUST_CHECK int ct_journal_next(struct ct_journal_reader *reader, const unsigned char *bytes,
+                                  size_t len, struct ct_change *out, size_t *used,
+                                  struct ct_err *err);
+
+#endif

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reading a journal's file into a store.
+ */
+#ifndef CT_RENDEZVOUS_STORE_JOURNAL_LOAD_H
+#define CT_RENDEZVOUS_STORE_JOURNAL_LOAD_H
+
+#include "common/err.h"
+#include "rendezvous/store/store.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ct_journal_load {
+    uint64_t size;    /* bytes of the file */
+    uint64_t whole;   /* of these, how many were used; 0 when not even a header is there */
+    uint64_t changes; /* made to the store */
+    /* What is behind `whole` is no unfinished write: some of the file changed since it was written.
+     * `why` tells. */
+    bool damaged;
+    struct ct_err why;
+};
+
+/* Makes every change of the file, up to the first fault, to `store`, which should be empty and have
+ * no sink. A cut or damaged end is no failure. CT_EFORMAT, CT_EUNSUPPORTED: not our file;
+ * CT_EIO; CT_ENOMEM and others: the store did not take a change. */
+CT_MUST_CHECK int ct_journal_load(int fd, struct ct_store *store, struct ct_journal_load *out,
+                                  struct ct_err *err);
+
+#endif

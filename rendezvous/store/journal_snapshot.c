@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rendezvous/store/journal_snapshot.h"
+
+#include "common/alloc.h"
+#include "common/file.h"
+#include "common/list.h"
+#include "rendezvous/store/journal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Bytes collected before they are written. Not tuned. */
+#define WRITE_CHUNK ((size_t)1 << 20)
+
+struct writer {
+    struct ct_change_sink sink;
+    int fd;
+    struct ct_buf held;
+    uint64_t size;
+    int sys; /* errno of a failed write */
+};
+
+static int flush(struct writer *w)
+{
+    int rc = ct_fd_write_all(w->fd, ct_buf_bytes(&w->held), w->held.len);
+    if (rc != 0) {
+        w->sys = errno;
+        return rc;
+    }
+    w->size += w->held.len;
+    ct_buf_reset(&w->held);
+    return 0;
+}
+
+static int on_change(struct ct_change_sink *sink, const struct ct_change *change)
+{
+    struct writer *w = CT_CONTAINER_OF(sink, struct writer, sink);
+    int rc = ct_journal_put(&w->held, change);
+    return rc == 0 && w->held.len >= WRITE_CHUNK ? flush(w) : rc;
+}
+
+static int write_all(struct writer *w, struct ct_store *store)
+{
+    int rc = ct_journal_put_header(&w->held);
+    if (rc == 0) {
+        rc = ct_store_dump(store, &w->sink);
+    }
+    if (rc == 0) {
+        rc = flush(w);
+    }
+    if (rc == 0 && fsync(w->fd) != 0) {
+        w->sys = errno;
+        rc = CT_EIO;
+    }
+    return rc;
+}
+
+int ct_journal_snapshot(const char *path, mode_t mode, struct ct_store *store, int *out_fd,
+                        uint64_t *out_size, struct ct_err *err)
+{
+    char *temp = ct_asprintf("%s.new", path);
+    if (temp == NULL) {
+        return ct_err_set(err, CT_ENOMEM, "out of memory");
+    }
+    struct writer w = {.sink = {on_change}};
+    int rc;
+    /* One that a killed process left; whoever holds the journal's lock is alone here. */
+    (void)unlink(temp);
+    w.fd = open(temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR);
+    if (w.fd < 0) {
+        rc = ct_err_sys(err, ct_code_from_errno(errno), errno, "cannot make %s", temp);
+        goto free_temp;
+    }
+    /* Locked before it has the name that others open. A new file has no other lock. */
+    if (flock(w.fd, LOCK_EX | LOCK_NB) != 0 || fchmod(w.fd, mode) != 0) {
+        rc = ct_err_sys(err, CT_EIO, errno, "cannot prepare %s", temp);
+        goto remove_temp;
+    }
+    rc = write_all(&w, store);
+    if (rc != 0) {
+        rc = w.sys != 0 ? ct_err_sys(err, rc, w.sys, "cannot write %s", temp)
+                        : ct_err_set(err, rc, "cannot write %s: %s", temp, ct_code_text(rc));
+        goto remove_temp;
+    }
+    if (rename(temp, path) != 0) {
+        rc = ct_err_sys(err, CT_EIO, errno, "cannot rename %s to %s", temp, path);
+        goto remove_temp;
+    }
+    /* A failure cannot be undone any more, and shows only if the power fails right now. */
+    (void)(ct_file_sync_folder(path, NULL) == 0);
+    *out_fd = w.fd;
+    *out_size = w.size;
+    goto free_temp;
+
+remove_temp:
+    (void)unlink(temp);
+    (void)close(w.fd);
+free_temp:
+    ct_buf_fini(&w.held);
+    ct_free(temp);
+    return rc;
+}

@@ -1,0 +1,487 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rendezvous/store/session.h"
+
+#include "common/alloc.h"
+#include "common/list.h"
+#include "common/num.h"
+#include "rendezvous/wire/limits.h"
+
+#include <string.h>
+
+/* ---- replies -------------------------------------------------------------------------------- */
+
+static int reply_u8(struct ct_session *s, uint8_t v)
+{
+    return ct_outq_put(&s->out, &v, sizeof(v));
+}
+
+static int reply_i64(struct ct_session *s, int64_t v)
+{
+    return ct_outq_put(&s->out, &v, sizeof(v));
+}
+
+static int reply_bytes(struct ct_session *s, struct ct_bytes value)
+{
+    int rc = reply_i64(s, (int64_t)value.len);
+    return rc == 0 ? ct_outq_put(&s->out, value.ptr, value.len) : rc;
+}
+
+/* NULL = no such key: an empty value. */
+static int reply_blob(struct ct_session *s, struct ct_blob *value)
+{
+    int rc = reply_i64(s, value != NULL ? (int64_t)value->len : 0);
+    return rc == 0 && value != NULL ? ct_outq_put_blob(&s->out, value) : rc;
+}
+
+static void on_wake(struct ct_waiter *waiter)
+{
+    struct ct_session *s = CT_CONTAINER_OF(waiter, struct ct_session, waiter);
+    /* Only noted: a wake of thousands must not need memory for each. */
+    s->woken = true;
+    s->service->on_woken(s);
+}
+
+int ct_session_settle(struct ct_session *session)
+{
+    if (session->doom != 0 || !session->woken) {
+        return session->doom;
+    }
+    session->woken = false;
+    return reply_u8(session, CT_WAIT_DONE);
+}
+
+/* ---- watching ------------------------------------------------------------------------------- */
+
+/* Unsent bytes at which a session stalls. */
+static size_t stall_at(const struct ct_session *s)
+{
+    const struct ct_budget *budget = ct_store_budget(s->service->store);
+    return ct_budget_fits(budget, CT_OUT_STALL_BYTES) ? CT_OUT_STALL_BYTES : CT_GRANT_BYTES / 2;
+}
+
+/* Must it not be told more? Of one that was not written to since only the memory counts: it could
+ * not read yet, and a burst of large values, which are shared, is not its fault. */
+static bool lags(const struct ct_session *s)
+{
+    return (s->blocked ? s->out.total : ct_outq_memory(&s->out)) >= stall_at(s);
+}
+
+/* In the order of PyTorch's server: the answer of an ADD and that of a WAIT go before the notice.
+ */
+static int put_notice(struct ct_session *s, const struct ct_notice *notice)
+{
+    int rc = 0;
+    if (s->service->adder == s) {
+        s->service->adder = NULL;
+        rc = reply_i64(s, s->service->sum);
+    }
+    uint8_t type = notice->before == NULL  ? CT_WATCH_CREATED
+                   : notice->after == NULL ? CT_WATCH_DELETED
+                                           : CT_WATCH_UPDATED;
+    rc = rc == 0 ? ct_session_settle(s) : rc;
+    rc = rc == 0 ? reply_u8(s, type) : rc;
+    rc = rc == 0 ? reply_bytes(s, notice->key) : rc;
+    rc = rc == 0 ? reply_blob(s, notice->before) : rc;
+    return rc == 0 ? reply_blob(s, notice->after) : rc;
+}
+
+static void on_notice(void *watcher, const struct ct_notice *notice)
+{
+    struct ct_session *s = watcher;
+    if (s->doom == 0) {
+        s->doom = (int8_t)(lags(s) ? CT_ELIMIT : put_notice(s, notice));
+        s->service->on_woken(s);
+    }
+}
+
+static int op_watch(struct ct_session *s, const struct ct_request *req)
+{
+    int rc = ct_store_watch(s->service->store, req->key, s, on_notice);
+    if (rc != 0) {
+        return rc;
+    }
+    s->watches = true;
+    return reply_u8(s, CT_WATCH_REGISTERED);
+}
+
+/* ---- operations ----------------------------------------------------------------------------- */
+
+static int op_add(struct ct_session *s, const struct ct_request *req, struct ct_err *err)
+{
+    struct ct_service *service = s->service;
+    service->adder = s->watches ? s : NULL;
+    int rc = ct_store_add(service->store, req->key, req->number, &service->sum);
+    bool answered = s->watches && service->adder == NULL;
+    service->adder = NULL;
+    if (rc == CT_EFORMAT) {
+        return ct_err_set(err, rc, "ADD to a value that is not a number");
+    }
+    return rc == 0 && !answered ? reply_i64(s, service->sum) : rc;
+}
+
+static int op_compare_set(struct ct_session *s, const struct ct_request *req)
+{
+    struct ct_blob *held = NULL;
+    int rc = ct_store_compare_set(s->service->store, req->key, req->value, req->second, &held);
+    if (rc != 0) {
+        return rc;
+    }
+    /* A missing key is answered with what the client expected: agents judge by that echo. */
+    return held != NULL ? reply_blob(s, held) : reply_bytes(s, req->value);
+}
+
+static int op_append(struct ct_session *s, const struct ct_request *req, struct ct_err *err)
+{
+    int rc = ct_store_append(s->service->store, req->key, req->value);
+    if (rc == CT_ELIMIT) {
+        return ct_err_set(err, rc, "APPEND makes a value longer than %zu bytes", CT_MAX_VALUE_LEN);
+    }
+    return rc;
+}
+
+static int op_wait(struct ct_session *s, const struct ct_request *req)
+{
+    int rc = ct_store_wait(s->service->store, &s->waiter, req->items, req->count);
+    if (rc == CT_STORE_E_PENDING) {
+        return 0;
+    }
+    return rc == 0 ? reply_u8(s, CT_WAIT_DONE) : rc;
+}
+
+static int op_multi_get(struct ct_session *s, const struct ct_request *req)
+{
+    struct ct_bytes items = req->items;
+    int rc = 0;
+    for (size_t i = 0; i < req->count && rc == 0; i++) {
+        rc = reply_blob(s, ct_store_get(s->service->store, ct_request_next(&items)));
+    }
+    return rc;
+}
+
+static int op_delete(struct ct_session *s, const struct ct_request *req)
+{
+    int rc = ct_store_delete(s->service->store, req->key);
+    return rc < 0 ? rc : reply_i64(s, rc != CT_STORE_E_MISSING);
+}
+
+static int op_queue_pop(struct ct_session *s, const struct ct_request *req)
+{
+    size_t len = 0;
+    struct ct_blob *value = NULL;
+    int rc = ct_store_pop(s->service->store, &s->waiter, req->key, &len, &value);
+    rc = rc == 0 ? reply_i64(s, (int64_t)len) : rc;
+    rc = rc == 0 && value != NULL ? reply_blob(s, value) : rc;
+    ct_blob_unref(value);
+    return rc;
+}
+
+static int op_barrier(struct ct_session *s, const struct ct_request *req, struct ct_err *err)
+{
+    int rc = ct_store_barrier(s->service->store, &s->waiter, req->key, req->number);
+    if (rc == CT_EFORMAT) {
+        return ct_err_set(err, rc, "BARRIER at a value that is not a number");
+    }
+    if (rc == CT_STORE_E_PENDING) {
+        return 0;
+    }
+    return rc == 0 ? reply_u8(s, CT_WAIT_DONE) : rc;
+}
+
+/* Room for all of it was made. */
+static void list_key(void *data, struct ct_bytes key)
+{
+    CT_ASSERT(reply_bytes(data, key) == 0);
+}
+
+/* May the replies take this much? Little is granted whatever the budget. */
+static bool reply_fits(struct ct_session *s, size_t memory)
+{
+    struct ct_budget *budget = ct_store_budget(s->service->store);
+    if (memory <= CT_GRANT_BYTES || ct_budget_fits(budget, memory)) {
+        return true;
+    }
+    budget->refused++;
+    return false;
+}
+
+static int op_list_keys(struct ct_session *s, struct ct_err *err)
+{
+    size_t keys = ct_store_num_keys(s->service->store), len = 0;
+    if (!ct_mul_size(keys, 8, &len) || !ct_add_size(len, 8, &len) ||
+        !ct_add_size(len, ct_store_key_bytes(s->service->store), &len) || len > CT_MAX_REPLY_LEN) {
+        return ct_err_set(err, CT_ELIMIT, "LIST_KEYS of more than %zu bytes", CT_MAX_REPLY_LEN);
+    }
+    int rc = reply_fits(s, len) ? ct_outq_reserve(&s->out, len) : CT_ENOMEM;
+    if (rc == 0) {
+        rc = reply_i64(s, (int64_t)keys);
+    }
+    if (rc == 0) {
+        ct_store_list(s->service->store, list_key, s);
+    }
+    return rc;
+}
+
+static int apply(struct ct_session *s, const struct ct_request *req, struct ct_err *err)
+{
+    switch (req->op) {
+    case CT_OP_VALIDATE:
+        return 0;
+    case CT_OP_SET:
+        return ct_store_set(s->service->store, req->key, req->value);
+    case CT_OP_COMPARE_SET:
+        return op_compare_set(s, req);
+    case CT_OP_GET:
+        return reply_blob(s, ct_store_get(s->service->store, req->key));
+    case CT_OP_ADD:
+        return op_add(s, req, err);
+    case CT_OP_CHECK:
+        return reply_u8(s, ct_store_check(s->service->store, req->items, req->count)
+                               ? CT_CHECK_READY
+                               : CT_CHECK_NOT_READY);
+    case CT_OP_WAIT:
+        return op_wait(s, req);
+    case CT_OP_GETNUMKEYS:
+        return reply_i64(s, (int64_t)ct_store_num_keys(s->service->store));
+    case CT_OP_DELETE_KEY:
+        return op_delete(s, req);
+    case CT_OP_APPEND:
+        return op_append(s, req, err);
+    case CT_OP_MULTI_GET:
+        return op_multi_get(s, req);
+    case CT_OP_MULTI_SET:
+        return ct_store_multi_set(s->service->store, req->items, req->count);
+    case CT_OP_CANCEL_WAIT:
+        /* Always answered, also when the wait was over before: the client counts on one reply. */
+        ct_store_cancel(s->service->store, &s->waiter);
+        return reply_u8(s, CT_WAIT_CANCELED);
+    case CT_OP_PING:
+        return ct_outq_put(&s->out, &req->nonce, sizeof(req->nonce));
+    case CT_OP_QUEUE_PUSH:
+        return ct_store_push(s->service->store, req->key, req->value);
+    case CT_OP_QUEUE_POP:
+        return op_queue_pop(s, req);
+    case CT_OP_QUEUE_LEN:
+        return reply_i64(s, (int64_t)ct_store_queue_len(s->service->store, req->key));
+    case CT_OP_LIST_KEYS:
+        return op_list_keys(s, err);
+    case CT_OP_BARRIER:
+        return op_barrier(s, req, err);
+    case CT_OP_WATCH_KEY:
+        return op_watch(s, req);
+    }
+    return ct_err_set(err, CT_EPROTO, "unknown operation %u", (unsigned)req->op);
+}
+
+/* May this operation come now? */
+static int admit(struct ct_session *s, enum ct_op op, struct ct_err *err)
+{
+    if (op == CT_OP_VALIDATE && s->greeted) {
+        return ct_err_set(err, CT_EPROTO, "VALIDATE a second time");
+    }
+    s->greeted = true;
+    if (s->waiter.missing > 0 && op != CT_OP_CANCEL_WAIT) {
+        if (s->dialect != CT_DIALECT_LEGACY) {
+            /* The client reads one byte next; any other reply would be taken for the wait's. */
+            return ct_err_set(err, CT_EPROTO, "%s while a WAIT is pending", ct_op_name(op));
+        }
+        /* It gave up waiting, and would take a late answer for that of this request. */
+        ct_store_cancel(s->service->store, &s->waiter);
+    }
+    return 0;
+}
+
+/* 0 when the dialect is known. */
+static int greet(struct ct_session *s, const unsigned char *bytes, size_t len)
+{
+    if (s->greeted) {
+        return 0;
+    }
+    int rc = len > 0 ? ct_dialect_detect(bytes, len, &s->dialect) : CT_SCAN_E_MORE;
+    /* In the current dialect VALIDATE itself is the greeting, and comes once. */
+    s->greeted = rc == 0 && s->dialect == CT_DIALECT_LEGACY;
+    return rc;
+}
+
+/* ---- the stream of requests ----------------------------------------------------------------- */
+
+/* Part of a request, or whole ones that a stall holds up. */
+struct ct_partial {
+    struct ct_scan scan;
+    struct ct_buf bytes; /* never empty */
+};
+
+/* Applies the request and checks what its reply takes. */
+static int answer(struct ct_session *s, const struct ct_request *req, struct ct_err *err)
+{
+    int rc = apply(s, req, err);
+    if (rc == 0 && s->out.total > CT_GRANT_BYTES && !reply_fits(s, ct_outq_memory(&s->out))) {
+        return CT_ENOMEM;
+    }
+    return rc == 0 ? s->doom : rc;
+}
+
+/* Serves requests from the front of `bytes`; *used = bytes of those served. 0 (the rest is part of
+ * a request), CT_SESSION_E_STALLED, or negative. */
+static int serve(struct ct_session *s, struct ct_scan *scan, const unsigned char *bytes, size_t len,
+                 size_t *used, struct ct_err *err)
+{
+    *used = 0;
+    for (;;) {
+        if (s->out.total > 0 && s->out.total >= stall_at(s)) {
+            return CT_SESSION_E_STALLED;
+        }
+        int rc = greet(s, bytes + *used, len - *used);
+        bool first_look = scan->field == NULL;
+        if (rc == 0) {
+            scan->dialect = s->dialect;
+            rc = ct_scan(scan, bytes + *used, len - *used, err);
+        }
+        /* Judged before its fields, also where those are wrong: a scanner of ports ends at its
+         * first byte, and the verdict does not depend on how many bytes came with it. */
+        if (first_look && scan->field != NULL) {
+            int verdict = admit(s, scan->op, err);
+            rc = verdict != 0 ? verdict : rc;
+        }
+        if (rc == CT_SCAN_E_MORE) {
+            return 0;
+        }
+        if (rc != 0) {
+            return rc;
+        }
+        struct ct_request req;
+        ct_request_decode(scan, bytes + *used, &req);
+        rc = answer(s, &req, err);
+        if (rc != 0) {
+            return rc;
+        }
+        *used += scan->at;
+        s->service->requests++;
+        s->service->by_op[req.op]++;
+        ct_scan_next(scan);
+    }
+}
+
+static size_t partial_cost(const struct ct_partial *partial)
+{
+    return sizeof(*partial) + partial->bytes.cap + 2 * CT_BLOCK_COST;
+}
+
+static void partial_free(struct ct_session *s)
+{
+    if (s->partial != NULL) {
+        ct_budget_give(ct_store_budget(s->service->store), partial_cost(s->partial));
+        ct_buf_fini(&s->partial->bytes);
+        ct_free(s->partial);
+        s->partial = NULL;
+    }
+}
+
+static int partial_append(struct ct_session *s, const void *bytes, size_t len)
+{
+    struct ct_partial *partial = s->partial;
+    struct ct_buf *buf = &partial->bytes;
+    struct ct_budget *budget = ct_store_budget(s->service->store);
+    size_t before = partial_cost(partial), need = buf->len + len;
+    bool grows = len > buf->cap - buf->off - buf->len;
+    /* A buffer that grows doubles. */
+    if (grows && need > CT_GRANT_BYTES && !ct_budget_fits(budget, 2 * need)) {
+        budget->refused++;
+        return CT_ENOMEM;
+    }
+    int rc = ct_buf_append(buf, bytes, len);
+    ct_budget_force(budget, partial_cost(partial) - before);
+    return rc;
+}
+
+static int feed_partial(struct ct_session *s, const void *bytes, size_t len, struct ct_err *err)
+{
+    int rc = partial_append(s, bytes, len);
+    if (rc != 0) {
+        return rc;
+    }
+    struct ct_partial *partial = s->partial;
+    size_t used = 0;
+    rc = serve(s, &partial->scan, ct_buf_bytes(&partial->bytes), partial->bytes.len, &used, err);
+    ct_buf_consume(&partial->bytes, used);
+    if (partial->bytes.len == 0) {
+        partial_free(s);
+    }
+    return rc;
+}
+
+static int keep(struct ct_session *s, const struct ct_scan *scan, const unsigned char *bytes,
+                size_t len)
+{
+    s->partial = ct_calloc(1, sizeof(*s->partial));
+    if (s->partial == NULL) {
+        return CT_ENOMEM;
+    }
+    ct_budget_force(ct_store_budget(s->service->store), partial_cost(s->partial));
+    s->partial->scan = *scan;
+    return partial_append(s, bytes, len);
+}
+
+/* The usual case: whole requests, served where they lie. */
+static int feed_whole(struct ct_session *s, const unsigned char *bytes, size_t len,
+                      struct ct_err *err)
+{
+    struct ct_scan scan = {0};
+    size_t used = 0;
+    int rc = serve(s, &scan, bytes, len, &used, err);
+    if (rc >= 0 && used < len) {
+        int kept = keep(s, &scan, bytes + used, len - used);
+        rc = kept != 0 ? kept : rc;
+    }
+    return rc;
+}
+
+int ct_session_feed(struct ct_session *session, const void *bytes, size_t len, struct ct_err *err)
+{
+    const struct ct_budget *budget = ct_store_budget(session->service->store);
+    uint64_t refused = budget->refused;
+    int rc = ct_session_settle(session);
+    if (rc == 0 && session->partial != NULL) {
+        rc = feed_partial(session, bytes, len, err);
+    } else if (rc == 0 && len > 0) {
+        rc = feed_whole(session, bytes, len, err);
+    }
+    if (rc == CT_ENOMEM) {
+        return ct_err_set(err, rc,
+                          budget->refused != refused
+                              ? "the store's memory is used up (--max-memory)"
+                              : "out of memory");
+    }
+    if (session->doom == CT_ELIMIT) {
+        return ct_err_set(err, CT_ELIMIT, "%s", CT_SESSION_LAGS);
+    }
+    if (rc == CT_EIO) {
+        return ct_err_set(err, rc, "a change could not be written to the journal");
+    }
+    return rc;
+}
+
+bool ct_session_mid_request(const struct ct_session *session)
+{
+    return session->partial != NULL;
+}
+
+void ct_session_init(struct ct_session *session, struct ct_service *service)
+{
+    memset(session, 0, sizeof(*session));
+    session->service = service;
+    session->waiter.wake = on_wake;
+}
+
+void ct_session_fini(struct ct_session *session)
+{
+    if (session->service != NULL) {
+        ct_store_cancel(session->service->store, &session->waiter);
+        if (session->watches) {
+            ct_store_unwatch(session->service->store, session);
+        }
+    }
+    session->watches = false;
+    ct_outq_fini(&session->out);
+    partial_free(session);
+    session->woken = false;
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One client's conversation with the store, without its socket: bytes in, reply bytes in a queue.
+ * The first bytes tell the dialect: VALIDATE opens the current one, anything else is legacy or not
+ * a client at all. Requests are applied strictly in order and only when they are there completely.
+ *
+ * Bounded on both sides: a request by CT_MAX_REQUEST_LEN, unsent replies by CT_OUT_STALL_BYTES plus
+ * the replies of one request (large values are referenced, not copied). Beyond that the session
+ * stalls: it keeps the bytes it got and serves them when the queue is empty again. What it is told
+ * of the keys it watches cannot be put off like that: a client that does not read it is ended, as
+ * it could not know what it missed.
+ */
+#ifndef CT_RENDEZVOUS_STORE_SESSION_H
+#define CT_RENDEZVOUS_STORE_SESSION_H
+
+#include "common/buf.h"
+#include "common/err.h"
+#include "rendezvous/store/outq.h"
+#include "rendezvous/store/store.h"
+#include "rendezvous/wire/proto.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct ct_session;
+
+/* What all sessions of a store share. */
+struct ct_service {
+    struct ct_store *store; /* borrowed */
+    /* A request, another client's or its own, answered the session's WAIT or changed a key that it
+     * watches: ct_session_settle() puts what it has to send into `out`, or tells that it is to end.
+     * Must not call the session or the store. */
+    void (*on_woken)(struct ct_session *session);
+    uint64_t requests;           /* served so far */
+    uint64_t by_op[CT_OP_LIMIT]; /* the same by opcode */
+    /* Whose ADD has not been answered yet, if that client watches keys; NULL = nobody's. It gets
+     * its answer before it is told of its own change. */
+    struct ct_session *adder;
+    int64_t sum; /* of the last ADD */
+};
+
+struct ct_partial;
+
+/* Small, since most sessions are idle most of the time. */
+struct ct_session {
+    struct ct_service *service;
+    struct ct_waiter waiter;
+    struct ct_partial *partial; /* bytes not served yet; NULL = none */
+    struct ct_outq out;         /* replies to be sent; the owner takes them from here */
+    enum ct_dialect dialect;
+    bool greeted : 1; /* the dialect is known */
+    bool woken : 1;   /* a WAIT is over, and its answer is not in `out` yet */
+    bool watches : 1;
+    bool blocked : 1; /* set by the owner: the client does not take what it was sent */
+    int8_t doom;      /* why it must end; 0 = it need not */
+};
+
+/* What to say of a session that ends with CT_ELIMIT from ct_session_settle(). */
+#define CT_SESSION_LAGS "it does not read what it is told of the keys it watches"
+
+/* Borrows `service`; allocates nothing. */
+void ct_session_init(struct ct_session *session, struct ct_service *service);
+
+/* Ends the wait and the watches and frees everything, unsent replies too. Zeroed memory and
+ * repeating are legal. */
+void ct_session_fini(struct ct_session *session);
+
+/* Puts the answer of a WAIT that is over into `out`. To be called after on_woken(); feeding does it
+ * too. CT_ENOMEM or CT_ELIMIT (see CT_SESSION_LAGS): end this connection, now and on repeating. */
+CT_MUST_CHECK int ct_session_settle(struct ct_session *session);
+
+/* Outcome of ct_session_feed(): served no further until `out` is empty; then feed again with no
+ * bytes. The owner should stop reading meanwhile. */
+#define CT_SESSION_E_STALLED 1
+
+/* Serves all complete requests. Any negative code (CT_EPROTO, CT_ELIMIT, CT_EFORMAT, CT_ENOMEM,
+ * CT_EIO from a journal) means: end this connection; replies to earlier requests stand in `out`. */
+CT_MUST_CHECK int ct_session_feed(struct ct_session *session, const void *bytes, size_t len,
+                                  struct ct_err *err);
+
+/* Has part of a request come, whose rest is still missing? */
+bool ct_session_mid_request(const struct ct_session *session);
+
+#endif

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rendezvous/wire/json.h"
+
+#include "common/alloc.h"
+
+#include <string.h>
+
+void ct_json_use_our_memory(void)
+{
+    cJSON_Hooks hooks = {ct_malloc, ct_free};
+    cJSON_InitHooks(&hooks);
+}
+
+int ct_json_print(const cJSON *json, struct ct_buf *out)
+{
+    char *text = cJSON_PrintUnformatted(json);
+    if (text == NULL) {
+        return CT_ENOMEM;
+    }
+    size_t len = strlen(text);
+    text[len] = '\n';
+    int rc = ct_buf_append(out, text, len + 1);
+    cJSON_free(text);
+    return rc;
+}
+
+bool ct_json_add_bytes(cJSON *object, const char *name, struct ct_bytes bytes)
+{
+    static const char hex[] = "0123456789abcdef";
+    char text[4 * CT_JSON_KEY_MAX + sizeof("...")];
+    char *p = text;
+    size_t shown = bytes.len < CT_JSON_KEY_MAX ? bytes.len : CT_JSON_KEY_MAX;
+    for (size_t i = 0; i < shown; i++) {
+        unsigned char c = bytes.ptr[i];
+        if (c == '\\') {
+            *p++ = '\\';
+            *p++ = '\\';
+        } else if (c >= ' ' && c < 0x7f) {
+            *p++ = (char)c;
+        } else {
+            *p++ = '\\';
+            *p++ = 'x';
+            *p++ = hex[c >> 4];
+            *p++ = hex[c & 15];
+        }
+    }
+    memcpy(p, shown < bytes.len ? "..." : "", shown < bytes.len ? sizeof("...") : 1);
+    return ct_json_add_text(object, name, text);
+}
+
+cJSON *ct_json_append_object(cJSON *array)
+{
+    cJSON *item = cJSON_CreateObject();
+    if (item == NULL || !cJSON_AddItemToArray(array, item)) {
+        cJSON_Delete(item);
+        return NULL;
+    }
+    return item;
+}
+
+bool ct_json_add_number(cJSON *object, const char *name, double value)
+{
+    return cJSON_AddNumberToObject(object, name, value) != NULL;
+}
+
+bool ct_json_add_text(cJSON *object, const char *name, const char *text)
+{
+    return cJSON_AddStringToObject(object, name, text) != NULL;
+}
+
+bool ct_json_add_bool(cJSON *object, const char *name, bool value)
+{
+    return cJSON_AddBoolToObject(object, name, value) != NULL;
+}
+
+double ct_json_number(const cJSON *object, const char *name, double otherwise)
+{
+    const cJSON *member = cJSON_GetObjectItemCaseSensitive(object, name);
+    if (cJSON_IsTrue(member)) {
+        return 1;
+    }
+    return cJSON_IsNumber(member) ? member->valuedouble : otherwise;
+}
+
+const char *ct_json_text(const cJSON *object, const char *name, const char *otherwise)
+{
+    const cJSON *member = cJSON_GetObjectItemCaseSensitive(object, name);
+    return cJSON_IsString(member) && member->valuestring != NULL ? member->valuestring : otherwise;
+}

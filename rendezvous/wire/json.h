@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What our JSON documents need on top of cJSON.
+ */
+#ifndef CT_RENDEZVOUS_WIRE_JSON_H
+#define CT_RENDEZVOUS_WIRE_JSON_H
+
+#include "common/buf.h"
+#include "common/err.h"
+#include "rendezvous/wire/proto.h"
+
+#include <cjson/cJSON.h>
+#include <stdbool.h>
+
+/* Bytes of a key shown in a document; the rest is cut. */
+#define CT_JSON_KEY_MAX 256
+
+/* Makes cJSON allocate through common/alloc.h. Its table is one for the process, and every user of
+ * cJSON here sets it to the same functions; call before a document is made or read. */
+void ct_json_use_our_memory(void);
+
+/* Appends the document and a newline. CT_ENOMEM. */
+CT_MUST_CHECK int ct_json_print(const cJSON *json, struct ct_buf *out);
+
+/* Adds a member for bytes that may be anything, such as a key: printable ASCII as it is, a
+ * backslash doubled, any other byte as \xNN (JSON text must be Unicode), "..." where it was cut.
+ * False when memory is out. */
+CT_MUST_CHECK bool ct_json_add_bytes(cJSON *object, const char *name, struct ct_bytes bytes);
+
+/* Appends an empty object to `array`, which then owns it. NULL when memory is out. */
+CT_MUST_CHECK cJSON *ct_json_append_object(cJSON *array);
+
+/* As cJSON's, false when memory is out. */
+CT_MUST_CHECK bool ct_json_add_number(cJSON *object, const char *name, double value);
+CT_MUST_CHECK bool ct_json_add_text(cJSON *object, const char *name, const char *text);
+CT_MUST_CHECK bool ct_json_add_bool(cJSON *object, const char *name, bool value);
+
+/* ---- reading what may be anything: each accepts NULL ---------------------------------------- */
+
+/* The member when it is a number or true (1); else `otherwise`. */
+double ct_json_number(const cJSON *object, const char *name, double otherwise);
+
+/* The member when it is text, else `otherwise`. Borrowed from the document. */
+const char *ct_json_text(const cJSON *object, const char *name, const char *otherwise);
+
+#endif

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Every limit of the store in one place, each with where its number comes from.
+ */
+#ifndef CT_RENDEZVOUS_WIRE_LIMITS_H
+#define CT_RENDEZVOUS_WIRE_LIMITS_H
+
+#include <stddef.h>
+
+/* ---- of the protocol: PyTorch's libuv server has the same, and its users rely on them ------- */
+
+/* Bytes of a key as it stands on the wire, with the '/' that clients put in front. */
+#define CT_MAX_KEY_LEN ((size_t)8192)
+/* Bytes of a value; one of exactly this length is accepted. */
+#define CT_MAX_VALUE_LEN ((size_t)8 << 20)
+/* Keys of one CHECK, WAIT, MULTI_GET or MULTI_SET. */
+#define CT_MAX_KEYS ((size_t)131072)
+
+/* ---- of this server ------------------------------------------------------------------------- */
+
+/* Bytes of one request: the longest WAIT that the limits above allow (opcode, count, keys), about
+ * 1 GiB. Without it a MULTI_SET could announce 1 TiB. */
+#define CT_MAX_REQUEST_LEN (1 + 8 + CT_MAX_KEYS * (8 + CT_MAX_KEY_LEN))
+
+/* Bytes of one reply that are copied: those of LIST_KEYS in a store that is large. As many as a
+ * request may have. */
+#define CT_MAX_REPLY_LEN CT_MAX_REQUEST_LEN
+
+/* Bytes asked from the kernel per read: a loop-wide buffer, so its size costs nothing per client.
+ */
+#define CT_READ_CHUNK ((size_t)65536)
+
+/* A connection whose unsent replies reach this many bytes is not served further until they are
+ * gone; one that watches keys and lets notices pile up to as many is closed, since nothing can make
+ * the keys wait. Twice the usual loopback socket buffer; not tuned. */
+#define CT_OUT_STALL_BYTES ((size_t)1 << 20)
+
+/* Values up to this length are copied into the reply, longer ones are referenced: below it the copy
+ * is cheaper than another entry in the write vector. Not tuned. */
+#define CT_OUT_COPY_MAX ((size_t)1024)
+
+/* What one connection gets even when the store's memory is used up (--max-memory), so that reads go
+ * on: half a request, a wait, replies. Such a connection stalls at half of it. */
+#define CT_GRANT_BYTES ((size_t)65536)
+
+/* Entries of one write vector. IOV_MAX is 1024; 64 keep the array small on the stack. */
+#define CT_OUT_IOV_MAX 64
+
+/* Woken connections written to before other sockets are polled again: 19,000 wakes at some 5 us
+ * each would otherwise hold up every other client for 0.1 s, and so many hold it up for 0.3 ms. The
+ * poll costs less than one of the writes. */
+#define CT_WAKE_SLICE 64
+
+/* Writes to one connection before the others get their turn. */
+#define CT_WRITE_ROUNDS 16
+
+/* A buffer that grew beyond this is given back when it is empty. */
+#define CT_KEEP_BUF_BYTES ((size_t)65536)
+
+/* Connections of peers that are not admitted, kept until their first bytes come in case those ask
+ * for what is everybody's. One more ends the oldest: silent strangers must not take all
+ * descriptors. Not tuned. */
+#define CT_MAX_STRANGERS 16
+
+/* The kernel clamps it to net.core.somaxconn. */
+#define CT_LISTEN_BACKLOG 65535
+
+/* Idle seconds before the kernel probes a silent peer. Silence itself is legal for ever: PyTorch's
+ * watchdogs ask rarely, and the second connection of 1.13 never speaks. */
+#define CT_KEEPALIVE_S 60
+
+/* ---- of HTTP: for a few people and probes, beside the thousands of clients ------------------ */
+
+#define CT_HTTP_CONNECTIONS 256U
+
+/* Of these, for peers that may only ask for the health, so that they leave room for others. */
+#define CT_HTTP_STRANGERS 32
+
+/* Connections that wait to be answered without the library, the oldest of which goes first. */
+#define CT_HTTP_RESERVE 32U
+
+/* Bytes for the head of a request and of its answer, per connection. Browsers send some 2 KiB. */
+#define CT_HTTP_MEMORY ((size_t)16384)
+
+/* Milliseconds from one answered request (or the first byte) to the next. */
+#define CT_HTTP_REQUEST_MS 5000
+
+/* Keys listed by /keys. */
+#define CT_HTTP_KEYS_MAX 10000
+
+/* ---- of agent control ----------------------------------------------------------------------- */
+
+/* Connections whose peer has not proved itself yet, or is on its way out; one more ends the oldest.
+ * The agents of a large job come all at once, and try again. Not tuned. */
+#define CT_CONTROL_MAX_PENDING 4096
+
+/* Jobs that one daemon serves at a time. */
+#define CT_CONTROL_MAX_JOBS 1024
+
+/* Bytes that an agent leaves unread before it is given up: several of the longest messages. */
+#define CT_CONTROL_MAX_BACKLOG ((size_t)8 << 20)
+
+#endif

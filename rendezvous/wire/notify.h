@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Telling a service manager, by the protocol of sd_notify(3), how one is.
+ */
+#ifndef CT_RENDEZVOUS_WIRE_NOTIFY_H
+#define CT_RENDEZVOUS_WIRE_NOTIFY_H
+
+#include "common/err.h"
+
+/* Sends `state`, such as "READY=1", to the datagram socket `path`: $NOTIFY_SOCKET, where a leading
+ * '@' stands for an abstract address. NULL or empty: nobody wants to know, which is success. */
+CT_MUST_CHECK int ct_notify(const char *path, const char *state, struct ct_err *err);
+
+#endif

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How the host waits for the stand-in: tests/lib/fake_gpu/fake_gpu.h.
+ */
+#include "tests/lib/fake_gpu/fake_gpu_engine.h"
+
+static bool is_done(const struct CUstream_st *s, const struct CUevent_st *event)
+{
+    if (event != NULL) {
+        return event->done >= event->asked;
+    }
+    if (s != NULL) {
+        return s->head == NULL;
+    }
+    bool done = fake_stream_of(NULL)->head == NULL;
+    for (s = fake_streams; s != NULL; s = s->next) {
+        done = done && (s->device != fake_current_device() || s->head == NULL);
+    }
+    return done;
+}
+
+/* Not each time, or collectives would always come late. */
+void fake_wait_needs_no_peer(struct CUstream_st *s, const struct CUevent_st *event,
+                             const char *what)
+{
+    fake_stalled = fake_draw() % 2 == 0;
+    while (fake_stalled && !is_done(s, event)) {
+        if (!fake_turn()) {
+            fake_rule(false, what);
+            fake_stalled = false;
+        }
+    }
+    fake_stalled = false;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    FAKE_ALONE;
+    if (!fake_may_block("cudaEventSynchronize() in a capture")) {
+        return cudaErrorStreamCaptureUnsupported;
+    }
+    fake.waits += event->done < event->asked;
+    fake_wait_needs_no_peer(NULL, event, "cudaEventSynchronize() behind a collective");
+    while (event->done < event->asked) {
+        if (!fake_turn() && !fake_await_others()) {
+            fake_rule(false, "an event that never comes");
+            return cudaErrorUnknown;
+        }
+    }
+    return fake_fails() ? cudaErrorUnknown : cudaSuccess;
+}
+
+/* The more that was timed, the longer it took, so that the first of the candidates wins; or any, as
+ * the script has it, and not the same one on every device. */
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end)
+{
+    FAKE_ALONE;
+    fake_rule(start->done == start->asked && end->done == end->asked, "time of what is not done");
+    unsigned drawn = (unsigned)(++fake.timed + 7 * fake_current_device()) * 2654435761u >> 16;
+    *ms = (float)(fake.any_wins ? drawn : (unsigned)fake.timed);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    FAKE_ALONE;
+    if (!fake_may_block("cudaStreamSynchronize() in a capture")) {
+        return cudaErrorStreamCaptureUnsupported;
+    }
+    fake.waits++;
+    fake_wait_needs_no_peer(fake_stream_of(stream), NULL,
+                            "cudaStreamSynchronize() behind a collective");
+    fake_drain(stream);
+    return fake_fails() ? cudaErrorUnknown : cudaSuccess;
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+    FAKE_ALONE;
+    if (!fake_may_block("cudaStreamQuery() in a capture")) {
+        return cudaErrorStreamCaptureUnsupported;
+    }
+    if (fake.stream_error != 0) {
+        return (cudaError_t)fake.stream_error;
+    }
+    if (fake.stream_turns > 0) {
+        fake.stream_turns--;
+    }
+    const struct CUstream_st *s = fake_stream_of(stream);
+    if (fake.stream_turns != 0 && s->head != NULL) {
+        return cudaErrorNotReady;
+    }
+    fake.waits++;
+    while (fake.cliques > 0 && s->head != NULL) { /* this one does not wait for other threads */
+        if (!fake_turn()) {
+            return cudaErrorNotReady;
+        }
+    }
+    fake_drain(stream);
+    return cudaSuccess;
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What nvcc knows by itself, for .cu files that the host's compiler compiles: included before all
+ * else. Only what the kernels use is here; the rest does not compile.
+ * tests/lib/fake_gpu/fake_block.h does the work.
+ */
+#ifndef CT_TESTS_LIB_FAKE_GPU_FAKE_DEVICE_H
+#define CT_TESTS_LIB_FAKE_GPU_FAKE_DEVICE_H
+
+#include "tests/lib/fake_gpu/fake_block.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <tuple>
+#include <type_traits>
+
+#undef __shared__ /* fake_nvcc.py must have seen it */
+#define threadIdx fake_place.thread
+#define blockIdx fake_place.block
+#define blockDim fake_place.threads
+#define gridDim fake_place.blocks
+
+#define __syncthreads() fake_barrier(__LINE__)
+#define __syncwarp() (void)fake_warp(FAKE_WARP_SYNC, 0xffffffffu, 0, 0, __LINE__)
+#define __shfl_sync(mask, v, lane) fake_shuffle(FAKE_WARP_FROM, mask, v, lane, __LINE__)
+#define __shfl_xor_sync(mask, v, by) fake_shuffle(FAKE_WARP_XOR, mask, v, by, __LINE__)
+#define __shfl_down_sync(mask, v, by) fake_shuffle(FAKE_WARP_DOWN, mask, v, by, __LINE__)
+#define __ballot_sync(mask, v) ((unsigned)fake_warp(FAKE_WARP_BALLOT, mask, (v) != 0, 0, __LINE__))
+#define __any_sync(mask, v) ((int)(__ballot_sync(mask, v) != 0))
+#define __reduce_max_sync(mask, v) ((unsigned)fake_warp(FAKE_WARP_MAX, mask, v, 0, __LINE__))
+
+template <typename T>
+T fake_shuffle(enum fake_warp_op op, unsigned mask, T v, unsigned arg, int line)
+{
+    static_assert(sizeof(T) <= sizeof(uint64_t) && std::is_arithmetic_v<T>);
+    uint64_t bits = 0;
+    memcpy(&bits, &v, sizeof v);
+    bits = fake_warp(op, mask, bits, arg, line);
+    memcpy(&v, &bits, sizeof v);
+    return v;
+}
+
+/* As nvcc has them, without a name space. */
+using std::max;
+using std::min;
+
+/* One block runs at a time, and none of its threads beside another. */
+inline void __threadfence()
+{
+}
+
+template <typename T> T atomicAdd(T *p, std::type_identity_t<T> v)
+{
+    T was = *p;
+    *p = was + v;
+    return was;
+}
+
+template <typename T> T atomicMax(T *p, std::type_identity_t<T> v)
+{
+    T was = *p;
+    *p = was < v ? v : was;
+    return was;
+}
+
+inline unsigned __float_as_uint(float v)
+{
+    unsigned bits;
+    memcpy(&bits, &v, sizeof bits);
+    return bits;
+}
+
+inline float __uint_as_float(unsigned bits)
+{
+    float v;
+    memcpy(&v, &bits, sizeof v);
+    return v;
+}
+
+/* `kernel` calls the kernel with what it is given: the arguments are copied now. */
+template <typename K, typename... Args>
+void fake_launch_by(const char *name, K, dim3 grid, dim3 block, size_t shared, cudaStream_t stream,
+                    Args... args)
+{
+    static_assert(std::is_empty_v<K> && (std::is_trivially_copyable_v<Args> && ...));
+    using all = std::tuple<Args...>;
+    const all given(args...);
+    const auto run = [](const void *data) { std::apply(K(), *static_cast<const all *>(data)); };
+    const struct fake_launch launch = {name, run, grid, block, shared, stream};
+    fake_launch(&launch, static_cast<const void *>(&given), sizeof given);
+}
+
+#endif

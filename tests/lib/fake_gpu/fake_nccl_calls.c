@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Collectives of the stand-in's NCCL. With real peers each is two pieces of queued work: leaving a
+ * copy of what this rank brings, and taking from the others' once all are there.
+ */
+#include "tests/lib/fake_gpu/fake_nccl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum kind { SUM, GATHER, BROADCAST, GROUP };
+
+/* Of a group. */
+struct message {
+    void *at;
+    size_t bytes; /* 0 = none */
+};
+
+struct call {
+    struct ncclComm *comm;
+    enum kind kind;
+    const void *from;
+    void *to;
+    size_t bytes;
+    int root;
+    float ranks;  /* alone: who vote as this one */
+    bool counted; /* as pending */
+    struct message send[RANKS_MAX], recv[RANKS_MAX];
+};
+
+static void leave(const struct call *c)
+{
+    c->comm->pending -= c->counted;
+}
+
+static struct fake_mail *mail_of(const struct ncclComm *comm, int rank)
+{
+    return &comm->room->mail[comm->round % 2][rank];
+}
+
+/* ---- alone ----------------------------------------------------------------------------------- */
+
+/* The peers have what this rank has, and so send what it does, and to it what it sends itself. */
+static void run_alone(const void *data)
+{
+    const struct call *c = data;
+    const float *from = c->from;
+    float *to = c->to;
+    leave(c);
+    switch (c->kind) {
+    case SUM:
+        for (size_t i = 0; i < c->bytes / sizeof *to; i++) {
+            to[i] = from[i] * c->ranks;
+        }
+        break;
+    case GATHER:
+        for (size_t r = 0; r < (size_t)c->comm->size; r++) {
+            memmove((char *)c->to + r * c->bytes, c->from, c->bytes);
+        }
+        break;
+    case BROADCAST:
+        break;
+    case GROUP:
+        for (int r = 0; r < c->comm->size; r++) {
+            fake_rule(c->recv[r].bytes == c->send[c->comm->rank].bytes, "a message of a length");
+            memmove(c->recv[r].at, c->send[c->comm->rank].at, c->recv[r].bytes);
+        }
+        break;
+    }
+}
+
+/* ---- with others ----------------------------------------------------------------------------- */
+
+static void put(struct fake_mail *mail, const void *bytes, size_t count)
+{
+    if (count > MAIL_MAX - mail->bytes) {
+        fake_rule(false, "more than the stand-in can carry");
+        return;
+    }
+    if (count > 0) {
+        memcpy(mail->content + mail->bytes, bytes, count);
+    }
+    mail->bytes += count;
+}
+
+static void run_arrive(const void *data)
+{
+    const struct call *c = data;
+    if (c->comm->aborted) {
+        return;
+    }
+    struct fake_mail *mail = mail_of(c->comm, c->comm->rank);
+    mail->bytes = 0;
+    if (c->kind != GROUP && (c->kind != BROADCAST || c->comm->rank == c->root)) {
+        put(mail, c->from, c->bytes);
+    }
+    for (int r = 0; c->kind == GROUP && r < c->comm->size; r++) {
+        mail->for_rank[r] = c->send[r].bytes;
+        put(mail, c->send[r].at, c->send[r].bytes);
+    }
+    atomic_store(&mail->round, c->comm->round);
+}
+
+static bool all_came(const void *data)
+{
+    const struct call *c = data;
+    for (int r = 0; r < c->comm->size && !c->comm->aborted; r++) {
+        if (atomic_load(&mail_of(c->comm, r)->round) != c->comm->round) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* In the order of a ring, which depends on the number of ranks and on the place in the array:
+ * segment s starts behind rank s and ends there. */
+static void sum(const struct call *c)
+{
+    size_t size = (size_t)c->comm->size, count = c->bytes / sizeof(float);
+    for (size_t i = 0; i < count; i++) {
+        float total = 0;
+        for (size_t k = 1; k <= size; k++) {
+            size_t rank = (i * size / count + k) % size;
+            float term;
+            memcpy(&term, mail_of(c->comm, (int)rank)->content + i * sizeof term, sizeof term);
+            total = k == 1 ? term : total + term;
+        }
+        ((float *)c->to)[i] = total;
+    }
+}
+
+/* Until the operation is done NCCL may read what it sends. */
+static bool is_as_sent(const struct call *c, const struct fake_mail *mail)
+{
+    size_t at = 0;
+    for (int r = 0; r < c->comm->size; r++) {
+        if (c->send[r].bytes > 0 &&
+            memcmp(mail->content + at, c->send[r].at, c->send[r].bytes) != 0) {
+            return false;
+        }
+        at += c->send[r].bytes;
+    }
+    return true;
+}
+
+static void take_messages(const struct call *c)
+{
+    for (int r = 0; r < c->comm->size; r++) {
+        const struct fake_mail *mail = mail_of(c->comm, r);
+        size_t at = 0;
+        for (int before = 0; before < c->comm->rank; before++) {
+            at += mail->for_rank[before];
+        }
+        fake_rule(r != c->comm->rank || is_as_sent(c, mail),
+                  "a message changed before it was sent");
+        fake_rule(mail->for_rank[c->comm->rank] == c->recv[r].bytes,
+                  "a message that is not as long as its receiver expects");
+        if (c->recv[r].bytes > 0) {
+            memcpy(c->recv[r].at, mail->content + at, c->recv[r].bytes);
+        }
+    }
+}
+
+static void run_leave(const void *data)
+{
+    const struct call *c = data;
+    leave(c);
+    if (c->comm->aborted) {
+        return;
+    }
+    bool same = c->kind == SUM || c->kind == GATHER;
+    for (int r = 0; same && r < c->comm->size; r++) {
+        fake_rule(mail_of(c->comm, r)->bytes == c->bytes,
+                  "ranks that bring arrays of other lengths");
+    }
+    switch (c->kind) {
+    case SUM:
+        sum(c);
+        break;
+    case GATHER:
+        for (int r = 0; r < c->comm->size; r++) {
+            memcpy((char *)c->to + (size_t)r * c->bytes, mail_of(c->comm, r)->content, c->bytes);
+        }
+        break;
+    case BROADCAST:
+        memcpy(c->to, mail_of(c->comm, c->root)->content, c->bytes);
+        break;
+    case GROUP:
+        take_messages(c);
+        break;
+    }
+    c->comm->round++;
+}
+
+static ncclResult_t queue(struct call *c, cudaStream_t stream)
+{
+    struct ncclComm *comm = c->comm;
+    if (fake.call_error != 0) {
+        comm->broken = true;
+        return (ncclResult_t)fake.call_error;
+    }
+    c->counted = !fake_is_capturing(stream);
+    comm->pending += c->counted;
+    if (comm->room == NULL) {
+        fake_queue(stream, run_alone, c, sizeof *c);
+    } else {
+        fake_queue(stream, run_arrive, c, sizeof *c);
+        fake_queue_when(stream, all_came, run_leave, c, sizeof *c);
+        comm->room->called[comm->rank] = 1;
+    }
+    fake_count_collective(stream, &comm->holding);
+    (void)fake_begin_call(comm, fake.call_turns);
+    comm->busy |= comm->room != NULL && !comm->blocking && !comm->connected;
+    return comm->busy ? ncclInProgress : ncclSuccess;
+}
+
+/* ---- calls ----------------------------------------------------------------------------------- */
+
+ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
+{
+    FAKE_ALONE;
+    fake_usable(comm);
+    fake_rule(type == ncclFloat && op == ncclSum, "not a sum of floats");
+    struct call c = {.comm = comm,
+                     .kind = SUM,
+                     .from = send,
+                     .to = recv,
+                     .bytes = count * sizeof(float),
+                     .ranks = (float)(comm->size - fake.refusing_peers)};
+    return queue(&c, stream);
+}
+
+ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream)
+{
+    FAKE_ALONE;
+    fake_usable(comm);
+    fake_rule(type == ncclFloat, "a gathering of other things than floats");
+    struct call c = {
+        .comm = comm, .kind = GATHER, .from = send, .to = recv, .bytes = count * sizeof(float)};
+    return queue(&c, stream);
+}
+
+ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t type,
+                           int root, ncclComm_t comm, cudaStream_t stream)
+{
+    FAKE_ALONE;
+    fake_usable(comm);
+    fake_rule(type == ncclUint8, "a broadcast of other things than bytes");
+    fake_rule(root >= 0 && root < comm->size, "no such root");
+    fake_rule(send == recv, "a broadcast from one place to another");
+    struct call c = {
+        .comm = comm, .kind = BROADCAST, .from = send, .to = recv, .bytes = count, .root = root};
+    return queue(&c, stream);
+}
+
+/* ---- groups ---------------------------------------------------------------------------------- */
+
+/* Each thread has one of its own. Here all ranks must take part in each. */
+static _Thread_local struct {
+    bool open;
+    struct call call;
+    cudaStream_t stream;
+    struct ncclComm *aborts[RANKS_MAX];
+    int abort_count;
+} group;
+
+/* nccl.h says nothing of their arguments. */
+ncclResult_t ncclGroupStart(void);
+ncclResult_t ncclGroupEnd(void);
+
+ncclResult_t ncclGroupStart(void)
+{
+    fake_rule(!group.open, "a group in a group");
+    group.open = true;
+    group.call = (struct call){.kind = GROUP};
+    group.abort_count = 0;
+    return ncclSuccess;
+}
+
+bool fake_group_takes_abort(struct ncclComm *comm)
+{
+    bool takes = group.open && group.abort_count < RANKS_MAX;
+    if (takes) {
+        group.aborts[group.abort_count++] = comm;
+    }
+    return takes;
+}
+
+static void add(struct message *to, void *at, size_t bytes, ncclComm_t comm, cudaStream_t stream)
+{
+    fake_usable(comm);
+    fake_rule(to->bytes == 0, "two messages between the same ranks");
+    fake_rule(group.call.comm == NULL || (group.call.comm == comm && group.stream == stream),
+              "a group of two communicators or streams");
+    group.call.comm = comm;
+    group.stream = stream;
+    *to = (struct message){at, bytes};
+}
+
+static size_t bytes_of(size_t count, ncclDataType_t type)
+{
+    fake_rule(type == ncclFloat || type == ncclUint8, "a message of neither floats nor bytes");
+    return type == ncclFloat ? count * sizeof(float) : count;
+}
+
+/* Outside of a group it is the only one of its rank; here the other rank then brings its end. */
+static ncclResult_t message(bool sends, void *at, size_t bytes, int peer, ncclComm_t comm,
+                            cudaStream_t stream)
+{
+    if (group.open) {
+        add(sends ? &group.call.send[peer] : &group.call.recv[peer], at, bytes, comm, stream);
+        return ncclSuccess;
+    }
+    fake_usable(comm);
+    fake_rule(comm->size == 2 && peer == 1 - comm->rank && comm->room != NULL,
+              "a message outside of a group that is not between two ranks");
+    struct call c = {.kind = GROUP, .comm = comm};
+    *(sends ? &c.send[peer] : &c.recv[peer]) = (struct message){at, bytes};
+    return queue(&c, stream);
+}
+
+ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t stream)
+{
+    FAKE_ALONE;
+    return message(true, (void *)(uintptr_t)send, bytes_of(count, type), peer, comm, stream);
+}
+
+ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream)
+{
+    FAKE_ALONE;
+    return message(false, recv, bytes_of(count, type), peer, comm, stream);
+}
+
+ncclResult_t ncclGroupEnd(void)
+{
+    FAKE_ALONE;
+    fake_rule(group.open, "the end of no group");
+    group.open = false;
+    if (group.abort_count > 0) {
+        fake_abort_all(group.aborts, group.abort_count);
+    }
+    return group.call.comm != NULL ? queue(&group.call, group.stream) : ncclSuccess;
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Numbers of few bits, for the stand-in's kernels.
+ */
+#ifndef CT_TESTS_LIB_FAKE_GPU_FAKE_NUMBER_H
+#define CT_TESTS_LIB_FAKE_GPU_FAKE_NUMBER_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+static inline float from_bf16(uint16_t v)
+{
+    uint32_t bits = (uint32_t)v << 16;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+static inline uint16_t to_bf16(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    if (isnan(f)) {
+        return (uint16_t)(bits >> 16 | 0x40);
+    }
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+/* Sign, 4 bits of exponent (bias 7), 3 of fraction; 0x7f is NaN and there is no infinity. */
+static inline float from_e4m3(uint8_t v)
+{
+    int exponent = v >> 3 & 15, fraction = v & 7;
+    float f =
+        exponent == 0 ? ldexpf((float)fraction, -9) : ldexpf((float)(8 + fraction), exponent - 10);
+    f = (v & 0x7f) == 0x7f ? NAN : f;
+    return v & 0x80 ? -f : f;
+}
+
+/* Saturates. */
+static inline uint8_t to_e4m3(float f)
+{
+    uint8_t sign = signbit(f) ? 0x80 : 0, best = 0;
+    float size = fabsf(f), distance = INFINITY;
+    if (isnan(f)) {
+        return 0x7f;
+    }
+    for (int v = 0; v < 0x7f; v++) {
+        float d = fabsf(from_e4m3((uint8_t)v) - size);
+        if (d < distance || (d == distance && v % 2 == 0)) {
+            distance = d;
+            best = (uint8_t)v;
+        }
+    }
+    return sign | best;
+}
+
+#endif

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Every instruction set variant of the CPU loops that this machine runs. The matrix products, which
+ * the device table uses only where oneDNN is missing, are checked against the float64 reference;
+ * the element-wise loops must agree between variants and alignments to the bit, and the updates
+ * with PyTorch's.
+ */
+#include "tests/lib/ct_test.h"
+
+#include "common/alloc.h"
+#include "kernels/cpu/cpu_loops.h"
+#include "tests/gpu/reference.h"
+
+#include <math.h>
+
+static const size_t sizes[] = {1, 3, 5, 17, 33, 66, 300};
+#define SIZES (sizeof(sizes) / sizeof(sizes[0]))
+#define MOST 1024
+
+static float *floats(size_t count, struct ct_random *rng)
+{
+    float *p = ct_malloc(count * sizeof(*p));
+    assert_non_null(p);
+    for (size_t i = 0; i < count; i++) {
+        p[i] = rng != NULL ? ct_random_float(rng) : NAN;
+    }
+    return p;
+}
+
+static void expect(const struct ct_cpu_loops *loops, const char *what, const float *got,
+                   const double *ref, size_t count, size_t terms)
+{
+    double tol = 1e-6 * (sqrt((double)terms) + 1.0);
+    for (size_t i = 0; i < count; i++) {
+        if (!(fabs((double)got[i] - ref[i]) <= tol + fabs(ref[i]) * 2e-6)) {
+            fail_msg("%s %s[%zu]: %.9g, reference %.9g", loops->name, what, i, (double)got[i],
+                     ref[i]);
+        }
+    }
+}
+
+static void check_products(const struct ct_cpu_loops *loops, size_t batch, size_t in, size_t out)
+{
+    struct ct_random rng = {batch * 1000003 + in * 1009 + out};
+    float *x = floats(batch * in, &rng), *w = floats(out * in, &rng), *b = floats(out, &rng);
+    float *dy = floats(batch * out, &rng), *y = floats(batch * out, NULL);
+    float *dw = floats(out * in, NULL), *dx = floats(batch * in, NULL);
+    float *scratch = floats(CT_PRODUCT_SCRATCH, NULL);
+    size_t most = batch * in + batch * out + out * in + out;
+    double *ref = ct_calloc(most, sizeof(*ref)), *ref_dx = ct_calloc(most, sizeof(*ref_dx));
+    double *ref_db = ct_calloc(most, sizeof(*ref_db));
+    assert_true(ref != NULL && ref_dx != NULL && ref_db != NULL);
+
+    struct ct_linear linear = {batch, in, out, x, w, b, y, (batch + in + out) % 2, false};
+    ct_ref_linear(&linear, ref);
+    struct ct_product p = {batch, out, in, {x, in, 1}, {w, 1, in}, y, scratch};
+    loops->product(&p);
+    loops->add_bias(&linear);
+    expect(loops, "y", y, ref, batch * out, in);
+    /* The other way round, as small batches go. */
+    float *yt = floats(batch * out, NULL), *again = floats(batch * out, NULL);
+    p = (struct ct_product){out, batch, in, {w, in, 1}, {x, 1, in}, yt, scratch};
+    loops->product(&p);
+    linear.y = again;
+    loops->finish(&linear, yt);
+    expect(loops, "y turned", again, ref, batch * out, in);
+    ct_free(yt), ct_free(again);
+
+    struct ct_linear_grad grad = {.batch = batch, .in = in, .out = out, .x = x, .w = w, .dy = dy};
+    ct_ref_linear_grad(&grad, ref, ref_db, ref_dx);
+    p = (struct ct_product){out, in, batch, {dy, 1, out}, {x, in, 1}, dw, scratch};
+    loops->product(&p);
+    expect(loops, "dw", dw, ref, out * in, batch);
+    p = (struct ct_product){batch, in, out, {dy, out, 1}, {w, in, 1}, dx, scratch};
+    loops->product(&p);
+    expect(loops, "dx", dx, ref_dx, batch * in, out);
+
+    ct_free(x), ct_free(w), ct_free(b), ct_free(dy), ct_free(y), ct_free(dw), ct_free(dx);
+    ct_free(scratch), ct_free(ref), ct_free(ref_dx), ct_free(ref_db);
+}
+
+static void test_products(void **state)
+{
+    (void)state;
+    const struct ct_cpu_loops *loops;
+    for (size_t v = 0; (loops = ct_cpu_loops_get(v)) != NULL; v++) {
+        for (size_t b = 0; b < SIZES; b++) {
+            for (size_t i = 0; i < SIZES; i++) {
+                for (size_t o = 0; o < SIZES; o++) {
+                    check_products(loops, sizes[b], sizes[i], sizes[o]);
+                }
+            }
+        }
+    }
+}
+
+static void test_product_of_nothing(void **state)
+{
+    (void)state;
+    const struct ct_cpu_loops *loops;
+    for (size_t v = 0; (loops = ct_cpu_loops_get(v)) != NULL; v++) {
+        float c[6] = {NAN, NAN, NAN, NAN, NAN, NAN};
+        struct ct_product p = {.m = 2, .n = 3, .k = 0, .c = c};
+        loops->product(&p);
+        for (size_t i = 0; i < 6; i++) {
+            assert_true(c[i] == 0.0f);
+        }
+    }
+}
+
+/* Everything element-wise, on data that starts `offset` floats past an aligned address. */
+struct outcome {
+    float x[MOST], sum[MOST], masked[MOST], dlogits[MOST], p[MOST], v[MOST], q[MOST], m[MOST];
+    double totals[2];
+};
+
+static void run_all(const struct ct_cpu_loops *loops, size_t offset, struct outcome *out)
+{
+    struct ct_random rng = {77};
+    static const size_t rows = 30, cols = 33, count = 990;
+    _Alignas(64) float space[5][MOST + 16];
+    _Alignas(64) uint8_t images[MOST + 16], labels[64], y[64];
+    uint32_t index[64];
+    float *at[5];
+    for (size_t n = 0; n < 5; n++) {
+        at[n] = space[n] + offset;
+        for (size_t i = 0; i < count; i++) {
+            at[n][i] = ct_random_float(&rng);
+        }
+    }
+    for (size_t i = 0; i < count; i++) {
+        images[offset + i] = (uint8_t)ct_random_below(&rng, 256);
+        at[4][i] *= at[4][i]; /* serves as AdamW's second moment */
+    }
+    for (size_t i = 0; i < rows; i++) {
+        index[i] = (uint32_t)ct_random_below(&rng, rows);
+        labels[i] = (uint8_t)ct_random_below(&rng, cols);
+    }
+    memset(out, 0, sizeof(*out));
+    struct ct_gather gather = {images + offset, labels, index, rows, cols, 0.3f, 0.4f, at[3], y};
+    loops->gather(&gather);
+    memcpy(out->x, at[3], count * sizeof(float));
+    loops->column_sum(rows, cols, at[0], at[3]);
+    memcpy(out->sum, at[3], cols * sizeof(float));
+    memcpy(at[3], at[0], count * sizeof(float));
+    loops->mask(count, at[3], at[1]);
+    memcpy(out->masked, at[3], count * sizeof(float));
+    struct ct_loss loss = {rows, cols, at[0], labels, 0.125f, at[3], out->totals};
+    loops->loss(&loss);
+    memcpy(out->dlogits, at[3], count * sizeof(float));
+    struct ct_sgd sgd = {count, at[0], at[1], at[2], 0.1f, 0.9f, 0.01f, NULL};
+    loops->sgd(&sgd);
+    memcpy(out->p, at[0], count * sizeof(float));
+    memcpy(out->v, at[1], count * sizeof(float));
+    struct ct_adamw adamw = {count, at[0], at[1], at[4], at[2], 0.1f,
+                             0.9f,  0.99f, 1e-8f, 0.1f,  3,     NULL};
+    loops->adamw(&adamw);
+    memcpy(out->q, at[0], count * sizeof(float));
+    memcpy(out->m, at[1], count * sizeof(float));
+}
+
+static void test_same_bits_everywhere(void **state)
+{
+    (void)state;
+    static struct outcome first, other;
+    run_all(ct_cpu_loops_get(0), 0, &first);
+    const struct ct_cpu_loops *loops;
+    for (size_t v = 0; (loops = ct_cpu_loops_get(v)) != NULL; v++) {
+        for (size_t offset = 0; offset < 16; offset += 3) {
+            run_all(loops, offset, &other);
+            assert_memory_equal(first.x, other.x, sizeof(first.x));
+            assert_memory_equal(first.sum, other.sum, sizeof(first.sum));
+            assert_memory_equal(first.masked, other.masked, sizeof(first.masked));
+            assert_memory_equal(first.dlogits, other.dlogits, sizeof(first.dlogits));
+            assert_memory_equal(first.totals, other.totals, sizeof(first.totals));
+            assert_memory_equal(first.p, other.p, sizeof(first.p));
+            assert_memory_equal(first.v, other.v, sizeof(first.v));
+            assert_memory_equal(first.q, other.q, sizeof(first.q));
+            assert_memory_equal(first.m, other.m, sizeof(first.m));
+        }
+    }
+}
+
+/* Three steps from {1, -2, 0.5}; the expected values were printed by PyTorch 2.15. */
+static const float golden_grads[3][3] = {
+    {0.5f, -0.25f, 0.0f}, {-1.0f, 0.75f, 0.125f}, {0.1f, 2.0f, -3.0f}};
+static const float golden_start[3] = {1.0f, -2.0f, 0.5f};
+
+static void expect_golden(const float got[3], const float want[3])
+{
+    for (size_t i = 0; i < 3; i++) {
+        assert_true(fabsf(got[i] - want[i]) <= 2.5e-7f * fabsf(want[i])); /* 2 units of rounding */
+    }
+}
+
+static void test_sgd_is_pytorchs(void **state)
+{
+    (void)state;
+    const float want[3][3] = {{0.9490000009536743f, -1.9730000495910645f, 0.49950000643730164f},
+                              {1.0021510124206543f, -2.0217270851135254f, 0.4860505163669586f},
+                              {1.038984775543213f, -2.263559579849243f, 0.7734599113464355f}};
+    float p[3], v[3] = {0};
+    memcpy(p, golden_start, sizeof(p));
+    for (size_t step = 0; step < 3; step++) {
+        struct ct_sgd op = {3, p, v, golden_grads[step], 0.1f, 0.9f, 0.01f, NULL};
+        ct_cpu_loops_get(0)->sgd(&op);
+        expect_golden(p, want[step]);
+    }
+}
+
+static void test_adamw_is_pytorchs(void **state)
+{
+    (void)state;
+    const float want[3][3] = {{0.9890000224113464f, -1.9880000352859497f, 0.49950000643730164f},
+                              {0.9916720986366272f, -1.990954041481018f, 0.49155914783477783f},
+                              {0.9929297566413879f, -1.9963080883026123f, 0.497210830450058f}};
+    float p[3], m[3] = {0}, v[3] = {0};
+    memcpy(p, golden_start, sizeof(p));
+    for (int64_t step = 1; step <= 3; step++) {
+        struct ct_adamw op = {3,     p,    m,    v,   golden_grads[step - 1], 0.01f, 0.9f, 0.999f,
+                              1e-8f, 0.1f, step, NULL};
+        ct_cpu_loops_get(0)->adamw(&op);
+        expect_golden(p, want[step - 1]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_products),
+        cmocka_unit_test(test_product_of_nothing),
+        cmocka_unit_test(test_same_bits_everywhere),
+        cmocka_unit_test(test_sgd_is_pytorchs),
+        cmocka_unit_test(test_adamw_is_pytorchs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,500 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The CUDA plug-in's host code against stand-ins for CUDA and cuBLASLt: the checks
+ * that run on a GPU where there is one, the order of work, and every call that can fail.
+ */
+#include "tests/lib/ct_test.h"
+
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/plugin.h"
+#include "kernels/device/device.h"
+#include "tests/gpu/device_checks.h"
+#include "tests/gpu/harness.h"
+#include "tests/lib/fake_gpu/fake_gpu.h"
+
+#include <cublasLt.h>
+#include <malloc.h>
+#include <math.h>
+
+extern const struct ct_cuda_plugin ct_cuda_plugin;
+
+static struct ct_device *open_well(const struct fake_gpu *script)
+{
+    struct ct_device *dev = NULL;
+    struct ct_err err = {0};
+    fake_gpu_begin(script);
+    int rc = ct_cuda_plugin.open(3, &dev, &err);
+    if (rc != 0) {
+        fail_msg("%s", err.text);
+    }
+    return dev;
+}
+
+static void expect_clean(void)
+{
+    if (fake.violations > 0) {
+        fail_msg("broken rule: %s", fake.first_violation);
+    }
+    assert_int_equal(fake.memory, 0);
+    assert_int_equal(fake.streams + fake.events + fake.graphs + fake.execs, 0);
+    assert_int_equal(fake.descriptors, 0);
+}
+
+static void close_well(struct ct_device *dev)
+{
+    dev->ops->close(dev);
+    expect_clean();
+}
+
+static void need(int rc, const struct ct_err *err)
+{
+    if (rc != 0) {
+        fail_msg("%s", err->text);
+    }
+}
+
+/* ---- the checks of real devices -------------------------------------------------------------- */
+
+static void run_checks(const struct fake_gpu *script)
+{
+    const struct ct_check *const lists[] = {ct_checks_layers,    ct_checks_training,
+                                            ct_checks_precision, ct_checks_cut,
+                                            ct_checks_head,      NULL};
+    struct ct_device *dev = open_well(script);
+    assert_int_equal(ct_check_quietly(lists, dev), 0);
+    if (fake.violations > 0) {
+        fail_msg("broken rule: %s", fake.first_violation);
+    }
+    dev->ops->close(dev);
+}
+
+static void passes_the_checks_of_a_gpu(void **state)
+{
+    (void)state;
+    run_checks(NULL);
+    assert_true(fake.timed > 0);
+}
+
+/* Everything that cuBLASLt may refuse has a way around it. */
+static void passes_them_without_epilogues(void **state)
+{
+    (void)state;
+    run_checks(&(struct fake_gpu){
+        .seed = 5,
+        .any_wins = true,
+        .no_epilogues = CUBLASLT_EPILOGUE_RELU_AUX_BIAS | CUBLASLT_EPILOGUE_BGRADB,
+    });
+}
+
+/* ---- a layer in every precision -------------------------------------------------------------- */
+
+#define BATCH ((size_t)16)
+#define IN ((size_t)32)
+#define OUT ((size_t)48)
+
+static void *device_array(struct ct_device *dev, size_t bytes)
+{
+    struct ct_err err = {0};
+    void *p;
+    need(dev->ops->alloc(dev, bytes, &p, &err), &err);
+    return p;
+}
+
+static float value(size_t i)
+{
+    return sinf((float)(i * 7 + 3));
+}
+
+/* Numbers in the device's precision. */
+static void *numbers(struct ct_device *dev, size_t count, size_t first)
+{
+    float host[BATCH * IN + OUT * IN + BATCH * OUT];
+    struct ct_err err = {0};
+    for (size_t i = 0; i < count; i++) {
+        host[i] = value(first + i);
+    }
+    void *wide = device_array(dev, count * sizeof(float));
+    need(dev->ops->upload(dev, wide, host, count * sizeof(float), &err), &err);
+    if (!ct_precision_narrow(dev->precision)) {
+        return wide;
+    }
+    void *narrow = device_array(dev, count * sizeof(uint16_t));
+    need(dev->ops->narrow(dev, count, wide, narrow, &err), &err);
+    dev->ops->release(dev, wide);
+    return narrow;
+}
+
+static float read_number(struct ct_device *dev, const void *p, size_t i)
+{
+    struct ct_err err = {0};
+    uint32_t bits = 0;
+    size_t bytes = ct_precision_bytes(dev->precision);
+    need(dev->ops->download(dev, &bits, (const char *)p + i * bytes, bytes, &err), &err);
+    bits = bytes == sizeof(uint16_t) ? bits << 16 : bits;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+static void check_layer(enum ct_precision precision, int no_epilogues, double tolerance)
+{
+    struct ct_device *dev = open_well(&(struct fake_gpu){.no_epilogues = no_epilogues});
+    struct ct_err err = {0};
+    need(ct_device_set_precision(dev, precision, &err), &err);
+    void *x = numbers(dev, BATCH * IN, 0), *w = numbers(dev, OUT * IN, 10000);
+    void *dy = numbers(dev, BATCH * OUT, 20000);
+    float *b = device_array(dev, OUT * sizeof(float));
+    uint16_t *b16 = device_array(dev, OUT * sizeof(uint16_t));
+    float bias[OUT];
+    for (size_t i = 0; i < OUT; i++) {
+        bias[i] = 0.5f * value(30000 + i);
+    }
+    need(dev->ops->upload(dev, b, bias, sizeof bias, &err), &err);
+    need(dev->ops->narrow(dev, OUT, b, b16, &err), &err);
+    void *y = device_array(dev, BATCH * OUT * sizeof(float));
+    void *bits = device_array(dev, ct_relu_bits_bytes(BATCH, OUT));
+    void *dx = device_array(dev, BATCH * OUT * sizeof(float));
+    float *dw = device_array(dev, OUT * OUT * sizeof(float));
+    float *db = device_array(dev, OUT * sizeof(float));
+    /* One layer forward, and the gradient of the layer above it by its output. */
+    const struct ct_linear forward = {
+        .batch = BATCH,
+        .in = IN,
+        .out = OUT,
+        .x = x,
+        .w = w,
+        .b = b,
+        .y = y,
+        .relu = true,
+        .b16 = b16,
+        .bits = bits,
+    };
+    need(dev->ops->linear(dev, &forward, &err), &err);
+    void *w2 = numbers(dev, OUT * OUT, 40000);
+    const struct ct_linear_grad backward = {
+        .batch = BATCH,
+        .in = OUT,
+        .out = OUT,
+        .x = y,
+        .w = w2,
+        .dy = dy,
+        .mask = y,
+        .dw = dw,
+        .db = db,
+        .dx = dx,
+        .bits = bits,
+    };
+    need(dev->ops->linear_grad(dev, &backward, &err), &err);
+    double worst = 0;
+    for (size_t r = 0; r < BATCH; r++) {
+        for (size_t o = 0; o < OUT; o++) {
+            double sum = (double)bias[o], back = 0;
+            for (size_t i = 0; i < IN; i++) {
+                sum += (double)value(r * IN + i) * (double)value(10000 + o * IN + i);
+            }
+            for (size_t i = 0; i < OUT; i++) {
+                back += (double)value(20000 + r * OUT + i) * (double)value(40000 + i * OUT + o);
+            }
+            double got = (double)read_number(dev, y, r * OUT + o);
+            worst = fmax(worst, fabs(got - (sum > 0 ? sum : 0)));
+            double got_back = (double)read_number(dev, dx, r * OUT + o);
+            worst = fmax(worst, fabs(got_back - (got > 0 ? back : 0)));
+        }
+    }
+    float first = 0, expected = 0;
+    need(dev->ops->download(dev, &first, db, sizeof first, &err), &err);
+    for (size_t r = 0; r < BATCH; r++) {
+        expected += value(20000 + r * OUT);
+    }
+    worst = fmax(worst, fabs((double)(first - expected)));
+    if (!(worst <= tolerance)) {
+        fail_msg("%s: off by %g", ct_precision_name(precision), worst);
+    }
+    void *all[] = {x, w, dy, b, b16, y, bits, dx, dw, db, w2};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        dev->ops->release(dev, all[i]);
+    }
+    close_well(dev);
+}
+
+static void layers_in_every_precision(void **state)
+{
+    (void)state;
+    const int refusals[] = {0, CUBLASLT_EPILOGUE_RELU_AUX, 8, CUBLASLT_EPILOGUE_BGRADB, 4};
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
+        check_layer(CT_PRECISION_F32, refusals[i], 1e-4);
+        check_layer(CT_PRECISION_TF32, refusals[i], 1e-4); /* the stand-in rounds nothing */
+        check_layer(CT_PRECISION_BF16, refusals[i], 0.15);
+        check_layer(CT_PRECISION_FP8, refusals[i], 0.9);
+        assert_true(fake.e4m3 > 0); /* and no bfloat16 in their place */
+    }
+}
+
+static void precisions_that_the_chip_has(void **state)
+{
+    (void)state;
+    static const struct {
+        int capability;
+        bool bf16, fp8;
+    } chips[] = {{75, false, false}, {80, true, false}, {89, true, true}, {90, true, true}};
+    for (size_t i = 0; i < sizeof chips / sizeof chips[0]; i++) {
+        struct ct_device *dev = open_well(&(struct fake_gpu){.capability = chips[i].capability});
+        struct ct_err err = {0};
+        int rc = ct_device_set_precision(dev, CT_PRECISION_BF16, &err);
+        assert_int_equal(rc, chips[i].bf16 ? 0 : CT_EUNSUPPORTED);
+        rc = ct_device_set_precision(dev, CT_PRECISION_FP8, &err);
+        assert_int_equal(rc, chips[i].fp8 ? 0 : CT_EUNSUPPORTED);
+        if (rc != 0) {
+            assert_non_null(strstr(err.text, "fp8: that takes compute capability 8.9"));
+        }
+        close_well(dev);
+    }
+}
+
+/* The reason in one line, with what to do about it. */
+static void what_cannot_work_is_said_at_once(void **state)
+{
+    (void)state;
+    static const struct {
+        struct fake_gpu script;
+        const char *words;
+    } cases[] = {
+        {{.driver = 12040}, "knows CUDA up to 12.4, this build needs"},
+        {{.driver = FAKE_NEVER}, "no NVIDIA driver is installed"},
+        {{.capability = 70}, "compute capability 7.0, for which this build has no kernels"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct ct_device *dev = NULL;
+        struct ct_err err = {0};
+        fake_gpu_begin(&cases[i].script);
+        assert_int_equal(ct_cuda_plugin.open(0, &dev, &err), CT_EUNSUPPORTED);
+        assert_non_null(strstr(err.text, cases[i].words));
+        expect_clean();
+    }
+}
+
+/* ---- recording ------------------------------------------------------------------------------- */
+
+/* Steps of one parameter, whose rate is the step's number and whose gradient is 1. */
+static int record_steps(struct ct_device *dev, float *param, const float *grad,
+                        struct ct_course *course, uint64_t *now, struct ct_recording **out,
+                        struct ct_err *err)
+{
+    int rc = dev->ops->record(dev, err);
+    if (rc != 0) {
+        return rc;
+    }
+    for (course->ahead = 0; rc == 0 && course->ahead < 3; course->ahead++) {
+        rc = dev->ops->sgd(
+            dev, &(struct ct_sgd){.count = 1, .param = param, .grad = grad, .course = course}, err);
+    }
+    rc = rc == 0 ? dev->ops->advance(dev, now, 3, err) : rc;
+    struct ct_recording *made = NULL;
+    int ended = dev->ops->record_end(dev, rc == 0 ? &made : NULL, err);
+    *out = made;
+    return rc != 0 ? rc : ended;
+}
+
+static void recorded_steps_find_their_place(void **state)
+{
+    (void)state;
+    struct ct_device *dev = open_well(NULL);
+    struct ct_err err = {0};
+    const struct ct_pace paces[9] = {{.lr = 1},  {.lr = 2},  {.lr = 4},   {.lr = 8},  {.lr = 16},
+                                     {.lr = 32}, {.lr = 64}, {.lr = 128}, {.lr = 256}};
+    const float one = 1;
+    float *param = device_array(dev, sizeof *param), *grad = device_array(dev, sizeof *grad);
+    uint64_t *now = device_array(dev, sizeof *now);
+    struct ct_pace *table = device_array(dev, sizeof paces);
+    need(dev->ops->upload(dev, table, paces, sizeof paces, &err), &err);
+    need(dev->ops->upload(dev, grad, &one, sizeof one, &err), &err);
+    struct ct_course course = {.now = now, .paces = table};
+    struct ct_recording *steps = NULL;
+    need(record_steps(dev, param, grad, &course, now, &steps, &err), &err);
+    int waits = fake.waits;
+    for (int i = 0; i < 3; i++) {
+        need(dev->ops->replay(dev, steps, &err), &err);
+    }
+    assert_int_equal(fake.waits, waits); /* the host is not needed between steps */
+    float sum;
+    need(dev->ops->download(dev, &sum, param, sizeof sum, &err), &err);
+    assert_true(sum == -511);
+    dev->ops->forget(dev, steps);
+    dev->ops->forget(dev, NULL);
+    dev->ops->release(dev, param), dev->ops->release(dev, grad);
+    dev->ops->release(dev, now), dev->ops->release(dev, table);
+    close_well(dev);
+}
+
+/* Work of the side stream that nobody waits for is no recording, and the device stays usable. */
+static void what_is_forked_must_be_joined(void **state)
+{
+    (void)state;
+    struct ct_device *dev = open_well(NULL);
+    struct ct_err err = {0};
+    struct ct_recording *recording = NULL;
+    void *word = device_array(dev, 8);
+    for (int joined = 0; joined < 2; joined++) {
+        need(dev->ops->record(dev, &err), &err);
+        need(dev->ops->clear(dev, word, 8, &err), &err);
+        need(dev->ops->fork(dev, &err), &err);
+        assert_int_equal(ct_launch_advance(dev->side, word, 1), 0);
+        if (joined) {
+            need(dev->ops->join(dev, &err), &err);
+        }
+        int rc = dev->ops->record_end(dev, &recording, &err);
+        assert_int_equal(rc, joined ? 0 : CT_EIO);
+        assert_int_equal(recording != NULL, joined);
+    }
+    dev->ops->forget(dev, recording);
+    /* A wait breaks it. */
+    recording = NULL;
+    need(dev->ops->record(dev, &err), &err);
+    assert_int_equal(dev->ops->sync(dev, &err), CT_EIO);
+    assert_int_equal(dev->ops->record_end(dev, &recording, &err), CT_EIO);
+    assert_null(recording);
+    assert_int_equal(fake.violations, 1);
+    fake.violations = 0;
+    need(dev->ops->sync(dev, &err), &err);
+    dev->ops->release(dev, word);
+    close_well(dev);
+}
+
+/* A larger batch between two replays, as an evaluation is, needs more room for e4m3 copies; the
+ * recording goes on using the room that it found. */
+static void recordings_keep_their_memory(void **state)
+{
+    (void)state;
+    struct ct_device *dev = open_well(NULL);
+    struct ct_err err = {0};
+    need(ct_device_set_precision(dev, CT_PRECISION_FP8, &err), &err);
+    void *x = numbers(dev, BATCH * IN, 0), *w = numbers(dev, IN * IN, 10000);
+    float *b = device_array(dev, IN * sizeof *b);
+    void *y = device_array(dev, BATCH * IN * sizeof(float));
+    struct ct_linear op = {.batch = BATCH, .in = IN, .out = IN, .x = x, .w = w, .b = b, .y = y};
+    struct ct_recording *recording = NULL;
+    need(dev->ops->linear(dev, &op, &err), &err);
+    float expected = read_number(dev, y, 0);
+    need(dev->ops->record(dev, &err), &err);
+    need(dev->ops->linear(dev, &op, &err), &err);
+    need(dev->ops->record_end(dev, &recording, &err), &err);
+    int memory = fake.memory;
+    void *more = device_array(dev, 8 * BATCH * IN * sizeof(float));
+    struct ct_linear larger = op;
+    larger.batch = 8 * BATCH, larger.x = more, larger.y = more;
+    need(dev->ops->linear(dev, &larger, &err), &err);
+    assert_int_equal(fake.memory, memory + 2); /* `more`, and room beside the old */
+    need(dev->ops->clear(dev, y, BATCH * IN * sizeof(uint16_t), &err), &err);
+    need(dev->ops->replay(dev, recording, &err), &err);
+    assert_true(read_number(dev, y, 0) == expected);
+    dev->ops->forget(dev, recording);
+    void *all[] = {x, w, b, y, more};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        dev->ops->release(dev, all[i]);
+    }
+    close_well(dev);
+}
+
+/* ---- every call that can fail, fails once ---------------------------------------------------- */
+
+/* A last layer in memory of 4096 zeros, in the way that is found to be the fastest. */
+static int last_layer(struct ct_device *dev, void *x, void *w, char *zeros, struct ct_err *err)
+{
+    struct ct_head op = {.linear = {16, 16, 4, x, w, w, zeros, false, true, {0}, NULL, NULL}};
+    op.loss = (struct ct_loss){.batch = 16, .classes = 4, .labels = w, .scale = 1};
+    op.loss.logits = op.linear.y, op.loss.dlogits = zeros + 1024;
+    op.grad = (struct ct_linear_grad){.batch = 16, .in = 16, .out = 4, .x = x, .w = w, .mask = x};
+    op.grad.dy = op.loss.dlogits, op.grad.dx = zeros + 2048;
+    op.grad.dw = (float *)(zeros + 3072), op.grad.db = (float *)(zeros + 3584);
+    op.loss.totals = (double *)(zeros + 3840);
+    return dev->ops->head(dev, &op, err);
+}
+
+static int life(bool head, struct ct_err *err)
+{
+    struct ct_device *dev = NULL;
+    int rc = ct_cuda_plugin.open(0, &dev, err);
+    if (rc != 0) {
+        return rc;
+    }
+    void *x = NULL, *w = NULL, *y = NULL, *zeros = NULL;
+    const struct ct_pace pace = {.lr = 1};
+    rc = dev->ops->set_precision(dev, CT_PRECISION_FP8, err);
+    rc = rc == 0 ? dev->ops->alloc(dev, 4096, &x, err) : rc;
+    rc = rc == 0 ? dev->ops->alloc(dev, 4096, &w, err) : rc;
+    rc = rc == 0 ? dev->ops->alloc(dev, 4096, &y, err) : rc;
+    rc = rc == 0 ? dev->ops->alloc(dev, 4096, &zeros, err) : rc;
+    const uint32_t index[16] = {0};
+    struct ct_gather gather = {x, w, index, 16, 16, 0, 1, y, x, NULL};
+    rc = rc == 0 ? dev->ops->gather(dev, &gather, err) : rc;
+    struct ct_linear linear = {16, 16, 16, x, w, w, y, true, false, {0, 0}, NULL, NULL};
+    rc = rc == 0 ? dev->ops->linear(dev, &linear, err) : rc;
+    rc = rc == 0 && head ? last_layer(dev, x, w, zeros, err) : rc;
+    rc = rc == 0 ? dev->ops->upload(dev, x, &pace, sizeof pace, err) : rc;
+    struct ct_course course = {.now = w, .paces = x};
+    struct ct_recording *steps = NULL;
+    rc = rc == 0 ? dev->ops->clear(dev, w, 16, err) : rc;
+    rc = rc == 0 ? record_steps(dev, y, x, &course, w, &steps, err) : rc;
+    rc = rc == 0 ? dev->ops->replay(dev, steps, err) : rc;
+    rc = rc == 0 ? dev->ops->sync(dev, err) : rc;
+    dev->ops->forget(dev, steps);
+    dev->ops->release(dev, x), dev->ops->release(dev, w), dev->ops->release(dev, y);
+    dev->ops->release(dev, zeros);
+    dev->ops->close(dev);
+    return rc;
+}
+
+static void every_failure_is_told_and_leaves_nothing(void **state)
+{
+    (void)state;
+    int failures = 0;
+    for (int n = 1; n < 1000; n++) {
+        fake_gpu_begin(&(struct fake_gpu){.fail_cuda_call = n});
+        struct ct_err err = {0};
+        int rc = life(true, &err);
+        expect_clean();
+        if (fake.calls < n) {
+            assert_int_equal(rc, 0);
+            break;
+        }
+        failures += rc != 0; /* a way that cannot be timed is no failure */
+        assert_true(rc == 0 || (err.text[0] != '\0' && strchr(err.text, '\n') == NULL));
+    }
+    assert_true(failures > 40);
+}
+
+static int live(void *data)
+{
+    (void)data;
+    fake_gpu_begin(NULL);
+    int rc = life(false, NULL);
+    expect_clean();
+    return rc;
+}
+
+static void survives_allocation_failures(void **state)
+{
+    (void)state;
+    assert_true(ct_fault_sweep(live, NULL, 0) >= 3);
+}
+
+int main(void)
+{
+    /* Each device opened here takes a workspace of many pages, and gives it back soon after: pages
+     * that are kept need not be fetched from the kernel again. */
+    (void)mallopt(M_MMAP_THRESHOLD, 1 << 30);
+    (void)mallopt(M_TRIM_THRESHOLD, 1 << 30);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(passes_the_checks_of_a_gpu),
+        cmocka_unit_test(passes_them_without_epilogues),
+        cmocka_unit_test(layers_in_every_precision),
+        cmocka_unit_test(precisions_that_the_chip_has),
+        cmocka_unit_test(what_cannot_work_is_said_at_once),
+        cmocka_unit_test(recordings_keep_their_memory),
+        cmocka_unit_test(recorded_steps_find_their_place),
+        cmocka_unit_test(what_is_forked_must_be_joined),
+        cmocka_unit_test(every_failure_is_told_and_leaves_nothing),
+        cmocka_unit_test(survives_allocation_failures),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a node tells of its workers: every state.
+ */
+#include "tests/lib/ct_test.h"
+
+#include "launcher/agent/job_status.h"
+
+#include <signal.h>
+
+#define WORKERS 6
+
+static const struct ct_report_worker table[WORKERS] = {
+    {.rank = 4, .pid = 40},
+    {.rank = 5, .pid = 50, .ended = true, .end = {CT_END_EXITED, 0, false}},
+    {.rank = 6, .pid = 60, .ended = true, .end = {CT_END_EXITED, 3, false}},
+    {.rank = 7,
+     .pid = 70,
+     .ended = true,
+     .was_asked = true,
+     .end = {CT_END_SIGNALED, SIGTERM, false}},
+    {.rank = 8, .pid = 80, .ended = true, .end = {CT_END_EXITED, 9, false}},
+    {.rank = 9},
+};
+
+struct rig {
+    struct ct_agent agent;
+    struct ct_plan plan;
+};
+
+static void rig_init(struct rig *rig)
+{
+    static const uint8_t states[WORKERS] = {CT_WORKER_ALIVE, CT_WORKER_GONE,     CT_WORKER_GONE,
+                                            CT_WORKER_GONE,  CT_WORKER_SPAWNING, CT_WORKER_ABSENT};
+    *rig = (struct rig){
+        .plan = {.first_rank = 4,
+                 .world_size = 10,
+                 .node_rank = 1,
+                 .max_restarts = 2,
+                 .run_id = "job\xff"},
+    };
+    assert_int_equal(ct_agent_init(&rig->agent, WORKERS, NULL), 0);
+    memcpy(rig->agent.states, states, sizeof(states));
+    rig->agent.generation = 1;
+}
+
+static void test_workers(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t pid;
+        enum ct_row_state state;
+        bool ended;
+        int exit_code;
+    } want[WORKERS] = {
+        {40, CT_ROW_RUNNING, false, 0}, {50, CT_ROW_SUCCEEDED, true, 0},
+        {60, CT_ROW_FAILED, true, 3},   {70, CT_ROW_STOPPED, true, -15},
+        {0, CT_ROW_STARTING, false, 0}, {0, CT_ROW_WAITING, false, 0},
+    };
+    struct rig rig;
+    struct ct_worker_row rows[WORKERS];
+    rig_init(&rig);
+    const struct ct_job_facts facts = {.agent = &rig.agent, .plan = &rig.plan, .workers = table};
+    ct_job_status_rows(&facts, rows);
+    for (int i = 0; i < WORKERS; i++) {
+        assert_int_equal(rows[i].rank, 4 + i);
+        assert_int_equal(rows[i].local_rank, i);
+        assert_int_equal(rows[i].pid, want[i].pid);
+        assert_int_equal(rows[i].generation, 1);
+        assert_int_equal(rows[i].state, want[i].state);
+        assert_int_equal(rows[i].ended, want[i].ended);
+        assert_int_equal(rows[i].exit_code, want[i].exit_code);
+        assert_int_equal(rows[i].phase, CT_ROW_UNTOLD);
+    }
+    ct_agent_fini(&rig.agent);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_workers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/lib/ct_test.h"
+
+#include "launcher/cli/completion.h"
+#include "launcher/cli/option_table.h"
+
+static int print(void *data)
+{
+    struct ct_buf out = CT_BUF_INIT;
+    int rc = ct_completion_print(*(const enum ct_shell *)data, &out);
+    for (size_t i = 0; rc == 0 && i < ct_option_count; i++) {
+        const char *name = ct_option_table[i].name;
+        if ((strstr(ct_buf_cstr(&out), name) != NULL) != (ct_option_table[i].help != NULL)) {
+            fail_msg("--%s", name);
+        }
+    }
+    ct_buf_fini(&out);
+    return rc;
+}
+
+static void offers_what_help_lists(void **state)
+{
+    enum ct_shell shells[] = {CT_SHELL_BASH, CT_SHELL_ZSH};
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(print(&shells[i]), 0);
+        assert_true(ct_fault_sweep(print, &shells[i], 0) > 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(offers_what_help_lists),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

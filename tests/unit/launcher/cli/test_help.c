@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/lib/ct_test.h"
+
+#include "launcher/cli/help.h"
+#include "launcher/cli/option_table.h"
+
+#include <stdio.h>
+
+static const char *const topics[] = {NULL,    "job",     "restart", "output",   "nodes",
+                                     "hosts", "binding", "gpu",     "torchrun", "all"};
+#define TOPICS (sizeof(topics) / sizeof(topics[0]))
+
+static int body(void *data)
+{
+    struct ct_buf text = CT_BUF_INIT;
+    int rc = ct_help_print(data, &text);
+    ct_buf_fini(&text);
+    return rc;
+}
+
+static bool stands_in(const char *help, const struct ct_option_spec *spec)
+{
+    char name[80];
+    (void)snprintf(name, sizeof(name), "--%s%s", spec->name, spec->metavar != NULL ? " " : "\n");
+    return strstr(help, name) != NULL;
+}
+
+static void each_screen_is_no_bigger_than_one(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TOPICS; i++) {
+        struct ct_buf text = CT_BUF_INIT;
+        size_t lines = 0;
+        assert_int_equal(ct_help_print(topics[i], &text), 0);
+        for (const char *line = ct_buf_cstr(&text); *line != '\0';
+             line += strcspn(line, "\n") + 1, lines++) {
+            assert_in_range(strcspn(line, "\n"), 0, 80);
+        }
+        if (i == 0) {
+            assert_in_range(lines, 24, 40);
+        } else if (i < TOPICS - 1) {
+            assert_in_range(lines, 4, 50);
+        }
+        ct_buf_fini(&text);
+        assert_true(ct_fault_sweep(body, (void *)topics[i], 0) > 0);
+    }
+}
+
+static void every_option_stands_in_one_topic_and_in_all(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < ct_option_count; k++) {
+        const struct ct_option_spec *spec = &ct_option_table[k];
+        size_t found = 0;
+        for (size_t i = 1; i < TOPICS; i++) {
+            struct ct_buf text = CT_BUF_INIT;
+            assert_int_equal(ct_help_print(topics[i], &text), 0);
+            found += stands_in(ct_buf_cstr(&text), spec);
+            ct_buf_fini(&text);
+        }
+        if (found != (spec->help != NULL ? 2 : 0)) {
+            fail_msg("--%s stands %zu times in the topics", spec->name, found);
+        }
+    }
+}
+
+static void the_overview_names_all_topics_and_the_usual_options(void **state)
+{
+    struct ct_buf text = CT_BUF_INIT, words = CT_BUF_INIT;
+    (void)state;
+    assert_int_equal(ct_help_print(NULL, &text), 0);
+    assert_int_equal(ct_help_topics(&words), 0);
+    for (size_t i = 1; i < TOPICS; i++) {
+        char line[32], word[32];
+        (void)snprintf(line, sizeof(line), "\n  %s ", topics[i]);
+        (void)snprintf(word, sizeof(word), " %s", topics[i]);
+        bool is_all = i == TOPICS - 1;
+        assert_int_equal(strstr(ct_buf_cstr(&text), line) != NULL, !is_all);
+        assert_int_equal(strstr(ct_buf_cstr(&words), word) != NULL, !is_all);
+    }
+    for (size_t k = 0; k < ct_option_count; k++) {
+        const char *brief = ct_option_table[k].brief;
+        assert_true(brief == NULL || strstr(ct_buf_cstr(&text), brief) != NULL);
+    }
+    ct_buf_fini(&text);
+    ct_buf_fini(&words);
+}
+
+static void one_option_by_its_name(void **state)
+{
+    struct ct_buf text = CT_BUF_INIT;
+    (void)state;
+    assert_true(ct_help_knows("log-dir") && ct_help_knows("log_dir") && ct_help_knows("gpu"));
+    assert_false(ct_help_knows("log-di") || ct_help_knows("log-dirs") || ct_help_knows(""));
+    assert_false(ct_help_knows("run-path")); /* refused */
+    assert_int_equal(ct_help_print("log_dir", &text), 0);
+    assert_memory_equal(ct_buf_cstr(&text), "  --log-dir DIR\n        folder", 30);
+    ct_buf_fini(&text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_screen_is_no_bigger_than_one),
+        cmocka_unit_test(every_option_stands_in_one_topic_and_in_all),
+        cmocka_unit_test(the_overview_names_all_topics_and_the_usual_options),
+        cmocka_unit_test(one_option_by_its_name),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

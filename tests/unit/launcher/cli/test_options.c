@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/lib/ct_test.h"
+
+#include "launcher/cli/option_table.h"
+#include "launcher/cli/options.h"
+
+#include <stdio.h>
+
+#define WORDS 12
+
+/* One command line (without argv[0]) in one environment. */
+struct row {
+    const char *words[WORDS];
+    const char *env[4];
+    const char *error; /* part of the message; NULL = it parses */
+    const char *shows; /* what show() makes of the options */
+};
+
+/* The options in one line, defaults left out. */
+static void show(const struct ct_options *o, char *out, size_t size)
+{
+    static const char *const kinds[] = {"", "auto", "cpu", "gpu"};
+    out[0] = '\0';
+#define ADD(cond, ...)                                            \
+    do {                                                          \
+        if (cond) {                                               \
+            size_t used = strlen(out);                            \
+            (void)snprintf(out + used, size - used, __VA_ARGS__); \
+        }                                                         \
+    } while (0)
+    ADD(o->nproc_kind != CT_NPROC_COUNT, "n=%s ", kinds[o->nproc_kind]);
+    ADD(o->nproc != 1, "n=%d ", o->nproc);
+    ADD(o->standalone, "standalone ");
+    ADD(o->module, "module ");
+    ADD(o->no_python, "no-python ");
+    ADD(o->help, "help ");
+    ADD(o->help_topic != NULL, "about=%s ", o->help_topic);
+    ADD(o->version, "version ");
+    ADD(o->completion != CT_SHELL_NONE, "completion=%d ", o->completion);
+    ADD(o->master_addr[0] != '\0', "addr=%s ", o->master_addr);
+    ADD(o->master_port != -1, "port=%d ", o->master_port);
+    ADD(o->max_nodes > 1, "nodes=%d:%d+%d #%d ", o->min_nodes, o->max_nodes, o->spares,
+        o->node_rank);
+    ADD(o->report != NULL, "report=%s ", o->report);
+    ADD(o->token_file != NULL, "token=%s ", o->token_file);
+    ADD(o->backend == CT_RDZV_C10D, "c10d ");
+    ADD(o->has_endpoint, "at=%s,%d ", o->endpoint.host,
+        o->endpoint.has_port ? o->endpoint.port : -1);
+    ADD(o->local_addr[0] != '\0', "local=%s ", o->local_addr);
+    ADD(o->max_restarts != 0, "restarts=%d ", o->max_restarts);
+    ADD(o->shutdown_timeout_ms != 30000, "timeout=%d ", (int)o->shutdown_timeout_ms);
+    ADD(ct_redirects_any(&o->redirects), "r=%u%u ", ct_redirects_of(&o->redirects, 0),
+        ct_redirects_of(&o->redirects, 1));
+    ADD(ct_redirects_any(&o->tee), "t=%u%u ", ct_redirects_of(&o->tee, 0),
+        ct_redirects_of(&o->tee, 1));
+    ADD(o->log_dir != NULL, "log=%s ", o->log_dir);
+    ADD(o->shown.given, "shown=%d%d%d ", ct_rank_set_has(&o->shown, 0),
+        ct_rank_set_has(&o->shown, 1), ct_rank_set_has(&o->shown, 4095));
+    ADD(strcmp(o->role, "default") != 0, "role=%s ", o->role);
+    ADD(o->preempt_signal != 0, "preempt=%d ", o->preempt_signal);
+    ADD(o->fold == CT_FOLD_MODE_OFF, "fold=off ");
+    ADD(!o->help && strcmp(o->signals, "SIGTERM,SIGINT,SIGHUP,SIGQUIT") != 0, "signals=%s ",
+        o->signals);
+    ADD(o->virtual_local_rank, "virtual ");
+    ADD(o->gpu_bind != CT_GPU_BIND_UNSET, "gpus=%d ", o->gpu_bind);
+    ADD(o->share_gpu, "share ");
+    ADD(o->slow_output != 0, "slow=%d ", o->slow_output);
+    ADD(o->prefix_template != NULL, "prefix=%s ", o->prefix_template);
+    ADD(o->out_filter != NULL, "out=%s ", o->out_filter);
+    ADD(o->err_filter != NULL, "err=%s ", o->err_filter);
+    ADD(o->run_id != NULL, "id=%s ", o->run_id);
+    ADD(o->command != NULL, ":");
+    for (int i = 0; o->command != NULL && o->command[i] != NULL; i++) {
+        ADD(true, " %s", o->command[i]);
+    }
+#undef ADD
+}
+
+static const struct row rows[] = {
+    /* torchrun's examples and the shapes of argparse */
+    {{"--standalone", "--nproc-per-node=4", "t.py", "--lr", "0.1"},
+     {NULL},
+     NULL,
+     "n=4 standalone : t.py --lr 0.1"},
+    {{"--standalone", "--nnodes", "1:4", "x"}, {NULL}, NULL, "standalone : x"},
+    {{"--standalone", "x"}, {"PET_NNODES=2", "PET_NODE_RANK=1", NULL}, NULL, "standalone : x"},
+    {{"--nnodes", "1:1", "--nproc_per_node=gpu", "--rdzv_id=j1", "t.py"},
+     {NULL},
+     NULL,
+     "n=gpu id=j1 : t.py"},
+    {{"--no-python", "--nproc-per-node", "2", "./a.out"}, {NULL}, NULL, "n=2 no-python : ./a.out"},
+    {{"-r", "3", "-t", "0:1,1:2", "--log-dir", "L", "t.py"},
+     {NULL},
+     NULL,
+     "r=33 t=12 log=L : t.py"},
+    {{"--master-addr", "[::1]", "--master_port", "1234", "-m", "pkg.mod", "a", "b"},
+     {NULL},
+     NULL,
+     "module addr=::1 port=1234 : pkg.mod a b"},
+    {{"-mr3", "x"}, {NULL}, NULL, "module r=33 : x"},
+    {{"-r=1", "x"}, {NULL}, NULL, "r=11 : x"},
+    {{"-n2", "x"}, {NULL}, NULL, "n=2 : x"},
+    {{"-n", "auto", "x"}, {NULL}, NULL, "n=auto : x"},
+    {{"-n", "cpu", "x"}, {NULL}, NULL, "n=cpu : x"},
+    {{"-n2", "-n", "3", "x"}, {NULL}, NULL, "n=3 : x"},
+    {{"-np", "4", "x"}, {NULL}, NULL, "n=4 : x"},
+    {{"-np=4", "x"}, {NULL}, NULL, "n=4 : x"},
+    {{"-np"}, {NULL}, "-n: a value must follow", NULL},
+    {{"-np4", "x"}, {NULL}, "-n: 'p4'", NULL},
+    {{"-V"}, {"PET_NNODES=bad"}, NULL, "version timeout=-1 "},
+    {{"-mV"}, {NULL}, NULL, "module version timeout=-1 "},
+    {{"--nproc-per", "2", "x"}, {NULL}, NULL, "n=2 : x"},
+    {{"--max-r", "1", "x"}, {NULL}, NULL, "restarts=1 : x"},
+    {{"--local-ranks-filter", "0, 4095", "x"}, {NULL}, NULL, "shown=101 : x"},
+    {{"--shutdown-timeout", "0", "x"}, {NULL}, NULL, "timeout=0 : x"},
+    {{"--role", "trainer", "x"}, {NULL}, NULL, "role=trainer : x"},
+    {{"--rdzv_backend=c10d", "--rdzv_endpoint=h0:29400", "x"},
+     {NULL},
+     NULL,
+     "c10d at=h0,29400 : x"},
+    {{"--rdzv-backend", "c10d", "--rdzv-endpoint", "[::1]", "x"},
+     {NULL},
+     NULL,
+     "c10d at=::1,-1 : x"},
+    {{"--rdzv-endpoint", "h:0", "--rdzv-endpoint=", "x"}, {NULL}, NULL, ": x"},
+    {{"--standalone", "--rdzv-endpoint", "h", "x"}, {NULL}, NULL, "standalone at=h,-1 : x"},
+    {{"--rdzv-conf", "'join_timeout=5, my_key=a=b'", "x"}, {NULL}, NULL, ": x"},
+    {{"--node-rank", "0", "--local-addr", "[::1]", "x"}, {NULL}, NULL, "local=::1 : x"},
+    {{"--monitor-interval", "0.5", "--start-method", "fork", "--event-log-handler=null", "x"},
+     {NULL},
+     NULL,
+     ": x"},
+    {{"x"},
+     {"PET_RDZV_BACKEND=c10d", "PET_NODE_RANK=0", "PET_START_METHOD=bogus"},
+     NULL,
+     "c10d : x"},
+    {{"--signals-to-handle=SIGUSR1,X", "x"}, {NULL}, NULL, "signals=SIGUSR1,X : x"},
+    {{"--preempt-signal", "SIGUSR1", "x"}, {NULL}, NULL, "preempt=10 : x"},
+    {{"--preempt-signal", "SIGSTOP", "x"}, {NULL}, "'SIGSTOP' is no signal that a program", NULL},
+    {{"--preempt-signal", "USR1", "x"}, {NULL}, "'USR1' is no signal that a program can", NULL},
+    {{"--fold=off", "x"}, {NULL}, NULL, "fold=off : x"},
+    {{"--fold", "on", "x"}, {NULL}, "--fold: 'on' is not auto or off", NULL},
+    {{"--virtual-local-rank", "x"}, {NULL}, NULL, "virtual : x"},
+    {{"--gpu-bind", "mask", "--share-gpu", "x"}, {NULL}, NULL, "gpus=2 share : x"},
+    {{"--gpu-bind=none", "x"}, {"PET_GPU_BIND=mask", "PET_SHARE_GPU=1"}, NULL, "gpus=1 share : x"},
+    {{"--slow-output", "drop", "x"}, {NULL}, NULL, "slow=2 : x"},
+    {{"--gpu-bind", "all", "x"}, {NULL}, "--gpu-bind: 'all' is not none or mask", NULL},
+    {{"--log-line-prefix-template", "a", "x"},
+     {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE=b"},
+     NULL,
+     "prefix=a : x"},
+    {{"x"}, {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE=b"}, NULL, "prefix=b : x"},
+    {{"--duplicate-stdout-filters=a,b", "--duplicate_stderr_filters", "c", "x"},
+     {NULL},
+     NULL,
+     "out=a,b err=c : x"},
+    /* what torchrun takes empty: the default, and a role and a prefix that are empty */
+    {{"--role", "", "x"}, {"PET_ROLE=r"}, NULL, "role= : x"},
+    {{"--rdzv-id", "", "--log-dir=", "--local-ranks-filter", "", "x"},
+     {"PET_RDZV_ID=j", "PET_LOG_DIR=L", "PET_LOCAL_RANKS_FILTER=0"},
+     NULL,
+     ": x"},
+    {{"--local-addr", "", "--master-addr", "", "--rdzv-endpoint", "", "x"},
+     {"PET_LOCAL_ADDR=a", "PET_MASTER_ADDR=b", "PET_RDZV_ENDPOINT=c:1"},
+     NULL,
+     ": x"},
+    {{"--log-line-prefix-template", "", "x"},
+     {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE=t"},
+     NULL,
+     "prefix= : x"},
+    {{"--rdzv-id", "team a/job 7", "x"}, {NULL}, NULL, "id=team a/job 7 : x"},
+    {{"--max-restarts", " 3 ", "--nproc-per-node", " 2", "--nnodes", " 1 : 1 ", "x"},
+     {"PET_MASTER_PORT=\t7\n", "PET_MODULE= 1 ", "PET_MONITOR_INTERVAL= 0.1 "},
+     NULL,
+     "n=2 module port=7 restarts=3 : x"},
+    /* where options end */
+    {{"x", "--nproc-per-node", "2", "--", "-h"}, {NULL}, NULL, ": x --nproc-per-node 2 -- -h"},
+    {{"-n2", "--", "--odd-name", "--"}, {NULL}, NULL, "n=2 : --odd-name --"},
+    {{"-"}, {NULL}, NULL, ": -"},
+    {{"--nnodes", "2:4", "--spares=1", "--node-rank=4", "--report", "f", "--token-file=t", "x"},
+     {NULL},
+     NULL,
+     "nodes=2:4+1 #4 report=f token=t : x"},
+    /* an abbreviation keeps to what torchrun has */
+    {{"--re", "1", "--t", "2", "--sig", "SIGTERM", "x"},
+     {NULL},
+     NULL,
+     "r=11 t=22 signals=SIGTERM : x"},
+    {{"--help", "--bogus"}, {NULL}, NULL, "help timeout=-1 "},
+    {{"-mh"}, {NULL}, NULL, "module help timeout=-1 "},
+    {{"-h", "output", "--bogus"}, {NULL}, NULL, "help about=output timeout=-1 "},
+    {{"--help=all"}, {NULL}, NULL, "help about=all timeout=-1 "},
+    {{"--he", "log_dir"}, {NULL}, NULL, "help about=log_dir timeout=-1 "},
+    {{"--help", "ouput"}, {NULL}, "'ouput' is neither a topic nor an option", NULL},
+    {{"--help="}, {NULL}, "'' is neither a topic nor an option", NULL},
+    {{"--help", "run-path"}, {NULL}, "'run-path' is neither a topic nor an option", NULL},
+    {{"--print-completion", "zsh"}, {"PET_NNODES=bad"}, NULL, "completion=2 timeout=-1 "},
+    {{"--version"}, {"PET_NNODES=bad"}, NULL, "version timeout=-1 "},
+    /* the environment */
+    {{"x"}, {"PET_NPROC_PER_NODE=8", "PET_NNODES=1"}, NULL, "n=8 : x"},
+    {{"-n2", "x"}, {"PET_NPROC_PER_NODE=8"}, NULL, "n=2 : x"},
+    {{"x"}, {"PET_MODULE=1", "PET_STANDALONE=0"}, NULL, "module : x"},
+    {{"x"}, {"PET_REDIRECTS=1", "PET_TEE=2", "PET_MAX_RESTARTS="}, NULL, "r=11 t=22 : x"},
+    {{"x"}, {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT=7"}, NULL, "timeout=7000 : x"},
+    {{"x"},
+     {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT=7", "PET_SHUTDOWN_TIMEOUT=8"},
+     NULL,
+     "timeout=8000 : x"},
+    {{"--shutdown-timeout=9", "x"},
+     {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT=bad"},
+     NULL,
+     "timeout=9000 : x"},
+    {{"x"}, {"PET_RUN_PATH=0"}, NULL, ": x"},
+    {{"x"}, {"PET_HELP=1", "PET_NUMA_BINDING=node"}, NULL, ": x"},
+    /* errors name the culprit */
+    {{NULL}, {NULL}, "no program", NULL},
+    {{"-n2"}, {NULL}, "no program", NULL},
+    {{""}, {NULL}, "empty", NULL},
+    {{"--bogus", "x"}, {NULL}, "'--bogus' (see ctrun --help)", NULL},
+    {{"--max-restart5=2", "x"}, {NULL}, "'--max-restart5=2'; did you mean --max-restarts?", NULL},
+    {{"--max_retsarts", "2", "x"}, {NULL}, "did you mean --max-restarts?", NULL},
+    {{"-standalone", "x"}, {NULL}, "'-standalone'; did you mean --standalone?", NULL},
+    {{"--runpath", "x"}, {NULL}, "'--runpath' (see", NULL},
+    {{"--=1", "x"}, {NULL}, "'--=1'", NULL},
+    {{"-x"}, {NULL}, "'-x'", NULL},
+    {{"-mx", "x"}, {NULL}, "'-mx'", NULL},
+    {{"--n", "1", "x"}, {NULL}, "ambiguous", NULL},
+    {{"--log", "d", "x"}, {NULL}, "ambiguous", NULL},
+    {{"--standalone=1", "x"}, {NULL}, "--standalone takes no value", NULL},
+    {{"--log-dir"}, {NULL}, "--log-dir: a value must follow", NULL},
+    {{"--log-dir", "--standalone", "x"}, {NULL}, "--log-dir: a value", NULL},
+    {{"-r"}, {NULL}, "-r: a value", NULL},
+    {{"-n", "0", "x"}, {NULL}, "-n: '0'", NULL},
+    {{"-n", "-3", "x"}, {NULL}, "-n: '-3'", NULL},
+    {{"-n", "4097", "x"}, {NULL}, "-n: '4097'", NULL},
+    {{"-n", "2x", "x"}, {NULL}, "-n: '2x'", NULL},
+    {{"-n", "xpu", "x"}, {NULL}, "xpu is not supported yet", NULL},
+    {{"--nnodes", "2", "--node-rank", "2", "x"}, {NULL}, "ranks of 2 nodes go from 0 to 1", NULL},
+    {{"--sp", "-1", "x"}, {NULL}, "--spares: '-1'", NULL},
+    {{"--nnodes", "2:1", "x"}, {NULL}, "--nnodes: '2:1'", NULL},
+    {{"--nnodes", "1:2:3", "x"}, {NULL}, "--nnodes: '1:2:3'", NULL},
+    {{"--nnodes", "0", "x"}, {NULL}, "--nnodes: '0'", NULL},
+    {{"--nnodes", "11111111111111111111:1", "x"}, {NULL}, "--nnodes", NULL},
+    {{"--master-port", "65536", "x"}, {NULL}, "--master-port: '65536'", NULL},
+    {{"--master-addr", "h:1", "x"}, {NULL}, "--master-port", NULL},
+    {{"--max-restarts", "-1", "x"}, {NULL}, "--max-restarts: '-1'", NULL},
+    {{"--shutdown-timeout", "1.5", "x"}, {NULL}, "--shutdown-timeout: '1.5'", NULL},
+    {{"--redirects", "4", "x"}, {NULL}, "--redirects: '4'", NULL},
+    {{"--local-ranks-filter", "0,,1", "x"}, {NULL}, "--local-ranks-filter", NULL},
+    {{"--local-ranks-filter", "4096", "x"}, {NULL}, "--local-ranks-filter", NULL},
+    {{"--rdzv-id", "a\nb", "x"}, {NULL}, "--rdzv-id", NULL},
+    {{"--nproc-per-node", " ", "x"}, {NULL}, "--nproc-per-node: ' '", NULL},
+    {{"--max-restarts", "1 2", "x"}, {NULL}, "--max-restarts: '1 2'", NULL},
+    {{"--redirects", "", "x"}, {NULL}, "--redirects: ''", NULL},
+    {{"--rdzv-backend", "", "x"}, {NULL}, "--rdzv-backend", NULL},
+    {{"-m", "--no-python", "x"}, {NULL}, "exclude each other", NULL},
+    {{"x"}, {"PET_NPROC_PER_NODE=zero"}, "PET_NPROC_PER_NODE: 'zero'", NULL},
+    {{"x"}, {"PET_STANDALONE=yes"}, "PET_STANDALONE: 'yes'", NULL},
+    {{"x"}, {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT=bad"}, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", NULL},
+    {{"--rdzv-backend=etcd", "x"}, {NULL}, "--rdzv-backend etcd is not supported", NULL},
+    {{"--rdzv-backend=etcd-v2", "x"}, {NULL}, "ctrun serves its own store", NULL},
+    {{"--rdzv-endpoint", "h", "x"}, {NULL}, "needs a port", NULL},
+    {{"--rdzv-endpoint", "h:65536", "x"}, {NULL}, "--rdzv-endpoint", NULL},
+    {{"--rdzv-endpoint", "[::1", "x"}, {NULL}, "--rdzv-endpoint", NULL},
+    {{"--rdzv-conf", "a=1,b", "x"}, {NULL}, "--rdzv-conf: 'b'", NULL},
+    {{"--local-addr", "h:1", "x"}, {NULL}, "has a port", NULL},
+    {{"--standalone", "--nnodes", "2", "x"}, {NULL}, "--standalone is a job on this machine", NULL},
+    {{"--node-rank", "-1", "x"}, {NULL}, "--node-rank: '-1'", NULL},
+    {{"--monitor-interval", "soon", "x"}, {NULL}, "--monitor-interval: 'soon'", NULL},
+    {{"--start-method", "bogus", "x"}, {NULL}, "--start-method: 'bogus' is none of spawn", NULL},
+    {{"--event-log-handler", "my", "x"}, {NULL}, "--event-log-handler: 'my'", NULL},
+    {{"--print-completion=tcsh"}, {NULL}, "--print-completion tcsh is not supported", NULL},
+    /* what torchrun has and ctrun does not */
+    {{"--run-path", "x"}, {NULL}, "--run-path is not supported: ", NULL},
+    {{"--logs-specs", "s", "x"}, {NULL}, "--logs-specs is not supported: ", NULL},
+    {{"--numa-binding", "none", "x"},
+     {NULL},
+     "--numa-binding: 'none' is not node, socket, exclusive or core-complex",
+     NULL},
+    {{"--bind", "node", "x"}, {NULL}, "--bind: 'node' is not none, numa or core", NULL},
+    {{"x"}, {"PET_RUN_PATH=1"}, "PET_RUN_PATH is not supported: ", NULL},
+};
+
+static void golden_table(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct row *row = &rows[i];
+        char *argv[WORDS + 2] = {(char *)"ctrun"};
+        char *env[5] = {NULL};
+        char shown[1024];
+        struct ct_options options = {.max_restarts = 77};
+        struct ct_err err = {0};
+        memcpy(argv + 1, row->words, sizeof(row->words));
+        memcpy(env, row->env, sizeof(row->env));
+        int rc = ct_options_parse(argv, env, &options, &err);
+        if (row->error != NULL) {
+            if (rc >= 0 || strstr(err.text, row->error) == NULL || strchr(err.text, '\n') != NULL) {
+                fail_msg("row %zu (%s): rc %d, '%s' instead of an error with '%s'", i,
+                         row->words[0], rc, err.text, row->error);
+            }
+            assert_int_equal(options.max_restarts, 77);
+            continue;
+        }
+        if (rc != 0) {
+            fail_msg("row %zu (%s): %s", i, row->words[0], err.text);
+        }
+        show(&options, shown, sizeof(shown));
+        assert_string_equal(shown, row->shows);
+    }
+}
+
+/* Every option of torchrun 2.14 is either there or refused by name. */
+static void knows_all_of_torchrun(void **state)
+{
+    static const char *const torchrun[] = {
+        "nnodes",
+        "nproc-per-node",
+        "rdzv-backend",
+        "rdzv-endpoint",
+        "rdzv-id",
+        "rdzv-conf",
+        "standalone",
+        "max-restarts",
+        "monitor-interval",
+        "start-method",
+        "event-log-handler",
+        "role",
+        "module",
+        "no-python",
+        "run-path",
+        "log-dir",
+        "redirects",
+        "tee",
+        "log-line-prefix-template",
+        "local-ranks-filter",
+        "duplicate-stdout-filters",
+        "duplicate-stderr-filters",
+        "node-rank",
+        "master-addr",
+        "master-port",
+        "local-addr",
+        "logs-specs",
+        "numa-binding",
+        "signals-to-handle",
+        "shutdown-timeout",
+        "virtual-local-rank",
+        "print-completion",
+        "help",
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(torchrun) / sizeof(torchrun[0]); i++) {
+        size_t found = 0;
+        for (size_t k = 0; k < ct_option_count; k++) {
+            found += strcmp(ct_option_table[k].name, torchrun[i]) == 0;
+        }
+        if (found != 1) {
+            fail_msg("--%s stands %zu times in the table", torchrun[i], found);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(golden_table),
+        cmocka_unit_test(knows_all_of_torchrun),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

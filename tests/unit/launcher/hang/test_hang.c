@@ -1,0 +1,491 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The core of hang detection on a clock of its own: a second per sample, nothing but numbers.
+ */
+#include "tests/lib/ct_test.h"
+
+#include "common/clock.h"
+#include "launcher/hang/hang.h"
+
+#include <stdio.h>
+
+#define RANKS 4
+#define S CT_NS_PER_S
+
+struct rig {
+    struct ct_hang hang;
+    struct ct_hang_sample samples[RANKS];
+    struct ct_hang_verdict verdict;
+    int64_t now;
+};
+
+static void begin(struct rig *rig, int64_t timeout, bool pages)
+{
+    *rig = (struct rig){.now = 1000 * S};
+    assert_int_equal(ct_hang_init(&rig->hang, RANKS, true, timeout), 0);
+    for (int i = 0; i < RANKS; i++) {
+        rig->samples[i] =
+            (struct ct_hang_sample){.alive = true, .pid = 100 + i, .has_page = pages, .state = 'S'};
+        (void)snprintf(rig->samples[i].wchan, sizeof(rig->samples[i].wchan), "futex_wait");
+    }
+}
+
+static void end(struct rig *rig)
+{
+    ct_hang_fini(&rig->hang);
+}
+
+static void stamp(struct rig *rig, int rank, enum ct_phase phase, int64_t step)
+{
+    rig->samples[rank].page =
+        (struct ct_progress){.phase = phase, .step = step, .stamp_ns = rig->now, .turns = step > 0};
+}
+
+/* One second later. */
+static enum ct_hang_reason tick(struct rig *rig)
+{
+    rig->now += S;
+    ct_hang_step(&rig->hang, rig->samples, rig->now, &rig->verdict);
+    return rig->verdict.reason;
+}
+
+/* Nothing happens for so long; returns the first verdict. */
+static enum ct_hang_reason wait_for(struct rig *rig, int seconds)
+{
+    for (int i = 0; i < seconds; i++) {
+        if (tick(rig) != CT_HANG_NONE) {
+            return rig->verdict.reason;
+        }
+    }
+    return CT_HANG_NONE;
+}
+
+/* Everybody does some steps of `seconds` each, and stands in a collective then. */
+static void live(struct rig *rig, int seconds)
+{
+    for (int step = 0; step < 6; step++) {
+        for (int i = 0; i < RANKS; i++) {
+            stamp(rig, i, CT_PHASE_COMPUTE, step);
+        }
+        assert_int_equal(wait_for(rig, seconds), CT_HANG_NONE);
+    }
+    for (int i = 0; i < RANKS; i++) {
+        stamp(rig, i, CT_PHASE_COLLECTIVE, 5);
+    }
+    assert_int_equal(tick(rig), CT_HANG_NONE);
+}
+
+static void the_busy_one_is_named(void **state)
+{
+    (void)state;
+    struct rig rig;
+    begin(&rig, 5 * S, true);
+    live(&rig, 1);
+    stamp(&rig, 2, CT_PHASE_COMPUTE, 6);
+    assert_int_equal(wait_for(&rig, 4), CT_HANG_NONE);
+    assert_int_equal(wait_for(&rig, 3), CT_HANG_BUSY);
+    assert_int_equal(rig.verdict.local_rank, 2);
+    assert_in_range(rig.verdict.still_ns, 5 * S, 6 * S);
+    /* Said once; again only after somebody has moved. */
+    assert_int_equal(wait_for(&rig, 60), CT_HANG_NONE);
+    stamp(&rig, 2, CT_PHASE_COMPUTE, 7);
+    assert_int_equal(wait_for(&rig, 60), CT_HANG_BUSY);
+    end(&rig);
+}
+
+static void who_is_only_slow_is_not(void **state)
+{
+    (void)state;
+    struct rig rig;
+    begin(&rig, 5 * S, true);
+    live(&rig, 1);
+    for (int i = 0; i < 100; i++) { /* rank 2 goes on in small pieces, the others wait for it */
+        stamp(&rig, 2, CT_PHASE_COMPUTE, 6);
+        assert_int_equal(wait_for(&rig, 4), CT_HANG_NONE);
+    }
+    end(&rig);
+}
+
+static void a_long_first_step_is_not(void **state)
+{
+    (void)state;
+    struct rig rig;
+    begin(&rig, 5 * S, true);
+    for (int i = 0; i < RANKS; i++) {
+        stamp(&rig, i, i == 0 ? CT_PHASE_COMPUTE : CT_PHASE_COLLECTIVE, 0);
+    }
+    assert_int_equal(wait_for(&rig, 1000), CT_HANG_NONE);
+    end(&rig);
+}
+
+/* It uses the CPU, or it does not: only then is it a hang. */
+static void who_writes_a_checkpoint(void **state)
+{
+    (void)state;
+    struct rig rig;
+    begin(&rig, 5 * S, true);
+    live(&rig, 1);
+    stamp(&rig, 0, CT_PHASE_CHECKPOINT, 6);
+    for (int i = 0; i < 60; i++) {
+        rig.samples[0].cpu_ns += S / 10;
+        assert_int_equal(tick(&rig), CT_HANG_NONE);
+    }
+    assert_int_equal(wait_for(&rig, 10), CT_HANG_BUSY);
+    assert_int_equal(rig.verdict.local_rank, 0);
+    end(&rig);
+}
+
+static void a_spinning_one_is_named(void **state)
+{
+    (void)state;
+    struct rig rig;
+    begin(&rig, 5 * S, true);
+    live(&rig, 1);
+    stamp(&rig, 1, CT_PHASE_COMPUTE, 6);
+    int said = 0;
+    for (int i = 0; i < 10; i++) {
+        rig.samples[1].cpu_ns += S;
+        said += tick(&rig) == CT_HANG_BUSY && rig.verdict.local_rank == 1;
+    }
+    assert_int_equal(said, 1);
+    end(&rig);
+}
+
+static void without_a_waiter_nothing_is_wrong(void **state)
+{
+    (void)state;
+    struct rig rig;
+    begin(&rig, 5 * S, true);
+    live(&rig, 1);
+    for (int i = 0; i < RANKS; i++) {
+        stamp(&rig, i, CT_PHASE_COMPUTE, 6); /* all evaluate, without a stamp */
+    }
+    assert_int_equal(wait_for(&rig, 1000), CT_HANG_NONE);
+    end(&rig);
+}
+
+static void auto_takes_the_slowest_usual_step(void **state)
+{
+    (void)state;
+    struct rig rig;
+    begin(&rig, 0, true);
+    live(&rig, 4); /* and one more second in the last step */
+    stamp(&rig, 3, CT_PHASE_DATA, 6);
+    assert_int_equal(wait_for(&rig, 24), CT_HANG_NONE);
+    assert_int_equal(wait_for(&rig, 3), CT_HANG_BUSY);
+    assert_in_range(rig.verdict.timeout_ns, 25 * S, 25 * S);
+    end(&rig);
+    begin(&rig, 0, true);
+    live(&rig, 1);
+    stamp(&rig, 3, CT_PHASE_DATA, 6);
+    assert_int_equal(wait_for(&rig, 9), CT_HANG_NONE); /* never below ten seconds */
+    assert_int_equal(wait_for(&rig, 3), CT_HANG_BUSY);
+    end(&rig);
+}
+
+static void the_stopped_one_is_named_first(void **state)
+{
+    (void)state;
+    struct rig rig;
+    begin(&rig, 5 * S, true);
+    live(&rig, 1);
+    stamp(&rig, 0, CT_PHASE_COMPUTE, 6);
+    rig.samples[3].state = 'T';
+    assert_int_equal(wait_for(&rig, 10), CT_HANG_STOPPED);
+    assert_int_equal(rig.verdict.local_rank, 3);
+    end(&rig);
+
+    begin(&rig, 5 * S, true);
+    live(&rig, 1);
+    for (int i = 0; i < RANKS; i++) { /* somebody has suspended the job */
+        rig.samples[i].state = 'T';
+    }
+    assert_int_equal(wait_for(&rig, 100), CT_HANG_NONE);
+    end(&rig);
+
+    begin(&rig, 5 * S, true);
+    live(&rig, 1);
+    rig.samples[1].state = 't'; /* a debugger is at it */
+    assert_int_equal(wait_for(&rig, 100), CT_HANG_NONE);
+    end(&rig);
+}
+
+static void all_wait(void **state)
+{
+    (void)state;
+    struct rig rig;
+    begin(&rig, 5 * S, true);
+    live(&rig, 1);
+    assert_int_equal(wait_for(&rig, 10), CT_HANG_ALL);
+    end(&rig);
+
+    begin(&rig, 5 * S, true);
+    live(&rig, 1);
+    rig.hang.whole_job = false; /* then it is somebody elsewhere */
+    assert_int_equal(wait_for(&rig, 10), CT_HANG_NONE);
+    end(&rig);
+
+    begin(&rig, 5 * S, true);
+    live(&rig, 1);
+    for (int i = 0; i < RANKS; i++) {
+        stamp(&rig, i, CT_PHASE_COLLECTIVE, i == 1 ? 6 : 7);
+    }
+    assert_int_equal(wait_for(&rig, 10), CT_HANG_BEHIND);
+    assert_int_equal(rig.verdict.local_rank, 1);
+    end(&rig);
+
+    begin(&rig, 5 * S, true);
+    live(&rig, 1);
+    rig.samples[2].state = 'D';
+    assert_int_equal(wait_for(&rig, 10), CT_HANG_STUCK);
+    assert_int_equal(rig.verdict.local_rank, 2);
+    end(&rig);
+}
+
+static void burn(struct rig *rig, int seconds)
+{
+    for (int s = 0; s < seconds; s++) {
+        for (int i = 0; i < RANKS; i++) {
+            rig->samples[i].cpu_ns += S;
+        }
+        assert_int_equal(tick(rig), CT_HANG_NONE);
+    }
+}
+
+static struct ct_still still(const struct rig *rig)
+{
+    struct ct_still out;
+    ct_hang_still(&rig->hang, rig->samples, rig->now, &out);
+    return out;
+}
+
+/* What this machine says to the others, and what they may find of it. */
+static void among_many_machines(void **state)
+{
+    (void)state;
+    struct rig rig;
+    begin(&rig, 5 * S, true);
+    rig.hang.whole_job = false;
+    live(&rig, 1);
+    stamp(&rig, 1, CT_PHASE_COLLECTIVE, 4);
+    assert_int_equal(wait_for(&rig, 4), CT_HANG_NONE);
+    assert_int_equal(still(&rig).kind, CT_STILL_NO);
+    assert_int_equal(wait_for(&rig, 2), CT_HANG_BEHIND);
+    struct ct_still said = still(&rig);
+    assert_int_equal(said.kind, CT_STILL_WAITING);
+    assert_int_equal(said.rank, 1);
+    assert_int_equal(said.step, 4);
+    assert_true(said.alone && said.sure && said.still_ms >= 5000);
+    struct ct_hang_verdict verdict;
+    ct_hang_accuse(&rig.hang, 1, CT_STILL_BEHIND, rig.now, &verdict);
+    assert_int_equal(verdict.reason, CT_HANG_NONE); /* it stands already */
+
+    for (int i = 0; i < RANKS; i++) {
+        stamp(&rig, i, CT_PHASE_COLLECTIVE, 6);
+    }
+    assert_int_equal(wait_for(&rig, 8), CT_HANG_NONE);
+    said = still(&rig);
+    assert_int_equal(said.kind, CT_STILL_WAITING);
+    assert_false(said.alone);
+    ct_hang_accuse(&rig.hang, 2, CT_STILL_ALL, rig.now, &verdict);
+    assert_int_equal(verdict.reason, CT_HANG_ALL);
+    assert_int_equal(verdict.local_rank, 2);
+    assert_true(verdict.still_ns >= 5 * S && verdict.timeout_ns == 5 * S);
+    rig.samples[3].state = 'T';
+    assert_int_equal(still(&rig).kind, CT_STILL_STOPPED);
+    rig.samples[3].state = 'S';
+    stamp(&rig, 2, CT_PHASE_COMPUTE, 6);
+    assert_int_equal(wait_for(&rig, 8), CT_HANG_BUSY);
+    assert_int_equal(still(&rig).kind, CT_STILL_BUSY);
+    assert_int_equal(still(&rig).rank, 2);
+    end(&rig);
+}
+
+/* The same of workers that tell nothing of themselves. */
+static void among_machines_of_any_program(void **state)
+{
+    (void)state;
+    struct rig rig;
+    begin(&rig, 5 * S, false);
+    rig.hang.whole_job = false;
+    burn(&rig, 3);
+    assert_int_equal(wait_for(&rig, 10), CT_HANG_NONE);
+    assert_int_equal(still(&rig).kind, CT_STILL_QUIET);
+    rig.samples[2].state = 'D';
+    assert_int_equal(still(&rig).kind, CT_STILL_STUCK);
+    assert_int_equal(still(&rig).rank, 2);
+    rig.samples[2].state = 'S';
+    (void)snprintf(rig.samples[3].wchan, sizeof(rig.samples[3].wchan), "hrtimer_nanosleep");
+    assert_int_equal(still(&rig).kind, CT_STILL_NAPPING);
+    assert_int_equal(still(&rig).rank, 3);
+    end(&rig);
+}
+
+static void a_pause_of_the_launcher_counts_for_nothing(void **state)
+{
+    (void)state;
+    struct rig rig;
+    begin(&rig, 5 * S, true);
+    live(&rig, 1);
+    stamp(&rig, 2, CT_PHASE_COMPUTE, 6);
+    assert_int_equal(tick(&rig), CT_HANG_NONE);
+    rig.now += 3600 * S;
+    assert_int_equal(wait_for(&rig, 5), CT_HANG_NONE);
+    assert_int_equal(wait_for(&rig, 3), CT_HANG_BUSY);
+    end(&rig);
+}
+
+/* ---- programs without a page ---------------------------------------------------------------- */
+
+static void of_sleepers_the_odd_one_is_named(void **state)
+{
+    (void)state;
+    struct rig rig;
+    begin(&rig, 5 * S, false);
+    burn(&rig, 3);
+    (void)snprintf(rig.samples[1].wchan, sizeof(rig.samples[1].wchan), "nfs_wait");
+    assert_int_equal(wait_for(&rig, 4), CT_HANG_NONE);
+    assert_int_equal(wait_for(&rig, 3), CT_HANG_ODD);
+    assert_int_equal(rig.verdict.local_rank, 1);
+    end(&rig);
+
+    begin(&rig, 5 * S, false);
+    burn(&rig, 3);
+    (void)snprintf(rig.samples[3].wchan, sizeof(rig.samples[3].wchan), "hrtimer_nanosleep");
+    (void)snprintf(rig.samples[0].wchan, sizeof(rig.samples[0].wchan), "ep_poll");
+    assert_int_equal(wait_for(&rig, 10), CT_HANG_ODD);
+    assert_int_equal(rig.verdict.local_rank, 3);
+    end(&rig);
+}
+
+static void a_trickle_is_no_progress_and_work_is(void **state)
+{
+    (void)state;
+    struct rig rig;
+    begin(&rig, 5 * S, false);
+    burn(&rig, 3);
+    enum ct_hang_reason reason = CT_HANG_NONE;
+    for (int i = 0; i < 10 && reason == CT_HANG_NONE; i++) { /* a watchdog thread: 1 % */
+        rig.samples[0].cpu_ns += S / 100;
+        reason = tick(&rig);
+    }
+    assert_int_equal(reason, CT_HANG_ALL);
+    end(&rig);
+    begin(&rig, 5 * S, false);
+    burn(&rig, 3);
+    for (int i = 0; i < 100; i++) { /* one works, the others wait for it: all is well */
+        rig.samples[0].cpu_ns += S / 10;
+        assert_int_equal(tick(&rig), CT_HANG_NONE);
+    }
+    end(&rig);
+}
+
+static void who_spins_does_not_hide_who_is_stopped(void **state)
+{
+    (void)state;
+    struct rig rig;
+    begin(&rig, 5 * S, false);
+    burn(&rig, 3);
+    rig.samples[2].state = 'T';
+    enum ct_hang_reason reason = CT_HANG_NONE;
+    for (int i = 0; i < 10 && reason == CT_HANG_NONE; i++) {
+        for (int r = 0; r < RANKS; r++) {
+            rig.samples[r].cpu_ns += r == 2 ? 0 : S;
+        }
+        reason = tick(&rig);
+    }
+    assert_int_equal(reason, CT_HANG_STOPPED);
+    assert_int_equal(rig.verdict.local_rank, 2);
+    end(&rig);
+}
+
+static void before_life_and_after_death(void **state)
+{
+    (void)state;
+    struct rig rig;
+    begin(&rig, 5 * S, false); /* has used no CPU at all */
+    assert_int_equal(wait_for(&rig, 100), CT_HANG_NONE);
+    end(&rig);
+    begin(&rig, 5 * S, true);
+    live(&rig, 1);
+    for (int i = 0; i < RANKS; i++) {
+        rig.samples[i].alive = false;
+    }
+    assert_int_equal(wait_for(&rig, 100), CT_HANG_NONE);
+    ct_hang_reset(&rig.hang);
+    for (int i = 0; i < RANKS; i++) { /* a new generation, in its first step */
+        rig.samples[i].alive = true;
+        stamp(&rig, i, i == 0 ? CT_PHASE_COMPUTE : CT_PHASE_COLLECTIVE, 5);
+        rig.samples[i].page.turns = 0;
+    }
+    assert_int_equal(wait_for(&rig, 100), CT_HANG_NONE);
+    end(&rig);
+}
+
+/* ---- words ---------------------------------------------------------------------------------- */
+
+static void words(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct ct_buf out = CT_BUF_INIT;
+    begin(&rig, 5 * S, true);
+    live(&rig, 1);
+    stamp(&rig, 2, CT_PHASE_COMPUTE, 6);
+    assert_int_equal(wait_for(&rig, 10), CT_HANG_BUSY);
+    assert_int_equal(ct_hang_describe(&rig.hang, &rig.verdict, rig.samples, 8, "    [<0>] x\n",
+                                      rig.now, "> ", &out),
+                     0);
+    assert_string_equal(
+        ct_buf_cstr(&out),
+        "> rank 10 hangs: it has stood still for 5.0 s (allowed are 5.0 s): in phase compute of "
+        "step 6, while others wait for it\n"
+        "> rank 10: process 102 is asleep in futex_wait; phase compute of step 6 for 6.0 s\n"
+        "> its stack in the kernel:\n    [<0>] x\n"
+        "> rank 8: process 100 is asleep in futex_wait; phase collective of step 5 for 7.0 s\n"
+        "> rank 9: process 101 is asleep in futex_wait; phase collective of step 5 for 7.0 s\n"
+        "> rank 11: process 103 is asleep in futex_wait; phase collective of step 5 for 7.0 s\n");
+    ct_buf_fini(&out);
+    end(&rig);
+}
+
+static int init_and_fini(void *data)
+{
+    (void)data;
+    struct ct_hang hang = {0};
+    int rc = ct_hang_init(&hang, 3, true, 0);
+    ct_hang_fini(&hang);
+    return rc;
+}
+
+static void memory(void **state)
+{
+    (void)state;
+    assert_int_equal(ct_fault_sweep(init_and_fini, NULL, 0), 1);
+    ct_hang_fini(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_busy_one_is_named),
+        cmocka_unit_test(who_is_only_slow_is_not),
+        cmocka_unit_test(a_long_first_step_is_not),
+        cmocka_unit_test(who_writes_a_checkpoint),
+        cmocka_unit_test(a_spinning_one_is_named),
+        cmocka_unit_test(without_a_waiter_nothing_is_wrong),
+        cmocka_unit_test(auto_takes_the_slowest_usual_step),
+        cmocka_unit_test(the_stopped_one_is_named_first),
+        cmocka_unit_test(all_wait),
+        cmocka_unit_test(among_many_machines),
+        cmocka_unit_test(among_machines_of_any_program),
+        cmocka_unit_test(a_pause_of_the_launcher_counts_for_nothing),
+        cmocka_unit_test(of_sleepers_the_odd_one_is_named),
+        cmocka_unit_test(a_trickle_is_no_progress_and_work_is),
+        cmocka_unit_test(who_spins_does_not_hide_who_is_stopped),
+        cmocka_unit_test(before_life_and_after_death),
+        cmocka_unit_test(words),
+        cmocka_unit_test(memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The story of a job: who is to blame, in words and in JSON.
+ */
+#include "tests/lib/ct_test.h"
+
+#include "common/alloc.h"
+#include "common/clock.h"
+#include "launcher/report/job_story.h"
+#include "rendezvous/wire/json.h"
+#include "tests/lib/fault.h"
+
+#include <stdio.h>
+
+static void set(char *to, size_t size, const char *text)
+{
+    (void)snprintf(to, size, "%s", text);
+}
+
+static void add_failure(struct ct_story *told, int node_rank, int rank, int exit_code,
+                        const char *what)
+{
+    struct ct_failure *failure = &told->failures[told->num_failures++ % CT_STORY_KEPT];
+    *failure = (struct ct_failure){.kind = rank < 0 ? CT_FAILURE_SILENT : CT_FAILURE_WORKER,
+                                   .generation = 1,
+                                   .node_rank = node_rank,
+                                   .rank = rank,
+                                   .local_rank = rank < 0 ? -1 : 0,
+                                   .exit_code = exit_code};
+    (void)snprintf(failure->host, sizeof(failure->host), "gpu-%d", node_rank);
+    set(failure->what, sizeof(failure->what), what);
+}
+
+/* We are node 0 of three, in the second generation. */
+static void set_up(struct ct_job_story *story)
+{
+    const struct ct_msg_world world = {.node_rank = 0, .node_count = 3, .world_size = 6};
+    ct_job_story_init(story, 2, 1 * CT_NS_PER_S);
+    ct_job_story_connected(story, 2 * CT_NS_PER_S);
+    ct_job_story_waiting(story, "waiting for\x1b 1 of 3 nodes");
+    ct_job_story_world(story, &world, 0, 5 * CT_NS_PER_S);
+    ct_job_story_started(story, 6 * CT_NS_PER_S);
+    ct_job_story_waiting(story, "later words");
+    ct_job_story_stepped(story, 8 * CT_NS_PER_S + CT_NS_PER_S / 2);
+    ct_job_story_world(story, &world, 1, 50 * CT_NS_PER_S);
+    ct_job_story_started(story, 60 * CT_NS_PER_S);
+    ct_job_story_stepped(story, 61 * CT_NS_PER_S);
+}
+
+static void take(struct ct_job_story *story)
+{
+    struct ct_story told = {0};
+    add_failure(&told, 3, 7, 9, "an old story, which a restart has mended");
+    told.failures[0].generation = 0;
+    add_failure(&told, 2, 5, 137, "process 42 was killed by signal 9 (SIGKILL)");
+    set(told.failures[1].address, sizeof(told.failures[1].address), "10.0.0.2");
+    told.failures[1].tail = ct_strdup("the very\x07 reason\n");
+    told.failures[1].advice = ct_strdup("see dmesg");
+    add_failure(&told, 1, -1, 121, "nothing was heard from it");
+    told.rounds[0] = (struct ct_story_round){
+        .generation = 1, .nodes = 3, .world_size = 6, .formed_ms = 1000, .ended_ms = 3500};
+    told.num_rounds = 1;
+    ct_job_story_take(story, &told);
+    assert_null(told.failures[1].tail);
+}
+
+static const struct ct_job_end failed = {
+    .run_id = "j", .host = "gpu-0", .exit_code = 137, .max_restarts = 1};
+
+static void the_first_failure_comes_first(void **state)
+{
+    struct ct_job_story story;
+    struct ct_buf text = CT_BUF_INIT;
+    (void)state;
+    set_up(&story);
+    assert_null(ct_job_story_elsewhere(&story));
+    take(&story);
+    assert_int_equal(ct_job_story_elsewhere(&story)->rank, 5);
+    assert_int_equal(ct_job_story_text(&story, &failed, &text), 0);
+    assert_string_equal(
+        ct_buf_cstr(&text),
+        "ctrun: the job failed in generation 1: rank 5 failed on gpu-2 at 10.0.0.2: process 42 was "
+        "killed by "
+        "signal 9 (SIGKILL)\n"
+        "ctrun: rank 5 wrote last on stderr:\n"
+        "    the very? reason\n"
+        "ctrun: what to do: see dmesg\n"
+        "ctrun: also, node 1 (gpu-1) is lost: nothing was heard from it\n"
+        "ctrun: generation 1: 3 nodes, 6 ranks, formed in 0.0 s, ran 2.5 s\n"
+        "ctrun: start-up here: connected in 1.000 s, waited 3.000 s for the other nodes, spawned "
+        "in 1.000 s, first step after another 2.500 s\n"
+        "ctrun:   the last word then: waiting for? 1 of 3 nodes\n");
+    ct_buf_fini(&text);
+    ct_job_story_fini(&story);
+}
+
+static void what_is_told_here_is_not_repeated(void **state)
+{
+    struct ct_job_story story;
+    struct ct_buf text = CT_BUF_INIT;
+    (void)state;
+    set_up(&story);
+    take(&story);
+    story.node_rank = 2;
+    assert_null(ct_job_story_elsewhere(&story));
+    assert_int_equal(ct_job_story_text(&story, &failed, &text), 0);
+    assert_null(strstr(ct_buf_cstr(&text), "the very"));
+    assert_non_null(strstr(ct_buf_cstr(&text), "rank 5 failed on gpu-2 at 10.0.0.2"));
+    ct_buf_reset(&text);
+    const struct ct_job_end asked = {.run_id = "j", .host = "h", .exit_code = 143, .signo = 15};
+    assert_int_equal(ct_job_story_text(&story, &asked, &text), 0);
+    assert_int_equal(text.len, 0);
+    ct_buf_fini(&text);
+    ct_job_story_fini(&story);
+}
+
+static void one_node_tells_it_and_another_where_that_one_is_lost(void **state)
+{
+    struct ct_job_story story;
+    struct ct_story told = {0};
+    (void)state;
+    set_up(&story);
+    story.node_rank = 2;
+    assert_int_equal(ct_job_story_teller(&story, false), 0);
+    assert_int_equal(ct_job_story_teller(&story, true), 1);
+    add_failure(&told, 1, 3, 1, "a worker of node 1");
+    add_failure(&told, 0, -1, 121, "nothing was heard from it");
+    ct_job_story_take(&story, &told);
+    assert_int_equal(ct_job_story_teller(&story, false), 1);
+    add_failure(&told, 0, -1, 121, "nothing was heard from it");
+    add_failure(&told, 1, -1, 121, "nothing was heard from it");
+    ct_job_story_take(&story, &told);
+    assert_int_equal(ct_job_story_teller(&story, false), 2);
+    ct_job_story_fini(&story);
+}
+
+static void a_hang_of_all_has_no_culprit(void **state)
+{
+    struct ct_story told = {0};
+    struct ct_buf text = CT_BUF_INIT;
+    (void)state;
+    add_failure(&told, 0, -1, 122, "no rank has moved for 5 s and none stands out");
+    told.failures[0].kind = CT_FAILURE_WORKER;
+    assert_int_equal(ct_job_story_headline(&told.failures[0], &text), 0);
+    assert_string_equal(ct_buf_cstr(&text),
+                        "the job hung: no rank has moved for 5 s and none stands out");
+    ct_buf_fini(&text);
+}
+
+static int json_body(void *data)
+{
+    struct ct_buf text = CT_BUF_INIT;
+    int rc = ct_job_story_json(data, &failed, &text);
+    rc = rc != 0 ? rc : ct_job_story_text(data, &failed, &text);
+    ct_buf_fini(&text);
+    return rc;
+}
+
+static void the_report_is_json(void **state)
+{
+    struct ct_job_story story;
+    struct ct_buf text = CT_BUF_INIT;
+    (void)state;
+    ct_json_use_our_memory();
+    set_up(&story);
+    take(&story);
+    assert_int_equal(ct_job_story_json(&story, &failed, &text), 0);
+    cJSON *root = cJSON_Parse(ct_buf_cstr(&text));
+    assert_non_null(root);
+    const cJSON *first = cJSON_GetObjectItemCaseSensitive(root, "first_failure");
+    assert_true(ct_json_number(first, "rank", -1) == 5);
+    assert_true(ct_json_number(root, "exit_code", -1) == 137);
+    assert_true(ct_json_number(root, "node_rank", -1) == 0);
+    const cJSON *times = cJSON_GetObjectItemCaseSensitive(root, "start_up");
+    assert_true(ct_json_number(times, "wait_s", -1) == 3);
+    assert_true(ct_json_number(times, "first_step_s", -1) == 2.5);
+    cJSON_Delete(root);
+    assert_true(ct_fault_sweep(json_body, &story, 0) >= 1);
+    ct_buf_reset(&text);
+    story.first_step_ns = 0;
+    assert_int_equal(ct_job_story_json(&story, &failed, &text), 0);
+    assert_non_null(strstr(ct_buf_cstr(&text), "\"first_step_s\":null"));
+    ct_buf_reset(&text);
+    assert_int_equal(ct_job_story_text(&story, &failed, &text), 0);
+    assert_null(strstr(ct_buf_cstr(&text), "first step"));
+    ct_buf_fini(&text);
+    ct_job_story_fini(&story);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_first_failure_comes_first),
+        cmocka_unit_test(what_is_told_here_is_not_repeated),
+        cmocka_unit_test(one_node_tells_it_and_another_where_that_one_is_lost),
+        cmocka_unit_test(a_hang_of_all_has_no_culprit),
+        cmocka_unit_test(the_report_is_json),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

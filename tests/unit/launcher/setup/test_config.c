@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/setup/config.h"
+#include "tests/lib/ct_test.h"
+#include "tests/lib/fault.h"
+
+#include <stdio.h>
+
+static char *const command[] = {(char *)"/bin/sh", (char *)"--steps", (char *)"3", NULL};
+static char *const env[] = {NULL};
+
+/* Node 1 of two under Slurm. */
+static int print_agent_with(char *const *environment, const struct ct_interface_facts *facts,
+                            struct ct_buf *out)
+{
+    char *hosts[] = {(char *)"n1", (char *)"n2", NULL};
+    const struct ct_options options = {
+        .command = command,
+        .nproc = 8,
+        .gpu_bind = CT_GPU_BIND_MASK,
+        .min_nodes = 2,
+        .max_nodes = 2,
+        .node_rank = 1,
+        .run_id = "slurm-7.0",
+        .rdzv_conf = {.is_host = 0},
+    };
+    static const char job_from[] = "SLURM_JOB_ID";
+    const struct ct_where where = {
+        .name = "a Slurm job step",
+        .reason = "SLURM_STEP_NODELIST is set",
+        .hosts = {.list = hosts, .count = 2},
+        .hosts_from = "SLURM_STEP_NODELIST",
+        .job_id_from = job_from,
+        .end_time = 1764000000,
+        .end_time_from = "SLURM_JOB_END_TIME",
+    };
+    const struct ct_settled settled = {
+        .mode = CT_MODE_AGENT,
+        .nnodes_from = "SLURM_STEP_NUM_NODES",
+        .node_rank_from = "SLURM_NODEID",
+        .nproc_from = "--nproc-per-node",
+        .master_from = "SLURM_STEP_NODELIST",
+        .port_from = job_from,
+        .run_id_from = job_from,
+        .warning = "mind\nthe gap",
+    };
+    const struct ct_machine machine = {.host = "n2", .gpu_facts = {.physical = 8, .hami = true}};
+    const struct ct_place place = {.host = "n1", .port = 62000};
+    const struct ct_config config = {&options, &where, &settled, &machine, &place, 8, facts};
+    return ct_config_print(&config, environment, out);
+}
+
+static int print_agent(struct ct_buf *out)
+{
+    static const struct ct_interface_facts none;
+    return print_agent_with(env, &none, out);
+}
+
+static void everything_has_its_source(void **state)
+{
+    static const char expected[] =
+        "host         n2\n"
+        "found        a Slurm job step: SLURM_STEP_NODELIST is set\n"
+        "mode         agent: one ctrun on each node, each starts its workers\n"
+        "nodes        2                                SLURM_STEP_NUM_NODES\n"
+        "node rank    1                                SLURM_NODEID\n"
+        "workers here 8                                --nproc-per-node\n"
+        "ranks here   8 to 15 of 16, if all nodes start as many\n"
+        "store        n1:62000                         SLURM_STEP_NODELIST\n"
+        "its port     computed from the job's id       SLURM_JOB_ID\n"
+        "hosted by    another machine's ctrun\n"
+        "GPUs         8, one for each worker to see    /dev/nvidia*\n"
+        "warning      HAMi-core is in this container: behind a mask its memory limits do not hold "
+        "for devices other than 0; without --gpu-bind mask all workers see all devices\n"
+        "local rank 0  sees GPU 0 only\n"
+        "local rank 1  sees GPU 1 only\n"
+        "local rank 2  sees GPU 2 only\n"
+        "local rank 3  sees GPU 3 only\n"
+        "local rank 4  sees GPU 4 only\n"
+        "local rank 5  sees GPU 5 only\n"
+        "local rank 6  sees GPU 6 only\n"
+        "local rank 7  sees GPU 7 only\n"
+        "run id       slurm-7.0                        SLURM_JOB_ID\n"
+        "expected     n1 n2 (SLURM_STEP_NODELIST)\n"
+        "ends         2025-11-24 16:00:00 UTC          SLURM_JOB_END_TIME\n"
+        "command      /bin/sh --steps 3\n"
+        "warning      mind?the gap\n";
+    struct ct_buf out = CT_BUF_INIT;
+    (void)state;
+    assert_int_equal(print_agent(&out), 0);
+    assert_string_equal(ct_buf_cstr(&out), expected);
+    ct_buf_fini(&out);
+}
+
+static void interfaces_have_their_source(void **state)
+{
+    static char *const given[] = {(char *)"GLOO_SOCKET_IFNAME=eth1", NULL};
+    static const struct {
+        char *const *env;
+        struct ct_interface_facts facts;
+        const char *gloo, *nccl;
+    } rows[] = {
+        {env,
+         {true, "n2", "10.0.0.2", "", false, "eth0"},
+         "as it finds it                   n2 means 10.0.0.2 here",
+         "as it finds it                   n2 means 10.0.0.2 here"},
+        {env,
+         {false, "n2", "127.0.1.1", "", false, "eth0"},
+         "eth0                             the way to the store: n2 means 127.0.1.1 here",
+         "=eth0                            the way to the store: n2 means 127.0.1.1 here"},
+        {env,
+         {false, "n2", "", "ib0", true, "ib0"},
+         "ib0                              --local-addr: n2 means nothing here",
+         "as it finds it                   its configuration file"},
+        {given,
+         {false, "n2", "127.0.1.1", "", false, ""},
+         "eth1                             GLOO_SOCKET_IFNAME",
+         "known with the store             the way to the store: n2 means 127.0.1.1 here"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct ct_buf out = CT_BUF_INIT;
+        char expected[512];
+        (void)snprintf(expected, sizeof(expected), "gloo uses    %s\nNCCL uses    %s\n",
+                       rows[i].gloo, rows[i].nccl);
+        assert_int_equal(print_agent_with(rows[i].env, &rows[i].facts, &out), 0);
+        if (strstr(ct_buf_cstr(&out), expected) == NULL) {
+            fail_msg("row %zu: %s", i, ct_buf_cstr(&out));
+        }
+        ct_buf_fini(&out);
+    }
+}
+
+static int print_once(void *data)
+{
+    struct ct_buf out = CT_BUF_INIT;
+    (void)data;
+    int rc = print_agent(&out);
+    ct_buf_fini(&out);
+    return rc;
+}
+
+static void memory_may_run_out(void **state)
+{
+    (void)state;
+    assert_true(ct_fault_sweep(print_once, NULL, 0) > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(everything_has_its_source),
+        cmocka_unit_test(interfaces_have_their_source),
+        cmocka_unit_test(memory_may_run_out),
+    };
+    return cmocka_run_group_tests_name("config", tests, NULL, NULL);
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/lib/ct_test.h"
+
+#include "launcher/setup/machine.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <unistd.h>
+
+static int workers_of(enum ct_nproc_kind kind, int nproc, int cpus, int gpus)
+{
+    const struct ct_machine machine = {.cpus = cpus, .gpus = gpus};
+    const struct ct_options options = {.nproc_kind = kind, .nproc = nproc};
+    struct ct_err err = {0};
+    int workers = -1;
+    int rc = ct_machine_workers(&machine, &options, &workers, &err);
+    if (rc != 0) {
+        assert_int_equal(workers, -1);
+        assert_true(err.text[0] != '\0');
+    }
+    return rc != 0 ? rc : workers;
+}
+
+static void workers_follow_the_machine(void **state)
+{
+    (void)state;
+    assert_int_equal(workers_of(CT_NPROC_COUNT, 5, 2, 1), 5);
+    assert_int_equal(workers_of(CT_NPROC_CPU, 1, 2, 8), 2);
+    assert_int_equal(workers_of(CT_NPROC_GPU, 1, 2, 8), 8);
+    assert_int_equal(workers_of(CT_NPROC_AUTO, 1, 2, 8), 8);
+    assert_int_equal(workers_of(CT_NPROC_AUTO, 1, 2, 0), 2);
+    assert_int_equal(workers_of(CT_NPROC_GPU, 1, 2, 0), CT_ENOENT);
+    assert_int_equal(workers_of(CT_NPROC_CPU, 1, CT_WORKERS_MAX + 1, 0), CT_WORKERS_MAX);
+}
+
+static void facts_are_the_kernels(void **state)
+{
+    char *const env[] = {(char *)"CUDA_VISIBLE_DEVICES=", NULL};
+    struct ct_machine machine;
+    char path[PATH_MAX + 32];
+    char host[CT_HOST_MAX] = "";
+    (void)state;
+    ct_machine_read(env, &machine);
+    assert_int_equal(machine.gpus, 0);
+    assert_in_range(machine.cpus, 1, sysconf(_SC_NPROCESSORS_ONLN));
+    assert_int_equal(gethostname(host, sizeof(host) - 1), 0);
+    assert_string_equal(machine.host, host);
+    (void)snprintf(path, sizeof(path), "%s/test_machine", machine.own_dir);
+    assert_int_equal(access(path, X_OK), 0);
+}
+
+static void ranks_share_what_their_launcher_has(void **state)
+{
+    const struct ct_settled single = {.mode = CT_MODE_SINGLE, .local_size = 8};
+    struct ct_settled shim = {.mode = CT_MODE_SHIM, .local_size = 8};
+    struct ct_machine machine = {.cpus = 3};
+    cpu_set_t parent;
+    (void)state;
+    assert_int_equal(sched_getaffinity(getppid(), sizeof(parent), &parent), 0);
+    int all = CPU_COUNT(&parent);
+    assert_int_equal(ct_machine_cpus_to_share(&machine, &single), 3);
+    shim.local_size = 1;
+    assert_int_equal(ct_machine_cpus_to_share(&machine, &shim), 3);
+    /* Bound to a CPU each: theirs together, as far as there are so many. */
+    machine.cpus = 1;
+    shim.local_size = 2;
+    assert_int_equal(ct_machine_cpus_to_share(&machine, &shim), all < 2 ? 1 : 2);
+    shim.local_size = 1 << 20;
+    assert_int_equal(ct_machine_cpus_to_share(&machine, &shim), all);
+    /* Not bound: what each has, all have. */
+    machine.cpus = 1 << 20;
+    shim.local_size = 4;
+    assert_int_equal(ct_machine_cpus_to_share(&machine, &shim), 1 << 20);
+}
+
+static void options_become_a_request(void **state)
+{
+    const struct ct_machine machine = {.gpu_facts = {.physical = 2}};
+    struct ct_options options = {.nproc_kind = CT_NPROC_COUNT};
+    const struct ct_settled single = {.mode = CT_MODE_SINGLE};
+    const struct ct_settled shim = {.mode = CT_MODE_SHIM, .local_size = 3};
+    struct ct_gpu_masks gpus;
+    struct ct_err err = {0};
+    (void)state;
+    assert_int_equal(ct_machine_gpus(&machine, &options, &single, 3, &gpus, NULL), 0);
+    assert_int_equal(gpus.devices, 0);
+    options.virtual_local_rank = true;
+    assert_int_equal(ct_machine_gpus(&machine, &options, &single, 3, &gpus, &err), CT_ENOENT);
+    assert_non_null(strstr(err.text, "--virtual-local-rank: 3 workers, but 2"));
+    options.share_gpu = true;
+    assert_int_equal(ct_machine_gpus(&machine, &options, &single, 3, &gpus, NULL), 0);
+    assert_true(gpus.masked && gpus.shared);
+    options = (struct ct_options){.nproc_kind = CT_NPROC_GPU};
+    assert_int_equal(ct_machine_gpus(&machine, &options, &shim, 1, &gpus, NULL), CT_ENOENT);
+    options = (struct ct_options){.gpu_bind = CT_GPU_BIND_MASK};
+    assert_int_equal(ct_machine_gpus(&machine, &options, &single, 2, &gpus, NULL), 0);
+    assert_true(gpus.masked && !gpus.shared);
+}
+
+static void uuids_are_random_and_well_formed(void **state)
+{
+    char a[CT_UUID_TEXT], b[CT_UUID_TEXT];
+    (void)state;
+    assert_int_equal(ct_uuid_random(a, NULL), 0);
+    assert_int_equal(ct_uuid_random(b, NULL), 0);
+    assert_string_not_equal(a, b);
+    assert_int_equal(strlen(a), 36);
+    assert_int_equal(strspn(a, "0123456789abcdef-"), 36);
+    assert_int_equal(a[14], '4');
+    assert_non_null(strchr("89ab", a[19]));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(workers_follow_the_machine),
+        cmocka_unit_test(facts_are_the_kernels),
+        cmocka_unit_test(ranks_share_what_their_launcher_has),
+        cmocka_unit_test(options_become_a_request),
+        cmocka_unit_test(uuids_are_random_and_well_formed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

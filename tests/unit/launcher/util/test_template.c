@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/lib/ct_test.h"
+
+#include "launcher/util/template.h"
+
+static const struct ct_template_var vars[] = {{"role", "r"}, {"rank", "12"}};
+
+static int expand(void *data)
+{
+    struct ct_buf out = CT_BUF_INIT;
+    int rc = ct_template_expand("$role-${rank}-$$-$", vars, 2, &out);
+    (void)data;
+    if (rc == 0) {
+        assert_string_equal(ct_buf_cstr(&out), "r-12-$-$");
+    }
+    ct_buf_fini(&out);
+    return rc;
+}
+
+/* The finer rules are tested with the arguments of workers, in test_contract.c. */
+static void several_names_are_replaced(void **state)
+{
+    (void)state;
+    assert_int_equal(expand(NULL), 0);
+    assert_true(ct_fault_sweep(expand, NULL, 0) > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(several_names_are_replaced),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

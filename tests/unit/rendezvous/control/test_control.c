@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Frames of agent control: every message both ways, and what must be refused.
+ */
+#include "tests/lib/ct_test.h"
+
+#include "common/alloc.h"
+#include "common/progress.h"
+#include "rendezvous/control/control.h"
+#include "rendezvous/wire/json.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static int encode(const struct ct_msg *msg, struct ct_buf *out)
+{
+    int rc = ct_msg_encode(msg, out);
+    if (rc == 0) {
+        assert_int_equal(ct_buf_bytes(out)[0], CT_CONTROL_FIRST_BYTE);
+    }
+    return rc;
+}
+
+static struct ct_msg *filled(enum ct_msg_type type)
+{
+    struct ct_msg *msg = calloc(1, sizeof(*msg));
+    assert_non_null(msg);
+    *msg = (struct ct_msg){
+        .type = type,
+        .generation = 7,
+        .clock_ms = 123456789,
+        .join = {"run", "gpu-1", "trainer", 3, 8, 4711, true, 2, 4, 1, 5, 3000, 600000, 2500},
+        .world = {1, 2, 8, 16, 4, 12, 2, true, "10.0.0.1", 29500, "10.0.0.7"},
+        .port = 29501,
+        .text = "some \"words\"",
+        .exit_code = 121,
+        .signo = 15,
+        .deadline_ms = -1,
+        .will_restart = true,
+        .failure = {.kind = CT_FAILURE_WORKER, .rank = 5, .host = "gpu-2", .what = "exit 3"},
+        .has_failure = true,
+        .has_answer = true,
+        .version = CT_CONTROL_VERSION,
+        .still = {CT_STILL_BEHIND, 7, 3, 41, true, true, 2500},
+    };
+    memset(msg->nonce, 0x5a, sizeof(msg->nonce));
+    memset(msg->answer, 0xa5, sizeof(msg->answer));
+    msg->story.failures[0] = msg->failure;
+    msg->story.num_failures = 1;
+    return msg;
+}
+
+static void give_rows(struct ct_msg *msg, int count)
+{
+    msg->has_rows = true;
+    msg->num_rows = count;
+    msg->rows = ct_calloc((size_t)count, sizeof(msg->rows[0]));
+    assert_non_null(msg->rows);
+    for (int i = 0; i < count; i++) {
+        msg->rows[i].rank = 8 + i;
+        msg->rows[i].local_rank = i;
+        memcpy(msg->rows[i].loss_text, "0", 2);
+        memcpy(msg->rows[i].rate_text, "0", 2);
+    }
+}
+
+/* What matters for the type comes back, nothing else does. */
+static void compare(const struct ct_msg *a, const struct ct_msg *b)
+{
+    static const struct ct_msg none;
+    enum ct_msg_type type = a->type;
+    assert_int_equal(type, b->type);
+    assert_int_equal(b->generation, type == CT_MSG_SERVING || type == CT_MSG_STARTED ||
+                                            type == CT_MSG_FAILED || type == CT_MSG_FINISHED ||
+                                            type == CT_MSG_STOPPED || type == CT_MSG_WORLD ||
+                                            type == CT_MSG_STOP
+                                        ? 7
+                                        : 0);
+    assert_int_equal(b->clock_ms, type == CT_MSG_FAILED || type == CT_MSG_BEAT ? 123456789 : 0);
+    assert_memory_equal(&b->join, type == CT_MSG_JOIN ? &a->join : &none.join, sizeof(b->join));
+    assert_memory_equal(&b->world, type == CT_MSG_WORLD ? &a->world : &none.world,
+                        sizeof(b->world));
+    assert_int_equal(b->port, type == CT_MSG_SERVING ? 29501 : 0);
+    bool has_text = type == CT_MSG_REFUSED || type == CT_MSG_WAITING || type == CT_MSG_STOP ||
+                    type == CT_MSG_PREEMPT || type == CT_MSG_LEAVE || type == CT_MSG_SERVING ||
+                    type == CT_MSG_ACCEPTED || type == CT_MSG_OVER || type == CT_MSG_BEAT;
+    assert_string_equal(b->text, has_text ? a->text : "");
+    assert_int_equal(b->exit_code,
+                     type == CT_MSG_REFUSED || type == CT_MSG_OVER || type == CT_MSG_LEAVE ? 121
+                                                                                           : 0);
+    assert_int_equal(b->signo, type == CT_MSG_PREEMPT ? 15 : 0);
+    assert_int_equal(b->deadline_ms, type == CT_MSG_PREEMPT ? -1 : 0);
+    assert_int_equal(b->will_restart, type == CT_MSG_STOP);
+    assert_int_equal(b->has_failure, type == CT_MSG_FAILED || type == CT_MSG_STOPPED);
+    assert_string_equal(b->failure.what, b->has_failure ? "exit 3" : "");
+    assert_int_equal(b->story.num_failures, type == CT_MSG_STOP || type == CT_MSG_OVER);
+    assert_int_equal(b->has_answer, type == CT_MSG_CHALLENGE || type == CT_MSG_ANSWER);
+    assert_memory_equal(b->answer, b->has_answer ? a->answer : none.answer, CT_ANSWER_LEN);
+    assert_memory_equal(b->nonce,
+                        type == CT_MSG_OPEN || type == CT_MSG_CHALLENGE ? a->nonce : none.nonce,
+                        CT_NONCE_LEN);
+    assert_int_equal(b->still.kind, type == CT_MSG_BEAT ? CT_STILL_BEHIND : CT_STILL_NO);
+    if (type == CT_MSG_BEAT) {
+        assert_int_equal(b->still.generation, 7);
+        assert_int_equal(b->still.rank, 3);
+        assert_int_equal(b->still.step, 41);
+        assert_true(b->still.alone && b->still.sure);
+        assert_int_equal(b->still.still_ms, 2500);
+    }
+    assert_int_equal(b->has_rows, type == CT_MSG_BEAT || type == CT_MSG_STARTED);
+    assert_int_equal(b->num_rows, b->has_rows ? a->num_rows : 0);
+    if (b->has_rows) {
+        assert_memory_equal(b->rows, a->rows, (size_t)a->num_rows * sizeof(a->rows[0]));
+    }
+}
+
+static void test_every_message(void **state)
+{
+    (void)state;
+    ct_json_use_our_memory();
+    for (int type = 0; type < CT_MSG_TYPES; type++) {
+        struct ct_msg *msg = filled((enum ct_msg_type)type), *read = calloc(1, sizeof(*read));
+        struct ct_buf bytes = CT_BUF_INIT;
+        struct ct_err err = {0};
+        size_t used = 0;
+        give_rows(msg, 3);
+        assert_int_equal(encode(msg, &bytes), 0);
+        for (size_t len = 0; len < bytes.len; len++) {
+            assert_int_equal(
+                ct_msg_decode(ct_buf_bytes(&bytes), len, CT_CONTROL_MAX_FRAME, read, &used, &err),
+                CT_MSG_E_MORE);
+        }
+        size_t len = bytes.len;
+        assert_int_equal(ct_buf_append(&bytes, "\x80", 1), 0); /* the next one begins */
+        int rc = ct_msg_decode(ct_buf_bytes(&bytes), bytes.len, len, read, &used, &err);
+        if (rc != 0) {
+            fail_msg("%s: %s", ct_msg_name(msg->type), err.text);
+        }
+        assert_int_equal(used, len);
+        compare(msg, read);
+        assert_int_equal(ct_msg_decode(ct_buf_bytes(&bytes), bytes.len, len - 1, read, &used, &err),
+                         CT_ELIMIT);
+        ct_msg_fini(msg);
+        ct_msg_fini(read);
+        free(msg);
+        free(read);
+        ct_buf_fini(&bytes);
+    }
+}
+
+/* A frame with this text; the outcome and the words. */
+static int decode_text(const char *text, struct ct_err *err)
+{
+    struct ct_buf bytes = CT_BUF_INIT;
+    struct ct_msg *msg = calloc(1, sizeof(*msg));
+    static const struct ct_msg none;
+    size_t len = strlen(text), used = 0;
+    const unsigned char header[] = {0x80, (unsigned char)(len >> 16), (unsigned char)(len >> 8),
+                                    (unsigned char)len};
+    assert_int_equal(ct_buf_append(&bytes, header, sizeof(header)), 0);
+    assert_int_equal(ct_buf_append(&bytes, text, len), 0);
+    err->text[0] = '\0';
+    int rc = ct_msg_decode(ct_buf_bytes(&bytes), bytes.len, CT_CONTROL_MAX_FRAME, msg, &used, err);
+    if (rc != 0) {
+        assert_memory_equal(msg, &none, sizeof(none));
+    }
+    ct_msg_fini(msg);
+    free(msg);
+    ct_buf_fini(&bytes);
+    return rc;
+}
+
+static void take(const char *text)
+{
+    struct ct_err err = {0};
+    if (decode_text(text, &err) != 0) {
+        fail_msg("%s: %s", text, err.text);
+    }
+}
+
+static void refuse(const char *text, const char *words)
+{
+    struct ct_err err = {0};
+    if (decode_text(text, &err) != CT_EFORMAT) {
+        fail_msg("accepted: %s", text);
+    }
+    assert_string_equal(err.text, words);
+}
+
+#define HEX31 "00112233445566778899aabbccddeeff00112233445566778899aabbccddee"
+#define ONE_OBJECT "a frame must hold one JSON object and nothing else"
+
+static void test_hostile_text(void **state)
+{
+    (void)state;
+    take("{\"type\":\"spare\"}");
+    take("{\"more\":{\"type\":1},\"type\":\"spare\"}");
+    refuse("", ONE_OBJECT);
+    refuse("[]", ONE_OBJECT);
+    refuse("{\"type\":\"spare\"} ", ONE_OBJECT);
+    refuse("{\"type\":\"spare\"}{}", ONE_OBJECT);
+    refuse("{\"type\":\"spare\"", ONE_OBJECT);
+    refuse("{}", "field \"type\" is missing");
+    refuse("{\"type\":\"hello\"}", "field \"type\" has an unknown value");
+    refuse("{\"type\":3}", "field \"type\" has an unknown value");
+    take("{\"type\":\"open\",\"version\":1,\"nonce\":\"" HEX31 "ff\"}");
+    refuse("{\"type\":\"open\",\"version\":1,\"nonce\":\"" HEX31 "\"}",
+           "message \"open\": field \"nonce\" must be hexadecimal digits of the right number");
+    refuse("{\"type\":\"open\",\"version\":1,\"nonce\":\"" HEX31 "fg\"}",
+           "message \"open\": field \"nonce\" must be hexadecimal digits of the right number");
+    refuse("{\"type\":\"open\",\"version\":1,\"nonce\":7}",
+           "message \"open\": field \"nonce\" must be hexadecimal digits of the right number");
+    take("{\"type\":\"challenge\",\"nonce\":\"" HEX31 "ff\"}");
+    take("{\"type\":\"answer\"}");
+    refuse("{\"type\":\"answer\",\"answer\":\"\"}",
+           "message \"answer\": field \"answer\" must be hexadecimal digits of the right number");
+    refuse("{\"type\":\"serving\",\"generation\":0,\"port\":65536,\"address\":\"\"}",
+           "message \"serving\": field \"port\" is out of range");
+    refuse("{\"type\":\"finished\",\"generation\":2147483648}",
+           "message \"finished\": field \"generation\" is out of range");
+    refuse("{\"type\":\"beat\",\"clock_ms\":1,\"workers\":{}}",
+           "message \"beat\": field \"workers\" must be an array");
+    take("{\"type\":\"stopped\",\"generation\":1}");
+    refuse("{\"type\":\"failed\",\"generation\":1,\"clock_ms\":1}",
+           "message \"failed\": a failure must be an object");
+    refuse("{\"type\":\"over\",\"text\":\"\",\"exit_code\":1}",
+           "message \"over\": a story must be an object");
+}
+
+static void test_texts_have_a_length(void **state)
+{
+    char text[CT_STORY_WHAT_MAX + 100], words[CT_STORY_WHAT_MAX];
+    (void)state;
+    memset(words, 'x', sizeof(words));
+    (void)snprintf(text, sizeof(text), "{\"type\":\"waiting\",\"text\":\"%.*s\"}",
+                   CT_STORY_WHAT_MAX - 1, words);
+    take(text);
+    (void)snprintf(text, sizeof(text), "{\"type\":\"waiting\",\"text\":\"%.*s\"}",
+                   CT_STORY_WHAT_MAX, words);
+    refuse(text, "message \"waiting\": field \"text\" is too long");
+}
+
+static void test_no_frame(void **state)
+{
+    struct ct_msg *msg = calloc(1, sizeof(*msg));
+    struct ct_err err = {0};
+    size_t used = 0;
+    (void)state;
+    assert_int_equal(ct_msg_decode("G", 1, 1024, msg, &used, &err), CT_EPROTO);
+    assert_int_equal(ct_msg_decode("\x81", 1, 1024, msg, &used, &err), CT_ELIMIT);
+    assert_int_equal(ct_msg_decode("\x80\0\4\0", 4, 1024, msg, &used, &err), CT_ELIMIT);
+    assert_int_equal(ct_msg_decode("\x80\0\3\xfc", 4, 1024, msg, &used, &err), CT_MSG_E_MORE);
+    assert_int_equal(ct_msg_decode("\x80\0\0\0", 4, 1024, msg, &used, &err), CT_EFORMAT);
+    assert_int_equal(ct_msg_decode("\x80\0\0\0", 4, 3, msg, &used, &err), CT_ELIMIT);
+    free(msg);
+}
+
+/* Every number at its longest: a frame has room for all that one node may have. */
+static void test_rows_of_the_largest_node(void **state)
+{
+    struct ct_msg *msg = filled(CT_MSG_BEAT), *read = calloc(1, sizeof(*read));
+    struct ct_buf bytes = CT_BUF_INIT;
+    size_t used = 0;
+    (void)state;
+    give_rows(msg, CT_MAX_NODE_WORKERS);
+    for (int i = 0; i < CT_MAX_NODE_WORKERS; i++) {
+        msg->rows[i] = (struct ct_worker_row){
+            .rank = CT_MAX_WORLD - CT_MAX_NODE_WORKERS + i,
+            .local_rank = i,
+            .generation = INT_MAX,
+            .state = CT_ROW_SUCCEEDED,
+            .phase = CT_PHASE_COLLECTIVE,
+            .ended = false,
+            .exit_code = 255,
+            .pid = INT32_MAX,
+            .step = 999999999999999,
+            .age_ms = CT_CONTROL_MAX_MS,
+            .loss = -1.23456789012345e-300,
+            .rate = -1.23456789012345e-300,
+            .loss_text = "-1.23456789e-300",
+            .rate_text = "-1.23456789e-300",
+        };
+    }
+    assert_int_equal(encode(msg, &bytes), 0);
+    assert_true(bytes.len <= CT_CONTROL_MAX_OF_NODE(CT_MAX_NODE_WORKERS));
+    assert_int_equal(
+        ct_msg_decode(ct_buf_bytes(&bytes), bytes.len, CT_CONTROL_MAX_FRAME, read, &used, NULL), 0);
+    assert_int_equal(read->num_rows, CT_MAX_NODE_WORKERS);
+    assert_memory_equal(read->rows, msg->rows, CT_MAX_NODE_WORKERS * sizeof(msg->rows[0]));
+    ct_msg_fini(read);
+    ct_msg_fini(msg);
+    ct_buf_fini(&bytes);
+    free(read);
+    free(msg);
+}
+
+/* One row with one field replaced. */
+#define BEAT_OF(rows) "{\"type\":\"beat\",\"clock_ms\":1,\"workers\":[" rows "]}"
+#define ROW_OF(rank, local_rank, step, loss)                                                     \
+    "{\"rank\":" rank ",\"local_rank\":" local_rank ",\"generation\":0,\"state\":\"running\","   \
+    "\"pid\":7,\"ended\":false,\"exit\":0,\"phase\":\"compute\",\"step\":" step ",\"age_ms\":1," \
+    "\"loss\":" loss ",\"rate\":null}"
+#define BEAT "message \"beat\": "
+
+static void test_absurd_rows_are_refused(void **state)
+{
+    (void)state;
+    take(BEAT_OF(""));
+    take(BEAT_OF(ROW_OF("4", "0", "1", "1e300") "," ROW_OF("5", "1", "1", "null")));
+    refuse(BEAT_OF("7"), BEAT "row 0 of \"workers\": a row must be an object");
+    refuse(BEAT_OF("{}"), BEAT "row 0 of \"workers\": field \"rank\" is missing");
+    refuse(BEAT_OF(ROW_OF("\"inf\"", "0", "1", "1")),
+           BEAT "row 0 of \"workers\": field \"rank\" must be a number");
+    refuse(BEAT_OF(ROW_OF("1e999", "0", "1", "1")),
+           BEAT "row 0 of \"workers\": field \"rank\" is out of range");
+    refuse(BEAT_OF(ROW_OF("-1", "0", "1", "1")),
+           BEAT "row 0 of \"workers\": field \"rank\" is out of range");
+    refuse(BEAT_OF(ROW_OF("0", "0", "1e308", "1")),
+           BEAT "row 0 of \"workers\": field \"step\" is out of range");
+    refuse(BEAT_OF(ROW_OF("0", "0", "1.5", "1")),
+           BEAT "row 0 of \"workers\": field \"step\" must be a whole number");
+    refuse(BEAT_OF(ROW_OF("0", "0", "1", "1e999")),
+           BEAT "row 0 of \"workers\": field \"loss\" must be a finite number or null");
+    refuse(BEAT_OF(ROW_OF("0", "0", "1", "\"\u202eNaN\"")),
+           BEAT "row 0 of \"workers\": field \"loss\" must be a finite number or null");
+    refuse(BEAT_OF(ROW_OF("0", "1", "1", "1")),
+           BEAT "row 0 of \"workers\": local rank 1 stands in the place of 0");
+    refuse(BEAT_OF(ROW_OF("4", "0", "1", "1") "," ROW_OF("4", "1", "1", "1")),
+           BEAT "row 1 of \"workers\": rank 4 stands in the place of 5");
+    refuse(BEAT_OF(ROW_OF("4", "0", "1", "1") "," ROW_OF("4", "0", "1", "1")),
+           BEAT "row 1 of \"workers\": local rank 0 stands in the place of 1");
+}
+
+/* A frame of a mebibyte may be a third of a million values, which take 80 times their bytes. */
+static void test_values_of_a_frame_are_counted(void **state)
+{
+    struct ct_buf text = CT_BUF_INIT;
+    struct ct_err err = {0};
+    (void)state;
+    size_t most = CT_CONTROL_MAX_VALUES - 3; /* a brace, a bracket and a comma */
+    for (int more = 0; more < 2; more++) {
+        ct_buf_reset(&text);
+        assert_int_equal(ct_buf_printf(&text, "{\"type\":\"spare\",\"x\":["), 0);
+        for (size_t i = 0; i < most + (size_t)more; i++) {
+            assert_int_equal(ct_buf_append(&text, "1,", 2), 0);
+        }
+        /* What is quoted does not count. */
+        assert_int_equal(ct_buf_printf(&text, "\",[[[,,,{{{\\\"\"]}"), 0);
+        assert_int_equal(decode_text(ct_buf_cstr(&text), &err), more == 0 ? 0 : CT_ELIMIT);
+    }
+    assert_string_equal(err.text, "a frame of more than 65536 values is not accepted");
+    ct_buf_fini(&text);
+}
+
+static int through(void *data)
+{
+    struct ct_msg *msg = data, *read = ct_calloc(1, sizeof(*read));
+    struct ct_buf bytes = CT_BUF_INIT;
+    size_t used = 0;
+    int rc = read != NULL ? encode(msg, &bytes) : CT_ENOMEM;
+    if (rc == 0) {
+        rc =
+            ct_msg_decode(ct_buf_bytes(&bytes), bytes.len, CT_CONTROL_MAX_FRAME, read, &used, NULL);
+        rc = rc == CT_EFORMAT ? CT_ENOMEM : rc; /* see control.h */
+        ct_msg_fini(read);
+    }
+    ct_free(read);
+    ct_buf_fini(&bytes);
+    return rc;
+}
+
+static void test_memory_runs_out(void **state)
+{
+    static char tail[] = "tail\n";
+    (void)state;
+    for (int type = 0; type < CT_MSG_TYPES; type++) {
+        struct ct_msg *msg = filled((enum ct_msg_type)type);
+        msg->story.failures[0].tail = msg->failure.tail = tail;
+        assert_true(ct_fault_sweep(through, msg, 0) > 5);
+        free(msg);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_message),
+        cmocka_unit_test(test_hostile_text),
+        cmocka_unit_test(test_texts_have_a_length),
+        cmocka_unit_test(test_no_frame),
+        cmocka_unit_test(test_rows_of_the_largest_node),
+        cmocka_unit_test(test_absurd_rows_are_refused),
+        cmocka_unit_test(test_values_of_a_frame_are_counted),
+        cmocka_unit_test(test_memory_runs_out),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The command line of ctrun-stat and what it makes of a status document.
+ */
+#include "tests/lib/ct_test.h"
+
+#include "rendezvous/ctrun-stat/stat_options.h"
+#include "rendezvous/ctrun-stat/stat_table.h"
+#include "rendezvous/wire/json.h"
+#include "tests/lib/fault.h"
+
+#include <getopt.h>
+
+/* ---- options -------------------------------------------------------------------------------- */
+
+static int parse(const char *const *words, const char *addr, const char *port,
+                 struct ct_stat_options *out, struct ct_err *err)
+{
+    char *argv[8] = {(char *)"ctrun-stat"};
+    int argc = 1;
+    for (; words[argc - 1] != NULL; argc++) {
+        argv[argc] = (char *)words[argc - 1];
+    }
+    optind = 1;
+    return ct_stat_options_parse(argc, argv, addr, port, out, err);
+}
+
+static void test_where(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *argument, *addr, *port;
+        const char *host;
+        int want; /* port */
+    } cases[] = {
+        {NULL, NULL, NULL, "127.0.0.1", 29500},  {NULL, "", "", "127.0.0.1", 29500},
+        {NULL, "node7", "4000", "node7", 4000},  {NULL, "::1", "4000", "::1", 4000},
+        {NULL, NULL, "4000", "127.0.0.1", 4000}, {"a", "node7", "4000", "a", 4000},
+        {"a:1", "node7", "x", "a", 1},           {"[::1]:2", NULL, NULL, "::1", 2},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct ct_stat_options o;
+        struct ct_err err = {0};
+        const char *words[] = {cases[i].argument, NULL};
+        assert_int_equal(parse(words, cases[i].addr, cases[i].port, &o, &err), 0);
+        assert_string_equal(o.where.host, cases[i].host);
+        assert_int_equal(o.where.port, cases[i].want);
+        assert_int_equal(o.action, CT_STAT_TABLE);
+        assert_false(o.watch);
+    }
+}
+
+static void test_options(void **state)
+{
+    (void)state;
+    struct ct_stat_options o;
+    assert_int_equal(parse((const char *const[]){"--watch", "h:1", "--json", "--timeout=9", NULL},
+                           NULL, NULL, &o, NULL),
+                     0);
+    assert_int_equal(o.action, CT_STAT_JSON);
+    assert_true(o.watch);
+    assert_int_equal(o.timeout_s, 9);
+    assert_int_equal(
+        parse((const char *const[]){"--health", "--", "h", NULL}, NULL, NULL, &o, NULL), 0);
+    assert_int_equal(o.action, CT_STAT_HEALTH);
+    assert_string_equal(o.where.host, "h");
+    assert_int_equal(parse((const char *const[]){"-h", "--nope", NULL}, NULL, NULL, &o, NULL), 0);
+    assert_int_equal(o.action, CT_STAT_HELP);
+    assert_int_equal(parse((const char *const[]){"--version", NULL}, NULL, "x", &o, NULL), 0);
+    assert_int_equal(o.action, CT_STAT_VERSION);
+}
+
+static void test_mistakes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *words[3], *addr, *port, *text;
+    } cases[] = {
+        {{"--json", "--health"}, NULL, NULL, "exclude each other"},
+        {{"--nope"}, NULL, NULL, "'--nope'"},
+        {{"a", "b"}, NULL, NULL, "'b' is not expected"},
+        {{"--timeout"}, NULL, NULL, "'--timeout' needs a value"},
+        {{"--timeout", "0"}, NULL, NULL, "--timeout '0'"},
+        {{"--timeout", "3601"}, NULL, NULL, "--timeout '3601'"},
+        {{"h:0x1"}, NULL, NULL, "h:0x1"},
+        {{""}, NULL, NULL, ""},
+        {{NULL}, "a b", NULL, "MASTER_ADDR"},
+        {{NULL}, NULL, "0", "MASTER_PORT '0'"},
+        {{NULL}, NULL, "65536", "MASTER_PORT '65536'"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct ct_stat_options o;
+        struct ct_err err = {0};
+        assert_true(parse(cases[i].words, cases[i].addr, cases[i].port, &o, &err) < 0);
+        if (strstr(err.text, cases[i].text) == NULL || err.text[0] == '\0') {
+            fail_msg("case %zu: '%s'", i, err.text);
+        }
+    }
+}
+
+/* ---- the table ------------------------------------------------------------------------------ */
+
+static cJSON *document(const char *text)
+{
+    ct_json_use_our_memory();
+    cJSON *json = cJSON_Parse(text);
+    assert_non_null(json);
+    return json;
+}
+
+static const char whole[] =
+    "{\"version\":\"1\",\"uptime_s\":7300,\"health\":\"degraded\",\"problems\":[\"a\",\"b\"],"
+    "\"store\":{\"keys\":1,\"bytes\":20480,\"connections\":2,\"waiters\":3,"
+    "\"operations\":{\"get\":4,\"set\":5},\"waiting_more\":true,"
+    "\"waiting\":[{\"key\":\"/k\",\"clients\":3,\"peer\":\"[::1]:5\"}]},"
+    "\"job\":{\"run_id\":\"job-7\",\"state\":\"stopping\",\"generation\":1,\"max_restarts\":2,"
+    "\"restarts\":1,"
+    "\"world_size\":2,\"workers\":["
+    "{\"rank\":0,\"local_rank\":0,\"pid\":11,\"host\":\"n\",\"state\":\"running\",\"exit\":null,"
+    "\"restarts\":1,\"progress\":{\"step\":345,\"phase\":\"collective\",\"age_s\":2,\"loss\":0.25,"
+    "\"samples_per_s\":null}},"
+    "{\"rank\":1,\"local_rank\":1,\"pid\":12,\"host\":\"n\",\"state\":\"failed\",\"exit\":-11,"
+    "\"restarts\":1}],"
+    "\"failure_count\":4,\"failures\":[{\"generation\":1,\"rank\":1,\"pid\":12,\"host\":\"n\","
+    "\"reason\":\"process 12 was killed by signal 11 (SIGSEGV)\"},{\"generation\":1,\"rank\":-1,"
+    "\"host\":\"m\",\"reason\":\"the connection was lost\"}]}}";
+
+#define LONG_ID "0123456789abcdef0123456789abcdef0123456789abcdef"
+
+static const char several[] =
+    "{\"version\":\"1\",\"uptime_s\":1,\"health\":\"degraded\",\"problems\":[],\"store\":{},"
+    "\"jobs\":["
+    "{\"run_id\":\"" LONG_ID "\",\"state\":\"running\",\"generation\":1000,\"max_restarts\":1000,"
+    "\"restarts\":1000,\"world_size\":65536,\"nodes\":[{\"index\":0,\"host\":\"gpu-1\",\"address\":"
+    "\"10.0.0.1\",\"state\":\"running\",\"workers\":8,\"last_seen_s\":0.4},{\"index\":-1,\"host\":"
+    "\"gpu-2\",\"address\":\"10.0.0.2\",\"state\":\"spare\",\"workers\":8,\"last_seen_s\":1}]},"
+    "{\"run_id\":\"b\",\"state\":\"waiting\",\"min_nodes\":2,\"nodes\":[{\"index\":-1,\"host\":"
+    "\"gpu-3\","
+    "\"address\":\"10.0.0.3\",\"state\":\"waiting\",\"workers\":1,\"last_seen_s\":0}],"
+    "\"missing_nodes\":[\"rank 1 (gpu-4) never connected\"]}]}";
+
+/* Each with its nodes; a long id gives way to the numbers. */
+static void test_several_jobs(void **state)
+{
+    (void)state;
+    static const char want[] =
+        "h:1: degraded, up 1 s, version 1\n"
+        "job 0123456789a: running, 65536 workers, generation 1000, restarts 1000 of 1000\n"
+        "job b: waiting, 1 of 2 nodes are there\n"
+        "store: 0 keys, 0 B, 0 connections, 0 waiters, 0 requests\n"
+        "\n"
+        "job " LONG_ID "\n"
+        "\n"
+        " NODE STATE    WORKERS SEEN     ADDRESS         HOST\n"
+        "    0 running        8 0 s      10.0.0.1        gpu-1\n"
+        "    - spare          8 1 s      10.0.0.2        gpu-2\n"
+        "\n"
+        "job b\n"
+        "\n"
+        " NODE STATE    WORKERS SEEN     ADDRESS         HOST\n"
+        "    - waiting        1 0 s      10.0.0.3        gpu-3\n"
+        "missing: rank 1 (gpu-4) never connected\n";
+    cJSON *json = document(several);
+    struct ct_buf out = CT_BUF_INIT;
+    assert_int_equal(ct_stat_table(json, "h:1", &out), 0);
+    assert_string_equal(ct_buf_cstr(&out), want);
+    ct_buf_fini(&out);
+    cJSON_Delete(json);
+}
+
+static void test_table(void **state)
+{
+    (void)state;
+    static const char want[] =
+        "h:1: degraded, up 2.0 h, version 1\n"
+        "problem: a\n"
+        "problem: b\n"
+        "job job-7: stopping, 2 workers, generation 1, restarts 1 of 2\n"
+        "store: 1 key, 20 KiB, 2 connections, 3 waiters, 9 requests\n"
+        "\n"
+        "WAITING ONE OF THEM           FOR KEY\n"
+        "      3 [::1]:5               /k\n"
+        "    ... and further keys\n"
+        "\n"
+        " RANK LOCAL     PID STATE     EXIT RESTARTS HOST\n"
+        "    0     0      11 running      -        1 n\n"
+        "    1     1      12 failed     -11        1 n\n"
+        "\n"
+        " RANK         STEP PHASE      FOR          LOSS    SAMPLES/S\n"
+        "    0          345 collective 2 s          0.25            -\n"
+        "\n"
+        "2 earlier failures\n"
+        "generation 1: rank 1 on n: process 12 was killed by signal 11 (SIGSEGV)\n"
+        "generation 1: node m: the connection was lost\n";
+    cJSON *json = document(whole);
+    struct ct_buf out = CT_BUF_INIT;
+    bool healthy = true;
+    assert_int_equal(ct_stat_verdict(json, &healthy), 0);
+    assert_false(healthy);
+    assert_int_equal(ct_stat_table(json, "h:1", &out), 0);
+    assert_string_equal(ct_buf_cstr(&out), want);
+    ct_buf_reset(&out);
+    assert_int_equal(ct_stat_health(json, &out), 0);
+    assert_string_equal(ct_buf_cstr(&out), "degraded: a (and 1 more)\n");
+    ct_buf_fini(&out);
+    cJSON_Delete(json);
+}
+
+static void test_no_status(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "{}", "[]", "3", "\"healthy\"", "{\"health\":3}", "{\"health\":\"?\"}"};
+    bool healthy = true;
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        cJSON *json = document(texts[i]);
+        assert_int_equal(ct_stat_verdict(json, &healthy), CT_EFORMAT);
+        cJSON_Delete(json);
+    }
+    assert_int_equal(ct_stat_verdict(NULL, &healthy), CT_EFORMAT);
+}
+
+/* Nothing that a document holds makes a line too long or reaches the terminal. */
+static void test_hostile(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "{\"health\":\"healthy\",\"version\":\"\\u001b["
+        "2Jxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+        "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\",\"uptime_s\":1e308}",
+        "{\"health\":\"healthy\",\"problems\":[3,{},\"a\\nb\"],\"job\":{\"workers\":[1,{\"exit\":-"
+        "1e300,\"progress\":{\"step\":1e300,\"phase\":7,\"age_s\":1e300,\"loss\":1e300},"
+        "\"pid\":1e300},[]],\"failures\":[7],\"failure_count\":1e300},\"store\":{\"bytes\":1e300,"
+        "\"waiting\":[0,{\"key\":\"\\t\"}],\"operations\":{\"a\":1e308,\"b\":\"x\"}}}",
+        "{\"health\":\"healthy\",\"job\":3,\"store\":[],\"problems\":{\"x\":1}}",
+    };
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        cJSON *json = document(texts[i]);
+        struct ct_buf out = CT_BUF_INIT;
+        assert_int_equal(ct_stat_table(json, "h:1", &out), 0);
+        assert_int_equal(ct_stat_health(json, &out), 0);
+        const char *line = ct_buf_cstr(&out);
+        assert_null(strchr(line, '\x1b'));
+        while (*line != '\0') {
+            size_t len = strcspn(line, "\n");
+            assert_in_range(len, 0, CT_STAT_COLUMNS);
+            line += len + 1;
+        }
+        ct_buf_fini(&out);
+        cJSON_Delete(json);
+    }
+}
+
+static int sweep_body(void *data)
+{
+    struct ct_buf out = CT_BUF_INIT;
+    int rc = ct_stat_table(data, "h:1", &out);
+    ct_buf_fini(&out);
+    return rc;
+}
+
+static void test_no_memory(void **state)
+{
+    (void)state;
+    cJSON *json = document(whole);
+    assert_true(ct_fault_sweep(sweep_body, json, 0) >= 1);
+    cJSON_Delete(json);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_where),     cmocka_unit_test(test_options),
+        cmocka_unit_test(test_mistakes),  cmocka_unit_test(test_table),
+        cmocka_unit_test(test_no_status), cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_no_memory), cmocka_unit_test(test_several_jobs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Connections that are handed over for HTTP: who gets what, how many, for how long, without memory.
+ */
+#include "tests/lib/ct_test.h"
+
+#include "common/clock.h"
+#include "rendezvous/http/http_uv.h"
+#include "rendezvous/http/status.h"
+#include "rendezvous/wire/limits.h"
+#include "tests/lib/fault.h"
+#include "tests/lib/loop.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* Far beyond what anything here takes. */
+#define LONG_MS 20000
+
+#define GET(path) "GET " path " HTTP/1.1\r\nHost: x\r\n\r\n"
+
+struct fixture {
+    uv_loop_t loop;
+    struct ct_http *http;
+    bool closed;
+};
+
+static int give_status(void *data, struct ct_status_rows *rows, struct cJSON **out)
+{
+    const struct ct_status_facts facts = {.keys = 1};
+    (void)data;
+    return ct_status_make(&facts, NULL, NULL, rows, out);
+}
+
+static const struct ct_http_source source = {.status = give_status};
+
+static void open_http(struct fixture *f, int64_t request_ms)
+{
+    struct ct_err err = {0};
+    assert_int_equal(ct_http_open(&f->loop, &source, request_ms, NULL, &f->http, &err), 0);
+    assert_non_null(f->http);
+}
+
+static int set_up(void **state)
+{
+    struct fixture *f = calloc(1, sizeof(*f));
+    assert_non_null(f);
+    (void)signal(SIGPIPE, SIG_IGN);
+    ct_loop_begin(&f->loop);
+    *state = f;
+    return 0;
+}
+
+static void on_close(void *data)
+{
+    *(bool *)data = true;
+}
+
+static void close_http(struct fixture *f)
+{
+    ct_http_close(f->http, on_close, &f->closed);
+    ct_loop_run_until(&f->loop, &f->closed);
+    ct_loop_end(&f->loop);
+    free(f);
+}
+
+static int add(struct fixture *f, bool admitted)
+{
+    int fds[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    int rc = ct_http_add(f->http, fds[0], admitted, NULL);
+    if (rc != 0) {
+        assert_int_equal(rc, CT_EBUSY);
+        (void)close(fds[0]);
+    }
+    return fds[1];
+}
+
+/* Turns the loop until `fd` has something: its first bytes as text, "" at the end of the stream. */
+static const char *hear(struct fixture *f, int fd, char *text, size_t size)
+{
+    int64_t deadline = ct_deadline_in(NULL, LONG_MS);
+    for (;;) {
+        (void)uv_run(&f->loop, UV_RUN_NOWAIT);
+        ssize_t n = recv(fd, text, size - 1, MSG_DONTWAIT);
+        if (n >= 0 || errno == ECONNRESET) {
+            text[n > 0 ? n : 0] = '\0';
+            return text;
+        }
+        assert_true(ct_clock_now(NULL) < deadline);
+    }
+}
+
+static void tell(int fd, const char *text)
+{
+    assert_int_equal(send(fd, text, strlen(text), MSG_NOSIGNAL), (ssize_t)strlen(text));
+}
+
+static void expect(struct fixture *f, int fd, const char *begin)
+{
+    char text[4096];
+    assert_memory_equal(hear(f, fd, text, sizeof(text)), begin, strlen(begin) + (*begin == '\0'));
+}
+
+static struct ct_http_stats stats(const struct fixture *f)
+{
+    struct ct_http_stats out;
+    ct_http_stats(f->http, &out);
+    return out;
+}
+
+static void test_what_is_taken_for_http(void **state)
+{
+    (void)state;
+    for (int byte = 0; byte < 256; byte++) {
+        bool upper = strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZ", byte) != NULL && byte != 0;
+        assert_int_equal(ct_http_begins((unsigned char)byte), upper);
+    }
+}
+
+static void test_strangers(void **state)
+{
+    struct fixture *f = *state;
+    open_http(f, LONG_MS);
+    int friend = add(f, true), stranger = add(f, false);
+    tell(friend, GET("/status"));
+    expect(f, friend, "HTTP/1.1 200");
+    tell(stranger, GET("/status"));
+    expect(f, stranger, "HTTP/1.1 403");
+    tell(stranger, GET("/healthz"));
+    expect(f, stranger, "HTTP/1.1 200");
+    assert_int_equal(stats(f).denied, 1);
+    assert_int_equal(stats(f).requests, 3);
+    int crowd[CT_HTTP_STRANGERS];
+    for (int i = 0; i < CT_HTTP_STRANGERS; i++) {
+        crowd[i] = add(f, false);
+    }
+    expect(f, crowd[CT_HTTP_STRANGERS - 1], "");
+    assert_int_equal(stats(f).refused, 1);
+    tell(friend, GET("/healthz"));
+    expect(f, friend, "HTTP/1.1 200");
+    (void)close(stranger); /* makes room for another */
+    int64_t deadline = ct_deadline_in(NULL, LONG_MS);
+    while (stats(f).connections > CT_HTTP_STRANGERS) {
+        (void)uv_run(&f->loop, UV_RUN_NOWAIT);
+        assert_true(ct_clock_now(NULL) < deadline);
+    }
+    int next = add(f, false);
+    tell(next, GET("/healthz"));
+    expect(f, next, "HTTP/1.1 200");
+    for (int i = 0; i < CT_HTTP_STRANGERS; i++) {
+        (void)close(crowd[i]);
+    }
+    (void)close(next);
+    (void)close(friend);
+    close_http(f);
+}
+
+static void test_late_ones_are_ended(void **state)
+{
+    struct fixture *f = *state;
+    open_http(f, 50);
+    int silent = add(f, true), half = add(f, true);
+    tell(half, "GET /sta");
+    expect(f, silent, "");
+    expect(f, half, "");
+    assert_int_equal(stats(f).timeouts, 2);
+    assert_int_equal(stats(f).requests, 0);
+    (void)close(silent);
+    (void)close(half);
+    close_http(f);
+}
+
+static void test_connection_without_memory_is_ended(void **state)
+{
+    struct fixture *f = *state;
+    open_http(f, LONG_MS);
+    ct_fault_begin(0);
+    int fd = add(f, true);
+    assert_true(ct_fault_hit());
+    (void)ct_fault_end();
+    expect(f, fd, "");
+    (void)close(fd);
+    close_http(f);
+}
+
+/* The connection lives on after a 500: only this answer found no memory. */
+static void test_answer_without_memory(void **state)
+{
+    struct fixture *f = *state;
+    open_http(f, LONG_MS);
+    int fd = add(f, true);
+    tell(fd, GET("/status"));
+    ct_fault_begin(0);
+    expect(f, fd, "HTTP/1.1 500");
+    (void)ct_fault_end();
+    tell(fd, GET("/status"));
+    expect(f, fd, "HTTP/1.1 200");
+    (void)close(fd);
+    close_http(f);
+}
+
+static int sweep_open(void *data)
+{
+    uv_loop_t loop;
+    struct ct_http *http = NULL;
+    bool closed = false;
+    (void)data;
+    ct_loop_begin(&loop);
+    int rc = ct_http_open(&loop, &source, LONG_MS, NULL, &http, NULL);
+    if (rc == 0) {
+        ct_http_close(http, on_close, &closed);
+        ct_loop_run_until(&loop, &closed);
+    }
+    ct_loop_end(&loop);
+    return rc;
+}
+
+static void test_no_memory_to_open(void **state)
+{
+    struct fixture *f = *state;
+    open_http(f, LONG_MS);
+    close_http(f);
+    assert_true(ct_fault_sweep(sweep_open, NULL, 0) >= 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_is_taken_for_http),
+        cmocka_unit_test_setup(test_strangers, set_up),
+        cmocka_unit_test_setup(test_late_ones_are_ended, set_up),
+        cmocka_unit_test_setup(test_connection_without_memory_is_ended, set_up),
+        cmocka_unit_test_setup(test_answer_without_memory, set_up),
+        cmocka_unit_test_setup(test_no_memory_to_open, set_up),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The server where something is missing or in the way: the port, readers, descriptors, memory.
+ */
+#include "tests/lib/loop.h"
+#include "tests/lib/server_fixture.h"
+
+#include "rendezvous/wire/limits.h"
+
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* ---- binding -------------------------------------------------------------------------------- */
+
+static void test_port_in_use_names_the_holder(void **state)
+{
+    struct server_fixture *f = *state;
+    const struct ct_server_options options = {.port = ct_server_port(f->server)};
+    struct ct_server *second = NULL;
+    struct ct_err err = {0};
+    assert_int_equal(ct_server_open(&f->loop, &options, &second, &err), CT_EBUSY);
+    assert_null(second);
+    char pid[32];
+    (void)snprintf(pid, sizeof(pid), "pid %d (", (int)getpid());
+    assert_non_null(strstr(err.text, pid));
+    assert_non_null(strstr(err.text, "test_server"));
+}
+
+static void test_bad_hosts(void **state)
+{
+    struct server_fixture *f = *state;
+    struct ct_server *second = NULL;
+    struct ct_err err = {0};
+    const char *host = "no-such-host.invalid";
+    const struct ct_server_options options = {.hosts = &host, .num_hosts = 1};
+    assert_int_equal(ct_server_open(&f->loop, &options, &second, &err), CT_ENOENT);
+    assert_non_null(strstr(err.text, "no-such-host.invalid"));
+    host = "203.0.113.1"; /* reserved for documentation: never ours */
+    assert_true(ct_server_open(&f->loop, &options, &second, &err) < 0);
+    assert_non_null(strstr(err.text, "203.0.113.1"));
+    assert_null(second);
+}
+
+static void test_all_addresses(void **state)
+{
+    struct server_fixture *f = *state;
+    ct_server_close(f->server, NULL, NULL);
+    const char *host = "*";
+    const struct ct_server_options options = {.hosts = &host, .num_hosts = 1};
+    struct ct_err err = {0};
+    assert_int_equal(ct_server_open(&f->loop, &options, &f->server, &err), 0);
+    int fd = ct_sf_client(f);
+    ct_sf_tell(fd, SF_B(SF_HELLO SF_PING));
+    ct_sf_expect(f, fd, SF_B(SF_PONG));
+    (void)close(fd);
+    struct sockaddr_in6 addr = {
+        .sin6_family = AF_INET6,
+        .sin6_port = htons(ct_server_port(f->server)),
+        .sin6_addr = IN6ADDR_LOOPBACK_INIT,
+    };
+    fd = ct_sf_client_at((const struct sockaddr *)&addr, sizeof(addr));
+    if (fd >= 0) { /* a machine without IPv6 is served over IPv4 alone */
+        ct_sf_tell(fd, SF_B(SF_HELLO SF_PING));
+        ct_sf_expect(f, fd, SF_B(SF_PONG));
+        (void)close(fd);
+    }
+}
+
+static void test_two_addresses_on_one_port(void **state)
+{
+    struct server_fixture *f = *state;
+    ct_server_close(f->server, NULL, NULL);
+    static const char *const hosts[] = {"127.0.0.1", "127.0.0.2", "localhost"};
+    const struct ct_server_options options = {.hosts = hosts, .num_hosts = 3};
+    struct ct_err err = {0};
+    assert_int_equal(ct_server_open(&f->loop, &options, &f->server, &err), 0);
+    struct sockaddr_in addr = {
+        .sin_family = AF_INET,
+        .sin_port = htons(ct_server_port(f->server)),
+    };
+    for (uint32_t host = INADDR_LOOPBACK; host < INADDR_LOOPBACK + 3; host++) {
+        addr.sin_addr.s_addr = htonl(host);
+        int fd = ct_sf_client_at((const struct sockaddr *)&addr, sizeof(addr));
+        assert_int_equal(fd >= 0, host < INADDR_LOOPBACK + 2);
+        if (fd >= 0) {
+            ct_sf_tell(fd, SF_B(SF_HELLO SF_PING));
+            ct_sf_expect(f, fd, SF_B(SF_PONG));
+            (void)close(fd);
+        }
+    }
+}
+
+static void test_more_connections_than_allowed(void **state)
+{
+    struct server_fixture *f = *state;
+    ct_server_close(f->server, NULL, NULL);
+    const struct ct_server_options options = {.max_connections = 2, .log = &f->log};
+    struct ct_err err = {0};
+    assert_int_equal(ct_server_open(&f->loop, &options, &f->server, &err), 0);
+    int one = ct_sf_client(f), two = ct_sf_client(f), three = ct_sf_client(f);
+    ct_sf_expect_end(f, three);
+    assert_int_equal(ct_sf_stats(f).refused, 1);
+    assert_non_null(strstr(f->last_warning, "refused 1 connection beyond --max-connections"));
+    (void)close(one);
+    ct_sf_until_connections(f, 1);
+    one = ct_sf_client(f);
+    ct_sf_tell(one, SF_B(SF_HELLO SF_PING));
+    ct_sf_expect(f, one, SF_B(SF_PONG));
+    (void)close(one);
+    (void)close(two);
+}
+
+static void test_memory_cap(void **state)
+{
+    struct server_fixture *f = *state;
+    ct_server_close(f->server, NULL, NULL);
+    const struct ct_server_options options = {.max_memory = 512, .log = &f->log};
+    struct ct_err err = {0};
+    assert_int_equal(ct_server_open(&f->loop, &options, &f->server, &err), 0);
+    int good = ct_sf_client(f), bad = ct_sf_client(f);
+    ct_sf_tell(good, SF_B(SF_HELLO SF_SET_K_V SF_GET_K));
+    ct_sf_expect(f, good, SF_B(SF_VALUE_V));
+    assert_in_range(ct_sf_stats(f).memory, 1, 512);
+    ct_sf_tell(bad, SF_B(SF_HELLO "\x0b\x04" SF_Z7 "\1" SF_Z7 "a\0" SF_Z7 "\1" SF_Z7 "b\0" SF_Z7
+                                  "\1" SF_Z7 "c\0" SF_Z7 "\1" SF_Z7 "d\0" SF_Z7));
+    ct_sf_expect_end(f, bad);
+    assert_int_equal(ct_sf_stats(f).over_memory, 1);
+    assert_int_equal(ct_sf_stats(f).protocol_errors, 0);
+    assert_int_equal(ct_sf_stats(f).keys, 1);
+    assert_non_null(strstr(f->last_warning, "--max-memory"));
+    ct_sf_tell(good, SF_B(SF_GET_K));
+    ct_sf_expect(f, good, SF_B(SF_VALUE_V));
+    (void)close(good);
+}
+
+static void test_close_of_nothing(void **state)
+{
+    (void)state;
+    ct_server_close(NULL, NULL, NULL);
+}
+
+/* ---- slow readers --------------------------------------------------------------------------- */
+
+/* Stores 8 MiB at /k through the wire. */
+static char *store_big(struct server_fixture *f, int fd)
+{
+    char *big = malloc(CT_MAX_VALUE_LEN);
+    assert_non_null(big);
+    for (size_t i = 0; i < CT_MAX_VALUE_LEN; i++) {
+        big[i] = (char)(i * 2654435761u >> 11);
+    }
+    ct_sf_tell(fd, SF_B(SF_HELLO "\x01\x02" SF_Z7 "/k\0\0\x80\0\0\0\0\0"));
+    for (size_t sent = 0; sent < CT_MAX_VALUE_LEN;) {
+        ssize_t n = send(fd, big + sent, CT_MAX_VALUE_LEN - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+        sent += n > 0 ? (size_t)n : 0;
+        ct_sf_turn(f);
+    }
+    ct_sf_tell(fd, SF_B(SF_PING));
+    ct_sf_expect(f, fd, SF_B(SF_PONG));
+    return big;
+}
+
+static void test_slow_reader_stalls_itself_alone(void **state)
+{
+    struct server_fixture *f = *state;
+    enum { GETS = 6 };
+    int fd = ct_sf_client(f), other = ct_sf_client(f);
+    char *big = store_big(f, other);
+    ct_sf_tell(fd, SF_B(SF_HELLO));
+    for (int i = 0; i < GETS; i++) {
+        ct_sf_tell(fd, SF_B(SF_GET_K));
+    }
+    ct_sf_tell(fd, SF_B(SF_PING));
+    /* Nobody reads `fd`; the others are served all the same, and not all six were answered. */
+    for (int i = 0; i < 50; i++) {
+        ct_sf_tell(other, SF_B(SF_PING));
+        ct_sf_expect(f, other, SF_B(SF_PONG));
+    }
+    uint64_t so_far = ct_sf_stats(f).requests;
+    assert_true(so_far < 3 + 50 + 1 + GETS);
+    char *got = malloc(8 + CT_MAX_VALUE_LEN);
+    assert_non_null(got);
+    for (int i = 0; i < GETS; i++) {
+        assert_int_equal(ct_sf_hear(f, fd, got, 8 + CT_MAX_VALUE_LEN), 8 + CT_MAX_VALUE_LEN);
+        assert_int_equal(memcmp(got + 8, big, CT_MAX_VALUE_LEN), 0);
+    }
+    ct_sf_expect(f, fd, SF_B(SF_PONG));
+    free(got);
+    free(big);
+    (void)close(fd);
+    (void)close(other);
+}
+
+static void test_close_while_replies_are_unsent(void **state)
+{
+    struct server_fixture *f = *state;
+    int fd = ct_sf_client(f);
+    char *big = store_big(f, fd);
+    ct_sf_tell(fd, SF_B(SF_GET_K SF_GET_K SF_GET_K));
+    for (int i = 0; i < 10; i++) {
+        ct_sf_turn(f);
+    }
+    ct_server_reset(f->server);
+    ct_sf_until_connections(f, 0);
+    free(big);
+    (void)close(fd);
+}
+
+static void test_reader_that_leaves(void **state)
+{
+    struct server_fixture *f = *state;
+    int fd = ct_sf_client(f);
+    char *big = store_big(f, fd);
+    ct_sf_tell(fd, SF_B(SF_GET_K SF_GET_K SF_GET_K));
+    for (int i = 0; i < 10; i++) {
+        ct_sf_turn(f);
+    }
+    (void)close(fd);
+    ct_sf_until_connections(f, 0);
+    free(big);
+}
+
+/* ---- shortage ------------------------------------------------------------------------------- */
+
+static void test_survives_having_no_descriptors(void **state)
+{
+    struct server_fixture *f = *state;
+    int old = ct_sf_client(f);
+    ct_sf_tell(old, SF_B(SF_HELLO SF_PING));
+    ct_sf_expect(f, old, SF_B(SF_PONG));
+    struct rlimit limit, tight;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    int last = ct_sf_client(f), beyond = ct_sf_client(f);
+    tight = limit;
+    tight.rlim_cur = (rlim_t)beyond + 2;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &tight), 0);
+    ct_sf_tell(last, SF_B(SF_HELLO SF_PING));
+    ct_sf_expect(f, last, SF_B(SF_PONG));
+    assert_non_null(strstr(f->last_warning, "out of descriptors with 2 connections"));
+    ct_sf_expect_end(f, beyond);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    ct_sf_tell(old, SF_B(SF_PING));
+    ct_sf_expect(f, old, SF_B(SF_PONG));
+    int fd = ct_sf_client(f);
+    ct_sf_tell(fd, SF_B(SF_HELLO SF_PING));
+    ct_sf_expect(f, fd, SF_B(SF_PONG));
+    (void)close(fd);
+    (void)close(last);
+    (void)close(old);
+}
+
+static void test_connection_without_memory_waits_for_some(void **state)
+{
+    struct server_fixture *f = *state;
+    int old = ct_sf_client(f);
+    ct_sf_tell(old, SF_B(SF_HELLO SF_PING));
+    ct_sf_expect(f, old, SF_B(SF_PONG));
+    int fd = ct_sf_client(f);
+    ct_sf_tell(fd, SF_B(SF_HELLO SF_PING));
+    ct_fault_begin(0);
+    for (int i = 0; i < 1000 && !ct_fault_hit(); i++) {
+        ct_sf_turn(f);
+    }
+    (void)ct_fault_end();
+    assert_int_equal(ct_sf_stats(f).connections, 1);
+    (void)close(old);
+    ct_sf_expect(f, fd, SF_B(SF_PONG));
+    (void)close(fd);
+}
+
+static void test_held_connection_is_not_of_the_new_generation(void **state)
+{
+    struct server_fixture *f = *state;
+    int old = ct_sf_client(f);
+    ct_sf_tell(old, SF_B(SF_HELLO SF_PING));
+    ct_sf_expect(f, old, SF_B(SF_PONG));
+    int held = ct_sf_client(f);
+    ct_sf_tell(held, SF_B(SF_HELLO SF_SET_K_V));
+    ct_fault_begin(0);
+    for (int i = 0; i < 1000 && !ct_fault_hit(); i++) {
+        ct_sf_turn(f);
+    }
+    (void)ct_fault_end();
+    ct_server_reset(f->server);
+    ct_sf_expect_end(f, old);
+    ct_sf_expect_end(f, held);
+    int fd = ct_sf_client(f);
+    ct_sf_tell(fd, SF_B(SF_HELLO SF_GET_K));
+    ct_sf_expect(f, fd, SF_B("\0" SF_Z7));
+    (void)close(fd);
+}
+
+static int open_and_close(void *data)
+{
+    (void)data;
+    uv_loop_t loop;
+    ct_loop_begin(&loop);
+    const struct ct_server_options options = {0};
+    struct ct_server *server = NULL;
+    int rc = ct_server_open(&loop, &options, &server, NULL);
+    ct_server_close(server, NULL, NULL);
+    ct_loop_end(&loop);
+    return rc;
+}
+
+static void test_allocation_failures(void **state)
+{
+    (void)state;
+    assert_true(ct_fault_sweep(open_and_close, NULL, 0) >= 2);
+}
+
+#define WITH_SERVER(test) cmocka_unit_test_setup_teardown(test, ct_sf_set_up, ct_sf_tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        WITH_SERVER(test_slow_reader_stalls_itself_alone),
+        WITH_SERVER(test_close_while_replies_are_unsent),
+        WITH_SERVER(test_reader_that_leaves),
+        WITH_SERVER(test_port_in_use_names_the_holder),
+        WITH_SERVER(test_bad_hosts),
+        WITH_SERVER(test_all_addresses),
+        WITH_SERVER(test_two_addresses_on_one_port),
+        WITH_SERVER(test_more_connections_than_allowed),
+        WITH_SERVER(test_memory_cap),
+        cmocka_unit_test(test_close_of_nothing),
+        WITH_SERVER(test_survives_having_no_descriptors),
+        WITH_SERVER(test_connection_without_memory_waits_for_some),
+        WITH_SERVER(test_held_connection_is_not_of_the_new_generation),
+        cmocka_unit_test(test_allocation_failures),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

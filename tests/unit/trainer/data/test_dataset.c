@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/lib/ct_test.h"
+#include "tests/lib/tmpdir.h"
+#include "trainer/data/dataset.h"
+#include "trainer/data/synthetic.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#define TRAIN_IMAGES "train-images-idx3-ubyte"
+#define TRAIN_LABELS "train-labels-idx1-ubyte"
+#define TEST_IMAGES "t10k-images-idx3-ubyte"
+#define TEST_LABELS "t10k-labels-idx1-ubyte"
+
+/* Three training and two test images of 1 x 2 pixels. */
+static const struct {
+    const char *name;
+    unsigned char bytes[24];
+    size_t len;
+} good[] = {
+    {TRAIN_IMAGES, {0, 0, 8, 3, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0, 2, 0, 255, 0, 255, 0, 255}, 22},
+    {TRAIN_LABELS, {0, 0, 8, 1, 0, 0, 0, 3, 0, 1, 9}, 11},
+    {TEST_IMAGES, {0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2, 1, 2, 3, 4}, 20},
+    {TEST_LABELS, {0, 0, 8, 1, 0, 0, 0, 2, 9, 0}, 10},
+};
+
+static void put(const char *dir, const char *name, const void *bytes, size_t len)
+{
+    free(ct_tmpdir_write(dir, name, bytes, len));
+}
+
+static void put_gz(const char *dir, const char *name, const void *bytes, size_t len)
+{
+    char file[64];
+    (void)snprintf(file, sizeof file, "%s.gz", name);
+    char *path = ct_tmpdir_path(dir, file);
+    gzFile gz = gzopen(path, "wb");
+    assert_non_null(gz);
+    assert_int_equal(gzwrite(gz, bytes, (unsigned)len), (int)len);
+    assert_int_equal(gzclose(gz), Z_OK);
+    free(path);
+}
+
+static char *good_dir(void)
+{
+    char *dir = ct_tmpdir_new();
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        put(dir, good[i].name, good[i].bytes, good[i].len);
+    }
+    return dir;
+}
+
+static void check_good(const char *dir)
+{
+    struct ct_dataset set;
+    struct ct_err err = {0};
+    if (ct_dataset_load(dir, &set, &err) != 0) {
+        fail_msg("%s", err.text);
+    }
+    assert_int_equal(set.train.count, 3);
+    assert_int_equal(set.test.count, 2);
+    assert_int_equal(set.features, 2);
+    assert_int_equal(set.classes, 10);
+    assert_int_equal(set.train.images[1], 255);
+    assert_int_equal(set.train.labels[2], 9);
+    assert_int_equal(set.test.images[3], 4);
+    assert_int_equal(set.test.labels[0], 9);
+    /* Half of the training pixels are 0, half 1. */
+    assert_true(fabsf(set.mean - 0.5f) < 1e-6f);
+    assert_true(fabsf(set.stddev - 0.5f) < 1e-6f);
+    ct_dataset_fini(&set);
+    ct_dataset_fini(&set);
+}
+
+static void test_plain_files(void **state)
+{
+    (void)state;
+    char *dir = good_dir();
+    check_good(dir);
+    ct_tmpdir_free(dir);
+}
+
+static void test_gzipped_files(void **state)
+{
+    (void)state;
+    char *dir = ct_tmpdir_new();
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        put_gz(dir, good[i].name, good[i].bytes, good[i].len);
+    }
+    check_good(dir);
+    ct_tmpdir_free(dir);
+}
+
+static void expect(const char *dir, int code, const char *why)
+{
+    struct ct_dataset set = {.features = 77};
+    struct ct_err err = {0};
+    int rc = ct_dataset_load(dir, &set, &err);
+    if (rc != code || strstr(err.text, why) == NULL) {
+        fail_msg("%d '%s', expected '%s'", rc, err.text, why);
+    }
+    assert_int_equal(set.features, 77);
+}
+
+static void test_one_bad_file_is_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        unsigned char bytes[24];
+        size_t len;
+        int code;
+        const char *why;
+    } cases[] = {
+        {TRAIN_IMAGES, {0}, 0, CT_EFORMAT, "/train-images-idx3-ubyte: truncated"},
+        {TRAIN_IMAGES, {1, 2, 3, 4, 5}, 5, CT_EFORMAT, "/train-images-idx3-ubyte: wrong magic"},
+        {TEST_LABELS, {0, 0, 8, 1, 0, 0, 0, 2, 9}, 9, CT_EFORMAT, "t10k-labels-idx1-ubyte: trunc"},
+        {TEST_LABELS, {0, 0, 8, 1, 0, 0, 0, 2, 9, 9, 9}, 11, CT_EFORMAT, "ubyte: oversized"},
+        {TRAIN_LABELS, {0, 0, 8, 1, 0, 0, 0, 2, 0, 1}, 10, CT_EFORMAT, "3 images but 2 labels"},
+        {TRAIN_LABELS,
+         {0, 0, 8, 1, 0, 0, 0, 3, 0, 1, 200},
+         11,
+         CT_EFORMAT,
+         "label 200 of the training set is out of range"},
+        {TEST_LABELS,
+         {0, 0, 8, 1, 0, 0, 0, 2, 9, 10},
+         10,
+         CT_EFORMAT,
+         "label 10 of the test set is out of range"},
+        {TEST_IMAGES,
+         {0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 1, 1, 2},
+         18,
+         CT_EFORMAT,
+         "images are 1x2 but test images 1x1"},
+        {TRAIN_IMAGES, {0x1f, 0x8b, 8}, 3, CT_EFORMAT, "idx3-ubyte: truncated gzip data"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char *dir = good_dir();
+        put(dir, cases[i].name, cases[i].bytes, cases[i].len);
+        expect(dir, cases[i].code, cases[i].why);
+        ct_tmpdir_free(dir);
+    }
+}
+
+static void test_missing_file_is_named(void **state)
+{
+    (void)state;
+    char *dir = good_dir();
+    char *path = ct_tmpdir_path(dir, TEST_LABELS);
+    assert_int_equal(unlink(path), 0);
+    expect(dir, CT_ENOENT, "holds neither t10k-labels-idx1-ubyte nor t10k-labels-idx1-ubyte.gz");
+    expect("/no/such/folder", CT_ENOENT,
+           "cannot open the data folder /no/such/folder: No such file");
+    free(path);
+    ct_tmpdir_free(dir);
+}
+
+static void test_gzip_that_holds_more_than_its_header_says(void **state)
+{
+    (void)state;
+    char *dir = good_dir();
+    char *path = ct_tmpdir_path(dir, TRAIN_LABELS);
+    assert_int_equal(unlink(path), 0);
+    enum { BOMB = 4 << 20 };
+    unsigned char *bytes = calloc(BOMB, 1);
+    assert_non_null(bytes);
+    memcpy(bytes, good[1].bytes, good[1].len);
+    put_gz(dir, TRAIN_LABELS, bytes, BOMB);
+    expect(dir, CT_ELIMIT, "oversized: inflates to more than the 11 bytes");
+    put(dir, TRAIN_LABELS ".gz", "plainly no gzip", 15);
+    expect(dir, CT_EFORMAT, "train-labels-idx1-ubyte.gz: damaged gzip data");
+    free(bytes);
+    free(path);
+    ct_tmpdir_free(dir);
+}
+
+static void test_numbering_from_one_is_allowed(void **state)
+{
+    (void)state;
+    uint8_t images[26] = {0}, labels[26];
+    for (size_t i = 0; i < 26; i++) {
+        labels[i] = (uint8_t)(i + 1);
+    }
+    struct ct_dataset set = {
+        .train = {.count = 26, .images = images, .labels = labels},
+        .test = {.count = 26, .images = images, .labels = labels},
+        .shape = {1, 1, 1, 1},
+    };
+    assert_int_equal(ct_dataset_finish(&set, NULL), 0);
+    assert_int_equal(set.classes, 27);
+    /* All pixels are the same: nothing to scale by. */
+    assert_true(set.mean == 0.0f && set.stddev == 1.0f);
+}
+
+static void test_synthetic_is_the_same_each_time(void **state)
+{
+    (void)state;
+    struct ct_dataset a, b;
+    assert_int_equal(ct_dataset_load("synthetic", &a, NULL), 0);
+    assert_int_equal(ct_dataset_load("synthetic", &b, NULL), 0);
+    assert_int_equal(a.train.count, CT_SYNTHETIC_TRAIN);
+    assert_int_equal(a.test.count, CT_SYNTHETIC_TEST);
+    assert_int_equal(a.features, CT_SYNTHETIC_SIDE * CT_SYNTHETIC_SIDE);
+    assert_int_equal(a.classes, CT_SYNTHETIC_CLASSES);
+    assert_memory_equal(a.train.images, b.train.images, a.train.count * a.features);
+    assert_memory_equal(a.test.labels, b.test.labels, a.test.count);
+    /* No sample stands in both splits, not even with the noise of another one. */
+    size_t same_label = 0;
+    for (size_t i = 0; i < a.test.count; i++) {
+        if (a.train.labels[i] == a.test.labels[i]) {
+            same_label++;
+            assert_memory_not_equal(a.train.images + i * a.features, a.test.images + i * a.features,
+                                    a.features);
+        }
+    }
+    assert_in_range(same_label, CT_SYNTHETIC_TEST / 15, CT_SYNTHETIC_TEST / 7);
+    size_t per_class[CT_SYNTHETIC_CLASSES] = {0};
+    for (size_t i = 0; i < a.train.count; i++) {
+        per_class[a.train.labels[i]]++;
+    }
+    for (size_t c = 0; c < CT_SYNTHETIC_CLASSES; c++) {
+        assert_in_range(per_class[c], CT_SYNTHETIC_TRAIN / 12, CT_SYNTHETIC_TRAIN / 8);
+    }
+    ct_dataset_fini(&a);
+    ct_dataset_fini(&b);
+}
+
+static int load_body(void *data)
+{
+    struct ct_dataset set;
+    int rc = ct_dataset_load(data, &set, NULL);
+    if (rc == 0) {
+        ct_dataset_fini(&set);
+    }
+    return rc;
+}
+
+static void test_survives_faults(void **state)
+{
+    (void)state;
+    char *dir = ct_tmpdir_new();
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        if (i % 2 == 0) {
+            put_gz(dir, good[i].name, good[i].bytes, good[i].len);
+        } else {
+            put(dir, good[i].name, good[i].bytes, good[i].len);
+        }
+    }
+    assert_true(ct_fault_sweep(load_body, dir, 0) > 8);
+    assert_true(ct_fault_sweep(load_body, (char *)"synthetic", 0) >= 4);
+    ct_tmpdir_free(dir);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_plain_files),
+        cmocka_unit_test(test_gzipped_files),
+        cmocka_unit_test(test_one_bad_file_is_named),
+        cmocka_unit_test(test_missing_file_is_named),
+        cmocka_unit_test(test_gzip_that_holds_more_than_its_header_says),
+        cmocka_unit_test(test_numbering_from_one_is_allowed),
+        cmocka_unit_test(test_synthetic_is_the_same_each_time),
+        cmocka_unit_test(test_survives_faults),
+    };
+    return cmocka_run_group_tests_name("dataset", tests, NULL, NULL);
+}

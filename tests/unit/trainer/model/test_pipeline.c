@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Opening a pipeline's stages; the training itself is compared end to end.
+ */
+#include "kernels/device/device.h"
+#include "tests/lib/ct_test.h"
+#include "tests/lib/rank_calls.h"
+#include "tests/lib/rank_faults.h"
+#include "trainer/model/pipeline.h"
+
+/* Two stages on two ranks. */
+static int open_stage(int rank, struct ct_err *err)
+{
+    struct ctw_job *job = NULL;
+    struct ct_team team = {0};
+    struct ct_device *dev = NULL;
+    struct ct_pipeline *pipe = NULL;
+    struct ct_layout layout;
+    const struct ct_hidden hidden = {.count = 2, .size = {24, 16}};
+    int rc = ct_layout_init(&layout, 36, &hidden, 10, err);
+    const struct ct_pipeline_options o = {
+        .stages = 2, .rows = 32, .test_rows = 64, .layers = 3, .world = 2, .rank = rank};
+    if (rc == 0) {
+        rc = ctw_job_open(NULL, &job, err);
+    }
+    if (rc == 0) {
+        rc = ct_device_open(CT_DEVICE_CPU, 0, &dev, err);
+    }
+    if (rc == 0) {
+        rc = ct_team_open(job, dev, CTW_ORDER_RANK, &team, err);
+    }
+    if (rc == 0) {
+        rc = ct_pipeline_open(&o, &team, dev, &layout, NULL, &pipe, err);
+    }
+    ct_pipeline_free(pipe);
+    ct_team_close(&team);
+    if (dev != NULL) {
+        dev->ops->close(dev);
+    }
+    ctw_job_free(job);
+    return rc;
+}
+
+static void sweep(int victim)
+{
+    struct ranks ranks;
+    ranks_begin(&ranks);
+    assert_in_range(rank_fault_sweep(&ranks, victim, open_stage), 10, 200);
+    ranks_end(&ranks);
+}
+
+static void first_stage_without_memory(void **state)
+{
+    (void)state;
+    sweep(0);
+}
+
+static void last_stage_without_memory(void **state)
+{
+    (void)state;
+    sweep(1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(first_stage_without_memory),
+        cmocka_unit_test(last_stage_without_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/alloc.h"
+#include "tests/lib/ct_test.h"
+#include "tests/lib/tmpdir.h"
+#include "trainer/recovery/checkpoint_dir.h"
+#include "trainer/recovery/saver.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct fixture {
+    char *dir;
+    struct ct_layout layout;
+    struct ct_saver_options options;
+    struct ct_saver *saver;
+};
+
+static void set_up(struct fixture *f, const char *file)
+{
+    f->dir = ct_tmpdir_new();
+    const struct ct_hidden sizes = {.count = 1, .size = {7}};
+    assert_int_equal(ct_layout_init(&f->layout, 5, &sizes, 3, NULL), 0);
+    f->options = (struct ct_saver_options){.file = file,
+                                           .dir = f->dir,
+                                           .keep = 2,
+                                           .layout = &f->layout,
+                                           .optimizer = CT_OPTIMIZER_SGD};
+    assert_int_equal(ct_saver_open(&f->options, &f->saver, NULL), 0);
+}
+
+static void tear_down(struct fixture *f)
+{
+    ct_saver_free(f->saver);
+    ct_tmpdir_free(f->dir);
+}
+
+static void save(struct fixture *f, int64_t step, float value)
+{
+    float *snapshot = ct_saver_begin(f->saver, true);
+    assert_non_null(snapshot);
+    for (size_t i = 0; i < 2 * f->layout.count; i++) {
+        snapshot[i] = value;
+    }
+    ct_saver_commit(f->saver, &(struct ct_progress_point){.step = step});
+}
+
+static void test_writes_behind_and_keeps_the_last(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, NULL);
+    for (int64_t step = 1; step <= 4; step++) {
+        save(&f, step, (float)step);
+    }
+    struct ct_err none;
+    assert_non_null(ct_saver_begin(f.saver, true)); /* written, without asking how */
+    assert_false(ct_saver_news(f.saver, &none));
+    assert_int_equal(ct_saver_wait(f.saver, NULL), 0);
+    int64_t *steps;
+    size_t count;
+    assert_int_equal(ct_checkpoint_dir_list(f.dir, &steps, &count, NULL), 0);
+    assert_true(count == 2 && steps[0] == 4 && steps[1] == 3);
+    ct_free(steps);
+    struct ct_saver_counts counts = ct_saver_count(f.saver);
+    assert_true(counts.written == 4 && counts.failed == 0 && counts.skipped == 0);
+    assert_false(ct_saver_news(f.saver, &none));
+    tear_down(&f);
+}
+
+/* A FIFO in the place of the temporary file holds the writer until somebody reads. */
+static void test_who_does_not_wait_is_counted(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, NULL);
+    char *fifo = ct_tmpdir_path(f.dir, "step-000000000001.safetensors.tmp");
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    save(&f, 1, 1);
+    assert_null(ct_saver_begin(f.saver, false));
+    assert_null(ct_saver_begin(f.saver, false));
+    int fd = open(fifo, O_RDONLY | O_CLOEXEC); /* lets the writer's open go on */
+    assert_true(fd >= 0);
+    int rc = ct_saver_wait(f.saver, NULL);
+    assert_true(rc <= 0); /* a FIFO cannot be synced, which is not what this tests */
+    assert_non_null(ct_saver_begin(f.saver, false));
+    assert_int_equal(ct_saver_count(f.saver).skipped, 2);
+    (void)close(fd);
+    free(fifo);
+    tear_down(&f);
+}
+
+static void test_a_series_of_failures_is_told_once(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, "/no/such/folder/file");
+    struct ct_err err = {0}, last = {0};
+    for (int64_t step = 1; step <= 3; step++) {
+        save(&f, step, 1);
+        assert_non_null(ct_saver_begin(f.saver, true)); /* written, without asking how */
+        assert_true(ct_saver_news(f.saver, &err) == (step == 1));
+    }
+    assert_non_null(strstr(err.text, "/no/such/folder/file"));
+    assert_int_equal(ct_saver_wait(f.saver, &last), CT_ENOENT);
+    assert_non_null(strstr(last.text, "/no/such/folder/file"));
+    assert_int_equal(ct_saver_count(f.saver).failed, 3);
+    assert_int_equal(ct_saver_count(f.saver).written, 0);
+    /* The folder got its files all the same. */
+    int64_t *steps;
+    size_t count;
+    assert_int_equal(ct_checkpoint_dir_list(f.dir, &steps, &count, NULL), 0);
+    assert_int_equal(count, 2);
+    ct_free(steps);
+    tear_down(&f);
+}
+
+static void test_what_is_no_number_is_not_kept(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct ct_err err = {0};
+    set_up(&f, NULL);
+    save(&f, 1, NAN);
+    assert_int_equal(ct_saver_wait(f.saver, &err), CT_ELIMIT);
+    assert_non_null(strstr(err.text, "not numbers any more"));
+    save(&f, 2, 1);
+    assert_int_equal(ct_saver_wait(f.saver, NULL), 0);
+    tear_down(&f);
+}
+
+static void test_freeing_finishes_the_write(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, NULL);
+    save(&f, 9, 1);
+    ct_saver_free(f.saver);
+    char *path = ct_checkpoint_dir_path(f.dir, 9);
+    assert_int_equal(access(path, F_OK), 0);
+    ct_free(path);
+    ct_tmpdir_free(f.dir);
+    ct_saver_free(NULL);
+}
+
+static int open_body(void *data)
+{
+    struct fixture *f = data;
+    struct ct_saver *saver;
+    int rc = ct_saver_open(&f->options, &saver, NULL);
+    if (rc == 0) {
+        ct_saver_free(saver);
+    }
+    return rc;
+}
+
+static void test_survives_faults(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, NULL);
+    assert_int_equal(ct_fault_sweep(open_body, &f, 0), 2);
+    tear_down(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_writes_behind_and_keeps_the_last),
+        cmocka_unit_test(test_who_does_not_wait_is_counted),
+        cmocka_unit_test(test_a_series_of_failures_is_told_once),
+        cmocka_unit_test(test_what_is_no_number_is_not_kept),
+        cmocka_unit_test(test_freeing_finishes_the_write),
+        cmocka_unit_test(test_survives_faults),
+    };
+    return cmocka_run_group_tests_name("saver", tests, NULL, NULL);
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/lib/ct_test.h"
+#include "trainer/show/tensorboard.h"
+
+static void test_checksum_is_castagnolis(void **state)
+{
+    (void)state;
+    /* RFC 3720, B.4. */
+    static const unsigned char zeros[32];
+    assert_int_equal(ct_crc32c(zeros, sizeof zeros), 0x8a9136aa);
+    assert_int_equal(ct_crc32c("123456789", 9), 0xe3069283);
+    assert_int_equal(ct_crc32c("", 0), 0);
+}
+
+/* What RecordWriter of the Python package tensorboard 2.21 writes for the same events. */
+static void test_records_are_as_tensorboard_writes_them(void **state)
+{
+    (void)state;
+    static const unsigned char first[] = {
+        0x18, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0xa3, 0x7f, 0x4b, 0x22, 0x09, 0x00,
+        0x00, 0x00, 0x00, 0x00, 0x00, 0xf8, 0x3f, 0x1a, 0x0d, 0x62, 0x72, 0x61, 0x69, 0x6e,
+        0x2e, 0x45, 0x76, 0x65, 0x6e, 0x74, 0x3a, 0x32, 0x2a, 0x28, 0x64, 0x6c};
+    static const unsigned char second[] = {
+        0x1b, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x1a, 0x0d, 0x9e, 0x13, 0x09, 0x00, 0x00,
+        0x00, 0x00, 0x00, 0x00, 0xf8, 0x3f, 0x10, 0xac, 0x02, 0x2a, 0x0d, 0x0a, 0x0b, 0x0a, 0x04,
+        0x6c, 0x6f, 0x73, 0x73, 0x15, 0x00, 0x00, 0x00, 0x3f, 0x69, 0xf9, 0x31, 0x5b};
+    const struct ct_scalar scalar = {"loss", 0.5};
+    struct ct_buf out = CT_BUF_INIT;
+    assert_int_equal(ct_tensorboard_encode(1.5, 7, NULL, 0, &out), 0);
+    assert_int_equal(out.len, sizeof first);
+    assert_memory_equal(ct_buf_bytes(&out), first, sizeof first);
+    ct_buf_reset(&out);
+    assert_int_equal(ct_tensorboard_encode(1.5, 300, &scalar, 1, &out), 0);
+    assert_int_equal(out.len, sizeof second);
+    assert_memory_equal(ct_buf_bytes(&out), second, sizeof second);
+    ct_buf_fini(&out);
+}
+
+static int encode_body(void *data)
+{
+    struct ct_buf out = CT_BUF_INIT;
+    int rc = ct_tensorboard_encode(1, 1, data, 1, &out);
+    ct_buf_fini(&out);
+    return rc;
+}
+
+static void test_survives_faults(void **state)
+{
+    (void)state;
+    struct ct_scalar scalar = {"loss", 0.5};
+    assert_true(ct_fault_sweep(encode_body, &scalar, 0) >= 4);
+}
+
+static void test_what_cannot_be_written_is_named(void **state)
+{
+    (void)state;
+    struct ct_tensorboard board = CT_TENSORBOARD_INIT;
+    struct ct_err err = {0};
+    assert_int_equal(ct_tensorboard_open(&board, "/no/such/folder", &err), CT_ENOENT);
+    assert_non_null(strstr(err.text, "/no/such/folder"));
+    assert_int_equal(ct_tensorboard_add(&board, 1, NULL, 0, NULL), 0); /* nothing is open */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_checksum_is_castagnolis),
+        cmocka_unit_test(test_records_are_as_tensorboard_writes_them),
+        cmocka_unit_test(test_survives_faults),
+        cmocka_unit_test(test_what_cannot_be_written_is_named),
+    };
+    return cmocka_run_group_tests_name("tensorboard", tests, NULL, NULL);
+}

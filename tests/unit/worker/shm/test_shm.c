@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/lib/ct_test.h"
+
+#include "worker/job/proc.h"
+#include "worker/shm/arena.h"
+#include "worker/shm/shm.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#define TOKEN "00112233445566778899aabbccddeeff"
+
+static void the_invitation_leads_to_the_same_page(void **state)
+{
+    (void)state;
+    struct shm made = SHM_INIT, got = SHM_INIT;
+    char invitation[SHM_INVITATION_MAX];
+    assert_int_equal(shm_create(&made, 3, invitation, NULL), 0);
+    assert_int_equal(shm_attach(&got, 3, invitation, NULL), 0);
+    made.page->slots[2].pid = 4711;
+    assert_int_equal(got.page->slots[2].pid, 4711);
+    assert_int_equal(fcntl(got.fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+    assert_int_equal(fcntl(made.fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+    assert_int_not_equal(ftruncate(got.fd, 0), 0);
+    shm_fini(&got);
+    shm_fini(&got);
+    shm_fini(&made);
+}
+
+static void refuses_malformed_invitations(void **state)
+{
+    (void)state;
+    const char *const bad[] = {
+        "",
+        ":",
+        "::",
+        "1:2",
+        "1:2:",
+        "x:2:" TOKEN,
+        "-1:2:" TOKEN,
+        "1:-2:" TOKEN,
+        "0:2:" TOKEN,
+        "1:2:" TOKEN "0",
+        "1:2:ff",
+        "99999999999:2:" TOKEN,
+        "1:2:" TOKEN TOKEN TOKEN,
+    };
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        struct shm shm = SHM_INIT;
+        struct ct_err err = {0};
+        assert_int_equal(shm_attach(&shm, 2, bad[i], &err), CT_EPROTO);
+        assert_non_null(strstr(err.text, "malformed"));
+        assert_int_equal(shm.fd, -1);
+    }
+}
+
+static void check_refused(int fd, int code, const char *text)
+{
+    char invitation[SHM_INVITATION_MAX];
+    (void)snprintf(invitation, sizeof(invitation), "%ld:%d:%s", (long)getpid(), fd, TOKEN);
+    struct shm shm = SHM_INIT;
+    struct ct_err err = {0};
+    assert_int_equal(shm_attach(&shm, 2, invitation, &err), code);
+    assert_non_null(strstr(err.text, text));
+    assert_int_equal(shm.fd, -1);
+    assert_null(shm.page);
+}
+
+static void refuses_what_is_not_rank_0s_file(void **state)
+{
+    (void)state;
+    /* No such descriptor, a folder, a plain file, a memfd that could shrink, one too small. */
+    check_refused(1000, CT_ENOENT, "cannot open");
+    int fd = open("/", O_RDONLY | O_CLOEXEC);
+    struct shm shm = SHM_INIT;
+    char invitation[SHM_INVITATION_MAX];
+    (void)snprintf(invitation, sizeof(invitation), "%ld:%d:%s", (long)getpid(), fd, TOKEN);
+    assert_true(shm_attach(&shm, 2, invitation, NULL) < 0);
+    (void)close(fd);
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    check_refused(fileno(file), CT_EPROTO, "of this kind");
+    (void)fclose(file);
+    fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_int_equal(ftruncate(fd, 1 << 20), 0);
+    check_refused(fd, CT_EPROTO, "of this kind");
+    assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    check_refused(fd, CT_EPROTO, "of this job"); /* now only the token is wrong */
+    (void)close(fd);
+    fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    check_refused(fd, CT_EPROTO, "of this kind");
+    (void)close(fd);
+    (void)snprintf(invitation, sizeof(invitation), "%d:3:%s", 1 << 29, TOKEN);
+    assert_int_equal(shm_attach(&shm, 2, invitation, NULL), CT_ENOENT);
+}
+
+static void refuses_another_version_and_size(void **state)
+{
+    (void)state;
+    struct shm made = SHM_INIT, got = SHM_INIT;
+    char invitation[SHM_INVITATION_MAX];
+    struct ct_err err = {0};
+    assert_int_equal(shm_create(&made, 2, invitation, NULL), 0);
+    assert_int_equal(shm_attach(&got, 3, invitation, &err), CT_EPROTO);
+    assert_non_null(strstr(err.text, "expects 2 ranks, this rank 3"));
+    made.page->version++;
+    assert_int_equal(shm_attach(&got, 2, invitation, &err), CT_EPROTO);
+    assert_non_null(strstr(err.text, "version"));
+    shm_fini(&made);
+}
+
+static void an_arena_names_buffers_by_offset(void **state)
+{
+    (void)state;
+    struct shm shm = SHM_INIT;
+    char invitation[SHM_INVITATION_MAX];
+    assert_int_equal(shm_create(&shm, 3, invitation, NULL), 0);
+    struct arena arena;
+    arena_init(&arena, &shm, 1, 3);
+    void *own, *shared;
+    assert_int_equal(arena_add(&arena, CTW_MEMORY_OWN, 5000, &own, NULL), 0);
+    assert_int_equal(arena_add(&arena, CTW_MEMORY_SHARED, 100, &shared, NULL), 0);
+    size_t base = shm.page_bytes;
+    int64_t at = 0;
+    unsigned char *p = own;
+    assert_int_equal(arena_locate(&arena, CTW_MEMORY_OWN, p + 10, 100, &at, NULL), 0);
+    assert_int_equal(at, base + 8192 + 10);
+    assert_ptr_equal(arena_resolve(&arena, CTW_MEMORY_OWN, 1, at, 100), p + 10);
+    assert_int_equal(arena_locate(&arena, CTW_MEMORY_OWN, shared, 1, &at, NULL), 0);
+    assert_int_equal(at, ARENA_PRIVATE);
+    assert_int_equal(arena_locate(&arena, CTW_MEMORY_SHARED, shared, 100, &at, NULL), 0);
+    assert_int_equal(at, base + 3 * 8192);
+    assert_int_equal(arena_locate(&arena, CTW_MEMORY_OWN, &at, 8, &at, NULL), 0);
+    assert_int_equal(at, ARENA_PRIVATE);
+    /* Past the end, and memory of another rank. */
+    assert_int_equal(arena_locate(&arena, CTW_MEMORY_OWN, p + 10, 8183, &at, NULL), CT_EINVAL);
+    assert_null(arena_resolve(&arena, CTW_MEMORY_OWN, 0, (int64_t)base + 8192, 1));
+    assert_null(arena_resolve(&arena, CTW_MEMORY_OWN, 1, (int64_t)base + 8192, 8193));
+    assert_null(arena_resolve(&arena, CTW_MEMORY_OWN, 1, -5, 1));
+    assert_non_null(arena_resolve(&arena, CTW_MEMORY_OWN, 2, (int64_t)base + 2 * 8192, 8192));
+    assert_int_equal(arena_add(&arena, CTW_MEMORY_OWN, SIZE_MAX - 5, &own, NULL), CT_ELIMIT);
+    assert_int_equal(arena_add(&arena, CTW_MEMORY_OWN, SIZE_MAX / 2, &own, NULL), CT_ELIMIT);
+    arena_fini(&arena);
+    shm_fini(&shm);
+}
+
+static void start_time_survives_odd_names(void **state)
+{
+    (void)state;
+    uint64_t before = 0, after = 0;
+    assert_int_equal(proc_start_time(getpid(), &before), 0);
+    assert_int_equal(prctl(PR_SET_NAME, ") 1 (2) R 3"), 0);
+    assert_int_equal(proc_start_time(getpid(), &after), 0);
+    assert_true(before > 0);
+    assert_int_equal(before, after);
+    assert_int_equal(proc_start_time(1 << 29, &after), CT_ENOENT);
+    assert_true(proc_cpu_count() >= 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_invitation_leads_to_the_same_page),
+        cmocka_unit_test(refuses_malformed_invitations),
+        cmocka_unit_test(refuses_what_is_not_rank_0s_file),
+        cmocka_unit_test(refuses_another_version_and_size),
+        cmocka_unit_test(an_arena_names_buffers_by_offset),
+        cmocka_unit_test(start_time_survives_odd_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Bounded decompression of gzip data in memory.
+ */
+#ifndef CT_TRAINER_FORMATS_GZIP_H
+#define CT_TRAINER_FORMATS_GZIP_H
+
+#include "common/buf.h"
+#include "common/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Does it start with gzip's magic? */
+bool ct_gzip_is(const void *bytes, size_t len);
+
+/* Appends the inflated content to `out`. A content longer than `max` gives CT_ELIMIT after its
+ * first `max` bytes were appended, so memory is bounded whatever the data claim. CT_EFORMAT:
+ * truncated, damaged, or followed by other bytes. CT_ENOMEM. */
+CT_MUST_CHECK int ct_gzip_inflate(const void *bytes, size_t len, size_t max, struct ct_buf *out,
+                                  struct ct_err *err);
+
+#endif

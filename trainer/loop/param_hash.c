@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "trainer/loop/param_hash.h"
+
+#include "common/alloc.h"
+#include "trainer/formats/rng.h"
+
+#include <string.h>
+
+uint64_t ct_param_hash_part(const float *params, size_t first, size_t count)
+{
+    const uint64_t golden = UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t sum = 0, key = first / 2 * golden;
+    for (size_t i = 0; i < count; i += 2) {
+        uint64_t word;
+        memcpy(&word, params + i, sizeof word);
+        key += golden;
+        sum += ct_rng_mix(word ^ key);
+    }
+    return sum;
+}
+
+uint64_t ct_param_hash_of(uint64_t sum)
+{
+    return ct_rng_mix(sum);
+}
+
+uint64_t ct_param_hash(const float *params, size_t count)
+{
+    return ct_param_hash_of(ct_param_hash_part(params, 0, count));
+}
+
+static uint64_t sum_of(const double *halves)
+{
+    return (uint64_t)halves[0] << 32 | (uint64_t)halves[1];
+}
+
+/* Each stage of a pipeline has its layers' part; elsewhere all is one. */
+int ct_trainer_hash(struct ct_trainer *t, uint64_t *out, struct ct_err *err)
+{
+    int stages = t->pipe != NULL ? (int)t->pipe->stages : 1;
+    size_t first = t->pipe != NULL ? t->pipe->place : 0;
+    size_t count = t->pipe != NULL ? t->pipe->layout.count : t->layout.count;
+    const float *params = t->params + (t->pipe != NULL ? t->pipe->base : 0);
+    int rc = 0;
+    if (t->staging != NULL) {
+        rc = ct_team_download(&t->team, t->staging, params, count * sizeof(float), err);
+        params = t->staging;
+    }
+    double *all = ct_calloc(2 * (size_t)t->team.world, sizeof *all);
+    if (rc == 0 && all == NULL) {
+        rc = ct_err_set(err, CT_ENOMEM, "out of memory");
+    }
+    if (rc != 0) {
+        ct_free(all);
+        return rc;
+    }
+    uint64_t part = ct_param_hash_part(params, first, count), sum = 0;
+    const double mine[2] = {(double)(part >> 32), (double)(part & UINT32_MAX)};
+    rc = ct_team_gather(&t->team, mine, 2, all, err);
+    for (int r = 0; rc == 0 && r < t->team.world; r++) {
+        int like = r % stages;
+        if (sum_of(all + 2 * r) != sum_of(all + 2 * like)) {
+            rc = ct_err_set(err, CT_EPEER,
+                            "the parameters of rank %d are not those of rank %d any more after "
+                            "step %lld",
+                            r, like, (long long)t->optimizer.step);
+        }
+        sum += r < stages ? sum_of(all + 2 * r) : 0;
+    }
+    ct_free(all);
+    *out = ct_param_hash_of(sum);
+    return rc;
+}

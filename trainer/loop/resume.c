@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Where a training goes on: from the file that --resume names, or from the newest whole checkpoint
+ * of the folder, or at the start when there is none.
+ */
+#include "trainer/loop/trainer.h"
+#include "trainer/recovery/checkpoint_dir.h"
+
+#include <string.h>
+
+bool ct_train_resumes_itself(const struct ct_train_options *options)
+{
+    return options->resume != NULL && strcmp(options->resume, CT_RESUME_AUTO) == 0;
+}
+
+/* Within an epoch the position is a number of batches, which only says something for the same
+ * batches. */
+static int check_point(const struct ct_trainer *t, const struct ct_progress_point *point,
+                       const char *where, struct ct_err *err)
+{
+    if (point->seed != t->options.seed) {
+        return ct_err_set(err, CT_EINVAL, "%s was trained with --seed %llu, not %llu", where,
+                          (unsigned long long)point->seed, (unsigned long long)t->options.seed);
+    }
+    size_t count = t->dataset.train.count;
+    size_t batch = t->options.batch_size < count ? t->options.batch_size : count;
+    if (point->batch > 0 && point->batch_size != batch) {
+        return ct_err_set(err, CT_EINVAL,
+                          "%s was taken within an epoch, after %zu batches of %zu samples: go on "
+                          "with --batch-size %zu, not %zu",
+                          where, point->batch, point->batch_size, point->batch_size, batch);
+    }
+    if (point->batch > 0 && point->batch >= (count - 1) / batch + 1) {
+        return ct_err_set(err, CT_EINVAL,
+                          "%s was taken after %zu batches of an epoch, but this data set has no "
+                          "more than %zu",
+                          where, point->batch, (count - 1) / batch + 1);
+    }
+    return 0;
+}
+
+int ct_trainer_open_resume(struct ct_trainer *t, struct ct_safetensors *file, struct ct_err *err)
+{
+    struct ct_progress_point point;
+    const char *where = t->options.resume;
+    if (where == NULL) {
+        return 0;
+    }
+    int rc;
+    if (ct_train_resumes_itself(&t->options)) {
+        where = t->options.checkpoint_dir;
+        rc = ct_checkpoint_dir_newest(where, &t->layout, t->options.optimizer, file, &point,
+                                      &t->warnings, err);
+        if (rc == CT_CHECKPOINT_DIR_E_NONE && t->options.eval_only) {
+            return ct_err_set(err, CT_ENOENT,
+                              "%s holds no whole checkpoint that --eval-only could test", where);
+        }
+        if (rc == CT_CHECKPOINT_DIR_E_NONE) {
+            return 0;
+        }
+    } else {
+        rc = ct_checkpoint_open(where, &t->layout, t->options.optimizer, file, &point, err);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    rc = check_point(t, &point, where, err);
+    if (rc != 0) {
+        ct_safetensors_fini(file);
+        return rc;
+    }
+    t->epoch = point.epoch;
+    t->batch = point.batch;
+    t->optimizer.step = point.step;
+    return 0;
+}

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "trainer/loop/stages.h"
+
+/* Floats that GPUs send each other at a time: 16 MiB are as fast as more. */
+#define TRANSIT ((size_t)4 << 20)
+
+static struct ct_pipeline_options options_of(const struct ct_trainer *t, size_t rows)
+{
+    const struct ctw_env *env = ctw_job_env(t->job);
+    return (struct ct_pipeline_options){
+        .stages = t->options.pipeline_stages,
+        .micros = t->options.micro_batches,
+        .rows = rows,
+        .test_rows = CT_EVALUATION_ROWS,
+        .layers = t->layout.layer_count,
+        .apart = !t->team.shares_model,
+        .world = env->world_size,
+        .rank = env->rank,
+    };
+}
+
+int ct_stages_check(const struct ct_trainer *t, struct ct_err *err)
+{
+    const struct ct_pipeline_options options = options_of(t, 1);
+    return ct_pipeline_check(&options, err);
+}
+
+struct ct_span ct_stages_held(const struct ct_trainer *t)
+{
+    size_t stages = t->options.pipeline_stages;
+    if (t->team.shares_model || stages == 1) {
+        return (struct ct_span){.count = t->layout.count};
+    }
+    return ct_pipe_span(&t->layout, stages, (size_t)t->team.rank % stages);
+}
+
+/* A machine's ranks follow each other, so those of as many as there are stages have all. */
+static bool lacks_stages(const struct ct_trainer *t)
+{
+    size_t here = (size_t)ctw_job_env(t->job)->local_world_size;
+    return !t->team.shares_model || here < t->options.pipeline_stages;
+}
+
+int ct_stages_open(struct ct_trainer *t, size_t rows, struct ct_err *err)
+{
+    const struct ct_pipeline_options options = options_of(t, rows);
+    double lacking = lacks_stages(t) ? 1 : 0;
+    int rc = ct_team_sum(&t->team, &lacking, 1, err);
+    if (rc == 0 && !t->team.shares_model) {
+        rc = ct_team_alloc_model(&t->team, TRANSIT, &t->transit, err);
+    }
+    if (rc == 0) {
+        rc = ct_pipeline_open(&options, &t->team, t->dev, &t->layout, t->narrow, &t->pipe, err);
+    }
+    t->scattered = rc == 0 && lacking > 0;
+    return rc;
+}
+
+/* Floats [from, from + count) of a stage's, of the array whose part this rank has in `array`: to
+ * every rank, or every machine, from the first lane, in which a stage's rank is its number. */
+static int pass_on(struct ct_trainer *t, float *array, size_t stage, size_t from, size_t count,
+                   float *out, struct ct_err *err)
+{
+    struct ct_span span = ct_pipe_span(&t->layout, t->pipe->stages, stage);
+    float *block = array + from;
+    if (t->team.shares_model) {
+        block += span.first;
+    } else if (stage != t->pipe->stage) {
+        block = t->transit;
+    }
+    int rc = ct_team_hand_out(&t->team, block, count * sizeof(float), (int)stage, err);
+    if (rc == 0 && out != NULL) {
+        rc = ct_team_download(&t->team, out + span.first + from, block, count * sizeof(float), err);
+    }
+    return rc;
+}
+
+static int collect(struct ct_trainer *t, float *array, float *out, struct ct_err *err)
+{
+    int rc = 0;
+    for (size_t s = 0; rc == 0 && s < t->pipe->stages; s++) {
+        size_t count = ct_pipe_span(&t->layout, t->pipe->stages, s).count;
+        size_t most = t->team.shares_model || count < TRANSIT ? count : TRANSIT;
+        for (size_t from = 0; rc == 0 && from < count; from += most) {
+            size_t left = count - from;
+            rc = pass_on(t, array, s, from, left < most ? left : most, out, err);
+        }
+    }
+    return rc;
+}
+
+int ct_stages_snapshot(struct ct_trainer *t, float *out, struct ct_err *err)
+{
+    int rc = collect(t, t->params, out, err);
+    for (size_t i = 0; rc == 0 && ct_optimizer_state_name(t->optimizer.kind, i) != NULL; i++) {
+        float *place = out != NULL ? out + (i + 1) * t->layout.count : NULL;
+        rc = collect(t, t->optimizer.state[i], place, err);
+    }
+    return rc;
+}

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The hot path. Nothing in here allocates.
+ */
+#include "trainer/loop/keep.h"
+#include "trainer/loop/survive.h"
+
+#include "common/clock.h"
+
+/* Steps that a GPU takes before queueing one more waits for room for its indices
+ * (CT_CUDA_STAGINGS). */
+#define LEAD_MAX 4
+
+double ct_trainer_rate(const struct ct_trainer *t, size_t batch)
+{
+    const struct ct_train_options *o = &t->options;
+    double step = 1.0 / (double)ct_sampler_batches(&t->sampler);
+    const struct ct_rate rate = {
+        .schedule = o->schedule,
+        .full = ct_rate_scaled(o->scale_lr, o->lr, o->batch_size, o->base_batch),
+        .warmup = o->warmup_epochs,
+        .epochs = o->epochs,
+    };
+    return ct_rate_at(&rate, (double)t->epoch + (double)batch * step, step);
+}
+
+static int update(struct ct_trainer *t, struct ct_err *err)
+{
+    size_t begin = 0, end = t->layout.count;
+    int64_t start = ct_clock_now(NULL);
+    int rc = t->buckets.count > 0
+                 ? ct_buckets_finish(&t->buckets, err)
+                 : ct_team_reduce(&t->team, t->grads, t->layout.count, &begin, &end, err);
+    t->comm_ns += ct_clock_now(NULL) - start;
+    if (rc == 0) {
+        rc = ct_optimizer_apply(&t->optimizer, t->dev, t->params, t->grads, begin, end, err);
+    }
+    if (rc == 0) {
+        ct_survive_step(t, begin, end);
+    }
+    return rc;
+}
+
+/* The stage's arrays are a part of the model's. */
+static int update_stage(struct ct_trainer *t, struct ct_err *err)
+{
+    struct ct_pipeline *pipe = t->pipe;
+    struct ct_optimizer part = t->optimizer;
+    size_t begin, end;
+    for (size_t i = 0; ct_optimizer_state_name(part.kind, i) != NULL; i++) {
+        part.state[i] += pipe->base;
+    }
+    if (part.narrow != NULL) {
+        part.narrow += pipe->base;
+    }
+    int64_t start = ct_clock_now(NULL);
+    int rc = ct_pipeline_reduce(pipe, &begin, &end, err);
+    t->comm_ns += ct_clock_now(NULL) - start;
+    if (rc == 0) {
+        rc =
+            ct_optimizer_apply(&part, t->dev, t->params + pipe->base, pipe->grads, begin, end, err);
+    }
+    if (rc == 0) {
+        ct_survive_step(t, pipe->base + begin, pipe->base + end);
+    }
+    return rc;
+}
+
+int ct_trainer_queue(struct ct_trainer *t, const uint32_t *index, size_t rows, size_t global_rows,
+                     struct ct_err *err)
+{
+    int rc;
+    if (t->pipe != NULL) {
+        rc = ct_pipeline_run(t->pipe, t->params, &t->train, index, rows, 1.0f / (float)global_rows,
+                             t->totals, err);
+    } else if (t->shards.count > 0) {
+        rc = ct_shards_run(&t->shards, &t->model, t->params, &t->train, index, global_rows,
+                           t->grads, t->totals, err);
+    } else if (rows > 0) {
+        /* The mean over the global batch is folded into the loss, so a plain sum over ranks is the
+         * gradient however the batch was split. */
+        rc = ct_model_run(&t->model, t->params, &t->train, index, rows, 1.0f / (float)global_rows,
+                          t->grads, t->totals, err);
+    } else {
+        /* A short last batch can leave a rank without samples; its part of the sum is zero. */
+        rc = t->dev->ops->clear(t->dev, t->grads, t->layout.count * sizeof(float), err);
+    }
+    if (rc == 0 && t->pipe != NULL) {
+        rc = update_stage(t, err);
+    } else if (rc == 0) {
+        rc = update(t, err);
+    }
+    return rc;
+}
+
+/* The device has LEAD_MAX rooms for indices, which it uses in turn and enlarges by giving back what
+ * there was: that waits. Until as many of the largest batches have come one after the other, one of
+ * the rooms may be too small. */
+static bool may_grow(struct ct_trainer *t, size_t rows)
+{
+    bool in_a_row = rows == t->settled_most && t->settled_rows != 0;
+    if (rows > t->settled_most) {
+        t->settled_most = rows;
+        t->settled_growing = LEAD_MAX;
+    } else if (t->settled_growing > 0 && !in_a_row) {
+        t->settled_growing = LEAD_MAX;
+    }
+    bool grows = t->settled_growing > 0;
+    t->settled_growing -= grows && rows == t->settled_most;
+    return grows;
+}
+
+int ct_trainer_settle(struct ct_trainer *t, size_t rows, struct ct_err *err)
+{
+    /* A pipeline looks after itself. */
+    if (t->team.comm == NULL || t->dev->kind == CT_DEVICE_CPU || t->pipe != NULL) {
+        return 0;
+    }
+    bool grows = may_grow(t, rows);
+    /* A new shape is timed, and augmented images are brought there, with the host waiting. */
+    bool goes_on = rows == t->settled_rows && !grows && t->train.augment == NULL;
+    if (goes_on && ++t->settled_steps < LEAD_MAX) {
+        return 0;
+    }
+    t->settled_rows = rows;
+    t->settled_steps = 0;
+    return ct_team_sync(&t->team, err);
+}
+
+int ct_trainer_step(struct ct_trainer *t, size_t batch, struct ct_err *err)
+{
+    size_t rows, global_rows;
+    const uint32_t *index = ct_sampler_batch(&t->sampler, batch, &rows, &global_rows);
+    ctw_progress(t->job, CTW_PHASE_COMPUTE, t->optimizer.step);
+    t->optimizer.lr = (float)ct_trainer_rate(t, batch);
+    int rc = ct_trainer_settle(t, rows, err);
+    if (rc == 0 && t->settled_steps == 0) {
+        rc = ct_keep_point(t, false, err);
+    }
+    if (rc == 0) {
+        rc = ct_trainer_queue(t, index, rows, global_rows, err);
+    }
+    if (rc == 0) {
+        int64_t start = ct_clock_now(NULL);
+        rc = ct_team_publish(&t->team, err);
+        t->comm_ns += ct_clock_now(NULL) - start;
+    }
+    if (rc == 0) {
+        t->optimizer.step++;
+    }
+    return rc;
+}

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/clock.h"
+#include "trainer/loop/boundary.h"
+#include "trainer/loop/keep.h"
+#include "trainer/loop/param_hash.h"
+#include "trainer/loop/predict.h"
+#include "trainer/loop/recorded.h"
+#include "trainer/loop/survive.h"
+
+#include <math.h>
+
+struct stopwatch {
+    int64_t start;
+    double training_s; /* without evaluation and checkpoints */
+    int64_t samples;
+};
+
+static double seconds_since(int64_t start)
+{
+    return (double)(ct_clock_now(NULL) - start) / (double)CT_NS_PER_S;
+}
+
+/* From where the epoch stands to its end, or CT_BOUNDARY_E_STOP. */
+static int run_steps(struct ct_trainer *t, const struct ct_train_events *events, struct ct_err *err)
+{
+    size_t batches = ct_sampler_batches(&t->sampler);
+    t->first = t->batch;
+    t->settled_rows = 0; /* evaluation may have come in between */
+    ct_watch_start(&t->watch, ct_clock_now(NULL), t->comm_ns);
+    while (t->batch < batches) {
+        size_t done;
+        if (ctw_job_ended(t->job)) { /* who has no peers meets nobody who would tell */
+            return ct_err_set(err, CT_EPEER, "the launcher has ended this generation");
+        }
+        ctw_progress(t->job, CTW_PHASE_COMPUTE, t->optimizer.step);
+        int rc = ct_recorded_run(t, ct_boundary_free(t), &done, err);
+        bool waited = rc == 0 && done > 0 && t->recorded.lead == 0;
+        if (rc == 0 && done == 0) {
+            rc = ct_trainer_step(t, t->batch, err);
+            done = 1;
+        }
+        t->batch += rc == 0 ? done : 0;
+        if (rc == 0 && waited && t->batch < batches) {
+            rc = ct_keep_point(t, false, err);
+        }
+        if (rc == 0 && t->batch < batches) {
+            rc = ct_boundary_step(t, events, done, err);
+        }
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return 0;
+}
+
+/* What is true of the model as it stands. */
+static int judge(struct ct_trainer *t, struct ct_epoch_report *report, struct ct_err *err)
+{
+    int rc = ct_trainer_evaluate(t, &report->test_loss, &report->test_accuracy, err);
+    return rc == 0 ? ct_trainer_hash(t, &report->param_hash, err) : rc;
+}
+
+static int run_epoch(struct ct_trainer *t, const struct ct_train_events *events,
+                     struct stopwatch *watch, struct ct_epoch_report *report, struct ct_err *err)
+{
+    double totals[2];
+    size_t samples = t->sampler.count - ct_sampler_first(&t->sampler, t->batch);
+    size_t counted = 0, steps = ct_sampler_batches(&t->sampler) - t->batch;
+    int64_t start = ct_clock_now(NULL);
+    ct_sampler_shuffle(&t->sampler, (unsigned)t->epoch);
+    t->augment.epoch = (unsigned)t->epoch;
+    int rc = t->dev->ops->clear(t->dev, t->totals, sizeof totals, err);
+    if (rc == 0) {
+        rc = ct_recorded_epoch(t, err);
+    }
+    if (rc == 0) {
+        t->carried = ct_survive_epoch(t);
+        counted = samples + t->carried;
+        rc = run_steps(t, events, err);
+    }
+    if (rc == 0) {
+        rc = ct_team_sync(&t->team, err);
+    }
+    double seconds = seconds_since(start);
+    if (rc == 0) {
+        rc = t->dev->ops->download(t->dev, totals, t->totals, sizeof totals, err);
+    }
+    if (rc == 0) {
+        rc = ct_team_sum(&t->team, totals, 2, err);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    watch->training_s += seconds;
+    watch->samples += (int64_t)samples;
+    t->epoch++;
+    t->batch = 0;
+    *report = (struct ct_epoch_report){
+        .epoch = t->epoch,
+        .epochs = t->options.epochs,
+        .world_size = t->team.world,
+        .loss = totals[0] / (double)counted,
+        .samples_per_s = (double)samples / seconds,
+        .us_per_step = steps > 0 ? 1e6 * seconds / (double)steps : 0,
+    };
+    ctw_progress_metrics(t->job, report->loss, report->samples_per_s);
+    /* Every rank holds the same sums, so all stop here together, before a checkpoint is replaced.
+     */
+    if (!isfinite(report->loss)) {
+        return ct_err_set(err, CT_ELIMIT,
+                          "the loss of epoch %d is not a number any more: training diverged, try a "
+                          "smaller --lr than %g",
+                          t->epoch, t->options.lr);
+    }
+    return judge(t, report, err);
+}
+
+int ct_trainer_run(struct ct_trainer *t, const struct ct_train_events *events,
+                   struct ct_train_result *result, struct ct_err *err)
+{
+    struct stopwatch watch = {.start = ct_clock_now(NULL)};
+    struct ct_epoch_report report = {0};
+    int rc = 0;
+    int last = t->options.eval_only ? t->epoch : t->options.epochs;
+    if (t->epoch >= last) {
+        rc = judge(t, &report, err);
+    }
+    ct_boundary_start(t, events);
+    if (rc == 0 && t->at_boundary) {
+        rc = ct_boundary_epoch(t, events, err);
+    }
+    while (rc == 0 && t->epoch < last) {
+        rc = run_epoch(t, events, &watch, &report, err);
+        if (rc == 0 && t->team.rank == 0 && events->epoch != NULL) {
+            events->epoch(events->data, &report);
+            /* At once: other ranks may be dead already, and the report shall not come twice. */
+            ct_survive_told(t);
+        }
+        if (rc == 0) {
+            rc = ct_boundary_epoch(t, events, err);
+        }
+    }
+    if (rc == 0 || rc == CT_BOUNDARY_E_STOP) {
+        rc = ct_boundary_end(t, err);
+    }
+    if (rc == 0 && t->options.predict != NULL && t->team.rank == 0 && !t->preempted) {
+        rc = ct_predict(t, t->options.predict, err);
+    }
+    if (rc == 0) {
+        ctw_progress(t->job, CTW_PHASE_DONE, t->optimizer.step);
+        *result = (struct ct_train_result){
+            .test_accuracy = report.test_accuracy,
+            .param_hash = report.param_hash,
+            .seconds = seconds_since(watch.start),
+            .samples_per_s = watch.training_s > 0 ? (double)watch.samples / watch.training_s : 0,
+            .preempted = t->preempted,
+            .step = t->optimizer.step,
+        };
+        if (t->saver != NULL) {
+            result->checkpoints = ct_saver_count(t->saver);
+        }
+    }
+    return rc;
+}

@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "trainer/loop/trainer.h"
+
+#include "common/alloc.h"
+#include "common/file.h"
+#include "trainer/data/dataset_cache.h"
+#include "trainer/loop/agreement.h"
+#include "trainer/loop/boundary.h"
+#include "trainer/loop/keep.h"
+#include "trainer/loop/recorded.h"
+#include "trainer/loop/stages.h"
+#include "trainer/loop/survive.h"
+#include "trainer/recovery/checkpoint_dir.h"
+
+#include <string.h>
+
+static int out_of_memory(struct ct_err *err)
+{
+    return ct_err_set(err, CT_ENOMEM, "out of memory");
+}
+
+/* ---- device and peers ------------------------------------------------------------------------ */
+
+static enum ct_precision precision_of(enum ct_precision_choice choice)
+{
+    static const enum ct_precision precisions[] = {
+        [CT_PRECISION_AUTO] = CT_PRECISION_F32,
+        [CT_PRECISION_CHOOSE_F32] = CT_PRECISION_F32,
+        [CT_PRECISION_CHOOSE_TF32] = CT_PRECISION_TF32,
+        [CT_PRECISION_CHOOSE_BF16] = CT_PRECISION_BF16,
+        [CT_PRECISION_CHOOSE_FP8] = CT_PRECISION_FP8,
+    };
+    return precisions[choice];
+}
+
+static int open_team(struct ct_trainer *t, struct ct_err *err)
+{
+    enum ctw_order order = t->options.shards > 0 ? CTW_ORDER_TREE : CTW_ORDER_RANK;
+    if (t->dev->kind == CT_DEVICE_CPU) {
+        int rc = ct_shards_check_machines(t->options.shards, ctw_job_env(t->job), err);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return ct_team_open(t->job, t->dev, order, &t->team, err);
+}
+
+static int open_on(struct ct_trainer *t, struct ctw_job *job, enum ct_device_kind kind,
+                   struct ct_err *err)
+{
+    int index = kind == CT_DEVICE_CUDA ? ctw_job_env(job)->device_index : 0;
+    int rc = ct_device_open(kind, index, &t->dev, err);
+    if (rc != 0) {
+        return rc;
+    }
+    enum ct_precision precision = precision_of(t->options.precision);
+    rc = ct_device_set_precision(t->dev, precision, err);
+    if (rc != 0) {
+        (void)ct_err_wrap(err, "--precision %s", ct_precision_name(precision));
+    }
+    if (rc == 0) {
+        rc = open_team(t, err);
+    }
+    if (rc != 0) {
+        t->dev->ops->close(t->dev);
+        t->dev = NULL;
+    }
+    return rc;
+}
+
+/* Every rank must come to the same choice: it depends only on what all ranks of a host share. */
+static int open_device(struct ct_trainer *t, struct ctw_job *job, struct ct_err *err)
+{
+    if (t->options.device == CT_CHOOSE_CPU) {
+        return open_on(t, job, CT_DEVICE_CPU, err);
+    }
+    const struct ctw_env *env = ctw_job_env(job);
+    int workers = env->local_world_size;
+    int count = ct_device_cuda_count();
+    /* Behind a mask a worker sees one device, which is its own. */
+    bool enough = env->device_own ? env->device_index < count : count >= workers;
+    if (t->options.device == CT_CHOOSE_CUDA) {
+        /* NCCL refuses two ranks on one device. With no device at all, opening one says why. */
+        if (count > 0 && !enough) {
+            return ct_err_set(err, CT_EUNSUPPORTED,
+                              "--device cuda: %d workers on this host but only %d CUDA device%s",
+                              workers, count, count == 1 ? "" : "s");
+        }
+        return open_on(t, job, CT_DEVICE_CUDA, err);
+    }
+    int rc = CT_EUNSUPPORTED;
+    if (enough) {
+        rc = open_on(t, job, CT_DEVICE_CUDA, err);
+    }
+    return rc == CT_EUNSUPPORTED ? open_on(t, job, CT_DEVICE_CPU, err) : rc;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static int upload_bytes(struct ct_trainer *t, size_t slot, const uint8_t *bytes, size_t len,
+                        const uint8_t **out, struct ct_err *err)
+{
+    if (t->dev->kind == CT_DEVICE_CPU) {
+        *out = bytes;
+        return 0;
+    }
+    int rc = t->dev->ops->alloc(t->dev, len, &t->uploaded[slot], err);
+    if (rc == 0) {
+        rc = t->dev->ops->upload(t->dev, t->uploaded[slot], bytes, len, err);
+    }
+    if (rc == 0) {
+        *out = t->uploaded[slot];
+    }
+    return rc;
+}
+
+static int make_resident(struct ct_trainer *t, size_t slot, const struct ct_split *split,
+                         struct ct_resident *out, struct ct_err *err)
+{
+    out->mean = t->dataset.mean;
+    out->stddev = t->dataset.stddev;
+    int rc =
+        upload_bytes(t, slot, split->images, split->count * t->dataset.features, &out->images, err);
+    return rc == 0 ? upload_bytes(t, slot + 1, split->labels, split->count, &out->labels, err) : rc;
+}
+
+static int alloc_all(struct ct_trainer *t, struct ct_err *err)
+{
+    size_t share = (t->sampler.batch - 1) / (size_t)t->sampler.world + 1;
+    if (t->options.shards > 0) {
+        ct_shards_init(&t->shards, t->options.shards, t->team.rank, t->team.world);
+        share = ct_shards_rows(&t->shards, t->sampler.batch);
+    }
+    bool piped = t->options.pipeline_stages > 1;
+    size_t rows = share > CT_EVALUATION_ROWS ? share : CT_EVALUATION_ROWS;
+    void *totals;
+    t->held = ct_stages_held(t);
+    size_t count = t->held.count;
+    int rc = piped ? 0 : ct_team_alloc_gradients(&t->team, count, &t->grads, err);
+    if (rc == 0) {
+        rc = ct_team_alloc_model(&t->team, count, &t->params, err);
+    }
+    for (size_t i = 0; rc == 0 && ct_optimizer_state_name(t->optimizer.kind, i) != NULL; i++) {
+        rc = ct_team_alloc_model(&t->team, count, &t->optimizer.state[i], err);
+    }
+    if (rc == 0 && ct_precision_narrow(t->dev->precision)) {
+        float *narrow;
+        rc = ct_team_alloc_model(&t->team, count / 2 + 1, &narrow, err);
+        t->narrow = rc == 0 ? (uint16_t *)narrow : NULL;
+        t->optimizer.narrow = t->narrow;
+    }
+    if (rc == 0 && piped) {
+        rc = ct_stages_open(t, share, err);
+    } else if (rc == 0) {
+        rc = ct_model_init(&t->model, &t->layout, t->dev, rows, err);
+        t->model.narrow = t->narrow;
+    }
+    if (rc == 0 && t->dev->kind == CT_DEVICE_CUDA && t->team.comm != NULL && !piped) {
+        ct_buckets_init(&t->buckets, &t->layout, t->options.bucket_mb << 20, &t->team, t->grads);
+        t->model.layer_done = ct_buckets_layer_done;
+        t->model.layer_done_data = &t->buckets;
+    }
+    if (rc == 0) {
+        rc = t->dev->ops->alloc(t->dev, 2 * sizeof *t->totals, &totals, err);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    t->totals = totals;
+    t->sequence = ct_calloc(rows, sizeof *t->sequence);
+    if (t->dev->kind != CT_DEVICE_CPU) {
+        t->staging = ct_calloc(t->layout.count * (1 + CT_OPTIMIZER_STATES_MAX), sizeof *t->staging);
+    }
+    if (t->sequence == NULL || (t->dev->kind != CT_DEVICE_CPU && t->staging == NULL)) {
+        return out_of_memory(err);
+    }
+    for (size_t i = 0; i < rows; i++) {
+        t->sequence[i] = (uint32_t)i;
+    }
+    return 0;
+}
+
+/* ---- first values ---------------------------------------------------------------------------- */
+
+static int draw_params(struct ct_trainer *t, struct ct_err *err)
+{
+    float *host = t->staging != NULL ? t->staging : t->params;
+    ct_layout_draw(&t->layout, t->options.seed, host);
+    if (host == t->params) {
+        return 0;
+    }
+    return t->dev->ops->upload(t->dev, t->params, host + t->held.first,
+                               t->held.count * sizeof(float), err);
+}
+
+static int fill_model(struct ct_trainer *t, const struct ct_safetensors *file, struct ct_err *err)
+{
+    int rc = 0;
+    if (!t->team.shares_model || t->team.rank == 0) {
+        if (t->keep.from > 0) {
+            rc = ct_keep_fill(t, err);
+        } else if (!ct_survive_fill(t)) {
+            rc = file != NULL ? ct_trainer_restore(t, file, err) : draw_params(t, err);
+        }
+        if (rc == 0 && t->narrow != NULL) {
+            rc = t->dev->ops->narrow(t->dev, t->held.count, t->params, t->narrow, err);
+        }
+    }
+    size_t bytes = t->layout.count * sizeof(float);
+    if (rc == 0) {
+        rc = ct_team_spread(&t->team, t->params, bytes, err);
+    }
+    if (rc == 0 && t->narrow != NULL) {
+        rc = ct_team_spread(&t->team, t->narrow, t->layout.count * sizeof *t->narrow, err);
+    }
+    for (size_t i = 0; rc == 0 && ct_optimizer_state_name(t->optimizer.kind, i) != NULL; i++) {
+        rc = ct_team_spread(&t->team, t->optimizer.state[i], bytes, err);
+    }
+    if (rc == 0) {
+        rc = ct_team_publish(&t->team, err);
+    }
+    if (rc == 0) {
+        ct_survive_start(t);
+    }
+    return rc;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+int ct_trainer_probe(const struct ct_trainer *t, struct ct_err *err)
+{
+    bool leads = ctw_job_env(t->job)->rank == 0;
+    bool saves = leads && !t->options.eval_only;
+    int rc = 0;
+    if (saves && t->options.checkpoint != NULL) {
+        rc = ct_checkpoint_probe(t->options.checkpoint, err);
+    }
+    if (rc == 0 && saves && t->options.checkpoint_dir != NULL) {
+        rc = ct_checkpoint_dir_probe(t->options.checkpoint_dir, err);
+    }
+    if (rc == 0 && leads && t->options.predict != NULL) {
+        rc = ct_file_replace_check(t->options.predict, err);
+        if (rc != 0) {
+            (void)ct_err_wrap(err, "--predict");
+        }
+    }
+    return rc;
+}
+
+/* What needs no peer, in the order of cost: what is wrong shows at once. */
+static int load_local(struct ct_trainer *t, struct ct_err *err)
+{
+    int rc = ct_trainer_probe(t, err);
+    if (rc == 0) {
+        rc = ct_dataset_load_shared(t->options.data, t->job, &t->dataset, err);
+    }
+    if (rc == 0) {
+        rc = ct_layout_init(&t->layout, t->dataset.features, &t->options.hidden, t->dataset.classes,
+                            err);
+    }
+    return rc;
+}
+
+static int start_augmenting(struct ct_trainer *t, struct ct_err *err)
+{
+    const struct ct_augment_choice *choice = &t->options.augment;
+    if (!choice->flip && !choice->shift) {
+        return 0;
+    }
+    /* Shards and micro-batches are no larger. */
+    size_t share = (t->sampler.batch - 1) / (size_t)t->sampler.world + 1;
+    int rc = ct_augment_init(&t->augment, choice, &t->dataset, t->dev, share, t->options.seed, err);
+    t->train.augment = rc == 0 ? &t->augment : NULL;
+    return rc;
+}
+
+static int join_and_fill(struct ct_trainer *t, struct ctw_job *job,
+                         const struct ct_safetensors *file, struct ct_err *err)
+{
+    int rc = ct_shards_check(t->options.shards, ctw_job_env(job)->world_size, err);
+    if (rc == 0) { /* the device stays from one generation to the next */
+        rc = t->dev == NULL ? open_device(t, job, err) : open_team(t, err);
+    }
+    if (rc == 0) {
+        rc = ct_stages_check(t, err);
+    }
+    if (rc == 0) {
+        rc = ct_keep_agree(t, err);
+    }
+    if (rc == 0) {
+        ct_survive_open(t, ctw_job_env(job), ct_agreement_of_job(t));
+        rc = ct_agreement_check(t, err);
+    }
+    /* Shards are cut from the whole batch, and all stages of a pipeline have the same samples. */
+    int stages = (int)t->options.pipeline_stages;
+    int part = t->options.shards > 0 ? 0 : t->team.rank / stages;
+    int parts = t->options.shards > 0 ? 1 : t->team.world / stages;
+    if (rc == 0 && ct_sampler_init(&t->sampler, t->dataset.train.count, t->options.batch_size, part,
+                                   parts, t->options.seed) != 0) {
+        rc = out_of_memory(err);
+    }
+    if (rc == 0) {
+        rc = alloc_all(t, err);
+    }
+    if (rc == 0 && t->train.images == NULL) {
+        rc = make_resident(t, 0, &t->dataset.train, &t->train, err);
+    }
+    if (rc == 0 && t->test.images == NULL) {
+        rc = make_resident(t, 2, &t->dataset.test, &t->test, err);
+    }
+    if (rc == 0) {
+        rc = start_augmenting(t, err);
+    }
+    if (rc == 0) {
+        rc = ct_recorded_open(t, err);
+    }
+    if (rc == 0) {
+        rc = fill_model(t, file, err);
+    }
+    return rc == 0 ? ct_boundary_open(t, err) : rc;
+}
+
+int ct_trainer_join(struct ct_trainer *t, struct ct_err *err)
+{
+    struct ct_safetensors file = {.fd = -1};
+    int rc = ct_trainer_open_resume(t, &file, err);
+    if (rc == 0) {
+        rc = join_and_fill(t, t->job, file.fd >= 0 ? &file : NULL, err);
+    }
+    ct_safetensors_fini(&file);
+    return rc;
+}
+
+int ct_trainer_new(const struct ct_train_options *options, struct ctw_job *job,
+                   struct ct_trainer **out, struct ct_err *err)
+{
+    struct ct_trainer *t = ct_calloc(1, sizeof *t);
+    if (t == NULL) {
+        return out_of_memory(err);
+    }
+    t->options = *options;
+    t->options.pipeline_stages += options->pipeline_stages == 0;
+    t->job = job;
+    t->snapshot = (struct ct_step_snapshot)CT_STEP_SNAPSHOT_INIT;
+    t->optimizer = (struct ct_optimizer){
+        .kind = options->optimizer,
+        .momentum = (float)options->momentum,
+        .weight_decay = (float)options->weight_decay,
+    };
+    int rc = load_local(t, err);
+    if (rc == 0) {
+        rc = ct_trainer_join(t, err);
+    }
+    if (rc != 0) {
+        ct_trainer_abort(t);
+        ct_trainer_free(t);
+        return rc;
+    }
+    ct_trainer_stay(t);
+    *out = t;
+    return 0;
+}
+
+void ct_trainer_leave(struct ct_trainer *t)
+{
+    ct_boundary_close(t);
+    ct_recorded_close(t);
+    ct_survive_close(t);
+    ct_buf_fini(&t->warnings);
+    ct_sampler_fini(&t->sampler);
+    ct_augment_fini(&t->augment);
+    ct_model_fini(&t->model);
+    if (t->dev != NULL) {
+        t->dev->ops->release(t->dev, t->totals);
+    }
+    ct_pipeline_free(t->pipe);
+    ct_team_close(&t->team);
+    ct_free(t->sequence);
+    ct_free(t->staging);
+}
+
+void ct_trainer_abort(struct ct_trainer *t)
+{
+    ct_pipeline_abort(t->pipe);
+    if (t->team.comm != NULL) {
+        ctw_comm_abort(t->team.comm);
+    }
+}
+
+void ct_trainer_free(struct ct_trainer *t)
+{
+    if (t == NULL) {
+        return;
+    }
+    ct_trainer_leave(t);
+    ct_keep_close(t);
+    if (t->dev != NULL) {
+        for (size_t i = 0; i < sizeof t->uploaded / sizeof t->uploaded[0]; i++) {
+            t->dev->ops->release(t->dev, t->uploaded[i]);
+        }
+        t->dev->ops->close(t->dev);
+    }
+    ct_dataset_fini(&t->dataset);
+    ct_free(t);
+}

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One rank of a training: everything it holds, from the data set to the communicator, and the whole
+ * run over it. Nothing here prints: what happens goes out through struct ct_train_events.
+ */
+#ifndef CT_TRAINER_LOOP_TRAINER_H
+#define CT_TRAINER_LOOP_TRAINER_H
+
+#include "common/buf.h"
+#include "common/err.h"
+#include "kernels/device/device.h"
+#include "trainer/data/augment.h"
+#include "trainer/data/dataset.h"
+#include "trainer/data/sampler.h"
+#include "trainer/loop/options.h"
+#include "trainer/loop/watch.h"
+#include "trainer/model/buckets.h"
+#include "trainer/model/model.h"
+#include "trainer/model/optimizer.h"
+#include "trainer/model/pipeline.h"
+#include "trainer/model/pipeline_plan.h"
+#include "trainer/model/preempt.h"
+#include "trainer/model/shards.h"
+#include "trainer/model/team.h"
+#include "trainer/recovery/checkpoint.h"
+#include "trainer/recovery/saver.h"
+#include "trainer/recovery/step_snapshot.h"
+#include "worker/ctworker.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Steps without the host: trainer/loop/recorded.h. Zeros where there are none. */
+struct ct_recorded {
+    bool on, warm;                   /* warm: a whole batch has been queued as ever */
+    bool recording;                  /* right now */
+    size_t steps;                    /* of `many` */
+    struct ct_recording *one, *many; /* NULL until they are needed */
+    struct ct_course course;
+    uint64_t *now; /* this and the next two: device memory */
+    uint32_t *order;
+    struct ct_pace *paces;
+    struct ct_pace *host_paces;
+    uint64_t counted; /* what *now will be when all that is queued is done */
+    int lead;         /* replays since the host has waited */
+};
+
+/* The state that outlives a generation: trainer/loop/keep.h. Zeros where nothing is kept. */
+struct ct_keep {
+    float *copy;  /* device memory: parameters, then each state of the optimizer */
+    int64_t step; /* whose state that is; 0 = none */
+    int epoch;    /* and where that stands, as in struct ct_trainer */
+    size_t batch;
+    int64_t next_ns; /* no copy before */
+    int from;        /* 1 + the rank whose copy this generation began with; 0 = with none */
+};
+
+/* Rows of one evaluation pass: large enough for the GEMMs, small enough for the cache. */
+#define CT_EVALUATION_ROWS 512
+
+struct ct_trainer {
+    struct ct_train_options options; /* its texts are borrowed */
+    struct ct_dataset dataset;
+    struct ct_layout layout;
+    struct ctw_job *job; /* borrowed; gets the stamps of progress */
+    struct ct_device *dev;
+    struct ct_team team;
+    struct ct_model model;
+    struct ct_pipeline *pipe; /* in place of model and grads; NULL unless --pipeline-stages */
+    bool scattered;           /* some rank sees only some stages' layers as they are, */
+    float *transit;           /* ... and on GPUs others' come here; device memory of the team */
+    struct ct_sampler sampler;
+    struct ct_shards shards;
+    struct ct_optimizer optimizer;
+    struct ct_buckets buckets; /* of GPUs with peers; count 0 elsewhere */
+    struct ct_recorded recorded;
+    struct ct_keep keep;
+    bool stays;          /* ready to go on in another generation */
+    size_t settled_rows; /* GPUs: of the steps queued since ct_trainer_settle() waited, */
+    int settled_steps;   /* ... and how many they are */
+    size_t settled_most; /* the most rows so far, */
+    int settled_growing; /* and steps that may still have to make room for them */
+    struct ct_resident train, test;
+    struct ct_augment augment; /* of train; zeros when there is none */
+    void *uploaded[4];         /* device copies of the images and labels; NULL on the CPU */
+    struct ct_span held;       /* what of the model params and optimizer have room for */
+    float *params, *grads;     /* device memory of the team */
+    uint16_t *narrow;          /* likewise: the parameters in bfloat16, NULL with --precision f32 */
+    double *totals;            /* device memory of two doubles: loss and hits */
+    uint32_t *sequence;        /* 0, 1, 2, ... for evaluation; model.max_rows of them */
+    float *staging;            /* host copy of the model while it is filled; NULL on the CPU */
+    int epoch;                 /* epochs done */
+    size_t batch;              /* steps done of the epoch after those */
+    struct ct_buf warnings; /* lines for a person, from before there is anybody to tell them to */
+
+    /* Between steps: trainer/loop/boundary.h. */
+    struct ct_saver *saver; /* on rank 0 when checkpoints are asked for */
+    int64_t saved_ns, saved_step;
+    struct ct_preempt preempt;
+    struct ct_watch watch;
+    size_t carried;  /* samples that earlier generations put into the epoch's totals */
+    int64_t comm_ns; /* spent on summing gradients and publishing the model */
+    bool preempted;
+    bool
+        at_boundary; /* taken up behind an epoch whose report was out, perhaps not its checkpoint */
+
+    /* After every step: trainer/loop/survive.h. */
+    struct ct_step_snapshot snapshot;
+    size_t first;   /* the batch with which this generation began in this epoch */
+    size_t counted; /* samples of this epoch that earlier generations have summed up */
+};
+
+struct ct_epoch_report {
+    int epoch, epochs, world_size;
+    double loss; /* mean over the epoch's samples, each before its step */
+    double test_loss, test_accuracy;
+    double samples_per_s; /* of training, without evaluation */
+    double us_per_step;
+    uint64_t param_hash; /* of the parameters after it */
+};
+
+struct ct_train_result {
+    double test_accuracy;
+    double seconds; /* of the whole run: training, evaluation, checkpoints */
+    double samples_per_s;
+    uint64_t param_hash; /* of the final parameters */
+    bool preempted;      /* stopped early, at an agreed step whose state is saved */
+    int64_t step;
+    struct ct_saver_counts checkpoints;
+};
+
+/* What the run tells on rank 0, on the calling thread. Each may be NULL. */
+struct ct_train_events {
+    void (*tick)(void *data, const struct ct_step_report *report); /* some times a second */
+    void (*step)(void *data, const struct ct_step_report *report); /* every metrics_every steps */
+    void (*epoch)(void *data, const struct ct_epoch_report *report);
+    void (*warn)(void *data, struct ct_err *warning); /* something failed, training goes on */
+    const volatile sig_atomic_t *stop_asked; /* nonzero: stop at the next step all agree on */
+    void *data;
+};
+
+/* Checks and loads everything that training needs, so that what is wrong is found before it starts.
+ * Collective at its end. Borrows the job and the options' texts. Gives *out. */
+CT_MUST_CHECK int ct_trainer_new(const struct ct_train_options *options, struct ctw_job *job,
+                                 struct ct_trainer **out, struct ct_err *err);
+void ct_trainer_free(struct ct_trainer *trainer); /* NULL is allowed */
+
+/* ---- parts of these, for trainer/loop/next.c
+ * --------------------------------------------------------
+ */
+
+/* Can be written where this rank will have to? Named when not. */
+CT_MUST_CHECK int ct_trainer_probe(const struct ct_trainer *trainer, struct ct_err *err);
+
+/* Collective. Everything from the checkpoint on that is of one generation; the data set is there.
+ */
+CT_MUST_CHECK int ct_trainer_join(struct ct_trainer *trainer, struct ct_err *err);
+
+/* Ends what is of this generation; the freed fields keep their values. */
+void ct_trainer_leave(struct ct_trainer *trainer);
+
+/* Tells the launcher that this process need not be ended with others, where that is worth it. */
+void ct_trainer_stay(struct ct_trainer *trainer);
+
+/* ---- a run ----------------------------------------------------------------------------------- */
+
+/* Has a failure with this code a reason that another generation would not have? Only where the
+ * launcher can give one, and options.in_process let us. */
+bool ct_trainer_goes_on(const struct ct_trainer *trainer, int rc);
+
+/* After such a failure, of ct_trainer_run() or of this: waits for the next generation and joins it,
+ * with the newest state that any rank has. The rank may be another one then. When no generation
+ * comes, *err stays as it was and its code is returned; CT_EABORTED: the job has ended. */
+CT_MUST_CHECK int ct_trainer_next(struct ct_trainer *trainer, struct ct_err *err);
+
+/* Collective. Trains until options.epochs, with evaluation after each and checkpoints as
+ * asked for, or until a notice of preemption. A trainer that resumed at the end only evaluates. */
+CT_MUST_CHECK int ct_trainer_run(struct ct_trainer *trainer, const struct ct_train_events *events,
+                                 struct ct_train_result *result, struct ct_err *err);
+
+/* Tells the peers that this rank gives up: their collectives fail at once. */
+void ct_trainer_abort(struct ct_trainer *trainer);
+
+/* One step on global batch `t` of the current epoch. Collective. */
+CT_MUST_CHECK int ct_trainer_step(struct ct_trainer *trainer, size_t t, struct ct_err *err);
+
+/* Before a step of `rows` samples is queued on a GPU: waits, where the queueing itself would have
+ * to wait for the device, which does not notice that a peer is gone as this does. */
+CT_MUST_CHECK int ct_trainer_settle(struct ct_trainer *trainer, size_t rows, struct ct_err *err);
+
+/* The device's part of it, for `rows` samples of this rank out of `global_rows`. */
+CT_MUST_CHECK int ct_trainer_queue(struct ct_trainer *trainer, const uint32_t *index, size_t rows,
+                                   size_t global_rows, struct ct_err *err);
+
+/* The learning rate on global batch `t` of the current epoch. */
+double ct_trainer_rate(const struct ct_trainer *trainer, size_t t);
+
+/* Mean loss and accuracy over the test set, each rank doing its share. Collective. */
+CT_MUST_CHECK int ct_trainer_evaluate(struct ct_trainer *trainer, double *loss, double *accuracy,
+                                      struct ct_err *err);
+
+/* Loads a checkpoint into the model: on rank 0 of a shared model, and on every rank where each has
+ * its own. */
+CT_MUST_CHECK int ct_trainer_restore(struct ct_trainer *trainer, const struct ct_safetensors *file,
+                                     struct ct_err *err);
+
+/* Copies the model and the optimizer's state to host memory, laid out as ct_saver_begin() has it.
+ * Collective where the model is scattered; `out` is NULL for who only helps. */
+CT_MUST_CHECK int ct_trainer_snapshot(struct ct_trainer *trainer, float *out, struct ct_err *err);
+
+/* Opens what --resume asks for and sets the position; `file` stays closed when that is the start.
+ */
+CT_MUST_CHECK int ct_trainer_open_resume(struct ct_trainer *trainer, struct ct_safetensors *file,
+                                         struct ct_err *err);
+
+/* --resume auto? */
+bool ct_train_resumes_itself(const struct ct_train_options *options);
+
+#endif

@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "trainer/model/pipeline.h"
+
+#include "common/alloc.h"
+#include "trainer/data/sampler.h"
+#include "trainer/model/pipeline_plan.h"
+
+/* Enough that stages idle for a fifth of the time at most while a step begins and ends. */
+#define MICROS_PER_STAGE 4
+
+/* Passes that a GPU is ahead of the host at most. No more than it has rooms for indices, which it
+ * uses in turn (CT_CUDA_STAGINGS), and so few that queueing one more does not wait for it. */
+#define LEAD_MAX 4
+
+/* ---- beside the device -------------------------------------------------------------------------
+ */
+
+/* Before the host queues what `may_wait` for the device, or too much: waits itself, since it
+ * notices that a peer is gone, and the device's own calls do not. */
+static int settle(struct ct_pipeline *pipe, bool may_wait, struct ct_err *err)
+{
+    if (pipe->dev->kind == CT_DEVICE_CPU || (!may_wait && pipe->queued < LEAD_MAX)) {
+        return 0;
+    }
+    pipe->queued = 0;
+    return ct_team_sync(pipe->team, err);
+}
+
+/* Links and sums are ordered on a GPU's side stream: after what is computed so far, */
+static int fork_side(struct ct_pipeline *pipe, struct ct_err *err)
+{
+    const struct ct_device_ops *ops = pipe->dev->ops;
+    return ops->fork != NULL ? ops->fork(pipe->dev, err) : 0;
+}
+
+/* ... and before what is computed next. */
+static int join_side(struct ct_pipeline *pipe, struct ct_err *err)
+{
+    const struct ct_device_ops *ops = pipe->dev->ops;
+    return ops->join != NULL ? ops->join(pipe->dev, err) : 0;
+}
+
+/* Nobody waits for a message to be taken: its place is written again only after one of the other
+ * direction has come, or after join_side(). */
+static int give(struct ct_pipeline *pipe, struct ctw_link *link, const void *buf, size_t bytes,
+                int tag, struct ct_err *err)
+{
+    int rc = fork_side(pipe, err);
+    return rc == 0 ? ctw_link_send(link, buf, bytes, tag, err) : rc;
+}
+
+static int take(struct ct_pipeline *pipe, struct ctw_link *link, void *buf, size_t bytes, int tag,
+                struct ct_err *err)
+{
+    int rc = fork_side(pipe, err);
+    if (rc == 0) {
+        rc = ctw_link_recv(link, buf, bytes, tag, err);
+    }
+    return rc == 0 ? join_side(pipe, err) : rc;
+}
+
+/* ---- passes ---------------------------------------------------------------------------------- */
+
+/* Tags of messages, which only serve to notice when two stages are out of step. */
+enum { TAG_ACTIVATION, TAG_GRADIENT };
+
+static size_t bytes_in(const struct ct_pipeline *pipe, size_t rows)
+{
+    return rows * pipe->layout.layer[0].in * ct_precision_bytes(pipe->dev->precision);
+}
+
+static size_t bytes_out(const struct ct_pipeline *pipe, size_t rows)
+{
+    return rows * pipe->layout.layer[pipe->layout.layer_count - 1].out *
+           ct_precision_bytes(pipe->dev->precision);
+}
+
+static int load(struct ct_pipeline *pipe, struct ct_model *slot, const struct ct_resident *data,
+                const uint32_t *index, size_t rows, struct ct_err *err)
+{
+    /* Augmented images are brought there with the host waiting. */
+    int rc = settle(pipe, data->augment != NULL, err);
+    return rc == 0 ? ct_model_load(slot, data, index, rows, err) : rc;
+}
+
+/* From the stage below or the data set, through this stage's layers, to the stage above. On the
+ * last stage the logits and labels are then in the slot. */
+static int forward(struct ct_pipeline *pipe, struct ct_model *slot, const float *params,
+                   const struct ct_resident *data, const uint32_t *index, size_t rows,
+                   struct ct_err *err)
+{
+    int rc = 0;
+    if (pipe->below == NULL || pipe->above == NULL) {
+        rc = load(pipe, slot, data, index, rows, err);
+    }
+    if (rc == 0 && pipe->below != NULL) {
+        rc = take(pipe, pipe->below, slot->act[0], bytes_in(pipe, rows), TAG_ACTIVATION, err);
+    }
+    if (rc == 0) {
+        rc = settle(pipe, pipe->fresh, err);
+    }
+    if (rc == 0) {
+        rc = ct_model_forward(slot, params, rows, err);
+    }
+    pipe->queued++;
+    if (rc == 0 && pipe->above != NULL) {
+        rc = give(pipe, pipe->above, slot->act[pipe->layout.layer_count], bytes_out(pipe, rows),
+                  TAG_ACTIVATION, err);
+    }
+    return rc;
+}
+
+/* The first micro-batch's gradients are written, the others' added. */
+static int backward(struct ct_pipeline *pipe, struct ct_model *slot, const float *params,
+                    size_t rows, bool first, struct ct_err *err)
+{
+    int rc = 0;
+    if (pipe->above != NULL) {
+        rc = take(pipe, pipe->above, ct_model_top(slot), bytes_out(pipe, rows), TAG_GRADIENT, err);
+    }
+    if (rc == 0) {
+        rc = settle(pipe, pipe->fresh, err);
+    }
+    if (rc == 0) {
+        rc = ct_model_backward(slot, params, first ? pipe->grads : pipe->part, rows, err);
+    }
+    pipe->queued++;
+    if (rc == 0 && pipe->below != NULL) {
+        rc =
+            give(pipe, pipe->below, ct_model_bottom(slot), bytes_in(pipe, rows), TAG_GRADIENT, err);
+    }
+    if (rc == 0 && !first) {
+        /* An update at a rate of -1 adds. */
+        const struct ct_sgd add = {
+            .count = pipe->layout.count, .param = pipe->grads, .grad = pipe->part, .lr = -1.0f};
+        rc = pipe->dev->ops->sgd(pipe->dev, &add, err);
+    }
+    return rc;
+}
+
+int ct_pipeline_run(struct ct_pipeline *pipe, const float *params, const struct ct_resident *data,
+                    const uint32_t *index, size_t rows, float scale, double *totals,
+                    struct ct_err *err)
+{
+    /* All stages of a lane know how many rows it has, and come to the same number. */
+    size_t micros = rows < pipe->micros ? rows : pipe->micros;
+    int rc = 0;
+    pipe->fresh = rows != pipe->seen_rows;
+    pipe->seen_rows = rows;
+    if (micros == 0) {
+        return pipe->dev->ops->clear(pipe->dev, pipe->grads, pipe->layout.count * sizeof(float),
+                                     err);
+    }
+    for (size_t i = 0; rc == 0 && i < 2 * micros; i++) {
+        struct ct_pipe_action action = ct_pipe_action(pipe->stages, pipe->stage, micros, i);
+        struct ct_model *slot = &pipe->slots[action.micro % pipe->slot_count];
+        size_t begin, end;
+        ct_share(rows, (int)action.micro, (int)micros, &begin, &end);
+        if (action.backward) {
+            rc = backward(pipe, slot, params + pipe->base, end - begin, action.micro == 0, err);
+            continue;
+        }
+        rc = forward(pipe, slot, params + pipe->base, data, index + begin, end - begin, err);
+        if (rc == 0 && pipe->above == NULL) {
+            rc = ct_model_loss(slot, end - begin, scale, true, totals, err);
+        }
+    }
+    return rc;
+}
+
+int ct_pipeline_evaluate(struct ct_pipeline *pipe, const float *params,
+                         const struct ct_resident *data, const uint32_t *index, size_t rows,
+                         double *totals, struct ct_err *err)
+{
+    struct ct_model *slot = &pipe->slots[0];
+    pipe->fresh = rows != pipe->seen_test_rows;
+    pipe->seen_test_rows = rows;
+    int rc = forward(pipe, slot, params + pipe->base, data, index, rows, err);
+    if (rc == 0 && pipe->above == NULL) {
+        return ct_model_loss(slot, rows, 0, false, totals, err);
+    }
+    return rc == 0 ? join_side(pipe, err) : rc;
+}
+
+int ct_pipeline_reduce(struct ct_pipeline *pipe, size_t *begin, size_t *end, struct ct_err *err)
+{
+    int rc = fork_side(pipe, err);
+    if (rc == 0) {
+        rc = ctw_comm_reduce_scatter(pipe->group, pipe->grads, pipe->layout.count, begin, end, err);
+    }
+    return rc == 0 ? join_side(pipe, err) : rc;
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+int ct_pipeline_check(const struct ct_pipeline_options *o, struct ct_err *err)
+{
+    if (o->stages > o->layers) {
+        return ct_err_set(err, CT_EINVAL,
+                          "--pipeline-stages %zu: the model has only %zu layers to place (see "
+                          "--hidden)",
+                          o->stages, o->layers);
+    }
+    if ((size_t)o->world % o->stages != 0) {
+        return ct_err_set(err, CT_EINVAL,
+                          "--pipeline-stages %zu: %d workers are not a multiple of that", o->stages,
+                          o->world);
+    }
+    return 0;
+}
+
+/* Lower first, on every stage: so the links of a lane open from the bottom up. */
+static int open_links(struct ct_pipeline *pipe, struct ct_err *err)
+{
+    struct ctw_comm *world = pipe->team->comm;
+    int rank = ctw_comm_rank(world), rc = 0;
+    if (pipe->stage > 0) {
+        rc = ctw_link_open(world, rank - 1, bytes_in(pipe, pipe->rows), &pipe->below, err);
+    }
+    if (rc == 0 && pipe->stage + 1 < pipe->stages) {
+        rc = ctw_link_open(world, rank + 1, bytes_out(pipe, pipe->rows), &pipe->above, err);
+    }
+    return rc;
+}
+
+static int alloc_gradients(struct ct_pipeline *pipe, struct ct_err *err)
+{
+    size_t bytes = pipe->layout.count * sizeof(float);
+    void *grads, *part;
+    int rc = ctw_comm_alloc(pipe->group, CTW_MEMORY_OWN, bytes, &grads, err);
+    if (rc == 0) {
+        pipe->grads = grads;
+        rc = pipe->dev->ops->alloc(pipe->dev, bytes, &part, err);
+    }
+    if (rc == 0) {
+        pipe->part = part;
+    }
+    return rc;
+}
+
+static int alloc_slots(struct ct_pipeline *pipe, const uint16_t *narrow, struct ct_err *err)
+{
+    size_t count = ct_pipe_depth(pipe->stages, pipe->stage, pipe->micros);
+    int rc = 0;
+    pipe->slots = ct_calloc(count, sizeof *pipe->slots);
+    if (pipe->slots == NULL) {
+        return ct_err_set(err, CT_ENOMEM, "out of memory");
+    }
+    while (rc == 0 && pipe->slot_count < count) {
+        struct ct_model *slot = &pipe->slots[pipe->slot_count];
+        rc = ct_model_init(slot, &pipe->layout, pipe->dev, pipe->rows, err);
+        if (rc == 0) {
+            slot->narrow = narrow != NULL ? narrow + pipe->base : NULL;
+            pipe->slot_count++;
+        }
+    }
+    return rc;
+}
+
+/* A GPU enlarges a room for indices by giving back what there was. That waits for all it has to do,
+ * messages among it, so it must be done before there are any: loads labels into every room, as many
+ * as there will ever be. */
+static int make_room(struct ct_pipeline *pipe, struct ct_err *err)
+{
+    if (pipe->dev->kind == CT_DEVICE_CPU) {
+        return 0;
+    }
+    uint32_t *index = ct_calloc(pipe->rows, sizeof *index);
+    if (index == NULL) {
+        return ct_err_set(err, CT_ENOMEM, "out of memory");
+    }
+    const uint8_t *some = (const uint8_t *)pipe->slots[0].arena;
+    const struct ct_gather op = {
+        .images = some,
+        .labels = some,
+        .index = index,
+        .batch = pipe->rows,
+        .stddev = 1,
+        .x = pipe->slots[0].act[0],
+        .y = pipe->slots[0].labels,
+    };
+    int rc = 0;
+    for (int i = 0; rc == 0 && i < LEAD_MAX; i++) {
+        rc = pipe->dev->ops->gather(pipe->dev, &op, err);
+    }
+    ct_free(index);
+    return rc;
+}
+
+int ct_pipeline_open(const struct ct_pipeline_options *o, struct ct_team *team,
+                     struct ct_device *dev, const struct ct_layout *whole, const uint16_t *narrow,
+                     struct ct_pipeline **out, struct ct_err *err)
+{
+    struct ct_pipeline *pipe = ct_calloc(1, sizeof *pipe);
+    if (pipe == NULL) {
+        return ct_err_set(err, CT_ENOMEM, "out of memory");
+    }
+    size_t first, end;
+    pipe->dev = dev;
+    pipe->team = team;
+    pipe->stages = o->stages;
+    pipe->stage = (size_t)o->rank % o->stages;
+    pipe->micros = o->micros > 0 ? o->micros : MICROS_PER_STAGE * o->stages;
+    pipe->rows = (o->rows - 1) / pipe->micros + 1;
+    pipe->rows = pipe->rows > o->test_rows ? pipe->rows : o->test_rows;
+    ct_pipe_layers(whole, pipe->stages, pipe->stage, &first, &end);
+    ct_layout_stage(whole, first, end, &pipe->layout);
+    pipe->place = whole->layer[first].weight;
+    pipe->base = o->apart ? 0 : pipe->place;
+    int rc = ctw_comm_split(team->comm, (int)pipe->stage, o->rank, &pipe->group, err);
+    if (rc == 0) {
+        rc = open_links(pipe, err);
+    }
+    if (rc == 0) {
+        rc = alloc_gradients(pipe, err);
+    }
+    if (rc == 0) {
+        rc = alloc_slots(pipe, narrow, err);
+    }
+    if (rc == 0) {
+        rc = make_room(pipe, err);
+    }
+    if (rc != 0) {
+        ct_pipeline_abort(pipe);
+        ct_pipeline_free(pipe);
+        return rc;
+    }
+    *out = pipe;
+    return 0;
+}
+
+void ct_pipeline_abort(struct ct_pipeline *pipe)
+{
+    if (pipe != NULL) {
+        ctw_link_abort(pipe->below);
+        ctw_link_abort(pipe->above);
+        if (pipe->group != NULL) {
+            ctw_comm_abort(pipe->group);
+        }
+    }
+}
+
+void ct_pipeline_free(struct ct_pipeline *pipe)
+{
+    if (pipe == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < pipe->slot_count; i++) {
+        ct_model_fini(&pipe->slots[i]);
+    }
+    ct_free(pipe->slots);
+    pipe->dev->ops->release(pipe->dev, pipe->part);
+    ctw_link_free(pipe->below);
+    ctw_link_free(pipe->above);
+    ctw_comm_free(pipe->group);
+    ct_free(pipe);
+}

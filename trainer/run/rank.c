@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Happy path: rank 0 opens what is written to, each rank makes its trainer and runs it. Where a
+ * peer fails and this process may go on, the trainer joins the next generation, in which another
+ * process may be rank 0.
+ */
+#include "trainer/run/rank.h"
+
+#include "trainer/loop/trainer.h"
+
+bool ct_rank_error_is_permanent(const struct ct_rank_run *run, int code)
+{
+    bool configuration = code == CT_EINVAL || code == CT_ENOENT || code == CT_EPERM ||
+                         code == CT_EFORMAT || code == CT_EUNSUPPORTED;
+    return configuration && !atomic_load(&run->trains);
+}
+
+/* One generation of it. Rank 0 tells how it goes, which is not always the same process. */
+static int train_on(struct ct_trainer *trainer, struct ct_rank_run *run, struct ct_err *err)
+{
+    bool leads = ctw_job_env(trainer->job)->rank == 0;
+    struct ct_sinks *sinks = &run->sinks;
+    if (leads && !run->opened) {
+        int rc = ct_sinks_open(sinks, run->options, err);
+        if (rc != 0) {
+            return rc;
+        }
+        run->opened = true;
+    }
+    if (leads) {
+        ct_sinks_start(sinks, trainer);
+    }
+    struct ct_train_result result;
+    struct ct_train_events events = leads ? ct_sinks_events(sinks) : (struct ct_train_events){0};
+    events.stop_asked = run->stop_asked;
+    atomic_store(&run->trains, true);
+    int rc = ct_trainer_run(trainer, &events, &result, err);
+    if (rc == 0 && leads) {
+        ct_sinks_done(sinks, &result);
+    }
+    return rc;
+}
+
+int ct_rank_train(struct ctw_job *job, void *data, struct ct_err *err)
+{
+    struct ct_rank_run *run = data;
+    if (ctw_job_env(job)->rank == 0) { /* one of the threads, with --gpus */
+        int rc = ct_sinks_open(&run->sinks, run->options, err);
+        if (rc != 0) {
+            return rc;
+        }
+        run->opened = true;
+    }
+    struct ct_trainer *trainer = NULL;
+    int rc = ct_trainer_new(run->options, job, &trainer, err);
+    if (rc != 0) {
+        return rc;
+    }
+    run->catch_signals(run->options);
+    rc = train_on(trainer, run, err);
+    while (rc != 0 && ct_trainer_goes_on(trainer, rc)) {
+        ct_screen_break(&run->sinks.screen);
+        rc = ct_trainer_next(trainer, err);
+        if (rc == 0) {
+            rc = train_on(trainer, run, err);
+        }
+    }
+    if (rc != 0) {
+        ct_trainer_abort(trainer);
+    }
+    ct_trainer_free(trainer);
+    return rc;
+}

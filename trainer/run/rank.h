@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What one rank does from opening its files to the end of training.
+ */
+#ifndef CT_TRAINER_RUN_RANK_H
+#define CT_TRAINER_RUN_RANK_H
+
+#include "trainer/loop/options.h"
+#include "trainer/show/sinks.h"
+#include "worker/ctworker.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+/* Of a process, whose ranks are threads with --gpus. Zeroed but for what is borrowed. */
+struct ct_rank_run {
+    const struct ct_train_options *options;
+    const volatile sig_atomic_t *stop_asked;
+    void (*catch_signals)(const struct ct_train_options *options); /* before the first step */
+    struct ct_sinks sinks;                                         /* of rank 0 */
+    bool opened;
+    atomic_bool trains; /* a rank has come as far as the first step */
+};
+
+/* A ct_rank_fn; `data` is a struct ct_rank_run. What fails here ends the peers' collectives, too.
+ */
+CT_MUST_CHECK int ct_rank_train(struct ctw_job *job, void *data, struct ct_err *err);
+
+/* Would another start meet the same error? Before the first step, what is wrong with options and
+ * files is; what becomes of memory, devices and peers may be another matter next time. */
+bool ct_rank_error_is_permanent(const struct ct_rank_run *run, int code);
+
+#endif

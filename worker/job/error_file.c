@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * torchrun's error file: {"message": {"message": ..., "extraInfo": {"py_callstack": "",
+ * "timestamp": "<seconds>"}}}. Written beside and renamed, so a launcher never reads half of it.
+ */
+#include "worker/job/job.h"
+
+#include "common/alloc.h"
+#include "common/file.h"
+
+#include <cjson/cJSON.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* Length of the UTF-8 sequence at `s`, 0 when it is not one. Overlong forms and surrogates count as
+ * not one: JSON readers refuse them. */
+static size_t utf8_len(const unsigned char *s)
+{
+    if (s[0] < 0x80) {
+        return 1;
+    }
+    size_t len = s[0] >= 0xf0 ? 4 : s[0] >= 0xe0 ? 3 : 2;
+    if (s[0] < 0xc2 || s[0] > 0xf4) {
+        return 0;
+    }
+    for (size_t i = 1; i < len; i++) {
+        if ((s[i] & 0xc0) != 0x80) {
+            return 0;
+        }
+    }
+    bool overlong = (s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xf0 && s[1] < 0x90);
+    bool beyond = (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf4 && s[1] > 0x8f);
+    return overlong || beyond ? 0 : len;
+}
+
+/* cJSON copies bytes as they are, and a message may quote anything. */
+static void replace_bad_utf8(char *text)
+{
+    unsigned char *s = (unsigned char *)text;
+    while (*s != '\0') {
+        size_t len = utf8_len(s);
+        if (len == 0) {
+            *s = '?';
+            len = 1;
+        }
+        s += len;
+    }
+}
+
+/* Gives the document (cJSON_free() it), NULL when memory is out. */
+static char *render(const char *message)
+{
+    char stamp[32];
+    (void)snprintf(stamp, sizeof(stamp), "%lld", (long long)time(NULL));
+    char *clean = ct_strdup(message);
+    cJSON *root = cJSON_CreateObject();
+    char *text = NULL;
+    if (clean != NULL && root != NULL) {
+        replace_bad_utf8(clean);
+        cJSON *outer = cJSON_AddObjectToObject(root, "message");
+        cJSON *extra = NULL;
+        if (outer != NULL && cJSON_AddStringToObject(outer, "message", clean) != NULL) {
+            extra = cJSON_AddObjectToObject(outer, "extraInfo");
+        }
+        if (extra != NULL && cJSON_AddStringToObject(extra, "py_callstack", "") != NULL &&
+            cJSON_AddStringToObject(extra, "timestamp", stamp) != NULL) {
+            text = cJSON_PrintUnformatted(root);
+        }
+    }
+    cJSON_Delete(root);
+    ct_free(clean);
+    return text;
+}
+
+int ctw_job_report_error(const struct ctw_job *job, const char *message, struct ct_err *err)
+{
+    if (message == NULL) {
+        return ct_err_set(err, CT_EINVAL, "ctw_job_report_error: message is NULL");
+    }
+    const char *path = job != NULL ? job->env.error_file : getenv("TORCHELASTIC_ERROR_FILE");
+    if (path == NULL || path[0] == '\0') {
+        return 0;
+    }
+    char *text = render(message);
+    if (text == NULL) {
+        return ct_err_set(err, CT_ENOMEM, "out of memory");
+    }
+    int rc = ct_file_replace(path, text, strlen(text), err);
+    if (rc != 0) {
+        (void)ct_err_wrap(err, "error file");
+    }
+    cJSON_free(text);
+    return rc;
+}
+
+int ctw_job_report_permanent_error(const struct ctw_job *job, const char *message,
+                                   struct ct_err *err)
+{
+    if (message == NULL) {
+        return ct_err_set(err, CT_EINVAL, "ctw_job_report_permanent_error: message is NULL");
+    }
+    struct progress_page page = {0};
+    if (job != NULL) {
+        page = job->progress;
+    } else {
+        progress_open(&page, getenv(CT_PROGRESS_ENV));
+    }
+    progress_permanent(&page);
+    if (job == NULL) {
+        progress_close(&page);
+    }
+    return ctw_job_report_error(job, message, err);
+}

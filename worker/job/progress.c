@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/job/progress.h"
+
+#include "common/clock.h"
+#include "worker/ctworker.h"
+#include "worker/job/job.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+_Static_assert((int)CTW_PHASE_DONE == (int)CT_PHASE_DONE, "ctworker.h and common/progress.h agree");
+
+#define PATH_LONGEST 256
+
+/* A stamp is three stores; relaxed, because each stands for itself. */
+#define STORE(to, value) __atomic_store_n(&(to), (value), __ATOMIC_RELAXED)
+
+static void store_double(double *to, double value)
+{
+    __atomic_store(to, &value, __ATOMIC_RELAXED);
+}
+
+void progress_open(struct progress_page *page, const char *value)
+{
+    char path[PATH_LONGEST];
+    int64_t offset;
+    struct stat st;
+    *page = (struct progress_page){0};
+    if (value == NULL || ct_progress_parse(value, path, sizeof(path), &offset) != 0) {
+        return;
+    }
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0) {
+        return;
+    }
+    /* Writing beyond the end of a mapped file kills; the launcher's cannot shrink, another may. */
+    size_t start = (size_t)offset % (size_t)sysconf(_SC_PAGESIZE);
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size >= offset + CT_PROGRESS_SLOT) {
+        size_t size = start + CT_PROGRESS_SLOT;
+        void *map =
+            mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, offset - (int64_t)start);
+        if (map != MAP_FAILED) {
+            page->mapping = map;
+            page->mapped = size;
+            page->slot = (struct ct_progress_slot *)((unsigned char *)map + start);
+            STORE(page->slot->stay, CT_STAY_NOT);
+            STORE(page->slot->permanent, 0);
+            progress_renew(page);
+        }
+    }
+    (void)close(fd);
+}
+
+void progress_renew(struct progress_page *page)
+{
+    struct ct_progress_slot *slot = page->slot;
+    if (slot != NULL) {
+        store_double(&slot->loss, (double)NAN);
+        store_double(&slot->rate, (double)NAN);
+        STORE(slot->first_ns, 0);
+        STORE(slot->turns, 0);
+        STORE(slot->where, ct_progress_where(CT_PHASE_STARTING, 0));
+        STORE(slot->stamp_ns, ct_clock_now(NULL));
+        __atomic_store_n(&slot->version, CT_PROGRESS_VERSION, __ATOMIC_RELEASE);
+    }
+}
+
+void progress_stay(struct progress_page *page, uint32_t stay)
+{
+    if (page->slot != NULL) {
+        __atomic_store_n(&page->slot->stay, stay, __ATOMIC_RELEASE);
+    }
+}
+
+void progress_permanent(struct progress_page *page)
+{
+    if (page->slot != NULL) {
+        __atomic_store_n(&page->slot->permanent, CT_PROGRESS_PERMANENT, __ATOMIC_RELEASE);
+    }
+}
+
+void progress_close(struct progress_page *page)
+{
+    if (page->mapping != NULL) {
+        (void)munmap(page->mapping, page->mapped);
+    }
+    *page = (struct progress_page){0};
+}
+
+static void stamp(struct ct_progress_slot *slot, uint64_t where)
+{
+    STORE(slot->where, where);
+    STORE(slot->stamp_ns, ct_clock_now(NULL));
+}
+
+uint64_t progress_begin_wait(struct progress_page *page)
+{
+    if (page == NULL || page->slot == NULL) {
+        return 0;
+    }
+    uint64_t before = __atomic_load_n(&page->slot->where, __ATOMIC_RELAXED);
+    stamp(page->slot, ct_progress_where(CT_PHASE_COLLECTIVE, ct_progress_step(before)));
+    return before;
+}
+
+void progress_end_wait(struct progress_page *page, uint64_t before)
+{
+    if (page != NULL && page->slot != NULL) {
+        stamp(page->slot, before);
+    }
+}
+
+void ctw_progress(struct ctw_job *job, enum ctw_phase phase, int64_t step)
+{
+    if (job != NULL && job->progress.slot != NULL) {
+        struct ct_progress_slot *slot = job->progress.slot;
+        uint64_t where = ct_progress_where((enum ct_phase)phase, step);
+        /* From "starting" to the first step, which may be any after a restart, nothing is done. */
+        if (ct_progress_step(slot->where) != ct_progress_step(where) &&
+            slot->where != ct_progress_where(CT_PHASE_STARTING, 0)) {
+            STORE(slot->turns, slot->turns + 1);
+            if (slot->first_ns == 0) {
+                STORE(slot->first_ns, ct_clock_now(NULL));
+            }
+        }
+        stamp(slot, where);
+    }
+}
+
+void ctw_progress_metrics(struct ctw_job *job, double loss, double samples_per_s)
+{
+    if (job != NULL && job->progress.slot != NULL) {
+        store_double(&job->progress.slot->loss, loss);
+        store_double(&job->progress.slot->rate, samples_per_s);
+    }
+}

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * NCCL can wait for ever: for a peer that never comes, in a kernel whose peer died. So everything
+ * is non-blocking, and every wait is a loop here that asks for NCCL's asynchronous error and looks
+ * at the clock. After a failure a communicator must be aborted (it is not legal to destroy it),
+ * which also ends the kernels that are stuck on the stream.
+ */
+#include "worker/nccl/comm_nccl_impl.h"
+
+#include "common/alloc.h"
+#include "common/clock.h"
+
+#include <sched.h>
+#include <stdbool.h>
+#include <time.h>
+
+/* A wait yields this often, about a millisecond, before it begins to sleep. */
+#define YIELD_TURNS 1000
+#define NAP_NS (50 * 1000)
+
+/* Closing a healthy communicator waits for no peer; this only bounds what NCCL does meanwhile. */
+#define CLOSE_MS (10 * 1000)
+
+/* ---- errors ---------------------------------------------------------------------------------- */
+
+static int code_of(ncclResult_t result)
+{
+    if (result == ncclRemoteError || result == ncclSystemError) {
+        return CT_EPEER; /* a lost connection is reported as either */
+    }
+    if (result == ncclInvalidArgument || result == ncclInvalidUsage) {
+        return CT_EINVAL;
+    }
+    return CT_EIO;
+}
+
+int comm_nccl_fail(const struct comm_nccl_member *member, ncclResult_t result, const char *what,
+                   struct ct_err *err)
+{
+    const char *more = ncclGetLastError(member != NULL ? member->handle : NULL);
+    bool has_more = more != NULL && more[0] != '\0';
+    return ct_err_set(err, code_of(result), "%s: %s%s%.200s", what, ncclGetErrorString(result),
+                      has_more ? ": " : "", has_more ? more : "");
+}
+
+int comm_nccl_fail_cuda(cudaError_t result, const char *what, struct ct_err *err)
+{
+    /* Clears the error, which CUDA would report again from the next unrelated call. */
+    (void)cudaGetLastError();
+    int code = CT_EIO;
+    if (result == cudaErrorNoDevice || result == cudaErrorInsufficientDriver) {
+        code = CT_EUNSUPPORTED;
+    } else if (result == cudaErrorInvalidDevice || result == cudaErrorInvalidValue) {
+        code = CT_EINVAL;
+    } else if (result == cudaErrorMemoryAllocation) {
+        code = CT_ENOMEM;
+    }
+    return ct_err_set(err, code, "%s: %s", what, cudaGetErrorString(result));
+}
+
+int comm_nccl_ready(const struct comm_nccl_member *member, struct ct_err *err)
+{
+    return member->handle != NULL
+               ? 0
+               : ct_err_set(err, CT_EABORTED, "it has ended with others of its stream");
+}
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+static void pause_turn(int turn)
+{
+    if (turn < YIELD_TURNS) {
+        (void)sched_yield();
+        return;
+    }
+    const struct timespec nap = {.tv_nsec = NAP_NS};
+    (void)nanosleep(&nap, NULL);
+}
+
+static int give_up(int64_t timeout_ms, const char *what, struct ct_err *err)
+{
+    return ct_err_set(err, CT_ETIMEDOUT, "%s: gave up after %.1f s: a peer has not come", what,
+                      (double)timeout_ms / 1000);
+}
+
+int comm_nccl_check(const struct comm_nccl_member *member, const char *what, bool *busy,
+                    struct ct_err *err)
+{
+    const struct comm_nccl_family *family = member->family;
+    ncclResult_t state = ncclSuccess;
+    ncclResult_t result = ncclCommGetAsyncError(member->handle, &state);
+    if (result != ncclSuccess) {
+        return comm_nccl_fail(member, result, what, err);
+    }
+    *busy = state == ncclInProgress;
+    if (family->over != NULL && atomic_load(family->over)) {
+        return ct_err_set(err, CT_EPEER, "%s: another rank of this process has given up", what);
+    }
+    if (handover_ended(family->handover)) {
+        return ct_err_set(err, CT_EPEER, "%s: the launcher has ended this generation", what);
+    }
+    return state == ncclSuccess || *busy ? 0 : comm_nccl_fail(member, state, what, err);
+}
+
+static int finish_within(const struct comm_nccl_member *member, ncclResult_t result,
+                         int64_t timeout_ms, const char *what, struct ct_err *err)
+{
+    if (result != ncclSuccess && result != ncclInProgress) {
+        return comm_nccl_fail(member, result, what, err);
+    }
+    bool busy = result == ncclInProgress;
+    int64_t deadline = ct_deadline_in(NULL, timeout_ms);
+    for (int turn = 0; busy; turn++) {
+        int rc = comm_nccl_check(member, what, &busy, err);
+        if (rc != 0) {
+            return rc;
+        }
+        if (busy && ct_clock_now(NULL) >= deadline) {
+            return give_up(timeout_ms, what, err);
+        }
+        if (busy) {
+            pause_turn(turn);
+        }
+    }
+    return 0;
+}
+
+int comm_nccl_finish(const struct comm_nccl_member *member, ncclResult_t result, const char *what,
+                     struct ct_err *err)
+{
+    return finish_within(member, result, member->family->timeout_ms, what, err);
+}
+
+/* Whoever's kernel is stuck is the one to hear why. */
+static int check_family(const struct comm_nccl_family *family, const char *what, struct ct_err *err)
+{
+    int rc = 0;
+    const struct comm_nccl_member *member = family->members;
+    for (; rc == 0 && member != NULL; member = member->next) {
+        bool busy;
+        rc = member->handle != NULL ? comm_nccl_check(member, what, &busy, err) : 0;
+    }
+    return rc;
+}
+
+int comm_nccl_wait(const struct comm_nccl_member *member, const char *what, struct ct_err *err)
+{
+    int64_t timeout_ms = member->family->timeout_ms;
+    int64_t deadline = ct_deadline_in(NULL, timeout_ms);
+    int rc = comm_nccl_ready(member, err);
+    for (int turn = 0; rc == 0; turn++) {
+        cudaError_t state = cudaStreamQuery(member->family->stream);
+        if (state == cudaSuccess) {
+            return 0;
+        }
+        if (state != cudaErrorNotReady) {
+            return comm_nccl_fail_cuda(state, what, err);
+        }
+        rc = check_family(member->family, what, err);
+        if (rc == 0 && ct_clock_now(NULL) >= deadline) {
+            rc = give_up(timeout_ms, what, err);
+        }
+        if (rc == 0) {
+            pause_turn(turn);
+        }
+    }
+    return rc;
+}
+
+/* ---- families -------------------------------------------------------------------------------- */
+
+struct comm_nccl_family *comm_nccl_family_new(const struct comm_setup *setup)
+{
+    struct comm_nccl_family *family = ct_calloc(1, sizeof(*family));
+    if (family != NULL) {
+        family->stream = setup->stream;
+        family->timeout_ms = setup->timeout_ms;
+        family->over = setup->over;
+        family->handover = setup->handover;
+        family->set = setup->set;
+        family->get = setup->get;
+    }
+    return family;
+}
+
+void comm_nccl_join(struct comm_nccl_family *family, struct comm_nccl_member *member)
+{
+    member->family = family;
+    member->next = family->members;
+    family->members = member;
+}
+
+void comm_nccl_leave(struct comm_nccl_member *member)
+{
+    struct comm_nccl_family *family = member->family;
+    struct comm_nccl_member **at = &family->members;
+    while (*at != member) {
+        at = &(*at)->next;
+    }
+    *at = member->next;
+    if (family->members == NULL) {
+        ct_free(family);
+    }
+}
+
+static void tell_end(struct ctw_comm *comm)
+{
+    ctw_let_go_fn let_go = comm != NULL ? comm->let_go : NULL;
+    if (let_go != NULL) {
+        comm->let_go = NULL;
+        let_go(comm->let_go_data);
+    }
+}
+
+void comm_nccl_abort(struct comm_nccl_member *member)
+{
+    struct comm_nccl_family *family = member->family;
+    if (family->over != NULL) {
+        atomic_store(family->over, true);
+    }
+    if (member->handle == NULL) {
+        return;
+    }
+    bool all = cudaStreamQuery(family->stream) != cudaSuccess;
+    (void)cudaGetLastError();
+    for (struct comm_nccl_member *m = family->members; m != NULL; m = m->next) {
+        if (m->handle != NULL && (m == member || all)) {
+            tell_end(m->comm);
+        }
+    }
+    /* All are told before any is waited for. */
+    (void)ncclGroupStart();
+    for (struct comm_nccl_member *m = family->members; m != NULL; m = m->next) {
+        if (m->handle != NULL && (m == member || all)) {
+            (void)ncclCommAbort(m->handle);
+            m->handle = NULL;
+        }
+    }
+    (void)ncclGroupEnd();
+}
+
+void comm_nccl_destroy(struct comm_nccl_member *member)
+{
+    if (member->handle == NULL) {
+        return;
+    }
+    ncclResult_t result = ncclCommFinalize(member->handle);
+    if (finish_within(member, result, CLOSE_MS, "ncclCommFinalize", NULL) == 0) {
+        (void)ncclCommDestroy(member->handle);
+        member->handle = NULL;
+    } else {
+        comm_nccl_abort(member);
+    }
+}

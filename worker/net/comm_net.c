@@ -1,0 +1,462 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Collectives between the processes of several hosts. Inside a host they are those of comm_host.c's
+ * kind, over shared memory (worker/shm/host.h); between hosts one leader each talks TCP
+ * (worker/net/net.h).
+ *
+ * A sum: the ranks of a host add their numbers into one place that all of them see, in the order in
+ * which the leader needs them (worker/net/feed.h), while the leader already sends and receives
+ * (worker/net/flow.h); what comes from other hosts is added there, or replaces it, in place. So
+ * every host ends with the whole sum, made once and then copied: the same bits everywhere.
+ *
+ * reduce_scatter therefore gives each rank a share of its own host's array: shared memory, where
+ * parameters live, is a host's. It costs no more than shares over all ranks, since those would have
+ * to exchange what they computed from them.
+ *
+ * What the caller keeps in private memory passes through a stage of the same size.
+ *
+ * Who waits for what gives up in this order, so that who knows best speaks first: a leader waiting
+ * for its ranks, leaders for each other, ranks for their leader.
+ */
+#include "worker/comm/comm.h"
+
+#include "common/alloc.h"
+#include "worker/comm/link.h"
+#include "worker/net/flow.h"
+#include "worker/shm/stage.h"
+
+#include <string.h>
+
+/* Up to here every host sends all it has to its partners: latency matters more than bytes. */
+#define SMALL_BYTES ((size_t)64 * 1024)
+
+/* In tenths of the deadline. */
+enum { LOCAL_TENTHS = 8, NET_TENTHS = 9 };
+
+struct net_comm {
+    struct ctw_comm comm;
+    struct host *host;
+    struct net net; /* of a leader; else zeroed */
+    bool leader, tree;
+    int node, nodes;
+    struct plan plan;
+    struct view_piece *pieces; /* one per rank of this host */
+    unsigned char *scratch, *copies;
+    struct stage stage; /* for private memory */
+};
+
+static struct net_comm *self(struct ctw_comm *comm)
+{
+    return (struct net_comm *)comm;
+}
+
+/* ---- the leaders' part ----------------------------------------------------------------------- */
+
+static void choose_plan(struct net_comm *c, size_t bytes)
+{
+    if (bytes <= SMALL_BYTES && plan_power_of_two(c->nodes)) {
+        plan_doubling(&c->plan, c->node, c->nodes, bytes);
+    } else if (c->tree && c->nodes > 2) {
+        plan_tree(&c->plan, c->node, c->nodes, bytes);
+    } else {
+        /* Of two hosts the ring's sums are the tree's, and pass on sooner. */
+        plan_ring(&c->plan, c->node, c->nodes, bytes);
+    }
+}
+
+/* Runs the plan; then all ranks of the host meet. */
+static int run_plan(struct net_comm *c, const struct sync_desc *mine, const struct view *view,
+                    const unsigned char *own, const struct feed *feed, struct ct_err *err)
+{
+    if (c->leader) {
+        const struct flow flow = {.net = &c->net,
+                                  .plan = &c->plan,
+                                  .view = *view,
+                                  .own = own,
+                                  .feed = feed,
+                                  .scratch = c->scratch,
+                                  .copies = c->copies};
+        const struct net_header header = {.op = mine->op, .arg = mine->arg, .size = mine->size};
+        int rc = flow_run(&flow, &header, err);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return sync_barrier(&c->host->sync, err);
+}
+
+/* All leaders have come when this returns. */
+static int meet_hosts(struct net_comm *c, const struct sync_desc *mine, struct ct_err *err)
+{
+    const struct view nothing = {0};
+    choose_plan(c, 0);
+    return run_plan(c, mine, &nothing, NULL, NULL, err);
+}
+
+/* ---- reductions ------------------------------------------------------------------------------ */
+
+/* Sums the sources into `view`, over the host and over all hosts. */
+static int reduce_into(struct net_comm *c, const struct sync_desc *mine, const struct view *view,
+                       size_t bytes, struct ct_err *err)
+{
+    struct host *host = c->host;
+    choose_plan(c, bytes);
+    const struct feed feed = {.host = host, .plan = &c->plan, .view = *view};
+    if (bytes > SMALL_BYTES) {
+        if (!c->leader) {
+            feed_work(&feed);
+        }
+        return run_plan(c, mine, view, NULL, &feed, err);
+    }
+    size_t begin, end;
+    sum_share(bytes / sizeof(float), host->comm.rank, host->comm.size, &begin, &end);
+    feed_sum(&feed, begin * sizeof(float), end * sizeof(float));
+    int rc = sync_barrier(&host->sync, err);
+    return rc != 0 ? rc : run_plan(c, mine, view, NULL, NULL, err);
+}
+
+static int net_all_reduce(struct ctw_comm *comm, const float *send, float *recv, size_t count,
+                          struct ct_err *err)
+{
+    struct net_comm *c = self(comm);
+    struct host *host = c->host;
+    size_t bytes = count * sizeof(float);
+    struct sync_desc mine = {.op = HOST_OP_ALL_REDUCE, .size = count};
+    int rc = arena_locate(&host->arena, CTW_MEMORY_OWN, send, bytes, &mine.send, err);
+    if (rc == 0) {
+        rc = arena_locate(&host->arena, CTW_MEMORY_SHARED, recv, bytes, &mine.recv, err);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    feed_begin(host);
+    rc = host_meet(host, &mine, err);
+    struct view_piece whole = {.start = (unsigned char *)recv, .end = bytes};
+    const struct view view = {&whole, 1};
+    if (rc == 0 && host->comm.size == 1) {
+        /* Nobody else reads here, so private memory will do. */
+        choose_plan(c, bytes);
+        const unsigned char *own = send == recv ? NULL : (const unsigned char *)send;
+        return run_plan(c, &mine, &view, own, NULL, err);
+    }
+    if (rc == 0) {
+        rc = stage_sources(&c->stage, host, send, bytes, err);
+    }
+    bool staged = rc == 0 && !host_same_target(host);
+    if (staged) {
+        rc = stage_reserve(&c->stage, host, bytes, err);
+        whole.start = c->stage.sum;
+    }
+    if (rc == 0) {
+        rc = reduce_into(c, &mine, &view, bytes, err);
+    }
+    if (rc == 0 && staged && bytes > 0) {
+        /* Nobody writes the next sum before this rank has come to the next meeting. */
+        memcpy(recv, c->stage.sum, bytes);
+    }
+    return rc;
+}
+
+static int net_reduce_scatter(struct ctw_comm *comm, float *buf, size_t count, size_t *begin,
+                              size_t *end, struct ct_err *err)
+{
+    struct net_comm *c = self(comm);
+    struct host *host = c->host;
+    struct sync_desc mine = {.op = HOST_OP_REDUCE_SCATTER, .size = count, .recv = ARENA_PRIVATE};
+    size_t bytes = count * sizeof(float);
+    int rc = arena_locate(&host->arena, CTW_MEMORY_OWN, buf, bytes, &mine.send, err);
+    if (rc == 0 && mine.send == ARENA_PRIVATE && count > 0) {
+        rc = ct_err_set(err, CT_EINVAL, "the buffer is not of CTW_MEMORY_OWN");
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    feed_begin(host);
+    rc = host_meet(host, &mine, err);
+    bool all_shared = true;
+    if (rc == 0) {
+        rc = host_find_sources(host, bytes, &all_shared, err);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    size_t from = 0, to = 0;
+    for (int r = 0; r < host->comm.size; r++) {
+        sum_share(count, r, host->comm.size, &from, &to);
+        c->pieces[r] = (struct view_piece){
+            .start =
+                arena_resolve(&host->arena, CTW_MEMORY_OWN, r, host_desc(host, r)->send, bytes),
+            .end = to * sizeof(float),
+        };
+    }
+    const struct view view = {c->pieces, (size_t)host->comm.size};
+    if (host->comm.size == 1) {
+        choose_plan(c, bytes);
+        rc = run_plan(c, &mine, &view, NULL, NULL, err);
+    } else {
+        rc = reduce_into(c, &mine, &view, bytes, err);
+    }
+    if (rc == 0) {
+        sum_share(count, host->comm.rank, host->comm.size, begin, end);
+    }
+    return rc;
+}
+
+/* ---- the others ------------------------------------------------------------------------------ */
+
+static int node_of(const struct net_comm *c, int rank)
+{
+    int node = 0;
+    while (node + 1 < c->nodes && rank >= c->net.peers[node + 1].first) {
+        node++;
+    }
+    return node;
+}
+
+static int net_broadcast(struct ctw_comm *comm, void *buf, size_t bytes, int root,
+                         struct ct_err *err)
+{
+    struct net_comm *c = self(comm);
+    struct host *host = c->host;
+    struct sync_desc mine = {
+        .op = HOST_OP_BROADCAST, .arg = root, .size = bytes, .send = ARENA_PRIVATE};
+    int rc = arena_locate(&host->arena, CTW_MEMORY_SHARED, buf, bytes, &mine.recv, err);
+    if (rc == 0) {
+        rc = host_meet(host, &mine, err);
+    }
+    bool staged = rc == 0 && host->comm.size > 1 && !host_same_target(host);
+    if (staged) {
+        rc = stage_reserve(&c->stage, host, bytes, err);
+        if (rc == 0 && comm->rank == root && bytes > 0) {
+            memcpy(c->stage.sum, buf, bytes);
+        }
+        if (rc == 0) {
+            rc = sync_barrier(&host->sync, err);
+        }
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    const struct view_piece whole = {.start = staged ? c->stage.sum : buf, .end = bytes};
+    const struct view view = {&whole, 1};
+    if (c->leader) {
+        plan_broadcast(&c->plan, c->node, c->nodes, node_of(c, root), bytes);
+    }
+    rc = run_plan(c, &mine, &view, NULL, NULL, err);
+    if (rc == 0 && staged && comm->rank != root && bytes > 0) {
+        memcpy(buf, c->stage.sum, bytes);
+    }
+    return rc;
+}
+
+static int net_barrier(struct ctw_comm *comm, struct ct_err *err)
+{
+    struct net_comm *c = self(comm);
+    const struct sync_desc mine = {
+        .op = HOST_OP_BARRIER, .send = ARENA_PRIVATE, .recv = ARENA_PRIVATE};
+    int rc = host_meet(c->host, &mine, err);
+    return rc != 0 ? rc : meet_hosts(c, &mine, err);
+}
+
+static int net_alloc(struct ctw_comm *comm, enum ctw_memory kind, size_t bytes, void **out,
+                     struct ct_err *err)
+{
+    struct net_comm *c = self(comm);
+    const struct sync_desc mine = {.op = HOST_OP_ALLOC, .arg = (int32_t)kind, .size = bytes};
+    void *block;
+    int rc = host_alloc(&c->host->comm, kind, bytes, &block, err);
+    if (rc == 0) {
+        rc = meet_hosts(c, &mine, err);
+    }
+    if (rc == 0) {
+        *out = block;
+    }
+    return rc;
+}
+
+static int net_poll(struct ctw_comm *comm, struct ct_err *err)
+{
+    struct net_comm *c = self(comm);
+    int rc = sync_poll(&c->host->sync, err);
+    if (rc == 0 && c->leader) {
+        rc = net_look(&c->net, err);
+    }
+    if (rc == 0 && c->leader) {
+        rc = net_anyone_left(&c->net, err);
+    }
+    return rc;
+}
+
+static int net_sync(struct ctw_comm *comm, struct ct_err *err)
+{
+    (void)comm;
+    (void)err;
+    return 0;
+}
+
+static void net_abort(struct ctw_comm *comm)
+{
+    struct net_comm *c = self(comm);
+    if (c->leader) {
+        net_tell(&c->net, comm->reason.text);
+        if (comm->dead == CT_EPEER || comm->dead == CT_ETIMEDOUT || comm->dead == CT_EPROTO) {
+            sync_tell(&c->host->sync, comm->reason.text);
+        }
+    }
+    sync_abort(&c->host->sync);
+}
+
+static int net_link_open(struct ctw_comm *comm, int peer, size_t buffer, struct ctw_link **out,
+                         struct ct_err *err)
+{
+    const struct host *host = self(comm)->host;
+    bool here = peer >= host->first && peer < host->first + host->comm.size;
+    return here ? link_shm_open(comm, peer, buffer, out, err)
+                : link_net_open(comm, peer, buffer, out, err);
+}
+
+/* ---- set-up ---------------------------------------------------------------------------------- */
+
+static void net_comm_close(struct ctw_comm *comm)
+{
+    struct net_comm *c = self(comm);
+    net_close(&c->net, comm->dead != 0);
+    host_free(c->host);
+    plan_fini(&c->plan);
+    ct_free(c->pieces);
+    ct_free(c->scratch);
+    ct_free(c->copies);
+    ct_free(c);
+}
+
+static const struct ctw_comm_ops net_ops = {
+    .close = net_comm_close,
+    .alloc = net_alloc,
+    .all_reduce = net_all_reduce,
+    .reduce_scatter = net_reduce_scatter,
+    .broadcast = net_broadcast,
+    .barrier = net_barrier,
+    .poll = net_poll,
+    .sync = net_sync,
+    .abort = net_abort,
+    .link = net_link_open,
+};
+
+static int look_at_hosts(void *data, struct ct_err *err)
+{
+    return net_look(data, err);
+}
+
+static int64_t tenths(int64_t timeout_ms, int n)
+{
+    return timeout_ms / 10 * n + timeout_ms % 10 * n / 10 + 1;
+}
+
+/* Leaders meet leaders while the other ranks wait for theirs. */
+static int join_hosts(struct net_comm *c, const struct comm_setup *setup, struct ct_err *err)
+{
+    struct sync *sync = &c->host->sync;
+    if (c->leader) {
+        struct comm_setup among = *setup;
+        among.timeout_ms = tenths(setup->timeout_ms, NET_TENTHS);
+        int rc = net_open(&c->net, &among, sync, err);
+        if (rc != 0) {
+            struct ct_err why = {0};
+            (void)ct_err_set(&why, rc, "rank %d: %s", setup->rank,
+                             err != NULL ? err->text : "cannot reach the other hosts");
+            sync_tell(sync, why.text);
+            return rc;
+        }
+        sync->look = look_at_hosts;
+        sync->look_data = &c->net;
+    }
+    return sync_barrier(sync, err);
+}
+
+static int open_host(struct net_comm *c, const struct comm_setup *setup, struct ct_err *err)
+{
+    struct comm_setup inside = *setup;
+    inside.rank = setup->local_rank;
+    inside.size = setup->local_size;
+    if (c->leader) {
+        inside.timeout_ms = tenths(setup->timeout_ms, LOCAL_TENTHS);
+    }
+    struct host *host;
+    int rc = host_open(&inside, &host, err);
+    if (rc == 0) {
+        rc = host_join(host, err);
+    }
+    if (rc == 0) {
+        c->host = host;
+    }
+    return rc;
+}
+
+static int make_room(struct net_comm *c, const struct comm_setup *setup, struct ct_err *err)
+{
+    int rc = plan_init(&c->plan, setup->nodes);
+    c->pieces = ct_calloc((size_t)setup->local_size, sizeof(*c->pieces));
+    if (c->leader) {
+        c->scratch = ct_malloc(FLOW_SCRATCH);
+        c->copies = ct_malloc(SMALL_BYTES);
+    }
+    bool all =
+        rc == 0 && c->pieces != NULL && (!c->leader || (c->scratch != NULL && c->copies != NULL));
+    return all ? 0 : ct_err_set(err, CT_ENOMEM, "out of memory");
+}
+
+static int check_setup(const struct comm_setup *setup, struct ct_err *err)
+{
+    if (setup->nodes < 2 || setup->first < 0) {
+        return ct_err_set(err, CT_EINVAL,
+                          "%d of %d ranks are on this host, but GROUP_WORLD_SIZE is %d and "
+                          "LOCAL_RANK %d",
+                          setup->local_size, setup->size, setup->nodes, setup->local_rank);
+    }
+    if (setup->order == CTW_ORDER_TREE &&
+        (!plan_power_of_two(setup->nodes) || !plan_power_of_two(setup->local_size))) {
+        return ct_err_set(err, CT_EINVAL,
+                          "%d hosts with %d ranks here cannot add as a balanced tree: both must be "
+                          "powers of two",
+                          setup->nodes, setup->local_size);
+    }
+    return 0;
+}
+
+int comm_net_open(const struct comm_setup *setup, struct ctw_comm **out, struct ct_err *err)
+{
+    int rc = check_setup(setup, err);
+    if (rc != 0) {
+        return rc;
+    }
+    struct net_comm *c = ct_calloc(1, sizeof(*c));
+    if (c == NULL) {
+        return ct_err_set(err, CT_ENOMEM, "out of memory");
+    }
+    c->comm = (struct ctw_comm){.ops = &net_ops,
+                                .rank = setup->rank,
+                                .size = setup->size,
+                                .node = setup->node,
+                                .backend = CTW_BACKEND_HOST};
+    c->leader = setup->local_rank == 0;
+    c->tree = setup->order == CTW_ORDER_TREE;
+    c->node = setup->node;
+    c->nodes = setup->nodes;
+    rc = make_room(c, setup, err);
+    if (rc == 0) {
+        rc = open_host(c, setup, err);
+    }
+    if (rc == 0) {
+        rc = join_hosts(c, setup, err);
+        if (rc != 0) {
+            sync_abort(&c->host->sync);
+        }
+    }
+    if (rc != 0) {
+        c->comm.dead = rc;
+        net_comm_close(&c->comm);
+        return rc;
+    }
+    *out = &c->comm;
+    return 0;
+}

@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How the leaders connect. When each knows all addresses (worker/net/net_book.h) it connects to all
+ * whom it has to call, greets them without waiting for an answer (a listening socket takes
+ * connections before it is asked to), answers those who call it, and only then reads the answers to
+ * its own greetings: so nobody waits for somebody who waits for it.
+ *
+ * A greeting proves by the first half of a secret from the store that it comes from this
+ * communicator, the answer by the second half. Strangers are dropped, also silent ones.
+ */
+#include "worker/net/net_book.h"
+
+#include "common/alloc.h"
+#include "common/clock.h"
+#include "rendezvous/wire/sock.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#define VERSION 2
+#define KIND_CONTROL (-1)
+
+/* Magic and version also differ where numbers have another byte order. */
+struct greeting {
+    char proof[NET_PROOF_BYTES];
+    uint32_t magic, version;
+    int32_t from, kind;
+};
+
+/* Connections that have not greeted yet; of more than these the oldest is dropped. */
+#define CALLERS_MAX 32
+
+/* How long a caller may take to greet. */
+#define GREETING_MS 5000
+
+/* How often the local ranks are looked at while this host waits for others to call. */
+#define SLICE_MS 20
+
+/* A silent host is noticed by its control connection after about 15 s, however long the deadline.
+ */
+#define KEEP_IDLE_S 5
+#define KEEP_INTERVAL_S 2
+#define KEEP_PROBES 5
+
+struct caller {
+    int fd;
+    int64_t deadline;
+    struct greeting greeting;
+    size_t have;
+};
+
+struct opening {
+    struct net_book book;
+    struct caller callers[CALLERS_MAX];
+    size_t caller_count;
+    int expected; /* calls that have not come */
+};
+
+static int fail_errno(struct ct_err *err, const char *what)
+{
+    int saved = errno;
+    return ct_err_sys(err, ct_code_from_errno(saved), saved, "%s", what);
+}
+
+/* ---- calling --------------------------------------------------------------------------------- */
+
+static int set_option(int fd, int level, int name, int value)
+{
+    return setsockopt(fd, level, name, &value, sizeof(value));
+}
+
+/* Options that only make failures show earlier may fail themselves. */
+static void tune(const struct net *net, int fd, bool control)
+{
+    (void)set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    (void)set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    (void)set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEP_IDLE_S);
+    (void)set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, KEEP_INTERVAL_S);
+    (void)set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEP_PROBES);
+    /* On a link a peer that computes while its buffers are full is silent, too; between two ranks
+     * also for longer than anybody waits, since what is sent need not be waited for. */
+    int64_t limit = control ? (KEEP_IDLE_S + KEEP_INTERVAL_S * KEEP_PROBES) * 1000 : INT_MAX;
+    if (control || net->names == NULL) {
+        limit = net->timeout_ms < limit ? net->timeout_ms : limit;
+    }
+    (void)set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, (int)limit);
+}
+
+static int *slot_of(const struct net *net, int node, int kind)
+{
+    return kind == KIND_CONTROL ? &net->peers[node].fd : &net->links[kind].fd;
+}
+
+/* `kind` is the link's place here; the other end of "next" is "prev". */
+static int call(struct opening *o, int node, int kind, struct ct_err *err)
+{
+    struct net *net = o->book.net;
+    int *fd = slot_of(net, node, kind);
+    int rc = ct_sock_connect(o->book.where[node].host, o->book.where[node].port, o->book.deadline,
+                             fd, err);
+    if (rc == 0) {
+        tune(net, *fd, kind == KIND_CONTROL);
+        struct greeting hello = {.magic = NET_MAGIC,
+                                 .version = VERSION,
+                                 .from = net->node,
+                                 .kind = kind == PLAN_NEXT ? PLAN_PREV : kind};
+        memcpy(hello.proof, o->book.secret, NET_PROOF_BYTES);
+        struct iovec iov = {&hello, sizeof(hello)};
+        rc = ct_sock_send(*fd, &iov, 1, o->book.deadline, err);
+    }
+    if (rc != 0) {
+        (void)ct_err_wrap(err, "cannot reach %s", net->peers[node].name);
+    }
+    return rc;
+}
+
+static int hear_answer(struct opening *o, int node, int kind, struct ct_err *err)
+{
+    char answer[NET_PROOF_BYTES];
+    int rc = ct_sock_recv(*slot_of(o->book.net, node, kind), answer, sizeof(answer),
+                          o->book.deadline, err);
+    if (rc == 0 && memcmp(answer, o->book.secret + NET_PROOF_BYTES, NET_PROOF_BYTES) != 0) {
+        rc = ct_err_set(err, CT_EPROTO, "somebody else answers there");
+    }
+    if (rc != 0) {
+        (void)ct_err_wrap(err, "no answer from %s", o->book.net->peers[node].name);
+    }
+    return rc;
+}
+
+/* Does `what` for every connection that this host makes; counts those that it awaits. */
+static int each_call(struct opening *o,
+                     int (*what)(struct opening *o, int node, int kind, struct ct_err *err),
+                     struct ct_err *err)
+{
+    const struct net *net = o->book.net;
+    o->expected = net->nodes - 1 - net->node + 1; /* controls of the later hosts, and "prev" */
+    int rc = what(o, net->links[PLAN_NEXT].node, PLAN_NEXT, err);
+    for (int n = 0; n < net->node && rc == 0; n++) {
+        rc = what(o, n, KIND_CONTROL, err);
+    }
+    for (int l = PLAN_PARTNER; l < net->link_count && rc == 0; l++) {
+        if (net->links[l].node < net->node) {
+            rc = what(o, net->links[l].node, l, err);
+        } else {
+            o->expected++;
+        }
+    }
+    return rc;
+}
+
+/* ---- being called ---------------------------------------------------------------------------- */
+
+/* Takes the caller out of the list; closes it unless it found its place. */
+static void dismiss(struct opening *o, size_t i, bool placed)
+{
+    if (!placed) {
+        (void)close(o->callers[i].fd);
+    }
+    o->caller_count--;
+    memmove(&o->callers[i], &o->callers[i + 1], (o->caller_count - i) * sizeof(o->callers[0]));
+}
+
+/* Whether a greeting is from one who has to call here and has not yet. */
+static bool is_awaited(const struct opening *o, const struct greeting *hello)
+{
+    const struct net *net = o->book.net;
+    if (memcmp(hello->proof, o->book.secret, NET_PROOF_BYTES) != 0 || hello->magic != NET_MAGIC ||
+        hello->version != VERSION || hello->from < 0 || hello->from >= net->nodes ||
+        hello->from == net->node) {
+        return false;
+    }
+    if (hello->kind == KIND_CONTROL) {
+        return hello->from > net->node && net->peers[hello->from].fd < 0;
+    }
+    return hello->kind >= PLAN_PREV && hello->kind < net->link_count &&
+           net->links[hello->kind].node == hello->from && net->links[hello->kind].fd < 0;
+}
+
+/* Reads what a caller has sent so far; true when it is done with, one way or the other. */
+static bool hear(struct opening *o, struct caller *caller, bool *placed)
+{
+    ssize_t n = recv(caller->fd, (char *)&caller->greeting + caller->have,
+                     sizeof(caller->greeting) - caller->have, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+        return ct_clock_now(NULL) >= caller->deadline;
+    }
+    if (n <= 0) {
+        return true;
+    }
+    caller->have += (size_t)n;
+    const struct greeting *hello = &caller->greeting;
+    if (caller->have < sizeof(*hello)) {
+        return false;
+    }
+    if (is_awaited(o, hello)) {
+        tune(o->book.net, caller->fd, hello->kind == KIND_CONTROL);
+        /* Fits into a fresh socket's buffer, or the connection is broken, which shows soon. */
+        (void)send(caller->fd, o->book.secret + NET_PROOF_BYTES, NET_PROOF_BYTES,
+                   MSG_NOSIGNAL | MSG_DONTWAIT);
+        *slot_of(o->book.net, hello->from, hello->kind) = caller->fd;
+        o->expected--;
+        *placed = true;
+    }
+    return true;
+}
+
+static void accept_callers(struct opening *o)
+{
+    int fd;
+    while ((fd = accept4(o->book.listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0) {
+        if (o->caller_count == CALLERS_MAX) {
+            dismiss(o, 0, false);
+        }
+        o->callers[o->caller_count++] =
+            (struct caller){.fd = fd, .deadline = ct_deadline_in(NULL, GREETING_MS)};
+    }
+}
+
+static int first_absent(const struct net *net)
+{
+    for (int n = net->node + 1; n < net->nodes; n++) {
+        if (net->peers[n].fd < 0) {
+            return n;
+        }
+    }
+    return net->links[PLAN_PREV].node;
+}
+
+static int await_calls(struct opening *o, struct ct_err *err)
+{
+    while (o->expected > 0) {
+        struct pollfd waiting[CALLERS_MAX + 1] = {{.fd = o->book.listener, .events = POLLIN}};
+        for (size_t i = 0; i < o->caller_count; i++) {
+            waiting[i + 1] = (struct pollfd){.fd = o->callers[i].fd, .events = POLLIN};
+        }
+        int n = poll(waiting, (nfds_t)o->caller_count + 1, SLICE_MS);
+        if (n < 0 && errno != EINTR) {
+            return fail_errno(err, "cannot wait for hosts");
+        }
+        accept_callers(o);
+        for (size_t i = o->caller_count; i-- > 0;) {
+            bool placed = false;
+            if (hear(o, &o->callers[i], &placed)) {
+                dismiss(o, i, placed);
+            }
+        }
+        int rc = o->book.net->sync != NULL ? sync_poll(o->book.net->sync, err)
+                                           : handover_check(o->book.setup->handover, err);
+        if (rc == 0 && o->expected > 0 && ct_clock_now(NULL) >= o->book.deadline) {
+            rc = ct_err_set(err, CT_ETIMEDOUT, "gave up after %.1f s: %s has not called",
+                            (double)o->book.net->timeout_ms / 1000,
+                            o->book.net->peers[first_absent(o->book.net)].name);
+        }
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return 0;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+static int watch_controls(struct net *net, struct ct_err *err)
+{
+    net->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (net->epoll < 0) {
+        return fail_errno(err, "cannot watch hosts");
+    }
+    for (int n = 0; n < net->nodes; n++) {
+        struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)n};
+        if (n != net->node && epoll_ctl(net->epoll, EPOLL_CTL_ADD, net->peers[n].fd, &event) != 0) {
+            return fail_errno(err, "cannot watch hosts");
+        }
+    }
+    return 0;
+}
+
+static int meet_hosts(struct opening *o, struct ct_err *err)
+{
+    int rc = net_book_publish(&o->book, err);
+    if (rc == 0) {
+        rc = net_book_learn(&o->book, err);
+    }
+    if (rc == 0) {
+        rc = each_call(o, call, err);
+    }
+    if (rc == 0) {
+        rc = await_calls(o, err);
+    }
+    if (rc == 0) {
+        rc = each_call(o, hear_answer, err);
+    }
+    return rc == 0 ? watch_controls(o->book.net, err) : rc;
+}
+
+static int make_room(struct net *net, struct ct_endpoint **where)
+{
+    size_t nodes = (size_t)net->nodes;
+    net->peers = ct_calloc(nodes, sizeof(*net->peers));
+    net->links = ct_calloc((size_t)net->link_count, sizeof(*net->links));
+    *where = ct_calloc(nodes, sizeof(**where));
+    for (int n = 0; n < net->nodes && net->peers != NULL; n++) {
+        net->peers[n].fd = net->peers[n].waits_for = -1;
+    }
+    for (int l = 0; l < net->link_count && net->links != NULL; l++) {
+        int distance = l < PLAN_PARTNER ? 0 : 1 << (l - PLAN_PARTNER);
+        int node = l == PLAN_NEXT   ? (net->node + 1) % net->nodes
+                   : l == PLAN_PREV ? (net->node + net->nodes - 1) % net->nodes
+                                    : net->node ^ distance;
+        net->links[l] = (struct net_link){.fd = -1, .node = node};
+    }
+    return net->peers != NULL && net->links != NULL && *where != NULL ? 0 : CT_ENOMEM;
+}
+
+static int open_all(struct net *made, const struct comm_setup *setup, struct ct_err *err)
+{
+    struct opening o = {.book = {.net = made,
+                                 .setup = setup,
+                                 .listener = -1,
+                                 .deadline = ct_deadline_in(NULL, setup->timeout_ms)}};
+    int rc = make_room(made, &o.book.where);
+    if (rc != 0) {
+        (void)ct_err_set(err, rc, "out of memory");
+    } else {
+        rc = meet_hosts(&o, err);
+    }
+    while (o.caller_count > 0) {
+        dismiss(&o, 0, false);
+    }
+    if (o.book.listener >= 0) {
+        (void)close(o.book.listener);
+    }
+    ct_free(o.book.where);
+    if (rc != 0) {
+        net_close(made, true);
+    }
+    return rc;
+}
+
+static struct net prepare(const struct comm_setup *setup)
+{
+    return (struct net){.node = setup->node,
+                        .nodes = setup->nodes,
+                        .rank = setup->rank,
+                        .timeout_ms = setup->timeout_ms,
+                        .link_count = PLAN_PARTNER,
+                        .epoll = -1};
+}
+
+int net_open(struct net *net, const struct comm_setup *setup, struct sync *sync, struct ct_err *err)
+{
+    if (setup->nodes > NET_HOSTS_MAX) {
+        return ct_err_set(err, CT_ELIMIT, "%d hosts are more than %d", setup->nodes, NET_HOSTS_MAX);
+    }
+    struct net made = prepare(setup);
+    made.sync = sync;
+    made.link_count += plan_levels(setup->nodes);
+    int rc = open_all(&made, setup, err);
+    if (rc == 0) {
+        *net = made;
+    }
+    return rc;
+}
+
+int net_open_pair(struct net *net, const struct comm_setup *setup, const int names[2],
+                  struct ct_err *err)
+{
+    struct net made = prepare(setup);
+    made.names = names;
+    int rc = open_all(&made, setup, err);
+    if (rc == 0) {
+        *net = made;
+    }
+    return rc;
+}

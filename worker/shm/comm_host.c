@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Collectives between processes of one machine, on what host.h provides.
+ *
+ * all_reduce: rank r sums share r of all ranks' numbers. Numbers are read where they are when they
+ * lie in CTW_MEMORY_OWN, and the sum is written where all see it when it belongs into
+ * CTW_MEMORY_SHARED; what is private passes through the stage, a chunk at a time.
+ */
+#include "worker/comm/link.h"
+#include "worker/shm/host.h"
+
+#include <string.h>
+
+/* ---- reductions ------------------------------------------------------------------------------ */
+
+/* Sums this rank's share of `len` numbers into `to` and waits until all have. */
+static int sum_chunk(struct host *host, float *to, size_t len, struct ct_err *err)
+{
+    size_t begin, end;
+    sum_share(len, host->comm.rank, host->comm.size, &begin, &end);
+    host->sum(to, host->sources, host->comm.size, begin, end);
+    return sync_barrier(&host->sync, err);
+}
+
+/* Sources that are not private move along with the chunks. */
+static void advance_sources(struct host *host, size_t len)
+{
+    for (int r = 0; r < host->comm.size; r++) {
+        if (host_desc(host, r)->send != ARENA_PRIVATE) {
+            host->sources[r] += len;
+        }
+    }
+}
+
+/* The first chunk of a private `send` is in the stage already. */
+static int reduce_in_chunks(struct host *host, const float *send, float *recv, size_t count,
+                            bool into_shared, struct ct_err *err)
+{
+    const size_t chunk = HOST_STAGE_BYTES / sizeof(float);
+    bool private_send = host_desc(host, host->comm.rank)->send == ARENA_PRIVATE;
+    for (size_t at = 0; at < count; at += chunk) {
+        size_t len = count - at < chunk ? count - at : chunk;
+        if (at > 0) {
+            if (private_send) {
+                memcpy(host->stage, send + at, len * sizeof(float));
+            }
+            int rc = sync_barrier(&host->sync, err);
+            if (rc != 0) {
+                return rc;
+            }
+            advance_sources(host, chunk);
+        }
+        int rc = sum_chunk(host, into_shared ? recv + at : (float *)host->result, len, err);
+        if (rc != 0) {
+            return rc;
+        }
+        if (!into_shared) {
+            /* Nobody writes the next sum before this rank has come to the next barrier. */
+            memcpy(recv + at, host->result, len * sizeof(float));
+        }
+    }
+    return 0;
+}
+
+static int host_all_reduce(struct ctw_comm *comm, const float *send, float *recv, size_t count,
+                           struct ct_err *err)
+{
+    struct host *host = (struct host *)comm;
+    size_t bytes = count * sizeof(float);
+    struct sync_desc mine = {.op = HOST_OP_ALL_REDUCE, .size = count};
+    int rc = arena_locate(&host->arena, CTW_MEMORY_OWN, send, bytes, &mine.send, err);
+    if (rc == 0) {
+        rc = arena_locate(&host->arena, CTW_MEMORY_SHARED, recv, bytes, &mine.recv, err);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    if (mine.send == ARENA_PRIVATE && count > 0) {
+        memcpy(host->stage, send, bytes < HOST_STAGE_BYTES ? bytes : HOST_STAGE_BYTES);
+    }
+    rc = host_meet(host, &mine, err);
+    bool all_shared = true;
+    if (rc == 0) {
+        rc = host_find_sources(host, bytes, &all_shared, err);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    bool into_shared = host_same_target(host);
+    if (all_shared && into_shared) {
+        return sum_chunk(host, recv, count, err);
+    }
+    return reduce_in_chunks(host, send, recv, count, into_shared, err);
+}
+
+static int host_reduce_scatter(struct ctw_comm *comm, float *buf, size_t count, size_t *begin,
+                               size_t *end, struct ct_err *err)
+{
+    struct host *host = (struct host *)comm;
+    struct sync_desc mine = {.op = HOST_OP_REDUCE_SCATTER, .size = count, .recv = ARENA_PRIVATE};
+    size_t bytes = count * sizeof(float);
+    int rc = arena_locate(&host->arena, CTW_MEMORY_OWN, buf, bytes, &mine.send, err);
+    if (rc == 0 && mine.send == ARENA_PRIVATE && count > 0) {
+        rc = ct_err_set(err, CT_EINVAL, "the buffer is not of CTW_MEMORY_OWN");
+    }
+    if (rc == 0) {
+        rc = host_meet(host, &mine, err);
+    }
+    bool all_shared = true;
+    if (rc == 0) {
+        rc = host_find_sources(host, bytes, &all_shared, err);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    sum_share(count, comm->rank, comm->size, begin, end);
+    host->sum(buf, host->sources, comm->size, *begin, *end);
+    return 0;
+}
+
+/* ---- the others ------------------------------------------------------------------------------ */
+
+/* Through all stages together, as one large chunk. */
+static int broadcast_in_chunks(struct host *host, unsigned char *buf, size_t bytes, bool is_root,
+                               struct ct_err *err)
+{
+    const size_t chunk = HOST_STAGE_BYTES * (size_t)host->comm.size;
+    for (size_t at = 0; at < bytes; at += chunk) {
+        size_t len = bytes - at < chunk ? bytes - at : chunk;
+        if (is_root) {
+            memcpy(host->stages, buf + at, len);
+        }
+        int rc = sync_barrier(&host->sync, err);
+        if (rc != 0) {
+            return rc;
+        }
+        if (!is_root) {
+            memcpy(buf + at, host->stages, len);
+        }
+        /* The root overwrites the stage only when all have read it. */
+        rc = sync_barrier(&host->sync, err);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return 0;
+}
+
+static int host_broadcast(struct ctw_comm *comm, void *buf, size_t bytes, int root,
+                          struct ct_err *err)
+{
+    struct host *host = (struct host *)comm;
+    struct sync_desc mine = {.op = HOST_OP_BROADCAST, .arg = root, .size = bytes};
+    int rc = arena_locate(&host->arena, CTW_MEMORY_OWN, buf, bytes, &mine.send, err);
+    if (rc == 0) {
+        rc = arena_locate(&host->arena, CTW_MEMORY_SHARED, buf, bytes, &mine.recv, err);
+    }
+    if (rc == 0) {
+        rc = host_meet(host, &mine, err);
+    }
+    if (rc != 0 || host_same_target(host)) {
+        return rc;
+    }
+    int64_t at = host_desc(host, root)->send;
+    if (at == ARENA_PRIVATE) {
+        return broadcast_in_chunks(host, buf, bytes, comm->rank == root, err);
+    }
+    const void *from = arena_resolve(&host->arena, CTW_MEMORY_OWN, root, at, bytes);
+    if (from == NULL) {
+        return ct_err_set(err, CT_EPROTO, "rank %d names memory it does not have",
+                          host->first + root);
+    }
+    if (comm->rank != root && bytes > 0) {
+        memcpy(buf, from, bytes);
+    }
+    /* The root may change its buffer only when all have read it. */
+    return sync_barrier(&host->sync, err);
+}
+
+static int host_barrier(struct ctw_comm *comm, struct ct_err *err)
+{
+    struct host *host = (struct host *)comm;
+    const struct sync_desc mine = {
+        .op = HOST_OP_BARRIER, .send = ARENA_PRIVATE, .recv = ARENA_PRIVATE};
+    return host_meet(host, &mine, err);
+}
+
+static int host_poll(struct ctw_comm *comm, struct ct_err *err)
+{
+    return sync_poll(&((struct host *)comm)->sync, err);
+}
+
+static int host_sync(struct ctw_comm *comm, struct ct_err *err)
+{
+    (void)comm;
+    (void)err;
+    return 0;
+}
+
+static void host_abort(struct ctw_comm *comm)
+{
+    sync_abort(&((struct host *)comm)->sync);
+}
+
+static void host_close(struct ctw_comm *comm)
+{
+    host_free((struct host *)comm);
+}
+
+static const struct ctw_comm_ops host_ops = {
+    .close = host_close,
+    .alloc = host_alloc,
+    .all_reduce = host_all_reduce,
+    .reduce_scatter = host_reduce_scatter,
+    .broadcast = host_broadcast,
+    .barrier = host_barrier,
+    .poll = host_poll,
+    .sync = host_sync,
+    .abort = host_abort,
+    .link = link_shm_open,
+};
+
+int comm_host_open(const struct comm_setup *setup, struct ctw_comm **out, struct ct_err *err)
+{
+    struct host *host;
+    int rc = host_open(setup, &host, err);
+    if (rc == 0) {
+        host->comm.ops = &host_ops;
+        rc = host_join(host, err);
+    }
+    if (rc == 0) {
+        *out = &host->comm;
+    }
+    return rc;
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The ranks of one machine and the memory that they share: what the collectives of one machine
+ * (comm_host.c) and of several (comm_net.c) stand on.
+ *
+ * Every operation starts by publishing what this rank is about to do (struct sync_desc) and meeting
+ * the others in a barrier, after which each checks that all do the same and knows where their
+ * buffers are.
+ *
+ *     file: | page | stage of rank 0 | ... | stage of rank n-1 | stage of the sum | regions ...
+ */
+#ifndef CT_WORKER_SHM_HOST_H
+#define CT_WORKER_SHM_HOST_H
+
+#include "worker/comm/comm.h"
+#include "worker/shm/arena.h"
+#include "worker/shm/shm.h"
+#include "worker/shm/sum.h"
+#include "worker/shm/sync.h"
+
+/* A chunk and its sum stay in a core's L2 cache. */
+#define HOST_STAGE_BYTES ((size_t)256 * 1024)
+
+enum host_op {
+    HOST_OP_NONE,
+    HOST_OP_ALLOC,
+    HOST_OP_ALL_REDUCE,
+    HOST_OP_REDUCE_SCATTER,
+    HOST_OP_BROADCAST,
+    HOST_OP_BARRIER,
+};
+
+/* Ranks are counted from 0 here; messages name them as the job does, `first` higher. */
+struct host {
+    struct ctw_comm comm;
+    struct shm shm;
+    struct sync sync;
+    struct arena arena;
+    int first;
+    unsigned turn;        /* operations so far: which of the two descriptions is in use */
+    unsigned char *stage; /* this rank's */
+    unsigned char *stages, *result;
+    const float **sources; /* scratch, one per rank */
+    sum_fn sum;            /* of the sources, in the order that was asked for */
+};
+
+/* Makes or finds the shared file; waits for nobody but the one who makes it. Then host_join() waits
+ * for all, and frees the host when it fails. */
+CT_MUST_CHECK int host_open(const struct comm_setup *setup, struct host **out, struct ct_err *err);
+CT_MUST_CHECK int host_join(struct host *host, struct ct_err *err);
+void host_free(struct host *host);
+
+/* "all_reduce"; text for whatever a peer may have written. */
+const char *host_op_name(uint32_t op);
+
+/* What a rank does in the operation that it came to last. */
+const struct sync_desc *host_desc(const struct host *host, int rank);
+
+/* Publishes `mine`, waits for everybody, checks that all do the same. */
+CT_MUST_CHECK int host_meet(struct host *host, const struct sync_desc *mine, struct ct_err *err);
+
+/* Points host->sources at every rank's `send`; a private one's is its stage, and *all_shared is
+ * then made false. */
+CT_MUST_CHECK int host_find_sources(struct host *host, size_t bytes, bool *all_shared,
+                                    struct ct_err *err);
+
+/* Whether all ranks' `recv` is one place in shared memory. */
+bool host_same_target(const struct host *host);
+
+/* Collective. Memory of this machine. */
+CT_MUST_CHECK int host_alloc(struct ctw_comm *comm, enum ctw_memory kind, size_t bytes, void **out,
+                             struct ct_err *err);
+
+#endif

@@ -10,12 +10,12 @@
 #include "launcher/fleet/fleet_launch.h"
 #include "launcher/process/guard.h"
 #include "launcher/process/spawn.h"
-#include "launcher/report/policy.h"
 #include "launcher/report/report.h"
+#include "launcher/report/worker_end.h"
 #include "launcher/scheduler/pmi.h"
 #include "launcher/setup/config.h"
 #include "launcher/setup/prepare.h"
-#include "launcher/setup/settle.h"
+#include "launcher/setup/resolve.h"
 #include "launcher/util/environ.h"
 
 #include <fcntl.h>
@@ -27,9 +27,9 @@
 /* Everything that ctrun() builds, in the order of its steps; zeroed memory is "not built". */
 struct launch {
     struct ct_options options;
-    struct ct_where where;
-    struct ct_settled settled;
-    struct ct_place place;
+    struct ct_scheduler where;
+    struct ct_resolved resolved;
+    struct ct_store_address place;
     struct ct_machine machine;
     struct ct_command command;
     struct ct_cookie cookie;
@@ -37,7 +37,7 @@ struct launch {
     struct ct_logdir logdir;
     struct ct_token token;
     char uuid[CT_UUID_TEXT];
-    struct ct_job job;
+    struct ct_job_spec job;
 };
 
 static int fail(int exit_code, const struct ct_err *err)
@@ -76,14 +76,16 @@ static int print_about(const struct ct_options *options)
 /* What the command line leaves open, from whoever started this process. */
 static int settle(struct launch *launch, char *const *env, struct ct_err *err)
 {
-    const struct ct_where_input input = {
-        .env = env, .host = launch->machine.host, .read = ct_where_read_file, .pmi = ct_pmi_ask};
-    return ct_settle(&input, &launch->options, &launch->where, &launch->settled, err);
+    const struct ct_scheduler_input input = {.env = env,
+                                             .host = launch->machine.host,
+                                             .read = ct_scheduler_read_file,
+                                             .pmi = ct_pmi_ask};
+    return ct_resolve(&input, &launch->options, &launch->where, &launch->resolved, err);
 }
 
 static int print_config(const struct launch *launch)
 {
-    const struct ct_config config = {&launch->options, &launch->where, &launch->settled,
+    const struct ct_config config = {&launch->options, &launch->where, &launch->resolved,
                                      &launch->machine, &launch->place, launch->job.workers};
     struct ct_buf text = CT_BUF_INIT;
     int rc = ct_config_print(&config, environ, &text);
@@ -103,9 +105,9 @@ static int start_guard(struct launch *launch, struct ct_err *err)
 static int run(struct launch *launch, char *const *env, struct ct_outcome *outcome,
                struct ct_err *err)
 {
-    struct ct_job *job = &launch->job;
+    struct ct_job_spec *job = &launch->job;
     job->options = &launch->options;
-    job->settled = &launch->settled;
+    job->resolved = &launch->resolved;
     job->place = &launch->place;
     job->machine = &launch->machine;
     job->command = &launch->command;
@@ -119,7 +121,7 @@ static int run(struct launch *launch, char *const *env, struct ct_outcome *outco
     job->log_level = ct_environ_log_level(env);
     ct_spawn_raise_nofile(&job->nofile);
     const struct ct_options *options = job->options;
-    int rc = ct_machine_gpus(job->machine, options, job->settled, job->workers, &job->gpus, err);
+    int rc = ct_machine_gpus(job->machine, options, job->resolved, job->workers, &job->gpus, err);
     if (rc == 0 && job->gpus.note_level <= CT_LOG_WARNING && job->gpus.note[0] != '\0') {
         (void)fprintf(stderr, "%s%s\n", CT_REPORT_PREFIX, job->gpus.note);
     }
@@ -149,7 +151,7 @@ static int launch_job(struct launch *launch, char *const *env)
     int rc = ct_command_resolve(&launch->options, env, own_dir[0] != '\0' ? own_dir : NULL,
                                 &launch->command, &err);
     if (rc != 0) {
-        outcome.exit_code = ct_policy_command_exit_code(rc);
+        outcome.exit_code = ct_worker_end_of_command(rc);
     }
     const char **id = &launch->job.run_id;
     rc = rc != 0 ? rc : ct_prepare_run_id(&launch->options, launch->uuid, id, &err);
@@ -196,14 +198,14 @@ static int ctrun(struct launch *launch, char **argv)
     if (settle(launch, environ, &err) != 0) {
         return fail(CT_EXIT_USAGE, &err);
     }
-    ct_place_decide(&launch->options, &launch->place);
+    ct_store_address_decide(&launch->options, &launch->place);
     if (ct_machine_workers(&launch->machine, &launch->options, &launch->job.workers, &err) != 0) {
         return fail(CT_EXIT_SETUP, &err);
     }
     if (launch->options.print_config) {
         return print_config(launch);
     }
-    int rc = ct_place_check(&launch->place, &err);
+    int rc = ct_store_address_check(&launch->place, &err);
     if (rc != 0) {
         return fail(rc == CT_EINVAL ? CT_EXIT_USAGE : CT_EXIT_SETUP, &err);
     }
@@ -215,6 +217,6 @@ int main(int argc, char **argv)
     struct launch launch = {0};
     (void)argc;
     int exit_code = ctrun(&launch, argv);
-    ct_where_fini(&launch.where);
+    ct_scheduler_fini(&launch.where);
     return exit_code;
 }

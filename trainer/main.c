@@ -6,8 +6,8 @@
  * ctrun is told of errors that a restart would meet again.
  */
 #include "common/buf.h"
-#include "trainer/loop/options.h"
-#include "trainer/model/gpus.h"
+#include "trainer/loop/train_options.h"
+#include "trainer/model/gpu_ranks.h"
 #include "trainer/run/rank.h"
 #include "trainer/show/plot.h"
 #include "trainer/show/sinks.h"
@@ -78,12 +78,12 @@ static int run(const struct ct_train_options *options)
     struct ct_rank_run here = {
         .options = options, .stop_asked = &stop_asked, .catch_signals = catch_stop_signals};
     ct_sinks_init(&here.sinks, stdout, isatty(STDOUT_FILENO) == 1, stderr);
-    int rc = options->gpus > 0 ? ct_gpus_run(options->gpus, job, ct_rank_train, &here, &err)
+    int rc = options->gpus > 0 ? ct_gpu_ranks_run(options->gpus, job, ct_rank_train, &here, &err)
                                : ct_rank_train(job, &here, &err);
     /* Whom the launcher dismisses with the job has nothing to complain of. */
     bool dismissed = rc == CT_EABORTED && ctw_job_ended(job);
     if (rc != 0 && !dismissed) {
-        ct_screen_break(&here.sinks.screen);
+        ct_console_break(&here.sinks.screen);
         (void)complain(&err, EXIT_FAILED);
         /* The launcher reads it there; without a launcher the line above is all there is. */
         (void)(ct_rank_error_is_permanent(&here, rc)

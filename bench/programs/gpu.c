@@ -15,7 +15,7 @@
 #include "common/clock.h"
 #include "common/num.h"
 #include "trainer/formats/rng.h"
-#include "trainer/loop/recorded.h"
+#include "trainer/loop/cuda_graph.h"
 #include "worker/comm/comm.h"
 
 #include <stdio.h>
@@ -141,7 +141,7 @@ static void open_training(struct bench *b, size_t batch, const struct ct_hidden 
         t->model.layer_done_data = &t->buckets;
     }
     fill(b, samples);
-    need(ct_recorded_open(t, &err), &err);
+    need(ct_cuda_graph_open(t, &err), &err);
 }
 
 static size_t run_epoch(struct ct_trainer *t)
@@ -151,10 +151,10 @@ static size_t run_epoch(struct ct_trainer *t)
     ct_sampler_shuffle(&t->sampler, (unsigned)t->epoch);
     t->batch = 0;
     need(t->dev->ops->clear(t->dev, t->totals, 2 * sizeof *t->totals, &err), &err);
-    need(ct_recorded_epoch(t, &err), &err);
+    need(ct_cuda_graph_epoch(t, &err), &err);
     while (t->batch < batches) {
         size_t done;
-        need(ct_recorded_run(t, batches - t->batch, &done, &err), &err);
+        need(ct_cuda_graph_run(t, batches - t->batch, &done, &err), &err);
         if (done == 0) {
             size_t rows, global;
             const uint32_t *index = ct_sampler_batch(&t->sampler, t->batch, &rows, &global);
@@ -201,7 +201,7 @@ static void run(struct bench *b, const char *hidden)
 static void close_training(struct bench *b)
 {
     struct ct_trainer *t = &b->t;
-    ct_recorded_close(t);
+    ct_cuda_graph_close(t);
     ct_model_fini(&t->model);
     void *blocks[] = {b->images,
                       b->labels,

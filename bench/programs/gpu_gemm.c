@@ -8,8 +8,8 @@
  * Each product is run by the kernel that the plug-in chooses for it. Prints one line of JSON.
  */
 #include "common/num.h"
+#include "kernels/cuda/cuda_plugin.h"
 #include "kernels/cuda/gemm_plan.h"
-#include "kernels/cuda/plugin.h"
 
 #include <stdio.h>
 #include <stdlib.h>

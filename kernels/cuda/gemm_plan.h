@@ -17,7 +17,7 @@
 #include "kernels/cuda/cuda.h"
 
 /* The part after Y, DW or DX is what cuBLASLt does on the way out. */
-enum ct_product {
+enum ct_gemm_product {
     CT_PRODUCT_Y,           /* x * w^T */
     CT_PRODUCT_Y_BIAS,      /* ... + b */
     CT_PRODUCT_Y_RELU,      /* max(0, ... + b) */
@@ -29,7 +29,7 @@ enum ct_product {
 };
 
 struct ct_gemm_key {
-    enum ct_product product;
+    enum ct_gemm_product product;
     enum ct_precision precision;
     bool wide;   /* the result is float32 in any precision */
     bool bias16; /* the bias is bfloat16 */

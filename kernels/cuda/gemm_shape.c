@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/cuda/gemm_shape.h"
 
-static cublasLtEpilogue_t epilogue_of(enum ct_product product)
+static cublasLtEpilogue_t epilogue_of(enum ct_gemm_product product)
 {
     switch (product) {
     case CT_PRODUCT_Y_BIAS:

@@ -6,7 +6,7 @@
 #include "kernels/device/device_cuda.h"
 
 #include "common/plugin.h"
-#include "kernels/cuda/plugin.h"
+#include "kernels/cuda/cuda_plugin.h"
 
 #include <dlfcn.h>
 #include <string.h>

@@ -68,7 +68,7 @@ static int exit_code(const struct ct_agent *agent)
     if (agent->signo != 0) {
         return CT_EXIT_SIGNAL_BASE + agent->signo;
     }
-    return agent->failure.known ? ct_end_exit_code(&agent->failure.end) : agent->last_code;
+    return agent->failure.known ? ct_worker_end_exit_code(&agent->failure.end) : agent->last_code;
 }
 
 static void finish(const struct step *step, const char *why)
@@ -171,7 +171,7 @@ static void on_gone(const struct step *step, const struct ct_agent_event *event)
               (event->type == CT_AGENT_EV_EXITED ? CT_WORKER_ALIVE : CT_WORKER_SPAWNING));
     agent->states[event->local_rank] = CT_WORKER_GONE;
     agent->alive--;
-    bool good = ct_end_is_success(&event->end);
+    bool good = ct_worker_end_is_success(&event->end);
     /* While stopping, workers die because they were told to, or because a peer is gone. */
     if (agent->sm.state == CT_AGENT_STOPPING) {
         agent->orderly = agent->orderly && good;

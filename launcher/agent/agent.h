@@ -31,7 +31,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/sm.h"
-#include "launcher/report/policy.h"
+#include "launcher/report/worker_end.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -71,7 +71,7 @@ enum ct_agent_event_type {
 struct ct_agent_event {
     enum ct_agent_event_type type;
     int local_rank; /* STARTED, NOT_STARTED, EXITED */
-    struct ct_end end;
+    struct ct_worker_end end;
     int signo; /* PREEMPT, SIGNAL */
     int generation, exit_code;
     bool serve, will_restart;
@@ -114,7 +114,7 @@ enum ct_agent_worker {
 struct ct_agent_failure {
     bool known;
     int local_rank;
-    struct ct_end end;
+    struct ct_worker_end end;
 };
 
 /* Read-only for others. */

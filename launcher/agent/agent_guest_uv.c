@@ -17,7 +17,7 @@
  */
 #include "launcher/agent/agent_impl_uv.h"
 
-#include "launcher/report/policy.h"
+#include "launcher/report/worker_end.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -73,10 +73,11 @@ void ct_run_guest_close(struct ct_run *run)
 
 bool ct_run_guest_begin(struct ct_run *run, struct ct_agent_event world)
 {
-    const struct ct_place *place = run->job->place;
+    const struct ct_store_address *place = run->job->place;
     ct_run_guest_close(run);
     if (run->job->token == NULL || world.serve ||
-        (run->plan.master_port == place->port && ct_place_is_store(place, run->master_addr))) {
+        (run->plan.master_port == place->port &&
+         ct_store_address_is_store(place, run->master_addr))) {
         return false;
     }
     const struct ct_link_options options = {

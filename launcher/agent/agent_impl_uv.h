@@ -16,7 +16,7 @@
 #include "launcher/setup/interface_uv.h"
 #include "launcher/util/signals_uv.h"
 #include "launcher/worker/error_file.h"
-#include "launcher/worker/pages.h"
+#include "launcher/worker/progress_reader.h"
 #include "launcher/worker/snapshot.h"
 #include "rendezvous/client/link_uv.h"
 #include "rendezvous/control/control.h"
@@ -28,11 +28,11 @@
 #define CT_RUN_SETTLE_MS 1000
 
 struct ct_run {
-    const struct ct_job *job;
+    const struct ct_job_spec *job;
     struct ct_log log;
     uv_loop_t loop;
     struct ct_agent agent;
-    struct ct_plan plan;
+    struct ct_worker_env plan;
     struct ct_outcome outcome;
     /* agent_signals_uv.c */
     struct ct_signals_watch signals;
@@ -73,10 +73,10 @@ struct ct_run {
     struct ct_snapshot snapshot;
     struct ct_hang_guard hang;
     struct ct_timer_guard timers;
-    struct ct_evidence evidence;
-    struct ct_pages pages;       /* what workers say of their progress */
-    struct ct_handover handover; /* what they are told of the next generation */
-    int kept;                    /* of this generation's workers: gone on from the last one */
+    struct ct_oom oom;
+    struct ct_progress_reader pages; /* what workers say of their progress */
+    struct ct_order_writer handover; /* what they are told of the next generation */
+    int kept;                        /* of this generation's workers: gone on from the last one */
     struct ct_procs_stopped stopped;
     bool stopping;           /* the processes of this generation have been told to end */
     bool settling;           /* they have ended; their output is awaited */
@@ -128,7 +128,7 @@ void ct_run_reach_up(struct ct_run *run);
 
 void ct_run_reach_close(struct ct_run *run);
 
-/* A world has come: what its workers here are told, with `told` of ct_place_master(). */
+/* A world has come: what its workers here are told, with `told` of ct_store_address_master(). */
 void ct_run_choose_master(struct ct_run *run, const char *told);
 void ct_run_choose_interface(struct ct_run *run);
 

@@ -30,7 +30,7 @@ static enum ct_proc_stay end(struct ct_run *run, int rank, enum ct_stay says)
 {
     struct ct_worker *worker = &run->workers[rank];
     if (worker->told || (says != CT_STAY_NOT && run->agent.signo == 0)) {
-        ct_handover_order(&run->handover, rank, run->agent.generation, CT_ORDER_END);
+        ct_order_writer_order(&run->handover, rank, run->agent.generation, CT_ORDER_END);
     }
     worker->told = worker->parked = false;
     return CT_PROC_ENDS;
@@ -42,7 +42,7 @@ enum ct_proc_stay ct_run_may_stay(void *data, struct ct_proc *proc, bool late)
     int rank = ct_run_rank_of(run, proc);
     struct ct_worker *worker = &run->workers[rank];
     bool decided;
-    enum ct_stay says = ct_pages_stay(&run->pages, rank, run->agent.generation);
+    enum ct_stay says = ct_progress_reader_stay(&run->pages, rank, run->agent.generation);
     if (says == CT_STAY_NOT || run->handover.map == NULL ||
         !ct_agent_may_keep(&run->agent, &decided)) {
         return end(run, rank, says);
@@ -56,7 +56,7 @@ enum ct_proc_stay ct_run_may_stay(void *data, struct ct_proc *proc, bool late)
     }
     if (!worker->told) {
         worker->told = true;
-        ct_handover_order(&run->handover, rank, run->agent.generation, CT_ORDER_PARK);
+        ct_order_writer_order(&run->handover, rank, run->agent.generation, CT_ORDER_PARK);
     }
     return CT_PROC_WAITS;
 }
@@ -84,7 +84,7 @@ bool ct_run_go_on(struct ct_run *run, int local_rank, const struct ct_worker_opt
         ct_worker_clear(worker);
         return false;
     }
-    ct_pages_reset(&run->pages, local_rank, true);
+    ct_progress_reader_reset(&run->pages, local_rank, true);
     if (ct_worker_go_on(worker, local_rank, options, &run->handover, &err) != 0) {
         ct_log(&run->log, CT_LOG_WARNING, "%s: another one is started", err.text);
         return false;

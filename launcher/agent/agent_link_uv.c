@@ -16,7 +16,7 @@
 #include "launcher/agent/agent_impl_uv.h"
 
 #include "common/clock.h"
-#include "launcher/report/policy.h"
+#include "launcher/report/worker_end.h"
 #include "rendezvous/admission/access.h"
 #include "rendezvous/members/members.h"
 
@@ -56,7 +56,7 @@ static bool is_loopback(const char *host)
  * his word, and whoever has started the job should know. */
 static void say_open(struct ct_run *run, const char *host, uint16_t port, const char *may)
 {
-    const struct ct_job *job = run->job;
+    const struct ct_job_spec *job = run->job;
     bool any = strcmp(host, ANY_ADDRESS) == 0;
     if (job->token != NULL || job->options->open || run->said_open || (!any && is_loopback(host))) {
         return;
@@ -70,16 +70,16 @@ static void say_open(struct ct_run *run, const char *host, uint16_t port, const 
 
 static int host_store(struct ct_run *run, struct ct_err *err)
 {
-    const struct ct_job *job = run->job;
-    const struct ct_place *place = job->place;
+    const struct ct_job_spec *job = run->job;
+    const struct ct_store_address *place = job->place;
     /* Other machines know it by another address. */
-    bool own_name = shared(run) && ct_place_is_own_name(place->host);
+    bool own_name = shared(run) && ct_store_address_is_own_name(place->host);
     bool any = own_name || ct_addr_is_any(place->host);
     /* "::" takes IPv4 in, as Linux has it by default. */
     bool both = own_name || (any && strchr(place->host, ':') != NULL);
     const char *const hosts[] = {both ? ANY_ADDRESS : place->host, place->master};
     /* The scheduler's list names machines; there every rank is a node of the membership. */
-    bool named = job->settled->mode != CT_MODE_SHIM;
+    bool named = job->resolved->mode != CT_MODE_SHIM;
     const struct ct_server_agents agents = {
         .token = job->token,
         .run_id = job->run_id,
@@ -142,7 +142,7 @@ static void fill_join(struct ct_run *run)
 
 int ct_run_open_store(struct ct_run *run, struct ct_err *err)
 {
-    const struct ct_place *place = run->job->place;
+    const struct ct_store_address *place = run->job->place;
     fill_join(run);
     if (place->duty == CT_HOST_ELSEWHERE) {
         return 0;
@@ -174,7 +174,7 @@ static void say_for_all(struct ct_run *run, const char *text)
 static void on_world(struct ct_run *run, const struct ct_msg *msg)
 {
     const struct ct_msg_world *world = &msg->world;
-    struct ct_plan *plan = &run->plan;
+    struct ct_worker_env *plan = &run->plan;
     plan->generation = msg->generation;
     plan->node_rank = world->node_rank;
     plan->node_count = world->node_count;
@@ -281,7 +281,7 @@ static void on_up(void *data, const char *address)
 static void on_lost(void *data, const struct ct_err *why)
 {
     struct ct_run *run = data;
-    const struct ct_place *place = run->job->place;
+    const struct ct_store_address *place = run->job->place;
     int exit_code = CT_EXIT_NODE_LOST;
     ct_run_reach_close(run); /* nobody is to hear that the line is up */
     bool altered = why->code == CT_EPERM && run->seen_address[0] != '\0'; /* behind the proof */
@@ -312,7 +312,7 @@ static void on_beat(void *data, struct ct_msg *msg)
 
 int ct_run_open_link(struct ct_run *run, struct ct_err *err)
 {
-    const struct ct_place *place = run->job->place;
+    const struct ct_store_address *place = run->job->place;
     const struct ct_link_options options = {
         .host = place->host,
         .port = place->port,
@@ -420,7 +420,7 @@ static int open_own(struct ct_run *run, struct ct_err *err)
                            : ct_link_local_address(run->link);
     /* Where the job's store is on this machine, we have come to it by a way that others do not
      * have; its name has brought them here as well. */
-    bool own_name = !local && ct_place_is_own_name(run->job->place->host);
+    bool own_name = !local && ct_store_address_is_own_name(run->job->place->host);
     const char *const listen_on = own_name ? ANY_ADDRESS : local ? options->local_addr : host;
     host = own_name ? run->job->place->host : host;
     const struct ct_server_agents agents = {.token = run->job->token, .run_id = run->job->run_id};

@@ -29,7 +29,7 @@ static bool came_by_loopback(const struct ct_run *run)
 void ct_run_choose_master(struct ct_run *run, const char *told)
 {
     run->plan.master_addr =
-        ct_place_master(run->job->place, told, came_by_loopback(run), run->store_addr);
+        ct_store_address_master(run->job->place, told, came_by_loopback(run), run->store_addr);
 }
 
 /* ---- the interface -------------------------------------------------------------------------- */
@@ -71,7 +71,7 @@ static void on_found(void *data)
 
 void ct_run_reach_open(struct ct_run *run)
 {
-    const struct ct_job *job = run->job;
+    const struct ct_job_spec *job = run->job;
     run->plan.interface = run->interface;
     if (ct_options_shared(job->options) && ct_interface_is_open(job->env)) {
         ct_interface_search_start(&run->search, &run->loop, job->machine->host,

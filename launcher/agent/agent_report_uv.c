@@ -30,14 +30,14 @@
 
 bool ct_run_speaks(const struct ct_run *run)
 {
-    const struct ct_settled *settled = run->job->settled;
-    return settled->mode != CT_MODE_SHIM || settled->local_rank == 0;
+    const struct ct_resolved *resolved = run->job->resolved;
+    return resolved->mode != CT_MODE_SHIM || resolved->local_rank == 0;
 }
 
 /* Another node tells the story on the screen that all of them share: the first that is not lost. */
 static bool told_by_another(const struct ct_run *run)
 {
-    return run->job->settled->one_screen && run->story.wide &&
+    return run->job->resolved->one_screen && run->story.wide &&
            ct_job_story_teller(&run->story, run->agent.lost) != run->story.node_rank;
 }
 
@@ -85,7 +85,7 @@ static void fill_what(const struct ct_run *run, const struct ct_report_worker *w
         words = run->start_err.text;
     } else if ((worker->end.kind == CT_END_ALL_HUNG ||
                 ct_buf_printf(&text, "process %ld ", (long)worker->pid) == 0) &&
-               ct_end_describe(&worker->end, &text) == 0) {
+               ct_worker_end_describe(&worker->end, &text) == 0) {
         words = ct_buf_cstr(&text);
     }
     (void)snprintf(failure->what, sizeof(failure->what), "%.*s", CT_STORY_WHAT_MAX - 1,
@@ -98,9 +98,10 @@ static void fill_what(const struct ct_run *run, const struct ct_report_worker *w
 static bool failed_early(const struct ct_run *run, const struct ct_worker *worker, int64_t now_ns)
 {
     struct ct_progress progress;
-    bool killed = ct_end_by_another(&worker->story.end) && worker->story.memory[0] == '\0';
-    bool stepped = ct_progress_read(&run->pages, (int)(worker - run->workers), now_ns, &progress) &&
-                   progress.turns > 0;
+    bool killed = ct_worker_end_by_another(&worker->story.end) && worker->story.memory[0] == '\0';
+    bool stepped =
+        ct_progress_reader_read(&run->pages, (int)(worker - run->workers), now_ns, &progress) &&
+        progress.turns > 0;
     return !killed && !stepped && now_ns - worker->started_ns < CT_NS_PER_S;
 }
 
@@ -119,8 +120,8 @@ void ct_run_note_failure(struct ct_run *run)
         .rank = nobody ? -1 : run->plan.first_rank + known->local_rank,
         .local_rank = nobody ? -1 : known->local_rank,
         .pid = nobody ? 0 : worker->pid,
-        .exit_code = ct_end_exit_code(&known->end),
-        .permanent = !ct_end_may_restart(&known->end),
+        .exit_code = ct_worker_end_exit_code(&known->end),
+        .permanent = !ct_worker_end_may_restart(&known->end),
         .early = failed_early(run, &run->workers[known->local_rank], ct_clock_now(NULL)),
         .time_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / CT_NS_PER_MS,
     };
@@ -156,7 +157,7 @@ static void fill_report(const struct ct_run *run, struct ct_report_worker *table
 static void say_told(struct ct_run *run, struct ct_buf *text)
 {
     const struct ct_failure *first = ct_job_story_elsewhere(&run->story);
-    if (first != NULL && first->kind == CT_FAILURE_WORKER && run->job->settled->one_screen) {
+    if (first != NULL && first->kind == CT_FAILURE_WORKER && run->job->resolved->one_screen) {
         return; /* that node has said so on this screen */
     }
     if (first != NULL) {
@@ -197,7 +198,8 @@ static void pass_on_error_file(struct ct_run *run)
     char *path = ct_logdir_path(run->job->logdir, run->agent.generation,
                                 run->agent.failure.local_rank, "error.json");
     if (path != NULL && own != NULL && own[0] != '\0' &&
-        ct_error_file_copy(path, own, ct_end_python_code(&run->agent.failure.end), &err) != 0) {
+        ct_error_file_copy(path, own, ct_worker_end_python_code(&run->agent.failure.end), &err) !=
+            0) {
         ct_log(&run->log, CT_LOG_WARNING, "%s", err.text);
     }
     ct_free(path);
@@ -272,7 +274,7 @@ void ct_run_collect(struct ct_run *run)
 
 static void tell_failure_here(struct ct_run *run)
 {
-    const struct ct_job *job = run->job;
+    const struct ct_job_spec *job = run->job;
     int failed = run->agent.failure.local_rank;
     struct ct_buf text = CT_BUF_INIT;
     struct ct_report report;
@@ -336,7 +338,7 @@ void ct_run_tell_end(struct ct_run *run)
     /* On a screen of its own each machine tells the story, once for all ranks of it. Who has been
      * in no world goes by the place that it was told. */
     bool told_elsewhere = !(ct_run_speaks(run) || is_culprit(run));
-    if (run->job->settled->one_screen) {
+    if (run->job->resolved->one_screen) {
         told_elsewhere = run->story.wide ? told_by_another(run) : run->job->options->node_rank > 0;
     }
     if (!told_elsewhere && end.exit_code == 0 && end.signo == 0 && run->story.restarts > 0) {
@@ -361,7 +363,7 @@ void ct_run_tell_end(struct ct_run *run)
 
 void ct_run_fill_rows(const struct ct_run *run, struct ct_msg *msg)
 {
-    const struct ct_job *job = run->job;
+    const struct ct_job_spec *job = run->job;
     struct ct_report_worker *table = ct_calloc((size_t)job->workers, sizeof(*table));
     msg->rows = ct_calloc((size_t)job->workers, sizeof(*msg->rows));
     for (int i = 0; table != NULL && i < job->workers; i++) {

@@ -60,7 +60,7 @@ static void look(struct ct_run *run, int local_rank, int64_t now_ns)
         return;
     }
     int64_t seconds = stuck_ns / CT_NS_PER_S;
-    worker->ended_for = (struct ct_end){
+    worker->ended_for = (struct ct_worker_end){
         .kind = CT_END_STUCK,
         .value = seconds < INT_MAX ? (int)seconds : INT_MAX,
         .final = true,

@@ -125,25 +125,25 @@ void ct_run_step(struct ct_run *run, struct ct_agent_event event)
 
 static void fill_plan(struct ct_run *run)
 {
-    const struct ct_job *job = run->job;
-    run->plan = (struct ct_plan){
+    const struct ct_job_spec *job = run->job;
+    run->plan = (struct ct_worker_env){
         .local_world_size = job->workers,
         .max_restarts = job->options->max_restarts,
-        .cpus = ct_machine_cpus_to_share(job->machine, job->settled),
+        .cpus = ct_machine_cpus_to_share(job->machine, job->resolved),
         .role = job->options->role,
         .run_id = job->run_id,
         .virtual_local_rank = job->options->virtual_local_rank,
         .signals = job->options->signals,
         .cookie = ct_cookie_env(job->cookie),
     };
-    ct_evidence_open(&run->evidence, &ct_evidence_here);
-    ct_pages_open(&run->pages, job->workers, &run->log);
+    ct_oom_open(&run->oom, &ct_oom_here);
+    ct_progress_reader_open(&run->pages, job->workers, &run->log);
     run->plan.progress = run->pages.path;
     if (job->options->max_restarts > 0 || ct_options_shared(job->options)) {
         /* else no later generation could read it, or come */
         ct_snapshot_open(&run->snapshot, &run->log);
         run->plan.snapshot = ct_snapshot_env(&run->snapshot);
-        ct_handover_open(&run->handover, job->workers, &run->log);
+        ct_order_writer_open(&run->handover, job->workers, &run->log);
         run->plan.handover = run->handover.path;
     }
     if (job->logdir->run != NULL) {
@@ -154,7 +154,7 @@ static void fill_plan(struct ct_run *run)
 
 static int open_all(struct ct_run *run, struct ct_err *err)
 {
-    const struct ct_job *job = run->job;
+    const struct ct_job_spec *job = run->job;
     const struct ct_output_options output = {.out_fd = 1, .err_fd = 2, .log = &run->log};
     run->workers = ct_calloc((size_t)job->workers, sizeof(*run->workers));
     run->msg = ct_calloc(1, sizeof(*run->msg));
@@ -191,9 +191,9 @@ static void free_all(struct ct_run *run)
 {
     ct_agent_fini(&run->agent);
     ct_snapshot_fini(&run->snapshot);
-    ct_pages_fini(&run->pages);
-    ct_handover_fini(&run->handover);
-    ct_evidence_fini(&run->evidence);
+    ct_progress_reader_fini(&run->pages);
+    ct_order_writer_fini(&run->handover);
+    ct_oom_fini(&run->oom);
     ct_job_story_fini(&run->story);
     ct_failure_fini(&run->failure);
     ct_error_file_fini(&run->error_file);
@@ -205,10 +205,10 @@ static void free_all(struct ct_run *run)
 
 static void log_start(struct ct_run *run)
 {
-    const struct ct_job *job = run->job;
-    const struct ct_settled *settled = job->settled;
-    if (settled->warning[0] != '\0' && !settled->warning_can_wait && ct_run_speaks(run)) {
-        ct_log(&run->log, CT_LOG_WARNING, "%s", settled->warning);
+    const struct ct_job_spec *job = run->job;
+    const struct ct_resolved *resolved = job->resolved;
+    if (resolved->warning[0] != '\0' && !resolved->warning_can_wait && ct_run_speaks(run)) {
+        ct_log(&run->log, CT_LOG_WARNING, "%s", resolved->warning);
     }
     if (run->server != NULL && !ct_addr_loopback_up()) {
         ct_log(
@@ -227,16 +227,16 @@ static void log_start(struct ct_run *run)
 static void on_leisure(uv_timer_t *timer)
 {
     struct ct_run *run = timer->data;
-    ct_evidence_follow_log(&run->evidence, &ct_evidence_here);
+    ct_oom_follow_log(&run->oom, &ct_oom_here);
 }
 
-int ct_agent_run(const struct ct_job *job, struct ct_outcome *out, struct ct_err *err)
+int ct_agent_run(const struct ct_job_spec *job, struct ct_outcome *out, struct ct_err *err)
 {
     struct ct_run run = {.job = job,
                          .snapshot = CT_SNAPSHOT_INIT,
-                         .pages = CT_PAGES_INIT,
-                         .handover = CT_HANDOVER_INIT,
-                         .evidence = CT_EVIDENCE_INIT,
+                         .pages = CT_PROGRESS_READER_INIT,
+                         .handover = CT_ORDER_WRITER_INIT,
+                         .oom = CT_OOM_INIT,
                          .tail = CT_BUF_INIT,
                          .log = {ct_run_emit_log, NULL, job->log_level}};
     run.log.data = &run;

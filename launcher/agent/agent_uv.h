@@ -7,7 +7,7 @@
 #define CT_LAUNCHER_AGENT_AGENT_UV_H
 
 #include "common/err.h"
-#include "launcher/setup/job.h"
+#include "launcher/setup/job_spec.h"
 
 #include <stdbool.h>
 
@@ -19,7 +19,7 @@ struct ct_outcome {
 /* Blocks until every worker is gone and all output is written. While it runs SIGTERM, SIGINT,
  * SIGHUP and SIGQUIT stop the job, unless they were ignored before. A failure of the job is an
  * outcome; an error is what kept it from starting (CT_EBUSY: the port is in use). */
-CT_MUST_CHECK int ct_agent_run(const struct ct_job *job, struct ct_outcome *out,
+CT_MUST_CHECK int ct_agent_run(const struct ct_job_spec *job, struct ct_outcome *out,
                                struct ct_err *err);
 
 #endif

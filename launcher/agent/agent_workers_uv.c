@@ -28,8 +28,8 @@ static void on_proc_exit(void *data, struct ct_proc *proc, const struct ct_exit 
     if (run->workers[rank].kept) {
         return; /* of no generation: the agent has done with it, and will ask for its rank anew */
     }
-    ct_worker_ended(&run->workers[rank], end, run->stopping, ct_pages_permanent(&run->pages, rank),
-                    &run->evidence);
+    ct_worker_ended(&run->workers[rank], end, run->stopping,
+                    ct_progress_reader_permanent(&run->pages, rank), &run->oom);
     ct_run_step(run, (struct ct_agent_event){.type = CT_AGENT_EV_EXITED,
                                              .local_rank = rank,
                                              .end = run->workers[rank].story.end});
@@ -42,7 +42,7 @@ static int begin_generation(struct ct_run *run)
             run->workers[i] = (struct ct_worker){0};
             ct_timer_guard_reset(&run->timers, i);
             if (run->story.worlds > 1) {
-                ct_pages_reset(&run->pages, i, false);
+                ct_progress_reader_reset(&run->pages, i, false);
             }
         }
     }
@@ -75,7 +75,7 @@ struct ct_agent_event ct_run_start_worker(struct ct_run *run, int local_rank)
         worker->story.end.kind = CT_END_NOT_STARTED;
     }
     if (rc == 0 && !ct_run_go_on(run, local_rank, &options)) {
-        ct_handover_order(&run->handover, local_rank, run->plan.generation, CT_ORDER_NONE);
+        ct_order_writer_order(&run->handover, local_rank, run->plan.generation, CT_ORDER_NONE);
         rc = ct_worker_start(worker, local_rank, &options, &run->start_err);
     }
     return (struct ct_agent_event){
@@ -91,7 +91,8 @@ static void on_settled(void *data)
     if (run->agent.failure.known) {
         ct_run_collect(run);
     }
-    ct_job_story_stepped(&run->story, ct_pages_first_step_ns(&run->pages, ct_clock_now(NULL)));
+    ct_job_story_stepped(&run->story,
+                         ct_progress_reader_first_step_ns(&run->pages, ct_clock_now(NULL)));
     bool kept = false;
     for (int i = 0; i < run->job->workers; i++) {
         struct ct_worker *worker = &run->workers[i];

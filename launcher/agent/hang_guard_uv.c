@@ -41,7 +41,7 @@ static void on_verdict(void *data, const struct ct_hang_verdict *verdict, const 
     if (guard->job->options->on_hang == CT_ON_HANG_REPORT) {
         return;
     }
-    worker->ended_for = (struct ct_end){
+    worker->ended_for = (struct ct_worker_end){
         .kind = verdict->reason == CT_HANG_ALL ? CT_END_ALL_HUNG : CT_END_HUNG,
         .value = seconds < INT_MAX ? (int)seconds : INT_MAX,
         .final = guard->job->options->on_hang == CT_ON_HANG_ABORT,
@@ -54,7 +54,7 @@ int ct_hang_guard_open(struct ct_hang_guard *guard, uv_loop_t *loop, struct ct_e
     if (guard->job->options->hang_timeout_ns < 0) {
         return 0;
     }
-    const struct ct_watch_options options = {
+    const struct ct_hang_sampler_options options = {
         .workers = guard->job->workers,
         .first_rank = guard->plan->first_rank,
         .whole_job = guard->plan->world_size == guard->job->workers,
@@ -65,37 +65,37 @@ int ct_hang_guard_open(struct ct_hang_guard *guard, uv_loop_t *loop, struct ct_e
         .on_verdict = on_verdict,
         .data = guard,
     };
-    return ct_watch_start(loop, &options, &guard->watch, err);
+    return ct_hang_sampler_start(loop, &options, &guard->watch, err);
 }
 
 void ct_hang_guard_reset(struct ct_hang_guard *guard)
 {
-    ct_watch_reset(guard->watch, guard->plan->first_rank,
-                   guard->plan->world_size == guard->job->workers);
+    ct_hang_sampler_reset(guard->watch, guard->plan->first_rank,
+                          guard->plan->world_size == guard->job->workers);
 }
 
-void ct_hang_guard_still(const struct ct_hang_guard *guard, struct ct_still *out)
+void ct_hang_guard_still(const struct ct_hang_guard *guard, struct ct_hang_vote *out)
 {
-    ct_watch_still(guard->watch, out);
+    ct_hang_sampler_vote(guard->watch, out);
     out->generation = guard->plan->generation;
 }
 
 /* For people at the other machines; that one's ctrun tells what its rank was seen doing. */
-static void tell_of_another(struct ct_hang_guard *guard, const struct ct_still *verdict,
+static void tell_of_another(struct ct_hang_guard *guard, const struct ct_hang_vote *verdict,
                             const char *host)
 {
-    static const char *const what[CT_STILL_KINDS] = {
-        [CT_STILL_STOPPED] = "it is stopped",
-        [CT_STILL_BUSY] = "the others wait for it",
-        [CT_STILL_STUCK] = "it is stuck in the kernel",
-        [CT_STILL_NAPPING] = "it sleeps in another place than the others",
-        [CT_STILL_BEHIND] = "it waits in an earlier step than the others",
-        [CT_STILL_ALL] = "none stands out",
+    static const char *const what[CT_HANG_VOTE_KINDS] = {
+        [CT_HANG_VOTE_STOPPED] = "it is stopped",
+        [CT_HANG_VOTE_BUSY] = "the others wait for it",
+        [CT_HANG_VOTE_STUCK] = "it is stuck in the kernel",
+        [CT_HANG_VOTE_NAPPING] = "it sleeps in another place than the others",
+        [CT_HANG_VOTE_BEHIND] = "it waits in an earlier step than the others",
+        [CT_HANG_VOTE_ALL] = "none stands out",
     };
     char name[CT_HOST_MAX], line[CT_HOST_MAX + 160];
     (void)snprintf(name, sizeof(name), "%.*s", CT_HOST_MAX - 1, host);
     ct_text_clean(name); /* it goes to a terminal */
-    int len = verdict->kind == CT_STILL_ALL
+    int len = verdict->kind == CT_HANG_VOTE_ALL
                   ? snprintf(line, sizeof(line), CT_REPORT_PREFIX "the job hangs")
                   : snprintf(line, sizeof(line), CT_REPORT_PREFIX "rank %d hangs on %s",
                              verdict->rank, name);
@@ -105,16 +105,16 @@ static void tell_of_another(struct ct_hang_guard *guard, const struct ct_still *
     ct_output_say(guard->output, CT_OUTPUT_ERR, line, (size_t)len);
 }
 
-void ct_hang_guard_hear(struct ct_hang_guard *guard, const struct ct_still *verdict,
+void ct_hang_guard_hear(struct ct_hang_guard *guard, const struct ct_hang_vote *verdict,
                         const char *host)
 {
     int local_rank = verdict->rank - guard->plan->first_rank;
-    if (guard->watch == NULL || *guard->stopping || verdict->kind == CT_STILL_WAITING ||
-        verdict->kind == CT_STILL_QUIET || verdict->generation != guard->plan->generation) {
+    if (guard->watch == NULL || *guard->stopping || verdict->kind == CT_HANG_VOTE_WAITING ||
+        verdict->kind == CT_HANG_VOTE_QUIET || verdict->generation != guard->plan->generation) {
         return;
     }
     if (local_rank >= 0 && local_rank < guard->job->workers) {
-        ct_watch_accuse(guard->watch, verdict);
+        ct_hang_sampler_accuse(guard->watch, verdict);
     } else {
         tell_of_another(guard, verdict, host);
     }
@@ -122,6 +122,6 @@ void ct_hang_guard_hear(struct ct_hang_guard *guard, const struct ct_still *verd
 
 void ct_hang_guard_close(struct ct_hang_guard *guard)
 {
-    ct_watch_stop(guard->watch);
+    ct_hang_sampler_stop(guard->watch);
     guard->watch = NULL;
 }

@@ -8,19 +8,19 @@
 
 #include "common/err.h"
 #include "launcher/agent/worker_uv.h"
-#include "launcher/hang/watch_uv.h"
+#include "launcher/hang/hang_sampler_uv.h"
 
 #include <stdbool.h>
 
 /* Zeroed memory is "not watching". Everything is borrowed. */
 struct ct_hang_guard {
-    const struct ct_job *job;
-    const struct ct_plan *plan;
-    const struct ct_pages *pages;
+    const struct ct_job_spec *job;
+    const struct ct_worker_env *plan;
+    const struct ct_progress_reader *pages;
     struct ct_output *output;
     struct ct_worker *workers; /* by local rank */
     const bool *stopping;      /* they have been told to end: who stands still then may do so */
-    struct ct_watch *watch;
+    struct ct_hang_sampler *watch;
 };
 
 /* With the other fields filled in; does nothing without --hang-timeout. */
@@ -31,10 +31,10 @@ CT_MUST_CHECK int ct_hang_guard_open(struct ct_hang_guard *guard, uv_loop_t *loo
 void ct_hang_guard_reset(struct ct_hang_guard *guard);
 
 /* What a beat says of our workers. */
-void ct_hang_guard_still(const struct ct_hang_guard *guard, struct ct_still *out);
+void ct_hang_guard_still(const struct ct_hang_guard *guard, struct ct_hang_vote *out);
 
 /* The machines of the job have found together who holds it up, on `host`. */
-void ct_hang_guard_hear(struct ct_hang_guard *guard, const struct ct_still *verdict,
+void ct_hang_guard_hear(struct ct_hang_guard *guard, const struct ct_hang_vote *verdict,
                         const char *host);
 
 void ct_hang_guard_close(struct ct_hang_guard *guard); /* repeated calls are allowed */

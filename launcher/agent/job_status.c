@@ -10,7 +10,8 @@
 static bool is_parked(const struct ct_job_facts *facts, int local_rank)
 {
     return facts->pages != NULL &&
-           ct_pages_stay(facts->pages, local_rank, facts->agent->generation) == CT_STAY_PARKED;
+           ct_progress_reader_stay(facts->pages, local_rank, facts->agent->generation) ==
+               CT_STAY_PARKED;
 }
 
 static enum ct_row_state worker_state(const struct ct_job_facts *facts, int local_rank)
@@ -26,13 +27,13 @@ static enum ct_row_state worker_state(const struct ct_job_facts *facts, int loca
     case CT_WORKER_GONE:
         break;
     }
-    if (worker->ended && ct_end_is_success(&worker->end)) {
+    if (worker->ended && ct_worker_end_is_success(&worker->end)) {
         return CT_ROW_SUCCEEDED;
     }
     return worker->was_asked ? CT_ROW_STOPPED : CT_ROW_FAILED;
 }
 
-static void fill_end(const struct ct_end *end, struct ct_worker_row *row)
+static void fill_end(const struct ct_worker_end *end, struct ct_worker_row *row)
 {
     row->ended =
         end->kind == CT_END_EXITED || end->kind == CT_END_SIGNALED || end->kind == CT_END_EXPIRED;
@@ -53,7 +54,7 @@ static void fill_progress(const struct ct_job_facts *facts, int local_rank,
     row->phase = CT_ROW_UNTOLD;
     row->loss = row->rate = NAN;
     if (facts->pages != NULL &&
-        ct_progress_read(facts->pages, local_rank, facts->now_ns, &progress)) {
+        ct_progress_reader_read(facts->pages, local_rank, facts->now_ns, &progress)) {
         row->phase = (int)progress.phase;
         row->step = at_most(progress.step, CT_JSON_INT_MAX);
         row->age_ms =

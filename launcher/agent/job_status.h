@@ -9,8 +9,8 @@
 #include "common/err.h"
 #include "launcher/agent/agent.h"
 #include "launcher/report/report.h"
-#include "launcher/worker/contract.h"
-#include "launcher/worker/pages.h"
+#include "launcher/worker/progress_reader.h"
+#include "launcher/worker/worker_env.h"
 #include "rendezvous/control/worker_rows.h"
 
 #include <stddef.h>
@@ -19,9 +19,9 @@
 /* Everything is borrowed. */
 struct ct_job_facts {
     const struct ct_agent *agent;
-    const struct ct_plan *plan;
+    const struct ct_worker_env *plan;
     const struct ct_report_worker *workers; /* by local rank; holds what the agent says is there */
-    const struct ct_pages *pages;           /* what workers say of themselves; may be NULL */
+    const struct ct_progress_reader *pages; /* what workers say of themselves; may be NULL */
     int64_t now_ns;                         /* monotonic */
 };
 

@@ -116,7 +116,7 @@ static void expire(struct ct_timer_guard *guard, const struct ct_file_timer_due 
             say(guard, "rank %d: the timer '%.256s' of process %ld expired; ending it (%s)", rank,
                 due->scope, (long)due->pid, name);
         }
-        worker->ended_for = (struct ct_end){.kind = CT_END_EXPIRED, .value = due->signal};
+        worker->ended_for = (struct ct_worker_end){.kind = CT_END_EXPIRED, .value = due->signal};
         (void)snprintf(worker->ended_for.timer, sizeof(worker->ended_for.timer), "%.*s",
                        CT_END_TIMER_MAX - 1, due->scope);
         ct_text_clean(worker->ended_for.timer);
@@ -236,7 +236,7 @@ static int make_room(const char *path, bool *served, struct ct_err *err)
     return 0;
 }
 
-static char *own_path(const struct ct_job *job)
+static char *own_path(const struct ct_job_spec *job)
 {
     const char *tmp = ct_environ_get(job->env, "TMPDIR");
     if (job->logdir->run != NULL) {

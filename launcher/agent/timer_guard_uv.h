@@ -14,7 +14,7 @@
 
 struct ct_timer_guard {
     /* borrowed */
-    const struct ct_job *job;
+    const struct ct_job_spec *job;
     struct ct_output *output;
     struct ct_worker *workers; /* by local rank */
     const bool *stopping;      /* while it is true nobody is ended */

@@ -23,7 +23,7 @@ struct route {
     bool shown;
 };
 
-static struct route route_of(const struct ct_job *job, int local_rank, enum ct_streams stream)
+static struct route route_of(const struct ct_job_spec *job, int local_rank, enum ct_streams stream)
 {
     const struct ct_options *options = job->options;
     struct route route = {.shown = ct_rank_set_has(&options->shown, local_rank)};
@@ -38,7 +38,7 @@ static struct route route_of(const struct ct_job *job, int local_rank, enum ct_s
     return route;
 }
 
-bool ct_worker_err_is_seen(const struct ct_job *job, int local_rank)
+bool ct_worker_err_is_seen(const struct ct_job_spec *job, int local_rank)
 {
     return job->workers == 1 && route_of(job, local_rank, CT_STREAMS_STDERR).shown;
 }
@@ -47,7 +47,7 @@ bool ct_worker_err_is_seen(const struct ct_job *job, int local_rank)
 static int fill_template(const struct ct_worker_options *options, int local_rank,
                          char out[CT_LINES_PREFIX_MAX])
 {
-    const struct ct_job *job = options->job;
+    const struct ct_job_spec *job = options->job;
     char rank[16], local[16];
     char *host = ct_strdup(job->machine->host);
     const struct ct_template_var vars[] = {
@@ -75,7 +75,7 @@ static int fill_template(const struct ct_worker_options *options, int local_rank
     return rc;
 }
 
-static bool has_colour(const struct ct_job *job, bool terminal)
+static bool has_colour(const struct ct_job_spec *job, bool terminal)
 {
     return ct_lines_colour(terminal, ct_environ_get(job->env, "TERM"),
                            ct_environ_get(job->env, "NO_COLOR"));
@@ -90,7 +90,7 @@ static const char *host_of(const struct ct_worker_options *options)
 /* A prefix of the user's own making says which worker it is in ways we cannot know. */
 static struct ct_output_fold fold_of(const struct ct_worker_options *options, bool terminal)
 {
-    const struct ct_job *job = options->job;
+    const struct ct_job_spec *job = options->job;
     bool folds = job->options->fold == CT_FOLD_MODE_AUTO && job->options->prefix_template == NULL;
     return (struct ct_output_fold){
         .first_rank = options->plan->first_rank,
@@ -123,7 +123,7 @@ static int name_files(const struct ct_worker_options *options, int local_rank, b
                       const struct route *route, struct ct_output_stream_options *stream,
                       struct files *files)
 {
-    const struct ct_job *job = options->job;
+    const struct ct_job_spec *job = options->job;
     const char *words = is_out ? job->options->out_filter : job->options->err_filter;
     int generation = options->plan->generation;
     if (route->to_file) {
@@ -154,7 +154,7 @@ static int name_files(const struct ct_worker_options *options, int local_rank, b
  * but perhaps another program. */
 static bool passes_unchanged(const struct ct_worker_options *options, bool terminal)
 {
-    const struct ct_job *job = options->job;
+    const struct ct_job_spec *job = options->job;
     const char *template = job->options->prefix_template;
     /* With --hosts the workers of all machines write to one place. */
     bool meets_others = job->options->agent_stdin && options->plan->node_count > 1;
@@ -173,7 +173,7 @@ static int open_stream(const struct ct_worker_options *options, int local_rank,
                        enum ct_output_fd to, struct ct_output_stream **out, int *child_fd,
                        struct ct_err *err)
 {
-    const struct ct_job *job = options->job;
+    const struct ct_job_spec *job = options->job;
     bool is_out = to == CT_OUTPUT_OUT;
     struct route route = route_of(job, local_rank, is_out ? CT_STREAMS_STDOUT : CT_STREAMS_STDERR);
     bool terminal = ct_output_is_terminal(options->output, to);
@@ -214,16 +214,16 @@ static int open_stream(const struct ct_worker_options *options, int local_rank,
 static int spawn(struct ct_worker *worker, int local_rank, const struct ct_worker_options *options,
                  const int stdio[3], struct ct_err *err)
 {
-    const struct ct_job *job = options->job;
+    const struct ct_job_spec *job = options->job;
     struct ct_strlist args = {0}, env = {0};
     char *error_file =
         ct_logdir_path(job->logdir, options->plan->generation, local_rank, "error.json");
     int rc = error_file == NULL ? CT_ENOMEM
-                                : ct_contract_env(options->plan, &job->gpus, local_rank, error_file,
-                                                  job->env, &env);
+                                : ct_worker_env_make(options->plan, &job->gpus, local_rank,
+                                                     error_file, job->env, &env);
     rc = rc != 0 ? rc
-                 : ct_contract_args(job->command->argv.list,
-                                    options->plan->first_local_rank + local_rank, &args);
+                 : ct_worker_env_args(job->command->argv.list,
+                                      options->plan->first_local_rank + local_rank, &args);
     if (rc != 0) {
         rc = ct_err_set(err, rc, "worker %d: out of memory", local_rank);
     } else {
@@ -256,11 +256,11 @@ static struct ct_report_worker new_story(const struct ct_worker_options *options
 int ct_worker_start(struct ct_worker *worker, int local_rank, const struct ct_worker_options *given,
                     struct ct_err *err)
 {
-    struct ct_plan plan = *given->plan;
+    struct ct_worker_env plan = *given->plan;
     struct ct_worker_options own = *given;
     const struct ct_worker_options *options = &own;
     own.plan = &plan;
-    ct_settled_plan(given->job->settled, &plan);
+    ct_resolved_worker_env(given->job->resolved, &plan);
     /* The terminal's or file's input goes to the first worker; several readers would tear it. */
     bool reads = local_rank == 0 && !options->job->options->agent_stdin;
     int stdio[3] = {reads ? STDIN_FILENO : -1, -1, -1};
@@ -284,16 +284,16 @@ int ct_worker_start(struct ct_worker *worker, int local_rank, const struct ct_wo
 }
 
 static int hand_over(const struct ct_worker_options *options, int local_rank,
-                     struct ct_handover *handover, struct ct_err *err)
+                     struct ct_order_writer *handover, struct ct_err *err)
 {
-    const struct ct_job *job = options->job;
+    const struct ct_job_spec *job = options->job;
     struct ct_strlist vars = {0};
     char *error_file =
         ct_logdir_path(job->logdir, options->plan->generation, local_rank, "error.json");
     int rc = error_file == NULL ? CT_ENOMEM
-                                : ct_contract_vars(options->plan, &job->gpus, local_rank,
-                                                   error_file, job->env, &vars);
-    rc = rc != 0 ? rc : ct_handover_go(handover, local_rank, options->plan->generation, &vars);
+                                : ct_worker_env_vars(options->plan, &job->gpus, local_rank,
+                                                     error_file, job->env, &vars);
+    rc = rc != 0 ? rc : ct_order_writer_go(handover, local_rank, options->plan->generation, &vars);
     if (rc != 0) {
         rc = ct_err_set(err, rc, "worker %d cannot be told of the next generation: %s", local_rank,
                         ct_code_text(rc));
@@ -313,13 +313,13 @@ static void end_kept(struct ct_worker *worker)
 }
 
 int ct_worker_go_on(struct ct_worker *worker, int local_rank, const struct ct_worker_options *given,
-                    struct ct_handover *handover, struct ct_err *err)
+                    struct ct_order_writer *handover, struct ct_err *err)
 {
-    struct ct_plan plan = *given->plan;
+    struct ct_worker_env plan = *given->plan;
     struct ct_worker_options options = *given;
     int none;
     options.plan = &plan;
-    ct_settled_plan(given->job->settled, &plan);
+    ct_resolved_worker_env(given->job->resolved, &plan);
     int rc = open_stream(&options, local_rank, CT_OUTPUT_OUT, &worker->out, &none, err);
     if (rc == 0) {
         rc = open_stream(&options, local_rank, CT_OUTPUT_ERR, &worker->err, &none, err);
@@ -333,17 +333,17 @@ int ct_worker_go_on(struct ct_worker *worker, int local_rank, const struct ct_wo
     }
     worker->story = new_story(&options, local_rank);
     worker->story.pid = ct_proc_pid(worker->proc);
-    worker->ended_for = (struct ct_end){0};
+    worker->ended_for = (struct ct_worker_end){0};
     worker->stuck_since_ns = 0;
     worker->told = worker->parked = worker->kept = false;
     return 0;
 }
 
 /* For a SIGKILL that is not ours. */
-static void look_for_memory(struct ct_worker *worker, struct ct_evidence *evidence)
+static void look_for_memory(struct ct_worker *worker, struct ct_oom *oom)
 {
     struct ct_buf text = CT_BUF_INIT;
-    if (ct_evidence_oom(evidence, worker->story.pid, &text) == 0 && text.len > 0) {
+    if (ct_oom_find(oom, worker->story.pid, &text) == 0 && text.len > 0) {
         (void)snprintf(worker->story.memory, sizeof(worker->story.memory), "%.*s", (int)text.len,
                        (const char *)ct_buf_bytes(&text));
     }
@@ -351,7 +351,7 @@ static void look_for_memory(struct ct_worker *worker, struct ct_evidence *eviden
 }
 
 void ct_worker_ended(struct ct_worker *worker, const struct ct_exit *end, bool was_asked,
-                     bool permanent, struct ct_evidence *evidence)
+                     bool permanent, struct ct_oom *oom)
 {
     struct ct_report_worker *story = &worker->story;
     story->ended = true;
@@ -360,13 +360,13 @@ void ct_worker_ended(struct ct_worker *worker, const struct ct_exit *end, bool w
     if (worker->ended_for.kind != CT_END_EXITED) {
         story->end = worker->ended_for;
     } else if (end->signal != 0) {
-        story->end = (struct ct_end){CT_END_SIGNALED, end->signal, end->core};
+        story->end = (struct ct_worker_end){CT_END_SIGNALED, end->signal, end->core};
         if (end->signal == SIGKILL && !was_asked) {
-            look_for_memory(worker, evidence);
+            look_for_memory(worker, oom);
         }
     } else {
         story->end =
-            (struct ct_end){CT_END_EXITED, end->code, .final = permanent && end->code != 0};
+            (struct ct_worker_end){CT_END_EXITED, end->code, .final = permanent && end->code != 0};
     }
 }
 

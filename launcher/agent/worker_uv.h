@@ -6,31 +6,31 @@
 #ifndef CT_LAUNCHER_AGENT_WORKER_UV_H
 #define CT_LAUNCHER_AGENT_WORKER_UV_H
 
-#include "launcher/hang/evidence.h"
+#include "launcher/hang/oom.h"
 #include "launcher/output/output_uv.h"
 #include "launcher/process/proc_uv.h"
 #include "launcher/report/report.h"
-#include "launcher/setup/job.h"
-#include "launcher/worker/contract.h"
-#include "launcher/worker/handover.h"
+#include "launcher/setup/job_spec.h"
+#include "launcher/worker/order_writer.h"
+#include "launcher/worker/worker_env.h"
 
 /* Zeroed memory is "not there". */
 struct ct_worker {
     struct ct_proc *proc;
     struct ct_output_stream *out, *err;
     struct ct_report_worker story;
-    int64_t started_ns;      /* its process */
-    struct ct_end ended_for; /* why we have ended it; CT_END_EXITED = we have not */
-    int64_t stuck_since_ns;  /* in uninterruptible sleep at every look; 0 = it was not */
-    bool told;               /* in the stop under way, to park */
-    bool parked;             /* as the stop has found it last */
-    bool kept;               /* of a generation that is over; waits for the next one */
+    int64_t started_ns;             /* its process */
+    struct ct_worker_end ended_for; /* why we have ended it; CT_END_EXITED = we have not */
+    int64_t stuck_since_ns;         /* in uninterruptible sleep at every look; 0 = it was not */
+    bool told;                      /* in the stop under way, to park */
+    bool parked;                    /* as the stop has found it last */
+    bool kept;                      /* of a generation that is over; waits for the next one */
 };
 
 /* Borrowed for the call. */
 struct ct_worker_options {
-    const struct ct_job *job;
-    const struct ct_plan *plan;
+    const struct ct_job_spec *job;
+    const struct ct_worker_env *plan;
     struct ct_output *output;
     struct ct_procs *procs;
     ct_proc_exit_fn on_exit;
@@ -47,18 +47,18 @@ CT_MUST_CHECK int ct_worker_start(struct ct_worker *worker, int local_rank,
  * process is ended and the worker cleared. */
 CT_MUST_CHECK int ct_worker_go_on(struct ct_worker *worker, int local_rank,
                                   const struct ct_worker_options *options,
-                                  struct ct_handover *handover, struct ct_err *err);
+                                  struct ct_order_writer *handover, struct ct_err *err);
 
 /* Its process has ended: fills in the story. `was_asked` = after it had been told to stop;
  * `permanent` = it has said that a restart cannot help, which counts when its exit code is an
  * error's. */
 void ct_worker_ended(struct ct_worker *worker, const struct ct_exit *end, bool was_asked,
-                     bool permanent, struct ct_evidence *evidence);
+                     bool permanent, struct ct_oom *oom);
 
 /* Frees streams and process, which must have ended. Keeps the story. */
 void ct_worker_clear(struct ct_worker *worker);
 
 /* Will this worker's standard error be seen by itself, right above ctrun's own words? */
-bool ct_worker_err_is_seen(const struct ct_job *job, int local_rank);
+bool ct_worker_err_is_seen(const struct ct_job_spec *job, int local_rank);
 
 #endif

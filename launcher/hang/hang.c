@@ -422,11 +422,11 @@ static int find_lowest_step(const struct view *view, bool *alone)
 }
 
 void ct_hang_still(const struct ct_hang *hang, const struct ct_hang_sample *samples, int64_t now_ns,
-                   struct ct_still *out)
+                   struct ct_hang_vote *out)
 {
     struct stillness all = measure(hang, samples, now_ns);
     const struct view view = {hang, samples, all.watched};
-    *out = (struct ct_still){.kind = CT_STILL_NO};
+    *out = (struct ct_hang_vote){.kind = CT_HANG_VOTE_NO};
     if (all.watched == 0 || all.timeout_ns == INT64_MAX || all.still_ns < all.timeout_ns ||
         !all_known(hang, samples)) {
         return;
@@ -434,19 +434,19 @@ void ct_hang_still(const struct ct_hang *hang, const struct ct_hang_sample *samp
     out->sure = hang->timeout_ns > 0;
     out->still_ms = all.still_ns / CT_NS_PER_MS;
     if ((out->rank = find(&view, is_stopped, true)) >= 0) {
-        out->kind = CT_STILL_STOPPED;
+        out->kind = CT_HANG_VOTE_STOPPED;
     } else if ((out->rank = find(&view, is_busy, true)) >= 0) {
-        out->kind = CT_STILL_BUSY;
+        out->kind = CT_HANG_VOTE_BUSY;
     } else if (count(&view, is_waiting) == all.watched) {
-        out->kind = CT_STILL_WAITING;
+        out->kind = CT_HANG_VOTE_WAITING;
         out->rank = find_lowest_step(&view, &out->alone);
         out->step = samples[out->rank].page.step;
     } else if ((out->rank = find(&view, is_stuck, false)) >= 0) {
-        out->kind = CT_STILL_STUCK;
+        out->kind = CT_HANG_VOTE_STUCK;
     } else if ((out->rank = find(&view, is_napping, false)) >= 0) {
-        out->kind = CT_STILL_NAPPING;
+        out->kind = CT_HANG_VOTE_NAPPING;
     } else {
-        out->kind = CT_STILL_QUIET;
+        out->kind = CT_HANG_VOTE_QUIET;
         out->rank = 0;
     }
 }
@@ -454,10 +454,10 @@ void ct_hang_still(const struct ct_hang *hang, const struct ct_hang_sample *samp
 void ct_hang_accuse(struct ct_hang *hang, int local_rank, int kind, int64_t now_ns,
                     struct ct_hang_verdict *out)
 {
-    static const enum ct_hang_reason reasons[CT_STILL_KINDS] = {
-        [CT_STILL_STOPPED] = CT_HANG_STOPPED, [CT_STILL_BUSY] = CT_HANG_BUSY,
-        [CT_STILL_STUCK] = CT_HANG_STUCK,     [CT_STILL_NAPPING] = CT_HANG_ODD,
-        [CT_STILL_BEHIND] = CT_HANG_BEHIND,   [CT_STILL_ALL] = CT_HANG_ALL,
+    static const enum ct_hang_reason reasons[CT_HANG_VOTE_KINDS] = {
+        [CT_HANG_VOTE_STOPPED] = CT_HANG_STOPPED, [CT_HANG_VOTE_BUSY] = CT_HANG_BUSY,
+        [CT_HANG_VOTE_STUCK] = CT_HANG_STUCK,     [CT_HANG_VOTE_NAPPING] = CT_HANG_ODD,
+        [CT_HANG_VOTE_BEHIND] = CT_HANG_BEHIND,   [CT_HANG_VOTE_ALL] = CT_HANG_ALL,
     };
     const struct ct_hang_rank *rank = &hang->rank[local_rank];
     *out = (struct ct_hang_verdict){.reason = CT_HANG_NONE};

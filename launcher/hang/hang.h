@@ -20,17 +20,17 @@
  *   5. of ranks that all sleep, the one that sleeps elsewhere in the kernel than all the others.
  * Where nobody stands out, the job as a whole is named, but only if all of it is on this machine
  * and all its ranks wait; else the one that holds it up may be elsewhere (which all machines
- * together find out, see rendezvous/control/still.h), or nothing is wrong (all evaluate, all write
- * a checkpoint). A rank that is traced by a debugger, and a launcher that was itself suspended,
- * start the time anew.
+ * together find out, see rendezvous/control/hang_vote.h), or nothing is wrong (all evaluate, all
+ * write a checkpoint). A rank that is traced by a debugger, and a launcher that was itself
+ * suspended, start the time anew.
  */
 #ifndef CT_LAUNCHER_HANG_HANG_H
 #define CT_LAUNCHER_HANG_HANG_H
 
 #include "common/buf.h"
 #include "common/err.h"
-#include "common/progress.h"
-#include "rendezvous/control/still.h"
+#include "common/progress_page.h"
+#include "rendezvous/control/hang_vote.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -101,9 +101,9 @@ void ct_hang_step(struct ct_hang *hang, const struct ct_hang_sample *samples, in
                   struct ct_hang_verdict *out);
 
 /* What this machine says of its workers to the others, from the samples of the last step; `rank` is
- * a local one. CT_STILL_NO while one moves. */
+ * a local one. CT_HANG_VOTE_NO while one moves. */
 void ct_hang_still(const struct ct_hang *hang, const struct ct_hang_sample *samples, int64_t now_ns,
-                   struct ct_still *out);
+                   struct ct_hang_vote *out);
 
 /* The others have found that this one holds the job up: gives the verdict, unless one stands. */
 void ct_hang_accuse(struct ct_hang *hang, int local_rank, int kind, int64_t now_ns,

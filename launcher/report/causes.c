@@ -249,7 +249,7 @@ static bool has_text(const char *text)
 /* What the end alone says for certain; NULL. */
 static const char *advice_of_end(const struct ct_cause_facts *facts)
 {
-    const struct ct_end *end = &facts->end;
+    const struct ct_worker_end *end = &facts->end;
     if (end->kind == CT_END_SIGNALED && end->value == SIGBUS && facts->shm_is_full) {
         return shared_memory;
     }
@@ -262,7 +262,7 @@ static const char *advice_of_end(const struct ct_cause_facts *facts)
     return NULL;
 }
 
-static const char *advice_of_code(const struct ct_end *end)
+static const char *advice_of_code(const struct ct_worker_end *end)
 {
     for (size_t i = 0; end->kind == CT_END_EXITED && i < sizeof(exit_codes) / sizeof(exit_codes[0]);
          i++) {
@@ -275,7 +275,7 @@ static const char *advice_of_code(const struct ct_end *end)
 
 int ct_cause_advice(const struct ct_cause_facts *facts, struct ct_buf *out)
 {
-    const struct ct_end *end = &facts->end;
+    const struct ct_worker_end *end = &facts->end;
     bool ran = end->kind == CT_END_EXITED || end->kind == CT_END_SIGNALED;
     const char *const texts[] = {facts->message, facts->traceback, facts->tail};
     if (has_text(facts->memory)) {
@@ -298,5 +298,5 @@ int ct_cause_advice(const struct ct_cause_facts *facts, struct ct_buf *out)
     }
     const char *code = advice_of_code(end);
     bool has_message = has_text(facts->message) || has_text(facts->tail);
-    return ct_buf_printf(out, "%s", code != NULL ? code : ct_end_advice(end, has_message));
+    return ct_buf_printf(out, "%s", code != NULL ? code : ct_worker_end_advice(end, has_message));
 }

@@ -8,16 +8,16 @@
 
 #include "common/buf.h"
 #include "common/err.h"
-#include "launcher/report/policy.h"
+#include "launcher/report/worker_end.h"
 
 #include <stdbool.h>
 
 /* Everything is borrowed; a text is NULL or "" where there is none. */
 struct ct_cause_facts {
-    struct ct_end end;
+    struct ct_worker_end end;
     const char *message, *traceback; /* of its error file */
     const char *tail;                /* its last lines on stderr */
-    const char *memory;              /* a clause of ct_evidence_oom() */
+    const char *memory;              /* a clause of ct_oom_find() */
     bool shm_is_full;                /* /dev/shm has no room left */
 };
 

@@ -44,7 +44,7 @@ void ct_job_story_world(struct ct_job_story *story, const struct ct_msg_world *w
                         int generation, int64_t now_ns);
 void ct_job_story_started(struct ct_job_story *story, int64_t now_ns);
 
-/* The generation is over; `first_step_ns` as ct_pages_first_step_ns() has it. */
+/* The generation is over; `first_step_ns` as ct_progress_reader_first_step_ns() has it. */
 void ct_job_story_stepped(struct ct_job_story *story, int64_t first_step_ns);
 
 /* Takes the membership's story out of a message: `told` is empty afterwards. */

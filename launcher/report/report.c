@@ -38,7 +38,7 @@ static bool failed_too(const struct ct_report_worker *worker)
 {
     bool by_us = worker->end.kind == CT_END_SIGNALED &&
                  (worker->end.value == SIGTERM || worker->end.value == SIGKILL);
-    return was_stopped(worker) && !ct_end_is_success(&worker->end) && !by_us;
+    return was_stopped(worker) && !ct_worker_end_is_success(&worker->end) && !by_us;
 }
 
 static bool stopped_cleanly(const struct ct_report_worker *worker)
@@ -88,10 +88,10 @@ int ct_report_headline(const struct ct_report *report, struct ct_buf *out)
     if (report->start_error != NULL) {
         THEN(rc, ct_buf_printf(out, "%s", report->start_error));
     } else if (all) {
-        THEN(rc, ct_end_describe(&failed->end, out));
+        THEN(rc, ct_worker_end_describe(&failed->end, out));
     } else {
         THEN(rc, ct_buf_printf(out, "process %ld ", (long)failed->pid));
-        THEN(rc, ct_end_describe(&failed->end, out));
+        THEN(rc, ct_worker_end_describe(&failed->end, out));
     }
     THEN(rc, ct_buf_printf(out, "\n"));
     THEN(rc, ct_report_stopping(report, out));
@@ -265,7 +265,7 @@ static int add_other_failures(const struct ct_report *report, struct ct_buf *out
             continue;
         }
         THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "later, rank %d ", worker->rank));
-        THEN(rc, ct_end_describe(&worker->end, out));
+        THEN(rc, ct_worker_end_describe(&worker->end, out));
         THEN(rc, ct_buf_append(out, "\n", 1));
         shown++;
     }
@@ -310,7 +310,7 @@ int ct_report_story(const struct ct_report *report, struct ct_buf *out)
     int rc = add_cause(report, failed, out);
     THEN(rc, add_consequences(report, out));
     if (report->will_restart) {
-        /* Not "all workers": some may live on in place (launcher/worker/handover.h). */
+        /* Not "all workers": some may live on in place (launcher/worker/order_writer.h). */
         THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "restarting the job (restart %d of %d)\n",
                                report->restarts + 1, report->max_restarts));
         return rc;

@@ -10,7 +10,7 @@
 
 #include "common/buf.h"
 #include "common/err.h"
-#include "launcher/report/policy.h"
+#include "launcher/report/worker_end.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,7 +22,7 @@
 /* In front of what is quoted from a worker. */
 #define CT_REPORT_INDENT "    "
 
-/* A clause of ct_evidence_oom(). */
+/* A clause of ct_oom_find(). */
 #define CT_REPORT_MEMORY_MAX 256
 
 /* How a worker of the generation that failed ended. */
@@ -31,7 +31,7 @@ struct ct_report_worker {
     pid_t pid;      /* 0 = never started */
     bool ended;     /* false: was never started, or is stuck in the kernel */
     bool was_asked; /* it ended after it had been told to stop */
-    struct ct_end end;
+    struct ct_worker_end end;
     int64_t max_rss_kib;
     /* Why memory is what it was killed for; "" = no sign of it. */
     char memory[CT_REPORT_MEMORY_MAX];

@@ -159,7 +159,7 @@ static int finalize(struct ct_pmi *pmi, struct ct_err *err)
     return ask(pmi, "cmd=finalize\n", "finalize_ack", reply, err);
 }
 
-int ct_pmi_ask(void *data, int fd, bool share, bool is_first, char space[CT_WHERE_JOB_ID_MAX],
+int ct_pmi_ask(void *data, int fd, bool share, bool is_first, char space[CT_SCHEDULER_JOB_ID_MAX],
                char first_host[CT_HOST_MAX], struct ct_err *err)
 {
     struct ct_pmi pmi;

@@ -8,7 +8,7 @@
 #define CT_LAUNCHER_SCHEDULER_PMI_H
 
 #include "common/err.h"
-#include "launcher/scheduler/where.h"
+#include "launcher/scheduler/scheduler.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,19 +17,20 @@
 #define CT_PMI_LINE_MAX 1024
 
 struct ct_pmi {
-    int fd;                          /* PMI_FD, borrowed */
-    int64_t deadline_ns;             /* on the monotonic clock */
-    char space[CT_WHERE_JOB_ID_MAX]; /* name of the job's key space, the same for all its ranks */
+    int fd;                              /* PMI_FD, borrowed */
+    int64_t deadline_ns;                 /* on the monotonic clock */
+    char space[CT_SCHEDULER_JOB_ID_MAX]; /* name of the job's key space, the same for all its ranks
+                                          */
 };
 
 /* Asks for the name of the key space. CT_EPROTO (it is no PMI-1 there), CT_ECLOSED, CT_ETIMEDOUT.
  */
 CT_MUST_CHECK int ct_pmi_open(int fd, int64_t timeout_ms, struct ct_pmi *out, struct ct_err *err);
 
-/* For ct_where_input.pmi: opens, shares if asked to, closes. Waits half a minute at most for the
- * other ranks. */
+/* For ct_scheduler_input.pmi: opens, shares if asked to, closes. Waits half a minute at most for
+ * the other ranks. */
 CT_MUST_CHECK int ct_pmi_ask(void *data, int fd, bool share, bool is_first,
-                             char space[CT_WHERE_JOB_ID_MAX], char first_host[CT_HOST_MAX],
+                             char space[CT_SCHEDULER_JOB_ID_MAX], char first_host[CT_HOST_MAX],
                              struct ct_err *err);
 
 #endif

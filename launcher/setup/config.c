@@ -5,7 +5,7 @@
 #include "launcher/binding/binder.h"
 #include "launcher/util/environ.h"
 #include "launcher/worker/command.h"
-#include "launcher/worker/contract.h"
+#include "launcher/worker/worker_env.h"
 
 #include <stdarg.h>
 #include <stdbool.h>
@@ -53,25 +53,25 @@ static void row(struct table *table, const char *name, const char *from, const c
 static void print_nodes(struct table *table)
 {
     const struct ct_options *options = table->config->options;
-    const struct ct_settled *settled = table->config->settled;
-    if (settled->mode == CT_MODE_SHIM) {
-        row(table, "world size", settled->nnodes_from, "%d", options->max_nodes);
-        row(table, "rank", settled->node_rank_from, "%d", options->node_rank);
+    const struct ct_resolved *resolved = table->config->resolved;
+    if (resolved->mode == CT_MODE_SHIM) {
+        row(table, "world size", resolved->nnodes_from, "%d", options->max_nodes);
+        row(table, "rank", resolved->node_rank_from, "%d", options->node_rank);
         row(table, "local rank", table->config->where->local_rank.from, "%d of %d",
-            settled->local_rank, settled->local_size);
-        row(table, "node", table->config->where->node_rank.from, "%d of %d", settled->group_rank,
-            settled->group_count);
+            resolved->local_rank, resolved->local_size);
+        row(table, "node", table->config->where->node_rank.from, "%d of %d", resolved->group_rank,
+            resolved->group_count);
         return;
     }
     if (options->min_nodes < options->max_nodes) {
-        row(table, "nodes", settled->nnodes_from, "%d to %d", options->min_nodes,
+        row(table, "nodes", resolved->nnodes_from, "%d to %d", options->min_nodes,
             options->max_nodes);
     } else {
-        row(table, "nodes", settled->nnodes_from, "%d", options->max_nodes);
+        row(table, "nodes", resolved->nnodes_from, "%d", options->max_nodes);
     }
-    if (settled->mode == CT_MODE_AGENT) {
+    if (resolved->mode == CT_MODE_AGENT) {
         if (options->node_rank >= 0) {
-            row(table, "node rank", settled->node_rank_from, "%d", options->node_rank);
+            row(table, "node rank", resolved->node_rank_from, "%d", options->node_rank);
         } else {
             row(table, "node rank", "default", "by the order of the host names");
         }
@@ -89,11 +89,11 @@ static void print_workers(struct table *table)
         [CT_NPROC_CPU] = " (cpu)",
         [CT_NPROC_GPU] = " (gpu)",
     };
-    row(table, "workers here", config->settled->nproc_from, "%d%s", config->workers,
+    row(table, "workers here", config->resolved->nproc_from, "%d%s", config->workers,
         kinds[options->nproc_kind]);
-    if (config->settled->mode == CT_MODE_SINGLE) {
+    if (config->resolved->mode == CT_MODE_SINGLE) {
         row(table, "ranks here", NULL, "0 to %d of %d", config->workers - 1, config->workers);
-    } else if (config->settled->mode == CT_MODE_AGENT && options->node_rank >= 0 &&
+    } else if (config->resolved->mode == CT_MODE_AGENT && options->node_rank >= 0 &&
                options->min_nodes == options->max_nodes) {
         long long first = (long long)options->node_rank * config->workers;
         row(table, "ranks here", NULL, "%lld to %lld of %lld, if all nodes start as many", first,
@@ -109,25 +109,25 @@ static void print_store(struct table *table)
     char where[CT_ADDR_JOIN_MAX];
     ct_addr_join(address, port, where, sizeof(where));
     if (port != 0) {
-        row(table, "store", config->settled->master_from, "%s", where);
+        row(table, "store", config->resolved->master_from, "%s", where);
     } else {
-        row(table, "store", config->settled->master_from, "%s, a free port", address);
+        row(table, "store", config->resolved->master_from, "%s, a free port", address);
     }
-    row(table, "its port", config->settled->port_from, "%s",
-        port == 0                                                  ? "chosen by the kernel"
-        : config->settled->port_from == config->where->job_id_from ? "computed from the job's id"
-                                                                   : "as given");
+    row(table, "its port", config->resolved->port_from, "%s",
+        port == 0                                                   ? "chosen by the kernel"
+        : config->resolved->port_from == config->where->job_id_from ? "computed from the job's id"
+                                                                    : "as given");
     switch (config->options->rdzv_conf.is_host) {
     case 1:
         row(table, "hosted by", NULL, "this ctrun");
         break;
     case 0:
         row(table, "hosted by", NULL, "%s",
-            config->settled->mode == CT_MODE_SHIM ? "rank 0's ctrun" : "another machine's ctrun");
+            config->resolved->mode == CT_MODE_SHIM ? "rank 0's ctrun" : "another machine's ctrun");
         break;
     default:
         row(table, "hosted by", NULL, "%s",
-            config->settled->mode == CT_MODE_SINGLE
+            config->resolved->mode == CT_MODE_SINGLE
                 ? "this ctrun"
                 : "the ctrun whose machine has this address, told by binding it");
     }
@@ -177,7 +177,7 @@ static void print_interfaces(struct table *table, char *const *env)
 
 static void print_hosts(struct table *table)
 {
-    const struct ct_where *where = table->config->where;
+    const struct ct_scheduler *where = table->config->where;
     if (where->hosts_from == NULL || table->rc != 0) {
         return;
     }
@@ -223,7 +223,7 @@ static void print_rest(struct table *table)
 {
     const struct ct_config *config = table->config;
     if (config->options->run_id != NULL) {
-        row(table, "run id", config->settled->run_id_from, "%s", config->options->run_id);
+        row(table, "run id", config->resolved->run_id_from, "%s", config->options->run_id);
     } else {
         row(table, "run id", "default", "a random one");
     }
@@ -245,7 +245,7 @@ static void print_worker(struct table *table, const struct ct_gpu_masks *gpus,
 {
     const struct ct_config *config = table->config;
     const struct ct_cpus *cpus = ct_binder_cpus(binder, index);
-    int local_rank = config->settled->local_rank + index;
+    int local_rank = config->resolved->local_rank + index;
     struct ct_buf list = CT_BUF_INIT;
     struct ct_gpu_share gpu;
     char name[VALUE_MAX], device[VALUE_MAX] = "", share[32] = "";
@@ -291,7 +291,7 @@ static void print_devices(struct table *table, char *const *env)
     struct ct_gpu_masks gpus = {0};
     struct ct_binder binder = {0};
     struct ct_err gpu_err = {0}, bind_err = {0};
-    bool refused = ct_machine_gpus(config->machine, config->options, config->settled,
+    bool refused = ct_machine_gpus(config->machine, config->options, config->resolved,
                                    config->workers, &gpus, &gpu_err) != 0;
     int rc = ct_binder_open_here(config->options->bind, env, config->workers, &binder, &bind_err);
     table->rc = rc == CT_ENOMEM ? rc : table->rc;
@@ -301,7 +301,8 @@ static void print_devices(struct table *table, char *const *env)
         print_worker(table, &gpus, &binder, i);
     }
     if (shown > WORKERS_SHOWN) {
-        row(table, "", NULL, "and so on to local rank %d", config->settled->local_rank + shown - 1);
+        row(table, "", NULL, "and so on to local rank %d",
+            config->resolved->local_rank + shown - 1);
     }
     if (refused) {
         row(table, "problem", NULL, "%s", gpu_err.text);
@@ -317,7 +318,7 @@ int ct_config_print(const struct ct_config *config, char *const *env, struct ct_
     struct table table = {.config = config, .out = out};
     row(&table, "host", NULL, "%s", config->machine->host);
     row(&table, "found", NULL, "%s: %s", config->where->name, config->where->reason);
-    row(&table, "mode", NULL, "%s", mode_texts[config->settled->mode]);
+    row(&table, "mode", NULL, "%s", mode_texts[config->resolved->mode]);
     print_nodes(&table);
     print_workers(&table);
     print_store(&table);
@@ -325,8 +326,8 @@ int ct_config_print(const struct ct_config *config, char *const *env, struct ct_
     print_devices(&table, env);
     print_rest(&table);
     print_command(&table, env);
-    if (config->settled->warning[0] != '\0') {
-        row(&table, "warning", NULL, "%s", config->settled->warning);
+    if (config->resolved->warning[0] != '\0') {
+        row(&table, "warning", NULL, "%s", config->resolved->warning);
     }
     return table.rc;
 }

@@ -8,19 +8,19 @@
 #include "common/buf.h"
 #include "common/err.h"
 #include "launcher/cli/options.h"
-#include "launcher/scheduler/where.h"
+#include "launcher/scheduler/scheduler.h"
 #include "launcher/setup/interface.h"
 #include "launcher/setup/machine.h"
-#include "launcher/setup/place.h"
-#include "launcher/setup/settle.h"
+#include "launcher/setup/resolve.h"
+#include "launcher/setup/store_address.h"
 
 /* Everything is borrowed. */
 struct ct_config {
-    const struct ct_options *options; /* as settled */
-    const struct ct_where *where;
-    const struct ct_settled *settled;
+    const struct ct_options *options; /* as resolved */
+    const struct ct_scheduler *where;
+    const struct ct_resolved *resolved;
     const struct ct_machine *machine;
-    const struct ct_place *place;               /* where the store would listen or be looked for */
+    const struct ct_store_address *place;       /* where the store would listen or be looked for */
     int workers;                                /* on this node */
     const struct ct_interface_facts *interface; /* NULL = they are looked for */
 };

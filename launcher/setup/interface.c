@@ -3,7 +3,7 @@
 
 #include "common/file.h"
 #include "launcher/util/environ.h"
-#include "launcher/worker/contract.h"
+#include "launcher/worker/worker_env.h"
 
 #include <ifaddrs.h>
 #include <limits.h>
@@ -144,7 +144,7 @@ void ct_interface_look(const char *name, const char *local_addr, char *const *en
 }
 
 void ct_interface_expect(const struct ct_options *options, const struct ct_machine *machine,
-                         const struct ct_place *place, char *const *env,
+                         const struct ct_store_address *place, char *const *env,
                          struct ct_interface_facts *out)
 {
     char own[CT_HOST_MAX];

@@ -44,14 +44,14 @@ void ct_machine_read(char *const *env, struct ct_machine *out)
 
 /* Whoever has started this task knows all the CPUs of its kind: each rank has its share of them,
  * and no more than it was bound to. */
-int ct_machine_cpus_to_share(const struct ct_machine *machine, const struct ct_settled *settled)
+int ct_machine_cpus_to_share(const struct ct_machine *machine, const struct ct_resolved *resolved)
 {
-    if (settled->mode != CT_MODE_SHIM || settled->local_size < 2) {
+    if (resolved->mode != CT_MODE_SHIM || resolved->local_size < 2) {
         return machine->cpus;
     }
     int all = count_cpus(getppid());
     all = all > machine->cpus ? all : machine->cpus;
-    int64_t own = (int64_t)machine->cpus * settled->local_size;
+    int64_t own = (int64_t)machine->cpus * resolved->local_size;
     return own < all ? (int)own : all;
 }
 
@@ -83,7 +83,7 @@ int ct_machine_workers(const struct ct_machine *machine, const struct ct_options
 }
 
 int ct_machine_gpus(const struct ct_machine *machine, const struct ct_options *options,
-                    const struct ct_settled *settled, int workers, struct ct_gpu_masks *out,
+                    const struct ct_resolved *resolved, int workers, struct ct_gpu_masks *out,
                     struct ct_err *err)
 {
     const struct ct_gpu_request request = {
@@ -92,7 +92,7 @@ int ct_machine_gpus(const struct ct_machine *machine, const struct ct_options *o
         .virtual_local_rank = options->virtual_local_rank,
         .wants_gpus = options->nproc_kind == CT_NPROC_GPU,
         .workers = workers,
-        .ranks_here = settled->mode == CT_MODE_SHIM ? settled->local_size : workers,
+        .ranks_here = resolved->mode == CT_MODE_SHIM ? resolved->local_size : workers,
     };
     return ct_gpu_masks_decide(&machine->gpu_facts, &request, out, err);
 }

@@ -9,7 +9,7 @@
 #include "common/err.h"
 #include "launcher/binding/gpu_mask.h"
 #include "launcher/cli/options.h"
-#include "launcher/setup/settle.h"
+#include "launcher/setup/resolve.h"
 
 #include <limits.h>
 
@@ -31,12 +31,12 @@ CT_MUST_CHECK int ct_machine_workers(const struct ct_machine *machine,
 
 /* CPUs that the workers of this machine may divide among themselves. A scheduler that has started a
  * ctrun for each rank may have bound each of them to CPUs of its own. */
-int ct_machine_cpus_to_share(const struct ct_machine *machine, const struct ct_settled *settled);
+int ct_machine_cpus_to_share(const struct ct_machine *machine, const struct ct_resolved *resolved);
 
 /* Which GPU each worker is meant to use. Errors as ct_gpu_masks_decide(). */
 CT_MUST_CHECK int ct_machine_gpus(const struct ct_machine *machine,
                                   const struct ct_options *options,
-                                  const struct ct_settled *settled, int workers,
+                                  const struct ct_resolved *resolved, int workers,
                                   struct ct_gpu_masks *out, struct ct_err *err);
 
 /* A random (version 4) UUID. */

@@ -2,7 +2,7 @@
 #include "launcher/setup/prepare.h"
 
 #include "common/file.h"
-#include "launcher/setup/place.h"
+#include "launcher/setup/store_address.h"
 #include "launcher/util/environ.h"
 
 #include <errno.h>

@@ -249,7 +249,7 @@ static void on_msg(struct ct_line *line, struct ct_msg *msg)
     }
     link->heard_ns = ct_clock_now(NULL);
     if (link->state == CT_LINK_UP) {
-        if (msg->type != CT_MSG_BEAT || msg->still.kind != CT_STILL_NO) {
+        if (msg->type != CT_MSG_BEAT || msg->still.kind != CT_HANG_VOTE_NO) {
             link->options.on_message(link->options.data, msg);
         }
     } else if (msg->type == CT_MSG_CHALLENGE) {

@@ -92,11 +92,11 @@ static const struct ct_json_field fields[] = {
 #define FIELDS (sizeof(fields) / sizeof(fields[0]))
 
 /* In an object of their own, which is absent while anything moves. */
-static const char *const still_kinds[CT_STILL_KINDS] = {
+static const char *const still_kinds[CT_HANG_VOTE_KINDS] = {
     "no", "stopped", "busy", "waiting", "stuck", "napping", "quiet", "behind", "all",
 };
 static const struct ct_json_field still_fields[] = {
-    {ON(BEAT), "kind", CT_JSON_NAME, offsetof(struct ct_msg, still.kind), CT_STILL_KINDS, 0, 0,
+    {ON(BEAT), "kind", CT_JSON_NAME, offsetof(struct ct_msg, still.kind), CT_HANG_VOTE_KINDS, 0, 0,
      still_kinds},
     INT(ON(BEAT), "generation", still.generation, 0, INT_MAX),
     INT(ON(BEAT), "rank", still.rank, 0, CT_MAX_WORLD - 1),
@@ -156,7 +156,7 @@ static int add_parts(cJSON *object, const struct ct_msg *msg)
         rc = ct_story_to_json(&msg->story, &part);
         rc = rc == 0 ? add_item(object, "story", part) : rc;
     }
-    if (rc == 0 && msg->type == CT_MSG_BEAT && msg->still.kind != CT_STILL_NO) {
+    if (rc == 0 && msg->type == CT_MSG_BEAT && msg->still.kind != CT_HANG_VOTE_NO) {
         part = cJSON_CreateObject();
         rc = part != NULL ? ct_json_write_fields(part, still_fields, STILL_FIELDS, on, msg)
                           : CT_ENOMEM;

@@ -25,7 +25,7 @@
 #include "common/buf.h"
 #include "common/err.h"
 #include "rendezvous/admission/token.h"
-#include "rendezvous/control/still.h"
+#include "rendezvous/control/hang_vote.h"
 #include "rendezvous/control/story.h"
 #include "rendezvous/control/worker_rows.h"
 
@@ -140,8 +140,8 @@ struct ct_msg {
     struct ct_story story;      /* STOP and OVER */
     struct ct_worker_row *rows; /* BEAT and STARTED, owned: of the workers here */
     int num_rows;
-    bool has_rows;         /* else the message says nothing of them */
-    struct ct_still still; /* BEAT from an agent: of its workers; to it: the verdict on
+    bool has_rows;             /* else the message says nothing of them */
+    struct ct_hang_vote still; /* BEAT from an agent: of its workers; to it: the verdict on
                               the job, with the host of that rank in `text` */
     bool has_answer;
     int version;

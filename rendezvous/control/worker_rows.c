@@ -3,7 +3,7 @@
 
 #include "common/alloc.h"
 #include "common/clock.h"
-#include "common/progress.h"
+#include "common/progress_page.h"
 #include "rendezvous/control/control.h"
 #include "rendezvous/wire/json.h"
 #include "rendezvous/wire/json_fields.h"

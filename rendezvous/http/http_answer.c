@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "rendezvous/http/http_answer.h"
 
-#include "rendezvous/http/metrics.h"
+#include "rendezvous/http/prometheus.h"
 #include "rendezvous/http/status.h"
 #include "rendezvous/wire/json.h"
 
@@ -62,7 +62,7 @@ static int metrics(const struct ct_http_source *source, struct ct_http_answer *o
     out->type = CT_METRICS_TYPE;
     int rc = source->status(source->data, &rows, &json);
     if (rc == 0) {
-        rc = ct_metrics_print(json, &rows, &out->body);
+        rc = ct_prometheus_print(json, &rows, &out->body);
         cJSON_Delete(json);
     }
     ct_status_rows_fini(&rows);

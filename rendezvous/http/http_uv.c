@@ -23,7 +23,7 @@
 #include "common/alloc.h"
 #include "common/clock.h"
 #include "common/list.h"
-#include "rendezvous/admission/admit.h"
+#include "rendezvous/admission/refusal_log.h"
 #include "rendezvous/http/http_load.h"
 #include "rendezvous/store/budget.h"
 #include "rendezvous/wire/limits.h"
@@ -53,7 +53,7 @@ struct ct_http {
     bool adding_admitted; /* the verdict on the one that is being added */
     struct ct_http_source source;
     const struct ct_log *log; /* may be NULL */
-    struct ct_refusals denials;
+    struct ct_refusal_log denials;
     int64_t request_ns;
     struct ct_http_stats stats;
     ct_http_close_fn close_cb;
@@ -241,7 +241,7 @@ static enum MHD_Result send_answer(const struct ct_mhd *mhd, struct MHD_Connecti
 /* Strangers ask as often as they like, so the log hears of it as of refused connections. */
 static void count_denial(struct ct_http *http, struct MHD_Connection *connection)
 {
-    uint64_t untold = ct_refusals_add(&http->denials, uv_now(http->loop));
+    uint64_t untold = ct_refusal_log_add(&http->denials, uv_now(http->loop));
     http->stats.denied = http->denials.total;
     if (untold > 0) {
         const union MHD_ConnectionInfo *info =

@@ -5,7 +5,7 @@
 #include "rendezvous/members/members_impl.h"
 
 #include "common/alloc.h"
-#include "rendezvous/admission/admit.h"
+#include "rendezvous/admission/refusal_log.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -85,7 +85,7 @@ static void violation(struct ct_members *m, struct ct_member *member, const stru
     (void)snprintf(why, sizeof(why), "it broke the protocol with \"%s\"%s%s",
                    ct_msg_name(msg->type), how[0] != '\0' ? ": " : "", how);
     uint64_t untold = m->options.faults != NULL
-                          ? ct_refusals_add(m->options.faults, (uint64_t)(now_ns / CT_NS_PER_MS))
+                          ? ct_refusal_log_add(m->options.faults, (uint64_t)(now_ns / CT_NS_PER_MS))
                           : 1;
     if (untold > 0) {
         char others[CT_REFUSALS_TEXT_MAX];

@@ -62,7 +62,7 @@
 
 struct cJSON;
 struct ct_budget;
-struct ct_refusals;
+struct ct_refusal_log;
 struct ct_members;
 struct ct_member;
 
@@ -91,7 +91,7 @@ struct ct_members_options {
     struct ct_budget *budget;
     /* Counts members that break the protocol, of which a line tells at a limited rate; NULL = of
      * each. Borrowed. */
-    struct ct_refusals *faults;
+    struct ct_refusal_log *faults;
     int64_t epoch_ms; /* Unix time at which the clock of `now_ns` was 0: stamps the story */
     /* Sends to a member; must not call back into the core. `msg` is borrowed and the same for many
      * members in a row when all are told one thing. */

@@ -13,14 +13,14 @@
 /* Of a machine; what no agent of ours says counts as moving. */
 static bool stands_still(const struct ct_members *m, const struct ct_member *member)
 {
-    const struct ct_still *still = &member->still;
-    return still->kind > CT_STILL_NO && still->kind < CT_STILL_BEHIND &&
+    const struct ct_hang_vote *still = &member->still;
+    return still->kind > CT_HANG_VOTE_NO && still->kind < CT_HANG_VOTE_BEHIND &&
            still->generation == m->generation && still->rank >= member->first_rank &&
            still->rank - member->first_rank < member->workers;
 }
 
 /* False: somebody moves. */
-static bool sum_up(const struct ct_members *m, struct ct_still_sum *sum)
+static bool sum_up(const struct ct_members *m, struct ct_hang_votes *sum)
 {
     EACH_MEMBER(m, pos)
     {
@@ -31,7 +31,7 @@ static bool sum_up(const struct ct_members *m, struct ct_still_sum *sum)
         if (!stands_still(m, member)) {
             return false;
         }
-        ct_still_add(sum, &member->still);
+        ct_hang_vote_add(sum, &member->still);
     }
     return true;
 }
@@ -50,9 +50,9 @@ static const char *host_of_rank(const struct ct_members *m, int rank)
 }
 
 void members_stand_still(struct ct_members *m, struct ct_member *member,
-                         const struct ct_still *still, int64_t now_ns)
+                         const struct ct_hang_vote *still, int64_t now_ns)
 {
-    struct ct_still_sum sum = {.total = 0};
+    struct ct_hang_votes sum = {.total = 0};
     member->still = *still;
     if (!stands_still(m, member)) {
         m->hang_told = m->hang_told && !member->in_world;
@@ -67,8 +67,8 @@ void members_stand_still(struct ct_members *m, struct ct_member *member,
         return;
     }
     struct ct_msg *msg = members_msg(m, CT_MSG_BEAT);
-    ct_still_judge(&sum, &msg->still);
-    if (msg->still.kind == CT_STILL_NO) {
+    ct_hang_vote_judge(&sum, &msg->still);
+    if (msg->still.kind == CT_HANG_VOTE_NO) {
         return;
     }
     m->hang_told = true;

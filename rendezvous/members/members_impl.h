@@ -55,9 +55,9 @@ struct ct_member {
     bool wish_given; /* by flag */
     uint64_t order;  /* of joining */
     int64_t heard_ns;
-    int64_t alive_ns;      /* when its silence began, or was excused last */
-    struct ct_still still; /* what it said of itself last */
-    int64_t clock_ns;      /* server's clock less its own, the smallest seen; NEVER = unknown */
+    int64_t alive_ns;          /* when its silence began, or was excused last */
+    struct ct_hang_vote still; /* what it said of itself last */
+    int64_t clock_ns;          /* server's clock less its own, the smallest seen; NEVER = unknown */
     struct ct_worker_row *rows; /* of the last BEAT or STARTED that had any; may be NULL */
     int num_rows;               /* not more than `workers` */
     size_t charged;             /* to the budget, rows for all workers included */
@@ -239,7 +239,7 @@ struct ct_story_round *members_round(struct ct_members *m); /* the last; there m
 /* ---- members_hang.c ---- */
 /* What a beat says of the workers of a member. */
 void members_stand_still(struct ct_members *m, struct ct_member *member,
-                         const struct ct_still *still, int64_t now_ns);
+                         const struct ct_hang_vote *still, int64_t now_ns);
 
 /* ---- members_wait.c ---- */
 /* Calls fn with a line on each place that is missing. */

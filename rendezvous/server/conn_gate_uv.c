@@ -27,9 +27,9 @@ void ct_conn_peer(const struct ct_conn *conn, char *text, size_t size)
 
 /* ---- strangers ------------------------------------------------------------------------------ */
 
-void ct_conn_refuse(struct ct_conn *conn, struct ct_refusals *refusals, const char *why)
+void ct_conn_refuse(struct ct_conn *conn, struct ct_refusal_log *refusals, const char *why)
 {
-    uint64_t untold = ct_refusals_add(refusals, uv_now(conn->tcp.loop));
+    uint64_t untold = ct_refusal_log_add(refusals, uv_now(conn->tcp.loop));
     if (untold > 0) {
         char text[CT_ADDR_TEXT_MAX];
         ct_conn_peer(conn, text, sizeof(text));
@@ -52,10 +52,11 @@ static bool admits_address(const struct ct_conn *conn)
 {
     struct ct_conn_hub *hub = ct_conn_hub_of(conn);
     struct sockaddr_storage peer, local;
-    return hub->access == NULL || (get_names(conn, &peer, &local) &&
-                                   (ct_access_admits(hub->access, (const struct sockaddr *)&peer,
-                                                     (const struct sockaddr *)&local) ||
-                                    ct_guests_has(&hub->guests, (const struct sockaddr *)&peer)));
+    return hub->access == NULL ||
+           (get_names(conn, &peer, &local) &&
+            (ct_access_admits(hub->access, (const struct sockaddr *)&peer,
+                              (const struct sockaddr *)&local) ||
+             ct_agent_addresses_has(&hub->guests, (const struct sockaddr *)&peer)));
 }
 
 /* A peer that is gone already is nobody's. One on another machine has no user here. */

@@ -12,7 +12,7 @@
 void ct_conn_peer(const struct ct_conn *conn, char *text, size_t size);
 
 /* Ends the connection, counts it and says so at a limited rate. */
-void ct_conn_refuse(struct ct_conn *conn, struct ct_refusals *refusals, const char *why);
+void ct_conn_refuse(struct ct_conn *conn, struct ct_refusal_log *refusals, const char *why);
 
 /* It is not admitted, and what it says is not for everybody. */
 void ct_conn_refuse_stranger(struct ct_conn *conn);

@@ -102,7 +102,8 @@ static void say_fault(struct ct_conn *conn, int rc, const char *text)
         ct_conn_log_end(conn, CT_LOG_DEBUG, text);
         return;
     }
-    uint64_t untold = ct_refusals_add(&ct_conn_hub_of(conn)->faults[kind], uv_now(conn->tcp.loop));
+    uint64_t untold =
+        ct_refusal_log_add(&ct_conn_hub_of(conn)->faults[kind], uv_now(conn->tcp.loop));
     if (untold > 0) {
         (void)snprintf(why, sizeof(why), "%s%s", text, ct_refusals_others(untold, others));
         ct_conn_log_end(conn, CT_LOG_WARNING, why);
@@ -362,7 +363,7 @@ int ct_conn_hub_init(struct ct_conn_hub *hub, struct ct_store *store)
     ct_list_init(&hub->conns);
     ct_list_init(&hub->woken);
     ct_list_init(&hub->strangers);
-    ct_guests_init(&hub->guests);
+    ct_agent_addresses_init(&hub->guests);
     return 0;
 }
 
@@ -403,7 +404,7 @@ void ct_conn_hub_fini(struct ct_conn_hub *hub)
     hub->spare_out = NULL;
     ct_free(hub->read_buf);
     hub->read_buf = NULL;
-    ct_guests_fini(&hub->guests);
+    ct_agent_addresses_fini(&hub->guests);
     if (hub->users_fd >= 0) {
         (void)close(hub->users_fd);
         hub->users_fd = -1;

@@ -9,8 +9,8 @@
 #include "common/list.h"
 #include "common/log.h"
 #include "rendezvous/admission/access.h"
-#include "rendezvous/admission/admit.h"
-#include "rendezvous/admission/guests.h"
+#include "rendezvous/admission/agent_addresses.h"
+#include "rendezvous/admission/refusal_log.h"
 #include "rendezvous/store/journal_file.h"
 #include "rendezvous/store/session.h"
 #include "rendezvous/wire/limits.h"
@@ -31,7 +31,7 @@ struct ct_conn_hub {
     const struct ct_access *access; /* NULL = everyone is admitted */
     /* ct_peer_user_open(): peers on this machine must be of our user or root; -1 = of any. */
     int users_fd;
-    struct ct_refusals refusals; /* connections of peers that were not */
+    struct ct_refusal_log refusals; /* connections of peers that were not */
     /* Each connection that is not closing is in one of these lists, by ct_conn.at_hub. */
     struct ct_list conns;
     /* Those with an answer that another client caused; with a journal also those that were served
@@ -39,24 +39,24 @@ struct ct_conn_hub {
     struct ct_list woken;
     struct ct_list strangers; /* those not admitted; oldest first */
     size_t num_strangers;
-    uv_idle_t flusher;        /* runs while `woken` holds more than one slice */
-    uv_check_t turn_end;      /* runs when there is a journal, and calls ct_conn_hub_end_turn() */
-    size_t live;              /* connections that are not closing */
-    size_t max_live;          /* one more is closed at once; 0 = no limit */
-    size_t open;              /* connections whose handle is not closed yet */
-    bool draining;            /* each ends when it is idle */
-    struct ct_refusals crowd; /* connections beyond max_live */
+    uv_idle_t flusher;   /* runs while `woken` holds more than one slice */
+    uv_check_t turn_end; /* runs when there is a journal, and calls ct_conn_hub_end_turn() */
+    size_t live;         /* connections that are not closing */
+    size_t max_live;     /* one more is closed at once; 0 = no limit */
+    size_t open;         /* connections whose handle is not closed yet */
+    bool draining;       /* each ends when it is idle */
+    struct ct_refusal_log crowd; /* connections beyond max_live */
     uint64_t protocol_errors;
     /* Lines about them, by kind: what broke the protocol, a limit, the memory. */
-    struct ct_refusals faults[CT_CONN_FAULTS];
+    struct ct_refusal_log faults[CT_CONN_FAULTS];
     /* Takes the socket of a client that speaks HTTP, unread; NULL = nobody takes it. */
     void (*on_http)(struct ct_conn_hub *hub, int fd, bool admitted);
     void *http_data;
     /* The same for agents' control connections. */
     void (*on_agent)(struct ct_conn_hub *hub, int fd);
     void *agent_data;
-    bool agents_prove;       /* they need the job's token, not an address that is admitted */
-    struct ct_guests guests; /* addresses of those that have proved it */
+    bool agents_prove; /* they need the job's token, not an address that is admitted */
+    struct ct_agent_addresses guests; /* addresses of those that have proved it */
     /* A connection's handle is closed and its memory gone. */
     void (*on_closed)(struct ct_conn_hub *hub);
     char *read_buf; /* CT_READ_CHUNK bytes: one read at a time per loop, so one buffer does */

@@ -21,7 +21,7 @@
 #include "common/clock.h"
 #include "common/list.h"
 #include "rendezvous/admission/access.h"
-#include "rendezvous/admission/admit.h"
+#include "rendezvous/admission/refusal_log.h"
 #include "rendezvous/control/line_uv.h"
 #include "rendezvous/control/proof.h"
 #include "rendezvous/server/control_jobs.h"
@@ -74,8 +74,8 @@ struct ct_control {
     struct ct_list joined;
     size_t num_pending;
     size_t conns; /* not freed yet */
-    struct ct_refusals refusals;
-    struct ct_refusals faults; /* lines that broke the protocol */
+    struct ct_refusal_log refusals;
+    struct ct_refusal_log faults; /* lines that broke the protocol */
     struct ct_line_turns turns;
     bool timer_open, turns_open, closing;
     void (*close_cb)(void *data);
@@ -198,7 +198,7 @@ static void refuse(struct conn *conn, int exit_code, const char *why)
 {
     struct ct_control *control = conn->control;
     char peer[CT_ADDR_TEXT_MAX];
-    uint64_t untold = ct_refusals_add(&control->refusals, uv_now(control->loop));
+    uint64_t untold = ct_refusal_log_add(&control->refusals, uv_now(control->loop));
     if (untold > 0) {
         ct_addr_format((const struct sockaddr *)&conn->peer, peer, sizeof(peer));
         ct_log(control->options.log, CT_LOG_WARNING,
@@ -369,7 +369,7 @@ static void on_line_end(struct ct_line *line, const struct ct_err *err)
     struct conn *conn = CT_CONTAINER_OF(line, struct conn, line);
     struct ct_control *control = conn->control;
     uint64_t untold =
-        err->code != CT_ECLOSED ? ct_refusals_add(&control->faults, uv_now(control->loop)) : 0;
+        err->code != CT_ECLOSED ? ct_refusal_log_add(&control->faults, uv_now(control->loop)) : 0;
     if (untold > 0) {
         char peer[CT_ADDR_TEXT_MAX], others[CT_REFUSALS_TEXT_MAX];
         ct_addr_format((const struct sockaddr *)&conn->peer, peer, sizeof(peer));

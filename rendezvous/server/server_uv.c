@@ -365,8 +365,8 @@ static void on_admit(void *data, const struct sockaddr *peer, bool yes)
 {
     struct ct_server *server = data;
     if (!yes) {
-        ct_guests_remove(&server->hub.guests, peer);
-    } else if (ct_guests_add(&server->hub.guests, peer) != 0) {
+        ct_agent_addresses_remove(&server->hub.guests, peer);
+    } else if (ct_agent_addresses_add(&server->hub.guests, peer) != 0) {
         ct_log(server->hub.log, CT_LOG_WARNING, "store: no memory to admit an agent's address");
     }
 }

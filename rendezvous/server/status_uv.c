@@ -144,7 +144,7 @@ static void on_http(struct ct_conn_hub *hub, int fd, bool admitted)
     if (rc == 0) {
         return;
     }
-    uint64_t untold = ct_refusals_add(&desk->unanswered, uv_now(desk->loop));
+    uint64_t untold = ct_refusal_log_add(&desk->unanswered, uv_now(desk->loop));
     if (untold > 0) {
         char others[CT_REFUSALS_TEXT_MAX];
         ct_log(hub->log, CT_LOG_WARNING,

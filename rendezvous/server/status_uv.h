@@ -26,7 +26,7 @@ struct ct_status_desk {
     int64_t opened_ns;
     struct ct_http *http; /* NULL in a build without HTTP */
     struct ct_http_reserve *reserve;
-    struct ct_refusals unanswered;
+    struct ct_refusal_log unanswered;
 };
 
 /* Opens HTTP and lets the hub hand connections over. What is left behind on failure, too,

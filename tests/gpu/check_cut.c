@@ -23,30 +23,30 @@ struct layer {
     struct ct_device *dev;
     struct sizes s;
     struct ct_numbers x, w, dy;
-    struct ct_tensor b;
+    struct test_tensor b;
 };
 
 /* `y` and `dx` are in the device's precision, as floats, and begin at number `shift`: where arrays
  * lie is nothing that bits may depend on, either. */
 struct result {
     size_t shift;
-    struct ct_tensor y, dx, dw, db;
+    struct test_tensor y, dx, dw, db;
 };
 
 static void begin_result(struct layer *l, size_t shift, struct result *r)
 {
     size_t rows = OF * l->s.rows;
     r->shift = shift;
-    r->y = ct_tensor_poisoned(l->dev, shift + rows * l->s.out);
-    r->dx = ct_tensor_poisoned(l->dev, shift + rows * l->s.in);
-    r->dw = ct_tensor_poisoned(l->dev, l->s.in * l->s.out);
-    r->db = ct_tensor_poisoned(l->dev, l->s.out);
+    r->y = test_tensor_poisoned(l->dev, shift + rows * l->s.out);
+    r->dx = test_tensor_poisoned(l->dev, shift + rows * l->s.in);
+    r->dw = test_tensor_poisoned(l->dev, l->s.in * l->s.out);
+    r->db = test_tensor_poisoned(l->dev, l->s.out);
 }
 
 static void drop_result(struct result *r)
 {
-    ct_tensor_drop(&r->y), ct_tensor_drop(&r->dx);
-    ct_tensor_drop(&r->dw), ct_tensor_drop(&r->db);
+    test_tensor_drop(&r->y), test_tensor_drop(&r->dx);
+    test_tensor_drop(&r->dw), test_tensor_drop(&r->db);
 }
 
 /* Number `i` of an array in the device's precision. */
@@ -73,7 +73,7 @@ static void run_parts(struct layer *l, struct result *r, size_t first, size_t pa
     back.dx = number_of(l, r->dx.data, r->shift + row * in);
     back.dw = r->dw.data, back.db = r->db.data, back.cut = forward.cut;
     ct_check_need(l->dev->ops->linear_grad(l->dev, &back, &err), &err);
-    ct_tensor_pull(&r->dw), ct_tensor_pull(&r->db);
+    test_tensor_pull(&r->dw), test_tensor_pull(&r->db);
     memcpy(dw, r->dw.host, in * out * sizeof *dw);
     memcpy(db, r->db.host, out * sizeof *db);
 }
@@ -124,11 +124,11 @@ static void expect_right(struct layer *l, struct result *r, double tolerance)
                                         .dy = l->dy.wide.host,
                                         .mask = l->x.wide.host};
     ct_ref_linear_grad(&back, dw, db, dx);
-    ct_tensor_expect("dw", &r->dw, dw, tolerance * sqrt((double)rows));
-    ct_tensor_expect("db", &r->db, db, tolerance * sqrt((double)rows));
+    test_tensor_expect("dw", &r->dw, dw, tolerance * sqrt((double)rows));
+    test_tensor_expect("db", &r->db, db, tolerance * sqrt((double)rows));
     r->y.count = l->s.batch * out, r->dx.count = l->s.batch * in; /* behind it: padding */
-    ct_tensor_expect("y", &r->y, y, tolerance * sqrt((double)in));
-    ct_tensor_expect("dx", &r->dx, dx, tolerance * sqrt((double)out));
+    test_tensor_expect("y", &r->y, y, tolerance * sqrt((double)in));
+    test_tensor_expect("dx", &r->dx, dx, tolerance * sqrt((double)out));
     ct_free(y), ct_free(dx), ct_free(dw), ct_free(db);
 }
 
@@ -148,7 +148,7 @@ static void check_sizes(struct ct_device *dev, struct sizes s, double tolerance)
     size_t rows = OF * s.rows, weights = s.in * s.out;
     struct layer l = {.dev = dev, .s = s};
     l.x = ct_numbers_filled(dev, rows * s.in, &rng), l.w = ct_numbers_filled(dev, weights, &rng);
-    l.dy = ct_numbers_filled(dev, rows * s.out, &rng), l.b = ct_tensor_filled(dev, s.out, &rng);
+    l.dy = ct_numbers_filled(dev, rows * s.out, &rng), l.b = test_tensor_filled(dev, s.out, &rng);
     pad(&l, &l.x, s.in), pad(&l, &l.dy, s.out);
     float *dw = ct_malloc(weights * sizeof *dw), *db = ct_malloc(s.out * sizeof *db);
     CHECK(dw != NULL && db != NULL);
@@ -172,7 +172,7 @@ static void check_sizes(struct ct_device *dev, struct sizes s, double tolerance)
     drop_result(&whole);
     ct_free(dw), ct_free(db);
     ct_numbers_drop(&l.x), ct_numbers_drop(&l.w), ct_numbers_drop(&l.dy);
-    ct_tensor_drop(&l.b);
+    test_tensor_drop(&l.b);
 }
 
 static void check_parts(struct ct_device *dev)
@@ -209,9 +209,9 @@ static void check_padding(struct ct_device *dev)
     if (dev->kind == CT_DEVICE_CPU) {
         return; /* it needs no padding */
     }
-    struct ct_tensor x = ct_tensor_poisoned(dev, ALL), d = ct_tensor_poisoned(dev, ALL);
+    struct test_tensor x = test_tensor_poisoned(dev, ALL), d = test_tensor_poisoned(dev, ALL);
     struct ct_random rng = {3};
-    struct ct_tensor logits = ct_tensor_filled(dev, ALL, &rng);
+    struct test_tensor logits = test_tensor_filled(dev, ALL, &rng);
     void *samples, *labels, *totals;
     ct_check_need(dev->ops->alloc(dev, WIDTH, &samples, &err), &err);
     ct_check_need(dev->ops->alloc(dev, ROWS * PARTS, &labels, &err), &err);
@@ -236,14 +236,14 @@ static void check_padding(struct ct_device *dev)
                                  .totals = totals,
                                  .cut = cut};
     ct_check_need(dev->ops->loss(dev, &loss, &err), &err);
-    ct_tensor_pull(&x), ct_tensor_pull(&d);
+    test_tensor_pull(&x), test_tensor_pull(&d);
     for (size_t i = 0; i < ALL; i++) {
         CHECK((x.host[i] == 0) == (i >= BATCH * WIDTH));
         CHECK((d.host[i] == 0) == (i >= BATCH * WIDTH));
     }
     dev->ops->release(dev, samples), dev->ops->release(dev, labels);
     dev->ops->release(dev, totals);
-    ct_tensor_drop(&x), ct_tensor_drop(&d), ct_tensor_drop(&logits);
+    test_tensor_drop(&x), test_tensor_drop(&d), test_tensor_drop(&logits);
 }
 
 /* ---- trees ----------------------------------------------------------------------------------- */
@@ -258,7 +258,7 @@ static void check_tree_of(struct ct_device *dev, size_t n, size_t count)
     struct ct_err err = {0};
     struct ct_random rng = {n};
     size_t step = count + n % 3;
-    struct ct_tensor from = ct_tensor_filled(dev, n * step, &rng);
+    struct test_tensor from = test_tensor_filled(dev, n * step, &rng);
     float *sums = ct_malloc(count * sizeof *sums);
     CHECK(sums != NULL);
     for (size_t i = 0; i < count; i++) {
@@ -270,10 +270,10 @@ static void check_tree_of(struct ct_device *dev, size_t n, size_t count)
     ct_check_need(dev->ops->fork(dev, &err), &err);
     ct_check_need(dev->ops->tree_sum(dev, &op, &err), &err);
     ct_check_need(dev->ops->join(dev, &err), &err);
-    ct_tensor_pull(&from);
+    test_tensor_pull(&from);
     CHECK(memcmp(from.host + place, sums, count * sizeof *sums) == 0);
     ct_free(sums);
-    ct_tensor_drop(&from);
+    test_tensor_drop(&from);
 }
 
 static void check_trees(struct ct_device *dev)

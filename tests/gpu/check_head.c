@@ -36,7 +36,7 @@ static size_t unclear(const float *logits, const uint8_t *labels, const struct h
 struct scene {
     struct head_sizes s;
     struct ct_numbers x, w;
-    struct ct_tensor b, logits, d, dw, db, dx;
+    struct test_tensor b, logits, d, dw, db, dx;
     uint8_t *labels;
     void *dlabels;
     double *dtotals;
@@ -51,12 +51,12 @@ static struct scene begin(struct ct_device *dev, struct head_sizes s)
         .s = s,
         .x = ct_numbers_filled(dev, s.batch * s.in, &rng),
         .w = ct_numbers_filled(dev, s.classes * s.in, &rng),
-        .b = ct_tensor_filled(dev, s.classes, &rng),
-        .logits = ct_tensor_poisoned(dev, s.batch * s.classes),
-        .d = ct_tensor_poisoned(dev, s.batch * s.classes),
-        .dw = ct_tensor_poisoned(dev, s.classes * s.in),
-        .db = ct_tensor_poisoned(dev, s.classes),
-        .dx = ct_tensor_poisoned(dev, s.batch * s.in),
+        .b = test_tensor_filled(dev, s.classes, &rng),
+        .logits = test_tensor_poisoned(dev, s.batch * s.classes),
+        .d = test_tensor_poisoned(dev, s.batch * s.classes),
+        .dw = test_tensor_poisoned(dev, s.classes * s.in),
+        .db = test_tensor_poisoned(dev, s.classes),
+        .dx = test_tensor_poisoned(dev, s.batch * s.in),
         .labels = ct_malloc(s.batch + 1),
     };
     CHECK(scene.labels != NULL);
@@ -76,8 +76,8 @@ static void end(struct ct_device *dev, struct scene *n)
 {
     dev->ops->release(dev, n->dlabels), dev->ops->release(dev, n->dtotals);
     ct_numbers_drop(&n->x), ct_numbers_drop(&n->w);
-    ct_tensor_drop(&n->b), ct_tensor_drop(&n->logits), ct_tensor_drop(&n->d);
-    ct_tensor_drop(&n->dw), ct_tensor_drop(&n->db), ct_tensor_drop(&n->dx);
+    test_tensor_drop(&n->b), test_tensor_drop(&n->logits), test_tensor_drop(&n->d);
+    test_tensor_drop(&n->dw), test_tensor_drop(&n->db), test_tensor_drop(&n->dx);
     ct_free(n->labels);
 }
 
@@ -107,7 +107,7 @@ static void compare(struct ct_device *dev, struct scene *n, double forward, doub
     double totals[2], expected[2] = {100.0, 7.0};
     ct_check_need(dev->ops->download(dev, totals, n->dtotals, sizeof totals, &err), &err);
     ct_numbers_pull(&n->d), ct_numbers_pull(&n->dx);
-    ct_tensor_pull(&n->logits), ct_tensor_pull(&n->dw), ct_tensor_pull(&n->db);
+    test_tensor_pull(&n->logits), test_tensor_pull(&n->dw), test_tensor_pull(&n->db);
     size_t count = s.batch * s.classes;
     double *wide = ct_check_doubles(count), *rd = ct_check_doubles(count);
     double *rdw = ct_check_doubles(s.classes * s.in), *rdb = ct_check_doubles(s.classes),
@@ -133,7 +133,7 @@ static void compare(struct ct_device *dev, struct scene *n, double forward, doub
     double off = forward * (sqrt((double)s.in) + 1.0);
     /* A gradient of bfloat16 is rounded in its last bit, 2^-9 of at most SCALE. */
     double step = ct_precision_narrow(dev->precision) ? (double)SCALE / 512.0 : 0.0;
-    ct_tensor_expect("dlogits", &n->d, rd, off * (double)SCALE + step + 1e-7);
+    test_tensor_expect("dlogits", &n->d, rd, off * (double)SCALE + step + 1e-7);
     CHECK(fabs(totals[0] - expected[0]) <= (2.0 * off + 1e-6) * (double)s.batch + 1e-4 * off);
     CHECK(fabs(totals[1] - expected[1]) <= (double)unclear(logits, n->labels, &s, 2.0 * off));
     const struct ct_linear_grad grad = {
@@ -146,10 +146,10 @@ static void compare(struct ct_device *dev, struct scene *n, double forward, doub
         .mask = n->x.wide.host,
     };
     ct_ref_linear_grad(&grad, rdw, rdb, rdx);
-    ct_tensor_expect("dw", &n->dw, rdw, backward * sqrt((double)s.batch));
-    ct_tensor_expect("db", &n->db, rdb, backward * sqrt((double)s.batch));
+    test_tensor_expect("dw", &n->dw, rdw, backward * sqrt((double)s.batch));
+    test_tensor_expect("db", &n->db, rdb, backward * sqrt((double)s.batch));
     if (s.dx) {
-        ct_tensor_expect("dx", &n->dx, rdx, backward * sqrt((double)s.classes));
+        test_tensor_expect("dx", &n->dx, rdx, backward * sqrt((double)s.classes));
     }
     ct_free(wide), ct_free(rd), ct_free(rdw), ct_free(rdb), ct_free(rdx), ct_free(logits);
 }
@@ -161,7 +161,7 @@ static void check_way(struct ct_device *dev, struct head_sizes s, enum ct_head_w
     for (size_t i = 0; i < n.x.wide.count; i += 3) {
         n.x.wide.host[i] = 0.0f;
     }
-    ct_tensor_push(&n.x.wide);
+    test_tensor_push(&n.x.wide);
     if (ct_precision_narrow(dev->precision)) {
         struct ct_err err = {0};
         int rc = dev->ops->narrow(dev, n.x.wide.count, n.x.wide.data, n.x.data, &err);
@@ -209,7 +209,7 @@ static void check_head_ties_and_nan(struct ct_device *dev)
         for (size_t c = 0; c < s.classes; c++) {
             n.b.host[c] = -300.0f; /* exp() of that alone would be 0 */
         }
-        ct_tensor_push(&n.b);
+        test_tensor_push(&n.b);
         for (size_t i = 0; i < s.batch; i++) {
             firsts += n.labels[i] == 0;
         }
@@ -222,7 +222,7 @@ static void check_head_ties_and_nan(struct ct_device *dev)
         for (size_t i = 0; i < s.in * s.batch; i++) {
             n.x.wide.host[i] = NAN;
         }
-        ct_tensor_push(&n.x.wide);
+        test_tensor_push(&n.x.wide);
         run(dev, &n);
         ct_check_need(dev->ops->download(dev, totals, n.dtotals, sizeof totals, &err), &err);
         CHECK(isnan(totals[0]));

@@ -20,18 +20,19 @@ static void check_linear_size(struct ct_device *dev, size_t batch, size_t in, si
 {
     struct ct_err err = {0};
     struct ct_random rng = {batch * 1000003 + in * 1009 + out};
-    struct ct_tensor x = ct_tensor_filled(dev, batch * in, &rng),
-                     w = ct_tensor_filled(dev, out * in, &rng);
-    struct ct_tensor b = ct_tensor_filled(dev, out, &rng), y = ct_tensor_poisoned(dev, batch * out);
+    struct test_tensor x = test_tensor_filled(dev, batch * in, &rng),
+                       w = test_tensor_filled(dev, out * in, &rng);
+    struct test_tensor b = test_tensor_filled(dev, out, &rng),
+                       y = test_tensor_poisoned(dev, batch * out);
     struct ct_linear op = {batch, in, out, x.data, w.data, b.data, y.data, relu, false};
     ct_check_need(dev->ops->linear(dev, &op, &err), &err);
-    ct_tensor_pull(&y);
+    test_tensor_pull(&y);
     double *ref = ct_check_doubles(batch * out);
     op.x = x.host, op.w = w.host, op.b = b.host;
     ct_ref_linear(&op, ref);
-    ct_tensor_expect("y", &y, ref, ct_check_sum_tol(in));
+    test_tensor_expect("y", &y, ref, ct_check_sum_tol(in));
     ct_free(ref);
-    ct_tensor_drop(&x), ct_tensor_drop(&w), ct_tensor_drop(&b), ct_tensor_drop(&y);
+    test_tensor_drop(&x), test_tensor_drop(&w), test_tensor_drop(&b), test_tensor_drop(&y);
 }
 
 static void check_linear(struct ct_device *dev)
@@ -52,33 +53,34 @@ static void check_grad_size(struct ct_device *dev, size_t batch, size_t in, size
 {
     struct ct_err err = {0};
     struct ct_random rng = {batch * 1000003 + in * 1009 + out + 1};
-    struct ct_tensor x = ct_tensor_filled(dev, batch * in, &rng),
-                     w = ct_tensor_filled(dev, out * in, &rng);
-    struct ct_tensor dy = ct_tensor_filled(dev, batch * out, &rng);
+    struct test_tensor x = test_tensor_filled(dev, batch * in, &rng),
+                       w = test_tensor_filled(dev, out * in, &rng);
+    struct test_tensor dy = test_tensor_filled(dev, batch * out, &rng);
     /* Exact zeros are what a ReLU leaves, and the edge of the comparison. */
     for (size_t i = 0; i < x.count; i += 3) {
         x.host[i] = 0.0f;
     }
-    ct_tensor_push(&x);
-    struct ct_tensor dw = ct_tensor_poisoned(dev, out * in), db = ct_tensor_poisoned(dev, out);
-    struct ct_tensor dxs = ct_tensor_poisoned(dev, batch * in);
+    test_tensor_push(&x);
+    struct test_tensor dw = test_tensor_poisoned(dev, out * in),
+                       db = test_tensor_poisoned(dev, out);
+    struct test_tensor dxs = test_tensor_poisoned(dev, batch * in);
     struct ct_linear_grad op = {.batch = batch, .in = in, .out = out, .x = x.data, .w = w.data};
     op.dy = dy.data, op.mask = mask ? x.data : NULL, op.dw = dw.data, op.db = db.data;
     op.dx = dx ? dxs.data : NULL;
     ct_check_need(dev->ops->linear_grad(dev, &op, &err), &err);
-    ct_tensor_pull(&dw), ct_tensor_pull(&db), ct_tensor_pull(&dxs);
+    test_tensor_pull(&dw), test_tensor_pull(&db), test_tensor_pull(&dxs);
     double *rdw = ct_check_doubles(out * in), *rdb = ct_check_doubles(out),
            *rdx = ct_check_doubles(batch * in);
     op.x = x.host, op.w = w.host, op.dy = dy.host, op.mask = mask ? x.host : NULL;
     ct_ref_linear_grad(&op, rdw, rdb, rdx);
-    ct_tensor_expect("dw", &dw, rdw, ct_check_sum_tol(batch));
-    ct_tensor_expect("db", &db, rdb, ct_check_sum_tol(batch));
+    test_tensor_expect("dw", &dw, rdw, ct_check_sum_tol(batch));
+    test_tensor_expect("db", &db, rdb, ct_check_sum_tol(batch));
     if (dx) {
-        ct_tensor_expect("dx", &dxs, rdx, ct_check_sum_tol(out));
+        test_tensor_expect("dx", &dxs, rdx, ct_check_sum_tol(out));
     }
     ct_free(rdw), ct_free(rdb), ct_free(rdx);
-    ct_tensor_drop(&x), ct_tensor_drop(&w), ct_tensor_drop(&dy), ct_tensor_drop(&dw),
-        ct_tensor_drop(&db), ct_tensor_drop(&dxs);
+    test_tensor_drop(&x), test_tensor_drop(&w), test_tensor_drop(&dy), test_tensor_drop(&dw),
+        test_tensor_drop(&db), test_tensor_drop(&dxs);
 }
 
 static void check_linear_grad(struct ct_device *dev)
@@ -136,7 +138,7 @@ static void check_gather_size(struct ct_device *dev, size_t samples, size_t batc
     ct_check_need(dev->ops->alloc(dev, batch + 1, &dy, &err), &err);
     ct_check_need(dev->ops->upload(dev, dimages, images, samples * features, &err), &err);
     ct_check_need(dev->ops->upload(dev, dlabels, labels, samples, &err), &err);
-    struct ct_tensor x = ct_tensor_poisoned(dev, batch * features);
+    struct test_tensor x = test_tensor_poisoned(dev, batch * features);
     struct ct_gather op = {dimages, dlabels, index, batch, features, 0.2860f, 0.3530f, x.data, dy};
     uint8_t *y = ct_malloc(batch + 1);
     double *ref = ct_check_doubles(batch * features);
@@ -152,14 +154,14 @@ static void check_gather_size(struct ct_device *dev, size_t samples, size_t batc
     memcpy(saved, index, batch * sizeof(*index));
     ct_check_need(dev->ops->gather(dev, &op, &err), &err);
     memset(index, 0xff, batch * sizeof(*index)); /* the call may no longer need it */
-    ct_tensor_pull(&x);
+    test_tensor_pull(&x);
     ct_check_need(dev->ops->download(dev, y, dy, batch + 1, &err), &err);
-    ct_tensor_expect("x", &x, ref, 5e-7);
+    test_tensor_expect("x", &x, ref, 5e-7);
     for (size_t b = 0; b < batch; b++) {
         CHECK(y[b] == labels[saved[b]]);
     }
     CHECK(y[batch] == 0);
-    ct_tensor_drop(&x);
+    test_tensor_drop(&x);
     dev->ops->release(dev, dimages), dev->ops->release(dev, dlabels), dev->ops->release(dev, dy);
     ct_free(images), ct_free(labels), ct_free(index), ct_free(saved), ct_free(ref), ct_free(y);
 }

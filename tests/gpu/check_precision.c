@@ -27,16 +27,16 @@ static void check_layers(struct ct_device *dev, struct sizes s, double forward, 
     struct ct_numbers up = ct_numbers_filled(dev, s.out * s.out, &rng),
                       dy = ct_numbers_filled(dev, act, &rng);
     struct ct_numbers b = ct_numbers_filled(dev, s.out, &rng);
-    struct ct_tensor y = ct_tensor_poisoned(dev, act), dx = ct_tensor_poisoned(dev, act);
-    struct ct_tensor dw = ct_tensor_poisoned(dev, s.out * s.out),
-                     db = ct_tensor_poisoned(dev, s.out);
+    struct test_tensor y = test_tensor_poisoned(dev, act), dx = test_tensor_poisoned(dev, act);
+    struct test_tensor dw = test_tensor_poisoned(dev, s.out * s.out),
+                       db = test_tensor_poisoned(dev, s.out);
     void *bits = NULL;
     bool narrow = ct_precision_narrow(dev->precision);
     if (dev->kind != CT_DEVICE_CPU) {
         ct_check_need(dev->ops->alloc(dev, ct_relu_bits_bytes(s.batch, s.out), &bits, &err), &err);
     }
     /* The bias counts as bfloat16 where there is a copy of it, so it is that in both. */
-    ct_tensor_push(&b.wide);
+    test_tensor_push(&b.wide);
     struct ct_linear op = {.batch = s.batch, .in = s.in, .out = s.out, .relu = true, .bits = bits};
     op.x = x.data, op.w = w.data, op.b = b.wide.data, op.y = y.data;
     op.b16 = narrow ? b.data : NULL;
@@ -46,20 +46,20 @@ static void check_layers(struct ct_device *dev, struct sizes s, double forward, 
     grad.dw = dw.data, grad.db = db.data, grad.dx = dx.data;
     ct_check_need(dev->ops->linear_grad(dev, &grad, &err), &err);
     ct_numbers_pull(&y), ct_numbers_pull(&dx);
-    ct_tensor_pull(&dw), ct_tensor_pull(&db);
+    test_tensor_pull(&dw), test_tensor_pull(&db);
     double *ry = ct_check_doubles(act), *rdx = ct_check_doubles(act);
     double *rdw = ct_check_doubles(s.out * s.out), *rdb = ct_check_doubles(s.out);
     op.x = x.wide.host, op.w = w.wide.host, op.b = b.wide.host;
     ct_ref_linear(&op, ry);
     grad.x = grad.mask = y.host, grad.w = up.wide.host, grad.dy = dy.wide.host;
     ct_ref_linear_grad(&grad, rdw, rdb, rdx);
-    ct_tensor_expect("y", &y, ry, forward * sqrt((double)s.in));
-    ct_tensor_expect("dw", &dw, rdw, backward * sqrt((double)s.batch * (double)s.in));
-    ct_tensor_expect("db", &db, rdb, backward * sqrt((double)s.batch));
-    ct_tensor_expect("dx", &dx, rdx, backward * sqrt((double)s.out));
+    test_tensor_expect("y", &y, ry, forward * sqrt((double)s.in));
+    test_tensor_expect("dw", &dw, rdw, backward * sqrt((double)s.batch * (double)s.in));
+    test_tensor_expect("db", &db, rdb, backward * sqrt((double)s.batch));
+    test_tensor_expect("dx", &dx, rdx, backward * sqrt((double)s.out));
     ct_free(ry), ct_free(rdx), ct_free(rdw), ct_free(rdb);
     dev->ops->release(dev, bits);
-    ct_tensor_drop(&y), ct_tensor_drop(&dx), ct_tensor_drop(&dw), ct_tensor_drop(&db);
+    test_tensor_drop(&y), test_tensor_drop(&dx), test_tensor_drop(&dw), test_tensor_drop(&db);
     ct_numbers_drop(&x), ct_numbers_drop(&w), ct_numbers_drop(&up), ct_numbers_drop(&dy),
         ct_numbers_drop(&b);
 }
@@ -87,9 +87,10 @@ static void check_recording(struct ct_device *dev)
         return;
     }
     struct ct_random rng = {7};
-    struct ct_tensor x = ct_tensor_filled(dev, 32 * 48, &rng),
-                     w = ct_tensor_filled(dev, 64 * 48, &rng);
-    struct ct_tensor b = ct_tensor_filled(dev, 64, &rng), y = ct_tensor_poisoned(dev, 32 * 64);
+    struct test_tensor x = test_tensor_filled(dev, 32 * 48, &rng),
+                       w = test_tensor_filled(dev, 64 * 48, &rng);
+    struct test_tensor b = test_tensor_filled(dev, 64, &rng),
+                       y = test_tensor_poisoned(dev, 32 * 64);
     const struct ct_linear op = {32, 48, 64, x.data, w.data, b.data, y.data, true, false};
     void *now = NULL;
     struct ct_recording *steps = NULL;
@@ -107,7 +108,7 @@ static void check_recording(struct ct_device *dev)
     for (size_t i = 0; i < x.count; i++) {
         x.host[i] = ct_random_float(&rng);
     }
-    ct_tensor_push(&x);
+    test_tensor_push(&x);
     for (int i = 0; i < 3; i++) {
         ct_check_need(dev->ops->replay(dev, steps, &err), &err);
     }
@@ -118,12 +119,12 @@ static void check_recording(struct ct_device *dev)
     struct ct_linear host = op;
     host.x = x.host, host.w = w.host, host.b = b.host;
     ct_ref_linear(&host, ref);
-    ct_tensor_pull(&y);
-    ct_tensor_expect("y", &y, ref, ct_check_sum_tol(48));
+    test_tensor_pull(&y);
+    test_tensor_expect("y", &y, ref, ct_check_sum_tol(48));
     dev->ops->forget(dev, steps);
     dev->ops->release(dev, now);
     ct_free(ref);
-    ct_tensor_drop(&x), ct_tensor_drop(&w), ct_tensor_drop(&b), ct_tensor_drop(&y);
+    test_tensor_drop(&x), test_tensor_drop(&w), test_tensor_drop(&b), test_tensor_drop(&y);
 }
 
 const struct ct_check ct_checks_precision[] = {

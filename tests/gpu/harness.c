@@ -89,7 +89,7 @@ double ct_check_sum_tol(size_t k)
 #define GUARD 16
 #define POISON 0x7fc0deadu /* a NaN: whatever reads it shows */
 
-void ct_tensor_push(struct ct_tensor *t)
+void test_tensor_push(struct test_tensor *t)
 {
     struct ct_err err = {0};
     ct_check_need(
@@ -97,10 +97,10 @@ void ct_tensor_push(struct ct_tensor *t)
         &err);
 }
 
-struct ct_tensor ct_tensor_poisoned(struct ct_device *dev, size_t count)
+struct test_tensor test_tensor_poisoned(struct ct_device *dev, size_t count)
 {
     struct ct_err err = {0};
-    struct ct_tensor t = {.dev = dev, .count = count};
+    struct test_tensor t = {.dev = dev, .count = count};
     t.host = ct_malloc((count + GUARD) * sizeof(float));
     CHECK(t.host != NULL);
     for (size_t i = 0; i < count + GUARD; i++) {
@@ -110,21 +110,21 @@ struct ct_tensor ct_tensor_poisoned(struct ct_device *dev, size_t count)
     void *data = NULL;
     ct_check_need(dev->ops->alloc(dev, (count + GUARD) * sizeof(float), &data, &err), &err);
     t.data = data;
-    ct_tensor_push(&t);
+    test_tensor_push(&t);
     return t;
 }
 
-struct ct_tensor ct_tensor_filled(struct ct_device *dev, size_t count, struct ct_random *rng)
+struct test_tensor test_tensor_filled(struct ct_device *dev, size_t count, struct ct_random *rng)
 {
-    struct ct_tensor t = ct_tensor_poisoned(dev, count);
+    struct test_tensor t = test_tensor_poisoned(dev, count);
     for (size_t i = 0; i < count; i++) {
         t.host[i] = ct_random_float(rng);
     }
-    ct_tensor_push(&t);
+    test_tensor_push(&t);
     return t;
 }
 
-void ct_tensor_pull(struct ct_tensor *t)
+void test_tensor_pull(struct test_tensor *t)
 {
     struct ct_err err = {0};
     ct_check_need(
@@ -140,14 +140,14 @@ void ct_tensor_pull(struct ct_tensor *t)
     }
 }
 
-void ct_tensor_drop(struct ct_tensor *t)
+void test_tensor_drop(struct test_tensor *t)
 {
     t->dev->ops->release(t->dev, t->data);
     ct_free(t->host);
 }
 
-void ct_tensor_expect(const char *what, const struct ct_tensor *got, const double *ref,
-                      double abs_tol)
+void test_tensor_expect(const char *what, const struct test_tensor *got, const double *ref,
+                        double abs_tol)
 {
     for (size_t i = 0; i < got->count; i++) {
         double diff = fabs((double)got->host[i] - ref[i]);
@@ -174,7 +174,7 @@ static float rounded(float f)
 struct ct_numbers ct_numbers_filled(struct ct_device *dev, size_t count, struct ct_random *rng)
 {
     struct ct_err err = {0};
-    struct ct_numbers n = {.wide = ct_tensor_filled(dev, count, rng)};
+    struct ct_numbers n = {.wide = test_tensor_filled(dev, count, rng)};
     n.data = n.wide.data;
     if (ct_precision_narrow(dev->precision)) {
         ct_check_need(dev->ops->alloc(dev, count * sizeof(uint16_t), &n.data, &err), &err);
@@ -191,13 +191,13 @@ void ct_numbers_drop(struct ct_numbers *n)
     if (n->data != (void *)n->wide.data) {
         n->wide.dev->ops->release(n->wide.dev, n->data);
     }
-    ct_tensor_drop(&n->wide);
+    test_tensor_drop(&n->wide);
 }
 
-void ct_numbers_pull(struct ct_tensor *t)
+void ct_numbers_pull(struct test_tensor *t)
 {
     struct ct_err err = {0};
-    ct_tensor_pull(t);
+    test_tensor_pull(t);
     if (!ct_precision_narrow(t->dev->precision)) {
         return;
     }

@@ -45,7 +45,7 @@ extern const struct ct_check_margin {
     double forward, backward;
 } ct_check_margins[CT_CHECK_MARGINS];
 
-struct ct_tensor {
+struct test_tensor {
     struct ct_device *dev;
     size_t count;
     float *host; /* a copy with the guard behind it */
@@ -53,25 +53,25 @@ struct ct_tensor {
 };
 
 /* Device memory of NaNs, and of random numbers in [-1, 1) with NaNs behind them. */
-struct ct_tensor ct_tensor_poisoned(struct ct_device *dev, size_t count);
-struct ct_tensor ct_tensor_filled(struct ct_device *dev, size_t count, struct ct_random *rng);
-void ct_tensor_push(struct ct_tensor *t);
+struct test_tensor test_tensor_poisoned(struct ct_device *dev, size_t count);
+struct test_tensor test_tensor_filled(struct ct_device *dev, size_t count, struct ct_random *rng);
+void test_tensor_push(struct test_tensor *t);
 /* Brings the data back and fails when something was written past its end. */
-void ct_tensor_pull(struct ct_tensor *t);
-void ct_tensor_drop(struct ct_tensor *t);
+void test_tensor_pull(struct test_tensor *t);
+void test_tensor_drop(struct test_tensor *t);
 /* Fails unless |host - ref| <= abs_tol + |ref| * 2e-6 everywhere; NaN never passes. */
-void ct_tensor_expect(const char *what, const struct ct_tensor *got, const double *ref,
-                      double abs_tol);
+void test_tensor_expect(const char *what, const struct test_tensor *got, const double *ref,
+                        double abs_tol);
 
 /* Random numbers in the device's precision; `wide` has what they are worth. */
 struct ct_numbers {
-    struct ct_tensor wide;
+    struct test_tensor wide;
     void *data;
 };
 
 struct ct_numbers ct_numbers_filled(struct ct_device *dev, size_t count, struct ct_random *rng);
 void ct_numbers_drop(struct ct_numbers *n);
 /* Brings back what the device left in its precision, as floats. */
-void ct_numbers_pull(struct ct_tensor *t);
+void ct_numbers_pull(struct test_tensor *t);
 
 #endif

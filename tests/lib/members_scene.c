@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 
-static void note(struct node *node, const char *text)
+static void note(struct scene_node *node, const char *text)
 {
     size_t used = strlen(node->log);
     (void)snprintf(node->log + used, sizeof(node->log) - used, "%s%s", used > 0 ? " " : "", text);
@@ -14,7 +14,7 @@ static void note(struct node *node, const char *text)
 
 static void on_send(void *data, struct ct_member *member, const struct ct_msg *msg)
 {
-    struct node *node = ct_member_conn(member);
+    struct scene_node *node = ct_member_conn(member);
     const struct ct_msg_world *w = &msg->world;
     char text[512];
     (void)data;
@@ -47,7 +47,7 @@ static void on_send(void *data, struct ct_member *member, const struct ct_msg *m
 
 static void on_drop(void *data, struct ct_member *member)
 {
-    struct node *node = ct_member_conn(member);
+    struct scene_node *node = ct_member_conn(member);
     (void)data;
     note(node, "dropped");
     /* A new one may have taken the place before. */
@@ -57,7 +57,7 @@ static void on_drop(void *data, struct ct_member *member)
 static int64_t on_quiet(void *data, const struct ct_member *member)
 {
     const struct scene *s = data;
-    const struct node *node = ct_member_conn(member);
+    const struct scene_node *node = ct_member_conn(member);
     if (node->wire_ns == 0) {
         return INT64_MAX;
     }

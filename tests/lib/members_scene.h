@@ -17,7 +17,7 @@
 #define S (INT64_C(1000000000))
 #define MS (INT64_C(1000000))
 
-struct node {
+struct scene_node {
     struct ct_member *member; /* NULL = not connected */
     char log[2048];
     char last_text[CT_STORY_WHAT_MAX];
@@ -29,7 +29,7 @@ struct node {
 
 struct scene {
     struct ct_members *members;
-    struct node nodes[NODES];
+    struct scene_node nodes[NODES];
     struct ct_msg_join job;
     struct ct_budget budget; /* without a cap; end() wants all of it back */
     int64_t now;

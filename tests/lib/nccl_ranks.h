@@ -19,7 +19,7 @@ struct nccl_ranks {
     int size;
     struct fake_gpu script; /* `processes` is set here */
     int64_t timeout_ms;     /* 0 = longer than anything takes */
-    const struct handover *handover;
+    const struct order_reader *handover;
     ctw_tree_sum_fn tree_sum; /* `data` is the rank's stream */
     void *data;
     bool may_fail; /* opening and RANK_CHECK: the script lets calls fail */

@@ -72,10 +72,10 @@ void fixture_set_flag(void *data)
 
 void fixture_settle(struct fixture *f, int64_t timeout_ms)
 {
-    f->settled = false;
-    ct_output_settle(f->output, timeout_ms, fixture_set_flag, &f->settled);
-    assert_false(f->settled);
-    ct_loop_run_until(&f->loop, &f->settled);
+    f->resolved = false;
+    ct_output_settle(f->output, timeout_ms, fixture_set_flag, &f->resolved);
+    assert_false(f->resolved);
+    ct_loop_run_until(&f->loop, &f->resolved);
 }
 
 void fixture_close(struct fixture *f, int64_t timeout_ms)

@@ -31,7 +31,7 @@ struct fixture {
     int child_fds[STREAMS_MAX];
     pid_t writers[STREAMS_MAX];
     int count;
-    bool settled, closed, alarmed;
+    bool resolved, closed, alarmed;
 };
 
 /* Opens f->output on these descriptors, and the loop. */

@@ -4,9 +4,11 @@
 import pathlib
 import unittest
 
+import calls
 import functions
 import layers
 import manpages
+import names
 import readme
 import registered
 import shape
@@ -150,6 +152,41 @@ class Registered(unittest.TestCase):
         paths = ["tests/unit/worker/job/test_x.c", "tests/integration/store/test_x.py", "worker/job/y.c"]
         meson = "{'worker/job/x': {}, 'store/x': {}}\n'worker/y.c'"
         self.assertEqual(self.findings(paths, meson), [])
+
+
+class Names(unittest.TestCase):
+    def test_two_files_of_one_name(self):
+        paths = [pathlib.PurePosixPath(p) for p in ("a/x.c", "b/x.h", "b/main.c", "c/main.c", "c/x.c")]
+        self.assertEqual(len(list(names.files_of_one_name(paths))), 1)
+
+    def test_two_tags_of_one_name(self):
+        text = {"a.h": "struct x {\n", "b.h": "/* struct x { */\nunion y {\n", "c.h": "enum y {\n", "d.c": "struct x {\n"}
+        paths = [pathlib.PurePosixPath(p) for p in text]
+        self.assertEqual(len(list(names.tags_of_one_name(paths, lambda p: text[str(p)]))), 1)
+
+
+class Calls(unittest.TestCase):
+    def setUp(self):
+        self.low = pathlib.PurePosixPath("launcher/util/low.c")
+        self.high = pathlib.PurePosixPath("launcher/agent/high.c")
+
+    def test_up_and_down(self):
+        down = {self.low: ({"f"}, set()), self.high: ({"g"}, {"f", "printf"})}
+        up = {self.low: ({"f"}, {"g"}), self.high: ({"g"}, set())}
+        self.assertEqual(list(calls.upward(down, ROOMS)), [])
+        self.assertEqual(len(list(calls.upward(up, ROOMS))), 1)
+
+    def test_two_functions_of_one_name(self):
+        self.assertEqual(len(list(calls.twice({self.low: ({"f"}, set()), self.high: ({"f"}, set())}))), 1)
+        fallback = self.low.with_name("low_fallback.c")
+        self.assertEqual(list(calls.twice({self.low: ({"f"}, set()), fallback: ({"f"}, set())})), [])
+
+    def test_objects_are_found(self):
+        match = calls.OBJECT.fullmatch("launcher/libctlauncher.a.p/util_low.c.o")
+        self.assertEqual(calls.source_of(match, [self.high, self.low]), self.low)
+        match = calls.OBJECT.fullmatch("kernels/cuda/libctcuda.a.p/gemm.c.o")
+        gemm = pathlib.PurePosixPath("kernels/cuda/gemm.c")
+        self.assertEqual(calls.source_of(match, [gemm]), gemm)
 
 
 class ManPages(unittest.TestCase):

@@ -285,9 +285,9 @@ static void step(struct sim *sim, const struct sim_event *event)
         break;
     case SIM_EXIT:
         if (l->alive && l->epoch == event->epoch) {
-            struct ct_end end = {.kind = CT_END_EXITED};
+            struct ct_worker_end end = {.kind = CT_END_EXITED};
             if (event->msg.signo != 0) {
-                end = (struct ct_end){.kind = CT_END_SIGNALED, .value = event->msg.signo};
+                end = (struct ct_worker_end){.kind = CT_END_SIGNALED, .value = event->msg.signo};
             }
             sim_node_exit(sim, event->line, event->msg.local_rank, end);
         }

@@ -139,7 +139,7 @@ void sim_enter(struct sim *sim, int line); /* the agent's JOIN is at the core */
 void sim_node_begin(struct sim *sim, int line);
 void sim_node_hear(struct sim *sim, int line, const struct sim_msg *msg);
 void sim_node_lost(struct sim *sim, int line);
-void sim_node_exit(struct sim *sim, int line, int local_rank, struct ct_end end);
+void sim_node_exit(struct sim *sim, int line, int local_rank, struct ct_worker_end end);
 void sim_node_stopped(struct sim *sim, int line);
 void sim_node_signal(struct sim *sim, int line, int signo);
 void sim_mischief(struct sim *sim);

@@ -22,9 +22,9 @@ static void kill_agent(struct sim *sim, int line)
 static void fail(struct sim *sim, int line)
 {
     struct sim_line *l = &sim->lines[line];
-    struct ct_end end = {.kind = CT_END_EXITED, .value = 1 + l->host};
+    struct ct_worker_end end = {.kind = CT_END_EXITED, .value = 1 + l->host};
     if (sim_random(sim, 4) == 0) {
-        end = (struct ct_end){.kind = CT_END_SIGNALED, .value = SIGSEGV};
+        end = (struct ct_worker_end){.kind = CT_END_SIGNALED, .value = SIGSEGV};
     }
     sim_node_exit(sim, line, (int)sim_random(sim, (uint64_t)l->workers), end);
 }

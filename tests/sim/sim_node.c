@@ -72,8 +72,8 @@ static void say(struct sim *sim, int line, unsigned what)
         if (failure->known) {
             msg.failure = true;
             msg.local_rank = failure->local_rank;
-            msg.code = ct_end_exit_code(&failure->end);
-            msg.permanent = !ct_end_may_restart(&failure->end);
+            msg.code = ct_worker_end_exit_code(&failure->end);
+            msg.permanent = !ct_worker_end_may_restart(&failure->end);
         }
         if ((what >> bit & 1) == 0) {
             continue;
@@ -160,7 +160,7 @@ void sim_node_lost(struct sim *sim, int line)
     sim_check_obeyed(sim, line, &(struct sim_msg){.type = CT_MSG_OVER});
 }
 
-void sim_node_exit(struct sim *sim, int line, int local_rank, struct ct_end end)
+void sim_node_exit(struct sim *sim, int line, int local_rank, struct ct_worker_end end)
 {
     struct sim_line *l = &sim->lines[line];
     if ((l->running >> local_rank & 1) != 0) { /* else it has ended otherwise before */

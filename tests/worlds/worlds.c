@@ -6,9 +6,9 @@
  */
 #include "common/alloc.h"
 #include "trainer/formats/rng.h"
+#include "trainer/loop/cuda_graph.h"
 #include "trainer/loop/param_hash.h"
-#include "trainer/loop/recorded.h"
-#include "trainer/model/gpus.h"
+#include "trainer/model/gpu_ranks.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -142,14 +142,14 @@ static int open_rank(struct rank *r, struct ctw_job *job, const struct run *run,
     if (rc == 0) {
         rc = fill(r, err);
     }
-    return rc == 0 ? ct_recorded_open(t, err) : rc;
+    return rc == 0 ? ct_cuda_graph_open(t, err) : rc;
 }
 
 static void close_rank(struct rank *r)
 {
     struct ct_trainer *t = &r->t;
     if (t->dev != NULL) {
-        ct_recorded_close(t);
+        ct_cuda_graph_close(t);
         ct_model_fini(&t->model);
         void *blocks[] = {r->images,   r->labels, r->params, r->state[0],
                           r->state[1], r->totals, r->narrow};
@@ -167,7 +167,7 @@ static void close_rank(struct rank *r)
 static int run_step(struct ct_trainer *t, struct ct_err *err)
 {
     size_t done = 0, rows, global;
-    int rc = ct_recorded_run(t, ct_sampler_batches(&t->sampler) - t->batch, &done, err);
+    int rc = ct_cuda_graph_run(t, ct_sampler_batches(&t->sampler) - t->batch, &done, err);
     if (rc == 0 && done == 0) {
         const uint32_t *index = ct_sampler_batch(&t->sampler, t->batch, &rows, &global);
         t->optimizer.lr = (float)ct_trainer_rate(t, t->batch);
@@ -186,7 +186,7 @@ static int run_epochs(struct ct_trainer *t, struct ct_err *err)
     for (; rc == 0 && t->epoch < EPOCHS; t->epoch++) {
         ct_sampler_shuffle(&t->sampler, (unsigned)t->epoch);
         t->batch = 0;
-        rc = ct_recorded_epoch(t, err);
+        rc = ct_cuda_graph_epoch(t, err);
         while (rc == 0 && t->batch < ct_sampler_batches(&t->sampler)) {
             rc = run_step(t, err);
         }
@@ -222,7 +222,7 @@ static int check_world(struct ctw_job *job, struct run run, int world, uint64_t 
 {
     enum ct_precision precision = run.precision;
     struct ct_err err = {0};
-    int rc = ct_gpus_run(world, job, train, &run, &err);
+    int rc = ct_gpu_ranks_run(world, job, train, &run, &err);
     if (rc != 0) {
         printf("# %s on %d GPUs: %s\n", ct_precision_name(precision), world, err.text);
         return rc;

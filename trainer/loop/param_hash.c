@@ -56,7 +56,7 @@ int ct_trainer_hash(struct ct_trainer *t, uint64_t *out, struct ct_err *err)
     }
     uint64_t part = ct_param_hash_part(params, first, count), sum = 0;
     const double mine[2] = {(double)(part >> 32), (double)(part & UINT32_MAX)};
-    rc = ct_team_gather(&t->team, mine, 2, all, err);
+    rc = ct_team_all_gather(&t->team, mine, 2, all, err);
     for (int r = 0; rc == 0 && r < t->team.world; r++) {
         int like = r % stages;
         if (sum_of(all + 2 * r) != sum_of(all + 2 * like)) {

@@ -68,7 +68,7 @@ static int pass_on(struct ct_trainer *t, float *array, size_t stage, size_t from
     } else if (stage != t->pipe->stage) {
         block = t->transit;
     }
-    int rc = ct_team_hand_out(&t->team, block, count * sizeof(float), (int)stage, err);
+    int rc = ct_team_broadcast_from(&t->team, block, count * sizeof(float), (int)stage, err);
     if (rc == 0 && out != NULL) {
         rc = ct_team_download(&t->team, out + span.first + from, block, count * sizeof(float), err);
     }

@@ -2,8 +2,8 @@
  *
  * The hot path. Nothing in here allocates.
  */
-#include "trainer/loop/keep.h"
-#include "trainer/loop/survive.h"
+#include "trainer/loop/gpu_backup.h"
+#include "trainer/loop/step_resume.h"
 
 #include "common/clock.h"
 
@@ -17,11 +17,11 @@ double ct_trainer_rate(const struct ct_trainer *t, size_t batch)
     double step = 1.0 / (double)ct_sampler_batches(&t->sampler);
     const struct ct_rate rate = {
         .schedule = o->schedule,
-        .full = ct_rate_scaled(o->scale_lr, o->lr, o->batch_size, o->base_batch),
+        .full = ct_lr_schedule_scaled(o->scale_lr, o->lr, o->batch_size, o->base_batch),
         .warmup = o->warmup_epochs,
         .epochs = o->epochs,
     };
-    return ct_rate_at(&rate, (double)t->epoch + (double)batch * step, step);
+    return ct_lr_schedule_rate(&rate, (double)t->epoch + (double)batch * step, step);
 }
 
 static int update(struct ct_trainer *t, struct ct_err *err)
@@ -30,13 +30,13 @@ static int update(struct ct_trainer *t, struct ct_err *err)
     int64_t start = ct_clock_now(NULL);
     int rc = t->buckets.count > 0
                  ? ct_buckets_finish(&t->buckets, err)
-                 : ct_team_reduce(&t->team, t->grads, t->layout.count, &begin, &end, err);
+                 : ct_team_reduce_scatter(&t->team, t->grads, t->layout.count, &begin, &end, err);
     t->comm_ns += ct_clock_now(NULL) - start;
     if (rc == 0) {
         rc = ct_optimizer_apply(&t->optimizer, t->dev, t->params, t->grads, begin, end, err);
     }
     if (rc == 0) {
-        ct_survive_step(t, begin, end);
+        ct_step_resume_step(t, begin, end);
     }
     return rc;
 }
@@ -61,7 +61,7 @@ static int update_stage(struct ct_trainer *t, struct ct_err *err)
             ct_optimizer_apply(&part, t->dev, t->params + pipe->base, pipe->grads, begin, end, err);
     }
     if (rc == 0) {
-        ct_survive_step(t, pipe->base + begin, pipe->base + end);
+        ct_step_resume_step(t, pipe->base + begin, pipe->base + end);
     }
     return rc;
 }
@@ -135,14 +135,14 @@ int ct_trainer_step(struct ct_trainer *t, size_t batch, struct ct_err *err)
     t->optimizer.lr = (float)ct_trainer_rate(t, batch);
     int rc = ct_trainer_settle(t, rows, err);
     if (rc == 0 && t->settled_steps == 0) {
-        rc = ct_keep_point(t, false, err);
+        rc = ct_gpu_backup_point(t, false, err);
     }
     if (rc == 0) {
         rc = ct_trainer_queue(t, index, rows, global_rows, err);
     }
     if (rc == 0) {
         int64_t start = ct_clock_now(NULL);
-        rc = ct_team_publish(&t->team, err);
+        rc = ct_team_barrier(&t->team, err);
         t->comm_ns += ct_clock_now(NULL) - start;
     }
     if (rc == 0) {

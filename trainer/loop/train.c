@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/clock.h"
-#include "trainer/loop/boundary.h"
-#include "trainer/loop/keep.h"
+#include "trainer/loop/between_steps.h"
+#include "trainer/loop/cuda_graph.h"
+#include "trainer/loop/gpu_backup.h"
 #include "trainer/loop/param_hash.h"
 #include "trainer/loop/predict.h"
-#include "trainer/loop/recorded.h"
-#include "trainer/loop/survive.h"
+#include "trainer/loop/step_resume.h"
 
 #include <math.h>
 
@@ -20,20 +20,20 @@ static double seconds_since(int64_t start)
     return (double)(ct_clock_now(NULL) - start) / (double)CT_NS_PER_S;
 }
 
-/* From where the epoch stands to its end, or CT_BOUNDARY_E_STOP. */
+/* From where the epoch stands to its end, or CT_BETWEEN_STEPS_E_STOP. */
 static int run_steps(struct ct_trainer *t, const struct ct_train_events *events, struct ct_err *err)
 {
     size_t batches = ct_sampler_batches(&t->sampler);
     t->first = t->batch;
     t->settled_rows = 0; /* evaluation may have come in between */
-    ct_watch_start(&t->watch, ct_clock_now(NULL), t->comm_ns);
+    ct_rates_start(&t->watch, ct_clock_now(NULL), t->comm_ns);
     while (t->batch < batches) {
         size_t done;
         if (ctw_job_ended(t->job)) { /* who has no peers meets nobody who would tell */
             return ct_err_set(err, CT_EPEER, "the launcher has ended this generation");
         }
         ctw_progress(t->job, CTW_PHASE_COMPUTE, t->optimizer.step);
-        int rc = ct_recorded_run(t, ct_boundary_free(t), &done, err);
+        int rc = ct_cuda_graph_run(t, ct_between_steps_free(t), &done, err);
         bool waited = rc == 0 && done > 0 && t->recorded.lead == 0;
         if (rc == 0 && done == 0) {
             rc = ct_trainer_step(t, t->batch, err);
@@ -41,10 +41,10 @@ static int run_steps(struct ct_trainer *t, const struct ct_train_events *events,
         }
         t->batch += rc == 0 ? done : 0;
         if (rc == 0 && waited && t->batch < batches) {
-            rc = ct_keep_point(t, false, err);
+            rc = ct_gpu_backup_point(t, false, err);
         }
         if (rc == 0 && t->batch < batches) {
-            rc = ct_boundary_step(t, events, done, err);
+            rc = ct_between_steps_step(t, events, done, err);
         }
         if (rc != 0) {
             return rc;
@@ -71,10 +71,10 @@ static int run_epoch(struct ct_trainer *t, const struct ct_train_events *events,
     t->augment.epoch = (unsigned)t->epoch;
     int rc = t->dev->ops->clear(t->dev, t->totals, sizeof totals, err);
     if (rc == 0) {
-        rc = ct_recorded_epoch(t, err);
+        rc = ct_cuda_graph_epoch(t, err);
     }
     if (rc == 0) {
-        t->carried = ct_survive_epoch(t);
+        t->carried = ct_step_resume_epoch(t);
         counted = samples + t->carried;
         rc = run_steps(t, events, err);
     }
@@ -125,23 +125,23 @@ int ct_trainer_run(struct ct_trainer *t, const struct ct_train_events *events,
     if (t->epoch >= last) {
         rc = judge(t, &report, err);
     }
-    ct_boundary_start(t, events);
+    ct_between_steps_start(t, events);
     if (rc == 0 && t->at_boundary) {
-        rc = ct_boundary_epoch(t, events, err);
+        rc = ct_between_steps_epoch(t, events, err);
     }
     while (rc == 0 && t->epoch < last) {
         rc = run_epoch(t, events, &watch, &report, err);
         if (rc == 0 && t->team.rank == 0 && events->epoch != NULL) {
             events->epoch(events->data, &report);
             /* At once: other ranks may be dead already, and the report shall not come twice. */
-            ct_survive_told(t);
+            ct_step_resume_told(t);
         }
         if (rc == 0) {
-            rc = ct_boundary_epoch(t, events, err);
+            rc = ct_between_steps_epoch(t, events, err);
         }
     }
-    if (rc == 0 || rc == CT_BOUNDARY_E_STOP) {
-        rc = ct_boundary_end(t, err);
+    if (rc == 0 || rc == CT_BETWEEN_STEPS_E_STOP) {
+        rc = ct_between_steps_end(t, err);
     }
     if (rc == 0 && t->options.predict != NULL && t->team.rank == 0 && !t->preempted) {
         rc = ct_predict(t, t->options.predict, err);

@@ -4,12 +4,12 @@
 #include "common/alloc.h"
 #include "common/file.h"
 #include "trainer/data/dataset_cache.h"
-#include "trainer/loop/agreement.h"
-#include "trainer/loop/boundary.h"
-#include "trainer/loop/keep.h"
-#include "trainer/loop/recorded.h"
+#include "trainer/loop/between_steps.h"
+#include "trainer/loop/config_check.h"
+#include "trainer/loop/cuda_graph.h"
+#include "trainer/loop/gpu_backup.h"
 #include "trainer/loop/stages.h"
-#include "trainer/loop/survive.h"
+#include "trainer/loop/step_resume.h"
 #include "trainer/recovery/checkpoint_dir.h"
 
 #include <string.h>
@@ -198,8 +198,8 @@ static int fill_model(struct ct_trainer *t, const struct ct_safetensors *file, s
     int rc = 0;
     if (!t->team.shares_model || t->team.rank == 0) {
         if (t->keep.from > 0) {
-            rc = ct_keep_fill(t, err);
-        } else if (!ct_survive_fill(t)) {
+            rc = ct_gpu_backup_fill(t, err);
+        } else if (!ct_step_resume_fill(t)) {
             rc = file != NULL ? ct_trainer_restore(t, file, err) : draw_params(t, err);
         }
         if (rc == 0 && t->narrow != NULL) {
@@ -208,19 +208,19 @@ static int fill_model(struct ct_trainer *t, const struct ct_safetensors *file, s
     }
     size_t bytes = t->layout.count * sizeof(float);
     if (rc == 0) {
-        rc = ct_team_spread(&t->team, t->params, bytes, err);
+        rc = ct_team_broadcast(&t->team, t->params, bytes, err);
     }
     if (rc == 0 && t->narrow != NULL) {
-        rc = ct_team_spread(&t->team, t->narrow, t->layout.count * sizeof *t->narrow, err);
+        rc = ct_team_broadcast(&t->team, t->narrow, t->layout.count * sizeof *t->narrow, err);
     }
     for (size_t i = 0; rc == 0 && ct_optimizer_state_name(t->optimizer.kind, i) != NULL; i++) {
-        rc = ct_team_spread(&t->team, t->optimizer.state[i], bytes, err);
+        rc = ct_team_broadcast(&t->team, t->optimizer.state[i], bytes, err);
     }
     if (rc == 0) {
-        rc = ct_team_publish(&t->team, err);
+        rc = ct_team_barrier(&t->team, err);
     }
     if (rc == 0) {
-        ct_survive_start(t);
+        ct_step_resume_start(t);
     }
     return rc;
 }
@@ -285,11 +285,11 @@ static int join_and_fill(struct ct_trainer *t, struct ctw_job *job,
         rc = ct_stages_check(t, err);
     }
     if (rc == 0) {
-        rc = ct_keep_agree(t, err);
+        rc = ct_gpu_backup_agree(t, err);
     }
     if (rc == 0) {
-        ct_survive_open(t, ctw_job_env(job), ct_agreement_of_job(t));
-        rc = ct_agreement_check(t, err);
+        ct_step_resume_open(t, ctw_job_env(job), ct_config_check_fingerprint(t));
+        rc = ct_config_check(t, err);
     }
     /* Shards are cut from the whole batch, and all stages of a pipeline have the same samples. */
     int stages = (int)t->options.pipeline_stages;
@@ -312,12 +312,12 @@ static int join_and_fill(struct ct_trainer *t, struct ctw_job *job,
         rc = start_augmenting(t, err);
     }
     if (rc == 0) {
-        rc = ct_recorded_open(t, err);
+        rc = ct_cuda_graph_open(t, err);
     }
     if (rc == 0) {
         rc = fill_model(t, file, err);
     }
-    return rc == 0 ? ct_boundary_open(t, err) : rc;
+    return rc == 0 ? ct_between_steps_open(t, err) : rc;
 }
 
 int ct_trainer_join(struct ct_trainer *t, struct ct_err *err)
@@ -363,9 +363,9 @@ int ct_trainer_new(const struct ct_train_options *options, struct ctw_job *job,
 
 void ct_trainer_leave(struct ct_trainer *t)
 {
-    ct_boundary_close(t);
-    ct_recorded_close(t);
-    ct_survive_close(t);
+    ct_between_steps_close(t);
+    ct_cuda_graph_close(t);
+    ct_step_resume_close(t);
     ct_buf_fini(&t->warnings);
     ct_sampler_fini(&t->sampler);
     ct_augment_fini(&t->augment);
@@ -393,7 +393,7 @@ void ct_trainer_free(struct ct_trainer *t)
         return;
     }
     ct_trainer_leave(t);
-    ct_keep_close(t);
+    ct_gpu_backup_close(t);
     if (t->dev != NULL) {
         for (size_t i = 0; i < sizeof t->uploaded / sizeof t->uploaded[0]; i++) {
             t->dev->ops->release(t->dev, t->uploaded[i]);

@@ -12,8 +12,8 @@
 #include "trainer/data/augment.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/sampler.h"
-#include "trainer/loop/options.h"
-#include "trainer/loop/watch.h"
+#include "trainer/loop/rates.h"
+#include "trainer/loop/train_options.h"
 #include "trainer/model/buckets.h"
 #include "trainer/model/model.h"
 #include "trainer/model/optimizer.h"
@@ -31,8 +31,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Steps without the host: trainer/loop/recorded.h. Zeros where there are none. */
-struct ct_recorded {
+/* Steps without the host: trainer/loop/cuda_graph.h. Zeros where there are none. */
+struct ct_cuda_graph {
     bool on, warm;                   /* warm: a whole batch has been queued as ever */
     bool recording;                  /* right now */
     size_t steps;                    /* of `many` */
@@ -46,7 +46,7 @@ struct ct_recorded {
     int lead;         /* replays since the host has waited */
 };
 
-/* The state that outlives a generation: trainer/loop/keep.h. Zeros where nothing is kept. */
+/* The state that outlives a generation: trainer/loop/gpu_backup.h. Zeros where nothing is kept. */
 struct ct_keep {
     float *copy;  /* device memory: parameters, then each state of the optimizer */
     int64_t step; /* whose state that is; 0 = none */
@@ -74,7 +74,7 @@ struct ct_trainer {
     struct ct_shards shards;
     struct ct_optimizer optimizer;
     struct ct_buckets buckets; /* of GPUs with peers; count 0 elsewhere */
-    struct ct_recorded recorded;
+    struct ct_cuda_graph recorded;
     struct ct_keep keep;
     bool stays;          /* ready to go on in another generation */
     size_t settled_rows; /* GPUs: of the steps queued since ct_trainer_settle() waited, */
@@ -94,18 +94,18 @@ struct ct_trainer {
     size_t batch;              /* steps done of the epoch after those */
     struct ct_buf warnings; /* lines for a person, from before there is anybody to tell them to */
 
-    /* Between steps: trainer/loop/boundary.h. */
+    /* Between steps: trainer/loop/between_steps.h. */
     struct ct_saver *saver; /* on rank 0 when checkpoints are asked for */
     int64_t saved_ns, saved_step;
     struct ct_preempt preempt;
-    struct ct_watch watch;
+    struct ct_rates watch;
     size_t carried;  /* samples that earlier generations put into the epoch's totals */
     int64_t comm_ns; /* spent on summing gradients and publishing the model */
     bool preempted;
     bool
         at_boundary; /* taken up behind an epoch whose report was out, perhaps not its checkpoint */
 
-    /* After every step: trainer/loop/survive.h. */
+    /* After every step: trainer/loop/step_resume.h. */
     struct ct_step_snapshot snapshot;
     size_t first;   /* the batch with which this generation began in this epoch */
     size_t counted; /* samples of this epoch that earlier generations have summed up */
@@ -146,7 +146,7 @@ CT_MUST_CHECK int ct_trainer_new(const struct ct_train_options *options, struct 
                                  struct ct_trainer **out, struct ct_err *err);
 void ct_trainer_free(struct ct_trainer *trainer); /* NULL is allowed */
 
-/* ---- parts of these, for trainer/loop/next.c
+/* ---- parts of these, for trainer/loop/trainer_next.c
  * --------------------------------------------------------
  */
 

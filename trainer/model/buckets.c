@@ -19,7 +19,7 @@ void ct_buckets_init(struct ct_buckets *buckets, const struct ct_layout *layout,
 static int send_next(struct ct_buckets *buckets, struct ct_err *err)
 {
     const struct ct_bucket *b = &buckets->bucket[buckets->sent++];
-    return ct_team_send(buckets->team, buckets->grads + b->begin, b->end - b->begin, err);
+    return ct_team_all_reduce(buckets->team, buckets->grads + b->begin, b->end - b->begin, err);
 }
 
 int ct_buckets_layer_done(void *data, size_t layer, struct ct_err *err)
@@ -36,5 +36,5 @@ int ct_buckets_finish(struct ct_buckets *buckets, struct ct_err *err)
         rc = send_next(buckets, err);
     }
     buckets->sent = 0;
-    return rc == 0 ? ct_team_collect(buckets->team, err) : rc;
+    return rc == 0 ? ct_team_all_reduce_wait(buckets->team, err) : rc;
 }

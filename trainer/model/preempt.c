@@ -58,7 +58,7 @@ int ct_preempt_agree(struct ct_preempt *p, struct ct_team *team, double sums[CT_
     if (all == NULL) {
         return ct_err_set(err, CT_ENOMEM, "out of memory");
     }
-    int rc = ct_team_gather(team, mine, VALUES, all, err);
+    int rc = ct_team_all_gather(team, mine, VALUES, all, err);
     memset(sums, 0, CT_PREEMPT_SUMS * sizeof *sums);
     *wants = 0;
     for (int r = 0; rc == 0 && r < team->world; r++) {

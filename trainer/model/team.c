@@ -103,8 +103,8 @@ int ct_team_alloc_model(struct ct_team *team, size_t count, float **out, struct 
                               : take_device_block(team, count, out, err);
 }
 
-int ct_team_reduce(struct ct_team *team, float *gradients, size_t count, size_t *begin, size_t *end,
-                   struct ct_err *err)
+int ct_team_reduce_scatter(struct ct_team *team, float *gradients, size_t count, size_t *begin,
+                           size_t *end, struct ct_err *err)
 {
     if (team->comm == NULL) {
         *begin = 0;
@@ -114,29 +114,30 @@ int ct_team_reduce(struct ct_team *team, float *gradients, size_t count, size_t 
     return ctw_comm_reduce_scatter(team->comm, gradients, count, begin, end, err);
 }
 
-int ct_team_send(struct ct_team *team, float *range, size_t count, struct ct_err *err)
+int ct_team_all_reduce(struct ct_team *team, float *range, size_t count, struct ct_err *err)
 {
     int rc = team->dev->ops->fork(team->dev, err);
     return rc == 0 ? ctw_comm_all_reduce(team->comm, range, range, count, err) : rc;
 }
 
-int ct_team_collect(struct ct_team *team, struct ct_err *err)
+int ct_team_all_reduce_wait(struct ct_team *team, struct ct_err *err)
 {
     return team->dev->ops->join(team->dev, err);
 }
 
-int ct_team_publish(struct ct_team *team, struct ct_err *err)
+int ct_team_barrier(struct ct_team *team, struct ct_err *err)
 {
     /* On GPUs every rank has done the same update to its own copy. */
     return team->shares_model ? ctw_comm_barrier(team->comm, err) : 0;
 }
 
-int ct_team_spread(struct ct_team *team, void *block, size_t bytes, struct ct_err *err)
+int ct_team_broadcast(struct ct_team *team, void *block, size_t bytes, struct ct_err *err)
 {
-    return team->shares_model ? ct_team_hand_out(team, block, bytes, 0, err) : 0;
+    return team->shares_model ? ct_team_broadcast_from(team, block, bytes, 0, err) : 0;
 }
 
-int ct_team_hand_out(struct ct_team *team, void *block, size_t bytes, int root, struct ct_err *err)
+int ct_team_broadcast_from(struct ct_team *team, void *block, size_t bytes, int root,
+                           struct ct_err *err)
 {
     if (team->comm == NULL) {
         return 0;
@@ -167,8 +168,8 @@ static double join(const float *words)
     return value;
 }
 
-int ct_team_gather(struct ct_team *team, const double *mine, size_t n, double *all,
-                   struct ct_err *err)
+int ct_team_all_gather(struct ct_team *team, const double *mine, size_t n, double *all,
+                       struct ct_err *err)
 {
     CT_ASSERT(n <= CT_TEAM_VALUES_MAX);
     if (team->world == 1) {
@@ -210,7 +211,7 @@ int ct_team_sum(struct ct_team *team, double *values, size_t n, struct ct_err *e
     if (all == NULL) {
         return ct_err_set(err, CT_ENOMEM, "out of memory");
     }
-    int rc = ct_team_gather(team, values, n, all, err);
+    int rc = ct_team_all_gather(team, values, n, all, err);
     for (size_t i = 0; rc == 0 && i < n; i++) {
         values[i] = 0;
         for (size_t r = 0; r < (size_t)team->world; r++) {

@@ -46,33 +46,33 @@ CT_MUST_CHECK int ct_team_alloc_model(struct ct_team *team, size_t count, float 
 
 /* Collective. Sums the gradients of all ranks; afterwards [*begin, *end) of this rank's block holds
  * the sum, and that is the range of the model that it must update. */
-CT_MUST_CHECK int ct_team_reduce(struct ct_team *team, float *gradients, size_t count,
-                                 size_t *begin, size_t *end, struct ct_err *err);
+CT_MUST_CHECK int ct_team_reduce_scatter(struct ct_team *team, float *gradients, size_t count,
+                                         size_t *begin, size_t *end, struct ct_err *err);
 
 /* The same in parts, on GPUs: each call queues the sum of one range, beside what the device
- * computes next; what is queued after ct_team_collect() sees all sums. */
-CT_MUST_CHECK int ct_team_send(struct ct_team *team, float *range, size_t count,
-                               struct ct_err *err);
-CT_MUST_CHECK int ct_team_collect(struct ct_team *team, struct ct_err *err);
+ * computes next; what is queued after ct_team_all_reduce_wait() sees all sums. */
+CT_MUST_CHECK int ct_team_all_reduce(struct ct_team *team, float *range, size_t count,
+                                     struct ct_err *err);
+CT_MUST_CHECK int ct_team_all_reduce_wait(struct ct_team *team, struct ct_err *err);
 
 /* Collective. Returns when every rank sees the model as all ranks left it. */
-CT_MUST_CHECK int ct_team_publish(struct ct_team *team, struct ct_err *err);
+CT_MUST_CHECK int ct_team_barrier(struct ct_team *team, struct ct_err *err);
 
 /* Collective. Copies a block of the model from rank 0's host to the others' where it is shared. */
-CT_MUST_CHECK int ct_team_spread(struct ct_team *team, void *block, size_t bytes,
-                                 struct ct_err *err);
+CT_MUST_CHECK int ct_team_broadcast(struct ct_team *team, void *block, size_t bytes,
+                                    struct ct_err *err);
 
 /* Collective. Copies a block of the model from rank `root` to all others; where it is shared, from
  * that rank's host to the others'. */
-CT_MUST_CHECK int ct_team_hand_out(struct ct_team *team, void *block, size_t bytes, int root,
-                                   struct ct_err *err);
+CT_MUST_CHECK int ct_team_broadcast_from(struct ct_team *team, void *block, size_t bytes, int root,
+                                         struct ct_err *err);
 
 #define CT_TEAM_VALUES_MAX 4
 
 /* Collective. all[r * n + i] = mine[i] of rank r, bit by bit: for sums and checks that must be
  * exact, which adding floats is not. n <= CT_TEAM_VALUES_MAX. */
-CT_MUST_CHECK int ct_team_gather(struct ct_team *team, const double *mine, size_t n, double *all,
-                                 struct ct_err *err);
+CT_MUST_CHECK int ct_team_all_gather(struct ct_team *team, const double *mine, size_t n,
+                                     double *all, struct ct_err *err);
 
 /* Collective. Replaces values[0 .. n) by their sums over ranks, added in rank order. */
 CT_MUST_CHECK int ct_team_sum(struct ct_team *team, double *values, size_t n, struct ct_err *err);

@@ -59,7 +59,7 @@ int ct_rank_train(struct ctw_job *job, void *data, struct ct_err *err)
     run->catch_signals(run->options);
     rc = train_on(trainer, run, err);
     while (rc != 0 && ct_trainer_goes_on(trainer, rc)) {
-        ct_screen_break(&run->sinks.screen);
+        ct_console_break(&run->sinks.screen);
         rc = ct_trainer_next(trainer, err);
         if (rc == 0) {
             rc = train_on(trainer, run, err);

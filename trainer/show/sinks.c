@@ -24,7 +24,7 @@ void ct_sinks_init(struct ct_sinks *sinks, FILE *out, bool terminal, FILE *compl
 
 void ct_sinks_fini(struct ct_sinks *sinks)
 {
-    ct_screen_break(&sinks->screen);
+    ct_console_break(&sinks->screen);
     ct_metrics_close(&sinks->metrics);
     ct_tensorboard_close(&sinks->board);
 }
@@ -33,7 +33,7 @@ void ct_sinks_fini(struct ct_sinks *sinks)
 static void check(struct ct_sinks *sinks, int rc, struct ct_err *err)
 {
     if (rc != 0) {
-        ct_screen_break(&sinks->screen);
+        ct_console_break(&sinks->screen);
         ct_complain(sinks->complaints, err);
     }
 }
@@ -84,13 +84,13 @@ void ct_sinks_start(struct ct_sinks *sinks, struct ct_trainer *trainer)
         line += len + (line[len] == '\n');
     }
     sinks->trainer = trainer;
-    ct_screen_start(&sinks->screen, trainer);
+    ct_console_start(&sinks->screen, trainer);
 }
 
 static void on_tick(void *data, const struct ct_step_report *report)
 {
     struct ct_sinks *sinks = data;
-    ct_screen_tick(&sinks->screen, report);
+    ct_console_tick(&sinks->screen, report);
 }
 
 static void on_step(void *data, const struct ct_step_report *report)
@@ -114,7 +114,7 @@ static void on_epoch(void *data, const struct ct_epoch_report *report)
 {
     struct ct_sinks *sinks = data;
     struct ct_err err = {0};
-    ct_screen_epoch(&sinks->screen, report);
+    ct_console_epoch(&sinks->screen, report);
     check(sinks, ct_metrics_epoch(&sinks->metrics, report, &err), &err);
     const struct ct_scalar scalars[] = {
         {"loss/train", report->loss},
@@ -147,7 +147,7 @@ struct ct_train_events ct_sinks_events(struct ct_sinks *sinks)
 void ct_sinks_done(struct ct_sinks *sinks, const struct ct_train_result *result)
 {
     struct ct_err err = {0};
-    ct_screen_done(&sinks->screen, result);
+    ct_console_done(&sinks->screen, result);
     if (!result->preempted) {
         check(sinks, ct_metrics_done(&sinks->metrics, result, &err), &err);
     }

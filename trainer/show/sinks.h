@@ -6,14 +6,14 @@
 #define CT_TRAINER_SHOW_SINKS_H
 
 #include "trainer/loop/trainer.h"
+#include "trainer/show/console.h"
 #include "trainer/show/metrics.h"
-#include "trainer/show/screen.h"
 #include "trainer/show/tensorboard.h"
 
 #include <stdio.h>
 
 struct ct_sinks {
-    struct ct_screen screen;
+    struct ct_console screen;
     struct ct_metrics metrics;
     struct ct_tensorboard board;
     const struct ct_trainer *trainer; /* borrowed, from start on */

@@ -12,7 +12,7 @@
 #include "worker/ctworker.h"
 
 #include "common/buf.h"
-#include "worker/job/handover.h"
+#include "worker/job/order_reader.h"
 #include "worker/job/progress.h"
 
 #include <stdatomic.h>
@@ -95,8 +95,8 @@ struct comm_setup {
     void *stream;
     void *ready;       /* of a crew: what comm_nccl_connect() gave this rank; NULL elsewhere */
     atomic_bool *over; /* of a crew: a rank has given up; NULL elsewhere */
-    const struct handover *handover; /* of the job, borrowed: ends waits; NULL = none */
-    int64_t timeout_ms;              /* of every wait, opening included; > 0 */
+    const struct order_reader *handover; /* of the job, borrowed: ends waits; NULL = none */
+    int64_t timeout_ms;                  /* of every wait, opening included; > 0 */
     /* Values under the job's run, generation and this communicator's number. */
     int (*set)(void *data, const char *key, const void *value, size_t len, struct ct_err *err);
     int (*get)(void *data, const char *key, int64_t timeout_ms, struct ct_buf *out,

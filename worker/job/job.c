@@ -54,7 +54,7 @@ int ctw_job_open(const struct ctw_job_options *options, struct ctw_job **out, st
         return rc;
     }
     progress_open(&job->progress, getenv(CT_PROGRESS_ENV));
-    handover_open(&job->handover, getenv(CT_HANDOVER_ENV), job->env.generation);
+    order_reader_open(&job->handover, getenv(CT_HANDOVER_ENV), job->env.generation);
     *out = job;
     return 0;
 }
@@ -66,7 +66,7 @@ void ctw_job_free(struct ctw_job *job)
     }
     progress_stay(&job->progress, 0);
     progress_close(&job->progress);
-    handover_close(&job->handover);
+    order_reader_close(&job->handover);
     ct_client_free(job->client);
     ct_free(job);
 }
@@ -119,8 +119,8 @@ static int await_key(struct ctw_job *job, const char *full, int64_t timeout_ms, 
     do {
         rc = ct_client_get(job->client, full, left < SLICE_MS ? left : SLICE_MS, out, err);
         left = ct_deadline_left_ms(NULL, deadline);
-    } while (rc == CT_ETIMEDOUT && left > 0 && !handover_ended(&job->handover));
-    return rc == CT_ETIMEDOUT && left > 0 ? handover_check(&job->handover, err) : rc;
+    } while (rc == CT_ETIMEDOUT && left > 0 && !order_reader_ended(&job->handover));
+    return rc == CT_ETIMEDOUT && left > 0 ? order_reader_check(&job->handover, err) : rc;
 }
 
 int ctw_job_get_within(struct ctw_job *job, const char *key, int64_t timeout_ms, struct ct_buf *out,

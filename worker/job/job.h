@@ -9,7 +9,7 @@
 
 #include "common/buf.h"
 #include "rendezvous/client/client.h"
-#include "worker/job/handover.h"
+#include "worker/job/order_reader.h"
 #include "worker/job/progress.h"
 
 struct ctw_job {
@@ -17,7 +17,7 @@ struct ctw_job {
     struct ct_client *client; /* NULL: a single process without a launcher */
     int64_t timeout_ms;
     struct progress_page progress;
-    struct handover handover;
+    struct order_reader handover;
     struct ctw_crew *crew; /* borrowed: this is one of its ranks; NULL elsewhere */
     unsigned comms; /* communicators opened so far; the same on every rank, so it names them */
 };

@@ -11,7 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-_Static_assert((int)CTW_PHASE_DONE == (int)CT_PHASE_DONE, "ctworker.h and common/progress.h agree");
+_Static_assert((int)CTW_PHASE_DONE == (int)CT_PHASE_DONE,
+               "ctworker.h and common/progress_page.h agree");
 
 #define PATH_LONGEST 256
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The worker's side of the progress page (common/progress.h).
+ * The worker's side of the progress page (common/progress_page.h).
  */
 #ifndef CT_WORKER_JOB_PROGRESS_H
 #define CT_WORKER_JOB_PROGRESS_H
 
-#include "common/progress.h"
+#include "common/progress_page.h"
 
 /* Zeroed memory is "no page". */
 struct progress_page {

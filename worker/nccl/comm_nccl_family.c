@@ -96,7 +96,7 @@ int comm_nccl_check(const struct comm_nccl_member *member, const char *what, boo
     if (family->over != NULL && atomic_load(family->over)) {
         return ct_err_set(err, CT_EPEER, "%s: another rank of this process has given up", what);
     }
-    if (handover_ended(family->handover)) {
+    if (order_reader_ended(family->handover)) {
         return ct_err_set(err, CT_EPEER, "%s: the launcher has ended this generation", what);
     }
     return state == ncclSuccess || *busy ? 0 : comm_nccl_fail(member, state, what, err);

@@ -21,7 +21,7 @@ struct comm_nccl_family {
     cudaStream_t stream;
     int64_t timeout_ms;
     atomic_bool *over; /* of a crew, whose threads NCCL does not tell of each other; else NULL */
-    const struct handover *handover; /* NCCL may not notice that a peer is gone; may be NULL */
+    const struct order_reader *handover; /* NCCL may not notice that a peer is gone; may be NULL */
     /* As in struct comm_setup; `data` is a communicator's origin. */
     int (*set)(void *data, const char *key, const void *value, size_t len, struct ct_err *err);
     int (*get)(void *data, const char *key, int64_t timeout_ms, struct ct_buf *out,

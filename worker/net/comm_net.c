@@ -5,9 +5,10 @@
  * (worker/net/net.h).
  *
  * A sum: the ranks of a host add their numbers into one place that all of them see, in the order in
- * which the leader needs them (worker/net/feed.h), while the leader already sends and receives
- * (worker/net/flow.h); what comes from other hosts is added there, or replaces it, in place. So
- * every host ends with the whole sum, made once and then copied: the same bits everywhere.
+ * which the leader needs them (worker/net/leader_sum.h), while the leader already sends and
+ * receives (worker/net/schedule_run.h); what comes from other hosts is added there, or replaces it,
+ * in place. So every host ends with the whole sum, made once and then copied: the same bits
+ * everywhere.
  *
  * reduce_scatter therefore gives each rank a share of its own host's array: shared memory, where
  * parameters live, is a host's. It costs no more than shares over all ranks, since those would have
@@ -22,7 +23,7 @@
 
 #include "common/alloc.h"
 #include "worker/comm/link.h"
-#include "worker/net/flow.h"
+#include "worker/net/schedule_run.h"
 #include "worker/shm/stage.h"
 
 #include <string.h>
@@ -39,7 +40,7 @@ struct net_comm {
     struct net net; /* of a leader; else zeroed */
     bool leader, tree;
     int node, nodes;
-    struct plan plan;
+    struct schedule plan;
     struct view_piece *pieces; /* one per rank of this host */
     unsigned char *scratch, *copies;
     struct stage stage; /* for private memory */
@@ -54,30 +55,30 @@ static struct net_comm *self(struct ctw_comm *comm)
 
 static void choose_plan(struct net_comm *c, size_t bytes)
 {
-    if (bytes <= SMALL_BYTES && plan_power_of_two(c->nodes)) {
-        plan_doubling(&c->plan, c->node, c->nodes, bytes);
+    if (bytes <= SMALL_BYTES && schedule_power_of_two(c->nodes)) {
+        schedule_doubling(&c->plan, c->node, c->nodes, bytes);
     } else if (c->tree && c->nodes > 2) {
-        plan_tree(&c->plan, c->node, c->nodes, bytes);
+        schedule_tree(&c->plan, c->node, c->nodes, bytes);
     } else {
         /* Of two hosts the ring's sums are the tree's, and pass on sooner. */
-        plan_ring(&c->plan, c->node, c->nodes, bytes);
+        schedule_ring(&c->plan, c->node, c->nodes, bytes);
     }
 }
 
 /* Runs the plan; then all ranks of the host meet. */
 static int run_plan(struct net_comm *c, const struct sync_desc *mine, const struct view *view,
-                    const unsigned char *own, const struct feed *feed, struct ct_err *err)
+                    const unsigned char *own, const struct leader_sum *feed, struct ct_err *err)
 {
     if (c->leader) {
-        const struct flow flow = {.net = &c->net,
-                                  .plan = &c->plan,
-                                  .view = *view,
-                                  .own = own,
-                                  .feed = feed,
-                                  .scratch = c->scratch,
-                                  .copies = c->copies};
+        const struct schedule_run flow = {.net = &c->net,
+                                          .plan = &c->plan,
+                                          .view = *view,
+                                          .own = own,
+                                          .feed = feed,
+                                          .scratch = c->scratch,
+                                          .copies = c->copies};
         const struct net_header header = {.op = mine->op, .arg = mine->arg, .size = mine->size};
-        int rc = flow_run(&flow, &header, err);
+        int rc = schedule_run(&flow, &header, err);
         if (rc != 0) {
             return rc;
         }
@@ -101,16 +102,16 @@ static int reduce_into(struct net_comm *c, const struct sync_desc *mine, const s
 {
     struct host *host = c->host;
     choose_plan(c, bytes);
-    const struct feed feed = {.host = host, .plan = &c->plan, .view = *view};
+    const struct leader_sum feed = {.host = host, .plan = &c->plan, .view = *view};
     if (bytes > SMALL_BYTES) {
         if (!c->leader) {
-            feed_work(&feed);
+            leader_sum_work(&feed);
         }
         return run_plan(c, mine, view, NULL, &feed, err);
     }
     size_t begin, end;
     sum_share(bytes / sizeof(float), host->comm.rank, host->comm.size, &begin, &end);
-    feed_sum(&feed, begin * sizeof(float), end * sizeof(float));
+    leader_sum_sum(&feed, begin * sizeof(float), end * sizeof(float));
     int rc = sync_barrier(&host->sync, err);
     return rc != 0 ? rc : run_plan(c, mine, view, NULL, NULL, err);
 }
@@ -129,7 +130,7 @@ static int net_all_reduce(struct ctw_comm *comm, const float *send, float *recv,
     if (rc != 0) {
         return rc;
     }
-    feed_begin(host);
+    leader_sum_begin(host);
     rc = host_meet(host, &mine, err);
     struct view_piece whole = {.start = (unsigned char *)recv, .end = bytes};
     const struct view view = {&whole, 1};
@@ -171,7 +172,7 @@ static int net_reduce_scatter(struct ctw_comm *comm, float *buf, size_t count, s
     if (rc != 0) {
         return rc;
     }
-    feed_begin(host);
+    leader_sum_begin(host);
     rc = host_meet(host, &mine, err);
     bool all_shared = true;
     if (rc == 0) {
@@ -240,7 +241,7 @@ static int net_broadcast(struct ctw_comm *comm, void *buf, size_t bytes, int roo
     const struct view_piece whole = {.start = staged ? c->stage.sum : buf, .end = bytes};
     const struct view view = {&whole, 1};
     if (c->leader) {
-        plan_broadcast(&c->plan, c->node, c->nodes, node_of(c, root), bytes);
+        schedule_broadcast(&c->plan, c->node, c->nodes, node_of(c, root), bytes);
     }
     rc = run_plan(c, &mine, &view, NULL, NULL, err);
     if (rc == 0 && staged && comm->rank != root && bytes > 0) {
@@ -322,7 +323,7 @@ static void net_comm_close(struct ctw_comm *comm)
     struct net_comm *c = self(comm);
     net_close(&c->net, comm->dead != 0);
     host_free(c->host);
-    plan_fini(&c->plan);
+    schedule_fini(&c->plan);
     ct_free(c->pieces);
     ct_free(c->scratch);
     ct_free(c->copies);
@@ -394,10 +395,10 @@ static int open_host(struct net_comm *c, const struct comm_setup *setup, struct 
 
 static int make_room(struct net_comm *c, const struct comm_setup *setup, struct ct_err *err)
 {
-    int rc = plan_init(&c->plan, setup->nodes);
+    int rc = schedule_init(&c->plan, setup->nodes);
     c->pieces = ct_calloc((size_t)setup->local_size, sizeof(*c->pieces));
     if (c->leader) {
-        c->scratch = ct_malloc(FLOW_SCRATCH);
+        c->scratch = ct_malloc(SCHEDULE_SCRATCH);
         c->copies = ct_malloc(SMALL_BYTES);
     }
     bool all =
@@ -414,7 +415,7 @@ static int check_setup(const struct comm_setup *setup, struct ct_err *err)
                           setup->local_size, setup->size, setup->nodes, setup->local_rank);
     }
     if (setup->order == CTW_ORDER_TREE &&
-        (!plan_power_of_two(setup->nodes) || !plan_power_of_two(setup->local_size))) {
+        (!schedule_power_of_two(setup->nodes) || !schedule_power_of_two(setup->local_size))) {
         return ct_err_set(err, CT_EINVAL,
                           "%d hosts with %d ranks here cannot add as a balanced tree: both must be "
                           "powers of two",

@@ -40,7 +40,7 @@ struct net_channel {
     struct ctw_link link;
     struct net net;
     int names[2]; /* the two ranks as the communicator numbers them, in order */
-    const struct handover *handover;
+    const struct order_reader *handover;
     /* What came while this end was sending: the counters' difference lies in the ring. They begin
      * anew whenever it is empty, so that a large ring is not walked through for short messages. */
     unsigned char *ring;
@@ -74,15 +74,15 @@ static int look(struct net_channel *c, bool sending, struct ct_err *err)
     if (rc == 0 && sending) {
         rc = net_anyone_left(&c->net, err);
     }
-    return rc == 0 ? handover_check(c->handover, err) : rc;
+    return rc == 0 ? order_reader_check(c->handover, err) : rc;
 }
 
 /* Until there is room to send, bytes to receive, or news that end the link. */
 static int wait_for(struct net_channel *c, bool sending, int64_t deadline, struct ct_err *err)
 {
     struct pollfd waiting[3] = {
-        {.fd = !sending || has_room(c) ? c->net.links[PLAN_PREV].fd : -1, .events = POLLIN},
-        {.fd = sending ? c->net.links[PLAN_NEXT].fd : -1, .events = POLLOUT},
+        {.fd = !sending || has_room(c) ? c->net.links[SCHEDULE_PREV].fd : -1, .events = POLLIN},
+        {.fd = sending ? c->net.links[SCHEDULE_NEXT].fd : -1, .events = POLLOUT},
         {.fd = c->net.epoll, .events = POLLIN},
     };
     int n = poll(waiting, 3, SLICE_MS);
@@ -119,9 +119,9 @@ static int store(struct net_channel *c, bool *moved, struct ct_err *err)
     if (piece == 0) {
         return 0;
     }
-    ssize_t n = recv(c->net.links[PLAN_PREV].fd, c->ring + at, piece, MSG_DONTWAIT);
+    ssize_t n = recv(c->net.links[SCHEDULE_PREV].fd, c->ring + at, piece, MSG_DONTWAIT);
     if (n <= 0) {
-        return failed(c, PLAN_PREV, n, err);
+        return failed(c, SCHEDULE_PREV, n, err);
     }
     c->stored += (uint64_t)n;
     *moved = true;
@@ -139,10 +139,10 @@ static int put(struct net_channel *c, struct iovec *iov, size_t count, struct ct
             continue;
         }
         struct msghdr message = {.msg_iov = iov, .msg_iovlen = count};
-        ssize_t n = sendmsg(c->net.links[PLAN_NEXT].fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+        ssize_t n = sendmsg(c->net.links[SCHEDULE_NEXT].fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (n < 0) {
             bool moved;
-            int rc = failed(c, PLAN_NEXT, n, err);
+            int rc = failed(c, SCHEDULE_NEXT, n, err);
             if (rc == 0) {
                 rc = store(c, &moved, err);
             }
@@ -190,7 +190,7 @@ static int take(struct net_channel *c, void *data, size_t len, struct ct_err *er
         size_t stored = take_stored(c, to, len);
         ssize_t n = (ssize_t)stored;
         if (stored == 0) {
-            n = recv(c->net.links[PLAN_PREV].fd, to, len, MSG_DONTWAIT);
+            n = recv(c->net.links[SCHEDULE_PREV].fd, to, len, MSG_DONTWAIT);
         }
         if (n > 0) {
             to += n;
@@ -198,7 +198,7 @@ static int take(struct net_channel *c, void *data, size_t len, struct ct_err *er
             deadline = ct_deadline_in(NULL, c->net.timeout_ms);
             continue;
         }
-        int rc = failed(c, PLAN_PREV, n, err);
+        int rc = failed(c, SCHEDULE_PREV, n, err);
         if (rc == 0) {
             rc = wait_for(c, false, deadline, err);
         }

@@ -17,7 +17,7 @@
 #define CT_WORKER_NET_NET_H
 
 #include "worker/comm/comm.h"
-#include "worker/net/plan.h"
+#include "worker/net/schedule.h"
 #include "worker/shm/sync.h"
 
 /* One control connection per other host: more would need more descriptors than processes get. */

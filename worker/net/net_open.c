@@ -109,7 +109,7 @@ static int call(struct opening *o, int node, int kind, struct ct_err *err)
         struct greeting hello = {.magic = NET_MAGIC,
                                  .version = VERSION,
                                  .from = net->node,
-                                 .kind = kind == PLAN_NEXT ? PLAN_PREV : kind};
+                                 .kind = kind == SCHEDULE_NEXT ? SCHEDULE_PREV : kind};
         memcpy(hello.proof, o->book.secret, NET_PROOF_BYTES);
         struct iovec iov = {&hello, sizeof(hello)};
         rc = ct_sock_send(*fd, &iov, 1, o->book.deadline, err);
@@ -141,11 +141,11 @@ static int each_call(struct opening *o,
 {
     const struct net *net = o->book.net;
     o->expected = net->nodes - 1 - net->node + 1; /* controls of the later hosts, and "prev" */
-    int rc = what(o, net->links[PLAN_NEXT].node, PLAN_NEXT, err);
+    int rc = what(o, net->links[SCHEDULE_NEXT].node, SCHEDULE_NEXT, err);
     for (int n = 0; n < net->node && rc == 0; n++) {
         rc = what(o, n, KIND_CONTROL, err);
     }
-    for (int l = PLAN_PARTNER; l < net->link_count && rc == 0; l++) {
+    for (int l = SCHEDULE_PARTNER; l < net->link_count && rc == 0; l++) {
         if (net->links[l].node < net->node) {
             rc = what(o, net->links[l].node, l, err);
         } else {
@@ -179,7 +179,7 @@ static bool is_awaited(const struct opening *o, const struct greeting *hello)
     if (hello->kind == KIND_CONTROL) {
         return hello->from > net->node && net->peers[hello->from].fd < 0;
     }
-    return hello->kind >= PLAN_PREV && hello->kind < net->link_count &&
+    return hello->kind >= SCHEDULE_PREV && hello->kind < net->link_count &&
            net->links[hello->kind].node == hello->from && net->links[hello->kind].fd < 0;
 }
 
@@ -230,7 +230,7 @@ static int first_absent(const struct net *net)
             return n;
         }
     }
-    return net->links[PLAN_PREV].node;
+    return net->links[SCHEDULE_PREV].node;
 }
 
 static int await_calls(struct opening *o, struct ct_err *err)
@@ -252,7 +252,7 @@ static int await_calls(struct opening *o, struct ct_err *err)
             }
         }
         int rc = o->book.net->sync != NULL ? sync_poll(o->book.net->sync, err)
-                                           : handover_check(o->book.setup->handover, err);
+                                           : order_reader_check(o->book.setup->handover, err);
         if (rc == 0 && o->expected > 0 && ct_clock_now(NULL) >= o->book.deadline) {
             rc = ct_err_set(err, CT_ETIMEDOUT, "gave up after %.1f s: %s has not called",
                             (double)o->book.net->timeout_ms / 1000,
@@ -310,10 +310,10 @@ static int make_room(struct net *net, struct ct_endpoint **where)
         net->peers[n].fd = net->peers[n].waits_for = -1;
     }
     for (int l = 0; l < net->link_count && net->links != NULL; l++) {
-        int distance = l < PLAN_PARTNER ? 0 : 1 << (l - PLAN_PARTNER);
-        int node = l == PLAN_NEXT   ? (net->node + 1) % net->nodes
-                   : l == PLAN_PREV ? (net->node + net->nodes - 1) % net->nodes
-                                    : net->node ^ distance;
+        int distance = l < SCHEDULE_PARTNER ? 0 : 1 << (l - SCHEDULE_PARTNER);
+        int node = l == SCHEDULE_NEXT   ? (net->node + 1) % net->nodes
+                   : l == SCHEDULE_PREV ? (net->node + net->nodes - 1) % net->nodes
+                                        : net->node ^ distance;
         net->links[l] = (struct net_link){.fd = -1, .node = node};
     }
     return net->peers != NULL && net->links != NULL && *where != NULL ? 0 : CT_ENOMEM;
@@ -350,7 +350,7 @@ static struct net prepare(const struct comm_setup *setup)
                         .nodes = setup->nodes,
                         .rank = setup->rank,
                         .timeout_ms = setup->timeout_ms,
-                        .link_count = PLAN_PARTNER,
+                        .link_count = SCHEDULE_PARTNER,
                         .epoll = -1};
 }
 
@@ -361,7 +361,7 @@ int net_open(struct net *net, const struct comm_setup *setup, struct sync *sync,
     }
     struct net made = prepare(setup);
     made.sync = sync;
-    made.link_count += plan_levels(setup->nodes);
+    made.link_count += schedule_levels(setup->nodes);
     int rc = open_all(&made, setup, err);
     if (rc == 0) {
         *net = made;

@@ -243,7 +243,7 @@ static int look_around(struct sync *sync, bool joining, struct ct_err *err)
 static int look_outside(struct sync *sync, struct ct_err *err)
 {
     int rc = sync->look != NULL ? sync->look(sync->look_data, err) : 0;
-    return rc == 0 ? handover_check(sync->handover, err) : rc;
+    return rc == 0 ? order_reader_check(sync->handover, err) : rc;
 }
 
 /* ---- waiting --------------------------------------------------------------------------------- */
@@ -379,7 +379,7 @@ int sync_poll(struct sync *sync, struct ct_err *err)
     sync->arrived++;
     int rc = look_around(sync, false, err);
     sync->arrived--;
-    return rc == 0 ? handover_check(sync->handover, err) : rc;
+    return rc == 0 ? order_reader_check(sync->handover, err) : rc;
 }
 
 void sync_abort(struct sync *sync)

@@ -13,7 +13,7 @@
 #define CT_WORKER_SHM_SYNC_H
 
 #include "common/err.h"
-#include "worker/job/handover.h"
+#include "worker/job/order_reader.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -44,7 +44,8 @@ struct sync_slot {
     /* Two, used in turn: a slow peer may still read the last one when the next is written. Each
      * operation has at least one barrier, so nobody can be two operations ahead. */
     struct sync_desc desc[2];
-    /* Two counts of what this rank has got ready in the operation at hand (worker/net/feed.h). */
+    /* Two counts of what this rank has got ready in the operation at hand
+     * (worker/net/leader_sum.h). */
     _Atomic uint32_t progress[2];
 } __attribute__((aligned(SYNC_ALIGN)));
 
@@ -79,7 +80,7 @@ struct sync {
     /* What else may end a wait, asked between two slices of it; NULL: nothing. */
     int (*look)(void *data, struct ct_err *err);
     void *look_data;
-    const struct handover *handover; /* likewise; borrowed, NULL: nothing */
+    const struct order_reader *handover; /* likewise; borrowed, NULL: nothing */
 };
 
 /* `page` has been checked by the caller and holds `size` slots; `crowd` ranks share the machine. */

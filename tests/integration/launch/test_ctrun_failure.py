@@ -201,7 +201,7 @@ if generation < int(sys.argv[1]):
         self.assertIn("no restart is left of 1", result.err)
 
     def test_restart_is_quick(self):
-        # As a program does that links ctworker(3): its first step is done (common/progress.h).
+        # As a program does that links ctworker(3): its first step is done (common/progress_page.h).
         step = (
             "printf 'CTP1\\1\\0\\0\\0\\1\\1\\0\\0\\0\\0\\0\\0\\1\\0\\0\\0\\0\\0\\0\\0' |"
             " dd of=${CTRUN_PROGRESS%%:*} bs=1 seek=${CTRUN_PROGRESS##*:} conv=notrunc 2>/dev/null;"

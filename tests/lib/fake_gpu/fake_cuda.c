@@ -250,7 +250,8 @@ void fake_queue_when(cudaStream_t stream, fake_can_fn can, fake_run_fn run, cons
         free(copy);
         return;
     }
-    g->nodes[g->count] = (struct node){.run = run, .can = can, .data = copy, .after = s->frontier};
+    g->nodes[g->count] =
+        (struct graph_node){.run = run, .can = can, .data = copy, .after = s->frontier};
     s->frontier = (struct frontier){.node = {g->count}, .count = 1};
     g->count++;
     fake.captured++;

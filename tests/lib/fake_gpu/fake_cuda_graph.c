@@ -36,7 +36,7 @@ int fake_pick_node(const struct op *op)
     const struct CUgraph_st *g = op->graph;
     int ready = 0, chosen = -1;
     for (int i = 0; i < g->count; i++) {
-        const struct node *n = &g->nodes[i];
+        const struct graph_node *n = &g->nodes[i];
         if (!op->done[i] && contains(op->done, &n->after) && !(n->collective && fake_stalled) &&
             (n->can == NULL || n->can(n->data)) && fake_draw() % (unsigned)++ready == 0) {
             chosen = i;
@@ -48,7 +48,7 @@ int fake_pick_node(const struct op *op)
 
 void fake_run_node(struct op *op, int node)
 {
-    const struct node *n = &op->graph->nodes[node];
+    const struct graph_node *n = &op->graph->nodes[node];
     n->run(n->data);
     op->done[node] = true;
     op->left--;

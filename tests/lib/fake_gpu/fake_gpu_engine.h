@@ -36,7 +36,7 @@ struct frontier {
     int count;
 };
 
-struct node {
+struct graph_node {
     fake_run_fn run;
     fake_can_fn can; /* NULL = always */
     bool collective;
@@ -46,7 +46,7 @@ struct node {
 
 /* cudaGraph_t points to one of these, too. */
 struct CUgraph_st {
-    struct node nodes[NODES_MAX];
+    struct graph_node nodes[NODES_MAX];
     int count, holders;
     bool broken, ended;
     pthread_t owner; /* who captures it */

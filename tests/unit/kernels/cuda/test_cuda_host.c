@@ -5,8 +5,8 @@
  */
 #include "tests/lib/ct_test.h"
 
+#include "kernels/cuda/cuda_plugin.h"
 #include "kernels/cuda/launch.h"
-#include "kernels/cuda/plugin.h"
 #include "kernels/device/device.h"
 #include "tests/gpu/device_checks.h"
 #include "tests/gpu/harness.h"

@@ -194,7 +194,7 @@ static void step(struct world *w, struct ct_agent_event event)
     struct ct_agent_update u;
     bool was_stopping = w->stopping, was_failed = w->failed, was_finished = w->finished;
     bool bad = (event.type == CT_AGENT_EV_EXITED || event.type == CT_AGENT_EV_NOT_STARTED) &&
-               !ct_end_is_success(&event.end);
+               !ct_worker_end_is_success(&event.end);
 
     if (event.type == CT_AGENT_EV_STOPPED) {
         w->stopping = false;
@@ -208,7 +208,7 @@ static void step(struct world *w, struct ct_agent_event event)
     if (bad && !was_stopping && !was_failed) {
         w->failed = true;
         w->first_failed = event.local_rank;
-        w->first_code = ct_end_exit_code(&event.end);
+        w->first_code = ct_worker_end_exit_code(&event.end);
     }
     ct_agent_step(&w->agent, &event, 0, &u);
 

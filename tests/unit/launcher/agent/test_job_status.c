@@ -25,7 +25,7 @@ static const struct ct_report_worker table[WORKERS] = {
 
 struct rig {
     struct ct_agent agent;
-    struct ct_plan plan;
+    struct ct_worker_env plan;
 };
 
 static void rig_init(struct rig *rig)

@@ -252,9 +252,9 @@ static void burn(struct rig *rig, int seconds)
     }
 }
 
-static struct ct_still still(const struct rig *rig)
+static struct ct_hang_vote still(const struct rig *rig)
 {
-    struct ct_still out;
+    struct ct_hang_vote out;
     ct_hang_still(&rig->hang, rig->samples, rig->now, &out);
     return out;
 }
@@ -269,15 +269,15 @@ static void among_many_machines(void **state)
     live(&rig, 1);
     stamp(&rig, 1, CT_PHASE_COLLECTIVE, 4);
     assert_int_equal(wait_for(&rig, 4), CT_HANG_NONE);
-    assert_int_equal(still(&rig).kind, CT_STILL_NO);
+    assert_int_equal(still(&rig).kind, CT_HANG_VOTE_NO);
     assert_int_equal(wait_for(&rig, 2), CT_HANG_BEHIND);
-    struct ct_still said = still(&rig);
-    assert_int_equal(said.kind, CT_STILL_WAITING);
+    struct ct_hang_vote said = still(&rig);
+    assert_int_equal(said.kind, CT_HANG_VOTE_WAITING);
     assert_int_equal(said.rank, 1);
     assert_int_equal(said.step, 4);
     assert_true(said.alone && said.sure && said.still_ms >= 5000);
     struct ct_hang_verdict verdict;
-    ct_hang_accuse(&rig.hang, 1, CT_STILL_BEHIND, rig.now, &verdict);
+    ct_hang_accuse(&rig.hang, 1, CT_HANG_VOTE_BEHIND, rig.now, &verdict);
     assert_int_equal(verdict.reason, CT_HANG_NONE); /* it stands already */
 
     for (int i = 0; i < RANKS; i++) {
@@ -285,18 +285,18 @@ static void among_many_machines(void **state)
     }
     assert_int_equal(wait_for(&rig, 8), CT_HANG_NONE);
     said = still(&rig);
-    assert_int_equal(said.kind, CT_STILL_WAITING);
+    assert_int_equal(said.kind, CT_HANG_VOTE_WAITING);
     assert_false(said.alone);
-    ct_hang_accuse(&rig.hang, 2, CT_STILL_ALL, rig.now, &verdict);
+    ct_hang_accuse(&rig.hang, 2, CT_HANG_VOTE_ALL, rig.now, &verdict);
     assert_int_equal(verdict.reason, CT_HANG_ALL);
     assert_int_equal(verdict.local_rank, 2);
     assert_true(verdict.still_ns >= 5 * S && verdict.timeout_ns == 5 * S);
     rig.samples[3].state = 'T';
-    assert_int_equal(still(&rig).kind, CT_STILL_STOPPED);
+    assert_int_equal(still(&rig).kind, CT_HANG_VOTE_STOPPED);
     rig.samples[3].state = 'S';
     stamp(&rig, 2, CT_PHASE_COMPUTE, 6);
     assert_int_equal(wait_for(&rig, 8), CT_HANG_BUSY);
-    assert_int_equal(still(&rig).kind, CT_STILL_BUSY);
+    assert_int_equal(still(&rig).kind, CT_HANG_VOTE_BUSY);
     assert_int_equal(still(&rig).rank, 2);
     end(&rig);
 }
@@ -310,13 +310,13 @@ static void among_machines_of_any_program(void **state)
     rig.hang.whole_job = false;
     burn(&rig, 3);
     assert_int_equal(wait_for(&rig, 10), CT_HANG_NONE);
-    assert_int_equal(still(&rig).kind, CT_STILL_QUIET);
+    assert_int_equal(still(&rig).kind, CT_HANG_VOTE_QUIET);
     rig.samples[2].state = 'D';
-    assert_int_equal(still(&rig).kind, CT_STILL_STUCK);
+    assert_int_equal(still(&rig).kind, CT_HANG_VOTE_STUCK);
     assert_int_equal(still(&rig).rank, 2);
     rig.samples[2].state = 'S';
     (void)snprintf(rig.samples[3].wchan, sizeof(rig.samples[3].wchan), "hrtimer_nanosleep");
-    assert_int_equal(still(&rig).kind, CT_STILL_NAPPING);
+    assert_int_equal(still(&rig).kind, CT_HANG_VOTE_NAPPING);
     assert_int_equal(still(&rig).rank, 3);
     end(&rig);
 }

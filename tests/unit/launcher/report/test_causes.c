@@ -163,7 +163,7 @@ static void ends(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct ct_cause_facts facts = {
-            .end = {.kind = (enum ct_end_kind)rows[i].kind, .value = rows[i].value}};
+            .end = {.kind = (enum ct_worker_end_kind)rows[i].kind, .value = rows[i].value}};
         assert_advice(&facts, rows[i].expected);
     }
     const struct ct_cause_facts killed = {.end = {.kind = CT_END_SIGNALED, .value = SIGKILL},

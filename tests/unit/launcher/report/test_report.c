@@ -22,7 +22,7 @@ static void set_up(struct rig *rig)
         rig->workers[i].pid = 100 + i;
     }
     rig->workers[3].ended = true;
-    rig->workers[3].end = (struct ct_end){CT_END_EXITED, 7, false};
+    rig->workers[3].end = (struct ct_worker_end){CT_END_EXITED, 7, false};
     rig->report = (struct ct_report){
         .host = "node5",
         .workers = rig->workers,
@@ -35,7 +35,7 @@ static void set_up(struct rig *rig)
     };
 }
 
-static void stop_others(struct rig *rig, struct ct_end end)
+static void stop_others(struct rig *rig, struct ct_worker_end end)
 {
     for (int i = 0; i < WORKERS; i++) {
         if (i != 3) {
@@ -46,7 +46,7 @@ static void stop_others(struct rig *rig, struct ct_end end)
     }
 }
 
-static const struct ct_end by_term = {CT_END_SIGNALED, SIGTERM, false};
+static const struct ct_worker_end by_term = {CT_END_SIGNALED, SIGTERM, false};
 
 static void assert_headline(const struct rig *rig, const char *expected)
 {
@@ -75,7 +75,7 @@ static void headline_names_the_first_to_fail(void **state)
     for (int i = 0; i < WORKERS; i++) {
         rig.workers[i].ended = i != 5;
     }
-    rig.workers[3].end = (struct ct_end){CT_END_SIGNALED, SIGSEGV, false};
+    rig.workers[3].end = (struct ct_worker_end){CT_END_SIGNALED, SIGSEGV, false};
     assert_headline(&rig,
                     "ctrun: rank 3 failed on node5: process 103 was killed by signal 11 (SIGSEGV)\n"
                     "ctrun: stopping rank 5 because of it (SIGTERM, after 30 s SIGKILL)\n");
@@ -126,11 +126,11 @@ static void consequences_are_told_from_the_cause(void **state)
     struct rig rig;
     (void)state;
     set_up(&rig);
-    stop_others(&rig, (struct ct_end){CT_END_EXITED, 1, false});
+    stop_others(&rig, (struct ct_worker_end){CT_END_EXITED, 1, false});
     rig.workers[1].end = by_term;
-    rig.workers[2].end = (struct ct_end){CT_END_EXITED, 0, false};
+    rig.workers[2].end = (struct ct_worker_end){CT_END_EXITED, 0, false};
     rig.workers[2].was_asked = false; /* was done before */
-    rig.workers[3].end = (struct ct_end){CT_END_SIGNALED, SIGKILL, false};
+    rig.workers[3].end = (struct ct_worker_end){CT_END_SIGNALED, SIGKILL, false};
     (void)snprintf(rig.workers[3].memory, sizeof(rig.workers[3].memory), "the log says so");
     rig.workers[3].max_rss_kib = 2048 * 1024;
     rig.report.restarts = 2;
@@ -192,7 +192,7 @@ static void nobody_is_blamed_where_none_stands_out(void **state)
     struct rig rig;
     (void)state;
     set_up(&rig);
-    rig.workers[3].end = (struct ct_end){.kind = CT_END_ALL_HUNG, .value = 5};
+    rig.workers[3].end = (struct ct_worker_end){.kind = CT_END_ALL_HUNG, .value = 5};
     rig.report.tail = "    last words\n";
     rig.report.log_folder = "/logs/3";
     assert_headline(&rig,

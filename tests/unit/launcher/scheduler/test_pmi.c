@@ -31,7 +31,7 @@ static void rank_0_tells_the_others(void **state)
                                   "cmd=barrier_out\n"
                                   "cmd=get_result rc=0 msg=success value=h0\n"
                                   "cmd=finalize_ack\n";
-    char space[CT_WHERE_JOB_ID_MAX] = "", host[CT_HOST_MAX] = "h0";
+    char space[CT_SCHEDULER_JOB_ID_MAX] = "", host[CT_HOST_MAX] = "h0";
     struct ct_err err = {0};
     int other;
     (void)state;
@@ -55,7 +55,7 @@ static void the_others_listen(void **state)
                                   "cmd=get_result rc=0 msg=success value=h0\n"
                                   "cmd=finalize_ack rc=0\n"
                                   "what follows is not ours";
-    char space[CT_WHERE_JOB_ID_MAX] = "", host[CT_HOST_MAX] = "mine";
+    char space[CT_SCHEDULER_JOB_ID_MAX] = "", host[CT_HOST_MAX] = "mine";
     char rest[64] = "";
     struct ct_err err = {0};
     int other;
@@ -71,7 +71,7 @@ static void the_others_listen(void **state)
 
 static void one_host_has_nothing_to_share(void **state)
 {
-    char space[CT_WHERE_JOB_ID_MAX] = "", host[CT_HOST_MAX] = "mine";
+    char space[CT_SCHEDULER_JOB_ID_MAX] = "", host[CT_HOST_MAX] = "mine";
     struct ct_err err = {0};
     int other;
     (void)state;
@@ -104,7 +104,7 @@ static void strangers_are_told(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        char space[CT_WHERE_JOB_ID_MAX] = "", host[CT_HOST_MAX] = "h";
+        char space[CT_SCHEDULER_JOB_ID_MAX] = "", host[CT_HOST_MAX] = "h";
         struct ct_err err = {0};
         int other;
         int fd = launcher_with(rows[i].answers, &other);

@@ -24,7 +24,7 @@ static int print_agent_with(char *const *environment, const struct ct_interface_
         .rdzv_conf = {.is_host = 0},
     };
     static const char job_from[] = "SLURM_JOB_ID";
-    const struct ct_where where = {
+    const struct ct_scheduler where = {
         .name = "a Slurm job step",
         .reason = "SLURM_STEP_NODELIST is set",
         .hosts = {.list = hosts, .count = 2},
@@ -33,7 +33,7 @@ static int print_agent_with(char *const *environment, const struct ct_interface_
         .end_time = 1764000000,
         .end_time_from = "SLURM_JOB_END_TIME",
     };
-    const struct ct_settled settled = {
+    const struct ct_resolved resolved = {
         .mode = CT_MODE_AGENT,
         .nnodes_from = "SLURM_STEP_NUM_NODES",
         .node_rank_from = "SLURM_NODEID",
@@ -44,8 +44,8 @@ static int print_agent_with(char *const *environment, const struct ct_interface_
         .warning = "mind\nthe gap",
     };
     const struct ct_machine machine = {.host = "n2", .gpu_facts = {.physical = 8, .hami = true}};
-    const struct ct_place place = {.host = "n1", .port = 62000};
-    const struct ct_config config = {&options, &where, &settled, &machine, &place, 8, facts};
+    const struct ct_store_address place = {.host = "n1", .port = 62000};
+    const struct ct_config config = {&options, &where, &resolved, &machine, &place, 8, facts};
     return ct_config_print(&config, environment, out);
 }
 

@@ -51,8 +51,8 @@ static void facts_are_the_kernels(void **state)
 
 static void ranks_share_what_their_launcher_has(void **state)
 {
-    const struct ct_settled single = {.mode = CT_MODE_SINGLE, .local_size = 8};
-    struct ct_settled shim = {.mode = CT_MODE_SHIM, .local_size = 8};
+    const struct ct_resolved single = {.mode = CT_MODE_SINGLE, .local_size = 8};
+    struct ct_resolved shim = {.mode = CT_MODE_SHIM, .local_size = 8};
     struct ct_machine machine = {.cpus = 3};
     cpu_set_t parent;
     (void)state;
@@ -77,8 +77,8 @@ static void options_become_a_request(void **state)
 {
     const struct ct_machine machine = {.gpu_facts = {.physical = 2}};
     struct ct_options options = {.nproc_kind = CT_NPROC_COUNT};
-    const struct ct_settled single = {.mode = CT_MODE_SINGLE};
-    const struct ct_settled shim = {.mode = CT_MODE_SHIM, .local_size = 3};
+    const struct ct_resolved single = {.mode = CT_MODE_SINGLE};
+    const struct ct_resolved shim = {.mode = CT_MODE_SHIM, .local_size = 3};
     struct ct_gpu_masks gpus;
     struct ct_err err = {0};
     (void)state;

@@ -5,7 +5,7 @@
 #include "tests/lib/ct_test.h"
 
 #include "rendezvous/admission/access.h"
-#include "rendezvous/admission/admit.h"
+#include "rendezvous/admission/refusal_log.h"
 
 #include <arpa/inet.h>
 
@@ -157,13 +157,13 @@ static void test_open_and_other_families(void **state)
 static void test_refusals_are_told_once_a_second(void **state)
 {
     (void)state;
-    struct ct_refusals r = {0};
-    assert_int_equal(ct_refusals_add(&r, 5000), 1);
+    struct ct_refusal_log r = {0};
+    assert_int_equal(ct_refusal_log_add(&r, 5000), 1);
     for (uint64_t t = 5000; t < 5000 + CT_REFUSAL_QUIET_MS; t += 100) {
-        assert_int_equal(ct_refusals_add(&r, t), 0);
+        assert_int_equal(ct_refusal_log_add(&r, t), 0);
     }
-    assert_int_equal(ct_refusals_add(&r, 5000 + CT_REFUSAL_QUIET_MS), 11);
-    assert_int_equal(ct_refusals_add(&r, 99999), 1);
+    assert_int_equal(ct_refusal_log_add(&r, 5000 + CT_REFUSAL_QUIET_MS), 11);
+    assert_int_equal(ct_refusal_log_add(&r, 99999), 1);
     assert_int_equal(r.total, 13);
 }
 

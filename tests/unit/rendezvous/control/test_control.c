@@ -5,7 +5,7 @@
 #include "tests/lib/ct_test.h"
 
 #include "common/alloc.h"
-#include "common/progress.h"
+#include "common/progress_page.h"
 #include "rendezvous/control/control.h"
 #include "rendezvous/wire/json.h"
 
@@ -42,7 +42,7 @@ static struct ct_msg *filled(enum ct_msg_type type)
         .has_failure = true,
         .has_answer = true,
         .version = CT_CONTROL_VERSION,
-        .still = {CT_STILL_BEHIND, 7, 3, 41, true, true, 2500},
+        .still = {CT_HANG_VOTE_BEHIND, 7, 3, 41, true, true, 2500},
     };
     memset(msg->nonce, 0x5a, sizeof(msg->nonce));
     memset(msg->answer, 0xa5, sizeof(msg->answer));
@@ -100,7 +100,7 @@ static void compare(const struct ct_msg *a, const struct ct_msg *b)
     assert_memory_equal(b->nonce,
                         type == CT_MSG_OPEN || type == CT_MSG_CHALLENGE ? a->nonce : none.nonce,
                         CT_NONCE_LEN);
-    assert_int_equal(b->still.kind, type == CT_MSG_BEAT ? CT_STILL_BEHIND : CT_STILL_NO);
+    assert_int_equal(b->still.kind, type == CT_MSG_BEAT ? CT_HANG_VOTE_BEHIND : CT_HANG_VOTE_NO);
     if (type == CT_MSG_BEAT) {
         assert_int_equal(b->still.generation, 7);
         assert_int_equal(b->still.rank, 3);

@@ -4,9 +4,9 @@
  */
 #include "tests/lib/ct_test.h"
 
-#include "common/progress.h"
+#include "common/progress_page.h"
 #include "rendezvous/http/http_answer.h"
-#include "rendezvous/http/metrics.h"
+#include "rendezvous/http/prometheus.h"
 #include "rendezvous/http/status.h"
 #include "rendezvous/wire/json.h"
 #include "tests/lib/fault.h"
@@ -211,7 +211,7 @@ static void test_several_jobs(void **state)
     struct ct_buf text = CT_BUF_INIT;
     assert_int_equal(ct_status_make(&facts, add_two_jobs, NULL, &rows, &root), 0);
     assert_false(ct_status_is_ready(root));
-    assert_int_equal(ct_metrics_print(root, &rows, &text), 0);
+    assert_int_equal(ct_prometheus_print(root, &rows, &text), 0);
     /* The format wants all series of a name together. */
     assert_non_null(strstr(ct_buf_cstr(&text), "gauge\nctrun_job_generation{run_id=\"running\"} 0\n"
                                                "ctrun_job_generation{run_id=\"waiting\"} 1\n#"));
@@ -249,7 +249,7 @@ static void test_metrics(void **state)
     (void)state;
     cJSON *root = make(&(struct job){"running", NULL});
     struct ct_buf text = CT_BUF_INIT;
-    assert_int_equal(ct_metrics_print(root, &rows, &text), 0);
+    assert_int_equal(ct_prometheus_print(root, &rows, &text), 0);
     static const char *const lines[] = {
         "\nctrun_build_info{version=\"" CT_VERSION "\"} 1\n",
         "\nctrun_job_info" JOB "} 1\n",

@@ -4,7 +4,7 @@
  */
 #include "tests/lib/members_scene.h"
 
-#include "common/progress.h"
+#include "common/progress_page.h"
 #include "rendezvous/wire/json.h"
 
 #include <math.h>

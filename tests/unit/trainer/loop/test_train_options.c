@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/lib/ct_test.h"
-#include "trainer/loop/options.h"
+#include "trainer/loop/train_options.h"
 
 #define ARGS_MAX 10
 

@@ -2,8 +2,8 @@
 #include "tests/lib/ct_test.h"
 #include "trainer/data/sampler.h"
 #include "trainer/formats/rng.h"
+#include "trainer/model/lr_schedule.h"
 #include "trainer/model/optimizer.h"
-#include "trainer/model/schedule.h"
 
 #include <math.h>
 
@@ -135,11 +135,11 @@ static void test_schedules(void **state)
 {
     (void)state;
     struct ct_rate rate = {.schedule = CT_SCHEDULE_CONSTANT, .full = 0.1, .epochs = 10};
-    assert_true(ct_rate_at(&rate, 9, 0.1) == 0.1);
+    assert_true(ct_lr_schedule_rate(&rate, 9, 0.1) == 0.1);
     rate.schedule = CT_SCHEDULE_COSINE;
-    assert_true(ct_rate_at(&rate, 0, 0.1) == 0.1);
-    assert_true(fabs(ct_rate_at(&rate, 5, 0.1) - 0.05) < 1e-12);
-    assert_true(fabs(ct_rate_at(&rate, 10, 0.1)) < 1e-12);
+    assert_true(ct_lr_schedule_rate(&rate, 0, 0.1) == 0.1);
+    assert_true(fabs(ct_lr_schedule_rate(&rate, 5, 0.1) - 0.05) < 1e-12);
+    assert_true(fabs(ct_lr_schedule_rate(&rate, 10, 0.1)) < 1e-12);
 }
 
 static void test_warmup(void **state)
@@ -148,24 +148,24 @@ static void test_warmup(void **state)
     /* Three and a half steps of 0.1 epochs. */
     struct ct_rate rate = {
         .schedule = CT_SCHEDULE_CONSTANT, .full = 0.7, .warmup = 0.35, .epochs = 1.35};
-    assert_true(fabs(ct_rate_at(&rate, 0, 0.1) - 0.2) < 1e-12);
-    assert_true(fabs(ct_rate_at(&rate, 0.2, 0.1) - 0.6) < 1e-12);
-    assert_true(ct_rate_at(&rate, 0.3, 0.1) == 0.7);
-    assert_true(ct_rate_at(&rate, 0.4, 0.1) == 0.7);
+    assert_true(fabs(ct_lr_schedule_rate(&rate, 0, 0.1) - 0.2) < 1e-12);
+    assert_true(fabs(ct_lr_schedule_rate(&rate, 0.2, 0.1) - 0.6) < 1e-12);
+    assert_true(ct_lr_schedule_rate(&rate, 0.3, 0.1) == 0.7);
+    assert_true(ct_lr_schedule_rate(&rate, 0.4, 0.1) == 0.7);
     /* The cosine spans what is left. */
     rate.schedule = CT_SCHEDULE_COSINE;
-    assert_true(ct_rate_at(&rate, 0.35, 0.1) == 0.7);
-    assert_true(fabs(ct_rate_at(&rate, 0.85, 0.1) - 0.35) < 1e-12);
-    assert_true(fabs(ct_rate_at(&rate, 1.35, 0.1)) < 1e-12);
+    assert_true(ct_lr_schedule_rate(&rate, 0.35, 0.1) == 0.7);
+    assert_true(fabs(ct_lr_schedule_rate(&rate, 0.85, 0.1) - 0.35) < 1e-12);
+    assert_true(fabs(ct_lr_schedule_rate(&rate, 1.35, 0.1)) < 1e-12);
 }
 
 static void test_rate_follows_the_batch(void **state)
 {
     (void)state;
-    assert_true(ct_rate_scaled(CT_RATE_SCALE_OFF, 0.1, 1024, 256) == 0.1);
-    assert_true(ct_rate_scaled(CT_RATE_SCALE_LINEAR, 0.1, 1024, 256) == 0.4);
-    assert_true(ct_rate_scaled(CT_RATE_SCALE_SQRT, 0.1, 1024, 256) == 0.2);
-    assert_true(ct_rate_scaled(CT_RATE_SCALE_LINEAR, 0.1, 64, 256) == 0.025);
+    assert_true(ct_lr_schedule_scaled(CT_RATE_SCALE_OFF, 0.1, 1024, 256) == 0.1);
+    assert_true(ct_lr_schedule_scaled(CT_RATE_SCALE_LINEAR, 0.1, 1024, 256) == 0.4);
+    assert_true(ct_lr_schedule_scaled(CT_RATE_SCALE_SQRT, 0.1, 1024, 256) == 0.2);
+    assert_true(ct_lr_schedule_scaled(CT_RATE_SCALE_LINEAR, 0.1, 64, 256) == 0.025);
 }
 
 int main(void)

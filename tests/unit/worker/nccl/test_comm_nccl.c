@@ -48,7 +48,7 @@ static struct store store;
 
 /* What the launcher says; nothing unless a test lets it. */
 static struct ct_handover_slot orders;
-static struct handover handover;
+static struct order_reader handover;
 static uint32_t told; /* when things go wrong */
 
 static int open_rank(int rank, int size, int64_t timeout_ms, struct ctw_comm **out,
@@ -99,7 +99,7 @@ static int reset(void **state)
 {
     (void)state;
     memset(&store, 0, sizeof(store));
-    handover = (struct handover){0};
+    handover = (struct order_reader){0};
     told = CT_ORDER_NONE;
     return 0;
 }
@@ -300,7 +300,7 @@ static void the_launcher_ends_the_wait(void **state)
 {
     (void)state;
     const struct fake_gpu never = {.stream_turns = FAKE_NEVER};
-    handover = (struct handover){.slot = &orders, .generation = 7, .able = true};
+    handover = (struct order_reader){.slot = &orders, .generation = 7, .able = true};
     told = ct_generation_word(6, CT_ORDER_PARK);
     check_call_fails(&never, CT_ETIMEDOUT);
     told = ct_generation_word(7, CT_ORDER_PARK);

@@ -294,9 +294,9 @@ static void count_calls(void *data)
     ++*(int *)data;
 }
 
-/* The launcher's order, see worker/job/handover.h. */
+/* The launcher's order, see worker/job/order_reader.h. */
 static struct ct_handover_slot orders;
-static const struct handover handover = {.slot = &orders, .generation = 7, .able = true};
+static const struct order_reader handover = {.slot = &orders, .generation = 7, .able = true};
 
 /* A message never comes, and behind it the communicator's sum is queued: NCCL can end neither
  * alone. */

@@ -346,7 +346,7 @@ static void wait_for_the_next_generation(int rank, void *data)
     int generation = ctw_job_env(e.job)->generation;
     if (rank == 0) {
         e.job->handover =
-            (struct handover){.slot = &board->slot, .generation = generation, .able = true};
+            (struct order_reader){.slot = &board->slot, .generation = generation, .able = true};
         atomic_store(&board->turns, 1);
         struct ct_err err = {0};
         CHECK(ctw_link_recv(e.link, &rank, sizeof(rank), 0, &err) == CT_EPEER);

@@ -110,7 +110,7 @@ static void connect_liar(struct liar *liar, struct ctw_comm *comm)
 
 static void say(const struct liar *liar, const void *bytes, size_t len)
 {
-    CHECK(send(liar->net.links[PLAN_NEXT].fd, bytes, len, MSG_NOSIGNAL) == (ssize_t)len);
+    CHECK(send(liar->net.links[SCHEDULE_NEXT].fd, bytes, len, MSG_NOSIGNAL) == (ssize_t)len);
 }
 
 enum how { HOW_DIES, HOW_GOES, HOW_TELLS, HOW_BABBLES };

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The progress page: what a worker says of itself without a system call, and its launcher reads
+ * whenever it likes. One small file in memory per machine holds a slot for each worker; the
+ * environment variable CTRUN_PROGRESS tells a worker the path and where its slot begins:
+ *
+ *     CTRUN_PROGRESS=/proc/4711/fd/9:256
+ *
+ * A slot has one writer. Each field is one aligned word, so a reader never sees half of one; that
+ * two fields may be from neighbouring stamps harms nobody. Whatever a slot holds is hostile to the
+ * launcher, which copies it and believes only what ct_progress_decode() lets through.
+ */
+#ifndef CT_COMMON_PROGRESS_PAGE_H
+#define CT_COMMON_PROGRESS_PAGE_H
+
+#include "common/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define CT_PROGRESS_ENV "CTRUN_PROGRESS"
+
+/* Two cache lines: processors that fetch lines in pairs would make neighbours wait. */
+#define CT_PROGRESS_SLOT 128
+
+/* "CTP1", little-endian; 0 until the worker has come. */
+#define CT_PROGRESS_VERSION UINT32_C(0x31505443)
+
+enum ct_phase {
+    CT_PHASE_STARTING, /* no step yet */
+    CT_PHASE_DATA,
+    CT_PHASE_COMPUTE,
+    CT_PHASE_COLLECTIVE, /* waits for its peers, or for what they send */
+    CT_PHASE_CHECKPOINT,
+    CT_PHASE_DONE,
+};
+
+#define CT_PHASES 6
+
+/* "NoRe", little-endian: what is left of other data is not taken for a worker's word. */
+#define CT_PROGRESS_PERMANENT UINT32_C(0x65526f4e)
+
+/* A step is told apart from its phase within one word. */
+#define CT_PROGRESS_STEP_MAX ((INT64_C(1) << 55) - 1)
+
+struct ct_progress_slot {
+    uint32_t version;
+    uint32_t turns;     /* steps completed by this process */
+    uint64_t where;     /* step << 8 | phase */
+    int64_t stamp_ns;   /* CLOCK_MONOTONIC */
+    double loss, rate;  /* not finite = not told */
+    int64_t first_ns;   /* as stamp_ns, when turns became 1; 0 = not yet, or not told */
+    uint32_t stay;      /* ct_generation_word() of an enum ct_stay */
+    uint32_t permanent; /* CT_PROGRESS_PERMANENT: the worker says that a restart cannot help */
+    unsigned char rest[CT_PROGRESS_SLOT - 7 * sizeof(uint64_t)];
+};
+
+/* Can the process go on in another generation (common/handover.h)? */
+enum ct_stay {
+    CT_STAY_NOT,    /* 0, also of whoever knows nothing of it */
+    CT_STAY_ABLE,   /* it parks when it is told to */
+    CT_STAY_PARKED, /* it waits for what comes after that generation */
+};
+
+/* What a reader may believe. */
+struct ct_progress {
+    enum ct_phase phase;
+    int64_t step;      /* 0 ... CT_PROGRESS_STEP_MAX */
+    uint32_t turns;    /* steps this process has completed, modulo 2^32; step may start anywhere */
+    int64_t stamp_ns;  /* of the last stamp, never after the time of reading */
+    double loss, rate; /* rate: samples per second; NAN = not told */
+    int64_t first_ns;  /* when the first step was completed, not after stamp_ns; 0 = not told */
+};
+
+/* A step beyond the range counts as the nearest one within. */
+uint64_t ct_progress_where(enum ct_phase phase, int64_t step);
+
+int64_t ct_progress_step(uint64_t where);
+
+/* False when no worker has stamped the slot, or when what stands there cannot be. `now_ns` is
+ * CLOCK_MONOTONIC. */
+bool ct_progress_decode(const struct ct_progress_slot *slot, int64_t now_ns,
+                        struct ct_progress *out);
+
+/* A generation and two bits about it in one word; generations 2^30 apart are not told apart. */
+static inline uint32_t ct_generation_word(int generation, unsigned bits)
+{
+    return (uint32_t)generation << 2 | bits;
+}
+
+/* What the slot says of staying; only PARKED says something of `generation` alone: of another one
+ * it is as good as ABLE. */
+enum ct_stay ct_progress_stay(const struct ct_progress_slot *slot, int generation);
+
+/* Has the worker said that a restart cannot help? */
+bool ct_progress_permanent(const struct ct_progress_slot *slot);
+
+/* "data", "collective", ... Never NULL. */
+const char *ct_phase_name(enum ct_phase phase);
+
+/* Splits a value of CTRUN_PROGRESS. The path (cut off, NUL-terminated) goes to `path`. CT_EFORMAT,
+ * or CT_ELIMIT when the path is longer than `cap` - 1. */
+CT_MUST_CHECK int ct_progress_parse(const char *value, char *path, size_t cap, int64_t *offset);
+
+#endif

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Hang detection on a libuv loop: takes samples of the workers once a second, feeds the core of
+ * hang.h and tells its verdict in words.
+ *
+ * What a sample costs: one read for many progress pages. Only workers without a page, and a job
+ * that has stood still for half of its timeout, are looked up in /proc; that is then done so seldom
+ * that it takes no more than a hundredth of a CPU.
+ */
+#ifndef CT_LAUNCHER_HANG_HANG_SAMPLER_UV_H
+#define CT_LAUNCHER_HANG_HANG_SAMPLER_UV_H
+
+#include "common/err.h"
+#include "launcher/hang/hang.h"
+#include "launcher/worker/progress_reader.h"
+
+#include <stdint.h>
+#include <sys/types.h>
+#include <uv.h>
+
+struct ct_hang_sampler;
+
+/* Pid of a worker that lives, else 0. */
+typedef pid_t (*ct_hang_sampler_pid_fn)(void *data, int local_rank);
+
+/* `text` is what happened, in lines that begin with `prefix`; borrowed for the call, as is the
+ * verdict. Legal inside: ct_hang_sampler_reset() and ct_hang_sampler_stop(). */
+typedef void (*ct_hang_sampler_verdict_fn)(void *data, const struct ct_hang_verdict *verdict,
+                                           const char *text);
+
+struct ct_hang_sampler_options {
+    int workers;
+    int first_rank;                         /* global rank of local rank 0 */
+    bool whole_job;                         /* no other machine takes part */
+    int64_t timeout_ns;                     /* 0 = auto */
+    const struct ct_progress_reader *pages; /* borrowed until the close callback */
+    const char *prefix;                     /* of each line of text; borrowed as well */
+    ct_hang_sampler_pid_fn pid_of;
+    ct_hang_sampler_verdict_fn on_verdict;
+    void *data;
+};
+
+/* Begins to watch. CT_ENOMEM. Gives *out. */
+CT_MUST_CHECK int ct_hang_sampler_start(uv_loop_t *loop,
+                                        const struct ct_hang_sampler_options *options,
+                                        struct ct_hang_sampler **out, struct ct_err *err);
+
+/* A new generation of workers, which may have other ranks. NULL is allowed. */
+void ct_hang_sampler_reset(struct ct_hang_sampler *watch, int first_rank, bool whole_job);
+
+/* What the last look at the workers says of them, for the other machines; ranks are global. NULL is
+ * allowed. */
+void ct_hang_sampler_vote(const struct ct_hang_sampler *watch, struct ct_hang_vote *out);
+
+/* The machines of the job have found together that a worker of this one holds it up: the verdict
+ * follows as if it were our own, unless it has moved since or was judged already. */
+void ct_hang_sampler_accuse(struct ct_hang_sampler *watch, const struct ct_hang_vote *verdict);
+
+/* Ends; the memory goes in the close callback. NULL is allowed. */
+void ct_hang_sampler_stop(struct ct_hang_sampler *watch);
+
+#endif

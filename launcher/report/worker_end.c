@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/report/worker_end.h"
+
+#include "launcher/process/spawn.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+
+bool ct_worker_end_is_success(const struct ct_worker_end *end)
+{
+    return end->kind == CT_END_EXITED && end->value == 0;
+}
+
+bool ct_worker_end_may_restart(const struct ct_worker_end *end)
+{
+    return end->kind != CT_END_NOT_STARTED && !end->final;
+}
+
+bool ct_worker_end_by_another(const struct ct_worker_end *end)
+{
+    static const int sent[] = {SIGKILL, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+    for (size_t i = 0; end->kind == CT_END_SIGNALED && i < sizeof(sent) / sizeof(sent[0]); i++) {
+        if (end->value == sent[i]) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int ct_worker_end_describe(const struct ct_worker_end *end, struct ct_buf *out)
+{
+    const char *name;
+    switch (end->kind) {
+    case CT_END_EXITED:
+        return ct_buf_printf(out, "exited with code %d", end->value);
+    case CT_END_SIGNALED:
+        name = sigabbrev_np(end->value);
+        return ct_buf_printf(out, "was killed by signal %d (%s%s)%s", end->value,
+                             name != NULL ? "SIG" : "", name != NULL ? name : "a real-time signal",
+                             end->core_dumped ? " and dumped its core" : "");
+    case CT_END_HUNG:
+        return ct_buf_printf(out, "hung: it stood still for %d s", end->value);
+    case CT_END_ALL_HUNG:
+        return ct_buf_printf(out, "no rank has moved for %d s and none stands out", end->value);
+    case CT_END_EXPIRED:
+        name = sigabbrev_np(end->value);
+        return ct_buf_printf(out, "was ended with signal %d (%s%s): its timer '%s' had expired",
+                             end->value, name != NULL ? "SIG" : "",
+                             name != NULL ? name : "a real-time signal", end->timer);
+    case CT_END_STUCK:
+        return ct_buf_printf(out,
+                             "is stuck in the kernel: it has been in uninterruptible sleep for "
+                             "%d s",
+                             end->value);
+    case CT_END_NOT_STARTED:
+        return ct_buf_printf(out, "could not be started: %s",
+                             end->value != 0 ? strerror(end->value) : "its set-up failed");
+    }
+    return CT_EINVAL;
+}
+
+/* What the machine lacks says nothing about the program. */
+static bool out_of_resources(int errnum)
+{
+    return errnum == 0 || errnum == EAGAIN || errnum == ENOMEM || errnum == EMFILE ||
+           errnum == ENFILE;
+}
+
+int ct_worker_end_exit_code(const struct ct_worker_end *end)
+{
+    switch (end->kind) {
+    case CT_END_EXITED:
+        return end->value;
+    case CT_END_SIGNALED:
+    case CT_END_EXPIRED:
+        return CT_EXIT_SIGNAL_BASE + end->value;
+    case CT_END_HUNG:
+    case CT_END_ALL_HUNG:
+    case CT_END_STUCK:
+        return CT_EXIT_HUNG;
+    case CT_END_NOT_STARTED:
+        return out_of_resources(end->value) ? CT_EXIT_SETUP : ct_spawn_exit_code(end->value);
+    }
+    return CT_EXIT_SETUP;
+}
+
+int ct_worker_end_python_code(const struct ct_worker_end *end)
+{
+    bool by_signal = end->kind == CT_END_SIGNALED || end->kind == CT_END_EXPIRED;
+    return by_signal ? -end->value : ct_worker_end_exit_code(end);
+}
+
+int ct_worker_end_of_command(int code)
+{
+    switch (code) {
+    case CT_ENOENT:
+        return CT_EXIT_NOT_FOUND;
+    case CT_EPERM:
+        return CT_EXIT_NOT_EXECUTABLE;
+    default:
+        return CT_EXIT_SETUP;
+    }
+}
+
+static const char *signal_advice(int signo)
+{
+    switch (signo) {
+    case SIGKILL:
+        return "ctrun did not send it; if nobody else did, the kernel ran out of memory: see dmesg";
+    case SIGSEGV:
+    case SIGBUS:
+    case SIGILL:
+    case SIGFPE:
+    case SIGABRT:
+        return "a crash in native code: run it under a debugger, or a Python program with "
+               "PYTHONFAULTHANDLER=1";
+    default:
+        return "ctrun did not send it: look for who did";
+    }
+}
+
+static const char *spawn_advice(int errnum)
+{
+    if (out_of_resources(errnum)) {
+        return "make room for it (memory, processes, open files, disk), or start fewer workers";
+    }
+    switch (errnum) {
+    case ENOENT:
+        return "check its name, and the interpreter in its first line if it is a script";
+    case ENOEXEC:
+        return "a script needs a first line like #!/bin/sh";
+    default:
+        return "check its permissions and the file system's mount options";
+    }
+}
+
+/* One line each: it stands last in the report, where a person looks first. */
+const char *ct_worker_end_advice(const struct ct_worker_end *end, bool has_message)
+{
+    switch (end->kind) {
+    case CT_END_SIGNALED:
+        return signal_advice(end->value);
+    case CT_END_HUNG:
+        return "look at what it waited for, above; --on-hang report leaves the job alive for a "
+               "debugger (gdb -p, py-spy dump --pid)";
+    case CT_END_ALL_HUNG:
+        return "look at what they waited for, above; --on-hang report leaves the job alive for a "
+               "debugger (gdb -p, py-spy dump --pid)";
+    case CT_END_EXPIRED:
+        return "see what it did within that timer, or give it more time";
+    case CT_END_STUCK:
+        return "no signal reaches it, and what it holds is not free for another: look at dmesg and "
+               "/proc/PID/stack for the device or file system it waits for";
+    case CT_END_NOT_STARTED:
+        return spawn_advice(end->value);
+    case CT_END_EXITED:
+        break;
+    }
+    if (end->final) {
+        return "correct what it names, and start the job again";
+    }
+    return has_message ? "the reason is most likely in what it wrote"
+                       : "it said nothing on stderr; --log-dir DIR --tee 3 keeps all output";
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How a worker ended, in a struct and in words, and which exit code of ctrun follows from it.
+ */
+#ifndef CT_LAUNCHER_REPORT_WORKER_END_H
+#define CT_LAUNCHER_REPORT_WORKER_END_H
+
+#include "common/buf.h"
+#include "common/err.h"
+#include "rendezvous/members/members.h"
+
+#include <stdbool.h>
+
+/* Exit codes of ctrun of its own making, beside those that the whole job ends with
+ * (rendezvous/members/members.h); a worker's code and 128 + signal are passed on. */
+enum ct_status {
+    CT_EXIT_OK = 0,
+    CT_EXIT_SETUP = 1, /* could not set up: port in use, folder not writable, out of memory */
+    CT_EXIT_USAGE = 2,
+    CT_EXIT_NOT_EXECUTABLE = 126,
+    CT_EXIT_NOT_FOUND = 127,
+    CT_EXIT_SIGNAL_BASE = 128,
+};
+
+enum ct_worker_end_kind {
+    CT_END_EXITED,      /* value = exit code, 0-255 */
+    CT_END_SIGNALED,    /* value = signal number */
+    CT_END_NOT_STARTED, /* value = errno of the exec, or 0 when its set-up failed before */
+    CT_END_HUNG,        /* value = seconds it stood still; ctrun ended it */
+    CT_END_ALL_HUNG, /* the same, but of the whole job: this one is no more to blame than others */
+    CT_END_EXPIRED,  /* value = signal by which ctrun ended it, as its timer had expired */
+    CT_END_STUCK,    /* value = seconds it was in uninterruptible sleep; it may be still */
+};
+
+/* Room for a timer's name. */
+#define CT_END_TIMER_MAX 128
+
+struct ct_worker_end {
+    enum ct_worker_end_kind kind;
+    int value;
+    bool core_dumped;
+    bool final;                   /* no restart shall follow, whatever budget is left */
+    char timer[CT_END_TIMER_MAX]; /* of CT_END_EXPIRED: its name, for a terminal */
+};
+
+/* Can a restart be the answer? What cannot be executed now cannot be executed a millisecond later
+ * either. */
+bool ct_worker_end_may_restart(const struct ct_worker_end *end);
+
+/* Was it ended by a signal that a program does not earn by what it does itself? */
+bool ct_worker_end_by_another(const struct ct_worker_end *end);
+
+bool ct_worker_end_is_success(const struct ct_worker_end *end);
+
+/* "exited with code 3", "was killed by signal 9 (SIGKILL)", "could not be started: ...". */
+CT_MUST_CHECK int ct_worker_end_describe(const struct ct_worker_end *end, struct ct_buf *out);
+
+/* As Python's subprocess has it: the exit code, or minus the signal. */
+int ct_worker_end_python_code(const struct ct_worker_end *end);
+
+/* ctrun's exit code when this end is what the job failed of. */
+int ct_worker_end_exit_code(const struct ct_worker_end *end);
+
+/* The same for a failure of ct_command_resolve(). */
+int ct_worker_end_of_command(int code);
+
+/* What a person can do about it: one line, static. `has_message` = its output or error file already
+ * says something. */
+const char *ct_worker_end_advice(const struct ct_worker_end *end, bool has_message);
+
+#endif

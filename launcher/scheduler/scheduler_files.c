@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Batch systems that write the hosts of a job into a file and start only the batch script.
+ */
+#include "common/alloc.h"
+#include "common/file.h"
+#include "launcher/scheduler/scheduler_impl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The longest list of CT_MAX_NODES names with a few slots each. */
+#define FILE_MAX ((size_t)64 << 20)
+
+struct line {
+    const char *text;
+    size_t number;
+    bool again; /* the same text stands further up */
+};
+
+struct file {
+    const struct ct_scheduler_scan *scan;
+    const char *variable;
+    struct line *lines;
+    size_t count;
+};
+
+int ct_scheduler_read_file(void *data, const char *path, size_t max, struct ct_buf *out,
+                           struct ct_err *err)
+{
+    (void)data;
+    return ct_file_read(path, max, out, err);
+}
+
+bool ct_scheduler_lsf_drop(const char *line)
+{
+    return strncmp(line, "batch", strlen("batch")) == 0 ||
+           strncmp(line, "login", strlen("login")) == 0;
+}
+
+/* "gpu-4" and "gpu-4.cluster.example" are one machine. */
+static bool same_host(const char *a, const char *b)
+{
+    size_t len_a = strcspn(a, "."), len_b = strcspn(b, ".");
+    return len_a == len_b && memcmp(a, b, len_a) == 0 &&
+           (a[len_a] == '\0' || b[len_b] == '\0' || strcmp(a, b) == 0);
+}
+
+/* Cuts the text into its lines, each into its first word. */
+static int cut(struct file *file, char *text, bool (*drop)(const char *line))
+{
+    size_t count = 1;
+    for (const char *at = text; (at = strchr(at, '\n')) != NULL; at++) {
+        count++;
+    }
+    file->lines = ct_calloc(count, sizeof(*file->lines));
+    if (file->lines == NULL) {
+        return ct_err_set(file->scan->err, CT_ENOMEM, "out of memory for %s", file->variable);
+    }
+    for (char *next; text != NULL; text = next) {
+        next = strchr(text, '\n');
+        if (next != NULL) {
+            *next++ = '\0';
+        }
+        text += strspn(text, " \t");
+        text[strcspn(text, " \t\r#")] = '\0';
+        if (strlen(text) >= CT_HOST_MAX) {
+            return ct_err_set(file->scan->err, CT_EFORMAT, "%s: a line is longer than a host name",
+                              file->variable);
+        }
+        if (text[0] != '\0' && (drop == NULL || !drop(text))) {
+            file->lines[file->count] = (struct line){.text = text, .number = file->count};
+            file->count++;
+        }
+    }
+    return 0;
+}
+
+static int by_text(const void *a, const void *b)
+{
+    const struct line *p = a, *q = b;
+    int order = strcmp(p->text, q->text);
+    return order != 0 ? order : (p->number > q->number) - (p->number < q->number);
+}
+
+static int by_number(const void *a, const void *b)
+{
+    const struct line *p = a, *q = b;
+    return (p->number > q->number) - (p->number < q->number);
+}
+
+static void mark_repetitions(struct file *file)
+{
+    qsort(file->lines, file->count, sizeof(*file->lines), by_text);
+    for (size_t i = 1; i < file->count; i++) {
+        file->lines[i].again = strcmp(file->lines[i].text, file->lines[i - 1].text) == 0;
+    }
+    qsort(file->lines, file->count, sizeof(*file->lines), by_number);
+}
+
+static int collect(struct file *file, struct ct_strlist *hosts, int *place, int *slots)
+{
+    const struct ct_scheduler_scan *scan = file->scan;
+    int own_place = -1, own_slots = 0, rc = 0;
+    for (size_t i = 0; rc == 0 && i < file->count; i++) {
+        const struct line *line = &file->lines[i];
+        bool own = same_host(line->text, scan->in->host);
+        own_slots += own ? 1 : 0;
+        if (line->again) {
+            continue;
+        }
+        if (hosts->count == CT_MAX_NODES) {
+            return ct_err_set(scan->err, CT_EFORMAT, "%s: more than %d hosts", file->variable,
+                              CT_MAX_NODES);
+        }
+        own_place = own && own_place < 0 ? (int)hosts->count : own_place;
+        rc = ct_strlist_printf(hosts, "%s", line->text);
+    }
+    if (rc != 0 || ct_strlist_close(hosts) != 0) {
+        return ct_err_set(scan->err, CT_ENOMEM, "out of memory for %s", file->variable);
+    }
+    if (hosts->count == 0) {
+        return ct_err_set(scan->err, CT_EFORMAT, "%s: the file names no host", file->variable);
+    }
+    *place = own_place;
+    *slots = own_slots;
+    return 0;
+}
+
+int ct_scheduler_hosts_file(const struct ct_scheduler_scan *scan, const char *variable,
+                            bool (*drop)(const char *line), struct ct_strlist *hosts, int *place,
+                            int *slots)
+{
+    struct file file = {.scan = scan, .variable = variable};
+    struct ct_buf content = CT_BUF_INIT;
+    int rc = scan->in->read(scan->in->data, ct_scheduler_get(scan, variable), FILE_MAX, &content,
+                            scan->err);
+    if (rc != 0) {
+        (void)ct_err_wrap(scan->err, "%s", variable);
+        rc = rc == CT_ENOMEM ? rc : CT_EFORMAT;
+    } else if (ct_buf_cstr(&content) == NULL) {
+        rc = ct_err_set(scan->err, CT_ENOMEM, "out of memory for %s", variable);
+    }
+    rc = rc != 0 ? rc : cut(&file, (char *)ct_buf_bytes(&content), drop);
+    if (rc == 0) {
+        mark_repetitions(&file);
+        rc = collect(&file, hosts, place, slots);
+    }
+    ct_free(file.lines);
+    ct_buf_fini(&content);
+    return rc;
+}
+
+/* The rank of a node is its place in the file. The batch script on the first host looks like a
+ * ctrun that was started on every host; the warning is for the former. */
+static int from_file(const struct ct_scheduler_scan *scan, const char *variable, const char *job_id,
+                     const char *kind, bool (*drop)(const char *line))
+{
+    struct ct_scheduler *out = scan->out;
+    int place, slots;
+    int rc = ct_scheduler_hosts_file(scan, variable, drop, &out->hosts, &place, &slots);
+    if (rc != 0) {
+        return rc;
+    }
+    out->hosts_from = variable;
+    out->nnodes = (struct ct_scheduler_int){(int)out->hosts.count, variable};
+    ct_scheduler_first_host(scan, out->hosts.list[0], strlen(out->hosts.list[0]), variable);
+    ct_scheduler_job_id(scan, kind, job_id);
+    if (place < 0 && out->nnodes.value == 1) {
+        place = 0; /* who else could it be? */
+    }
+    if (place < 0) {
+        return ct_err_set(
+            scan->err, CT_EINVAL,
+            "this host, %.64s, is not among the %zu of %s: pass --nnodes, --node-rank "
+            "and --master-addr, or --standalone",
+            scan->in->host, out->hosts.count, variable);
+    }
+    out->node_rank = (struct ct_scheduler_int){place, variable};
+    if (slots > 1) {
+        out->nproc = (struct ct_scheduler_int){slots, variable};
+    }
+    if (out->nnodes.value > 1) {
+        (void)snprintf(out->warning, sizeof(out->warning),
+                       "%s lists %d hosts: ctrun has to be started on each of them", variable,
+                       out->nnodes.value);
+    }
+    return 0;
+}
+
+int ct_scheduler_pbs(const struct ct_scheduler_scan *scan)
+{
+    if (ct_scheduler_get(scan, "PBS_NODEFILE") == NULL) {
+        return CT_SCHEDULER_E_NOT_HERE;
+    }
+    scan->out->kind = CT_SCHEDULER_PBS;
+    scan->out->name = "a PBS job";
+    scan->out->reason = "PBS_NODEFILE is set";
+    return from_file(scan, "PBS_NODEFILE", "PBS_JOBID", "pbs", NULL);
+}
+
+int ct_scheduler_lsf(const struct ct_scheduler_scan *scan)
+{
+    if (ct_scheduler_get(scan, "LSB_DJOB_HOSTFILE") == NULL) {
+        return CT_SCHEDULER_E_NOT_HERE;
+    }
+    scan->out->kind = CT_SCHEDULER_LSF;
+    scan->out->name = "an LSF job";
+    scan->out->reason = "LSB_DJOB_HOSTFILE is set";
+    return from_file(scan, "LSB_DJOB_HOSTFILE", "LSB_JOBID", "lsf", ct_scheduler_lsf_drop);
+}

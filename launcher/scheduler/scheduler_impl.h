@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the detectors of launcher/scheduler/scheduler.c share.
+ */
+#ifndef CT_LAUNCHER_SCHEDULER_SCHEDULER_IMPL_H
+#define CT_LAUNCHER_SCHEDULER_SCHEDULER_IMPL_H
+
+#include "launcher/scheduler/scheduler.h"
+#include "rendezvous/control/control.h"
+
+/* Outcome of a detector: this is not where we run; nothing was written. */
+#define CT_SCHEDULER_E_NOT_HERE 1
+
+struct ct_scheduler_scan {
+    const struct ct_scheduler_input *in;
+    struct ct_scheduler *out;
+    struct ct_err *err;
+};
+
+/* In the order in which they are asked; see ct_scheduler_detect(). */
+CT_MUST_CHECK int ct_scheduler_open_mpi(const struct ct_scheduler_scan *scan);
+CT_MUST_CHECK int ct_scheduler_pmix(const struct ct_scheduler_scan *scan);
+CT_MUST_CHECK int ct_scheduler_hydra(const struct ct_scheduler_scan *scan);
+CT_MUST_CHECK int ct_scheduler_mvapich(const struct ct_scheduler_scan *scan);
+CT_MUST_CHECK int ct_scheduler_flux(const struct ct_scheduler_scan *scan);
+CT_MUST_CHECK int ct_scheduler_pals(const struct ct_scheduler_scan *scan);
+CT_MUST_CHECK int ct_scheduler_slurm(const struct ct_scheduler_scan *scan);
+CT_MUST_CHECK int ct_scheduler_pmi(const struct ct_scheduler_scan *scan);
+CT_MUST_CHECK int ct_scheduler_horovod(const struct ct_scheduler_scan *scan);
+CT_MUST_CHECK int ct_scheduler_deepspeed(const struct ct_scheduler_scan *scan);
+CT_MUST_CHECK int ct_scheduler_kubernetes(const struct ct_scheduler_scan *scan);
+CT_MUST_CHECK int ct_scheduler_tpu(const struct ct_scheduler_scan *scan);
+CT_MUST_CHECK int ct_scheduler_pbs(const struct ct_scheduler_scan *scan);
+CT_MUST_CHECK int ct_scheduler_lsf(const struct ct_scheduler_scan *scan);
+CT_MUST_CHECK int ct_scheduler_slurm_batch(const struct ct_scheduler_scan *scan);
+CT_MUST_CHECK int ct_scheduler_torchx(const struct ct_scheduler_scan *scan);
+CT_MUST_CHECK int ct_scheduler_master(const struct ct_scheduler_scan *scan);
+
+/* The value; NULL when it is absent or empty. */
+const char *ct_scheduler_get(const struct ct_scheduler_scan *scan, const char *name);
+
+/* Reads a variable that is there; leaves *out alone when it is not. CT_EFORMAT names it. */
+CT_MUST_CHECK int ct_scheduler_read(const struct ct_scheduler_scan *scan, const char *name, int min,
+                                    int max, struct ct_scheduler_int *out);
+
+/* As above; an absent one is CT_EFORMAT, too. */
+CT_MUST_CHECK int ct_scheduler_need(const struct ct_scheduler_scan *scan, const char *name, int min,
+                                    int max, struct ct_scheduler_int *out);
+
+/* Four variables at once: rank and world size must be there, NULL names and absent local ones are
+ * left out. Checks that ranks are within their sizes. */
+CT_MUST_CHECK int ct_scheduler_ranks(const struct ct_scheduler_scan *scan, const char *rank,
+                                     const char *size, const char *local_rank,
+                                     const char *local_size);
+
+/* nnodes and node_rank from the ranks, where these were dealt out in equal blocks. */
+void ct_scheduler_nodes_from_ranks(const struct ct_scheduler_scan *scan);
+
+/* As nnodes and node_rank must be together. */
+CT_MUST_CHECK int ct_scheduler_check_nodes(const struct ct_scheduler_scan *scan);
+
+/* "kind-value" with what no id may contain replaced. Absent variables leave it alone. */
+void ct_scheduler_job_id(const struct ct_scheduler_scan *scan, const char *kind,
+                         const char *variable);
+
+/* The same for a value that is no variable's. */
+void ct_scheduler_set_job_id(const struct ct_scheduler_scan *scan, const char *kind,
+                             const char *value, const char *from);
+
+/* `host` of `len` characters as the first host; what is longer than a name can be is left out. */
+void ct_scheduler_first_host(const struct ct_scheduler_scan *scan, const char *host, size_t len,
+                             const char *from);
+
+/* The lines of the file that `variable` names, without blanks, comments and repetitions, as hosts;
+ * how often this host's line is there goes into *slots (0 = it is not there) and its place into
+ * *place (-1). `drop` tells lines to pass over, may be NULL. CT_EFORMAT, CT_ENOMEM. */
+CT_MUST_CHECK int ct_scheduler_hosts_file(const struct ct_scheduler_scan *scan,
+                                          const char *variable, bool (*drop)(const char *line),
+                                          struct ct_strlist *hosts, int *place, int *slots);
+
+/* Where MPI ranks meet when their own launcher does not say: the first host of the allocation. */
+CT_MUST_CHECK int ct_scheduler_allocation(const struct ct_scheduler_scan *scan);
+
+/* Lines of LSF's file that are no compute nodes: the batch and login hosts of some sites. */
+bool ct_scheduler_lsf_drop(const char *line);
+
+#endif

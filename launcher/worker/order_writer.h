@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The launcher's side of common/handover.h: the file in which workers that can go on in another
+ * generation find their orders. Only written here, never read: what workers answer stands in their
+ * progress pages.
+ */
+#ifndef CT_LAUNCHER_WORKER_ORDER_WRITER_H
+#define CT_LAUNCHER_WORKER_ORDER_WRITER_H
+
+#include "common/handover.h"
+#include "common/log.h"
+#include "launcher/util/strlist.h"
+
+struct ct_order_writer {
+    int fd; /* -1 = there is none */
+    int workers;
+    unsigned char *map;
+    char path[64]; /* by which workers open it; "" = there is none */
+};
+
+#define CT_ORDER_WRITER_INIT \
+    {                        \
+        .fd = -1             \
+    }
+
+/* Where that fails all workers are started anew as ever: a warning says so. */
+void ct_order_writer_open(struct ct_order_writer *handover, int workers, const struct ct_log *log);
+void ct_order_writer_fini(struct ct_order_writer *handover); /* repeated calls are allowed */
+
+/* Gives an order about `generation`; `order` is not CT_ORDER_GO. */
+void ct_order_writer_order(struct ct_order_writer *handover, int local_rank, int generation,
+                           enum ct_order order);
+
+/* Lets a parked worker go on in `generation`, whose contract is `vars`. CT_ELIMIT when that is too
+ * long: the worker waits still. */
+CT_MUST_CHECK int ct_order_writer_go(struct ct_order_writer *handover, int local_rank,
+                                     int generation, const struct ct_strlist *vars);
+
+#endif

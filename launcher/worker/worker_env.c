@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The variables and their values are those of torchrun 2.14, except: TORCHELASTIC_RESTART_COUNT is
+ * the generation (torchrun counts per launcher, so machines of one job disagree), and
+ * OMP_NUM_THREADS shares the CPUs out instead of giving each worker one.
+ */
+#include "launcher/worker/worker_env.h"
+
+#include "common/handover.h"
+#include "common/progress_page.h"
+#include "launcher/process/cookie.h"
+#include "launcher/util/environ.h"
+#include "launcher/util/template.h"
+#include "launcher/worker/snapshot.h"
+#include "rendezvous/admission/token.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Variables that are set for every worker, whatever the launcher itself was started with. */
+static const char *const owned[] = {
+    "RANK",
+    "LOCAL_RANK",
+    "GROUP_RANK",
+    "GROUP_WORLD_SIZE",
+    "ROLE_RANK",
+    "ROLE_WORLD_SIZE",
+    "ROLE_NAME",
+    "LOCAL_WORLD_SIZE",
+    "WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TORCHELASTIC_RESTART_COUNT",
+    "TORCHELASTIC_MAX_RESTARTS",
+    "TORCHELASTIC_RUN_ID",
+    "TORCHELASTIC_USE_AGENT_STORE",
+    "TORCHELASTIC_ERROR_FILE",
+    "TORCHELASTIC_SIGNALS_TO_HANDLE",
+    "CTRUN_GENERATION",
+    CT_COOKIE_NAME,
+    "PMI_FD", /* a descriptor that workers do not get: without it MPI starts alone, with it it fails
+               */
+    CT_SNAPSHOT_NAME,
+    CT_PROGRESS_ENV,
+    CT_HANDOVER_ENV,
+    CT_DEVICE_INDEX_ENV,
+    CT_GPU_SHARE_ENV,
+    CT_PREEMPT_ENV,
+    CT_TOKEN_ENV, /* workers need none, and pass their environment on to whatever they start */
+};
+
+static bool is_owned(const char *var)
+{
+    for (size_t i = 0; i < sizeof(owned) / sizeof(owned[0]); i++) {
+        size_t len = strlen(owned[i]);
+        if (strncmp(var, owned[i], len) == 0 && var[len] == '=') {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int add_int(struct ct_strlist *out, const char *name, int value)
+{
+    return ct_strlist_printf(out, "%s=%d", name, value);
+}
+
+static int add_text(struct ct_strlist *out, const char *name, const char *value)
+{
+    return ct_strlist_printf(out, "%s=%s", name, value);
+}
+
+static int add_ranks(const struct ct_worker_env *plan, int index, struct ct_strlist *out)
+{
+    int local_rank = plan->first_local_rank + index;
+    const struct {
+        const char *name;
+        int value;
+    } vars[] = {
+        {"RANK", plan->first_rank + index},
+        {"LOCAL_RANK", plan->virtual_local_rank ? 0 : local_rank},
+        {"GROUP_RANK", plan->node_rank},
+        {"GROUP_WORLD_SIZE", plan->node_count},
+        {"ROLE_RANK", plan->first_role_rank + index},
+        {"ROLE_WORLD_SIZE", plan->role_size},
+        {"LOCAL_WORLD_SIZE", plan->local_world_size},
+        {"WORLD_SIZE", plan->world_size},
+        {"MASTER_PORT", plan->master_port},
+        {"TORCHELASTIC_RESTART_COUNT", plan->generation},
+        {"TORCHELASTIC_MAX_RESTARTS", plan->max_restarts},
+        {"CTRUN_GENERATION", plan->generation},
+    };
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < sizeof(vars) / sizeof(vars[0]); i++) {
+        rc = add_int(out, vars[i].name, vars[i].value);
+    }
+    return rc;
+}
+
+static int add_names(const struct ct_worker_env *plan, const char *error_file,
+                     struct ct_strlist *out)
+{
+    const struct {
+        const char *name, *value;
+    } vars[] = {
+        {"ROLE_NAME", plan->role},
+        {"MASTER_ADDR", plan->master_addr},
+        {"TORCHELASTIC_RUN_ID", plan->run_id},
+        /* We serve the store, so every PyTorch is a client of it; exactly this spelling counts. */
+        {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+        {"TORCHELASTIC_ERROR_FILE", error_file},
+        {"TORCHELASTIC_SIGNALS_TO_HANDLE", plan->signals},
+    };
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < sizeof(vars) / sizeof(vars[0]); i++) {
+        rc = add_text(out, vars[i].name, vars[i].value);
+    }
+    return rc;
+}
+
+/* gloo wants a name; NCCL takes names for prefixes, without "=" in front. */
+static int add_interface(const struct ct_worker_env *plan, char *const *base,
+                         struct ct_strlist *out)
+{
+    int rc = 0;
+    if (plan->interface == NULL || plan->interface[0] == '\0') {
+        return 0;
+    }
+    if (ct_environ_get(base, CT_GLOO_INTERFACE_ENV) == NULL) {
+        rc = add_text(out, CT_GLOO_INTERFACE_ENV, plan->interface);
+    }
+    if (rc == 0 && !plan->nccl_configured && ct_environ_get(base, CT_NCCL_INTERFACE_ENV) == NULL) {
+        rc = ct_strlist_printf(out, CT_NCCL_INTERFACE_ENV "==%s", plan->interface);
+    }
+    return rc;
+}
+
+/* What a worker gets only if the user has not decided it. */
+static int add_defaults(const struct ct_worker_env *plan, char *const *base, struct ct_strlist *out)
+{
+    int rc = 0;
+    if (ct_environ_get(base, "OMP_NUM_THREADS") == NULL) {
+        int threads = plan->cpus / plan->local_world_size;
+        rc = add_int(out, "OMP_NUM_THREADS", threads > 0 ? threads : 1);
+    }
+    if (rc == 0 && ct_environ_get(base, "TORCH_NCCL_ASYNC_ERROR_HANDLING") == NULL) {
+        rc = add_int(out, "TORCH_NCCL_ASYNC_ERROR_HANDLING", 1);
+    }
+    return rc != 0 ? rc : add_interface(plan, base, out);
+}
+
+static const char visible_var[] = "CUDA_VISIBLE_DEVICES=";
+static const size_t visible_len = sizeof(visible_var) - 1;
+static const char timer_var[] = CT_TIMER_FILE_ENV "=";
+
+/* The device that is the worker's own, and how many it shares it with. */
+static int add_device(const struct ct_gpu_share *gpu, char *const *base, struct ct_strlist *out)
+{
+    int rc = add_int(out, CT_DEVICE_INDEX_ENV, gpu->index);
+    if (rc == 0 && gpu->token != NULL) {
+        rc = ct_strlist_printf(out, "%s%.*s", visible_var, (int)gpu->token_len, gpu->token);
+    }
+    if (rc == 0 && gpu->counted && ct_environ_get(base, "CUDA_DEVICE_ORDER") == NULL) {
+        rc = add_text(out, "CUDA_DEVICE_ORDER", "PCI_BUS_ID");
+    }
+    if (rc == 0 && gpu->ranks > 1) {
+        rc = ct_strlist_printf(out, CT_GPU_SHARE_ENV "=1/%d", gpu->ranks);
+    }
+    /* NCCL 2.30 and later; older ones refuse such ranks whatever it says. */
+    if (rc == 0 && gpu->ranks > 1 && ct_environ_get(base, "NCCL_MULTI_RANK_GPU_ENABLE") == NULL) {
+        rc = add_int(out, "NCCL_MULTI_RANK_GPU_ENABLE", 1);
+    }
+    return rc;
+}
+
+static int add_vars(const struct ct_worker_env *plan, const struct ct_gpu_share *gpu, int index,
+                    const char *error_file, char *const *base, struct ct_strlist *out)
+{
+    int rc = add_ranks(plan, index, out);
+    rc = rc != 0 ? rc : add_names(plan, error_file, out);
+    if (rc == 0 && gpu->assigned) {
+        rc = add_device(gpu, base, out);
+    }
+    rc = rc != 0 ? rc : add_defaults(plan, base, out);
+    if (rc == 0 && plan->cookie != NULL) {
+        rc = ct_strlist_borrow(out, plan->cookie);
+    }
+    if (rc == 0 && plan->progress != NULL && plan->progress[0] != '\0') {
+        rc = ct_strlist_printf(out, CT_PROGRESS_ENV "=%s:%d", plan->progress,
+                               index * CT_PROGRESS_SLOT);
+    }
+    if (rc == 0 && plan->handover != NULL && plan->handover[0] != '\0') {
+        rc = ct_strlist_printf(out, CT_HANDOVER_ENV "=%s:%lld", plan->handover,
+                               (long long)index * CT_HANDOVER_SLOT);
+    }
+    if (rc == 0 && plan->timer_file != NULL) {
+        rc = add_text(out, CT_TIMER_FILE_ENV, plan->timer_file);
+    }
+    if (rc == 0 && plan->preempt != NULL) {
+        rc = add_text(out, CT_PREEMPT_ENV, plan->preempt);
+    }
+    if (rc == 0 && plan->snapshot != NULL) {
+        rc = ct_strlist_borrow(out, plan->snapshot);
+    }
+    return rc != 0 ? rc : ct_strlist_close(out);
+}
+
+int ct_worker_env_vars(const struct ct_worker_env *plan, const struct ct_gpu_masks *gpus, int index,
+                       const char *error_file, char *const *base, struct ct_strlist *out)
+{
+    struct ct_gpu_share gpu;
+    ct_gpu_masks_of(gpus, plan->first_local_rank + index, &gpu);
+    return add_vars(plan, &gpu, index, error_file, base, out);
+}
+
+/* The base is borrowed string by string: with hundreds of workers copying it would be most of the
+ * work. */
+int ct_worker_env_make(const struct ct_worker_env *plan, const struct ct_gpu_masks *gpus, int index,
+                       const char *error_file, char *const *base, struct ct_strlist *out)
+{
+    struct ct_gpu_share gpu;
+    int rc = 0;
+    ct_gpu_masks_of(gpus, plan->first_local_rank + index, &gpu);
+    for (char *const *var = base; rc == 0 && *var != NULL; var++) {
+        bool device = gpu.token != NULL && strncmp(*var, visible_var, visible_len) == 0;
+        bool timers =
+            plan->timer_file != NULL && strncmp(*var, timer_var, sizeof(timer_var) - 1) == 0;
+        if (!device && !timers && !is_owned(*var)) {
+            rc = ct_strlist_borrow(out, *var);
+        }
+    }
+    return rc != 0 ? rc : add_vars(plan, &gpu, index, error_file, base, out);
+}
+
+/* ---- arguments ------------------------------------------------------------------------------- */
+
+int ct_worker_env_args(char *const *argv, int local_rank, struct ct_strlist *out)
+{
+    char rank[16];
+    const struct ct_template_var var = {"local_rank", rank};
+    int rc = 0;
+    (void)snprintf(rank, sizeof(rank), "%d", local_rank);
+    for (size_t i = 0; rc == 0 && argv[i] != NULL; i++) {
+        if (i == 0 || strchr(argv[i], '$') == NULL) {
+            rc = ct_strlist_borrow(out, argv[i]);
+            continue;
+        }
+        rc = ct_strlist_begin(out);
+        if (rc == 0) {
+            rc = ct_template_expand(argv[i], &var, 1, &out->text);
+            rc = rc != 0 ? rc : ct_buf_append(&out->text, "", 1);
+        }
+    }
+    return rc != 0 ? rc : ct_strlist_close(out);
+}

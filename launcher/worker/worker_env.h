@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a worker is told: torchrun's environment contract and `${local_rank}` in its arguments.
+ */
+#ifndef CT_LAUNCHER_WORKER_WORKER_ENV_H
+#define CT_LAUNCHER_WORKER_WORKER_ENV_H
+
+#include "common/err.h"
+#include "launcher/binding/gpu_mask.h"
+#include "launcher/util/strlist.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Names a file that appears, as JSON, when the job is asked to end: signo, deadline (Unix time). */
+#define CT_PREEMPT_ENV "CTRUN_PREEMPT_FILE"
+
+/* Names the pipe through which workers set timers (timer_guard_uv.h). The user may name it as well.
+ */
+#define CT_TIMER_FILE_ENV "TORCHELASTIC_TIMER_FILE"
+
+/* The index of the worker's GPU among those it sees (CUDA's numbering), and its share of it as
+ * "1/k" when k workers use it. */
+#define CT_DEVICE_INDEX_ENV "CTRUN_DEVICE_INDEX"
+#define CT_GPU_SHARE_ENV "CTRUN_GPU_SHARE"
+
+/* By which network interface a library is to reach other machines. */
+#define CT_GLOO_INTERFACE_ENV "GLOO_SOCKET_IFNAME"
+#define CT_NCCL_INTERFACE_ENV "NCCL_SOCKET_IFNAME"
+
+/* One generation of workers of this launcher. Strings are borrowed. */
+struct ct_worker_env {
+    int local_world_size;
+    int first_local_rank; /* of this launcher's first worker, where several share the machine */
+    int first_rank;       /* global rank of local rank 0 */
+    int world_size;
+    int first_role_rank, role_size; /* the same among the workers of our role */
+    int node_rank, node_count;
+    int generation; /* 0 at first, one more with each restart */
+    int max_restarts;
+    int cpus; /* in the launcher's affinity mask */
+    const char *role, *run_id;
+    bool virtual_local_rank; /* each worker is told to be local rank 0 */
+    const char *signals;     /* as --signals-to-handle has it */
+    const char *master_addr;
+    uint16_t master_port;
+    const char *interface;  /* to reach other machines by; "" or NULL = libraries find it alone */
+    bool nccl_configured;   /* ... and NCCL has a file that says it */
+    const char *preempt;    /* file that appears when the job is asked to end, or NULL */
+    const char *cookie;     /* "NAME=value" by which the job's processes are known, or NULL */
+    const char *progress;   /* path of the progress pages; "" or NULL = none */
+    const char *snapshot;   /* "NAME=path" of memory that outlives the workers, or NULL */
+    const char *handover;   /* path of the file with their orders; "" or NULL = none */
+    const char *timer_file; /* named pipe of their timers, or NULL */
+};
+
+/* `index` counts the workers of this launcher; the local rank is first_local_rank more.
+ *
+ * `gpus` says what GPU is the worker's. `base` (the launcher's environment, borrowed) without the
+ * variables of the contract, then the contract. `error_file` may be "". Gives *out, which starts
+ * empty. CT_ENOMEM. */
+CT_MUST_CHECK int ct_worker_env_make(const struct ct_worker_env *plan,
+                                     const struct ct_gpu_masks *gpus, int index,
+                                     const char *error_file, char *const *base,
+                                     struct ct_strlist *out);
+
+/* The contract alone. What `base` decides of it is left out. */
+CT_MUST_CHECK int ct_worker_env_vars(const struct ct_worker_env *plan,
+                                     const struct ct_gpu_masks *gpus, int index,
+                                     const char *error_file, char *const *base,
+                                     struct ct_strlist *out);
+
+/* argv (borrowed) with ${local_rank} and $local_rank replaced from argv[1] on; "$$" is "$", other
+ * names stay as they are (Python's string.Template.safe_substitute). Gives *out, which starts
+ * empty. CT_ENOMEM. */
+CT_MUST_CHECK int ct_worker_env_args(char *const *argv, int local_rank, struct ct_strlist *out);
+
+#endif

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Refusals counted, and told at a limited rate: a stranger must not be able to fill a log. Pure.
+ */
+#ifndef CT_RENDEZVOUS_ADMISSION_REFUSAL_LOG_H
+#define CT_RENDEZVOUS_ADMISSION_REFUSAL_LOG_H
+
+#include <stdint.h>
+
+/* At most one line in this time. */
+#define CT_REFUSAL_QUIET_MS 1000
+
+/* Zeroed memory is valid. */
+struct ct_refusal_log {
+    uint64_t total;
+    uint64_t told;    /* of `total`, those that a line has counted */
+    uint64_t next_ms; /* when a line may come again */
+};
+
+/* Counts one. Returns how many a line should tell of now, 0 = stay silent; those that were not told
+ * of are in the next line. `now_ms` is any clock that does not go back. */
+uint64_t ct_refusal_log_add(struct ct_refusal_log *refusals, uint64_t now_ms);
+
+/* For a line about the last of `untold`: " (and 12 others like it)", or "". */
+#define CT_REFUSALS_TEXT_MAX 48
+const char *ct_refusals_others(uint64_t untold, char out[CT_REFUSALS_TEXT_MAX]);
+
+#endif

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rendezvous/http/prometheus.h"
+
+#include "rendezvous/http/status.h"
+#include "rendezvous/wire/json.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A number of the document. */
+struct metric {
+    const char *object; /* NULL = the document itself */
+    const char *field;
+    const char *name; /* behind "ctrun_" */
+    const char *type;
+    const char *help;
+};
+
+static const struct metric metrics[] = {
+    {NULL, "uptime_s", "uptime_seconds", "gauge", "Time since the store was opened."},
+    {NULL, "ready", "ready", "gauge", "1 when everything that belongs to the job is running."},
+    {"store", "keys", "store_keys", "gauge", "Keys in the store."},
+    {"store", "queued", "store_queued", "gauge", "Elements in all queues."},
+    {"store", "bytes", "store_bytes", "gauge", "Bytes of all keys, values and elements."},
+    {"store", "memory", "store_memory_bytes", "gauge", "Memory that clients make the store take."},
+    {"store", "memory_refused", "store_memory_refused_total", "counter",
+     "Requests refused because they would have passed the cap on memory."},
+    {"store", "connections", "store_connections", "gauge", "Open connections of store clients."},
+    {"store", "waiters", "store_waiters", "gauge", "Clients that wait for keys."},
+    {"store", "accepted", "store_connections_accepted_total", "counter",
+     "Connections accepted, HTTP ones included."},
+    {"store", "refused", "store_connections_refused_total", "counter",
+     "Connections that could not be accepted."},
+    {"store", "denied", "store_connections_denied_total", "counter",
+     "Connections ended because the address of the peer is not admitted."},
+    {"store", "protocol_errors", "store_protocol_errors_total", "counter",
+     "Connections ended because the peer broke the protocol or a limit."},
+    {"store", "journal_bytes", "store_journal_bytes", "gauge", "Size of the journal's file."},
+    {"store", "journal_refused", "store_journal_refused_total", "counter",
+     "Changes that were not made because they could not be journalled."},
+    {"http", "connections", "http_connections", "gauge", "Open HTTP connections."},
+    {"http", "requests", "http_requests_total", "counter", "HTTP requests answered."},
+    {"http", "refused", "http_connections_refused_total", "counter",
+     "HTTP connections refused because too many were open."},
+    {"http", "timeouts", "http_timeouts_total", "counter",
+     "HTTP connections ended because they were too slow or idle."},
+    {"http", "denied", "http_denied_total", "counter",
+     "HTTP requests denied because the address of the peer is not admitted."},
+};
+
+/* Numbers of a job; `object` is not used. */
+static const struct metric job_metrics[] = {
+    {NULL, "generation", "job_generation", "gauge",
+     "How often the workers were started anew, for whatever reason."},
+    {NULL, "restarts", "job_restarts_total", "counter",
+     "Restarts after failures, of those that --max-restarts allows."},
+    {NULL, "world_size", "job_world_size", "gauge", "Workers of the job."},
+    {NULL, "min_nodes", "job_nodes_expected", "gauge", "Nodes without which the job does not run."},
+    {NULL, "nodes", "job_nodes_present", "gauge", "Nodes that are there, spare ones included."},
+    {NULL, "failure_count", "job_failures_total", "counter",
+     "Failures of workers and nodes that were acted on."},
+};
+
+static int put_head(struct ct_buf *out, const char *name, const char *type, const char *help)
+{
+    return ct_buf_printf(out, "# HELP ctrun_%s %s\n# TYPE ctrun_%s %s\n", name, help, name, type);
+}
+
+/* Whole numbers as such: others have more digits than anybody reads. */
+static int put_value(struct ct_buf *out, double value)
+{
+    bool whole = value == floor(value) && fabs(value) < 9e15;
+    return whole ? ct_buf_printf(out, " %.0f\n", value) : ct_buf_printf(out, " %.9g\n", value);
+}
+
+static int put_metric(struct ct_buf *out, const cJSON *status, const struct metric *m)
+{
+    const cJSON *object =
+        m->object != NULL ? cJSON_GetObjectItemCaseSensitive(status, m->object) : status;
+    if (cJSON_GetObjectItemCaseSensitive(object, m->field) == NULL) {
+        return 0;
+    }
+    int rc = put_head(out, m->name, m->type, m->help);
+    rc = rc != 0 ? rc : ct_buf_printf(out, "ctrun_%s", m->name);
+    return rc != 0 ? rc : put_value(out, ct_json_number(object, m->field, 0));
+}
+
+/* label="value" with the three characters escaped that the format names. */
+static int put_label(struct ct_buf *out, const char *label, const char *value)
+{
+    int rc = ct_buf_printf(out, "%s=\"", label);
+    for (const char *p = value; rc == 0 && *p != '\0'; p++) {
+        if (*p == '\n') {
+            rc = ct_buf_append(out, "\\n", 2);
+        } else if (*p == '"' || *p == '\\') {
+            rc = ct_buf_printf(out, "\\%c", *p);
+        } else {
+            rc = ct_buf_append(out, p, 1);
+        }
+    }
+    return rc != 0 ? rc : ct_buf_append(out, "\"", 1);
+}
+
+/* ctrun_NAME{label="value",: a store may serve several jobs, so each series of one names it, and
+ * whoever calls adds further labels and the brace. */
+static int put_labelled(struct ct_buf *out, const char *name, const char *label, const char *value)
+{
+    int rc = ct_buf_printf(out, "ctrun_%s{", name);
+    return rc != 0 ? rc : put_label(out, label, value);
+}
+
+static int put_of_job(struct ct_buf *out, const char *name, const cJSON *job)
+{
+    return put_labelled(out, name, "run_id", ct_json_text(job, "run_id", ""));
+}
+
+static int end_labels(struct ct_buf *out, double value)
+{
+    int rc = ct_buf_append(out, "}", 1);
+    return rc != 0 ? rc : put_value(out, value);
+}
+
+static int put_version(struct ct_buf *out, const char *version)
+{
+    if (version == NULL) {
+        return 0;
+    }
+    int rc = put_head(out, "build_info", "gauge", "The version that runs; always 1.");
+    rc = rc != 0 ? rc : put_labelled(out, "build_info", "version", version);
+    return rc != 0 ? rc : end_labels(out, 1);
+}
+
+static int put_operations(struct ct_buf *out, const cJSON *store)
+{
+    static const char name[] = "store_requests_total";
+    int rc = put_head(out, name, "counter", "Requests served, by operation.");
+    const cJSON *op;
+    cJSON_ArrayForEach(op, cJSON_GetObjectItemCaseSensitive(store, "operations"))
+    {
+        rc = rc != 0 ? rc : put_labelled(out, name, "operation", op->string);
+        rc = rc != 0 ? rc : end_labels(out, cJSON_IsNumber(op) ? op->valuedouble : 0);
+    }
+    return rc;
+}
+
+/* ---- jobs: all series of a name stand together, so each walks over the jobs ------------------ */
+
+static int put_job_infos(struct ct_buf *out, const cJSON *status)
+{
+    static const char name[] = "job_info";
+    int rc = put_head(out, name, "gauge", "A job that runs; always 1.");
+    const cJSON *job = NULL;
+    while (rc == 0 && (job = ct_status_next_job(status, job)) != NULL) {
+        rc = put_of_job(out, name, job);
+        rc = rc != 0 ? rc : end_labels(out, 1);
+    }
+    return rc;
+}
+
+/* A number, or how long an array is. */
+static int put_job_metric(struct ct_buf *out, const cJSON *status, const struct metric *m)
+{
+    int rc = put_head(out, m->name, m->type, m->help);
+    const cJSON *job = NULL;
+    while (rc == 0 && (job = ct_status_next_job(status, job)) != NULL) {
+        const cJSON *value = cJSON_GetObjectItemCaseSensitive(job, m->field);
+        if (value != NULL) {
+            rc = put_of_job(out, m->name, job);
+            rc = rc != 0 ? rc
+                         : end_labels(out, cJSON_IsArray(value) ? cJSON_GetArraySize(value)
+                                                                : ct_json_number(job, m->field, 0));
+        }
+    }
+    return rc;
+}
+
+/* Those of a job stand together in `rows`; *at says where they begin, and then where the next job's
+ * do. */
+static int put_workers(struct ct_buf *out, const cJSON *job, const struct ct_status_rows *rows,
+                       int number, size_t *at)
+{
+    int counts[CT_ROW_STATES] = {0};
+    for (; *at < rows->count && rows->spans[*at].job == number; ++*at) {
+        const struct ct_row_span *span = &rows->spans[*at];
+        for (int i = 0; i < span->count; i++) {
+            counts[span->rows[i].state]++;
+        }
+    }
+    int rc = 0;
+    for (int i = 0; rc == 0 && i < CT_ROW_STATES; i++) {
+        rc = put_of_job(out, "job_workers", job);
+        rc = rc != 0 ? rc : ct_buf_append(out, ",", 1);
+        rc = rc != 0 ? rc : put_label(out, "state", ct_row_state_name((enum ct_row_state)i));
+        rc = rc != 0 ? rc : end_labels(out, counts[i]);
+    }
+    return rc;
+}
+
+/* ---- what workers say of themselves --------------------------------------------------------- */
+
+/* Each writes a number of a row, "" = not told. */
+#define NUMBER_MAX 32
+
+static void put_step(const struct ct_worker_row *row, char out[NUMBER_MAX])
+{
+    (void)snprintf(out, NUMBER_MAX, "%" PRId64, row->step);
+}
+
+static void put_age(const struct ct_worker_row *row, char out[NUMBER_MAX])
+{
+    (void)snprintf(out, NUMBER_MAX, "%" PRId64 ".%03d", row->age_ms / 1000,
+                   (int)(row->age_ms % 1000));
+}
+
+static void put_loss(const struct ct_worker_row *row, char out[NUMBER_MAX])
+{
+    (void)snprintf(out, NUMBER_MAX, "%s", row->loss_text);
+}
+
+static void put_rate(const struct ct_worker_row *row, char out[NUMBER_MAX])
+{
+    (void)snprintf(out, NUMBER_MAX, "%s", row->rate_text);
+}
+
+struct told {
+    const char *name, *help;
+    void (*put)(const struct ct_worker_row *row, char out[NUMBER_MAX]);
+};
+
+/* `begin` is the line up to the rank. */
+static int put_span(struct ct_buf *out, const struct told *told, const struct ct_row_span *span,
+                    const struct ct_buf *begin, bool *headed)
+{
+    int rc = 0;
+    for (int i = 0; rc == 0 && i < span->count; i++) {
+        char number[NUMBER_MAX] = "", end[2 * NUMBER_MAX];
+        if (span->rows[i].phase != CT_ROW_UNTOLD) {
+            told->put(&span->rows[i], number);
+        }
+        if (number[0] == '\0') {
+            continue;
+        }
+        if (!*headed) {
+            rc = put_head(out, told->name, "gauge", told->help);
+            *headed = true;
+        }
+        int len = snprintf(end, sizeof(end), "%d\"} %s\n", span->first_rank + i, number);
+        rc = rc != 0 ? rc : ct_buf_append(out, ct_buf_bytes(begin), begin->len);
+        rc = rc != 0 ? rc : ct_buf_append(out, end, (size_t)len);
+    }
+    return rc;
+}
+
+static int put_told(struct ct_buf *out, const cJSON *status, const struct ct_status_rows *rows,
+                    const struct told *told)
+{
+    struct ct_buf begin = CT_BUF_INIT;
+    const cJSON *job = NULL;
+    int rc = 0, at = -1;
+    bool headed = false;
+    for (size_t i = 0; rc == 0 && i < rows->count; i++) {
+        bool another = at != rows->spans[i].job;
+        for (; at < rows->spans[i].job; at++) {
+            job = ct_status_next_job(status, job);
+        }
+        if (another) {
+            ct_buf_reset(&begin);
+            rc = put_of_job(&begin, told->name, job);
+            rc = rc != 0 ? rc : ct_buf_append(&begin, ",rank=\"", 7);
+        }
+        rc = rc != 0 ? rc : put_span(out, told, &rows->spans[i], &begin, &headed);
+    }
+    ct_buf_fini(&begin);
+    return rc;
+}
+
+static int put_progress(struct ct_buf *out, const cJSON *status, const struct ct_status_rows *rows)
+{
+    static const struct told all[] = {
+        {"worker_step", "The step a worker is in.", put_step},
+        {"worker_progress_age_seconds", "Time since a worker said anything of itself.", put_age},
+        {"worker_loss", "The loss that a worker tells.", put_loss},
+        {"worker_samples_per_second", "Samples per second that a worker tells.", put_rate},
+    };
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < sizeof(all) / sizeof(all[0]); i++) {
+        rc = put_told(out, status, rows, &all[i]);
+    }
+    return rc;
+}
+
+static int put_jobs(struct ct_buf *out, const cJSON *status, const struct ct_status_rows *rows)
+{
+    int rc = put_job_infos(out, status);
+    for (size_t i = 0; rc == 0 && i < sizeof(job_metrics) / sizeof(job_metrics[0]); i++) {
+        rc = put_job_metric(out, status, &job_metrics[i]);
+    }
+    rc = rc != 0 ? rc : put_head(out, "job_workers", "gauge", "Workers of a job, by state.");
+    const cJSON *job = NULL;
+    size_t at = 0;
+    for (int i = 0; rc == 0 && (job = ct_status_next_job(status, job)) != NULL; i++) {
+        rc = put_workers(out, job, rows, i, &at);
+    }
+    return rc != 0 ? rc : put_progress(out, status, rows);
+}
+
+int ct_prometheus_print(const struct cJSON *status, const struct ct_status_rows *rows,
+                        struct ct_buf *out)
+{
+    int rc = put_version(out, ct_json_text(status, "version", NULL));
+    for (size_t i = 0; rc == 0 && i < sizeof(metrics) / sizeof(metrics[0]); i++) {
+        rc = put_metric(out, status, &metrics[i]);
+    }
+    rc = rc != 0 ? rc : put_operations(out, cJSON_GetObjectItemCaseSensitive(status, "store"));
+    bool jobs = ct_status_next_job(status, NULL) != NULL;
+    return rc != 0 || !jobs ? rc : put_jobs(out, status, rows);
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/lib/ct_test.h"
+
+#include "common/progress_page.h"
+
+#include <math.h>
+
+#define NOW INT64_C(1000)
+
+static struct ct_progress_slot good(void)
+{
+    return (struct ct_progress_slot){
+        .version = CT_PROGRESS_VERSION,
+        .where = ct_progress_where(CT_PHASE_COLLECTIVE, 345),
+        .stamp_ns = 900,
+        .loss = 0.5,
+        .rate = 1e6,
+        .first_ns = 800,
+    };
+}
+
+static void a_stamp_is_read(void **state)
+{
+    (void)state;
+    struct ct_progress_slot slot = good();
+    struct ct_progress progress;
+    assert_true(ct_progress_decode(&slot, NOW, &progress));
+    assert_int_equal(progress.phase, CT_PHASE_COLLECTIVE);
+    assert_int_equal(progress.step, 345);
+    assert_int_equal(progress.stamp_ns, 900);
+    assert_true(progress.loss == 0.5 && progress.rate == 1e6);
+    assert_int_equal(progress.first_ns, 800);
+    assert_string_equal(ct_phase_name(progress.phase), "collective");
+}
+
+static void nonsense_is_not_believed(void **state)
+{
+    (void)state;
+    struct ct_progress progress;
+    struct ct_progress_slot slots[5];
+    for (size_t i = 0; i < 5; i++) {
+        slots[i] = good();
+    }
+    slots[0].version = 0;
+    slots[1].where |= 0xff; /* a phase that is none */
+    slots[2].where = UINT64_MAX;
+    slots[3].stamp_ns = 0;
+    slots[4].stamp_ns = INT64_MIN;
+    for (size_t i = 0; i < 5; i++) {
+        assert_false(ct_progress_decode(&slots[i], NOW, &progress));
+    }
+}
+
+static void numbers_are_made_harmless(void **state)
+{
+    (void)state;
+    struct ct_progress_slot slot = good();
+    struct ct_progress progress;
+    slot.stamp_ns = INT64_MAX; /* in the future */
+    slot.loss = (double)INFINITY;
+    slot.rate = -1;
+    slot.first_ns = NOW + 1;
+    assert_true(ct_progress_decode(&slot, NOW, &progress));
+    assert_int_equal(progress.stamp_ns, NOW);
+    assert_true(isnan(progress.loss) && isnan(progress.rate));
+    assert_int_equal(progress.first_ns, 0);
+    slot.first_ns = -1;
+    assert_true(ct_progress_decode(&slot, NOW, &progress));
+    assert_int_equal(progress.first_ns, 0);
+}
+
+static void steps_stay_in_their_range(void **state)
+{
+    (void)state;
+    assert_int_equal(ct_progress_step(ct_progress_where(CT_PHASE_DATA, -5)), 0);
+    assert_int_equal(ct_progress_step(ct_progress_where(CT_PHASE_DATA, INT64_MAX)),
+                     CT_PROGRESS_STEP_MAX);
+}
+
+static void places(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *value;
+        int want;
+    } cases[] = {
+        {"/proc/4711/fd/9:256", 0},
+        {"/a:b:0", 0},
+        {"", CT_EFORMAT},
+        {"/proc/1/fd/3", CT_EFORMAT},
+        {":0", CT_EFORMAT},
+        {"relative:0", CT_EFORMAT},
+        {"/p:-128", CT_EFORMAT},
+        {"/p:1", CT_EFORMAT},
+        {"/p:", CT_EFORMAT},
+        {"/p:99999999999999999999", CT_EFORMAT},
+        {"/a/path/that/is/much/too/long:0", CT_ELIMIT},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char path[24];
+        int64_t offset = -1;
+        assert_int_equal(ct_progress_parse(cases[i].value, path, sizeof(path), &offset),
+                         cases[i].want);
+        if (i == 0) {
+            assert_string_equal(path, "/proc/4711/fd/9");
+            assert_int_equal(offset, 256);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_stamp_is_read),
+        cmocka_unit_test(nonsense_is_not_believed),
+        cmocka_unit_test(numbers_are_made_harmless),
+        cmocka_unit_test(steps_stay_in_their_range),
+        cmocka_unit_test(places),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

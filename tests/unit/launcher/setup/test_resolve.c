@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/setup/resolve.h"
+#include "tests/lib/ct_test.h"
+#include "tests/lib/fault.h"
+
+#include <stdio.h>
+
+#define WORDS_MAX 24
+
+static int no_file(void *data, const char *path, size_t max, struct ct_buf *out, struct ct_err *err)
+{
+    (void)data, (void)max, (void)out;
+    return ct_err_set(err, CT_ENOENT, "cannot open '%s'", path);
+}
+
+struct row {
+    const char *words[8]; /* options */
+    const char *env[WORDS_MAX];
+    const char *resolved; /* as by write_settled(), or part of the error */
+};
+
+static void write_settled(const struct ct_options *options, const struct ct_resolved *resolved,
+                          char *out, size_t size)
+{
+    static const char *const modes[] = {"single", "agent", "shim"};
+    int len =
+        snprintf(out, size, "%s nodes=%d:%d<%s node=%d<%s n=%d<%s", modes[resolved->mode],
+                 options->min_nodes, options->max_nodes, resolved->nnodes_from, options->node_rank,
+                 resolved->node_rank_from, options->nproc, resolved->nproc_from);
+    if (resolved->mode != CT_MODE_SINGLE) {
+        len += snprintf(out + len, size - (size_t)len, " at=%s<%s port<%s id=%s<%s host=%d",
+                        options->has_endpoint ? options->endpoint.host : options->master_addr,
+                        resolved->master_from, resolved->port_from,
+                        options->run_id != NULL ? options->run_id : "?", resolved->run_id_from,
+                        options->rdzv_conf.is_host);
+    }
+    if (resolved->mode == CT_MODE_SHIM) {
+        len += snprintf(out + len, size - (size_t)len, " local=%d/%d group=%d/%d",
+                        resolved->local_rank, resolved->local_size, resolved->group_rank,
+                        resolved->group_count);
+    }
+    (void)snprintf(out + len, size - (size_t)len, "%s", resolved->warning[0] != '\0' ? " !" : "");
+}
+
+static int settle(const struct row *row, struct ct_scheduler *where, struct ct_options *options,
+                  struct ct_resolved *resolved, struct ct_err *err)
+{
+    char *argv[10] = {(char *)"ctrun"};
+    size_t n = 1;
+    const struct ct_scheduler_input input = {
+        .env = (char *const *)row->env,
+        .host = "vm",
+        .read = no_file,
+    };
+    for (; n < 8 && row->words[n - 1] != NULL; n++) {
+        argv[n] = (char *)row->words[n - 1];
+    }
+    argv[n] = (char *)"x";
+    int rc = ct_options_parse(argv, (char *const *)row->env, options, err);
+    return rc != 0 ? rc : ct_resolve(&input, options, where, resolved, err);
+}
+
+#define SLURM(node, proc, local, tasks, each)                                                    \
+    "SLURM_JOB_ID=7", "SLURM_STEP_ID=0", "SLURM_STEP_NODELIST=n[1-2]", "SLURM_STEP_NUM_NODES=2", \
+        "SLURM_NODEID=" node, "SLURM_PROCID=" proc, "SLURM_LOCALID=" local,                      \
+        "SLURM_STEP_NUM_TASKS=" tasks, "SLURM_STEP_TASKS_PER_NODE=" each
+#define OMPI(rank, size, local, local_size)                     \
+    "OMPI_COMM_WORLD_RANK=" rank, "OMPI_COMM_WORLD_SIZE=" size, \
+        "OMPI_COMM_WORLD_LOCAL_RANK=" local, "OMPI_COMM_WORLD_LOCAL_SIZE=" local_size
+
+static const struct row rows[] = {
+    {{NULL}, {NULL}, "single nodes=1:1<default node=-1<default n=1<default"},
+    {{"-n4"}, {NULL}, "single nodes=1:1<default node=-1<default n=4<--nproc-per-node"},
+    {{NULL},
+     {"PET_NPROC_PER_NODE=3"},
+     "single nodes=1:1<default node=-1<default n=3<PET_NPROC_PER_NODE"},
+    /* One task on each node: agents. */
+    {{NULL},
+     {SLURM("1", "1", "0", "2", "1(x2)"), "SLURM_GPUS_ON_NODE=8"},
+     "agent nodes=2:2<SLURM_STEP_NUM_NODES node=1<SLURM_NODEID n=8<SLURM_GPUS_ON_NODE "
+     "at=n1<SLURM_STEP_NODELIST port<SLURM_JOB_ID and SLURM_STEP_ID "
+     "id=slurm-7.0<SLURM_JOB_ID and SLURM_STEP_ID host=0"},
+    {{"-n2", "--rdzv-id=a"},
+     {SLURM("0", "0", "0", "2", "1(x2)"), "SLURM_GPUS_ON_NODE=8"},
+     "agent nodes=2:2<SLURM_STEP_NUM_NODES node=0<SLURM_NODEID n=2<--nproc-per-node "
+     "at=n1<SLURM_STEP_NODELIST port<SLURM_JOB_ID and SLURM_STEP_ID id=a<--rdzv-id host=1"},
+    /* A task for each rank: shims; also on a node that has one only. */
+    {{NULL},
+     {SLURM("1", "3", "1", "4", "2(x2)"), "SLURM_GPUS_ON_NODE=8"},
+     "shim nodes=4:4<SLURM_STEP_NUM_TASKS node=3<SLURM_PROCID n=1<SLURM_STEP_NUM_TASKS "
+     "at=n1<SLURM_STEP_NODELIST port<SLURM_JOB_ID and SLURM_STEP_ID "
+     "id=slurm-7.0<SLURM_JOB_ID and SLURM_STEP_ID host=0 local=1/2 group=1/2"},
+    {{NULL},
+     {SLURM("1", "2", "0", "3", "2,1")},
+     "shim nodes=3:3<SLURM_STEP_NUM_TASKS node=2<SLURM_PROCID n=1<SLURM_STEP_NUM_TASKS "
+     "at=n1<SLURM_STEP_NODELIST port<SLURM_JOB_ID and SLURM_STEP_ID "
+     "id=slurm-7.0<SLURM_JOB_ID and SLURM_STEP_ID host=0 local=0/1 group=1/2"},
+    {{"-n2"},
+     {SLURM("1", "3", "1", "4", "2(x2)")},
+     "leave it out, and every task becomes one rank"},
+    {{"-n2", "--rdzv-id=a", "--rdzv-conf=is_host=0"},
+     {SLURM("0", "0", "0", "2", "1(x2)")},
+     "agent nodes=2:2<SLURM_STEP_NUM_NODES node=0<SLURM_NODEID n=2<--nproc-per-node "
+     "at=n1<SLURM_STEP_NODELIST port<SLURM_JOB_ID and SLURM_STEP_ID id=a<--rdzv-id host=0"},
+    {{"--max-restarts=1"},
+     {SLURM("0", "0", "0", "2", "1(x2)"), "SLURM_KILL_BAD_EXIT=1"},
+     "agent nodes=2:2<SLURM_STEP_NUM_NODES node=0<SLURM_NODEID n=1<default "
+     "at=n1<SLURM_STEP_NODELIST port<SLURM_JOB_ID and SLURM_STEP_ID "
+     "id=slurm-7.0<SLURM_JOB_ID and SLURM_STEP_ID host=1 !"},
+    /* Flags win over everything. */
+    {{"--standalone", "-n2"},
+     {SLURM("1", "3", "1", "4", "2(x2)")},
+     "single nodes=1:1<default node=-1<default n=2<--nproc-per-node"},
+    {{"--nnodes=1"},
+     {SLURM("1", "3", "1", "4", "2(x2)")},
+     "single nodes=1:1<--nnodes node=-1<default n=1<default"},
+    {{"--nnodes=1", "-n2"},
+     {"SLURM_STEP_NODELIST=n[", "SLURM_STEP_NUM_NODES=2"},
+     "single nodes=1:1<--nnodes node=-1<default n=2<--nproc-per-node"},
+    {{NULL}, {"SLURM_STEP_NODELIST=n[", "SLURM_STEP_NUM_NODES=2"}, "SLURM_NODEID is not set"},
+    /* The batch script is one node, whatever the job has. */
+    {{NULL},
+     {"SLURM_JOB_ID=7", "SLURM_NODEID=0", "SLURM_JOB_NUM_NODES=4", "SLURM_NNODES=4"},
+     "single nodes=1:1<default node=-1<default n=1<default !"},
+    /* MPI: ranks, on one host and on several. */
+    {{NULL},
+     {OMPI("1", "2", "1", "2"), "PMIX_NAMESPACE=5"},
+     "shim nodes=2:2<OMPI_COMM_WORLD_SIZE node=1<OMPI_COMM_WORLD_RANK n=1<OMPI_COMM_WORLD_SIZE "
+     "at=127.0.0.1<OMPI_COMM_WORLD_LOCAL_SIZE port<PMIX_NAMESPACE id=openmpi-5<PMIX_NAMESPACE "
+     "host=0 local=1/2 group=0/1"},
+    {{NULL}, {OMPI("1", "2", "0", "1")}, "Open MPI's mpirun does not say on which host rank 0 is"},
+    {{"--master-addr=h"},
+     {OMPI("0", "2", "0", "1")},
+     "shim nodes=2:2<OMPI_COMM_WORLD_SIZE node=0<OMPI_COMM_WORLD_RANK n=1<OMPI_COMM_WORLD_SIZE "
+     "at=h<--master-addr port<default id=?<default host=1 local=0/1 group=0/2"},
+    {{"--master-addr=h", "-n4"},
+     {OMPI("1", "2", "0", "1")},
+     "agent nodes=2:2<OMPI_COMM_WORLD_LOCAL_SIZE node=1<OMPI_COMM_WORLD_RANK n=4<--nproc-per-node "
+     "at=h<--master-addr port<default id=?<default host=-1"},
+    {{NULL}, {OMPI("0", "1", "0", "1")}, "single nodes=1:1<default node=-1<default n=1<default"},
+    /* Nodes without a count are a hint that must not be dropped. */
+    {{NULL},
+     {"KUBERNETES_SERVICE_HOST=h", "JOB_COMPLETION_INDEX=0"},
+     "JOB_COMPLETION_INDEX=0 says that this is one of several nodes"},
+    {{"--standalone"},
+     {"KUBERNETES_SERVICE_HOST=h", "JOB_COMPLETION_INDEX=2"},
+     "single nodes=1:1<default node=-1<default n=1<default"},
+    {{NULL}, {"MASTER_ADDR=h", "NODE_RANK=1"}, "NODE_RANK=1 says that this is one of several"},
+    {{NULL},
+     {"MASTER_ADDR=h", "NODE_RANK=1", "NNODES=2", "MASTER_PORT=5"},
+     "agent nodes=2:2<NNODES node=1<NODE_RANK n=1<default at=h<MASTER_ADDR port<MASTER_PORT "
+     "id=?<default host=0"},
+    {{"--nnodes=2"},
+     {"KUBERNETES_SERVICE_HOST=h", "JOB_COMPLETION_INDEX=1"},
+     "agent nodes=2:2<--nnodes node=1<JOB_COMPLETION_INDEX n=1<default at=<default port<default "
+     "id=?<default host=-1 !"},
+    /* torchrun's own ways under srun: the node's number is the scheduler's. */
+    {{"--nnodes=2", "-n8", "--rdzv-backend=c10d", "--rdzv-endpoint=h:29500", "--rdzv-id=1"},
+     {SLURM("1", "1", "0", "2", "1(x2)")},
+     "agent nodes=2:2<--nnodes node=1<SLURM_NODEID n=8<--nproc-per-node at=h<--rdzv-endpoint "
+     "port<--rdzv-endpoint id=1<--rdzv-id host=-1"},
+    {{"--nnodes=4", "--master-addr=h"},
+     {SLURM("1", "3", "1", "4", "2(x2)")},
+     "agent nodes=4:4<--nnodes node=3<SLURM_PROCID n=1<default at=h<--master-addr "
+     "port<SLURM_JOB_ID and SLURM_STEP_ID id=slurm-7.0<SLURM_JOB_ID and SLURM_STEP_ID host=-1"},
+    {{"--nnodes=3", "--node-rank=2", "--master-addr=h", "--master-port=9"},
+     {SLURM("1", "1", "0", "2", "1(x2)")},
+     "agent nodes=3:3<--nnodes node=2<--node-rank n=1<default at=h<--master-addr "
+     "port<--master-port id=slurm-7.0<SLURM_JOB_ID and SLURM_STEP_ID host=-1"},
+    {{NULL},
+     {"PET_NNODES=2", "PET_NODE_RANK=1", "PET_MASTER_ADDR=h", "PET_MASTER_PORT=9", "RANK=3",
+      "WORLD_SIZE=4", "MASTER_ADDR=other", "KUBERNETES_SERVICE_HOST=k", "JOB_COMPLETION_INDEX=1"},
+     "agent nodes=2:2<PET_NNODES node=1<PET_NODE_RANK n=1<default at=h<PET_MASTER_ADDR "
+     "port<PET_MASTER_PORT id=?<default host=-1"},
+};
+
+static void flags_then_environment_then_scheduler(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct ct_scheduler where = {0};
+        struct ct_options options;
+        struct ct_resolved resolved;
+        struct ct_err err = {0};
+        char text[1024] = "";
+        int rc = settle(&rows[i], &where, &options, &resolved, &err);
+        if (rc == 0) {
+            write_settled(&options, &resolved, text, sizeof(text));
+        }
+        if (rc == 0 ? strcmp(text, rows[i].resolved) != 0
+                    : strstr(err.text, rows[i].resolved) == NULL) {
+            fail_msg("row %zu:\n  resolved  %s%s\n  expected %s", i, text, err.text,
+                     rows[i].resolved);
+        }
+        ct_scheduler_fini(&where);
+    }
+}
+
+static void shims_keep_the_schedulers_place(void **state)
+{
+    static const struct row shim = {
+        {"--local-ranks-filter=1", "-t0:1,1:3", "-r2"}, {SLURM("1", "3", "1", "4", "2(x2)")}, ""};
+    struct ct_scheduler where = {0};
+    struct ct_options options;
+    struct ct_resolved resolved;
+    struct ct_err err = {0};
+    struct ct_worker_env plan = {
+        .local_world_size = 1, .first_rank = 3, .node_rank = 3, .node_count = 4};
+    const struct ct_worker_env before = plan;
+    (void)state;
+    assert_int_equal(settle(&shim, &where, &options, &resolved, &err), 0);
+    /* To this ctrun the worker is number 0; what is told to local rank 1 is told to it. */
+    assert_true(ct_rank_set_has(&options.shown, 0));
+    assert_int_equal(ct_redirects_of(&options.tee, 0), CT_STREAMS_BOTH);
+    assert_int_equal(ct_redirects_of(&options.redirects, 0), CT_STREAMS_STDERR);
+
+    ct_resolved_worker_env(&(const struct ct_resolved){.mode = CT_MODE_AGENT}, &plan);
+    assert_memory_equal(&plan, &before, sizeof(plan));
+    ct_resolved_worker_env(&resolved, &plan);
+    assert_int_equal(plan.first_local_rank, 1);
+    assert_int_equal(plan.local_world_size, 2);
+    assert_int_equal(plan.node_rank, 1);
+    assert_int_equal(plan.node_count, 2);
+    assert_int_equal(plan.first_rank, 3);
+    ct_scheduler_fini(&where);
+}
+
+static int settle_once(void *data)
+{
+    struct ct_scheduler where = {0};
+    struct ct_options options;
+    struct ct_resolved resolved;
+    int rc = settle(data, &where, &options, &resolved, NULL);
+    ct_scheduler_fini(&where);
+    return rc;
+}
+
+static void memory_may_run_out(void **state)
+{
+    (void)state;
+    assert_true(ct_fault_sweep(settle_once, (void *)&rows[3], 0) > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(flags_then_environment_then_scheduler),
+        cmocka_unit_test(shims_keep_the_schedulers_place),
+        cmocka_unit_test(memory_may_run_out),
+    };
+    return cmocka_run_group_tests_name("settle", tests, NULL, NULL);
+}

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Who holds a job of several machines up: the judgement, and that the membership tells it once.
+ */
+#include "tests/lib/members_scene.h"
+
+static void judge(const struct ct_hang_vote *machines, int count, int kind, int rank)
+{
+    /* The order in which machines are asked makes no difference. */
+    for (int first = 0; first < count; first++) {
+        struct ct_hang_votes sum = {.total = 0};
+        struct ct_hang_vote verdict;
+        for (int i = 0; i < count; i++) {
+            ct_hang_vote_add(&sum, &machines[(first + i) % count]);
+        }
+        ct_hang_vote_judge(&sum, &verdict);
+        assert_int_equal(verdict.kind, kind);
+        if (kind != CT_HANG_VOTE_NO) {
+            assert_int_equal(verdict.rank, rank);
+        }
+    }
+}
+
+#define JUDGE(kind, rank, ...)                                      \
+    do {                                                            \
+        const struct ct_hang_vote of[] = {__VA_ARGS__};             \
+        judge(of, (int)(sizeof(of) / sizeof(of[0])), (kind), rank); \
+    } while (0)
+#define IS(what, of_rank)                                            \
+    {                                                                \
+        .kind = CT_HANG_VOTE_##what, .rank = (of_rank), .sure = true \
+    }
+#define WAITS(of_rank, in_step, is_alone)                                                       \
+    {                                                                                           \
+        .kind = CT_HANG_VOTE_WAITING, .rank = (of_rank), .step = (in_step), .alone = (is_alone) \
+    }
+
+static void the_one_that_does_not_wait_is_named(void **state)
+{
+    (void)state;
+    JUDGE(CT_HANG_VOTE_STOPPED, 5, IS(WAITING, 0), IS(BUSY, 2), IS(STOPPED, 5));
+    JUDGE(CT_HANG_VOTE_NO, 0, IS(STOPPED, 0), IS(STOPPED, 2)); /* somebody has suspended the job */
+    JUDGE(CT_HANG_VOTE_BUSY, 2, IS(WAITING, 0), IS(BUSY, 6), IS(BUSY, 2));
+    JUDGE(CT_HANG_VOTE_NO, 0, IS(BUSY, 0), IS(BUSY, 2)); /* all evaluate */
+    JUDGE(CT_HANG_VOTE_NO, 0, IS(BUSY, 0), IS(QUIET, 2));
+    JUDGE(CT_HANG_VOTE_STUCK, 4, IS(QUIET, 0), IS(NAPPING, 2), IS(STUCK, 4));
+    JUDGE(CT_HANG_VOTE_NAPPING, 2, IS(QUIET, 0), IS(NAPPING, 2), IS(QUIET, 4));
+    JUDGE(CT_HANG_VOTE_ALL, 0, IS(NAPPING, 0), IS(NAPPING, 2));
+    JUDGE(CT_HANG_VOTE_ALL, 0, IS(QUIET, 0), IS(QUIET, 2));
+    JUDGE(CT_HANG_VOTE_NO, 0, {.kind = CT_HANG_VOTE_QUIET}, IS(QUIET, 2)); /* with `auto` */
+}
+
+static void of_those_who_wait_it_is_the_last(void **state)
+{
+    (void)state;
+    JUDGE(CT_HANG_VOTE_BEHIND, 3, WAITS(0, 8, false), WAITS(3, 7, true), WAITS(4, 8, false));
+    JUDGE(CT_HANG_VOTE_ALL, 0, WAITS(0, 8, false), WAITS(2, 7, false)); /* two of that machine */
+    JUDGE(CT_HANG_VOTE_ALL, 0, WAITS(0, 7, true), WAITS(2, 7, true), WAITS(4, 8, true));
+    JUDGE(CT_HANG_VOTE_ALL, 0, WAITS(0, 7, true), WAITS(2, 7, true), WAITS(4, 7, true));
+    struct ct_hang_votes nobody = {.total = 0};
+    struct ct_hang_vote verdict;
+    ct_hang_vote_judge(&nobody, &verdict);
+    assert_int_equal(verdict.kind, CT_HANG_VOTE_NO);
+}
+
+/* ---- the membership ------------------------------------------------------------------------- */
+
+static void beat(struct scene *s, int node, int kind, int rank, int generation)
+{
+    static struct ct_msg msg;
+    msg = (struct ct_msg){
+        .type = CT_MSG_BEAT,
+        .still = {.kind = kind, .rank = rank, .generation = generation, .still_ms = 4000},
+    };
+    say_msg(s, node, &msg);
+}
+
+/* All say it again and again, a second apart. */
+static void all_stand_still(struct scene *s, int seconds, int generation)
+{
+    for (int i = 0; i < seconds; i++) {
+        s->now += S;
+        beat(s, 1, CT_HANG_VOTE_WAITING, 0, generation);
+        beat(s, 2, CT_HANG_VOTE_BUSY, 3, generation);
+        beat(s, 3, CT_HANG_VOTE_WAITING, 4, generation);
+    }
+}
+
+static void all_are_told_once(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 3, 3, 0, 1);
+    run(&s, 3);
+    s.now += S;
+    beat(&s, 1, CT_HANG_VOTE_WAITING, 0, 0);
+    beat(&s, 2, CT_HANG_VOTE_BUSY, 3, 0);
+    HEARS(&s, 1, ""); /* node 3 moves */
+    all_stand_still(&s, 3, 0);
+    for (int node = 1; node <= 3; node++) {
+        HEARS(&s, node, "beat");
+        assert_string_equal(s.nodes[node].last_text, "gpu-2");
+    }
+    beat(&s, 2, CT_HANG_VOTE_NO, 0, 0); /* it moves, and stops again */
+    all_stand_still(&s, 3, 0);
+    HEARS(&s, 1, "beat");
+    end(&s);
+}
+
+static void who_has_finished_is_not_waited_for(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 3, 3, 0, 1);
+    run(&s, 3);
+    say(&s, 3, CT_MSG_FINISHED, 0);
+    for (int i = 0; i < 3; i++) {
+        s.now += S;
+        beat(&s, 1, CT_HANG_VOTE_WAITING, 0, 0);
+        beat(&s, 2, CT_HANG_VOTE_BUSY, 3, 0);
+    }
+    HEARS(&s, 1, "beat");
+    end(&s);
+}
+
+/* Ranks of others, other generations and verdicts are no news of a machine. */
+static void nonsense_counts_as_moving(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 2, 2, 0, 1);
+    run(&s, 2);
+    static const struct ct_hang_vote odd[] = {
+        {CT_HANG_VOTE_BUSY, 0, 1, 0, false, false, 0},
+        {CT_HANG_VOTE_BUSY, 0, 4, 0, false, false, 0},
+        {CT_HANG_VOTE_BUSY, 1, 2, 0, false, false, 0},
+        {CT_HANG_VOTE_ALL, 0, 2, 0, false, false, 0},
+        {CT_HANG_VOTE_BEHIND, 0, 2, 0, false, false, 0},
+    };
+    for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++) {
+        s.now += 2 * S;
+        beat(&s, 1, CT_HANG_VOTE_WAITING, 0, 0);
+        beat(&s, 2, odd[i].kind, odd[i].rank, odd[i].generation);
+        s.now += 2 * S;
+        beat(&s, 1, CT_HANG_VOTE_WAITING, 0, 0);
+        HEARS(&s, 1, "");
+    }
+    end(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_one_that_does_not_wait_is_named),
+        cmocka_unit_test(of_those_who_wait_it_is_the_last),
+        cmocka_unit_test(all_are_told_once),
+        cmocka_unit_test(who_has_finished_is_not_waited_for),
+        cmocka_unit_test(nonsense_counts_as_moving),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

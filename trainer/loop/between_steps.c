@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "trainer/loop/between_steps.h"
+
+#include "common/clock.h"
+#include "trainer/loop/gpu_backup.h"
+#include "trainer/recovery/checkpoint_dir.h"
+
+#include <stdlib.h>
+
+/* The same on every rank. */
+static bool saving(const struct ct_trainer *t)
+{
+    return t->options.checkpoint != NULL || t->options.checkpoint_dir != NULL;
+}
+
+int ct_between_steps_open(struct ct_trainer *t, struct ct_err *err)
+{
+    if (!saving(t) || t->team.rank != 0 || t->options.eval_only) {
+        return 0;
+    }
+    int rc = 0;
+    if (t->options.checkpoint_dir != NULL) {
+        rc = ct_checkpoint_dir_start(t->options.checkpoint_dir, t->optimizer.step,
+                                     ct_train_resumes_itself(&t->options), err);
+    }
+    const struct ct_saver_options options = {
+        .file = t->options.checkpoint,
+        .dir = t->options.checkpoint_dir,
+        .keep = t->options.keep_checkpoints,
+        .layout = &t->layout,
+        .optimizer = t->optimizer.kind,
+    };
+    return rc == 0 ? ct_saver_open(&options, &t->saver, err) : rc;
+}
+
+void ct_between_steps_close(struct ct_trainer *t)
+{
+    ct_saver_free(t->saver);
+    t->saver = NULL;
+}
+
+void ct_between_steps_start(struct ct_trainer *t, const struct ct_train_events *events)
+{
+    /* Stopping without a checkpoint would lose everything: then a notice is for others. */
+    bool stoppable = saving(t) && !t->options.eval_only;
+    ct_preempt_init(&t->preempt, stoppable ? getenv(CT_PREEMPT_FILE_VARIABLE) : NULL,
+                    stoppable ? events->stop_asked : NULL);
+    t->saved_ns = ct_clock_now(NULL);
+    t->saved_step = t->optimizer.step;
+}
+
+/* ---- saving ---------------------------------------------------------------------------------- */
+
+static void tell_news(struct ct_trainer *t, const struct ct_train_events *events)
+{
+    struct ct_err reason = {0};
+    if (ct_saver_news(t->saver, &reason) && events->warn != NULL) {
+        (void)ct_err_wrap(&reason, "going on without this checkpoint, the one before stays");
+        events->warn(events->data, &reason);
+    }
+}
+
+/* On rank 0, and where the model is scattered on all. The position is counted in whole epochs where
+ * it can be, so that a checkpoint says the same whether it was taken after an epoch's last step or
+ * before the next one's first. */
+static int save(struct ct_trainer *t, bool wait, struct ct_err *err)
+{
+    float *snapshot = t->saver != NULL ? ct_saver_begin(t->saver, wait) : NULL;
+    t->saved_ns = ct_clock_now(NULL);
+    if (snapshot == NULL && !t->scattered) {
+        return 0;
+    }
+    int rc = ct_trainer_snapshot(t, snapshot, err);
+    if (rc == 0 && snapshot != NULL) {
+        const struct ct_progress_point point = {
+            .step = t->optimizer.step,
+            .epoch = t->epoch,
+            .seed = t->options.seed,
+            .batch = t->batch,
+            .batch_size = t->sampler.batch,
+        };
+        ct_saver_commit(t->saver, &point);
+        t->saved_step = t->optimizer.step;
+    }
+    return rc;
+}
+
+/* By rank 0's clock: it tells the others in the next exchange. */
+static bool late(const struct ct_trainer *t)
+{
+    int64_t seconds = t->options.checkpoint_every.seconds;
+    return t->saver != NULL && seconds > 0 &&
+           ct_clock_now(NULL) - t->saved_ns >= seconds * CT_NS_PER_S;
+}
+
+/* The same on every rank; `wants` is what the exchange has come to, 0 without one. */
+static bool due(const struct ct_trainer *t, unsigned wants)
+{
+    int64_t steps = t->options.checkpoint_every.steps;
+    return (wants & CT_PREEMPT_SAVE) != 0 || (steps > 0 && t->optimizer.step % steps == 0);
+}
+
+static int stop_here(struct ct_trainer *t, struct ct_err *err)
+{
+    t->preempted = true;
+    /* Only rank 0 knows which step it has saved. */
+    bool saved = t->saver != NULL && t->saved_step == t->optimizer.step;
+    int rc = !saved || t->scattered ? save(t, true, err) : 0;
+    return rc == 0 ? CT_BETWEEN_STEPS_E_STOP : rc;
+}
+
+/* ---- how it goes ----------------------------------------------------------------------------- */
+
+/* Tells rank 0 how it goes: `sums` are the loss and the hits of all ranks in this epoch. */
+static void report(struct ct_trainer *t, const struct ct_train_events *events, const double *sums,
+                   bool line)
+{
+    size_t batches = ct_sampler_batches(&t->sampler);
+    size_t trained =
+        ct_sampler_first(&t->sampler, t->batch) - ct_sampler_first(&t->sampler, t->first);
+    const struct ct_rates_point now = {
+        .ns = ct_clock_now(NULL),
+        .comm_ns = t->comm_ns,
+        .loss = sums[0],
+        .hits = sums[1],
+        .samples = t->carried + trained,
+        .trained = trained,
+    };
+    struct ct_step_report r = {
+        .epoch = t->epoch + 1,
+        .epochs = t->options.epochs,
+        .batch = t->batch,
+        .batches = batches,
+        .step = t->optimizer.step,
+        .lr = (double)t->optimizer.lr,
+    };
+    ct_rates_means(&t->watch.start, &now, &r);
+    double steps =
+        (double)(batches - t->batch) + (double)batches * (double)(t->options.epochs - t->epoch - 1);
+    double per_step = (double)(now.ns - t->watch.start.ns) / (double)(t->batch - t->first);
+    r.eta_s = steps * per_step / (double)CT_NS_PER_S;
+    if (events->tick != NULL) {
+        events->tick(events->data, &r);
+    }
+    if (line && events->step != NULL) {
+        ct_rates_means(&t->watch.line, &now, &r);
+        events->step(events->data, &r);
+        t->watch.line = now;
+    }
+}
+
+/* Collective, once per step. *wants: see ct_preempt_agree(). */
+static int exchange(struct ct_trainer *t, const struct ct_train_events *events, unsigned *wants,
+                    struct ct_err *err)
+{
+    double sums[CT_PREEMPT_SUMS] = {0};
+    int every = t->options.metrics_every;
+    bool line = every > 0 && t->optimizer.step % every == 0;
+    bool due = ct_preempt_due(&t->preempt);
+    *wants = 0;
+    if (!due && !line) {
+        return 0;
+    }
+    *wants = late(t) ? CT_PREEMPT_SAVE : 0;
+    bool within = t->batch > 0; /* else an epoch is over, and its report tells more */
+    int rc = within ? ct_team_download(&t->team, sums, t->totals, sizeof sums, err) : 0;
+    if (rc == 0) {
+        rc = ct_preempt_agree(&t->preempt, &t->team, sums, wants, err);
+    }
+    if (rc == 0 && within && t->team.rank == 0) {
+        report(t, events, sums, line);
+    }
+    return rc == 0 && within ? ct_gpu_backup_point(t, false, err)
+                             : rc; /* the sums were waited for */
+}
+
+/* ---- the boundaries -------------------------------------------------------------------------- */
+
+/* Steps until a number of steps in all that `every` divides. */
+static int64_t until(const struct ct_trainer *t, int64_t every)
+{
+    return every > 0 ? every - t->optimizer.step % every : INT64_MAX;
+}
+
+size_t ct_between_steps_free(const struct ct_trainer *t)
+{
+    int64_t steps = t->preempt.next - t->preempt.steps;
+    int64_t line = until(t, t->options.metrics_every);
+    int64_t checkpoint = until(t, t->options.checkpoint_every.steps);
+    steps = line < steps ? line : steps;
+    steps = checkpoint < steps ? checkpoint : steps;
+    return steps > 1 ? (size_t)steps : 1;
+}
+
+int ct_between_steps_step(struct ct_trainer *t, const struct ct_train_events *events, size_t steps,
+                          struct ct_err *err)
+{
+    unsigned wants;
+    t->preempt.steps += (int64_t)steps - 1; /* the last one is counted where it is asked for */
+    int rc = exchange(t, events, &wants, err);
+    if (rc == 0 && (wants & CT_PREEMPT_STOP) != 0) {
+        return stop_here(t, err);
+    }
+    /* Peers may compute their next gradients meanwhile, but nobody changes the shared model before
+     * rank 0 has come to the next step's reduction. */
+    if (rc == 0 && t->saver != NULL) {
+        tell_news(t, events);
+    }
+    return rc == 0 && due(t, wants) ? save(t, false, err) : rc;
+}
+
+int ct_between_steps_epoch(struct ct_trainer *t, const struct ct_train_events *events,
+                           struct ct_err *err)
+{
+    const struct ct_interval *every = &t->options.checkpoint_every;
+    bool last = t->epoch >= t->options.epochs;
+    bool waits = last || (every->steps == 0 && every->seconds == 0);
+    unsigned wants = 0;
+    /* The model was evaluated, and the report is out: it shall not come twice. */
+    int rc = ct_gpu_backup_point(t, true, err);
+    rc = rc == 0 ? exchange(t, events, &wants, err) : rc;
+    if (rc == 0 && t->saver != NULL) {
+        tell_news(t, events);
+    }
+    if (rc == 0 && saving(t) && (waits || due(t, wants))) {
+        rc = save(t, waits, err);
+    }
+    return rc == 0 && (wants & CT_PREEMPT_STOP) != 0 && !last ? stop_here(t, err) : rc;
+}
+
+int ct_between_steps_end(struct ct_trainer *t, struct ct_err *err)
+{
+    return t->saver != NULL ? ct_saver_wait(t->saver, err) : 0;
+}

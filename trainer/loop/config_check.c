@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "trainer/loop/config_check.h"
+
+#include "common/alloc.h"
+#include "trainer/formats/rng.h"
+
+static uint64_t fold(uint64_t hash, const void *bytes, size_t len)
+{
+    const unsigned char *p = bytes;
+    for (size_t i = 0; i < len; i++) {
+        hash = ct_rng_mix(hash ^ p[i]);
+    }
+    return hash;
+}
+
+#define FOLD(hash, value) ((hash) = fold((hash), &(value), sizeof(value)))
+
+uint64_t ct_config_check_fingerprint(const struct ct_trainer *t)
+{
+    uint64_t hash = 0;
+    const struct ct_train_options *o = &t->options;
+    for (size_t l = 0; l < t->layout.layer_count; l++) {
+        FOLD(hash, t->layout.layer[l].in);
+        FOLD(hash, t->layout.layer[l].out);
+    }
+    FOLD(hash, o->epochs);
+    FOLD(hash, o->batch_size);
+    FOLD(hash, o->shards);
+    FOLD(hash, o->lr);
+    FOLD(hash, o->momentum);
+    FOLD(hash, o->weight_decay);
+    FOLD(hash, o->optimizer);
+    FOLD(hash, o->schedule);
+    FOLD(hash, o->scale_lr);
+    FOLD(hash, o->base_batch);
+    FOLD(hash, o->warmup_epochs);
+    FOLD(hash, o->seed);
+    FOLD(hash, t->dev->precision);
+    FOLD(hash, o->pipeline_stages);
+    FOLD(hash, o->micro_batches);
+    FOLD(hash, o->augment.flip);
+    FOLD(hash, o->augment.shift);
+    FOLD(hash, t->dataset.train.count);
+    FOLD(hash, t->dataset.test.count);
+    FOLD(hash, t->dataset.mean);
+    FOLD(hash, t->dataset.stddev);
+    return hash;
+}
+
+/* Of everything that must be the same on all ranks for their sum to mean something. */
+static uint64_t fingerprint(const struct ct_trainer *t)
+{
+    uint64_t hash = ct_config_check_fingerprint(t);
+    FOLD(hash, t->options.bucket_mb);
+    FOLD(hash, t->options.metrics_every); /* decides when ranks exchange how it goes */
+    if (t->options.pipeline_stages > 1) { /* for which stages are brought together */
+        bool saves = t->options.checkpoint != NULL || t->options.checkpoint_dir != NULL;
+        FOLD(hash, saves);
+        FOLD(hash, t->options.checkpoint_every);
+    }
+    FOLD(hash, t->epoch);
+    FOLD(hash, t->batch);
+    FOLD(hash, t->optimizer.step);
+    return hash;
+}
+
+int ct_config_check(struct ct_trainer *t, struct ct_err *err)
+{
+    uint64_t hash = fingerprint(t);
+    /* Halves, since not every pattern of 64 bits is a double that survives. */
+    const double mine[2] = {(double)(hash >> 32), (double)(hash & UINT32_MAX)};
+    double *all = ct_calloc(2 * (size_t)t->team.world, sizeof *all);
+    if (all == NULL) {
+        return ct_err_set(err, CT_ENOMEM, "out of memory");
+    }
+    int rc = ct_team_all_gather(&t->team, mine, 2, all, err);
+    for (int r = 1; rc == 0 && r < t->team.world; r++) {
+        if (all[2 * r] != all[0] || all[2 * r + 1] != all[1]) {
+            rc = ct_err_set(err, CT_EINVAL,
+                            "rank %d has other options, data or checkpoint than rank 0", r);
+        }
+    }
+    ct_free(all);
+    return rc;
+}

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "trainer/loop/cuda_graph.h"
+
+#include "common/alloc.h"
+#include "kernels/device/pace.h"
+
+/* The host queues about this much work at a time: long against a launch (some 10 us), short against
+ * what a person waits for. At a million multiplications a microsecond, what a GPU does at least
+ * with small layers, that is a millisecond. */
+#define REPLAY_WORK 1e9
+#define UNROLL_MAX 32
+
+/* Replays that may be under way before the host waits for them, and looks after its peers. */
+#define LEAD_MAX 32
+
+/* The same on every rank: it depends on what they share. */
+static size_t unroll_of(const struct ct_trainer *t)
+{
+    /* Forward, and two products backward. */
+    double rows = (double)t->sampler.batch / (double)t->team.world;
+    double work = 3.0 * (double)t->layout.parameters * rows;
+    size_t steps = 1;
+    while (steps < UNROLL_MAX && work * (double)(2 * steps) <= REPLAY_WORK) {
+        steps *= 2;
+    }
+    return steps;
+}
+
+/* The communicator ends, and would wait for ever for what holds its collectives. */
+static void let_go(void *data)
+{
+    struct ct_trainer *t = data;
+    struct ct_cuda_graph *r = &t->recorded;
+    if (r->recording) {
+        r->recording = false;
+        (void)t->dev->ops->record_end(t->dev, NULL, NULL);
+    }
+    t->dev->ops->forget(t->dev, r->one);
+    t->dev->ops->forget(t->dev, r->many);
+    r->one = r->many = NULL;
+}
+
+int ct_cuda_graph_open(struct ct_trainer *t, struct ct_err *err)
+{
+    struct ct_cuda_graph *r = &t->recorded;
+    const struct ct_device_ops *ops = t->dev->ops;
+    if (t->options.cuda_graph == CT_CUDA_GRAPH_OFF) { /* the fastest is found with a graph */
+        t->dev->head_way = CT_HEAD_APART;
+    }
+    /* Augmented images come from the host. */
+    if (ops->record == NULL || t->options.cuda_graph == CT_CUDA_GRAPH_OFF || t->pipe != NULL ||
+        t->train.augment != NULL) {
+        return 0;
+    }
+    size_t batches = ct_sampler_batches(&t->sampler), left;
+    void *now, *order, *paces;
+    int rc = ops->alloc(t->dev, sizeof(uint64_t), &now, err);
+    r->now = rc == 0 ? now : NULL;
+    if (rc == 0) {
+        rc = ops->alloc(t->dev, t->sampler.count * sizeof(uint32_t), &order, err);
+        r->order = rc == 0 ? order : NULL;
+    }
+    if (rc == 0) {
+        rc = ops->alloc(t->dev, batches * sizeof(struct ct_pace), &paces, err);
+        r->paces = rc == 0 ? paces : NULL;
+    }
+    if (rc == 0) {
+        r->host_paces = ct_calloc(batches, sizeof *r->host_paces);
+        rc = r->host_paces != NULL ? 0 : ct_err_set(err, CT_ENOMEM, "out of memory");
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    if (t->team.comm != NULL) {
+        ctw_comm_on_end(t->team.comm, let_go, t);
+    }
+    r->steps = unroll_of(t);
+    r->on = true;
+    r->course = (struct ct_course){
+        .now = r->now, .order = r->order, .batch = t->sampler.batch, .paces = r->paces};
+    ct_share(t->sampler.batch, t->sampler.rank, t->sampler.world, &r->course.begin, &left);
+    if (t->shards.count > 0) {
+        r->course.begin = ct_shards_begin(&t->shards, t->sampler.batch);
+    }
+    return 0;
+}
+
+void ct_cuda_graph_close(struct ct_trainer *t)
+{
+    struct ct_cuda_graph *r = &t->recorded;
+    if (t->dev == NULL || t->dev->ops->forget == NULL) {
+        return;
+    }
+    if (t->team.comm != NULL) {
+        ctw_comm_on_end(t->team.comm, NULL, NULL);
+    }
+    let_go(t);
+    t->dev->ops->release(t->dev, r->now);
+    t->dev->ops->release(t->dev, r->order);
+    t->dev->ops->release(t->dev, r->paces);
+    ct_free(r->host_paces);
+    *r = (struct ct_cuda_graph){0};
+}
+
+int ct_cuda_graph_epoch(struct ct_trainer *t, struct ct_err *err)
+{
+    struct ct_cuda_graph *r = &t->recorded;
+    if (!r->on) {
+        return 0;
+    }
+    size_t batches = ct_sampler_batches(&t->sampler);
+    for (size_t b = t->batch; b < batches; b++) {
+        float lr = (float)ct_trainer_rate(t, b);
+        int64_t step = t->optimizer.step + (int64_t)(b - t->batch) + 1;
+        r->host_paces[b] = ct_optimizer_pace(&t->optimizer, lr, step);
+    }
+    const uint64_t now = t->batch;
+    const struct ct_device_ops *ops = t->dev->ops;
+    /* Each waits for what is queued, so nothing replayed still reads the last epoch's. */
+    int rc = ops->upload(t->dev, r->paces, r->host_paces, batches * sizeof *r->paces, err);
+    if (rc == 0) {
+        rc = ops->upload(t->dev, r->order, t->sampler.order, t->sampler.count * sizeof *r->order,
+                         err);
+    }
+    if (rc == 0) {
+        rc = ops->upload(t->dev, r->now, &now, sizeof now, err);
+    }
+    r->counted = now;
+    return rc;
+}
+
+/* Queues `steps` steps as the recording will do them. */
+static int queue_steps(struct ct_trainer *t, size_t steps, struct ct_err *err)
+{
+    struct ct_cuda_graph *r = &t->recorded;
+    size_t begin, end;
+    ct_share(t->sampler.batch, t->sampler.rank, t->sampler.world, &begin, &end);
+    t->model.course = &r->course;
+    t->optimizer.course = &r->course;
+    int rc = 0;
+    for (r->course.ahead = 0; rc == 0 && r->course.ahead < steps; r->course.ahead++) {
+        rc = ct_trainer_queue(t, NULL, end - begin, t->sampler.batch, err);
+    }
+    t->model.course = NULL;
+    t->optimizer.course = NULL;
+    return rc == 0 ? t->dev->ops->advance(t->dev, r->now, steps, err) : rc;
+}
+
+static int record(struct ct_trainer *t, size_t steps, struct ct_recording **out, struct ct_err *err)
+{
+    const struct ct_device_ops *ops = t->dev->ops;
+    int rc = ops->record(t->dev, err);
+    if (rc != 0) {
+        return rc;
+    }
+    t->recorded.recording = true;
+    rc = queue_steps(t, steps, err);
+    int ended = 0;
+    if (t->recorded.recording) { /* else the communicator has ended, and the recording with it */
+        t->recorded.recording = false;
+        /* What failed first is told; ending the recording only cleans up then. */
+        ended = ops->record_end(t->dev, rc == 0 ? out : NULL, rc == 0 ? err : NULL);
+    }
+    return rc != 0 ? rc : ended;
+}
+
+/* A recording that fails is no failure of the training, as long as the peers are there. */
+static int record_or_go_on(struct ct_trainer *t, size_t steps, struct ct_recording **out,
+                           struct ct_err *err)
+{
+    struct ct_err reason = {0};
+    int rc = record(t, steps, out, &reason);
+    if (rc == 0) {
+        return 0;
+    }
+    t->recorded.on = false;
+    if (t->team.comm != NULL && ctw_comm_poll(t->team.comm, NULL) != 0) {
+        return ct_err_set(err, rc, "%s", reason.text);
+    }
+    rc = ct_buf_printf(&t->warnings, "steps are not recorded as CUDA graphs: %s\n", reason.text);
+    return rc == 0 ? 0 : ct_err_set(err, CT_ENOMEM, "out of memory");
+}
+
+/* Eager steps since the last replay have moved on without the device's count. */
+static int catch_up(struct ct_trainer *t, struct ct_err *err)
+{
+    struct ct_cuda_graph *r = &t->recorded;
+    uint64_t behind = (uint64_t)t->batch - r->counted;
+    r->counted = t->batch;
+    return behind == 0 ? 0 : t->dev->ops->advance(t->dev, r->now, behind, err);
+}
+
+static int replay(struct ct_trainer *t, struct ct_recording *recording, size_t steps,
+                  struct ct_err *err)
+{
+    struct ct_cuda_graph *r = &t->recorded;
+    int rc = catch_up(t, err);
+    if (rc == 0) {
+        rc = t->dev->ops->replay(t->dev, recording, err);
+    }
+    if (rc == 0 && ++r->lead >= LEAD_MAX) {
+        r->lead = 0;
+        rc = ct_team_sync(&t->team, err);
+    }
+    r->counted += steps;
+    return rc;
+}
+
+int ct_cuda_graph_run(struct ct_trainer *t, size_t most, size_t *done, struct ct_err *err)
+{
+    struct ct_cuda_graph *r = &t->recorded;
+    size_t whole = t->sampler.count / t->sampler.batch; /* batches that are */
+    size_t left = t->batch < whole ? whole - t->batch : 0;
+    *done = 0;
+    /* Every rank must have samples, or it would queue other work than its peers. */
+    if (!r->on || left == 0 || most == 0 || t->sampler.batch < (size_t)t->sampler.world) {
+        return 0;
+    }
+    if (!r->warm) { /* the step that comes now is queued as ever */
+        r->warm = true;
+        return 0;
+    }
+    left = left < most ? left : most;
+    size_t steps = left >= r->steps ? r->steps : 1;
+    struct ct_recording **recording = steps == 1 ? &r->one : &r->many;
+    int rc = 0;
+    if (*recording == NULL) {
+        rc = record_or_go_on(t, steps, recording, err);
+    }
+    if (rc != 0 || *recording == NULL) {
+        return rc;
+    }
+    t->optimizer.lr = (float)ct_trainer_rate(t, t->batch + steps - 1);
+    rc = replay(t, *recording, steps, err);
+    if (rc == 0) {
+        t->optimizer.step += (int64_t)steps;
+        *done = steps;
+    }
+    return rc;
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From one generation of the job to the next in the same process: the device with its context, the
+ * data set on it, and what trainer/loop/gpu_backup.h keeps, stay; all that knows of ranks is made
+ * anew.
+ */
+#include "trainer/data/dataset_cache.h"
+#include "trainer/loop/gpu_backup.h"
+
+#include <string.h>
+
+/* Where it is worth it: a GPU's process takes seconds to come to where this one is. */
+void ct_trainer_stay(struct ct_trainer *t)
+{
+    enum ct_in_process choice = t->options.in_process;
+    bool worth = choice == CT_IN_PROCESS_ON ||
+                 (choice == CT_IN_PROCESS_AUTO && t->dev->kind == CT_DEVICE_CUDA);
+    if (worth && !t->options.eval_only && ctw_job_stay(t->job, true, NULL) == 0) {
+        t->stays = true;
+        ct_gpu_backup_open(t);
+    }
+}
+
+/* All but what outlives a generation. */
+static void forget(struct ct_trainer *t)
+{
+    struct ct_trainer kept = {
+        .options = t->options,
+        .dataset = t->dataset,
+        .layout = t->layout,
+        .job = t->job,
+        .dev = t->dev,
+        .optimizer = {.kind = t->optimizer.kind,
+                      .momentum = t->optimizer.momentum,
+                      .weight_decay = t->optimizer.weight_decay},
+        .keep = t->keep,
+        .stays = t->stays,
+        .train = t->train,
+        .test = t->test,
+        .snapshot = CT_STEP_SNAPSHOT_INIT,
+    };
+    memcpy(kept.uploaded, t->uploaded, sizeof kept.uploaded);
+    kept.train.augment = NULL;
+    *t = kept;
+}
+
+bool ct_trainer_goes_on(const struct ct_trainer *t, int rc)
+{
+    /* A GPU may take a peer's end for an error of its own; and what is one shows again. */
+    return t->stays && (rc == CT_EPEER || rc == CT_ETIMEDOUT || rc == CT_ECLOSED ||
+                        (rc == CT_EIO && ctw_job_ended(t->job)));
+}
+
+int ct_trainer_next(struct ct_trainer *t, struct ct_err *err)
+{
+    struct ct_err reason = {0};
+    ct_trainer_abort(t);
+    ct_trainer_leave(t);
+    forget(t);
+    int rc = ctw_job_next(t->job, 0, &reason);
+    if (rc != 0) {
+        t->stays = false;
+        return rc == CT_EABORTED || err->code == 0 ? ct_err_set(err, rc, "%s", reason.text)
+                                                   : err->code;
+    }
+    rc = ct_trainer_probe(t, err);
+    if (rc == 0) {
+        rc = ct_dataset_tell(t->job, &t->dataset, err);
+    }
+    return rc == 0 ? ct_trainer_join(t, err) : rc;
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/net/schedule.h"
+
+#include "common/alloc.h"
+#include "worker/shm/sum.h"
+
+bool schedule_power_of_two(int n)
+{
+    return n > 0 && (n & (n - 1)) == 0;
+}
+
+int schedule_levels(int nodes)
+{
+    int levels = 0;
+    while (schedule_power_of_two(nodes) && 1 << levels < nodes) {
+        levels++;
+    }
+    return levels;
+}
+
+int schedule_init(struct schedule *plan, int nodes)
+{
+    *plan = (struct schedule){0};
+    plan->steps = ct_calloc(2 * (size_t)nodes, sizeof(*plan->steps));
+    return plan->steps != NULL ? 0 : CT_ENOMEM;
+}
+
+void schedule_fini(struct schedule *plan)
+{
+    ct_free(plan->steps);
+    *plan = (struct schedule){0};
+}
+
+static struct schedule_step *add_step(struct schedule *plan, int to, int from)
+{
+    struct schedule_step *step = &plan->steps[plan->count++];
+    *step = (struct schedule_step){.to = to, .from = from};
+    return step;
+}
+
+static void segment(size_t bytes, int index, int nodes, size_t *begin, size_t *end)
+{
+    sum_share(bytes / sizeof(float), index, nodes, begin, end);
+    *begin *= sizeof(float);
+    *end *= sizeof(float);
+}
+
+void schedule_ring(struct schedule *plan, int node, int nodes, size_t bytes)
+{
+    plan->count = 0;
+    size_t base = 0;
+    for (int s = 0; s < 2 * (nodes - 1); s++) {
+        struct schedule_step *step = add_step(plan, SCHEDULE_NEXT, SCHEDULE_PREV);
+        /* s < 2 nodes, so the remainders are of positive numbers. */
+        segment(bytes, (node - s + 2 * nodes) % nodes, nodes, &step->send_begin, &step->send_end);
+        segment(bytes, (node - s - 1 + 2 * nodes) % nodes, nodes, &step->recv_begin,
+                &step->recv_end);
+        step->follows = s > 0;
+        step->send_own = s == 0;
+        step->add = s < nodes - 1;
+        if (step->add) {
+            step->recv_own = true;
+            step->recv_base = base;
+            base += step->recv_end - step->recv_begin;
+        }
+    }
+}
+
+void schedule_tree(struct schedule *plan, int node, int nodes, size_t bytes)
+{
+    plan->count = 0;
+    int levels = schedule_levels(nodes);
+    size_t begin = 0, end = bytes;
+    for (int k = 0; k < levels; k++) {
+        bool upper = node >> k & 1;
+        size_t cut_begin, middle;
+        segment(end - begin, 0, 2, &cut_begin, &middle);
+        middle += begin;
+        struct schedule_step *step = add_step(plan, SCHEDULE_PARTNER + k, SCHEDULE_PARTNER + k);
+        step->send_begin = upper ? begin : middle;
+        step->send_end = upper ? middle : end;
+        step->recv_begin = begin = upper ? middle : begin;
+        step->recv_end = end = upper ? end : middle;
+        step->add = true;
+        step->mine_first = !upper;
+        step->send_own = step->recv_own = k == 0;
+    }
+    for (int k = levels - 1; k >= 0; k--) {
+        const struct schedule_step *there = &plan->steps[k];
+        struct schedule_step *back = add_step(plan, SCHEDULE_PARTNER + k, SCHEDULE_PARTNER + k);
+        back->send_begin = there->recv_begin;
+        back->send_end = there->recv_end;
+        back->recv_begin = there->send_begin;
+        back->recv_end = there->send_end;
+        back->follows = k == levels - 1;
+    }
+}
+
+void schedule_doubling(struct schedule *plan, int node, int nodes, size_t bytes)
+{
+    plan->count = 0;
+    for (int k = 0; k < schedule_levels(nodes); k++) {
+        struct schedule_step *step = add_step(plan, SCHEDULE_PARTNER + k, SCHEDULE_PARTNER + k);
+        step->send_end = step->recv_end = bytes;
+        step->add = step->copy = true;
+        step->mine_first = (node >> k & 1) == 0;
+        step->send_own = step->recv_own = k == 0;
+    }
+}
+
+void schedule_broadcast(struct schedule *plan, int node, int nodes, int root, size_t bytes)
+{
+    plan->count = 0;
+    int place = (node - root + nodes) % nodes; /* in the chain that starts at the root */
+    if (place > 0) {
+        add_step(plan, SCHEDULE_NOBODY, SCHEDULE_PREV)->recv_end = bytes;
+    }
+    if (place < nodes - 1) {
+        struct schedule_step *step = add_step(plan, SCHEDULE_NEXT, SCHEDULE_NOBODY);
+        step->send_end = bytes;
+        step->follows = place > 0;
+    }
+}

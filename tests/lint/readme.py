@@ -5,7 +5,8 @@
     ```sh ci         .ci/run runs exactly these commands (too long for one test)
     ```sh example    for the reader to adapt; not run
 
-Every folder that README's map names must exist, and every folder must be on the map."""
+The table in CONTRIBUTING.md names every folder of the top level, that in docs/ARCHITECTURE.md every room,
+and neither names one that does not exist."""
 
 import os
 import re
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 
+import layers
 import tree
 
 FENCE = re.compile(r"^```(\w+)?[ \t]*(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -44,12 +46,12 @@ def check_static(text, ci):
         yield "README.md: no block is marked run or none is marked ci"
 
 
-def check_map(text, folders):
-    named = set(re.findall(r"^\| `([\w.]+)/` \|", text, re.MULTILINE))
+def check_map(page, text, folders):
+    named = set(re.findall(r"^\| `([\w./-]+)/` \|", text, re.MULTILINE))
     for folder in sorted(folders - named):
-        yield f"README.md: the map of the folders lacks {folder}/"
+        yield f"{page}: the table of folders lacks {folder}/"
     for folder in sorted(named - folders):
-        yield f"README.md: the map names {folder}/, which does not exist"
+        yield f"{page}: the table names {folder}/, which does not exist"
 
 
 def run_blocks(text):
@@ -72,7 +74,10 @@ def main():
     text = tree.read("README.md")
     folders = {p.parts[0] for p in tree.files() if len(p.parts) > 1}
     findings = list(check_static(text, tree.read(".ci/run")))
-    findings += check_map(text, {f for f in folders if not f.startswith(".")})
+    top = {f for f in folders if not f.startswith(".")}
+    rooms = {f"{floor}/{room}" for floor, names in layers.rooms_of(tree.read).items() for room in names}
+    for page, wanted in (("CONTRIBUTING.md", top), ("docs/ARCHITECTURE.md", rooms)):
+        findings += check_map(page, tree.read(page), wanted)
     findings += run_blocks(text)
     for finding in findings:
         print(finding)

@@ -9,6 +9,7 @@ import functions
 import layers
 import manpages
 import names
+import pages
 import readme
 import registered
 import shape
@@ -206,6 +207,40 @@ class ManPages(unittest.TestCase):
         self.assertEqual(len(list(manpages.compare("x", "", ""))), 1)
 
 
+class Pages(unittest.TestCase):
+    TREE = ("README.md", "docs/A.md", "launcher/util/list.c", "launcher/util/list.h", "tools/test",
+            "tests/unit/launcher/util/test_list.c")  # fmt: skip
+
+    def found(self, text, page="README.md"):
+        return messages(pages.Pages([pathlib.PurePosixPath(p) for p in self.TREE]).check, page, text)
+
+    def test_what_is_there(self):
+        for name in ("launcher/util/list.c", "launcher/util/", "launcher", "tools/test --all", "README.md",
+                     "launcher/util/*.c", "launcher/*/", "launcher/util/list.{c,h}",
+                     "tests/unit/FLOOR/ROOM/test_NAME.c"):  # fmt: skip
+            self.assertEqual(self.found(f"see `{name}`.\n"), [], name)
+
+    def test_what_is_not(self):
+        for name in ("launcher/util/gone.c", "launcher/attic/", "launcher/util/list.c/", "tools/gone --all",
+                     "GONE.md", "launcher/*.c", "launcher/util/list.{c,py}", "launcher/FLOOR.c"):  # fmt: skip
+            self.assertEqual(len(self.found(f"see `{name}`.\n")), 1, name)
+
+    def test_what_is_no_path(self):
+        for name in ("/status", "comm/0", "--nnodes MIN:MAX", "list.c", "ct_list()", "a / b"):
+            self.assertEqual(self.found(f"see `{name}`.\n"), [], name)
+        self.assertEqual(self.found("```sh\ntools/gone `x`\n```\n"), [])
+
+    def test_links(self):
+        self.assertEqual(self.found("[a](docs/A.md#b) [c](https://x.example/y)\n"), [])
+        self.assertEqual(self.found("[a](../README.md)\n", "docs/A.md"), [])
+        self.assertEqual(len(self.found("[a](README.md)\n", "docs/A.md")), 1)
+
+    def test_which_pages(self):
+        for page in ("README.md", "docs/A.md", "bench/README.md"):
+            self.assertTrue(pages.is_page(pathlib.PurePosixPath(page)))
+        self.assertFalse(pages.is_page(pathlib.PurePosixPath("launcher/README.md")))
+
+
 class Readme(unittest.TestCase):
     def test_marks(self):
         text = "```sh run\ntrue\n```\n```sh ci\ntools/demo  # words\n```\n"
@@ -215,8 +250,11 @@ class Readme(unittest.TestCase):
 
     def test_map(self):
         text = "| `common/` | x |\n| `old/` | y |\n"
-        self.assertEqual(len(list(readme.check_map(text, {"common"}))), 1)
-        self.assertEqual(len(list(readme.check_map(text, {"common", "old", "new"}))), 1)
+        self.assertEqual(list(readme.check_map("x.md", text, {"common", "old"})), [])
+        self.assertEqual(len(list(readme.check_map("x.md", text, {"common"}))), 1)
+        self.assertEqual(len(list(readme.check_map("x.md", text, {"common", "old", "new"}))), 1)
+        rooms = "| `launcher/util/` | x |\n"
+        self.assertEqual(list(readme.check_map("x.md", rooms, {"launcher/util"})), [])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pages name only what is there. A word in backticks is a path if its first part is a folder of the top
+level, or if it has a source file's suffix and no folder. It may hold '*', lists like {a,b}.c, and the
+placeholders below, which stand for any name. A link goes to a file, relative to its page."""
+
+import itertools
+import pathlib
+import re
+
+import tree
+
+PAGES = ("README.md", "CONTRIBUTING.md", "docs/*.md", "bench/README.md")
+PLACEHOLDERS = ("FLOOR", "ROOM", "AREA", "NAME")
+
+FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+QUOTED = re.compile(r"`([^`]+)`")
+LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+PATH = re.compile(r"[\w.*+/{},-]+")
+LISTS = re.compile(r"\{([^{}]*,[^{}]*)\}")
+# Of a file that is named without its folder, which then is the top level's.
+SUFFIXES = (".md", ".build", ".txt", ".sh")
+
+
+def is_page(path):
+    return any(len(path.parts) == page.count("/") + 1 and path.match(page) for page in PAGES)
+
+
+def blank(match):
+    return re.sub(r"[^\n]", " ", match.group())
+
+
+def expand(word):
+    """`a{b,c}` is ab and ac."""
+    match = LISTS.search(word)
+    if match is None:
+        return [word]
+    before, after = word[: match.start()], word[match.end() :]
+    return [w for part in match.group(1).split(",") for w in expand(before + part + after)]
+
+
+class Pages:
+    def __init__(self, paths):
+        self.files = {str(path) for path in paths}
+        self.folders = {str(folder) for path in paths for folder in path.parents if folder.name}
+        self.top = {folder for folder in self.folders if "/" not in folder}
+
+    def exists(self, name):
+        folder = name.endswith("/")
+        pattern = name.rstrip("/")
+        for placeholder in PLACEHOLDERS:
+            pattern = pattern.replace(placeholder, "*")
+        names = self.folders if folder else self.files | self.folders
+        if "*" not in pattern:
+            return pattern in names
+        parts = pattern.count("/") + 1
+        return any(n.count("/") + 1 == parts and pathlib.PurePosixPath(n).match(pattern) for n in names)
+
+    def is_path(self, word):
+        if "/" in word:
+            return word.split("/")[0] in self.top
+        return word.endswith(SUFFIXES) and PATH.fullmatch(word) is not None
+
+    def check(self, path, text):
+        text = FENCE.sub(blank, text)
+        for match in QUOTED.finditer(text):
+            line = tree.line_of(text, match.start())
+            words = (w.rstrip(".,:;") for w in match.group(1).split())
+            for word in itertools.chain.from_iterable(expand(w) for w in words if PATH.fullmatch(w)):
+                if self.is_path(word) and not self.exists(word):
+                    yield line, f"there is no {word}"
+        for match in LINK.finditer(text):
+            # By hand: a page has no link out of the tree.
+            parts = []
+            for part in (path.parent / match.group(1)).parts:
+                parts = parts[:-1] if part == ".." else [*parts, part]
+            if not self.exists("/".join(parts)):
+                yield tree.line_of(text, match.start()), f"the link goes to {match.group(1)}, which does not exist"
+
+
+if __name__ == "__main__":
+    tree.main(Pages(tree.files()).check, is_page)

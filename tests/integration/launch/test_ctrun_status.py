@@ -13,7 +13,7 @@ import urllib.request
 
 import testlib
 from testlib import DEADLINE, wait_until
-from testlib.store import WAIT, Peer, request
+from testlib.store_client import WAIT, Peer, request
 
 # Says where the store is, then lives until it is told to end.
 WORKER = """

@@ -94,7 +94,9 @@ CLIENT = """
 import encodings.idna, os, socket, struct, sys
 if len(sys.argv) > 1:
     os.setuid(int(sys.argv[1]))
-with socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))) as s:
+source = (os.environ["SOURCE"], 0) if "SOURCE" in os.environ else None
+where = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+with socket.create_connection(where, source_address=source) as s:
     s.settimeout(20)
     try:
         s.sendall(struct.pack("=BI", 0, 0x3C85F7CE) + struct.pack("=BI", 13, 4711))
@@ -103,6 +105,17 @@ with socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER
         heard = b""
 print("served" if heard else "refused", flush=True)
 """
+
+
+def own_address():
+    """An address of this machine other than the loopback's, None where it has no other."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        try:
+            s.connect(("192.0.2.255", 9))  # sends nothing
+        except OSError:
+            return None
+        address = s.getsockname()[0]
+    return None if address.startswith("127.") else address
 
 
 def resident_kib(pid):
@@ -142,6 +155,18 @@ class Strangers(testlib.Case):
         self.assertNotIn("your ranks", result.err)
         if os.environ.get("SANITIZE", "none") == "none":
             self.assertLess(resident, RESIDENT_MAX_KIB)
+
+    def test_another_user_with_an_address_of_this_machine_is_refused(self):
+        own = own_address()
+        if own is None:
+            self.skipTest("this machine has the loopback's addresses alone")
+        job = self.start_job("-n", "1")
+        port = self.port_of(job)
+        for user, want in ((NOBODY, "refused"), (0, "served")):
+            env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "SOURCE": own}
+            said = self.run_program(sys.executable, "-c", CLIENT, *([user] if user else []), env=env)
+            self.assertEqual(said.out, f"{want}\n", said)
+        self.assertEqual(self.end(job).code, 0)
 
     def test_a_job_of_one_machine_speaks_no_control_protocol(self):
         job = self.start_job("-n", "1")

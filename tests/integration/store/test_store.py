@@ -10,7 +10,7 @@ import sys
 
 import testlib
 from testlib import DEADLINE, program, wait_until
-from testlib.store import (
+from testlib.store_client import (
     BARRIER, CANCEL, CHECK, GET, LIST_KEYS, MAGIC, MAX_KEY, MAX_KEYS, MAX_VALUE, MULTI_GET,
     MULTI_SET, NUM_KEYS, PING, POP, PUSH, QUEUE_LEN, SET, WAIT, Peer, request, text, u64,
 )  # fmt: skip

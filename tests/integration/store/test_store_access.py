@@ -13,7 +13,7 @@ from testlib.netns import SERVER4, SERVER6, STRANGER4, TwoMachines
 # Says what became of a client: "served", or "refused" when the connection ended without a byte.
 CLIENT = """
 import sys
-from testlib.store import MAGIC, Peer
+from testlib.store_client import MAGIC, Peer
 host, port, first = sys.argv[1], int(sys.argv[2]), bytes.fromhex(sys.argv[3])
 peer = Peer(port, greet=False, host=host)
 peer.send(first)
@@ -27,7 +27,7 @@ print("served" if got else "refused")
 # Opens connections that never say a word, then as many that do, and waits to be ended.
 CROWD = """
 import sys
-from testlib.store import Peer
+from testlib.store_client import Peer
 host, port, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 silent = [Peer(port, greet=False, host=host) for _ in range(count)]
 print("silent", flush=True)

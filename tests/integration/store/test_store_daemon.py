@@ -10,7 +10,7 @@ import unittest
 
 import testlib
 from testlib import DEADLINE, program, wait_until
-from testlib.store import GET, MAX_VALUE, SET, WAIT, Peer, request, text
+from testlib.store_client import GET, MAX_VALUE, SET, WAIT, Peer, request, text
 
 MIB = 1 << 20
 SANITIZED = os.environ.get("SANITIZE", "none") != "none"

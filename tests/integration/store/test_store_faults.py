@@ -19,7 +19,7 @@ import unittest
 
 import testlib
 from testlib import DEADLINE, SOURCE_ROOT, program, wait_until
-from testlib.store import (
+from testlib.store_client import (
     DELETE, MAGIC, MAX_VALUE, MULTI_SET, NUM_KEYS, PING, SET, Peer, request, text, u64,
 )  # fmt: skip
 
@@ -68,7 +68,7 @@ class FaultCase(testlib.Case):
 # A client that is killed: opens connections, does a bit of everything on them, and goes on.
 VICTIM = """
 import os, random, sys
-from testlib.store import *
+from testlib.store_client import *
 port, count, rng = int(sys.argv[1]), int(sys.argv[2]), random.Random(int(sys.argv[3]))
 peers = [Peer(port) for _ in range(count)]
 for peer in peers:

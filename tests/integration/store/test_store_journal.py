@@ -8,7 +8,7 @@ import threading
 
 import testlib
 from testlib import DEADLINE, program, wait_until
-from testlib.store import (
+from testlib.store_client import (
     APPEND, COMPARE_SET, DELETE, MULTI_SET, NUM_KEYS, SET, WAIT, Peer, request,
 )  # fmt: skip
 

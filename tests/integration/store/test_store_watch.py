@@ -6,7 +6,7 @@ import struct
 
 import testlib
 from testlib import wait_until
-from testlib.store import DELETE, MAX_VALUE, NUM_KEYS, Peer, request, text
+from testlib.store_client import DELETE, MAX_VALUE, NUM_KEYS, Peer, request, text
 
 WATCH = 7  # of the legacy dialect
 UPDATED, CREATED, DELETED, REGISTERED = range(4)

@@ -6,11 +6,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Bytes of the character at `p` that is to go, 0 = it may stay: control characters of both halves
- * of Latin-1; line and paragraph separators; and what turns the direction of writing, so that a
- * name is not what it seems. */
-static size_t unwanted(const unsigned char *p)
+/* Control characters of both halves of Latin-1; line and paragraph separators; and what turns the
+ * direction of writing, so that a name is not what it seems. */
+size_t ct_text_unwanted(const char *text)
 {
+    const unsigned char *p = (const unsigned char *)text;
     if (p[0] < 0x20 || p[0] == 0x7f) {
         return 1;
     }
@@ -31,8 +31,8 @@ static size_t unwanted(const unsigned char *p)
 
 void ct_text_clean(char *text)
 {
-    for (unsigned char *p = (unsigned char *)text; *p != '\0'; p++) {
-        size_t len = unwanted(p);
+    for (char *p = text; *p != '\0'; p++) {
+        size_t len = ct_text_unwanted(p);
         if (len > 0) {
             memset(p, '?', len);
             p += len - 1;

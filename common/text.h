@@ -8,6 +8,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Bytes of the character at `text` that no message may show, 0 = it may stay. */
+size_t ct_text_unwanted(const char *text);
+
 /* Replaces every byte of a control character (line breaks, escape sequences, DEL, and what turns
  * the direction of writing) by '?', in place: messages quote file names, keys and host names that
  * came from strangers. Other UTF-8 stays as it is. */

@@ -5,6 +5,7 @@
  */
 #include "launcher/report/report.h"
 
+#include "common/text.h"
 #include <inttypes.h>
 #include <signal.h>
 #include <string.h>
@@ -117,9 +118,9 @@ int ct_report_quote(const char *text, struct ct_buf *out)
         size_t len = strcspn(text, "\n");
         rc = ct_buf_append(out, CT_REPORT_INDENT, strlen(CT_REPORT_INDENT));
         for (size_t i = 0; rc == 0 && i < len; i++) {
-            unsigned char c = (unsigned char)text[i];
-            char shown = (c < ' ' && c != '\t') || c == 0x7f ? '?' : (char)c;
-            rc = ct_buf_append(out, &shown, 1);
+            size_t unwanted = text[i] != '\t' ? ct_text_unwanted(text + i) : 0;
+            rc = ct_buf_append(out, unwanted > 0 ? "?" : text + i, 1);
+            i += unwanted > 1 ? unwanted - 1 : 0;
         }
         THEN(rc, ct_buf_append(out, "\n", 1));
         text += len + (text[len] == '\n');

@@ -15,6 +15,7 @@
 #include <linux/netlink.h>
 #include <linux/sock_diag.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -64,7 +65,8 @@ static bool ask(int fd, const struct sockaddr *peer, const struct sockaddr *loca
     return send(fd, &question, sizeof(question), MSG_NOSIGNAL) == (ssize_t)sizeof(question);
 }
 
-int ct_peer_user_find(int fd, const struct sockaddr *peer, const struct sockaddr *local, uid_t *out)
+static int find(int fd, const struct sockaddr *peer, const struct sockaddr *local,
+                struct inet_diag_msg *out)
 {
     union {
         struct nlmsghdr header; /* aligns it */
@@ -83,12 +85,24 @@ int ct_peer_user_find(int fd, const struct sockaddr *peer, const struct sockaddr
         memcpy(&error, NLMSG_DATA(&answer.header), sizeof(error));
         return error.error == -ENOENT ? CT_ENOENT : CT_EIO;
     }
-    struct inet_diag_msg found;
     if (answer.header.nlmsg_type != SOCK_DIAG_BY_FAMILY ||
-        len < (ssize_t)NLMSG_LENGTH(sizeof(found))) {
+        len < (ssize_t)NLMSG_LENGTH(sizeof(*out))) {
         return CT_EIO;
     }
-    memcpy(&found, NLMSG_DATA(&answer.header), sizeof(found));
+    memcpy(out, NLMSG_DATA(&answer.header), sizeof(*out));
+    return 0;
+}
+
+int ct_peer_user_find(int fd, const struct sockaddr *peer, const struct sockaddr *local, uid_t *out)
+{
+    struct inet_diag_msg found;
+    int rc = find(fd, peer, local, &found);
+    if (rc != 0) {
+        return rc;
+    }
+    if (found.idiag_state == TCP_LISTEN) {
+        return CT_ENOENT; /* it found no connection, and then who listens on that port here */
+    }
     if (found.idiag_inode == 0) {
         return CT_ENOENT; /* the kernel still sends what is left, for nobody; its user is no more */
     }
@@ -100,7 +114,7 @@ int ct_peer_user_open(int listener, int *out)
 {
     struct sockaddr_storage own = {0}, nobody = {0};
     socklen_t len = sizeof(own);
-    uid_t user;
+    struct inet_diag_msg found;
     if (getsockname(listener, (struct sockaddr *)&own, &len) != 0) {
         return CT_EIO;
     }
@@ -109,7 +123,7 @@ int ct_peer_user_open(int listener, int *out)
     if (fd < 0) {
         return CT_EIO;
     }
-    if (ct_peer_user_find(fd, (struct sockaddr *)&own, (struct sockaddr *)&nobody, &user) != 0) {
+    if (find(fd, (struct sockaddr *)&own, (struct sockaddr *)&nobody, &found) != 0) {
         (void)close(fd);
         return CT_EIO;
     }

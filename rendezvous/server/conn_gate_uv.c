@@ -11,6 +11,7 @@
 #include "rendezvous/control/control.h"
 #include "rendezvous/http/http_uv.h"
 #include "rendezvous/server/conn_write_uv.h"
+#include "rendezvous/wire/sock.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -59,7 +60,8 @@ static bool admits_address(const struct ct_conn *conn)
              ct_agent_addresses_has(&hub->guests, (const struct sockaddr *)&peer)));
 }
 
-/* A peer that is gone already is nobody's. One on another machine has no user here. */
+/* The kernel is asked about every peer: on this machine one can bind to any of its addresses. One
+ * that is gone already is nobody's, and refused; one on another machine has no user here. */
 static bool admits_user(const struct ct_conn *conn)
 {
     const struct ct_conn_hub *hub = ct_conn_hub_of(conn);
@@ -71,10 +73,10 @@ static bool admits_user(const struct ct_conn *conn)
     if (!get_names(conn, &peer, &local)) {
         return false;
     }
-    return !ct_access_is_here((const struct sockaddr *)&peer, (const struct sockaddr *)&local) ||
-           (ct_peer_user_find(hub->users_fd, (const struct sockaddr *)&peer,
-                              (const struct sockaddr *)&local, &user) == 0 &&
-            (user == geteuid() || user == 0));
+    int rc = ct_peer_user_find(hub->users_fd, (const struct sockaddr *)&peer,
+                               (const struct sockaddr *)&local, &user);
+    return rc == 0 ? user == geteuid() || user == 0
+                   : !ct_sock_is_own_address((const struct sockaddr *)&peer);
 }
 
 void ct_conn_refuse_stranger(struct ct_conn *conn)

@@ -186,3 +186,24 @@ int ct_sock_recv(int fd, void *out, size_t len, int64_t deadline_ns, struct ct_e
     }
     return 0;
 }
+
+bool ct_sock_is_own_address(const struct sockaddr *addr)
+{
+    struct sockaddr_storage any_port = {0};
+    socklen_t len =
+        addr->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+    memcpy(&any_port, addr, len);
+    if (addr->sa_family == AF_INET) {
+        ((struct sockaddr_in *)&any_port)->sin_port = 0;
+    } else {
+        ((struct sockaddr_in6 *)&any_port)->sin6_port = 0;
+    }
+    int fd = socket(addr->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+        return true; /* not known: who asks refuses then */
+    }
+    /* Only an address that is not here is refused with this error. */
+    bool own = bind(fd, (struct sockaddr *)&any_port, len) == 0 || errno != EADDRNOTAVAIL;
+    (void)close(fd);
+    return own;
+}

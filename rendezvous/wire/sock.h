@@ -8,8 +8,10 @@
 
 #include "common/err.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 #include <sys/uio.h>
 
 /* Tries each address of `host` once. Gives a connected descriptor (TCP_NODELAY, keep-alive,
@@ -31,5 +33,8 @@ CT_MUST_CHECK int ct_sock_recv_some(int fd, void *out, size_t len, int64_t deadl
 /* Receives exactly `len` bytes. CT_ECLOSED, CT_ETIMEDOUT, CT_EIO. */
 CT_MUST_CHECK int ct_sock_recv(int fd, void *out, size_t len, int64_t deadline_ns,
                                struct ct_err *err);
+
+/* Is this an address of this machine? */
+bool ct_sock_is_own_address(const struct sockaddr *addr);
 
 #endif

@@ -94,6 +94,21 @@ static void headline_of_a_worker_that_never_ran(void **state)
     assert_headline(&rig, "ctrun: rank 3 failed on node5: ./x: Exec format error\n");
 }
 
+static void quotes_hold_nothing_that_a_terminal_acts_on(void **state)
+{
+    (void)state;
+    struct ct_buf out = {0};
+    assert_int_equal(ct_report_quote("a\tb\x1b[1m\n\xc2\x9b"
+                                     "31m \xe2\x80\xae"
+                                     "exe \xe2\x82\xac",
+                                     &out),
+                     0);
+    assert_int_equal(ct_buf_append(&out, "", 1), 0);
+    assert_non_null(strstr((const char *)ct_buf_bytes(&out), "a\tb?[1m\n"));
+    assert_non_null(strstr((const char *)ct_buf_bytes(&out), "?31m ?exe \xe2\x82\xac\n"));
+    ct_buf_fini(&out);
+}
+
 static void story_quotes_what_the_worker_said(void **state)
 {
     struct rig rig;
@@ -255,6 +270,7 @@ int main(void)
         cmocka_unit_test(a_permanent_error_ends_the_job_whatever_restarts_are_left),
         cmocka_unit_test(headline_names_the_first_to_fail),
         cmocka_unit_test(headline_of_a_worker_that_never_ran),
+        cmocka_unit_test(quotes_hold_nothing_that_a_terminal_acts_on),
         cmocka_unit_test(story_quotes_what_the_worker_said),
         cmocka_unit_test(consequences_are_told_from_the_cause),
         cmocka_unit_test(no_line_is_printed_twice),

@@ -74,7 +74,7 @@ static int print_about(const struct ct_options *options)
 }
 
 /* What the command line leaves open, from whoever started this process. */
-static int settle(struct launch *launch, char *const *env, struct ct_err *err)
+static int resolve(struct launch *launch, char *const *env, struct ct_err *err)
 {
     const struct ct_scheduler_input input = {.env = env,
                                              .host = launch->machine.host,
@@ -94,12 +94,10 @@ static int print_config(const struct launch *launch)
 
 static int start_guard(struct launch *launch, struct ct_err *err)
 {
-    const struct ct_logdir *logdir = &launch->logdir;
-    bool removes = logdir->temporary && !ct_prepare_wants_logs(&launch->options);
+    bool removes = launch->logdir.temporary && !ct_prepare_wants_logs(&launch->options);
+    const char *folder = removes ? launch->logdir.base : NULL;
     int rc = ct_cookie_new(&launch->cookie, err);
-    return rc != 0 ? rc
-                   : ct_guard_start(&launch->cookie, removes ? logdir->base : NULL, &launch->guard,
-                                    err);
+    return rc != 0 ? rc : ct_guard_start(&launch->cookie, folder, &launch->guard, err);
 }
 
 static int run(struct launch *launch, char *const *env, struct ct_outcome *outcome,
@@ -195,7 +193,7 @@ static int ctrun(struct launch *launch, char **argv)
     if (ct_fleet_wanted(&launch->options)) {
         return launch_fleet(launch, argv);
     }
-    if (settle(launch, environ, &err) != 0) {
+    if (resolve(launch, environ, &err) != 0) {
         return fail(CT_EXIT_USAGE, &err);
     }
     ct_store_address_decide(&launch->options, &launch->place);

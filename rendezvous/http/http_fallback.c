@@ -19,9 +19,10 @@ int ct_http_open(uv_loop_t *loop, const struct ct_http_source *source, int64_t r
     return 0;
 }
 
-int ct_http_add(struct ct_http *http, int fd, bool admitted, struct ct_err *err)
+int ct_http_add(struct ct_http *http, int fd, bool ours, bool admitted, struct ct_err *err)
 {
     (void)fd;
+    (void)ours;
     (void)admitted;
     (void)err;
     CT_ASSERT(http != NULL);

@@ -7,8 +7,8 @@
  * enough. What follows a head is read and thrown away until the peer closes, since closing over it
  * would take the answer away from it.
  *
- * Failure modes: each connection has PATIENCE_MS, and the oldest one makes room for the newest, so
- * slow ones hold nobody up.
+ * Failure modes: each connection has PATIENCE_MS, and the oldest one that has not asked yet makes
+ * room for the newest, so slow ones hold nobody up and take no answer from anybody.
  *
  * Who frees: a connection goes in the close callback of its handle, the reserve with the last one.
  */
@@ -87,6 +87,18 @@ static void end(struct asker *asker)
 static struct asker *oldest(struct ct_http_reserve *reserve)
 {
     return CT_CONTAINER_OF(reserve->askers.next, struct asker, at_reserve);
+}
+
+/* The oldest that has not said yet what it asks; else the oldest. */
+static struct asker *least_worth(struct ct_http_reserve *reserve)
+{
+    for (struct ct_list *at = reserve->askers.next; at != &reserve->askers; at = at->next) {
+        struct asker *asker = CT_CONTAINER_OF(at, struct asker, at_reserve);
+        if (!asker->answered) {
+            return asker;
+        }
+    }
+    return oldest(reserve);
 }
 
 static void on_timer_closed(uv_handle_t *handle)
@@ -241,10 +253,10 @@ void ct_http_reserve_add(struct ct_http_reserve *reserve, int fd, unsigned code,
     asker->code = code;
     (void)snprintf(asker->why, sizeof(asker->why), "%s", why);
     asker->deadline_ns = ct_deadline_in(NULL, PATIENCE_MS);
-    ct_list_append(&reserve->askers, &asker->at_reserve);
     if (++reserve->count > CT_HTTP_RESERVE) {
-        end(oldest(reserve));
+        end(least_worth(reserve));
     }
+    ct_list_append(&reserve->askers, &asker->at_reserve);
     /* Does not fail on a handle that has just been made. */
     CT_ASSERT(uv_poll_start(&asker->poll, UV_READABLE, on_poll) == 0);
     if (!uv_is_active((const uv_handle_t *)&reserve->timer)) {

@@ -18,7 +18,8 @@ CT_MUST_CHECK int ct_http_reserve_open(uv_loop_t *loop, struct ct_http_reserve *
                                        struct ct_err *err);
 
 /* Takes the socket, of which nothing has been read yet. All pages but /healthz are answered with
- * `code` and the words, which are copied. One connection beyond CT_HTTP_RESERVE ends the oldest. */
+ * `code` and the words, which are copied. One connection beyond CT_HTTP_RESERVE ends the oldest
+ * that has not asked yet. */
 void ct_http_reserve_add(struct ct_http_reserve *reserve, int fd, unsigned code, const char *why);
 
 /* Ends all connections; `cb` hears when the last handle is closed and the memory gone. */

@@ -38,7 +38,7 @@ struct peer {
     struct ct_list at_http;
     int64_t deadline_ns;
     int fd; /* the library's */
-    bool admitted;
+    bool ours, admitted;
 };
 
 struct ct_http {
@@ -47,10 +47,10 @@ struct ct_http {
     struct MHD_Daemon *daemon; /* NULL until the first connection; then `mhd` and `poll` are made */
     uv_poll_t poll;
     uv_timer_t timer;
-    unsigned handles;     /* not closed yet */
-    struct ct_list peers; /* by deadline */
-    size_t strangers;     /* peers that are not admitted */
-    bool adding_admitted; /* the verdict on the one that is being added */
+    unsigned handles;                  /* not closed yet */
+    struct ct_list peers;              /* by deadline */
+    size_t strangers;                  /* peers that are not ours */
+    bool adding_ours, adding_admitted; /* the verdict on the one that is being added */
     struct ct_http_source source;
     const struct ct_log *log; /* may be NULL */
     struct ct_refusal_log denials;
@@ -132,7 +132,7 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **c
         http->stats.connections--;
         if (peer != NULL) {
             ct_list_remove(&peer->at_http);
-            http->strangers -= !peer->admitted;
+            http->strangers -= !peer->ours;
             ct_free(peer);
         }
         *context = NULL;
@@ -148,8 +148,9 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **c
         return;
     }
     peer->fd = fd;
+    peer->ours = http->adding_ours;
     peer->admitted = http->adding_admitted;
-    http->strangers += !peer->admitted;
+    http->strangers += !peer->ours;
     ct_list_init(&peer->at_http);
     give_time(http, peer);
 }
@@ -381,17 +382,18 @@ int ct_http_open(uv_loop_t *loop, const struct ct_http_source *source, int64_t r
     return 0;
 }
 
-int ct_http_add(struct ct_http *http, int fd, bool admitted, struct ct_err *err)
+int ct_http_add(struct ct_http *http, int fd, bool ours, bool admitted, struct ct_err *err)
 {
     int rc = http->daemon == NULL ? start(http, err) : 0;
     if (rc == 0 && (http->stats.connections >= CT_HTTP_CONNECTIONS ||
-                    (!admitted && http->strangers >= CT_HTTP_STRANGERS))) {
+                    (!ours && http->strangers >= CT_HTTP_STRANGERS))) {
         rc = ct_err_set(err, CT_EBUSY, "all HTTP connections are taken; ask again");
     }
     if (rc != 0) {
         http->stats.refused++;
         return rc;
     }
+    http->adding_ours = ours;
     http->adding_admitted = admitted;
     struct sockaddr_storage addr = {0};
     socklen_t len = sizeof(addr);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A connection is judged once, when it is accepted: by the address of its peer, and where the hub
- * asks for it by the user who holds its other end on this machine. HTTP is judged by address alone,
- * since it changes nothing.
+ * asks for it by the user who holds its other end on this machine. What HTTP tells is judged by
+ * address alone, since it changes nothing; how many connections it keeps, by both.
  */
 #include "rendezvous/server/conn_gate_uv.h"
 
@@ -85,6 +85,19 @@ void ct_conn_refuse_stranger(struct ct_conn *conn)
                    admits_address(conn) ? "of other users (--open admits them)" : "by address");
 }
 
+static void end_one_too_many(struct ct_conn_hub *hub)
+{
+    int source;
+    bool over = ct_source_quota_is_over(&hub->quota, &source);
+    for (struct ct_list *at = hub->strangers.next; over; at = at->next) {
+        struct ct_conn *conn = CT_CONTAINER_OF(at, struct ct_conn, at_hub);
+        if (source < 0 || conn->source == source) {
+            ct_conn_refuse_stranger(conn);
+            return;
+        }
+    }
+}
+
 void ct_conn_enroll(struct ct_conn *conn)
 {
     struct ct_conn_hub *hub = ct_conn_hub_of(conn);
@@ -93,11 +106,11 @@ void ct_conn_enroll(struct ct_conn *conn)
         ct_list_append(&hub->conns, &conn->at_hub);
         return;
     }
+    struct sockaddr_storage peer = {.ss_family = AF_UNSPEC}, local;
+    (void)get_names(conn, &peer, &local);
     ct_list_append(&hub->strangers, &conn->at_hub);
-    size_t most = hub->agents_prove ? CT_CONTROL_MAX_PENDING : CT_MAX_STRANGERS;
-    if (++hub->num_strangers > most) {
-        ct_conn_refuse_stranger(CT_CONTAINER_OF(hub->strangers.next, struct ct_conn, at_hub));
-    }
+    conn->source = ct_source_quota_add(&hub->quota, (const struct sockaddr *)&peer);
+    end_one_too_many(hub);
 }
 
 /* ---- other dialects ------------------------------------------------------------------------- */
@@ -142,7 +155,7 @@ void ct_conn_hand_over(struct ct_conn *conn)
 {
     struct ct_conn_hub *hub = ct_conn_hub_of(conn);
     bool agent = dialect_spoken(conn) == AGENT;
-    bool admitted = conn->admitted || admits_address(conn);
+    bool ours = conn->admitted, admitted = ours || admits_address(conn);
     uv_os_fd_t fd = -1;
     if (uv_fileno((const uv_handle_t *)&conn->tcp, &fd) == 0) {
         fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
@@ -154,6 +167,6 @@ void ct_conn_hand_over(struct ct_conn *conn)
     if (fd >= 0 && agent) {
         hub->on_agent(hub, fd);
     } else if (fd >= 0) {
-        hub->on_http(hub, fd, admitted);
+        hub->on_http(hub, fd, ours, admitted);
     }
 }

@@ -82,7 +82,9 @@ void ct_conn_close(struct ct_conn *conn)
     }
     conn->closing = true;
     ct_conn_hub_of(conn)->live--;
-    ct_conn_hub_of(conn)->num_strangers -= !conn->admitted;
+    if (!conn->admitted) {
+        ct_source_quota_remove(&ct_conn_hub_of(conn)->quota, conn->source);
+    }
     ct_list_remove(&conn->at_hub);
     ct_session_fini(&conn->session);
     uv_close((uv_handle_t *)&conn->tcp, on_close);
@@ -363,6 +365,7 @@ int ct_conn_hub_init(struct ct_conn_hub *hub, struct ct_store *store)
     ct_list_init(&hub->conns);
     ct_list_init(&hub->woken);
     ct_list_init(&hub->strangers);
+    ct_source_quota_init(&hub->quota, CT_MAX_STRANGERS);
     ct_agent_addresses_init(&hub->guests);
     return 0;
 }

@@ -11,6 +11,7 @@
 #include "rendezvous/admission/access.h"
 #include "rendezvous/admission/agent_addresses.h"
 #include "rendezvous/admission/refusal_log.h"
+#include "rendezvous/admission/source_quota.h"
 #include "rendezvous/store/journal_file.h"
 #include "rendezvous/store/session.h"
 #include "rendezvous/wire/limits.h"
@@ -37,9 +38,9 @@ struct ct_conn_hub {
     /* Those with an answer that another client caused; with a journal also those that were served
      * in this turn of the loop. */
     struct ct_list woken;
-    struct ct_list strangers; /* those not admitted; oldest first */
-    size_t num_strangers;
-    uv_idle_t flusher;   /* runs while `woken` holds more than one slice */
+    struct ct_list strangers;     /* those not admitted; oldest first */
+    struct ct_source_quota quota; /* of them */
+    uv_idle_t flusher;            /* runs while `woken` holds more than one slice */
     uv_check_t turn_end; /* runs when there is a journal, and calls ct_conn_hub_end_turn() */
     size_t live;         /* connections that are not closing */
     size_t max_live;     /* one more is closed at once; 0 = no limit */
@@ -49,8 +50,9 @@ struct ct_conn_hub {
     uint64_t protocol_errors;
     /* Lines about them, by kind: what broke the protocol, a limit, the memory. */
     struct ct_refusal_log faults[CT_CONN_FAULTS];
-    /* Takes the socket of a client that speaks HTTP, unread; NULL = nobody takes it. */
-    void (*on_http)(struct ct_conn_hub *hub, int fd, bool admitted);
+    /* Takes the socket of a client that speaks HTTP, unread; NULL = nobody takes it. `ours`: its
+     * address and user are admitted, else at most its address is. */
+    void (*on_http)(struct ct_conn_hub *hub, int fd, bool ours, bool admitted);
     void *http_data;
     /* The same for agents' control connections. */
     void (*on_agent)(struct ct_conn_hub *hub, int fd);
@@ -71,14 +73,15 @@ struct ct_conn {
     struct ct_session session;
     struct ct_list at_hub;
     struct ct_conn_write *write; /* what the socket did not take at once; NULL = nothing */
-    bool admitted; /* by address and user; else it gets nothing but what is everybody's */
-    bool reading;
-    bool spoke;   /* the first byte came, and is for us */
-    bool foreign; /* the first byte is that of another dialect */
-    bool stale;   /* of a generation that is over: gets nothing but other dialects */
-    bool stalled; /* not reading until replies are sent */
-    bool ending;  /* peer sent its last byte: close when replies are sent */
-    bool closing;
+    bool admitted : 1; /* by address and user; else it gets nothing but what is everybody's */
+    bool reading : 1;
+    bool spoke : 1;   /* the first byte came, and is for us */
+    bool foreign : 1; /* the first byte is that of another dialect */
+    bool stale : 1;   /* of a generation that is over: gets nothing but other dialects */
+    bool stalled : 1; /* not reading until replies are sent */
+    bool ending : 1;  /* peer sent its last byte: close when replies are sent */
+    bool closing : 1;
+    uint8_t source; /* of a stranger, as the quota counts it */
 };
 
 /* `hub` is zeroed memory; borrows `store`. The idle and check handles are the caller's to start and

@@ -22,6 +22,7 @@
 #include "common/list.h"
 #include "rendezvous/admission/access.h"
 #include "rendezvous/admission/refusal_log.h"
+#include "rendezvous/admission/source_quota.h"
 #include "rendezvous/control/line_uv.h"
 #include "rendezvous/control/proof.h"
 #include "rendezvous/server/control_jobs.h"
@@ -61,7 +62,9 @@ struct conn {
     struct sockaddr_storage peer, local;
     struct ct_proof proof;
     bool trusted;
-    bool admitted; /* on_admit heard of it */
+    bool admitted;  /* on_admit heard of it */
+    bool counted;   /* in the quota */
+    uint8_t source; /* then */
 };
 
 struct ct_control {
@@ -72,8 +75,8 @@ struct ct_control {
     struct ct_control_jobs jobs;
     struct ct_list pending; /* connections with a deadline, the earliest first */
     struct ct_list joined;
-    size_t num_pending;
-    size_t conns; /* not freed yet */
+    struct ct_source_quota quota; /* of pending ones that have not proved a token */
+    size_t conns;                 /* not freed yet */
     struct ct_refusal_log refusals;
     struct ct_refusal_log faults; /* lines that broke the protocol */
     struct ct_line_turns turns;
@@ -102,9 +105,17 @@ static void finish_if_last(struct ct_control *control)
     }
 }
 
+static void leave_quota(struct conn *conn)
+{
+    if (conn->counted) {
+        ct_source_quota_remove(&conn->control->quota, conn->source);
+        conn->counted = false;
+    }
+}
+
 static void leave_list(struct conn *conn)
 {
-    conn->control->num_pending -= conn->state != JOINED;
+    leave_quota(conn);
     ct_list_remove(&conn->at_control);
 }
 
@@ -112,7 +123,11 @@ static void wait_for(struct conn *conn)
 {
     conn->deadline_ns = ct_clock_now(NULL) + PATIENCE_NS;
     ct_list_append(&conn->control->pending, &conn->at_control);
-    conn->control->num_pending++;
+    if (!conn->trusted && !conn->admitted) {
+        conn->source =
+            ct_source_quota_add(&conn->control->quota, (const struct sockaddr *)&conn->peer);
+        conn->counted = true;
+    }
 }
 
 static void tell_gone(struct conn *conn, const char *why)
@@ -240,6 +255,7 @@ static void on_answer_msg(struct conn *conn, struct ct_msg *msg)
     if (options->token != NULL && options->on_admit != NULL) {
         options->on_admit(options->data, (const struct sockaddr *)&conn->peer, true);
         conn->admitted = true;
+        leave_quota(conn);
     }
     conn->state = PROVEN;
     if (options->token != NULL) {
@@ -465,12 +481,28 @@ int ct_control_open(uv_loop_t *loop, const struct ct_control_options *options,
     ct_control_jobs_init(&control->jobs, &members, options->run_id);
     ct_list_init(&control->pending);
     ct_list_init(&control->joined);
+    ct_source_quota_init(&control->quota, options->max_pending);
     CT_ASSERT(uv_timer_init(loop, &control->timer) == 0); /* cannot fail */
     control->timer_open = true;
     ct_line_turns_init(&control->turns, loop);
     control->turns_open = true;
     *out = control;
     return 0;
+}
+
+/* Those who say nothing must not take all descriptors. */
+static void end_one_too_many(struct ct_control *control)
+{
+    int source;
+    bool over = ct_source_quota_is_over(&control->quota, &source);
+    for (struct ct_list *at = control->pending.next; over; at = at->next) {
+        struct conn *conn = CT_CONTAINER_OF(at, struct conn, at_control);
+        if (conn->counted && (source < 0 || conn->source == source)) {
+            leave_quota(conn); /* at once; it leaves the list when it is closed */
+            ct_line_close(&conn->line);
+            return;
+        }
+    }
 }
 
 void ct_control_take(struct ct_control *control, int fd, bool trusted)
@@ -502,10 +534,7 @@ void ct_control_take(struct ct_control *control, int fd, bool trusted)
     conn->state = trusted ? PROVEN : OPENING;
     control->conns++;
     wait_for(conn);
-    /* Those who say nothing must not take all descriptors. */
-    if (control->num_pending > CT_CONTROL_MAX_PENDING) {
-        ct_line_close(&CT_CONTAINER_OF(control->pending.next, struct conn, at_control)->line);
-    }
+    end_one_too_many(control);
     if (ct_line_start(&conn->line, trusted ? CT_CONTROL_MAX_FRAME : CT_CONTROL_MAX_GREETING) != 0) {
         ct_line_close(&conn->line);
     }

@@ -25,6 +25,7 @@ struct ct_control_options {
     const char *const *expected;   /* as in ct_members_options; borrowed until closed */
     int num_expected;
     const struct ct_log *log;
+    size_t max_pending;       /* connections whose peer has not proved itself yet */
     struct ct_budget *budget; /* takes what agents make us keep; NULL = nobody counts */
     /* An agent at `peer` has proved the token (`yes`), or has gone again: its address may (no
      * longer) use the store. May be NULL. */

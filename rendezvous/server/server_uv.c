@@ -377,11 +377,24 @@ static int add_job_status(void *data, struct ct_status_rows *rows, struct cJSON 
     return ct_control_status(data, rows, root, problems);
 }
 
+/* Strangers and those who prove themselves, a part of the descriptors for each. */
+static size_t pending_max(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 ||
+        limit.rlim_cur / CT_CONTROL_PENDING_PART > CT_CONTROL_MAX_PENDING) {
+        return CT_CONTROL_MAX_PENDING;
+    }
+    size_t part = (size_t)limit.rlim_cur / CT_CONTROL_PENDING_PART;
+    return part > CT_CONTROL_MIN_PENDING ? part : CT_CONTROL_MIN_PENDING;
+}
+
 static int open_agents(struct ct_server *server, uv_loop_t *loop,
                        const struct ct_server_agents *agents, struct ct_err *err)
 {
     const struct ct_control_options options = {
         .token = agents->token,
+        .max_pending = pending_max(),
         .run_id = agents->run_id,
         .job = agents->job,
         .expected = agents->expected,
@@ -398,6 +411,9 @@ static int open_agents(struct ct_server *server, uv_loop_t *loop,
         server->hub.on_agent = agents->in_process ? NULL : on_agent;
         server->hub.agent_data = server->control;
         server->hub.agents_prove = agents->token != NULL;
+        if (server->hub.agents_prove) {
+            server->hub.quota.max = options.max_pending;
+        }
         server->desk.fn = add_job_status;
         server->desk.data = server->control;
     }

@@ -133,11 +133,11 @@ static int make_keys(void *data, cJSON **out)
 
 /* ---- opening and closing -------------------------------------------------------------------- */
 
-static void on_http(struct ct_conn_hub *hub, int fd, bool admitted)
+static void on_http(struct ct_conn_hub *hub, int fd, bool ours, bool admitted)
 {
     struct ct_status_desk *desk = hub->http_data;
     struct ct_err err = {0};
-    int rc = desk->http != NULL ? ct_http_add(desk->http, fd, admitted, &err)
+    int rc = desk->http != NULL ? ct_http_add(desk->http, fd, ours, admitted, &err)
                                 : ct_err_set(&err, CT_EUNSUPPORTED,
                                              "this ctrun was built without libmicrohttpd, so "
                                              "/healthz is the only page");

@@ -73,10 +73,12 @@
 
 #define CT_HTTP_CONNECTIONS 256U
 
-/* Of these, for peers that may only ask for the health, so that they leave room for others. */
+/* Of these, for peers of other machines that are not admitted and of other users of this one, so
+ * that they leave room for ours. */
 #define CT_HTTP_STRANGERS 32
 
-/* Connections that wait to be answered without the library, the oldest of which goes first. */
+/* Connections that wait to be answered without the library; one more ends the oldest that has not
+ * asked yet. */
 #define CT_HTTP_RESERVE 32U
 
 /* Bytes for the head of a request and of its answer, per connection. Browsers send some 2 KiB. */
@@ -90,9 +92,15 @@
 
 /* ---- of agent control ----------------------------------------------------------------------- */
 
-/* Connections whose peer has not proved itself yet, or is on its way out; one more ends the oldest.
- * The agents of a large job come all at once, and try again. Not tuned. */
-#define CT_CONTROL_MAX_PENDING 4096
+/* Connections whose peer has not proved itself yet, or is on its way out; one more ends one of the
+ * address that has most of them. The agents of a large job come all at once, and try again. Those
+ * that have said nothing yet are counted apart, with the same limit. Not tuned. */
+#define CT_CONTROL_MAX_PENDING ((size_t)4096)
+
+/* Where there are few descriptors, either kind gets this part of them, but enough for a handful of
+ * agents at a time: strangers must leave the rest to the job. */
+#define CT_CONTROL_PENDING_PART 8
+#define CT_CONTROL_MIN_PENDING ((size_t)16)
 
 /* Jobs that one daemon serves at a time. */
 #define CT_CONTROL_MAX_JOBS 1024

@@ -86,7 +86,7 @@ static void ask_library(uv_loop_t *loop, const uint8_t *data, size_t size)
         return;
     }
     CT_ASSERT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0);
-    CT_ASSERT(ct_http_add(http, fds[0], size % 2 == 0, NULL) == 0);
+    CT_ASSERT(ct_http_add(http, fds[0], size % 2 == 0, size % 2 == 0, NULL) == 0);
     tell(loop, fds[1], data, size);
     ct_http_close(http, on_close, &closed);
     (void)uv_run(loop, UV_RUN_DEFAULT);

@@ -3,7 +3,9 @@
 
 import os
 import re
+import resource
 import socket
+import struct
 import sys
 import unittest
 
@@ -11,6 +13,7 @@ import testlib
 
 NOBODY = 65534
 CROWD = 50
+FEW = 256  # descriptors
 RESIDENT_MAX_KIB = 20 * 1024
 
 # Says where its store is, and ends when the test says so.
@@ -87,6 +90,59 @@ for i, s in enumerate(crowd):
     except OSError:
         pass
 print("crowd", sum(heard(s) != b"" for s in crowd), flush=True)
+"""
+
+# Holds as many connections as it may, each with a few bytes; makes a new one for each that is ended,
+# until it is told to stop, which the alarm bounds.
+FLOOD = """
+import encodings.idna, os, select, signal, socket, sys
+port, crowd, user, source = *map(int, sys.argv[1:4]), sys.argv[4]
+said = [bytes.fromhex(x) for x in sys.argv[5:]]
+os.setgroups([])
+os.setgid(user)
+os.setuid(user)
+signal.alarm(60)
+made = 0
+def connect():
+    global made
+    made += 1
+    s = socket.create_connection(("127.0.0.1", port), timeout=20, source_address=(source, 0))
+    try:
+        s.sendall(said[made % len(said)])
+    except ConnectionError:
+        pass
+    return s
+poll, held = select.poll(), {}
+poll.register(sys.stdin, select.POLLIN | select.POLLHUP)
+while True:
+    while len(held) < crowd:
+        try:
+            s = connect()
+        except OSError:
+            break
+        held[s.fileno()] = s
+        poll.register(s, select.POLLIN)
+    if made >= crowd and made < crowd * 2:
+        made = crowd * 2
+        print("flooding", flush=True)
+    for fd, _ in poll.poll(20):
+        if fd == 0:
+            sys.exit()
+        poll.unregister(fd)
+        held.pop(fd).close()
+"""
+
+# Asks the store something ten times after the test says so, each on a connection of its own.
+ASKING = """
+import os, socket, struct, sys, time
+print("up", os.environ["MASTER_PORT"], flush=True)
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.02)
+for _ in range(10):
+    with socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))) as s:
+        s.settimeout(20)
+        s.sendall(struct.pack("=BI", 0, 0x3C85F7CE) + struct.pack("=BI", 13, 4711))
+        assert len(s.recv(4)) == 4
 """
 
 # A client of the store, as PyTorch is one.
@@ -194,6 +250,65 @@ class Strangers(testlib.Case):
             result = job.wait()
             self.assertEqual(result.code, 0, result)
             self.assertNotIn("your ranks", result.err)
+
+    def start_flood(self, port, crowd, *said, source="127.0.0.1"):
+        """Returns how to stop it; it ends by itself after a while."""
+        read, write = os.pipe()
+        flood = self.start(
+            sys.executable, "-c", FLOOD, port, crowd, NOBODY, source,
+            *(part.hex() for part in said), stdin=read,
+        )  # fmt: skip
+        os.close(read)
+        flood.wait_for("flooding")
+
+        def stop():
+            os.close(write)
+            self.assertEqual(flood.wait().code, 0)
+
+        return stop
+
+    def test_strangers_do_not_take_the_descriptors_of_a_job_with_a_token(self):
+        def few():
+            resource.setrlimit(resource.RLIMIT_NOFILE, (FEW, FEW))
+
+        token, worker = self.tmp / "token", self.script("asking.py", ASKING)
+        token.touch(mode=0o600)
+        token.write_text("correct-horse-battery-staple\n")
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+        jobs = [
+            self.start_ctrun(
+                "--nnodes", 2, "--node-rank", i, "--master-addr", "127.0.0.1",
+                "--master-port", port, "--token-file", token, "--max-restarts", 0,
+                worker, self.tmp / "go", preexec=few if i == 0 else None,
+            )
+            for i in range(2)
+        ]  # fmt: skip
+        for job in jobs:
+            job.wait_for("up")
+        begun = b'{"type":"open","version":2,"nonce":"%s"}' % (b"ab" * 32)
+        opening = struct.pack(">I", 0x80000000 | len(begun)) + begun
+        stop = self.start_flood(port, 2 * FEW, b"", opening, b"", b"\x80")
+        held = len(os.listdir(f"/proc/{jobs[0].pid}/fd"))
+        self.assertLess(held, FEW // 2)
+        (self.tmp / "go").touch()
+        for job in jobs:
+            result = job.wait()
+            self.assertEqual(result.code, 0, result)
+            self.assertNotIn("no descriptor is left", result.err)
+        stop()
+
+    def test_another_user_does_not_keep_the_status_from_us(self):
+        job = self.start_job("-n", "1")
+        port = self.port_of(job)
+        stop = self.start_flood(port, 400, b"G")
+        for page in (b"/healthz", b"/status") * 10:
+            with socket.create_connection(("127.0.0.1", port), timeout=testlib.DEADLINE) as s:
+                s.sendall(b"GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" % page)
+                answer = b"".join(iter(lambda: s.recv(4096), b""))
+            self.assertRegex(answer, b"^HTTP/1.1 200" if page == b"/healthz" else b"^HTTP/1.1 (200|501)")
+        stop()
+        self.assertEqual(self.end(job).code, 0)
 
     def test_a_worker_that_becomes_another_user_needs_open(self):
         command = ("--no-python", sys.executable, "-c", CLIENT)

@@ -146,13 +146,30 @@ static void test_slow_ones_hold_nobody_up(void **state)
     }
 }
 
+/* Whoever comes later takes no answer from somebody who has not read it yet. */
+static void test_who_has_asked_stays(void **state)
+{
+    struct fixture *f = *state;
+    int slow[CT_HTTP_RESERVE];
+    char text[4096];
+    int asked = ask(f, GET("/healthz"));
+    for (size_t i = 0; i < CT_HTTP_RESERVE; i++) {
+        slow[i] = ask(f, "G");
+    }
+    assert_int_equal(send(asked, "more", 4, MSG_NOSIGNAL), 4);
+    expect(f, asked, "HTTP/1.1 200 OK\r\n", "}\n");
+    for (size_t i = 0; i < CT_HTTP_RESERVE; i++) {
+        assert_string_equal(hear_all(f, slow[i], text), "");
+    }
+}
+
 int main(void)
 {
 #define ON_A_LOOP(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         ON_A_LOOP(test_health_is_told),           ON_A_LOOP(test_all_else_hears_why_not),
         ON_A_LOOP(test_a_head_in_pieces),         ON_A_LOOP(test_an_endless_head),
-        ON_A_LOOP(test_slow_ones_hold_nobody_up),
+        ON_A_LOOP(test_slow_ones_hold_nobody_up), ON_A_LOOP(test_who_has_asked_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -67,16 +67,21 @@ static void close_http(struct fixture *f)
     free(f);
 }
 
-static int add(struct fixture *f, bool admitted)
+static int add_of(struct fixture *f, bool ours, bool admitted)
 {
     int fds[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
-    int rc = ct_http_add(f->http, fds[0], admitted, NULL);
+    int rc = ct_http_add(f->http, fds[0], ours, admitted, NULL);
     if (rc != 0) {
         assert_int_equal(rc, CT_EBUSY);
         (void)close(fds[0]);
     }
     return fds[1];
+}
+
+static int add(struct fixture *f, bool admitted)
+{
+    return add_of(f, admitted, admitted);
 }
 
 /* Turns the loop until `fd` has something: its first bytes as text, "" at the end of the stream. */
@@ -159,6 +164,28 @@ static void test_strangers(void **state)
     close_http(f);
 }
 
+/* They may read what we may, on as few connections as strangers. */
+static void test_other_users_leave_room_for_us(void **state)
+{
+    struct fixture *f = *state;
+    open_http(f, LONG_MS);
+    int crowd[CT_HTTP_STRANGERS + 1];
+    for (int i = 0; i <= CT_HTTP_STRANGERS; i++) {
+        crowd[i] = add_of(f, false, true);
+    }
+    assert_int_equal(stats(f).refused, 1);
+    tell(crowd[0], GET("/status"));
+    expect(f, crowd[0], "HTTP/1.1 200");
+    int friend = add(f, true);
+    tell(friend, GET("/status"));
+    expect(f, friend, "HTTP/1.1 200");
+    for (int i = 0; i <= CT_HTTP_STRANGERS; i++) {
+        (void)close(crowd[i]);
+    }
+    (void)close(friend);
+    close_http(f);
+}
+
 static void test_late_ones_are_ended(void **state)
 {
     struct fixture *f = *state;
@@ -231,6 +258,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_taken_for_http),
+        cmocka_unit_test_setup(test_other_users_leave_room_for_us, set_up),
         cmocka_unit_test_setup(test_strangers, set_up),
         cmocka_unit_test_setup(test_late_ones_are_ended, set_up),
         cmocka_unit_test_setup(test_connection_without_memory_is_ended, set_up),

@@ -159,8 +159,8 @@ class Strangers(testlib.Case):
         )  # fmt: skip
         if os.environ.get("SANITIZE", "none") == "none":
             self.assertLess(high, 80e6)
-            # Some 30 ms on a machine of its own. The time goes on until we run again, and others do.
-            self.assertLess(busiest, 150)
+            # Some 30 ms on a machine of its own. This asks for a sign of life; bench/ measures.
+            self.assertLess(busiest, 1000)
 
     def test_fifty_strangers_stay_within_the_cap(self):
         self.check(os.getuid())
@@ -259,7 +259,8 @@ class ManyNodes(testlib.Case):
                 spent.append(self.cpu_ms(daemon) - before)
             print("%s: %.1f ms of CPU" % (path.decode(), min(spent)), file=sys.stderr)
             if os.environ.get("SANITIZE", "none") == "none":
-                self.assertLess(min(spent), 20)
+                # 9 to 18 here, 87 while every row was a tree of JSON: far from both, as this is no timing.
+                self.assertLess(min(spent), 60)
 
 
 if __name__ == "__main__":

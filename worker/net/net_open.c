@@ -6,7 +6,8 @@
  * its own greetings: so nobody waits for somebody who waits for it.
  *
  * A greeting proves by the first half of a secret from the store that it comes from this
- * communicator, the answer by the second half. Strangers are dropped, also silent ones.
+ * communicator, the answer by the second half. Strangers are dropped, also silent ones. Where many
+ * of them call, a host may be taken for one and dropped, too: it calls again.
  */
 #include "worker/net/net_book.h"
 
@@ -33,11 +34,22 @@ struct greeting {
     int32_t from, kind;
 };
 
-/* Connections that have not greeted yet; of more than these the oldest is dropped. */
+/* Connections that have not greeted yet; of more than these one is dropped. */
 #define CALLERS_MAX 32
+
+/* How many connections are taken before this host looks after anything else. */
+#define ACCEPTS_MAX 4096
 
 /* How long a caller may take to greet. */
 #define GREETING_MS 5000
+
+/* A host that does not take a connection for so long is given up. Meanwhile this host takes those
+ * who call it after each attempt: strangers may have filled the backlogs of both. */
+#define CALL_MS 10000
+#define ATTEMPT_MS 1500
+
+/* How long a host that was dropped waits before it calls again. */
+#define AGAIN_MS 50
 
 /* How often the local ranks are looked at while this host waits for others to call. */
 #define SLICE_MS 20
@@ -53,13 +65,15 @@ struct caller {
     int64_t deadline;
     struct greeting greeting;
     size_t have;
+    bool known; /* its address is a host's */
 };
 
 struct opening {
     struct net_book book;
     struct caller callers[CALLERS_MAX];
     size_t caller_count;
-    int expected; /* calls that have not come */
+    int expected;       /* calls that have not come */
+    int64_t look_again; /* when this host looks next whether it was dropped somewhere */
 };
 
 static int fail_errno(struct ct_err *err, const char *what)
@@ -68,7 +82,7 @@ static int fail_errno(struct ct_err *err, const char *what)
     return ct_err_sys(err, ct_code_from_errno(saved), saved, "%s", what);
 }
 
-/* ---- calling --------------------------------------------------------------------------------- */
+/* ---- connections ----------------------------------------------------------------------------- */
 
 static int set_option(int fd, int level, int name, int value)
 {
@@ -97,64 +111,6 @@ static int *slot_of(const struct net *net, int node, int kind)
     return kind == KIND_CONTROL ? &net->peers[node].fd : &net->links[kind].fd;
 }
 
-/* `kind` is the link's place here; the other end of "next" is "prev". */
-static int call(struct opening *o, int node, int kind, struct ct_err *err)
-{
-    struct net *net = o->book.net;
-    int *fd = slot_of(net, node, kind);
-    int rc = ct_sock_connect(o->book.where[node].host, o->book.where[node].port, o->book.deadline,
-                             fd, err);
-    if (rc == 0) {
-        tune(net, *fd, kind == KIND_CONTROL);
-        struct greeting hello = {.magic = NET_MAGIC,
-                                 .version = VERSION,
-                                 .from = net->node,
-                                 .kind = kind == SCHEDULE_NEXT ? SCHEDULE_PREV : kind};
-        memcpy(hello.proof, o->book.secret, NET_PROOF_BYTES);
-        struct iovec iov = {&hello, sizeof(hello)};
-        rc = ct_sock_send(*fd, &iov, 1, o->book.deadline, err);
-    }
-    if (rc != 0) {
-        (void)ct_err_wrap(err, "cannot reach %s", net->peers[node].name);
-    }
-    return rc;
-}
-
-static int hear_answer(struct opening *o, int node, int kind, struct ct_err *err)
-{
-    char answer[NET_PROOF_BYTES];
-    int rc = ct_sock_recv(*slot_of(o->book.net, node, kind), answer, sizeof(answer),
-                          o->book.deadline, err);
-    if (rc == 0 && memcmp(answer, o->book.secret + NET_PROOF_BYTES, NET_PROOF_BYTES) != 0) {
-        rc = ct_err_set(err, CT_EPROTO, "somebody else answers there");
-    }
-    if (rc != 0) {
-        (void)ct_err_wrap(err, "no answer from %s", o->book.net->peers[node].name);
-    }
-    return rc;
-}
-
-/* Does `what` for every connection that this host makes; counts those that it awaits. */
-static int each_call(struct opening *o,
-                     int (*what)(struct opening *o, int node, int kind, struct ct_err *err),
-                     struct ct_err *err)
-{
-    const struct net *net = o->book.net;
-    o->expected = net->nodes - 1 - net->node + 1; /* controls of the later hosts, and "prev" */
-    int rc = what(o, net->links[SCHEDULE_NEXT].node, SCHEDULE_NEXT, err);
-    for (int n = 0; n < net->node && rc == 0; n++) {
-        rc = what(o, n, KIND_CONTROL, err);
-    }
-    for (int l = SCHEDULE_PARTNER; l < net->link_count && rc == 0; l++) {
-        if (net->links[l].node < net->node) {
-            rc = what(o, net->links[l].node, l, err);
-        } else {
-            o->expected++;
-        }
-    }
-    return rc;
-}
-
 /* ---- being called ---------------------------------------------------------------------------- */
 
 /* Takes the caller out of the list; closes it unless it found its place. */
@@ -167,11 +123,21 @@ static void dismiss(struct opening *o, size_t i, bool placed)
     memmove(&o->callers[i], &o->callers[i + 1], (o->caller_count - i) * sizeof(o->callers[0]));
 }
 
+/* Takes equally long wherever they differ, so that nobody learns a proof byte by byte. */
+static bool is_proof(const char *given, const char *proof)
+{
+    unsigned char differs = 0;
+    for (size_t i = 0; i < NET_PROOF_BYTES; i++) {
+        differs |= (unsigned char)(given[i] ^ proof[i]);
+    }
+    return differs == 0;
+}
+
 /* Whether a greeting is from one who has to call here and has not yet. */
 static bool is_awaited(const struct opening *o, const struct greeting *hello)
 {
     const struct net *net = o->book.net;
-    if (memcmp(hello->proof, o->book.secret, NET_PROOF_BYTES) != 0 || hello->magic != NET_MAGIC ||
+    if (!is_proof(hello->proof, o->book.secret) || hello->magic != NET_MAGIC ||
         hello->version != VERSION || hello->from < 0 || hello->from >= net->nodes ||
         hello->from == net->node) {
         return false;
@@ -211,16 +177,197 @@ static bool hear(struct opening *o, struct caller *caller, bool *placed)
     return true;
 }
 
+/* Whether a host's address is this one. A host that has several may call from another of them. */
+static bool is_known(const struct opening *o, const struct sockaddr_storage *from)
+{
+    struct in6_addr theirs, ours;
+    bool found = false;
+    if (ct_addr_as_v6((const struct sockaddr *)from, &theirs)) {
+        for (int n = 0; n < o->book.net->nodes && !found; n++) {
+            struct sockaddr_storage at;
+            socklen_t len;
+            found = ct_addr_literal(o->book.where[n].host, 0, &at, &len) &&
+                    ct_addr_as_v6((struct sockaddr *)&at, &ours) &&
+                    memcmp(&ours, &theirs, sizeof(ours)) == 0;
+        }
+    }
+    return found;
+}
+
+/* Drops the oldest stranger, or else the oldest caller, unless its greeting has just come. */
+static void drop_one(struct opening *o)
+{
+    size_t i = 0;
+    while (i < o->caller_count && o->callers[i].known) {
+        i++;
+    }
+    i = i < o->caller_count ? i : 0;
+    bool placed = false;
+    (void)hear(o, &o->callers[i], &placed);
+    dismiss(o, i, placed);
+}
+
+static void hear_callers(struct opening *o)
+{
+    for (size_t i = o->caller_count; i-- > 0;) {
+        bool placed = false;
+        if (hear(o, &o->callers[i], &placed)) {
+            dismiss(o, i, placed);
+        }
+    }
+}
+
+/* Each is heard at once: a host's greeting mostly is there with its connection, so that it never
+ * competes with silent strangers for room. */
 static void accept_callers(struct opening *o)
 {
-    int fd;
-    while ((fd = accept4(o->book.listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0) {
-        if (o->caller_count == CALLERS_MAX) {
-            dismiss(o, 0, false);
+    for (int i = 0; i < ACCEPTS_MAX; i++) {
+        struct sockaddr_storage from = {0};
+        socklen_t len = sizeof(from);
+        int fd =
+            accept4(o->book.listener, (struct sockaddr *)&from, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0) {
+            return;
         }
-        o->callers[o->caller_count++] =
-            (struct caller){.fd = fd, .deadline = ct_deadline_in(NULL, GREETING_MS)};
+        struct caller caller = {.fd = fd, .deadline = ct_deadline_in(NULL, GREETING_MS)};
+        bool placed = false;
+        if (hear(o, &caller, &placed)) {
+            if (!placed) {
+                (void)close(fd);
+            }
+            continue;
+        }
+        caller.known = is_known(o, &from);
+        if (o->caller_count == CALLERS_MAX) {
+            drop_one(o);
+        }
+        o->callers[o->caller_count++] = caller;
     }
+}
+
+/* ---- calling --------------------------------------------------------------------------------- */
+
+static int64_t sooner(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int connect_host(struct opening *o, int node, int *fd, struct ct_err *err)
+{
+    const struct ct_endpoint *at = &o->book.where[node];
+    int64_t end = sooner(o->book.deadline, ct_deadline_in(NULL, CALL_MS));
+    int rc;
+    do {
+        hear_callers(o);
+        accept_callers(o);
+        rc = ct_sock_connect(at->host, at->port, sooner(end, ct_deadline_in(NULL, ATTEMPT_MS)), fd,
+                             err);
+    } while (rc == CT_ETIMEDOUT && ct_clock_now(NULL) < end);
+    return rc;
+}
+
+/* `kind` is the link's place here; the other end of "next" is "prev". */
+static int call(struct opening *o, int node, int kind, struct ct_err *err)
+{
+    struct net *net = o->book.net;
+    int *fd = slot_of(net, node, kind);
+    int rc = connect_host(o, node, fd, err);
+    if (rc == 0) {
+        tune(net, *fd, kind == KIND_CONTROL);
+        struct greeting hello = {.magic = NET_MAGIC,
+                                 .version = VERSION,
+                                 .from = net->node,
+                                 .kind = kind == SCHEDULE_NEXT ? SCHEDULE_PREV : kind};
+        memcpy(hello.proof, o->book.secret, NET_PROOF_BYTES);
+        struct iovec iov = {&hello, sizeof(hello)};
+        rc = ct_sock_send(*fd, &iov, 1, o->book.deadline, err);
+        if (rc == CT_ECLOSED) {
+            return 0; /* dropped already, which whoever looks at the connection notices */
+        }
+    }
+    if (rc != 0) {
+        (void)ct_err_wrap(err, "cannot reach %s", net->peers[node].name);
+    }
+    return rc;
+}
+
+/* A host that has ended does not listen any more, so that this fails. */
+static int call_again(struct opening *o, int node, int kind, struct ct_err *err)
+{
+    int *fd = slot_of(o->book.net, node, kind);
+    (void)close(*fd);
+    *fd = -1;
+    return call(o, node, kind, err);
+}
+
+static int call_again_if_dropped(struct opening *o, int node, int kind, struct ct_err *err)
+{
+    char byte;
+    ssize_t n = recv(*slot_of(o->book.net, node, kind), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    bool stands = n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
+    return stands ? 0 : call_again(o, node, kind, err);
+}
+
+static int hear_answer(struct opening *o, int node, int kind, struct ct_err *err)
+{
+    char answer[NET_PROOF_BYTES];
+    int rc;
+    while ((rc = ct_sock_recv(*slot_of(o->book.net, node, kind), answer, sizeof(answer),
+                              o->book.deadline, err)) == CT_ECLOSED &&
+           ct_clock_now(NULL) < o->book.deadline) {
+        (void)poll(NULL, 0, AGAIN_MS);
+        rc = call_again(o, node, kind, err);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    if (rc == 0 && !is_proof(answer, o->book.secret + NET_PROOF_BYTES)) {
+        rc = ct_err_set(err, CT_EPROTO, "somebody else answers there");
+    }
+    if (rc != 0) {
+        (void)ct_err_wrap(err, "no answer from %s", o->book.net->peers[node].name);
+    }
+    return rc;
+}
+
+/* Does `what` for every connection that this host makes. */
+static int each_call(struct opening *o,
+                     int (*what)(struct opening *o, int node, int kind, struct ct_err *err),
+                     struct ct_err *err)
+{
+    const struct net *net = o->book.net;
+    int rc = what(o, net->links[SCHEDULE_NEXT].node, SCHEDULE_NEXT, err);
+    for (int n = 0; n < net->node && rc == 0; n++) {
+        rc = what(o, n, KIND_CONTROL, err);
+    }
+    for (int l = SCHEDULE_PARTNER; l < net->link_count && rc == 0; l++) {
+        if (net->links[l].node < net->node) {
+            rc = what(o, net->links[l].node, l, err);
+        }
+    }
+    return rc;
+}
+
+/* ---- until all have called ------------------------------------------------------------------- */
+
+/* Controls of the later hosts, "prev", and the links that each_call() leaves to the partner. */
+static int calls_to_await(const struct net *net)
+{
+    int count = net->nodes - 1 - net->node + 1;
+    for (int l = SCHEDULE_PARTNER; l < net->link_count; l++) {
+        count += net->links[l].node > net->node;
+    }
+    return count;
+}
+
+/* Hosts that dropped each other would wait for each other: so each looks while it waits. */
+static int look_after_calls(struct opening *o, struct ct_err *err)
+{
+    if (ct_clock_now(NULL) < o->look_again) {
+        return 0;
+    }
+    o->look_again = ct_deadline_in(NULL, AGAIN_MS);
+    return each_call(o, call_again_if_dropped, err);
 }
 
 static int first_absent(const struct net *net)
@@ -244,15 +391,13 @@ static int await_calls(struct opening *o, struct ct_err *err)
         if (n < 0 && errno != EINTR) {
             return fail_errno(err, "cannot wait for hosts");
         }
+        hear_callers(o);
         accept_callers(o);
-        for (size_t i = o->caller_count; i-- > 0;) {
-            bool placed = false;
-            if (hear(o, &o->callers[i], &placed)) {
-                dismiss(o, i, placed);
-            }
-        }
         int rc = o->book.net->sync != NULL ? sync_poll(o->book.net->sync, err)
                                            : order_reader_check(o->book.setup->handover, err);
+        if (rc == 0 && o->expected > 0) {
+            rc = look_after_calls(o, err);
+        }
         if (rc == 0 && o->expected > 0 && ct_clock_now(NULL) >= o->book.deadline) {
             rc = ct_err_set(err, CT_ETIMEDOUT, "gave up after %.1f s: %s has not called",
                             (double)o->book.net->timeout_ms / 1000,
@@ -289,6 +434,7 @@ static int meet_hosts(struct opening *o, struct ct_err *err)
         rc = net_book_learn(&o->book, err);
     }
     if (rc == 0) {
+        o->expected = calls_to_await(o->book.net);
         rc = each_call(o, call, err);
     }
     if (rc == 0) {

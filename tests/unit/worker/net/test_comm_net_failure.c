@@ -11,13 +11,17 @@
 #include "common/addr.h"
 #include "common/clock.h"
 #include "tests/lib/fault.h"
+#include "worker/net/schedule.h"
 
+#include <netinet/tcp.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* A deadline that is waited for, but that ranks on a busy machine do not miss of themselves: they
@@ -317,7 +321,7 @@ static void a_host_that_does_not_come_is_named(void **state)
     ranks_join(&ranks);
 }
 
-static void call_leader(const char *where, size_t len, bool full)
+static int connect_leader(const char *where)
 {
     struct ct_endpoint at;
     CHECK(ct_endpoint_parse(where, 0, &at, NULL) == 0);
@@ -326,6 +330,12 @@ static void call_leader(const char *where, size_t len, bool full)
     CHECK(ct_addr_resolve(at.host, at.port, &to, &to_len, NULL) == 0);
     int fd = socket(to.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     CHECK(fd >= 0 && connect(fd, (struct sockaddr *)&to, to_len) == 0);
+    return fd;
+}
+
+static void call_leader(const char *where, size_t len, bool full)
+{
+    int fd = connect_leader(where);
     unsigned char garbage[4096];
     memset(garbage, 'G', sizeof(garbage));
     (void)send(fd, garbage, len, MSG_NOSIGNAL);
@@ -365,6 +375,166 @@ static void strangers_do_no_harm(void **state)
     (void)state;
     static const int two[] = {1, 1, 0};
     start(two, be_called_by_strangers, NULL);
+    ranks_join(&ranks);
+}
+
+/* How many connections wait for being taken by who listens on that port. */
+static unsigned backlog(uint16_t port)
+{
+    FILE *f = fopen("/proc/net/tcp", "re");
+    CHECK(f != NULL);
+    char line[512];
+    unsigned found = 0;
+    while (fgets(line, sizeof(line), f) != NULL) {
+        unsigned at, state, waiting;
+        if (sscanf(line, "%*s %*x:%x %*x:%*x %x %*x:%x", &at, &state, &waiting) == 3 &&
+            at == port && state == TCP_LISTEN) {
+            found = waiting;
+        }
+    }
+    (void)fclose(f);
+    return found;
+}
+
+enum { SILENT = 100, CALLS_OF_RANK_1 = 3 }; /* to the next host, the partner, and the control */
+
+/* Floods rank 0, which stands still, before and after rank 1 has called it; then rank 0 goes on. */
+static pid_t flood(const char *where, pid_t stopped)
+{
+    for (int i = 0; i < SILENT; i++) {
+        call_leader(where, 0, false);
+    }
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        uint16_t port = (uint16_t)strtoul(strrchr(where, ':') + 1, NULL, 10);
+        int64_t deadline = ct_deadline_in(NULL, 20000);
+        while (backlog(port) < SILENT + CALLS_OF_RANK_1) {
+            CHECK(ct_clock_now(NULL) < deadline);
+            (void)poll(NULL, 0, 1);
+        }
+        for (int i = 0; i < SILENT; i++) {
+            call_leader(where, 0, false);
+        }
+        CHECK(kill(stopped, SIGCONT) == 0);
+        ranks_await(&board->count, 2);
+        _exit(0);
+    }
+    return pid;
+}
+
+static void be_flooded(int rank, void *data)
+{
+    (void)data;
+    struct ctw_job *job = rank_open_job();
+    pid_t flooder = 0;
+    if (rank == 0) {
+        atomic_store(&board->turns, (int)getpid());
+    } else {
+        void *value;
+        size_t len;
+        /* Rank 0 has published this and awaits the same of rank 1. */
+        CHECK(ctw_job_get(job, "comm/0/net/0", &value, &len, NULL) == 0);
+        *strchr(value, ' ') = '\0';
+        CHECK(kill(atomic_load(&board->turns), SIGSTOP) == 0);
+        flooder = flood(value, atomic_load(&board->turns));
+        free(value);
+    }
+    struct ctw_comm *comm = rank_open_comm(job, LONG_MS);
+    float x = (float)rank + 1;
+    CHECK(ctw_comm_all_reduce(comm, &x, &x, 1, NULL) == 0);
+    CHECK(x == 3);
+    atomic_fetch_add(&board->count, 1);
+    int status = 0;
+    CHECK(flooder == 0 || (waitpid(flooder, &status, 0) == flooder && status == 0));
+    ctw_comm_free(comm);
+    ctw_job_free(job);
+}
+
+static void a_flood_of_silent_strangers_does_no_harm(void **state)
+{
+    (void)state;
+    static const int two[] = {1, 1, 0};
+    start(two, be_flooded, NULL);
+    ranks_join(&ranks);
+}
+
+/* As worker/net/net_open.c sends it. */
+struct greeting {
+    char proof[32];
+    uint32_t magic, version;
+    int32_t from, kind;
+};
+
+static int next_caller(int listener)
+{
+    struct pollfd waiting = {.fd = listener, .events = POLLIN};
+    CHECK(poll(&waiting, 1, 20000) == 1);
+    int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    CHECK(fd >= 0);
+    return fd;
+}
+
+/* Answers rank 1's calls, and calls it with a greeting like its own to the next host. */
+static void answer_rank_1(int listener, const char *secret, const char *where)
+{
+    struct greeting to_next = {0};
+    for (int i = 0; i < CALLS_OF_RANK_1; i++) {
+        struct greeting hello;
+        int fd = next_caller(listener);
+        CHECK(recv(fd, &hello, sizeof(hello), MSG_WAITALL) == (ssize_t)sizeof(hello));
+        CHECK(send(fd, secret + sizeof(hello.proof), sizeof(hello.proof), MSG_NOSIGNAL) > 0);
+        if (hello.kind == SCHEDULE_PREV) {
+            to_next = hello;
+        }
+    }
+    to_next.from = 0;
+    int fd = connect_leader(where);
+    CHECK(send(fd, &to_next, sizeof(to_next), MSG_NOSIGNAL) == (ssize_t)sizeof(to_next));
+}
+
+/* Rank 0 is none of ours: it drops rank 1's first calls, as a flooded host may. */
+static void drop_first_calls(int rank, void *data)
+{
+    (void)data;
+    struct ctw_job *job = rank_open_job();
+    if (rank == 1) {
+        struct ctw_comm *comm = rank_open_comm(job, LONG_MS);
+        atomic_store(&board->count, 1);
+        ctw_comm_free(comm);
+    } else {
+        static const char secret[] = "0123456789abcdef0123456789abcdef"
+                                     "fedcba9876543210fedcba9876543210";
+        struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        socklen_t len = sizeof(at);
+        int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        CHECK(listener >= 0 && bind(listener, (struct sockaddr *)&at, len) == 0);
+        CHECK(listen(listener, 8) == 0);
+        CHECK(getsockname(listener, (struct sockaddr *)&at, &len) == 0);
+        char text[64];
+        void *value;
+        size_t size;
+        CHECK(ctw_job_get(job, "comm/0/net/1", &value, &size, NULL) == 0);
+        (void)snprintf(text, sizeof(text), "127.0.0.1:%u 0 1 %s", (unsigned)ntohs(at.sin_port),
+                       strrchr(value, ' ') + 1);
+        *strchr(value, ' ') = '\0';
+        CHECK(ctw_job_set(job, "comm/0/net/secret", secret, sizeof(secret) - 1, NULL) == 0);
+        CHECK(ctw_job_set(job, "comm/0/net/0", text, strlen(text), NULL) == 0);
+        for (int i = 0; i < CALLS_OF_RANK_1; i++) {
+            (void)close(next_caller(listener));
+        }
+        answer_rank_1(listener, secret, value);
+        free(value);
+        ranks_await(&board->count, 1);
+    }
+    ctw_job_free(job);
+}
+
+static void a_host_that_was_dropped_calls_again(void **state)
+{
+    (void)state;
+    static const int two[] = {1, 1, 0};
+    start(two, drop_first_calls, NULL);
     ranks_join(&ranks);
 }
 
@@ -436,6 +606,8 @@ int main(void)
         TEST(hosts_that_disagree_are_told),
         TEST(a_host_that_does_not_come_is_named),
         TEST(strangers_do_no_harm),
+        TEST(a_flood_of_silent_strangers_does_no_harm),
+        TEST(a_host_that_was_dropped_calls_again),
         TEST(survives_allocation_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -296,7 +296,8 @@ static void on_lost(void *data, const struct ct_err *why)
     }
     if (run->agent.sm.state != CT_AGENT_DONE && !run->agent.over) {
         ct_run_say(run, "%s", run->stop_why);
-        if (run->agent.generation < 0 && run->busy[0] != '\0') {
+        /* One that has another token is a store of ctrun: the port is not the trouble. */
+        if (run->agent.generation < 0 && run->busy[0] != '\0' && why->code != CT_EPERM) {
             ct_run_say(run, "%s", run->busy);
         }
     }

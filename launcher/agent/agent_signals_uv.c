@@ -38,8 +38,10 @@ static int64_t deadline_ms(const struct ct_run *run)
 static void say_signal(struct ct_run *run, int signo)
 {
     int alive = run->agent.alive;
-    ct_run_say(run, "received SIG%s: stopping %d worker%s%s", sigabbrev_np(signo), alive,
-               alive == 1 ? "" : "s", signo == SIGINT ? " (once more kills them)" : "");
+    bool kills = signo == SIGINT && run->agent.signo != 0;
+    ct_run_say(run, "received SIG%s%s: %s %d worker%s%s", sigabbrev_np(signo),
+               kills ? " again" : "", kills ? "killing" : "stopping", alive, alive == 1 ? "" : "s",
+               signo == SIGINT && !kills ? " (once more kills them)" : "");
 }
 
 void ct_run_signal(struct ct_run *run, int signo)

@@ -144,7 +144,7 @@ static int find_long(const char *name, const char *word, const struct ct_option_
                      struct ct_err *err)
 {
     const struct ct_option_spec *found = NULL, *other = NULL;
-    size_t len = strlen(name);
+    size_t len = strlen(name), more = 0; /* than these two */
     for (size_t i = 0; i < ct_option_count; i++) {
         const struct ct_option_spec *spec = &ct_option_table[i];
         if (strcmp(spec->name, name) == 0) {
@@ -155,16 +155,21 @@ static int find_long(const char *name, const char *word, const struct ct_option_
             continue;
         }
         if (found != NULL && found->own == spec->own) {
-            other = spec;
+            more += other != NULL;
+            other = other != NULL ? other : spec;
         }
         if (found == NULL || (found->own && !spec->own)) {
             found = spec;
             other = NULL;
+            more = 0;
         }
     }
     if (other != NULL) {
-        return ct_err_set(err, CT_EINVAL, "%.64s is ambiguous: --%s or --%s?", word, found->name,
-                          other->name);
+        return more == 0
+                   ? ct_err_set(err, CT_EINVAL, "%.64s is ambiguous: --%s or --%s?", word,
+                                found->name, other->name)
+                   : ct_err_set(err, CT_EINVAL, "%.64s is ambiguous: --%s, --%s or %zu other%s?",
+                                word, found->name, other->name, more, more == 1 ? "" : "s");
     }
     if (found == NULL) {
         return unrecognized(word, name, len, err);

@@ -505,8 +505,8 @@ static int choose_address(struct fleet *fleet, struct ct_err *err)
     return found || rc == 0
                ? 0
                : ct_err_set(err, rc,
-                            "cannot tell by which address the machines reach this one (%.300s): "
-                            "pass it as --local-addr",
+                            "%.300s; where only ssh knows the name, say with --local-addr by which "
+                            "address the machines reach this one",
                             why.text);
 }
 

@@ -7,10 +7,17 @@ int ct_shards_check(size_t count, int world, struct ct_err *err)
     if (count == 0 || (n <= count && count % n == 0)) {
         return 0;
     }
-    return ct_err_set(err, CT_EINVAL,
-                      "--consistent: %d workers cannot share %zu shards evenly: let their number "
-                      "divide %zu, or choose with --consistent=SHARDS",
-                      world, count, count);
+    if ((n & (n - 1)) != 0) {
+        return ct_err_set(err, CT_EINVAL,
+                          "--consistent: %d workers cannot share %zu shards evenly: their number "
+                          "must be a power of two, at most %zu",
+                          world, count, count);
+    }
+    return ct_err_set(
+        err, CT_EINVAL,
+        "--consistent: %d workers cannot share %zu shards evenly: take --consistent=%d "
+        "or more shards",
+        world, count, world);
 }
 
 int ct_shards_check_machines(size_t count, const struct ctw_env *env, struct ct_err *err)

@@ -93,6 +93,7 @@ class Signals(testlib.Case):
         job.signal(signal.SIGINT)
         result = job.wait(20)
         self.assertEqual(result.code, 130, result)
+        self.assertIn("received SIGINT again: killing 2 workers", result.err)
         self.assertEqual(job.family(), [])
 
     def test_signal_during_the_stop_after_a_failure_ends_the_restarts(self):

@@ -226,6 +226,7 @@ static const struct row rows[] = {
     {{"-mx", "x"}, {NULL}, "'-mx'", NULL},
     {{"--n", "1", "x"}, {NULL}, "ambiguous", NULL},
     {{"--log", "d", "x"}, {NULL}, "ambiguous", NULL},
+    {{"--rdzv", "3", "x"}, {NULL}, " or 2 others?", NULL},
     {{"--standalone=1", "x"}, {NULL}, "--standalone takes no value", NULL},
     {{"--log-dir"}, {NULL}, "--log-dir: a value must follow", NULL},
     {{"--log-dir", "--standalone", "x"}, {NULL}, "--log-dir: a value", NULL},

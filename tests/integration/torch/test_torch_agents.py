@@ -8,7 +8,7 @@ import unittest
 import uuid
 
 import testlib
-from testlib import pytorch, store
+from testlib import pytorch, store_client
 from testlib.pytorch import LIMIT, PROGRAMS
 
 
@@ -54,7 +54,7 @@ class Agents(pytorch.Case):
         self.assertTrue(daemon.running(), "ctrdzvd ended under the agents")
 
         # They did meet here: the state of the rendezvous, and the keys of both of its rounds.
-        peer = store.Peer(port)
+        peer = store_client.Peer(port)
         self.addCleanup(peer.close)
         keys = peer.keys()
         self.assertIn(f"/torch.rendezvous.{run_id}".encode(), keys)

@@ -443,7 +443,7 @@ static void forget(enum ct_option_id id, struct ct_options *options)
 int ct_option_apply(const struct ct_option_spec *spec, const char *origin, const char *value,
                     struct ct_options *options, struct ct_err *err)
 {
-    if (spec->empty_is_default && value != NULL && value[0] == '\0') {
+    if (spec->empty_is_default && value[0] == '\0') {
         forget(spec->id, options);
         return 0;
     }

@@ -212,7 +212,7 @@ static int parse_long(struct cursor *at, struct ct_options *options, struct ct_e
     }
     name[len] = '\0';
     int rc = find_long(name, word, &spec, err);
-    if (rc != 0) {
+    if (rc != 0 || spec == NULL) {
         return rc;
     }
     (void)snprintf(origin, sizeof(origin), "--%s", spec->name);

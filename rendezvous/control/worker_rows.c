@@ -102,8 +102,13 @@ int ct_rows_from_json(const struct cJSON *array, struct ct_worker_row **out, int
         return ct_err_set(err, CT_EFORMAT, "field \"workers\" has %d rows, a node has %d at most",
                           n, CT_MAX_NODE_WORKERS);
     }
-    struct ct_worker_row *rows = n > 0 ? ct_calloc((size_t)n, sizeof(rows[0])) : NULL;
-    if (n > 0 && rows == NULL) {
+    if (n == 0) {
+        *out = NULL;
+        *count = 0;
+        return 0;
+    }
+    struct ct_worker_row *rows = ct_calloc((size_t)n, sizeof(rows[0]));
+    if (rows == NULL) {
         return CT_ENOMEM;
     }
     int i = 0;
@@ -140,9 +145,7 @@ void ct_status_rows_fini(struct ct_status_rows *rows)
 /* Where the next byte goes; there is room for all that a row can hold. */
 static char *put(char *at, const char *text)
 {
-    size_t len = strlen(text);
-    memcpy(at, text, len);
-    return at + len;
+    return mempcpy(at, text, strlen(text));
 }
 
 /* printf() would cost more than all the rest. */

@@ -88,7 +88,7 @@ class TrainGpus(testlib.Case):
             result = self.run_program(
                 testlib.BUILD_ROOT / "bench" / "programs" / "bench-gpu", "mlp", "16384", args[0], "3", "4", "3",
                 "0.01", *args[1:],
-                env={"CTRUN_PLUGIN_DIR": STANDIN, "FAKE_GPU_REPORT": str(report)},
+                deadline=150, env={"CTRUN_PLUGIN_DIR": STANDIN, "FAKE_GPU_REPORT": str(report)},
             )  # fmt: skip
             self.assertEqual(result.code, 0, result)
             row = json.loads(result.out)

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The part of the status document that only this machine's agent knows.
+ */
 #include "launcher/agent/job_status.h"
 
 #include "common/clock.h"

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Asks `ssh -G HOST`, which prints its configuration and connects to nobody. The question is
+ * bounded in time, and an answer that makes no sense counts as none.
+ */
 #include "launcher/fleet/ssh.h"
 
 #include "common/alloc.h"

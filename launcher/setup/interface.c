@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Finds interfaces by the addresses that the kernel lists for them (getifaddrs(3)), and what this
+ * machine's name means by the resolver, as gloo does.
+ */
 #include "launcher/setup/interface.h"
 
 #include "common/file.h"

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Counts refusals and says when the next line about them is due.
+ */
 #include "rendezvous/admission/refusal_log.h"
 
 #include <inttypes.h>

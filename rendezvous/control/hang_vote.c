@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Adds up what the machines say and names the rank that stands out, if one does.
+ */
 #include "rendezvous/control/hang_vote.h"
 
 void ct_hang_vote_add(struct ct_hang_votes *sum, const struct ct_hang_vote *of_machine)

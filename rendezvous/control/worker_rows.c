@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reads rows from agents, checks their order and ranges, and prints them into the status.
+ */
 #include "rendezvous/control/worker_rows.h"
 
 #include "common/alloc.h"

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What messages may quote of strangers' words, and how numbers are written for people.
+ */
 #include "common/text.h"
 #include "tests/lib/ct_test.h"
 

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Requests of PyTorch's file timers as workers write them, and as nobody should.
+ */
 #include "tests/lib/ct_test.h"
 #include "tests/lib/fault.h"
 

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Finding the own cgroup in /proc/self/cgroup, and removing a tree of them.
+ */
 #include "tests/lib/ct_test.h"
 
 #include "launcher/process/cgroup.h"

@@ -179,6 +179,15 @@ static int add(struct ct_file_timers_worker *worker, const struct ct_file_timer_
     return 0;
 }
 
+/* By hand, since fmin() alone would make every start of ctrun load libm. */
+static double bounded_seconds(double seconds)
+{
+    if (seconds < -SECONDS_MAX) {
+        return -SECONDS_MAX;
+    }
+    return seconds < SECONDS_MAX ? seconds : SECONDS_MAX;
+}
+
 int ct_file_timers_take(struct ct_file_timers *timers, int local_rank,
                         const struct ct_file_timer_request *request, int64_t now_ns,
                         double unix_now)
@@ -198,7 +207,7 @@ int ct_file_timers_take(struct ct_file_timers *timers, int local_rank,
         }
         index = worker->count - 1;
     }
-    double seconds = fmin(fmax(request->expires - unix_now, -SECONDS_MAX), SECONDS_MAX);
+    double seconds = bounded_seconds(request->expires - unix_now);
     struct timer *timer = &worker->list[index];
     timer->signal = request->signal;
     timer->due_ns = now_ns + (int64_t)(seconds * (double)CT_NS_PER_S);

@@ -13,6 +13,9 @@
  *   goes on. Meanwhile new replies collect in session.out.
  * - The session stalls on unsent replies: reading stops until they are sent, so a client that does
  *   not read holds up itself alone, and the kernel's window tells it so.
+ * - One that sends much, or asks for much work: the bytes of a turn of the loop are shared, and a
+ *   request that copies a large value or lists a large store waits for a turn that has room for it,
+ *   so that a small request of anybody else is served within milliseconds.
  * - A peer whose address is not admitted: its connection ends with its first bytes, unless they are
  *   those of HTTP, or when too many like it wait.
  * - The first byte is that of another dialect: nothing is read; the socket goes to whoever serves
@@ -112,26 +115,32 @@ static void say_fault(struct ct_conn *conn, int rc, const char *text)
     }
 }
 
-/* Feeds the session; what came of it is to be sent by advance(). */
-static void feed(struct ct_conn *conn, const void *bytes, size_t len)
+/* Its answers go out with the next flush. */
+static void defer(struct ct_conn *conn)
+{
+    ct_list_remove(&conn->at_hub);
+    ct_list_append(&ct_conn_hub_of(conn)->woken, &conn->at_hub);
+}
+
+/* Feeds the session; what came of it is to be sent by advance(). False when it must wait for
+ * another turn of the loop. */
+static bool feed(struct ct_conn *conn, const void *bytes, size_t len)
 {
     struct ct_err err;
     err.text[0] = '\0'; /* clearing all of it would cost more than many a request */
     int rc = ct_session_feed(&conn->session, bytes, len, &err);
-    conn->stalled = rc == CT_SESSION_E_STALLED;
+    conn->stalled = rc == CT_SESSION_E_STALLED || rc == CT_SESSION_E_YIELDED;
+    if (rc == CT_SESSION_E_YIELDED) {
+        defer(conn);
+        return false;
+    }
     if (rc < 0) {
         ct_conn_hub_of(conn)->protocol_errors += rc != CT_ENOMEM && rc != CT_EIO;
         /* Earlier requests of the same read were good: their answers are still due. */
         conn->ending = true;
         say_fault(conn, rc, err.text);
     }
-}
-
-/* Its answers go out with the next flush. */
-static void defer(struct ct_conn *conn)
-{
-    ct_list_remove(&conn->at_hub);
-    ct_list_append(&ct_conn_hub_of(conn)->woken, &conn->at_hub);
+    return true;
 }
 
 static void on_woken(struct ct_session *session)
@@ -174,6 +183,7 @@ static bool commit(struct ct_conn_hub *hub)
 static void advance(struct ct_conn *conn)
 {
     settle(conn);
+    const struct ct_conn_hub *hub = ct_conn_hub_of(conn);
     for (int round = 0; !conn->closing && !ct_conn_write_busy(conn); round++) {
         if (ct_conn_write_wanted(conn)) {
             if (!commit(ct_conn_hub_of(conn))) {
@@ -181,12 +191,10 @@ static void advance(struct ct_conn *conn)
                 return;
             }
             /* A peer that reads as fast as we write must not keep the loop for itself. */
-            ct_conn_write_slice(conn, round < CT_WRITE_ROUNDS);
+            ct_conn_write_slice(conn, round == 0 || hub->turn_written < CT_TURN_WRITE_BYTES);
         } else if (conn->ending) {
             ct_conn_close(conn);
-        } else if (conn->stalled) {
-            feed(conn, NULL, 0);
-        } else {
+        } else if (!conn->stalled || !feed(conn, NULL, 0)) {
             return;
         }
     }
@@ -217,7 +225,7 @@ static void run(struct ct_conn *conn, const void *bytes, size_t len)
     struct ct_conn_hub *hub = ct_conn_hub_of(conn);
     ct_outq_lend(out, &hub->spare_out);
     if (len > 0) {
-        feed(conn, bytes, len);
+        (void)feed(conn, bytes, len);
     }
     if (len > 0 && hub->journal != NULL) {
         defer(conn);
@@ -272,7 +280,10 @@ static void flush_slice(struct ct_conn_hub *hub)
 
 static void on_flusher(uv_idle_t *idle)
 {
-    flush_slice(CT_CONTAINER_OF(idle, struct ct_conn_hub, flusher));
+    struct ct_conn_hub *hub = CT_CONTAINER_OF(idle, struct ct_conn_hub, flusher);
+    /* The first that waits for its turn has it now, whatever writes went before. */
+    hub->service.turn_bytes = 0;
+    flush_slice(hub);
 }
 
 /* Sends the replies of up to CT_WAKE_SLICE woken connections, the rest from the idle handle. */
@@ -293,22 +304,40 @@ void ct_conn_resume(struct ct_conn *conn)
 
 void ct_conn_hub_end_turn(struct ct_conn_hub *hub)
 {
+    hub->service.turn_bytes = 0;
+    hub->turn_written = 0;
+    hub->reader = NULL;
     (void)commit(hub);
     flush_woken(hub);
 }
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
+/* Bytes that may be read from it now: few when the others sent much in this turn of the loop, and
+ * none a second time. libuv alone would read 2 MiB from each. */
+static size_t read_share(struct ct_conn_hub *hub, const struct ct_conn *conn)
+{
+    bool again = hub->reader == conn;
+    hub->reader = conn;
+    if (hub->service.turn_bytes < CT_TURN_BYTES) {
+        return CT_READ_CHUNK;
+    }
+    return again ? 0 : CT_CROWDED_CHUNK;
+}
+
+/* An empty buffer keeps libuv from reading; on_read() hears UV_ENOBUFS, and again in the next turn.
+ */
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     (void)suggested;
     struct ct_conn *conn = conn_of(handle);
+    struct ct_conn_hub *hub = ct_conn_hub_of(conn);
     if (!conn->spoke && ct_conn_is_foreign(conn)) {
         conn->foreign = true;
-        *buf = uv_buf_init(NULL, 0); /* keeps libuv from reading; on_read hears UV_ENOBUFS */
+        *buf = uv_buf_init(NULL, 0);
         return;
     }
-    *buf = uv_buf_init(ct_conn_hub_of(conn)->read_buf, CT_READ_CHUNK);
+    *buf = uv_buf_init(hub->read_buf, (unsigned)read_share(hub, conn));
 }
 
 static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
@@ -319,6 +348,9 @@ static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
     }
     if (conn->foreign) {
         ct_conn_hand_over(conn);
+        return;
+    }
+    if (nread == UV_ENOBUFS) {
         return;
     }
     conn->spoke = true;
@@ -344,6 +376,7 @@ static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
         ct_conn_refuse_stranger(conn);
         return;
     }
+    ct_conn_hub_of(conn)->service.turn_bytes += (size_t)nread;
     run(conn, buf->base, (size_t)nread);
     if (ct_conn_hub_of(conn)->journal == NULL) {
         flush_woken(ct_conn_hub_of(conn));

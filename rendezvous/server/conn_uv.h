@@ -41,7 +41,7 @@ struct ct_conn_hub {
     struct ct_list strangers;     /* those not admitted; oldest first */
     struct ct_source_quota quota; /* of them */
     uv_idle_t flusher;            /* runs while `woken` holds more than one slice */
-    uv_check_t turn_end; /* runs when there is a journal, and calls ct_conn_hub_end_turn() */
+    uv_check_t turn_end;          /* calls ct_conn_hub_end_turn() */
     size_t live;         /* connections that are not closing */
     size_t max_live;     /* one more is closed at once; 0 = no limit */
     size_t open;         /* connections whose handle is not closed yet */
@@ -62,6 +62,9 @@ struct ct_conn_hub {
     /* A connection's handle is closed and its memory gone. */
     void (*on_closed)(struct ct_conn_hub *hub);
     char *read_buf; /* CT_READ_CHUNK bytes: one read at a time per loop, so one buffer does */
+    /* Who was read from last, to be compared only: it may be gone. */
+    const struct ct_conn *reader;
+    size_t turn_written; /* bytes, in this turn of the loop */
 };
 
 struct ct_conn_write;
@@ -78,7 +81,7 @@ struct ct_conn {
     bool spoke : 1;   /* the first byte came, and is for us */
     bool foreign : 1; /* the first byte is that of another dialect */
     bool stale : 1;   /* of a generation that is over: gets nothing but other dialects */
-    bool stalled : 1; /* not reading until replies are sent */
+    bool stalled : 1; /* not reading until replies are sent, or its next request may be served */
     bool ending : 1;  /* peer sent its last byte: close when replies are sent */
     bool closing : 1;
     uint8_t source; /* of a stranger, as the quota counts it */
@@ -114,8 +117,8 @@ CT_MUST_CHECK int ct_conn_accept(struct ct_conn_hub *hub, uv_stream_t *listener,
 /* Ends the connection; its memory goes when the loop has closed the handle. Repeating is legal. */
 void ct_conn_close(struct ct_conn *conn);
 
-/* With a journal: writes there what was changed in this turn of the loop, then sends the replies of
- * woken connections. */
+/* At the end of each turn of the loop. With a journal: writes there what was changed in it, then
+ * sends the replies of woken connections. */
 void ct_conn_hub_end_turn(struct ct_conn_hub *hub);
 
 #endif

@@ -65,14 +65,28 @@ static int write_later(struct ct_conn *conn, struct iovec *iov, size_t count)
     int rc = uv_write(&write->req, (uv_stream_t *)&conn->tcp, (const uv_buf_t *)(void *)iov,
                       (unsigned)count, on_write);
     write->busy = rc == 0;
+    ct_conn_hub_of(conn)->turn_written += write->len;
     return rc;
+}
+
+/* Cuts the pieces down to `bytes`; returns how many are left. */
+static size_t cut(struct iovec *iov, size_t count, size_t bytes)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (iov[i].iov_len >= bytes) {
+            iov[i].iov_len = bytes;
+            return i + 1;
+        }
+        bytes -= iov[i].iov_len;
+    }
+    return count;
 }
 
 void ct_conn_write_slice(struct ct_conn *conn, bool now)
 {
     struct ct_outq *q = unsent(conn);
     struct iovec iov[CT_OUT_IOV_MAX];
-    size_t count = ct_outq_iov(q, iov, CT_OUT_IOV_MAX);
+    size_t count = cut(iov, ct_outq_iov(q, iov, CT_OUT_IOV_MAX), CT_WRITE_BYTES);
     int rc = UV_EAGAIN;
     if (now) {
         rc =
@@ -80,6 +94,7 @@ void ct_conn_write_slice(struct ct_conn *conn, bool now)
     }
     if (rc > 0) {
         ct_outq_consume(q, (size_t)rc);
+        ct_conn_hub_of(conn)->turn_written += (size_t)rc;
     } else if (rc == UV_EAGAIN) {
         rc = write_later(conn, iov, count);
     }

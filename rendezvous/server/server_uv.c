@@ -309,6 +309,11 @@ static int add_listener(struct ct_server *server, uv_loop_t *loop, int fd, struc
                    : ct_err_set(err, ct_code_from_errno(-rc), "cannot listen: %s", uv_strerror(rc));
 }
 
+static void on_turn_end(uv_check_t *check)
+{
+    ct_conn_hub_end_turn(CT_CONTAINER_OF(check, struct ct_conn_hub, turn_end));
+}
+
 static int server_new(uv_loop_t *loop, const struct ct_server_options *options,
                       struct ct_server **out, struct ct_err *err)
 {
@@ -329,14 +334,10 @@ static int server_new(uv_loop_t *loop, const struct ct_server_options *options,
     CT_ASSERT(uv_timer_init(loop, &server->drain_timer) == 0);
     CT_ASSERT(uv_idle_init(loop, &server->hub.flusher) == 0);
     CT_ASSERT(uv_check_init(loop, &server->hub.turn_end) == 0);
+    CT_ASSERT(uv_check_start(&server->hub.turn_end, on_turn_end) == 0);
     server->handles = 3;
     *out = server;
     return 0;
-}
-
-static void on_turn_end(uv_check_t *check)
-{
-    ct_conn_hub_end_turn(CT_CONTAINER_OF(check, struct ct_conn_hub, turn_end));
 }
 
 static int open_journal(struct ct_server *server, const struct ct_server_options *options,
@@ -347,11 +348,7 @@ static int open_journal(struct ct_server *server, const struct ct_server_options
         .sync = options->journal_sync,
         .log = options->log,
     };
-    int rc = ct_journal_open(&journal, server->hub.service.store, &server->hub.journal, err);
-    if (rc == 0) {
-        (void)uv_check_start(&server->hub.turn_end, on_turn_end);
-    }
-    return rc;
+    return ct_journal_open(&journal, server->hub.service.store, &server->hub.journal, err);
 }
 
 /* ---- agents --------------------------------------------------------------------------------- */

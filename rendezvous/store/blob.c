@@ -22,6 +22,7 @@ struct ct_blob *ct_blob_join(struct ct_budget *budget, const void *a, size_t a_l
     blob->budget = budget;
     blob->refs = 1;
     blob->len = len;
+    blob->cap = len;
     if (a_len > 0) {
         memcpy(blob->bytes, a, a_len);
     }
@@ -29,6 +30,45 @@ struct ct_blob *ct_blob_join(struct ct_budget *budget, const void *a, size_t a_l
         memcpy(blob->bytes + a_len, b, b_len);
     }
     return blob;
+}
+
+/* Makes room for `cap` bytes, more than there is. */
+static bool resize(struct ct_blob **blob, size_t cap)
+{
+    struct ct_budget *budget = (*blob)->budget;
+    size_t more = cap - (*blob)->cap;
+    if (!ct_budget_take(budget, more)) {
+        return false;
+    }
+    struct ct_blob *larger = ct_realloc(*blob, sizeof(*larger) + cap);
+    if (larger == NULL) {
+        ct_budget_give(budget, more);
+        return false;
+    }
+    larger->cap = cap;
+    *blob = larger;
+    return true;
+}
+
+bool ct_blob_extend(struct ct_blob **blob, const void *bytes, size_t len)
+{
+    CT_ASSERT((*blob)->refs == 1);
+    size_t need, roomy;
+    if (!ct_add_size((*blob)->len, len, &need) || !ct_add_size(need, need / 2, &roomy)) {
+        return false;
+    }
+    if (need > (*blob)->cap) {
+        const struct ct_budget *budget = (*blob)->budget;
+        bool fits = ct_budget_fits(budget, roomy - (*blob)->cap);
+        if (!resize(blob, fits ? roomy : need)) {
+            return false;
+        }
+    }
+    if (len > 0) {
+        memcpy((*blob)->bytes + (*blob)->len, bytes, len);
+    }
+    (*blob)->len = need;
+    return true;
 }
 
 struct ct_blob *ct_blob_ref(struct ct_blob *blob)
@@ -40,7 +80,7 @@ struct ct_blob *ct_blob_ref(struct ct_blob *blob)
 void ct_blob_unref(struct ct_blob *blob)
 {
     if (blob != NULL && --blob->refs == 0) {
-        ct_budget_give(blob->budget, ct_blob_cost(blob->len));
+        ct_budget_give(blob->budget, ct_blob_cost(blob->cap));
         ct_free(blob);
     }
 }

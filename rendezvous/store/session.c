@@ -221,6 +221,31 @@ static int op_list_keys(struct ct_session *s, struct ct_err *err)
     return rc;
 }
 
+/* Bytes that the operation copies besides those of the request. */
+static size_t copies(const struct ct_session *s, const struct ct_request *req)
+{
+    struct ct_store *store = s->service->store;
+    if (req->op == CT_OP_LIST_KEYS) {
+        return ct_store_num_keys(store) * 8 + ct_store_key_bytes(store);
+    }
+    return req->op == CT_OP_APPEND ? ct_store_append_copies(store, req->key) : 0;
+}
+
+/* Has this turn of the loop room for the request? Of one that is larger than a turn the beginning
+ * of a turn has. */
+static bool fits_turn(struct ct_session *s, const struct ct_request *req)
+{
+    size_t bytes = copies(s, req), *turn = &s->service->turn_bytes;
+    if (bytes < CT_HEAVY_BYTES) {
+        return true;
+    }
+    if (*turn > 0 && (*turn >= CT_TURN_BYTES || bytes > CT_TURN_BYTES - *turn)) {
+        return false;
+    }
+    *turn += bytes;
+    return true;
+}
+
 static int apply(struct ct_session *s, const struct ct_request *req, struct ct_err *err)
 {
     switch (req->op) {
@@ -321,7 +346,7 @@ static int answer(struct ct_session *s, const struct ct_request *req, struct ct_
 }
 
 /* Serves requests from the front of `bytes`; *used = bytes of those served. 0 (the rest is part of
- * a request), CT_SESSION_E_STALLED, or negative. */
+ * a request), CT_SESSION_E_STALLED, CT_SESSION_E_YIELDED, or negative. */
 static int serve(struct ct_session *s, struct ct_scan *scan, const unsigned char *bytes, size_t len,
                  size_t *used, struct ct_err *err)
 {
@@ -350,6 +375,11 @@ static int serve(struct ct_session *s, struct ct_scan *scan, const unsigned char
         }
         struct ct_request req;
         ct_request_decode(scan, bytes + *used, &req);
+        if (!fits_turn(s, &req)) {
+            /* Scanned again when its turn comes. */
+            ct_scan_next(scan);
+            return CT_SESSION_E_YIELDED;
+        }
         rc = answer(s, &req, err);
         if (rc != 0) {
             return rc;

@@ -38,6 +38,9 @@ struct ct_service {
      * its answer before it is told of its own change. */
     struct ct_session *adder;
     int64_t sum; /* of the last ADD */
+    /* Bytes read and copied for all sessions in this turn of the loop; the owner sets it to 0 at
+     * the end of each. */
+    size_t turn_bytes;
 };
 
 struct ct_partial;
@@ -73,6 +76,9 @@ CT_MUST_CHECK int ct_session_settle(struct ct_session *session);
 /* Outcome of ct_session_feed(): served no further until `out` is empty; then feed again with no
  * bytes. The owner should stop reading meanwhile. */
 #define CT_SESSION_E_STALLED 1
+/* The same, but the next request copies so much (LIST_KEYS of a large store, APPEND to a large
+ * value) that it must wait for another turn of the loop; then feed again with no bytes. */
+#define CT_SESSION_E_YIELDED 2
 
 /* Serves all complete requests. Any negative code (CT_EPROTO, CT_ELIMIT, CT_EFORMAT, CT_ENOMEM,
  * CT_EIO from a journal) means: end this connection; replies to earlier requests stand in `out`. */

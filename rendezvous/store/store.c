@@ -85,7 +85,7 @@ static struct ct_blob *value_for(struct ct_store *store, const struct ct_store_e
                                  struct ct_bytes a, struct ct_bytes b)
 {
     const struct ct_blob *old = entry != NULL ? entry->value : NULL;
-    size_t credit = old != NULL && old->refs == 1 ? ct_blob_cost(old->len) : 0;
+    size_t credit = old != NULL && old->refs == 1 ? ct_blob_cost(old->cap) : 0;
     ct_budget_give(&store->budget, credit);
     struct ct_blob *value = ct_blob_join(&store->budget, a.ptr, a.len, b.ptr, b.len);
     ct_budget_force(&store->budget, credit);
@@ -212,6 +212,20 @@ int ct_store_multi_set(struct ct_store *store, struct ct_bytes pairs, size_t cou
     return rc;
 }
 
+/* Nobody else holds the old value, and nobody must be told of both: not a reply that is on its way,
+ * nor a journal, nor who watches. */
+static bool grows_in_place(const struct ct_store *store, const struct ct_blob *old)
+{
+    return old != NULL && old->refs == 1 && store->sink == NULL && store->watches == NULL;
+}
+
+size_t ct_store_append_copies(struct ct_store *store, struct ct_bytes key)
+{
+    const struct ct_store_entry *entry = ct_entry_find(store, key);
+    const struct ct_blob *old = entry != NULL ? entry->value : NULL;
+    return old != NULL && !grows_in_place(store, old) ? old->len : 0;
+}
+
 int ct_store_append(struct ct_store *store, struct ct_bytes key, struct ct_bytes value)
 {
     struct ct_store_entry *entry = ct_entry_find(store, key);
@@ -219,6 +233,14 @@ int ct_store_append(struct ct_store *store, struct ct_bytes key, struct ct_bytes
     size_t old_len = old != NULL ? old->len : 0;
     if (value.len > CT_MAX_VALUE_LEN - old_len) {
         return CT_ELIMIT;
+    }
+    if (grows_in_place(store, old)) {
+        if (!ct_blob_extend(&entry->value, value.ptr, value.len)) {
+            return CT_ENOMEM;
+        }
+        store->bytes += value.len;
+        ct_wake_all(store, entry);
+        return 0;
     }
     const struct ct_bytes head = {old != NULL ? old->bytes : NULL, old_len};
     return store_value(store, entry, key, value_for(store, entry, head, value));

@@ -81,6 +81,10 @@ CT_MUST_CHECK int ct_store_multi_set(struct ct_store *store, struct ct_bytes pai
 CT_MUST_CHECK int ct_store_append(struct ct_store *store, struct ct_bytes key,
                                   struct ct_bytes value);
 
+/* Bytes of the old value that an append to the key would copy: none of one that can grow where it
+ * is. */
+size_t ct_store_append_copies(struct ct_store *store, struct ct_bytes key);
+
 /* NULL when missing; borrowed until the next change. */
 struct ct_blob *ct_store_get(struct ct_store *store, struct ct_bytes key);
 

@@ -30,6 +30,17 @@
  */
 #define CT_READ_CHUNK ((size_t)65536)
 
+/* Bytes read from clients, or copied for one request, in a turn of the loop before the others get
+ * theirs: a few milliseconds of small requests. */
+#define CT_TURN_BYTES ((size_t)131072)
+
+/* What each further connection may still send in such a turn, so that one small request is always
+ * served in it: fifty that never stop sending take 4 ms more. */
+#define CT_CROWDED_CHUNK ((size_t)4096)
+
+/* A request that copies as much besides its own bytes waits for a turn that has room for it. */
+#define CT_HEAVY_BYTES ((size_t)65536)
+
 /* A connection whose unsent replies reach this many bytes is not served further until they are
  * gone; one that watches keys and lets notices pile up to as many is closed, since nothing can make
  * the keys wait. Twice the usual loopback socket buffer; not tuned. */
@@ -51,8 +62,12 @@
  * poll costs less than one of the writes. */
 #define CT_WAKE_SLICE 64
 
-/* Writes to one connection before the others get their turn. */
-#define CT_WRITE_ROUNDS 16
+/* Bytes of one write: fifty clients that read as fast as they can get 3 MB in a turn of the loop,
+ * which holds up the others for some 10 ms. */
+#define CT_WRITE_BYTES ((size_t)65536)
+
+/* Bytes written in a turn of the loop, to all, before each is written to once only. */
+#define CT_TURN_WRITE_BYTES ((size_t)1048576)
 
 /* A buffer that grew beyond this is given back when it is empty. */
 #define CT_KEEP_BUF_BYTES ((size_t)65536)

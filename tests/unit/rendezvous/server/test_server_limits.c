@@ -10,8 +10,45 @@
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
+
+/* ---- shares --------------------------------------------------------------------------------- */
+
+/* Fifty clients that sent without a pause held up all others for three seconds. */
+static void test_who_sends_much_does_not_hold_up_the_others(void **state)
+{
+    struct server_fixture *f = *state;
+    enum { BUSY = 20, SETS = 3000 };
+    static const char set[] = SF_SET_K_V;
+    size_t len = sizeof(set) - 1;
+    char *flood = malloc(SETS * len);
+    assert_non_null(flood);
+    for (size_t i = 0; i < SETS; i++) {
+        memcpy(flood + i * len, set, len);
+    }
+    int busy[BUSY], other = ct_sf_client(f);
+    for (int i = 0; i < BUSY; i++) {
+        busy[i] = ct_sf_client(f);
+        ct_sf_tell(busy[i], SF_B(SF_HELLO SF_PING));
+        ct_sf_expect(f, busy[i], SF_B(SF_PONG));
+    }
+    for (int i = 0; i < BUSY; i++) {
+        ct_sf_tell(busy[i], flood, SETS * len);
+    }
+    ct_sf_tell(other, SF_B(SF_HELLO SF_PING));
+    ct_sf_expect(f, other, SF_B(SF_PONG));
+    assert_in_range(ct_sf_stats(f).requests, 2, BUSY * SETS / 2);
+    for (int i = 0; i < BUSY; i++) { /* all of it is served, in time */
+        ct_sf_tell(busy[i], SF_B(SF_PING));
+        ct_sf_expect(f, busy[i], SF_B(SF_PONG));
+        (void)close(busy[i]);
+    }
+    assert_in_range(ct_sf_stats(f).requests, BUSY * SETS, BUSY * (SETS + 3) + 2);
+    free(flood);
+    (void)close(other);
+}
 
 /* ---- binding -------------------------------------------------------------------------------- */
 
@@ -317,6 +354,7 @@ static void test_allocation_failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        WITH_SERVER(test_who_sends_much_does_not_hold_up_the_others),
         WITH_SERVER(test_slow_reader_stalls_itself_alone),
         WITH_SERVER(test_close_while_replies_are_unsent),
         WITH_SERVER(test_reader_that_leaves),

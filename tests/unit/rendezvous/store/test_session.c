@@ -6,6 +6,7 @@
 
 #include "rendezvous/wire/limits.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #define SET_K_V "\x01\x02" Z7 "/k\x01" Z7 "v"
@@ -272,6 +273,32 @@ static void test_large_values_are_not_copied(void **state)
     free(big);
 }
 
+/* Fifty clients that listed a large store without a pause held up all others for a third of a
+ * second. */
+static void test_a_long_list_waits_for_a_turn_that_has_room(void **state)
+{
+    struct session_pair *f = *state;
+    char name[8];
+    for (int i = 0; i < 6000; i++) {
+        struct ct_bytes key = {(unsigned char *)name, (size_t)snprintf(name, sizeof(name), "%d", i)};
+        assert_int_equal(ct_store_set(f->store, key, key), 0);
+    }
+    struct ct_err err = {0};
+    f->service.turn_bytes = CT_TURN_BYTES - 50000;
+    assert_int_equal(ct_session_feed(&f->a.session, B(HELLO GET_K "\x11\x07"), &err),
+                     CT_SESSION_E_YIELDED);
+    expect(&f->a, B("\0" Z7)); /* what came before it is answered */
+    feed(&f->b, B(HELLO "\x0d\x01\x02\x03\x04"));
+    expect(&f->b, B("\x01\x02\x03\x04"));
+    assert_int_equal(ct_session_feed(&f->a.session, NULL, 0, &err), CT_SESSION_E_YIELDED);
+    f->service.turn_bytes = 0;
+    feed(&f->a, NULL, 0);
+    size_t want = 8 + 6000 * 8 + ct_store_key_bytes(f->store);
+    assert_int_equal(f->a.session.out.total, want + 8);
+    assert_int_equal(f->service.turn_bytes, want - 8);
+    assert_int_equal(f->service.requests, 6);
+}
+
 /* ---- memory --------------------------------------------------------------------------------- */
 
 static int converse(void *data)
@@ -307,6 +334,7 @@ static void test_allocation_failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        WITH_STORE(test_a_long_list_waits_for_a_turn_that_has_room),
         WITH_STORE(test_every_operation_answers),
         WITH_STORE(test_compare_set_answers),
         WITH_STORE(test_one_byte_at_a_time),

@@ -100,6 +100,31 @@ static void test_append(void **state)
     assert_int_equal(ct_store_num_keys(store), 1);
 }
 
+/* Appending to a large value copied all of it each time: 10 s for a few thousand small ones. */
+static void test_append_copies_only_what_somebody_else_holds(void **state)
+{
+    struct ct_store *store = *state;
+    size_t moved = 0;
+    const void *at = NULL;
+    for (int i = 0; i < 10000; i++) {
+        assert_int_equal(ct_store_append_copies(store, b("k")), 0);
+        assert_int_equal(ct_store_append(store, b("k"), b("ab")), 0);
+        const struct ct_blob *value = ct_store_get(store, b("k"));
+        moved += value->bytes != at;
+        at = value->bytes;
+    }
+    assert_in_range(moved, 1, 40);
+    struct ct_blob *held = ct_blob_ref(ct_store_get(store, b("k")));
+    assert_int_equal(ct_store_append_copies(store, b("k")), 20000);
+    assert_int_equal(ct_store_append(store, b("k"), b("c")), 0);
+    assert_int_equal(held->len, 20000);
+    assert_int_equal(ct_store_get(store, b("k"))->len, 20001);
+    assert_memory_equal(ct_store_get(store, b("k"))->bytes + 19998, "abc", 3);
+    ct_blob_unref(held);
+    assert_int_equal(ct_store_delete(store, b("k")), 0);
+    assert_int_equal(ct_store_budget(store)->used, 0);
+}
+
 static void test_append_keeps_the_value_limit(void **state)
 {
     struct ct_store *store = *state;
@@ -243,6 +268,7 @@ int main(void)
         WITH_STORE(test_keys_are_bytes),
         WITH_STORE(test_old_value_lives_while_referenced),
         WITH_STORE(test_append),
+        WITH_STORE(test_append_copies_only_what_somebody_else_holds),
         WITH_STORE(test_append_keeps_the_value_limit),
         WITH_STORE(test_add),
         WITH_STORE(test_add_reads_numbers_as_stoll_does),

@@ -5,7 +5,9 @@
  * writes and closes.
  *
  * Other paths: the library has work left that no descriptor announces (a pipelined request): it
- * says so through MHD_get_timeout() and gets its next turn from the timer, behind everybody else.
+ * says so through MHD_get_timeout() and gets its next turn from the idle handle, behind everybody
+ * else. (A timer of 0 ms that starts itself would not let anybody else in: libuv runs all that are
+ * due before it goes on.)
  *
  * Failure modes: without the library the connection is not taken and the next one tries again. A
  * request that is not HTTP or larger than CT_HTTP_MEMORY is refused by the library. One that is
@@ -46,7 +48,8 @@ struct ct_http {
     struct ct_mhd mhd;
     struct MHD_Daemon *daemon; /* NULL until the first connection; then `mhd` and `poll` are made */
     uv_poll_t poll;
-    uv_timer_t timer;
+    uv_timer_t timer;                  /* of the first deadline */
+    uv_idle_t idle;                    /* runs while the library has work left */
     unsigned handles;                  /* not closed yet */
     struct ct_list peers;              /* by deadline */
     size_t strangers;                  /* peers that are not ours */
@@ -63,6 +66,7 @@ struct ct_http {
 /* ---- deadlines ------------------------------------------------------------------------------ */
 
 static void on_timer(uv_timer_t *timer);
+static void on_idle(uv_idle_t *idle);
 
 /* The peer has until then. */
 static void give_time(struct ct_http *http, struct peer *peer)
@@ -86,13 +90,16 @@ static void end_late_peers(struct ct_http *http)
     }
 }
 
-/* Sets the timer to what comes first: work that the library has left, or a deadline. */
+/* Arranges for the next turn: at once when the library has work left, else at a deadline. */
 static void set_timer(struct ct_http *http)
 {
     MHD_UNSIGNED_LONG_LONG at_once = 1;
     if (http->mhd.get_timeout(http->daemon, &at_once) == MHD_YES && at_once == 0) {
-        (void)uv_timer_start(&http->timer, on_timer, 0, 0);
-    } else if (!ct_list_empty(&http->peers)) {
+        (void)uv_idle_start(&http->idle, on_idle);
+    } else {
+        (void)uv_idle_stop(&http->idle);
+    }
+    if (!ct_list_empty(&http->peers)) {
         const struct peer *first = CT_CONTAINER_OF(http->peers.next, struct peer, at_http);
         int left_ms = ct_deadline_left_ms(NULL, first->deadline_ns);
         (void)uv_timer_start(&http->timer, on_timer, left_ms > 0 ? (uint64_t)left_ms : 0, 0);
@@ -112,6 +119,11 @@ static void on_timer(uv_timer_t *timer)
     struct ct_http *http = CT_CONTAINER_OF(timer, struct ct_http, timer);
     end_late_peers(http);
     turn(http);
+}
+
+static void on_idle(uv_idle_t *idle)
+{
+    turn(CT_CONTAINER_OF(idle, struct ct_http, idle));
 }
 
 static void on_poll(uv_poll_t *poll, int status, int events)
@@ -377,7 +389,8 @@ int ct_http_open(uv_loop_t *loop, const struct ct_http_source *source, int64_t r
     http->log = log;
     http->request_ns = request_ms * CT_NS_PER_MS;
     CT_ASSERT(uv_timer_init(loop, &http->timer) == 0); /* cannot fail */
-    http->handles = 1;
+    CT_ASSERT(uv_idle_init(loop, &http->idle) == 0);
+    http->handles = 2;
     *out = http;
     return 0;
 }
@@ -433,11 +446,17 @@ static void on_timer_close(uv_handle_t *handle)
     finish_if_last(CT_CONTAINER_OF(handle, struct ct_http, timer));
 }
 
+static void on_idle_close(uv_handle_t *handle)
+{
+    finish_if_last(CT_CONTAINER_OF(handle, struct ct_http, idle));
+}
+
 void ct_http_close(struct ct_http *http, ct_http_close_fn cb, void *data)
 {
     http->close_cb = cb;
     http->close_data = data;
     uv_close((uv_handle_t *)&http->timer, on_timer_close);
+    uv_close((uv_handle_t *)&http->idle, on_idle_close);
     if (http->daemon != NULL) {
         /* The handle lets go of the descriptor before the library closes it. */
         uv_close((uv_handle_t *)&http->poll, on_poll_close);

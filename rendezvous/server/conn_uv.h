@@ -42,11 +42,11 @@ struct ct_conn_hub {
     struct ct_source_quota quota; /* of them */
     uv_idle_t flusher;            /* runs while `woken` holds more than one slice */
     uv_check_t turn_end;          /* calls ct_conn_hub_end_turn() */
-    size_t live;         /* connections that are not closing */
-    size_t max_live;     /* one more is closed at once; 0 = no limit */
-    size_t open;         /* connections whose handle is not closed yet */
-    bool draining;       /* each ends when it is idle */
-    struct ct_refusal_log crowd; /* connections beyond max_live */
+    size_t live;                  /* connections that are not closing */
+    size_t max_live;              /* one more is closed at once; 0 = no limit */
+    size_t open;                  /* connections whose handle is not closed yet */
+    bool draining;                /* each ends when it is idle */
+    struct ct_refusal_log crowd;  /* connections beyond max_live */
     uint64_t protocol_errors;
     /* Lines about them, by kind: what broke the protocol, a limit, the memory. */
     struct ct_refusal_log faults[CT_CONN_FAULTS];

@@ -201,6 +201,36 @@ static void test_late_ones_are_ended(void **state)
     close_http(f);
 }
 
+/* One client that sent requests without waiting for answers held up the whole loop. */
+static void test_a_flood_of_requests_leaves_the_loop_to_others(void **state)
+{
+    enum { COUNT = 1000 };
+    struct fixture *f = *state;
+    open_http(f, LONG_MS);
+    int fd = add(f, true);
+    static const char get[] = GET("/healthz");
+    size_t len = sizeof(get) - 1;
+    char answers[65536];
+    assert_true(COUNT * len < sizeof(answers));
+    for (size_t i = 0; i < COUNT; i++) {
+        memcpy(answers + i * len, get, len);
+    }
+    assert_int_equal(send(fd, answers, COUNT * len, MSG_NOSIGNAL), (ssize_t)(COUNT * len));
+    uint64_t before = 0, most = 0;
+    int64_t deadline = ct_deadline_in(NULL, LONG_MS);
+    while (stats(f).requests < COUNT) {
+        (void)uv_run(&f->loop, UV_RUN_NOWAIT);
+        uint64_t now = stats(f).requests;
+        most = now - before > most ? now - before : most;
+        before = now;
+        (void)recv(fd, answers, sizeof(answers), MSG_DONTWAIT);
+        assert_true(ct_clock_now(NULL) < deadline);
+    }
+    assert_in_range(most, 1, COUNT / 20);
+    (void)close(fd);
+    close_http(f);
+}
+
 static void test_connection_without_memory_is_ended(void **state)
 {
     struct fixture *f = *state;
@@ -261,6 +291,7 @@ int main(void)
         cmocka_unit_test_setup(test_other_users_leave_room_for_us, set_up),
         cmocka_unit_test_setup(test_strangers, set_up),
         cmocka_unit_test_setup(test_late_ones_are_ended, set_up),
+        cmocka_unit_test_setup(test_a_flood_of_requests_leaves_the_loop_to_others, set_up),
         cmocka_unit_test_setup(test_connection_without_memory_is_ended, set_up),
         cmocka_unit_test_setup(test_answer_without_memory, set_up),
         cmocka_unit_test_setup(test_no_memory_to_open, set_up),

@@ -280,7 +280,8 @@ static void test_a_long_list_waits_for_a_turn_that_has_room(void **state)
     struct session_pair *f = *state;
     char name[8];
     for (int i = 0; i < 6000; i++) {
-        struct ct_bytes key = {(unsigned char *)name, (size_t)snprintf(name, sizeof(name), "%d", i)};
+        struct ct_bytes key = {(unsigned char *)name,
+                               (size_t)snprintf(name, sizeof(name), "%d", i)};
         assert_int_equal(ct_store_set(f->store, key, key), 0);
     }
     struct ct_err err = {0};

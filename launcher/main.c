@@ -5,11 +5,11 @@
  */
 #include "common/clock.h"
 #include "common/file.h"
+#include "common/open_files.h"
 #include "launcher/agent/agent_uv.h"
 #include "launcher/cli/help.h"
 #include "launcher/fleet/fleet_launch.h"
 #include "launcher/process/guard.h"
-#include "launcher/process/spawn.h"
 #include "launcher/report/report.h"
 #include "launcher/report/worker_end.h"
 #include "launcher/scheduler/pmi.h"
@@ -100,6 +100,17 @@ static int start_guard(struct launch *launch, struct ct_err *err)
     return rc != 0 ? rc : ct_guard_start(&launch->cookie, folder, &launch->guard, err);
 }
 
+/* Of ctrun itself, with some to spare. */
+#define OPEN_FILES_BASE 40
+/* Its pidfd, both ends of two pipes or two log files while it starts, its store connection. */
+#define OPEN_FILES_PER_WORKER 6
+
+static int raise_open_files(struct launch *launch, struct ct_err *err)
+{
+    size_t need = OPEN_FILES_BASE + OPEN_FILES_PER_WORKER * (size_t)launch->job.workers;
+    return ct_open_files_raise(need, &launch->job.nofile, err);
+}
+
 static int run(struct launch *launch, char *const *env, struct ct_outcome *outcome,
                struct ct_err *err)
 {
@@ -117,7 +128,6 @@ static int run(struct launch *launch, char *const *env, struct ct_outcome *outco
     job->expected = (const char *const *)launch->where.hosts.list;
     job->num_expected = (int)launch->where.hosts.count;
     job->log_level = ct_environ_log_level(env);
-    ct_spawn_raise_nofile(&job->nofile);
     const struct ct_options *options = job->options;
     int rc = ct_machine_gpus(job->machine, options, job->resolved, job->workers, &job->gpus, err);
     if (rc == 0 && job->gpus.note_level <= CT_LOG_WARNING && job->gpus.note[0] != '\0') {
@@ -156,6 +166,7 @@ static int launch_job(struct launch *launch, char *const *env)
     rc = rc != 0 ? rc : ct_prepare_logdir(&launch->options, env, *id, &launch->logdir, &err);
     /* Before anything is started, since the environment holds it no more then. */
     rc = rc != 0 ? rc : ct_prepare_token(&launch->options, env, &launch->token, &err);
+    rc = rc != 0 ? rc : raise_open_files(launch, &err);
     rc = rc != 0 ? rc : start_guard(launch, &err);
     rc = rc != 0 ? rc : run(launch, env, &outcome, &err);
     if (rc != 0) {

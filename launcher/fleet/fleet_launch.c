@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/fleet/fleet_launch.h"
 
+#include "common/open_files.h"
 #include "launcher/cli/option_table.h"
 #include "launcher/fleet/fleet_uv.h"
 #include "launcher/process/cookie.h"
-#include "launcher/process/spawn.h"
 #include "launcher/setup/prepare.h"
 
 bool ct_fleet_wanted(const struct ct_options *options)
@@ -14,6 +14,10 @@ bool ct_fleet_wanted(const struct ct_options *options)
 }
 
 /* What names a store or a place in a job that this ctrun itself puts together. */
+/* Of ctrun itself, with some to spare; and each ssh's pidfd and both ends of its three streams. */
+#define OPEN_FILES_BASE 40
+#define OPEN_FILES_PER_HOST 7
+
 static int check_options(const struct ct_options *options, struct ct_err *err)
 {
     static const struct {
@@ -69,11 +73,10 @@ int ct_fleet_launch(const struct ct_options *options, const struct ct_machine *m
     rc = rc != 0 ? rc : read_hosts(options, &hosts, err);
     rc = rc != 0 ? rc : ct_uuid_random(uuid, err);
     rc = rc != 0 ? rc : ct_cookie_new(&cookie, err);
+    size_t files = OPEN_FILES_BASE + OPEN_FILES_PER_HOST * (size_t)hosts.count;
+    rc = rc != 0 ? rc : ct_open_files_raise(files, &job.nofile, err);
     rc = rc != 0 ? rc : ct_guard_start(&cookie, NULL, &job.guard, err);
-    if (rc == 0) {
-        ct_spawn_raise_nofile(&job.nofile);
-        rc = ct_fleet_run(&job, exit_code, err);
-    }
+    rc = rc != 0 ? rc : ct_fleet_run(&job, exit_code, err);
     ct_guard_free(job.guard);
     ct_hosts_fini(&hosts);
     return rc;

@@ -300,13 +300,3 @@ int ct_spawn_exit_code(int sys)
 {
     return sys == ENOENT ? 127 : 126;
 }
-
-void ct_spawn_raise_nofile(struct rlimit *original)
-{
-    if (getrlimit(RLIMIT_NOFILE, original) != 0) {
-        *original = (struct rlimit){.rlim_cur = 1024, .rlim_max = 1024};
-        return;
-    }
-    struct rlimit raised = {.rlim_cur = original->rlim_max, .rlim_max = original->rlim_max};
-    (void)setrlimit(RLIMIT_NOFILE, &raised);
-}

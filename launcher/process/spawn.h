@@ -50,10 +50,4 @@ CT_MUST_CHECK int ct_spawn_into(const struct ct_spawn_options *options, int cgro
  * when it was found and could not be executed. `sys` is err->sys of a failed ct_spawn(). */
 int ct_spawn_exit_code(int sys);
 
-/* Raises the caller's soft limit of open files to the hard one: each worker needs a pidfd, two
- * pipes and its store connection, so 256 of them pass the usual 1024. `original` gets the limits
- * from before, to be handed on to children through `nofile` (programs that use select() rely on
- * the low one). Never fails: a limit that cannot be raised stays. */
-void ct_spawn_raise_nofile(struct rlimit *original);
-
 #endif

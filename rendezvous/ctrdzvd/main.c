@@ -4,6 +4,7 @@
  * library. Exit codes: 0 ended by SIGTERM or SIGINT, 1 failure, 2 usage.
  */
 #include "common/addr.h"
+#include "common/open_files.h"
 #include "rendezvous/admission/token.h"
 #include "rendezvous/ctrdzvd/daemon_options.h"
 #include "rendezvous/server/server_uv.h"
@@ -16,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #define EXIT_USAGE 2
@@ -38,15 +38,8 @@ static void emit(void *data, enum ct_log_level level, const char *line)
     (void)fprintf(stderr, "ctrdzvd: %s: %s\n", ct_log_level_name(level), line);
 }
 
-/* Each client is one descriptor, and the soft limit is often 1024. */
-static void raise_descriptor_limit(void)
-{
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-        limit.rlim_cur = limit.rlim_max;
-        (void)setrlimit(RLIMIT_NOFILE, &limit);
-    }
-}
+/* The loop, the listeners, a journal and a few clients, each of which is one. */
+#define OPEN_FILES_MIN 32
 
 /* glibc raises its own threshold to the size of what was freed, after which large values come from
  * the heap and stay there: a store that held much once would look as if it did for ever. */
@@ -185,10 +178,10 @@ int main(int argc, char **argv)
     case CT_DAEMON_SERVE:
         break;
     }
-    raise_descriptor_limit();
     give_memory_back();
     struct ct_token token;
-    if (ct_token_find(options.token_file, getenv(CT_TOKEN_ENV), &token, &err) != 0) {
+    if (ct_open_files_raise(OPEN_FILES_MIN, NULL, &err) != 0 ||
+        ct_token_find(options.token_file, getenv(CT_TOKEN_ENV), &token, &err) != 0) {
         (void)fprintf(stderr, "ctrdzvd: %s\n", err.text);
         return EXIT_FAILURE;
     }

@@ -53,6 +53,24 @@ class Odd(testlib.Case):
         for name in ("0/stdout.log", "1/stdout.log", "report.json"):
             self.assertRegex(done.err, rf"cannot write \S*{name}: No space left on device")
 
+    def test_too_few_open_files(self):
+        def limited(number, *argv):
+            return self.run_program("sh", "-c", f'ulimit -n {number}; exec "$0" "$@"', *argv)
+
+        job = (testlib.program("ctrun"), "-n", "2", "--no-python", "true")
+        for number in (8, 12, 20, 51):
+            with self.subTest(number=number):
+                done = limited(number, *job)
+                self.assertEqual(done.code, 1)
+                self.assertEqual(
+                    done.err,
+                    f"ctrun: only {number} files may be open at once (ulimit -Hn), and 52 are needed\n",
+                )
+        self.assertEqual(limited(52, *job).code, 0)
+        done = limited(8, testlib.program("ctrdzvd"), "--port", "0")
+        self.assertEqual(done.code, 1)
+        self.assertEqual(done.err, "ctrdzvd: only 8 files may be open at once (ulimit -Hn), and 32 are needed\n")
+
     def test_no_standard_streams(self):
         def close_all():
             for fd in (0, 1, 2):

@@ -2,6 +2,7 @@
 #include "launcher/cli/rdzv_conf.h"
 
 #include "common/num.h"
+#include "common/suggest.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -71,6 +72,31 @@ static int read_seconds(struct span key, struct span value, double min, int64_t 
     return 0;
 }
 
+/* Keys that mean nothing here are accepted, but for one that looks like a mistyped one of ours. */
+static int check_unknown(struct span key, struct ct_err *err)
+{
+    static const char *const ours[] = {"join_timeout", "last_call_timeout", "heartbeat_timeout",
+                                       "is_host",      "timeout",           NULL};
+    static const char *const of_torchrun[] = {"store_type",
+                                              "read_timeout",
+                                              "close_timeout",
+                                              "keep_alive_interval",
+                                              "keep_alive_max_attempt",
+                                              "use_libuv",
+                                              "rank",
+                                              NULL};
+    struct ct_suggestion near = ct_suggestion_for(key.at, key.len);
+    if (is_one_of(key, of_torchrun)) {
+        return 0;
+    }
+    for (const char *const *name = ours; *name != NULL; name++) {
+        ct_suggestion_offer(&near, *name);
+    }
+    return near.name == NULL ? 0
+                             : ct_err_set(err, CT_EINVAL, "unknown key '%.*s'; did you mean %s?",
+                                          (int)key.len, key.at, near.name);
+}
+
 static int read_item(struct span key, struct span value, struct draft *draft, struct ct_err *err)
 {
     static const char *const yes[] = {"1", "true", "t", "yes", "y", NULL};
@@ -100,7 +126,7 @@ static int read_item(struct span key, struct span value, struct draft *draft, st
     if (is(key, "heartbeat_timeout")) {
         return read_seconds(key, value, SECONDS_MIN, &conf->heartbeat_ms, err);
     }
-    return 0;
+    return check_unknown(key, err);
 }
 
 static int read_items(struct span all, struct draft *draft, struct ct_err *err)

@@ -27,7 +27,8 @@ struct ct_rdzv_conf {
  * (scripts quote twice). Changes of *out what is named: join_timeout, or timeout where the former
  * is not there, last_call_timeout, heartbeat_timeout (seconds) and is_host. Other keys are accepted
  * and mean nothing, as in torchrun. CT_EFORMAT for an item that is not KEY=VALUE, CT_EINVAL for a
- * bad value, CT_EUNSUPPORTED for another kind of store; *out is untouched. */
+ * bad value or a key that is nearly one of those, CT_EUNSUPPORTED for another kind of store; *out
+ * is untouched. */
 CT_MUST_CHECK int ct_rdzv_conf_parse(const char *text, struct ct_rdzv_conf *out,
                                      struct ct_err *err);
 

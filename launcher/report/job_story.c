@@ -274,6 +274,12 @@ static int add_start_up(const struct ct_job_story *story, struct ct_buf *out)
     return rc;
 }
 
+/* Has no failure ended the job, whatever was mended before? */
+static bool ended_well(const struct ct_job_end *end)
+{
+    return end->exit_code == 0 || end->signo != 0;
+}
+
 /* The failure that the job ended of: the first of the last generation in which there was one. */
 static const struct ct_failure *culprit(const struct ct_job_story *story)
 {
@@ -290,7 +296,7 @@ int ct_job_story_text(const struct ct_job_story *story, const struct ct_job_end 
 {
     const struct ct_failure *first = culprit(story);
     int rc = 0;
-    if (end->exit_code == 0 || end->signo != 0) {
+    if (ended_well(end)) {
         return 0;
     }
     if (first != NULL) {
@@ -346,7 +352,7 @@ static bool add_times(cJSON *root, const struct ct_job_story *story)
 
 static int add_members(cJSON *root, const struct ct_job_story *story, const struct ct_job_end *end)
 {
-    const struct ct_failure *first = culprit(story);
+    const struct ct_failure *first = ended_well(end) ? NULL : culprit(story);
     cJSON *failure = NULL, *told = NULL;
     int rc = first != NULL ? ct_failure_to_json(first, &failure) : 0;
     if (rc == 0 && !cJSON_AddItemToObject(root, "first_failure",

@@ -331,7 +331,7 @@ int ct_report_story(const struct ct_report *report, struct ct_buf *out)
                                report->log_folder));
     }
     if (report->restarts > 0 && !restart_left) {
-        THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "no restart is left of %d\n",
+        THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "no restarts are left (--max-restarts %d)\n",
                                report->max_restarts));
     }
     return rc;

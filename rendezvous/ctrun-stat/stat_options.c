@@ -11,7 +11,7 @@
 #define MAX_TIMEOUT_S 3600
 
 const char ct_stat_help[] =
-    "usage: ctrun-stat [--json | --health] [--watch] [--timeout SECONDS] [HOST[:PORT]]\n"
+    "usage: ctrun-stat [--json | --health] [--watch] [--timeout SECONDS] [HOST[:PORT] | PORT]\n"
     "\n"
     "Shows how a job and its store are. Without HOST it asks the store at MASTER_ADDR and\n"
     "MASTER_PORT, else at 127.0.0.1:29500.\n"
@@ -34,6 +34,10 @@ static int find_where(const char *argument, const char *master_addr, const char 
                       struct ct_endpoint *out, struct ct_err *err)
 {
     const char *text = argument;
+    int own_port = 0;
+    if (text != NULL && ct_parse_int(text, 1, UINT16_MAX, &own_port) == 0) {
+        text = NULL; /* a port alone: no host has a number for its name */
+    }
     if (text == NULL) {
         text = is_set(master_addr) ? master_addr : "127.0.0.1";
     }
@@ -42,8 +46,8 @@ static int find_where(const char *argument, const char *master_addr, const char 
     if (rc != 0) {
         return argument != NULL ? rc : ct_err_wrap(err, "MASTER_ADDR");
     }
-    int port = where.port;
-    if (!where.has_port && is_set(master_port) &&
+    int port = own_port > 0 ? own_port : where.port;
+    if (own_port == 0 && !where.has_port && is_set(master_port) &&
         ct_parse_int(master_port, 1, UINT16_MAX, &port) != 0) {
         return ct_err_set(err, CT_EINVAL, "MASTER_PORT '%s' is not a number from 1 to 65535",
                           master_port);

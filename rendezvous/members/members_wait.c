@@ -4,7 +4,7 @@
  *
  * Which places are covered: those that members wish for or had in the last world. Members that have
  * neither may take any place; as long as there are such, only places that have a name or a past are
- * told, since "rank 3 never connected" could be wrong.
+ * told, since "node rank 3 never connected" could be wrong.
  */
 #include "rendezvous/members/members_impl.h"
 
@@ -49,8 +49,8 @@ static void describe(const struct ct_members *m, int place, int64_t now_ns, char
 {
     const struct gone *gone = m->places[place].gone;
     const char *name = name_of(m, place);
-    int len = name != NULL ? snprintf(out, size, "rank %d (%.64s)", place, name)
-                           : snprintf(out, size, "rank %d", place);
+    int len = name != NULL ? snprintf(out, size, "node rank %d (%.64s)", place, name)
+                           : snprintf(out, size, "node rank %d", place);
     size_t used = len > 0 && (size_t)len < size ? (size_t)len : 0;
     if (gone == NULL) {
         (void)snprintf(out + used, size - used, " never connected");
@@ -108,7 +108,8 @@ static void add(char *out, size_t size, const char *fmt, ...)
     }
 }
 
-/* "; ranks 3-6 (gpu-[4-7]) never connected" for those of `places` that have a name, or have none.
+/* "; node ranks 3-6 (gpu-[4-7]) never connected" for those of `places` that have a name, or have
+ * none.
  */
 static int add_strangers(const struct ct_members *m, const int *places, int count, bool named,
                          const char *before, char *out, size_t size)
@@ -128,8 +129,9 @@ static int add_strangers(const struct ct_members *m, const int *places, int coun
         if (named) {
             ct_host_list_text(names, found, hosts, sizeof(hosts));
         }
-        add(out, size, "%s%s %s%s%s%s never connected", before, found > 1 ? "ranks" : "rank",
-            numbers, named ? " (" : "", hosts, named ? ")" : "");
+        add(out, size, "%s%s %s%s%s%s never connected", before,
+            found > 1 ? "node ranks" : "node rank", numbers, named ? " (" : "", hosts,
+            named ? ")" : "");
     }
     ct_free(names);
     ct_free(ranks);

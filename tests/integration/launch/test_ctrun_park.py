@@ -134,7 +134,7 @@ class Parks(testlib.Case):
             self.assertEqual(result.code, 128 + signal.SIGKILL, result)
             self.assertEqual(job.family(), [], result)
             self.assertIn("rank 1 failed", result.err)
-            self.assertIn("no restart is left", result.err)
+            self.assertIn("no restarts are left", result.err)
 
     def test_children_of_who_stays_stay(self):
         job = self.start_job(2, "--max-restarts", "1", mode="forks")

@@ -49,7 +49,7 @@ class BadNetwork(testlib.Case):
         cluster.cut(1)
         jobs = self.start_all(cluster, "true")
         jobs[1].wait_for("cannot reach the job's store at 10.9.1.1:")
-        jobs[0].wait_for("waiting for 1 of 2 nodes: rank 1 never connected; present: node-1")
+        jobs[0].wait_for("waiting for 1 of 2 nodes: node rank 1 never connected; present: node-1")
         cluster.join(1)
         self.finish(jobs)
 
@@ -58,7 +58,7 @@ class BadNetwork(testlib.Case):
         jobs = self.start_all(cluster, "true", conf=",heartbeat_timeout=1", nodes=[0, 1])
         jobs[0].wait_for("waiting for 1 of 3 nodes")
         cluster.cut(1)
-        jobs[0].wait_for("rank 1 (node-2) connected from 10.9.1.2 and left ")
+        jobs[0].wait_for("node rank 1 (node-2) connected from 10.9.1.2 and left ")
         self.assertEqual(jobs[1].wait().code, 120, jobs[1].result())
         cluster.join(1)
         late = [self.start_node(cluster, i, "true") for i in (1, 2)]

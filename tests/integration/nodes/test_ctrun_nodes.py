@@ -448,7 +448,7 @@ class OneMachine(testlib.Case):
         self.assertEqual(result.code, 120, result)
         self.assertRegex(
             result.err,
-            r"ctrun: waiting for 1 of 2 nodes: rank 1 never connected; present: \S+\n",
+            r"ctrun: waiting for 1 of 2 nodes: node rank 1 never connected; present: \S+\n",
         )
 
     def test_the_last_words_of_a_wait_say_who_came(self):
@@ -457,7 +457,7 @@ class OneMachine(testlib.Case):
         self.assertRegex(
             result.err,
             r"^ctrun: the job ends: join_timeout \(0.5 s\) is over while waiting for 1 of 2 nodes: "
-            r"rank 1 never connected; present: \S+\nctrun: what to do: start ctrun on the missing nodes.*\n$",
+            r"node rank 1 never connected; present: \S+\nctrun: what to do: start ctrun on the missing nodes.*\n$",
         )
 
     def test_a_name_that_is_not_known_is_told_at_once(self):

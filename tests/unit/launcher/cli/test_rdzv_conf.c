@@ -65,11 +65,23 @@ static void values_are_read(void **state)
     assert_int_equal(conf.is_host, 0); /* all or nothing */
 }
 
+static void mistyped_keys_are_refused(void **state)
+{
+    (void)state;
+    struct ct_rdzv_conf conf = CT_RDZV_CONF_INIT;
+    struct ct_err err = {0};
+    assert_int_equal(ct_rdzv_conf_parse("jion_timeout=3", &conf, &err), CT_EINVAL);
+    assert_string_equal(err.text, "unknown key 'jion_timeout'; did you mean join_timeout?");
+    assert_int_equal(
+        ct_rdzv_conf_parse("close_timeout=3,read_timeout=3,use_libuv=1,foo=bar", &conf, &err), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(grammar_is_torchruns),
         cmocka_unit_test(values_are_read),
+        cmocka_unit_test(mistyped_keys_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -183,6 +183,12 @@ static void the_report_is_json(void **state)
     ct_buf_reset(&text);
     assert_int_equal(ct_job_story_text(&story, &failed, &text), 0);
     assert_null(strstr(ct_buf_cstr(&text), "first step"));
+    ct_buf_reset(&text);
+    /* A failure that a restart has mended did not end the job. */
+    struct ct_job_end mended = failed;
+    mended.exit_code = 0;
+    assert_int_equal(ct_job_story_json(&story, &mended, &text), 0);
+    assert_non_null(strstr(ct_buf_cstr(&text), "\"first_failure\":null"));
     ct_buf_fini(&text);
     ct_job_story_fini(&story);
 }

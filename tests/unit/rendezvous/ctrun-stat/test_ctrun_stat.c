@@ -33,10 +33,16 @@ static void test_where(void **state)
         const char *host;
         int want; /* port */
     } cases[] = {
-        {NULL, NULL, NULL, "127.0.0.1", 29500},  {NULL, "", "", "127.0.0.1", 29500},
-        {NULL, "node7", "4000", "node7", 4000},  {NULL, "::1", "4000", "::1", 4000},
-        {NULL, NULL, "4000", "127.0.0.1", 4000}, {"a", "node7", "4000", "a", 4000},
-        {"a:1", "node7", "x", "a", 1},           {"[::1]:2", NULL, NULL, "::1", 2},
+        {NULL, NULL, NULL, "127.0.0.1", 29500},
+        {NULL, "", "", "127.0.0.1", 29500},
+        {NULL, "node7", "4000", "node7", 4000},
+        {NULL, "::1", "4000", "::1", 4000},
+        {NULL, NULL, "4000", "127.0.0.1", 4000},
+        {"a", "node7", "4000", "a", 4000},
+        {"29631", NULL, NULL, "127.0.0.1", 29631},
+        {"29631", "node7", "4000", "node7", 29631},
+        {"a:1", "node7", "x", "a", 1},
+        {"[::1]:2", NULL, NULL, "::1", 2},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct ct_stat_options o;
@@ -137,7 +143,7 @@ static const char several[] =
     "{\"run_id\":\"b\",\"state\":\"waiting\",\"min_nodes\":2,\"nodes\":[{\"index\":-1,\"host\":"
     "\"gpu-3\","
     "\"address\":\"10.0.0.3\",\"state\":\"waiting\",\"workers\":1,\"last_seen_s\":0}],"
-    "\"missing_nodes\":[\"rank 1 (gpu-4) never connected\"]}]}";
+    "\"missing_nodes\":[\"node rank 1 (gpu-4) never connected\"]}]}";
 
 /* Each with its nodes; a long id gives way to the numbers. */
 static void test_several_jobs(void **state)
@@ -159,7 +165,7 @@ static void test_several_jobs(void **state)
         "\n"
         " NODE STATE    WORKERS SEEN     ADDRESS         HOST\n"
         "    - waiting        1 0 s      10.0.0.3        gpu-3\n"
-        "missing: rank 1 (gpu-4) never connected\n";
+        "missing: node rank 1 (gpu-4) never connected\n";
     cJSON *json = document(several);
     struct ct_buf out = CT_BUF_INIT;
     assert_int_equal(ct_stat_table(json, "h:1", &out), 0);

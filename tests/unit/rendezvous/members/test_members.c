@@ -320,9 +320,10 @@ static void test_world_does_not_form(void **state)
     join_as(&s, 1, 0);
     pass(&s, 61 * S);
     HEARS(&s, 1, "waiting waiting over=120");
-    assert_string_equal(s.nodes[1].last_text,
-                        "join_timeout (60 s) is over while waiting for 1 of 2 nodes: rank 1 never "
-                        "connected; present: gpu-1");
+    assert_string_equal(
+        s.nodes[1].last_text,
+        "join_timeout (60 s) is over while waiting for 1 of 2 nodes: node rank 1 never "
+        "connected; present: gpu-1");
     refused(&s, 2, -1, CT_EBUSY, "the job r is over (exit code 120)");
     assert_false(ct_members_done(s.members));
     say(&s, 1, CT_MSG_LEAVE, 0);
@@ -362,8 +363,8 @@ static void test_status(void **state)
     cJSON_free(text);
     join_as(&s, 1, 0);
     text = status_text(&s);
-    assert_non_null(strstr(text, "\"missing_nodes\":[\"rank 1 never connected\"]"));
-    assert_non_null(strstr(text, "\"problems\":[\"waiting for 1 of 2 nodes: rank 1 never"));
+    assert_non_null(strstr(text, "\"missing_nodes\":[\"node rank 1 never connected\"]"));
+    assert_non_null(strstr(text, "\"problems\":[\"waiting for 1 of 2 nodes: node rank 1 never"));
     cJSON_free(text);
     join_as(&s, 2, 1);
     say(&s, 1, CT_MSG_SERVING, 0);

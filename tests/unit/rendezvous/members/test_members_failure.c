@@ -222,9 +222,10 @@ static void test_replacement_gets_the_same_rank(void **state)
     say(&s, 3, CT_MSG_STOPPED, 0);
     HEARS(&s, 2, "stop0,again");
     pass(&s, 6 * S);
-    assert_string_equal(s.nodes[2].last_text,
-                        "waiting for 1 of 3 nodes: rank 0 (gpu-1) connected from 10.0.0.1 and left "
-                        "5 s ago; present: gpu-[2-3]");
+    assert_string_equal(
+        s.nodes[2].last_text,
+        "waiting for 1 of 3 nodes: node rank 0 (gpu-1) connected from 10.0.0.1 and left "
+        "5 s ago; present: gpu-[2-3]");
     forget(&s);
     join(&s, 9);
     HEARS(&s, 9, "world1:0/3,0/6,serve");
@@ -246,9 +247,10 @@ static void test_host_comes_back_to_its_place(void **state)
     say(&s, 3, CT_MSG_STOPPED, 0);
     join(&s, 4);
     pass(&s, 6 * S);
-    assert_string_equal(s.nodes[1].last_text,
-                        "waiting for 1 of 4 nodes: rank 1 (gpu-2) connected from 10.0.0.2 and left "
-                        "5 s ago; present: gpu-[1,3-4]");
+    assert_string_equal(
+        s.nodes[1].last_text,
+        "waiting for 1 of 4 nodes: node rank 1 (gpu-2) connected from 10.0.0.2 and left "
+        "5 s ago; present: gpu-[1,3-4]");
     forget(&s);
     join(&s, 0);
     say(&s, 1, CT_MSG_SERVING, 1);

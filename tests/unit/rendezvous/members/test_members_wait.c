@@ -17,16 +17,17 @@ static void test_waiting_in_words(void **state)
     pass(&s, S + MS);
     HEARS(&s, 1, "waiting");
     assert_string_equal(s.nodes[1].last_text,
-                        "waiting for 2 of 4 nodes: ranks 2-3 (gpu-[3-4]) never connected; "
+                        "waiting for 2 of 4 nodes: node ranks 2-3 (gpu-[3-4]) never connected; "
                         "present: gpu-[1-2]");
     pass(&s, 20 * S);
     HEARS(&s, 1, "");
     gone(&s, 2);
     pass(&s, 12 * S); /* told of the change at once, then after 30 s again */
     HEARS(&s, 1, "waiting");
-    assert_string_equal(s.nodes[1].last_text,
-                        "waiting for 3 of 4 nodes: ranks 2-3 (gpu-[3-4]) never connected; rank 1 "
-                        "(gpu-2) connected from 10.0.0.2 and left 0 s ago; present: gpu-1");
+    assert_string_equal(
+        s.nodes[1].last_text,
+        "waiting for 3 of 4 nodes: node ranks 2-3 (gpu-[3-4]) never connected; node rank 1 "
+        "(gpu-2) connected from 10.0.0.2 and left 0 s ago; present: gpu-1");
     pass(&s, 20 * S);
     HEARS(&s, 1, "waiting");
     assert_non_null(strstr(s.nodes[1].last_text, "and left 30 s ago"));
@@ -43,7 +44,7 @@ static void test_waiting_for_many(void **state)
     HEARS(&s, 1, "waiting");
     assert_string_equal(
         s.nodes[1].last_text,
-        "waiting for 999 of 1000 nodes: ranks 1-999 never connected; present: gpu-1");
+        "waiting for 999 of 1000 nodes: node ranks 1-999 never connected; present: gpu-1");
     end(&s);
 
     begin(&s, 3, 3, 0, 0);
@@ -77,11 +78,12 @@ static void test_waiting_for_more(void **state)
         gone(&s, i);
     }
     pass(&s, 6 * S);
-    assert_string_equal(s.nodes[1].last_text,
-                        "waiting for 6 of 12 nodes: rank 11 never connected; rank 6 (gpu-7) "
-                        "connected from 10.0.0.7 and left 5 s ago; rank 7 (gpu-8) connected from "
-                        "10.0.0.8 and left 5 s ago; rank 8 (gpu-9) connected from 10.0.0.9 and "
-                        "left 5 s ago; and 2 more left; present: gpu-[1-6]");
+    assert_string_equal(
+        s.nodes[1].last_text,
+        "waiting for 6 of 12 nodes: node rank 11 never connected; node rank 6 (gpu-7) "
+        "connected from 10.0.0.7 and left 5 s ago; node rank 7 (gpu-8) connected from "
+        "10.0.0.8 and left 5 s ago; node rank 8 (gpu-9) connected from 10.0.0.9 and "
+        "left 5 s ago; and 2 more left; present: gpu-[1-6]");
     end(&s);
 }
 

@@ -7,12 +7,15 @@
  */
 #include "rendezvous/client/link_impl_uv.h"
 
+#include "common/addr.h"
 #include "common/clock.h"
 #include "common/list.h"
+#include "rendezvous/wire/port_holder.h"
 
 #include <inttypes.h>
 #include <netdb.h>
 #include <stdio.h>
+#include <string.h>
 
 /* The first pause between two tries; each next is twice as long, up to the last. */
 #define RETRY_FIRST_MS 20
@@ -31,6 +34,8 @@
 /* A name that is not known is mistyped, more often than it comes later (a pod's does): it is said
  * at once. */
 #define TELL_NAME_EVERY_MS 15000
+
+#define HOLDER_MAX 160
 
 static void on_retry_timer(uv_timer_t *timer)
 {
@@ -130,9 +135,30 @@ static void on_connected(uv_connect_t *connect, int status)
     ct_link_prove(link);
 }
 
+/* It took the connection, but says nothing: mostly another program's port. */
+static void fail_silent(struct ct_link *link)
+{
+    struct sockaddr_storage addr = {0};
+    int len = sizeof(addr);
+    char there[CT_ADDR_TEXT_MAX], holder[HOLDER_MAX] = "", why[HOLDER_MAX + 64];
+    (void)uv_tcp_getpeername(&link->attempt->line.handle.tcp, (struct sockaddr *)&addr, &len);
+    ct_addr_host((const struct sockaddr *)&addr, there, sizeof(there));
+    if (strcmp(there, link->own_address) == 0) { /* on this machine */
+        ct_port_holder(link->options.port, holder, sizeof(holder));
+    }
+    (void)snprintf(why, sizeof(why), "%s takes connections, but does not answer as a store does",
+                   holder[0] != '\0' ? holder : "something there");
+    ct_link_fail_try(link, CT_ETIMEDOUT, why);
+}
+
 static void on_connect_timer(uv_timer_t *timer)
 {
-    ct_link_fail_try(CT_CONTAINER_OF(timer, struct ct_link, timer), CT_ETIMEDOUT, "no answer");
+    struct ct_link *link = CT_CONTAINER_OF(timer, struct ct_link, timer);
+    if (link->state == CT_LINK_PROVING) {
+        fail_silent(link);
+    } else {
+        ct_link_fail_try(link, CT_ETIMEDOUT, "no answer");
+    }
 }
 
 static void connect_to(struct ct_link *link, const struct sockaddr *addr)

@@ -472,6 +472,20 @@ class OneMachine(testlib.Case):
         )
         self.assertIn("cannot reach the job's store at nowhere.invalid", result.err)
 
+    def test_another_program_at_the_address_is_named(self):
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            result = self.start_ctrun(
+                "--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint",
+                f"127.0.0.1:{silent.getsockname()[1]}", "--rdzv-conf", "join_timeout=1,is_host=0",
+                self.worker, self.tmp,
+            ).wait()  # fmt: skip
+        self.assertNotEqual(result.code, 0, result)
+        self.assertRegex(
+            result.err,
+            rf"cannot reach the job's store at \S+: pid {os.getpid()} \(.*\) takes connections, but does not"
+            " answer as a store does",
+        )
+
     def test_a_store_that_does_not_answer_is_told(self):
         result = self.start_agent("--node-rank", "1", conf="is_host=0,join_timeout=7").wait()
         self.assertNotEqual(result.code, 0, result)

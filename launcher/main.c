@@ -5,7 +5,6 @@
  */
 #include "common/clock.h"
 #include "common/file.h"
-#include "common/open_files.h"
 #include "launcher/agent/agent_uv.h"
 #include "launcher/cli/help.h"
 #include "launcher/fleet/fleet_launch.h"
@@ -100,17 +99,6 @@ static int start_guard(struct launch *launch, struct ct_err *err)
     return rc != 0 ? rc : ct_guard_start(&launch->cookie, folder, &launch->guard, err);
 }
 
-/* Of ctrun itself, with some to spare. */
-#define OPEN_FILES_BASE 40
-/* Its pidfd, both ends of two pipes or two log files while it starts, its store connection. */
-#define OPEN_FILES_PER_WORKER 6
-
-static int raise_open_files(struct launch *launch, struct ct_err *err)
-{
-    size_t need = OPEN_FILES_BASE + OPEN_FILES_PER_WORKER * (size_t)launch->job.workers;
-    return ct_open_files_raise(need, &launch->job.nofile, err);
-}
-
 static int run(struct launch *launch, char *const *env, struct ct_outcome *outcome,
                struct ct_err *err)
 {
@@ -166,7 +154,7 @@ static int launch_job(struct launch *launch, char *const *env)
     rc = rc != 0 ? rc : ct_prepare_logdir(&launch->options, env, *id, &launch->logdir, &err);
     /* Before anything is started, since the environment holds it no more then. */
     rc = rc != 0 ? rc : ct_prepare_token(&launch->options, env, &launch->token, &err);
-    rc = rc != 0 ? rc : raise_open_files(launch, &err);
+    rc = rc != 0 ? rc : ct_prepare_open_files(launch->job.workers, &launch->job.nofile, &err);
     rc = rc != 0 ? rc : start_guard(launch, &err);
     rc = rc != 0 ? rc : run(launch, env, &outcome, &err);
     if (rc != 0) {

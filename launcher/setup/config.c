@@ -3,6 +3,7 @@
 
 #include "common/text.h"
 #include "launcher/binding/binder.h"
+#include "launcher/setup/prepare.h"
 #include "launcher/util/environ.h"
 #include "launcher/worker/command.h"
 #include "launcher/worker/worker_env.h"
@@ -225,7 +226,8 @@ static void print_rest(struct table *table)
     if (config->options->run_id != NULL) {
         row(table, "run id", config->resolved->run_id_from, "%s", config->options->run_id);
     } else {
-        row(table, "run id", "default", "a random one");
+        row(table, "run id", "default", "%s",
+            ct_options_shared(config->options) ? CT_RUN_ID_DEFAULT : "a random one");
     }
     print_hosts(table);
     struct tm tm;

@@ -2,12 +2,18 @@
 #include "launcher/setup/prepare.h"
 
 #include "common/file.h"
+#include "common/open_files.h"
 #include "launcher/setup/store_address.h"
 #include "launcher/util/environ.h"
 
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
+
+/* Of ctrun itself, with some to spare. */
+#define OPEN_FILES_BASE 40
+/* Its pidfd, both ends of two pipes or two log files while it starts, its store connection. */
+#define OPEN_FILES_PER_WORKER 6
 
 int ct_prepare_run_id(const struct ct_options *options, char uuid[CT_UUID_TEXT], const char **out,
                       struct ct_err *err)
@@ -21,6 +27,12 @@ int ct_prepare_run_id(const struct ct_options *options, char uuid[CT_UUID_TEXT],
         *out = uuid;
     }
     return rc;
+}
+
+int ct_prepare_open_files(int workers, struct rlimit *original, struct ct_err *err)
+{
+    size_t need = OPEN_FILES_BASE + OPEN_FILES_PER_WORKER * (size_t)workers;
+    return ct_open_files_raise(need, original, err);
 }
 
 /* The first line of standard input, byte by byte: what follows is for others. */

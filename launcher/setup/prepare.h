@@ -12,6 +12,7 @@
 #include "rendezvous/admission/token.h"
 
 #include <stdbool.h>
+#include <sys/resource.h>
 
 /* torchrun's, for a job of several machines that names none: they must say the same. */
 #define CT_RUN_ID_DEFAULT "none"
@@ -20,6 +21,10 @@
  * goes to `uuid`. Gives *out, borrowed from one of these. */
 CT_MUST_CHECK int ct_prepare_run_id(const struct ct_options *options, char uuid[CT_UUID_TEXT],
                                     const char **out, struct ct_err *err);
+
+/* Raises the limit of open files; `original` gets that from before, for the workers. CT_ELIMIT when
+ * it is too low for so many workers. */
+CT_MUST_CHECK int ct_prepare_open_files(int workers, struct rlimit *original, struct ct_err *err);
 
 /* Overwrites the job's secret in the environment, so that nothing started later inherits it and
  * ps(1) does not show it. */

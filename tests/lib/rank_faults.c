@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Each turn runs two new processes: the victim with one failing allocation, and its peer, which the
+ * victim kills when it has written its outcome into shared memory.
+ */
 #include "tests/lib/rank_faults.h"
 
 #include "tests/lib/ct_test.h"
@@ -40,14 +44,14 @@ static void victim(int rank, void *data)
     CHECK(kill(outcome->peer, SIGKILL) == 0);
 }
 
-static bool run(struct ranks *ranks, int rank, struct outcome *outcome)
+static bool run(int rank, struct outcome *outcome)
 {
-    ranks->world_size = 2;
-    ranks->generation++; /* keys of its own */
-    ranks_start_one(ranks, 1 - rank, peer, outcome);
-    outcome->peer = ranks->pids[0];
-    ranks_start_one(ranks, rank, victim, outcome);
-    ranks_join_killed(ranks, outcome->peer, SIGKILL);
+    ranks.world_size = 2;
+    ranks.generation++; /* keys of its own */
+    ranks_start_one(1 - rank, peer, outcome);
+    outcome->peer = ranks.pids[0];
+    ranks_start_one(rank, victim, outcome);
+    ranks_join_killed(outcome->peer, SIGKILL);
     if (outcome->alive != 0) {
         fail_msg("allocation %d failed: %zu blocks leaked", outcome->fail_at, outcome->alive);
     }
@@ -59,13 +63,13 @@ static bool run(struct ranks *ranks, int rank, struct outcome *outcome)
     return outcome->hit;
 }
 
-int rank_fault_sweep(struct ranks *ranks, int rank, rank_fault_fn fn)
+int rank_fault_sweep(int rank, rank_fault_fn fn)
 {
     struct outcome *outcome = ranks_share(sizeof(*outcome));
     int n = 0;
     for (;; n++) {
         *outcome = (struct outcome){.fn = fn, .fail_at = n};
-        if (!run(ranks, rank, outcome)) {
+        if (!run(rank, outcome)) {
             break;
         }
         assert_true(n < MAX_FAULTS);

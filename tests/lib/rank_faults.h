@@ -15,6 +15,6 @@ typedef int (*rank_fault_fn)(int rank, struct ct_err *err);
 /* Runs fn in two new processes with the first allocation of rank `victim` failing, then the second,
  * and so on, until it runs through. Fails the test unless each fault makes fn return CT_ENOMEM with
  * nothing leaked. Returns how many faults were injected. */
-int rank_fault_sweep(struct ranks *ranks, int victim, rank_fault_fn fn);
+int rank_fault_sweep(int victim, rank_fault_fn fn);
 
 #endif

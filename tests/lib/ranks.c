@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The store and each rank are forked processes that die with the test. A rank that fails a CHECK
+ * exits with 1, which ranks_join() turns into a failure of the test; one that hangs is killed after
+ * DEADLINE_MS.
+ */
 #include "tests/lib/ranks.h"
 #include "tests/lib/ct_test.h"
 
@@ -22,6 +27,11 @@
 
 /* Far beyond anything that happens in a test, and below meson's limit. */
 #define DEADLINE_MS (20 * 1000)
+
+struct ranks ranks;
+
+/* Of the running test; NULL: none. */
+static struct ranks_shared *shared;
 
 void ranks_check_failed(const char *file, int line, const char *what)
 {
@@ -66,19 +76,19 @@ static pid_t fork_tied(void)
     return pid;
 }
 
-void ranks_begin(struct ranks *ranks)
+void ranks_begin(void)
 {
-    *ranks = (struct ranks){0};
+    ranks = (struct ranks){0};
     int pipe_fds[2];
     assert_int_equal(pipe(pipe_fds), 0);
-    ranks->store = fork_tied();
-    assert_true(ranks->store >= 0);
-    if (ranks->store == 0) {
+    ranks.store = fork_tied();
+    assert_true(ranks.store >= 0);
+    if (ranks.store == 0) {
         (void)close(pipe_fds[0]);
         serve(pipe_fds[1]);
     }
     (void)close(pipe_fds[1]);
-    assert_int_equal(read(pipe_fds[0], &ranks->port, sizeof(ranks->port)), sizeof(ranks->port));
+    assert_int_equal(read(pipe_fds[0], &ranks.port, sizeof(ranks.port)), sizeof(ranks.port));
     (void)close(pipe_fds[0]);
 }
 
@@ -90,13 +100,34 @@ static void end_process(pid_t pid)
     }
 }
 
-void ranks_end(struct ranks *ranks)
+void ranks_end(void)
 {
-    for (int i = 0; i < ranks->count; i++) {
-        end_process(ranks->pids[i]);
+    for (int i = 0; i < ranks.count; i++) {
+        end_process(ranks.pids[i]);
     }
-    end_process(ranks->store);
-    *ranks = (struct ranks){0};
+    end_process(ranks.store);
+    ranks = (struct ranks){0};
+}
+
+int ranks_setup(void **state)
+{
+    ranks_begin();
+    shared = *state;
+    if (shared != NULL) {
+        *shared->pointer = ranks_share(shared->bytes);
+    }
+    return 0;
+}
+
+int ranks_teardown(void **state)
+{
+    (void)state;
+    ranks_end();
+    if (shared != NULL) {
+        ranks_unshare(*shared->pointer, shared->bytes);
+        shared = NULL;
+    }
+    return 0;
 }
 
 /* ---- ranks ----------------------------------------------------------------------------------- */
@@ -108,24 +139,24 @@ static void put_int(const char *name, int value)
     CHECK(setenv(name, text, 1) == 0);
 }
 
-static void put_host(const struct ranks *ranks, int rank)
+static void put_host(int rank)
 {
     int node = 0, first = 0, count = 0;
-    while (ranks->hosts[count] > 0) {
+    while (ranks.hosts[count] > 0) {
         count++;
     }
-    while (rank >= first + ranks->hosts[node]) {
-        first += ranks->hosts[node++];
+    while (rank >= first + ranks.hosts[node]) {
+        first += ranks.hosts[node++];
     }
     put_int("LOCAL_RANK", rank - first);
-    put_int("LOCAL_WORLD_SIZE", ranks->hosts[node]);
+    put_int("LOCAL_WORLD_SIZE", ranks.hosts[node]);
     put_int("GROUP_RANK", node);
     put_int("GROUP_WORLD_SIZE", count);
 }
 
-static void start(struct ranks *ranks, int rank, int world_size, ranks_fn fn, void *data)
+static void start(int rank, int world_size, ranks_fn fn, void *data)
 {
-    assert_true(ranks->count < RANKS_MAX);
+    assert_true(ranks.count < RANKS_MAX);
     pid_t pid = fork_tied();
     assert_true(pid >= 0);
     if (pid == 0) {
@@ -133,42 +164,63 @@ static void start(struct ranks *ranks, int rank, int world_size, ranks_fn fn, vo
         put_int("LOCAL_RANK", rank);
         put_int("WORLD_SIZE", world_size);
         put_int("LOCAL_WORLD_SIZE", world_size);
-        if (ranks->hosts != NULL) {
-            put_host(ranks, rank);
+        if (ranks.hosts != NULL) {
+            put_host(rank);
         }
-        put_int("CTRUN_GENERATION", ranks->generation);
-        put_int("MASTER_PORT", ranks->port);
+        put_int("CTRUN_GENERATION", ranks.generation);
+        put_int("MASTER_PORT", ranks.port);
         CHECK(setenv("MASTER_ADDR", "127.0.0.1", 1) == 0);
         CHECK(setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1) == 0);
         CHECK(setenv("TORCHELASTIC_RUN_ID", "test", 1) == 0);
         fn(rank, data);
         _exit(0);
     }
-    ranks->pids[ranks->count++] = pid;
+    ranks.pids[ranks.count++] = pid;
 }
 
-void ranks_start(struct ranks *ranks, int count, ranks_fn fn, void *data)
+void ranks_start(int count, ranks_fn fn, void *data)
 {
     for (int rank = 0; rank < count; rank++) {
-        start(ranks, rank, ranks->world_size > 0 ? ranks->world_size : count, fn, data);
+        start(rank, ranks.world_size > 0 ? ranks.world_size : count, fn, data);
     }
 }
 
-void ranks_start_hosts(struct ranks *ranks, const int *hosts, ranks_fn fn, void *data)
+static void begin_anew(void)
+{
+    ranks.generation++;
+    if (shared != NULL) {
+        memset(*shared->pointer, 0, shared->bytes);
+    }
+}
+
+void ranks_start_hosts(const int *hosts, ranks_fn fn, void *data)
 {
     int count = 0;
     for (int n = 0; hosts[n] > 0; n++) {
         count += hosts[n];
     }
-    ranks->hosts = hosts;
-    ranks->generation++;
-    ranks_start(ranks, count, fn, data);
+    ranks.hosts = hosts;
+    begin_anew();
+    ranks_start(count, fn, data);
 }
 
-void ranks_start_one(struct ranks *ranks, int rank, ranks_fn fn, void *data)
+void ranks_run(int count, ranks_fn fn, void *data)
 {
-    assert_true(ranks->world_size > 0);
-    start(ranks, rank, ranks->world_size, fn, data);
+    begin_anew();
+    ranks_start(count, fn, data);
+    ranks_join();
+}
+
+void ranks_run_hosts(const int *hosts, ranks_fn fn, void *data)
+{
+    ranks_start_hosts(hosts, fn, data);
+    ranks_join();
+}
+
+void ranks_start_one(int rank, ranks_fn fn, void *data)
+{
+    assert_true(ranks.world_size > 0);
+    start(rank, ranks.world_size, fn, data);
 }
 
 /* Reaps one process within the deadline. */
@@ -193,42 +245,42 @@ static int reap(pid_t pid, int64_t deadline)
     return status;
 }
 
-void ranks_join_killed(struct ranks *ranks, pid_t killed, int signal)
+void ranks_join_killed(pid_t killed, int signal)
 {
     int64_t deadline = ct_deadline_in(NULL, DEADLINE_MS);
     int bad = 0;
-    for (int i = 0; i < ranks->count; i++) {
-        pid_t pid = ranks->pids[i];
-        ranks->pids[i] = 0;
+    for (int i = 0; i < ranks.count; i++) {
+        pid_t pid = ranks.pids[i];
+        ranks.pids[i] = 0;
         int status = reap(pid, deadline);
         bool good = pid == killed ? WIFSIGNALED(status) && WTERMSIG(status) == signal
                                   : WIFEXITED(status) && WEXITSTATUS(status) == 0;
         bad += !good;
         if (!good) {
-            (void)fprintf(stderr, "process %d of %d: wait status %#x\n", i, ranks->count, status);
+            (void)fprintf(stderr, "process %d of %d: wait status %#x\n", i, ranks.count, status);
         }
     }
-    ranks->count = 0;
+    ranks.count = 0;
     assert_int_equal(bad, 0);
 }
 
-void ranks_join(struct ranks *ranks)
+void ranks_join(void)
 {
-    ranks_join_killed(ranks, 0, 0);
+    ranks_join_killed(0, 0);
 }
 
 /* ---- shared ---------------------------------------------------------------------------------- */
 
 void *ranks_share(size_t bytes)
 {
-    void *shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_ptr_not_equal(shared, MAP_FAILED);
-    return shared;
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(memory, MAP_FAILED);
+    return memory;
 }
 
-void ranks_unshare(void *shared, size_t bytes)
+void ranks_unshare(void *memory, size_t bytes)
 {
-    (void)munmap(shared, bytes);
+    (void)munmap(memory, bytes);
 }
 
 void ranks_await(const _Atomic int *counter, int value)

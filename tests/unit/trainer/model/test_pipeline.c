@@ -43,10 +43,9 @@ static int open_stage(int rank, struct ct_err *err)
 
 static void sweep(int victim)
 {
-    struct ranks ranks;
-    ranks_begin(&ranks);
-    assert_in_range(rank_fault_sweep(&ranks, victim, open_stage), 10, 200);
-    ranks_end(&ranks);
+    ranks_begin();
+    assert_in_range(rank_fault_sweep(victim, open_stage), 10, 200);
+    ranks_end();
 }
 
 static void first_stage_without_memory(void **state)

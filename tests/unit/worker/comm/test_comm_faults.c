@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Want of memory at every place of opening a job, a communicator, a part of it and a link, within a
- * machine and between two.
+ * Want of memory at every place of opening a job and a communicator, of using it, and of opening a
+ * part of it and a link, within a machine and between two.
  */
 #include "tests/lib/ct_test.h"
 #include "tests/lib/rank_calls.h"
@@ -16,6 +16,14 @@ static int open_all(int rank, struct ct_err *err)
     int rc = ctw_job_open(NULL, &job, err);
     if (rc == 0) {
         rc = ctw_comm_open(job, &options, &comm, err);
+    }
+    float x = 1;
+    void *block;
+    if (rc == 0) {
+        rc = ctw_comm_alloc(comm, CTW_MEMORY_OWN, 100, &block, err);
+    }
+    if (rc == 0) {
+        rc = ctw_comm_all_reduce(comm, &x, &x, 1, err);
     }
     if (rc == 0) {
         rc = ctw_comm_split(comm, 0, -rank, &part, err);
@@ -32,11 +40,10 @@ static int open_all(int rank, struct ct_err *err)
 
 static void sweep(int victim, const int *hosts)
 {
-    struct ranks ranks;
-    ranks_begin(&ranks);
+    ranks_begin();
     ranks.hosts = hosts;
-    assert_in_range(rank_fault_sweep(&ranks, victim, open_all), 10, 200);
-    ranks_end(&ranks);
+    assert_in_range(rank_fault_sweep(victim, open_all), 10, 200);
+    ranks_end();
 }
 
 static void the_rank_that_makes_the_memory(void **state)

@@ -10,22 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static struct ranks ranks;
-
-static int setup(void **state)
-{
-    (void)state;
-    ranks_begin(&ranks);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    ranks_end(&ranks);
-    return 0;
-}
-
 /* ---- disagreement and misuse ----------------------------------------------------------------- */
 
 static void disagree(int rank, void *data)
@@ -62,8 +46,7 @@ static void disagree(int rank, void *data)
 static void ranks_that_disagree_are_told(void **state)
 {
     (void)state;
-    ranks_start(&ranks, 3, disagree, NULL);
-    ranks_join(&ranks);
+    ranks_run(3, disagree, NULL);
 }
 
 static void add_in_other_orders(int rank, void *data)
@@ -82,8 +65,7 @@ static void add_in_other_orders(int rank, void *data)
 static void ranks_that_add_in_other_orders_are_told(void **state)
 {
     (void)state;
-    ranks_start(&ranks, 2, add_in_other_orders, NULL);
-    ranks_join(&ranks);
+    ranks_run(2, add_in_other_orders, NULL);
 }
 
 static void add_as_a_tree_of_three(int rank, void *data)
@@ -105,8 +87,7 @@ static void add_as_a_tree_of_three(int rank, void *data)
 static void three_ranks_are_no_balanced_tree(void **state)
 {
     (void)state;
-    ranks_start(&ranks, 3, add_as_a_tree_of_three, NULL);
-    ranks_join(&ranks);
+    ranks_run(3, add_as_a_tree_of_three, NULL);
 }
 
 /* One wrong call on rank 0; the others are inside a barrier. */
@@ -171,8 +152,7 @@ static void misuse(int rank, void *data)
 static void misuse_is_an_error_and_reaches_the_peers(void **state)
 {
     (void)state;
-    ranks_start(&ranks, 2, misuse, NULL);
-    ranks_join(&ranks);
+    ranks_run(2, misuse, NULL);
 }
 
 static void ask_for_too_much(int rank, void *data)
@@ -192,8 +172,7 @@ static void ask_for_too_much(int rank, void *data)
 static void too_much_memory_is_an_error(void **state)
 {
     (void)state;
-    ranks_start(&ranks, 2, ask_for_too_much, NULL);
-    ranks_join(&ranks);
+    ranks_run(2, ask_for_too_much, NULL);
 }
 
 static void come_twice(int rank, void *data)
@@ -215,9 +194,9 @@ static void a_rank_that_is_taken_is_refused(void **state)
 {
     (void)state;
     ranks.world_size = 3;
-    ranks_start(&ranks, 2, come_twice, NULL);
-    ranks_start_one(&ranks, 1, come_twice, NULL);
-    ranks_join(&ranks);
+    ranks_start(2, come_twice, NULL);
+    ranks_start_one(1, come_twice, NULL);
+    ranks_join();
 }
 
 static void span_no_machines(int rank, void *data)
@@ -241,18 +220,21 @@ static void span_no_machines(int rank, void *data)
 static void ranks_elsewhere_need_hosts_elsewhere(void **state)
 {
     (void)state;
-    ranks_start(&ranks, 2, span_no_machines, NULL);
-    ranks_join(&ranks);
+    ranks_run(2, span_no_machines, NULL);
 }
 
-/* ---- memory ---------------------------------------------------------------------------------- */
+/* ---- no store -------------------------------------------------------------------------------- */
 
-static int open_use_close(struct ctw_job *job, int64_t timeout_ms)
+static int solo_life(void *data)
 {
-    struct ctw_comm_options options = {.timeout_ms = timeout_ms};
+    (void)data;
+    struct ctw_job *job = NULL;
     struct ctw_comm *comm = NULL;
-    int rc = ctw_comm_open(job, &options, &comm, NULL);
     void *block;
+    int rc = ctw_job_open(NULL, &job, NULL);
+    if (rc == 0) {
+        rc = ctw_comm_open(job, NULL, &comm, NULL);
+    }
     if (rc == 0) {
         rc = ctw_comm_alloc(comm, CTW_MEMORY_OWN, 100, &block, NULL);
     }
@@ -260,56 +242,6 @@ static int open_use_close(struct ctw_job *job, int64_t timeout_ms)
         rc = ctw_comm_barrier(comm, NULL);
     }
     ctw_comm_free(comm);
-    return rc;
-}
-
-/* The store's client does not outlive a failed allocation, so each turn is a job of its own. */
-static struct ctw_job *open_turn(int turn)
-{
-    char text[16];
-    (void)snprintf(text, sizeof(text), "%d", turn);
-    CHECK(setenv("CTRUN_GENERATION", text, 1) == 0);
-    return rank_open_job();
-}
-
-/* Rank 1 runs into one failing allocation after the other; rank 0 keeps it company. */
-static void sweep(int rank, void *data)
-{
-    (void)data;
-    int faults = 0, rc = CT_ENOMEM;
-    for (int turn = 0; rc != 0; turn++) {
-        CHECK(turn < 100);
-        struct ctw_job *job = open_turn(turn);
-        if (rank == 0) {
-            rc = open_use_close(job, SHORT_MS);
-        } else {
-            ct_fault_begin(faults);
-            rc = open_use_close(job, LONG_MS);
-            CHECK(ct_fault_end() == 0);
-            /* Without a fault rank 0 may have been too impatient: once more. */
-            CHECK(ct_fault_hit() ? rc == CT_ENOMEM : rc == 0 || rc == CT_EPEER);
-            faults += ct_fault_hit();
-        }
-        ctw_job_free(job);
-    }
-    CHECK(rank == 0 || faults > 8);
-}
-
-static void survives_allocation_failures(void **state)
-{
-    (void)state;
-    ranks_start(&ranks, 2, sweep, NULL);
-    ranks_join(&ranks);
-}
-
-static int solo_life(void *data)
-{
-    (void)data;
-    struct ctw_job *job = NULL;
-    int rc = ctw_job_open(NULL, &job, NULL);
-    if (rc == 0) {
-        rc = open_use_close(job, 0);
-    }
     ctw_job_free(job);
     return rc;
 }
@@ -339,7 +271,7 @@ static void an_unreachable_store_is_named(void **state)
     (void)state;
     char port[8];
     (void)snprintf(port, sizeof(port), "%u", (unsigned)ranks.port);
-    ranks_end(&ranks); /* nobody listens there any more */
+    ranks_end(); /* nobody listens there any more */
     assert_int_equal(setenv("RANK", "0", 1), 0);
     assert_int_equal(setenv("WORLD_SIZE", "1", 1), 0);
     assert_int_equal(setenv("MASTER_ADDR", "127.0.0.1", 1), 0);
@@ -362,14 +294,16 @@ static void an_unreachable_store_is_named(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(ranks_that_disagree_are_told),         TEST(ranks_that_add_in_other_orders_are_told),
-        TEST(three_ranks_are_no_balanced_tree),     TEST(misuse_is_an_error_and_reaches_the_peers),
-        TEST(too_much_memory_is_an_error),          TEST(a_rank_that_is_taken_is_refused),
-        TEST(ranks_elsewhere_need_hosts_elsewhere), TEST(survives_allocation_failures),
-        TEST(a_single_process_needs_no_store),      TEST(an_unreachable_store_is_named),
+        RANKS_TEST(ranks_that_disagree_are_told),
+        RANKS_TEST(ranks_that_add_in_other_orders_are_told),
+        RANKS_TEST(three_ranks_are_no_balanced_tree),
+        RANKS_TEST(misuse_is_an_error_and_reaches_the_peers),
+        RANKS_TEST(too_much_memory_is_an_error),
+        RANKS_TEST(a_rank_that_is_taken_is_refused),
+        RANKS_TEST(ranks_elsewhere_need_hosts_elsewhere),
+        RANKS_TEST(a_single_process_needs_no_store),
+        RANKS_TEST(an_unreachable_store_is_named),
     };
-#undef TEST
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,60 +22,14 @@ struct board {
     _Atomic int sent, pid;
 };
 
-static struct ranks ranks;
 static struct board *board;
 static bool apart; /* each rank is on a machine of its own */
 
-static int setup(void **state)
-{
-    (void)state;
-    ranks_begin(&ranks);
-    board = ranks_share(sizeof(*board));
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    ranks_end(&ranks);
-    ranks_unshare(board, sizeof(*board));
-    return 0;
-}
-
-struct end {
-    struct ctw_job *job;
-    struct ctw_comm *comm;
-    struct ctw_link *link;
-};
-
-static struct end open_end(int rank, size_t buffer, int64_t timeout_ms)
-{
-    struct end e = {.job = rank_open_job()};
-    e.comm = rank_open_comm(e.job, timeout_ms);
-    struct ct_err err = {0};
-    int rc = ctw_link_open(e.comm, 1 - rank, buffer, &e.link, &err);
-    if (rc != 0) {
-        (void)fprintf(stderr, "%s\n", err.text);
-    }
-    CHECK(rc == 0);
-    return e;
-}
-
-static void close_end(struct end *e)
-{
-    ctw_link_free(e->link);
-    ctw_comm_free(e->comm);
-    ctw_job_free(e->job);
-}
-
 static void start(int count, ranks_fn body, void *data)
 {
-    static const int hosts[][RANKS_MAX] = {[2] = {1, 1}, [4] = {1, 1, 1, 1}};
-    ranks.hosts = apart ? hosts[count] : NULL;
-    ranks.generation++;
-    atomic_store(&board->sent, 0);
-    atomic_store(&board->pid, 0);
-    ranks_start(&ranks, count, body, data);
+    const int together[] = {count, 0};
+    static const int alone[][RANKS_MAX] = {[2] = {1, 1}, [4] = {1, 1, 1, 1}};
+    ranks_start_hosts(apart ? alone[count] : together, body, data);
 }
 
 static void run(int count, ranks_fn body)
@@ -83,7 +37,7 @@ static void run(int count, ranks_fn body)
     for (int a = 0; a < 2; a++) {
         apart = a == 1;
         start(count, body, NULL);
-        ranks_join(&ranks);
+        ranks_join();
     }
 }
 
@@ -100,7 +54,7 @@ static void talk(int rank, void *data)
 {
     (void)data;
     static const size_t sizes[] = {0, 1, 16, 4096, 65519, 65520, 65521, 65536, LARGE};
-    struct end e = open_end(rank, SMALL, LONG_MS);
+    struct rank_pair e = rank_open_pair(rank, SMALL, LONG_MS);
     unsigned char *buf = ct_malloc(LARGE), *want = ct_malloc(LARGE);
     CHECK(buf != NULL && want != NULL);
     for (int round = 0; round < 40; round++) {
@@ -116,7 +70,7 @@ static void talk(int rank, void *data)
         }
     }
     ct_free(buf), ct_free(want);
-    close_end(&e);
+    rank_close_pair(&e);
 }
 
 static void messages_arrive_whole_and_in_order(void **state)
@@ -128,7 +82,7 @@ static void messages_arrive_whole_and_in_order(void **state)
 static void send_both_then_receive(int rank, void *data)
 {
     (void)data;
-    struct end e = open_end(rank, LARGE, LONG_MS);
+    struct rank_pair e = rank_open_pair(rank, LARGE, LONG_MS);
     unsigned char *buf = ct_malloc(LARGE), *want = ct_malloc(LARGE);
     CHECK(buf != NULL && want != NULL);
     for (unsigned i = 0; i < 50; i++) {
@@ -140,7 +94,7 @@ static void send_both_then_receive(int rank, void *data)
         CHECK(memcmp(buf, want, LARGE) == 0);
     }
     ct_free(buf), ct_free(want);
-    close_end(&e);
+    rank_close_pair(&e);
 }
 
 static void a_message_is_buffered_each_way(void **state)
@@ -187,7 +141,7 @@ static void links_make_a_chain(void **state)
 static void expect_other_message(int rank, void *data)
 {
     (void)data;
-    struct end e = open_end(rank, SMALL, LONG_MS);
+    struct rank_pair e = rank_open_pair(rank, SMALL, LONG_MS);
     struct ct_err err = {0};
     char buf[8] = {0};
     if (rank == 0) {
@@ -200,7 +154,7 @@ static void expect_other_message(int rank, void *data)
         CHECK(ctw_link_send(e.link, buf, 8, 6, &err) == CT_EPROTO);
         rank_check_text(&err, "the link has ended");
     }
-    close_end(&e);
+    rank_close_pair(&e);
 }
 
 static void another_message_than_expected_is_told(void **state)
@@ -233,7 +187,7 @@ static void ends_of_unequal_size_do_not_meet(void **state)
 static void misuse(int rank, void *data)
 {
     (void)data;
-    struct end e = open_end(rank, SMALL, LONG_MS);
+    struct rank_pair e = rank_open_pair(rank, SMALL, LONG_MS);
     struct ctw_link *link;
     CHECK(ctw_link_open(NULL, 0, 1, &link, NULL) == CT_EINVAL);
     CHECK(ctw_link_open(e.comm, rank, 1, &link, NULL) == CT_EINVAL);
@@ -245,7 +199,7 @@ static void misuse(int rank, void *data)
     CHECK(ctw_link_send(e.link, NULL, 1, 0, NULL) == CT_EINVAL);
     ctw_link_abort(NULL);
     ctw_link_free(NULL);
-    close_end(&e);
+    rank_close_pair(&e);
 }
 
 static void misuse_is_refused(void **state)
@@ -259,7 +213,7 @@ static void misuse_is_refused(void **state)
 static void send_and_leave(int rank, void *data)
 {
     (void)data;
-    struct end e = open_end(rank, SMALL, LONG_MS);
+    struct rank_pair e = rank_open_pair(rank, SMALL, LONG_MS);
     int value = 42;
     if (rank == 0) {
         CHECK(ctw_link_send(e.link, &value, sizeof(value), 0, NULL) == 0);
@@ -276,7 +230,7 @@ static void send_and_leave(int rank, void *data)
                                     : "closed");
     }
     CHECK(ctw_comm_barrier(e.comm, NULL) == 0);
-    close_end(&e);
+    rank_close_pair(&e);
 }
 
 static void what_was_sent_outlives_the_sender(void **state)
@@ -287,7 +241,7 @@ static void what_was_sent_outlives_the_sender(void **state)
 
 static void send_until_it_fails(int rank, void *data)
 {
-    struct end e = open_end(rank, SMALL, LONG_MS);
+    struct rank_pair e = rank_open_pair(rank, SMALL, LONG_MS);
     const bool *dies = data;
     char buf[SMALL] = {0};
     if (rank == 1) {
@@ -314,7 +268,7 @@ static void send_until_it_fails(int rank, void *data)
         rank_check_text(&err, apart ? "send to rank 1: rank 1 (127.0.0.1)"
                                     : "send to rank 1: rank 1 (pid ");
     }
-    close_end(&e);
+    rank_close_pair(&e);
 }
 
 static void a_dead_or_aborting_peer_ends_the_wait(void **state)
@@ -328,9 +282,9 @@ static void a_dead_or_aborting_peer_ends_the_wait(void **state)
             ranks_await(&board->pid, 1);
             ranks_await(&board->sent, 60); /* the ring holds 63 of them */
             (void)kill(atomic_load(&board->pid), SIGKILL);
-            ranks_join_killed(&ranks, atomic_load(&board->pid), SIGKILL);
+            ranks_join_killed(atomic_load(&board->pid), SIGKILL);
         } else {
-            ranks_join(&ranks);
+            ranks_join();
         }
     }
 }
@@ -338,7 +292,7 @@ static void a_dead_or_aborting_peer_ends_the_wait(void **state)
 static void wait_in_vain(int rank, void *data)
 {
     (void)data;
-    struct end e = open_end(rank, SMALL, SHORT_MS);
+    struct rank_pair e = rank_open_pair(rank, SMALL, SHORT_MS);
     char buf[4];
     if (rank == 0) {
         struct ct_err err = {0};
@@ -349,7 +303,7 @@ static void wait_in_vain(int rank, void *data)
     } else {
         ranks_await(&board->sent, 1);
     }
-    close_end(&e);
+    rank_close_pair(&e);
 }
 
 static void a_silent_peer_meets_the_deadline(void **state)
@@ -358,20 +312,18 @@ static void a_silent_peer_meets_the_deadline(void **state)
     run(2, wait_in_vain);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(messages_arrive_whole_and_in_order),
-        TEST(a_message_is_buffered_each_way),
-        TEST(links_make_a_chain),
-        TEST(another_message_than_expected_is_told),
-        TEST(ends_of_unequal_size_do_not_meet),
-        TEST(misuse_is_refused),
-        TEST(what_was_sent_outlives_the_sender),
-        TEST(a_dead_or_aborting_peer_ends_the_wait),
-        TEST(a_silent_peer_meets_the_deadline),
+        RANKS_TEST_SHARING(messages_arrive_whole_and_in_order, board),
+        RANKS_TEST_SHARING(a_message_is_buffered_each_way, board),
+        RANKS_TEST_SHARING(links_make_a_chain, board),
+        RANKS_TEST_SHARING(another_message_than_expected_is_told, board),
+        RANKS_TEST_SHARING(ends_of_unequal_size_do_not_meet, board),
+        RANKS_TEST_SHARING(misuse_is_refused, board),
+        RANKS_TEST_SHARING(what_was_sent_outlives_the_sender, board),
+        RANKS_TEST_SHARING(a_dead_or_aborting_peer_ends_the_wait, board),
+        RANKS_TEST_SHARING(a_silent_peer_meets_the_deadline, board),
     };
     return cmocka_run_group_tests_name("link", tests, NULL, NULL);
 }

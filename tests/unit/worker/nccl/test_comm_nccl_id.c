@@ -16,22 +16,6 @@
 #define SIZE 3
 #define GENERATIONS 2
 
-static struct ranks ranks;
-
-static int setup(void **state)
-{
-    (void)state;
-    ranks_begin(&ranks);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    ranks_end(&ranks);
-    return 0;
-}
-
 struct board {
     unsigned char ids[GENERATIONS][SIZE][COMM_NCCL_ID_BYTES];
 };
@@ -73,8 +57,8 @@ static void the_id_reaches_every_rank(void **state)
     (void)state;
     struct board *board = ranks_share(sizeof(*board));
     for (ranks.generation = 0; ranks.generation < GENERATIONS; ranks.generation++) {
-        ranks_start(&ranks, SIZE, exchange, board);
-        ranks_join(&ranks);
+        ranks_start(SIZE, exchange, board);
+        ranks_join();
     }
     const unsigned char none[COMM_NCCL_ID_BYTES] = {0};
     for (int g = 0; g < GENERATIONS; g++) {
@@ -148,7 +132,7 @@ static void a_named_folder_is_the_only_one(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_id_reaches_every_rank, setup, teardown),
+        RANKS_TEST(the_id_reaches_every_rank),
         cmocka_unit_test(the_module_loads),
         cmocka_unit_test(what_is_no_module_is_refused),
         cmocka_unit_test(a_named_folder_is_the_only_one),

@@ -25,46 +25,16 @@ struct board {
     _Atomic unsigned hash[RANKS_MAX][2];
 };
 
-static struct ranks ranks;
 static struct board *board;
-
-static int setup(void **state)
-{
-    (void)state;
-    ranks_begin(&ranks);
-    board = ranks_share(sizeof(*board));
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    ranks_end(&ranks);
-    ranks_unshare(board, sizeof(*board));
-    return 0;
-}
-
-static void run_layout(const int *hosts, ranks_fn body)
-{
-    ranks_start_hosts(&ranks, hosts, body, NULL);
-    ranks_join(&ranks);
-}
 
 static void run_layouts(ranks_fn body)
 {
     for (size_t l = 0; l < COUNT(layouts); l++) {
-        run_layout(layouts[l], body);
+        ranks_run_hosts(layouts[l], body, NULL);
     }
 }
 
 /* ---- in a rank ------------------------------------------------------------------------------- */
-
-static void *take(struct ctw_comm *comm, enum ctw_memory kind, size_t bytes)
-{
-    void *block = NULL;
-    CHECK(ctw_comm_alloc(comm, kind, bytes, &block, NULL) == 0);
-    return block;
-}
 
 /* Small integers: their sums are exact in whichever order. */
 static float number(int rank, size_t i)
@@ -108,9 +78,9 @@ static void every_kind_of_memory(int rank, void *data)
     (void)data;
     struct ctw_job *job = rank_open_job();
     struct ctw_comm *comm = rank_open_comm(job, LONG_MS);
-    float *own = take(comm, CTW_MEMORY_OWN, MOST * sizeof(float));
-    float *own2 = take(comm, CTW_MEMORY_OWN, MOST * sizeof(float));
-    float *shared = take(comm, CTW_MEMORY_SHARED, MOST * sizeof(float));
+    float *own = rank_alloc(comm, CTW_MEMORY_OWN, MOST * sizeof(float));
+    float *own2 = rank_alloc(comm, CTW_MEMORY_OWN, MOST * sizeof(float));
+    float *shared = rank_alloc(comm, CTW_MEMORY_SHARED, MOST * sizeof(float));
     float *mine = malloc(MOST * sizeof(float)), *mine2 = malloc(MOST * sizeof(float));
     CHECK(mine != NULL && mine2 != NULL);
     for (size_t c = 0; c < COUNT(counts); c++) {
@@ -145,8 +115,8 @@ static void scatter(int rank, void *data)
     (void)data;
     struct ctw_job *job = rank_open_job();
     struct ctw_comm *comm = rank_open_comm(job, LONG_MS);
-    float *own = take(comm, CTW_MEMORY_OWN, MOST * sizeof(float));
-    float *shared = take(comm, CTW_MEMORY_SHARED, MOST * sizeof(float));
+    float *own = rank_alloc(comm, CTW_MEMORY_OWN, MOST * sizeof(float));
+    float *shared = rank_alloc(comm, CTW_MEMORY_SHARED, MOST * sizeof(float));
     for (size_t c = 0; c < COUNT(counts); c++) {
         size_t n = counts[c], begin = 1, end = 0;
         fill(own, rank, n);
@@ -168,12 +138,6 @@ static void shares_of_each_host_hold_the_sum(void **state)
     run_layouts(scatter);
 }
 
-/* Fractions, whose sum depends on the order. */
-static float fraction(int rank, size_t i)
-{
-    return (float)((i * 2654435761U + (size_t)rank * 40503U) % 100003U) / 7.0F;
-}
-
 static unsigned hash_of(const float *buf, size_t count)
 {
     unsigned hash = 2166136261U;
@@ -189,12 +153,12 @@ static void tell_bits(int rank, void *data)
     (void)data;
     struct ctw_job *job = rank_open_job();
     struct ctw_comm *comm = rank_open_comm(job, LONG_MS);
-    float *own = take(comm, CTW_MEMORY_OWN, MOST * sizeof(float));
-    float *shared = take(comm, CTW_MEMORY_SHARED, MOST * sizeof(float));
+    float *own = rank_alloc(comm, CTW_MEMORY_OWN, MOST * sizeof(float));
+    float *shared = rank_alloc(comm, CTW_MEMORY_SHARED, MOST * sizeof(float));
     const size_t sizes[] = {1000, MOST};
     for (size_t s = 0; s < COUNT(sizes); s++) {
         for (size_t i = 0; i < sizes[s]; i++) {
-            own[i] = fraction(rank, i);
+            own[i] = rank_fraction(rank, i);
         }
         CHECK(ctw_comm_all_reduce(comm, own, shared, sizes[s], NULL) == 0);
         atomic_store(&board->hash[rank][s], hash_of(shared, sizes[s]));
@@ -214,28 +178,20 @@ static void all_ranks_get_the_same_bits(void **state)
     run_layouts(tell_bits);
 }
 
-static float tree_of(int first, int n, size_t i)
-{
-    return n == 1 ? fraction(first, i)
-                  : tree_of(first, n / 2, i) + tree_of(first + n / 2, n / 2, i);
-}
-
 static void reduce_as_tree(int rank, void *data)
 {
     (void)data;
     struct ctw_job *job = rank_open_job();
-    const struct ctw_comm_options options = {.order = CTW_ORDER_TREE, .timeout_ms = LONG_MS};
-    struct ctw_comm *comm = NULL;
-    CHECK(ctw_comm_open(job, &options, &comm, NULL) == 0);
-    float *own = take(comm, CTW_MEMORY_OWN, MOST * sizeof(float));
-    float *shared = take(comm, CTW_MEMORY_SHARED, MOST * sizeof(float));
+    struct ctw_comm *comm = rank_open_tree(job);
+    float *own = rank_alloc(comm, CTW_MEMORY_OWN, MOST * sizeof(float));
+    float *shared = rank_alloc(comm, CTW_MEMORY_SHARED, MOST * sizeof(float));
     for (size_t c = 0; c < COUNT(counts); c++) {
         for (size_t i = 0; i < counts[c]; i++) {
-            own[i] = fraction(rank, i);
+            own[i] = rank_fraction(rank, i);
         }
         CHECK(ctw_comm_all_reduce(comm, own, shared, counts[c], NULL) == 0);
         for (size_t i = 0; i < counts[c]; i++) {
-            float want = tree_of(0, ctw_comm_size(comm), i);
+            float want = rank_fraction_tree(0, ctw_comm_size(comm), i);
             CHECK(memcmp(&shared[i], &want, sizeof(want)) == 0);
         }
         CHECK(ctw_comm_barrier(comm, NULL) == 0);
@@ -249,7 +205,7 @@ static void tree_sums_are_exact(void **state)
     (void)state;
     static const int even[][RANKS_MAX + 1] = {{1, 1}, {2, 2}, {1, 1, 1, 1}, {4, 4}, {2, 2, 2, 2}};
     for (size_t l = 0; l < COUNT(even); l++) {
-        run_layout(even[l], reduce_as_tree);
+        ranks_run_hosts(even[l], reduce_as_tree, NULL);
     }
 }
 
@@ -271,22 +227,10 @@ static void uneven_hosts_are_no_balanced_tree(void **state)
 {
     (void)state;
     static const int uneven[RANKS_MAX + 1] = {1, 1, 2};
-    run_layout(uneven, be_no_tree);
+    ranks_run_hosts(uneven, be_no_tree, NULL);
 }
 
 /* ---- broadcast and barrier ------------------------------------------------------------------- */
-
-static void spread(struct ctw_comm *comm, unsigned char *buf, size_t bytes, int root)
-{
-    int rank = ctw_comm_rank(comm);
-    for (size_t i = 0; i < bytes; i++) {
-        buf[i] = rank == root ? (unsigned char)(i * 31 + (size_t)root) : 0xee;
-    }
-    CHECK(ctw_comm_broadcast(comm, buf, bytes, root, NULL) == 0);
-    for (size_t i = 0; i < bytes; i++) {
-        CHECK(buf[i] == (unsigned char)(i * 31 + (size_t)root));
-    }
-}
 
 static void broadcast_everything(int rank, void *data)
 {
@@ -295,14 +239,14 @@ static void broadcast_everything(int rank, void *data)
     struct ctw_comm *comm = rank_open_comm(job, LONG_MS);
     const size_t sizes[] = {0, 1, 13, 4096, 262145, 1900001};
     const size_t most = 1900001;
-    unsigned char *own = take(comm, CTW_MEMORY_OWN, most);
-    unsigned char *shared = take(comm, CTW_MEMORY_SHARED, most);
+    unsigned char *own = rank_alloc(comm, CTW_MEMORY_OWN, most);
+    unsigned char *shared = rank_alloc(comm, CTW_MEMORY_SHARED, most);
     unsigned char *mine = malloc(most);
     CHECK(mine != NULL);
     for (int root = 0; root < ctw_comm_size(comm); root++) {
         for (size_t s = 0; s < COUNT(sizes); s++) {
-            spread(comm, mine, sizes[s], root);
-            spread(comm, rank % 2 == 0 ? own : mine, sizes[s], root);
+            rank_check_broadcast(comm, mine, sizes[s], root);
+            rank_check_broadcast(comm, rank % 2 == 0 ? own : mine, sizes[s], root);
         }
         if (rank == root) {
             shared[77] = (unsigned char)(root + 1);
@@ -352,8 +296,7 @@ static void nobody_passes_a_barrier_early(void **state)
 {
     (void)state;
     for (size_t l = 0; l < COUNT(layouts); l++) {
-        memset(board, 0, sizeof(*board));
-        run_layout(layouts[l], meet_often);
+        ranks_run_hosts(layouts[l], meet_often, NULL);
     }
 }
 
@@ -375,22 +318,20 @@ static void communicators_of_a_job_are_apart(void **state)
 {
     (void)state;
     static const int hosts[RANKS_MAX + 1] = {2, 1};
-    run_layout(hosts, use_two);
+    ranks_run_hosts(hosts, use_two, NULL);
 }
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(sums_are_exact),
-        TEST(shares_of_each_host_hold_the_sum),
-        TEST(all_ranks_get_the_same_bits),
-        TEST(tree_sums_are_exact),
-        TEST(uneven_hosts_are_no_balanced_tree),
-        TEST(broadcasts_from_each_root),
-        TEST(nobody_passes_a_barrier_early),
-        TEST(communicators_of_a_job_are_apart),
+        RANKS_TEST_SHARING(sums_are_exact, board),
+        RANKS_TEST_SHARING(shares_of_each_host_hold_the_sum, board),
+        RANKS_TEST_SHARING(all_ranks_get_the_same_bits, board),
+        RANKS_TEST_SHARING(tree_sums_are_exact, board),
+        RANKS_TEST_SHARING(uneven_hosts_are_no_balanced_tree, board),
+        RANKS_TEST_SHARING(broadcasts_from_each_root, board),
+        RANKS_TEST_SHARING(nobody_passes_a_barrier_early, board),
+        RANKS_TEST_SHARING(communicators_of_a_job_are_apart, board),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,31 +33,7 @@ struct board {
     _Atomic int count; /* of whatever a test counts */
 };
 
-static struct ranks ranks;
 static struct board *board;
-
-static int setup(void **state)
-{
-    (void)state;
-    ranks_begin(&ranks);
-    board = ranks_share(sizeof(*board));
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    ranks_end(&ranks);
-    ranks_unshare(board, sizeof(*board));
-    return 0;
-}
-
-static void start(const int *hosts, ranks_fn body, void *data)
-{
-    atomic_store(&board->turns, 0);
-    atomic_store(&board->count, 0);
-    ranks_start_hosts(&ranks, hosts, body, data);
-}
 
 /* Who something happens to, and what the others must hear. */
 struct victim {
@@ -102,11 +78,11 @@ static void reduce_until_it_fails(int rank, void *data)
 
 static void kill_while_reducing(const int *hosts, struct victim *victim)
 {
-    start(hosts, reduce_until_it_fails, victim);
+    ranks_start_hosts(hosts, reduce_until_it_fails, victim);
     ranks_await(&board->turns, 20);
     pid_t pid = ranks.pids[victim->rank];
     assert_int_equal(kill(pid, SIGKILL), 0);
-    ranks_join_killed(&ranks, pid, SIGKILL);
+    ranks_join_killed(pid, SIGKILL);
 }
 
 static void a_killed_leader_ends_the_collective_everywhere(void **state)
@@ -132,7 +108,7 @@ static void a_killed_rank_ends_the_collective_everywhere(void **state)
 /* A stopped process keeps its connections: only the deadline tells. */
 static void stop_while_reducing(const int *hosts, struct victim *victim, int others)
 {
-    start(hosts, reduce_until_it_fails, victim);
+    ranks_start_hosts(hosts, reduce_until_it_fails, victim);
     ranks_await(&board->turns, 20);
     pid_t pid = ranks.pids[victim->rank];
     int64_t began = ct_clock_now(NULL);
@@ -140,7 +116,7 @@ static void stop_while_reducing(const int *hosts, struct victim *victim, int oth
     ranks_await(&board->count, others);
     assert_true(ct_clock_now(NULL) - began < 10 * CT_NS_PER_S);
     assert_int_equal(kill(pid, SIGKILL), 0);
-    ranks_join_killed(&ranks, pid, SIGKILL);
+    ranks_join_killed(pid, SIGKILL);
 }
 
 static void a_stopped_leader_is_given_up(void **state)
@@ -188,8 +164,7 @@ static void stand_behind(int rank, void *data)
 static void who_stands_behind_is_named(void **state)
 {
     (void)state;
-    start(four, stand_behind, NULL);
-    ranks_join(&ranks);
+    ranks_run_hosts(four, stand_behind, NULL);
 }
 
 /* ---- abort and leaving ---------------------------------------------------------------------- */
@@ -222,8 +197,7 @@ static void an_abort_reaches_all_hosts(void **state)
 {
     (void)state;
     for (int culprit = 0; culprit < 5; culprit++) {
-        start(three, abort_on, &culprit);
-        ranks_join(&ranks);
+        ranks_run_hosts(three, abort_on, &culprit);
     }
 }
 
@@ -249,8 +223,7 @@ static void leave_early(int rank, void *data)
 static void who_leaves_early_is_named(void **state)
 {
     (void)state;
-    start(two_by_two, leave_early, NULL);
-    ranks_join(&ranks);
+    ranks_run_hosts(two_by_two, leave_early, NULL);
 }
 
 /* ---- other calls ---------------------------------------------------------------------------- */
@@ -287,8 +260,7 @@ static void disagree(int rank, void *data)
 static void hosts_that_disagree_are_told(void **state)
 {
     (void)state;
-    start(two_by_two, disagree, NULL);
-    ranks_join(&ranks);
+    ranks_run_hosts(two_by_two, disagree, NULL);
 }
 
 /* ---- opening -------------------------------------------------------------------------------- */
@@ -316,9 +288,9 @@ static void a_host_that_does_not_come_is_named(void **state)
     ranks.hosts = two_by_two;
     ranks.world_size = 4;
     atomic_store(&board->count, 0);
-    ranks_start_one(&ranks, 0, come_alone, NULL);
-    ranks_start_one(&ranks, 1, come_alone, NULL);
-    ranks_join(&ranks);
+    ranks_start_one(0, come_alone, NULL);
+    ranks_start_one(1, come_alone, NULL);
+    ranks_join();
 }
 
 static int connect_leader(const char *where)
@@ -374,8 +346,7 @@ static void strangers_do_no_harm(void **state)
 {
     (void)state;
     static const int two[] = {1, 1, 0};
-    start(two, be_called_by_strangers, NULL);
-    ranks_join(&ranks);
+    ranks_run_hosts(two, be_called_by_strangers, NULL);
 }
 
 /* How many connections wait for being taken by who listens on that port. */
@@ -455,8 +426,7 @@ static void a_flood_of_silent_strangers_does_no_harm(void **state)
 {
     (void)state;
     static const int two[] = {1, 1, 0};
-    start(two, be_flooded, NULL);
-    ranks_join(&ranks);
+    ranks_run_hosts(two, be_flooded, NULL);
 }
 
 /* As worker/net/net_open.c sends it. */
@@ -534,81 +504,24 @@ static void a_host_that_was_dropped_calls_again(void **state)
 {
     (void)state;
     static const int two[] = {1, 1, 0};
-    start(two, drop_first_calls, NULL);
-    ranks_join(&ranks);
+    ranks_run_hosts(two, drop_first_calls, NULL);
 }
-
-/* ---- memory --------------------------------------------------------------------------------- */
-
-static int open_use_close(struct ctw_job *job, int64_t timeout_ms)
-{
-    struct ctw_comm_options options = {.timeout_ms = timeout_ms};
-    struct ctw_comm *comm = NULL;
-    int rc = ctw_comm_open(job, &options, &comm, NULL);
-    float x = 1;
-    void *block;
-    if (rc == 0) {
-        rc = ctw_comm_alloc(comm, CTW_MEMORY_OWN, 100, &block, NULL);
-    }
-    if (rc == 0) {
-        rc = ctw_comm_all_reduce(comm, &x, &x, 1, NULL);
-    }
-    ctw_comm_free(comm);
-    return rc;
-}
-
-/* The last host's leader runs into one failing allocation after the other. */
-static void sweep(int rank, void *data)
-{
-    (void)data;
-    int faults = 0, rc = CT_ENOMEM;
-    for (int turn = 0; rc != 0; turn++) {
-        CHECK(turn < 100);
-        char text[16];
-        (void)snprintf(text, sizeof(text), "%d", 1000 + turn);
-        CHECK(setenv("CTRUN_GENERATION", text, 1) == 0);
-        struct ctw_job *job = rank_open_job();
-        if (rank == 0) {
-            rc = open_use_close(job, SHORT_MS);
-        } else {
-            ct_fault_begin(faults);
-            rc = open_use_close(job, LONG_MS);
-            CHECK(ct_fault_end() == 0);
-            /* Without a fault rank 0 may have been too impatient: once more. */
-            CHECK(ct_fault_hit() ? rc == CT_ENOMEM : rc != CT_ENOMEM);
-            faults += ct_fault_hit();
-        }
-        ctw_job_free(job);
-    }
-    CHECK(rank == 0 || faults > 12);
-}
-
-static void survives_allocation_failures(void **state)
-{
-    (void)state;
-    static const int two[] = {1, 1, 0};
-    start(two, sweep, NULL);
-    ranks_join(&ranks);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_killed_leader_ends_the_collective_everywhere),
-        TEST(a_killed_rank_ends_the_collective_everywhere),
-        TEST(a_stopped_leader_is_given_up),
-        TEST(a_stopped_rank_is_given_up),
-        TEST(who_stands_behind_is_named),
-        TEST(an_abort_reaches_all_hosts),
-        TEST(who_leaves_early_is_named),
-        TEST(hosts_that_disagree_are_told),
-        TEST(a_host_that_does_not_come_is_named),
-        TEST(strangers_do_no_harm),
-        TEST(a_flood_of_silent_strangers_does_no_harm),
-        TEST(a_host_that_was_dropped_calls_again),
-        TEST(survives_allocation_failures),
+        RANKS_TEST_SHARING(a_killed_leader_ends_the_collective_everywhere, board),
+        RANKS_TEST_SHARING(a_killed_rank_ends_the_collective_everywhere, board),
+        RANKS_TEST_SHARING(a_stopped_leader_is_given_up, board),
+        RANKS_TEST_SHARING(a_stopped_rank_is_given_up, board),
+        RANKS_TEST_SHARING(who_stands_behind_is_named, board),
+        RANKS_TEST_SHARING(an_abort_reaches_all_hosts, board),
+        RANKS_TEST_SHARING(who_leaves_early_is_named, board),
+        RANKS_TEST_SHARING(hosts_that_disagree_are_told, board),
+        RANKS_TEST_SHARING(a_host_that_does_not_come_is_named, board),
+        RANKS_TEST_SHARING(strangers_do_no_harm, board),
+        RANKS_TEST_SHARING(a_flood_of_silent_strangers_does_no_harm, board),
+        RANKS_TEST_SHARING(a_host_that_was_dropped_calls_again, board),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

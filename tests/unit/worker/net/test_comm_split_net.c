@@ -19,56 +19,9 @@ struct board {
     _Atomic int turns;
 };
 
-static struct ranks ranks;
 static struct board *board;
 
-static int setup(void **state)
-{
-    (void)state;
-    ranks_begin(&ranks);
-    board = ranks_share(sizeof(*board));
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    ranks_end(&ranks);
-    ranks_unshare(board, sizeof(*board));
-    return 0;
-}
-
-static void start(const int *hosts, ranks_fn body, void *data)
-{
-    atomic_store(&board->turns, 0);
-    ranks_start_hosts(&ranks, hosts, body, data);
-}
-
-static void run(const int *hosts, ranks_fn body, void *data)
-{
-    start(hosts, body, data);
-    ranks_join(&ranks);
-}
-
 /* ---- in a rank ------------------------------------------------------------------------------- */
-
-static struct ctw_comm *split(struct ctw_comm *comm, int color, int key)
-{
-    struct ctw_comm *group = NULL;
-    struct ct_err err = {0};
-    if (ctw_comm_split(comm, color, key, &group, &err) != 0) {
-        ranks_check_failed(__FILE__, __LINE__, err.text);
-    }
-    CHECK((group == NULL) == (color < 0));
-    return group;
-}
-
-static float sum_of(struct ctw_comm *comm, float mine)
-{
-    float sum = 0;
-    CHECK(ctw_comm_all_reduce(comm, &mine, &sum, 1, NULL) == 0);
-    return sum;
-}
 
 /* Everything that a communicator can do, in which rank r brings r + 1. */
 static void exercise(struct ctw_comm *comm)
@@ -104,13 +57,13 @@ static void halves(int rank, void *data)
     (void)data;
     struct ctw_job *job = rank_open_job();
     struct ctw_comm *all = rank_open_comm(job, LONG_MS);
-    struct ctw_comm *half = split(all, rank % 2, rank);
+    struct ctw_comm *half = rank_split(all, rank % 2, rank);
     CHECK(ctw_comm_rank(half) == rank / 2);
     exercise(half);
     /* Split again; and the first of each half again, with the highest in front. */
-    struct ctw_comm *part = split(half, ctw_comm_rank(half) < 2, ctw_comm_rank(half));
+    struct ctw_comm *part = rank_split(half, ctw_comm_rank(half) < 2, ctw_comm_rank(half));
     exercise(part);
-    struct ctw_comm *firsts = split(all, rank < 2 ? 7 : -1, -rank);
+    struct ctw_comm *firsts = rank_split(all, rank < 2 ? 7 : -1, -rank);
     if (firsts != NULL) {
         CHECK(ctw_comm_size(firsts) == 2 && ctw_comm_rank(firsts) == 1 - rank);
         exercise(firsts);
@@ -131,7 +84,7 @@ static void hosts_bring_as_many_as_they_like(void **state)
     static const int layouts[][RANKS_MAX + 1] = {
         {2, 1}, {2, 2}, {1, 1, 1}, {3, 1, 2}, {2, 1, 3, 2}};
     for (size_t l = 0; l < sizeof(layouts) / sizeof(layouts[0]); l++) {
-        run(layouts[l], halves, NULL);
+        ranks_run_hosts(layouts[l], halves, NULL);
     }
 }
 
@@ -172,10 +125,10 @@ static void random_groups(int rank, void *data)
                 before += key_in(round, r) < key_in(round, rank);
             }
         }
-        struct ctw_comm *group = split(all, colors[rank], key_in(round, rank));
+        struct ctw_comm *group = rank_split(all, colors[rank], key_in(round, rank));
         if (group != NULL) {
             CHECK(ctw_comm_size(group) == members && ctw_comm_rank(group) == before);
-            CHECK(sum_of(group, (float)rank) == sum);
+            CHECK(rank_sum(group, (float)rank) == sum);
         }
         ctw_comm_free(group);
     }
@@ -186,7 +139,7 @@ static void random_groups(int rank, void *data)
 static void any_colors_and_orders_of_hosts(void **state)
 {
     (void)state;
-    run(uneven, random_groups, NULL);
+    ranks_run_hosts(uneven, random_groups, NULL);
 }
 
 /* ---- what cannot be -------------------------------------------------------------------------- */
@@ -216,18 +169,10 @@ static void interleave(int rank, void *data)
 static void keys_that_interleave_hosts_are_refused(void **state)
 {
     (void)state;
-    run(two_by_two, interleave, NULL);
+    ranks_run_hosts(two_by_two, interleave, NULL);
 }
 
 /* ---- the order of adding --------------------------------------------------------------------- */
-
-static struct ctw_comm *open_tree(struct ctw_job *job)
-{
-    const struct ctw_comm_options options = {.timeout_ms = LONG_MS, .order = CTW_ORDER_TREE};
-    struct ctw_comm *comm = NULL;
-    CHECK(ctw_comm_open(job, &options, &comm, NULL) == 0);
-    return comm;
-}
 
 static void add_in_order(int rank, void *data)
 {
@@ -237,11 +182,12 @@ static void add_in_order(int rank, void *data)
     const bool *one_host = data;
     CHECK(tree != line);
     struct ctw_job *job = rank_open_job();
-    struct ctw_comm *by_tree = open_tree(job), *by_rank = rank_open_comm(job, LONG_MS);
-    struct ctw_comm *tree_too = split(by_tree, 0, rank), *rank_too = split(by_rank, 0, rank);
-    CHECK(sum_of(tree_too, n[rank]) == tree);
+    struct ctw_comm *by_tree = rank_open_tree(job), *by_rank = rank_open_comm(job, LONG_MS);
+    struct ctw_comm *tree_too = rank_split(by_tree, 0, rank),
+                    *rank_too = rank_split(by_rank, 0, rank);
+    CHECK(rank_sum(tree_too, n[rank]) == tree);
     /* Several hosts add host by host. */
-    CHECK(sum_of(rank_too, n[rank]) == (*one_host ? line : tree));
+    CHECK(rank_sum(rank_too, n[rank]) == (*one_host ? line : tree));
     struct ctw_comm *none = NULL;
     struct ct_err err = {0};
     int rc = ctw_comm_split(by_tree, rank < 3 ? 0 : -1, rank, &none, &err);
@@ -261,9 +207,9 @@ static void groups_add_as_their_parent(void **state)
     (void)state;
     static const int one[] = {4, 0};
     bool one_host = true;
-    run(one, add_in_order, &one_host);
+    ranks_run_hosts(one, add_in_order, &one_host);
     one_host = false;
-    run(two_by_two, add_in_order, &one_host);
+    ranks_run_hosts(two_by_two, add_in_order, &one_host);
 }
 
 /* ---- failure --------------------------------------------------------------------------------- */
@@ -274,7 +220,7 @@ static void group_until_it_fails(int rank, void *data)
     (void)data;
     struct ctw_job *job = rank_open_job();
     struct ctw_comm *all = rank_open_comm(job, LONG_MS);
-    struct ctw_comm *group = split(all, rank == 0 ? -1 : 3, rank);
+    struct ctw_comm *group = rank_split(all, rank == 0 ? -1 : 3, rank);
     if (group != NULL) {
         struct ct_err err = {0};
         int rc;
@@ -295,21 +241,21 @@ static void messages_name_hosts_and_ranks_of_the_group(void **state)
 {
     (void)state;
     static const int hosts[] = {1, 2, 2, 0};
-    start(hosts, group_until_it_fails, NULL);
+    ranks_start_hosts(hosts, group_until_it_fails, NULL);
     ranks_await(&board->turns, 20);
     pid_t pid = ranks.pids[3];
     assert_int_equal(kill(pid, SIGKILL), 0);
-    ranks_join_killed(&ranks, pid, SIGKILL);
+    ranks_join_killed(pid, SIGKILL);
 }
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(hosts_bring_as_many_as_they_like),           TEST(any_colors_and_orders_of_hosts),
-        TEST(keys_that_interleave_hosts_are_refused),     TEST(groups_add_as_their_parent),
-        TEST(messages_name_hosts_and_ranks_of_the_group),
+        RANKS_TEST_SHARING(hosts_bring_as_many_as_they_like, board),
+        RANKS_TEST_SHARING(any_colors_and_orders_of_hosts, board),
+        RANKS_TEST_SHARING(keys_that_interleave_hosts_are_refused, board),
+        RANKS_TEST_SHARING(groups_add_as_their_parent, board),
+        RANKS_TEST_SHARING(messages_name_hosts_and_ranks_of_the_group, board),
     };
     return cmocka_run_group_tests_name("comm_split_net", tests, NULL, NULL);
 }

@@ -23,61 +23,11 @@ struct board {
     struct ct_handover_slot slot;
 };
 
-static struct ranks ranks;
 static struct board *board;
-
-static int setup(void **state)
-{
-    (void)state;
-    ranks_begin(&ranks);
-    board = ranks_share(sizeof(*board));
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    ranks_end(&ranks);
-    ranks_unshare(board, sizeof(*board));
-    return 0;
-}
-
-static void start(const int *hosts, ranks_fn body, void *data)
-{
-    atomic_store(&board->turns, 0);
-    ranks_start_hosts(&ranks, hosts, body, data);
-}
-
-static void run(const int *hosts, ranks_fn body, void *data)
-{
-    start(hosts, body, data);
-    ranks_join(&ranks);
-}
 
 static const int two[] = {1, 1, 0};
 
 /* ---- in a rank ------------------------------------------------------------------------------- */
-
-struct end {
-    struct ctw_job *job;
-    struct ctw_comm *comm;
-    struct ctw_link *link;
-};
-
-static struct end open_end(int rank, size_t buffer, int64_t timeout_ms)
-{
-    struct end e = {.job = rank_open_job()};
-    e.comm = rank_open_comm(e.job, timeout_ms);
-    e.link = rank_open_link(e.comm, 1 - rank, buffer);
-    return e;
-}
-
-static void close_end(struct end *e)
-{
-    ctw_link_free(e->link);
-    ctw_comm_free(e->comm);
-    ctw_job_free(e->job);
-}
 
 static uint32_t next_random(uint32_t *state)
 {
@@ -109,7 +59,7 @@ static bool is_filled(const uint32_t *words, size_t count, uint32_t message)
 static void send_at_once(int rank, void *data)
 {
     (void)data;
-    struct end e = open_end(rank, HUGE_BYTES, LONG_MS);
+    struct rank_pair e = rank_open_pair(rank, HUGE_BYTES, LONG_MS);
     uint32_t *words = malloc(HUGE_BYTES);
     const size_t count = HUGE_BYTES / sizeof(*words);
     CHECK(words != NULL);
@@ -120,13 +70,13 @@ static void send_at_once(int rank, void *data)
         CHECK(is_filled(words, count, i * 2 + (uint32_t)(1 - rank)));
     }
     free(words);
-    close_end(&e);
+    rank_close_pair(&e);
 }
 
 static void two_may_send_at_once_whatever_the_network_holds(void **state)
 {
     (void)state;
-    run(two, send_at_once, NULL);
+    ranks_run_hosts(two, send_at_once, NULL);
 }
 
 /* In each window both send and receive so many messages, each in an order of its own; together they
@@ -136,7 +86,7 @@ enum { WINDOWS = 60, WINDOW = 8, WORDS_MOST = 30000 };
 static void interleave(int rank, void *data)
 {
     const uint32_t *seed = data;
-    struct end e = open_end(rank, WINDOW * (WORDS_MOST * 4 + 64), LONG_MS);
+    struct rank_pair e = rank_open_pair(rank, WINDOW * (WORDS_MOST * 4 + 64), LONG_MS);
     uint32_t *words = malloc(WORDS_MOST * sizeof(*words));
     uint32_t sizes[2] = {*seed, *seed + 1}, order = *seed + 10 + (uint32_t)rank;
     uint32_t done[2] = {0, 0}; /* messages sent, received */
@@ -159,14 +109,14 @@ static void interleave(int rank, void *data)
         }
     }
     free(words);
-    close_end(&e);
+    rank_close_pair(&e);
 }
 
 static void directions_interleave_at_random(void **state)
 {
     (void)state;
     for (uint32_t seed = 1; seed < 2000; seed += 400) {
-        run(two, interleave, &seed);
+        ranks_run_hosts(two, interleave, &seed);
     }
 }
 
@@ -174,7 +124,7 @@ static void directions_interleave_at_random(void **state)
 static void leave_much_behind(int rank, void *data)
 {
     (void)data;
-    struct end e = open_end(rank, 0, LONG_MS);
+    struct rank_pair e = rank_open_pair(rank, 0, LONG_MS);
     uint32_t words[2000];
     enum { COUNT = 50 };
     if (rank == 0) {
@@ -198,19 +148,19 @@ static void leave_much_behind(int rank, void *data)
         CHECK(ctw_link_send(e.link, words, 1, 0, &err) == CT_EPEER);
         rank_check_text(&err, "send to rank 0: rank 0 (127.0.0.1) closed its link");
     }
-    close_end(&e);
+    rank_close_pair(&e);
 }
 
 static void what_was_sent_outlives_an_end_that_received_nothing(void **state)
 {
     (void)state;
-    run(two, leave_much_behind, NULL);
+    ranks_run_hosts(two, leave_much_behind, NULL);
 }
 
 static void go_at_once(int rank, void *data)
 {
     (void)data;
-    struct end e = open_end(rank, 0, LONG_MS);
+    struct rank_pair e = rank_open_pair(rank, 0, LONG_MS);
     if (rank == 0) {
         ctw_link_free(e.link);
         e.link = NULL;
@@ -221,13 +171,13 @@ static void go_at_once(int rank, void *data)
         CHECK(ctw_link_send(e.link, &rank, sizeof(rank), 0, &err) == CT_EPEER);
         rank_check_text(&err, "send to rank 0: rank 0 (127.0.0.1) closed its link");
     }
-    close_end(&e);
+    rank_close_pair(&e);
 }
 
 static void nothing_is_sent_to_who_has_gone(void **state)
 {
     (void)state;
-    run(two, go_at_once, NULL);
+    ranks_run_hosts(two, go_at_once, NULL);
 }
 
 /* Every two ranks of `comm` swap their ranks. */
@@ -269,7 +219,7 @@ static void any_two_ranks_have_a_link(void **state)
     (void)state;
     static const int layouts[][RANKS_MAX] = {{2, 2}, {1, 2, 1}, {3, 1, 2}};
     for (size_t l = 0; l < sizeof(layouts) / sizeof(layouts[0]); l++) {
-        run(layouts[l], link_all_and_a_group, NULL);
+        ranks_run_hosts(layouts[l], link_all_and_a_group, NULL);
     }
 }
 
@@ -278,7 +228,7 @@ static void any_two_ranks_have_a_link(void **state)
 static void send_to_nobody(int rank, void *data)
 {
     (void)data;
-    struct end e = open_end(rank, 0, SHORT_MS);
+    struct rank_pair e = rank_open_pair(rank, 0, SHORT_MS);
     uint32_t words[4096] = {0};
     struct ct_err err = {0};
     if (rank == 0) {
@@ -298,13 +248,13 @@ static void send_to_nobody(int rank, void *data)
         CHECK(rc == CT_EPEER);
         rank_check_text(&err, "rank 0 (127.0.0.1) says: send to rank 1: gave up after 0.3 s");
     }
-    close_end(&e);
+    rank_close_pair(&e);
 }
 
 static void who_takes_nothing_is_named_and_told(void **state)
 {
     (void)state;
-    run(two, send_to_nobody, NULL);
+    ranks_run_hosts(two, send_to_nobody, NULL);
 }
 
 /* More than the receiving socket takes unread, so that its window closes. */
@@ -313,7 +263,7 @@ enum { UNREAD = 40 };
 static void be_busy(int rank, void *data)
 {
     (void)data;
-    struct end e = open_end(rank, 0, SHORT_MS);
+    struct rank_pair e = rank_open_pair(rank, 0, SHORT_MS);
     uint32_t words[4096] = {0};
     if (rank == 0) {
         for (int i = 0; i < UNREAD; i++) {
@@ -330,19 +280,19 @@ static void be_busy(int rank, void *data)
         }
         atomic_store(&board->turns, 2);
     }
-    close_end(&e);
+    rank_close_pair(&e);
 }
 
 static void a_peer_may_be_busy_while_nobody_waits(void **state)
 {
     (void)state;
-    run(two, be_busy, NULL);
+    ranks_run_hosts(two, be_busy, NULL);
 }
 
 static void wait_for_the_next_generation(int rank, void *data)
 {
     (void)data;
-    struct end e = open_end(rank, 0, LONG_MS);
+    struct rank_pair e = rank_open_pair(rank, 0, LONG_MS);
     int generation = ctw_job_env(e.job)->generation;
     if (rank == 0) {
         e.job->handover =
@@ -358,28 +308,26 @@ static void wait_for_the_next_generation(int rank, void *data)
                          __ATOMIC_RELEASE);
         ranks_await(&board->turns, 2);
     }
-    close_end(&e);
+    rank_close_pair(&e);
 }
 
 static void the_end_of_a_generation_ends_the_wait(void **state)
 {
     (void)state;
-    run(two, wait_for_the_next_generation, NULL);
+    ranks_run_hosts(two, wait_for_the_next_generation, NULL);
 }
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(two_may_send_at_once_whatever_the_network_holds),
-        TEST(directions_interleave_at_random),
-        TEST(what_was_sent_outlives_an_end_that_received_nothing),
-        TEST(nothing_is_sent_to_who_has_gone),
-        TEST(any_two_ranks_have_a_link),
-        TEST(who_takes_nothing_is_named_and_told),
-        TEST(a_peer_may_be_busy_while_nobody_waits),
-        TEST(the_end_of_a_generation_ends_the_wait),
+        RANKS_TEST_SHARING(two_may_send_at_once_whatever_the_network_holds, board),
+        RANKS_TEST_SHARING(directions_interleave_at_random, board),
+        RANKS_TEST_SHARING(what_was_sent_outlives_an_end_that_received_nothing, board),
+        RANKS_TEST_SHARING(nothing_is_sent_to_who_has_gone, board),
+        RANKS_TEST_SHARING(any_two_ranks_have_a_link, board),
+        RANKS_TEST_SHARING(who_takes_nothing_is_named_and_told, board),
+        RANKS_TEST_SHARING(a_peer_may_be_busy_while_nobody_waits, board),
+        RANKS_TEST_SHARING(the_end_of_a_generation_ends_the_wait, board),
     };
     return cmocka_run_group_tests_name("link_net", tests, NULL, NULL);
 }

@@ -27,36 +27,7 @@ struct board {
     _Atomic int turns;
 };
 
-static struct ranks ranks;
 static struct board *board;
-
-static int setup(void **state)
-{
-    (void)state;
-    ranks_begin(&ranks);
-    board = ranks_share(sizeof(*board));
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    ranks_end(&ranks);
-    ranks_unshare(board, sizeof(*board));
-    return 0;
-}
-
-static void start(const int *hosts, ranks_fn body, void *data)
-{
-    atomic_store(&board->turns, 0);
-    ranks_start_hosts(&ranks, hosts, body, data);
-}
-
-static void run(const int *hosts, ranks_fn body, void *data)
-{
-    start(hosts, body, data);
-    ranks_join(&ranks);
-}
 
 static const int two[] = {1, 1, 0};
 
@@ -184,8 +155,8 @@ static void peers_that_die_or_lie_are_found_out(void **state)
     };
     for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {
         struct lie lie = lies[i];
-        start(two, be_lied_to, &lie);
-        ranks_join_killed(&ranks, lie.then == HOW_DIES ? ranks.pids[1] : 0, SIGKILL);
+        ranks_start_hosts(two, be_lied_to, &lie);
+        ranks_join_killed(lie.then == HOW_DIES ? ranks.pids[1] : 0, SIGKILL);
     }
 }
 
@@ -277,7 +248,7 @@ static void bad_peers_have_no_link(void **state)
     };
     for (size_t i = 0; i < sizeof(openings) / sizeof(openings[0]); i++) {
         struct opening opening = openings[i];
-        run(two, open_to_a_bad_peer, &opening);
+        ranks_run_hosts(two, open_to_a_bad_peer, &opening);
     }
 }
 
@@ -321,17 +292,15 @@ static void be_called_by_strangers(int rank, void *data)
 static void strangers_do_no_harm(void **state)
 {
     (void)state;
-    run(two, be_called_by_strangers, NULL);
+    ranks_run_hosts(two, be_called_by_strangers, NULL);
 }
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(peers_that_die_or_lie_are_found_out),
-        TEST(bad_peers_have_no_link),
-        TEST(strangers_do_no_harm),
+        RANKS_TEST_SHARING(peers_that_die_or_lie_are_found_out, board),
+        RANKS_TEST_SHARING(bad_peers_have_no_link, board),
+        RANKS_TEST_SHARING(strangers_do_no_harm, board),
     };
     return cmocka_run_group_tests_name("link_net_peers", tests, NULL, NULL);
 }

@@ -20,24 +20,7 @@ struct board {
     _Atomic int failed; /* ranks that have seen the failure */
 };
 
-static struct ranks ranks;
 static struct board *board;
-
-static int setup(void **state)
-{
-    (void)state;
-    ranks_begin(&ranks);
-    board = ranks_share(sizeof(*board));
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    ranks_end(&ranks);
-    ranks_unshare(board, sizeof(*board));
-    return 0;
-}
 
 /* ---- death ----------------------------------------------------------------------------------- */
 
@@ -78,11 +61,11 @@ static void a_killed_peer_ends_the_collective(void **state)
     for (int size = 2; size <= 4; size++) {
         ranks.generation++;
         atomic_store(&board->turns, 0);
-        ranks_start(&ranks, size, reduce_until_it_fails, NULL);
+        ranks_start(size, reduce_until_it_fails, NULL);
         ranks_await(&board->turns, 100);
         pid_t victim = ranks.pids[1];
         assert_int_equal(kill(victim, SIGKILL), 0);
-        ranks_join_killed(&ranks, victim, SIGKILL);
+        ranks_join_killed(victim, SIGKILL);
     }
 }
 
@@ -108,8 +91,8 @@ static void die_at_once_or_wait(int rank, void *data)
 static void a_peer_that_dies_before_it_is_needed_is_noticed(void **state)
 {
     (void)state;
-    ranks_start(&ranks, 2, die_at_once_or_wait, NULL);
-    ranks_join_killed(&ranks, ranks.pids[1], SIGKILL);
+    ranks_start(2, die_at_once_or_wait, NULL);
+    ranks_join_killed(ranks.pids[1], SIGKILL);
 }
 
 /* The death of another rank than the one that is waited for: rank 2 sleeps, rank 1 dies. */
@@ -138,8 +121,8 @@ static void die_beside(int rank, void *data)
 static void all_ranks_tell_the_same_story(void **state)
 {
     (void)state;
-    ranks_start(&ranks, 3, die_beside, NULL);
-    ranks_join_killed(&ranks, ranks.pids[1], SIGKILL);
+    ranks_start(3, die_beside, NULL);
+    ranks_join_killed(ranks.pids[1], SIGKILL);
 }
 
 /* ---- abort and leaving ----------------------------------------------------------------------- */
@@ -171,8 +154,7 @@ static void abort_or_see_it(int rank, void *data)
 static void abort_reaches_every_rank(void **state)
 {
     (void)state;
-    ranks_start(&ranks, 3, abort_or_see_it, NULL);
-    ranks_join(&ranks);
+    ranks_run(3, abort_or_see_it, NULL);
 }
 
 static void leave_or_see_it(int rank, void *data)
@@ -198,8 +180,7 @@ static void leave_or_see_it(int rank, void *data)
 static void a_peer_that_left_is_not_waited_for(void **state)
 {
     (void)state;
-    ranks_start(&ranks, 2, leave_or_see_it, NULL);
-    ranks_join(&ranks);
+    ranks_run(2, leave_or_see_it, NULL);
 }
 
 /* A rank may go home after its last collective while others are still inside it. */
@@ -223,9 +204,7 @@ static void leaving_in_order_disturbs_nobody(void **state)
 {
     (void)state;
     for (int i = 0; i < 30; i++) {
-        ranks.generation++;
-        ranks_start(&ranks, 4, open_and_go, NULL);
-        ranks_join(&ranks);
+        ranks_run(4, open_and_go, NULL);
     }
 }
 
@@ -256,12 +235,8 @@ static void come_late(int rank, void *data)
 static void a_deadline_names_the_missing_rank(void **state)
 {
     (void)state;
-    ranks_start(&ranks, 3, come_late, NULL);
-    ranks_join(&ranks);
-    ranks.generation++;
-    atomic_store(&board->failed, 0);
-    ranks_start(&ranks, 3, come_late, board);
-    ranks_join(&ranks);
+    ranks_run(3, come_late, NULL);
+    ranks_run(3, come_late, board);
 }
 
 static void open_in_vain(int rank, void *data)
@@ -283,8 +258,7 @@ static void opening_names_who_did_not_come(void **state)
     (void)state;
     ranks.world_size = 4;
     static char want[] = "ranks 2, 3 have not come";
-    ranks_start(&ranks, 2, open_in_vain, want);
-    ranks_join(&ranks);
+    ranks_run(2, open_in_vain, want);
 }
 
 static void opening_without_rank_0_ends(void **state)
@@ -292,8 +266,8 @@ static void opening_without_rank_0_ends(void **state)
     (void)state;
     ranks.world_size = 2;
     static char want[] = "comm/0/host";
-    ranks_start_one(&ranks, 1, open_in_vain, want);
-    ranks_join(&ranks);
+    ranks_start_one(1, open_in_vain, want);
+    ranks_join();
 }
 
 /* What an old generation left in the store is never seen. */
@@ -313,30 +287,28 @@ static void generations_are_apart(void **state)
     (void)state;
     ranks.world_size = 2;
     static char want[] = "rank 1 has not come";
-    ranks_start_one(&ranks, 0, open_in_vain, want);
-    ranks_join(&ranks);
+    ranks_start_one(0, open_in_vain, want);
+    ranks_join();
     ranks.generation = 1;
     /* Rank 1 first: it must wait for the new invitation, not take the old one. */
-    ranks_start_one(&ranks, 1, open_in_order, NULL);
-    ranks_start_one(&ranks, 0, open_in_order, NULL);
-    ranks_join(&ranks);
+    ranks_start_one(1, open_in_order, NULL);
+    ranks_start_one(0, open_in_order, NULL);
+    ranks_join();
 }
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(a_killed_peer_ends_the_collective),
-        TEST(a_peer_that_dies_before_it_is_needed_is_noticed),
-        TEST(all_ranks_tell_the_same_story),
-        TEST(abort_reaches_every_rank),
-        TEST(a_peer_that_left_is_not_waited_for),
-        TEST(leaving_in_order_disturbs_nobody),
-        TEST(a_deadline_names_the_missing_rank),
-        TEST(opening_names_who_did_not_come),
-        TEST(opening_without_rank_0_ends),
-        TEST(generations_are_apart),
+        RANKS_TEST_SHARING(a_killed_peer_ends_the_collective, board),
+        RANKS_TEST_SHARING(a_peer_that_dies_before_it_is_needed_is_noticed, board),
+        RANKS_TEST_SHARING(all_ranks_tell_the_same_story, board),
+        RANKS_TEST_SHARING(abort_reaches_every_rank, board),
+        RANKS_TEST_SHARING(a_peer_that_left_is_not_waited_for, board),
+        RANKS_TEST_SHARING(leaving_in_order_disturbs_nobody, board),
+        RANKS_TEST_SHARING(a_deadline_names_the_missing_rank, board),
+        RANKS_TEST_SHARING(opening_names_who_did_not_come, board),
+        RANKS_TEST_SHARING(opening_without_rank_0_ends, board),
+        RANKS_TEST_SHARING(generations_are_apart, board),
     };
-#undef TEST
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

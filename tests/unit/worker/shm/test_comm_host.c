@@ -4,9 +4,8 @@
  * test_comm_failure.c.
  */
 #include "tests/lib/ct_test.h"
+#include "tests/lib/rank_calls.h"
 #include "tests/lib/ranks.h"
-
-#include "worker/ctworker.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -16,22 +15,6 @@
 /* The largest spans several chunks of the stage and ends in the middle of a cache line. */
 static const size_t counts[] = {0, 1, 2, 15, 16, 17, 1000, 65535, 65536, 65537, 200003};
 #define MOST 200003
-
-static int setup(void **state)
-{
-    struct ranks *ranks = calloc(1, sizeof(*ranks));
-    assert_non_null(ranks);
-    ranks_begin(ranks);
-    *state = ranks;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    ranks_end(*state);
-    free(*state);
-    return 0;
-}
 
 /* ---- in a rank ------------------------------------------------------------------------------- */
 
@@ -43,11 +26,8 @@ struct peer {
 
 static void peer_open(struct peer *peer)
 {
-    struct ct_err err = {0};
-    if (ctw_job_open(NULL, &peer->job, &err) != 0 ||
-        ctw_comm_open(peer->job, NULL, &peer->comm, &err) != 0) {
-        ranks_check_failed(__FILE__, __LINE__, err.text);
-    }
+    peer->job = rank_open_job();
+    peer->comm = rank_open_comm(peer->job, 0);
     peer->rank = ctw_comm_rank(peer->comm);
     peer->size = ctw_comm_size(peer->comm);
 }
@@ -58,32 +38,18 @@ static void peer_close(struct peer *peer)
     ctw_job_free(peer->job);
 }
 
-static void *peer_alloc(struct peer *peer, enum ctw_memory kind, size_t bytes)
-{
-    void *block = NULL;
-    CHECK(ctw_comm_alloc(peer->comm, kind, bytes, &block, NULL) == 0);
-    CHECK((uintptr_t)block % 4096 == 0);
-    return block;
-}
-
-/* Fractions, so that another order of addition gives other bits. */
-static float number(int rank, size_t i)
-{
-    return (float)((i * 2654435761U + (size_t)rank * 40503U) % 100003U) / 7.0F;
-}
-
 static void fill(float *buf, int rank, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        buf[i] = number(rank, i);
+        buf[i] = rank_fraction(rank, i);
     }
 }
 
 static float sum_of(int size, size_t i)
 {
-    float sum = number(0, i);
+    float sum = rank_fraction(0, i);
     for (int r = 1; r < size; r++) {
-        sum += number(r, i);
+        sum += rank_fraction(r, i);
     }
     return sum;
 }
@@ -113,9 +79,9 @@ static void every_kind_of_memory(int rank, void *data)
     peer_open(&peer);
     CHECK(peer.rank == rank);
     CHECK(ctw_comm_backend(peer.comm) == CTW_BACKEND_HOST);
-    float *own = peer_alloc(&peer, CTW_MEMORY_OWN, MOST * sizeof(float));
-    float *own2 = peer_alloc(&peer, CTW_MEMORY_OWN, MOST * sizeof(float));
-    float *shared = peer_alloc(&peer, CTW_MEMORY_SHARED, MOST * sizeof(float));
+    float *own = rank_alloc(peer.comm, CTW_MEMORY_OWN, MOST * sizeof(float));
+    float *own2 = rank_alloc(peer.comm, CTW_MEMORY_OWN, MOST * sizeof(float));
+    float *shared = rank_alloc(peer.comm, CTW_MEMORY_SHARED, MOST * sizeof(float));
     float *mine = malloc(MOST * sizeof(float)), *mine2 = malloc(MOST * sizeof(float));
     CHECK(mine != NULL && mine2 != NULL);
     for (size_t c = 0; c < COUNT(counts); c++) {
@@ -142,11 +108,9 @@ static void every_kind_of_memory(int rank, void *data)
 
 static void sums_are_exact(void **state)
 {
+    (void)state;
     for (int size = 1; size <= 4; size++) {
-        struct ranks *ranks = *state;
-        ranks->generation++;
-        ranks_start(ranks, size, every_kind_of_memory, NULL);
-        ranks_join(ranks);
+        ranks_run(size, every_kind_of_memory, NULL);
     }
 }
 
@@ -155,7 +119,7 @@ static void shared_to_shared(int rank, void *data)
     (void)data;
     struct peer peer;
     peer_open(&peer);
-    float *shared = peer_alloc(&peer, CTW_MEMORY_SHARED, MOST * sizeof(float));
+    float *shared = rank_alloc(peer.comm, CTW_MEMORY_SHARED, MOST * sizeof(float));
     if (rank == 0) {
         for (size_t i = 0; i < MOST; i++) {
             shared[i] = 3;
@@ -171,8 +135,8 @@ static void shared_to_shared(int rank, void *data)
 
 static void one_block_for_all_counts_once_per_rank(void **state)
 {
-    ranks_start(*state, 3, shared_to_shared, NULL);
-    ranks_join(*state);
+    (void)state;
+    ranks_run(3, shared_to_shared, NULL);
 }
 
 /* ---- reduce_scatter -------------------------------------------------------------------------- */
@@ -182,8 +146,8 @@ static void scatter(int rank, void *data)
     (void)data;
     struct peer peer;
     peer_open(&peer);
-    float *own = peer_alloc(&peer, CTW_MEMORY_OWN, MOST * sizeof(float));
-    float *shared = peer_alloc(&peer, CTW_MEMORY_SHARED, MOST * sizeof(float));
+    float *own = rank_alloc(peer.comm, CTW_MEMORY_OWN, MOST * sizeof(float));
+    float *shared = rank_alloc(peer.comm, CTW_MEMORY_SHARED, MOST * sizeof(float));
     for (size_t c = 0; c < COUNT(counts); c++) {
         size_t n = counts[c], begin = 1, end = 0;
         fill(own, rank, n);
@@ -202,37 +166,28 @@ static void scatter(int rank, void *data)
 
 static void shares_hold_the_sum(void **state)
 {
+    (void)state;
     for (int size = 1; size <= 4; size++) {
-        struct ranks *ranks = *state;
-        ranks->generation++;
-        ranks_start(ranks, size, scatter, NULL);
-        ranks_join(ranks);
+        ranks_run(size, scatter, NULL);
     }
 }
 
 /* ---- as a tree ------------------------------------------------------------------------------- */
 
-static float tree_of(int first, int n, size_t i)
-{
-    return n == 1 ? number(first, i) : tree_of(first, n / 2, i) + tree_of(first + n / 2, n / 2, i);
-}
-
 static void reduce_as_tree(int rank, void *data)
 {
     (void)data;
-    struct peer peer = {0};
-    const struct ctw_comm_options options = {.order = CTW_ORDER_TREE};
-    CHECK(ctw_job_open(NULL, &peer.job, NULL) == 0);
-    CHECK(ctw_comm_open(peer.job, &options, &peer.comm, NULL) == 0);
+    struct peer peer = {.job = rank_open_job()};
+    peer.comm = rank_open_tree(peer.job);
     int size = ctw_comm_size(peer.comm);
-    float *own = peer_alloc(&peer, CTW_MEMORY_OWN, 1001 * sizeof(float));
-    float *shared = peer_alloc(&peer, CTW_MEMORY_SHARED, 1001 * sizeof(float));
+    float *own = rank_alloc(peer.comm, CTW_MEMORY_OWN, 1001 * sizeof(float));
+    float *shared = rank_alloc(peer.comm, CTW_MEMORY_SHARED, 1001 * sizeof(float));
     fill(own, rank, 1001);
     CHECK(ctw_comm_all_reduce(peer.comm, own, shared, 1001, NULL) == 0);
     size_t begin = 0, end = 0;
     CHECK(ctw_comm_reduce_scatter(peer.comm, own, 1001, &begin, &end, NULL) == 0);
     for (size_t i = 0; i < 1001; i++) {
-        float want = tree_of(0, size, i);
+        float want = rank_fraction_tree(0, size, i);
         CHECK(memcmp(&shared[i], &want, sizeof(want)) == 0);
         CHECK(i < begin || i >= end || memcmp(&own[i], &want, sizeof(want)) == 0);
     }
@@ -241,26 +196,13 @@ static void reduce_as_tree(int rank, void *data)
 
 static void tree_sums_are_exact(void **state)
 {
+    (void)state;
     for (int size = 1; size <= 8; size *= 2) {
-        struct ranks *ranks = *state;
-        ranks->generation++;
-        ranks_start(ranks, size, reduce_as_tree, NULL);
-        ranks_join(ranks);
+        ranks_run(size, reduce_as_tree, NULL);
     }
 }
 
 /* ---- broadcast ------------------------------------------------------------------------------- */
-
-static void spread(struct peer *peer, unsigned char *buf, size_t bytes, int root)
-{
-    for (size_t i = 0; i < bytes; i++) {
-        buf[i] = peer->rank == root ? (unsigned char)(i * 31 + (size_t)root) : 0xee;
-    }
-    CHECK(ctw_comm_broadcast(peer->comm, buf, bytes, root, NULL) == 0);
-    for (size_t i = 0; i < bytes; i++) {
-        CHECK(buf[i] == (unsigned char)(i * 31 + (size_t)root));
-    }
-}
 
 static void broadcast_everything(int rank, void *data)
 {
@@ -269,15 +211,15 @@ static void broadcast_everything(int rank, void *data)
     peer_open(&peer);
     const size_t sizes[] = {0, 1, 13, 4096, 262144, 262145, 1900001};
     const size_t most = 1900001;
-    unsigned char *own = peer_alloc(&peer, CTW_MEMORY_OWN, most);
-    unsigned char *shared = peer_alloc(&peer, CTW_MEMORY_SHARED, most);
+    unsigned char *own = rank_alloc(peer.comm, CTW_MEMORY_OWN, most);
+    unsigned char *shared = rank_alloc(peer.comm, CTW_MEMORY_SHARED, most);
     unsigned char *mine = malloc(most);
     CHECK(mine != NULL);
     for (int root = 0; root < peer.size; root++) {
         for (size_t s = 0; s < COUNT(sizes); s++) {
-            spread(&peer, mine, sizes[s], root);
-            spread(&peer, own, sizes[s], root);
-            spread(&peer, rank % 2 == 0 ? own : mine, sizes[s], root);
+            rank_check_broadcast(peer.comm, mine, sizes[s], root);
+            rank_check_broadcast(peer.comm, own, sizes[s], root);
+            rank_check_broadcast(peer.comm, rank % 2 == 0 ? own : mine, sizes[s], root);
         }
         if (rank == root) {
             shared[77] = (unsigned char)(root + 1);
@@ -292,11 +234,9 @@ static void broadcast_everything(int rank, void *data)
 
 static void broadcasts_from_each_root(void **state)
 {
+    (void)state;
     for (int size = 1; size <= 4; size++) {
-        struct ranks *ranks = *state;
-        ranks->generation++;
-        ranks_start(ranks, size, broadcast_everything, NULL);
-        ranks_join(ranks);
+        ranks_run(size, broadcast_everything, NULL);
     }
 }
 
@@ -305,10 +245,11 @@ static void broadcasts_from_each_root(void **state)
 struct board {
     _Atomic int before[RANKS_MAX];
 };
+static struct board *board;
 
 static void meet_often(int rank, void *data)
 {
-    struct board *board = data;
+    (void)data;
     struct peer peer;
     peer_open(&peer);
     for (int round = 1; round <= 300; round++) {
@@ -327,10 +268,8 @@ static void meet_often(int rank, void *data)
 
 static void nobody_passes_a_barrier_early(void **state)
 {
-    struct board *board = ranks_share(sizeof(*board));
-    ranks_start(*state, 3, meet_often, board);
-    ranks_join(*state);
-    ranks_unshare(board, sizeof(*board));
+    (void)state;
+    ranks_run(3, meet_often, NULL);
 }
 
 /* ---- more ------------------------------------------------------------------------------------ */
@@ -340,8 +279,8 @@ static void reduce_often(int rank, void *data)
     (void)data;
     struct peer peer;
     peer_open(&peer);
-    float *own = peer_alloc(&peer, CTW_MEMORY_OWN, 1001 * sizeof(float));
-    float *shared = peer_alloc(&peer, CTW_MEMORY_SHARED, 1001 * sizeof(float));
+    float *own = rank_alloc(peer.comm, CTW_MEMORY_OWN, 1001 * sizeof(float));
+    float *shared = rank_alloc(peer.comm, CTW_MEMORY_SHARED, 1001 * sizeof(float));
     fill(own, rank, 1001);
     for (int i = 0; i < 200; i++) {
         CHECK(ctw_comm_all_reduce(peer.comm, own, shared, 1001, NULL) == 0);
@@ -352,8 +291,8 @@ static void reduce_often(int rank, void *data)
 
 static void works_with_more_ranks_than_cores(void **state)
 {
-    ranks_start(*state, RANKS_MAX, reduce_often, NULL);
-    ranks_join(*state);
+    (void)state;
+    ranks_run(RANKS_MAX, reduce_often, NULL);
 }
 
 static void use_two(int rank, void *data)
@@ -373,8 +312,8 @@ static void use_two(int rank, void *data)
 
 static void communicators_of_a_job_are_apart(void **state)
 {
-    ranks_start(*state, 2, use_two, NULL);
-    ranks_join(*state);
+    (void)state;
+    ranks_run(2, use_two, NULL);
 }
 
 static void talk_through_store(int rank, void *data)
@@ -402,22 +341,22 @@ static void talk_through_store(int rank, void *data)
 
 static void job_keys_are_shared(void **state)
 {
-    ranks_start(*state, 2, talk_through_store, NULL);
-    ranks_join(*state);
+    (void)state;
+    ranks_run(2, talk_through_store, NULL);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(sums_are_exact, setup, teardown),
-        cmocka_unit_test_setup_teardown(one_block_for_all_counts_once_per_rank, setup, teardown),
-        cmocka_unit_test_setup_teardown(shares_hold_the_sum, setup, teardown),
-        cmocka_unit_test_setup_teardown(tree_sums_are_exact, setup, teardown),
-        cmocka_unit_test_setup_teardown(broadcasts_from_each_root, setup, teardown),
-        cmocka_unit_test_setup_teardown(nobody_passes_a_barrier_early, setup, teardown),
-        cmocka_unit_test_setup_teardown(works_with_more_ranks_than_cores, setup, teardown),
-        cmocka_unit_test_setup_teardown(communicators_of_a_job_are_apart, setup, teardown),
-        cmocka_unit_test_setup_teardown(job_keys_are_shared, setup, teardown),
+        RANKS_TEST(sums_are_exact),
+        RANKS_TEST(one_block_for_all_counts_once_per_rank),
+        RANKS_TEST(shares_hold_the_sum),
+        RANKS_TEST(tree_sums_are_exact),
+        RANKS_TEST(broadcasts_from_each_root),
+        RANKS_TEST_SHARING(nobody_passes_a_barrier_early, board),
+        RANKS_TEST(works_with_more_ranks_than_cores),
+        RANKS_TEST(communicators_of_a_job_are_apart),
+        RANKS_TEST(job_keys_are_shared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

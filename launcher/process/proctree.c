@@ -178,7 +178,9 @@ int ct_proctree_read(struct ct_proctree *tree, struct ct_err *err)
         return ct_err_set(err, rc, "out of memory while listing /proc");
     }
     /* The kernel lists by pid already, other implementations of /proc need not. */
-    qsort(tree->entries, tree->count, sizeof(*tree->entries), compare_pid);
+    if (tree->count > 0) { /* none where /proc shows nothing, or cannot be read any more */
+        qsort(tree->entries, tree->count, sizeof(*tree->entries), compare_pid);
+    }
     return 0;
 }
 

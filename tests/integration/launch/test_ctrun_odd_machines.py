@@ -127,11 +127,16 @@ class Odd(testlib.Case):
         self.assertEqual(done.code, 128 + signal.SIGXFSZ, done.err)
         self.assertIn("(SIGXFSZ)", done.err)
 
-    def test_more_workers_than_descriptors(self):
-        def few():
-            resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
-
-        done = self.start_ctrun("-n", "300", "true", preexec=few).wait()
+    def test_no_descriptors_left_for_a_restart(self):
+        go = self.tmp / "go"
+        job = self.start_ctrun(
+            "-n", "2", "--max-restarts", "1", "sh", "-c",
+            f"echo up; until [ -e {go} ]; do sleep 0.02; done; exit 3",
+        )  # fmt: skip
+        job.wait_for("up")
+        resource.prlimit(job.pid, resource.RLIMIT_NOFILE, (9, 9))
+        go.touch()
+        done = job.wait()
         self.assertEqual(done.code, 1, done.err)
         # Which of a worker's descriptors is the last one depends on how many ctrun has of its own.
         self.assertRegex(

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Parses, formats and resolves addresses. Only ct_addr_resolve() may block, in the resolver of
+ * libc.
+ */
 #include "common/addr.h"
 
 #include "common/num.h"

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The table of libc's functions, and the calls that go through the present table. A size of 0 gives
+ * a block of one byte, so that NULL always means that memory is out.
+ */
 #include "common/alloc.h"
 
 #include <stdarg.h>

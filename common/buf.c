@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Bytes are moved to the front of the block before it grows, and the block grows by doubling, so an
+ * append costs constant time on average. A failure leaves the bytes as they were.
+ */
 #include "common/buf.h"
 
 #include "common/alloc.h"

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The machine's monotonic clock, and deadlines on it.
+ */
 #include "common/clock.h"
 
 #include <limits.h>

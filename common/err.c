@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Texts of error codes, and the functions that fill a struct ct_err. A text is formatted aside
+ * first, so an argument may point into the struct that is filled.
+ */
 #include "common/err.h"
 
 #include "common/text.h"

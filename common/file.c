@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reads and writes whole files. A new content is written to a temporary file and renamed, so that
+ * readers see the old file or the new one. Devices and pipes are written to directly.
+ */
 #include "common/file.h"
 
 #include "common/alloc.h"

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * SipHash-1-3: one round for each word of input, three at the end. The output is the same on
+ * machines of either byte order.
+ */
 #include "common/hash.h"
 
 #include "common/clock.h"

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Compares names piece by piece: a run of digits as a number, other characters without regard to
+ * case. So gpu-9 comes before gpu-10.
+ */
 #include "common/host_order.h"
 
 #include <stddef.h>

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Formats a line into a buffer of fixed size, cleans it for a terminal, and passes it on.
+ */
 #include "common/log.h"
 
 #include "common/text.h"

@@ -1,4 +1,11 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Two tables of chains. While the map grows, nodes move from table 0 to table 1, a few buckets with
+ * each call; then table 1 takes the place of table 0. ct_map_each() holds the move up meanwhile.
+ *
+ * Failure modes: only the first insert needs memory. When a larger table cannot be made, chains
+ * become longer.
+ */
 #include "common/map.h"
 
 #include "common/alloc.h"

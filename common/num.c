@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Strict parsing on top of libc's functions: the text is checked before they see it, the range
+ * after.
+ */
 #include "common/num.h"
 
 #include <errno.h>

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Looks into the folders that the header names, in that order. It loads nothing.
+ */
 #include "common/plugin.h"
 
 #include <stdbool.h>

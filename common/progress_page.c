@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Packs and unpacks the words of a slot. Every value of a slot is checked before the launcher uses
+ * it.
+ */
 #include "common/progress_page.h"
 
 #include "common/num.h"

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The move and its log line. A move that the table does not allow is an error of this program, so
+ * it ends the process.
+ */
 #include "common/sm.h"
 
 #include "common/clock.h"

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Cleaning and cutting of text that others have written. Works in place and needs no memory.
+ */
 #include "common/text.h"
 
 #include <inttypes.h>

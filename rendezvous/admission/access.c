@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A list of networks, and the comparison of a peer with them. All addresses are compared as IPv6.
+ */
 #include "rendezvous/admission/access.h"
 
 #include "common/addr.h"

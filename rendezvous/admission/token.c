@@ -1,4 +1,11 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The token: where it comes from (file or environment), and the HMACs that are made with it. The
+ * memory of secrets is wiped before it is given up.
+ *
+ * Failure modes: a token file that others may read is refused, as is a token that is too short. The
+ * text of an error never holds the token.
+ */
 #include "rendezvous/admission/token.h"
 
 #include "rendezvous/admission/token_acl.h"

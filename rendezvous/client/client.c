@@ -285,11 +285,17 @@ static int wait_for_key(struct ct_client *c, const char *key, int64_t timeout_ms
                         struct ct_err *err)
 {
     int rc = begin(c, CT_OP_WAIT, err);
-    if (rc == 0 && ct_put_u64(&c->out, 1) != 0) { /* one key */
-        rc = no_memory(err);
+    if (rc != 0) {
+        return rc;
     }
-    rc = rc == 0 ? put_key(c, key, err) : rc;
-    rc = rc == 0 ? send_request(c, NULL, 0, deadline_of(c), err) : rc;
+    if (ct_put_u64(&c->out, 1) != 0) { /* one key */
+        return no_memory(err);
+    }
+    rc = put_key(c, key, err);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = send_request(c, NULL, 0, deadline_of(c), err);
     if (rc != 0) {
         return rc;
     }
@@ -315,14 +321,17 @@ int ct_client_set(struct ct_client *client, const char *key, const void *value, 
                   struct ct_err *err)
 {
     int rc = begin_key(client, CT_OP_SET, key, err);
-    if (rc == 0 && len > CT_MAX_VALUE_LEN) {
-        rc = ct_err_set(err, CT_ELIMIT, "value for '%.100s' is longer than %zu bytes", key,
-                        CT_MAX_VALUE_LEN);
+    if (rc != 0) {
+        return rc;
     }
-    if (rc == 0 && ct_put_u64(&client->out, len) != 0) {
-        rc = no_memory(err);
+    if (len > CT_MAX_VALUE_LEN) {
+        return ct_err_set(err, CT_ELIMIT, "value for '%.100s' is longer than %zu bytes", key,
+                          CT_MAX_VALUE_LEN);
     }
-    return rc == 0 ? send_request(client, value, len, deadline_of(client), err) : rc;
+    if (ct_put_u64(&client->out, len) != 0) {
+        return no_memory(err);
+    }
+    return send_request(client, value, len, deadline_of(client), err);
 }
 
 int ct_client_get(struct ct_client *client, const char *key, int64_t timeout_ms, struct ct_buf *out,
@@ -344,12 +353,18 @@ int ct_client_add(struct ct_client *client, const char *key, int64_t delta, int6
                   struct ct_err *err)
 {
     int rc = begin_key(client, CT_OP_ADD, key, err);
-    if (rc == 0 && ct_put_u64(&client->out, (uint64_t)delta) != 0) {
-        rc = no_memory(err);
+    if (rc != 0) {
+        return rc;
+    }
+    if (ct_put_u64(&client->out, (uint64_t)delta) != 0) {
+        return no_memory(err);
     }
     int64_t deadline = deadline_of(client), sum = 0;
-    rc = rc == 0 ? send_request(client, NULL, 0, deadline, err) : rc;
-    rc = rc == 0 ? receive(client, &sum, sizeof(sum), deadline, err) : rc;
+    rc = send_request(client, NULL, 0, deadline, err);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = receive(client, &sum, sizeof(sum), deadline, err);
     if (rc == 0) {
         *out = sum;
     }

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The four steps of the proof. Each step reads the message that it was given and writes its answer
+ * into the same struct.
+ */
 #include "rendezvous/control/proof.h"
 
 #include <string.h>

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One function for each page; choose() finds it by method and path. A page that runs out of memory
+ * becomes an empty answer with code 500.
+ */
 #include "rendezvous/http/http_answer.h"
 
 #include "rendezvous/http/prometheus.h"

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Loads libmicrohttpd when HTTP is wanted, so that programs start without it and its libraries.
+ */
 #include "rendezvous/http/http_load.h"
 
 #include <dlfcn.h>
@@ -26,12 +29,12 @@ int ct_mhd_load(struct ct_mhd *out, struct ct_err *err)
     if (library == NULL) {
         return ct_err_set(err, CT_EUNSUPPORTED, "cannot load %s: %s", LIBRARY, dlerror());
     }
-    int rc = 0;
-#define FIND(name) rc = rc != 0 ? rc : find(library, "MHD_" #name, &mhd.name, err);
+#define FIND(name)                                          \
+    if (find(library, "MHD_" #name, &mhd.name, err) != 0) { \
+        return CT_EUNSUPPORTED;                             \
+    }
     CT_MHD_FUNCTIONS(FIND)
 #undef FIND
-    if (rc == 0) {
-        *out = mhd;
-    }
-    return rc;
+    *out = mhd;
+    return 0;
 }

@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The status document and the workers' rows in Prometheus's text format. Two tables say which field
+ * becomes which metric. The format wants all series of a metric together, so each metric of a job
+ * walks over all jobs. Only memory can fail.
+ */
 #include "rendezvous/http/prometheus.h"
 
 #include "rendezvous/http/status.h"
@@ -82,9 +87,11 @@ static int put_metric(struct ct_buf *out, const cJSON *status, const struct metr
     if (cJSON_GetObjectItemCaseSensitive(object, m->field) == NULL) {
         return 0;
     }
-    int rc = put_head(out, m->name, m->type, m->help);
-    rc = rc != 0 ? rc : ct_buf_printf(out, "ctrun_%s", m->name);
-    return rc != 0 ? rc : put_value(out, ct_json_number(object, m->field, 0));
+    if (put_head(out, m->name, m->type, m->help) != 0 ||
+        ct_buf_printf(out, "ctrun_%s", m->name) != 0) {
+        return CT_ENOMEM;
+    }
+    return put_value(out, ct_json_number(object, m->field, 0));
 }
 
 /* label="value" with the three characters escaped that the format names. */
@@ -100,7 +107,7 @@ static int put_label(struct ct_buf *out, const char *label, const char *value)
             rc = ct_buf_append(out, p, 1);
         }
     }
-    return rc != 0 ? rc : ct_buf_append(out, "\"", 1);
+    return rc == 0 ? ct_buf_append(out, "\"", 1) : rc;
 }
 
 /* ctrun_NAME{label="value",: a store may serve several jobs, so each series of one names it, and
@@ -108,7 +115,7 @@ static int put_label(struct ct_buf *out, const char *label, const char *value)
 static int put_labelled(struct ct_buf *out, const char *name, const char *label, const char *value)
 {
     int rc = ct_buf_printf(out, "ctrun_%s{", name);
-    return rc != 0 ? rc : put_label(out, label, value);
+    return rc == 0 ? put_label(out, label, value) : rc;
 }
 
 static int put_of_job(struct ct_buf *out, const char *name, const cJSON *job)
@@ -119,7 +126,7 @@ static int put_of_job(struct ct_buf *out, const char *name, const cJSON *job)
 static int end_labels(struct ct_buf *out, double value)
 {
     int rc = ct_buf_append(out, "}", 1);
-    return rc != 0 ? rc : put_value(out, value);
+    return rc == 0 ? put_value(out, value) : rc;
 }
 
 static int put_version(struct ct_buf *out, const char *version)
@@ -127,9 +134,11 @@ static int put_version(struct ct_buf *out, const char *version)
     if (version == NULL) {
         return 0;
     }
-    int rc = put_head(out, "build_info", "gauge", "The version that runs; always 1.");
-    rc = rc != 0 ? rc : put_labelled(out, "build_info", "version", version);
-    return rc != 0 ? rc : end_labels(out, 1);
+    if (put_head(out, "build_info", "gauge", "The version that runs; always 1.") != 0 ||
+        put_labelled(out, "build_info", "version", version) != 0) {
+        return CT_ENOMEM;
+    }
+    return end_labels(out, 1);
 }
 
 static int put_operations(struct ct_buf *out, const cJSON *store)
@@ -139,8 +148,10 @@ static int put_operations(struct ct_buf *out, const cJSON *store)
     const cJSON *op;
     cJSON_ArrayForEach(op, cJSON_GetObjectItemCaseSensitive(store, "operations"))
     {
-        rc = rc != 0 ? rc : put_labelled(out, name, "operation", op->string);
-        rc = rc != 0 ? rc : end_labels(out, cJSON_IsNumber(op) ? op->valuedouble : 0);
+        if (rc != 0 || put_labelled(out, name, "operation", op->string) != 0) {
+            return CT_ENOMEM;
+        }
+        rc = end_labels(out, cJSON_IsNumber(op) ? op->valuedouble : 0);
     }
     return rc;
 }
@@ -153,8 +164,10 @@ static int put_job_infos(struct ct_buf *out, const cJSON *status)
     int rc = put_head(out, name, "gauge", "A job that runs; always 1.");
     const cJSON *job = NULL;
     while (rc == 0 && (job = ct_status_next_job(status, job)) != NULL) {
-        rc = put_of_job(out, name, job);
-        rc = rc != 0 ? rc : end_labels(out, 1);
+        if (put_of_job(out, name, job) != 0) {
+            return CT_ENOMEM;
+        }
+        rc = end_labels(out, 1);
     }
     return rc;
 }
@@ -166,12 +179,14 @@ static int put_job_metric(struct ct_buf *out, const cJSON *status, const struct 
     const cJSON *job = NULL;
     while (rc == 0 && (job = ct_status_next_job(status, job)) != NULL) {
         const cJSON *value = cJSON_GetObjectItemCaseSensitive(job, m->field);
-        if (value != NULL) {
-            rc = put_of_job(out, m->name, job);
-            rc = rc != 0 ? rc
-                         : end_labels(out, cJSON_IsArray(value) ? cJSON_GetArraySize(value)
-                                                                : ct_json_number(job, m->field, 0));
+        if (value == NULL) {
+            continue;
         }
+        if (put_of_job(out, m->name, job) != 0) {
+            return CT_ENOMEM;
+        }
+        rc = end_labels(out, cJSON_IsArray(value) ? cJSON_GetArraySize(value)
+                                                  : ct_json_number(job, m->field, 0));
     }
     return rc;
 }
@@ -190,10 +205,11 @@ static int put_workers(struct ct_buf *out, const cJSON *job, const struct ct_sta
     }
     int rc = 0;
     for (int i = 0; rc == 0 && i < CT_ROW_STATES; i++) {
-        rc = put_of_job(out, "job_workers", job);
-        rc = rc != 0 ? rc : ct_buf_append(out, ",", 1);
-        rc = rc != 0 ? rc : put_label(out, "state", ct_row_state_name((enum ct_row_state)i));
-        rc = rc != 0 ? rc : end_labels(out, counts[i]);
+        if (put_of_job(out, "job_workers", job) != 0 || ct_buf_append(out, ",", 1) != 0 ||
+            put_label(out, "state", ct_row_state_name((enum ct_row_state)i)) != 0) {
+            return CT_ENOMEM;
+        }
+        rc = end_labels(out, counts[i]);
     }
     return rc;
 }
@@ -233,8 +249,7 @@ struct told {
 static int put_span(struct ct_buf *out, const struct told *told, const struct ct_row_span *span,
                     const struct ct_buf *begin, bool *headed)
 {
-    int rc = 0;
-    for (int i = 0; rc == 0 && i < span->count; i++) {
+    for (int i = 0; i < span->count; i++) {
         char number[NUMBER_MAX] = "", end[2 * NUMBER_MAX];
         if (span->rows[i].phase != CT_ROW_UNTOLD) {
             told->put(&span->rows[i], number);
@@ -242,15 +257,17 @@ static int put_span(struct ct_buf *out, const struct told *told, const struct ct
         if (number[0] == '\0') {
             continue;
         }
-        if (!*headed) {
-            rc = put_head(out, told->name, "gauge", told->help);
-            *headed = true;
+        if (!*headed && put_head(out, told->name, "gauge", told->help) != 0) {
+            return CT_ENOMEM;
         }
+        *headed = true;
         int len = snprintf(end, sizeof(end), "%d\"} %s\n", span->first_rank + i, number);
-        rc = rc != 0 ? rc : ct_buf_append(out, ct_buf_bytes(begin), begin->len);
-        rc = rc != 0 ? rc : ct_buf_append(out, end, (size_t)len);
+        if (ct_buf_append(out, ct_buf_bytes(begin), begin->len) != 0 ||
+            ct_buf_append(out, end, (size_t)len) != 0) {
+            return CT_ENOMEM;
+        }
     }
-    return rc;
+    return 0;
 }
 
 static int put_told(struct ct_buf *out, const cJSON *status, const struct ct_status_rows *rows,
@@ -267,10 +284,13 @@ static int put_told(struct ct_buf *out, const cJSON *status, const struct ct_sta
         }
         if (another) {
             ct_buf_reset(&begin);
-            rc = put_of_job(&begin, told->name, job);
-            rc = rc != 0 ? rc : ct_buf_append(&begin, ",rank=\"", 7);
+            if (put_of_job(&begin, told->name, job) != 0 ||
+                ct_buf_append(&begin, ",rank=\"", 7) != 0) {
+                rc = CT_ENOMEM;
+                break;
+            }
         }
-        rc = rc != 0 ? rc : put_span(out, told, &rows->spans[i], &begin, &headed);
+        rc = put_span(out, told, &rows->spans[i], &begin, &headed);
     }
     ct_buf_fini(&begin);
     return rc;
@@ -297,13 +317,15 @@ static int put_jobs(struct ct_buf *out, const cJSON *status, const struct ct_sta
     for (size_t i = 0; rc == 0 && i < sizeof(job_metrics) / sizeof(job_metrics[0]); i++) {
         rc = put_job_metric(out, status, &job_metrics[i]);
     }
-    rc = rc != 0 ? rc : put_head(out, "job_workers", "gauge", "Workers of a job, by state.");
+    if (rc != 0 || put_head(out, "job_workers", "gauge", "Workers of a job, by state.") != 0) {
+        return CT_ENOMEM;
+    }
     const cJSON *job = NULL;
     size_t at = 0;
     for (int i = 0; rc == 0 && (job = ct_status_next_job(status, job)) != NULL; i++) {
         rc = put_workers(out, job, rows, i, &at);
     }
-    return rc != 0 ? rc : put_progress(out, status, rows);
+    return rc == 0 ? put_progress(out, status, rows) : rc;
 }
 
 int ct_prometheus_print(const struct cJSON *status, const struct ct_status_rows *rows,
@@ -313,7 +335,9 @@ int ct_prometheus_print(const struct cJSON *status, const struct ct_status_rows 
     for (size_t i = 0; rc == 0 && i < sizeof(metrics) / sizeof(metrics[0]); i++) {
         rc = put_metric(out, status, &metrics[i]);
     }
-    rc = rc != 0 ? rc : put_operations(out, cJSON_GetObjectItemCaseSensitive(status, "store"));
+    if (rc != 0 || put_operations(out, cJSON_GetObjectItemCaseSensitive(status, "store")) != 0) {
+        return CT_ENOMEM;
+    }
     bool jobs = ct_status_next_job(status, NULL) != NULL;
-    return rc != 0 || !jobs ? rc : put_jobs(out, status, rows);
+    return jobs ? put_jobs(out, status, rows) : 0;
 }

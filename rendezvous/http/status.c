@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Makes the document from the facts, then lets the membership add its job and problems. Only memory
+ * can fail; then nothing is left behind.
+ */
 #include "rendezvous/http/status.h"
 
 #include "rendezvous/wire/json.h"

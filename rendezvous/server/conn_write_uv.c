@@ -1,4 +1,15 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Happy path: one uv_try_write() sends all replies; nothing is allocated.
+ *
+ * Other paths: the socket does not take everything, or the turn has written its share. Then the
+ * replies move into a struct ct_conn_write, uv_write() sends them slice by slice, and on_write()
+ * goes on.
+ *
+ * Failure modes: an error of the socket, or no memory, ends the connection.
+ *
+ * Who frees: ct_conn_write_free(), when all is sent or in the close callback of the connection.
+ */
 #include "rendezvous/server/conn_write_uv.h"
 
 #include "common/alloc.h"

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Blocks with a count of references. The budget is charged for the capacity, not for the length.
+ */
 #include "rendezvous/store/blob.h"
 
 #include "common/alloc.h"

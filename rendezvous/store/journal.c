@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Encodes and decodes the header and the records. Lengths are believed only after their checksum.
+ */
 #include "rendezvous/store/journal.h"
 
 #include <string.h>

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Writes the new journal beside the old one, under a temporary name and with the lock already
+ * taken, and renames it. A failure before the rename leaves the old journal as it was.
+ */
 #include "rendezvous/store/journal_snapshot.h"
 
 #include "common/alloc.h"

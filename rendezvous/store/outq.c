@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The queue is one buffer of copied bytes, and marks in it where a value follows that is referenced
+ * and not copied. Only a queue that holds something has them (struct ct_outq_body).
+ */
 #include "rendezvous/store/outq.h"
 
 #include "common/alloc.h"
@@ -92,12 +96,11 @@ int ct_outq_reserve(struct ct_outq *q, size_t len)
 
 int ct_outq_put(struct ct_outq *q, const void *bytes, size_t len)
 {
-    int rc = body_need(q);
-    rc = rc == 0 ? ct_buf_append(&q->body->bytes, bytes, len) : rc;
-    if (rc == 0) {
-        q->total += len;
+    if (body_need(q) != 0 || ct_buf_append(&q->body->bytes, bytes, len) != 0) {
+        return CT_ENOMEM;
     }
-    return rc;
+    q->total += len;
+    return 0;
 }
 
 static int marks_reserve(struct ct_outq_body *body)
@@ -126,10 +129,8 @@ int ct_outq_put_blob(struct ct_outq *q, struct ct_blob *blob)
     if (blob->len <= CT_OUT_COPY_MAX) {
         return ct_outq_put(q, blob->bytes, blob->len);
     }
-    int rc = body_need(q);
-    rc = rc == 0 ? marks_reserve(q->body) : rc;
-    if (rc != 0) {
-        return rc;
+    if (body_need(q) != 0 || marks_reserve(q->body) != 0) {
+        return CT_ENOMEM;
     }
     struct ct_outq_body *body = q->body;
     body->marks[body->first + body->count] = (struct ct_outq_mark){

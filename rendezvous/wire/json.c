@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Small helpers over cJSON, with the project's allocator. Bytes that are not printable ASCII are
+ * escaped, as keys and names may be any bytes.
+ */
 #include "rendezvous/wire/json.h"
 
 #include "common/alloc.h"

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One function for each direction walks over the table. Reading names the field that is wrong.
+ */
 #include "rendezvous/wire/json_fields.h"
 
 #include "common/alloc.h"

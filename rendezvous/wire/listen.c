@@ -1,4 +1,11 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Resolves all addresses, then opens a socket for each of them on one port. With port 0 the kernel
+ * chooses the port of the first; if that is taken at another address, all is tried again.
+ *
+ * Failure modes: a failure closes all sockets; a port in use is reported with the process that
+ * holds it.
+ */
 #include "rendezvous/wire/listen.h"
 
 #include "common/addr.h"

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One datagram to the socket that NOTIFY_SOCKET names.
+ */
 #include "rendezvous/wire/notify.h"
 
 #include <errno.h>

@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One table describes the fields of each operation (CT_OPS); ct_scan() walks over it to find the
+ * end of a request, ct_request_decode() to name its parts. The older dialect only numbers the
+ * operations in another way.
+ */
 #include "rendezvous/wire/proto.h"
 
 #include "rendezvous/wire/limits.h"

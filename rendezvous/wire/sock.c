@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Each call is a loop of a non-blocking system call and poll(2), until it is done or its deadline
+ * has passed.
+ */
 #include "rendezvous/wire/sock.h"
 
 #include "common/addr.h"

@@ -1,42 +1,113 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Happy path: resolve, connect, prove (control.h shows the exchange), on_up; then messages both
- * ways and a BEAT every third of the heartbeat, sooner while the last one has no answer. A local
- * link is one end of a socketpair() whose other end the server in this process takes: the same
- * line, without a proof.
+ * Happy path: resolve (a literal address needs no thread), connect, prove (control.h shows the
+ * exchange), on_up; then messages both ways and a BEAT every third of the heartbeat, sooner while
+ * the last one has no answer. A local link is one end of a socketpair() whose other end the server
+ * in this process takes: the same line, without a proof.
  *
- * Other paths: the server may start after us, and its name may be known later still: resolving and
- * connecting are repeated until `connect_ms` have passed, with pauses that grow. A connection that
- * ends inside the proof is tried again too, but not for long: that is what a stranger's server
- * does.
+ * Other paths: the server may start after us, and its name may be known later still. Every failure
+ * before on_up is followed by another attempt after a pause that grows, until `connect_ms` have
+ * passed. A server that closes the connection inside the proof is tried again for a few seconds
+ * only: it is probably no store of ctrun.
  *
- * Failure modes: anything wrong after on_up ends the link through on_lost; so does silence for the
+ * Failure modes: any error after on_up ends the link through on_lost; so does silence for the
  * heartbeat that our JOIN named, or for twice that where the server's machine still answers.
  *
- * Who frees: everything goes when line, resolver and timer are closed. Each try has a line of its
- * own, as a handle cannot connect twice.
+ * Who frees: finish_if_last() frees the link when lines, resolver and timer are closed. Each
+ * attempt has a line of its own, as a handle cannot connect twice.
  */
-#include "rendezvous/client/link_impl_uv.h"
+#include "rendezvous/client/link_uv.h"
 
+#include "common/addr.h"
 #include "common/alloc.h"
 #include "common/clock.h"
-#include "common/list.h"
+#include "rendezvous/control/line_uv.h"
+#include "rendezvous/control/proof.h"
 #include "rendezvous/server/server_uv.h"
+#include "rendezvous/wire/port_holder.h"
 
+#include <inttypes.h>
+#include <netdb.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Beats in the time that counts as silence: two may be lost or late. While one has no answer the
- * next follow that many times sooner: three losses in a row are nothing rare on a line that loses a
- * tenth. */
+/* The first pause between two attempts. Each next one is twice as long, up to the maximum. */
+#define RETRY_FIRST_MS 20
+#define RETRY_MAX_MS 1000
+
+/* How long to go on with a server that accepts connections and closes them without an answer. */
+#define HANGUP_MS 3000
+
+/* A firewall that drops packets gives no answer, and the kernel repeats its SYN less and less
+ * often. A new attempt finds out sooner that the firewall was opened. */
+#define ATTEMPT_MS 5000
+
+/* When the first warning comes that the store cannot be reached, and how often it is repeated: as
+ * for missing nodes. */
+#define WARN_AFTER_MS 5000
+#define WARN_EVERY_MS 30000
+/* An unknown name is usually mistyped, so its first warning comes at once. It is not an error, as
+ * the name of a Kubernetes pod may be published later. */
+#define WARN_NAME_EVERY_MS 15000
+
+#define HOLDER_MAX 160
+
+/* Beats in the time that counts as silence: two may be lost or late. While a beat has no answer,
+ * the next ones come BEATS_SOONER times sooner, since three losses in a row are not rare on a
+ * network that loses a tenth of its packets. */
 #define BEATS 3
-#define SOONER 4
+#define BEATS_SOONER 4
+
+enum link_state {
+    LINK_RESOLVING,
+    LINK_CONNECTING,
+    LINK_PROVING,
+    LINK_UP,
+    LINK_RETRYING,
+    LINK_LOST
+};
+
+struct attempt {
+    struct ct_line line;
+    uv_connect_t connect;
+    struct ct_link *link; /* NULL = given up; only to be closed */
+};
+
+struct ct_link {
+    struct ct_link_options options;
+    uv_loop_t *loop;
+    enum link_state state;
+    uv_timer_t timer;
+    uv_getaddrinfo_t resolver;
+    struct attempt *attempt; /* NULL = none */
+    bool resolving;          /* `resolver` is in the loop's hands */
+    int64_t begun_ns, heard_ns;
+    int64_t hangup_ns; /* when the server first closed a connection inside the proof; 0 = never */
+    int64_t warned_ns; /* when it was last warned that the store cannot be reached; 0 = never */
+    int64_t beat_ns;   /* when we sent the last beat */
+    uint64_t retry_ms;
+    int64_t heartbeat_ms; /* 0 = not known yet */
+    uint64_t beat_ms;     /* from beat to beat */
+    struct ct_err last;   /* why the last attempt failed */
+    struct ct_msg *msg;   /* for what we say ourselves */
+    struct ct_proof proof;
+    char host[CT_HOST_MAX];
+    char own_address[CT_HOST_MAX];
+    bool timer_open, closing;
+    size_t attempts; /* attempts whose line is not closed yet */
+    ct_link_close_fn close_cb;
+    void *close_data;
+};
 
 /* ---- closing -------------------------------------------------------------------------------- */
 
-void ct_link_finish_if_last(struct ct_link *link)
+/* While closing: frees the link when the loop has nothing of it any more. */
+static void finish_if_last(struct ct_link *link)
 {
     if (!link->closing || link->timer_open || link->resolving || link->attempts > 0) {
         return;
@@ -54,12 +125,12 @@ static void on_timer_closed(uv_handle_t *handle)
 {
     struct ct_link *link = CT_CONTAINER_OF(handle, struct ct_link, timer);
     link->timer_open = false;
-    ct_link_finish_if_last(link);
+    finish_if_last(link);
 }
 
 static void on_line_closed(struct ct_line *line)
 {
-    struct ct_link_try *attempt = CT_CONTAINER_OF(line, struct ct_link_try, line);
+    struct attempt *attempt = CT_CONTAINER_OF(line, struct attempt, line);
     struct ct_link *link = attempt->link;
     if (link->attempt == attempt) {
         link->attempt = NULL;
@@ -69,10 +140,11 @@ static void on_line_closed(struct ct_line *line)
     if (link->closing && link->attempt == NULL && !uv_is_closing((uv_handle_t *)&link->timer)) {
         uv_close((uv_handle_t *)&link->timer, on_timer_closed); /* flushed before its time */
     }
-    ct_link_finish_if_last(link);
+    finish_if_last(link);
 }
 
-void ct_link_hang_up(struct ct_link *link)
+/* Gives up the present connection, if there is one. */
+static void hang_up(struct ct_link *link)
 {
     if (link->attempt != NULL) {
         ct_line_close(&link->attempt->line);
@@ -83,7 +155,7 @@ void ct_link_hang_up(struct ct_link *link)
 static void on_flush_timer(uv_timer_t *timer)
 {
     struct ct_link *link = CT_CONTAINER_OF(timer, struct ct_link, timer);
-    ct_link_hang_up(link);
+    hang_up(link);
     uv_close((uv_handle_t *)timer, on_timer_closed);
 }
 
@@ -101,37 +173,110 @@ void ct_link_close(struct ct_link *link, uint64_t flush_ms, ct_link_close_fn cb,
     if (link->resolving) {
         (void)uv_cancel((uv_req_t *)&link->resolver);
     }
-    if (link->state == CT_LINK_UP && flush_ms > 0) {
+    if (link->state == LINK_UP && flush_ms > 0) {
         (void)uv_timer_start(&link->timer, on_flush_timer, flush_ms, 0);
         ct_line_finish(&link->attempt->line);
         return;
     }
-    ct_link_hang_up(link);
+    hang_up(link);
     uv_close((uv_handle_t *)&link->timer, on_timer_closed);
 }
 
 /* ---- losing --------------------------------------------------------------------------------- */
 
-int64_t ct_link_elapsed_ms(int64_t since_ns)
+static int64_t elapsed_ms(int64_t since_ns)
 {
     return (ct_clock_now(NULL) - since_ns) / CT_NS_PER_MS;
 }
 
-void ct_link_lose(struct ct_link *link, const struct ct_err *err)
+/* The link is lost for good. `err` is copied. */
+static void lose(struct ct_link *link, const struct ct_err *err)
 {
-    if (link->state == CT_LINK_LOST || link->closing) {
+    if (link->state == LINK_LOST || link->closing) {
         return;
     }
     struct ct_err copy = *err; /* it may be link->last, and the callback may close */
-    link->state = CT_LINK_LOST;
+    link->state = LINK_LOST;
     (void)uv_timer_stop(&link->timer);
-    ct_link_hang_up(link);
+    hang_up(link);
     link->options.on_lost(link->options.data, &copy);
+}
+
+/* ---- trying again --------------------------------------------------------------------------- */
+
+static void dial(struct ct_link *link);
+
+static void on_retry_timer(uv_timer_t *timer)
+{
+    dial(CT_CONTAINER_OF(timer, struct ct_link, timer));
+}
+
+/* Somebody who mistyped the address learns it long before `connect_ms` are over. */
+static void warn(struct ct_link *link, int64_t left_ms)
+{
+    bool first = link->warned_ns == 0, unknown = link->last.code == CT_ENOENT;
+    int64_t since_ns = first ? link->begun_ns : link->warned_ns;
+    int64_t again_ms = unknown ? WARN_NAME_EVERY_MS : WARN_EVERY_MS;
+    int64_t first_ms = unknown ? 0 : WARN_AFTER_MS;
+    if (elapsed_ms(since_ns) < (first ? first_ms : again_ms)) {
+        return;
+    }
+    link->warned_ns = ct_clock_now(NULL);
+    if (unknown) {
+        ct_log(link->options.log, CT_LOG_WARNING,
+               "the name of the job's store, %s, cannot be resolved so far: %s; trying on for "
+               "%" PRId64 " s",
+               link->host, link->last.text, left_ms / 1000);
+    } else {
+        ct_log(link->options.log, CT_LOG_WARNING,
+               "cannot reach the job's store at %s:%d so far: %s; trying on for %" PRId64 " s",
+               link->host, link->options.port, link->last.text, left_ms / 1000);
+    }
+}
+
+/* The attempt failed; `link->last` says why. Plans the next one, or ends the link. */
+static void retry(struct ct_link *link)
+{
+    hang_up(link);
+    if (link->closing || link->state == LINK_LOST) {
+        return;
+    }
+    int64_t left_ms = link->options.connect_ms - elapsed_ms(link->begun_ns);
+    bool hangs_up = link->hangup_ns != 0 && elapsed_ms(link->hangup_ns) >= HANGUP_MS;
+    link->retry_ms = link->retry_ms > 0 ? link->retry_ms : RETRY_FIRST_MS;
+    /* An attempt without time left would fail and hide the reason of this failure. */
+    if (left_ms <= (int64_t)link->retry_ms || hangs_up) {
+        struct ct_err err = link->last;
+        if (hangs_up) {
+            (void)ct_err_set(&err, CT_EPROTO,
+                             "%s:%d answers and hangs up: it is no store of ctrun, or does not "
+                             "admit this machine",
+                             link->host, link->options.port);
+        } else {
+            (void)ct_err_wrap(&err, "cannot reach the job's store at %s:%d", link->host,
+                              link->options.port);
+        }
+        lose(link, &err);
+        return;
+    }
+    warn(link, left_ms);
+    link->state = LINK_RETRYING;
+    uint64_t pause_ms = link->retry_ms;
+    link->retry_ms = link->retry_ms * 2 < RETRY_MAX_MS ? link->retry_ms * 2 : RETRY_MAX_MS;
+    uv_update_time(link->loop);
+    (void)uv_timer_start(&link->timer, on_retry_timer, pause_ms, 0);
+}
+
+static void fail_attempt(struct ct_link *link, int code, const char *why)
+{
+    (void)ct_err_set(&link->last, code, "%s", why);
+    retry(link);
 }
 
 /* ---- beats ---------------------------------------------------------------------------------- */
 
-/* The membership gives us the same time (members.h). */
+/* Packets are lost, but the machine is there: then silence may last twice as long. The membership
+ * gives us the same time (members.h). */
 static bool is_held_up(const struct ct_link *link, int64_t silent_ms)
 {
     int64_t quiet_ms = ct_line_quiet_ns(&link->attempt->line) / CT_NS_PER_MS;
@@ -142,7 +287,7 @@ static void on_beat_timer(uv_timer_t *timer);
 
 static void plan_beat(struct ct_link *link, bool answered)
 {
-    uint64_t after_ms = answered ? link->beat_ms : link->beat_ms / SOONER;
+    uint64_t after_ms = answered ? link->beat_ms : link->beat_ms / BEATS_SOONER;
     (void)uv_timer_start(&link->timer, on_beat_timer, after_ms > 0 ? after_ms : 1, 0);
 }
 
@@ -150,17 +295,18 @@ static void on_beat_timer(uv_timer_t *timer)
 {
     struct ct_link *link = CT_CONTAINER_OF(timer, struct ct_link, timer);
     plan_beat(link, link->heard_ns >= link->beat_ns);
-    /* Who has stood still himself (a paused machine, a stopped process) cannot blame the other. */
-    if (ct_link_elapsed_ms(link->beat_ns) > link->heartbeat_ms / 2) {
+    /* If this process itself stood still (a paused machine, a stopped process), the silence proves
+     * nothing. */
+    if (elapsed_ms(link->beat_ns) > link->heartbeat_ms / 2) {
         link->heard_ns = ct_clock_now(NULL);
     }
     link->beat_ns = ct_clock_now(NULL);
-    int64_t silent_ms = ct_link_elapsed_ms(link->heard_ns);
+    int64_t silent_ms = elapsed_ms(link->heard_ns);
     if (silent_ms >= link->heartbeat_ms && !is_held_up(link, silent_ms)) {
         struct ct_err err = {0};
         (void)ct_err_set(&err, CT_ETIMEDOUT, "nothing was heard from the job's store for %.1f s",
                          (double)silent_ms / 1000);
-        ct_link_lose(link, &err);
+        lose(link, &err);
         return;
     }
     memset(link->msg, 0, sizeof(*link->msg));
@@ -173,7 +319,8 @@ static void on_beat_timer(uv_timer_t *timer)
     ct_msg_fini(link->msg);
 }
 
-/* As our JOIN has it. In one process neither end can be lost without the other. */
+/* `heartbeat_ms` as our JOIN has it. A local link needs no limit: in one process neither end can
+ * be lost without the other. */
 static void start_beats(struct ct_link *link, int64_t heartbeat_ms)
 {
     link->heartbeat_ms = link->options.local != NULL ? INT64_MAX : heartbeat_ms;
@@ -186,7 +333,7 @@ static void start_beats(struct ct_link *link, int64_t heartbeat_ms)
 
 void ct_link_send(struct ct_link *link, const struct ct_msg *msg)
 {
-    if (link->state != CT_LINK_UP || link->closing) {
+    if (link->state != LINK_UP || link->closing) {
         return;
     }
     if (msg->type == CT_MSG_JOIN) {
@@ -199,17 +346,17 @@ void ct_link_send(struct ct_link *link, const struct ct_msg *msg)
 
 static void go_up(struct ct_link *link, const char *address)
 {
-    link->state = CT_LINK_UP;
+    link->state = LINK_UP;
     (void)uv_timer_stop(&link->timer);
     link->attempt->line.max_frame = CT_CONTROL_MAX_FRAME;
     link->options.on_up(link->options.data, address);
 }
 
-void ct_link_prove(struct ct_link *link)
+static void prove(struct ct_link *link)
 {
     memset(link->msg, 0, sizeof(*link->msg));
     if (ct_proof_open(&link->proof, link->msg) != 0) {
-        ct_link_fail_try(link, CT_EIO, "no random numbers");
+        fail_attempt(link, CT_EIO, "no random numbers");
         return;
     }
     ct_line_send(&link->attempt->line, link->msg);
@@ -219,7 +366,7 @@ static void refuse_store(struct ct_link *link, int code, const char *why)
 {
     struct ct_err err = {0};
     (void)ct_err_set(&err, code, "the store at %s:%d %s", link->host, link->options.port, why);
-    ct_link_lose(link, &err);
+    lose(link, &err);
 }
 
 static void on_challenge(struct ct_link *link, struct ct_msg *msg)
@@ -243,12 +390,12 @@ static void on_challenge(struct ct_link *link, struct ct_msg *msg)
 
 static void on_msg(struct ct_line *line, struct ct_msg *msg)
 {
-    struct ct_link *link = CT_CONTAINER_OF(line, struct ct_link_try, line)->link;
-    if (link->closing || link->state == CT_LINK_LOST) {
+    struct ct_link *link = CT_CONTAINER_OF(line, struct attempt, line)->link;
+    if (link->closing || link->state == LINK_LOST) {
         return;
     }
     link->heard_ns = ct_clock_now(NULL);
-    if (link->state == CT_LINK_UP) {
+    if (link->state == LINK_UP) {
         if (msg->type != CT_MSG_BEAT || msg->still.kind != CT_HANG_VOTE_NO) {
             link->options.on_message(link->options.data, msg);
         }
@@ -267,30 +414,31 @@ static void on_msg(struct ct_line *line, struct ct_msg *msg)
 
 static void on_line_end(struct ct_line *line, const struct ct_err *err)
 {
-    struct ct_link *link = CT_CONTAINER_OF(line, struct ct_link_try, line)->link;
-    if (link->closing || link->state == CT_LINK_LOST) {
+    struct ct_link *link = CT_CONTAINER_OF(line, struct attempt, line)->link;
+    if (link->closing || link->state == LINK_LOST) {
         ct_line_close(line);
         return;
     }
-    if (link->state == CT_LINK_UP) {
-        ct_link_lose(link, err);
+    if (link->state == LINK_UP) {
+        lose(link, err);
     } else if (err->code == CT_ECLOSED) {
-        link->stranger_ns = link->stranger_ns != 0 ? link->stranger_ns : ct_clock_now(NULL);
-        ct_link_fail_try(link, err->code, "it closes the connection");
+        link->hangup_ns = link->hangup_ns != 0 ? link->hangup_ns : ct_clock_now(NULL);
+        fail_attempt(link, err->code, "it closes the connection");
     } else if (err->code == CT_EPERM) {
         struct ct_err why = *err;
         (void)ct_err_wrap(&why, "the store at %s:%d", link->host, link->options.port);
-        ct_link_lose(link, &why);
+        lose(link, &why);
     } else {
         refuse_store(link, CT_EPROTO, "speaks, but is no store of ctrun");
     }
 }
 
-/* ---- opening -------------------------------------------------------------------------------- */
+/* ---- connecting ----------------------------------------------------------------------------- */
 
-int ct_link_try_new(struct ct_link *link, int fd, struct ct_link_try **out)
+/* Gives *out: an attempt's line without a socket, or with that of `fd`, which it takes. */
+static int new_attempt(struct ct_link *link, int fd, struct attempt **out)
 {
-    struct ct_link_try *attempt = ct_calloc(1, sizeof(*attempt));
+    struct attempt *attempt = ct_calloc(1, sizeof(*attempt));
     if (attempt == NULL) {
         if (fd >= 0) {
             (void)close(fd);
@@ -312,16 +460,126 @@ int ct_link_try_new(struct ct_link *link, int fd, struct ct_link_try **out)
     return 0;
 }
 
+static void note_own_address(struct ct_link *link)
+{
+    struct sockaddr_storage addr = {0};
+    int len = sizeof(addr);
+    (void)uv_tcp_getsockname(&link->attempt->line.handle.tcp, (struct sockaddr *)&addr, &len);
+    ct_addr_host((const struct sockaddr *)&addr, link->own_address, sizeof(link->own_address));
+}
+
+static void on_connected(uv_connect_t *connect, int status)
+{
+    struct attempt *attempt = CT_CONTAINER_OF(connect, struct attempt, connect);
+    struct ct_link *link = attempt->link;
+    if (link->closing || link->attempt != attempt) {
+        return;
+    }
+    if (status != 0) {
+        fail_attempt(link, CT_EIO, uv_strerror(status));
+        return;
+    }
+    link->state = LINK_PROVING;
+    (void)uv_tcp_nodelay(&attempt->line.handle.tcp, 1);
+    note_own_address(link);
+    if (ct_line_start(&attempt->line, CT_CONTROL_MAX_GREETING) != 0) {
+        fail_attempt(link, CT_EIO, "cannot read from the connection");
+        return;
+    }
+    prove(link);
+}
+
+/* The peer took the connection and does not answer: mostly the port is another program's. */
+static void fail_silent(struct ct_link *link)
+{
+    struct sockaddr_storage addr = {0};
+    int len = sizeof(addr);
+    char there[CT_ADDR_TEXT_MAX], holder[HOLDER_MAX] = "", why[HOLDER_MAX + 64];
+    (void)uv_tcp_getpeername(&link->attempt->line.handle.tcp, (struct sockaddr *)&addr, &len);
+    ct_addr_host((const struct sockaddr *)&addr, there, sizeof(there));
+    if (strcmp(there, link->own_address) == 0) { /* on this machine */
+        ct_port_holder(link->options.port, holder, sizeof(holder));
+    }
+    (void)snprintf(why, sizeof(why), "%s takes connections, but does not answer as a store does",
+                   holder[0] != '\0' ? holder : "something there");
+    fail_attempt(link, CT_ETIMEDOUT, why);
+}
+
+static void on_connect_timer(uv_timer_t *timer)
+{
+    struct ct_link *link = CT_CONTAINER_OF(timer, struct ct_link, timer);
+    if (link->state == LINK_PROVING) {
+        fail_silent(link);
+    } else {
+        fail_attempt(link, CT_ETIMEDOUT, "no answer");
+    }
+}
+
+static void connect_to(struct ct_link *link, const struct sockaddr *addr)
+{
+    if (new_attempt(link, -1, &link->attempt) != 0) {
+        fail_attempt(link, CT_ENOMEM, "out of memory");
+        return;
+    }
+    link->state = LINK_CONNECTING;
+    int rc = uv_tcp_connect(&link->attempt->connect, &link->attempt->line.handle.tcp, addr,
+                            on_connected);
+    if (rc != 0) {
+        fail_attempt(link, CT_EIO, uv_strerror(rc));
+        return;
+    }
+    int64_t left_ms = link->options.connect_ms - elapsed_ms(link->begun_ns);
+    left_ms = left_ms < 0 ? 0 : left_ms > ATTEMPT_MS ? ATTEMPT_MS : left_ms;
+    uv_update_time(link->loop);
+    (void)uv_timer_start(&link->timer, on_connect_timer, (uint64_t)left_ms, 0);
+}
+
+static void on_resolved(uv_getaddrinfo_t *resolver, int status, struct addrinfo *found)
+{
+    struct ct_link *link = CT_CONTAINER_OF(resolver, struct ct_link, resolver);
+    link->resolving = false;
+    if (link->closing) {
+        finish_if_last(link);
+    } else if (status != 0) {
+        fail_attempt(link, CT_ENOENT, uv_strerror(status));
+    } else {
+        connect_to(link, found->ai_addr);
+    }
+    uv_freeaddrinfo(found);
+}
+
+static void dial(struct ct_link *link)
+{
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
+    char port[8];
+    struct sockaddr_storage addr;
+    socklen_t len;
+    link->state = LINK_RESOLVING;
+    /* A literal needs no thread. */
+    if (ct_addr_literal(link->host, link->options.port, &addr, &len)) {
+        connect_to(link, (const struct sockaddr *)&addr);
+        return;
+    }
+    (void)snprintf(port, sizeof(port), "%u", (unsigned)link->options.port);
+    int rc = uv_getaddrinfo(link->loop, &link->resolver, on_resolved, link->host, port, &hints);
+    link->resolving = rc == 0;
+    if (rc != 0) {
+        fail_attempt(link, CT_EIO, uv_strerror(rc));
+    }
+}
+
+/* ---- opening -------------------------------------------------------------------------------- */
+
 static void on_start_timer(uv_timer_t *timer)
 {
     struct ct_link *link = CT_CONTAINER_OF(timer, struct ct_link, timer);
     if (link->options.local == NULL) {
-        ct_link_dial(link);
+        dial(link);
     } else if (ct_line_start(&link->attempt->line, CT_CONTROL_MAX_FRAME) == 0) {
         go_up(link, "");
     } else {
         (void)ct_err_set(&link->last, CT_EIO, "cannot read from a socket");
-        ct_link_lose(link, &link->last);
+        lose(link, &link->last);
     }
 }
 
@@ -331,7 +589,7 @@ static int open_local(struct ct_link *link, struct ct_err *err)
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) != 0) {
         return ct_err_set(err, CT_EIO, "cannot make a socket pair");
     }
-    int rc = ct_link_try_new(link, fds[0], &link->attempt);
+    int rc = new_attempt(link, fds[0], &link->attempt);
     if (rc != 0) {
         (void)close(fds[1]);
         return ct_err_set(err, rc, "%s", ct_code_text(rc));

@@ -1,68 +1,65 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The operations of the engine. A change is made in this order: memory for the new value and its
+ * entry, the journal's agreement (ask_sink()), the change itself, which cannot fail, the wakes of
+ * waiters, the notices to watchers. A failure before the change undoes what was prepared.
+ *
+ * Watches are made with the first watcher and freed with the last, so that a store where nobody
+ * watches anything tests one pointer for each change.
+ */
 #include "rendezvous/store/store.h"
 
 #include "common/alloc.h"
-#include "rendezvous/store/store_impl.h"
+#include "rendezvous/store/store_entry.h"
+#include "rendezvous/store/store_wait.h"
 #include "rendezvous/wire/limits.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-/* ---- entries -------------------------------------------------------------------------------- */
+/* ---- who must agree, who is told ------------------------------------------------------------- */
 
-static struct ct_store_entry *entry_of(const struct ct_map_node *node)
+static struct ct_change change_of(enum ct_change_kind kind, const struct ct_store_entry *entry,
+                                  const struct ct_blob *value)
 {
-    return CT_CONTAINER_OF(node, struct ct_store_entry, node);
-}
-
-static bool entry_has_key(const struct ct_map_node *node, const void *key, size_t len)
-{
-    const struct ct_store_entry *entry = entry_of(node);
-    return entry->key_len == len && (len == 0 || memcmp(entry->key, key, len) == 0);
-}
-
-struct ct_store_entry *ct_entry_find(struct ct_store *store, struct ct_bytes key)
-{
-    struct ct_map_node *node = ct_map_find(&store->map, key.ptr, key.len);
-    return node != NULL ? entry_of(node) : NULL;
-}
-
-struct ct_store_entry *ct_entry_add(struct ct_store *store, struct ct_bytes key, bool granted)
-{
-    if (granted) {
-        ct_budget_force(&store->budget, ct_entry_cost(key.len));
-    } else if (!ct_budget_take(&store->budget, ct_entry_cost(key.len))) {
-        return NULL;
+    struct ct_change change = {.kind = kind, .key = {entry->key, entry->key_len}};
+    if (value != NULL) {
+        change.value = (struct ct_bytes){value->bytes, value->len};
     }
-    struct ct_store_entry *entry = ct_malloc(sizeof(*entry) + key.len);
-    if (entry == NULL) {
-        ct_budget_give(&store->budget, ct_entry_cost(key.len));
-        return NULL;
-    }
-    entry->value = NULL;
-    entry->queue = NULL;
-    entry->pins = 0;
-    entry->key_len = (uint32_t)key.len;
-    memcpy(entry->key, key.ptr, key.len);
-    ct_list_init(&entry->waiters);
-    if (ct_map_insert(&store->map, &entry->node, key.ptr, key.len) != 0) {
-        ct_budget_give(&store->budget, ct_entry_cost(key.len));
-        ct_free(entry);
-        return NULL;
-    }
-    return entry;
+    return change;
 }
 
-void ct_entry_drop_if_idle(struct ct_store *store, struct ct_store_entry *entry)
+/* Must this change not be made? Asked when everything that could fail otherwise has been done.
+ * `more` as in struct ct_change. */
+static int ask_sink(struct ct_store *store, enum ct_change_kind kind,
+                    const struct ct_store_entry *entry, const struct ct_blob *value, bool more)
 {
-    if (entry->value == NULL && entry->queue == NULL && entry->pins == 0 &&
-        ct_list_empty(&entry->waiters)) {
-        (void)ct_map_remove(&store->map, entry->key, entry->key_len);
-        ct_budget_give(&store->budget, ct_entry_cost(entry->key_len));
-        ct_free(entry);
+    if (store->sink == NULL) {
+        return 0;
     }
+    struct ct_change change = change_of(kind, entry, value);
+    change.more = more;
+    return store->sink->change(store->sink, &change);
 }
+
+/* The entry's value was `before` (takes the reference; NULL = none) until this change. Called after
+ * the wakes, as PyTorch's server answers a WAIT first. */
+static void tell_watchers(struct ct_store *store, const struct ct_store_entry *entry,
+                          struct ct_blob *before)
+{
+    if (store->watches != NULL) {
+        const struct ct_notice notice = {
+            .key = {entry->key, entry->key_len},
+            .before = before,
+            .after = entry->value,
+        };
+        ct_watches_tell(store->watches, &notice);
+    }
+    ct_blob_unref(before);
+}
+
+/* ---- values ---------------------------------------------------------------------------------- */
 
 /* Takes the key's value away, not the entry. The caller gets its reference; NULL = it had none. */
 static struct ct_blob *take_value(struct ct_store *store, struct ct_store_entry *entry)
@@ -77,8 +74,6 @@ static struct ct_blob *take_value(struct ct_store *store, struct ct_store_entry 
     return value;
 }
 
-/* ---- changes -------------------------------------------------------------------------------- */
-
 /* Makes a value for the entry (NULL = there is none). What the old one takes does not count against
  * it, or a counter could not go on when the store is full. */
 static struct ct_blob *value_for(struct ct_store *store, const struct ct_store_entry *entry,
@@ -92,7 +87,7 @@ static struct ct_blob *value_for(struct ct_store *store, const struct ct_store_e
     return value;
 }
 
-/* Takes `value` and gives the one before it, for ct_entry_changed(); cannot fail, wakes nobody. */
+/* Takes `value` and gives the one before it, for tell_watchers(); cannot fail, wakes nobody. */
 static struct ct_blob *put_value(struct ct_store *store, struct ct_store_entry *entry,
                                  struct ct_blob *value)
 {
@@ -106,20 +101,20 @@ static struct ct_blob *put_value(struct ct_store *store, struct ct_store_entry *
 
 /* Takes `value` (NULL = its allocation failed), also on failure; wakes nobody. `*entry` NULL =
  * there is none: makes it. *before: as put_value() gives it. */
-static int prepare(struct ct_store *store, struct ct_store_entry **entry, struct ct_bytes key,
-                   struct ct_blob *value, struct ct_blob **before)
+static int replace_value(struct ct_store *store, struct ct_store_entry **entry, struct ct_bytes key,
+                         struct ct_blob *value, struct ct_blob **before)
 {
     if (value != NULL && *entry == NULL) {
-        *entry = ct_entry_add(store, key, false);
+        *entry = ct_store_entry_add(store, key, false);
     }
     if (value == NULL || *entry == NULL) {
         ct_blob_unref(value);
         return CT_ENOMEM;
     }
-    int rc = ct_store_tell(store, CT_CHANGE_SET, *entry, value, false);
+    int rc = ask_sink(store, CT_CHANGE_SET, *entry, value, false);
     if (rc != 0) {
         ct_blob_unref(value);
-        ct_entry_drop_if_idle(store, *entry);
+        ct_store_entry_drop_if_idle(store, *entry);
         return rc;
     }
     *before = put_value(store, *entry, value);
@@ -130,33 +125,33 @@ static int store_value(struct ct_store *store, struct ct_store_entry *entry, str
                        struct ct_blob *value)
 {
     struct ct_blob *before;
-    int rc = prepare(store, &entry, key, value, &before);
+    int rc = replace_value(store, &entry, key, value, &before);
     if (rc == 0) {
-        ct_wake_all(store, entry);
-        ct_entry_changed(store, entry, before);
+        ct_store_wait_wake_all(store, entry);
+        tell_watchers(store, entry, before);
     }
     return rc;
 }
 
 int ct_store_set(struct ct_store *store, struct ct_bytes key, struct ct_bytes value)
 {
-    struct ct_store_entry *entry = ct_entry_find(store, key);
+    struct ct_store_entry *entry = ct_store_entry_find(store, key);
     return store_value(store, entry, key, value_for(store, entry, value, (struct ct_bytes){0}));
 }
 
-/* One pair of a MULTI_SET, ready to be put where it belongs. */
-struct staged {
+/* One pair of a MULTI_SET whose memory is there. */
+struct new_value {
     struct ct_store_entry *entry; /* pinned */
     struct ct_blob *value;
 };
 
-static int stage(struct ct_store *store, struct ct_bytes key, struct ct_bytes value,
-                 struct staged *out)
+static int prepare_pair(struct ct_store *store, struct ct_bytes key, struct ct_bytes value,
+                        struct new_value *out)
 {
-    out->entry = ct_entry_find(store, key);
+    out->entry = ct_store_entry_find(store, key);
     out->value = value_for(store, out->entry, value, (struct ct_bytes){0});
     if (out->entry == NULL && out->value != NULL) {
-        out->entry = ct_entry_add(store, key, false);
+        out->entry = ct_store_entry_add(store, key, false);
     }
     if (out->entry == NULL || out->value == NULL) {
         ct_blob_unref(out->value);
@@ -166,54 +161,67 @@ static int stage(struct ct_store *store, struct ct_bytes key, struct ct_bytes va
     return 0;
 }
 
-static void unstage(struct ct_store *store, const struct staged *staged)
+static void discard_pair(struct ct_store *store, const struct new_value *pair)
 {
-    ct_blob_unref(staged->value);
-    staged->entry->pins--;
-    ct_entry_drop_if_idle(store, staged->entry);
+    ct_blob_unref(pair->value);
+    pair->entry->pins--;
+    ct_store_entry_drop_if_idle(store, pair->entry);
 }
 
-static void commit(struct ct_store *store, const struct staged *staged)
+static void apply_pair(struct ct_store *store, const struct new_value *pair)
 {
-    staged->entry->pins--;
-    struct ct_blob *before = put_value(store, staged->entry, staged->value);
-    ct_wake_all(store, staged->entry);
-    ct_entry_changed(store, staged->entry, before);
+    pair->entry->pins--;
+    struct ct_blob *before = put_value(store, pair->entry, pair->value);
+    ct_store_wait_wake_all(store, pair->entry);
+    tell_watchers(store, pair->entry, before);
+}
+
+/* Prepares all pairs and asks the sink about each. *ready = how many are prepared, on failure
+ * too. */
+static int prepare_pairs(struct ct_store *store, struct ct_bytes pairs, size_t count,
+                         struct new_value *out, size_t *ready)
+{
+    for (*ready = 0; *ready < count; ++*ready) {
+        struct ct_bytes key = ct_request_next(&pairs);
+        int rc = prepare_pair(store, key, ct_request_next(&pairs), &out[*ready]);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    for (size_t i = 0; i < count; i++) {
+        int rc = ask_sink(store, CT_CHANGE_SET, out[i].entry, out[i].value, i + 1 < count);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return 0;
 }
 
 /* Pairs of a MULTI_SET that need no allocation of their own. */
-#define STAGED_ON_STACK 32
+#define PAIRS_ON_STACK 32
 
 int ct_store_multi_set(struct ct_store *store, struct ct_bytes pairs, size_t count)
 {
-    struct staged few[STAGED_ON_STACK], *staged = few;
-    if (count > STAGED_ON_STACK) {
-        staged = ct_malloc(count * sizeof(*staged));
-        if (staged == NULL) {
+    struct new_value few[PAIRS_ON_STACK], *prepared = few;
+    if (count > PAIRS_ON_STACK) {
+        prepared = ct_malloc(count * sizeof(*prepared));
+        if (prepared == NULL) {
             return CT_ENOMEM;
         }
     }
-    int rc = 0;
-    size_t ready = 0;
-    while (ready < count && rc == 0) {
-        struct ct_bytes key = ct_request_next(&pairs);
-        rc = stage(store, key, ct_request_next(&pairs), &staged[ready]);
-        ready += rc == 0;
-    }
-    for (size_t i = 0; i < ready && rc == 0; i++) {
-        rc = ct_store_tell(store, CT_CHANGE_SET, staged[i].entry, staged[i].value, i + 1 < ready);
-    }
+    size_t ready;
+    int rc = prepare_pairs(store, pairs, count, prepared, &ready);
     for (size_t i = 0; i < ready; i++) {
-        (rc == 0 ? commit : unstage)(store, &staged[i]);
+        (rc == 0 ? apply_pair : discard_pair)(store, &prepared[i]);
     }
-    if (staged != few) {
-        ct_free(staged);
+    if (prepared != few) {
+        ct_free(prepared);
     }
     return rc;
 }
 
-/* Nobody else holds the old value, and nobody must be told of both: not a reply that is on its way,
- * nor a journal, nor who watches. */
+/* Can the old value be lengthened in place? Not if somebody else holds it, such as a reply that is
+ * on its way, and not if a journal or a watcher is told of the new value or of both. */
 static bool grows_in_place(const struct ct_store *store, const struct ct_blob *old)
 {
     return old != NULL && old->refs == 1 && store->sink == NULL && store->watches == NULL;
@@ -221,14 +229,14 @@ static bool grows_in_place(const struct ct_store *store, const struct ct_blob *o
 
 size_t ct_store_append_copies(struct ct_store *store, struct ct_bytes key)
 {
-    const struct ct_store_entry *entry = ct_entry_find(store, key);
+    const struct ct_store_entry *entry = ct_store_entry_find(store, key);
     const struct ct_blob *old = entry != NULL ? entry->value : NULL;
     return old != NULL && !grows_in_place(store, old) ? old->len : 0;
 }
 
 int ct_store_append(struct ct_store *store, struct ct_bytes key, struct ct_bytes value)
 {
-    struct ct_store_entry *entry = ct_entry_find(store, key);
+    struct ct_store_entry *entry = ct_store_entry_find(store, key);
     struct ct_blob *old = entry != NULL ? entry->value : NULL;
     size_t old_len = old != NULL ? old->len : 0;
     if (value.len > CT_MAX_VALUE_LEN - old_len) {
@@ -239,7 +247,7 @@ int ct_store_append(struct ct_store *store, struct ct_bytes key, struct ct_bytes
             return CT_ENOMEM;
         }
         store->bytes += value.len;
-        ct_wake_all(store, entry);
+        ct_store_wait_wake_all(store, entry);
         return 0;
     }
     const struct ct_bytes head = {old != NULL ? old->bytes : NULL, old_len};
@@ -248,7 +256,7 @@ int ct_store_append(struct ct_store *store, struct ct_bytes key, struct ct_bytes
 
 struct ct_blob *ct_store_get(struct ct_store *store, struct ct_bytes key)
 {
-    struct ct_store_entry *entry = ct_entry_find(store, key);
+    struct ct_store_entry *entry = ct_store_entry_find(store, key);
     return entry != NULL ? entry->value : NULL;
 }
 
@@ -281,11 +289,12 @@ static int parse_counter(const struct ct_blob *value, int64_t *out)
     return 0;
 }
 
-/* Counts on without waking anybody; *entry and *before as for prepare(). */
-static int count_on(struct ct_store *store, struct ct_store_entry **entry, struct ct_bytes key,
-                    int64_t delta, int64_t *out, struct ct_blob **before)
+/* Adds `delta` to the number at the key without waking anybody; *entry and *before as for
+ * replace_value(). */
+static int add_to_counter(struct ct_store *store, struct ct_store_entry **entry,
+                          struct ct_bytes key, int64_t delta, int64_t *out, struct ct_blob **before)
 {
-    *entry = ct_entry_find(store, key);
+    *entry = ct_store_entry_find(store, key);
     int64_t old = 0;
     if (*entry != NULL && (*entry)->value != NULL) {
         int rc = parse_counter((*entry)->value, &old);
@@ -297,8 +306,8 @@ static int count_on(struct ct_store *store, struct ct_store_entry **entry, struc
     char text[24];
     int len = snprintf(text, sizeof(text), "%" PRId64, sum);
     const struct ct_bytes value = {(const unsigned char *)text, (size_t)len};
-    int rc =
-        prepare(store, entry, key, value_for(store, *entry, value, (struct ct_bytes){0}), before);
+    int rc = replace_value(store, entry, key, value_for(store, *entry, value, (struct ct_bytes){0}),
+                           before);
     if (rc == 0) {
         *out = sum;
     }
@@ -309,10 +318,10 @@ int ct_store_add(struct ct_store *store, struct ct_bytes key, int64_t delta, int
 {
     struct ct_store_entry *entry;
     struct ct_blob *before;
-    int rc = count_on(store, &entry, key, delta, out, &before);
+    int rc = add_to_counter(store, &entry, key, delta, out, &before);
     if (rc == 0) {
-        ct_wake_all(store, entry);
-        ct_entry_changed(store, entry, before);
+        ct_store_wait_wake_all(store, entry);
+        tell_watchers(store, entry, before);
     }
     return rc;
 }
@@ -324,19 +333,19 @@ int ct_store_barrier(struct ct_store *store, struct ct_waiter *waiter, struct ct
     struct ct_store_entry *entry;
     struct ct_blob *before;
     int64_t arrived = 0;
-    int rc = count_on(store, &entry, key, 1, &arrived, &before);
+    int rc = add_to_counter(store, &entry, key, 1, &arrived, &before);
     if (rc != 0) {
         return rc;
     }
     bool complete = arrived >= needed;
     if (complete) {
-        ct_wake_barrier(store, entry);
+        ct_store_wait_wake_barrier(store, entry);
     }
-    ct_entry_changed(store, entry, before);
+    tell_watchers(store, entry, before);
     if (complete) {
         return 0;
     }
-    ct_waiter_enlist_one(store, waiter, entry);
+    ct_store_wait_enlist(store, waiter, entry);
     waiter->at_barrier = true;
     return CT_STORE_E_PENDING;
 }
@@ -344,7 +353,7 @@ int ct_store_barrier(struct ct_store *store, struct ct_waiter *waiter, struct ct
 int ct_store_compare_set(struct ct_store *store, struct ct_bytes key, struct ct_bytes expected,
                          struct ct_bytes desired, struct ct_blob **out)
 {
-    struct ct_store_entry *entry = ct_entry_find(store, key);
+    struct ct_store_entry *entry = ct_store_entry_find(store, key);
     struct ct_blob *held = entry != NULL ? entry->value : NULL;
     bool same = held == NULL
                     ? expected.len == 0
@@ -363,17 +372,243 @@ int ct_store_compare_set(struct ct_store *store, struct ct_bytes key, struct ct_
 
 int ct_store_delete(struct ct_store *store, struct ct_bytes key)
 {
-    struct ct_store_entry *entry = ct_entry_find(store, key);
+    struct ct_store_entry *entry = ct_store_entry_find(store, key);
     if (entry == NULL || entry->value == NULL) {
         return CT_STORE_E_MISSING;
     }
-    int rc = ct_store_tell(store, CT_CHANGE_DELETE, entry, NULL, false);
+    int rc = ask_sink(store, CT_CHANGE_DELETE, entry, NULL, false);
     if (rc != 0) {
         return rc;
     }
-    ct_entry_changed(store, entry, take_value(store, entry));
-    ct_entry_drop_if_idle(store, entry);
+    tell_watchers(store, entry, take_value(store, entry));
+    ct_store_entry_drop_if_idle(store, entry);
     return 0;
+}
+
+/* ---- queues ---------------------------------------------------------------------------------- */
+
+static size_t queue_len(const struct ct_store_entry *entry)
+{
+    return entry->queue != NULL ? entry->queue->len / sizeof(struct ct_blob *) : 0;
+}
+
+static struct ct_blob *queue_first(const struct ct_store_entry *entry)
+{
+    struct ct_blob *first;
+    memcpy(&first, ct_buf_bytes(entry->queue), sizeof(first));
+    return first;
+}
+
+static size_t queue_cost(const struct ct_buf *queue)
+{
+    return queue == NULL ? 0 : sizeof(*queue) + queue->cap + 2 * CT_BLOCK_COST;
+}
+
+static void queue_free_if_empty(struct ct_store *store, struct ct_store_entry *entry)
+{
+    if (entry->queue != NULL && entry->queue->len == 0) {
+        ct_budget_give(&store->budget, queue_cost(entry->queue));
+        ct_buf_fini(entry->queue);
+        ct_free(entry->queue);
+        entry->queue = NULL;
+    }
+}
+
+/* Makes room for one more element. Creates the queue if there is none; as a queue must not stay
+ * empty, the caller then adds an element or calls queue_free_if_empty(). */
+static int queue_reserve(struct ct_store *store, struct ct_store_entry *entry)
+{
+    size_t before = queue_cost(entry->queue);
+    if (entry->queue == NULL) {
+        entry->queue = ct_calloc(1, sizeof(*entry->queue));
+    }
+    int rc =
+        entry->queue != NULL ? ct_buf_reserve(entry->queue, sizeof(struct ct_blob *)) : CT_ENOMEM;
+    /* Small beside the element that must fit. */
+    ct_budget_force(&store->budget, queue_cost(entry->queue) - before);
+    return rc;
+}
+
+/* What can fail of a push. Gives *entry, also on failure; NULL = there is none. */
+static int prepare_push(struct ct_store *store, struct ct_bytes key, struct ct_blob *blob,
+                        struct ct_store_entry **entry)
+{
+    *entry = ct_store_entry_find(store, key);
+    if (blob == NULL) {
+        return CT_ENOMEM;
+    }
+    if (*entry == NULL) {
+        *entry = ct_store_entry_add(store, key, false);
+    }
+    if (*entry == NULL || queue_reserve(store, *entry) != 0) {
+        return CT_ENOMEM;
+    }
+    return ask_sink(store, CT_CHANGE_PUSH, *entry, blob, false);
+}
+
+int ct_store_push(struct ct_store *store, struct ct_bytes key, struct ct_bytes value)
+{
+    struct ct_store_entry *entry;
+    struct ct_blob *blob = ct_blob_new(&store->budget, value.ptr, value.len);
+    int rc = prepare_push(store, key, blob, &entry);
+    if (rc != 0) {
+        ct_blob_unref(blob);
+        if (entry != NULL) {
+            queue_free_if_empty(store, entry);
+            ct_store_entry_drop_if_idle(store, entry);
+        }
+        return rc;
+    }
+    CT_ASSERT(ct_buf_append(entry->queue, &blob, sizeof(blob)) == 0);
+    store->queued++;
+    store->bytes += value.len;
+    ct_store_wait_wake_one(store, entry);
+    return 0;
+}
+
+/* Takes the first element; there must be one. */
+static struct ct_blob *queue_take(struct ct_store *store, struct ct_store_entry *entry)
+{
+    struct ct_blob *first = queue_first(entry);
+    ct_buf_consume(entry->queue, sizeof(first));
+    store->queued--;
+    store->bytes -= first->len;
+    queue_free_if_empty(store, entry);
+    return first;
+}
+
+int ct_store_pop(struct ct_store *store, struct ct_waiter *waiter, struct ct_bytes key, size_t *len,
+                 struct ct_blob **out)
+{
+    struct ct_store_entry *entry = ct_store_entry_find(store, key);
+    *len = entry != NULL ? queue_len(entry) : 0;
+    *out = NULL;
+    if (*len > 0) {
+        int rc = ask_sink(store, CT_CHANGE_POP, entry, NULL, false);
+        if (rc != 0) {
+            return rc;
+        }
+        *out = queue_take(store, entry);
+        entry->pins++; /* the end of the claim may be the end of the entry */
+    }
+    ct_store_wait_end_claim(store, waiter, entry);
+    if (*len > 0) {
+        entry->pins--;
+        ct_store_entry_drop_if_idle(store, entry);
+    }
+    return 0;
+}
+
+size_t ct_store_queue_len(struct ct_store *store, struct ct_bytes key)
+{
+    const struct ct_store_entry *entry = ct_store_entry_find(store, key);
+    return entry != NULL ? queue_len(entry) : 0;
+}
+
+/* Takes the queue and what is in it away, not the entry. */
+static void clear_queue(struct ct_store *store, struct ct_store_entry *entry)
+{
+    while (entry->queue != NULL) {
+        ct_blob_unref(queue_take(store, entry));
+    }
+}
+
+/* ---- watching -------------------------------------------------------------------------------- */
+
+static void free_if_empty(struct ct_store *store)
+{
+    if (ct_watches_empty(store->watches)) {
+        ct_watches_free(store->watches);
+        store->watches = NULL;
+    }
+}
+
+int ct_store_watch(struct ct_store *store, struct ct_bytes key, void *watcher, ct_notice_fn fn)
+{
+    int rc = store->watches == NULL ? ct_watches_new(&store->budget, &store->watches) : 0;
+    if (rc != 0) {
+        return rc;
+    }
+    rc = ct_watches_add(store->watches, key, watcher, fn);
+    free_if_empty(store);
+    return rc;
+}
+
+void ct_store_unwatch(struct ct_store *store, const void *watcher)
+{
+    if (store->watches != NULL) {
+        ct_watches_drop(store->watches, watcher);
+        free_if_empty(store);
+    }
+}
+
+/* ---- journal --------------------------------------------------------------------------------- */
+
+void ct_store_set_sink(struct ct_store *store, struct ct_change_sink *sink)
+{
+    store->sink = sink;
+}
+
+static int apply_pop(struct ct_store *store, struct ct_bytes key)
+{
+    struct ct_waiter nobody = {0};
+    struct ct_blob *value = NULL;
+    size_t len;
+    int rc = ct_store_pop(store, &nobody, key, &len, &value);
+    ct_blob_unref(value);
+    return rc;
+}
+
+int ct_store_apply(struct ct_store *store, const struct ct_change *change)
+{
+    int rc = CT_EFORMAT;
+    switch (change->kind) {
+    case CT_CHANGE_SET:
+        return ct_store_set(store, change->key, change->value);
+    case CT_CHANGE_DELETE:
+        rc = ct_store_delete(store, change->key);
+        return rc == CT_STORE_E_MISSING ? 0 : rc;
+    case CT_CHANGE_PUSH:
+        return ct_store_push(store, change->key, change->value);
+    case CT_CHANGE_POP:
+        return apply_pop(store, change->key);
+    }
+    return rc;
+}
+
+struct dump {
+    struct ct_change_sink *sink;
+    int rc;
+};
+
+static void dump_one(struct dump *dump, enum ct_change_kind kind,
+                     const struct ct_store_entry *entry, const struct ct_blob *value)
+{
+    if (dump->rc == 0) {
+        const struct ct_change change = change_of(kind, entry, value);
+        dump->rc = dump->sink->change(dump->sink, &change);
+    }
+}
+
+static void dump_entry(struct ct_map_node *node, void *data)
+{
+    const struct ct_store_entry *entry = ct_store_entry_of(node);
+    if (entry->value != NULL) {
+        dump_one(data, CT_CHANGE_SET, entry, entry->value);
+    }
+    for (size_t at = 0; entry->queue != NULL && at < entry->queue->len;) {
+        struct ct_blob *value;
+        memcpy(&value, ct_buf_bytes(entry->queue) + at, sizeof(value));
+        dump_one(data, CT_CHANGE_PUSH, entry, value);
+        at += sizeof(value);
+    }
+}
+
+int ct_store_dump(struct ct_store *store, struct ct_change_sink *sink)
+{
+    struct dump dump = {.sink = sink};
+    ct_map_each(&store->map, dump_entry, &dump);
+    return dump.rc;
 }
 
 /* ---- the whole ------------------------------------------------------------------------------ */
@@ -385,17 +620,17 @@ int ct_store_new(struct ct_store **out)
         return CT_ENOMEM;
     }
     store->budget.max = SIZE_MAX;
-    ct_map_init(&store->map, entry_has_key);
+    ct_store_entry_map_init(store);
     *out = store;
     return 0;
 }
 
 static void clear_entry(struct ct_map_node *node, void *data)
 {
-    struct ct_store_entry *entry = entry_of(node);
+    struct ct_store_entry *entry = ct_store_entry_of(node);
     ct_blob_unref(take_value(data, entry));
-    ct_entry_clear_queue(data, entry);
-    ct_entry_drop_if_idle(data, entry);
+    clear_queue(data, entry);
+    ct_store_entry_drop_if_idle(data, entry);
 }
 
 void ct_store_clear(struct ct_store *store)
@@ -411,7 +646,7 @@ struct listing {
 static void list_entry(struct ct_map_node *node, void *data)
 {
     const struct listing *listing = data;
-    const struct ct_store_entry *entry = entry_of(node);
+    const struct ct_store_entry *entry = ct_store_entry_of(node);
     if (entry->value != NULL) {
         listing->fn(listing->data, (struct ct_bytes){entry->key, entry->key_len});
     }

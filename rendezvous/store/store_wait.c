@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The waiters of the engine: who is woken by what.
+ * The waiters of the engine: who waits for which names, and who is woken by what. store.h says who
+ * is woken in which order.
+ *
+ * A waiter has one link for each name that it misses. A link stands in the list of its entry; when
+ * the name comes, the link leaves the list, and the last one to leave wakes the waiter.
  */
+#include "rendezvous/store/store_wait.h"
+
 #include "common/alloc.h"
-#include "rendezvous/store/store_impl.h"
 #include "rendezvous/wire/limits.h"
 
 /* ---- the life of a wait --------------------------------------------------------------------- */
@@ -18,7 +23,7 @@ static size_t links_cost(size_t places)
 static void begin(struct ct_store *store, struct ct_waiter *waiter, struct ct_waiter_link *links,
                   size_t missing)
 {
-    ct_claim_end(store, waiter, NULL);
+    ct_store_wait_end_claim(store, waiter, NULL);
     waiter->one.entry = NULL;
     waiter->links = links != NULL ? links : &waiter->one;
     waiter->places = (uint32_t)missing;
@@ -48,7 +53,7 @@ static void enlist(struct ct_waiter *waiter, size_t slot, struct ct_store_entry 
     ct_list_append(&entry->waiters, &link->at_key);
 }
 
-void ct_waiter_enlist_one(struct ct_store *store, struct ct_waiter *waiter,
+void ct_store_wait_enlist(struct ct_store *store, struct ct_waiter *waiter,
                           struct ct_store_entry *entry)
 {
     begin(store, waiter, NULL, 1);
@@ -93,23 +98,23 @@ static void wake(struct ct_store *store, struct ct_store_entry *entry, bool barr
     }
 }
 
-void ct_wake_all(struct ct_store *store, struct ct_store_entry *entry)
+void ct_store_wait_wake_all(struct ct_store *store, struct ct_store_entry *entry)
 {
     wake(store, entry, false, false);
 }
 
-void ct_wake_barrier(struct ct_store *store, struct ct_store_entry *entry)
+void ct_store_wait_wake_barrier(struct ct_store *store, struct ct_store_entry *entry)
 {
     wake(store, entry, true, false);
 }
 
-void ct_wake_one(struct ct_store *store, struct ct_store_entry *entry)
+void ct_store_wait_wake_one(struct ct_store *store, struct ct_store_entry *entry)
 {
     wake(store, entry, false, true);
 }
 
-void ct_claim_end(struct ct_store *store, struct ct_waiter *waiter,
-                  const struct ct_store_entry *used)
+void ct_store_wait_end_claim(struct ct_store *store, struct ct_waiter *waiter,
+                             const struct ct_store_entry *used)
 {
     if (!waiter->claims) {
         return;
@@ -119,10 +124,10 @@ void ct_claim_end(struct ct_store *store, struct ct_waiter *waiter,
     waiter->claims = false;
     waiter->one.entry = NULL;
     if (entry != used && entry->queue != NULL) {
-        ct_wake_one(store, entry);
+        ct_store_wait_wake_one(store, entry);
     }
     entry->pins--;
-    ct_entry_drop_if_idle(store, entry);
+    ct_store_entry_drop_if_idle(store, entry);
 }
 
 /* ---- asking --------------------------------------------------------------------------------- */
@@ -136,9 +141,9 @@ static struct missing find_missing(struct ct_store *store, struct ct_bytes keys,
     struct missing missing = {0, 0};
     for (size_t i = 0; i < count; i++) {
         struct ct_bytes key = ct_request_next(&keys);
-        const struct ct_store_entry *entry = ct_entry_find(store, key);
-        missing.count += !ct_entry_exists(entry);
-        missing.cost += entry == NULL ? ct_entry_cost(key.len) : 0;
+        const struct ct_store_entry *entry = ct_store_entry_find(store, key);
+        missing.count += !ct_store_entry_exists(entry);
+        missing.cost += entry == NULL ? ct_store_entry_cost(key.len) : 0;
     }
     return missing;
 }
@@ -146,7 +151,7 @@ static struct missing find_missing(struct ct_store *store, struct ct_bytes keys,
 bool ct_store_check(struct ct_store *store, struct ct_bytes keys, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        if (!ct_entry_exists(ct_entry_find(store, ct_request_next(&keys)))) {
+        if (!ct_store_entry_exists(ct_store_entry_find(store, ct_request_next(&keys)))) {
             return false;
         }
     }
@@ -186,12 +191,12 @@ int ct_store_wait(struct ct_store *store, struct ct_waiter *waiter, struct ct_by
     size_t slot = 0;
     for (size_t i = 0; i < count; i++) {
         struct ct_bytes key = ct_request_next(&keys);
-        struct ct_store_entry *entry = ct_entry_find(store, key);
-        if (ct_entry_exists(entry)) {
+        struct ct_store_entry *entry = ct_store_entry_find(store, key);
+        if (ct_store_entry_exists(entry)) {
             continue;
         }
         if (entry == NULL) {
-            entry = ct_entry_add(store, key, true);
+            entry = ct_store_entry_add(store, key, true);
         }
         if (entry == NULL) {
             ct_store_cancel(store, waiter);
@@ -204,7 +209,7 @@ int ct_store_wait(struct ct_store *store, struct ct_waiter *waiter, struct ct_by
 
 void ct_store_cancel(struct ct_store *store, struct ct_waiter *waiter)
 {
-    ct_claim_end(store, waiter, NULL);
+    ct_store_wait_end_claim(store, waiter, NULL);
     if (waiter->missing == 0) {
         return;
     }
@@ -212,7 +217,7 @@ void ct_store_cancel(struct ct_store *store, struct ct_waiter *waiter)
         struct ct_waiter_link *link = &waiter->links[i];
         if (link->entry != NULL) {
             ct_list_remove(&link->at_key);
-            ct_entry_drop_if_idle(store, link->entry);
+            ct_store_entry_drop_if_idle(store, link->entry);
         }
     }
     release(store, waiter);

@@ -52,7 +52,7 @@ struct ct_http {
     uv_idle_t idle;                    /* runs while the library has work left */
     unsigned handles;                  /* not closed yet */
     struct ct_list peers;              /* by deadline */
-    size_t strangers;                  /* peers that are not ours */
+    size_t unadmitted;                 /* peers that are not ours */
     bool adding_ours, adding_admitted; /* the verdict on the one that is being added */
     struct ct_http_source source;
     const struct ct_log *log; /* may be NULL */
@@ -144,7 +144,7 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **c
         http->stats.connections--;
         if (peer != NULL) {
             ct_list_remove(&peer->at_http);
-            http->strangers -= !peer->ours;
+            http->unadmitted -= !peer->ours;
             ct_free(peer);
         }
         *context = NULL;
@@ -162,7 +162,7 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **c
     peer->fd = fd;
     peer->ours = http->adding_ours;
     peer->admitted = http->adding_admitted;
-    http->strangers += !peer->ours;
+    http->unadmitted += !peer->ours;
     ct_list_init(&peer->at_http);
     give_time(http, peer);
 }
@@ -251,7 +251,7 @@ static enum MHD_Result send_answer(const struct ct_mhd *mhd, struct MHD_Connecti
     return result;
 }
 
-/* Strangers ask as often as they like, so the log hears of it as of refused connections. */
+/* Logged at a limited rate, like refused connections: anybody may ask as often as they like. */
 static void count_denial(struct ct_http *http, struct MHD_Connection *connection)
 {
     uint64_t untold = ct_refusal_log_add(&http->denials, uv_now(http->loop));
@@ -399,7 +399,7 @@ int ct_http_add(struct ct_http *http, int fd, bool ours, bool admitted, struct c
 {
     int rc = http->daemon == NULL ? start(http, err) : 0;
     if (rc == 0 && (http->stats.connections >= CT_HTTP_CONNECTIONS ||
-                    (!ours && http->strangers >= CT_HTTP_STRANGERS))) {
+                    (!ours && http->unadmitted >= CT_HTTP_UNADMITTED))) {
         rc = ct_err_set(err, CT_EBUSY, "all HTTP connections are taken; ask again");
     }
     if (rc != 0) {

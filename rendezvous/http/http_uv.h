@@ -34,7 +34,7 @@ CT_MUST_CHECK int ct_http_open(uv_loop_t *loop, const struct ct_http_source *sou
 
 /* Takes the socket, of which nothing has been read yet, and closes it in the end. A peer that is
  * not admitted hears /healthz alone; those that are not `ours`, as other users of this machine are
- * not, get CT_HTTP_STRANGERS connections together. On failure the socket stays the caller's:
+ * not, get CT_HTTP_UNADMITTED connections together. On failure the socket stays the caller's:
  * CT_EBUSY (all connections are taken), or what keeps HTTP, which the first connection starts, from
  * starting. */
 CT_MUST_CHECK int ct_http_add(struct ct_http *http, int fd, bool ours, bool admitted,

@@ -18,7 +18,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-void ct_conn_peer(const struct ct_conn *conn, char *text, size_t size)
+void ct_conn_gate_peer(const struct ct_conn *conn, char *text, size_t size)
 {
     struct sockaddr_storage addr = {.ss_family = AF_UNSPEC};
     int len = sizeof(addr);
@@ -26,14 +26,14 @@ void ct_conn_peer(const struct ct_conn *conn, char *text, size_t size)
     ct_addr_format((const struct sockaddr *)&addr, text, size);
 }
 
-/* ---- strangers ------------------------------------------------------------------------------ */
+/* ---- admission ------------------------------------------------------------------------------- */
 
-void ct_conn_refuse(struct ct_conn *conn, struct ct_refusal_log *refusals, const char *why)
+void ct_conn_gate_refuse(struct ct_conn *conn, struct ct_refusal_log *refusals, const char *why)
 {
     uint64_t untold = ct_refusal_log_add(refusals, uv_now(conn->tcp.loop));
     if (untold > 0) {
         char text[CT_ADDR_TEXT_MAX];
-        ct_conn_peer(conn, text, sizeof(text));
+        ct_conn_gate_peer(conn, text, sizeof(text));
         ct_log(ct_conn_hub_of(conn)->log, CT_LOG_WARNING,
                "store: refused %" PRIu64 " connection%s %s, the last from %s", untold,
                untold == 1 ? "" : "s", why, text);
@@ -57,7 +57,7 @@ static bool admits_address(const struct ct_conn *conn)
            (get_names(conn, &peer, &local) &&
             (ct_access_admits(hub->access, (const struct sockaddr *)&peer,
                               (const struct sockaddr *)&local) ||
-             ct_agent_addresses_has(&hub->guests, (const struct sockaddr *)&peer)));
+             ct_agent_addresses_has(&hub->agent_addresses, (const struct sockaddr *)&peer)));
 }
 
 /* The kernel is asked about every peer: on this machine one can bind to any of its addresses. One
@@ -79,26 +79,27 @@ static bool admits_user(const struct ct_conn *conn)
                    : !ct_sock_is_own_address((const struct sockaddr *)&peer);
 }
 
-void ct_conn_refuse_stranger(struct ct_conn *conn)
+void ct_conn_gate_refuse_unadmitted(struct ct_conn *conn)
 {
-    ct_conn_refuse(conn, &ct_conn_hub_of(conn)->refusals,
-                   admits_address(conn) ? "of other users (--open admits them)" : "by address");
+    ct_conn_gate_refuse(conn, &ct_conn_hub_of(conn)->refusals,
+                        admits_address(conn) ? "of other users (--open admits them)"
+                                             : "by address");
 }
 
 static void end_one_too_many(struct ct_conn_hub *hub)
 {
     int source;
     bool over = ct_source_quota_is_over(&hub->quota, &source);
-    for (struct ct_list *at = hub->strangers.next; over; at = at->next) {
+    for (struct ct_list *at = hub->unadmitted.next; over; at = at->next) {
         struct ct_conn *conn = CT_CONTAINER_OF(at, struct ct_conn, at_hub);
         if (source < 0 || conn->source == source) {
-            ct_conn_refuse_stranger(conn);
+            ct_conn_gate_refuse_unadmitted(conn);
             return;
         }
     }
 }
 
-void ct_conn_enroll(struct ct_conn *conn)
+void ct_conn_gate_enroll(struct ct_conn *conn)
 {
     struct ct_conn_hub *hub = ct_conn_hub_of(conn);
     conn->admitted = admits_address(conn) && admits_user(conn);
@@ -108,7 +109,7 @@ void ct_conn_enroll(struct ct_conn *conn)
     }
     struct sockaddr_storage peer = {.ss_family = AF_UNSPEC}, local;
     (void)get_names(conn, &peer, &local);
-    ct_list_append(&hub->strangers, &conn->at_hub);
+    ct_list_append(&hub->unadmitted, &conn->at_hub);
     conn->source = ct_source_quota_add(&hub->quota, (const struct sockaddr *)&peer);
     end_one_too_many(hub);
 }
@@ -129,7 +130,7 @@ static enum dialect dialect_of(int fd)
     return ct_http_begins(first) ? HTTP : STORE;
 }
 
-bool ct_conn_is_of_store(int fd)
+bool ct_conn_gate_is_of_store(int fd)
 {
     return dialect_of(fd) == STORE;
 }
@@ -140,9 +141,9 @@ static enum dialect dialect_spoken(const struct ct_conn *conn)
     return uv_fileno((const uv_handle_t *)&conn->tcp, &fd) == 0 ? dialect_of(fd) : NOTHING_YET;
 }
 
-/* Strangers too are heard by HTTP, which has something for everybody, and as agents if those have
- * to prove themselves. */
-bool ct_conn_is_foreign(const struct ct_conn *conn)
+/* HTTP is served to everybody, as it has pages for all. A peer that is not admitted may be an agent
+ * only where agents have to prove themselves. */
+bool ct_conn_gate_is_foreign(const struct ct_conn *conn)
 {
     const struct ct_conn_hub *hub = ct_conn_hub_of(conn);
     enum dialect dialect = dialect_spoken(conn);
@@ -151,7 +152,7 @@ bool ct_conn_is_foreign(const struct ct_conn *conn)
 }
 
 /* libuv gives no socket away, so a duplicate goes and the original is closed. */
-void ct_conn_hand_over(struct ct_conn *conn)
+void ct_conn_gate_hand_over(struct ct_conn *conn)
 {
     struct ct_conn_hub *hub = ct_conn_hub_of(conn);
     bool agent = dialect_spoken(conn) == AGENT;

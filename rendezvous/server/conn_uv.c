@@ -62,7 +62,7 @@ void ct_conn_log_end(const struct ct_conn *conn, enum ct_log_level level, const 
         return;
     }
     char text[CT_ADDR_TEXT_MAX];
-    ct_conn_peer(conn, text, sizeof(text));
+    ct_conn_gate_peer(conn, text, sizeof(text));
     ct_log(ct_conn_hub_of(conn)->log, level, "store: connection from %s ended: %s", text, why);
 }
 
@@ -95,7 +95,7 @@ void ct_conn_close(struct ct_conn *conn)
 
 /* ---- serving -------------------------------------------------------------------------------- */
 
-/* A stranger must not be able to fill the log. */
+/* Logged at a limited rate: no peer must be able to fill the log. */
 static void say_fault(struct ct_conn *conn, int rc, const char *text)
 {
     enum ct_conn_fault kind = rc == CT_ENOMEM   ? CT_FAULT_MEMORY
@@ -148,9 +148,9 @@ static void on_woken(struct ct_session *session)
     defer(CT_CONTAINER_OF(session, struct ct_conn, session));
 }
 
-static void settle(struct ct_conn *conn)
+static void answer_wait(struct ct_conn *conn)
 {
-    int rc = ct_session_settle(&conn->session);
+    int rc = ct_session_answer_wait(&conn->session);
     if (rc != 0) {
         if (!conn->ending) { /* else it was said why */
             ct_conn_log_end(conn, CT_LOG_WARNING,
@@ -182,7 +182,7 @@ static bool commit(struct ct_conn_hub *hub)
  * callbacks calling each other, as one read may hold thousands of requests that each stall. */
 static void advance(struct ct_conn *conn)
 {
-    settle(conn);
+    answer_wait(conn);
     const struct ct_conn_hub *hub = ct_conn_hub_of(conn);
     for (int round = 0; !conn->closing && !ct_conn_write_busy(conn); round++) {
         if (ct_conn_write_wanted(conn)) {
@@ -332,7 +332,7 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
     (void)suggested;
     struct ct_conn *conn = conn_of(handle);
     struct ct_conn_hub *hub = ct_conn_hub_of(conn);
-    if (!conn->spoke && ct_conn_is_foreign(conn)) {
+    if (!conn->spoke && ct_conn_gate_is_foreign(conn)) {
         conn->foreign = true;
         *buf = uv_buf_init(NULL, 0);
         return;
@@ -347,7 +347,7 @@ static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
         return;
     }
     if (conn->foreign) {
-        ct_conn_hand_over(conn);
+        ct_conn_gate_hand_over(conn);
         return;
     }
     if (nread == UV_ENOBUFS) {
@@ -373,7 +373,7 @@ static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
         return;
     }
     if (!conn->admitted) {
-        ct_conn_refuse_stranger(conn);
+        ct_conn_gate_refuse_unadmitted(conn);
         return;
     }
     ct_conn_hub_of(conn)->service.turn_bytes += (size_t)nread;
@@ -397,16 +397,16 @@ int ct_conn_hub_init(struct ct_conn_hub *hub, struct ct_store *store)
     hub->service.on_woken = on_woken;
     ct_list_init(&hub->conns);
     ct_list_init(&hub->woken);
-    ct_list_init(&hub->strangers);
-    ct_source_quota_init(&hub->quota, CT_MAX_STRANGERS);
-    ct_agent_addresses_init(&hub->guests);
+    ct_list_init(&hub->unadmitted);
+    ct_source_quota_init(&hub->quota, CT_MAX_UNADMITTED);
+    ct_agent_addresses_init(&hub->agent_addresses);
     return 0;
 }
 
 void ct_conn_hub_drain(struct ct_conn_hub *hub)
 {
     hub->draining = true;
-    close_all(&hub->strangers);
+    close_all(&hub->unadmitted);
     /* Those whose WAIT is over are answered first, by the idle handle if they are many. */
     for (struct ct_list *at = hub->conns.next, *next; at != &hub->conns; at = next) {
         next = at->next;
@@ -431,7 +431,7 @@ void ct_conn_hub_close_all(struct ct_conn_hub *hub)
 {
     close_all(&hub->conns);
     close_all(&hub->woken);
-    close_all(&hub->strangers);
+    close_all(&hub->unadmitted);
 }
 
 void ct_conn_hub_fini(struct ct_conn_hub *hub)
@@ -440,7 +440,7 @@ void ct_conn_hub_fini(struct ct_conn_hub *hub)
     hub->spare_out = NULL;
     ct_free(hub->read_buf);
     hub->read_buf = NULL;
-    ct_agent_addresses_fini(&hub->guests);
+    ct_agent_addresses_fini(&hub->agent_addresses);
     if (hub->users_fd >= 0) {
         (void)close(hub->users_fd);
         hub->users_fd = -1;
@@ -478,9 +478,9 @@ int ct_conn_accept(struct ct_conn_hub *hub, uv_stream_t *listener, int fd, bool 
     if (rc != 0) {
         ct_conn_close(conn);
     } else if (hub->max_live > 0 && hub->live > hub->max_live) {
-        ct_conn_refuse(conn, &hub->crowd, "beyond --max-connections");
+        ct_conn_gate_refuse(conn, &hub->crowd, "beyond --max-connections");
     } else {
-        ct_conn_enroll(conn);
+        ct_conn_gate_enroll(conn);
         set_reading(conn);
     }
     return conn->closing ? CT_EIO : 0;

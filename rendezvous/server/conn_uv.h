@@ -38,7 +38,7 @@ struct ct_conn_hub {
     /* Those with an answer that another client caused; with a journal also those that were served
      * in this turn of the loop. */
     struct ct_list woken;
-    struct ct_list strangers;     /* those not admitted; oldest first */
+    struct ct_list unadmitted;    /* those of peers that are not admitted; oldest first */
     struct ct_source_quota quota; /* of them */
     uv_idle_t flusher;            /* runs while `woken` holds more than one slice */
     uv_check_t turn_end;          /* calls ct_conn_hub_end_turn() */
@@ -58,7 +58,7 @@ struct ct_conn_hub {
     void (*on_agent)(struct ct_conn_hub *hub, int fd);
     void *agent_data;
     bool agents_prove; /* they need the job's token, not an address that is admitted */
-    struct ct_agent_addresses guests; /* addresses of those that have proved it */
+    struct ct_agent_addresses agent_addresses; /* of those agents that have proved it */
     /* A connection's handle is closed and its memory gone. */
     void (*on_closed)(struct ct_conn_hub *hub);
     char *read_buf; /* CT_READ_CHUNK bytes: one read at a time per loop, so one buffer does */
@@ -84,7 +84,7 @@ struct ct_conn {
     bool stalled : 1; /* not reading until replies are sent, or its next request may be served */
     bool ending : 1;  /* peer sent its last byte: close when replies are sent */
     bool closing : 1;
-    uint8_t source; /* of a stranger, as the quota counts it */
+    uint8_t source; /* where it comes from, as the quota counts it; only if it is not admitted */
 };
 
 /* `hub` is zeroed memory; borrows `store`. The idle and check handles are the caller's to start and
@@ -97,10 +97,6 @@ void ct_conn_hub_drain(struct ct_conn_hub *hub);
 /* Ends the generation: all connections, but for those that have not said anything, which may be
  * an agent or somebody who asks for the status: they end when it turns out that they are not. */
 void ct_conn_hub_reset(struct ct_conn_hub *hub);
-
-/* Is this socket, of which nothing has been read, that of a client which has said something that is
- * neither HTTP nor agent control? */
-bool ct_conn_is_of_store(int fd);
 
 /* Ends all connections. */
 void ct_conn_hub_close_all(struct ct_conn_hub *hub);

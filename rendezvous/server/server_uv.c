@@ -20,6 +20,7 @@
 #include "common/addr.h"
 #include "common/alloc.h"
 #include "rendezvous/admission/peer_user.h"
+#include "rendezvous/server/conn_gate_uv.h"
 #include "rendezvous/server/conn_uv.h"
 #include "rendezvous/server/control_uv.h"
 #include "rendezvous/server/status_uv.h"
@@ -43,7 +44,7 @@ struct ct_server {
     size_t num_listeners;
     uv_timer_t drain_timer;
     struct ct_conn_hub hub;
-    struct ct_status_desk desk;
+    struct ct_status_pages pages;
     struct ct_control *control; /* NULL = agents are not served */
     uint16_t port;
     unsigned handles; /* listeners, timer, idle and check handle, HTTP and agents, until closed */
@@ -126,7 +127,7 @@ void ct_server_close(struct ct_server *server, ct_server_close_fn cb, void *data
     server->close_cb = cb;
     server->close_data = data;
     ct_conn_hub_close_all(&server->hub);
-    server->handles += ct_status_desk_close(&server->desk, on_part_close, server);
+    server->handles += ct_status_pages_close(&server->pages, on_part_close, server);
     server->hub.on_agent = NULL;
     if (server->control != NULL) {
         server->handles++;
@@ -171,7 +172,7 @@ void ct_server_drain(struct ct_server *server, uint64_t bound_ms, ct_server_clos
 static void warn_if_last_descriptor(struct ct_server *server)
 {
     if (ct_list_empty(&server->hub.conns)) {
-        return; /* the first to come was a stranger */
+        return; /* the connection is not admitted, or closed again */
     }
     struct ct_conn *conn = CT_CONTAINER_OF(server->hub.conns.prev, struct ct_conn, at_hub);
     uv_os_fd_t fd = -1;
@@ -244,7 +245,7 @@ static void adopt(struct listener *listener, int fd)
 {
     struct ct_server *server = listener->server;
     int rc = CT_ENOMEM;
-    if (!ct_conn_is_of_store(fd)) {
+    if (!ct_conn_gate_is_of_store(fd)) {
         rc = ct_conn_accept(&server->hub, (uv_stream_t *)&listener->tcp, fd, true);
     }
     if (rc == CT_ENOMEM) {
@@ -327,8 +328,8 @@ static int server_new(uv_loop_t *loop, const struct ct_server_options *options,
     server->hub.log = options->log;
     server->hub.access = options->access;
     server->hub.on_closed = on_conn_closed;
-    server->desk.server = server;
-    server->desk.hub = &server->hub;
+    server->pages.server = server;
+    server->pages.hub = &server->hub;
     server->hub.max_live = options->max_connections;
     /* None can fail. */
     CT_ASSERT(uv_timer_init(loop, &server->drain_timer) == 0);
@@ -362,8 +363,8 @@ static void on_admit(void *data, const struct sockaddr *peer, bool yes)
 {
     struct ct_server *server = data;
     if (!yes) {
-        ct_agent_addresses_remove(&server->hub.guests, peer);
-    } else if (ct_agent_addresses_add(&server->hub.guests, peer) != 0) {
+        ct_agent_addresses_remove(&server->hub.agent_addresses, peer);
+    } else if (ct_agent_addresses_add(&server->hub.agent_addresses, peer) != 0) {
         ct_log(server->hub.log, CT_LOG_WARNING, "store: no memory to admit an agent's address");
     }
 }
@@ -374,7 +375,8 @@ static int add_job_status(void *data, struct ct_status_rows *rows, struct cJSON 
     return ct_control_status(data, rows, root, problems);
 }
 
-/* Strangers and those who prove themselves, a part of the descriptors for each. */
+/* How many connections that are not admitted, and how many agents that have not proved themselves,
+ * may be open at a time: a part of the descriptors for each. */
 static size_t pending_max(void)
 {
     struct rlimit limit;
@@ -411,8 +413,8 @@ static int open_agents(struct ct_server *server, uv_loop_t *loop,
         if (server->hub.agents_prove) {
             server->hub.quota.max = options.max_pending;
         }
-        server->desk.fn = add_job_status;
-        server->desk.data = server->control;
+        server->pages.fn = add_job_status;
+        server->pages.data = server->control;
     }
     return rc;
 }
@@ -468,7 +470,7 @@ int ct_server_open(uv_loop_t *loop, const struct ct_server_options *options, str
         ct_server_close(server, NULL, NULL);
         return rc;
     }
-    rc = ct_status_desk_open(&server->desk, loop, options->http_keys, err);
+    rc = ct_status_pages_open(&server->pages, loop, options->http_keys, err);
     if (rc == 0 && options->agents != NULL) {
         rc = open_agents(server, loop, options->agents, err);
     }

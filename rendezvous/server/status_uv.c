@@ -58,16 +58,16 @@ static void gather_waiting(const struct ct_conn_hub *hub, struct ct_status_facts
 
 static int make_status(void *data, struct ct_status_rows *rows, cJSON **out)
 {
-    const struct ct_status_desk *desk = data;
+    const struct ct_status_pages *pages = data;
     struct ct_server_stats stats;
     struct ct_http_stats http;
-    const struct ct_budget *budget = ct_store_budget(desk->hub->service.store);
-    ct_server_stats(desk->server, &stats);
-    ct_http_stats(desk->http, &http);
+    const struct ct_budget *budget = ct_store_budget(pages->hub->service.store);
+    ct_server_stats(pages->server, &stats);
+    ct_http_stats(pages->http, &http);
     struct ct_status_facts facts = {
-        .uptime_ms = (ct_clock_now(NULL) - desk->opened_ns) / CT_NS_PER_MS,
+        .uptime_ms = (ct_clock_now(NULL) - pages->opened_ns) / CT_NS_PER_MS,
         .keys = stats.keys,
-        .queued = ct_store_num_queued(desk->hub->service.store),
+        .queued = ct_store_num_queued(pages->hub->service.store),
         .bytes = stats.bytes,
         .memory = budget->used,
         .memory_max = budget->max,
@@ -88,8 +88,8 @@ static int make_status(void *data, struct ct_status_rows *rows, cJSON **out)
     };
     struct ct_status_waited waiting[CT_STATUS_WAITING_MAX];
     memcpy(facts.by_op, stats.by_op, sizeof(facts.by_op));
-    gather_waiting(desk->hub, &facts, waiting);
-    return ct_status_make(&facts, desk->fn, desk->data, rows, out);
+    gather_waiting(pages->hub, &facts, waiting);
+    return ct_status_make(&facts, pages->fn, pages->data, rows, out);
 }
 
 struct listing {
@@ -114,8 +114,8 @@ static void list_key(void *data, struct ct_bytes key)
 
 static int make_keys(void *data, cJSON **out)
 {
-    const struct ct_status_desk *desk = data;
-    struct ct_store *store = desk->hub->service.store;
+    const struct ct_status_pages *pages = data;
+    struct ct_store *store = pages->hub->service.store;
     ct_json_use_our_memory();
     cJSON *root = cJSON_CreateObject();
     struct listing listing = {.store = store, .array = cJSON_AddArrayToObject(root, "keys")};
@@ -135,51 +135,52 @@ static int make_keys(void *data, cJSON **out)
 
 static void on_http(struct ct_conn_hub *hub, int fd, bool ours, bool admitted)
 {
-    struct ct_status_desk *desk = hub->http_data;
+    struct ct_status_pages *pages = hub->http_data;
     struct ct_err err = {0};
-    int rc = desk->http != NULL ? ct_http_add(desk->http, fd, ours, admitted, &err)
-                                : ct_err_set(&err, CT_EUNSUPPORTED,
-                                             "this ctrun was built without libmicrohttpd, so "
-                                             "/healthz is the only page");
+    int rc = pages->http != NULL ? ct_http_add(pages->http, fd, ours, admitted, &err)
+                                 : ct_err_set(&err, CT_EUNSUPPORTED,
+                                              "this ctrun was built without libmicrohttpd, so "
+                                              "/healthz is the only page");
     if (rc == 0) {
         return;
     }
-    uint64_t untold = ct_refusal_log_add(&desk->unanswered, uv_now(desk->loop));
+    uint64_t untold = ct_refusal_log_add(&pages->unanswered, uv_now(pages->loop));
     if (untold > 0) {
         char others[CT_REFUSALS_TEXT_MAX];
         ct_log(hub->log, CT_LOG_WARNING,
                "store: a question over HTTP is answered for /healthz only: %s%s", err.text,
                ct_refusals_others(untold, others));
     }
-    ct_http_reserve_add(desk->reserve, fd, rc == CT_EBUSY ? 503 : 501, err.text);
+    ct_http_reserve_add(pages->reserve, fd, rc == CT_EBUSY ? 503 : 501, err.text);
 }
 
-int ct_status_desk_open(struct ct_status_desk *desk, uv_loop_t *loop, bool keys, struct ct_err *err)
+int ct_status_pages_open(struct ct_status_pages *pages, uv_loop_t *loop, bool keys,
+                         struct ct_err *err)
 {
     const struct ct_http_source source = {
         .status = make_status,
         .keys = keys ? make_keys : NULL,
-        .data = desk,
-        .budget = ct_store_budget(desk->hub->service.store),
+        .data = pages,
+        .budget = ct_store_budget(pages->hub->service.store),
     };
-    desk->opened_ns = ct_clock_now(NULL);
-    desk->loop = loop;
-    int rc = ct_http_reserve_open(loop, &desk->reserve, err);
+    pages->opened_ns = ct_clock_now(NULL);
+    pages->loop = loop;
+    int rc = ct_http_reserve_open(loop, &pages->reserve, err);
     if (rc == 0) {
-        desk->hub->http_data = desk;
-        desk->hub->on_http = on_http;
-        rc = ct_http_open(loop, &source, CT_HTTP_REQUEST_MS, desk->hub->log, &desk->http, err);
+        pages->hub->http_data = pages;
+        pages->hub->on_http = on_http;
+        rc = ct_http_open(loop, &source, CT_HTTP_REQUEST_MS, pages->hub->log, &pages->http, err);
     }
     return rc;
 }
 
-unsigned ct_status_desk_close(struct ct_status_desk *desk, ct_http_close_fn cb, void *data)
+unsigned ct_status_pages_close(struct ct_status_pages *pages, ct_http_close_fn cb, void *data)
 {
-    struct ct_http *http = desk->http;
-    struct ct_http_reserve *reserve = desk->reserve;
-    desk->http = NULL;
-    desk->reserve = NULL;
-    desk->hub->on_http = NULL;
+    struct ct_http *http = pages->http;
+    struct ct_http_reserve *reserve = pages->reserve;
+    pages->http = NULL;
+    pages->reserve = NULL;
+    pages->hub->on_http = NULL;
     if (http != NULL) {
         ct_http_close(http, cb, data);
     }

@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 /* Part of a server, which fills in the first members. */
-struct ct_status_desk {
+struct ct_status_pages {
     const struct ct_server *server;
     uv_loop_t *loop;
     struct ct_conn_hub *hub;
@@ -30,11 +30,11 @@ struct ct_status_desk {
 };
 
 /* Opens HTTP and lets the hub hand connections over. What is left behind on failure, too,
- * ct_status_desk_close() closes. */
-CT_MUST_CHECK int ct_status_desk_open(struct ct_status_desk *desk, uv_loop_t *loop, bool keys,
-                                      struct ct_err *err);
+ * ct_status_pages_close() closes. */
+CT_MUST_CHECK int ct_status_pages_open(struct ct_status_pages *pages, uv_loop_t *loop, bool keys,
+                                       struct ct_err *err);
 
 /* How often `cb` will be called: for each part when it is closed. */
-unsigned ct_status_desk_close(struct ct_status_desk *desk, ct_http_close_fn cb, void *data);
+unsigned ct_status_pages_close(struct ct_status_pages *pages, ct_http_close_fn cb, void *data);
 
 #endif

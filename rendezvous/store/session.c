@@ -1,4 +1,15 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Happy path: ct_session_feed() finds whole requests in the bytes, apply() calls the engine, and
+ * the reply goes to session.out. Bytes of a request that is not complete are kept in a struct
+ * ct_partial until the rest comes.
+ *
+ * Other paths: a WAIT has no reply until on_wake(), a watched key that changes makes a notice
+ * (on_notice()); both are called in the middle of another session's request, so the owner sends
+ * later. Feeding stalls when too much is unsent, and yields before a request that copies much.
+ *
+ * Failure modes: a negative code ends the connection. Replies to earlier requests are still sent.
+ */
 #include "rendezvous/store/session.h"
 
 #include "common/alloc.h"
@@ -41,10 +52,10 @@ static void on_wake(struct ct_waiter *waiter)
     s->service->on_woken(s);
 }
 
-int ct_session_settle(struct ct_session *session)
+int ct_session_answer_wait(struct ct_session *session)
 {
-    if (session->doom != 0 || !session->woken) {
-        return session->doom;
+    if (session->error != 0 || !session->woken) {
+        return session->error;
     }
     session->woken = false;
     return reply_u8(session, CT_WAIT_DONE);
@@ -59,8 +70,9 @@ static size_t stall_at(const struct ct_session *s)
     return ct_budget_fits(budget, CT_OUT_STALL_BYTES) ? CT_OUT_STALL_BYTES : CT_GRANT_BYTES / 2;
 }
 
-/* Must it not be told more? Of one that was not written to since only the memory counts: it could
- * not read yet, and a burst of large values, which are shared, is not its fault. */
+/* Does so much wait for this client that it must not be told more? Where no write is blocked, only
+ * its own memory counts: the client could not read yet, and a burst of large values, which are
+ * shared, is not its fault. */
 static bool lags(const struct ct_session *s)
 {
     return (s->blocked ? s->out.total : ct_outq_memory(&s->out)) >= stall_at(s);
@@ -70,26 +82,27 @@ static bool lags(const struct ct_session *s)
  */
 static int put_notice(struct ct_session *s, const struct ct_notice *notice)
 {
-    int rc = 0;
     if (s->service->adder == s) {
         s->service->adder = NULL;
-        rc = reply_i64(s, s->service->sum);
+        if (reply_i64(s, s->service->sum) != 0) {
+            return CT_ENOMEM;
+        }
     }
     uint8_t type = notice->before == NULL  ? CT_WATCH_CREATED
                    : notice->after == NULL ? CT_WATCH_DELETED
                                            : CT_WATCH_UPDATED;
-    rc = rc == 0 ? ct_session_settle(s) : rc;
-    rc = rc == 0 ? reply_u8(s, type) : rc;
-    rc = rc == 0 ? reply_bytes(s, notice->key) : rc;
-    rc = rc == 0 ? reply_blob(s, notice->before) : rc;
-    return rc == 0 ? reply_blob(s, notice->after) : rc;
+    if (ct_session_answer_wait(s) != 0 || reply_u8(s, type) != 0 ||
+        reply_bytes(s, notice->key) != 0 || reply_blob(s, notice->before) != 0) {
+        return CT_ENOMEM;
+    }
+    return reply_blob(s, notice->after);
 }
 
 static void on_notice(void *watcher, const struct ct_notice *notice)
 {
     struct ct_session *s = watcher;
-    if (s->doom == 0) {
-        s->doom = (int8_t)(lags(s) ? CT_ELIMIT : put_notice(s, notice));
+    if (s->error == 0) {
+        s->error = (int8_t)(lags(s) ? CT_ELIMIT : put_notice(s, notice));
         s->service->on_woken(s);
     }
 }
@@ -169,8 +182,13 @@ static int op_queue_pop(struct ct_session *s, const struct ct_request *req)
     size_t len = 0;
     struct ct_blob *value = NULL;
     int rc = ct_store_pop(s->service->store, &s->waiter, req->key, &len, &value);
-    rc = rc == 0 ? reply_i64(s, (int64_t)len) : rc;
-    rc = rc == 0 && value != NULL ? reply_blob(s, value) : rc;
+    if (rc != 0) {
+        return rc;
+    }
+    rc = reply_i64(s, (int64_t)len);
+    if (rc == 0 && value != NULL) {
+        rc = reply_blob(s, value);
+    }
     ct_blob_unref(value);
     return rc;
 }
@@ -342,7 +360,7 @@ static int answer(struct ct_session *s, const struct ct_request *req, struct ct_
     if (rc == 0 && s->out.total > CT_GRANT_BYTES && !reply_fits(s, ct_outq_memory(&s->out))) {
         return CT_ENOMEM;
     }
-    return rc == 0 ? s->doom : rc;
+    return rc == 0 ? s->error : rc;
 }
 
 /* Serves requests from the front of `bytes`; *used = bytes of those served. 0 (the rest is part of
@@ -458,9 +476,8 @@ static int feed_whole(struct ct_session *s, const unsigned char *bytes, size_t l
     struct ct_scan scan = {0};
     size_t used = 0;
     int rc = serve(s, &scan, bytes, len, &used, err);
-    if (rc >= 0 && used < len) {
-        int kept = keep(s, &scan, bytes + used, len - used);
-        rc = kept != 0 ? kept : rc;
+    if (rc >= 0 && used < len && keep(s, &scan, bytes + used, len - used) != 0) {
+        return CT_ENOMEM;
     }
     return rc;
 }
@@ -469,7 +486,7 @@ int ct_session_feed(struct ct_session *session, const void *bytes, size_t len, s
 {
     const struct ct_budget *budget = ct_store_budget(session->service->store);
     uint64_t refused = budget->refused;
-    int rc = ct_session_settle(session);
+    int rc = ct_session_answer_wait(session);
     if (rc == 0 && session->partial != NULL) {
         rc = feed_partial(session, bytes, len, err);
     } else if (rc == 0 && len > 0) {
@@ -481,7 +498,7 @@ int ct_session_feed(struct ct_session *session, const void *bytes, size_t len, s
                               ? "the store's memory is used up (--max-memory)"
                               : "out of memory");
     }
-    if (session->doom == CT_ELIMIT) {
+    if (session->error == CT_ELIMIT) {
         return ct_err_set(err, CT_ELIMIT, "%s", CT_SESSION_LAGS);
     }
     if (rc == CT_EIO) {

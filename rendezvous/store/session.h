@@ -29,8 +29,8 @@ struct ct_session;
 struct ct_service {
     struct ct_store *store; /* borrowed */
     /* A request, another client's or its own, answered the session's WAIT or changed a key that it
-     * watches: ct_session_settle() puts what it has to send into `out`, or tells that it is to end.
-     * Must not call the session or the store. */
+     * watches: ct_session_answer_wait() puts what it has to send into `out`, or tells that it is to
+     * end. Must not call the session or the store. */
     void (*on_woken)(struct ct_session *session);
     uint64_t requests;           /* served so far */
     uint64_t by_op[CT_OP_LIMIT]; /* the same by opcode */
@@ -56,10 +56,10 @@ struct ct_session {
     bool woken : 1;   /* a WAIT is over, and its answer is not in `out` yet */
     bool watches : 1;
     bool blocked : 1; /* set by the owner: the client does not take what it was sent */
-    int8_t doom;      /* why it must end; 0 = it need not */
+    int8_t error;     /* why it must end; 0 = it need not */
 };
 
-/* What to say of a session that ends with CT_ELIMIT from ct_session_settle(). */
+/* What to say of a session that ends with CT_ELIMIT from ct_session_answer_wait(). */
 #define CT_SESSION_LAGS "it does not read what it is told of the keys it watches"
 
 /* Borrows `service`; allocates nothing. */
@@ -71,7 +71,7 @@ void ct_session_fini(struct ct_session *session);
 
 /* Puts the answer of a WAIT that is over into `out`. To be called after on_woken(); feeding does it
  * too. CT_ENOMEM or CT_ELIMIT (see CT_SESSION_LAGS): end this connection, now and on repeating. */
-CT_MUST_CHECK int ct_session_settle(struct ct_session *session);
+CT_MUST_CHECK int ct_session_answer_wait(struct ct_session *session);
 
 /* Outcome of ct_session_feed(): served no further until `out` is empty; then feed again with no
  * bytes. The owner should stop reading meanwhile. */

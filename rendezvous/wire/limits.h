@@ -73,9 +73,9 @@
 #define CT_KEEP_BUF_BYTES ((size_t)65536)
 
 /* Connections of peers that are not admitted, kept until their first bytes come in case those ask
- * for what is everybody's. One more ends the oldest: silent strangers must not take all
+ * for what is everybody's. One more ends the oldest: silent peers must not take all
  * descriptors. Not tuned. */
-#define CT_MAX_STRANGERS 16
+#define CT_MAX_UNADMITTED 16
 
 /* The kernel clamps it to net.core.somaxconn. */
 #define CT_LISTEN_BACKLOG 65535
@@ -90,7 +90,7 @@
 
 /* Of these, for peers of other machines that are not admitted and of other users of this one, so
  * that they leave room for ours. */
-#define CT_HTTP_STRANGERS 32
+#define CT_HTTP_UNADMITTED 32
 
 /* Connections that wait to be answered without the library; one more ends the oldest that has not
  * asked yet. */
@@ -113,7 +113,7 @@
 #define CT_CONTROL_MAX_PENDING ((size_t)4096)
 
 /* Where there are few descriptors, either kind gets this part of them, but enough for a handful of
- * agents at a time: strangers must leave the rest to the job. */
+ * agents at a time: such peers must leave the rest to the job. */
 #define CT_CONTROL_PENDING_PART 8
 #define CT_CONTROL_MIN_PENDING ((size_t)16)
 

@@ -74,7 +74,7 @@ static void feed(struct client *client, const void *bytes, size_t len)
 /* What the others did to it; it reads only when it sends. */
 static void settle(struct client *client)
 {
-    if (client->open && ct_session_settle(&client->session) != 0) {
+    if (client->open && ct_session_answer_wait(&client->session) != 0) {
         leave(client);
     }
 }

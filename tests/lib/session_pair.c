@@ -70,7 +70,7 @@ void take(struct peer *peer, struct ct_buf *out)
 
 void expect(struct peer *peer, const char *want, size_t len)
 {
-    assert_int_equal(ct_session_settle(&peer->session), 0);
+    assert_int_equal(ct_session_answer_wait(&peer->session), 0);
     struct ct_buf got = CT_BUF_INIT;
     take(peer, &got);
     assert_int_equal(got.len, len);

@@ -139,24 +139,24 @@ static void test_strangers(void **state)
     expect(f, stranger, "HTTP/1.1 200");
     assert_int_equal(stats(f).denied, 1);
     assert_int_equal(stats(f).requests, 3);
-    int crowd[CT_HTTP_STRANGERS];
-    for (int i = 0; i < CT_HTTP_STRANGERS; i++) {
+    int crowd[CT_HTTP_UNADMITTED];
+    for (int i = 0; i < CT_HTTP_UNADMITTED; i++) {
         crowd[i] = add(f, false);
     }
-    expect(f, crowd[CT_HTTP_STRANGERS - 1], "");
+    expect(f, crowd[CT_HTTP_UNADMITTED - 1], "");
     assert_int_equal(stats(f).refused, 1);
     tell(friend, GET("/healthz"));
     expect(f, friend, "HTTP/1.1 200");
     (void)close(stranger); /* makes room for another */
     int64_t deadline = ct_deadline_in(NULL, LONG_MS);
-    while (stats(f).connections > CT_HTTP_STRANGERS) {
+    while (stats(f).connections > CT_HTTP_UNADMITTED) {
         (void)uv_run(&f->loop, UV_RUN_NOWAIT);
         assert_true(ct_clock_now(NULL) < deadline);
     }
     int next = add(f, false);
     tell(next, GET("/healthz"));
     expect(f, next, "HTTP/1.1 200");
-    for (int i = 0; i < CT_HTTP_STRANGERS; i++) {
+    for (int i = 0; i < CT_HTTP_UNADMITTED; i++) {
         (void)close(crowd[i]);
     }
     (void)close(next);
@@ -169,8 +169,8 @@ static void test_other_users_leave_room_for_us(void **state)
 {
     struct fixture *f = *state;
     open_http(f, LONG_MS);
-    int crowd[CT_HTTP_STRANGERS + 1];
-    for (int i = 0; i <= CT_HTTP_STRANGERS; i++) {
+    int crowd[CT_HTTP_UNADMITTED + 1];
+    for (int i = 0; i <= CT_HTTP_UNADMITTED; i++) {
         crowd[i] = add_of(f, false, true);
     }
     assert_int_equal(stats(f).refused, 1);
@@ -179,7 +179,7 @@ static void test_other_users_leave_room_for_us(void **state)
     int friend = add(f, true);
     tell(friend, GET("/status"));
     expect(f, friend, "HTTP/1.1 200");
-    for (int i = 0; i <= CT_HTTP_STRANGERS; i++) {
+    for (int i = 0; i <= CT_HTTP_UNADMITTED; i++) {
         (void)close(crowd[i]);
     }
     (void)close(friend);

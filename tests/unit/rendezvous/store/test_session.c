@@ -197,7 +197,7 @@ static void test_wake_without_memory_ends_the_waiter_alone(void **state)
     /* The value takes the one allocation there is; the reply's buffer finds none. */
     ct_fault_begin(1);
     int rc = ct_store_set(f->store, key, key);
-    int settled = ct_session_settle(&f->a.session);
+    int settled = ct_session_answer_wait(&f->a.session);
     (void)ct_fault_end();
     assert_int_equal(rc, 0);
     assert_int_equal(f->a.woken, 1);
@@ -319,7 +319,7 @@ static int converse(void *data)
         HELLO "\x0d\1\2\3\4\x0b\x01" Z7 "\x01" Z7 "m\x01" Z7 "1" SET_K_V "\x03\x02" Z7;
     rc = rc == 0 ? ct_session_feed(&f.a.session, B(first), NULL) : rc;
     rc = rc == 0 ? ct_session_feed(&f.b.session, B(second), NULL) : rc;
-    rc = rc == 0 ? ct_session_settle(&f.a.session) : rc;
+    rc = rc == 0 ? ct_session_answer_wait(&f.a.session) : rc;
     pair_close(&f);
     return rc;
 }

@@ -95,7 +95,7 @@ static void test_a_burst_of_large_values_is_not_its_fault(void **state)
     for (int i = 0; i < 20; i++) {
         set_large(f, CT_OUT_STALL_BYTES / 4);
     }
-    assert_int_equal(ct_session_settle(&f->a.session), 0);
+    assert_int_equal(ct_session_answer_wait(&f->a.session), 0);
     assert_true(f->a.session.out.total > 5 * CT_OUT_STALL_BYTES);
 }
 
@@ -106,12 +106,12 @@ static void test_who_does_not_read_is_ended(void **state)
     feed(&f->b, B(WATCH_K));
     f->a.session.blocked = true;
     int told = 0;
-    while (ct_session_settle(&f->a.session) == 0 && told < 100) {
+    while (ct_session_answer_wait(&f->a.session) == 0 && told < 100) {
         set_large(f, CT_OUT_STALL_BYTES / 4);
         told++;
         ct_outq_consume(&f->b.session.out, f->b.session.out.total);
     }
-    assert_int_equal(ct_session_settle(&f->a.session), CT_ELIMIT);
+    assert_int_equal(ct_session_answer_wait(&f->a.session), CT_ELIMIT);
     assert_in_range(told, 3, 5);
     assert_true(f->a.session.out.total < 2 * CT_OUT_STALL_BYTES);
     struct ct_err err = {0};
@@ -121,7 +121,7 @@ static void test_who_does_not_read_is_ended(void **state)
     size_t total = f->a.session.out.total;
     set_large(f, 10);
     assert_int_equal(f->a.session.out.total, total);
-    assert_int_equal(ct_session_settle(&f->b.session), 0);
+    assert_int_equal(ct_session_answer_wait(&f->b.session), 0);
     assert_true(f->b.session.out.total > 10);
 }
 
@@ -134,7 +134,7 @@ static void test_a_flood_of_its_own_making(void **state)
     }
     ct_outq_consume(&f->a.session.out, f->a.session.out.total);
     set_large(f, CT_OUT_COPY_MAX);
-    assert_int_equal(ct_session_settle(&f->a.session), CT_ELIMIT);
+    assert_int_equal(ct_session_answer_wait(&f->a.session), CT_ELIMIT);
     assert_true(ct_outq_memory(&f->a.session.out) <= 2 * CT_OUT_STALL_BYTES);
 }
 
@@ -151,9 +151,9 @@ static void test_its_own_requests_stall(void **state)
         rc = ct_session_feed(&f->a.session, B(ADD_K), NULL);
     }
     assert_int_equal(rc, CT_SESSION_E_STALLED);
-    assert_int_equal(ct_session_settle(&f->a.session), 0);
+    assert_int_equal(ct_session_answer_wait(&f->a.session), 0);
     feed(&f->b, B(ADD_K));
-    assert_int_equal(ct_session_settle(&f->a.session), CT_ELIMIT);
+    assert_int_equal(ct_session_answer_wait(&f->a.session), CT_ELIMIT);
 }
 
 static void test_memory_used_up(void **state)
@@ -179,7 +179,7 @@ static int conversation(void *data)
     rc = ct_session_feed(&f.a.session, B(WATCH_K), NULL);
     rc = rc == 0 ? ct_session_feed(&f.b.session, B(SET_K("1") ADD_K DELETE_K), NULL) : rc;
     rc = rc == 0 ? try_large(f.store, CT_OUT_COPY_MAX + 1) : rc;
-    rc = rc == 0 ? ct_session_settle(&f.a.session) : rc;
+    rc = rc == 0 ? ct_session_answer_wait(&f.a.session) : rc;
     pair_close(&f);
     return rc;
 }

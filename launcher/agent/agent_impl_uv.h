@@ -55,7 +55,7 @@ struct ct_run {
     bool on_loopback; /* we host, and what our options call the store is the loopback here, or no
                          address */
     bool said_open;   /* that strangers may use a store of ours */
-    char busy[CT_STORY_WHAT_MAX]; /* who else listens where the store should be; "" = nobody */
+    char busy[CT_FAILURE_WHAT_MAX]; /* who else listens where the store should be; "" = nobody */
     uv_timer_t wait_timer; /* until there is time, then until the others have left our store */
     int64_t wait_until_ns;
     /* agent_guest_uv.c */
@@ -90,7 +90,7 @@ struct ct_run {
     struct ct_error_file error_file; /* its */
     struct ct_buf tail;              /* its last lines on stderr, indented */
     struct ct_job_story story;       /* the whole job's */
-    char stop_why[CT_STORY_WHAT_MAX];
+    char stop_why[CT_FAILURE_WHAT_MAX];
 };
 
 /* Steps the state machine and carries out what it says. */

@@ -16,9 +16,9 @@
 #include "launcher/agent/agent_impl_uv.h"
 
 #include "common/clock.h"
+#include "common/exit_code.h"
 #include "launcher/report/worker_end.h"
 #include "rendezvous/admission/access.h"
-#include "rendezvous/members/members.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -206,7 +206,7 @@ static void on_world(struct ct_run *run, const struct ct_msg *msg)
 
 static void on_stop(struct ct_run *run, struct ct_msg *msg)
 {
-    ct_job_story_take(&run->story, &msg->story);
+    ct_job_story_take(&run->story, &msg->history);
     (void)snprintf(run->stop_why, sizeof(run->stop_why), "%s", msg->text);
     if (ct_run_guest_cancel(run, msg->generation)) {
         return;
@@ -218,7 +218,7 @@ static void on_stop(struct ct_run *run, struct ct_msg *msg)
 
 static void on_over(struct ct_run *run, struct ct_msg *msg)
 {
-    ct_job_story_take(&run->story, &msg->story);
+    ct_job_story_take(&run->story, &msg->history);
     (void)snprintf(run->story.why, sizeof(run->story.why), "%s", msg->text);
     ct_run_step(run,
                 (struct ct_agent_event){.type = CT_AGENT_EV_OVER, .exit_code = msg->exit_code});

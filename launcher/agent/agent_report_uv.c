@@ -57,7 +57,7 @@ static void say(struct ct_run *run, const struct ct_buf *text)
 void ct_run_say(struct ct_run *run, const char *fmt, ...)
 {
     struct ct_buf text = CT_BUF_INIT;
-    char line[CT_STORY_WHAT_MAX * 2];
+    char line[CT_FAILURE_WHAT_MAX * 2];
     va_list args;
     va_start(args, fmt);
     (void)vsnprintf(line, sizeof(line), fmt, args);
@@ -88,7 +88,7 @@ static void fill_what(const struct ct_run *run, const struct ct_report_worker *w
                ct_worker_end_describe(&worker->end, &text) == 0) {
         words = ct_buf_cstr(&text);
     }
-    (void)snprintf(failure->what, sizeof(failure->what), "%.*s", CT_STORY_WHAT_MAX - 1,
+    (void)snprintf(failure->what, sizeof(failure->what), "%.*s", CT_FAILURE_WHAT_MAX - 1,
                    words != NULL ? words : "");
     ct_buf_fini(&text);
 }
@@ -227,7 +227,7 @@ static char *shorten(const char *text)
     if (len == 0) {
         return NULL;
     }
-    return ct_strdup(len < CT_STORY_TEXT_MAX ? text : text + len - CT_STORY_TEXT_MAX + 1);
+    return ct_strdup(len < CT_FAILURE_TEXT_MAX ? text : text + len - CT_FAILURE_TEXT_MAX + 1);
 }
 
 static bool is_full(const char *folder)

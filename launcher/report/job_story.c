@@ -8,7 +8,6 @@
 #include "common/clock.h"
 #include "common/text.h"
 #include "launcher/report/report.h"
-#include "rendezvous/members/members.h"
 #include "rendezvous/wire/json.h"
 
 #include <stdio.h>
@@ -36,7 +35,7 @@ void ct_job_story_init(struct ct_job_story *story, int workers, int64_t now_ns)
 
 void ct_job_story_fini(struct ct_job_story *story)
 {
-    ct_story_fini(&story->told);
+    ct_failure_history_fini(&story->told);
 }
 
 void ct_job_story_connected(struct ct_job_story *story, int64_t now_ns)
@@ -78,24 +77,26 @@ void ct_job_story_stepped(struct ct_job_story *story, int64_t first_step_ns)
     }
 }
 
-void ct_job_story_take(struct ct_job_story *story, struct ct_story *told)
+void ct_job_story_take(struct ct_job_story *story, struct ct_failure_history *told)
 {
-    ct_story_fini(&story->told);
+    ct_failure_history_fini(&story->told);
     story->told = *told;
     memset(told, 0, sizeof(*told));
 }
 
 const struct ct_failure *ct_job_story_elsewhere(const struct ct_job_story *story)
 {
-    const struct ct_failure *first = ct_story_first(&story->told, story->generation);
+    const struct ct_failure *first = ct_failure_history_first(&story->told, story->generation);
     return first != NULL && first->node_rank != story->node_rank ? first : NULL;
 }
 
-static bool is_lost(const struct ct_story *told, int generation, int node_rank)
+static bool is_lost(const struct ct_failure_history *told, int generation, int node_rank)
 {
-    uint64_t n = told->num_failures > CT_STORY_KEPT ? told->num_failures - CT_STORY_KEPT : 0;
+    uint64_t n = told->num_failures > CT_FAILURE_HISTORY_KEPT
+                     ? told->num_failures - CT_FAILURE_HISTORY_KEPT
+                     : 0;
     for (; n < told->num_failures; n++) {
-        const struct ct_failure *failure = &told->failures[n % CT_STORY_KEPT];
+        const struct ct_failure *failure = &told->failures[n % CT_FAILURE_HISTORY_KEPT];
         if (failure->generation == generation && failure->node_rank == node_rank &&
             failure->kind != CT_FAILURE_WORKER) {
             return true;
@@ -204,13 +205,13 @@ static uint64_t oldest(uint64_t count, uint64_t kept)
     return count > kept ? count - kept : 0;
 }
 
-static int add_later(const struct ct_story *told, const struct ct_failure *first,
+static int add_later(const struct ct_failure_history *told, const struct ct_failure *first,
                      struct ct_buf *out)
 {
     int rc = 0, shown = 0;
-    for (uint64_t i = oldest(told->num_failures, CT_STORY_KEPT); rc == 0 && i < told->num_failures;
-         i++) {
-        const struct ct_failure *other = &told->failures[i % CT_STORY_KEPT];
+    for (uint64_t i = oldest(told->num_failures, CT_FAILURE_HISTORY_KEPT);
+         rc == 0 && i < told->num_failures; i++) {
+        const struct ct_failure *other = &told->failures[i % CT_FAILURE_HISTORY_KEPT];
         if (other == first || other->generation != first->generation || shown++ >= LATER_SHOWN) {
             continue;
         }
@@ -221,12 +222,12 @@ static int add_later(const struct ct_story *told, const struct ct_failure *first
     return rc;
 }
 
-static int add_rounds(const struct ct_story *told, struct ct_buf *out)
+static int add_rounds(const struct ct_failure_history *told, struct ct_buf *out)
 {
     int rc = 0;
     for (uint64_t i = oldest(told->num_rounds, ROUNDS_SHOWN); rc == 0 && i < told->num_rounds;
          i++) {
-        const struct ct_story_round *round = &told->rounds[i % CT_STORY_KEPT];
+        const struct ct_history_round *round = &told->rounds[i % CT_FAILURE_HISTORY_KEPT];
         THEN(rc, ct_buf_printf(out,
                                CT_REPORT_PREFIX "generation %d: %d node%s, %d ranks, formed in "
                                                 "%.1f s",
@@ -283,12 +284,13 @@ static bool ended_well(const struct ct_job_end *end)
 /* The failure that the job ended of: the first of the last generation in which there was one. */
 static const struct ct_failure *culprit(const struct ct_job_story *story)
 {
-    const struct ct_story *told = &story->told;
+    const struct ct_failure_history *told = &story->told;
     if (told->num_failures == 0) {
         return NULL;
     }
-    const struct ct_failure *last = &told->failures[(told->num_failures - 1) % CT_STORY_KEPT];
-    return ct_story_first(told, last->generation);
+    const struct ct_failure *last =
+        &told->failures[(told->num_failures - 1) % CT_FAILURE_HISTORY_KEPT];
+    return ct_failure_history_first(told, last->generation);
 }
 
 int ct_job_story_text(const struct ct_job_story *story, const struct ct_job_end *end,
@@ -360,7 +362,7 @@ static int add_members(cJSON *root, const struct ct_job_story *story, const stru
         cJSON_Delete(failure);
         return CT_ENOMEM;
     }
-    rc = rc != 0 ? rc : ct_story_to_json(&story->told, &told);
+    rc = rc != 0 ? rc : ct_failure_history_to_json(&story->told, &told);
     if (rc == 0 && !cJSON_AddItemToObject(root, "story", told)) {
         cJSON_Delete(told);
         return CT_ENOMEM;

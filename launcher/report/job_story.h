@@ -9,7 +9,7 @@
 #include "common/buf.h"
 #include "common/err.h"
 #include "rendezvous/control/control.h"
-#include "rendezvous/control/story.h"
+#include "rendezvous/control/failure_history.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,9 +23,9 @@ struct ct_job_story {
     int generation;                     /* of the last one; -1 = none */
     int node_rank, first_rank, workers; /* ours, in the last one */
     int restarts;                       /* of the budget that were used up when it began */
-    char waited[CT_STORY_WHAT_MAX];     /* the last that was said about who is waited for */
-    char why[CT_STORY_WHAT_MAX];        /* the job ended, "" = there is nothing to add */
-    struct ct_story told;               /* by the membership */
+    char waited[CT_FAILURE_WHAT_MAX];   /* the last that was said about who is waited for */
+    char why[CT_FAILURE_WHAT_MAX];      /* the job ended, "" = there is nothing to add */
+    struct ct_failure_history told;     /* by the membership */
 };
 
 /* What only the end knows. Borrowed. */
@@ -48,7 +48,7 @@ void ct_job_story_started(struct ct_job_story *story, int64_t now_ns);
 void ct_job_story_stepped(struct ct_job_story *story, int64_t first_step_ns);
 
 /* Takes the membership's story out of a message: `told` is empty afterwards. */
-void ct_job_story_take(struct ct_job_story *story, struct ct_story *told);
+void ct_job_story_take(struct ct_job_story *story, struct ct_failure_history *told);
 
 /* The first failure of the last generation, unless it happened on this node; NULL. */
 const struct ct_failure *ct_job_story_elsewhere(const struct ct_job_story *story);

@@ -7,20 +7,9 @@
 
 #include "common/buf.h"
 #include "common/err.h"
-#include "rendezvous/members/members.h"
+#include "common/exit_code.h"
 
 #include <stdbool.h>
-
-/* Exit codes of ctrun of its own making, beside those that the whole job ends with
- * (rendezvous/members/members.h); a worker's code and 128 + signal are passed on. */
-enum ct_status {
-    CT_EXIT_OK = 0,
-    CT_EXIT_SETUP = 1, /* could not set up: port in use, folder not writable, out of memory */
-    CT_EXIT_USAGE = 2,
-    CT_EXIT_NOT_EXECUTABLE = 126,
-    CT_EXIT_NOT_FOUND = 127,
-    CT_EXIT_SIGNAL_BASE = 128,
-};
 
 enum ct_worker_end_kind {
     CT_END_EXITED,      /* value = exit code, 0-255 */

@@ -404,7 +404,7 @@ static void on_msg(struct ct_line *line, struct ct_msg *msg)
     } else if (msg->type == CT_MSG_ACCEPTED) {
         go_up(link, msg->text);
     } else if (msg->type == CT_MSG_REFUSED) {
-        char why[CT_STORY_WHAT_MAX + 32];
+        char why[CT_FAILURE_WHAT_MAX + 32];
         (void)snprintf(why, sizeof(why), "refuses this node: %s", msg->text);
         refuse_store(link, CT_EPERM, why);
     } else {

@@ -1,4 +1,11 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One table says which field is in which message (ON()); it serves both directions. What is more
+ * than one field, such as a failure or the rows of workers, is a part with functions of its own.
+ *
+ * Failure modes: ct_msg_decode() bounds the length of a frame and the number of its JSON values
+ * before cJSON sees it. Each field is checked for type and range.
+ */
 #include "rendezvous/control/control.h"
 
 #include "common/alloc.h"
@@ -25,7 +32,7 @@ static const char *const names[CT_MSG_TYPES] = {
 #define OF_A_GENERATION \
     (ON(SERVING) | ON(STARTED) | ON(FAILED) | ON(FINISHED) | ON(STOPPED) | ON(WORLD) | ON(STOP))
 #define HAS_ANSWER (ON(CHALLENGE) | ON(ANSWER))
-#define HAS_STORY (ON(STOP) | ON(OVER))
+#define HAS_HISTORY (ON(STOP) | ON(OVER))
 #define HAS_FAILURE (ON(FAILED) | ON(STOPPED))
 #define HAS_WORKERS (ON(STARTED) | ON(BEAT))
 
@@ -122,7 +129,7 @@ void ct_msg_fini(struct ct_msg *msg)
         return;
     }
     ct_failure_fini(&msg->failure);
-    ct_story_fini(&msg->story);
+    ct_failure_history_fini(&msg->history);
     ct_free(msg->rows);
     msg->rows = NULL;
     msg->num_rows = 0;
@@ -140,33 +147,45 @@ static int add_item(cJSON *object, const char *name, cJSON *item)
     return 0;
 }
 
+static int still_to_json(const struct ct_msg *msg, cJSON **out)
+{
+    cJSON *object = cJSON_CreateObject();
+    if (object == NULL ||
+        ct_json_write_fields(object, still_fields, STILL_FIELDS, 1UL << msg->type, msg) != 0) {
+        cJSON_Delete(object);
+        return CT_ENOMEM;
+    }
+    *out = object;
+    return 0;
+}
+
+/* The parts of a message that are more than one field. */
 static int add_parts(cJSON *object, const struct ct_msg *msg)
 {
     unsigned long on = 1UL << msg->type;
     cJSON *part = NULL;
-    int rc = 0;
-    if ((on & HAS_ANSWER) != 0 && msg->has_answer) {
-        rc = ct_json_write_fields(object, &answer_field, 1, on, msg);
+    if ((on & HAS_ANSWER) != 0 && msg->has_answer &&
+        ct_json_write_fields(object, &answer_field, 1, on, msg) != 0) {
+        return CT_ENOMEM;
     }
-    if (rc == 0 && (msg->type == CT_MSG_FAILED || ((on & HAS_FAILURE) != 0 && msg->has_failure))) {
-        rc = ct_failure_to_json(&msg->failure, &part);
-        rc = rc == 0 ? add_item(object, "failure", part) : rc;
+    if ((msg->type == CT_MSG_FAILED || ((on & HAS_FAILURE) != 0 && msg->has_failure)) &&
+        (ct_failure_to_json(&msg->failure, &part) != 0 || add_item(object, "failure", part) != 0)) {
+        return CT_ENOMEM;
     }
-    if (rc == 0 && (on & HAS_STORY) != 0) {
-        rc = ct_story_to_json(&msg->story, &part);
-        rc = rc == 0 ? add_item(object, "story", part) : rc;
+    if ((on & HAS_HISTORY) != 0 && (ct_failure_history_to_json(&msg->history, &part) != 0 ||
+                                    add_item(object, "story", part) != 0)) {
+        return CT_ENOMEM;
     }
-    if (rc == 0 && msg->type == CT_MSG_BEAT && msg->still.kind != CT_HANG_VOTE_NO) {
-        part = cJSON_CreateObject();
-        rc = part != NULL ? ct_json_write_fields(part, still_fields, STILL_FIELDS, on, msg)
-                          : CT_ENOMEM;
-        rc = rc == 0 ? add_item(object, "still", part) : (cJSON_Delete(part), rc);
+    if (msg->type == CT_MSG_BEAT && msg->still.kind != CT_HANG_VOTE_NO &&
+        (still_to_json(msg, &part) != 0 || add_item(object, "still", part) != 0)) {
+        return CT_ENOMEM;
     }
-    if (rc == 0 && (on & HAS_WORKERS) != 0 && msg->has_rows) {
-        rc = ct_rows_to_json(msg->rows, msg->num_rows, &part);
-        rc = rc == 0 ? add_item(object, "workers", part) : rc;
+    if ((on & HAS_WORKERS) != 0 && msg->has_rows &&
+        (ct_rows_to_json(msg->rows, msg->num_rows, &part) != 0 ||
+         add_item(object, "workers", part) != 0)) {
+        return CT_ENOMEM;
     }
-    return rc;
+    return 0;
 }
 
 static int print(const cJSON *object, struct ct_buf *out)
@@ -233,9 +252,9 @@ static int read_parts(const cJSON *object, struct ct_msg *out, struct ct_err *er
         rc = ct_failure_from_json(failure, &out->failure, err);
         out->has_failure = rc == 0;
     }
-    if (rc == 0 && (on & HAS_STORY) != 0) {
-        rc =
-            ct_story_from_json(cJSON_GetObjectItemCaseSensitive(object, "story"), &out->story, err);
+    if (rc == 0 && (on & HAS_HISTORY) != 0) {
+        rc = ct_failure_history_from_json(cJSON_GetObjectItemCaseSensitive(object, "story"),
+                                          &out->history, err);
     }
     const cJSON *still = cJSON_GetObjectItemCaseSensitive(object, "still");
     if (rc == 0 && out->type == CT_MSG_BEAT && still != NULL) {

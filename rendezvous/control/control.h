@@ -25,8 +25,8 @@
 #include "common/buf.h"
 #include "common/err.h"
 #include "rendezvous/admission/token.h"
+#include "rendezvous/control/failure_history.h"
 #include "rendezvous/control/hang_vote.h"
-#include "rendezvous/control/story.h"
 #include "rendezvous/control/worker_rows.h"
 
 #include <stdbool.h>
@@ -37,8 +37,8 @@
 #define CT_CONTROL_FIRST_BYTE 0x80
 #define CT_CONTROL_HEADER 4
 
-/* Bytes of one frame, header included. A story always fits: it leaves out long texts of old
- * failures where there is no room. */
+/* Bytes of one frame, header included. A failure history always fits: it leaves out long texts of
+ * old failures where there is no room. */
 #define CT_CONTROL_MAX_FRAME ((size_t)1 << 20)
 /* Bytes of a frame before the peer has proved itself. */
 #define CT_CONTROL_MAX_GREETING ((size_t)1024)
@@ -124,21 +124,21 @@ struct ct_msg_world {
 
 struct ct_msg {
     enum ct_msg_type type;
-    int generation;               /* SERVING to STOPPED, WORLD, STOP; others carry none */
-    int64_t clock_ms;             /* FAILED and BEAT from an agent: its monotonic clock when sent */
-    struct ct_msg_join join;      /* JOIN */
-    struct ct_msg_world world;    /* WORLD */
-    uint16_t port;                /* SERVING */
-    char text[CT_STORY_WHAT_MAX]; /* REFUSED, WAITING, STOP, PREEMPT, LEAVE, OVER: why, "" = no more
-                                     to say; SERVING, ACCEPTED: an address */
-    int exit_code;                /* REFUSED, OVER, LEAVE */
-    int signo;                    /* PREEMPT */
-    int64_t deadline_ms;          /* PREEMPT: from now until workers are killed; -1 = never */
-    bool will_restart;            /* STOP: another generation follows */
-    struct ct_failure failure;    /* FAILED; STOPPED: again with its texts, if `has_failure` */
+    int generation;            /* SERVING to STOPPED, WORLD, STOP; others carry none */
+    int64_t clock_ms;          /* FAILED and BEAT from an agent: its monotonic clock when sent */
+    struct ct_msg_join join;   /* JOIN */
+    struct ct_msg_world world; /* WORLD */
+    uint16_t port;             /* SERVING */
+    char text[CT_FAILURE_WHAT_MAX]; /* REFUSED, WAITING, STOP, PREEMPT, LEAVE, OVER: why, "" = no
+                                     more to say; SERVING, ACCEPTED: an address */
+    int exit_code;                  /* REFUSED, OVER, LEAVE */
+    int signo;                      /* PREEMPT */
+    int64_t deadline_ms;            /* PREEMPT: from now until workers are killed; -1 = never */
+    bool will_restart;              /* STOP: another generation follows */
+    struct ct_failure failure;      /* FAILED; STOPPED: again with its texts, if `has_failure` */
     bool has_failure;
-    struct ct_story story;      /* STOP and OVER */
-    struct ct_worker_row *rows; /* BEAT and STARTED, owned: of the workers here */
+    struct ct_failure_history history; /* STOP and OVER */
+    struct ct_worker_row *rows;        /* BEAT and STARTED, owned: of the workers here */
     int num_rows;
     bool has_rows;             /* else the message says nothing of them */
     struct ct_hang_vote still; /* BEAT from an agent: of its workers; to it: the verdict on

@@ -1,11 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The core's life, what members say, and the passing of time. members_round.c decides what follows.
+ * The beginning and the end of the core, the messages of members, and time. Each message is checked
+ * here against what its sender may say; members_round.c decides what follows from it. A message
+ * that breaks the protocol ends its sender's membership (violation()).
  */
-#include "rendezvous/members/members_impl.h"
+#include "rendezvous/members/members.h"
 
 #include "common/alloc.h"
+#include "common/exit_code.h"
 #include "rendezvous/admission/refusal_log.h"
+#include "rendezvous/members/members_core.h"
+#include "rendezvous/members/members_hang.h"
+#include "rendezvous/members/members_history.h"
+#include "rendezvous/members/members_join.h"
+#include "rendezvous/members/members_round.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -17,17 +25,16 @@ int ct_members_new(const struct ct_members_options *options, struct ct_members *
         return CT_ENOMEM;
     }
     m->options = *options;
-    m->options.expected = NULL;
     m->options.job = NULL;
+    m->options.expected = NULL;
     ct_list_init(&m->all);
     ct_list_init(&m->silence);
-    ct_sm_init(&m->sm, "membership", members_states, STATE_GATHERING, 0, options->log);
     m->generation = -1;
-    members_no_timers(m);
+    members_round_init(m);
     m->said_ns = m->judge_ns = INT64_MIN;
-    if ((options->job != NULL && members_begin(m, options->job, NULL) != 0) ||
+    if ((options->job != NULL && members_join_begin(m, options->job, NULL) != 0) ||
         (options->num_expected > 0 &&
-         members_expect(m, options->expected, options->num_expected) != 0)) {
+         members_place_expect(&m->places, options->expected, options->num_expected) != 0)) {
         ct_members_free(m);
         return CT_ENOMEM;
     }
@@ -41,18 +48,12 @@ void ct_members_free(struct ct_members *m)
         return;
     }
     while (!ct_list_empty(&m->all)) {
-        members_remove(m, MEMBER_OF(m->all.next, link), false, 0);
+        members_join_remove(m, MEMBER_OF(m->all.next, link));
     }
-    members_forget_gone(m);
-    for (int i = 0; m->expected != NULL && i < m->options.num_expected; i++) {
-        ct_free(m->expected[i]);
-    }
+    members_place_fini(&m->places);
     members_give(m, m->kept);
-    ct_free(m->expected);
-    ct_free(m->expected_order);
-    ct_free(m->places);
     ct_free(m->sorted);
-    ct_story_fini(&m->story);
+    ct_failure_history_fini(&m->history);
     ct_free(m);
 }
 
@@ -61,14 +62,56 @@ void *ct_member_conn(const struct ct_member *member)
     return member->conn;
 }
 
-bool ct_members_done(const struct ct_members *m)
+/* ---- what the files of the core share ------------------------------------------------------- */
+
+struct ct_msg *members_msg(struct ct_members *m, enum ct_msg_type type)
 {
-    return members_state(m) == STATE_OVER && m->count == 0;
+    memset(&m->msg, 0, sizeof(m->msg));
+    m->msg.type = type;
+    m->msg.generation = m->generation;
+    return &m->msg;
+}
+
+void members_send(struct ct_members *m, struct ct_member *member)
+{
+    m->options.send(m->options.data, member, &m->msg);
+}
+
+void members_send_all(struct ct_members *m)
+{
+    EACH_MEMBER(m, pos)
+    {
+        members_send(m, MEMBER_OF(pos, link));
+    }
+}
+
+void members_send_world(struct ct_members *m)
+{
+    EACH_MEMBER(m, pos)
+    {
+        struct ct_member *member = MEMBER_OF(pos, link);
+        if (member->in_world) {
+            members_send(m, member);
+        }
+    }
+}
+
+const char *members_address(const struct ct_member *member)
+{
+    const char *address = member->address;
+    return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0 ? "" : address;
+}
+
+void members_name(const struct ct_member *member, char out[MEMBER_NAME_MAX])
+{
+    const char *address = members_address(member);
+    (void)snprintf(out, MEMBER_NAME_MAX, "%.110s%s%.64s", member->host,
+                   address[0] != '\0' ? " at " : "", address);
 }
 
 /* ---- what members say ----------------------------------------------------------------------- */
 
-/* So that it knows, if it can still hear us, and ends its workers. */
+/* Tells a member that is given up, so that it ends its workers if it can still hear us. */
 static void refuse(struct ct_members *m, struct ct_member *member, const char *why)
 {
     struct ct_msg *msg = members_msg(m, CT_MSG_REFUSED);
@@ -77,7 +120,7 @@ static void refuse(struct ct_members *m, struct ct_member *member, const char *w
     members_send(m, member);
 }
 
-/* `how` may be empty. */
+/* The member broke the protocol with `msg`: gives it up. `how` says more, or is empty. */
 static void violation(struct ct_members *m, struct ct_member *member, const struct ct_msg *msg,
                       const char *how, int64_t now_ns)
 {
@@ -94,10 +137,10 @@ static void violation(struct ct_members *m, struct ct_member *member, const stru
                ct_refusals_others(untold, others));
     }
     refuse(m, member, why);
-    members_left(m, member, CT_FAILURE_AGENT, why, true, now_ns);
+    members_round_left(m, member, CT_FAILURE_AGENT, why, true, now_ns);
 }
 
-/* When the message was sent, by our clock. */
+/* When the message was sent, by our clock; at the latest now. */
 static int64_t clock_of(const struct ct_member *member, const struct ct_msg *msg, int64_t now_ns)
 {
     int64_t at =
@@ -105,8 +148,8 @@ static int64_t clock_of(const struct ct_member *member, const struct ct_msg *msg
     return at < now_ns ? at : now_ns;
 }
 
-/* Do the rows tell of workers that the node has joined with, in the place that it was given? Those
- * of an older generation may still have their ranks of then, which nobody is shown. */
+/* Do the rows match the number of workers that the node joined with, and the ranks that it was
+ * given? Rows of an older generation may have the ranks of that generation, which are not shown. */
 static bool rows_are_sound(const struct ct_members *m, const struct ct_member *member,
                            const struct ct_msg *msg, char *how, size_t size)
 {
@@ -132,7 +175,7 @@ static bool rows_are_sound(const struct ct_members *m, const struct ct_member *m
     return true;
 }
 
-/* The status shows what the worker's own node says of it. False: the member is dropped. */
+/* Keeps the rows of a message for the status. False: they are wrong, and the member is gone. */
 static bool take_rows(struct ct_members *m, struct ct_member *member, struct ct_msg *msg,
                       int64_t now_ns)
 {
@@ -157,16 +200,16 @@ static void take_stopped(struct ct_members *m, struct ct_member *member, struct 
 {
     if (msg->has_failure) {
         msg->failure.node_rank = member->node_rank;
-        members_complete(m, &msg->failure);
+        members_history_complete(m, &msg->failure);
     }
     if (members_state(m) != STATE_STOPPING && !member->finished) {
         violation(m, member, msg, "nobody asked it to", now_ns);
     } else if (!member->stopped) {
-        members_stopped(m, member, now_ns);
+        members_round_stopped(m, member, now_ns);
     }
 }
 
-/* About the present world, of which the member is. */
+/* The message is about the present world, and the member is in it. */
 static void take_news(struct ct_members *m, struct ct_member *member, struct ct_msg *msg,
                       int64_t now_ns)
 {
@@ -180,13 +223,14 @@ static void take_news(struct ct_members *m, struct ct_member *member, struct ct_
     } else if (msg->type == CT_MSG_STOPPED) {
         take_stopped(m, member, msg, now_ns);
     } else if (msg->type == CT_MSG_FAILED && at_work) {
-        members_failed(m, member, &msg->failure, clock_of(member, msg, now_ns), now_ns);
+        members_round_failed(m, member, &msg->failure, clock_of(member, msg, now_ns), now_ns);
     } else if (msg->type == CT_MSG_FINISHED && at_work) {
-        members_finished(m, member, now_ns);
+        members_round_finished(m, member, now_ns);
     }
 }
 
-static bool is_sound(const struct ct_member *member, const struct ct_msg *msg)
+/* Does a failure name the whole node or a worker of it? Anything else is a violation. */
+static bool failure_is_sound(const struct ct_member *member, const struct ct_msg *msg)
 {
     const struct ct_failure *failure = &msg->failure;
     if (msg->type != CT_MSG_FAILED && !(msg->type == CT_MSG_STOPPED && msg->has_failure)) {
@@ -206,13 +250,13 @@ static void take_of_generation(struct ct_members *m, struct ct_member *member, s
     if (of_the_past && !of_the_future) {
         return;
     }
-    if (of_the_future || !member->told || !is_sound(member, msg)) {
+    if (of_the_future || !member->told || !failure_is_sound(member, msg)) {
         violation(m, member, msg, "", now_ns);
     } else if (msg->type == CT_MSG_SERVING) {
         if (member != m->server) {
             violation(m, member, msg, "", now_ns);
         } else if (members_state(m) == STATE_FORMING) {
-            members_serving(m, msg, now_ns);
+            members_round_serving(m, msg, now_ns);
         }
     } else {
         take_news(m, member, msg, now_ns);
@@ -237,7 +281,7 @@ void ct_members_message(struct ct_members *m, struct ct_member *member, struct c
     case CT_MSG_BEAT:
         map_clock(member, msg, now_ns);
         if (take_rows(m, member, msg, now_ns)) {
-            members_stand_still(m, member, &msg->still, now_ns);
+            members_hang_vote(m, member, &msg->still, now_ns);
         }
         break;
     case CT_MSG_FAILED:
@@ -251,16 +295,16 @@ void ct_members_message(struct ct_members *m, struct ct_member *member, struct c
         take_of_generation(m, member, msg, now_ns);
         break;
     case CT_MSG_PREEMPT:
-        /* Who has never been in a world just leaves when it is asked to end. */
+        /* A node that has never been in a world may not end the job: it sends LEAVE. */
         if (member->node_rank >= 0) {
-            members_preempt(m, member, msg, now_ns);
+            members_round_preempt(m, member, msg, now_ns);
         } else {
             violation(m, member, msg, "", now_ns);
         }
         break;
     case CT_MSG_LEAVE:
-        members_left(m, member, CT_FAILURE_LEFT,
-                     msg->text[0] != '\0' ? msg->text : "no reason given", true, now_ns);
+        members_round_left(m, member, CT_FAILURE_LEFT,
+                           msg->text[0] != '\0' ? msg->text : "no reason given", true, now_ns);
         break;
     case CT_MSG_OPEN:
     case CT_MSG_CHALLENGE:
@@ -283,12 +327,12 @@ void ct_members_message(struct ct_members *m, struct ct_member *member, struct c
 void ct_members_gone(struct ct_members *m, struct ct_member *member, const char *why,
                      int64_t now_ns)
 {
-    members_left(m, member, CT_FAILURE_AGENT, why, false, now_ns);
+    members_round_left(m, member, CT_FAILURE_AGENT, why, false, now_ns);
 }
 
 /* ---- time ----------------------------------------------------------------------------------- */
 
-/* When the most silent member is judged. */
+/* When the member that has been silent longest is to be judged. */
 static int64_t silence_due(const struct ct_members *m)
 {
     if (ct_list_empty(&m->silence)) {
@@ -299,7 +343,9 @@ static int64_t silence_due(const struct ct_members *m)
     return due > m->judge_ns ? due : m->judge_ns;
 }
 
-/* Its machine is there, and what it says may be held up: it gets more time, once. */
+/* The member is silent, but its machine answers on the wire, so its messages may be held up: gives
+ * it more time, up to twice the heartbeat. False: it has had that time, or the machine is silent,
+ * too. */
 static bool excuse(struct ct_members *m, struct ct_member *member, int64_t now_ns)
 {
     int64_t budget_ns = m->job.heartbeat_ms * CT_NS_PER_MS;
@@ -326,8 +372,8 @@ static void judge_silence(struct ct_members *m, int64_t now_ns)
         return;
     }
     if (now_ns - silence_due(m) > budget_ns / 10) {
-        /* We come late: this process has slept, and what members have said in the meantime is still
-         * in the sockets. Let it be read first. */
+        /* This process did not run for a while, so what members said in the meantime is still in
+         * the sockets. That has to be read first. */
         m->judge_ns = now_ns + budget_ns / 4;
         return;
     }
@@ -340,23 +386,18 @@ static void judge_silence(struct ct_members *m, int64_t now_ns)
         (void)snprintf(why, sizeof(why), "nothing was heard from it for %.1f s",
                        (double)(now_ns - member->heard_ns) / CT_NS_PER_S);
         refuse(m, member, why);
-        members_left(m, member, CT_FAILURE_SILENT, why, true, now_ns);
+        members_round_left(m, member, CT_FAILURE_SILENT, why, true, now_ns);
     }
 }
 
 void ct_members_tick(struct ct_members *m, int64_t now_ns)
 {
     judge_silence(m, now_ns);
-    members_timers(m, now_ns);
+    members_round_tick(m, now_ns);
 }
 
 int64_t ct_members_next(const struct ct_members *m)
 {
-    const int64_t times[] = {m->join_ns, m->settle_ns, m->newcomers_ns,
-                             m->say_ns,  m->pause_ns,  silence_due(m)};
-    int64_t next = NEVER;
-    for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++) {
-        next = times[i] < next ? times[i] : next;
-    }
-    return next;
+    int64_t silent_ns = silence_due(m), due_ns = members_round_next(m);
+    return silent_ns < due_ns ? silent_ns : due_ns;
 }

@@ -36,9 +36,9 @@
  * of the first failure. A node whose workers have all finished may go without harm, unless it is
  * node rank 0, which has the workers' store.
  *
- * Crash loops: a generation whose first failure was early (story.h) is followed by the next at
- * once; from the second such in a row on the next one waits, 1 s, 2 s, 4 s ... 30 s, which is told
- * once. A generation that ran longer ends the row. The end of the job does not wait.
+ * Crash loops: a generation whose first failure was early (failure_history.h) is followed by the
+ * next at once; from the second such in a row on the next one waits, 1 s, 2 s, 4 s ... 30 s, which
+ * is told once. A generation that ran longer ends the row. The end of the job does not wait.
  *
  * First failure: the one that happened first by the server's clock. Each agent's clock is mapped to
  * it by the smallest difference seen (one-way delay is never negative), so a consequence that
@@ -70,13 +70,6 @@ struct ct_member;
 #define CT_WAITING_FIRST_MS 5000
 #define CT_WAITING_AGAIN_MS 30000
 
-/* ctrun's exit codes for what happens to a job as a whole; timeout(1) and env(1) use 124 and 125,
- * shells 126 and up, so these stay clear of them and of what programs usually return. */
-#define CT_EXIT_RDZV_TIMEOUT 120 /* the world did not form in time */
-#define CT_EXIT_NODE_LOST 121    /* a node was lost and not replaced */
-#define CT_EXIT_HUNG 122         /* a worker stood still (--hang-timeout) */
-#define CT_EXIT_PREEMPTED 123    /* asked to end, and all workers ended in order */
-
 struct ct_members_options {
     const struct ct_log *log; /* borrowed, may be NULL */
     /* What the job is: its run id, nodes, spares, restarts and times. All who join must say the
@@ -92,7 +85,8 @@ struct ct_members_options {
     /* Counts members that break the protocol, of which a line tells at a limited rate; NULL = of
      * each. Borrowed. */
     struct ct_refusal_log *faults;
-    int64_t epoch_ms; /* Unix time at which the clock of `now_ns` was 0: stamps the story */
+    int64_t
+        epoch_ms; /* Unix time at which the clock of `now_ns` was 0: stamps the failure history */
     /* Sends to a member; must not call back into the core. `msg` is borrowed and the same for many
      * members in a row when all are told one thing. */
     void (*send)(void *data, struct ct_member *member, const struct ct_msg *msg);
@@ -138,9 +132,6 @@ void ct_members_tick(struct ct_members *members, int64_t now_ns);
 
 /* When to tick at the latest; INT64_MAX = never. O(log members) or better. */
 int64_t ct_members_next(const struct ct_members *members);
-
-/* The job is over and every member has left. */
-bool ct_members_done(const struct ct_members *members);
 
 /* Adds `job` to `root` as man/ctstatus.5 has it: run_id, state, generation, world size, nodes
  * (index, host, address, state, workers, last_seen_s), missing_nodes, workers (of the members'

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The whole job stands still: who holds it up is told to all, once, until somebody has moved.
+ * When all members of the world say that their workers stand still, the rank that holds the job up
+ * is told to all of them. This happens once, and again only after somebody has moved.
  */
-#include "rendezvous/members/members_impl.h"
+#include "rendezvous/members/members_hang.h"
 
 #include <stdio.h>
 
-/* A beat of any machine may complete the picture; looking at all of them costs, and what stands
- * still can wait. */
+/* Any beat may be the one that completes the picture. As looking at all members costs time, it is
+ * done at most this often. */
 #define LOOK_EVERY_NS CT_NS_PER_S
 
-/* Of a machine; what no agent of ours says counts as moving. */
+/* Does the member say that all its workers stand still? An invalid vote counts as moving. */
 static bool stands_still(const struct ct_members *m, const struct ct_member *member)
 {
     const struct ct_hang_vote *still = &member->still;
@@ -19,7 +20,7 @@ static bool stands_still(const struct ct_members *m, const struct ct_member *mem
            still->rank - member->first_rank < member->workers;
 }
 
-/* False: somebody moves. */
+/* Adds up the votes of all members of the world. False: somebody moves. */
 static bool sum_up(const struct ct_members *m, struct ct_hang_votes *sum)
 {
     EACH_MEMBER(m, pos)
@@ -49,11 +50,11 @@ static const char *host_of_rank(const struct ct_members *m, int rank)
     return "";
 }
 
-void members_stand_still(struct ct_members *m, struct ct_member *member,
-                         const struct ct_hang_vote *still, int64_t now_ns)
+void members_hang_vote(struct ct_members *m, struct ct_member *member,
+                       const struct ct_hang_vote *vote, int64_t now_ns)
 {
     struct ct_hang_votes sum = {.total = 0};
-    member->still = *still;
+    member->still = *vote;
     if (!stands_still(m, member)) {
         m->hang_told = m->hang_told && !member->in_world;
         return;
@@ -74,11 +75,5 @@ void members_stand_still(struct ct_members *m, struct ct_member *member,
     m->hang_told = true;
     msg->still.generation = m->generation;
     (void)snprintf(msg->text, sizeof(msg->text), "%s", host_of_rank(m, msg->still.rank));
-    EACH_MEMBER(m, pos)
-    {
-        struct ct_member *each = MEMBER_OF(pos, link);
-        if (each->in_world) {
-            members_send(m, each);
-        }
-    }
+    members_send_world(m);
 }

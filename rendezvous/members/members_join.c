@@ -1,82 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who may join, and what is kept of those who have left.
+ * May this node join the job? Makes its member, and frees it. All members must agree on what the
+ * job is; the first one to join decides that where the caller did not (ct_members_options.job).
  */
-#include "rendezvous/members/members_impl.h"
+#include "rendezvous/members/members_join.h"
 
 #include "common/alloc.h"
+#include "rendezvous/members/members_round.h"
 
 #include <stdio.h>
 #include <string.h>
-
-/* ---- names that a scheduler tells ----------------------------------------------------------- */
-
-/* The first label of a name, since one side may have the domain and the other not; a number with
- * dots is whole. */
-static size_t label_length(const char *host)
-{
-    size_t len = strcspn(host, ".");
-    return strspn(host, "0123456789") == len ? strlen(host) : len;
-}
-
-static int compare_labels(const char *a, const char *b)
-{
-    size_t alen = label_length(a), blen = label_length(b);
-    int order = strncasecmp(a, b, alen < blen ? alen : blen);
-    return order != 0 ? order : (alen > blen) - (alen < blen);
-}
-
-/* A free place among those that are expected on this host; -1 = none. */
-static int place_of(const struct ct_members *m, const char *host)
-{
-    int low = 0, high = m->options.num_expected;
-    while (low < high) {
-        int middle = low + (high - low) / 2;
-        if (compare_labels(m->expected[m->expected_order[middle]], host) < 0) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    for (; low < m->options.num_expected; low++) {
-        int place = m->expected_order[low];
-        if (compare_labels(m->expected[place], host) != 0) {
-            break;
-        }
-        if (place < m->num_places && m->places[place].wisher == NULL) {
-            return place;
-        }
-    }
-    return -1;
-}
-
-int members_expect(struct ct_members *m, const char *const *names, int count)
-{
-    size_t bytes = (size_t)count;
-    m->expected = ct_calloc(bytes, sizeof(m->expected[0]));
-    m->expected_order = ct_calloc(bytes, sizeof(m->expected_order[0]));
-    if (m->expected == NULL || m->expected_order == NULL) {
-        return CT_ENOMEM;
-    }
-    for (int i = 0; i < count; i++) {
-        m->expected[i] = ct_strdup(names[i]);
-        if (m->expected[i] == NULL) {
-            return CT_ENOMEM;
-        }
-        m->expected_order[i] = i;
-    }
-    /* Insertion into what is sorted: schedulers tell names in order, which costs one comparison
-     * each; qsort() would not pass on the names. */
-    for (int i = 1; i < count; i++) {
-        int at = i;
-        for (; at > 0 && compare_labels(m->expected[m->expected_order[at - 1]], m->expected[i]) > 0;
-             at--) {
-            m->expected_order[at] = m->expected_order[at - 1];
-        }
-        m->expected_order[at] = i;
-    }
-    return 0;
-}
 
 /* ---- does it fit? --------------------------------------------------------------------------- */
 
@@ -138,7 +71,7 @@ static int check_same(const struct ct_msg_join *job, const struct ct_msg_join *j
     return 0;
 }
 
-/* `leaving` = how many will make room. */
+/* Is there room for one node more? `leaving` = members that make room for it. */
 static int check_room(const struct ct_members *m, const struct ct_msg_join *join, int leaving,
                       struct ct_err *err)
 {
@@ -155,7 +88,7 @@ static int check_room(const struct ct_members *m, const struct ct_msg_join *join
         return ct_err_set(err, CT_ELIMIT, "with node %s the job would have more than %d workers",
                           join->host, CT_MAX_WORLD);
     }
-    if (count >= m->num_places) {
+    if (count >= m->places.count) {
         return ct_err_set(err, CT_ELIMIT,
                           "node %s is one too many: the job %s has its %d nodes; --spares lets "
                           "more wait",
@@ -164,8 +97,9 @@ static int check_room(const struct ct_members *m, const struct ct_msg_join *join
     return 0;
 }
 
-/* A restarted ctrun may be back before the loss of the old one is seen. A name alone is no proof
- * that it is the same machine. */
+/* May a node of this host and address take the place of the member `old`? A restarted ctrun may be
+ * back before the loss of the old one is seen. The name alone does not prove that it is the same
+ * machine, so the address must be the same, or who joins must have proved the token. */
 static bool replaces(const struct ct_members *m, const struct ct_member *old, const char *host,
                      const char *address, int64_t now_ns)
 {
@@ -174,7 +108,9 @@ static bool replaces(const struct ct_members *m, const struct ct_member *old, co
            (m->options.proved || strcmp(old->address, address) == 0);
 }
 
-/* Gives the member whose place it takes, or NULL. */
+/* Can it have the node rank that it wishes for? *replaced: the member whose place it takes, or
+ * NULL.
+ */
 static int check_wish(struct ct_members *m, const struct ct_msg_join *join, const char *address,
                       int64_t now_ns, struct ct_member **replaced, struct ct_err *err)
 {
@@ -182,19 +118,19 @@ static int check_wish(struct ct_members *m, const struct ct_msg_join *join, cons
     if (join->node_rank < 0) {
         return 0;
     }
-    if (join->node_rank >= m->num_places) {
+    if (join->node_rank >= m->places.count) {
         return ct_err_set(err, CT_EINVAL,
                           "node %s says --node-rank %d, the job has node ranks 0 to %d", join->host,
-                          join->node_rank, m->num_places - 1);
+                          join->node_rank, m->places.count - 1);
     }
-    struct ct_member *old = m->places[join->node_rank].wisher;
+    struct ct_member *old = m->places.at[join->node_rank].wisher;
     if (old == NULL) {
         return 0;
     }
     if (!old->wish_given) {
-        /* It has the place by its name only. */
+        /* The other one is there only because its host is expected there. */
         old->wish = -1;
-        m->places[join->node_rank].wisher = NULL;
+        m->places.at[join->node_rank].wisher = NULL;
         return 0;
     }
     if (!replaces(m, old, join->host, address, now_ns)) {
@@ -203,26 +139,6 @@ static int check_wish(struct ct_members *m, const struct ct_msg_join *join, cons
     }
     *replaced = old;
     return 0;
-}
-
-static void free_gone(struct ct_members *m, struct place *place)
-{
-    m->num_gone -= place->gone != NULL;
-    ct_free(place->gone);
-    place->gone = NULL;
-}
-
-/* A host that comes back takes the place that it left. Only looked for among few: when a whole
- * cluster returns, the order of names does as well. */
-static int old_place_of(const struct ct_members *m, const char *host)
-{
-    for (int i = 0; m->num_gone > 0 && m->num_gone <= 64 && i < m->num_places; i++) {
-        const struct place *place = &m->places[i];
-        if (place->gone != NULL && place->wisher == NULL && strcmp(place->gone->host, host) == 0) {
-            return i;
-        }
-    }
-    return -1;
 }
 
 /* ---- coming --------------------------------------------------------------------------------- */
@@ -234,21 +150,21 @@ static int over_budget(const struct ct_msg_join *join, struct ct_err *err)
                       join->host);
 }
 
-int members_begin(struct ct_members *m, const struct ct_msg_join *job, struct ct_err *err)
+int members_join_begin(struct ct_members *m, const struct ct_msg_join *job, struct ct_err *err)
 {
     int places = job->max_nodes + job->spares;
     places = places < CT_MAX_NODES ? places : CT_MAX_NODES;
-    size_t cost = sizeof(*m) + (size_t)places * sizeof(m->places[0]) + 2 * CT_BLOCK_COST;
+    size_t cost = sizeof(*m) + (size_t)places * sizeof(m->places.at[0]) + 2 * CT_BLOCK_COST;
     if (!members_take(m, cost)) {
         return over_budget(job, err);
     }
-    m->places = ct_calloc((size_t)places, sizeof(m->places[0]));
-    if (m->places == NULL) {
+    m->places.at = ct_calloc((size_t)places, sizeof(m->places.at[0]));
+    if (m->places.at == NULL) {
         members_give(m, cost);
         return CT_ENOMEM;
     }
     m->kept = cost;
-    m->num_places = places;
+    m->places.count = places;
     m->job = *job;
     m->begun = true;
     return 0;
@@ -283,8 +199,8 @@ static char *copy_texts(const struct ct_msg_join *join, const char *address)
     return block;
 }
 
-/* Beside the member itself: a row for each worker, so that no beat has to be refused later, and its
- * place in ct_members.sorted. */
+/* What a member costs: itself, its texts, its place in ct_members.sorted, and a row for each
+ * worker, so that no beat has to be refused later. */
 static size_t cost_of(const struct ct_msg_join *join, const char *address)
 {
     return sizeof(struct ct_member) + 2 * sizeof(struct ct_member *) + strlen(join->host) +
@@ -314,10 +230,7 @@ static struct ct_member *new_member(struct ct_members *m, const struct ct_msg_jo
     member->heard_ns = member->alive_ns = now_ns;
     member->clock_ns = NEVER;
     if (member->wish < 0) {
-        member->wish = place_of(m, member->host);
-    }
-    if (member->wish < 0) {
-        member->wish = old_place_of(m, member->host);
+        member->wish = members_place_find(&m->places, member->host);
     }
     return member;
 }
@@ -329,19 +242,35 @@ void ct_members_reached(struct ct_members *m, const char *address)
     }
 }
 
+/* May it join? Makes room for one member more. *replaced: the member whose place it takes, or NULL.
+ */
+static int check_join(struct ct_members *m, const struct ct_msg_join *join, const char *address,
+                      int64_t now_ns, struct ct_member **replaced, struct ct_err *err)
+{
+    int rc = check_values(join, err);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = m->begun ? check_same(&m->job, join, err) : members_join_begin(m, join, err);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = check_wish(m, join, address, now_ns, replaced, err);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = check_room(m, join, *replaced != NULL, err);
+    if (rc != 0) {
+        return rc;
+    }
+    return grow_sorted(m);
+}
+
 int ct_members_join(struct ct_members *m, const struct ct_msg_join *join, const char *address,
                     void *conn, int64_t now_ns, struct ct_member **out, struct ct_err *err)
 {
     struct ct_member *replaced = NULL;
-    int rc = check_values(join, err);
-    if (rc == 0 && !m->begun) {
-        rc = members_begin(m, join, err);
-    } else if (rc == 0) {
-        rc = check_same(&m->job, join, err);
-    }
-    rc = rc != 0 ? rc : check_wish(m, join, address, now_ns, &replaced, err);
-    rc = rc != 0 ? rc : check_room(m, join, replaced != NULL, err);
-    rc = rc != 0 ? rc : grow_sorted(m);
+    int rc = check_join(m, join, address, now_ns, &replaced, err);
     if (rc != 0) {
         return rc;
     }
@@ -355,10 +284,7 @@ int ct_members_join(struct ct_members *m, const struct ct_msg_join *join, const 
         return CT_ENOMEM;
     }
     member->charged = cost;
-    if (member->wish >= 0) {
-        m->places[member->wish].wisher = member;
-        free_gone(m, &m->places[member->wish]);
-    }
+    members_place_take(&m->places, member);
     ct_list_append(&m->all, &member->link);
     ct_list_append(&m->silence, &member->silence);
     m->count++;
@@ -367,44 +293,18 @@ int ct_members_join(struct ct_members *m, const struct ct_msg_join *join, const 
            member->host, m->count);
     *out = member;
     if (replaced != NULL) {
-        members_left(m, replaced, CT_FAILURE_SILENT, "another ctrun on this host took its place",
-                     true, now_ns);
+        members_round_left(m, replaced, CT_FAILURE_SILENT,
+                           "another ctrun on this host took its place", true, now_ns);
     }
-    members_arrived(m, now_ns);
+    members_round_arrived(m, now_ns);
     return 0;
 }
 
 /* ---- going ---------------------------------------------------------------------------------- */
 
-/* Without memory the place is just missing. */
-static void remember_gone(struct ct_members *m, const struct ct_member *member, int64_t now_ns)
+void members_join_remove(struct ct_members *m, struct ct_member *member)
 {
-    int at = member->node_rank >= 0 ? member->node_rank : member->wish;
-    if (at < 0 || at >= m->num_places || m->places[at].wisher != NULL) {
-        return;
-    }
-    size_t host = strlen(member->host) + 1, address = strlen(member->address) + 1;
-    struct gone *gone = ct_malloc(sizeof(*gone) + host + address);
-    if (gone != NULL) {
-        gone->left_ns = now_ns;
-        gone->host = (char *)(gone + 1);
-        gone->address = gone->host + host;
-        memcpy(gone->host, member->host, host);
-        memcpy(gone->address, member->address, address);
-    }
-    free_gone(m, &m->places[at]);
-    m->places[at].gone = gone;
-    m->num_gone += gone != NULL;
-}
-
-void members_remove(struct ct_members *m, struct ct_member *member, bool remember, int64_t now_ns)
-{
-    if (member->wish >= 0 && m->places[member->wish].wisher == member) {
-        m->places[member->wish].wisher = NULL;
-    }
-    if (remember) {
-        remember_gone(m, member, now_ns);
-    }
+    members_place_release(&m->places, member);
     if (m->server == member) {
         m->server = NULL;
     }
@@ -416,11 +316,4 @@ void members_remove(struct ct_members *m, struct ct_member *member, bool remembe
     ct_free(member->rows);
     ct_free(member->host);
     ct_free(member);
-}
-
-void members_forget_gone(struct ct_members *m)
-{
-    for (int i = 0; i < m->num_places; i++) {
-        free_gone(m, &m->places[i]);
-    }
 }

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who gets which number.
+ * Which node gets which node rank, and which ranks its workers get.
  *
- * A node claims the rank it was told by flag or scheduler, else the one it had in the last world.
- * If all claims of those who stay can be met, they keep their numbers, and newcomers take what is
- * free: their wish, or in natural order of host names. Otherwise (a world that shrinks, or whose
- * wishes have gaps) everyone moves up in the order of claims.
+ * A node claims the node rank that a flag or the scheduler gave it, else the one that it had in the
+ * last world. A survivor is a node of the last world. If the claims of all survivors can be met,
+ * they keep their numbers, and newcomers get the number that they wish for if it is free, else the
+ * free numbers in natural order of host names. Otherwise (the world shrinks, or wishes have gaps)
+ * all nodes are numbered from 0 in the order of their claims.
  */
-#include "rendezvous/members/members_impl.h"
+#include "rendezvous/members/members_rank.h"
 
 #include "common/host_order.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static bool stays(const struct ct_member *node)
+static bool survives(const struct ct_member *node)
 {
     return node->node_rank >= 0;
 }
@@ -24,7 +25,7 @@ static int claim(const struct ct_member *node)
     if (node->wish >= 0) {
         return node->wish;
     }
-    return stays(node) ? node->node_rank : CT_MAX_NODES;
+    return survives(node) ? node->node_rank : CT_MAX_NODES;
 }
 
 static int by_order(uint64_t a, uint64_t b)
@@ -32,7 +33,7 @@ static int by_order(uint64_t a, uint64_t b)
     return (a > b) - (a < b);
 }
 
-/* Claims first; between equal ones those who stay. */
+/* By claim; of equal claims a survivor's comes first. */
 static int compare_claims(const void *pa, const void *pb)
 {
     const struct ct_member *a = *(struct ct_member *const *)pa;
@@ -40,8 +41,8 @@ static int compare_claims(const void *pa, const void *pb)
     if (claim(a) != claim(b)) {
         return claim(a) < claim(b) ? -1 : 1;
     }
-    if (stays(a) != stays(b)) {
-        return stays(a) ? -1 : 1;
+    if (survives(a) != survives(b)) {
+        return survives(a) ? -1 : 1;
     }
     int hosts = ct_host_compare(a->host, b->host);
     return hosts != 0 ? hosts : by_order(a->order, b->order);
@@ -54,13 +55,13 @@ static int compare_ranks(const void *pa, const void *pb)
     return (a->node_rank > b->node_rank) - (a->node_rank < b->node_rank);
 }
 
-/* The array is sorted by claims. Do those who stay fit where they want to be? */
+/* The array is sorted by claims. Can the claims of all survivors be met? */
 static bool all_fit(struct ct_member *const *nodes, int n)
 {
     int last = -1;
     bool any = false;
     for (int i = 0; i < n; i++) {
-        if (stays(nodes[i])) {
+        if (survives(nodes[i])) {
             if (claim(nodes[i]) >= n || claim(nodes[i]) == last) {
                 return false;
             }
@@ -68,7 +69,8 @@ static bool all_fit(struct ct_member *const *nodes, int n)
             any = true;
         }
     }
-    /* In the first world wishes with gaps keep their order. */
+    /* In the first world a wish beyond the end means that wishes have gaps: then only their order
+     * counts. */
     for (int i = 0; !any && i < n; i++) {
         if (nodes[i]->wish >= n) {
             return false;
@@ -77,8 +79,8 @@ static bool all_fit(struct ct_member *const *nodes, int n)
     return true;
 }
 
-/* Gives numbers in the order of claims, each at most once: first the claims that can be met, then
- * what is free. Being sorted by claim, one pass finds the first of each. */
+/* Gives each number to the first node that claims it, and the free numbers to the others. As the
+ * array is sorted by claims, one pass is enough for either. */
 static void meet_claims(struct ct_member **nodes, int n)
 {
     int last = -1;
@@ -105,7 +107,7 @@ static void meet_claims(struct ct_member **nodes, int n)
     }
 }
 
-void members_number(struct ct_member **nodes, int n)
+void members_rank_nodes(struct ct_member **nodes, int n)
 {
     qsort(nodes, (size_t)n, sizeof(nodes[0]), compare_claims);
     if (all_fit(nodes, n)) {
@@ -126,7 +128,7 @@ static int compare_roles(const void *pa, const void *pb)
     return roles != 0 ? roles : compare_ranks(pa, pb);
 }
 
-int members_rank(struct ct_member **nodes, int n)
+int members_rank_workers(struct ct_member **nodes, int n)
 {
     int world = 0;
     for (int i = 0; i < n; i++) {

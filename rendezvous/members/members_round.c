@@ -1,15 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The end of a world and of the job. The drawing of states is in members.h.
+ * The state machine of the job: from the first member to a world that runs, and to the end of that
+ * world and of the job. The drawing of states is in members.h.
+ *
+ * Happy path: members_round_arrived() until enough are there, form(), members_round_serving(),
+ * members_round_finished() of each, over().
+ *
+ * Failure modes: members_round_failed() and members_round_left() stop the world. When all members
+ * of it have stopped, all_stopped() decides whether another generation follows.
  */
-#include "rendezvous/members/members_impl.h"
+#include "rendezvous/members/members_round.h"
+
+#include "common/exit_code.h"
+#include "rendezvous/members/members_history.h"
+#include "rendezvous/members/members_join.h"
+#include "rendezvous/members/members_rank.h"
+#include "rendezvous/members/members_wait.h"
 
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
-const struct ct_sm_state members_states[] = {
+/* Newcomers to a running elastic job within this time are taken in by one restart: long enough for
+ * the machines of one allocation, short against the start of any worker. */
+#define NEWCOMERS_NS (200 * CT_NS_PER_MS)
+/* Waiting members are told at most this often, so that the arrival of n nodes costs n messages per
+ * second and not n for each. */
+#define WAITING_LEAST_NS CT_NS_PER_S
+/* After how many early failures in a row the next start is held back, and for how long. */
+#define EARLY_FREE 1
+#define EARLY_FIRST_MS 1000
+#define EARLY_LAST_MS 30000
+
+static const struct ct_sm_state states[] = {
     [STATE_GATHERING] = {"gathering", CT_SM_BIT(STATE_FORMING) | CT_SM_BIT(STATE_OVER)},
     [STATE_FORMING] = {"forming", CT_SM_BIT(STATE_RUNNING) | CT_SM_BIT(STATE_STOPPING) |
                                       CT_SM_BIT(STATE_OVER)},
@@ -18,47 +42,202 @@ const struct ct_sm_state members_states[] = {
     [STATE_OVER] = {"over", 0},
 };
 
-struct ct_msg *members_msg(struct ct_members *m, enum ct_msg_type type)
+static void clear_deadlines(struct ct_members *m)
 {
-    memset(&m->msg, 0, sizeof(m->msg));
-    m->msg.type = type;
-    m->msg.generation = m->generation;
-    return &m->msg;
+    m->due = (struct members_deadlines){NEVER, NEVER, NEVER, NEVER, NEVER};
 }
 
-void members_send(struct ct_members *m, struct ct_member *member)
+void members_round_init(struct ct_members *m)
 {
-    m->options.send(m->options.data, member, &m->msg);
+    ct_sm_init(&m->sm, "membership", states, STATE_GATHERING, 0, m->options.log);
+    clear_deadlines(m);
 }
 
-void members_no_timers(struct ct_members *m)
+/* ---- the world forms ------------------------------------------------------------------------- */
+
+static void tell_world(struct ct_members *m, struct ct_member *member, bool serve)
 {
-    m->join_ns = m->settle_ns = m->newcomers_ns = m->say_ns = m->pause_ns = NEVER;
+    struct ct_msg_world *world = &m->msg.world;
+    *world = (struct ct_msg_world){
+        .node_rank = member->node_rank,
+        .node_count = m->node_count,
+        .first_rank = member->first_rank,
+        .world_size = m->world_size,
+        .first_role_rank = member->first_role_rank,
+        .role_size = member->role_size,
+        .restarts = m->restarts,
+        .serve = serve,
+        .master_port = m->master_port,
+    };
+    memcpy(world->master_addr, m->master_addr, sizeof(world->master_addr));
+    memcpy(world->store_addr, m->store_addr, sizeof(world->store_addr));
+    member->told = true;
+    member->told_spare = false;
+    members_send(m, member);
+}
+
+/* Fills `sorted` with the members of the next world: those of the last one, then those who came
+ * first. Returns how many. */
+static int choose(struct ct_members *m)
+{
+    int n = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        EACH_MEMBER(m, pos)
+        {
+            struct ct_member *member = MEMBER_OF(pos, link);
+            if ((member->node_rank >= 0) == (pass == 0) && n < m->job.max_nodes) {
+                m->sorted[n++] = member;
+            }
+        }
+    }
+    return n;
+}
+
+static void form_world(struct ct_members *m, int64_t now_ns)
+{
+    int n = choose(m);
+    members_rank_nodes(m->sorted, n);
+    m->world_size = members_rank_workers(m->sorted, n);
+    m->generation++;
+    m->node_count = m->last_node_count = m->unstarted = m->unfinished = n;
+    m->any_finished = m->charged = false;
+    m->server = m->sorted[0];
+    m->master_addr[0] = '\0';
+    m->master_port = 0;
+    m->due.settle_ns = m->due.say_ns = NEVER; /* join_ns goes on: until rank 0 serves */
+    for (int i = 0; i < n; i++) {
+        struct ct_member *member = m->sorted[i];
+        member->in_world = true;
+        member->told = member->started = member->finished = member->stopped = false;
+    }
+    members_place_forget_gone(&m->places);
+    const struct ct_history_round round = {
+        .generation = m->generation,
+        .nodes = n,
+        .world_size = m->world_size,
+    };
+    members_history_begin(m, &round);
+    ct_sm_move(&m->sm, STATE_FORMING, "enough nodes are there", now_ns);
+    (void)members_msg(m, CT_MSG_WORLD);
+    tell_world(m, m->server, true);
+}
+
+/* Plans the line for the waiting members, at a limited rate. */
+static void say_soon(struct ct_members *m)
+{
+    int64_t first = m->gather_ns + CT_WAITING_FIRST_MS * CT_NS_PER_MS;
+    int64_t next = m->said_ns == INT64_MIN ? first : m->said_ns + WAITING_LEAST_NS;
+    m->due.say_ns = next < m->due.say_ns ? next : m->due.say_ns;
+}
+
+/* Somebody came or went while there is no world: forms it if it is complete now. */
+static void consider(struct ct_members *m, int64_t now_ns)
+{
+    say_soon(m);
+    if (m->count < m->job.min_nodes || m->due.pause_ns != NEVER) {
+        m->due.settle_ns = NEVER;
+    } else if (m->count >= m->job.max_nodes ||
+               (m->last_node_count > 0 && m->count >= m->last_node_count) ||
+               m->job.settle_ms == 0) {
+        form_world(m, now_ns);
+    } else if (m->due.settle_ns == NEVER) {
+        m->due.settle_ns = now_ns + m->job.settle_ms * CT_NS_PER_MS;
+    }
+}
+
+/* A world is to be formed after the pause: sets the deadlines. */
+static void gather(struct ct_members *m, int64_t pause_ms, int64_t now_ns)
+{
+    m->unclean = false;
+    m->gather_ns = now_ns + pause_ms * CT_NS_PER_MS;
+    m->due.pause_ns = pause_ms > 0 ? m->gather_ns : NEVER;
+    m->said_ns = INT64_MIN;
+    m->due.join_ns = m->gather_ns + m->job.join_ms * CT_NS_PER_MS;
+    consider(m, now_ns);
+}
+
+/* The pause is over. */
+static void resume(struct ct_members *m, int64_t now_ns)
+{
+    m->due.pause_ns = NEVER;
+    consider(m, now_ns);
+}
+
+/* What becomes of members that are not in the running world: either it is stopped soon to take them
+ * in, or they are told that they are spares. */
+static void place_waiting(struct ct_members *m, int64_t now_ns)
+{
+    bool wanted = members_elastic(m) && m->node_count < m->job.max_nodes && !m->any_finished;
+    EACH_MEMBER(m, pos)
+    {
+        struct ct_member *member = MEMBER_OF(pos, link);
+        if (member->in_world) {
+            continue;
+        }
+        if (wanted) {
+            m->due.newcomers_ns =
+                m->due.newcomers_ns == NEVER ? now_ns + NEWCOMERS_NS : m->due.newcomers_ns;
+            return;
+        }
+        if (!member->told_spare) {
+            member->told_spare = true;
+            (void)members_msg(m, CT_MSG_SPARE);
+            members_send(m, member);
+        }
+    }
+}
+
+void members_round_serving(struct ct_members *m, const struct ct_msg *serving, int64_t now_ns)
+{
+    const char *address = serving->text[0] != '\0' ? serving->text : m->server->address;
+    (void)snprintf(m->master_addr, sizeof(m->master_addr), "%.*s", CT_HOST_MAX - 1, address);
+    m->master_port = serving->port;
+    clear_deadlines(m);
+    members_history_round(m)->formed_ms = members_ms(m, now_ns);
+    members_history_round(m)->waited_ms = (now_ns - m->gather_ns) / CT_NS_PER_MS;
+    ct_sm_move(&m->sm, STATE_RUNNING, "rank 0 serves", now_ns);
+    (void)members_msg(m, CT_MSG_WORLD);
+    EACH_MEMBER(m, pos)
+    {
+        struct ct_member *member = MEMBER_OF(pos, link);
+        if (member->in_world && !member->told) {
+            tell_world(m, member, false);
+        }
+    }
+    place_waiting(m, now_ns);
+}
+
+/* Tells all members whom the world waits for. */
+static void say_waiting(struct ct_members *m, int64_t now_ns)
+{
+    struct ct_msg *msg = members_msg(m, CT_MSG_WAITING);
+    members_wait_text(m, now_ns, msg->text, sizeof(msg->text));
+    ct_log(m->options.log, CT_LOG_INFO, "job %s: %s", m->job.run_id, msg->text);
+    members_send_all(m);
+    m->said_ns = now_ns;
+    m->due.say_ns = now_ns + CT_WAITING_AGAIN_MS * CT_NS_PER_MS;
 }
 
 /* ---- the end of the job --------------------------------------------------------------------- */
 
 static void end_round(struct ct_members *m, const char *why, int64_t now_ns)
 {
-    struct ct_story_round *round = members_round(m);
+    struct ct_history_round *round = members_history_round(m);
     round->ended_ms = members_ms(m, now_ns);
     (void)snprintf(round->why, sizeof(round->why), "%s", why);
 }
 
 static void over(struct ct_members *m, int exit_code, const char *why, int64_t now_ns)
 {
-    members_no_timers(m);
+    clear_deadlines(m);
     m->exit_code = exit_code;
     (void)snprintf(m->over_why, sizeof(m->over_why), "%s", why);
     ct_sm_move(&m->sm, STATE_OVER, why, now_ns);
     struct ct_msg *msg = members_msg(m, CT_MSG_OVER);
     msg->exit_code = exit_code;
     (void)snprintf(msg->text, sizeof(msg->text), "%s", why);
-    msg->story = m->story;
-    EACH_MEMBER(m, pos)
-    {
-        members_send(m, MEMBER_OF(pos, link));
-    }
+    msg->history = m->history;
+    members_send_all(m);
 }
 
 static int preempted_code(const struct ct_members *m)
@@ -76,21 +255,19 @@ static void say_pause(struct ct_members *m, int64_t pause_ms)
                    "%d generations in a row failed within a second of their start: the next one "
                    "starts in %d s, and the pause doubles with each that follows, up to %d s",
                    m->early_row, (int)(pause_ms / 1000), EARLY_LAST_MS / 1000);
-    EACH_MEMBER(m, pos)
-    {
-        members_send(m, MEMBER_OF(pos, link));
-    }
+    members_send_all(m);
 }
 
-/* How long the next generation waits: what fails as soon as it starts would burn the budget of
- * restarts, and load the machines, in no time. */
+/* How long the next generation waits. A program that fails as soon as it starts would otherwise use
+ * up the budget of restarts at once, and load the machines. */
 static int64_t pause_ms(struct ct_members *m, const struct ct_failure *first)
 {
-    const struct ct_story_round *round = members_round(m);
+    const struct ct_history_round *round = members_history_round(m);
     bool early = first != NULL && first->kind == CT_FAILURE_WORKER && first->early;
     bool ran = round->formed_ms > 0 && round->ended_ms - round->formed_ms >= EARLY_FIRST_MS;
     if (!early) {
-        /* One that was stopped in its first second, for newcomers, says nothing. */
+        /* A generation that was stopped in its first second for newcomers proves nothing: the row
+         * goes on. */
         m->early_row = first != NULL || ran ? 0 : m->early_row;
         return 0;
     }
@@ -111,7 +288,7 @@ static int64_t pause_ms(struct ct_members *m, const struct ct_failure *first)
 
 static void all_stopped(struct ct_members *m, int64_t now_ns)
 {
-    const struct ct_failure *first = ct_story_first(&m->story, m->generation);
+    const struct ct_failure *first = ct_failure_history_first(&m->history, m->generation);
     bool done = m->unfinished == 0 && first == NULL;
     EACH_MEMBER(m, pos)
     {
@@ -125,16 +302,17 @@ static void all_stopped(struct ct_members *m, int64_t now_ns)
         over(m, 0, "", now_ns);
     } else if (m->will_restart) {
         ct_sm_move(&m->sm, STATE_GATHERING, "all have stopped", now_ns);
-        members_gather(m, pause_ms(m, first), now_ns);
+        gather(m, pause_ms(m, first), now_ns);
     } else {
         over(m, first != NULL ? first->exit_code : CT_EXIT_NODE_LOST, "", now_ns);
     }
 }
 
-/* Those who have not heard of the world go back to waiting; counts the others. */
+/* Moves to STOPPING. Members that have not been told of the world go back to waiting; the others
+ * have to stop. */
 static void begin_stopping(struct ct_members *m, const char *why, int64_t now_ns)
 {
-    members_no_timers(m);
+    clear_deadlines(m);
     end_round(m, why, now_ns);
     m->unclean = false;
     m->to_stop = 0;
@@ -149,33 +327,27 @@ static void begin_stopping(struct ct_members *m, const char *why, int64_t now_ns
 
 static void stop_world(struct ct_members *m, const char *why, bool will_restart, int64_t now_ns)
 {
-    const struct ct_failure *first = ct_story_first(&m->story, m->generation);
+    const struct ct_failure *first = ct_failure_history_first(&m->history, m->generation);
     m->will_restart = will_restart;
     begin_stopping(m, why, now_ns);
     struct ct_msg *msg = members_msg(m, CT_MSG_STOP);
     msg->will_restart = will_restart;
     (void)snprintf(msg->text, sizeof(msg->text), "%s", why);
-    /* Only what is new; the whole story goes out with OVER. */
-    msg->story.rounds[0] = *members_round(m);
-    msg->story.num_rounds = 1;
+    /* Only what is new; the whole history goes out with OVER. */
+    msg->history.rounds[0] = *members_history_round(m);
+    msg->history.num_rounds = 1;
     if (first != NULL) {
-        msg->story.failures[0] = *first;
-        msg->story.num_failures = 1;
+        msg->history.failures[0] = *first;
+        msg->history.num_failures = 1;
     }
-    EACH_MEMBER(m, pos)
-    {
-        struct ct_member *member = MEMBER_OF(pos, link);
-        if (member->in_world) {
-            members_send(m, member);
-        }
-    }
+    members_send_world(m);
     if (m->to_stop == 0) {
         all_stopped(m, now_ns);
     }
 }
 
-/* May a failure of this generation be answered by another one? One generation uses at most one of
- * the budget: what else fails in it is the same accident. */
+/* Takes one restart from the budget. False: there is none left. A generation uses one at most,
+ * since further failures in it are consequences of the first. */
 static bool charge(struct ct_members *m)
 {
     if (!m->charged && m->restarts < m->job.max_restarts) {
@@ -185,18 +357,18 @@ static bool charge(struct ct_members *m)
     return m->charged;
 }
 
-void members_failed(struct ct_members *m, struct ct_member *member, struct ct_failure *failure,
-                    int64_t happened_ns, int64_t now_ns)
+void members_round_failed(struct ct_members *m, struct ct_member *member,
+                          struct ct_failure *failure, int64_t happened_ns, int64_t now_ns)
 {
-    char why[CT_STORY_WHAT_MAX];
+    char why[CT_FAILURE_WHAT_MAX];
     bool permanent = failure->permanent;
     failure->kind = CT_FAILURE_WORKER;
     failure->node_rank = member->node_rank;
     failure->exit_code = failure->exit_code != 0 ? failure->exit_code : 1;
     (void)snprintf(failure->host, sizeof(failure->host), "%s", member->host);
     (void)snprintf(failure->address, sizeof(failure->address), "%s", members_address(member));
-    members_describe(failure, why, sizeof(why));
-    bool first = members_record(m, failure, happened_ns);
+    members_history_describe(failure, why, sizeof(why));
+    bool first = members_history_record(m, failure, happened_ns);
     bool again = m->preempted == 0 && !permanent && charge(m);
     if (members_state(m) != STATE_STOPPING) {
         stop_world(m, why, again, now_ns);
@@ -209,7 +381,7 @@ void members_failed(struct ct_members *m, struct ct_member *member, struct ct_fa
     }
 }
 
-void members_finished(struct ct_members *m, struct ct_member *member, int64_t now_ns)
+void members_round_finished(struct ct_members *m, struct ct_member *member, int64_t now_ns)
 {
     member->finished = true;
     m->any_finished = true;
@@ -220,7 +392,7 @@ void members_finished(struct ct_members *m, struct ct_member *member, int64_t no
     }
 }
 
-void members_stopped(struct ct_members *m, struct ct_member *member, int64_t now_ns)
+void members_round_stopped(struct ct_members *m, struct ct_member *member, int64_t now_ns)
 {
     member->stopped = true;
     if (members_state(m) == STATE_STOPPING) {
@@ -233,27 +405,29 @@ void members_stopped(struct ct_members *m, struct ct_member *member, int64_t now
 
 /* ---- losing a node -------------------------------------------------------------------------- */
 
-/* A loss costs nothing where the job can go on with those who are there. */
+/* May another generation follow the loss of a node? It costs no restart where the job can go on
+ * with the nodes that are there. */
 static bool may_go_on(struct ct_members *m)
 {
     return members_elastic(m) || m->count >= m->job.min_nodes || charge(m);
 }
 
+/* `was` is a copy of a member of the world that is lost. */
 static void lost_of_world(struct ct_members *m, const struct ct_member *was,
                           struct ct_failure *failure, int64_t now_ns)
 {
-    char why[CT_STORY_WHAT_MAX];
+    char why[CT_FAILURE_WHAT_MAX];
     bool serves = was->node_rank == 0;
-    members_describe(failure, why, sizeof(why));
+    members_history_describe(failure, why, sizeof(why));
     if (m->preempted == 0 && was->told) {
-        (void)members_record(m, failure, now_ns);
+        (void)members_history_record(m, failure, now_ns);
     }
     switch (members_state(m)) {
     case STATE_FORMING:
         stop_world(m, why, true, now_ns);
         break;
     case STATE_RUNNING:
-        /* A node whose workers are done is not needed any more, unless it has the store. */
+        /* A node whose workers have all finished is needed only if it has the workers' store. */
         if (!was->finished || serves) {
             stop_world(m, why, may_go_on(m), now_ns);
         }
@@ -270,22 +444,26 @@ static void lost_of_world(struct ct_members *m, const struct ct_member *was,
     }
 }
 
-void members_left(struct ct_members *m, struct ct_member *member, enum ct_failure_kind kind,
-                  const char *why, bool connected, int64_t now_ns)
+void members_round_left(struct ct_members *m, struct ct_member *member, enum ct_failure_kind kind,
+                        const char *why, bool connected, int64_t now_ns)
 {
     struct ct_failure failure;
     const struct ct_member was = *member;
-    members_loss(member, kind, why, &failure);
+    members_history_loss(member, kind, why, &failure);
     ct_log(m->options.log, CT_LOG_DEBUG, "job %s: node %s is gone: %s", m->job.run_id, member->host,
            failure.what);
     if (connected) {
         m->options.drop(m->options.data, member);
     }
-    members_remove(m, member, members_state(m) != STATE_OVER, now_ns);
+    if (members_state(m) != STATE_OVER) {
+        members_place_release(&m->places, member);
+        members_place_remember(&m->places, member, now_ns);
+    }
+    members_join_remove(m, member);
     if (was.in_world) {
         lost_of_world(m, &was, &failure, now_ns);
     } else if (members_state(m) == STATE_GATHERING) {
-        members_consider(m, now_ns);
+        consider(m, now_ns);
     }
     if (m->count == 0 && members_state(m) != STATE_OVER) {
         over(m, CT_EXIT_NODE_LOST, "all nodes have left", now_ns);
@@ -294,33 +472,33 @@ void members_left(struct ct_members *m, struct ct_member *member, enum ct_failur
 
 /* ---- what comes from outside ---------------------------------------------------------------- */
 
-void members_arrived(struct ct_members *m, int64_t now_ns)
+void members_round_arrived(struct ct_members *m, int64_t now_ns)
 {
     switch (members_state(m)) {
     case STATE_GATHERING:
-        if (m->join_ns == NEVER) {
-            members_gather(m, 0, now_ns);
+        if (m->due.join_ns == NEVER) {
+            gather(m, 0, now_ns);
         } else {
-            members_consider(m, now_ns);
+            consider(m, now_ns);
         }
         break;
     case STATE_RUNNING:
-        members_place_waiting(m, now_ns);
+        place_waiting(m, now_ns);
         break;
     default:
-        break; /* it waits for what comes next */
+        break; /* the new member waits for the next state */
     }
 }
 
-void members_preempt(struct ct_members *m, const struct ct_member *member,
-                     const struct ct_msg *preempt, int64_t now_ns)
+void members_round_preempt(struct ct_members *m, const struct ct_member *member,
+                           const struct ct_msg *preempt, int64_t now_ns)
 {
     char name[MEMBER_NAME_MAX];
     if (m->preempted != 0 || members_state(m) == STATE_OVER) {
         return;
     }
     m->preempted = preempt->signo > 0 ? preempt->signo : SIGTERM;
-    /* In our words: every node prints them. */
+    /* Every node prints this text, so it is not taken from the message. */
     members_name(member, name);
     const char *signal_name = sigabbrev_np(m->preempted);
     (void)snprintf(m->preempt_why, sizeof(m->preempt_why), "%s received SIG%s: the job is to end",
@@ -329,16 +507,14 @@ void members_preempt(struct ct_members *m, const struct ct_member *member,
     msg->signo = m->preempted;
     msg->deadline_ms = preempt->deadline_ms;
     memcpy(msg->text, m->preempt_why, sizeof(msg->text));
-    EACH_MEMBER(m, pos)
-    {
-        members_send(m, MEMBER_OF(pos, link));
-    }
+    members_send_all(m);
     switch (members_state(m)) {
     case STATE_GATHERING:
         over(m, preempted_code(m), m->preempt_why, now_ns);
         break;
     case STATE_STOPPING:
-        m->unclean = true; /* they were being stopped for another reason */
+        m->unclean =
+            true; /* they were being stopped for another reason, so not all end by the preemption */
         break;
     default:
         begin_stopping(m, m->preempt_why, now_ns);
@@ -353,10 +529,10 @@ void members_preempt(struct ct_members *m, const struct ct_member *member,
 
 static void take_newcomers(struct ct_members *m, int64_t now_ns)
 {
-    char why[CT_STORY_WHAT_MAX], name[MEMBER_NAME_MAX];
+    char why[CT_FAILURE_WHAT_MAX], name[MEMBER_NAME_MAX];
     const struct ct_member *first = NULL;
     int newcomers = 0;
-    m->newcomers_ns = NEVER;
+    m->due.newcomers_ns = NEVER;
     EACH_MEMBER(m, pos)
     {
         const struct ct_member *member = MEMBER_OF(pos, link);
@@ -366,7 +542,7 @@ static void take_newcomers(struct ct_members *m, int64_t now_ns)
         }
     }
     if (m->any_finished) {
-        members_place_waiting(m, now_ns); /* a job that ends is not disturbed */
+        place_waiting(m, now_ns); /* a job that is about to end goes on without newcomers */
     } else if (newcomers == 1) {
         members_name(first, name);
         (void)snprintf(why, sizeof(why), "node %s joined", name);
@@ -380,37 +556,48 @@ static void take_newcomers(struct ct_members *m, int64_t now_ns)
 
 static void join_timeout(struct ct_members *m, int64_t now_ns)
 {
-    char why[CT_STORY_WHAT_MAX];
+    char why[CT_FAILURE_WHAT_MAX];
     if (members_state(m) == STATE_FORMING) {
-        members_left(m, m->server, CT_FAILURE_SILENT, "it did not open the workers' store in time",
-                     true, now_ns);
+        members_round_left(m, m->server, CT_FAILURE_SILENT,
+                           "it did not open the workers' store in time", true, now_ns);
     } else if (m->count >= m->job.min_nodes) {
-        members_form(m, now_ns); /* the settle time is longer than the whole wait may last */
+        form_world(m, now_ns); /* settle_ms is longer than join_ms */
     } else {
         int len = snprintf(why, sizeof(why), "join_timeout (%g s) is over while ",
                            (double)m->job.join_ms / 1000);
-        members_waiting_text(m, now_ns, why + len, sizeof(why) - (size_t)len);
+        members_wait_text(m, now_ns, why + len, sizeof(why) - (size_t)len);
         over(m, CT_EXIT_RDZV_TIMEOUT, why, now_ns);
     }
 }
 
-void members_timers(struct ct_members *m, int64_t now_ns)
+void members_round_tick(struct ct_members *m, int64_t now_ns)
 {
-    if (m->join_ns <= now_ns) {
-        m->join_ns = NEVER;
+    if (m->due.join_ns <= now_ns) {
+        m->due.join_ns = NEVER;
         join_timeout(m, now_ns);
     }
-    if (m->pause_ns <= now_ns) {
-        members_resume(m, now_ns);
+    if (m->due.pause_ns <= now_ns) {
+        resume(m, now_ns);
     }
-    if (m->settle_ns <= now_ns) {
-        m->settle_ns = NEVER;
-        members_form(m, now_ns);
+    if (m->due.settle_ns <= now_ns) {
+        m->due.settle_ns = NEVER;
+        form_world(m, now_ns);
     }
-    if (m->newcomers_ns <= now_ns) {
+    if (m->due.newcomers_ns <= now_ns) {
         take_newcomers(m, now_ns);
     }
-    if (m->say_ns <= now_ns) {
-        members_say_waiting(m, now_ns);
+    if (m->due.say_ns <= now_ns) {
+        say_waiting(m, now_ns);
     }
+}
+
+int64_t members_round_next(const struct ct_members *m)
+{
+    const int64_t times[] = {m->due.join_ns, m->due.settle_ns, m->due.newcomers_ns, m->due.say_ns,
+                             m->due.pause_ns};
+    int64_t next_ns = NEVER;
+    for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++) {
+        next_ns = times[i] < next_ns ? times[i] : next_ns;
+    }
+    return next_ns;
 }

@@ -2,9 +2,12 @@
  *
  * The job in the status; man/ctstatus.5 describes it.
  */
-#include "rendezvous/members/members_impl.h"
+#include "rendezvous/members/members.h"
 
 #include "common/text.h"
+#include "rendezvous/members/members_core.h"
+#include "rendezvous/members/members_history.h"
+#include "rendezvous/members/members_wait.h"
 #include "rendezvous/wire/json.h"
 
 #include <stdio.h>
@@ -50,7 +53,7 @@ static const char *job_state(const struct ct_members *m)
 static const char *node_state(const struct ct_members *m, const struct ct_member *member)
 {
     if (!member->in_world) {
-        return member->says_spare ? "spare" : "waiting";
+        return member->told_spare ? "spare" : "waiting";
     }
     if (members_state(m) == STATE_STOPPING) {
         return member->stopped ? "stopped" : "stopping";
@@ -139,19 +142,21 @@ static bool add_missing_nodes(cJSON *job, const struct ct_members *m, int64_t no
 {
     struct missing missing = {cJSON_AddArrayToObject(job, "missing_nodes"), true};
     if (missing.array != NULL && m->begun && members_state(m) == STATE_GATHERING) {
-        members_missing(m, now_ns, add_missing, &missing);
+        members_wait_missing(m, now_ns, add_missing, &missing);
     }
     return missing.array != NULL && missing.ok;
 }
 
 static bool add_failures(cJSON *job, const struct ct_members *m)
 {
-    const struct ct_story *story = &m->story;
+    const struct ct_failure_history *history = &m->history;
     cJSON *array = cJSON_AddArrayToObject(job, "failures");
-    uint64_t n = story->num_failures > CT_STORY_KEPT ? story->num_failures - CT_STORY_KEPT : 0;
+    uint64_t n = history->num_failures > CT_FAILURE_HISTORY_KEPT
+                     ? history->num_failures - CT_FAILURE_HISTORY_KEPT
+                     : 0;
     bool ok = array != NULL;
-    for (; ok && n < story->num_failures; n++) {
-        const struct ct_failure *failure = &story->failures[n % CT_STORY_KEPT];
+    for (; ok && n < history->num_failures; n++) {
+        const struct ct_failure *failure = &history->failures[n % CT_FAILURE_HISTORY_KEPT];
         cJSON *item = ct_json_append_object(array);
         ok = item != NULL && ct_json_add_number(item, "generation", failure->generation) &&
              ct_json_add_number(item, "node", failure->node_rank) &&
@@ -161,28 +166,28 @@ static bool add_failures(cJSON *job, const struct ct_members *m)
              ct_json_add_number(item, "exit", failure->exit_code) &&
              add_name(item, "reason", failure->what);
     }
-    return ok && ct_json_add_number(job, "failure_count", (double)story->num_failures);
+    return ok && ct_json_add_number(job, "failure_count", (double)history->num_failures);
 }
 
 /* What failed in earlier generations was answered by a restart and is no problem any more. */
 static bool add_problems(cJSON *problems, const struct ct_members *m, int64_t now_ns)
 {
-    const struct ct_failure *first = ct_story_first(&m->story, m->generation);
-    char text[CT_STORY_WHAT_MAX];
+    const struct ct_failure *first = ct_failure_history_first(&m->history, m->generation);
+    char text[CT_FAILURE_WHAT_MAX];
     bool ok = true;
     /* An elastic job that could start and gives others time to join misses nothing. */
     if (members_state(m) == STATE_GATHERING && m->begun && m->count < m->job.min_nodes) {
-        members_waiting_text(m, now_ns, text, sizeof(text));
+        members_wait_text(m, now_ns, text, sizeof(text));
         ok = append_text(problems, text);
     }
     if (ok && first != NULL) {
-        members_describe(first, text, sizeof(text));
+        members_history_describe(first, text, sizeof(text));
         ok = append_text(problems, text);
     }
-    if (ok && m->pause_ns != NEVER) {
+    if (ok && m->due.pause_ns != NEVER) {
         (void)snprintf(text, sizeof(text),
                        "workers fail within a second of their start: the next start is in %d s",
-                       (int)((m->pause_ns - now_ns) / CT_NS_PER_S + 1));
+                       (int)((m->due.pause_ns - now_ns) / CT_NS_PER_S + 1));
         ok = append_text(problems, text);
     }
     if (ok && m->preempted != 0) {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For whom the world waits, in words: who is missing, who is there and how many more may come.
+ * Which nodes the world waits for, in words: who is missing, who is there, how many more may come.
  *
- * Which places are covered: those that members wish for or had in the last world. Members that have
- * neither may take any place; as long as there are such, only places that have a name or a past are
- * told, since "node rank 3 never connected" could be wrong.
+ * A place (node rank) is covered if a member wishes for it or had it in the last world. Members
+ * without a wish or a past may take any place. While there are such members, only missing places
+ * whose host is known are named: "node rank 3 never connected" could be wrong.
  */
-#include "rendezvous/members/members_impl.h"
+#include "rendezvous/members/members_wait.h"
 
 #include "common/alloc.h"
 #include "common/host_list.h"
@@ -16,10 +16,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Nodes that were there and left, each with words of its own. */
+/* How many nodes that left are described one by one. */
 #define GONE_SHOWN 3
 
-/* Gives how many members have no place of their own; marks the places of the others. */
+/* Marks the covered places. Returns how many members may take any place. */
 static int cover(const struct ct_members *m, unsigned char *covered, int places)
 {
     int unplaced = 0;
@@ -36,19 +36,10 @@ static int cover(const struct ct_members *m, unsigned char *covered, int places)
     return unplaced;
 }
 
-static const char *name_of(const struct ct_members *m, int place)
-{
-    const struct gone *gone = m->places[place].gone;
-    if (gone != NULL) {
-        return gone->host;
-    }
-    return place < m->options.num_expected ? m->expected[place] : NULL;
-}
-
 static void describe(const struct ct_members *m, int place, int64_t now_ns, char *out, size_t size)
 {
-    const struct gone *gone = m->places[place].gone;
-    const char *name = name_of(m, place);
+    const struct members_gone *gone = m->places.at[place].gone;
+    const char *name = members_place_name(&m->places, place);
     int len = name != NULL ? snprintf(out, size, "node rank %d (%.64s)", place, name)
                            : snprintf(out, size, "node rank %d", place);
     size_t used = len > 0 && (size_t)len < size ? (size_t)len : 0;
@@ -61,10 +52,10 @@ static void describe(const struct ct_members *m, int place, int64_t now_ns, char
     }
 }
 
-/* The places to tell of, in an array that is the caller's; NULL without memory. */
+/* The missing places that are named: an array that the caller frees; NULL without memory. */
 static int *find_missing(const struct ct_members *m, int *count)
 {
-    int wanted = m->job.min_nodes < m->num_places ? m->job.min_nodes : m->num_places;
+    int wanted = m->job.min_nodes < m->places.count ? m->job.min_nodes : m->places.count;
     int missing = m->job.min_nodes - m->count;
     unsigned char *covered = ct_calloc((size_t)wanted, 1);
     int *found = ct_calloc((size_t)wanted, sizeof(*found));
@@ -72,7 +63,8 @@ static int *find_missing(const struct ct_members *m, int *count)
     if (covered != NULL && found != NULL) {
         int unplaced = cover(m, covered, wanted);
         for (int place = 0; place < wanted && *count < missing; place++) {
-            if (covered[place] == 0 && (unplaced == 0 || name_of(m, place) != NULL)) {
+            if (covered[place] == 0 &&
+                (unplaced == 0 || members_place_name(&m->places, place) != NULL)) {
                 found[(*count)++] = place;
             }
         }
@@ -81,7 +73,8 @@ static int *find_missing(const struct ct_members *m, int *count)
     return found;
 }
 
-void members_missing(const struct ct_members *m, int64_t now_ns, members_missing_fn fn, void *data)
+void members_wait_missing(const struct ct_members *m, int64_t now_ns, members_missing_fn fn,
+                          void *data)
 {
     int count, *places = find_missing(m, &count);
     for (int i = 0; i < count; i++) {
@@ -94,7 +87,7 @@ void members_missing(const struct ct_members *m, int64_t now_ns, members_missing
 
 /* ---- the line ------------------------------------------------------------------------------- */
 
-/* What has no room for all of it is left out. */
+/* Appends to `out`; appends nothing if there is no room for all of it. */
 static void add(char *out, size_t size, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 static void add(char *out, size_t size, const char *fmt, ...)
 {
@@ -111,14 +104,14 @@ static void add(char *out, size_t size, const char *fmt, ...)
 /* "; node ranks 3-6 (gpu-[4-7]) never connected" for those of `places` that have a name, or have
  * none.
  */
-static int add_strangers(const struct ct_members *m, const int *places, int count, bool named,
-                         const char *before, char *out, size_t size)
+static int add_never_connected(const struct ct_members *m, const int *places, int count, bool named,
+                               const char *before, char *out, size_t size)
 {
     const char **names = ct_calloc((size_t)count, sizeof(*names));
     int *ranks = ct_calloc((size_t)count, sizeof(*ranks)), found = 0;
     for (int i = 0; names != NULL && ranks != NULL && i < count; i++) {
-        const char *name = name_of(m, places[i]);
-        if (m->places[places[i]].gone == NULL && (name != NULL) == named) {
+        const char *name = members_place_name(&m->places, places[i]);
+        if (m->places.at[places[i]].gone == NULL && (name != NULL) == named) {
             names[found] = name;
             ranks[found++] = places[i];
         }
@@ -143,7 +136,7 @@ static int add_gone(const struct ct_members *m, const int *places, int count, co
 {
     int found = 0;
     for (int i = 0; i < count; i++) {
-        if (m->places[places[i]].gone != NULL && found++ < GONE_SHOWN) {
+        if (m->places.at[places[i]].gone != NULL && found++ < GONE_SHOWN) {
             char text[256];
             describe(m, places[i], now_ns, text, sizeof(text));
             add(out, size, "%s%s", found > 1 ? "; " : before, text);
@@ -159,8 +152,8 @@ static void add_missing(const struct ct_members *m, int64_t now_ns, char *out, s
 {
     int count, *places = find_missing(m, &count);
     int told = 0;
-    told += add_strangers(m, places, count, true, ": ", out, size);
-    told += add_strangers(m, places, count, false, told > 0 ? "; " : ": ", out, size);
+    told += add_never_connected(m, places, count, true, ": ", out, size);
+    told += add_never_connected(m, places, count, false, told > 0 ? "; " : ": ", out, size);
     told += add_gone(m, places, count, told > 0 ? "; " : ": ", now_ns, out, size);
     if (told > 0 && told < m->job.min_nodes - m->count) {
         add(out, size, "; and %d more", m->job.min_nodes - m->count - told);
@@ -187,7 +180,7 @@ static void add_present(const struct ct_members *m, const char *before, char *ou
     ct_free(names);
 }
 
-void members_waiting_text(const struct ct_members *m, int64_t now_ns, char *out, size_t size)
+void members_wait_text(const struct ct_members *m, int64_t now_ns, char *out, size_t size)
 {
     int missing = m->job.min_nodes - m->count, more = m->job.max_nodes - m->count;
     if (missing > 0) {

@@ -1,9 +1,13 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The list of jobs. A job begins with its first agent and is freed with its last. A limit bounds
+ * how many jobs there may be, so looking through the list is quick enough.
+ */
 #include "rendezvous/server/control_jobs.h"
 
 #include "common/alloc.h"
 #include "common/text.h"
-#include "rendezvous/control/story.h"
+#include "rendezvous/control/failure_history.h"
 #include "rendezvous/wire/limits.h"
 
 #include <cjson/cJSON.h>
@@ -110,7 +114,7 @@ int64_t ct_control_jobs_next(const struct ct_control_jobs *jobs)
 static int sign_problems(struct cJSON *problems, int first, const char *run_id)
 {
     for (int i = first; i < cJSON_GetArraySize(problems); i++) {
-        char text[CT_RUN_ID_MAX + CT_STORY_WHAT_MAX + 16];
+        char text[CT_RUN_ID_MAX + CT_FAILURE_WHAT_MAX + 16];
         (void)snprintf(text, sizeof(text), "job %s: %s", run_id,
                        cJSON_GetStringValue(cJSON_GetArrayItem(problems, i)));
         ct_text_clean(text);

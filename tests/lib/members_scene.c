@@ -31,10 +31,11 @@ static void on_send(void *data, struct ct_member *member, const struct ct_msg *m
         (void)snprintf(text, sizeof(text), "%s=%d", ct_msg_name(msg->type), msg->exit_code);
     }
     const struct ct_failure *first =
-        msg->story.num_rounds > 0
-            ? ct_story_first(
-                  &msg->story,
-                  msg->story.rounds[(msg->story.num_rounds - 1) % CT_STORY_KEPT].generation)
+        msg->history.num_rounds > 0
+            ? ct_failure_history_first(
+                  &msg->history,
+                  msg->history.rounds[(msg->history.num_rounds - 1) % CT_FAILURE_HISTORY_KEPT]
+                      .generation)
             : NULL;
     if (first != NULL) {
         node->last_failure = *first;

@@ -20,7 +20,7 @@
 struct scene_node {
     struct ct_member *member; /* NULL = not connected */
     char log[2048];
-    char last_text[CT_STORY_WHAT_MAX];
+    char last_text[CT_FAILURE_WHAT_MAX];
     struct ct_failure last_failure; /* first of the last STOP or OVER; no texts */
     struct ct_msg_world last_world;
     char last_tail[64];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/sim/sim.h"
+#include "tests/lib/members_done.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -298,7 +299,7 @@ static void step(struct sim *sim, const struct sim_event *event)
         }
         break;
     case SIM_MISCHIEF:
-        if (!ct_members_done(sim->members)) {
+        if (!members_done(sim->members)) {
             sim_mischief(sim);
         }
         break;

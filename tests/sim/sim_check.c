@@ -11,6 +11,7 @@
  * - failures are counted and the budget is kept;
  * - the job ends, all agents end, and those who hear of its end agree how.
  */
+#include "tests/lib/members_done.h"
 #include "tests/sim/sim.h"
 
 #include <stdio.h>
@@ -246,7 +247,7 @@ void sim_check_end(struct sim *sim)
         any = any || sim->lines[i].joined;
         check(sim, !sim->lines[i].alive, "the agent does not end", i);
     }
-    check(sim, !any || ct_members_done(sim->members), "the job did not end", -1);
+    check(sim, !any || members_done(sim->members), "the job did not end", -1);
     if (sim->over && sim->over_code == 0) {
         for (int i = 0; i < sim->num_lines; i++) {
             const struct sim_line *l = &sim->lines[i];

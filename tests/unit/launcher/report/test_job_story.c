@@ -17,10 +17,10 @@ static void set(char *to, size_t size, const char *text)
     (void)snprintf(to, size, "%s", text);
 }
 
-static void add_failure(struct ct_story *told, int node_rank, int rank, int exit_code,
+static void add_failure(struct ct_failure_history *told, int node_rank, int rank, int exit_code,
                         const char *what)
 {
-    struct ct_failure *failure = &told->failures[told->num_failures++ % CT_STORY_KEPT];
+    struct ct_failure *failure = &told->failures[told->num_failures++ % CT_FAILURE_HISTORY_KEPT];
     *failure = (struct ct_failure){.kind = rank < 0 ? CT_FAILURE_SILENT : CT_FAILURE_WORKER,
                                    .generation = 1,
                                    .node_rank = node_rank,
@@ -49,7 +49,7 @@ static void set_up(struct ct_job_story *story)
 
 static void take(struct ct_job_story *story)
 {
-    struct ct_story told = {0};
+    struct ct_failure_history told = {0};
     add_failure(&told, 3, 7, 9, "an old story, which a restart has mended");
     told.failures[0].generation = 0;
     add_failure(&told, 2, 5, 137, "process 42 was killed by signal 9 (SIGKILL)");
@@ -57,7 +57,7 @@ static void take(struct ct_job_story *story)
     told.failures[1].tail = ct_strdup("the very\x07 reason\n");
     told.failures[1].advice = ct_strdup("see dmesg");
     add_failure(&told, 1, -1, 121, "nothing was heard from it");
-    told.rounds[0] = (struct ct_story_round){
+    told.rounds[0] = (struct ct_history_round){
         .generation = 1, .nodes = 3, .world_size = 6, .formed_ms = 1000, .ended_ms = 3500};
     told.num_rounds = 1;
     ct_job_story_take(story, &told);
@@ -117,7 +117,7 @@ static void what_is_told_here_is_not_repeated(void **state)
 static void one_node_tells_it_and_another_where_that_one_is_lost(void **state)
 {
     struct ct_job_story story;
-    struct ct_story told = {0};
+    struct ct_failure_history told = {0};
     (void)state;
     set_up(&story);
     story.node_rank = 2;
@@ -136,7 +136,7 @@ static void one_node_tells_it_and_another_where_that_one_is_lost(void **state)
 
 static void a_hang_of_all_has_no_culprit(void **state)
 {
-    struct ct_story told = {0};
+    struct ct_failure_history told = {0};
     struct ct_buf text = CT_BUF_INIT;
     (void)state;
     add_failure(&told, 0, -1, 122, "no rank has moved for 5 s and none stands out");

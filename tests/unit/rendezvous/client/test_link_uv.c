@@ -33,7 +33,7 @@ struct agent {
     struct ct_msg_join join;
     bool up, lost, closed, over, world, quiet;
     struct ct_err err;
-    char refusal[CT_STORY_WHAT_MAX];
+    char refusal[CT_FAILURE_WHAT_MAX];
     char address[CT_HOST_MAX];
     struct ct_msg_world place;
     int exit_code;

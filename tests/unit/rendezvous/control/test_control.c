@@ -46,8 +46,8 @@ static struct ct_msg *filled(enum ct_msg_type type)
     };
     memset(msg->nonce, 0x5a, sizeof(msg->nonce));
     memset(msg->answer, 0xa5, sizeof(msg->answer));
-    msg->story.failures[0] = msg->failure;
-    msg->story.num_failures = 1;
+    msg->history.failures[0] = msg->failure;
+    msg->history.num_failures = 1;
     return msg;
 }
 
@@ -94,7 +94,7 @@ static void compare(const struct ct_msg *a, const struct ct_msg *b)
     assert_int_equal(b->will_restart, type == CT_MSG_STOP);
     assert_int_equal(b->has_failure, type == CT_MSG_FAILED || type == CT_MSG_STOPPED);
     assert_string_equal(b->failure.what, b->has_failure ? "exit 3" : "");
-    assert_int_equal(b->story.num_failures, type == CT_MSG_STOP || type == CT_MSG_OVER);
+    assert_int_equal(b->history.num_failures, type == CT_MSG_STOP || type == CT_MSG_OVER);
     assert_int_equal(b->has_answer, type == CT_MSG_CHALLENGE || type == CT_MSG_ANSWER);
     assert_memory_equal(b->answer, b->has_answer ? a->answer : none.answer, CT_ANSWER_LEN);
     assert_memory_equal(b->nonce,
@@ -230,14 +230,14 @@ static void test_hostile_text(void **state)
 
 static void test_texts_have_a_length(void **state)
 {
-    char text[CT_STORY_WHAT_MAX + 100], words[CT_STORY_WHAT_MAX];
+    char text[CT_FAILURE_WHAT_MAX + 100], words[CT_FAILURE_WHAT_MAX];
     (void)state;
     memset(words, 'x', sizeof(words));
     (void)snprintf(text, sizeof(text), "{\"type\":\"waiting\",\"text\":\"%.*s\"}",
-                   CT_STORY_WHAT_MAX - 1, words);
+                   CT_FAILURE_WHAT_MAX - 1, words);
     take(text);
     (void)snprintf(text, sizeof(text), "{\"type\":\"waiting\",\"text\":\"%.*s\"}",
-                   CT_STORY_WHAT_MAX, words);
+                   CT_FAILURE_WHAT_MAX, words);
     refuse(text, "message \"waiting\": field \"text\" is too long");
 }
 
@@ -376,7 +376,7 @@ static void test_memory_runs_out(void **state)
     (void)state;
     for (int type = 0; type < CT_MSG_TYPES; type++) {
         struct ct_msg *msg = filled((enum ct_msg_type)type);
-        msg->story.failures[0].tail = msg->failure.tail = tail;
+        msg->history.failures[0].tail = msg->failure.tail = tail;
         assert_true(ct_fault_sweep(through, msg, 0) > 5);
         free(msg);
     }

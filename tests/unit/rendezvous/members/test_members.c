@@ -2,6 +2,7 @@
  *
  * Membership: how a world forms, who gets which rank, who may join, and the status.
  */
+#include "tests/lib/members_done.h"
 #include "tests/lib/members_scene.h"
 
 #include "common/progress_page.h"
@@ -259,7 +260,7 @@ static void test_restarted_agent_replaces_its_old_self(void **state)
     s.now += 2 * S; /* two beats are missing */
     join_as(&s, 1, 1);
     HEARS(&s, 1, "dropped");
-    assert_false(ct_members_done(s.members));
+    assert_false(members_done(s.members));
     end(&s);
 }
 
@@ -325,10 +326,10 @@ static void test_world_does_not_form(void **state)
         "join_timeout (60 s) is over while waiting for 1 of 2 nodes: node rank 1 never "
         "connected; present: gpu-1");
     refused(&s, 2, -1, CT_EBUSY, "the job r is over (exit code 120)");
-    assert_false(ct_members_done(s.members));
+    assert_false(members_done(s.members));
     say(&s, 1, CT_MSG_LEAVE, 0);
     HEARS(&s, 1, "dropped");
-    assert_true(ct_members_done(s.members));
+    assert_true(members_done(s.members));
     assert_true(ct_members_next(s.members) == INT64_MAX);
     end(&s);
 }

@@ -2,6 +2,7 @@
  *
  * Membership: silence, the end by request, and members that break the protocol.
  */
+#include "tests/lib/members_done.h"
 #include "tests/lib/members_scene.h"
 
 #include <signal.h>
@@ -197,7 +198,7 @@ static void test_node_leaves(void **state)
     HEARS(&s, 1, "stop0");
     assert_int_equal(s.nodes[1].last_failure.kind, CT_FAILURE_LEFT);
     gone(&s, 1);
-    assert_true(ct_members_done(s.members));
+    assert_true(members_done(s.members));
     end(&s);
 }
 

@@ -2,6 +2,7 @@
  *
  * Membership: what follows when workers fail, nodes are lost or come.
  */
+#include "tests/lib/members_done.h"
 #include "tests/lib/members_scene.h"
 
 #include <stdio.h>
@@ -149,7 +150,7 @@ static void test_all_finish(void **state)
     say(&s, 1, CT_MSG_LEAVE, 0);
     say(&s, 2, CT_MSG_LEAVE, 0);
     HEARS(&s, 2, "over=0 dropped");
-    assert_true(ct_members_done(s.members));
+    assert_true(members_done(s.members));
     end(&s);
 }
 

@@ -1,18 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who is to blame: failures in the order in which they happened, and members in words.
+ * Failures on record. Those of one generation stand in the order in which they happened, not in
+ * that in which they were heard of: the first one is to blame for the end of the generation. Only
+ * the first ROUND_FAILURES_KEPT of a generation are kept, and the texts of a failure only while the
+ * budget of memory has room for them.
  */
-#include "rendezvous/members/members_impl.h"
+#include "rendezvous/members/members_history.h"
+
+#include "common/exit_code.h"
 
 #include <stdio.h>
 #include <string.h>
 
 static struct ct_failure *failure_at(struct ct_members *m, uint64_t n)
 {
-    return &m->story.failures[n % CT_STORY_KEPT];
+    return &m->history.failures[n % CT_FAILURE_HISTORY_KEPT];
 }
 
-/* ---- texts, which are a worker's and long --------------------------------------------------- */
+/* ---- long texts ----------------------------------------------------------------------------- */
 
 static size_t text_cost(const struct ct_failure *failure)
 {
@@ -25,7 +30,7 @@ static size_t text_cost(const struct ct_failure *failure)
     return cost;
 }
 
-/* Frees the texts of a failure of the story. */
+/* Frees the texts of a failure on record. */
 static void drop_texts(struct ct_members *m, struct ct_failure *known)
 {
     size_t cost = text_cost(known);
@@ -34,7 +39,7 @@ static void drop_texts(struct ct_members *m, struct ct_failure *known)
     ct_failure_fini(known);
 }
 
-/* The story is to have them; where there is no room it does without. */
+/* Takes memory for the texts from the budget; without room for them, frees them. */
 static void keep_texts(struct ct_members *m, struct ct_failure *failure)
 {
     size_t cost = text_cost(failure);
@@ -45,12 +50,12 @@ static void keep_texts(struct ct_members *m, struct ct_failure *failure)
     }
 }
 
-/* ---- the story ------------------------------------------------------------------------------ */
+/* ---- the record ------------------------------------------------------------------------------ */
 
-bool members_record(struct ct_members *m, struct ct_failure *failure, int64_t happened_ns)
+bool members_history_record(struct ct_members *m, struct ct_failure *failure, int64_t happened_ns)
 {
-    struct ct_story *story = &m->story;
-    uint64_t from = m->round_failures_from, kept = story->num_failures - from;
+    struct ct_failure_history *history = &m->history;
+    uint64_t from = m->round_failures_from, kept = history->num_failures - from;
     failure->generation = m->generation;
     failure->time_ms = members_ms(m, happened_ns);
     if (kept == ROUND_FAILURES_KEPT) {
@@ -60,10 +65,9 @@ bool members_record(struct ct_members *m, struct ct_failure *failure, int64_t ha
         }
         drop_texts(m, failure_at(m, from + --kept));
     } else {
-        drop_texts(m, failure_at(m, story->num_failures++));
+        drop_texts(m, failure_at(m, history->num_failures++));
     }
     keep_texts(m, failure);
-    /* Those of one generation stand in the order in which they happened. */
     while (kept > 0 && m->happened_ns[kept - 1] > happened_ns) {
         *failure_at(m, from + kept) = *failure_at(m, from + kept - 1);
         m->happened_ns[kept] = m->happened_ns[kept - 1];
@@ -75,9 +79,9 @@ bool members_record(struct ct_members *m, struct ct_failure *failure, int64_t ha
     return kept == 0;
 }
 
-void members_complete(struct ct_members *m, struct ct_failure *failure)
+void members_history_complete(struct ct_members *m, struct ct_failure *failure)
 {
-    for (uint64_t n = m->round_failures_from; n < m->story.num_failures; n++) {
+    for (uint64_t n = m->round_failures_from; n < m->history.num_failures; n++) {
         struct ct_failure *known = failure_at(m, n);
         if (known->node_rank == failure->node_rank && known->rank == failure->rank &&
             known->kind == CT_FAILURE_WORKER) {
@@ -94,8 +98,8 @@ void members_complete(struct ct_members *m, struct ct_failure *failure)
     }
 }
 
-void members_loss(const struct ct_member *member, enum ct_failure_kind kind, const char *why,
-                  struct ct_failure *out)
+void members_history_loss(const struct ct_member *member, enum ct_failure_kind kind,
+                          const char *why, struct ct_failure *out)
 {
     char ranks[64];
     int last = member->first_rank + member->workers - 1;
@@ -114,7 +118,7 @@ void members_loss(const struct ct_member *member, enum ct_failure_kind kind, con
     } else {
         (void)snprintf(ranks, sizeof(ranks), "ranks %d-%d", member->first_rank, last);
     }
-    /* The reason is cut, not what stands around it. */
+    /* A long reason is cut, so that the ranks behind it are shown. */
     switch (kind) {
     case CT_FAILURE_AGENT:
         (void)snprintf(out->what, sizeof(out->what),
@@ -131,20 +135,7 @@ void members_loss(const struct ct_member *member, enum ct_failure_kind kind, con
     }
 }
 
-const char *members_address(const struct ct_member *member)
-{
-    const char *address = member->address;
-    return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0 ? "" : address;
-}
-
-void members_name(const struct ct_member *member, char out[MEMBER_NAME_MAX])
-{
-    const char *address = members_address(member);
-    (void)snprintf(out, MEMBER_NAME_MAX, "%.110s%s%.64s", member->host,
-                   address[0] != '\0' ? " at " : "", address);
-}
-
-void members_describe(const struct ct_failure *failure, char *out, size_t size)
+void members_history_describe(const struct ct_failure *failure, char *out, size_t size)
 {
     const char *at = failure->address[0] != '\0' ? " at " : "";
     if (failure->rank >= 0) {
@@ -156,8 +147,14 @@ void members_describe(const struct ct_failure *failure, char *out, size_t size)
     }
 }
 
-struct ct_story_round *members_round(struct ct_members *m)
+void members_history_begin(struct ct_members *m, const struct ct_history_round *round)
 {
-    CT_ASSERT(m->story.num_rounds > 0);
-    return &m->story.rounds[(m->story.num_rounds - 1) % CT_STORY_KEPT];
+    m->round_failures_from = m->history.num_failures;
+    m->history.rounds[m->history.num_rounds++ % CT_FAILURE_HISTORY_KEPT] = *round;
+}
+
+struct ct_history_round *members_history_round(struct ct_members *m)
+{
+    CT_ASSERT(m->history.num_rounds > 0);
+    return &m->history.rounds[(m->history.num_rounds - 1) % CT_FAILURE_HISTORY_KEPT];
 }

@@ -1,5 +1,12 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-#include "rendezvous/control/story.h"
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The history as a ring of its last entries, and as JSON in both directions. Two tables hold the
+ * fields.
+ *
+ * Failure modes: long texts of older failures are left out where a document would not fit into a
+ * frame; reading refuses what has the wrong type or range.
+ */
+#include "rendezvous/control/failure_history.h"
 
 #include "common/alloc.h"
 #include "rendezvous/control/control.h"
@@ -37,16 +44,16 @@ static const struct ct_json_field failure_fields[] = {
     {PLAIN, "permanent", CT_JSON_BOOL, AT(permanent), 0, 0, 0, NULL},
     {PLAIN, "early", CT_JSON_BOOL, AT(early), 0, 0, 0, NULL},
     {PLAIN, "time_ms", CT_JSON_I64, AT(time_ms), 0, 0, CT_JSON_INT_MAX, NULL},
-    {PLAIN, "what", CT_JSON_CUT, AT(what), CT_STORY_WHAT_MAX, 0, 0, NULL},
-    {LONG_TEXTS, "tail", CT_JSON_OWNED, AT(tail), CT_STORY_TEXT_MAX, 0, 0, NULL},
-    {LONG_TEXTS, "message", CT_JSON_OWNED, AT(message), CT_STORY_TEXT_MAX, 0, 0, NULL},
-    {LONG_TEXTS, "traceback", CT_JSON_OWNED, AT(traceback), CT_STORY_TEXT_MAX, 0, 0, NULL},
-    {LONG_TEXTS, "advice", CT_JSON_OWNED, AT(advice), CT_STORY_TEXT_MAX, 0, 0, NULL},
+    {PLAIN, "what", CT_JSON_CUT, AT(what), CT_FAILURE_WHAT_MAX, 0, 0, NULL},
+    {LONG_TEXTS, "tail", CT_JSON_OWNED, AT(tail), CT_FAILURE_TEXT_MAX, 0, 0, NULL},
+    {LONG_TEXTS, "message", CT_JSON_OWNED, AT(message), CT_FAILURE_TEXT_MAX, 0, 0, NULL},
+    {LONG_TEXTS, "traceback", CT_JSON_OWNED, AT(traceback), CT_FAILURE_TEXT_MAX, 0, 0, NULL},
+    {LONG_TEXTS, "advice", CT_JSON_OWNED, AT(advice), CT_FAILURE_TEXT_MAX, 0, 0, NULL},
 };
 #undef AT
 #define FAILURE_FIELDS (sizeof(failure_fields) / sizeof(failure_fields[0]))
 
-#define AT(member) offsetof(struct ct_story_round, member)
+#define AT(member) offsetof(struct ct_history_round, member)
 static const struct ct_json_field round_fields[] = {
     {PLAIN, "generation", CT_JSON_INT, AT(generation), 0, 0, INT_MAX, NULL},
     {PLAIN, "nodes", CT_JSON_INT, AT(nodes), 0, 0, CT_MAX_NODES, NULL},
@@ -54,7 +61,7 @@ static const struct ct_json_field round_fields[] = {
     {PLAIN, "formed_ms", CT_JSON_I64, AT(formed_ms), 0, 0, CT_JSON_INT_MAX, NULL},
     {PLAIN, "ended_ms", CT_JSON_I64, AT(ended_ms), 0, 0, CT_JSON_INT_MAX, NULL},
     {PLAIN, "waited_ms", CT_JSON_I64, AT(waited_ms), 0, 0, CT_JSON_INT_MAX, NULL},
-    {PLAIN, "why", CT_JSON_CUT, AT(why), CT_STORY_WHAT_MAX, 0, 0, NULL},
+    {PLAIN, "why", CT_JSON_CUT, AT(why), CT_FAILURE_WHAT_MAX, 0, 0, NULL},
 };
 #undef AT
 #define ROUND_FIELDS (sizeof(round_fields) / sizeof(round_fields[0]))
@@ -71,10 +78,10 @@ void ct_failure_fini(struct ct_failure *failure)
     failure->tail = failure->message = failure->traceback = failure->advice = NULL;
 }
 
-void ct_story_fini(struct ct_story *story)
+void ct_failure_history_fini(struct ct_failure_history *history)
 {
-    for (int i = 0; story != NULL && i < CT_STORY_KEPT; i++) {
-        ct_failure_fini(&story->failures[i]);
+    for (int i = 0; history != NULL && i < CT_FAILURE_HISTORY_KEPT; i++) {
+        ct_failure_fini(&history->failures[i]);
     }
 }
 
@@ -101,13 +108,14 @@ int ct_failure_copy(const struct ct_failure *from, struct ct_failure *out)
 
 static uint64_t oldest(uint64_t count)
 {
-    return count > CT_STORY_KEPT ? count - CT_STORY_KEPT : 0;
+    return count > CT_FAILURE_HISTORY_KEPT ? count - CT_FAILURE_HISTORY_KEPT : 0;
 }
 
-const struct ct_failure *ct_story_first(const struct ct_story *story, int generation)
+const struct ct_failure *ct_failure_history_first(const struct ct_failure_history *history,
+                                                  int generation)
 {
-    for (uint64_t n = oldest(story->num_failures); n < story->num_failures; n++) {
-        const struct ct_failure *failure = &story->failures[n % CT_STORY_KEPT];
+    for (uint64_t n = oldest(history->num_failures); n < history->num_failures; n++) {
+        const struct ct_failure *failure = &history->failures[n % CT_FAILURE_HISTORY_KEPT];
         if (failure->generation == generation) {
             return failure;
         }
@@ -147,59 +155,61 @@ int ct_failure_to_json(const struct ct_failure *failure, struct cJSON **out)
 
 /* Which failures keep their long texts: the one to blame for the end, then the youngest, as long as
  * there is room. */
-static void pick_texts(const struct ct_story *story, bool keep[CT_STORY_KEPT])
+static void pick_texts(const struct ct_failure_history *history, bool keep[CT_FAILURE_HISTORY_KEPT])
 {
     size_t room = TEXTS_MAX;
     const struct ct_failure *first = NULL;
-    if (story->num_failures > 0) {
-        const struct ct_failure *last = &story->failures[(story->num_failures - 1) % CT_STORY_KEPT];
-        first = ct_story_first(story, last->generation);
+    if (history->num_failures > 0) {
+        const struct ct_failure *last =
+            &history->failures[(history->num_failures - 1) % CT_FAILURE_HISTORY_KEPT];
+        first = ct_failure_history_first(history, last->generation);
         room -= text_bytes(first) < room ? text_bytes(first) : room;
     }
-    for (uint64_t n = story->num_failures; n-- > oldest(story->num_failures);) {
-        const struct ct_failure *failure = &story->failures[n % CT_STORY_KEPT];
+    for (uint64_t n = history->num_failures; n-- > oldest(history->num_failures);) {
+        const struct ct_failure *failure = &history->failures[n % CT_FAILURE_HISTORY_KEPT];
         size_t bytes = failure == first ? 0 : text_bytes(failure);
-        keep[n % CT_STORY_KEPT] = bytes <= room;
+        keep[n % CT_FAILURE_HISTORY_KEPT] = bytes <= room;
         room -= bytes <= room ? bytes : 0;
     }
 }
 
-static int write_failures(cJSON *object, const struct ct_story *story)
+static int write_failures(cJSON *object, const struct ct_failure_history *history)
 {
-    bool keep[CT_STORY_KEPT] = {false};
-    pick_texts(story, keep);
+    bool keep[CT_FAILURE_HISTORY_KEPT] = {false};
+    pick_texts(history, keep);
     cJSON *array = cJSON_AddArrayToObject(object, "failures");
     int rc = array != NULL ? 0 : CT_ENOMEM;
-    for (uint64_t n = oldest(story->num_failures); rc == 0 && n < story->num_failures; n++) {
+    for (uint64_t n = oldest(history->num_failures); rc == 0 && n < history->num_failures; n++) {
         cJSON *item = ct_json_append_object(array);
-        rc = item != NULL ? write_failure(item, &story->failures[n % CT_STORY_KEPT],
-                                          PLAIN | (keep[n % CT_STORY_KEPT] ? LONG_TEXTS : 0))
-                          : CT_ENOMEM;
+        rc = item != NULL
+                 ? write_failure(item, &history->failures[n % CT_FAILURE_HISTORY_KEPT],
+                                 PLAIN | (keep[n % CT_FAILURE_HISTORY_KEPT] ? LONG_TEXTS : 0))
+                 : CT_ENOMEM;
     }
     return rc;
 }
 
-static int write_rounds(cJSON *object, const struct ct_story *story)
+static int write_rounds(cJSON *object, const struct ct_failure_history *history)
 {
     cJSON *array = cJSON_AddArrayToObject(object, "rounds");
     int rc = array != NULL ? 0 : CT_ENOMEM;
-    for (uint64_t n = oldest(story->num_rounds); rc == 0 && n < story->num_rounds; n++) {
+    for (uint64_t n = oldest(history->num_rounds); rc == 0 && n < history->num_rounds; n++) {
         cJSON *item = ct_json_append_object(array);
         rc = item != NULL ? ct_json_write_fields(item, round_fields, ROUND_FIELDS, PLAIN,
-                                                 &story->rounds[n % CT_STORY_KEPT])
+                                                 &history->rounds[n % CT_FAILURE_HISTORY_KEPT])
                           : CT_ENOMEM;
     }
     return rc;
 }
 
-int ct_story_to_json(const struct ct_story *story, struct cJSON **out)
+int ct_failure_history_to_json(const struct ct_failure_history *history, struct cJSON **out)
 {
     ct_json_use_our_memory();
     cJSON *object = cJSON_CreateObject();
-    if (object == NULL || write_failures(object, story) != 0 ||
-        !ct_json_add_number(object, "failure_count", (double)story->num_failures) ||
-        write_rounds(object, story) != 0 ||
-        !ct_json_add_number(object, "round_count", (double)story->num_rounds)) {
+    if (object == NULL || write_failures(object, history) != 0 ||
+        !ct_json_add_number(object, "failure_count", (double)history->num_failures) ||
+        write_rounds(object, history) != 0 ||
+        !ct_json_add_number(object, "round_count", (double)history->num_rounds)) {
         cJSON_Delete(object);
         return CT_ENOMEM;
     }
@@ -232,44 +242,47 @@ static int read_ring(const cJSON *json, const char *name, const char *count_name
     const struct ct_json_field field = {1, count_name, CT_JSON_I64, 0, 0, 0, CT_JSON_INT_MAX, NULL};
     int64_t total = 0;
     *array = cJSON_GetObjectItemCaseSensitive(json, name);
-    if (!cJSON_IsArray(*array) || cJSON_GetArraySize(*array) > CT_STORY_KEPT) {
+    if (!cJSON_IsArray(*array) || cJSON_GetArraySize(*array) > CT_FAILURE_HISTORY_KEPT) {
         return ct_err_set(err, CT_EFORMAT, "field \"%s\" must be an array of at most %d", name,
-                          CT_STORY_KEPT);
+                          CT_FAILURE_HISTORY_KEPT);
     }
     int rc = ct_json_read_fields(json, &field, 1, 1, &total, err);
     int kept = cJSON_GetArraySize(*array);
-    if (rc == 0 && kept != (total < CT_STORY_KEPT ? (int)total : CT_STORY_KEPT)) {
+    if (rc == 0 &&
+        kept != (total < CT_FAILURE_HISTORY_KEPT ? (int)total : CT_FAILURE_HISTORY_KEPT)) {
         rc = ct_err_set(err, CT_EFORMAT, "field \"%s\" does not fit \"%s\"", count_name, name);
     }
     *count = (uint64_t)total;
     return rc;
 }
 
-static int read_failures(const cJSON *json, struct ct_story *story, struct ct_err *err)
+static int read_failures(const cJSON *json, struct ct_failure_history *history, struct ct_err *err)
 {
     const cJSON *array, *item;
-    int rc = read_ring(json, "failures", "failure_count", &array, &story->num_failures, err);
-    uint64_t n = oldest(story->num_failures);
+    int rc = read_ring(json, "failures", "failure_count", &array, &history->num_failures, err);
+    uint64_t n = oldest(history->num_failures);
     for (item = rc == 0 ? array->child : NULL; rc == 0 && item != NULL; item = item->next) {
-        rc = ct_failure_from_json(item, &story->failures[n++ % CT_STORY_KEPT], err);
+        rc = ct_failure_from_json(item, &history->failures[n++ % CT_FAILURE_HISTORY_KEPT], err);
     }
     return rc;
 }
 
-static int read_rounds(const cJSON *json, struct ct_story *story, struct ct_err *err)
+static int read_rounds(const cJSON *json, struct ct_failure_history *history, struct ct_err *err)
 {
     const cJSON *array, *item;
-    int rc = read_ring(json, "rounds", "round_count", &array, &story->num_rounds, err);
-    uint64_t n = oldest(story->num_rounds);
+    int rc = read_ring(json, "rounds", "round_count", &array, &history->num_rounds, err);
+    uint64_t n = oldest(history->num_rounds);
     for (item = rc == 0 ? array->child : NULL; rc == 0 && item != NULL; item = item->next) {
-        rc = cJSON_IsObject(item) ? ct_json_read_fields(item, round_fields, ROUND_FIELDS, PLAIN,
-                                                        &story->rounds[n++ % CT_STORY_KEPT], err)
-                                  : ct_err_set(err, CT_EFORMAT, "a round must be an object");
+        rc = cJSON_IsObject(item)
+                 ? ct_json_read_fields(item, round_fields, ROUND_FIELDS, PLAIN,
+                                       &history->rounds[n++ % CT_FAILURE_HISTORY_KEPT], err)
+                 : ct_err_set(err, CT_EFORMAT, "a round must be an object");
     }
     return rc;
 }
 
-int ct_story_from_json(const struct cJSON *json, struct ct_story *out, struct ct_err *err)
+int ct_failure_history_from_json(const struct cJSON *json, struct ct_failure_history *out,
+                                 struct ct_err *err)
 {
     if (!cJSON_IsObject(json)) {
         return ct_err_set(err, CT_EFORMAT, "a story must be an object");
@@ -279,7 +292,7 @@ int ct_story_from_json(const struct cJSON *json, struct ct_story *out, struct ct
         rc = read_rounds(json, out, err);
     }
     if (rc != 0) {
-        ct_story_fini(out);
+        ct_failure_history_fini(out);
         memset(out, 0, sizeof(*out));
     }
     return rc;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The failure story: the ring, copies, and JSON both ways.
+ * The failure history: the ring, copies, and JSON both ways.
  */
 #include "tests/lib/ct_test.h"
 
 #include "common/alloc.h"
-#include "rendezvous/control/story.h"
+#include "rendezvous/control/failure_history.h"
 #include "rendezvous/wire/json.h"
 
 #include <stdio.h>
@@ -98,49 +98,51 @@ static void test_failure(void **state)
 }
 
 /* Twenty failures and rounds, of which the last 16 are kept. */
-static struct ct_story *a_story(const char *tail)
+static struct ct_failure_history *a_story(const char *tail)
 {
-    struct ct_story *story = calloc(1, sizeof(*story));
+    struct ct_failure_history *story = calloc(1, sizeof(*story));
     assert_non_null(story);
     for (int i = 0; i < 20; i++) {
-        struct ct_failure *failure = &story->failures[story->num_failures++ % CT_STORY_KEPT];
+        struct ct_failure *failure =
+            &story->failures[story->num_failures++ % CT_FAILURE_HISTORY_KEPT];
         ct_failure_fini(failure);
         *failure = a_failure(i / 2);
         failure->rank = i;
         assert_int_equal(give_texts(failure, tail), 0);
-        struct ct_story_round *round = &story->rounds[story->num_rounds++ % CT_STORY_KEPT];
-        *round = (struct ct_story_round){i, 2, 16, 1000 + i, 2000 + i, 30 + i, "rank 3"};
+        struct ct_history_round *round =
+            &story->rounds[story->num_rounds++ % CT_FAILURE_HISTORY_KEPT];
+        *round = (struct ct_history_round){i, 2, 16, 1000 + i, 2000 + i, 30 + i, "rank 3"};
     }
     return story;
 }
 
-static void free_story(struct ct_story *story)
+static void free_story(struct ct_failure_history *story)
 {
-    ct_story_fini(story);
+    ct_failure_history_fini(story);
     free(story);
 }
 
 static void test_first_of_a_generation(void **state)
 {
-    struct ct_story *story = a_story("t");
+    struct ct_failure_history *story = a_story("t");
     (void)state;
-    assert_int_equal(ct_story_first(story, 9)->rank, 18);
-    assert_int_equal(ct_story_first(story, 2)->rank, 4);
-    assert_null(ct_story_first(story, 1)); /* forgotten */
-    assert_null(ct_story_first(story, 10));
+    assert_int_equal(ct_failure_history_first(story, 9)->rank, 18);
+    assert_int_equal(ct_failure_history_first(story, 2)->rank, 4);
+    assert_null(ct_failure_history_first(story, 1)); /* forgotten */
+    assert_null(ct_failure_history_first(story, 10));
     free_story(story);
 }
 
-static void test_story(void **state)
+static void test_failure_history(void **state)
 {
-    struct ct_story *story = a_story("t"), *read = calloc(1, sizeof(*read));
+    struct ct_failure_history *story = a_story("t"), *read = calloc(1, sizeof(*read));
     struct cJSON *json = NULL;
     (void)state;
-    assert_int_equal(ct_story_to_json(story, &json), 0);
-    assert_int_equal(ct_story_from_json(json, read, NULL), 0);
+    assert_int_equal(ct_failure_history_to_json(story, &json), 0);
+    assert_int_equal(ct_failure_history_from_json(json, read, NULL), 0);
     assert_int_equal(read->num_failures, 20);
     assert_int_equal(read->num_rounds, 20);
-    for (int i = 0; i < CT_STORY_KEPT; i++) {
+    for (int i = 0; i < CT_FAILURE_HISTORY_KEPT; i++) {
         assert_same(&story->failures[i], &read->failures[i]);
         assert_memory_equal(&story->rounds[i], &read->rounds[i], sizeof(read->rounds[i]));
     }
@@ -152,19 +154,19 @@ static void test_story(void **state)
 /* The one to blame for the end keeps its texts, old ones lose them. */
 static void test_long_texts_have_a_limit(void **state)
 {
-    char *tail = malloc(CT_STORY_TEXT_MAX);
-    memset(tail, '\x1b', CT_STORY_TEXT_MAX - 1);
-    tail[CT_STORY_TEXT_MAX - 1] = '\0';
-    struct ct_story *story = a_story(tail), *read = calloc(1, sizeof(*read));
+    char *tail = malloc(CT_FAILURE_TEXT_MAX);
+    memset(tail, '\x1b', CT_FAILURE_TEXT_MAX - 1);
+    tail[CT_FAILURE_TEXT_MAX - 1] = '\0';
+    struct ct_failure_history *story = a_story(tail), *read = calloc(1, sizeof(*read));
     struct cJSON *json = NULL;
     (void)state;
-    assert_int_equal(ct_story_to_json(story, &json), 0);
+    assert_int_equal(ct_failure_history_to_json(story, &json), 0);
     char *text = cJSON_PrintUnformatted(json);
     assert_true(strlen(text) < ((size_t)1 << 20) - 100);
     cJSON_free(text);
-    assert_int_equal(ct_story_from_json(json, read, NULL), 0);
-    assert_string_equal(read->failures[18 % CT_STORY_KEPT].tail, tail);
-    assert_string_equal(read->failures[19 % CT_STORY_KEPT].tail, tail);
+    assert_int_equal(ct_failure_history_from_json(json, read, NULL), 0);
+    assert_string_equal(read->failures[18 % CT_FAILURE_HISTORY_KEPT].tail, tail);
+    assert_string_equal(read->failures[19 % CT_FAILURE_HISTORY_KEPT].tail, tail);
     assert_null(read->failures[4].tail);
     cJSON_Delete(json);
     free_story(story);
@@ -250,11 +252,11 @@ static void test_hostile_failure(void **state)
 
 static void refuse_story(const char *text, const char *words)
 {
-    struct ct_story *story = calloc(1, sizeof(*story));
+    struct ct_failure_history *story = calloc(1, sizeof(*story));
     struct ct_err err = {0};
     struct cJSON *json = cJSON_Parse(text);
     assert_non_null(json);
-    assert_int_equal(ct_story_from_json(json, story, &err), CT_EFORMAT);
+    assert_int_equal(ct_failure_history_from_json(json, story, &err), CT_EFORMAT);
     assert_string_equal(err.text, words);
     cJSON_Delete(json);
     free_story(story);
@@ -280,7 +282,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_failure),
         cmocka_unit_test(test_first_of_a_generation),
-        cmocka_unit_test(test_story),
+        cmocka_unit_test(test_failure_history),
         cmocka_unit_test(test_long_texts_have_a_limit),
         cmocka_unit_test(test_what_is_no_unicode),
         cmocka_unit_test(test_hostile_failure),

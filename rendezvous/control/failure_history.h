@@ -6,8 +6,8 @@
  *
  * All texts come from agents and so from workers: any bytes but NUL, bounded by the sizes below.
  */
-#ifndef CT_RENDEZVOUS_CONTROL_STORY_H
-#define CT_RENDEZVOUS_CONTROL_STORY_H
+#ifndef CT_RENDEZVOUS_CONTROL_FAILURE_HISTORY_H
+#define CT_RENDEZVOUS_CONTROL_FAILURE_HISTORY_H
 
 #include "common/addr.h"
 #include "common/err.h"
@@ -20,12 +20,12 @@ struct cJSON;
 
 /* Bytes kept of a text that a worker or its agent has written: twenty lines of a wide screen, and a
  * Python traceback. Not tuned. */
-#define CT_STORY_TEXT_MAX ((size_t)8192)
+#define CT_FAILURE_TEXT_MAX ((size_t)8192)
 /* "process 42 was killed by signal 9 (SIGKILL)". */
-#define CT_STORY_WHAT_MAX 512
+#define CT_FAILURE_WHAT_MAX 512
 
 /* Failures and generations kept; the first failure of the last generation always is. */
-#define CT_STORY_KEPT 16
+#define CT_FAILURE_HISTORY_KEPT 16
 
 enum ct_failure_kind {
     CT_FAILURE_WORKER, /* a worker ended badly, could not be started, or hangs */
@@ -38,15 +38,15 @@ struct ct_failure {
     enum ct_failure_kind kind;
     int generation;
     int node_rank;
-    char host[CT_HOST_MAX];       /* as the node calls itself */
-    char address[CT_HOST_MAX];    /* where it really is; "" = on the machine of the membership */
-    int rank, local_rank;         /* of the worker; -1 = the whole node */
-    int64_t pid;                  /* 0 = never started */
-    int exit_code;                /* ctrun's, when the job ends of this */
-    bool permanent;               /* another try would fail in the same way: no restart */
-    bool early;                   /* within a second of its start, before it had made a step */
-    int64_t time_ms;              /* Unix time by the server's clock */
-    char what[CT_STORY_WHAT_MAX]; /* "process 42 exited with code 3", "the connection was lost" */
+    char host[CT_HOST_MAX];         /* as the node calls itself */
+    char address[CT_HOST_MAX];      /* where it really is; "" = on the machine of the membership */
+    int rank, local_rank;           /* of the worker; -1 = the whole node */
+    int64_t pid;                    /* 0 = never started */
+    int exit_code;                  /* ctrun's, when the job ends of this */
+    bool permanent;                 /* another try would fail in the same way: no restart */
+    bool early;                     /* within a second of its start, before it had made a step */
+    int64_t time_ms;                /* Unix time by the server's clock */
+    char what[CT_FAILURE_WHAT_MAX]; /* "process 42 exited with code 3", "the connection was lost" */
     /* Known when the node has stopped; each may be NULL. Owned. */
     char *tail;      /* its last lines on stderr, each with '\n' */
     char *message;   /* of its error file */
@@ -55,41 +55,44 @@ struct ct_failure {
 };
 
 /* One generation that is over, or the present one. */
-struct ct_story_round {
+struct ct_history_round {
     int generation;
     int nodes, world_size;
-    int64_t formed_ms, ended_ms; /* Unix time; 0 = has not */
-    int64_t waited_ms;           /* from the beginning of the wait to formed_ms */
-    char why[CT_STORY_WHAT_MAX]; /* it ended: "rank 3 on gpu-1: ...", "node gpu-9 joined", "done" */
+    int64_t formed_ms, ended_ms;   /* Unix time; 0 = has not */
+    int64_t waited_ms;             /* from the beginning of the wait to formed_ms */
+    char why[CT_FAILURE_WHAT_MAX]; /* it ended: "rank 3 on gpu-1: ...", "node gpu-9 joined", "done"
+                                    */
 };
 
-struct ct_story {
-    /* The n-th at n modulo CT_STORY_KEPT. */
-    struct ct_failure failures[CT_STORY_KEPT];
+struct ct_failure_history {
+    /* The n-th at n modulo CT_FAILURE_HISTORY_KEPT. */
+    struct ct_failure failures[CT_FAILURE_HISTORY_KEPT];
     uint64_t num_failures;
-    struct ct_story_round rounds[CT_STORY_KEPT];
+    struct ct_history_round rounds[CT_FAILURE_HISTORY_KEPT];
     uint64_t num_rounds;
 };
 
 /* Zeroed memory is an empty story. Frees what it owns; NULL is allowed. */
-void ct_story_fini(struct ct_story *story);
+void ct_failure_history_fini(struct ct_failure_history *story);
 void ct_failure_fini(struct ct_failure *failure);
 
 /* Deep copy into zeroed memory. CT_ENOMEM leaves *out empty. */
 CT_MUST_CHECK int ct_failure_copy(const struct ct_failure *from, struct ct_failure *out);
 
 /* The first failure of `generation`: the one that is to blame; NULL = there was none. */
-const struct ct_failure *ct_story_first(const struct ct_story *story, int generation);
+const struct ct_failure *ct_failure_history_first(const struct ct_failure_history *story,
+                                                  int generation);
 
 /* Gives *out (cJSON_Delete). CT_ENOMEM. */
 CT_MUST_CHECK int ct_failure_to_json(const struct ct_failure *failure, struct cJSON **out);
-CT_MUST_CHECK int ct_story_to_json(const struct ct_story *story, struct cJSON **out);
+CT_MUST_CHECK int ct_failure_history_to_json(const struct ct_failure_history *story,
+                                             struct cJSON **out);
 
 /* Into zeroed memory; cuts texts that are too long, refuses what has the wrong type or range with
  * CT_EFORMAT, which names the field. */
 CT_MUST_CHECK int ct_failure_from_json(const struct cJSON *json, struct ct_failure *out,
                                        struct ct_err *err);
-CT_MUST_CHECK int ct_story_from_json(const struct cJSON *json, struct ct_story *out,
-                                     struct ct_err *err);
+CT_MUST_CHECK int ct_failure_history_from_json(const struct cJSON *json,
+                                               struct ct_failure_history *out, struct ct_err *err);
 
 #endif

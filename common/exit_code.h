@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The exit codes of ctrun's own making. Beside them it passes on a worker's code, and 128 + signal.
+ *
+ * timeout(1) and env(1) use 124 and 125, shells 126 and up. The codes for what happens to a job as
+ * a whole stay clear of those and of what programs usually return.
+ */
+#ifndef CT_COMMON_EXIT_CODE_H
+#define CT_COMMON_EXIT_CODE_H
+
+enum ct_exit_code {
+    CT_EXIT_OK = 0,
+    CT_EXIT_SETUP = 1, /* could not set up: port in use, folder not writable, out of memory */
+    CT_EXIT_USAGE = 2,
+    CT_EXIT_RDZV_TIMEOUT = 120, /* the world did not form in time */
+    CT_EXIT_NODE_LOST = 121,    /* a node was lost and not replaced */
+    CT_EXIT_HUNG = 122,         /* a worker stood still (--hang-timeout) */
+    CT_EXIT_PREEMPTED = 123,    /* asked to end, and all workers ended in order */
+    CT_EXIT_NOT_EXECUTABLE = 126,
+    CT_EXIT_NOT_FOUND = 127,
+    CT_EXIT_SIGNAL_BASE = 128,
+};
+
+#endif

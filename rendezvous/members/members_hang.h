@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Finds out whether the whole job hangs. For the files of the core alone.
+ */
+#ifndef CT_RENDEZVOUS_MEMBERS_MEMBERS_HANG_H
+#define CT_RENDEZVOUS_MEMBERS_MEMBERS_HANG_H
+
+#include "rendezvous/members/members_core.h"
+
+/* Takes what a beat says of the workers of a member. */
+void members_hang_vote(struct ct_members *m, struct ct_member *member,
+                       const struct ct_hang_vote *vote, int64_t now_ns);
+
+#endif

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The node ranks that members may wish for: who is expected at each, who wishes for it, and who had
+ * it and left.
+ */
+#include "rendezvous/members/members_place.h"
+
+#include "common/alloc.h"
+#include "rendezvous/members/members_core.h"
+
+#include <string.h>
+
+/* Places of this many departed members are searched one by one. When a whole cluster comes back,
+ * the order of names does as well. */
+#define GONE_SEARCHED 64
+
+/* ---- names that a scheduler tells ------------------------------------------------------------ */
+
+/* The first label of a name, since one side may have the domain and the other not; a number with
+ * dots is whole. */
+static size_t label_length(const char *host)
+{
+    size_t len = strcspn(host, ".");
+    return strspn(host, "0123456789") == len ? strlen(host) : len;
+}
+
+static int compare_labels(const char *a, const char *b)
+{
+    size_t alen = label_length(a), blen = label_length(b);
+    int order = strncasecmp(a, b, alen < blen ? alen : blen);
+    return order != 0 ? order : (alen > blen) - (alen < blen);
+}
+
+int members_place_expect(struct members_places *places, const char *const *names, int count)
+{
+    places->expected = ct_calloc((size_t)count, sizeof(places->expected[0]));
+    places->expected_order = ct_calloc((size_t)count, sizeof(places->expected_order[0]));
+    if (places->expected == NULL || places->expected_order == NULL) {
+        return CT_ENOMEM;
+    }
+    places->num_expected = count;
+    for (int i = 0; i < count; i++) {
+        places->expected[i] = ct_strdup(names[i]);
+        if (places->expected[i] == NULL) {
+            return CT_ENOMEM;
+        }
+        places->expected_order[i] = i;
+    }
+    /* Insertion sort: schedulers tell names in order, which costs one comparison for each, and the
+     * comparison of qsort() could not see the names. */
+    for (int i = 1; i < count; i++) {
+        int at = i;
+        for (; at > 0 && compare_labels(places->expected[places->expected_order[at - 1]],
+                                        places->expected[i]) > 0;
+             at--) {
+            places->expected_order[at] = places->expected_order[at - 1];
+        }
+        places->expected_order[at] = i;
+    }
+    return 0;
+}
+
+/* A free place among those that are expected on this host; -1 = none. */
+static int expected_place(const struct members_places *places, const char *host)
+{
+    int low = 0, high = places->num_expected;
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        if (compare_labels(places->expected[places->expected_order[middle]], host) < 0) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    for (; low < places->num_expected; low++) {
+        int place = places->expected_order[low];
+        if (compare_labels(places->expected[place], host) != 0) {
+            break;
+        }
+        if (place < places->count && places->at[place].wisher == NULL) {
+            return place;
+        }
+    }
+    return -1;
+}
+
+/* ---- those who left -------------------------------------------------------------------------- */
+
+static void free_gone(struct members_places *places, struct members_place *place)
+{
+    places->num_gone -= place->gone != NULL;
+    ct_free(place->gone);
+    place->gone = NULL;
+}
+
+/* The free place that this host had and left; -1 = none, or too many have left. */
+static int left_place(const struct members_places *places, const char *host)
+{
+    for (int i = 0; places->num_gone > 0 && places->num_gone <= GONE_SEARCHED && i < places->count;
+         i++) {
+        const struct members_place *place = &places->at[i];
+        if (place->gone != NULL && place->wisher == NULL && strcmp(place->gone->host, host) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+int members_place_find(const struct members_places *places, const char *host)
+{
+    int place = expected_place(places, host);
+    return place >= 0 ? place : left_place(places, host);
+}
+
+void members_place_take(struct members_places *places, struct ct_member *member)
+{
+    if (member->wish >= 0) {
+        places->at[member->wish].wisher = member;
+        free_gone(places, &places->at[member->wish]);
+    }
+}
+
+void members_place_release(struct members_places *places, const struct ct_member *member)
+{
+    if (member->wish >= 0 && places->at[member->wish].wisher == member) {
+        places->at[member->wish].wisher = NULL;
+    }
+}
+
+void members_place_remember(struct members_places *places, const struct ct_member *member,
+                            int64_t now_ns)
+{
+    int at = member->node_rank >= 0 ? member->node_rank : member->wish;
+    if (at < 0 || at >= places->count || places->at[at].wisher != NULL) {
+        return;
+    }
+    size_t host = strlen(member->host) + 1, address = strlen(member->address) + 1;
+    struct members_gone *gone = ct_malloc(sizeof(*gone) + host + address);
+    if (gone != NULL) {
+        gone->left_ns = now_ns;
+        gone->host = (char *)(gone + 1);
+        gone->address = gone->host + host;
+        memcpy(gone->host, member->host, host);
+        memcpy(gone->address, member->address, address);
+    }
+    free_gone(places, &places->at[at]);
+    places->at[at].gone = gone;
+    places->num_gone += gone != NULL;
+}
+
+void members_place_forget_gone(struct members_places *places)
+{
+    for (int i = 0; i < places->count; i++) {
+        free_gone(places, &places->at[i]);
+    }
+}
+
+const char *members_place_name(const struct members_places *places, int place)
+{
+    const struct members_gone *gone = places->at[place].gone;
+    if (gone != NULL) {
+        return gone->host;
+    }
+    return place < places->num_expected ? places->expected[place] : NULL;
+}
+
+void members_place_fini(struct members_places *places)
+{
+    members_place_forget_gone(places);
+    for (int i = 0; i < places->num_expected; i++) {
+        ct_free(places->expected[i]);
+    }
+    ct_free(places->expected);
+    ct_free(places->expected_order);
+    ct_free(places->at);
+}

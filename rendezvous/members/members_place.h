@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The places of a job: one for each node rank that a member may wish for, with who is expected
+ * there, who wishes for it, and who had it and left. Pure.
+ */
+#ifndef CT_RENDEZVOUS_MEMBERS_MEMBERS_PLACE_H
+#define CT_RENDEZVOUS_MEMBERS_MEMBERS_PLACE_H
+
+#include "common/err.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ct_member;
+
+/* A node that left its place. One block, with the texts behind it. */
+struct members_gone {
+    int64_t left_ns;
+    char *host, *address;
+};
+
+struct members_place {
+    struct ct_member *wisher;  /* the member that wishes for this node rank; may be NULL */
+    struct members_gone *gone; /* the node that had it last and left; may be NULL */
+};
+
+/* Zeroed memory is empty. */
+struct members_places {
+    struct members_place *at;
+    int count;
+    int num_gone;        /* places whose `gone` is not NULL */
+    char **expected;     /* host names by node rank, as a scheduler or --hosts tells them */
+    int *expected_order; /* indices of `expected` in the order of names, for a binary search */
+    int num_expected;
+};
+
+void members_place_fini(struct members_places *places);
+
+/* Copies the names. CT_ENOMEM leaves what members_place_fini() frees. */
+CT_MUST_CHECK int members_place_expect(struct members_places *places, const char *const *names,
+                                       int count);
+
+/* A free place for a member of this host that did not say which one it wants: one at which the host
+ * is expected, else one that it had and left; -1 = none. */
+int members_place_find(const struct members_places *places, const char *host);
+
+/* `member` has the place that it wishes for, if it wishes for any. */
+void members_place_take(struct members_places *places, struct ct_member *member);
+
+/* The member's wish is void. */
+void members_place_release(struct members_places *places, const struct ct_member *member);
+
+/* Notes that the member, whose wish is released, left the place that it had. Without memory nothing
+ * is noted. */
+void members_place_remember(struct members_places *places, const struct ct_member *member,
+                            int64_t now_ns);
+
+/* Forgets who has left which place. */
+void members_place_forget_gone(struct members_places *places);
+
+/* The name of the host that had the place, else of the one that is expected there; NULL = unknown.
+ */
+const char *members_place_name(const struct members_places *places, int place);
+
+#endif

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which nodes the world waits for, in words. For the files of the core alone.
+ */
+#ifndef CT_RENDEZVOUS_MEMBERS_MEMBERS_WAIT_H
+#define CT_RENDEZVOUS_MEMBERS_MEMBERS_WAIT_H
+
+#include "rendezvous/members/members_core.h"
+
+/* Calls fn with a line on each place that is missing. */
+typedef void (*members_missing_fn)(void *data, const char *text);
+void members_wait_missing(const struct ct_members *m, int64_t now_ns, members_missing_fn fn,
+                          void *data);
+
+/* All of it in one line, long lists shortened. */
+void members_wait_text(const struct ct_members *m, int64_t now_ns, char *out, size_t size);
+
+#endif

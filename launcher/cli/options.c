@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Not getopt_long(3): it takes an option's value to be whatever word follows, knows no underscores,
- * and would print by itself; argparse, whose habits torchrun's users have, differs in all three.
+ * Reads the environment first, then the command line, which wins; then what several options say
+ * together is checked. common/option_parser.c finds the options, option_apply.c reads their values.
  */
 #include "launcher/cli/options.h"
 
 #include "common/num.h"
-#include "common/suggest.h"
+#include "common/option_parser.h"
 #include "launcher/cli/help.h"
 #include "launcher/cli/option_table.h"
 #include "launcher/cli/option_values.h"
@@ -17,7 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Longer than every option's name; longer words on the command line match none. */
+/* Longer than every option's name with its dashes. */
 #define NAME_MAX_LEN 64
 /* torchrun's default. */
 #define SHUTDOWN_TIMEOUT_MS 30000
@@ -79,17 +79,22 @@ static int apply_environment(char *const *env, struct ct_options *options, struc
     return 0;
 }
 
-/* torchrun's own variable for the shutdown time; weaker than the option and its PET_ variable. */
-static int apply_shutdown_timeout(char *const *env, struct ct_options *options, struct ct_err *err)
+/* torchrun's own variables are weaker than the options and their PET_ variables. */
+static int apply_torchrun_variables(char *const *env, struct ct_options *options,
+                                    struct ct_err *err)
 {
-    static const char name[] = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
-    static const struct ct_option_spec spec = {.id = CT_OPT_SHUTDOWN_TIMEOUT};
-    const char *value = ct_environ_get(env, name);
+    static const char timeout_name[] = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
+    static const struct ct_option_spec timeout_spec = {.id = CT_OPT_SHUTDOWN_TIMEOUT};
+    const char *prefix = ct_environ_get(env, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
+    const char *timeout = ct_environ_get(env, timeout_name);
+    if (options->prefix_template == NULL && prefix != NULL && prefix[0] != '\0') {
+        options->prefix_template = prefix;
+    }
     if (options->shutdown_timeout_ms >= 0) {
         return 0;
     }
-    if (value != NULL && value[0] != '\0') {
-        return ct_option_apply(&spec, name, value, options, err);
+    if (timeout != NULL && timeout[0] != '\0') {
+        return ct_option_apply(&timeout_spec, timeout_name, timeout, options, err);
     }
     options->shutdown_timeout_ms = SHUTDOWN_TIMEOUT_MS;
     return 0;
@@ -97,94 +102,54 @@ static int apply_shutdown_timeout(char *const *env, struct ct_options *options, 
 
 /* ---- command line ---------------------------------------------------------------------------- */
 
-struct cursor {
-    char *const *argv;
-    int next; /* the word to read next */
-};
-
-/* Would argparse take this word for an option? Then it cannot be an option's value: in
- * "--log-dir --standalone x.py" the folder was forgotten, it is not called "--standalone". Negative
- * numbers are values. */
-static bool looks_like_option(const char *word)
+static struct ct_option option_at(size_t index)
 {
-    return word[0] == '-' && word[1] != '\0' && !isdigit((unsigned char)word[1]) && word[1] != '.';
+    if (index >= ct_option_count) {
+        return (struct ct_option){0};
+    }
+    const struct ct_option_spec *spec = &ct_option_table[index];
+    return (struct ct_option){
+        .name = spec->name,
+        .letter = spec->letter,
+        .alias = spec->letter == 'n' ? "np" : NULL, /* as mpirun's users type it */
+        .value = spec->id == CT_OPT_HELP ? CT_VALUE_OPTIONAL
+                 : spec->metavar != NULL ? CT_VALUE_NEEDED
+                                         : CT_VALUE_NONE,
+        /* "--re" stays torchrun's "--redirects". Options that are refused do not give way, so that
+         * "--log" does not become "--log-dir" today and ambiguous tomorrow. */
+        .yields = spec->own,
+        .hidden = spec->help == NULL,
+    };
 }
 
-static int take_value(struct cursor *at, const char *origin, const char **out, struct ct_err *err)
+static int refuse(const struct ct_option_parser *at, enum ct_option_result result,
+                  const char *origin, struct ct_err *err)
 {
-    const char *word = at->argv[at->next];
-    if (word == NULL || looks_like_option(word)) {
+    switch (result) {
+    case CT_OPTION_TAKES_NONE:
+        return ct_err_set(err, CT_EINVAL, "%s takes no value", origin);
+    case CT_OPTION_NEEDS_VALUE:
         return ct_err_set(err, CT_EINVAL, "%s: a value must follow %s", origin, SEE_HELP);
-    }
-    at->next++;
-    *out = word;
-    return 0;
-}
-
-/* `name` is the word without dashes in front of it and without "=value". */
-static int unrecognized(const char *word, const char *name, size_t len, struct ct_err *err)
-{
-    struct ct_suggestion near = ct_suggestion_for(name, len);
-    for (size_t i = 0; i < ct_option_count; i++) {
-        if (ct_option_table[i].help != NULL) {
-            ct_suggestion_offer(&near, ct_option_table[i].name);
-        }
-    }
-    if (near.name == NULL) {
-        return ct_err_set(err, CT_EINVAL, "unrecognized option '%.64s' %s", word, SEE_HELP);
-    }
-    return ct_err_set(err, CT_EINVAL, "unrecognized option '%.64s'; did you mean --%s?", word,
-                      near.name);
-}
-
-/* The one option that has this name, exactly or as an abbreviation. Options that are refused take
- * part, so that "--log" does not become "--log-dir" today and ambiguous tomorrow. Options that only
- * ctrun has give way: "--re" stays "--redirects". */
-static int find_long(const char *name, const char *word, const struct ct_option_spec **out,
-                     struct ct_err *err)
-{
-    const struct ct_option_spec *found = NULL, *other = NULL;
-    size_t len = strlen(name), more = 0; /* than these two */
-    for (size_t i = 0; i < ct_option_count; i++) {
-        const struct ct_option_spec *spec = &ct_option_table[i];
-        if (strcmp(spec->name, name) == 0) {
-            *out = spec;
-            return 0;
-        }
-        if (strncmp(spec->name, name, len) != 0) {
-            continue;
-        }
-        if (found != NULL && found->own == spec->own) {
-            more += other != NULL;
-            other = other != NULL ? other : spec;
-        }
-        if (found == NULL || (found->own && !spec->own)) {
-            found = spec;
-            other = NULL;
-            more = 0;
-        }
-    }
-    if (other != NULL) {
-        return more == 0
-                   ? ct_err_set(err, CT_EINVAL, "%.64s is ambiguous: --%s or --%s?", word,
-                                found->name, other->name)
+    case CT_OPTION_AMBIGUOUS:
+        return at->fits_more == 0
+                   ? ct_err_set(err, CT_EINVAL, "%.64s is ambiguous: --%s or --%s?", at->word,
+                                at->fits[0], at->fits[1])
                    : ct_err_set(err, CT_EINVAL, "%.64s is ambiguous: --%s, --%s or %zu other%s?",
-                                word, found->name, other->name, more, more == 1 ? "" : "s");
+                                at->word, at->fits[0], at->fits[1], at->fits_more,
+                                at->fits_more == 1 ? "" : "s");
+    case CT_OPTION_UNKNOWN:
+    case CT_OPTION_FOUND:
+    case CT_OPTION_END:
+        break;
     }
-    if (found == NULL) {
-        return unrecognized(word, name, len, err);
-    }
-    *out = found;
-    return 0;
+    return at->nearest == NULL
+               ? ct_err_set(err, CT_EINVAL, "unrecognized option '%.64s' %s", at->word, SEE_HELP)
+               : ct_err_set(err, CT_EINVAL, "unrecognized option '%.64s'; did you mean --%s?",
+                            at->word, at->nearest);
 }
 
-/* Its topic is behind '=' or the next word; a word that cannot be one is left alone. */
-static int take_help(struct cursor *at, const char *topic, struct ct_options *options,
-                     struct ct_err *err)
+static int take_help(const char *topic, struct ct_options *options, struct ct_err *err)
 {
-    if (topic == NULL && at->argv[at->next] != NULL && !looks_like_option(at->argv[at->next])) {
-        topic = at->argv[at->next++];
-    }
     if (topic != NULL && !ct_help_knows(topic)) {
         return ct_err_set(
             err, CT_EINVAL,
@@ -195,105 +160,35 @@ static int take_help(struct cursor *at, const char *topic, struct ct_options *op
     return 0;
 }
 
-static int parse_long(struct cursor *at, struct ct_options *options, struct ct_err *err)
+static int take_option(const struct ct_option_parser *at, enum ct_option_result result,
+                       struct ct_options *options, struct ct_err *err)
 {
-    const char *word = at->argv[at->next++];
-    const char *value = strchr(word, '=');
-    size_t len = value != NULL ? (size_t)(value - word) - 2 : strlen(word) - 2;
-    char name[NAME_MAX_LEN], origin[NAME_MAX_LEN + 2];
-    const struct ct_option_spec *spec = NULL;
-
-    /* An empty name would be a prefix of every option. */
-    if (len == 0 || len >= sizeof(name)) {
-        return ct_err_set(err, CT_EINVAL, "unrecognized option '%.64s' %s", word, SEE_HELP);
+    if (result == CT_OPTION_UNKNOWN || result == CT_OPTION_AMBIGUOUS) {
+        return refuse(at, result, at->word, err);
     }
-    for (size_t i = 0; i < len; i++) {
-        name[i] = word[2 + i] == '_' ? '-' : word[2 + i];
+    const struct ct_option_spec *spec = &ct_option_table[at->index];
+    const char letter[] = {'-', spec->letter, '\0'};
+    char name[NAME_MAX_LEN];
+    (void)snprintf(name, sizeof(name), "--%s", spec->name);
+    const char *origin = at->word[1] == '-' ? name : letter;
+    if (result != CT_OPTION_FOUND && spec->id != CT_OPT_REFUSED) {
+        return refuse(at, result, origin, err);
     }
-    name[len] = '\0';
-    int rc = find_long(name, word, &spec, err);
-    if (rc != 0 || spec == NULL) {
-        return rc;
-    }
-    (void)snprintf(origin, sizeof(origin), "--%s", spec->name);
-    if (spec->id == CT_OPT_REFUSED) {
-        return ct_option_apply(spec, origin, NULL, options, err);
-    }
-    if (spec->id == CT_OPT_HELP) {
-        return take_help(at, value != NULL ? value + 1 : NULL, options, err);
-    }
-    if (value != NULL) {
-        if (spec->metavar == NULL) {
-            return ct_err_set(err, CT_EINVAL, "%s takes no value", origin);
-        }
-        value++;
-    } else if (spec->metavar != NULL) {
-        rc = take_value(at, origin, &value, err);
-        if (rc != 0) {
-            return rc;
-        }
-    }
-    return ct_option_apply(spec, origin, value, options, err);
-}
-
-static const struct ct_option_spec *find_letter(char letter)
-{
-    for (size_t i = 0; i < ct_option_count; i++) {
-        if (ct_option_table[i].letter == letter) {
-            return &ct_option_table[i];
-        }
-    }
-    return NULL;
-}
-
-/* "-np N", as mpirun's users type it, is "-n N". */
-static bool is_np(const char *word)
-{
-    return strncmp(word, "-np", 3) == 0 && (word[3] == '\0' || word[3] == '=');
-}
-
-/* "-m", "-r 3", "-r3", "-r=3", "-mr3". */
-static int parse_short(struct cursor *at, struct ct_options *options, struct ct_err *err)
-{
-    const char *word = at->argv[at->next++];
-    for (const char *p = word + 1; *p != '\0'; p++) {
-        const struct ct_option_spec *spec = find_letter(*p);
-        if (spec == NULL) {
-            return unrecognized(word, word + 1, strcspn(word + 1, "="), err);
-        }
-        if (spec->id == CT_OPT_HELP) {
-            return take_help(at, p[1] == '=' ? p + 2 : NULL, options, err);
-        }
-        const char origin[] = {'-', *p, '\0'};
-        p += is_np(word);
-        if (spec->metavar == NULL) {
-            int rc = ct_option_apply(spec, origin, NULL, options, err);
-            if (rc != 0) {
-                return rc;
-            }
-            continue;
-        }
-        const char *value = p[1] == '=' ? p + 2 : p + 1;
-        if (p[1] == '\0') {
-            int rc = take_value(at, origin, &value, err);
-            if (rc != 0) {
-                return rc;
-            }
-        }
-        return ct_option_apply(spec, origin, value, options, err);
-    }
-    return 0;
+    return spec->id == CT_OPT_HELP ? take_help(at->value, options, err)
+                                   : ct_option_apply(spec, origin, at->value, options, err);
 }
 
 static int parse_words(char *const *argv, struct ct_options *options, struct ct_err *err)
 {
-    struct cursor at = {argv, argv[0] != NULL ? 1 : 0};
-    for (const char *word; (word = argv[at.next]) != NULL && word[0] == '-' && word[1] != '\0';) {
-        if (strcmp(word, "--") == 0) {
-            at.next++;
-            break;
-        }
-        int rc = word[1] == '-' ? parse_long(&at, options, err) : parse_short(&at, options, err);
+    struct ct_option_parser at = {
+        .option_at = option_at,
+        .argv = argv,
+        .next = argv[0] != NULL ? 1 : 0,
+        .dashed_no_values = true,
+    };
+    enum ct_option_result result;
+    while ((result = ct_option_next(&at)) != CT_OPTION_END) {
+        int rc = take_option(&at, result, options, err);
         if (rc != 0 || ct_options_only_print(options)) {
             return rc;
         }
@@ -308,10 +203,9 @@ static int parse_words(char *const *argv, struct ct_options *options, struct ct_
     return 0;
 }
 
-/* What one option cannot tell by itself. */
 /* --standalone is one machine. What a pod's environment says of more is overruled; a command line
  * that says both is a slip. */
-static int settle_standalone(struct ct_options *options, struct ct_err *err)
+static int apply_standalone(struct ct_options *options, struct ct_err *err)
 {
     if (options->min_nodes > 1 && ct_option_given(options, CT_OPT_NNODES) == CT_GIVEN_FLAG) {
         return ct_err_set(err, CT_EINVAL,
@@ -371,20 +265,24 @@ int ct_options_parse(char *const *argv, char *const *env, struct ct_options *out
     if (rc != 0) {
         return rc;
     }
-    if (!ct_options_only_print(&options)) {
-        if (env_rc != 0) {
-            return ct_err_set(err, env_rc, "%s", env_err.text);
-        }
-        rc = apply_shutdown_timeout(env, &options, err);
-        const char *prefix = ct_environ_get(env, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
-        if (options.prefix_template == NULL && prefix != NULL && prefix[0] != '\0') {
-            options.prefix_template = prefix;
-        }
-        rc = rc != 0 || !options.standalone ? rc : settle_standalone(&options, err);
-        rc = rc != 0 ? rc : check_together(&options, err);
-        if (rc != 0) {
-            return rc;
-        }
+    if (ct_options_only_print(&options)) {
+        *out = options;
+        return 0;
+    }
+    if (env_rc != 0) {
+        return ct_err_set(err, env_rc, "%s", env_err.text);
+    }
+    rc = apply_torchrun_variables(env, &options, err);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = options.standalone ? apply_standalone(&options, err) : 0;
+    if (rc != 0) {
+        return rc;
+    }
+    rc = check_together(&options, err);
+    if (rc != 0) {
+        return rc;
     }
     *out = options;
     return 0;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What agents and the membership core tell each other, and how it stands on the wire. Pure.
+ * The messages between agents and the membership core, and their form on the wire. Pure.
  *
- * A frame is four bytes, big-endian: the top bit set, below it the length of what follows (so the
- * first byte is 0x80 and tells this dialect from TCPStore's and HTTP's); then one JSON object with
- * the member "type". Unknown members are passed over, unknown types are an error.
+ * A frame begins with four bytes, big-endian: the top bit is set, the other bits are the length of
+ * what follows. So the first byte is 0x80, which tells this dialect from TCPStore's and HTTP's.
+ * Then comes one JSON object with the member "type". Unknown members are ignored, unknown types are
+ * an error.
  *
  * A connection begins with the proof that both ends have the job's token
  * (rendezvous/admission/token.h):
@@ -14,9 +15,9 @@
  *     agent:  {"type":"answer","answer":"..."}                    the same
  *     server: {"type":"accepted","address":"10.0.0.6"}            the address it sees
  *
- * or, from the server at any time, {"type":"refused","reason":"...","code":N} and the end. After
- * that the messages below. With a token every frame behind the agent's answer, in both directions,
- * ends with a number and a MAC (rendezvous/control/frame_mac.h).
+ * At any time the server may send {"type":"refused","reason":"...","code":N} and end the
+ * connection. The messages below follow the proof. With a token, every frame after the agent's
+ * answer, in either direction, ends with a number and a MAC (rendezvous/control/frame_mac.h).
  */
 #ifndef CT_RENDEZVOUS_CONTROL_CONTROL_H
 #define CT_RENDEZVOUS_CONTROL_CONTROL_H
@@ -42,13 +43,13 @@
 #define CT_CONTROL_MAX_FRAME ((size_t)1 << 20)
 /* Bytes of a frame before the peer has proved itself. */
 #define CT_CONTROL_MAX_GREETING ((size_t)1024)
-/* Bytes of a JOIN, were every byte of its texts escaped. */
+/* Bytes of the longest JOIN: every byte of its texts is escaped. */
 #define CT_CONTROL_MAX_JOIN ((size_t)8192)
-/* Bytes of what a node of so many workers has to say: the texts of a failure, were every byte of
- * them escaped, or a row for each worker, were every number at its longest. */
+/* Bytes of the longest message of a node with so many workers: the texts of a failure with every
+ * byte escaped, or a row for each worker with every number at its longest. */
 #define CT_CONTROL_MAX_OF_NODE(workers) ((size_t)200 * 1024 + (size_t)(workers)*256)
-/* JSON values of one frame: what they take in memory, and the time until they are read, is far more
- * than their bytes tell. As many as the longest beat has, and some. */
+/* JSON values of one frame. They take far more memory and time than their bytes suggest, so they
+ * are limited, too: to a little more than the longest beat has. */
 #define CT_CONTROL_MAX_VALUES ((size_t)16 * CT_MAX_NODE_WORKERS)
 
 /* Milliseconds of any timeout: ten years. Keeps nanoseconds of a sum far from overflow. */
@@ -75,13 +76,13 @@ enum ct_msg_type {
     CT_MSG_FAILED,   /* the first worker here to fail in this generation */
     CT_MSG_FINISHED, /* all workers here have exited with 0 */
     CT_MSG_STOPPED,  /* nothing of the generation is left here */
-    CT_MSG_BEAT,     /* I am alive; both ways */
-    CT_MSG_PREEMPT,  /* this node was asked to end (signal); and to all: so the whole job is */
-    CT_MSG_LEAVE,    /* I go now; no restart because of it if the job is over or preempted */
-    CT_MSG_GUEST,    /* instead of JOIN: I only let workers at my address use this store, for as
-                        long as the line is open */
+    CT_MSG_BEAT,     /* the sender is alive; both ways */
+    CT_MSG_PREEMPT,  /* this node was asked to end by a signal; from the server: the whole job is */
+    CT_MSG_LEAVE,    /* the agent ends; no restart follows if the job is over or preempted */
+    CT_MSG_GUEST,    /* instead of JOIN: while the line is open, workers at the agent's address may
+                        use this store */
     /* server to agent */
-    CT_MSG_WAITING, /* still forming; `text` says for whom */
+    CT_MSG_WAITING, /* the world is not complete; `text` says who is missing */
     CT_MSG_SPARE,   /* the world is full; wait here */
     CT_MSG_WORLD,   /* begin: your place in the generation */
     CT_MSG_STOP,    /* the generation is over: stop the workers, answer STOPPED */
@@ -89,7 +90,7 @@ enum ct_msg_type {
     CT_MSG_TYPES,
 };
 
-/* What an agent brings. */
+/* What an agent says of its node, and of the job as it was started there. */
 struct ct_msg_join {
     char run_id[CT_RUN_ID_MAX];
     char host[CT_HOST_MAX]; /* its own name for itself */
@@ -98,11 +99,11 @@ struct ct_msg_join {
     int workers;   /* that it will start */
     int64_t pid;   /* of ctrun */
     bool hosts;    /* it is the one that hosts the store (in the same process) */
-    /* What the job should be: as the ctrun that hosts it says, else the first to join; others must
-     * say the same. */
+    /* What the job is. The ctrun that hosts the store decides, else the first one to join; all
+     * others must say the same. */
     int min_nodes, max_nodes, spares;
     int max_restarts;
-    int64_t settle_ms;    /* after min_nodes are there, how long for more; --rdzv-conf
+    int64_t settle_ms;    /* how long to wait for more nodes after min_nodes are there; --rdzv-conf
                              last_call_timeout */
     int64_t join_ms;      /* how long a world may take to form; join_timeout */
     int64_t heartbeat_ms; /* silence of an agent that counts as its death */
@@ -114,11 +115,12 @@ struct ct_msg_world {
     int first_role_rank, role_size; /* among the workers of the agent's role */
     int restarts;                   /* of the budget that are used up */
     bool serve; /* node rank 0: open or empty the workers' store, answer SERVING; begin at once */
-    /* "" for the one who serves and knows its own; "" for others means where the job's store is. */
+    /* "" for the node that serves, which knows its own; for others "" = where the job's store is.
+     */
     char master_addr[CT_HOST_MAX];
     uint16_t master_port;
-    /* Of the machine of the job's store, as the first agent of another machine came to it; "" =
-     * none has come. Agents that are on it have reached it by a way that others do not have. */
+    /* The address of the store's machine to which the first agent of another machine connected; ""
+     * = there is none. Agents on that machine may have used an address that others cannot reach. */
     char store_addr[CT_HOST_MAX];
 };
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What went wrong in a job, as every node of it gets to know: the first failure, what else failed,
- * and what became of each generation. Pure data; rendezvous/members/members.c collects it, the
+ * What went wrong in a job, as every node of it is told: the first failure, the other failures, and
+ * how each generation ended. Pure data. The membership collects it (members_history.c), the
  * launcher puts it into words and into a report file.
  *
- * All texts come from agents and so from workers: any bytes but NUL, bounded by the sizes below.
+ * All texts come from agents, and so from workers: they may hold any byte but NUL. Their sizes are
+ * bounded below.
  */
 #ifndef CT_RENDEZVOUS_CONTROL_FAILURE_HISTORY_H
 #define CT_RENDEZVOUS_CONTROL_FAILURE_HISTORY_H
@@ -18,13 +19,14 @@
 
 struct cJSON;
 
-/* Bytes kept of a text that a worker or its agent has written: twenty lines of a wide screen, and a
- * Python traceback. Not tuned. */
+/* Bytes kept of a text that a worker or its agent has written: enough for twenty lines of a wide
+ * screen, or for a Python traceback. Not tuned. */
 #define CT_FAILURE_TEXT_MAX ((size_t)8192)
 /* "process 42 was killed by signal 9 (SIGKILL)". */
 #define CT_FAILURE_WHAT_MAX 512
 
-/* Failures and generations kept; the first failure of the last generation always is. */
+/* How many failures and generations are kept. The first failure of the last generation always is.
+ */
 #define CT_FAILURE_HISTORY_KEPT 16
 
 enum ct_failure_kind {
@@ -38,14 +40,14 @@ struct ct_failure {
     enum ct_failure_kind kind;
     int generation;
     int node_rank;
-    char host[CT_HOST_MAX];         /* as the node calls itself */
-    char address[CT_HOST_MAX];      /* where it really is; "" = on the machine of the membership */
-    int rank, local_rank;           /* of the worker; -1 = the whole node */
-    int64_t pid;                    /* 0 = never started */
-    int exit_code;                  /* ctrun's, when the job ends of this */
-    bool permanent;                 /* another try would fail in the same way: no restart */
-    bool early;                     /* within a second of its start, before it had made a step */
-    int64_t time_ms;                /* Unix time by the server's clock */
+    char host[CT_HOST_MAX];    /* as the node calls itself */
+    char address[CT_HOST_MAX]; /* as the server sees it; "" = the machine of the server itself */
+    int rank, local_rank;      /* of the worker; -1 = the whole node failed */
+    int64_t pid;               /* 0 = never started */
+    int exit_code;             /* ctrun's exit code if the job ends because of this */
+    bool permanent;            /* another start would fail in the same way: no restart */
+    bool early;                /* within a second of its start, before its first step */
+    int64_t time_ms;           /* Unix time by the server's clock */
     char what[CT_FAILURE_WHAT_MAX]; /* "process 42 exited with code 3", "the connection was lost" */
     /* Known when the node has stopped; each may be NULL. Owned. */
     char *tail;      /* its last lines on stderr, each with '\n' */
@@ -54,25 +56,27 @@ struct ct_failure {
     char *advice;    /* what to do about it: one line */
 };
 
-/* One generation that is over, or the present one. */
+/* A round: one generation that is over, or the present one. */
 struct ct_history_round {
     int generation;
     int nodes, world_size;
-    int64_t formed_ms, ended_ms;   /* Unix time; 0 = has not */
+    int64_t formed_ms, ended_ms;   /* Unix time; 0 = not yet */
     int64_t waited_ms;             /* from the beginning of the wait to formed_ms */
-    char why[CT_FAILURE_WHAT_MAX]; /* it ended: "rank 3 on gpu-1: ...", "node gpu-9 joined", "done"
+    char why[CT_FAILURE_WHAT_MAX]; /* why it ended: "rank 3 on gpu-1: ...", "node gpu-9 joined",
+                                    * "done"
                                     */
 };
 
 struct ct_failure_history {
-    /* The n-th at n modulo CT_FAILURE_HISTORY_KEPT. */
+    /* Rings: the n-th entry is at n modulo CT_FAILURE_HISTORY_KEPT. The numbers count all entries
+     * that there ever were. */
     struct ct_failure failures[CT_FAILURE_HISTORY_KEPT];
     uint64_t num_failures;
     struct ct_history_round rounds[CT_FAILURE_HISTORY_KEPT];
     uint64_t num_rounds;
 };
 
-/* Zeroed memory is an empty story. Frees what it owns; NULL is allowed. */
+/* Zeroed memory is an empty history. Frees what it owns; NULL is allowed. */
 void ct_failure_history_fini(struct ct_failure_history *story);
 void ct_failure_fini(struct ct_failure *failure);
 
@@ -88,8 +92,8 @@ CT_MUST_CHECK int ct_failure_to_json(const struct ct_failure *failure, struct cJ
 CT_MUST_CHECK int ct_failure_history_to_json(const struct ct_failure_history *story,
                                              struct cJSON **out);
 
-/* Into zeroed memory; cuts texts that are too long, refuses what has the wrong type or range with
- * CT_EFORMAT, which names the field. */
+/* Reads into zeroed memory. Texts that are too long are cut; a wrong type or range is CT_EFORMAT,
+ * which names the field. */
 CT_MUST_CHECK int ct_failure_from_json(const struct cJSON *json, struct ct_failure *out,
                                        struct ct_err *err);
 CT_MUST_CHECK int ct_failure_history_from_json(const struct cJSON *json,

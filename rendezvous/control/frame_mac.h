@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What keeps control frames as they were sent, where the job has a token: after the proof each
- * frame ends with its number in its direction, from 0, and a MAC over all of it. A relay that goes
- * on with a connection whose ends have proved themselves can neither alter a frame, nor put one in,
- * leave one out, repeat one or send one back. Pure.
+ * Authentication of control frames, where the job has a token. After the proof each frame ends with
+ * its number in its direction, counted from 0, and a MAC over all of it. So somebody who controls
+ * the network between the two ends cannot alter, insert, omit, repeat or reflect a frame. Pure.
  *
  *     4 bytes header | JSON | 8 bytes number, big-endian | 32 bytes HMAC-SHA256 of all before
  *
@@ -24,27 +23,27 @@
 /* Bytes that it adds to a frame. */
 #define CT_FRAME_MAC_LEN ((size_t)8 + CT_ANSWER_LEN)
 
-/* One direction of a connection. Zeroed memory is off: frames go without. */
+/* One direction of a connection. Zeroed memory is off: frames have no MAC. */
 struct ct_frame_mac {
     bool on;
     uint64_t next; /* number of the next frame */
     unsigned char key[CT_TOKEN_KEY_LEN];
 };
 
-/* From now on, with the key of what the side in `role` sends. */
+/* Turns it on, with the key for what the side in `role` sends. */
 void ct_frame_mac_start(struct ct_frame_mac *mac, const struct ct_token *token,
                         enum ct_token_role role, const unsigned char server_nonce[CT_NONCE_LEN],
                         const unsigned char agent_nonce[CT_NONCE_LEN]);
 
-/* Off again, the key overwritten. */
+/* Turns it off and overwrites the key. */
 void ct_frame_mac_fini(struct ct_frame_mac *mac);
 
-/* Completes the frame that begins at `at` and ends with the buffer. CT_ENOMEM leaves it as it was.
- */
+/* Appends number and MAC to the frame that begins at `at` and ends with the buffer. CT_ENOMEM
+ * leaves it as it was. */
 CT_MUST_CHECK int ct_frame_mac_add(struct ct_frame_mac *mac, struct ct_buf *buf, size_t at);
 
-/* Checks a whole frame of *len bytes, then takes number and MAC off it: its header and *len are as
- * without. CT_EPERM says what is wrong. */
+/* Checks a whole frame of *len bytes and removes number and MAC from it; header and *len are then
+ * as without them. CT_EPERM says what is wrong. */
 CT_MUST_CHECK int ct_frame_mac_take(struct ct_frame_mac *mac, unsigned char *frame, size_t *len,
                                     struct ct_err *err);
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Does a whole job stand still, and who holds it up? Pure: what each agent says of its workers in,
- * one suspect out.
+ * Does a whole job stand still, and which rank holds it up? Pure: the votes of the agents go in,
+ * one suspect comes out.
  *
- * Each machine judges its own workers (launcher/hang/hang.h); where they all wait for another
- * machine it cannot know for whom. So an agent whose workers all stand still says so with its
- * beats, and what they do. When all machines of a world say it, the one is named that does
- * something else than wait while others wait for it.
+ * Each machine judges its own workers (launcher/hang/hang.h). Where all of them wait for another
+ * machine, it cannot know for which. So an agent whose workers all stand still says that with its
+ * beats, and what they do. When all machines of a world say it, the rank that does not wait, while
+ * others wait for it, is the suspect.
  */
 #ifndef CT_RENDEZVOUS_CONTROL_HANG_VOTE_H
 #define CT_RENDEZVOUS_CONTROL_HANG_VOTE_H
@@ -29,28 +29,28 @@ enum ct_hang_vote_kind {
 
 /* Of the workers of a machine, or as a verdict on the job. */
 struct ct_hang_vote {
-    int kind;       /* enum ct_hang_vote_kind */
-    int generation; /* who says something of another one is not heard */
-    int rank;       /* the one that stands out, of those who wait the one in the lowest step */
-    int64_t step;   /* WAITING: its step */
-    bool alone;     /* WAITING: no other one of this machine is in that step */
-    bool sure;      /* the user has said how long nobody may stand still */
-    int64_t still_ms;
+    int kind;         /* enum ct_hang_vote_kind */
+    int generation;   /* of which this is said; votes of another one are ignored */
+    int rank;         /* the one that stands out; of those that wait, the one in the lowest step */
+    int64_t step;     /* WAITING: its step */
+    bool alone;       /* WAITING: no other rank of this machine is in that step */
+    bool sure;        /* the user has set the limit (--hang-timeout) */
+    int64_t still_ms; /* for how long all workers have stood still */
 };
 
-/* Zeroed memory is empty. */
+/* The sum of the votes. Zeroed memory is empty. */
 struct ct_hang_votes {
-    int count[CT_HANG_VOTE_KINDS]; /* machines */
-    int rank[CT_HANG_VOTE_KINDS];  /* the lowest */
-    int total;
-    int64_t step; /* the lowest of those who wait */
-    int last;     /* the rank in it */
-    bool alone;
-    bool unsure;
-    int64_t still_ms; /* of the machine that stands still the shortest time */
+    int count[CT_HANG_VOTE_KINDS]; /* machines that voted so */
+    int rank[CT_HANG_VOTE_KINDS];  /* the lowest rank that they named */
+    int total;                     /* machines */
+    int64_t step;                  /* the lowest step of those that wait */
+    int last;                      /* the rank in that step */
+    bool alone;                    /* no other rank is in that step */
+    bool unsure;                   /* at least one vote was not `sure` */
+    int64_t still_ms;              /* the shortest of the machines */
 };
 
-/* Takes what one machine says; not CT_HANG_VOTE_NO, nor what is a verdict only. */
+/* Adds the vote of one machine, which must not be CT_HANG_VOTE_NO or one of the verdicts. */
 void ct_hang_vote_add(struct ct_hang_votes *sum, const struct ct_hang_vote *of_machine);
 
 /* Sets kind, rank and still_ms of *out. CT_HANG_VOTE_NO: nobody is to blame, or nothing is wrong.

@@ -10,8 +10,8 @@
  * Failure modes: end of file, a socket error, bytes that are no frame, or a frame whose MAC is
  * wrong end the line through on_end, once.
  *
- * Many lines at once: each turn of the loop reads so much of all of them, and those for whom
- * nothing is left wait in a queue without being read from.
+ * Many lines at once (struct ct_line_turns): each turn of the loop reads a limited number of bytes
+ * from all of them together. Lines beyond that wait in a queue and are not read from meanwhile.
  *
  * Who frees: ct_line_close() closes both handles; buffers go in the last close callback.
  */
@@ -33,7 +33,7 @@
 /* Bytes of frames that are read in one turn of the loop: some 2 ms of work at the worst. A longer
  * frame has a turn for itself. */
 #define TURN_BYTES ((size_t)65536)
-/* Bytes that cost as much to take from a socket as one of a frame to understand. */
+/* Reading so many bytes from a socket costs as much as decoding one byte of a frame. */
 #define READS_PER_FRAME 4
 
 static struct ct_line *line_of(void *handle)
@@ -92,7 +92,8 @@ static void give_back(struct ct_buf *buf)
     }
 }
 
-/* False: what the buffers hold is more than the budget allows; CT_GRANT_BYTES it always does. */
+/* Tells the budget how much the buffers hold. False: more than it allows, and more than
+ * CT_GRANT_BYTES. */
 static bool charge(struct ct_line *line)
 {
     give_back(&line->in);
@@ -297,7 +298,7 @@ static void read_into(struct ct_line *line, struct ct_msg *msg)
     }
 }
 
-/* A message is large, and thousands of lines may be silent: none keeps one. */
+/* A struct ct_msg is large, and thousands of lines may be silent, so none of them keeps one. */
 static void read_frames(struct ct_line *line)
 {
     struct ct_msg *msg = ct_calloc(1, sizeof(*msg));
@@ -393,8 +394,9 @@ int ct_line_init_fd(struct ct_line *line, uv_loop_t *loop, int fd)
     return 0;
 }
 
-/* So few messages pass that the kernel learns of a lost one by its timer alone. It then waits twice
- * as long each time, unless it is told that this does not help here. Not for a socketpair(). */
+/* Messages are so few that the kernel notices a lost one by its timer alone. By default it doubles
+ * that timer with each repetition; this keeps it as it is. It fails on a socketpair(), which loses
+ * nothing. */
 static void repeat_often(struct ct_line *line)
 {
     int on = 1;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads rows from agents, checks their order and ranges, and prints them into the status.
+ * Reads rows from agents, checks their order and ranges, and prints them into the status. Only the
+ * printing is done by hand: printf() would cost more than all the rest.
  */
 #include "rendezvous/control/worker_rows.h"
 
@@ -142,16 +143,16 @@ void ct_status_rows_fini(struct ct_status_rows *rows)
     rows->count = rows->room = 0;
 }
 
-/* Longest row without the host: the words, seven whole numbers and two others. */
+/* Bytes of the longest row without the host: the names, seven integers and two other numbers. */
 #define ROW_TEXT_MAX 512
 
-/* Where the next byte goes; there is room for all that a row can hold. */
+/* Each put_ function writes at `at` and returns where the next byte goes. There is room for the
+ * longest row. */
 static char *put(char *at, const char *text)
 {
     return mempcpy(at, text, strlen(text));
 }
 
-/* printf() would cost more than all the rest. */
 static char *put_int(char *at, int64_t value)
 {
     char digits[24];
@@ -243,7 +244,7 @@ int ct_status_rows_add(struct ct_status_rows *rows, const struct ct_row_span *sp
             return CT_ENOMEM;
         }
         char *from = (char *)ct_buf_tail(out), *at = from;
-        if (out->len > 1) { /* behind the bracket */
+        if (out->len > 1) { /* more than the bracket is there */
             *at++ = ',';
         }
         at = put_row(at, &span->rows[i], span->first_rank + i, host, host_len);

@@ -11,44 +11,46 @@
  *         +-------------------- (stop) <---------------+-- OVER <---------------------+  |
  *         +-------------------------------------------------------------------------------+
  *
- * A world forms as soon as the expected nodes are there; with MIN:MAX, `settle_ms` after MIN are
- * (at once at MAX). One job-wide generation number stamps every world; it only grows. Messages of
- * an older generation are passed over.
+ * A world forms as soon as the expected nodes are there. With MIN:MAX it forms `settle_ms` after
+ * MIN nodes are there, and at once when MAX are. One job-wide generation number stamps every world;
+ * it only grows. Messages of an older generation are ignored.
  *
- * After a loss an elastic world waits `settle_ms` for others to come; when all of the last world
- * are there it forms at once. Newcomers to an elastic job below MAX are collected for 200 ms, then
- * the world is stopped for them, unless a node has finished already. Whoever finds the world full
- * is a spare: as many as the job's `spares` says. Nothing else tells a spare from a node: those who
- * come first are in the world.
+ * After a loss an elastic world waits `settle_ms` for other nodes to join; when all nodes of the
+ * last world are there it forms at once. Newcomers to an elastic job below MAX are collected for
+ * 200 ms, then the world is stopped for them, unless a node has finished already. A node that finds
+ * the world full is a spare; the job's `spares` says how many there may be. Spares do not differ
+ * from other nodes: those that join first are in the world.
  *
- * Trust: a member is believed what it says of itself and of its workers, and nothing else. What the
- * job is, and who may join it, is not its to say. Whoever is in no world may not end the job: its
- * PREEMPT breaks the protocol. A place is taken over from the same address alone, unless who comes
- * has proved the token.
+ * Trust: a member is believed what it says of itself and of its workers, and nothing else. It does
+ * not decide what the job is or who may join it. A member that has never been in a world may not
+ * end the job: its PREEMPT breaks the protocol. The place of a member is given only to a node of
+ * the same address, or to one that has proved the token.
  *
- * Ranks: an agent's wish, else natural order of host names. Survivors keep their order, and their
- * numbers when a lost node is replaced (by a spare or a newcomer: it gets the free node rank).
- * Global ranks are prefix sums of the nodes' workers, in order of node rank.
+ * Ranks: a node gets the node rank that its agent wishes for, else one in the natural order of host
+ * names. Survivors keep their order. They keep their numbers, too, when a lost node is replaced;
+ * the new node gets the free node rank. Global ranks are prefix sums of the nodes' workers, in the
+ * order of node ranks.
  *
- * The budget of restarts is the job's. A worker's failure uses one. So does a node's loss, unless
- * the job is elastic (MIN < MAX) or a spare is there: then membership changes are free, as joining
- * always is. One generation uses one at most. After the last one the job is OVER with the exit code
- * of the first failure. A node whose workers have all finished may go without harm, unless it is
- * node rank 0, which has the workers' store.
+ * Restarts: the budget is the job's. A worker's failure uses one. So does a node's loss, unless the
+ * job is elastic (MIN < MAX) or a spare is there: then changes of the membership are free, as
+ * joining always is. One generation uses one at most. When none is left, the job is OVER with the
+ * exit code of the first failure. A node whose workers have all finished may leave without harm,
+ * unless it is node rank 0, which has the workers' store.
  *
- * Crash loops: a generation whose first failure was early (failure_history.h) is followed by the
- * next at once; from the second such in a row on the next one waits, 1 s, 2 s, 4 s ... 30 s, which
- * is told once. A generation that ran longer ends the row. The end of the job does not wait.
+ * Crash loops: an early failure is one within a second of the worker's start (failure_history.h).
+ * After the first generation that ends by one, the next starts at once. After the second in a row
+ * it starts 1 s later, then 2 s, 4 s ... 30 s; the members are told of that once. A generation that
+ * ran longer ends the row. The end of the job is not held back.
  *
  * First failure: the one that happened first by the server's clock. Each agent's clock is mapped to
- * it by the smallest difference seen (one-way delay is never negative), so a consequence that
+ * it by the smallest difference seen, as a one-way delay is never negative. So a consequence that
  * arrives before its cause does not take the blame.
  *
- * Silence: a member that says nothing for heartbeat_ms is lost. Where its machine still answers on
- * the wire it has twice that, since a bad line holds messages up for seconds.
+ * Silence: a member that says nothing for heartbeat_ms is lost. While its machine still answers on
+ * the wire it has twice that time, since a bad network holds messages up for seconds.
  *
  * Cost: each event sends O(1) messages to each member concerned and takes O(members) time at most;
- * beats and joins are O(1) or O(log members).
+ * beats and joins take O(1) or O(log members).
  */
 #ifndef CT_RENDEZVOUS_MEMBERS_MEMBERS_H
 #define CT_RENDEZVOUS_MEMBERS_MEMBERS_H
@@ -66,33 +68,36 @@ struct ct_refusal_log;
 struct ct_members;
 struct ct_member;
 
-/* From second 5 on the waiting are told for whom, on each change and every 30 s. */
+/* Waiting members are told whom they wait for: first after 5 s, then on each change and every 30 s.
+ */
 #define CT_WAITING_FIRST_MS 5000
 #define CT_WAITING_AGAIN_MS 30000
 
 struct ct_members_options {
     const struct ct_log *log; /* borrowed, may be NULL */
-    /* What the job is: its run id, nodes, spares, restarts and times. All who join must say the
-     * same. NULL = the first to join decides. Copied. */
+    /* What the job is: its run id, nodes, spares, restarts and times. All that join must say the
+     * same. NULL = the first one to join decides. Copied. */
     const struct ct_msg_join *job;
-    bool proved; /* all who join have shown that they have the job's token */
+    bool proved; /* every agent that joins has proved that it has the job's token */
     /* Names of the hosts by node rank where a scheduler or --hosts tells them; NULL = unknown.
      * Copied. */
     const char *const *expected;
     int num_expected;
-    /* Takes what members make us keep; NULL = nobody counts. Borrowed. */
+    /* Counts the memory that members make the core use; NULL = no limit. Borrowed. */
     struct ct_budget *budget;
-    /* Counts members that break the protocol, of which a line tells at a limited rate; NULL = of
-     * each. Borrowed. */
+    /* Limits the rate of log lines about members that break the protocol; NULL = no limit.
+     * Borrowed. */
     struct ct_refusal_log *faults;
     int64_t
         epoch_ms; /* Unix time at which the clock of `now_ns` was 0: stamps the failure history */
     /* Sends to a member; must not call back into the core. `msg` is borrowed and the same for many
      * members in a row when all are told one thing. */
     void (*send)(void *data, struct ct_member *member, const struct ct_msg *msg);
-    /* How long ago its machine was heard of on the wire, by whatever; NULL = nobody knows. */
+    /* How long ago its machine last sent anything on the wire, such as an acknowledgement; NULL =
+     * not known. */
     int64_t (*quiet_ns)(void *data, const struct ct_member *member);
-    /* Ends the connection of a member when what was sent to it is out. The same rule. */
+    /* Ends the connection of a member after what was sent to it is out; must not call back into the
+     * core. */
     void (*drop)(void *data, struct ct_member *member);
     void *data;
 };
@@ -100,20 +105,20 @@ struct ct_members_options {
 /* Gives *out. CT_ENOMEM. */
 CT_MUST_CHECK int ct_members_new(const struct ct_members_options *options, struct ct_members **out);
 
-/* NULL is allowed. Says nothing to anybody. */
+/* NULL is allowed. Sends nothing. */
 void ct_members_free(struct ct_members *members);
 
-/* Takes a JOIN. `address`: as the server sees the agent, "" for the one in the same process.
- * `conn` is the caller's and given back by ct_member_conn(). Gives *out, valid until drop() or
- * ct_members_gone(). Does not fit (job options differ, rank taken, job over, full, too many): sends
- * nothing and returns CT_EINVAL, CT_EBUSY or CT_ELIMIT (also: over the
- * budget) with a line for a person; CT_ENOMEM. */
+/* Takes a JOIN. `address` is that of the agent as the server sees it, "" for one in this process.
+ * `conn` is the caller's; ct_member_conn() gives it back. Gives *out, valid until drop() or
+ * ct_members_gone(). A node that does not fit gets no message: CT_EINVAL (its options differ from
+ * the job's), CT_EBUSY (the rank is taken, the job is over), CT_ELIMIT (too many nodes or workers,
+ * over the budget), each with a line for a person; CT_ENOMEM. */
 CT_MUST_CHECK int ct_members_join(struct ct_members *members, const struct ct_msg_join *join,
                                   const char *address, void *conn, int64_t now_ns,
                                   struct ct_member **out, struct ct_err *err);
 
-/* An agent of another machine has come to the store by this address of the store's machine. The
- * first such address is told with every world. */
+/* An agent of another machine has connected to this address of the store's machine. Every world is
+ * told the first such address. */
 void ct_members_reached(struct ct_members *members, const char *address);
 
 void *ct_member_conn(const struct ct_member *member);
@@ -127,17 +132,14 @@ void ct_members_message(struct ct_members *members, struct ct_member *member, st
 void ct_members_gone(struct ct_members *members, struct ct_member *member, const char *why,
                      int64_t now_ns);
 
-/* Time has come to ct_members_next(). */
+/* Does what is due. To be called when the time of ct_members_next() has come. */
 void ct_members_tick(struct ct_members *members, int64_t now_ns);
 
-/* When to tick at the latest; INT64_MAX = never. O(log members) or better. */
+/* The time of the next ct_members_tick(); INT64_MAX = none is needed. */
 int64_t ct_members_next(const struct ct_members *members);
 
-/* Adds `job` to `root` as man/ctstatus.5 has it: run_id, state, generation, world size, nodes
- * (index, host, address, state, workers, last_seen_s), missing_nodes, workers (of the members'
- * beats, as `rows` wants them), failures; and to `problems` a line for each thing that is not as it
- * should be. CT_ENOMEM.
- */
+/* Adds `job` to `root` as man/ctstatus.5 describes it, with the workers' rows as `rows` wants them,
+ * and a line to `problems` for each thing that is not as it should be. CT_ENOMEM. */
 CT_MUST_CHECK int ct_members_status(const struct ct_members *members, int64_t now_ns,
                                     struct ct_status_rows *rows, struct cJSON *root,
                                     struct cJSON *problems);

@@ -10,7 +10,6 @@
 #include "rendezvous/admission/peer_user.h"
 #include "rendezvous/control/control.h"
 #include "rendezvous/http/http_uv.h"
-#include "rendezvous/server/conn_write_uv.h"
 #include "rendezvous/wire/sock.h"
 
 #include <fcntl.h>
@@ -60,8 +59,9 @@ static bool admits_address(const struct ct_conn *conn)
              ct_agent_addresses_has(&hub->agent_addresses, (const struct sockaddr *)&peer)));
 }
 
-/* The kernel is asked about every peer: on this machine one can bind to any of its addresses. One
- * that is gone already is nobody's, and refused; one on another machine has no user here. */
+/* Is the peer's user admitted? Only users of this machine are judged. The kernel is asked about
+ * every peer, as a process of this machine can bind to any of its addresses. A peer on this machine
+ * whose user cannot be found is gone already, and refused. */
 static bool admits_user(const struct ct_conn *conn)
 {
     const struct ct_conn_hub *hub = ct_conn_hub_of(conn);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who comes in, and to whom: admission by address and user, and the dialects that others serve. For
+ * What is decided before a connection is served: whether its peer is admitted, by address and user,
+ * and which dialect it speaks, since agent control and HTTP are served elsewhere. For
  * conn_uv.c and server_uv.c.
  */
 #ifndef CT_RENDEZVOUS_SERVER_CONN_GATE_UV_H
@@ -14,20 +15,20 @@ void ct_conn_gate_peer(const struct ct_conn *conn, char *text, size_t size);
 /* Ends the connection, counts it and says so at a limited rate. */
 void ct_conn_gate_refuse(struct ct_conn *conn, struct ct_refusal_log *refusals, const char *why);
 
-/* It is not admitted, and what it says is not for everybody. */
+/* Refuses a peer that is not admitted. */
 void ct_conn_gate_refuse_unadmitted(struct ct_conn *conn);
 
-/* Puts a new connection into the list where it belongs. */
+/* Decides whether the peer is admitted, and puts the connection into the list where it belongs. */
 void ct_conn_gate_enroll(struct ct_conn *conn);
 
-/* Is its first byte there, and that of a dialect that somebody else serves? Reads nothing. */
+/* Is its first byte there, and of a dialect that is served elsewhere? Reads nothing. */
 bool ct_conn_gate_is_foreign(const struct ct_conn *conn);
 
 /* Is this socket, of which nothing has been read, that of a client which has said something that is
  * neither HTTP nor agent control? */
 bool ct_conn_gate_is_of_store(int fd);
 
-/* Gives the socket of such a connection to who serves it. */
+/* Gives the socket of such a connection to HTTP or to agent control. */
 void ct_conn_gate_hand_over(struct ct_conn *conn);
 
 #endif

@@ -27,16 +27,17 @@ enum ct_conn_fault { CT_FAULT_PROTOCOL, CT_FAULT_LIMIT, CT_FAULT_MEMORY, CT_CONN
 struct ct_conn_hub {
     struct ct_service service;
     struct ct_journal *journal;     /* of the store; NULL = none */
-    struct ct_outq_body *spare_out; /* lent to the connection that is being served; may be NULL */
+    struct ct_outq_body *spare_out; /* lent to the connection that is served now; may be NULL */
     const struct ct_log *log;       /* may be NULL */
     const struct ct_access *access; /* NULL = everyone is admitted */
-    /* ct_peer_user_open(): peers on this machine must be of our user or root; -1 = of any. */
+    /* Of ct_peer_user_open(): peers on this machine must be of our user or root; -1 = of any user.
+     */
     int users_fd;
-    struct ct_refusal_log refusals; /* connections of peers that were not */
+    struct ct_refusal_log refusals; /* connections of peers that were not admitted */
     /* Each connection that is not closing is in one of these lists, by ct_conn.at_hub. */
     struct ct_list conns;
-    /* Those with an answer that another client caused; with a journal also those that were served
-     * in this turn of the loop. */
+    /* Connections whose reply another client caused. With a journal also those that were served in
+     * this turn of the loop. */
     struct ct_list woken;
     struct ct_list unadmitted;    /* those of peers that are not admitted; oldest first */
     struct ct_source_quota quota; /* of them */
@@ -48,41 +49,43 @@ struct ct_conn_hub {
     bool draining;                /* each ends when it is idle */
     struct ct_refusal_log crowd;  /* connections beyond max_live */
     uint64_t protocol_errors;
-    /* Lines about them, by kind: what broke the protocol, a limit, the memory. */
+    /* Limits the rate of log lines about clients that broke the protocol or a limit, and about
+     * memory that was out. */
     struct ct_refusal_log faults[CT_CONN_FAULTS];
-    /* Takes the socket of a client that speaks HTTP, unread; NULL = nobody takes it. `ours`: its
-     * address and user are admitted, else at most its address is. */
+    /* Takes the socket of a client that speaks HTTP, from which nothing has been read; NULL = HTTP
+     * is not served. `ours`: address and user are admitted; `admitted`: the address is. */
     void (*on_http)(struct ct_conn_hub *hub, int fd, bool ours, bool admitted);
     void *http_data;
     /* The same for agents' control connections. */
     void (*on_agent)(struct ct_conn_hub *hub, int fd);
     void *agent_data;
-    bool agents_prove; /* they need the job's token, not an address that is admitted */
+    bool agents_prove; /* agents need the job's token instead of an admitted address */
     struct ct_agent_addresses agent_addresses; /* of those agents that have proved it */
     /* A connection's handle is closed and its memory gone. */
     void (*on_closed)(struct ct_conn_hub *hub);
     char *read_buf; /* CT_READ_CHUNK bytes: one read at a time per loop, so one buffer does */
-    /* Who was read from last, to be compared only: it may be gone. */
+    /* The connection that was read from last. Only to be compared, since it may be freed. */
     const struct ct_conn *reader;
-    size_t turn_written; /* bytes, in this turn of the loop */
+    size_t turn_written; /* bytes written in this turn of the loop */
 };
 
 struct ct_conn_write;
 
-/* Kept small: most of ten thousand connections are idle, and should cost 400 bytes each with what
- * malloc and libuv add. What only a busy one needs is allocated then. */
+/* Kept small: of ten thousand connections most are idle, and each should cost 400 bytes with what
+ * malloc and libuv add. What only a busy connection needs is allocated when it is busy. */
 struct ct_conn {
     uv_tcp_t tcp; /* its data: the hub */
     struct ct_session session;
     struct ct_list at_hub;
     struct ct_conn_write *write; /* what the socket did not take at once; NULL = nothing */
-    bool admitted : 1; /* by address and user; else it gets nothing but what is everybody's */
+    bool admitted : 1; /* by address and user; else only HTTP and agent control are served */
     bool reading : 1;
-    bool spoke : 1;   /* the first byte came, and is for us */
+    bool spoke : 1;   /* the first byte came, and is of the store's protocol */
     bool foreign : 1; /* the first byte is that of another dialect */
-    bool stale : 1;   /* of a generation that is over: gets nothing but other dialects */
-    bool stalled : 1; /* not reading until replies are sent, or its next request may be served */
-    bool ending : 1;  /* peer sent its last byte: close when replies are sent */
+    bool stale : 1;   /* accepted in a generation that is over: only other dialects are served */
+    bool
+        stalled : 1; /* not read from until its replies are sent or its next request's turn comes */
+    bool ending : 1; /* nothing more is read: close when the replies are sent */
     bool closing : 1;
     uint8_t source; /* where it comes from, as the quota counts it; only if it is not admitted */
 };
@@ -91,11 +94,11 @@ struct ct_conn {
  * end. CT_ENOMEM. */
 CT_MUST_CHECK int ct_conn_hub_init(struct ct_conn_hub *hub, struct ct_store *store);
 
-/* From now on each connection ends when nothing is left to read from it or to send to it. */
+/* From now on each connection is closed when nothing is left to read from it or to send to it. */
 void ct_conn_hub_drain(struct ct_conn_hub *hub);
 
-/* Ends the generation: all connections, but for those that have not said anything, which may be
- * an agent or somebody who asks for the status: they end when it turns out that they are not. */
+/* A generation is over: ends its connections. Those that have sent nothing yet may be agents or ask
+ * for the status, so they end only when their first byte shows that they are neither. */
 void ct_conn_hub_reset(struct ct_conn_hub *hub);
 
 /* Ends all connections. */
@@ -113,8 +116,21 @@ CT_MUST_CHECK int ct_conn_accept(struct ct_conn_hub *hub, uv_stream_t *listener,
 /* Ends the connection; its memory goes when the loop has closed the handle. Repeating is legal. */
 void ct_conn_close(struct ct_conn *conn);
 
-/* At the end of each turn of the loop. With a journal: writes there what was changed in it, then
- * sends the replies of woken connections. */
+/* To be called at the end of each turn of the loop. Writes the changes of the turn to the journal,
+ * if there is one, then sends the replies of woken connections. */
 void ct_conn_hub_end_turn(struct ct_conn_hub *hub);
+
+/* ---- for conn_gate_uv.c and conn_write_uv.c ------------------------------------------------- */
+
+static inline struct ct_conn_hub *ct_conn_hub_of(const struct ct_conn *conn)
+{
+    return conn->tcp.data;
+}
+
+/* Logs that the connection ends, with the address of its peer. */
+void ct_conn_log_end(const struct ct_conn *conn, enum ct_log_level level, const char *why);
+
+/* A write is done: goes on with what waited for it. */
+void ct_conn_resume(struct ct_conn *conn);
 
 #endif

@@ -8,8 +8,6 @@
 
 #include "rendezvous/server/conn_uv.h"
 
-/* ---- what this file offers ------------------------------------------------------------------ */
-
 /* Is a write in the loop's hands? Nothing more can be sent until ct_conn_resume() is called. */
 bool ct_conn_write_busy(const struct ct_conn *conn);
 
@@ -26,17 +24,5 @@ void ct_conn_write_charge(struct ct_conn *conn);
 
 /* What is not sent is lost. No write may be busy, or the handle is closed. */
 void ct_conn_write_free(struct ct_conn *conn);
-
-/* ---- what it needs -------------------------------------------------------------------------- */
-
-static inline struct ct_conn_hub *ct_conn_hub_of(const struct ct_conn *conn)
-{
-    return conn->tcp.data;
-}
-
-void ct_conn_log_end(const struct ct_conn *conn, enum ct_log_level level, const char *why);
-
-/* A write is done: goes on with what waited for it. */
-void ct_conn_resume(struct ct_conn *conn);
 
 #endif

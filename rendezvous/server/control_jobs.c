@@ -110,7 +110,8 @@ int64_t ct_control_jobs_next(const struct ct_control_jobs *jobs)
     return next_ns;
 }
 
-/* Of several jobs, each says which one has the problem: those from number `first` on are its. */
+/* Where there are several jobs, each problem names its job: those from number `first` on are of
+ * this one. */
 static int sign_problems(struct cJSON *problems, int first, const char *run_id)
 {
     for (int i = first; i < cJSON_GetArraySize(problems); i++) {
@@ -132,17 +133,28 @@ int ct_control_jobs_status(const struct ct_control_jobs *jobs, int64_t now_ns,
 {
     rows->job = 0;
     cJSON *array = jobs->count > 1 ? cJSON_AddArrayToObject(root, "jobs") : NULL;
-    int rc = jobs->count > 1 && array == NULL ? CT_ENOMEM : 0;
-    for (const struct ct_list *at = jobs->list.next; rc == 0 && at != &jobs->list; at = at->next) {
+    if (jobs->count > 1 && array == NULL) {
+        return CT_ENOMEM;
+    }
+    for (const struct ct_list *at = jobs->list.next; at != &jobs->list; at = at->next) {
         int told = cJSON_GetArraySize(problems);
-        rc = ct_members_status(job_at(at)->members, now_ns, rows, root, problems);
+        int rc = ct_members_status(job_at(at)->members, now_ns, rows, root, problems);
+        if (rc != 0) {
+            return rc;
+        }
         rows->job++;
-        rc = rc == 0 && array != NULL ? sign_problems(problems, told, job_at(at)->run_id) : rc;
-        cJSON *item = array != NULL ? cJSON_DetachItemFromObjectCaseSensitive(root, "job") : NULL;
-        if (item != NULL && !cJSON_AddItemToArray(array, item)) {
+        if (array == NULL) {
+            continue;
+        }
+        cJSON *item = cJSON_DetachItemFromObjectCaseSensitive(root, "job");
+        if (!cJSON_AddItemToArray(array, item)) {
             cJSON_Delete(item);
-            rc = CT_ENOMEM;
+            return CT_ENOMEM;
+        }
+        rc = sign_problems(problems, told, job_at(at)->run_id);
+        if (rc != 0) {
+            return rc;
         }
     }
-    return rc;
+    return 0;
 }

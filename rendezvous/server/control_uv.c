@@ -35,19 +35,19 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A timer that comes so late means that this process stood still (a paused machine): then what
- * agents have sent meanwhile is read before anybody is taken for silent. */
+/* When the timer fires so late, this process stood still (a paused machine). Then what agents have
+ * sent meanwhile is read before any of them is judged as silent. */
 #define LATE_NS (100 * CT_NS_PER_MS)
 #define CATCH_UP_MS 20
 
-/* A proof takes two round trips; what is left to flush to a member that was dropped, one. */
+/* How long a proof (two round trips) may take, and the last flush to a dropped member (one). */
 #define PATIENCE_NS (10 * CT_NS_PER_S)
 
 enum state {
     OPENING, /* nothing heard yet */
     PROVING, /* the challenge is out */
     PROVEN,  /* JOIN is due */
-    JOINED,  /* or a guest, which is no member */
+    JOINED,  /* a member, or a guest (CT_MSG_GUEST), which is none */
     ENDING,  /* dropped; what was sent is on its way */
 };
 
@@ -58,13 +58,13 @@ struct conn {
     enum state state;
     int64_t deadline_ns; /* while in `pending` */
     struct ct_control_job *job;
-    struct ct_member *member; /* NULL = not one, or no longer */
+    struct ct_member *member; /* NULL = it is not a member, or no longer */
     struct sockaddr_storage peer, local;
     struct ct_proof proof;
     bool trusted;
-    bool admitted;  /* on_admit heard of it */
-    bool counted;   /* in the quota */
-    uint8_t source; /* then */
+    bool admitted;  /* on_admit was called for it */
+    bool counted;   /* it is counted in the quota, */
+    uint8_t source; /* as coming from here */
 };
 
 struct ct_control {
@@ -75,7 +75,7 @@ struct ct_control {
     struct ct_control_jobs jobs;
     struct ct_list pending; /* connections with a deadline, the earliest first */
     struct ct_list joined;
-    struct ct_source_quota quota; /* of pending ones that have not proved a token */
+    struct ct_source_quota quota; /* of pending connections that have not proved a token */
     size_t conns;                 /* not freed yet */
     struct ct_refusal_log refusals;
     struct ct_refusal_log faults; /* lines that broke the protocol */
@@ -353,7 +353,7 @@ static void on_member_msg(struct conn *conn, struct ct_msg *msg)
     }
     bool beat = msg->type == CT_MSG_BEAT;
     ct_members_message(conn->job->members, conn->member, msg, ct_clock_now(NULL));
-    /* Who does not even read the last answers hears no further ones. */
+    /* An agent that has not read the last answers gets no further ones. */
     if (beat && conn->member != NULL && ct_line_backlog(&conn->line) == 0) {
         ct_msg_fini(msg);
         *msg = (struct ct_msg){.type = CT_MSG_BEAT};
@@ -392,7 +392,7 @@ static void on_line_end(struct ct_line *line, const struct ct_err *err)
         ct_log(control->options.log, CT_LOG_WARNING, "store: agent at %s: %s%s", peer, err->text,
                ct_refusals_others(untold, others));
     }
-    /* At once: the others hear of a death from what follows. */
+    /* At once, so that the other members are told without delay. */
     tell_gone(conn, err->text);
     ct_line_close(line);
 }
@@ -490,7 +490,7 @@ int ct_control_open(uv_loop_t *loop, const struct ct_control_options *options,
     return 0;
 }
 
-/* Those who say nothing must not take all descriptors. */
+/* Ends a pending connection if there are too many: silent peers must not take all descriptors. */
 static void end_one_too_many(struct ct_control *control)
 {
     int source;

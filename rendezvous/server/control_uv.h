@@ -25,10 +25,10 @@ struct ct_control_options {
     const char *const *expected;   /* as in ct_members_options; borrowed until closed */
     int num_expected;
     const struct ct_log *log;
-    size_t max_pending;       /* connections whose peer has not proved itself yet */
-    struct ct_budget *budget; /* takes what agents make us keep; NULL = nobody counts */
-    /* An agent at `peer` has proved the token (`yes`), or has gone again: its address may (no
-     * longer) use the store. May be NULL. */
+    size_t max_pending;       /* limit of connections whose peer has not proved itself yet */
+    struct ct_budget *budget; /* counts the memory that agents make us use; NULL = no limit */
+    /* An agent at `peer` has proved the token (`yes`): its address may use the store. Or it has
+     * left, so its address may not any more. May be NULL. */
     void (*on_admit)(void *data, const struct sockaddr *peer, bool yes);
     void *data;
     /* An agent has become a member. May be NULL. */
@@ -40,12 +40,11 @@ struct ct_control_options {
 CT_MUST_CHECK int ct_control_open(uv_loop_t *loop, const struct ct_control_options *options,
                                   struct ct_control **out, struct ct_err *err);
 
-/* Takes the socket, of which nothing has been read. The other end of a socketpair() in this process
- * is `trusted`: it begins with JOIN. */
+/* Takes a socket from which nothing has been read. `trusted`: its other end is in this process, and
+ * begins with JOIN. */
 void ct_control_take(struct ct_control *control, int fd, bool trusted);
 
-/* Jobs that are there, for the status: with one it is `job`; with several, `jobs` is an array of
- * them. CT_ENOMEM. */
+/* Adds the jobs to the status: one job as `job`, several as the array `jobs`. CT_ENOMEM. */
 CT_MUST_CHECK int ct_control_status(const struct ct_control *control, struct ct_status_rows *rows,
                                     struct cJSON *root, struct cJSON *problems);
 

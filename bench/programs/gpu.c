@@ -93,13 +93,15 @@ static void fill(struct bench *b, size_t samples)
     b->labels = block(t->dev, samples);
     need(t->dev->ops->upload(t->dev, b->images, host, bytes, &err), &err);
     need(t->dev->ops->upload(t->dev, b->labels, host + bytes, samples, &err), &err);
-    t->train = (struct ct_resident){
+    t->data.train = (struct ct_resident){
         .images = b->images, .labels = b->labels, .mean = 0.5f, .stddev = 0.3f};
     ct_layout_draw(&t->layout, 1, params);
-    need(t->dev->ops->upload(t->dev, t->params, params, t->layout.count * sizeof *params, &err),
+    need(t->dev->ops->upload(t->dev, t->memory.params, params, t->layout.count * sizeof *params,
+                             &err),
          &err);
-    if (t->narrow != NULL) {
-        need(t->dev->ops->narrow(t->dev, t->layout.count, t->params, t->narrow, &err), &err);
+    if (t->memory.narrow != NULL) {
+        need(t->dev->ops->narrow(t->dev, t->layout.count, t->memory.params, t->memory.narrow, &err),
+             &err);
     }
     ct_free(host);
     ct_free(params);
@@ -125,18 +127,19 @@ static void open_training(struct bench *b, size_t batch, const struct ct_hidden 
     }
     size_t rows = b->consistent ? ct_shards_rows(&t->shards, batch) : batch;
     need(ct_model_init(&t->model, &t->layout, t->dev, rows, &err), &err);
-    need(ct_team_alloc_gradients(&t->team, t->layout.count, &t->grads, &err), &err);
-    t->params = block(t->dev, t->layout.count * sizeof(float));
-    t->totals = block(t->dev, 2 * sizeof *t->totals);
+    need(ct_team_alloc_gradients(&t->team, t->layout.count, &t->memory.grads, &err), &err);
+    t->memory.params = block(t->dev, t->layout.count * sizeof(float));
+    t->memory.totals = block(t->dev, 2 * sizeof *t->memory.totals);
     for (size_t i = 0; i < CT_OPTIMIZER_STATES_MAX; i++) {
         t->optimizer.state[i] = block(t->dev, t->layout.count * sizeof(float));
     }
     if (ct_precision_narrow(t->dev->precision)) {
-        t->narrow = block(t->dev, t->layout.count * sizeof *t->narrow);
-        t->model.narrow = t->optimizer.narrow = t->narrow;
+        t->memory.narrow = block(t->dev, t->layout.count * sizeof *t->memory.narrow);
+        t->model.narrow = t->optimizer.narrow = t->memory.narrow;
     }
     if (b->nccl) {
-        ct_buckets_init(&t->buckets, &t->layout, t->options.bucket_mb << 20, &t->team, t->grads);
+        ct_buckets_init(&t->buckets, &t->layout, t->options.bucket_mb << 20, &t->team,
+                        t->memory.grads);
         t->model.layer_done = ct_buckets_layer_done;
         t->model.layer_done_data = &t->buckets;
     }
@@ -148,25 +151,25 @@ static size_t run_epoch(struct ct_trainer *t)
 {
     struct ct_err err = {0};
     size_t batches = ct_sampler_batches(&t->sampler);
-    ct_sampler_shuffle(&t->sampler, (unsigned)t->epoch);
-    t->batch = 0;
-    need(t->dev->ops->clear(t->dev, t->totals, 2 * sizeof *t->totals, &err), &err);
+    ct_sampler_shuffle(&t->sampler, (unsigned)t->at.epoch);
+    t->at.batch = 0;
+    need(t->dev->ops->clear(t->dev, t->memory.totals, 2 * sizeof *t->memory.totals, &err), &err);
     need(ct_cuda_graph_epoch(t, &err), &err);
-    while (t->batch < batches) {
+    while (t->at.batch < batches) {
         size_t done;
-        need(ct_cuda_graph_run(t, batches - t->batch, &done, &err), &err);
+        need(ct_cuda_graph_run(t, batches - t->at.batch, &done, &err), &err);
         if (done == 0) {
             size_t rows, global;
-            const uint32_t *index = ct_sampler_batch(&t->sampler, t->batch, &rows, &global);
-            t->optimizer.lr = (float)ct_trainer_rate(t, t->batch);
+            const uint32_t *index = ct_sampler_batch(&t->sampler, t->at.batch, &rows, &global);
+            t->optimizer.lr = (float)ct_trainer_rate(t, t->at.batch);
             need(ct_trainer_queue(t, index, rows, global, &err), &err);
             t->optimizer.step++;
             done = 1;
         }
-        t->batch += done;
+        t->at.batch += done;
     }
     need(ct_team_sync(&t->team, &err), &err);
-    t->epoch++;
+    t->at.epoch++;
     return batches;
 }
 
@@ -187,14 +190,14 @@ static void run(struct bench *b, const char *hidden)
     if (t->warnings.len > 0) {
         (void)fprintf(stderr, "bench-gpu: %s", ct_buf_cstr(&t->warnings));
     }
-    need(t->dev->ops->download(t->dev, loss, t->totals, sizeof loss, &err), &err);
+    need(t->dev->ops->download(t->dev, loss, t->memory.totals, sizeof loss, &err), &err);
     printf("{\"program\": \"train\", \"features\": %zu, \"hidden\": \"%s\", \"batch\": %zu, "
            "\"precision\": \"%s\", \"nccl\": %s, \"consistent\": %s, \"head\": \"%s\", "
            "\"recorded\": %s, "
            "\"us_per_step\": %.3f, "
            "\"samples_per_s\": %.0f, \"loss\": %.4f}\n",
            b->features, hidden, t->sampler.batch, b->precision, b->nccl ? "true" : "false",
-           b->consistent ? "true" : "false", b->head, t->recorded.on ? "true" : "false", best,
+           b->consistent ? "true" : "false", b->head, t->graph.on ? "true" : "false", best,
            1e6 * (double)t->sampler.batch / best, loss[0] / (double)t->sampler.count);
 }
 
@@ -205,9 +208,9 @@ static void close_training(struct bench *b)
     ct_model_fini(&t->model);
     void *blocks[] = {b->images,
                       b->labels,
-                      t->params,
-                      t->totals,
-                      t->narrow,
+                      t->memory.params,
+                      t->memory.totals,
+                      t->memory.narrow,
                       t->optimizer.state[0],
                       t->optimizer.state[1]};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) {

@@ -62,10 +62,10 @@ static int fill(struct rank *r, struct ct_err *err)
         rc = ops->upload(t->dev, r->labels, bytes + pixels, r->s->samples, err);
     }
     if (rc == 0) {
-        rc = ops->upload(t->dev, t->params, params, t->layout.count * sizeof *params, err);
+        rc = ops->upload(t->dev, t->memory.params, params, t->layout.count * sizeof *params, err);
     }
-    if (rc == 0 && t->narrow != NULL) {
-        rc = ops->narrow(t->dev, t->layout.count, t->params, t->narrow, err);
+    if (rc == 0 && t->memory.narrow != NULL) {
+        rc = ops->narrow(t->dev, t->layout.count, t->memory.params, t->memory.narrow, err);
     }
     ct_free(bytes);
     ct_free(params);
@@ -89,15 +89,15 @@ static int alloc_all(struct rank *r, struct ct_err *err)
         {&r->totals, 2 * sizeof(double)},
         {&r->narrow, narrow ? t->layout.count * sizeof(uint16_t) : 0},
     };
-    int rc = ct_team_alloc_gradients(&t->team, t->layout.count, &t->grads, err);
+    int rc = ct_team_alloc_gradients(&t->team, t->layout.count, &t->memory.grads, err);
     for (size_t i = 0; rc == 0 && i < sizeof blocks / sizeof blocks[0]; i++) {
         rc = t->dev->ops->alloc(t->dev, blocks[i].bytes, blocks[i].to, err);
     }
-    t->params = r->params, t->totals = r->totals;
+    t->memory.params = r->params, t->memory.totals = r->totals;
     t->optimizer.state[0] = r->state[0], t->optimizer.state[1] = r->state[1];
-    t->narrow = narrow ? r->narrow : NULL;
-    t->model.narrow = t->optimizer.narrow = t->narrow;
-    t->train = (struct ct_resident){
+    t->memory.narrow = narrow ? r->narrow : NULL;
+    t->model.narrow = t->optimizer.narrow = t->memory.narrow;
+    t->data.train = (struct ct_resident){
         .images = r->images, .labels = r->labels, .mean = 0.5f, .stddev = 0.3f};
     return rc;
 }
@@ -135,7 +135,8 @@ static int open_rank(struct rank *r, struct ctw_job *job, const struct run *run,
         rc = alloc_all(r, err);
     }
     if (rc == 0 && t->team.comm != NULL) {
-        ct_buckets_init(&t->buckets, &t->layout, 1, &t->team, t->grads); /* one for each layer */
+        ct_buckets_init(&t->buckets, &t->layout, 1, &t->team,
+                        t->memory.grads); /* one for each layer */
         t->model.layer_done = ct_buckets_layer_done;
         t->model.layer_done_data = &t->buckets;
     }
@@ -167,27 +168,27 @@ static void close_rank(struct rank *r)
 static int run_step(struct ct_trainer *t, struct ct_err *err)
 {
     size_t done = 0, rows, global;
-    int rc = ct_cuda_graph_run(t, ct_sampler_batches(&t->sampler) - t->batch, &done, err);
+    int rc = ct_cuda_graph_run(t, ct_sampler_batches(&t->sampler) - t->at.batch, &done, err);
     if (rc == 0 && done == 0) {
-        const uint32_t *index = ct_sampler_batch(&t->sampler, t->batch, &rows, &global);
-        t->optimizer.lr = (float)ct_trainer_rate(t, t->batch);
+        const uint32_t *index = ct_sampler_batch(&t->sampler, t->at.batch, &rows, &global);
+        t->optimizer.lr = (float)ct_trainer_rate(t, t->at.batch);
         rc = ct_trainer_settle(t, rows, err);
         rc = rc == 0 ? ct_trainer_queue(t, index, rows, global, err) : rc;
         t->optimizer.step++;
         done = 1;
     }
-    t->batch += done;
+    t->at.batch += done;
     return rc;
 }
 
 static int run_epochs(struct ct_trainer *t, struct ct_err *err)
 {
     int rc = 0;
-    for (; rc == 0 && t->epoch < EPOCHS; t->epoch++) {
-        ct_sampler_shuffle(&t->sampler, (unsigned)t->epoch);
-        t->batch = 0;
+    for (; rc == 0 && t->at.epoch < EPOCHS; t->at.epoch++) {
+        ct_sampler_shuffle(&t->sampler, (unsigned)t->at.epoch);
+        t->at.batch = 0;
         rc = ct_cuda_graph_epoch(t, err);
-        while (rc == 0 && t->batch < ct_sampler_batches(&t->sampler)) {
+        while (rc == 0 && t->at.batch < ct_sampler_batches(&t->sampler)) {
             rc = run_step(t, err);
         }
         rc = rc == 0 ? ct_team_sync(&t->team, err) : rc;
@@ -207,7 +208,8 @@ static int train(struct ctw_job *job, void *data, struct ct_err *err)
     rc = rc == 0 ? run_epochs(t, err) : rc;
     float *params = ct_calloc(t->layout.count + 1, sizeof *params);
     if (rc == 0 && params != NULL) {
-        rc = ct_team_download(&t->team, params, t->params, t->layout.count * sizeof *params, err);
+        rc = ct_team_download(&t->team, params, t->memory.params, t->layout.count * sizeof *params,
+                              err);
         run->hash[ctw_job_env(job)->rank] = ct_param_hash(params, t->layout.count);
     }
     ct_free(params);

@@ -30,13 +30,13 @@ int ct_between_steps_open(struct ct_trainer *t, struct ct_err *err)
         .layout = &t->layout,
         .optimizer = t->optimizer.kind,
     };
-    return rc == 0 ? ct_saver_open(&options, &t->saver, err) : rc;
+    return rc == 0 ? ct_saver_open(&options, &t->saving.saver, err) : rc;
 }
 
 void ct_between_steps_close(struct ct_trainer *t)
 {
-    ct_saver_free(t->saver);
-    t->saver = NULL;
+    ct_saver_free(t->saving.saver);
+    t->saving.saver = NULL;
 }
 
 void ct_between_steps_start(struct ct_trainer *t, const struct ct_train_events *events)
@@ -45,8 +45,8 @@ void ct_between_steps_start(struct ct_trainer *t, const struct ct_train_events *
     bool stoppable = saving(t) && !t->options.eval_only;
     ct_preempt_init(&t->preempt, stoppable ? getenv(CT_PREEMPT_FILE_VARIABLE) : NULL,
                     stoppable ? events->stop_asked : NULL);
-    t->saved_ns = ct_clock_now(NULL);
-    t->saved_step = t->optimizer.step;
+    t->saving.last_ns = ct_clock_now(NULL);
+    t->saving.last_step = t->optimizer.step;
 }
 
 /* ---- saving ---------------------------------------------------------------------------------- */
@@ -54,7 +54,7 @@ void ct_between_steps_start(struct ct_trainer *t, const struct ct_train_events *
 static void tell_news(struct ct_trainer *t, const struct ct_train_events *events)
 {
     struct ct_err reason = {0};
-    if (ct_saver_news(t->saver, &reason) && events->warn != NULL) {
+    if (ct_saver_news(t->saving.saver, &reason) && events->warn != NULL) {
         (void)ct_err_wrap(&reason, "going on without this checkpoint, the one before stays");
         events->warn(events->data, &reason);
     }
@@ -65,22 +65,22 @@ static void tell_news(struct ct_trainer *t, const struct ct_train_events *events
  * before the next one's first. */
 static int save(struct ct_trainer *t, bool wait, struct ct_err *err)
 {
-    float *snapshot = t->saver != NULL ? ct_saver_begin(t->saver, wait) : NULL;
-    t->saved_ns = ct_clock_now(NULL);
-    if (snapshot == NULL && !t->scattered) {
+    float *copy = t->saving.saver != NULL ? ct_saver_begin(t->saving.saver, wait) : NULL;
+    t->saving.last_ns = ct_clock_now(NULL);
+    if (copy == NULL && !t->memory.scattered) {
         return 0;
     }
-    int rc = ct_trainer_snapshot(t, snapshot, err);
-    if (rc == 0 && snapshot != NULL) {
+    int rc = ct_trainer_copy_state(t, copy, err);
+    if (rc == 0 && copy != NULL) {
         const struct ct_progress_point point = {
             .step = t->optimizer.step,
-            .epoch = t->epoch,
+            .epoch = t->at.epoch,
             .seed = t->options.seed,
-            .batch = t->batch,
+            .batch = t->at.batch,
             .batch_size = t->sampler.batch,
         };
-        ct_saver_commit(t->saver, &point);
-        t->saved_step = t->optimizer.step;
+        ct_saver_commit(t->saving.saver, &point);
+        t->saving.last_step = t->optimizer.step;
     }
     return rc;
 }
@@ -89,8 +89,8 @@ static int save(struct ct_trainer *t, bool wait, struct ct_err *err)
 static bool late(const struct ct_trainer *t)
 {
     int64_t seconds = t->options.checkpoint_every.seconds;
-    return t->saver != NULL && seconds > 0 &&
-           ct_clock_now(NULL) - t->saved_ns >= seconds * CT_NS_PER_S;
+    return t->saving.saver != NULL && seconds > 0 &&
+           ct_clock_now(NULL) - t->saving.last_ns >= seconds * CT_NS_PER_S;
 }
 
 /* The same on every rank; `wants` is what the exchange has come to, 0 without one. */
@@ -104,8 +104,8 @@ static int stop_here(struct ct_trainer *t, struct ct_err *err)
 {
     t->preempted = true;
     /* Only rank 0 knows which step it has saved. */
-    bool saved = t->saver != NULL && t->saved_step == t->optimizer.step;
-    int rc = !saved || t->scattered ? save(t, true, err) : 0;
+    bool saved = t->saving.saver != NULL && t->saving.last_step == t->optimizer.step;
+    int rc = !saved || t->memory.scattered ? save(t, true, err) : 0;
     return rc == 0 ? CT_BETWEEN_STEPS_E_STOP : rc;
 }
 
@@ -116,36 +116,37 @@ static void report(struct ct_trainer *t, const struct ct_train_events *events, c
                    bool line)
 {
     size_t batches = ct_sampler_batches(&t->sampler);
-    size_t trained =
-        ct_sampler_first(&t->sampler, t->batch) - ct_sampler_first(&t->sampler, t->first);
+    size_t trained = ct_sampler_first(&t->sampler, t->at.batch) -
+                     ct_sampler_first(&t->sampler, t->in_epoch.first_batch);
     const struct ct_rates_point now = {
         .ns = ct_clock_now(NULL),
         .comm_ns = t->comm_ns,
         .loss = sums[0],
         .hits = sums[1],
-        .samples = t->carried + trained,
+        .samples = t->in_epoch.earlier_samples + trained,
         .trained = trained,
     };
     struct ct_step_report r = {
-        .epoch = t->epoch + 1,
+        .epoch = t->at.epoch + 1,
         .epochs = t->options.epochs,
-        .batch = t->batch,
+        .batch = t->at.batch,
         .batches = batches,
         .step = t->optimizer.step,
         .lr = (double)t->optimizer.lr,
     };
-    ct_rates_means(&t->watch.start, &now, &r);
-    double steps =
-        (double)(batches - t->batch) + (double)batches * (double)(t->options.epochs - t->epoch - 1);
-    double per_step = (double)(now.ns - t->watch.start.ns) / (double)(t->batch - t->first);
+    ct_rates_means(&t->in_epoch.rates.start, &now, &r);
+    double steps = (double)(batches - t->at.batch) +
+                   (double)batches * (double)(t->options.epochs - t->at.epoch - 1);
+    double per_step = (double)(now.ns - t->in_epoch.rates.start.ns) /
+                      (double)(t->at.batch - t->in_epoch.first_batch);
     r.eta_s = steps * per_step / (double)CT_NS_PER_S;
     if (events->tick != NULL) {
         events->tick(events->data, &r);
     }
     if (line && events->step != NULL) {
-        ct_rates_means(&t->watch.line, &now, &r);
+        ct_rates_means(&t->in_epoch.rates.line, &now, &r);
         events->step(events->data, &r);
-        t->watch.line = now;
+        t->in_epoch.rates.line = now;
     }
 }
 
@@ -162,8 +163,8 @@ static int exchange(struct ct_trainer *t, const struct ct_train_events *events, 
         return 0;
     }
     *wants = late(t) ? CT_PREEMPT_SAVE : 0;
-    bool within = t->batch > 0; /* else an epoch is over, and its report tells more */
-    int rc = within ? ct_team_download(&t->team, sums, t->totals, sizeof sums, err) : 0;
+    bool within = t->at.batch > 0; /* else an epoch is over, and its report tells more */
+    int rc = within ? ct_team_download(&t->team, sums, t->memory.totals, sizeof sums, err) : 0;
     if (rc == 0) {
         rc = ct_preempt_agree(&t->preempt, &t->team, sums, wants, err);
     }
@@ -177,16 +178,16 @@ static int exchange(struct ct_trainer *t, const struct ct_train_events *events, 
 /* ---- the boundaries -------------------------------------------------------------------------- */
 
 /* Steps until a number of steps in all that `every` divides. */
-static int64_t until(const struct ct_trainer *t, int64_t every)
+static int64_t until(int64_t step, int64_t every)
 {
-    return every > 0 ? every - t->optimizer.step % every : INT64_MAX;
+    return every > 0 ? every - step % every : INT64_MAX;
 }
 
 size_t ct_between_steps_free(const struct ct_trainer *t)
 {
     int64_t steps = t->preempt.next - t->preempt.steps;
-    int64_t line = until(t, t->options.metrics_every);
-    int64_t checkpoint = until(t, t->options.checkpoint_every.steps);
+    int64_t line = until(t->optimizer.step, t->options.metrics_every);
+    int64_t checkpoint = until(t->optimizer.step, t->options.checkpoint_every.steps);
     steps = line < steps ? line : steps;
     steps = checkpoint < steps ? checkpoint : steps;
     return steps > 1 ? (size_t)steps : 1;
@@ -203,7 +204,7 @@ int ct_between_steps_step(struct ct_trainer *t, const struct ct_train_events *ev
     }
     /* Peers may compute their next gradients meanwhile, but nobody changes the shared model before
      * rank 0 has come to the next step's reduction. */
-    if (rc == 0 && t->saver != NULL) {
+    if (rc == 0 && t->saving.saver != NULL) {
         tell_news(t, events);
     }
     return rc == 0 && due(t, wants) ? save(t, false, err) : rc;
@@ -213,13 +214,15 @@ int ct_between_steps_epoch(struct ct_trainer *t, const struct ct_train_events *e
                            struct ct_err *err)
 {
     const struct ct_interval *every = &t->options.checkpoint_every;
-    bool last = t->epoch >= t->options.epochs;
+    bool last = t->at.epoch >= t->options.epochs;
     bool waits = last || (every->steps == 0 && every->seconds == 0);
     unsigned wants = 0;
     /* The model was evaluated, and the report is out: it shall not come twice. */
     int rc = ct_gpu_backup_point(t, true, err);
-    rc = rc == 0 ? exchange(t, events, &wants, err) : rc;
-    if (rc == 0 && t->saver != NULL) {
+    if (rc == 0) {
+        rc = exchange(t, events, &wants, err);
+    }
+    if (rc == 0 && t->saving.saver != NULL) {
         tell_news(t, events);
     }
     if (rc == 0 && saving(t) && (waits || due(t, wants))) {
@@ -230,5 +233,5 @@ int ct_between_steps_epoch(struct ct_trainer *t, const struct ct_train_events *e
 
 int ct_between_steps_end(struct ct_trainer *t, struct ct_err *err)
 {
-    return t->saver != NULL ? ct_saver_wait(t->saver, err) : 0;
+    return t->saving.saver != NULL ? ct_saver_wait(t->saving.saver, err) : 0;
 }

@@ -40,10 +40,10 @@ uint64_t ct_config_check_fingerprint(const struct ct_trainer *t)
     FOLD(hash, o->micro_batches);
     FOLD(hash, o->augment.flip);
     FOLD(hash, o->augment.shift);
-    FOLD(hash, t->dataset.train.count);
-    FOLD(hash, t->dataset.test.count);
-    FOLD(hash, t->dataset.mean);
-    FOLD(hash, t->dataset.stddev);
+    FOLD(hash, t->data.set.train.count);
+    FOLD(hash, t->data.set.test.count);
+    FOLD(hash, t->data.set.mean);
+    FOLD(hash, t->data.set.stddev);
     return hash;
 }
 
@@ -58,8 +58,8 @@ static uint64_t fingerprint(const struct ct_trainer *t)
         FOLD(hash, saves);
         FOLD(hash, t->options.checkpoint_every);
     }
-    FOLD(hash, t->epoch);
-    FOLD(hash, t->batch);
+    FOLD(hash, t->at.epoch);
+    FOLD(hash, t->at.batch);
     FOLD(hash, t->optimizer.step);
     return hash;
 }

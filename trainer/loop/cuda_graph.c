@@ -30,7 +30,7 @@ static size_t unroll_of(const struct ct_trainer *t)
 static void let_go(void *data)
 {
     struct ct_trainer *t = data;
-    struct ct_cuda_graph *r = &t->recorded;
+    struct ct_cuda_graph *r = &t->graph;
     if (r->recording) {
         r->recording = false;
         (void)t->dev->ops->record_end(t->dev, NULL, NULL);
@@ -42,14 +42,14 @@ static void let_go(void *data)
 
 int ct_cuda_graph_open(struct ct_trainer *t, struct ct_err *err)
 {
-    struct ct_cuda_graph *r = &t->recorded;
+    struct ct_cuda_graph *r = &t->graph;
     const struct ct_device_ops *ops = t->dev->ops;
     if (t->options.cuda_graph == CT_CUDA_GRAPH_OFF) { /* the fastest is found with a graph */
         t->dev->head_way = CT_HEAD_APART;
     }
     /* Augmented images come from the host. */
     if (ops->record == NULL || t->options.cuda_graph == CT_CUDA_GRAPH_OFF || t->pipe != NULL ||
-        t->train.augment != NULL) {
+        t->data.train.augment != NULL) {
         return 0;
     }
     size_t batches = ct_sampler_batches(&t->sampler), left;
@@ -87,7 +87,7 @@ int ct_cuda_graph_open(struct ct_trainer *t, struct ct_err *err)
 
 void ct_cuda_graph_close(struct ct_trainer *t)
 {
-    struct ct_cuda_graph *r = &t->recorded;
+    struct ct_cuda_graph *r = &t->graph;
     if (t->dev == NULL || t->dev->ops->forget == NULL) {
         return;
     }
@@ -104,17 +104,17 @@ void ct_cuda_graph_close(struct ct_trainer *t)
 
 int ct_cuda_graph_epoch(struct ct_trainer *t, struct ct_err *err)
 {
-    struct ct_cuda_graph *r = &t->recorded;
+    struct ct_cuda_graph *r = &t->graph;
     if (!r->on) {
         return 0;
     }
     size_t batches = ct_sampler_batches(&t->sampler);
-    for (size_t b = t->batch; b < batches; b++) {
+    for (size_t b = t->at.batch; b < batches; b++) {
         float lr = (float)ct_trainer_rate(t, b);
-        int64_t step = t->optimizer.step + (int64_t)(b - t->batch) + 1;
+        int64_t step = t->optimizer.step + (int64_t)(b - t->at.batch) + 1;
         r->host_paces[b] = ct_optimizer_pace(&t->optimizer, lr, step);
     }
-    const uint64_t now = t->batch;
+    const uint64_t now = t->at.batch;
     const struct ct_device_ops *ops = t->dev->ops;
     /* Each waits for what is queued, so nothing replayed still reads the last epoch's. */
     int rc = ops->upload(t->dev, r->paces, r->host_paces, batches * sizeof *r->paces, err);
@@ -132,7 +132,7 @@ int ct_cuda_graph_epoch(struct ct_trainer *t, struct ct_err *err)
 /* Queues `steps` steps as the recording will do them. */
 static int queue_steps(struct ct_trainer *t, size_t steps, struct ct_err *err)
 {
-    struct ct_cuda_graph *r = &t->recorded;
+    struct ct_cuda_graph *r = &t->graph;
     size_t begin, end;
     ct_share(t->sampler.batch, t->sampler.rank, t->sampler.world, &begin, &end);
     t->model.course = &r->course;
@@ -153,11 +153,11 @@ static int record(struct ct_trainer *t, size_t steps, struct ct_recording **out,
     if (rc != 0) {
         return rc;
     }
-    t->recorded.recording = true;
+    t->graph.recording = true;
     rc = queue_steps(t, steps, err);
     int ended = 0;
-    if (t->recorded.recording) { /* else the communicator has ended, and the recording with it */
-        t->recorded.recording = false;
+    if (t->graph.recording) { /* else the communicator has ended, and the recording with it */
+        t->graph.recording = false;
         /* What failed first is told; ending the recording only cleans up then. */
         ended = ops->record_end(t->dev, rc == 0 ? out : NULL, rc == 0 ? err : NULL);
     }
@@ -173,7 +173,7 @@ static int record_or_go_on(struct ct_trainer *t, size_t steps, struct ct_recordi
     if (rc == 0) {
         return 0;
     }
-    t->recorded.on = false;
+    t->graph.on = false;
     if (t->team.comm != NULL && ctw_comm_poll(t->team.comm, NULL) != 0) {
         return ct_err_set(err, rc, "%s", reason.text);
     }
@@ -184,16 +184,16 @@ static int record_or_go_on(struct ct_trainer *t, size_t steps, struct ct_recordi
 /* Eager steps since the last replay have moved on without the device's count. */
 static int catch_up(struct ct_trainer *t, struct ct_err *err)
 {
-    struct ct_cuda_graph *r = &t->recorded;
-    uint64_t behind = (uint64_t)t->batch - r->counted;
-    r->counted = t->batch;
+    struct ct_cuda_graph *r = &t->graph;
+    uint64_t behind = (uint64_t)t->at.batch - r->counted;
+    r->counted = t->at.batch;
     return behind == 0 ? 0 : t->dev->ops->advance(t->dev, r->now, behind, err);
 }
 
 static int replay(struct ct_trainer *t, struct ct_recording *recording, size_t steps,
                   struct ct_err *err)
 {
-    struct ct_cuda_graph *r = &t->recorded;
+    struct ct_cuda_graph *r = &t->graph;
     int rc = catch_up(t, err);
     if (rc == 0) {
         rc = t->dev->ops->replay(t->dev, recording, err);
@@ -208,9 +208,9 @@ static int replay(struct ct_trainer *t, struct ct_recording *recording, size_t s
 
 int ct_cuda_graph_run(struct ct_trainer *t, size_t most, size_t *done, struct ct_err *err)
 {
-    struct ct_cuda_graph *r = &t->recorded;
+    struct ct_cuda_graph *r = &t->graph;
     size_t whole = t->sampler.count / t->sampler.batch; /* batches that are */
-    size_t left = t->batch < whole ? whole - t->batch : 0;
+    size_t left = t->at.batch < whole ? whole - t->at.batch : 0;
     *done = 0;
     /* Every rank must have samples, or it would queue other work than its peers. */
     if (!r->on || left == 0 || most == 0 || t->sampler.batch < (size_t)t->sampler.world) {
@@ -230,7 +230,7 @@ int ct_cuda_graph_run(struct ct_trainer *t, size_t most, size_t *done, struct ct
     if (rc != 0 || *recording == NULL) {
         return rc;
     }
-    t->optimizer.lr = (float)ct_trainer_rate(t, t->batch + steps - 1);
+    t->optimizer.lr = (float)ct_trainer_rate(t, t->at.batch + steps - 1);
     rc = replay(t, *recording, steps, err);
     if (rc == 0) {
         t->optimizer.step += (int64_t)steps;

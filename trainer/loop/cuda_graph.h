@@ -21,8 +21,8 @@ void ct_cuda_graph_close(struct ct_trainer *t); /* before the communicator goes 
 /* The sampler has shuffled: brings the epoch's order and rates to the device. */
 CT_MUST_CHECK int ct_cuda_graph_epoch(struct ct_trainer *t, struct ct_err *err);
 
-/* Does up to `most` steps from t->batch on and says how many in *done: 0 when the next one must be
- * queued as ever. Collective, with the same number on all ranks. */
+/* Does up to `most` steps from t->at.batch on and says how many in *done: 0 when the next one must
+ * be queued as ever. Collective, with the same number on all ranks. */
 CT_MUST_CHECK int ct_cuda_graph_run(struct ct_trainer *t, size_t most, size_t *done,
                                     struct ct_err *err);
 

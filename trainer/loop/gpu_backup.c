@@ -9,31 +9,17 @@
  */
 #define BYTES_PER_NS 10
 
-static float *array_of(const struct ct_trainer *t, size_t i)
-{
-    return i == 0 ? t->params : t->optimizer.state[i - 1];
-}
-
-static size_t array_count(const struct ct_trainer *t)
-{
-    size_t count = 1;
-    while (ct_optimizer_state_name(t->optimizer.kind, count - 1) != NULL) {
-        count++;
-    }
-    return count;
-}
-
 void ct_gpu_backup_open(struct ct_trainer *t)
 {
     struct ct_err err = {0};
     /* Of a pipeline's stages a dead one's would be missing, unless another pipeline has it, too. */
-    if (t->dev->kind == CT_DEVICE_CPU || t->keep.copy != NULL || t->pipe != NULL) {
+    if (t->dev->kind == CT_DEVICE_CPU || t->backup.copy != NULL || t->pipe != NULL) {
         return;
     }
     void *memory;
-    if (t->dev->ops->alloc(t->dev, array_count(t) * t->layout.count * sizeof(float), &memory,
-                           &err) == 0) {
-        t->keep.copy = memory;
+    if (t->dev->ops->alloc(t->dev, ct_trainer_arrays(t).count * t->layout.count * sizeof(float),
+                           &memory, &err) == 0) {
+        t->backup.copy = memory;
         return;
     }
     int rc = ct_buf_printf(
@@ -44,14 +30,14 @@ void ct_gpu_backup_open(struct ct_trainer *t)
 void ct_gpu_backup_close(struct ct_trainer *t)
 {
     if (t->dev != NULL) {
-        t->dev->ops->release(t->dev, t->keep.copy);
+        t->dev->ops->release(t->dev, t->backup.copy);
     }
-    t->keep = (struct ct_keep){0};
+    t->backup = (struct ct_gpu_backup){0};
 }
 
 int ct_gpu_backup_point(struct ct_trainer *t, bool must, struct ct_err *err)
 {
-    struct ct_keep *k = &t->keep;
+    struct ct_gpu_backup *k = &t->backup;
     if (k->copy == NULL || k->step == t->optimizer.step) {
         return 0;
     }
@@ -59,30 +45,31 @@ int ct_gpu_backup_point(struct ct_trainer *t, bool must, struct ct_err *err)
     if (!must && now < k->next_ns) {
         return 0;
     }
-    size_t bytes = t->layout.count * sizeof(float), count = array_count(t);
-    int rc = 0;
+    const struct ct_arrays arrays = ct_trainer_arrays(t);
+    size_t bytes = t->layout.count * sizeof(float);
     k->step = 0;
-    for (size_t i = 0; rc == 0 && i < count; i++) {
-        rc = t->dev->ops->copy(t->dev, k->copy + i * t->layout.count, array_of(t, i), bytes, err);
+    for (size_t i = 0; i < arrays.count; i++) {
+        int rc = t->dev->ops->copy(t->dev, k->copy + i * t->layout.count, arrays.at[i], bytes, err);
+        if (rc != 0) {
+            return rc;
+        }
     }
-    if (rc == 0) {
-        k->step = t->optimizer.step;
-        k->epoch = t->epoch;
-        k->batch = t->batch;
-        k->next_ns = now + (int64_t)(count * bytes / BYTES_PER_NS);
-    }
-    return rc;
+    k->step = t->optimizer.step;
+    k->epoch = t->at.epoch;
+    k->batch = t->at.batch;
+    k->next_ns = now + (int64_t)(arrays.count * bytes / BYTES_PER_NS);
+    return 0;
 }
 
 int ct_gpu_backup_agree(struct ct_trainer *t, struct ct_err *err)
 {
-    enum { KEPT, RESUMED, EPOCH, BATCH, VALUES };
+    enum { COPIED, RESUMED, EPOCH, BATCH, VALUES };
     _Static_assert(VALUES <= CT_TEAM_VALUES_MAX, "they fit into one exchange");
-    t->keep.from = 0;
+    t->backup.from = 0;
     if (t->dev->kind == CT_DEVICE_CPU || ctw_job_env(t->job)->generation == 0) {
         return 0;
     }
-    const struct ct_keep *k = &t->keep;
+    const struct ct_gpu_backup *k = &t->backup;
     const double mine[VALUES] = {(double)k->step, (double)t->optimizer.step, (double)k->epoch,
                                  (double)k->batch};
     double *all = ct_calloc(VALUES * (size_t)t->team.world, sizeof *all);
@@ -94,15 +81,15 @@ int ct_gpu_backup_agree(struct ct_trainer *t, struct ct_err *err)
     double resumed = 0;
     for (int r = 0; rc == 0 && r < t->team.world; r++) {
         const double *theirs = all + (size_t)r * VALUES;
-        best = theirs[KEPT] > best[KEPT] ? theirs : best;
+        best = theirs[COPIED] > best[COPIED] ? theirs : best;
         resumed = theirs[RESUMED] > resumed ? theirs[RESUMED] : resumed;
     }
-    if (rc == 0 && best[KEPT] > 0 && best[KEPT] >= resumed) {
-        t->keep.from = 1 + (int)((best - all) / VALUES);
-        t->optimizer.step = (int64_t)best[KEPT];
-        t->epoch = (int)best[EPOCH];
-        t->batch = (size_t)best[BATCH];
-        t->at_boundary = t->batch == 0 && t->epoch > 0;
+    if (rc == 0 && best[COPIED] > 0 && best[COPIED] >= resumed) {
+        t->backup.from = 1 + (int)((best - all) / VALUES);
+        t->optimizer.step = (int64_t)best[COPIED];
+        t->at.epoch = (int)best[EPOCH];
+        t->at.batch = (size_t)best[BATCH];
+        t->at.after_report = t->at.batch == 0 && t->at.epoch > 0;
     }
     ct_free(all);
     return rc;
@@ -110,15 +97,18 @@ int ct_gpu_backup_agree(struct ct_trainer *t, struct ct_err *err)
 
 int ct_gpu_backup_fill(struct ct_trainer *t, struct ct_err *err)
 {
-    int root = t->keep.from - 1;
+    int root = t->backup.from - 1;
     size_t bytes = t->layout.count * sizeof(float);
+    const struct ct_arrays arrays = ct_trainer_arrays(t);
     int rc = 0;
-    for (size_t i = 0; rc == 0 && i < array_count(t); i++) {
-        float *array = array_of(t, i);
+    for (size_t i = 0; rc == 0 && i < arrays.count; i++) {
         if (t->team.rank == root) {
-            rc = t->dev->ops->copy(t->dev, array, t->keep.copy + i * t->layout.count, bytes, err);
+            rc = t->dev->ops->copy(t->dev, arrays.at[i], t->backup.copy + i * t->layout.count,
+                                   bytes, err);
         }
-        rc = rc == 0 ? ct_team_broadcast_from(&t->team, array, bytes, root, err) : rc;
+        if (rc == 0) {
+            rc = ct_team_broadcast_from(&t->team, arrays.at[i], bytes, root, err);
+        }
     }
     return rc;
 }

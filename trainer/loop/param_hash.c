@@ -40,11 +40,11 @@ int ct_trainer_hash(struct ct_trainer *t, uint64_t *out, struct ct_err *err)
     int stages = t->pipe != NULL ? (int)t->pipe->stages : 1;
     size_t first = t->pipe != NULL ? t->pipe->place : 0;
     size_t count = t->pipe != NULL ? t->pipe->layout.count : t->layout.count;
-    const float *params = t->params + (t->pipe != NULL ? t->pipe->base : 0);
+    const float *params = t->memory.params + (t->pipe != NULL ? t->pipe->base : 0);
     int rc = 0;
-    if (t->staging != NULL) {
-        rc = ct_team_download(&t->team, t->staging, params, count * sizeof(float), err);
-        params = t->staging;
+    if (t->memory.host_copy != NULL) {
+        rc = ct_team_download(&t->team, t->memory.host_copy, params, count * sizeof(float), err);
+        params = t->memory.host_copy;
     }
     double *all = ct_calloc(2 * (size_t)t->team.world, sizeof *all);
     if (rc == 0 && all == NULL) {

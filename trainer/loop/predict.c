@@ -35,7 +35,7 @@ static int add_rows(const float *logits, size_t classes, size_t first, size_t ro
 
 static int add_all(struct ct_trainer *t, float *logits, struct ct_buf *text, struct ct_err *err)
 {
-    size_t count = t->dataset.test.count, classes = t->dataset.classes;
+    size_t count = t->data.set.test.count, classes = t->data.set.classes;
     const struct ct_layout *layout = &t->layout;
     int rc = ct_buf_printf(text, "index,class,probability\n");
     if (rc != 0) {
@@ -44,14 +44,14 @@ static int add_all(struct ct_trainer *t, float *logits, struct ct_buf *text, str
     for (size_t first = 0, rows; rc == 0 && first < count; first += rows) {
         rows = count - first < t->model.max_rows ? count - first : t->model.max_rows;
         const struct ct_resident part = {
-            .images = t->test.images + first * t->dataset.features,
-            .labels = t->test.labels + first,
-            .mean = t->test.mean,
-            .stddev = t->test.stddev,
+            .images = t->data.test.images + first * t->data.set.features,
+            .labels = t->data.test.labels + first,
+            .mean = t->data.test.mean,
+            .stddev = t->data.test.stddev,
         };
-        rc = ct_model_load(&t->model, &part, t->sequence, rows, err);
+        rc = ct_model_load(&t->model, &part, t->memory.sequence, rows, err);
         if (rc == 0) {
-            rc = ct_model_forward(&t->model, t->params, rows, err);
+            rc = ct_model_forward(&t->model, t->memory.params, rows, err);
         }
         if (rc == 0) {
             rc = t->dev->ops->download(t->dev, logits, t->model.act[layout->layer_count],
@@ -67,7 +67,7 @@ static int add_all(struct ct_trainer *t, float *logits, struct ct_buf *text, str
 int ct_predict(struct ct_trainer *t, const char *path, struct ct_err *err)
 {
     struct ct_buf text = CT_BUF_INIT;
-    float *logits = ct_calloc(t->model.max_rows * t->dataset.classes, sizeof *logits);
+    float *logits = ct_calloc(t->model.max_rows * t->data.set.classes, sizeof *logits);
     int rc = logits != NULL ? add_all(t, logits, &text, err)
                             : ct_err_set(err, CT_ENOMEM, "out of memory");
     if (rc == 0) {

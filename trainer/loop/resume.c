@@ -22,7 +22,7 @@ static int check_point(const struct ct_trainer *t, const struct ct_progress_poin
         return ct_err_set(err, CT_EINVAL, "%s was trained with --seed %llu, not %llu", where,
                           (unsigned long long)point->seed, (unsigned long long)t->options.seed);
     }
-    size_t count = t->dataset.train.count;
+    size_t count = t->data.set.train.count;
     size_t batch = t->options.batch_size < count ? t->options.batch_size : count;
     if (point->batch > 0 && point->batch_size != batch) {
         return ct_err_set(err, CT_EINVAL,
@@ -69,8 +69,8 @@ int ct_trainer_open_resume(struct ct_trainer *t, struct ct_safetensors *file, st
         ct_safetensors_fini(file);
         return rc;
     }
-    t->epoch = point.epoch;
-    t->batch = point.batch;
+    t->at.epoch = point.epoch;
+    t->at.batch = point.batch;
     t->optimizer.step = point.step;
     return 0;
 }

@@ -47,12 +47,13 @@ int ct_stages_open(struct ct_trainer *t, size_t rows, struct ct_err *err)
     double lacking = lacks_stages(t) ? 1 : 0;
     int rc = ct_team_sum(&t->team, &lacking, 1, err);
     if (rc == 0 && !t->team.shares_model) {
-        rc = ct_team_alloc_model(&t->team, TRANSIT, &t->transit, err);
+        rc = ct_team_alloc_model(&t->team, TRANSIT, &t->memory.transit, err);
     }
     if (rc == 0) {
-        rc = ct_pipeline_open(&options, &t->team, t->dev, &t->layout, t->narrow, &t->pipe, err);
+        rc = ct_pipeline_open(&options, &t->team, t->dev, &t->layout, t->memory.narrow, &t->pipe,
+                              err);
     }
-    t->scattered = rc == 0 && lacking > 0;
+    t->memory.scattered = rc == 0 && lacking > 0;
     return rc;
 }
 
@@ -66,7 +67,7 @@ static int pass_on(struct ct_trainer *t, float *array, size_t stage, size_t from
     if (t->team.shares_model) {
         block += span.first;
     } else if (stage != t->pipe->stage) {
-        block = t->transit;
+        block = t->memory.transit;
     }
     int rc = ct_team_broadcast_from(&t->team, block, count * sizeof(float), (int)stage, err);
     if (rc == 0 && out != NULL) {
@@ -89,9 +90,9 @@ static int collect(struct ct_trainer *t, float *array, float *out, struct ct_err
     return rc;
 }
 
-int ct_stages_snapshot(struct ct_trainer *t, float *out, struct ct_err *err)
+int ct_stages_copy_state(struct ct_trainer *t, float *out, struct ct_err *err)
 {
-    int rc = collect(t, t->params, out, err);
+    int rc = collect(t, t->memory.params, out, err);
     for (size_t i = 0; rc == 0 && ct_optimizer_state_name(t->optimizer.kind, i) != NULL; i++) {
         float *place = out != NULL ? out + (i + 1) * t->layout.count : NULL;
         rc = collect(t, t->optimizer.state[i], place, err);

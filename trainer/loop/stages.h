@@ -22,7 +22,7 @@ struct ct_span ct_stages_held(const struct ct_trainer *t);
 /* Collective. Opens t->pipe for steps of at most `rows` samples of a lane. */
 CT_MUST_CHECK int ct_stages_open(struct ct_trainer *t, size_t rows, struct ct_err *err);
 
-/* Collective, between steps: ct_trainer_snapshot() of a scattered model. */
-CT_MUST_CHECK int ct_stages_snapshot(struct ct_trainer *t, float *out, struct ct_err *err);
+/* Collective, between steps: ct_trainer_copy_state() of a scattered model. */
+CT_MUST_CHECK int ct_stages_copy_state(struct ct_trainer *t, float *out, struct ct_err *err);
 
 #endif

@@ -5,62 +5,61 @@
  */
 #include "trainer/loop/stages.h"
 
-static struct ct_state_view view(struct ct_trainer *t)
+#include <string.h>
+
+struct ct_arrays ct_trainer_arrays(const struct ct_trainer *t)
 {
-    struct ct_state_view v = {
-        .layout = &t->layout,
-        .optimizer = t->optimizer.kind,
-        .params = t->staging != NULL ? t->staging : t->params,
-    };
-    for (size_t i = 0; ct_optimizer_state_name(v.optimizer, i) != NULL; i++) {
-        v.state[i] =
-            t->staging != NULL ? t->staging + (i + 1) * t->layout.count : t->optimizer.state[i];
+    struct ct_arrays arrays = {.count = 1, .at[0] = t->memory.params};
+    for (size_t i = 0; ct_optimizer_state_name(t->optimizer.kind, i) != NULL; i++) {
+        arrays.at[arrays.count++] = t->optimizer.state[i];
     }
-    return v;
+    return arrays;
 }
 
-/* The device's counterpart of array `i` of the staging copy: parameters, then states. */
-static float *device_array(struct ct_trainer *t, size_t i)
+/* What a checkpoint is read into. */
+static struct ct_state_view host_view(const struct ct_trainer *t)
 {
-    return i == 0 ? t->params : t->optimizer.state[i - 1];
-}
-
-static size_t array_count(const struct ct_trainer *t)
-{
-    size_t count = 1;
-    while (ct_optimizer_state_name(t->optimizer.kind, count - 1) != NULL) {
-        count++;
+    struct ct_arrays arrays = ct_trainer_arrays(t);
+    for (size_t i = 0; t->memory.host_copy != NULL && i < arrays.count; i++) {
+        arrays.at[i] = t->memory.host_copy + i * t->layout.count;
     }
-    return count;
+    struct ct_state_view view = {
+        .layout = &t->layout, .optimizer = t->optimizer.kind, .params = arrays.at[0]};
+    memcpy(view.state, arrays.at + 1, (arrays.count - 1) * sizeof *view.state);
+    return view;
 }
 
 int ct_trainer_restore(struct ct_trainer *t, const struct ct_safetensors *file, struct ct_err *err)
 {
-    struct ct_state_view v = view(t);
-    int rc = ct_checkpoint_load(file, &v, err);
+    struct ct_state_view view = host_view(t);
+    int rc = ct_checkpoint_load(file, &view, err);
     if (rc != 0) {
         (void)ct_err_wrap(err, "%s", t->options.resume);
         return rc;
     }
-    size_t count = t->layout.count;
-    for (size_t i = 0; rc == 0 && t->staging != NULL && i < array_count(t); i++) {
-        rc = t->dev->ops->upload(t->dev, device_array(t, i), t->staging + i * count + t->held.first,
-                                 t->held.count * sizeof(float), err);
+    if (t->memory.host_copy == NULL) {
+        return 0;
+    }
+    const struct ct_arrays arrays = ct_trainer_arrays(t);
+    const struct ct_span *held = &t->memory.held;
+    for (size_t i = 0; rc == 0 && i < arrays.count; i++) {
+        const float *host = t->memory.host_copy + i * t->layout.count + held->first;
+        rc = t->dev->ops->upload(t->dev, arrays.at[i], host, held->count * sizeof(float), err);
     }
     return rc;
 }
 
-int ct_trainer_snapshot(struct ct_trainer *t, float *out, struct ct_err *err)
+int ct_trainer_copy_state(struct ct_trainer *t, float *out, struct ct_err *err)
 {
+    ctw_progress(t->job, CTW_PHASE_CHECKPOINT, t->optimizer.step);
+    if (t->memory.scattered) {
+        return ct_stages_copy_state(t, out, err);
+    }
+    const struct ct_arrays arrays = ct_trainer_arrays(t);
     size_t count = t->layout.count;
     int rc = 0;
-    ctw_progress(t->job, CTW_PHASE_CHECKPOINT, t->optimizer.step);
-    if (t->scattered) {
-        return ct_stages_snapshot(t, out, err);
-    }
-    for (size_t i = 0; rc == 0 && i < array_count(t); i++) {
-        rc = ct_team_download(&t->team, out + i * count, device_array(t, i), count * sizeof(float),
-                              err);
+    for (size_t i = 0; rc == 0 && i < arrays.count; i++) {
+        rc = ct_team_download(&t->team, out + i * count, arrays.at[i], count * sizeof(float), err);
     }
     return rc;
 }

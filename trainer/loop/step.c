@@ -21,19 +21,20 @@ double ct_trainer_rate(const struct ct_trainer *t, size_t batch)
         .warmup = o->warmup_epochs,
         .epochs = o->epochs,
     };
-    return ct_lr_schedule_rate(&rate, (double)t->epoch + (double)batch * step, step);
+    return ct_lr_schedule_rate(&rate, (double)t->at.epoch + (double)batch * step, step);
 }
 
 static int update(struct ct_trainer *t, struct ct_err *err)
 {
     size_t begin = 0, end = t->layout.count;
     int64_t start = ct_clock_now(NULL);
-    int rc = t->buckets.count > 0
-                 ? ct_buckets_finish(&t->buckets, err)
-                 : ct_team_reduce_scatter(&t->team, t->grads, t->layout.count, &begin, &end, err);
+    int rc = t->buckets.count > 0 ? ct_buckets_finish(&t->buckets, err)
+                                  : ct_team_reduce_scatter(&t->team, t->memory.grads,
+                                                           t->layout.count, &begin, &end, err);
     t->comm_ns += ct_clock_now(NULL) - start;
     if (rc == 0) {
-        rc = ct_optimizer_apply(&t->optimizer, t->dev, t->params, t->grads, begin, end, err);
+        rc = ct_optimizer_apply(&t->optimizer, t->dev, t->memory.params, t->memory.grads, begin,
+                                end, err);
     }
     if (rc == 0) {
         ct_step_resume_step(t, begin, end);
@@ -57,8 +58,8 @@ static int update_stage(struct ct_trainer *t, struct ct_err *err)
     int rc = ct_pipeline_reduce(pipe, &begin, &end, err);
     t->comm_ns += ct_clock_now(NULL) - start;
     if (rc == 0) {
-        rc =
-            ct_optimizer_apply(&part, t->dev, t->params + pipe->base, pipe->grads, begin, end, err);
+        rc = ct_optimizer_apply(&part, t->dev, t->memory.params + pipe->base, pipe->grads, begin,
+                                end, err);
     }
     if (rc == 0) {
         ct_step_resume_step(t, pipe->base + begin, pipe->base + end);
@@ -71,19 +72,19 @@ int ct_trainer_queue(struct ct_trainer *t, const uint32_t *index, size_t rows, s
 {
     int rc;
     if (t->pipe != NULL) {
-        rc = ct_pipeline_run(t->pipe, t->params, &t->train, index, rows, 1.0f / (float)global_rows,
-                             t->totals, err);
+        rc = ct_pipeline_run(t->pipe, t->memory.params, &t->data.train, index, rows,
+                             1.0f / (float)global_rows, t->memory.totals, err);
     } else if (t->shards.count > 0) {
-        rc = ct_shards_run(&t->shards, &t->model, t->params, &t->train, index, global_rows,
-                           t->grads, t->totals, err);
+        rc = ct_shards_run(&t->shards, &t->model, t->memory.params, &t->data.train, index,
+                           global_rows, t->memory.grads, t->memory.totals, err);
     } else if (rows > 0) {
         /* The mean over the global batch is folded into the loss, so a plain sum over ranks is the
          * gradient however the batch was split. */
-        rc = ct_model_run(&t->model, t->params, &t->train, index, rows, 1.0f / (float)global_rows,
-                          t->grads, t->totals, err);
+        rc = ct_model_run(&t->model, t->memory.params, &t->data.train, index, rows,
+                          1.0f / (float)global_rows, t->memory.grads, t->memory.totals, err);
     } else {
         /* A short last batch can leave a rank without samples; its part of the sum is zero. */
-        rc = t->dev->ops->clear(t->dev, t->grads, t->layout.count * sizeof(float), err);
+        rc = t->dev->ops->clear(t->dev, t->memory.grads, t->layout.count * sizeof(float), err);
     }
     if (rc == 0 && t->pipe != NULL) {
         rc = update_stage(t, err);
@@ -96,17 +97,17 @@ int ct_trainer_queue(struct ct_trainer *t, const uint32_t *index, size_t rows, s
 /* The device has LEAD_MAX rooms for indices, which it uses in turn and enlarges by giving back what
  * there was: that waits. Until as many of the largest batches have come one after the other, one of
  * the rooms may be too small. */
-static bool may_grow(struct ct_trainer *t, size_t rows)
+static bool may_grow(struct ct_queued *queued, size_t rows)
 {
-    bool in_a_row = rows == t->settled_most && t->settled_rows != 0;
-    if (rows > t->settled_most) {
-        t->settled_most = rows;
-        t->settled_growing = LEAD_MAX;
-    } else if (t->settled_growing > 0 && !in_a_row) {
-        t->settled_growing = LEAD_MAX;
+    bool in_a_row = rows == queued->most_rows && queued->rows != 0;
+    if (rows > queued->most_rows) {
+        queued->most_rows = rows;
+        queued->growing = LEAD_MAX;
+    } else if (queued->growing > 0 && !in_a_row) {
+        queued->growing = LEAD_MAX;
     }
-    bool grows = t->settled_growing > 0;
-    t->settled_growing -= grows && rows == t->settled_most;
+    bool grows = queued->growing > 0;
+    queued->growing -= grows && rows == queued->most_rows;
     return grows;
 }
 
@@ -116,14 +117,14 @@ int ct_trainer_settle(struct ct_trainer *t, size_t rows, struct ct_err *err)
     if (t->team.comm == NULL || t->dev->kind == CT_DEVICE_CPU || t->pipe != NULL) {
         return 0;
     }
-    bool grows = may_grow(t, rows);
+    bool grows = may_grow(&t->queued, rows);
     /* A new shape is timed, and augmented images are brought there, with the host waiting. */
-    bool goes_on = rows == t->settled_rows && !grows && t->train.augment == NULL;
-    if (goes_on && ++t->settled_steps < LEAD_MAX) {
+    bool goes_on = rows == t->queued.rows && !grows && t->data.train.augment == NULL;
+    if (goes_on && ++t->queued.steps < LEAD_MAX) {
         return 0;
     }
-    t->settled_rows = rows;
-    t->settled_steps = 0;
+    t->queued.rows = rows;
+    t->queued.steps = 0;
     return ct_team_sync(&t->team, err);
 }
 
@@ -131,10 +132,9 @@ int ct_trainer_step(struct ct_trainer *t, size_t batch, struct ct_err *err)
 {
     size_t rows, global_rows;
     const uint32_t *index = ct_sampler_batch(&t->sampler, batch, &rows, &global_rows);
-    ctw_progress(t->job, CTW_PHASE_COMPUTE, t->optimizer.step);
     t->optimizer.lr = (float)ct_trainer_rate(t, batch);
     int rc = ct_trainer_settle(t, rows, err);
-    if (rc == 0 && t->settled_steps == 0) {
+    if (rc == 0 && t->queued.steps == 0) {
         rc = ct_gpu_backup_point(t, false, err);
     }
     if (rc == 0) {

@@ -1,18 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "trainer/loop/step_resume.h"
 
-#include <string.h>
-
-static size_t arrays_of(const struct ct_trainer *t, float *arrays[CT_SNAPSHOT_ARRAYS_MAX])
-{
-    size_t count = 0;
-    arrays[count++] = t->params;
-    while (ct_optimizer_state_name(t->optimizer.kind, count - 1) != NULL) {
-        arrays[count] = t->optimizer.state[count - 1];
-        count++;
-    }
-    return count;
-}
 _Static_assert(CT_SNAPSHOT_ARRAYS_MAX == 1 + CT_OPTIMIZER_STATES_MAX, "room for all arrays");
 
 static void warn(struct ct_trainer *t, const struct ct_err *err)
@@ -29,40 +17,39 @@ void ct_step_resume_open(struct ct_trainer *t, const struct ctw_env *env, uint64
         env->local_world_size != env->world_size) {
         return;
     }
-    float *arrays[CT_SNAPSHOT_ARRAYS_MAX];
-    const struct ct_snapshot_shape shape = {
-        .fingerprint = fingerprint, .floats = t->layout.count, .arrays = arrays_of(t, arrays)};
+    const struct ct_snapshot_shape shape = {.fingerprint = fingerprint,
+                                            .floats = t->layout.count,
+                                            .arrays = ct_trainer_arrays(t).count};
     struct ct_err err = {0};
-    if (ct_step_snapshot_open(&t->snapshot, env->snapshot, &shape, env->rank, env->world_size,
+    if (ct_step_snapshot_open(&t->step_snapshot, env->snapshot, &shape, env->rank, env->world_size,
                               env->generation, &err) != 0) {
         warn(t, &err);
         return;
     }
-    const struct ct_snapshot_point *found = &t->snapshot.found;
+    const struct ct_snapshot_point *found = &t->step_snapshot.found;
     if (found->step == 0 || found->step < t->optimizer.step) {
-        t->snapshot.found = (struct ct_snapshot_point){0};
+        t->step_snapshot.found = (struct ct_snapshot_point){0};
         return;
     }
     t->optimizer.step = found->step;
-    t->epoch = found->epoch;
-    t->batch = found->batch;
-    if (t->snapshot.told > found->epoch) { /* it was the epoch's last step */
-        t->epoch++;
-        t->batch = 0;
-        t->at_boundary = true;
+    t->at.epoch = found->epoch;
+    t->at.batch = found->batch;
+    if (t->step_snapshot.told > found->epoch) { /* it was the epoch's last step */
+        t->at.epoch++;
+        t->at.batch = 0;
+        t->at.after_report = true;
     }
 }
 
 bool ct_step_resume_fill(struct ct_trainer *t)
 {
-    float *arrays[CT_SNAPSHOT_ARRAYS_MAX];
-    bool found = t->snapshot.found.step > 0;
+    bool found = t->step_snapshot.found.step > 0;
     if (found) {
-        (void)arrays_of(t, arrays);
-        ct_step_snapshot_load(&t->snapshot, arrays);
+        const struct ct_arrays arrays = ct_trainer_arrays(t);
+        ct_step_snapshot_load(&t->step_snapshot, arrays.at);
     }
     struct ct_err err = {0};
-    if (ct_step_snapshot_prepare(&t->snapshot, &err) != 0) {
+    if (ct_step_snapshot_prepare(&t->step_snapshot, &err) != 0) {
         warn(t, &err);
     }
     return found;
@@ -71,52 +58,48 @@ bool ct_step_resume_fill(struct ct_trainer *t)
 void ct_step_resume_start(struct ct_trainer *t)
 {
     struct ct_err err = {0};
-    if (ct_step_snapshot_map(&t->snapshot, &err) != 0) {
+    if (ct_step_snapshot_map(&t->step_snapshot, &err) != 0) {
         warn(t, &err);
     }
 }
 
 size_t ct_step_resume_epoch(struct ct_trainer *t)
 {
-    t->first = t->batch;
-    t->counted = 0;
-    const struct ct_snapshot_point *found = &t->snapshot.found;
-    if (found->step == 0 || found->step != t->optimizer.step || t->batch == 0) {
+    const struct ct_snapshot_point *found = &t->step_snapshot.found;
+    if (found->step == 0 || found->step != t->optimizer.step || t->at.batch == 0) {
         return 0;
     }
     if (t->team.rank == 0) {
-        t->totals[0] += found->loss;
-        t->totals[1] += found->hits;
+        t->memory.totals[0] += found->loss;
+        t->memory.totals[1] += found->hits;
     }
-    t->counted = found->samples;
-    return t->counted;
+    return found->samples;
 }
 
 void ct_step_resume_step(struct ct_trainer *t, size_t begin, size_t end)
 {
-    if (t->snapshot.map == NULL) {
+    if (t->step_snapshot.map == NULL) {
         return;
     }
-    float *arrays[CT_SNAPSHOT_ARRAYS_MAX];
-    (void)arrays_of(t, arrays);
+    const struct ct_arrays arrays = ct_trainer_arrays(t);
     const struct ct_snapshot_point point = {
         .step = t->optimizer.step + 1,
-        .epoch = t->epoch,
-        .batch = (uint32_t)t->batch + 1,
-        .samples = t->counted + ct_sampler_first(&t->sampler, t->batch + 1) -
-                   ct_sampler_first(&t->sampler, t->first),
-        .loss = t->totals[0],
-        .hits = t->totals[1],
+        .epoch = t->at.epoch,
+        .batch = (uint32_t)t->at.batch + 1,
+        .samples = t->in_epoch.earlier_samples + ct_sampler_first(&t->sampler, t->at.batch + 1) -
+                   ct_sampler_first(&t->sampler, t->in_epoch.first_batch),
+        .loss = t->memory.totals[0],
+        .hits = t->memory.totals[1],
     };
-    ct_step_snapshot_write(&t->snapshot, &point, arrays, begin, end);
+    ct_step_snapshot_write(&t->step_snapshot, &point, arrays.at, begin, end);
 }
 
 void ct_step_resume_told(struct ct_trainer *t)
 {
-    ct_step_snapshot_tell(&t->snapshot, t->epoch);
+    ct_step_snapshot_tell(&t->step_snapshot, t->at.epoch);
 }
 
 void ct_step_resume_close(struct ct_trainer *t)
 {
-    ct_step_snapshot_fini(&t->snapshot);
+    ct_step_snapshot_fini(&t->step_snapshot);
 }

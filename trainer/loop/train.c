@@ -24,26 +24,25 @@ static double seconds_since(int64_t start)
 static int run_steps(struct ct_trainer *t, const struct ct_train_events *events, struct ct_err *err)
 {
     size_t batches = ct_sampler_batches(&t->sampler);
-    t->first = t->batch;
-    t->settled_rows = 0; /* evaluation may have come in between */
-    ct_rates_start(&t->watch, ct_clock_now(NULL), t->comm_ns);
-    while (t->batch < batches) {
+    t->queued.rows = 0; /* evaluation may have come in between */
+    ct_rates_start(&t->in_epoch.rates, ct_clock_now(NULL), t->comm_ns);
+    while (t->at.batch < batches) {
         size_t done;
         if (ctw_job_ended(t->job)) { /* who has no peers meets nobody who would tell */
             return ct_err_set(err, CT_EPEER, "the launcher has ended this generation");
         }
         ctw_progress(t->job, CTW_PHASE_COMPUTE, t->optimizer.step);
         int rc = ct_cuda_graph_run(t, ct_between_steps_free(t), &done, err);
-        bool waited = rc == 0 && done > 0 && t->recorded.lead == 0;
+        bool waited = rc == 0 && done > 0 && t->graph.lead == 0;
         if (rc == 0 && done == 0) {
-            rc = ct_trainer_step(t, t->batch, err);
+            rc = ct_trainer_step(t, t->at.batch, err);
             done = 1;
         }
-        t->batch += rc == 0 ? done : 0;
-        if (rc == 0 && waited && t->batch < batches) {
+        t->at.batch += rc == 0 ? done : 0;
+        if (rc == 0 && waited && t->at.batch < batches) {
             rc = ct_gpu_backup_point(t, false, err);
         }
-        if (rc == 0 && t->batch < batches) {
+        if (rc == 0 && t->at.batch < batches) {
             rc = ct_between_steps_step(t, events, done, err);
         }
         if (rc != 0) {
@@ -64,18 +63,19 @@ static int run_epoch(struct ct_trainer *t, const struct ct_train_events *events,
                      struct stopwatch *watch, struct ct_epoch_report *report, struct ct_err *err)
 {
     double totals[2];
-    size_t samples = t->sampler.count - ct_sampler_first(&t->sampler, t->batch);
-    size_t counted = 0, steps = ct_sampler_batches(&t->sampler) - t->batch;
+    size_t samples = t->sampler.count - ct_sampler_first(&t->sampler, t->at.batch);
+    size_t counted = 0, steps = ct_sampler_batches(&t->sampler) - t->at.batch;
     int64_t start = ct_clock_now(NULL);
-    ct_sampler_shuffle(&t->sampler, (unsigned)t->epoch);
-    t->augment.epoch = (unsigned)t->epoch;
-    int rc = t->dev->ops->clear(t->dev, t->totals, sizeof totals, err);
+    ct_sampler_shuffle(&t->sampler, (unsigned)t->at.epoch);
+    t->augment.epoch = (unsigned)t->at.epoch;
+    int rc = t->dev->ops->clear(t->dev, t->memory.totals, sizeof totals, err);
     if (rc == 0) {
         rc = ct_cuda_graph_epoch(t, err);
     }
     if (rc == 0) {
-        t->carried = ct_step_resume_epoch(t);
-        counted = samples + t->carried;
+        t->in_epoch.first_batch = t->at.batch;
+        t->in_epoch.earlier_samples = ct_step_resume_epoch(t);
+        counted = samples + t->in_epoch.earlier_samples;
         rc = run_steps(t, events, err);
     }
     if (rc == 0) {
@@ -83,7 +83,7 @@ static int run_epoch(struct ct_trainer *t, const struct ct_train_events *events,
     }
     double seconds = seconds_since(start);
     if (rc == 0) {
-        rc = t->dev->ops->download(t->dev, totals, t->totals, sizeof totals, err);
+        rc = t->dev->ops->download(t->dev, totals, t->memory.totals, sizeof totals, err);
     }
     if (rc == 0) {
         rc = ct_team_sum(&t->team, totals, 2, err);
@@ -93,10 +93,10 @@ static int run_epoch(struct ct_trainer *t, const struct ct_train_events *events,
     }
     watch->training_s += seconds;
     watch->samples += (int64_t)samples;
-    t->epoch++;
-    t->batch = 0;
+    t->at.epoch++;
+    t->at.batch = 0;
     *report = (struct ct_epoch_report){
-        .epoch = t->epoch,
+        .epoch = t->at.epoch,
         .epochs = t->options.epochs,
         .world_size = t->team.world,
         .loss = totals[0] / (double)counted,
@@ -110,7 +110,7 @@ static int run_epoch(struct ct_trainer *t, const struct ct_train_events *events,
         return ct_err_set(err, CT_ELIMIT,
                           "the loss of epoch %d is not a number any more: training diverged, try a "
                           "smaller --lr than %g",
-                          t->epoch, t->options.lr);
+                          t->at.epoch, t->options.lr);
     }
     return judge(t, report, err);
 }
@@ -121,15 +121,15 @@ int ct_trainer_run(struct ct_trainer *t, const struct ct_train_events *events,
     struct stopwatch watch = {.start = ct_clock_now(NULL)};
     struct ct_epoch_report report = {0};
     int rc = 0;
-    int last = t->options.eval_only ? t->epoch : t->options.epochs;
-    if (t->epoch >= last) {
+    int last = t->options.eval_only ? t->at.epoch : t->options.epochs;
+    if (t->at.epoch >= last) {
         rc = judge(t, &report, err);
     }
     ct_between_steps_start(t, events);
-    if (rc == 0 && t->at_boundary) {
+    if (rc == 0 && t->at.after_report) {
         rc = ct_between_steps_epoch(t, events, err);
     }
-    while (rc == 0 && t->epoch < last) {
+    while (rc == 0 && t->at.epoch < last) {
         rc = run_epoch(t, events, &watch, &report, err);
         if (rc == 0 && t->team.rank == 0 && events->epoch != NULL) {
             events->epoch(events->data, &report);
@@ -156,8 +156,8 @@ int ct_trainer_run(struct ct_trainer *t, const struct ct_train_events *events,
             .preempted = t->preempted,
             .step = t->optimizer.step,
         };
-        if (t->saver != NULL) {
-            result->checkpoints = ct_saver_count(t->saver);
+        if (t->saving.saver != NULL) {
+            result->checkpoints = ct_saver_count(t->saving.saver);
         }
     }
     return rc;

@@ -97,31 +97,33 @@ static int open_device(struct ct_trainer *t, struct ctw_job *job, struct ct_err 
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-static int upload_bytes(struct ct_trainer *t, size_t slot, const uint8_t *bytes, size_t len,
+static int upload_bytes(struct ct_device *dev, void **copy, const uint8_t *bytes, size_t len,
                         const uint8_t **out, struct ct_err *err)
 {
-    if (t->dev->kind == CT_DEVICE_CPU) {
+    if (dev->kind == CT_DEVICE_CPU) {
         *out = bytes;
         return 0;
     }
-    int rc = t->dev->ops->alloc(t->dev, len, &t->uploaded[slot], err);
+    int rc = dev->ops->alloc(dev, len, copy, err);
     if (rc == 0) {
-        rc = t->dev->ops->upload(t->dev, t->uploaded[slot], bytes, len, err);
+        rc = dev->ops->upload(dev, *copy, bytes, len, err);
     }
     if (rc == 0) {
-        *out = t->uploaded[slot];
+        *out = *copy;
     }
     return rc;
 }
 
-static int make_resident(struct ct_trainer *t, size_t slot, const struct ct_split *split,
-                         struct ct_resident *out, struct ct_err *err)
+/* `copies` gets device memory for the images and for the labels. */
+static int make_resident(struct ct_device *dev, const struct ct_dataset *set, void **copies,
+                         const struct ct_split *split, struct ct_resident *out, struct ct_err *err)
 {
-    out->mean = t->dataset.mean;
-    out->stddev = t->dataset.stddev;
-    int rc =
-        upload_bytes(t, slot, split->images, split->count * t->dataset.features, &out->images, err);
-    return rc == 0 ? upload_bytes(t, slot + 1, split->labels, split->count, &out->labels, err) : rc;
+    out->mean = set->mean;
+    out->stddev = set->stddev;
+    int rc = upload_bytes(dev, &copies[0], split->images, split->count * set->features,
+                          &out->images, err);
+    return rc == 0 ? upload_bytes(dev, &copies[1], split->labels, split->count, &out->labels, err)
+                   : rc;
 }
 
 static int alloc_all(struct ct_trainer *t, struct ct_err *err)
@@ -134,11 +136,11 @@ static int alloc_all(struct ct_trainer *t, struct ct_err *err)
     bool piped = t->options.pipeline_stages > 1;
     size_t rows = share > CT_EVALUATION_ROWS ? share : CT_EVALUATION_ROWS;
     void *totals;
-    t->held = ct_stages_held(t);
-    size_t count = t->held.count;
-    int rc = piped ? 0 : ct_team_alloc_gradients(&t->team, count, &t->grads, err);
+    t->memory.held = ct_stages_held(t);
+    size_t count = t->memory.held.count;
+    int rc = piped ? 0 : ct_team_alloc_gradients(&t->team, count, &t->memory.grads, err);
     if (rc == 0) {
-        rc = ct_team_alloc_model(&t->team, count, &t->params, err);
+        rc = ct_team_alloc_model(&t->team, count, &t->memory.params, err);
     }
     for (size_t i = 0; rc == 0 && ct_optimizer_state_name(t->optimizer.kind, i) != NULL; i++) {
         rc = ct_team_alloc_model(&t->team, count, &t->optimizer.state[i], err);
@@ -146,36 +148,39 @@ static int alloc_all(struct ct_trainer *t, struct ct_err *err)
     if (rc == 0 && ct_precision_narrow(t->dev->precision)) {
         float *narrow;
         rc = ct_team_alloc_model(&t->team, count / 2 + 1, &narrow, err);
-        t->narrow = rc == 0 ? (uint16_t *)narrow : NULL;
-        t->optimizer.narrow = t->narrow;
+        t->memory.narrow = rc == 0 ? (uint16_t *)narrow : NULL;
+        t->optimizer.narrow = t->memory.narrow;
     }
     if (rc == 0 && piped) {
         rc = ct_stages_open(t, share, err);
     } else if (rc == 0) {
         rc = ct_model_init(&t->model, &t->layout, t->dev, rows, err);
-        t->model.narrow = t->narrow;
+        t->model.narrow = t->memory.narrow;
     }
     if (rc == 0 && t->dev->kind == CT_DEVICE_CUDA && t->team.comm != NULL && !piped) {
-        ct_buckets_init(&t->buckets, &t->layout, t->options.bucket_mb << 20, &t->team, t->grads);
+        ct_buckets_init(&t->buckets, &t->layout, t->options.bucket_mb << 20, &t->team,
+                        t->memory.grads);
         t->model.layer_done = ct_buckets_layer_done;
         t->model.layer_done_data = &t->buckets;
     }
     if (rc == 0) {
-        rc = t->dev->ops->alloc(t->dev, 2 * sizeof *t->totals, &totals, err);
+        rc = t->dev->ops->alloc(t->dev, 2 * sizeof *t->memory.totals, &totals, err);
     }
     if (rc != 0) {
         return rc;
     }
-    t->totals = totals;
-    t->sequence = ct_calloc(rows, sizeof *t->sequence);
+    t->memory.totals = totals;
+    t->memory.sequence = ct_calloc(rows, sizeof *t->memory.sequence);
     if (t->dev->kind != CT_DEVICE_CPU) {
-        t->staging = ct_calloc(t->layout.count * (1 + CT_OPTIMIZER_STATES_MAX), sizeof *t->staging);
+        t->memory.host_copy =
+            ct_calloc(t->layout.count * (1 + CT_OPTIMIZER_STATES_MAX), sizeof *t->memory.host_copy);
     }
-    if (t->sequence == NULL || (t->dev->kind != CT_DEVICE_CPU && t->staging == NULL)) {
+    if (t->memory.sequence == NULL ||
+        (t->dev->kind != CT_DEVICE_CPU && t->memory.host_copy == NULL)) {
         return out_of_memory(err);
     }
     for (size_t i = 0; i < rows; i++) {
-        t->sequence[i] = (uint32_t)i;
+        t->memory.sequence[i] = (uint32_t)i;
     }
     return 0;
 }
@@ -184,34 +189,36 @@ static int alloc_all(struct ct_trainer *t, struct ct_err *err)
 
 static int draw_params(struct ct_trainer *t, struct ct_err *err)
 {
-    float *host = t->staging != NULL ? t->staging : t->params;
+    float *host = t->memory.host_copy != NULL ? t->memory.host_copy : t->memory.params;
     ct_layout_draw(&t->layout, t->options.seed, host);
-    if (host == t->params) {
+    if (host == t->memory.params) {
         return 0;
     }
-    return t->dev->ops->upload(t->dev, t->params, host + t->held.first,
-                               t->held.count * sizeof(float), err);
+    return t->dev->ops->upload(t->dev, t->memory.params, host + t->memory.held.first,
+                               t->memory.held.count * sizeof(float), err);
 }
 
 static int fill_model(struct ct_trainer *t, const struct ct_safetensors *file, struct ct_err *err)
 {
     int rc = 0;
     if (!t->team.shares_model || t->team.rank == 0) {
-        if (t->keep.from > 0) {
+        if (t->backup.from > 0) {
             rc = ct_gpu_backup_fill(t, err);
         } else if (!ct_step_resume_fill(t)) {
             rc = file != NULL ? ct_trainer_restore(t, file, err) : draw_params(t, err);
         }
-        if (rc == 0 && t->narrow != NULL) {
-            rc = t->dev->ops->narrow(t->dev, t->held.count, t->params, t->narrow, err);
+        if (rc == 0 && t->memory.narrow != NULL) {
+            rc = t->dev->ops->narrow(t->dev, t->memory.held.count, t->memory.params,
+                                     t->memory.narrow, err);
         }
     }
     size_t bytes = t->layout.count * sizeof(float);
     if (rc == 0) {
-        rc = ct_team_broadcast(&t->team, t->params, bytes, err);
+        rc = ct_team_broadcast(&t->team, t->memory.params, bytes, err);
     }
-    if (rc == 0 && t->narrow != NULL) {
-        rc = ct_team_broadcast(&t->team, t->narrow, t->layout.count * sizeof *t->narrow, err);
+    if (rc == 0 && t->memory.narrow != NULL) {
+        rc = ct_team_broadcast(&t->team, t->memory.narrow,
+                               t->layout.count * sizeof *t->memory.narrow, err);
     }
     for (size_t i = 0; rc == 0 && ct_optimizer_state_name(t->optimizer.kind, i) != NULL; i++) {
         rc = ct_team_broadcast(&t->team, t->optimizer.state[i], bytes, err);
@@ -252,11 +259,11 @@ static int load_local(struct ct_trainer *t, struct ct_err *err)
 {
     int rc = ct_trainer_probe(t, err);
     if (rc == 0) {
-        rc = ct_dataset_load_shared(t->options.data, t->job, &t->dataset, err);
+        rc = ct_dataset_load_shared(t->options.data, t->job, &t->data.set, err);
     }
     if (rc == 0) {
-        rc = ct_layout_init(&t->layout, t->dataset.features, &t->options.hidden, t->dataset.classes,
-                            err);
+        rc = ct_layout_init(&t->layout, t->data.set.features, &t->options.hidden,
+                            t->data.set.classes, err);
     }
     return rc;
 }
@@ -269,8 +276,9 @@ static int start_augmenting(struct ct_trainer *t, struct ct_err *err)
     }
     /* Shards and micro-batches are no larger. */
     size_t share = (t->sampler.batch - 1) / (size_t)t->sampler.world + 1;
-    int rc = ct_augment_init(&t->augment, choice, &t->dataset, t->dev, share, t->options.seed, err);
-    t->train.augment = rc == 0 ? &t->augment : NULL;
+    int rc =
+        ct_augment_init(&t->augment, choice, &t->data.set, t->dev, share, t->options.seed, err);
+    t->data.train.augment = rc == 0 ? &t->augment : NULL;
     return rc;
 }
 
@@ -295,18 +303,20 @@ static int join_and_fill(struct ct_trainer *t, struct ctw_job *job,
     int stages = (int)t->options.pipeline_stages;
     int part = t->options.shards > 0 ? 0 : t->team.rank / stages;
     int parts = t->options.shards > 0 ? 1 : t->team.world / stages;
-    if (rc == 0 && ct_sampler_init(&t->sampler, t->dataset.train.count, t->options.batch_size, part,
-                                   parts, t->options.seed) != 0) {
+    if (rc == 0 && ct_sampler_init(&t->sampler, t->data.set.train.count, t->options.batch_size,
+                                   part, parts, t->options.seed) != 0) {
         rc = out_of_memory(err);
     }
     if (rc == 0) {
         rc = alloc_all(t, err);
     }
-    if (rc == 0 && t->train.images == NULL) {
-        rc = make_resident(t, 0, &t->dataset.train, &t->train, err);
+    if (rc == 0 && t->data.train.images == NULL) {
+        rc = make_resident(t->dev, &t->data.set, &t->data.uploaded[0], &t->data.set.train,
+                           &t->data.train, err);
     }
-    if (rc == 0 && t->test.images == NULL) {
-        rc = make_resident(t, 2, &t->dataset.test, &t->test, err);
+    if (rc == 0 && t->data.test.images == NULL) {
+        rc = make_resident(t->dev, &t->data.set, &t->data.uploaded[2], &t->data.set.test,
+                           &t->data.test, err);
     }
     if (rc == 0) {
         rc = start_augmenting(t, err);
@@ -341,7 +351,7 @@ int ct_trainer_new(const struct ct_train_options *options, struct ctw_job *job,
     t->options = *options;
     t->options.pipeline_stages += options->pipeline_stages == 0;
     t->job = job;
-    t->snapshot = (struct ct_step_snapshot)CT_STEP_SNAPSHOT_INIT;
+    t->step_snapshot = (struct ct_step_snapshot)CT_STEP_SNAPSHOT_INIT;
     t->optimizer = (struct ct_optimizer){
         .kind = options->optimizer,
         .momentum = (float)options->momentum,
@@ -371,12 +381,12 @@ void ct_trainer_leave(struct ct_trainer *t)
     ct_augment_fini(&t->augment);
     ct_model_fini(&t->model);
     if (t->dev != NULL) {
-        t->dev->ops->release(t->dev, t->totals);
+        t->dev->ops->release(t->dev, t->memory.totals);
     }
     ct_pipeline_free(t->pipe);
     ct_team_close(&t->team);
-    ct_free(t->sequence);
-    ct_free(t->staging);
+    ct_free(t->memory.sequence);
+    ct_free(t->memory.host_copy);
 }
 
 void ct_trainer_abort(struct ct_trainer *t)
@@ -395,11 +405,11 @@ void ct_trainer_free(struct ct_trainer *t)
     ct_trainer_leave(t);
     ct_gpu_backup_close(t);
     if (t->dev != NULL) {
-        for (size_t i = 0; i < sizeof t->uploaded / sizeof t->uploaded[0]; i++) {
-            t->dev->ops->release(t->dev, t->uploaded[i]);
+        for (size_t i = 0; i < sizeof t->data.uploaded / sizeof t->data.uploaded[0]; i++) {
+            t->dev->ops->release(t->dev, t->data.uploaded[i]);
         }
         t->dev->ops->close(t->dev);
     }
-    ct_dataset_fini(&t->dataset);
+    ct_dataset_fini(&t->data.set);
     ct_free(t);
 }

@@ -46,11 +46,11 @@ struct ct_cuda_graph {
     int lead;         /* replays since the host has waited */
 };
 
-/* The state that outlives a generation: trainer/loop/gpu_backup.h. Zeros where nothing is kept. */
-struct ct_keep {
+/* A copy that outlives a generation: trainer/loop/gpu_backup.h. Zeros where there is none. */
+struct ct_gpu_backup {
     float *copy;  /* device memory: parameters, then each state of the optimizer */
     int64_t step; /* whose state that is; 0 = none */
-    int epoch;    /* and where that stands, as in struct ct_trainer */
+    int epoch;    /* and where that stands, as in struct ct_position */
     size_t batch;
     int64_t next_ns; /* no copy before */
     int from;        /* 1 + the rank whose copy this generation began with; 0 = with none */
@@ -59,56 +59,91 @@ struct ct_keep {
 /* Rows of one evaluation pass: large enough for the GEMMs, small enough for the cache. */
 #define CT_EVALUATION_ROWS 512
 
+/* The samples. They stay from one generation to the next. */
+struct ct_trainer_data {
+    struct ct_dataset set;
+    struct ct_resident train, test; /* where the device reads them */
+    void *uploaded[4];              /* device copies of images and labels; NULL on the CPU */
+};
+
+/* The memory of one generation, of the team or the device unless it says otherwise. */
+struct ct_trainer_memory {
+    struct ct_span held; /* what of the model params and the optimizer have room for */
+    float *params, *grads;
+    uint16_t *narrow;   /* the parameters in bfloat16; NULL with --precision f32 */
+    double *totals;     /* two doubles of the device: loss and hits */
+    uint32_t *sequence; /* of the host: 0, 1, 2, ... for evaluation; model.max_rows of them */
+    float *host_copy;   /* of the host: the model while it is filled; NULL on the CPU */
+    bool scattered;     /* some rank has only some stages' layers, */
+    float *transit;     /* ... and on GPUs the others' pass through this */
+};
+
+/* How far training is, besides optimizer.step. */
+struct ct_position {
+    int epoch;         /* epochs done */
+    size_t batch;      /* steps done of the epoch after those */
+    bool after_report; /* resumed behind an epoch whose report is out, perhaps not its checkpoint */
+};
+
+/* The epoch that runs. */
+struct ct_epoch_progress {
+    size_t first_batch;     /* with which this generation began in it */
+    size_t earlier_samples; /* that earlier generations put into its totals */
+    struct ct_rates rates;
+};
+
+/* GPUs: what has been queued since ct_trainer_settle() waited. */
+struct ct_queued {
+    size_t rows; /* of the last step; 0 before the first */
+    int steps;
+    size_t most_rows; /* of any step so far */
+    int growing;      /* steps that may still have to make room for as many */
+};
+
+/* Checkpoints. */
+struct ct_saving {
+    struct ct_saver *saver; /* on rank 0 when they are asked for */
+    int64_t last_ns, last_step;
+};
+
+/* Arrays of as many floats as the model has: parameters, then each state of the optimizer. */
+struct ct_arrays {
+    size_t count;
+    float *at[1 + CT_OPTIMIZER_STATES_MAX];
+};
+
 struct ct_trainer {
+    /* From beginning to end. */
     struct ct_train_options options; /* its texts are borrowed */
-    struct ct_dataset dataset;
-    struct ct_layout layout;
-    struct ctw_job *job; /* borrowed; gets the stamps of progress */
+    struct ctw_job *job;             /* borrowed; gets the stamps of progress */
     struct ct_device *dev;
+    struct ct_trainer_data data;
+    struct ct_layout layout;
+    struct ct_gpu_backup backup;
+    bool stays; /* ready to go on in another generation */
+
+    /* Of one generation. */
     struct ct_team team;
+    struct ct_trainer_memory memory;
     struct ct_model model;
     struct ct_pipeline *pipe; /* in place of model and grads; NULL unless --pipeline-stages */
-    bool scattered;           /* some rank sees only some stages' layers as they are, */
-    float *transit;           /* ... and on GPUs others' come here; device memory of the team */
-    struct ct_sampler sampler;
-    struct ct_shards shards;
     struct ct_optimizer optimizer;
+    struct ct_sampler sampler;
+    struct ct_augment augment; /* of data.train; zeros when there is none */
+    struct ct_shards shards;
     struct ct_buckets buckets; /* of GPUs with peers; count 0 elsewhere */
-    struct ct_cuda_graph recorded;
-    struct ct_keep keep;
-    bool stays;          /* ready to go on in another generation */
-    size_t settled_rows; /* GPUs: of the steps queued since ct_trainer_settle() waited, */
-    int settled_steps;   /* ... and how many they are */
-    size_t settled_most; /* the most rows so far, */
-    int settled_growing; /* and steps that may still have to make room for them */
-    struct ct_resident train, test;
-    struct ct_augment augment; /* of train; zeros when there is none */
-    void *uploaded[4];         /* device copies of the images and labels; NULL on the CPU */
-    struct ct_span held;       /* what of the model params and optimizer have room for */
-    float *params, *grads;     /* device memory of the team */
-    uint16_t *narrow;          /* likewise: the parameters in bfloat16, NULL with --precision f32 */
-    double *totals;            /* device memory of two doubles: loss and hits */
-    uint32_t *sequence;        /* 0, 1, 2, ... for evaluation; model.max_rows of them */
-    float *staging;            /* host copy of the model while it is filled; NULL on the CPU */
-    int epoch;                 /* epochs done */
-    size_t batch;              /* steps done of the epoch after those */
+    struct ct_cuda_graph graph;
+    struct ct_step_snapshot step_snapshot; /* trainer/loop/step_resume.h */
+    struct ct_saving saving;               /* this and the next: trainer/loop/between_steps.h */
+    struct ct_preempt preempt;
+    bool preempted;
     struct ct_buf warnings; /* lines for a person, from before there is anybody to tell them to */
 
-    /* Between steps: trainer/loop/between_steps.h. */
-    struct ct_saver *saver; /* on rank 0 when checkpoints are asked for */
-    int64_t saved_ns, saved_step;
-    struct ct_preempt preempt;
-    struct ct_rates watch;
-    size_t carried;  /* samples that earlier generations put into the epoch's totals */
+    /* Of the run. */
+    struct ct_position at;
+    struct ct_epoch_progress in_epoch;
+    struct ct_queued queued;
     int64_t comm_ns; /* spent on summing gradients and publishing the model */
-    bool preempted;
-    bool
-        at_boundary; /* taken up behind an epoch whose report was out, perhaps not its checkpoint */
-
-    /* After every step: trainer/loop/step_resume.h. */
-    struct ct_step_snapshot snapshot;
-    size_t first;   /* the batch with which this generation began in this epoch */
-    size_t counted; /* samples of this epoch that earlier generations have summed up */
 };
 
 struct ct_epoch_report {
@@ -146,9 +181,7 @@ CT_MUST_CHECK int ct_trainer_new(const struct ct_train_options *options, struct 
                                  struct ct_trainer **out, struct ct_err *err);
 void ct_trainer_free(struct ct_trainer *trainer); /* NULL is allowed */
 
-/* ---- parts of these, for trainer/loop/trainer_next.c
- * --------------------------------------------------------
- */
+/* ---- parts of these, for trainer/loop/trainer_next.c ----------------------------------------- */
 
 /* Can be written where this rank will have to? Named when not. */
 CT_MUST_CHECK int ct_trainer_probe(const struct ct_trainer *trainer, struct ct_err *err);
@@ -205,9 +238,11 @@ CT_MUST_CHECK int ct_trainer_evaluate(struct ct_trainer *trainer, double *loss, 
 CT_MUST_CHECK int ct_trainer_restore(struct ct_trainer *trainer, const struct ct_safetensors *file,
                                      struct ct_err *err);
 
+struct ct_arrays ct_trainer_arrays(const struct ct_trainer *trainer);
+
 /* Copies the model and the optimizer's state to host memory, laid out as ct_saver_begin() has it.
  * Collective where the model is scattered; `out` is NULL for who only helps. */
-CT_MUST_CHECK int ct_trainer_snapshot(struct ct_trainer *trainer, float *out, struct ct_err *err);
+CT_MUST_CHECK int ct_trainer_copy_state(struct ct_trainer *trainer, float *out, struct ct_err *err);
 
 /* Opens what --resume asks for and sets the position; `file` stays closed when that is the start.
  */

@@ -7,8 +7,6 @@
 #include "trainer/data/dataset_cache.h"
 #include "trainer/loop/gpu_backup.h"
 
-#include <string.h>
-
 /* Where it is worth it: a GPU's process takes seconds to come to where this one is. */
 void ct_trainer_stay(struct ct_trainer *t)
 {
@@ -26,21 +24,18 @@ static void forget(struct ct_trainer *t)
 {
     struct ct_trainer kept = {
         .options = t->options,
-        .dataset = t->dataset,
-        .layout = t->layout,
         .job = t->job,
         .dev = t->dev,
+        .data = t->data,
+        .layout = t->layout,
+        .backup = t->backup,
+        .stays = t->stays,
         .optimizer = {.kind = t->optimizer.kind,
                       .momentum = t->optimizer.momentum,
                       .weight_decay = t->optimizer.weight_decay},
-        .keep = t->keep,
-        .stays = t->stays,
-        .train = t->train,
-        .test = t->test,
-        .snapshot = CT_STEP_SNAPSHOT_INIT,
+        .step_snapshot = CT_STEP_SNAPSHOT_INIT,
     };
-    memcpy(kept.uploaded, t->uploaded, sizeof kept.uploaded);
-    kept.train.augment = NULL;
+    kept.data.train.augment = NULL;
     *t = kept;
 }
 
@@ -65,7 +60,7 @@ int ct_trainer_next(struct ct_trainer *t, struct ct_err *err)
     }
     rc = ct_trainer_probe(t, err);
     if (rc == 0) {
-        rc = ct_dataset_tell(t->job, &t->dataset, err);
+        rc = ct_dataset_tell(t->job, &t->data.set, err);
     }
     return rc == 0 ? ct_trainer_join(t, err) : rc;
 }

@@ -20,20 +20,20 @@ void ct_console_start(struct ct_console *p, const struct ct_trainer *t)
     }
     (void)fprintf(p->out, " (%zu parameters), %s, %zu training and %zu test images\n",
                   t->layout.parameters, ct_optimizer_name(t->optimizer.kind),
-                  t->dataset.train.count, t->dataset.test.count);
+                  t->data.set.train.count, t->data.set.test.count);
     char stages[48] = "";
     if (t->pipe != NULL) {
         (void)snprintf(stages, sizeof stages, " in pipelines of %zu", t->pipe->stages);
     }
     (void)fprintf(p->out, "%d worker%s%s on %s, %zu samples per step\n", t->team.world,
                   t->team.world == 1 ? "" : "s", stages, t->dev->name, t->sampler.batch);
-    if (t->snapshot.found.step > 0 || t->keep.from > 0) {
+    if (t->step_snapshot.found.step > 0 || t->backup.from > 0) {
         (void)fprintf(p->out, "going on from memory after step %lld\n",
                       (long long)t->optimizer.step);
-    } else if (t->batch > 0) {
-        (void)fprintf(p->out, "resuming after epoch %d and %zu steps\n", t->epoch, t->batch);
-    } else if (t->epoch > 0) {
-        (void)fprintf(p->out, "resuming after epoch %d\n", t->epoch);
+    } else if (t->at.batch > 0) {
+        (void)fprintf(p->out, "resuming after epoch %d and %zu steps\n", t->at.epoch, t->at.batch);
+    } else if (t->at.epoch > 0) {
+        (void)fprintf(p->out, "resuming after epoch %d\n", t->at.epoch);
     }
     (void)fflush(p->out);
 }

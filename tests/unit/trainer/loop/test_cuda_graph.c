@@ -83,10 +83,11 @@ static void fill(struct scene *s)
     s->labels = block(t->dev, sizeof labels);
     need(t->dev->ops->upload(t->dev, s->images, images, sizeof images, &err), &err);
     need(t->dev->ops->upload(t->dev, s->labels, labels, sizeof labels, &err), &err);
-    t->train = (struct ct_resident){.images = s->images, .labels = s->labels, .stddev = 0.5f};
+    t->data.train = (struct ct_resident){.images = s->images, .labels = s->labels, .stddev = 0.5f};
     float *host = calloc(t->layout.count, sizeof *host);
     ct_layout_draw(&t->layout, 3, host);
-    need(t->dev->ops->upload(t->dev, t->params, host, t->layout.count * sizeof *host, &err), &err);
+    need(t->dev->ops->upload(t->dev, t->memory.params, host, t->layout.count * sizeof *host, &err),
+         &err);
     free(host);
 }
 
@@ -104,15 +105,15 @@ static struct scene *begin(const struct fake_gpu *script, enum ct_optimizer_kind
     need(ct_layout_init(&t->layout, FEATURES, &hidden, CLASSES, &err), &err);
     assert_int_equal(ct_sampler_init(&t->sampler, SAMPLES, BATCH, 0, WORLD, 1), 0);
     need(ct_model_init(&t->model, &t->layout, t->dev, BATCH, &err), &err);
-    need(ct_team_alloc_gradients(&t->team, t->layout.count, &t->grads, &err), &err);
-    t->params = block(t->dev, t->layout.count * sizeof(float));
-    t->totals = block(t->dev, 2 * sizeof(double));
+    need(ct_team_alloc_gradients(&t->team, t->layout.count, &t->memory.grads, &err), &err);
+    t->memory.params = block(t->dev, t->layout.count * sizeof(float));
+    t->memory.totals = block(t->dev, 2 * sizeof(double));
     t->optimizer = (struct ct_optimizer){.kind = kind, .momentum = 0.9f, .weight_decay = 0.01f};
     for (size_t i = 0; i < 2; i++) {
         t->optimizer.state[i] = block(t->dev, t->layout.count * sizeof(float));
     }
     /* So small that each layer is a bucket of its own. */
-    ct_buckets_init(&t->buckets, &t->layout, 1, &t->team, t->grads);
+    ct_buckets_init(&t->buckets, &t->layout, 1, &t->team, t->memory.grads);
     t->model.layer_done = ct_buckets_layer_done;
     t->model.layer_done_data = &t->buckets;
     fill(s);
@@ -127,8 +128,12 @@ static void end(struct scene *s)
     struct ct_trainer *t = &s->t;
     ct_cuda_graph_close(t);
     ct_model_fini(&t->model);
-    void *blocks[] = {
-        s->images, s->labels, t->params, t->totals, t->optimizer.state[0], t->optimizer.state[1]};
+    void *blocks[] = {s->images,
+                      s->labels,
+                      t->memory.params,
+                      t->memory.totals,
+                      t->optimizer.state[0],
+                      t->optimizer.state[1]};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) {
         t->dev->ops->release(t->dev, blocks[i]);
     }
@@ -146,13 +151,13 @@ static void end(struct scene *s)
 
 static int step(struct ct_trainer *t, size_t *done, struct ct_err *err)
 {
-    int rc = ct_cuda_graph_run(t, ct_sampler_batches(&t->sampler) - t->batch, done, err);
+    int rc = ct_cuda_graph_run(t, ct_sampler_batches(&t->sampler) - t->at.batch, done, err);
     if (rc != 0 || *done > 0) {
         return rc;
     }
     size_t rows, global;
-    const uint32_t *index = ct_sampler_batch(&t->sampler, t->batch, &rows, &global);
-    t->optimizer.lr = (float)ct_trainer_rate(t, t->batch);
+    const uint32_t *index = ct_sampler_batch(&t->sampler, t->at.batch, &rows, &global);
+    t->optimizer.lr = (float)ct_trainer_rate(t, t->at.batch);
     rc = ct_trainer_settle(t, rows, err);
     rc = rc == 0 ? ct_trainer_queue(t, index, rows, global, err) : rc;
     t->optimizer.step++;
@@ -163,14 +168,14 @@ static int step(struct ct_trainer *t, size_t *done, struct ct_err *err)
 static int run_epochs(struct ct_trainer *t, int epochs, struct ct_err *err)
 {
     int rc = 0;
-    for (; rc == 0 && t->epoch < epochs; t->epoch++) {
-        ct_sampler_shuffle(&t->sampler, (unsigned)t->epoch);
-        t->batch = 0;
+    for (; rc == 0 && t->at.epoch < epochs; t->at.epoch++) {
+        ct_sampler_shuffle(&t->sampler, (unsigned)t->at.epoch);
+        t->at.batch = 0;
         rc = ct_cuda_graph_epoch(t, err);
-        while (rc == 0 && t->batch < ct_sampler_batches(&t->sampler)) {
+        while (rc == 0 && t->at.batch < ct_sampler_batches(&t->sampler)) {
             size_t done = 0;
             rc = step(t, &done, err);
-            t->batch += done;
+            t->at.batch += done;
         }
         rc = rc == 0 ? ct_team_sync(&t->team, err) : rc;
     }
@@ -187,7 +192,7 @@ static float *train(const struct fake_gpu *script, enum ct_optimizer_kind kind, 
     assert_int_equal(t->warnings.len, 0);
     float *params = calloc(t->layout.count, sizeof *params);
     size_t bytes = t->layout.count * sizeof *params;
-    need(ct_team_download(&t->team, params, t->params, bytes, &err), &err);
+    need(ct_team_download(&t->team, params, t->memory.params, bytes, &err), &err);
     if (record) {
         /* 18 whole batches but for the first: in the first epoch 5, then 6 and 6. */
         assert_int_equal(fake.graph_launches, 5 + 6 + 6);
@@ -225,14 +230,14 @@ static void several_steps_at_once(void **state)
 {
     (void)state;
     struct scene *s = begin(NULL, CT_OPTIMIZER_SGD, true);
-    assert_int_equal(s->t.recorded.steps, 32);
-    s->t.recorded.steps = 2;
+    assert_int_equal(s->t.graph.steps, 32);
+    s->t.graph.steps = 2;
     struct ct_err err = {0};
     need(run_epochs(&s->t, 1, &err), &err);
     /* 1 as ever, 2 + 2 + 1 replayed, the short one as ever. */
     assert_int_equal(fake.graph_launches, 3);
     assert_int_equal(s->t.optimizer.step, 7);
-    assert_int_equal(s->t.recorded.counted, 6);
+    assert_int_equal(s->t.graph.counted, 6);
     end(s);
 }
 
@@ -251,10 +256,10 @@ static void training_goes_on_without_recording(void **state)
         need(ct_cuda_graph_epoch(t, &err), &err);
         size_t done;
         need(step(t, &done, &err), &err);
-        t->batch++;
+        t->at.batch++;
         fake.fail_cuda_call = fake.calls + n; /* from here on, only what is recorded */
         int rc = step(t, &done, &err);
-        t->batch++;
+        t->at.batch++;
         fake.fail_cuda_call = 0;
         if (rc != 0) {
             ctw_comm_abort(t->team.comm);
@@ -265,7 +270,7 @@ static void training_goes_on_without_recording(void **state)
             seen++; /* past the end of the recording */
         } else {
             assert_int_equal(rc, 0);
-            assert_false(t->recorded.on);
+            assert_false(t->graph.on);
             need(run_epochs(t, 3, &err), &err);
         }
         end(s);
@@ -292,11 +297,11 @@ static void a_dead_peer_ends_a_replay(void **state)
     ct_cuda_graph_close(t);
     ctw_comm_free(t->team.comm);
     open_team(&t->team, t->dev, LONG_MS);
-    need(ct_team_alloc_gradients(&t->team, t->layout.count, &t->grads, &err), &err);
-    ct_buckets_init(&t->buckets, &t->layout, 1, &t->team, t->grads);
+    need(ct_team_alloc_gradients(&t->team, t->layout.count, &t->memory.grads, &err), &err);
+    ct_buckets_init(&t->buckets, &t->layout, 1, &t->team, t->memory.grads);
     need(ct_cuda_graph_open(t, &err), &err);
     int launches = fake.graph_launches;
-    t->epoch = 1;
+    t->at.epoch = 1;
     need(run_epochs(t, 3, &err), &err);
     assert_true(fake.graph_launches > launches);
     end(s);
@@ -314,7 +319,7 @@ static void a_dead_peer_ends_a_recording(void **state)
     ct_sampler_shuffle(&t->sampler, 0);
     need(ct_cuda_graph_epoch(t, &err), &err);
     need(step(t, &done, &err), &err);
-    t->batch++;
+    t->at.batch++;
     fake.call_turns = FAKE_NEVER;
     fake.fail_after = 3;
     fake.async_error = ncclRemoteError;
@@ -336,7 +341,7 @@ static void a_small_step_is_few_launches(void **state)
         struct ct_err err = {0};
         size_t layers = s->t.layout.layer_count;
         s->t.dev->head_way = fused ? CT_HEAD_FUSED : CT_HEAD_APART;
-        s->t.recorded.steps = 2;
+        s->t.graph.steps = 2;
         need(run_epochs(&s->t, 1, &err), &err);
         /* Recorded are two steps and one, each time with one launch that counts them. */
         size_t step = 1 + layers + 1 + (2 * layers - 1) + 1 - (fused ? 2 : 0);

@@ -91,10 +91,10 @@ static void test_accuracy_is_that_of_the_parameters(void **state)
     struct alone a = start(&small);
     double loss, accuracy;
     /* All parameters zero: every logit is equal, so the loss is ln 10 and class 0 is predicted. */
-    memset(a.trainer->params, 0, a.trainer->layout.count * sizeof(float));
+    memset(a.trainer->memory.params, 0, a.trainer->layout.count * sizeof(float));
     assert_int_equal(ct_trainer_evaluate(a.trainer, &loss, &accuracy, NULL), 0);
     size_t zeros = 0;
-    const struct ct_split *test = &a.trainer->dataset.test;
+    const struct ct_split *test = &a.trainer->data.set.test;
     for (size_t i = 0; i < test->count; i++) {
         zeros += test->labels[i] == 0;
     }
@@ -109,7 +109,7 @@ static void test_rate_follows_the_schedule(void **state)
     struct alone a = start(&small);
     assert_int_equal(ct_trainer_step(a.trainer, 0, NULL), 0);
     assert_true(a.trainer->optimizer.lr == (float)small.lr);
-    a.trainer->epoch = EPOCHS - 1;
+    a.trainer->at.epoch = EPOCHS - 1;
     assert_int_equal(ct_trainer_step(a.trainer, 23, NULL), 0);
     assert_true(a.trainer->optimizer.lr > 0 && a.trainer->optimizer.lr < 0.001f * (float)small.lr);
     stop(&a);
@@ -155,10 +155,10 @@ static void test_survives_faults(void **state)
     struct ct_train_options options = small;
     options.checkpoint = path;
     struct alone a = start(&options);
-    float *snapshot = ct_saver_begin(a.trainer->saver, true);
-    assert_int_equal(ct_trainer_snapshot(a.trainer, snapshot, NULL), 0);
-    ct_saver_commit(a.trainer->saver, &(struct ct_progress_point){.seed = options.seed});
-    assert_int_equal(ct_saver_wait(a.trainer->saver, NULL), 0);
+    float *snapshot = ct_saver_begin(a.trainer->saving.saver, true);
+    assert_int_equal(ct_trainer_copy_state(a.trainer, snapshot, NULL), 0);
+    ct_saver_commit(a.trainer->saving.saver, &(struct ct_progress_point){.seed = options.seed});
+    assert_int_equal(ct_saver_wait(a.trainer->saving.saver, NULL), 0);
     stop(&a);
     options.resume = path;
     assert_true(ct_fault_sweep(new_body, &options, 0) > 10);

@@ -13,9 +13,9 @@
  * refused. One that is lost later means that the store or its machine is gone, of which the
  * membership tells.
  *
- * Who frees: ct_run_close_link(), or the next world.
+ * Who frees: ct_agent_link_close(), or the next world.
  */
-#include "launcher/agent/agent_impl_uv.h"
+#include "launcher/agent/agent_run_uv.h"
 
 #include "launcher/report/worker_end.h"
 
@@ -25,7 +25,7 @@
 /* The store listens already when the world is told. */
 #define CONNECT_MS 10000
 
-static void say(struct ct_run *run, struct ct_link *link, enum ct_msg_type type)
+static void say(struct ct_agent_run *run, struct ct_link *link, enum ct_msg_type type)
 {
     memset(run->msg, 0, sizeof(*run->msg));
     run->msg->type = type;
@@ -35,11 +35,11 @@ static void say(struct ct_run *run, struct ct_link *link, enum ct_msg_type type)
 
 static void on_up(void *data, const char *address)
 {
-    struct ct_run *run = data;
+    struct ct_agent_run *run = data;
     (void)address;
     say(run, run->guest, CT_MSG_GUEST);
     run->guest_awaited = false;
-    ct_run_step(run, run->guest_world);
+    ct_agent_dispatch(run, run->guest_world);
 }
 
 static void on_message(void *data, struct ct_msg *msg)
@@ -50,7 +50,7 @@ static void on_message(void *data, struct ct_msg *msg)
 
 static void on_lost(void *data, const struct ct_err *why)
 {
-    struct ct_run *run = data;
+    struct ct_agent_run *run = data;
     ct_log(&run->log, CT_LOG_DEBUG, "the line to the workers' store on %s is gone: %s",
            run->plan.master_addr, why->text);
     if (run->guest_awaited) {
@@ -58,23 +58,23 @@ static void on_lost(void *data, const struct ct_err *why)
         (void)snprintf(run->stop_why, sizeof(run->stop_why),
                        "the workers' store on %.100s does not take this node: %.300s",
                        run->plan.master_addr, why->text);
-        ct_run_say(run, "%s", run->stop_why);
-        ct_run_step(run,
-                    (struct ct_agent_event){.type = CT_AGENT_EV_LOST, .exit_code = CT_EXIT_SETUP});
+        ct_agent_say(run, "%s", run->stop_why);
+        ct_agent_dispatch(
+            run, (struct ct_agent_event){.type = CT_AGENT_EV_LOST, .exit_code = CT_EXIT_SETUP});
     }
 }
 
-void ct_run_guest_close(struct ct_run *run)
+void ct_agent_guest_close(struct ct_agent_run *run)
 {
     ct_link_close(run->guest, 0, NULL, NULL);
     run->guest = NULL;
     run->guest_awaited = false;
 }
 
-bool ct_run_guest_begin(struct ct_run *run, struct ct_agent_event world)
+bool ct_agent_guest_open(struct ct_agent_run *run, struct ct_agent_event world)
 {
     const struct ct_store_address *place = run->job->place;
-    ct_run_guest_close(run);
+    ct_agent_guest_close(run);
     if (run->job->token == NULL || world.serve ||
         (run->plan.master_port == place->port &&
          ct_store_address_is_store(place, run->master_addr))) {
@@ -100,12 +100,12 @@ bool ct_run_guest_begin(struct ct_run *run, struct ct_agent_event world)
     return true;
 }
 
-bool ct_run_guest_cancel(struct ct_run *run, int generation)
+bool ct_agent_guest_cancel(struct ct_agent_run *run, int generation)
 {
     if (!run->guest_awaited || run->guest_world.generation != generation) {
         return false;
     }
     say(run, run->link, CT_MSG_STOPPED);
-    ct_run_guest_close(run);
+    ct_agent_guest_close(run);
     return true;
 }

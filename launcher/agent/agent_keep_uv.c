@@ -11,9 +11,9 @@
  * any other, and told so, since one that sleeps may not notice a signal. It dies while it waits, or
  * cannot be told: another process is started in its place.
  */
-#include "launcher/agent/agent_impl_uv.h"
+#include "launcher/agent/agent_run_uv.h"
 
-int ct_run_rank_of(const struct ct_run *run, const struct ct_proc *proc)
+int ct_agent_workers_rank_of(const struct ct_agent_run *run, const struct ct_proc *proc)
 {
     int rank = 0;
     while (rank < run->job->workers && run->workers[rank].proc != proc) {
@@ -26,7 +26,7 @@ int ct_run_rank_of(const struct ct_run *run, const struct ct_proc *proc)
 /* Whoever was told to park looks at its orders, and so does who waits to be told because it has
  * lost a peer, here or on another machine. In a job that is asked to end others only look at what
  * signals do: they have something to save. */
-static enum ct_proc_stay end(struct ct_run *run, int rank, enum ct_stay says)
+static enum ct_proc_stay end(struct ct_agent_run *run, int rank, enum ct_stay says)
 {
     struct ct_worker *worker = &run->workers[rank];
     if (worker->told || (says != CT_STAY_NOT && run->agent.signo == 0)) {
@@ -36,10 +36,10 @@ static enum ct_proc_stay end(struct ct_run *run, int rank, enum ct_stay says)
     return CT_PROC_ENDS;
 }
 
-enum ct_proc_stay ct_run_may_stay(void *data, struct ct_proc *proc, bool late)
+enum ct_proc_stay ct_agent_keep_may_stay(void *data, struct ct_proc *proc, bool late)
 {
-    struct ct_run *run = data;
-    int rank = ct_run_rank_of(run, proc);
+    struct ct_agent_run *run = data;
+    int rank = ct_agent_workers_rank_of(run, proc);
     struct ct_worker *worker = &run->workers[rank];
     bool decided;
     enum ct_stay says = ct_progress_reader_stay(&run->pages, rank, run->agent.generation);
@@ -61,7 +61,7 @@ enum ct_proc_stay ct_run_may_stay(void *data, struct ct_proc *proc, bool late)
     return CT_PROC_WAITS;
 }
 
-void ct_run_keep_parked(struct ct_run *run)
+void ct_agent_keep_parked(struct ct_agent_run *run)
 {
     for (int i = 0; i < run->job->workers; i++) {
         struct ct_worker *worker = &run->workers[i];
@@ -73,7 +73,8 @@ void ct_run_keep_parked(struct ct_run *run)
     }
 }
 
-bool ct_run_go_on(struct ct_run *run, int local_rank, const struct ct_worker_options *options)
+bool ct_agent_keep_resume(struct ct_agent_run *run, int local_rank,
+                          const struct ct_worker_options *options)
 {
     struct ct_worker *worker = &run->workers[local_rank];
     struct ct_err err = {0};
@@ -93,10 +94,10 @@ bool ct_run_go_on(struct ct_run *run, int local_rank, const struct ct_worker_opt
     return true;
 }
 
-void ct_run_say_kept(struct ct_run *run)
+void ct_agent_keep_report(struct ct_agent_run *run)
 {
-    if (run->kept > 0 && ct_run_speaks(run)) {
-        ct_run_say(run, "generation %d: %d of %d workers here go on in their processes",
-                   run->agent.generation, run->kept, run->job->workers);
+    if (run->kept > 0 && ct_agent_report_speaks(run)) {
+        ct_agent_say(run, "generation %d: %d of %d workers here go on in their processes",
+                     run->agent.generation, run->kept, run->job->workers);
     }
 }

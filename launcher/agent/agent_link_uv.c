@@ -11,9 +11,9 @@
  * sits there; the line finds out, and the error names who it is. A line that is lost later ends the
  * job here.
  *
- * Who frees: close_all() of agent_uv.c, through ct_run_close_link().
+ * Who frees: close_all() of agent_uv.c, through ct_agent_link_close().
  */
-#include "launcher/agent/agent_impl_uv.h"
+#include "launcher/agent/agent_run_uv.h"
 
 #include "common/clock.h"
 #include "common/exit_code.h"
@@ -37,7 +37,7 @@ static const struct ct_access only_agents;
 /* As ct_listen() has it. */
 #define ANY_ADDRESS "*"
 
-static bool shared(const struct ct_run *run)
+static bool shared(const struct ct_agent_run *run)
 {
     return ct_options_shared(run->job->options);
 }
@@ -54,7 +54,7 @@ static bool is_loopback(const char *host)
 
 /* A store on `host` (ANY_ADDRESS) has come up. Without a token its port takes whoever reaches it at
  * his word, and whoever has started the job should know. */
-static void say_open(struct ct_run *run, const char *host, uint16_t port, const char *may)
+static void say_open(struct ct_agent_run *run, const char *host, uint16_t port, const char *may)
 {
     const struct ct_job_spec *job = run->job;
     bool any = strcmp(host, ANY_ADDRESS) == 0;
@@ -62,13 +62,13 @@ static void say_open(struct ct_run *run, const char *host, uint16_t port, const 
         return;
     }
     run->said_open = true;
-    ct_run_say(run,
-               "there is no token: whoever reaches port %u of %.200s can %s; --token-file or "
-               "CTRUN_TOKEN on every machine admits these alone, --open says that all may",
-               (unsigned)port, any ? "this machine" : host, may);
+    ct_agent_say(run,
+                 "there is no token: whoever reaches port %u of %.200s can %s; --token-file or "
+                 "CTRUN_TOKEN on every machine admits these alone, --open says that all may",
+                 (unsigned)port, any ? "this machine" : host, may);
 }
 
-static int host_store(struct ct_run *run, struct ct_err *err)
+static int host_store(struct ct_agent_run *run, struct ct_err *err)
 {
     const struct ct_job_spec *job = run->job;
     const struct ct_store_address *place = job->place;
@@ -99,15 +99,16 @@ static int host_store(struct ct_run *run, struct ct_err *err)
     };
     int rc = ct_server_open(&run->loop, &options, &run->server, err);
     if (rc == 0 && own_name) {
-        ct_run_say(run,
-                   "%s is the loopback on this machine (see /etc/hosts): the store listens on all "
-                   "its addresses, for the other machines",
-                   place->host);
+        ct_agent_say(
+            run,
+            "%s is the loopback on this machine (see /etc/hosts): the store listens on all "
+            "its addresses, for the other machines",
+            place->host);
     } else if (rc == 0 && any && shared(run)) {
-        ct_run_say(run,
-                   "the store listens on all addresses of this machine (%s %s); the other nodes "
-                   "need one of them there",
-                   place->option, place->host);
+        ct_agent_say(run,
+                     "the store listens on all addresses of this machine (%s %s); the other nodes "
+                     "need one of them there",
+                     place->option, place->host);
     }
     run->on_loopback = any;
     if (rc == 0) {
@@ -121,7 +122,7 @@ static int host_store(struct ct_run *run, struct ct_err *err)
     return rc;
 }
 
-static void fill_join(struct ct_run *run)
+static void fill_join(struct ct_agent_run *run)
 {
     const struct ct_options *options = run->job->options;
     struct ct_msg_join *join = &run->join;
@@ -140,7 +141,7 @@ static void fill_join(struct ct_run *run)
     join->heartbeat_ms = options->rdzv_conf.heartbeat_ms;
 }
 
-int ct_run_open_store(struct ct_run *run, struct ct_err *err)
+int ct_agent_store_open(struct ct_agent_run *run, struct ct_err *err)
 {
     const struct ct_store_address *place = run->job->place;
     fill_join(run);
@@ -164,14 +165,14 @@ int ct_run_open_store(struct ct_run *run, struct ct_err *err)
 /* ---- from the membership -------------------------------------------------------------------- */
 
 /* What every ctrun of this machine is told. */
-static void say_for_all(struct ct_run *run, const char *text)
+static void say_for_all(struct ct_agent_run *run, const char *text)
 {
-    if (ct_run_speaks(run)) {
-        ct_run_say(run, "%s", text);
+    if (ct_agent_report_speaks(run)) {
+        ct_agent_say(run, "%s", text);
     }
 }
 
-static void on_world(struct ct_run *run, const struct ct_msg *msg)
+static void on_world(struct ct_agent_run *run, const struct ct_msg *msg)
 {
     const struct ct_msg_world *world = &msg->world;
     struct ct_worker_env *plan = &run->plan;
@@ -185,46 +186,46 @@ static void on_world(struct ct_run *run, const struct ct_msg *msg)
     (void)snprintf(run->store_addr, sizeof(run->store_addr), "%s", world->store_addr);
     if (!world->serve) {
         (void)snprintf(run->master_addr, sizeof(run->master_addr), "%s", world->master_addr);
-        ct_run_choose_master(run, run->master_addr);
+        ct_agent_address_choose_master(run, run->master_addr);
         plan->master_port = world->master_port;
         ct_server_close(run->own, NULL, NULL);
         run->own = NULL;
     }
     ct_job_story_world(&run->story, world, msg->generation, ct_clock_now(NULL));
-    if (run->story.wide && ct_run_speaks(run)) {
-        ct_run_say(run, "generation %d: node %d of %d, ranks %d-%d of %d", msg->generation,
-                   world->node_rank, world->node_count, world->first_rank,
-                   world->first_rank + run->job->workers - 1, world->world_size);
+    if (run->story.wide && ct_agent_report_speaks(run)) {
+        ct_agent_say(run, "generation %d: node %d of %d, ranks %d-%d of %d", msg->generation,
+                     world->node_rank, world->node_count, world->first_rank,
+                     world->first_rank + run->job->workers - 1, world->world_size);
     }
-    ct_run_choose_interface(run);
+    ct_agent_address_choose_interface(run);
     const struct ct_agent_event event = {
         .type = CT_AGENT_EV_WORLD, .generation = msg->generation, .serve = world->serve};
-    if (!ct_run_guest_begin(run, event)) {
-        ct_run_step(run, event);
+    if (!ct_agent_guest_open(run, event)) {
+        ct_agent_dispatch(run, event);
     }
 }
 
-static void on_stop(struct ct_run *run, struct ct_msg *msg)
+static void on_stop(struct ct_agent_run *run, struct ct_msg *msg)
 {
     ct_job_story_take(&run->story, &msg->history);
     (void)snprintf(run->stop_why, sizeof(run->stop_why), "%s", msg->text);
-    if (ct_run_guest_cancel(run, msg->generation)) {
+    if (ct_agent_guest_cancel(run, msg->generation)) {
         return;
     }
-    ct_run_step(run, (struct ct_agent_event){.type = CT_AGENT_EV_STOP,
-                                             .generation = msg->generation,
-                                             .will_restart = msg->will_restart});
+    ct_agent_dispatch(run, (struct ct_agent_event){.type = CT_AGENT_EV_STOP,
+                                                   .generation = msg->generation,
+                                                   .will_restart = msg->will_restart});
 }
 
-static void on_over(struct ct_run *run, struct ct_msg *msg)
+static void on_over(struct ct_agent_run *run, struct ct_msg *msg)
 {
     ct_job_story_take(&run->story, &msg->history);
     (void)snprintf(run->story.why, sizeof(run->story.why), "%s", msg->text);
-    ct_run_step(run,
-                (struct ct_agent_event){.type = CT_AGENT_EV_OVER, .exit_code = msg->exit_code});
+    ct_agent_dispatch(
+        run, (struct ct_agent_event){.type = CT_AGENT_EV_OVER, .exit_code = msg->exit_code});
 }
 
-static void on_preempt(struct ct_run *run, const struct ct_msg *msg)
+static void on_preempt(struct ct_agent_run *run, const struct ct_msg *msg)
 {
     /* Another machine's word: only what stops a job has an effect here. */
     int signo = sigabbrev_np(msg->signo) != NULL ? msg->signo : SIGTERM;
@@ -232,20 +233,20 @@ static void on_preempt(struct ct_run *run, const struct ct_msg *msg)
         say_for_all(run, msg->text);
         run->preempt_deadline_ms = msg->deadline_ms;
     }
-    ct_run_step(run, (struct ct_agent_event){.type = CT_AGENT_EV_PREEMPT, .signo = signo});
+    ct_agent_dispatch(run, (struct ct_agent_event){.type = CT_AGENT_EV_PREEMPT, .signo = signo});
 }
 
-static void on_refused(struct ct_run *run, const struct ct_msg *msg)
+static void on_refused(struct ct_agent_run *run, const struct ct_msg *msg)
 {
-    ct_run_say(run, "the job does not take this node: %s", msg->text);
+    ct_agent_say(run, "the job does not take this node: %s", msg->text);
     (void)snprintf(run->stop_why, sizeof(run->stop_why), "%s", msg->text);
-    ct_run_step(run,
-                (struct ct_agent_event){.type = CT_AGENT_EV_LOST, .exit_code = msg->exit_code});
+    ct_agent_dispatch(
+        run, (struct ct_agent_event){.type = CT_AGENT_EV_LOST, .exit_code = msg->exit_code});
 }
 
 static void on_message(void *data, struct ct_msg *msg)
 {
-    struct ct_run *run = data;
+    struct ct_agent_run *run = data;
     if (msg->type == CT_MSG_WORLD) {
         on_world(run, msg);
     } else if (msg->type == CT_MSG_STOP) {
@@ -272,18 +273,18 @@ static void on_message(void *data, struct ct_msg *msg)
 
 static void on_up(void *data, const char *address)
 {
-    struct ct_run *run = data;
+    struct ct_agent_run *run = data;
     (void)snprintf(run->seen_address, sizeof(run->seen_address), "%s", address);
     ct_job_story_connected(&run->story, ct_clock_now(NULL));
-    ct_run_reach_up(run);
+    ct_agent_address_link_up(run);
 }
 
 static void on_lost(void *data, const struct ct_err *why)
 {
-    struct ct_run *run = data;
+    struct ct_agent_run *run = data;
     const struct ct_store_address *place = run->job->place;
     int exit_code = CT_EXIT_NODE_LOST;
-    ct_run_reach_close(run); /* nobody is to hear that the line is up */
+    ct_agent_address_close(run); /* nobody is to hear that the line is up */
     bool altered = why->code == CT_EPERM && run->seen_address[0] != '\0'; /* behind the proof */
     if (run->agent.generation >= 0 || why->code == CT_ECLOSED || altered) {
         (void)snprintf(run->stop_why, sizeof(run->stop_why),
@@ -295,23 +296,24 @@ static void on_lost(void *data, const struct ct_err *why)
         exit_code = why->code == CT_ETIMEDOUT ? CT_EXIT_RDZV_TIMEOUT : CT_EXIT_SETUP;
     }
     if (run->agent.sm.state != CT_AGENT_DONE && !run->agent.over) {
-        ct_run_say(run, "%s", run->stop_why);
+        ct_agent_say(run, "%s", run->stop_why);
         /* One that has another token is a store of ctrun: the port is not the trouble. */
         if (run->agent.generation < 0 && run->busy[0] != '\0' && why->code != CT_EPERM) {
-            ct_run_say(run, "%s", run->busy);
+            ct_agent_say(run, "%s", run->busy);
         }
     }
-    ct_run_step(run, (struct ct_agent_event){.type = CT_AGENT_EV_LOST, .exit_code = exit_code});
+    ct_agent_dispatch(run,
+                      (struct ct_agent_event){.type = CT_AGENT_EV_LOST, .exit_code = exit_code});
 }
 
 static void on_beat(void *data, struct ct_msg *msg)
 {
-    struct ct_run *run = data;
-    ct_run_fill_rows(run, msg);
+    struct ct_agent_run *run = data;
+    ct_agent_report_rows(run, msg);
     ct_hang_guard_still(&run->hang, &msg->still);
 }
 
-int ct_run_open_link(struct ct_run *run, struct ct_err *err)
+int ct_agent_link_open(struct ct_agent_run *run, struct ct_err *err)
 {
     const struct ct_store_address *place = run->job->place;
     const struct ct_link_options options = {
@@ -332,13 +334,13 @@ int ct_run_open_link(struct ct_run *run, struct ct_err *err)
 
 /* ---- to the membership ---------------------------------------------------------------------- */
 
-/* The workers' store here, as its address is known; see ct_run_serve(). */
-static const char *serves_at(const struct ct_run *run)
+/* The workers' store here, as its address is known; see ct_agent_store_serve(). */
+static const char *serves_at(const struct ct_agent_run *run)
 {
     return run->server != NULL ? run->job->place->master : run->master_addr;
 }
 
-static void fill(struct ct_run *run, enum ct_agent_message what, struct ct_msg *msg)
+static void fill(struct ct_agent_run *run, enum ct_agent_message what, struct ct_msg *msg)
 {
     msg->generation = run->agent.generation;
     switch (what) {
@@ -356,7 +358,7 @@ static void fill(struct ct_run *run, enum ct_agent_message what, struct ct_msg *
         break;
     case CT_AGENT_SAY_STARTED:
         msg->type = CT_MSG_STARTED;
-        ct_run_fill_rows(run, msg);
+        ct_agent_report_rows(run, msg);
         break;
     case CT_AGENT_SAY_FAILED:
         msg->type = CT_MSG_FAILED;
@@ -387,7 +389,7 @@ static void fill(struct ct_run *run, enum ct_agent_message what, struct ct_msg *
     }
 }
 
-void ct_run_say_to_members(struct ct_run *run, unsigned say)
+void ct_agent_link_send(struct ct_agent_run *run, unsigned say)
 {
     for (unsigned bit = CT_AGENT_SAY_JOIN; bit <= CT_AGENT_SAY_LEAVE; bit <<= 1) {
         if ((say & bit) != 0) {
@@ -400,19 +402,19 @@ void ct_run_say_to_members(struct ct_run *run, unsigned say)
 }
 
 /* Out of turn: the status shall show a failure while the others are being stopped. */
-void ct_run_beat(struct ct_run *run)
+void ct_agent_link_beat(struct ct_agent_run *run)
 {
     memset(run->msg, 0, sizeof(*run->msg));
     run->msg->type = CT_MSG_BEAT;
     run->msg->clock_ms = ct_clock_now(NULL) / CT_NS_PER_MS;
-    ct_run_fill_rows(run, run->msg);
+    ct_agent_report_rows(run, run->msg);
     ct_link_send(run->link, run->msg);
     ct_msg_fini(run->msg);
 }
 
 /* ---- the workers' store --------------------------------------------------------------------- */
 
-static int open_own(struct ct_run *run, struct ct_err *err)
+static int open_own(struct ct_agent_run *run, struct ct_err *err)
 {
     const struct ct_options *options = run->job->options;
     bool local = options->local_addr[0] != '\0';
@@ -451,7 +453,7 @@ static int open_own(struct ct_run *run, struct ct_err *err)
 
 /* Clients of the old generation lose their connections here: whatever has escaped the stop must not
  * write into the store of the new one. */
-int ct_run_serve(struct ct_run *run, struct ct_err *err)
+int ct_agent_store_serve(struct ct_agent_run *run, struct ct_err *err)
 {
     struct ct_server *store = run->server != NULL ? run->server : run->own;
     if (store == NULL) {
@@ -463,14 +465,14 @@ int ct_run_serve(struct ct_run *run, struct ct_err *err)
     } else if (run->story.worlds > 1) {
         ct_server_reset(store);
     }
-    ct_run_choose_master(run, serves_at(run));
+    ct_agent_address_choose_master(run, serves_at(run));
     run->plan.master_port = ct_server_port(store);
     return 0;
 }
 
 /* ---- the end -------------------------------------------------------------------------------- */
 
-static void close_store(struct ct_run *run)
+static void close_store(struct ct_agent_run *run)
 {
     ct_server_close(run->server, NULL, NULL);
     run->server = NULL;
@@ -479,7 +481,7 @@ static void close_store(struct ct_run *run)
 
 static void on_wait(uv_timer_t *timer)
 {
-    struct ct_run *run = timer->data;
+    struct ct_agent_run *run = timer->data;
     if (!ct_server_has_agents(run->server) || ct_clock_now(NULL) >= run->wait_until_ns) {
         close_store(run);
     }
@@ -488,7 +490,7 @@ static void on_wait(uv_timer_t *timer)
 /* What we sent last is out: the membership knows that we have left. */
 static void on_link_closed(void *data)
 {
-    struct ct_run *run = data;
+    struct ct_agent_run *run = data;
     if (run->server == NULL || !shared(run)) {
         close_store(run);
         return;
@@ -497,9 +499,9 @@ static void on_link_closed(void *data)
     (void)uv_timer_start(&run->wait_timer, on_wait, 0, LEAVE_POLL_MS);
 }
 
-void ct_run_close_link(struct ct_run *run)
+void ct_agent_link_close(struct ct_agent_run *run)
 {
-    ct_run_guest_close(run);
+    ct_agent_guest_close(run);
     ct_server_close(run->own, NULL, NULL);
     run->own = NULL;
     ct_link_close(run->link, FLUSH_MS, on_link_closed, run);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Happy path: nothing is said. A failure here: its headline at once; when all is stopped, what the
- * worker wrote is taken down (ct_run_collect), the membership is told, and when it is known what
- * comes next the story is printed. A failure elsewhere: its headline when the membership tells it.
- * At the end of a job of several machines each of them prints the story of the whole.
+ * worker wrote is taken down (ct_agent_report_collect), the membership is told, and when it is
+ * known what comes next the story is printed. A failure elsewhere: its headline when the membership
+ * tells it. At the end of a job of several machines each of them prints the story of the whole.
  *
  * Failure modes: without memory a text is left out. A report file that cannot be written is told.
  *
  * Who frees: the texts of a failure go with the next generation, or with ct_agent_run().
  */
-#include "launcher/agent/agent_impl_uv.h"
+#include "launcher/agent/agent_run_uv.h"
 
 #include "common/alloc.h"
 #include "common/clock.h"
@@ -28,33 +28,33 @@
 
 /* ---- saying --------------------------------------------------------------------------------- */
 
-bool ct_run_speaks(const struct ct_run *run)
+bool ct_agent_report_speaks(const struct ct_agent_run *run)
 {
     const struct ct_resolved *resolved = run->job->resolved;
     return resolved->mode != CT_MODE_SHIM || resolved->local_rank == 0;
 }
 
 /* Another node tells the story on the screen that all of them share: the first that is not lost. */
-static bool told_by_another(const struct ct_run *run)
+static bool told_by_another(const struct ct_agent_run *run)
 {
     return run->job->resolved->one_screen && run->story.wide &&
            ct_job_story_teller(&run->story, run->agent.lost) != run->story.node_rank;
 }
 
 /* The first failure of the job has happened here. */
-static bool is_culprit(const struct ct_run *run)
+static bool is_culprit(const struct ct_agent_run *run)
 {
     return run->agent.failure.known && ct_job_story_elsewhere(&run->story) == NULL;
 }
 
-static void say(struct ct_run *run, const struct ct_buf *text)
+static void say(struct ct_agent_run *run, const struct ct_buf *text)
 {
     if (run->output != NULL && text->len > 0) {
         ct_output_say(run->output, CT_OUTPUT_ERR, (const char *)ct_buf_bytes(text), text->len);
     }
 }
 
-void ct_run_say(struct ct_run *run, const char *fmt, ...)
+void ct_agent_say(struct ct_agent_run *run, const char *fmt, ...)
 {
     struct ct_buf text = CT_BUF_INIT;
     char line[CT_FAILURE_WHAT_MAX * 2];
@@ -69,14 +69,14 @@ void ct_run_say(struct ct_run *run, const char *fmt, ...)
     ct_buf_fini(&text);
 }
 
-void ct_run_emit_log(void *data, enum ct_log_level level, const char *line)
+void ct_agent_log(void *data, enum ct_log_level level, const char *line)
 {
-    ct_run_say(data, "%s: %s", ct_log_level_name(level), line);
+    ct_agent_say(data, "%s: %s", ct_log_level_name(level), line);
 }
 
 /* ---- a failure here ------------------------------------------------------------------------- */
 
-static void fill_what(const struct ct_run *run, const struct ct_report_worker *worker,
+static void fill_what(const struct ct_agent_run *run, const struct ct_report_worker *worker,
                       struct ct_failure *failure)
 {
     struct ct_buf text = CT_BUF_INIT;
@@ -95,7 +95,8 @@ static void fill_what(const struct ct_run *run, const struct ct_report_worker *w
 
 /* A second without a step: the next process may do no better. What somebody else has done to it,
  * other than the kernel for want of memory, says nothing of that. */
-static bool failed_early(const struct ct_run *run, const struct ct_worker *worker, int64_t now_ns)
+static bool failed_early(const struct ct_agent_run *run, const struct ct_worker *worker,
+                         int64_t now_ns)
 {
     struct ct_progress progress;
     bool killed = ct_worker_end_by_another(&worker->story.end) && worker->story.memory[0] == '\0';
@@ -105,7 +106,7 @@ static bool failed_early(const struct ct_run *run, const struct ct_worker *worke
     return !killed && !stepped && now_ns - worker->started_ns < CT_NS_PER_S;
 }
 
-void ct_run_note_failure(struct ct_run *run)
+void ct_agent_report_failure(struct ct_agent_run *run)
 {
     const struct ct_agent_failure *known = &run->agent.failure;
     const struct ct_report_worker *worker = &run->workers[known->local_rank].story;
@@ -129,7 +130,7 @@ void ct_run_note_failure(struct ct_run *run)
     fill_what(run, worker, &run->failure);
 }
 
-static void fill_report(const struct ct_run *run, struct ct_report_worker *table,
+static void fill_report(const struct ct_agent_run *run, struct ct_report_worker *table,
                         struct ct_report *report)
 {
     for (int i = 0; i < run->job->workers; i++) {
@@ -154,7 +155,7 @@ static void fill_report(const struct ct_run *run, struct ct_report_worker *table
 }
 
 /* Why this node stops although nothing here has failed. */
-static void say_told(struct ct_run *run, struct ct_buf *text)
+static void say_told(struct ct_agent_run *run, struct ct_buf *text)
 {
     const struct ct_failure *first = ct_job_story_elsewhere(&run->story);
     if (first != NULL && first->kind == CT_FAILURE_WORKER && run->job->resolved->one_screen) {
@@ -167,17 +168,17 @@ static void say_told(struct ct_run *run, struct ct_buf *text)
         }
         ct_buf_reset(text);
     } else if (!run->agent.lost && run->stop_why[0] != '\0') {
-        ct_run_say(run, "%s", run->stop_why);
+        ct_agent_say(run, "%s", run->stop_why);
     }
 }
 
-void ct_run_headline(struct ct_run *run)
+void ct_agent_report_headline(struct ct_agent_run *run)
 {
     struct ct_buf text = CT_BUF_INIT;
     struct ct_report report;
     struct ct_report_worker *table =
         ct_calloc((size_t)run->job->workers, sizeof(struct ct_report_worker));
-    bool speaks = ct_run_speaks(run) && !told_by_another(run);
+    bool speaks = ct_agent_report_speaks(run) && !told_by_another(run);
     if (table != NULL && (run->agent.failure.known || speaks)) {
         fill_report(run, table, &report);
         if (run->agent.failure.known
@@ -191,7 +192,7 @@ void ct_run_headline(struct ct_run *run)
 }
 
 /* The root cause also goes to whoever launched us, as torchrun does. */
-static void pass_on_error_file(struct ct_run *run)
+static void pass_on_error_file(struct ct_agent_run *run)
 {
     const char *own = ct_environ_get(run->job->env, "TORCHELASTIC_ERROR_FILE");
     struct ct_err err = {0};
@@ -205,7 +206,7 @@ static void pass_on_error_file(struct ct_run *run)
     ct_free(path);
 }
 
-static void read_error_file(struct ct_run *run, int local_rank)
+static void read_error_file(struct ct_agent_run *run, int local_rank)
 {
     struct ct_err err = {0};
     char *path = ct_logdir_path(run->job->logdir, run->agent.generation, local_rank, "error.json");
@@ -237,7 +238,7 @@ static bool is_full(const char *folder)
 }
 
 /* NULL without memory. */
-static char *make_advice(const struct ct_run *run, const struct ct_failure *failure,
+static char *make_advice(const struct ct_agent_run *run, const struct ct_failure *failure,
                          struct ct_buf *text)
 {
     const struct ct_cause_facts facts = {
@@ -252,7 +253,7 @@ static char *make_advice(const struct ct_run *run, const struct ct_failure *fail
     return advice != NULL ? ct_strdup(advice) : NULL;
 }
 
-void ct_run_collect(struct ct_run *run)
+void ct_agent_report_collect(struct ct_agent_run *run)
 {
     int failed = run->agent.failure.local_rank;
     struct ct_buf plain = CT_BUF_INIT;
@@ -272,7 +273,7 @@ void ct_run_collect(struct ct_run *run)
     ct_buf_fini(&plain);
 }
 
-static void tell_failure_here(struct ct_run *run)
+static void tell_failure_here(struct ct_agent_run *run)
 {
     const struct ct_job_spec *job = run->job;
     int failed = run->agent.failure.local_rank;
@@ -301,7 +302,8 @@ static void tell_failure_here(struct ct_run *run)
     /* A rank that fell because another did has said so in its headline. What is over is told in the
      * story of the whole, where one node tells it. */
     bool later = told_by_another(run) && !run->agent.will_restart;
-    if ((ct_run_speaks(run) || is_culprit(run)) && !later && ct_report_story(&report, &text) == 0) {
+    if ((ct_agent_report_speaks(run) || is_culprit(run)) && !later &&
+        ct_report_story(&report, &text) == 0) {
         say(run, &text);
     }
     ct_free(folder);
@@ -309,18 +311,18 @@ static void tell_failure_here(struct ct_run *run)
     ct_buf_fini(&text);
 }
 
-void ct_run_tell(struct ct_run *run)
+void ct_agent_report_generation(struct ct_agent_run *run)
 {
     if (run->agent.failure.known) {
         tell_failure_here(run);
-    } else if (run->agent.will_restart && ct_run_speaks(run) && !told_by_another(run)) {
-        ct_run_say(run, "all workers here have stopped; the next generation forms");
+    } else if (run->agent.will_restart && ct_agent_report_speaks(run) && !told_by_another(run)) {
+        ct_agent_say(run, "all workers here have stopped; the next generation forms");
     }
 }
 
 /* ---- the end -------------------------------------------------------------------------------- */
 
-void ct_run_tell_end(struct ct_run *run)
+void ct_agent_report_job(struct ct_agent_run *run)
 {
     const struct ct_job_end end = {
         .run_id = run->job->run_id,
@@ -337,13 +339,13 @@ void ct_run_tell_end(struct ct_run *run)
     }
     /* On a screen of its own each machine tells the story, once for all ranks of it. Who has been
      * in no world goes by the place that it was told. */
-    bool told_elsewhere = !(ct_run_speaks(run) || is_culprit(run));
+    bool told_elsewhere = !(ct_agent_report_speaks(run) || is_culprit(run));
     if (run->job->resolved->one_screen) {
         told_elsewhere = run->story.wide ? told_by_another(run) : run->job->options->node_rank > 0;
     }
     if (!told_elsewhere && end.exit_code == 0 && end.signo == 0 && run->story.restarts > 0) {
-        ct_run_say(run, "the job succeeded after %d restart%s", run->story.restarts,
-                   run->story.restarts == 1 ? "" : "s");
+        ct_agent_say(run, "the job succeeded after %d restart%s", run->story.restarts,
+                     run->story.restarts == 1 ? "" : "s");
     }
     /* A node that is alone has told all of it, but that the others did not come. */
     bool to_tell = run->story.wide || (run->story.worlds == 0 && run->agent.over);
@@ -361,7 +363,7 @@ void ct_run_tell_end(struct ct_run *run)
 
 /* ---- the status ----------------------------------------------------------------------------- */
 
-void ct_run_fill_rows(const struct ct_run *run, struct ct_msg *msg)
+void ct_agent_report_rows(const struct ct_agent_run *run, struct ct_msg *msg)
 {
     const struct ct_job_spec *job = run->job;
     struct ct_report_worker *table = ct_calloc((size_t)job->workers, sizeof(*table));

@@ -8,7 +8,7 @@
  *
  * Who frees: close_all() of agent_uv.c; from then on a signal ends ctrun in the usual way.
  */
-#include "launcher/agent/agent_impl_uv.h"
+#include "launcher/agent/agent_run_uv.h"
 
 #include "common/file.h"
 #include "common/num.h"
@@ -23,7 +23,7 @@
 #define NOTICE_KEY "ctrun/preempt"
 
 /* The scheduler kills what is still there at the end of the allocation. */
-static int64_t deadline_ms(const struct ct_run *run)
+static int64_t deadline_ms(const struct ct_agent_run *run)
 {
     int64_t left_ms = run->job->options->shutdown_timeout_ms, end_s;
     const char *end = ct_environ_get(run->job->env, "SLURM_JOB_END_TIME");
@@ -35,36 +35,36 @@ static int64_t deadline_ms(const struct ct_run *run)
     return left_ms;
 }
 
-static void say_signal(struct ct_run *run, int signo)
+static void say_signal(struct ct_agent_run *run, int signo)
 {
     int alive = run->agent.alive;
     bool kills = signo == SIGINT && run->agent.signo != 0;
     if (alive == 0) {
-        ct_run_say(run, "received SIG%s: ending, no worker runs", sigabbrev_np(signo));
+        ct_agent_say(run, "received SIG%s: ending, no worker runs", sigabbrev_np(signo));
         return;
     }
-    ct_run_say(run, "received SIG%s%s: %s %d worker%s%s", sigabbrev_np(signo),
-               kills ? " again" : "", kills ? "killing" : "stopping", alive, alive == 1 ? "" : "s",
-               signo == SIGINT && !kills ? " (once more kills them)" : "");
+    ct_agent_say(run, "received SIG%s%s: %s %d worker%s%s", sigabbrev_np(signo),
+                 kills ? " again" : "", kills ? "killing" : "stopping", alive,
+                 alive == 1 ? "" : "s", signo == SIGINT && !kills ? " (once more kills them)" : "");
 }
 
-void ct_run_signal(struct ct_run *run, int signo)
+void ct_agent_signals_receive(struct ct_agent_run *run, int signo)
 {
-    if (ct_run_speaks(run)) {
+    if (ct_agent_report_speaks(run)) {
         say_signal(run, signo);
     }
     if (run->agent.signo == 0) {
         run->preempt_deadline_ms = deadline_ms(run);
     }
-    ct_run_step(run, (struct ct_agent_event){.type = CT_AGENT_EV_SIGNAL, .signo = signo});
+    ct_agent_dispatch(run, (struct ct_agent_event){.type = CT_AGENT_EV_SIGNAL, .signo = signo});
 }
 
 static void on_signal(uv_signal_t *handle, int signo)
 {
-    ct_run_signal(handle->data, signo);
+    ct_agent_signals_receive(handle->data, signo);
 }
 
-int ct_run_open_signals(struct ct_run *run, struct ct_err *err)
+int ct_agent_signals_open(struct ct_agent_run *run, struct ct_err *err)
 {
     return ct_signals_watch_open(&run->signals, &run->loop, run->job->options->signals, &run->log,
                                  on_signal, run, err);
@@ -73,7 +73,7 @@ int ct_run_open_signals(struct ct_run *run, struct ct_err *err)
 /* ---- the notice ----------------------------------------------------------------------------- */
 
 /* Gives the text; NULL when memory is out. */
-static char *notice_text(const struct ct_run *run)
+static char *notice_text(const struct ct_agent_run *run)
 {
     cJSON *root = cJSON_CreateObject();
     char *text = NULL;
@@ -89,7 +89,7 @@ static char *notice_text(const struct ct_run *run)
     return text;
 }
 
-void ct_run_notice(struct ct_run *run)
+void ct_agent_signals_notify(struct ct_agent_run *run)
 {
     struct ct_err err = {0};
     char *text = notice_text(run);

@@ -9,7 +9,7 @@
  *
  * Failure modes: a line that is nothing of this is passed over.
  */
-#include "launcher/agent/agent_impl_uv.h"
+#include "launcher/agent/agent_run_uv.h"
 
 #include "common/num.h"
 
@@ -18,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-void ct_run_close_stdin(struct ct_run *run)
+void ct_agent_stdin_close(struct ct_agent_run *run)
 {
     if (run->in_open) {
         run->in_open = false;
@@ -26,18 +26,18 @@ void ct_run_close_stdin(struct ct_run *run)
     }
 }
 
-static void take_line(struct ct_run *run, const char *line)
+static void take_line(struct ct_agent_run *run, const char *line)
 {
     static const char word[] = "signal ";
     int signo;
     if (strncmp(line, word, sizeof(word) - 1) == 0 &&
         ct_parse_int(line + sizeof(word) - 1, 1, SIGRTMAX, &signo) == 0 &&
         sigabbrev_np(signo) != NULL) {
-        ct_run_signal(run, signo);
+        ct_agent_signals_receive(run, signo);
     }
 }
 
-static void take_bytes(struct ct_run *run, const char *bytes, size_t len)
+static void take_bytes(struct ct_agent_run *run, const char *bytes, size_t len)
 {
     for (size_t i = 0; i < len && run->in_open; i++) {
         if (bytes[i] == '\n') {
@@ -52,19 +52,19 @@ static void take_bytes(struct ct_run *run, const char *bytes, size_t len)
 
 static void on_readable(uv_poll_t *handle, int status, int events)
 {
-    struct ct_run *run = handle->data;
+    struct ct_agent_run *run = handle->data;
     char bytes[256];
     (void)events;
     ssize_t n = status == 0 ? read(STDIN_FILENO, bytes, sizeof(bytes)) : 0;
     if (n > 0) {
         take_bytes(run, bytes, (size_t)n);
     } else if (n == 0 || (errno != EINTR && errno != EAGAIN)) {
-        ct_run_close_stdin(run);
-        ct_run_signal(run, SIGHUP);
+        ct_agent_stdin_close(run);
+        ct_agent_signals_receive(run, SIGHUP);
     }
 }
 
-int ct_run_open_stdin(struct ct_run *run, struct ct_err *err)
+int ct_agent_stdin_open(struct ct_agent_run *run, struct ct_err *err)
 {
     if (!run->job->options->agent_stdin) {
         return 0;

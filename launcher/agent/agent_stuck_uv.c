@@ -9,9 +9,9 @@
  *
  * Failure modes: a state that cannot be read is not known, and stands for nothing.
  *
- * Who frees: ct_run_close_stuck(); the handle belongs to the loop until it has run dry.
+ * Who frees: ct_agent_stuck_close(); the handle belongs to the loop until it has run dry.
  */
-#include "launcher/agent/agent_impl_uv.h"
+#include "launcher/agent/agent_run_uv.h"
 
 #include "common/clock.h"
 #include "common/num.h"
@@ -42,7 +42,7 @@ static int64_t timeout_ns(char *const *env)
     return (int64_t)(seconds * (double)CT_NS_PER_S);
 }
 
-static void look(struct ct_run *run, int local_rank, int64_t now_ns)
+static void look(struct ct_agent_run *run, int local_rank, int64_t now_ns)
 {
     struct ct_worker *worker = &run->workers[local_rank];
     struct ct_proctree_entry entry;
@@ -67,14 +67,14 @@ static void look(struct ct_run *run, int local_rank, int64_t now_ns)
     };
     worker->story.ended = true;
     worker->story.end = worker->ended_for;
-    ct_run_step(run, (struct ct_agent_event){.type = CT_AGENT_EV_EXITED,
-                                             .local_rank = local_rank,
-                                             .end = worker->ended_for});
+    ct_agent_dispatch(run, (struct ct_agent_event){.type = CT_AGENT_EV_EXITED,
+                                                   .local_rank = local_rank,
+                                                   .end = worker->ended_for});
 }
 
 static void on_look(uv_timer_t *timer)
 {
-    struct ct_run *run = timer->data;
+    struct ct_agent_run *run = timer->data;
     int64_t now_ns = ct_clock_now(NULL);
     /* The first one stops the generation. */
     for (int i = 0; i < run->job->workers && !run->stopping && run->stuck_open; i++) {
@@ -82,7 +82,7 @@ static void on_look(uv_timer_t *timer)
     }
 }
 
-int ct_run_open_stuck(struct ct_run *run, struct ct_err *err)
+int ct_agent_stuck_open(struct ct_agent_run *run, struct ct_err *err)
 {
     run->stuck_timeout_ns = timeout_ns(run->job->env);
     if (run->stuck_timeout_ns == 0) {
@@ -99,7 +99,7 @@ int ct_run_open_stuck(struct ct_run *run, struct ct_err *err)
     return rc == 0 ? 0 : ct_err_set(err, CT_EIO, "cannot set a timer: %s", uv_strerror(rc));
 }
 
-void ct_run_close_stuck(struct ct_run *run)
+void ct_agent_stuck_close(struct ct_agent_run *run)
 {
     if (run->stuck_open) {
         run->stuck_open = false;

@@ -6,10 +6,10 @@
  *
  * Failure modes: what cannot be opened ends the run before any worker starts.
  *
- * Who frees: everything lives in struct ct_run on ct_agent_run()'s stack and is closed by
+ * Who frees: everything lives in struct ct_agent_run on ct_agent_run()'s stack and is closed by
  * close_all(). None of the callbacks used here comes from inside the call that asked for it.
  */
-#include "launcher/agent/agent_impl_uv.h"
+#include "launcher/agent/agent_run_uv.h"
 
 #include "common/alloc.h"
 #include "common/clock.h"
@@ -22,25 +22,25 @@
 #define LOG_AFTER_MS 50
 
 /* No worker is left. */
-static void close_all(struct ct_run *run)
+static void close_all(struct ct_agent_run *run)
 {
     /* From here on a signal ends ctrun in the usual way: only output is left to write. */
     ct_signals_watch_close(&run->signals);
-    ct_run_close_stdin(run);
-    ct_run_reach_close(run);
+    ct_agent_stdin_close(run);
+    ct_agent_address_close(run);
     ct_hang_guard_close(&run->hang);
     ct_timer_guard_close(&run->timers);
-    ct_run_close_stuck(run);
+    ct_agent_stuck_close(run);
     ct_procs_close(run->procs, NULL, NULL);
     run->procs = NULL;
-    ct_run_close_link(run);
+    ct_agent_link_close(run);
     /* A reader that is slow gets everything; after a signal one that stands still is not waited for
      * beyond measure. */
-    ct_output_close(run->output, run->agent.signo != 0 ? CT_RUN_SETTLE_MS : -1, NULL, NULL);
+    ct_output_close(run->output, run->agent.signo != 0 ? CT_AGENT_DRAIN_MS : -1, NULL, NULL);
     run->output = NULL;
 }
 
-static int64_t grace_ms(const struct ct_run *run)
+static int64_t grace_ms(const struct ct_agent_run *run)
 {
     return run->agent.signo != 0 ? run->preempt_deadline_ms
                                  : run->job->options->shutdown_timeout_ms;
@@ -48,7 +48,7 @@ static int64_t grace_ms(const struct ct_run *run)
 
 /* What workers get first: at a preemption the user may want another signal than the one that ctrun
  * has received. */
-static int signal_for_workers(const struct ct_run *run, int signo)
+static int signal_for_workers(const struct ct_agent_run *run, int signo)
 {
     int wanted = run->job->options->preempt_signal;
     bool preempted = signo == run->agent.signo && signo != SIGINT;
@@ -56,52 +56,52 @@ static int signal_for_workers(const struct ct_run *run, int signo)
 }
 
 /* What is to be told goes out before anything that takes time. */
-static void carry_out(struct ct_run *run, const struct ct_agent_update *update)
+static void carry_out(struct ct_agent_run *run, const struct ct_agent_update *update)
 {
     if (update->report && run->agent.failure.known) {
-        ct_run_note_failure(run);
+        ct_agent_report_failure(run);
     }
     if (update->finish) {
         run->outcome.exit_code = update->exit_code;
     }
     if (update->say & CT_AGENT_SAY_STARTED) {
         ct_job_story_started(&run->story, ct_clock_now(NULL));
-        ct_run_say_kept(run);
+        ct_agent_keep_report(run);
     }
-    ct_run_say_to_members(run, update->say);
+    ct_agent_link_send(run, update->say);
     if (update->report) {
-        ct_run_headline(run);
-        ct_run_beat(run);
+        ct_agent_report_headline(run);
+        ct_agent_link_beat(run);
     }
     if (update->notice) {
-        ct_run_notice(run);
+        ct_agent_signals_notify(run);
     }
     if (update->stop_signal != 0) {
-        ct_run_stop(run, signal_for_workers(run, update->stop_signal), grace_ms(run));
+        ct_agent_workers_stop(run, signal_for_workers(run, update->stop_signal), grace_ms(run));
     }
     if (update->kill) {
-        ct_run_stop(run, SIGKILL, 0);
+        ct_agent_workers_stop(run, SIGKILL, 0);
     }
     if (update->story) {
-        ct_run_tell(run);
+        ct_agent_report_generation(run);
     }
     if (update->finish) {
-        ct_run_tell_end(run);
+        ct_agent_report_job(run);
         close_all(run);
     }
 }
 
-static struct ct_agent_event serve(struct ct_run *run)
+static struct ct_agent_event serve(struct ct_agent_run *run)
 {
     struct ct_err err = {0};
-    int rc = ct_run_serve(run, &err);
+    int rc = ct_agent_store_serve(run, &err);
     if (rc != 0) {
-        ct_run_say(run, "cannot open a store for the workers: %s", err.text);
+        ct_agent_say(run, "cannot open a store for the workers: %s", err.text);
     }
     return (struct ct_agent_event){.type = rc == 0 ? CT_AGENT_EV_SERVING : CT_AGENT_EV_NOT_SERVING};
 }
 
-void ct_run_step(struct ct_run *run, struct ct_agent_event event)
+void ct_agent_dispatch(struct ct_agent_run *run, struct ct_agent_event event)
 {
     for (;;) {
         struct ct_agent_update update;
@@ -110,7 +110,7 @@ void ct_run_step(struct ct_run *run, struct ct_agent_event event)
         if (update.serve) {
             event = serve(run);
         } else if (update.spawn >= 0) {
-            event = ct_run_start_worker(run, update.spawn);
+            event = ct_agent_workers_start(run, update.spawn);
         } else {
             break;
         }
@@ -123,7 +123,7 @@ void ct_run_step(struct ct_run *run, struct ct_agent_event event)
 /* ---- opening ----------------------------------------------------------------------------------
  */
 
-static void fill_plan(struct ct_run *run)
+static void fill_plan(struct ct_agent_run *run)
 {
     const struct ct_job_spec *job = run->job;
     run->plan = (struct ct_worker_env){
@@ -152,7 +152,7 @@ static void fill_plan(struct ct_run *run)
     }
 }
 
-static int open_all(struct ct_run *run, struct ct_err *err)
+static int open_all(struct ct_agent_run *run, struct ct_err *err)
 {
     const struct ct_job_spec *job = run->job;
     const struct ct_output_options output = {.out_fd = 1, .err_fd = 2, .log = &run->log};
@@ -163,12 +163,12 @@ static int open_all(struct ct_run *run, struct ct_err *err)
         return ct_err_set(err, CT_ENOMEM, "out of memory for %d workers", job->workers);
     }
     fill_plan(run);
-    ct_run_reach_open(run);
+    ct_agent_address_open(run);
     int rc = ct_output_open(&run->loop, &output, &run->output, err);
-    rc = rc != 0 ? rc : ct_run_open_store(run, err);
+    rc = rc != 0 ? rc : ct_agent_store_open(run, err);
     rc = rc != 0 ? rc : ct_procs_open(&run->loop, job->guard, &run->log, &run->procs, err);
     if (rc == 0) {
-        ct_procs_ask(run->procs, ct_run_may_stay, run);
+        ct_procs_ask(run->procs, ct_agent_keep_may_stay, run);
     }
     run->hang = (struct ct_hang_guard){job,          &run->plan,     &run->pages, run->output,
                                        run->workers, &run->stopping, NULL};
@@ -180,14 +180,14 @@ static int open_all(struct ct_run *run, struct ct_err *err)
         run->plan.timer_file = run->timers.path;
     }
     if (rc == 0) {
-        rc = ct_run_open_stuck(run, err);
+        rc = ct_agent_stuck_open(run, err);
     }
-    rc = rc != 0 ? rc : ct_run_open_signals(run, err);
-    rc = rc != 0 ? rc : ct_run_open_stdin(run, err);
-    return rc != 0 ? rc : ct_run_open_link(run, err);
+    rc = rc != 0 ? rc : ct_agent_signals_open(run, err);
+    rc = rc != 0 ? rc : ct_agent_stdin_open(run, err);
+    return rc != 0 ? rc : ct_agent_link_open(run, err);
 }
 
-static void free_all(struct ct_run *run)
+static void free_all(struct ct_agent_run *run)
 {
     ct_agent_fini(&run->agent);
     ct_snapshot_fini(&run->snapshot);
@@ -203,11 +203,12 @@ static void free_all(struct ct_run *run)
     ct_free(run->workers);
 }
 
-static void log_start(struct ct_run *run)
+static void log_start(struct ct_agent_run *run)
 {
     const struct ct_job_spec *job = run->job;
     const struct ct_resolved *resolved = job->resolved;
-    if (resolved->warning[0] != '\0' && !resolved->warning_can_wait && ct_run_speaks(run)) {
+    if (resolved->warning[0] != '\0' && !resolved->warning_can_wait &&
+        ct_agent_report_speaks(run)) {
         ct_log(&run->log, CT_LOG_WARNING, "%s", resolved->warning);
     }
     if (run->server != NULL && !ct_addr_loopback_up()) {
@@ -226,19 +227,19 @@ static void log_start(struct ct_run *run)
 /* The workers are busy with themselves by now. */
 static void on_leisure(uv_timer_t *timer)
 {
-    struct ct_run *run = timer->data;
+    struct ct_agent_run *run = timer->data;
     ct_oom_follow_log(&run->oom, &ct_oom_here);
 }
 
 int ct_agent_run(const struct ct_job_spec *job, struct ct_outcome *out, struct ct_err *err)
 {
-    struct ct_run run = {.job = job,
-                         .snapshot = CT_SNAPSHOT_INIT,
-                         .pages = CT_PROGRESS_READER_INIT,
-                         .handover = CT_ORDER_WRITER_INIT,
-                         .oom = CT_OOM_INIT,
-                         .tail = CT_BUF_INIT,
-                         .log = {ct_run_emit_log, NULL, job->log_level}};
+    struct ct_agent_run run = {.job = job,
+                               .snapshot = CT_SNAPSHOT_INIT,
+                               .pages = CT_PROGRESS_READER_INIT,
+                               .handover = CT_ORDER_WRITER_INIT,
+                               .oom = CT_OOM_INIT,
+                               .tail = CT_BUF_INIT,
+                               .log = {ct_agent_log, NULL, job->log_level}};
     run.log.data = &run;
     int rc = uv_loop_init(&run.loop);
     if (rc != 0) {
@@ -252,7 +253,7 @@ int ct_agent_run(const struct ct_job_spec *job, struct ct_outcome *out, struct c
     if (rc == 0) {
         log_start(&run);
         (void)uv_timer_start(&run.wait_timer, on_leisure, LOG_AFTER_MS, 0);
-        ct_run_step(&run, (struct ct_agent_event){.type = CT_AGENT_EV_BEGIN});
+        ct_agent_dispatch(&run, (struct ct_agent_event){.type = CT_AGENT_EV_BEGIN});
     } else {
         close_all(&run);
     }

@@ -11,7 +11,7 @@
  *
  * Who frees: on_settled(), at the end of each generation.
  */
-#include "launcher/agent/agent_impl_uv.h"
+#include "launcher/agent/agent_run_uv.h"
 
 #include "common/alloc.h"
 #include "common/clock.h"
@@ -20,8 +20,8 @@
 
 static void on_proc_exit(void *data, struct ct_proc *proc, const struct ct_exit *end)
 {
-    struct ct_run *run = data;
-    int rank = ct_run_rank_of(run, proc);
+    struct ct_agent_run *run = data;
+    int rank = ct_agent_workers_rank_of(run, proc);
     if (run->workers[rank].ended_for.kind == CT_END_STUCK) {
         return; /* the agent has heard of its end */
     }
@@ -30,12 +30,12 @@ static void on_proc_exit(void *data, struct ct_proc *proc, const struct ct_exit 
     }
     ct_worker_ended(&run->workers[rank], end, run->stopping,
                     ct_progress_reader_permanent(&run->pages, rank), &run->oom);
-    ct_run_step(run, (struct ct_agent_event){.type = CT_AGENT_EV_EXITED,
-                                             .local_rank = rank,
-                                             .end = run->workers[rank].story.end});
+    ct_agent_dispatch(run, (struct ct_agent_event){.type = CT_AGENT_EV_EXITED,
+                                                   .local_rank = rank,
+                                                   .end = run->workers[rank].story.end});
 }
 
-static int begin_generation(struct ct_run *run)
+static int begin_generation(struct ct_agent_run *run)
 {
     for (int i = 0; i < run->job->workers; i++) {
         if (!run->workers[i].kept) {
@@ -56,7 +56,7 @@ static int begin_generation(struct ct_run *run)
                           &run->start_err);
 }
 
-struct ct_agent_event ct_run_start_worker(struct ct_run *run, int local_rank)
+struct ct_agent_event ct_agent_workers_start(struct ct_agent_run *run, int local_rank)
 {
     const struct ct_worker_options options = {
         .job = run->job,
@@ -74,7 +74,7 @@ struct ct_agent_event ct_run_start_worker(struct ct_run *run, int local_rank)
         worker->story.rank = run->plan.first_rank;
         worker->story.end.kind = CT_END_NOT_STARTED;
     }
-    if (rc == 0 && !ct_run_go_on(run, local_rank, &options)) {
+    if (rc == 0 && !ct_agent_keep_resume(run, local_rank, &options)) {
         ct_order_writer_order(&run->handover, local_rank, run->plan.generation, CT_ORDER_NONE);
         rc = ct_worker_start(worker, local_rank, &options, &run->start_err);
     }
@@ -87,9 +87,9 @@ struct ct_agent_event ct_run_start_worker(struct ct_run *run, int local_rank)
 
 static void on_settled(void *data)
 {
-    struct ct_run *run = data;
+    struct ct_agent_run *run = data;
     if (run->agent.failure.known) {
-        ct_run_collect(run);
+        ct_agent_report_collect(run);
     }
     ct_job_story_stepped(&run->story,
                          ct_progress_reader_first_step_ns(&run->pages, ct_clock_now(NULL)));
@@ -103,19 +103,19 @@ static void on_settled(void *data)
     }
     run->stopping = false;
     run->settling = false;
-    ct_run_step(run, (struct ct_agent_event){.type = CT_AGENT_EV_STOPPED, .kept = kept});
+    ct_agent_dispatch(run, (struct ct_agent_event){.type = CT_AGENT_EV_STOPPED, .kept = kept});
 }
 
 static void on_stopped(void *data, const struct ct_procs_stopped *result)
 {
-    struct ct_run *run = data;
+    struct ct_agent_run *run = data;
     run->stopped = *result;
     run->settling = true;
-    ct_run_keep_parked(run);
-    ct_output_settle(run->output, CT_RUN_SETTLE_MS, on_settled, run);
+    ct_agent_keep_parked(run);
+    ct_output_settle(run->output, CT_AGENT_DRAIN_MS, on_settled, run);
 }
 
-void ct_run_stop(struct ct_run *run, int signo, int64_t grace_ms)
+void ct_agent_workers_stop(struct ct_agent_run *run, int signo, int64_t grace_ms)
 {
     if (!run->settling) {
         run->stopping = true;

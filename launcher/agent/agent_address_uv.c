@@ -8,16 +8,16 @@
  *
  * Failure modes: a name that is not known in time counts as one that means nothing.
  *
- * Who frees: close_all() of agent_uv.c, through ct_run_reach_close().
+ * Who frees: close_all() of agent_uv.c, through ct_agent_address_close().
  */
-#include "launcher/agent/agent_impl_uv.h"
+#include "launcher/agent/agent_run_uv.h"
 
 #include "launcher/setup/interface.h"
 
 #include <stdio.h>
 
 /* Have we come to the job's store by the loopback? */
-static bool came_by_loopback(const struct ct_run *run)
+static bool came_by_loopback(const struct ct_agent_run *run)
 {
     struct sockaddr_storage own;
     socklen_t len;
@@ -26,7 +26,7 @@ static bool came_by_loopback(const struct ct_run *run)
                                      ct_addr_is_loopback((const struct sockaddr *)&own);
 }
 
-void ct_run_choose_master(struct ct_run *run, const char *told)
+void ct_agent_address_choose_master(struct ct_agent_run *run, const char *told)
 {
     run->plan.master_addr =
         ct_store_address_master(run->job->place, told, came_by_loopback(run), run->store_addr);
@@ -34,7 +34,7 @@ void ct_run_choose_master(struct ct_run *run, const char *told)
 
 /* ---- the interface -------------------------------------------------------------------------- */
 
-void ct_run_choose_interface(struct ct_run *run)
+void ct_agent_address_choose_interface(struct ct_agent_run *run)
 {
     const struct ct_interface_facts *facts = &run->search.facts;
     const char *address = run->server != NULL || came_by_loopback(run)
@@ -54,22 +54,22 @@ void ct_run_choose_interface(struct ct_run *run)
            facts->means[0] != '\0' ? facts->means : "nothing", run->interface);
 }
 
-static void go_up(struct ct_run *run)
+static void go_up(struct ct_agent_run *run)
 {
     if (run->up_waits) {
         run->up_waits = false;
-        ct_run_step(run, (struct ct_agent_event){.type = CT_AGENT_EV_UP});
+        ct_agent_dispatch(run, (struct ct_agent_event){.type = CT_AGENT_EV_UP});
     }
 }
 
 static void on_found(void *data)
 {
-    struct ct_run *run = data;
+    struct ct_agent_run *run = data;
     run->plan.nccl_configured = run->search.facts.nccl_configured;
     go_up(run);
 }
 
-void ct_run_reach_open(struct ct_run *run)
+void ct_agent_address_open(struct ct_agent_run *run)
 {
     const struct ct_job_spec *job = run->job;
     run->plan.interface = run->interface;
@@ -79,7 +79,7 @@ void ct_run_reach_open(struct ct_run *run)
     }
 }
 
-void ct_run_reach_up(struct ct_run *run)
+void ct_agent_address_link_up(struct ct_agent_run *run)
 {
     run->up_waits = true;
     if (!run->search.pending) {
@@ -87,7 +87,7 @@ void ct_run_reach_up(struct ct_run *run)
     }
 }
 
-void ct_run_reach_close(struct ct_run *run)
+void ct_agent_address_close(struct ct_agent_run *run)
 {
     run->up_waits = false;
     ct_interface_search_stop(&run->search);

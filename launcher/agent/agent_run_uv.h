@@ -3,8 +3,8 @@
  * What the files agent_*_uv.c share: one job on this machine while it runs. Each holds one side of
  * it; agent_uv.c steps the state machine and tells them what to do.
  */
-#ifndef CT_LAUNCHER_AGENT_AGENT_IMPL_UV_H
-#define CT_LAUNCHER_AGENT_AGENT_IMPL_UV_H
+#ifndef CT_LAUNCHER_AGENT_AGENT_RUN_UV_H
+#define CT_LAUNCHER_AGENT_AGENT_RUN_UV_H
 
 #include "common/log.h"
 #include "launcher/agent/agent.h"
@@ -25,9 +25,9 @@
 #include <uv.h>
 
 /* How long a terminal that takes no output may delay a restart. */
-#define CT_RUN_SETTLE_MS 1000
+#define CT_AGENT_DRAIN_MS 1000
 
-struct ct_run {
+struct ct_agent_run {
     const struct ct_job_spec *job;
     struct ct_log log;
     uv_loop_t loop;
@@ -62,7 +62,7 @@ struct ct_run {
     struct ct_link *guest; /* to the workers' store of another machine; NULL = none is needed */
     struct ct_agent_event guest_world; /* what the agent hears when it is up, */
     bool guest_awaited;                /* which it is not yet */
-    /* agent_reach_uv.c */
+    /* agent_address_uv.c */
     struct ct_interface_search search;
     char interface[IF_NAMESIZE]; /* that workers are told; "" = none */
     bool up_waits;               /* the line is up, which the agent has not heard */
@@ -94,139 +94,141 @@ struct ct_run {
 };
 
 /* Steps the state machine and carries out what it says. */
-void ct_run_step(struct ct_run *run, struct ct_agent_event event);
+void ct_agent_dispatch(struct ct_agent_run *run, struct ct_agent_event event);
 
 /* ---- agent_link_uv.c --------------------------------------------------------------------------
  */
 
 /* Hosts the job's store if that is ours to do; every address is bound when it returns. */
-CT_MUST_CHECK int ct_run_open_store(struct ct_run *run, struct ct_err *err);
+CT_MUST_CHECK int ct_agent_store_open(struct ct_agent_run *run, struct ct_err *err);
 
 /* Opens the line to the membership; the agent hears of it later. */
-CT_MUST_CHECK int ct_run_open_link(struct ct_run *run, struct ct_err *err);
+CT_MUST_CHECK int ct_agent_link_open(struct ct_agent_run *run, struct ct_err *err);
 
 /* Sends the messages that are named (enum ct_agent_message). */
-void ct_run_say_to_members(struct ct_run *run, unsigned say);
+void ct_agent_link_send(struct ct_agent_run *run, unsigned say);
 
 /* Tells how the workers are. */
-void ct_run_beat(struct ct_run *run);
+void ct_agent_link_beat(struct ct_agent_run *run);
 
 /* An empty store for the workers of a new generation, of which we are node rank 0. */
-CT_MUST_CHECK int ct_run_serve(struct ct_run *run, struct ct_err *err);
+CT_MUST_CHECK int ct_agent_store_serve(struct ct_agent_run *run, struct ct_err *err);
 
 /* Leaves what is sent to the membership time to go out, and other agents time to leave. */
-void ct_run_close_link(struct ct_run *run);
+void ct_agent_link_close(struct ct_agent_run *run);
 
-/* ---- agent_reach_uv.c -------------------------------------------------------------------------
+/* ---- agent_address_uv.c -------------------------------------------------------------------------
  */
 
 /* Looks up this machine's own name, for a job of several. */
-void ct_run_reach_open(struct ct_run *run);
+void ct_agent_address_open(struct ct_agent_run *run);
 
 /* The line is up: the agent hears of it, now or when that name is known. */
-void ct_run_reach_up(struct ct_run *run);
+void ct_agent_address_link_up(struct ct_agent_run *run);
 
-void ct_run_reach_close(struct ct_run *run);
+void ct_agent_address_close(struct ct_agent_run *run);
 
 /* A world has come: what its workers here are told, with `told` of ct_store_address_master(). */
-void ct_run_choose_master(struct ct_run *run, const char *told);
-void ct_run_choose_interface(struct ct_run *run);
+void ct_agent_address_choose_master(struct ct_agent_run *run, const char *told);
+void ct_agent_address_choose_interface(struct ct_agent_run *run);
 
 /* ---- agent_guest_uv.c -------------------------------------------------------------------------
  */
 
 /* A world has come, whose store plan.master_addr and plan.master_port name. True: the agent will
  * hear of it when this node's workers may use that store. */
-bool ct_run_guest_begin(struct ct_run *run, struct ct_agent_event world);
+bool ct_agent_guest_open(struct ct_agent_run *run, struct ct_agent_event world);
 
 /* Is that generation over before the agent has heard of it? Then the membership knows now that
  * nothing of it is left here. */
-bool ct_run_guest_cancel(struct ct_run *run, int generation);
+bool ct_agent_guest_cancel(struct ct_agent_run *run, int generation);
 
-void ct_run_guest_close(struct ct_run *run);
+void ct_agent_guest_close(struct ct_agent_run *run);
 
 /* ---- agent_workers_uv.c -----------------------------------------------------------------------
  */
 
 /* Starts the worker and returns what the agent has to hear. */
-struct ct_agent_event ct_run_start_worker(struct ct_run *run, int local_rank);
+struct ct_agent_event ct_agent_workers_start(struct ct_agent_run *run, int local_rank);
 
 /* Stops everything of this generation; the agent hears of it when all that was written has come. */
-void ct_run_stop(struct ct_run *run, int signo, int64_t grace_ms);
+void ct_agent_workers_stop(struct ct_agent_run *run, int signo, int64_t grace_ms);
 
 /* ---- agent_keep_uv.c --------------------------------------------------------------------------
  */
 
 /* For ct_procs_ask(). */
-enum ct_proc_stay ct_run_may_stay(void *data, struct ct_proc *proc, bool late);
+enum ct_proc_stay ct_agent_keep_may_stay(void *data, struct ct_proc *proc, bool late);
 
 /* All others have ended: keeps what has parked. */
-void ct_run_keep_parked(struct ct_run *run);
+void ct_agent_keep_parked(struct ct_agent_run *run);
 
 /* A process that was kept: lets it go on as `worker` of the plan's generation. False when it is to
  * be started instead. */
-bool ct_run_go_on(struct ct_run *run, int local_rank, const struct ct_worker_options *options);
+bool ct_agent_keep_resume(struct ct_agent_run *run, int local_rank,
+                          const struct ct_worker_options *options);
 
 /* All have started: says how many have gone on. */
-void ct_run_say_kept(struct ct_run *run);
+void ct_agent_keep_report(struct ct_agent_run *run);
 
 /* The worker whose process this is. */
-int ct_run_rank_of(const struct ct_run *run, const struct ct_proc *proc);
+int ct_agent_workers_rank_of(const struct ct_agent_run *run, const struct ct_proc *proc);
 
 /* ---- agent_stdin_uv.c -------------------------------------------------------------------------
  */
 
 /* With --agent-stdin: listens to the ctrun that has started this one. */
-CT_MUST_CHECK int ct_run_open_stdin(struct ct_run *run, struct ct_err *err);
-void ct_run_close_stdin(struct ct_run *run);
+CT_MUST_CHECK int ct_agent_stdin_open(struct ct_agent_run *run, struct ct_err *err);
+void ct_agent_stdin_close(struct ct_agent_run *run);
 
 /* ---- agent_stuck_uv.c -------------------------------------------------------------------------
  */
 
 /* Watches for workers that are stuck in the kernel, if the environment asks for it. */
-CT_MUST_CHECK int ct_run_open_stuck(struct ct_run *run, struct ct_err *err);
-void ct_run_close_stuck(struct ct_run *run);
+CT_MUST_CHECK int ct_agent_stuck_open(struct ct_agent_run *run, struct ct_err *err);
+void ct_agent_stuck_close(struct ct_agent_run *run);
 
 /* ---- agent_signals_uv.c -----------------------------------------------------------------------
  */
 
 /* Somebody asks for the end of the job. */
-void ct_run_signal(struct ct_run *run, int signo);
+void ct_agent_signals_receive(struct ct_agent_run *run, int signo);
 
-CT_MUST_CHECK int ct_run_open_signals(struct ct_run *run, struct ct_err *err);
+CT_MUST_CHECK int ct_agent_signals_open(struct ct_agent_run *run, struct ct_err *err);
 
 /* Tells the workers by key and by file that the job is asked to end. */
-void ct_run_notice(struct ct_run *run);
+void ct_agent_signals_notify(struct ct_agent_run *run);
 
 /* ---- agent_report_uv.c ------------------------------------------------------------------------
  */
 
 /* Of the ctruns that a scheduler has started on one machine, one for each rank, the first speaks of
  * the job; of what happens to its own worker each does. */
-bool ct_run_speaks(const struct ct_run *run);
+bool ct_agent_report_speaks(const struct ct_agent_run *run);
 
 /* One line of ctrun's own on stderr, in order with what workers wrote. */
-void ct_run_say(struct ct_run *run, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void ct_agent_say(struct ct_agent_run *run, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 
 /* Where run->log writes to. */
-void ct_run_emit_log(void *data, enum ct_log_level level, const char *line);
+void ct_agent_log(void *data, enum ct_log_level level, const char *line);
 
 /* A worker here has failed: takes down what is known of it. */
-void ct_run_note_failure(struct ct_run *run);
+void ct_agent_report_failure(struct ct_agent_run *run);
 
 /* The generation is broken: says why, at once. */
-void ct_run_headline(struct ct_run *run);
+void ct_agent_report_headline(struct ct_agent_run *run);
 
 /* All is stopped: collects the story of a failure here while the workers' output is still there. */
-void ct_run_collect(struct ct_run *run);
+void ct_agent_report_collect(struct ct_agent_run *run);
 
 /* It is known what comes next: tells the story. */
-void ct_run_tell(struct ct_run *run);
+void ct_agent_report_generation(struct ct_agent_run *run);
 
 /* The end: the story of the whole job, on the screen and in the file of --report. */
-void ct_run_tell_end(struct ct_run *run);
+void ct_agent_report_job(struct ct_agent_run *run);
 
 /* What the workers do now, into a BEAT or STARTED; without memory it says nothing of them. */
-void ct_run_fill_rows(const struct ct_run *run, struct ct_msg *msg);
+void ct_agent_report_rows(const struct ct_agent_run *run, struct ct_msg *msg);
 
 #endif

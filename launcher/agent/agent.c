@@ -104,7 +104,7 @@ static void conclude(const struct step *step)
     if (!agent->quiet || !(agent->decided || alone)) {
         return;
     }
-    step->update->story = true;
+    step->update->report = true;
     if (alone) {
         finish(step, agent->over ? "over" : agent->lost ? "line lost" : "in a hurry");
     } else {
@@ -179,7 +179,7 @@ static void on_gone(const struct step *step, const struct ct_agent_event *event)
         check_finished(step);
     } else {
         agent->failure = (struct ct_agent_failure){true, event->local_rank, event->end};
-        step->update->report = true;
+        step->update->headline = true;
         step->update->say |= CT_AGENT_SAY_FAILED;
         stop_all(step, SIGTERM, "failure");
     }
@@ -256,7 +256,7 @@ static void on_stop(const struct step *step, const struct ct_agent_event *event)
         return;
     }
     if (has_workers(agent)) {
-        step->update->report = true;
+        step->update->headline = true;
         stop_all(step, SIGTERM, "told to stop");
     }
     if (agent->sm.state == CT_AGENT_STOPPING) {
@@ -291,7 +291,7 @@ static void on_lost(const struct step *step, const struct ct_agent_event *event)
     agent->last_code = event->exit_code;
     agent->will_restart = false;
     if (has_workers(agent)) {
-        step->update->report = true;
+        step->update->headline = true;
         stop_all(step, SIGTERM, "line lost");
     } else if (agent->sm.state == CT_AGENT_STOPPING) {
         conclude(step);
@@ -310,7 +310,7 @@ static void begin_preemption(const struct step *step, int signo)
     agent->orderly = !agent->failure.known;
     agent->will_restart = false;
     if (has_workers(agent)) {
-        step->update->notice = signo != SIGINT;
+        step->update->preempt_notice = signo != SIGINT;
         stop_all(step, signo, "signal");
     }
 }

@@ -92,12 +92,12 @@ enum ct_agent_message {
 
 /* What to do, in the order of the fields. */
 struct ct_agent_update {
-    unsigned say;    /* enum ct_agent_message */
-    bool report;     /* a generation is broken: ct_agent.failure, if known, is new; headline */
-    int stop_signal; /* 0, or stop everything of this generation, beginning with this signal */
-    bool notice;     /* tell the workers that it is a preemption */
-    bool kill;       /* be quick about the stop that is under way: SIGKILL now */
-    bool story;      /* all is stopped and decided: say how this generation ended */
+    unsigned say;  /* enum ct_agent_message */
+    bool headline; /* a generation is broken: say so at once; ct_agent.failure, if known, is new */
+    int stop_signal;     /* 0, or stop everything of this generation, beginning with this signal */
+    bool preempt_notice; /* tell the workers that it is a preemption */
+    bool kill;           /* be quick about the stop that is under way: SIGKILL now */
+    bool report;         /* all is stopped and decided: say how this generation ended */
     bool serve;  /* `generation` is new: empty or open the workers' store, step with the answer */
     int spawn;   /* -1, or start this local rank and step with the answer */
     bool finish; /* nothing is left running; ctrun ends with exit_code */

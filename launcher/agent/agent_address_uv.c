@@ -28,7 +28,7 @@ static bool came_by_loopback(const struct ct_agent_run *run)
 
 void ct_agent_address_choose_master(struct ct_agent_run *run, const char *told)
 {
-    run->plan.master_addr =
+    run->worker_env.master_addr =
         ct_store_address_master(run->job->place, told, came_by_loopback(run), run->store_addr);
 }
 
@@ -41,7 +41,7 @@ void ct_agent_address_choose_interface(struct ct_agent_run *run)
                               ? run->store_addr
                               : ct_link_local_address(run->link);
     run->interface[0] = '\0';
-    if (facts->named || run->plan.node_count < 2 || !ct_interface_is_open(run->job->env)) {
+    if (facts->named || run->worker_env.node_count < 2 || !ct_interface_is_open(run->job->env)) {
         return;
     }
     if (facts->local[0] != '\0') {
@@ -65,14 +65,14 @@ static void go_up(struct ct_agent_run *run)
 static void on_found(void *data)
 {
     struct ct_agent_run *run = data;
-    run->plan.nccl_configured = run->search.facts.nccl_configured;
+    run->worker_env.nccl_configured = run->search.facts.nccl_configured;
     go_up(run);
 }
 
 void ct_agent_address_open(struct ct_agent_run *run)
 {
     const struct ct_job_spec *job = run->job;
-    run->plan.interface = run->interface;
+    run->worker_env.interface = run->interface;
     if (ct_options_shared(job->options) && ct_interface_is_open(job->env)) {
         ct_interface_search_start(&run->search, &run->loop, job->machine->host,
                                   job->options->local_addr, job->env, on_found, run);

@@ -52,12 +52,12 @@ static void on_lost(void *data, const struct ct_err *why)
 {
     struct ct_agent_run *run = data;
     ct_log(&run->log, CT_LOG_DEBUG, "the line to the workers' store on %s is gone: %s",
-           run->plan.master_addr, why->text);
+           run->worker_env.master_addr, why->text);
     if (run->guest_awaited) {
         run->guest_awaited = false;
         (void)snprintf(run->stop_why, sizeof(run->stop_why),
                        "the workers' store on %.100s does not take this node: %.300s",
-                       run->plan.master_addr, why->text);
+                       run->worker_env.master_addr, why->text);
         ct_agent_say(run, "%s", run->stop_why);
         ct_agent_dispatch(
             run, (struct ct_agent_event){.type = CT_AGENT_EV_LOST, .exit_code = CT_EXIT_SETUP});
@@ -76,13 +76,13 @@ bool ct_agent_guest_open(struct ct_agent_run *run, struct ct_agent_event world)
     const struct ct_store_address *place = run->job->place;
     ct_agent_guest_close(run);
     if (run->job->token == NULL || world.serve ||
-        (run->plan.master_port == place->port &&
+        (run->worker_env.master_port == place->port &&
          ct_store_address_is_store(place, run->master_addr))) {
         return false;
     }
     const struct ct_link_options options = {
-        .host = run->plan.master_addr,
-        .port = run->plan.master_port,
+        .host = run->worker_env.master_addr,
+        .port = run->worker_env.master_port,
         .token = run->job->token,
         .connect_ms = CONNECT_MS,
         .log = &run->log,

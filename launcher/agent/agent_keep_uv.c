@@ -30,7 +30,7 @@ static enum ct_proc_stay end(struct ct_agent_run *run, int rank, enum ct_stay sa
 {
     struct ct_worker *worker = &run->workers[rank];
     if (worker->told || (says != CT_STAY_NOT && run->agent.signo == 0)) {
-        ct_order_writer_order(&run->handover, rank, run->agent.generation, CT_ORDER_END);
+        ct_order_writer_order(&run->orders, rank, run->agent.generation, CT_ORDER_END);
     }
     worker->told = worker->parked = false;
     return CT_PROC_ENDS;
@@ -42,8 +42,8 @@ enum ct_proc_stay ct_agent_keep_may_stay(void *data, struct ct_proc *proc, bool 
     int rank = ct_agent_workers_rank_of(run, proc);
     struct ct_worker *worker = &run->workers[rank];
     bool decided;
-    enum ct_stay says = ct_progress_reader_stay(&run->pages, rank, run->agent.generation);
-    if (says == CT_STAY_NOT || run->handover.map == NULL ||
+    enum ct_stay says = ct_progress_reader_stay(&run->progress, rank, run->agent.generation);
+    if (says == CT_STAY_NOT || run->orders.map == NULL ||
         !ct_agent_may_keep(&run->agent, &decided)) {
         return end(run, rank, says);
     }
@@ -56,7 +56,7 @@ enum ct_proc_stay ct_agent_keep_may_stay(void *data, struct ct_proc *proc, bool 
     }
     if (!worker->told) {
         worker->told = true;
-        ct_order_writer_order(&run->handover, rank, run->agent.generation, CT_ORDER_PARK);
+        ct_order_writer_order(&run->orders, rank, run->agent.generation, CT_ORDER_PARK);
     }
     return CT_PROC_WAITS;
 }
@@ -85,8 +85,8 @@ bool ct_agent_keep_resume(struct ct_agent_run *run, int local_rank,
         ct_worker_clear(worker);
         return false;
     }
-    ct_progress_reader_reset(&run->pages, local_rank, true);
-    if (ct_worker_go_on(worker, local_rank, options, &run->handover, &err) != 0) {
+    ct_progress_reader_reset(&run->progress, local_rank, true);
+    if (ct_worker_go_on(worker, local_rank, options, &run->orders, &err) != 0) {
         ct_log(&run->log, CT_LOG_WARNING, "%s: another one is started", err.text);
         return false;
     }

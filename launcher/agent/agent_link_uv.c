@@ -175,19 +175,19 @@ static void say_for_all(struct ct_agent_run *run, const char *text)
 static void on_world(struct ct_agent_run *run, const struct ct_msg *msg)
 {
     const struct ct_msg_world *world = &msg->world;
-    struct ct_worker_env *plan = &run->plan;
-    plan->generation = msg->generation;
-    plan->node_rank = world->node_rank;
-    plan->node_count = world->node_count;
-    plan->first_rank = world->first_rank;
-    plan->world_size = world->world_size;
-    plan->first_role_rank = world->first_role_rank;
-    plan->role_size = world->role_size;
+    struct ct_worker_env *env = &run->worker_env;
+    env->generation = msg->generation;
+    env->node_rank = world->node_rank;
+    env->node_count = world->node_count;
+    env->first_rank = world->first_rank;
+    env->world_size = world->world_size;
+    env->first_role_rank = world->first_role_rank;
+    env->role_size = world->role_size;
     (void)snprintf(run->store_addr, sizeof(run->store_addr), "%s", world->store_addr);
     if (!world->serve) {
         (void)snprintf(run->master_addr, sizeof(run->master_addr), "%s", world->master_addr);
         ct_agent_address_choose_master(run, run->master_addr);
-        plan->master_port = world->master_port;
+        env->master_port = world->master_port;
         ct_server_close(run->own, NULL, NULL);
         run->own = NULL;
     }
@@ -351,7 +351,7 @@ static void fill(struct ct_agent_run *run, enum ct_agent_message what, struct ct
         break;
     case CT_AGENT_SAY_SERVING:
         msg->type = CT_MSG_SERVING;
-        msg->port = run->plan.master_port;
+        msg->port = run->worker_env.master_port;
         /* What leads nobody to us is better not told: they have found the way. */
         (void)snprintf(msg->text, sizeof(msg->text), "%s",
                        ct_addr_is_any(serves_at(run)) ? "" : serves_at(run));
@@ -466,7 +466,7 @@ int ct_agent_store_serve(struct ct_agent_run *run, struct ct_err *err)
         ct_server_reset(store);
     }
     ct_agent_address_choose_master(run, serves_at(run));
-    run->plan.master_port = ct_server_port(store);
+    run->worker_env.master_port = ct_server_port(store);
     return 0;
 }
 

@@ -99,9 +99,9 @@ static bool failed_early(const struct ct_agent_run *run, const struct ct_worker 
                          int64_t now_ns)
 {
     struct ct_progress progress;
-    bool killed = ct_worker_end_by_another(&worker->story.end) && worker->story.memory[0] == '\0';
+    bool killed = ct_worker_end_by_another(&worker->report.end) && worker->report.memory[0] == '\0';
     bool stepped =
-        ct_progress_reader_read(&run->pages, (int)(worker - run->workers), now_ns, &progress) &&
+        ct_progress_reader_read(&run->progress, (int)(worker - run->workers), now_ns, &progress) &&
         progress.turns > 0;
     return !killed && !stepped && now_ns - worker->started_ns < CT_NS_PER_S;
 }
@@ -109,7 +109,7 @@ static bool failed_early(const struct ct_agent_run *run, const struct ct_worker 
 void ct_agent_report_failure(struct ct_agent_run *run)
 {
     const struct ct_agent_failure *known = &run->agent.failure;
-    const struct ct_report_worker *worker = &run->workers[known->local_rank].story;
+    const struct ct_report_worker *worker = &run->workers[known->local_rank].report;
     bool nobody = known->end.kind == CT_END_ALL_HUNG;
     struct timespec now;
     (void)clock_gettime(CLOCK_REALTIME, &now);
@@ -117,8 +117,8 @@ void ct_agent_report_failure(struct ct_agent_run *run)
     run->failure = (struct ct_failure){
         .kind = CT_FAILURE_WORKER,
         .generation = run->agent.generation,
-        .node_rank = run->plan.node_rank,
-        .rank = nobody ? -1 : run->plan.first_rank + known->local_rank,
+        .node_rank = run->worker_env.node_rank,
+        .rank = nobody ? -1 : run->worker_env.first_rank + known->local_rank,
         .local_rank = nobody ? -1 : known->local_rank,
         .pid = nobody ? 0 : worker->pid,
         .exit_code = ct_worker_end_exit_code(&known->end),
@@ -134,7 +134,7 @@ static void fill_report(const struct ct_agent_run *run, struct ct_report_worker 
                         struct ct_report *report)
 {
     for (int i = 0; i < run->job->workers; i++) {
-        table[i] = run->workers[i].story;
+        table[i] = run->workers[i].report;
     }
     *report = (struct ct_report){
         .host = run->job->machine->host,
@@ -246,7 +246,7 @@ static char *make_advice(const struct ct_agent_run *run, const struct ct_failure
         .message = failure->message,
         .traceback = failure->traceback,
         .tail = failure->tail,
-        .memory = run->workers[run->agent.failure.local_rank].story.memory,
+        .memory = run->workers[run->agent.failure.local_rank].report.memory,
         .shm_is_full = is_full("/dev/shm"),
     };
     const char *advice = ct_cause_advice(&facts, text) == 0 ? ct_buf_cstr(text) : NULL;
@@ -303,7 +303,7 @@ static void tell_failure_here(struct ct_agent_run *run)
      * story of the whole, where one node tells it. */
     bool later = told_by_another(run) && !run->agent.will_restart;
     if ((ct_agent_report_speaks(run) || is_culprit(run)) && !later &&
-        ct_report_story(&report, &text) == 0) {
+        ct_report_failure(&report, &text) == 0) {
         say(run, &text);
     }
     ct_free(folder);
@@ -369,15 +369,15 @@ void ct_agent_report_rows(const struct ct_agent_run *run, struct ct_msg *msg)
     struct ct_report_worker *table = ct_calloc((size_t)job->workers, sizeof(*table));
     msg->rows = ct_calloc((size_t)job->workers, sizeof(*msg->rows));
     for (int i = 0; table != NULL && i < job->workers; i++) {
-        table[i] = run->workers[i].story;
+        table[i] = run->workers[i].report;
     }
     msg->has_rows = table != NULL && msg->rows != NULL;
     if (msg->has_rows) {
         const struct ct_job_facts facts = {
             .agent = &run->agent,
-            .plan = &run->plan,
+            .worker_env = &run->worker_env,
             .workers = table,
-            .pages = &run->pages,
+            .progress = &run->progress,
             .now_ns = ct_clock_now(NULL),
         };
         ct_job_status_rows(&facts, msg->rows);

@@ -32,7 +32,7 @@ struct ct_agent_run {
     struct ct_log log;
     uv_loop_t loop;
     struct ct_agent agent;
-    struct ct_worker_env plan;
+    struct ct_worker_env worker_env;
     struct ct_outcome outcome;
     /* agent_signals_uv.c */
     struct ct_signals_watch signals;
@@ -74,12 +74,12 @@ struct ct_agent_run {
     struct ct_hang_guard hang;
     struct ct_timer_guard timers;
     struct ct_oom oom;
-    struct ct_progress_reader pages; /* what workers say of their progress */
-    struct ct_order_writer handover; /* what they are told of the next generation */
-    int kept;                        /* of this generation's workers: gone on from the last one */
+    struct ct_progress_reader progress; /* what workers say of their progress */
+    struct ct_order_writer orders;      /* what they are told of the next generation */
+    int kept; /* of this generation's workers: gone on from the last one */
     struct ct_procs_stopped stopped;
     bool stopping;           /* the processes of this generation have been told to end */
-    bool settling;           /* they have ended; their output is awaited */
+    bool draining;           /* they have ended; their output is awaited */
     struct ct_err start_err; /* why a worker could not be started */
     /* agent_stuck_uv.c */
     uv_timer_t stuck;
@@ -135,8 +135,8 @@ void ct_agent_address_choose_interface(struct ct_agent_run *run);
 /* ---- agent_guest_uv.c -------------------------------------------------------------------------
  */
 
-/* A world has come, whose store plan.master_addr and plan.master_port name. True: the agent will
- * hear of it when this node's workers may use that store. */
+/* A world has come, whose store worker_env.master_addr and worker_env.master_port name. True: the
+ * agent will hear of it when this node's workers may use that store. */
 bool ct_agent_guest_open(struct ct_agent_run *run, struct ct_agent_event world);
 
 /* Is that generation over before the agent has heard of it? Then the membership knows now that
@@ -163,7 +163,7 @@ enum ct_proc_stay ct_agent_keep_may_stay(void *data, struct ct_proc *proc, bool 
 /* All others have ended: keeps what has parked. */
 void ct_agent_keep_parked(struct ct_agent_run *run);
 
-/* A process that was kept: lets it go on as `worker` of the plan's generation. False when it is to
+/* A process that was kept: lets it go on as `worker` of this generation. False when it is to
  * be started instead. */
 bool ct_agent_keep_resume(struct ct_agent_run *run, int local_rank,
                           const struct ct_worker_options *options);

@@ -80,7 +80,7 @@ static char *notice_text(const struct ct_agent_run *run)
     double deadline_s = (double)time(NULL) + (double)run->preempt_deadline_ms / 1000;
     if (root != NULL && ct_json_add_number(root, "signo", run->agent.signo) &&
         ct_json_add_text(root, "signal", sigabbrev_np(run->agent.signo)) &&
-        ct_json_add_number(root, "generation", run->plan.generation) &&
+        ct_json_add_number(root, "generation", run->worker_env.generation) &&
         ct_json_add_number(root, "deadline", deadline_s) &&
         ct_json_add_number(root, "seconds", (double)run->preempt_deadline_ms / 1000)) {
         text = cJSON_PrintUnformatted(root);
@@ -97,7 +97,8 @@ void ct_agent_signals_notify(struct ct_agent_run *run)
         return;
     }
     struct ct_server *store = run->server != NULL ? run->server : run->own;
-    if (store != NULL && run->plan.node_rank == 0 && ct_server_set(store, NOTICE_KEY, text) != 0) {
+    if (store != NULL && run->worker_env.node_rank == 0 &&
+        ct_server_set(store, NOTICE_KEY, text) != 0) {
         ct_log(&run->log, CT_LOG_WARNING, "cannot set the key " NOTICE_KEY);
     }
     if (run->preempt_file != NULL &&

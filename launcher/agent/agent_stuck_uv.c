@@ -65,8 +65,8 @@ static void look(struct ct_agent_run *run, int local_rank, int64_t now_ns)
         .value = seconds < INT_MAX ? (int)seconds : INT_MAX,
         .final = true,
     };
-    worker->story.ended = true;
-    worker->story.end = worker->ended_for;
+    worker->report.ended = true;
+    worker->report.end = worker->ended_for;
     ct_agent_dispatch(run, (struct ct_agent_event){.type = CT_AGENT_EV_EXITED,
                                                    .local_rank = local_rank,
                                                    .end = worker->ended_for});

@@ -58,7 +58,7 @@ static int signal_for_workers(const struct ct_agent_run *run, int signo)
 /* What is to be told goes out before anything that takes time. */
 static void carry_out(struct ct_agent_run *run, const struct ct_agent_update *update)
 {
-    if (update->report && run->agent.failure.known) {
+    if (update->headline && run->agent.failure.known) {
         ct_agent_report_failure(run);
     }
     if (update->finish) {
@@ -69,11 +69,11 @@ static void carry_out(struct ct_agent_run *run, const struct ct_agent_update *up
         ct_agent_keep_report(run);
     }
     ct_agent_link_send(run, update->say);
-    if (update->report) {
+    if (update->headline) {
         ct_agent_report_headline(run);
         ct_agent_link_beat(run);
     }
-    if (update->notice) {
+    if (update->preempt_notice) {
         ct_agent_signals_notify(run);
     }
     if (update->stop_signal != 0) {
@@ -82,7 +82,7 @@ static void carry_out(struct ct_agent_run *run, const struct ct_agent_update *up
     if (update->kill) {
         ct_agent_workers_stop(run, SIGKILL, 0);
     }
-    if (update->story) {
+    if (update->report) {
         ct_agent_report_generation(run);
     }
     if (update->finish) {
@@ -126,7 +126,7 @@ void ct_agent_dispatch(struct ct_agent_run *run, struct ct_agent_event event)
 static void fill_plan(struct ct_agent_run *run)
 {
     const struct ct_job_spec *job = run->job;
-    run->plan = (struct ct_worker_env){
+    run->worker_env = (struct ct_worker_env){
         .local_world_size = job->workers,
         .max_restarts = job->options->max_restarts,
         .cpus = ct_machine_cpus_to_share(job->machine, job->resolved),
@@ -137,18 +137,18 @@ static void fill_plan(struct ct_agent_run *run)
         .cookie = ct_cookie_env(job->cookie),
     };
     ct_oom_open(&run->oom, &ct_oom_here);
-    ct_progress_reader_open(&run->pages, job->workers, &run->log);
-    run->plan.progress = run->pages.path;
+    ct_progress_reader_open(&run->progress, job->workers, &run->log);
+    run->worker_env.progress = run->progress.path;
     if (job->options->max_restarts > 0 || ct_options_shared(job->options)) {
         /* else no later generation could read it, or come */
         ct_snapshot_open(&run->snapshot, &run->log);
-        run->plan.snapshot = ct_snapshot_env(&run->snapshot);
-        ct_order_writer_open(&run->handover, job->workers, &run->log);
-        run->plan.handover = run->handover.path;
+        run->worker_env.snapshot = ct_snapshot_env(&run->snapshot);
+        ct_order_writer_open(&run->orders, job->workers, &run->log);
+        run->worker_env.handover = run->orders.path;
     }
     if (job->logdir->run != NULL) {
         run->preempt_file = ct_asprintf("%s/preempt.json", job->logdir->run);
-        run->plan.preempt = run->preempt_file;
+        run->worker_env.preempt = run->preempt_file;
     }
 }
 
@@ -170,14 +170,14 @@ static int open_all(struct ct_agent_run *run, struct ct_err *err)
     if (rc == 0) {
         ct_procs_ask(run->procs, ct_agent_keep_may_stay, run);
     }
-    run->hang = (struct ct_hang_guard){job,          &run->plan,     &run->pages, run->output,
-                                       run->workers, &run->stopping, NULL};
+    run->hang = (struct ct_hang_guard){
+        job, &run->worker_env, &run->progress, run->output, run->workers, &run->stopping, NULL};
     rc = rc != 0 ? rc : ct_hang_guard_open(&run->hang, &run->loop, err);
     run->timers = (struct ct_timer_guard){job, run->output, run->workers, &run->stopping,
-                                          &run->plan.first_rank};
+                                          &run->worker_env.first_rank};
     if (rc == 0) {
         rc = ct_timer_guard_open(&run->timers, &run->loop, err);
-        run->plan.timer_file = run->timers.path;
+        run->worker_env.timer_file = run->timers.path;
     }
     if (rc == 0) {
         rc = ct_agent_stuck_open(run, err);
@@ -191,8 +191,8 @@ static void free_all(struct ct_agent_run *run)
 {
     ct_agent_fini(&run->agent);
     ct_snapshot_fini(&run->snapshot);
-    ct_progress_reader_fini(&run->pages);
-    ct_order_writer_fini(&run->handover);
+    ct_progress_reader_fini(&run->progress);
+    ct_order_writer_fini(&run->orders);
     ct_oom_fini(&run->oom);
     ct_job_story_fini(&run->story);
     ct_failure_fini(&run->failure);
@@ -235,8 +235,8 @@ int ct_agent_run(const struct ct_job_spec *job, struct ct_outcome *out, struct c
 {
     struct ct_agent_run run = {.job = job,
                                .snapshot = CT_SNAPSHOT_INIT,
-                               .pages = CT_PROGRESS_READER_INIT,
-                               .handover = CT_ORDER_WRITER_INIT,
+                               .progress = CT_PROGRESS_READER_INIT,
+                               .orders = CT_ORDER_WRITER_INIT,
                                .oom = CT_OOM_INIT,
                                .tail = CT_BUF_INIT,
                                .log = {ct_agent_log, NULL, job->log_level}};

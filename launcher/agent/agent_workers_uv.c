@@ -9,7 +9,7 @@
  *
  * Workers that outlive a generation: agent_keep_uv.c.
  *
- * Who frees: on_settled(), at the end of each generation.
+ * Who frees: on_drained(), at the end of each generation.
  */
 #include "launcher/agent/agent_run_uv.h"
 
@@ -29,10 +29,10 @@ static void on_proc_exit(void *data, struct ct_proc *proc, const struct ct_exit 
         return; /* of no generation: the agent has done with it, and will ask for its rank anew */
     }
     ct_worker_ended(&run->workers[rank], end, run->stopping,
-                    ct_progress_reader_permanent(&run->pages, rank), &run->oom);
+                    ct_progress_reader_permanent(&run->progress, rank), &run->oom);
     ct_agent_dispatch(run, (struct ct_agent_event){.type = CT_AGENT_EV_EXITED,
                                                    .local_rank = rank,
-                                                   .end = run->workers[rank].story.end});
+                                                   .end = run->workers[rank].report.end});
 }
 
 static int begin_generation(struct ct_agent_run *run)
@@ -42,7 +42,7 @@ static int begin_generation(struct ct_agent_run *run)
             run->workers[i] = (struct ct_worker){0};
             ct_timer_guard_reset(&run->timers, i);
             if (run->story.worlds > 1) {
-                ct_progress_reader_reset(&run->pages, i, false);
+                ct_progress_reader_reset(&run->progress, i, false);
             }
         }
     }
@@ -50,9 +50,9 @@ static int begin_generation(struct ct_agent_run *run)
     ct_failure_fini(&run->failure);
     ct_hang_guard_reset(&run->hang);
     if (run->story.worlds <= 1) {
-        ct_binder_report(&run->job->binder, run->plan.first_rank, &run->log);
+        ct_binder_report(&run->job->binder, run->worker_env.first_rank, &run->log);
     }
-    return ct_logdir_make(run->job->logdir, run->plan.generation, run->job->workers,
+    return ct_logdir_make(run->job->logdir, run->worker_env.generation, run->job->workers,
                           &run->start_err);
 }
 
@@ -60,7 +60,7 @@ struct ct_agent_event ct_agent_workers_start(struct ct_agent_run *run, int local
 {
     const struct ct_worker_options options = {
         .job = run->job,
-        .plan = &run->plan,
+        .worker_env = &run->worker_env,
         .output = run->output,
         .procs = run->procs,
         .on_exit = on_proc_exit,
@@ -71,28 +71,28 @@ struct ct_agent_event ct_agent_workers_start(struct ct_agent_run *run, int local
     run->start_err = (struct ct_err){0};
     if (local_rank == 0) { /* the first of its generation */
         rc = begin_generation(run);
-        worker->story.rank = run->plan.first_rank;
-        worker->story.end.kind = CT_END_NOT_STARTED;
+        worker->report.rank = run->worker_env.first_rank;
+        worker->report.end.kind = CT_END_NOT_STARTED;
     }
     if (rc == 0 && !ct_agent_keep_resume(run, local_rank, &options)) {
-        ct_order_writer_order(&run->handover, local_rank, run->plan.generation, CT_ORDER_NONE);
+        ct_order_writer_order(&run->orders, local_rank, run->worker_env.generation, CT_ORDER_NONE);
         rc = ct_worker_start(worker, local_rank, &options, &run->start_err);
     }
     return (struct ct_agent_event){
         .type = rc == 0 ? CT_AGENT_EV_STARTED : CT_AGENT_EV_NOT_STARTED,
         .local_rank = local_rank,
-        .end = worker->story.end,
+        .end = worker->report.end,
     };
 }
 
-static void on_settled(void *data)
+static void on_drained(void *data)
 {
     struct ct_agent_run *run = data;
     if (run->agent.failure.known) {
         ct_agent_report_collect(run);
     }
     ct_job_story_stepped(&run->story,
-                         ct_progress_reader_first_step_ns(&run->pages, ct_clock_now(NULL)));
+                         ct_progress_reader_first_step_ns(&run->progress, ct_clock_now(NULL)));
     bool kept = false;
     for (int i = 0; i < run->job->workers; i++) {
         struct ct_worker *worker = &run->workers[i];
@@ -102,7 +102,7 @@ static void on_settled(void *data)
         kept = kept || worker->kept;
     }
     run->stopping = false;
-    run->settling = false;
+    run->draining = false;
     ct_agent_dispatch(run, (struct ct_agent_event){.type = CT_AGENT_EV_STOPPED, .kept = kept});
 }
 
@@ -110,14 +110,14 @@ static void on_stopped(void *data, const struct ct_procs_stopped *result)
 {
     struct ct_agent_run *run = data;
     run->stopped = *result;
-    run->settling = true;
+    run->draining = true;
     ct_agent_keep_parked(run);
-    ct_output_settle(run->output, CT_AGENT_DRAIN_MS, on_settled, run);
+    ct_output_drain(run->output, CT_AGENT_DRAIN_MS, on_drained, run);
 }
 
 void ct_agent_workers_stop(struct ct_agent_run *run, int signo, int64_t grace_ms)
 {
-    if (!run->settling) {
+    if (!run->draining) {
         run->stopping = true;
         ct_procs_stop(run->procs, signo, grace_ms, on_stopped, run);
     }

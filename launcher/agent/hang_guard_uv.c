@@ -56,10 +56,10 @@ int ct_hang_guard_open(struct ct_hang_guard *guard, uv_loop_t *loop, struct ct_e
     }
     const struct ct_hang_sampler_options options = {
         .workers = guard->job->workers,
-        .first_rank = guard->plan->first_rank,
-        .whole_job = guard->plan->world_size == guard->job->workers,
+        .first_rank = guard->worker_env->first_rank,
+        .whole_job = guard->worker_env->world_size == guard->job->workers,
         .timeout_ns = guard->job->options->hang_timeout_ns,
-        .pages = guard->pages,
+        .progress = guard->progress,
         .prefix = CT_REPORT_PREFIX,
         .pid_of = pid_of,
         .on_verdict = on_verdict,
@@ -70,14 +70,14 @@ int ct_hang_guard_open(struct ct_hang_guard *guard, uv_loop_t *loop, struct ct_e
 
 void ct_hang_guard_reset(struct ct_hang_guard *guard)
 {
-    ct_hang_sampler_reset(guard->watch, guard->plan->first_rank,
-                          guard->plan->world_size == guard->job->workers);
+    ct_hang_sampler_reset(guard->watch, guard->worker_env->first_rank,
+                          guard->worker_env->world_size == guard->job->workers);
 }
 
 void ct_hang_guard_still(const struct ct_hang_guard *guard, struct ct_hang_vote *out)
 {
     ct_hang_sampler_vote(guard->watch, out);
-    out->generation = guard->plan->generation;
+    out->generation = guard->worker_env->generation;
 }
 
 /* For people at the other machines; that one's ctrun tells what its rank was seen doing. */
@@ -108,9 +108,10 @@ static void tell_of_another(struct ct_hang_guard *guard, const struct ct_hang_vo
 void ct_hang_guard_hear(struct ct_hang_guard *guard, const struct ct_hang_vote *verdict,
                         const char *host)
 {
-    int local_rank = verdict->rank - guard->plan->first_rank;
+    int local_rank = verdict->rank - guard->worker_env->first_rank;
     if (guard->watch == NULL || *guard->stopping || verdict->kind == CT_HANG_VOTE_WAITING ||
-        verdict->kind == CT_HANG_VOTE_QUIET || verdict->generation != guard->plan->generation) {
+        verdict->kind == CT_HANG_VOTE_QUIET ||
+        verdict->generation != guard->worker_env->generation) {
         return;
     }
     if (local_rank >= 0 && local_rank < guard->job->workers) {

@@ -15,8 +15,8 @@
 /* Zeroed memory is "not watching". Everything is borrowed. */
 struct ct_hang_guard {
     const struct ct_job_spec *job;
-    const struct ct_worker_env *plan;
-    const struct ct_progress_reader *pages;
+    const struct ct_worker_env *worker_env;
+    const struct ct_progress_reader *progress;
     struct ct_output *output;
     struct ct_worker *workers; /* by local rank */
     const bool *stopping;      /* they have been told to end: who stands still then may do so */

@@ -12,8 +12,8 @@
 
 static bool is_parked(const struct ct_job_facts *facts, int local_rank)
 {
-    return facts->pages != NULL &&
-           ct_progress_reader_stay(facts->pages, local_rank, facts->agent->generation) ==
+    return facts->progress != NULL &&
+           ct_progress_reader_stay(facts->progress, local_rank, facts->agent->generation) ==
                CT_STAY_PARKED;
 }
 
@@ -56,8 +56,8 @@ static void fill_progress(const struct ct_job_facts *facts, int local_rank,
     struct ct_progress progress;
     row->phase = CT_ROW_UNTOLD;
     row->loss = row->rate = NAN;
-    if (facts->pages != NULL &&
-        ct_progress_reader_read(facts->pages, local_rank, facts->now_ns, &progress)) {
+    if (facts->progress != NULL &&
+        ct_progress_reader_read(facts->progress, local_rank, facts->now_ns, &progress)) {
         row->phase = (int)progress.phase;
         row->step = at_most(progress.step, CT_JSON_INT_MAX);
         row->age_ms =
@@ -71,11 +71,11 @@ void ct_job_status_rows(const struct ct_job_facts *facts, struct ct_worker_row *
 {
     for (int i = 0; i < facts->agent->workers; i++) {
         enum ct_agent_worker state = facts->agent->states[i];
-        /* Before its start there is nothing but the story of the last generation. */
+        /* Before its start there is nothing but the report of the last generation. */
         bool known = state == CT_WORKER_ALIVE || state == CT_WORKER_GONE;
         const struct ct_report_worker *worker = &facts->workers[i];
         rows[i] = (struct ct_worker_row){
-            .rank = facts->plan->first_rank + i,
+            .rank = facts->worker_env->first_rank + i,
             .local_rank = i,
             .generation = facts->agent->generation,
             .state = worker_state(facts, i),

@@ -19,10 +19,10 @@
 /* Everything is borrowed. */
 struct ct_job_facts {
     const struct ct_agent *agent;
-    const struct ct_worker_env *plan;
+    const struct ct_worker_env *worker_env;
     const struct ct_report_worker *workers; /* by local rank; holds what the agent says is there */
-    const struct ct_progress_reader *pages; /* what workers say of themselves; may be NULL */
-    int64_t now_ns;                         /* monotonic */
+    const struct ct_progress_reader *progress; /* what workers say of themselves; may be NULL */
+    int64_t now_ns;                            /* monotonic */
 };
 
 /* Fills in a row for each worker of the agent. */

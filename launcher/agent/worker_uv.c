@@ -61,8 +61,8 @@ static int fill_template(const struct ct_worker_options *options, int local_rank
         return CT_ENOMEM;
     }
     host[strcspn(host, ".")] = '\0';
-    (void)snprintf(rank, sizeof(rank), "%d", options->plan->first_rank + local_rank);
-    (void)snprintf(local, sizeof(local), "%d", options->plan->first_local_rank + local_rank);
+    (void)snprintf(rank, sizeof(rank), "%d", options->worker_env->first_rank + local_rank);
+    (void)snprintf(local, sizeof(local), "%d", options->worker_env->first_local_rank + local_rank);
     int rc = ct_template_expand(job->options->prefix_template, vars, sizeof(vars) / sizeof(vars[0]),
                                 &text);
     if (rc == 0 && text.len > 0) {
@@ -84,7 +84,7 @@ static bool has_colour(const struct ct_job_spec *job, bool terminal)
 /* Of the prefixes; NULL = there is none in them. */
 static const char *host_of(const struct ct_worker_options *options)
 {
-    return options->plan->node_count > 1 ? options->job->machine->host : NULL;
+    return options->worker_env->node_count > 1 ? options->job->machine->host : NULL;
 }
 
 /* A prefix of the user's own making says which worker it is in ways we cannot know. */
@@ -93,7 +93,7 @@ static struct ct_output_fold fold_of(const struct ct_worker_options *options, bo
     const struct ct_job_spec *job = options->job;
     bool folds = job->options->fold == CT_FOLD_MODE_AUTO && job->options->prefix_template == NULL;
     return (struct ct_output_fold){
-        .first_rank = options->plan->first_rank,
+        .first_rank = options->worker_env->first_rank,
         .workers = folds ? job->workers : 0,
         .host = host_of(options),
         .colour = has_colour(job, terminal),
@@ -106,7 +106,7 @@ static int fill_prefix(const struct ct_worker_options *options, int local_rank, 
     if (options->job->options->prefix_template != NULL) {
         return fill_template(options, local_rank, out);
     }
-    ct_lines_prefix(host_of(options), options->plan->first_rank + local_rank,
+    ct_lines_prefix(host_of(options), options->worker_env->first_rank + local_rank,
                     has_colour(options->job, terminal), out);
     return 0;
 }
@@ -125,7 +125,7 @@ static int name_files(const struct ct_worker_options *options, int local_rank, b
 {
     const struct ct_job_spec *job = options->job;
     const char *words = is_out ? job->options->out_filter : job->options->err_filter;
-    int generation = options->plan->generation;
+    int generation = options->worker_env->generation;
     if (route->to_file) {
         files->log_path = ct_logdir_path(job->logdir, generation, local_rank,
                                          is_out ? "stdout.log" : "stderr.log");
@@ -157,7 +157,7 @@ static bool passes_unchanged(const struct ct_worker_options *options, bool termi
     const struct ct_job_spec *job = options->job;
     const char *template = job->options->prefix_template;
     /* With --hosts the workers of all machines write to one place. */
-    bool meets_others = job->options->agent_stdin && options->plan->node_count > 1;
+    bool meets_others = job->options->agent_stdin && options->worker_env->node_count > 1;
     if (meets_others || (template != NULL && template[0] != '\0')) {
         return false;
     }
@@ -184,7 +184,7 @@ static int open_stream(const struct ct_worker_options *options, int local_rank,
     struct ct_output_stream_options stream = {
         .to = to,
         .prefix = prefix,
-        .rank = options->plan->first_rank + local_rank,
+        .rank = options->worker_env->first_rank + local_rank,
         .slow = job->options->slow_output,
     };
     if (!route.shown) {
@@ -217,13 +217,13 @@ static int spawn(struct ct_worker *worker, int local_rank, const struct ct_worke
     const struct ct_job_spec *job = options->job;
     struct ct_strlist args = {0}, env = {0};
     char *error_file =
-        ct_logdir_path(job->logdir, options->plan->generation, local_rank, "error.json");
+        ct_logdir_path(job->logdir, options->worker_env->generation, local_rank, "error.json");
     int rc = error_file == NULL ? CT_ENOMEM
-                                : ct_worker_env_make(options->plan, &job->gpus, local_rank,
+                                : ct_worker_env_make(options->worker_env, &job->gpus, local_rank,
                                                      error_file, job->env, &env);
     rc = rc != 0 ? rc
                  : ct_worker_env_args(job->command->argv.list,
-                                      options->plan->first_local_rank + local_rank, &args);
+                                      options->worker_env->first_local_rank + local_rank, &args);
     if (rc != 0) {
         rc = ct_err_set(err, rc, "worker %d: out of memory", local_rank);
     } else {
@@ -237,7 +237,7 @@ static int spawn(struct ct_worker *worker, int local_rank, const struct ct_worke
         };
         rc = ct_proc_start(options->procs, &spawned, options->on_exit, options->data, &worker->proc,
                            err);
-        worker->story.end.value = rc != 0 && err != NULL ? err->sys : 0;
+        worker->report.end.value = rc != 0 && err != NULL ? err->sys : 0;
     }
     ct_free(error_file);
     ct_strlist_fini(&args);
@@ -245,10 +245,10 @@ static int spawn(struct ct_worker *worker, int local_rank, const struct ct_worke
     return rc;
 }
 
-static struct ct_report_worker new_story(const struct ct_worker_options *options, int local_rank)
+static struct ct_report_worker new_report(const struct ct_worker_options *options, int local_rank)
 {
     return (struct ct_report_worker){
-        .rank = options->plan->first_rank + local_rank,
+        .rank = options->worker_env->first_rank + local_rank,
         .end = {CT_END_NOT_STARTED},
     };
 }
@@ -256,15 +256,15 @@ static struct ct_report_worker new_story(const struct ct_worker_options *options
 int ct_worker_start(struct ct_worker *worker, int local_rank, const struct ct_worker_options *given,
                     struct ct_err *err)
 {
-    struct ct_worker_env plan = *given->plan;
+    struct ct_worker_env env = *given->worker_env;
     struct ct_worker_options own = *given;
     const struct ct_worker_options *options = &own;
-    own.plan = &plan;
-    ct_resolved_worker_env(given->job->resolved, &plan);
+    own.worker_env = &env;
+    ct_resolved_worker_env(given->job->resolved, &env);
     /* The terminal's or file's input goes to the first worker; several readers would tear it. */
     bool reads = local_rank == 0 && !options->job->options->agent_stdin;
     int stdio[3] = {reads ? STDIN_FILENO : -1, -1, -1};
-    *worker = (struct ct_worker){.story = new_story(options, local_rank)};
+    *worker = (struct ct_worker){.report = new_report(options, local_rank)};
     int rc = open_stream(options, local_rank, CT_OUTPUT_OUT, &worker->out, &stdio[1], err);
     if (rc == 0) {
         rc = open_stream(options, local_rank, CT_OUTPUT_ERR, &worker->err, &stdio[2], err);
@@ -278,22 +278,23 @@ int ct_worker_start(struct ct_worker *worker, int local_rank, const struct ct_wo
     }
     ct_output_stream_spawned(worker->out);
     ct_output_stream_spawned(worker->err);
-    worker->story.pid = ct_proc_pid(worker->proc);
+    worker->report.pid = ct_proc_pid(worker->proc);
     worker->started_ns = ct_clock_now(NULL);
     return 0;
 }
 
 static int hand_over(const struct ct_worker_options *options, int local_rank,
-                     struct ct_order_writer *handover, struct ct_err *err)
+                     struct ct_order_writer *orders, struct ct_err *err)
 {
     const struct ct_job_spec *job = options->job;
     struct ct_strlist vars = {0};
     char *error_file =
-        ct_logdir_path(job->logdir, options->plan->generation, local_rank, "error.json");
+        ct_logdir_path(job->logdir, options->worker_env->generation, local_rank, "error.json");
     int rc = error_file == NULL ? CT_ENOMEM
-                                : ct_worker_env_vars(options->plan, &job->gpus, local_rank,
+                                : ct_worker_env_vars(options->worker_env, &job->gpus, local_rank,
                                                      error_file, job->env, &vars);
-    rc = rc != 0 ? rc : ct_order_writer_go(handover, local_rank, options->plan->generation, &vars);
+    rc = rc != 0 ? rc
+                 : ct_order_writer_go(orders, local_rank, options->worker_env->generation, &vars);
     if (rc != 0) {
         rc = ct_err_set(err, rc, "worker %d cannot be told of the next generation: %s", local_rank,
                         ct_code_text(rc));
@@ -313,26 +314,26 @@ static void end_kept(struct ct_worker *worker)
 }
 
 int ct_worker_go_on(struct ct_worker *worker, int local_rank, const struct ct_worker_options *given,
-                    struct ct_order_writer *handover, struct ct_err *err)
+                    struct ct_order_writer *orders, struct ct_err *err)
 {
-    struct ct_worker_env plan = *given->plan;
+    struct ct_worker_env env = *given->worker_env;
     struct ct_worker_options options = *given;
     int none;
-    options.plan = &plan;
-    ct_resolved_worker_env(given->job->resolved, &plan);
+    options.worker_env = &env;
+    ct_resolved_worker_env(given->job->resolved, &env);
     int rc = open_stream(&options, local_rank, CT_OUTPUT_OUT, &worker->out, &none, err);
     if (rc == 0) {
         rc = open_stream(&options, local_rank, CT_OUTPUT_ERR, &worker->err, &none, err);
     }
     if (rc == 0) {
-        rc = hand_over(&options, local_rank, handover, err);
+        rc = hand_over(&options, local_rank, orders, err);
     }
     if (rc != 0) {
         end_kept(worker);
         return rc;
     }
-    worker->story = new_story(&options, local_rank);
-    worker->story.pid = ct_proc_pid(worker->proc);
+    worker->report = new_report(&options, local_rank);
+    worker->report.pid = ct_proc_pid(worker->proc);
     worker->ended_for = (struct ct_worker_end){0};
     worker->stuck_since_ns = 0;
     worker->told = worker->parked = worker->kept = false;
@@ -343,8 +344,8 @@ int ct_worker_go_on(struct ct_worker *worker, int local_rank, const struct ct_wo
 static void look_for_memory(struct ct_worker *worker, struct ct_oom *oom)
 {
     struct ct_buf text = CT_BUF_INIT;
-    if (ct_oom_find(oom, worker->story.pid, &text) == 0 && text.len > 0) {
-        (void)snprintf(worker->story.memory, sizeof(worker->story.memory), "%.*s", (int)text.len,
+    if (ct_oom_find(oom, worker->report.pid, &text) == 0 && text.len > 0) {
+        (void)snprintf(worker->report.memory, sizeof(worker->report.memory), "%.*s", (int)text.len,
                        (const char *)ct_buf_bytes(&text));
     }
     ct_buf_fini(&text);
@@ -353,19 +354,19 @@ static void look_for_memory(struct ct_worker *worker, struct ct_oom *oom)
 void ct_worker_ended(struct ct_worker *worker, const struct ct_exit *end, bool was_asked,
                      bool permanent, struct ct_oom *oom)
 {
-    struct ct_report_worker *story = &worker->story;
-    story->ended = true;
-    story->was_asked = was_asked;
-    story->max_rss_kib = end->max_rss_kib;
+    struct ct_report_worker *report = &worker->report;
+    report->ended = true;
+    report->was_asked = was_asked;
+    report->max_rss_kib = end->max_rss_kib;
     if (worker->ended_for.kind != CT_END_EXITED) {
-        story->end = worker->ended_for;
+        report->end = worker->ended_for;
     } else if (end->signal != 0) {
-        story->end = (struct ct_worker_end){CT_END_SIGNALED, end->signal, end->core};
+        report->end = (struct ct_worker_end){CT_END_SIGNALED, end->signal, end->core};
         if (end->signal == SIGKILL && !was_asked) {
             look_for_memory(worker, oom);
         }
     } else {
-        story->end =
+        report->end =
             (struct ct_worker_end){CT_END_EXITED, end->code, .final = permanent && end->code != 0};
     }
 }

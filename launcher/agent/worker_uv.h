@@ -18,7 +18,7 @@
 struct ct_worker {
     struct ct_proc *proc;
     struct ct_output_stream *out, *err;
-    struct ct_report_worker story;
+    struct ct_report_worker report;
     int64_t started_ns;             /* its process */
     struct ct_worker_end ended_for; /* why we have ended it; CT_END_EXITED = we have not */
     int64_t stuck_since_ns;         /* in uninterruptible sleep at every look; 0 = it was not */
@@ -30,7 +30,7 @@ struct ct_worker {
 /* Borrowed for the call. */
 struct ct_worker_options {
     const struct ct_job_spec *job;
-    const struct ct_worker_env *plan;
+    const struct ct_worker_env *worker_env;
     struct ct_output *output;
     struct ct_procs *procs;
     ct_proc_exit_fn on_exit;
@@ -38,24 +38,24 @@ struct ct_worker_options {
 };
 
 /* Starts the worker; its log folder must be there. On failure the worker is as
- * ct_worker_clear() leaves it, with story.end saying what ctrun shall make of it, and the text
+ * ct_worker_clear() leaves it, with report.end saying what ctrun shall make of it, and the text
  * names what is in the way. */
 CT_MUST_CHECK int ct_worker_start(struct ct_worker *worker, int local_rank,
                                   const struct ct_worker_options *options, struct ct_err *err);
 
-/* Lets a worker that is kept go on in the generation of options->plan. On failure the
+/* Lets a worker that is kept go on in the generation of options->worker_env. On failure the
  * process is ended and the worker cleared. */
 CT_MUST_CHECK int ct_worker_go_on(struct ct_worker *worker, int local_rank,
                                   const struct ct_worker_options *options,
-                                  struct ct_order_writer *handover, struct ct_err *err);
+                                  struct ct_order_writer *orders, struct ct_err *err);
 
-/* Its process has ended: fills in the story. `was_asked` = after it had been told to stop;
+/* Its process has ended: fills in the report. `was_asked` = after it had been told to stop;
  * `permanent` = it has said that a restart cannot help, which counts when its exit code is an
  * error's. */
 void ct_worker_ended(struct ct_worker *worker, const struct ct_exit *end, bool was_asked,
                      bool permanent, struct ct_oom *oom);
 
-/* Frees streams and process, which must have ended. Keeps the story. */
+/* Frees streams and process, which must have ended. Keeps the report. */
 void ct_worker_clear(struct ct_worker *worker);
 
 /* Will this worker's standard error be seen by itself, right above ctrun's own words? */

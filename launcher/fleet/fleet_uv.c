@@ -598,7 +598,7 @@ static void on_stopped(void *data, const struct ct_procs_stopped *result)
 {
     struct fleet *fleet = data;
     (void)result;
-    ct_output_settle(fleet->output, settle_ms(fleet), on_settled, fleet);
+    ct_output_drain(fleet->output, settle_ms(fleet), on_settled, fleet);
 }
 
 /* No launch agent is left, or none that is waited for. */

@@ -115,10 +115,10 @@ static void read_stack(pid_t pid, struct ct_buf *out)
 static bool take_samples(struct ct_hang_sampler *watch, int64_t now)
 {
     bool wants_proc = false;
-    ct_progress_reader_read_all(watch->options.pages, now, watch->pages, watch->has_page);
+    ct_progress_reader_read_all(watch->options.progress, now, watch->pages, watch->has_page);
     for (int i = 0; i < watch->options.workers; i++) {
         pid_t pid = watch->options.pid_of(watch->options.data, i);
-        bool has_page = watch->options.pages->fd >= 0 && watch->has_page[i];
+        bool has_page = watch->options.progress->fd >= 0 && watch->has_page[i];
         watch->samples[i] = (struct ct_hang_sample){
             .alive = pid > 0,
             .pid = pid,

@@ -30,11 +30,11 @@ typedef void (*ct_hang_sampler_verdict_fn)(void *data, const struct ct_hang_verd
 
 struct ct_hang_sampler_options {
     int workers;
-    int first_rank;                         /* global rank of local rank 0 */
-    bool whole_job;                         /* no other machine takes part */
-    int64_t timeout_ns;                     /* 0 = auto */
-    const struct ct_progress_reader *pages; /* borrowed until the close callback */
-    const char *prefix;                     /* of each line of text; borrowed as well */
+    int first_rank;                            /* global rank of local rank 0 */
+    bool whole_job;                            /* no other machine takes part */
+    int64_t timeout_ns;                        /* 0 = auto */
+    const struct ct_progress_reader *progress; /* borrowed until the close callback */
+    const char *prefix;                        /* of each line of text; borrowed as well */
     ct_hang_sampler_pid_fn pid_of;
     ct_hang_sampler_verdict_fn on_verdict;
     void *data;

@@ -47,11 +47,11 @@ struct ct_output {
     bool said_lost;
     struct ct_fold folds[2]; /* of the sinks */
     uv_timer_t fold_timer;
-    uv_timer_t timer; /* of settling */
-    bool settling;
+    uv_timer_t timer; /* of draining */
+    bool draining;
     int64_t linger_ns, deadline_ns; /* monotonic */
-    ct_output_fn settled_cb, closed_cb;
-    void *settled_data, *closed_data;
+    ct_output_fn drained_cb, closed_cb;
+    void *drained_data, *closed_data;
     int open_parts; /* sinks and timer that are not closed yet */
     struct ct_buf batch;
     char *chunk; /* READ_SIZE bytes for whoever reads; most are never touched */
@@ -75,7 +75,7 @@ void ct_output_put(struct ct_output *output, struct ct_sink *sink, const char *b
 void ct_output_say_lost(struct ct_output *output);
 
 /* A stream has ended or a sink has taken something: that may have been the last. */
-void ct_output_check_settled(struct ct_output *output);
+void ct_output_check_drained(struct ct_output *output);
 
 /* Some bytes have left the sink: a stream that drops lines may have room again, and then says what
  * is missing. */

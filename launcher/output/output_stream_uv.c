@@ -118,7 +118,7 @@ static void end_stream(struct ct_output_stream *stream)
     uv_read_stop((uv_stream_t *)&stream->pipe);
     pass_on(stream, ct_lines_finish(&stream->lines, &stream->output->batch));
     say_dropped(stream);
-    ct_output_check_settled(stream->output);
+    ct_output_check_drained(stream->output);
 }
 
 static void on_stream_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)

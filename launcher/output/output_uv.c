@@ -4,7 +4,7 @@
  * lines leave with one write to the sink.
  *
  * Other paths: the sink holds more than CT_OUTPUT_HIGH: the stream is paused until it has fallen to
- * CT_OUTPUT_LOW. The worker has ended but someone holds its pipe: ct_output_settle() takes what is
+ * CT_OUTPUT_LOW. The worker has ended but someone holds its pipe: ct_output_drain() takes what is
  * there and closes.
  *
  * Failure modes: log file cannot be written: said once, the file is closed, the worker's output
@@ -65,7 +65,7 @@ static void on_sink_written(struct ct_sink *sink)
         resume_streams(sink->data, sink);
     }
     tell_of_room(sink->data, sink);
-    ct_output_check_settled(sink->data);
+    ct_output_check_drained(sink->data);
 }
 
 static void on_sink_gone(struct ct_sink *sink, int errnum)
@@ -128,7 +128,7 @@ static bool all_written(const struct ct_output *output)
     return output->sinks[0].pending.len == 0 && output->sinks[1].pending.len == 0;
 }
 
-static void on_settle_timer(uv_timer_t *timer);
+static void on_drain_timer(uv_timer_t *timer);
 
 static void unfold_all(struct ct_output *output)
 {
@@ -137,13 +137,13 @@ static void unfold_all(struct ct_output *output)
     }
 }
 
-void ct_output_check_settled(struct ct_output *output)
+void ct_output_check_drained(struct ct_output *output)
 {
-    if (output->settling && all_ended(output)) {
+    if (output->draining && all_ended(output)) {
         unfold_all(output);
     }
-    if (output->settling && all_ended(output) && all_written(output)) {
-        uv_timer_start(&output->timer, on_settle_timer, 0, 0);
+    if (output->draining && all_ended(output) && all_written(output)) {
+        uv_timer_start(&output->timer, on_drain_timer, 0, 0);
     }
 }
 
@@ -159,7 +159,7 @@ static void cut_off_streams(struct ct_output *output, bool paused_too)
     }
 }
 
-static void on_settle_timer(uv_timer_t *timer)
+static void on_drain_timer(uv_timer_t *timer)
 {
     struct ct_output *output = timer->data;
     int64_t now = ct_clock_now(NULL);
@@ -172,25 +172,25 @@ static void on_settle_timer(uv_timer_t *timer)
         unfold_all(output);
     }
     if (late || (all_ended(output) && all_written(output))) {
-        output->settling = false;
+        output->draining = false;
         uv_timer_stop(timer);
-        output->settled_cb(output->settled_data);
+        output->drained_cb(output->drained_data);
         return;
     }
     int64_t next =
         output->linger_ns < output->deadline_ns ? output->linger_ns : output->deadline_ns;
-    uv_timer_start(timer, on_settle_timer, (uint64_t)((next - now) / CT_NS_PER_MS) + 1, 0);
+    uv_timer_start(timer, on_drain_timer, (uint64_t)((next - now) / CT_NS_PER_MS) + 1, 0);
 }
 
-void ct_output_settle(struct ct_output *output, int64_t timeout_ms, ct_output_fn cb, void *data)
+void ct_output_drain(struct ct_output *output, int64_t timeout_ms, ct_output_fn cb, void *data)
 {
-    CT_ASSERT(!output->settling);
-    output->settling = true;
-    output->settled_cb = cb;
-    output->settled_data = data;
+    CT_ASSERT(!output->draining);
+    output->draining = true;
+    output->drained_cb = cb;
+    output->drained_data = data;
     output->deadline_ns = ct_deadline_in(NULL, timeout_ms);
     output->linger_ns = ct_deadline_in(NULL, CT_OUTPUT_LINGER_MS);
-    uv_timer_start(&output->timer, on_settle_timer, 0, 0);
+    uv_timer_start(&output->timer, on_drain_timer, 0, 0);
 }
 
 static void part_closed(struct ct_output *output)
@@ -268,5 +268,5 @@ void ct_output_close(struct ct_output *output, int64_t timeout_ms, ct_output_fn 
     CT_ASSERT(ct_list_empty(&output->streams));
     output->closed_cb = cb;
     output->closed_data = data;
-    ct_output_settle(output, timeout_ms, close_parts, output);
+    ct_output_drain(output, timeout_ms, close_parts, output);
 }

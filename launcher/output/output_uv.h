@@ -103,7 +103,7 @@ CT_MUST_CHECK int ct_output_stream_open(struct ct_output *output,
  * end. */
 void ct_output_stream_spawned(struct ct_output_stream *stream);
 
-/* Does its worker go on when the others have ended? Then ct_output_settle() neither waits for its
+/* Does its worker go on when the others have ended? Then ct_output_drain() neither waits for its
  * end nor brings it about. */
 void ct_output_stream_stays(struct ct_output_stream *stream, bool stays);
 
@@ -119,7 +119,7 @@ CT_MUST_CHECK int ct_output_stream_tail(const struct ct_output_stream *stream, c
                                         struct ct_buf *out);
 
 /* Ends and frees the stream; what was read stays on its way to the sink. Normally called after
- * ct_output_settle(); before that, unread output is lost. NULL is allowed. */
+ * ct_output_drain(); before that, unread output is lost. NULL is allowed. */
 void ct_output_stream_free(struct ct_output_stream *stream);
 
 /* ---- the end --------------------------------------------------------------------------------- */
@@ -134,7 +134,7 @@ typedef void (*ct_output_fn)(void *data);
  * inside this call, when every stream has reached its end (or CT_OUTPUT_LINGER_MS is over: then
  * what is in the pipe is taken and the stream closed) and both sinks have taken everything, or
  * when `timeout_ms` is over (negative = never); then what a sink did not take yet stays queued. */
-void ct_output_settle(struct ct_output *output, int64_t timeout_ms, ct_output_fn cb, void *data);
+void ct_output_drain(struct ct_output *output, int64_t timeout_ms, ct_output_fn cb, void *data);
 
 /* Every stream must have been freed. Waits until the sinks have taken what is queued, at most
  * `timeout_ms` (negative = as long as it takes), then closes, calls cb (may be NULL) and frees.

@@ -305,7 +305,7 @@ static int add_consequences(const struct ct_report *report, struct ct_buf *out)
     return rc;
 }
 
-int ct_report_story(const struct ct_report *report, struct ct_buf *out)
+int ct_report_failure(const struct ct_report *report, struct ct_buf *out)
 {
     const struct ct_report_worker *failed = &report->workers[report->failed];
     int rc = add_cause(report, failed, out);

@@ -80,6 +80,6 @@ struct ct_report_said {
 CT_MUST_CHECK int ct_report_said(const struct ct_report_said *said, struct ct_buf *out);
 
 /* Everything else, ending in what happens now. CT_ENOMEM. */
-CT_MUST_CHECK int ct_report_story(const struct ct_report *report, struct ct_buf *out);
+CT_MUST_CHECK int ct_report_failure(const struct ct_report *report, struct ct_buf *out);
 
 #endif

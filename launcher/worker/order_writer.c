@@ -17,21 +17,21 @@
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
 
-static struct ct_handover_slot *slot_of(const struct ct_order_writer *handover, int local_rank)
+static struct ct_handover_slot *slot_of(const struct ct_order_writer *orders, int local_rank)
 {
-    unsigned char *at = handover->map + (size_t)local_rank * CT_HANDOVER_SLOT;
+    unsigned char *at = orders->map + (size_t)local_rank * CT_HANDOVER_SLOT;
     return (struct ct_handover_slot *)(void *)at;
 }
 
-static bool make(struct ct_order_writer *handover, size_t size)
+static bool make(struct ct_order_writer *orders, size_t size)
 {
-    int fd = handover->fd = memfd_create("ctrun-handover", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int fd = orders->fd = memfd_create("ctrun-handover", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0 || ftruncate(fd, (off_t)size) != 0) {
         return false;
     }
-    handover->map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (handover->map == MAP_FAILED) {
-        handover->map = NULL;
+    orders->map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (orders->map == MAP_FAILED) {
+        orders->map = NULL;
         return false;
     }
     /* One worker shall not give orders to another; older kernels leave that to good manners. */
@@ -39,51 +39,51 @@ static bool make(struct ct_order_writer *handover, size_t size)
     return fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0;
 }
 
-void ct_order_writer_open(struct ct_order_writer *handover, int workers, const struct ct_log *log)
+void ct_order_writer_open(struct ct_order_writer *orders, int workers, const struct ct_log *log)
 {
-    *handover = (struct ct_order_writer){.fd = -1, .workers = workers};
-    if (!make(handover, (size_t)workers * CT_HANDOVER_SLOT)) {
+    *orders = (struct ct_order_writer){.fd = -1, .workers = workers};
+    if (!make(orders, (size_t)workers * CT_HANDOVER_SLOT)) {
         ct_log(log, CT_LOG_WARNING, "no worker will go on in another generation: %s",
                strerror(errno));
-        ct_order_writer_fini(handover);
+        ct_order_writer_fini(orders);
         return;
     }
     for (int i = 0; i < workers; i++) {
-        slot_of(handover, i)->version = CT_HANDOVER_VERSION;
+        slot_of(orders, i)->version = CT_HANDOVER_VERSION;
     }
-    (void)snprintf(handover->path, sizeof(handover->path), "/proc/%ld/fd/%d", (long)getpid(),
-                   handover->fd);
+    (void)snprintf(orders->path, sizeof(orders->path), "/proc/%ld/fd/%d", (long)getpid(),
+                   orders->fd);
 }
 
-void ct_order_writer_fini(struct ct_order_writer *handover)
+void ct_order_writer_fini(struct ct_order_writer *orders)
 {
-    if (handover->map != NULL) {
-        (void)munmap(handover->map, (size_t)handover->workers * CT_HANDOVER_SLOT);
+    if (orders->map != NULL) {
+        (void)munmap(orders->map, (size_t)orders->workers * CT_HANDOVER_SLOT);
     }
-    if (handover->fd >= 0) {
-        (void)close(handover->fd);
+    if (orders->fd >= 0) {
+        (void)close(orders->fd);
     }
-    *handover = (struct ct_order_writer)CT_ORDER_WRITER_INIT;
+    *orders = (struct ct_order_writer)CT_ORDER_WRITER_INIT;
 }
 
-void ct_order_writer_order(struct ct_order_writer *handover, int local_rank, int generation,
+void ct_order_writer_order(struct ct_order_writer *orders, int local_rank, int generation,
                            enum ct_order order)
 {
-    if (handover->map == NULL) {
+    if (orders->map == NULL) {
         return;
     }
-    struct ct_handover_slot *slot = slot_of(handover, local_rank);
+    struct ct_handover_slot *slot = slot_of(orders, local_rank);
     __atomic_store_n(&slot->order, ct_generation_word(generation, order), __ATOMIC_RELEASE);
     (void)syscall(SYS_futex, &slot->order, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-int ct_order_writer_go(struct ct_order_writer *handover, int local_rank, int generation,
+int ct_order_writer_go(struct ct_order_writer *orders, int local_rank, int generation,
                        const struct ct_strlist *vars)
 {
-    if (handover->map == NULL) {
+    if (orders->map == NULL) {
         return CT_EUNSUPPORTED;
     }
-    struct ct_handover_slot *slot = slot_of(handover, local_rank);
+    struct ct_handover_slot *slot = slot_of(orders, local_rank);
     size_t used = 0;
     for (size_t i = 0; i < vars->count; i++) {
         size_t len = strlen(vars->list[i]) + 1;
@@ -94,6 +94,6 @@ int ct_order_writer_go(struct ct_order_writer *handover, int local_rank, int gen
         used += len;
     }
     slot->bytes = (uint32_t)used;
-    ct_order_writer_order(handover, local_rank, generation, CT_ORDER_GO);
+    ct_order_writer_order(orders, local_rank, generation, CT_ORDER_GO);
     return 0;
 }

@@ -24,16 +24,16 @@ struct ct_order_writer {
     }
 
 /* Where that fails all workers are started anew as ever: a warning says so. */
-void ct_order_writer_open(struct ct_order_writer *handover, int workers, const struct ct_log *log);
-void ct_order_writer_fini(struct ct_order_writer *handover); /* repeated calls are allowed */
+void ct_order_writer_open(struct ct_order_writer *orders, int workers, const struct ct_log *log);
+void ct_order_writer_fini(struct ct_order_writer *orders); /* repeated calls are allowed */
 
 /* Gives an order about `generation`; `order` is not CT_ORDER_GO. */
-void ct_order_writer_order(struct ct_order_writer *handover, int local_rank, int generation,
+void ct_order_writer_order(struct ct_order_writer *orders, int local_rank, int generation,
                            enum ct_order order);
 
 /* Lets a parked worker go on in `generation`, whose contract is `vars`. CT_ELIMIT when that is too
  * long: the worker waits still. */
-CT_MUST_CHECK int ct_order_writer_go(struct ct_order_writer *handover, int local_rank,
-                                     int generation, const struct ct_strlist *vars);
+CT_MUST_CHECK int ct_order_writer_go(struct ct_order_writer *orders, int local_rank, int generation,
+                                     const struct ct_strlist *vars);
 
 #endif

@@ -25,91 +25,91 @@ static int make(off_t size)
     return fd;
 }
 
-void ct_progress_reader_open(struct ct_progress_reader *pages, int workers,
+void ct_progress_reader_open(struct ct_progress_reader *reader, int workers,
                              const struct ct_log *log)
 {
-    *pages = (struct ct_progress_reader)CT_PROGRESS_READER_INIT;
+    *reader = (struct ct_progress_reader)CT_PROGRESS_READER_INIT;
     int fd = make((off_t)workers * CT_PROGRESS_SLOT);
     if (fd < 0) {
         ct_log(log, CT_LOG_WARNING, "no progress of workers will be seen: %s", strerror(errno));
         return;
     }
-    pages->fd = fd;
-    pages->workers = workers;
-    (void)snprintf(pages->path, sizeof(pages->path), "/proc/%ld/fd/%d", (long)getpid(), fd);
+    reader->fd = fd;
+    reader->workers = workers;
+    (void)snprintf(reader->path, sizeof(reader->path), "/proc/%ld/fd/%d", (long)getpid(), fd);
 }
 
-void ct_progress_reader_fini(struct ct_progress_reader *pages)
+void ct_progress_reader_fini(struct ct_progress_reader *reader)
 {
-    if (pages->fd >= 0) {
-        (void)close(pages->fd);
+    if (reader->fd >= 0) {
+        (void)close(reader->fd);
     }
-    *pages = (struct ct_progress_reader)CT_PROGRESS_READER_INIT;
+    *reader = (struct ct_progress_reader)CT_PROGRESS_READER_INIT;
 }
 
-static bool read_slot(const struct ct_progress_reader *pages, int local_rank,
+static bool read_slot(const struct ct_progress_reader *reader, int local_rank,
                       struct ct_progress_slot *slot)
 {
     off_t at = (off_t)local_rank * CT_PROGRESS_SLOT;
-    return local_rank >= 0 && local_rank < pages->workers &&
-           pread(pages->fd, slot, sizeof(*slot), at) == (ssize_t)sizeof(*slot);
+    return local_rank >= 0 && local_rank < reader->workers &&
+           pread(reader->fd, slot, sizeof(*slot), at) == (ssize_t)sizeof(*slot);
 }
 
-void ct_progress_reader_reset(struct ct_progress_reader *pages, int local_rank, bool kept)
+void ct_progress_reader_reset(struct ct_progress_reader *reader, int local_rank, bool kept)
 {
     struct ct_progress_slot slot;
     struct ct_progress_slot fresh = {0};
-    if (!read_slot(pages, local_rank, &slot)) {
+    if (!read_slot(reader, local_rank, &slot)) {
         return;
     }
     if (kept) {
         fresh.version = slot.version;
         fresh.stay = slot.stay;
     }
-    (void)!pwrite(pages->fd, &fresh, sizeof(fresh), (off_t)local_rank * CT_PROGRESS_SLOT);
+    (void)!pwrite(reader->fd, &fresh, sizeof(fresh), (off_t)local_rank * CT_PROGRESS_SLOT);
 }
 
-enum ct_stay ct_progress_reader_stay(const struct ct_progress_reader *pages, int local_rank,
+enum ct_stay ct_progress_reader_stay(const struct ct_progress_reader *reader, int local_rank,
                                      int generation)
 {
     struct ct_progress_slot slot;
-    return read_slot(pages, local_rank, &slot) ? ct_progress_stay(&slot, generation) : CT_STAY_NOT;
+    return read_slot(reader, local_rank, &slot) ? ct_progress_stay(&slot, generation) : CT_STAY_NOT;
 }
 
-bool ct_progress_reader_permanent(const struct ct_progress_reader *pages, int local_rank)
+bool ct_progress_reader_permanent(const struct ct_progress_reader *reader, int local_rank)
 {
     struct ct_progress_slot slot;
-    return read_slot(pages, local_rank, &slot) && ct_progress_permanent(&slot);
+    return read_slot(reader, local_rank, &slot) && ct_progress_permanent(&slot);
 }
 
-bool ct_progress_reader_read(const struct ct_progress_reader *pages, int local_rank, int64_t now_ns,
-                             struct ct_progress *out)
+bool ct_progress_reader_read(const struct ct_progress_reader *reader, int local_rank,
+                             int64_t now_ns, struct ct_progress *out)
 {
     struct ct_progress_slot slot;
-    return read_slot(pages, local_rank, &slot) && ct_progress_decode(&slot, now_ns, out);
+    return read_slot(reader, local_rank, &slot) && ct_progress_decode(&slot, now_ns, out);
 }
 
-void ct_progress_reader_read_all(const struct ct_progress_reader *pages, int64_t now_ns,
+void ct_progress_reader_read_all(const struct ct_progress_reader *reader, int64_t now_ns,
                                  struct ct_progress *out, bool *valid)
 {
     struct ct_progress_slot slots[BATCH];
-    for (int first = 0; first < pages->workers; first += BATCH) {
-        int count = pages->workers - first < BATCH ? pages->workers - first : BATCH;
+    for (int first = 0; first < reader->workers; first += BATCH) {
+        int count = reader->workers - first < BATCH ? reader->workers - first : BATCH;
         size_t bytes = (size_t)count * sizeof(slots[0]);
         bool read =
-            pread(pages->fd, slots, bytes, (off_t)first * CT_PROGRESS_SLOT) == (ssize_t)bytes;
+            pread(reader->fd, slots, bytes, (off_t)first * CT_PROGRESS_SLOT) == (ssize_t)bytes;
         for (int i = 0; i < count; i++) {
             valid[first + i] = read && ct_progress_decode(&slots[i], now_ns, &out[first + i]);
         }
     }
 }
 
-int64_t ct_progress_reader_first_step_ns(const struct ct_progress_reader *pages, int64_t now_ns)
+int64_t ct_progress_reader_first_step_ns(const struct ct_progress_reader *reader, int64_t now_ns)
 {
     int64_t first_ns = 0;
-    for (int i = 0; i < pages->workers; i++) {
+    for (int i = 0; i < reader->workers; i++) {
         struct ct_progress progress;
-        if (ct_progress_reader_read(pages, i, now_ns, &progress) && progress.first_ns > 0 &&
+        if (ct_progress_reader_read(reader, i, now_ns, &progress) && progress.first_ns > 0 &&
             (first_ns == 0 || progress.first_ns < first_ns)) {
             first_ns = progress.first_ns;
         }

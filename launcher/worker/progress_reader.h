@@ -24,31 +24,31 @@ struct ct_progress_reader {
     }
 
 /* Where that fails the job runs without pages: a warning says so. */
-void ct_progress_reader_open(struct ct_progress_reader *pages, int workers,
+void ct_progress_reader_open(struct ct_progress_reader *reader, int workers,
                              const struct ct_log *log);
-void ct_progress_reader_fini(struct ct_progress_reader *pages); /* repeated calls are allowed */
+void ct_progress_reader_fini(struct ct_progress_reader *reader); /* repeated calls are allowed */
 
 /* Forgets what a worker of an earlier generation has left. Of one that is `kept`, all but that it
  * stays, until it stamps anew. */
-void ct_progress_reader_reset(struct ct_progress_reader *pages, int local_rank, bool kept);
+void ct_progress_reader_reset(struct ct_progress_reader *reader, int local_rank, bool kept);
 
 /* Can the worker go on in another generation, or has it even parked after `generation`? */
-enum ct_stay ct_progress_reader_stay(const struct ct_progress_reader *pages, int local_rank,
+enum ct_stay ct_progress_reader_stay(const struct ct_progress_reader *reader, int local_rank,
                                      int generation);
 
 /* Has the worker said that a restart cannot help (ctw_job_report_permanent_error())? */
-bool ct_progress_reader_permanent(const struct ct_progress_reader *pages, int local_rank);
+bool ct_progress_reader_permanent(const struct ct_progress_reader *reader, int local_rank);
 
 /* What worker `local_rank` says of itself. False when it says nothing that can be believed. */
-bool ct_progress_reader_read(const struct ct_progress_reader *pages, int local_rank, int64_t now_ns,
-                             struct ct_progress *out);
+bool ct_progress_reader_read(const struct ct_progress_reader *reader, int local_rank,
+                             int64_t now_ns, struct ct_progress *out);
 
 /* Of all workers with one system call for many of them: valid[i] tells whether out[i] was written.
- * Both have room for `pages->workers`. */
-void ct_progress_reader_read_all(const struct ct_progress_reader *pages, int64_t now_ns,
+ * Both have room for `reader->workers`. */
+void ct_progress_reader_read_all(const struct ct_progress_reader *reader, int64_t now_ns,
                                  struct ct_progress *out, bool *valid);
 
 /* When the first of the workers had completed its first step; 0 = none has said so. */
-int64_t ct_progress_reader_first_step_ns(const struct ct_progress_reader *pages, int64_t now_ns);
+int64_t ct_progress_reader_first_step_ns(const struct ct_progress_reader *reader, int64_t now_ns);
 
 #endif

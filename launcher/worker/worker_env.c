@@ -71,25 +71,25 @@ static int add_text(struct ct_strlist *out, const char *name, const char *value)
     return ct_strlist_printf(out, "%s=%s", name, value);
 }
 
-static int add_ranks(const struct ct_worker_env *plan, int index, struct ct_strlist *out)
+static int add_ranks(const struct ct_worker_env *env, int index, struct ct_strlist *out)
 {
-    int local_rank = plan->first_local_rank + index;
+    int local_rank = env->first_local_rank + index;
     const struct {
         const char *name;
         int value;
     } vars[] = {
-        {"RANK", plan->first_rank + index},
-        {"LOCAL_RANK", plan->virtual_local_rank ? 0 : local_rank},
-        {"GROUP_RANK", plan->node_rank},
-        {"GROUP_WORLD_SIZE", plan->node_count},
-        {"ROLE_RANK", plan->first_role_rank + index},
-        {"ROLE_WORLD_SIZE", plan->role_size},
-        {"LOCAL_WORLD_SIZE", plan->local_world_size},
-        {"WORLD_SIZE", plan->world_size},
-        {"MASTER_PORT", plan->master_port},
-        {"TORCHELASTIC_RESTART_COUNT", plan->generation},
-        {"TORCHELASTIC_MAX_RESTARTS", plan->max_restarts},
-        {"CTRUN_GENERATION", plan->generation},
+        {"RANK", env->first_rank + index},
+        {"LOCAL_RANK", env->virtual_local_rank ? 0 : local_rank},
+        {"GROUP_RANK", env->node_rank},
+        {"GROUP_WORLD_SIZE", env->node_count},
+        {"ROLE_RANK", env->first_role_rank + index},
+        {"ROLE_WORLD_SIZE", env->role_size},
+        {"LOCAL_WORLD_SIZE", env->local_world_size},
+        {"WORLD_SIZE", env->world_size},
+        {"MASTER_PORT", env->master_port},
+        {"TORCHELASTIC_RESTART_COUNT", env->generation},
+        {"TORCHELASTIC_MAX_RESTARTS", env->max_restarts},
+        {"CTRUN_GENERATION", env->generation},
     };
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < sizeof(vars) / sizeof(vars[0]); i++) {
@@ -98,19 +98,19 @@ static int add_ranks(const struct ct_worker_env *plan, int index, struct ct_strl
     return rc;
 }
 
-static int add_names(const struct ct_worker_env *plan, const char *error_file,
+static int add_names(const struct ct_worker_env *env, const char *error_file,
                      struct ct_strlist *out)
 {
     const struct {
         const char *name, *value;
     } vars[] = {
-        {"ROLE_NAME", plan->role},
-        {"MASTER_ADDR", plan->master_addr},
-        {"TORCHELASTIC_RUN_ID", plan->run_id},
+        {"ROLE_NAME", env->role},
+        {"MASTER_ADDR", env->master_addr},
+        {"TORCHELASTIC_RUN_ID", env->run_id},
         /* We serve the store, so every PyTorch is a client of it; exactly this spelling counts. */
         {"TORCHELASTIC_USE_AGENT_STORE", "True"},
         {"TORCHELASTIC_ERROR_FILE", error_file},
-        {"TORCHELASTIC_SIGNALS_TO_HANDLE", plan->signals},
+        {"TORCHELASTIC_SIGNALS_TO_HANDLE", env->signals},
     };
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < sizeof(vars) / sizeof(vars[0]); i++) {
@@ -120,34 +120,33 @@ static int add_names(const struct ct_worker_env *plan, const char *error_file,
 }
 
 /* gloo wants a name; NCCL takes names for prefixes, without "=" in front. */
-static int add_interface(const struct ct_worker_env *plan, char *const *base,
-                         struct ct_strlist *out)
+static int add_interface(const struct ct_worker_env *env, char *const *base, struct ct_strlist *out)
 {
     int rc = 0;
-    if (plan->interface == NULL || plan->interface[0] == '\0') {
+    if (env->interface == NULL || env->interface[0] == '\0') {
         return 0;
     }
     if (ct_environ_get(base, CT_GLOO_INTERFACE_ENV) == NULL) {
-        rc = add_text(out, CT_GLOO_INTERFACE_ENV, plan->interface);
+        rc = add_text(out, CT_GLOO_INTERFACE_ENV, env->interface);
     }
-    if (rc == 0 && !plan->nccl_configured && ct_environ_get(base, CT_NCCL_INTERFACE_ENV) == NULL) {
-        rc = ct_strlist_printf(out, CT_NCCL_INTERFACE_ENV "==%s", plan->interface);
+    if (rc == 0 && !env->nccl_configured && ct_environ_get(base, CT_NCCL_INTERFACE_ENV) == NULL) {
+        rc = ct_strlist_printf(out, CT_NCCL_INTERFACE_ENV "==%s", env->interface);
     }
     return rc;
 }
 
 /* What a worker gets only if the user has not decided it. */
-static int add_defaults(const struct ct_worker_env *plan, char *const *base, struct ct_strlist *out)
+static int add_defaults(const struct ct_worker_env *env, char *const *base, struct ct_strlist *out)
 {
     int rc = 0;
     if (ct_environ_get(base, "OMP_NUM_THREADS") == NULL) {
-        int threads = plan->cpus / plan->local_world_size;
+        int threads = env->cpus / env->local_world_size;
         rc = add_int(out, "OMP_NUM_THREADS", threads > 0 ? threads : 1);
     }
     if (rc == 0 && ct_environ_get(base, "TORCH_NCCL_ASYNC_ERROR_HANDLING") == NULL) {
         rc = add_int(out, "TORCH_NCCL_ASYNC_ERROR_HANDLING", 1);
     }
-    return rc != 0 ? rc : add_interface(plan, base, out);
+    return rc != 0 ? rc : add_interface(env, base, out);
 }
 
 static const char visible_var[] = "CUDA_VISIBLE_DEVICES=";
@@ -174,63 +173,63 @@ static int add_device(const struct ct_gpu_share *gpu, char *const *base, struct 
     return rc;
 }
 
-static int add_vars(const struct ct_worker_env *plan, const struct ct_gpu_share *gpu, int index,
+static int add_vars(const struct ct_worker_env *env, const struct ct_gpu_share *gpu, int index,
                     const char *error_file, char *const *base, struct ct_strlist *out)
 {
-    int rc = add_ranks(plan, index, out);
-    rc = rc != 0 ? rc : add_names(plan, error_file, out);
+    int rc = add_ranks(env, index, out);
+    rc = rc != 0 ? rc : add_names(env, error_file, out);
     if (rc == 0 && gpu->assigned) {
         rc = add_device(gpu, base, out);
     }
-    rc = rc != 0 ? rc : add_defaults(plan, base, out);
-    if (rc == 0 && plan->cookie != NULL) {
-        rc = ct_strlist_borrow(out, plan->cookie);
+    rc = rc != 0 ? rc : add_defaults(env, base, out);
+    if (rc == 0 && env->cookie != NULL) {
+        rc = ct_strlist_borrow(out, env->cookie);
     }
-    if (rc == 0 && plan->progress != NULL && plan->progress[0] != '\0') {
-        rc = ct_strlist_printf(out, CT_PROGRESS_ENV "=%s:%d", plan->progress,
+    if (rc == 0 && env->progress != NULL && env->progress[0] != '\0') {
+        rc = ct_strlist_printf(out, CT_PROGRESS_ENV "=%s:%d", env->progress,
                                index * CT_PROGRESS_SLOT);
     }
-    if (rc == 0 && plan->handover != NULL && plan->handover[0] != '\0') {
-        rc = ct_strlist_printf(out, CT_HANDOVER_ENV "=%s:%lld", plan->handover,
+    if (rc == 0 && env->handover != NULL && env->handover[0] != '\0') {
+        rc = ct_strlist_printf(out, CT_HANDOVER_ENV "=%s:%lld", env->handover,
                                (long long)index * CT_HANDOVER_SLOT);
     }
-    if (rc == 0 && plan->timer_file != NULL) {
-        rc = add_text(out, CT_TIMER_FILE_ENV, plan->timer_file);
+    if (rc == 0 && env->timer_file != NULL) {
+        rc = add_text(out, CT_TIMER_FILE_ENV, env->timer_file);
     }
-    if (rc == 0 && plan->preempt != NULL) {
-        rc = add_text(out, CT_PREEMPT_ENV, plan->preempt);
+    if (rc == 0 && env->preempt != NULL) {
+        rc = add_text(out, CT_PREEMPT_ENV, env->preempt);
     }
-    if (rc == 0 && plan->snapshot != NULL) {
-        rc = ct_strlist_borrow(out, plan->snapshot);
+    if (rc == 0 && env->snapshot != NULL) {
+        rc = ct_strlist_borrow(out, env->snapshot);
     }
     return rc != 0 ? rc : ct_strlist_close(out);
 }
 
-int ct_worker_env_vars(const struct ct_worker_env *plan, const struct ct_gpu_masks *gpus, int index,
+int ct_worker_env_vars(const struct ct_worker_env *env, const struct ct_gpu_masks *gpus, int index,
                        const char *error_file, char *const *base, struct ct_strlist *out)
 {
     struct ct_gpu_share gpu;
-    ct_gpu_masks_of(gpus, plan->first_local_rank + index, &gpu);
-    return add_vars(plan, &gpu, index, error_file, base, out);
+    ct_gpu_masks_of(gpus, env->first_local_rank + index, &gpu);
+    return add_vars(env, &gpu, index, error_file, base, out);
 }
 
 /* The base is borrowed string by string: with hundreds of workers copying it would be most of the
  * work. */
-int ct_worker_env_make(const struct ct_worker_env *plan, const struct ct_gpu_masks *gpus, int index,
+int ct_worker_env_make(const struct ct_worker_env *env, const struct ct_gpu_masks *gpus, int index,
                        const char *error_file, char *const *base, struct ct_strlist *out)
 {
     struct ct_gpu_share gpu;
     int rc = 0;
-    ct_gpu_masks_of(gpus, plan->first_local_rank + index, &gpu);
+    ct_gpu_masks_of(gpus, env->first_local_rank + index, &gpu);
     for (char *const *var = base; rc == 0 && *var != NULL; var++) {
         bool device = gpu.token != NULL && strncmp(*var, visible_var, visible_len) == 0;
         bool timers =
-            plan->timer_file != NULL && strncmp(*var, timer_var, sizeof(timer_var) - 1) == 0;
+            env->timer_file != NULL && strncmp(*var, timer_var, sizeof(timer_var) - 1) == 0;
         if (!device && !timers && !is_owned(*var)) {
             rc = ct_strlist_borrow(out, *var);
         }
     }
-    return rc != 0 ? rc : add_vars(plan, &gpu, index, error_file, base, out);
+    return rc != 0 ? rc : add_vars(env, &gpu, index, error_file, base, out);
 }
 
 /* ---- arguments ------------------------------------------------------------------------------- */

@@ -59,13 +59,13 @@ struct ct_worker_env {
  * `gpus` says what GPU is the worker's. `base` (the launcher's environment, borrowed) without the
  * variables of the contract, then the contract. `error_file` may be "". Gives *out, which starts
  * empty. CT_ENOMEM. */
-CT_MUST_CHECK int ct_worker_env_make(const struct ct_worker_env *plan,
+CT_MUST_CHECK int ct_worker_env_make(const struct ct_worker_env *env,
                                      const struct ct_gpu_masks *gpus, int index,
                                      const char *error_file, char *const *base,
                                      struct ct_strlist *out);
 
 /* The contract alone. What `base` decides of it is left out. */
-CT_MUST_CHECK int ct_worker_env_vars(const struct ct_worker_env *plan,
+CT_MUST_CHECK int ct_worker_env_vars(const struct ct_worker_env *env,
                                      const struct ct_gpu_masks *gpus, int index,
                                      const char *error_file, char *const *base,
                                      struct ct_strlist *out);

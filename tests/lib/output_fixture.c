@@ -70,10 +70,10 @@ void fixture_set_flag(void *data)
     *(bool *)data = true;
 }
 
-void fixture_settle(struct fixture *f, int64_t timeout_ms)
+void fixture_drain(struct fixture *f, int64_t timeout_ms)
 {
     f->resolved = false;
-    ct_output_settle(f->output, timeout_ms, fixture_set_flag, &f->resolved);
+    ct_output_drain(f->output, timeout_ms, fixture_set_flag, &f->resolved);
     assert_false(f->resolved);
     ct_loop_run_until(&f->loop, &f->resolved);
 }

@@ -46,7 +46,7 @@ void fixture_read(struct fixture *f);
 /* A callback: *(bool *)data = true. */
 void fixture_set_flag(void *data);
 
-void fixture_settle(struct fixture *f, int64_t timeout_ms);
+void fixture_drain(struct fixture *f, int64_t timeout_ms);
 
 /* Frees the streams, checks that the writers ended well, closes the output. */
 void fixture_close(struct fixture *f, int64_t timeout_ms);

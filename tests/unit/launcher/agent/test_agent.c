@@ -216,10 +216,10 @@ static void step(struct world *w, struct ct_agent_event event)
     assert_int_equal((u.say & CT_AGENT_SAY_FAILED) != 0, w->failed && !was_failed);
     if (u.say & CT_AGENT_SAY_FAILED) {
         assert_int_equal(w->agent.failure.local_rank, w->first_failed);
-        assert_true(u.report && u.stop_signal != 0);
+        assert_true(u.headline && u.stop_signal != 0);
     }
-    assert_true(!u.report || u.stop_signal != 0);
-    assert_true(!u.notice || u.stop_signal == w->agent.signo);
+    assert_true(!u.headline || u.stop_signal != 0);
+    assert_true(!u.preempt_notice || u.stop_signal == w->agent.signo);
     if (u.stop_signal != 0) {
         w->stopping = true;
     }

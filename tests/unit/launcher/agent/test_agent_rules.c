@@ -36,7 +36,7 @@ static void the_received_signal_is_passed_on(void **state)
     struct ct_agent_update u = feed(&agent, DUE(SIGNAL, .signo = SIGQUIT));
     assert_int_equal(u.stop_signal, SIGQUIT);
     assert_int_equal(u.say, CT_AGENT_SAY_PREEMPT);
-    assert_true(u.notice && !u.report);
+    assert_true(u.preempt_notice && !u.headline);
     u = feed(&agent, DUE(SIGNAL, .signo = SIGTERM));
     assert_true(u.stop_signal == 0 && !u.kill);
     u = feed(&agent, DUE(SIGNAL, .signo = SIGINT));
@@ -87,9 +87,9 @@ static void a_stop_of_another_generation_is_not_ours(void **state)
     for (int other = -1; other <= 1; other += 2) {
         start_two(&agent);
         struct ct_agent_update u = feed(&agent, DUE(STOP, .generation = other));
-        assert_true(u.stop_signal == 0 && !u.report);
+        assert_true(u.stop_signal == 0 && !u.headline);
         u = feed(&agent, DUE(STOP, .generation = 0));
-        assert_true(u.stop_signal == SIGTERM && u.report);
+        assert_true(u.stop_signal == SIGTERM && u.headline);
         ct_agent_fini(&agent);
     }
 }
@@ -102,7 +102,7 @@ static void a_signal_ends_the_restarts(void **state)
     struct ct_agent_event died =
         DUE(EXITED, .local_rank = 1, .end = {CT_END_SIGNALED, SIGKILL, false, false});
     struct ct_agent_update u = feed(&agent, died);
-    assert_true(u.report && u.say == CT_AGENT_SAY_FAILED);
+    assert_true(u.headline && u.say == CT_AGENT_SAY_FAILED);
     assert_int_equal(u.stop_signal, SIGTERM);
     (void)feed(&agent, DUE(STOP, .generation = 0, .will_restart = true));
     assert_true(agent.will_restart);
@@ -160,7 +160,7 @@ static void keep_one(struct ct_agent *agent)
     (void)feed(agent, DUE(STOP, .generation = 0, .will_restart = true));
     assert_true(ct_agent_may_keep(agent, &decided) && decided);
     struct ct_agent_update u = feed(agent, DUE(STOPPED, .kept = true));
-    assert_true(u.say == CT_AGENT_SAY_STOPPED && u.story && !u.finish);
+    assert_true(u.say == CT_AGENT_SAY_STOPPED && u.report && !u.finish);
 }
 
 static void kept_workers_begin_the_next_generation(void **state)
@@ -197,7 +197,7 @@ static void kept_workers_are_ended_before_the_end(void **state)
         (void)feed(&agent, DUE(SIGNAL, .signo = SIGINT));
         assert_true(feed(&agent, DUE(SIGNAL, .signo = SIGINT)).kill);
         u = feed(&agent, DUE(STOPPED, .signo = 0));
-        assert_true(u.finish && !u.story);
+        assert_true(u.finish && !u.report);
         assert_int_equal(u.exit_code, how == 0 ? 7 : how == 1 ? 130 : 130);
         ct_agent_fini(&agent);
     }

@@ -25,7 +25,7 @@ static const struct ct_report_worker table[WORKERS] = {
 
 struct rig {
     struct ct_agent agent;
-    struct ct_worker_env plan;
+    struct ct_worker_env worker_env;
 };
 
 static void rig_init(struct rig *rig)
@@ -33,11 +33,11 @@ static void rig_init(struct rig *rig)
     static const uint8_t states[WORKERS] = {CT_WORKER_ALIVE, CT_WORKER_GONE,     CT_WORKER_GONE,
                                             CT_WORKER_GONE,  CT_WORKER_SPAWNING, CT_WORKER_ABSENT};
     *rig = (struct rig){
-        .plan = {.first_rank = 4,
-                 .world_size = 10,
-                 .node_rank = 1,
-                 .max_restarts = 2,
-                 .run_id = "job\xff"},
+        .worker_env = {.first_rank = 4,
+                       .world_size = 10,
+                       .node_rank = 1,
+                       .max_restarts = 2,
+                       .run_id = "job\xff"},
     };
     assert_int_equal(ct_agent_init(&rig->agent, WORKERS, NULL), 0);
     memcpy(rig->agent.states, states, sizeof(states));
@@ -60,7 +60,8 @@ static void test_workers(void **state)
     struct rig rig;
     struct ct_worker_row rows[WORKERS];
     rig_init(&rig);
-    const struct ct_job_facts facts = {.agent = &rig.agent, .plan = &rig.plan, .workers = table};
+    const struct ct_job_facts facts = {
+        .agent = &rig.agent, .worker_env = &rig.worker_env, .workers = table};
     ct_job_status_rows(&facts, rows);
     for (int i = 0; i < WORKERS; i++) {
         assert_int_equal(rows[i].rank, 4 + i);

@@ -24,7 +24,7 @@ static void test_lines_never_tear(void **state)
     fixture_ranks(f, 4, 500);
     f->gulp = 3001; /* a slow reader: the sink is blocked nearly always */
     fixture_read(f);
-    fixture_settle(f, -1);
+    fixture_drain(f, -1);
     fixture_finish(f);
     assert_int_equal(fixture_check_lines(&f->seen, 4), 4 * 500);
     assert_int_equal(f->logged, 0);
@@ -37,7 +37,7 @@ static void test_many_workers(void **state)
     struct fixture *f = fixture_new();
     fixture_ranks(f, 256, 3);
     fixture_read(f);
-    fixture_settle(f, -1);
+    fixture_drain(f, -1);
     fixture_finish(f);
     assert_int_equal(fixture_check_lines(&f->seen, 256), 256 * 3);
     fixture_free(f);
@@ -67,7 +67,7 @@ static void test_blocked_reader_stops_the_workers(void **state)
     uv_close((uv_handle_t *)&timer, NULL);
     assert_true(*progress < CT_OUTPUT_HIGH + 4 * 65536 + 65536 / 4);
     fixture_read(f); /* and now nothing is missing */
-    fixture_settle(f, -1);
+    fixture_drain(f, -1);
     fixture_finish(f);
     assert_int_equal(fixture_check_lines(&f->seen, 1), 4000);
     munmap((void *)(uintptr_t)progress, 4096);
@@ -110,7 +110,7 @@ static void test_lines_are_dropped_where_that_is_wanted(void **state)
     at = fixture_stream(f, quiet);
     fixture_writer(f, at, 20, NULL);
     fixture_read(f);
-    fixture_settle(f, -1);
+    fixture_drain(f, -1);
     fixture_finish(f);
 
     struct ct_buf file = CT_BUF_INIT;
@@ -142,7 +142,7 @@ static void test_socket_takes_all_as_well(void **state)
     fixture_ranks(f, 2, 300);
     f->gulp = 20000;
     fixture_read(f);
-    fixture_settle(f, -1);
+    fixture_drain(f, -1);
     assert_false(fcntl(f->out[1], F_GETFL) & O_NONBLOCK);
     fixture_finish(f);
     assert_int_equal(fixture_check_lines(&f->seen, 2), 600);
@@ -174,7 +174,7 @@ static void test_reader_that_leaves_harms_nobody(void **state)
     uv_run(&f->loop, UV_RUN_NOWAIT);
     close(f->out[0]);
     f->out[0] = -1;
-    fixture_settle(f, -1); /* the writers come to their end */
+    fixture_drain(f, -1); /* the writers come to their end */
     fixture_finish(f);
     assert_int_equal(f->logged, 1);
     assert_non_null(strstr(f->log_line, "stdout: Broken pipe"));
@@ -193,7 +193,7 @@ static void test_blocked_sink_does_not_hang_a_bounded_end(void **state)
     ct_output_say(f->output, CT_OUTPUT_OUT, much, sizeof(much));
     int at = fixture_stream(f, (struct ct_output_stream_options){.mode = CT_LINES_TAIL_ONLY});
     ct_output_stream_spawned(f->streams[at]);
-    fixture_settle(f, 20);
+    fixture_drain(f, 20);
     fixture_close(f, 20);
     ct_loop_end(&f->loop);
     fixture_free(f);

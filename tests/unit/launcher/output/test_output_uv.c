@@ -23,7 +23,7 @@ static void test_held_pipe_does_not_hang_the_end(void **state)
     fixture_write(held, "whole\nlast words");
     ct_output_stream_spawned(f->streams[at]);
     fixture_read(f);
-    fixture_settle(f, -1);
+    fixture_drain(f, -1);
     fixture_finish(f);
     close(held);
     assert_string_equal(ct_buf_cstr(&f->seen), "[5] whole\n[5] last words\n");
@@ -44,7 +44,7 @@ static void test_raw_passes_at_once(void **state)
     uv_run(&f->loop, UV_RUN_ONCE);
     ct_output_say(f->output, CT_OUTPUT_OUT, "report\n", 7);
     ct_output_stream_spawned(f->streams[at]);
-    fixture_settle(f, -1);
+    fixture_drain(f, -1);
     struct ct_buf tail = CT_BUF_INIT;
     assert_int_equal(ct_output_stream_tail(f->streams[at], "> ", &tail), 0);
     assert_string_equal(ct_buf_cstr(&tail), "> no newline\n");
@@ -72,7 +72,7 @@ static void test_terminal(void **state)
     ct_output_say(f->output, CT_OUTPUT_OUT, "report\n", 7);
     assert_false(fcntl(f->out[1], F_GETFL) & O_NONBLOCK);
     ct_output_stream_spawned(f->streams[at]);
-    fixture_settle(f, -1);
+    fixture_drain(f, -1);
     fixture_finish(f);
     assert_string_equal(ct_buf_cstr(&f->seen), "[0] 50%\x1b[K\r\x1b[Kreport\r\n[0] x\x1b[K\r\n");
     fixture_free(f);
@@ -116,7 +116,7 @@ static void test_log_file_gets_every_byte(void **state)
         assert_int_equal(write(f->child_fds[i], bytes, sizeof(bytes) - 1), sizeof(bytes) - 1);
         ct_output_stream_spawned(f->streams[i]);
     }
-    fixture_settle(f, -1);
+    fixture_drain(f, -1);
     fixture_finish(f);
     static const char shown[] = "[1] a\rb\0c\n[1] \xff tail\n";
     assert_int_equal(f->seen.len, sizeof(shown) - 1);
@@ -147,7 +147,7 @@ static void test_full_disk_is_said_once(void **state)
         uv_run(&f->loop, UV_RUN_ONCE);
     }
     ct_output_stream_spawned(f->streams[at]);
-    fixture_settle(f, -1);
+    fixture_drain(f, -1);
     fixture_finish(f);
     assert_int_equal(f->logged, 1);
     assert_non_null(strstr(f->log_line, "/dev/full"));
@@ -186,7 +186,7 @@ static void test_inherited_sink_needs_no_pipe(void **state)
     assert_int_equal(f->child_fds[at], f->out[1]);
     ct_output_stream_spawned(f->streams[at]); /* must not close what is not ours */
     fixture_write(f->child_fds[at], "direct");
-    fixture_settle(f, -1);
+    fixture_drain(f, -1);
     fixture_finish(f);
     assert_string_equal(ct_buf_cstr(&f->seen), "direct");
     fixture_free(f);

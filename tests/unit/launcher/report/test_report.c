@@ -59,7 +59,7 @@ static void assert_headline(const struct rig *rig, const char *expected)
 static void assert_story(const struct rig *rig, const char *expected)
 {
     struct ct_buf text = CT_BUF_INIT;
-    assert_int_equal(ct_report_story(&rig->report, &text), 0);
+    assert_int_equal(ct_report_failure(&rig->report, &text), 0);
     assert_string_equal(ct_buf_cstr(&text), expected);
     ct_buf_fini(&text);
 }
@@ -233,7 +233,7 @@ static int sweep_body(void *data)
     const struct rig *rig = data;
     struct ct_buf text = CT_BUF_INIT;
     int rc = ct_report_headline(&rig->report, &text);
-    rc = rc != 0 ? rc : ct_report_story(&rig->report, &text);
+    rc = rc != 0 ? rc : ct_report_failure(&rig->report, &text);
     ct_buf_fini(&text);
     return rc;
 }

@@ -73,12 +73,13 @@ int ct_buf_append(struct ct_buf *buf, const void *bytes, size_t len)
     return 0;
 }
 
-int ct_buf_printf(struct ct_buf *buf, const char *fmt, ...)
+__attribute__((format(printf, 2, 0))) static int append_text(struct ct_buf *buf, const char *fmt,
+                                                             va_list args)
 {
-    va_list ap;
-    va_start(ap, fmt);
-    int len = vsnprintf(NULL, 0, fmt, ap);
-    va_end(ap);
+    va_list again;
+    va_copy(again, args);
+    int len = vsnprintf(NULL, 0, fmt, again);
+    va_end(again);
     if (len < 0) {
         return CT_EINVAL;
     }
@@ -86,11 +87,31 @@ int ct_buf_printf(struct ct_buf *buf, const char *fmt, ...)
     if (rc != 0) {
         return rc;
     }
-    va_start(ap, fmt);
-    (void)vsnprintf((char *)ct_buf_tail(buf), (size_t)len + 1, fmt, ap);
-    va_end(ap);
+    (void)vsnprintf((char *)ct_buf_tail(buf), (size_t)len + 1, fmt, args);
     buf->len += (size_t)len;
     return 0;
+}
+
+int ct_buf_printf(struct ct_buf *buf, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    int rc = append_text(buf, fmt, args);
+    va_end(args);
+    return rc;
+}
+
+void ct_buf_add(struct ct_buf *buf, const void *bytes, size_t len)
+{
+    buf->failed = buf->failed || ct_buf_append(buf, bytes, len) != 0;
+}
+
+void ct_buf_addf(struct ct_buf *buf, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    buf->failed = buf->failed || append_text(buf, fmt, args) != 0;
+    va_end(args);
 }
 
 void ct_buf_consume(struct ct_buf *buf, size_t len)
@@ -107,6 +128,7 @@ void ct_buf_reset(struct ct_buf *buf)
 {
     buf->off = 0;
     buf->len = 0;
+    buf->failed = false;
 }
 
 const char *ct_buf_cstr(struct ct_buf *buf)

@@ -10,6 +10,7 @@
 
 #include "common/err.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct ct_buf {
@@ -17,12 +18,13 @@ struct ct_buf {
     size_t off; /* bytes consumed from the front */
     size_t len; /* bytes held after `off` */
     size_t cap;
+    bool failed; /* ct_buf_add() has lost a piece */
 };
 
 /* Zeroed memory is a valid empty buffer. */
-#define CT_BUF_INIT   \
-    {                 \
-        NULL, 0, 0, 0 \
+#define CT_BUF_INIT          \
+    {                        \
+        NULL, 0, 0, 0, false \
     }
 
 /* Frees the memory and leaves an empty, usable buffer. NULL is allowed. */
@@ -52,6 +54,17 @@ CT_MUST_CHECK int ct_buf_printf(struct ct_buf *buf, const char *fmt, ...)
 
 /* Drops the first `len` held bytes; `len` must not exceed what is held. */
 void ct_buf_consume(struct ct_buf *buf, size_t len);
+
+/* For a text of many pieces. When memory is out the buffer remembers it and takes no further
+ * pieces, so the caller looks once, at the end, with ct_buf_status(). */
+void ct_buf_add(struct ct_buf *buf, const void *bytes, size_t len);
+void ct_buf_addf(struct ct_buf *buf, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* 0, or CT_ENOMEM when a piece was lost since the buffer was empty or reset. */
+static inline int ct_buf_status(const struct ct_buf *buf)
+{
+    return buf->failed ? CT_ENOMEM : 0;
+}
 
 /* Forgets the held bytes, keeps the memory. */
 void ct_buf_reset(struct ct_buf *buf);

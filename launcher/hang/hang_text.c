@@ -32,46 +32,49 @@ static const char *state_name(char state)
     }
 }
 
-static int add_reason(const struct ct_hang_verdict *verdict, const struct ct_hang_sample *suspect,
-                      struct ct_buf *out)
+static void add_reason(const struct ct_hang_verdict *verdict, const struct ct_hang_sample *suspect,
+                       struct ct_buf *out)
 {
     const struct ct_progress *page = &suspect->page;
     switch (verdict->reason) {
     case CT_HANG_NONE:
         break;
     case CT_HANG_STOPPED:
-        return ct_buf_printf(out, "it is stopped, by SIGSTOP or by a terminal");
+        ct_buf_addf(out, "it is stopped, by SIGSTOP or by a terminal");
+        break;
     case CT_HANG_BUSY:
-        return ct_buf_printf(out, "in phase %s of step %" PRId64 ", while others wait for it",
-                             ct_phase_name(page->phase), page->step);
+        ct_buf_addf(out, "in phase %s of step %" PRId64 ", while others wait for it",
+                    ct_phase_name(page->phase), page->step);
+        break;
     case CT_HANG_BEHIND:
-        return ct_buf_printf(out, "it waits in step %" PRId64 ", the others in a later one",
-                             page->step);
+        ct_buf_addf(out, "it waits in step %" PRId64 ", the others in a later one", page->step);
+        break;
     case CT_HANG_STUCK:
-        return ct_buf_printf(out, "it is stuck in the kernel (a disk or a device that gives no "
-                                  "answer)");
+        ct_buf_addf(out, "it is stuck in the kernel (a disk or a device that gives no answer)");
+        break;
     case CT_HANG_ODD:
-        return ct_buf_printf(out, "it sleeps in %s, the others elsewhere", suspect->wchan);
+        ct_buf_addf(out, "it sleeps in %s, the others elsewhere", suspect->wchan);
+        break;
     case CT_HANG_ALL:
-        return ct_buf_printf(out, "all ranks wait and none stands out");
+        ct_buf_addf(out, "all ranks wait and none stands out");
+        break;
     }
-    return 0;
 }
 
-static int add_rank(const struct ct_hang_sample *sample, int rank, int64_t now_ns,
-                    const char *prefix, struct ct_buf *out)
+static void add_rank(const struct ct_hang_sample *sample, int rank, int64_t now_ns,
+                     const char *prefix, struct ct_buf *out)
 {
-    int rc = ct_buf_printf(out, "%srank %d: process %ld is %s", prefix, rank, (long)sample->pid,
-                           state_name(sample->state));
-    if (rc == 0 && sample->wchan[0] != '\0' && strcmp(sample->wchan, "0") != 0) {
-        rc = ct_buf_printf(out, " in %s", sample->wchan);
+    ct_buf_addf(out, "%srank %d: process %ld is %s", prefix, rank, (long)sample->pid,
+                state_name(sample->state));
+    if (sample->wchan[0] != '\0' && strcmp(sample->wchan, "0") != 0) {
+        ct_buf_addf(out, " in %s", sample->wchan);
     }
-    if (rc == 0 && sample->has_page) {
-        rc = ct_buf_printf(out, "; phase %s of step %" PRId64 " for %.1f s",
-                           ct_phase_name(sample->page.phase), sample->page.step,
-                           (double)(now_ns - sample->page.stamp_ns) / (double)CT_NS_PER_S);
+    if (sample->has_page) {
+        ct_buf_addf(out, "; phase %s of step %" PRId64 " for %.1f s",
+                    ct_phase_name(sample->page.phase), sample->page.step,
+                    (double)(now_ns - sample->page.stamp_ns) / (double)CT_NS_PER_S);
     }
-    return rc != 0 ? rc : ct_buf_printf(out, "\n");
+    ct_buf_addf(out, "\n");
 }
 
 int ct_hang_describe(const struct ct_hang *hang, const struct ct_hang_verdict *verdict,
@@ -79,31 +82,32 @@ int ct_hang_describe(const struct ct_hang *hang, const struct ct_hang_verdict *v
                      int64_t now_ns, const char *prefix, struct ct_buf *out)
 {
     int suspect = verdict->local_rank, shown = 0, more = 0;
-    int rc = verdict->reason == CT_HANG_ALL
-                 ? ct_buf_printf(out, "%sthe job hangs", prefix)
-                 : ct_buf_printf(out, "%srank %d hangs", prefix, first_rank + suspect);
-    rc = rc != 0 ? rc
-                 : ct_buf_printf(out, ": it has stood still for %.1f s (allowed are %.1f s): ",
-                                 (double)verdict->still_ns / (double)CT_NS_PER_S,
-                                 (double)verdict->timeout_ns / (double)CT_NS_PER_S);
-    rc = rc != 0 ? rc : add_reason(verdict, &samples[suspect], out);
-    rc = rc != 0 ? rc : ct_buf_printf(out, "\n");
-    rc = rc != 0 ? rc : add_rank(&samples[suspect], first_rank + suspect, now_ns, prefix, out);
-    if (rc == 0 && stack[0] != '\0') {
-        rc = ct_buf_printf(out, "%sits stack in the kernel:\n%s", prefix, stack);
+    if (verdict->reason == CT_HANG_ALL) {
+        ct_buf_addf(out, "%sthe job hangs", prefix);
+    } else {
+        ct_buf_addf(out, "%srank %d hangs", prefix, first_rank + suspect);
     }
-    for (int i = 0; rc == 0 && i < hang->ranks; i++) {
+    ct_buf_addf(out, ": it has stood still for %.1f s (allowed are %.1f s): ",
+                (double)verdict->still_ns / (double)CT_NS_PER_S,
+                (double)verdict->timeout_ns / (double)CT_NS_PER_S);
+    add_reason(verdict, &samples[suspect], out);
+    ct_buf_addf(out, "\n");
+    add_rank(&samples[suspect], first_rank + suspect, now_ns, prefix, out);
+    if (stack[0] != '\0') {
+        ct_buf_addf(out, "%sits stack in the kernel:\n%s", prefix, stack);
+    }
+    for (int i = 0; i < hang->ranks; i++) {
         if (i == suspect || !samples[i].alive) {
             continue;
         }
         if (shown++ < OTHERS_SHOWN) {
-            rc = add_rank(&samples[i], first_rank + i, now_ns, prefix, out);
+            add_rank(&samples[i], first_rank + i, now_ns, prefix, out);
         } else {
             more++;
         }
     }
-    if (rc == 0 && more > 0) {
-        rc = ct_buf_printf(out, "%sand %d more ranks\n", prefix, more);
+    if (more > 0) {
+        ct_buf_addf(out, "%sand %d more ranks\n", prefix, more);
     }
-    return rc;
+    return ct_buf_status(out);
 }

@@ -114,7 +114,7 @@ static void find_counter(struct ct_oom *oom, const struct ct_oom_roots *roots)
     ct_buf_fini(&buf);
 }
 
-static int add_limit(const struct ct_oom *oom, struct ct_buf *out)
+static void add_limit(const struct ct_oom *oom, struct ct_buf *out)
 {
     struct ct_buf buf = CT_BUF_INIT;
     int64_t bytes = 0;
@@ -125,10 +125,9 @@ static int add_limit(const struct ct_oom *oom, struct ct_buf *out)
     }
     ct_buf_fini(&buf);
     /* "max", or in version 1 a number next to 2^63, means that there is none. */
-    if (ct_parse_i64(number, 1, INT64_MAX / 2, &bytes) != 0) {
-        return 0;
+    if (ct_parse_i64(number, 1, INT64_MAX / 2, &bytes) == 0) {
+        ct_buf_addf(out, ", whose limit is %" PRId64 " MiB", bytes >> 20);
     }
-    return ct_buf_printf(out, ", whose limit is %" PRId64 " MiB", bytes >> 20);
 }
 
 /* ---- the kernel's log ----------------------------------------------------------------------- */
@@ -149,11 +148,10 @@ static const char *death_of(char *record, pid_t pid)
     return memory && strstr(words, needle) != NULL ? words : NULL;
 }
 
-static int add_log(struct ct_oom *oom, pid_t pid, struct ct_buf *out)
+static void add_log(struct ct_oom *oom, pid_t pid, struct ct_buf *out)
 {
     char record[RECORD_MAX + 1];
-    int rc = 0;
-    for (int i = 0; rc == 0 && oom->kmsg_fd >= 0 && i < RECORDS_MAX; i++) {
+    for (int i = 0; oom->kmsg_fd >= 0 && i < RECORDS_MAX; i++) {
         ssize_t n = read(oom->kmsg_fd, record, RECORD_MAX);
         if (n < 0 && (errno == EPIPE || errno == EINTR)) {
             continue; /* records were overwritten before we came; the next read goes on */
@@ -164,10 +162,9 @@ static int add_log(struct ct_oom *oom, pid_t pid, struct ct_buf *out)
         record[n] = '\0';
         const char *words = death_of(record, pid);
         if (words != NULL) {
-            rc = ct_buf_printf(out, "the kernel log says \"%.200s\"", words);
+            ct_buf_addf(out, "the kernel log says \"%.200s\"", words);
         }
     }
-    return rc;
 }
 
 /* ---- the whole ------------------------------------------------------------------------------ */
@@ -199,17 +196,15 @@ int ct_oom_find(struct ct_oom *oom, pid_t pid, struct ct_buf *out)
 {
     size_t before = out->len;
     uint64_t kills = 0;
-    int rc = add_log(oom, pid, out);
-    bool counted =
-        oom->has_kills && read_counter(oom->events, "oom_kill", &kills) && kills > oom->kills;
-    if (rc == 0 && counted && out->len == before) {
+    add_log(oom, pid, out);
+    if (oom->has_kills && read_counter(oom->events, "oom_kill", &kills) && kills > oom->kills) {
         uint64_t more = kills - oom->kills;
-        rc = ct_buf_printf(out, "the kernel has just killed %" PRIu64 " process%s of our cgroup",
-                           more, more == 1 ? "" : "es");
-        rc = rc != 0 ? rc : add_limit(oom, out);
-    }
-    if (counted) {
         oom->kills = kills;
+        if (out->len == before) {
+            ct_buf_addf(out, "the kernel has just killed %" PRIu64 " process%s of our cgroup", more,
+                        more == 1 ? "" : "es");
+            add_limit(oom, out);
+        }
     }
-    return rc;
+    return ct_buf_status(out);
 }

@@ -147,10 +147,11 @@ static int print(const struct waiting *line, struct ct_buf *out)
     ct_lines_prefix_many(line->host, ranks, line->colour, prefix);
     size_t len = strlen(prefix);
     int rc = ct_buf_reserve(out, len + line->len); /* all or nothing */
-    rc = rc != 0 ? rc : ct_buf_append(out, prefix, len);
-    return rc != 0
-               ? rc
-               : ct_buf_append(out, line->bytes + line->prefix_len, line->len - line->prefix_len);
+    if (rc == 0) {                                 /* with this room nothing can fail */
+        ct_buf_add(out, prefix, len);
+        ct_buf_add(out, line->bytes + line->prefix_len, line->len - line->prefix_len);
+    }
+    return rc;
 }
 
 int ct_fold_next(struct ct_fold *fold, int64_t now_ns, struct ct_buf *out, void **owner)

@@ -23,20 +23,26 @@ struct ct_line_filter {
 
 int ct_line_filter_words(const char *text, struct ct_strlist *out)
 {
-    int rc = 0;
-    for (const char *p = text; rc == 0 && *p != '\0';) {
+    for (const char *p = text; *p != '\0';) {
         if (*p == ',' && p[1] != ',') {
             p++;
             continue;
         }
-        rc = ct_strlist_begin(out);
-        while (rc == 0 && *p != '\0' && (*p != ',' || p[1] == ',')) {
-            rc = ct_buf_append(&out->text, p, 1);
+        int rc = ct_strlist_begin(out);
+        if (rc != 0) {
+            return rc;
+        }
+        while (*p != '\0' && (*p != ',' || p[1] == ',')) {
+            ct_buf_add(&out->text, p, 1);
             p += *p == ',' ? 2 : 1;
         }
-        rc = rc != 0 ? rc : ct_buf_append(&out->text, "", 1);
+        ct_buf_add(&out->text, "", 1);
+        rc = ct_buf_status(&out->text);
+        if (rc != 0) {
+            return rc;
+        }
     }
-    return rc != 0 ? rc : ct_strlist_close(out);
+    return ct_strlist_close(out);
 }
 
 int ct_line_filter_open(const struct ct_line_filter_options *options, struct ct_line_filter **out,
@@ -82,15 +88,15 @@ static int write_matches(struct ct_line_filter *filter)
     }
     const char *p = (const char *)ct_buf_bytes(&filter->cut);
     const char *end = p + filter->cut.len;
-    int rc = 0;
-    while (rc == 0 && p < end) {
+    while (p < end) {
         size_t len = (size_t)((const char *)memchr(p, '\n', (size_t)(end - p)) + 1 - p);
         if (has_word(filter, p, len - 1)) {
-            rc = ct_buf_append(&filter->matched, filter->prefix, strlen(filter->prefix));
-            rc = rc != 0 ? rc : ct_buf_append(&filter->matched, p, len);
+            ct_buf_addf(&filter->matched, "%s", filter->prefix);
+            ct_buf_add(&filter->matched, p, len);
         }
         p += len;
     }
+    int rc = ct_buf_status(&filter->matched);
     if (rc == 0 && filter->matched.len > 0) {
         rc = ct_fd_write_all(filter->fd, ct_buf_bytes(&filter->matched), filter->matched.len);
     }

@@ -57,11 +57,11 @@ static int emit(struct ct_lines *lines, const char *bytes, size_t len, char last
     const size_t held = lines->partial.len;
     /* All or nothing: half a line without its end would tear the next one. */
     int rc = ct_buf_reserve(out, lines->prefix_len + held + len + end_len);
-    if (rc == 0) {
-        rc = ct_buf_append(out, lines->prefix, lines->prefix_len);
-        rc = rc != 0 ? rc : ct_buf_append(out, ct_buf_bytes(&lines->partial), held);
-        rc = rc != 0 ? rc : ct_buf_append(out, bytes, len);
-        rc = rc != 0 ? rc : ct_buf_append(out, end, end_len);
+    if (rc == 0) { /* with this room nothing can fail */
+        ct_buf_add(out, lines->prefix, lines->prefix_len);
+        ct_buf_add(out, ct_buf_bytes(&lines->partial), held);
+        ct_buf_add(out, bytes, len);
+        ct_buf_add(out, end, end_len);
     }
     ct_buf_reset(&lines->partial);
     return rc;

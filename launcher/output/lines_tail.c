@@ -63,10 +63,9 @@ static size_t escape_length(const unsigned char *p, const unsigned char *end)
     return *q >= 0x20 && *q < 0x7f ? 2 : 1;
 }
 
-static int append_clean(struct ct_buf *out, const unsigned char *p, const unsigned char *end)
+static void add_clean(struct ct_buf *out, const unsigned char *p, const unsigned char *end)
 {
-    int rc = 0;
-    while (rc == 0 && p < end) {
+    while (p < end) {
         size_t length = utf8_length(p, end);
         /* C1 control characters (U+0080 to U+009F) steer terminals as ESC does. */
         bool control = (p[0] < 0x20 && p[0] != '\t') || p[0] == 0x7f ||
@@ -74,20 +73,19 @@ static int append_clean(struct ct_buf *out, const unsigned char *p, const unsign
         if (p[0] == 0x1b) {
             p += escape_length(p, end);
         } else if (length == 0 || control) {
-            rc = ct_buf_append(out, "?", 1);
+            ct_buf_add(out, "?", 1);
             p += length > 0 ? length : 1;
         } else {
-            rc = ct_buf_append(out, p, length);
+            ct_buf_add(out, p, length);
             p += length;
         }
     }
-    return rc;
 }
 
 /* Takes a length: of two pointers a compiler cannot tell which is the first, and gcc 14 warns of a
  * search in a negative range. */
-static int append_line(struct ct_buf *out, const char *indent, const unsigned char *line,
-                       size_t len, bool cut)
+static void add_line(struct ct_buf *out, const char *indent, const unsigned char *line, size_t len,
+                     bool cut)
 {
     /* "\r\n" ends a line; of a progress bar what stood there last counts. */
     if (len > 0 && line[len - 1] == '\r') {
@@ -106,10 +104,9 @@ static int append_line(struct ct_buf *out, const char *indent, const unsigned ch
     while (cut && line < end && (*line & 0xc0) == 0x80) {
         line++; /* the rest of a character whose beginning was cut off */
     }
-    int rc = ct_buf_append(out, indent, strlen(indent));
-    rc = rc == 0 && cut ? ct_buf_append(out, "...", 3) : rc;
-    rc = rc == 0 ? append_clean(out, line, end) : rc;
-    return rc == 0 ? ct_buf_append(out, "\n", 1) : rc;
+    ct_buf_addf(out, "%s%s", indent, cut ? "..." : "");
+    add_clean(out, line, end);
+    ct_buf_addf(out, "\n");
 }
 
 int ct_lines_tail(const struct ct_lines *lines, const char *indent, struct ct_buf *out)
@@ -136,13 +133,12 @@ int ct_lines_tail(const struct ct_lines *lines, const char *indent, struct ct_bu
     }
 
     bool cut = line == begin && lines->tail_cut;
-    int rc = 0;
-    while (rc == 0 && line <= end) {
+    while (line <= end) {
         const unsigned char *newline = memchr(line, '\n', (size_t)(end - line));
         const unsigned char *stop = newline != NULL ? newline : end;
-        rc = append_line(out, indent, line, (size_t)(stop - line), cut);
+        add_line(out, indent, line, (size_t)(stop - line), cut);
         cut = false;
         line = stop + 1;
     }
-    return rc;
+    return ct_buf_status(out);
 }

@@ -131,12 +131,16 @@ void ct_output_pass(struct ct_output_stream *stream, const struct ct_buf *batch)
         size_t len = (size_t)((newline != NULL ? newline + 1 : end) - p);
         bool folds = describe(stream, p, len, &line);
         int rc = folds ? ct_fold_add(waiting, &line, now_ns) : 0;
-        rc = rc != 0 ? rc : collect(waiting, folds ? now_ns : INT64_MAX, &out);
+        if (rc == 0) {
+            rc = collect(waiting, folds ? now_ns : INT64_MAX, &out);
+        }
         if (rc == 0 && !folds) {
             rc = ct_buf_append(&out, p, len);
             charge(stream, len, &out);
         }
-        result = result != 0 ? result : rc;
+        if (rc != 0) {
+            result = rc;
+        }
         p += len;
     }
     finish(output, stream->sink, result, &out);

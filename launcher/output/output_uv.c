@@ -98,13 +98,9 @@ void ct_output_say(struct ct_output *output, enum ct_output_fd fd, const char *b
 
 void ct_output_put(struct ct_output *output, struct ct_sink *sink, const char *bytes, size_t len)
 {
-    int rc = 0;
     ct_output_unfold(output, sink);
-    if (sink->last != '\n' && sink->last != '\r') {
-        rc = ct_sink_put(sink, "\n", 1);
-    }
-    rc = rc == 0 ? ct_sink_put(sink, bytes, len) : rc;
-    if (rc != 0) {
+    bool fresh = sink->last == '\n' || sink->last == '\r' || ct_sink_put(sink, "\n", 1) == 0;
+    if (!fresh || ct_sink_put(sink, bytes, len) != 0) {
         ct_output_say_lost(output);
     }
 }

@@ -95,7 +95,10 @@ static int make_base(const char *log_dir, const char *tmp_dir, struct ct_logdir 
                               &logdir->base, err);
     }
     int rc = make_path(log_dir, err);
-    return rc != 0 ? rc : make_absolute(log_dir, &logdir->base, err);
+    if (rc != 0) {
+        return rc;
+    }
+    return make_absolute(log_dir, &logdir->base, err);
 }
 
 /* Two jobs may have the same id, hence the random end. mkdtemp(3) would make 6 characters of it

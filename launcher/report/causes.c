@@ -213,17 +213,19 @@ static int add_advice(const char *advice, const char *name, struct ct_buf *out)
 {
     const char *gap = strstr(advice, "%s");
     if (gap == NULL) {
-        return ct_buf_append(out, advice, strlen(advice));
+        ct_buf_addf(out, "%s", advice);
+        return ct_buf_status(out);
     }
     size_t len = name_length(&name);
     len = len < NAME_MAX_SHOWN ? len : NAME_MAX_SHOWN;
-    int rc = ct_buf_append(out, advice, (size_t)(gap - advice));
-    for (size_t i = 0; rc == 0 && i < len; i++) {
+    ct_buf_add(out, advice, (size_t)(gap - advice));
+    for (size_t i = 0; i < len; i++) {
         unsigned char c = (unsigned char)name[i];
         char shown = c < ' ' || c > '~' ? '?' : (char)c; /* it goes to a terminal */
-        rc = ct_buf_append(out, &shown, 1);
+        ct_buf_add(out, &shown, 1);
     }
-    return rc != 0 ? rc : ct_buf_append(out, gap + 2, strlen(gap + 2));
+    ct_buf_addf(out, "%s", gap + 2);
+    return ct_buf_status(out);
 }
 
 /* The last line that fits: what came before was survived. */

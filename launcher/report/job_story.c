@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * At most a page: the first failure with what it said, what else failed, one line for each of the
- * last generations, and where the time before the first one went.
+ * The text has at most a page: the first failure with what it said, what else failed, one line for
+ * each of the last generations, and where the time before the first one went.
+ *
+ * Failure modes: without memory a text or document is incomplete and the caller is told CT_ENOMEM.
  */
 #include "launcher/report/job_story.h"
 
 #include "common/clock.h"
 #include "common/text.h"
 #include "launcher/report/report.h"
+#include "rendezvous/members/members.h"
 #include "rendezvous/wire/json.h"
 
 #include <stdio.h>
@@ -17,14 +20,6 @@
 /* Later failures are mostly consequences, old generations mostly like the last ones. */
 #define LATER_SHOWN 4
 #define ROUNDS_SHOWN 5
-
-/* Runs an append unless an earlier one failed. */
-#define THEN(rc, call)     \
-    do {                   \
-        if ((rc) == 0) {   \
-            (rc) = (call); \
-        }                  \
-    } while (0)
 
 /* ---- taking down ---------------------------------------------------------------------------- */
 
@@ -117,62 +112,64 @@ int ct_job_story_teller(const struct ct_job_story *story, bool line_is_lost)
 /* ---- words ---------------------------------------------------------------------------------- */
 
 /* What agents say of themselves goes to a terminal: no control characters. */
-static int add_clean(const char *text, struct ct_buf *out)
+static void add_clean(const char *text, struct ct_buf *out)
 {
     size_t before = out->len;
-    int rc = ct_buf_printf(out, "%s", text);
-    if (rc == 0) {
+    ct_buf_addf(out, "%s", text);
+    if (out->len > before) {
         ct_text_clean((char *)ct_buf_bytes(out) + before); /* the NUL stands behind it still */
     }
-    return rc;
 }
 
 int ct_job_story_headline(const struct ct_failure *failure, struct ct_buf *out)
 {
-    int rc;
     if (failure->kind == CT_FAILURE_WORKER && failure->rank < 0) { /* nobody stands out */
-        rc = ct_buf_printf(out, "the job hung: ");
-        THEN(rc, add_clean(failure->what, out));
-        return rc;
+        ct_buf_addf(out, "the job hung: ");
+        add_clean(failure->what, out);
+        return ct_buf_status(out);
     }
-    rc = failure->rank >= 0 ? ct_buf_printf(out, "rank %d failed on ", failure->rank)
-                            : ct_buf_printf(out, "node %d (", failure->node_rank);
-    THEN(rc, add_clean(failure->host, out));
-    THEN(rc, ct_buf_printf(out, "%s", failure->address[0] != '\0' ? " at " : ""));
-    THEN(rc, add_clean(failure->address, out));
-    THEN(rc, ct_buf_printf(out, failure->rank >= 0 ? ": " : ") is lost: "));
-    THEN(rc, add_clean(failure->what, out));
-    return rc;
+    if (failure->rank >= 0) {
+        ct_buf_addf(out, "rank %d failed on ", failure->rank);
+    } else {
+        ct_buf_addf(out, "node %d (", failure->node_rank);
+    }
+    add_clean(failure->host, out);
+    ct_buf_addf(out, "%s", failure->address[0] != '\0' ? " at " : "");
+    add_clean(failure->address, out);
+    ct_buf_addf(out, failure->rank >= 0 ? ": " : ") is lost: ");
+    add_clean(failure->what, out);
+    return ct_buf_status(out);
 }
 
-static int add_clock(int64_t time_ms, struct ct_buf *out)
+static void add_clock(int64_t time_ms, struct ct_buf *out)
 {
     time_t seconds = (time_t)(time_ms / 1000);
     struct tm local;
     char text[16];
-    if (localtime_r(&seconds, &local) == NULL ||
-        strftime(text, sizeof(text), "%H:%M:%S", &local) == 0) {
-        return 0;
+    if (localtime_r(&seconds, &local) != NULL &&
+        strftime(text, sizeof(text), "%H:%M:%S", &local) != 0) {
+        ct_buf_addf(out, "%s", text);
     }
-    return ct_buf_printf(out, "%s", text);
 }
 
 /* Each line of the tail indented, as ct_report_said() wants it. */
 static int add_said(const struct ct_failure *first, struct ct_buf *out)
 {
     struct ct_buf tail = CT_BUF_INIT;
-    int rc = first->tail != NULL ? ct_report_quote(first->tail, &tail) : 0;
-    const char *shown = rc == 0 && tail.len > 0 ? ct_buf_cstr(&tail) : "";
-    const struct ct_report_said said = {
-        .rank = first->rank,
-        .message = first->message,
-        .traceback = first->traceback,
-        .tail = shown,
-    };
-    if (shown == NULL) {
-        rc = CT_ENOMEM;
+    if (first->tail != NULL) {
+        ct_report_quote(first->tail, &tail);
     }
-    THEN(rc, ct_report_said(&said, out));
+    const char *shown = ct_buf_cstr(&tail);
+    int rc = shown != NULL ? ct_buf_status(&tail) : CT_ENOMEM;
+    if (rc == 0) {
+        const struct ct_report_said said = {
+            .rank = first->rank,
+            .message = first->message,
+            .traceback = first->traceback,
+            .tail = shown,
+        };
+        rc = ct_report_said(&said, out);
+    }
     ct_buf_fini(&tail);
     return rc;
 }
@@ -180,24 +177,27 @@ static int add_said(const struct ct_failure *first, struct ct_buf *out)
 static int add_first(const struct ct_job_story *story, const struct ct_failure *first,
                      struct ct_buf *out)
 {
-    int rc = ct_buf_printf(out, CT_REPORT_PREFIX "the job failed");
+    ct_buf_addf(out, CT_REPORT_PREFIX "the job failed");
     if (first->time_ms > 0) {
-        THEN(rc, ct_buf_printf(out, " at "));
-        THEN(rc, add_clock(first->time_ms, out));
+        ct_buf_addf(out, " at ");
+        add_clock(first->time_ms, out);
     }
-    THEN(rc, ct_buf_printf(out, " in generation %d: ", first->generation));
-    THEN(rc, ct_job_story_headline(first, out));
-    THEN(rc, ct_buf_printf(out, "\n"));
+    ct_buf_addf(out, " in generation %d: ", first->generation);
+    ct_job_story_headline(first, out);
+    ct_buf_addf(out, "\n");
     if (first->node_rank == story->node_rank && first->generation == story->generation) {
-        return rc; /* it stands in the report of this node, right above */
+        return 0; /* it stands in the report of this node, right above */
     }
-    THEN(rc, first->rank >= 0 ? add_said(first, out) : 0);
+    int rc = first->rank >= 0 ? add_said(first, out) : 0;
+    if (rc != 0) {
+        return rc;
+    }
     if (first->advice != NULL && first->advice[0] != '\0') {
-        THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "what to do: "));
-        THEN(rc, add_clean(first->advice, out));
-        THEN(rc, ct_buf_printf(out, "\n"));
+        ct_buf_addf(out, CT_REPORT_PREFIX "what to do: ");
+        add_clean(first->advice, out);
+        ct_buf_addf(out, "\n");
     }
-    return rc;
+    return 0;
 }
 
 static uint64_t oldest(uint64_t count, uint64_t kept)
@@ -205,45 +205,38 @@ static uint64_t oldest(uint64_t count, uint64_t kept)
     return count > kept ? count - kept : 0;
 }
 
-static int add_later(const struct ct_failure_history *told, const struct ct_failure *first,
-                     struct ct_buf *out)
+static void add_later(const struct ct_failure_history *told, const struct ct_failure *first,
+                      struct ct_buf *out)
 {
-    int rc = 0, shown = 0;
-    for (uint64_t i = oldest(told->num_failures, CT_FAILURE_HISTORY_KEPT);
-         rc == 0 && i < told->num_failures; i++) {
+    int shown = 0;
+    for (uint64_t i = oldest(told->num_failures, CT_FAILURE_HISTORY_KEPT); i < told->num_failures;
+         i++) {
         const struct ct_failure *other = &told->failures[i % CT_FAILURE_HISTORY_KEPT];
         if (other == first || other->generation != first->generation || shown++ >= LATER_SHOWN) {
             continue;
         }
-        THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "also, "));
-        THEN(rc, ct_job_story_headline(other, out));
-        THEN(rc, ct_buf_printf(out, "\n"));
+        ct_buf_addf(out, CT_REPORT_PREFIX "also, ");
+        ct_job_story_headline(other, out);
+        ct_buf_addf(out, "\n");
     }
-    return rc;
 }
 
-static int add_rounds(const struct ct_failure_history *told, struct ct_buf *out)
+static void add_rounds(const struct ct_failure_history *told, struct ct_buf *out)
 {
-    int rc = 0;
-    for (uint64_t i = oldest(told->num_rounds, ROUNDS_SHOWN); rc == 0 && i < told->num_rounds;
-         i++) {
+    for (uint64_t i = oldest(told->num_rounds, ROUNDS_SHOWN); i < told->num_rounds; i++) {
         const struct ct_history_round *round = &told->rounds[i % CT_FAILURE_HISTORY_KEPT];
-        THEN(rc, ct_buf_printf(out,
-                               CT_REPORT_PREFIX "generation %d: %d node%s, %d ranks, formed in "
-                                                "%.1f s",
-                               round->generation, round->nodes, round->nodes == 1 ? "" : "s",
-                               round->world_size, (double)round->waited_ms / 1000));
+        ct_buf_addf(out, CT_REPORT_PREFIX "generation %d: %d node%s, %d ranks, formed in %.1f s",
+                    round->generation, round->nodes, round->nodes == 1 ? "" : "s",
+                    round->world_size, (double)round->waited_ms / 1000);
         if (round->ended_ms > 0) {
-            THEN(rc, ct_buf_printf(out, ", ran %.1f s",
-                                   (double)(round->ended_ms - round->formed_ms) / 1000));
+            ct_buf_addf(out, ", ran %.1f s", (double)(round->ended_ms - round->formed_ms) / 1000);
         }
         if (round->why[0] != '\0') {
-            THEN(rc, ct_buf_printf(out, "; "));
-            THEN(rc, add_clean(round->why, out));
+            ct_buf_addf(out, "; ");
+            add_clean(round->why, out);
         }
-        THEN(rc, ct_buf_printf(out, "\n"));
+        ct_buf_addf(out, "\n");
     }
-    return rc;
 }
 
 static double between_s(int64_t from_ns, int64_t to_ns)
@@ -251,28 +244,27 @@ static double between_s(int64_t from_ns, int64_t to_ns)
     return to_ns > from_ns && from_ns > 0 ? (double)(to_ns - from_ns) / (double)CT_NS_PER_S : 0;
 }
 
-static int add_start_up(const struct ct_job_story *story, struct ct_buf *out)
+static void add_start_up(const struct ct_job_story *story, struct ct_buf *out)
 {
     if (story->first_world_ns == 0) {
-        return 0;
+        return;
     }
-    int rc = ct_buf_printf(out,
-                           CT_REPORT_PREFIX "start-up here: connected in %.3f s, waited %.3f s for "
-                                            "the other nodes, spawned in %.3f s",
-                           between_s(story->begun_ns, story->first_connected_ns),
-                           between_s(story->first_connected_ns, story->first_world_ns),
-                           between_s(story->first_world_ns, story->first_started_ns));
+    ct_buf_addf(out,
+                CT_REPORT_PREFIX "start-up here: connected in %.3f s, waited %.3f s for "
+                                 "the other nodes, spawned in %.3f s",
+                between_s(story->begun_ns, story->first_connected_ns),
+                between_s(story->first_connected_ns, story->first_world_ns),
+                between_s(story->first_world_ns, story->first_started_ns));
     if (story->first_step_ns > 0) {
-        THEN(rc, ct_buf_printf(out, ", first step after another %.3f s",
-                               between_s(story->first_started_ns, story->first_step_ns)));
+        ct_buf_addf(out, ", first step after another %.3f s",
+                    between_s(story->first_started_ns, story->first_step_ns));
     }
-    THEN(rc, ct_buf_printf(out, "\n"));
+    ct_buf_addf(out, "\n");
     if (story->waited[0] != '\0') {
-        THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "  the last word then: "));
-        THEN(rc, add_clean(story->waited, out));
-        THEN(rc, ct_buf_printf(out, "\n"));
+        ct_buf_addf(out, CT_REPORT_PREFIX "  the last word then: ");
+        add_clean(story->waited, out);
+        ct_buf_addf(out, "\n");
     }
-    return rc;
 }
 
 /* Has no failure ended the job, whatever was mended before? */
@@ -297,28 +289,29 @@ int ct_job_story_text(const struct ct_job_story *story, const struct ct_job_end 
                       struct ct_buf *out)
 {
     const struct ct_failure *first = culprit(story);
-    int rc = 0;
     if (ended_well(end)) {
         return 0;
     }
     if (first != NULL) {
-        THEN(rc, add_first(story, first, out));
-        THEN(rc, add_later(&story->told, first, out));
+        int rc = add_first(story, first, out);
+        if (rc != 0) {
+            return rc;
+        }
+        add_later(&story->told, first, out);
     }
     if (story->why[0] != '\0') {
-        THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "the job ends: "));
-        THEN(rc, add_clean(story->why, out));
-        THEN(rc, ct_buf_printf(out, "\n"));
+        ct_buf_addf(out, CT_REPORT_PREFIX "the job ends: ");
+        add_clean(story->why, out);
+        ct_buf_addf(out, "\n");
     }
     if (end->exit_code == CT_EXIT_RDZV_TIMEOUT) {
-        THEN(rc,
-             ct_buf_printf(out, CT_REPORT_PREFIX
-                           "what to do: start ctrun on the missing nodes, with the same address "
-                           "and --rdzv-id; --rdzv-conf join_timeout=SECONDS waits longer\n"));
+        ct_buf_addf(out, CT_REPORT_PREFIX
+                    "what to do: start ctrun on the missing nodes, with the same address "
+                    "and --rdzv-id; --rdzv-conf join_timeout=SECONDS waits longer\n");
     }
-    THEN(rc, add_rounds(&story->told, out));
-    THEN(rc, add_start_up(story, out));
-    return rc;
+    add_rounds(&story->told, out);
+    add_start_up(story, out);
+    return ct_buf_status(out);
 }
 
 /* ---- the report ----------------------------------------------------------------------------- */
@@ -352,23 +345,37 @@ static bool add_times(cJSON *root, const struct ct_job_story *story)
            add_first_step(times, story) && add_name(times, "waited_for", story->waited);
 }
 
+/* Takes `item`, which may be NULL. */
+static int add_item(cJSON *root, const char *name, cJSON *item)
+{
+    if (cJSON_AddItemToObject(root, name, item)) {
+        return 0;
+    }
+    cJSON_Delete(item);
+    return CT_ENOMEM;
+}
+
 static int add_members(cJSON *root, const struct ct_job_story *story, const struct ct_job_end *end)
 {
     const struct ct_failure *first = ended_well(end) ? NULL : culprit(story);
     cJSON *failure = NULL, *told = NULL;
     int rc = first != NULL ? ct_failure_to_json(first, &failure) : 0;
-    if (rc == 0 && !cJSON_AddItemToObject(root, "first_failure",
-                                          failure != NULL ? failure : cJSON_CreateNull())) {
-        cJSON_Delete(failure);
-        return CT_ENOMEM;
+    if (rc != 0) {
+        return rc;
     }
-    rc = rc != 0 ? rc : ct_failure_history_to_json(&story->told, &told);
-    if (rc == 0 && !cJSON_AddItemToObject(root, "story", told)) {
-        cJSON_Delete(told);
-        return CT_ENOMEM;
+    rc = add_item(root, "first_failure", failure != NULL ? failure : cJSON_CreateNull());
+    if (rc != 0) {
+        return rc;
     }
-    bool ok = rc == 0 && add_name(root, "run_id", end->run_id) &&
-              add_name(root, "host", end->host) &&
+    rc = ct_failure_history_to_json(&story->told, &told);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = add_item(root, "story", told);
+    if (rc != 0) {
+        return rc;
+    }
+    bool ok = add_name(root, "run_id", end->run_id) && add_name(root, "host", end->host) &&
               ct_json_add_number(root, "exit_code", end->exit_code) &&
               ct_json_add_number(root, "signal", end->signo) &&
               ct_json_add_number(root, "node_rank", story->worlds > 0 ? story->node_rank : -1) &&
@@ -387,7 +394,9 @@ int ct_job_story_json(const struct ct_job_story *story, const struct ct_job_end 
         return CT_ENOMEM;
     }
     int rc = add_members(root, story, end);
-    rc = rc != 0 ? rc : ct_json_print(root, out);
+    if (rc == 0) {
+        rc = ct_json_print(root, out);
+    }
     cJSON_Delete(root);
     return rc;
 }

@@ -58,9 +58,8 @@ const struct ct_failure *ct_job_story_elsewhere(const struct ct_job_story *story
 int ct_job_story_teller(const struct ct_job_story *story, bool line_is_lost);
 
 /* "the job hung: ...", "rank 5 failed on gpu-6: process 42 exited with code 3", "node 2 (gpu-6) is
- * lost: ...". CT_ENOMEM.
- */
-CT_MUST_CHECK int ct_job_story_headline(const struct ct_failure *failure, struct ct_buf *out);
+ * lost: ...". Returns ct_buf_status(out). */
+int ct_job_story_headline(const struct ct_failure *failure, struct ct_buf *out);
 
 /* The whole story of a job that has failed, in lines for the screen; nothing when it has not.
  * CT_ENOMEM. */

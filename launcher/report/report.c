@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Order of the story: what the worker itself said, then what followed from its failure, then what
- * to do. A reader who stops after three lines knows who, how and why.
+ * The order of a report: what the worker itself said, then what followed from its failure, then
+ * what to do. A reader who stops after three lines knows who, how and why.
+ *
+ * Failure modes: without memory the text is incomplete, which ct_buf_status() tells the caller.
  */
 #include "launcher/report/report.h"
 
@@ -12,14 +14,6 @@
 
 /* Consequences are not the cause: more of them than this only push the cause out of sight. */
 #define OTHER_FAILURES_SHOWN 4
-
-/* Runs an append unless an earlier one failed. */
-#define THEN(rc, call)     \
-    do {                   \
-        if ((rc) == 0) {   \
-            (rc) = (call); \
-        }                  \
-    } while (0)
 
 typedef bool (*member_fn)(const struct ct_report_worker *worker);
 
@@ -58,12 +52,12 @@ static int count_of(const struct ct_report *report, member_fn member)
 }
 
 /* "ranks 0, 2-3" of those that are members; the one that failed first never is. */
-static int add_ranks(const struct ct_report *report, member_fn member, struct ct_buf *out)
+static void add_ranks(const struct ct_report *report, member_fn member, struct ct_buf *out)
 {
     const struct ct_report_worker *workers = report->workers;
     const char *comma = "";
-    int rc = ct_buf_printf(out, count_of(report, member) == 1 ? "rank " : "ranks ");
-    for (int i = 0; rc == 0 && i < report->count; i++) {
+    ct_buf_addf(out, count_of(report, member) == 1 ? "rank " : "ranks ");
+    for (int i = 0; i < report->count; i++) {
         if (!member(&workers[i])) {
             continue;
         }
@@ -71,61 +65,58 @@ static int add_ranks(const struct ct_report *report, member_fn member, struct ct
         while (last + 1 < report->count && member(&workers[last + 1])) {
             last++;
         }
-        rc = ct_buf_printf(out, last > i ? "%s%d-%d" : "%s%d", comma, workers[i].rank,
-                           workers[last].rank);
+        ct_buf_addf(out, last > i ? "%s%d-%d" : "%s%d", comma, workers[i].rank, workers[last].rank);
         comma = ", ";
         i = last;
     }
-    return rc;
 }
 
 int ct_report_headline(const struct ct_report *report, struct ct_buf *out)
 {
     const struct ct_report_worker *failed = &report->workers[report->failed];
     bool all = failed->end.kind == CT_END_ALL_HUNG;
-    int rc = all ? ct_buf_printf(out, CT_REPORT_PREFIX "the job hung on %s: ", report->host)
-                 : ct_buf_printf(out, CT_REPORT_PREFIX "rank %d failed on %s: ", failed->rank,
-                                 report->host);
-    if (report->start_error != NULL) {
-        THEN(rc, ct_buf_printf(out, "%s", report->start_error));
-    } else if (all) {
-        THEN(rc, ct_worker_end_describe(&failed->end, out));
+    if (all) {
+        ct_buf_addf(out, CT_REPORT_PREFIX "the job hung on %s: ", report->host);
     } else {
-        THEN(rc, ct_buf_printf(out, "process %ld ", (long)failed->pid));
-        THEN(rc, ct_worker_end_describe(&failed->end, out));
+        ct_buf_addf(out, CT_REPORT_PREFIX "rank %d failed on %s: ", failed->rank, report->host);
     }
-    THEN(rc, ct_buf_printf(out, "\n"));
-    THEN(rc, ct_report_stopping(report, out));
-    return rc;
+    if (report->start_error != NULL) {
+        ct_buf_addf(out, "%s", report->start_error);
+    } else {
+        if (!all) {
+            ct_buf_addf(out, "process %ld ", (long)failed->pid);
+        }
+        ct_worker_end_describe(&failed->end, out);
+    }
+    ct_buf_addf(out, "\n");
+    return ct_report_stopping(report, out);
 }
 
 int ct_report_stopping(const struct ct_report *report, struct ct_buf *out)
 {
-    int rc = 0;
     if (count_of(report, is_alive) > 0) {
-        THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "stopping "));
-        THEN(rc, add_ranks(report, is_alive, out));
-        THEN(rc, ct_buf_printf(out, " because of it (SIGTERM, after %" PRId64 " s SIGKILL)\n",
-                               report->shutdown_timeout_ms / 1000));
+        ct_buf_addf(out, CT_REPORT_PREFIX "stopping ");
+        add_ranks(report, is_alive, out);
+        ct_buf_addf(out, " because of it (SIGTERM, after %" PRId64 " s SIGKILL)\n",
+                    report->shutdown_timeout_ms / 1000);
     }
-    return rc;
+    return ct_buf_status(out);
 }
 
 int ct_report_quote(const char *text, struct ct_buf *out)
 {
-    int rc = 0;
-    while (rc == 0 && *text != '\0') {
+    while (*text != '\0') {
         size_t len = strcspn(text, "\n");
-        rc = ct_buf_append(out, CT_REPORT_INDENT, strlen(CT_REPORT_INDENT));
-        for (size_t i = 0; rc == 0 && i < len; i++) {
+        ct_buf_addf(out, CT_REPORT_INDENT);
+        for (size_t i = 0; i < len; i++) {
             size_t unwanted = text[i] != '\t' ? ct_text_unwanted(text + i) : 0;
-            rc = ct_buf_append(out, unwanted > 0 ? "?" : text + i, 1);
+            ct_buf_add(out, unwanted > 0 ? "?" : text + i, 1);
             i += unwanted > 1 ? unwanted - 1 : 0;
         }
-        THEN(rc, ct_buf_append(out, "\n", 1));
+        ct_buf_addf(out, "\n");
         text += len + (text[len] == '\n');
     }
-    return rc;
+    return ct_buf_status(out);
 }
 
 /* ---- nothing twice -------------------------------------------------------------------------- */
@@ -184,23 +175,21 @@ static bool ends_in(const char *traceback, const char *text)
 }
 
 /* The lines of the tail that stand neither in the message nor in the traceback. */
-static int add_rest(const char *tail, const char *message, const char *traceback,
-                    struct ct_buf *out)
+static void add_rest(const char *tail, const char *message, const char *traceback,
+                     struct ct_buf *out)
 {
-    int rc = 0;
-    while (rc == 0 && *tail != '\0') {
+    while (*tail != '\0') {
         size_t len = strcspn(tail, "\n");
+        size_t whole = len + (tail[len] == '\n');
         if (!has_line(message, tail, len) && !has_line(traceback, tail, len)) {
-            rc = ct_buf_append(out, tail, len + (tail[len] == '\n'));
+            ct_buf_add(out, tail, whole);
         }
-        tail += len + (tail[len] == '\n');
+        tail += whole;
     }
-    return rc;
 }
 
 int ct_report_said(const struct ct_report_said *said, struct ct_buf *out)
 {
-    int rc = 0;
     const char *seen = said->tail_is_seen ? said->tail : NULL;
     const char *traceback = said->traceback;
     if (traceback != NULL && seen != NULL && ends_in(traceback, seen)) {
@@ -208,42 +197,40 @@ int ct_report_said(const struct ct_report_said *said, struct ct_buf *out)
     }
     const char *message = is_said(said->message, traceback, seen) ? NULL : said->message;
     if (message != NULL) {
-        THEN(rc,
-             ct_buf_printf(out, CT_REPORT_PREFIX "rank %d says in its error file:\n", said->rank));
-        THEN(rc, ct_report_quote(message, out));
+        ct_buf_addf(out, CT_REPORT_PREFIX "rank %d says in its error file:\n", said->rank);
+        ct_report_quote(message, out);
     }
     if (traceback != NULL && message != NULL) {
-        THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "with the traceback:\n"));
+        ct_buf_addf(out, CT_REPORT_PREFIX "with the traceback:\n");
     } else if (traceback != NULL) {
-        THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "rank %d has the traceback:\n", said->rank));
+        ct_buf_addf(out, CT_REPORT_PREFIX "rank %d has the traceback:\n", said->rank);
     }
     if (traceback != NULL) {
-        THEN(rc, ct_report_quote(traceback, out));
+        ct_report_quote(traceback, out);
     }
     if (seen == NULL && !is_said(said->tail, message, traceback)) {
-        THEN(rc,
-             ct_buf_printf(out, CT_REPORT_PREFIX "rank %d wrote last on stderr:\n", said->rank));
-        THEN(rc, add_rest(said->tail, message, traceback, out));
+        ct_buf_addf(out, CT_REPORT_PREFIX "rank %d wrote last on stderr:\n", said->rank);
+        add_rest(said->tail, message, traceback, out);
     }
-    return rc;
+    return ct_buf_status(out);
 }
 
-/* ---- the story ------------------------------------------------------------------------------ */
+/* ---- the whole report ----------------------------------------------------------------------- */
 
-static int add_cause(const struct ct_report *report, const struct ct_report_worker *failed,
-                     struct ct_buf *out)
+static void add_cause(const struct ct_report *report, const struct ct_report_worker *failed,
+                      struct ct_buf *out)
 {
-    int rc = 0, rank = failed->rank;
+    int rank = failed->rank;
     if (failed->end.kind == CT_END_ALL_HUNG) {
-        return 0; /* what one of them wrote says no more than what the others did */
+        return; /* what one of them wrote says no more than what the others did */
     }
     if (failed->end.kind == CT_END_SIGNALED && failed->end.value == SIGKILL) {
         /* The evidence for or against the out-of-memory killer. */
-        THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "rank %d had used up to %" PRId64 " MiB\n",
-                               rank, failed->max_rss_kib / 1024));
+        ct_buf_addf(out, CT_REPORT_PREFIX "rank %d had used up to %" PRId64 " MiB\n", rank,
+                    failed->max_rss_kib / 1024);
         if (failed->memory[0] != '\0' && report->will_restart) { /* else the advice says it */
-            THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "rank %d was probably out of memory: %s\n",
-                                   rank, failed->memory));
+            ct_buf_addf(out, CT_REPORT_PREFIX "rank %d was probably out of memory: %s\n", rank,
+                        failed->memory);
         }
     }
     const struct ct_report_said said = {
@@ -253,86 +240,77 @@ static int add_cause(const struct ct_report *report, const struct ct_report_work
         .tail = report->tail,
         .tail_is_seen = report->tail_is_seen,
     };
-    THEN(rc, ct_report_said(&said, out));
-    return rc;
+    ct_report_said(&said, out);
 }
 
-static int add_other_failures(const struct ct_report *report, struct ct_buf *out)
+static void add_other_failures(const struct ct_report *report, struct ct_buf *out)
 {
-    int rc = 0, shown = 0, total = count_of(report, failed_too);
-    for (int i = 0; rc == 0 && i < report->count && shown < OTHER_FAILURES_SHOWN; i++) {
+    int shown = 0, total = count_of(report, failed_too);
+    for (int i = 0; i < report->count && shown < OTHER_FAILURES_SHOWN; i++) {
         const struct ct_report_worker *worker = &report->workers[i];
-        if (!failed_too(worker)) {
-            continue;
+        if (failed_too(worker)) {
+            ct_buf_addf(out, CT_REPORT_PREFIX "later, rank %d ", worker->rank);
+            ct_worker_end_describe(&worker->end, out);
+            ct_buf_addf(out, "\n");
+            shown++;
         }
-        THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "later, rank %d ", worker->rank));
-        THEN(rc, ct_worker_end_describe(&worker->end, out));
-        THEN(rc, ct_buf_append(out, "\n", 1));
-        shown++;
     }
     if (total > shown) {
-        THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "and %d more failed later\n", total - shown));
+        ct_buf_addf(out, CT_REPORT_PREFIX "and %d more failed later\n", total - shown);
     }
-    return rc;
 }
 
-static int add_consequences(const struct ct_report *report, struct ct_buf *out)
+static void add_consequences(const struct ct_report *report, struct ct_buf *out)
 {
-    int rc = add_other_failures(report, out);
+    add_other_failures(report, out);
     if (count_of(report, stopped_cleanly) > 0) {
-        THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "stopped because of it: "));
-        THEN(rc, add_ranks(report, stopped_cleanly, out));
-        THEN(rc, ct_buf_append(out, "\n", 1));
+        ct_buf_addf(out, CT_REPORT_PREFIX "stopped because of it: ");
+        add_ranks(report, stopped_cleanly, out);
+        ct_buf_addf(out, "\n");
     }
     if (report->strays > 0) {
-        THEN(rc, ct_buf_printf(
-                     out, CT_REPORT_PREFIX "processes that workers left behind, now ended: %zu\n",
-                     report->strays));
+        ct_buf_addf(out, CT_REPORT_PREFIX "processes that workers left behind, now ended: %zu\n",
+                    report->strays);
     }
     if (report->killed > 0) {
-        THEN(rc, ct_buf_printf(out,
-                               CT_REPORT_PREFIX
-                               "processes that did not stop in time and were killed: %zu\n",
-                               report->killed));
+        ct_buf_addf(out,
+                    CT_REPORT_PREFIX "processes that did not stop in time and were killed: %zu\n",
+                    report->killed);
     }
     if (report->left > 0) {
-        THEN(rc, ct_buf_printf(
-                     out,
-                     CT_REPORT_PREFIX
-                     "processes that cannot be killed (stuck in the kernel, see dmesg): %zu\n",
-                     report->left));
+        ct_buf_addf(out,
+                    CT_REPORT_PREFIX
+                    "processes that cannot be killed (stuck in the kernel, see dmesg): %zu\n",
+                    report->left);
     }
-    return rc;
 }
 
 int ct_report_failure(const struct ct_report *report, struct ct_buf *out)
 {
     const struct ct_report_worker *failed = &report->workers[report->failed];
-    int rc = add_cause(report, failed, out);
-    THEN(rc, add_consequences(report, out));
+    add_cause(report, failed, out);
+    add_consequences(report, out);
     if (report->will_restart) {
         /* Not "all workers": some may live on in place (launcher/worker/order_writer.h). */
-        THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "restarting the job (restart %d of %d)\n",
-                               report->restarts + 1, report->max_restarts));
-        return rc;
+        ct_buf_addf(out, CT_REPORT_PREFIX "restarting the job (restart %d of %d)\n",
+                    report->restarts + 1, report->max_restarts);
+        return ct_buf_status(out);
     }
     bool restart_left = report->restarts < report->max_restarts;
     if (restart_left && failed->end.kind == CT_END_EXITED && failed->end.final) {
-        THEN(rc, ct_buf_printf(out,
-                               CT_REPORT_PREFIX
-                               "rank %d says that a restart cannot help: the job ends\n",
-                               failed->rank));
+        ct_buf_addf(out, CT_REPORT_PREFIX "rank %d says that a restart cannot help: the job ends\n",
+                    failed->rank);
     }
     if (report->advice != NULL) {
-        THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "what to do: %s\n", report->advice));
+        ct_buf_addf(out, CT_REPORT_PREFIX "what to do: %s\n", report->advice);
     }
     if (report->log_folder != NULL && failed->end.kind != CT_END_ALL_HUNG) {
-        THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "log files of rank %d: %s\n", failed->rank,
-                               report->log_folder));
+        ct_buf_addf(out, CT_REPORT_PREFIX "log files of rank %d: %s\n", failed->rank,
+                    report->log_folder);
     }
     if (report->restarts > 0 && !restart_left) {
-        THEN(rc, ct_buf_printf(out, CT_REPORT_PREFIX "no restarts are left (--max-restarts %d)\n",
-                               report->max_restarts));
+        ct_buf_addf(out, CT_REPORT_PREFIX "no restarts are left (--max-restarts %d)\n",
+                    report->max_restarts);
     }
-    return rc;
+    return ct_buf_status(out);
 }

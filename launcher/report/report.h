@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The story of a failure, as text for stderr. Pure: facts in, lines out.
+ * The report of a failure, as text for stderr. Pure: facts in, lines out.
  *
- * The headline comes the moment the first worker fails; the story follows when the others are gone
+ * The headline comes the moment the first worker fails; the rest follows when the others are gone
  * and everything they wrote has arrived, which may be a grace period later.
+ *
+ * All functions append to `out` and return ct_buf_status(out), 0 or CT_ENOMEM; a caller that adds
+ * more to the same buffer may look at the status once, at the end.
  */
 #ifndef CT_LAUNCHER_REPORT_REPORT_H
 #define CT_LAUNCHER_REPORT_REPORT_H
@@ -58,28 +61,28 @@ struct ct_report {
 };
 
 /* "ctrun: rank 1 failed on host h: process 42 exited with code 3" and, when others live, who is
- * stopped now. CT_ENOMEM. */
-CT_MUST_CHECK int ct_report_headline(const struct ct_report *report, struct ct_buf *out);
+ * stopped now. */
+int ct_report_headline(const struct ct_report *report, struct ct_buf *out);
 
-/* Only who is stopped now, when somebody lives. CT_ENOMEM. */
-CT_MUST_CHECK int ct_report_stopping(const struct ct_report *report, struct ct_buf *out);
+/* Only who is stopped now, when somebody lives. */
+int ct_report_stopping(const struct ct_report *report, struct ct_buf *out);
 
-/* Each line of `text` indented, control characters made harmless. CT_ENOMEM. */
-CT_MUST_CHECK int ct_report_quote(const char *text, struct ct_buf *out);
+/* Each line of `text` indented, control characters made harmless. */
+int ct_report_quote(const char *text, struct ct_buf *out);
 
 /* What a worker has left in words. A text is NULL or "" where there is none. */
 struct ct_report_said {
     int rank;
     const char *message, *traceback; /* of its error file */
-    const char *tail;                /* its last lines on stderr, as they shall be shown */
+    const char *tail;                /* its last lines on stderr, as they are to be shown */
     bool tail_is_seen;               /* they stand on the same screen already */
 };
 
 /* Quotes it, no line twice: the error in a message often ends the traceback, and Python writes both
- * on stderr as well. CT_ENOMEM. */
-CT_MUST_CHECK int ct_report_said(const struct ct_report_said *said, struct ct_buf *out);
+ * on stderr as well. */
+int ct_report_said(const struct ct_report_said *said, struct ct_buf *out);
 
-/* Everything else, ending in what happens now. CT_ENOMEM. */
-CT_MUST_CHECK int ct_report_failure(const struct ct_report *report, struct ct_buf *out);
+/* Everything else, ending in what happens now. */
+int ct_report_failure(const struct ct_report *report, struct ct_buf *out);
 
 #endif

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tables without state: each kind of end has its words, its exit code and its advice.
+ */
 #include "launcher/report/worker_end.h"
 
 #include "launcher/process/spawn.h"
@@ -28,36 +31,46 @@ bool ct_worker_end_by_another(const struct ct_worker_end *end)
     return false;
 }
 
+/* As in kill -l. */
+static void add_signal(int signo, struct ct_buf *out)
+{
+    const char *name = sigabbrev_np(signo);
+    ct_buf_addf(out, "signal %d (%s%s)", signo, name != NULL ? "SIG" : "",
+                name != NULL ? name : "a real-time signal");
+}
+
 int ct_worker_end_describe(const struct ct_worker_end *end, struct ct_buf *out)
 {
-    const char *name;
     switch (end->kind) {
     case CT_END_EXITED:
-        return ct_buf_printf(out, "exited with code %d", end->value);
+        ct_buf_addf(out, "exited with code %d", end->value);
+        break;
     case CT_END_SIGNALED:
-        name = sigabbrev_np(end->value);
-        return ct_buf_printf(out, "was killed by signal %d (%s%s)%s", end->value,
-                             name != NULL ? "SIG" : "", name != NULL ? name : "a real-time signal",
-                             end->core_dumped ? " and dumped its core" : "");
+        ct_buf_addf(out, "was killed by ");
+        add_signal(end->value, out);
+        ct_buf_addf(out, "%s", end->core_dumped ? " and dumped its core" : "");
+        break;
     case CT_END_HUNG:
-        return ct_buf_printf(out, "hung: it stood still for %d s", end->value);
+        ct_buf_addf(out, "hung: it stood still for %d s", end->value);
+        break;
     case CT_END_ALL_HUNG:
-        return ct_buf_printf(out, "no rank has moved for %d s and none stands out", end->value);
+        ct_buf_addf(out, "no rank has moved for %d s and none stands out", end->value);
+        break;
     case CT_END_EXPIRED:
-        name = sigabbrev_np(end->value);
-        return ct_buf_printf(out, "was ended with signal %d (%s%s): its timer '%s' had expired",
-                             end->value, name != NULL ? "SIG" : "",
-                             name != NULL ? name : "a real-time signal", end->timer);
+        ct_buf_addf(out, "was ended with ");
+        add_signal(end->value, out);
+        ct_buf_addf(out, ": its timer '%s' had expired", end->timer);
+        break;
     case CT_END_STUCK:
-        return ct_buf_printf(out,
-                             "is stuck in the kernel: it has been in uninterruptible sleep for "
-                             "%d s",
-                             end->value);
+        ct_buf_addf(out, "is stuck in the kernel: it has been in uninterruptible sleep for %d s",
+                    end->value);
+        break;
     case CT_END_NOT_STARTED:
-        return ct_buf_printf(out, "could not be started: %s",
-                             end->value != 0 ? strerror(end->value) : "its set-up failed");
+        ct_buf_addf(out, "could not be started: %s",
+                    end->value != 0 ? strerror(end->value) : "its set-up failed");
+        break;
     }
-    return CT_EINVAL;
+    return ct_buf_status(out);
 }
 
 /* What the machine lacks says nothing about the program. */

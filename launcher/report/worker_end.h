@@ -41,8 +41,9 @@ bool ct_worker_end_by_another(const struct ct_worker_end *end);
 
 bool ct_worker_end_is_success(const struct ct_worker_end *end);
 
-/* "exited with code 3", "was killed by signal 9 (SIGKILL)", "could not be started: ...". */
-CT_MUST_CHECK int ct_worker_end_describe(const struct ct_worker_end *end, struct ct_buf *out);
+/* "exited with code 3", "was killed by signal 9 (SIGKILL)", "could not be started: ...". Returns
+ * ct_buf_status(out). */
+int ct_worker_end_describe(const struct ct_worker_end *end, struct ct_buf *out);
 
 /* As Python's subprocess has it: the exit code, or minus the signal. */
 int ct_worker_end_python_code(const struct ct_worker_end *end);

@@ -179,12 +179,10 @@ static int resolve_python(const struct ct_options *options, char *const *env,
         return rc;
     }
     /* The full path, from which the interpreter finds its virtual environment. */
-    rc = ct_strlist_borrow(&out->argv, out->path);
-    rc = rc != 0 ? rc : ct_strlist_borrow(&out->argv, "-u");
-    if (rc == 0 && options->module) {
-        rc = ct_strlist_borrow(&out->argv, "-m");
-    }
-    return rc;
+    bool ok = ct_strlist_borrow(&out->argv, out->path) == 0 &&
+              ct_strlist_borrow(&out->argv, "-u") == 0 &&
+              (!options->module || ct_strlist_borrow(&out->argv, "-m") == 0);
+    return ok ? 0 : ct_err_set(err, CT_ENOMEM, "%s: out of memory", options->command[0]);
 }
 
 int ct_command_resolve(const struct ct_options *options, char *const *env, const char *own_dir,
@@ -195,19 +193,20 @@ int ct_command_resolve(const struct ct_options *options, char *const *env, const
     bool python = !options->no_python && (options->module || ends_in_py(program));
     int rc = python ? resolve_python(options, env, &command, err)
                     : resolve_program(program, env, own_dir, &command.path, err);
-    if (rc == 0) {
-        for (char *const *word = options->command; rc == 0 && *word != NULL; word++) {
-            rc = ct_strlist_borrow(&command.argv, *word);
-        }
-        rc = rc != 0 ? rc : ct_strlist_close(&command.argv);
-        if (rc != 0) {
-            rc = ct_err_set(err, rc, "%s: out of memory", program);
-        }
-    }
     if (rc != 0) {
-        ct_command_fini(&command);
-        return rc;
+        goto fail;
+    }
+    for (char *const *word = options->command; rc == 0 && *word != NULL; word++) {
+        rc = ct_strlist_borrow(&command.argv, *word);
+    }
+    if (rc != 0 || ct_strlist_close(&command.argv) != 0) {
+        rc = ct_err_set(err, CT_ENOMEM, "%s: out of memory", program);
+        goto fail;
     }
     *out = command;
     return 0;
+
+fail:
+    ct_command_fini(&command);
+    return rc;
 }

@@ -61,17 +61,19 @@ static bool is_owned(const char *var)
     return false;
 }
 
-static int add_int(struct ct_strlist *out, const char *name, int value)
+/* The functions that add variables return false when memory is out. */
+
+static bool add_int(struct ct_strlist *out, const char *name, int value)
 {
-    return ct_strlist_printf(out, "%s=%d", name, value);
+    return ct_strlist_printf(out, "%s=%d", name, value) == 0;
 }
 
-static int add_text(struct ct_strlist *out, const char *name, const char *value)
+static bool add_text(struct ct_strlist *out, const char *name, const char *value)
 {
-    return ct_strlist_printf(out, "%s=%s", name, value);
+    return ct_strlist_printf(out, "%s=%s", name, value) == 0;
 }
 
-static int add_ranks(const struct ct_worker_env *env, int index, struct ct_strlist *out)
+static bool add_ranks(const struct ct_worker_env *env, int index, struct ct_strlist *out)
 {
     int local_rank = env->first_local_rank + index;
     const struct {
@@ -91,15 +93,16 @@ static int add_ranks(const struct ct_worker_env *env, int index, struct ct_strli
         {"TORCHELASTIC_MAX_RESTARTS", env->max_restarts},
         {"CTRUN_GENERATION", env->generation},
     };
-    int rc = 0;
-    for (size_t i = 0; rc == 0 && i < sizeof(vars) / sizeof(vars[0]); i++) {
-        rc = add_int(out, vars[i].name, vars[i].value);
+    for (size_t i = 0; i < sizeof(vars) / sizeof(vars[0]); i++) {
+        if (!add_int(out, vars[i].name, vars[i].value)) {
+            return false;
+        }
     }
-    return rc;
+    return true;
 }
 
-static int add_names(const struct ct_worker_env *env, const char *error_file,
-                     struct ct_strlist *out)
+static bool add_names(const struct ct_worker_env *env, const char *error_file,
+                      struct ct_strlist *out)
 {
     const struct {
         const char *name, *value;
@@ -112,41 +115,37 @@ static int add_names(const struct ct_worker_env *env, const char *error_file,
         {"TORCHELASTIC_ERROR_FILE", error_file},
         {"TORCHELASTIC_SIGNALS_TO_HANDLE", env->signals},
     };
-    int rc = 0;
-    for (size_t i = 0; rc == 0 && i < sizeof(vars) / sizeof(vars[0]); i++) {
-        rc = add_text(out, vars[i].name, vars[i].value);
+    for (size_t i = 0; i < sizeof(vars) / sizeof(vars[0]); i++) {
+        if (!add_text(out, vars[i].name, vars[i].value)) {
+            return false;
+        }
     }
-    return rc;
+    return true;
 }
 
 /* gloo wants a name; NCCL takes names for prefixes, without "=" in front. */
-static int add_interface(const struct ct_worker_env *env, char *const *base, struct ct_strlist *out)
+static bool add_interface(const struct ct_worker_env *env, char *const *base,
+                          struct ct_strlist *out)
 {
-    int rc = 0;
     if (env->interface == NULL || env->interface[0] == '\0') {
-        return 0;
+        return true;
     }
-    if (ct_environ_get(base, CT_GLOO_INTERFACE_ENV) == NULL) {
-        rc = add_text(out, CT_GLOO_INTERFACE_ENV, env->interface);
-    }
-    if (rc == 0 && !env->nccl_configured && ct_environ_get(base, CT_NCCL_INTERFACE_ENV) == NULL) {
-        rc = ct_strlist_printf(out, CT_NCCL_INTERFACE_ENV "==%s", env->interface);
-    }
-    return rc;
+    bool gloo = ct_environ_get(base, CT_GLOO_INTERFACE_ENV) == NULL;
+    bool nccl = !env->nccl_configured && ct_environ_get(base, CT_NCCL_INTERFACE_ENV) == NULL;
+    return (!gloo || add_text(out, CT_GLOO_INTERFACE_ENV, env->interface)) &&
+           (!nccl || ct_strlist_printf(out, CT_NCCL_INTERFACE_ENV "==%s", env->interface) == 0);
 }
 
 /* What a worker gets only if the user has not decided it. */
-static int add_defaults(const struct ct_worker_env *env, char *const *base, struct ct_strlist *out)
+static bool add_defaults(const struct ct_worker_env *env, char *const *base, struct ct_strlist *out)
 {
-    int rc = 0;
-    if (ct_environ_get(base, "OMP_NUM_THREADS") == NULL) {
-        int threads = env->cpus / env->local_world_size;
-        rc = add_int(out, "OMP_NUM_THREADS", threads > 0 ? threads : 1);
-    }
-    if (rc == 0 && ct_environ_get(base, "TORCH_NCCL_ASYNC_ERROR_HANDLING") == NULL) {
-        rc = add_int(out, "TORCH_NCCL_ASYNC_ERROR_HANDLING", 1);
-    }
-    return rc != 0 ? rc : add_interface(env, base, out);
+    static const char threads_var[] = "OMP_NUM_THREADS";
+    static const char errors_var[] = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
+    int threads = env->cpus / env->local_world_size;
+    return (ct_environ_get(base, threads_var) != NULL ||
+            add_int(out, threads_var, threads > 0 ? threads : 1)) &&
+           (ct_environ_get(base, errors_var) != NULL || add_int(out, errors_var, 1)) &&
+           add_interface(env, base, out);
 }
 
 static const char visible_var[] = "CUDA_VISIBLE_DEVICES=";
@@ -154,55 +153,48 @@ static const size_t visible_len = sizeof(visible_var) - 1;
 static const char timer_var[] = CT_TIMER_FILE_ENV "=";
 
 /* The device that is the worker's own, and how many it shares it with. */
-static int add_device(const struct ct_gpu_share *gpu, char *const *base, struct ct_strlist *out)
+static bool add_device(const struct ct_gpu_share *gpu, char *const *base, struct ct_strlist *out)
 {
-    int rc = add_int(out, CT_DEVICE_INDEX_ENV, gpu->index);
-    if (rc == 0 && gpu->token != NULL) {
-        rc = ct_strlist_printf(out, "%s%.*s", visible_var, (int)gpu->token_len, gpu->token);
-    }
-    if (rc == 0 && gpu->counted && ct_environ_get(base, "CUDA_DEVICE_ORDER") == NULL) {
-        rc = add_text(out, "CUDA_DEVICE_ORDER", "PCI_BUS_ID");
-    }
-    if (rc == 0 && gpu->ranks > 1) {
-        rc = ct_strlist_printf(out, CT_GPU_SHARE_ENV "=1/%d", gpu->ranks);
-    }
-    /* NCCL 2.30 and later; older ones refuse such ranks whatever it says. */
-    if (rc == 0 && gpu->ranks > 1 && ct_environ_get(base, "NCCL_MULTI_RANK_GPU_ENABLE") == NULL) {
-        rc = add_int(out, "NCCL_MULTI_RANK_GPU_ENABLE", 1);
-    }
-    return rc;
+    /* NCCL 2.30 and later obeys it; older ones refuse ranks that share a GPU whatever it says. */
+    static const char multi_rank_var[] = "NCCL_MULTI_RANK_GPU_ENABLE";
+    bool shared = gpu->ranks > 1;
+    bool order = gpu->counted && ct_environ_get(base, "CUDA_DEVICE_ORDER") == NULL;
+    return add_int(out, CT_DEVICE_INDEX_ENV, gpu->index) &&
+           (gpu->token == NULL ||
+            ct_strlist_printf(out, "%s%.*s", visible_var, (int)gpu->token_len, gpu->token) == 0) &&
+           (!order || add_text(out, "CUDA_DEVICE_ORDER", "PCI_BUS_ID")) &&
+           (!shared || ct_strlist_printf(out, CT_GPU_SHARE_ENV "=1/%d", gpu->ranks) == 0) &&
+           (!shared || ct_environ_get(base, multi_rank_var) != NULL ||
+            add_int(out, multi_rank_var, 1));
+}
+
+static bool is_set(const char *value)
+{
+    return value != NULL && value[0] != '\0';
+}
+
+/* Where the worker finds what it shares with ctrun. */
+static bool add_files(const struct ct_worker_env *env, int index, struct ct_strlist *out)
+{
+    return (env->cookie == NULL || ct_strlist_borrow(out, env->cookie) == 0) &&
+           (!is_set(env->progress) ||
+            ct_strlist_printf(out, CT_PROGRESS_ENV "=%s:%d", env->progress,
+                              index * CT_PROGRESS_SLOT) == 0) &&
+           (!is_set(env->handover) ||
+            ct_strlist_printf(out, CT_HANDOVER_ENV "=%s:%lld", env->handover,
+                              (long long)index * CT_HANDOVER_SLOT) == 0) &&
+           (env->timer_file == NULL || add_text(out, CT_TIMER_FILE_ENV, env->timer_file)) &&
+           (env->preempt == NULL || add_text(out, CT_PREEMPT_ENV, env->preempt)) &&
+           (env->snapshot == NULL || ct_strlist_borrow(out, env->snapshot) == 0);
 }
 
 static int add_vars(const struct ct_worker_env *env, const struct ct_gpu_share *gpu, int index,
                     const char *error_file, char *const *base, struct ct_strlist *out)
 {
-    int rc = add_ranks(env, index, out);
-    rc = rc != 0 ? rc : add_names(env, error_file, out);
-    if (rc == 0 && gpu->assigned) {
-        rc = add_device(gpu, base, out);
-    }
-    rc = rc != 0 ? rc : add_defaults(env, base, out);
-    if (rc == 0 && env->cookie != NULL) {
-        rc = ct_strlist_borrow(out, env->cookie);
-    }
-    if (rc == 0 && env->progress != NULL && env->progress[0] != '\0') {
-        rc = ct_strlist_printf(out, CT_PROGRESS_ENV "=%s:%d", env->progress,
-                               index * CT_PROGRESS_SLOT);
-    }
-    if (rc == 0 && env->handover != NULL && env->handover[0] != '\0') {
-        rc = ct_strlist_printf(out, CT_HANDOVER_ENV "=%s:%lld", env->handover,
-                               (long long)index * CT_HANDOVER_SLOT);
-    }
-    if (rc == 0 && env->timer_file != NULL) {
-        rc = add_text(out, CT_TIMER_FILE_ENV, env->timer_file);
-    }
-    if (rc == 0 && env->preempt != NULL) {
-        rc = add_text(out, CT_PREEMPT_ENV, env->preempt);
-    }
-    if (rc == 0 && env->snapshot != NULL) {
-        rc = ct_strlist_borrow(out, env->snapshot);
-    }
-    return rc != 0 ? rc : ct_strlist_close(out);
+    bool ok = add_ranks(env, index, out) && add_names(env, error_file, out) &&
+              (!gpu->assigned || add_device(gpu, base, out)) && add_defaults(env, base, out) &&
+              add_files(env, index, out) && ct_strlist_close(out) == 0;
+    return ok ? 0 : CT_ENOMEM;
 }
 
 int ct_worker_env_vars(const struct ct_worker_env *env, const struct ct_gpu_masks *gpus, int index,
@@ -219,17 +211,16 @@ int ct_worker_env_make(const struct ct_worker_env *env, const struct ct_gpu_mask
                        const char *error_file, char *const *base, struct ct_strlist *out)
 {
     struct ct_gpu_share gpu;
-    int rc = 0;
     ct_gpu_masks_of(gpus, env->first_local_rank + index, &gpu);
-    for (char *const *var = base; rc == 0 && *var != NULL; var++) {
+    for (char *const *var = base; *var != NULL; var++) {
         bool device = gpu.token != NULL && strncmp(*var, visible_var, visible_len) == 0;
         bool timers =
             env->timer_file != NULL && strncmp(*var, timer_var, sizeof(timer_var) - 1) == 0;
-        if (!device && !timers && !is_owned(*var)) {
-            rc = ct_strlist_borrow(out, *var);
+        if (!device && !timers && !is_owned(*var) && ct_strlist_borrow(out, *var) != 0) {
+            return CT_ENOMEM;
         }
     }
-    return rc != 0 ? rc : add_vars(env, &gpu, index, error_file, base, out);
+    return add_vars(env, &gpu, index, error_file, base, out);
 }
 
 /* ---- arguments ------------------------------------------------------------------------------- */
@@ -238,18 +229,17 @@ int ct_worker_env_args(char *const *argv, int local_rank, struct ct_strlist *out
 {
     char rank[16];
     const struct ct_template_var var = {"local_rank", rank};
-    int rc = 0;
     (void)snprintf(rank, sizeof(rank), "%d", local_rank);
-    for (size_t i = 0; rc == 0 && argv[i] != NULL; i++) {
-        if (i == 0 || strchr(argv[i], '$') == NULL) {
-            rc = ct_strlist_borrow(out, argv[i]);
-            continue;
-        }
-        rc = ct_strlist_begin(out);
-        if (rc == 0) {
+    for (size_t i = 0; argv[i] != NULL; i++) {
+        bool fixed = i == 0 || strchr(argv[i], '$') == NULL;
+        int rc = fixed ? ct_strlist_borrow(out, argv[i]) : ct_strlist_begin(out);
+        if (rc == 0 && !fixed) {
             rc = ct_template_expand(argv[i], &var, 1, &out->text);
-            rc = rc != 0 ? rc : ct_buf_append(&out->text, "", 1);
+            ct_buf_add(&out->text, "", 1);
+        }
+        if (rc != 0 || ct_buf_status(&out->text) != 0) {
+            return CT_ENOMEM;
         }
     }
-    return rc != 0 ? rc : ct_strlist_close(out);
+    return ct_strlist_close(out);
 }

@@ -8,8 +8,10 @@
 
 #include "common/log.h"
 #include "launcher/agent/agent.h"
+#include "launcher/agent/agent_stdin_uv.h"
 #include "launcher/agent/agent_uv.h"
 #include "launcher/agent/hang_guard_uv.h"
+#include "launcher/agent/stuck_guard_uv.h"
 #include "launcher/agent/timer_guard_uv.h"
 #include "launcher/agent/worker_uv.h"
 #include "launcher/report/job_story.h"
@@ -38,11 +40,7 @@ struct ct_agent_run {
     struct ct_signals_watch signals;
     int64_t preempt_deadline_ms; /* from the signal on, until workers are killed */
     char *preempt_file;          /* by which workers may learn of it; NULL = there is none */
-    /* agent_stdin_uv.c */
-    uv_poll_t in;
-    bool in_open;
-    char in_line[32]; /* the line that has no end yet */
-    size_t in_len;
+    struct ct_agent_stdin input;
     /* agent_link_uv.c */
     struct ct_server *server; /* NULL = another machine hosts the job's store */
     struct ct_server *own;    /* the workers' store, where we are node rank 0 and do not host */
@@ -73,6 +71,7 @@ struct ct_agent_run {
     struct ct_snapshot snapshot;
     struct ct_hang_guard hang;
     struct ct_timer_guard timers;
+    struct ct_stuck_guard stuck;
     struct ct_oom oom;
     struct ct_progress_reader progress; /* what workers say of their progress */
     struct ct_order_writer orders;      /* what they are told of the next generation */
@@ -81,10 +80,6 @@ struct ct_agent_run {
     bool stopping;           /* the processes of this generation have been told to end */
     bool draining;           /* they have ended; their output is awaited */
     struct ct_err start_err; /* why a worker could not be started */
-    /* agent_stuck_uv.c */
-    uv_timer_t stuck;
-    bool stuck_open;
-    int64_t stuck_timeout_ns;
     /* agent_report_uv.c */
     struct ct_failure failure;       /* the first one here, of this generation */
     struct ct_error_file error_file; /* its */
@@ -96,25 +91,37 @@ struct ct_agent_run {
 /* Steps the state machine and carries out what it says. */
 void ct_agent_dispatch(struct ct_agent_run *run, struct ct_agent_event event);
 
+/* ---- agent_store_uv.c -------------------------------------------------------------------------
+ */
+
+/* Hosts the job's store if this node has to; every address is bound when it returns. */
+CT_MUST_CHECK int ct_agent_store_open(struct ct_agent_run *run, struct ct_err *err);
+
+/* Gives the workers of a new generation an empty store; this is node rank 0. */
+CT_MUST_CHECK int ct_agent_store_serve(struct ct_agent_run *run, struct ct_err *err);
+
+/* The address of the workers' store that this node serves. */
+const char *ct_agent_store_address(const struct ct_agent_run *run);
+
+/* Closes the workers' store, if it is not the job's. */
+void ct_agent_store_close_own(struct ct_agent_run *run);
+
+/* Closes the job's store when the other agents have left, or have had time to. */
+void ct_agent_store_close(struct ct_agent_run *run);
+
 /* ---- agent_link_uv.c --------------------------------------------------------------------------
  */
 
-/* Hosts the job's store if that is ours to do; every address is bound when it returns. */
-CT_MUST_CHECK int ct_agent_store_open(struct ct_agent_run *run, struct ct_err *err);
-
-/* Opens the line to the membership; the agent hears of it later. */
+/* Opens the link to the membership; the agent hears of it later. */
 CT_MUST_CHECK int ct_agent_link_open(struct ct_agent_run *run, struct ct_err *err);
 
 /* Sends the messages that are named (enum ct_agent_message). */
 void ct_agent_link_send(struct ct_agent_run *run, unsigned say);
 
-/* Tells how the workers are. */
+/* Sends the states of the workers, out of turn. */
 void ct_agent_link_beat(struct ct_agent_run *run);
 
-/* An empty store for the workers of a new generation, of which we are node rank 0. */
-CT_MUST_CHECK int ct_agent_store_serve(struct ct_agent_run *run, struct ct_err *err);
-
-/* Leaves what is sent to the membership time to go out, and other agents time to leave. */
+/* Leaves what is sent to the membership time to go out, then closes the stores. */
 void ct_agent_link_close(struct ct_agent_run *run);
 
 /* ---- agent_address_uv.c -------------------------------------------------------------------------
@@ -173,20 +180,6 @@ void ct_agent_keep_report(struct ct_agent_run *run);
 
 /* The worker whose process this is. */
 int ct_agent_workers_rank_of(const struct ct_agent_run *run, const struct ct_proc *proc);
-
-/* ---- agent_stdin_uv.c -------------------------------------------------------------------------
- */
-
-/* With --agent-stdin: listens to the ctrun that has started this one. */
-CT_MUST_CHECK int ct_agent_stdin_open(struct ct_agent_run *run, struct ct_err *err);
-void ct_agent_stdin_close(struct ct_agent_run *run);
-
-/* ---- agent_stuck_uv.c -------------------------------------------------------------------------
- */
-
-/* Watches for workers that are stuck in the kernel, if the environment asks for it. */
-CT_MUST_CHECK int ct_agent_stuck_open(struct ct_agent_run *run, struct ct_err *err);
-void ct_agent_stuck_close(struct ct_agent_run *run);
 
 /* ---- agent_signals_uv.c -----------------------------------------------------------------------
  */

@@ -16,6 +16,7 @@
 #include "rendezvous/wire/json.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 
 /* The kernel's log is followed from then on. */
@@ -26,11 +27,11 @@ static void close_all(struct ct_agent_run *run)
 {
     /* From here on a signal ends ctrun in the usual way: only output is left to write. */
     ct_signals_watch_close(&run->signals);
-    ct_agent_stdin_close(run);
+    ct_agent_stdin_close(&run->input);
     ct_agent_address_close(run);
     ct_hang_guard_close(&run->hang);
     ct_timer_guard_close(&run->timers);
-    ct_agent_stuck_close(run);
+    ct_stuck_guard_close(&run->stuck);
     ct_procs_close(run->procs, NULL, NULL);
     run->procs = NULL;
     ct_agent_link_close(run);
@@ -120,10 +121,16 @@ void ct_agent_dispatch(struct ct_agent_run *run, struct ct_agent_event event)
     }
 }
 
+static void on_stuck(void *data, int local_rank, const struct ct_worker_end *end)
+{
+    ct_agent_dispatch(data, (struct ct_agent_event){
+                                .type = CT_AGENT_EV_EXITED, .local_rank = local_rank, .end = *end});
+}
+
 /* ---- opening ----------------------------------------------------------------------------------
  */
 
-static void fill_plan(struct ct_agent_run *run)
+static void fill_worker_env(struct ct_agent_run *run)
 {
     const struct ct_job_spec *job = run->job;
     run->worker_env = (struct ct_worker_env){
@@ -152,6 +159,61 @@ static void fill_plan(struct ct_agent_run *run)
     }
 }
 
+/* What looks after the workers while they run. */
+static int open_guards(struct ct_agent_run *run, struct ct_err *err)
+{
+    const struct ct_job_spec *job = run->job;
+    run->hang = (struct ct_hang_guard){
+        job, &run->worker_env, &run->progress, run->output, run->workers, &run->stopping, NULL};
+    int rc = ct_hang_guard_open(&run->hang, &run->loop, err);
+    if (rc != 0) {
+        return rc;
+    }
+    run->timers = (struct ct_timer_guard){job, run->output, run->workers, &run->stopping,
+                                          &run->worker_env.first_rank};
+    rc = ct_timer_guard_open(&run->timers, &run->loop, err);
+    if (rc != 0) {
+        return rc;
+    }
+    run->worker_env.timer_file = run->timers.path;
+    run->stuck = (struct ct_stuck_guard){.job = job,
+                                         .workers = run->workers,
+                                         .states = run->agent.states,
+                                         .stopping = &run->stopping,
+                                         .on_stuck = on_stuck,
+                                         .data = run};
+    return ct_stuck_guard_open(&run->stuck, &run->loop, err);
+}
+
+/* How somebody can ask for the end of the job. */
+static int open_requests(struct ct_agent_run *run, struct ct_err *err)
+{
+    int rc = ct_agent_signals_open(run, err);
+    if (rc != 0 || !run->job->options->agent_stdin) {
+        return rc;
+    }
+    return ct_agent_stdin_open(&run->input, &run->loop, ct_agent_signals_receive, run, err);
+}
+
+static void fill_join(struct ct_agent_run *run)
+{
+    const struct ct_options *options = run->job->options;
+    struct ct_msg_join *join = &run->join;
+    (void)snprintf(join->run_id, sizeof(join->run_id), "%s", run->job->run_id);
+    (void)snprintf(join->host, sizeof(join->host), "%s", run->job->machine->host);
+    (void)snprintf(join->role, sizeof(join->role), "%.*s", CT_ROLE_MAX - 1, options->role);
+    join->node_rank = options->node_rank;
+    join->workers = run->job->workers;
+    join->pid = uv_os_getpid();
+    join->min_nodes = options->min_nodes;
+    join->max_nodes = options->max_nodes;
+    join->spares = options->spares;
+    join->max_restarts = options->max_restarts;
+    join->settle_ms = options->rdzv_conf.settle_ms;
+    join->join_ms = options->rdzv_conf.join_ms;
+    join->heartbeat_ms = options->rdzv_conf.heartbeat_ms;
+}
+
 static int open_all(struct ct_agent_run *run, struct ct_err *err)
 {
     const struct ct_job_spec *job = run->job;
@@ -162,29 +224,31 @@ static int open_all(struct ct_agent_run *run, struct ct_err *err)
         ct_agent_init(&run->agent, job->workers, &run->log) != 0) {
         return ct_err_set(err, CT_ENOMEM, "out of memory for %d workers", job->workers);
     }
-    fill_plan(run);
+    fill_worker_env(run);
+    fill_join(run);
     ct_agent_address_open(run);
     int rc = ct_output_open(&run->loop, &output, &run->output, err);
-    rc = rc != 0 ? rc : ct_agent_store_open(run, err);
-    rc = rc != 0 ? rc : ct_procs_open(&run->loop, job->guard, &run->log, &run->procs, err);
-    if (rc == 0) {
-        ct_procs_ask(run->procs, ct_agent_keep_may_stay, run);
+    if (rc != 0) {
+        return rc;
     }
-    run->hang = (struct ct_hang_guard){
-        job, &run->worker_env, &run->progress, run->output, run->workers, &run->stopping, NULL};
-    rc = rc != 0 ? rc : ct_hang_guard_open(&run->hang, &run->loop, err);
-    run->timers = (struct ct_timer_guard){job, run->output, run->workers, &run->stopping,
-                                          &run->worker_env.first_rank};
-    if (rc == 0) {
-        rc = ct_timer_guard_open(&run->timers, &run->loop, err);
-        run->worker_env.timer_file = run->timers.path;
+    rc = ct_agent_store_open(run, err);
+    if (rc != 0) {
+        return rc;
     }
-    if (rc == 0) {
-        rc = ct_agent_stuck_open(run, err);
+    rc = ct_procs_open(&run->loop, job->guard, &run->log, &run->procs, err);
+    if (rc != 0) {
+        return rc;
     }
-    rc = rc != 0 ? rc : ct_agent_signals_open(run, err);
-    rc = rc != 0 ? rc : ct_agent_stdin_open(run, err);
-    return rc != 0 ? rc : ct_agent_link_open(run, err);
+    ct_procs_ask(run->procs, ct_agent_keep_may_stay, run);
+    rc = open_guards(run, err);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = open_requests(run, err);
+    if (rc != 0) {
+        return rc;
+    }
+    return ct_agent_link_open(run, err);
 }
 
 static void free_all(struct ct_agent_run *run)

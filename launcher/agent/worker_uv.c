@@ -111,8 +111,9 @@ static int fill_prefix(const struct ct_worker_options *options, int local_rank, 
     return 0;
 }
 
-/* The files of one stream; the strings must be freed. */
-struct files {
+/* What the options of one stream point to; the two paths must be freed. */
+struct stream_texts {
+    char prefix[CT_LINES_PREFIX_MAX];
     char *log_path;
     char *filter_path;
     char filter_prefix[CT_LINES_PREFIX_MAX];
@@ -121,30 +122,30 @@ struct files {
 
 static int name_files(const struct ct_worker_options *options, int local_rank, bool is_out,
                       const struct route *route, struct ct_output_stream_options *stream,
-                      struct files *files)
+                      struct stream_texts *texts)
 {
     const struct ct_job_spec *job = options->job;
     const char *words = is_out ? job->options->out_filter : job->options->err_filter;
     int generation = options->worker_env->generation;
     if (route->to_file) {
-        files->log_path = ct_logdir_path(job->logdir, generation, local_rank,
+        texts->log_path = ct_logdir_path(job->logdir, generation, local_rank,
                                          is_out ? "stdout.log" : "stderr.log");
-        if (files->log_path == NULL) {
+        if (texts->log_path == NULL) {
             return CT_ENOMEM;
         }
-        stream->log_path = files->log_path;
+        stream->log_path = texts->log_path;
     }
     /* As in torchrun, the file is there also when no line can come. */
     if (words != NULL && job->logdir->base != NULL) {
-        files->filter_path = ct_logdir_shared_path(
+        texts->filter_path = ct_logdir_shared_path(
             job->logdir, generation, is_out ? "filtered_stdout.log" : "filtered_stderr.log");
-        if (files->filter_path == NULL ||
-            fill_prefix(options, local_rank, false, files->filter_prefix) != 0) {
+        if (texts->filter_path == NULL ||
+            fill_prefix(options, local_rank, false, texts->filter_prefix) != 0) {
             return CT_ENOMEM;
         }
-        files->filter = (struct ct_line_filter_options){route->teed ? words : "",
-                                                        files->filter_path, files->filter_prefix};
-        stream->filter = &files->filter;
+        texts->filter = (struct ct_line_filter_options){route->teed ? words : "",
+                                                        texts->filter_path, texts->filter_prefix};
+        stream->filter = &texts->filter;
     }
     return 0;
 }
@@ -168,37 +169,46 @@ static bool passes_unchanged(const struct ct_worker_options *options, bool termi
     return job->workers == 1 || (shown == 1 && !terminal);
 }
 
-/* Opens the stream, or leads one that is there already to where this generation's output goes. */
-static int open_stream(const struct ct_worker_options *options, int local_rank,
-                       enum ct_output_fd to, struct ct_output_stream **out, int *child_fd,
-                       struct ct_err *err)
+/* Fills in where this generation's output goes. CT_ENOMEM. */
+static int describe_stream(const struct ct_worker_options *options, int local_rank,
+                           enum ct_output_fd to, struct ct_output_stream_options *stream,
+                           struct stream_texts *texts)
 {
     const struct ct_job_spec *job = options->job;
     bool is_out = to == CT_OUTPUT_OUT;
     struct route route = route_of(job, local_rank, is_out ? CT_STREAMS_STDOUT : CT_STREAMS_STDERR);
     bool terminal = ct_output_is_terminal(options->output, to);
-    char prefix[CT_LINES_PREFIX_MAX] = "";
-    struct files files = {0};
-    int rc = 0;
-
-    struct ct_output_stream_options stream = {
+    *stream = (struct ct_output_stream_options){
         .to = to,
-        .prefix = prefix,
+        .prefix = texts->prefix,
         .rank = options->worker_env->first_rank + local_rank,
         .slow = job->options->slow_output,
     };
     if (!route.shown) {
-        stream.mode = CT_LINES_TAIL_ONLY;
+        stream->mode = CT_LINES_TAIL_ONLY;
     } else if (passes_unchanged(options, terminal)) {
-        stream.mode = CT_LINES_RAW;
+        stream->mode = CT_LINES_RAW;
         /* A single worker finds the terminal itself; its stderr we need to read for the report. */
-        stream.inherit = job->workers == 1 && is_out && !route.to_file;
+        stream->inherit = job->workers == 1 && is_out && !route.to_file;
     } else {
-        stream.mode = terminal ? CT_LINES_TERMINAL : CT_LINES_PLAIN;
-        stream.fold = fold_of(options, terminal);
-        rc = fill_prefix(options, local_rank, terminal, prefix);
+        stream->mode = terminal ? CT_LINES_TERMINAL : CT_LINES_PLAIN;
+        stream->fold = fold_of(options, terminal);
+        int rc = fill_prefix(options, local_rank, terminal, texts->prefix);
+        if (rc != 0) {
+            return rc;
+        }
     }
-    rc = rc != 0 ? rc : name_files(options, local_rank, is_out, &route, &stream, &files);
+    return name_files(options, local_rank, is_out, &route, stream, texts);
+}
+
+/* Opens the stream, or leads one that is there already to where this generation's output goes. */
+static int open_stream(const struct ct_worker_options *options, int local_rank,
+                       enum ct_output_fd to, struct ct_output_stream **out, int *child_fd,
+                       struct ct_err *err)
+{
+    struct ct_output_stream_options stream;
+    struct stream_texts texts = {0};
+    int rc = describe_stream(options, local_rank, to, &stream, &texts);
     if (rc != 0) {
         rc = ct_err_set(err, rc, "worker %d: out of memory", local_rank);
     } else if (*out != NULL) {
@@ -206,42 +216,48 @@ static int open_stream(const struct ct_worker_options *options, int local_rank,
     } else {
         rc = ct_output_stream_open(options->output, &stream, out, child_fd, err);
     }
-    ct_free(files.log_path);
-    ct_free(files.filter_path);
+    ct_free(texts.log_path);
+    ct_free(texts.filter_path);
     return rc;
+}
+
+/* The error file of the worker in this generation; NULL when memory is out. */
+static char *error_file_of(const struct ct_worker_options *options, int local_rank)
+{
+    return ct_logdir_path(options->job->logdir, options->worker_env->generation, local_rank,
+                          "error.json");
 }
 
 static int spawn(struct ct_worker *worker, int local_rank, const struct ct_worker_options *options,
                  const int stdio[3], struct ct_err *err)
 {
     const struct ct_job_spec *job = options->job;
-    struct ct_strlist args = {0}, env = {0};
-    char *error_file =
-        ct_logdir_path(job->logdir, options->worker_env->generation, local_rank, "error.json");
-    int rc = error_file == NULL ? CT_ENOMEM
-                                : ct_worker_env_make(options->worker_env, &job->gpus, local_rank,
-                                                     error_file, job->env, &env);
-    rc = rc != 0 ? rc
-                 : ct_worker_env_args(job->command->argv.list,
-                                      options->worker_env->first_local_rank + local_rank, &args);
-    if (rc != 0) {
-        rc = ct_err_set(err, rc, "worker %d: out of memory", local_rank);
-    } else {
-        const struct ct_spawn_options spawned = {
-            .path = job->command->path,
-            .argv = args.list,
-            .envp = env.list,
-            .stdio = {stdio[0], stdio[1], stdio[2]},
-            .cpus = ct_binder_cpus(&job->binder, local_rank),
-            .nofile = &job->nofile,
-        };
-        rc = ct_proc_start(options->procs, &spawned, options->on_exit, options->data, &worker->proc,
-                           err);
-        worker->report.end.value = rc != 0 && err != NULL ? err->sys : 0;
+    const struct ct_worker_env *env = options->worker_env;
+    struct ct_strlist args = {0}, vars = {0};
+    char *error_file = error_file_of(options, local_rank);
+    int rc;
+    if (error_file == NULL ||
+        ct_worker_env_make(env, &job->gpus, local_rank, error_file, job->env, &vars) != 0 ||
+        ct_worker_env_args(job->command->argv.list, env->first_local_rank + local_rank, &args) !=
+            0) {
+        rc = ct_err_set(err, CT_ENOMEM, "worker %d: out of memory", local_rank);
+        goto out;
     }
+    const struct ct_spawn_options spawned = {
+        .path = job->command->path,
+        .argv = args.list,
+        .envp = vars.list,
+        .stdio = {stdio[0], stdio[1], stdio[2]},
+        .cpus = ct_binder_cpus(&job->binder, local_rank),
+        .nofile = &job->nofile,
+    };
+    rc = ct_proc_start(options->procs, &spawned, options->on_exit, options->data, &worker->proc,
+                       err);
+    worker->report.end.value = rc != 0 && err != NULL ? err->sys : 0;
+out:
     ct_free(error_file);
     ct_strlist_fini(&args);
-    ct_strlist_fini(&env);
+    ct_strlist_fini(&vars);
     return rc;
 }
 
@@ -251,6 +267,18 @@ static struct ct_report_worker new_report(const struct ct_worker_options *option
         .rank = options->worker_env->first_rank + local_rank,
         .end = {CT_END_NOT_STARTED},
     };
+}
+
+/* On failure streams that were opened stay in *worker. */
+static int open_streams(struct ct_worker *worker, int local_rank,
+                        const struct ct_worker_options *options, int child_fds[2],
+                        struct ct_err *err)
+{
+    int rc = open_stream(options, local_rank, CT_OUTPUT_OUT, &worker->out, &child_fds[0], err);
+    if (rc != 0) {
+        return rc;
+    }
+    return open_stream(options, local_rank, CT_OUTPUT_ERR, &worker->err, &child_fds[1], err);
 }
 
 int ct_worker_start(struct ct_worker *worker, int local_rank, const struct ct_worker_options *given,
@@ -265,10 +293,7 @@ int ct_worker_start(struct ct_worker *worker, int local_rank, const struct ct_wo
     bool reads = local_rank == 0 && !options->job->options->agent_stdin;
     int stdio[3] = {reads ? STDIN_FILENO : -1, -1, -1};
     *worker = (struct ct_worker){.report = new_report(options, local_rank)};
-    int rc = open_stream(options, local_rank, CT_OUTPUT_OUT, &worker->out, &stdio[1], err);
-    if (rc == 0) {
-        rc = open_stream(options, local_rank, CT_OUTPUT_ERR, &worker->err, &stdio[2], err);
-    }
+    int rc = open_streams(worker, local_rank, options, &stdio[1], err);
     if (rc == 0) {
         rc = spawn(worker, local_rank, options, stdio, err);
     }
@@ -287,14 +312,14 @@ static int hand_over(const struct ct_worker_options *options, int local_rank,
                      struct ct_order_writer *orders, struct ct_err *err)
 {
     const struct ct_job_spec *job = options->job;
+    const struct ct_worker_env *env = options->worker_env;
     struct ct_strlist vars = {0};
-    char *error_file =
-        ct_logdir_path(job->logdir, options->worker_env->generation, local_rank, "error.json");
-    int rc = error_file == NULL ? CT_ENOMEM
-                                : ct_worker_env_vars(options->worker_env, &job->gpus, local_rank,
-                                                     error_file, job->env, &vars);
-    rc = rc != 0 ? rc
-                 : ct_order_writer_go(orders, local_rank, options->worker_env->generation, &vars);
+    char *error_file = error_file_of(options, local_rank);
+    int rc = CT_ENOMEM;
+    if (error_file != NULL &&
+        ct_worker_env_vars(env, &job->gpus, local_rank, error_file, job->env, &vars) == 0) {
+        rc = ct_order_writer_go(orders, local_rank, env->generation, &vars);
+    }
     if (rc != 0) {
         rc = ct_err_set(err, rc, "worker %d cannot be told of the next generation: %s", local_rank,
                         ct_code_text(rc));
@@ -318,13 +343,10 @@ int ct_worker_go_on(struct ct_worker *worker, int local_rank, const struct ct_wo
 {
     struct ct_worker_env env = *given->worker_env;
     struct ct_worker_options options = *given;
-    int none;
+    int none[2];
     options.worker_env = &env;
     ct_resolved_worker_env(given->job->resolved, &env);
-    int rc = open_stream(&options, local_rank, CT_OUTPUT_OUT, &worker->out, &none, err);
-    if (rc == 0) {
-        rc = open_stream(&options, local_rank, CT_OUTPUT_ERR, &worker->err, &none, err);
-    }
+    int rc = open_streams(worker, local_rank, &options, none, err);
     if (rc == 0) {
         rc = hand_over(&options, local_rank, orders, err);
     }

@@ -10,7 +10,6 @@
 #include "common/clock.h"
 #include "common/text.h"
 #include "launcher/report/report.h"
-#include "rendezvous/members/members.h"
 #include "rendezvous/wire/json.h"
 
 #include <stdio.h>

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Happy path: a look at the state of each worker's process now and then; none is in uninterruptible
+ * Happy path: the timer looks at the state of each worker's process; none is in uninterruptible
  * sleep (D) for longer than a moment.
  *
- * Other paths: one is at every look, for TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT seconds. No
- * signal reaches it, and what it holds of a device or a file system a new worker would need: it has
- * failed, whether its process ends or not, and no restart follows, as in torchrun 2.15.
+ * Other paths: one is in it at every look, for TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT seconds.
+ * No signal reaches it, and a new worker would need the device or file system that it holds. So it
+ * counts as failed, whether its process ends or not, and no restart follows, as in torchrun 2.15.
  *
- * Failure modes: a state that cannot be read is not known, and stands for nothing.
+ * Failure modes: a state that cannot be read counts as another one than D.
  *
- * Who frees: ct_agent_stuck_close(); the handle belongs to the loop until it has run dry.
+ * Who frees: ct_stuck_guard_close(); the handle belongs to the loop until it has run dry.
  */
-#include "launcher/agent/agent_run_uv.h"
+#include "launcher/agent/stuck_guard_uv.h"
 
 #include "common/clock.h"
 #include "common/num.h"
+#include "launcher/agent/agent.h"
 #include "launcher/cli/option_values.h"
 #include "launcher/process/proctree.h"
 #include "launcher/util/environ.h"
@@ -42,11 +43,11 @@ static int64_t timeout_ns(char *const *env)
     return (int64_t)(seconds * (double)CT_NS_PER_S);
 }
 
-static void look(struct ct_agent_run *run, int local_rank, int64_t now_ns)
+static void look(struct ct_stuck_guard *guard, int local_rank, int64_t now_ns)
 {
-    struct ct_worker *worker = &run->workers[local_rank];
+    struct ct_worker *worker = &guard->workers[local_rank];
     struct ct_proctree_entry entry;
-    if (run->agent.states[local_rank] != CT_WORKER_ALIVE || worker->proc == NULL ||
+    if (guard->states[local_rank] != CT_WORKER_ALIVE || worker->proc == NULL ||
         !ct_proc_alive(worker->proc) || !ct_proctree_read_pid(ct_proc_pid(worker->proc), &entry) ||
         entry.state != 'D') {
         worker->stuck_since_ns = 0;
@@ -56,7 +57,7 @@ static void look(struct ct_agent_run *run, int local_rank, int64_t now_ns)
         worker->stuck_since_ns = now_ns;
     }
     int64_t stuck_ns = now_ns - worker->stuck_since_ns;
-    if (stuck_ns < run->stuck_timeout_ns) {
+    if (stuck_ns < guard->timeout_ns) {
         return;
     }
     int64_t seconds = stuck_ns / CT_NS_PER_S;
@@ -67,42 +68,40 @@ static void look(struct ct_agent_run *run, int local_rank, int64_t now_ns)
     };
     worker->report.ended = true;
     worker->report.end = worker->ended_for;
-    ct_agent_dispatch(run, (struct ct_agent_event){.type = CT_AGENT_EV_EXITED,
-                                                   .local_rank = local_rank,
-                                                   .end = worker->ended_for});
+    guard->on_stuck(guard->data, local_rank, &worker->ended_for);
 }
 
 static void on_look(uv_timer_t *timer)
 {
-    struct ct_agent_run *run = timer->data;
+    struct ct_stuck_guard *guard = timer->data;
     int64_t now_ns = ct_clock_now(NULL);
     /* The first one stops the generation. */
-    for (int i = 0; i < run->job->workers && !run->stopping && run->stuck_open; i++) {
-        look(run, i, now_ns);
+    for (int i = 0; i < guard->job->workers && !*guard->stopping && guard->open; i++) {
+        look(guard, i, now_ns);
     }
 }
 
-int ct_agent_stuck_open(struct ct_agent_run *run, struct ct_err *err)
+int ct_stuck_guard_open(struct ct_stuck_guard *guard, uv_loop_t *loop, struct ct_err *err)
 {
-    run->stuck_timeout_ns = timeout_ns(run->job->env);
-    if (run->stuck_timeout_ns == 0) {
+    guard->timeout_ns = timeout_ns(guard->job->env);
+    if (guard->timeout_ns == 0) {
         return 0;
     }
-    int64_t ms = run->stuck_timeout_ns / CT_NS_PER_MS / LOOKS;
+    int64_t ms = guard->timeout_ns / CT_NS_PER_MS / LOOKS;
     ms = ms < PERIOD_MIN_MS ? PERIOD_MIN_MS : ms > PERIOD_MAX_MS ? PERIOD_MAX_MS : ms;
-    int rc = uv_timer_init(&run->loop, &run->stuck);
+    int rc = uv_timer_init(loop, &guard->timer);
     if (rc == 0) {
-        run->stuck.data = run;
-        run->stuck_open = true;
-        rc = uv_timer_start(&run->stuck, on_look, (uint64_t)ms, (uint64_t)ms);
+        guard->timer.data = guard;
+        guard->open = true;
+        rc = uv_timer_start(&guard->timer, on_look, (uint64_t)ms, (uint64_t)ms);
     }
     return rc == 0 ? 0 : ct_err_set(err, CT_EIO, "cannot set a timer: %s", uv_strerror(rc));
 }
 
-void ct_agent_stuck_close(struct ct_agent_run *run)
+void ct_stuck_guard_close(struct ct_stuck_guard *guard)
 {
-    if (run->stuck_open) {
-        run->stuck_open = false;
-        uv_close((uv_handle_t *)&run->stuck, NULL);
+    if (guard->open) {
+        guard->open = false;
+        uv_close((uv_handle_t *)&guard->timer, NULL);
     }
 }

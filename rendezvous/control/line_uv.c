@@ -236,13 +236,17 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
                : uv_buf_init(NULL, 0); /* on_read hears UV_ENOBUFS */
 }
 
+static size_t longest_frame(const struct ct_line *line)
+{
+    return line->max_frame + (line->mac_in.on ? CT_FRAME_MAC_LEN : 0);
+}
+
 /* Reads the message at the front; *used is how long its frame was. */
 static int read_frame(struct ct_line *line, struct ct_msg *msg, size_t *used, struct ct_err *err)
 {
     unsigned char *frame = ct_buf_bytes(&line->in);
-    size_t max = line->max_frame + (line->mac_in.on ? CT_FRAME_MAC_LEN : 0);
     size_t len = 0;
-    int rc = ct_msg_length(frame, line->in.len, max, &len, err);
+    int rc = ct_msg_length(frame, line->in.len, longest_frame(line), &len, err);
     if (rc != 0) {
         return rc;
     }
@@ -270,13 +274,27 @@ static void wait_for_turn(struct ct_line *line)
     (void)uv_idle_start(&line->turns->idle, on_turn);
 }
 
+/* Has this turn of the loop room for the frame at the front? One that is larger than a turn has a
+ * turn of its own: a beat of 4,000 workers takes 17 ms. */
+static bool fits_turn(const struct ct_line *line)
+{
+    const struct ct_line_turns *turns = line->turns;
+    size_t len = 0;
+    if (turns == NULL || turns->left == TURN_BYTES) {
+        return true;
+    }
+    return turns->left > 0 && (ct_msg_length(ct_buf_bytes(&line->in), line->in.len,
+                                             longest_frame(line), &len, NULL) != 0 ||
+                               len <= turns->left);
+}
+
 /* Reads the frames that are there; `msg` is scratch. */
 static void read_into(struct ct_line *line, struct ct_msg *msg)
 {
     while (!line->closing && !line->finishing) {
         struct ct_err err = {0};
         size_t used = 0;
-        if (line->turns != NULL && line->turns->left == 0) {
+        if (!fits_turn(line)) {
             wait_for_turn(line);
             return;
         }

@@ -152,13 +152,17 @@ static int greet(struct ct_client *c, int64_t deadline_ns, struct ct_err *err)
         return no_memory(err);
     }
     rc = send_request(c, NULL, 0, deadline_ns, err);
-    if (rc == 0) {
-        rc = receive(c, &reply, sizeof(reply), deadline_ns, err);
+    if (rc != 0) {
+        return rc;
     }
-    if (rc == 0 && reply != nonce) {
-        rc = give_up(c, ct_err_set(err, CT_EPROTO, "what answers there is not a store"), err);
+    rc = receive(c, &reply, sizeof(reply), deadline_ns, err);
+    if (rc != 0) {
+        return rc;
     }
-    return rc;
+    if (reply != nonce) {
+        return give_up(c, ct_err_set(err, CT_EPROTO, "what answers there is not a store"), err);
+    }
+    return 0;
 }
 
 static int connect_once(struct ct_client *c, int64_t deadline_ns, struct ct_err *err)
@@ -262,20 +266,20 @@ static int cancel_wait(struct ct_client *c, struct ct_err *err)
         return give_up(c, rc, err);
     }
     rc = send_request(c, NULL, 0, deadline, err);
+    if (rc != 0) {
+        return rc;
+    }
     uint8_t reply = CT_WAIT_DONE;
-    bool done = false;
-    if (rc == 0) {
+    rc = receive(c, &reply, 1, deadline, err);
+    bool done = rc == 0 && reply == CT_WAIT_DONE;
+    if (done) {
         rc = receive(c, &reply, 1, deadline, err);
-    }
-    if (rc == 0 && reply == CT_WAIT_DONE) {
-        done = true;
-        rc = receive(c, &reply, 1, deadline, err);
-    }
-    if (rc == 0 && reply != CT_WAIT_CANCELED) {
-        rc = give_up(c, ct_err_set(err, CT_EPROTO, "wrong reply to a cancelled wait"), err);
     }
     if (rc != 0) {
         return rc;
+    }
+    if (reply != CT_WAIT_CANCELED) {
+        return give_up(c, ct_err_set(err, CT_EPROTO, "wrong reply to a cancelled wait"), err);
     }
     return done ? 0 : CT_ETIMEDOUT;
 }
@@ -338,9 +342,10 @@ int ct_client_get(struct ct_client *client, const char *key, int64_t timeout_ms,
                   struct ct_err *err)
 {
     int rc = wait_for_key(client, key, timeout_ms, err);
-    if (rc == 0) {
-        rc = begin_key(client, CT_OP_GET, key, err);
+    if (rc != 0) {
+        return rc;
     }
+    rc = begin_key(client, CT_OP_GET, key, err);
     if (rc != 0) {
         return rc;
     }

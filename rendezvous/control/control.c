@@ -195,16 +195,19 @@ static int print(const cJSON *object, struct ct_buf *out)
         return CT_ENOMEM;
     }
     size_t len = strlen(text);
-    int rc = CT_CONTROL_HEADER + len <= CT_CONTROL_MAX_FRAME
-                 ? ct_buf_reserve(out, CT_CONTROL_HEADER + len)
-                 : CT_ELIMIT;
-    if (rc == 0) {
-        uint32_t header = htonl((uint32_t)CT_CONTROL_FIRST_BYTE << 24 | (uint32_t)len);
-        rc = ct_buf_append(out, &header, sizeof(header));
+    int rc = CT_ELIMIT;
+    if (CT_CONTROL_HEADER + len > CT_CONTROL_MAX_FRAME) {
+        goto out;
     }
-    if (rc == 0) {
-        rc = ct_buf_append(out, text, len);
+    rc = ct_buf_reserve(out, CT_CONTROL_HEADER + len);
+    if (rc != 0) {
+        goto out;
     }
+    uint32_t header = htonl((uint32_t)CT_CONTROL_FIRST_BYTE << 24 | (uint32_t)len);
+    /* Reserved above: neither can fail. */
+    CT_ASSERT(ct_buf_append(out, &header, sizeof(header)) == 0);
+    CT_ASSERT(ct_buf_append(out, text, len) == 0);
+out:
     cJSON_free(text);
     return rc;
 }
@@ -212,16 +215,11 @@ static int print(const cJSON *object, struct ct_buf *out)
 int ct_msg_encode(const struct ct_msg *msg, struct ct_buf *out)
 {
     ct_json_use_our_memory();
+    int rc = CT_ENOMEM;
     cJSON *object = cJSON_CreateObject();
-    int rc =
-        object != NULL && ct_json_add_text(object, "type", ct_msg_name(msg->type)) ? 0 : CT_ENOMEM;
-    if (rc == 0) {
-        rc = ct_json_write_fields(object, fields, FIELDS, 1UL << msg->type, msg);
-    }
-    if (rc == 0) {
-        rc = add_parts(object, msg);
-    }
-    if (rc == 0) {
+    if (object != NULL && ct_json_add_text(object, "type", ct_msg_name(msg->type)) &&
+        ct_json_write_fields(object, fields, FIELDS, 1UL << msg->type, msg) == 0 &&
+        add_parts(object, msg) == 0) {
         rc = print(object, out);
     }
     cJSON_Delete(object);
@@ -242,30 +240,44 @@ static int read_type(const cJSON *object, struct ct_msg *out, struct ct_err *err
 static int read_parts(const cJSON *object, struct ct_msg *out, struct ct_err *err)
 {
     unsigned long on = 1UL << out->type;
-    int rc = 0;
     if ((on & HAS_ANSWER) != 0 && cJSON_GetObjectItemCaseSensitive(object, "answer") != NULL) {
-        rc = ct_json_read_fields(object, &answer_field, 1, on, out, err);
-        out->has_answer = rc == 0;
+        int rc = ct_json_read_fields(object, &answer_field, 1, on, out, err);
+        if (rc != 0) {
+            return rc;
+        }
+        out->has_answer = true;
     }
     const cJSON *failure = cJSON_GetObjectItemCaseSensitive(object, "failure");
-    if (rc == 0 && (out->type == CT_MSG_FAILED || ((on & HAS_FAILURE) != 0 && failure != NULL))) {
-        rc = ct_failure_from_json(failure, &out->failure, err);
-        out->has_failure = rc == 0;
+    if (out->type == CT_MSG_FAILED || ((on & HAS_FAILURE) != 0 && failure != NULL)) {
+        int rc = ct_failure_from_json(failure, &out->failure, err);
+        if (rc != 0) {
+            return rc;
+        }
+        out->has_failure = true;
     }
-    if (rc == 0 && (on & HAS_HISTORY) != 0) {
-        rc = ct_failure_history_from_json(cJSON_GetObjectItemCaseSensitive(object, "story"),
-                                          &out->history, err);
+    if ((on & HAS_HISTORY) != 0) {
+        int rc = ct_failure_history_from_json(cJSON_GetObjectItemCaseSensitive(object, "story"),
+                                              &out->history, err);
+        if (rc != 0) {
+            return rc;
+        }
     }
     const cJSON *still = cJSON_GetObjectItemCaseSensitive(object, "still");
-    if (rc == 0 && out->type == CT_MSG_BEAT && still != NULL) {
-        rc = ct_json_read_fields(still, still_fields, STILL_FIELDS, on, out, err);
+    if (out->type == CT_MSG_BEAT && still != NULL) {
+        int rc = ct_json_read_fields(still, still_fields, STILL_FIELDS, on, out, err);
+        if (rc != 0) {
+            return rc;
+        }
     }
     const cJSON *workers = cJSON_GetObjectItemCaseSensitive(object, "workers");
-    if (rc == 0 && (on & HAS_WORKERS) != 0 && workers != NULL) {
-        rc = ct_rows_from_json(workers, &out->rows, &out->num_rows, err);
-        out->has_rows = rc == 0;
+    if ((on & HAS_WORKERS) != 0 && workers != NULL) {
+        int rc = ct_rows_from_json(workers, &out->rows, &out->num_rows, err);
+        if (rc != 0) {
+            return rc;
+        }
+        out->has_rows = true;
     }
-    return rc;
+    return 0;
 }
 
 static int read_message(const cJSON *object, struct ct_msg *out, struct ct_err *err)

@@ -178,28 +178,35 @@ static int write_failures(cJSON *object, const struct ct_failure_history *histor
     bool keep[CT_FAILURE_HISTORY_KEPT] = {false};
     pick_texts(history, keep);
     cJSON *array = cJSON_AddArrayToObject(object, "failures");
-    int rc = array != NULL ? 0 : CT_ENOMEM;
-    for (uint64_t n = oldest(history->num_failures); rc == 0 && n < history->num_failures; n++) {
-        cJSON *item = ct_json_append_object(array);
-        rc = item != NULL
-                 ? write_failure(item, &history->failures[n % CT_FAILURE_HISTORY_KEPT],
-                                 PLAIN | (keep[n % CT_FAILURE_HISTORY_KEPT] ? LONG_TEXTS : 0))
-                 : CT_ENOMEM;
+    if (array == NULL) {
+        return CT_ENOMEM;
     }
-    return rc;
+    for (uint64_t n = oldest(history->num_failures); n < history->num_failures; n++) {
+        size_t at = n % CT_FAILURE_HISTORY_KEPT;
+        cJSON *item = ct_json_append_object(array);
+        if (item == NULL || write_failure(item, &history->failures[at],
+                                          keep[at] ? PLAIN | LONG_TEXTS : PLAIN) != 0) {
+            return CT_ENOMEM;
+        }
+    }
+    return 0;
 }
 
 static int write_rounds(cJSON *object, const struct ct_failure_history *history)
 {
     cJSON *array = cJSON_AddArrayToObject(object, "rounds");
-    int rc = array != NULL ? 0 : CT_ENOMEM;
-    for (uint64_t n = oldest(history->num_rounds); rc == 0 && n < history->num_rounds; n++) {
-        cJSON *item = ct_json_append_object(array);
-        rc = item != NULL ? ct_json_write_fields(item, round_fields, ROUND_FIELDS, PLAIN,
-                                                 &history->rounds[n % CT_FAILURE_HISTORY_KEPT])
-                          : CT_ENOMEM;
+    if (array == NULL) {
+        return CT_ENOMEM;
     }
-    return rc;
+    for (uint64_t n = oldest(history->num_rounds); n < history->num_rounds; n++) {
+        cJSON *item = ct_json_append_object(array);
+        if (item == NULL ||
+            ct_json_write_fields(item, round_fields, ROUND_FIELDS, PLAIN,
+                                 &history->rounds[n % CT_FAILURE_HISTORY_KEPT]) != 0) {
+            return CT_ENOMEM;
+        }
+    }
+    return 0;
 }
 
 int ct_failure_history_to_json(const struct ct_failure_history *history, struct cJSON **out)
@@ -260,25 +267,40 @@ static int read_failures(const cJSON *json, struct ct_failure_history *history, 
 {
     const cJSON *array, *item;
     int rc = read_ring(json, "failures", "failure_count", &array, &history->num_failures, err);
-    uint64_t n = oldest(history->num_failures);
-    for (item = rc == 0 ? array->child : NULL; rc == 0 && item != NULL; item = item->next) {
-        rc = ct_failure_from_json(item, &history->failures[n++ % CT_FAILURE_HISTORY_KEPT], err);
+    if (rc != 0) {
+        return rc;
     }
-    return rc;
+    uint64_t n = oldest(history->num_failures);
+    cJSON_ArrayForEach(item, array)
+    {
+        rc = ct_failure_from_json(item, &history->failures[n++ % CT_FAILURE_HISTORY_KEPT], err);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return 0;
 }
 
 static int read_rounds(const cJSON *json, struct ct_failure_history *history, struct ct_err *err)
 {
     const cJSON *array, *item;
     int rc = read_ring(json, "rounds", "round_count", &array, &history->num_rounds, err);
-    uint64_t n = oldest(history->num_rounds);
-    for (item = rc == 0 ? array->child : NULL; rc == 0 && item != NULL; item = item->next) {
-        rc = cJSON_IsObject(item)
-                 ? ct_json_read_fields(item, round_fields, ROUND_FIELDS, PLAIN,
-                                       &history->rounds[n++ % CT_FAILURE_HISTORY_KEPT], err)
-                 : ct_err_set(err, CT_EFORMAT, "a round must be an object");
+    if (rc != 0) {
+        return rc;
     }
-    return rc;
+    uint64_t n = oldest(history->num_rounds);
+    cJSON_ArrayForEach(item, array)
+    {
+        if (!cJSON_IsObject(item)) {
+            return ct_err_set(err, CT_EFORMAT, "a round must be an object");
+        }
+        rc = ct_json_read_fields(item, round_fields, ROUND_FIELDS, PLAIN,
+                                 &history->rounds[n++ % CT_FAILURE_HISTORY_KEPT], err);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return 0;
 }
 
 int ct_failure_history_from_json(const struct cJSON *json, struct ct_failure_history *out,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The job in the status; man/ctstatus.5 describes it.
+ * The job in the status; man/ctstatus.5 describes it. Only memory can fail; the functions return
+ * false then.
  */
 #include "rendezvous/members/members.h"
 
@@ -67,18 +68,23 @@ static const char *node_state(const struct ct_members *m, const struct ct_member
 static bool add_nodes(cJSON *job, const struct ct_members *m, int64_t now_ns)
 {
     cJSON *array = cJSON_AddArrayToObject(job, "nodes");
-    bool ok = array != NULL;
-    for (const struct ct_list *pos = m->all.next; ok && pos != &m->all; pos = pos->next) {
+    if (array == NULL) {
+        return false;
+    }
+    EACH_MEMBER(m, pos)
+    {
         const struct ct_member *member = MEMBER_OF(pos, link);
         int64_t last_seen_ms = (now_ns - member->heard_ns) / CT_NS_PER_MS;
         cJSON *item = ct_json_append_object(array);
-        ok = item != NULL && ct_json_add_number(item, "index", member->node_rank) &&
-             add_name(item, "host", member->host) && add_name(item, "address", member->address) &&
-             ct_json_add_text(item, "state", node_state(m, member)) &&
-             ct_json_add_number(item, "workers", member->workers) &&
-             ct_json_add_number(item, "last_seen_s", (double)last_seen_ms / 1000);
+        if (item == NULL || !ct_json_add_number(item, "index", member->node_rank) ||
+            !add_name(item, "host", member->host) || !add_name(item, "address", member->address) ||
+            !ct_json_add_text(item, "state", node_state(m, member)) ||
+            !ct_json_add_number(item, "workers", member->workers) ||
+            !ct_json_add_number(item, "last_seen_s", (double)last_seen_ms / 1000)) {
+            return false;
+        }
     }
-    return ok;
+    return true;
 }
 
 /* With its quotes, as it stands in each row. */
@@ -151,22 +157,26 @@ static bool add_failures(cJSON *job, const struct ct_members *m)
 {
     const struct ct_failure_history *history = &m->history;
     cJSON *array = cJSON_AddArrayToObject(job, "failures");
+    if (array == NULL) {
+        return false;
+    }
     uint64_t n = history->num_failures > CT_FAILURE_HISTORY_KEPT
                      ? history->num_failures - CT_FAILURE_HISTORY_KEPT
                      : 0;
-    bool ok = array != NULL;
-    for (; ok && n < history->num_failures; n++) {
+    for (; n < history->num_failures; n++) {
         const struct ct_failure *failure = &history->failures[n % CT_FAILURE_HISTORY_KEPT];
         cJSON *item = ct_json_append_object(array);
-        ok = item != NULL && ct_json_add_number(item, "generation", failure->generation) &&
-             ct_json_add_number(item, "node", failure->node_rank) &&
-             ct_json_add_number(item, "rank", failure->rank) &&
-             ct_json_add_number(item, "pid", (double)failure->pid) &&
-             add_name(item, "host", failure->host) &&
-             ct_json_add_number(item, "exit", failure->exit_code) &&
-             add_name(item, "reason", failure->what);
+        if (item == NULL || !ct_json_add_number(item, "generation", failure->generation) ||
+            !ct_json_add_number(item, "node", failure->node_rank) ||
+            !ct_json_add_number(item, "rank", failure->rank) ||
+            !ct_json_add_number(item, "pid", (double)failure->pid) ||
+            !add_name(item, "host", failure->host) ||
+            !ct_json_add_number(item, "exit", failure->exit_code) ||
+            !add_name(item, "reason", failure->what)) {
+            return false;
+        }
     }
-    return ok && ct_json_add_number(job, "failure_count", (double)history->num_failures);
+    return ct_json_add_number(job, "failure_count", (double)history->num_failures);
 }
 
 /* What failed in earlier generations was answered by a restart and is no problem any more. */
@@ -174,30 +184,35 @@ static bool add_problems(cJSON *problems, const struct ct_members *m, int64_t no
 {
     const struct ct_failure *first = ct_failure_history_first(&m->history, m->generation);
     char text[CT_FAILURE_WHAT_MAX];
-    bool ok = true;
-    /* An elastic job that could start and gives others time to join misses nothing. */
+    /* An elastic job with enough nodes, which waits for more of them, has no problem. */
     if (members_state(m) == STATE_GATHERING && m->begun && m->count < m->job.min_nodes) {
         members_wait_text(m, now_ns, text, sizeof(text));
-        ok = append_text(problems, text);
+        if (!append_text(problems, text)) {
+            return false;
+        }
     }
-    if (ok && first != NULL) {
+    if (first != NULL) {
         members_history_describe(first, text, sizeof(text));
-        ok = append_text(problems, text);
+        if (!append_text(problems, text)) {
+            return false;
+        }
     }
-    if (ok && m->due.pause_ns != NEVER) {
+    if (m->due.pause_ns != NEVER) {
         (void)snprintf(text, sizeof(text),
                        "workers fail within a second of their start: the next start is in %d s",
                        (int)((m->due.pause_ns - now_ns) / CT_NS_PER_S + 1));
-        ok = append_text(problems, text);
+        if (!append_text(problems, text)) {
+            return false;
+        }
     }
-    if (ok && m->preempted != 0) {
+    if (m->preempted != 0) {
         (void)snprintf(text, sizeof(text), "the job was asked to end: %.400s", m->preempt_why);
-        ok = append_text(problems, text);
+        return append_text(problems, text);
     }
-    if (ok && members_state(m) == STATE_OVER && m->over_why[0] != '\0' && m->preempted == 0) {
-        ok = append_text(problems, m->over_why);
+    if (members_state(m) == STATE_OVER && m->over_why[0] != '\0') {
+        return append_text(problems, m->over_why);
     }
-    return ok;
+    return true;
 }
 
 int ct_members_status(const struct ct_members *m, int64_t now_ns, struct ct_status_rows *rows,

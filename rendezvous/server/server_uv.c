@@ -406,17 +406,18 @@ static int open_agents(struct ct_server *server, uv_loop_t *loop,
         .join_data = agents->data,
     };
     int rc = ct_control_open(loop, &options, &server->control, err);
-    if (rc == 0) {
-        server->hub.on_agent = agents->in_process ? NULL : on_agent;
-        server->hub.agent_data = server->control;
-        server->hub.agents_prove = agents->token != NULL;
-        if (server->hub.agents_prove) {
-            server->hub.quota.max = options.max_pending;
-        }
-        server->pages.fn = add_job_status;
-        server->pages.data = server->control;
+    if (rc != 0) {
+        return rc;
     }
-    return rc;
+    server->hub.on_agent = agents->in_process ? NULL : on_agent;
+    server->hub.agent_data = server->control;
+    server->hub.agents_prove = agents->token != NULL;
+    if (server->hub.agents_prove) {
+        server->hub.quota.max = options.max_pending;
+    }
+    server->pages.fn = add_job_status;
+    server->pages.data = server->control;
+    return 0;
 }
 
 void ct_server_take_agent(struct ct_server *server, int fd)
@@ -437,6 +438,29 @@ int ct_server_set(struct ct_server *server, const char *key, const char *value)
     int rc = ct_store_set(server->hub.service.store, name, text);
     ct_conn_hub_end_turn(&server->hub);
     return rc;
+}
+
+/* Listeners, HTTP, agents and journal. Takes sockets out of `sockets`. */
+static int open_parts(struct ct_server *server, uv_loop_t *loop, struct ct_listeners *sockets,
+                      const struct ct_server_options *options, struct ct_err *err)
+{
+    while (sockets->count > 0) {
+        int rc = add_listener(server, loop, sockets->fds[--sockets->count], err);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    int rc = ct_status_pages_open(&server->pages, loop, options->http_keys, err);
+    if (rc != 0) {
+        return rc;
+    }
+    if (options->agents != NULL) {
+        rc = open_agents(server, loop, options->agents, err);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return options->journal != NULL ? open_journal(server, options, err) : 0;
 }
 
 int ct_server_open(uv_loop_t *loop, const struct ct_server_options *options, struct ct_server **out,
@@ -462,22 +486,9 @@ int ct_server_open(uv_loop_t *loop, const struct ct_server_options *options, str
                "store: this kernel does not tell whose a connection is: every user of this machine "
                "is admitted");
     }
-    for (; sockets.count > 0 && rc == 0; sockets.count--) {
-        rc = add_listener(server, loop, sockets.fds[sockets.count - 1], err);
-    }
+    rc = open_parts(server, loop, &sockets, options, err);
     if (rc != 0) {
         ct_listeners_fini(&sockets);
-        ct_server_close(server, NULL, NULL);
-        return rc;
-    }
-    rc = ct_status_pages_open(&server->pages, loop, options->http_keys, err);
-    if (rc == 0 && options->agents != NULL) {
-        rc = open_agents(server, loop, options->agents, err);
-    }
-    if (rc == 0 && options->journal != NULL) {
-        rc = open_journal(server, options, err);
-    }
-    if (rc != 0) {
         ct_server_close(server, NULL, NULL);
         return rc;
     }

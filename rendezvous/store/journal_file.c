@@ -343,20 +343,22 @@ static int after_damage(struct ct_journal *j, const struct ct_journal_load *load
 {
     char kept[PATH_MAX];
     int rc = keep_damaged(j, kept, sizeof(kept), err);
-    if (rc == 0) {
-        rc = snapshot(j, err);
+    if (rc != 0) {
+        return rc;
     }
-    if (rc == 0) {
-        ct_log(j->log, CT_LOG_ERROR,
-               "journal %s: damaged at byte %" PRIu64 " of %" PRIu64 ": %s; the %" PRIu64
-               " changes before it are used, the file is kept as %s",
-               j->path, load->whole, load->size, load->why.text, load->changes, kept);
+    rc = snapshot(j, err);
+    if (rc != 0) {
+        return rc;
     }
-    return rc;
+    ct_log(j->log, CT_LOG_ERROR,
+           "journal %s: damaged at byte %" PRIu64 " of %" PRIu64 ": %s; the %" PRIu64
+           " changes before it are used, the file is kept as %s",
+           j->path, load->whole, load->size, load->why.text, load->changes, kept);
+    return 0;
 }
 
 /* Makes the file end where a record may be appended. */
-static int settle_end(struct ct_journal *j, const struct ct_journal_load *load, struct ct_err *err)
+static int prepare_end(struct ct_journal *j, const struct ct_journal_load *load, struct ct_err *err)
 {
     if (load->damaged) {
         return after_damage(j, load, err);
@@ -383,6 +385,7 @@ static int settle_end(struct ct_journal *j, const struct ct_journal_load *load, 
     return j->sync ? ct_file_sync_folder(j->path, err) : 0;
 }
 
+/* Gives *out, also on failure if it is not NULL. */
 static int journal_new(const struct ct_journal_options *options, struct ct_store *store,
                        struct ct_journal **out, struct ct_err *err)
 {
@@ -397,17 +400,15 @@ static int journal_new(const struct ct_journal_options *options, struct ct_store
     j->sync = options->sync;
     j->retry_ns = INT64_MIN;
     j->fd = -1;
-    int rc = open_locked(options->path, &j->fd, &j->mode, err);
-    if (rc == 0) {
-        /* A link is followed now: a snapshot must not take its place. */
-        char real[PATH_MAX];
-        j->path = realpath(options->path, real) != NULL ? ct_strdup(real) : NULL;
-        if (j->path == NULL) {
-            rc = ct_err_set(err, CT_ENOMEM, "out of memory");
-        }
-    }
     *out = j;
-    return rc;
+    int rc = open_locked(options->path, &j->fd, &j->mode, err);
+    if (rc != 0) {
+        return rc;
+    }
+    /* A link is followed now: a snapshot must not take its place. */
+    char real[PATH_MAX];
+    j->path = realpath(options->path, real) != NULL ? ct_strdup(real) : NULL;
+    return j->path != NULL ? 0 : ct_err_set(err, CT_ENOMEM, "out of memory");
 }
 
 int ct_journal_open(const struct ct_journal_options *options, struct ct_store *store,
@@ -416,25 +417,30 @@ int ct_journal_open(const struct ct_journal_options *options, struct ct_store *s
     struct ct_journal *j = NULL;
     struct ct_journal_load load;
     int rc = journal_new(options, store, &j, err);
-    if (rc == 0) {
-        rc = ct_journal_load(j->fd, store, &load, err);
-    }
-    if (rc == 0) {
-        rc = settle_end(j, &load, err);
-    }
     if (rc != 0) {
-        if (j != NULL) {
-            forget_pending(j);
-        }
-        ct_journal_close(j);
-        (void)ct_err_wrap(err, "journal %s", options->path);
-        return rc;
+        goto fail;
+    }
+    rc = ct_journal_load(j->fd, store, &load, err);
+    if (rc != 0) {
+        goto fail;
+    }
+    rc = prepare_end(j, &load, err);
+    if (rc != 0) {
+        goto fail;
     }
     ct_store_set_sink(store, &j->sink);
     ct_log(j->log, CT_LOG_INFO, "journal %s: %" PRIu64 " changes made %zu keys", j->path,
            load.changes, ct_store_num_keys(store));
     *out = j;
     return 0;
+
+fail:
+    if (j != NULL) {
+        forget_pending(j);
+    }
+    ct_journal_close(j);
+    (void)ct_err_wrap(err, "journal %s", options->path);
+    return rc;
 }
 
 void ct_journal_stats(const struct ct_journal *journal, struct ct_journal_stats *out)

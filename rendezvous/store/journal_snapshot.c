@@ -51,17 +51,22 @@ static int on_change(struct ct_change_sink *sink, const struct ct_change *change
 static int write_all(struct writer *w, struct ct_store *store)
 {
     int rc = ct_journal_put_header(&w->held);
-    if (rc == 0) {
-        rc = ct_store_dump(store, &w->sink);
+    if (rc != 0) {
+        return rc;
     }
-    if (rc == 0) {
-        rc = flush(w);
+    rc = ct_store_dump(store, &w->sink);
+    if (rc != 0) {
+        return rc;
     }
-    if (rc == 0 && fsync(w->fd) != 0) {
+    rc = flush(w);
+    if (rc != 0) {
+        return rc;
+    }
+    if (fsync(w->fd) != 0) {
         w->sys = errno;
-        rc = CT_EIO;
+        return CT_EIO;
     }
-    return rc;
+    return 0;
 }
 
 int ct_journal_snapshot(const char *path, mode_t mode, struct ct_store *store, int *out_fd,

@@ -229,14 +229,12 @@ static int op_list_keys(struct ct_session *s, struct ct_err *err)
         !ct_add_size(len, ct_store_key_bytes(s->service->store), &len) || len > CT_MAX_REPLY_LEN) {
         return ct_err_set(err, CT_ELIMIT, "LIST_KEYS of more than %zu bytes", CT_MAX_REPLY_LEN);
     }
-    int rc = reply_fits(s, len) ? ct_outq_reserve(&s->out, len) : CT_ENOMEM;
-    if (rc == 0) {
-        rc = reply_i64(s, (int64_t)keys);
+    if (!reply_fits(s, len) || ct_outq_reserve(&s->out, len) != 0 ||
+        reply_i64(s, (int64_t)keys) != 0) {
+        return CT_ENOMEM;
     }
-    if (rc == 0) {
-        ct_store_list(s->service->store, list_key, s);
-    }
-    return rc;
+    ct_store_list(s->service->store, list_key, s);
+    return 0;
 }
 
 /* Bytes that the operation copies besides those of the request. */

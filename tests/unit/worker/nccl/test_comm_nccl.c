@@ -255,7 +255,7 @@ static void check_call_fails(const struct fake_gpu *script, int code)
     fake.comms = 1;
     fake.memory = memory;
     fake.registrations = registrations;
-    orders.order = told;
+    __atomic_store_n(&orders.order, told, __ATOMIC_RELAXED);
 
     float x = 1;
     int rc = ctw_comm_all_reduce(comm, &x, &x, 1, &err);

@@ -319,8 +319,7 @@ static void receive_from_nobody(struct nccl_rank *r)
         }
         int code = how == BY_DEADLINE ? CT_ETIMEDOUT : how == BY_ABORT ? CT_EABORTED : CT_EPEER;
         if (how == BY_LAUNCHER) {
-            __atomic_store_n(&orders.order, ct_generation_word(7, CT_ORDER_PARK),
-                             __ATOMIC_RELAXED);
+            __atomic_store_n(&orders.order, ct_generation_word(7, CT_ORDER_PARK), __ATOMIC_RELAXED);
         }
         RANK_CHECK(r, ctw_comm_sync(r->comm, NULL) == code);
         RANK_CHECK(r, ctw_link_recv(link, x, BYTES, 0, NULL) == CT_EABORTED);

@@ -166,6 +166,6 @@ int ct_option_refuse(const struct ct_option_parser *at, enum ct_option_result re
     if (at->nearest == NULL) {
         return ct_err_set(err, CT_EINVAL, "unknown or malformed option '%s'", at->word);
     }
-    return ct_err_set(err, CT_EINVAL, "unknown or malformed option '%s'; did you mean --%s?",
+    return ct_err_set(err, CT_EINVAL, "unknown or malformed option '%s' (did you mean --%s?)",
                       at->word, at->nearest);
 }

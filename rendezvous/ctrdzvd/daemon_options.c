@@ -1,10 +1,14 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * --help and --version end the reading, so that they work whatever follows. The first argument that
+ * is no option is refused.
+ */
 #include "rendezvous/ctrdzvd/daemon_options.h"
 
 #include "common/num.h"
+#include "common/option_parser.h"
 
 #include <fcntl.h>
-#include <getopt.h>
 #include <limits.h>
 #include <string.h>
 
@@ -35,6 +39,22 @@ const char ct_daemon_help[] =
     "  --http-keys     list names and sizes of keys under http://ADDR:PORT/keys\n"
     "  -V, --version   print the version and exit\n"
     "  -h, --help      print this and exit\n";
+
+enum option {
+    LISTEN,
+    PORT,
+    ALLOW,
+    OPEN,
+    MAX_MEMORY,
+    MAX_CONNECTIONS,
+    TOKEN_FILE,
+    JOURNAL,
+    JOURNAL_SYNC,
+    READY_FD,
+    HTTP_KEYS,
+    VERSION,
+    HELP,
+};
 
 static int take_port(const char *text, uint16_t *out, struct ct_err *err)
 {
@@ -114,104 +134,97 @@ static int take_connections(const char *text, size_t *out, struct ct_err *err)
     return 0;
 }
 
-static int take(int opt, const char *what, struct ct_daemon_options *o, struct ct_err *err)
+static struct ct_option option_at(size_t index)
 {
-    switch (opt) {
-    case 'l':
-        return take_listen(optarg, o, err);
-    case 'p':
-        return take_port(optarg, &o->port, err);
-    case 'm':
-        return take_size(optarg, &o->max_memory, err);
-    case 'c':
-        return take_connections(optarg, &o->max_connections, err);
-    case 'a':
-        if (ct_access_allow(&o->access, optarg, err) != 0) {
-            return ct_err_wrap(err, "--allow");
-        }
-        return 0;
-    case 'o':
-        o->access.open = true;
-        return 0;
-    case 't':
-        o->token_file = optarg;
-        return optarg[0] != '\0' ? 0 : ct_err_set(err, CT_EINVAL, "--token-file needs a file name");
-    case 'j':
-        o->journal = optarg;
-        return optarg[0] != '\0' ? 0 : ct_err_set(err, CT_EINVAL, "--journal needs a file name");
-    case 's':
-        o->journal_sync = true;
-        return 0;
-    case 'r':
-        return take_ready_fd(optarg, &o->ready_fd, err);
-    case 'k':
-        o->http_keys = true;
-        return 0;
-    case 'v':
-    case 'V':
-        o->action = CT_DAEMON_VERSION;
-        return 0;
-    case 'h':
-        o->action = CT_DAEMON_HELP;
-        return 0;
-    case ':':
-        return ct_err_set(err, CT_EINVAL, "option '%s' needs a value", what);
-    default:
-        return ct_err_set(err, CT_EINVAL, "unknown or malformed option '%s'", what);
-    }
+    static const struct ct_option table[] = {
+        [LISTEN] = {"listen", .value = CT_VALUE_NEEDED},
+        [PORT] = {"port", .value = CT_VALUE_NEEDED},
+        [ALLOW] = {"allow", .value = CT_VALUE_NEEDED},
+        [OPEN] = {"open"},
+        [MAX_MEMORY] = {"max-memory", .value = CT_VALUE_NEEDED},
+        [MAX_CONNECTIONS] = {"max-connections", .value = CT_VALUE_NEEDED},
+        [TOKEN_FILE] = {"token-file", .value = CT_VALUE_NEEDED},
+        [JOURNAL] = {"journal", .value = CT_VALUE_NEEDED},
+        [JOURNAL_SYNC] = {"journal-sync"},
+        [READY_FD] = {"ready-fd", .value = CT_VALUE_NEEDED},
+        [HTTP_KEYS] = {"http-keys"},
+        [VERSION] = {"version", 'V'},
+        [HELP] = {"help", 'h'},
+        {NULL},
+    };
+    return table[index];
 }
 
-int ct_daemon_options_parse(int argc, char **argv, struct ct_daemon_options *out,
-                            struct ct_err *err)
+static int take(enum option option, const char *value, struct ct_daemon_options *o,
+                struct ct_err *err)
 {
-    static const struct option table[] = {
-        {"listen", required_argument, NULL, 'l'},
-        {"port", required_argument, NULL, 'p'},
-        {"allow", required_argument, NULL, 'a'},
-        {"open", no_argument, NULL, 'o'},
-        {"max-memory", required_argument, NULL, 'm'},
-        {"max_memory", required_argument, NULL, 'm'},
-        {"max-connections", required_argument, NULL, 'c'},
-        {"max_connections", required_argument, NULL, 'c'},
-        {"token-file", required_argument, NULL, 't'},
-        {"token_file", required_argument, NULL, 't'},
-        {"journal", required_argument, NULL, 'j'},
-        {"journal-sync", no_argument, NULL, 's'},
-        {"journal_sync", no_argument, NULL, 's'},
-        {"ready-fd", required_argument, NULL, 'r'},
-        {"ready_fd", required_argument, NULL, 'r'},
-        {"http-keys", no_argument, NULL, 'k'},
-        {"http_keys", no_argument, NULL, 'k'},
-        {"version", no_argument, NULL, 'v'},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
-    };
+    switch (option) {
+    case LISTEN:
+        return take_listen(value, o, err);
+    case PORT:
+        return take_port(value, &o->port, err);
+    case ALLOW:
+        return ct_access_allow(&o->access, value, err) != 0 ? ct_err_wrap(err, "--allow") : 0;
+    case OPEN:
+        o->access.open = true;
+        return 0;
+    case MAX_MEMORY:
+        return take_size(value, &o->max_memory, err);
+    case MAX_CONNECTIONS:
+        return take_connections(value, &o->max_connections, err);
+    case TOKEN_FILE:
+        o->token_file = value;
+        return value[0] != '\0' ? 0 : ct_err_set(err, CT_EINVAL, "--token-file needs a file name");
+    case JOURNAL:
+        o->journal = value;
+        return value[0] != '\0' ? 0 : ct_err_set(err, CT_EINVAL, "--journal needs a file name");
+    case JOURNAL_SYNC:
+        o->journal_sync = true;
+        return 0;
+    case READY_FD:
+        return take_ready_fd(value, &o->ready_fd, err);
+    case HTTP_KEYS:
+        o->http_keys = true;
+        return 0;
+    case VERSION:
+        o->action = CT_DAEMON_VERSION;
+        return 0;
+    case HELP:
+        o->action = CT_DAEMON_HELP;
+        return 0;
+    }
+    return ct_err_set(err, CT_EINVAL, "unknown option");
+}
+
+int ct_daemon_options_parse(char *const *argv, struct ct_daemon_options *out, struct ct_err *err)
+{
     struct ct_daemon_options o = {
         .action = CT_DAEMON_SERVE,
         .port = CT_DEFAULT_STORE_PORT,
         .ready_fd = -1,
     };
-    opterr = 0; /* we word the errors ourselves */
-    int rc = 0;
-    while (rc == 0 && o.action == CT_DAEMON_SERVE) {
-        const char *what = argv[optind]; /* getopt does not keep the text of what it refuses */
-        int opt = getopt_long(argc, argv, "+:hV", table, NULL);
-        if (opt == -1) {
-            break;
+    struct ct_option_parser at = {.option_at = option_at, .argv = argv, .next = 1};
+    enum ct_option_result result;
+    while ((result = ct_option_next(&at)) != CT_OPTION_END) {
+        int rc = result == CT_OPTION_FOUND ? take((enum option)at.index, at.value, &o, err)
+                                           : ct_option_refuse(&at, result, err);
+        if (rc != 0) {
+            return rc;
         }
-        rc = take(opt, what, &o, err);
+        if (o.action != CT_DAEMON_SERVE) {
+            *out = o;
+            return 0;
+        }
     }
-    if (rc == 0 && o.action == CT_DAEMON_SERVE && o.journal_sync && o.journal == NULL) {
-        rc = ct_err_set(err, CT_EINVAL, "--journal-sync needs --journal");
+    if (o.journal_sync && o.journal == NULL) {
+        return ct_err_set(err, CT_EINVAL, "--journal-sync needs --journal");
     }
-    if (rc == 0 && o.action == CT_DAEMON_SERVE && optind < argc) {
-        rc = ct_err_set(err, CT_EINVAL, "argument '%s' is not expected", argv[optind]);
+    if (argv[at.next] != NULL) {
+        return ct_err_set(err, CT_EINVAL, "argument '%s' is not expected", argv[at.next]);
     }
     if (o.num_hosts == 0) {
         o.hosts[o.num_hosts++] = "127.0.0.1";
     }
-    if (rc == 0) {
-        *out = o;
-    }
-    return rc;
+    *out = o;
+    return 0;
 }

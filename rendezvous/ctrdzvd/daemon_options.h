@@ -32,10 +32,8 @@ struct ct_daemon_options {
     bool journal_sync;
 };
 
-/* CT_EINVAL names the option and what is wrong with it. May permute nothing: parsing stops at the
- * first argument that is no option, which is refused. Uses getopt's process-wide state, so call it
- * once, from main(). */
-CT_MUST_CHECK int ct_daemon_options_parse(int argc, char **argv, struct ct_daemon_options *out,
+/* Reads argv[1...]. CT_EINVAL names the option and what is wrong with it. */
+CT_MUST_CHECK int ct_daemon_options_parse(char *const *argv, struct ct_daemon_options *out,
                                           struct ct_err *err);
 
 extern const char ct_daemon_help[];

@@ -164,7 +164,8 @@ int main(int argc, char **argv)
 {
     struct ct_daemon_options options;
     struct ct_err err = {0};
-    if (ct_daemon_options_parse(argc, argv, &options, &err) != 0) {
+    (void)argc;
+    if (ct_daemon_options_parse(argv, &options, &err) != 0) {
         (void)fprintf(stderr, "ctrdzvd: %s; see ctrdzvd --help\n", err.text);
         return EXIT_USAGE;
     }

@@ -105,7 +105,7 @@ static void words_a_refusal(void **state)
     } rows[] = {
         {{"--number"}, "option '--number' needs a value"},
         {{"--verbose=1"}, "unknown or malformed option '--verbose=1'"},
-        {{"--nmuber"}, "unknown or malformed option '--nmuber'; did you mean --number?"},
+        {{"--nmuber"}, "unknown or malformed option '--nmuber' (did you mean --number?)"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct ct_option_parser at = {.option_at = option_at, .argv = (char *const *)rows[i].words};

@@ -1,10 +1,14 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Options may follow the address: `ctrun-stat node7 --watch` is how people write it. --help and
+ * --version end the reading, so that they work whatever follows.
+ */
 #include "rendezvous/ctrun-stat/stat_options.h"
 
 #include "common/num.h"
+#include "common/option_parser.h"
 #include "rendezvous/ctrdzvd/daemon_options.h"
 
-#include <getopt.h>
 #include <string.h>
 
 #define DEFAULT_TIMEOUT_S 5
@@ -30,8 +34,8 @@ static bool is_set(const char *variable)
     return variable != NULL && variable[0] != '\0';
 }
 
-static int find_where(const char *argument, const char *master_addr, const char *master_port,
-                      struct ct_endpoint *out, struct ct_err *err)
+static int find_endpoint(const char *argument, const char *master_addr, const char *master_port,
+                         struct ct_endpoint *out, struct ct_err *err)
 {
     const char *text = argument;
     int own_port = 0;
@@ -66,66 +70,73 @@ static int take_form(enum ct_stat_action form, struct ct_stat_options *o, struct
     return 0;
 }
 
-static int take(int opt, const char *what, struct ct_stat_options *o, struct ct_err *err)
+enum option { JSON, HEALTH, WATCH, TIMEOUT, VERSION, HELP };
+
+static struct ct_option option_at(size_t index)
 {
-    switch (opt) {
-    case 'j':
+    static const struct ct_option table[] = {
+        [JSON] = {"json"},
+        [HEALTH] = {"health"},
+        [WATCH] = {"watch"},
+        [TIMEOUT] = {"timeout", .value = CT_VALUE_NEEDED},
+        [VERSION] = {"version", 'V'},
+        [HELP] = {"help", 'h'},
+        {NULL},
+    };
+    return table[index];
+}
+
+static int take(enum option option, const char *value, struct ct_stat_options *o,
+                struct ct_err *err)
+{
+    switch (option) {
+    case JSON:
         return take_form(CT_STAT_JSON, o, err);
-    case 'e':
+    case HEALTH:
         return take_form(CT_STAT_HEALTH, o, err);
-    case 'w':
+    case WATCH:
         o->watch = true;
         return 0;
-    case 't':
-        if (ct_parse_int(optarg, 1, MAX_TIMEOUT_S, &o->timeout_s) != 0) {
-            return ct_err_set(err, CT_EINVAL, "--timeout '%s' is not a number from 1 to %d", optarg,
+    case TIMEOUT:
+        if (ct_parse_int(value, 1, MAX_TIMEOUT_S, &o->timeout_s) != 0) {
+            return ct_err_set(err, CT_EINVAL, "--timeout '%s' is not a number from 1 to %d", value,
                               MAX_TIMEOUT_S);
         }
         return 0;
-    case 'v':
-    case 'V':
+    case VERSION:
         o->action = CT_STAT_VERSION;
         return 0;
-    case 'h':
+    case HELP:
         o->action = CT_STAT_HELP;
         return 0;
-    case ':':
-        return ct_err_set(err, CT_EINVAL, "option '%s' needs a value", what);
-    default:
-        return ct_err_set(err, CT_EINVAL, "unknown or malformed option '%s'", what);
     }
+    return CT_EINVAL;
 }
 
-/* Options may follow the address: `ctrun-stat node7 --watch` is how people write it. */
+static int take_argument(const char *word, const char **argument, struct ct_err *err)
+{
+    if (*argument != NULL) {
+        return ct_err_set(err, CT_EINVAL, "argument '%s' is not expected", word);
+    }
+    *argument = word;
+    return 0;
+}
+
 int ct_stat_options_parse(int argc, char **argv, const char *master_addr, const char *master_port,
                           struct ct_stat_options *out, struct ct_err *err)
 {
-    static const struct option table[] = {
-        {"json", no_argument, NULL, 'j'},
-        {"health", no_argument, NULL, 'e'},
-        {"watch", no_argument, NULL, 'w'},
-        {"timeout", required_argument, NULL, 't'},
-        {"version", no_argument, NULL, 'v'},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
-    };
     struct ct_stat_options o = {.action = CT_STAT_TABLE, .timeout_s = DEFAULT_TIMEOUT_S};
+    struct ct_option_parser at = {.option_at = option_at, .argv = argv, .next = 1};
     const char *argument = NULL;
-    opterr = 0; /* we word the errors ourselves */
+    (void)argc;
     for (;;) {
-        const char *what = argv[optind]; /* getopt does not keep the text of what it refuses */
-        int opt = getopt_long(argc, argv, "-:hV", table, NULL);
-        int rc = 0;
-        if (opt == -1) {
+        enum ct_option_result result = ct_option_next(&at);
+        if (result == CT_OPTION_END && (at.word == NULL || strcmp(at.word, "--") == 0)) {
             break;
         }
-        if (opt != 1) {
-            rc = take(opt, what, &o, err);
-        } else if (argument != NULL) {
-            rc = ct_err_set(err, CT_EINVAL, "argument '%s' is not expected", optarg);
-        } else {
-            argument = optarg;
-        }
+        int rc = result == CT_OPTION_FOUND ? take((enum option)at.index, at.value, &o, err)
+                 : result == CT_OPTION_END ? take_argument(argv[at.next++], &argument, err)
+                                           : ct_option_refuse(&at, result, err);
         if (rc != 0) {
             return rc;
         }
@@ -134,15 +145,16 @@ int ct_stat_options_parse(int argc, char **argv, const char *master_addr, const 
             return 0;
         }
     }
-    for (; optind < argc; optind++) { /* behind "--" */
-        if (argument != NULL) {
-            return ct_err_set(err, CT_EINVAL, "argument '%s' is not expected", argv[optind]);
+    for (; argv[at.next] != NULL; at.next++) {
+        int rc = take_argument(argv[at.next], &argument, err);
+        if (rc != 0) {
+            return rc;
         }
-        argument = argv[optind];
     }
-    int rc = find_where(argument, master_addr, master_port, &o.where, err);
-    if (rc == 0) {
-        *out = o;
+    int rc = find_endpoint(argument, master_addr, master_port, &o.where, err);
+    if (rc != 0) {
+        return rc;
     }
-    return rc;
+    *out = o;
+    return 0;
 }

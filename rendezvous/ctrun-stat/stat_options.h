@@ -26,7 +26,7 @@ struct ct_stat_options {
 };
 
 /* `master_addr` and `master_port` are the variables of these names, NULL or "" = not set.
- * CT_EINVAL names what is wrong. Uses getopt's process-wide state, so call it once, from main(). */
+ * CT_EINVAL names what is wrong. */
 CT_MUST_CHECK int ct_stat_options_parse(int argc, char **argv, const char *master_addr,
                                         const char *master_port, struct ct_stat_options *out,
                                         struct ct_err *err);

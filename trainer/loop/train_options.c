@@ -2,7 +2,7 @@
 #include "trainer/loop/train_options.h"
 
 #include "common/num.h"
-#include "common/suggest.h"
+#include "common/option_parser.h"
 #include "trainer/model/shards.h"
 #include "worker/ctworker.h"
 
@@ -321,79 +321,65 @@ _Static_assert(sizeof(enum ct_optimizer_kind) == sizeof(unsigned) &&
 /* How much of a stranger's word a message quotes. */
 #define SHOWN_MAX 64
 
-/* Dashes and underscores are one, as torchrun's users write both. */
-static bool begins_with(const char *name, const char *text, size_t len)
+static struct ct_option option_at(size_t index)
 {
-    for (size_t i = 0; i < len; i++) {
-        char c = text[i] == '_' ? '-' : text[i];
-        if (name[i] != c) {
-            return false;
-        }
+    if (index == SPEC_COUNT) {
+        return (struct ct_option){0};
     }
-    return true;
+    const struct spec *spec = &specs[index];
+    return (struct ct_option){
+        .name = spec->name,
+        .letter = spec->letter != NULL ? spec->letter[1] : '\0',
+        .value = spec->bare != NULL      ? CT_VALUE_AFTER_EQUALS
+                 : spec->metavar != NULL ? CT_VALUE_NEEDED
+                                         : CT_VALUE_NONE,
+    };
 }
 
-static int unknown_option(const char *name, size_t len, struct ct_err *err)
+static int unexpected(const char *word, struct ct_err *err)
 {
-    int shown = (int)(len < SHOWN_MAX ? len : SHOWN_MAX);
-    struct ct_suggestion suggestion = ct_suggestion_for(name, len);
-    for (size_t i = 0; i < SPEC_COUNT; i++) {
-        ct_suggestion_offer(&suggestion, specs[i].name);
-    }
-    if (suggestion.name != NULL) {
-        return ct_err_set(err, CT_EINVAL, "unknown option --%.*s: did you mean --%s? " SEE_HELP,
-                          shown, name, suggestion.name);
-    }
-    return ct_err_set(err, CT_EINVAL, "unknown option --%.*s%s " SEE_HELP, shown, name,
-                      len > SHOWN_MAX ? "..." : "");
+    return ct_err_set(err, CT_EINVAL, "unexpected argument '%.*s%s' " SEE_HELP, SHOWN_MAX, word,
+                      strlen(word) > SHOWN_MAX ? "..." : "");
 }
 
-/* The one option that has this name, whole or as an abbreviation. */
-static int find_long(const char *name, size_t len, const struct spec **out, struct ct_err *err)
+static int refuse(const struct ct_option_parser *at, enum ct_option_result result,
+                  struct ct_err *err)
 {
-    const struct spec *found = NULL, *other = NULL;
-    for (size_t i = 0; i < SPEC_COUNT; i++) {
-        if (!begins_with(specs[i].name, name, len)) {
-            continue;
-        }
-        if (specs[i].name[len] == '\0') {
-            *out = &specs[i];
-            return 0;
-        }
-        if (found == NULL) {
-            found = &specs[i];
-        } else if (other == NULL) {
-            other = &specs[i];
-        }
+    if (result == CT_OPTION_UNKNOWN && at->word[1] != '-') {
+        return unexpected(at->word, err);
     }
-    if (found == NULL || len == 0) {
-        return unknown_option(name, len, err);
+    const char *name = at->word + 2;
+    int len = (int)strcspn(name, "=");
+    int shown = len < SHOWN_MAX ? len : SHOWN_MAX;
+    switch (result) {
+    case CT_OPTION_AMBIGUOUS:
+        return ct_err_set(err, CT_EINVAL, "--%.*s is ambiguous: --%s or --%s? " SEE_HELP, len, name,
+                          at->fits[0], at->fits[1]);
+    case CT_OPTION_TAKES_NONE:
+        return ct_err_set(err, CT_EINVAL, "--%s takes no value", specs[at->index].name);
+    case CT_OPTION_NEEDS_VALUE:
+        return ct_err_set(err, CT_EINVAL, "--%s needs a value: %s", specs[at->index].name,
+                          specs[at->index].metavar);
+    case CT_OPTION_UNKNOWN:
+    case CT_OPTION_FOUND:
+    case CT_OPTION_END:
+        break;
     }
-    if (other != NULL) {
-        return ct_err_set(err, CT_EINVAL, "--%.*s is ambiguous: --%s or --%s? " SEE_HELP, (int)len,
-                          name, found->name, other->name);
-    }
-    *out = found;
-    return 0;
+    return at->nearest != NULL
+               ? ct_err_set(err, CT_EINVAL, "unknown option --%.*s: did you mean --%s? " SEE_HELP,
+                            shown, name, at->nearest)
+               : ct_err_set(err, CT_EINVAL, "unknown option --%.*s%s " SEE_HELP, shown, name,
+                            len > SHOWN_MAX ? "..." : "");
 }
 
-/* The option that an argument names, and what follows its "=" (NULL when there is none). */
-static int find(const char *arg, const struct spec **spec, const char **value, struct ct_err *err)
+static int take_option(const struct ct_option_parser *at, struct ct_train_options *out,
+                       struct ct_err *err)
 {
-    if (strncmp(arg, "--", 2) == 0 && arg[2] != '\0') {
-        size_t len = strcspn(arg + 2, "=");
-        *value = arg[2 + len] == '=' ? arg + 2 + len + 1 : NULL;
-        return find_long(arg + 2, len, spec, err);
+    const struct spec *spec = &specs[at->index];
+    if (at->word[1] != '-' && at->word[2] != '\0') {
+        return unexpected(at->word, err); /* letters stand alone here */
     }
-    for (size_t i = 0; i < SPEC_COUNT; i++) {
-        if (specs[i].letter != NULL && strcmp(specs[i].letter, arg) == 0) {
-            *spec = &specs[i];
-            *value = NULL;
-            return 0;
-        }
-    }
-    return ct_err_set(err, CT_EINVAL, "unexpected argument '%.*s%s' " SEE_HELP, SHOWN_MAX, arg,
-                      strlen(arg) > SHOWN_MAX ? "..." : "");
+    return spec->set(spec, at->value != NULL ? at->value : spec->bare, out, err);
 }
 
 static void set_initial(struct ct_train_options *out)
@@ -448,60 +434,53 @@ static int check_company(const struct ct_train_options *o, struct ct_err *err)
     return 0;
 }
 
-int ct_train_options_parse(int argc, char *const argv[], struct ct_train_options *out,
-                           struct ct_err *err)
+static int check_together(struct ct_train_options *o, struct ct_err *err)
 {
-    struct ct_train_options options;
-    set_initial(&options);
-    for (int i = 1; i < argc && !options.help && !options.version; i++) {
-        const char *value = NULL;
-        const struct spec *spec = NULL;
-        int rc = find(argv[i], &spec, &value, err);
-        if (rc != 0) {
-            return rc;
-        }
-        if (spec->metavar == NULL && value != NULL) {
-            return ct_err_set(err, CT_EINVAL, "--%s takes no value", spec->name);
-        }
-        if (value == NULL) {
-            value = spec->bare;
-        }
-        if (spec->metavar != NULL && value == NULL) {
-            if (i + 1 == argc) {
-                return ct_err_set(err, CT_EINVAL, "--%s needs a value: %s", spec->name,
-                                  spec->metavar);
-            }
-            value = argv[++i];
-        }
-        rc = spec->set(spec, value, &options, err);
-        if (rc != 0) {
-            return rc;
-        }
-    }
-    if (isnan(options.lr)) {
-        options.lr = options.optimizer == CT_OPTIMIZER_SGD ? 0.02 : 0.001;
-    }
-    if (options.shards > 0 && options.pipeline_stages > 1) {
+    if (o->shards > 0 && o->pipeline_stages > 1) {
         return ct_err_set(err, CT_EINVAL, "--consistent and --pipeline-stages exclude each other");
     }
-    if (options.shards > 0 && options.precision == CT_PRECISION_CHOOSE_FP8) {
+    if (o->shards > 0 && o->precision == CT_PRECISION_CHOOSE_FP8) {
         return ct_err_set(
             err, CT_EINVAL,
             "--consistent and --precision fp8 exclude each other: its scale is of all "
             "that a GPU has of a batch");
     }
-    if (options.warmup_epochs >= options.epochs && !options.help && !options.version) {
+    if (o->warmup_epochs >= o->epochs) {
         return ct_err_set(err, CT_EINVAL, "--warmup-epochs: %g is not below the %d of --epochs",
-                          options.warmup_epochs, options.epochs);
+                          o->warmup_epochs, o->epochs);
     }
-    if (!options.help && !options.version) {
-        int rc = check_company(&options, err);
-        if (rc == 0) {
-            rc = check_gpus(&options, err);
-        }
+    int rc = check_company(o, err);
+    return rc != 0 ? rc : check_gpus(o, err);
+}
+
+int ct_train_options_parse(int argc, char *const argv[], struct ct_train_options *out,
+                           struct ct_err *err)
+{
+    struct ct_option_parser at = {.option_at = option_at, .argv = argv, .next = 1};
+    struct ct_train_options options;
+    enum ct_option_result result;
+    (void)argc;
+    set_initial(&options);
+    while ((result = ct_option_next(&at)) != CT_OPTION_END) {
+        int rc =
+            result == CT_OPTION_FOUND ? take_option(&at, &options, err) : refuse(&at, result, err);
         if (rc != 0) {
             return rc;
         }
+        if (options.help || options.version) {
+            *out = options;
+            return 0;
+        }
+    }
+    if (at.word != NULL) {
+        return unexpected(at.word, err);
+    }
+    if (isnan(options.lr)) {
+        options.lr = options.optimizer == CT_OPTIMIZER_SGD ? 0.02 : 0.001;
+    }
+    int rc = check_together(&options, err);
+    if (rc != 0) {
+        return rc;
     }
     *out = options;
     return 0;

@@ -1,4 +1,12 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How a sample becomes a verdict: take_sample() notes for each rank when it last moved, measure()
+ * finds how long all of them have stood still, and accuse() goes through the reasons from the
+ * certain to the doubtful until one fits.
+ *
+ * A wrong verdict ends a healthy job. So there is none after a pause in sampling, while a rank has
+ * not begun, or where the state of a process is not known.
+ */
 #include "launcher/hang/hang.h"
 
 #include "common/alloc.h"

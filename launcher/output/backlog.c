@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A ring of marks notes where pieces of this writer end in the shared queue. A mark whose end has
+ * left the queue is taken off; what the remaining marks cover is still in there. Small pieces share
+ * a mark, so the ring never grows.
+ */
 #include "launcher/output/backlog.h"
 
 void ct_backlog_put(struct ct_backlog *backlog, size_t len, uint64_t end, size_t limit)

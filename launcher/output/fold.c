@@ -1,4 +1,11 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Lines wait in a list in the order of their arrival; a set of bits in each says which ranks wrote
+ * it. A new line looks backwards for an equal one, but not past a line of its own worker, which
+ * would change the order of that worker's lines.
+ *
+ * Who frees: ct_fold_next() frees each line that leaves; ct_fold_fini() the rest.
+ */
 #include "launcher/output/fold.h"
 
 #include "common/alloc.h"

@@ -1,4 +1,11 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A stream feeds its bytes here; they are cut into lines, and those that hold a word go to the file
+ * with one write(2), which the kernel appends as a whole beside those of other streams.
+ *
+ * Failure modes: without memory, or when the file cannot be written, ct_line_filter_feed() fails
+ * for these bytes and goes on with the next ones.
+ */
 #include "launcher/output/line_filter.h"
 
 #include "common/alloc.h"

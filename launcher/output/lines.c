@@ -1,4 +1,11 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Happy path: whole lines are copied from the input to the output with their prefix; the part
+ * behind the last '\n' waits in `partial` for its end.
+ *
+ * Failure modes: without memory the lines at hand are lost as a whole, never in half, and the
+ * caller is told.
+ */
 #include "launcher/output/lines.h"
 
 #include "common/num.h"

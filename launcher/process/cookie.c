@@ -1,4 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Processes are found by reading /proc/PID/environ, which shows the environment as it was at the
+ * exec. It is read in chunks, so the cookie is matched byte by byte over their borders.
+ *
+ * Failure modes: a process that cannot be read, or is another user's, counts as a stranger.
+ */
 #include "launcher/process/cookie.h"
 
 #include <errno.h>

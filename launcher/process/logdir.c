@@ -1,4 +1,11 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Happy path: make the base folder, then one for this run with random letters in its name, then for
+ * each generation one folder for each worker. A temporary base is removed at the end, unless
+ * the caller keeps it.
+ *
+ * Failure modes: a folder that cannot be made fails the start and is named in the error.
+ */
 #include "launcher/process/logdir.h"
 
 #include "common/alloc.h"

@@ -1,4 +1,12 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Happy path: read the stat file of every process in /proc into a table sorted by process id, then
+ * mark descendants by walking it. Signals go through a pidfd, after a second look at the start time
+ * shows that the number still means the same process.
+ *
+ * Failure modes: a process that ends while /proc is read is left out. Where /proc does not show our
+ * own processes (another PID namespace), reading fails as a whole.
+ */
 #include "launcher/process/proctree.h"
 
 #include "common/alloc.h"

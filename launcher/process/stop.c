@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Each target (a worker with its group, or all strays) goes through the same steps; what it has
+ * been told and when is kept in struct ct_stop_target. The caller asks at every look what to do
+ * now, and when the next deadline is.
+ */
 #include "launcher/process/stop.h"
 
 #include "common/clock.h"

@@ -1,4 +1,11 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Workers write the file, so it is hostile: it may be of any kind, size and content. What is shown
+ * of it is cut from the front, because a Python traceback ends with the error itself.
+ *
+ * Failure modes: a file that is missing or no JSON is an error, which callers mostly ignore: many
+ * programs write none.
+ */
 #include "launcher/worker/error_file.h"
 
 #include "common/alloc.h"

@@ -1,4 +1,11 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Happy path: one slot for each worker in a file in memory, which workers open by way of /proc. An
+ * order is one atomic store, after the text that belongs to it, and a futex wakes who waits for it.
+ *
+ * Failure modes: without the file no worker is kept over a restart, which is said once at the
+ * start; all functions then do nothing.
+ */
 #include "launcher/worker/order_writer.h"
 
 #include "common/progress_page.h"

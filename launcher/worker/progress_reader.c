@@ -1,4 +1,12 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Happy path: one slot for each worker in a file in memory, which workers map and write. The
+ * launcher copies a slot by pread(2) instead of mapping it, so a worker cannot change it while it
+ * is checked.
+ *
+ * Failure modes: without the file the job runs without progress, which is said once at the start; a
+ * slot that makes no sense counts as one that says nothing.
+ */
 #include "launcher/worker/progress_reader.h"
 
 #include <errno.h>

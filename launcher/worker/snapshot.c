@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The file has no name and is opened by way of /proc/PID/fd, so it goes with the launcher.
+ *
+ * Failure modes: without memory for it workers start without a snapshot, which is said once.
+ */
 #include "launcher/worker/snapshot.h"
 
 #include <errno.h>

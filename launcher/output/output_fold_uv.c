@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Happy path: a line of a worker waits in the fold of its terminal for equal ones; when it is due,
- * by completeness or by the timer, it goes to the sink.
+ * Happy path: a line of a worker waits in the fold of its terminal for equal ones. When all workers
+ * have written it, or the timer fires, it goes to the sink.
  *
- * Other paths: a progress bar's segment, which the next write overwrites, and ctrun's own lines do
- * not wait: all that waits leaves in front of them. So do the lines of a stream that brings those
- * of many workers, where they do not say whose they are. So it does at the end of a stream's life.
+ * Other paths: some lines do not wait, and everything that waits leaves in front of them: ctrun's
+ * own lines, a segment of a progress bar, and lines of a stream that carries many workers when they
+ * do not say whose they are. The end of a stream also sends out what waits.
  *
- * Failure modes: a line without memory for it is lost, which the caller says.
+ * Failure modes: a line without memory for it is lost, and the user is told once.
  *
- * Who frees: the fold owns what waits; it holds streams as names of who is to be charged, and is
- * empty of them before they are freed.
+ * Who frees: the fold owns the lines that wait. Each line refers to the stream whose backlog is
+ * charged for it, so the fold is emptied before a stream is freed.
  */
-#include "launcher/output/output_impl_uv.h"
+#include "launcher/output/output_fold_uv.h"
 
 #include "common/clock.h"
+#include "launcher/output/output_state_uv.h"
+#include "launcher/output/output_stream_uv.h"
 
 #include <string.h>
 
@@ -86,7 +88,7 @@ static void on_fold_timer(uv_timer_t *timer)
     set_timer(output, now_ns);
 }
 
-void ct_output_unfold(struct ct_output *output, struct ct_sink *sink)
+void ct_output_fold_flush(struct ct_output *output, struct ct_sink *sink)
 {
     if (fold_of(output, sink)->count > 0) {
         emit(output, sink, INT64_MAX);
@@ -117,7 +119,7 @@ static bool describe(struct ct_output_stream *stream, const char *bytes, size_t 
             out->rank < CT_FOLD_RANKS_MAX);
 }
 
-void ct_output_pass(struct ct_output_stream *stream, const struct ct_buf *batch)
+void ct_output_fold_pass(struct ct_output_stream *stream, const struct ct_buf *batch)
 {
     struct ct_output *output = stream->output;
     struct ct_fold *waiting = fold_of(output, stream->sink);

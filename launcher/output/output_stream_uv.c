@@ -2,11 +2,13 @@
  *
  * One stream of one worker; the happy path and the others stand in output_uv.c.
  */
-#include "launcher/output/output_impl_uv.h"
+#include "launcher/output/output_stream_uv.h"
 
 #include "common/alloc.h"
 #include "common/file.h"
 #include "common/text.h"
+#include "launcher/output/output_fold_uv.h"
+#include "launcher/output/output_state_uv.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -89,7 +91,7 @@ static void pass_on(struct ct_output_stream *stream, int cut_rc)
     int put_rc = 0;
     if (batch->len > 0 && !drop(stream, batch)) {
         if (stream->fold.workers > 0) {
-            ct_output_pass(stream, batch);
+            ct_output_fold_pass(stream, batch);
         } else {
             put_rc = ct_sink_put(stream->sink, ct_buf_bytes(batch), batch->len);
             ct_backlog_put(&stream->backlog, batch->len, stream->sink->put,
@@ -126,7 +128,7 @@ static void on_stream_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf
     (void)suggested;
     struct ct_output_stream *stream = handle->data;
     /* One chunk for all: it is used up before the next read begins. */
-    *buf = uv_buf_init(stream->output->chunk, READ_SIZE);
+    *buf = uv_buf_init(stream->output->chunk, CT_OUTPUT_READ_SIZE);
 }
 
 static void on_stream_read(uv_stream_t *handle, ssize_t n, const uv_buf_t *buf)
@@ -157,7 +159,7 @@ static void take_ready(struct ct_output_stream *stream)
     int ready = 0;
     if (uv_fileno((uv_handle_t *)&stream->pipe, &fd) == 0 && ioctl(fd, FIONREAD, &ready) == 0) {
         while (ready > 0) {
-            ssize_t n = read(fd, stream->output->chunk, READ_SIZE);
+            ssize_t n = read(fd, stream->output->chunk, CT_OUTPUT_READ_SIZE);
             if (n > 0) {
                 take(stream, stream->output->chunk, (size_t)n);
                 ready -= (int)n;
@@ -243,7 +245,8 @@ static void close_route(struct ct_output_stream *stream)
         stream->log_fd = -1;
     }
     if (stream->fold.workers > 0) {
-        ct_output_unfold(stream->output, stream->sink); /* what waits there may be of this one */
+        ct_output_fold_flush(stream->output,
+                             stream->sink); /* what waits there may be of this one */
         stream->fold = (struct ct_output_fold){0};
     }
     ct_free(stream->log_path);

@@ -14,10 +14,13 @@
  * Who frees: a stream lives until ct_output_stream_free(), its memory until the pipe's close
  * callback; the output until its last handle's close callback.
  */
-#include "launcher/output/output_impl_uv.h"
+#include "launcher/output/output_uv.h"
 
 #include "common/alloc.h"
 #include "common/clock.h"
+#include "launcher/output/output_fold_uv.h"
+#include "launcher/output/output_state_uv.h"
+#include "launcher/output/output_stream_uv.h"
 
 #include <string.h>
 #include <sys/stat.h>
@@ -98,7 +101,7 @@ void ct_output_say(struct ct_output *output, enum ct_output_fd fd, const char *b
 
 void ct_output_put(struct ct_output *output, struct ct_sink *sink, const char *bytes, size_t len)
 {
-    ct_output_unfold(output, sink);
+    ct_output_fold_flush(output, sink);
     bool fresh = sink->last == '\n' || sink->last == '\r' || ct_sink_put(sink, "\n", 1) == 0;
     if (!fresh || ct_sink_put(sink, bytes, len) != 0) {
         ct_output_say_lost(output);
@@ -126,17 +129,17 @@ static bool all_written(const struct ct_output *output)
 
 static void on_drain_timer(uv_timer_t *timer);
 
-static void unfold_all(struct ct_output *output)
+static void flush_folds(struct ct_output *output)
 {
     for (int i = 0; i < output->sink_count; i++) {
-        ct_output_unfold(output, &output->sinks[i]);
+        ct_output_fold_flush(output, &output->sinks[i]);
     }
 }
 
 void ct_output_check_drained(struct ct_output *output)
 {
     if (output->draining && all_ended(output)) {
-        unfold_all(output);
+        flush_folds(output);
     }
     if (output->draining && all_ended(output) && all_written(output)) {
         uv_timer_start(&output->timer, on_drain_timer, 0, 0);
@@ -165,7 +168,7 @@ static void on_drain_timer(uv_timer_t *timer)
         output->linger_ns = now + CT_OUTPUT_LINGER_MS * CT_NS_PER_MS;
     }
     if (late || all_ended(output)) {
-        unfold_all(output);
+        flush_folds(output);
     }
     if (late || (all_ended(output) && all_written(output))) {
         output->draining = false;
@@ -229,7 +232,7 @@ int ct_output_open(uv_loop_t *loop, const struct ct_output_options *options, str
                    struct ct_err *err)
 {
     struct ct_output *output = ct_calloc(1, sizeof(*output));
-    char *chunk = ct_malloc(READ_SIZE);
+    char *chunk = ct_malloc(CT_OUTPUT_READ_SIZE);
     if (output == NULL || chunk == NULL) {
         ct_free(chunk);
         ct_free(output);

@@ -9,14 +9,14 @@
  * timer looks again, first after FIRST_PAUSE_MS and then less and less often. The same timer keeps
  * the policy's deadlines.
  *
- * A process that may stay (proc_uv.h) is not told anything: the timer asks again about it.
+ * A process that may stay (proc_uv.h) gets no signal yet: the timer asks again about it.
  *
  * Failure modes: /proc cannot be read: strays are not found, groups still are killed. A process
  * survives SIGKILL: after CT_STOP_GIVE_UP_MS it is counted in `left` and left alone. A worker that
  * is stuck like that is still alive when `done` is called; freeing it lets it go.
  */
 #include "common/clock.h"
-#include "launcher/process/proc_impl_uv.h"
+#include "launcher/process/proc_table_uv.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -46,11 +46,10 @@ static void look_at(struct look *look, const struct stopping *stop,
     look->next = next < look->next ? next : look->next;
 }
 
-/* ---- descendants, from one snapshot per step --------------------------------------------------
- */
+/* ---- descendants, from one reading of /proc per step ----------------------------------------- */
 
-/* Cuts off who stays and who is in its session, so that they and what is below them are not
- * reached. */
+/* Takes the processes that stay, and all in their sessions, out of the tree: the marking goes from
+ * parents to children and does not reach them. */
 static void spare_stayers(struct ct_procs *procs)
 {
     for (struct ct_list *l = procs->all.next; l != &procs->all; l = l->next) {
@@ -64,8 +63,9 @@ static void spare_stayers(struct ct_procs *procs)
     }
 }
 
-/* Marks every living descendant but who stays. Without /proc none is marked. */
-static void take_snapshot(struct ct_procs *procs)
+/* Reads /proc and marks every living descendant, except the processes that stay and what is below
+ * them. When /proc cannot be read nothing is marked. */
+static void read_tree(struct ct_procs *procs)
 {
     struct ct_err err;
     if (ct_proctree_only_child(ct_guard_pid(procs->guard))) {
@@ -111,8 +111,8 @@ static void unmark_group(struct ct_procs *procs, pid_t group)
     }
 }
 
-/* Does anything answer to the number of a dead worker's group? A stranger may; the snapshot tells.
- */
+/* Does anything answer to the number of a dead worker's group? It may be a stranger's by now; the
+ * tree tells. */
 static bool group_answers(const struct ct_proc *proc)
 {
     return kill(-proc->child.pid, 0) == 0 || errno != ESRCH;
@@ -149,7 +149,7 @@ static void step_worker(struct ct_proc *proc, struct look *look)
     }
 }
 
-/* Every look asks anew: what was true before may have come to its end. */
+/* Asks about a process at every look, because the answer may have changed. */
 static void ask(struct ct_procs *procs, struct ct_proc *proc, bool late)
 {
     proc->stay = proc->alive && procs->stay != NULL ? procs->stay(procs->stay_data, proc, late)
@@ -231,7 +231,7 @@ static void on_timer(uv_timer_t *timer)
     bool strays = !leaders || late;
     procs->tree.count = 0;
     if (strays || orphans) {
-        take_snapshot(procs);
+        read_tree(procs);
     }
     for (struct ct_list *l = procs->all.next; l != &procs->all; l = l->next) {
         struct ct_proc *proc = CT_CONTAINER_OF(l, struct ct_proc, link);
@@ -265,11 +265,6 @@ void ct_procs_ask(struct ct_procs *procs, ct_proc_stay_fn stay, void *data)
 }
 
 void ct_procs_look(struct ct_procs *procs)
-{
-    ct_procs_stop_wake(procs);
-}
-
-void ct_procs_stop_wake(struct ct_procs *procs)
 {
     if (procs->stop.active) {
         uv_timer_start(&procs->timer, on_timer, 0, 0);

@@ -17,7 +17,7 @@
 #include "launcher/process/proc_uv.h"
 
 #include "common/alloc.h"
-#include "launcher/process/proc_impl_uv.h"
+#include "launcher/process/proc_table_uv.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -67,7 +67,7 @@ static void harvest(struct ct_proc *proc)
     end->max_rss_kib = usage.ru_maxrss;
     proc->alive = false;
     uv_poll_stop(&proc->poll);
-    ct_procs_stop_wake(proc->procs);
+    ct_procs_look(proc->procs);
     proc->on_exit(proc->data, proc, end); /* may free the process */
 }
 
@@ -120,7 +120,7 @@ static void on_sigchld(uv_signal_t *handle, int signum)
     }
     while (reap_one(procs)) {
     }
-    ct_procs_stop_wake(procs);
+    ct_procs_look(procs);
 }
 
 /* ---- one process ------------------------------------------------------------------------------

@@ -96,7 +96,7 @@ typedef enum ct_proc_stay (*ct_proc_stay_fn)(void *data, struct ct_proc *proc, b
 /* Without it (NULL) every process ends. */
 void ct_procs_ask(struct ct_procs *procs, ct_proc_stay_fn stay, void *data);
 
-/* The answers may have changed: a stop under way looks again. */
+/* A process has ended, or an answer may have changed: a stop under way looks again at once. */
 void ct_procs_look(struct ct_procs *procs);
 
 struct ct_procs_stopped {

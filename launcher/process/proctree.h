@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A snapshot of /proc: who is whose child, and in which group and session; and signals that cannot
- * hit a process other than the one seen.
+ * The processes in /proc at one moment: who is whose child, and in which group and session; and
+ * signals that cannot hit a process other than the one seen.
  */
 #ifndef CT_LAUNCHER_PROCESS_PROCTREE_H
 #define CT_LAUNCHER_PROCESS_PROCTREE_H
@@ -28,19 +28,19 @@ struct ct_proctree {
     size_t cap;
 };
 
-/* Zeroed memory is an empty snapshot. */
+/* Zeroed memory is an empty tree. */
 void ct_proctree_fini(struct ct_proctree *tree); /* NULL is allowed */
 
 /* Replaces the content, keeps the memory. Processes that come or go meanwhile may be missed.
- * CT_EUNSUPPORTED where /proc does not show our processes. On failure the snapshot is empty. */
+ * CT_EUNSUPPORTED where /proc does not show our processes. On failure the tree is empty. */
 CT_MUST_CHECK int ct_proctree_read(struct ct_proctree *tree, struct ct_err *err);
 
 /* One process; false when it does not exist. */
 bool ct_proctree_read_pid(pid_t pid, struct ct_proctree_entry *out);
 
 /* Whether this process has no child, dead or alive, but `except`. As a sub-reaper it then has no
- * descendants but that one's, and a snapshot, which costs a system call or three for each process
- * of the machine, would show nothing. False when the kernel does not tell. */
+ * descendants but that one's, and a whole reading, which costs a system call or three for each
+ * process of the machine, would show nothing. False when the kernel does not tell. */
 bool ct_proctree_only_child(pid_t except);
 
 /* The text of a /proc/PID/stat file, which is hostile: a process names itself. */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What proc_uv.c (starting, watching, reaping) and proc_stop_uv.c (stopping all) share. Private to
- * these two.
+ * The table of processes: proc_uv.c starts, watches and reaps them, proc_stop_uv.c stops them all.
+ * Private to these two.
  */
-#ifndef CT_LAUNCHER_PROCESS_PROC_IMPL_UV_H
-#define CT_LAUNCHER_PROCESS_PROC_IMPL_UV_H
+#ifndef CT_LAUNCHER_PROCESS_PROC_TABLE_UV_H
+#define CT_LAUNCHER_PROCESS_PROC_TABLE_UV_H
 
 #include "common/list.h"
 #include "launcher/process/proc_uv.h"
@@ -54,8 +54,5 @@ struct ct_procs {
     ct_procs_close_fn close_cb;
     void *close_data;
 };
-
-/* A child or an adopted orphan has ended: a stop under way looks again at once. */
-void ct_procs_stop_wake(struct ct_procs *procs);
 
 #endif

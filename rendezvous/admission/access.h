@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who may use the store, by address: its protocol has no way to prove who one is. Processes of this
- * machine always may; networks that are named, too. Pure: addresses in, a verdict out.
+ * Which addresses may use the store, as its protocol has no way to prove an identity. Processes of
+ * this machine always may, and so may named networks. Pure: addresses in, a decision out.
  *
  * IPv4 addresses are held as IPv6 maps them (::ffff:a.b.c.d), so that a rule for 10.0.0.0/8 holds
  * for a peer of an IPv6 listener as well.

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Refusals counted, and told at a limited rate: a stranger must not be able to fill a log. Pure.
+ * Counts refusals and limits the rate of lines about them: no peer must be able to fill a log.
+ * Pure.
  */
 #ifndef CT_RENDEZVOUS_ADMISSION_REFUSAL_LOG_H
 #define CT_RENDEZVOUS_ADMISSION_REFUSAL_LOG_H

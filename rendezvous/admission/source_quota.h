@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How many connections peers may hold that have proved nothing yet, and whose connection goes when
- * there is one too many: an address that holds more than half of them must not push out others.
- * Counts only; the connections are the caller's. Pure.
+ * Limits the connections of peers that have proved nothing yet, and says which one ends when there
+ * is one too many: an address that holds more than half of them must not push out others. It only
+ * counts; the connections are the caller's. Pure.
  */
 #ifndef CT_RENDEZVOUS_ADMISSION_SOURCE_QUOTA_H
 #define CT_RENDEZVOUS_ADMISSION_SOURCE_QUOTA_H

@@ -156,7 +156,7 @@ static int put_operations(struct ct_buf *out, const cJSON *store)
     return rc;
 }
 
-/* ---- jobs: all series of a name stand together, so each walks over the jobs ------------------ */
+/* ---- jobs: all series of a name stand together, so each walks over the jobs ----------------- */
 
 static int put_job_infos(struct ct_buf *out, const cJSON *status)
 {
@@ -240,24 +240,24 @@ static void put_rate(const struct ct_worker_row *row, char out[NUMBER_MAX])
     (void)snprintf(out, NUMBER_MAX, "%s", row->rate_text);
 }
 
-struct told {
+struct row_metric {
     const char *name, *help;
     void (*put)(const struct ct_worker_row *row, char out[NUMBER_MAX]);
 };
 
 /* `begin` is the line up to the rank. */
-static int put_span(struct ct_buf *out, const struct told *told, const struct ct_row_span *span,
-                    const struct ct_buf *begin, bool *headed)
+static int put_span(struct ct_buf *out, const struct row_metric *metric,
+                    const struct ct_row_span *span, const struct ct_buf *begin, bool *headed)
 {
     for (int i = 0; i < span->count; i++) {
         char number[NUMBER_MAX] = "", end[2 * NUMBER_MAX];
         if (span->rows[i].phase != CT_ROW_UNTOLD) {
-            told->put(&span->rows[i], number);
+            metric->put(&span->rows[i], number);
         }
         if (number[0] == '\0') {
             continue;
         }
-        if (!*headed && put_head(out, told->name, "gauge", told->help) != 0) {
+        if (!*headed && put_head(out, metric->name, "gauge", metric->help) != 0) {
             return CT_ENOMEM;
         }
         *headed = true;
@@ -270,8 +270,8 @@ static int put_span(struct ct_buf *out, const struct told *told, const struct ct
     return 0;
 }
 
-static int put_told(struct ct_buf *out, const cJSON *status, const struct ct_status_rows *rows,
-                    const struct told *told)
+static int put_row_metric(struct ct_buf *out, const cJSON *status,
+                          const struct ct_status_rows *rows, const struct row_metric *metric)
 {
     struct ct_buf begin = CT_BUF_INIT;
     const cJSON *job = NULL;
@@ -284,13 +284,13 @@ static int put_told(struct ct_buf *out, const cJSON *status, const struct ct_sta
         }
         if (another) {
             ct_buf_reset(&begin);
-            if (put_of_job(&begin, told->name, job) != 0 ||
+            if (put_of_job(&begin, metric->name, job) != 0 ||
                 ct_buf_append(&begin, ",rank=\"", 7) != 0) {
                 rc = CT_ENOMEM;
                 break;
             }
         }
-        rc = put_span(out, told, &rows->spans[i], &begin, &headed);
+        rc = put_span(out, metric, &rows->spans[i], &begin, &headed);
     }
     ct_buf_fini(&begin);
     return rc;
@@ -298,7 +298,7 @@ static int put_told(struct ct_buf *out, const cJSON *status, const struct ct_sta
 
 static int put_progress(struct ct_buf *out, const cJSON *status, const struct ct_status_rows *rows)
 {
-    static const struct told all[] = {
+    static const struct row_metric all[] = {
         {"worker_step", "The step a worker is in.", put_step},
         {"worker_progress_age_seconds", "Time since a worker said anything of itself.", put_age},
         {"worker_loss", "The loss that a worker tells.", put_loss},
@@ -306,7 +306,7 @@ static int put_progress(struct ct_buf *out, const cJSON *status, const struct ct
     };
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < sizeof(all) / sizeof(all[0]); i++) {
-        rc = put_told(out, status, rows, &all[i]);
+        rc = put_row_metric(out, status, rows, &all[i]);
     }
     return rc;
 }

@@ -50,7 +50,7 @@ static void keep_texts(struct ct_members *m, struct ct_failure *failure)
     }
 }
 
-/* ---- the record ------------------------------------------------------------------------------ */
+/* ---- the record ----------------------------------------------------------------------------- */
 
 bool members_history_record(struct ct_members *m, struct ct_failure *failure, int64_t happened_ns)
 {

@@ -14,7 +14,7 @@
  * the order of names does as well. */
 #define GONE_SEARCHED 64
 
-/* ---- names that a scheduler tells ------------------------------------------------------------ */
+/* ---- names that a scheduler tells ----------------------------------------------------------- */
 
 /* The first label of a name, since one side may have the domain and the other not; a number with
  * dots is whole. */
@@ -84,7 +84,7 @@ static int expected_place(const struct members_places *places, const char *host)
     return -1;
 }
 
-/* ---- those who left -------------------------------------------------------------------------- */
+/* ---- those who left ------------------------------------------------------------------------- */
 
 static void free_gone(struct members_places *places, struct members_place *place)
 {

@@ -53,7 +53,7 @@ void members_round_init(struct ct_members *m)
     clear_deadlines(m);
 }
 
-/* ---- the world forms ------------------------------------------------------------------------- */
+/* ---- the world forms ------------------------------------------------------------------------ */
 
 static void tell_world(struct ct_members *m, struct ct_member *member, bool serve)
 {

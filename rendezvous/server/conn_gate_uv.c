@@ -25,7 +25,7 @@ void ct_conn_gate_peer(const struct ct_conn *conn, char *text, size_t size)
     ct_addr_format((const struct sockaddr *)&addr, text, size);
 }
 
-/* ---- admission ------------------------------------------------------------------------------- */
+/* ---- admission ------------------------------------------------------------------------------ */
 
 void ct_conn_gate_refuse(struct ct_conn *conn, struct ct_refusal_log *refusals, const char *why)
 {

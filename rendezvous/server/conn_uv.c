@@ -478,7 +478,7 @@ int ct_conn_accept(struct ct_conn_hub *hub, uv_stream_t *listener, int fd, bool 
     if (rc != 0) {
         ct_conn_close(conn);
     } else if (hub->max_live > 0 && hub->live > hub->max_live) {
-        ct_conn_gate_refuse(conn, &hub->crowd, "beyond --max-connections");
+        ct_conn_gate_refuse(conn, &hub->too_many, "beyond --max-connections");
     } else {
         ct_conn_gate_enroll(conn);
         set_reading(conn);

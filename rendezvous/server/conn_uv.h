@@ -39,15 +39,15 @@ struct ct_conn_hub {
     /* Connections whose reply another client caused. With a journal also those that were served in
      * this turn of the loop. */
     struct ct_list woken;
-    struct ct_list unadmitted;    /* those of peers that are not admitted; oldest first */
-    struct ct_source_quota quota; /* of them */
-    uv_idle_t flusher;            /* runs while `woken` holds more than one slice */
-    uv_check_t turn_end;          /* calls ct_conn_hub_end_turn() */
-    size_t live;                  /* connections that are not closing */
-    size_t max_live;              /* one more is closed at once; 0 = no limit */
-    size_t open;                  /* connections whose handle is not closed yet */
-    bool draining;                /* each ends when it is idle */
-    struct ct_refusal_log crowd;  /* connections beyond max_live */
+    struct ct_list unadmitted;      /* those of peers that are not admitted; oldest first */
+    struct ct_source_quota quota;   /* of them */
+    uv_idle_t flusher;              /* runs while `woken` holds more than one slice */
+    uv_check_t turn_end;            /* calls ct_conn_hub_end_turn() */
+    size_t live;                    /* connections that are not closing */
+    size_t max_live;                /* one more is closed at once; 0 = no limit */
+    size_t open;                    /* connections whose handle is not closed yet */
+    bool draining;                  /* each ends when it is idle */
+    struct ct_refusal_log too_many; /* connections beyond max_live */
     uint64_t protocol_errors;
     /* Limits the rate of log lines about clients that broke the protocol or a limit, and about
      * memory that was out. */

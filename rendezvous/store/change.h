@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One change of the key space, and whoever must agree to each: what the engine tells a journal, and
- * what a journal tells the engine after a restart.
+ * One change of the key space: what the engine tells a journal, and what a journal tells the engine
+ * after a restart. A sink is told each change and may refuse it.
  */
 #ifndef CT_RENDEZVOUS_STORE_CHANGE_H
 #define CT_RENDEZVOUS_STORE_CHANGE_H
@@ -27,8 +27,8 @@ struct ct_change {
 
 struct ct_change_sink {
     /* Called before the change is made, when nothing else can prevent it any more. A negative code
-     * does: nothing is changed, changes of the same request that were told before are void, and the
-     * client's request fails with it. Must not call the store. */
+     * prevents it: nothing is changed, earlier changes of the same request are void, and the
+     * client's request fails with the code. Must not call the store. */
     int (*change)(struct ct_change_sink *sink, const struct ct_change *change);
 };
 

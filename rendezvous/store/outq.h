@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Unsent reply bytes of one connection: small pieces are copied into one buffer, large values are
- * referenced where they stand, so a GET of 8 MiB copies nothing and a MULTI_GET of a million times
- * the same value holds it once.
+ * Unsent reply bytes of one connection. Small pieces are copied into one buffer, large values are
+ * referenced. So a GET of 8 MiB copies nothing, and a MULTI_GET of a million times the same value
+ * holds it once.
  */
 #ifndef CT_RENDEZVOUS_STORE_OUTQ_H
 #define CT_RENDEZVOUS_STORE_OUTQ_H

@@ -28,14 +28,14 @@ struct ct_session;
 /* What all sessions of a store share. */
 struct ct_service {
     struct ct_store *store; /* borrowed */
-    /* A request, another client's or its own, answered the session's WAIT or changed a key that it
-     * watches: ct_session_answer_wait() puts what it has to send into `out`, or tells that it is to
-     * end. Must not call the session or the store. */
+    /* A request, of another client or of this one, answered the session's WAIT or changed a key
+     * that it watches. The owner then calls ct_session_answer_wait(), which puts the answer into
+     * `out` or says that the session has to end. Must not call the session or the store. */
     void (*on_woken)(struct ct_session *session);
     uint64_t requests;           /* served so far */
     uint64_t by_op[CT_OP_LIMIT]; /* the same by opcode */
-    /* Whose ADD has not been answered yet, if that client watches keys; NULL = nobody's. It gets
-     * its answer before it is told of its own change. */
+    /* The session whose ADD has not been answered yet, if it watches keys; NULL = none. It gets its
+     * answer before it is told of its own change. */
     struct ct_session *adder;
     int64_t sum; /* of the last ADD */
     /* Bytes read and copied for all sessions in this turn of the loop; the owner sets it to 0 at

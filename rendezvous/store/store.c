@@ -18,7 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- who must agree, who is told ------------------------------------------------------------- */
+/* ---- who must agree, who is told ------------------------------------------------------------ */
 
 static struct ct_change change_of(enum ct_change_kind kind, const struct ct_store_entry *entry,
                                   const struct ct_blob *value)
@@ -59,7 +59,7 @@ static void tell_watchers(struct ct_store *store, const struct ct_store_entry *e
     ct_blob_unref(before);
 }
 
-/* ---- values ---------------------------------------------------------------------------------- */
+/* ---- values --------------------------------------------------------------------------------- */
 
 /* Takes the key's value away, not the entry. The caller gets its reference; NULL = it had none. */
 static struct ct_blob *take_value(struct ct_store *store, struct ct_store_entry *entry)
@@ -385,7 +385,7 @@ int ct_store_delete(struct ct_store *store, struct ct_bytes key)
     return 0;
 }
 
-/* ---- queues ---------------------------------------------------------------------------------- */
+/* ---- queues --------------------------------------------------------------------------------- */
 
 static size_t queue_len(const struct ct_store_entry *entry)
 {
@@ -513,7 +513,7 @@ static void clear_queue(struct ct_store *store, struct ct_store_entry *entry)
     }
 }
 
-/* ---- watching -------------------------------------------------------------------------------- */
+/* ---- watching ------------------------------------------------------------------------------- */
 
 static void free_if_empty(struct ct_store *store)
 {
@@ -542,7 +542,7 @@ void ct_store_unwatch(struct ct_store *store, const void *watcher)
     }
 }
 
-/* ---- journal --------------------------------------------------------------------------------- */
+/* ---- journal -------------------------------------------------------------------------------- */
 
 void ct_store_set_sink(struct ct_store *store, struct ct_change_sink *sink)
 {

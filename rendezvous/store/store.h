@@ -5,25 +5,26 @@
  * Keys and values are byte strings whose lengths the codec has checked. A value is an immutable
  * counted blob. Semantics are those of PyTorch's libuv server, except where that one is at fault.
  *
- * Queues are a name space of their own: a key and a queue of one name know nothing of each other,
- * except that CHECK and WAIT are content with either, an empty queue being no queue.
+ * Queues have a name space of their own: a key and a queue of the same name are independent, except
+ * that CHECK and WAIT accept either. An empty queue does not exist.
  *
- * Waiters stand in a list at each name they miss, in the order they came:
- * - A value, however it came about, is news to all who wait for the key. (COMPARE_SET wakes only
- *   when the key exists afterwards.)
- * - An element pushed to a queue wakes one waiter: the first one that misses nothing else. Those
- *   before it that also wait for other names have seen this one come, as with a key, and are passed
- *   over, or they would keep an element from somebody who could take it. The one woken has a claim
- *   until it pops, waits for something that is not there, or cancels; if it has not popped from
- *   that queue then, the next waiter is woken in its place. A claim reserves nothing: whoever pops
- *   first gets the element.
- * - A barrier lets go those at it, and whoever waits for its key, only when it is complete. Its
- *   count is a value that the key has meanwhile; writing that in other ways wakes no one at it.
+ * A waiter is in the list of each name that it misses, in the order of arrival:
+ * - A value wakes all waiters of the key, whatever operation made it. (COMPARE_SET wakes only if
+ * the key exists afterwards.)
+ * - An element pushed to a queue wakes one waiter: the first one that misses no other name. Waiters
+ *   before it that miss other names, too, count this name as seen, as with a key, but are passed
+ *   over: they would keep the element from a waiter that can take it. The woken waiter has a claim
+ *   until it pops, waits for a missing name, or cancels. If it has not popped from that queue by
+ *   then, the next waiter is woken in its place. A claim reserves nothing: the first client that
+ * pops gets the element.
+ * - A barrier wakes the waiters at it, and those that wait for its key, only when it is complete.
+ * Its count is the value of the key meanwhile; writing that value in other ways wakes no waiter at
+ * it.
  *
- * Watchers are told of each change of a key's value, whatever operation made it and however little
- * it changed, after those who wait for the key are woken. Queues are not watched.
+ * Watchers are told of each change of a key's value, even if the value stays the same, after the
+ * waiters of the key are woken. Queues are not watched.
  *
- * Every call either does its whole effect or, with CT_ENOMEM or what a sink answered, none of it.
+ * Every call has its whole effect or, with CT_ENOMEM or the code of a sink, none of it.
  */
 #ifndef CT_RENDEZVOUS_STORE_STORE_H
 #define CT_RENDEZVOUS_STORE_STORE_H
@@ -50,10 +51,11 @@ struct ct_waiter_link {
     struct ct_store_entry *entry;
 };
 
-/* Whoever waits; embedded in its owner, which must call ct_store_cancel() before it dies. */
+/* A client that may wait. Embedded in its owner, which must call ct_store_cancel() before it is
+ * freed. */
 struct ct_waiter {
-    /* The last missing key came. The waiter is already free for another wait. Must not call the
-     * store: it is in the middle of a change. */
+    /* Called when the last missing name came. The waiter may be used for another wait by then. Must
+     * not call the store, which is in the middle of a change. */
     void (*wake)(struct ct_waiter *waiter);
     struct ct_waiter_link *links; /* `places` of them: &one, or allocated for several keys */
     uint32_t missing;             /* names that have not come; 0 = not waiting */
@@ -69,7 +71,7 @@ CT_MUST_CHECK int ct_store_new(struct ct_store **out);
 /* No waiter or watcher may be left, nor anything else that its budget counts. NULL is allowed. */
 void ct_store_free(struct ct_store *store);
 
-/* Forgets all keys and queues; waiters and watchers stay where they are and are not told. */
+/* Forgets all keys and queues. Waiters and watchers stay and are not told. */
 void ct_store_clear(struct ct_store *store);
 
 CT_MUST_CHECK int ct_store_set(struct ct_store *store, struct ct_bytes key, struct ct_bytes value);
@@ -81,16 +83,15 @@ CT_MUST_CHECK int ct_store_multi_set(struct ct_store *store, struct ct_bytes pai
 CT_MUST_CHECK int ct_store_append(struct ct_store *store, struct ct_bytes key,
                                   struct ct_bytes value);
 
-/* Bytes of the old value that an append to the key would copy: none of one that can grow where it
- * is. */
+/* Bytes of the old value that an append to the key would copy; 0 if the value can grow in place. */
 size_t ct_store_append_copies(struct ct_store *store, struct ct_bytes key);
 
 /* NULL when missing; borrowed until the next change. */
 struct ct_blob *ct_store_get(struct ct_store *store, struct ct_bytes key);
 
 /* Adds to the decimal number that the value starts with (0 when missing), wrapping at 64 bits, and
- * stores the result as decimal text. CT_EFORMAT when the value is no 64-bit number. *out is there
- * before anybody is woken or told. */
+ * stores the result as decimal text. CT_EFORMAT when the value is no 64-bit number. *out is set
+ * before waiters are woken and watchers are told. */
 CT_MUST_CHECK int ct_store_add(struct ct_store *store, struct ct_bytes key, int64_t delta,
                                int64_t *out);
 
@@ -106,7 +107,7 @@ CT_MUST_CHECK int ct_store_compare_set(struct ct_store *store, struct ct_bytes k
 
 CT_MUST_CHECK int ct_store_delete(struct ct_store *store, struct ct_bytes key);
 
-/* Have all `count` names in `keys` a value or an element? True for none. */
+/* Has each of the `count` names in `keys` a value or an element? True for no names. */
 bool ct_store_check(struct ct_store *store, struct ct_bytes keys, size_t count);
 
 /* ---- queues --------------------------------------------------------------------------------- */
@@ -114,8 +115,8 @@ bool ct_store_check(struct ct_store *store, struct ct_bytes keys, size_t count);
 /* Puts the value at the end of the queue. */
 CT_MUST_CHECK int ct_store_push(struct ct_store *store, struct ct_bytes key, struct ct_bytes value);
 
-/* Takes the first element off: *out, with a reference that the caller owns, or NULL when there is
- * none. *len: how many there were. `waiter` is the one of who asks. */
+/* Removes the first element: *out, with a reference that the caller owns, or NULL when there is
+ * none. *len: how many elements there were. `waiter` is that of the client that pops. */
 CT_MUST_CHECK int ct_store_pop(struct ct_store *store, struct ct_waiter *waiter,
                                struct ct_bytes key, size_t *len, struct ct_blob **out);
 
@@ -126,19 +127,19 @@ size_t ct_store_queue_len(struct ct_store *store, struct ct_bytes key);
 /* Outcome of ct_store_wait() and ct_store_barrier(): waiter->wake() will be called. */
 #define CT_STORE_E_PENDING 1
 
-/* 0: all names have a value or an element. Each one missing now must come once from now on; one
- * that is gone again meanwhile is not looked at; one named twice counts twice. The waiter must not
- * be waiting. */
+/* 0: all names have a value or an element. Each name that is missing now must come once from now
+ * on; that it may be deleted again meanwhile does not matter. A name that is given twice counts
+ * twice. The waiter must not be waiting. */
 CT_MUST_CHECK int ct_store_wait(struct ct_store *store, struct ct_waiter *waiter,
                                 struct ct_bytes keys, size_t count);
 
-/* Counts up the number at the key, as ct_store_add() does. 0: it is now `needed` or more, and all
- * who waited are woken. The count is not reset: from then on the barrier is open. Whoever cancels
- * has been counted all the same. */
+/* Adds 1 to the number at the key, as ct_store_add() does. 0: it is now `needed` or more, and all
+ * waiters are woken. The count is not reset: from then on the barrier is open. A client that
+ * cancels stays counted. */
 CT_MUST_CHECK int ct_store_barrier(struct ct_store *store, struct ct_waiter *waiter,
                                    struct ct_bytes key, int64_t needed);
 
-/* Ends the wait or the claim if there is one; wake() is not called. */
+/* Ends the wait or the claim, if there is one. wake() is not called. */
 void ct_store_cancel(struct ct_store *store, struct ct_waiter *waiter);
 
 /* One of the keys that it waits for, borrowed; .ptr is NULL when it does not wait. */
@@ -147,12 +148,12 @@ struct ct_bytes ct_store_waited_key(const struct ct_waiter *waiter);
 /* ---- watching ------------------------------------------------------------------------------- */
 
 /* From now on `fn` is called with `watcher` for each change of the key, in the middle of that
- * change. One watcher always comes with the same `fn`, and must call ct_store_unwatch() before it
- * dies. */
+ * change. A watcher always has the same `fn`. ct_store_unwatch() must be called before it is freed.
+ */
 CT_MUST_CHECK int ct_store_watch(struct ct_store *store, struct ct_bytes key, void *watcher,
                                  ct_notice_fn fn);
 
-/* Forgets whatever it watches, if anything. */
+/* The watcher watches nothing any more. */
 void ct_store_unwatch(struct ct_store *store, const void *watcher);
 
 /* ---- journal -------------------------------------------------------------------------------- */
@@ -161,7 +162,7 @@ void ct_store_unwatch(struct ct_store *store, const void *watcher);
  * ct_store_clear() is not told. */
 void ct_store_set_sink(struct ct_store *store, struct ct_change_sink *sink);
 
-/* Makes a change as the sink of another store was told it. */
+/* Repeats a change that a sink was told. */
 CT_MUST_CHECK int ct_store_apply(struct ct_store *store, const struct ct_change *change);
 
 /* Tells `sink` the changes that make an empty store into this one; ends at its first negative code
@@ -173,8 +174,8 @@ CT_MUST_CHECK int ct_store_dump(struct ct_store *store, struct ct_change_sink *s
 /* Calls fn for each key that has a value, in no order; fn must not change the store. */
 void ct_store_list(struct ct_store *store, void (*fn)(void *data, struct ct_bytes key), void *data);
 
-/* What the memory of this store is counted by, and of whatever else its owner wants counted. There
- * is no cap at first. Over it a call fails with CT_ENOMEM, as it does when memory is out. */
+/* Counts the memory of this store; its owner may count other things with it, too. There is no cap
+ * at first. Over the cap a call fails with CT_ENOMEM, as it does when memory is out. */
 struct ct_budget *ct_store_budget(struct ct_store *store);
 
 /* Keys that have a value. */

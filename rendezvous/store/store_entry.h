@@ -56,10 +56,4 @@ static inline size_t ct_store_entry_cost(size_t key_len)
 /* Frees an entry that nobody needs any more. */
 void ct_store_entry_drop_if_idle(struct ct_store *store, struct ct_store_entry *entry);
 
-/* What CHECK and WAIT take for an existing key. NULL is allowed. */
-static inline bool ct_store_entry_exists(const struct ct_store_entry *entry)
-{
-    return entry != NULL && (entry->value != NULL || entry->queue != NULL);
-}
-
 #endif

@@ -132,6 +132,12 @@ void ct_store_wait_end_claim(struct ct_store *store, struct ct_waiter *waiter,
 
 /* ---- asking --------------------------------------------------------------------------------- */
 
+/* Is it a key or a queue that CHECK and WAIT accept? NULL is allowed. */
+static bool exists(const struct ct_store_entry *entry)
+{
+    return entry != NULL && (entry->value != NULL || entry->queue != NULL);
+}
+
 struct missing {
     size_t count, cost; /* cost: of the entries that are to be made */
 };
@@ -142,7 +148,7 @@ static struct missing find_missing(struct ct_store *store, struct ct_bytes keys,
     for (size_t i = 0; i < count; i++) {
         struct ct_bytes key = ct_request_next(&keys);
         const struct ct_store_entry *entry = ct_store_entry_find(store, key);
-        missing.count += !ct_store_entry_exists(entry);
+        missing.count += !exists(entry);
         missing.cost += entry == NULL ? ct_store_entry_cost(key.len) : 0;
     }
     return missing;
@@ -151,7 +157,7 @@ static struct missing find_missing(struct ct_store *store, struct ct_bytes keys,
 bool ct_store_check(struct ct_store *store, struct ct_bytes keys, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        if (!ct_store_entry_exists(ct_store_entry_find(store, ct_request_next(&keys)))) {
+        if (!exists(ct_store_entry_find(store, ct_request_next(&keys)))) {
             return false;
         }
     }
@@ -192,7 +198,7 @@ int ct_store_wait(struct ct_store *store, struct ct_waiter *waiter, struct ct_by
     for (size_t i = 0; i < count; i++) {
         struct ct_bytes key = ct_request_next(&keys);
         struct ct_store_entry *entry = ct_store_entry_find(store, key);
-        if (ct_store_entry_exists(entry)) {
+        if (exists(entry)) {
             continue;
         }
         if (entry == NULL) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who watches which keys, and telling them of a change. It knows nothing of what the keys hold; the
- * store has one of these as long as anybody watches anything.
+ * The watchers of keys, and their notices. It does not know the values; a store has one of these
+ * while at least one key is watched.
  *
- * A key need not have a value to be watched. Whoever watches it twice is told twice, as by
+ * A key need not have a value to be watched. A client that watches it twice is told twice, as by
  * PyTorch's server.
  */
 #ifndef CT_RENDEZVOUS_STORE_WATCH_H

@@ -6,7 +6,7 @@
  *           begin            world             all spawned           all exited with 0
  *     IDLE ------> JOINING ---------> STARTING ---------> RUNNING -------------------> FINISHED
  *                  ^  |                   | failure here or elsewhere, |                  |
- *                  |  |                   v signal, line lost          v                  | over
+ *                  |  |                   v signal, link lost          v                  | over
  *          stopped |  | over,         STOPPING <--------------------------------------- --+
  *                  |  | signal            |
  *                  +--|-------------------+ over and stopped
@@ -15,7 +15,7 @@
  *
  * Whether there is another generation is the membership's decision (rendezvous/members/members.h),
  * also for a job of one machine: the agent says what happened and does what it is told. It waits
- * for nobody to stop what is its own: a failure or a signal here, or the loss of the line to the
+ * for nobody to stop what is its own: a failure or a signal here, or the loss of the link to the
  * membership, end the workers here at once.
  *
  * Workers that can go on in another generation may be kept over its end by whoever carries out the
@@ -50,12 +50,12 @@ enum ct_agent_state {
 enum ct_agent_event_type {
     CT_AGENT_EV_BEGIN, /* once, first */
     /* from the membership */
-    CT_AGENT_EV_UP,      /* the line is there */
+    CT_AGENT_EV_UP,      /* the link is there */
     CT_AGENT_EV_WORLD,   /* `generation` begins; `serve`: the workers' store is ours to open */
     CT_AGENT_EV_STOP,    /* `generation` is over; `will_restart` */
     CT_AGENT_EV_OVER,    /* the job is, with `exit_code` */
     CT_AGENT_EV_PREEMPT, /* the job shall end because of `signo`, received anywhere */
-    CT_AGENT_EV_LOST,    /* the line is lost, or we are refused; `exit_code` if nothing else has a
+    CT_AGENT_EV_LOST,    /* the link is lost, or we are refused; `exit_code` if nothing else has a
                             better one */
     /* from this machine */
     CT_AGENT_EV_SERVING,     /* answer to serve: the workers' store is empty and listens */
@@ -130,7 +130,7 @@ struct ct_agent {
     bool orderly;                    /* since `signo`, every worker here has ended with 0 */
     bool finished;                   /* every worker had ended with 0 before any stop */
     bool hurried;                    /* a second Ctrl-C: wait for nobody */
-    bool over, lost;                 /* the job is; the line is */
+    bool over, lost;                 /* the job is over; the link is lost */
     int last_code;                   /* of whichever of the two */
     struct ct_agent_failure failure; /* of this generation, on this machine */
     int spawned;                     /* workers asked for in this generation */

@@ -3,8 +3,8 @@
  * What workers are told of the way to the store and to the other machines: MASTER_ADDR, and the
  * network interface where this machine's own name would mislead them.
  *
- * Happy path: the name is looked up while the line to the membership is opened; the agent hears
- * that the line is up when both are done, and each world decides anew.
+ * Happy path: the name is looked up while the link to the membership is opened. The agent hears
+ * that the link is up when both are done. Each world decides anew.
  *
  * Failure modes: a name that is not known in time counts as one that means nothing.
  *
@@ -21,43 +21,44 @@ static bool came_by_loopback(const struct ct_agent_run *run)
 {
     struct sockaddr_storage own;
     socklen_t len;
-    return run->server != NULL ? run->on_loopback
-                               : ct_addr_literal(ct_link_local_address(run->link), 0, &own, &len) &&
-                                     ct_addr_is_loopback((const struct sockaddr *)&own);
+    return run->store.server != NULL
+               ? run->store.on_loopback
+               : ct_addr_literal(ct_link_local_address(run->link), 0, &own, &len) &&
+                     ct_addr_is_loopback((const struct sockaddr *)&own);
 }
 
 void ct_agent_address_choose_master(struct ct_agent_run *run, const char *told)
 {
     run->worker_env.master_addr =
-        ct_store_address_master(run->job->place, told, came_by_loopback(run), run->store_addr);
+        ct_store_address_master(run->job->place, told, came_by_loopback(run), run->address.store);
 }
 
 /* ---- the interface -------------------------------------------------------------------------- */
 
 void ct_agent_address_choose_interface(struct ct_agent_run *run)
 {
-    const struct ct_interface_facts *facts = &run->search.facts;
-    const char *address = run->server != NULL || came_by_loopback(run)
-                              ? run->store_addr
+    const struct ct_interface_facts *facts = &run->address.search.facts;
+    const char *address = run->store.server != NULL || came_by_loopback(run)
+                              ? run->address.store
                               : ct_link_local_address(run->link);
-    run->interface[0] = '\0';
+    run->address.interface[0] = '\0';
     if (facts->named || run->worker_env.node_count < 2 || !ct_interface_is_open(run->job->env)) {
         return;
     }
     if (facts->local[0] != '\0') {
-        (void)snprintf(run->interface, sizeof(run->interface), "%s", facts->local);
-    } else if (!ct_interface_of_text(address, run->interface)) {
+        (void)snprintf(run->address.interface, sizeof(run->address.interface), "%s", facts->local);
+    } else if (!ct_interface_of_text(address, run->address.interface)) {
         return; /* all nodes are on this machine */
     }
     ct_log(&run->log, CT_LOG_INFO,
            "the name %s means %s on this machine: workers are told interface %s", facts->name,
-           facts->means[0] != '\0' ? facts->means : "nothing", run->interface);
+           facts->means[0] != '\0' ? facts->means : "nothing", run->address.interface);
 }
 
 static void go_up(struct ct_agent_run *run)
 {
-    if (run->up_waits) {
-        run->up_waits = false;
+    if (run->address.link_is_up) {
+        run->address.link_is_up = false;
         ct_agent_dispatch(run, (struct ct_agent_event){.type = CT_AGENT_EV_UP});
     }
 }
@@ -65,30 +66,30 @@ static void go_up(struct ct_agent_run *run)
 static void on_found(void *data)
 {
     struct ct_agent_run *run = data;
-    run->worker_env.nccl_configured = run->search.facts.nccl_configured;
+    run->worker_env.nccl_configured = run->address.search.facts.nccl_configured;
     go_up(run);
 }
 
 void ct_agent_address_open(struct ct_agent_run *run)
 {
     const struct ct_job_spec *job = run->job;
-    run->worker_env.interface = run->interface;
+    run->worker_env.interface = run->address.interface;
     if (ct_options_shared(job->options) && ct_interface_is_open(job->env)) {
-        ct_interface_search_start(&run->search, &run->loop, job->machine->host,
+        ct_interface_search_start(&run->address.search, &run->loop, job->machine->host,
                                   job->options->local_addr, job->env, on_found, run);
     }
 }
 
 void ct_agent_address_link_up(struct ct_agent_run *run)
 {
-    run->up_waits = true;
-    if (!run->search.pending) {
+    run->address.link_is_up = true;
+    if (!run->address.search.pending) {
         go_up(run);
     }
 }
 
 void ct_agent_address_close(struct ct_agent_run *run)
 {
-    run->up_waits = false;
-    ct_interface_search_stop(&run->search);
+    run->address.link_is_up = false;
+    ct_interface_search_stop(&run->address.search);
 }

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The workers' store of another machine, where the job has a token: it serves the workers of those
- * machines alone whose agents hold a line to it and have proved the token there. That the job's
+ * machines alone whose agents hold a link to it and have proved the token there. That the job's
  * store has seen the agent does not help: the way to another machine may begin at another address.
  *
- * Happy path: a world comes, the line is opened, and the agent hears of the world when it is up.
+ * Happy path: a world comes, the link is opened, and the agent hears of the world when it is up.
  *
  * Other paths: the world ends before that; then nothing of it is here, which the membership hears
  * at once.
  *
- * Failure modes: a line that cannot be opened ends the job here, before workers start that would be
+ * Failure modes: a link that cannot be opened ends the job here, before workers start that would be
  * refused. One that is lost later means that the store or its machine is gone, of which the
  * membership tells.
  *
@@ -29,7 +29,7 @@ static void say(struct ct_agent_run *run, struct ct_link *link, enum ct_msg_type
 {
     memset(run->msg, 0, sizeof(*run->msg));
     run->msg->type = type;
-    run->msg->generation = run->guest_world.generation;
+    run->msg->generation = run->guest.world.generation;
     ct_link_send(link, run->msg);
 }
 
@@ -37,9 +37,9 @@ static void on_up(void *data, const char *address)
 {
     struct ct_agent_run *run = data;
     (void)address;
-    say(run, run->guest, CT_MSG_GUEST);
-    run->guest_awaited = false;
-    ct_agent_dispatch(run, run->guest_world);
+    say(run, run->guest.link, CT_MSG_GUEST);
+    run->guest.awaited = false;
+    ct_agent_dispatch(run, run->guest.world);
 }
 
 static void on_message(void *data, struct ct_msg *msg)
@@ -53,12 +53,12 @@ static void on_lost(void *data, const struct ct_err *why)
     struct ct_agent_run *run = data;
     ct_log(&run->log, CT_LOG_DEBUG, "the line to the workers' store on %s is gone: %s",
            run->worker_env.master_addr, why->text);
-    if (run->guest_awaited) {
-        run->guest_awaited = false;
-        (void)snprintf(run->stop_why, sizeof(run->stop_why),
+    if (run->guest.awaited) {
+        run->guest.awaited = false;
+        (void)snprintf(run->report.stop_why, sizeof(run->report.stop_why),
                        "the workers' store on %.100s does not take this node: %.300s",
                        run->worker_env.master_addr, why->text);
-        ct_agent_say(run, "%s", run->stop_why);
+        ct_agent_say(run, "%s", run->report.stop_why);
         ct_agent_dispatch(
             run, (struct ct_agent_event){.type = CT_AGENT_EV_LOST, .exit_code = CT_EXIT_SETUP});
     }
@@ -66,9 +66,9 @@ static void on_lost(void *data, const struct ct_err *why)
 
 void ct_agent_guest_close(struct ct_agent_run *run)
 {
-    ct_link_close(run->guest, 0, NULL, NULL);
-    run->guest = NULL;
-    run->guest_awaited = false;
+    ct_link_close(run->guest.link, 0, NULL, NULL);
+    run->guest.link = NULL;
+    run->guest.awaited = false;
 }
 
 bool ct_agent_guest_open(struct ct_agent_run *run, struct ct_agent_event world)
@@ -77,7 +77,7 @@ bool ct_agent_guest_open(struct ct_agent_run *run, struct ct_agent_event world)
     ct_agent_guest_close(run);
     if (run->job->token == NULL || world.serve ||
         (run->worker_env.master_port == place->port &&
-         ct_store_address_is_store(place, run->master_addr))) {
+         ct_store_address_is_store(place, run->address.master))) {
         return false;
     }
     const struct ct_link_options options = {
@@ -92,9 +92,9 @@ bool ct_agent_guest_open(struct ct_agent_run *run, struct ct_agent_event world)
         .data = run,
     };
     struct ct_err err = {0};
-    run->guest_world = world;
-    run->guest_awaited = true;
-    if (ct_link_open(&run->loop, &options, &run->guest, &err) != 0) {
+    run->guest.world = world;
+    run->guest.awaited = true;
+    if (ct_link_open(&run->loop, &options, &run->guest.link, &err) != 0) {
         on_lost(run, &err);
     }
     return true;
@@ -102,7 +102,7 @@ bool ct_agent_guest_open(struct ct_agent_run *run, struct ct_agent_event world)
 
 bool ct_agent_guest_cancel(struct ct_agent_run *run, int generation)
 {
-    if (!run->guest_awaited || run->guest_world.generation != generation) {
+    if (!run->guest.awaited || run->guest.world.generation != generation) {
         return false;
     }
     say(run, run->link, CT_MSG_STOPPED);

@@ -42,15 +42,15 @@ static void on_world(struct ct_agent_run *run, const struct ct_msg *msg)
     env->world_size = world->world_size;
     env->first_role_rank = world->first_role_rank;
     env->role_size = world->role_size;
-    (void)snprintf(run->store_addr, sizeof(run->store_addr), "%s", world->store_addr);
+    (void)snprintf(run->address.store, sizeof(run->address.store), "%s", world->store_addr);
     if (!world->serve) {
-        (void)snprintf(run->master_addr, sizeof(run->master_addr), "%s", world->master_addr);
-        ct_agent_address_choose_master(run, run->master_addr);
+        (void)snprintf(run->address.master, sizeof(run->address.master), "%s", world->master_addr);
+        ct_agent_address_choose_master(run, run->address.master);
         env->master_port = world->master_port;
         ct_agent_store_close_own(run);
     }
-    ct_job_story_world(&run->story, world, msg->generation, ct_clock_now(NULL));
-    if (run->story.wide && ct_agent_report_speaks(run)) {
+    ct_job_story_world(&run->report.story, world, msg->generation, ct_clock_now(NULL));
+    if (run->report.story.wide && ct_agent_report_speaks(run)) {
         ct_agent_say(run, "generation %d: node %d of %d, ranks %d-%d of %d", msg->generation,
                      world->node_rank, world->node_count, world->first_rank,
                      world->first_rank + run->job->workers - 1, world->world_size);
@@ -65,8 +65,8 @@ static void on_world(struct ct_agent_run *run, const struct ct_msg *msg)
 
 static void on_stop(struct ct_agent_run *run, struct ct_msg *msg)
 {
-    ct_job_story_take(&run->story, &msg->history);
-    (void)snprintf(run->stop_why, sizeof(run->stop_why), "%s", msg->text);
+    ct_job_story_take(&run->report.story, &msg->history);
+    (void)snprintf(run->report.stop_why, sizeof(run->report.stop_why), "%s", msg->text);
     if (ct_agent_guest_cancel(run, msg->generation)) {
         return;
     }
@@ -77,8 +77,8 @@ static void on_stop(struct ct_agent_run *run, struct ct_msg *msg)
 
 static void on_over(struct ct_agent_run *run, struct ct_msg *msg)
 {
-    ct_job_story_take(&run->story, &msg->history);
-    (void)snprintf(run->story.why, sizeof(run->story.why), "%s", msg->text);
+    ct_job_story_take(&run->report.story, &msg->history);
+    (void)snprintf(run->report.story.why, sizeof(run->report.story.why), "%s", msg->text);
     ct_agent_dispatch(
         run, (struct ct_agent_event){.type = CT_AGENT_EV_OVER, .exit_code = msg->exit_code});
 }
@@ -97,7 +97,7 @@ static void on_preempt(struct ct_agent_run *run, const struct ct_msg *msg)
 static void on_refused(struct ct_agent_run *run, const struct ct_msg *msg)
 {
     ct_agent_say(run, "the job does not take this node: %s", msg->text);
-    (void)snprintf(run->stop_why, sizeof(run->stop_why), "%s", msg->text);
+    (void)snprintf(run->report.stop_why, sizeof(run->report.stop_why), "%s", msg->text);
     ct_agent_dispatch(
         run, (struct ct_agent_event){.type = CT_AGENT_EV_LOST, .exit_code = msg->exit_code});
 }
@@ -116,7 +116,7 @@ static void on_message(void *data, struct ct_msg *msg)
     } else if (msg->type == CT_MSG_REFUSED) {
         on_refused(run, msg);
     } else if (msg->type == CT_MSG_WAITING) {
-        ct_job_story_waiting(&run->story, msg->text);
+        ct_job_story_waiting(&run->report.story, msg->text);
         say_for_all(run, msg->text);
     } else if (msg->type == CT_MSG_BEAT) {
         ct_hang_guard_hear(&run->hang, &msg->still, msg->text);
@@ -132,8 +132,8 @@ static void on_message(void *data, struct ct_msg *msg)
 static void on_up(void *data, const char *address)
 {
     struct ct_agent_run *run = data;
-    (void)snprintf(run->seen_address, sizeof(run->seen_address), "%s", address);
-    ct_job_story_connected(&run->story, ct_clock_now(NULL));
+    (void)snprintf(run->address.seen, sizeof(run->address.seen), "%s", address);
+    ct_job_story_connected(&run->report.story, ct_clock_now(NULL));
     ct_agent_address_link_up(run);
 }
 
@@ -142,22 +142,22 @@ static void on_lost(void *data, const struct ct_err *why)
     struct ct_agent_run *run = data;
     const struct ct_store_address *place = run->job->place;
     int exit_code = CT_EXIT_NODE_LOST;
-    ct_agent_address_close(run); /* nobody is to hear that the line is up */
-    bool altered = why->code == CT_EPERM && run->seen_address[0] != '\0'; /* behind the proof */
+    ct_agent_address_close(run); /* the agent must not hear that the link is up */
+    bool altered = why->code == CT_EPERM && run->address.seen[0] != '\0'; /* behind the proof */
     if (run->agent.generation >= 0 || why->code == CT_ECLOSED || altered) {
-        (void)snprintf(run->stop_why, sizeof(run->stop_why),
+        (void)snprintf(run->report.stop_why, sizeof(run->report.stop_why),
                        "the connection to the job's store on %.200s was lost: %.200s", place->host,
                        why->text);
     } else {
-        (void)snprintf(run->stop_why, sizeof(run->stop_why), "cannot join the job: %.300s",
-                       why->text);
+        (void)snprintf(run->report.stop_why, sizeof(run->report.stop_why),
+                       "cannot join the job: %.300s", why->text);
         exit_code = why->code == CT_ETIMEDOUT ? CT_EXIT_RDZV_TIMEOUT : CT_EXIT_SETUP;
     }
     if (run->agent.sm.state != CT_AGENT_DONE && !run->agent.over) {
-        ct_agent_say(run, "%s", run->stop_why);
+        ct_agent_say(run, "%s", run->report.stop_why);
         /* One that has another token is a store of ctrun: the port is not the trouble. */
-        if (run->agent.generation < 0 && run->busy[0] != '\0' && why->code != CT_EPERM) {
-            ct_agent_say(run, "%s", run->busy);
+        if (run->agent.generation < 0 && run->store.busy[0] != '\0' && why->code != CT_EPERM) {
+            ct_agent_say(run, "%s", run->store.busy);
         }
     }
     ct_agent_dispatch(run,
@@ -177,7 +177,7 @@ int ct_agent_link_open(struct ct_agent_run *run, struct ct_err *err)
     const struct ct_link_options options = {
         .host = place->host,
         .port = place->port,
-        .local = run->server,
+        .local = run->store.server,
         .token = run->job->token,
         .connect_ms = run->job->options->rdzv_conf.join_ms,
         .log = &run->log,
@@ -199,7 +199,7 @@ static void fill(struct ct_agent_run *run, enum ct_agent_message what, struct ct
     case CT_AGENT_SAY_JOIN:
         msg->type = CT_MSG_JOIN;
         msg->join = run->join;
-        msg->join.hosts = run->server != NULL;
+        msg->join.hosts = run->store.server != NULL;
         break;
     case CT_AGENT_SAY_SERVING:
         msg->type = CT_MSG_SERVING;
@@ -216,15 +216,16 @@ static void fill(struct ct_agent_run *run, enum ct_agent_message what, struct ct
     case CT_AGENT_SAY_FAILED:
         msg->type = CT_MSG_FAILED;
         msg->clock_ms = ct_clock_now(NULL) / CT_NS_PER_MS;
-        msg->has_failure = ct_failure_copy(&run->failure, &msg->failure) == 0;
+        msg->has_failure = ct_failure_copy(&run->report.failure, &msg->failure) == 0;
         break;
     case CT_AGENT_SAY_FINISHED:
         msg->type = CT_MSG_FINISHED;
         break;
     case CT_AGENT_SAY_STOPPED:
         msg->type = CT_MSG_STOPPED;
-        msg->has_failure = run->agent.failure.known && run->failure.generation == msg->generation &&
-                           ct_failure_copy(&run->failure, &msg->failure) == 0;
+        msg->has_failure = run->agent.failure.known &&
+                           run->report.failure.generation == msg->generation &&
+                           ct_failure_copy(&run->report.failure, &msg->failure) == 0;
         break;
     case CT_AGENT_SAY_PREEMPT:
         msg->type = CT_MSG_PREEMPT;

@@ -37,14 +37,14 @@ bool ct_agent_report_speaks(const struct ct_agent_run *run)
 /* Another node tells the story on the screen that all of them share: the first that is not lost. */
 static bool told_by_another(const struct ct_agent_run *run)
 {
-    return run->job->resolved->one_screen && run->story.wide &&
-           ct_job_story_teller(&run->story, run->agent.lost) != run->story.node_rank;
+    return run->job->resolved->one_screen && run->report.story.wide &&
+           ct_job_story_teller(&run->report.story, run->agent.lost) != run->report.story.node_rank;
 }
 
 /* The first failure of the job has happened here. */
 static bool is_culprit(const struct ct_agent_run *run)
 {
-    return run->agent.failure.known && ct_job_story_elsewhere(&run->story) == NULL;
+    return run->agent.failure.known && ct_job_story_elsewhere(&run->report.story) == NULL;
 }
 
 static void say(struct ct_agent_run *run, const struct ct_buf *text)
@@ -113,8 +113,8 @@ void ct_agent_report_failure(struct ct_agent_run *run)
     bool nobody = known->end.kind == CT_END_ALL_HUNG;
     struct timespec now;
     (void)clock_gettime(CLOCK_REALTIME, &now);
-    ct_failure_fini(&run->failure);
-    run->failure = (struct ct_failure){
+    ct_failure_fini(&run->report.failure);
+    run->report.failure = (struct ct_failure){
         .kind = CT_FAILURE_WORKER,
         .generation = run->agent.generation,
         .node_rank = run->worker_env.node_rank,
@@ -126,8 +126,9 @@ void ct_agent_report_failure(struct ct_agent_run *run)
         .early = failed_early(run, &run->workers[known->local_rank], ct_clock_now(NULL)),
         .time_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / CT_NS_PER_MS,
     };
-    (void)snprintf(run->failure.host, sizeof(run->failure.host), "%s", run->job->machine->host);
-    fill_what(run, worker, &run->failure);
+    (void)snprintf(run->report.failure.host, sizeof(run->report.failure.host), "%s",
+                   run->job->machine->host);
+    fill_what(run, worker, &run->report.failure);
 }
 
 static void fill_report(const struct ct_agent_run *run, struct ct_report_worker *table,
@@ -143,7 +144,7 @@ static void fill_report(const struct ct_agent_run *run, struct ct_report_worker 
         .workers = table,
         .count = run->job->workers,
         .failed = run->agent.failure.local_rank,
-        .restarts = run->story.restarts,
+        .restarts = run->report.story.restarts,
         .max_restarts = run->job->options->max_restarts,
         .will_restart = run->agent.will_restart,
         .shutdown_timeout_ms = run->job->options->shutdown_timeout_ms,
@@ -157,7 +158,7 @@ static void fill_report(const struct ct_agent_run *run, struct ct_report_worker 
 /* Why this node stops although nothing here has failed. */
 static void say_told(struct ct_agent_run *run, struct ct_buf *text)
 {
-    const struct ct_failure *first = ct_job_story_elsewhere(&run->story);
+    const struct ct_failure *first = ct_job_story_elsewhere(&run->report.story);
     if (first != NULL && first->kind == CT_FAILURE_WORKER && run->job->resolved->one_screen) {
         return; /* that node has said so on this screen */
     }
@@ -167,8 +168,8 @@ static void say_told(struct ct_agent_run *run, struct ct_buf *text)
             say(run, text);
         }
         ct_buf_reset(text);
-    } else if (!run->agent.lost && run->stop_why[0] != '\0') {
-        ct_agent_say(run, "%s", run->stop_why);
+    } else if (!run->agent.lost && run->report.stop_why[0] != '\0') {
+        ct_agent_say(run, "%s", run->report.stop_why);
     }
 }
 
@@ -211,7 +212,7 @@ static void read_error_file(struct ct_agent_run *run, int local_rank)
     struct ct_err err = {0};
     char *path = ct_logdir_path(run->job->logdir, run->agent.generation, local_rank, "error.json");
     if (path != NULL && path[0] != '\0') {
-        int rc = ct_error_file_read(path, &run->error_file, &err);
+        int rc = ct_error_file_read(path, &run->report.error_file, &err);
         if (rc == 0) {
             run->outcome.keep_files = true;
         } else if (rc != CT_ENOENT) {
@@ -257,17 +258,17 @@ void ct_agent_report_collect(struct ct_agent_run *run)
 {
     int failed = run->agent.failure.local_rank;
     struct ct_buf plain = CT_BUF_INIT;
-    struct ct_failure *failure = &run->failure;
+    struct ct_failure *failure = &run->report.failure;
     const struct ct_output_stream *err = run->workers[failed].err;
-    ct_error_file_fini(&run->error_file);
-    ct_buf_reset(&run->tail);
+    ct_error_file_fini(&run->report.error_file);
+    ct_buf_reset(&run->report.tail);
     read_error_file(run, failed);
-    if (err != NULL && ct_output_stream_tail(err, CT_REPORT_INDENT, &run->tail) == 0 &&
+    if (err != NULL && ct_output_stream_tail(err, CT_REPORT_INDENT, &run->report.tail) == 0 &&
         ct_output_stream_tail(err, "", &plain) == 0) {
         failure->tail = shorten(ct_buf_cstr(&plain));
     }
-    failure->message = shorten(run->error_file.message);
-    failure->traceback = shorten(run->error_file.traceback);
+    failure->message = shorten(run->report.error_file.message);
+    failure->traceback = shorten(run->report.error_file.traceback);
     ct_buf_reset(&plain);
     failure->advice = make_advice(run, failure, &plain);
     ct_buf_fini(&plain);
@@ -285,18 +286,18 @@ static void tell_failure_here(struct ct_agent_run *run)
         return;
     }
     fill_report(run, table, &report);
-    report.message = run->error_file.message;
-    report.traceback = run->error_file.traceback;
-    const char *tail = ct_buf_cstr(&run->tail);
+    report.message = run->report.error_file.message;
+    report.traceback = run->report.error_file.traceback;
+    const char *tail = ct_buf_cstr(&run->report.tail);
     report.tail = tail != NULL ? tail : "";
-    report.advice = run->failure.advice;
+    report.advice = run->report.failure.advice;
     report.tail_is_seen = ct_worker_err_is_seen(job, failed);
     if (job->logdir->base != NULL && (ct_redirects_of(&job->options->redirects, failed) != 0 ||
                                       ct_redirects_of(&job->options->tee, failed) != 0)) {
         folder = ct_logdir_path(job->logdir, run->agent.generation, failed, "");
         report.log_folder = folder;
     }
-    if (run->error_file.message != NULL && !run->agent.will_restart) {
+    if (run->report.error_file.message != NULL && !run->agent.will_restart) {
         pass_on_error_file(run);
     }
     /* A rank that fell because another did has said so in its headline. What is over is told in the
@@ -334,26 +335,27 @@ void ct_agent_report_job(struct ct_agent_run *run)
     const char *path = run->job->options->report;
     struct ct_buf text = CT_BUF_INIT;
     struct ct_err err = {0};
-    if (run->agent.lost && run->story.why[0] == '\0') {
-        memcpy(run->story.why, run->stop_why, sizeof(run->story.why));
+    if (run->agent.lost && run->report.story.why[0] == '\0') {
+        memcpy(run->report.story.why, run->report.stop_why, sizeof(run->report.story.why));
     }
     /* On a screen of its own each machine tells the story, once for all ranks of it. Who has been
      * in no world goes by the place that it was told. */
     bool told_elsewhere = !(ct_agent_report_speaks(run) || is_culprit(run));
     if (run->job->resolved->one_screen) {
-        told_elsewhere = run->story.wide ? told_by_another(run) : run->job->options->node_rank > 0;
+        told_elsewhere =
+            run->report.story.wide ? told_by_another(run) : run->job->options->node_rank > 0;
     }
-    if (!told_elsewhere && end.exit_code == 0 && end.signo == 0 && run->story.restarts > 0) {
-        ct_agent_say(run, "the job succeeded after %d restart%s", run->story.restarts,
-                     run->story.restarts == 1 ? "" : "s");
+    if (!told_elsewhere && end.exit_code == 0 && end.signo == 0 && run->report.story.restarts > 0) {
+        ct_agent_say(run, "the job succeeded after %d restart%s", run->report.story.restarts,
+                     run->report.story.restarts == 1 ? "" : "s");
     }
     /* A node that is alone has told all of it, but that the others did not come. */
-    bool to_tell = run->story.wide || (run->story.worlds == 0 && run->agent.over);
-    if (to_tell && !told_elsewhere && ct_job_story_text(&run->story, &end, &text) == 0) {
+    bool to_tell = run->report.story.wide || (run->report.story.worlds == 0 && run->agent.over);
+    if (to_tell && !told_elsewhere && ct_job_story_text(&run->report.story, &end, &text) == 0) {
         say(run, &text);
     }
     ct_buf_reset(&text);
-    if (path != NULL && (ct_job_story_json(&run->story, &end, &text) != 0 ||
+    if (path != NULL && (ct_job_story_json(&run->report.story, &end, &text) != 0 ||
                          ct_file_replace(path, ct_buf_bytes(&text), text.len, &err) != 0)) {
         ct_log(&run->log, CT_LOG_WARNING, "--report: %s",
                err.code != 0 ? err.text : "out of memory");

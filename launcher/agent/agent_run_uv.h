@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the files agent_*_uv.c share: one job on this machine while it runs. Each holds one side of
- * it; agent_uv.c steps the state machine and tells them what to do.
+ * One job on this machine while it runs. agent_uv.c steps the state machine (agent.h) and carries
+ * out what it says; each of the other files agent_*_uv.c has a part of that work.
+ *
+ * For the files agent_*_uv.c only.
  */
 #ifndef CT_LAUNCHER_AGENT_AGENT_RUN_UV_H
 #define CT_LAUNCHER_AGENT_AGENT_RUN_UV_H
@@ -29,42 +31,67 @@
 /* How long a terminal that takes no output may delay a restart. */
 #define CT_AGENT_DRAIN_MS 1000
 
+/* The stores that this node serves. */
+struct ct_agent_store {
+    struct ct_server *server; /* NULL = another machine hosts the job's store */
+    struct ct_server *own;    /* the workers' store, if this is node rank 0 and does not host */
+    bool on_loopback; /* we host, and the options name the store by an address of the loopback, or
+                         by none */
+    bool said_open;   /* the user knows that strangers may use a store of ours */
+    char busy[CT_FAILURE_WHAT_MAX]; /* who else listens where the store belongs; "" = nobody */
+    uv_timer_t wait_timer; /* for on_leisure(), then until the others have left our store */
+    int64_t wait_until_ns;
+};
+
+/* The connection to the workers' store of another machine. */
+struct ct_agent_guest {
+    struct ct_link *link;        /* NULL = none is needed */
+    struct ct_agent_event world; /* what the agent hears when the link is up */
+    bool awaited;                /* the link is not up yet */
+};
+
+/* Addresses as this node was told them. */
+struct ct_agent_address {
+    struct ct_interface_search search;
+    char interface[IF_NAMESIZE]; /* that workers are told; "" = none */
+    bool link_is_up;             /* but the agent has not heard it yet */
+    char seen[CT_HOST_MAX];      /* ours, as the membership sees it */
+    char master[CT_HOST_MAX];    /* of this generation's store; "" = the job's */
+    char store[CT_HOST_MAX];     /* by which other machines reach the job's store; "" = none has */
+};
+
+/* What is known of failures. */
+struct ct_agent_report {
+    struct ct_failure failure;       /* the first one here, of this generation */
+    struct ct_error_file error_file; /* of the worker that failed */
+    struct ct_buf tail;              /* its last lines on stderr, indented */
+    struct ct_job_story story;       /* of the whole job */
+    char stop_why[CT_FAILURE_WHAT_MAX];
+};
+
 struct ct_agent_run {
     const struct ct_job_spec *job;
     struct ct_log log;
     uv_loop_t loop;
-    struct ct_agent agent;
-    struct ct_worker_env worker_env;
+    struct ct_agent agent;           /* the state machine */
+    struct ct_worker_env worker_env; /* of this generation's workers */
     struct ct_outcome outcome;
-    /* agent_signals_uv.c */
+
+    /* requests to end the job */
     struct ct_signals_watch signals;
+    struct ct_agent_stdin input;
     int64_t preempt_deadline_ms; /* from the signal on, until workers are killed */
     char *preempt_file;          /* by which workers may learn of it; NULL = there is none */
-    struct ct_agent_stdin input;
-    /* agent_link_uv.c */
-    struct ct_server *server; /* NULL = another machine hosts the job's store */
-    struct ct_server *own;    /* the workers' store, where we are node rank 0 and do not host */
-    struct ct_link *link;     /* to the membership */
-    struct ct_msg *msg;       /* what is sent next; large */
-    struct ct_msg_join join;  /* what this node says when it joins */
-    char seen_address[CT_HOST_MAX]; /* ours as the membership sees it */
-    char master_addr[CT_HOST_MAX];  /* of this generation's store, as it was told; "" = the job's */
-    char store_addr[CT_HOST_MAX]; /* by which other machines reach the job's store; "" = none has */
-    bool on_loopback; /* we host, and what our options call the store is the loopback here, or no
-                         address */
-    bool said_open;   /* that strangers may use a store of ours */
-    char busy[CT_FAILURE_WHAT_MAX]; /* who else listens where the store should be; "" = nobody */
-    uv_timer_t wait_timer; /* until there is time, then until the others have left our store */
-    int64_t wait_until_ns;
-    /* agent_guest_uv.c */
-    struct ct_link *guest; /* to the workers' store of another machine; NULL = none is needed */
-    struct ct_agent_event guest_world; /* what the agent hears when it is up, */
-    bool guest_awaited;                /* which it is not yet */
-    /* agent_address_uv.c */
-    struct ct_interface_search search;
-    char interface[IF_NAMESIZE]; /* that workers are told; "" = none */
-    bool up_waits;               /* the line is up, which the agent has not heard */
-    /* agent_workers_uv.c */
+
+    /* the other nodes */
+    struct ct_agent_store store;
+    struct ct_link *link;    /* to the membership */
+    struct ct_msg *msg;      /* what is sent next; large */
+    struct ct_msg_join join; /* what this node says when it joins */
+    struct ct_agent_guest guest;
+    struct ct_agent_address address;
+
+    /* the workers */
     struct ct_output *output;
     struct ct_procs *procs;
     struct ct_worker *workers; /* by local rank */
@@ -75,17 +102,13 @@ struct ct_agent_run {
     struct ct_oom oom;
     struct ct_progress_reader progress; /* what workers say of their progress */
     struct ct_order_writer orders;      /* what they are told of the next generation */
-    int kept; /* of this generation's workers: gone on from the last one */
+    int kept;                           /* workers that have gone on from the last generation */
     struct ct_procs_stopped stopped;
     bool stopping;           /* the processes of this generation have been told to end */
     bool draining;           /* they have ended; their output is awaited */
     struct ct_err start_err; /* why a worker could not be started */
-    /* agent_report_uv.c */
-    struct ct_failure failure;       /* the first one here, of this generation */
-    struct ct_error_file error_file; /* its */
-    struct ct_buf tail;              /* its last lines on stderr, indented */
-    struct ct_job_story story;       /* the whole job's */
-    char stop_why[CT_FAILURE_WHAT_MAX];
+
+    struct ct_agent_report report;
 };
 
 /* Steps the state machine and carries out what it says. */
@@ -127,15 +150,16 @@ void ct_agent_link_close(struct ct_agent_run *run);
 /* ---- agent_address_uv.c -------------------------------------------------------------------------
  */
 
-/* Looks up this machine's own name, for a job of several. */
+/* Looks up this machine's own name, for a job of several machines. */
 void ct_agent_address_open(struct ct_agent_run *run);
 
-/* The line is up: the agent hears of it, now or when that name is known. */
+/* The link is up. The agent hears of it now, or when that name is known. */
 void ct_agent_address_link_up(struct ct_agent_run *run);
 
 void ct_agent_address_close(struct ct_agent_run *run);
 
-/* A world has come: what its workers here are told, with `told` of ct_store_address_master(). */
+/* When a world has come: decide which address and interface its workers here are told. `told` is
+ * that of ct_store_address_master(). */
 void ct_agent_address_choose_master(struct ct_agent_run *run, const char *told);
 void ct_agent_address_choose_interface(struct ct_agent_run *run);
 

@@ -96,7 +96,7 @@ void ct_agent_signals_notify(struct ct_agent_run *run)
     if (text == NULL) {
         return;
     }
-    struct ct_server *store = run->server != NULL ? run->server : run->own;
+    struct ct_server *store = run->store.server != NULL ? run->store.server : run->store.own;
     if (store != NULL && run->worker_env.node_rank == 0 &&
         ct_server_set(store, NOTICE_KEY, text) != 0) {
         ct_log(&run->log, CT_LOG_WARNING, "cannot set the key " NOTICE_KEY);

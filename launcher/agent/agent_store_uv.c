@@ -54,10 +54,11 @@ static void say_open(struct ct_agent_run *run, const char *host, uint16_t port, 
 {
     const struct ct_job_spec *job = run->job;
     bool any = strcmp(host, ANY_ADDRESS) == 0;
-    if (job->token != NULL || job->options->open || run->said_open || (!any && is_loopback(host))) {
+    if (job->token != NULL || job->options->open || run->store.said_open ||
+        (!any && is_loopback(host))) {
         return;
     }
-    run->said_open = true;
+    run->store.said_open = true;
     ct_agent_say(run,
                  "there is no token: whoever reaches port %u of %.200s can %s; --token-file or "
                  "CTRUN_TOKEN on every machine admits these alone, --open says that all may",
@@ -93,7 +94,7 @@ static int host_store(struct ct_agent_run *run, struct ct_err *err)
         .agents = &agents,
         .log = &run->log,
     };
-    int rc = ct_server_open(&run->loop, &options, &run->server, err);
+    int rc = ct_server_open(&run->loop, &options, &run->store.server, err);
     if (rc == 0 && own_name) {
         ct_agent_say(
             run,
@@ -106,12 +107,12 @@ static int host_store(struct ct_agent_run *run, struct ct_err *err)
                      "need one of them there",
                      place->option, place->host);
     }
-    run->on_loopback = any;
+    run->store.on_loopback = any;
     if (rc == 0) {
         const char *outer = any                        ? ANY_ADDRESS
                             : is_loopback(place->host) ? place->master
                                                        : place->host;
-        say_open(run, outer, ct_server_port(run->server),
+        say_open(run, outer, ct_server_port(run->store.server),
                  shared(run) ? "read this job's status, write its keys, join it and end it"
                              : "read this job's status and write its keys");
     }
@@ -129,7 +130,7 @@ int ct_agent_store_open(struct ct_agent_run *run, struct ct_err *err)
         return rc;
     }
     if (rc == CT_EBUSY) {
-        (void)snprintf(run->busy, sizeof(run->busy), "%.500s", err->text);
+        (void)snprintf(run->store.busy, sizeof(run->store.busy), "%.500s", err->text);
     } else if (err->sys != EADDRNOTAVAIL && rc != CT_ENOENT) {
         return rc; /* ENOENT: a name that may be known later */
     }
@@ -142,7 +143,7 @@ int ct_agent_store_open(struct ct_agent_run *run, struct ct_err *err)
 
 const char *ct_agent_store_address(const struct ct_agent_run *run)
 {
-    return run->server != NULL ? run->job->place->master : run->master_addr;
+    return run->store.server != NULL ? run->job->place->master : run->address.master;
 }
 
 static int open_own(struct ct_agent_run *run, struct ct_err *err)
@@ -168,16 +169,17 @@ static int open_own(struct ct_agent_run *run, struct ct_err *err)
         .agents = guarded ? &agents : NULL,
         .log = &run->log,
     };
-    (void)snprintf(run->master_addr, sizeof(run->master_addr), "%s", host);
-    int rc = ct_server_open(&run->loop, &server, &run->own, err);
+    (void)snprintf(run->address.master, sizeof(run->address.master), "%s", host);
+    int rc = ct_server_open(&run->loop, &server, &run->store.own, err);
     if (rc == CT_EBUSY) {
         /* --master-port may be that of the job's store on this very machine. */
         struct ct_server_options any = server;
         any.port = 0;
-        rc = ct_server_open(&run->loop, &any, &run->own, err);
+        rc = ct_server_open(&run->loop, &any, &run->store.own, err);
     }
     if (rc == 0) {
-        say_open(run, listen_on, ct_server_port(run->own), "write the keys of this job's workers");
+        say_open(run, listen_on, ct_server_port(run->store.own),
+                 "write the keys of this job's workers");
     }
     return rc;
 }
@@ -186,14 +188,14 @@ static int open_own(struct ct_agent_run *run, struct ct_err *err)
  * write into the store of the new one. */
 int ct_agent_store_serve(struct ct_agent_run *run, struct ct_err *err)
 {
-    struct ct_server *store = run->server != NULL ? run->server : run->own;
+    struct ct_server *store = run->store.server != NULL ? run->store.server : run->store.own;
     if (store == NULL) {
         int rc = open_own(run, err);
         if (rc != 0) {
             return rc;
         }
-        store = run->own;
-    } else if (run->story.worlds > 1) {
+        store = run->store.own;
+    } else if (run->report.story.worlds > 1) {
         ct_server_reset(store);
     }
     ct_agent_address_choose_master(run, ct_agent_store_address(run));
@@ -203,33 +205,34 @@ int ct_agent_store_serve(struct ct_agent_run *run, struct ct_err *err)
 
 void ct_agent_store_close_own(struct ct_agent_run *run)
 {
-    ct_server_close(run->own, NULL, NULL);
-    run->own = NULL;
+    ct_server_close(run->store.own, NULL, NULL);
+    run->store.own = NULL;
 }
 
 /* ---- the end -------------------------------------------------------------------------------- */
 
 static void close_store(struct ct_agent_run *run)
 {
-    ct_server_close(run->server, NULL, NULL);
-    run->server = NULL;
-    uv_close((uv_handle_t *)&run->wait_timer, NULL);
+    ct_server_close(run->store.server, NULL, NULL);
+    run->store.server = NULL;
+    uv_close((uv_handle_t *)&run->store.wait_timer, NULL);
 }
 
 static void on_wait(uv_timer_t *timer)
 {
     struct ct_agent_run *run = timer->data;
-    if (!ct_server_has_agents(run->server) || ct_clock_now(NULL) >= run->wait_until_ns) {
+    if (!ct_server_has_agents(run->store.server) ||
+        ct_clock_now(NULL) >= run->store.wait_until_ns) {
         close_store(run);
     }
 }
 
 void ct_agent_store_close(struct ct_agent_run *run)
 {
-    if (run->server == NULL || !shared(run)) {
+    if (run->store.server == NULL || !shared(run)) {
         close_store(run);
         return;
     }
-    run->wait_until_ns = ct_clock_now(NULL) + LEAVE_MS * CT_NS_PER_MS;
-    (void)uv_timer_start(&run->wait_timer, on_wait, 0, LEAVE_POLL_MS);
+    run->store.wait_until_ns = ct_clock_now(NULL) + LEAVE_MS * CT_NS_PER_MS;
+    (void)uv_timer_start(&run->store.wait_timer, on_wait, 0, LEAVE_POLL_MS);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Happy path: open output, store, processes and signals; open the line to the membership; step the
+ * Happy path: open output, store, processes and signals; open the link to the membership; step the
  * agent with "begin"; carry out what it says until it says "finish"; close everything; the loop
  * runs dry. A job of one machine goes the same way: its membership is in this process.
  *
@@ -66,7 +66,7 @@ static void carry_out(struct ct_agent_run *run, const struct ct_agent_update *up
         run->outcome.exit_code = update->exit_code;
     }
     if (update->say & CT_AGENT_SAY_STARTED) {
-        ct_job_story_started(&run->story, ct_clock_now(NULL));
+        ct_job_story_started(&run->report.story, ct_clock_now(NULL));
         ct_agent_keep_report(run);
     }
     ct_agent_link_send(run, update->say);
@@ -258,10 +258,10 @@ static void free_all(struct ct_agent_run *run)
     ct_progress_reader_fini(&run->progress);
     ct_order_writer_fini(&run->orders);
     ct_oom_fini(&run->oom);
-    ct_job_story_fini(&run->story);
-    ct_failure_fini(&run->failure);
-    ct_error_file_fini(&run->error_file);
-    ct_buf_fini(&run->tail);
+    ct_job_story_fini(&run->report.story);
+    ct_failure_fini(&run->report.failure);
+    ct_error_file_fini(&run->report.error_file);
+    ct_buf_fini(&run->report.tail);
     ct_free(run->preempt_file);
     ct_free(run->msg);
     ct_free(run->workers);
@@ -275,7 +275,7 @@ static void log_start(struct ct_agent_run *run)
         ct_agent_report_speaks(run)) {
         ct_log(&run->log, CT_LOG_WARNING, "%s", resolved->warning);
     }
-    if (run->server != NULL && !ct_addr_loopback_up()) {
+    if (run->store.server != NULL && !ct_addr_loopback_up()) {
         ct_log(
             &run->log, CT_LOG_WARNING,
             "the loopback interface is down here: workers do not reach the store on this machine "
@@ -284,7 +284,7 @@ static void log_start(struct ct_agent_run *run)
     }
     ct_log(&run->log, CT_LOG_INFO, "job %s: %d workers of %s, store on %s:%d, files in %s",
            job->run_id, job->workers, job->command->path, job->place->master,
-           run->server != NULL ? ct_server_port(run->server) : job->place->port,
+           run->store.server != NULL ? ct_server_port(run->store.server) : job->place->port,
            job->logdir->run != NULL ? job->logdir->run : "no folder");
 }
 
@@ -302,7 +302,7 @@ int ct_agent_run(const struct ct_job_spec *job, struct ct_outcome *out, struct c
                                .progress = CT_PROGRESS_READER_INIT,
                                .orders = CT_ORDER_WRITER_INIT,
                                .oom = CT_OOM_INIT,
-                               .tail = CT_BUF_INIT,
+                               .report.tail = CT_BUF_INIT,
                                .log = {ct_agent_log, NULL, job->log_level}};
     run.log.data = &run;
     int rc = uv_loop_init(&run.loop);
@@ -310,13 +310,13 @@ int ct_agent_run(const struct ct_job_spec *job, struct ct_outcome *out, struct c
         return ct_err_set(err, CT_EIO, "cannot make an event loop: %s", uv_strerror(rc));
     }
     ct_json_use_our_memory();
-    ct_job_story_init(&run.story, job->workers, job->begun_ns);
-    CT_ASSERT(uv_timer_init(&run.loop, &run.wait_timer) == 0); /* cannot fail */
-    run.wait_timer.data = &run;
+    ct_job_story_init(&run.report.story, job->workers, job->begun_ns);
+    CT_ASSERT(uv_timer_init(&run.loop, &run.store.wait_timer) == 0); /* cannot fail */
+    run.store.wait_timer.data = &run;
     rc = open_all(&run, err);
     if (rc == 0) {
         log_start(&run);
-        (void)uv_timer_start(&run.wait_timer, on_leisure, LOG_AFTER_MS, 0);
+        (void)uv_timer_start(&run.store.wait_timer, on_leisure, LOG_AFTER_MS, 0);
         ct_agent_dispatch(&run, (struct ct_agent_event){.type = CT_AGENT_EV_BEGIN});
     } else {
         close_all(&run);

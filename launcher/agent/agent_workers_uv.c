@@ -41,15 +41,15 @@ static int begin_generation(struct ct_agent_run *run)
         if (!run->workers[i].kept) {
             run->workers[i] = (struct ct_worker){0};
             ct_timer_guard_reset(&run->timers, i);
-            if (run->story.worlds > 1) {
+            if (run->report.story.worlds > 1) {
                 ct_progress_reader_reset(&run->progress, i, false);
             }
         }
     }
     run->kept = 0;
-    ct_failure_fini(&run->failure);
+    ct_failure_fini(&run->report.failure);
     ct_hang_guard_reset(&run->hang);
-    if (run->story.worlds <= 1) {
+    if (run->report.story.worlds <= 1) {
         ct_binder_report(&run->job->binder, run->worker_env.first_rank, &run->log);
     }
     return ct_logdir_make(run->job->logdir, run->worker_env.generation, run->job->workers,
@@ -91,7 +91,7 @@ static void on_drained(void *data)
     if (run->agent.failure.known) {
         ct_agent_report_collect(run);
     }
-    ct_job_story_stepped(&run->story,
+    ct_job_story_stepped(&run->report.story,
                          ct_progress_reader_first_step_ns(&run->progress, ct_clock_now(NULL)));
     bool kept = false;
     for (int i = 0; i < run->job->workers; i++) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Workers are asked for one at a time, and the answer is an event like any other: the caller needs
- * no loop of its own with a second opinion on what a failure in the middle of it means.
+ * Each event has a function that changes the state and fills in the update. Workers are asked for
+ * one at a time, and the answer is an event like any other. So only this file decides what a
+ * failure in the middle of a start means.
  */
 #include "launcher/agent/agent.h"
 

@@ -54,7 +54,7 @@ enum ct_agent_event_type {
     CT_AGENT_EV_WORLD,   /* `generation` begins; `serve`: the workers' store is ours to open */
     CT_AGENT_EV_STOP,    /* `generation` is over; `will_restart` */
     CT_AGENT_EV_OVER,    /* the job is, with `exit_code` */
-    CT_AGENT_EV_PREEMPT, /* the job shall end because of `signo`, received anywhere */
+    CT_AGENT_EV_PREEMPT, /* the job is asked to end by `signo`, received anywhere */
     CT_AGENT_EV_LOST,    /* the link is lost, or we are refused; `exit_code` if nothing else has a
                             better one */
     /* from this machine */
@@ -122,7 +122,7 @@ struct ct_agent {
     struct ct_sm sm;
     int workers;
     int generation;                  /* -1 before the first */
-    int signo;                       /* why the job shall end, received here or elsewhere; 0 */
+    int signo;                       /* asks the job to end, received here or elsewhere; 0 = none */
     bool quiet;                      /* STOPPING: nothing of the generation is left, */
     bool kept;                       /* ... but workers that can go on; till the next one begins */
     bool decided;                    /* what comes after this generation is known */

@@ -58,7 +58,7 @@ static void on_lost(void *data, const struct ct_err *why)
         (void)snprintf(run->report.stop_why, sizeof(run->report.stop_why),
                        "the workers' store on %.100s does not take this node: %.300s",
                        run->worker_env.master_addr, why->text);
-        ct_agent_say(run, "%s", run->report.stop_why);
+        ct_agent_report_say(run, "%s", run->report.stop_why);
         ct_agent_dispatch(
             run, (struct ct_agent_event){.type = CT_AGENT_EV_LOST, .exit_code = CT_EXIT_SETUP});
     }

@@ -2,30 +2,20 @@
  *
  * Workers that go on in the next generation instead of being ended with the others.
  *
- * Happy path: a worker has said that it can (its progress page). A stop that another generation may
- * follow tells it to park instead of ending it; it does, and when it is known that there will be
- * another generation the stop leaves it alone. Its process and its streams stay; when its local
- * rank is to be started, it is told the new contract instead.
+ * Happy path: a worker has said on its progress page that it can go on. When another generation may
+ * follow, the stop tells it to park instead of ending it. Once it is parked and another generation
+ * is certain, the stop leaves it alone. Its process and its streams stay; when its local rank is to
+ * be started, it is told the new contract instead.
  *
- * Failure modes: it does not park in time, or there will be no other generation: it is ended like
- * any other, and told so, since one that sleeps may not notice a signal. It dies while it waits, or
- * cannot be told: another process is started in its place.
+ * Failure modes: a worker that does not park in time, or that no generation follows for, is ended
+ * like any other. It also gets an order to end, because one that sleeps may not notice a signal.
+ * When it dies while it waits, or cannot be told, another process is started in its place.
  */
 #include "launcher/agent/agent_run_uv.h"
 
-int ct_agent_workers_rank_of(const struct ct_agent_run *run, const struct ct_proc *proc)
-{
-    int rank = 0;
-    while (rank < run->job->workers && run->workers[rank].proc != proc) {
-        rank++;
-    }
-    CT_ASSERT(rank < run->job->workers);
-    return rank;
-}
-
-/* Whoever was told to park looks at its orders, and so does who waits to be told because it has
- * lost a peer, here or on another machine. In a job that is asked to end others only look at what
- * signals do: they have something to save. */
+/* A worker looks at its orders when it was told to park, or when it has lost a peer, here or on
+ * another machine, and waits to be told. In a job that is asked to end by a signal only the first
+ * kind gets the order: the others have something to save, which the signal makes them do. */
 static enum ct_proc_stay end(struct ct_agent_run *run, int rank, enum ct_stay says)
 {
     struct ct_worker *worker = &run->workers[rank];
@@ -97,7 +87,7 @@ bool ct_agent_keep_resume(struct ct_agent_run *run, int local_rank,
 void ct_agent_keep_report(struct ct_agent_run *run)
 {
     if (run->kept > 0 && ct_agent_report_speaks(run)) {
-        ct_agent_say(run, "generation %d: %d of %d workers here go on in their processes",
-                     run->agent.generation, run->kept, run->job->workers);
+        ct_agent_report_say(run, "generation %d: %d of %d workers here go on in their processes",
+                            run->agent.generation, run->kept, run->job->workers);
     }
 }

@@ -27,7 +27,7 @@
 static void say_for_all(struct ct_agent_run *run, const char *text)
 {
     if (ct_agent_report_speaks(run)) {
-        ct_agent_say(run, "%s", text);
+        ct_agent_report_say(run, "%s", text);
     }
 }
 
@@ -51,9 +51,9 @@ static void on_world(struct ct_agent_run *run, const struct ct_msg *msg)
     }
     ct_job_story_world(&run->report.story, world, msg->generation, ct_clock_now(NULL));
     if (run->report.story.wide && ct_agent_report_speaks(run)) {
-        ct_agent_say(run, "generation %d: node %d of %d, ranks %d-%d of %d", msg->generation,
-                     world->node_rank, world->node_count, world->first_rank,
-                     world->first_rank + run->job->workers - 1, world->world_size);
+        ct_agent_report_say(run, "generation %d: node %d of %d, ranks %d-%d of %d", msg->generation,
+                            world->node_rank, world->node_count, world->first_rank,
+                            world->first_rank + run->job->workers - 1, world->world_size);
     }
     ct_agent_address_choose_interface(run);
     const struct ct_agent_event event = {
@@ -96,7 +96,7 @@ static void on_preempt(struct ct_agent_run *run, const struct ct_msg *msg)
 
 static void on_refused(struct ct_agent_run *run, const struct ct_msg *msg)
 {
-    ct_agent_say(run, "the job does not take this node: %s", msg->text);
+    ct_agent_report_say(run, "the job does not take this node: %s", msg->text);
     (void)snprintf(run->report.stop_why, sizeof(run->report.stop_why), "%s", msg->text);
     ct_agent_dispatch(
         run, (struct ct_agent_event){.type = CT_AGENT_EV_LOST, .exit_code = msg->exit_code});
@@ -154,10 +154,10 @@ static void on_lost(void *data, const struct ct_err *why)
         exit_code = why->code == CT_ETIMEDOUT ? CT_EXIT_RDZV_TIMEOUT : CT_EXIT_SETUP;
     }
     if (run->agent.sm.state != CT_AGENT_DONE && !run->agent.over) {
-        ct_agent_say(run, "%s", run->report.stop_why);
+        ct_agent_report_say(run, "%s", run->report.stop_why);
         /* One that has another token is a store of ctrun: the port is not the trouble. */
         if (run->agent.generation < 0 && run->store.busy[0] != '\0' && why->code != CT_EPERM) {
-            ct_agent_say(run, "%s", run->store.busy);
+            ct_agent_report_say(run, "%s", run->store.busy);
         }
     }
     ct_agent_dispatch(run,
@@ -255,7 +255,7 @@ void ct_agent_link_send(struct ct_agent_run *run, unsigned say)
     }
 }
 
-/* Out of turn: the status shall show a failure while the others are being stopped. */
+/* The status page shows a failure by it while the others are still being stopped. */
 void ct_agent_link_beat(struct ct_agent_run *run)
 {
     memset(run->msg, 0, sizeof(*run->msg));

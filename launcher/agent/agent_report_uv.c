@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Happy path: nothing is said. A failure here: its headline at once; when all is stopped, what the
- * worker wrote is taken down (ct_agent_report_collect), the membership is told, and when it is
- * known what comes next the story is printed. A failure elsewhere: its headline when the membership
- * tells it. At the end of a job of several machines each of them prints the story of the whole.
+ * Happy path: nothing is said.
  *
- * Failure modes: without memory a text is left out. A report file that cannot be written is told.
+ * A failure here: its headline is printed at once. When all is stopped, what the worker wrote is
+ * collected and the membership is told. When it is known what comes next, the report is printed.
+ *
+ * A failure elsewhere: its headline is printed when the membership tells it. At the end of a job of
+ * several machines each of them prints the story of the whole job.
+ *
+ * Failure modes: without memory a text is left out. The user is told of a report file that cannot
+ * be written.
  *
  * Who frees: the texts of a failure go with the next generation, or with ct_agent_run().
  */
@@ -34,7 +38,7 @@ bool ct_agent_report_speaks(const struct ct_agent_run *run)
     return resolved->mode != CT_MODE_SHIM || resolved->local_rank == 0;
 }
 
-/* Another node tells the story on the screen that all of them share: the first that is not lost. */
+/* All nodes share one screen, and another one tells the story there: the first that is not lost. */
 static bool told_by_another(const struct ct_agent_run *run)
 {
     return run->job->resolved->one_screen && run->report.story.wide &&
@@ -54,7 +58,7 @@ static void say(struct ct_agent_run *run, const struct ct_buf *text)
     }
 }
 
-void ct_agent_say(struct ct_agent_run *run, const char *fmt, ...)
+void ct_agent_report_say(struct ct_agent_run *run, const char *fmt, ...)
 {
     struct ct_buf text = CT_BUF_INIT;
     char line[CT_FAILURE_WHAT_MAX * 2];
@@ -69,9 +73,9 @@ void ct_agent_say(struct ct_agent_run *run, const char *fmt, ...)
     ct_buf_fini(&text);
 }
 
-void ct_agent_log(void *data, enum ct_log_level level, const char *line)
+void ct_agent_report_log(void *data, enum ct_log_level level, const char *line)
 {
-    ct_agent_say(data, "%s: %s", ct_log_level_name(level), line);
+    ct_agent_report_say(data, "%s: %s", ct_log_level_name(level), line);
 }
 
 /* ---- a failure here ------------------------------------------------------------------------- */
@@ -93,8 +97,8 @@ static void fill_what(const struct ct_agent_run *run, const struct ct_report_wor
     ct_buf_fini(&text);
 }
 
-/* A second without a step: the next process may do no better. What somebody else has done to it,
- * other than the kernel for want of memory, says nothing of that. */
+/* Did the worker fail within a second and without a step? Then the next process may do no better.
+ * A kill by somebody else says nothing about that, unless it was the kernel for want of memory. */
 static bool failed_early(const struct ct_agent_run *run, const struct ct_worker *worker,
                          int64_t now_ns)
 {
@@ -169,7 +173,7 @@ static void say_told(struct ct_agent_run *run, struct ct_buf *text)
         }
         ct_buf_reset(text);
     } else if (!run->agent.lost && run->report.stop_why[0] != '\0') {
-        ct_agent_say(run, "%s", run->report.stop_why);
+        ct_agent_report_say(run, "%s", run->report.stop_why);
     }
 }
 
@@ -317,7 +321,7 @@ void ct_agent_report_generation(struct ct_agent_run *run)
     if (run->agent.failure.known) {
         tell_failure_here(run);
     } else if (run->agent.will_restart && ct_agent_report_speaks(run) && !told_by_another(run)) {
-        ct_agent_say(run, "all workers here have stopped; the next generation forms");
+        ct_agent_report_say(run, "all workers here have stopped; the next generation forms");
     }
 }
 
@@ -346,8 +350,8 @@ void ct_agent_report_job(struct ct_agent_run *run)
             run->report.story.wide ? told_by_another(run) : run->job->options->node_rank > 0;
     }
     if (!told_elsewhere && end.exit_code == 0 && end.signo == 0 && run->report.story.restarts > 0) {
-        ct_agent_say(run, "the job succeeded after %d restart%s", run->report.story.restarts,
-                     run->report.story.restarts == 1 ? "" : "s");
+        ct_agent_report_say(run, "the job succeeded after %d restart%s", run->report.story.restarts,
+                            run->report.story.restarts == 1 ? "" : "s");
     }
     /* A node that is alone has told all of it, but that the others did not come. */
     bool to_tell = run->report.story.wide || (run->report.story.worlds == 0 && run->agent.over);

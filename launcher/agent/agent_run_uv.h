@@ -166,12 +166,12 @@ void ct_agent_address_choose_interface(struct ct_agent_run *run);
 /* ---- agent_guest_uv.c -------------------------------------------------------------------------
  */
 
-/* A world has come, whose store worker_env.master_addr and worker_env.master_port name. True: the
- * agent will hear of it when this node's workers may use that store. */
+/* To be called when a world has come; worker_env names its store. True: the agent hears of the
+ * world later, when this node's workers may use that store. */
 bool ct_agent_guest_open(struct ct_agent_run *run, struct ct_agent_event world);
 
-/* Is that generation over before the agent has heard of it? Then the membership knows now that
- * nothing of it is left here. */
+/* To be called when `generation` is over. True: the agent has not heard of it yet, and the
+ * membership was told that nothing of it is left here. */
 bool ct_agent_guest_cancel(struct ct_agent_run *run, int generation);
 
 void ct_agent_guest_close(struct ct_agent_run *run);
@@ -179,36 +179,37 @@ void ct_agent_guest_close(struct ct_agent_run *run);
 /* ---- agent_workers_uv.c -----------------------------------------------------------------------
  */
 
-/* Starts the worker and returns what the agent has to hear. */
+/* Starts the worker and returns the event for the agent. */
 struct ct_agent_event ct_agent_workers_start(struct ct_agent_run *run, int local_rank);
 
-/* Stops everything of this generation; the agent hears of it when all that was written has come. */
+/* Stops everything of this generation. The agent hears of it when all has ended and all output has
+ * come. */
 void ct_agent_workers_stop(struct ct_agent_run *run, int signo, int64_t grace_ms);
+
+/* The local rank of the worker whose process this is. */
+int ct_agent_workers_rank_of(const struct ct_agent_run *run, const struct ct_proc *proc);
 
 /* ---- agent_keep_uv.c --------------------------------------------------------------------------
  */
 
-/* For ct_procs_ask(). */
+/* Answers ct_procs_ask(). */
 enum ct_proc_stay ct_agent_keep_may_stay(void *data, struct ct_proc *proc, bool late);
 
-/* All others have ended: keeps what has parked. */
+/* To be called when all others have ended: keeps the workers that have parked. */
 void ct_agent_keep_parked(struct ct_agent_run *run);
 
-/* A process that was kept: lets it go on as `worker` of this generation. False when it is to
- * be started instead. */
+/* Lets a worker that was kept go on in this generation. False: there is none, so it must be
+ * started. */
 bool ct_agent_keep_resume(struct ct_agent_run *run, int local_rank,
                           const struct ct_worker_options *options);
 
-/* All have started: says how many have gone on. */
+/* To be called when all have started: says how many have gone on. */
 void ct_agent_keep_report(struct ct_agent_run *run);
-
-/* The worker whose process this is. */
-int ct_agent_workers_rank_of(const struct ct_agent_run *run, const struct ct_proc *proc);
 
 /* ---- agent_signals_uv.c -----------------------------------------------------------------------
  */
 
-/* Somebody asks for the end of the job. */
+/* Takes a signal that asks for the end of the job. */
 void ct_agent_signals_receive(struct ct_agent_run *run, int signo);
 
 CT_MUST_CHECK int ct_agent_signals_open(struct ct_agent_run *run, struct ct_err *err);
@@ -219,33 +220,34 @@ void ct_agent_signals_notify(struct ct_agent_run *run);
 /* ---- agent_report_uv.c ------------------------------------------------------------------------
  */
 
-/* Of the ctruns that a scheduler has started on one machine, one for each rank, the first speaks of
- * the job; of what happens to its own worker each does. */
+/* Does this ctrun speak of the job? Where a scheduler starts one for each rank, only the first one
+ * of a machine does. Each speaks of its own worker. */
 bool ct_agent_report_speaks(const struct ct_agent_run *run);
 
-/* One line of ctrun's own on stderr, in order with what workers wrote. */
-void ct_agent_say(struct ct_agent_run *run, const char *fmt, ...)
+/* Prints one line of ctrun's own on stderr, in order with what workers wrote. */
+void ct_agent_report_say(struct ct_agent_run *run, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Where run->log writes to. */
-void ct_agent_log(void *data, enum ct_log_level level, const char *line);
+/* What run->log calls. */
+void ct_agent_report_log(void *data, enum ct_log_level level, const char *line);
 
-/* A worker here has failed: takes down what is known of it. */
+/* To be called when a worker here has failed: notes what is known of it. */
 void ct_agent_report_failure(struct ct_agent_run *run);
 
-/* The generation is broken: says why, at once. */
+/* To be called when the generation is broken: says why, at once. */
 void ct_agent_report_headline(struct ct_agent_run *run);
 
-/* All is stopped: collects the story of a failure here while the workers' output is still there. */
+/* To be called when all is stopped: collects the last words of the worker that failed, while its
+ * output is still there. */
 void ct_agent_report_collect(struct ct_agent_run *run);
 
-/* It is known what comes next: tells the story. */
+/* To be called when it is known what comes next: reports how the generation ended. */
 void ct_agent_report_generation(struct ct_agent_run *run);
 
-/* The end: the story of the whole job, on the screen and in the file of --report. */
+/* To be called at the end: reports the whole job, on the screen and in the file of --report. */
 void ct_agent_report_job(struct ct_agent_run *run);
 
-/* What the workers do now, into a BEAT or STARTED; without memory it says nothing of them. */
+/* Writes the states of the workers into a BEAT or STARTED. Without memory the message has none. */
 void ct_agent_report_rows(const struct ct_agent_run *run, struct ct_msg *msg);
 
 #endif

@@ -40,12 +40,13 @@ static void say_signal(struct ct_agent_run *run, int signo)
     int alive = run->agent.alive;
     bool kills = signo == SIGINT && run->agent.signo != 0;
     if (alive == 0) {
-        ct_agent_say(run, "received SIG%s: ending, no worker runs", sigabbrev_np(signo));
+        ct_agent_report_say(run, "received SIG%s: ending, no worker runs", sigabbrev_np(signo));
         return;
     }
-    ct_agent_say(run, "received SIG%s%s: %s %d worker%s%s", sigabbrev_np(signo),
-                 kills ? " again" : "", kills ? "killing" : "stopping", alive,
-                 alive == 1 ? "" : "s", signo == SIGINT && !kills ? " (once more kills them)" : "");
+    ct_agent_report_say(run, "received SIG%s%s: %s %d worker%s%s", sigabbrev_np(signo),
+                        kills ? " again" : "", kills ? "killing" : "stopping", alive,
+                        alive == 1 ? "" : "s",
+                        signo == SIGINT && !kills ? " (once more kills them)" : "");
 }
 
 void ct_agent_signals_receive(struct ct_agent_run *run, int signo)

@@ -59,10 +59,11 @@ static void say_open(struct ct_agent_run *run, const char *host, uint16_t port, 
         return;
     }
     run->store.said_open = true;
-    ct_agent_say(run,
-                 "there is no token: whoever reaches port %u of %.200s can %s; --token-file or "
-                 "CTRUN_TOKEN on every machine admits these alone, --open says that all may",
-                 (unsigned)port, any ? "this machine" : host, may);
+    ct_agent_report_say(
+        run,
+        "there is no token: whoever reaches port %u of %.200s can %s; --token-file or "
+        "CTRUN_TOKEN on every machine admits these alone, --open says that all may",
+        (unsigned)port, any ? "this machine" : host, may);
 }
 
 static int host_store(struct ct_agent_run *run, struct ct_err *err)
@@ -96,16 +97,17 @@ static int host_store(struct ct_agent_run *run, struct ct_err *err)
     };
     int rc = ct_server_open(&run->loop, &options, &run->store.server, err);
     if (rc == 0 && own_name) {
-        ct_agent_say(
+        ct_agent_report_say(
             run,
             "%s is the loopback on this machine (see /etc/hosts): the store listens on all "
             "its addresses, for the other machines",
             place->host);
     } else if (rc == 0 && any && shared(run)) {
-        ct_agent_say(run,
-                     "the store listens on all addresses of this machine (%s %s); the other nodes "
-                     "need one of them there",
-                     place->option, place->host);
+        ct_agent_report_say(
+            run,
+            "the store listens on all addresses of this machine (%s %s); the other nodes "
+            "need one of them there",
+            place->option, place->host);
     }
     run->store.on_loopback = any;
     if (rc == 0) {

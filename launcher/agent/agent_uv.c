@@ -97,7 +97,7 @@ static struct ct_agent_event serve(struct ct_agent_run *run)
     struct ct_err err = {0};
     int rc = ct_agent_store_serve(run, &err);
     if (rc != 0) {
-        ct_agent_say(run, "cannot open a store for the workers: %s", err.text);
+        ct_agent_report_say(run, "cannot open a store for the workers: %s", err.text);
     }
     return (struct ct_agent_event){.type = rc == 0 ? CT_AGENT_EV_SERVING : CT_AGENT_EV_NOT_SERVING};
 }
@@ -303,7 +303,7 @@ int ct_agent_run(const struct ct_job_spec *job, struct ct_outcome *out, struct c
                                .orders = CT_ORDER_WRITER_INIT,
                                .oom = CT_OOM_INIT,
                                .report.tail = CT_BUF_INIT,
-                               .log = {ct_agent_log, NULL, job->log_level}};
+                               .log = {ct_agent_report_log, NULL, job->log_level}};
     run.log.data = &run;
     int rc = uv_loop_init(&run.loop);
     if (rc != 0) {

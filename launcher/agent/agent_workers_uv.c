@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Happy path: workers are started one by one, their ends become events; a stop ends what is left,
- * waits for what they wrote, has the story of a failure collected, and only then frees them and
- * tells the agent, so that a new generation finds an empty table.
+ * Happy path: workers are started one by one, and their ends become events. A stop ends what is
+ * left, waits for the output, has a failure's last words collected, and only then frees the workers
+ * and tells the agent. So a new generation finds an empty table.
  *
  * Failure modes: a worker that cannot be started is an event like any other. A sink that takes
- * nothing delays the end, not a restart.
+ * nothing delays the end of the job, not a restart.
  *
  * Workers that outlive a generation: agent_keep_uv.c.
  *
@@ -17,6 +17,16 @@
 #include "common/clock.h"
 
 #include <signal.h>
+
+int ct_agent_workers_rank_of(const struct ct_agent_run *run, const struct ct_proc *proc)
+{
+    int rank = 0;
+    while (rank < run->job->workers && run->workers[rank].proc != proc) {
+        rank++;
+    }
+    CT_ASSERT(rank < run->job->workers);
+    return rank;
+}
 
 static void on_proc_exit(void *data, struct ct_proc *proc, const struct ct_exit *end)
 {

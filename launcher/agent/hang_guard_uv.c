@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Happy path: the watch never says a word.
+ * Happy path: the sampler finds no hang.
  *
- * Other paths: a verdict is printed. If the suspect is to be ended it gets SIGKILL, its group with
- * it: what stands still answers to nothing else, and its peers are stopped in the usual two phases.
+ * Other paths: it finds one, and the verdict is printed. With --on-hang restart or abort the
+ * suspect and its group get SIGKILL, because what stands still may react to nothing else. Its peers
+ * are stopped in the usual two phases.
  *
- * In a job of several machines they may find together who holds all of them up; a verdict on a
- * worker of ours is then our own.
+ * The machines of a job may find together who holds all of them up. A verdict on a worker of this
+ * machine then counts as one of its own.
  *
- * Failure modes: a suspect that is stuck in the kernel does not end. Then the job goes on hanging,
- * and the verdict stands on the screen.
+ * Failure modes: a suspect that is stuck in the kernel does not end. The job goes on hanging, and
+ * the verdict stays on the screen.
  *
- * Who frees: the watch frees itself in its close callback.
+ * Who frees: the sampler frees itself in its close callback.
  */
 #include "launcher/agent/hang_guard_uv.h"
 

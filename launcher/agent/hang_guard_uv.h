@@ -19,7 +19,7 @@ struct ct_hang_guard {
     const struct ct_progress_reader *progress;
     struct ct_output *output;
     struct ct_worker *workers; /* by local rank */
-    const bool *stopping;      /* they have been told to end: who stands still then may do so */
+    const bool *stopping;      /* they have been told to end: standing still is no hang then */
     struct ct_hang_sampler *watch;
 };
 
@@ -33,7 +33,7 @@ void ct_hang_guard_reset(struct ct_hang_guard *guard);
 /* What a beat says of our workers. */
 void ct_hang_guard_still(const struct ct_hang_guard *guard, struct ct_hang_vote *out);
 
-/* The machines of the job have found together who holds it up, on `host`. */
+/* To be called when the machines of the job have found together who holds it up, on `host`. */
 void ct_hang_guard_hear(struct ct_hang_guard *guard, const struct ct_hang_vote *verdict,
                         const char *host);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The part of the status document that only this machine's agent knows.
+ * The part of the status document that only this machine's agent knows: one row for each worker,
+ * from the agent's state, the worker's report and its progress page.
  */
 #include "launcher/agent/job_status.h"
 

@@ -2,12 +2,13 @@
  *
  * Happy path: lines come through the pipe, timers are set and released, none expires.
  *
- * Other paths: one expires. That is said with its name, and the worker's group gets the signal that
- * the timer asks for; SIGKILL when that has not ended it within --shutdown-timeout. While a
- * generation is being stopped nobody is ended for a timer.
+ * Other paths: a timer expires. The user is told its name, and the worker's group gets the signal
+ * that the timer asks for, then SIGKILL if it has not ended within --shutdown-timeout. While a
+ * generation is being stopped, no worker is ended for a timer.
  *
- * Failure modes: the lines are hostile. One that is no request, or concerns a process that is not
- * a worker's, is passed over, which is said once. A worker has so many timers and no more.
+ * Failure modes: the lines are hostile. One that is no request, or that concerns a process which is
+ * not a worker's, is ignored, and the user is told once. A worker may have CT_FILE_TIMERS_MAX
+ * timers.
  *
  * Who frees: ct_timer_guard_close(); the handles belong to the loop until it has run dry.
  */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Serves the timers of workers (file_timer.h) through a named pipe, with
- * TORCHELASTIC_ENABLE_FILE_TIMER=1 as torchrun does: whose timer expires is ended, and is then a
- * failed worker like any other, with CT_END_EXPIRED for its end.
+ * TORCHELASTIC_ENABLE_FILE_TIMER=1 as torchrun does. A worker whose timer expires is ended, and is
+ * then a failed worker like any other, with CT_END_EXPIRED for its end.
  */
 #ifndef CT_LAUNCHER_AGENT_TIMER_GUARD_UV_H
 #define CT_LAUNCHER_AGENT_TIMER_GUARD_UV_H

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Happy path: two streams are opened, the process is spawned on their descriptors, both are told.
- * Failure: the streams are freed again; the process is the last thing that can fail, so none is
- * left. Memory of argv and environment lives only for the spawn.
+ * Happy path: two streams are opened, the process is spawned on their descriptors, and the streams
+ * close theirs. argv and environment live only for the spawn.
+ *
+ * Failure modes: the streams are freed again. Spawning comes last, so a failure leaves no process.
  */
 #include "launcher/agent/worker_uv.h"
 

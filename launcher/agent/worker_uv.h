@@ -38,7 +38,7 @@ struct ct_worker_options {
 };
 
 /* Starts the worker; its log folder must be there. On failure the worker is as
- * ct_worker_clear() leaves it, with report.end saying what ctrun shall make of it, and the text
+ * ct_worker_clear() leaves it, report.end says what follows for ctrun, and the text of `err`
  * names what is in the way. */
 CT_MUST_CHECK int ct_worker_start(struct ct_worker *worker, int local_rank,
                                   const struct ct_worker_options *options, struct ct_err *err);

@@ -154,7 +154,10 @@ int ct_lines_feed(struct ct_lines *lines, const void *bytes, size_t len, struct 
     case CT_LINES_TAIL_ONLY:
         break;
     }
-    return rc != 0 ? rc : kept;
+    if (rc != 0) {
+        return rc;
+    }
+    return kept;
 }
 
 int ct_lines_finish(struct ct_lines *lines, struct ct_buf *out)

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One stream of one worker; the happy path and the others stand in output_uv.c.
+ * One stream of one worker: its pipe, its log file and its filter. Bytes that are read go to the
+ * log file, through the filter, and as whole lines to the sink. output_uv.c has the other paths and
+ * the failure modes.
+ *
+ * Who frees: ct_output_stream_free(); the memory goes in the pipe's close callback.
  */
 #include "launcher/output/output_stream_uv.h"
 

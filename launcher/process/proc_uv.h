@@ -90,7 +90,7 @@ enum ct_proc_stay {
 };
 
 /* Asked at every look of a stop, which come in short intervals while the answer is WAITS. `late`:
- * four fifths of the grace time are over, and whoever does not stay shall be told to end. */
+ * four fifths of the grace time are over, so a process that does not stay must be told to end. */
 typedef enum ct_proc_stay (*ct_proc_stay_fn)(void *data, struct ct_proc *proc, bool late);
 
 /* Without it (NULL) every process ends. */

@@ -28,7 +28,7 @@ struct ct_worker_end {
     enum ct_worker_end_kind kind;
     int value;
     bool core_dumped;
-    bool final;                   /* no restart shall follow, whatever budget is left */
+    bool final;                   /* no restart follows, whatever budget is left */
     char timer[CT_END_TIMER_MAX]; /* of CT_END_EXPIRED: its name, for a terminal */
 };
 

@@ -41,7 +41,7 @@ static bool make(struct ct_order_writer *orders, size_t size)
         orders->map = NULL;
         return false;
     }
-    /* One worker shall not give orders to another; older kernels leave that to good manners. */
+    /* Keeps workers from giving orders to each other. Older kernels do not know this seal. */
     (void)fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
     return fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0;
 }

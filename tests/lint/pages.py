@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pages name only what is there. A word in backticks is a path if its first part is a folder of the top
 level, or if it has a source file's suffix and no folder. It may hold '*', lists like {a,b}.c, and the
-placeholders below, which stand for any name. A link goes to a file, relative to its page."""
+placeholders below, which stand for any name. A word like `name()` is a function of the C sources. A link goes
+to a file, relative to its page."""
 
+import functools
 import itertools
 import pathlib
 import re
@@ -15,6 +17,10 @@ PLACEHOLDERS = ("FLOOR", "ROOM", "AREA", "NAME")
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 QUOTED = re.compile(r"`([^`]+)`")
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+FUNCTION = re.compile(r"(\w+_\w+)\(\)")
+# Of other projects.
+ELSEWHERE = ("init_process_group",)
+CALL = re.compile(r"\b(\w+)\(")
 PATH = re.compile(r"[\w.*+/{},-]+")
 LISTS = re.compile(r"\{([^{}]*,[^{}]*)\}")
 # Of a file that is named without its folder, which then is the top level's.
@@ -39,10 +45,16 @@ def expand(word):
 
 
 class Pages:
-    def __init__(self, paths):
+    def __init__(self, paths, read=tree.read):
+        self.paths, self.read = paths, read
         self.files = {str(path) for path in paths}
         self.folders = {str(folder) for path in paths for folder in path.parents if folder.name}
         self.top = {folder for folder in self.folders if "/" not in folder}
+
+    @functools.cached_property
+    def functions(self):
+        """All that is called or defined anywhere in the C sources."""
+        return {name for path in self.paths if tree.is_c(path) for name in CALL.findall(self.read(path))}
 
     def exists(self, name):
         folder = name.endswith("/")
@@ -68,6 +80,9 @@ class Pages:
             for word in itertools.chain.from_iterable(expand(w) for w in words if PATH.fullmatch(w)):
                 if self.is_path(word) and not self.exists(word):
                     yield line, f"there is no {word}"
+            for name in FUNCTION.findall(match.group(1)):
+                if name not in self.functions and name not in ELSEWHERE:
+                    yield line, f"there is no function {name}()"
         for match in LINK.finditer(text):
             # By hand: a page has no link out of the tree.
             parts = []

@@ -212,7 +212,8 @@ class Pages(unittest.TestCase):
             "tests/unit/launcher/util/test_list.c")  # fmt: skip
 
     def found(self, text, page="README.md"):
-        return messages(pages.Pages([pathlib.PurePosixPath(p) for p in self.TREE]).check, page, text)
+        paths = [pathlib.PurePosixPath(p) for p in self.TREE]
+        return messages(pages.Pages(paths, lambda path: "int ct_list(void);").check, page, text)
 
     def test_what_is_there(self):
         for name in ("launcher/util/list.c", "launcher/util/", "launcher", "tools/test --all", "README.md",
@@ -229,6 +230,10 @@ class Pages(unittest.TestCase):
         for name in ("/status", "comm/0", "--nnodes MIN:MAX", "list.c", "ct_list()", "a / b"):
             self.assertEqual(self.found(f"see `{name}`.\n"), [], name)
         self.assertEqual(self.found("```sh\ntools/gone `x`\n```\n"), [])
+
+    def test_functions(self):
+        self.assertEqual(self.found("`ct_list()` calls `main()`.\n"), [])
+        self.assertEqual(len(self.found("`ct_lost()` is gone.\n")), 1)
 
     def test_links(self):
         self.assertEqual(self.found("[a](docs/A.md#b) [c](https://x.example/y)\n"), [])

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Collectives between GPUs. This and the files that comm_nccl_impl.h names are the only ones that
- * know NCCL; they become a module that the library loads when this back end is asked for, so that
- * no other program ever maps a CUDA library.
+ * Collectives between GPUs. The sources of the module (meson.build) are the only ones that know
+ * NCCL. The library loads the module when this back end is asked for, so that no other program
+ * ever maps a CUDA library.
  */
-#include "worker/nccl/comm_nccl_impl.h"
+#include "worker/nccl/comm_nccl.h"
 
 #include "common/alloc.h"
 

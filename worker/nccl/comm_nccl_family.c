@@ -5,7 +5,7 @@
  * at the clock. After a failure a communicator must be aborted (it is not legal to destroy it),
  * which also ends the kernels that are stuck on the stream.
  */
-#include "worker/nccl/comm_nccl_impl.h"
+#include "worker/nccl/comm_nccl_family.h"
 
 #include "common/alloc.h"
 #include "common/clock.h"

@@ -13,7 +13,7 @@
  * behind it waits for it anyway.
  */
 #include "worker/comm/link.h"
-#include "worker/nccl/comm_nccl_impl.h"
+#include "worker/nccl/comm_nccl.h"
 
 #include "common/alloc.h"
 

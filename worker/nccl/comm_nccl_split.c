@@ -3,7 +3,7 @@
  * Communicators of some of another one's ranks, between GPUs. NCCL finds out who belongs together;
  * what it makes shares the parent's stream, but neither its resources nor its abort.
  */
-#include "worker/nccl/comm_nccl_impl.h"
+#include "worker/nccl/comm_nccl.h"
 
 /* Gives the child its handle, unless it is of no color. After a failure the parent has ended. */
 static int split_handle(struct nccl *parent, struct nccl *child, int color, int key,

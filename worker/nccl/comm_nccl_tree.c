@@ -9,7 +9,7 @@
  * Each rank sends and receives 2 (N - 1) / N of the array, as in a ring, but exchanges with all
  * others.
  */
-#include "worker/nccl/comm_nccl_impl.h"
+#include "worker/nccl/comm_nccl.h"
 
 /* Floats that are added as a tree at a time: more than a gradient bucket of 25 MB. */
 #define PIECE ((size_t)8 << 20)

@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the files of the NCCL back end share.
+ * Waiting, failing and ending, for communicators and links that share a stream.
  */
-#ifndef CT_WORKER_NCCL_COMM_NCCL_IMPL_H
-#define CT_WORKER_NCCL_COMM_NCCL_IMPL_H
+#ifndef CT_WORKER_NCCL_COMM_NCCL_FAMILY_H
+#define CT_WORKER_NCCL_COMM_NCCL_FAMILY_H
 
 #include "worker/comm/comm.h"
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>
-
-/* ---- comm_nccl_family.c: waiting, failing and ending ------------------------------------------
- */
 
 /* What queues on one stream: a communicator, those that were split from it, and their links. NCCL's
  * kernels wait for what is before them on the stream, whoever put it there, and ncclCommAbort()
@@ -68,38 +65,5 @@ CT_MUST_CHECK int comm_nccl_finish(const struct comm_nccl_member *member, ncclRe
 /* Waits for what is queued on the family's stream while all members are well. */
 CT_MUST_CHECK int comm_nccl_wait(const struct comm_nccl_member *member, const char *what,
                                  struct ct_err *err);
-
-/* ---- communicators ----------------------------------------------------------------------------
- */
-
-struct nccl {
-    struct ctw_comm comm;
-    struct comm_nccl_member own;
-    cudaStream_t stream; /* the family's */
-    struct block *blocks;
-    float *word;              /* device memory: what a barrier sums */
-    ctw_tree_sum_fn tree_sum; /* NULL: sums are NCCL's */
-    void *tree_sum_data;
-    float *slices; /* device memory of a piece, for the tree's sums */
-};
-
-/* A member of the family without a handle, for close() of its operations. NULL when there is no
- * memory. */
-struct nccl *comm_nccl_new(struct comm_nccl_family *family);
-
-/* Tells it its place, and gets the memory that its operations need. */
-CT_MUST_CHECK int comm_nccl_outfit(struct nccl *nccl, int rank, int size, struct ct_err *err);
-
-/* comm_nccl_tree.c: the sum over ranks as a balanced tree, with nccl->slices of so many floats. */
-size_t comm_nccl_tree_room(int ranks);
-CT_MUST_CHECK int comm_nccl_tree(struct nccl *nccl, const float *send, float *recv, size_t count,
-                                 struct ct_err *err);
-
-/* comm_nccl_split.c, comm_nccl_link.c: operations of struct ctw_comm_ops. */
-CT_MUST_CHECK int comm_nccl_split(struct ctw_comm *comm, int color, int key,
-                                  const struct comm_origin *origin, struct ctw_comm **out,
-                                  struct ct_err *err);
-CT_MUST_CHECK int comm_nccl_link(struct ctw_comm *comm, int peer, size_t buffer,
-                                 struct ctw_link **out, struct ct_err *err);
 
 #endif

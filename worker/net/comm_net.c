@@ -67,14 +67,14 @@ static void choose_plan(struct net_comm *c, size_t bytes)
 
 /* Runs the plan; then all ranks of the host meet. */
 static int run_plan(struct net_comm *c, const struct sync_desc *mine, const struct view *view,
-                    const unsigned char *own, const struct leader_sum *feed, struct ct_err *err)
+                    const unsigned char *own, const struct leader_sum *own_sum, struct ct_err *err)
 {
     if (c->leader) {
         const struct schedule_run flow = {.net = &c->net,
                                           .plan = &c->plan,
                                           .view = *view,
                                           .own = own,
-                                          .feed = feed,
+                                          .own_sum = own_sum,
                                           .scratch = c->scratch,
                                           .copies = c->copies};
         const struct net_header header = {.op = mine->op, .arg = mine->arg, .size = mine->size};
@@ -102,16 +102,16 @@ static int reduce_into(struct net_comm *c, const struct sync_desc *mine, const s
 {
     struct host *host = c->host;
     choose_plan(c, bytes);
-    const struct leader_sum feed = {.host = host, .plan = &c->plan, .view = *view};
+    const struct leader_sum own_sum = {.host = host, .plan = &c->plan, .view = *view};
     if (bytes > SMALL_BYTES) {
         if (!c->leader) {
-            leader_sum_work(&feed);
+            leader_sum_work(&own_sum);
         }
-        return run_plan(c, mine, view, NULL, &feed, err);
+        return run_plan(c, mine, view, NULL, &own_sum, err);
     }
     size_t begin, end;
     sum_share(bytes / sizeof(float), host->comm.rank, host->comm.size, &begin, &end);
-    leader_sum_sum(&feed, begin * sizeof(float), end * sizeof(float));
+    leader_sum_add(&own_sum, begin * sizeof(float), end * sizeof(float));
     int rc = sync_barrier(&host->sync, err);
     return rc != 0 ? rc : run_plan(c, mine, view, NULL, NULL, err);
 }

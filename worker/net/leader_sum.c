@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The counters are in the shared page, one per helper and stream; a helper raises its own after
+ * each chunk, and the leader reads them with acquire order before it sends.
+ */
 #include "worker/net/leader_sum.h"
 
 unsigned char *view_at(const struct view *view, size_t at, size_t *run)
@@ -19,12 +23,12 @@ void leader_sum_begin(struct host *host)
     }
 }
 
-void leader_sum_sum(const struct leader_sum *feed, size_t begin, size_t end)
+void leader_sum_add(const struct leader_sum *own_sum, size_t begin, size_t end)
 {
-    const struct host *host = feed->host;
+    const struct host *host = own_sum->host;
     while (begin < end) {
         size_t run;
-        float *to = (float *)(void *)(view_at(&feed->view, begin, &run) - begin);
+        float *to = (float *)(void *)(view_at(&own_sum->view, begin, &run) - begin);
         run = run < end - begin ? run : end - begin;
         host->sum(to, host->sources, host->comm.size, begin / sizeof(float),
                   (begin + run) / sizeof(float));
@@ -39,41 +43,42 @@ static size_t min(size_t a, size_t b)
 
 /* Adds the part of a range, `base` bytes into its stream, that lies in chunk c. Returns whether the
  * stream reaches into the chunk. */
-static bool add_range(const struct leader_sum *feed, size_t c, size_t base, size_t begin,
+static bool add_range(const struct leader_sum *own_sum, size_t c, size_t base, size_t begin,
                       size_t end)
 {
     size_t from = c * LEADER_SUM_CHUNK, to = from + LEADER_SUM_CHUNK, length = end - begin;
     if (to <= base || from >= base + length) {
         return false;
     }
-    leader_sum_sum(feed, begin + (from > base ? from - base : 0), begin + min(to - base, length));
+    leader_sum_add(own_sum, begin + (from > base ? from - base : 0),
+                   begin + min(to - base, length));
     return true;
 }
 
-static bool add_chunk(const struct leader_sum *feed, enum leader_sum_stream stream, size_t c)
+static bool add_chunk(const struct leader_sum *own_sum, enum leader_sum_stream stream, size_t c)
 {
     bool any = false;
-    for (size_t i = 0; i < feed->plan->count; i++) {
-        const struct schedule_step *step = &feed->plan->steps[i];
+    for (size_t i = 0; i < own_sum->plan->count; i++) {
+        const struct schedule_step *step = &own_sum->plan->steps[i];
         if (stream == LEADER_SUM_SENT && step->send_own) {
-            any |= add_range(feed, c, 0, step->send_begin, step->send_end);
+            any |= add_range(own_sum, c, 0, step->send_begin, step->send_end);
         } else if (stream == LEADER_SUM_ADDED && step->recv_own) {
-            any |= add_range(feed, c, step->recv_base, step->recv_begin, step->recv_end);
+            any |= add_range(own_sum, c, step->recv_base, step->recv_begin, step->recv_end);
         }
     }
     return any;
 }
 
-void leader_sum_work(const struct leader_sum *feed)
+void leader_sum_work(const struct leader_sum *own_sum)
 {
-    const struct host *host = feed->host;
+    const struct host *host = own_sum->host;
     struct sync_slot *slot = &host->shm.page->slots[host->comm.rank];
     size_t helpers = (size_t)host->comm.size - 1;
     bool any = true;
     for (size_t c = (size_t)host->comm.rank - 1; any; c += helpers) {
         any = false;
         for (int s = 0; s < LEADER_SUM_STREAMS; s++) {
-            if (add_chunk(feed, (enum leader_sum_stream)s, c)) {
+            if (add_chunk(own_sum, (enum leader_sum_stream)s, c)) {
                 (void)atomic_fetch_add_explicit(&slot->progress[s], 1, memory_order_release);
                 any = true;
             }
@@ -81,11 +86,11 @@ void leader_sum_work(const struct leader_sum *feed)
     }
 }
 
-size_t leader_sum_ready(const struct leader_sum *feed, enum leader_sum_stream stream, size_t base,
-                        size_t begin, size_t at, size_t end)
+size_t leader_sum_ready(const struct leader_sum *own_sum, enum leader_sum_stream stream,
+                        size_t base, size_t begin, size_t at, size_t end)
 {
-    const struct sync_slot *slots = feed->host->shm.page->slots;
-    size_t helpers = (size_t)feed->host->comm.size - 1;
+    const struct sync_slot *slots = own_sum->host->shm.page->slots;
+    size_t helpers = (size_t)own_sum->host->comm.size - 1;
     size_t c = (base + (at - begin)) / LEADER_SUM_CHUNK;
     while (begin + c * LEADER_SUM_CHUNK < base + end &&
            atomic_load_explicit(&slots[1 + c % helpers].progress[stream], memory_order_acquire) >

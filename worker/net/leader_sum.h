@@ -42,14 +42,14 @@ struct leader_sum {
 void leader_sum_begin(struct host *host);
 
 /* In a helper: adds all that is its. */
-void leader_sum_work(const struct leader_sum *feed);
+void leader_sum_work(const struct leader_sum *own_sum);
 
 /* In the leader: the end of what is ready of a range that starts at `begin`, given that the
  * stream's ranges before it have `base` bytes; at most `end`. */
-size_t leader_sum_ready(const struct leader_sum *feed, enum leader_sum_stream stream, size_t base,
-                        size_t begin, size_t at, size_t end);
+size_t leader_sum_ready(const struct leader_sum *own_sum, enum leader_sum_stream stream,
+                        size_t base, size_t begin, size_t at, size_t end);
 
 /* Adds [begin, end) bytes of all sources at once. */
-void leader_sum_sum(const struct leader_sum *feed, size_t begin, size_t end);
+void leader_sum_add(const struct leader_sum *own_sum, size_t begin, size_t end);
 
 #endif

@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A loop over poll(): send what may be sent, receive what has come, add it, until both directions
+ * are through. A link that breaks, a header that does not fit, or the deadline ends it; the caller
+ * tells the others.
+ */
 #include "worker/net/schedule_run.h"
 
 #include "common/clock.h"
@@ -79,9 +84,9 @@ static size_t send_limit(struct run *run, const struct schedule_step *step, size
     if (step->follows && run->receiving < run->sending) {
         return step->send_begin + run->done;
     }
-    if (step->send_own && run->flow->feed != NULL) {
-        size_t limit = leader_sum_ready(run->flow->feed, LEADER_SUM_SENT, 0, step->send_begin, at,
-                                        step->send_end);
+    if (step->send_own && run->flow->own_sum != NULL) {
+        size_t limit = leader_sum_ready(run->flow->own_sum, LEADER_SUM_SENT, 0, step->send_begin,
+                                        at, step->send_end);
         run->starving |= limit == at;
         return limit;
     }
@@ -179,8 +184,8 @@ static void add_scratch(struct run *run, const struct schedule_step *step)
     const struct schedule_run *flow = run->flow;
     size_t have = run->got - sizeof(run->header) - run->done;
     size_t at = step->recv_begin + run->done, limit = at + have / sizeof(float) * sizeof(float);
-    if (step->recv_own && flow->feed != NULL) {
-        size_t ready = leader_sum_ready(flow->feed, LEADER_SUM_ADDED, step->recv_base,
+    if (step->recv_own && flow->own_sum != NULL) {
+        size_t ready = leader_sum_ready(flow->own_sum, LEADER_SUM_ADDED, step->recv_base,
                                         step->recv_begin, at, step->recv_end);
         limit = min(limit, ready);
         run->starving |= limit == at && have >= sizeof(float);

@@ -15,9 +15,9 @@ struct schedule_run {
     const struct schedule *plan;
     struct view view;         /* the array: what is sent, and where what comes goes */
     const unsigned char *own; /* this host's numbers where they are elsewhere; NULL: in `view` */
-    const struct leader_sum *feed; /* who gets them ready meanwhile; NULL: they are */
-    unsigned char *scratch;        /* SCHEDULE_SCRATCH bytes, aligned for float */
-    unsigned char *copies;         /* as many as the plan's largest step with `copy` */
+    const struct leader_sum *own_sum; /* who gets them ready meanwhile; NULL: they are */
+    unsigned char *scratch;           /* SCHEDULE_SCRATCH bytes, aligned for float */
+    unsigned char *copies;            /* as many as the plan's largest step with `copy` */
 };
 
 /* What has come and is not added yet: stays in a core's L2 cache. */

@@ -40,9 +40,6 @@ struct ct_cuda_room {
 int ct_cuda_room_get(struct ct_cuda_room *room, size_t bytes, struct ct_err *err);
 void ct_cuda_room_free(struct ct_cuda_room *room);
 
-/* Two would do; more let the host run ahead of the device by as many batches. */
-#define CT_CUDA_STAGINGS 4
-
 struct ct_cuda {
     struct ct_device base; /* first: the table's functions get a pointer to it */
     cudaStream_t stream, side;
@@ -53,7 +50,7 @@ struct ct_cuda {
     struct ct_cuda_head *head;
     struct ct_loss_sums *sums; /* in device memory; of the one stream's losses, in order */
     struct ct_cuda_room slots; /* of the gradients of parts, before they are added */
-    struct ct_cuda_staging staging[CT_CUDA_STAGINGS];
+    struct ct_cuda_staging staging[CT_DEVICE_BATCHES_AHEAD];
     size_t next_staging;
     char name[300]; /* cudaDeviceProp.name has 256 */
 };

@@ -150,7 +150,7 @@ static int cuda_gather(struct ct_device *dev, const struct ct_gather *op, struct
         return 0;
     }
     struct ct_cuda_staging *s = &cuda->staging[cuda->next_staging];
-    cuda->next_staging = (cuda->next_staging + 1) % CT_CUDA_STAGINGS;
+    cuda->next_staging = (cuda->next_staging + 1) % CT_DEVICE_BATCHES_AHEAD;
     CT_CUDA_TRY(err, cudaEventSynchronize(s->done));
     if (s->capacity < op->batch) {
         rc = grow(s, op->batch, err);
@@ -291,7 +291,7 @@ static void cuda_close(struct ct_device *dev)
     if (cuda->joined != NULL) {
         (void)cudaEventDestroy(cuda->joined);
     }
-    for (size_t i = 0; i < CT_CUDA_STAGINGS; i++) {
+    for (size_t i = 0; i < CT_DEVICE_BATCHES_AHEAD; i++) {
         (void)cudaFreeHost(cuda->staging[i].host);
         (void)cudaFree(cuda->staging[i].device);
         if (cuda->staging[i].done != NULL) {
@@ -386,7 +386,7 @@ static int open_into(struct ct_cuda *cuda, int index, struct ct_err *err)
     CT_CUDA_TRY(err, cudaStreamCreateWithFlags(&cuda->side, cudaStreamNonBlocking));
     CT_CUDA_TRY(err, cudaEventCreateWithFlags(&cuda->forked, cudaEventDisableTiming));
     CT_CUDA_TRY(err, cudaEventCreateWithFlags(&cuda->joined, cudaEventDisableTiming));
-    for (size_t i = 0; i < CT_CUDA_STAGINGS; i++) {
+    for (size_t i = 0; i < CT_DEVICE_BATCHES_AHEAD; i++) {
         CT_CUDA_TRY(err, cudaEventCreateWithFlags(&cuda->staging[i].done, cudaEventDisableTiming));
     }
     CT_CUDA_TRY(err, cudaMalloc((void **)&cuda->sums, sizeof(*cuda->sums)));

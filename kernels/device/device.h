@@ -234,6 +234,10 @@ struct ct_device_ops {
     int (*tree_sum)(struct ct_device *dev, const struct ct_tree_sum *op, struct ct_err *err);
 };
 
+/* Batches whose indices a device has room for: the host may queue as many before it has to wait for
+ * the first one to be done. Two would do; more let the host run further ahead. */
+#define CT_DEVICE_BATCHES_AHEAD 4
+
 /* Each device type embeds this first. */
 struct ct_device {
     const struct ct_device_ops *ops;

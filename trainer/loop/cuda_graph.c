@@ -1,4 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Two recordings are made when they are first needed: of one step, and of as many as take a
+ * millisecond or so. Both are dropped before the communicator ends, which would wait for them. If
+ * recording fails while all peers are well, steps are queued one by one from then on, and a
+ * warning says so.
+ */
 #include "trainer/loop/cuda_graph.h"
 
 #include "common/alloc.h"
@@ -11,7 +17,7 @@
 #define UNROLL_MAX 32
 
 /* Replays that may be under way before the host waits for them, and looks after its peers. */
-#define LEAD_MAX 32
+#define REPLAYS_MAX 32
 
 /* The same on every rank: it depends on what they share. */
 static size_t unroll_of(const struct ct_trainer *t)
@@ -198,7 +204,7 @@ static int replay(struct ct_trainer *t, struct ct_recording *recording, size_t s
     if (rc == 0) {
         rc = t->dev->ops->replay(t->dev, recording, err);
     }
-    if (rc == 0 && ++r->lead >= LEAD_MAX) {
+    if (rc == 0 && ++r->lead >= REPLAYS_MAX) {
         r->lead = 0;
         rc = ct_team_sync(&t->team, err);
     }

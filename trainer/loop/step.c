@@ -7,10 +7,6 @@
 
 #include "common/clock.h"
 
-/* Steps that a GPU takes before queueing one more waits for room for its indices
- * (CT_CUDA_STAGINGS). */
-#define LEAD_MAX 4
-
 double ct_trainer_rate(const struct ct_trainer *t, size_t batch)
 {
     const struct ct_train_options *o = &t->options;
@@ -94,17 +90,17 @@ int ct_trainer_queue(struct ct_trainer *t, const uint32_t *index, size_t rows, s
     return rc;
 }
 
-/* The device has LEAD_MAX rooms for indices, which it uses in turn and enlarges by giving back what
- * there was: that waits. Until as many of the largest batches have come one after the other, one of
- * the rooms may be too small. */
+/* The device has CT_DEVICE_BATCHES_AHEAD rooms for indices, which it uses in turn and enlarges by
+ * giving back what there was: that waits. Until as many of the largest batches have come one after
+ * the other, one of the rooms may be too small. */
 static bool may_grow(struct ct_queued *queued, size_t rows)
 {
     bool in_a_row = rows == queued->most_rows && queued->rows != 0;
     if (rows > queued->most_rows) {
         queued->most_rows = rows;
-        queued->growing = LEAD_MAX;
+        queued->growing = CT_DEVICE_BATCHES_AHEAD;
     } else if (queued->growing > 0 && !in_a_row) {
-        queued->growing = LEAD_MAX;
+        queued->growing = CT_DEVICE_BATCHES_AHEAD;
     }
     bool grows = queued->growing > 0;
     queued->growing -= grows && rows == queued->most_rows;
@@ -120,7 +116,7 @@ int ct_trainer_settle(struct ct_trainer *t, size_t rows, struct ct_err *err)
     bool grows = may_grow(&t->queued, rows);
     /* A new shape is timed, and augmented images are brought there, with the host waiting. */
     bool goes_on = rows == t->queued.rows && !grows && t->data.train.augment == NULL;
-    if (goes_on && ++t->queued.steps < LEAD_MAX) {
+    if (goes_on && ++t->queued.steps < CT_DEVICE_BATCHES_AHEAD) {
         return 0;
     }
     t->queued.rows = rows;

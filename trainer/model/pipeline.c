@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Runs a step's actions in the order of pipeline_plan.h: each receives from a neighbour, computes
+ * and sends. Links and group are opened with the pipeline and freed with it. When a neighbour dies
+ * or aborts, the link's call fails, and with it the step; ct_pipeline_abort() wakes the others.
+ */
 #include "trainer/model/pipeline.h"
 
 #include "common/alloc.h"
@@ -8,9 +13,9 @@
 /* Enough that stages idle for a fifth of the time at most while a step begins and ends. */
 #define MICROS_PER_STAGE 4
 
-/* Passes that a GPU is ahead of the host at most. No more than it has rooms for indices, which it
- * uses in turn (CT_CUDA_STAGINGS), and so few that queueing one more does not wait for it. */
-#define LEAD_MAX 4
+/* Passes that may be queued on a GPU before the host waits itself. One more would make the device's
+ * own call wait. */
+#define QUEUED_MAX CT_DEVICE_BATCHES_AHEAD
 
 /* ---- beside the device -------------------------------------------------------------------------
  */
@@ -19,7 +24,7 @@
  * notices that a peer is gone, and the device's own calls do not. */
 static int settle(struct ct_pipeline *pipe, bool may_wait, struct ct_err *err)
 {
-    if (pipe->dev->kind == CT_DEVICE_CPU || (!may_wait && pipe->queued < LEAD_MAX)) {
+    if (pipe->dev->kind == CT_DEVICE_CPU || (!may_wait && pipe->queued < QUEUED_MAX)) {
         return 0;
     }
     pipe->queued = 0;
@@ -280,7 +285,7 @@ static int make_room(struct ct_pipeline *pipe, struct ct_err *err)
         .y = pipe->slots[0].labels,
     };
     int rc = 0;
-    for (int i = 0; rc == 0 && i < LEAD_MAX; i++) {
+    for (int i = 0; rc == 0 && i < QUEUED_MAX; i++) {
         rc = pipe->dev->ops->gather(pipe->dev, &op, err);
     }
     ct_free(index);

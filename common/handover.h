@@ -21,6 +21,9 @@
 
 #define CT_HANDOVER_ENV "CTRUN_HANDOVER"
 
+/* Names a file that appears, as JSON, when the job is asked to end: signo, deadline (Unix time). */
+#define CT_PREEMPT_ENV "CTRUN_PREEMPT_FILE"
+
 /* Room for a contract with a path or two of the longest; memory only where it is written. */
 #define CT_HANDOVER_SLOT 16384
 

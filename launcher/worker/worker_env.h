@@ -12,9 +12,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Names a file that appears, as JSON, when the job is asked to end: signo, deadline (Unix time). */
-#define CT_PREEMPT_ENV "CTRUN_PREEMPT_FILE"
-
 /* Names the pipe through which workers set timers (timer_guard_uv.h). The user may name it as well.
  */
 #define CT_TIMER_FILE_ENV "TORCHELASTIC_TIMER_FILE"

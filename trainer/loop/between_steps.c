@@ -1,7 +1,13 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Ranks exchange what they know about 20 times a second, or when a line of metrics is due. Rank 0
+ * saves; where the model is scattered, all ranks help. A checkpoint that cannot be written is a
+ * warning, except for the last one, which is the run's failure.
+ */
 #include "trainer/loop/between_steps.h"
 
 #include "common/clock.h"
+#include "common/handover.h"
 #include "trainer/loop/gpu_backup.h"
 #include "trainer/recovery/checkpoint_dir.h"
 
@@ -43,7 +49,7 @@ void ct_between_steps_start(struct ct_trainer *t, const struct ct_train_events *
 {
     /* Stopping without a checkpoint would lose everything: then a notice is for others. */
     bool stoppable = saving(t) && !t->options.eval_only;
-    ct_preempt_init(&t->preempt, stoppable ? getenv(CT_PREEMPT_FILE_VARIABLE) : NULL,
+    ct_preempt_init(&t->preempt, stoppable ? getenv(CT_PREEMPT_ENV) : NULL,
                     stoppable ? events->stop_asked : NULL);
     t->saving.last_ns = ct_clock_now(NULL);
     t->saving.last_step = t->optimizer.step;

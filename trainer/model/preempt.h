@@ -16,8 +16,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define CT_PREEMPT_FILE_VARIABLE "CTRUN_PREEMPT_FILE"
-
 struct ct_preempt {
     const char *file;                     /* borrowed; NULL = none */
     const volatile sig_atomic_t *flagged; /* borrowed; NULL = none */

@@ -14,6 +14,7 @@
 #include "worker/ctworker.h"
 
 #include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,7 +54,7 @@ static void catch_stop_signals(const struct ct_train_options *options)
 static void let_peer_be_first(int rc)
 {
     for (int i = 0; i < 30 && rc == CT_EPEER && !stop_asked; i++) {
-        (void)usleep(10 * 1000);
+        (void)poll(NULL, 0, 10);
     }
 }
 

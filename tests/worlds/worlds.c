@@ -210,7 +210,8 @@ static int train(struct ctw_job *job, void *data, struct ct_err *err)
     if (rc == 0 && params != NULL) {
         rc = ct_team_download(&t->team, params, t->memory.params, t->layout.count * sizeof *params,
                               err);
-        run->hash[ctw_job_env(job)->rank] = ct_param_hash(params, t->layout.count);
+        run->hash[ctw_job_env(job)->rank] =
+            ct_param_hash_of(ct_param_hash_part(params, 0, t->layout.count));
     }
     ct_free(params);
     close_rank(r);

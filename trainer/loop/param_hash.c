@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * On a GPU the parameters are first copied to the host.
+ */
 #include "trainer/loop/param_hash.h"
 
 #include "common/alloc.h"
@@ -22,11 +25,6 @@ uint64_t ct_param_hash_part(const float *params, size_t first, size_t count)
 uint64_t ct_param_hash_of(uint64_t sum)
 {
     return ct_rng_mix(sum);
-}
-
-uint64_t ct_param_hash(const float *params, size_t count)
-{
-    return ct_param_hash_of(ct_param_hash_part(params, 0, count));
 }
 
 static uint64_t sum_of(const double *halves)

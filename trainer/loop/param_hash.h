@@ -11,12 +11,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* `count` is even. */
-uint64_t ct_param_hash(const float *params, size_t count);
-
-/* The same in parts: a sum of terms that each depend on place and value, so that no term waits for
- * another, and whoever has some of the parameters adds theirs. params[0] is number `first` of them
- * all; `first` and `count` are even. The hash is of the parts' sum. */
+/* A sum of terms that each depend on place and value, so that no term waits for another, and each
+ * rank adds the terms of the parameters that it has. params[0] is number `first` of them all;
+ * `first` and `count` are even. ct_param_hash_of() makes the hash of the sum over all parts. */
 uint64_t ct_param_hash_part(const float *params, size_t first, size_t count);
 uint64_t ct_param_hash_of(uint64_t sum);
 

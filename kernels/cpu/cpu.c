@@ -1,4 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The CPU's device table: matrix products go to cpu_gemm.h, everything else to the loops that
+ * cpu_loops_pick.c has chosen. Every call computes at once, so there is nothing to wait for and
+ * nothing to record. Scratch memory grows to the largest that was needed and is freed with the
+ * device; a product that cannot get it fails with CT_ENOMEM.
+ */
 #include "kernels/cpu/cpu.h"
 
 #include "common/alloc.h"
@@ -285,7 +291,9 @@ static int cpu_head(struct ct_device *dev, const struct ct_head *op, struct ct_e
         return rc;
     }
     int rc = cpu_linear(dev, &op->linear, err);
-    rc = rc == 0 ? cpu_loss(dev, &op->loss, err) : rc;
+    if (rc == 0) {
+        rc = cpu_loss(dev, &op->loss, err);
+    }
     return rc == 0 ? cpu_linear_grad(dev, &op->grad, err) : rc;
 }
 

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sums what is about to be written, and compares a file's sums with what it says of itself. A file
+ * without sums is accepted: other programs write none. What differs is CT_EFORMAT.
+ */
 #include "trainer/formats/checksum.h"
 
 #include "common/alloc.h"
@@ -80,7 +84,9 @@ static int verify_tensors(const struct ct_safetensors *file, struct ct_err *err)
         /* Tensors cover the data without gaps, so any range of it can be read like one. */
         const struct ct_tensor range = {.name = "data", .begin = at, .end = at + len};
         rc = ct_safetensors_read(file, &range, piece, err);
-        crc = rc == 0 ? crc32_z(crc, piece, (z_size_t)len) : crc;
+        if (rc == 0) {
+            crc = crc32_z(crc, piece, (z_size_t)len);
+        }
         at += len;
     }
     ct_free(piece);

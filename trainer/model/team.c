@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Every function also works without a communicator (one rank), where it does what is left to do on
+ * one device. Failures of collectives come back as they are: a peer's death is CT_EPEER.
+ */
 #include "trainer/model/team.h"
 
 #include "common/alloc.h"
@@ -144,7 +148,9 @@ int ct_team_broadcast_from(struct ct_team *team, void *block, size_t bytes, int 
     }
     /* After what is queued, as every collective of a GPU. */
     int rc = team->dev->ops->fork != NULL ? team->dev->ops->fork(team->dev, err) : 0;
-    rc = rc == 0 ? ctw_comm_broadcast(team->comm, block, bytes, root, err) : rc;
+    if (rc == 0) {
+        rc = ctw_comm_broadcast(team->comm, block, bytes, root, err);
+    }
     return rc == 0 ? ct_team_sync(team, err) : rc;
 }
 

@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Opening only reads, since peers may still be looking; rank 0 prepares the file after all have
+ * looked, and then each maps it. A file of another shape, or that never was whole, counts as none.
+ * ct_step_snapshot_fini() unmaps; the file is the launcher's.
+ */
 #include "trainer/recovery/step_snapshot.h"
 
 #include "common/num.h"
@@ -215,12 +220,14 @@ int ct_step_snapshot_map(struct ct_step_snapshot *s, struct ct_err *err)
         return 0;
     }
     struct stat st;
-    int rc = fstat(s->fd, &st) == 0 ? 0 : fail(err, "cannot look at the memory for snapshots");
-    if (rc == 0 && (uint64_t)st.st_size < s->bytes) {
+    if (fstat(s->fd, &st) != 0) {
+        return fail(err, "cannot look at the memory for snapshots");
+    }
+    if ((uint64_t)st.st_size < s->bytes) {
         ct_step_snapshot_fini(s); /* rank 0 has not prepared it */
         return 0;
     }
-    rc = rc == 0 ? map_file(s, MAP_POPULATE, err) : rc;
+    int rc = map_file(s, MAP_POPULATE, err);
     if (rc == 0 && !is_ours(s)) {
         ct_step_snapshot_fini(s);
     }

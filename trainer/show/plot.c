@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reads the lines of epochs, skips all others, lays out the panels and writes SVG text. Where
+ * several runs have written to the file, an epoch takes the place of earlier ones from its number
+ * on. A file without lines of epochs is CT_ENOENT.
+ */
 #include "trainer/show/plot.h"
 
 #include "common/file.h"
@@ -217,17 +222,20 @@ int ct_plot_file(const char *metrics, const char *svg, struct ct_err *err)
 {
     struct ct_buf text = CT_BUF_INIT, drawing = CT_BUF_INIT;
     int rc = ct_file_read(metrics, METRICS_MAX, &text, err);
-    if (rc == 0) {
-        rc = ct_buf_append(&text, "", 1);
-        rc = rc != 0 ? ct_err_set(err, rc, "out of memory")
-                     : ct_plot_draw((char *)ct_buf_bytes(&text), &drawing, err);
-        if (rc != 0) {
-            (void)ct_err_wrap(err, "%s", metrics);
-        }
+    if (rc != 0) {
+        goto out;
     }
-    if (rc == 0) {
-        rc = ct_file_replace(svg, ct_buf_bytes(&drawing), drawing.len, err);
+    if (ct_buf_append(&text, "", 1) != 0) {
+        rc = ct_err_set(err, CT_ENOMEM, "out of memory");
+    } else {
+        rc = ct_plot_draw((char *)ct_buf_bytes(&text), &drawing, err);
     }
+    if (rc != 0) {
+        (void)ct_err_wrap(err, "%s", metrics);
+        goto out;
+    }
+    rc = ct_file_replace(svg, ct_buf_bytes(&drawing), drawing.len, err);
+out:
     ct_buf_fini(&text);
     ct_buf_fini(&drawing);
     return rc;

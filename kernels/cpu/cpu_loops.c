@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The element-wise loops, compiled once per instruction set (cpu_loops.h). They are written so
+ * that compilers vectorise them and every variant gives the same bits.
+ */
 #include "kernels/cpu/cpu_isa.h"
 
 #include <math.h>

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which variants of the loops this processor runs, the fastest first. Callers take rank 0; tests
+ * go through them all.
+ */
 #include "kernels/cpu/cpu_loops.h"
 
 extern const struct ct_cpu_loops ct_cpu_loops_generic;

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Each block is allocated larger than asked for, and its own address is kept in front of the
+ * aligned part that is handed out.
+ */
 #include "kernels/cpu/cpu_memory.h"
 
 #include "common/alloc.h"

@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The cache holds a fixed number of plans. A new shape takes the place of the oldest one, and all
+ * are freed with the device. Where cuBLASLt offers no kernel the call fails with CT_EUNSUPPORTED,
+ * which is remembered, too.
+ */
 #include "kernels/cuda/gemm_plan.h"
 
 #include "common/alloc.h"

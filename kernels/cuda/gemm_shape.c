@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cuBLASLt counts columns first and ours are rows, so each matrix is passed as its transpose and
+ * the operands of a product change places.
+ */
 #include "kernels/cuda/gemm_shape.h"
 
 static cublasLtEpilogue_t epilogue_of(enum ct_gemm_product product)

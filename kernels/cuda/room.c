@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Device memory that grows. What was outgrown is kept until the end, because work that is queued
+ * or recorded may still use it.
+ */
 #include "kernels/cuda/cuda.h"
 
 int ct_cuda_room_get(struct ct_cuda_room *room, size_t bytes, struct ct_err *err)

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The names of the precisions, as --precision and messages have them.
+ */
 #include "kernels/device/device.h"
 
 /* In a file of its own because the CUDA plug-in has it, too: a plug-in finds nothing in programs.

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Opens the device of a kind, and answers what needs no device.
+ */
 #include "kernels/device/device.h"
 
 #include "kernels/cpu/cpu.h"

@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The table that stands for the store is shared by all threads under a lock. A failed check jumps
+ * out of the body, aborts the rank's communicator, and fails the test when all threads have been
+ * joined.
+ */
 #include "tests/lib/nccl_ranks.h"
 #include "tests/lib/ct_test.h"
 #include "tests/lib/tmpdir.h"

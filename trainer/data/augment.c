@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Images are augmented on the host. Where the device is a GPU, a whole batch is prepared in host
+ * memory and copied there, so a step waits for it; ct_augment_fini() frees that memory.
+ */
 #include "trainer/data/augment.h"
 
 #include "common/alloc.h"

@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Loads what --data names: "synthetic", or a folder of CIFAR-10, .npy or IDX files; without --data
+ * the folder of Debian's package. Then checks the labels and computes mean and deviation. On
+ * failure nothing of the set is left, and the message says what such a folder should hold.
+ */
 #include "trainer/data/dataset.h"
 
 #include "trainer/data/synthetic.h"

@@ -1,4 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The first worker of a host copies what it has loaded into a memfd and publishes its descriptor
+ * and a token in the store; the others open it through /proc and map it. Files that were mapped
+ * are shared already. Where sharing fails each worker loads the set itself; where loading fails
+ * the others get the first one's message.
+ */
 #include "trainer/data/dataset_cache.h"
 
 #include "common/hash.h"

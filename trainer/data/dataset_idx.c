@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A folder with the four files of MNIST, plain or gzip-compressed. Plain files are mapped and so
+ * shared between processes; compressed ones are unpacked into memory, up to what their header
+ * allows. A file that is truncated or of another type is named in the error.
+ */
 #include "trainer/data/dataset.h"
 
 #include "common/alloc.h"

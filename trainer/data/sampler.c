@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The order of an epoch is drawn by Fisher-Yates from the generator of trainer/formats/rng.h,
+ * seeded by seed and epoch.
+ */
 #include "trainer/data/sampler.h"
 
 #include "common/alloc.h"

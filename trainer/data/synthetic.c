@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A class's pattern interpolates between random values at the knots of a coarse grid; noise is
+ * added for each sample. Each random number is a function of its place, so nothing depends on an
+ * order.
+ */
 #include "trainer/data/synthetic.h"
 
 #include "trainer/formats/rng.h"

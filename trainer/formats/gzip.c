@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Unpacks one gzip stream by zlib. The output grows in steps up to `max`: more is CT_ELIMIT. Data
+ * that is damaged, cut off, or followed by other bytes is CT_EFORMAT. zlib's memory comes from the
+ * allocation table.
+ */
 #include "trainer/formats/gzip.h"
 
 #include "common/alloc.h"

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reads the header, and checks that the items fill the rest of the file exactly.
+ */
 #include "trainer/formats/idx.h"
 
 #include "common/num.h"

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Maps whole regular files. Large ones are aligned so that the kernel can use large pages. A file
+ * that shrinks later ends the process by SIGBUS, as with any mapping.
+ */
 #include "trainer/formats/mapping.h"
 
 #include "common/num.h"

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A small parser for the one Python dict in the header. Its three keys may come in any order, each
+ * once, and no others. Arrays in Fortran's order are CT_EUNSUPPORTED.
+ */
 #include "trainer/formats/npy.h"
 
 #include "common/num.h"

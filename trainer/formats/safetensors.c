@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reads the header by cJSON and checks each number against the file's length before it is used:
+ * tensors may neither overlap nor leave gaps, nor share a name. The tensors' bytes are read on
+ * demand, by offset. ct_safetensors_fini() closes the file.
+ */
 #include "trainer/formats/safetensors.h"
 
 #include "common/alloc.h"

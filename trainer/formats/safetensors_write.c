@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Writes header and tensors one after the other, in the given order. Spaces pad the header so that
+ * the tensors begin at a multiple of 8 bytes. After a failure the file is incomplete; the caller
+ * removes it.
+ */
 #include "trainer/formats/safetensors.h"
 
 #include "common/file.h"

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Each rank hashes what must agree, all gather the hashes, and the first that differs from rank
+ * 0's is named.
+ */
 #include "trainer/loop/config_check.h"
 
 #include "common/alloc.h"

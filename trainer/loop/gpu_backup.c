@@ -1,4 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The copy is one block of device memory, which is made once and lives until the trainer ends.
+ * When a generation begins, ranks tell each other how new their copies are; the one with the
+ * newest broadcasts it, unless a checkpoint is newer. Without memory for the copy a warning says
+ * that training will go on from a checkpoint.
+ */
 #include "trainer/loop/gpu_backup.h"
 
 #include "common/alloc.h"

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rank 0 alone computes all rows, collects the text in memory and replaces the file at the end, so
+ * a file is whole or not there.
+ */
 #include "trainer/loop/predict.h"
 
 #include "common/alloc.h"

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Differences of sums between two points, divided by samples and time.
+ */
 #include "trainer/loop/rates.h"
 
 #include "common/clock.h"

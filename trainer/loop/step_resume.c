@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Every function of this file does nothing without a file in memory. What fails here never fails
+ * the training: it becomes a line of trainer->warnings, and a failure later goes back to a
+ * checkpoint.
+ */
 #include "trainer/loop/step_resume.h"
 
 _Static_assert(CT_SNAPSHOT_ARRAYS_MAX == 1 + CT_OPTIMIZER_STATES_MAX, "room for all arrays");

@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The run: epochs of steps, each followed by evaluation, the report and what between_steps.h does.
+ * The first failure of any part ends the run with its code; CT_BETWEEN_STEPS_E_STOP ends it in
+ * good order.
+ */
 #include "common/clock.h"
 #include "trainer/loop/between_steps.h"
 #include "trainer/loop/cuda_graph.h"

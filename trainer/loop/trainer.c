@@ -1,4 +1,11 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Makes a trainer and joins a generation. The order is fixed: what needs no peer is checked first,
+ * then device and communicator are opened, ranks agree that they train the same, memory is made,
+ * and the model is filled from the newest of what the last generation left, a checkpoint, or
+ * random numbers. A failure on the way frees everything and aborts the communicator, so that peers
+ * do not wait.
+ */
 #include "trainer/loop/trainer.h"
 
 #include "common/alloc.h"

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A layer's gradient that is done starts the sum of its bucket if it is the bucket's lowest one.
+ * ct_buckets_finish() sends what is left and waits.
+ */
 #include "trainer/model/buckets.h"
 
 void ct_buckets_init(struct ct_buckets *buckets, const struct ct_layout *layout, size_t bytes,

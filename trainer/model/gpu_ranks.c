@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Starts one thread for each GPU and joins them all. The first that fails aborts the crew, which
+ * ends the collectives of the others; the failure that is reported is the one that caused the
+ * rest.
+ */
 #include "trainer/model/gpu_ranks.h"
 
 #include "common/alloc.h"

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Each schedule is a function of the share of training that is done.
+ */
 #include "trainer/model/lr_schedule.h"
 
 #include <math.h>

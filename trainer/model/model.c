@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The layout of the parameters, and one rank's passes over them: load a batch, forward, loss,
+ * backward. All memory for activations is made at the start, for the largest batch;
+ * ct_model_fini() frees it.
+ */
 #include "trainer/model/model.h"
 
 #include "common/num.h"

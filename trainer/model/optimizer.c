@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Chooses the device's operation for each kind. With a course (CUDA graphs) learning rate and step
+ * come from device memory instead of the arguments.
+ */
 #include "trainer/model/optimizer.h"
 
 #include "kernels/device/pace.h"

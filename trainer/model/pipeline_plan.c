@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Layers are dealt out so that the costliest stage is as cheap as possible; the actions of a stage
+ * follow from its number alone.
+ */
 #include "trainer/model/pipeline_plan.h"
 
 /* Multiplications per sample: outputs, gradients of the weights, and those of the input, which the

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * All ranks gather what each has seen, so all come to the same result in the same step. The number
+ * of steps until the next exchange is rank 0's, from how long its last steps took.
+ */
 #include "trainer/model/preempt.h"
 
 #include "common/alloc.h"

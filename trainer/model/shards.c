@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The model computes all shards of this rank in one pass that is cut into parts (struct ct_cut),
+ * and the device adds the parts' gradients as a tree. A rank whose shards lie beyond the end of a
+ * short batch adds zeros.
+ */
 #include "trainer/model/shards.h"
 
 int ct_shards_check(size_t count, int world, struct ct_err *err)

@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Saves into FILE.tmp beside the target, which is removed on any failure. A file is loaded only
+ * when all its names, shapes and checksums are right: one of another model is CT_EINVAL with the
+ * first difference, a damaged one CT_EFORMAT.
+ */
 #include "trainer/recovery/checkpoint.h"
 
 #include "common/alloc.h"

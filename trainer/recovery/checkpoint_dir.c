@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Looks for the newest whole file: a damaged one is named in the warnings and passed over for the
+ * one before. Only files that are named as checkpoints are removed or renamed, and their half-
+ * written copies.
+ */
 #include "trainer/recovery/checkpoint_dir.h"
 
 #include "common/alloc.h"

@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One thread and one buffer, handed back and forth under a lock. A failed write is remembered
+ * until ct_saver_news() or ct_saver_wait() asks; the next write is tried all the same.
+ * ct_saver_free() waits for the write under way.
+ */
 #include "trainer/recovery/saver.h"
 
 #include "common/alloc.h"

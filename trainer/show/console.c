@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The terminal's line is rewritten in place, and ended before anything else is printed.
+ */
 #include "trainer/show/console.h"
 
 /* Carriage return and "erase to the end of the line" (ECMA-48 EL), which every terminal knows. */

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Each line is made in memory and written in one call, so that readers see whole lines. A write
+ * that fails is returned as an error and closes the file; training goes on without it.
+ */
 #include "trainer/show/metrics.h"
 
 #include "common/file.h"

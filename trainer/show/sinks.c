@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Opens every output before training starts, so that a wrong path fails at once. Later a full disk
+ * or a reader that has gone costs a warning and that output, not the training.
+ */
 #include "trainer/show/sinks.h"
 
 #include "common/text.h"

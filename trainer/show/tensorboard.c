@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Encodes each event by hand and appends it as one record.
+ */
 #include "trainer/show/tensorboard.h"
 
 #include "common/alloc.h"

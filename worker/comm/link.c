@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks, the progress stamp and the memory of a dead link, in front of the back end's operations.
+ * A link whose call has failed fails every later call with the same code.
+ */
 #include "worker/comm/link.h"
 
 /* ---- life and death -------------------------------------------------------------------------- */

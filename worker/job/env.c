@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reads RANK, WORLD_SIZE and the rest strictly. A variable that is missing is CT_ENOENT, and one
+ * that is no number or out of range fails with its name and value. Without RANK and WORLD_SIZE the
+ * process is a job of one rank.
+ */
 #include "worker/job/env.h"
 
 #include "common/num.h"

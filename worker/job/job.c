@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Opening reads the environment and connects to the store, which may take up to the timeout. Keys
+ * get the prefix of run and generation. A wait for a key ends early when the launcher ends the
+ * generation. ctw_job_free() closes the connection and unmaps the pages.
+ */
 #include "worker/job/job.h"
 
 #include "common/alloc.h"

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Maps the slot that CTRUN_HANDOVER names and sleeps on its futex. Anything wrong with the file
+ * means that there is no launcher to hear from: the worker then ends with its generation.
+ */
 #include "worker/job/order_reader.h"
 
 #include "common/alloc.h"

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reads /proc/PID/stat and the affinity mask.
+ */
 #include "worker/job/proc.h"
 
 #include "common/buf.h"

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Maps the slot that CTRUN_PROGRESS names and stores stamps into it, each word atomically. A file
+ * that is missing or too short means that nobody reads: nothing is stored, and no call fails.
+ */
 #include "worker/job/progress.h"
 
 #include "common/clock.h"

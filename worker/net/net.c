@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Control frames and what they mean. A frame or a closed connection becomes the end of the
+ * communicator, with a message that names the host and is passed on to all. Sockets are non-
+ * blocking, and net_close() closes them.
+ */
 #include "worker/net/net.h"
 
 #include "common/alloc.h"

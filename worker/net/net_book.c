@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Each leader listens, publishes its entry under the communicator's keys, and reads those of the
+ * others until the deadline. An entry that does not parse or does not fit the others is CT_EPROTO;
+ * a host that does not come is named.
+ */
 #include "worker/net/net_book.h"
 
 #include "common/clock.h"

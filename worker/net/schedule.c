@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Each function appends the steps of one host; memory for the longest schedule is made once by
+ * schedule_init().
+ */
 #include "worker/net/schedule.h"
 
 #include "common/alloc.h"

@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A meeting is a counter under a lock: the last to come does the work for all and wakes them. A
+ * rank that gives up, or a deadline, ends the meeting for everyone. The crew's creator frees it
+ * after the last thread has ended.
+ */
 #include "worker/open/crew.h"
 
 #include "common/alloc.h"

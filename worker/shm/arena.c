@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A region is appended to the file by all ranks in the same order, so its offset is the same for
+ * all without a word between them. Regions are unmapped by arena_fini().
+ */
 #include "worker/shm/arena.h"
 
 #include "common/alloc.h"

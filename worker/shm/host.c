@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Opens the shared file through the store, publishes what each operation is about, and finds the
+ * peers' buffers. Ranks that do not do the same get CT_EPROTO with both descriptions. A failure on
+ * the way tells the peers, so that they do not wait until their deadline.
+ */
 #include "worker/shm/host.h"
 
 #include "common/alloc.h"

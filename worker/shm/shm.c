@@ -1,4 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Happy path: shm_create() on one rank, shm_attach() on the others, shm_fini() on all. A memfd
+ * that cannot be opened belongs to a rank that has ended or is in another container; one with
+ * another token, size or version is CT_EPROTO. Space is reserved before it is touched, so that too
+ * little memory is an error and not a SIGBUS.
+ */
 #include "worker/shm/shm.h"
 
 #include "common/num.h"

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The memory is reserved in the shared file on the first operation that needs it, by all ranks
+ * together.
+ */
 #include "worker/shm/stage.h"
 
 #include <string.h>

@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Spin, then sleep in slices, and look around between the slices. Every way out but success writes
+ * a verdict first, which wakes all that sleep. A peer's pidfd is closed when the peer has ended,
+ * the others at the end.
+ */
 #include "worker/shm/sync.h"
 
 #include "common/alloc.h"

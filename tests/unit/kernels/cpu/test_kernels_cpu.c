@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The CPU's operations against the float64 reference.
+ */
 #include "tests/gpu/device_checks.h"
 
 #include <stdio.h>

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Opening a device, with failing allocations, and what is said of CUDA where there is none.
+ */
 #include "tests/lib/ct_test.h"
 
 #include "common/err.h"

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Mirrored and moved images, pixel by pixel, and images that cannot be augmented.
+ */
 #include "tests/lib/ct_test.h"
 #include "trainer/data/augment.h"
 

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Loading IDX files, plain and compressed, and the synthetic set; what is said about bad and
+ * missing files.
+ */
 #include "tests/lib/ct_test.h"
 #include "tests/lib/tmpdir.h"
 #include "trainer/data/dataset.h"

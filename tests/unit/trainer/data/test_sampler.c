@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Each sample comes once per epoch, in the same batches for any number of ranks.
+ */
 #include "tests/lib/ct_test.h"
 #include "trainer/data/sampler.h"
 #include "trainer/formats/rng.h"

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * IDX and gzip data: good files, hostile ones, and limits.
+ */
 #include "tests/lib/ct_test.h"
 #include "trainer/formats/gzip.h"
 #include "trainer/formats/idx.h"

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Good .npy headers, and each way in which one can be wrong.
+ */
 #include "tests/lib/ct_test.h"
 #include "trainer/formats/npy.h"
 

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What is written can be read again, and a file that is wrong in any way is refused.
+ */
 #include "tests/lib/ct_test.h"
 #include "tests/lib/tmpdir.h"
 #include "trainer/formats/safetensors.h"

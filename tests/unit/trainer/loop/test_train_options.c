@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The command line of train: values, limits, defaults and messages.
+ */
 #include "tests/lib/ct_test.h"
 #include "trainer/loop/train_options.h"
 

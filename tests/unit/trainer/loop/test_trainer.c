@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A trainer of one rank: order of samples, accuracy, learning rate, and failing allocations.
+ */
 #include "tests/lib/ct_test.h"
 #include "tests/lib/tmpdir.h"
 #include "trainer/loop/trainer.h"

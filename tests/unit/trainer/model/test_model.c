@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Forward and backward passes against gradients by differences, and the layout of parameters.
+ */
 #include "tests/lib/ct_test.h"
 #include "trainer/data/sampler.h"
 #include "trainer/formats/rng.h"

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Update rules and learning rates against their formulas.
+ */
 #include "tests/lib/ct_test.h"
 #include "trainer/data/sampler.h"
 #include "trainer/formats/rng.h"

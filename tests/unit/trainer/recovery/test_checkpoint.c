@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Saving and loading: what fits is restored bit by bit, what is damaged or of another model is
+ * refused.
+ */
 #include "tests/lib/ct_test.h"
 #include "tests/lib/tmpdir.h"
 #include "trainer/recovery/checkpoint.h"

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A folder of checkpoints: the newest whole one is found, old ones go, others are set aside.
+ */
 #include "common/alloc.h"
 #include "common/file.h"
 #include "tests/lib/ct_test.h"

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Writing behind the training: what was written, skipped or failed, and who is told.
+ */
 #include "common/alloc.h"
 #include "tests/lib/ct_test.h"
 #include "tests/lib/tmpdir.h"

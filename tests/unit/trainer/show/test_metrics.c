@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The lines of --metrics, byte for byte.
+ */
 #include "common/file.h"
 #include "tests/lib/ct_test.h"
 #include "tests/lib/tmpdir.h"

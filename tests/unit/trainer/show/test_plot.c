@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The drawing of --plot, and files that it cannot draw.
+ */
 #include "tests/lib/ct_test.h"
 #include "trainer/show/plot.h"
 

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Records of event files, byte for byte.
+ */
 #include "tests/lib/ct_test.h"
 #include "trainer/show/tensorboard.h"
 

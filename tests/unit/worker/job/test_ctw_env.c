@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reading a worker's environment: defaults, limits and messages.
+ */
 #include "tests/lib/ct_test.h"
 
 #include "worker/ctworker.h"

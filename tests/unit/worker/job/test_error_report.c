@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The error file that a worker leaves for the launcher.
+ */
 #include "tests/lib/ct_test.h"
 #include "tests/lib/tmpdir.h"
 

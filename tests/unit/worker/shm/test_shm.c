@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The memory that the ranks of a machine share: making it, attaching to it, refusing what is not
+ * it, and the buffers in it.
+ */
 #include "tests/lib/ct_test.h"
 
 #include "worker/job/proc.h"

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sums of arrays: order, bits, shares of ranks.
+ */
 #include "tests/lib/ct_test.h"
 
 #include "worker/shm/sum.h"

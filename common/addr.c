@@ -94,13 +94,17 @@ int ct_endpoint_parse(const char *text, uint16_t default_port, struct ct_endpoin
         rc = bare_v6 ? take_v6(text, len, &ep, text, err) : take_host(text, len, &ep, text, err);
         port = colon != NULL && !bare_v6 ? colon + 1 : NULL;
     }
-    if (rc == 0 && port != NULL) {
+    if (rc != 0) {
+        return rc;
+    }
+    if (port != NULL) {
         rc = take_port(port, &ep, text, err);
+        if (rc != 0) {
+            return rc;
+        }
     }
-    if (rc == 0) {
-        *out = ep;
-    }
-    return rc;
+    *out = ep;
+    return 0;
 }
 
 uint16_t ct_addr_port(const struct sockaddr *addr)

@@ -92,12 +92,13 @@ static int cannot_write(const char *path, int errnum, struct ct_err *err)
 static int write_special(const char *path, const void *bytes, size_t len, struct ct_err *err)
 {
     int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
-    int rc = fd >= 0 ? ct_fd_write_all(fd, bytes, len) : -1;
-    rc = rc == 0 ? 0 : cannot_write(path, errno, err);
-    if (fd >= 0) {
-        (void)close(fd);
+    if (fd < 0) {
+        return cannot_write(path, errno, err);
     }
-    return rc;
+    int rc = ct_fd_write_all(fd, bytes, len);
+    int saved = errno;
+    (void)close(fd);
+    return rc == 0 ? 0 : cannot_write(path, saved, err);
 }
 
 /* Makes an empty file beside `path`. Gives *draft, its name. Returns its descriptor, or a code. */

@@ -117,13 +117,14 @@ static int replay(struct source *src, struct ct_store *store, struct ct_err *err
         struct ct_change change;
         size_t used;
         rc = next(src, &reader, &change, &used, err);
-        if (rc == 0) {
-            rc = ct_store_apply(store, &change);
-            ct_buf_consume(&src->held, used);
-            if (rc != 0) {
-                return ct_err_set(err, rc, "cannot make change %llu again: %s",
-                                  (unsigned long long)reader.changes, ct_code_text(rc));
-            }
+        if (rc != 0) {
+            break;
+        }
+        rc = ct_store_apply(store, &change);
+        ct_buf_consume(&src->held, used);
+        if (rc != 0) {
+            return ct_err_set(err, rc, "cannot make change %llu again: %s",
+                              (unsigned long long)reader.changes, ct_code_text(rc));
         }
     }
     return rc == CT_JOURNAL_E_MORE ? 0 : rc;

@@ -3,11 +3,11 @@
  * The state machine of the job: from the first member to a world that runs, and to the end of that
  * world and of the job. The drawing of states is in members.h.
  *
- * Happy path: members_round_arrived() until enough are there, form(), members_round_serving(),
- * members_round_finished() of each, over().
+ * Happy path: members_round_arrived() until enough are there, form_world(),
+ * members_round_serving(), members_round_finished() of each, end_job().
  *
  * Failure modes: members_round_failed() and members_round_left() stop the world. When all members
- * of it have stopped, all_stopped() decides whether another generation follows.
+ * of it have stopped, end_stopping() decides whether another generation follows.
  */
 #include "rendezvous/members/members_round.h"
 
@@ -78,7 +78,7 @@ static void tell_world(struct ct_members *m, struct ct_member *member, bool serv
 
 /* Fills `sorted` with the members of the next world: those of the last one, then those who came
  * first. Returns how many. */
-static int choose(struct ct_members *m)
+static int choose_members(struct ct_members *m)
 {
     int n = 0;
     for (int pass = 0; pass < 2; pass++) {
@@ -95,7 +95,7 @@ static int choose(struct ct_members *m)
 
 static void form_world(struct ct_members *m, int64_t now_ns)
 {
-    int n = choose(m);
+    int n = choose_members(m);
     members_rank_nodes(m->sorted, n);
     m->world_size = members_rank_workers(m->sorted, n);
     m->generation++;
@@ -123,7 +123,7 @@ static void form_world(struct ct_members *m, int64_t now_ns)
 }
 
 /* Plans the line for the waiting members, at a limited rate. */
-static void say_soon(struct ct_members *m)
+static void plan_waiting(struct ct_members *m)
 {
     int64_t first = m->gather_ns + CT_WAITING_FIRST_MS * CT_NS_PER_MS;
     int64_t next = m->said_ns == INT64_MIN ? first : m->said_ns + WAITING_LEAST_NS;
@@ -131,9 +131,9 @@ static void say_soon(struct ct_members *m)
 }
 
 /* Somebody came or went while there is no world: forms it if it is complete now. */
-static void consider(struct ct_members *m, int64_t now_ns)
+static void form_if_complete(struct ct_members *m, int64_t now_ns)
 {
-    say_soon(m);
+    plan_waiting(m);
     if (m->count < m->job.min_nodes || m->due.pause_ns != NEVER) {
         m->due.settle_ns = NEVER;
     } else if (m->count >= m->job.max_nodes ||
@@ -146,26 +146,26 @@ static void consider(struct ct_members *m, int64_t now_ns)
 }
 
 /* A world is to be formed after the pause: sets the deadlines. */
-static void gather(struct ct_members *m, int64_t pause_ms, int64_t now_ns)
+static void begin_gathering(struct ct_members *m, int64_t pause_ms, int64_t now_ns)
 {
     m->unclean = false;
     m->gather_ns = now_ns + pause_ms * CT_NS_PER_MS;
     m->due.pause_ns = pause_ms > 0 ? m->gather_ns : NEVER;
     m->said_ns = INT64_MIN;
     m->due.join_ns = m->gather_ns + m->job.join_ms * CT_NS_PER_MS;
-    consider(m, now_ns);
+    form_if_complete(m, now_ns);
 }
 
 /* The pause is over. */
-static void resume(struct ct_members *m, int64_t now_ns)
+static void end_pause(struct ct_members *m, int64_t now_ns)
 {
     m->due.pause_ns = NEVER;
-    consider(m, now_ns);
+    form_if_complete(m, now_ns);
 }
 
 /* What becomes of members that are not in the running world: either it is stopped soon to take them
  * in, or they are told that they are spares. */
-static void place_waiting(struct ct_members *m, int64_t now_ns)
+static void place_newcomers(struct ct_members *m, int64_t now_ns)
 {
     bool wanted = members_elastic(m) && m->node_count < m->job.max_nodes && !m->any_finished;
     EACH_MEMBER(m, pos)
@@ -204,7 +204,7 @@ void members_round_serving(struct ct_members *m, const struct ct_msg *serving, i
             tell_world(m, member, false);
         }
     }
-    place_waiting(m, now_ns);
+    place_newcomers(m, now_ns);
 }
 
 /* Tells all members whom the world waits for. */
@@ -227,7 +227,7 @@ static void end_round(struct ct_members *m, const char *why, int64_t now_ns)
     (void)snprintf(round->why, sizeof(round->why), "%s", why);
 }
 
-static void over(struct ct_members *m, int exit_code, const char *why, int64_t now_ns)
+static void end_job(struct ct_members *m, int exit_code, const char *why, int64_t now_ns)
 {
     clear_deadlines(m);
     m->exit_code = exit_code;
@@ -286,7 +286,8 @@ static int64_t pause_ms(struct ct_members *m, const struct ct_failure *first)
     return pause;
 }
 
-static void all_stopped(struct ct_members *m, int64_t now_ns)
+/* All members of the world have stopped: another generation, or the end of the job. */
+static void end_stopping(struct ct_members *m, int64_t now_ns)
 {
     const struct ct_failure *first = ct_failure_history_first(&m->history, m->generation);
     bool done = m->unfinished == 0 && first == NULL;
@@ -296,15 +297,15 @@ static void all_stopped(struct ct_members *m, int64_t now_ns)
     }
     m->server = NULL;
     if (m->preempted != 0) {
-        over(m, preempted_code(m), m->preempt_why, now_ns);
+        end_job(m, preempted_code(m), m->preempt_why, now_ns);
     } else if (done) {
         /* All had finished when they were asked to stop for a newcomer. */
-        over(m, 0, "", now_ns);
+        end_job(m, 0, "", now_ns);
     } else if (m->will_restart) {
         ct_sm_move(&m->sm, STATE_GATHERING, "all have stopped", now_ns);
-        gather(m, pause_ms(m, first), now_ns);
+        begin_gathering(m, pause_ms(m, first), now_ns);
     } else {
-        over(m, first != NULL ? first->exit_code : CT_EXIT_NODE_LOST, "", now_ns);
+        end_job(m, first != NULL ? first->exit_code : CT_EXIT_NODE_LOST, "", now_ns);
     }
 }
 
@@ -342,13 +343,13 @@ static void stop_world(struct ct_members *m, const char *why, bool will_restart,
     }
     members_send_world(m);
     if (m->to_stop == 0) {
-        all_stopped(m, now_ns);
+        end_stopping(m, now_ns);
     }
 }
 
 /* Takes one restart from the budget. False: there is none left. A generation uses one at most,
  * since further failures in it are consequences of the first. */
-static bool charge(struct ct_members *m)
+static bool take_restart(struct ct_members *m)
 {
     if (!m->charged && m->restarts < m->job.max_restarts) {
         m->restarts++;
@@ -369,7 +370,7 @@ void members_round_failed(struct ct_members *m, struct ct_member *member,
     (void)snprintf(failure->address, sizeof(failure->address), "%s", members_address(member));
     members_history_describe(failure, why, sizeof(why));
     bool first = members_history_record(m, failure, happened_ns);
-    bool again = m->preempted == 0 && !permanent && charge(m);
+    bool again = m->preempted == 0 && !permanent && take_restart(m);
     if (members_state(m) != STATE_STOPPING) {
         stop_world(m, why, again, now_ns);
         return;
@@ -388,7 +389,7 @@ void members_round_finished(struct ct_members *m, struct ct_member *member, int6
     m->unfinished--;
     if (m->unfinished == 0 && members_state(m) == STATE_RUNNING) {
         end_round(m, "done", now_ns);
-        over(m, 0, "", now_ns);
+        end_job(m, 0, "", now_ns);
     }
 }
 
@@ -398,7 +399,7 @@ void members_round_stopped(struct ct_members *m, struct ct_member *member, int64
     if (members_state(m) == STATE_STOPPING) {
         m->unclean = m->unclean || !member->finished;
         if (--m->to_stop == 0) {
-            all_stopped(m, now_ns);
+            end_stopping(m, now_ns);
         }
     }
 }
@@ -409,7 +410,7 @@ void members_round_stopped(struct ct_members *m, struct ct_member *member, int64
  * with the nodes that are there. */
 static bool may_go_on(struct ct_members *m)
 {
-    return members_elastic(m) || m->count >= m->job.min_nodes || charge(m);
+    return members_elastic(m) || m->count >= m->job.min_nodes || take_restart(m);
 }
 
 /* `was` is a copy of a member of the world that is lost. */
@@ -436,7 +437,7 @@ static void lost_of_world(struct ct_members *m, const struct ct_member *was,
         m->unclean = m->unclean || !was->finished;
         m->will_restart = m->will_restart && (m->preempted != 0 || may_go_on(m));
         if (!was->stopped && --m->to_stop == 0) {
-            all_stopped(m, now_ns);
+            end_stopping(m, now_ns);
         }
         break;
     default:
@@ -463,10 +464,10 @@ void members_round_left(struct ct_members *m, struct ct_member *member, enum ct_
     if (was.in_world) {
         lost_of_world(m, &was, &failure, now_ns);
     } else if (members_state(m) == STATE_GATHERING) {
-        consider(m, now_ns);
+        form_if_complete(m, now_ns);
     }
     if (m->count == 0 && members_state(m) != STATE_OVER) {
-        over(m, CT_EXIT_NODE_LOST, "all nodes have left", now_ns);
+        end_job(m, CT_EXIT_NODE_LOST, "all nodes have left", now_ns);
     }
 }
 
@@ -477,13 +478,13 @@ void members_round_arrived(struct ct_members *m, int64_t now_ns)
     switch (members_state(m)) {
     case STATE_GATHERING:
         if (m->due.join_ns == NEVER) {
-            gather(m, 0, now_ns);
+            begin_gathering(m, 0, now_ns);
         } else {
-            consider(m, now_ns);
+            form_if_complete(m, now_ns);
         }
         break;
     case STATE_RUNNING:
-        place_waiting(m, now_ns);
+        place_newcomers(m, now_ns);
         break;
     default:
         break; /* the new member waits for the next state */
@@ -510,7 +511,7 @@ void members_round_preempt(struct ct_members *m, const struct ct_member *member,
     members_send_all(m);
     switch (members_state(m)) {
     case STATE_GATHERING:
-        over(m, preempted_code(m), m->preempt_why, now_ns);
+        end_job(m, preempted_code(m), m->preempt_why, now_ns);
         break;
     case STATE_STOPPING:
         m->unclean =
@@ -519,7 +520,7 @@ void members_round_preempt(struct ct_members *m, const struct ct_member *member,
     default:
         begin_stopping(m, m->preempt_why, now_ns);
         if (m->to_stop == 0) {
-            all_stopped(m, now_ns);
+            end_stopping(m, now_ns);
         }
         break;
     }
@@ -542,7 +543,7 @@ static void take_newcomers(struct ct_members *m, int64_t now_ns)
         }
     }
     if (m->any_finished) {
-        place_waiting(m, now_ns); /* a job that is about to end goes on without newcomers */
+        place_newcomers(m, now_ns); /* a job that is about to end goes on without newcomers */
     } else if (newcomers == 1) {
         members_name(first, name);
         (void)snprintf(why, sizeof(why), "node %s joined", name);
@@ -566,7 +567,7 @@ static void join_timeout(struct ct_members *m, int64_t now_ns)
         int len = snprintf(why, sizeof(why), "join_timeout (%g s) is over while ",
                            (double)m->job.join_ms / 1000);
         members_wait_text(m, now_ns, why + len, sizeof(why) - (size_t)len);
-        over(m, CT_EXIT_RDZV_TIMEOUT, why, now_ns);
+        end_job(m, CT_EXIT_RDZV_TIMEOUT, why, now_ns);
     }
 }
 
@@ -577,7 +578,7 @@ void members_round_tick(struct ct_members *m, int64_t now_ns)
         join_timeout(m, now_ns);
     }
     if (m->due.pause_ns <= now_ns) {
-        resume(m, now_ns);
+        end_pause(m, now_ns);
     }
     if (m->due.settle_ns <= now_ns) {
         m->due.settle_ns = NEVER;

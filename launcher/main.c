@@ -26,9 +26,9 @@
 /* Everything that ctrun() builds, in the order of its steps; zeroed memory is "not built". */
 struct launch {
     struct ct_options options;
-    struct ct_scheduler where;
+    struct ct_scheduler scheduler;
     struct ct_resolved resolved;
-    struct ct_store_address place;
+    struct ct_store_address store_address;
     struct ct_machine machine;
     struct ct_command command;
     struct ct_cookie cookie;
@@ -55,12 +55,12 @@ static void fill_standard_fds(void)
     }
 }
 
-/* What `rc` says was made; takes the text. */
-static int print_made(int rc, struct ct_buf *text)
+/* Prints the text if it could be made, and frees it. */
+static int print_text(int made, struct ct_buf *text)
 {
-    rc = rc != 0 ? rc : ct_fd_write_all(STDOUT_FILENO, ct_buf_bytes(text), text->len);
+    bool printed = made == 0 && ct_fd_write_all(STDOUT_FILENO, ct_buf_bytes(text), text->len) == 0;
     ct_buf_fini(text);
-    return rc == 0 ? CT_EXIT_OK : CT_EXIT_SETUP;
+    return printed ? CT_EXIT_OK : CT_EXIT_SETUP;
 }
 
 static int print_about(const struct ct_options *options)
@@ -69,7 +69,7 @@ static int print_about(const struct ct_options *options)
     int rc = options->help      ? ct_help_print(options->help_topic, &text)
              : options->version ? ct_buf_printf(&text, "ctrun %s\n", CT_VERSION)
                                 : ct_completion_print(options->completion, &text);
-    return print_made(rc, &text);
+    return print_text(rc, &text);
 }
 
 /* What the command line leaves open, from whoever started this process. */
@@ -79,24 +79,22 @@ static int resolve(struct launch *launch, char *const *env, struct ct_err *err)
                                              .host = launch->machine.host,
                                              .read = ct_scheduler_read_file,
                                              .pmi = ct_pmi_ask};
-    return ct_resolve(&input, &launch->options, &launch->where, &launch->resolved, err);
+    return ct_resolve(&input, &launch->options, &launch->scheduler, &launch->resolved, err);
 }
 
 static int print_config(const struct launch *launch)
 {
-    const struct ct_config config = {&launch->options, &launch->where, &launch->resolved,
-                                     &launch->machine, &launch->place, launch->job.workers};
+    const struct ct_config config = {&launch->options, &launch->scheduler,     &launch->resolved,
+                                     &launch->machine, &launch->store_address, launch->job.workers};
     struct ct_buf text = CT_BUF_INIT;
-    int rc = ct_config_print(&config, environ, &text);
-    return print_made(rc, &text);
+    return print_text(ct_config_print(&config, environ, &text), &text);
 }
 
 static int start_guard(struct launch *launch, struct ct_err *err)
 {
     bool removes = launch->logdir.temporary && !ct_prepare_wants_logs(&launch->options);
     const char *folder = removes ? launch->logdir.base : NULL;
-    int rc = ct_cookie_new(&launch->cookie, err);
-    return rc != 0 ? rc : ct_guard_start(&launch->cookie, folder, &launch->guard, err);
+    return ct_guard_start(&launch->cookie, folder, &launch->guard, err);
 }
 
 static int run(struct launch *launch, char *const *env, struct ct_outcome *outcome,
@@ -105,7 +103,7 @@ static int run(struct launch *launch, char *const *env, struct ct_outcome *outco
     struct ct_job_spec *job = &launch->job;
     job->options = &launch->options;
     job->resolved = &launch->resolved;
-    job->place = &launch->place;
+    job->place = &launch->store_address;
     job->machine = &launch->machine;
     job->command = &launch->command;
     job->logdir = &launch->logdir;
@@ -113,15 +111,18 @@ static int run(struct launch *launch, char *const *env, struct ct_outcome *outco
     job->guard = launch->guard;
     job->token = launch->token.len > 0 ? &launch->token : NULL;
     job->env = env;
-    job->expected = (const char *const *)launch->where.hosts.list;
-    job->num_expected = (int)launch->where.hosts.count;
+    job->expected = (const char *const *)launch->scheduler.hosts.list;
+    job->num_expected = (int)launch->scheduler.hosts.count;
     job->log_level = ct_environ_log_level(env);
-    const struct ct_options *options = job->options;
-    int rc = ct_machine_gpus(job->machine, options, job->resolved, job->workers, &job->gpus, err);
-    if (rc == 0 && job->gpus.note_level <= CT_LOG_WARNING && job->gpus.note[0] != '\0') {
+    int rc =
+        ct_machine_gpus(job->machine, job->options, job->resolved, job->workers, &job->gpus, err);
+    if (rc != 0) {
+        return rc;
+    }
+    if (job->gpus.note_level <= CT_LOG_WARNING && job->gpus.note[0] != '\0') {
         (void)fprintf(stderr, "%s%s\n", CT_REPORT_PREFIX, job->gpus.note);
     }
-    rc = rc != 0 ? rc : ct_binder_open_here(options->bind, env, job->workers, &job->binder, err);
+    rc = ct_binder_open_here(job->options->bind, env, job->workers, &job->binder, err);
     return rc != 0 ? rc : ct_agent_run(job, outcome, err);
 }
 
@@ -149,15 +150,14 @@ static int launch_job(struct launch *launch, char *const *env)
     if (rc != 0) {
         outcome.exit_code = ct_worker_end_of_command(rc);
     }
+    /* The token is taken before anything is started: the environment no longer holds it then. */
     const char **id = &launch->job.run_id;
-    rc = rc != 0 ? rc : ct_prepare_run_id(&launch->options, launch->uuid, id, &err);
-    rc = rc != 0 ? rc : ct_prepare_logdir(&launch->options, env, *id, &launch->logdir, &err);
-    /* Before anything is started, since the environment holds it no more then. */
-    rc = rc != 0 ? rc : ct_prepare_token(&launch->options, env, &launch->token, &err);
-    rc = rc != 0 ? rc : ct_prepare_open_files(launch->job.workers, &launch->job.nofile, &err);
-    rc = rc != 0 ? rc : start_guard(launch, &err);
-    rc = rc != 0 ? rc : run(launch, env, &outcome, &err);
-    if (rc != 0) {
+    if (rc != 0 || ct_prepare_run_id(&launch->options, launch->uuid, id, &err) != 0 ||
+        ct_prepare_logdir(&launch->options, env, *id, &launch->logdir, &err) != 0 ||
+        ct_prepare_token(&launch->options, env, &launch->token, &err) != 0 ||
+        ct_prepare_open_files(launch->job.workers, &launch->job.nofile, &err) != 0 ||
+        ct_cookie_new(&launch->cookie, &err) != 0 || start_guard(launch, &err) != 0 ||
+        run(launch, env, &outcome, &err) != 0) {
         (void)fail(outcome.exit_code, &err);
     }
     clean_up(launch, &outcome);
@@ -195,14 +195,14 @@ static int ctrun(struct launch *launch, char **argv)
     if (resolve(launch, environ, &err) != 0) {
         return fail(CT_EXIT_USAGE, &err);
     }
-    ct_store_address_decide(&launch->options, &launch->place);
+    ct_store_address_decide(&launch->options, &launch->store_address);
     if (ct_machine_workers(&launch->machine, &launch->options, &launch->job.workers, &err) != 0) {
         return fail(CT_EXIT_SETUP, &err);
     }
     if (launch->options.print_config) {
         return print_config(launch);
     }
-    int rc = ct_store_address_check(&launch->place, &err);
+    int rc = ct_store_address_check(&launch->store_address, &err);
     if (rc != 0) {
         return fail(rc == CT_EINVAL ? CT_EXIT_USAGE : CT_EXIT_SETUP, &err);
     }
@@ -214,6 +214,6 @@ int main(int argc, char **argv)
     struct launch launch = {0};
     (void)argc;
     int exit_code = ctrun(&launch, argv);
-    ct_scheduler_fini(&launch.where);
+    ct_scheduler_fini(&launch.scheduler);
     return exit_code;
 }

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The names of the topics, and how --help lays them and the rows of the option table out.
+ */
 #include "launcher/cli/help.h"
 
 #include "launcher/cli/option_table.h"
@@ -59,99 +62,91 @@ bool ct_help_knows(const char *word)
     return strcmp(word, "all") == 0 || find_topic(word) < TOPICS || find_option(word) != NULL;
 }
 
-int ct_help_topics(struct ct_buf *out)
+void ct_help_topics(struct ct_buf *out)
 {
-    int rc = 0;
-    for (size_t i = 0; rc == 0 && i < TOPICS; i++) {
-        rc = ct_buf_printf(out, " %s", topics[i].name);
+    for (size_t i = 0; i < TOPICS; i++) {
+        ct_buf_addf(out, " %s", topics[i].name);
     }
-    return rc;
 }
 
 /* "  -n, --nproc-per-node N|auto" */
-static int print_head(const struct ct_option_spec *spec, struct ct_buf *out)
+static void print_head(const struct ct_option_spec *spec, struct ct_buf *out)
 {
     char letter[] = "-x, ";
     letter[1] = spec->letter;
-    return ct_buf_printf(out, "  %s--%s%s%s", spec->letter != 0 ? letter : "", spec->name,
-                         spec->metavar != NULL ? " " : "",
-                         spec->metavar != NULL ? spec->metavar : "");
+    ct_buf_addf(out, "  %s--%s%s%s", spec->letter != 0 ? letter : "", spec->name,
+                spec->metavar != NULL ? " " : "", spec->metavar != NULL ? spec->metavar : "");
 }
 
-static int print_option(const struct ct_option_spec *spec, struct ct_buf *out)
+static void print_option(const struct ct_option_spec *spec, struct ct_buf *out)
 {
-    int rc = print_head(spec, out);
-    rc = rc != 0 ? rc : ct_buf_printf(out, "\n");
-    for (const char *line = spec->help; rc == 0 && *line != '\0';) {
+    print_head(spec, out);
+    ct_buf_addf(out, "\n");
+    for (const char *line = spec->help; *line != '\0';) {
         int len = (int)strcspn(line, "\n");
-        rc = ct_buf_printf(out, "        %.*s\n", len, line);
+        ct_buf_addf(out, "        %.*s\n", len, line);
         line += line[len] == '\n' ? len + 1 : len;
     }
-    return rc;
 }
 
-static int print_topic(size_t topic, struct ct_buf *out)
+static void print_topic(size_t topic, struct ct_buf *out)
 {
-    int rc = ct_buf_printf(out, "%s: %s\n\n", topics[topic].name, topics[topic].title);
-    for (size_t i = 0; rc == 0 && i < ct_option_count; i++) {
+    ct_buf_addf(out, "%s: %s\n\n", topics[topic].name, topics[topic].title);
+    for (size_t i = 0; i < ct_option_count; i++) {
         const struct ct_option_spec *spec = &ct_option_table[i];
         if (is_shown(spec) && spec->topic == topic) {
-            rc = print_option(spec, out);
+            print_option(spec, out);
         }
     }
-    return rc;
 }
 
-static int print_all(struct ct_buf *out)
+static void print_all(struct ct_buf *out)
 {
-    int rc = 0;
-    for (size_t i = 0; rc == 0 && i < TOPICS; i++) {
-        rc = i > 0 ? ct_buf_printf(out, "\n") : 0;
-        rc = rc != 0 ? rc : print_topic(i, out);
+    for (size_t i = 0; i < TOPICS; i++) {
+        ct_buf_addf(out, "%s", i > 0 ? "\n" : "");
+        print_topic(i, out);
     }
-    return rc;
 }
 
-static int print_brief(const struct ct_option_spec *spec, struct ct_buf *out)
+static void print_brief(const struct ct_option_spec *spec, struct ct_buf *out)
 {
     size_t begin = out->len;
-    int rc = print_head(spec, out);
+    print_head(spec, out);
     int pad = BRIEF_COLUMN - (int)(out->len - begin);
-    return rc != 0 ? rc : ct_buf_printf(out, "%*s  %s\n", pad > 0 ? pad : 0, "", spec->brief);
+    ct_buf_addf(out, "%*s  %s\n", pad > 0 ? pad : 0, "", spec->brief);
 }
 
-static int print_usual(struct ct_buf *out)
+static void print_usual(struct ct_buf *out)
 {
-    int rc = ct_buf_printf(
-        out, "usage: ctrun [OPTION ...] PROGRAM [ARGUMENT ...]\n\n"
-             "Starts PROGRAM as the workers of a distributed job, watches them, restarts them\n"
-             "when one fails, and says what went wrong. A PROGRAM ending in .py runs under\n"
-             "python3 -u; any other is looked up in PATH, then among ctrun's own.\n\n");
-    for (size_t i = 0; rc == 0 && i < ct_option_count; i++) {
+    ct_buf_addf(out,
+                "usage: ctrun [OPTION ...] PROGRAM [ARGUMENT ...]\n\n"
+                "Starts PROGRAM as the workers of a distributed job, watches them, restarts "
+                "them\nwhen one fails, and says what went wrong. A PROGRAM ending in .py runs "
+                "under\npython3 -u; any other is looked up in PATH, then among ctrun's own.\n\n");
+    for (size_t i = 0; i < ct_option_count; i++) {
         if (ct_option_table[i].brief != NULL) {
-            rc = print_brief(&ct_option_table[i], out);
+            print_brief(&ct_option_table[i], out);
         }
     }
-    rc = rc != 0 ? rc
-                 : ct_buf_printf(out, "\nMore: ctrun --help TOPIC, where TOPIC is the name of an "
-                                      "option, all, or\n");
-    for (size_t i = 0; rc == 0 && i < TOPICS; i++) {
-        rc = ct_buf_printf(out, "  %-10s%s\n", topics[i].name, topics[i].title);
+    ct_buf_addf(out, "\nMore: ctrun --help TOPIC, where TOPIC is the name of an option, all, or\n");
+    for (size_t i = 0; i < TOPICS; i++) {
+        ct_buf_addf(out, "  %-10s%s\n", topics[i].name, topics[i].title);
     }
-    return rc != 0 ? rc
-                   : ct_buf_printf(out, "\nEvery option may be spelled with underscores, be cut "
-                                        "short, or come from the\nenvironment as PET_NAME "
-                                        "(PET_NPROC_PER_NODE=2). See ctrun(1).\n");
+    ct_buf_addf(out, "\nEvery option may be spelled with underscores, be cut short, or come from "
+                     "the\nenvironment as PET_NAME (PET_NPROC_PER_NODE=2). See ctrun(1).\n");
 }
 
 int ct_help_print(const char *word, struct ct_buf *out)
 {
+    size_t topic = word != NULL ? find_topic(word) : TOPICS;
     if (word == NULL) {
-        return print_usual(out);
+        print_usual(out);
+    } else if (strcmp(word, "all") == 0) {
+        print_all(out);
+    } else if (topic < TOPICS) {
+        print_topic(topic, out);
+    } else {
+        print_option(find_option(word), out);
     }
-    if (strcmp(word, "all") == 0) {
-        return print_all(out);
-    }
-    size_t topic = find_topic(word);
-    return topic < TOPICS ? print_topic(topic, out) : print_option(find_option(word), out);
+    return ct_buf_status(out);
 }

@@ -17,7 +17,7 @@ bool ct_help_knows(const char *word);
 /* The help on `word`, of which ct_help_knows(); NULL = the usual options. CT_ENOMEM. */
 CT_MUST_CHECK int ct_help_print(const char *word, struct ct_buf *out);
 
-/* Each topic with a blank in front. CT_ENOMEM. */
-CT_MUST_CHECK int ct_help_topics(struct ct_buf *out);
+/* Adds each topic with a blank in front. */
+void ct_help_topics(struct ct_buf *out);
 
 #endif

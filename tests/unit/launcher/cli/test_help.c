@@ -69,7 +69,7 @@ static void the_overview_names_all_topics_and_the_usual_options(void **state)
     struct ct_buf text = CT_BUF_INIT, words = CT_BUF_INIT;
     (void)state;
     assert_int_equal(ct_help_print(NULL, &text), 0);
-    assert_int_equal(ct_help_topics(&words), 0);
+    ct_help_topics(&words);
     for (size_t i = 1; i < TOPICS; i++) {
         char line[32], word[32];
         (void)snprintf(line, sizeof(line), "\n  %s ", topics[i]);

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The command line that starts a ctrun on another machine. The launch agent hands it to a shell
+ * there, so each word is quoted.
+ */
 #include "launcher/fleet/fleet.h"
 
 #include "rendezvous/admission/token.h"
@@ -29,77 +33,75 @@ bool ct_fleet_is_here(const char *host, const char *own)
            strcmp(host, "::1") == 0 || strcmp(host, own) == 0;
 }
 
-int ct_fleet_quote(struct ct_buf *out, const char *word)
+void ct_fleet_quote(struct ct_buf *out, const char *word)
 {
-    int rc = ct_buf_append(out, "'", 1);
-    for (const char *at = word; rc == 0 && *at != '\0';) {
+    ct_buf_addf(out, "'");
+    for (const char *at = word; *at != '\0';) {
         size_t plain = strcspn(at, "'");
-        rc = ct_buf_append(out, at, plain);
+        ct_buf_add(out, at, plain);
         at += plain;
-        if (rc == 0 && *at == '\'') {
-            rc = ct_buf_append(out, "'\\''", 4);
+        if (*at == '\'') {
+            ct_buf_addf(out, "'\\''");
             at++;
         }
     }
-    return rc != 0 ? rc : ct_buf_append(out, "'", 1);
+    ct_buf_addf(out, "'");
 }
 
-static int add_word(struct ct_buf *out, const char *word)
+static void add_word(struct ct_buf *out, const char *word)
 {
-    int rc = ct_buf_append(out, " ", 1);
-    return rc != 0 ? rc : ct_fleet_quote(out, word);
+    ct_buf_addf(out, " ");
+    ct_fleet_quote(out, word);
 }
 
-static int add_env(struct ct_buf *out, char *const *env)
+static void add_env(struct ct_buf *out, char *const *env)
 {
-    int rc = 0;
     bool any = false;
-    for (size_t i = 0; rc == 0 && env[i] != NULL; i++) {
+    for (size_t i = 0; env[i] != NULL; i++) {
         if (ct_fleet_exports(env[i])) {
-            rc = any ? 0 : ct_buf_printf(out, " env");
+            ct_buf_addf(out, "%s", any ? "" : " env");
             any = true;
-            rc = rc != 0 ? rc : add_word(out, env[i]);
+            add_word(out, env[i]);
         }
     }
-    return rc;
 }
 
-/* Where the machine stands in the job, by the options that say so. */
-static int add_place(const struct ct_fleet_plan *plan, int index, struct ct_buf *out)
+/* Adds the options that say which machine of the job it is, and which store the job has. */
+static void add_rendezvous(const struct ct_fleet_plan *plan, int index, struct ct_buf *out)
 {
     char endpoint[CT_ADDR_JOIN_MAX];
     ct_addr_join(plan->address, plan->port, endpoint, sizeof(endpoint));
     int workers = plan->hosts->list[index].workers;
-    int rc = ct_buf_printf(out,
-                           " --agent-stdin --node-rank=%d"
-                           " --rdzv-backend=c10d --rdzv-conf=is_host=0 --rdzv-endpoint=%s",
-                           index, endpoint);
-    if (rc == 0 && !plan->nnodes_given) {
-        rc = ct_buf_printf(out, " --nnodes=%d", plan->hosts->count);
+    ct_buf_addf(out,
+                " --agent-stdin --node-rank=%d"
+                " --rdzv-backend=c10d --rdzv-conf=is_host=0 --rdzv-endpoint=%s",
+                index, endpoint);
+    if (!plan->nnodes_given) {
+        ct_buf_addf(out, " --nnodes=%d", plan->hosts->count);
     }
-    if (rc == 0 && workers > 0) {
-        rc = ct_buf_printf(out, " --nproc-per-node=%d", workers);
+    if (workers > 0) {
+        ct_buf_addf(out, " --nproc-per-node=%d", workers);
     }
-    rc = rc != 0 ? rc : ct_buf_printf(out, " --rdzv-id");
-    return rc != 0 ? rc : add_word(out, plan->run_id);
+    ct_buf_addf(out, " --rdzv-id");
+    add_word(out, plan->run_id);
 }
 
 int ct_fleet_command(const struct ct_fleet_plan *plan, int index, struct ct_buf *out)
 {
-    int rc = ct_buf_printf(out, "cd");
-    rc = rc != 0 ? rc : add_word(out, plan->folder);
-    rc = rc != 0 ? rc : ct_buf_printf(out, " && exec");
-    rc = rc != 0 ? rc : add_env(out, plan->env);
-    rc = rc != 0 ? rc : add_word(out, plan->ctrun);
-    for (int i = 0; rc == 0 && i < plan->num_options; i++) {
-        rc = add_word(out, plan->options[i]);
+    ct_buf_addf(out, "cd");
+    add_word(out, plan->folder);
+    ct_buf_addf(out, " && exec");
+    add_env(out, plan->env);
+    add_word(out, plan->ctrun);
+    for (int i = 0; i < plan->num_options; i++) {
+        add_word(out, plan->options[i]);
     }
-    rc = rc != 0 ? rc : add_place(plan, index, out);
-    rc = rc != 0 ? rc : ct_buf_printf(out, " --");
-    for (size_t i = 0; rc == 0 && plan->command[i] != NULL; i++) {
-        rc = add_word(out, plan->command[i]);
+    add_rendezvous(plan, index, out);
+    ct_buf_addf(out, " --");
+    for (size_t i = 0; plan->command[i] != NULL; i++) {
+        add_word(out, plan->command[i]);
     }
-    return rc;
+    return ct_buf_status(out);
 }
 
 /* The words of --launch-agent, each a string of the list's own. */
@@ -115,21 +117,30 @@ static int add_agent(struct ct_strlist *out, const char *agent)
     return rc;
 }
 
+static int fill_argv(const struct ct_fleet_plan *plan, int index, bool here, const char *command,
+                     struct ct_strlist *out)
+{
+    int rc = here ? ct_strlist_borrow(out, "/bin/sh") : add_agent(out, plan->agent);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = ct_strlist_borrow(out, here ? "-c" : plan->hosts->list[index].name);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = ct_strlist_borrow(out, command);
+    if (rc != 0) {
+        return rc;
+    }
+    return ct_strlist_close(out);
+}
+
 int ct_fleet_argv(const struct ct_fleet_plan *plan, int index, bool here, const char *command,
                   struct ct_strlist *out, struct ct_err *err)
 {
-    int rc;
-    if (here) {
-        rc = ct_strlist_borrow(out, "/bin/sh");
-        rc = rc != 0 ? rc : ct_strlist_borrow(out, "-c");
-    } else {
-        rc = add_agent(out, plan->agent);
-        if (rc == 0 && out->count == 0) {
-            return ct_err_set(err, CT_EINVAL, "--launch-agent needs a program, such as ssh");
-        }
-        rc = rc != 0 ? rc : ct_strlist_borrow(out, plan->hosts->list[index].name);
+    if (!here && plan->agent[strspn(plan->agent, BLANKS)] == '\0') {
+        return ct_err_set(err, CT_EINVAL, "--launch-agent needs a program, such as ssh");
     }
-    rc = rc != 0 ? rc : ct_strlist_borrow(out, command);
-    rc = rc != 0 ? rc : ct_strlist_close(out);
+    int rc = fill_argv(plan, index, here, command, out);
     return rc != 0 ? ct_err_set(err, rc, "out of memory for the launch agents") : 0;
 }

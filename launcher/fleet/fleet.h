@@ -44,7 +44,7 @@ bool ct_fleet_exports(const char *variable);
 bool ct_fleet_is_here(const char *host, const char *own);
 
 /* Appends `word` in quotes that a POSIX shell takes off again. CT_ENOMEM. */
-CT_MUST_CHECK int ct_fleet_quote(struct ct_buf *out, const char *word);
+void ct_fleet_quote(struct ct_buf *out, const char *word);
 
 /* The command line for the shell on machine `index`. CT_ENOMEM. */
 CT_MUST_CHECK int ct_fleet_command(const struct ct_fleet_plan *plan, int index, struct ct_buf *out);

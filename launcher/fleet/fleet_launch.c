@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * `ctrun --hosts`: checks the options and the list of machines, and gets ready what fleet_uv.c runs
+ * with. Everything that is made here is freed here.
+ */
 #include "launcher/fleet/fleet_launch.h"
 
 #include "common/open_files.h"
@@ -13,11 +17,11 @@ bool ct_fleet_wanted(const struct ct_options *options)
     return !options->agent_stdin && (options->hosts != NULL || options->hostfile != NULL);
 }
 
-/* What names a store or a place in a job that this ctrun itself puts together. */
 /* Of ctrun itself, with some to spare; and each ssh's pidfd and both ends of its three streams. */
 #define OPEN_FILES_BASE 40
 #define OPEN_FILES_PER_HOST 7
 
+/* Refuses options about the store and the order of the machines: this ctrun decides both. */
 static int check_options(const struct ct_options *options, struct ct_err *err)
 {
     static const struct {
@@ -41,17 +45,19 @@ static int check_options(const struct ct_options *options, struct ct_err *err)
 
 static int read_hosts(const struct ct_options *options, struct ct_hosts *hosts, struct ct_err *err)
 {
-    int rc = options->hosts != NULL ? ct_hosts_parse(hosts, options->hosts, err) : 0;
-    if (rc != 0) {
+    if (options->hosts != NULL && ct_hosts_parse(hosts, options->hosts, err) != 0) {
         return ct_err_wrap(err, "--hosts");
     }
-    rc = options->hostfile != NULL ? ct_hosts_read(hosts, options->hostfile, err) : 0;
-    if (rc == 0 && ct_option_given(options, CT_OPT_NNODES) != CT_GIVEN_NOT &&
-        options->min_nodes > hosts->count) {
-        rc = ct_err_set(err, CT_EINVAL, "--nnodes asks for %d machines, --hosts names %d",
-                        options->min_nodes, hosts->count);
+    int rc = options->hostfile != NULL ? ct_hosts_read(hosts, options->hostfile, err) : 0;
+    if (rc != 0) {
+        return rc;
     }
-    return rc;
+    bool too_few = options->min_nodes > hosts->count;
+    if (too_few && ct_option_given(options, CT_OPT_NNODES) != CT_GIVEN_NOT) {
+        return ct_err_set(err, CT_EINVAL, "--nnodes asks for %d machines, --hosts names %d",
+                          options->min_nodes, hosts->count);
+    }
+    return 0;
 }
 
 int ct_fleet_launch(const struct ct_options *options, const struct ct_machine *machine,
@@ -70,13 +76,32 @@ int ct_fleet_launch(const struct ct_options *options, const struct ct_machine *m
     };
     ct_prepare_wipe_token(env); /* this job gets one of its own */
     int rc = check_options(options, err);
-    rc = rc != 0 ? rc : read_hosts(options, &hosts, err);
-    rc = rc != 0 ? rc : ct_uuid_random(uuid, err);
-    rc = rc != 0 ? rc : ct_cookie_new(&cookie, err);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = read_hosts(options, &hosts, err);
+    if (rc != 0) {
+        goto out;
+    }
+    rc = ct_uuid_random(uuid, err);
+    if (rc != 0) {
+        goto out;
+    }
+    rc = ct_cookie_new(&cookie, err);
+    if (rc != 0) {
+        goto out;
+    }
     size_t files = OPEN_FILES_BASE + OPEN_FILES_PER_HOST * (size_t)hosts.count;
-    rc = rc != 0 ? rc : ct_open_files_raise(files, &job.nofile, err);
-    rc = rc != 0 ? rc : ct_guard_start(&cookie, NULL, &job.guard, err);
-    rc = rc != 0 ? rc : ct_fleet_run(&job, exit_code, err);
+    rc = ct_open_files_raise(files, &job.nofile, err);
+    if (rc != 0) {
+        goto out;
+    }
+    rc = ct_guard_start(&cookie, NULL, &job.guard, err);
+    if (rc != 0) {
+        goto out;
+    }
+    rc = ct_fleet_run(&job, exit_code, err);
+out:
     ct_guard_free(job.guard);
     ct_hosts_fini(&hosts);
     return rc;

@@ -17,8 +17,6 @@
 
 /* A day: nobody waits longer for a worker to stop, and milliseconds stay far from overflow. */
 #define SHUTDOWN_TIMEOUT_MAX_S 86400
-/* As many as a job may have (rendezvous/control/control.h). */
-#define NODES_MAX 65536
 #define MONITOR_INTERVAL_MAX_S 1e9
 
 /* In the order of enum ct_bind. */
@@ -96,8 +94,8 @@ static int read_nnodes(const char *origin, const char *value, struct ct_options 
     memcpy(low, value, len);
     low[len] = '\0';
     const char *high = colon != NULL ? colon + 1 : low;
-    if (ct_parse_int(ct_option_trim(low, number), 1, NODES_MAX, &min) != 0 ||
-        ct_parse_int(ct_option_trim(high, number), 1, NODES_MAX, &max) != 0 || min > max) {
+    if (ct_parse_int(ct_option_trim(low, number), 1, CT_MAX_NODES, &min) != 0 ||
+        ct_parse_int(ct_option_trim(high, number), 1, CT_MAX_NODES, &max) != 0 || min > max) {
         return ct_err_set(err, CT_EINVAL,
                           "%s: '%.64s' is neither N nor MIN:MAX with 1 <= MIN <= MAX", origin,
                           value);
@@ -336,9 +334,9 @@ static int apply(const struct ct_option_spec *spec, const char *origin, const ch
                    ? 0
                    : ct_err_wrap(err, "%s", origin);
     case CT_OPT_NODE_RANK:
-        return read_int(origin, value, 0, NODES_MAX - 1, &options->node_rank, err);
+        return read_int(origin, value, 0, CT_MAX_NODES - 1, &options->node_rank, err);
     case CT_OPT_SPARES:
-        return read_int(origin, value, 0, NODES_MAX - 1, &options->spares, err);
+        return read_int(origin, value, 0, CT_MAX_NODES - 1, &options->spares, err);
     case CT_OPT_TOKEN_FILE:
         return read_text(origin, value, &options->token_file, err);
     case CT_OPT_OPEN:

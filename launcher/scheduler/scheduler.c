@@ -3,7 +3,7 @@
 
 #include "common/hash.h"
 #include "common/num.h"
-#include "launcher/scheduler/scheduler_impl.h"
+#include "launcher/scheduler/scheduler_scan.h"
 #include "launcher/util/environ.h"
 #include "launcher/util/nodelist.h"
 

@@ -4,7 +4,7 @@
  */
 #include "common/alloc.h"
 #include "common/file.h"
-#include "launcher/scheduler/scheduler_impl.h"
+#include "launcher/scheduler/scheduler_scan.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  *
  * Launchers of MPI programs, which start one process for each rank.
  */
-#include "launcher/scheduler/scheduler_impl.h"
+#include "launcher/scheduler/scheduler_scan.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * Places that start one process on each node: pods, TPU hosts, and whatever follows the habit of
  * MASTER_ADDR and NODE_RANK.
  */
-#include "launcher/scheduler/scheduler_impl.h"
+#include "launcher/scheduler/scheduler_scan.h"
 
 #include <ctype.h>
 #include <stdio.h>

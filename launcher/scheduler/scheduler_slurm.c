@@ -4,7 +4,7 @@
  * nodes of the whole allocation, which looks like node 0 of N although nothing was started on the
  * others. SLURM_LAUNCH_NODE_IPADDR is not used either: it is where srun(1) ran.
  */
-#include "launcher/scheduler/scheduler_impl.h"
+#include "launcher/scheduler/scheduler_scan.h"
 #include "launcher/util/nodelist.h"
 
 #include "common/num.h"

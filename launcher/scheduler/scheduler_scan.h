@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the detectors of launcher/scheduler/scheduler.c share.
+ * One scan of the environment for a scheduler: the detectors that ct_scheduler_detect() asks one
+ * after the other, and what they share to read variables and host files.
  */
-#ifndef CT_LAUNCHER_SCHEDULER_SCHEDULER_IMPL_H
-#define CT_LAUNCHER_SCHEDULER_SCHEDULER_IMPL_H
+#ifndef CT_LAUNCHER_SCHEDULER_SCHEDULER_SCAN_H
+#define CT_LAUNCHER_SCHEDULER_SCHEDULER_SCAN_H
 
 #include "launcher/scheduler/scheduler.h"
 #include "rendezvous/control/control.h"

@@ -147,8 +147,9 @@ int ct_binder_open(enum ct_bind bind, const struct ct_binder_roots *roots,
     };
     if (binder.cpus == NULL || binder.nodes == NULL) {
         rc = ct_err_set(err, CT_ENOMEM, "out of memory for the binding of %d workers", workers);
+    } else {
+        rc = decide_all(&topology, bind, &devices, &binder, err);
     }
-    rc = rc != 0 ? rc : decide_all(&topology, bind, &devices, &binder, err);
     ct_topology_fini(&topology);
     if (rc != 0) {
         ct_binder_fini(&binder);

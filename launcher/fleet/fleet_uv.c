@@ -369,19 +369,27 @@ static int spawn(struct node *node, const struct ct_fleet_plan *plan, const int 
     bool here = ct_fleet_is_here(job->hosts->list[node->index].name, job->machine->host);
     int rc = ct_fleet_command(plan, node->index, &command);
     const char *text = rc == 0 ? ct_buf_cstr(&command) : NULL;
-    rc = text == NULL ? ct_err_set(err, CT_ENOMEM, "out of memory for the launch agents")
-                      : ct_fleet_argv(plan, node->index, here, text, &argv, err);
-    rc = rc != 0 ? rc : ct_command_find(argv.list[0], job->env, &path, err);
-    if (rc == 0) {
-        const struct ct_spawn_options options = {
-            .path = path,
-            .argv = argv.list,
-            .envp = job->env,
-            .stdio = {stdio[0], stdio[1], stdio[2]},
-            .nofile = &job->nofile,
-        };
-        rc = ct_proc_start(fleet->procs, &options, on_exit_of, node, &node->proc, err);
+    if (text == NULL) {
+        rc = ct_err_set(err, CT_ENOMEM, "out of memory for the launch agents");
+        goto out;
     }
+    rc = ct_fleet_argv(plan, node->index, here, text, &argv, err);
+    if (rc != 0) {
+        goto out;
+    }
+    rc = ct_command_find(argv.list[0], job->env, &path, err);
+    if (rc != 0) {
+        goto out;
+    }
+    const struct ct_spawn_options options = {
+        .path = path,
+        .argv = argv.list,
+        .envp = job->env,
+        .stdio = {stdio[0], stdio[1], stdio[2]},
+        .nofile = &job->nofile,
+    };
+    rc = ct_proc_start(fleet->procs, &options, on_exit_of, node, &node->proc, err);
+out:
     ct_free(path);
     ct_strlist_fini(&argv);
     ct_buf_fini(&command);
@@ -566,13 +574,19 @@ static int open_all(struct fleet *fleet, struct ct_err *err)
     CT_ASSERT(uv_timer_init(&fleet->loop, &fleet->answer) == 0);
     fleet->timers_open = true;
     int rc = ct_output_open(&fleet->loop, &output, &fleet->output, err);
-    rc = rc != 0 ? rc : open_store(fleet, err);
-    rc = rc != 0 ? rc
-                 : ct_procs_open(&fleet->loop, fleet->job->guard, &fleet->log, &fleet->procs, err);
-    return rc != 0
-               ? rc
-               : ct_signals_watch_open(&fleet->signals, &fleet->loop, fleet->job->options->signals,
-                                       &fleet->log, on_signal, fleet, err);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = open_store(fleet, err);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = ct_procs_open(&fleet->loop, fleet->job->guard, &fleet->log, &fleet->procs, err);
+    if (rc != 0) {
+        return rc;
+    }
+    return ct_signals_watch_open(&fleet->signals, &fleet->loop, fleet->job->options->signals,
+                                 &fleet->log, on_signal, fleet, err);
 }
 
 static int64_t settle_ms(const struct fleet *fleet)

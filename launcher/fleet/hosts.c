@@ -106,7 +106,10 @@ static int take_entry(struct ct_hosts *hosts, char *entry, int workers, struct c
         rc = entry[0] == '-' ? ct_err_set(err, CT_EFORMAT, "'%s' is not a host name", entry)
                              : ct_endpoint_parse(entry, 0, &at, err);
     }
-    return rc != 0 ? rc : add(hosts, at.host, workers, err);
+    if (rc != 0) {
+        return rc;
+    }
+    return add(hosts, at.host, workers, err);
 }
 
 int ct_hosts_parse(struct ct_hosts *hosts, const char *text, struct ct_err *err)

@@ -87,7 +87,10 @@ static int ask(const struct ct_pmi *pmi, const char *line, const char *answer,
                char reply[CT_PMI_LINE_MAX], struct ct_err *err)
 {
     int rc = send_line(pmi, line, err);
-    rc = rc != 0 ? rc : read_line(pmi, reply, err);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = read_line(pmi, reply, err);
     if (rc != 0) {
         return rc;
     }
@@ -121,11 +124,15 @@ int ct_pmi_open(int fd, int64_t timeout_ms, struct ct_pmi *out, struct ct_err *e
     struct ct_pmi pmi = {.fd = fd, .deadline_ns = ct_clock_now(NULL) + timeout_ms * 1000000};
     char reply[CT_PMI_LINE_MAX];
     int rc = ask(&pmi, "cmd=get_my_kvsname\n", "my_kvsname", reply, err);
-    rc = rc != 0 ? rc : take_value(reply, " kvsname=", pmi.space, sizeof(pmi.space), err);
-    if (rc == 0) {
-        *out = pmi;
+    if (rc != 0) {
+        return rc;
     }
-    return rc;
+    rc = take_value(reply, " kvsname=", pmi.space, sizeof(pmi.space), err);
+    if (rc != 0) {
+        return rc;
+    }
+    *out = pmi;
+    return 0;
 }
 
 /* All ranks call it: `value` of the one that gives one (the others pass NULL) goes to all. A value
@@ -143,13 +150,19 @@ static int share_value(struct ct_pmi *pmi, const char *value, char *out, size_t 
         }
         rc = ask(pmi, line, "put_result", reply, err);
     }
-    rc = rc != 0 ? rc : ask(pmi, "cmd=barrier_in\n", "barrier_out", reply, err);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = ask(pmi, "cmd=barrier_in\n", "barrier_out", reply, err);
     if (rc != 0) {
         return rc;
     }
     (void)snprintf(line, sizeof(line), "cmd=get kvsname=%s key=" KEY "\n", pmi->space);
     rc = ask(pmi, line, "get_result", reply, err);
-    return rc != 0 ? rc : take_value(reply, " value=", out, size, err);
+    if (rc != 0) {
+        return rc;
+    }
+    return take_value(reply, " value=", out, size, err);
 }
 
 /* Ends the talk. Without it Hydra takes the end of this process for a crash and kills the job. */
@@ -170,9 +183,13 @@ int ct_pmi_ask(void *data, int fd, bool share, bool is_first, char space[CT_SCHE
         memcpy(own, first_host, sizeof(own));
         rc = share_value(&pmi, is_first ? own : NULL, first_host, CT_HOST_MAX, err);
     }
-    rc = rc != 0 ? rc : finalize(&pmi, err);
-    if (rc == 0) {
-        memcpy(space, pmi.space, sizeof(pmi.space));
+    if (rc != 0) {
+        return rc;
     }
-    return rc;
+    rc = finalize(&pmi, err);
+    if (rc != 0) {
+        return rc;
+    }
+    memcpy(space, pmi.space, sizeof(pmi.space));
+    return 0;
 }

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Asks one detector after the other whether its scheduler has started this process. The first that
+ * says yes, or finds its variables broken, decides. The rest of the file is what detectors share.
+ */
 #include "launcher/scheduler/scheduler.h"
 
 #include "common/hash.h"
@@ -27,26 +31,26 @@ static int (*const detectors[])(const struct ct_scheduler_scan *) = {
 int ct_scheduler_detect(const struct ct_scheduler_input *input, struct ct_scheduler *out,
                         struct ct_err *err)
 {
-    struct ct_scheduler where = {.name = "stand-alone",
+    struct ct_scheduler found = {.name = "stand-alone",
                                  .reason = "no scheduler's variables are set"};
-    const struct ct_scheduler_scan scan = {input, &where, err};
+    const struct ct_scheduler_scan scan = {input, &found, err};
     int rc = CT_SCHEDULER_E_NOT_HERE;
     for (size_t i = 0;
          rc == CT_SCHEDULER_E_NOT_HERE && i < sizeof(detectors) / sizeof(detectors[0]); i++) {
         rc = detectors[i](&scan);
     }
     if (rc < 0) {
-        ct_scheduler_fini(&where);
+        ct_scheduler_fini(&found);
         return rc;
     }
-    *out = where;
+    *out = found;
     return 0;
 }
 
-void ct_scheduler_fini(struct ct_scheduler *where)
+void ct_scheduler_fini(struct ct_scheduler *scheduler)
 {
-    if (where != NULL) {
-        ct_strlist_fini(&where->hosts);
+    if (scheduler != NULL) {
+        ct_strlist_fini(&scheduler->hosts);
     }
 }
 
@@ -105,20 +109,37 @@ int ct_scheduler_ranks(const struct ct_scheduler_scan *scan, const char *rank, c
 {
     struct ct_scheduler *out = scan->out;
     int rc = ct_scheduler_need(scan, rank, 0, CT_MAX_WORLD - 1, &out->rank);
-    rc = rc != 0 ? rc : ct_scheduler_need(scan, size, 1, CT_MAX_WORLD, &out->world_size);
-    if (rc == 0 && local_rank != NULL) {
-        rc = ct_scheduler_read(scan, local_rank, 0, CT_MAX_WORLD - 1, &out->local_rank);
+    if (rc != 0) {
+        return rc;
     }
-    if (rc == 0 && local_size != NULL) {
-        rc = ct_scheduler_read(scan, local_size, 1, CT_MAX_WORLD, &out->local_size);
+    rc = ct_scheduler_need(scan, size, 1, CT_MAX_WORLD, &out->world_size);
+    if (rc != 0) {
+        return rc;
     }
-    rc = rc != 0 ? rc : check_below(scan, &out->rank, &out->world_size);
-    rc = rc != 0 ? rc : check_below(scan, &out->local_rank, &out->local_size);
-    if (rc == 0 && out->local_size.from != NULL && out->local_size.value > out->world_size.value) {
-        rc = ct_err_set(scan->err, CT_EFORMAT, "%s=%d is more than %s=%d", out->local_size.from,
-                        out->local_size.value, out->world_size.from, out->world_size.value);
+    rc = local_rank == NULL
+             ? 0
+             : ct_scheduler_read(scan, local_rank, 0, CT_MAX_WORLD - 1, &out->local_rank);
+    if (rc != 0) {
+        return rc;
     }
-    return rc;
+    rc = local_size == NULL
+             ? 0
+             : ct_scheduler_read(scan, local_size, 1, CT_MAX_WORLD, &out->local_size);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = check_below(scan, &out->rank, &out->world_size);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = check_below(scan, &out->local_rank, &out->local_size);
+    if (rc != 0) {
+        return rc;
+    }
+    return out->local_size.from == NULL || out->local_size.value <= out->world_size.value
+               ? 0
+               : ct_err_set(scan->err, CT_EFORMAT, "%s=%d is more than %s=%d", out->local_size.from,
+                            out->local_size.value, out->world_size.from, out->world_size.value);
 }
 
 /* Ranks 0..L-1 on the first node, L..2L-1 on the second: what every launcher does unless told

@@ -106,7 +106,7 @@ CT_MUST_CHECK int ct_scheduler_detect(const struct ct_scheduler_input *input,
                                       struct ct_scheduler *out, struct ct_err *err);
 
 /* NULL and zeroed memory are allowed. */
-void ct_scheduler_fini(struct ct_scheduler *where);
+void ct_scheduler_fini(struct ct_scheduler *scheduler);
 
 /* A port that every node computes alike: 61440 + hash(job id) mod 4096. Above the ports that Linux
  * hands out by itself (32768-60999). */

@@ -139,14 +139,19 @@ int ct_scheduler_hosts_file(const struct ct_scheduler_scan *scan, const char *va
     if (rc != 0) {
         (void)ct_err_wrap(scan->err, "%s", variable);
         rc = rc == CT_ENOMEM ? rc : CT_EFORMAT;
-    } else if (ct_buf_cstr(&content) == NULL) {
+        goto out;
+    }
+    if (ct_buf_cstr(&content) == NULL) {
         rc = ct_err_set(scan->err, CT_ENOMEM, "out of memory for %s", variable);
+        goto out;
     }
-    rc = rc != 0 ? rc : cut(&file, (char *)ct_buf_bytes(&content), drop);
-    if (rc == 0) {
-        mark_repetitions(&file);
-        rc = collect(&file, hosts, place, slots);
+    rc = cut(&file, (char *)ct_buf_bytes(&content), drop);
+    if (rc != 0) {
+        goto out;
     }
+    mark_repetitions(&file);
+    rc = collect(&file, hosts, place, slots);
+out:
     ct_free(file.lines);
     ct_buf_fini(&content);
     return rc;

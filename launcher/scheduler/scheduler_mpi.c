@@ -93,13 +93,14 @@ static int ask_hydra(const struct ct_scheduler_scan *scan)
     (void)snprintf(host, sizeof(host), "%s", own != NULL ? own : scan->in->host);
     rc = scan->in->pmi(scan->in->data, fd.value, spread, out->rank.value == 0, space, host,
                        scan->err);
-    if (rc == 0) {
-        ct_scheduler_set_job_id(scan, "mpich", space, fd.from);
-        if (spread) {
-            ct_scheduler_first_host(scan, host, strlen(host), fd.from);
-        }
+    if (rc != 0) {
+        return rc;
     }
-    return rc;
+    ct_scheduler_set_job_id(scan, "mpich", space, fd.from);
+    if (spread) {
+        ct_scheduler_first_host(scan, host, strlen(host), fd.from);
+    }
+    return 0;
 }
 
 int ct_scheduler_hydra(const struct ct_scheduler_scan *scan)
@@ -111,8 +112,14 @@ int ct_scheduler_hydra(const struct ct_scheduler_scan *scan)
     here(scan, CT_SCHEDULER_MPICH, "MPICH's mpiexec (Hydra)",
          "PMI_RANK and MPI_LOCALRANKID are set");
     int rc = ct_scheduler_ranks(scan, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS");
-    rc = rc != 0 ? rc : ask_hydra(scan);
-    return rc != 0 ? rc : finish(scan);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = ask_hydra(scan);
+    if (rc != 0) {
+        return rc;
+    }
+    return finish(scan);
 }
 
 int ct_scheduler_mvapich(const struct ct_scheduler_scan *scan)
@@ -123,7 +130,10 @@ int ct_scheduler_mvapich(const struct ct_scheduler_scan *scan)
     here(scan, CT_SCHEDULER_MVAPICH, "MVAPICH2", "MV2_COMM_WORLD_RANK is set");
     int rc = ct_scheduler_ranks(scan, "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE",
                                 "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE");
-    return rc != 0 ? rc : finish(scan);
+    if (rc != 0) {
+        return rc;
+    }
+    return finish(scan);
 }
 
 int ct_scheduler_flux(const struct ct_scheduler_scan *scan)
@@ -135,7 +145,10 @@ int ct_scheduler_flux(const struct ct_scheduler_scan *scan)
     here(scan, CT_SCHEDULER_FLUX, "a Flux job", "FLUX_TASK_RANK is set");
     int rc =
         ct_scheduler_ranks(scan, "FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_TASK_LOCAL_ID", NULL);
-    rc = rc != 0 ? rc : ct_scheduler_read(scan, "FLUX_JOB_NNODES", 1, CT_MAX_NODES, &out->nnodes);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = ct_scheduler_read(scan, "FLUX_JOB_NNODES", 1, CT_MAX_NODES, &out->nnodes);
     if (rc != 0) {
         return rc;
     }
@@ -175,11 +188,11 @@ int ct_scheduler_pmi(const struct ct_scheduler_scan *scan)
     }
     here(scan, CT_SCHEDULER_PMI, "a PMI launcher", "PMI_RANK and PMI_SIZE are set");
     int rc = ct_scheduler_ranks(scan, "PMI_RANK", "PMI_SIZE", "PMI_LOCAL_RANK", "PMI_LOCAL_SIZE");
-    if (rc == 0) {
-        ct_scheduler_job_id(scan, "pmi", "PMI_JOBID");
-        rc = finish(scan);
+    if (rc != 0) {
+        return rc;
     }
-    return rc;
+    ct_scheduler_job_id(scan, "pmi", "PMI_JOBID");
+    return finish(scan);
 }
 
 int ct_scheduler_horovod(const struct ct_scheduler_scan *scan)
@@ -192,12 +205,18 @@ int ct_scheduler_horovod(const struct ct_scheduler_scan *scan)
     here(scan, CT_SCHEDULER_HOROVOD, "horovodrun", "HOROVOD_RANK and HOROVOD_SIZE are set");
     int rc = ct_scheduler_ranks(scan, "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK",
                                 "HOROVOD_LOCAL_SIZE");
-    rc = rc != 0
-             ? rc
-             : ct_scheduler_read(scan, "HOROVOD_CROSS_RANK", 0, CT_MAX_NODES - 1, &out->node_rank);
-    rc =
-        rc != 0 ? rc : ct_scheduler_read(scan, "HOROVOD_CROSS_SIZE", 1, CT_MAX_NODES, &out->nnodes);
-    return rc != 0 ? rc : finish(scan);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = ct_scheduler_read(scan, "HOROVOD_CROSS_RANK", 0, CT_MAX_NODES - 1, &out->node_rank);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = ct_scheduler_read(scan, "HOROVOD_CROSS_SIZE", 1, CT_MAX_NODES, &out->nnodes);
+    if (rc != 0) {
+        return rc;
+    }
+    return finish(scan);
 }
 
 int ct_scheduler_deepspeed(const struct ct_scheduler_scan *scan)
@@ -211,9 +230,18 @@ int ct_scheduler_deepspeed(const struct ct_scheduler_scan *scan)
     here(scan, CT_SCHEDULER_DEEPSPEED, "DeepSpeed's launcher",
          "MASTER_ADDR, CROSS_RANK and CROSS_SIZE are set");
     int rc = ct_scheduler_ranks(scan, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE");
-    rc = rc != 0 ? rc : ct_scheduler_read(scan, "CROSS_RANK", 0, CT_MAX_NODES - 1, &out->node_rank);
-    rc = rc != 0 ? rc : ct_scheduler_read(scan, "CROSS_SIZE", 1, CT_MAX_NODES, &out->nnodes);
-    rc = rc != 0 ? rc : ct_scheduler_read(scan, "MASTER_PORT", 1, UINT16_MAX, &out->port);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = ct_scheduler_read(scan, "CROSS_RANK", 0, CT_MAX_NODES - 1, &out->node_rank);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = ct_scheduler_read(scan, "CROSS_SIZE", 1, CT_MAX_NODES, &out->nnodes);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = ct_scheduler_read(scan, "MASTER_PORT", 1, UINT16_MAX, &out->port);
     if (rc != 0) {
         return rc;
     }

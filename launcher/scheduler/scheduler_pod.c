@@ -83,7 +83,10 @@ int ct_scheduler_kubernetes(const struct ct_scheduler_scan *scan)
          "KUBERNETES_SERVICE_HOST and JOB_COMPLETION_INDEX are set");
     int rc =
         ct_scheduler_need(scan, "JOB_COMPLETION_INDEX", 0, CT_MAX_NODES - 1, &scan->out->node_rank);
-    return rc != 0 ? rc : read_first_pod(scan);
+    if (rc != 0) {
+        return rc;
+    }
+    return read_first_pod(scan);
 }
 
 /* ---- TPU hosts ------------------------------------------------------------------------------- */
@@ -147,7 +150,10 @@ int ct_scheduler_tpu(const struct ct_scheduler_scan *scan)
     out->nnodes = (struct ct_scheduler_int){(int)out->hosts.count, names};
     ct_scheduler_first_host(scan, out->hosts.list[0], strlen(out->hosts.list[0]), names);
     rc = ct_scheduler_need(scan, "TPU_WORKER_ID", 0, out->nnodes.value - 1, &out->node_rank);
-    return rc != 0 ? rc : read_slices(scan);
+    if (rc != 0) {
+        return rc;
+    }
+    return read_slices(scan);
 }
 
 /* ---- habits ---------------------------------------------------------------------------------- */
@@ -174,11 +180,21 @@ int ct_scheduler_master(const struct ct_scheduler_scan *scan)
     }
     here(scan, CT_SCHEDULER_MASTER, "a node of a job", "MASTER_ADDR and NODE_RANK are set");
     int rc = ct_scheduler_need(scan, "NODE_RANK", 0, CT_MAX_NODES - 1, &out->node_rank);
-    rc = rc != 0 ? rc : ct_scheduler_read(scan, "NNODES", 1, CT_MAX_NODES, &out->nnodes);
-    rc = rc != 0 ? rc : ct_scheduler_check_nodes(scan);
-    rc = rc != 0 ? rc : ct_scheduler_read(scan, "MASTER_PORT", 1, UINT16_MAX, &out->port);
-    if (rc == 0) {
-        ct_scheduler_first_host(scan, master, strlen(master), "MASTER_ADDR");
+    if (rc != 0) {
+        return rc;
     }
-    return rc;
+    rc = ct_scheduler_read(scan, "NNODES", 1, CT_MAX_NODES, &out->nnodes);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = ct_scheduler_check_nodes(scan);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = ct_scheduler_read(scan, "MASTER_PORT", 1, UINT16_MAX, &out->port);
+    if (rc != 0) {
+        return rc;
+    }
+    ct_scheduler_first_host(scan, master, strlen(master), "MASTER_ADDR");
+    return 0;
 }

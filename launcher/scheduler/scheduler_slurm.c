@@ -123,27 +123,47 @@ int ct_scheduler_slurm(const struct ct_scheduler_scan *scan)
     out->name = "a Slurm job step";
     out->reason = "SLURM_STEP_NODELIST and SLURM_STEP_NUM_NODES are set";
     int rc = ct_scheduler_need(scan, "SLURM_STEP_NUM_NODES", 1, CT_MAX_NODES, &out->nnodes);
-    rc = rc != 0 ? rc
-                 : ct_scheduler_need(scan, "SLURM_NODEID", 0, CT_MAX_NODES - 1, &out->node_rank);
-    if (rc == 0) {
-        const char *size = ct_scheduler_get(scan, "SLURM_STEP_NUM_TASKS") != NULL
-                               ? "SLURM_STEP_NUM_TASKS"
-                               : "SLURM_NTASKS";
-        rc = ct_scheduler_need(scan, "SLURM_PROCID", 0, CT_MAX_WORLD - 1, &out->rank);
-        rc = rc != 0 ? rc : ct_scheduler_need(scan, size, 1, CT_MAX_WORLD, &out->world_size);
+    if (rc != 0) {
+        return rc;
     }
-    rc = rc != 0 ? rc : check_het(scan);
-    rc = rc != 0 ? rc : ct_scheduler_check_nodes(scan);
-    rc = rc != 0 ? rc
-                 : ct_scheduler_ranks(scan, out->rank.from, out->world_size.from, "SLURM_LOCALID",
-                                      NULL);
-    rc = rc != 0 ? rc : read_local_size(scan);
-    rc = rc != 0 ? rc : read_hosts(scan);
-    if (rc == 0) {
-        read_extras(scan);
-        read_job_id(scan);
+    rc = ct_scheduler_need(scan, "SLURM_NODEID", 0, CT_MAX_NODES - 1, &out->node_rank);
+    if (rc != 0) {
+        return rc;
     }
-    return rc;
+    rc = ct_scheduler_need(scan, "SLURM_PROCID", 0, CT_MAX_WORLD - 1, &out->rank);
+    if (rc != 0) {
+        return rc;
+    }
+    const char *size = ct_scheduler_get(scan, "SLURM_STEP_NUM_TASKS") != NULL
+                           ? "SLURM_STEP_NUM_TASKS"
+                           : "SLURM_NTASKS";
+    rc = ct_scheduler_need(scan, size, 1, CT_MAX_WORLD, &out->world_size);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = check_het(scan);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = ct_scheduler_check_nodes(scan);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = ct_scheduler_ranks(scan, out->rank.from, out->world_size.from, "SLURM_LOCALID", NULL);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = read_local_size(scan);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = read_hosts(scan);
+    if (rc != 0) {
+        return rc;
+    }
+    read_extras(scan);
+    read_job_id(scan);
+    return 0;
 }
 
 int ct_scheduler_slurm_batch(const struct ct_scheduler_scan *scan)

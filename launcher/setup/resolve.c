@@ -322,7 +322,10 @@ int ct_resolve(const struct ct_scheduler_input *input, struct ct_options *option
         *where = (struct ct_scheduler){.name = "unclear", .reason = "flags decide"};
         rc = 0;
     }
-    rc = rc != 0 ? rc : choose_mode(&scene);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = choose_mode(&scene);
     if (rc != 0) {
         return rc;
     }

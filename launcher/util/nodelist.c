@@ -97,7 +97,9 @@ static int expand_range(const struct list *list, const char **at, const char *re
         size_t len = name->len;
         int count = snprintf(digits, sizeof(digits), "%0*lld", width, (long long)number);
         rc = append(list, name, digits, (size_t)count);
-        rc = rc != 0 ? rc : expand_from(list, rest, end, name, depth + 1);
+        if (rc == 0) {
+            rc = expand_from(list, rest, end, name, depth + 1);
+        }
         name->len = len;
     }
     return rc;

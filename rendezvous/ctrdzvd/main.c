@@ -90,9 +90,18 @@ static int watch_signals(struct daemon *daemon)
     daemon->sigterm.data = daemon;
     daemon->sigint.data = daemon;
     int rc = uv_signal_init(&daemon->loop, &daemon->sigterm);
-    rc = rc != 0 ? rc : uv_signal_init(&daemon->loop, &daemon->sigint);
-    rc = rc != 0 ? rc : uv_signal_start(&daemon->sigterm, on_signal, SIGTERM);
-    return rc != 0 ? rc : uv_signal_start(&daemon->sigint, on_signal, SIGINT);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = uv_signal_init(&daemon->loop, &daemon->sigint);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = uv_signal_start(&daemon->sigterm, on_signal, SIGTERM);
+    if (rc != 0) {
+        return rc;
+    }
+    return uv_signal_start(&daemon->sigint, on_signal, SIGINT);
 }
 
 static int announce(const struct ct_daemon_options *options, const struct ct_server *server)

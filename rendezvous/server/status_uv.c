@@ -61,7 +61,6 @@ static int make_status(void *data, struct ct_status_rows *rows, cJSON **out)
     const struct ct_status_pages *pages = data;
     struct ct_server_stats stats;
     struct ct_http_stats http;
-    const struct ct_budget *budget = ct_store_budget(pages->hub->service.store);
     ct_server_stats(pages->server, &stats);
     ct_http_stats(pages->http, &http);
     struct ct_status_facts facts = {
@@ -69,9 +68,9 @@ static int make_status(void *data, struct ct_status_rows *rows, cJSON **out)
         .keys = stats.keys,
         .queued = ct_store_num_queued(pages->hub->service.store),
         .bytes = stats.bytes,
-        .memory = budget->used,
-        .memory_max = budget->max,
-        .memory_refused = budget->refused,
+        .memory = stats.memory,
+        .memory_max = ct_store_budget(pages->hub->service.store)->max,
+        .memory_refused = stats.over_memory,
         .connections = stats.connections,
         .waiters = stats.waiters,
         .accepted = stats.accepted,

@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Part of a server, which fills in the first members. */
+/* Part of a server, which sets `server`, `hub`, `fn` and `data`. */
 struct ct_status_pages {
     const struct ct_server *server;
     uv_loop_t *loop;
@@ -26,15 +26,14 @@ struct ct_status_pages {
     int64_t opened_ns;
     struct ct_http *http; /* NULL in a build without HTTP */
     struct ct_http_reserve *reserve;
-    struct ct_refusal_log unanswered;
+    struct ct_refusal_log unanswered; /* requests that got the reserve's answer instead of a page */
 };
 
-/* Opens HTTP and lets the hub hand connections over. What is left behind on failure, too,
- * ct_status_pages_close() closes. */
+/* Opens HTTP and lets the hub hand connections over. To be closed after a failure, too. */
 CT_MUST_CHECK int ct_status_pages_open(struct ct_status_pages *pages, uv_loop_t *loop, bool keys,
                                        struct ct_err *err);
 
-/* How often `cb` will be called: for each part when it is closed. */
+/* Calls `cb` for each part when it is closed. Returns how often that will be. */
 unsigned ct_status_pages_close(struct ct_status_pages *pages, ct_http_close_fn cb, void *data);
 
 #endif

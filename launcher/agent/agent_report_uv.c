@@ -53,7 +53,7 @@ static bool is_culprit(const struct ct_agent_run *run)
 
 static void say(struct ct_agent_run *run, const struct ct_buf *text)
 {
-    if (run->output != NULL && text->len > 0) {
+    if (run->output != NULL && text->len > 0 && ct_buf_status(text) == 0) {
         ct_output_say(run->output, CT_OUTPUT_ERR, (const char *)ct_buf_bytes(text), text->len);
     }
 }
@@ -67,9 +67,8 @@ void ct_agent_report_say(struct ct_agent_run *run, const char *fmt, ...)
     (void)vsnprintf(line, sizeof(line), fmt, args);
     va_end(args);
     ct_text_clean(line); /* other machines' words, too */
-    if (ct_buf_printf(&text, CT_REPORT_PREFIX "%s\n", line) == 0) {
-        say(run, &text);
-    }
+    ct_buf_addf(&text, CT_REPORT_PREFIX "%s\n", line);
+    say(run, &text);
     ct_buf_fini(&text);
 }
 
@@ -84,14 +83,15 @@ static void fill_what(const struct ct_agent_run *run, const struct ct_report_wor
                       struct ct_failure *failure)
 {
     struct ct_buf text = CT_BUF_INIT;
-    const char *words = NULL;
     if (worker->end.kind == CT_END_NOT_STARTED) {
-        words = run->start_err.text;
-    } else if ((worker->end.kind == CT_END_ALL_HUNG ||
-                ct_buf_printf(&text, "process %ld ", (long)worker->pid) == 0) &&
-               ct_worker_end_describe(&worker->end, &text) == 0) {
-        words = ct_buf_cstr(&text);
+        ct_buf_addf(&text, "%s", run->start_err.text);
+    } else {
+        if (worker->end.kind != CT_END_ALL_HUNG) {
+            ct_buf_addf(&text, "process %ld ", (long)worker->pid);
+        }
+        ct_worker_end_describe(&worker->end, &text);
     }
+    const char *words = ct_buf_status(&text) == 0 ? ct_buf_cstr(&text) : NULL;
     (void)snprintf(failure->what, sizeof(failure->what), "%.*s", CT_FAILURE_WHAT_MAX - 1,
                    words != NULL ? words : "");
     ct_buf_fini(&text);
@@ -160,18 +160,19 @@ static void fill_report(const struct ct_agent_run *run, struct ct_report_worker 
 }
 
 /* Why this node stops although nothing here has failed. */
-static void say_told(struct ct_agent_run *run, struct ct_buf *text)
+static void say_told(struct ct_agent_run *run)
 {
     const struct ct_failure *first = ct_job_story_elsewhere(&run->report.story);
     if (first != NULL && first->kind == CT_FAILURE_WORKER && run->job->resolved->one_screen) {
         return; /* that node has said so on this screen */
     }
     if (first != NULL) {
-        if (ct_buf_printf(text, CT_REPORT_PREFIX) == 0 && ct_job_story_headline(first, text) == 0 &&
-            ct_buf_printf(text, "\n") == 0) {
-            say(run, text);
-        }
-        ct_buf_reset(text);
+        struct ct_buf text = CT_BUF_INIT;
+        ct_buf_addf(&text, CT_REPORT_PREFIX);
+        ct_job_story_headline(first, &text);
+        ct_buf_addf(&text, "\n");
+        say(run, &text);
+        ct_buf_fini(&text);
     } else if (!run->agent.lost && run->report.stop_why[0] != '\0') {
         ct_agent_report_say(run, "%s", run->report.stop_why);
     }
@@ -186,11 +187,13 @@ void ct_agent_report_headline(struct ct_agent_run *run)
     bool speaks = ct_agent_report_speaks(run) && !told_by_another(run);
     if (table != NULL && (run->agent.failure.known || speaks)) {
         fill_report(run, table, &report);
-        if (run->agent.failure.known
-                ? ct_report_headline(&report, &text) == 0
-                : (say_told(run, &text), ct_report_stopping(&report, &text) == 0)) {
-            say(run, &text);
+        if (run->agent.failure.known) {
+            ct_report_headline(&report, &text);
+        } else {
+            say_told(run);
+            ct_report_stopping(&report, &text);
         }
+        say(run, &text);
     }
     ct_free(table);
     ct_buf_fini(&text);

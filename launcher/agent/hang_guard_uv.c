@@ -66,18 +66,18 @@ int ct_hang_guard_open(struct ct_hang_guard *guard, uv_loop_t *loop, struct ct_e
         .on_verdict = on_verdict,
         .data = guard,
     };
-    return ct_hang_sampler_start(loop, &options, &guard->watch, err);
+    return ct_hang_sampler_start(loop, &options, &guard->sampler, err);
 }
 
 void ct_hang_guard_reset(struct ct_hang_guard *guard)
 {
-    ct_hang_sampler_reset(guard->watch, guard->worker_env->first_rank,
+    ct_hang_sampler_reset(guard->sampler, guard->worker_env->first_rank,
                           guard->worker_env->world_size == guard->job->workers);
 }
 
 void ct_hang_guard_still(const struct ct_hang_guard *guard, struct ct_hang_vote *out)
 {
-    ct_hang_sampler_vote(guard->watch, out);
+    ct_hang_sampler_vote(guard->sampler, out);
     out->generation = guard->worker_env->generation;
 }
 
@@ -110,13 +110,13 @@ void ct_hang_guard_hear(struct ct_hang_guard *guard, const struct ct_hang_vote *
                         const char *host)
 {
     int local_rank = verdict->rank - guard->worker_env->first_rank;
-    if (guard->watch == NULL || *guard->stopping || verdict->kind == CT_HANG_VOTE_WAITING ||
+    if (guard->sampler == NULL || *guard->stopping || verdict->kind == CT_HANG_VOTE_WAITING ||
         verdict->kind == CT_HANG_VOTE_QUIET ||
         verdict->generation != guard->worker_env->generation) {
         return;
     }
     if (local_rank >= 0 && local_rank < guard->job->workers) {
-        ct_hang_sampler_accuse(guard->watch, verdict);
+        ct_hang_sampler_accuse(guard->sampler, verdict);
     } else {
         tell_of_another(guard, verdict, host);
     }
@@ -124,6 +124,6 @@ void ct_hang_guard_hear(struct ct_hang_guard *guard, const struct ct_hang_vote *
 
 void ct_hang_guard_close(struct ct_hang_guard *guard)
 {
-    ct_hang_sampler_stop(guard->watch);
-    guard->watch = NULL;
+    ct_hang_sampler_stop(guard->sampler);
+    guard->sampler = NULL;
 }

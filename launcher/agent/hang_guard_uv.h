@@ -20,7 +20,7 @@ struct ct_hang_guard {
     struct ct_output *output;
     struct ct_worker *workers; /* by local rank */
     const bool *stopping;      /* they have been told to end: standing still is no hang then */
-    struct ct_hang_sampler *watch;
+    struct ct_hang_sampler *sampler;
 };
 
 /* With the other fields filled in; does nothing without --hang-timeout. */

@@ -46,17 +46,17 @@ CT_MUST_CHECK int ct_hang_sampler_start(uv_loop_t *loop,
                                         struct ct_hang_sampler **out, struct ct_err *err);
 
 /* A new generation of workers, which may have other ranks. NULL is allowed. */
-void ct_hang_sampler_reset(struct ct_hang_sampler *watch, int first_rank, bool whole_job);
+void ct_hang_sampler_reset(struct ct_hang_sampler *sampler, int first_rank, bool whole_job);
 
 /* What the last look at the workers says of them, for the other machines; ranks are global. NULL is
  * allowed. */
-void ct_hang_sampler_vote(const struct ct_hang_sampler *watch, struct ct_hang_vote *out);
+void ct_hang_sampler_vote(const struct ct_hang_sampler *sampler, struct ct_hang_vote *out);
 
 /* The machines of the job have found together that a worker of this one holds it up: the verdict
  * follows as if it were our own, unless it has moved since or was judged already. */
-void ct_hang_sampler_accuse(struct ct_hang_sampler *watch, const struct ct_hang_vote *verdict);
+void ct_hang_sampler_accuse(struct ct_hang_sampler *sampler, const struct ct_hang_vote *verdict);
 
 /* Ends; the memory goes in the close callback. NULL is allowed. */
-void ct_hang_sampler_stop(struct ct_hang_sampler *watch);
+void ct_hang_sampler_stop(struct ct_hang_sampler *sampler);
 
 #endif

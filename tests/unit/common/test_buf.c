@@ -179,6 +179,31 @@ static void test_allocation_failures(void **state)
     assert_true(ct_fault_sweep(fill, NULL, 0) >= 3);
 }
 
+static int add_pieces(void *data)
+{
+    struct ct_buf buf = CT_BUF_INIT;
+    (void)data;
+    for (int i = 0; i < 40; i++) {
+        ct_buf_addf(&buf, "%d,", i % 10);
+        ct_buf_add(&buf, "abc", 3);
+    }
+    int rc = ct_buf_status(&buf);
+    assert_true(rc == 0 ? buf.len == 200 : buf.len % 5 == 0 || buf.len % 5 == 2);
+    size_t len = buf.len;
+    ct_buf_addf(&buf, "more");
+    assert_int_equal(buf.len, rc == 0 ? len + 4 : len); /* nothing follows a piece that was lost */
+    ct_buf_reset(&buf);
+    assert_int_equal(ct_buf_status(&buf), 0);
+    ct_buf_fini(&buf);
+    return rc;
+}
+
+static void test_a_lost_piece_is_remembered(void **state)
+{
+    (void)state;
+    assert_true(ct_fault_sweep(add_pieces, NULL, 0) >= 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -190,6 +215,7 @@ int main(void)
         cmocka_unit_test(test_nearly_full_stream_moves_rarely),
         cmocka_unit_test(test_model),
         cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_a_lost_piece_is_remembered),
     };
     return cmocka_run_group_tests_name("buf", tests, NULL, NULL);
 }

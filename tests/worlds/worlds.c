@@ -172,7 +172,7 @@ static int run_step(struct ct_trainer *t, struct ct_err *err)
     if (rc == 0 && done == 0) {
         const uint32_t *index = ct_sampler_batch(&t->sampler, t->at.batch, &rows, &global);
         t->optimizer.lr = (float)ct_trainer_rate(t, t->at.batch);
-        rc = ct_trainer_settle(t, rows, err);
+        rc = ct_trainer_await_queue(t, rows, err);
         rc = rc == 0 ? ct_trainer_queue(t, index, rows, global, err) : rc;
         t->optimizer.step++;
         done = 1;

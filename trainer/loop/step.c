@@ -107,7 +107,7 @@ static bool may_grow(struct ct_queued *queued, size_t rows)
     return grows;
 }
 
-int ct_trainer_settle(struct ct_trainer *t, size_t rows, struct ct_err *err)
+int ct_trainer_await_queue(struct ct_trainer *t, size_t rows, struct ct_err *err)
 {
     /* A pipeline looks after itself. */
     if (t->team.comm == NULL || t->dev->kind == CT_DEVICE_CPU || t->pipe != NULL) {
@@ -129,7 +129,7 @@ int ct_trainer_step(struct ct_trainer *t, size_t batch, struct ct_err *err)
     size_t rows, global_rows;
     const uint32_t *index = ct_sampler_batch(&t->sampler, batch, &rows, &global_rows);
     t->optimizer.lr = (float)ct_trainer_rate(t, batch);
-    int rc = ct_trainer_settle(t, rows, err);
+    int rc = ct_trainer_await_queue(t, rows, err);
     if (rc == 0 && t->queued.steps == 0) {
         rc = ct_gpu_backup_point(t, false, err);
     }

@@ -92,7 +92,7 @@ struct ct_epoch_progress {
     struct ct_rates rates;
 };
 
-/* GPUs: what has been queued since ct_trainer_settle() waited. */
+/* GPUs: what has been queued since ct_trainer_await_queue() waited. */
 struct ct_queued {
     size_t rows; /* of the last step; 0 before the first */
     int steps;
@@ -220,7 +220,8 @@ CT_MUST_CHECK int ct_trainer_step(struct ct_trainer *trainer, size_t t, struct c
 
 /* Before a step of `rows` samples is queued on a GPU: waits, where the queueing itself would have
  * to wait for the device, which does not notice that a peer is gone as this does. */
-CT_MUST_CHECK int ct_trainer_settle(struct ct_trainer *trainer, size_t rows, struct ct_err *err);
+CT_MUST_CHECK int ct_trainer_await_queue(struct ct_trainer *trainer, size_t rows,
+                                         struct ct_err *err);
 
 /* The device's part of it, for `rows` samples of this rank out of `global_rows`. */
 CT_MUST_CHECK int ct_trainer_queue(struct ct_trainer *trainer, const uint32_t *index, size_t rows,

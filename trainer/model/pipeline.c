@@ -22,7 +22,7 @@
 
 /* Before the host queues what `may_wait` for the device, or too much: waits itself, since it
  * notices that a peer is gone, and the device's own calls do not. */
-static int settle(struct ct_pipeline *pipe, bool may_wait, struct ct_err *err)
+static int await_queue(struct ct_pipeline *pipe, bool may_wait, struct ct_err *err)
 {
     if (pipe->dev->kind == CT_DEVICE_CPU || (!may_wait && pipe->queued < QUEUED_MAX)) {
         return 0;
@@ -84,7 +84,7 @@ static int load(struct ct_pipeline *pipe, struct ct_model *slot, const struct ct
                 const uint32_t *index, size_t rows, struct ct_err *err)
 {
     /* Augmented images are brought there with the host waiting. */
-    int rc = settle(pipe, data->augment != NULL, err);
+    int rc = await_queue(pipe, data->augment != NULL, err);
     return rc == 0 ? ct_model_load(slot, data, index, rows, err) : rc;
 }
 
@@ -102,7 +102,7 @@ static int forward(struct ct_pipeline *pipe, struct ct_model *slot, const float 
         rc = take(pipe, pipe->below, slot->act[0], bytes_in(pipe, rows), TAG_ACTIVATION, err);
     }
     if (rc == 0) {
-        rc = settle(pipe, pipe->fresh, err);
+        rc = await_queue(pipe, pipe->fresh, err);
     }
     if (rc == 0) {
         rc = ct_model_forward(slot, params, rows, err);
@@ -124,7 +124,7 @@ static int backward(struct ct_pipeline *pipe, struct ct_model *slot, const float
         rc = take(pipe, pipe->above, ct_model_top(slot), bytes_out(pipe, rows), TAG_GRADIENT, err);
     }
     if (rc == 0) {
-        rc = settle(pipe, pipe->fresh, err);
+        rc = await_queue(pipe, pipe->fresh, err);
     }
     if (rc == 0) {
         rc = ct_model_backward(slot, params, first ? pipe->grads : pipe->part, rows, err);

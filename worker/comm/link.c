@@ -7,7 +7,7 @@
 
 /* ---- life and death -------------------------------------------------------------------------- */
 
-static int settle(struct ctw_link *link, int rc, const char *what, struct ct_err *err)
+static int keep_failure(struct ctw_link *link, int rc, const char *what, struct ct_err *err)
 {
     if (rc != 0) {
         link->dead = rc;
@@ -29,7 +29,7 @@ void ctw_link_abort(struct ctw_link *link)
 {
     if (link != NULL && link->dead == 0) {
         int rc = ct_err_set(&link->reason, CT_EABORTED, "called here");
-        (void)settle(link, rc, "abort of the link to", NULL);
+        (void)keep_failure(link, rc, "abort of the link to", NULL);
     }
 }
 
@@ -59,7 +59,7 @@ int ctw_link_send(struct ctw_link *link, const void *buf, size_t bytes, int tag,
         rc = link->ops->send(link, buf, bytes, tag, &link->reason);
         progress_end_wait(link->progress, before);
     }
-    return settle(link, rc, "send to", err);
+    return keep_failure(link, rc, "send to", err);
 }
 
 int ctw_link_recv(struct ctw_link *link, void *buf, size_t bytes, int tag, struct ct_err *err)
@@ -73,7 +73,7 @@ int ctw_link_recv(struct ctw_link *link, void *buf, size_t bytes, int tag, struc
         rc = link->ops->recv(link, buf, bytes, tag, &link->reason);
         progress_end_wait(link->progress, before);
     }
-    return settle(link, rc, "receive from", err);
+    return keep_failure(link, rc, "receive from", err);
 }
 
 /* ---- for back ends --------------------------------------------------------------------------- */

@@ -14,7 +14,7 @@
  * parameters live, is a host's. It costs no more than shares over all ranks, since those would have
  * to exchange what they computed from them.
  *
- * What the caller keeps in private memory passes through a stage of the same size.
+ * What the caller keeps in private memory passes through a staging buffer of the same size.
  *
  * Who waits for what gives up in this order, so that who knows best speaks first: a leader waiting
  * for its ranks, leaders for each other, ranks for their leader.
@@ -24,7 +24,7 @@
 #include "common/alloc.h"
 #include "worker/comm/link.h"
 #include "worker/net/schedule_run.h"
-#include "worker/shm/stage.h"
+#include "worker/shm/staging.h"
 
 #include <string.h>
 
@@ -43,7 +43,7 @@ struct net_comm {
     struct schedule plan;
     struct view_piece *pieces; /* one per rank of this host */
     unsigned char *scratch, *copies;
-    struct stage stage; /* for private memory */
+    struct staging staging; /* for private memory */
 };
 
 static struct net_comm *self(struct ctw_comm *comm)
@@ -141,19 +141,19 @@ static int net_all_reduce(struct ctw_comm *comm, const float *send, float *recv,
         return run_plan(c, &mine, &view, own, NULL, err);
     }
     if (rc == 0) {
-        rc = stage_sources(&c->stage, host, send, bytes, err);
+        rc = staging_sources(&c->staging, host, send, bytes, err);
     }
     bool staged = rc == 0 && !host_same_target(host);
     if (staged) {
-        rc = stage_reserve(&c->stage, host, bytes, err);
-        whole.start = c->stage.sum;
+        rc = staging_reserve(&c->staging, host, bytes, err);
+        whole.start = c->staging.sum;
     }
     if (rc == 0) {
         rc = reduce_into(c, &mine, &view, bytes, err);
     }
     if (rc == 0 && staged && bytes > 0) {
         /* Nobody writes the next sum before this rank has come to the next meeting. */
-        memcpy(recv, c->stage.sum, bytes);
+        memcpy(recv, c->staging.sum, bytes);
     }
     return rc;
 }
@@ -227,9 +227,9 @@ static int net_broadcast(struct ctw_comm *comm, void *buf, size_t bytes, int roo
     }
     bool staged = rc == 0 && host->comm.size > 1 && !host_same_target(host);
     if (staged) {
-        rc = stage_reserve(&c->stage, host, bytes, err);
+        rc = staging_reserve(&c->staging, host, bytes, err);
         if (rc == 0 && comm->rank == root && bytes > 0) {
-            memcpy(c->stage.sum, buf, bytes);
+            memcpy(c->staging.sum, buf, bytes);
         }
         if (rc == 0) {
             rc = sync_barrier(&host->sync, err);
@@ -238,14 +238,14 @@ static int net_broadcast(struct ctw_comm *comm, void *buf, size_t bytes, int roo
     if (rc != 0) {
         return rc;
     }
-    const struct view_piece whole = {.start = staged ? c->stage.sum : buf, .end = bytes};
+    const struct view_piece whole = {.start = staged ? c->staging.sum : buf, .end = bytes};
     const struct view view = {&whole, 1};
     if (c->leader) {
         schedule_broadcast(&c->plan, c->node, c->nodes, node_of(c, root), bytes);
     }
     rc = run_plan(c, &mine, &view, NULL, NULL, err);
     if (rc == 0 && staged && comm->rank != root && bytes > 0) {
-        memcpy(buf, c->stage.sum, bytes);
+        memcpy(buf, c->staging.sum, bytes);
     }
     return rc;
 }

@@ -4,7 +4,8 @@
  *
  * all_reduce: rank r sums share r of all ranks' numbers. Numbers are read where they are when they
  * lie in CTW_MEMORY_OWN, and the sum is written where all see it when it belongs into
- * CTW_MEMORY_SHARED; what is private passes through the stage, a chunk at a time.
+ * CTW_MEMORY_SHARED; what is private passes through the staging buffer, a chunk at a
+ * time.
  */
 #include "worker/comm/link.h"
 #include "worker/shm/host.h"
@@ -32,17 +33,17 @@ static void advance_sources(struct host *host, size_t len)
     }
 }
 
-/* The first chunk of a private `send` is in the stage already. */
+/* The first chunk of a private `send` is in the staging buffer already. */
 static int reduce_in_chunks(struct host *host, const float *send, float *recv, size_t count,
                             bool into_shared, struct ct_err *err)
 {
-    const size_t chunk = HOST_STAGE_BYTES / sizeof(float);
+    const size_t chunk = HOST_STAGING_BYTES / sizeof(float);
     bool private_send = host_desc(host, host->comm.rank)->send == ARENA_PRIVATE;
     for (size_t at = 0; at < count; at += chunk) {
         size_t len = count - at < chunk ? count - at : chunk;
         if (at > 0) {
             if (private_send) {
-                memcpy(host->stage, send + at, len * sizeof(float));
+                memcpy(host->staging, send + at, len * sizeof(float));
             }
             int rc = sync_barrier(&host->sync, err);
             if (rc != 0) {
@@ -76,7 +77,7 @@ static int host_all_reduce(struct ctw_comm *comm, const float *send, float *recv
         return rc;
     }
     if (mine.send == ARENA_PRIVATE && count > 0) {
-        memcpy(host->stage, send, bytes < HOST_STAGE_BYTES ? bytes : HOST_STAGE_BYTES);
+        memcpy(host->staging, send, bytes < HOST_STAGING_BYTES ? bytes : HOST_STAGING_BYTES);
     }
     rc = host_meet(host, &mine, err);
     bool all_shared = true;
@@ -120,24 +121,24 @@ static int host_reduce_scatter(struct ctw_comm *comm, float *buf, size_t count, 
 
 /* ---- the others ------------------------------------------------------------------------------ */
 
-/* Through all stages together, as one large chunk. */
+/* Through all staging buffers together, as one large chunk. */
 static int broadcast_in_chunks(struct host *host, unsigned char *buf, size_t bytes, bool is_root,
                                struct ct_err *err)
 {
-    const size_t chunk = HOST_STAGE_BYTES * (size_t)host->comm.size;
+    const size_t chunk = HOST_STAGING_BYTES * (size_t)host->comm.size;
     for (size_t at = 0; at < bytes; at += chunk) {
         size_t len = bytes - at < chunk ? bytes - at : chunk;
         if (is_root) {
-            memcpy(host->stages, buf + at, len);
+            memcpy(host->all_staging, buf + at, len);
         }
         int rc = sync_barrier(&host->sync, err);
         if (rc != 0) {
             return rc;
         }
         if (!is_root) {
-            memcpy(buf + at, host->stages, len);
+            memcpy(buf + at, host->all_staging, len);
         }
-        /* The root overwrites the stage only when all have read it. */
+        /* The root overwrites the buffer only when all have read it. */
         rc = sync_barrier(&host->sync, err);
         if (rc != 0) {
             return rc;

@@ -63,7 +63,7 @@ int host_find_sources(struct host *host, size_t bytes, bool *all_shared, struct 
 {
     for (int r = 0; r < host->comm.size; r++) {
         int64_t at = host_desc(host, r)->send;
-        const void *from = host->stages + (size_t)r * HOST_STAGE_BYTES;
+        const void *from = host->all_staging + (size_t)r * HOST_STAGING_BYTES;
         if (at == ARENA_PRIVATE) {
             *all_shared = false;
         } else {
@@ -158,17 +158,17 @@ static int exchange(struct host *host, const struct comm_setup *setup, struct ct
     return rc;
 }
 
-/* The stages are the first region: one block per rank and one more for the sum. */
-static int make_stages(struct host *host, struct ct_err *err)
+/* The staging buffers are the first region: one block per rank and one more for the sum. */
+static int make_staging(struct host *host, struct ct_err *err)
 {
-    void *stage, *result;
-    int rc = arena_add(&host->arena, CTW_MEMORY_OWN, HOST_STAGE_BYTES, &stage, err);
+    void *staging, *result;
+    int rc = arena_add(&host->arena, CTW_MEMORY_OWN, HOST_STAGING_BYTES, &staging, err);
     if (rc == 0) {
-        rc = arena_add(&host->arena, CTW_MEMORY_SHARED, HOST_STAGE_BYTES, &result, err);
+        rc = arena_add(&host->arena, CTW_MEMORY_SHARED, HOST_STAGING_BYTES, &result, err);
     }
     if (rc == 0) {
-        host->stage = stage;
-        host->stages = host->stage - (size_t)host->comm.rank * HOST_STAGE_BYTES;
+        host->staging = staging;
+        host->all_staging = host->staging - (size_t)host->comm.rank * HOST_STAGING_BYTES;
         host->result = result;
     }
     return rc;
@@ -210,7 +210,7 @@ int host_open(const struct comm_setup *setup, struct host **out, struct ct_err *
     }
     if (rc == 0) {
         arena_init(&host->arena, &host->shm, setup->rank, setup->size);
-        rc = make_stages(host, err);
+        rc = make_staging(host, err);
     }
     if (rc != 0) {
         abandon(host);

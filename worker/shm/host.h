@@ -7,7 +7,7 @@
  * the others in a barrier, after which each checks that all do the same and knows where their
  * buffers are.
  *
- *     file: | page | stage of rank 0 | ... | stage of rank n-1 | stage of the sum | regions ...
+ *     file: | page | staging 0 | ... | staging n-1 | staging of the sum | regions ...
  */
 #ifndef CT_WORKER_SHM_HOST_H
 #define CT_WORKER_SHM_HOST_H
@@ -19,7 +19,7 @@
 #include "worker/shm/sync.h"
 
 /* A chunk and its sum stay in a core's L2 cache. */
-#define HOST_STAGE_BYTES ((size_t)256 * 1024)
+#define HOST_STAGING_BYTES ((size_t)256 * 1024)
 
 enum host_op {
     HOST_OP_NONE,
@@ -37,9 +37,9 @@ struct host {
     struct sync sync;
     struct arena arena;
     int first;
-    unsigned turn;        /* operations so far: which of the two descriptions is in use */
-    unsigned char *stage; /* this rank's */
-    unsigned char *stages, *result;
+    unsigned turn;          /* operations so far: which of the two descriptions is in use */
+    unsigned char *staging; /* this rank's */
+    unsigned char *all_staging, *result;
     const float **sources; /* scratch, one per rank */
     sum_fn sum;            /* of the sources, in the order that was asked for */
 };
@@ -59,7 +59,7 @@ const struct sync_desc *host_desc(const struct host *host, int rank);
 /* Publishes `mine`, waits for everybody, checks that all do the same. */
 CT_MUST_CHECK int host_meet(struct host *host, const struct sync_desc *mine, struct ct_err *err);
 
-/* Points host->sources at every rank's `send`; a private one's is its stage, and *all_shared is
+/* Points host->sources at every rank's `send`; a private one's is its staging, and *all_shared is
  * then made false. */
 CT_MUST_CHECK int host_find_sources(struct host *host, size_t bytes, bool *all_shared,
                                     struct ct_err *err);

@@ -158,7 +158,7 @@ static int step(struct ct_trainer *t, size_t *done, struct ct_err *err)
     size_t rows, global;
     const uint32_t *index = ct_sampler_batch(&t->sampler, t->at.batch, &rows, &global);
     t->optimizer.lr = (float)ct_trainer_rate(t, t->at.batch);
-    rc = ct_trainer_settle(t, rows, err);
+    rc = ct_trainer_await_queue(t, rows, err);
     rc = rc == 0 ? ct_trainer_queue(t, index, rows, global, err) : rc;
     t->optimizer.step++;
     *done = 1;

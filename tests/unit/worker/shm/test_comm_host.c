@@ -12,7 +12,7 @@
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* The largest spans several chunks of the stage and ends in the middle of a cache line. */
+/* The largest spans several chunks of the staging buffer and ends in the middle of a cache line. */
 static const size_t counts[] = {0, 1, 2, 15, 16, 17, 1000, 65535, 65536, 65537, 200003};
 #define MOST 200003
 

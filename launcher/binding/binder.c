@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reads the topology and the GPUs' PCI addresses once, and gives every worker its CPUs. A binder
+ * without CPUs binds nobody.
+ */
 #include "launcher/binding/binder.h"
 
 #include "common/alloc.h"

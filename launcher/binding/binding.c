@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A seat is the place of a worker among those of its NUMA node: the node, and which share of its
+ * cores, sockets or caches the worker gets. Each rule turns a seat into a set of CPUs. The topology
+ * has only those CPUs that ctrun itself may use.
+ */
 #include "launcher/binding/binding.h"
 
 #include <stdint.h>

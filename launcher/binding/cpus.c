@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The kernel ends its lists with a newline; an empty list is valid. CPUs beyond CT_CPUS_MAX are
+ * left out.
+ */
 #include "launcher/binding/cpus.h"
 
 #include <sched.h>

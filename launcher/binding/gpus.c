@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Counts the entries of the driver's folders and applies CUDA_VISIBLE_DEVICES to them. Folders that
+ * cannot be read hold no GPU.
+ */
 #include "launcher/binding/gpus.h"
 
 #include "common/buf.h"

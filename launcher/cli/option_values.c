@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Numbers are read as Python reads them, blanks around them included; words must match exactly.
+ */
 #include "launcher/cli/option_values.h"
 
 #include "common/clock.h"

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Keys of torchrun that mean nothing to ctrun are accepted and ignored; an unknown key is refused
+ * with the name it may be meant for.
+ */
 #include "launcher/cli/rdzv_conf.h"
 
 #include "common/num.h"

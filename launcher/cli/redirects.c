@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Each rank holds a digit whose bits are the streams, so "both" is stdout and stderr together.
+ */
 #include "launcher/cli/redirects.h"
 
 #include <string.h>

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Both sources feed add(), which sums the workers of a host that is named again. The first bad
+ * entry ends the reading; what was read until then stays and is freed with the list.
+ */
 #include "launcher/fleet/hosts.h"
 
 #include "common/alloc.h"

@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Happy path: ask for the job's name, let rank 0 put its host, wait in the barrier, get the host,
+ * and say goodbye. One deadline holds for the whole talk. Failure modes: the launcher closes the
+ * descriptor, stays silent, or answers with an error or a line that is too long.
+ */
 #include "launcher/scheduler/pmi.h"
 
 #include "common/clock.h"

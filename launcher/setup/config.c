@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Appends line by line; the caller frees the buffer, also after a failure.
+ */
 #include "launcher/setup/config.h"
 
 #include "common/text.h"

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What cannot be read is left at the value that means unknown; only a number of workers that cannot
+ * be met is an error.
+ */
 #include "launcher/setup/machine.h"
 
 #include "common/alloc.h"

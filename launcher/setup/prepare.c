@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Each step is a function of its own that main.c calls in order. What a step has made, main.c
+ * frees.
+ */
 #include "launcher/setup/prepare.h"
 
 #include "common/file.h"

@@ -1,4 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Asks which scheduler has started this process, then chooses how ctrun runs: alone, as one agent
+ * of several, or as the wrapper of a rank that the scheduler has started. Then each value that
+ * nobody has given is taken from the scheduler. Failure modes: variables of a scheduler that
+ * contradict each other, or that leave open what must be known.
+ */
 #include "launcher/setup/resolve.h"
 
 #include "launcher/cli/option_table.h"
@@ -334,6 +340,9 @@ int ct_resolve(const struct ct_scheduler_input *input, struct ct_options *option
     resolved.one_screen = options->agent_stdin || shares_screen(where->kind);
     if (resolved.mode != CT_MODE_SINGLE) {
         rc = settle_master(&scene);
+        if (rc != 0) {
+            return rc;
+        }
         settle_port(&scene);
         settle_run_id(&scene);
         resolved.kill_on_exit = where->kill_on_exit;
@@ -360,16 +369,14 @@ int ct_resolve(const struct ct_scheduler_input *input, struct ct_options *option
                        "there may be nothing left to restart: use srun --kill-on-bad-exit=0");
         resolved.warning_can_wait = false;
     }
-    if (rc == 0 && options->node_rank >= options->max_nodes + options->spares) {
-        rc = ct_err_set(err, CT_EINVAL,
-                        "--node-rank %d: ranks of %d node%s go from 0 to %d (see --nnodes)",
-                        options->node_rank, options->max_nodes, options->max_nodes == 1 ? "" : "s",
-                        options->max_nodes - 1);
+    if (options->node_rank >= options->max_nodes + options->spares) {
+        return ct_err_set(err, CT_EINVAL,
+                          "--node-rank %d: ranks of %d node%s go from 0 to %d (see --nnodes)",
+                          options->node_rank, options->max_nodes,
+                          options->max_nodes == 1 ? "" : "s", options->max_nodes - 1);
     }
-    if (rc == 0) {
-        *out = resolved;
-    }
-    return rc;
+    *out = resolved;
+    return 0;
 }
 
 void ct_resolved_worker_env(const struct ct_resolved *resolved, struct ct_worker_env *plan)

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A job of one machine gets a store on a loopback address unless an option names another. The
+ * machines of a shared job agree on one address, and each decides by it whether it hosts the store.
+ */
 #include "launcher/setup/store_address.h"
 
 #include "common/addr.h"

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The first of several entries with one name counts, as with getenv(3).
+ */
 #include "launcher/util/environ.h"
 
 #include <stddef.h>

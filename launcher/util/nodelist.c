@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Brackets are expanded by recursion: each number of a range is appended to the name, and the rest
+ * of the text follows with one level more. The depth and the number of names are bounded, because
+ * the text comes from the environment.
+ */
 #include "launcher/util/nodelist.h"
 
 #include "common/addr.h"

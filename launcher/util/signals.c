@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A name that is unknown or cannot be handled is passed over with a warning, as torchrun does.
+ */
 #include "launcher/util/signals.h"
 
 #include <signal.h>

@@ -1,4 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Happy path: one handle for each signal, all with one callback. Signals that are ignored, as under
+ * nohup(1), stay so. Failure mode: libuv refuses a handle; those opened before it wait for
+ * ct_signals_watch_close(). The handles are the caller's memory, which must last until the loop has
+ * closed them.
+ */
 #include "launcher/util/signals_uv.h"
 
 #include <signal.h>

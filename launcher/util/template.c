@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A reference to an unknown name stays in the text as it is.
+ */
 #include "launcher/util/template.h"
 
 #include <ctype.h>

@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Happy path: connect, send one GET, read until the announced length or the end of the connection.
+ * Failure modes: nobody listens, the deadline passes, the answer is too long, is no HTTP or ends
+ * early. The descriptor is closed here; the bytes belong to the caller.
+ */
 #include "rendezvous/ctrun-stat/http_get.h"
 
 #include "rendezvous/wire/sock.h"
@@ -172,7 +177,9 @@ int ct_http_get(const struct ct_endpoint *where, const char *path, int64_t deadl
         return rc;
     }
     rc = send_request(fd, where, path, deadline_ns, err);
-    rc = rc != 0 ? rc : receive_reply(fd, deadline_ns, bytes, out, err);
+    if (rc == 0) {
+        rc = receive_reply(fd, deadline_ns, bytes, out, err);
+    }
     (void)close(fd);
     return rc;
 }

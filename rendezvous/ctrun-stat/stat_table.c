@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Each section prints itself or nothing, when the document does not have it or has it in another
+ * type. The text remembers its first failure, so it is asked once, at the end.
+ */
 #include "rendezvous/ctrun-stat/stat_table.h"
 
 #include "common/text.h"

@@ -129,7 +129,9 @@ static int serve(const struct ct_daemon_options *options, const struct ct_token 
 {
     struct daemon daemon = {0};
     int uv = uv_loop_init(&daemon.loop);
-    uv = uv != 0 ? uv : watch_signals(&daemon);
+    if (uv == 0) {
+        uv = watch_signals(&daemon);
+    }
     if (uv != 0) {
         (void)fprintf(stderr, "ctrdzvd: cannot start the event loop: %s\n", uv_strerror(uv));
         return EXIT_FAILURE;

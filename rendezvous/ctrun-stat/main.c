@@ -64,12 +64,12 @@ static int print(const struct ct_stat_options *options, const char *where, const
         rc = ct_stat_health(status, &text);
     } else {
         bool screen = options->watch && isatty(STDOUT_FILENO) == 1;
-        rc = screen ? ct_buf_printf(&text, CLEAR) : 0;
-        rc = rc != 0 ? rc : ct_stat_table(status, where, &text);
-        rc = rc != 0 || !options->watch || screen ? rc : ct_buf_printf(&text, "\n");
+        ct_buf_addf(&text, "%s", screen ? CLEAR : "");
+        rc = ct_stat_table(status, where, &text);
+        ct_buf_addf(&text, "%s", options->watch && !screen ? "\n" : "");
     }
-    if (rc != 0) {
-        rc = ct_err_set(err, rc, "out of memory");
+    if (rc != 0 || ct_buf_status(&text) != 0) {
+        rc = ct_err_set(err, rc != 0 ? rc : CT_ENOMEM, "out of memory");
     } else if (ct_fd_write_all(STDOUT_FILENO, ct_buf_bytes(&text), text.len) != 0) {
         rc = ct_err_set(err, CT_EIO, "cannot write to standard output");
     }
@@ -87,7 +87,9 @@ static int show(const struct ct_stat_options *options)
     bool healthy = false;
     ct_addr_join(options->where.host, options->where.port, where, sizeof(where));
     int rc = ask(options, &bytes, &reply, &status, &healthy, &err);
-    rc = rc != 0 ? rc : print(options, where, status, &err);
+    if (rc == 0) {
+        rc = print(options, where, status, &err);
+    }
     if (rc != 0) {
         (void)fprintf(stderr, "ctrun-stat: %s: %s\n", where, err.text);
     }

@@ -396,6 +396,19 @@ out:
     return rc;
 }
 
+static int open_streams(struct node *node, int stdio[3], struct ct_err *err)
+{
+    int rc = open_stdin(node, &stdio[0], err);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = open_stream(node, CT_OUTPUT_OUT, &node->out, &stdio[1], err);
+    if (rc != 0) {
+        return rc;
+    }
+    return open_stream(node, CT_OUTPUT_ERR, &node->err, &stdio[2], err);
+}
+
 static int start_node(struct fleet *fleet, const struct ct_fleet_plan *plan, int index,
                       struct ct_err *err)
 {
@@ -403,10 +416,10 @@ static int start_node(struct fleet *fleet, const struct ct_fleet_plan *plan, int
     int stdio[3] = {-1, -1, -1};
     node->fleet = fleet;
     node->index = index;
-    int rc = open_stdin(node, &stdio[0], err);
-    rc = rc != 0 ? rc : open_stream(node, CT_OUTPUT_OUT, &node->out, &stdio[1], err);
-    rc = rc != 0 ? rc : open_stream(node, CT_OUTPUT_ERR, &node->err, &stdio[2], err);
-    rc = rc != 0 ? rc : spawn(node, plan, stdio, err);
+    int rc = open_streams(node, stdio, err);
+    if (rc == 0) {
+        rc = spawn(node, plan, stdio, err);
+    }
     if (stdio[0] >= 0) {
         (void)close(stdio[0]);
     }
@@ -657,7 +670,9 @@ int ct_fleet_run(const struct ct_fleet_job *job, int *exit_code, struct ct_err *
         return ct_err_set(err, CT_EIO, "cannot make an event loop: %s", uv_strerror(rc));
     }
     rc = open_all(&fleet, err);
-    rc = rc != 0 ? rc : start_nodes(&fleet, err);
+    if (rc == 0) {
+        rc = start_nodes(&fleet, err);
+    }
     if (rc != 0 && fleet.running > 0) {
         end_all(&fleet); /* the last of them closes everything */
     } else if (rc != 0) {

@@ -7,15 +7,6 @@
 
 #include <string.h>
 
-struct ct_arrays ct_trainer_arrays(const struct ct_trainer *t)
-{
-    struct ct_arrays arrays = {.count = 1, .at[0] = t->memory.params};
-    for (size_t i = 0; ct_optimizer_state_name(t->optimizer.kind, i) != NULL; i++) {
-        arrays.at[arrays.count++] = t->optimizer.state[i];
-    }
-    return arrays;
-}
-
 /* What a checkpoint is read into. */
 static struct ct_state_view host_view(const struct ct_trainer *t)
 {

@@ -178,7 +178,7 @@ static bool ends_in(const char *traceback, const char *text)
 static void add_rest(const char *tail, const char *message, const char *traceback,
                      struct ct_buf *out)
 {
-    while (*tail != '\0') {
+    while (tail != NULL && *tail != '\0') {
         size_t len = strcspn(tail, "\n");
         size_t whole = len + (tail[len] == '\n');
         if (!has_line(message, tail, len) && !has_line(traceback, tail, len)) {

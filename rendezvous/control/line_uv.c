@@ -295,6 +295,7 @@ static void read_into(struct ct_line *line, struct ct_msg *msg)
         struct ct_err err = {0};
         size_t used = 0;
         if (!fits_turn(line)) {
+            line->turns->left = 0; /* who came first is first in the next one */
             wait_for_turn(line);
             return;
         }

@@ -94,10 +94,8 @@ def flood(port, kind, count, seconds):
             add()
         for fd, _ in poll.poll(0.1):
             try:
-                if reads:
-                    with_answer = clients[fd].recv(1 << 20)
-                    if not with_answer:
-                        raise ConnectionResetError
+                if reads and not clients[fd].recv(1 << 20):
+                    raise ConnectionResetError
             except BlockingIOError:
                 pass
             except OSError:

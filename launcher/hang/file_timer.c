@@ -179,7 +179,7 @@ static int add(struct ct_file_timers_worker *worker, const struct ct_file_timer_
     return 0;
 }
 
-/* By hand, since fmin() alone would make every start of ctrun load libm. */
+/* This does not call fmin(), which would make every start of ctrun load libm. */
 static double bounded_seconds(double seconds)
 {
     if (seconds < -SECONDS_MAX) {

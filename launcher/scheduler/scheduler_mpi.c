@@ -195,9 +195,15 @@ int ct_scheduler_pmi(const struct ct_scheduler_scan *scan)
     return finish(scan);
 }
 
+/* The node's number and how many there are, as Horovod names them. */
+static int read_cross(const struct ct_scheduler_scan *scan, const char *rank, const char *size)
+{
+    int rc = ct_scheduler_read(scan, rank, 0, CT_MAX_NODES - 1, &scan->out->node_rank);
+    return rc != 0 ? rc : ct_scheduler_read(scan, size, 1, CT_MAX_NODES, &scan->out->nnodes);
+}
+
 int ct_scheduler_horovod(const struct ct_scheduler_scan *scan)
 {
-    struct ct_scheduler *out = scan->out;
     if (ct_scheduler_get(scan, "HOROVOD_RANK") == NULL ||
         ct_scheduler_get(scan, "HOROVOD_SIZE") == NULL) {
         return CT_SCHEDULER_E_NOT_HERE;
@@ -208,11 +214,7 @@ int ct_scheduler_horovod(const struct ct_scheduler_scan *scan)
     if (rc != 0) {
         return rc;
     }
-    rc = ct_scheduler_read(scan, "HOROVOD_CROSS_RANK", 0, CT_MAX_NODES - 1, &out->node_rank);
-    if (rc != 0) {
-        return rc;
-    }
-    rc = ct_scheduler_read(scan, "HOROVOD_CROSS_SIZE", 1, CT_MAX_NODES, &out->nnodes);
+    rc = read_cross(scan, "HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE");
     if (rc != 0) {
         return rc;
     }
@@ -233,11 +235,7 @@ int ct_scheduler_deepspeed(const struct ct_scheduler_scan *scan)
     if (rc != 0) {
         return rc;
     }
-    rc = ct_scheduler_read(scan, "CROSS_RANK", 0, CT_MAX_NODES - 1, &out->node_rank);
-    if (rc != 0) {
-        return rc;
-    }
-    rc = ct_scheduler_read(scan, "CROSS_SIZE", 1, CT_MAX_NODES, &out->nnodes);
+    rc = read_cross(scan, "CROSS_RANK", "CROSS_SIZE");
     if (rc != 0) {
         return rc;
     }

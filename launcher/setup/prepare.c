@@ -14,9 +14,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Of ctrun itself, with some to spare. */
+/* Descriptors that ctrun itself opens, with some to spare. */
 #define OPEN_FILES_BASE 40
-/* Its pidfd, both ends of two pipes or two log files while it starts, its store connection. */
+/* A worker needs a pidfd, both ends of two pipes or two log files while it starts, and a connection
+ * to the store. */
 #define OPEN_FILES_PER_WORKER 6
 
 int ct_prepare_run_id(const struct ct_options *options, char uuid[CT_UUID_TEXT], const char **out,

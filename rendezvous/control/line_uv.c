@@ -267,8 +267,10 @@ static void spend(struct ct_line_turns *turns, size_t bytes)
     (void)uv_idle_start(&turns->idle, on_turn);
 }
 
+/* The turn ends here: lines that read on would overtake this one. */
 static void wait_for_turn(struct ct_line *line)
 {
+    line->turns->left = 0;
     (void)uv_read_stop(&line->handle.stream);
     ct_list_append(&line->turns->queue, &line->at_turns);
     (void)uv_idle_start(&line->turns->idle, on_turn);
@@ -295,7 +297,6 @@ static void read_into(struct ct_line *line, struct ct_msg *msg)
         struct ct_err err = {0};
         size_t used = 0;
         if (!fits_turn(line)) {
-            line->turns->left = 0; /* who came first is first in the next one */
             wait_for_turn(line);
             return;
         }

@@ -183,10 +183,10 @@ static bool commit(struct ct_conn_hub *hub)
 static void advance(struct ct_conn *conn)
 {
     answer_wait(conn);
-    const struct ct_conn_hub *hub = ct_conn_hub_of(conn);
+    struct ct_conn_hub *hub = ct_conn_hub_of(conn);
     for (int round = 0; !conn->closing && !ct_conn_write_busy(conn); round++) {
         if (ct_conn_write_wanted(conn)) {
-            if (!commit(ct_conn_hub_of(conn))) {
+            if (!commit(hub)) {
                 ct_conn_close(conn);
                 return;
             }
@@ -281,7 +281,8 @@ static void flush_slice(struct ct_conn_hub *hub)
 static void on_flusher(uv_idle_t *idle)
 {
     struct ct_conn_hub *hub = CT_CONTAINER_OF(idle, struct ct_conn_hub, flusher);
-    /* The first that waits for its turn has it now, whatever writes went before. */
+    /* Writes that ended before do not count, so that the first request in the queue has its turn.
+     */
     hub->service.turn_bytes = 0;
     flush_slice(hub);
 }

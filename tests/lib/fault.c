@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Replaces the table of common/alloc.h by one that counts down to the allocation that fails and
+ * counts the blocks that are alive. The counters are atomic, since the code under test may have
+ * threads.
+ */
 #include "tests/lib/ct_test.h"
 
 #include "common/alloc.h"

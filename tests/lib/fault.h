@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Allocation faults: run one body with the first allocation failing, then the second, and so on,
- * until it runs through without reaching the fault. After each run everything that was allocated
- * through common/alloc.h must have been freed.
+ * until it ends before the fault is reached. After each run everything that was allocated through
+ * common/alloc.h must have been freed.
  */
 #ifndef CT_TESTS_LIB_FAULT_H
 #define CT_TESTS_LIB_FAULT_H
@@ -17,9 +17,9 @@ typedef int (*ct_fault_fn)(void *data);
  * Returns how many faults were injected, so that a test can insist on at least one. */
 int ct_fault_sweep(ct_fault_fn fn, void *data, int tolerant);
 
-/* Bytes blocks now alive that were allocated inside a sweep or between begin and end. */
-void ct_fault_begin(int fail_at); /* -1 = count only */
-size_t ct_fault_end(void);        /* restores libc's allocator; returns blocks still alive */
+/* The parts of a sweep, for a test that cannot be one body. */
+void ct_fault_begin(int fail_at); /* counts from 0; -1 = none fails, blocks are only counted */
+size_t ct_fault_end(void);        /* restores libc's allocator; returns the blocks still alive */
 int ct_fault_hit(void);           /* was the fault reached since begin? */
 
 #endif

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A timer ends a wait that lasts too long. A prepare handle ends the wait as soon as a timer has
+ * set the flag, before the loop polls for another event.
+ */
 #include "tests/lib/loop.h"
 
 #include "tests/lib/ct_test.h"

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The core's send() and drop() write what a node hears into its log. A node's clock is the scene's
+ * own, so no test waits.
+ */
 #include "tests/lib/members_scene.h"
 
 #include "common/alloc.h"

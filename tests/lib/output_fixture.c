@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Each writer is a forked process with one end of a socket pair. The test reads ctrun's stdout by a
+ * poll handle, so it decides how fast the reader is.
+ */
 #include "tests/lib/output_fixture.h"
 
 #include "tests/lib/loop.h"

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Clients are blocking sockets of the same thread. Where one waits for bytes, the server's loop is
+ * turned without blocking until they are there or the deadline has passed.
+ */
 #include "tests/lib/server_fixture.h"
 
 #include "common/clock.h"

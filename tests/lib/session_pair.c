@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Both sessions use one store. What a session wants to send stays in its queue until the test takes
+ * it.
+ */
 #include "tests/lib/session_pair.h"
 
 #include "common/list.h"

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The clock of a probe counts wakes, so it tells their order.
+ */
 #include "tests/lib/store_probe.h"
 
 #include "common/buf.h"

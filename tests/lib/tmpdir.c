@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Removes a folder depth first and follows no link, so a test cannot remove what is outside of it.
+ */
 #include "tests/lib/tmpdir.h"
 
 #include "tests/lib/ct_test.h"

@@ -6,7 +6,7 @@
 #include <netinet/in.h>
 #include <sys/un.h>
 
-static void test_accepted_forms(void **state)
+static void test_hosts_and_ports_in_each_form_are_read(void **state)
 {
     (void)state;
     static const struct {
@@ -38,7 +38,7 @@ static void test_accepted_forms(void **state)
     }
 }
 
-static void test_refused_forms(void **state)
+static void test_a_malformed_address_is_refused_with_its_reason(void **state)
 {
     (void)state;
     static const struct {
@@ -211,8 +211,8 @@ static void test_what_is_no_address_and_what_is_the_loopback(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_accepted_forms),
-        cmocka_unit_test(test_refused_forms),
+        cmocka_unit_test(test_hosts_and_ports_in_each_form_are_read),
+        cmocka_unit_test(test_a_malformed_address_is_refused_with_its_reason),
         cmocka_unit_test(test_host_length_limit),
         cmocka_unit_test(test_format_and_port),
         cmocka_unit_test(test_longest_address_fits),

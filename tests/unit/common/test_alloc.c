@@ -36,7 +36,7 @@ static void test_calloc_zeroes_and_refuses_overflow(void **state)
     assert_null(ct_calloc(SIZE_MAX, 2));
 }
 
-static void test_texts(void **state)
+static void test_text_functions_copy_cut_and_format(void **state)
 {
     (void)state;
     char *a = ct_strdup("gradient");
@@ -134,7 +134,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_zero_size_gives_a_pointer),
         cmocka_unit_test(test_calloc_zeroes_and_refuses_overflow),
-        cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_text_functions_copy_cut_and_format),
         cmocka_unit_test(test_everything_goes_through_the_table),
         cmocka_unit_test(test_each_kind_can_be_made_to_fail),
         cmocka_unit_test(test_fault_counter_sees_a_leak),

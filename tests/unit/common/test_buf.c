@@ -122,7 +122,7 @@ static void test_nearly_full_stream_moves_rarely(void **state)
 }
 
 /* Random operations against a plain array. */
-static void test_model(void **state)
+static void test_random_appends_and_consumes_match_an_array(void **state)
 {
     (void)state;
     static unsigned char model[1 << 16];
@@ -213,7 +213,7 @@ int main(void)
         cmocka_unit_test(test_hostile_sizes_are_refused),
         cmocka_unit_test(test_slides_instead_of_growing),
         cmocka_unit_test(test_nearly_full_stream_moves_rarely),
-        cmocka_unit_test(test_model),
+        cmocka_unit_test(test_random_appends_and_consumes_match_an_array),
         cmocka_unit_test(test_allocation_failures),
         cmocka_unit_test(test_a_lost_piece_is_remembered),
     };

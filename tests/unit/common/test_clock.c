@@ -18,7 +18,7 @@ static void test_monotonic_goes_forward(void **state)
     assert_true(b >= a);
 }
 
-static void test_deadline_in(void **state)
+static void test_a_deadline_is_now_and_the_timeout_or_never(void **state)
 {
     (void)state;
     int64_t now = 5 * CT_NS_PER_S;
@@ -32,7 +32,7 @@ static void test_deadline_in(void **state)
     assert_true(ct_deadline_in(&clock, INT64_MAX / CT_NS_PER_MS) == CT_DEADLINE_NEVER);
 }
 
-static void test_left(void **state)
+static void test_time_left_is_rounded_up_and_clamped(void **state)
 {
     (void)state;
     int64_t now = 1000;
@@ -51,7 +51,7 @@ static void test_left(void **state)
     assert_int_equal(ct_deadline_left_ms(&clock, CT_DEADLINE_NEVER - 1), INT_MAX);
 }
 
-static void test_time_passes(void **state)
+static void test_time_left_shrinks_as_time_passes(void **state)
 {
     (void)state;
     int64_t now = 0;
@@ -67,9 +67,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_monotonic_goes_forward),
-        cmocka_unit_test(test_deadline_in),
-        cmocka_unit_test(test_left),
-        cmocka_unit_test(test_time_passes),
+        cmocka_unit_test(test_a_deadline_is_now_and_the_timeout_or_never),
+        cmocka_unit_test(test_time_left_is_rounded_up_and_clamped),
+        cmocka_unit_test(test_time_left_shrinks_as_time_passes),
     };
     return cmocka_run_group_tests_name("clock", tests, NULL, NULL);
 }

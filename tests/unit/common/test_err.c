@@ -100,7 +100,7 @@ static void test_every_code_has_its_own_text(void **state)
     assert_string_equal(ct_code_text(-1000), "unknown error");
 }
 
-static void test_errno_mapping(void **state)
+static void test_errno_values_become_codes(void **state)
 {
     (void)state;
     static const struct {
@@ -167,7 +167,7 @@ int main(void)
         cmocka_unit_test(test_long_text_is_cut_and_terminated),
         cmocka_unit_test(test_text_is_one_clean_line),
         cmocka_unit_test(test_every_code_has_its_own_text),
-        cmocka_unit_test(test_errno_mapping),
+        cmocka_unit_test(test_errno_values_become_codes),
         cmocka_unit_test(test_assert_aborts_with_the_rule),
     };
     return cmocka_run_group_tests_name("err", tests, NULL, NULL);

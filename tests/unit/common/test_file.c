@@ -30,7 +30,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void test_read_appends(void **state)
+static void test_reading_a_file_appends_to_the_buffer(void **state)
 {
     char *path = ct_tmpdir_write(((struct fixture *)*state)->dir, "f", "content", 7);
     struct ct_buf buf = CT_BUF_INIT;
@@ -258,7 +258,8 @@ static void test_replace_survives_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_read_appends, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_reading_a_file_appends_to_the_buffer, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(test_limit_counts_the_file_only, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_empty_and_large, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_failures_name_path_and_reason, set_up, tear_down),

@@ -25,7 +25,7 @@ static const uint64_t vectors[64] = {
 
 static const struct ct_hash_key counting_key = {0x0706050403020100ULL, 0x0f0e0d0c0b0a0908ULL};
 
-static void test_known_vectors(void **state)
+static void test_hash_matches_the_published_vectors(void **state)
 {
     (void)state;
     unsigned char bytes[64];
@@ -36,7 +36,7 @@ static void test_known_vectors(void **state)
 }
 
 /* hash(b"...") of CPython 3.11 under PYTHONHASHSEED=0: a second implementation, another key. */
-static void test_as_python(void **state)
+static void test_hash_matches_python(void **state)
 {
     (void)state;
     const struct ct_hash_key zero = {0, 0};
@@ -57,7 +57,7 @@ static void test_unaligned_and_empty_input(void **state)
     assert_true(ct_hash(&counting_key, NULL, 0) == vectors[0]);
 }
 
-static void test_key_matters(void **state)
+static void test_both_halves_of_the_key_change_the_hash(void **state)
 {
     (void)state;
     struct ct_hash_key other = counting_key;
@@ -80,10 +80,10 @@ static void test_random_keys_differ(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_known_vectors),
-        cmocka_unit_test(test_as_python),
+        cmocka_unit_test(test_hash_matches_the_published_vectors),
+        cmocka_unit_test(test_hash_matches_python),
         cmocka_unit_test(test_unaligned_and_empty_input),
-        cmocka_unit_test(test_key_matters),
+        cmocka_unit_test(test_both_halves_of_the_key_change_the_hash),
         cmocka_unit_test(test_random_keys_differ),
     };
     return cmocka_run_group_tests_name("hash", tests, NULL, NULL);

@@ -41,7 +41,7 @@ static int sign(int n)
     return (n > 0) - (n < 0);
 }
 
-static void test_sorted(void **state)
+static void test_host_names_sort_by_their_numbers(void **state)
 {
     (void)state;
     for (int i = 0; i < count; i++) {
@@ -56,7 +56,7 @@ static void test_sorted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sorted),
+        cmocka_unit_test(test_host_names_sort_by_their_numbers),
     };
     return cmocka_run_group_tests_name("host_order", tests, NULL, NULL);
 }

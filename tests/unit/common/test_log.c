@@ -17,7 +17,7 @@ static void keep(void *data, enum ct_log_level level, const char *line)
     memcpy(sink->last, line, strlen(line) + 1);
 }
 
-static void test_threshold(void **state)
+static void test_lines_below_the_threshold_are_dropped(void **state)
 {
     (void)state;
     struct sink sink = {0};
@@ -90,7 +90,7 @@ static void test_level_names_of_python(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_threshold),
+        cmocka_unit_test(test_lines_below_the_threshold_are_dropped),
         cmocka_unit_test(test_null_logger_is_silent),
         cmocka_unit_test(test_line_is_cut_and_clean),
         cmocka_unit_test(test_level_names_round_trip),

@@ -61,7 +61,7 @@ static uint32_t fill_until_rehash(struct ct_map *map)
     return key;
 }
 
-static void test_empty(void **state)
+static void test_an_empty_map_finds_and_removes_nothing(void **state)
 {
     (void)state;
     struct ct_map map;
@@ -241,7 +241,7 @@ static void test_allocation_failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_empty),
+        cmocka_unit_test(test_an_empty_map_finds_and_removes_nothing),
         cmocka_unit_test(test_random_operations_match_the_model),
         cmocka_unit_test(test_rehash_is_spread_over_calls),
         cmocka_unit_test(test_each_visits_once_and_may_remove_the_given_node),

@@ -4,7 +4,7 @@
 
 #include <limits.h>
 
-static void test_i64_accepts(void **state)
+static void test_i64_reads_decimal_numbers(void **state)
 {
     (void)state;
     static const struct {
@@ -58,7 +58,7 @@ static void test_i64_refuses_what_is_no_number(void **state)
     }
 }
 
-static void test_i64_range(void **state)
+static void test_i64_out_of_range_is_refused(void **state)
 {
     (void)state;
     int64_t value = 99;
@@ -73,7 +73,7 @@ static void test_i64_range(void **state)
     assert_true(value == 8);
 }
 
-static void test_int(void **state)
+static void test_an_int_does_not_wrap(void **state)
 {
     (void)state;
     int value = 99;
@@ -88,7 +88,7 @@ static void test_int(void **state)
     assert_int_equal(value, INT_MIN);
 }
 
-static void test_double_accepts(void **state)
+static void test_double_reads_decimal_numbers(void **state)
 {
     (void)state;
     static const struct {
@@ -105,7 +105,7 @@ static void test_double_accepts(void **state)
     }
 }
 
-static void test_double_refuses(void **state)
+static void test_double_refuses_what_is_no_finite_decimal(void **state)
 {
     (void)state;
     static const char *const words[] = {
@@ -125,7 +125,7 @@ static void test_double_refuses(void **state)
     assert_true(value == 99);
 }
 
-static void test_sizes(void **state)
+static void test_sizes_that_overflow_are_refused(void **state)
 {
     (void)state;
     size_t out = 99;
@@ -142,10 +142,13 @@ static void test_sizes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_i64_accepts),    cmocka_unit_test(test_i64_refuses_what_is_no_number),
-        cmocka_unit_test(test_i64_range),      cmocka_unit_test(test_int),
-        cmocka_unit_test(test_double_accepts), cmocka_unit_test(test_double_refuses),
-        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_i64_reads_decimal_numbers),
+        cmocka_unit_test(test_i64_refuses_what_is_no_number),
+        cmocka_unit_test(test_i64_out_of_range_is_refused),
+        cmocka_unit_test(test_an_int_does_not_wrap),
+        cmocka_unit_test(test_double_reads_decimal_numbers),
+        cmocka_unit_test(test_double_refuses_what_is_no_finite_decimal),
+        cmocka_unit_test(test_sizes_that_overflow_are_refused),
     };
     return cmocka_run_group_tests_name("num", tests, NULL, NULL);
 }

@@ -56,7 +56,7 @@ static const char *read_all(const char *const *words, bool dashed_no_values)
     return text;
 }
 
-static void reads_words(void **state)
+static void words_become_options_and_values(void **state)
 {
     (void)state;
     static const struct {
@@ -97,7 +97,7 @@ static void reads_words(void **state)
     }
 }
 
-static void words_a_refusal(void **state)
+static void a_refusal_names_the_option_and_suggests_one(void **state)
 {
     (void)state;
     static const struct {
@@ -118,8 +118,8 @@ static void words_a_refusal(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_words),
-        cmocka_unit_test(words_a_refusal),
+        cmocka_unit_test(words_become_options_and_values),
+        cmocka_unit_test(a_refusal_names_the_option_and_suggests_one),
     };
     return cmocka_run_group_tests_name("option_parser", tests, NULL, NULL);
 }

@@ -77,7 +77,7 @@ static void steps_stay_in_their_range(void **state)
                      CT_PROGRESS_STEP_MAX);
 }
 
-static void places(void **state)
+static void a_place_needs_an_absolute_path_and_an_aligned_offset(void **state)
 {
     (void)state;
     static const struct {
@@ -115,7 +115,7 @@ int main(void)
         cmocka_unit_test(nonsense_is_not_believed),
         cmocka_unit_test(numbers_are_made_harmless),
         cmocka_unit_test(steps_stay_in_their_range),
-        cmocka_unit_test(places),
+        cmocka_unit_test(a_place_needs_an_absolute_path_and_an_aligned_offset),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,7 +5,7 @@
 #include "common/text.h"
 #include "tests/lib/ct_test.h"
 
-static void test_clean(void **state)
+static void test_control_characters_become_question_marks(void **state)
 {
     (void)state;
     static const struct {
@@ -97,7 +97,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(thousands_are_set_apart),
-        cmocka_unit_test(test_clean),
+        cmocka_unit_test(test_control_characters_become_question_marks),
         cmocka_unit_test(an_excerpt_is_short_and_harmless),
     };
     return cmocka_run_group_tests_name("text", tests, NULL, NULL);

@@ -44,7 +44,7 @@ static void rig_init(struct rig *rig)
     rig->agent.generation = 1;
 }
 
-static void test_workers(void **state)
+static void test_each_worker_has_a_row_with_its_state(void **state)
 {
     (void)state;
     static const struct {
@@ -79,7 +79,7 @@ static void test_workers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_workers),
+        cmocka_unit_test(test_each_worker_has_a_row_with_its_state),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

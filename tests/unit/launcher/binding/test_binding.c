@@ -13,7 +13,7 @@
 
 /* ---- sets ----------------------------------------------------------------------------------- */
 
-static void lists(void **state)
+static void cpu_lists_are_read_and_written(void **state)
 {
     (void)state;
     static const struct {
@@ -177,7 +177,7 @@ static void two_sockets_with_threads(void **state)
 }
 
 /* Four nodes per socket: a node is less than a socket. */
-static void nodes_per_socket(void **state)
+static void a_node_may_be_less_than_a_socket(void **state)
 {
     (void)state;
     struct rig rig;
@@ -264,7 +264,7 @@ static int open_and_fini(void *data)
 }
 
 /* What cannot be read for want of memory counts as not told, so not every fault is a failure. */
-static void memory(void **state)
+static void each_failed_allocation_is_survived(void **state)
 {
     (void)state;
     struct rig rig;
@@ -276,14 +276,14 @@ static void memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lists),
+        cmocka_unit_test(cpu_lists_are_read_and_written),
         cmocka_unit_test(two_sockets_with_threads),
-        cmocka_unit_test(nodes_per_socket),
+        cmocka_unit_test(a_node_may_be_less_than_a_socket),
         cmocka_unit_test(what_does_not_divide),
         cmocka_unit_test(only_what_we_were_given),
         cmocka_unit_test(workers_follow_their_gpu),
         cmocka_unit_test(a_sysfs_that_says_nothing),
-        cmocka_unit_test(memory),
+        cmocka_unit_test(each_failed_allocation_is_survived),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -282,7 +282,7 @@ static const struct row rows[] = {
     {{"x"}, {"PET_RUN_PATH=1"}, "PET_RUN_PATH is not supported: ", NULL},
 };
 
-static void golden_table(void **state)
+static void each_command_line_gives_its_options_or_its_error(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -364,7 +364,7 @@ static void knows_all_of_torchrun(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(golden_table),
+        cmocka_unit_test(each_command_line_gives_its_options_or_its_error),
         cmocka_unit_test(knows_all_of_torchrun),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

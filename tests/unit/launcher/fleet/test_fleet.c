@@ -37,7 +37,7 @@ static const struct ct_fleet_plan plan = {
     .run_id = "it's",
 };
 
-static void test_command(void **state)
+static void test_the_remote_command_is_quoted_for_a_shell(void **state)
 {
     (void)state;
     struct ct_buf out = CT_BUF_INIT;
@@ -78,7 +78,7 @@ static void test_shell_reads_it(void **state)
     ct_buf_fini(&out);
 }
 
-static void test_argv(void **state)
+static void test_ssh_or_a_local_shell_runs_the_command(void **state)
 {
     (void)state;
     struct ct_strlist argv = {0};
@@ -136,7 +136,7 @@ static int make(void *data)
     return rc;
 }
 
-static void test_no_memory(void **state)
+static void test_each_failed_allocation_is_told(void **state)
 {
     (void)state;
     assert_true(ct_fault_sweep(make, NULL, 0) >= 3);
@@ -145,9 +145,12 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_command),       cmocka_unit_test(test_shell_reads_it),
-        cmocka_unit_test(test_argv),          cmocka_unit_test(test_what_goes_along),
-        cmocka_unit_test(test_where_is_here), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_the_remote_command_is_quoted_for_a_shell),
+        cmocka_unit_test(test_shell_reads_it),
+        cmocka_unit_test(test_ssh_or_a_local_shell_runs_the_command),
+        cmocka_unit_test(test_what_goes_along),
+        cmocka_unit_test(test_where_is_here),
+        cmocka_unit_test(test_each_failed_allocation_is_told),
     };
     return cmocka_run_group_tests_name("fleet", tests, NULL, NULL);
 }

@@ -17,7 +17,7 @@ static void expect(const struct ct_hosts *hosts, int index, const char *name, in
     assert_int_equal(hosts->list[index].workers, workers);
 }
 
-static void test_list(void **state)
+static void test_hosts_are_read_with_users_and_slots(void **state)
 {
     (void)state;
     struct ct_hosts hosts = {0};
@@ -33,7 +33,7 @@ static void test_list(void **state)
     ct_hosts_fini(&hosts);
 }
 
-static void test_named_again(void **state)
+static void test_a_host_named_again_adds_its_slots(void **state)
 {
     (void)state;
     struct ct_hosts hosts = {0};
@@ -45,7 +45,7 @@ static void test_named_again(void **state)
     ct_hosts_fini(&hosts);
 }
 
-static void test_bad_entries(void **state)
+static void test_a_malformed_host_is_refused_with_its_reason(void **state)
 {
     (void)state;
     static const struct {
@@ -69,7 +69,7 @@ static void test_bad_entries(void **state)
     }
 }
 
-static void test_too_many(void **state)
+static void test_too_many_hosts_are_refused(void **state)
 {
     (void)state;
     struct ct_hosts hosts = {0};
@@ -84,7 +84,7 @@ static void test_too_many(void **state)
     ct_hosts_fini(&hosts);
 }
 
-static void test_hostfile(void **state)
+static void test_a_hostfile_is_read_with_comments_and_slots(void **state)
 {
     (void)state;
     static const char text[] = "# ours\n"
@@ -103,7 +103,7 @@ static void test_hostfile(void **state)
     ct_hosts_fini(&hosts);
 }
 
-static void test_bad_hostfiles(void **state)
+static void test_a_malformed_hostfile_is_refused_by_line(void **state)
 {
     (void)state;
     static const struct {
@@ -141,7 +141,7 @@ static int parse_some(void *data)
     return rc;
 }
 
-static void test_no_memory(void **state)
+static void test_each_failed_allocation_is_told(void **state)
 {
     (void)state;
     assert_int_equal(ct_fault_sweep(parse_some, NULL, 0), 3);
@@ -150,10 +150,13 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_list),        cmocka_unit_test(test_named_again),
-        cmocka_unit_test(test_bad_entries), cmocka_unit_test(test_too_many),
-        cmocka_unit_test(test_hostfile),    cmocka_unit_test(test_bad_hostfiles),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_hosts_are_read_with_users_and_slots),
+        cmocka_unit_test(test_a_host_named_again_adds_its_slots),
+        cmocka_unit_test(test_a_malformed_host_is_refused_with_its_reason),
+        cmocka_unit_test(test_too_many_hosts_are_refused),
+        cmocka_unit_test(test_a_hostfile_is_read_with_comments_and_slots),
+        cmocka_unit_test(test_a_malformed_hostfile_is_refused_by_line),
+        cmocka_unit_test(test_each_failed_allocation_is_told),
     };
     return cmocka_run_group_tests_name("hosts", tests, NULL, NULL);
 }

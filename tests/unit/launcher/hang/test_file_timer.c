@@ -206,7 +206,7 @@ static int all_once(void *arg)
     return rc;
 }
 
-static void without_memory(void **state)
+static void each_failed_allocation_is_survived(void **state)
 {
     (void)state;
     ct_json_use_our_memory();
@@ -221,7 +221,7 @@ int main(void)
         cmocka_unit_test(a_timer_expires_unless_released),
         cmocka_unit_test(a_signal_that_ends_nobody_is_followed),
         cmocka_unit_test(a_worker_has_only_so_many),
-        cmocka_unit_test(without_memory),
+        cmocka_unit_test(each_failed_allocation_is_survived),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -210,7 +210,7 @@ static void the_stopped_one_is_named_first(void **state)
     end(&rig);
 }
 
-static void all_wait(void **state)
+static void a_job_whose_workers_all_wait_hangs(void **state)
 {
     (void)state;
     struct rig rig;
@@ -260,7 +260,7 @@ static struct ct_hang_vote still(const struct rig *rig)
 }
 
 /* What this machine says to the others, and what they may find of it. */
-static void among_many_machines(void **state)
+static void one_of_many_machines_votes_and_is_accused(void **state)
 {
     (void)state;
     struct rig rig;
@@ -424,7 +424,7 @@ static void before_life_and_after_death(void **state)
 
 /* ---- words ---------------------------------------------------------------------------------- */
 
-static void words(void **state)
+static void a_hang_is_described_worker_by_worker(void **state)
 {
     (void)state;
     struct rig rig;
@@ -458,7 +458,7 @@ static int init_and_fini(void *data)
     return rc;
 }
 
-static void memory(void **state)
+static void each_failed_allocation_is_told(void **state)
 {
     (void)state;
     assert_int_equal(ct_fault_sweep(init_and_fini, NULL, 0), 1);
@@ -476,16 +476,16 @@ int main(void)
         cmocka_unit_test(without_a_waiter_nothing_is_wrong),
         cmocka_unit_test(auto_takes_the_slowest_usual_step),
         cmocka_unit_test(the_stopped_one_is_named_first),
-        cmocka_unit_test(all_wait),
-        cmocka_unit_test(among_many_machines),
+        cmocka_unit_test(a_job_whose_workers_all_wait_hangs),
+        cmocka_unit_test(one_of_many_machines_votes_and_is_accused),
         cmocka_unit_test(among_machines_of_any_program),
         cmocka_unit_test(a_pause_of_the_launcher_counts_for_nothing),
         cmocka_unit_test(of_sleepers_the_odd_one_is_named),
         cmocka_unit_test(a_trickle_is_no_progress_and_work_is),
         cmocka_unit_test(who_spins_does_not_hide_who_is_stopped),
         cmocka_unit_test(before_life_and_after_death),
-        cmocka_unit_test(words),
-        cmocka_unit_test(memory),
+        cmocka_unit_test(a_hang_is_described_worker_by_worker),
+        cmocka_unit_test(each_failed_allocation_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,7 +53,7 @@ static void check(struct ct_oom *oom, pid_t pid, const char *want)
     ct_buf_fini(&out);
 }
 
-static void the_cgroup_counts(void **state)
+static void a_kill_that_the_cgroup_counts_is_told_once(void **state)
 {
     (void)state;
     static const struct {
@@ -86,7 +86,7 @@ static void the_cgroup_counts(void **state)
     }
 }
 
-static void the_log_names(void **state)
+static void a_kill_that_the_kernel_log_names_is_told_once(void **state)
 {
     (void)state;
     struct rig rig;
@@ -138,8 +138,8 @@ static void nothing_to_read_and_nonsense(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_cgroup_counts),
-        cmocka_unit_test(the_log_names),
+        cmocka_unit_test(a_kill_that_the_cgroup_counts_is_told_once),
+        cmocka_unit_test(a_kill_that_the_kernel_log_names_is_told_once),
         cmocka_unit_test(nothing_to_read_and_nonsense),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

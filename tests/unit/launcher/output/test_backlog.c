@@ -6,7 +6,7 @@
 #define LIMIT 16000
 #define COARSE (LIMIT / CT_BACKLOG_MARKS)
 
-static void one_writer_alone(void **state)
+static void the_backlog_of_a_lone_writer_is_exact(void **state)
 {
     struct ct_backlog b = {0};
     (void)state;
@@ -31,7 +31,7 @@ static void the_others_do_not_count(void **state)
 }
 
 /* A queue that is never empty: against the exact number, of two writers that take turns. */
-static void estimates_are_close(void **state)
+static void the_backlog_of_two_writers_is_close(void **state)
 {
     enum { STEPS = 4000 };
     static uint64_t ends[STEPS], puts[STEPS];
@@ -63,7 +63,7 @@ static void estimates_are_close(void **state)
 }
 
 /* More than the limit: the ring is full, and still nothing is forgotten. */
-static void nothing_is_forgotten(void **state)
+static void a_full_ring_still_counts_all_bytes(void **state)
 {
     struct ct_backlog b = {0};
     (void)state;
@@ -79,10 +79,10 @@ static void nothing_is_forgotten(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_writer_alone),
+        cmocka_unit_test(the_backlog_of_a_lone_writer_is_exact),
         cmocka_unit_test(the_others_do_not_count),
-        cmocka_unit_test(estimates_are_close),
-        cmocka_unit_test(nothing_is_forgotten),
+        cmocka_unit_test(the_backlog_of_two_writers_is_close),
+        cmocka_unit_test(a_full_ring_still_counts_all_bytes),
     };
     return cmocka_run_group_tests_name("backlog", tests, NULL, NULL);
 }

@@ -57,7 +57,7 @@ static void test_part_of_a_line_waits(void **state)
     ct_lines_fini(&lines);
 }
 
-static void test_progress_bars(void **state)
+static void test_a_progress_bar_replaces_itself_on_a_terminal(void **state)
 {
     (void)state;
     expect(CT_LINES_PLAIN, "\r1%\r2%\ndone\n", "[3] \r1%\r2%\n[3] done\n");
@@ -276,7 +276,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_whole_lines_get_the_prefix),
         cmocka_unit_test(test_part_of_a_line_waits),
-        cmocka_unit_test(test_progress_bars),
+        cmocka_unit_test(test_a_progress_bar_replaces_itself_on_a_terminal),
         cmocka_unit_test(test_endless_line_leaves_in_pieces),
         cmocka_unit_test(test_tail_is_harmless),
         cmocka_unit_test(test_tail_keeps_the_last_lines),

@@ -31,7 +31,7 @@ static void test_lines_never_tear(void **state)
     fixture_free(f);
 }
 
-static void test_many_workers(void **state)
+static void test_lines_of_many_workers_stay_whole(void **state)
 {
     (void)state;
     struct fixture *f = fixture_new();
@@ -199,7 +199,7 @@ static void test_blocked_sink_does_not_hang_a_bounded_end(void **state)
     fixture_free(f);
 }
 
-static void test_closed_stdout(void **state)
+static void test_a_closed_stdout_harms_nothing(void **state)
 {
     (void)state;
     struct fixture *f = calloc(1, sizeof(*f));
@@ -218,14 +218,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lines_never_tear),
-        cmocka_unit_test(test_many_workers),
+        cmocka_unit_test(test_lines_of_many_workers_stay_whole),
         cmocka_unit_test(test_blocked_reader_stops_the_workers),
         cmocka_unit_test(test_lines_are_dropped_where_that_is_wanted),
         cmocka_unit_test(test_socket_takes_all_as_well),
         cmocka_unit_test(test_shared_descriptors_stay_blocking),
         cmocka_unit_test(test_reader_that_leaves_harms_nobody),
         cmocka_unit_test(test_blocked_sink_does_not_hang_a_bounded_end),
-        cmocka_unit_test(test_closed_stdout),
+        cmocka_unit_test(test_a_closed_stdout_harms_nothing),
     };
     signal(SIGPIPE, SIG_IGN);
     return cmocka_run_group_tests_name("output_flow_uv", tests, NULL, NULL);

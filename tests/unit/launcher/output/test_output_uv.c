@@ -55,7 +55,7 @@ static void test_raw_passes_at_once(void **state)
 }
 
 /* What a progress bar has left on the terminal is erased by whoever writes next. */
-static void test_terminal(void **state)
+static void test_a_progress_bar_is_erased_by_the_next_writer(void **state)
 {
     (void)state;
     struct fixture *f = calloc(1, sizeof(*f));
@@ -229,7 +229,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_held_pipe_does_not_hang_the_end),
         cmocka_unit_test(test_raw_passes_at_once),
-        cmocka_unit_test(test_terminal),
+        cmocka_unit_test(test_a_progress_bar_is_erased_by_the_next_writer),
         cmocka_unit_test(test_one_file_is_one_sink),
         cmocka_unit_test(test_log_file_gets_every_byte),
         cmocka_unit_test(test_full_disk_is_said_once),

@@ -25,7 +25,7 @@ static void assert_tail(const char *tail, const char *expected)
     assert_advice(&facts, expected);
 }
 
-static void memory(void **state)
+static void exhausted_memory_is_explained(void **state)
 {
     (void)state;
     assert_tail("  File \"/t.py\", line 9, in <module>\n"
@@ -49,7 +49,7 @@ static void memory(void **state)
                 "memory of this machine");
 }
 
-static void shared_memory(void **state)
+static void exhausted_shared_memory_is_explained(void **state)
 {
     (void)state;
     assert_tail("RuntimeError: DataLoader worker (pid 27) is killed by signal: Bus error. It is "
@@ -69,7 +69,7 @@ static void shared_memory(void **state)
     assert_advice(&facts, "a crash in native code");
 }
 
-static void addresses(void **state)
+static void failed_connections_are_explained(void **state)
 {
     (void)state;
     assert_tail("torch.distributed.DistNetworkError: The server socket has failed to listen on any "
@@ -91,7 +91,7 @@ static void addresses(void **state)
                 "look at that one's last lines");
 }
 
-static void interfaces(void **state)
+static void missing_interfaces_are_named(void **state)
 {
     (void)state;
     assert_tail("h:41:41 [0] NCCL WARN Bootstrap : no socket interface found\n"
@@ -115,7 +115,7 @@ static void interfaces(void **state)
                 "LOCAL_RANK");
 }
 
-static void what_is_missing(void **state)
+static void missing_files_and_modules_are_named(void **state)
 {
     (void)state;
     assert_tail("ModuleNotFoundError: No module named 'my_data'\n", "finds no module my_data: ");
@@ -134,7 +134,7 @@ static void what_is_missing(void **state)
     assert_tail("t.py: error: unrecognized arguments: --lt\n", "its argument --lt: ");
 }
 
-static void rights_and_limits(void **state)
+static void missing_rights_and_limits_are_explained(void **state)
 {
     (void)state;
     assert_tail("PermissionError: [Errno 13] Permission denied: '/srv/x'\n", "right to use /srv/x");
@@ -144,7 +144,7 @@ static void rights_and_limits(void **state)
     assert_tail("RuntimeError: can't start new thread\n", "ulimit -u");
 }
 
-static void ends(void **state)
+static void the_way_a_worker_ended_is_explained(void **state)
 {
     static const struct {
         int kind, value;
@@ -172,7 +172,7 @@ static void ends(void **state)
     assert_advice(&killed, "out of memory (the kernel log says \"x\")");
 }
 
-static void what_nobody_knows(void **state)
+static void an_unknown_error_points_at_the_output(void **state)
 {
     struct ct_cause_facts facts = {.end = {.kind = CT_END_EXITED, .value = 1},
                                    .tail = "ValueError: 3\n"};
@@ -206,14 +206,14 @@ static void survives_lack_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory),
-        cmocka_unit_test(shared_memory),
-        cmocka_unit_test(addresses),
-        cmocka_unit_test(interfaces),
-        cmocka_unit_test(what_is_missing),
-        cmocka_unit_test(rights_and_limits),
-        cmocka_unit_test(ends),
-        cmocka_unit_test(what_nobody_knows),
+        cmocka_unit_test(exhausted_memory_is_explained),
+        cmocka_unit_test(exhausted_shared_memory_is_explained),
+        cmocka_unit_test(failed_connections_are_explained),
+        cmocka_unit_test(missing_interfaces_are_named),
+        cmocka_unit_test(missing_files_and_modules_are_named),
+        cmocka_unit_test(missing_rights_and_limits_are_explained),
+        cmocka_unit_test(the_way_a_worker_ended_is_explained),
+        cmocka_unit_test(an_unknown_error_points_at_the_output),
         cmocka_unit_test(survives_lack_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

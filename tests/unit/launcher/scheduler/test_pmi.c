@@ -48,7 +48,7 @@ static void rank_0_tells_the_others(void **state)
     (void)close(other);
 }
 
-static void the_others_listen(void **state)
+static void a_rank_other_than_0_learns_the_host(void **state)
 {
     static const char answers[] = "cmd=my_kvsname kvsname=kvs_1\n"
                                   "cmd=barrier_out rc=0\n"
@@ -84,7 +84,7 @@ static void one_host_has_nothing_to_share(void **state)
     (void)close(other);
 }
 
-static void strangers_are_told(void **state)
+static void a_peer_that_does_not_speak_pmi_is_refused(void **state)
 {
     static const struct {
         const char *answers;
@@ -119,7 +119,7 @@ static void strangers_are_told(void **state)
     }
 }
 
-static void lines_are_bounded(void **state)
+static void an_endless_line_is_refused(void **state)
 {
     char line[CT_PMI_LINE_MAX + 64];
     struct ct_pmi pmi;
@@ -134,7 +134,7 @@ static void lines_are_bounded(void **state)
     (void)close(other);
 }
 
-static void silence_ends(void **state)
+static void a_silent_peer_times_out(void **state)
 {
     struct ct_pmi pmi;
     struct ct_err err = {0};
@@ -151,11 +151,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rank_0_tells_the_others),
-        cmocka_unit_test(the_others_listen),
+        cmocka_unit_test(a_rank_other_than_0_learns_the_host),
         cmocka_unit_test(one_host_has_nothing_to_share),
-        cmocka_unit_test(strangers_are_told),
-        cmocka_unit_test(lines_are_bounded),
-        cmocka_unit_test(silence_ends),
+        cmocka_unit_test(a_peer_that_does_not_speak_pmi_is_refused),
+        cmocka_unit_test(an_endless_line_is_refused),
+        cmocka_unit_test(a_silent_peer_times_out),
     };
     return cmocka_run_group_tests_name("pmi", tests, NULL, NULL);
 }

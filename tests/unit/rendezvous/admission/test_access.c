@@ -60,7 +60,7 @@ static void test_this_machine_only(void **state)
     assert_false(admits(&access, "2001:db8::5", "2001:db8::6"));
 }
 
-static void test_networks(void **state)
+static void test_a_network_admits_its_addresses_alone(void **state)
 {
     (void)state;
     static const struct {
@@ -90,7 +90,7 @@ static void test_networks(void **state)
     assert_true(admits(&all, "2001:db8::1", "1.1.1.1") && admits(&all, "8.8.8.8", "1.1.1.1"));
 }
 
-static void test_several_networks(void **state)
+static void test_each_of_several_networks_admits(void **state)
 {
     (void)state;
     struct ct_access access = {0};
@@ -171,8 +171,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_this_machine_only),
-        cmocka_unit_test(test_networks),
-        cmocka_unit_test(test_several_networks),
+        cmocka_unit_test(test_a_network_admits_its_addresses_alone),
+        cmocka_unit_test(test_each_of_several_networks_admits),
         cmocka_unit_test(test_refuses_what_is_no_network),
         cmocka_unit_test(test_as_many_as_fit),
         cmocka_unit_test(test_open_and_other_families),

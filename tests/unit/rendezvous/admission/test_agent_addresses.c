@@ -31,7 +31,7 @@ static struct sockaddr_storage v6(const char *text)
 
 #define ADDR(storage) ((const struct sockaddr *)&(storage))
 
-static void test_counts_agents(void **state)
+static void test_an_address_stays_until_its_last_agent_is_gone(void **state)
 {
     (void)state;
     struct ct_agent_addresses guests;
@@ -52,7 +52,7 @@ static void test_counts_agents(void **state)
     ct_agent_addresses_fini(&guests);
 }
 
-static void test_other_families(void **state)
+static void test_an_address_of_another_family_is_refused(void **state)
 {
     (void)state;
     struct ct_agent_addresses guests;
@@ -77,7 +77,7 @@ static int add_two(void *data)
     return rc;
 }
 
-static void test_no_memory(void **state)
+static void test_each_failed_allocation_is_told(void **state)
 {
     (void)state;
     assert_true(ct_fault_sweep(add_two, NULL, 0) >= 3);
@@ -86,9 +86,9 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_counts_agents),
-        cmocka_unit_test(test_other_families),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_an_address_stays_until_its_last_agent_is_gone),
+        cmocka_unit_test(test_an_address_of_another_family_is_refused),
+        cmocka_unit_test(test_each_failed_allocation_is_told),
     };
     return cmocka_run_group_tests_name("guests", tests, NULL, NULL);
 }

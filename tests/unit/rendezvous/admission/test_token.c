@@ -159,7 +159,7 @@ static void test_credential_of_systemd(void **state)
     free(path);
 }
 
-static void test_lists(void **state)
+static void test_an_access_list_is_private_to_owner_user_and_root(void **state)
 {
     unsigned char list[CT_ACL_MAX];
     (void)state;
@@ -236,7 +236,7 @@ static void test_texts_that_are_no_token(void **state)
     }
 }
 
-static void test_environment(void **state)
+static void test_a_token_of_the_environment_is_checked_and_wiped(void **state)
 {
     (void)state;
     struct ct_token token = {0};
@@ -309,10 +309,10 @@ int main(void)
         WITH_FOLDER(test_line_end_is_not_part_of_it),
         WITH_FOLDER(test_files_that_others_may_use),
         WITH_FOLDER(test_credential_of_systemd),
-        cmocka_unit_test(test_lists),
+        cmocka_unit_test(test_an_access_list_is_private_to_owner_user_and_root),
         WITH_FOLDER(test_files_of_others),
         WITH_FOLDER(test_texts_that_are_no_token),
-        cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_a_token_of_the_environment_is_checked_and_wiped),
         cmocka_unit_test(test_answer_is_the_documented_hmac),
         cmocka_unit_test(test_only_the_right_answer_is_right),
     };

@@ -135,7 +135,7 @@ static void test_get_appends_to_the_buffer(void **state)
     ct_buf_fini(&buf);
 }
 
-static void test_add(void **state)
+static void test_add_returns_the_sum(void **state)
 {
     struct fixture *f = *state;
     int64_t n = 0;
@@ -364,7 +364,7 @@ static void test_wait_that_ends_while_it_is_cancelled(void **state)
     (void)close(fd);
 }
 
-static void test_unknown_host(void **state)
+static void test_an_unknown_host_is_named(void **state)
 {
     (void)state;
     struct ct_client *client = NULL;
@@ -437,7 +437,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_set_and_get, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_get_appends_to_the_buffer, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_add, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_add_returns_the_sum, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_largest_value_travels_both_ways, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_get_waits_for_another_client, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_wait_that_times_out_leaves_the_connection_usable,
@@ -450,7 +450,7 @@ int main(void)
         cmocka_unit_test(test_silent_listener_times_out),
         cmocka_unit_test(test_another_service_is_recognised),
         cmocka_unit_test(test_wait_that_ends_while_it_is_cancelled),
-        cmocka_unit_test(test_unknown_host),
+        cmocka_unit_test(test_an_unknown_host_is_named),
         cmocka_unit_test(test_free_of_nothing),
         cmocka_unit_test(test_allocation_failures),
     };

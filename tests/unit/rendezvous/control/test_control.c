@@ -115,7 +115,7 @@ static void compare(const struct ct_msg *a, const struct ct_msg *b)
     }
 }
 
-static void test_every_message(void **state)
+static void test_every_message_is_read_as_it_was_written(void **state)
 {
     (void)state;
     ct_json_use_our_memory();
@@ -191,7 +191,7 @@ static void refuse(const char *text, const char *words)
 #define HEX31 "00112233445566778899aabbccddeeff00112233445566778899aabbccddee"
 #define ONE_OBJECT "a frame must hold one JSON object and nothing else"
 
-static void test_hostile_text(void **state)
+static void test_malformed_messages_are_refused_by_field(void **state)
 {
     (void)state;
     take("{\"type\":\"spare\"}");
@@ -241,7 +241,7 @@ static void test_texts_have_a_length(void **state)
     refuse(text, "message \"waiting\": field \"text\" is too long");
 }
 
-static void test_no_frame(void **state)
+static void test_a_header_that_is_no_frame_is_refused(void **state)
 {
     struct ct_msg *msg = calloc(1, sizeof(*msg));
     struct ct_err err = {0};
@@ -385,10 +385,10 @@ static void test_memory_runs_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_message),
-        cmocka_unit_test(test_hostile_text),
+        cmocka_unit_test(test_every_message_is_read_as_it_was_written),
+        cmocka_unit_test(test_malformed_messages_are_refused_by_field),
         cmocka_unit_test(test_texts_have_a_length),
-        cmocka_unit_test(test_no_frame),
+        cmocka_unit_test(test_a_header_that_is_no_frame_is_refused),
         cmocka_unit_test(test_rows_of_the_largest_node),
         cmocka_unit_test(test_absurd_rows_are_refused),
         cmocka_unit_test(test_values_of_a_frame_are_counted),

@@ -89,7 +89,7 @@ static int round_trip(void *data)
     return rc;
 }
 
-static void test_failure(void **state)
+static void test_a_failure_is_read_as_it_was_written(void **state)
 {
     int done = 0;
     (void)state;
@@ -133,7 +133,7 @@ static void test_first_of_a_generation(void **state)
     free_story(story);
 }
 
-static void test_failure_history(void **state)
+static void test_a_history_is_read_as_it_was_written(void **state)
 {
     struct ct_failure_history *story = a_story("t"), *read = calloc(1, sizeof(*read));
     struct cJSON *json = NULL;
@@ -233,7 +233,7 @@ static void refuse(const char *from, const char *to, const char *words)
     assert_string_equal(err.text, words);
 }
 
-static void test_hostile_failure(void **state)
+static void test_a_malformed_failure_is_refused_by_field(void **state)
 {
     (void)state;
     refuse("\"rank\":3", "\"rank\":3,\"more\":[]", NULL);
@@ -262,7 +262,7 @@ static void refuse_story(const char *text, const char *words)
     free_story(story);
 }
 
-static void test_hostile_story(void **state)
+static void test_a_malformed_history_is_refused_by_field(void **state)
 {
     (void)state;
     refuse_story("[]", "a story must be an object");
@@ -280,13 +280,13 @@ static void test_hostile_story(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_failure),
+        cmocka_unit_test(test_a_failure_is_read_as_it_was_written),
         cmocka_unit_test(test_first_of_a_generation),
-        cmocka_unit_test(test_failure_history),
+        cmocka_unit_test(test_a_history_is_read_as_it_was_written),
         cmocka_unit_test(test_long_texts_have_a_limit),
         cmocka_unit_test(test_what_is_no_unicode),
-        cmocka_unit_test(test_hostile_failure),
-        cmocka_unit_test(test_hostile_story),
+        cmocka_unit_test(test_a_malformed_failure_is_refused_by_field),
+        cmocka_unit_test(test_a_malformed_history_is_refused_by_field),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,7 +42,7 @@ static void test_who_trusts_whom(void **state)
 }
 
 /* An agent that does not care for the store's proof, and a store that has to see to itself. */
-static void test_wrong_answer(void **state)
+static void test_a_reflected_or_altered_answer_is_refused(void **state)
 {
     (void)state;
     struct ct_proof agent = {{0}, {0}}, server = {{0}, {0}};
@@ -62,7 +62,7 @@ static void test_wrong_answer(void **state)
     free(msg);
 }
 
-static void test_version(void **state)
+static void test_an_agent_of_another_version_is_refused(void **state)
 {
     (void)state;
     struct ct_proof proof = {{0}, {0}};
@@ -76,7 +76,7 @@ static void test_version(void **state)
     free(msg);
 }
 
-static void test_fresh_nonces(void **state)
+static void test_each_proof_has_a_nonce_of_its_own(void **state)
 {
     (void)state;
     struct ct_proof one = {{0}, {0}}, two = {{0}, {0}};
@@ -92,9 +92,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_who_trusts_whom),
-        cmocka_unit_test(test_wrong_answer),
-        cmocka_unit_test(test_version),
-        cmocka_unit_test(test_fresh_nonces),
+        cmocka_unit_test(test_a_reflected_or_altered_answer_is_refused),
+        cmocka_unit_test(test_an_agent_of_another_version_is_refused),
+        cmocka_unit_test(test_each_proof_has_a_nonce_of_its_own),
     };
     return cmocka_run_group_tests_name("proof", tests, NULL, NULL);
 }

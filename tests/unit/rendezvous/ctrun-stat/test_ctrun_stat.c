@@ -25,7 +25,7 @@ static int parse(const char *const *words, const char *addr, const char *port,
     return ct_stat_options_parse(argc, argv, addr, port, out, err);
 }
 
-static void test_where(void **state)
+static void test_the_address_comes_from_argument_environment_or_default(void **state)
 {
     (void)state;
     static const struct {
@@ -56,7 +56,7 @@ static void test_where(void **state)
     }
 }
 
-static void test_options(void **state)
+static void test_options_choose_what_is_shown(void **state)
 {
     (void)state;
     struct ct_stat_options o;
@@ -76,7 +76,7 @@ static void test_options(void **state)
     assert_int_equal(o.action, CT_STAT_VERSION);
 }
 
-static void test_mistakes(void **state)
+static void test_a_wrong_command_line_is_refused_with_its_reason(void **state)
 {
     (void)state;
     static const struct {
@@ -146,7 +146,7 @@ static const char several[] =
     "\"missing_nodes\":[\"node rank 1 (gpu-4) never connected\"]}]}";
 
 /* Each with its nodes; a long id gives way to the numbers. */
-static void test_several_jobs(void **state)
+static void test_each_of_several_jobs_has_its_nodes(void **state)
 {
     (void)state;
     static const char want[] =
@@ -174,7 +174,7 @@ static void test_several_jobs(void **state)
     cJSON_Delete(json);
 }
 
-static void test_table(void **state)
+static void test_the_table_shows_problems_job_store_and_workers(void **state)
 {
     (void)state;
     static const char want[] =
@@ -212,7 +212,7 @@ static void test_table(void **state)
     cJSON_Delete(json);
 }
 
-static void test_no_status(void **state)
+static void test_a_document_that_is_no_status_is_refused(void **state)
 {
     (void)state;
     static const char *const texts[] = {
@@ -227,7 +227,7 @@ static void test_no_status(void **state)
 }
 
 /* Nothing that a document holds makes a line too long or reaches the terminal. */
-static void test_hostile(void **state)
+static void test_a_hostile_document_is_cut_and_made_harmless(void **state)
 {
     (void)state;
     static const char *const texts[] = {
@@ -265,7 +265,7 @@ static int sweep_body(void *data)
     return rc;
 }
 
-static void test_no_memory(void **state)
+static void test_each_failed_allocation_is_told(void **state)
 {
     (void)state;
     cJSON *json = document(whole);
@@ -276,10 +276,14 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_where),     cmocka_unit_test(test_options),
-        cmocka_unit_test(test_mistakes),  cmocka_unit_test(test_table),
-        cmocka_unit_test(test_no_status), cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_no_memory), cmocka_unit_test(test_several_jobs),
+        cmocka_unit_test(test_the_address_comes_from_argument_environment_or_default),
+        cmocka_unit_test(test_options_choose_what_is_shown),
+        cmocka_unit_test(test_a_wrong_command_line_is_refused_with_its_reason),
+        cmocka_unit_test(test_the_table_shows_problems_job_store_and_workers),
+        cmocka_unit_test(test_a_document_that_is_no_status_is_refused),
+        cmocka_unit_test(test_a_hostile_document_is_cut_and_made_harmless),
+        cmocka_unit_test(test_each_failed_allocation_is_told),
+        cmocka_unit_test(test_each_of_several_jobs_has_its_nodes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

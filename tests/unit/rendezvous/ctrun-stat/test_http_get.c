@@ -43,7 +43,7 @@ static const struct {
      NULL},
 };
 
-static void test_replies(void **state)
+static void test_http_replies_are_parsed_or_refused(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -78,7 +78,7 @@ static void test_every_prefix_wants_more(void **state)
     }
 }
 
-static void test_endless_replies(void **state)
+static void test_a_reply_without_end_is_refused(void **state)
 {
     (void)state;
     static const char head[] = "HTTP/1.1 200 OK\r\n\r\n";
@@ -99,9 +99,9 @@ static void test_endless_replies(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_replies),
+        cmocka_unit_test(test_http_replies_are_parsed_or_refused),
         cmocka_unit_test(test_every_prefix_wants_more),
-        cmocka_unit_test(test_endless_replies),
+        cmocka_unit_test(test_a_reply_without_end_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -126,7 +126,7 @@ static void test_what_is_taken_for_http(void **state)
     }
 }
 
-static void test_strangers(void **state)
+static void test_peers_that_are_not_admitted_get_healthz_alone(void **state)
 {
     struct fixture *f = *state;
     open_http(f, LONG_MS);
@@ -289,7 +289,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_taken_for_http),
         cmocka_unit_test_setup(test_other_users_leave_room_for_us, set_up),
-        cmocka_unit_test_setup(test_strangers, set_up),
+        cmocka_unit_test_setup(test_peers_that_are_not_admitted_get_healthz_alone, set_up),
         cmocka_unit_test_setup(test_late_ones_are_ended, set_up),
         cmocka_unit_test_setup(test_a_flood_of_requests_leaves_the_loop_to_others, set_up),
         cmocka_unit_test_setup(test_connection_without_memory_is_ended, set_up),

@@ -114,7 +114,7 @@ static cJSON *make(const struct job *job)
 
 /* ---- the document --------------------------------------------------------------------------- */
 
-static void test_store_alone(void **state)
+static void test_a_store_without_a_job_is_healthy(void **state)
 {
     (void)state;
     cJSON *root = make(NULL);
@@ -204,7 +204,7 @@ static int add_two_jobs(void *data, struct ct_status_rows *unused, cJSON *root, 
     return jobs != NULL ? 0 : CT_ENOMEM;
 }
 
-static void test_several_jobs(void **state)
+static void test_metrics_of_several_jobs_stand_together(void **state)
 {
     (void)state;
     cJSON *root = NULL;
@@ -244,7 +244,7 @@ static void test_long_keys_are_cut(void **state)
 /* The run id of add_job(), as Prometheus writes it. */
 #define JOB "{run_id=\"a\\\"b\\\\c\\nd\""
 
-static void test_metrics(void **state)
+static void test_metrics_have_a_line_for_each_value(void **state)
 {
     (void)state;
     cJSON *root = make(&(struct job){"running", NULL});
@@ -297,7 +297,7 @@ static int give_keys(void *data, cJSON **out)
     return *out != NULL ? 0 : CT_ENOMEM;
 }
 
-static void test_pages(void **state)
+static void test_each_page_has_its_code_and_body(void **state)
 {
     (void)state;
     static const struct {
@@ -363,7 +363,7 @@ static int sweep_page(void *data)
     return rc;
 }
 
-static void test_no_memory(void **state)
+static void test_each_failed_allocation_is_told(void **state)
 {
     (void)state;
     static const char *const pages[] = {"/healthz", "/readyz", "/status", "/metrics", "/keys", "/"};
@@ -375,15 +375,15 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_store_alone),
+        cmocka_unit_test(test_a_store_without_a_job_is_healthy),
         cmocka_unit_test(test_no_cap_on_memory),
         cmocka_unit_test(test_verdict_follows_the_job),
-        cmocka_unit_test(test_several_jobs),
+        cmocka_unit_test(test_metrics_of_several_jobs_stand_together),
         cmocka_unit_test(test_long_keys_are_cut),
-        cmocka_unit_test(test_metrics),
-        cmocka_unit_test(test_pages),
+        cmocka_unit_test(test_metrics_have_a_line_for_each_value),
+        cmocka_unit_test(test_each_page_has_its_code_and_body),
         cmocka_unit_test(test_strangers_hear_the_health_alone),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_each_failed_allocation_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,7 +20,7 @@ static void refused(struct scene *s, int i, int node_rank, int code, const char 
 
 /* ---- forming -------------------------------------------------------------------------------- */
 
-static void test_fixed_world(void **state)
+static void test_rank_0_begins_and_the_others_follow_its_store(void **state)
 {
     struct scene s;
     (void)state;
@@ -348,7 +348,7 @@ static char *status_text(struct scene *s)
     return text;
 }
 
-static void test_status(void **state)
+static void test_the_status_follows_the_job(void **state)
 {
     static struct ct_msg msg = {.type = CT_MSG_BEAT};
     struct scene s;
@@ -449,7 +449,7 @@ static void test_memory_runs_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fixed_world),
+        cmocka_unit_test(test_rank_0_begins_and_the_others_follow_its_store),
         cmocka_unit_test(test_every_world_tells_how_others_reach_the_store),
         cmocka_unit_test(test_address_of_the_one_who_serves),
         cmocka_unit_test(test_ranks_by_wish),
@@ -467,7 +467,7 @@ int main(void)
         cmocka_unit_test(test_the_host_says_what_the_job_is),
         cmocka_unit_test(test_a_place_is_taken_over_from_its_own_address),
         cmocka_unit_test(test_world_does_not_form),
-        cmocka_unit_test(test_status),
+        cmocka_unit_test(test_the_status_follows_the_job),
         cmocka_unit_test(test_memory_runs_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,7 +10,7 @@
 
 /* ---- silence -------------------------------------------------------------------------------- */
 
-static void test_silent_node(void **state)
+static void test_a_silent_node_is_lost_after_the_heartbeat_time(void **state)
 {
     struct scene s;
     (void)state;
@@ -139,7 +139,7 @@ static void preempted(int signo, bool finish, int exit_code)
     end(&s);
 }
 
-static void test_preempted_otherwise(void **state)
+static void test_the_exit_code_of_a_preemption_depends_on_signal_and_end(void **state)
 {
     struct scene s;
     (void)state;
@@ -187,7 +187,7 @@ static void test_a_spare_does_not_end_the_job(void **state)
     end(&s);
 }
 
-static void test_node_leaves(void **state)
+static void test_a_node_that_leaves_stops_the_world(void **state)
 {
     struct scene s;
     (void)state;
@@ -232,14 +232,14 @@ static void test_protocol_is_kept(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_silent_node),
+        cmocka_unit_test(test_a_silent_node_is_lost_after_the_heartbeat_time),
         cmocka_unit_test(test_machine_that_answers_has_twice_the_time),
         cmocka_unit_test(test_an_excuse_is_nobody_elses),
         cmocka_unit_test(test_our_own_sleep_is_not_their_silence),
         cmocka_unit_test(test_preempted_in_order),
-        cmocka_unit_test(test_preempted_otherwise),
+        cmocka_unit_test(test_the_exit_code_of_a_preemption_depends_on_signal_and_end),
         cmocka_unit_test(test_a_spare_does_not_end_the_job),
-        cmocka_unit_test(test_node_leaves),
+        cmocka_unit_test(test_a_node_that_leaves_stops_the_world),
         cmocka_unit_test(test_protocol_is_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

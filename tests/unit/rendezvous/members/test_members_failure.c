@@ -135,7 +135,7 @@ static void test_many_failures_at_once(void **state)
 
 /* ---- finishing ------------------------------------------------------------------------------ */
 
-static void test_all_finish(void **state)
+static void test_a_job_is_over_when_all_nodes_have_finished(void **state)
 {
     struct scene s;
     (void)state;
@@ -516,7 +516,7 @@ int main(void)
         cmocka_unit_test(test_clocks_are_mapped),
         cmocka_unit_test(test_texts_follow_when_stopped),
         cmocka_unit_test(test_many_failures_at_once),
-        cmocka_unit_test(test_all_finish),
+        cmocka_unit_test(test_a_job_is_over_when_all_nodes_have_finished),
         cmocka_unit_test(test_who_has_finished_takes_part_again),
         cmocka_unit_test(test_loss_of_a_finished_node),
         cmocka_unit_test(test_agent_dies_without_a_budget),

@@ -181,7 +181,7 @@ static void test_every_flipped_bit_is_noticed(void **state)
     ct_buf_fini(&buf);
 }
 
-static void test_forged_heads(void **state)
+static void test_a_forged_record_head_is_damage(void **state)
 {
     (void)state;
     static const struct {
@@ -218,7 +218,7 @@ static void test_forged_heads(void **state)
 
 /* ---- the header ----------------------------------------------------------------------------- */
 
-static void test_header(void **state)
+static void test_a_cut_or_flipped_header_is_noticed(void **state)
 {
     (void)state;
     struct ct_buf buf = CT_BUF_INIT;
@@ -276,8 +276,8 @@ int main(void)
         cmocka_unit_test(test_any_part_of_a_record_is_more),
         cmocka_unit_test(test_open_request_is_not_whole),
         cmocka_unit_test(test_every_flipped_bit_is_noticed),
-        cmocka_unit_test(test_forged_heads),
-        cmocka_unit_test(test_header),
+        cmocka_unit_test(test_a_forged_record_head_is_damage),
+        cmocka_unit_test(test_a_cut_or_flipped_header_is_noticed),
         cmocka_unit_test(test_allocation_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,7 +9,7 @@
 #define WAIT_K "\x05\x01" Z7 "\x02" Z7 "/k"
 #define NUM_KEYS "\x06"
 
-static void test_detection(void **state)
+static void test_the_dialect_is_known_by_the_first_bytes(void **state)
 {
     (void)state;
     enum ct_dialect dialect;
@@ -28,7 +28,7 @@ static void test_detection(void **state)
     assert_int_equal(dialect, CT_DIALECT_LEGACY);
 }
 
-static void test_every_number(void **state)
+static void test_every_legacy_number_is_translated(void **state)
 {
     (void)state;
     static const struct {
@@ -105,8 +105,8 @@ static void test_strangers_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_detection),
-        cmocka_unit_test(test_every_number),
+        cmocka_unit_test(test_the_dialect_is_known_by_the_first_bytes),
+        cmocka_unit_test(test_every_legacy_number_is_translated),
         cmocka_unit_test_setup_teardown(test_requests_in_any_pieces, pair_set_up, pair_tear_down),
         cmocka_unit_test_setup_teardown(test_both_dialects_share_the_keys, pair_set_up,
                                         pair_tear_down),

@@ -149,7 +149,7 @@ static void test_clearing_is_not_told(void **state)
     expect(f, "k:->2 ");
 }
 
-static void test_unwatching(void **state)
+static void test_an_unwatched_key_sends_no_notice(void **state)
 {
     struct fixture *f = *state;
     ct_store_unwatch(f->store, f);
@@ -227,7 +227,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_barrier_counts, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_waiters_go_first, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_clearing_is_not_told, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_unwatching, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_an_unwatched_key_sends_no_notice, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_the_journal_refuses_is_not_told, set_up,
                                         tear_down),
         cmocka_unit_test(test_every_allocation_may_fail),

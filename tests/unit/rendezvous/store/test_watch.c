@@ -70,7 +70,7 @@ static void test_those_who_watch_are_told(void **state)
     end(w, &budget);
 }
 
-static void test_watching_twice(void **state)
+static void test_a_key_watched_twice_is_told_twice(void **state)
 {
     (void)state;
     struct ct_budget budget;
@@ -138,7 +138,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_those_who_watch_are_told),
-        cmocka_unit_test(test_watching_twice),
+        cmocka_unit_test(test_a_key_watched_twice_is_told_twice),
         cmocka_unit_test(test_the_budget_refuses),
         cmocka_unit_test(test_every_allocation_may_fail),
     };

@@ -45,14 +45,14 @@ static struct ct_request decode(const unsigned char *bytes, size_t len)
 
 /* ---- what PyTorch sends --------------------------------------------------------------------- */
 
-static void test_validate(void **state)
+static void test_validate_is_decoded(void **state)
 {
     (void)state;
     struct ct_request req = decode(B("\x00\xce\xf7\x85\x3c"));
     assert_int_equal(req.op, CT_OP_VALIDATE);
 }
 
-static void test_ping(void **state)
+static void test_ping_is_decoded_with_its_nonce(void **state)
 {
     (void)state;
     struct ct_request req = decode(B("\x0d\x78\x56\x34\x12"));
@@ -60,7 +60,7 @@ static void test_ping(void **state)
     assert_int_equal(req.nonce, 0x12345678);
 }
 
-static void test_add(void **state)
+static void test_add_is_decoded_with_its_sign(void **state)
 {
     (void)state;
     struct ct_request req = decode(B("\x04\x05" Z7 "init/\x01" Z7));
@@ -83,7 +83,7 @@ static void test_set_and_append(void **state)
     assert_true(same(req.value, ""));
 }
 
-static void test_compare_set(void **state)
+static void test_compare_set_is_decoded_with_both_values(void **state)
 {
     (void)state;
     struct ct_request req = decode(B("\x02\x02" Z7 "/k\x03" Z7 "old\x04" Z7 "next"));
@@ -104,7 +104,7 @@ static void test_get_and_delete(void **state)
     assert_true(same(req.key, ""));
 }
 
-static void test_key_lists(void **state)
+static void test_lists_of_keys_are_decoded_one_by_one(void **state)
 {
     (void)state;
     static const enum ct_op ops[] = {CT_OP_CHECK, CT_OP_WAIT, CT_OP_MULTI_GET};
@@ -123,7 +123,7 @@ static void test_key_lists(void **state)
     assert_int_equal(none.items.len, 0);
 }
 
-static void test_multi_set(void **state)
+static void test_multi_set_is_decoded_pair_by_pair(void **state)
 {
     (void)state;
     struct ct_request req = decode(B("\x0b\x02" Z7 "\x01" Z7 "a\x02" Z7 "11\x01" Z7 "b\x00" Z7));
@@ -177,7 +177,7 @@ static int scan_all(const void *bytes, size_t len, struct ct_err *err)
     return ct_scan(&scan, bytes, len, err);
 }
 
-static void test_unknown_operations(void **state)
+static void test_an_unknown_operation_is_refused(void **state)
 {
     (void)state;
     for (unsigned op = CT_OP_BARRIER + 1; op < 256; op++) {
@@ -188,7 +188,7 @@ static void test_unknown_operations(void **state)
     }
 }
 
-static void test_wrong_magic(void **state)
+static void test_a_wrong_magic_is_refused(void **state)
 {
     (void)state;
     struct ct_err err = {0};
@@ -216,7 +216,7 @@ static void test_key_length_limit(void **state)
     assert_int_equal(scan_length(CT_OP_GET, UINT64_C(1) << 63), CT_ELIMIT);
 }
 
-static void test_count_limit(void **state)
+static void test_too_many_keys_are_refused(void **state)
 {
     (void)state;
     assert_int_equal(scan_length(CT_OP_WAIT, CT_MAX_KEYS), CT_SCAN_E_MORE);
@@ -316,7 +316,7 @@ static void test_encoding_without_memory(void **state)
     ct_buf_fini(&buf);
 }
 
-static void test_names(void **state)
+static void test_operations_have_names(void **state)
 {
     (void)state;
     assert_string_equal(ct_op_name(CT_OP_CANCEL_WAIT), "CANCEL_WAIT");
@@ -326,27 +326,27 @@ static void test_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_validate),
-        cmocka_unit_test(test_ping),
-        cmocka_unit_test(test_add),
+        cmocka_unit_test(test_validate_is_decoded),
+        cmocka_unit_test(test_ping_is_decoded_with_its_nonce),
+        cmocka_unit_test(test_add_is_decoded_with_its_sign),
         cmocka_unit_test(test_set_and_append),
-        cmocka_unit_test(test_compare_set),
+        cmocka_unit_test(test_compare_set_is_decoded_with_both_values),
         cmocka_unit_test(test_get_and_delete),
-        cmocka_unit_test(test_key_lists),
-        cmocka_unit_test(test_multi_set),
+        cmocka_unit_test(test_lists_of_keys_are_decoded_one_by_one),
+        cmocka_unit_test(test_multi_set_is_decoded_pair_by_pair),
         cmocka_unit_test(test_queues_and_barrier),
         cmocka_unit_test(test_operations_without_fields),
         cmocka_unit_test(test_only_the_first_request_is_taken),
-        cmocka_unit_test(test_unknown_operations),
-        cmocka_unit_test(test_wrong_magic),
+        cmocka_unit_test(test_an_unknown_operation_is_refused),
+        cmocka_unit_test(test_a_wrong_magic_is_refused),
         cmocka_unit_test(test_key_length_limit),
-        cmocka_unit_test(test_count_limit),
+        cmocka_unit_test(test_too_many_keys_are_refused),
         cmocka_unit_test(test_value_length_limit),
         cmocka_unit_test(test_limit_in_a_later_element),
         cmocka_unit_test(test_request_length_limit),
         cmocka_unit_test(test_encoding_is_what_decoding_reads),
         cmocka_unit_test(test_encoding_without_memory),
-        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_operations_have_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

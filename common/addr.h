@@ -26,8 +26,8 @@ struct ct_endpoint {
     bool has_port; /* the text named one; otherwise `port` is the default */
 };
 
-/* host, host:port, [v6], [v6]:port, or a bare v6 literal (which can carry no port). Blanks, control
- * characters and what is not a v6 literal where one must stand are refused. */
+/* Reads host, host:port, [v6], [v6]:port, or a bare v6 literal, which cannot have a port. Refuses
+ * blanks, control characters, and anything but a v6 literal in brackets. */
 CT_MUST_CHECK int ct_endpoint_parse(const char *text, uint16_t default_port,
                                     struct ct_endpoint *out, struct ct_err *err);
 
@@ -40,12 +40,13 @@ void ct_addr_join(const char *host, uint16_t port, char *out, size_t size);
 /* Port in host order, 0 for another family. */
 uint16_t ct_addr_port(const struct sockaddr *addr);
 
-/* First address of a name or literal, numeric or through the resolver (which may block).
- * "localhost" is 127.0.0.1 without asking anybody, so that both names mean one listener. */
+/* Gives the first address of a literal or a name. The resolver may block. "localhost" is always
+ * 127.0.0.1 and is not looked up, so that both names mean the same listener. */
 CT_MUST_CHECK int ct_addr_resolve(const char *host, uint16_t port, struct sockaddr_storage *out,
                                   socklen_t *out_len, struct ct_err *err);
 
-/* Is `host` a literal, or "localhost"? Then it fills in the address, and nobody has to be asked. */
+/* Fills in the address if `host` is a literal or "localhost", which need no resolver; else false.
+ */
 bool ct_addr_literal(const char *host, uint16_t port, struct sockaddr_storage *out,
                      socklen_t *out_len);
 
@@ -55,19 +56,20 @@ void ct_addr_host(const struct sockaddr *addr, char *out, size_t size);
 /* The address as IPv6 has it, IPv4 mapped (::ffff:a.b.c.d); false for another family. */
 bool ct_addr_as_v6(const struct sockaddr *addr, struct in6_addr *out);
 
-/* Is `host` the literal of no address in particular (0.0.0.0, ::)? One can listen there on all
- * addresses of the machine, but nobody elsewhere can go there. */
+/* Is `host` the wildcard address (0.0.0.0, ::)? A server can listen there, but a client on another
+ * machine cannot connect to it. */
 bool ct_addr_is_any(const char *host);
 
 /* 127.0.0.0/8, also as IPv6 maps it, and ::1. */
 bool ct_addr_is_loopback(const struct sockaddr *addr);
 
-/* False in a network namespace where nobody has switched the loopback on: then nothing reaches
- * 127.0.0.1, and no process any address of its own machine. */
+/* False in a network namespace whose loopback interface is down. No process there reaches
+ * 127.0.0.1 or any other address of its own machine. */
 bool ct_addr_loopback_up(void);
 
-/* Our own address on the way to `host`, as text: what that machine would see of us without a
- * translation in between. Sends nothing. CT_ENOENT (no such name), CT_EIO (no way there). */
+/* Gives, as text, the local address from which a connection to `host` would come. `host` sees the
+ * same one unless a NAT lies between. Sends nothing. CT_ENOENT (no such name), CT_EIO (no route).
+ */
 CT_MUST_CHECK int ct_addr_towards(const char *host, char *out, size_t size, struct ct_err *err);
 
 #endif

@@ -28,8 +28,8 @@ int ct_err_set(struct ct_err *err, int code, const char *fmt, ...)
 int ct_err_sys(struct ct_err *err, int code, int errnum, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Puts "<context>: " in front of the text that is there; returns the code that is there, or
- * CT_EINVAL when `err` is NULL or empty, so a caller that passes no err keeps its own code. */
+/* Puts "<context>: " in front of the text. Returns err->code, or CT_EINVAL when `err` is NULL or
+ * empty: a caller that may have been given NULL returns its own code instead. */
 int ct_err_wrap(struct ct_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* errno value -> code (ENOMEM -> CT_ENOMEM, EADDRINUSE -> CT_EBUSY, ...); CT_EIO when unlisted. */

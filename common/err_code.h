@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a failure is told in: the part of common/err.h that libctworker installs, without functions.
+ * Error codes and struct ct_err: the part of common/err.h that libctworker installs. No functions.
  */
 #ifndef CT_COMMON_ERR_CODE_H
 #define CT_COMMON_ERR_CODE_H

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The exit codes of ctrun's own making. Beside them it passes on a worker's code, and 128 + signal.
+ * The exit codes that ctrun itself chooses. It also passes on the code of a worker, and 128 + the
+ * number of the signal that killed one.
  *
- * timeout(1) and env(1) use 124 and 125, shells 126 and up. The codes for what happens to a job as
- * a whole stay clear of those and of what programs usually return.
+ * timeout(1) and env(1) use 124 and 125, shells use 126 and above. The codes for a whole job are
+ * different from those and from what programs usually return.
  */
 #ifndef CT_COMMON_EXIT_CODE_H
 #define CT_COMMON_EXIT_CODE_H

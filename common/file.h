@@ -16,20 +16,21 @@
 CT_MUST_CHECK int ct_file_read(const char *path, size_t max, struct ct_buf *out,
                                struct ct_err *err);
 
-/* Is this a device, a pipe or a socket, or a link in /dev or /proc to whatever an open file is?
- * Then it is written to and never replaced: root would put a plain file where /dev/null was. */
+/* Is this a device, a pipe, a socket, or a link of /dev or /proc to an open file? Such a file is
+ * written to and never replaced: otherwise root would put a plain file in the place of /dev/null.
+ */
 bool ct_file_is_special(const char *path);
 
-/* Makes `bytes` the whole content of the file, which has the old content or the new one whatever
- * happens, and mode 0644; a special file is written to instead. Text names the path. */
+/* Makes `bytes` the whole content of the file, with mode 0644. At every moment the file has either
+ * the old content or the new one. A special file is written to instead. Text names the path. */
 CT_MUST_CHECK int ct_file_replace(const char *path, const void *bytes, size_t len,
                                   struct ct_err *err);
 
 /* Whether ct_file_replace() could write there, as far as can be told now. Changes nothing. */
 CT_MUST_CHECK int ct_file_replace_check(const char *path, struct ct_err *err);
 
-/* Makes sure that the folder of `path` is on the disk, and with it what has been renamed in it.
- * File systems that cannot do that for folders are taken to do it by themselves. CT_EIO, CT_ENOMEM.
+/* Makes sure that the folder of `path` is on the disk, and so are the renames in it. A file system
+ * that refuses fsync(2) of folders is assumed to keep them in order by itself. CT_EIO, CT_ENOMEM.
  */
 CT_MUST_CHECK int ct_file_sync_folder(const char *path, struct ct_err *err);
 

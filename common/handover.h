@@ -11,8 +11,8 @@
  *     PARKED, of that generation      (all others are gone) GO, of the next one, with its contract;
  *     reads it, is ABLE again         or END: the job is over
  *
- * A contract is written only while its reader is parked, and read before it parks again, so nobody
- * ever sees half of one.
+ * A contract is written only while the worker is parked. The worker reads it before it parks again,
+ * so it never sees half of one.
  */
 #ifndef CT_COMMON_HANDOVER_H
 #define CT_COMMON_HANDOVER_H

@@ -10,10 +10,10 @@
 /* Enough for a few names and for the numbers of a rack. */
 #define CT_HOST_LIST_MAX 160
 
-/* Writes the names in their natural order (common/host_order.h), which it sorts the array by.
- * Names that differ in one number share a bracket, in the way schedulers list hosts, a name that is
- * there several times is counted. What has no room is counted too: "a, b, and 17 more"; `size` is
- * at least 32. */
+/* Sorts the array into natural order (common/host_order.h) and writes the names. Names that differ
+ * in one number share a bracket, as in the lists of schedulers. A name that occurs several times is
+ * written once, with a count. Names that do not fit are counted: "a, b, and 17 more". `size` is at
+ * least 32. */
 void ct_host_list_text(const char **names, int count, char *out, size_t size);
 
 /* The same for numbers in ascending order: "3-17,20", else "3-17,20,22 and 9 more". */

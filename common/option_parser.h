@@ -31,7 +31,7 @@ struct ct_option {
     char letter;       /* 0 = none */
     const char *alias; /* more than a letter behind one dash, such as "np"; NULL = none */
     enum ct_option_value value;
-    bool yields; /* an abbreviation that fits other options too is not this one */
+    bool yields; /* an abbreviation that also fits another option means the other one */
     bool hidden; /* not suggested */
 };
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The progress page: what a worker says of itself without a system call, and its launcher reads
- * whenever it likes. One small file in memory per machine holds a slot for each worker; the
- * environment variable CTRUN_PROGRESS tells a worker the path and where its slot begins:
+ * The progress page: a small file in shared memory, one per machine, with a slot for each worker.
+ * A worker writes its progress there without a system call, and its launcher reads it at any time.
+ * The environment variable CTRUN_PROGRESS tells a worker the path and where its slot begins:
  *
  *     CTRUN_PROGRESS=/proc/4711/fd/9:256
  *
- * A slot has one writer. Each field is one aligned word, so a reader never sees half of one; that
- * two fields may be from neighbouring stamps harms nobody. Whatever a slot holds is hostile to the
- * launcher, which copies it and believes only what ct_progress_decode() lets through.
+ * A slot has one writer. Each field is one aligned word, so a reader never sees half of one. Two
+ * fields may come from two successive stamps, which does no harm. The launcher treats a slot as
+ * hostile input: it copies the slot and believes only what ct_progress_decode() accepts.
  */
 #ifndef CT_COMMON_PROGRESS_PAGE_H
 #define CT_COMMON_PROGRESS_PAGE_H
@@ -21,7 +21,8 @@
 
 #define CT_PROGRESS_ENV "CTRUN_PROGRESS"
 
-/* Two cache lines: processors that fetch lines in pairs would make neighbours wait. */
+/* Two cache lines, since some processors fetch lines in pairs: so no two workers write to the same
+ * pair. */
 #define CT_PROGRESS_SLOT 128
 
 /* "CTP1", little-endian; 0 until the worker has come. */
@@ -38,7 +39,7 @@ enum ct_phase {
 
 #define CT_PHASES 6
 
-/* "NoRe", little-endian: what is left of other data is not taken for a worker's word. */
+/* "NoRe", little-endian: a value that left-over data will hardly have by chance. */
 #define CT_PROGRESS_PERMANENT UINT32_C(0x65526f4e)
 
 /* A step is told apart from its phase within one word. */
@@ -58,9 +59,9 @@ struct ct_progress_slot {
 
 /* Can the process go on in another generation (common/handover.h)? */
 enum ct_stay {
-    CT_STAY_NOT,    /* 0, also of whoever knows nothing of it */
+    CT_STAY_NOT,    /* no; 0, so also for a worker that does not know the field */
     CT_STAY_ABLE,   /* it parks when it is told to */
-    CT_STAY_PARKED, /* it waits for what comes after that generation */
+    CT_STAY_PARKED, /* it waits for the order that follows that generation */
 };
 
 /* What a reader may believe. */
@@ -89,8 +90,8 @@ static inline uint32_t ct_generation_word(int generation, unsigned bits)
     return (uint32_t)generation << 2 | bits;
 }
 
-/* What the slot says of staying; only PARKED says something of `generation` alone: of another one
- * it is as good as ABLE. */
+/* Can the worker go on after `generation`? CT_STAY_PARKED is meant for one generation: if the slot
+ * names another one, the answer is CT_STAY_ABLE. */
 enum ct_stay ct_progress_stay(const struct ct_progress_slot *slot, int generation);
 
 /* Has the worker said that a restart cannot help? */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which addresses may use the store, as its protocol has no way to prove an identity. Processes of
- * this machine always may, and so may named networks. Pure: addresses in, a decision out.
+ * Which addresses may use the store, whose protocol cannot prove an identity. Processes of this
+ * machine always may. Networks that were named may, too. Pure: addresses in, a decision out.
  *
  * IPv4 addresses are held as IPv6 maps them (::ffff:a.b.c.d), so that a rule for 10.0.0.0/8 holds
  * for a peer of an IPv6 listener as well.
@@ -37,8 +37,10 @@ struct ct_access {
 CT_MUST_CHECK int ct_access_allow(struct ct_access *access, const char *text, struct ct_err *err);
 
 /* May `peer` (getpeername) use the store on a connection to `local` (getsockname)? Peers on the
- * loopback, and those whose address is the one they connect to, are on this machine: the kernel
- * lets neither in from outside. Families other than the internet's are not admitted. */
+ * loopback, and peers whose address equals the one they connect to, are on this machine: the kernel
+ * drops packets from outside with such a source. Families other than IPv4 and IPv6 are not
+ * admitted.
+ */
 bool ct_access_admits(const struct ct_access *access, const struct sockaddr *peer,
                       const struct sockaddr *local);
 

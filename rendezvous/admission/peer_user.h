@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which user holds the other end of a TCP connection that stays within this machine. The kernel
- * tells it through its socket diagnostics (sock_diag(7)), to everybody, in one question and answer
- * of a microsecond.
+ * Which user holds the other end of a TCP connection within this machine. The kernel answers that
+ * through its socket diagnostics (sock_diag(7)). It needs no privilege and takes a microsecond.
  */
 #ifndef CT_RENDEZVOUS_ADMISSION_PEER_USER_H
 #define CT_RENDEZVOUS_ADMISSION_PEER_USER_H
@@ -13,7 +12,8 @@
 #include <sys/types.h>
 
 /* Gives *out, a descriptor for ct_peer_user_find(). `listener` is a listening TCP socket of this
- * process: the kernel has to know who holds that. CT_EIO: this kernel does not tell. */
+ * process, about which the kernel is asked first as a trial. CT_EIO: this kernel does not answer.
+ */
 CT_MUST_CHECK int ct_peer_user_open(int listener, int *out);
 
 /* The user of the socket that is bound to `peer` and connected to `local`. CT_ENOENT: no process

@@ -18,8 +18,8 @@ struct ct_refusal_log {
     uint64_t next_ms; /* when a line may come again */
 };
 
-/* Counts one. Returns how many a line should tell of now, 0 = stay silent; those that were not told
- * of are in the next line. `now_ms` is any clock that does not go back. */
+/* Counts a refusal. Returns how many the caller should report in one line now; 0 = report nothing,
+ * the next line counts this one, too. `now_ms` is any clock that does not go back. */
 uint64_t ct_refusal_log_add(struct ct_refusal_log *refusals, uint64_t now_ms);
 
 /* For a line about the last of `untold`: " (and 12 others like it)", or "". */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Limits the connections of peers that have proved nothing yet, and says which one ends when there
- * is one too many: an address that holds more than half of them must not push out others. It only
- * counts; the connections are the caller's. Pure.
+ * Limits the connections of peers that have proved nothing yet, and says which one has to end when
+ * there are too many. An address that holds more than half of them loses one of its own and cannot
+ * push out others. This only counts; the caller has the connections. Pure.
  */
 #ifndef CT_RENDEZVOUS_ADMISSION_SOURCE_QUOTA_H
 #define CT_RENDEZVOUS_ADMISSION_SOURCE_QUOTA_H
@@ -14,7 +14,7 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-/* Addresses are told apart by so many hashes, so that a connection keeps one byte of its own. */
+/* Addresses are sorted into this many classes by a hash, so that a connection stores one byte. */
 #define CT_SOURCES 256
 
 struct ct_source_quota {
@@ -31,8 +31,8 @@ uint8_t ct_source_quota_add(struct ct_source_quota *quota, const struct sockaddr
 
 void ct_source_quota_remove(struct ct_source_quota *quota, uint8_t source);
 
-/* Has one connection to go? Then *source says of whom the oldest goes: that which holds more than
- * half of all; -1 = of anybody. */
+/* Must a connection end? Then the caller ends the oldest one of *source, which holds more than half
+ * of all; -1 = the oldest of all. */
 bool ct_source_quota_is_over(const struct ct_source_quota *quota, int *source);
 
 #endif

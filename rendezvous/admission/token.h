@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The secret of a job, and how two ends prove to each other that they have it without saying it.
+ * The secret of a job, and how two ends prove to each other that they have it without sending it.
  *
  * Both send a fresh random nonce. Each then sends an answer: HMAC-SHA256, keyed by the token, over
- * a label, its own role and both nonces. The role keeps an answer from being sent back to who made
- * it; the other's nonce keeps it from being used twice. Whoever listens learns nothing that helps
- * later. What is sent after the proof is authenticated with keys made from the same
- * (rendezvous/control/frame_mac.h). It is not encrypted: who listens reads it.
+ * a label, its own role and both nonces. Because of the role an answer cannot be reflected to its
+ * sender. Because of the other side's nonce it cannot be replayed. Frames that follow the proof are
+ * authenticated with keys made from the token and the nonces (rendezvous/control/frame_mac.h). They
+ * are not encrypted: everybody on the way can read them.
  *
  * The token never goes into argv, a log, or the text of an error.
  */
@@ -18,8 +18,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Characters. Fewer than 16 could be guessed offline from one recorded answer; 64 hex digits are
- * what ct_token_make() makes. */
+/* Lengths in characters. A token of fewer than 16 could be guessed offline from one recorded
+ * answer. ct_token_make() makes 64 hexadecimal digits. */
 #define CT_TOKEN_MIN ((size_t)16)
 #define CT_TOKEN_MAX ((size_t)256)
 
@@ -29,7 +29,7 @@
 /* Of a key made from the token for one connection. */
 #define CT_TOKEN_KEY_LEN 32
 
-/* Where a launcher leaves the token for those it starts. */
+/* The environment variable in which a launcher passes the token on. */
 #define CT_TOKEN_ENV "CTRUN_TOKEN"
 
 struct ct_token {
@@ -47,15 +47,15 @@ CT_MUST_CHECK int ct_token_parse(const char *text, const char *source, struct ct
  * read or write. CT_ENOENT, CT_EPERM (owner, mode), CT_EFORMAT, CT_EIO. */
 CT_MUST_CHECK int ct_token_read(const char *path, struct ct_token *out, struct ct_err *err);
 
-/* From the file, else from `text`, the value of CT_TOKEN_ENV; out->len is 0 when neither is there:
- * each may be NULL, and the text "". Errors of the two above. */
+/* Reads the token from the file at `path`, or else from `text`, the value of CT_TOKEN_ENV. Without
+ * either (NULL, or a text that is "") out->len becomes 0. Errors as of the two above. */
 CT_MUST_CHECK int ct_token_find(const char *path, const char *text, struct ct_token *out,
                                 struct ct_err *err);
 
 /* Makes a random token. CT_EIO without a source of random numbers. */
 CT_MUST_CHECK int ct_token_make(struct ct_token *out);
 
-/* Overwrites it so that the compiler cannot leave that out. */
+/* Overwrites the token in a way that the compiler cannot optimise away. */
 void ct_token_wipe(struct ct_token *token);
 
 /* Fills `nonce` from the kernel's random source. */

@@ -7,8 +7,9 @@
  * front, so a key set here is the key a PyTorch program sees.
  *
  * One connection, one thread at a time. After CT_ECLOSED, CT_EPROTO or CT_EIO the connection is
- * dead: every later call fails with CT_ECLOSED. CT_ETIMEDOUT of a wait leaves it usable, unless the
- * store did not even answer its cancellation; of any other call it is the end, too.
+ * dead: every later call fails with CT_ECLOSED. After CT_ETIMEDOUT of a wait it is still usable,
+ * unless the store did not answer the cancellation either. After CT_ETIMEDOUT of any other call it
+ * is dead.
  */
 #ifndef CT_RENDEZVOUS_CLIENT_CLIENT_H
 #define CT_RENDEZVOUS_CLIENT_CLIENT_H

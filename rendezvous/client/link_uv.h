@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An agent's line to the membership core: over TCP to the machine that hosts the store, or straight
- * to the core in the same process. The same messages either way.
+ * An agent's connection to the membership core: over TCP to the machine that hosts the store, or
+ * through a socket pair to the core in the same process. The messages are the same.
  */
 #ifndef CT_RENDEZVOUS_CLIENT_LINK_UV_H
 #define CT_RENDEZVOUS_CLIENT_LINK_UV_H
@@ -45,8 +45,8 @@ CT_MUST_CHECK int ct_link_open(uv_loop_t *loop, const struct ct_link_options *op
 /* Queues the message; errors end the link through on_lost, never from inside this call. */
 void ct_link_send(struct ct_link *link, const struct ct_msg *msg);
 
-/* Where we are on the machine as the server is reached: text of getsockname(); "" before on_up and
- * for a local link. */
+/* The local address of the connection (getsockname(2)), as text; "" before on_up and for a local
+ * link. */
 const char *ct_link_local_address(const struct ct_link *link);
 
 typedef void (*ct_link_close_fn)(void *data);

@@ -3,10 +3,10 @@
  * Does a whole job stand still, and which rank holds it up? Pure: the votes of the agents go in,
  * one suspect comes out.
  *
- * Each machine judges its own workers (launcher/hang/hang.h). Where all of them wait for another
- * machine, it cannot know for which. So an agent whose workers all stand still says that with its
- * beats, and what they do. When all machines of a world say it, the rank that does not wait, while
- * others wait for it, is the suspect.
+ * Each machine judges its own workers (launcher/hang/hang.h). If all of them wait for another
+ * machine, it cannot know for which one. So an agent whose workers all stand still reports that and
+ * what they do with its beats. When all machines of a world have reported it, the suspect is the
+ * rank that does not wait while others wait for it.
  */
 #ifndef CT_RENDEZVOUS_CONTROL_HANG_VOTE_H
 #define CT_RENDEZVOUS_CONTROL_HANG_VOTE_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Just enough of an HTTP client to ask a store of ours for one page, within a deadline. Whoever
- * answers may be anybody: every length is bounded.
+ * Just enough of an HTTP client to ask a store for one page, within a deadline. The peer is not
+ * trusted: every length is bounded.
  */
 #ifndef CT_RENDEZVOUS_CTRUN_STAT_HTTP_GET_H
 #define CT_RENDEZVOUS_CTRUN_STAT_HTTP_GET_H
@@ -34,8 +34,8 @@ struct ct_http_reply {
 CT_MUST_CHECK int ct_http_reply_parse(const char *bytes, size_t len, bool ended,
                                       struct ct_http_reply *out, struct ct_err *err);
 
-/* Asks for `path`; appends the whole reply to `bytes`, in which *out finds its way. Also codes of
- * rendezvous/wire/sock.h. */
+/* Asks for `path` and appends the whole reply to `bytes`. *out says where its body is. Errors also
+ * as in rendezvous/wire/sock.h. */
 CT_MUST_CHECK int ct_http_get(const struct ct_endpoint *where, const char *path,
                               int64_t deadline_ns, struct ct_buf *bytes, struct ct_http_reply *out,
                               struct ct_err *err);

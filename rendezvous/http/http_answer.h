@@ -41,13 +41,13 @@ struct ct_http_answer {
 /* GET and HEAD; any other is answered with 405. */
 bool ct_http_method_is_known(const char *method);
 
-/* HEAD is answered as GET; whoever sends it leaves the body out. A peer that is not admitted gets
- * /healthz, and 403 for anything else. Fills in *out, whose body the caller frees. Always gives an
- * answer, a 500 without a body when memory is out. */
+/* Fills in *out, whose body the caller frees. HEAD is answered as GET; the caller leaves out the
+ * body when it sends the answer. A peer that is not admitted gets /healthz, and 403 for anything
+ * else. There is always an answer: a 500 without a body when memory is out. */
 void ct_http_answer_make(const struct ct_http_source *source, bool admitted, const char *method,
                          const char *path, struct ct_http_answer *out);
 
-/* Replaces the answer, whose body it frees, by an error in words; without memory it has none. */
+/* Frees the answer's body and replaces it by an error text, or by no body when memory is out. */
 void ct_http_answer_error(struct ct_http_answer *answer, unsigned code, const char *why);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * HTTP without a library: answers /healthz, and says why nothing else is answered. For connections
- * that libmicrohttpd cannot take, because it is missing or slow clients hold all that it has, so
- * that a probe always hears whether the store serves.
+ * HTTP without a library: answers /healthz, and any other page with the reason why it cannot be
+ * shown. For connections that libmicrohttpd cannot take, because it is missing or slow clients hold
+ * all of its connections. So a probe always learns whether the store serves.
  */
 #ifndef CT_RENDEZVOUS_HTTP_HTTP_RESERVE_UV_H
 #define CT_RENDEZVOUS_HTTP_HTTP_RESERVE_UV_H

@@ -17,9 +17,9 @@
 
 struct ct_http;
 
-/* An HTTP request begins with its method in upper case; no request of the store's protocol has a
- * first byte above 18, and control frames begin at 0x80. So one byte decides, and whatever else
- * begins like this is refused by the HTTP library. */
+/* An HTTP request begins with its method in upper case. Requests of the store's protocol begin with
+ * a byte of at most 18, control frames with 0x80 or more. So the first byte decides. The HTTP
+ * library refuses what begins with a letter but is no HTTP. */
 static inline bool ct_http_begins(unsigned char first)
 {
     return first >= 'A' && first <= 'Z';

@@ -42,8 +42,8 @@ struct ct_status_facts {
     uint64_t http_requests, http_refused, http_timeouts, http_denied;
 };
 
-/* Whoever embeds the store adds what it knows: `job` to `root`, with workers as `rows` wants them,
- * and to the array `problems` one line of text for each thing that is not as it should be. 0 or
+/* The owner of the store adds what it knows: `job` to `root`, and to the array `problems` one line
+ * for each thing that is wrong. `rows` says what happens with the rows of the workers. 0 or
  * CT_ENOMEM. */
 typedef int (*ct_status_fn)(void *data, struct ct_status_rows *rows, struct cJSON *root,
                             struct cJSON *problems);

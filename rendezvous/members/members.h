@@ -138,8 +138,8 @@ void ct_members_tick(struct ct_members *members, int64_t now_ns);
 /* The time of the next ct_members_tick(); INT64_MAX = none is needed. */
 int64_t ct_members_next(const struct ct_members *members);
 
-/* Adds `job` to `root` as man/ctstatus.5 describes it, with the workers' rows as `rows` wants them,
- * and a line to `problems` for each thing that is not as it should be. CT_ENOMEM. */
+/* Adds `job` to `root` as man/ctstatus.5 describes it, and a line to `problems` for each thing that
+ * is wrong. `rows` says what happens with the rows of the workers. CT_ENOMEM. */
 CT_MUST_CHECK int ct_members_status(const struct ct_members *members, int64_t now_ns,
                                     struct ct_status_rows *rows, struct cJSON *root,
                                     struct cJSON *problems);

@@ -109,8 +109,8 @@ struct ct_members {
     int64_t judge_ns;  /* silence is not judged before */
     int early_row;     /* generations in a row that failed early */
 
-    bool hang_told;         /* all know who holds the job up, and nobody has moved since */
-    int64_t hang_looked_ns; /* when it was last looked whether all stand still */
+    bool hang_told;         /* all were told which rank holds the job up; nobody has moved since */
+    int64_t hang_looked_ns; /* when the core last looked whether all stand still */
 
     struct ct_failure_history history;
     uint64_t round_failures_from;             /* number of the generation's first failure there */

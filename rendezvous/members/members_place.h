@@ -40,8 +40,8 @@ void members_place_fini(struct members_places *places);
 CT_MUST_CHECK int members_place_expect(struct members_places *places, const char *const *names,
                                        int count);
 
-/* A free place for a member of this host that did not say which one it wants: one at which the host
- * is expected, else one that it had and left; -1 = none. */
+/* Finds a free place for a member that did not ask for one: a place where its host is expected, or
+ * else one that its host had and left; -1 = none. */
 int members_place_find(const struct members_places *places, const char *host);
 
 /* `member` has the place that it wishes for, if it wishes for any. */

@@ -29,8 +29,8 @@ struct ct_server_agents {
     bool in_process;
     /* What the job is to be; NULL = as the first agent to join says. */
     const struct ct_msg_join *job;
-    /* Whoever has it is an agent, and its address may use the store while it is connected; NULL =
-     * whoever may use the store may be an agent. */
+    /* The token that agents must have. The address of a connected agent may use the store. NULL =
+     * every peer that may use the store may be an agent. */
     const struct ct_token *token;
     const char *run_id;          /* of the only job that is served; NULL = any */
     const char *const *expected; /* names of its hosts by node rank; NULL = unknown */
@@ -67,13 +67,13 @@ CT_MUST_CHECK int ct_server_open(uv_loop_t *loop, const struct ct_server_options
 
 uint16_t ct_server_port(const struct ct_server *server);
 
-/* A new generation: forgets every key and ends every client connection, those too that the kernel
- * has accepted and we have not (a worker of the old generation must not write into the new one).
- * Agents stay connected. The journal is emptied. The listeners stay as they are. */
+/* Begins a new generation: forgets every key, empties the journal and ends every client connection,
+ * including those that wait in the kernel to be accepted, since a worker of the old generation must
+ * not write into the new one. Agents stay connected. The listeners stay as they are. */
 void ct_server_reset(struct ct_server *server);
 
-/* Takes a socket that an agent in this process holds the other end of. The server must have been
- * opened with `agents`. */
+/* Takes one end of a socket pair; an agent in this process holds the other end. The server must
+ * have been opened with `agents`. */
 void ct_server_take_agent(struct ct_server *server, int fd);
 
 /* Is any agent still in its job here? */
@@ -97,9 +97,10 @@ void ct_server_stats(const struct ct_server *server, struct ct_server_stats *out
 
 typedef void (*ct_server_close_fn)(void *data);
 
-/* As ct_server_close(), but answers first what is on its way: accepts no more, and ends each
- * connection when there is nothing left to read from it or to send to it, at the latest after
- * `bound_ms`. WAITs end unanswered. ct_server_close() meanwhile ends it at once. */
+/* As ct_server_close(), but first answers the requests that were already sent: accepts no more
+ * connections, and ends each one when there is nothing left to read from it or to send to it, at
+ * the latest after `bound_ms`. WAITs end unanswered. A ct_server_close() meanwhile ends all at
+ * once. */
 void ct_server_drain(struct ct_server *server, uint64_t bound_ms, ct_server_close_fn cb,
                      void *data);
 

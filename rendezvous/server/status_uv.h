@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a server tells about itself: gathers the facts from its connections and store, and serves
+ * The status pages of a server: collects the facts from its connections and its store, and serves
  * them over HTTP on connections that the server hands over.
  */
 #ifndef CT_RENDEZVOUS_SERVER_STATUS_UV_H

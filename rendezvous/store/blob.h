@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Counted bytes: a value that the store and any number of unsent replies share. They change only
- * while one holds them alone. One thread.
+ * Reference-counted bytes: a value that the store and any number of unsent replies share. They are
+ * changed only while there is a single reference. One thread.
  */
 #ifndef CT_RENDEZVOUS_STORE_BLOB_H
 #define CT_RENDEZVOUS_STORE_BLOB_H
@@ -19,8 +19,8 @@ struct ct_blob {
     unsigned char bytes[];
 };
 
-/* Copies `a` and behind it `b`; one reference, which the caller owns. NULL when memory is out or
- * `budget`, which must outlive the blob, is. */
+/* Makes a blob of `a` and `b`, which are copied. The caller owns its one reference. NULL when
+ * memory or the budget is used up. The budget must outlive the blob. */
 struct ct_blob *ct_blob_join(struct ct_budget *budget, const void *a, size_t a_len, const void *b,
                              size_t b_len);
 
@@ -29,9 +29,9 @@ static inline struct ct_blob *ct_blob_new(struct ct_budget *budget, const void *
     return ct_blob_join(budget, bytes, len, NULL, 0);
 }
 
-/* Puts bytes behind those of a blob whose only reference is `*blob`. It may move, and takes half as
- * much again as it needs where the budget has it, so that many small additions do not copy it each
- * time. False when memory is out or the budget is: then it is as it was. */
+/* Appends bytes to a blob whose only reference is `*blob`. The blob may move. It takes half as much
+ * room again as it needs if the budget allows, so that many small appends do not copy it each time.
+ * False when memory or the budget is used up; the blob is then unchanged. */
 CT_MUST_CHECK bool ct_blob_extend(struct ct_blob **blob, const void *bytes, size_t len);
 
 /* What a value with room for so many bytes takes of a budget. */

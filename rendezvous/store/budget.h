@@ -2,9 +2,9 @@
  *
  * How much memory clients have made the store take, and how much they may. One thread.
  *
- * Counted is what a client can make grow: keys, values, elements, waits, half requests, unsent
- * replies; each with what it takes besides its bytes. What is taken is given back when it is freed,
- * so that `used` is 0 when nothing is left.
+ * Everything that a client can make grow is counted: keys, values, elements, waits, incomplete
+ * requests, unsent replies, each with its overhead. Memory that is freed is given back to the
+ * budget, so `used` is 0 when nothing is left.
  */
 #ifndef CT_RENDEZVOUS_STORE_BUDGET_H
 #define CT_RENDEZVOUS_STORE_BUDGET_H
@@ -31,13 +31,14 @@ static inline bool ct_budget_fits(const struct ct_budget *budget, size_t bytes)
     return budget->used <= budget->max && bytes <= budget->max - budget->used;
 }
 
-/* Takes also beyond the cap: for what must not be refused and is small. */
+/* Takes the bytes even beyond the cap: for small things that must not be refused. */
 static inline void ct_budget_force(struct ct_budget *budget, size_t bytes)
 {
     budget->used += bytes;
 }
 
-/* False, and counted, when that passes the cap. */
+/* Takes the bytes. If that would pass the cap, takes nothing, counts a refusal and returns false.
+ */
 static inline bool ct_budget_take(struct ct_budget *budget, size_t bytes)
 {
     if (!ct_budget_fits(budget, bytes)) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One change of the key space: what the engine tells a journal, and what a journal tells the engine
- * after a restart. A sink is told each change and may refuse it.
+ * One change of the key space. The engine passes each change to its sink, the journal, which may
+ * refuse it. After a restart the journal passes them back to the engine.
  */
 #ifndef CT_RENDEZVOUS_STORE_CHANGE_H
 #define CT_RENDEZVOUS_STORE_CHANGE_H

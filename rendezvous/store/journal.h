@@ -8,9 +8,9 @@
  *                                                         crc of the 12 bytes behind it
  *
  * Numbers are little-endian, checksums CRC-32 (zlib's). The head of a record has a checksum of its
- * own: a length is believed only when that is right, so a flipped bit in the middle is told from an
- * end that is missing. Flag 1: the next record belongs to the same request; a reader uses both or
- * neither.
+ * own, and its lengths are used only if that is right. So a reader can tell a flipped bit in the
+ * middle of the file from a missing end. Flag 1: the next record belongs to the same request; a
+ * reader uses both or neither.
  */
 #ifndef CT_RENDEZVOUS_STORE_JOURNAL_H
 #define CT_RENDEZVOUS_STORE_JOURNAL_H
@@ -53,10 +53,10 @@ struct ct_journal_reader {
         .offset = CT_JOURNAL_HEADER_LEN, .whole = CT_JOURNAL_HEADER_LEN \
     }
 
-/* Reads the next record. `bytes` are those of the file from reader->offset on, as many as are at
- * hand: no record needs more than CT_JOURNAL_RECORD_MAX. On 0 `out` borrows from them and *used of
- * them are done with. CT_EFORMAT: damaged; *used is then what the record claims to be long, 0 when
- * not even that is known, and the reader stays where it is. */
+/* Reads the next record. `bytes` are the bytes of the file from reader->offset on, as many as the
+ * caller has; no record needs more than CT_JOURNAL_RECORD_MAX. 0: `out` borrows from them, and the
+ * record was *used bytes long. CT_EFORMAT: the record is damaged, and the reader stays where it is.
+ * *used is then the length that the record claims, or 0 when its head is damaged, too. */
 CT_MUST_CHECK int ct_journal_next(struct ct_journal_reader *reader, const unsigned char *bytes,
                                   size_t len, struct ct_change *out, size_t *used,
                                   struct ct_err *err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A store that survives its process: each change is in a file before anybody is told that it was
- * made.
+ * The journal's file, which lets a store survive its process: each change is in the file before the
+ * client gets the reply.
  *
  * The journal is the store's sink. Changes are collected in memory and written by
  * ct_journal_commit(), which must come before any reply leaves that acknowledges them. What a

@@ -15,15 +15,15 @@ struct ct_journal_load {
     uint64_t size;    /* bytes of the file */
     uint64_t whole;   /* of these, how many were used; 0 when not even a header is there */
     uint64_t changes; /* made to the store */
-    /* What is behind `whole` is no unfinished write: some of the file changed since it was written.
-     * `why` tells. */
+    /* The bytes after `whole` are not just an unfinished write: the file was changed after it was
+     * written. `why` says how. */
     bool damaged;
     struct ct_err why;
 };
 
-/* Makes every change of the file, up to the first fault, to `store`, which should be empty and have
- * no sink. A cut or damaged end is no failure. CT_EFORMAT, CT_EUNSUPPORTED: not our file;
- * CT_EIO; CT_ENOMEM and others: the store did not take a change. */
+/* Applies every change in the file, up to the first fault, to `store`, which must be empty and have
+ * no sink. A cut or damaged end is no failure. CT_EFORMAT, CT_EUNSUPPORTED: not our file. CT_EIO.
+ * CT_ENOMEM and others: the store refused a change. */
 CT_MUST_CHECK int ct_journal_load(int fd, struct ct_store *store, struct ct_journal_load *out,
                                   struct ct_err *err);
 

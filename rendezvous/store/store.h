@@ -9,17 +9,17 @@
  * that CHECK and WAIT accept either. An empty queue does not exist.
  *
  * A waiter is in the list of each name that it misses, in the order of arrival:
- * - A value wakes all waiters of the key, whatever operation made it. (COMPARE_SET wakes only if
- * the key exists afterwards.)
+ * - A value wakes all waiters of the key, whatever operation made it. COMPARE_SET wakes them only
+ *   if the key exists afterwards.
  * - An element pushed to a queue wakes one waiter: the first one that misses no other name. Waiters
  *   before it that miss other names, too, count this name as seen, as with a key, but are passed
  *   over: they would keep the element from a waiter that can take it. The woken waiter has a claim
  *   until it pops, waits for a missing name, or cancels. If it has not popped from that queue by
- *   then, the next waiter is woken in its place. A claim reserves nothing: the first client that
- * pops gets the element.
+ *   then, the next waiter is woken in its place. A claim reserves nothing: the element goes to the
+ *   first client that pops.
  * - A barrier wakes the waiters at it, and those that wait for its key, only when it is complete.
- * Its count is the value of the key meanwhile; writing that value in other ways wakes no waiter at
- * it.
+ *   Until then the value of the key is its count. Writing that value in another way wakes no waiter
+ *   at the barrier.
  *
  * Watchers are told of each change of a key's value, even if the value stays the same, after the
  * waiters of the key are woken. Queues are not watched.

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the engine tells its waiters. A wake does not touch the store, so lists stay valid. For the
- * files of the engine (store*.c) alone.
+ * How the engine wakes its waiters. A wake callback does not touch the store, so lists stay valid
+ * while they are walked. For the files of the engine (store*.c) alone.
  */
 #ifndef CT_RENDEZVOUS_STORE_STORE_WAIT_H
 #define CT_RENDEZVOUS_STORE_STORE_WAIT_H
 
 #include "rendezvous/store/store_entry.h"
 
-/* The key came: everybody who waits for it, but for those at a barrier. */
+/* The key has a value now: wakes everybody who waits for it, except those at a barrier. */
 void ct_store_wait_wake_all(struct ct_store *store, struct ct_store_entry *entry);
 
-/* The barrier is complete: those at it as well. */
+/* The barrier is complete: wakes those at it as well. */
 void ct_store_wait_wake_barrier(struct ct_store *store, struct ct_store_entry *entry);
 
-/* The queue got an element: the first waiter that it completes. */
+/* The queue got an element: wakes the first waiter that misses nothing else. */
 void ct_store_wait_wake_one(struct ct_store *store, struct ct_store_entry *entry);
 
 /* Ends the waiter's claim to an element of a queue, if it has one. The next waiter gets the claim,

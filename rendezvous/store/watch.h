@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The watchers of keys, and their notices. It does not know the values; a store has one of these
- * while at least one key is watched.
+ * The watchers of keys, and their notices. A store has a struct ct_watches while at least one key
+ * is watched. The values stay in the store.
  *
  * A key need not have a value to be watched. A client that watches it twice is told twice, as by
  * PyTorch's server.

@@ -34,32 +34,34 @@
  * theirs: a few milliseconds of small requests. */
 #define CT_TURN_BYTES ((size_t)131072)
 
-/* What each further connection may still send in such a turn, so that one small request is always
- * served in it: fifty that never stop sending take 4 ms more. */
+/* When CT_TURN_BYTES are used up, each further connection may still send this much in the same
+ * turn, so that a small request is always served in it. Fifty clients that never stop sending make
+ * the turn 4 ms longer. */
 #define CT_CROWDED_CHUNK ((size_t)4096)
 
-/* A request that copies as much besides its own bytes waits for a turn that has room for it. */
+/* A request that copies this much in addition to its own bytes waits for a turn that has room. */
 #define CT_HEAVY_BYTES ((size_t)65536)
 
-/* A connection whose unsent replies reach this many bytes is not served further until they are
- * gone; one that watches keys and lets notices pile up to as many is closed, since nothing can make
- * the keys wait. Twice the usual loopback socket buffer; not tuned. */
+/* A connection whose unsent replies reach this many bytes is not served until they are sent. A
+ * connection with this many bytes of unsent notices of watched keys is closed, since the changes of
+ * keys cannot be held back. Twice the usual loopback socket buffer; not tuned. */
 #define CT_OUT_STALL_BYTES ((size_t)1 << 20)
 
 /* Values up to this length are copied into the reply, longer ones are referenced: below it the copy
  * is cheaper than another entry in the write vector. Not tuned. */
 #define CT_OUT_COPY_MAX ((size_t)1024)
 
-/* What one connection gets even when the store's memory is used up (--max-memory), so that reads go
- * on: half a request, a wait, replies. Such a connection stalls at half of it. */
+/* Memory that one connection gets even when the store's memory (--max-memory) is used up: for an
+ * incomplete request, a wait, replies. So reads still work. Such a connection is not served while
+ * its replies take half of it. */
 #define CT_GRANT_BYTES ((size_t)65536)
 
 /* Entries of one write vector. IOV_MAX is 1024; 64 keep the array small on the stack. */
 #define CT_OUT_IOV_MAX 64
 
-/* Woken connections written to before other sockets are polled again: 19,000 wakes at some 5 us
- * each would otherwise hold up every other client for 0.1 s, and so many hold it up for 0.3 ms. The
- * poll costs less than one of the writes. */
+/* How many woken connections are written to before other sockets are polled again. 19,000 of them
+ * at some 5 us each would hold up every other client for 0.1 s; this many take 0.3 ms. The poll
+ * costs less than one of the writes. */
 #define CT_WAKE_SLICE 64
 
 /* Bytes of one write: fifty clients that read as fast as they can get 3 MB in a turn of the loop,
@@ -72,9 +74,9 @@
 /* A buffer that grew beyond this is given back when it is empty. */
 #define CT_KEEP_BUF_BYTES ((size_t)65536)
 
-/* Connections of peers that are not admitted, kept until their first bytes come in case those ask
- * for what is everybody's. One more ends the oldest: silent peers must not take all
- * descriptors. Not tuned. */
+/* Connections of peers that are not admitted. They are kept until their first bytes come, which may
+ * ask for something that everybody may have, such as /healthz. One more ends the oldest, so that
+ * silent peers cannot take all descriptors. Not tuned. */
 #define CT_MAX_UNADMITTED 16
 
 /* The kernel clamps it to net.core.somaxconn. */
@@ -88,8 +90,8 @@
 
 #define CT_HTTP_CONNECTIONS 256U
 
-/* Of these, for peers of other machines that are not admitted and of other users of this one, so
- * that they leave room for ours. */
+/* How many of these may be held by peers that are not admitted and by other users of this machine,
+ * so that they leave room for our own. */
 #define CT_HTTP_UNADMITTED 32
 
 /* Connections that wait to be answered without the library; one more ends the oldest that has not
@@ -107,13 +109,13 @@
 
 /* ---- of agent control ----------------------------------------------------------------------- */
 
-/* Connections whose peer has not proved itself yet, or is on its way out; one more ends one of the
- * address that has most of them. The agents of a large job come all at once, and try again. Those
- * that have said nothing yet are counted apart, with the same limit. Not tuned. */
+/* Connections whose peer has not proved itself yet, or is being closed. One more ends one of the
+ * address that holds most of them. The agents of a large job connect all at once, and try again.
+ * Connections that have sent nothing yet are counted separately, with the same limit. Not tuned. */
 #define CT_CONTROL_MAX_PENDING ((size_t)4096)
 
-/* Where there are few descriptors, either kind gets this part of them, but enough for a handful of
- * agents at a time: such peers must leave the rest to the job. */
+/* Where descriptors are few, each of the two kinds gets at most one in CT_CONTROL_PENDING_PART of
+ * them, so that the rest is left to the job, but never fewer than CT_CONTROL_MIN_PENDING. */
 #define CT_CONTROL_PENDING_PART 8
 #define CT_CONTROL_MIN_PENDING ((size_t)16)
 

@@ -19,10 +19,11 @@ struct ct_listeners {
     uint16_t port;
 };
 
-/* A host is a name (its first address) or a literal. "*" is every address of the machine, IPv6 and
- * IPv4; "::" is every IPv6 address and no other. One that is named twice is bound once. With port 0
- * the kernel chooses one that is free on all. CT_EBUSY names the process that holds the port where
- * /proc tells (pid and command line). On failure nothing is left open. */
+/* A host is a literal, or a name, of which the first address is used. "*" is every address of the
+ * machine, IPv6 and IPv4; "::" is every IPv6 address alone. A host that is given twice is bound
+ * once. With port 0 the kernel chooses a port that is free on all of them. CT_EBUSY names the
+ * process that holds the port where /proc tells (pid and command line). On failure nothing is left
+ * open. */
 CT_MUST_CHECK int ct_listen(const char *const *hosts, size_t count, uint16_t port,
                             struct ct_listeners *out, struct ct_err *err);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Telling a service manager, by the protocol of sd_notify(3), how one is.
+ * Reports the state of this process to a service manager, by the protocol of sd_notify(3).
  */
 #ifndef CT_RENDEZVOUS_WIRE_NOTIFY_H
 #define CT_RENDEZVOUS_WIRE_NOTIFY_H
@@ -8,7 +8,8 @@
 #include "common/err.h"
 
 /* Sends `state`, such as "READY=1", to the datagram socket `path`: $NOTIFY_SOCKET, where a leading
- * '@' stands for an abstract address. NULL or empty: nobody wants to know, which is success. */
+ * '@' stands for an abstract address. If `path` is NULL or empty there is no service manager, and
+ * the call succeeds. */
 CT_MUST_CHECK int ct_notify(const char *path, const char *state, struct ct_err *err);
 
 #endif

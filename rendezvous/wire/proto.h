@@ -3,10 +3,10 @@
  * Wire codec of PyTorch's TCPStore protocol: bytes in, requests out. No I/O, no allocation while
  * decoding.
  *
- * There are no frames: a request ends where its last field ends. ct_scan() finds that end. It keeps
- * its place, so it may be called again each time more bytes came, down to one at a time, and looks
- * at each field once. Every length is compared with its limit before it takes part in arithmetic.
- * Only a request that is there completely is decoded.
+ * There are no frames: a request ends where its last field ends. ct_scan() finds that end. It
+ * remembers how far it came, so it may be called each time more bytes have come, even one at a
+ * time, and reads each field once. Every length is compared with its limit before any arithmetic.
+ * Only a complete request is decoded.
  *
  * Integers are in host byte order, which the protocol prescribes.
  */
@@ -19,9 +19,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* X(name, value, fields). The values are those of the current dialect, which has no WATCH_KEY: its
- * value is out of the way of what may be added there. Fields: m magic, u 32 bits, i 64 bits, k key,
- * v value; '*' is a count, and what follows it is repeated that often. */
+/* X(name, value, fields). The values are those of the current dialect. WATCH_KEY does not exist
+ * there; it has a value that PyTorch will hardly use soon. Fields: m magic, u 32 bits, i 64 bits, k
+ * key, v value; '*' is a count, and what follows it is repeated that often. */
 #define CT_OPS(X)            \
     X(VALIDATE, 0, "m")      \
     X(SET, 1, "kv")          \
@@ -54,9 +54,10 @@ enum ct_op {
 #define CT_OP_LIMIT 32
 
 /* PyTorch up to 2.0 (Debian 12 has 1.13) numbers the same requests differently and has no VALIDATE.
- * 1.13 has no CANCEL_WAIT either: whoever gives up a WAIT just sends the next request. Replies are
- * the same. Only there a client may watch keys: from then on it is told of each change of theirs by
- * one byte of what happened, the key, the old value and the new one, where there is none empty. */
+ * 1.13 has no CANCEL_WAIT either: a client that gives up a WAIT just sends its next request.
+ * Replies are the same. Only the legacy dialect lets a client watch keys. From then on each change
+ * of a watched key sends it a notice: one byte for what happened, the key, the old value and the
+ * new value. A value that does not exist is sent as an empty one. */
 enum ct_dialect {
     CT_DIALECT_CURRENT, /* 2.1 and later: the numbers above */
     CT_DIALECT_LEGACY,
@@ -115,9 +116,9 @@ CT_MUST_CHECK int ct_dialect_detect(const unsigned char *bytes, size_t len, enum
 /* Makes ready for the next request of the same client. */
 void ct_scan_next(struct ct_scan *scan);
 
-/* `bytes` starts at the first byte of the request each time, at `len` >= that of the last call. 0:
- * the request is complete and scan->at bytes long. CT_EPROTO or CT_ELIMIT: the peer does not speak
- * the protocol; nothing after this point means anything. */
+/* `bytes` begins at the first byte of the request in every call, and `len` is not smaller than in
+ * the last one. 0: the request is complete and scan->at bytes long. CT_EPROTO or CT_ELIMIT: the
+ * peer does not speak the protocol, and its connection cannot be used any more. */
 CT_MUST_CHECK int ct_scan(struct ct_scan *scan, const unsigned char *bytes, size_t len,
                           struct ct_err *err);
 

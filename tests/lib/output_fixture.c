@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Each writer is a forked process with one end of a socket pair. The test reads ctrun's stdout by a
- * poll handle, so it decides how fast the reader is.
+ * Each writer is a forked process that writes to the child's end of a stream. The test reads
+ * ctrun's stdout by a poll handle, so it decides how fast the reader is.
  */
 #include "tests/lib/output_fixture.h"
 

@@ -354,6 +354,45 @@ static int add_item(cJSON *root, const char *name, cJSON *item)
     return CT_ENOMEM;
 }
 
+/* Gives the text with each byte of an unwanted character as \xNN; NULL when memory is out. */
+static const char *escape(const char *text, struct ct_buf *out)
+{
+    ct_buf_reset(out);
+    while (*text != '\0') {
+        /* cJSON escapes line breaks and the other control characters of ASCII. */
+        size_t unwanted = (unsigned char)*text >= ' ' ? ct_text_unwanted(text) : 0;
+        for (size_t i = 0; i < unwanted; i++) {
+            ct_buf_addf(out, "\\x%02x", (unsigned char)text[i]);
+        }
+        if (unwanted == 0) {
+            ct_buf_add(out, text, 1);
+        }
+        text += unwanted > 0 ? unwanted : 1;
+    }
+    return ct_buf_status(out) == 0 ? ct_buf_cstr(out) : NULL;
+}
+
+/* Makes the texts of `item` and all below it harmless for a terminal: they quote what workers
+ * wrote, and a character that turns the direction of writing would make the report show something
+ * else. */
+static int clean_texts(cJSON *item)
+{
+    struct ct_buf text = CT_BUF_INIT;
+    int rc = 0;
+    if (cJSON_IsString(item)) {
+        const char *escaped = escape(item->valuestring, &text);
+        bool same = escaped != NULL && strcmp(escaped, item->valuestring) == 0;
+        if (escaped == NULL || (!same && cJSON_SetValuestring(item, escaped) == NULL)) {
+            rc = CT_ENOMEM;
+        }
+    }
+    for (cJSON *child = item->child; rc == 0 && child != NULL; child = child->next) {
+        rc = clean_texts(child);
+    }
+    ct_buf_fini(&text);
+    return rc;
+}
+
 static int add_members(cJSON *root, const struct ct_job_story *story, const struct ct_job_end *end)
 {
     const struct ct_failure *first = ended_well(end) ? NULL : culprit(story);
@@ -371,6 +410,10 @@ static int add_members(cJSON *root, const struct ct_job_story *story, const stru
         return rc;
     }
     rc = add_item(root, "story", told);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = clean_texts(root); /* the names below have an escape of their own */
     if (rc != 0) {
         return rc;
     }

@@ -193,6 +193,34 @@ static void the_report_is_json(void **state)
     ct_job_story_fini(&story);
 }
 
+/* A worker's output may hold characters that turn the direction of writing. */
+static void the_report_shows_no_character_that_misleads(void **state)
+{
+    struct ct_job_story story;
+    struct ct_failure_history told = {0};
+    struct ct_buf text = CT_BUF_INIT;
+    (void)state;
+    ct_json_use_our_memory();
+    set_up(&story);
+    add_failure(&told, 2, 5, 3, "caf\xc3\xa9 \xe2\x80\xaetxt.exe");
+    told.failures[0].tail = ct_strdup("a\\b\n\xe2\x81\xa6\xc2\x9b\x7f\n");
+    told.rounds[0] = (struct ct_history_round){.generation = 1};
+    set(told.rounds[0].why, sizeof(told.rounds[0].why), "\xd8\x9c");
+    told.num_rounds = 1;
+    ct_job_story_take(&story, &told);
+    assert_int_equal(ct_job_story_json(&story, &failed, &text), 0);
+    cJSON *root = cJSON_Parse(ct_buf_cstr(&text));
+    const cJSON *first = cJSON_GetObjectItemCaseSensitive(root, "first_failure");
+    assert_string_equal(ct_json_text(first, "what", ""), "caf\xc3\xa9 \\xe2\\x80\\xaetxt.exe");
+    assert_string_equal(ct_json_text(first, "tail", ""), "a\\b\n\\xe2\\x81\\xa6\\xc2\\x9b\\x7f\n");
+    assert_null(strstr(ct_buf_cstr(&text), "\xe2"));
+    assert_null(strstr(ct_buf_cstr(&text), "\xd8"));
+    cJSON_Delete(root);
+    assert_true(ct_fault_sweep(json_body, &story, 0) >= 1);
+    ct_buf_fini(&text);
+    ct_job_story_fini(&story);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -201,6 +229,7 @@ int main(void)
         cmocka_unit_test(one_node_tells_it_and_another_where_that_one_is_lost),
         cmocka_unit_test(a_hang_of_all_has_no_culprit),
         cmocka_unit_test(the_report_is_json),
+        cmocka_unit_test(the_report_shows_no_character_that_misleads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

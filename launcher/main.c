@@ -10,14 +10,13 @@
 #include "launcher/fleet/fleet_launch.h"
 #include "launcher/process/guard.h"
 #include "launcher/report/report.h"
-#include "launcher/report/worker_end.h"
+#include "launcher/report/report_file.h"
 #include "launcher/scheduler/pmi.h"
 #include "launcher/setup/config.h"
 #include "launcher/setup/prepare.h"
 #include "launcher/setup/resolve.h"
 #include "launcher/util/environ.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -43,16 +42,6 @@ static int fail(int exit_code, const struct ct_err *err)
 {
     (void)fprintf(stderr, "%s%s\n", CT_REPORT_PREFIX, err->text);
     return exit_code;
-}
-
-/* A descriptor 0-2 that is closed would be reused for a socket and handed to workers as theirs. */
-static void fill_standard_fds(void)
-{
-    for (int fd = 0; fd <= 2; fd++) {
-        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) {
-            return;
-        }
-    }
 }
 
 /* Prints the text if it could be made, and frees it. */
@@ -88,13 +77,6 @@ static int print_config(const struct launch *launch)
                                      &launch->machine, &launch->store_address, launch->job.workers};
     struct ct_buf text = CT_BUF_INIT;
     return print_text(ct_config_print(&config, environ, &text), &text);
-}
-
-static int start_guard(struct launch *launch, struct ct_err *err)
-{
-    bool removes = launch->logdir.temporary && !ct_prepare_wants_logs(&launch->options);
-    const char *folder = removes ? launch->logdir.base : NULL;
-    return ct_guard_start(&launch->cookie, folder, &launch->guard, err);
 }
 
 static int run(struct launch *launch, char *const *env, struct ct_outcome *outcome,
@@ -140,25 +122,35 @@ static void clean_up(struct launch *launch, const struct ct_outcome *outcome)
     ct_token_wipe(&launch->token);
 }
 
+/* The job ends before its first worker: says why on the screen and in the file of --report. */
+static void fail_job(const struct launch *launch, int exit_code, const struct ct_err *err)
+{
+    const struct ct_job_end end = {launch->job.run_id, launch->machine.host, exit_code,
+                                   launch->options.max_restarts, 0};
+    struct ct_err unwritten = {0};
+    (void)fail(exit_code, err);
+    if (ct_report_file_not_started(launch->options.report, &end, err->text, &unwritten) != 0 &&
+        strcmp(unwritten.text, err->text) != 0) { /* else that is why it ends */
+        (void)fail(exit_code, &unwritten);
+    }
+}
+
 static int launch_job(struct launch *launch, char *const *env)
 {
     struct ct_outcome outcome = {.exit_code = CT_EXIT_SETUP};
     struct ct_err err = {0};
-    const char *own_dir = launch->machine.own_dir;
-    int rc = ct_command_resolve(&launch->options, env, own_dir[0] != '\0' ? own_dir : NULL,
-                                &launch->command, &err);
-    if (rc != 0) {
-        outcome.exit_code = ct_worker_end_of_command(rc);
-    }
     /* The token is taken before anything is started: the environment no longer holds it then. */
-    const char **id = &launch->job.run_id;
-    if (rc != 0 || ct_prepare_run_id(&launch->options, launch->uuid, id, &err) != 0 ||
-        ct_prepare_logdir(&launch->options, env, *id, &launch->logdir, &err) != 0 ||
+    if (ct_prepare_run_id(&launch->options, launch->uuid, &launch->job.run_id, &err) != 0 ||
+        ct_prepare_command(&launch->options, launch->machine.own_dir, env, &launch->command,
+                           &outcome.exit_code, &err) != 0 ||
+        ct_prepare_logdir(&launch->options, env, launch->job.run_id, &launch->logdir, &err) != 0 ||
         ct_prepare_token(&launch->options, env, &launch->token, &err) != 0 ||
         ct_prepare_open_files(launch->job.workers, &launch->job.nofile, &err) != 0 ||
-        ct_cookie_new(&launch->cookie, &err) != 0 || start_guard(launch, &err) != 0 ||
+        ct_cookie_new(&launch->cookie, &err) != 0 ||
+        ct_prepare_guard(&launch->options, &launch->logdir, &launch->cookie, &launch->guard,
+                         &err) != 0 ||
         run(launch, env, &outcome, &err) != 0) {
-        (void)fail(outcome.exit_code, &err);
+        fail_job(launch, outcome.exit_code, &err);
     }
     clean_up(launch, &outcome);
     return outcome.exit_code;
@@ -177,7 +169,7 @@ static int ctrun(struct launch *launch, char **argv)
 {
     struct ct_err err = {0};
     launch->job.begun_ns = ct_clock_now(NULL);
-    fill_standard_fds();
+    ct_prepare_standard_fds();
     /* Neither a reader that goes away (ctrun | head) nor `ulimit -f` must take the job with it. */
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGXFSZ, SIG_IGN);

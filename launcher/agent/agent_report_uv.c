@@ -17,10 +17,10 @@
 
 #include "common/alloc.h"
 #include "common/clock.h"
-#include "common/file.h"
 #include "common/text.h"
 #include "launcher/agent/job_status.h"
 #include "launcher/report/causes.h"
+#include "launcher/report/report_file.h"
 #include "launcher/util/environ.h"
 
 #include <signal.h>
@@ -361,11 +361,8 @@ void ct_agent_report_job(struct ct_agent_run *run)
     if (to_tell && !told_elsewhere && ct_job_story_text(&run->report.story, &end, &text) == 0) {
         say(run, &text);
     }
-    ct_buf_reset(&text);
-    if (path != NULL && (ct_job_story_json(&run->report.story, &end, &text) != 0 ||
-                         ct_file_replace(path, ct_buf_bytes(&text), text.len, &err) != 0)) {
-        ct_log(&run->log, CT_LOG_WARNING, "--report: %s",
-               err.code != 0 ? err.text : "out of memory");
+    if (path != NULL && ct_report_file_write(path, &run->report.story, &end, &err) != 0) {
+        ct_log(&run->log, CT_LOG_WARNING, "%s", err.text);
     }
     ct_buf_fini(&text);
 }

@@ -7,10 +7,12 @@
 
 #include "common/file.h"
 #include "common/open_files.h"
+#include "launcher/report/worker_end.h"
 #include "launcher/setup/store_address.h"
 #include "launcher/util/environ.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -19,6 +21,15 @@
 /* A worker needs a pidfd, both ends of two pipes or two log files while it starts, and a connection
  * to the store. */
 #define OPEN_FILES_PER_WORKER 6
+
+void ct_prepare_standard_fds(void)
+{
+    for (int fd = 0; fd <= 2; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) {
+            return;
+        }
+    }
+}
 
 int ct_prepare_run_id(const struct ct_options *options, char uuid[CT_UUID_TEXT], const char **out,
                       struct ct_err *err)
@@ -30,6 +41,16 @@ int ct_prepare_run_id(const struct ct_options *options, char uuid[CT_UUID_TEXT],
     int rc = ct_uuid_random(uuid, err);
     if (rc == 0) {
         *out = uuid;
+    }
+    return rc;
+}
+
+int ct_prepare_command(const struct ct_options *options, const char *own_dir, char *const *env,
+                       struct ct_command *out, int *exit_code, struct ct_err *err)
+{
+    int rc = ct_command_resolve(options, env, own_dir[0] != '\0' ? own_dir : NULL, out, err);
+    if (rc != 0) {
+        *exit_code = ct_worker_end_of_command(rc);
     }
     return rc;
 }
@@ -131,4 +152,11 @@ int ct_prepare_logdir(const struct ct_options *options, char *const *env, const 
                         err->text);
     }
     return rc;
+}
+
+int ct_prepare_guard(const struct ct_options *options, const struct ct_logdir *logdir,
+                     const struct ct_cookie *cookie, struct ct_guard **out, struct ct_err *err)
+{
+    bool removes = logdir->temporary && !ct_prepare_wants_logs(options);
+    return ct_guard_start(cookie, removes ? logdir->base : NULL, out, err);
 }

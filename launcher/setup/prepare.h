@@ -7,8 +7,10 @@
 
 #include "common/err.h"
 #include "launcher/cli/options.h"
+#include "launcher/process/guard.h"
 #include "launcher/process/logdir.h"
 #include "launcher/setup/machine.h"
+#include "launcher/worker/command.h"
 #include "rendezvous/admission/token.h"
 
 #include <stdbool.h>
@@ -17,10 +19,20 @@
 /* torchrun's, for a job of several machines that names none: they must say the same. */
 #define CT_RUN_ID_DEFAULT "none"
 
+/* Opens /dev/null on every descriptor 0-2 that is closed. Otherwise a socket would get its number,
+ * and workers would inherit the socket as their standard input or output. */
+void ct_prepare_standard_fds(void);
+
 /* The id of the job: as given, torchrun's default for several machines, or a random one, which
  * goes to `uuid`. Gives *out, borrowed from one of these. */
 CT_MUST_CHECK int ct_prepare_run_id(const struct ct_options *options, char uuid[CT_UUID_TEXT],
                                     const char **out, struct ct_err *err);
+
+/* Finds the program. `own_dir` is the folder of ctrun's executable, "" when unknown. On failure
+ * also sets *exit_code, which is a shell's for such a command; errors as ct_command_resolve(). */
+CT_MUST_CHECK int ct_prepare_command(const struct ct_options *options, const char *own_dir,
+                                     char *const *env, struct ct_command *out, int *exit_code,
+                                     struct ct_err *err);
 
 /* Raises the limit of open files; `original` gets that from before, for the workers. CT_ELIMIT when
  * it is too low for so many workers. */
@@ -43,5 +55,11 @@ bool ct_prepare_wants_logs(const struct ct_options *options);
  * ct_file_replace_check(). Gives *out. */
 CT_MUST_CHECK int ct_prepare_logdir(const struct ct_options *options, char *const *env,
                                     const char *run_id, struct ct_logdir *out, struct ct_err *err);
+
+/* Starts the process that cleans up if ctrun is killed; it removes a temporary log folder that the
+ * user did not ask for. Errors as ct_guard_start(). Gives *out. */
+CT_MUST_CHECK int ct_prepare_guard(const struct ct_options *options, const struct ct_logdir *logdir,
+                                   const struct ct_cookie *cookie, struct ct_guard **out,
+                                   struct ct_err *err);
 
 #endif

@@ -279,6 +279,23 @@ class WrittenReport(testlib.Case):
             self.assertEqual((result.code, result.out), (1, ""), result)
             self.assertIn(f"ctrun: --report: cannot write {path}: {why}", result.err)
 
+    def test_a_job_that_cannot_be_started_has_one_too(self):
+        plain = self.script("plain", "no program")
+        taken = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(taken.close)
+        for args, code, why in (
+            (["nosuchprog"], 127, "nosuchprog"),
+            ([plain], 126, str(plain)),
+            (["--master-port", taken.getsockname()[1], "true"], 1, "in use"),
+        ):
+            with self.subTest(args=args):
+                report = self.report("-n", 2, "--rdzv-id", "early", "--no-python", *args, code=code)
+                self.assertEqual(report["exit_code"], code)
+                self.assertIn(why, report["why"])
+                self.assertEqual((report["run_id"], report["node_rank"]), ("early", -1))
+                self.assertEqual(report["generation"], -1)
+                self.assertIsNone(report["first_failure"])
+
     def test_a_pipe_gets_the_report(self):
         read, write = os.pipe()
         with open(read) as pipe:

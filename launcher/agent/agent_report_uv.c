@@ -319,11 +319,29 @@ static void tell_failure_here(struct ct_agent_run *run)
     ct_buf_fini(&text);
 }
 
+/* After a second Ctrl-C nobody is surprised by that. */
+static void say_killed(struct ct_agent_run *run)
+{
+    struct ct_buf text = CT_BUF_INIT;
+    struct ct_report report;
+    struct ct_report_worker *table = ct_calloc((size_t)run->job->workers, sizeof(*table));
+    if (table != NULL && !run->agent.hurried) {
+        fill_report(run, table, &report);
+        ct_report_killed(&report, &text);
+        say(run, &text);
+    }
+    ct_free(table);
+    ct_buf_fini(&text);
+}
+
 void ct_agent_report_generation(struct ct_agent_run *run)
 {
     if (run->agent.failure.known) {
         tell_failure_here(run);
-    } else if (run->agent.will_restart && ct_agent_report_speaks(run) && !told_by_another(run)) {
+        return;
+    }
+    say_killed(run);
+    if (run->agent.will_restart && ct_agent_report_speaks(run) && !told_by_another(run)) {
         ct_agent_report_say(run, "all workers here have stopped; the next generation forms");
     }
 }

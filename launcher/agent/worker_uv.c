@@ -385,6 +385,7 @@ void ct_worker_ended(struct ct_worker *worker, const struct ct_exit *end, bool w
         report->end = worker->ended_for;
     } else if (end->signal != 0) {
         report->end = (struct ct_worker_end){CT_END_SIGNALED, end->signal, end->core};
+        report->killed = end->signal == SIGKILL && was_asked;
         if (end->signal == SIGKILL && !was_asked) {
             look_for_memory(worker, oom);
         }

@@ -22,6 +22,11 @@ static bool is_alive(const struct ct_report_worker *worker)
     return worker->pid != 0 && !worker->ended;
 }
 
+static bool was_killed(const struct ct_report_worker *worker)
+{
+    return worker->killed;
+}
+
 static bool was_stopped(const struct ct_report_worker *worker)
 {
     return worker->ended && worker->was_asked;
@@ -99,6 +104,17 @@ int ct_report_stopping(const struct ct_report *report, struct ct_buf *out)
         add_ranks(report, is_alive, out);
         ct_buf_addf(out, " because of it (SIGTERM, after %" PRId64 " s SIGKILL)\n",
                     report->shutdown_timeout_ms / 1000);
+    }
+    return ct_buf_status(out);
+}
+
+int ct_report_killed(const struct ct_report *report, struct ct_buf *out)
+{
+    if (count_of(report, was_killed) > 0) {
+        ct_buf_addf(out, CT_REPORT_PREFIX);
+        add_ranks(report, was_killed, out);
+        ct_buf_addf(out, " did not stop in time and %s killed\n",
+                    count_of(report, was_killed) == 1 ? "was" : "were");
     }
     return ct_buf_status(out);
 }

@@ -34,6 +34,7 @@ struct ct_report_worker {
     pid_t pid;      /* 0 = never started */
     bool ended;     /* false: was never started, or is stuck in the kernel */
     bool was_asked; /* it ended after it had been told to stop */
+    bool killed;    /* it had not stopped in time, so ctrun killed it */
     struct ct_worker_end end;
     int64_t max_rss_kib;
     /* Why memory is what it was killed for; "" = no sign of it. */
@@ -66,6 +67,10 @@ int ct_report_headline(const struct ct_report *report, struct ct_buf *out);
 
 /* Only who is stopped now, when somebody lives. */
 int ct_report_stopping(const struct ct_report *report, struct ct_buf *out);
+
+/* Which workers did not stop in time and were killed, when there is one. A stop after a failure
+ * here has its own line for that, in ct_report_failure(). */
+int ct_report_killed(const struct ct_report *report, struct ct_buf *out);
 
 /* Each line of `text` indented, control characters made harmless. */
 int ct_report_quote(const char *text, struct ct_buf *out);

@@ -84,6 +84,7 @@ class Signals(testlib.Case):
         job.signal(signal.SIGTERM)
         result = job.wait(15)
         self.assertEqual(result.code, 143, result)
+        self.assertIn("ctrun: ranks 0-1 did not stop in time and were killed\n", result.err)
         self.assertEqual(job.family(), [])
 
     def test_second_interrupt_kills_at_once(self):
@@ -94,6 +95,7 @@ class Signals(testlib.Case):
         result = job.wait(20)
         self.assertEqual(result.code, 130, result)
         self.assertIn("received SIGINT again: killing 2 workers", result.err)
+        self.assertNotIn("did not stop in time", result.err)  # they were given no time
         self.assertEqual(job.family(), [])
 
     def test_signal_during_the_stop_after_a_failure_ends_the_restarts(self):

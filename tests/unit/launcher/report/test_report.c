@@ -264,6 +264,24 @@ static void a_permanent_error_ends_the_job_whatever_restarts_are_left(void **sta
                        "ctrun: what to do: correct what it names, and start the job again\n");
 }
 
+static void who_was_killed_is_named(void **state)
+{
+    struct rig rig;
+    struct ct_buf text = CT_BUF_INIT;
+    (void)state;
+    set_up(&rig);
+    assert_int_equal(ct_report_killed(&rig.report, &text), 0);
+    assert_int_equal(text.len, 0);
+    rig.workers[2].killed = true;
+    assert_int_equal(ct_report_killed(&rig.report, &text), 0);
+    rig.workers[4].killed = rig.workers[5].killed = true;
+    assert_int_equal(ct_report_killed(&rig.report, &text), 0);
+    assert_string_equal(ct_buf_cstr(&text),
+                        "ctrun: rank 2 did not stop in time and was killed\n"
+                        "ctrun: ranks 2, 4-5 did not stop in time and were killed\n");
+    ct_buf_fini(&text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -276,6 +294,7 @@ int main(void)
         cmocka_unit_test(no_line_is_printed_twice),
         cmocka_unit_test(nobody_is_blamed_where_none_stands_out),
         cmocka_unit_test(a_restart_is_announced),
+        cmocka_unit_test(who_was_killed_is_named),
         cmocka_unit_test(survives_lack_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -77,7 +77,8 @@ static int print(const struct ct_stat_options *options, const char *where, const
     return rc;
 }
 
-static int show(const struct ct_stat_options *options)
+/* `seen`: the store has answered before, so it has gone away since. */
+static int show(const struct ct_stat_options *options, bool seen)
 {
     char where[CT_ADDR_JOIN_MAX];
     struct ct_buf bytes = CT_BUF_INIT;
@@ -87,11 +88,13 @@ static int show(const struct ct_stat_options *options)
     bool healthy = false;
     ct_addr_join(options->where.host, options->where.port, where, sizeof(where));
     int rc = ask(options, &bytes, &reply, &status, &healthy, &err);
+    bool gone = seen && rc == CT_ECLOSED;
     if (rc == 0) {
         rc = print(options, where, status, &err);
     }
     if (rc != 0) {
-        (void)fprintf(stderr, "ctrun-stat: %s: %s\n", where, err.text);
+        (void)fprintf(stderr, "ctrun-stat: %s: %s%s\n", where, err.text,
+                      gone ? "; it answered a moment ago: the job has probably ended" : "");
     }
     cJSON_Delete(status);
     ct_buf_fini(&bytes);
@@ -118,11 +121,11 @@ int main(int argc, char **argv)
         (void)printf("ctrun-stat %s\n", CT_VERSION);
         return EXIT_HEALTHY;
     }
-    int rc = show(&options);
+    int rc = show(&options, false);
     while (options.watch && rc != EXIT_UNREACHABLE) {
         const struct timespec pause = {WATCH_S, 0};
         (void)nanosleep(&pause, NULL);
-        rc = show(&options);
+        rc = show(&options, true);
     }
     return rc;
 }

@@ -100,6 +100,7 @@ class Stores(Ctstat):
         result = watch.wait()
         self.assertEqual(result.code, 2, result)
         self.assert_one_line(result.err)
+        self.assertIn("the job has probably ended", result.err)
 
 
 class Strangers(Ctstat):

@@ -220,7 +220,9 @@ static void add_later(const struct ct_failure_history *told, const struct ct_fai
     }
 }
 
-static void add_rounds(const struct ct_failure_history *told, struct ct_buf *out)
+/* Why the generation of `first` ended has been said already. */
+static void add_rounds(const struct ct_failure_history *told, const struct ct_failure *first,
+                       struct ct_buf *out)
 {
     for (uint64_t i = oldest(told->num_rounds, ROUNDS_SHOWN); i < told->num_rounds; i++) {
         const struct ct_history_round *round = &told->rounds[i % CT_FAILURE_HISTORY_KEPT];
@@ -230,7 +232,7 @@ static void add_rounds(const struct ct_failure_history *told, struct ct_buf *out
         if (round->ended_ms > 0) {
             ct_buf_addf(out, ", ran %.1f s", (double)(round->ended_ms - round->formed_ms) / 1000);
         }
-        if (round->why[0] != '\0') {
+        if (round->why[0] != '\0' && (first == NULL || round->generation != first->generation)) {
             ct_buf_addf(out, "; ");
             add_clean(round->why, out);
         }
@@ -308,7 +310,7 @@ int ct_job_story_text(const struct ct_job_story *story, const struct ct_job_end 
                     "what to do: start ctrun on the missing nodes, with the same address "
                     "and --rdzv-id; --rdzv-conf join_timeout=SECONDS waits longer\n");
     }
-    add_rounds(&story->told, out);
+    add_rounds(&story->told, first, out);
     add_start_up(story, out);
     return ct_buf_status(out);
 }

@@ -57,8 +57,12 @@ static void take(struct ct_job_story *story)
     told.failures[1].tail = ct_strdup("the very\x07 reason\n");
     told.failures[1].advice = ct_strdup("see dmesg");
     add_failure(&told, 1, -1, 121, "nothing was heard from it");
-    told.rounds[0] = (struct ct_history_round){
-        .generation = 1, .nodes = 3, .world_size = 6, .formed_ms = 1000, .ended_ms = 3500};
+    told.rounds[0] = (struct ct_history_round){.generation = 1,
+                                               .nodes = 3,
+                                               .world_size = 6,
+                                               .formed_ms = 1000,
+                                               .ended_ms = 3500,
+                                               .why = "rank 5 was killed"};
     told.num_rounds = 1;
     ct_job_story_take(story, &told);
     assert_null(told.failures[1].tail);

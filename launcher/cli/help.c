@@ -15,12 +15,12 @@
 static const struct {
     const char *name, *title;
 } topics[] = {
-    [CT_HELP_JOB] = {"job", "the workers, the program, what is printed"},
+    [CT_HELP_JOB] = {"job", "the workers, the program, reports"},
     [CT_HELP_RESTART] = {"restart", "restarts, stopping, signals, hangs"},
     [CT_HELP_OUTPUT] = {"output", "what workers write: files, prefixes, filters"},
     [CT_HELP_NODES] = {"nodes", "several machines, and where their store is"},
     [CT_HELP_HOSTS] = {"hosts", "one command that starts all machines"},
-    [CT_HELP_BINDING] = {"binding", "workers bound to CPUs"},
+    [CT_HELP_BINDING] = {"binding", "which CPUs a worker gets"},
     [CT_HELP_GPU] = {"gpu", "which GPU a worker gets"},
     [CT_HELP_TORCHRUN] = {"torchrun", "options of torchrun that have no effect"},
 };

@@ -20,11 +20,11 @@ const struct ct_option_spec ct_option_table[] = {
      "id of the job (TORCHELASTIC_RUN_ID). Default: a random one", .empty_is_default = true,
      .topic = CT_HELP_JOB},
     {CT_OPT_REPORT, 0, false, "report", "FILE",
-     "at the end, write the story of the job to FILE as JSON", .own = true, .topic = CT_HELP_JOB,
-     .brief = "write the story of the job as JSON"},
+     "at the end, write a report of the job to FILE as JSON; see ctreport(5)", .own = true,
+     .topic = CT_HELP_JOB, .brief = "write a report of the job as JSON"},
     {CT_OPT_PRINT_CONFIG, 0, true, "print-config", NULL,
-     "print what was found of the scheduler, what would be started and why,\n"
-     "and exit",
+     "print which scheduler was found, what would be started, and where each\n"
+     "value comes from, and exit",
      .own = true, .topic = CT_HELP_JOB, .brief = "show what would be started, and why"},
     {CT_OPT_PRINT_COMPLETION, 0, true, "print-completion", "bash|zsh",
      "print a completion script for this shell and exit", .topic = CT_HELP_JOB},
@@ -45,25 +45,25 @@ const struct ct_option_spec ct_option_table[] = {
      "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
      .topic = CT_HELP_RESTART},
     {CT_OPT_PREEMPT_SIGNAL, 0, false, "preempt-signal", "SIGNAL",
-     "what workers get when the job shall end because of a signal other than\n"
-     "SIGINT. Default: the same signal",
+     "the signal that workers get when a signal other than SIGINT ends the\n"
+     "job. Default: the same signal",
      .own = true, .topic = CT_HELP_RESTART},
     {CT_OPT_HANG_TIMEOUT, 0, false, "hang-timeout", "SECONDS|auto|off",
-     "name a worker that stands still this long while others wait.\n"
-     "Default off",
-     .own = true, .topic = CT_HELP_RESTART, .brief = "name a worker that stands still"},
+     "report a worker that makes no progress for this long while others\n"
+     "wait for it. Default off",
+     .own = true, .topic = CT_HELP_RESTART, .brief = "report a worker that hangs"},
     {CT_OPT_ON_HANG, 0, false, "on-hang", "report|restart|abort",
-     "what to do about it then. Default restart", .own = true, .topic = CT_HELP_RESTART},
+     "what to do when a worker hangs. Default restart", .own = true, .topic = CT_HELP_RESTART},
     {CT_OPT_REDIRECTS, 'r', false, "redirects", "MAP",
      "write output to files instead: 0 none, 1 stdout, 2 stderr, 3 both,\n"
      "or by local rank as in 0:1,1:3. Default 0",
      .topic = CT_HELP_OUTPUT, .brief = "write output to files instead"},
-    {CT_OPT_TEE, 't', false, "tee", "MAP", "the same, and show it as well. Default 0",
-     .topic = CT_HELP_OUTPUT, .brief = "the same, and show it as well"},
+    {CT_OPT_TEE, 't', false, "tee", "MAP", "like --redirects, and also show the output. Default 0",
+     .topic = CT_HELP_OUTPUT, .brief = "write it to files and show it"},
     {CT_OPT_LOG_DIR, 0, false, "log-dir", "DIR",
      "folder for the files of --redirects and --tee and error files.\n"
      "Default: a temporary one",
-     .empty_is_default = true, .topic = CT_HELP_OUTPUT, .brief = "folder for these files"},
+     .empty_is_default = true, .topic = CT_HELP_OUTPUT, .brief = "folder for log and error files"},
     {CT_OPT_LOCAL_RANKS_FILTER, 0, false, "local-ranks-filter", "RANK,RANK,...",
      "show output of these local ranks only", .empty_is_default = true, .topic = CT_HELP_OUTPUT},
     {CT_OPT_PREFIX_TEMPLATE, 0, false, "log-line-prefix-template", "TEXT",
@@ -72,23 +72,24 @@ const struct ct_option_spec ct_option_table[] = {
      "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE, else the rank",
      .topic = CT_HELP_OUTPUT},
     {CT_OPT_STDOUT_FILTERS, 0, false, "duplicate-stdout-filters", "TEXT,TEXT,...",
-     "copy lines of --tee's stdout that hold one of these texts into\n"
-     "filtered_stdout.log; \",,\" is a comma",
+     "copy the lines of stdout that contain one of these texts to the file\n"
+     "filtered_stdout.log (needs --tee); \",,\" is a comma",
      .topic = CT_HELP_OUTPUT},
     {CT_OPT_STDERR_FILTERS, 0, false, "duplicate-stderr-filters", "TEXT,TEXT,...",
      "the same for stderr and filtered_stderr.log", .topic = CT_HELP_OUTPUT},
     {CT_OPT_SLOW_OUTPUT, 0, false, "slow-output", "auto|wait|drop",
-     "when stdout or stderr takes no more: let workers wait, or drop lines\n"
-     "and say how many. Default auto: drop on a terminal, else wait",
+     "when stdout or stderr is not read fast enough: let workers wait, or\n"
+     "drop lines and say how many. Default auto: drop on a terminal, else\n"
+     "wait",
      .own = true, .topic = CT_HELP_OUTPUT},
     {CT_OPT_FOLD, 0, false, "fold", "auto|off",
      "on a terminal show equal lines of several workers as one: [0-7] text.\n"
      "Default auto",
      .own = true, .topic = CT_HELP_OUTPUT},
     {CT_OPT_NNODES, 0, false, "nnodes", "N|MIN:MAX",
-     "machines of the job; with MIN:MAX it grows and shrinks. Start ctrun\n"
-     "on each of them. Default 1",
-     .topic = CT_HELP_NODES, .brief = "machines of the job"},
+     "number of machines; with MIN:MAX the job grows and shrinks. Start\n"
+     "ctrun on each machine. Default 1",
+     .topic = CT_HELP_NODES, .brief = "number of machines"},
     {CT_OPT_STANDALONE, 0, false, "standalone", NULL,
      "one machine, a store on 127.0.0.1 and a free port, whatever\n"
      "--master-addr, --master-port and --rdzv-endpoint say",
@@ -98,19 +99,22 @@ const struct ct_option_spec ct_option_table[] = {
      "127.0.0.1",
      .empty_is_default = true, .topic = CT_HELP_NODES, .brief = "address and port of the store,"},
     {CT_OPT_MASTER_PORT, 0, false, "master-port", "PORT",
-     "port of the store. Default 0: a free one", .topic = CT_HELP_NODES,
-     .brief = "the same on every machine"},
+     "port of the store; 0 = a free one. Default 0, with several machines\n"
+     "29500",
+     .topic = CT_HELP_NODES, .brief = "the same on every machine"},
     {CT_OPT_NODE_RANK, 0, false, "node-rank", "N",
      "number of this machine. Default: by the order of the host names", .topic = CT_HELP_NODES},
     {CT_OPT_LOCAL_ADDR, 0, false, "local-addr", "ADDRESS",
-     "address of this machine by which workers reach the store (c10d)", .empty_is_default = true,
-     .topic = CT_HELP_NODES},
+     "address of this machine by which workers reach the store, where no\n"
+     "--master-addr or static endpoint names it",
+     .empty_is_default = true, .topic = CT_HELP_NODES},
     {CT_OPT_RDZV_BACKEND, 0, false, "rdzv-backend", "static|c10d",
-     "how the store is named: by --master-addr and --master-port or by\n"
-     "--rdzv-endpoint. Default static",
+     "which options give the address of the store: --rdzv-endpoint, else\n"
+     "--master-addr and --master-port (static), or --rdzv-endpoint alone\n"
+     "(c10d). Default static",
      .topic = CT_HELP_NODES},
     {CT_OPT_RDZV_ENDPOINT, 0, false, "rdzv-endpoint", "HOST[:PORT]",
-     "address and port of the store, on this machine. Without a port (c10d\n"
+     "address and port of the store. On one machine, without a port (c10d\n"
      "only) or with port 0: a free one",
      .empty_is_default = true, .topic = CT_HELP_NODES},
     {CT_OPT_RDZV_CONF, 0, false, "rdzv-conf", "KEY=VALUE,...",
@@ -124,27 +128,25 @@ const struct ct_option_spec ct_option_table[] = {
      "secret that all machines of the job share; else CTRUN_TOKEN", .own = true,
      .topic = CT_HELP_NODES},
     {CT_OPT_OPEN, 0, false, "open", NULL,
-     "who reaches the store may use it: no warning that there is no token,\n"
-     "and other users of this machine are admitted",
+     "whoever reaches the store may use it: there is no warning that a token\n"
+     "is missing, and other users of this machine are admitted",
      .own = true, .topic = CT_HELP_NODES},
     {CT_OPT_HOSTS, 'H', false, "hosts", "HOST[:N],...",
      "start a ctrun on each of these machines, with N workers each", .own = true,
      .topic = CT_HELP_HOSTS, .brief = "start ctrun on these machines"},
     {CT_OPT_HOSTFILE, 0, false, "hostfile", "FILE",
-     "the same, one \"HOST slots=N\" or \"HOST:N\" in each line", .own = true,
+     "like --hosts, from a file with \"HOST slots=N\" or \"HOST:N\" on each line", .own = true,
      .topic = CT_HELP_HOSTS},
     {CT_OPT_LAUNCH_AGENT, 0, false, "launch-agent", "COMMAND",
-     "what starts a command line on another machine. Default ssh", .own = true,
+     "the command that starts ctrun on another machine. Default ssh", .own = true,
      .topic = CT_HELP_HOSTS},
     {CT_OPT_AGENT_STDIN, 0, true, "agent-stdin", NULL, NULL, .own = true, .topic = CT_HELP_HOSTS},
     {CT_OPT_BIND, 0, false, "bind", "none|numa|core",
      "bind each worker to the CPUs of its NUMA node, or to its share of\n"
      "the node's cores. Default none",
      .own = true, .topic = CT_HELP_BINDING, .brief = "bind workers to CPUs"},
-    {CT_OPT_NUMA_BINDING, 0, true, "numa-binding", "WORD",
-     "the same as torchrun calls it: node, socket, exclusive or\n"
-     "core-complex",
-     .topic = CT_HELP_BINDING},
+    {CT_OPT_NUMA_BINDING, 0, true, "numa-binding", "node|socket|exclusive|core-complex",
+     "like --bind, with torchrun's names", .topic = CT_HELP_BINDING},
     {CT_OPT_GPU_BIND, 0, false, "gpu-bind", "none|mask",
      "show each worker its own GPU only (mask), or all of them. Default\n"
      "none, but mask for MIG devices",
@@ -152,14 +154,14 @@ const struct ct_option_spec ct_option_table[] = {
     {CT_OPT_VIRTUAL_LOCAL_RANK, 0, false, "virtual-local-rank", NULL,
      "LOCAL_RANK is 0 for all, and each worker sees one GPU", .topic = CT_HELP_GPU},
     {CT_OPT_SHARE_GPU, 0, false, "share-gpu", NULL,
-     "let several workers use one GPU where there are more workers", .own = true,
+     "let several workers use one GPU if there are fewer GPUs than workers", .own = true,
      .topic = CT_HELP_GPU},
     {CT_OPT_MONITOR_INTERVAL, 0, false, "monitor-interval", "SECONDS",
-     "no effect: ctrun hears at once of a worker's end", .topic = CT_HELP_TORCHRUN},
+     "no effect: the kernel tells ctrun at once when a worker ends", .topic = CT_HELP_TORCHRUN},
     {CT_OPT_START_METHOD, 0, false, "start-method", "spawn|fork|forkserver",
      "no effect: it is about Python functions, not programs", .topic = CT_HELP_TORCHRUN},
-    {CT_OPT_EVENT_LOG_HANDLER, 0, false, "event-log-handler", "NAME",
-     "no effect: null, console or dynamic_rendezvous", .topic = CT_HELP_TORCHRUN},
+    {CT_OPT_EVENT_LOG_HANDLER, 0, false, "event-log-handler", "null|console|dynamic_rendezvous",
+     "no effect: ctrun has no such events", .topic = CT_HELP_TORCHRUN},
 
     /* The rest of torchrun 2.14. Known, so that they are refused by name and their abbreviations do
      * not silently mean something else. */

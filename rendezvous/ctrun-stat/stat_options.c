@@ -17,17 +17,17 @@
 const char ct_stat_help[] =
     "usage: ctrun-stat [--json | --health] [--watch] [--timeout SECONDS] [HOST[:PORT] | PORT]\n"
     "\n"
-    "Shows how a job and its store are. Without HOST it asks the store at MASTER_ADDR and\n"
-    "MASTER_PORT, else at 127.0.0.1:29500.\n"
+    "Shows the status of a job and its store. Without HOST it asks the store at MASTER_ADDR\n"
+    "and MASTER_PORT, else at 127.0.0.1:29500.\n"
     "\n"
     "  --json             print the status as JSON, see ctstatus(5)\n"
-    "  --health           print only whether all is well, in one line\n"
+    "  --health           print only healthy, or degraded and why, in one line\n"
     "  --watch            ask again every second\n"
-    "  --timeout SECONDS  how long an answer may take (default 5)\n"
+    "  --timeout SECONDS  how long to wait for an answer (default 5)\n"
     "  -V, --version      print the version and exit\n"
     "  -h, --help         print this and exit\n"
     "\n"
-    "Exits with 0 if all is well, 1 if not, 2 if nobody answers, 3 after a wrong option.\n";
+    "Exits with 0 if healthy, 1 if degraded, 2 if nobody answers, 3 after a wrong option.\n";
 
 static bool is_set(const char *variable)
 {

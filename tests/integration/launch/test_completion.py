@@ -38,6 +38,11 @@ class Bash(testlib.Case):
         self.assertEqual(self.offers("--rdzv_backend", ""), ["c10d", "static"])
         self.assertEqual(self.offers("--nproc-per-node", "=", "g"), ["gpu"])
         self.assertEqual(self.offers("-n", "=", "a"), ["auto"])
+        self.assertEqual(self.offers("--bind", ""), ["core", "none", "numa"])
+        self.assertEqual(
+            self.offers("--numa-binding", ""), ["core-complex", "exclusive", "node", "socket"]
+        )
+        self.assertEqual(self.offers("--event-log-handler", "c"), ["console"])
         self.assertEqual(self.offers("--help", "g"), ["gpu"])
         (self.tmp / "folder").mkdir()
         self.assertEqual(self.offers("--log-dir", "f"), ["folder"])

@@ -119,7 +119,7 @@ static void on_message(void *data, struct ct_msg *msg)
         ct_job_story_waiting(&run->report.story, msg->text);
         say_for_all(run, msg->text);
     } else if (msg->type == CT_MSG_BEAT) {
-        ct_hang_guard_hear(&run->hang, &msg->still, msg->text);
+        ct_hang_monitor_take_job_verdict(&run->hang, &msg->still, msg->text);
     } else if (msg->type == CT_MSG_SPARE) {
         say_for_all(run, msg->text[0] != '\0' ? msg->text
                                               : "the job is complete; this node waits as a spare");
@@ -168,7 +168,7 @@ static void on_beat(void *data, struct ct_msg *msg)
 {
     struct ct_agent_run *run = data;
     ct_agent_report_rows(run, msg);
-    ct_hang_guard_still(&run->hang, &msg->still);
+    ct_hang_monitor_vote(&run->hang, &msg->still);
 }
 
 int ct_agent_link_open(struct ct_agent_run *run, struct ct_err *err)

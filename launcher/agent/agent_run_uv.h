@@ -12,9 +12,9 @@
 #include "launcher/agent/agent.h"
 #include "launcher/agent/agent_stdin_uv.h"
 #include "launcher/agent/agent_uv.h"
-#include "launcher/agent/hang_guard_uv.h"
-#include "launcher/agent/stuck_guard_uv.h"
-#include "launcher/agent/timer_guard_uv.h"
+#include "launcher/agent/file_timer_server_uv.h"
+#include "launcher/agent/hang_monitor_uv.h"
+#include "launcher/agent/uninterruptible_monitor_uv.h"
 #include "launcher/agent/worker_uv.h"
 #include "launcher/report/job_story.h"
 #include "launcher/setup/interface_uv.h"
@@ -96,9 +96,9 @@ struct ct_agent_run {
     struct ct_procs *procs;
     struct ct_worker *workers; /* by local rank */
     struct ct_snapshot snapshot;
-    struct ct_hang_guard hang;
-    struct ct_timer_guard timers;
-    struct ct_stuck_guard stuck;
+    struct ct_hang_monitor hang;
+    struct ct_file_timer_server timers;
+    struct ct_uninterruptible_monitor uninterruptible;
     struct ct_oom oom;
     struct ct_progress_reader progress; /* what workers say of their progress */
     struct ct_order_writer orders;      /* what they are told of the next generation */

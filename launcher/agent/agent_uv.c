@@ -29,9 +29,9 @@ static void close_all(struct ct_agent_run *run)
     ct_signals_watch_close(&run->signals);
     ct_agent_stdin_close(&run->input);
     ct_agent_address_close(run);
-    ct_hang_guard_close(&run->hang);
-    ct_timer_guard_close(&run->timers);
-    ct_stuck_guard_close(&run->stuck);
+    ct_hang_monitor_close(&run->hang);
+    ct_file_timer_server_close(&run->timers);
+    ct_uninterruptible_monitor_close(&run->uninterruptible);
     ct_procs_close(run->procs, NULL, NULL);
     run->procs = NULL;
     ct_agent_link_close(run);
@@ -121,7 +121,7 @@ void ct_agent_dispatch(struct ct_agent_run *run, struct ct_agent_event event)
     }
 }
 
-static void on_stuck(void *data, int local_rank, const struct ct_worker_end *end)
+static void on_uninterruptible(void *data, int local_rank, const struct ct_worker_end *end)
 {
     ct_agent_dispatch(data, (struct ct_agent_event){
                                 .type = CT_AGENT_EV_EXITED, .local_rank = local_rank, .end = *end});
@@ -159,30 +159,30 @@ static void fill_worker_env(struct ct_agent_run *run)
     }
 }
 
-/* What looks after the workers while they run. */
-static int open_guards(struct ct_agent_run *run, struct ct_err *err)
+/* Opens what finds workers that do not go on. */
+static int open_monitors(struct ct_agent_run *run, struct ct_err *err)
 {
     const struct ct_job_spec *job = run->job;
-    run->hang = (struct ct_hang_guard){
+    run->hang = (struct ct_hang_monitor){
         job, &run->worker_env, &run->progress, run->output, run->workers, &run->stopping, NULL};
-    int rc = ct_hang_guard_open(&run->hang, &run->loop, err);
+    int rc = ct_hang_monitor_open(&run->hang, &run->loop, err);
     if (rc != 0) {
         return rc;
     }
-    run->timers = (struct ct_timer_guard){job, run->output, run->workers, &run->stopping,
-                                          &run->worker_env.first_rank};
-    rc = ct_timer_guard_open(&run->timers, &run->loop, err);
+    run->timers = (struct ct_file_timer_server){job, run->output, run->workers, &run->stopping,
+                                                &run->worker_env.first_rank};
+    rc = ct_file_timer_server_open(&run->timers, &run->loop, err);
     if (rc != 0) {
         return rc;
     }
     run->worker_env.timer_file = run->timers.path;
-    run->stuck = (struct ct_stuck_guard){.job = job,
-                                         .workers = run->workers,
-                                         .states = run->agent.states,
-                                         .stopping = &run->stopping,
-                                         .on_stuck = on_stuck,
-                                         .data = run};
-    return ct_stuck_guard_open(&run->stuck, &run->loop, err);
+    run->uninterruptible = (struct ct_uninterruptible_monitor){.workers = run->workers,
+                                                               .count = job->workers,
+                                                               .states = run->agent.states,
+                                                               .stopping = &run->stopping,
+                                                               .on_failed = on_uninterruptible,
+                                                               .data = run};
+    return ct_uninterruptible_monitor_open(&run->uninterruptible, &run->loop, job->env, err);
 }
 
 /* How somebody can ask for the end of the job. */
@@ -240,7 +240,7 @@ static int open_all(struct ct_agent_run *run, struct ct_err *err)
         return rc;
     }
     ct_procs_ask(run->procs, ct_agent_keep_may_stay, run);
-    rc = open_guards(run, err);
+    rc = open_monitors(run, err);
     if (rc != 0) {
         return rc;
     }

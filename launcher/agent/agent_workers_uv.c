@@ -32,7 +32,7 @@ static void on_proc_exit(void *data, struct ct_proc *proc, const struct ct_exit 
 {
     struct ct_agent_run *run = data;
     int rank = ct_agent_workers_rank_of(run, proc);
-    if (run->workers[rank].ended_for.kind == CT_END_STUCK) {
+    if (run->workers[rank].ended_for.kind == CT_END_UNINTERRUPTIBLE) {
         return; /* the agent has heard of its end */
     }
     if (run->workers[rank].kept) {
@@ -50,7 +50,7 @@ static int begin_generation(struct ct_agent_run *run)
     for (int i = 0; i < run->job->workers; i++) {
         if (!run->workers[i].kept) {
             run->workers[i] = (struct ct_worker){0};
-            ct_timer_guard_reset(&run->timers, i);
+            ct_file_timer_server_reset(&run->timers, i);
             if (run->report.story.worlds > 1) {
                 ct_progress_reader_reset(&run->progress, i, false);
             }
@@ -58,7 +58,7 @@ static int begin_generation(struct ct_agent_run *run)
     }
     run->kept = 0;
     ct_failure_fini(&run->report.failure);
-    ct_hang_guard_reset(&run->hang);
+    ct_hang_monitor_reset(&run->hang);
     if (run->report.story.worlds <= 1) {
         ct_binder_report(&run->job->binder, run->worker_env.first_rank, &run->log);
     }

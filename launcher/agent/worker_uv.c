@@ -358,7 +358,7 @@ int ct_worker_go_on(struct ct_worker *worker, int local_rank, const struct ct_wo
     worker->report = new_report(&options, local_rank);
     worker->report.pid = ct_proc_pid(worker->proc);
     worker->ended_for = (struct ct_worker_end){0};
-    worker->stuck_since_ns = 0;
+    worker->uninterruptible = (struct ct_uninterruptible){0};
     worker->told = worker->parked = worker->kept = false;
     return 0;
 }

@@ -7,6 +7,7 @@
 #define CT_LAUNCHER_AGENT_WORKER_UV_H
 
 #include "launcher/hang/oom.h"
+#include "launcher/hang/uninterruptible.h"
 #include "launcher/output/output_uv.h"
 #include "launcher/process/proc_uv.h"
 #include "launcher/report/report.h"
@@ -21,10 +22,10 @@ struct ct_worker {
     struct ct_report_worker report;
     int64_t started_ns;             /* its process */
     struct ct_worker_end ended_for; /* why we have ended it; CT_END_EXITED = we have not */
-    int64_t stuck_since_ns;         /* in uninterruptible sleep at every look; 0 = it was not */
-    bool told;                      /* in the stop under way, to park */
-    bool parked;                    /* as the stop has found it last */
-    bool kept;                      /* of a generation that is over; waits for the next one */
+    struct ct_uninterruptible uninterruptible; /* what the monitor has seen of its process */
+    bool told;                                 /* in the stop under way, to park */
+    bool parked;                               /* as the stop has found it last */
+    bool kept; /* of a generation that is over; waits for the next one */
 };
 
 /* Borrowed for the call. */

@@ -342,12 +342,12 @@ static enum ct_hang_reason accuse(const struct view *view, int *rank)
         return CT_HANG_BEHIND;
     }
     if ((*rank = find(view, is_stuck, false)) >= 0) {
-        return CT_HANG_STUCK;
+        return CT_HANG_UNINTERRUPTIBLE;
     }
     if (waiting == 0 && view->watched > 1 &&
         ((*rank = find(view, is_napping, false)) >= 0 ||
          (*rank = find(view, sleeps_elsewhere, false)) >= 0)) {
-        return CT_HANG_ODD;
+        return CT_HANG_SLEEPS_ELSEWHERE;
     }
     *rank = 0;
     while (!is_watched(&view->samples[*rank])) {
@@ -429,8 +429,8 @@ static int find_lowest_step(const struct view *view, bool *alone)
     return lowest;
 }
 
-void ct_hang_still(const struct ct_hang *hang, const struct ct_hang_sample *samples, int64_t now_ns,
-                   struct ct_hang_vote *out)
+void ct_hang_local_vote(const struct ct_hang *hang, const struct ct_hang_sample *samples,
+                        int64_t now_ns, struct ct_hang_vote *out)
 {
     struct stillness all = measure(hang, samples, now_ns);
     const struct view view = {hang, samples, all.watched};
@@ -459,13 +459,16 @@ void ct_hang_still(const struct ct_hang *hang, const struct ct_hang_sample *samp
     }
 }
 
-void ct_hang_accuse(struct ct_hang *hang, int local_rank, int kind, int64_t now_ns,
-                    struct ct_hang_verdict *out)
+void ct_hang_take_job_verdict(struct ct_hang *hang, int local_rank, int kind, int64_t now_ns,
+                              struct ct_hang_verdict *out)
 {
     static const enum ct_hang_reason reasons[CT_HANG_VOTE_KINDS] = {
-        [CT_HANG_VOTE_STOPPED] = CT_HANG_STOPPED, [CT_HANG_VOTE_BUSY] = CT_HANG_BUSY,
-        [CT_HANG_VOTE_STUCK] = CT_HANG_STUCK,     [CT_HANG_VOTE_NAPPING] = CT_HANG_ODD,
-        [CT_HANG_VOTE_BEHIND] = CT_HANG_BEHIND,   [CT_HANG_VOTE_ALL] = CT_HANG_ALL,
+        [CT_HANG_VOTE_STOPPED] = CT_HANG_STOPPED,
+        [CT_HANG_VOTE_BUSY] = CT_HANG_BUSY,
+        [CT_HANG_VOTE_STUCK] = CT_HANG_UNINTERRUPTIBLE,
+        [CT_HANG_VOTE_NAPPING] = CT_HANG_SLEEPS_ELSEWHERE,
+        [CT_HANG_VOTE_BEHIND] = CT_HANG_BEHIND,
+        [CT_HANG_VOTE_ALL] = CT_HANG_ALL,
     };
     const struct ct_hang_rank *rank = &hang->rank[local_rank];
     *out = (struct ct_hang_verdict){.reason = CT_HANG_NONE};

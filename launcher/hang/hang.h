@@ -1,28 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Does the job hang, and who holds it up? Pure: samples in, verdict out.
+ * Does the job hang, and which rank holds it up? Pure: samples of the workers go in, a verdict
+ * comes out. Nothing else in ctrun decides whether the workers of this machine hang. Three similar
+ * questions are separate and have other inputs: docs/ARCHITECTURE.md lists them under "When a
+ * worker does not go on".
  *
- * When. A rank that has begun to live stands still while nothing that counts as progress changes:
- * the step, the phase or the stamp of its progress page; CPU time in the phases that work for long
- * on their own (data, checkpoint); CPU time alone for a program without a page. The job hangs when
- * every living rank of this machine has stood still for the whole timeout. Anybody's progress
- * starts the time anew, so that a slow rank is never taken for a hanging one.
+ * When. A rank makes progress when the step, the phase or the time stamp of its progress page
+ * changes. In the phases that work alone for long (data, checkpoint) the use of CPU time is
+ * progress too. For a program without a page it is the only sign of progress. The job hangs when no
+ * living rank of this machine has made progress for the whole timeout. As long as one rank makes
+ * progress, the others only wait for it, so a slow rank is never taken for a hanging one.
  *
- * Life begins with the end of the first step (which loads, compiles and connects for as long as it
- * likes), for a program without a page with its first second of CPU time. As long as one living
- * rank has not begun, there is no verdict.
+ * A rank counts from the end of its first step on, because the first step loads, compiles and
+ * connects for an unknown time. A program without a page counts from its first second of CPU time
+ * on. There is no verdict until every living rank counts.
  *
- * Who. Ranks that wait (phase "collective") are victims, others are suspects:
+ * Who. A rank that waits for others (phase "collective") is a victim. The suspect is, in this
+ * order:
  *   1. a rank that is stopped (SIGSTOP), unless all are: then somebody has suspended the job;
  *   2. a rank with a page that is in no collective while another one is;
- *   3. of ranks that all wait, the one whose step is behind the others';
- *   4. a rank that is stuck in the kernel (state D) while no other is;
- *   5. of ranks that all sleep, the one that sleeps elsewhere in the kernel than all the others.
- * Where nobody stands out, the job as a whole is named, but only if all of it is on this machine
- * and all its ranks wait; else the one that holds it up may be elsewhere (which all machines
- * together find out, see rendezvous/control/hang_vote.h), or nothing is wrong (all evaluate, all
- * write a checkpoint). A rank that is traced by a debugger, and a launcher that was itself
- * suspended, start the time anew.
+ *   3. of ranks that all wait, the one whose step is lower than every other one's;
+ *   4. the only rank in uninterruptible sleep (state D);
+ *   5. of ranks that all sleep, the only one that sleeps in another place of the kernel.
+ * When no rank stands out, the verdict names the job as a whole, but only if all ranks are on this
+ * machine and all wait. Otherwise the culprit may be on another machine, which all machines find
+ * out together (rendezvous/control/hang_vote.h), or nothing is wrong: all ranks evaluate, or write
+ * a checkpoint.
+ *
+ * The time starts anew when a debugger traces a rank, and when ctrun itself was suspended.
  */
 #ifndef CT_LAUNCHER_HANG_HANG_H
 #define CT_LAUNCHER_HANG_HANG_H
@@ -36,8 +41,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* --hang-timeout auto: this many times the slowest usual step, and never less than the floor. A
- * program without a page has no steps: the longest time it was quiet stands for one. */
+/* --hang-timeout auto: this many times the slowest step, and never less than the minimum. A program
+ * without a page has no steps; the longest time without CPU use takes the place of one. */
 #define CT_HANG_AUTO_FACTOR 5
 #define CT_HANG_AUTO_MIN_NS (INT64_C(10) * 1000000000)
 #define CT_HANG_AUTO_MIN_QUIET_NS (INT64_C(60) * 1000000000)
@@ -52,17 +57,18 @@ struct ct_hang_sample {
     struct ct_progress page;
     int64_t cpu_ns;                /* of its process and all below, -1 = not known now */
     char state;                    /* of its process as in /proc/PID/stat; '?' = not known now */
-    char wchan[CT_HANG_WCHAN_MAX]; /* where it sleeps in the kernel; "" = not known */
+    char wchan[CT_HANG_WCHAN_MAX]; /* the kernel function in which it sleeps; "" = not known */
 };
 
 enum ct_hang_reason {
-    CT_HANG_NONE,    /* all is well, or too early to say */
-    CT_HANG_STOPPED, /* 1 */
-    CT_HANG_BUSY,    /* 2 */
-    CT_HANG_BEHIND,  /* 3 */
-    CT_HANG_STUCK,   /* 4 */
-    CT_HANG_ODD,     /* 5 */
-    CT_HANG_ALL,     /* nobody stands out */
+    CT_HANG_NONE, /* the job does not hang, or it is too early to say */
+    /* Rules 1 to 5 above. */
+    CT_HANG_STOPPED,
+    CT_HANG_BUSY,
+    CT_HANG_BEHIND,
+    CT_HANG_UNINTERRUPTIBLE,
+    CT_HANG_SLEEPS_ELSEWHERE,
+    CT_HANG_ALL, /* no rank stands out */
 };
 
 struct ct_hang_verdict {
@@ -80,7 +86,7 @@ struct ct_hang {
     bool whole_job; /* every rank of the job is on this machine */
     int64_t timeout_ns;
     int64_t last_ns; /* of the last sample, 0 = none */
-    bool reported;   /* the verdict stands until somebody moves */
+    bool reported;   /* the verdict was given; no other one until a rank makes progress */
     struct ct_hang_rank *rank;
 };
 
@@ -88,30 +94,31 @@ struct ct_hang {
 CT_MUST_CHECK int ct_hang_init(struct ct_hang *hang, int ranks, bool whole_job, int64_t timeout_ns);
 void ct_hang_fini(struct ct_hang *hang); /* NULL and zeroed memory are allowed */
 
-/* A new generation: everybody is born again. */
+/* Forgets all samples, because a new generation of workers begins. */
 void ct_hang_reset(struct ct_hang *hang);
 
-/* Is it worth knowing cpu_ns and state of all workers? That is what costs. True for a worker
- * without a page, and for all when the job has stood still for half of its timeout. */
+/* Should the next sample have cpu_ns and state? Reading them is expensive. True for a worker
+ * without a page, and for every worker when the job has stood still for half of its timeout. */
 bool ct_hang_wants_proc(const struct ct_hang *hang, int local_rank, int64_t now_ns);
 
-/* Takes a sample of each rank, in the order of local ranks. A verdict is given once; until somebody
- * has moved again it is not repeated. */
+/* Takes a sample of each rank, in the order of local ranks. A verdict is given once; the next one
+ * can only follow after a rank has made progress again. */
 void ct_hang_step(struct ct_hang *hang, const struct ct_hang_sample *samples, int64_t now_ns,
                   struct ct_hang_verdict *out);
 
-/* What this machine says of its workers to the others, from the samples of the last step; `rank` is
- * a local one. CT_HANG_VOTE_NO while one moves. */
-void ct_hang_still(const struct ct_hang *hang, const struct ct_hang_sample *samples, int64_t now_ns,
-                   struct ct_hang_vote *out);
+/* Gives what this machine tells the others about its workers, from the samples of the last step.
+ * `rank` is a local one. The kind is CT_HANG_VOTE_NO while a rank makes progress. */
+void ct_hang_local_vote(const struct ct_hang *hang, const struct ct_hang_sample *samples,
+                        int64_t now_ns, struct ct_hang_vote *out);
 
-/* The others have found that this one holds the job up: gives the verdict, unless one stands. */
-void ct_hang_accuse(struct ct_hang *hang, int local_rank, int kind, int64_t now_ns,
-                    struct ct_hang_verdict *out);
+/* Takes a verdict of all machines: this worker holds the job up. `kind` is that of the verdict.
+ * Gives it as a verdict of this machine, unless one was given already. */
+void ct_hang_take_job_verdict(struct ct_hang *hang, int local_rank, int kind, int64_t now_ns,
+                              struct ct_hang_verdict *out);
 
-/* The story in lines with `prefix` in front of each: the verdict, what the suspect does (with
- * `stack`, its kernel stack or "", indented), then the others. `first_rank` is the global rank of
- * local rank 0. CT_ENOMEM. */
+/* Appends the verdict in words: who, for how long and why, then what the suspect does (with
+ * `stack`, its kernel stack, indented, or ""), then what the others do. Each line begins with
+ * `prefix`. `first_rank` is the global rank of local rank 0. CT_ENOMEM. */
 CT_MUST_CHECK int ct_hang_describe(const struct ct_hang *hang,
                                    const struct ct_hang_verdict *verdict,
                                    const struct ct_hang_sample *samples, int first_rank,

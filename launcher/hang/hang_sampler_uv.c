@@ -174,7 +174,7 @@ static void on_timer(uv_timer_t *timer)
     bool looked = take_samples(sampler, now);
     int64_t spent = looked ? ct_clock_now(NULL) - now : 0;
     ct_hang_step(&sampler->hang, sampler->samples, now, &verdict);
-    ct_hang_still(&sampler->hang, sampler->samples, now, &sampler->still);
+    ct_hang_local_vote(&sampler->hang, sampler->samples, now, &sampler->still);
     if (verdict.reason != CT_HANG_NONE) {
         tell(sampler, &verdict, now);
     }
@@ -206,7 +206,7 @@ int ct_hang_sampler_start(uv_loop_t *loop, const struct ct_hang_sampler_options 
     size_t workers = (size_t)options->workers;
     struct ct_hang_sampler *sampler = ct_calloc(1, sizeof(*sampler));
     if (sampler == NULL) {
-        return ct_err_set(err, CT_ENOMEM, "out of memory to sampler the workers");
+        return ct_err_set(err, CT_ENOMEM, "out of memory to watch the workers");
     }
     sampler->options = *options;
     sampler->samples = ct_calloc(workers, sizeof(*sampler->samples));
@@ -216,7 +216,7 @@ int ct_hang_sampler_start(uv_loop_t *loop, const struct ct_hang_sampler_options 
         ct_hang_init(&sampler->hang, options->workers, options->whole_job, options->timeout_ns) !=
             0) {
         free_sampler(sampler);
-        return ct_err_set(err, CT_ENOMEM, "out of memory to sampler the workers");
+        return ct_err_set(err, CT_ENOMEM, "out of memory to watch the workers");
     }
     (void)uv_timer_init(loop, &sampler->timer); /* cannot fail */
     sampler->timer.data = sampler;
@@ -244,13 +244,14 @@ void ct_hang_sampler_vote(const struct ct_hang_sampler *sampler, struct ct_hang_
     }
 }
 
-void ct_hang_sampler_accuse(struct ct_hang_sampler *sampler, const struct ct_hang_vote *verdict)
+void ct_hang_sampler_take_job_verdict(struct ct_hang_sampler *sampler,
+                                      const struct ct_hang_vote *verdict)
 {
     struct ct_hang_verdict own;
     int64_t now = ct_clock_now(NULL);
     int local_rank = verdict->rank - sampler->options.first_rank;
     if (sampler->still.kind != CT_HANG_VOTE_NO && sampler->samples[local_rank].alive) {
-        ct_hang_accuse(&sampler->hang, local_rank, verdict->kind, now, &own);
+        ct_hang_take_job_verdict(&sampler->hang, local_rank, verdict->kind, now, &own);
         if (own.reason != CT_HANG_NONE) {
             tell(sampler, &own, now);
         }

@@ -54,7 +54,8 @@ void ct_hang_sampler_vote(const struct ct_hang_sampler *sampler, struct ct_hang_
 
 /* The machines of the job have found together that a worker of this one holds it up: the verdict
  * follows as if it were our own, unless it has moved since or was judged already. */
-void ct_hang_sampler_accuse(struct ct_hang_sampler *sampler, const struct ct_hang_vote *verdict);
+void ct_hang_sampler_take_job_verdict(struct ct_hang_sampler *sampler,
+                                      const struct ct_hang_vote *verdict);
 
 /* Ends; the memory goes in the close callback. NULL is allowed. */
 void ct_hang_sampler_stop(struct ct_hang_sampler *sampler);

@@ -49,10 +49,10 @@ static void add_reason(const struct ct_hang_verdict *verdict, const struct ct_ha
     case CT_HANG_BEHIND:
         ct_buf_addf(out, "it waits in step %" PRId64 ", the others in a later one", page->step);
         break;
-    case CT_HANG_STUCK:
+    case CT_HANG_UNINTERRUPTIBLE:
         ct_buf_addf(out, "it is stuck in the kernel (a disk or a device that gives no answer)");
         break;
-    case CT_HANG_ODD:
+    case CT_HANG_SLEEPS_ELSEWHERE:
         ct_buf_addf(out, "it sleeps in %s, the others elsewhere", suspect->wchan);
         break;
     case CT_HANG_ALL:

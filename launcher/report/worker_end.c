@@ -61,7 +61,7 @@ int ct_worker_end_describe(const struct ct_worker_end *end, struct ct_buf *out)
         add_signal(end->value, out);
         ct_buf_addf(out, ": its timer '%s' had expired", end->timer);
         break;
-    case CT_END_STUCK:
+    case CT_END_UNINTERRUPTIBLE:
         ct_buf_addf(out, "is stuck in the kernel: it has been in uninterruptible sleep for %d s",
                     end->value);
         break;
@@ -90,7 +90,7 @@ int ct_worker_end_exit_code(const struct ct_worker_end *end)
         return CT_EXIT_SIGNAL_BASE + end->value;
     case CT_END_HUNG:
     case CT_END_ALL_HUNG:
-    case CT_END_STUCK:
+    case CT_END_UNINTERRUPTIBLE:
         return CT_EXIT_HUNG;
     case CT_END_NOT_STARTED:
         return out_of_resources(end->value) ? CT_EXIT_SETUP : ct_spawn_exit_code(end->value);
@@ -162,7 +162,7 @@ const char *ct_worker_end_advice(const struct ct_worker_end *end, bool has_messa
                "debugger (gdb -p, py-spy dump --pid)";
     case CT_END_EXPIRED:
         return "see what it did within that timer, or give it more time";
-    case CT_END_STUCK:
+    case CT_END_UNINTERRUPTIBLE:
         return "no signal reaches it, and what it holds is not free for another: look at dmesg and "
                "/proc/PID/stack for the device or file system it waits for";
     case CT_END_NOT_STARTED:

@@ -18,7 +18,7 @@ enum ct_worker_end_kind {
     CT_END_HUNG,        /* value = seconds it stood still; ctrun ended it */
     CT_END_ALL_HUNG, /* the same, but of the whole job: this one is no more to blame than others */
     CT_END_EXPIRED,  /* value = signal by which ctrun ended it, as its timer had expired */
-    CT_END_STUCK,    /* value = seconds it was in uninterruptible sleep; it may be still */
+    CT_END_UNINTERRUPTIBLE, /* value = seconds it was in uninterruptible sleep; it may be still */
 };
 
 /* Room for a timer's name. */

@@ -12,7 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Names the pipe through which workers set timers (timer_guard_uv.h). The user may name it as well.
+/* Names the pipe through which workers set timers (file_timer_server_uv.h). The user may name it as
+ * well.
  */
 #define CT_TIMER_FILE_ENV "TORCHELASTIC_TIMER_FILE"
 

@@ -4,6 +4,12 @@
  */
 #include "rendezvous/control/hang_vote.h"
 
+bool ct_hang_vote_is_verdict(const struct ct_hang_vote *vote)
+{
+    return vote->kind != CT_HANG_VOTE_NO && vote->kind != CT_HANG_VOTE_WAITING &&
+           vote->kind != CT_HANG_VOTE_QUIET;
+}
+
 void ct_hang_vote_add(struct ct_hang_votes *sum, const struct ct_hang_vote *of_machine)
 {
     int kind = of_machine->kind;

@@ -50,6 +50,9 @@ struct ct_hang_votes {
     int64_t still_ms;              /* the shortest of the machines */
 };
 
+/* Does it name a suspect, as a verdict does? False for votes that only say what the workers do. */
+bool ct_hang_vote_is_verdict(const struct ct_hang_vote *vote);
+
 /* Adds the vote of one machine, which must not be CT_HANG_VOTE_NO or one of the verdicts. */
 void ct_hang_vote_add(struct ct_hang_votes *sum, const struct ct_hang_vote *of_machine);
 

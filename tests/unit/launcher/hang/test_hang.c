@@ -237,7 +237,7 @@ static void a_job_whose_workers_all_wait_hangs(void **state)
     begin(&rig, 5 * S, true);
     live(&rig, 1);
     rig.samples[2].state = 'D';
-    assert_int_equal(wait_for(&rig, 10), CT_HANG_STUCK);
+    assert_int_equal(wait_for(&rig, 10), CT_HANG_UNINTERRUPTIBLE);
     assert_int_equal(rig.verdict.local_rank, 2);
     end(&rig);
 }
@@ -255,7 +255,7 @@ static void burn(struct rig *rig, int seconds)
 static struct ct_hang_vote still(const struct rig *rig)
 {
     struct ct_hang_vote out;
-    ct_hang_still(&rig->hang, rig->samples, rig->now, &out);
+    ct_hang_local_vote(&rig->hang, rig->samples, rig->now, &out);
     return out;
 }
 
@@ -277,7 +277,7 @@ static void one_of_many_machines_votes_and_is_accused(void **state)
     assert_int_equal(said.step, 4);
     assert_true(said.alone && said.sure && said.still_ms >= 5000);
     struct ct_hang_verdict verdict;
-    ct_hang_accuse(&rig.hang, 1, CT_HANG_VOTE_BEHIND, rig.now, &verdict);
+    ct_hang_take_job_verdict(&rig.hang, 1, CT_HANG_VOTE_BEHIND, rig.now, &verdict);
     assert_int_equal(verdict.reason, CT_HANG_NONE); /* it stands already */
 
     for (int i = 0; i < RANKS; i++) {
@@ -287,7 +287,7 @@ static void one_of_many_machines_votes_and_is_accused(void **state)
     said = still(&rig);
     assert_int_equal(said.kind, CT_HANG_VOTE_WAITING);
     assert_false(said.alone);
-    ct_hang_accuse(&rig.hang, 2, CT_HANG_VOTE_ALL, rig.now, &verdict);
+    ct_hang_take_job_verdict(&rig.hang, 2, CT_HANG_VOTE_ALL, rig.now, &verdict);
     assert_int_equal(verdict.reason, CT_HANG_ALL);
     assert_int_equal(verdict.local_rank, 2);
     assert_true(verdict.still_ns >= 5 * S && verdict.timeout_ns == 5 * S);
@@ -345,7 +345,7 @@ static void of_sleepers_the_odd_one_is_named(void **state)
     burn(&rig, 3);
     (void)snprintf(rig.samples[1].wchan, sizeof(rig.samples[1].wchan), "nfs_wait");
     assert_int_equal(wait_for(&rig, 4), CT_HANG_NONE);
-    assert_int_equal(wait_for(&rig, 3), CT_HANG_ODD);
+    assert_int_equal(wait_for(&rig, 3), CT_HANG_SLEEPS_ELSEWHERE);
     assert_int_equal(rig.verdict.local_rank, 1);
     end(&rig);
 
@@ -353,7 +353,7 @@ static void of_sleepers_the_odd_one_is_named(void **state)
     burn(&rig, 3);
     (void)snprintf(rig.samples[3].wchan, sizeof(rig.samples[3].wchan), "hrtimer_nanosleep");
     (void)snprintf(rig.samples[0].wchan, sizeof(rig.samples[0].wchan), "ep_poll");
-    assert_int_equal(wait_for(&rig, 10), CT_HANG_ODD);
+    assert_int_equal(wait_for(&rig, 10), CT_HANG_SLEEPS_ELSEWHERE);
     assert_int_equal(rig.verdict.local_rank, 3);
     end(&rig);
 }

@@ -22,7 +22,7 @@ static void each_end_has_words_and_a_code(void **state)
         {{CT_END_EXPIRED, SIGKILL, .timer = "a.py#7"},
          137,
          "was ended with signal 9 (SIGKILL): its timer 'a.py#7' had expired"},
-        {{CT_END_STUCK, 5},
+        {{CT_END_UNINTERRUPTIBLE, 5},
          122,
          "is stuck in the kernel: it has been in uninterruptible sleep for 5 s"},
         {{CT_END_SIGNALED, 40, false}, 168, "was killed by signal 40 (a real-time signal)"},

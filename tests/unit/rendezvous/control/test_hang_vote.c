@@ -65,6 +65,20 @@ static void of_those_who_wait_it_is_the_last(void **state)
 
 /* ---- the membership ------------------------------------------------------------------------- */
 
+static void only_a_verdict_names_a_suspect(void **state)
+{
+    static const int no_verdicts[] = {CT_HANG_VOTE_NO, CT_HANG_VOTE_WAITING, CT_HANG_VOTE_QUIET};
+    int verdicts = 0;
+    (void)state;
+    for (int kind = 0; kind < CT_HANG_VOTE_KINDS; kind++) {
+        verdicts += ct_hang_vote_is_verdict(&(struct ct_hang_vote){.kind = kind});
+    }
+    assert_int_equal(verdicts, CT_HANG_VOTE_KINDS - 3);
+    for (size_t i = 0; i < 3; i++) {
+        assert_false(ct_hang_vote_is_verdict(&(struct ct_hang_vote){.kind = no_verdicts[i]}));
+    }
+}
+
 static void beat(struct scene *s, int node, int kind, int rank, int generation)
 {
     static struct ct_msg msg;
@@ -151,6 +165,7 @@ static void nonsense_counts_as_moving(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(only_a_verdict_names_a_suspect),
         cmocka_unit_test(the_one_that_does_not_wait_is_named),
         cmocka_unit_test(of_those_who_wait_it_is_the_last),
         cmocka_unit_test(all_are_told_once),

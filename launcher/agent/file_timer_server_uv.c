@@ -10,9 +10,9 @@
  * not a worker's, is ignored, and the user is told once. A worker may have CT_FILE_TIMERS_MAX
  * timers.
  *
- * Who frees: ct_timer_guard_close(); the handles belong to the loop until it has run dry.
+ * Who frees: ct_file_timer_server_close(); the handles belong to the loop until it has run dry.
  */
-#include "launcher/agent/timer_guard_uv.h"
+#include "launcher/agent/file_timer_server_uv.h"
 
 #include "common/alloc.h"
 #include "common/clock.h"
@@ -33,10 +33,10 @@
 /* Room for a scope's name in what is said. */
 #define SAY_MAX 512
 
-static void say(struct ct_timer_guard *guard, const char *fmt, ...)
+static void say(struct ct_file_timer_server *server, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-static void say(struct ct_timer_guard *guard, const char *fmt, ...)
+static void say(struct ct_file_timer_server *server, const char *fmt, ...)
 {
     char text[SAY_MAX], line[SAY_MAX + sizeof(CT_REPORT_PREFIX) + 1];
     va_list args;
@@ -45,7 +45,7 @@ static void say(struct ct_timer_guard *guard, const char *fmt, ...)
     va_end(args);
     ct_text_clean(text); /* a scope's name may hold anything */
     int len = snprintf(line, sizeof(line), CT_REPORT_PREFIX "%s\n", text);
-    ct_output_say(guard->output, CT_OUTPUT_ERR, line, (size_t)len);
+    ct_output_say(server->output, CT_OUTPUT_ERR, line, (size_t)len);
 }
 
 static double unix_now(void)
@@ -65,16 +65,16 @@ static bool lives(const struct ct_worker *worker)
 /* A worker leads its session, in which what it starts stays unless it takes pains not to. */
 static bool is_of(void *data, int local_rank, pid_t pid)
 {
-    const struct ct_timer_guard *guard = data;
-    const struct ct_worker *worker = &guard->workers[local_rank];
+    const struct ct_file_timer_server *server = data;
+    const struct ct_worker *worker = &server->workers[local_rank];
     return lives(worker) && getsid(pid) == ct_proc_pid(worker->proc);
 }
 
 /* The local rank; -1 = no worker's. */
-static int rank_of(struct ct_timer_guard *guard, pid_t pid)
+static int rank_of(struct ct_file_timer_server *server, pid_t pid)
 {
-    for (int i = 0; i < guard->job->workers; i++) {
-        if (is_of(guard, i, pid)) {
+    for (int i = 0; i < server->job->workers; i++) {
+        if (is_of(server, i, pid)) {
             return i;
         }
     }
@@ -89,32 +89,32 @@ static void name_signal(int signo, char out[32])
     (void)(name != NULL ? snprintf(out, 32, "SIG%s", name) : snprintf(out, 32, "signal %d", signo));
 }
 
-static void expire(struct ct_timer_guard *guard, const struct ct_file_timer_due *due)
+static void expire(struct ct_file_timer_server *server, const struct ct_file_timer_due *due)
 {
-    struct ct_worker *worker = &guard->workers[due->local_rank];
-    int rank = *guard->first_rank + due->local_rank;
+    struct ct_worker *worker = &server->workers[due->local_rank];
+    int rank = *server->first_rank + due->local_rank;
     char name[32];
-    if (*guard->stopping || !lives(worker) ||
-        (!due->again && !is_of(guard, due->local_rank, due->pid))) {
+    if (*server->stopping || !lives(worker) ||
+        (!due->again && !is_of(server, due->local_rank, due->pid))) {
         return;
     }
     if (due->signal == 0) {
-        say(guard, "rank %d: the timer '%.256s' of process %ld expired; it asks for no signal",
+        say(server, "rank %d: the timer '%.256s' of process %ld expired; it asks for no signal",
             rank, due->scope, (long)due->pid);
         return;
     }
     name_signal(due->signal, name);
     if (due->again && worker->ended_for.value == SIGKILL) {
-        say(guard,
+        say(server,
             "rank %d has not ended although its timer '%s' expired: SIGKILL does not reach it, so "
             "it is stuck in the kernel (see dmesg)",
             rank, worker->ended_for.timer);
     } else if (due->again) {
-        say(guard, "rank %d did not end by that signal: %s", rank, name);
+        say(server, "rank %d did not end by that signal: %s", rank, name);
     } else {
         /* What SIGKILL ends is told in a moment, with the timer's name. */
         if (due->signal != SIGKILL) {
-            say(guard, "rank %d: the timer '%.256s' of process %ld expired; ending it (%s)", rank,
+            say(server, "rank %d: the timer '%.256s' of process %ld expired; ending it (%s)", rank,
                 due->scope, (long)due->pid, name);
         }
         worker->ended_for = (struct ct_worker_end){.kind = CT_END_EXPIRED, .value = due->signal};
@@ -127,39 +127,39 @@ static void expire(struct ct_timer_guard *guard, const struct ct_file_timer_due 
 
 static void on_due(uv_timer_t *timer);
 
-static void arm(struct ct_timer_guard *guard)
+static void arm(struct ct_file_timer_server *server)
 {
-    int64_t wait_ns = guard->timers.next_ns - ct_clock_now(NULL);
-    if (guard->timers.next_ns == INT64_MAX) {
-        (void)uv_timer_stop(&guard->timer);
+    int64_t wait_ns = server->timers.next_ns - ct_clock_now(NULL);
+    if (server->timers.next_ns == INT64_MAX) {
+        (void)uv_timer_stop(&server->timer);
         return;
     }
     uint64_t ms = wait_ns > 0 ? (uint64_t)(wait_ns / CT_NS_PER_MS) + 1 : 0;
-    (void)uv_timer_start(&guard->timer, on_due, ms, 0);
+    (void)uv_timer_start(&server->timer, on_due, ms, 0);
 }
 
 static void on_due(uv_timer_t *timer)
 {
-    struct ct_timer_guard *guard = timer->data;
-    int64_t grace_ns = guard->job->options->shutdown_timeout_ms * CT_NS_PER_MS;
+    struct ct_file_timer_server *server = timer->data;
+    int64_t grace_ns = server->job->options->shutdown_timeout_ms * CT_NS_PER_MS;
     struct ct_file_timer_due due;
-    while (ct_file_timers_due(&guard->timers, ct_clock_now(NULL), grace_ns, &due)) {
-        expire(guard, &due);
+    while (ct_file_timers_due(&server->timers, ct_clock_now(NULL), grace_ns, &due)) {
+        expire(server, &due);
     }
-    arm(guard);
+    arm(server);
 }
 
 /* ---- the pipe -------------------------------------------------------------------------------- */
 
-static void say_once(struct ct_timer_guard *guard, bool *said, const char *what)
+static void say_once(struct ct_file_timer_server *server, bool *said, const char *what)
 {
     if (!*said) {
-        say(guard, "%s: %s; said once", CT_TIMER_FILE_ENV, what);
+        say(server, "%s: %s; said once", CT_TIMER_FILE_ENV, what);
     }
     *said = true;
 }
 
-static void take_line(struct ct_timer_guard *guard, const char *line)
+static void take_line(struct ct_file_timer_server *server, const char *line)
 {
     struct ct_file_timer_request request;
     struct ct_err err = {0};
@@ -167,49 +167,49 @@ static void take_line(struct ct_timer_guard *guard, const char *line)
     if (ct_file_timer_parse(line, &request, &err) != 0) {
         (void)snprintf(text, sizeof(text), "a line is no timer request, %.200s: %.128s", err.text,
                        line);
-        say_once(guard, &guard->said_bad, text);
+        say_once(server, &server->said_bad, text);
         return;
     }
-    int rank = rank_of(guard, request.pid);
+    int rank = rank_of(server, request.pid);
     if (rank < 0) {
         if (request.expires >= 0) {
             (void)snprintf(text, sizeof(text),
                            "a timer '%.128s' is for process %ld, which is none of this job's "
                            "workers here, and has no effect",
                            request.scope, (long)request.pid);
-            say_once(guard, &guard->said_foreign, text);
+            say_once(server, &server->said_foreign, text);
         }
         return;
     }
     int rc = 0;
     for (int turn = 0; turn < 2; turn++) {
-        rc = ct_file_timers_take(&guard->timers, rank, &request, ct_clock_now(NULL), unix_now());
+        rc = ct_file_timers_take(&server->timers, rank, &request, ct_clock_now(NULL), unix_now());
         if (rc != CT_ELIMIT) {
             break;
         }
-        ct_file_timers_sweep(&guard->timers, rank, is_of, guard);
+        ct_file_timers_sweep(&server->timers, rank, is_of, server);
     }
     if (rc != 0) {
         (void)snprintf(text, sizeof(text), "rank %d has %d timers, further ones have no effect",
-                       *guard->first_rank + rank, CT_FILE_TIMERS_MAX);
-        say_once(guard, &guard->said_many, rc == CT_ELIMIT ? text : "out of memory for a timer");
+                       *server->first_rank + rank, CT_FILE_TIMERS_MAX);
+        say_once(server, &server->said_many, rc == CT_ELIMIT ? text : "out of memory for a timer");
     }
 }
 
 static void on_readable(uv_poll_t *handle, int status, int events)
 {
-    struct ct_timer_guard *guard = handle->data;
+    struct ct_file_timer_server *server = handle->data;
     char bytes[16384];
     const char *line;
     (void)events;
-    ssize_t n = status == 0 ? read(guard->fd, bytes, sizeof(bytes)) : -1;
+    ssize_t n = status == 0 ? read(server->fd, bytes, sizeof(bytes)) : -1;
     for (ssize_t at = 0; at < n;) {
-        at += (ssize_t)ct_file_timer_cut(&guard->lines, bytes + at, (size_t)(n - at), &line);
+        at += (ssize_t)ct_file_timer_cut(&server->lines, bytes + at, (size_t)(n - at), &line);
         if (line != NULL) {
-            take_line(guard, line);
+            take_line(server, line);
         }
     }
-    arm(guard);
+    arm(server);
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -247,9 +247,9 @@ static char *own_path(const struct ct_job_spec *job)
                        (long)getpid());
 }
 
-static int choose_path(struct ct_timer_guard *guard, struct ct_err *err)
+static int choose_path(struct ct_file_timer_server *server, struct ct_err *err)
 {
-    const char *named = ct_environ_get(guard->job->env, CT_TIMER_FILE_ENV);
+    const char *named = ct_environ_get(server->job->env, CT_TIMER_FILE_ENV);
     bool served = false;
     int rc = named != NULL && named[0] != '\0' ? make_room(named, &served, err) : 0;
     if (rc != 0) {
@@ -257,89 +257,90 @@ static int choose_path(struct ct_timer_guard *guard, struct ct_err *err)
     }
     /* Another ctrun serves it: the one under which this one runs, or one of a scheduler's. */
     bool own = named == NULL || named[0] == '\0' || served;
-    guard->path = own ? own_path(guard->job) : ct_strdup(named);
-    return guard->path != NULL ? 0 : ct_err_set(err, CT_ENOMEM, "timers: out of memory");
+    server->path = own ? own_path(server->job) : ct_strdup(named);
+    return server->path != NULL ? 0 : ct_err_set(err, CT_ENOMEM, "timers: out of memory");
 }
 
-static int open_pipe(struct ct_timer_guard *guard, struct ct_err *err)
+static int open_pipe(struct ct_file_timer_server *server, struct ct_err *err)
 {
-    int rc = choose_path(guard, err);
+    int rc = choose_path(server, err);
     if (rc != 0) {
         return rc;
     }
-    bool made = mkfifo(guard->path, 0600) == 0;
+    bool made = mkfifo(server->path, 0600) == 0;
     if (made) {
         /* Open for writing as well: it does not end when the last writer has gone. */
-        guard->fd = open(guard->path, O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
+        server->fd = open(server->path, O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
     }
-    if (guard->fd < 0) {
+    if (server->fd < 0) {
         int saved = errno;
         if (made) {
-            (void)unlink(guard->path);
+            (void)unlink(server->path);
         }
         return ct_err_sys(err, ct_code_from_errno(saved), saved,
-                          "cannot make the named pipe %s (" CT_TIMER_FILE_ENV ")", guard->path);
+                          "cannot make the named pipe %s (" CT_TIMER_FILE_ENV ")", server->path);
     }
     return 0;
 }
 
-static int watch(struct ct_timer_guard *guard, uv_loop_t *loop, struct ct_err *err)
+static int watch(struct ct_file_timer_server *server, uv_loop_t *loop, struct ct_err *err)
 {
-    if (ct_file_timers_init(&guard->timers, guard->job->workers) != 0) {
+    if (ct_file_timers_init(&server->timers, server->job->workers) != 0) {
         return ct_err_set(err, CT_ENOMEM, "timers: out of memory");
     }
-    int rc = uv_poll_init(loop, &guard->pipe, guard->fd);
+    int rc = uv_poll_init(loop, &server->pipe, server->fd);
     if (rc != 0) {
-        return ct_err_set(err, CT_EIO, "cannot watch %s: %s", guard->path, uv_strerror(rc));
+        return ct_err_set(err, CT_EIO, "cannot watch %s: %s", server->path, uv_strerror(rc));
     }
-    guard->open = true;
-    guard->pipe.data = guard->timer.data = guard;
-    CT_ASSERT(uv_timer_init(loop, &guard->timer) == 0); /* cannot fail */
-    rc = uv_poll_start(&guard->pipe, UV_READABLE, on_readable);
+    server->open = true;
+    server->pipe.data = server->timer.data = server;
+    CT_ASSERT(uv_timer_init(loop, &server->timer) == 0); /* cannot fail */
+    rc = uv_poll_start(&server->pipe, UV_READABLE, on_readable);
     return rc == 0 ? 0
-                   : ct_err_set(err, CT_EIO, "cannot watch %s: %s", guard->path, uv_strerror(rc));
+                   : ct_err_set(err, CT_EIO, "cannot watch %s: %s", server->path, uv_strerror(rc));
 }
 
-int ct_timer_guard_open(struct ct_timer_guard *guard, uv_loop_t *loop, struct ct_err *err)
+int ct_file_timer_server_open(struct ct_file_timer_server *server, uv_loop_t *loop,
+                              struct ct_err *err)
 {
-    const char *enabled = ct_environ_get(guard->job->env, ENABLE_ENV);
-    guard->fd = -1;
+    const char *enabled = ct_environ_get(server->job->env, ENABLE_ENV);
+    server->fd = -1;
     if (enabled == NULL || strcmp(enabled, "1") != 0) {
         return 0;
     }
-    int rc = open_pipe(guard, err);
+    int rc = open_pipe(server, err);
     if (rc == 0) {
-        rc = watch(guard, loop, err);
+        rc = watch(server, loop, err);
     }
     if (rc != 0) {
-        ct_timer_guard_close(guard);
+        ct_file_timer_server_close(server);
     }
     return rc;
 }
 
-void ct_timer_guard_reset(struct ct_timer_guard *guard, int local_rank)
+void ct_file_timer_server_reset(struct ct_file_timer_server *server, int local_rank)
 {
-    if (guard->open) {
-        ct_file_timers_reset(&guard->timers, local_rank);
+    if (server->open) {
+        ct_file_timers_reset(&server->timers, local_rank);
     }
 }
 
-void ct_timer_guard_close(struct ct_timer_guard *guard)
+void ct_file_timer_server_close(struct ct_file_timer_server *server)
 {
-    if (guard->path == NULL) {
+    if (server->path == NULL) {
         return;
     }
-    if (guard->open) {
-        uv_close((uv_handle_t *)&guard->pipe, NULL);
-        uv_close((uv_handle_t *)&guard->timer, NULL);
-        guard->open = false;
+    if (server->open) {
+        uv_close((uv_handle_t *)&server->pipe, NULL);
+        uv_close((uv_handle_t *)&server->timer, NULL);
+        server->open = false;
     }
-    if (guard->fd >= 0) {
-        close(guard->fd);
-        (void)unlink(guard->path);
+    if (server->fd >= 0) {
+        close(server->fd);
+        (void)unlink(server->path);
     }
-    ct_file_timers_fini(&guard->timers);
-    ct_free(guard->path);
-    guard->path = NULL;
-    guard->fd = -1;
+    ct_file_timers_fini(&server->timers);
+    ct_free(server->path);
+    server->path = NULL;
+    server->fd = -1;
 }

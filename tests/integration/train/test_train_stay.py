@@ -17,6 +17,9 @@ sys.path.insert(0, str(SOURCE_ROOT / "bench"))
 import torture  # noqa: E402
 
 STANDIN = os.environ.get("STANDIN")
+# A sanitizer makes steps slow: fewer are enough to be in the midst of them when a worker is killed.
+SANITIZED = os.environ["SANITIZE"] != "none"
+EPOCHS = "100" if SANITIZED else "300"
 
 # For workers that end while ctrun still signals them: its SIGCONT takes away the stop by which a leak
 # sanitizer's tracer attaches, which then waits for good.
@@ -126,7 +129,9 @@ class Cpu(Stay):
     train_args = ("--device", "cpu", "--in-process-restart", "on", "--metrics-every", "20")
 
     def test_kills(self):
-        problems, summary = torture.run_kills(BUILD_ROOT, 5, 2, os.getpid(), epochs=30, kind="process")
+        problems, summary = torture.run_kills(
+            BUILD_ROOT, 5, 2, os.getpid(), epochs=5 if SANITIZED else 30, kind="process"
+        )
         self.assertEqual(problems, [], summary)
 
     def test_survivors_keep_their_process(self):
@@ -251,7 +256,7 @@ class Gpu(Stay):
             self.assertLess(abs(one - other), 0.02 * one, last)
 
     def check_kills(self, workers, kills, *args):
-        args = ("--epochs", "300", *self.same_bits(), *args)
+        args = ("--epochs", EPOCHS, *self.same_bits(), *args)
         self.undisturbed(workers, *args)
         job = self.start_job(workers, *args)
         for step, victims in kills:
@@ -277,7 +282,7 @@ class Gpu(Stay):
 
     def test_memory_is_newer_than_checkpoints(self):
         checkpoints = ("--checkpoint-dir", self.tmp / "checkpoints", "--resume", "auto")
-        args = ("--epochs", "300", *self.same_bits())
+        args = ("--epochs", EPOCHS, *self.same_bits())
         self.undisturbed(2, *args)
         job = self.start_job(2, *args, "--checkpoint-every", "30", *checkpoints)
         for step, victims in ((40, (1,)), (200, (0,))):

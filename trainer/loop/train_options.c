@@ -281,7 +281,7 @@ static const struct spec specs[] = {
     {"snapshot", "off|step", "step", set_choice, FIELD(snapshot), 0, 0,
      "keep the state of each step in memory for a restart"},
     {"in-process-restart", "auto|on|off", "auto", set_choice, FIELD(in_process), 0, 0,
-     "stay in this process when another worker dies (auto: on GPUs)"},
+     "stay in this process when a peer dies (auto: on GPUs)"},
     {"checkpoint", "FILE", NULL, set_text, FIELD(checkpoint), 0, 0,
      "write the state there after each epoch (safetensors)"},
     {"checkpoint-dir", "DIR", NULL, set_text, FIELD(checkpoint_dir), 0, 0,

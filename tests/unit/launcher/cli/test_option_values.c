@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Values of options that are words, times, or numbers with blanks around them.
+ */
+#include "tests/lib/ct_test.h"
+
+#include "launcher/cli/option_values.h"
+
+static void test_blanks_around_a_number_are_dropped(void **state)
+{
+    static const struct {
+        const char *value, *want;
+    } cases[] = {
+        {"7", "7"}, {" 7", "7"}, {"\t7 \n", "7"}, {"", ""}, {"  ", ""}, {"1 2", "1 2"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char out[CT_OPTION_NUMBER_MAX];
+        assert_string_equal(ct_option_trim(cases[i].value, out), cases[i].want);
+    }
+}
+
+static void test_what_is_longer_than_any_number_is_left_as_it_is(void **state)
+{
+    char value[CT_OPTION_NUMBER_MAX + 2], out[CT_OPTION_NUMBER_MAX];
+    (void)state;
+    memset(value, '1', sizeof(value) - 1);
+    value[sizeof(value) - 1] = '\0';
+    value[sizeof(value) - 2] = ' ';
+    assert_ptr_equal(ct_option_trim(value, out), value);
+    value[sizeof(value) - 3] = ' '; /* one byte less has room */
+    assert_ptr_equal(ct_option_trim(value, out), out);
+    assert_int_equal(strlen(out), CT_OPTION_NUMBER_MAX - 1);
+}
+
+static void test_a_word_is_found_or_all_are_named(void **state)
+{
+    static const char *const words[] = {"report", "restart", "abort", NULL};
+    static const char *const alone[] = {"off", NULL};
+    struct ct_err err = {0};
+    int out = -1;
+    (void)state;
+    assert_int_equal(ct_option_word("--on-hang", "abort", words, &out, &err), 0);
+    assert_int_equal(out, 2);
+    assert_int_equal(ct_option_word("--on-hang", "Abort", words, &out, &err), CT_EINVAL);
+    assert_string_equal(err.text, "--on-hang: 'Abort' is not report, restart or abort");
+    assert_int_equal(ct_option_word("--x", "", alone, &out, &err), CT_EINVAL);
+    assert_string_equal(err.text, "--x: '' is not off");
+    assert_int_equal(out, 2);
+}
+
+static void test_a_hang_timeout_is_seconds_auto_or_off(void **state)
+{
+    static const struct {
+        const char *value;
+        int64_t want;
+    } cases[] = {
+        {"auto", 0},
+        {"off", -1},
+        {"0.5", 500000000},
+        {" 30 ", INT64_C(30000000000)},
+        {"604800", INT64_C(604800000000000)},
+    };
+    static const char *const refused[] = {"0.4", "604801", "0", "-1", "nan", "Auto", "3s", ""};
+    struct ct_err err = {0};
+    int64_t out = 7;
+    (void)state;
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+        assert_int_equal(ct_option_hang_timeout("--hang-timeout", refused[i], &out, &err),
+                         CT_EINVAL);
+        assert_non_null(strstr(err.text, "is neither auto, off nor a number of seconds from 0.5"));
+        assert_true(out == 7);
+    }
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_int_equal(ct_option_hang_timeout("--hang-timeout", cases[i].value, &out, &err), 0);
+        assert_true(out == cases[i].want);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_blanks_around_a_number_are_dropped),
+        cmocka_unit_test(test_what_is_longer_than_any_number_is_left_as_it_is),
+        cmocka_unit_test(test_a_word_is_found_or_all_are_named),
+        cmocka_unit_test(test_a_hang_timeout_is_seconds_auto_or_off),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -17,20 +17,20 @@
 #include <stdio.h>
 
 /* Have we come to the job's store by the loopback? */
-static bool came_by_loopback(const struct ct_agent_run *run)
+static bool came_by_loopback(const struct ct_agent_store *store, const struct ct_link *link)
 {
     struct sockaddr_storage own;
     socklen_t len;
-    return run->store.server != NULL
-               ? run->store.on_loopback
-               : ct_addr_literal(ct_link_local_address(run->link), 0, &own, &len) &&
-                     ct_addr_is_loopback((const struct sockaddr *)&own);
+    return store->server != NULL ? store->on_loopback
+                                 : ct_addr_literal(ct_link_local_address(link), 0, &own, &len) &&
+                                       ct_addr_is_loopback((const struct sockaddr *)&own);
 }
 
 void ct_agent_address_choose_master(struct ct_agent_run *run, const char *told)
 {
-    run->worker_env.master_addr =
-        ct_store_address_master(run->job->place, told, came_by_loopback(run), run->address.store);
+    run->worker_env.master_addr = ct_store_address_master(
+        run->job->place, told, came_by_loopback(&run->store, run->membership.link),
+        run->address.store);
 }
 
 /* ---- the interface -------------------------------------------------------------------------- */
@@ -38,9 +38,10 @@ void ct_agent_address_choose_master(struct ct_agent_run *run, const char *told)
 void ct_agent_address_choose_interface(struct ct_agent_run *run)
 {
     const struct ct_interface_facts *facts = &run->address.search.facts;
-    const char *address = run->store.server != NULL || came_by_loopback(run)
-                              ? run->address.store
-                              : ct_link_local_address(run->link);
+    const char *address =
+        run->store.server != NULL || came_by_loopback(&run->store, run->membership.link)
+            ? run->address.store
+            : ct_link_local_address(run->membership.link);
     run->address.interface[0] = '\0';
     if (facts->named || run->worker_env.node_count < 2 || !ct_interface_is_open(run->job->env)) {
         return;
@@ -88,8 +89,8 @@ void ct_agent_address_link_up(struct ct_agent_run *run)
     }
 }
 
-void ct_agent_address_close(struct ct_agent_run *run)
+void ct_agent_address_close(struct ct_agent_address *address)
 {
-    run->address.link_is_up = false;
-    ct_interface_search_stop(&run->address.search);
+    address->link_is_up = false;
+    ct_interface_search_stop(&address->search);
 }

@@ -25,19 +25,19 @@
 /* The store listens already when the world is told. */
 #define CONNECT_MS 10000
 
-static void say(struct ct_agent_run *run, struct ct_link *link, enum ct_msg_type type)
+static void say(struct ct_link *link, struct ct_msg *msg, enum ct_msg_type type, int generation)
 {
-    memset(run->msg, 0, sizeof(*run->msg));
-    run->msg->type = type;
-    run->msg->generation = run->guest.world.generation;
-    ct_link_send(link, run->msg);
+    memset(msg, 0, sizeof(*msg));
+    msg->type = type;
+    msg->generation = generation;
+    ct_link_send(link, msg);
 }
 
 static void on_up(void *data, const char *address)
 {
     struct ct_agent_run *run = data;
     (void)address;
-    say(run, run->guest.link, CT_MSG_GUEST);
+    say(run->guest.link, run->membership.msg, CT_MSG_GUEST, run->guest.world.generation);
     run->guest.awaited = false;
     ct_agent_dispatch(run, run->guest.world);
 }
@@ -58,23 +58,23 @@ static void on_lost(void *data, const struct ct_err *why)
         (void)snprintf(run->report.stop_why, sizeof(run->report.stop_why),
                        "the workers' store on %.100s does not take this node: %.300s",
                        run->worker_env.master_addr, why->text);
-        ct_agent_report_say(run, "%s", run->report.stop_why);
+        ct_agent_report_say(run->output, "%s", run->report.stop_why);
         ct_agent_dispatch(
             run, (struct ct_agent_event){.type = CT_AGENT_EV_LOST, .exit_code = CT_EXIT_SETUP});
     }
 }
 
-void ct_agent_guest_close(struct ct_agent_run *run)
+void ct_agent_guest_close(struct ct_agent_guest *guest)
 {
-    ct_link_close(run->guest.link, 0, NULL, NULL);
-    run->guest.link = NULL;
-    run->guest.awaited = false;
+    ct_link_close(guest->link, 0, NULL, NULL);
+    guest->link = NULL;
+    guest->awaited = false;
 }
 
 bool ct_agent_guest_open(struct ct_agent_run *run, struct ct_agent_event world)
 {
     const struct ct_store_address *place = run->job->place;
-    ct_agent_guest_close(run);
+    ct_agent_guest_close(&run->guest);
     if (run->job->token == NULL || world.serve ||
         (run->worker_env.master_port == place->port &&
          ct_store_address_is_store(place, run->address.master))) {
@@ -105,7 +105,7 @@ bool ct_agent_guest_cancel(struct ct_agent_run *run, int generation)
     if (!run->guest.awaited || run->guest.world.generation != generation) {
         return false;
     }
-    say(run, run->link, CT_MSG_STOPPED);
-    ct_agent_guest_close(run);
+    say(run->membership.link, run->membership.msg, CT_MSG_STOPPED, generation);
+    ct_agent_guest_close(&run->guest);
     return true;
 }

@@ -16,11 +16,12 @@
 /* A worker looks at its orders when it was told to park, or when it has lost a peer, here or on
  * another machine, and waits to be told. In a job that is asked to end by a signal only the first
  * kind gets the order: the others have something to save, which the signal makes them do. */
-static enum ct_proc_stay end(struct ct_agent_run *run, int rank, enum ct_stay says)
+static enum ct_proc_stay end(struct ct_agent_workers *workers, const struct ct_agent *agent,
+                             int rank, enum ct_stay says)
 {
-    struct ct_worker *worker = &run->workers[rank];
-    if (worker->told || (says != CT_STAY_NOT && run->agent.signo == 0)) {
-        ct_order_writer_order(&run->orders, rank, run->agent.generation, CT_ORDER_END);
+    struct ct_worker *worker = &workers->list[rank];
+    if (worker->told || (says != CT_STAY_NOT && agent->signo == 0)) {
+        ct_order_writer_order(&workers->orders, rank, agent->generation, CT_ORDER_END);
     }
     worker->told = worker->parked = false;
     return CT_PROC_ENDS;
@@ -29,32 +30,33 @@ static enum ct_proc_stay end(struct ct_agent_run *run, int rank, enum ct_stay sa
 enum ct_proc_stay ct_agent_keep_may_stay(void *data, struct ct_proc *proc, bool late)
 {
     struct ct_agent_run *run = data;
-    int rank = ct_agent_workers_rank_of(run, proc);
-    struct ct_worker *worker = &run->workers[rank];
+    int rank = ct_agent_workers_rank_of(&run->workers, proc);
+    struct ct_worker *worker = &run->workers.list[rank];
     bool decided;
-    enum ct_stay says = ct_progress_reader_stay(&run->progress, rank, run->agent.generation);
-    if (says == CT_STAY_NOT || run->orders.map == NULL ||
+    enum ct_stay says =
+        ct_progress_reader_stay(&run->workers.progress, rank, run->agent.generation);
+    if (says == CT_STAY_NOT || run->workers.orders.map == NULL ||
         !ct_agent_may_keep(&run->agent, &decided)) {
-        return end(run, rank, says);
+        return end(&run->workers, &run->agent, rank, says);
     }
     worker->parked = worker->told && says == CT_STAY_PARKED;
     if (worker->parked && decided) {
         return CT_PROC_STAYS;
     }
     if (late) {
-        return end(run, rank, says);
+        return end(&run->workers, &run->agent, rank, says);
     }
     if (!worker->told) {
         worker->told = true;
-        ct_order_writer_order(&run->orders, rank, run->agent.generation, CT_ORDER_PARK);
+        ct_order_writer_order(&run->workers.orders, rank, run->agent.generation, CT_ORDER_PARK);
     }
     return CT_PROC_WAITS;
 }
 
-void ct_agent_keep_parked(struct ct_agent_run *run)
+void ct_agent_keep_parked(struct ct_agent_workers *workers)
 {
-    for (int i = 0; i < run->job->workers; i++) {
-        struct ct_worker *worker = &run->workers[i];
+    for (int i = 0; i < workers->count; i++) {
+        struct ct_worker *worker = &workers->list[i];
         worker->kept = worker->parked && worker->proc != NULL && ct_proc_alive(worker->proc);
         if (worker->out != NULL) {
             ct_output_stream_stays(worker->out, worker->kept);
@@ -63,10 +65,10 @@ void ct_agent_keep_parked(struct ct_agent_run *run)
     }
 }
 
-bool ct_agent_keep_resume(struct ct_agent_run *run, int local_rank,
-                          const struct ct_worker_options *options)
+bool ct_agent_keep_resume(struct ct_agent_workers *workers, const struct ct_log *log,
+                          int local_rank, const struct ct_worker_options *options)
 {
-    struct ct_worker *worker = &run->workers[local_rank];
+    struct ct_worker *worker = &workers->list[local_rank];
     struct ct_err err = {0};
     if (!worker->kept) {
         return false;
@@ -75,19 +77,20 @@ bool ct_agent_keep_resume(struct ct_agent_run *run, int local_rank,
         ct_worker_clear(worker);
         return false;
     }
-    ct_progress_reader_reset(&run->progress, local_rank, true);
-    if (ct_worker_go_on(worker, local_rank, options, &run->orders, &err) != 0) {
-        ct_log(&run->log, CT_LOG_WARNING, "%s: another one is started", err.text);
+    ct_progress_reader_reset(&workers->progress, local_rank, true);
+    if (ct_worker_go_on(worker, local_rank, options, &workers->orders, &err) != 0) {
+        ct_log(log, CT_LOG_WARNING, "%s: another one is started", err.text);
         return false;
     }
-    run->kept++;
+    workers->kept++;
     return true;
 }
 
 void ct_agent_keep_report(struct ct_agent_run *run)
 {
-    if (run->kept > 0 && ct_agent_report_speaks(run)) {
-        ct_agent_report_say(run, "generation %d: %d of %d workers here go on in their processes",
-                            run->agent.generation, run->kept, run->job->workers);
+    if (run->workers.kept > 0 && ct_agent_report_speaks(run->job->resolved)) {
+        ct_agent_report_say(run->output,
+                            "generation %d: %d of %d workers here go on in their processes",
+                            run->agent.generation, run->workers.kept, run->job->workers);
     }
 }

@@ -26,8 +26,8 @@
 /* What every ctrun of this machine is told. */
 static void say_for_all(struct ct_agent_run *run, const char *text)
 {
-    if (ct_agent_report_speaks(run)) {
-        ct_agent_report_say(run, "%s", text);
+    if (ct_agent_report_speaks(run->job->resolved)) {
+        ct_agent_report_say(run->output, "%s", text);
     }
 }
 
@@ -47,12 +47,12 @@ static void on_world(struct ct_agent_run *run, const struct ct_msg *msg)
         (void)snprintf(run->address.master, sizeof(run->address.master), "%s", world->master_addr);
         ct_agent_address_choose_master(run, run->address.master);
         env->master_port = world->master_port;
-        ct_agent_store_close_own(run);
+        ct_agent_store_close_own(&run->store);
     }
     ct_job_story_world(&run->report.story, world, msg->generation, ct_clock_now(NULL));
-    if (run->report.story.wide && ct_agent_report_speaks(run)) {
-        ct_agent_report_say(run, "generation %d: node %d of %d, ranks %d-%d of %d", msg->generation,
-                            world->node_rank, world->node_count, world->first_rank,
+    if (run->report.story.wide && ct_agent_report_speaks(run->job->resolved)) {
+        ct_agent_report_say(run->output, "generation %d: node %d of %d, ranks %d-%d of %d",
+                            msg->generation, world->node_rank, world->node_count, world->first_rank,
                             world->first_rank + run->job->workers - 1, world->world_size);
     }
     ct_agent_address_choose_interface(run);
@@ -89,14 +89,14 @@ static void on_preempt(struct ct_agent_run *run, const struct ct_msg *msg)
     int signo = sigabbrev_np(msg->signo) != NULL ? msg->signo : SIGTERM;
     if (run->agent.signo == 0) {
         say_for_all(run, msg->text);
-        run->preempt_deadline_ms = msg->deadline_ms;
+        run->requests.deadline_ms = msg->deadline_ms;
     }
     ct_agent_dispatch(run, (struct ct_agent_event){.type = CT_AGENT_EV_PREEMPT, .signo = signo});
 }
 
 static void on_refused(struct ct_agent_run *run, const struct ct_msg *msg)
 {
-    ct_agent_report_say(run, "the job does not take this node: %s", msg->text);
+    ct_agent_report_say(run->output, "the job does not take this node: %s", msg->text);
     (void)snprintf(run->report.stop_why, sizeof(run->report.stop_why), "%s", msg->text);
     ct_agent_dispatch(
         run, (struct ct_agent_event){.type = CT_AGENT_EV_LOST, .exit_code = msg->exit_code});
@@ -119,7 +119,7 @@ static void on_message(void *data, struct ct_msg *msg)
         ct_job_story_waiting(&run->report.story, msg->text);
         say_for_all(run, msg->text);
     } else if (msg->type == CT_MSG_BEAT) {
-        ct_hang_monitor_take_job_verdict(&run->hang, &msg->still, msg->text);
+        ct_hang_monitor_take_job_verdict(&run->monitors.hang, &msg->still, msg->text);
     } else if (msg->type == CT_MSG_SPARE) {
         say_for_all(run, msg->text[0] != '\0' ? msg->text
                                               : "the job is complete; this node waits as a spare");
@@ -142,7 +142,7 @@ static void on_lost(void *data, const struct ct_err *why)
     struct ct_agent_run *run = data;
     const struct ct_store_address *place = run->job->place;
     int exit_code = CT_EXIT_NODE_LOST;
-    ct_agent_address_close(run); /* the agent must not hear that the link is up */
+    ct_agent_address_close(&run->address); /* the agent must not hear that the link is up */
     bool altered = why->code == CT_EPERM && run->address.seen[0] != '\0'; /* behind the proof */
     if (run->agent.generation >= 0 || why->code == CT_ECLOSED || altered) {
         (void)snprintf(run->report.stop_why, sizeof(run->report.stop_why),
@@ -154,10 +154,10 @@ static void on_lost(void *data, const struct ct_err *why)
         exit_code = why->code == CT_ETIMEDOUT ? CT_EXIT_RDZV_TIMEOUT : CT_EXIT_SETUP;
     }
     if (run->agent.sm.state != CT_AGENT_DONE && !run->agent.over) {
-        ct_agent_report_say(run, "%s", run->report.stop_why);
+        ct_agent_report_say(run->output, "%s", run->report.stop_why);
         /* One that has another token is a store of ctrun: the port is not the trouble. */
         if (run->agent.generation < 0 && run->store.busy[0] != '\0' && why->code != CT_EPERM) {
-            ct_agent_report_say(run, "%s", run->store.busy);
+            ct_agent_report_say(run->output, "%s", run->store.busy);
         }
     }
     ct_agent_dispatch(run,
@@ -168,7 +168,7 @@ static void on_beat(void *data, struct ct_msg *msg)
 {
     struct ct_agent_run *run = data;
     ct_agent_report_rows(run, msg);
-    ct_hang_monitor_vote(&run->hang, &msg->still);
+    ct_hang_monitor_vote(&run->monitors.hang, &msg->still);
 }
 
 int ct_agent_link_open(struct ct_agent_run *run, struct ct_err *err)
@@ -187,7 +187,7 @@ int ct_agent_link_open(struct ct_agent_run *run, struct ct_err *err)
         .on_beat = on_beat,
         .data = run,
     };
-    return ct_link_open(&run->loop, &options, &run->link, err);
+    return ct_link_open(&run->loop, &options, &run->membership.link, err);
 }
 
 /* ---- to the membership ---------------------------------------------------------------------- */
@@ -198,7 +198,7 @@ static void fill(struct ct_agent_run *run, enum ct_agent_message what, struct ct
     switch (what) {
     case CT_AGENT_SAY_JOIN:
         msg->type = CT_MSG_JOIN;
-        msg->join = run->join;
+        msg->join = run->membership.join;
         msg->join.hosts = run->store.server != NULL;
         break;
     case CT_AGENT_SAY_SERVING:
@@ -230,7 +230,7 @@ static void fill(struct ct_agent_run *run, enum ct_agent_message what, struct ct
     case CT_AGENT_SAY_PREEMPT:
         msg->type = CT_MSG_PREEMPT;
         msg->signo = run->agent.signo;
-        msg->deadline_ms = run->preempt_deadline_ms;
+        msg->deadline_ms = run->requests.deadline_ms;
         break;
     case CT_AGENT_SAY_LEAVE:
         msg->type = CT_MSG_LEAVE;
@@ -247,10 +247,10 @@ void ct_agent_link_send(struct ct_agent_run *run, unsigned say)
 {
     for (unsigned bit = CT_AGENT_SAY_JOIN; bit <= CT_AGENT_SAY_LEAVE; bit <<= 1) {
         if ((say & bit) != 0) {
-            memset(run->msg, 0, sizeof(*run->msg));
-            fill(run, (enum ct_agent_message)bit, run->msg);
-            ct_link_send(run->link, run->msg);
-            ct_msg_fini(run->msg);
+            memset(run->membership.msg, 0, sizeof(*run->membership.msg));
+            fill(run, (enum ct_agent_message)bit, run->membership.msg);
+            ct_link_send(run->membership.link, run->membership.msg);
+            ct_msg_fini(run->membership.msg);
         }
     }
 }
@@ -258,12 +258,12 @@ void ct_agent_link_send(struct ct_agent_run *run, unsigned say)
 /* The status page shows a failure by it while the others are still being stopped. */
 void ct_agent_link_beat(struct ct_agent_run *run)
 {
-    memset(run->msg, 0, sizeof(*run->msg));
-    run->msg->type = CT_MSG_BEAT;
-    run->msg->clock_ms = ct_clock_now(NULL) / CT_NS_PER_MS;
-    ct_agent_report_rows(run, run->msg);
-    ct_link_send(run->link, run->msg);
-    ct_msg_fini(run->msg);
+    memset(run->membership.msg, 0, sizeof(*run->membership.msg));
+    run->membership.msg->type = CT_MSG_BEAT;
+    run->membership.msg->clock_ms = ct_clock_now(NULL) / CT_NS_PER_MS;
+    ct_agent_report_rows(run, run->membership.msg);
+    ct_link_send(run->membership.link, run->membership.msg);
+    ct_msg_fini(run->membership.msg);
 }
 
 /* ---- the end -------------------------------------------------------------------------------- */
@@ -271,13 +271,14 @@ void ct_agent_link_beat(struct ct_agent_run *run)
 /* What we sent last is out: the membership knows that we have left. */
 static void on_link_closed(void *data)
 {
-    ct_agent_store_close(data);
+    struct ct_agent_run *run = data;
+    ct_agent_store_close(&run->store, ct_options_shared(run->job->options));
 }
 
 void ct_agent_link_close(struct ct_agent_run *run)
 {
-    ct_agent_guest_close(run);
-    ct_agent_store_close_own(run);
-    ct_link_close(run->link, FLUSH_MS, on_link_closed, run);
-    run->link = NULL;
+    ct_agent_guest_close(&run->guest);
+    ct_agent_store_close_own(&run->store);
+    ct_link_close(run->membership.link, FLUSH_MS, on_link_closed, run);
+    run->membership.link = NULL;
 }

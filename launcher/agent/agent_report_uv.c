@@ -32,17 +32,17 @@
 
 /* ---- saying --------------------------------------------------------------------------------- */
 
-bool ct_agent_report_speaks(const struct ct_agent_run *run)
+bool ct_agent_report_speaks(const struct ct_resolved *resolved)
 {
-    const struct ct_resolved *resolved = run->job->resolved;
     return resolved->mode != CT_MODE_SHIM || resolved->local_rank == 0;
 }
 
 /* All nodes share one screen, and another one tells the story there: the first that is not lost. */
 static bool told_by_another(const struct ct_agent_run *run)
 {
-    return run->job->resolved->one_screen && run->report.story.wide &&
-           ct_job_story_teller(&run->report.story, run->agent.lost) != run->report.story.node_rank;
+    const struct ct_job_story *story = &run->report.story;
+    return run->job->resolved->one_screen && story->wide &&
+           ct_job_story_teller(story, run->agent.lost) != story->node_rank;
 }
 
 /* The first failure of the job has happened here. */
@@ -51,14 +51,14 @@ static bool is_culprit(const struct ct_agent_run *run)
     return run->agent.failure.known && ct_job_story_elsewhere(&run->report.story) == NULL;
 }
 
-static void say(struct ct_agent_run *run, const struct ct_buf *text)
+static void say(struct ct_output *output, const struct ct_buf *text)
 {
-    if (run->output != NULL && text->len > 0 && ct_buf_status(text) == 0) {
-        ct_output_say(run->output, CT_OUTPUT_ERR, (const char *)ct_buf_bytes(text), text->len);
+    if (output != NULL && text->len > 0 && ct_buf_status(text) == 0) {
+        ct_output_say(output, CT_OUTPUT_ERR, (const char *)ct_buf_bytes(text), text->len);
     }
 }
 
-void ct_agent_report_say(struct ct_agent_run *run, const char *fmt, ...)
+void ct_agent_report_say(struct ct_output *output, const char *fmt, ...)
 {
     struct ct_buf text = CT_BUF_INIT;
     char line[CT_FAILURE_WHAT_MAX * 2];
@@ -68,23 +68,24 @@ void ct_agent_report_say(struct ct_agent_run *run, const char *fmt, ...)
     va_end(args);
     ct_text_clean(line); /* other machines' words, too */
     ct_buf_addf(&text, CT_REPORT_PREFIX "%s\n", line);
-    say(run, &text);
+    say(output, &text);
     ct_buf_fini(&text);
 }
 
 void ct_agent_report_log(void *data, enum ct_log_level level, const char *line)
 {
-    ct_agent_report_say(data, "%s: %s", ct_log_level_name(level), line);
+    struct ct_output **output = data;
+    ct_agent_report_say(*output, "%s: %s", ct_log_level_name(level), line);
 }
 
 /* ---- a failure here ------------------------------------------------------------------------- */
 
-static void fill_what(const struct ct_agent_run *run, const struct ct_report_worker *worker,
+static void fill_what(const struct ct_report_worker *worker, const struct ct_err *start_err,
                       struct ct_failure *failure)
 {
     struct ct_buf text = CT_BUF_INIT;
     if (worker->end.kind == CT_END_NOT_STARTED) {
-        ct_buf_addf(&text, "%s", run->start_err.text);
+        ct_buf_addf(&text, "%s", start_err->text);
     } else {
         if (worker->end.kind != CT_END_ALL_HUNG) {
             ct_buf_addf(&text, "process %ld ", (long)worker->pid);
@@ -99,21 +100,20 @@ static void fill_what(const struct ct_agent_run *run, const struct ct_report_wor
 
 /* Did the worker fail within a second and without a step? Then the next process may do no better.
  * A kill by somebody else says nothing about that, unless it was the kernel for want of memory. */
-static bool failed_early(const struct ct_agent_run *run, const struct ct_worker *worker,
-                         int64_t now_ns)
+static bool failed_early(const struct ct_worker *worker, int local_rank,
+                         const struct ct_progress_reader *reader, int64_t now_ns)
 {
     struct ct_progress progress;
     bool killed = ct_worker_end_by_another(&worker->report.end) && worker->report.memory[0] == '\0';
     bool stepped =
-        ct_progress_reader_read(&run->progress, (int)(worker - run->workers), now_ns, &progress) &&
-        progress.turns > 0;
+        ct_progress_reader_read(reader, local_rank, now_ns, &progress) && progress.turns > 0;
     return !killed && !stepped && now_ns - worker->started_ns < CT_NS_PER_S;
 }
 
 void ct_agent_report_failure(struct ct_agent_run *run)
 {
     const struct ct_agent_failure *known = &run->agent.failure;
-    const struct ct_report_worker *worker = &run->workers[known->local_rank].report;
+    const struct ct_report_worker *worker = &run->workers.list[known->local_rank].report;
     bool nobody = known->end.kind == CT_END_ALL_HUNG;
     struct timespec now;
     (void)clock_gettime(CLOCK_REALTIME, &now);
@@ -127,24 +127,25 @@ void ct_agent_report_failure(struct ct_agent_run *run)
         .pid = nobody ? 0 : worker->pid,
         .exit_code = ct_worker_end_exit_code(&known->end),
         .permanent = !ct_worker_end_may_restart(&known->end),
-        .early = failed_early(run, &run->workers[known->local_rank], ct_clock_now(NULL)),
+        .early = failed_early(&run->workers.list[known->local_rank], known->local_rank,
+                              &run->workers.progress, ct_clock_now(NULL)),
         .time_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / CT_NS_PER_MS,
     };
     (void)snprintf(run->report.failure.host, sizeof(run->report.failure.host), "%s",
                    run->job->machine->host);
-    fill_what(run, worker, &run->report.failure);
+    fill_what(worker, &run->workers.start_err, &run->report.failure);
 }
 
 static void fill_report(const struct ct_agent_run *run, struct ct_report_worker *table,
                         struct ct_report *report)
 {
-    for (int i = 0; i < run->job->workers; i++) {
-        table[i] = run->workers[i].report;
+    for (int i = 0; i < run->workers.count; i++) {
+        table[i] = run->workers.list[i].report;
     }
     *report = (struct ct_report){
         .host = run->job->machine->host,
         .start_error =
-            run->agent.failure.end.kind == CT_END_NOT_STARTED ? run->start_err.text : NULL,
+            run->agent.failure.end.kind == CT_END_NOT_STARTED ? run->workers.start_err.text : NULL,
         .workers = table,
         .count = run->job->workers,
         .failed = run->agent.failure.local_rank,
@@ -153,9 +154,9 @@ static void fill_report(const struct ct_agent_run *run, struct ct_report_worker 
         .will_restart = run->agent.will_restart,
         .shutdown_timeout_ms = run->job->options->shutdown_timeout_ms,
         .tail = "",
-        .strays = run->stopped.strays,
-        .killed = run->stopped.killed,
-        .left = run->stopped.left,
+        .strays = run->workers.stopped.strays,
+        .killed = run->workers.stopped.killed,
+        .left = run->workers.stopped.left,
     };
 }
 
@@ -171,10 +172,10 @@ static void say_told(struct ct_agent_run *run)
         ct_buf_addf(&text, CT_REPORT_PREFIX);
         ct_job_story_headline(first, &text);
         ct_buf_addf(&text, "\n");
-        say(run, &text);
+        say(run->output, &text);
         ct_buf_fini(&text);
     } else if (!run->agent.lost && run->report.stop_why[0] != '\0') {
-        ct_agent_report_say(run, "%s", run->report.stop_why);
+        ct_agent_report_say(run->output, "%s", run->report.stop_why);
     }
 }
 
@@ -184,7 +185,7 @@ void ct_agent_report_headline(struct ct_agent_run *run)
     struct ct_report report;
     struct ct_report_worker *table =
         ct_calloc((size_t)run->job->workers, sizeof(struct ct_report_worker));
-    bool speaks = ct_agent_report_speaks(run) && !told_by_another(run);
+    bool speaks = ct_agent_report_speaks(run->job->resolved) && !told_by_another(run);
     if (table != NULL && (run->agent.failure.known || speaks)) {
         fill_report(run, table, &report);
         if (run->agent.failure.known) {
@@ -193,7 +194,7 @@ void ct_agent_report_headline(struct ct_agent_run *run)
             say_told(run);
             ct_report_stopping(&report, &text);
         }
-        say(run, &text);
+        say(run->output, &text);
     }
     ct_free(table);
     ct_buf_fini(&text);
@@ -246,15 +247,15 @@ static bool is_full(const char *folder)
 }
 
 /* NULL without memory. */
-static char *make_advice(const struct ct_agent_run *run, const struct ct_failure *failure,
-                         struct ct_buf *text)
+static char *make_advice(const struct ct_worker_end *end, const char *memory,
+                         const struct ct_failure *failure, struct ct_buf *text)
 {
     const struct ct_cause_facts facts = {
-        .end = run->agent.failure.end,
+        .end = *end,
         .message = failure->message,
         .traceback = failure->traceback,
         .tail = failure->tail,
-        .memory = run->workers[run->agent.failure.local_rank].report.memory,
+        .memory = memory,
         .shm_is_full = is_full("/dev/shm"),
     };
     const char *advice = ct_cause_advice(&facts, text) == 0 ? ct_buf_cstr(text) : NULL;
@@ -266,7 +267,7 @@ void ct_agent_report_collect(struct ct_agent_run *run)
     int failed = run->agent.failure.local_rank;
     struct ct_buf plain = CT_BUF_INIT;
     struct ct_failure *failure = &run->report.failure;
-    const struct ct_output_stream *err = run->workers[failed].err;
+    const struct ct_output_stream *err = run->workers.list[failed].err;
     ct_error_file_fini(&run->report.error_file);
     ct_buf_reset(&run->report.tail);
     read_error_file(run, failed);
@@ -277,7 +278,8 @@ void ct_agent_report_collect(struct ct_agent_run *run)
     failure->message = shorten(run->report.error_file.message);
     failure->traceback = shorten(run->report.error_file.traceback);
     ct_buf_reset(&plain);
-    failure->advice = make_advice(run, failure, &plain);
+    failure->advice = make_advice(&run->agent.failure.end, run->workers.list[failed].report.memory,
+                                  failure, &plain);
     ct_buf_fini(&plain);
 }
 
@@ -310,9 +312,9 @@ static void tell_failure_here(struct ct_agent_run *run)
     /* A rank that fell because another did has said so in its headline. What is over is told in the
      * story of the whole, where one node tells it. */
     bool later = told_by_another(run) && !run->agent.will_restart;
-    if ((ct_agent_report_speaks(run) || is_culprit(run)) && !later &&
+    if ((ct_agent_report_speaks(run->job->resolved) || is_culprit(run)) && !later &&
         ct_report_failure(&report, &text) == 0) {
-        say(run, &text);
+        say(run->output, &text);
     }
     ct_free(folder);
     ct_free(table);
@@ -328,7 +330,7 @@ static void say_killed(struct ct_agent_run *run)
     if (table != NULL && !run->agent.hurried) {
         fill_report(run, table, &report);
         ct_report_killed(&report, &text);
-        say(run, &text);
+        say(run->output, &text);
     }
     ct_free(table);
     ct_buf_fini(&text);
@@ -341,8 +343,10 @@ void ct_agent_report_generation(struct ct_agent_run *run)
         return;
     }
     say_killed(run);
-    if (run->agent.will_restart && ct_agent_report_speaks(run) && !told_by_another(run)) {
-        ct_agent_report_say(run, "all workers here have stopped; the next generation forms");
+    if (run->agent.will_restart && ct_agent_report_speaks(run->job->resolved) &&
+        !told_by_another(run)) {
+        ct_agent_report_say(run->output,
+                            "all workers here have stopped; the next generation forms");
     }
 }
 
@@ -365,19 +369,19 @@ void ct_agent_report_job(struct ct_agent_run *run)
     }
     /* On a screen of its own each machine tells the story, once for all ranks of it. Who has been
      * in no world goes by the place that it was told. */
-    bool told_elsewhere = !(ct_agent_report_speaks(run) || is_culprit(run));
+    bool told_elsewhere = !(ct_agent_report_speaks(run->job->resolved) || is_culprit(run));
     if (run->job->resolved->one_screen) {
         told_elsewhere =
             run->report.story.wide ? told_by_another(run) : run->job->options->node_rank > 0;
     }
     if (!told_elsewhere && end.exit_code == 0 && end.signo == 0 && run->report.story.restarts > 0) {
-        ct_agent_report_say(run, "the job succeeded after %d restart%s", run->report.story.restarts,
-                            run->report.story.restarts == 1 ? "" : "s");
+        ct_agent_report_say(run->output, "the job succeeded after %d restart%s",
+                            run->report.story.restarts, run->report.story.restarts == 1 ? "" : "s");
     }
     /* A node that is alone has told all of it, but that the others did not come. */
     bool to_tell = run->report.story.wide || (run->report.story.worlds == 0 && run->agent.over);
     if (to_tell && !told_elsewhere && ct_job_story_text(&run->report.story, &end, &text) == 0) {
-        say(run, &text);
+        say(run->output, &text);
     }
     if (path != NULL && ct_report_file_write(path, &run->report.story, &end, &err) != 0) {
         ct_log(&run->log, CT_LOG_WARNING, "%s", err.text);
@@ -393,7 +397,7 @@ void ct_agent_report_rows(const struct ct_agent_run *run, struct ct_msg *msg)
     struct ct_report_worker *table = ct_calloc((size_t)job->workers, sizeof(*table));
     msg->rows = ct_calloc((size_t)job->workers, sizeof(*msg->rows));
     for (int i = 0; table != NULL && i < job->workers; i++) {
-        table[i] = run->workers[i].report;
+        table[i] = run->workers.list[i].report;
     }
     msg->has_rows = table != NULL && msg->rows != NULL;
     if (msg->has_rows) {
@@ -401,7 +405,7 @@ void ct_agent_report_rows(const struct ct_agent_run *run, struct ct_msg *msg)
             .agent = &run->agent,
             .worker_env = &run->worker_env,
             .workers = table,
-            .progress = &run->progress,
+            .progress = &run->workers.progress,
             .now_ns = ct_clock_now(NULL),
         };
         ct_job_status_rows(&facts, msg->rows);

@@ -69,46 +69,60 @@ struct ct_agent_report {
     char stop_why[CT_FAILURE_WHAT_MAX];
 };
 
+/* Requests to end the job. */
+struct ct_agent_requests {
+    struct ct_signals_watch signals;
+    struct ct_agent_stdin input;
+    int64_t deadline_ms; /* after the first request, how long workers may take to stop */
+    char *notice_file;   /* tells workers of a preemption; NULL = there is none */
+};
+
+/* The connection to the membership. */
+struct ct_agent_membership {
+    struct ct_link *link;
+    struct ct_msg *msg;      /* the message that is sent next; on the heap because it is large */
+    struct ct_msg_join join; /* what this node says when it joins */
+};
+
+/* The workers of this machine. Zeroed memory is not valid: see ct_agent_run(). */
+struct ct_agent_workers {
+    struct ct_procs *procs;
+    struct ct_worker *list; /* by local rank */
+    int count;
+    int kept; /* workers that have gone on from the last generation */
+    struct ct_snapshot snapshot;
+    struct ct_oom oom;
+    struct ct_progress_reader progress; /* what workers say of their progress */
+    struct ct_order_writer orders;      /* what they are told of the next generation */
+    bool stopping;                      /* the processes of this generation have been told to end */
+    bool draining;                      /* they have ended, and their last output is awaited */
+    struct ct_procs_stopped stopped;    /* how the last stop went */
+    struct ct_err start_err;            /* why a worker could not be started */
+};
+
+/* They find workers that do not go on. */
+struct ct_agent_monitors {
+    struct ct_hang_monitor hang;
+    struct ct_file_timer_server timers;
+    struct ct_uninterruptible_monitor uninterruptible;
+};
+
 struct ct_agent_run {
     const struct ct_job_spec *job;
     struct ct_log log;
     uv_loop_t loop;
+    struct ct_output *output;
     struct ct_agent agent;           /* the state machine */
     struct ct_worker_env worker_env; /* of this generation's workers */
-    struct ct_outcome outcome;
-
-    /* requests to end the job */
-    struct ct_signals_watch signals;
-    struct ct_agent_stdin input;
-    int64_t preempt_deadline_ms; /* from the signal on, until workers are killed */
-    char *preempt_file;          /* by which workers may learn of it; NULL = there is none */
-
-    /* the other nodes */
+    struct ct_agent_requests requests;
     struct ct_agent_store store;
-    struct ct_link *link;    /* to the membership */
-    struct ct_msg *msg;      /* what is sent next; large */
-    struct ct_msg_join join; /* what this node says when it joins */
+    struct ct_agent_membership membership;
     struct ct_agent_guest guest;
     struct ct_agent_address address;
-
-    /* the workers */
-    struct ct_output *output;
-    struct ct_procs *procs;
-    struct ct_worker *workers; /* by local rank */
-    struct ct_snapshot snapshot;
-    struct ct_hang_monitor hang;
-    struct ct_file_timer_server timers;
-    struct ct_uninterruptible_monitor uninterruptible;
-    struct ct_oom oom;
-    struct ct_progress_reader progress; /* what workers say of their progress */
-    struct ct_order_writer orders;      /* what they are told of the next generation */
-    int kept;                           /* workers that have gone on from the last generation */
-    struct ct_procs_stopped stopped;
-    bool stopping;           /* the processes of this generation have been told to end */
-    bool draining;           /* they have ended; their output is awaited */
-    struct ct_err start_err; /* why a worker could not be started */
-
+    struct ct_agent_workers workers;
+    struct ct_agent_monitors monitors;
     struct ct_agent_report report;
+    struct ct_outcome outcome;
 };
 
 /* Steps the state machine and carries out what it says. */
@@ -127,10 +141,11 @@ CT_MUST_CHECK int ct_agent_store_serve(struct ct_agent_run *run, struct ct_err *
 const char *ct_agent_store_address(const struct ct_agent_run *run);
 
 /* Closes the workers' store, if it is not the job's. */
-void ct_agent_store_close_own(struct ct_agent_run *run);
+void ct_agent_store_close_own(struct ct_agent_store *store);
 
-/* Closes the job's store when the other agents have left, or have had time to. */
-void ct_agent_store_close(struct ct_agent_run *run);
+/* Closes the job's store; if it is `shared` with other machines, when their agents have left or
+ * have had time to. */
+void ct_agent_store_close(struct ct_agent_store *store, bool shared);
 
 /* ---- agent_link_uv.c --------------------------------------------------------------------------
  */
@@ -156,7 +171,7 @@ void ct_agent_address_open(struct ct_agent_run *run);
 /* The link is up. The agent hears of it now, or when that name is known. */
 void ct_agent_address_link_up(struct ct_agent_run *run);
 
-void ct_agent_address_close(struct ct_agent_run *run);
+void ct_agent_address_close(struct ct_agent_address *address);
 
 /* When a world has come: decide which address and interface its workers here are told. `told` is
  * that of ct_store_address_master(). */
@@ -174,7 +189,7 @@ bool ct_agent_guest_open(struct ct_agent_run *run, struct ct_agent_event world);
  * membership was told that nothing of it is left here. */
 bool ct_agent_guest_cancel(struct ct_agent_run *run, int generation);
 
-void ct_agent_guest_close(struct ct_agent_run *run);
+void ct_agent_guest_close(struct ct_agent_guest *guest);
 
 /* ---- agent_workers_uv.c -----------------------------------------------------------------------
  */
@@ -187,7 +202,7 @@ struct ct_agent_event ct_agent_workers_start(struct ct_agent_run *run, int local
 void ct_agent_workers_stop(struct ct_agent_run *run, int signo, int64_t grace_ms);
 
 /* The local rank of the worker whose process this is. */
-int ct_agent_workers_rank_of(const struct ct_agent_run *run, const struct ct_proc *proc);
+int ct_agent_workers_rank_of(const struct ct_agent_workers *workers, const struct ct_proc *proc);
 
 /* ---- agent_keep_uv.c --------------------------------------------------------------------------
  */
@@ -196,12 +211,12 @@ int ct_agent_workers_rank_of(const struct ct_agent_run *run, const struct ct_pro
 enum ct_proc_stay ct_agent_keep_may_stay(void *data, struct ct_proc *proc, bool late);
 
 /* To be called when all others have ended: keeps the workers that have parked. */
-void ct_agent_keep_parked(struct ct_agent_run *run);
+void ct_agent_keep_parked(struct ct_agent_workers *workers);
 
 /* Lets a worker that was kept go on in this generation. False: there is none, so it must be
  * started. */
-bool ct_agent_keep_resume(struct ct_agent_run *run, int local_rank,
-                          const struct ct_worker_options *options);
+bool ct_agent_keep_resume(struct ct_agent_workers *workers, const struct ct_log *log,
+                          int local_rank, const struct ct_worker_options *options);
 
 /* To be called when all have started: says how many have gone on. */
 void ct_agent_keep_report(struct ct_agent_run *run);
@@ -222,13 +237,14 @@ void ct_agent_signals_notify(struct ct_agent_run *run);
 
 /* Does this ctrun speak of the job? Where a scheduler starts one for each rank, only the first one
  * of a machine does. Each speaks of its own worker. */
-bool ct_agent_report_speaks(const struct ct_agent_run *run);
+bool ct_agent_report_speaks(const struct ct_resolved *resolved);
 
-/* Prints one line of ctrun's own on stderr, in order with what workers wrote. */
-void ct_agent_report_say(struct ct_agent_run *run, const char *fmt, ...)
+/* Prints one line of ctrun's own on stderr, in order with what workers wrote. Before the output is
+ * open (NULL) it prints nothing. */
+void ct_agent_report_say(struct ct_output *output, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* What run->log calls. */
+/* What run->log calls; `data` is a struct ct_output **. */
 void ct_agent_report_log(void *data, enum ct_log_level level, const char *line);
 
 /* To be called when a worker here has failed: notes what is known of it. */

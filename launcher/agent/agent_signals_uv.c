@@ -23,10 +23,10 @@
 #define NOTICE_KEY "ctrun/preempt"
 
 /* The scheduler kills what is still there at the end of the allocation. */
-static int64_t deadline_ms(const struct ct_agent_run *run)
+static int64_t deadline_ms(const struct ct_job_spec *job)
 {
-    int64_t left_ms = run->job->options->shutdown_timeout_ms, end_s;
-    const char *end = ct_environ_get(run->job->env, "SLURM_JOB_END_TIME");
+    int64_t left_ms = job->options->shutdown_timeout_ms, end_s;
+    const char *end = ct_environ_get(job->env, "SLURM_JOB_END_TIME");
     if (end != NULL && ct_parse_i64(end, 1, INT64_MAX / 2000, &end_s) == 0) {
         int64_t until_ms = (end_s - (int64_t)time(NULL)) * 1000;
         until_ms = until_ms > 0 ? until_ms : 0;
@@ -35,15 +35,15 @@ static int64_t deadline_ms(const struct ct_agent_run *run)
     return left_ms;
 }
 
-static void say_signal(struct ct_agent_run *run, int signo)
+static void say_signal(struct ct_output *output, const struct ct_agent *agent, int signo)
 {
-    int alive = run->agent.alive;
-    bool kills = signo == SIGINT && run->agent.signo != 0;
+    int alive = agent->alive;
+    bool kills = signo == SIGINT && agent->signo != 0;
     if (alive == 0) {
-        ct_agent_report_say(run, "received SIG%s: ending, no worker runs", sigabbrev_np(signo));
+        ct_agent_report_say(output, "received SIG%s: ending, no worker runs", sigabbrev_np(signo));
         return;
     }
-    ct_agent_report_say(run, "received SIG%s%s: %s %d worker%s%s", sigabbrev_np(signo),
+    ct_agent_report_say(output, "received SIG%s%s: %s %d worker%s%s", sigabbrev_np(signo),
                         kills ? " again" : "", kills ? "killing" : "stopping", alive,
                         alive == 1 ? "" : "s",
                         signo == SIGINT && !kills ? " (once more kills them)" : "");
@@ -51,11 +51,11 @@ static void say_signal(struct ct_agent_run *run, int signo)
 
 void ct_agent_signals_receive(struct ct_agent_run *run, int signo)
 {
-    if (ct_agent_report_speaks(run)) {
-        say_signal(run, signo);
+    if (ct_agent_report_speaks(run->job->resolved)) {
+        say_signal(run->output, &run->agent, signo);
     }
     if (run->agent.signo == 0) {
-        run->preempt_deadline_ms = deadline_ms(run);
+        run->requests.deadline_ms = deadline_ms(run->job);
     }
     ct_agent_dispatch(run, (struct ct_agent_event){.type = CT_AGENT_EV_SIGNAL, .signo = signo});
 }
@@ -67,23 +67,23 @@ static void on_signal(uv_signal_t *handle, int signo)
 
 int ct_agent_signals_open(struct ct_agent_run *run, struct ct_err *err)
 {
-    return ct_signals_watch_open(&run->signals, &run->loop, run->job->options->signals, &run->log,
-                                 on_signal, run, err);
+    return ct_signals_watch_open(&run->requests.signals, &run->loop, run->job->options->signals,
+                                 &run->log, on_signal, run, err);
 }
 
 /* ---- the notice ----------------------------------------------------------------------------- */
 
 /* Gives the text; NULL when memory is out. */
-static char *notice_text(const struct ct_agent_run *run)
+static char *notice_text(int signo, int generation, int64_t deadline_ms)
 {
     cJSON *root = cJSON_CreateObject();
     char *text = NULL;
-    double deadline_s = (double)time(NULL) + (double)run->preempt_deadline_ms / 1000;
-    if (root != NULL && ct_json_add_number(root, "signo", run->agent.signo) &&
-        ct_json_add_text(root, "signal", sigabbrev_np(run->agent.signo)) &&
-        ct_json_add_number(root, "generation", run->worker_env.generation) &&
+    double deadline_s = (double)time(NULL) + (double)deadline_ms / 1000;
+    if (root != NULL && ct_json_add_number(root, "signo", signo) &&
+        ct_json_add_text(root, "signal", sigabbrev_np(signo)) &&
+        ct_json_add_number(root, "generation", generation) &&
         ct_json_add_number(root, "deadline", deadline_s) &&
-        ct_json_add_number(root, "seconds", (double)run->preempt_deadline_ms / 1000)) {
+        ct_json_add_number(root, "seconds", (double)deadline_ms / 1000)) {
         text = cJSON_PrintUnformatted(root);
     }
     cJSON_Delete(root);
@@ -93,7 +93,8 @@ static char *notice_text(const struct ct_agent_run *run)
 void ct_agent_signals_notify(struct ct_agent_run *run)
 {
     struct ct_err err = {0};
-    char *text = notice_text(run);
+    char *text =
+        notice_text(run->agent.signo, run->worker_env.generation, run->requests.deadline_ms);
     if (text == NULL) {
         return;
     }
@@ -102,8 +103,8 @@ void ct_agent_signals_notify(struct ct_agent_run *run)
         ct_server_set(store, NOTICE_KEY, text) != 0) {
         ct_log(&run->log, CT_LOG_WARNING, "cannot set the key " NOTICE_KEY);
     }
-    if (run->preempt_file != NULL &&
-        ct_file_replace(run->preempt_file, text, strlen(text), &err) != 0) {
+    if (run->requests.notice_file != NULL &&
+        ct_file_replace(run->requests.notice_file, text, strlen(text), &err) != 0) {
         ct_log(&run->log, CT_LOG_WARNING, "%s", err.text);
     }
     cJSON_free(text);

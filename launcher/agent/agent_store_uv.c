@@ -33,9 +33,9 @@ static const struct ct_access only_agents;
 /* As ct_listen() has it. */
 #define ANY_ADDRESS "*"
 
-static bool shared(const struct ct_agent_run *run)
+static bool shared(const struct ct_job_spec *job)
 {
-    return ct_options_shared(run->job->options);
+    return ct_options_shared(job->options);
 }
 
 /* ---- the store that the job meets at -------------------------------------------------------- */
@@ -60,7 +60,7 @@ static void say_open(struct ct_agent_run *run, const char *host, uint16_t port, 
     }
     run->store.said_open = true;
     ct_agent_report_say(
-        run,
+        run->output,
         "there is no token: whoever reaches port %u of %.200s can %s; --token-file or "
         "CTRUN_TOKEN on every machine admits these alone, --open says that all may",
         (unsigned)port, any ? "this machine" : host, may);
@@ -71,7 +71,7 @@ static int host_store(struct ct_agent_run *run, struct ct_err *err)
     const struct ct_job_spec *job = run->job;
     const struct ct_store_address *place = job->place;
     /* Other machines know it by another address. */
-    bool own_name = shared(run) && ct_store_address_is_own_name(place->host);
+    bool own_name = shared(job) && ct_store_address_is_own_name(place->host);
     bool any = own_name || ct_addr_is_any(place->host);
     /* "::" takes IPv4 in, as Linux has it by default. */
     bool both = own_name || (any && strchr(place->host, ':') != NULL);
@@ -81,8 +81,8 @@ static int host_store(struct ct_agent_run *run, struct ct_err *err)
     const struct ct_server_agents agents = {
         .token = job->token,
         .run_id = job->run_id,
-        .in_process = !shared(run),
-        .job = &run->join,
+        .in_process = !shared(job),
+        .job = &run->membership.join,
         .expected = named ? job->expected : NULL,
         .num_expected = named ? job->num_expected : 0,
     };
@@ -98,13 +98,13 @@ static int host_store(struct ct_agent_run *run, struct ct_err *err)
     int rc = ct_server_open(&run->loop, &options, &run->store.server, err);
     if (rc == 0 && own_name) {
         ct_agent_report_say(
-            run,
+            run->output,
             "%s is the loopback on this machine (see /etc/hosts): the store listens on all "
             "its addresses, for the other machines",
             place->host);
-    } else if (rc == 0 && any && shared(run)) {
+    } else if (rc == 0 && any && shared(job)) {
         ct_agent_report_say(
-            run,
+            run->output,
             "the store listens on all addresses of this machine (%s %s); the other nodes "
             "need one of them there",
             place->option, place->host);
@@ -115,7 +115,7 @@ static int host_store(struct ct_agent_run *run, struct ct_err *err)
                             : is_loopback(place->host) ? place->master
                                                        : place->host;
         say_open(run, outer, ct_server_port(run->store.server),
-                 shared(run) ? "read this job's status, write its keys, join it and end it"
+                 shared(job) ? "read this job's status, write its keys, join it and end it"
                              : "read this job's status and write its keys");
     }
     return rc;
@@ -154,7 +154,7 @@ static int open_own(struct ct_agent_run *run, struct ct_err *err)
     bool local = options->local_addr[0] != '\0';
     const char *host = local && !ct_addr_is_any(options->local_addr)
                            ? options->local_addr
-                           : ct_link_local_address(run->link);
+                           : ct_link_local_address(run->membership.link);
     /* Where the job's store is on this machine, we have come to it by a way that others do not
      * have; its name has brought them here as well. */
     bool own_name = !local && ct_store_address_is_own_name(run->job->place->host);
@@ -205,36 +205,35 @@ int ct_agent_store_serve(struct ct_agent_run *run, struct ct_err *err)
     return 0;
 }
 
-void ct_agent_store_close_own(struct ct_agent_run *run)
+void ct_agent_store_close_own(struct ct_agent_store *store)
 {
-    ct_server_close(run->store.own, NULL, NULL);
-    run->store.own = NULL;
+    ct_server_close(store->own, NULL, NULL);
+    store->own = NULL;
 }
 
 /* ---- the end -------------------------------------------------------------------------------- */
 
-static void close_store(struct ct_agent_run *run)
+static void close_store(struct ct_agent_store *store)
 {
-    ct_server_close(run->store.server, NULL, NULL);
-    run->store.server = NULL;
-    uv_close((uv_handle_t *)&run->store.wait_timer, NULL);
+    ct_server_close(store->server, NULL, NULL);
+    store->server = NULL;
+    uv_close((uv_handle_t *)&store->wait_timer, NULL);
 }
 
 static void on_wait(uv_timer_t *timer)
 {
-    struct ct_agent_run *run = timer->data;
-    if (!ct_server_has_agents(run->store.server) ||
-        ct_clock_now(NULL) >= run->store.wait_until_ns) {
-        close_store(run);
+    struct ct_agent_store *store = timer->data;
+    if (!ct_server_has_agents(store->server) || ct_clock_now(NULL) >= store->wait_until_ns) {
+        close_store(store);
     }
 }
 
-void ct_agent_store_close(struct ct_agent_run *run)
+void ct_agent_store_close(struct ct_agent_store *store, bool shared)
 {
-    if (run->store.server == NULL || !shared(run)) {
-        close_store(run);
+    if (store->server == NULL || !shared) {
+        close_store(store);
         return;
     }
-    run->store.wait_until_ns = ct_clock_now(NULL) + LEAVE_MS * CT_NS_PER_MS;
-    (void)uv_timer_start(&run->store.wait_timer, on_wait, 0, LEAVE_POLL_MS);
+    store->wait_until_ns = ct_clock_now(NULL) + LEAVE_MS * CT_NS_PER_MS;
+    (void)uv_timer_start(&store->wait_timer, on_wait, 0, LEAVE_POLL_MS);
 }

@@ -26,14 +26,14 @@
 static void close_all(struct ct_agent_run *run)
 {
     /* From here on a signal ends ctrun in the usual way: only output is left to write. */
-    ct_signals_watch_close(&run->signals);
-    ct_agent_stdin_close(&run->input);
-    ct_agent_address_close(run);
-    ct_hang_monitor_close(&run->hang);
-    ct_file_timer_server_close(&run->timers);
-    ct_uninterruptible_monitor_close(&run->uninterruptible);
-    ct_procs_close(run->procs, NULL, NULL);
-    run->procs = NULL;
+    ct_signals_watch_close(&run->requests.signals);
+    ct_agent_stdin_close(&run->requests.input);
+    ct_agent_address_close(&run->address);
+    ct_hang_monitor_close(&run->monitors.hang);
+    ct_file_timer_server_close(&run->monitors.timers);
+    ct_uninterruptible_monitor_close(&run->monitors.uninterruptible);
+    ct_procs_close(run->workers.procs, NULL, NULL);
+    run->workers.procs = NULL;
     ct_agent_link_close(run);
     /* A reader that is slow gets everything; after a signal one that stands still is not waited for
      * beyond measure. */
@@ -43,7 +43,7 @@ static void close_all(struct ct_agent_run *run)
 
 static int64_t grace_ms(const struct ct_agent_run *run)
 {
-    return run->agent.signo != 0 ? run->preempt_deadline_ms
+    return run->agent.signo != 0 ? run->requests.deadline_ms
                                  : run->job->options->shutdown_timeout_ms;
 }
 
@@ -97,7 +97,7 @@ static struct ct_agent_event serve(struct ct_agent_run *run)
     struct ct_err err = {0};
     int rc = ct_agent_store_serve(run, &err);
     if (rc != 0) {
-        ct_agent_report_say(run, "cannot open a store for the workers: %s", err.text);
+        ct_agent_report_say(run->output, "cannot open a store for the workers: %s", err.text);
     }
     return (struct ct_agent_event){.type = rc == 0 ? CT_AGENT_EV_SERVING : CT_AGENT_EV_NOT_SERVING};
 }
@@ -116,8 +116,8 @@ void ct_agent_dispatch(struct ct_agent_run *run, struct ct_agent_event event)
             break;
         }
     }
-    if (run->stopping && run->procs != NULL) {
-        ct_procs_look(run->procs); /* whether a generation follows decides who stays */
+    if (run->workers.stopping && run->workers.procs != NULL) {
+        ct_procs_look(run->workers.procs); /* whether a generation follows decides who stays */
     }
 }
 
@@ -143,19 +143,19 @@ static void fill_worker_env(struct ct_agent_run *run)
         .signals = job->options->signals,
         .cookie = ct_cookie_env(job->cookie),
     };
-    ct_oom_open(&run->oom, &ct_oom_here);
-    ct_progress_reader_open(&run->progress, job->workers, &run->log);
-    run->worker_env.progress = run->progress.path;
+    ct_oom_open(&run->workers.oom, &ct_oom_here);
+    ct_progress_reader_open(&run->workers.progress, job->workers, &run->log);
+    run->worker_env.progress = run->workers.progress.path;
     if (job->options->max_restarts > 0 || ct_options_shared(job->options)) {
         /* else no later generation could read it, or come */
-        ct_snapshot_open(&run->snapshot, &run->log);
-        run->worker_env.snapshot = ct_snapshot_env(&run->snapshot);
-        ct_order_writer_open(&run->orders, job->workers, &run->log);
-        run->worker_env.handover = run->orders.path;
+        ct_snapshot_open(&run->workers.snapshot, &run->log);
+        run->worker_env.snapshot = ct_snapshot_env(&run->workers.snapshot);
+        ct_order_writer_open(&run->workers.orders, job->workers, &run->log);
+        run->worker_env.handover = run->workers.orders.path;
     }
     if (job->logdir->run != NULL) {
-        run->preempt_file = ct_asprintf("%s/preempt.json", job->logdir->run);
-        run->worker_env.preempt = run->preempt_file;
+        run->requests.notice_file = ct_asprintf("%s/preempt.json", job->logdir->run);
+        run->worker_env.preempt = run->requests.notice_file;
     }
 }
 
@@ -163,26 +163,35 @@ static void fill_worker_env(struct ct_agent_run *run)
 static int open_monitors(struct ct_agent_run *run, struct ct_err *err)
 {
     const struct ct_job_spec *job = run->job;
-    run->hang = (struct ct_hang_monitor){
-        job, &run->worker_env, &run->progress, run->output, run->workers, &run->stopping, NULL};
-    int rc = ct_hang_monitor_open(&run->hang, &run->loop, err);
+    struct ct_agent_workers *workers = &run->workers;
+    struct ct_agent_monitors *monitors = &run->monitors;
+    monitors->hang = (struct ct_hang_monitor){.job = job,
+                                              .worker_env = &run->worker_env,
+                                              .progress = &workers->progress,
+                                              .output = run->output,
+                                              .workers = workers->list,
+                                              .stopping = &workers->stopping};
+    int rc = ct_hang_monitor_open(&monitors->hang, &run->loop, err);
     if (rc != 0) {
         return rc;
     }
-    run->timers = (struct ct_file_timer_server){job, run->output, run->workers, &run->stopping,
-                                                &run->worker_env.first_rank};
-    rc = ct_file_timer_server_open(&run->timers, &run->loop, err);
+    monitors->timers = (struct ct_file_timer_server){.job = job,
+                                                     .output = run->output,
+                                                     .workers = workers->list,
+                                                     .stopping = &workers->stopping,
+                                                     .first_rank = &run->worker_env.first_rank};
+    rc = ct_file_timer_server_open(&monitors->timers, &run->loop, err);
     if (rc != 0) {
         return rc;
     }
-    run->worker_env.timer_file = run->timers.path;
-    run->uninterruptible = (struct ct_uninterruptible_monitor){.workers = run->workers,
-                                                               .count = job->workers,
-                                                               .states = run->agent.states,
-                                                               .stopping = &run->stopping,
-                                                               .on_failed = on_uninterruptible,
-                                                               .data = run};
-    return ct_uninterruptible_monitor_open(&run->uninterruptible, &run->loop, job->env, err);
+    run->worker_env.timer_file = monitors->timers.path;
+    monitors->uninterruptible = (struct ct_uninterruptible_monitor){.workers = workers->list,
+                                                                    .count = workers->count,
+                                                                    .states = run->agent.states,
+                                                                    .stopping = &workers->stopping,
+                                                                    .on_failed = on_uninterruptible,
+                                                                    .data = run};
+    return ct_uninterruptible_monitor_open(&monitors->uninterruptible, &run->loop, job->env, err);
 }
 
 /* How somebody can ask for the end of the job. */
@@ -192,13 +201,14 @@ static int open_requests(struct ct_agent_run *run, struct ct_err *err)
     if (rc != 0 || !run->job->options->agent_stdin) {
         return rc;
     }
-    return ct_agent_stdin_open(&run->input, &run->loop, ct_agent_signals_receive, run, err);
+    return ct_agent_stdin_open(&run->requests.input, &run->loop, ct_agent_signals_receive, run,
+                               err);
 }
 
 static void fill_join(struct ct_agent_run *run)
 {
     const struct ct_options *options = run->job->options;
-    struct ct_msg_join *join = &run->join;
+    struct ct_msg_join *join = &run->membership.join;
     (void)snprintf(join->run_id, sizeof(join->run_id), "%s", run->job->run_id);
     (void)snprintf(join->host, sizeof(join->host), "%s", run->job->machine->host);
     (void)snprintf(join->role, sizeof(join->role), "%.*s", CT_ROLE_MAX - 1, options->role);
@@ -218,9 +228,9 @@ static int open_all(struct ct_agent_run *run, struct ct_err *err)
 {
     const struct ct_job_spec *job = run->job;
     const struct ct_output_options output = {.out_fd = 1, .err_fd = 2, .log = &run->log};
-    run->workers = ct_calloc((size_t)job->workers, sizeof(*run->workers));
-    run->msg = ct_calloc(1, sizeof(*run->msg));
-    if (run->workers == NULL || run->msg == NULL ||
+    run->workers.list = ct_calloc((size_t)job->workers, sizeof(*run->workers.list));
+    run->membership.msg = ct_calloc(1, sizeof(*run->membership.msg));
+    if (run->workers.list == NULL || run->membership.msg == NULL ||
         ct_agent_init(&run->agent, job->workers, &run->log) != 0) {
         return ct_err_set(err, CT_ENOMEM, "out of memory for %d workers", job->workers);
     }
@@ -235,11 +245,11 @@ static int open_all(struct ct_agent_run *run, struct ct_err *err)
     if (rc != 0) {
         return rc;
     }
-    rc = ct_procs_open(&run->loop, job->guard, &run->log, &run->procs, err);
+    rc = ct_procs_open(&run->loop, job->guard, &run->log, &run->workers.procs, err);
     if (rc != 0) {
         return rc;
     }
-    ct_procs_ask(run->procs, ct_agent_keep_may_stay, run);
+    ct_procs_ask(run->workers.procs, ct_agent_keep_may_stay, run);
     rc = open_monitors(run, err);
     if (rc != 0) {
         return rc;
@@ -254,17 +264,17 @@ static int open_all(struct ct_agent_run *run, struct ct_err *err)
 static void free_all(struct ct_agent_run *run)
 {
     ct_agent_fini(&run->agent);
-    ct_snapshot_fini(&run->snapshot);
-    ct_progress_reader_fini(&run->progress);
-    ct_order_writer_fini(&run->orders);
-    ct_oom_fini(&run->oom);
+    ct_snapshot_fini(&run->workers.snapshot);
+    ct_progress_reader_fini(&run->workers.progress);
+    ct_order_writer_fini(&run->workers.orders);
+    ct_oom_fini(&run->workers.oom);
     ct_job_story_fini(&run->report.story);
     ct_failure_fini(&run->report.failure);
     ct_error_file_fini(&run->report.error_file);
     ct_buf_fini(&run->report.tail);
-    ct_free(run->preempt_file);
-    ct_free(run->msg);
-    ct_free(run->workers);
+    ct_free(run->requests.notice_file);
+    ct_free(run->membership.msg);
+    ct_free(run->workers.list);
 }
 
 static void log_start(struct ct_agent_run *run)
@@ -272,7 +282,7 @@ static void log_start(struct ct_agent_run *run)
     const struct ct_job_spec *job = run->job;
     const struct ct_resolved *resolved = job->resolved;
     if (resolved->warning[0] != '\0' && !resolved->warning_can_wait &&
-        ct_agent_report_speaks(run)) {
+        ct_agent_report_speaks(run->job->resolved)) {
         ct_log(&run->log, CT_LOG_WARNING, "%s", resolved->warning);
     }
     if (run->store.server != NULL && !ct_addr_loopback_up()) {
@@ -291,20 +301,22 @@ static void log_start(struct ct_agent_run *run)
 /* The workers are busy with themselves by now. */
 static void on_leisure(uv_timer_t *timer)
 {
-    struct ct_agent_run *run = timer->data;
-    ct_oom_follow_log(&run->oom, &ct_oom_here);
+    struct ct_agent_store *store = timer->data;
+    struct ct_agent_run *run = CT_CONTAINER_OF(store, struct ct_agent_run, store);
+    ct_oom_follow_log(&run->workers.oom, &ct_oom_here);
 }
 
 int ct_agent_run(const struct ct_job_spec *job, struct ct_outcome *out, struct ct_err *err)
 {
     struct ct_agent_run run = {.job = job,
-                               .snapshot = CT_SNAPSHOT_INIT,
-                               .progress = CT_PROGRESS_READER_INIT,
-                               .orders = CT_ORDER_WRITER_INIT,
-                               .oom = CT_OOM_INIT,
+                               .workers.count = job->workers,
+                               .workers.snapshot = CT_SNAPSHOT_INIT,
+                               .workers.progress = CT_PROGRESS_READER_INIT,
+                               .workers.orders = CT_ORDER_WRITER_INIT,
+                               .workers.oom = CT_OOM_INIT,
                                .report.tail = CT_BUF_INIT,
                                .log = {ct_agent_report_log, NULL, job->log_level}};
-    run.log.data = &run;
+    run.log.data = &run.output;
     int rc = uv_loop_init(&run.loop);
     if (rc != 0) {
         return ct_err_set(err, CT_EIO, "cannot make an event loop: %s", uv_strerror(rc));
@@ -312,7 +324,7 @@ int ct_agent_run(const struct ct_job_spec *job, struct ct_outcome *out, struct c
     ct_json_use_our_memory();
     ct_job_story_init(&run.report.story, job->workers, job->begun_ns);
     CT_ASSERT(uv_timer_init(&run.loop, &run.store.wait_timer) == 0); /* cannot fail */
-    run.store.wait_timer.data = &run;
+    run.store.wait_timer.data = &run.store;
     rc = open_all(&run, err);
     if (rc == 0) {
         log_start(&run);

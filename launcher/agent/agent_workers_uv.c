@@ -18,52 +18,63 @@
 
 #include <signal.h>
 
-int ct_agent_workers_rank_of(const struct ct_agent_run *run, const struct ct_proc *proc)
+int ct_agent_workers_rank_of(const struct ct_agent_workers *workers, const struct ct_proc *proc)
 {
     int rank = 0;
-    while (rank < run->job->workers && run->workers[rank].proc != proc) {
+    while (rank < workers->count && workers->list[rank].proc != proc) {
         rank++;
     }
-    CT_ASSERT(rank < run->job->workers);
+    CT_ASSERT(rank < workers->count);
     return rank;
 }
 
 static void on_proc_exit(void *data, struct ct_proc *proc, const struct ct_exit *end)
 {
     struct ct_agent_run *run = data;
-    int rank = ct_agent_workers_rank_of(run, proc);
-    if (run->workers[rank].ended_for.kind == CT_END_UNINTERRUPTIBLE) {
+    struct ct_agent_workers *workers = &run->workers;
+    int rank = ct_agent_workers_rank_of(workers, proc);
+    struct ct_worker *worker = &workers->list[rank];
+    if (worker->ended_for.kind == CT_END_UNINTERRUPTIBLE) {
         return; /* the agent has heard of its end */
     }
-    if (run->workers[rank].kept) {
+    if (worker->kept) {
         return; /* of no generation: the agent has done with it, and will ask for its rank anew */
     }
-    ct_worker_ended(&run->workers[rank], end, run->stopping,
-                    ct_progress_reader_permanent(&run->progress, rank), &run->oom);
+    ct_worker_ended(worker, end, workers->stopping,
+                    ct_progress_reader_permanent(&workers->progress, rank), &workers->oom);
     ct_agent_dispatch(run, (struct ct_agent_event){.type = CT_AGENT_EV_EXITED,
                                                    .local_rank = rank,
-                                                   .end = run->workers[rank].report.end});
+                                                   .end = worker->report.end});
+}
+
+/* Forgets the workers of the last generation, but for those that go on. */
+static void reset_workers(struct ct_agent_workers *workers, struct ct_file_timer_server *timers,
+                          bool first)
+{
+    for (int i = 0; i < workers->count; i++) {
+        if (workers->list[i].kept) {
+            continue;
+        }
+        workers->list[i] = (struct ct_worker){0};
+        ct_file_timer_server_reset(timers, i);
+        if (!first) {
+            ct_progress_reader_reset(&workers->progress, i, false);
+        }
+    }
+    workers->kept = 0;
 }
 
 static int begin_generation(struct ct_agent_run *run)
 {
-    for (int i = 0; i < run->job->workers; i++) {
-        if (!run->workers[i].kept) {
-            run->workers[i] = (struct ct_worker){0};
-            ct_file_timer_server_reset(&run->timers, i);
-            if (run->report.story.worlds > 1) {
-                ct_progress_reader_reset(&run->progress, i, false);
-            }
-        }
-    }
-    run->kept = 0;
+    bool first = run->report.story.worlds <= 1;
+    reset_workers(&run->workers, &run->monitors.timers, first);
     ct_failure_fini(&run->report.failure);
-    ct_hang_monitor_reset(&run->hang);
-    if (run->report.story.worlds <= 1) {
+    ct_hang_monitor_reset(&run->monitors.hang);
+    if (first) {
         ct_binder_report(&run->job->binder, run->worker_env.first_rank, &run->log);
     }
     return ct_logdir_make(run->job->logdir, run->worker_env.generation, run->job->workers,
-                          &run->start_err);
+                          &run->workers.start_err);
 }
 
 struct ct_agent_event ct_agent_workers_start(struct ct_agent_run *run, int local_rank)
@@ -72,21 +83,23 @@ struct ct_agent_event ct_agent_workers_start(struct ct_agent_run *run, int local
         .job = run->job,
         .worker_env = &run->worker_env,
         .output = run->output,
-        .procs = run->procs,
+        .procs = run->workers.procs,
         .on_exit = on_proc_exit,
         .data = run,
     };
-    struct ct_worker *worker = &run->workers[local_rank];
+    struct ct_agent_workers *workers = &run->workers;
+    struct ct_worker *worker = &workers->list[local_rank];
     int rc = 0;
-    run->start_err = (struct ct_err){0};
+    workers->start_err = (struct ct_err){0};
     if (local_rank == 0) { /* the first of its generation */
         rc = begin_generation(run);
         worker->report.rank = run->worker_env.first_rank;
         worker->report.end.kind = CT_END_NOT_STARTED;
     }
-    if (rc == 0 && !ct_agent_keep_resume(run, local_rank, &options)) {
-        ct_order_writer_order(&run->orders, local_rank, run->worker_env.generation, CT_ORDER_NONE);
-        rc = ct_worker_start(worker, local_rank, &options, &run->start_err);
+    if (rc == 0 && !ct_agent_keep_resume(workers, &run->log, local_rank, &options)) {
+        ct_order_writer_order(&workers->orders, local_rank, run->worker_env.generation,
+                              CT_ORDER_NONE);
+        rc = ct_worker_start(worker, local_rank, &options, &workers->start_err);
     }
     return (struct ct_agent_event){
         .type = rc == 0 ? CT_AGENT_EV_STARTED : CT_AGENT_EV_NOT_STARTED,
@@ -95,40 +108,46 @@ struct ct_agent_event ct_agent_workers_start(struct ct_agent_run *run, int local
     };
 }
 
+/* Frees the workers that have ended. Returns whether another one goes on. */
+static bool clear_workers(struct ct_agent_workers *workers)
+{
+    bool kept = false;
+    for (int i = 0; i < workers->count; i++) {
+        if (!workers->list[i].kept) {
+            ct_worker_clear(&workers->list[i]);
+        }
+        kept = kept || workers->list[i].kept;
+    }
+    workers->stopping = workers->draining = false;
+    return kept;
+}
+
 static void on_drained(void *data)
 {
     struct ct_agent_run *run = data;
     if (run->agent.failure.known) {
         ct_agent_report_collect(run);
     }
+    const struct ct_progress_reader *progress = &run->workers.progress;
     ct_job_story_stepped(&run->report.story,
-                         ct_progress_reader_first_step_ns(&run->progress, ct_clock_now(NULL)));
-    bool kept = false;
-    for (int i = 0; i < run->job->workers; i++) {
-        struct ct_worker *worker = &run->workers[i];
-        if (!worker->kept) {
-            ct_worker_clear(worker);
-        }
-        kept = kept || worker->kept;
-    }
-    run->stopping = false;
-    run->draining = false;
+                         ct_progress_reader_first_step_ns(progress, ct_clock_now(NULL)));
+    bool kept = clear_workers(&run->workers);
     ct_agent_dispatch(run, (struct ct_agent_event){.type = CT_AGENT_EV_STOPPED, .kept = kept});
 }
 
 static void on_stopped(void *data, const struct ct_procs_stopped *result)
 {
     struct ct_agent_run *run = data;
-    run->stopped = *result;
-    run->draining = true;
-    ct_agent_keep_parked(run);
+    run->workers.stopped = *result;
+    run->workers.draining = true;
+    ct_agent_keep_parked(&run->workers);
     ct_output_drain(run->output, CT_AGENT_DRAIN_MS, on_drained, run);
 }
 
 void ct_agent_workers_stop(struct ct_agent_run *run, int signo, int64_t grace_ms)
 {
-    if (!run->draining) {
-        run->stopping = true;
-        ct_procs_stop(run->procs, signo, grace_ms, on_stopped, run);
+    if (!run->workers.draining) {
+        run->workers.stopping = true;
+        ct_procs_stop(run->workers.procs, signo, grace_ms, on_stopped, run);
     }
 }

@@ -208,6 +208,50 @@ static void test_what_is_no_address_and_what_is_the_loopback(void **state)
     assert_false(ct_addr_is_any("a name"));
 }
 
+static void test_the_own_address_towards_a_host_is_found(void **state)
+{
+    char text[CT_ADDR_TEXT_MAX] = "kept";
+    struct ct_err err = {0};
+    (void)state;
+    assert_int_equal(ct_addr_towards("127.0.0.1", text, sizeof(text), &err), 0);
+    assert_string_equal(text, "127.0.0.1");
+    assert_int_equal(ct_addr_towards("localhost", text, sizeof(text), &err), 0);
+    assert_string_equal(text, "127.0.0.1");
+}
+
+static void test_a_host_without_a_way_is_named(void **state)
+{
+    char text[CT_ADDR_TEXT_MAX] = "kept";
+    struct ct_err err = {0};
+    (void)state;
+    assert_int_equal(ct_addr_towards("no-such-host.invalid", text, sizeof(text), &err), CT_ENOENT);
+    assert_non_null(strstr(err.text, "no-such-host.invalid"));
+    /* A broadcast address needs a right that the socket does not ask for. */
+    assert_int_equal(ct_addr_towards("255.255.255.255", text, sizeof(text), &err), CT_EIO);
+    assert_memory_equal(err.text, "there is no way to host 255.255.255.255: ", 41);
+    assert_string_equal(text, "kept");
+}
+
+static void test_what_is_no_literal_gives_no_address(void **state)
+{
+    struct sockaddr_storage addr;
+    socklen_t len = 0;
+    (void)state;
+    assert_true(ct_addr_literal("10.0.0.1", 1, &addr, &len));
+    assert_true(ct_addr_literal("::1", 1, &addr, &len));
+    assert_true(ct_addr_literal("localhost", 1, &addr, &len));
+    assert_false(ct_addr_literal("node7", 1, &addr, &len));
+    assert_false(ct_addr_literal("10.0.0", 1, &addr, &len));
+    assert_false(ct_addr_literal("", 1, &addr, &len));
+}
+
+/* Where tests connect to 127.0.0.1 the loopback is up. */
+static void test_the_loopback_of_this_machine_is_up(void **state)
+{
+    (void)state;
+    assert_true(ct_addr_loopback_up());
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -220,6 +264,10 @@ int main(void)
         cmocka_unit_test(test_resolve_literals_and_localhost),
         cmocka_unit_test(test_resolve_failure_names_the_host),
         cmocka_unit_test(test_what_is_no_address_and_what_is_the_loopback),
+        cmocka_unit_test(test_the_own_address_towards_a_host_is_found),
+        cmocka_unit_test(test_a_host_without_a_way_is_named),
+        cmocka_unit_test(test_what_is_no_literal_gives_no_address),
+        cmocka_unit_test(test_the_loopback_of_this_machine_is_up),
     };
     return cmocka_run_group_tests_name("addr", tests, NULL, NULL);
 }

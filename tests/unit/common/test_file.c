@@ -189,6 +189,20 @@ static void expect_content(const char *path, const char *content)
     ct_buf_fini(&buf);
 }
 
+static void test_the_folder_of_a_path_is_synced(void **state)
+{
+    const struct fixture *f = *state;
+    struct ct_err err = {0};
+    char *inside = ct_tmpdir_path(f->dir, "file"), *missing = ct_tmpdir_path(f->dir, "a/file");
+    assert_int_equal(ct_file_sync_folder(inside, &err), 0);
+    assert_int_equal(ct_file_sync_folder("no-folder-in-it", &err), 0);
+    assert_int_equal(ct_file_sync_folder("/no-such-file", &err), 0); /* that of / */
+    assert_int_equal(ct_file_sync_folder(missing, &err), CT_EIO);
+    assert_non_null(strstr(err.text, "/a: "));
+    free(inside);
+    free(missing);
+}
+
 static void test_replace_is_whole_or_not_at_all(void **state)
 {
     char *dir = ((struct fixture *)*state)->dir;
@@ -268,6 +282,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_replace_spares_what_is_no_plain_file, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_replace_survives_faults, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_the_folder_of_a_path_is_synced, set_up, tear_down),
         cmocka_unit_test(test_write_all_survives_short_writes),
         cmocka_unit_test(test_write_all_maps_errors),
     };

@@ -108,6 +108,48 @@ static void a_place_needs_an_absolute_path_and_an_aligned_offset(void **state)
     }
 }
 
+static void each_phase_has_its_name(void **state)
+{
+    static const char *const names[CT_PHASES] = {"starting",   "data",       "compute",
+                                                 "collective", "checkpoint", "done"};
+    (void)state;
+    for (int i = 0; i < CT_PHASES; i++) {
+        assert_string_equal(ct_phase_name((enum ct_phase)i), names[i]);
+    }
+    assert_string_equal(ct_phase_name((enum ct_phase)CT_PHASES), "?");
+}
+
+static void a_worker_is_parked_for_one_generation_alone(void **state)
+{
+    struct ct_progress_slot slot = good();
+    (void)state;
+    assert_int_equal(ct_progress_stay(&slot, 0), CT_STAY_NOT);
+    slot.stay = ct_generation_word(7, CT_STAY_ABLE);
+    assert_int_equal(ct_progress_stay(&slot, 7), CT_STAY_ABLE);
+    assert_int_equal(ct_progress_stay(&slot, 8), CT_STAY_ABLE);
+    slot.stay = ct_generation_word(7, CT_STAY_PARKED);
+    assert_int_equal(ct_progress_stay(&slot, 7), CT_STAY_PARKED);
+    assert_int_equal(ct_progress_stay(&slot, 8), CT_STAY_ABLE);
+    slot.stay = ct_generation_word(7, 3); /* no such word */
+    assert_int_equal(ct_progress_stay(&slot, 7), CT_STAY_NOT);
+    slot.stay = ct_generation_word(7, CT_STAY_PARKED);
+    slot.version = 0; /* nobody has come yet */
+    assert_int_equal(ct_progress_stay(&slot, 7), CT_STAY_NOT);
+}
+
+static void only_the_exact_word_says_that_a_restart_cannot_help(void **state)
+{
+    struct ct_progress_slot slot = good();
+    (void)state;
+    assert_false(ct_progress_permanent(&slot));
+    slot.permanent = 1;
+    assert_false(ct_progress_permanent(&slot));
+    slot.permanent = CT_PROGRESS_PERMANENT;
+    assert_true(ct_progress_permanent(&slot));
+    slot.version = 0;
+    assert_false(ct_progress_permanent(&slot));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -116,6 +158,9 @@ int main(void)
         cmocka_unit_test(numbers_are_made_harmless),
         cmocka_unit_test(steps_stay_in_their_range),
         cmocka_unit_test(a_place_needs_an_absolute_path_and_an_aligned_offset),
+        cmocka_unit_test(each_phase_has_its_name),
+        cmocka_unit_test(a_worker_is_parked_for_one_generation_alone),
+        cmocka_unit_test(only_the_exact_word_says_that_a_restart_cannot_help),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -84,6 +84,8 @@ static void overlong_words_are_left_alone(void **state)
     assert_null(s.name);
     ct_suggestion_offer(&s, word + 2);
     assert_ptr_equal(s.name, word + 2);
+    ct_suggestion_offer(&s, word + 1); /* exactly the limit */
+    assert_ptr_equal(s.name, word + 1);
 }
 
 int main(void)

@@ -217,6 +217,49 @@ static void test_exec_errors_come_back(void **state)
     ct_tmpdir_free(dir);
 }
 
+/* Each step of the child before it executes the program. */
+static void test_a_step_that_fails_before_exec_is_named(void **state)
+{
+    const struct rlimit upside_down = {.rlim_cur = 9, .rlim_max = 8};
+    const struct ct_cpus no_cpu = {{0}};
+    static const struct ct_spawn_options base = {.path = "/bin/true", .stdio = {-1, -1, -1}};
+    struct ct_spawn_options cases[3] = {base, base, base};
+    static const char *const says[3] = {
+        "cannot set the limit of open files of /bin/true: ", "cannot set the CPUs of /bin/true: ",
+        "cannot set stdin, stdout and stderr of /bin/true: "};
+    char *argv[] = {(char *)"true", NULL};
+    (void)state;
+    cases[0].nofile = &upside_down;
+    cases[1].cpus = &no_cpu;
+    cases[2].stdio[1] = 99999; /* not open */
+    for (int i = 0; i < 3; i++) {
+        struct ct_child child = {.pid = 42, .pidfd = 43};
+        struct ct_err err = {0};
+        cases[i].argv = argv;
+        cases[i].envp = no_env;
+        assert_true(ct_spawn(&cases[i], &child, &err) < 0);
+        assert_memory_equal(err.text, says[i], strlen(says[i]));
+        assert_true(child.pid == 42 && child.pidfd == 43);
+        assert_true(waitpid(-1, NULL, WNOHANG) < 0 && errno == ECHILD);
+    }
+}
+
+static void test_a_cgroup_that_cannot_be_used_is_left_out(void **state)
+{
+    char *argv[] = {(char *)"true", NULL};
+    struct ct_child child;
+    int status;
+    (void)state;
+    int no_cgroup = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    const struct ct_spawn_options options = {
+        .path = "/bin/true", .argv = argv, .envp = no_env, .stdio = {-1, -1, -1}};
+    assert_int_equal(ct_spawn_into(&options, no_cgroup, &child, NULL), 0);
+    assert_int_equal(waitpid(child.pid, &status, 0), child.pid);
+    assert_int_equal(status, 0);
+    close(child.pidfd);
+    close(no_cgroup);
+}
+
 /* A parent that is killed takes its child with it. */
 static void test_dies_with_its_parent(void **state)
 {
@@ -261,6 +304,8 @@ int main(void)
         cmocka_unit_test(test_limit_of_files),
         cmocka_unit_test(test_stdio_may_cross),
         cmocka_unit_test(test_exec_errors_come_back),
+        cmocka_unit_test(test_a_step_that_fails_before_exec_is_named),
+        cmocka_unit_test(test_a_cgroup_that_cannot_be_used_is_left_out),
         cmocka_unit_test(test_dies_with_its_parent),
     };
     return cmocka_run_group_tests_name("spawn", tests, NULL, NULL);

@@ -364,6 +364,79 @@ static void test_wait_that_ends_while_it_is_cancelled(void **state)
     (void)close(fd);
 }
 
+/* ---- a peer that breaks the protocol --------------------------------------------------------- */
+
+/* What a false store hears and says after the greeting: `hears` bytes, then the answer. */
+struct false_store {
+    int fd;
+    size_t hears;
+    const char *answer;
+    size_t len;
+};
+
+static void be_false(void *arg)
+{
+    const struct false_store *s = arg;
+    int peer = accept(s->fd, NULL, NULL);
+    unsigned char b[256];
+    if (recv(peer, b, 10, MSG_WAITALL) == 10 && send(peer, b + 6, 4, MSG_NOSIGNAL) == 4 &&
+        recv(peer, b, s->hears, MSG_WAITALL) == (ssize_t)s->hears) {
+        (void)send(peer, s->answer, s->len, MSG_NOSIGNAL);
+    }
+    (void)shutdown(peer, SHUT_WR);
+    while (recv(peer, b, sizeof(b), 0) > 0) {
+    }
+    (void)close(peer);
+}
+
+#define WAIT_LEN 19 /* of key k */
+
+static void test_a_reply_that_breaks_the_protocol_ends_the_connection(void **state)
+{
+    static const struct {
+        size_t hears;
+        const char *answer;
+        size_t len;
+        int timeout_ms, code;
+        const char *text;
+    } cases[] = {
+        {WAIT_LEN, "\7", 1, LONG_MS, CT_EPROTO, "wrong reply to a wait"},
+        {WAIT_LEN, "", 0, LONG_MS, CT_ECLOSED, "closed by the store"},
+        /* WAIT and CANCEL_WAIT */
+        {WAIT_LEN + 1, "\7", 1, SHORT_MS, CT_EPROTO, "wrong reply to a cancelled wait"},
+        {WAIT_LEN + 1, "\0", 1, SHORT_MS, CT_ECLOSED, "closed by the store"},
+        {WAIT_LEN + 1, "", 0, SHORT_MS, CT_ECLOSED, "closed by the store"},
+        /* The answer to the WAIT, then that to the GET. */
+        {WAIT_LEN, "\0\1\0\200\0\0\0\0\0", 9, LONG_MS, CT_EPROTO, "a value of 8388609 bytes"},
+        {WAIT_LEN, "\0\2\0\0\0\0\0\0\0v", 10, LONG_MS, CT_ECLOSED, "closed by the store"},
+        {WAIT_LEN, "\0\2\0", 3, LONG_MS, CT_ECLOSED, "closed by the store"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        uint16_t port;
+        struct false_store store = {listener(&port, 4), cases[i].hears, cases[i].answer,
+                                    cases[i].len};
+        uv_thread_t thread;
+        assert_int_equal(uv_thread_create(&thread, be_false, &store), 0);
+        struct ct_client *client = connect_to(port);
+        struct ct_buf buf = CT_BUF_INIT;
+        struct ct_err err = {0};
+        assert_int_equal(ct_client_get(client, "k", cases[i].timeout_ms, &buf, &err),
+                         cases[i].code);
+        if (strstr(err.text, cases[i].text) == NULL ||
+            strncmp(err.text, "store at 127.0.0.1:", 19) != 0) {
+            fail_msg("case %zu: %s", i, err.text);
+        }
+        assert_int_equal(buf.len, 0);
+        assert_int_equal(ct_client_set(client, "k", "", 0, &err), CT_ECLOSED);
+        assert_non_null(strstr(err.text, "ended earlier"));
+        assert_int_equal(ct_client_get(client, "k", 0, &buf, &err), CT_ECLOSED);
+        ct_client_free(client);
+        assert_int_equal(uv_thread_join(&thread), 0);
+        (void)close(store.fd);
+    }
+}
+
 static void test_an_unknown_host_is_named(void **state)
 {
     (void)state;
@@ -450,6 +523,7 @@ int main(void)
         cmocka_unit_test(test_silent_listener_times_out),
         cmocka_unit_test(test_another_service_is_recognised),
         cmocka_unit_test(test_wait_that_ends_while_it_is_cancelled),
+        cmocka_unit_test(test_a_reply_that_breaks_the_protocol_ends_the_connection),
         cmocka_unit_test(test_an_unknown_host_is_named),
         cmocka_unit_test(test_free_of_nothing),
         cmocka_unit_test(test_allocation_failures),

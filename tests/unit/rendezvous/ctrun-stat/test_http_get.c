@@ -4,9 +4,20 @@
  */
 #include "tests/lib/ct_test.h"
 
+#include "common/clock.h"
 #include "rendezvous/ctrun-stat/http_get.h"
+#include "rendezvous/wire/listen.h"
 
+#include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* Far beyond what anything here takes; a hang must fail, a slow machine must not. */
+#define LONG_MS 20000
+/* For waits that are meant to run out. */
+#define SHORT_MS 30
 
 #define B(text) (text), sizeof(text) - 1
 
@@ -96,12 +107,119 @@ static void test_a_reply_without_end_is_refused(void **state)
     free(bytes);
 }
 
+/* ---- over a socket ----------------------------------------------------------------------------
+ */
+
+/* What a server says when it has heard the request. */
+struct server {
+    int fd;
+    char heard[256];
+    const char *answer;
+    bool stays; /* open until the client has gone */
+};
+
+static void *serve(void *arg)
+{
+    struct server *s = arg;
+    int peer = accept(s->fd, NULL, NULL);
+    size_t len = 0;
+    while (len < sizeof(s->heard) - 1 && strstr(s->heard, "\r\n\r\n") == NULL) {
+        ssize_t n = recv(peer, s->heard + len, sizeof(s->heard) - 1 - len, 0);
+        if (n <= 0) {
+            break;
+        }
+        len += (size_t)n;
+    }
+    (void)send(peer, s->answer, strlen(s->answer), MSG_NOSIGNAL);
+    char byte;
+    while (s->stays && recv(peer, &byte, 1, 0) > 0) {
+    }
+    (void)close(peer);
+    return NULL;
+}
+
+static int get(struct server *s, struct ct_buf *bytes, struct ct_http_reply *reply,
+               int64_t timeout_ms, struct ct_err *err)
+{
+    struct ct_endpoint where = {.host = "127.0.0.1"};
+    struct ct_listeners listeners;
+    pthread_t thread;
+    assert_int_equal(ct_listen((const char *const[]){"127.0.0.1"}, 1, 0, &listeners, err), 0);
+    s->fd = listeners.fds[0];
+    where.port = listeners.port;
+    (void)fcntl(s->fd, F_SETFL, 0);
+    assert_int_equal(pthread_create(&thread, NULL, serve, s), 0);
+    int rc = ct_http_get(&where, "/healthz", ct_deadline_in(NULL, timeout_ms), bytes, reply, err);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    ct_listeners_fini(&listeners);
+    return rc;
+}
+
+static void test_a_page_is_asked_for_and_found_in_the_bytes(void **state)
+{
+    struct server s = {.answer = "HTTP/1.1 503 Busy\r\nContent-Length: 2\r\n\r\nno", .stays = true};
+    struct ct_buf bytes = CT_BUF_INIT;
+    struct ct_http_reply reply = {0};
+    struct ct_err err = {0};
+    (void)state;
+    assert_int_equal(get(&s, &bytes, &reply, LONG_MS, &err), 0);
+    assert_int_equal(reply.code, 503);
+    assert_int_equal(reply.len, 2);
+    assert_memory_equal(ct_buf_bytes(&bytes) + reply.body, "no", 2);
+    assert_memory_equal(s.heard, "GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:", 39);
+    assert_non_null(strstr(s.heard, "\r\nConnection: close\r\n\r\n"));
+    ct_buf_fini(&bytes);
+}
+
+static void test_an_answer_that_is_cut_off_is_told(void **state)
+{
+    static const char *const answers[] = {"", "HTTP/1.1 200 OK\r\n",
+                                          "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nno"};
+    (void)state;
+    for (size_t i = 0; i < sizeof(answers) / sizeof(answers[0]); i++) {
+        struct server s = {.answer = answers[i]};
+        struct ct_buf bytes = CT_BUF_INIT;
+        struct ct_http_reply reply = {.code = -7};
+        assert_int_equal(get(&s, &bytes, &reply, LONG_MS, NULL), CT_ECLOSED);
+        assert_int_equal(reply.code, -7);
+        ct_buf_fini(&bytes);
+    }
+}
+
+static void test_a_server_that_stays_silent_times_out(void **state)
+{
+    struct server s = {.answer = "", .stays = true};
+    struct ct_buf bytes = CT_BUF_INIT;
+    struct ct_http_reply reply;
+    (void)state;
+    assert_int_equal(get(&s, &bytes, &reply, SHORT_MS, NULL), CT_ETIMEDOUT);
+    ct_buf_fini(&bytes);
+}
+
+static void test_nobody_who_listens_is_told(void **state)
+{
+    struct ct_endpoint where = {.host = "127.0.0.1"};
+    struct ct_listeners listeners;
+    struct ct_buf bytes = CT_BUF_INIT;
+    struct ct_http_reply reply;
+    (void)state;
+    assert_int_equal(ct_listen((const char *const[]){"127.0.0.1"}, 1, 0, &listeners, NULL), 0);
+    where.port = listeners.port;
+    ct_listeners_fini(&listeners);
+    assert_int_equal(ct_http_get(&where, "/", ct_deadline_in(NULL, LONG_MS), &bytes, &reply, NULL),
+                     CT_ECLOSED);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_http_replies_are_parsed_or_refused),
         cmocka_unit_test(test_every_prefix_wants_more),
         cmocka_unit_test(test_a_reply_without_end_is_refused),
+        cmocka_unit_test(test_a_page_is_asked_for_and_found_in_the_bytes),
+        cmocka_unit_test(test_an_answer_that_is_cut_off_is_told),
+        cmocka_unit_test(test_a_server_that_stays_silent_times_out),
+        cmocka_unit_test(test_nobody_who_listens_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

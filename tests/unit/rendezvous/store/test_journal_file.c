@@ -11,6 +11,7 @@
 #include "tests/lib/tmpdir.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -423,6 +424,135 @@ static void test_no_answer_that_the_journal_does_not_know(void **state)
     assert_int_equal(ct_store_num_keys(f->store), 1);
 }
 
+/* ---- a bad file ------------------------------------------------------------------------------ */
+
+/* Closes, changes the file and opens it again. */
+static int open_changed(struct fixture *f, off_t at, const char *bytes, size_t len)
+{
+    close_store(f);
+    int fd = open(f->path, O_WRONLY | O_CLOEXEC);
+    assert_int_equal(pwrite(fd, bytes, len, at), len);
+    (void)close(fd);
+    return open_store(f);
+}
+
+static void set_two(struct fixture *f)
+{
+    assert_int_equal(set(f, "a", "1"), 0);
+    assert_int_equal(set(f, "b", "2"), 0);
+    assert_int_equal(ct_journal_commit(f->journal), 0);
+}
+
+#define RECORD_LEN ((off_t)CT_JOURNAL_HEAD_LEN + 2)
+
+static void test_a_cut_end_is_removed_and_told(void **state)
+{
+    struct fixture *f = *state;
+    set_two(f);
+    off_t size = file_size(f);
+    close_store(f);
+    assert_int_equal(truncate(f->path, size - 1), 0);
+    assert_int_equal(open_store(f), 0);
+    expect(f, "a", "1");
+    expect(f, "b", NULL);
+    assert_int_equal(file_size(f), size - RECORD_LEN);
+    assert_non_null(strstr(f->said, "cut 17 bytes of an unfinished write from its end"));
+    assert_int_equal(set(f, "b", "3"), 0);
+    open_again(f);
+    expect(f, "b", "3");
+}
+
+/* The good part is used, and each damaged file is kept under a name of its own. */
+static void test_a_damaged_file_is_kept_beside_the_good_part(void **state)
+{
+    struct fixture *f = *state;
+    for (int i = 1; i <= 2; i++) {
+        char *kept = NULL, *why = NULL;
+        set_two(f);
+        assert_int_equal(set(f, "c", "3"), 0);
+        assert_int_equal(ct_journal_commit(f->journal), 0);
+        f->said[0] = '\0';
+        assert_int_equal(open_changed(f, file_size(f) - 2 * RECORD_LEN, "x", 1), 0);
+        assert_true(asprintf(&kept, "%s.damaged.%d", f->path, i) > 0);
+        assert_true(asprintf(&why, "the file is kept as %s", kept) > 0);
+        assert_non_null(strstr(f->said, why));
+        assert_int_equal(access(kept, R_OK), 0);
+        expect(f, "a", "1");
+        expect(f, "b", NULL);
+        expect(f, "c", NULL);
+        free(kept);
+        free(why);
+    }
+}
+
+static void test_a_damaged_file_that_cannot_be_kept_is_left_alone(void **state)
+{
+    struct fixture *f = *state;
+    set_two(f);
+    for (int i = 1; i < 100; i++) {
+        char name[32];
+        (void)snprintf(name, sizeof(name), "journal.damaged.%d", i);
+        free(ct_tmpdir_write(f->dir, name, "", 0));
+    }
+    off_t size = file_size(f);
+    assert_int_equal(open_changed(f, (off_t)CT_JOURNAL_HEADER_LEN, "x", 1), CT_EIO);
+    assert_int_equal(file_size(f), size);
+}
+
+static void test_what_is_no_journal_is_refused_and_not_touched(void **state)
+{
+    struct fixture *f = *state;
+    const struct ct_journal_options options = {.path = f->path};
+    struct ct_journal *journal = NULL;
+    struct ct_err err = {0};
+    set_two(f);
+    off_t size = file_size(f);
+    assert_int_equal(open_changed(f, 0, "x", 1), CT_EFORMAT);
+    assert_int_equal(file_size(f), size);
+
+    assert_int_equal(unlink(f->path), 0);
+    assert_int_equal(mkfifo(f->path, 0600), 0);
+    assert_int_equal(ct_journal_open(&options, f->store, &journal, &err), CT_EFORMAT);
+    assert_non_null(strstr(err.text, "not a regular file"));
+    assert_int_equal(unlink(f->path), 0);
+    assert_int_equal(mkdir(f->path, 0700), 0);
+    assert_true(ct_journal_open(&options, f->store, &journal, &err) < 0);
+    assert_int_equal(rmdir(f->path), 0);
+}
+
+static void test_a_journal_in_use_is_refused(void **state)
+{
+    struct fixture *f = *state;
+    const struct ct_journal_options options = {.path = f->path};
+    struct ct_store *store = NULL;
+    struct ct_journal *journal = NULL;
+    struct ct_err err = {0};
+    assert_int_equal(ct_store_new(&store), 0);
+    assert_int_equal(ct_journal_open(&options, store, &journal, &err), CT_EBUSY);
+    assert_non_null(strstr(err.text, "another process uses it; give each its own"));
+    ct_store_free(store);
+}
+
+static int load_two(void *data)
+{
+    struct fixture *f = data;
+    int rc = open_store(f);
+    if (rc == 0) {
+        rc = ct_store_num_keys(f->store) == 2 ? 0 : CT_EFORMAT;
+    }
+    close_store(f);
+    return rc;
+}
+
+static void test_a_file_that_memory_does_not_hold_is_not_used_by_half(void **state)
+{
+    struct fixture *f = *state;
+    set_two(f);
+    close_store(f);
+    assert_true(ct_fault_sweep(load_two, f, 0) >= 5);
+    assert_int_equal(open_store(f), 0);
+}
+
 /* ---- no memory ------------------------------------------------------------------------------ */
 
 static int open_change_close(void *data)
@@ -477,6 +607,12 @@ int main(void)
         WITH_JOURNAL(test_no_promise_of_room),
         WITH_JOURNAL(test_cannot_be_written_anew),
         WITH_JOURNAL(test_no_answer_that_the_journal_does_not_know),
+        WITH_JOURNAL(test_a_cut_end_is_removed_and_told),
+        WITH_JOURNAL(test_a_damaged_file_is_kept_beside_the_good_part),
+        WITH_JOURNAL(test_a_damaged_file_that_cannot_be_kept_is_left_alone),
+        WITH_JOURNAL(test_what_is_no_journal_is_refused_and_not_touched),
+        WITH_JOURNAL(test_a_journal_in_use_is_refused),
+        WITH_JOURNAL(test_a_file_that_memory_does_not_hold_is_not_used_by_half),
         WITH_JOURNAL(test_allocation_failures),
         cmocka_unit_test(test_close_of_nothing),
     };

@@ -27,7 +27,6 @@ struct launch {
     struct ct_options options;
     struct ct_scheduler scheduler;
     struct ct_resolved resolved;
-    struct ct_store_address store_address;
     struct ct_machine machine;
     struct ct_command command;
     struct ct_cookie cookie;
@@ -61,20 +60,25 @@ static int print_about(const struct ct_options *options)
     return print_text(rc, &text);
 }
 
-/* What the command line leaves open, from whoever started this process. */
+/* Decides what is to be started. Returns an exit code. */
 static int resolve(struct launch *launch, char *const *env, struct ct_err *err)
 {
     const struct ct_scheduler_input input = {.env = env,
                                              .host = launch->machine.host,
                                              .read = ct_scheduler_read_file,
                                              .pmi = ct_pmi_ask};
-    return ct_resolve(&input, &launch->options, &launch->scheduler, &launch->resolved, err);
+    if (ct_resolve_scheduler(&input, &launch->options, &launch->scheduler, err) != 0) {
+        return CT_EXIT_USAGE;
+    }
+    int rc =
+        ct_resolve(&launch->options, &launch->scheduler, &launch->machine, &launch->resolved, err);
+    return rc == 0 ? CT_EXIT_OK : rc == CT_ENOENT ? CT_EXIT_SETUP : CT_EXIT_USAGE;
 }
 
 static int print_config(const struct launch *launch)
 {
-    const struct ct_config config = {&launch->options, &launch->scheduler,     &launch->resolved,
-                                     &launch->machine, &launch->store_address, launch->job.workers};
+    const struct ct_config config = {&launch->options, &launch->scheduler, &launch->resolved,
+                                     &launch->machine, NULL};
     struct ct_buf text = CT_BUF_INIT;
     return print_text(ct_config_print(&config, environ, &text), &text);
 }
@@ -85,7 +89,6 @@ static int run(struct launch *launch, char *const *env, struct ct_outcome *outco
     struct ct_job_spec *job = &launch->job;
     job->options = &launch->options;
     job->resolved = &launch->resolved;
-    job->place = &launch->store_address;
     job->machine = &launch->machine;
     job->command = &launch->command;
     job->logdir = &launch->logdir;
@@ -96,22 +99,21 @@ static int run(struct launch *launch, char *const *env, struct ct_outcome *outco
     job->expected = (const char *const *)launch->scheduler.hosts.list;
     job->num_expected = (int)launch->scheduler.hosts.count;
     job->log_level = ct_environ_log_level(env);
-    int rc =
-        ct_machine_gpus(job->machine, job->options, job->resolved, job->workers, &job->gpus, err);
+    int rc = ct_machine_gpus(job->machine, job->options, job->resolved, &job->gpus, err);
     if (rc != 0) {
         return rc;
     }
     if (job->gpus.note_level <= CT_LOG_WARNING && job->gpus.note[0] != '\0') {
         (void)fprintf(stderr, "%s%s\n", CT_REPORT_PREFIX, job->gpus.note);
     }
-    rc = ct_binder_open_here(job->options->bind, env, job->workers, &job->binder, err);
+    rc = ct_binder_open_here(job->options->bind, env, job->resolved->workers, &job->binder, err);
     return rc != 0 ? rc : ct_agent_run(job, outcome, err);
 }
 
 static void clean_up(struct launch *launch, const struct ct_outcome *outcome)
 {
     ct_guard_dismiss(launch->guard);
-    bool keep = outcome->keep_files || ct_prepare_wants_logs(&launch->options);
+    bool keep = outcome->keep_files || ct_prepare_wants_logs(&launch->resolved);
     if (launch->logdir.temporary && keep && launch->logdir.run != NULL) {
         (void)fprintf(stderr, "%sfiles of this run: %s\n", CT_REPORT_PREFIX, launch->logdir.run);
     }
@@ -140,14 +142,15 @@ static int launch_job(struct launch *launch, char *const *env)
     struct ct_outcome outcome = {.exit_code = CT_EXIT_SETUP};
     struct ct_err err = {0};
     /* The token is taken before anything is started: the environment no longer holds it then. */
-    if (ct_prepare_run_id(&launch->options, launch->uuid, &launch->job.run_id, &err) != 0 ||
+    if (ct_prepare_run_id(&launch->resolved, launch->uuid, &launch->job.run_id, &err) != 0 ||
         ct_prepare_command(&launch->options, launch->machine.own_dir, env, &launch->command,
                            &outcome.exit_code, &err) != 0 ||
-        ct_prepare_logdir(&launch->options, env, launch->job.run_id, &launch->logdir, &err) != 0 ||
+        ct_prepare_logdir(&launch->options, &launch->resolved, env, launch->job.run_id,
+                          &launch->logdir, &err) != 0 ||
         ct_prepare_token(&launch->options, env, &launch->token, &err) != 0 ||
-        ct_prepare_open_files(launch->job.workers, &launch->job.nofile, &err) != 0 ||
+        ct_prepare_open_files(launch->resolved.workers, &launch->job.nofile, &err) != 0 ||
         ct_cookie_new(&launch->cookie, &err) != 0 ||
-        ct_prepare_guard(&launch->options, &launch->logdir, &launch->cookie, &launch->guard,
+        ct_prepare_guard(&launch->resolved, &launch->logdir, &launch->cookie, &launch->guard,
                          &err) != 0 ||
         run(launch, env, &outcome, &err) != 0) {
         fail_job(launch, outcome.exit_code, &err);
@@ -184,17 +187,14 @@ static int ctrun(struct launch *launch, char **argv)
     if (ct_fleet_wanted(&launch->options)) {
         return launch_fleet(launch, argv);
     }
-    if (resolve(launch, environ, &err) != 0) {
-        return fail(CT_EXIT_USAGE, &err);
-    }
-    ct_store_address_decide(&launch->options, &launch->store_address);
-    if (ct_machine_workers(&launch->machine, &launch->options, &launch->job.workers, &err) != 0) {
-        return fail(CT_EXIT_SETUP, &err);
+    int exit_code = resolve(launch, environ, &err);
+    if (exit_code != CT_EXIT_OK) {
+        return fail(exit_code, &err);
     }
     if (launch->options.print_config) {
         return print_config(launch);
     }
-    int rc = ct_store_address_check(&launch->store_address, &err);
+    int rc = ct_store_address_check(&launch->resolved.store_address, &err);
     if (rc != 0) {
         return fail(rc == CT_EINVAL ? CT_EXIT_USAGE : CT_EXIT_SETUP, &err);
     }

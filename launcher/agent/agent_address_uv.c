@@ -29,8 +29,8 @@ static bool came_by_loopback(const struct ct_agent_store *store, const struct ct
 void ct_agent_address_choose_master(struct ct_agent_run *run, const char *told)
 {
     run->worker_env.master_addr = ct_store_address_master(
-        run->job->place, told, came_by_loopback(&run->store, run->membership.link),
-        run->address.store);
+        &run->job->resolved->store_address, told,
+        came_by_loopback(&run->store, run->membership.link), run->address.store);
 }
 
 /* ---- the interface -------------------------------------------------------------------------- */
@@ -75,7 +75,7 @@ void ct_agent_address_open(struct ct_agent_run *run)
 {
     const struct ct_job_spec *job = run->job;
     run->worker_env.interface = run->address.interface;
-    if (ct_options_shared(job->options) && ct_interface_is_open(job->env)) {
+    if (job->resolved->shared && ct_interface_is_open(job->env)) {
         ct_interface_search_start(&run->address.search, &run->loop, job->machine->host,
                                   job->options->local_addr, job->env, on_found, run);
     }

@@ -73,11 +73,11 @@ void ct_agent_guest_close(struct ct_agent_guest *guest)
 
 bool ct_agent_guest_open(struct ct_agent_run *run, struct ct_agent_event world)
 {
-    const struct ct_store_address *place = run->job->place;
+    const struct ct_store_address *address = &run->job->resolved->store_address;
     ct_agent_guest_close(&run->guest);
     if (run->job->token == NULL || world.serve ||
-        (run->worker_env.master_port == place->port &&
-         ct_store_address_is_store(place, run->address.master))) {
+        (run->worker_env.master_port == address->port &&
+         ct_store_address_is_store(address, run->address.master))) {
         return false;
     }
     const struct ct_link_options options = {

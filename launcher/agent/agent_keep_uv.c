@@ -91,6 +91,6 @@ void ct_agent_keep_report(struct ct_agent_run *run)
     if (run->workers.kept > 0 && ct_agent_report_speaks(run->job->resolved)) {
         ct_agent_report_say(run->output,
                             "generation %d: %d of %d workers here go on in their processes",
-                            run->agent.generation, run->workers.kept, run->job->workers);
+                            run->agent.generation, run->workers.kept, run->job->resolved->workers);
     }
 }

@@ -53,7 +53,7 @@ static void on_world(struct ct_agent_run *run, const struct ct_msg *msg)
     if (run->report.story.wide && ct_agent_report_speaks(run->job->resolved)) {
         ct_agent_report_say(run->output, "generation %d: node %d of %d, ranks %d-%d of %d",
                             msg->generation, world->node_rank, world->node_count, world->first_rank,
-                            world->first_rank + run->job->workers - 1, world->world_size);
+                            world->first_rank + run->job->resolved->workers - 1, world->world_size);
     }
     ct_agent_address_choose_interface(run);
     const struct ct_agent_event event = {
@@ -140,14 +140,14 @@ static void on_up(void *data, const char *address)
 static void on_lost(void *data, const struct ct_err *why)
 {
     struct ct_agent_run *run = data;
-    const struct ct_store_address *place = run->job->place;
+    const struct ct_store_address *address = &run->job->resolved->store_address;
     int exit_code = CT_EXIT_NODE_LOST;
     ct_agent_address_close(&run->address); /* the agent must not hear that the link is up */
     bool altered = why->code == CT_EPERM && run->address.seen[0] != '\0'; /* behind the proof */
     if (run->agent.generation >= 0 || why->code == CT_ECLOSED || altered) {
         (void)snprintf(run->report.stop_why, sizeof(run->report.stop_why),
-                       "the connection to the job's store on %.200s was lost: %.200s", place->host,
-                       why->text);
+                       "the connection to the job's store on %.200s was lost: %.200s",
+                       address->host, why->text);
     } else {
         (void)snprintf(run->report.stop_why, sizeof(run->report.stop_why),
                        "cannot join the job: %.300s", why->text);
@@ -173,10 +173,10 @@ static void on_beat(void *data, struct ct_msg *msg)
 
 int ct_agent_link_open(struct ct_agent_run *run, struct ct_err *err)
 {
-    const struct ct_store_address *place = run->job->place;
+    const struct ct_store_address *address = &run->job->resolved->store_address;
     const struct ct_link_options options = {
-        .host = place->host,
-        .port = place->port,
+        .host = address->host,
+        .port = address->port,
         .local = run->store.server,
         .token = run->job->token,
         .connect_ms = run->job->options->rdzv_conf.join_ms,
@@ -272,7 +272,7 @@ void ct_agent_link_beat(struct ct_agent_run *run)
 static void on_link_closed(void *data)
 {
     struct ct_agent_run *run = data;
-    ct_agent_store_close(&run->store, ct_options_shared(run->job->options));
+    ct_agent_store_close(&run->store, run->job->resolved->shared);
 }
 
 void ct_agent_link_close(struct ct_agent_run *run)

@@ -147,7 +147,7 @@ static void fill_report(const struct ct_agent_run *run, struct ct_report_worker 
         .start_error =
             run->agent.failure.end.kind == CT_END_NOT_STARTED ? run->workers.start_err.text : NULL,
         .workers = table,
-        .count = run->job->workers,
+        .count = run->job->resolved->workers,
         .failed = run->agent.failure.local_rank,
         .restarts = run->report.story.restarts,
         .max_restarts = run->job->options->max_restarts,
@@ -184,7 +184,7 @@ void ct_agent_report_headline(struct ct_agent_run *run)
     struct ct_buf text = CT_BUF_INIT;
     struct ct_report report;
     struct ct_report_worker *table =
-        ct_calloc((size_t)run->job->workers, sizeof(struct ct_report_worker));
+        ct_calloc((size_t)run->job->resolved->workers, sizeof(struct ct_report_worker));
     bool speaks = ct_agent_report_speaks(run->job->resolved) && !told_by_another(run);
     if (table != NULL && (run->agent.failure.known || speaks)) {
         fill_report(run, table, &report);
@@ -289,7 +289,7 @@ static void tell_failure_here(struct ct_agent_run *run)
     int failed = run->agent.failure.local_rank;
     struct ct_buf text = CT_BUF_INIT;
     struct ct_report report;
-    struct ct_report_worker *table = ct_calloc((size_t)job->workers, sizeof(*table));
+    struct ct_report_worker *table = ct_calloc((size_t)job->resolved->workers, sizeof(*table));
     char *folder = NULL;
     if (table == NULL) {
         return;
@@ -301,8 +301,8 @@ static void tell_failure_here(struct ct_agent_run *run)
     report.tail = tail != NULL ? tail : "";
     report.advice = run->report.failure.advice;
     report.tail_is_seen = ct_worker_err_is_seen(job, failed);
-    if (job->logdir->base != NULL && (ct_redirects_of(&job->options->redirects, failed) != 0 ||
-                                      ct_redirects_of(&job->options->tee, failed) != 0)) {
+    if (job->logdir->base != NULL && (ct_redirects_of(&job->resolved->redirects, failed) != 0 ||
+                                      ct_redirects_of(&job->resolved->tee, failed) != 0)) {
         folder = ct_logdir_path(job->logdir, run->agent.generation, failed, "");
         report.log_folder = folder;
     }
@@ -326,7 +326,7 @@ static void say_killed(struct ct_agent_run *run)
 {
     struct ct_buf text = CT_BUF_INIT;
     struct ct_report report;
-    struct ct_report_worker *table = ct_calloc((size_t)run->job->workers, sizeof(*table));
+    struct ct_report_worker *table = ct_calloc((size_t)run->job->resolved->workers, sizeof(*table));
     if (table != NULL && !run->agent.hurried) {
         fill_report(run, table, &report);
         ct_report_killed(&report, &text);
@@ -372,7 +372,7 @@ void ct_agent_report_job(struct ct_agent_run *run)
     bool told_elsewhere = !(ct_agent_report_speaks(run->job->resolved) || is_culprit(run));
     if (run->job->resolved->one_screen) {
         told_elsewhere =
-            run->report.story.wide ? told_by_another(run) : run->job->options->node_rank > 0;
+            run->report.story.wide ? told_by_another(run) : run->job->resolved->node_rank > 0;
     }
     if (!told_elsewhere && end.exit_code == 0 && end.signo == 0 && run->report.story.restarts > 0) {
         ct_agent_report_say(run->output, "the job succeeded after %d restart%s",
@@ -394,9 +394,9 @@ void ct_agent_report_job(struct ct_agent_run *run)
 void ct_agent_report_rows(const struct ct_agent_run *run, struct ct_msg *msg)
 {
     const struct ct_job_spec *job = run->job;
-    struct ct_report_worker *table = ct_calloc((size_t)job->workers, sizeof(*table));
-    msg->rows = ct_calloc((size_t)job->workers, sizeof(*msg->rows));
-    for (int i = 0; table != NULL && i < job->workers; i++) {
+    struct ct_report_worker *table = ct_calloc((size_t)job->resolved->workers, sizeof(*table));
+    msg->rows = ct_calloc((size_t)job->resolved->workers, sizeof(*msg->rows));
+    for (int i = 0; table != NULL && i < job->resolved->workers; i++) {
         table[i] = run->workers.list[i].report;
     }
     msg->has_rows = table != NULL && msg->rows != NULL;

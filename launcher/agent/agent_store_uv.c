@@ -35,7 +35,7 @@ static const struct ct_access only_agents;
 
 static bool shared(const struct ct_job_spec *job)
 {
-    return ct_options_shared(job->options);
+    return job->resolved->shared;
 }
 
 /* ---- the store that the job meets at -------------------------------------------------------- */
@@ -69,13 +69,13 @@ static void say_open(struct ct_agent_run *run, const char *host, uint16_t port, 
 static int host_store(struct ct_agent_run *run, struct ct_err *err)
 {
     const struct ct_job_spec *job = run->job;
-    const struct ct_store_address *place = job->place;
+    const struct ct_store_address *address = &job->resolved->store_address;
     /* Other machines know it by another address. */
-    bool own_name = shared(job) && ct_store_address_is_own_name(place->host);
-    bool any = own_name || ct_addr_is_any(place->host);
+    bool own_name = shared(job) && ct_store_address_is_own_name(address->host);
+    bool any = own_name || ct_addr_is_any(address->host);
     /* "::" takes IPv4 in, as Linux has it by default. */
-    bool both = own_name || (any && strchr(place->host, ':') != NULL);
-    const char *const hosts[] = {both ? ANY_ADDRESS : place->host, place->master};
+    bool both = own_name || (any && strchr(address->host, ':') != NULL);
+    const char *const hosts[] = {both ? ANY_ADDRESS : address->host, address->master};
     /* The scheduler's list names machines; there every rank is a node of the membership. */
     bool named = job->resolved->mode != CT_MODE_SHIM;
     const struct ct_server_agents agents = {
@@ -89,7 +89,7 @@ static int host_store(struct ct_agent_run *run, struct ct_err *err)
     const struct ct_server_options options = {
         .hosts = hosts,
         .num_hosts = any ? 1 : 2,
-        .port = place->port,
+        .port = address->port,
         .access = job->token != NULL ? &only_agents : NULL,
         .own_user = !job->options->open,
         .agents = &agents,
@@ -101,19 +101,19 @@ static int host_store(struct ct_agent_run *run, struct ct_err *err)
             run->output,
             "%s is the loopback on this machine (see /etc/hosts): the store listens on all "
             "its addresses, for the other machines",
-            place->host);
+            address->host);
     } else if (rc == 0 && any && shared(job)) {
         ct_agent_report_say(
             run->output,
             "the store listens on all addresses of this machine (%s %s); the other nodes "
             "need one of them there",
-            place->option, place->host);
+            address->option, address->host);
     }
     run->store.on_loopback = any;
     if (rc == 0) {
-        const char *outer = any                        ? ANY_ADDRESS
-                            : is_loopback(place->host) ? place->master
-                                                       : place->host;
+        const char *outer = any                          ? ANY_ADDRESS
+                            : is_loopback(address->host) ? address->master
+                                                         : address->host;
         say_open(run, outer, ct_server_port(run->store.server),
                  shared(job) ? "read this job's status, write its keys, join it and end it"
                              : "read this job's status and write its keys");
@@ -123,12 +123,12 @@ static int host_store(struct ct_agent_run *run, struct ct_err *err)
 
 int ct_agent_store_open(struct ct_agent_run *run, struct ct_err *err)
 {
-    const struct ct_store_address *place = run->job->place;
-    if (place->duty == CT_HOST_ELSEWHERE) {
+    const struct ct_store_address *address = &run->job->resolved->store_address;
+    if (address->duty == CT_HOST_ELSEWHERE) {
         return 0;
     }
     int rc = host_store(run, err);
-    if (rc == 0 || place->duty == CT_HOST_HERE) {
+    if (rc == 0 || address->duty == CT_HOST_HERE) {
         return rc;
     }
     if (rc == CT_EBUSY) {
@@ -145,7 +145,8 @@ int ct_agent_store_open(struct ct_agent_run *run, struct ct_err *err)
 
 const char *ct_agent_store_address(const struct ct_agent_run *run)
 {
-    return run->store.server != NULL ? run->job->place->master : run->address.master;
+    return run->store.server != NULL ? run->job->resolved->store_address.master
+                                     : run->address.master;
 }
 
 static int open_own(struct ct_agent_run *run, struct ct_err *err)
@@ -157,15 +158,16 @@ static int open_own(struct ct_agent_run *run, struct ct_err *err)
                            : ct_link_local_address(run->membership.link);
     /* Where the job's store is on this machine, we have come to it by a way that others do not
      * have; its name has brought them here as well. */
-    bool own_name = !local && ct_store_address_is_own_name(run->job->place->host);
+    bool own_name = !local && ct_store_address_is_own_name(run->job->resolved->store_address.host);
     const char *const listen_on = own_name ? ANY_ADDRESS : local ? options->local_addr : host;
-    host = own_name ? run->job->place->host : host;
+    host = own_name ? run->job->resolved->store_address.host : host;
     const struct ct_server_agents agents = {.token = run->job->token, .run_id = run->job->run_id};
     bool guarded = run->job->token != NULL;
+    int master_port = run->job->resolved->master_port;
     const struct ct_server_options server = {
         .hosts = &listen_on,
         .num_hosts = 1,
-        .port = options->master_port > 0 ? (uint16_t)options->master_port : 0,
+        .port = master_port > 0 ? (uint16_t)master_port : 0,
         .access = guarded ? &only_agents : NULL,
         .own_user = !options->open,
         .agents = guarded ? &agents : NULL,

@@ -134,7 +134,7 @@ static void fill_worker_env(struct ct_agent_run *run)
 {
     const struct ct_job_spec *job = run->job;
     run->worker_env = (struct ct_worker_env){
-        .local_world_size = job->workers,
+        .local_world_size = job->resolved->workers,
         .max_restarts = job->options->max_restarts,
         .cpus = ct_machine_cpus_to_share(job->machine, job->resolved),
         .role = job->options->role,
@@ -144,13 +144,13 @@ static void fill_worker_env(struct ct_agent_run *run)
         .cookie = ct_cookie_env(job->cookie),
     };
     ct_oom_open(&run->workers.oom, &ct_oom_here);
-    ct_progress_reader_open(&run->workers.progress, job->workers, &run->log);
+    ct_progress_reader_open(&run->workers.progress, job->resolved->workers, &run->log);
     run->worker_env.progress = run->workers.progress.path;
-    if (job->options->max_restarts > 0 || ct_options_shared(job->options)) {
+    if (job->options->max_restarts > 0 || job->resolved->shared) {
         /* else no later generation could read it, or come */
         ct_snapshot_open(&run->workers.snapshot, &run->log);
         run->worker_env.snapshot = ct_snapshot_env(&run->workers.snapshot);
-        ct_order_writer_open(&run->workers.orders, job->workers, &run->log);
+        ct_order_writer_open(&run->workers.orders, job->resolved->workers, &run->log);
         run->worker_env.handover = run->workers.orders.path;
     }
     if (job->logdir->run != NULL) {
@@ -208,15 +208,16 @@ static int open_requests(struct ct_agent_run *run, struct ct_err *err)
 static void fill_join(struct ct_agent_run *run)
 {
     const struct ct_options *options = run->job->options;
+    const struct ct_resolved *resolved = run->job->resolved;
     struct ct_msg_join *join = &run->membership.join;
     (void)snprintf(join->run_id, sizeof(join->run_id), "%s", run->job->run_id);
     (void)snprintf(join->host, sizeof(join->host), "%s", run->job->machine->host);
     (void)snprintf(join->role, sizeof(join->role), "%.*s", CT_ROLE_MAX - 1, options->role);
-    join->node_rank = options->node_rank;
-    join->workers = run->job->workers;
+    join->node_rank = resolved->node_rank;
+    join->workers = resolved->workers;
     join->pid = uv_os_getpid();
-    join->min_nodes = options->min_nodes;
-    join->max_nodes = options->max_nodes;
+    join->min_nodes = resolved->min_nodes;
+    join->max_nodes = resolved->max_nodes;
     join->spares = options->spares;
     join->max_restarts = options->max_restarts;
     join->settle_ms = options->rdzv_conf.settle_ms;
@@ -228,11 +229,11 @@ static int open_all(struct ct_agent_run *run, struct ct_err *err)
 {
     const struct ct_job_spec *job = run->job;
     const struct ct_output_options output = {.out_fd = 1, .err_fd = 2, .log = &run->log};
-    run->workers.list = ct_calloc((size_t)job->workers, sizeof(*run->workers.list));
+    run->workers.list = ct_calloc((size_t)job->resolved->workers, sizeof(*run->workers.list));
     run->membership.msg = ct_calloc(1, sizeof(*run->membership.msg));
     if (run->workers.list == NULL || run->membership.msg == NULL ||
-        ct_agent_init(&run->agent, job->workers, &run->log) != 0) {
-        return ct_err_set(err, CT_ENOMEM, "out of memory for %d workers", job->workers);
+        ct_agent_init(&run->agent, job->resolved->workers, &run->log) != 0) {
+        return ct_err_set(err, CT_ENOMEM, "out of memory for %d workers", job->resolved->workers);
     }
     fill_worker_env(run);
     fill_join(run);
@@ -290,11 +291,12 @@ static void log_start(struct ct_agent_run *run)
             &run->log, CT_LOG_WARNING,
             "the loopback interface is down here: workers do not reach the store on this machine "
             "(%s) before `ip link set lo up`",
-            job->place->master);
+            resolved->store_address.master);
     }
     ct_log(&run->log, CT_LOG_INFO, "job %s: %d workers of %s, store on %s:%d, files in %s",
-           job->run_id, job->workers, job->command->path, job->place->master,
-           run->store.server != NULL ? ct_server_port(run->store.server) : job->place->port,
+           job->run_id, resolved->workers, job->command->path, resolved->store_address.master,
+           run->store.server != NULL ? ct_server_port(run->store.server)
+                                     : resolved->store_address.port,
            job->logdir->run != NULL ? job->logdir->run : "no folder");
 }
 
@@ -309,7 +311,7 @@ static void on_leisure(uv_timer_t *timer)
 int ct_agent_run(const struct ct_job_spec *job, struct ct_outcome *out, struct ct_err *err)
 {
     struct ct_agent_run run = {.job = job,
-                               .workers.count = job->workers,
+                               .workers.count = job->resolved->workers,
                                .workers.snapshot = CT_SNAPSHOT_INIT,
                                .workers.progress = CT_PROGRESS_READER_INIT,
                                .workers.orders = CT_ORDER_WRITER_INIT,
@@ -322,7 +324,7 @@ int ct_agent_run(const struct ct_job_spec *job, struct ct_outcome *out, struct c
         return ct_err_set(err, CT_EIO, "cannot make an event loop: %s", uv_strerror(rc));
     }
     ct_json_use_our_memory();
-    ct_job_story_init(&run.report.story, job->workers, job->begun_ns);
+    ct_job_story_init(&run.report.story, job->resolved->workers, job->begun_ns);
     CT_ASSERT(uv_timer_init(&run.loop, &run.store.wait_timer) == 0); /* cannot fail */
     run.store.wait_timer.data = &run.store;
     rc = open_all(&run, err);

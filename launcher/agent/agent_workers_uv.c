@@ -73,7 +73,7 @@ static int begin_generation(struct ct_agent_run *run)
     if (first) {
         ct_binder_report(&run->job->binder, run->worker_env.first_rank, &run->log);
     }
-    return ct_logdir_make(run->job->logdir, run->worker_env.generation, run->job->workers,
+    return ct_logdir_make(run->job->logdir, run->worker_env.generation, run->job->resolved->workers,
                           &run->workers.start_err);
 }
 

@@ -73,7 +73,7 @@ static bool is_of(void *data, int local_rank, pid_t pid)
 /* The local rank; -1 = no worker's. */
 static int rank_of(struct ct_file_timer_server *server, pid_t pid)
 {
-    for (int i = 0; i < server->job->workers; i++) {
+    for (int i = 0; i < server->job->resolved->workers; i++) {
         if (is_of(server, i, pid)) {
             return i;
         }
@@ -285,7 +285,7 @@ static int open_pipe(struct ct_file_timer_server *server, struct ct_err *err)
 
 static int watch(struct ct_file_timer_server *server, uv_loop_t *loop, struct ct_err *err)
 {
-    if (ct_file_timers_init(&server->timers, server->job->workers) != 0) {
+    if (ct_file_timers_init(&server->timers, server->job->resolved->workers) != 0) {
         return ct_err_set(err, CT_ENOMEM, "timers: out of memory");
     }
     int rc = uv_poll_init(loop, &server->pipe, server->fd);

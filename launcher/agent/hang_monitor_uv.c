@@ -56,9 +56,9 @@ int ct_hang_monitor_open(struct ct_hang_monitor *monitor, uv_loop_t *loop, struc
         return 0;
     }
     const struct ct_hang_sampler_options options = {
-        .workers = monitor->job->workers,
+        .workers = monitor->job->resolved->workers,
         .first_rank = monitor->worker_env->first_rank,
-        .whole_job = monitor->worker_env->world_size == monitor->job->workers,
+        .whole_job = monitor->worker_env->world_size == monitor->job->resolved->workers,
         .timeout_ns = monitor->job->options->hang_timeout_ns,
         .progress = monitor->progress,
         .prefix = CT_REPORT_PREFIX,
@@ -72,7 +72,7 @@ int ct_hang_monitor_open(struct ct_hang_monitor *monitor, uv_loop_t *loop, struc
 void ct_hang_monitor_reset(struct ct_hang_monitor *monitor)
 {
     ct_hang_sampler_reset(monitor->sampler, monitor->worker_env->first_rank,
-                          monitor->worker_env->world_size == monitor->job->workers);
+                          monitor->worker_env->world_size == monitor->job->resolved->workers);
 }
 
 void ct_hang_monitor_vote(const struct ct_hang_monitor *monitor, struct ct_hang_vote *out)
@@ -114,7 +114,7 @@ void ct_hang_monitor_take_job_verdict(struct ct_hang_monitor *monitor,
         verdict->generation != monitor->worker_env->generation) {
         return;
     }
-    if (local_rank >= 0 && local_rank < monitor->job->workers) {
+    if (local_rank >= 0 && local_rank < monitor->job->resolved->workers) {
         ct_hang_sampler_take_job_verdict(monitor->sampler, verdict);
     } else {
         tell_of_another(monitor, verdict, host);

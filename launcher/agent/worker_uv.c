@@ -26,12 +26,12 @@ struct route {
 
 static struct route route_of(const struct ct_job_spec *job, int local_rank, enum ct_streams stream)
 {
-    const struct ct_options *options = job->options;
-    struct route route = {.shown = ct_rank_set_has(&options->shown, local_rank)};
+    const struct ct_resolved *resolved = job->resolved;
+    struct route route = {.shown = ct_rank_set_has(&resolved->shown, local_rank)};
     /* As in torchrun, --log-dir /dev/null makes both options void. */
     if (job->logdir->base != NULL) {
-        bool redirected = (ct_redirects_of(&options->redirects, local_rank) & stream) != 0;
-        bool teed = (ct_redirects_of(&options->tee, local_rank) & stream) != 0;
+        bool redirected = (ct_redirects_of(&resolved->redirects, local_rank) & stream) != 0;
+        bool teed = (ct_redirects_of(&resolved->tee, local_rank) & stream) != 0;
         route.to_file = redirected || teed;
         route.teed = teed && route.shown;
         route.shown = route.shown && (!redirected || teed);
@@ -41,7 +41,7 @@ static struct route route_of(const struct ct_job_spec *job, int local_rank, enum
 
 bool ct_worker_err_is_seen(const struct ct_job_spec *job, int local_rank)
 {
-    return job->workers == 1 && route_of(job, local_rank, CT_STREAMS_STDERR).shown;
+    return job->resolved->workers == 1 && route_of(job, local_rank, CT_STREAMS_STDERR).shown;
 }
 
 /* torchrun's macros; cut where a prefix ends at the latest. */
@@ -95,7 +95,7 @@ static struct ct_output_fold fold_of(const struct ct_worker_options *options, bo
     bool folds = job->options->fold == CT_FOLD_MODE_AUTO && job->options->prefix_template == NULL;
     return (struct ct_output_fold){
         .first_rank = options->worker_env->first_rank,
-        .workers = folds ? job->workers : 0,
+        .workers = folds ? job->resolved->workers : 0,
         .host = host_of(options),
         .colour = has_colour(job, terminal),
     };
@@ -164,10 +164,10 @@ static bool passes_unchanged(const struct ct_worker_options *options, bool termi
         return false;
     }
     int shown = 0;
-    for (int i = 0; i < job->workers; i++) {
-        shown += ct_rank_set_has(&job->options->shown, i);
+    for (int i = 0; i < job->resolved->workers; i++) {
+        shown += ct_rank_set_has(&job->resolved->shown, i);
     }
-    return job->workers == 1 || (shown == 1 && !terminal);
+    return job->resolved->workers == 1 || (shown == 1 && !terminal);
 }
 
 /* Fills in where this generation's output goes. CT_ENOMEM. */
@@ -190,7 +190,7 @@ static int describe_stream(const struct ct_worker_options *options, int local_ra
     } else if (passes_unchanged(options, terminal)) {
         stream->mode = CT_LINES_RAW;
         /* A single worker finds the terminal itself; its stderr we need to read for the report. */
-        stream->inherit = job->workers == 1 && is_out && !route.to_file;
+        stream->inherit = job->resolved->workers == 1 && is_out && !route.to_file;
     } else {
         stream->mode = terminal ? CT_LINES_TERMINAL : CT_LINES_PLAIN;
         stream->fold = fold_of(options, terminal);

@@ -6,7 +6,6 @@
 
 #include "common/text.h"
 #include "launcher/binding/binder.h"
-#include "launcher/setup/prepare.h"
 #include "launcher/util/environ.h"
 #include "launcher/worker/command.h"
 #include "launcher/worker/worker_env.h"
@@ -56,26 +55,26 @@ static void row(struct table *table, const char *name, const char *from, const c
 
 static void print_nodes(struct table *table)
 {
-    const struct ct_options *options = table->config->options;
+    const struct ct_scheduler *scheduler = table->config->scheduler;
     const struct ct_resolved *resolved = table->config->resolved;
     if (resolved->mode == CT_MODE_SHIM) {
-        row(table, "world size", resolved->nnodes_from, "%d", options->max_nodes);
-        row(table, "rank", resolved->node_rank_from, "%d", options->node_rank);
-        row(table, "local rank", table->config->where->local_rank.from, "%d of %d",
-            resolved->local_rank, resolved->local_size);
-        row(table, "node", table->config->where->node_rank.from, "%d of %d", resolved->group_rank,
+        row(table, "world size", resolved->nnodes_from, "%d", resolved->max_nodes);
+        row(table, "rank", resolved->node_rank_from, "%d", resolved->node_rank);
+        row(table, "local rank", scheduler->local_rank.from, "%d of %d", resolved->local_rank,
+            resolved->local_size);
+        row(table, "node", scheduler->node_rank.from, "%d of %d", resolved->group_rank,
             resolved->group_count);
         return;
     }
-    if (options->min_nodes < options->max_nodes) {
-        row(table, "nodes", resolved->nnodes_from, "%d to %d", options->min_nodes,
-            options->max_nodes);
+    if (resolved->min_nodes < resolved->max_nodes) {
+        row(table, "nodes", resolved->nnodes_from, "%d to %d", resolved->min_nodes,
+            resolved->max_nodes);
     } else {
-        row(table, "nodes", resolved->nnodes_from, "%d", options->max_nodes);
+        row(table, "nodes", resolved->nnodes_from, "%d", resolved->max_nodes);
     }
     if (resolved->mode == CT_MODE_AGENT) {
-        if (options->node_rank >= 0) {
-            row(table, "node rank", resolved->node_rank_from, "%d", options->node_rank);
+        if (resolved->node_rank >= 0) {
+            row(table, "node rank", resolved->node_rank_from, "%d", resolved->node_rank);
         } else {
             row(table, "node rank", "default", "by the order of the host names");
         }
@@ -85,55 +84,51 @@ static void print_nodes(struct table *table)
 /* Other nodes may start other numbers of workers, which only the rendezvous tells. */
 static void print_workers(struct table *table)
 {
-    const struct ct_config *config = table->config;
-    const struct ct_options *options = config->options;
+    const struct ct_resolved *resolved = table->config->resolved;
     static const char *const kinds[] = {
         [CT_NPROC_COUNT] = "",
         [CT_NPROC_AUTO] = " (auto)",
         [CT_NPROC_CPU] = " (cpu)",
         [CT_NPROC_GPU] = " (gpu)",
     };
-    row(table, "workers here", config->resolved->nproc_from, "%d%s", config->workers,
-        kinds[options->nproc_kind]);
-    if (config->resolved->mode == CT_MODE_SINGLE) {
-        row(table, "ranks here", NULL, "0 to %d of %d", config->workers - 1, config->workers);
-    } else if (config->resolved->mode == CT_MODE_AGENT && options->node_rank >= 0 &&
-               options->min_nodes == options->max_nodes) {
-        long long first = (long long)options->node_rank * config->workers;
+    int workers = resolved->workers;
+    row(table, "workers here", resolved->workers_from, "%d%s", workers,
+        kinds[table->config->options->nproc_kind]);
+    if (resolved->mode == CT_MODE_SINGLE) {
+        row(table, "ranks here", NULL, "0 to %d of %d", workers - 1, workers);
+    } else if (resolved->mode == CT_MODE_AGENT && resolved->node_rank >= 0 &&
+               resolved->min_nodes == resolved->max_nodes) {
+        long long first = (long long)resolved->node_rank * workers;
         row(table, "ranks here", NULL, "%lld to %lld of %lld, if all nodes start as many", first,
-            first + config->workers - 1, (long long)options->max_nodes * config->workers);
+            first + workers - 1, (long long)resolved->max_nodes * workers);
     }
 }
 
 static void print_store(struct table *table)
 {
-    const struct ct_config *config = table->config;
-    const char *address = config->place->host;
-    uint16_t port = config->place->port;
-    char where[CT_ADDR_JOIN_MAX];
-    ct_addr_join(address, port, where, sizeof(where));
-    if (port != 0) {
-        row(table, "store", config->resolved->master_from, "%s", where);
+    const struct ct_resolved *resolved = table->config->resolved;
+    const struct ct_store_address *address = &resolved->store_address;
+    bool single = resolved->mode == CT_MODE_SINGLE;
+    bool computed = resolved->port_from == table->config->scheduler->job_id_from;
+    char text[CT_ADDR_JOIN_MAX];
+    ct_addr_join(address->host, address->port, text, sizeof(text));
+    if (address->port != 0) {
+        row(table, "store", resolved->master_from, "%s", text);
     } else {
-        row(table, "store", config->resolved->master_from, "%s, a free port", address);
+        row(table, "store", resolved->master_from, "%s, a free port", address->host);
     }
-    row(table, "its port", config->resolved->port_from, "%s",
-        port == 0                                                   ? "chosen by the kernel"
-        : config->resolved->port_from == config->where->job_id_from ? "computed from the job's id"
-                                                                    : "as given");
-    switch (config->options->rdzv_conf.is_host) {
-    case 1:
+    row(table, "its port", resolved->port_from, "%s",
+        address->port == 0 ? "chosen by the kernel"
+        : computed         ? "computed from the job's id"
+                           : "as given");
+    if (address->duty == CT_HOST_HERE || (address->duty == CT_HOST_IF_OURS && single)) {
         row(table, "hosted by", NULL, "this ctrun");
-        break;
-    case 0:
+    } else if (address->duty == CT_HOST_ELSEWHERE) {
         row(table, "hosted by", NULL, "%s",
-            config->resolved->mode == CT_MODE_SHIM ? "rank 0's ctrun" : "another machine's ctrun");
-        break;
-    default:
-        row(table, "hosted by", NULL, "%s",
-            config->resolved->mode == CT_MODE_SINGLE
-                ? "this ctrun"
-                : "the ctrun whose machine has this address, told by binding it");
+            resolved->mode == CT_MODE_SHIM ? "rank 0's ctrun" : "another machine's ctrun");
+    } else {
+        row(table, "hosted by", NULL,
+            "the ctrun whose machine has this address, told by binding it");
     }
 }
 
@@ -171,7 +166,7 @@ static void print_interfaces(struct table *table, char *const *env)
     if (config->interface != NULL) {
         facts = *config->interface;
     } else {
-        ct_interface_expect(config->options, config->machine, config->place, env, &facts);
+        ct_interface_expect(config->options, config->resolved, config->machine, env, &facts);
     }
     if (facts.name[0] != '\0') {
         print_interface(table, &facts, "gloo uses", CT_GLOO_INTERFACE_ENV, "", env);
@@ -181,22 +176,23 @@ static void print_interfaces(struct table *table, char *const *env)
 
 static void print_hosts(struct table *table)
 {
-    const struct ct_scheduler *where = table->config->where;
-    if (where->hosts_from == NULL || table->rc != 0) {
+    const struct ct_scheduler *scheduler = table->config->scheduler;
+    if (scheduler->hosts_from == NULL || table->rc != 0) {
         return;
     }
     table->rc = ct_buf_printf(table->out, "%-13s", "expected");
-    for (size_t i = 0; table->rc == 0 && i < where->hosts.count && i < HOSTS_SHOWN; i++) {
+    for (size_t i = 0; table->rc == 0 && i < scheduler->hosts.count && i < HOSTS_SHOWN; i++) {
         char name[CT_HOST_MAX];
-        (void)snprintf(name, sizeof(name), "%s", where->hosts.list[i]);
+        (void)snprintf(name, sizeof(name), "%s", scheduler->hosts.list[i]);
         ct_text_clean(name);
         table->rc = ct_buf_printf(table->out, "%s ", name);
     }
-    if (table->rc == 0 && where->hosts.count > HOSTS_SHOWN) {
-        table->rc = ct_buf_printf(table->out, "and %zu more ", where->hosts.count - HOSTS_SHOWN);
+    if (table->rc == 0 && scheduler->hosts.count > HOSTS_SHOWN) {
+        table->rc =
+            ct_buf_printf(table->out, "and %zu more ", scheduler->hosts.count - HOSTS_SHOWN);
     }
     if (table->rc == 0) {
-        table->rc = ct_buf_printf(table->out, "(%s)\n", where->hosts_from);
+        table->rc = ct_buf_printf(table->out, "(%s)\n", scheduler->hosts_from);
     }
 }
 
@@ -226,19 +222,16 @@ static void print_command(struct table *table, char *const *env)
 static void print_rest(struct table *table)
 {
     const struct ct_config *config = table->config;
-    if (config->options->run_id != NULL) {
-        row(table, "run id", config->resolved->run_id_from, "%s", config->options->run_id);
-    } else {
-        row(table, "run id", "default", "%s",
-            ct_options_shared(config->options) ? CT_RUN_ID_DEFAULT : "a random one");
-    }
+    const char *run_id = config->resolved->run_id;
+    row(table, "run id", config->resolved->run_id_from, "%s",
+        run_id != NULL ? run_id : "a random one");
     print_hosts(table);
     struct tm tm;
-    time_t end = (time_t)config->where->end_time;
+    time_t end = (time_t)config->scheduler->end_time;
     char text[64];
-    if (config->where->end_time_from != NULL && gmtime_r(&end, &tm) != NULL &&
+    if (config->scheduler->end_time_from != NULL && gmtime_r(&end, &tm) != NULL &&
         strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S UTC", &tm) > 0) {
-        row(table, "ends", config->where->end_time_from, "%s", text);
+        row(table, "ends", config->scheduler->end_time_from, "%s", text);
     }
 }
 
@@ -289,19 +282,19 @@ static void print_gpus(struct table *table, const struct ct_gpu_masks *gpus)
     }
 }
 
-/* What would keep the job from starting is part of what is printed. */
 static void print_devices(struct table *table, char *const *env)
 {
     const struct ct_config *config = table->config;
     struct ct_gpu_masks gpus = {0};
     struct ct_binder binder = {0};
     struct ct_err gpu_err = {0}, bind_err = {0};
-    bool refused = ct_machine_gpus(config->machine, config->options, config->resolved,
-                                   config->workers, &gpus, &gpu_err) != 0;
-    int rc = ct_binder_open_here(config->options->bind, env, config->workers, &binder, &bind_err);
+    int workers = config->resolved->workers;
+    bool refused =
+        ct_machine_gpus(config->machine, config->options, config->resolved, &gpus, &gpu_err) != 0;
+    int rc = ct_binder_open_here(config->options->bind, env, workers, &binder, &bind_err);
     table->rc = rc == CT_ENOMEM ? rc : table->rc;
     print_gpus(table, &gpus);
-    int shown = gpus.devices > 0 || binder.workers > 0 ? config->workers : 0;
+    int shown = gpus.devices > 0 || binder.workers > 0 ? workers : 0;
     for (int i = 0; i < shown && i < WORKERS_SHOWN; i++) {
         print_worker(table, &gpus, &binder, i);
     }
@@ -322,7 +315,7 @@ int ct_config_print(const struct ct_config *config, char *const *env, struct ct_
 {
     struct table table = {.config = config, .out = out};
     row(&table, "host", NULL, "%s", config->machine->host);
-    row(&table, "found", NULL, "%s: %s", config->where->name, config->where->reason);
+    row(&table, "found", NULL, "%s: %s", config->scheduler->name, config->scheduler->reason);
     row(&table, "mode", NULL, "%s", mode_texts[config->resolved->mode]);
     print_nodes(&table);
     print_workers(&table);

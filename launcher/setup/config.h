@@ -12,21 +12,18 @@
 #include "launcher/setup/interface.h"
 #include "launcher/setup/machine.h"
 #include "launcher/setup/resolve.h"
-#include "launcher/setup/store_address.h"
 
 /* Everything is borrowed. */
 struct ct_config {
-    const struct ct_options *options; /* as resolved */
-    const struct ct_scheduler *where;
+    const struct ct_options *options;
+    const struct ct_scheduler *scheduler;
     const struct ct_resolved *resolved;
     const struct ct_machine *machine;
-    const struct ct_store_address *place;       /* where the store would listen or be looked for */
-    int workers;                                /* on this node */
     const struct ct_interface_facts *interface; /* NULL = they are looked for */
 };
 
-/* Appends lines of text. `env` is for looking up the program; one that is not there is said to be
- * missing. CT_ENOMEM. */
+/* Appends lines of text. `env` is for looking up the program. What would keep the job from starting
+ * is said in lines called "problem". CT_ENOMEM. */
 CT_MUST_CHECK int ct_config_print(const struct ct_config *config, char *const *env,
                                   struct ct_buf *out);
 

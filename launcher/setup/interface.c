@@ -147,17 +147,17 @@ void ct_interface_look(const char *name, const char *local_addr, char *const *en
     *out = facts;
 }
 
-void ct_interface_expect(const struct ct_options *options, const struct ct_machine *machine,
-                         const struct ct_store_address *place, char *const *env,
+void ct_interface_expect(const struct ct_options *options, const struct ct_resolved *resolved,
+                         const struct ct_machine *machine, char *const *env,
                          struct ct_interface_facts *out)
 {
     char own[CT_HOST_MAX];
     *out = (struct ct_interface_facts){0};
-    if (!ct_options_shared(options)) {
+    if (!resolved->shared) {
         return;
     }
     ct_interface_look(machine->host, options->local_addr, env, out);
-    if (ct_addr_towards(place->host, own, sizeof(own), NULL) == 0) {
+    if (ct_addr_towards(resolved->store_address.host, own, sizeof(own), NULL) == 0) {
         (void)ct_interface_of_text(own, out->way);
     }
 }

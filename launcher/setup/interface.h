@@ -12,7 +12,7 @@
 #include "common/addr.h"
 #include "launcher/cli/options.h"
 #include "launcher/setup/machine.h"
-#include "launcher/setup/store_address.h"
+#include "launcher/setup/resolve.h"
 
 #include <net/if.h>
 #include <stdbool.h>
@@ -41,8 +41,8 @@ bool ct_interface_of_text(const char *address, char out[IF_NAMESIZE]);
 
 /* ct_interface_look() for a job of several machines, else zeroed; and `way` as far as it can be
  * seen before the store is reached. Asks the name service. */
-void ct_interface_expect(const struct ct_options *options, const struct ct_machine *machine,
-                         const struct ct_store_address *place, char *const *env,
+void ct_interface_expect(const struct ct_options *options, const struct ct_resolved *resolved,
+                         const struct ct_machine *machine, char *const *env,
                          struct ct_interface_facts *out);
 
 /* Does the user leave anything to be told? */

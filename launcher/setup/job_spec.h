@@ -13,7 +13,6 @@
 #include "launcher/process/logdir.h"
 #include "launcher/setup/machine.h"
 #include "launcher/setup/resolve.h"
-#include "launcher/setup/store_address.h"
 #include "launcher/worker/command.h"
 
 #include <sys/resource.h>
@@ -25,7 +24,6 @@ struct ct_token;
 struct ct_job_spec {
     const struct ct_options *options;
     const struct ct_resolved *resolved;
-    const struct ct_store_address *place; /* of the store */
     const struct ct_machine *machine;
     const struct ct_command *command;
     const struct ct_logdir *logdir;
@@ -38,8 +36,7 @@ struct ct_job_spec {
     const struct ct_token *token; /* of the job; NULL = none */
     const char *const *expected;  /* names of its hosts by node rank; NULL = not known */
     int num_expected;
-    int64_t begun_ns; /* monotonic: when ctrun was started */
-    int workers;
+    int64_t begun_ns;     /* monotonic: when ctrun was started */
     struct rlimit nofile; /* what ctrun was started with; workers get it back */
     enum ct_log_level log_level;
 };

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What cannot be read is left at the value that means unknown; only a number of workers that cannot
- * be met is an error.
+ * What cannot be read is left at the value that means unknown.
  */
 #include "launcher/setup/machine.h"
 
@@ -59,35 +58,8 @@ int ct_machine_cpus_to_share(const struct ct_machine *machine, const struct ct_r
     return own < all ? (int)own : all;
 }
 
-/* More CPUs or GPUs than CT_WORKERS_MAX were not asked for by number, so they are no error. */
-int ct_machine_workers(const struct ct_machine *machine, const struct ct_options *options, int *out,
-                       struct ct_err *err)
-{
-    int workers = options->nproc;
-    switch (options->nproc_kind) {
-    case CT_NPROC_COUNT:
-        break;
-    case CT_NPROC_CPU:
-        workers = machine->cpus;
-        break;
-    case CT_NPROC_AUTO:
-        workers = machine->gpus > 0 ? machine->gpus : machine->cpus;
-        break;
-    case CT_NPROC_GPU:
-        workers = machine->gpus;
-        if (workers == 0) {
-            return ct_err_set(err, CT_ENOENT,
-                              "--nproc-per-node gpu: no GPU is visible here (/dev/nvidia*, "
-                              "CUDA_VISIBLE_DEVICES); auto falls back to CPUs");
-        }
-        break;
-    }
-    *out = workers < CT_WORKERS_MAX ? workers : CT_WORKERS_MAX;
-    return 0;
-}
-
 int ct_machine_gpus(const struct ct_machine *machine, const struct ct_options *options,
-                    const struct ct_resolved *resolved, int workers, struct ct_gpu_masks *out,
+                    const struct ct_resolved *resolved, struct ct_gpu_masks *out,
                     struct ct_err *err)
 {
     const struct ct_gpu_request request = {
@@ -95,8 +67,8 @@ int ct_machine_gpus(const struct ct_machine *machine, const struct ct_options *o
         .share = options->share_gpu,
         .virtual_local_rank = options->virtual_local_rank,
         .wants_gpus = options->nproc_kind == CT_NPROC_GPU,
-        .workers = workers,
-        .ranks_here = resolved->mode == CT_MODE_SHIM ? resolved->local_size : workers,
+        .workers = resolved->workers,
+        .ranks_here = resolved->mode == CT_MODE_SHIM ? resolved->local_size : resolved->workers,
     };
     return ct_gpu_masks_decide(&machine->gpu_facts, &request, out, err);
 }

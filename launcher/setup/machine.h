@@ -24,11 +24,6 @@ struct ct_machine {
 /* `env` must stay. */
 void ct_machine_read(char *const *env, struct ct_machine *out);
 
-/* How many workers --nproc-per-node means here. CT_ENOENT when it means GPUs and there are none. */
-CT_MUST_CHECK int ct_machine_workers(const struct ct_machine *machine,
-                                     const struct ct_options *options, int *out,
-                                     struct ct_err *err);
-
 /* CPUs that the workers of this machine may divide among themselves. A scheduler that has started a
  * ctrun for each rank may have bound each of them to CPUs of its own. */
 int ct_machine_cpus_to_share(const struct ct_machine *machine, const struct ct_resolved *resolved);
@@ -36,8 +31,8 @@ int ct_machine_cpus_to_share(const struct ct_machine *machine, const struct ct_r
 /* Which GPU each worker is meant to use. Errors as ct_gpu_masks_decide(). */
 CT_MUST_CHECK int ct_machine_gpus(const struct ct_machine *machine,
                                   const struct ct_options *options,
-                                  const struct ct_resolved *resolved, int workers,
-                                  struct ct_gpu_masks *out, struct ct_err *err);
+                                  const struct ct_resolved *resolved, struct ct_gpu_masks *out,
+                                  struct ct_err *err);
 
 /* A random (version 4) UUID. */
 #define CT_UUID_TEXT 37

@@ -8,7 +8,6 @@
 #include "common/file.h"
 #include "common/open_files.h"
 #include "launcher/report/worker_end.h"
-#include "launcher/setup/store_address.h"
 #include "launcher/util/environ.h"
 
 #include <errno.h>
@@ -31,18 +30,11 @@ void ct_prepare_standard_fds(void)
     }
 }
 
-int ct_prepare_run_id(const struct ct_options *options, char uuid[CT_UUID_TEXT], const char **out,
+int ct_prepare_run_id(const struct ct_resolved *resolved, char uuid[CT_UUID_TEXT], const char **out,
                       struct ct_err *err)
 {
-    if (options->run_id != NULL || ct_options_shared(options)) {
-        *out = options->run_id != NULL ? options->run_id : CT_RUN_ID_DEFAULT;
-        return 0;
-    }
-    int rc = ct_uuid_random(uuid, err);
-    if (rc == 0) {
-        *out = uuid;
-    }
-    return rc;
+    *out = resolved->run_id != NULL ? resolved->run_id : uuid;
+    return resolved->run_id != NULL ? 0 : ct_uuid_random(uuid, err);
 }
 
 int ct_prepare_command(const struct ct_options *options, const char *own_dir, char *const *env,
@@ -116,34 +108,35 @@ static int check_report(const struct ct_options *options, struct ct_err *err)
     return rc;
 }
 
-bool ct_prepare_wants_logs(const struct ct_options *options)
+bool ct_prepare_wants_logs(const struct ct_resolved *resolved)
 {
-    return ct_redirects_any(&options->redirects) || ct_redirects_any(&options->tee);
+    return ct_redirects_any(&resolved->redirects) || ct_redirects_any(&resolved->tee);
 }
 
 /* A folder that nobody looks into unless the job fails may be anywhere. */
-static bool make_passing(const char *tmp_dir, const char *run_id, struct ct_logdir *out)
+static bool make_temporary(const char *tmp_dir, const char *run_id, struct ct_logdir *out)
 {
     /* Making and removing a folder for each worker costs milliseconds on a disk. */
-    const char *const places[] = {tmp_dir != NULL ? tmp_dir : "/dev/shm", "/tmp", "/var/tmp",
-                                  "/dev/shm"};
+    const char *const folders[] = {tmp_dir != NULL ? tmp_dir : "/dev/shm", "/tmp", "/var/tmp",
+                                   "/dev/shm"};
     bool made = false;
-    for (size_t i = 0; !made && i < sizeof(places) / sizeof(places[0]); i++) {
-        made = ct_logdir_init(NULL, places[i], run_id, out, NULL) == 0;
+    for (size_t i = 0; !made && i < sizeof(folders) / sizeof(folders[0]); i++) {
+        made = ct_logdir_init(NULL, folders[i], run_id, out, NULL) == 0;
     }
     return made;
 }
 
-int ct_prepare_logdir(const struct ct_options *options, char *const *env, const char *run_id,
-                      struct ct_logdir *out, struct ct_err *err)
+int ct_prepare_logdir(const struct ct_options *options, const struct ct_resolved *resolved,
+                      char *const *env, const char *run_id, struct ct_logdir *out,
+                      struct ct_err *err)
 {
     const char *tmp_dir = ct_environ_get(env, "TMPDIR");
     int rc = check_report(options, err);
     if (rc != 0) {
         return rc;
     }
-    if (options->log_dir == NULL && !ct_prepare_wants_logs(options) &&
-        make_passing(tmp_dir, run_id, out)) {
+    if (options->log_dir == NULL && !ct_prepare_wants_logs(resolved) &&
+        make_temporary(tmp_dir, run_id, out)) {
         return 0;
     }
     rc = ct_logdir_init(options->log_dir, tmp_dir, run_id, out, err);
@@ -154,9 +147,9 @@ int ct_prepare_logdir(const struct ct_options *options, char *const *env, const 
     return rc;
 }
 
-int ct_prepare_guard(const struct ct_options *options, const struct ct_logdir *logdir,
+int ct_prepare_guard(const struct ct_resolved *resolved, const struct ct_logdir *logdir,
                      const struct ct_cookie *cookie, struct ct_guard **out, struct ct_err *err)
 {
-    bool removes = logdir->temporary && !ct_prepare_wants_logs(options);
+    bool removes = logdir->temporary && !ct_prepare_wants_logs(resolved);
     return ct_guard_start(cookie, removes ? logdir->base : NULL, out, err);
 }

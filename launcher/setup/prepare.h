@@ -16,16 +16,13 @@
 #include <stdbool.h>
 #include <sys/resource.h>
 
-/* torchrun's, for a job of several machines that names none: they must say the same. */
-#define CT_RUN_ID_DEFAULT "none"
-
 /* Opens /dev/null on every descriptor 0-2 that is closed. Otherwise a socket would get its number,
  * and workers would inherit the socket as their standard input or output. */
 void ct_prepare_standard_fds(void);
 
-/* The id of the job: as given, torchrun's default for several machines, or a random one, which
- * goes to `uuid`. Gives *out, borrowed from one of these. */
-CT_MUST_CHECK int ct_prepare_run_id(const struct ct_options *options, char uuid[CT_UUID_TEXT],
+/* The id of the job: the one that was decided, or a random one, which goes to `uuid`. Gives *out,
+ * borrowed from one of these. */
+CT_MUST_CHECK int ct_prepare_run_id(const struct ct_resolved *resolved, char uuid[CT_UUID_TEXT],
                                     const char **out, struct ct_err *err);
 
 /* Finds the program. `own_dir` is the folder of ctrun's executable, "" when unknown. On failure
@@ -48,18 +45,19 @@ CT_MUST_CHECK int ct_prepare_token(const struct ct_options *options, char *const
                                    struct ct_token *out, struct ct_err *err);
 
 /* Does the user want the files of this run? */
-bool ct_prepare_wants_logs(const struct ct_options *options);
+bool ct_prepare_wants_logs(const struct ct_resolved *resolved);
 
 /* Makes the folder for log and error files, after a look whether the file of --report can be
  * written: that is better said now than when the job is over. Errors as ct_logdir_init() and
  * ct_file_replace_check(). Gives *out. */
-CT_MUST_CHECK int ct_prepare_logdir(const struct ct_options *options, char *const *env,
+CT_MUST_CHECK int ct_prepare_logdir(const struct ct_options *options,
+                                    const struct ct_resolved *resolved, char *const *env,
                                     const char *run_id, struct ct_logdir *out, struct ct_err *err);
 
 /* Starts the process that cleans up if ctrun is killed; it removes a temporary log folder that the
  * user did not ask for. Errors as ct_guard_start(). Gives *out. */
-CT_MUST_CHECK int ct_prepare_guard(const struct ct_options *options, const struct ct_logdir *logdir,
-                                   const struct ct_cookie *cookie, struct ct_guard **out,
-                                   struct ct_err *err);
+CT_MUST_CHECK int ct_prepare_guard(const struct ct_resolved *resolved,
+                                   const struct ct_logdir *logdir, const struct ct_cookie *cookie,
+                                   struct ct_guard **out, struct ct_err *err);
 
 #endif

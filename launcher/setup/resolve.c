@@ -1,24 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Asks which scheduler has started this process, then chooses how ctrun runs: alone, as one agent
- * of several, or as the wrapper of a rank that the scheduler has started. Then each value that
- * nobody has given is taken from the scheduler. Failure modes: variables of a scheduler that
- * contradict each other, or that leave open what must be known.
+ * Chooses how ctrun runs: alone, as one agent of several, or as the wrapper of a rank that the
+ * scheduler has started. Then each value that the options leave open is taken from the scheduler.
+ * Failure modes: variables of a scheduler that contradict each other, or that leave open what must
+ * be known.
  */
 #include "launcher/setup/resolve.h"
 
 #include "launcher/cli/option_table.h"
-#include "launcher/setup/store_address.h"
+#include "launcher/setup/machine.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #define DEFAULT_FROM "default"
+/* Ports that torchrun's users expect where they name none: of the static back end and of c10d. */
+#define PORT_STATIC 29500
+#define PORT_C10D 29400
 
-struct scene {
-    const struct ct_scheduler *where;
-    struct ct_options *options;
+struct resolver {
+    const struct ct_options *options;
+    const struct ct_scheduler *scheduler;
     struct ct_resolved *out;
+    enum ct_rdzv_backend backend;
+    int is_host; /* 1 = this ctrun hosts the store, 0 = another one, -1 = binding it tells */
     struct ct_err *err;
 };
 
@@ -42,253 +47,353 @@ static const char *from_of(const struct ct_options *options, enum ct_option_id i
     return DEFAULT_FROM;
 }
 
-static bool has_master(const struct ct_options *options)
+/* Fills in what the options say, defaults included. */
+static void take_options(const struct ct_options *options, struct ct_resolved *out)
 {
-    return options->has_endpoint || options->master_addr[0] != '\0';
+    *out = (struct ct_resolved){
+        .min_nodes = options->min_nodes,
+        .max_nodes = options->max_nodes,
+        .node_rank = options->node_rank,
+        .workers = options->nproc,
+        .run_id = options->run_id,
+        .master_port = options->master_port,
+        .redirects = options->redirects,
+        .tee = options->tee,
+        .shown = options->shown,
+        .nnodes_from = from_of(options, CT_OPT_NNODES, "--nnodes", "PET_NNODES"),
+        .node_rank_from = from_of(options, CT_OPT_NODE_RANK, "--node-rank", "PET_NODE_RANK"),
+        .workers_from =
+            from_of(options, CT_OPT_NPROC_PER_NODE, "--nproc-per-node", "PET_NPROC_PER_NODE"),
+        .run_id_from = from_of(options, CT_OPT_RDZV_ID, "--rdzv-id", "PET_RDZV_ID"),
+        .master_from = from_of(options, CT_OPT_MASTER_ADDR, "--master-addr", "PET_MASTER_ADDR"),
+        .port_from = from_of(options, CT_OPT_MASTER_PORT, "--master-port", "PET_MASTER_PORT"),
+    };
+    memcpy(out->master_addr, options->master_addr, sizeof(out->master_addr));
+    if (options->has_endpoint) {
+        out->master_from = out->port_from =
+            from_of(options, CT_OPT_RDZV_ENDPOINT, "--rdzv-endpoint", "PET_RDZV_ENDPOINT");
+    }
 }
 
 /* ---- mode ------------------------------------------------------------------------------------ */
 
-static bool starts_ranks(const struct ct_scheduler *where)
+static bool starts_ranks(const struct ct_scheduler *scheduler)
 {
-    return where->world_size.from != NULL && where->world_size.value > 1 &&
-           (where->nnodes.from == NULL || where->world_size.value > where->nnodes.value);
+    return scheduler->world_size.from != NULL && scheduler->world_size.value > 1 &&
+           (scheduler->nnodes.from == NULL ||
+            scheduler->world_size.value > scheduler->nnodes.value);
 }
 
-static int refuse_both(const struct scene *scene)
+static int refuse_both(const struct resolver *r)
 {
-    const struct ct_scheduler *where = scene->where;
+    const struct ct_scheduler *scheduler = r->scheduler;
     return ct_err_set(
-        scene->err, CT_EINVAL,
+        r->err, CT_EINVAL,
         "%s has started %d tasks (%s), more than one on a node, and %s asks each for "
         "%d workers: leave it out, and every task becomes one rank; or start one task "
         "on each node (srun --ntasks-per-node=1, mpirun --map-by ppr:1:node), and "
         "each starts its workers",
-        where->name, where->world_size.value, where->world_size.from, scene->out->nproc_from,
-        scene->options->nproc);
+        scheduler->name, scheduler->world_size.value, scheduler->world_size.from,
+        r->out->workers_from, r->options->nproc);
 }
 
-static int choose_mode(const struct scene *scene)
+static int choose_mode(const struct resolver *r)
 {
-    const struct ct_scheduler *where = scene->where;
-    const struct ct_options *options = scene->options;
+    const struct ct_scheduler *scheduler = r->scheduler;
+    const struct ct_options *options = r->options;
     bool nproc_given = is_given(options, CT_OPT_NPROC_PER_NODE);
     if (options->standalone || is_given(options, CT_OPT_NNODES)) {
-        scene->out->mode =
+        r->out->mode =
             options->max_nodes > 1 || options->spares > 0 ? CT_MODE_AGENT : CT_MODE_SINGLE;
         return 0;
     }
-    if (starts_ranks(where)) {
-        scene->out->mode = CT_MODE_SHIM;
-        return nproc_given ? refuse_both(scene) : 0;
+    if (starts_ranks(scheduler)) {
+        r->out->mode = CT_MODE_SHIM;
+        return nproc_given ? refuse_both(r) : 0;
     }
-    /* One process for each rank is what such launchers are asked for; on one process a node it
-     * makes no difference to be one of them. */
-    if (where->ranks_only && where->world_size.value > 1 && !nproc_given) {
-        scene->out->mode = CT_MODE_SHIM;
+    /* Users ask such launchers for one process per rank. Where that is one process on each node, a
+     * shim does the same as an agent would. */
+    if (scheduler->ranks_only && scheduler->world_size.value > 1 && !nproc_given) {
+        r->out->mode = CT_MODE_SHIM;
         return 0;
     }
-    if (where->nnodes.from != NULL) {
-        scene->out->mode = where->nnodes.value > 1 ? CT_MODE_AGENT : CT_MODE_SINGLE;
+    if (scheduler->nnodes.from != NULL) {
+        r->out->mode = scheduler->nnodes.value > 1 ? CT_MODE_AGENT : CT_MODE_SINGLE;
         return 0;
     }
-    if (where->node_rank.from != NULL) {
-        return ct_err_set(scene->err, CT_EINVAL,
+    if (scheduler->node_rank.from != NULL) {
+        return ct_err_set(r->err, CT_EINVAL,
                           "%s=%d says that this is one of several nodes (%s), but nothing says of "
                           "how many: pass --nnodes N, or --standalone if each works alone",
-                          where->node_rank.from, where->node_rank.value, where->name);
+                          scheduler->node_rank.from, scheduler->node_rank.value, scheduler->name);
     }
-    scene->out->mode = CT_MODE_SINGLE;
+    r->out->mode = CT_MODE_SINGLE;
     return 0;
 }
 
-/* ---- values ---------------------------------------------------------------------------------- */
+/* ---- nodes and workers ----------------------------------------------------------------------- */
 
 /* A scheduler's number of this node counts if it counts the same nodes. */
-static const struct ct_scheduler_int *known_node_rank(const struct scene *scene)
+static const struct ct_scheduler_int *known_node_rank(const struct resolver *r)
 {
-    const struct ct_scheduler *where = scene->where;
-    int nodes = scene->options->max_nodes;
-    bool elastic = scene->options->min_nodes < nodes;
-    if (where->node_rank.from != NULL &&
-        (where->nnodes.from == NULL ? where->node_rank.value < nodes
-                                    : where->nnodes.value == nodes && !starts_ranks(where))) {
-        return &where->node_rank;
+    const struct ct_scheduler *scheduler = r->scheduler;
+    int nodes = r->out->max_nodes;
+    bool elastic = r->out->min_nodes < nodes;
+    if (scheduler->node_rank.from != NULL &&
+        (scheduler->nnodes.from == NULL
+             ? scheduler->node_rank.value < nodes
+             : scheduler->nnodes.value == nodes && !starts_ranks(scheduler))) {
+        return &scheduler->node_rank;
     }
-    if (!elastic && where->rank.from != NULL && where->world_size.value == nodes) {
-        return &where->rank;
+    if (!elastic && scheduler->rank.from != NULL && scheduler->world_size.value == nodes) {
+        return &scheduler->rank;
     }
     return NULL;
 }
 
-static void settle_nodes(const struct scene *scene)
+static void resolve_nodes(const struct resolver *r)
 {
-    const struct ct_scheduler *where = scene->where;
-    struct ct_options *options = scene->options;
+    const struct ct_scheduler *scheduler = r->scheduler;
+    struct ct_resolved *out = r->out;
     const struct ct_scheduler_int *nodes =
-        scene->out->mode == CT_MODE_SHIM ? &where->world_size : &where->nnodes;
-    if (!is_given(options, CT_OPT_NNODES) && scene->out->mode != CT_MODE_SINGLE) {
-        options->min_nodes = options->max_nodes = nodes->value;
-        scene->out->nnodes_from = nodes->from;
+        out->mode == CT_MODE_SHIM ? &scheduler->world_size : &scheduler->nnodes;
+    if (!is_given(r->options, CT_OPT_NNODES) && out->mode != CT_MODE_SINGLE) {
+        out->min_nodes = out->max_nodes = nodes->value;
+        out->nnodes_from = nodes->from;
     }
-    if (scene->out->mode == CT_MODE_SHIM) {
-        options->node_rank = where->rank.value;
-        scene->out->node_rank_from = where->rank.from;
+    if (out->mode == CT_MODE_SHIM) {
+        out->node_rank = scheduler->rank.value;
+        out->node_rank_from = scheduler->rank.from;
         return;
     }
-    const struct ct_scheduler_int *rank = known_node_rank(scene);
-    if (options->node_rank < 0 && scene->out->mode == CT_MODE_AGENT && rank != NULL) {
-        options->node_rank = rank->value;
-        scene->out->node_rank_from = rank->from;
+    const struct ct_scheduler_int *rank = known_node_rank(r);
+    if (out->node_rank < 0 && out->mode == CT_MODE_AGENT && rank != NULL) {
+        out->node_rank = rank->value;
+        out->node_rank_from = rank->from;
     }
 }
 
-/* Devices that the scheduler has given to this node: only to users who left everything to it, since
- * torchrun's default beside --nnodes is one worker. */
-static void settle_workers(const struct scene *scene)
+static int check_node_rank(const struct resolver *r)
 {
-    const struct ct_scheduler *where = scene->where;
-    struct ct_options *options = scene->options;
-    if (scene->out->mode == CT_MODE_SHIM) {
-        options->nproc_kind = CT_NPROC_COUNT;
-        options->nproc = 1;
-        scene->out->nproc_from = where->world_size.from;
-        return;
-    }
-    if (where->nproc.from != NULL && where->nproc.value <= CT_WORKERS_MAX &&
-        where->nnodes.from != NULL && !options->standalone &&
-        !is_given(options, CT_OPT_NPROC_PER_NODE) && !is_given(options, CT_OPT_NNODES)) {
-        options->nproc_kind = CT_NPROC_COUNT;
-        options->nproc = where->nproc.value;
-        scene->out->nproc_from = where->nproc.from;
-    }
-}
-
-static int no_master(const struct scene *scene)
-{
-    return ct_err_set(scene->err, CT_EINVAL,
-                      "%s does not say on which host rank 0 is, so the others could not find it: "
-                      "pass --master-addr HOST (or --rdzv-endpoint HOST:PORT)",
-                      scene->where->name);
-}
-
-/* Who serves is known where the scheduler numbers the nodes and names the first; where a flag names
- * the address, trying to bind it tells. */
-static int settle_master(const struct scene *scene)
-{
-    const struct ct_scheduler *where = scene->where;
-    struct ct_options *options = scene->options;
-    bool one_host = scene->out->mode == CT_MODE_SHIM && where->local_size.from != NULL &&
-                    where->local_size.value == where->world_size.value;
-    if (has_master(options)) {
-        if (scene->out->mode == CT_MODE_SHIM) {
-            options->rdzv_conf.is_host = options->node_rank == 0;
-        }
+    const struct ct_resolved *out = r->out;
+    if (out->node_rank < out->max_nodes + r->options->spares) {
         return 0;
     }
-    const char *host = one_host                         ? "127.0.0.1"
-                       : where->first_host.from != NULL ? where->first_host.value
-                                                        : NULL;
-    if (host == NULL) {
-        /* With --nnodes and nothing else the options' own rules decide. */
-        return scene->out->mode == CT_MODE_SHIM || where->nnodes.from != NULL ? no_master(scene)
-                                                                              : 0;
+    return ct_err_set(
+        r->err, CT_EINVAL, "--node-rank %d: ranks of %d node%s go from 0 to %d (see --nnodes)",
+        out->node_rank, out->max_nodes, out->max_nodes == 1 ? "" : "s", out->max_nodes - 1);
+}
+
+/* The scheduler's number of devices counts only where the user has left everything to it:
+ * torchrun's default beside --nnodes is one worker. More CPUs or GPUs than CT_WORKERS_MAX were not
+ * asked for by number, so they are no error. */
+static int resolve_workers(const struct resolver *r, const struct ct_machine *machine)
+{
+    const struct ct_scheduler *scheduler = r->scheduler;
+    const struct ct_options *options = r->options;
+    struct ct_resolved *out = r->out;
+    if (out->mode == CT_MODE_SHIM) {
+        out->workers = 1;
+        out->workers_from = scheduler->world_size.from;
+        return 0;
     }
-    struct ct_endpoint endpoint;
-    if (ct_endpoint_parse(host, 0, &endpoint, scene->err) != 0) {
-        (void)ct_err_wrap(scene->err, "%s", where->first_host.from);
-        return CT_EFORMAT;
+    if (scheduler->nproc.from != NULL && scheduler->nproc.value <= CT_WORKERS_MAX &&
+        scheduler->nnodes.from != NULL && !options->standalone &&
+        !is_given(options, CT_OPT_NPROC_PER_NODE) && !is_given(options, CT_OPT_NNODES)) {
+        out->workers = scheduler->nproc.value;
+        out->workers_from = scheduler->nproc.from;
+        return 0;
     }
-    memcpy(options->master_addr, endpoint.host, sizeof(options->master_addr));
-    scene->out->master_from = one_host ? where->local_size.from : where->first_host.from;
-    if (options->node_rank >= 0 && options->rdzv_conf.is_host < 0) {
-        options->rdzv_conf.is_host = options->node_rank == 0;
+    switch (options->nproc_kind) {
+    case CT_NPROC_COUNT:
+        break;
+    case CT_NPROC_CPU:
+        out->workers = machine->cpus;
+        break;
+    case CT_NPROC_AUTO:
+        out->workers = machine->gpus > 0 ? machine->gpus : machine->cpus;
+        break;
+    case CT_NPROC_GPU:
+        if (machine->gpus == 0) {
+            return ct_err_set(r->err, CT_ENOENT,
+                              "--nproc-per-node gpu: no GPU is visible here (/dev/nvidia*, "
+                              "CUDA_VISIBLE_DEVICES); auto falls back to CPUs");
+        }
+        out->workers = machine->gpus;
+        break;
     }
-    options->backend = CT_RDZV_STATIC; /* a host and a port is what is known */
+    out->workers = out->workers < CT_WORKERS_MAX ? out->workers : CT_WORKERS_MAX;
     return 0;
 }
 
-static void settle_port(const struct scene *scene)
+/* What a launcher leaves open is computed from the ranks: in blocks, on equal nodes. */
+static void resolve_local_rank(const struct resolver *r)
 {
-    const struct ct_scheduler *where = scene->where;
-    struct ct_options *options = scene->options;
-    if (options->has_endpoint || options->master_port > 0) {
+    const struct ct_scheduler *scheduler = r->scheduler;
+    struct ct_resolved *out = r->out;
+    out->local_rank = scheduler->local_rank.from != NULL ? scheduler->local_rank.value : 0;
+    out->local_size = scheduler->local_size.from != NULL ? scheduler->local_size.value : 1;
+    if (scheduler->nnodes.from != NULL && scheduler->node_rank.from != NULL) {
+        out->group_rank = scheduler->node_rank.value;
+        out->group_count = scheduler->nnodes.value;
         return;
     }
-    if (where->port.from != NULL) {
-        options->master_port = where->port.value;
-        scene->out->port_from = where->port.from;
+    out->group_rank = scheduler->rank.value / out->local_size;
+    out->group_count = (scheduler->world_size.value + out->local_size - 1) / out->local_size;
+}
+
+/* A shim's only worker is number 0 of its ctrun, so what the options say of its local rank is said
+ * of number 0. */
+static void resolve_output(struct ct_resolved *out)
+{
+    bool shown = ct_rank_set_has(&out->shown, out->local_rank);
+    out->redirects =
+        (struct ct_redirects){.all = (uint8_t)ct_redirects_of(&out->redirects, out->local_rank)};
+    out->tee = (struct ct_redirects){.all = (uint8_t)ct_redirects_of(&out->tee, out->local_rank)};
+    out->shown = (struct ct_rank_set){.given = true, .bits = {shown ? 1 : 0}};
+}
+
+/* ---- the store ------------------------------------------------------------------------------- */
+
+static bool has_master(const struct resolver *r)
+{
+    return r->options->has_endpoint || r->out->master_addr[0] != '\0';
+}
+
+/* Who hosts is known where the scheduler numbers the nodes and names the first. Where a flag names
+ * the address, each ctrun tries to bind it. */
+static int resolve_master(struct resolver *r)
+{
+    const struct ct_scheduler *scheduler = r->scheduler;
+    struct ct_resolved *out = r->out;
+    bool shim = out->mode == CT_MODE_SHIM;
+    if (has_master(r)) {
+        r->is_host = shim ? out->node_rank == 0 : r->is_host;
+        return 0;
+    }
+    bool one_host = shim && scheduler->local_size.from != NULL &&
+                    scheduler->local_size.value == scheduler->world_size.value;
+    if (!one_host && scheduler->first_host.from == NULL) {
+        if (!shim && scheduler->nnodes.from == NULL) {
+            return 0; /* --nnodes and nothing else: as without a scheduler */
+        }
+        return ct_err_set(r->err, CT_EINVAL,
+                          "%s does not say on which host rank 0 is, so the others could not find "
+                          "it: pass --master-addr HOST (or --rdzv-endpoint HOST:PORT)",
+                          scheduler->name);
+    }
+    const char *host = one_host ? "127.0.0.1" : scheduler->first_host.value;
+    struct ct_endpoint endpoint;
+    if (ct_endpoint_parse(host, 0, &endpoint, r->err) != 0) {
+        (void)ct_err_wrap(r->err, "%s", scheduler->first_host.from);
+        return CT_EFORMAT;
+    }
+    memcpy(out->master_addr, endpoint.host, sizeof(out->master_addr));
+    out->master_from = one_host ? scheduler->local_size.from : scheduler->first_host.from;
+    if (out->node_rank >= 0 && r->is_host < 0) {
+        r->is_host = out->node_rank == 0;
+    }
+    r->backend = CT_RDZV_STATIC; /* a host and a port is what is known */
+    return 0;
+}
+
+static void resolve_port(const struct resolver *r)
+{
+    const struct ct_scheduler *scheduler = r->scheduler;
+    struct ct_resolved *out = r->out;
+    if (r->options->has_endpoint || out->master_port > 0) {
         return;
     }
-    options->master_port =
-        where->job_id_from != NULL ? ct_scheduler_port(where->job_id) : CT_PORT_STATIC;
-    scene->out->port_from = where->job_id_from != NULL ? where->job_id_from : DEFAULT_FROM;
-}
-
-static void settle_run_id(const struct scene *scene)
-{
-    if (scene->options->run_id == NULL && scene->where->job_id_from != NULL) {
-        scene->options->run_id = scene->where->job_id;
-        scene->out->run_id_from = scene->where->job_id_from;
-    }
-}
-
-/* What a launcher leaves open is taken from the ranks: in blocks, on equal nodes. */
-static void settle_local(const struct scene *scene)
-{
-    const struct ct_scheduler *where = scene->where;
-    struct ct_resolved *out = scene->out;
-    out->local_rank = where->local_rank.from != NULL ? where->local_rank.value : 0;
-    out->local_size = where->local_size.from != NULL ? where->local_size.value : 1;
-    if (where->nnodes.from != NULL && where->node_rank.from != NULL) {
-        out->group_rank = where->node_rank.value;
-        out->group_count = where->nnodes.value;
+    if (scheduler->port.from != NULL) {
+        out->master_port = scheduler->port.value;
+        out->port_from = scheduler->port.from;
         return;
     }
-    out->group_rank = where->rank.value / out->local_size;
-    out->group_count = (where->world_size.value + out->local_size - 1) / out->local_size;
+    bool has_id = scheduler->job_id_from != NULL;
+    out->master_port = has_id ? ct_scheduler_port(scheduler->job_id) : PORT_STATIC;
+    out->port_from = has_id ? scheduler->job_id_from : DEFAULT_FROM;
 }
 
-/* A shim's only worker is the first of its ctrun: what was said of its local rank is said of that
- * one. */
-static void settle_output(const struct scene *scene)
+/* One machine: static: the endpoint, else --master-addr and --master-port. c10d: the endpoint,
+ * where an absent port is free to choose (torchrun's two stores are one here, and its 29400 would
+ * make jobs on one machine collide). --local-addr is stronger than a host that is a mere default or
+ * c10d's. */
+static void choose_store_alone(const struct resolver *r, struct ct_store_address *address)
 {
-    struct ct_options *options = scene->options;
-    int local_rank = scene->out->local_rank;
-    bool shown = ct_rank_set_has(&options->shown, local_rank);
-    options->redirects =
-        (struct ct_redirects){.all = (uint8_t)ct_redirects_of(&options->redirects, local_rank)};
-    options->tee =
-        (struct ct_redirects){.all = (uint8_t)ct_redirects_of(&options->tee, local_rank)};
-    options->shown = (struct ct_rank_set){.given = true, .bits = {shown ? 1 : 0}};
+    const struct ct_options *options = r->options;
+    const struct ct_resolved *out = r->out;
+    const char *local = options->local_addr[0] != '\0' ? options->local_addr : NULL;
+    if (options->has_endpoint && !options->standalone) {
+        address->host = options->endpoint.host;
+        address->port = options->endpoint.port;
+        address->option = "--rdzv-endpoint";
+        if (r->backend == CT_RDZV_C10D && local != NULL) {
+            address->also = address->host;
+        }
+    } else if (r->backend == CT_RDZV_STATIC && !options->standalone) {
+        if (out->master_addr[0] != '\0') {
+            address->host = out->master_addr;
+            address->option = "--master-addr";
+        }
+        address->port = out->master_port > 0 ? (uint16_t)out->master_port : 0;
+    }
+    if (local != NULL && (address->option == NULL || address->also != NULL)) {
+        address->host = local;
+        address->option = "--local-addr";
+    }
+    address->master = address->host;
 }
 
-static void name_sources(const struct ct_options *options, struct ct_resolved *out)
+/* Several machines: the same, but absent ports are torchrun's, and --local-addr adds an address. */
+static void choose_store_shared(const struct resolver *r, struct ct_store_address *address)
 {
-    out->nnodes_from = from_of(options, CT_OPT_NNODES, "--nnodes", "PET_NNODES");
-    out->node_rank_from = from_of(options, CT_OPT_NODE_RANK, "--node-rank", "PET_NODE_RANK");
-    out->nproc_from =
-        from_of(options, CT_OPT_NPROC_PER_NODE, "--nproc-per-node", "PET_NPROC_PER_NODE");
-    out->run_id_from = from_of(options, CT_OPT_RDZV_ID, "--rdzv-id", "PET_RDZV_ID");
-    out->master_from =
-        options->has_endpoint
-            ? from_of(options, CT_OPT_RDZV_ENDPOINT, "--rdzv-endpoint", "PET_RDZV_ENDPOINT")
-            : from_of(options, CT_OPT_MASTER_ADDR, "--master-addr", "PET_MASTER_ADDR");
-    out->port_from = options->has_endpoint
-                         ? out->master_from
-                         : from_of(options, CT_OPT_MASTER_PORT, "--master-port", "PET_MASTER_PORT");
+    const struct ct_options *options = r->options;
+    const struct ct_resolved *out = r->out;
+    bool is_static = r->backend == CT_RDZV_STATIC;
+    address->duty = r->is_host == 1   ? CT_HOST_HERE
+                    : r->is_host == 0 ? CT_HOST_ELSEWHERE
+                                      : CT_HOST_IF_OURS;
+    if (options->has_endpoint) {
+        address->host = options->endpoint.host;
+        address->port = options->endpoint.has_port ? options->endpoint.port : PORT_C10D;
+        address->option = "--rdzv-endpoint";
+    } else if (is_static) {
+        if (out->master_addr[0] != '\0') {
+            address->host = out->master_addr;
+        }
+        address->port = out->master_port >= 0 ? (uint16_t)out->master_port : PORT_STATIC;
+        address->option = "--master-addr";
+    }
+    bool own = options->local_addr[0] != '\0' && !is_static && !ct_addr_is_any(options->local_addr);
+    address->master = own ? options->local_addr : address->host;
 }
 
-/* ---- all ------------------------------------------------------------------------------------- */
-
-static bool says_it_all(const struct ct_options *options)
+static void resolve_store_address(const struct resolver *r)
 {
-    return options->standalone ||
-           (is_given(options, CT_OPT_NNODES) && (options->max_nodes == 1 || has_master(options)));
+    r->out->store_address.host = "127.0.0.1";
+    if (r->out->shared) {
+        choose_store_shared(r, &r->out->store_address);
+    } else {
+        choose_store_alone(r, &r->out->store_address);
+    }
 }
+
+static void resolve_run_id(const struct resolver *r)
+{
+    struct ct_resolved *out = r->out;
+    if (out->run_id == NULL && out->mode != CT_MODE_SINGLE && r->scheduler->job_id_from != NULL) {
+        out->run_id = r->scheduler->job_id;
+        out->run_id_from = r->scheduler->job_id_from;
+    }
+    if (out->run_id == NULL && out->shared) {
+        out->run_id = CT_RUN_ID_DEFAULT;
+    }
+}
+
+/* ---- output ---------------------------------------------------------------------------------- */
 
 /* Does the launcher bring the output of all nodes together? Pods and hosts of a cloud have logs of
- * their own, and who has set variables by hand has several terminals. */
+ * their own, and a user who has set variables by hand has several terminals. */
 static bool shares_screen(enum ct_scheduler_kind kind)
 {
     switch (kind) {
@@ -316,67 +421,82 @@ static bool shares_screen(enum ct_scheduler_kind kind)
     return false;
 }
 
-int ct_resolve(const struct ct_scheduler_input *input, struct ct_options *options,
-               struct ct_scheduler *where, struct ct_resolved *out, struct ct_err *err)
+/* The last one that applies is the one that is said. */
+static void choose_warning(const struct resolver *r)
 {
-    struct ct_resolved resolved = {.mode = CT_MODE_SINGLE};
-    const struct scene scene = {where, options, &resolved, err};
-    name_sources(options, &resolved);
-    int rc = ct_scheduler_detect(input, where, err);
-    if (rc != 0 && rc != CT_ENOMEM && says_it_all(options)) {
-        /* Flags win: what could not be read is not needed. */
-        *where = (struct ct_scheduler){.name = "unclear", .reason = "flags decide"};
-        rc = 0;
+    const struct ct_options *options = r->options;
+    struct ct_resolved *out = r->out;
+    if (!options->standalone && !is_given(options, CT_OPT_NNODES)) {
+        memcpy(out->warning, r->scheduler->warning, sizeof(r->scheduler->warning));
+        out->warning_can_wait = out->mode == CT_MODE_AGENT;
     }
+    if (out->mode == CT_MODE_AGENT && !has_master(r) && r->backend == CT_RDZV_STATIC &&
+        r->is_host != 1) {
+        (void)snprintf(out->warning, sizeof(out->warning),
+                       "without --master-addr the %d nodes meet at 127.0.0.1, which other "
+                       "machines cannot reach",
+                       out->min_nodes);
+        out->warning_can_wait = false;
+    }
+    if (out->kill_on_exit && options->max_restarts > 0) {
+        (void)snprintf(out->warning, sizeof(out->warning),
+                       "Slurm ends the whole step when one task fails (SLURM_KILL_BAD_EXIT=1), so "
+                       "there may be nothing left to restart: use srun --kill-on-bad-exit=0");
+        out->warning_can_wait = false;
+    }
+}
+
+/* ---- all ------------------------------------------------------------------------------------- */
+
+int ct_resolve_scheduler(const struct ct_scheduler_input *input, const struct ct_options *options,
+                         struct ct_scheduler *out, struct ct_err *err)
+{
+    bool names_master = options->has_endpoint || options->master_addr[0] != '\0';
+    bool nothing_open = options->standalone || (is_given(options, CT_OPT_NNODES) &&
+                                                (options->max_nodes == 1 || names_master));
+    int rc = ct_scheduler_detect(input, out, err);
+    if (rc != 0 && rc != CT_ENOMEM && nothing_open) {
+        *out = (struct ct_scheduler){.name = "unclear", .reason = "flags decide"};
+        return 0;
+    }
+    return rc;
+}
+
+int ct_resolve(const struct ct_options *options, const struct ct_scheduler *scheduler,
+               const struct ct_machine *machine, struct ct_resolved *out, struct ct_err *err)
+{
+    struct resolver r = {.options = options,
+                         .scheduler = scheduler,
+                         .out = out,
+                         .backend = options->backend,
+                         .is_host = options->rdzv_conf.is_host,
+                         .err = err};
+    take_options(options, out);
+    int rc = choose_mode(&r);
     if (rc != 0) {
         return rc;
     }
-    rc = choose_mode(&scene);
-    if (rc != 0) {
-        return rc;
-    }
-    settle_nodes(&scene);
-    settle_workers(&scene);
-    resolved.one_screen = options->agent_stdin || shares_screen(where->kind);
-    if (resolved.mode != CT_MODE_SINGLE) {
-        rc = settle_master(&scene);
+    resolve_nodes(&r);
+    if (out->mode != CT_MODE_SINGLE) {
+        rc = resolve_master(&r);
         if (rc != 0) {
             return rc;
         }
-        settle_port(&scene);
-        settle_run_id(&scene);
-        resolved.kill_on_exit = where->kill_on_exit;
+        resolve_port(&r);
+        out->kill_on_exit = scheduler->kill_on_exit;
     }
-    if (resolved.mode == CT_MODE_SHIM) {
-        settle_local(&scene);
-        settle_output(&scene);
+    out->shared =
+        !options->standalone && (out->max_nodes > 1 || options->spares > 0 || r.is_host == 0);
+    resolve_store_address(&r);
+    resolve_run_id(&r);
+    if (out->mode == CT_MODE_SHIM) {
+        resolve_local_rank(&r);
+        resolve_output(out);
     }
-    if (!options->standalone && !is_given(options, CT_OPT_NNODES)) {
-        memcpy(resolved.warning, where->warning, sizeof(where->warning));
-        resolved.warning_can_wait = resolved.mode == CT_MODE_AGENT;
-    }
-    if (resolved.mode == CT_MODE_AGENT && !has_master(options) &&
-        options->backend == CT_RDZV_STATIC && options->rdzv_conf.is_host != 1) {
-        (void)snprintf(resolved.warning, sizeof(resolved.warning),
-                       "without --master-addr the %d nodes meet at 127.0.0.1, which other "
-                       "machines cannot reach",
-                       options->min_nodes);
-        resolved.warning_can_wait = false;
-    }
-    if (resolved.kill_on_exit && options->max_restarts > 0) {
-        (void)snprintf(resolved.warning, sizeof(resolved.warning),
-                       "Slurm ends the whole step when one task fails (SLURM_KILL_BAD_EXIT=1), so "
-                       "there may be nothing left to restart: use srun --kill-on-bad-exit=0");
-        resolved.warning_can_wait = false;
-    }
-    if (options->node_rank >= options->max_nodes + options->spares) {
-        return ct_err_set(err, CT_EINVAL,
-                          "--node-rank %d: ranks of %d node%s go from 0 to %d (see --nnodes)",
-                          options->node_rank, options->max_nodes,
-                          options->max_nodes == 1 ? "" : "s", options->max_nodes - 1);
-    }
-    *out = resolved;
-    return 0;
+    out->one_screen = options->agent_stdin || shares_screen(scheduler->kind);
+    choose_warning(&r);
+    rc = check_node_rank(&r);
+    return rc != 0 ? rc : resolve_workers(&r, machine);
 }
 
 void ct_resolved_worker_env(const struct ct_resolved *resolved, struct ct_worker_env *plan)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is to be started: the options, and where they leave something open, what was detected. Flags
- * always win, then PET_ variables, then the scheduler, then torchrun's defaults.
+ * What is to be started: decided once, out of the options and what was found of the scheduler and
+ * the machine. Flags always win, then PET_ variables, then the scheduler, then torchrun's defaults.
+ * All later code reads a decided value here, and never what the options say of it.
  */
 #ifndef CT_LAUNCHER_SETUP_RESOLVE_H
 #define CT_LAUNCHER_SETUP_RESOLVE_H
@@ -9,9 +10,15 @@
 #include "common/err.h"
 #include "launcher/cli/options.h"
 #include "launcher/scheduler/scheduler.h"
+#include "launcher/setup/store_address.h"
 #include "launcher/worker/worker_env.h"
 
 #include <stdbool.h>
+
+struct ct_machine;
+
+/* torchrun's id of a job of several machines that names none: they must all say the same. */
+#define CT_RUN_ID_DEFAULT "none"
 
 enum ct_mode {
     CT_MODE_SINGLE, /* this machine alone: ctrun starts all workers */
@@ -19,32 +26,48 @@ enum ct_mode {
     CT_MODE_SHIM,   /* the scheduler has started one ctrun for each rank; each starts one worker */
 };
 
-/* Where each value came from: "--nnodes", "PET_NNODES", "SLURM_STEP_NUM_NODES", "default". */
+/* Strings are borrowed from the options and the scheduler. It must not be copied: store_address
+ * points into it. */
 struct ct_resolved {
     enum ct_mode mode;
-    const char *nnodes_from, *node_rank_from, *nproc_from, *master_from, *port_from, *run_id_from;
+    bool shared;              /* more than one ctrun takes part, or may */
+    int min_nodes, max_nodes; /* 1 <= min <= max; a shim's nodes are the ranks */
+    int node_rank;            /* -1 = any */
+    int workers;              /* that this ctrun starts */
+    const char *run_id;       /* NULL = a random one, for a job that is not shared */
+    struct ct_store_address store_address;
+    char master_addr[CT_HOST_MAX]; /* of the options or the scheduler; "" = neither names one */
+    int master_port;               /* the same; -1 = neither names one, 0 = the kernel chooses */
+    /* What each value comes from: "--nnodes", "PET_NNODES", "SLURM_STEP_NUM_NODES", "default". */
+    const char *nnodes_from, *node_rank_from, *workers_from, *master_from, *port_from, *run_id_from;
+    /* What happens to the output of this ctrun's workers, by their number on it. */
+    struct ct_redirects redirects, tee;
+    struct ct_rank_set shown;
     /* Shim: what this process's one worker is told; to the membership each rank is a node. */
     int local_rank, local_size, group_rank, group_count;
     bool kill_on_exit; /* the scheduler ends all when one ends badly, so nothing can be restarted */
-    bool one_screen;   /* what all nodes write comes together on the screen of who started them */
+    bool one_screen;   /* the output of all nodes comes together on one screen */
     char warning[CT_SCHEDULER_WARNING_MAX + 64]; /* "" = none */
-    /* The line about missing nodes says the same in its time, and only then. */
+    /* The line about missing nodes says the same later, if nodes are missing. */
     bool warning_can_wait;
 };
 
-/* Looks around, unless the options say it all. Changes *options so that it holds what was resolved:
- * nodes and node rank, workers, master's address and port, run id, who hosts the store
- * (rdzv_conf.is_host). In shim mode the nodes are the ranks, each with one worker. `where` is
- * filled in by this call and must outlive `options`, which borrows from it; ct_scheduler_fini() it
- * in any case. CT_EINVAL: what was found does not say enough, or contradicts a flag; the text says
- * what to pass. CT_EFORMAT: a scheduler's variable is malformed. CT_ENOMEM. */
-CT_MUST_CHECK int ct_resolve(const struct ct_scheduler_input *input, struct ct_options *options,
-                             struct ct_scheduler *where, struct ct_resolved *out,
+/* ct_scheduler_detect(), but what cannot be read is no error if the options leave nothing open.
+ * Errors as there. ct_scheduler_fini() *out in any case. */
+CT_MUST_CHECK int ct_resolve_scheduler(const struct ct_scheduler_input *input,
+                                       const struct ct_options *options, struct ct_scheduler *out,
+                                       struct ct_err *err);
+
+/* Decides everything in *out, which means nothing after an error. CT_EINVAL: what was found does
+ * not say enough, or contradicts a flag; the text says what to pass. CT_EFORMAT: the scheduler's
+ * name of a host is malformed. CT_ENOENT: --nproc-per-node gpu, and there is none. */
+CT_MUST_CHECK int ct_resolve(const struct ct_options *options, const struct ct_scheduler *scheduler,
+                             const struct ct_machine *machine, struct ct_resolved *out,
                              struct ct_err *err);
 
 /* What the worker of a shim is told: the ranks stay those of the world that the membership has
- * formed, where each rank is a node; its place on the machine is the scheduler's. Nothing is
- * changed in the other modes. */
+ * formed, where each rank is a node; local rank and node are the scheduler's. Nothing is changed in
+ * the other modes. */
 void ct_resolved_worker_env(const struct ct_resolved *resolved, struct ct_worker_env *plan);
 
 #endif

@@ -1,19 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where the job's store listens, and who is to host it, from the options that have a say in it.
+ * Where the job's store listens and who hosts it, as resolve.h decides it.
  */
 #ifndef CT_LAUNCHER_SETUP_STORE_ADDRESS_H
 #define CT_LAUNCHER_SETUP_STORE_ADDRESS_H
 
 #include "common/err.h"
-#include "launcher/cli/options.h"
 
 #include <stdbool.h>
 #include <stdint.h>
-
-/* Ports that torchrun's users expect where they name none: of the static back end and of c10d. */
-#define CT_PORT_STATIC 29500
-#define CT_PORT_C10D 29400
 
 enum ct_host_duty {
     CT_HOST_HERE,      /* this ctrun, or it is an error */
@@ -21,7 +16,7 @@ enum ct_host_duty {
     CT_HOST_IF_OURS,   /* this one if the address is ours and nobody listens there yet */
 };
 
-/* Strings are borrowed from the options. */
+/* Strings are borrowed. */
 struct ct_store_address {
     enum ct_host_duty duty;
     const char *host;   /* what the store listens on */
@@ -32,19 +27,11 @@ struct ct_store_address {
                            endpoint when --local-addr says by which address to reach us */
 };
 
-/* One machine: static: the endpoint, else --master-addr and --master-port. c10d: the endpoint,
- * where an absent port is free to choose (torchrun's two stores are one here, and its 29400 would
- * make jobs on one machine collide). --local-addr is stronger than a host that is a mere default or
- * c10d's.
- *
- * Several: the same, but absent ports are torchrun's; --local-addr adds an address. Whether we host
- * is told by binding, unless --rdzv-conf is_host says it. */
-void ct_store_address_decide(const struct ct_options *options, struct ct_store_address *out);
-
 /* Can the store be there at all? Where it must be here, that is told by binding a socket, never by
  * comparing names. The text names the option. CT_EINVAL when the options do not say where, or
  * another machine's address is given to the only one; other codes when a name means nothing. */
-CT_MUST_CHECK int ct_store_address_check(const struct ct_store_address *place, struct ct_err *err);
+CT_MUST_CHECK int ct_store_address_check(const struct ct_store_address *address,
+                                         struct ct_err *err);
 
 /* Is `host` a name that means the loopback here, as Debian's /etc/hosts has it for the machine's
  * own (127.0.1.1), and so something else on other machines? "localhost" is not; literals say what
@@ -53,7 +40,7 @@ bool ct_store_address_is_own_name(const char *host);
 
 /* Does `told`, the MASTER_ADDR that node rank 0 has told, mean the machine of the job's store? ""
  * and 0.0.0.0 do, too. */
-bool ct_store_address_is_store(const struct ct_store_address *place, const char *told);
+bool ct_store_address_is_store(const struct ct_store_address *address, const char *told);
 
 /* MASTER_ADDR for the workers of this machine, after node rank 0 has told `told`. It may differ
  * from machine to machine, as long as each reaches the same store: what no other machine can go to
@@ -61,10 +48,7 @@ bool ct_store_address_is_store(const struct ct_store_address *place, const char 
  * address is the loopback, so the store is on this very machine; then workers are told
  * `store_addr`, by which others come here ("" = none has), since they publish the address by which
  * they have come to the store as their own. Borrowed from the arguments. */
-const char *ct_store_address_master(const struct ct_store_address *place, const char *told,
+const char *ct_store_address_master(const struct ct_store_address *address, const char *told,
                                     bool on_loopback, const char *store_addr);
-
-/* More than one ctrun takes part, or may. */
-bool ct_options_shared(const struct ct_options *options);
 
 #endif

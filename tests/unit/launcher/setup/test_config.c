@@ -8,23 +8,15 @@
 static char *const command[] = {(char *)"/bin/sh", (char *)"--steps", (char *)"3", NULL};
 static char *const env[] = {NULL};
 
+static const char job_from[] = "SLURM_JOB_ID";
+
 /* Node 1 of two under Slurm. */
-static int print_agent_with(char *const *environment, const struct ct_interface_facts *facts,
-                            struct ct_buf *out)
+static int print_node(const struct ct_options *options, const struct ct_gpu_facts *gpus,
+                      char *const *environment, const struct ct_interface_facts *facts,
+                      struct ct_buf *out)
 {
     char *hosts[] = {(char *)"n1", (char *)"n2", NULL};
-    const struct ct_options options = {
-        .command = command,
-        .nproc = 8,
-        .gpu_bind = CT_GPU_BIND_MASK,
-        .min_nodes = 2,
-        .max_nodes = 2,
-        .node_rank = 1,
-        .run_id = "slurm-7.0",
-        .rdzv_conf = {.is_host = 0},
-    };
-    static const char job_from[] = "SLURM_JOB_ID";
-    const struct ct_scheduler where = {
+    const struct ct_scheduler scheduler = {
         .name = "a Slurm job step",
         .reason = "SLURM_STEP_NODELIST is set",
         .hosts = {.list = hosts, .count = 2},
@@ -35,18 +27,33 @@ static int print_agent_with(char *const *environment, const struct ct_interface_
     };
     const struct ct_resolved resolved = {
         .mode = CT_MODE_AGENT,
+        .shared = true,
+        .min_nodes = 2,
+        .max_nodes = 2,
+        .node_rank = 1,
+        .workers = 8,
+        .run_id = "slurm-7.0",
+        .store_address = {.duty = CT_HOST_ELSEWHERE, .host = "n1", .port = 62000},
         .nnodes_from = "SLURM_STEP_NUM_NODES",
         .node_rank_from = "SLURM_NODEID",
-        .nproc_from = "--nproc-per-node",
+        .workers_from = "--nproc-per-node",
         .master_from = "SLURM_STEP_NODELIST",
         .port_from = job_from,
         .run_id_from = job_from,
         .warning = "mind\nthe gap",
     };
-    const struct ct_machine machine = {.host = "n2", .gpu_facts = {.physical = 8, .hami = true}};
-    const struct ct_store_address place = {.host = "n1", .port = 62000};
-    const struct ct_config config = {&options, &where, &resolved, &machine, &place, 8, facts};
+    const struct ct_machine machine = {.host = "n2", .gpu_facts = *gpus};
+    const struct ct_config config = {options, &scheduler, &resolved, &machine, facts};
     return ct_config_print(&config, environment, out);
+}
+
+static int print_agent_with(char *const *environment, const struct ct_interface_facts *facts,
+                            struct ct_buf *out)
+{
+    const struct ct_options options = {
+        .command = command, .nproc = 8, .gpu_bind = CT_GPU_BIND_MASK};
+    const struct ct_gpu_facts gpus = {.physical = 8, .hami = true};
+    return print_node(&options, &gpus, environment, facts, out);
 }
 
 static int print_agent(struct ct_buf *out)

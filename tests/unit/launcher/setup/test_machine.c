@@ -7,32 +7,6 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static int workers_of(enum ct_nproc_kind kind, int nproc, int cpus, int gpus)
-{
-    const struct ct_machine machine = {.cpus = cpus, .gpus = gpus};
-    const struct ct_options options = {.nproc_kind = kind, .nproc = nproc};
-    struct ct_err err = {0};
-    int workers = -1;
-    int rc = ct_machine_workers(&machine, &options, &workers, &err);
-    if (rc != 0) {
-        assert_int_equal(workers, -1);
-        assert_true(err.text[0] != '\0');
-    }
-    return rc != 0 ? rc : workers;
-}
-
-static void workers_follow_the_machine(void **state)
-{
-    (void)state;
-    assert_int_equal(workers_of(CT_NPROC_COUNT, 5, 2, 1), 5);
-    assert_int_equal(workers_of(CT_NPROC_CPU, 1, 2, 8), 2);
-    assert_int_equal(workers_of(CT_NPROC_GPU, 1, 2, 8), 8);
-    assert_int_equal(workers_of(CT_NPROC_AUTO, 1, 2, 8), 8);
-    assert_int_equal(workers_of(CT_NPROC_AUTO, 1, 2, 0), 2);
-    assert_int_equal(workers_of(CT_NPROC_GPU, 1, 2, 0), CT_ENOENT);
-    assert_int_equal(workers_of(CT_NPROC_CPU, 1, CT_WORKERS_MAX + 1, 0), CT_WORKERS_MAX);
-}
-
 static void facts_are_the_kernels(void **state)
 {
     char *const env[] = {(char *)"CUDA_VISIBLE_DEVICES=", NULL};
@@ -77,23 +51,24 @@ static void options_become_a_request(void **state)
 {
     const struct ct_machine machine = {.gpu_facts = {.physical = 2}};
     struct ct_options options = {.nproc_kind = CT_NPROC_COUNT};
-    const struct ct_resolved single = {.mode = CT_MODE_SINGLE};
-    const struct ct_resolved shim = {.mode = CT_MODE_SHIM, .local_size = 3};
+    struct ct_resolved single = {.mode = CT_MODE_SINGLE, .workers = 3};
+    const struct ct_resolved shim = {.mode = CT_MODE_SHIM, .workers = 1, .local_size = 3};
     struct ct_gpu_masks gpus;
     struct ct_err err = {0};
     (void)state;
-    assert_int_equal(ct_machine_gpus(&machine, &options, &single, 3, &gpus, NULL), 0);
+    assert_int_equal(ct_machine_gpus(&machine, &options, &single, &gpus, NULL), 0);
     assert_int_equal(gpus.devices, 0);
     options.virtual_local_rank = true;
-    assert_int_equal(ct_machine_gpus(&machine, &options, &single, 3, &gpus, &err), CT_ENOENT);
+    assert_int_equal(ct_machine_gpus(&machine, &options, &single, &gpus, &err), CT_ENOENT);
     assert_non_null(strstr(err.text, "--virtual-local-rank: 3 workers, but 2"));
     options.share_gpu = true;
-    assert_int_equal(ct_machine_gpus(&machine, &options, &single, 3, &gpus, NULL), 0);
+    assert_int_equal(ct_machine_gpus(&machine, &options, &single, &gpus, NULL), 0);
     assert_true(gpus.masked && gpus.shared);
     options = (struct ct_options){.nproc_kind = CT_NPROC_GPU};
-    assert_int_equal(ct_machine_gpus(&machine, &options, &shim, 1, &gpus, NULL), CT_ENOENT);
+    assert_int_equal(ct_machine_gpus(&machine, &options, &shim, &gpus, NULL), CT_ENOENT);
     options = (struct ct_options){.gpu_bind = CT_GPU_BIND_MASK};
-    assert_int_equal(ct_machine_gpus(&machine, &options, &single, 2, &gpus, NULL), 0);
+    single.workers = 2;
+    assert_int_equal(ct_machine_gpus(&machine, &options, &single, &gpus, NULL), 0);
     assert_true(gpus.masked && !gpus.shared);
 }
 
@@ -113,7 +88,6 @@ static void uuids_are_random_and_well_formed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(workers_follow_the_machine),
         cmocka_unit_test(facts_are_the_kernels),
         cmocka_unit_test(ranks_share_what_their_launcher_has),
         cmocka_unit_test(options_become_a_request),

@@ -15,24 +15,21 @@
 
 #define TOKEN "0123456789abcdef"
 
-static void test_a_job_has_its_id_or_the_shared_one_or_a_random_one(void **state)
+static void test_a_job_has_the_id_that_was_decided_or_a_random_one(void **state)
 {
-    struct ct_options options = {.run_id = "mine", .max_nodes = 1, .rdzv_conf.is_host = -1};
+    struct ct_resolved resolved = {.run_id = "mine"};
     char uuid[CT_UUID_TEXT] = "", again[CT_UUID_TEXT] = "";
     const char *id = NULL;
     (void)state;
-    assert_int_equal(ct_prepare_run_id(&options, uuid, &id, NULL), 0);
+    assert_int_equal(ct_prepare_run_id(&resolved, uuid, &id, NULL), 0);
     assert_string_equal(id, "mine");
     assert_string_equal(uuid, "");
-    options.run_id = NULL;
-    assert_int_equal(ct_prepare_run_id(&options, uuid, &id, NULL), 0);
+    resolved.run_id = NULL;
+    assert_int_equal(ct_prepare_run_id(&resolved, uuid, &id, NULL), 0);
     assert_ptr_equal(id, uuid);
     assert_int_equal(strlen(uuid), CT_UUID_TEXT - 1);
-    assert_int_equal(ct_prepare_run_id(&options, again, &id, NULL), 0);
+    assert_int_equal(ct_prepare_run_id(&resolved, again, &id, NULL), 0);
     assert_string_not_equal(uuid, again);
-    options.max_nodes = 2; /* all nodes must say the same */
-    assert_int_equal(ct_prepare_run_id(&options, uuid, &id, NULL), 0);
-    assert_string_equal(id, CT_RUN_ID_DEFAULT);
 }
 
 static void test_more_workers_than_descriptors_are_refused(void **state)
@@ -153,20 +150,21 @@ static void test_logs_that_nobody_asked_for_go_to_a_passing_folder(void **state)
 {
     char *dir = ct_tmpdir_new(), *var = NULL;
     const struct ct_options options = {.help = false};
+    const struct ct_resolved resolved = {.run_id = "job"};
     struct ct_logdir logs = {0};
     struct ct_err err = {0};
     (void)state;
     assert_true(asprintf(&var, "TMPDIR=%s", dir) > 0);
     char *const env[] = {var, NULL};
-    assert_false(ct_prepare_wants_logs(&options));
-    assert_int_equal(ct_prepare_logdir(&options, env, "job", &logs, &err), 0);
+    assert_false(ct_prepare_wants_logs(&resolved));
+    assert_int_equal(ct_prepare_logdir(&options, &resolved, env, "job", &logs, &err), 0);
     assert_true(logs.temporary);
     assert_memory_equal(logs.base, dir, strlen(dir));
     ct_logdir_fini(&logs, false);
 
     /* A TMPDIR that is not there is passed over. */
     char *const nowhere[] = {(char *)"TMPDIR=/nowhere/at/all", NULL};
-    assert_int_equal(ct_prepare_logdir(&options, nowhere, "job", &logs, &err), 0);
+    assert_int_equal(ct_prepare_logdir(&options, &resolved, nowhere, "job", &logs, &err), 0);
     assert_null(strstr(logs.base, "nowhere"));
     ct_logdir_fini(&logs, false);
     free(var);
@@ -178,18 +176,19 @@ static void test_logs_that_are_wanted_need_the_folder_for_them(void **state)
     char *const nowhere[] = {(char *)"TMPDIR=/proc/nowhere", NULL};
     char *dir = ct_tmpdir_new(), *wanted = ct_tmpdir_path(dir, "logs");
     struct ct_options options = {.log_dir = wanted};
+    struct ct_resolved resolved = {.run_id = "job"};
     struct ct_logdir logs = {0};
     struct ct_err err = {0};
     (void)state;
-    assert_int_equal(ct_prepare_logdir(&options, nowhere, "job", &logs, &err), 0);
+    assert_int_equal(ct_prepare_logdir(&options, &resolved, nowhere, "job", &logs, &err), 0);
     assert_false(logs.temporary);
     assert_string_equal(logs.base, wanted);
     ct_logdir_fini(&logs, false);
 
     options.log_dir = NULL;
-    assert_int_equal(ct_redirects_parse("3", &options.redirects, &err), 0);
-    assert_true(ct_prepare_wants_logs(&options));
-    assert_true(ct_prepare_logdir(&options, nowhere, "job", &logs, &err) < 0);
+    assert_int_equal(ct_redirects_parse("3", &resolved.redirects, &err), 0);
+    assert_true(ct_prepare_wants_logs(&resolved));
+    assert_true(ct_prepare_logdir(&options, &resolved, nowhere, "job", &logs, &err) < 0);
     assert_non_null(strstr(err.text, "; set TMPDIR or --log-dir to a folder for temporary files"));
     free(wanted);
     ct_tmpdir_free(dir);
@@ -199,10 +198,11 @@ static void test_a_report_that_cannot_be_written_is_told_before_the_job(void **s
 {
     char *const env[] = {NULL};
     const struct ct_options options = {.report = "/nowhere/at/all/report.json"};
+    const struct ct_resolved resolved = {.run_id = "job"};
     struct ct_logdir logs = {0};
     struct ct_err err = {0};
     (void)state;
-    assert_true(ct_prepare_logdir(&options, env, "job", &logs, &err) < 0);
+    assert_true(ct_prepare_logdir(&options, &resolved, env, "job", &logs, &err) < 0);
     assert_memory_equal(err.text, "--report: ", 10);
     assert_null(logs.base);
 }
@@ -210,7 +210,7 @@ static void test_a_report_that_cannot_be_written_is_told_before_the_job(void **s
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_job_has_its_id_or_the_shared_one_or_a_random_one),
+        cmocka_unit_test(test_a_job_has_the_id_that_was_decided_or_a_random_one),
         cmocka_unit_test(test_more_workers_than_descriptors_are_refused),
         cmocka_unit_test(test_the_token_of_the_environment_is_wiped_there),
         cmocka_unit_test(test_a_bad_token_is_wiped_too_and_not_shown),

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/setup/machine.h"
 #include "launcher/setup/resolve.h"
 #include "tests/lib/ct_test.h"
 #include "tests/lib/fault.h"
@@ -16,23 +17,24 @@ static int no_file(void *data, const char *path, size_t max, struct ct_buf *out,
 struct row {
     const char *words[8]; /* options */
     const char *env[WORDS_MAX];
-    const char *resolved; /* as by write_settled(), or part of the error */
+    const char *resolved; /* as by write_resolved(), or part of the error */
 };
 
-static void write_settled(const struct ct_options *options, const struct ct_resolved *resolved,
-                          char *out, size_t size)
+static void write_resolved(const struct ct_options *options, const struct ct_resolved *resolved,
+                           char *out, size_t size)
 {
     static const char *const modes[] = {"single", "agent", "shim"};
-    int len =
-        snprintf(out, size, "%s nodes=%d:%d<%s node=%d<%s n=%d<%s", modes[resolved->mode],
-                 options->min_nodes, options->max_nodes, resolved->nnodes_from, options->node_rank,
-                 resolved->node_rank_from, options->nproc, resolved->nproc_from);
+    static const int is_host[] = {
+        [CT_HOST_HERE] = 1, [CT_HOST_ELSEWHERE] = 0, [CT_HOST_IF_OURS] = -1};
+    int len = snprintf(out, size, "%s nodes=%d:%d<%s node=%d<%s n=%d<%s", modes[resolved->mode],
+                       resolved->min_nodes, resolved->max_nodes, resolved->nnodes_from,
+                       resolved->node_rank, resolved->node_rank_from, resolved->workers,
+                       resolved->workers_from);
     if (resolved->mode != CT_MODE_SINGLE) {
         len += snprintf(out + len, size - (size_t)len, " at=%s<%s port<%s id=%s<%s host=%d",
-                        options->has_endpoint ? options->endpoint.host : options->master_addr,
-                        resolved->master_from, resolved->port_from,
-                        options->run_id != NULL ? options->run_id : "?", resolved->run_id_from,
-                        options->rdzv_conf.is_host);
+                        options->has_endpoint ? options->endpoint.host : resolved->master_addr,
+                        resolved->master_from, resolved->port_from, resolved->run_id,
+                        resolved->run_id_from, is_host[resolved->store_address.duty]);
     }
     if (resolved->mode == CT_MODE_SHIM) {
         len += snprintf(out + len, size - (size_t)len, " local=%d/%d group=%d/%d",
@@ -42,8 +44,15 @@ static void write_settled(const struct ct_options *options, const struct ct_reso
     (void)snprintf(out + len, size - (size_t)len, "%s", resolved->warning[0] != '\0' ? " !" : "");
 }
 
-static int settle(const struct row *row, struct ct_scheduler *where, struct ct_options *options,
-                  struct ct_resolved *resolved, struct ct_err *err)
+/* What a row begins with and ends in. */
+struct launch {
+    struct ct_options options;
+    struct ct_scheduler scheduler;
+    struct ct_machine machine;
+    struct ct_resolved resolved;
+};
+
+static int resolve(const struct row *row, struct launch *launch, struct ct_err *err)
 {
     char *argv[10] = {(char *)"ctrun"};
     size_t n = 1;
@@ -56,8 +65,14 @@ static int settle(const struct row *row, struct ct_scheduler *where, struct ct_o
         argv[n] = (char *)row->words[n - 1];
     }
     argv[n] = (char *)"x";
-    int rc = ct_options_parse(argv, (char *const *)row->env, options, err);
-    return rc != 0 ? rc : ct_resolve(&input, options, where, resolved, err);
+    int rc = ct_options_parse(argv, (char *const *)row->env, &launch->options, err);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = ct_resolve_scheduler(&input, &launch->options, &launch->scheduler, err);
+    return rc != 0 ? rc
+                   : ct_resolve(&launch->options, &launch->scheduler, &launch->machine,
+                                &launch->resolved, err);
 }
 
 #define SLURM(node, proc, local, tasks, each)                                                    \
@@ -132,11 +147,11 @@ static const struct row rows[] = {
     {{"--master-addr=h"},
      {OMPI("0", "2", "0", "1")},
      "shim nodes=2:2<OMPI_COMM_WORLD_SIZE node=0<OMPI_COMM_WORLD_RANK n=1<OMPI_COMM_WORLD_SIZE "
-     "at=h<--master-addr port<default id=?<default host=1 local=0/1 group=0/2"},
+     "at=h<--master-addr port<default id=none<default host=1 local=0/1 group=0/2"},
     {{"--master-addr=h", "-n4"},
      {OMPI("1", "2", "0", "1")},
      "agent nodes=2:2<OMPI_COMM_WORLD_LOCAL_SIZE node=1<OMPI_COMM_WORLD_RANK n=4<--nproc-per-node "
-     "at=h<--master-addr port<default id=?<default host=-1"},
+     "at=h<--master-addr port<default id=none<default host=-1"},
     {{NULL}, {OMPI("0", "1", "0", "1")}, "single nodes=1:1<default node=-1<default n=1<default"},
     /* Nodes without a count are a hint that must not be dropped. */
     {{NULL},
@@ -149,11 +164,11 @@ static const struct row rows[] = {
     {{NULL},
      {"MASTER_ADDR=h", "NODE_RANK=1", "NNODES=2", "MASTER_PORT=5"},
      "agent nodes=2:2<NNODES node=1<NODE_RANK n=1<default at=h<MASTER_ADDR port<MASTER_PORT "
-     "id=?<default host=0"},
+     "id=none<default host=0"},
     {{"--nnodes=2"},
      {"KUBERNETES_SERVICE_HOST=h", "JOB_COMPLETION_INDEX=1"},
      "agent nodes=2:2<--nnodes node=1<JOB_COMPLETION_INDEX n=1<default at=<default port<default "
-     "id=?<default host=-1 !"},
+     "id=none<default host=-1 !"},
     /* torchrun's own ways under srun: the node's number is the scheduler's. */
     {{"--nnodes=2", "-n8", "--rdzv-backend=c10d", "--rdzv-endpoint=h:29500", "--rdzv-id=1"},
      {SLURM("1", "1", "0", "2", "1(x2)")},
@@ -171,82 +186,173 @@ static const struct row rows[] = {
      {"PET_NNODES=2", "PET_NODE_RANK=1", "PET_MASTER_ADDR=h", "PET_MASTER_PORT=9", "RANK=3",
       "WORLD_SIZE=4", "MASTER_ADDR=other", "KUBERNETES_SERVICE_HOST=k", "JOB_COMPLETION_INDEX=1"},
      "agent nodes=2:2<PET_NNODES node=1<PET_NODE_RANK n=1<default at=h<PET_MASTER_ADDR "
-     "port<PET_MASTER_PORT id=?<default host=-1"},
+     "port<PET_MASTER_PORT id=none<default host=-1"},
 };
 
 static void flags_then_environment_then_scheduler(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct ct_scheduler where = {0};
-        struct ct_options options;
-        struct ct_resolved resolved;
+        struct launch launch = {0};
         struct ct_err err = {0};
         char text[1024] = "";
-        int rc = settle(&rows[i], &where, &options, &resolved, &err);
+        int rc = resolve(&rows[i], &launch, &err);
         if (rc == 0) {
-            write_settled(&options, &resolved, text, sizeof(text));
+            write_resolved(&launch.options, &launch.resolved, text, sizeof(text));
         }
         if (rc == 0 ? strcmp(text, rows[i].resolved) != 0
                     : strstr(err.text, rows[i].resolved) == NULL) {
             fail_msg("row %zu:\n  resolved  %s%s\n  expected %s", i, text, err.text,
                      rows[i].resolved);
         }
-        ct_scheduler_fini(&where);
+        ct_scheduler_fini(&launch.scheduler);
     }
 }
 
-static void shims_keep_the_schedulers_place(void **state)
+static void the_strongest_option_names_the_store(void **state)
+{
+    static const struct {
+        const char *words[8];
+        const char *host;
+        int port;
+        const char *option, *also; /* "" = none */
+        enum ct_host_duty duty;
+        const char *master; /* NULL = as host */
+    } cases[] = {
+        {{NULL}, "127.0.0.1", 0, "", ""},
+        {{"--master-addr=h", "--master-port=5"}, "h", 5, "--master-addr", ""},
+        {{"--rdzv-endpoint=e:7", "--master-addr=h"}, "e", 7, "--rdzv-endpoint", ""},
+        {{"--rdzv-endpoint=e:7", "--local-addr=l"}, "e", 7, "--rdzv-endpoint", ""},
+        {{"--rdzv-backend=c10d", "--rdzv-endpoint=e"}, "e", 0, "--rdzv-endpoint", ""},
+        {{"--rdzv-backend=c10d", "--rdzv-endpoint=e:7", "--local-addr=l"},
+         "l",
+         7,
+         "--local-addr",
+         "e"},
+        {{"--rdzv-backend=c10d", "--master-addr=h", "--master-port=5"}, "127.0.0.1", 0, "", ""},
+        {{"--local-addr=l", "--master-port=5"}, "l", 5, "--local-addr", ""},
+        {{"--local-addr=l", "--master-addr=h"}, "h", 0, "--master-addr", ""},
+        /* several machines */
+        {{"--nnodes=2"}, "127.0.0.1", 29500, "--master-addr", "", CT_HOST_IF_OURS},
+        {{"--nnodes=2", "--master-addr=h", "--master-port=5", "--local-addr=l"},
+         "h",
+         5,
+         "--master-addr",
+         "",
+         CT_HOST_IF_OURS},
+        {{"--nnodes=1:2", "--rdzv-backend=c10d", "--rdzv-endpoint=e", "--local-addr=l"},
+         "e",
+         29400,
+         "--rdzv-endpoint",
+         "",
+         CT_HOST_IF_OURS,
+         "l"},
+        {{"--spares=1", "--rdzv-endpoint=e:7", "--rdzv-conf=is_host=1"},
+         "e",
+         7,
+         "--rdzv-endpoint",
+         "",
+         CT_HOST_HERE},
+        {{"--rdzv-endpoint=e:7", "--rdzv-conf=is_host=0"},
+         "e",
+         7,
+         "--rdzv-endpoint",
+         "",
+         CT_HOST_ELSEWHERE},
+        {{"--standalone", "--rdzv-endpoint=e:7", "--master-port=5"}, "127.0.0.1", 0, "", ""},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct row row = {{NULL}, {NULL}, NULL};
+        struct launch launch = {0};
+        memcpy(row.words, cases[i].words, sizeof(row.words));
+        assert_int_equal(resolve(&row, &launch, NULL), 0);
+        const struct ct_store_address *address = &launch.resolved.store_address;
+        assert_string_equal(address->host, cases[i].host);
+        assert_int_equal(address->port, cases[i].port);
+        assert_string_equal(address->option != NULL ? address->option : "", cases[i].option);
+        assert_string_equal(address->also != NULL ? address->also : "", cases[i].also);
+        assert_int_equal(address->duty, cases[i].duty);
+        assert_string_equal(address->master,
+                            cases[i].master != NULL ? cases[i].master : cases[i].host);
+        ct_scheduler_fini(&launch.scheduler);
+    }
+}
+
+static void workers_follow_the_machine(void **state)
+{
+    static const struct {
+        const char *words[2];
+        int cpus, gpus, workers;
+    } cases[] = {
+        {{"-n5"}, 2, 1, 5},
+        {{"-ncpu"}, 2, 8, 2},
+        {{"-ngpu"}, 2, 8, 8},
+        {{"-nauto"}, 2, 8, 8},
+        {{"-nauto"}, 2, 0, 2},
+        {{"-ngpu"}, 2, 0, CT_ENOENT},
+        {{"-ncpu"}, CT_WORKERS_MAX + 1, 0, CT_WORKERS_MAX},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct row row = {{cases[i].words[0]}, {NULL}, NULL};
+        struct launch launch = {.machine = {.cpus = cases[i].cpus, .gpus = cases[i].gpus}};
+        struct ct_err err = {0};
+        int rc = resolve(&row, &launch, &err);
+        assert_int_equal(rc != 0 ? rc : launch.resolved.workers, cases[i].workers);
+        assert_int_equal(rc != 0, err.text[0] != '\0');
+        ct_scheduler_fini(&launch.scheduler);
+    }
+}
+
+static void shims_keep_the_schedulers_ranks(void **state)
 {
     static const struct row shim = {
         {"--local-ranks-filter=1", "-t0:1,1:3", "-r2"}, {SLURM("1", "3", "1", "4", "2(x2)")}, ""};
-    struct ct_scheduler where = {0};
-    struct ct_options options;
-    struct ct_resolved resolved;
-    struct ct_err err = {0};
+    struct launch launch = {0};
     struct ct_worker_env plan = {
         .local_world_size = 1, .first_rank = 3, .node_rank = 3, .node_count = 4};
     const struct ct_worker_env before = plan;
     (void)state;
-    assert_int_equal(settle(&shim, &where, &options, &resolved, &err), 0);
+    assert_int_equal(resolve(&shim, &launch, NULL), 0);
     /* To this ctrun the worker is number 0; what is told to local rank 1 is told to it. */
-    assert_true(ct_rank_set_has(&options.shown, 0));
-    assert_int_equal(ct_redirects_of(&options.tee, 0), CT_STREAMS_BOTH);
-    assert_int_equal(ct_redirects_of(&options.redirects, 0), CT_STREAMS_STDERR);
+    assert_true(ct_rank_set_has(&launch.resolved.shown, 0));
+    assert_int_equal(ct_redirects_of(&launch.resolved.tee, 0), CT_STREAMS_BOTH);
+    assert_int_equal(ct_redirects_of(&launch.resolved.redirects, 0), CT_STREAMS_STDERR);
 
     ct_resolved_worker_env(&(const struct ct_resolved){.mode = CT_MODE_AGENT}, &plan);
     assert_memory_equal(&plan, &before, sizeof(plan));
-    ct_resolved_worker_env(&resolved, &plan);
+    ct_resolved_worker_env(&launch.resolved, &plan);
     assert_int_equal(plan.first_local_rank, 1);
     assert_int_equal(plan.local_world_size, 2);
     assert_int_equal(plan.node_rank, 1);
     assert_int_equal(plan.node_count, 2);
     assert_int_equal(plan.first_rank, 3);
-    ct_scheduler_fini(&where);
+    ct_scheduler_fini(&launch.scheduler);
 }
 
-static int settle_once(void *data)
+static int resolve_once(void *data)
 {
-    struct ct_scheduler where = {0};
-    struct ct_options options;
-    struct ct_resolved resolved;
-    int rc = settle(data, &where, &options, &resolved, NULL);
-    ct_scheduler_fini(&where);
+    struct launch launch = {0};
+    int rc = resolve(data, &launch, NULL);
+    ct_scheduler_fini(&launch.scheduler);
     return rc;
 }
 
 static void memory_may_run_out(void **state)
 {
     (void)state;
-    assert_true(ct_fault_sweep(settle_once, (void *)&rows[3], 0) > 0);
+    assert_true(ct_fault_sweep(resolve_once, (void *)&rows[3], 0) > 0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(flags_then_environment_then_scheduler),
-        cmocka_unit_test(shims_keep_the_schedulers_place),
+        cmocka_unit_test(the_strongest_option_names_the_store),
+        cmocka_unit_test(workers_follow_the_machine),
+        cmocka_unit_test(shims_keep_the_schedulers_ranks),
         cmocka_unit_test(memory_may_run_out),
     };
-    return cmocka_run_group_tests_name("settle", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("resolve", tests, NULL, NULL);
 }

@@ -80,7 +80,9 @@ static int print_config(const struct launch *launch)
     const struct ct_config config = {&launch->options, &launch->scheduler, &launch->resolved,
                                      &launch->machine, NULL};
     struct ct_buf text = CT_BUF_INIT;
-    return print_text(ct_config_print(&config, environ, &text), &text);
+    int job_exit_code = CT_EXIT_OK;
+    int made = ct_config_print(&config, environ, &job_exit_code, &text);
+    return print_text(made, &text) == CT_EXIT_OK ? job_exit_code : CT_EXIT_SETUP;
 }
 
 static int run(struct launch *launch, char *const *env, struct ct_outcome *outcome,

@@ -6,6 +6,7 @@
 
 #include "common/text.h"
 #include "launcher/binding/binder.h"
+#include "launcher/report/worker_end.h"
 #include "launcher/util/environ.h"
 #include "launcher/worker/command.h"
 #include "launcher/worker/worker_env.h"
@@ -32,6 +33,7 @@ static const char *const mode_texts[] = {
 struct table {
     const struct ct_config *config;
     struct ct_buf *out;
+    int exit_code; /* of a job that could not start, else CT_EXIT_OK */
     int rc;
 };
 
@@ -215,6 +217,8 @@ static void print_command(struct table *table, char *const *env)
     }
     if (rc != 0) {
         row(table, "problem", NULL, "%s", err.text);
+        /* A job looks for its program before it looks at the devices. */
+        table->exit_code = ct_worker_end_of_command(rc);
     }
     ct_command_fini(&command);
 }
@@ -302,6 +306,7 @@ static void print_devices(struct table *table, char *const *env)
         row(table, "", NULL, "and so on to local rank %d",
             config->resolved->local_rank + shown - 1);
     }
+    table->exit_code = refused || rc != 0 ? CT_EXIT_SETUP : table->exit_code;
     if (refused) {
         row(table, "problem", NULL, "%s", gpu_err.text);
     }
@@ -311,9 +316,10 @@ static void print_devices(struct table *table, char *const *env)
     ct_binder_fini(&binder);
 }
 
-int ct_config_print(const struct ct_config *config, char *const *env, struct ct_buf *out)
+int ct_config_print(const struct ct_config *config, char *const *env, int *exit_code,
+                    struct ct_buf *out)
 {
-    struct table table = {.config = config, .out = out};
+    struct table table = {.config = config, .out = out, .exit_code = CT_EXIT_OK};
     row(&table, "host", NULL, "%s", config->machine->host);
     row(&table, "found", NULL, "%s: %s", config->scheduler->name, config->scheduler->reason);
     row(&table, "mode", NULL, "%s", mode_texts[config->resolved->mode]);
@@ -327,5 +333,6 @@ int ct_config_print(const struct ct_config *config, char *const *env, struct ct_
     if (config->resolved->warning[0] != '\0') {
         row(&table, "warning", NULL, "%s", config->resolved->warning);
     }
+    *exit_code = table.exit_code;
     return table.rc;
 }

@@ -23,8 +23,9 @@ struct ct_config {
 };
 
 /* Appends lines of text. `env` is for looking up the program. What would keep the job from starting
- * is said in lines called "problem". CT_ENOMEM. */
-CT_MUST_CHECK int ct_config_print(const struct ct_config *config, char *const *env,
+ * is said in lines called "problem", and *exit_code is then what the job would end with, else
+ * CT_EXIT_OK. CT_ENOMEM. */
+CT_MUST_CHECK int ct_config_print(const struct ct_config *config, char *const *env, int *exit_code,
                                   struct ct_buf *out);
 
 #endif

@@ -27,6 +27,19 @@ class Where(testlib.Case):
         self.assertIn("x.py", config["command"])
         self.assertIn("-u", config["command"])
 
+    def test_exit_code_is_that_of_a_job_that_cannot_start(self):
+        folder = self.tmp / "folder"
+        folder.mkdir()
+        no_gpu = ("-n", 2, "--gpu-bind", "mask", "--virtual-local-rank", "/bin/true")
+        one_gpu = {"CUDA_VISIBLE_DEVICES": "0"}
+        cases = ((("no-such-program",), {}, 127), ((folder,), {}, 126), (no_gpu, one_gpu, 1), (("/bin/true",), {}, 0))
+        for args, env, code in cases:
+            with self.subTest(args=args):
+                result = self.ctrun("--print-config", *args, env=env)
+                self.assertEqual((result.code, result.err), (code, ""), result)
+                self.assertEqual("\nproblem " in result.out, code != 0, result)
+                self.assertEqual(self.ctrun(*args, env=env).code, code)
+
     def test_node_of_a_step(self):
         config = self.config("-n", 2, env=SLURM)
         self.assertTrue(config["mode"].startswith("agent"), config)

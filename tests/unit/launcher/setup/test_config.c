@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "common/exit_code.h"
 #include "launcher/setup/config.h"
 #include "tests/lib/ct_test.h"
 #include "tests/lib/fault.h"
@@ -13,7 +14,7 @@ static const char job_from[] = "SLURM_JOB_ID";
 /* Node 1 of two under Slurm. */
 static int print_node(const struct ct_options *options, const struct ct_gpu_facts *gpus,
                       char *const *environment, const struct ct_interface_facts *facts,
-                      struct ct_buf *out)
+                      int *exit_code, struct ct_buf *out)
 {
     char *hosts[] = {(char *)"n1", (char *)"n2", NULL};
     const struct ct_scheduler scheduler = {
@@ -44,7 +45,7 @@ static int print_node(const struct ct_options *options, const struct ct_gpu_fact
     };
     const struct ct_machine machine = {.host = "n2", .gpu_facts = *gpus};
     const struct ct_config config = {options, &scheduler, &resolved, &machine, facts};
-    return ct_config_print(&config, environment, out);
+    return ct_config_print(&config, environment, exit_code, out);
 }
 
 static int print_agent_with(char *const *environment, const struct ct_interface_facts *facts,
@@ -52,8 +53,11 @@ static int print_agent_with(char *const *environment, const struct ct_interface_
 {
     const struct ct_options options = {
         .command = command, .nproc = 8, .gpu_bind = CT_GPU_BIND_MASK};
+    int exit_code = -1;
     const struct ct_gpu_facts gpus = {.physical = 8, .hami = true};
-    return print_node(&options, &gpus, environment, facts, out);
+    int rc = print_node(&options, &gpus, environment, facts, &exit_code, out);
+    assert_true(rc != 0 || exit_code == CT_EXIT_OK);
+    return rc;
 }
 
 static int print_agent(struct ct_buf *out)
@@ -137,6 +141,36 @@ static void interfaces_have_their_source(void **state)
     }
 }
 
+static void the_exit_code_is_that_of_the_job(void **state)
+{
+    static char *const missing[] = {(char *)"/no/such/program", NULL};
+    static char *const folder[] = {(char *)"/tmp", NULL};
+    static const struct {
+        char *const *command;
+        const char *visible; /* GPUs, of which each of the eight workers wants one */
+        int exit_code;
+    } rows[] = {
+        {command, NULL, CT_EXIT_OK},
+        {missing, NULL, CT_EXIT_NOT_FOUND},
+        {folder, NULL, CT_EXIT_NOT_EXECUTABLE},
+        {command, "0", CT_EXIT_SETUP},
+        {missing, "0", CT_EXIT_NOT_FOUND}, /* the program is looked for first */
+    };
+    static const struct ct_interface_facts none;
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct ct_options options = {.command = rows[i].command, .nproc_kind = CT_NPROC_GPU};
+        const struct ct_gpu_facts gpus = {.physical = 8, .visible = rows[i].visible};
+        struct ct_buf out = CT_BUF_INIT;
+        int exit_code = -1;
+        assert_int_equal(print_node(&options, &gpus, env, &none, &exit_code, &out), 0);
+        assert_int_equal(exit_code, rows[i].exit_code);
+        bool told = strstr(ct_buf_cstr(&out), "\nproblem  ") != NULL;
+        assert_int_equal(told, exit_code != CT_EXIT_OK);
+        ct_buf_fini(&out);
+    }
+}
+
 static int print_once(void *data)
 {
     struct ct_buf out = CT_BUF_INIT;
@@ -157,6 +191,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(everything_has_its_source),
         cmocka_unit_test(interfaces_have_their_source),
+        cmocka_unit_test(the_exit_code_is_that_of_the_job),
         cmocka_unit_test(memory_may_run_out),
     };
     return cmocka_run_group_tests_name("config", tests, NULL, NULL);

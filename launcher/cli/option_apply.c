@@ -19,16 +19,8 @@
 #define SHUTDOWN_TIMEOUT_MAX_S 86400
 #define MONITOR_INTERVAL_MAX_S 1e9
 
-/* In the order of enum ct_bind. */
-static const char *const numa_bindings[] = {"none",      "node",         "socket",
-                                            "exclusive", "core-complex", NULL};
 static const char *const binds[] = {"none", "numa", "core", NULL};
 static const enum ct_bind bind_of[] = {CT_BIND_NONE, CT_BIND_NODE, CT_BIND_EXCLUSIVE};
-/* In the order of enum ct_gpu_bind, without the first. */
-static const char *const gpu_binds[] = {"none", "mask", NULL};
-static const char *const slow_outputs[] = {"auto", "wait", "drop", NULL};
-static const char *const folds[] = {"auto", "off", NULL};
-static const char *const on_hang[] = {"report", "restart", "abort", NULL};
 static const char *const start_methods[] = {"spawn", "fork", "forkserver"};
 static const char *const event_log_handlers[] = {"null", "console", "dynamic_rendezvous"};
 
@@ -40,19 +32,15 @@ static bool is_env(const char *origin)
     return strncmp(origin, "PET_", 4) == 0;
 }
 
-static int bad_number(const char *origin, const char *value, int min, int max, struct ct_err *err)
-{
-    return ct_err_set(err, CT_EINVAL, "%s: '%.64s' is not a whole number from %d to %d", origin,
-                      value, min, max);
-}
-
 static int read_int(const char *origin, const char *value, int min, int max, int *out,
                     struct ct_err *err)
 {
     char number[CT_OPTION_NUMBER_MAX];
-    return ct_parse_int(ct_option_trim(value, number), min, max, out) == 0
-               ? 0
-               : bad_number(origin, value, min, max, err);
+    if (ct_parse_int(ct_option_trim(value, number), min, max, out) != 0) {
+        return ct_err_set(err, CT_EINVAL, "%s: '%.64s' is not a whole number from %d to %d", origin,
+                          value, min, max);
+    }
+    return 0;
 }
 
 static int read_nproc(const char *origin, const char *value, struct ct_options *options,
@@ -277,52 +265,29 @@ static int read_signal(const char *origin, const char *value, int *out, struct c
     return 0;
 }
 
-static int apply(const struct ct_option_spec *spec, const char *origin, const char *value,
-                 struct ct_options *options, struct ct_err *err)
+static int apply_own(const struct ct_option_spec *spec, const char *origin, const char *value,
+                     struct ct_options *options, struct ct_err *err)
 {
     int number, rc;
-    switch (spec->id) {
-    case CT_OPT_HELP: /* options.c reads it: its value may be missing */
-        break;
-    case CT_OPT_VERSION:
-        options->version = true;
-        return 0;
+    switch ((int)spec->id) { /* as an int: apply() has stored those that have a type */
     case CT_OPT_NPROC_PER_NODE:
         return read_nproc(origin, value, options, err);
     case CT_OPT_NNODES:
         return read_nnodes(origin, value, options, err);
-    case CT_OPT_STANDALONE:
-        options->standalone = true;
-        return 0;
     case CT_OPT_MASTER_ADDR:
         return read_address(origin, value, options->master_addr, err);
-    case CT_OPT_MASTER_PORT:
-        return read_int(origin, value, 0, 65535, &options->master_port, err);
-    case CT_OPT_MAX_RESTARTS:
-        return read_int(origin, value, 0, INT_MAX, &options->max_restarts, err);
     case CT_OPT_SHUTDOWN_TIMEOUT:
         rc = read_int(origin, value, 0, SHUTDOWN_TIMEOUT_MAX_S, &number, err);
         if (rc == 0) {
             options->shutdown_timeout_ms = (int64_t)number * 1000;
         }
         return rc;
-    case CT_OPT_MODULE:
-        options->module = true;
-        return 0;
-    case CT_OPT_NO_PYTHON:
-        options->no_python = true;
-        return 0;
     case CT_OPT_REDIRECTS:
         return read_streams(origin, value, &options->redirects, err);
     case CT_OPT_TEE:
         return read_streams(origin, value, &options->tee, err);
-    case CT_OPT_LOG_DIR:
-        return read_text(origin, value, &options->log_dir, err);
     case CT_OPT_LOCAL_RANKS_FILTER:
         return read_rank_set(origin, value, &options->shown, err);
-    case CT_OPT_ROLE:
-        options->role = value; /* an empty one is a role, too */
-        return 0;
     case CT_OPT_RDZV_ID:
         return read_run_id(origin, value, &options->run_id, err);
     case CT_OPT_RDZV_BACKEND:
@@ -333,96 +298,70 @@ static int apply(const struct ct_option_spec *spec, const char *origin, const ch
         return ct_rdzv_conf_parse(value, &options->rdzv_conf, err) == 0
                    ? 0
                    : ct_err_wrap(err, "%s", origin);
-    case CT_OPT_NODE_RANK:
-        return read_int(origin, value, 0, CT_MAX_NODES - 1, &options->node_rank, err);
-    case CT_OPT_SPARES:
-        return read_int(origin, value, 0, CT_MAX_NODES - 1, &options->spares, err);
-    case CT_OPT_TOKEN_FILE:
-        return read_text(origin, value, &options->token_file, err);
-    case CT_OPT_OPEN:
-        options->open = true;
-        return 0;
     case CT_OPT_HOSTS:
         return read_machines(origin, value, &options->hosts, err);
     case CT_OPT_HOSTFILE:
         return read_machines(origin, value, &options->hostfile, err);
-    case CT_OPT_LAUNCH_AGENT:
-        return read_text(origin, value, &options->launch_agent, err);
-    case CT_OPT_AGENT_STDIN:
-        options->agent_stdin = true;
-        return 0;
-    case CT_OPT_REPORT:
-        return read_text(origin, value, &options->report, err);
     case CT_OPT_LOCAL_ADDR:
         return read_address(origin, value, options->local_addr, err);
     case CT_OPT_BIND:
         rc = ct_option_word(origin, value, binds, &number, err);
         options->bind = rc == 0 ? bind_of[number] : options->bind;
         return rc;
-    case CT_OPT_NUMA_BINDING:
-        rc = ct_option_word(origin, value, numa_bindings + 1, &number, err);
-        options->bind = rc == 0 ? (enum ct_bind)(number + 1) : options->bind;
-        return rc;
     case CT_OPT_HANG_TIMEOUT:
         return ct_option_hang_timeout(origin, value, &options->hang_timeout_ns, err);
-    case CT_OPT_ON_HANG:
-        rc = ct_option_word(origin, value, on_hang, &number, err);
-        options->on_hang = rc == 0 ? (enum ct_on_hang)number : options->on_hang;
-        return rc;
     case CT_OPT_MONITOR_INTERVAL:
         return read_seconds(origin, value, err);
     case CT_OPT_START_METHOD:
         return read_choice(origin, value, start_methods, err);
     case CT_OPT_EVENT_LOG_HANDLER:
         return read_choice(origin, value, event_log_handlers, err);
-    case CT_OPT_SIGNALS:
-        options->signals = value;
-        return 0;
     case CT_OPT_PREEMPT_SIGNAL:
         return read_signal(origin, value, &options->preempt_signal, err);
-    case CT_OPT_PREFIX_TEMPLATE:
-        options->prefix_template = value; /* empty: no prefix */
-        return 0;
-    case CT_OPT_VIRTUAL_LOCAL_RANK:
-        options->virtual_local_rank = true;
-        return 0;
-    case CT_OPT_GPU_BIND:
-        rc = ct_option_word(origin, value, gpu_binds, &number, err);
-        options->gpu_bind = rc == 0 ? (enum ct_gpu_bind)(number + 1) : options->gpu_bind;
-        return rc;
-    case CT_OPT_SLOW_OUTPUT:
-        rc = ct_option_word(origin, value, slow_outputs, &number, err);
-        options->slow_output = rc == 0 ? (enum ct_slow_output)number : options->slow_output;
-        return rc;
-    case CT_OPT_FOLD:
-        rc = ct_option_word(origin, value, folds, &number, err);
-        options->fold = rc == 0 ? (enum ct_fold_mode)number : options->fold;
-        return rc;
-    case CT_OPT_SHARE_GPU:
-        options->share_gpu = true;
-        return 0;
     case CT_OPT_PRINT_COMPLETION:
         return read_shell(origin, value, &options->completion, err);
-    case CT_OPT_PRINT_CONFIG:
-        options->print_config = true;
-        return 0;
-    case CT_OPT_STDOUT_FILTERS:
-        options->out_filter = value[0] != '\0' ? value : NULL;
-        return 0;
-    case CT_OPT_STDERR_FILTERS:
-        options->err_filter = value[0] != '\0' ? value : NULL;
-        return 0;
     case CT_OPT_REFUSED:
         return ct_err_set(err, CT_EUNSUPPORTED, "%s %s", origin, spec->refusal);
+    default: /* not --help: options.c reads it, since its value may be missing */
+        return ct_err_set(err, CT_EINVAL, "%s: unknown option", origin);
     }
-    return ct_err_set(err, CT_EINVAL, "%s: unknown option", origin);
+}
+
+static int apply(const struct ct_option_spec *spec, const char *origin, const char *value,
+                 struct ct_options *options, struct ct_err *err)
+{
+    void *field = (char *)options + spec->field;
+    int number, rc;
+    switch (spec->type) {
+    case CT_TYPE_OWN:
+        break;
+    case CT_TYPE_FLAG:
+        *(bool *)field = true;
+        return 0;
+    case CT_TYPE_NUMBER:
+        return read_int(origin, value, spec->min, spec->max, field, err);
+    case CT_TYPE_TEXT:
+        return read_text(origin, value, field, err);
+    case CT_TYPE_ANY_TEXT:
+        *(const char **)field = value;
+        return 0;
+    case CT_TYPE_WORD:
+        rc = ct_option_word(origin, value, spec->words, &number, err);
+        if (rc == 0) {
+            number += spec->min;
+            memcpy(field, &number, sizeof(number));
+        }
+        return rc;
+    }
+    return apply_own(spec, origin, value, options, err);
 }
 
 /* Back to what it was before anybody spoke of it. */
-static void forget(enum ct_option_id id, struct ct_options *options)
+static void forget(const struct ct_option_spec *spec, struct ct_options *options)
 {
-    if (id == CT_OPT_LOG_DIR) {
-        options->log_dir = NULL;
+    enum ct_option_id id = spec->id;
+    if (spec->type == CT_TYPE_TEXT) {
+        *(const char **)(void *)((char *)options + spec->field) = NULL;
     } else if (id == CT_OPT_LOCAL_RANKS_FILTER) {
         options->shown = (struct ct_rank_set){0};
     } else if (id == CT_OPT_RDZV_ID) {
@@ -442,7 +381,7 @@ int ct_option_apply(const struct ct_option_spec *spec, const char *origin, const
                     struct ct_options *options, struct ct_err *err)
 {
     if (spec->empty_is_default && value[0] == '\0') {
-        forget(spec->id, options);
+        forget(spec, options);
         return 0;
     }
     int rc = apply(spec, origin, value, options, err);

@@ -4,6 +4,32 @@
  */
 #include "launcher/cli/option_table.h"
 
+#include "rendezvous/control/control.h"
+
+#include <limits.h>
+
+/* Where a value is stored. A field of another C type than the row's does not compile. */
+/* clang-format off */
+#define FIELD(member, c_type, option_type)                                     \
+    .type = _Generic(((struct ct_options *)NULL)->member, c_type: option_type), \
+    .field = offsetof(struct ct_options, member)
+/* clang-format on */
+#define FLAG(member) FIELD(member, bool, CT_TYPE_FLAG)
+#define NUMBER(member, low, high) FIELD(member, int, CT_TYPE_NUMBER), .min = (low), .max = (high)
+#define TEXT(member) FIELD(member, const char *, CT_TYPE_TEXT)
+#define ANY_TEXT(member) FIELD(member, const char *, CT_TYPE_ANY_TEXT)
+#define WORD(member, c_type, first) \
+    FIELD(member, enum c_type, CT_TYPE_WORD), .min = (int)(first), .words = member##_words
+
+/* Each in the order of its enum. */
+static const char *const bind_words[] = {"node", "socket", "exclusive", "core-complex", NULL};
+static const char *const gpu_bind_words[] = {"none", "mask", NULL};
+static const char *const slow_output_words[] = {"auto", "wait", "drop", NULL};
+static const char *const fold_words[] = {"auto", "off", NULL};
+static const char *const on_hang_words[] = {"report", "restart", "abort", NULL};
+
+_Static_assert(sizeof(enum ct_bind) == sizeof(int), "the number of a word is stored as an int");
+
 const struct ct_option_spec ct_option_table[] = {
     {CT_OPT_NPROC_PER_NODE, 'n', false, "nproc-per-node", "N|auto|cpu|gpu",
      "workers to start: a number, gpu (one per GPU), cpu (one per CPU), or\n"
@@ -11,31 +37,34 @@ const struct ct_option_spec ct_option_table[] = {
      .topic = CT_HELP_JOB, .brief = "workers to start"},
     {CT_OPT_MODULE, 'm', false, "module", NULL,
      "PROGRAM is a Python module: run python3 -u -m PROGRAM", .topic = CT_HELP_JOB,
-     .brief = "PROGRAM is a Python module"},
+     .brief = "PROGRAM is a Python module", FLAG(module)},
     {CT_OPT_NO_PYTHON, 0, false, "no-python", NULL,
-     "execute PROGRAM directly even if its name ends in .py", .topic = CT_HELP_JOB},
+     "execute PROGRAM directly even if its name ends in .py", .topic = CT_HELP_JOB,
+     FLAG(no_python)},
     {CT_OPT_ROLE, 0, false, "role", "NAME", "role of the workers (ROLE_NAME). Default: default",
-     .topic = CT_HELP_JOB},
+     .topic = CT_HELP_JOB, ANY_TEXT(role)},
     {CT_OPT_RDZV_ID, 0, false, "rdzv-id", "ID",
      "id of the job (TORCHELASTIC_RUN_ID). Default: a random one", .empty_is_default = true,
      .topic = CT_HELP_JOB},
     {CT_OPT_REPORT, 0, false, "report", "FILE",
      "at the end, write a report of the job to FILE as JSON; see ctreport(5)", .own = true,
-     .topic = CT_HELP_JOB, .brief = "write a report of the job as JSON"},
+     .topic = CT_HELP_JOB, .brief = "write a report of the job as JSON", TEXT(report)},
     {CT_OPT_PRINT_CONFIG, 0, true, "print-config", NULL,
      "print which scheduler was found, what would be started, and where each\n"
      "value comes from, and exit",
-     .own = true, .topic = CT_HELP_JOB, .brief = "show what would be started, and why"},
+     .own = true, .topic = CT_HELP_JOB, .brief = "show what would be started, and why",
+     FLAG(print_config)},
     {CT_OPT_PRINT_COMPLETION, 0, true, "print-completion", "bash|zsh",
      "print a completion script for this shell and exit", .topic = CT_HELP_JOB},
-    {CT_OPT_VERSION, 'V', true, "version", NULL, "print the version and exit",
-     .topic = CT_HELP_JOB},
+    {CT_OPT_VERSION, 'V', true, "version", NULL, "print the version and exit", .topic = CT_HELP_JOB,
+     FLAG(version)},
     {CT_OPT_HELP, 'h', true, "help", "[TOPIC]",
      "print the usual options, or those of a topic, or all of them, or one\nby its name, and exit",
      .topic = CT_HELP_JOB, .brief = "this help, or more about a topic"},
     {CT_OPT_MAX_RESTARTS, 0, false, "max-restarts", "N",
      "how often to restart all workers after one of them failed. Default 0",
-     .topic = CT_HELP_RESTART, .brief = "how often to restart the workers"},
+     .topic = CT_HELP_RESTART, .brief = "how often to restart the workers",
+     NUMBER(max_restarts, 0, INT_MAX)},
     {CT_OPT_SHUTDOWN_TIMEOUT, 0, false, "shutdown-timeout", "SECONDS",
      "time a worker has to stop when asked to, before it is killed.\n"
      "Default TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30",
@@ -43,7 +72,7 @@ const struct ct_option_spec ct_option_table[] = {
     {CT_OPT_SIGNALS, 0, false, "signals-to-handle", "SIGNAL,SIGNAL,...",
      "signals that stop the job, passed on to the workers. Default\n"
      "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
-     .topic = CT_HELP_RESTART},
+     .topic = CT_HELP_RESTART, ANY_TEXT(signals)},
     {CT_OPT_PREEMPT_SIGNAL, 0, false, "preempt-signal", "SIGNAL",
      "the signal that workers get when a signal other than SIGINT ends the\n"
      "job. Default: the same signal",
@@ -53,7 +82,8 @@ const struct ct_option_spec ct_option_table[] = {
      "wait for it. Default off",
      .own = true, .topic = CT_HELP_RESTART, .brief = "report a worker that hangs"},
     {CT_OPT_ON_HANG, 0, false, "on-hang", "report|restart|abort",
-     "what to do when a worker hangs. Default restart", .own = true, .topic = CT_HELP_RESTART},
+     "what to do when a worker hangs. Default restart", .own = true, .topic = CT_HELP_RESTART,
+     WORD(on_hang, ct_on_hang, CT_ON_HANG_REPORT)},
     {CT_OPT_REDIRECTS, 'r', false, "redirects", "MAP",
      "write output to files instead: 0 none, 1 stdout, 2 stderr, 3 both,\n"
      "or by local rank as in 0:1,1:3. Default 0",
@@ -63,29 +93,31 @@ const struct ct_option_spec ct_option_table[] = {
     {CT_OPT_LOG_DIR, 0, false, "log-dir", "DIR",
      "folder for the files of --redirects and --tee and error files.\n"
      "Default: a temporary one",
-     .empty_is_default = true, .topic = CT_HELP_OUTPUT, .brief = "folder for log and error files"},
+     .empty_is_default = true, .topic = CT_HELP_OUTPUT, .brief = "folder for log and error files",
+     TEXT(log_dir)},
     {CT_OPT_LOCAL_RANKS_FILTER, 0, false, "local-ranks-filter", "RANK,RANK,...",
      "show output of these local ranks only", .empty_is_default = true, .topic = CT_HELP_OUTPUT},
     {CT_OPT_PREFIX_TEMPLATE, 0, false, "log-line-prefix-template", "TEXT",
      "what precedes each line: ${role_name} ${local_rank} ${rank}\n"
      "${hostname}; '' = nothing. Default\n"
      "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE, else the rank",
-     .topic = CT_HELP_OUTPUT},
+     .topic = CT_HELP_OUTPUT, ANY_TEXT(prefix_template)},
     {CT_OPT_STDOUT_FILTERS, 0, false, "duplicate-stdout-filters", "TEXT,TEXT,...",
      "copy the lines of stdout that contain one of these texts to the file\n"
      "filtered_stdout.log (needs --tee); \",,\" is a comma",
-     .topic = CT_HELP_OUTPUT},
+     .topic = CT_HELP_OUTPUT, .empty_is_default = true, TEXT(out_filter)},
     {CT_OPT_STDERR_FILTERS, 0, false, "duplicate-stderr-filters", "TEXT,TEXT,...",
-     "the same for stderr and filtered_stderr.log", .topic = CT_HELP_OUTPUT},
+     "the same for stderr and filtered_stderr.log", .topic = CT_HELP_OUTPUT,
+     .empty_is_default = true, TEXT(err_filter)},
     {CT_OPT_SLOW_OUTPUT, 0, false, "slow-output", "auto|wait|drop",
      "when stdout or stderr is not read fast enough: let workers wait, or\n"
      "drop lines and say how many. Default auto: drop on a terminal, else\n"
      "wait",
-     .own = true, .topic = CT_HELP_OUTPUT},
+     .own = true, .topic = CT_HELP_OUTPUT, WORD(slow_output, ct_slow_output, CT_SLOW_OUTPUT_AUTO)},
     {CT_OPT_FOLD, 0, false, "fold", "auto|off",
      "on a terminal show equal lines of several workers as one: [0-7] text.\n"
      "Default auto",
-     .own = true, .topic = CT_HELP_OUTPUT},
+     .own = true, .topic = CT_HELP_OUTPUT, WORD(fold, ct_fold_mode, CT_FOLD_MODE_AUTO)},
     {CT_OPT_NNODES, 0, false, "nnodes", "N|MIN:MAX",
      "number of machines; with MIN:MAX the job grows and shrinks. Start\n"
      "ctrun on each machine. Default 1",
@@ -93,7 +125,7 @@ const struct ct_option_spec ct_option_table[] = {
     {CT_OPT_STANDALONE, 0, false, "standalone", NULL,
      "one machine, a store on 127.0.0.1 and a free port, whatever\n"
      "--master-addr, --master-port and --rdzv-endpoint say",
-     .topic = CT_HELP_NODES},
+     .topic = CT_HELP_NODES, FLAG(standalone)},
     {CT_OPT_MASTER_ADDR, 0, false, "master-addr", "ADDRESS",
      "address the store listens on and workers connect to. Default\n"
      "127.0.0.1",
@@ -101,9 +133,10 @@ const struct ct_option_spec ct_option_table[] = {
     {CT_OPT_MASTER_PORT, 0, false, "master-port", "PORT",
      "port of the store; 0 = a free one. Default 0, with several machines\n"
      "29500",
-     .topic = CT_HELP_NODES, .brief = "the same on every machine"},
+     .topic = CT_HELP_NODES, .brief = "the same on every machine", NUMBER(master_port, 0, 65535)},
     {CT_OPT_NODE_RANK, 0, false, "node-rank", "N",
-     "number of this machine. Default: by the order of the host names", .topic = CT_HELP_NODES},
+     "number of this machine. Default: by the order of the host names", .topic = CT_HELP_NODES,
+     NUMBER(node_rank, 0, CT_MAX_NODES - 1)},
     {CT_OPT_LOCAL_ADDR, 0, false, "local-addr", "ADDRESS",
      "address of this machine by which workers reach the store, where no\n"
      "--master-addr or static endpoint names it",
@@ -123,14 +156,14 @@ const struct ct_option_spec ct_option_table[] = {
      .topic = CT_HELP_NODES},
     {CT_OPT_SPARES, 0, false, "spares", "N",
      "machines beyond --nnodes that wait to replace a lost one. Default 0", .own = true,
-     .topic = CT_HELP_NODES},
+     .topic = CT_HELP_NODES, NUMBER(spares, 0, CT_MAX_NODES - 1)},
     {CT_OPT_TOKEN_FILE, 0, false, "token-file", "FILE",
      "secret that all machines of the job share; else CTRUN_TOKEN", .own = true,
-     .topic = CT_HELP_NODES},
+     .topic = CT_HELP_NODES, TEXT(token_file)},
     {CT_OPT_OPEN, 0, false, "open", NULL,
      "whoever reaches the store may use it: there is no warning that a token\n"
      "is missing, and other users of this machine are admitted",
-     .own = true, .topic = CT_HELP_NODES},
+     .own = true, .topic = CT_HELP_NODES, FLAG(open)},
     {CT_OPT_HOSTS, 'H', false, "hosts", "HOST[:N],...",
      "start a ctrun on each of these machines, with N workers each", .own = true,
      .topic = CT_HELP_HOSTS, .brief = "start ctrun on these machines"},
@@ -139,23 +172,27 @@ const struct ct_option_spec ct_option_table[] = {
      .topic = CT_HELP_HOSTS},
     {CT_OPT_LAUNCH_AGENT, 0, false, "launch-agent", "COMMAND",
      "the command that starts ctrun on another machine. Default ssh", .own = true,
-     .topic = CT_HELP_HOSTS},
-    {CT_OPT_AGENT_STDIN, 0, true, "agent-stdin", NULL, NULL, .own = true, .topic = CT_HELP_HOSTS},
+     .topic = CT_HELP_HOSTS, TEXT(launch_agent)},
+    {CT_OPT_AGENT_STDIN, 0, true, "agent-stdin", NULL, NULL, .own = true, .topic = CT_HELP_HOSTS,
+     FLAG(agent_stdin)},
     {CT_OPT_BIND, 0, false, "bind", "none|numa|core",
      "bind each worker to the CPUs of its NUMA node, or to its share of\n"
      "the node's cores. Default none",
      .own = true, .topic = CT_HELP_BINDING, .brief = "bind workers to CPUs"},
     {CT_OPT_NUMA_BINDING, 0, true, "numa-binding", "node|socket|exclusive|core-complex",
-     "like --bind, with torchrun's names", .topic = CT_HELP_BINDING},
+     "like --bind, with torchrun's names", .topic = CT_HELP_BINDING,
+     WORD(bind, ct_bind, CT_BIND_NODE)},
     {CT_OPT_GPU_BIND, 0, false, "gpu-bind", "none|mask",
      "show each worker its own GPU only (mask), or all of them. Default\n"
      "none, but mask for MIG devices",
-     .own = true, .topic = CT_HELP_GPU, .brief = "show each worker one GPU, or all"},
+     .own = true, .topic = CT_HELP_GPU, .brief = "show each worker one GPU, or all",
+     WORD(gpu_bind, ct_gpu_bind, CT_GPU_BIND_NONE)},
     {CT_OPT_VIRTUAL_LOCAL_RANK, 0, false, "virtual-local-rank", NULL,
-     "LOCAL_RANK is 0 for all, and each worker sees one GPU", .topic = CT_HELP_GPU},
+     "LOCAL_RANK is 0 for all, and each worker sees one GPU", .topic = CT_HELP_GPU,
+     FLAG(virtual_local_rank)},
     {CT_OPT_SHARE_GPU, 0, false, "share-gpu", NULL,
      "let several workers use one GPU if there are fewer GPUs than workers", .own = true,
-     .topic = CT_HELP_GPU},
+     .topic = CT_HELP_GPU, FLAG(share_gpu)},
     {CT_OPT_MONITOR_INTERVAL, 0, false, "monitor-interval", "SECONDS",
      "no effect: the kernel tells ctrun at once when a worker ends", .topic = CT_HELP_TORCHRUN},
     {CT_OPT_START_METHOD, 0, false, "start-method", "spawn|fork|forkserver",

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The option table: what each option of ctrun is called, what it means and how its value is read.
- * To add an option: an id, a row here, a case in option_apply.c, a paragraph in man/ctrun.1.
+ * To add an option: a field in options.h, an id here, a row in option_table.c, a paragraph in
+ * man/ctrun.1; and a case in option_apply.c, unless the row says how the value is stored.
  */
 #ifndef CT_LAUNCHER_CLI_OPTION_TABLE_H
 #define CT_LAUNCHER_CLI_OPTION_TABLE_H
@@ -75,6 +76,16 @@ enum ct_help_topic {
     CT_HELP_TORCHRUN,
 };
 
+/* How the value of an option is stored. */
+enum ct_option_type {
+    CT_TYPE_OWN,      /* option_apply.c has a case for it */
+    CT_TYPE_FLAG,     /* bool: true */
+    CT_TYPE_NUMBER,   /* int, from `min` to `max` */
+    CT_TYPE_TEXT,     /* const char *, not empty */
+    CT_TYPE_ANY_TEXT, /* const char * */
+    CT_TYPE_WORD,     /* an enum: `min` for the first of `words`, and so on */
+};
+
 struct ct_option_spec {
     enum ct_option_id id;
     char letter;           /* short spelling, 0 = none */
@@ -87,6 +98,10 @@ struct ct_option_spec {
     bool own; /* not torchrun's: abbreviations that mean one of torchrun's keep to it */
     enum ct_help_topic topic;
     const char *brief; /* at most 38 characters; NULL = not among the usual options */
+    enum ct_option_type type;
+    size_t field; /* its offset in struct ct_options, but for CT_TYPE_OWN */
+    int min, max;
+    const char *const *words; /* ends with NULL */
 };
 
 extern const struct ct_option_spec ct_option_table[];

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Happy path: open the store with membership, start a launch agent for each machine with the job's
- * token as the first line of its standard input, show what comes, wait until all have ended.
+ * Happy path: open the store with the membership, start a launch agent for each machine, write the
+ * job's token as the first line of its standard input, show its output, and wait until all launch
+ * agents have ended.
  *
- * Other paths: a signal goes as a line "signal N" to every ctrun that is left; the membership makes
- * one event of them. Their standard input stays open as long as we live: its end tells them that we
- * are gone, also when we are killed.
+ * Other paths: a signal is sent as a line "signal N" to each ctrun that is left; the membership
+ * makes one event of them. Their standard input stays open as long as this process lives. Its end
+ * tells them that this process is gone, even if it was killed.
  *
  * Failure modes: a launch agent that ends before its ctrun has joined (no such host, no ssh key)
- * ends the job, as the others would wait for it in vain; one that ends later is a lost node, and
- * the membership deals with that. One that never ends is killed, once the job is over, was asked to
- * end, or nobody has joined it in time: PATIENCE_MS later where no ctrun has joined, and that much
- * after --shutdown-timeout elsewhere.
+ * ends the job, because the others would wait for it in vain. One that ends later is a lost node,
+ * which the membership deals with. One that does not end is killed after the job is over, was asked
+ * to end, or has waited join_timeout for it: EXIT_MS later if its ctrun has not joined, otherwise
+ * --shutdown-timeout after that.
  *
- * Who frees: everything lives in struct fleet on ct_fleet_run()'s stack, and is closed by
- * close_all().
+ * Who frees: everything lives in struct fleet on the stack of ct_fleet_run(). close_all() closes
+ * it.
  */
 #include "launcher/fleet/fleet_uv.h"
 
@@ -47,17 +48,16 @@
 #include <unistd.h>
 
 /* How long a launch agent may take to end when nothing is left to end on its machine. */
-#define PATIENCE_MS 1000
+#define EXIT_MS 1000
 
-/* After a second SIGINT: long enough for the word to leave this machine, and for an answer. */
+/* After a second SIGINT: long enough for a signal to reach the machines, and for their answer. */
 #define HURRY_MS 200
 
-/* After a signal, or when launch agents had to be killed, what stands in the way of the last lines
- * has this long. */
-#define SETTLE_MS 1000
+/* How long the last lines of output may take after a signal, or after launch agents were killed. */
+#define DRAIN_MS 1000
 
-/* Machines that are looked up for it; a name service that does not answer takes its time each time.
- */
+/* How many machines choose_address() looks up. A name service that does not answer takes seconds
+ * for each. */
 #define ADDRESS_TRIES 4
 
 struct node {
@@ -67,8 +67,8 @@ struct node {
     struct ct_output_stream *out, *err;
     uv_pipe_t in; /* to its standard input */
     bool in_open, ended;
-    bool joined; /* its ctrun has been here */
-    bool killed; /* its launch agent did not end: what code it has says nothing */
+    bool joined; /* its ctrun has joined the membership */
+    bool killed; /* its launch agent did not end and was killed: its exit code says nothing */
 };
 
 struct fleet {
@@ -76,8 +76,8 @@ struct fleet {
     struct ct_log log;
     uv_loop_t loop;
     struct ct_signals_watch signals;
-    uv_timer_t patience; /* with launch agents that are to end */
-    uv_timer_t answer;   /* until join_timeout */
+    uv_timer_t exit_timer; /* how long launch agents may still take to end */
+    uv_timer_t join_timer; /* how long machines may take to join: join_timeout */
     bool timers_open;
     struct ct_output *output;
     struct ct_procs *procs;
@@ -87,18 +87,18 @@ struct fleet {
     struct node *nodes;
     const char **expected; /* the hosts' names */
     int running;
-    bool ending;  /* all were told to end */
-    bool waited;  /* launch agents without a ctrun here had their time to end */
-    bool closing; /* the others as well */
-    bool killed;  /* some launch agents had to be, */
-    bool cut;     /* ... one of them of a machine that had joined */
-    int signo;    /* the first one that asked us to end */
+    bool ending;        /* all were told to end */
+    bool waited;        /* the time is over for launch agents of machines that have not joined */
+    bool closing;       /* close_all() was called */
+    bool killed;        /* some launch agents had to be killed */
+    bool killed_joined; /* one of them was that of a machine that had joined */
+    int signo;          /* the first signal that asked us to end; 0 = none */
     int exit_code;
 };
 
 static void close_all(struct fleet *fleet);
 
-/* ---- words ----------------------------------------------------------------------------------- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 static void say(struct fleet *fleet, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static void say(struct fleet *fleet, const char *fmt, ...)
@@ -121,7 +121,7 @@ static void emit_log(void *data, enum ct_log_level level, const char *line)
     say(data, "%s: %s", ct_log_level_name(level), line);
 }
 
-/* ---- telling the machines ---------------------------------------------------------------------
+/* ---- lines to the machines --------------------------------------------------------------------
  */
 
 static void on_in_closed(uv_handle_t *handle)
@@ -129,8 +129,8 @@ static void on_in_closed(uv_handle_t *handle)
     (void)handle;
 }
 
-/* Its ctrun takes the end of its standard input for the end of us. */
-static void hang_up(struct node *node)
+/* Its ctrun takes the end of its standard input for the end of this process. */
+static void close_stdin(struct node *node)
 {
     if (node->in_open) {
         node->in_open = false;
@@ -138,12 +138,12 @@ static void hang_up(struct node *node)
     }
 }
 
-/* A pipe that is full belongs to an ssh that does not read any more: it is as good as gone. */
-static void tell(struct node *node, const char *line)
+/* A full pipe belongs to an ssh that no longer reads, so the machine counts as lost. */
+static void send_line(struct node *node, const char *line)
 {
     uv_buf_t buf = uv_buf_init((char *)(uintptr_t)line, (unsigned)strlen(line));
     if (node->in_open && uv_try_write((uv_stream_t *)&node->in, &buf, 1) < 0) {
-        hang_up(node);
+        close_stdin(node);
     }
 }
 
@@ -161,7 +161,7 @@ static void kill_agents(struct fleet *fleet, bool all)
         }
         node->killed = true;
         fleet->killed = true;
-        fleet->cut = fleet->cut || node->joined;
+        fleet->killed_joined = fleet->killed_joined || node->joined;
         if (names != NULL) {
             names[count++] = hosts->list[i].name;
         }
@@ -175,25 +175,25 @@ static void kill_agents(struct fleet *fleet, bool all)
     ct_free(names);
 }
 
-static void on_patience(uv_timer_t *timer)
+static void on_exit_timer(uv_timer_t *timer)
 {
-    struct fleet *fleet = CT_CONTAINER_OF(timer, struct fleet, patience);
+    struct fleet *fleet = CT_CONTAINER_OF(timer, struct fleet, exit_timer);
     kill_agents(fleet, fleet->waited);
     if (!fleet->waited) {
         fleet->waited = true;
-        (void)uv_timer_start(&fleet->patience, on_patience,
+        (void)uv_timer_start(&fleet->exit_timer, on_exit_timer,
                              (uint64_t)fleet->job->options->shutdown_timeout_ms, 0);
     } else if (!fleet->closing) {
-        close_all(fleet); /* nor is one waited for that the kernel holds */
+        close_all(fleet); /* without waiting for one that the kernel does not let end */
     }
 }
 
-/* Every launch agent is to end from here on. */
-static void expect_end(struct fleet *fleet)
+/* From here on every launch agent must end. */
+static void start_exit_timer(struct fleet *fleet)
 {
-    if (!fleet->waited && !uv_is_active((uv_handle_t *)&fleet->patience)) {
+    if (!fleet->waited && !uv_is_active((uv_handle_t *)&fleet->exit_timer)) {
         uv_update_time(&fleet->loop);
-        (void)uv_timer_start(&fleet->patience, on_patience, PATIENCE_MS, 0);
+        (void)uv_timer_start(&fleet->exit_timer, on_exit_timer, EXIT_MS, 0);
     }
 }
 
@@ -201,12 +201,12 @@ static void end_all(struct fleet *fleet)
 {
     fleet->ending = true;
     for (int i = 0; i < fleet->job->hosts->count; i++) {
-        hang_up(&fleet->nodes[i]);
+        close_stdin(&fleet->nodes[i]);
     }
-    expect_end(fleet);
+    start_exit_timer(fleet);
 }
 
-/* Some have joined, and have ended. */
+/* Have all machines that joined ended, and has one joined? */
 static bool is_over(const struct fleet *fleet)
 {
     bool any = false;
@@ -221,14 +221,14 @@ static bool is_over(const struct fleet *fleet)
 }
 
 /* How many machines the job needs. */
-static int least(const struct fleet *fleet)
+static int nodes_needed(const struct fleet *fleet)
 {
     const struct ct_options *options = fleet->job->options;
     return ct_option_given(options, CT_OPT_NNODES) != CT_GIVEN_NOT ? options->min_nodes
                                                                    : fleet->job->hosts->count;
 }
 
-static void say_who_came(struct fleet *fleet, const char **names, int joined, int count)
+static void say_who_is_missing(struct fleet *fleet, const char **names, int joined, int count)
 {
     const struct ct_options *options = fleet->job->options;
     char here[CT_HOST_LIST_MAX], missing[CT_HOST_LIST_MAX];
@@ -245,9 +245,9 @@ static void say_who_came(struct fleet *fleet, const char **names, int joined, in
         options->launch_agent, fleet->address, ct_server_port(fleet->server));
 }
 
-static void on_answer_timer(uv_timer_t *timer)
+static void on_join_timeout(uv_timer_t *timer)
 {
-    struct fleet *fleet = CT_CONTAINER_OF(timer, struct fleet, answer);
+    struct fleet *fleet = CT_CONTAINER_OF(timer, struct fleet, join_timer);
     const struct ct_hosts *hosts = fleet->job->hosts;
     const char **names = ct_calloc((size_t)hosts->count, sizeof(*names));
     int joined = 0, missing = 0;
@@ -258,9 +258,9 @@ static void on_answer_timer(uv_timer_t *timer)
             names[at] = hosts->list[i].name;
         }
     }
-    if (joined < least(fleet) && !fleet->ending && !fleet->closing) {
+    if (joined < nodes_needed(fleet) && !fleet->ending && !fleet->closing) {
         if (names != NULL) {
-            say_who_came(fleet, names, joined, hosts->count);
+            say_who_is_missing(fleet, names, joined, hosts->count);
         }
         fleet->exit_code = CT_EXIT_RDZV_TIMEOUT;
         end_all(fleet);
@@ -283,12 +283,12 @@ static void on_signal(uv_signal_t *handle, int signo)
         fleet->signo = signo;
     }
     for (int i = 0; i < fleet->job->hosts->count; i++) {
-        tell(&fleet->nodes[i], line);
+        send_line(&fleet->nodes[i], line);
     }
-    expect_end(fleet);
+    start_exit_timer(fleet);
     if (hurry && !fleet->closing) {
         fleet->waited = true;
-        (void)uv_timer_start(&fleet->patience, on_patience, HURRY_MS, 0);
+        (void)uv_timer_start(&fleet->exit_timer, on_exit_timer, HURRY_MS, 0);
     }
 }
 
@@ -303,7 +303,7 @@ static void on_exit_of(void *data, struct ct_proc *proc, const struct ct_exit *e
     int code = ct_exit_code(end);
     (void)proc;
     node->ended = true;
-    hang_up(node);
+    close_stdin(node);
     fleet->running--;
     if (code != 0 && fleet->exit_code == 0 && !node->killed) {
         fleet->exit_code = code;
@@ -315,7 +315,7 @@ static void on_exit_of(void *data, struct ct_proc *proc, const struct ct_exit *e
         fleet->exit_code = CT_EXIT_SETUP;
         end_all(fleet);
     } else if (is_over(fleet) && !fleet->ending) {
-        end_all(fleet); /* and did without the others */
+        end_all(fleet); /* the job was over without the others */
     }
     if (fleet->running == 0 && !fleet->closing) {
         close_all(fleet);
@@ -352,7 +352,7 @@ static int open_stream(struct node *node, enum ct_output_fd to, struct ct_output
         .to = to,
         .mode = ct_output_is_terminal(output, to) ? CT_LINES_TERMINAL : CT_LINES_PLAIN,
         .prefix = "",
-        .slow = CT_SLOW_OUTPUT_WAIT, /* whose lines are missing could not be said */
+        .slow = CT_SLOW_OUTPUT_WAIT, /* of dropped lines nobody could say whose they were */
         .fold = {.workers = folds ? workers : 0, .forwarded = true},
     };
     return ct_output_stream_open(output, &options, out, child, err);
@@ -435,7 +435,7 @@ static int start_node(struct fleet *fleet, const struct ct_fleet_plan *plan, int
     fleet->running++;
     char line[CT_TOKEN_MAX + 2];
     (void)snprintf(line, sizeof(line), "%.*s\n", (int)fleet->token.len, fleet->token.text);
-    tell(node, line);
+    send_line(node, line);
     explicit_bzero(line, sizeof(line));
     return 0;
 }
@@ -479,7 +479,8 @@ static int start_nodes(struct fleet *fleet, struct ct_err *err)
 /* ---- opening and closing -----------------------------------------------------------------------
  */
 
-/* Towards one machine, by its name or by what ssh makes of it. */
+/* Gives the address of this machine from which it reaches another one, by that one's name or by
+ * what ssh makes of the name. */
 static int address_towards(struct fleet *fleet, int index, struct ct_err *err)
 {
     const struct ct_fleet_job *job = fleet->job;
@@ -496,9 +497,9 @@ static int address_towards(struct fleet *fleet, int index, struct ct_err *err)
     return rc;
 }
 
-/* The address by which the other machines reach us: the one we would reach the first of them from
- * whose own address can be found out. One that is this machine by another name would be told the
- * loopback, which is of no use to the next. */
+/* Chooses the address by which the other machines reach this one: that from which this machine
+ * reaches the first of them whose address can be found out. A host that is this machine under
+ * another name leads to the loopback, which the others cannot use, so the next host is tried. */
 static int choose_address(struct fleet *fleet, struct ct_err *err)
 {
     const struct ct_fleet_job *job = fleet->job;
@@ -544,36 +545,38 @@ static int open_store(struct fleet *fleet, struct ct_err *err)
     static const struct ct_access this_machine;
     const struct ct_hosts *hosts = fleet->job->hosts;
     int rc = ct_token_make(&fleet->token);
-    rc = rc != 0 ? ct_err_set(err, rc, "no random numbers for the job's token")
-                 : choose_address(fleet, err);
-    fleet->expected = ct_calloc((size_t)hosts->count, sizeof(*fleet->expected));
-    if (rc == 0 && fleet->expected == NULL) {
-        rc = ct_err_set(err, CT_ENOMEM, "out of memory for %d hosts", hosts->count);
+    if (rc != 0) {
+        return ct_err_set(err, rc, "no random numbers for the job's token");
     }
-    for (int i = 0; rc == 0 && i < hosts->count; i++) {
+    rc = choose_address(fleet, err);
+    if (rc != 0) {
+        return rc;
+    }
+    fleet->expected = ct_calloc((size_t)hosts->count, sizeof(*fleet->expected));
+    if (fleet->expected == NULL) {
+        return ct_err_set(err, CT_ENOMEM, "out of memory for %d hosts", hosts->count);
+    }
+    for (int i = 0; i < hosts->count; i++) {
         fleet->expected[i] = hosts->list[i].name;
     }
-    if (rc == 0) {
-        const char *const bind_to[] = {fleet->address};
-        const struct ct_server_agents agents = {
-            .token = &fleet->token,
-            .run_id = fleet->job->run_id,
-            .expected = fleet->expected,
-            .num_expected = hosts->count,
-            .on_join = on_join,
-            .data = fleet,
-        };
-        const struct ct_server_options options = {
-            .hosts = bind_to,
-            .num_hosts = 1,
-            .log = &fleet->log,
-            .access = &this_machine,
-            .own_user = !fleet->job->options->open,
-            .agents = &agents,
-        };
-        rc = ct_server_open(&fleet->loop, &options, &fleet->server, err);
-    }
-    return rc;
+    const char *const bind_to[] = {fleet->address};
+    const struct ct_server_agents agents = {
+        .token = &fleet->token,
+        .run_id = fleet->job->run_id,
+        .expected = fleet->expected,
+        .num_expected = hosts->count,
+        .on_join = on_join,
+        .data = fleet,
+    };
+    const struct ct_server_options options = {
+        .hosts = bind_to,
+        .num_hosts = 1,
+        .log = &fleet->log,
+        .access = &this_machine,
+        .own_user = !fleet->job->options->open,
+        .agents = &agents,
+    };
+    return ct_server_open(&fleet->loop, &options, &fleet->server, err);
 }
 
 static int open_all(struct fleet *fleet, struct ct_err *err)
@@ -583,8 +586,8 @@ static int open_all(struct fleet *fleet, struct ct_err *err)
     if (fleet->nodes == NULL) {
         return ct_err_set(err, CT_ENOMEM, "out of memory for %d hosts", fleet->job->hosts->count);
     }
-    CT_ASSERT(uv_timer_init(&fleet->loop, &fleet->patience) == 0); /* cannot fail */
-    CT_ASSERT(uv_timer_init(&fleet->loop, &fleet->answer) == 0);
+    CT_ASSERT(uv_timer_init(&fleet->loop, &fleet->exit_timer) == 0); /* cannot fail */
+    CT_ASSERT(uv_timer_init(&fleet->loop, &fleet->join_timer) == 0);
     fleet->timers_open = true;
     int rc = ct_output_open(&fleet->loop, &output, &fleet->output, err);
     if (rc != 0) {
@@ -602,12 +605,12 @@ static int open_all(struct fleet *fleet, struct ct_err *err)
                                  &fleet->log, on_signal, fleet, err);
 }
 
-static int64_t settle_ms(const struct fleet *fleet)
+static int64_t drain_ms(const struct fleet *fleet)
 {
-    return fleet->signo != 0 || fleet->killed ? SETTLE_MS : -1;
+    return fleet->signo != 0 || fleet->killed ? DRAIN_MS : -1;
 }
 
-static void on_settled(void *data)
+static void on_drained(void *data)
 {
     struct fleet *fleet = data;
     for (int i = 0; i < fleet->job->hosts->count; i++) {
@@ -617,7 +620,7 @@ static void on_settled(void *data)
     }
     ct_procs_close(fleet->procs, NULL, NULL);
     ct_server_close(fleet->server, NULL, NULL);
-    ct_output_close(fleet->output, settle_ms(fleet), NULL, NULL);
+    ct_output_close(fleet->output, drain_ms(fleet), NULL, NULL);
     fleet->output = NULL;
 }
 
@@ -625,20 +628,20 @@ static void on_stopped(void *data, const struct ct_procs_stopped *result)
 {
     struct fleet *fleet = data;
     (void)result;
-    ct_output_drain(fleet->output, settle_ms(fleet), on_settled, fleet);
+    ct_output_drain(fleet->output, drain_ms(fleet), on_drained, fleet);
 }
 
-/* No launch agent is left, or none that is waited for. */
+/* No launch agent is left, or none is waited for any more. */
 static void close_all(struct fleet *fleet)
 {
     fleet->closing = true;
     ct_signals_watch_close(&fleet->signals);
     for (int i = 0; fleet->nodes != NULL && i < fleet->job->hosts->count; i++) {
-        hang_up(&fleet->nodes[i]);
+        close_stdin(&fleet->nodes[i]);
     }
     if (fleet->timers_open) {
-        uv_close((uv_handle_t *)&fleet->patience, NULL);
-        uv_close((uv_handle_t *)&fleet->answer, NULL);
+        uv_close((uv_handle_t *)&fleet->exit_timer, NULL);
+        uv_close((uv_handle_t *)&fleet->join_timer, NULL);
     }
     if (fleet->procs != NULL) {
         ct_procs_stop(fleet->procs, SIGTERM, 0, on_stopped, fleet);
@@ -649,7 +652,7 @@ static void close_all(struct fleet *fleet)
     }
 }
 
-/* That of a machine, else what became of those whose launch agent did not end. */
+/* The exit code of a machine, otherwise one that says why launch agents were killed. */
 static int exit_code_of(const struct fleet *fleet)
 {
     if (fleet->exit_code != 0 || !fleet->killed) {
@@ -658,7 +661,7 @@ static int exit_code_of(const struct fleet *fleet)
     if (fleet->signo != 0) {
         return CT_EXIT_SIGNAL_BASE + fleet->signo;
     }
-    return fleet->cut ? CT_EXIT_NODE_LOST : 0;
+    return fleet->killed_joined ? CT_EXIT_NODE_LOST : 0;
 }
 
 int ct_fleet_run(const struct ct_fleet_job *job, int *exit_code, struct ct_err *err)
@@ -679,7 +682,7 @@ int ct_fleet_run(const struct ct_fleet_job *job, int *exit_code, struct ct_err *
         close_all(&fleet);
     } else {
         uv_update_time(&fleet.loop);
-        (void)uv_timer_start(&fleet.answer, on_answer_timer,
+        (void)uv_timer_start(&fleet.join_timer, on_join_timeout,
                              (uint64_t)job->options->rdzv_conf.join_ms, 0);
     }
     (void)uv_run(&fleet.loop, UV_RUN_DEFAULT);

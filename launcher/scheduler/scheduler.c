@@ -210,11 +210,11 @@ int ct_scheduler_allocation(const struct ct_scheduler_scan *scan)
     } files[] = {{"PBS_NODEFILE", NULL}, {"LSB_DJOB_HOSTFILE", ct_scheduler_lsf_drop}};
     struct ct_strlist hosts = {0};
     const char *from = NULL;
-    int place, slots, rc = 0;
+    int index, slots, rc = 0;
     for (size_t i = 0; from == NULL && i < sizeof(files) / sizeof(files[0]); i++) {
         if (ct_scheduler_get(scan, files[i].variable) != NULL) {
             from = files[i].variable;
-            rc = ct_scheduler_hosts_file(scan, from, files[i].drop, &hosts, &place, &slots);
+            rc = ct_scheduler_hosts_file(scan, from, files[i].drop, &hosts, &index, &slots);
         }
     }
     const char *slurm = ct_scheduler_get(scan, "SLURM_JOB_NODELIST");

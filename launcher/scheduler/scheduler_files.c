@@ -99,10 +99,10 @@ static void mark_repetitions(struct file *file)
     qsort(file->lines, file->count, sizeof(*file->lines), by_number);
 }
 
-static int collect(struct file *file, struct ct_strlist *hosts, int *place, int *slots)
+static int collect(struct file *file, struct ct_strlist *hosts, int *index, int *slots)
 {
     const struct ct_scheduler_scan *scan = file->scan;
-    int own_place = -1, own_slots = 0, rc = 0;
+    int own_index = -1, own_slots = 0, rc = 0;
     for (size_t i = 0; rc == 0 && i < file->count; i++) {
         const struct line *line = &file->lines[i];
         bool own = same_host(line->text, scan->in->host);
@@ -114,7 +114,7 @@ static int collect(struct file *file, struct ct_strlist *hosts, int *place, int 
             return ct_err_set(scan->err, CT_EFORMAT, "%s: more than %d hosts", file->variable,
                               CT_MAX_NODES);
         }
-        own_place = own && own_place < 0 ? (int)hosts->count : own_place;
+        own_index = own && own_index < 0 ? (int)hosts->count : own_index;
         rc = ct_strlist_printf(hosts, "%s", line->text);
     }
     if (rc != 0 || ct_strlist_close(hosts) != 0) {
@@ -123,13 +123,13 @@ static int collect(struct file *file, struct ct_strlist *hosts, int *place, int 
     if (hosts->count == 0) {
         return ct_err_set(scan->err, CT_EFORMAT, "%s: the file names no host", file->variable);
     }
-    *place = own_place;
+    *index = own_index;
     *slots = own_slots;
     return 0;
 }
 
 int ct_scheduler_hosts_file(const struct ct_scheduler_scan *scan, const char *variable,
-                            bool (*drop)(const char *line), struct ct_strlist *hosts, int *place,
+                            bool (*drop)(const char *line), struct ct_strlist *hosts, int *index,
                             int *slots)
 {
     struct file file = {.scan = scan, .variable = variable};
@@ -150,7 +150,7 @@ int ct_scheduler_hosts_file(const struct ct_scheduler_scan *scan, const char *va
         goto out;
     }
     mark_repetitions(&file);
-    rc = collect(&file, hosts, place, slots);
+    rc = collect(&file, hosts, index, slots);
 out:
     ct_free(file.lines);
     ct_buf_fini(&content);
@@ -163,8 +163,8 @@ static int from_file(const struct ct_scheduler_scan *scan, const char *variable,
                      const char *kind, bool (*drop)(const char *line))
 {
     struct ct_scheduler *out = scan->out;
-    int place, slots;
-    int rc = ct_scheduler_hosts_file(scan, variable, drop, &out->hosts, &place, &slots);
+    int index, slots;
+    int rc = ct_scheduler_hosts_file(scan, variable, drop, &out->hosts, &index, &slots);
     if (rc != 0) {
         return rc;
     }
@@ -172,17 +172,17 @@ static int from_file(const struct ct_scheduler_scan *scan, const char *variable,
     out->nnodes = (struct ct_scheduler_int){(int)out->hosts.count, variable};
     ct_scheduler_first_host(scan, out->hosts.list[0], strlen(out->hosts.list[0]), variable);
     ct_scheduler_job_id(scan, kind, job_id);
-    if (place < 0 && out->nnodes.value == 1) {
-        place = 0; /* who else could it be? */
+    if (index < 0 && out->nnodes.value == 1) {
+        index = 0; /* who else could it be? */
     }
-    if (place < 0) {
+    if (index < 0) {
         return ct_err_set(
             scan->err, CT_EINVAL,
             "this host, %.64s, is not among the %zu of %s: pass --nnodes, --node-rank "
             "and --master-addr, or --standalone",
             scan->in->host, out->hosts.count, variable);
     }
-    out->node_rank = (struct ct_scheduler_int){place, variable};
+    out->node_rank = (struct ct_scheduler_int){index, variable};
     if (slots > 1) {
         out->nproc = (struct ct_scheduler_int){slots, variable};
     }

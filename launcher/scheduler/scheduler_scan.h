@@ -73,11 +73,11 @@ void ct_scheduler_first_host(const struct ct_scheduler_scan *scan, const char *h
                              const char *from);
 
 /* The lines of the file that `variable` names, without blanks, comments and repetitions, as hosts;
- * how often this host's line is there goes into *slots (0 = it is not there) and its place into
- * *place (-1). `drop` tells lines to pass over, may be NULL. CT_EFORMAT, CT_ENOMEM. */
+ * *slots gets the number of lines that name this host, *index its place among the hosts (-1 =
+ * none). `drop` says which lines to pass over; it may be NULL. CT_EFORMAT, CT_ENOMEM. */
 CT_MUST_CHECK int ct_scheduler_hosts_file(const struct ct_scheduler_scan *scan,
                                           const char *variable, bool (*drop)(const char *line),
-                                          struct ct_strlist *hosts, int *place, int *slots);
+                                          struct ct_strlist *hosts, int *index, int *slots);
 
 /* Where MPI ranks meet when their own launcher does not say: the first host of the allocation. */
 CT_MUST_CHECK int ct_scheduler_allocation(const struct ct_scheduler_scan *scan);

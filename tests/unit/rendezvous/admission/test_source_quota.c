@@ -86,6 +86,41 @@ static void test_a_peer_that_is_gone_has_no_address(void **state)
     assert_int_equal(quota.count, 0);
 }
 
+static void test_a_connection_that_ends_makes_room(void **state)
+{
+    struct ct_source_quota quota;
+    int source;
+    (void)state;
+    ct_source_quota_init(&quota, MAX);
+    uint8_t own = 0;
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < MAX; i++) {
+            own = add(&quota, "::1");
+        }
+        assert_false(ct_source_quota_is_over(&quota, &source));
+        for (int i = 0; i < MAX; i++) {
+            ct_source_quota_remove(&quota, own);
+        }
+        assert_int_equal(quota.held[own], 0);
+    }
+}
+
+/* Those of IPv4 are of one /64 when IPv6 maps them, and still not of one machine. */
+static void test_ipv4_addresses_are_sources_of_their_own(void **state)
+{
+    struct ct_source_quota quota;
+    bool differ = false;
+    (void)state;
+    ct_source_quota_init(&quota, MAX);
+    uint8_t first = add(&quota, "::ffff:10.0.0.1");
+    for (unsigned host = 2; host < 40 && !differ; host++) {
+        char text[INET6_ADDRSTRLEN];
+        (void)snprintf(text, sizeof(text), "::ffff:10.0.0.%u", host);
+        differ = add(&quota, text) != first;
+    }
+    assert_true(differ);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -93,6 +128,8 @@ int main(void)
         cmocka_unit_test(test_one_address_pushes_out_no_other),
         cmocka_unit_test(test_of_many_addresses_the_oldest_goes),
         cmocka_unit_test(test_a_peer_that_is_gone_has_no_address),
+        cmocka_unit_test(test_a_connection_that_ends_makes_room),
+        cmocka_unit_test(test_ipv4_addresses_are_sources_of_their_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,6 +39,11 @@ static void begin(struct scene *s)
         s->plain = s->frames[i].len;
         assert_int_equal(ct_frame_mac_add(&s->from, &s->frames[i], 0), 0);
         assert_int_equal(s->frames[i].len, s->plain + CT_FRAME_MAC_LEN);
+        /* Whoever reads the header waits for all of it. */
+        size_t whole = 0;
+        assert_int_equal(
+            ct_msg_length(ct_buf_bytes(&s->frames[i]), s->frames[i].len, 1024, &whole, NULL), 0);
+        assert_int_equal(whole, s->frames[i].len);
     }
 }
 

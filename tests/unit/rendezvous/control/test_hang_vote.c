@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who holds a job of several machines up: the judgement, and that the membership tells it once.
+ * Who holds a job of several machines up: the votes of the machines and the judgement.
  */
-#include "tests/lib/members_scene.h"
+#include "tests/lib/ct_test.h"
+
+#include "rendezvous/control/hang_vote.h"
 
 static void judge(const struct ct_hang_vote *machines, int count, int kind, int rank)
 {
@@ -63,8 +65,6 @@ static void of_those_who_wait_it_is_the_last(void **state)
     assert_int_equal(verdict.kind, CT_HANG_VOTE_NO);
 }
 
-/* ---- the membership ------------------------------------------------------------------------- */
-
 static void only_a_verdict_names_a_suspect(void **state)
 {
     static const int no_verdicts[] = {CT_HANG_VOTE_NO, CT_HANG_VOTE_WAITING, CT_HANG_VOTE_QUIET};
@@ -79,87 +79,27 @@ static void only_a_verdict_names_a_suspect(void **state)
     }
 }
 
-static void beat(struct scene *s, int node, int kind, int rank, int generation)
+static void the_verdict_has_the_shortest_time(void **state)
 {
-    static struct ct_msg msg;
-    msg = (struct ct_msg){
-        .type = CT_MSG_BEAT,
-        .still = {.kind = kind, .rank = rank, .generation = generation, .still_ms = 4000},
-    };
-    say_msg(s, node, &msg);
-}
-
-/* All say it again and again, a second apart. */
-static void all_stand_still(struct scene *s, int seconds, int generation)
-{
-    for (int i = 0; i < seconds; i++) {
-        s->now += S;
-        beat(s, 1, CT_HANG_VOTE_WAITING, 0, generation);
-        beat(s, 2, CT_HANG_VOTE_BUSY, 3, generation);
-        beat(s, 3, CT_HANG_VOTE_WAITING, 4, generation);
-    }
-}
-
-static void all_are_told_once(void **state)
-{
-    struct scene s;
+    static const struct ct_hang_vote of[] = {{.kind = CT_HANG_VOTE_BUSY, .still_ms = 9000},
+                                             {.kind = CT_HANG_VOTE_WAITING, .still_ms = 7000},
+                                             {.kind = CT_HANG_VOTE_WAITING, .still_ms = 8000}};
     (void)state;
-    begin(&s, 3, 3, 0, 1);
-    run(&s, 3);
-    s.now += S;
-    beat(&s, 1, CT_HANG_VOTE_WAITING, 0, 0);
-    beat(&s, 2, CT_HANG_VOTE_BUSY, 3, 0);
-    HEARS(&s, 1, ""); /* node 3 moves */
-    all_stand_still(&s, 3, 0);
-    for (int node = 1; node <= 3; node++) {
-        HEARS(&s, node, "beat");
-        assert_string_equal(s.nodes[node].last_text, "gpu-2");
+    for (int first = 0; first < 3; first++) {
+        struct ct_hang_votes sum = {.total = 0};
+        struct ct_hang_vote verdict;
+        for (int i = 0; i < 3; i++) {
+            ct_hang_vote_add(&sum, &of[(first + i) % 3]);
+        }
+        ct_hang_vote_judge(&sum, &verdict);
+        assert_true(verdict.still_ms == 7000);
     }
-    beat(&s, 2, CT_HANG_VOTE_NO, 0, 0); /* it moves, and stops again */
-    all_stand_still(&s, 3, 0);
-    HEARS(&s, 1, "beat");
-    end(&s);
 }
 
-static void who_has_finished_is_not_waited_for(void **state)
+static void a_lone_machine_is_behind_nobody(void **state)
 {
-    struct scene s;
     (void)state;
-    begin(&s, 3, 3, 0, 1);
-    run(&s, 3);
-    say(&s, 3, CT_MSG_FINISHED, 0);
-    for (int i = 0; i < 3; i++) {
-        s.now += S;
-        beat(&s, 1, CT_HANG_VOTE_WAITING, 0, 0);
-        beat(&s, 2, CT_HANG_VOTE_BUSY, 3, 0);
-    }
-    HEARS(&s, 1, "beat");
-    end(&s);
-}
-
-/* Ranks of others, other generations and verdicts are no news of a machine. */
-static void nonsense_counts_as_moving(void **state)
-{
-    struct scene s;
-    (void)state;
-    begin(&s, 2, 2, 0, 1);
-    run(&s, 2);
-    static const struct ct_hang_vote odd[] = {
-        {CT_HANG_VOTE_BUSY, 0, 1, 0, false, false, 0},
-        {CT_HANG_VOTE_BUSY, 0, 4, 0, false, false, 0},
-        {CT_HANG_VOTE_BUSY, 1, 2, 0, false, false, 0},
-        {CT_HANG_VOTE_ALL, 0, 2, 0, false, false, 0},
-        {CT_HANG_VOTE_BEHIND, 0, 2, 0, false, false, 0},
-    };
-    for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++) {
-        s.now += 2 * S;
-        beat(&s, 1, CT_HANG_VOTE_WAITING, 0, 0);
-        beat(&s, 2, odd[i].kind, odd[i].rank, odd[i].generation);
-        s.now += 2 * S;
-        beat(&s, 1, CT_HANG_VOTE_WAITING, 0, 0);
-        HEARS(&s, 1, "");
-    }
-    end(&s);
+    JUDGE(CT_HANG_VOTE_ALL, 0, WAITS(0, 7, true));
 }
 
 int main(void)
@@ -168,9 +108,8 @@ int main(void)
         cmocka_unit_test(only_a_verdict_names_a_suspect),
         cmocka_unit_test(the_one_that_does_not_wait_is_named),
         cmocka_unit_test(of_those_who_wait_it_is_the_last),
-        cmocka_unit_test(all_are_told_once),
-        cmocka_unit_test(who_has_finished_is_not_waited_for),
-        cmocka_unit_test(nonsense_counts_as_moving),
+        cmocka_unit_test(the_verdict_has_the_shortest_time),
+        cmocka_unit_test(a_lone_machine_is_behind_nobody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

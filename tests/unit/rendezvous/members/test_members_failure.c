@@ -93,6 +93,25 @@ static void test_clocks_are_mapped(void **state)
     end(&s);
 }
 
+/* A message that was faster than all beats before it shows that they took longer. */
+static void test_a_fast_failure_maps_the_clock_too(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 2, 2, 0, 0);
+    run(&s, 2);
+    static struct ct_msg beat = {.type = CT_MSG_BEAT};
+    beat.clock_ms = s.now / MS - 50000 - 30;
+    say_msg(&s, 2, &beat);
+    s.now += S;
+    fail_ago(&s, 2, 0, 2, 6, 50000 + 10);
+    say(&s, 1, CT_MSG_STOPPED, 0);
+    say(&s, 2, CT_MSG_STOPPED, 0);
+    HEARS(&s, 2, "stop0 over=6");
+    assert_int_equal(s.nodes[2].last_failure.time_ms, 5000 + 101000);
+    end(&s);
+}
+
 static void test_texts_follow_when_stopped(void **state)
 {
     static struct ct_msg msg = {.type = CT_MSG_STOPPED, .has_failure = true};
@@ -514,6 +533,7 @@ int main(void)
         cmocka_unit_test(test_no_restart_when_it_would_fail_again),
         cmocka_unit_test(test_cause_before_consequence),
         cmocka_unit_test(test_clocks_are_mapped),
+        cmocka_unit_test(test_a_fast_failure_maps_the_clock_too),
         cmocka_unit_test(test_texts_follow_when_stopped),
         cmocka_unit_test(test_many_failures_at_once),
         cmocka_unit_test(test_a_job_is_over_when_all_nodes_have_finished),

@@ -164,6 +164,7 @@ static int status_of(int count, char **out)
         }
     }
     rc = ct_control_jobs_status(&jobs, 0, &rows, root, problems);
+    assert_true(rc != 0 || rows.job == count);
     if (rc == 0 && out != NULL) {
         *out = cJSON_PrintUnformatted(root);
     }

@@ -132,7 +132,7 @@ static void print_usual(struct ct_buf *out)
     for (size_t i = 0; i < TOPICS; i++) {
         ct_buf_addf(out, "  %-10s%s\n", topics[i].name, topics[i].title);
     }
-    ct_buf_addf(out, "\nEvery option may be spelled with underscores, be cut short, or come from "
+    ct_buf_addf(out, "\nEvery option may be spelled with underscores, be abbreviated, or come from "
                      "the\nenvironment as PET_NAME (PET_NPROC_PER_NODE=2). See ctrun(1).\n");
 }
 

@@ -171,6 +171,142 @@ static void the_exit_code_is_that_of_the_job(void **state)
     }
 }
 
+/* A configuration without GPUs, in which these lines must stand. */
+static void expect_lines(const struct ct_resolved *resolved, const struct ct_scheduler *scheduler,
+                         enum ct_nproc_kind kind, const char *want)
+{
+    static const struct ct_interface_facts none;
+    const struct ct_options options = {.command = command, .nproc_kind = kind};
+    const struct ct_machine machine = {.host = "n2"};
+    const struct ct_config config = {&options, scheduler, resolved, &machine, &none};
+    struct ct_buf out = CT_BUF_INIT;
+    int exit_code = -1;
+    assert_int_equal(ct_config_print(&config, env, &exit_code, &out), 0);
+    if (strstr(ct_buf_cstr(&out), want) == NULL) {
+        fail_msg("%s instead of\n%s", ct_buf_cstr(&out), want);
+    }
+    ct_buf_fini(&out);
+}
+
+static void a_single_machine_has_all_ranks(void **state)
+{
+    static const struct ct_scheduler none = {.name = "no scheduler", .reason = "nothing is set"};
+    const struct ct_resolved resolved = {
+        .mode = CT_MODE_SINGLE,
+        .min_nodes = 1,
+        .max_nodes = 1,
+        .workers = 4,
+        .store_address = {.duty = CT_HOST_IF_OURS, .host = "127.0.0.1"},
+        .nnodes_from = "default",
+        .workers_from = "default",
+        .master_from = "default",
+        .port_from = "default",
+        .run_id_from = "default",
+    };
+    (void)state;
+    expect_lines(&resolved, &none, CT_NPROC_CPU,
+                 "nodes        1                                default\n"
+                 "workers here 4 (cpu)                          default\n"
+                 "ranks here   0 to 3 of 4\n"
+                 "store        127.0.0.1, a free port           default\n"
+                 "its port     chosen by the kernel             default\n"
+                 "hosted by    this ctrun\n"
+                 "run id       a random one                     default\n");
+}
+
+static void an_elastic_job_says_how_many_nodes_there_may_be(void **state)
+{
+    static const struct ct_scheduler none = {.name = "no scheduler", .reason = "nothing is set"};
+    const struct ct_resolved resolved = {
+        .mode = CT_MODE_AGENT,
+        .shared = true,
+        .min_nodes = 2,
+        .max_nodes = 4,
+        .node_rank = -1,
+        .workers = 2,
+        .run_id = "j",
+        .store_address = {.duty = CT_HOST_IF_OURS, .host = "n1", .port = 29500},
+        .nnodes_from = "--nnodes",
+        .workers_from = "--nproc-per-node",
+        .master_from = "--rdzv-endpoint",
+        .port_from = "--rdzv-endpoint",
+        .run_id_from = "--rdzv-id",
+    };
+    (void)state;
+    expect_lines(&resolved, &none, CT_NPROC_GPU,
+                 "nodes        2 to 4                           --nnodes\n"
+                 "node rank    by the order of the host names   default\n"
+                 "workers here 2 (gpu)                          --nproc-per-node\n"
+                 "store        n1:29500                         --rdzv-endpoint\n"
+                 "its port     as given                         --rdzv-endpoint\n"
+                 "hosted by    the ctrun whose machine has this address, told by binding it\n");
+}
+
+static void a_shim_says_which_rank_it_starts(void **state)
+{
+    static const struct ct_scheduler mpi = {
+        .name = "mpirun",
+        .reason = "PMI_RANK is set",
+        .local_rank.from = "MPI_LOCALRANKID",
+        .node_rank.from = "a file",
+    };
+    const struct ct_resolved resolved = {
+        .mode = CT_MODE_SHIM,
+        .shared = true,
+        .min_nodes = 8,
+        .max_nodes = 8,
+        .node_rank = 5,
+        .workers = 1,
+        .local_rank = 1,
+        .local_size = 4,
+        .group_rank = 1,
+        .group_count = 2,
+        .run_id = "j",
+        .store_address = {.duty = CT_HOST_ELSEWHERE, .host = "n1", .port = 29500},
+        .nnodes_from = "PMI_SIZE",
+        .node_rank_from = "PMI_RANK",
+        .workers_from = "default",
+        .master_from = "default",
+        .port_from = "default",
+        .run_id_from = "default",
+    };
+    (void)state;
+    expect_lines(&resolved, &mpi, CT_NPROC_COUNT,
+                 "world size   8                                PMI_SIZE\n"
+                 "rank         5                                PMI_RANK\n"
+                 "local rank   1 of 4                           MPI_LOCALRANKID\n"
+                 "node         1 of 2                           a file\n"
+                 "workers here 1                                default\n"
+                 "store        n1:29500                         default\n"
+                 "its port     as given                         default\n"
+                 "hosted by    rank 0's ctrun\n");
+}
+
+static void many_hosts_are_counted_and_made_harmless(void **state)
+{
+    char *hosts[40];
+    for (int i = 0; i < 40; i++) {
+        hosts[i] = (char *)"a\x1b";
+    }
+    const struct ct_scheduler slurm = {
+        .name = "Slurm",
+        .reason = "x",
+        .hosts = {.list = hosts, .count = 40},
+        .hosts_from = "SLURM_STEP_NODELIST",
+    };
+    const struct ct_resolved resolved = {
+        .mode = CT_MODE_SINGLE,
+        .min_nodes = 1,
+        .max_nodes = 1,
+        .workers = 1,
+        .store_address = {.duty = CT_HOST_HERE, .host = "n1", .port = 1},
+    };
+    (void)state;
+    expect_lines(&resolved, &slurm, CT_NPROC_AUTO, "expected     a? a? ");
+    expect_lines(&resolved, &slurm, CT_NPROC_AUTO, " more (SLURM_STEP_NODELIST)\n");
+    expect_lines(&resolved, &slurm, CT_NPROC_AUTO, "\nworkers here 1 (auto)");
+}
+
 static int print_once(void *data)
 {
     struct ct_buf out = CT_BUF_INIT;
@@ -192,6 +328,10 @@ int main(void)
         cmocka_unit_test(everything_has_its_source),
         cmocka_unit_test(interfaces_have_their_source),
         cmocka_unit_test(the_exit_code_is_that_of_the_job),
+        cmocka_unit_test(a_single_machine_has_all_ranks),
+        cmocka_unit_test(an_elastic_job_says_how_many_nodes_there_may_be),
+        cmocka_unit_test(a_shim_says_which_rank_it_starts),
+        cmocka_unit_test(many_hosts_are_counted_and_made_harmless),
         cmocka_unit_test(memory_may_run_out),
     };
     return cmocka_run_group_tests_name("config", tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The scripts' fixed text, with the names and values of the option table between it.
+ * Prints the fixed text of the scripts, and between it names and values from the option table.
  */
 #include "launcher/cli/completion.h"
 
@@ -58,9 +58,9 @@ static void print_bash_case(const struct ct_option_spec *spec, struct ct_buf *ou
     ct_buf_addf(out, "\" ;;\n");
 }
 
-/* Walks over the options in front of the word to complete: behind the program's name files are
- * offered, and what `train --help` lists if that is the program, behind an option its values. Bash
- * makes three words of "--option=value". */
+/* The script walks over the words in front of the one to complete. After an option it offers the
+ * option's values. After the program's name it offers files, and what `train --help` lists if that
+ * is the program. Bash makes three words of "--option=value". */
 static void print_bash(struct ct_buf *out)
 {
     ct_buf_addf(out, "# Completion of ctrun for bash.\n"

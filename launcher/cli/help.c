@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The names of the topics, and how --help lays them and the rows of the option table out.
+ * The names of the topics, and the layout of --help.
  */
 #include "launcher/cli/help.h"
 

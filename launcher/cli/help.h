@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The text of --help: the usual options on one screen, and one screen for each topic. Out of the
- * option table alone. Pure.
+ * The text of --help: the usual options on one screen, and one screen for each topic. Made
+ * from the option table. Pure.
  */
 #ifndef CT_LAUNCHER_CLI_HELP_H
 #define CT_LAUNCHER_CLI_HELP_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads the value of each option.
+ * Reads the value of each option: as its row says, or by a function of its own.
  */
 #include "launcher/cli/option_table.h"
 
@@ -15,7 +15,7 @@
 #include <signal.h>
 #include <string.h>
 
-/* A day: nobody waits longer for a worker to stop, and milliseconds stay far from overflow. */
+/* A day. Nobody waits longer for a worker to stop, and the time in ms does not overflow. */
 #define SHUTDOWN_TIMEOUT_MAX_S 86400
 #define MONITOR_INTERVAL_MAX_S 1e9
 
@@ -126,7 +126,7 @@ static int read_rank_set(const char *origin, const char *value, struct ct_rank_s
                       value);
 }
 
-/* It becomes part of a folder's name (see logdir.c) and is shown. */
+/* The id becomes part of a folder's name (see logdir.c) and is printed. */
 static int read_run_id(const char *origin, const char *value, const char **out, struct ct_err *err)
 {
     size_t len = strlen(value);
@@ -179,7 +179,8 @@ static int read_text(const char *origin, const char *value, const char **out, st
     return 0;
 }
 
-/* To run here instead would be a surprise to whoever meant a variable that is not set. */
+/* An empty list may come from a variable that is not set. Its user does not expect the job to run
+ * on this machine. */
 static int read_machines(const char *origin, const char *value, const char **out,
                          struct ct_err *err)
 {
@@ -228,8 +229,8 @@ static int read_seconds(const char *origin, const char *value, struct ct_err *er
     return 0;
 }
 
-/* The word changes nothing, a misspelt one is told all the same. As in torchrun, only on the
- * command line. */
+/* The word has no effect. A misspelt one is refused on the command line, but not in the
+ * environment, as in torchrun. */
 static int read_choice(const char *origin, const char *value, const char *const choices[3],
                        struct ct_err *err)
 {
@@ -356,7 +357,7 @@ static int apply(const struct ct_option_spec *spec, const char *origin, const ch
     return apply_own(spec, origin, value, options, err);
 }
 
-/* Back to what it was before anybody spoke of it. */
+/* Sets the option back to its default. */
 static void forget(const struct ct_option_spec *spec, struct ct_options *options)
 {
     enum ct_option_id id = spec->id;

@@ -200,8 +200,8 @@ const struct ct_option_spec ct_option_table[] = {
     {CT_OPT_EVENT_LOG_HANDLER, 0, false, "event-log-handler", "null|console|dynamic_rendezvous",
      "no effect: ctrun has no such events", .topic = CT_HELP_TORCHRUN},
 
-    /* The rest of torchrun 2.14. Known, so that they are refused by name and their abbreviations do
-     * not silently mean something else. */
+    /* The other options of torchrun 2.14. They are refused by name, and their abbreviations do not
+     * silently mean another option. */
     {CT_OPT_REFUSED, 0, false, "run-path", NULL, NULL,
      "is not supported: it runs a script inside a Python launcher"},
     {CT_OPT_REFUSED, 0, true, "logs-specs", "", NULL,

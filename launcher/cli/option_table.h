@@ -64,7 +64,7 @@ enum ct_option_id {
     CT_OPT_REFUSED, /* torchrun has it, ctrun does not; `refusal` says why */
 };
 
-/* Each a screen of --help; their names stand in help.c. */
+/* Each topic is one screen of --help. help.c has their names. */
 enum ct_help_topic {
     CT_HELP_JOB,
     CT_HELP_RESTART,
@@ -94,8 +94,8 @@ struct ct_option_spec {
     const char *metavar;   /* NULL = a flag */
     const char *help;      /* lines of at most 72 characters; NULL = not in --help */
     const char *refusal;   /* the end of the sentence "--name ..."; NULL = not refused */
-    bool empty_is_default; /* as in torchrun, an empty value takes back what was said before */
-    bool own; /* not torchrun's: abbreviations that mean one of torchrun's keep to it */
+    bool empty_is_default; /* as in torchrun, an empty value means the default */
+    bool own; /* torchrun does not have it, so an abbreviation that fits both means torchrun's */
     enum ct_help_topic topic;
     const char *brief; /* at most 38 characters; NULL = not among the usual options */
     enum ct_option_type type;

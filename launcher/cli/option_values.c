@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Two samples have to fit in; a week is as good as never. */
+/* Two samples must fit in. More than a week would mean "off". */
 #define HANG_TIMEOUT_MIN_S 0.5
 #define HANG_TIMEOUT_MAX_S (7.0 * 86400)
 

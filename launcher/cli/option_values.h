@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How values of options are read that more than one option has in common, or that have a grammar of
- * their own.
+ * Readers of values that several options share or that have a grammar of their own.
  */
 #ifndef CT_LAUNCHER_CLI_OPTION_VALUES_H
 #define CT_LAUNCHER_CLI_OPTION_VALUES_H
@@ -10,15 +9,15 @@
 
 #include <stdint.h>
 
-/* Longer than a number that is in any range. */
+/* Longer than any number that is in range. */
 #define CT_OPTION_NUMBER_MAX 64
 
-/* Python's int() and float() pass over blanks around a number, so torchrun does. Gives `value`
- * without them: in `out`, or `value` itself where there are none or where it does not fit. */
+/* Takes off blanks around a number, as Python's int() and float() and so torchrun do. Returns
+ * `out`, or a part of `value` if no blanks follow or the number does not fit. */
 const char *ct_option_trim(const char *value, char out[CT_OPTION_NUMBER_MAX]);
 
-/* `words` ends with NULL. *out gets the index of the one that `value` is; else the text names them
- * all. CT_EINVAL. */
+/* *out gets the index of `value` in `words`, which end with NULL. CT_EINVAL: it is none of them;
+ * the text names them all. */
 CT_MUST_CHECK int ct_option_word(const char *origin, const char *value, const char *const *words,
                                  int *out, struct ct_err *err);
 

@@ -115,8 +115,8 @@ static struct ct_option option_at(size_t index)
         .value = spec->id == CT_OPT_HELP ? CT_VALUE_OPTIONAL
                  : spec->metavar != NULL ? CT_VALUE_NEEDED
                                          : CT_VALUE_NONE,
-        /* "--re" stays torchrun's "--redirects". Options that are refused do not give way, so that
-         * "--log" does not become "--log-dir" today and ambiguous tomorrow. */
+        /* "--re" means torchrun's "--redirects", although ctrun has "--report". Options that are
+         * refused do not yield: "--log" is ambiguous, as it is for torchrun. */
         .yields = spec->own,
         .hidden = spec->help == NULL,
     };
@@ -203,8 +203,8 @@ static int parse_words(char *const *argv, struct ct_options *options, struct ct_
     return 0;
 }
 
-/* --standalone is one machine. What a pod's environment says of more is overruled; a command line
- * that says both is a slip. */
+/* --standalone means one machine. It overrules what the environment of a pod says of several. A
+ * command line that says both is a mistake. */
 static int apply_standalone(struct ct_options *options, struct ct_err *err)
 {
     if (options->min_nodes > 1 && ct_option_given(options, CT_OPT_NNODES) == CT_GIVEN_FLAG) {

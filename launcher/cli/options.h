@@ -27,24 +27,24 @@
 
 enum ct_nproc_kind {
     CT_NPROC_COUNT, /* `nproc` says it */
-    CT_NPROC_AUTO,  /* GPUs, or CPUs where there is none */
+    CT_NPROC_AUTO,  /* one for each GPU, or for each CPU if there is no GPU */
     CT_NPROC_CPU,
     CT_NPROC_GPU,
 };
 
 enum ct_rdzv_backend {
     CT_RDZV_STATIC, /* --master-addr and --master-port, or an endpoint with a port */
-    CT_RDZV_C10D,   /* an endpoint, or wherever there is room */
+    CT_RDZV_C10D,   /* an endpoint, or any free port of this machine */
 };
 
-/* What happens to lines for which ctrun's stdout or stderr has no room. */
+/* What happens to lines that ctrun's stdout or stderr does not take at once. */
 enum ct_slow_output {
     CT_SLOW_OUTPUT_AUTO, /* dropped where it is a terminal */
     CT_SLOW_OUTPUT_WAIT, /* the workers wait */
     CT_SLOW_OUTPUT_DROP,
 };
 
-/* Do equal lines of several workers become one? */
+/* Are equal lines of several workers shown as one? */
 enum ct_fold_mode {
     CT_FOLD_MODE_AUTO, /* where they go to a terminal */
     CT_FOLD_MODE_OFF,
@@ -64,7 +64,9 @@ enum ct_given {
     CT_GIVEN_FLAG,
 };
 
-/* Strings are borrowed from argv and the environment. */
+/* What the user said, and defaults. It does not change after ct_options_parse(). Fields that have a
+ * namesake in struct ct_resolved are read there. Strings are borrowed from argv and the
+ * environment. */
 struct ct_options {
     uint64_t given_by_env, given_by_flag; /* bits by enum ct_option_id; see ct_option_given() */
     enum ct_nproc_kind nproc_kind;
@@ -93,11 +95,11 @@ struct ct_options {
     int node_rank;                /* -1 = not given: any */
     int spares;                   /* nodes beyond max_nodes that wait for one to be lost */
     const char *token_file;       /* NULL = not given */
-    bool open;                    /* strangers may use the store */
+    bool open;                    /* everybody may use the store */
     const char *hosts, *hostfile; /* machines to start on; NULL = not given */
-    const char *launch_agent;     /* by which a ctrun is started there */
-    bool agent_stdin;             /* we were started so: standard input is our launcher's */
-    const char *report;           /* file for the job's story; NULL = none */
+    const char *launch_agent;     /* the command that starts a ctrun there */
+    bool agent_stdin;             /* another ctrun started this one and writes to its stdin */
+    const char *report;           /* file for the report of the job; NULL = none */
     int max_restarts;
     int64_t shutdown_timeout_ms;
     int64_t hang_timeout_ns; /* -1 = off, 0 = auto */
@@ -116,12 +118,12 @@ struct ct_options {
     char *const *command; /* program and its arguments, NULL-terminated; NULL when only printing */
 };
 
-/* Is something to be printed, and no job started? */
+/* Do the options ask for a text such as --help, and for no job? */
 bool ct_options_only_print(const struct ct_options *options);
 
 /* Reads the PET_ variables of `env`, then argv[1...]. CT_EINVAL for bad usage, CT_EUNSUPPORTED for
- * an option of torchrun that is not there yet; the text names the option or variable. With --help
- * or --version it stops there and succeeds. */
+ * an option of torchrun that ctrun does not have; the text names the option or variable. With
+ * --help or --version it stops there and succeeds. */
 CT_MUST_CHECK int ct_options_parse(char *const *argv, char *const *env, struct ct_options *out,
                                    struct ct_err *err);
 

@@ -13,12 +13,12 @@
 #include <string.h>
 #include <strings.h>
 
-/* Below this a busy machine would count as a dead one. */
+/* With less a busy machine would be taken for a dead one. */
 #define SECONDS_MIN 0.1
-/* Thirty days: milliseconds and nanoseconds stay far from overflow. */
+/* Thirty days. In milliseconds and nanoseconds that does not overflow. */
 #define SECONDS_MAX 2592000.0
 
-/* What is read is given out as a whole or not at all. */
+/* What was read so far. The caller gets all of it or, after an error, nothing. */
 struct draft {
     struct ct_rdzv_conf conf;
     bool has_join;
@@ -59,7 +59,7 @@ static bool is_one_of(struct span span, const char *const words[])
     return false;
 }
 
-/* Seconds, with a fraction if need be. */
+/* Reads seconds, which may have a fraction. */
 static int read_seconds(struct span key, struct span value, double min, int64_t *out,
                         struct ct_err *err)
 {
@@ -76,7 +76,7 @@ static int read_seconds(struct span key, struct span value, double min, int64_t 
     return 0;
 }
 
-/* Keys that mean nothing here are accepted, but for one that looks like a mistyped one of ours. */
+/* Accepts keys that have no effect, but refuses one that looks like one of ours mistyped. */
 static int check_unknown(struct span key, struct ct_err *err)
 {
     static const char *const ours[] = {"join_timeout", "last_call_timeout", "heartbeat_timeout",

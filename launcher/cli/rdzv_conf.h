@@ -16,19 +16,20 @@ struct ct_rdzv_conf {
     int64_t heartbeat_ms; /* heartbeat_timeout: silence of a node that counts as its death */
 };
 
-/* torchrun waits as long for a world; the others are ours: nobody should wait half a minute for
- * nodes that may never come, and a dead host is told within seconds. */
+/* join_ms is torchrun's. The others are shorter than torchrun's, so that nobody waits half a minute
+ * for nodes that may never come, and a dead host is noticed within seconds. */
 #define CT_RDZV_CONF_INIT                                                          \
     {                                                                              \
         .is_host = -1, .join_ms = 600000, .settle_ms = 3000, .heartbeat_ms = 3000, \
     }
 
-/* Blanks around items, keys and values do not count, nor does one pair of quotes around the whole
- * (scripts quote twice). Changes of *out what is named: join_timeout, or timeout where the former
- * is not there, last_call_timeout, heartbeat_timeout (seconds) and is_host. Other keys are accepted
- * and mean nothing, as in torchrun. CT_EFORMAT for an item that is not KEY=VALUE, CT_EINVAL for a
- * bad value or a key that is nearly one of those, CT_EUNSUPPORTED for another kind of store; *out
- * is untouched. */
+/* Changes what the text names in *out: join_timeout (without it, timeout), last_call_timeout and
+ * heartbeat_timeout, all in seconds, and is_host. Other keys are accepted and have no effect, as in
+ * torchrun. Blanks around items, keys and values are passed over, and so is one pair of quotes
+ * around the whole text, because scripts quote twice.
+ *
+ * CT_EFORMAT: an item is not KEY=VALUE. CT_EINVAL: a bad value, or a key that looks like one of
+ * these mistyped. CT_EUNSUPPORTED: another kind of store. *out is unchanged then. */
 CT_MUST_CHECK int ct_rdzv_conf_parse(const char *text, struct ct_rdzv_conf *out,
                                      struct ct_err *err);
 

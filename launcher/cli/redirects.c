@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Each rank holds a digit whose bits are the streams, so "both" is stdout and stderr together.
+ * Reads the maps of --redirects and --tee. The bits of a digit are the streams: 3 is stdout and
+ * stderr.
  */
 #include "launcher/cli/redirects.h"
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is executed for one machine of --hosts: a launch agent (ssh, or what --launch-agent says),
- * which is told one command line for the shell over there. Pure.
+ * The command for one machine of --hosts: a launch agent (ssh, or what --launch-agent says) with
+ * one command line for the shell on that machine. Pure.
  *
  *     ssh HOST "cd '/where/we/are' && exec env 'NCCL_DEBUG=INFO' '/usr/bin/ctrun' OPTIONS..."
  *
- * The ctrun over there gets the options that were given here, then what places it in the job (the
- * last one wins). The job's token does not stand there, where ps(1) shows it: it goes through
- * standard input.
+ * The ctrun on that machine gets the options that were given here, and after them its node rank and
+ * the store's address (the last one wins). The job's token is sent through standard input, because
+ * ps(1) shows the command line.
  */
 #ifndef CT_LAUNCHER_FLEET_FLEET_H
 #define CT_LAUNCHER_FLEET_FLEET_H
@@ -29,11 +29,11 @@ struct ct_fleet_plan {
     char *const *options; /* argv[1] up to the program that is to be run... */
     int num_options;      /* ...so many */
     char *const *command; /* the program and its arguments, NULL-terminated */
-    char *const *env;     /* ours; ct_fleet_exports() says what of it goes along */
-    const char *address;  /* of the store, for those machines */
+    char *const *env;     /* ours; ct_fleet_exports() says which variables the machines get */
+    const char *address;  /* of the store, as those machines reach it */
     uint16_t port;
     const char *run_id;
-    bool nnodes_given; /* --nnodes stands among the options, and is kept */
+    bool nnodes_given; /* the options have --nnodes, which is kept */
 };
 
 /* Does this variable ("NAME=value") go to the other machines? Those of NCCL, OpenMP, Python and

@@ -19,7 +19,7 @@
 
 #include <stddef.h>
 
-/* One launch agent (an ssh, a descriptor each for three streams) runs for each of them. */
+/* Each has a launch agent here: a process with three descriptors. */
 #define CT_HOSTS_MAX 1024
 
 struct ct_host {
@@ -33,7 +33,7 @@ struct ct_hosts {
     int count;
 };
 
-/* Of all of them; INT_MAX = they do not say it. */
+/* The number of workers on all hosts; INT_MAX if a host does not say its number. */
 int ct_hosts_workers(const struct ct_hosts *hosts);
 
 /* NULL is allowed. */

@@ -11,13 +11,13 @@
 
 #include <stdbool.h>
 
-/* The name or address by which the launch agent would reach machine `index` of the plan, of which
- * hosts and agent are read: asks `ssh -G`, which connects to nobody. False when the agent is no
- * ssh, or does not say it within five seconds. */
+/* Gives the name or address by which the launch agent reaches machine `index` of the plan: asks
+ * `ssh -G`, which does not connect. Reads only hosts and agent of the plan. False when the agent is
+ * not ssh, or does not answer within five seconds. */
 bool ct_ssh_host_name(const struct ct_fleet_plan *plan, int index, char *const *env,
                       char out[CT_HOST_MAX]);
 
-/* Finds it in the answer, whose lines are "keyword value". Pure. */
+/* Finds the name in the answer, whose lines are "keyword value". Pure. */
 bool ct_ssh_parse(const char *answer, char out[CT_HOST_MAX]);
 
 #endif

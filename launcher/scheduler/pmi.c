@@ -17,7 +17,7 @@
 
 /* mpiexec starts all ranks at once; a host that takes longer than this has not been reached. */
 #define ASK_MS 30000
-/* Ours alone in the job's key space. */
+/* Other programs use no such key in the job's key space. */
 #define KEY "ctrun-first-host"
 
 static int failed(struct ct_err *err, int code, const char *why)
@@ -63,7 +63,7 @@ static int send_line(const struct ct_pmi *pmi, const char *line, struct ct_err *
     return 0;
 }
 
-/* Byte by byte: what stands behind the line is not ours to take. */
+/* Reads byte by byte, to leave what follows the line unread. */
 static int read_line(const struct ct_pmi *pmi, char line[CT_PMI_LINE_MAX], struct ct_err *err)
 {
     size_t len = 0;
@@ -140,8 +140,8 @@ int ct_pmi_open(int fd, int64_t timeout_ms, struct ct_pmi *out, struct ct_err *e
     return 0;
 }
 
-/* All ranks call it: `value` of the one that gives one (the others pass NULL) goes to all. A value
- * has no blanks. `out` has room for `size` bytes with the NUL. */
+/* All ranks call it. One passes a value without blanks, the others NULL; all get that value in
+ * `out`, which has `size` bytes. */
 static int share_value(struct ct_pmi *pmi, const char *value, char *out, size_t size,
                        struct ct_err *err)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The part of PMI-1 (the wire protocol between MPICH's launchers and their processes: lines of
- * "cmd=... key=value") that tells ranks on different hosts of each other. Workers do not get the
- * descriptor, so nobody has to speak on it after us.
+ * The part of PMI-1 by which ranks on different hosts exchange values. PMI-1 is the wire protocol
+ * between MPICH's launchers and their processes, lines of "cmd=... key=value". Workers do not get
+ * the descriptor, so this is the only user of it.
  */
 #ifndef CT_LAUNCHER_SCHEDULER_PMI_H
 #define CT_LAUNCHER_SCHEDULER_PMI_H

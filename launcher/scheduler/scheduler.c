@@ -14,12 +14,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* As JAX does it; the range is the top of the port space, which Linux does not hand out. */
+/* The range is JAX's: the top of the port space, where Linux chooses no port by itself. */
 #define PORT_FIRST 61440
 #define PORT_COUNT 4096
 
-/* Innermost first: a process launcher that another one has started (mpirun under srun) is asked
- * before the outer one, process launchers before what only describes an allocation or a pod. */
+/* Innermost first: mpirun is asked before srun, since srun may have started it. Launchers of
+ * processes are asked before schedulers that only describe an allocation or a pod. */
 static int (*const detectors[])(const struct ct_scheduler_scan *) = {
     ct_scheduler_open_mpi, ct_scheduler_pmix,      ct_scheduler_hydra,       ct_scheduler_mvapich,
     ct_scheduler_flux,     ct_scheduler_pals,      ct_scheduler_slurm,       ct_scheduler_pmi,
@@ -142,8 +142,8 @@ int ct_scheduler_ranks(const struct ct_scheduler_scan *scan, const char *rank, c
                             out->local_size.value, out->world_size.from, out->world_size.value);
 }
 
-/* Ranks 0..L-1 on the first node, L..2L-1 on the second: what every launcher does unless told
- * otherwise, and what this process's own numbers can at least contradict. */
+/* Assumes ranks 0..L-1 on the first node, L..2L-1 on the second, as every launcher does unless told
+ * otherwise. The numbers of this process can show that it is not so. */
 void ct_scheduler_nodes_from_ranks(const struct ct_scheduler_scan *scan)
 {
     struct ct_scheduler *out = scan->out;

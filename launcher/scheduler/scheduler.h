@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where ctrun runs: which scheduler or launcher started it, and what that one has already decided.
- * Pure: an environment and the content of files in, facts out, each with the variable it came from.
- * Where only the launcher itself knows a fact (MPICH's), it is asked through a function.
+ * Which scheduler or launcher started ctrun, and what it has already decided. Pure: reads an
+ * environment and the content of files, and gives facts, each with the variable it came from. What
+ * only the launcher knows (MPICH's) is asked through a function.
  *
- * The innermost launcher wins, because it is the one that started this process: mpirun inside of a
- * Slurm step leaves SLURM_ variables that tell of its own daemons. A batch script's variables tell
- * of the allocation, not of processes that were started: it is one node.
+ * The innermost launcher wins, because it has started this process: with mpirun inside a Slurm step
+ * the SLURM_ variables describe mpirun's daemons. The variables of a batch script describe the
+ * allocation and no started processes, so a batch script counts as one node.
  */
 #ifndef CT_LAUNCHER_SCHEDULER_SCHEDULER_H
 #define CT_LAUNCHER_SCHEDULER_SCHEDULER_H
@@ -23,7 +23,7 @@
 #define CT_SCHEDULER_WARNING_MAX 256
 
 enum ct_scheduler_kind {
-    CT_SCHEDULER_ALONE, /* nobody has decided anything */
+    CT_SCHEDULER_ALONE, /* none was found */
     CT_SCHEDULER_OPEN_MPI,
     CT_SCHEDULER_PMIX,  /* PRRTE and others */
     CT_SCHEDULER_MPICH, /* Hydra: MPICH, Intel MPI */
@@ -60,7 +60,7 @@ struct ct_scheduler {
     const char *reason; /* "SLURM_STEP_NODELIST and SLURM_STEP_NUM_NODES are set" */
 
     struct ct_scheduler_int nnodes, node_rank;
-    /* Of this process, where each rank was started as a process. */
+    /* Of this process, if the scheduler has started one process for each rank. */
     struct ct_scheduler_int rank, world_size, local_rank, local_size;
     struct ct_scheduler_int nproc;       /* a hint: devices or slots on this node */
     struct ct_scheduler_text first_host; /* of node 0 */
@@ -72,7 +72,7 @@ struct ct_scheduler {
     const char *job_id_from;
     int64_t end_time; /* Unix time at which the allocation ends */
     const char *end_time_from;
-    bool ranks_only;   /* tasks are ranks, even if there is one on each node */
+    bool ranks_only;   /* its tasks are ranks, even if each node has one task only */
     bool kill_on_exit; /* the scheduler ends all tasks when one fails: no restart */
     char warning[CT_SCHEDULER_WARNING_MAX]; /* "" = none */
 };
@@ -99,8 +99,8 @@ struct ct_scheduler_input {
     void *data;
 };
 
-/* CT_EFORMAT (a variable or file that must be right is not; the text names it), CT_EINVAL (several
- * nodes are there but not everything that is needed to join them: the text says what to pass),
+/* CT_EFORMAT: a variable or file that is needed is malformed; the text names it. CT_EINVAL: there
+ * are several nodes, but the variables do not say how to join them; the text says what to pass.
  * CT_ENOMEM. Gives *out. */
 CT_MUST_CHECK int ct_scheduler_detect(const struct ct_scheduler_input *input,
                                       struct ct_scheduler *out, struct ct_err *err);

@@ -16,7 +16,7 @@
 struct line {
     const char *text;
     size_t number;
-    bool again; /* the same text stands further up */
+    bool again; /* a line above has the same text */
 };
 
 struct file {
@@ -47,7 +47,7 @@ static bool same_host(const char *a, const char *b)
            (a[len_a] == '\0' || b[len_b] == '\0' || strcmp(a, b) == 0);
 }
 
-/* Cuts the text into its lines, each into its first word. */
+/* Cuts the text into lines and keeps the first word of each. */
 static int cut(struct file *file, char *text, bool (*drop)(const char *line))
 {
     size_t count = 1;
@@ -157,8 +157,8 @@ out:
     return rc;
 }
 
-/* The rank of a node is its place in the file. The batch script on the first host looks like a
- * ctrun that was started on every host; the warning is for the former. */
+/* The rank of a node is its index in the file. A batch script on the first host looks like a ctrun
+ * that was started on every host; the warning is for the batch script. */
 static int from_file(const struct ct_scheduler_scan *scan, const char *variable, const char *job_id,
                      const char *kind, bool (*drop)(const char *line))
 {
@@ -173,7 +173,7 @@ static int from_file(const struct ct_scheduler_scan *scan, const char *variable,
     ct_scheduler_first_host(scan, out->hosts.list[0], strlen(out->hosts.list[0]), variable);
     ct_scheduler_job_id(scan, kind, job_id);
     if (index < 0 && out->nnodes.value == 1) {
-        index = 0; /* who else could it be? */
+        index = 0; /* the only host must be this one */
     }
     if (index < 0) {
         return ct_err_set(

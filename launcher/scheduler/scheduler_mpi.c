@@ -16,8 +16,8 @@ static void here(const struct ct_scheduler_scan *scan, enum ct_scheduler_kind ki
     scan->out->ranks_only = true;
 }
 
-/* All ranks on this machine need no host name; others meet on the first host of the allocation,
- * unless their launcher has said better. */
+/* If all ranks are on this machine, no host name is needed. Otherwise they meet on the first host
+ * of the allocation, unless their launcher has named one. */
 static int finish(const struct ct_scheduler_scan *scan)
 {
     struct ct_scheduler *out = scan->out;
@@ -31,7 +31,7 @@ static int finish(const struct ct_scheduler_scan *scan)
 }
 
 /* "778829824.0;tcp://192.0.2.2,10.0.0.2:42999;tcp6://...": the first address of mpirun's host. It
- * is rank 0's host unless mpirun runs on a login node, and rank 0 notices that by itself. */
+ * is also the host of rank 0, unless mpirun runs on a login node; then rank 0 cannot bind it. */
 static void read_hnp_uri(const struct ct_scheduler_scan *scan)
 {
     static const char name[] = "OMPI_MCA_orte_hnp_uri";
@@ -62,7 +62,7 @@ int ct_scheduler_open_mpi(const struct ct_scheduler_scan *scan)
     return finish(scan);
 }
 
-/* Slurm speaks PMIx, too, and says more by its own variables. */
+/* Slurm speaks PMIx, too, but its own variables say more. */
 int ct_scheduler_pmix(const struct ct_scheduler_scan *scan)
 {
     const char *space = ct_scheduler_get(scan, "PMIX_NAMESPACE");
@@ -77,8 +77,8 @@ int ct_scheduler_pmix(const struct ct_scheduler_scan *scan)
                       ct_scheduler_get(scan, "PMIX_RANK"));
 }
 
-/* What no variable says: an id of the job, and where rank 0 is. Hydra gives each process the name
- * by which mpiexec knows its host, which the others can resolve if anybody can. */
+/* Asks for what no variable says: an id of the job, and the host of rank 0. Hydra gives each
+ * process the name by which mpiexec knows its host; that is the name others most likely resolve. */
 static int ask_hydra(const struct ct_scheduler_scan *scan)
 {
     struct ct_scheduler *out = scan->out;
@@ -180,7 +180,7 @@ int ct_scheduler_pals(const struct ct_scheduler_scan *scan)
     return finish(scan);
 }
 
-/* Whoever else speaks PMI-1; Slurm does, too, and was asked before. */
+/* Other launchers that speak PMI-1. Slurm speaks it, too, but was asked before. */
 int ct_scheduler_pmi(const struct ct_scheduler_scan *scan)
 {
     if (ct_scheduler_get(scan, "PMI_RANK") == NULL || ct_scheduler_get(scan, "PMI_SIZE") == NULL) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Places that start one process on each node: pods, TPU hosts, and whatever follows the habit of
- * MASTER_ADDR and NODE_RANK.
+ * Schedulers that start one process on each node: Kubernetes, TPU hosts, TorchX, and scripts that
+ * set MASTER_ADDR and NODE_RANK.
  */
 #include "launcher/scheduler/scheduler_scan.h"
 
@@ -22,8 +22,9 @@ static void here(const struct ct_scheduler_scan *scan, enum ct_scheduler_kind ki
 
 /* ---- Kubernetes ------------------------------------------------------------------------------ */
 
-/* The pod's full name as the kubelet writes it into /etc/hosts, "job-3.svc.ns.svc.cluster.local";
- * without a service for the pods there is only the short one, by which nobody finds it. */
+/* Finds the domain in the pod's full name, which the kubelet writes into /etc/hosts:
+ * "job-3.svc.ns.svc.cluster.local". Without a service for the pods /etc/hosts has only the short
+ * name, which other pods cannot resolve. */
 static int read_pod_domain(const struct ct_scheduler_scan *scan, struct ct_buf *file,
                            const char **domain)
 {
@@ -31,7 +32,7 @@ static int read_pod_domain(const struct ct_scheduler_scan *scan, struct ct_buf *
     const char *text;
     *domain = NULL;
     if (scan->in->read(scan->in->data, "/etc/hosts", FILE_MAX, file, NULL) != 0) {
-        return 0; /* then it is just not known */
+        return 0; /* the name stays unknown */
     }
     text = ct_buf_cstr(file);
     if (text == NULL) {
@@ -72,7 +73,7 @@ static int read_first_pod(const struct ct_scheduler_scan *scan)
     return rc;
 }
 
-/* How many pods work together stands in the Job's object only. */
+/* Only the Job's object says how many pods work together. */
 int ct_scheduler_kubernetes(const struct ct_scheduler_scan *scan)
 {
     if (ct_scheduler_get(scan, "KUBERNETES_SERVICE_HOST") == NULL ||
@@ -156,9 +157,9 @@ int ct_scheduler_tpu(const struct ct_scheduler_scan *scan)
     return read_slices(scan);
 }
 
-/* ---- habits ---------------------------------------------------------------------------------- */
+/* ---- other ----------------------------------------------------------------------------------- */
 
-/* Everything else of TorchX comes as flags. */
+/* TorchX passes everything else as flags. */
 int ct_scheduler_torchx(const struct ct_scheduler_scan *scan)
 {
     const char *host = ct_scheduler_get(scan, "TORCHX_RANK0_HOST");

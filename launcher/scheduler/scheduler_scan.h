@@ -9,7 +9,7 @@
 #include "launcher/scheduler/scheduler.h"
 #include "rendezvous/control/control.h"
 
-/* Outcome of a detector: this is not where we run; nothing was written. */
+/* Outcome of a detector: its scheduler has not started this process; nothing was written. */
 #define CT_SCHEDULER_E_NOT_HERE 1
 
 struct ct_scheduler_scan {
@@ -44,7 +44,7 @@ const char *ct_scheduler_get(const struct ct_scheduler_scan *scan, const char *n
 CT_MUST_CHECK int ct_scheduler_read(const struct ct_scheduler_scan *scan, const char *name, int min,
                                     int max, struct ct_scheduler_int *out);
 
-/* As above; an absent one is CT_EFORMAT, too. */
+/* The same, but an absent variable is CT_EFORMAT, too. */
 CT_MUST_CHECK int ct_scheduler_need(const struct ct_scheduler_scan *scan, const char *name, int min,
                                     int max, struct ct_scheduler_int *out);
 
@@ -54,21 +54,22 @@ CT_MUST_CHECK int ct_scheduler_ranks(const struct ct_scheduler_scan *scan, const
                                      const char *size, const char *local_rank,
                                      const char *local_size);
 
-/* nnodes and node_rank from the ranks, where these were dealt out in equal blocks. */
+/* Computes nnodes and node_rank from the ranks, if they are in equal blocks. */
 void ct_scheduler_nodes_from_ranks(const struct ct_scheduler_scan *scan);
 
-/* As nnodes and node_rank must be together. */
+/* Checks that nnodes and node_rank fit together. */
 CT_MUST_CHECK int ct_scheduler_check_nodes(const struct ct_scheduler_scan *scan);
 
-/* "kind-value" with what no id may contain replaced. Absent variables leave it alone. */
+/* Makes the job's id "kind-value" and replaces characters that no id may have. An absent variable
+ * leaves the id as it is. */
 void ct_scheduler_job_id(const struct ct_scheduler_scan *scan, const char *kind,
                          const char *variable);
 
-/* The same for a value that is no variable's. */
+/* The same for a value that does not come from a variable. */
 void ct_scheduler_set_job_id(const struct ct_scheduler_scan *scan, const char *kind,
                              const char *value, const char *from);
 
-/* `host` of `len` characters as the first host; what is longer than a name can be is left out. */
+/* Takes `host` of `len` characters as the first host, unless it is too long for a name. */
 void ct_scheduler_first_host(const struct ct_scheduler_scan *scan, const char *host, size_t len,
                              const char *from);
 
@@ -79,10 +80,10 @@ CT_MUST_CHECK int ct_scheduler_hosts_file(const struct ct_scheduler_scan *scan,
                                           const char *variable, bool (*drop)(const char *line),
                                           struct ct_strlist *hosts, int *index, int *slots);
 
-/* Where MPI ranks meet when their own launcher does not say: the first host of the allocation. */
+/* Takes the first host of the allocation as the first host, for MPI launchers that name none. */
 CT_MUST_CHECK int ct_scheduler_allocation(const struct ct_scheduler_scan *scan);
 
-/* Lines of LSF's file that are no compute nodes: the batch and login hosts of some sites. */
+/* Is this a line of LSF's file that names no compute node, but a batch or login host? */
 bool ct_scheduler_lsf_drop(const char *line);
 
 #endif

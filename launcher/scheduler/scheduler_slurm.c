@@ -30,7 +30,8 @@ static int read_hosts(const struct ct_scheduler_scan *scan)
     return 0;
 }
 
-/* How many tasks are on this node: srun -N2 -n3 puts two on one and one on the other. */
+/* The number of tasks on this node, which may differ: srun -N2 -n3 puts two on one node and one on
+ * the other. */
 static int read_local_size(const struct ct_scheduler_scan *scan)
 {
     struct ct_scheduler *out = scan->out;
@@ -53,8 +54,8 @@ static int read_local_size(const struct ct_scheduler_scan *scan)
     return 0;
 }
 
-/* Components of one step of a heterogeneous job count their tasks through, but each is told its
- * own nodes only: the numbers do not fit together. */
+/* In a step of a heterogeneous job the tasks of all components are numbered together, but each
+ * component knows its own nodes only, so the numbers do not fit together. */
 static int check_het(const struct ct_scheduler_scan *scan)
 {
     const char *size = ct_scheduler_get(scan, "SLURM_HET_SIZE");
@@ -87,14 +88,14 @@ static void read_job_id(const struct ct_scheduler_scan *scan)
     ct_scheduler_job_id(scan, "slurm", "SLURM_JOB_ID");
     size_t len = strlen(scan->out->job_id);
     int number;
-    /* Two steps of one job run side by side. */
+    /* Two steps of one job may run at the same time, so the step is part of the id. */
     if (step != NULL && ct_parse_int(step, 0, INT32_MAX, &number) == 0) {
         (void)snprintf(scan->out->job_id + len, sizeof(scan->out->job_id) - len, ".%d", number);
         scan->out->job_id_from = "SLURM_JOB_ID and SLURM_STEP_ID";
     }
 }
 
-/* Hints and extras: what is malformed here is not worth ending for. */
+/* These values are optional, so a malformed one is no error. */
 static void read_extras(const struct ct_scheduler_scan *scan)
 {
     const char *gpus = ct_scheduler_get(scan, "SLURM_GPUS_ON_NODE");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Appends line by line; the caller frees the buffer, also after a failure.
+ * Prints one row for each fact: its name, its value, and where the value comes from. The caller
+ * frees the buffer, also after a failure.
  */
 #include "launcher/setup/config.h"
 

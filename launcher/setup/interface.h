@@ -18,18 +18,17 @@
 #include <stdbool.h>
 #include <sys/socket.h>
 
-/* What of it does not need the store. Plain data. */
+/* What can be found out before the store is reached. Plain data. */
 struct ct_interface_facts {
-    bool named;              /* the own name leads to a real interface, and nothing is to be told */
+    bool named;              /* this name leads to a real interface; workers are told nothing */
     char name[CT_HOST_MAX];  /* the machine's own name */
-    char means[CT_HOST_MAX]; /* the address that programs take it for; "" = none of this machine */
+    char means[CT_HOST_MAX]; /* the address that the name means; "" = none of this machine */
     char local[IF_NAMESIZE]; /* the interface of --local-addr; "" = not given, or none here */
     bool nccl_configured;    /* a file of NCCL's says which interfaces it is to use */
-    char way[IF_NAMESIZE];   /* by ct_interface_expect() alone: the one that leads to the store */
+    char way[IF_NAMESIZE];   /* the one that leads to the store; from ct_interface_expect() only */
 };
 
-/* `name`, `local_addr` ("" = none) and `env` are read only. Asks the name service, which may take
- * its time. */
+/* Looks up `name` and `local_addr` ("" = none). Asks the name service, which may take seconds. */
 void ct_interface_look(const char *name, const char *local_addr, char *const *env,
                        struct ct_interface_facts *out);
 
@@ -39,13 +38,13 @@ bool ct_interface_of(const struct sockaddr *addr, char out[IF_NAMESIZE]);
 /* The same for a literal. */
 bool ct_interface_of_text(const char *address, char out[IF_NAMESIZE]);
 
-/* ct_interface_look() for a job of several machines, else zeroed; and `way` as far as it can be
- * seen before the store is reached. Asks the name service. */
+/* ct_interface_look() for a job of several machines, otherwise all zero. Also fills in `way`, as
+ * far as that is known before the store is reached. Asks the name service. */
 void ct_interface_expect(const struct ct_options *options, const struct ct_resolved *resolved,
                          const struct ct_machine *machine, char *const *env,
                          struct ct_interface_facts *out);
 
-/* Does the user leave anything to be told? */
+/* Does the environment leave an interface open, that of gloo or that of NCCL? */
 bool ct_interface_is_open(char *const *env);
 
 #endif

@@ -3,10 +3,10 @@
  * Happy path: a detached thread looks, writes what it found into a pipe and ends; the loop reads
  * it.
  *
- * Failure modes: the time is over, or nobody listens any more: the thread goes on, owns all that it
- * uses, and finds the pipe closed; the end of the process is its end, too.
+ * Failure modes: if the time is over or the search was stopped, the thread goes on, finds the pipe
+ * closed and ends. It owns all that it uses. The end of the process ends it, too.
  *
- * Who frees: the thread its task, ct_interface_search_stop() the loop's side.
+ * Who frees: the thread frees its task, ct_interface_search_stop() closes the loop's handles.
  */
 #include "launcher/setup/interface_uv.h"
 
@@ -39,7 +39,7 @@ static void *look(void *data)
     return NULL;
 }
 
-/* Signals are the loop's. */
+/* All signals are blocked in the thread: the loop handles them. */
 static bool start_thread(struct task *task)
 {
     sigset_t all, before;
@@ -63,7 +63,7 @@ static void finish(struct ct_interface_search *search)
     search->on_done(search->data);
 }
 
-/* Less than PIPE_BUF comes in one piece. */
+/* The facts are shorter than PIPE_BUF, so they come in one piece. */
 static void on_readable(uv_poll_t *poll, int status, int events)
 {
     struct ct_interface_search *search = CT_CONTAINER_OF(poll, struct ct_interface_search, poll);

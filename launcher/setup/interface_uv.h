@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ct_interface_look() in a thread of its own, since the name service may take seconds where it does
- * not work, and nobody may wait for it at the end: neither a start beyond a bound, nor the exit.
+ * ct_interface_look() in a thread of its own. A name service that does not work takes seconds, and
+ * neither the start of a job nor its end may wait that long.
  */
 #ifndef CT_LAUNCHER_SETUP_INTERFACE_UV_H
 #define CT_LAUNCHER_SETUP_INTERFACE_UV_H
@@ -10,8 +10,8 @@
 
 #include <uv.h>
 
-/* How long a start may be held up. A name that takes longer is as good as none: gloo would ask for
- * it as long. */
+/* How long a start may wait. A name that takes longer counts as unknown, because gloo would wait
+ * for it as well. */
 #define CT_INTERFACE_LOOK_MS 1000
 
 /* Zeroed memory has not been started. */
@@ -25,14 +25,14 @@ struct ct_interface_search {
     void *data;
 };
 
-/* Starts it; on_done comes from the loop, once, but not after a stop and not when there is no
- * thread or memory to be had: then `pending` is false, and the facts are those of a name that means
- * nothing. `local_addr` is copied, `env` must stay for the life of the process. */
+/* Starts the search. The loop calls on_done once, unless the search was stopped or there was no
+ * thread or memory for it; then `pending` is false, and the facts are those of an unknown name.
+ * `local_addr` is copied, `env` must stay for the life of the process. */
 void ct_interface_search_start(struct ct_interface_search *search, uv_loop_t *loop,
                                const char *name, const char *local_addr, char *const *env,
                                void (*on_done)(void *data), void *data);
 
-/* Also where it was not started. */
+/* May be called for a search that was not started. */
 void ct_interface_search_stop(struct ct_interface_search *search);
 
 #endif

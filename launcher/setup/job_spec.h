@@ -28,7 +28,7 @@ struct ct_job_spec {
     const struct ct_command *command;
     const struct ct_logdir *logdir;
     const struct ct_cookie *cookie;
-    struct ct_binder binder; /* main.c ends it */
+    struct ct_binder binder; /* main.c frees it */
     struct ct_gpu_masks gpus;
     struct ct_guard *guard;
     char *const *env; /* the launcher's own, on which the workers' is built */

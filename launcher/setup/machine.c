@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What cannot be read is left at the value that means unknown.
+ * Reads the facts about the machine. What cannot be read keeps the value that means unknown.
  */
 #include "launcher/setup/machine.h"
 
@@ -45,8 +45,8 @@ void ct_machine_read(char *const *env, struct ct_machine *out)
     out->gpus = ct_gpus_workers(&out->gpu_facts);
 }
 
-/* Whoever has started this task knows all the CPUs of its kind: each rank has its share of them,
- * and no more than it was bound to. */
+/* The parent, which has started all tasks of this machine, may use the CPUs of all of them; a task
+ * that was bound may use its own only. */
 int ct_machine_cpus_to_share(const struct ct_machine *machine, const struct ct_resolved *resolved)
 {
     if (resolved->mode != CT_MODE_SHIM || resolved->local_size < 2) {

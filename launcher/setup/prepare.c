@@ -53,13 +53,13 @@ int ct_prepare_open_files(int workers, struct rlimit *original, struct ct_err *e
     return ct_open_files_raise(need, original, err);
 }
 
-/* The first line of standard input, byte by byte: what follows is for others. */
+/* Reads the first line of standard input, byte by byte, to leave what follows unread. */
 static int read_token(struct ct_token *out, struct ct_err *err)
 {
     char line[CT_TOKEN_MAX + 2];
     size_t len = 0;
     if (isatty(STDIN_FILENO)) {
-        /* It has shown the token to whoever looks, and would not end with our launcher. */
+        /* A terminal shows the token, and its input does not end when our launcher ends. */
         return ct_err_set(err, CT_EINVAL,
                           "the launch agent gives ctrun a terminal here, where a pipe is needed: "
                           "leave out ssh's -t, or use --launch-agent 'ssh -T'");

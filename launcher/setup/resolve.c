@@ -133,7 +133,8 @@ static int choose_mode(const struct resolver *r)
 
 /* ---- nodes and workers ----------------------------------------------------------------------- */
 
-/* A scheduler's number of this node counts if it counts the same nodes. */
+/* The scheduler's number of this node, if the scheduler counts the same nodes as the job does; else
+ * NULL. */
 static const struct ct_scheduler_int *known_node_rank(const struct resolver *r)
 {
     const struct ct_scheduler *scheduler = r->scheduler;
@@ -226,7 +227,8 @@ static int resolve_workers(const struct resolver *r, const struct ct_machine *ma
     return 0;
 }
 
-/* What a launcher leaves open is computed from the ranks: in blocks, on equal nodes. */
+/* Where the scheduler does not say which node this is, the ranks are taken for equal blocks, one on
+ * each node. */
 static void resolve_local_rank(const struct resolver *r)
 {
     const struct ct_scheduler *scheduler = r->scheduler;
@@ -275,7 +277,7 @@ static int resolve_master(struct resolver *r)
                     scheduler->local_size.value == scheduler->world_size.value;
     if (!one_host && scheduler->first_host.from == NULL) {
         if (!shim && scheduler->nnodes.from == NULL) {
-            return 0; /* --nnodes and nothing else: as without a scheduler */
+            return 0; /* only --nnodes is given: as without a scheduler */
         }
         return ct_err_set(r->err, CT_EINVAL,
                           "%s does not say on which host rank 0 is, so the others could not find "
@@ -293,7 +295,7 @@ static int resolve_master(struct resolver *r)
     if (out->node_rank >= 0 && r->is_host < 0) {
         r->is_host = out->node_rank == 0;
     }
-    r->backend = CT_RDZV_STATIC; /* a host and a port is what is known */
+    r->backend = CT_RDZV_STATIC; /* since a host and a port are known */
     return 0;
 }
 
@@ -314,10 +316,9 @@ static void resolve_port(const struct resolver *r)
     out->port_from = has_id ? scheduler->job_id_from : DEFAULT_FROM;
 }
 
-/* One machine: static: the endpoint, else --master-addr and --master-port. c10d: the endpoint,
- * where an absent port is free to choose (torchrun's two stores are one here, and its 29400 would
- * make jobs on one machine collide). --local-addr is stronger than a host that is a mere default or
- * c10d's. */
+/* One machine. static: the endpoint, otherwise --master-addr and --master-port. c10d: the endpoint;
+ * without a port the kernel chooses one, because torchrun's 29400 would make jobs on one machine
+ * collide. --local-addr replaces a host that is a default or the endpoint of c10d. */
 static void choose_store_alone(const struct resolver *r, struct ct_store_address *address)
 {
     const struct ct_options *options = r->options;
@@ -421,7 +422,7 @@ static bool shares_screen(enum ct_scheduler_kind kind)
     return false;
 }
 
-/* The last one that applies is the one that is said. */
+/* There is room for one warning. The last one that applies is printed. */
 static void choose_warning(const struct resolver *r)
 {
     const struct ct_options *options = r->options;

@@ -60,7 +60,7 @@ const char *ct_store_address_master(const struct ct_store_address *address, cons
     if (on_loopback && store_addr[0] != '\0') {
         return store_addr;
     }
-    /* Who listens on all addresses does so on this one, by IPv6 as well. */
+    /* A store that listens on all addresses, also those of IPv6, listens on this one. */
     return ct_addr_is_any(address->host) ? "127.0.0.1" : address->host;
 }
 

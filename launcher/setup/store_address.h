@@ -21,33 +21,37 @@ struct ct_store_address {
     enum ct_host_duty duty;
     const char *host;   /* what the store listens on */
     uint16_t port;      /* 0 = the kernel chooses */
-    const char *master; /* MASTER_ADDR when we host and are node rank 0, and listened on as well */
-    const char *option; /* that named the host; NULL = none did */
+    const char *master; /* MASTER_ADDR if this ctrun hosts the store as node rank 0; it listens on
+                           this address, too */
+    const char *option; /* the option that named the host; NULL = none did */
     const char *also;   /* another host that must be this machine, NULL = none: the rendezvous
                            endpoint when --local-addr says by which address to reach us */
 };
 
-/* Can the store be there at all? Where it must be here, that is told by binding a socket, never by
- * comparing names. The text names the option. CT_EINVAL when the options do not say where, or
- * another machine's address is given to the only one; other codes when a name means nothing. */
+/* Can the store be at this address? If it must be on this machine, a socket is bound to find out;
+ * names are never compared. The text names the option. CT_EINVAL when the options do not say where
+ * the store is, or when the only machine is given the address of another one; other codes when the
+ * resolver does not know a name. */
 CT_MUST_CHECK int ct_store_address_check(const struct ct_store_address *address,
                                          struct ct_err *err);
 
-/* Is `host` a name that means the loopback here, as Debian's /etc/hosts has it for the machine's
- * own (127.0.1.1), and so something else on other machines? "localhost" is not; literals say what
- * they say. May ask the resolver. */
+/* Is `host` a name that means the loopback on this machine but another address on other machines?
+ * Debian's /etc/hosts has the machine's own name at 127.0.1.1. False for "localhost" and for
+ * addresses. May ask the resolver. */
 bool ct_store_address_is_own_name(const char *host);
 
-/* Does `told`, the MASTER_ADDR that node rank 0 has told, mean the machine of the job's store? ""
- * and 0.0.0.0 do, too. */
+/* Does `told`, the MASTER_ADDR that node rank 0 has sent, mean the machine of the job's store? ""
+ * and 0.0.0.0 mean it, too. */
 bool ct_store_address_is_store(const struct ct_store_address *address, const char *told);
 
-/* MASTER_ADDR for the workers of this machine, after node rank 0 has told `told`. It may differ
- * from machine to machine, as long as each reaches the same store: what no other machine can go to
- * (0.0.0.0) is told as the address by which this one has come to the store. `on_loopback`: that
- * address is the loopback, so the store is on this very machine; then workers are told
- * `store_addr`, by which others come here ("" = none has), since they publish the address by which
- * they have come to the store as their own. Borrowed from the arguments. */
+/* MASTER_ADDR for the workers of this machine, after node rank 0 has sent `told`. It may differ
+ * from machine to machine, as long as each reaches the same store. An address that other machines
+ * cannot connect to (0.0.0.0) is replaced by the one by which this machine reaches the store.
+ *
+ * `on_loopback`: this machine has connected to the store over the loopback, so the store is here.
+ * Then workers get `store_addr`, the address by which other machines connect ("" = none has),
+ * because workers publish the address by which they reach the store as their own. Borrowed from the
+ * arguments. */
 const char *ct_store_address_master(const struct ct_store_address *address, const char *told,
                                     bool on_loopback, const char *store_addr);
 

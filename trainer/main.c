@@ -6,9 +6,9 @@
  * ctrun is told of errors that a restart would meet again.
  */
 #include "common/buf.h"
-#include "trainer/loop/train_options.h"
 #include "trainer/model/gpu_ranks.h"
 #include "trainer/run/rank.h"
+#include "trainer/session/train_options.h"
 #include "trainer/show/plot.h"
 #include "trainer/show/sinks.h"
 #include "worker/ctworker.h"

@@ -8,8 +8,8 @@
 
 #include "common/clock.h"
 #include "common/handover.h"
-#include "trainer/loop/gpu_backup.h"
 #include "trainer/recovery/checkpoint_dir.h"
+#include "trainer/session/gpu_backup.h"
 
 #include <stdlib.h>
 

@@ -6,7 +6,7 @@
 #ifndef CT_TRAINER_LOOP_BETWEEN_STEPS_H
 #define CT_TRAINER_LOOP_BETWEEN_STEPS_H
 
-#include "trainer/loop/trainer.h"
+#include "trainer/session/trainer.h"
 
 /* Outcome: a notice of preemption came; all ranks stop here and the state is saved. */
 enum { CT_BETWEEN_STEPS_E_STOP = 1 };

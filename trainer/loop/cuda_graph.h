@@ -12,7 +12,7 @@
 #ifndef CT_TRAINER_LOOP_CUDA_GRAPH_H
 #define CT_TRAINER_LOOP_CUDA_GRAPH_H
 
-#include "trainer/loop/trainer.h"
+#include "trainer/session/trainer.h"
 
 /* Makes room on the device; nothing to do where it cannot record or the options say no. */
 CT_MUST_CHECK int ct_cuda_graph_open(struct ct_trainer *t, struct ct_err *err);

@@ -6,7 +6,7 @@
 #ifndef CT_TRAINER_LOOP_PARAM_HASH_H
 #define CT_TRAINER_LOOP_PARAM_HASH_H
 
-#include "trainer/loop/trainer.h"
+#include "trainer/session/trainer.h"
 
 #include <stddef.h>
 #include <stdint.h>

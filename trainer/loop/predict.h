@@ -8,7 +8,7 @@
 #ifndef CT_TRAINER_LOOP_PREDICT_H
 #define CT_TRAINER_LOOP_PREDICT_H
 
-#include "trainer/loop/trainer.h"
+#include "trainer/session/trainer.h"
 
 /* Not collective: one rank does it, with the whole model. The file is replaced whole or not at all,
  * as by ct_file_replace(). */

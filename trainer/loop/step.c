@@ -2,8 +2,8 @@
  *
  * The hot path. Nothing in here allocates.
  */
-#include "trainer/loop/gpu_backup.h"
-#include "trainer/loop/step_resume.h"
+#include "trainer/session/gpu_backup.h"
+#include "trainer/session/step_resume.h"
 
 #include "common/clock.h"
 

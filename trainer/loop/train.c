@@ -7,10 +7,10 @@
 #include "common/clock.h"
 #include "trainer/loop/between_steps.h"
 #include "trainer/loop/cuda_graph.h"
-#include "trainer/loop/gpu_backup.h"
 #include "trainer/loop/param_hash.h"
 #include "trainer/loop/predict.h"
-#include "trainer/loop/step_resume.h"
+#include "trainer/session/gpu_backup.h"
+#include "trainer/session/step_resume.h"
 
 #include <math.h>
 

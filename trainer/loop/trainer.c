@@ -6,18 +6,18 @@
  * random numbers. A failure on the way frees everything and aborts the communicator, so that peers
  * do not wait.
  */
-#include "trainer/loop/trainer.h"
+#include "trainer/session/trainer.h"
 
 #include "common/alloc.h"
 #include "common/file.h"
 #include "trainer/data/dataset_cache.h"
 #include "trainer/loop/between_steps.h"
-#include "trainer/loop/config_check.h"
 #include "trainer/loop/cuda_graph.h"
-#include "trainer/loop/gpu_backup.h"
-#include "trainer/loop/stages.h"
-#include "trainer/loop/step_resume.h"
 #include "trainer/recovery/checkpoint_dir.h"
+#include "trainer/session/config_check.h"
+#include "trainer/session/gpu_backup.h"
+#include "trainer/session/stages.h"
+#include "trainer/session/step_resume.h"
 
 #include <string.h>
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * From one generation of the job to the next in the same process: the device with its context, the
- * data set on it, and what trainer/loop/gpu_backup.h keeps, stay; all that knows of ranks is made
- * anew.
+ * data set on it, and what trainer/session/gpu_backup.h keeps, stay; all that knows of ranks is
+ * made anew.
  */
 #include "trainer/data/dataset_cache.h"
-#include "trainer/loop/gpu_backup.h"
+#include "trainer/session/gpu_backup.h"
 
 /* Where it is worth it: a GPU's process takes seconds to come to where this one is. */
 void ct_trainer_stay(struct ct_trainer *t)

@@ -5,7 +5,7 @@
 #ifndef CT_TRAINER_RUN_RANK_H
 #define CT_TRAINER_RUN_RANK_H
 
-#include "trainer/loop/train_options.h"
+#include "trainer/session/train_options.h"
 #include "trainer/show/sinks.h"
 #include "worker/ctworker.h"
 

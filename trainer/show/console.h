@@ -6,7 +6,7 @@
 #ifndef CT_TRAINER_SHOW_CONSOLE_H
 #define CT_TRAINER_SHOW_CONSOLE_H
 
-#include "trainer/loop/trainer.h"
+#include "trainer/session/trainer.h"
 
 #include <stdbool.h>
 #include <stdio.h>

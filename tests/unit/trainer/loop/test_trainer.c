@@ -4,7 +4,7 @@
  */
 #include "tests/lib/ct_test.h"
 #include "tests/lib/tmpdir.h"
-#include "trainer/loop/trainer.h"
+#include "trainer/session/trainer.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -3,8 +3,8 @@
  * How training goes within an epoch: means since the epoch began, for who watches, and since the
  * last line, for files. Pure: sums and times come in.
  */
-#ifndef CT_TRAINER_LOOP_RATES_H
-#define CT_TRAINER_LOOP_RATES_H
+#ifndef CT_TRAINER_SESSION_RATES_H
+#define CT_TRAINER_SESSION_RATES_H
 
 #include <stddef.h>
 #include <stdint.h>

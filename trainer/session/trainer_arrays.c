@@ -3,7 +3,7 @@
  * A file of its own, because the GPU backup needs it where no checkpoint is read or written: the
  * programs of tools/gpu-check are linked without JSON.
  */
-#include "trainer/loop/trainer.h"
+#include "trainer/session/trainer.h"
 
 struct ct_arrays ct_trainer_arrays(const struct ct_trainer *t)
 {

@@ -3,8 +3,8 @@
  * The command line of `train`. One table drives parsing and --help; a test compares the man page
  * with it.
  */
-#ifndef CT_TRAINER_LOOP_TRAIN_OPTIONS_H
-#define CT_TRAINER_LOOP_TRAIN_OPTIONS_H
+#ifndef CT_TRAINER_SESSION_TRAIN_OPTIONS_H
+#define CT_TRAINER_SESSION_TRAIN_OPTIONS_H
 
 #include "common/buf.h"
 #include "common/err.h"

@@ -3,7 +3,7 @@
  * A row of the table is an option: its name, its field in the options, and the function that reads
  * the value into the field. What several options say together is checked after all are read.
  */
-#include "trainer/loop/train_options.h"
+#include "trainer/session/train_options.h"
 
 #include "common/num.h"
 #include "common/option_parser.h"

@@ -2,10 +2,10 @@
  *
  * Do all ranks run the same training?
  */
-#ifndef CT_TRAINER_LOOP_CONFIG_CHECK_H
-#define CT_TRAINER_LOOP_CONFIG_CHECK_H
+#ifndef CT_TRAINER_SESSION_CONFIG_CHECK_H
+#define CT_TRAINER_SESSION_CONFIG_CHECK_H
 
-#include "trainer/loop/trainer.h"
+#include "trainer/session/trainer.h"
 
 /* Of everything that decides how training goes on, but for where it stands. */
 uint64_t ct_config_check_fingerprint(const struct ct_trainer *t);

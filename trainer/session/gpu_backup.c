@@ -5,7 +5,7 @@
  * newest broadcasts it, unless a checkpoint is newer. Without memory for the copy a warning says
  * that training will go on from a checkpoint.
  */
-#include "trainer/loop/gpu_backup.h"
+#include "trainer/session/gpu_backup.h"
 
 #include "common/alloc.h"
 #include "common/clock.h"

@@ -3,8 +3,8 @@
  * One rank of a training: everything it holds, from the data set to the communicator, and the whole
  * run over it. Nothing here prints: what happens goes out through struct ct_train_events.
  */
-#ifndef CT_TRAINER_LOOP_TRAINER_H
-#define CT_TRAINER_LOOP_TRAINER_H
+#ifndef CT_TRAINER_SESSION_TRAINER_H
+#define CT_TRAINER_SESSION_TRAINER_H
 
 #include "common/buf.h"
 #include "common/err.h"
@@ -12,8 +12,6 @@
 #include "trainer/data/augment.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/sampler.h"
-#include "trainer/loop/rates.h"
-#include "trainer/loop/train_options.h"
 #include "trainer/model/buckets.h"
 #include "trainer/model/model.h"
 #include "trainer/model/optimizer.h"
@@ -25,6 +23,8 @@
 #include "trainer/recovery/checkpoint.h"
 #include "trainer/recovery/saver.h"
 #include "trainer/recovery/step_snapshot.h"
+#include "trainer/session/rates.h"
+#include "trainer/session/train_options.h"
 #include "worker/ctworker.h"
 
 #include <stdbool.h>
@@ -46,7 +46,7 @@ struct ct_cuda_graph {
     int lead;         /* replays since the host has waited */
 };
 
-/* A copy that outlives a generation: trainer/loop/gpu_backup.h. Zeros where there is none. */
+/* A copy that outlives a generation: trainer/session/gpu_backup.h. Zeros where there is none. */
 struct ct_gpu_backup {
     float *copy;  /* device memory: parameters, then each state of the optimizer */
     int64_t step; /* whose state that is; 0 = none */
@@ -133,7 +133,7 @@ struct ct_trainer {
     struct ct_shards shards;
     struct ct_buckets buckets; /* of GPUs with peers; count 0 elsewhere */
     struct ct_cuda_graph graph;
-    struct ct_step_snapshot step_snapshot; /* trainer/loop/step_resume.h */
+    struct ct_step_snapshot step_snapshot; /* trainer/session/step_resume.h */
     struct ct_saving saving;               /* this and the next: trainer/loop/between_steps.h */
     struct ct_preempt preempt;
     bool preempted;

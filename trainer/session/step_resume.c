@@ -4,7 +4,7 @@
  * the training: it becomes a line of trainer->warnings, and a failure later goes back to a
  * checkpoint.
  */
-#include "trainer/loop/step_resume.h"
+#include "trainer/session/step_resume.h"
 
 _Static_assert(CT_SNAPSHOT_ARRAYS_MAX == 1 + CT_OPTIMIZER_STATES_MAX, "room for all arrays");
 

@@ -3,7 +3,7 @@
  * Each rank hashes what must agree, all gather the hashes, and the first that differs from rank
  * 0's is named.
  */
-#include "trainer/loop/config_check.h"
+#include "trainer/session/config_check.h"
 
 #include "common/alloc.h"
 #include "trainer/formats/rng.h"

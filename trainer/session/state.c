@@ -3,7 +3,7 @@
  * The model between device memory and checkpoint files. Where the device is the CPU the file is
  * read into the model itself, else through a copy on the host.
  */
-#include "trainer/loop/stages.h"
+#include "trainer/session/stages.h"
 
 #include <string.h>
 

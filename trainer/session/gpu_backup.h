@@ -7,12 +7,12 @@
  * nothing: when a peer dies, nobody can tell what the parameters hold. So the state is copied where
  * the host has just waited and found all well, before anything else is queued, and not so often
  * that it costs more than a fiftieth of the time. Where workers compute on CPUs,
- * trainer/loop/step_resume.h does better.
+ * trainer/session/step_resume.h does better.
  */
-#ifndef CT_TRAINER_LOOP_GPU_BACKUP_H
-#define CT_TRAINER_LOOP_GPU_BACKUP_H
+#ifndef CT_TRAINER_SESSION_GPU_BACKUP_H
+#define CT_TRAINER_SESSION_GPU_BACKUP_H
 
-#include "trainer/loop/trainer.h"
+#include "trainer/session/trainer.h"
 
 /* Makes room for the copy on a GPU; where there is none, warns and keeps nothing. */
 void ct_gpu_backup_open(struct ct_trainer *t);

@@ -5,10 +5,10 @@
  * restart workers, on GPUs, over several machines, and with --snapshot off. What fails warns and is
  * done without.
  */
-#ifndef CT_TRAINER_LOOP_STEP_RESUME_H
-#define CT_TRAINER_LOOP_STEP_RESUME_H
+#ifndef CT_TRAINER_SESSION_STEP_RESUME_H
+#define CT_TRAINER_SESSION_STEP_RESUME_H
 
-#include "trainer/loop/trainer.h"
+#include "trainer/session/trainer.h"
 
 /* Before the ranks check that they agree: looks for a snapshot at least as new as where the trainer
  * stands, and takes over its position. `fingerprint` is of all that decides how training goes on.

@@ -3,8 +3,8 @@
  * Where a training goes on: from the file that --resume names, or from the newest whole checkpoint
  * of the folder, or at the start when there is none.
  */
-#include "trainer/loop/trainer.h"
 #include "trainer/recovery/checkpoint_dir.h"
+#include "trainer/session/trainer.h"
 
 #include <string.h>
 

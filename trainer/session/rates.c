@@ -2,7 +2,7 @@
  *
  * Differences of sums between two points, divided by samples and time.
  */
-#include "trainer/loop/rates.h"
+#include "trainer/session/rates.h"
 
 #include "common/clock.h"
 

@@ -3,7 +3,7 @@
  * Opens the pipeline of a rank, and brings a scattered model together for a checkpoint: stage
  * after stage is broadcast by the rank that has it, in pieces that fit the transit memory.
  */
-#include "trainer/loop/stages.h"
+#include "trainer/session/stages.h"
 
 /* Floats that GPUs send each other at a time: 16 MiB are as fast as more. */
 #define TRANSIT ((size_t)4 << 20)

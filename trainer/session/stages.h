@@ -8,10 +8,10 @@
  * no more than its stage's layers. Steps, evaluation and hashes need no others; a checkpoint does,
  * and where the model is scattered like this, all ranks bring it together for that.
  */
-#ifndef CT_TRAINER_LOOP_STAGES_H
-#define CT_TRAINER_LOOP_STAGES_H
+#ifndef CT_TRAINER_SESSION_STAGES_H
+#define CT_TRAINER_SESSION_STAGES_H
 
-#include "trainer/loop/trainer.h"
+#include "trainer/session/trainer.h"
 
 /* CT_EINVAL with one line for the user when workers or layers do not suit --pipeline-stages. */
 CT_MUST_CHECK int ct_stages_check(const struct ct_trainer *t, struct ct_err *err);

@@ -3,7 +3,7 @@
  * The command line of train: values, limits, defaults and messages.
  */
 #include "tests/lib/ct_test.h"
-#include "trainer/loop/train_options.h"
+#include "trainer/session/train_options.h"
 
 #define ARGS_MAX 10
 

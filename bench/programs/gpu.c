@@ -16,6 +16,7 @@
 #include "common/num.h"
 #include "trainer/formats/rng.h"
 #include "trainer/loop/cuda_graph.h"
+#include "trainer/loop/train.h"
 #include "worker/comm/comm.h"
 
 #include <stdio.h>

@@ -8,6 +8,7 @@
 #include "trainer/formats/rng.h"
 #include "trainer/loop/cuda_graph.h"
 #include "trainer/loop/param_hash.h"
+#include "trainer/loop/train.h"
 #include "trainer/model/gpu_ranks.h"
 
 #include <stdio.h>

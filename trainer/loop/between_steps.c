@@ -14,14 +14,14 @@
 #include <stdlib.h>
 
 /* The same on every rank. */
-static bool saving(const struct ct_trainer *t)
+static bool saves(const struct ct_train_options *options)
 {
-    return t->options.checkpoint != NULL || t->options.checkpoint_dir != NULL;
+    return options->checkpoint != NULL || options->checkpoint_dir != NULL;
 }
 
 int ct_between_steps_open(struct ct_trainer *t, struct ct_err *err)
 {
-    if (!saving(t) || t->team.rank != 0 || t->options.eval_only) {
+    if (!saves(&t->options) || t->team.rank != 0 || t->options.eval_only) {
         return 0;
     }
     int rc = 0;
@@ -39,16 +39,16 @@ int ct_between_steps_open(struct ct_trainer *t, struct ct_err *err)
     return rc == 0 ? ct_saver_open(&options, &t->saving.saver, err) : rc;
 }
 
-void ct_between_steps_close(struct ct_trainer *t)
+void ct_between_steps_close(struct ct_saving *saving)
 {
-    ct_saver_free(t->saving.saver);
-    t->saving.saver = NULL;
+    ct_saver_free(saving->saver);
+    saving->saver = NULL;
 }
 
 void ct_between_steps_start(struct ct_trainer *t, const struct ct_train_events *events)
 {
     /* Stopping without a checkpoint would lose everything: then a notice is for others. */
-    bool stoppable = saving(t) && !t->options.eval_only;
+    bool stoppable = saves(&t->options) && !t->options.eval_only;
     ct_preempt_init(&t->preempt, stoppable ? getenv(CT_PREEMPT_ENV) : NULL,
                     stoppable ? events->stop_asked : NULL);
     t->saving.last_ns = ct_clock_now(NULL);
@@ -57,10 +57,11 @@ void ct_between_steps_start(struct ct_trainer *t, const struct ct_train_events *
 
 /* ---- saving ---------------------------------------------------------------------------------- */
 
-static void tell_news(struct ct_trainer *t, const struct ct_train_events *events)
+/* `saver` is NULL where this rank writes no checkpoints. */
+static void tell_news(struct ct_saver *saver, const struct ct_train_events *events)
 {
     struct ct_err reason = {0};
-    if (ct_saver_news(t->saving.saver, &reason) && events->warn != NULL) {
+    if (saver != NULL && ct_saver_news(saver, &reason) && events->warn != NULL) {
         (void)ct_err_wrap(&reason, "going on without this checkpoint, the one before stays");
         events->warn(events->data, &reason);
     }
@@ -92,18 +93,16 @@ static int save(struct ct_trainer *t, bool wait, struct ct_err *err)
 }
 
 /* By rank 0's clock: it tells the others in the next exchange. */
-static bool late(const struct ct_trainer *t)
+static bool late(const struct ct_saving *saving, const struct ct_interval *every)
 {
-    int64_t seconds = t->options.checkpoint_every.seconds;
-    return t->saving.saver != NULL && seconds > 0 &&
-           ct_clock_now(NULL) - t->saving.last_ns >= seconds * CT_NS_PER_S;
+    return saving->saver != NULL && every->seconds > 0 &&
+           ct_clock_now(NULL) - saving->last_ns >= every->seconds * CT_NS_PER_S;
 }
 
 /* The same on every rank; `wants` is what the exchange has come to, 0 without one. */
-static bool due(const struct ct_trainer *t, unsigned wants)
+static bool due(const struct ct_interval *every, int64_t step, unsigned wants)
 {
-    int64_t steps = t->options.checkpoint_every.steps;
-    return (wants & CT_PREEMPT_SAVE) != 0 || (steps > 0 && t->optimizer.step % steps == 0);
+    return (wants & CT_PREEMPT_SAVE) != 0 || (every->steps > 0 && step % every->steps == 0);
 }
 
 static int stop_here(struct ct_trainer *t, struct ct_err *err)
@@ -168,7 +167,7 @@ static int exchange(struct ct_trainer *t, const struct ct_train_events *events, 
     if (!due && !line) {
         return 0;
     }
-    *wants = late(t) ? CT_PREEMPT_SAVE : 0;
+    *wants = late(&t->saving, &t->options.checkpoint_every) ? CT_PREEMPT_SAVE : 0;
     bool within = t->at.batch > 0; /* else an epoch is over, and its report tells more */
     int rc = within ? ct_team_download(&t->team, sums, t->memory.totals, sizeof sums, err) : 0;
     if (rc == 0) {
@@ -210,10 +209,11 @@ int ct_between_steps_step(struct ct_trainer *t, const struct ct_train_events *ev
     }
     /* Peers may compute their next gradients meanwhile, but nobody changes the shared model before
      * rank 0 has come to the next step's reduction. */
-    if (rc == 0 && t->saving.saver != NULL) {
-        tell_news(t, events);
+    if (rc == 0) {
+        tell_news(t->saving.saver, events);
     }
-    return rc == 0 && due(t, wants) ? save(t, false, err) : rc;
+    bool save_now = rc == 0 && due(&t->options.checkpoint_every, t->optimizer.step, wants);
+    return save_now ? save(t, false, err) : rc;
 }
 
 int ct_between_steps_epoch(struct ct_trainer *t, const struct ct_train_events *events,
@@ -228,16 +228,16 @@ int ct_between_steps_epoch(struct ct_trainer *t, const struct ct_train_events *e
     if (rc == 0) {
         rc = exchange(t, events, &wants, err);
     }
-    if (rc == 0 && t->saving.saver != NULL) {
-        tell_news(t, events);
+    if (rc == 0) {
+        tell_news(t->saving.saver, events);
     }
-    if (rc == 0 && saving(t) && (waits || due(t, wants))) {
+    if (rc == 0 && saves(&t->options) && (waits || due(every, t->optimizer.step, wants))) {
         rc = save(t, waits, err);
     }
     return rc == 0 && (wants & CT_PREEMPT_STOP) != 0 && !last ? stop_here(t, err) : rc;
 }
 
-int ct_between_steps_end(struct ct_trainer *t, struct ct_err *err)
+int ct_between_steps_end(struct ct_saving *saving, struct ct_err *err)
 {
-    return t->saving.saver != NULL ? ct_saver_wait(t->saving.saver, err) : 0;
+    return saving->saver != NULL ? ct_saver_wait(saving->saver, err) : 0;
 }

@@ -9,6 +9,7 @@
 
 #include "common/alloc.h"
 #include "kernels/device/pace.h"
+#include "trainer/loop/train.h"
 
 /* The host queues about this much work at a time: long against a launch (some 10 us), short against
  * what a person waits for. At a million multiplications a microsecond, what a GPU does at least
@@ -20,11 +21,10 @@
 #define REPLAYS_MAX 32
 
 /* The same on every rank: it depends on what they share. */
-static size_t unroll_of(const struct ct_trainer *t)
+static size_t unroll_of(size_t parameters, double rows)
 {
     /* Forward, and two products backward. */
-    double rows = (double)t->sampler.batch / (double)t->team.world;
-    double work = 3.0 * (double)t->layout.parameters * rows;
+    double work = 3.0 * (double)parameters * rows;
     size_t steps = 1;
     while (steps < UNROLL_MAX && work * (double)(2 * steps) <= REPLAY_WORK) {
         steps *= 2;
@@ -80,7 +80,7 @@ int ct_cuda_graph_open(struct ct_trainer *t, struct ct_err *err)
     if (t->team.comm != NULL) {
         ctw_comm_on_end(t->team.comm, let_go, t);
     }
-    r->steps = unroll_of(t);
+    r->steps = unroll_of(t->layout.parameters, (double)t->sampler.batch / (double)t->team.world);
     r->on = true;
     r->course = (struct ct_course){
         .now = r->now, .order = r->order, .batch = t->sampler.batch, .paces = r->paces};

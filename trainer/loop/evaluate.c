@@ -3,7 +3,7 @@
  * Each rank takes a contiguous share of the test set, in passes of a fixed number of rows; then
  * all add their sums. Uses the totals of training, which the next epoch clears.
  */
-#include "trainer/session/trainer.h"
+#include "trainer/loop/train.h"
 
 int ct_trainer_evaluate(struct ct_trainer *t, double *loss, double *accuracy, struct ct_err *err)
 {

@@ -2,6 +2,7 @@
  *
  * The hot path. Nothing in here allocates.
  */
+#include "trainer/loop/train.h"
 #include "trainer/session/gpu_backup.h"
 #include "trainer/session/step_resume.h"
 

@@ -4,6 +4,8 @@
  * The first failure of any part ends the run with its code; CT_BETWEEN_STEPS_E_STOP ends it in
  * good order.
  */
+#include "trainer/loop/train.h"
+
 #include "common/clock.h"
 #include "trainer/loop/between_steps.h"
 #include "trainer/loop/cuda_graph.h"
@@ -139,14 +141,14 @@ int ct_trainer_run(struct ct_trainer *t, const struct ct_train_events *events,
         if (rc == 0 && t->team.rank == 0 && events->epoch != NULL) {
             events->epoch(events->data, &report);
             /* At once: other ranks may be dead already, and the report shall not come twice. */
-            ct_step_resume_told(t);
+            ct_step_snapshot_tell(&t->step_snapshot, t->at.epoch);
         }
         if (rc == 0) {
             rc = ct_between_steps_epoch(t, events, err);
         }
     }
     if (rc == 0 || rc == CT_BETWEEN_STEPS_E_STOP) {
-        rc = ct_between_steps_end(t, err);
+        rc = ct_between_steps_end(&t->saving, err);
     }
     if (rc == 0 && t->options.predict != NULL && t->team.rank == 0 && !t->preempted) {
         rc = ct_predict(t, t->options.predict, err);

@@ -6,7 +6,7 @@
  * random numbers. A failure on the way frees everything and aborts the communicator, so that peers
  * do not wait.
  */
-#include "trainer/session/trainer.h"
+#include "trainer/loop/train.h"
 
 #include "common/alloc.h"
 #include "common/file.h"
@@ -234,26 +234,27 @@ static int fill_model(struct ct_trainer *t, const struct ct_safetensors *file, s
         rc = ct_team_barrier(&t->team, err);
     }
     if (rc == 0) {
-        ct_step_resume_start(t);
+        ct_step_resume_start(&t->step_snapshot, &t->warnings);
     }
     return rc;
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-int ct_trainer_probe(const struct ct_trainer *t, struct ct_err *err)
+int ct_trainer_probe(const struct ct_train_options *options, struct ctw_job *job,
+                     struct ct_err *err)
 {
-    bool leads = ctw_job_env(t->job)->rank == 0;
-    bool saves = leads && !t->options.eval_only;
+    bool leads = ctw_job_env(job)->rank == 0;
+    bool saves = leads && !options->eval_only;
     int rc = 0;
-    if (saves && t->options.checkpoint != NULL) {
-        rc = ct_checkpoint_probe(t->options.checkpoint, err);
+    if (saves && options->checkpoint != NULL) {
+        rc = ct_checkpoint_probe(options->checkpoint, err);
     }
-    if (rc == 0 && saves && t->options.checkpoint_dir != NULL) {
-        rc = ct_checkpoint_dir_probe(t->options.checkpoint_dir, err);
+    if (rc == 0 && saves && options->checkpoint_dir != NULL) {
+        rc = ct_checkpoint_dir_probe(options->checkpoint_dir, err);
     }
-    if (rc == 0 && leads && t->options.predict != NULL) {
-        rc = ct_file_replace_check(t->options.predict, err);
+    if (rc == 0 && leads && options->predict != NULL) {
+        rc = ct_file_replace_check(options->predict, err);
         if (rc != 0) {
             (void)ct_err_wrap(err, "--predict");
         }
@@ -264,7 +265,7 @@ int ct_trainer_probe(const struct ct_trainer *t, struct ct_err *err)
 /* What needs no peer, in the order of cost: what is wrong shows at once. */
 static int load_local(struct ct_trainer *t, struct ct_err *err)
 {
-    int rc = ct_trainer_probe(t, err);
+    int rc = ct_trainer_probe(&t->options, t->job, err);
     if (rc == 0) {
         rc = ct_dataset_load_shared(t->options.data, t->job, &t->data.set, err);
     }
@@ -380,9 +381,9 @@ int ct_trainer_new(const struct ct_train_options *options, struct ctw_job *job,
 
 void ct_trainer_leave(struct ct_trainer *t)
 {
-    ct_between_steps_close(t);
+    ct_between_steps_close(&t->saving);
     ct_cuda_graph_close(t);
-    ct_step_resume_close(t);
+    ct_step_snapshot_fini(&t->step_snapshot);
     ct_buf_fini(&t->warnings);
     ct_sampler_fini(&t->sampler);
     ct_augment_fini(&t->augment);
@@ -410,7 +411,7 @@ void ct_trainer_free(struct ct_trainer *t)
         return;
     }
     ct_trainer_leave(t);
-    ct_gpu_backup_close(t);
+    ct_gpu_backup_close(&t->backup, t->dev);
     if (t->dev != NULL) {
         for (size_t i = 0; i < sizeof t->data.uploaded / sizeof t->data.uploaded[0]; i++) {
             t->dev->ops->release(t->dev, t->data.uploaded[i]);

@@ -5,6 +5,7 @@
  * made anew.
  */
 #include "trainer/data/dataset_cache.h"
+#include "trainer/loop/train.h"
 #include "trainer/session/gpu_backup.h"
 
 /* Where it is worth it: a GPU's process takes seconds to come to where this one is. */
@@ -58,7 +59,7 @@ int ct_trainer_next(struct ct_trainer *t, struct ct_err *err)
         return rc == CT_EABORTED || err->code == 0 ? ct_err_set(err, rc, "%s", reason.text)
                                                    : err->code;
     }
-    rc = ct_trainer_probe(t, err);
+    rc = ct_trainer_probe(&t->options, t->job, err);
     if (rc == 0) {
         rc = ct_dataset_tell(t->job, &t->data.set, err);
     }

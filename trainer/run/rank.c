@@ -6,7 +6,7 @@
  */
 #include "trainer/run/rank.h"
 
-#include "trainer/session/trainer.h"
+#include "trainer/loop/train.h"
 
 bool ct_rank_error_is_permanent(const struct ct_rank_run *run, int code)
 {

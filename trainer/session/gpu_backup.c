@@ -23,7 +23,9 @@ void ct_gpu_backup_open(struct ct_trainer *t)
         return;
     }
     void *memory;
-    if (t->dev->ops->alloc(t->dev, ct_trainer_arrays(t).count * t->layout.count * sizeof(float),
+    if (t->dev->ops->alloc(t->dev,
+                           ct_trainer_arrays(t->memory.params, &t->optimizer).count *
+                               t->layout.count * sizeof(float),
                            &memory, &err) == 0) {
         t->backup.copy = memory;
         return;
@@ -33,12 +35,12 @@ void ct_gpu_backup_open(struct ct_trainer *t)
     (void)rc; /* without memory for words there is nobody to tell */
 }
 
-void ct_gpu_backup_close(struct ct_trainer *t)
+void ct_gpu_backup_close(struct ct_gpu_backup *backup, struct ct_device *dev)
 {
-    if (t->dev != NULL) {
-        t->dev->ops->release(t->dev, t->backup.copy);
+    if (dev != NULL) {
+        dev->ops->release(dev, backup->copy);
     }
-    t->backup = (struct ct_gpu_backup){0};
+    *backup = (struct ct_gpu_backup){0};
 }
 
 int ct_gpu_backup_point(struct ct_trainer *t, bool must, struct ct_err *err)
@@ -51,7 +53,7 @@ int ct_gpu_backup_point(struct ct_trainer *t, bool must, struct ct_err *err)
     if (!must && now < k->next_ns) {
         return 0;
     }
-    const struct ct_arrays arrays = ct_trainer_arrays(t);
+    const struct ct_arrays arrays = ct_trainer_arrays(t->memory.params, &t->optimizer);
     size_t bytes = t->layout.count * sizeof(float);
     k->step = 0;
     for (size_t i = 0; i < arrays.count; i++) {
@@ -105,7 +107,7 @@ int ct_gpu_backup_fill(struct ct_trainer *t, struct ct_err *err)
 {
     int root = t->backup.from - 1;
     size_t bytes = t->layout.count * sizeof(float);
-    const struct ct_arrays arrays = ct_trainer_arrays(t);
+    const struct ct_arrays arrays = ct_trainer_arrays(t->memory.params, &t->optimizer);
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < arrays.count; i++) {
         if (t->team.rank == root) {

@@ -16,7 +16,9 @@
 
 /* Makes room for the copy on a GPU; where there is none, warns and keeps nothing. */
 void ct_gpu_backup_open(struct ct_trainer *t);
-void ct_gpu_backup_close(struct ct_trainer *t);
+
+/* `dev` is NULL where the device was never opened. */
+void ct_gpu_backup_close(struct ct_gpu_backup *backup, struct ct_device *dev);
 
 /* All that was queued is done, or needs no peer. Copies the state, at once if it `must` be. */
 CT_MUST_CHECK int ct_gpu_backup_point(struct ct_trainer *t, bool must, struct ct_err *err);

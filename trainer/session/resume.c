@@ -15,15 +15,14 @@ bool ct_train_resumes_itself(const struct ct_train_options *options)
 
 /* Within an epoch the position is a number of batches, which only says something for the same
  * batches. */
-static int check_point(const struct ct_trainer *t, const struct ct_progress_point *point,
-                       const char *where, struct ct_err *err)
+static int check_point(const struct ct_train_options *options, size_t count,
+                       const struct ct_progress_point *point, const char *where, struct ct_err *err)
 {
-    if (point->seed != t->options.seed) {
+    if (point->seed != options->seed) {
         return ct_err_set(err, CT_EINVAL, "%s was trained with --seed %llu, not %llu", where,
-                          (unsigned long long)point->seed, (unsigned long long)t->options.seed);
+                          (unsigned long long)point->seed, (unsigned long long)options->seed);
     }
-    size_t count = t->data.set.train.count;
-    size_t batch = t->options.batch_size < count ? t->options.batch_size : count;
+    size_t batch = options->batch_size < count ? options->batch_size : count;
     if (point->batch > 0 && point->batch_size != batch) {
         return ct_err_set(err, CT_EINVAL,
                           "%s was taken within an epoch, after %zu batches of %zu samples: go on "
@@ -64,7 +63,7 @@ int ct_trainer_open_resume(struct ct_trainer *t, struct ct_safetensors *file, st
     if (rc != 0) {
         return rc;
     }
-    rc = check_point(t, &point, where, err);
+    rc = check_point(&t->options, t->data.set.train.count, &point, where, err);
     if (rc != 0) {
         ct_safetensors_fini(file);
         return rc;

@@ -10,7 +10,7 @@
 /* What a checkpoint is read into. */
 static struct ct_state_view host_view(const struct ct_trainer *t)
 {
-    struct ct_arrays arrays = ct_trainer_arrays(t);
+    struct ct_arrays arrays = ct_trainer_arrays(t->memory.params, &t->optimizer);
     for (size_t i = 0; t->memory.host_copy != NULL && i < arrays.count; i++) {
         arrays.at[i] = t->memory.host_copy + i * t->layout.count;
     }
@@ -31,7 +31,7 @@ int ct_trainer_restore(struct ct_trainer *t, const struct ct_safetensors *file, 
     if (t->memory.host_copy == NULL) {
         return 0;
     }
-    const struct ct_arrays arrays = ct_trainer_arrays(t);
+    const struct ct_arrays arrays = ct_trainer_arrays(t->memory.params, &t->optimizer);
     const struct ct_span *held = &t->memory.held;
     for (size_t i = 0; rc == 0 && i < arrays.count; i++) {
         const float *host = t->memory.host_copy + i * t->layout.count + held->first;
@@ -46,7 +46,7 @@ int ct_trainer_copy_state(struct ct_trainer *t, float *out, struct ct_err *err)
     if (t->memory.scattered) {
         return ct_stages_copy_state(t, out, err);
     }
-    const struct ct_arrays arrays = ct_trainer_arrays(t);
+    const struct ct_arrays arrays = ct_trainer_arrays(t->memory.params, &t->optimizer);
     size_t count = t->layout.count;
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < arrays.count; i++) {

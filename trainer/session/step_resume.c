@@ -8,10 +8,10 @@
 
 _Static_assert(CT_SNAPSHOT_ARRAYS_MAX == 1 + CT_OPTIMIZER_STATES_MAX, "room for all arrays");
 
-static void warn(struct ct_trainer *t, const struct ct_err *err)
+static void warn(struct ct_buf *warnings, const struct ct_err *err)
 {
-    int rc = ct_buf_printf(&t->warnings,
-                           "%s: after a failure, training goes on from a checkpoint\n", err->text);
+    int rc = ct_buf_printf(warnings, "%s: after a failure, training goes on from a checkpoint\n",
+                           err->text);
     (void)rc; /* without memory for words there is nobody to tell */
 }
 
@@ -22,13 +22,14 @@ void ct_step_resume_open(struct ct_trainer *t, const struct ctw_env *env, uint64
         env->local_world_size != env->world_size) {
         return;
     }
-    const struct ct_snapshot_shape shape = {.fingerprint = fingerprint,
-                                            .floats = t->layout.count,
-                                            .arrays = ct_trainer_arrays(t).count};
+    const struct ct_snapshot_shape shape = {
+        .fingerprint = fingerprint,
+        .floats = t->layout.count,
+        .arrays = ct_trainer_arrays(t->memory.params, &t->optimizer).count};
     struct ct_err err = {0};
     if (ct_step_snapshot_open(&t->step_snapshot, env->snapshot, &shape, env->rank, env->world_size,
                               env->generation, &err) != 0) {
-        warn(t, &err);
+        warn(&t->warnings, &err);
         return;
     }
     const struct ct_snapshot_point *found = &t->step_snapshot.found;
@@ -50,21 +51,21 @@ bool ct_step_resume_fill(struct ct_trainer *t)
 {
     bool found = t->step_snapshot.found.step > 0;
     if (found) {
-        const struct ct_arrays arrays = ct_trainer_arrays(t);
+        const struct ct_arrays arrays = ct_trainer_arrays(t->memory.params, &t->optimizer);
         ct_step_snapshot_load(&t->step_snapshot, arrays.at);
     }
     struct ct_err err = {0};
     if (ct_step_snapshot_prepare(&t->step_snapshot, &err) != 0) {
-        warn(t, &err);
+        warn(&t->warnings, &err);
     }
     return found;
 }
 
-void ct_step_resume_start(struct ct_trainer *t)
+void ct_step_resume_start(struct ct_step_snapshot *snapshot, struct ct_buf *warnings)
 {
     struct ct_err err = {0};
-    if (ct_step_snapshot_map(&t->step_snapshot, &err) != 0) {
-        warn(t, &err);
+    if (ct_step_snapshot_map(snapshot, &err) != 0) {
+        warn(warnings, &err);
     }
 }
 
@@ -86,7 +87,7 @@ void ct_step_resume_step(struct ct_trainer *t, size_t begin, size_t end)
     if (t->step_snapshot.map == NULL) {
         return;
     }
-    const struct ct_arrays arrays = ct_trainer_arrays(t);
+    const struct ct_arrays arrays = ct_trainer_arrays(t->memory.params, &t->optimizer);
     const struct ct_snapshot_point point = {
         .step = t->optimizer.step + 1,
         .epoch = t->at.epoch,
@@ -97,14 +98,4 @@ void ct_step_resume_step(struct ct_trainer *t, size_t begin, size_t end)
         .hits = t->memory.totals[1],
     };
     ct_step_snapshot_write(&t->step_snapshot, &point, arrays.at, begin, end);
-}
-
-void ct_step_resume_told(struct ct_trainer *t)
-{
-    ct_step_snapshot_tell(&t->step_snapshot, t->at.epoch);
-}
-
-void ct_step_resume_close(struct ct_trainer *t)
-{
-    ct_step_snapshot_fini(&t->step_snapshot);
 }

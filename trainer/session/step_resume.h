@@ -21,7 +21,7 @@ void ct_step_resume_open(struct ct_trainer *trainer, const struct ctw_env *env,
 bool ct_step_resume_fill(struct ct_trainer *trainer);
 
 /* On every rank, after the second of those meetings. */
-void ct_step_resume_start(struct ct_trainer *trainer);
+void ct_step_resume_start(struct ct_step_snapshot *snapshot, struct ct_buf *warnings);
 
 /* Puts into the totals what earlier generations summed up in the epoch that begins or goes on. The
  * number of samples behind that, the same on every rank. */
@@ -29,10 +29,5 @@ size_t ct_step_resume_epoch(struct ct_trainer *trainer);
 
 /* When a rank has updated its share [begin, end) of the model in the step under way. */
 void ct_step_resume_step(struct ct_trainer *trainer, size_t begin, size_t end);
-
-/* On rank 0: the report of the epoch that has ended is out. */
-void ct_step_resume_told(struct ct_trainer *trainer);
-
-void ct_step_resume_close(struct ct_trainer *trainer);
 
 #endif

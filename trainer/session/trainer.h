@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One rank of a training: everything it holds, from the data set to the communicator, and the whole
- * run over it. Nothing here prints: what happens goes out through struct ct_train_events.
+ * One rank of a training: everything it holds, from the data set to the communicator.
  */
 #ifndef CT_TRAINER_SESSION_TRAINER_H
 #define CT_TRAINER_SESSION_TRAINER_H
@@ -146,100 +145,12 @@ struct ct_trainer {
     int64_t comm_ns; /* spent on summing gradients and publishing the model */
 };
 
-struct ct_epoch_report {
-    int epoch, epochs, world_size;
-    double loss; /* mean over the epoch's samples, each before its step */
-    double test_loss, test_accuracy;
-    double samples_per_s; /* of training, without evaluation */
-    double us_per_step;
-    uint64_t param_hash; /* of the parameters after it */
-};
-
-struct ct_train_result {
-    double test_accuracy;
-    double seconds; /* of the whole run: training, evaluation, checkpoints */
-    double samples_per_s;
-    uint64_t param_hash; /* of the final parameters */
-    bool preempted;      /* stopped early, at an agreed step whose state is saved */
-    int64_t step;
-    struct ct_saver_counts checkpoints;
-};
-
-/* What the run tells on rank 0, on the calling thread. Each may be NULL. */
-struct ct_train_events {
-    void (*tick)(void *data, const struct ct_step_report *report); /* some times a second */
-    void (*step)(void *data, const struct ct_step_report *report); /* every metrics_every steps */
-    void (*epoch)(void *data, const struct ct_epoch_report *report);
-    void (*warn)(void *data, struct ct_err *warning); /* something failed, training goes on */
-    const volatile sig_atomic_t *stop_asked; /* nonzero: stop at the next step all agree on */
-    void *data;
-};
-
-/* Checks and loads everything that training needs, so that what is wrong is found before it starts.
- * Collective at its end. Borrows the job and the options' texts. Gives *out. */
-CT_MUST_CHECK int ct_trainer_new(const struct ct_train_options *options, struct ctw_job *job,
-                                 struct ct_trainer **out, struct ct_err *err);
-void ct_trainer_free(struct ct_trainer *trainer); /* NULL is allowed */
-
-/* ---- parts of these, for trainer/loop/trainer_next.c ----------------------------------------- */
-
-/* Can be written where this rank will have to? Named when not. */
-CT_MUST_CHECK int ct_trainer_probe(const struct ct_trainer *trainer, struct ct_err *err);
-
-/* Collective. Everything from the checkpoint on that is of one generation; the data set is there.
- */
-CT_MUST_CHECK int ct_trainer_join(struct ct_trainer *trainer, struct ct_err *err);
-
-/* Ends what is of this generation; the freed fields keep their values. */
-void ct_trainer_leave(struct ct_trainer *trainer);
-
-/* Tells the launcher that this process need not be ended with others, where that is worth it. */
-void ct_trainer_stay(struct ct_trainer *trainer);
-
-/* ---- a run ----------------------------------------------------------------------------------- */
-
-/* Has a failure with this code a reason that another generation would not have? Only where the
- * launcher can give one, and options.in_process let us. */
-bool ct_trainer_goes_on(const struct ct_trainer *trainer, int rc);
-
-/* After such a failure, of ct_trainer_run() or of this: waits for the next generation and joins it,
- * with the newest state that any rank has. The rank may be another one then. When no generation
- * comes, *err stays as it was and its code is returned; CT_EABORTED: the job has ended. */
-CT_MUST_CHECK int ct_trainer_next(struct ct_trainer *trainer, struct ct_err *err);
-
-/* Collective. Trains until options.epochs, with evaluation after each and checkpoints as
- * asked for, or until a notice of preemption. A trainer that resumed at the end only evaluates. */
-CT_MUST_CHECK int ct_trainer_run(struct ct_trainer *trainer, const struct ct_train_events *events,
-                                 struct ct_train_result *result, struct ct_err *err);
-
-/* Tells the peers that this rank gives up: their collectives fail at once. */
-void ct_trainer_abort(struct ct_trainer *trainer);
-
-/* One step on global batch `t` of the current epoch. Collective. */
-CT_MUST_CHECK int ct_trainer_step(struct ct_trainer *trainer, size_t t, struct ct_err *err);
-
-/* Before a step of `rows` samples is queued on a GPU: waits, where the queueing itself would have
- * to wait for the device, which does not notice that a peer is gone as this does. */
-CT_MUST_CHECK int ct_trainer_await_queue(struct ct_trainer *trainer, size_t rows,
-                                         struct ct_err *err);
-
-/* The device's part of it, for `rows` samples of this rank out of `global_rows`. */
-CT_MUST_CHECK int ct_trainer_queue(struct ct_trainer *trainer, const uint32_t *index, size_t rows,
-                                   size_t global_rows, struct ct_err *err);
-
-/* The learning rate on global batch `t` of the current epoch. */
-double ct_trainer_rate(const struct ct_trainer *trainer, size_t t);
-
-/* Mean loss and accuracy over the test set, each rank doing its share. Collective. */
-CT_MUST_CHECK int ct_trainer_evaluate(struct ct_trainer *trainer, double *loss, double *accuracy,
-                                      struct ct_err *err);
-
 /* Loads a checkpoint into the model: on rank 0 of a shared model, and on every rank where each has
  * its own. */
 CT_MUST_CHECK int ct_trainer_restore(struct ct_trainer *trainer, const struct ct_safetensors *file,
                                      struct ct_err *err);
 
-struct ct_arrays ct_trainer_arrays(const struct ct_trainer *trainer);
+struct ct_arrays ct_trainer_arrays(float *params, const struct ct_optimizer *optimizer);
 
 /* Copies the model and the optimizer's state to host memory, laid out as ct_saver_begin() has it.
  * Collective where the model is scattered; `out` is NULL for who only helps. */

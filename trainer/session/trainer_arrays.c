@@ -5,11 +5,11 @@
  */
 #include "trainer/session/trainer.h"
 
-struct ct_arrays ct_trainer_arrays(const struct ct_trainer *t)
+struct ct_arrays ct_trainer_arrays(float *params, const struct ct_optimizer *optimizer)
 {
-    struct ct_arrays arrays = {.count = 1, .at[0] = t->memory.params};
-    for (size_t i = 0; ct_optimizer_state_name(t->optimizer.kind, i) != NULL; i++) {
-        arrays.at[arrays.count++] = t->optimizer.state[i];
+    struct ct_arrays arrays = {.count = 1, .at[0] = params};
+    for (size_t i = 0; ct_optimizer_state_name(optimizer->kind, i) != NULL; i++) {
+        arrays.at[arrays.count++] = optimizer->state[i];
     }
     return arrays;
 }

@@ -6,7 +6,7 @@
 #ifndef CT_TRAINER_SHOW_CONSOLE_H
 #define CT_TRAINER_SHOW_CONSOLE_H
 
-#include "trainer/session/trainer.h"
+#include "trainer/loop/train.h"
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -14,7 +14,7 @@
 
 #include "common/buf.h"
 #include "common/err.h"
-#include "trainer/session/trainer.h"
+#include "trainer/loop/train.h"
 
 struct ct_metrics {
     int fd;                /* -1: no file was asked for, or writing failed */

@@ -5,7 +5,7 @@
 #ifndef CT_TRAINER_SHOW_SINKS_H
 #define CT_TRAINER_SHOW_SINKS_H
 
-#include "trainer/session/trainer.h"
+#include "trainer/loop/train.h"
 #include "trainer/show/console.h"
 #include "trainer/show/metrics.h"
 #include "trainer/show/tensorboard.h"

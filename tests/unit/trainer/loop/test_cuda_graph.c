@@ -8,6 +8,7 @@
 #include "kernels/cuda/cuda_plugin.h"
 #include "tests/lib/fake_gpu/fake_gpu.h"
 #include "trainer/loop/cuda_graph.h"
+#include "trainer/loop/train.h"
 #include "worker/comm/comm.h"
 
 #include <nccl.h>

@@ -4,7 +4,7 @@
  */
 #include "tests/lib/ct_test.h"
 #include "tests/lib/tmpdir.h"
-#include "trainer/session/trainer.h"
+#include "trainer/loop/train.h"
 
 #include <math.h>
 #include <stdlib.h>

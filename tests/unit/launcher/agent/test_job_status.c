@@ -4,9 +4,12 @@
  */
 #include "tests/lib/ct_test.h"
 
+#include "common/clock.h"
 #include "launcher/agent/job_status.h"
 
+#include <math.h>
 #include <signal.h>
+#include <unistd.h>
 
 #define WORKERS 6
 
@@ -76,10 +79,86 @@ static void test_each_worker_has_a_row_with_its_state(void **state)
     ct_agent_fini(&rig.agent);
 }
 
+/* Writes what a worker says of itself into its slot. */
+static void stamp(const struct ct_progress_reader *reader, int local_rank,
+                  const struct ct_progress_slot *slot)
+{
+    assert_int_equal(pwrite(reader->fd, slot, sizeof(*slot), (off_t)local_rank * CT_PROGRESS_SLOT),
+                     sizeof(*slot));
+}
+
+static void test_a_row_has_what_the_worker_says_of_itself(void **state)
+{
+    struct ct_progress_reader reader = CT_PROGRESS_READER_INIT;
+    struct ct_progress_slot slot = {
+        .version = CT_PROGRESS_VERSION,
+        .where = ct_progress_where(CT_PHASE_COMPUTE, 12),
+        .stamp_ns = 5 * CT_NS_PER_S,
+        .loss = 0.5,
+        .rate = (double)NAN,
+    };
+    struct rig rig;
+    struct ct_worker_row rows[WORKERS];
+    (void)state;
+    rig_init(&rig);
+    ct_progress_reader_open(&reader, WORKERS, NULL);
+    assert_true(reader.fd >= 0);
+    stamp(&reader, 0, &slot);
+    slot.where = ct_progress_where(CT_PHASE_DONE, CT_PROGRESS_STEP_MAX);
+    stamp(&reader, 1, &slot);
+    const struct ct_job_facts facts = {.agent = &rig.agent,
+                                       .worker_env = &rig.worker_env,
+                                       .workers = table,
+                                       .progress = &reader,
+                                       .now_ns = 5 * CT_NS_PER_S + 250 * CT_NS_PER_MS};
+    ct_job_status_rows(&facts, rows);
+    assert_int_equal(rows[0].phase, CT_PHASE_COMPUTE);
+    assert_int_equal(rows[0].step, 12);
+    assert_int_equal(rows[0].age_ms, 250);
+    assert_true(rows[0].loss == 0.5 && isnan(rows[0].rate));
+    assert_int_equal(rows[0].state, CT_ROW_RUNNING);
+    /* JSON holds no larger number exactly. */
+    assert_true(rows[1].step == INT64_C(1) << 53);
+    assert_int_equal(rows[2].phase, CT_ROW_UNTOLD);
+
+    slot.stay = ct_generation_word(1, CT_STAY_PARKED);
+    stamp(&reader, 0, &slot);
+    ct_job_status_rows(&facts, rows);
+    assert_int_equal(rows[0].state, CT_ROW_PARKED);
+    slot.stay = ct_generation_word(0, CT_STAY_PARKED); /* it has gone on since */
+    stamp(&reader, 0, &slot);
+    ct_job_status_rows(&facts, rows);
+    assert_int_equal(rows[0].state, CT_ROW_RUNNING);
+    ct_progress_reader_fini(&reader);
+    ct_agent_fini(&rig.agent);
+}
+
+static void test_an_end_without_a_code_has_none(void **state)
+{
+    static const struct ct_report_worker ends[WORKERS] = {
+        [1] = {.rank = 5, .pid = 50, .ended = true, .end = {.kind = CT_END_HUNG, .value = 30}},
+        [2] = {.rank = 6, .pid = 60, .ended = true, .end = {.kind = CT_END_EXPIRED, .value = 9}},
+    };
+    struct rig rig;
+    struct ct_worker_row rows[WORKERS];
+    (void)state;
+    rig_init(&rig);
+    const struct ct_job_facts facts = {
+        .agent = &rig.agent, .worker_env = &rig.worker_env, .workers = ends};
+    ct_job_status_rows(&facts, rows);
+    assert_false(rows[1].ended);
+    assert_int_equal(rows[1].exit_code, 0);
+    assert_true(rows[2].ended);
+    assert_int_equal(rows[2].exit_code, -9);
+    ct_agent_fini(&rig.agent);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_worker_has_a_row_with_its_state),
+        cmocka_unit_test(test_a_row_has_what_the_worker_says_of_itself),
+        cmocka_unit_test(test_an_end_without_a_code_has_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,14 +22,15 @@ static void test_hosts_are_read_with_users_and_slots(void **state)
     (void)state;
     struct ct_hosts hosts = {0};
     struct ct_err err = {0};
-    assert_int_equal(ct_hosts_parse(&hosts, "a:2,user@b,[2001:db8::1]:4,2001:db8::2,c.d:1", &err),
-                     0);
-    assert_int_equal(hosts.count, 5);
+    assert_int_equal(
+        ct_hosts_parse(&hosts, "a:2,user@b,[2001:db8::1]:4,2001:db8::2,c.d:1,fe80::", &err), 0);
+    assert_int_equal(hosts.count, 6);
     expect(&hosts, 0, "a", 2);
     expect(&hosts, 1, "user@b", 0);
     expect(&hosts, 2, "2001:db8::1", 4);
     expect(&hosts, 3, "2001:db8::2", 0);
     expect(&hosts, 4, "c.d", 1);
+    expect(&hosts, 5, "fe80::", 0);
     ct_hosts_fini(&hosts);
 }
 

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -217,6 +218,28 @@ static void test_exec_errors_come_back(void **state)
     ct_tmpdir_free(dir);
 }
 
+static void test_the_child_runs_on_the_cpus_that_are_meant(void **state)
+{
+    struct ct_cpus allowed, one = {{0}};
+    char want[32];
+    int status;
+    (void)state;
+    ct_cpus_allowed(&allowed);
+    int cpu = ct_cpus_next(&allowed, 0);
+    if (cpu < 0) {
+        skip();
+    }
+    ct_cpus_add(&one, cpu);
+    char *out = run_sh("grep Cpus_allowed_list /proc/self/status",
+                       (struct ct_spawn_options){.cpus = &one}, &status, NULL);
+    (void)snprintf(want, sizeof(want), "Cpus_allowed_list:\t%d\n", cpu);
+    assert_string_equal(out, want);
+    free(out);
+    struct ct_cpus after; /* ours are as they were */
+    ct_cpus_allowed(&after);
+    assert_memory_equal(&after, &allowed, sizeof(after));
+}
+
 /* Each step of the child before it executes the program. */
 static void test_a_step_that_fails_before_exec_is_named(void **state)
 {
@@ -304,6 +327,7 @@ int main(void)
         cmocka_unit_test(test_limit_of_files),
         cmocka_unit_test(test_stdio_may_cross),
         cmocka_unit_test(test_exec_errors_come_back),
+        cmocka_unit_test(test_the_child_runs_on_the_cpus_that_are_meant),
         cmocka_unit_test(test_a_step_that_fails_before_exec_is_named),
         cmocka_unit_test(test_a_cgroup_that_cannot_be_used_is_left_out),
         cmocka_unit_test(test_dies_with_its_parent),

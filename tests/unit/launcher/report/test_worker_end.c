@@ -70,12 +70,60 @@ static void commands_have_the_shells_codes(void **state)
     assert_int_equal(ct_worker_end_of_command(CT_ENOMEM), 1);
 }
 
+static void signals_that_people_send_are_told_from_crashes(void **state)
+{
+    static const int sent[] = {SIGKILL, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+    static const int own[] = {SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGXCPU};
+    (void)state;
+    for (size_t i = 0; i < sizeof(sent) / sizeof(sent[0]); i++) {
+        const struct ct_worker_end signaled = {.kind = CT_END_SIGNALED, .value = sent[i]};
+        const struct ct_worker_end exited = {.kind = CT_END_EXITED, .value = sent[i]};
+        assert_true(ct_worker_end_by_another(&signaled));
+        assert_false(ct_worker_end_by_another(&exited));
+    }
+    for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++) {
+        const struct ct_worker_end crashed = {.kind = CT_END_SIGNALED, .value = own[i]};
+        assert_false(ct_worker_end_by_another(&crashed));
+    }
+}
+
+static void python_has_negative_codes_for_signals(void **state)
+{
+    static const struct {
+        int kind, value, code;
+    } rows[] = {
+        {CT_END_EXITED, 3, 3},
+        {CT_END_SIGNALED, SIGSEGV, -SIGSEGV},
+        {CT_END_EXPIRED, SIGKILL, -SIGKILL},
+        {CT_END_HUNG, 7, CT_EXIT_HUNG},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct ct_worker_end end = {.kind = rows[i].kind, .value = rows[i].value};
+        assert_int_equal(ct_worker_end_python_code(&end), rows[i].code);
+    }
+}
+
+static void only_what_was_started_and_is_not_final_may_restart(void **state)
+{
+    struct ct_worker_end end = {.kind = CT_END_EXITED, .value = 1};
+    (void)state;
+    assert_true(ct_worker_end_may_restart(&end));
+    end.final = true;
+    assert_false(ct_worker_end_may_restart(&end));
+    end = (struct ct_worker_end){.kind = CT_END_NOT_STARTED};
+    assert_false(ct_worker_end_may_restart(&end));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_end_has_words_and_a_code),
         cmocka_unit_test(advice_fits_the_end),
         cmocka_unit_test(commands_have_the_shells_codes),
+        cmocka_unit_test(signals_that_people_send_are_told_from_crashes),
+        cmocka_unit_test(python_has_negative_codes_for_signals),
+        cmocka_unit_test(only_what_was_started_and_is_not_final_may_restart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Loading IDX files, plain and compressed, and the synthetic set; what is said about bad and
- * missing files.
+ * Loading IDX files (plain and compressed), CIFAR-10, NumPy arrays and the synthetic set; what is
+ * said about bad and missing files.
  */
 #include "tests/lib/ct_test.h"
 #include "tests/lib/tmpdir.h"
@@ -199,6 +199,174 @@ static void test_numbering_from_one_is_allowed(void **state)
     assert_true(set.mean == 0.0f && set.stddev == 1.0f);
 }
 
+/* ---- CIFAR-10 -------------------------------------------------------------------------------- */
+
+#define CIFAR_RECORD 3073
+
+/* A record in each of the six files: its label, then pixels of which the first is `label` + 100. */
+static char *cifar_dir(void)
+{
+    char *dir = ct_tmpdir_new();
+    for (int i = 1; i <= 6; i++) {
+        unsigned char record[CIFAR_RECORD] = {(unsigned char)i, (unsigned char)(100 + i)};
+        char name[32] = "test_batch.bin";
+        if (i < 6) {
+            (void)snprintf(name, sizeof name, "data_batch_%d.bin", i);
+        }
+        put(dir, name, record, sizeof record);
+    }
+    return dir;
+}
+
+static void test_cifar_joins_its_five_training_files(void **state)
+{
+    (void)state;
+    char *dir = cifar_dir();
+    struct ct_dataset set;
+    assert_int_equal(ct_dataset_load(dir, &set, NULL), 0);
+    assert_int_equal(set.train.count, 5);
+    assert_int_equal(set.test.count, 1);
+    assert_int_equal(set.features, 3 * 32 * 32);
+    for (size_t i = 0; i < 5; i++) {
+        assert_int_equal(set.train.labels[i], i + 1);
+        assert_int_equal(set.train.images[i * set.features], 101 + i);
+    }
+    assert_int_equal(set.test.labels[0], 6);
+    ct_dataset_fini(&set);
+    ct_tmpdir_free(dir);
+}
+
+static void test_cifar_file_that_is_cut_or_missing_is_named(void **state)
+{
+    (void)state;
+    const unsigned char record[CIFAR_RECORD] = {0};
+    char *dir = cifar_dir();
+    put(dir, "data_batch_3.bin", record, CIFAR_RECORD - 1);
+    expect(dir, CT_EFORMAT, "data_batch_3.bin: 3072 bytes are not a whole number of CIFAR-10");
+    put(dir, "data_batch_3.bin", record, 0);
+    expect(dir, CT_EFORMAT, "data_batch_3.bin: 0 bytes");
+    put(dir, "data_batch_3.bin", record, CIFAR_RECORD);
+    char *path = ct_tmpdir_path(dir, "test_batch.bin");
+    assert_int_equal(unlink(path), 0);
+    expect(dir, CT_ENOENT, "test_batch.bin");
+    free(path);
+    ct_tmpdir_free(dir);
+}
+
+/* ---- NumPy arrays ---------------------------------------------------------------------------- */
+
+static void put_npy(const char *dir, const char *name, const char *type, const char *shape,
+                    const void *data, size_t len)
+{
+    unsigned char bytes[512] = "\x93NUMPY\x01";
+    int header =
+        snprintf((char *)bytes + 10, sizeof bytes - 10,
+                 "{'descr': '%s', 'fortran_order': False, 'shape': (%s), }\n", type, shape);
+    assert_in_range(header, 1, 200);
+    bytes[8] = (unsigned char)header;
+    memcpy(bytes + 10 + header, data, len);
+    put(dir, name, bytes, 10 + (size_t)header + len);
+}
+
+/* Two training images and one test image of 1 x 2 pixels, which may be of another type. */
+static char *npy_dir(const char *type, const void *train, const void *test, size_t pixel)
+{
+    char *dir = ct_tmpdir_new();
+    put_npy(dir, "train-images.npy", type, "2, 1, 2", train, 4 * pixel);
+    put_npy(dir, "train-labels.npy", "|u1", "2,", "\x00\x01", 2);
+    put_npy(dir, "test-images.npy", type, "1, 1, 2", test, 2 * pixel);
+    put_npy(dir, "test-labels.npy", "|u1", "1, 1", "\x01", 1);
+    return dir;
+}
+
+static void check_pixels(const char *dir, const unsigned char *train, const unsigned char *test)
+{
+    struct ct_dataset set;
+    struct ct_err err = {0};
+    if (ct_dataset_load(dir, &set, &err) != 0) {
+        fail_msg("%s", err.text);
+    }
+    assert_int_equal(set.features, 2);
+    assert_memory_equal(set.train.images, train, 4);
+    assert_memory_equal(set.test.images, test, 2);
+    assert_int_equal(set.train.labels[1], 1);
+    assert_int_equal(set.test.labels[0], 1);
+    ct_dataset_fini(&set);
+}
+
+static void test_npy_bytes_are_used_as_they_are(void **state)
+{
+    (void)state;
+    const unsigned char train[] = {0, 7, 200, 255}, test[] = {3, 4};
+    char *dir = npy_dir("|u1", train, test, 1);
+    check_pixels(dir, train, test);
+    ct_tmpdir_free(dir);
+}
+
+static void test_npy_floats_come_back_as_the_bytes_they_were(void **state)
+{
+    (void)state;
+    const unsigned char train[] = {0, 7, 200, 255}, test[] = {3, 4};
+    float divided[4], plain[4], divided_test[2], plain_test[2];
+    for (size_t i = 0; i < 4; i++) {
+        plain[i] = train[i];
+        divided[i] = (float)train[i] / 255;
+    }
+    for (size_t i = 0; i < 2; i++) {
+        plain_test[i] = test[i];
+        divided_test[i] = (float)test[i] / 255;
+    }
+    char *dir = npy_dir("<f4", divided, divided_test, sizeof(float));
+    check_pixels(dir, train, test);
+    ct_tmpdir_free(dir);
+    dir = npy_dir("<f4", plain, plain_test, sizeof(float));
+    check_pixels(dir, train, test);
+    ct_tmpdir_free(dir);
+}
+
+/* Another range than 0 .. 1 and 0 .. 255 is spread, and the test set is cut to it. */
+static void test_npy_range_is_that_of_the_training_set(void **state)
+{
+    (void)state;
+    const float train[] = {-1, 1, 0, 1}, test[] = {-9, 9};
+    char *dir = npy_dir("<f4", train, test, sizeof(float));
+    check_pixels(dir, (const unsigned char[]){0, 255, 128, 255}, (const unsigned char[]){0, 255});
+    ct_tmpdir_free(dir);
+}
+
+static void test_npy_arrays_that_do_not_fit_are_named(void **state)
+{
+    (void)state;
+    static const float nan4[] = {0, 0, NAN, 0}, far4[] = {-3e38f, 3e38f, 0, 0};
+    static const unsigned char zeros[16];
+    static const struct {
+        const char *name, *type, *shape;
+        const void *data;
+        size_t len;
+        int code;
+        const char *why;
+    } cases[] = {
+        {"train-images.npy", "<f4", "2, 1, 2", nan4, 16, CT_EFORMAT, "item 2 is not a finite"},
+        {"train-images.npy", "<f4", "2, 1, 2", far4, 16, CT_ELIMIT, "too far apart"},
+        {"train-images.npy", "|u1", "2,", zeros, 2, CT_EFORMAT, "2, 3 or 4 dimensions"},
+        {"train-images.npy", "<i8", "2, 1", zeros, 16, CT_EUNSUPPORTED, "uint8 or float32"},
+        {"test-images.npy", "|u1", "1, 2, 1", zeros, 2, CT_EFORMAT, "different shapes"},
+        {"train-labels.npy", "|u1", "1,", zeros, 1, CT_EFORMAT, "1 labels for 2 images"},
+        {"train-labels.npy", "<f4", "2,", zeros, 8, CT_EFORMAT, "one whole number each"},
+        {"train-labels.npy", "|u1", "1, 2", zeros, 2, CT_EFORMAT, "one whole number each"},
+        {"train-labels.npy", "<i8", "2,", "\xff\xff\xff\xff\xff\xff\xff\xff\0\0\0\0\0\0\0\0", 16,
+         CT_ELIMIT, "label 0 is not within 0 .. 255"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char *dir = npy_dir("|u1", zeros, zeros, 1);
+        put_npy(dir, cases[i].name, cases[i].type, cases[i].shape, cases[i].data, cases[i].len);
+        expect(dir, cases[i].code, cases[i].why);
+        ct_tmpdir_free(dir);
+    }
+}
+
+/* ---- the synthetic set ----------------------------------------------------------------------- */
+
 static void test_synthetic_is_the_same_each_time(void **state)
 {
     (void)state;
@@ -256,6 +424,12 @@ static void test_survives_faults(void **state)
     assert_true(ct_fault_sweep(load_body, dir, 0) > 8);
     assert_true(ct_fault_sweep(load_body, (char *)"synthetic", 0) >= 4);
     ct_tmpdir_free(dir);
+    dir = cifar_dir();
+    assert_true(ct_fault_sweep(load_body, dir, 0) > 8);
+    ct_tmpdir_free(dir);
+    dir = npy_dir("<f4", (const float[4]){0}, (const float[2]){0}, sizeof(float));
+    assert_true(ct_fault_sweep(load_body, dir, 0) >= 8);
+    ct_tmpdir_free(dir);
 }
 
 int main(void)
@@ -267,6 +441,12 @@ int main(void)
         cmocka_unit_test(test_missing_file_is_named),
         cmocka_unit_test(test_gzip_that_holds_more_than_its_header_says),
         cmocka_unit_test(test_numbering_from_one_is_allowed),
+        cmocka_unit_test(test_cifar_joins_its_five_training_files),
+        cmocka_unit_test(test_cifar_file_that_is_cut_or_missing_is_named),
+        cmocka_unit_test(test_npy_bytes_are_used_as_they_are),
+        cmocka_unit_test(test_npy_floats_come_back_as_the_bytes_they_were),
+        cmocka_unit_test(test_npy_range_is_that_of_the_training_set),
+        cmocka_unit_test(test_npy_arrays_that_do_not_fit_are_named),
         cmocka_unit_test(test_synthetic_is_the_same_each_time),
         cmocka_unit_test(test_survives_faults),
     };

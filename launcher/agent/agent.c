@@ -77,7 +77,7 @@ static void finish(const struct step *step, const char *why)
     struct ct_agent *agent = step->agent;
     if (agent->kept) {
         step->update->stop_signal = agent->signo != 0 ? agent->signo : SIGTERM;
-        step->update->kill = agent->hurried;
+        step->update->kill = agent->impatient;
         move(step, CT_AGENT_DISMISSING, why);
         return;
     }
@@ -92,7 +92,7 @@ static void finish(const struct step *step, const char *why)
 /* Also when nobody lives any more: a stop ends what workers have left behind, and waits for it. */
 static void stop_all(const struct step *step, int signo, const char *why)
 {
-    step->agent->quiet = false;
+    step->agent->all_stopped = false;
     step->update->stop_signal = signo;
     move(step, CT_AGENT_STOPPING, why);
 }
@@ -101,8 +101,8 @@ static void stop_all(const struct step *step, int signo, const char *why)
 static void conclude(const struct step *step)
 {
     struct ct_agent *agent = step->agent;
-    bool alone = agent->over || agent->lost || agent->hurried;
-    if (!agent->quiet || !(agent->decided || alone)) {
+    bool alone = agent->over || agent->lost || agent->impatient;
+    if (!agent->all_stopped || !(agent->decided || alone)) {
         return;
     }
     step->update->report = true;
@@ -195,8 +195,8 @@ static void on_stopped(const struct step *step, const struct ct_agent_event *eve
         finish(step, "dismissed");
         return;
     }
-    CT_ASSERT(agent->sm.state == CT_AGENT_STOPPING && !agent->quiet);
-    agent->quiet = true;
+    CT_ASSERT(agent->sm.state == CT_AGENT_STOPPING && !agent->all_stopped);
+    agent->all_stopped = true;
     if (!agent->over && !agent->lost) {
         bool finished = agent->signo != 0 && agent->orderly && !agent->finished &&
                         agent->spawned == agent->workers;
@@ -327,9 +327,9 @@ static void on_preempt(const struct step *step, int signo)
 static void hurry(const struct step *step)
 {
     struct ct_agent *agent = step->agent;
-    agent->hurried = true;
+    agent->impatient = true;
     if (agent->sm.state == CT_AGENT_STOPPING) {
-        step->update->kill = !agent->quiet;
+        step->update->kill = !agent->all_stopped;
         conclude(step);
     } else if (agent->sm.state == CT_AGENT_DISMISSING) {
         step->update->kill = true;

@@ -13,17 +13,17 @@
  *                     v                   v
  *                    DONE <---------------+
  *
- * Whether there is another generation is the membership's decision (rendezvous/members/members.h),
- * also for a job of one machine: the agent says what happened and does what it is told. It waits
- * for nobody to stop what is its own: a failure or a signal here, or the loss of the link to the
- * membership, end the workers here at once.
+ * The membership (rendezvous/members/members.h) decides whether another generation follows, also
+ * for a job of one machine. The agent reports what happened and does what it is told. But it stops
+ * its own workers at once, without being told, after a failure or a signal here and after the loss
+ * of the link to the membership.
  *
- * Workers that can go on in another generation may be kept over its end by whoever carries out the
- * stop. DISMISSING, before DONE, ends those when none follows.
+ * A stop may leave workers alive that can go on in another generation. The state DISMISSING, before
+ * DONE, ends these workers when no generation follows.
  *
- * Every generation ends through STOPPING, a good one too: workers may have left processes behind.
- * The first worker to fail in a generation is remembered; what its peers do afterwards is a
- * consequence.
+ * Every generation ends through STOPPING, even a successful one, because workers may have left
+ * processes behind. The agent remembers the first worker that fails in a generation. Later failures
+ * of other workers are its consequences.
  */
 #ifndef CT_LAUNCHER_AGENT_AGENT_H
 #define CT_LAUNCHER_AGENT_AGENT_H
@@ -123,15 +123,15 @@ struct ct_agent {
     int workers;
     int generation;                  /* -1 before the first */
     int signo;                       /* asks the job to end, received here or elsewhere; 0 = none */
-    bool quiet;                      /* STOPPING: nothing of the generation is left, */
-    bool kept;                       /* ... but workers that can go on; till the next one begins */
-    bool decided;                    /* what comes after this generation is known */
-    bool will_restart;               /* another one, as far as is known */
+    bool all_stopped;                /* STOPPING: the stop is complete */
+    bool kept;                       /* that stop left workers alive which go on in the next one */
+    bool decided;                    /* the membership has said what follows this generation */
+    bool will_restart;               /* another generation follows, as far as is known */
     bool orderly;                    /* since `signo`, every worker here has ended with 0 */
     bool finished;                   /* every worker had ended with 0 before any stop */
-    bool hurried;                    /* a second Ctrl-C: wait for nobody */
+    bool impatient;                  /* a second Ctrl-C came: ctrun waits for nobody any more */
     bool over, lost;                 /* the job is over; the link is lost */
-    int last_code;                   /* of whichever of the two */
+    int last_code;                   /* the exit code that came with `over` or `lost` */
     struct ct_agent_failure failure; /* of this generation, on this machine */
     int spawned;                     /* workers asked for in this generation */
     int alive;                       /* spawning or alive */
@@ -144,11 +144,11 @@ CT_MUST_CHECK int ct_agent_init(struct ct_agent *agent, int workers, const struc
 /* NULL and zeroed memory are allowed. */
 void ct_agent_fini(struct ct_agent *agent);
 
-/* May the stop under way leave workers alive that can go on? `decided`, if it is known that another
- * generation follows; till then they are not to be kept yet. */
+/* May the stop under way leave workers alive that can go on? Sets *decided when another generation
+ * is certain; until then such workers may wait, but the stop must not end without them. */
 bool ct_agent_may_keep(const struct ct_agent *agent, bool *decided);
 
-/* Takes one event, fills *update whole. `now_ns` is only for the log. */
+/* Takes one event and sets every field of *update. `now_ns` is used for the log only. */
 void ct_agent_step(struct ct_agent *agent, const struct ct_agent_event *event, int64_t now_ns,
                    struct ct_agent_update *update);
 

@@ -20,10 +20,10 @@ static enum ct_proc_stay end(struct ct_agent_workers *workers, const struct ct_a
                              int rank, enum ct_stay says)
 {
     struct ct_worker *worker = &workers->list[rank];
-    if (worker->told || (says != CT_STAY_NOT && agent->signo == 0)) {
+    if (worker->told_to_park || (says != CT_STAY_NOT && agent->signo == 0)) {
         ct_order_writer_order(&workers->orders, rank, agent->generation, CT_ORDER_END);
     }
-    worker->told = worker->parked = false;
+    worker->told_to_park = worker->parked = false;
     return CT_PROC_ENDS;
 }
 
@@ -39,15 +39,15 @@ enum ct_proc_stay ct_agent_keep_may_stay(void *data, struct ct_proc *proc, bool 
         !ct_agent_may_keep(&run->agent, &decided)) {
         return end(&run->workers, &run->agent, rank, says);
     }
-    worker->parked = worker->told && says == CT_STAY_PARKED;
+    worker->parked = worker->told_to_park && says == CT_STAY_PARKED;
     if (worker->parked && decided) {
         return CT_PROC_STAYS;
     }
     if (late) {
         return end(&run->workers, &run->agent, rank, says);
     }
-    if (!worker->told) {
-        worker->told = true;
+    if (!worker->told_to_park) {
+        worker->told_to_park = true;
         ct_order_writer_order(&run->workers.orders, rank, run->agent.generation, CT_ORDER_PARK);
     }
     return CT_PROC_WAITS;

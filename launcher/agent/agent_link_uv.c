@@ -50,7 +50,7 @@ static void on_world(struct ct_agent_run *run, const struct ct_msg *msg)
         ct_agent_store_close_own(&run->store);
     }
     ct_job_story_world(&run->report.story, world, msg->generation, ct_clock_now(NULL));
-    if (run->report.story.wide && ct_agent_report_speaks(run->job->resolved)) {
+    if (run->report.story.several_nodes && ct_agent_report_speaks(run->job->resolved)) {
         ct_agent_report_say(run->output, "generation %d: node %d of %d, ranks %d-%d of %d",
                             msg->generation, world->node_rank, world->node_count, world->first_rank,
                             world->first_rank + run->job->resolved->workers - 1, world->world_size);
@@ -65,7 +65,7 @@ static void on_world(struct ct_agent_run *run, const struct ct_msg *msg)
 
 static void on_stop(struct ct_agent_run *run, struct ct_msg *msg)
 {
-    ct_job_story_take(&run->report.story, &msg->history);
+    ct_job_story_take_history(&run->report.story, &msg->history);
     (void)snprintf(run->report.stop_why, sizeof(run->report.stop_why), "%s", msg->text);
     if (ct_agent_guest_cancel(run, msg->generation)) {
         return;
@@ -77,7 +77,7 @@ static void on_stop(struct ct_agent_run *run, struct ct_msg *msg)
 
 static void on_over(struct ct_agent_run *run, struct ct_msg *msg)
 {
-    ct_job_story_take(&run->report.story, &msg->history);
+    ct_job_story_take_history(&run->report.story, &msg->history);
     (void)snprintf(run->report.story.why, sizeof(run->report.story.why), "%s", msg->text);
     ct_agent_dispatch(
         run, (struct ct_agent_event){.type = CT_AGENT_EV_OVER, .exit_code = msg->exit_code});

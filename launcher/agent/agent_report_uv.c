@@ -41,14 +41,14 @@ bool ct_agent_report_speaks(const struct ct_resolved *resolved)
 static bool told_by_another(const struct ct_agent_run *run)
 {
     const struct ct_job_story *story = &run->report.story;
-    return run->job->resolved->one_screen && story->wide &&
-           ct_job_story_teller(story, run->agent.lost) != story->node_rank;
+    return run->job->resolved->one_screen && story->several_nodes &&
+           ct_job_story_reporting_node(story, run->agent.lost) != story->node_rank;
 }
 
 /* The first failure of the job has happened here. */
 static bool is_culprit(const struct ct_agent_run *run)
 {
-    return run->agent.failure.known && ct_job_story_elsewhere(&run->report.story) == NULL;
+    return run->agent.failure.known && ct_job_story_failure_elsewhere(&run->report.story) == NULL;
 }
 
 static void say(struct ct_output *output, const struct ct_buf *text)
@@ -163,7 +163,7 @@ static void fill_report(const struct ct_agent_run *run, struct ct_report_worker 
 /* Why this node stops although nothing here has failed. */
 static void say_told(struct ct_agent_run *run)
 {
-    const struct ct_failure *first = ct_job_story_elsewhere(&run->report.story);
+    const struct ct_failure *first = ct_job_story_failure_elsewhere(&run->report.story);
     if (first != NULL && first->kind == CT_FAILURE_WORKER && run->job->resolved->one_screen) {
         return; /* that node has said so on this screen */
     }
@@ -327,7 +327,7 @@ static void say_killed(struct ct_agent_run *run)
     struct ct_buf text = CT_BUF_INIT;
     struct ct_report report;
     struct ct_report_worker *table = ct_calloc((size_t)run->job->resolved->workers, sizeof(*table));
-    if (table != NULL && !run->agent.hurried) {
+    if (table != NULL && !run->agent.impatient) {
         fill_report(run, table, &report);
         ct_report_killed(&report, &text);
         say(run->output, &text);
@@ -371,15 +371,16 @@ void ct_agent_report_job(struct ct_agent_run *run)
      * in no world goes by the place that it was told. */
     bool told_elsewhere = !(ct_agent_report_speaks(run->job->resolved) || is_culprit(run));
     if (run->job->resolved->one_screen) {
-        told_elsewhere =
-            run->report.story.wide ? told_by_another(run) : run->job->resolved->node_rank > 0;
+        told_elsewhere = run->report.story.several_nodes ? told_by_another(run)
+                                                         : run->job->resolved->node_rank > 0;
     }
     if (!told_elsewhere && end.exit_code == 0 && end.signo == 0 && run->report.story.restarts > 0) {
         ct_agent_report_say(run->output, "the job succeeded after %d restart%s",
                             run->report.story.restarts, run->report.story.restarts == 1 ? "" : "s");
     }
     /* A node that is alone has told all of it, but that the others did not come. */
-    bool to_tell = run->report.story.wide || (run->report.story.worlds == 0 && run->agent.over);
+    bool to_tell =
+        run->report.story.several_nodes || (run->report.story.worlds == 0 && run->agent.over);
     if (to_tell && !told_elsewhere && ct_job_story_text(&run->report.story, &end, &text) == 0) {
         say(run->output, &text);
     }

@@ -35,11 +35,11 @@
 struct ct_agent_store {
     struct ct_server *server; /* NULL = another machine hosts the job's store */
     struct ct_server *own;    /* the workers' store, if this is node rank 0 and does not host */
-    bool on_loopback; /* we host, and the options name the store by an address of the loopback, or
-                         by none */
-    bool said_open;   /* the user knows that strangers may use a store of ours */
-    char busy[CT_FAILURE_WHAT_MAX]; /* who else listens where the store belongs; "" = nobody */
-    uv_timer_t wait_timer; /* for on_leisure(), then until the others have left our store */
+    bool on_loopback; /* this node hosts the job's store, and the options give it an address of the
+                         loopback or none */
+    bool said_open;   /* the user was told that strangers may use a store of this node */
+    char busy[CT_FAILURE_WHAT_MAX]; /* another program has the store's port: which; "" = none has */
+    uv_timer_t wait_timer;          /* at the start for on_leisure(), at the end for on_wait() */
     int64_t wait_until_ns;
 };
 
@@ -54,10 +54,10 @@ struct ct_agent_guest {
 struct ct_agent_address {
     struct ct_interface_search search;
     char interface[IF_NAMESIZE]; /* that workers are told; "" = none */
-    bool link_is_up;             /* but the agent has not heard it yet */
-    char seen[CT_HOST_MAX];      /* ours, as the membership sees it */
-    char master[CT_HOST_MAX];    /* of this generation's store; "" = the job's */
-    char store[CT_HOST_MAX];     /* by which other machines reach the job's store; "" = none has */
+    bool link_is_up;             /* the link is up, but the agent has not heard of it yet */
+    char seen[CT_HOST_MAX];      /* this node's address, as the membership sees it */
+    char master[CT_HOST_MAX];    /* address of this generation's store; "" = that of the job's */
+    char store[CT_HOST_MAX];     /* by which other machines reach the job's store; "" = none does */
 };
 
 /* What is known of failures. */
@@ -134,7 +134,7 @@ void ct_agent_dispatch(struct ct_agent_run *run, struct ct_agent_event event);
 /* Hosts the job's store if this node has to; every address is bound when it returns. */
 CT_MUST_CHECK int ct_agent_store_open(struct ct_agent_run *run, struct ct_err *err);
 
-/* Gives the workers of a new generation an empty store; this is node rank 0. */
+/* Gives the workers of a new generation an empty store. Only node rank 0 calls it. */
 CT_MUST_CHECK int ct_agent_store_serve(struct ct_agent_run *run, struct ct_err *err);
 
 /* The address of the workers' store that this node serves. */
@@ -150,16 +150,16 @@ void ct_agent_store_close(struct ct_agent_store *store, bool shared);
 /* ---- agent_link_uv.c --------------------------------------------------------------------------
  */
 
-/* Opens the link to the membership; the agent hears of it later. */
+/* Opens the link to the membership. The agent gets CT_AGENT_EV_UP when the link is up. */
 CT_MUST_CHECK int ct_agent_link_open(struct ct_agent_run *run, struct ct_err *err);
 
 /* Sends the messages that are named (enum ct_agent_message). */
 void ct_agent_link_send(struct ct_agent_run *run, unsigned say);
 
-/* Sends the states of the workers, out of turn. */
+/* Sends the states of the workers now, without waiting for the next beat. */
 void ct_agent_link_beat(struct ct_agent_run *run);
 
-/* Leaves what is sent to the membership time to go out, then closes the stores. */
+/* Waits until the last messages to the membership have been sent, then closes the stores. */
 void ct_agent_link_close(struct ct_agent_run *run);
 
 /* ---- agent_address_uv.c -------------------------------------------------------------------------
@@ -168,25 +168,26 @@ void ct_agent_link_close(struct ct_agent_run *run);
 /* Looks up this machine's own name, for a job of several machines. */
 void ct_agent_address_open(struct ct_agent_run *run);
 
-/* The link is up. The agent hears of it now, or when that name is known. */
+/* To be called when the link is up. The agent hears of it at once or, if the name of this machine
+ * is still being looked up, afterwards. */
 void ct_agent_address_link_up(struct ct_agent_run *run);
 
 void ct_agent_address_close(struct ct_agent_address *address);
 
-/* When a world has come: decide which address and interface its workers here are told. `told` is
- * that of ct_store_address_master(). */
+/* To be called when a world has come. They decide which address of the store and which interface
+ * the workers here are told. `told` is passed on to ct_store_address_master(). */
 void ct_agent_address_choose_master(struct ct_agent_run *run, const char *told);
 void ct_agent_address_choose_interface(struct ct_agent_run *run);
 
 /* ---- agent_guest_uv.c -------------------------------------------------------------------------
  */
 
-/* To be called when a world has come; worker_env names its store. True: the agent hears of the
- * world later, when this node's workers may use that store. */
+/* To be called when a world has come and worker_env names its store. Returns true when this node's
+ * workers are not admitted to that store yet; then the agent hears of the world later. */
 bool ct_agent_guest_open(struct ct_agent_run *run, struct ct_agent_event world);
 
-/* To be called when `generation` is over. True: the agent has not heard of it yet, and the
- * membership was told that nothing of it is left here. */
+/* To be called when `generation` is over. Returns true when the agent has not heard of that
+ * generation yet; then the membership was told that it has no workers here. */
 bool ct_agent_guest_cancel(struct ct_agent_run *run, int generation);
 
 void ct_agent_guest_close(struct ct_agent_guest *guest);
@@ -207,18 +208,18 @@ int ct_agent_workers_rank_of(const struct ct_agent_workers *workers, const struc
 /* ---- agent_keep_uv.c --------------------------------------------------------------------------
  */
 
-/* Answers ct_procs_ask(). */
+/* Answers ct_procs_set_stay_fn(). */
 enum ct_proc_stay ct_agent_keep_may_stay(void *data, struct ct_proc *proc, bool late);
 
-/* To be called when all others have ended: keeps the workers that have parked. */
+/* To be called when all other workers have ended. Marks the workers that have parked as kept. */
 void ct_agent_keep_parked(struct ct_agent_workers *workers);
 
-/* Lets a worker that was kept go on in this generation. False: there is none, so it must be
- * started. */
+/* Lets a worker that was kept go on in this generation. Returns false when no such worker is left;
+ * then a new process must be started. */
 bool ct_agent_keep_resume(struct ct_agent_workers *workers, const struct ct_log *log,
                           int local_rank, const struct ct_worker_options *options);
 
-/* To be called when all have started: says how many have gone on. */
+/* To be called when all workers have started. Prints how many of them were kept. */
 void ct_agent_keep_report(struct ct_agent_run *run);
 
 /* ---- agent_signals_uv.c -----------------------------------------------------------------------
@@ -235,8 +236,9 @@ void ct_agent_signals_notify(struct ct_agent_run *run);
 /* ---- agent_report_uv.c ------------------------------------------------------------------------
  */
 
-/* Does this ctrun speak of the job? Where a scheduler starts one for each rank, only the first one
- * of a machine does. Each speaks of its own worker. */
+/* Does this ctrun print messages about the whole job? Where a scheduler starts one ctrun for each
+ * rank, only the first ctrun of a machine does. Every ctrun prints messages about its own worker.
+ */
 bool ct_agent_report_speaks(const struct ct_resolved *resolved);
 
 /* Prints one line of ctrun's own on stderr, in order with what workers wrote. Before the output is
@@ -253,11 +255,11 @@ void ct_agent_report_failure(struct ct_agent_run *run);
 /* To be called when the generation is broken: says why, at once. */
 void ct_agent_report_headline(struct ct_agent_run *run);
 
-/* To be called when all is stopped: collects the last words of the worker that failed, while its
- * output is still there. */
+/* To be called when everything is stopped. Copies the last output and the error file of the worker
+ * that failed, before its streams are freed. */
 void ct_agent_report_collect(struct ct_agent_run *run);
 
-/* To be called when it is known what comes next: reports how the generation ended. */
+/* To be called when it is known whether a generation follows. Prints how this one ended. */
 void ct_agent_report_generation(struct ct_agent_run *run);
 
 /* To be called at the end: reports the whole job, on the screen and in the file of --report. */

@@ -117,7 +117,8 @@ void ct_agent_dispatch(struct ct_agent_run *run, struct ct_agent_event event)
         }
     }
     if (run->workers.stopping && run->workers.procs != NULL) {
-        ct_procs_look(run->workers.procs); /* whether a generation follows decides who stays */
+        ct_procs_look_again(
+            run->workers.procs); /* whether a generation follows decides who stays */
     }
 }
 
@@ -250,7 +251,7 @@ static int open_all(struct ct_agent_run *run, struct ct_err *err)
     if (rc != 0) {
         return rc;
     }
-    ct_procs_ask(run->workers.procs, ct_agent_keep_may_stay, run);
+    ct_procs_set_stay_fn(run->workers.procs, ct_agent_keep_may_stay, run);
     rc = open_monitors(run, err);
     if (rc != 0) {
         return rc;

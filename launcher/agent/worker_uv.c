@@ -359,7 +359,7 @@ int ct_worker_go_on(struct ct_worker *worker, int local_rank, const struct ct_wo
     worker->report.pid = ct_proc_pid(worker->proc);
     worker->ended_for = (struct ct_worker_end){0};
     worker->uninterruptible = (struct ct_uninterruptible){0};
-    worker->told = worker->parked = worker->kept = false;
+    worker->told_to_park = worker->parked = worker->kept = false;
     return 0;
 }
 
@@ -397,7 +397,7 @@ void ct_worker_ended(struct ct_worker *worker, const struct ct_exit *end, bool w
 
 void ct_worker_clear(struct ct_worker *worker)
 {
-    worker->told = worker->parked = worker->kept = false;
+    worker->told_to_park = worker->parked = worker->kept = false;
     ct_proc_free(worker->proc);
     ct_output_stream_free(worker->out);
     ct_output_stream_free(worker->err);

@@ -23,9 +23,9 @@ struct ct_worker {
     int64_t started_ns;             /* its process */
     struct ct_worker_end ended_for; /* why we have ended it; CT_END_EXITED = we have not */
     struct ct_uninterruptible uninterruptible; /* what the monitor has seen of its process */
-    bool told;                                 /* in the stop under way, to park */
-    bool parked;                               /* as the stop has found it last */
-    bool kept; /* of a generation that is over; waits for the next one */
+    bool told_to_park;                         /* by the stop under way */
+    bool parked;                               /* when the stop looked last */
+    bool kept; /* its generation is over, and it waits for the next one */
 };
 
 /* Borrowed for the call. */
@@ -50,9 +50,8 @@ CT_MUST_CHECK int ct_worker_go_on(struct ct_worker *worker, int local_rank,
                                   const struct ct_worker_options *options,
                                   struct ct_order_writer *orders, struct ct_err *err);
 
-/* Its process has ended: fills in the report. `was_asked` = after it had been told to stop;
- * `permanent` = it has said that a restart cannot help, which counts when its exit code is an
- * error's. */
+/* Fills in the report of a worker whose process has ended. `was_asked`: it had been told to stop
+ * before. `permanent`: it has said that a restart cannot help; that only counts if it failed. */
 void ct_worker_ended(struct ct_worker *worker, const struct ct_exit *end, bool was_asked,
                      bool permanent, struct ct_oom *oom);
 

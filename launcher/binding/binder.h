@@ -10,7 +10,7 @@
 #include "common/log.h"
 #include "launcher/binding/binding.h"
 
-/* Zeroed memory is "nobody is bound". */
+/* Zeroed memory binds no worker. */
 struct ct_binder {
     struct ct_cpus *cpus; /* by local rank; an empty set = not bound */
     int *nodes;
@@ -25,8 +25,8 @@ struct ct_binder_roots {
 };
 
 /* `visible` is the value of CUDA_VISIBLE_DEVICES or NULL. Does nothing for CT_BIND_NONE. A worker
- * whose node has no CPU that may be used stays unbound; fewer cores than workers are CT_ELIMIT.
- * Gives *out. */
+ * is not bound if ctrun may use no CPU of its node. CT_ELIMIT when a node has fewer cores than
+ * workers. Gives *out. */
 CT_MUST_CHECK int ct_binder_open(enum ct_bind bind, const struct ct_binder_roots *roots,
                                  const struct ct_cpus *allowed, const char *visible, int workers,
                                  struct ct_binder *out, struct ct_err *err);

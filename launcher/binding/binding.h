@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which CPUs a worker runs on, by torchrun's four rules of --numa-binding. Pure: a topology in, a
- * set of CPUs out. Never more than what ctrun itself was given.
+ * Which CPUs a worker runs on, by the four rules of torchrun's --numa-binding. Pure: a topology
+ * goes in, a set of CPUs comes out. The set never has a CPU that ctrun itself may not use.
  *
- * A worker belongs to the device of its local rank and with it to that device's NUMA node. Without
- * devices (torchrun refuses that) each worker counts as a device of its own, and they are dealt out
- * over the nodes in contiguous blocks, so that neighbours in rank are neighbours in memory.
+ * A worker uses the device of its local rank, and so belongs to the NUMA node of that device. On a
+ * machine without devices (which torchrun refuses) the workers are spread over the nodes in
+ * contiguous blocks, so that ranks that follow each other share a node.
  *
- * Memory needs no rule of its own: Linux allocates it on the node of the CPU that first touches it,
- * and the binding is there before the program is.
+ * Memory needs no rule: Linux takes it from the node of the CPU that first uses it, and the binding
+ * takes effect before the program starts.
  */
 #ifndef CT_LAUNCHER_BINDING_BINDING_H
 #define CT_LAUNCHER_BINDING_BINDING_H

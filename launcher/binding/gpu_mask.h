@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which GPU a worker is meant to use, and whether it is shown that one alone. Pure: what is known
- * of the machine comes in as facts, a token of CUDA_VISIBLE_DEVICES goes out.
+ * Which GPU a worker uses, and whether it can see the other ones. Pure: facts about the machine go
+ * in, an entry of CUDA_VISIBLE_DEVICES comes out.
  *
  *   situation                              mask for each worker     its device's index
  *   GPUs, nothing asked                    no, as torchrun          local rank
@@ -12,10 +12,9 @@
  *   Slurm with MPS                         no                       0
  *   more workers than GPUs, --share-gpu    as above                 local rank mod GPUs, or 0
  *
- * Tokens are opaque: the k-th entry of the inherited list is handed on as it stands, since it may
- * be a number of someone else's counting, a UUID, or what a driver of tomorrow understands.
- * Programs that need no GPU are not in our way: only where workers are known to want GPUs are too
- * few an error.
+ * An entry of an inherited list is passed on unchanged, because it may be a number in another
+ * program's order, a UUID, or something that only a newer driver understands. Too few GPUs are an
+ * error only where the workers are known to need GPUs: other programs must start.
  */
 #ifndef CT_LAUNCHER_BINDING_GPU_MASK_H
 #define CT_LAUNCHER_BINDING_GPU_MASK_H
@@ -58,8 +57,8 @@ struct ct_gpu_masks {
     int devices; /* that workers are spread over; 0 = none is assigned */
     int ranks_here;
     bool masked;
-    bool numbers;               /* masks must be numbers, whatever the list has */
-    bool alike;                 /* every worker has its own device 0, or the same one */
+    bool numbers;               /* masks must be numbers, even if the list has UUIDs */
+    bool alike;                 /* every worker uses its device 0 */
     const char *list;           /* entries for the masks; NULL = counted from 0 */
     bool shared;                /* several workers use one device */
     char note[CT_GPU_NOTE_MAX]; /* for the user; "" = nothing to say */
@@ -83,12 +82,11 @@ CT_MUST_CHECK int ct_gpu_masks_decide(const struct ct_gpu_facts *facts,
                                       const struct ct_gpu_request *request,
                                       struct ct_gpu_masks *out, struct ct_err *err);
 
-/* `out` must stay where it is: its token may point into it. */
+/* *out must not be copied or moved: its token may point into it. */
 void ct_gpu_masks_of(const struct ct_gpu_masks *masks, int local_rank, struct ct_gpu_share *out);
 
-/* The entry number `index` of a value of CUDA_VISIBLE_DEVICES, without blanks around it: a token to
- * hand on, be it a number, a UUID or what a driver of tomorrow understands. False when there
- * are fewer or it is empty. */
+/* Gives entry number `index` of a value of CUDA_VISIBLE_DEVICES, without blanks around it. False
+ * when the list is shorter or the entry is empty. */
 bool ct_gpu_entry(const char *visible, int index, const char **at, size_t *len);
 
 /* Leading entries of `list` that name a device: CUDA ignores what follows one that does not, like

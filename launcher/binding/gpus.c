@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Counts the entries of the driver's folders and applies CUDA_VISIBLE_DEVICES to them. Folders that
- * cannot be read hold no GPU.
+ * Counts the entries of the driver's folders and applies CUDA_VISIBLE_DEVICES to them. A folder
+ * that cannot be read counts as empty.
  */
 #include "launcher/binding/gpus.h"
 

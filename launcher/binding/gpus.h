@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How many GPUs a worker would see, read from the driver's files: loading CUDA for the question
- * would cost the launcher hundreds of milliseconds and a GPU context.
+ * How many GPUs a worker would see, read from the driver's files. Asking CUDA would cost the
+ * launcher hundreds of milliseconds and a GPU context.
  */
 #ifndef CT_LAUNCHER_BINDING_GPUS_H
 #define CT_LAUNCHER_BINDING_GPUS_H
@@ -29,7 +29,7 @@ int ct_gpus_count(const char *proc_dir, const char *dev_dir, const char *visible
  * ones. */
 void ct_gpus_read(const struct ct_gpus_roots *roots, char *const *env, struct ct_gpu_facts *out);
 
-/* How many workers "one for each GPU" means; MIG devices count one by one. */
+/* How many workers "one for each GPU" means. Each MIG device counts as one. */
 int ct_gpus_workers(const struct ct_gpu_facts *facts);
 
 #endif

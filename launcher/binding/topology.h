@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The processors that ctrun may use, as sysfs describes them. What sysfs does not tell is taken to
- * be as simple as can be: one NUMA node, one socket, cores without siblings, one cache for all.
+ * The processors that ctrun may use, as sysfs describes them. Where sysfs says nothing, the
+ * simplest machine is assumed: one NUMA node, one socket, cores with one thread, one cache for all.
  */
 #ifndef CT_LAUNCHER_BINDING_TOPOLOGY_H
 #define CT_LAUNCHER_BINDING_TOPOLOGY_H

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Timers of workers, as PyTorch's torch.distributed.elastic.timer knows them: a worker says by when
- * it will have left a scope, and is ended when it has not. It says so in lines of JSON,
+ * Has a worker missed a deadline that it has set itself? These are the timers of PyTorch's
+ * torch.distributed.elastic.timer: a worker says by when it will have left a scope, and is ended if
+ * it has not left it by then. It is not the question of hang.h: the deadline is the worker's own,
+ * and its progress does not matter. The worker writes lines of JSON,
  *
  *     {"version": 1, "pid": 42, "scope_id": "train.py#7", "expiration_time": 1.7e9, "signal": 9}
  *
- * with Unix time; a negative expiration_time releases the timer. Pure: lines and times in, who is
- * to be ended out. The lines are hostile.
+ * with Unix time; a negative expiration_time releases the timer. Pure: lines and times go in, the
+ * worker to end comes out. The lines may hold anything, because a worker writes them.
  */
 #ifndef CT_LAUNCHER_HANG_FILE_TIMER_H
 #define CT_LAUNCHER_HANG_FILE_TIMER_H
@@ -20,7 +22,7 @@
 
 /* The client refuses to write more than PIPE_BUF bytes, and adds the line's end. */
 #define CT_FILE_TIMER_LINE_MAX 4097
-/* Nested scopes in threads and data loaders need some; more are no timers but a leak. */
+/* Per worker. Nested scopes in threads and data loaders need some; more than this is a leak. */
 #define CT_FILE_TIMERS_MAX 256
 
 /* ---- lines ----------------------------------------------------------------------------------- */
@@ -32,9 +34,9 @@ struct ct_file_timer_lines {
     bool too_long; /* the rest of this line is passed over */
 };
 
-/* Takes up to `len` bytes, up to the end of a line. Returns how many; *line is then the line,
- * without its end and with a '\0', valid until the next call, or NULL when there is none yet, or
- * it was too long. */
+/* Takes at most `len` bytes and stops at the end of a line. Returns how many bytes it took. Sets
+ * *line to the line that has ended, without '\n' and with a '\0', valid until the next call; or to
+ * NULL when no line has ended, or the line was too long. */
 size_t ct_file_timer_cut(struct ct_file_timer_lines *lines, const char *bytes, size_t len,
                          const char **line);
 
@@ -65,8 +67,8 @@ void ct_file_timers_fini(struct ct_file_timers *timers); /* zeroed memory is all
 /* Forgets what a worker of an earlier generation has left. */
 void ct_file_timers_reset(struct ct_file_timers *timers, int local_rank);
 
-/* Sets or releases the timer of this process and scope; `unix_now` is the same moment as `now_ns`.
- * CT_ELIMIT when the worker has CT_FILE_TIMERS_MAX; CT_ENOMEM. */
+/* Sets or releases the timer of this process and scope. `unix_now` and `now_ns` are the same moment
+ * on two clocks. CT_ELIMIT when the worker has CT_FILE_TIMERS_MAX timers; CT_ENOMEM. */
 CT_MUST_CHECK int ct_file_timers_take(struct ct_file_timers *timers, int local_rank,
                                       const struct ct_file_timer_request *request, int64_t now_ns,
                                       double unix_now);
@@ -80,14 +82,15 @@ struct ct_file_timer_due {
     int local_rank;
     pid_t pid;
     int signal; /* 0 = it asks for none */
-    bool again; /* an expired timer's signal has not ended the worker in `grace_ns`, or
-                     SIGKILL not in CT_STOP_GIVE_UP_MS; the caller knows whether it lives */
+    bool
+        again; /* the time that the signal of an expired timer had to end the worker is over:
+                  `grace_ns`, for SIGKILL CT_STOP_GIVE_UP_MS. The caller checks whether it lives. */
     int64_t late_ns;
     char scope[CT_FILE_TIMER_LINE_MAX + 1]; /* "" when `again` */
 };
 
-/* Call until it returns false: gives the next thing that is due, and forgets it. The worker's other
- * timers that have expired are forgotten with it. */
+/* Gives the next timer or signal that is due, and forgets it together with the worker's other
+ * timers that have expired. Returns false when nothing is due: call it until then. */
 bool ct_file_timers_due(struct ct_file_timers *timers, int64_t now_ns, int64_t grace_ns,
                         struct ct_file_timer_due *out);
 

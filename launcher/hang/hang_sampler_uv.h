@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Hang detection on a libuv loop: takes samples of the workers once a second, feeds the core of
- * hang.h and tells its verdict in words.
+ * Hang detection on a libuv loop: takes samples of the workers once a second, gives them to hang.h,
+ * and passes its verdict on in words.
  *
- * What a sample costs: one read for many progress pages. Only workers without a page, and a job
- * that has stood still for half of its timeout, are looked up in /proc; that is then done so seldom
- * that it takes no more than a hundredth of a CPU.
+ * What a sample costs: one read for many progress pages. Only workers without a page, and all
+ * workers of a job that has stood still for half of its timeout, are also looked up in /proc. That
+ * is done so seldom that it takes at most a hundredth of one CPU.
  */
 #ifndef CT_LAUNCHER_HANG_HANG_SAMPLER_UV_H
 #define CT_LAUNCHER_HANG_HANG_SAMPLER_UV_H
@@ -23,8 +23,8 @@ struct ct_hang_sampler;
 /* Pid of a worker that lives, else 0. */
 typedef pid_t (*ct_hang_sampler_pid_fn)(void *data, int local_rank);
 
-/* `text` is what happened, in lines that begin with `prefix`; borrowed for the call, as is the
- * verdict. Legal inside: ct_hang_sampler_reset() and ct_hang_sampler_stop(). */
+/* `text` describes the verdict in lines that begin with `prefix`. Both are borrowed for the call.
+ * ct_hang_sampler_reset() and ct_hang_sampler_stop() may be called inside. */
 typedef void (*ct_hang_sampler_verdict_fn)(void *data, const struct ct_hang_verdict *verdict,
                                            const char *text);
 
@@ -48,12 +48,13 @@ CT_MUST_CHECK int ct_hang_sampler_start(uv_loop_t *loop,
 /* A new generation of workers, which may have other ranks. NULL is allowed. */
 void ct_hang_sampler_reset(struct ct_hang_sampler *sampler, int first_rank, bool whole_job);
 
-/* What the last look at the workers says of them, for the other machines; ranks are global. NULL is
- * allowed. */
+/* Gives what the last sample says about the workers, for the other machines; ranks are global. NULL
+ * is allowed. */
 void ct_hang_sampler_vote(const struct ct_hang_sampler *sampler, struct ct_hang_vote *out);
 
-/* The machines of the job have found together that a worker of this one holds it up: the verdict
- * follows as if it were our own, unless it has moved since or was judged already. */
+/* Takes the verdict that the machines of the job drew together: a worker of this machine holds the
+ * job up. on_verdict is called as for a verdict of this machine, unless the worker has made
+ * progress since, or a verdict was given already. */
 void ct_hang_sampler_take_job_verdict(struct ct_hang_sampler *sampler,
                                       const struct ct_hang_vote *verdict);
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Was it the kernel that ran out of memory? A worker that dies of SIGKILL cannot say; the memory
- * cgroup counts its victims, and the kernel's log names them. Both are looked at where they may be
- * read; nothing here fails.
+ * Did the kernel kill a worker because memory ran out? A worker that dies of SIGKILL cannot say so
+ * itself. But its memory cgroup counts the processes that were killed, and the kernel's log names
+ * them. Both are read where that is allowed. Nothing here fails: without evidence there is no
+ * answer.
  */
 #ifndef CT_LAUNCHER_HANG_OOM_H
 #define CT_LAUNCHER_HANG_OOM_H
@@ -36,15 +37,17 @@ struct ct_oom {
         .kmsg_fd = -1 \
     }
 
-/* What has happened before does not count. Opening the log of a busy kernel takes a while that a
- * short job need not wait for: until ct_oom_follow_log() only the cgroup is looked at. */
+/* Processes that were killed before this call do not count. The log of a busy kernel takes long to
+ * open, and a short job must not wait for that. So only the cgroup is used until
+ * ct_oom_follow_log(). */
 void ct_oom_open(struct ct_oom *oom, const struct ct_oom_roots *roots);
 void ct_oom_follow_log(struct ct_oom *oom, const struct ct_oom_roots *roots);
 void ct_oom_fini(struct ct_oom *oom); /* repeated calls are allowed */
 
-/* Appends a clause that says why process `pid`, which died of a SIGKILL that is not ours, was most
- * likely killed for want of memory: "the kernel log says ..." or "its cgroup ...". Appends nothing
- * when nothing speaks for it. What is told once is not told of another process. CT_ENOMEM. */
+/* For a process `pid` that died of a SIGKILL which ctrun did not send. Appends the evidence that
+ * memory ran out, as a clause: "the kernel log says ..." or "the kernel has just killed ...".
+ * Appends nothing without evidence. The same evidence is never used for two processes. CT_ENOMEM.
+ */
 CT_MUST_CHECK int ct_oom_find(struct ct_oom *oom, pid_t pid, struct ct_buf *out);
 
 #endif

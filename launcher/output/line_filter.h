@@ -16,7 +16,7 @@ struct ct_line_filter;
 struct ct_line_filter_options {
     const char *words;  /* "a,b": lines with a or b; ",," is a comma; empty words do not count */
     const char *path;   /* appended to, created with mode 0644 */
-    const char *prefix; /* in front of each copied line; takes no part in the comparison */
+    const char *prefix; /* put in front of each copied line; words are not searched in it */
 };
 
 /* Appends the words of such a list. CT_ENOMEM. */
@@ -26,10 +26,11 @@ CT_MUST_CHECK int ct_line_filter_words(const char *text, struct ct_strlist *out)
 CT_MUST_CHECK int ct_line_filter_open(const struct ct_line_filter_options *options,
                                       struct ct_line_filter **out, struct ct_err *err);
 
-/* Takes what the worker wrote. A failure loses lines of the file only. */
+/* Takes bytes that the worker wrote. After a failure lines are missing in the file, nowhere else.
+ */
 CT_MUST_CHECK int ct_line_filter_feed(struct ct_line_filter *filter, const void *bytes, size_t len);
 
-/* A last line without '\n' counts as one; frees. NULL is allowed. */
+/* Frees the filter. A last line without '\n' is treated like the others. NULL is allowed. */
 void ct_line_filter_free(struct ct_line_filter *filter);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The last lines of a stream, made fit for a report: worker output is hostile to terminals (escape
- * sequences, half of a UTF-8 character where the tail begins) and to JSON (control bytes).
+ * The last lines of a stream, made safe for a report. Worker output may hold escape sequences,
+ * which a terminal would obey, half a UTF-8 character where the tail begins, and control bytes,
+ * which JSON does not allow.
  */
 #include "launcher/output/lines.h"
 

@@ -29,7 +29,7 @@ static struct ct_fold *fold_of(struct ct_output *output, const struct ct_sink *s
 static void charge(struct ct_output_stream *stream, size_t len, const struct ct_buf *out)
 {
     ct_backlog_put(&stream->backlog, len, stream->sink->put + out->len,
-                   ct_output_stream_keep(stream->output));
+                   ct_output_stream_limit(stream->output));
 }
 
 /* Collects what is due. Each line charges the stream that had it first. */

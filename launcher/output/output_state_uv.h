@@ -16,7 +16,7 @@ struct ct_output {
     uv_loop_t *loop;
     const struct ct_log *log;
     struct ct_list streams;
-    int fds[2];              /* of the options, for workers that inherit */
+    int fds[2];              /* as in the options, for workers that inherit them */
     struct ct_sink sinks[2]; /* stdout, stderr */
     int sink_count;          /* 1 when both are the same file */
     size_t stream_count;
@@ -30,18 +30,19 @@ struct ct_output {
     void *drained_data, *closed_data;
     int open_parts; /* sinks and timer that are not closed yet */
     struct ct_buf batch;
-    char *chunk; /* CT_OUTPUT_READ_SIZE bytes for whoever reads; most are never touched */
+    char *chunk; /* CT_OUTPUT_READ_SIZE bytes into which every stream is read */
 };
 
 struct ct_sink *ct_output_sink(struct ct_output *output, enum ct_output_fd fd);
 
-/* ctrun's own lines, on a fresh line. */
+/* Writes lines of ctrun's own; they start on a new line. */
 void ct_output_put(struct ct_output *output, struct ct_sink *sink, const char *bytes, size_t len);
 
-/* Says once that something was lost for want of memory. */
+/* Logs, only the first time, that output was lost because memory ran out. */
 void ct_output_say_lost(struct ct_output *output);
 
-/* A stream has ended or a sink has taken something: that may have been the last. */
+/* To be called when a stream has ended or a sink has written bytes. Calls the callback of
+ * ct_output_drain() if nothing is left to wait for. */
 void ct_output_check_drained(struct ct_output *output);
 
 #endif

@@ -35,7 +35,7 @@ static void write_log_file(struct ct_output_stream *stream, const char *bytes, s
 
 /* ---- dropping -------------------------------------------------------------------------------- */
 
-size_t ct_output_stream_keep(const struct ct_output *output)
+size_t ct_output_stream_limit(const struct ct_output *output)
 {
     size_t share = CT_OUTPUT_KEEP_ALL / (output->stream_count > 0 ? output->stream_count : 1);
     return share > CT_OUTPUT_KEEP         ? CT_OUTPUT_KEEP
@@ -59,10 +59,10 @@ static void say_dropped(struct ct_output_stream *stream)
     ct_output_put(stream->output, stream->sink, text, (size_t)len);
 }
 
-void ct_output_stream_room(struct ct_output_stream *stream)
+void ct_output_stream_has_room(struct ct_output_stream *stream)
 {
     if (stream->dropping && ct_backlog_left(&stream->backlog, ct_sink_written(stream->sink)) <=
-                                ct_output_stream_keep(stream->output) / 2) {
+                                ct_output_stream_limit(stream->output) / 2) {
         stream->dropping = false;
         say_dropped(stream);
     }
@@ -74,10 +74,10 @@ static bool drop(struct ct_output_stream *stream, const struct ct_buf *batch)
     if (!stream->drops) {
         return false;
     }
-    ct_output_stream_room(stream);
+    ct_output_stream_has_room(stream);
     if (!stream->dropping) {
         uint64_t left = ct_backlog_left(&stream->backlog, ct_sink_written(stream->sink));
-        stream->dropping = left >= ct_output_stream_keep(stream->output);
+        stream->dropping = left >= ct_output_stream_limit(stream->output);
     }
     const char *p = (const char *)ct_buf_bytes(batch);
     const char *end = p + batch->len;
@@ -99,7 +99,7 @@ static void pass_on(struct ct_output_stream *stream, int cut_rc)
         } else {
             put_rc = ct_sink_put(stream->sink, ct_buf_bytes(batch), batch->len);
             ct_backlog_put(&stream->backlog, batch->len, stream->sink->put,
-                           ct_output_stream_keep(stream->output));
+                           ct_output_stream_limit(stream->output));
         }
     }
     ct_buf_reset(batch);

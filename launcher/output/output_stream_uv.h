@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One stream of one worker, as the files of this folder see it; for others see output_uv.h.
+ * One stream of one worker. For the files of this folder only; others use output_uv.h.
  */
 #ifndef CT_LAUNCHER_OUTPUT_OUTPUT_STREAM_UV_H
 #define CT_LAUNCHER_OUTPUT_OUTPUT_STREAM_UV_H
@@ -25,24 +25,25 @@ struct ct_output_stream {
     char *log_path;
     struct ct_line_filter *filter; /* NULL = none */
     int rank;
-    bool drops; /* lines for which the sink has no room, rather than have the worker wait */
-    struct ct_backlog backlog; /* what waits in the sink */
+    bool drops;                /* drops lines when the sink is full, so the worker need not wait */
+    struct ct_backlog backlog; /* how much of this stream waits in the sink */
     struct ct_output_fold fold;
-    bool dropping;    /* nothing is put until half of that has left */
-    uint64_t dropped; /* lines, since it was said last */
+    bool dropping;    /* lines are dropped until half of the backlog has been written */
+    uint64_t dropped; /* lines since the last message about it */
 };
 
 /* How much of this stream may wait in a sink. */
-size_t ct_output_stream_keep(const struct ct_output *output);
+size_t ct_output_stream_limit(const struct ct_output *output);
 
-/* Some bytes have left the sink: a stream that drops lines may have room again, and then says what
- * is missing. */
-void ct_output_stream_room(struct ct_output_stream *stream);
+/* To be called when the sink has written bytes. If a stream that drops lines has room again, it
+ * says how many lines are missing. */
+void ct_output_stream_has_room(struct ct_output_stream *stream);
 
-/* Reads a stream again that was paused. */
+/* Goes on reading a stream that was paused. */
 void ct_output_stream_resume(struct ct_output_stream *stream);
 
-/* Takes what is in the pipe now, no more (its writer may never stop), and ends the stream. */
+/* Reads what is in the pipe now and ends the stream. It reads no further, because a process that
+ * writes may never stop. */
 void ct_output_stream_cut_off(struct ct_output_stream *stream);
 
 #endif

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Happy path: a pipe is readable; its bytes go to the log file, are cut into lines, and the whole
- * lines leave with one write to the sink.
+ * Happy path: a pipe becomes readable. Its bytes go to the log file and are cut into lines, and all
+ * complete lines are written to the sink at once.
  *
- * Other paths: the sink holds more than CT_OUTPUT_HIGH: the stream is paused until it has fallen to
- * CT_OUTPUT_LOW. The worker has ended but someone holds its pipe: ct_output_drain() takes what is
- * there and closes.
+ * Other paths: when a sink holds more than CT_OUTPUT_HIGH, its streams are paused until it holds
+ * less than CT_OUTPUT_LOW. When a worker has ended but another process holds its pipe,
+ * ct_output_drain() reads what is there and closes the pipe.
  *
- * Failure modes: log file cannot be written: said once, the file is closed, the worker's output
- * still is shown. The sink is gone: said once, the pipes are still read, so that workers never
- * block on it. Out of memory: said once, the bytes at hand are lost.
+ * Failure modes: when a log file cannot be written, a message says so once and the file is closed;
+ * the output is still shown. When a sink is gone, a message says so once; the pipes are still read,
+ * so that workers do not block. When memory runs out, a message says so once, and the bytes just
+ * read are lost.
  *
- * Who frees: a stream lives until ct_output_stream_free(), its memory until the pipe's close
- * callback; the output until its last handle's close callback.
+ * Who frees: a stream lives until ct_output_stream_free(), its memory until the close callback of
+ * its pipe. The output lives until the close callback of its last handle.
  */
 #include "launcher/output/output_uv.h"
 
@@ -57,7 +58,7 @@ static void tell_of_room(struct ct_output *output, const struct ct_sink *sink)
     for (struct ct_list *l = output->streams.next; l != &output->streams; l = l->next) {
         struct ct_output_stream *stream = CT_CONTAINER_OF(l, struct ct_output_stream, link);
         if (stream->sink == sink) {
-            ct_output_stream_room(stream);
+            ct_output_stream_has_room(stream);
         }
     }
 }

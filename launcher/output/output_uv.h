@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What workers write, on its way to ctrun's own stdout and stderr and to log files.
+ * Carries what workers write to ctrun's own stdout and stderr and to log files.
  *
- * One `struct ct_output` per ctrun holds its stdout and stderr (one sink when both are the same
- * file). Each worker has two streams, each a pipe read here. Lines never tear or mix.
+ * ctrun has one `struct ct_output`. It holds a sink for stdout and one for stderr, or one for both
+ * when they are the same file. Each worker has two streams, which are pipes. Lines of different
+ * workers never mix.
  *
- * A pipe, socket or file that does not take more stops the reading of the streams that feed it, so
- * memory stays bounded and workers wait in write(2), as they would without us: whoever reads there
- * (tee, less, a log collector) wants every line. A terminal that does not take more must not hold a
- * job up, since someone has stopped it to read or is far away: each stream may keep CT_OUTPUT_KEEP
- * bytes waiting, and what is beyond is dropped, counted and said. Log files get every byte. A sink
- * that is gone (ctrun | head) is reported once and output for it is thrown away: the job goes on.
+ * When a sink that is a pipe, socket or file is full, the streams that feed it are not read. So
+ * memory stays bounded, and workers wait in write(2) as they would without ctrun. This is right
+ * because the program that reads there (tee, less, a log collector) needs every line. A terminal
+ * must not hold up the job, because a user may have stopped it to read. So each stream may have
+ * CT_OUTPUT_KEEP bytes waiting; what exceeds this is dropped and counted, and a message says so.
+ * Log files get every byte. A sink that was closed (ctrun | head) is reported once, and output for
+ * it is thrown away: the job goes on.
  *
- * On a terminal equal lines of several workers may become one; see fold.h.
+ * On a terminal, equal lines of several workers may become one (fold.h).
  *
- * ctrun's own stdout and stderr never become non-blocking for others who share them.
+ * ctrun never makes its stdout and stderr non-blocking, because other programs share them.
  */
 #ifndef CT_LAUNCHER_OUTPUT_OUTPUT_UV_H
 #define CT_LAUNCHER_OUTPUT_OUTPUT_UV_H
@@ -32,15 +34,15 @@
 #include <stdint.h>
 #include <uv.h>
 
-/* Bytes waiting for one sink above which its streams are no longer read, and below which they are
- * read again. The most it ever holds is this plus one read (with prefixes) of each stream that was
- * ready in the same round. */
+/* When more bytes than HIGH wait for a sink, its streams are no longer read until fewer than LOW
+ * wait. A sink holds at most HIGH and one read (with prefixes) of each stream that was ready in the
+ * same turn of the loop. */
 #define CT_OUTPUT_HIGH (256 * 1024)
 #define CT_OUTPUT_LOW (64 * 1024)
 
-/* Bytes of one stream that may wait for a sink which drops what it cannot take: a screenful of
- * tracebacks from each. With very many streams it is less, down to the least, to hold no more than
- * CT_OUTPUT_KEEP_ALL of them all. */
+/* Bytes of one stream that may wait for a terminal: several screens of tracebacks. With very many
+ * streams it is less, so that all together have at most CT_OUTPUT_KEEP_ALL, but never less than
+ * CT_OUTPUT_KEEP_LEAST. */
 #define CT_OUTPUT_KEEP (256 * 1024)
 #define CT_OUTPUT_KEEP_LEAST (16 * 1024)
 #define CT_OUTPUT_KEEP_ALL (64 * 1024 * 1024)
@@ -64,15 +66,15 @@ CT_MUST_CHECK int ct_output_open(uv_loop_t *loop, const struct ct_output_options
 /* Is the sink a terminal? */
 bool ct_output_is_terminal(const struct ct_output *output, enum ct_output_fd fd);
 
-/* ctrun's own text, whole lines, in order with what workers wrote before. Starts on a fresh line
- * when a worker has left the cursor inside one. Copies. */
+/* Writes text of ctrun's own, as whole lines, after what workers wrote before. Starts a new line if
+ * a worker has left the cursor inside one. Copies the text. */
 void ct_output_say(struct ct_output *output, enum ct_output_fd fd, const char *bytes, size_t len);
 
 /* ---- one stream of one worker ---------------------------------------------------------------- */
 
 /* How equal lines of several streams become one. */
 struct ct_output_fold {
-    int first_rank, workers; /* of the streams that have lines in common; 0 workers = not folded */
+    int first_rank, workers; /* of the streams that are folded together; 0 workers = no folding */
     bool forwarded;          /* lines of many workers, which begin with a prefix of lines.h */
     const char *host;        /* as in struct ct_fold_line; must outlive the stream */
     bool colour;
@@ -82,13 +84,13 @@ struct ct_output_stream_options {
     enum ct_output_fd to;    /* which sink */
     enum ct_lines_mode mode; /* CT_LINES_TAIL_ONLY = not shown (filtered or only redirected) */
     const char *prefix;      /* "" = none; copied */
-    int rank;                /* what it is called when lines of it are dropped */
+    int rank;                /* named in the message when lines are dropped */
     enum ct_slow_output slow;
     struct ct_output_fold fold; /* only with CT_LINES_TERMINAL, and where the sink is one */
     const char *log_path;       /* appended to, created with mode 0644; NULL = no file; copied */
     const struct ct_line_filter_options *filter; /* copies lines into a file; NULL = none */
-    bool inherit; /* let the worker write to the sink itself: no pipe, no tail; only with
-                     CT_LINES_RAW and no log_path */
+    bool inherit; /* the worker writes to the sink itself, so there is no pipe and no tail; only
+                     with CT_LINES_RAW and no log_path */
 };
 
 /* Opens log file and pipe. *child_fd is what the worker gets as its stdout or stderr: the caller
@@ -99,17 +101,17 @@ CT_MUST_CHECK int ct_output_stream_open(struct ct_output *output,
                                         struct ct_output_stream **out, int *child_fd,
                                         struct ct_err *err);
 
-/* The worker has its descriptor (or will never be started): ours is closed, so that the stream can
- * end. */
+/* To be called when the worker has its descriptor, or will not be started. Closes *child_fd, so
+ * that the stream can end. */
 void ct_output_stream_spawned(struct ct_output_stream *stream);
 
-/* Does its worker go on when the others have ended? Then ct_output_drain() neither waits for its
- * end nor brings it about. */
+/* Says whether the worker goes on when the others have ended. If so, ct_output_drain() neither
+ * waits for the end of the stream nor ends it. */
 void ct_output_stream_stays(struct ct_output_stream *stream, bool stays);
 
-/* What is in the pipe now still goes where it went; what comes goes where `options` say, as if the
- * stream had been opened with them. Pipe, sink and slowness stay. Fails as opening it does, and
- * leaves a stream that only can be freed. */
+/* Changes where the output goes, as if the stream had been opened with `options`. What is in the
+ * pipe now still goes to the old place. Pipe, sink and `slow` stay. Fails as
+ * ct_output_stream_open() does; then the stream can only be freed. */
 CT_MUST_CHECK int ct_output_stream_next(struct ct_output_stream *stream,
                                         const struct ct_output_stream_options *options,
                                         struct ct_err *err);
@@ -118,22 +120,23 @@ CT_MUST_CHECK int ct_output_stream_next(struct ct_output_stream *stream,
 CT_MUST_CHECK int ct_output_stream_tail(const struct ct_output_stream *stream, const char *indent,
                                         struct ct_buf *out);
 
-/* Ends and frees the stream; what was read stays on its way to the sink. Normally called after
- * ct_output_drain(); before that, unread output is lost. NULL is allowed. */
+/* Ends and frees the stream. What was read still reaches the sink. Unread output is lost, so call
+ * it after ct_output_drain(). NULL is allowed. */
 void ct_output_stream_free(struct ct_output_stream *stream);
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* Time a stream may stay open after its job has ended, because some process that escaped us holds
- * the pipe. */
+/* How long a stream may stay open after the generation has ended. A process that ctrun did not find
+ * may still hold the pipe. */
 #define CT_OUTPUT_LINGER_MS 500
 
 typedef void (*ct_output_fn)(void *data);
 
-/* To be called when the processes of a generation have ended. `cb` is called from the loop, never
- * inside this call, when every stream has reached its end (or CT_OUTPUT_LINGER_MS is over: then
- * what is in the pipe is taken and the stream closed) and both sinks have taken everything, or
- * when `timeout_ms` is over (negative = never); then what a sink did not take yet stays queued. */
+/* To be called when the processes of a generation have ended. Waits until every stream has reached
+ * its end; after CT_OUTPUT_LINGER_MS it reads what is in the pipe and closes the stream. Then waits
+ * until both sinks have written everything, but at most `timeout_ms` (negative = no limit); what a
+ * sink has not written by then stays queued. `cb` is called from the loop, never inside this call.
+ */
 void ct_output_drain(struct ct_output *output, int64_t timeout_ms, ct_output_fn cb, void *data);
 
 /* Every stream must have been freed. Waits until the sinks have taken what is queued, at most

@@ -2,15 +2,16 @@
  *
  * Happy path: ct_sink_put() writes everything with one write(2).
  *
- * Other paths: EAGAIN or a short write leaves the rest pending, and poll (own description) or a
- * timer (shared one) goes on when there is room.
+ * Other paths: after EAGAIN or a short write the rest stays pending, and a poll handle (own
+ * description) or a timer (shared description) writes it when there is room.
  *
- * Failure modes: any other error makes the sink gone: what is pending is dropped, on_gone is
- * called, later bytes are thrown away.
+ * Failure modes: after any other error the sink counts as gone. What is pending is dropped, on_gone
+ * is called, and later bytes are thrown away.
  *
- * Why a description of our own: O_NONBLOCK belongs to the open file description, which ctrun shares
- * with the shell and with workers that inherit it; they would get EAGAIN they never asked for. A
- * terminal or pipe can be opened again through /proc/self/fd (as libuv does with terminals).
+ * Why an open file description of its own: O_NONBLOCK belongs to the description, which ctrun
+ * shares with the shell and with workers that inherit it. They would get EAGAIN, which they do not
+ * expect. A terminal or pipe can be opened again through /proc/self/fd, as libuv does with
+ * terminals.
  */
 #include "launcher/output/sink_uv.h"
 

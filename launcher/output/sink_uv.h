@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One destination of bytes, ctrun's own stdout or stderr, written without ever blocking the loop
- * and without making the shared descriptor non-blocking for others. Private to output_uv.c.
+ * One destination of bytes, ctrun's own stdout or stderr. Writing never blocks the loop, and the
+ * descriptor, which other programs share, is never made non-blocking. For the files of this folder
+ * only.
  */
 #ifndef CT_LAUNCHER_OUTPUT_SINK_UV_H
 #define CT_LAUNCHER_OUTPUT_SINK_UV_H
@@ -35,7 +36,7 @@ struct ct_sink {
     int fd; /* where we write: the borrowed one or, of CT_SINK_OWN, our own */
     bool is_socket;
     bool is_terminal;
-    char last;             /* byte put last, '\n' at first: where the cursor is */
+    char last;             /* the last byte, at first '\n': is the cursor inside a line? */
     struct ct_buf pending; /* bytes put and not yet written */
     uint64_t put;          /* bytes in all */
     bool polling;          /* `poll` is in use */
@@ -50,13 +51,13 @@ struct ct_sink {
 void ct_sink_init(struct ct_sink *sink, uv_loop_t *loop, int fd, const struct ct_sink_ops *ops,
                   void *data);
 
-/* Writes what goes at once, keeps the rest. CT_ENOMEM: the rest is lost. */
+/* Writes as much as possible at once and keeps the rest. CT_ENOMEM: the rest is lost. */
 CT_MUST_CHECK int ct_sink_put(struct ct_sink *sink, const void *bytes, size_t len);
 
-/* Bytes of all that were put which have been written; see struct ct_backlog. */
+/* How many of all bytes that were ever put have been written (struct ct_backlog). */
 uint64_t ct_sink_written(const struct ct_sink *sink);
 
-/* Drops what is pending, closes. */
+/* Drops what is pending and closes the sink. */
 void ct_sink_close(struct ct_sink *sink, void (*on_closed)(struct ct_sink *sink));
 
 #endif

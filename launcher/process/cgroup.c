@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where cgroup v2 is mounted is asked of the two places where distributions have it, rather than
- * looked up in a list of mounts that can be long.
+ * The code looks for cgroup v2 in the two places where distributions mount it, because the list of
+ * mounts can be long.
  */
 #include "launcher/process/cgroup.h"
 

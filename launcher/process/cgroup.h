@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A cgroup for the processes of one job, below ctrun's own: whatever they do to their session,
- * their environment and their parents, they stay in it, and one write kills them all. Only for
- * that: no controller is switched on in it, so that what they use counts as ctrun's own.
+ * A cgroup for the processes of one job, below ctrun's own. A process stays in it whatever it does
+ * to its session, its environment and its parent, and one write kills all of them. That is the only
+ * purpose: no controller is switched on, so what the processes use is charged to ctrun's own
+ * cgroup.
  *
- * There is none, and nothing else is different, without cgroup v2, without the right to make one
- * (delegation, or root), before Linux 5.14, and where ctrun's own cgroup has a limit of memory or
- * CPU time: programs look for that in the files of their own cgroup, and would find none.
+ * Without cgroup v2, without the right to make a cgroup (delegation, or root) and before Linux 5.14
+ * there is none, and the other ways to find the job's processes must do. There is none either where
+ * ctrun's own cgroup has a limit of memory or CPU time: programs look for such a limit in the files
+ * of their own cgroup, and would not find it there.
  */
 #ifndef CT_LAUNCHER_PROCESS_CGROUP_H
 #define CT_LAUNCHER_PROCESS_CGROUP_H
@@ -27,13 +29,14 @@ struct ct_cgroup {
  * no cgroup of v2 that can be seen from here. */
 bool ct_cgroup_own_path(const char *text, char *out, size_t size);
 
-/* Never fails: at worst there is none. */
+/* Never fails: where no cgroup can be made, `cgroup` says that there is none. */
 void ct_cgroup_make(struct ct_cgroup *cgroup, const struct ct_cookie *cookie);
 
-/* Kills what is in it, and in those that were made below it. "" is allowed. */
+/* Kills all processes in it and in the cgroups below it. "" is allowed. */
 void ct_cgroup_kill(const char *path);
 
-/* Removes it with those below it; false when something is left in one of them. "" is allowed. */
+/* Removes it and the cgroups below it. False when one of them still has a process. "" is allowed.
+ */
 bool ct_cgroup_remove(const char *path);
 
 #endif

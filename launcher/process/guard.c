@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Two halves: ctrun's side (ct_guard_*), and the guard process (guard_*), which lives in a fork
- * and never returns from guard_main(). They speak in fixed records of 8 bytes over a pipe.
+ * Two halves: ctrun's side (ct_guard_*), and the guard process (guard_*), which runs in a fork and
+ * never returns from guard_main(). ctrun sends it fixed records of 8 bytes through a pipe.
  */
 #include "launcher/process/guard.h"
 

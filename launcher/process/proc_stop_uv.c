@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Carries out what stop.h decides, for every worker and for strays, until nothing is left.
+ * Carries out what stop.h decides, for every worker and for strays, until no process is left.
  *
- * Happy path: ct_procs_stop() asks the workers; each end wakes the step function by way of the
- * pidfd; when all have ended and /proc shows no descendant, `done` is called.
+ * Happy path: ct_procs_stop() signals the workers. The pidfd of each worker that ends wakes the
+ * step function. When all have ended and /proc shows no descendant, `done` is called.
  *
- * Other paths: what is left of a group, and strays, are no children that could be watched, so a
- * timer looks again, first after FIRST_PAUSE_MS and then less and less often. The same timer keeps
- * the policy's deadlines.
+ * Other paths: the rest of a group, and strays, are not children of ctrun, so nothing reports their
+ * end. A timer looks again, first after FIRST_PAUSE_MS and then less and less often. The same timer
+ * keeps the deadlines of stop.h. A process that may stay (proc_uv.h) gets no signal yet: each look
+ * asks again about it.
  *
- * A process that may stay (proc_uv.h) gets no signal yet: the timer asks again about it.
- *
- * Failure modes: /proc cannot be read: strays are not found, groups still are killed. A process
- * survives SIGKILL: after CT_STOP_GIVE_UP_MS it is counted in `left` and left alone. A worker that
- * is stuck like that is still alive when `done` is called; freeing it lets it go.
+ * Failure modes: when /proc cannot be read, strays are not found, but groups are still killed. A
+ * process that survives SIGKILL is counted in `left` after CT_STOP_GIVE_UP_MS and left alone. If it
+ * is a worker's, it is still alive when `done` is called, and ct_proc_free() gives it up.
  */
 #include "common/clock.h"
 #include "launcher/process/proc_table_uv.h"
@@ -30,7 +29,7 @@ struct look {
     int64_t next;   /* earliest deadline of the policy */
     bool unwatched; /* something is left that gives no event when it ends */
     size_t left;
-    size_t hopeless;
+    size_t unkillable;
 };
 
 static void look_at(struct look *look, const struct stopping *stop,
@@ -38,8 +37,8 @@ static void look_at(struct look *look, const struct stopping *stop,
 {
     look->left += count;
     look->unwatched = look->unwatched || !leader_alive;
-    if (ct_stop_hopeless(target, look->now)) {
-        look->hopeless += count;
+    if (ct_stop_unkillable(target, look->now)) {
+        look->unkillable += count;
     }
     int64_t next = target->killed ? target->killed_ns + CT_STOP_GIVE_UP_MS * CT_NS_PER_MS
                                   : ct_stop_next(&stop->policy, target, leader_alive);
@@ -244,7 +243,7 @@ static void on_timer(uv_timer_t *timer)
     if (strays) {
         step_strays(procs, &look);
     }
-    if (look.left > look.hopeless) {
+    if (look.left > look.unkillable) {
         stop->confirming = false;
     } else if (stop->confirming || stop->result.strays + stop->result.killed == 0) {
         finish(procs, look.left);
@@ -258,13 +257,13 @@ static void on_timer(uv_timer_t *timer)
     plan_next_look(procs, &look);
 }
 
-void ct_procs_ask(struct ct_procs *procs, ct_proc_stay_fn stay, void *data)
+void ct_procs_set_stay_fn(struct ct_procs *procs, ct_proc_stay_fn stay, void *data)
 {
     procs->stay = stay;
     procs->stay_data = data;
 }
 
-void ct_procs_look(struct ct_procs *procs)
+void ct_procs_look_again(struct ct_procs *procs)
 {
     if (procs->stop.active) {
         uv_timer_start(&procs->timer, on_timer, 0, 0);
@@ -281,7 +280,7 @@ void ct_procs_stop(struct ct_procs *procs, int sig, int64_t grace_ms, ct_procs_s
         *stop = (struct stopping){.active = true, .sig = sig, .pause_ms = FIRST_PAUSE_MS};
         ct_stop_begin(&stop->policy, grace_ms, now);
     } else {
-        ct_stop_hasten(&stop->policy, grace_ms, now);
+        ct_stop_shorten(&stop->policy, grace_ms, now);
     }
     for (struct ct_list *l = procs->all.next; l != &procs->all; l = l->next) {
         struct ct_proc *proc = CT_CONTAINER_OF(l, struct ct_proc, link);

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Happy path: ct_proc_start() spawns and polls the pidfd; it becomes readable when the process has
- * ended; the status is taken by waitid(P_PIDFD) and on_exit is called.
+ * Happy path: ct_proc_start() starts the process and polls its pidfd. The pidfd becomes readable
+ * when the process has ended; then waitid(P_PIDFD) takes the status, and on_exit is called.
  *
- * Other paths: SIGCHLD means that some child has ended. Workers among them are harvested right
- * there (whoever looks first, pidfd or SIGCHLD, does it), anything else is an adopted orphan or the
- * guard and is only reaped. Both go through one waitid(P_ALL, WNOWAIT) loop, since that call always
- * shows the first dead child: one that we left alone would hide the others.
+ * Other paths: SIGCHLD says that some child has ended. A worker among them is treated as above, by
+ * whichever event comes first. Any other child is an orphan that ctrun has adopted, or the guard,
+ * and is only reaped. All children go through one loop of waitid(P_ALL, WNOWAIT). That call always
+ * shows the first dead child, so a child that is not reaped would hide the others.
  *
- * Failure modes: a poll that cannot be started ends the new process again and fails the start; a
- * status that was taken by a stranger (ECHILD) counts as exit code 255.
+ * Failure modes: when the poll cannot be started, the new process is ended and the start fails.
+ * When another part of the program has taken the status (ECHILD), it counts as exit code 255.
  *
- * Who frees: a process lives until ct_proc_free(), its memory until the poll handle's close
- * callback; the set until its last handle's close callback.
+ * Who frees: a process lives until ct_proc_free(), its memory until the close callback of its poll
+ * handle. The set lives until the close callback of its last handle.
  */
 #include "launcher/process/proc_uv.h"
 
@@ -67,7 +67,7 @@ static void harvest(struct ct_proc *proc)
     end->max_rss_kib = usage.ru_maxrss;
     proc->alive = false;
     uv_poll_stop(&proc->poll);
-    ct_procs_look(proc->procs);
+    ct_procs_look_again(proc->procs);
     proc->on_exit(proc->data, proc, end); /* may free the process */
 }
 
@@ -120,7 +120,7 @@ static void on_sigchld(uv_signal_t *handle, int signum)
     }
     while (reap_one(procs)) {
     }
-    ct_procs_look(procs);
+    ct_procs_look_again(procs);
 }
 
 /* ---- one process ------------------------------------------------------------------------------

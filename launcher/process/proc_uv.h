@@ -58,16 +58,17 @@ CT_MUST_CHECK int ct_proc_start(struct ct_procs *procs, const struct ct_spawn_op
                                 ct_proc_exit_fn on_exit, void *data, struct ct_proc **out,
                                 struct ct_err *err);
 
-/* Normally when the process has ended; its group may still be alive: the set forgets that it
- * belonged to this process, but still finds its members as descendants. A process that is alive
- * even so (stuck in the kernel, see `left` below) is let go: it is reaped when it ends, and on_exit
- * is not called. NULL is allowed. Legal inside on_exit. */
+/* To be called when the process has ended. Its group may still be alive: the set forgets to which
+ * process the group belonged, but finds its members as descendants. A process that is still alive
+ * because SIGKILL does not reach it (`left` below) is reaped when it ends, without a call of
+ * on_exit. NULL is allowed. May be called inside on_exit. */
 void ct_proc_free(struct ct_proc *proc);
 
 pid_t ct_proc_pid(const struct ct_proc *proc);
 bool ct_proc_alive(const struct ct_proc *proc);
 
-/* The same with a look at the kernel; tells on_exit first when the process has ended meanwhile. */
+/* Asks the kernel instead of the last event. If the process has ended meanwhile, on_exit is called
+ * first. */
 bool ct_proc_still_alive(struct ct_proc *proc);
 
 /* To the worker's own process only, through its pidfd; nothing happens when it has ended. After a
@@ -75,8 +76,8 @@ bool ct_proc_still_alive(struct ct_proc *proc);
  * wakes to obey. */
 void ct_proc_signal_leader(struct ct_proc *proc, int sig);
 
-/* To every member of the worker's process group, also after the leader has ended. Never reaches a
- * stranger whose group has the same number: without the leader each member is verified to be a
+/* To every member of the worker's process group, also after the leader has ended. Never to another
+ * program's group that has the same number by now: without the leader, each member must be a
  * descendant of ctrun. SIGCONT follows as above. */
 void ct_proc_signal_group(struct ct_proc *proc, int sig);
 
@@ -89,34 +90,34 @@ enum ct_proc_stay {
     CT_PROC_STAYS, /* leaves it alone, with its session and all that descends from it */
 };
 
-/* Asked at every look of a stop, which come in short intervals while the answer is WAITS. `late`:
- * four fifths of the grace time are over, so a process that does not stay must be told to end. */
+/* Called for each living process at every look of a stop. The looks are frequent while an answer is
+ * WAITS. `late`: 80 % of the grace time are over, so a process that does not stay must end now. */
 typedef enum ct_proc_stay (*ct_proc_stay_fn)(void *data, struct ct_proc *proc, bool late);
 
-/* Without it (NULL) every process ends. */
-void ct_procs_ask(struct ct_procs *procs, ct_proc_stay_fn stay, void *data);
+/* Sets the function that is asked. Without one (NULL) every process ends. */
+void ct_procs_set_stay_fn(struct ct_procs *procs, ct_proc_stay_fn stay, void *data);
 
-/* A process has ended, or an answer may have changed: a stop under way looks again at once. */
-void ct_procs_look(struct ct_procs *procs);
+/* To be called when an answer may have changed: a stop under way looks again at once. */
+void ct_procs_look_again(struct ct_procs *procs);
 
 struct ct_procs_stopped {
     size_t strays; /* leftover descendants (also such with a session of their own) that were told
                       to end after their worker had ended */
     size_t killed; /* processes that had to be ended by SIGKILL */
-    size_t left;   /* still there when we gave up: stuck in the kernel */
+    size_t left;   /* processes that SIGKILL did not end within CT_STOP_GIVE_UP_MS */
 };
 
 typedef void (*ct_procs_stopped_fn)(void *data, const struct ct_procs_stopped *result);
 
-/* Ends everything below ctrun but for what stays, by the policy of stop.h: `sig` to each worker's
- * process, SIGTERM to what is left of its group, SIGKILL when `grace_ms` is over; leftover
- * descendants get SIGTERM, a short grace and SIGKILL. Exit callbacks are called as usual. `done` is
- * called from the loop, never from inside this call, when nothing else is left; with no process at
- * all it is called in the next iteration, so the end of every generation, good or bad, goes through
- * here.
+/* Ends all descendants of ctrun except those that stay, in the order that stop.h prescribes: `sig`
+ * to each worker's process, SIGTERM to the rest of its group, SIGKILL when `grace_ms` is over.
+ * Other descendants get SIGTERM and soon after SIGKILL. Exit callbacks are called as usual. `done`
+ * is called from the loop, never inside this call, when no other process is left. It is called even
+ * if there was no process at all, so that every generation ends in the same way.
  *
- * Called again while stopping it can only hasten: the grace time may shrink (0 = SIGKILL at once),
- * a different `sig` goes to the workers that still live, and `done` and `data` are replaced. */
+ * A second call during a stop can only make it shorter: the grace time may shrink (0 = SIGKILL at
+ * once), a different `sig` goes to the workers that are still alive, and `done` and `data` are
+ * replaced. */
 void ct_procs_stop(struct ct_procs *procs, int sig, int64_t grace_ms, ct_procs_stopped_fn done,
                    void *data);
 

@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* A pid alone may mean another process a moment later; together with the start time it does not. */
+/* A pid may belong to another process a moment later. A pid with its start time cannot. */
 struct ct_proctree_entry {
     pid_t pid, ppid, pgrp, session;
     char state;         /* as in /proc/PID/stat: R, S, D, T, Z, ... */
@@ -38,12 +38,13 @@ CT_MUST_CHECK int ct_proctree_read(struct ct_proctree *tree, struct ct_err *err)
 /* One process; false when it does not exist. */
 bool ct_proctree_read_pid(pid_t pid, struct ct_proctree_entry *out);
 
-/* Whether this process has no child, dead or alive, but `except`. As a sub-reaper it then has no
- * descendants but that one's, and a whole reading, which costs a system call or three for each
- * process of the machine, would show nothing. False when the kernel does not tell. */
+/* Has this process no child, dead or alive, except `except`? A sub-reaper then has no other
+ * descendants either, and ct_proctree_read(), which needs up to three system calls for each process
+ * of the machine, would find nothing. False when the kernel does not say. */
 bool ct_proctree_only_child(pid_t except);
 
-/* The text of a /proc/PID/stat file, which is hostile: a process names itself. */
+/* Reads the text of a /proc/PID/stat file. It may hold anything, because a process chooses its
+ * name. */
 bool ct_proctree_parse(const char *text, size_t len, struct ct_proctree_entry *out);
 
 /* NULL when absent. */
@@ -52,8 +53,8 @@ struct ct_proctree_entry *ct_proctree_find(const struct ct_proctree *tree, pid_t
 /* Marks every child of a marked entry, and so on. */
 void ct_proctree_mark_children(struct ct_proctree *tree);
 
-/* Marks the living descendants of `root`, without root itself and without `except` (and what is
- * below it). Zombies stay unmarked, what is below them does not. Returns how many are marked. */
+/* Marks the living descendants of `root`, but not `root` itself, nor `except` and its descendants.
+ * A zombie is not marked, its descendants are. Returns how many processes are marked. */
 size_t ct_proctree_mark_descendants(struct ct_proctree *tree, pid_t root, pid_t except);
 
 static inline bool ct_proctree_is_zombie(const struct ct_proctree_entry *entry)

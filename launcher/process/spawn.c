@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Everything between clone and exec (child_*) runs in the caller's memory on a stack of its own,
- * while the calling thread is suspended: only async-signal-safe calls, no allocation, no change to
- * anything but `struct job`.
+ * Everything between clone and exec (child_*) runs in the caller's memory, while the calling thread
+ * is suspended. So it only makes async-signal-safe calls, allocates nothing, and changes nothing
+ * except `struct job`.
  *
- * glibc's clone() rather than a bare clone3(): it knows how to switch stacks on each architecture.
- * Only clone3() starts a child in another cgroup, at the price of a microsecond: one that moves
- * there itself waits for all processors, for up to 15 ms. It is done as vfork() does it, on the
- * stack of the caller. Signal handlers are copied, not shared, without CLONE_SIGHAND, so resetting
- * them leaves ours alone.
+ * glibc's clone() is used because it switches stacks on every architecture. Only clone3() can start
+ * a child in another cgroup. A child that moved there by itself would wait for all processors, up
+ * to 15 ms, so clone3() is called where a cgroup is wanted, in the way of vfork(): on the caller's
+ * stack. Without CLONE_SIGHAND the child has a copy of the signal handlers, so resetting them does
+ * not change those of ctrun.
  */
 #include "launcher/process/spawn.h"
 

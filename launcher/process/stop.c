@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Each target (a worker with its group, or all strays) goes through the same steps; what it has
- * been told and when is kept in struct ct_stop_target. The caller asks at every look what to do
- * now, and when the next deadline is.
+ * Each target (a worker with its group, or all strays) goes through the same steps. struct
+ * ct_stop_target remembers which signals it got and when. At every look the caller asks what to do
+ * now and when the next deadline is.
  */
 #include "launcher/process/stop.h"
 
@@ -30,7 +30,7 @@ void ct_stop_begin(struct ct_stop *stop, int64_t grace_ms, int64_t now_ns)
     stop->kill_ns = now_ns + grace;
 }
 
-void ct_stop_hasten(struct ct_stop *stop, int64_t grace_ms, int64_t now_ns)
+void ct_stop_shorten(struct ct_stop *stop, int64_t grace_ms, int64_t now_ns)
 {
     struct ct_stop sooner;
     ct_stop_begin(&sooner, grace_ms, now_ns);
@@ -84,7 +84,7 @@ int64_t ct_stop_next(const struct ct_stop *stop, const struct ct_stop_target *ta
     return kill_time(stop, target, leader_alive);
 }
 
-bool ct_stop_hopeless(const struct ct_stop_target *target, int64_t now_ns)
+bool ct_stop_unkillable(const struct ct_stop_target *target, int64_t now_ns)
 {
     return target->killed && now_ns - target->killed_ns >= CT_STOP_GIVE_UP_MS * CT_NS_PER_MS;
 }

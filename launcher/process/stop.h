@@ -20,12 +20,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What remains when its worker is gone has nothing to hand over any more; two seconds are enough
- * to close a file, and keep a restart quick. */
+/* A process whose worker has ended cannot save anything for it any more. Two seconds let it close
+ * its files, and keep a restart quick. */
 #define CT_STOP_STRAY_MS 2000
 
-/* SIGKILL acts within milliseconds; a process that is still there after this is stuck in a driver
- * or a dead file system, and waiting longer would only hide the report. */
+/* SIGKILL acts within milliseconds. A process that is still there after this time is in
+ * uninterruptible sleep, in a driver or a dead file system, and waiting longer would only delay the
+ * report. */
 #define CT_STOP_GIVE_UP_MS 5000
 
 struct ct_stop {
@@ -52,19 +53,19 @@ enum ct_stop_action {
 
 void ct_stop_begin(struct ct_stop *stop, int64_t grace_ms, int64_t now_ns);
 
-/* A later request can only hasten. */
-void ct_stop_hasten(struct ct_stop *stop, int64_t grace_ms, int64_t now_ns);
+/* For a later request: the stop can become shorter, never longer. */
+void ct_stop_shorten(struct ct_stop *stop, int64_t grace_ms, int64_t now_ns);
 
 /* What to do now. `group_alive` is whether any member is left, the leader included. */
 unsigned ct_stop_step(const struct ct_stop *stop, struct ct_stop_target *target, bool leader_alive,
                       bool group_alive, int64_t now_ns);
 
-/* When to step again at the latest if nothing else happens; in the past once the target has been
- * killed. */
+/* When to call ct_stop_step() again at the latest if nothing else happens. In the past once the
+ * target has been killed. */
 int64_t ct_stop_next(const struct ct_stop *stop, const struct ct_stop_target *target,
                      bool leader_alive);
 
 /* The target was killed and is still there after CT_STOP_GIVE_UP_MS. */
-bool ct_stop_hopeless(const struct ct_stop_target *target, int64_t now_ns);
+bool ct_stop_unkillable(const struct ct_stop_target *target, int64_t now_ns);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A table of what programs write when they fail, from the particular to the general: the first row
- * that fits any line counts. So the text that names the port wins over the "RuntimeError" around
- * it, and a refused connection, which is often no more than the echo of another failure, comes
- * late.
+ * A table of texts that programs write when they fail. The first row that fits a line counts, so
+ * particular texts come before general ones: the text that names a port comes before the
+ * "RuntimeError" around it. A refused connection comes late, because it is often the consequence of
+ * another failure.
  */
 #include "launcher/report/causes.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Well-known causes of a failure, and what to do about each. Pure: what a worker left behind in,
- * one line of advice out.
+ * Well-known causes of a failure, and what to do about each. Pure: what a worker has left behind
+ * goes in, one line of advice comes out.
  */
 #ifndef CT_LAUNCHER_REPORT_CAUSES_H
 #define CT_LAUNCHER_REPORT_CAUSES_H
@@ -21,8 +21,8 @@ struct ct_cause_facts {
     bool shm_is_full;                /* /dev/shm has no room left */
 };
 
-/* What a person can do: one line, without its end. Where no cause is known it is what the kind of
- * its end suggests. CT_ENOMEM. */
+/* Appends what the user can do, as one line without '\n'. When no known cause fits, the advice
+ * follows from how the worker ended. CT_ENOMEM. */
 CT_MUST_CHECK int ct_cause_advice(const struct ct_cause_facts *facts, struct ct_buf *out);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The text has at most a page: the first failure with what it said, what else failed, one line for
- * each of the last generations, and where the time before the first one went.
+ * The text fills at most a page: the first failure with what its worker wrote, the other failures,
+ * one line for each of the last generations, and where the time before the first generation went.
  *
- * Failure modes: without memory a text or document is incomplete and the caller is told CT_ENOMEM.
+ * Failure modes: without memory a text or document is incomplete, and the caller gets CT_ENOMEM.
  */
 #include "launcher/report/job_story.h"
 
@@ -16,11 +16,12 @@
 #include <string.h>
 #include <time.h>
 
-/* Later failures are mostly consequences, old generations mostly like the last ones. */
+/* Later failures are mostly consequences of the first one, and old generations mostly resemble the
+ * last ones. */
 #define LATER_SHOWN 4
 #define ROUNDS_SHOWN 5
 
-/* ---- taking down ---------------------------------------------------------------------------- */
+/* ---- collecting ----------------------------------------------------------------------------- */
 
 void ct_job_story_init(struct ct_job_story *story, int workers, int64_t now_ns)
 {
@@ -29,7 +30,7 @@ void ct_job_story_init(struct ct_job_story *story, int workers, int64_t now_ns)
 
 void ct_job_story_fini(struct ct_job_story *story)
 {
-    ct_failure_history_fini(&story->told);
+    ct_failure_history_fini(&story->history);
 }
 
 void ct_job_story_connected(struct ct_job_story *story, int64_t now_ns)
@@ -50,7 +51,7 @@ void ct_job_story_world(struct ct_job_story *story, const struct ct_msg_world *w
     if (story->worlds++ == 0) {
         story->first_world_ns = now_ns;
     }
-    story->wide = story->wide || world->node_count > 1;
+    story->several_nodes = story->several_nodes || world->node_count > 1;
     story->generation = generation;
     story->node_rank = world->node_rank;
     story->first_rank = world->first_rank;
@@ -71,26 +72,26 @@ void ct_job_story_stepped(struct ct_job_story *story, int64_t first_step_ns)
     }
 }
 
-void ct_job_story_take(struct ct_job_story *story, struct ct_failure_history *told)
+void ct_job_story_take_history(struct ct_job_story *story, struct ct_failure_history *history)
 {
-    ct_failure_history_fini(&story->told);
-    story->told = *told;
-    memset(told, 0, sizeof(*told));
+    ct_failure_history_fini(&story->history);
+    story->history = *history;
+    memset(history, 0, sizeof(*history));
 }
 
-const struct ct_failure *ct_job_story_elsewhere(const struct ct_job_story *story)
+const struct ct_failure *ct_job_story_failure_elsewhere(const struct ct_job_story *story)
 {
-    const struct ct_failure *first = ct_failure_history_first(&story->told, story->generation);
+    const struct ct_failure *first = ct_failure_history_first(&story->history, story->generation);
     return first != NULL && first->node_rank != story->node_rank ? first : NULL;
 }
 
-static bool is_lost(const struct ct_failure_history *told, int generation, int node_rank)
+static bool is_lost(const struct ct_failure_history *history, int generation, int node_rank)
 {
-    uint64_t n = told->num_failures > CT_FAILURE_HISTORY_KEPT
-                     ? told->num_failures - CT_FAILURE_HISTORY_KEPT
+    uint64_t n = history->num_failures > CT_FAILURE_HISTORY_KEPT
+                     ? history->num_failures - CT_FAILURE_HISTORY_KEPT
                      : 0;
-    for (; n < told->num_failures; n++) {
-        const struct ct_failure *failure = &told->failures[n % CT_FAILURE_HISTORY_KEPT];
+    for (; n < history->num_failures; n++) {
+        const struct ct_failure *failure = &history->failures[n % CT_FAILURE_HISTORY_KEPT];
         if (failure->generation == generation && failure->node_rank == node_rank &&
             failure->kind != CT_FAILURE_WORKER) {
             return true;
@@ -99,10 +100,10 @@ static bool is_lost(const struct ct_failure_history *told, int generation, int n
     return false;
 }
 
-int ct_job_story_teller(const struct ct_job_story *story, bool line_is_lost)
+int ct_job_story_reporting_node(const struct ct_job_story *story, bool link_is_lost)
 {
-    int teller = line_is_lost ? 1 : 0;
-    while (teller < story->node_rank && is_lost(&story->told, story->generation, teller)) {
+    int teller = link_is_lost ? 1 : 0;
+    while (teller < story->node_rank && is_lost(&story->history, story->generation, teller)) {
         teller++;
     }
     return teller;
@@ -151,7 +152,7 @@ static void add_clock(int64_t time_ms, struct ct_buf *out)
     }
 }
 
-/* Each line of the tail indented, as ct_report_said() wants it. */
+/* Each line of the tail indented, as ct_report_add_evidence() wants it. */
 static int add_said(const struct ct_failure *first, struct ct_buf *out)
 {
     struct ct_buf tail = CT_BUF_INIT;
@@ -161,13 +162,13 @@ static int add_said(const struct ct_failure *first, struct ct_buf *out)
     const char *shown = ct_buf_cstr(&tail);
     int rc = shown != NULL ? ct_buf_status(&tail) : CT_ENOMEM;
     if (rc == 0) {
-        const struct ct_report_said said = {
+        const struct ct_report_evidence said = {
             .rank = first->rank,
             .message = first->message,
             .traceback = first->traceback,
             .tail = shown,
         };
-        rc = ct_report_said(&said, out);
+        rc = ct_report_add_evidence(&said, out);
     }
     ct_buf_fini(&tail);
     return rc;
@@ -204,13 +205,13 @@ static uint64_t oldest(uint64_t count, uint64_t kept)
     return count > kept ? count - kept : 0;
 }
 
-static void add_later(const struct ct_failure_history *told, const struct ct_failure *first,
+static void add_later(const struct ct_failure_history *history, const struct ct_failure *first,
                       struct ct_buf *out)
 {
     int shown = 0;
-    for (uint64_t i = oldest(told->num_failures, CT_FAILURE_HISTORY_KEPT); i < told->num_failures;
-         i++) {
-        const struct ct_failure *other = &told->failures[i % CT_FAILURE_HISTORY_KEPT];
+    for (uint64_t i = oldest(history->num_failures, CT_FAILURE_HISTORY_KEPT);
+         i < history->num_failures; i++) {
+        const struct ct_failure *other = &history->failures[i % CT_FAILURE_HISTORY_KEPT];
         if (other == first || other->generation != first->generation || shown++ >= LATER_SHOWN) {
             continue;
         }
@@ -221,11 +222,11 @@ static void add_later(const struct ct_failure_history *told, const struct ct_fai
 }
 
 /* Why the generation of `first` ended has been said already. */
-static void add_rounds(const struct ct_failure_history *told, const struct ct_failure *first,
+static void add_rounds(const struct ct_failure_history *history, const struct ct_failure *first,
                        struct ct_buf *out)
 {
-    for (uint64_t i = oldest(told->num_rounds, ROUNDS_SHOWN); i < told->num_rounds; i++) {
-        const struct ct_history_round *round = &told->rounds[i % CT_FAILURE_HISTORY_KEPT];
+    for (uint64_t i = oldest(history->num_rounds, ROUNDS_SHOWN); i < history->num_rounds; i++) {
+        const struct ct_history_round *round = &history->rounds[i % CT_FAILURE_HISTORY_KEPT];
         ct_buf_addf(out, CT_REPORT_PREFIX "generation %d: %d node%s, %d ranks, formed in %.1f s",
                     round->generation, round->nodes, round->nodes == 1 ? "" : "s",
                     round->world_size, (double)round->waited_ms / 1000);
@@ -277,13 +278,13 @@ static bool ended_well(const struct ct_job_end *end)
 /* The failure that the job ended of: the first of the last generation in which there was one. */
 static const struct ct_failure *culprit(const struct ct_job_story *story)
 {
-    const struct ct_failure_history *told = &story->told;
-    if (told->num_failures == 0) {
+    const struct ct_failure_history *history = &story->history;
+    if (history->num_failures == 0) {
         return NULL;
     }
     const struct ct_failure *last =
-        &told->failures[(told->num_failures - 1) % CT_FAILURE_HISTORY_KEPT];
-    return ct_failure_history_first(told, last->generation);
+        &history->failures[(history->num_failures - 1) % CT_FAILURE_HISTORY_KEPT];
+    return ct_failure_history_first(history, last->generation);
 }
 
 int ct_job_story_text(const struct ct_job_story *story, const struct ct_job_end *end,
@@ -298,7 +299,7 @@ int ct_job_story_text(const struct ct_job_story *story, const struct ct_job_end 
         if (rc != 0) {
             return rc;
         }
-        add_later(&story->told, first, out);
+        add_later(&story->history, first, out);
     }
     if (story->why[0] != '\0') {
         ct_buf_addf(out, CT_REPORT_PREFIX "the job ends: ");
@@ -310,7 +311,7 @@ int ct_job_story_text(const struct ct_job_story *story, const struct ct_job_end 
                     "what to do: start ctrun on the missing nodes, with the same address "
                     "and --rdzv-id; --rdzv-conf join_timeout=SECONDS waits longer\n");
     }
-    add_rounds(&story->told, first, out);
+    add_rounds(&story->history, first, out);
     add_start_up(story, out);
     return ct_buf_status(out);
 }
@@ -398,7 +399,7 @@ static int clean_texts(cJSON *item)
 static int add_members(cJSON *root, const struct ct_job_story *story, const struct ct_job_end *end)
 {
     const struct ct_failure *first = ended_well(end) ? NULL : culprit(story);
-    cJSON *failure = NULL, *told = NULL;
+    cJSON *failure = NULL, *history = NULL;
     int rc = first != NULL ? ct_failure_to_json(first, &failure) : 0;
     if (rc != 0) {
         return rc;
@@ -407,11 +408,11 @@ static int add_members(cJSON *root, const struct ct_job_story *story, const stru
     if (rc != 0) {
         return rc;
     }
-    rc = ct_failure_history_to_json(&story->told, &told);
+    rc = ct_failure_history_to_json(&story->history, &history);
     if (rc != 0) {
         return rc;
     }
-    rc = add_item(root, "story", told);
+    rc = add_item(root, "story", history);
     if (rc != 0) {
         return rc;
     }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The order of a report: what the worker itself said, then what followed from its failure, then
- * what to do. A reader who stops after three lines knows who, how and why.
+ * The order of a report: first what the worker itself wrote, then the consequences of its failure,
+ * then what to do. Whoever reads only three lines knows which worker failed, how and why.
  *
- * Failure modes: without memory the text is incomplete, which ct_buf_status() tells the caller.
+ * Failure modes: without memory the text is incomplete, and ct_buf_status() says so.
  */
 #include "launcher/report/report.h"
 
@@ -204,7 +204,7 @@ static void add_rest(const char *tail, const char *message, const char *tracebac
     }
 }
 
-int ct_report_said(const struct ct_report_said *said, struct ct_buf *out)
+int ct_report_add_evidence(const struct ct_report_evidence *said, struct ct_buf *out)
 {
     const char *seen = said->tail_is_seen ? said->tail : NULL;
     const char *traceback = said->traceback;
@@ -249,14 +249,14 @@ static void add_cause(const struct ct_report *report, const struct ct_report_wor
                         failed->memory);
         }
     }
-    const struct ct_report_said said = {
+    const struct ct_report_evidence said = {
         .rank = rank,
         .message = report->message,
         .traceback = report->traceback,
         .tail = report->tail,
         .tail_is_seen = report->tail_is_seen,
     };
-    ct_report_said(&said, out);
+    ct_report_add_evidence(&said, out);
 }
 
 static void add_other_failures(const struct ct_report *report, struct ct_buf *out)

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The report of a failure, as text for stderr. Pure: facts in, lines out.
+ * The report of a failure, as text for stderr. Pure: facts go in, lines come out.
  *
- * The headline comes the moment the first worker fails; the rest follows when the others are gone
- * and everything they wrote has arrived, which may be a grace period later.
+ * The headline is printed as soon as the first worker fails. The rest follows when the other
+ * workers have ended and all their output has arrived, which may take as long as
+ * --shutdown-timeout.
  *
- * All functions append to `out` and return ct_buf_status(out), 0 or CT_ENOMEM; a caller that adds
- * more to the same buffer may look at the status once, at the end.
+ * All functions append to `out` and return ct_buf_status(out), 0 or CT_ENOMEM. A caller that
+ * appends more may check the status once, at the end.
  */
 #ifndef CT_LAUNCHER_REPORT_REPORT_H
 #define CT_LAUNCHER_REPORT_REPORT_H
@@ -20,7 +21,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* What each line of ctrun's own begins with, so that it is told from the workers' lines. */
+/* Each line of ctrun's own begins with it, so that users can tell it from the workers' lines. */
 #define CT_REPORT_PREFIX "ctrun: "
 /* In front of what is quoted from a worker. */
 #define CT_REPORT_INDENT "    "
@@ -32,12 +33,12 @@
 struct ct_report_worker {
     int rank;
     pid_t pid;      /* 0 = never started */
-    bool ended;     /* false: was never started, or is stuck in the kernel */
+    bool ended;     /* false: it was never started, or SIGKILL did not end it */
     bool was_asked; /* it ended after it had been told to stop */
     bool killed;    /* it had not stopped in time, so ctrun killed it */
     struct ct_worker_end end;
     int64_t max_rss_kib;
-    /* Why memory is what it was killed for; "" = no sign of it. */
+    /* Evidence that it was killed because memory ran out; "" = none. */
     char memory[CT_REPORT_MEMORY_MAX];
 };
 
@@ -51,7 +52,7 @@ struct ct_report {
     bool will_restart;
     int64_t shutdown_timeout_ms;
     const char *tail;       /* its last lines on stderr, indented, each with '\n'; "" = none */
-    bool tail_is_seen;      /* they stand right above on the same screen: not repeated */
+    bool tail_is_seen;      /* the user sees them right above, so they are not repeated */
     const char *message;    /* of its error file; NULL = none */
     const char *traceback;  /* the same */
     const char *advice;     /* what to do, as in --report; NULL = nothing is known */
@@ -65,29 +66,29 @@ struct ct_report {
  * stopped now. */
 int ct_report_headline(const struct ct_report *report, struct ct_buf *out);
 
-/* Only who is stopped now, when somebody lives. */
+/* Only the second line: which workers are stopped now. Nothing when none is alive. */
 int ct_report_stopping(const struct ct_report *report, struct ct_buf *out);
 
 /* Which workers did not stop in time and were killed, when there is one. A stop after a failure
  * here has its own line for that, in ct_report_failure(). */
 int ct_report_killed(const struct ct_report *report, struct ct_buf *out);
 
-/* Each line of `text` indented, control characters made harmless. */
+/* Appends each line of `text` indented, with '?' for control characters. */
 int ct_report_quote(const char *text, struct ct_buf *out);
 
-/* What a worker has left in words. A text is NULL or "" where there is none. */
-struct ct_report_said {
+/* What a worker that failed has written. A text is NULL or "" where there is none. */
+struct ct_report_evidence {
     int rank;
     const char *message, *traceback; /* of its error file */
     const char *tail;                /* its last lines on stderr, as they are to be shown */
-    bool tail_is_seen;               /* they stand on the same screen already */
+    bool tail_is_seen;               /* the user sees them already */
 };
 
-/* Quotes it, no line twice: the error in a message often ends the traceback, and Python writes both
- * on stderr as well. */
-int ct_report_said(const struct ct_report_said *said, struct ct_buf *out);
+/* Quotes the evidence, but no line twice: the last line of a traceback is often the message, and
+ * Python writes both to stderr, too. */
+int ct_report_add_evidence(const struct ct_report_evidence *evidence, struct ct_buf *out);
 
-/* Everything else, ending in what happens now. */
+/* Everything after the headline. The last lines say what happens next. */
 int ct_report_failure(const struct ct_report *report, struct ct_buf *out);
 
 #endif

@@ -15,9 +15,9 @@ enum ct_worker_end_kind {
     CT_END_EXITED,      /* value = exit code, 0-255 */
     CT_END_SIGNALED,    /* value = signal number */
     CT_END_NOT_STARTED, /* value = errno of the exec, or 0 when its set-up failed before */
-    CT_END_HUNG,        /* value = seconds it stood still; ctrun ended it */
-    CT_END_ALL_HUNG, /* the same, but of the whole job: this one is no more to blame than others */
-    CT_END_EXPIRED,  /* value = signal by which ctrun ended it, as its timer had expired */
+    CT_END_HUNG, /* value = seconds without progress; ctrun killed it as the suspect of a hang */
+    CT_END_ALL_HUNG,        /* the same, but the whole job hung and no worker stood out */
+    CT_END_EXPIRED,         /* value = signal by which ctrun ended it, as its timer had expired */
     CT_END_UNINTERRUPTIBLE, /* value = seconds it was in uninterruptible sleep; it may be still */
 };
 
@@ -32,11 +32,11 @@ struct ct_worker_end {
     char timer[CT_END_TIMER_MAX]; /* of CT_END_EXPIRED: its name, for a terminal */
 };
 
-/* Can a restart be the answer? What cannot be executed now cannot be executed a millisecond later
- * either. */
+/* Can a restart help? Not after a program that cannot be executed: it could not be a moment later.
+ */
 bool ct_worker_end_may_restart(const struct ct_worker_end *end);
 
-/* Was it ended by a signal that a program does not earn by what it does itself? */
+/* Was it ended by a signal that others send, and not by one that its own error causes? */
 bool ct_worker_end_by_another(const struct ct_worker_end *end);
 
 bool ct_worker_end_is_success(const struct ct_worker_end *end);

@@ -9,10 +9,10 @@
 #include "common/err.h"
 #include "launcher/util/strlist.h"
 
-/* "node[001,007-015],rack[1-2]n[0-3]-ib,login": each name in the order in which it stands there,
- * the last bracket counting fastest; numbers keep their leading zeros. CT_EFORMAT quotes what is
- * wrong; CT_ELIMIT (too many names, or one longer than a host name can be); CT_ENOMEM. Gives *out,
- * which starts empty, closed. */
+/* Gives the names of a list such as "node[001,007-015],rack[1-2]n[0-3]-ib,login", in its order; the
+ * last bracket counts fastest. Numbers keep their leading zeros. CT_EFORMAT quotes what is wrong;
+ * CT_ELIMIT (too many names, or one longer than a host name can be); CT_ENOMEM. Gives *out, which
+ * starts empty, closed. */
 CT_MUST_CHECK int ct_nodelist_expand(const char *text, struct ct_strlist *out, struct ct_err *err);
 
 /* Tasks on each node: the entry number `index` of "2(x3),1" (which is 2, 2, 2, 1). CT_EFORMAT;

@@ -22,9 +22,10 @@ struct ct_signals {
 /* Of a name such as SIGUSR1; 0 = there is none of this name. */
 int ct_signal_number(const char *name);
 
-/* Names such as SIGUSR1 between commas; blanks around them do not count, nor do empty names. What
- * is no signal, cannot be caught, or would end a healthy job (SIGCHLD) or loop (SIGSEGV) gives a
- * warning and is skipped, as torchrun skips what it cannot catch. `log` is borrowed. */
+/* Reads names such as SIGUSR1 between commas. Blanks around names and empty names are ignored. A
+ * name is skipped with a warning if it is no signal, cannot be caught, would end a healthy job
+ * (SIGCHLD) or would be raised for ever (SIGSEGV); torchrun skips what it cannot catch, too. `log`
+ * is borrowed. */
 void ct_signals_parse(const char *text, const struct ct_log *log, struct ct_signals *out);
 
 #endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The file is only looked at here; between this and the exec it may change, and a script's
- * interpreter is only known to the kernel. The exec's own error is therefore reported as well
- * (spawn.h).
+ * The file is only checked here. It may change before the exec, and only the kernel knows the
+ * interpreter of a script. Therefore the error of the exec itself is reported, too (spawn.h).
  */
 #include "launcher/worker/command.h"
 

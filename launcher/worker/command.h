@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From what the user calls the program to what is executed.
+ * Finds the file to execute for what the user calls the program.
  *
  *     x.py or --module    the interpreter (PYTHON_EXEC, else python3 of PATH) with -u
  *     a name with '/'     that file
- *     any other name      in PATH, else ctrun's own: beside its executable or in libexec
+ *     any other name      in PATH, else a program of ctrun: beside its executable or in libexec
  *
- * Everything is looked up once, before any worker starts, so that a typo is one line of error.
+ * The program is looked up once, before any worker starts, so that a wrong name gives one error.
  */
 #ifndef CT_LAUNCHER_WORKER_COMMAND_H
 #define CT_LAUNCHER_WORKER_COMMAND_H

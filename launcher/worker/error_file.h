@@ -11,7 +11,7 @@
 #include "common/buf.h"
 #include "common/err.h"
 
-/* A traceback of a deep recursion fits; more is no message. */
+/* Large enough for the traceback of a deep recursion. */
 #define CT_ERROR_FILE_MAX (1024 * 1024)
 /* How much of the message and of the traceback is shown: its end, where the reason is. */
 #define CT_ERROR_FILE_SHOWN 8192
@@ -29,9 +29,9 @@ CT_MUST_CHECK int ct_error_file_read(const char *path, struct ct_error_file *out
 /* Zeroed memory is allowed. */
 void ct_error_file_fini(struct ct_error_file *file);
 
-/* Puts the root cause on to the launcher's own error file, for the launcher above: the file's JSON
- * with message.errorCode = `exit_code` (negative for a signal) added, as torchrun does. As
- * ct_file_replace(). */
+/* Copies a worker's error file to the launcher's own one, for a launcher that has started this one.
+ * As in torchrun, message.errorCode = `exit_code` (negative for a signal) is added to the JSON.
+ * Errors as ct_file_replace(). */
 CT_MUST_CHECK int ct_error_file_copy(const char *from, const char *to, int exit_code,
                                      struct ct_err *err);
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Happy path: one slot for each worker in a file in memory, which workers open by way of /proc. An
- * order is one atomic store, after the text that belongs to it, and a futex wakes who waits for it.
+ * Happy path: a file in memory has one slot for each worker; workers open it through /proc. The
+ * text of an order is written first; then one atomic store makes the order valid, and a futex wakes
+ * the worker.
  *
- * Failure modes: without the file no worker is kept over a restart, which is said once at the
- * start; all functions then do nothing.
+ * Failure modes: without the file no worker is kept over a restart. This is logged once, at the
+ * start, and all functions then do nothing.
  */
 #include "launcher/worker/order_writer.h"
 

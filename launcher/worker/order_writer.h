@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The launcher's side of common/handover.h: the file in which workers that can go on in another
- * generation find their orders. Only written here, never read: what workers answer stands in their
- * progress pages.
+ * The launcher's side of common/handover.h: a file with orders for workers that can go on in
+ * another generation. The launcher only writes it; the workers answer in their progress pages.
  */
 #ifndef CT_LAUNCHER_WORKER_ORDER_WRITER_H
 #define CT_LAUNCHER_WORKER_ORDER_WRITER_H
@@ -23,7 +22,8 @@ struct ct_order_writer {
         .fd = -1             \
     }
 
-/* Where that fails all workers are started anew as ever: a warning says so. */
+/* Does not fail: without the file a warning is logged, and every worker is started anew in each
+ * generation. */
 void ct_order_writer_open(struct ct_order_writer *orders, int workers, const struct ct_log *log);
 void ct_order_writer_fini(struct ct_order_writer *orders); /* repeated calls are allowed */
 
@@ -31,8 +31,8 @@ void ct_order_writer_fini(struct ct_order_writer *orders); /* repeated calls are
 void ct_order_writer_order(struct ct_order_writer *orders, int local_rank, int generation,
                            enum ct_order order);
 
-/* Lets a parked worker go on in `generation`, whose contract is `vars`. CT_ELIMIT when that is too
- * long: the worker waits still. */
+/* Lets a parked worker go on in `generation` with the environment variables `vars`. CT_ELIMIT when
+ * they are too long; then the worker still waits. */
 CT_MUST_CHECK int ct_order_writer_go(struct ct_order_writer *orders, int local_rank, int generation,
                                      const struct ct_strlist *vars);
 

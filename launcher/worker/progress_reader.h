@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The launcher's side of the progress page (common/progress_page.h): one file in memory for the
- * workers of this machine, read by copying, so that no worker can harm us through it.
+ * workers of this machine. The launcher copies it before it reads it, so no worker can harm the
+ * launcher.
  */
 #ifndef CT_LAUNCHER_WORKER_PROGRESS_READER_H
 #define CT_LAUNCHER_WORKER_PROGRESS_READER_H
@@ -28,8 +29,8 @@ void ct_progress_reader_open(struct ct_progress_reader *reader, int workers,
                              const struct ct_log *log);
 void ct_progress_reader_fini(struct ct_progress_reader *reader); /* repeated calls are allowed */
 
-/* Forgets what a worker of an earlier generation has left. Of one that is `kept`, all but that it
- * stays, until it stamps anew. */
+/* Forgets what a worker of an earlier generation has written. For a worker that is `kept`, the page
+ * still says that it stays, until it writes the next time stamp. */
 void ct_progress_reader_reset(struct ct_progress_reader *reader, int local_rank, bool kept);
 
 /* Can the worker go on in another generation, or has it even parked after `generation`? */
@@ -39,12 +40,12 @@ enum ct_stay ct_progress_reader_stay(const struct ct_progress_reader *reader, in
 /* Has the worker said that a restart cannot help (ctw_job_report_permanent_error())? */
 bool ct_progress_reader_permanent(const struct ct_progress_reader *reader, int local_rank);
 
-/* What worker `local_rank` says of itself. False when it says nothing that can be believed. */
+/* Reads the page of worker `local_rank`. False when it has written none, or nothing valid. */
 bool ct_progress_reader_read(const struct ct_progress_reader *reader, int local_rank,
                              int64_t now_ns, struct ct_progress *out);
 
-/* Of all workers with one system call for many of them: valid[i] tells whether out[i] was written.
- * Both have room for `reader->workers`. */
+/* Reads the pages of all workers, many with one system call. valid[i] says whether out[i] was
+ * written. Both have room for `reader->workers`. */
 void ct_progress_reader_read_all(const struct ct_progress_reader *reader, int64_t now_ns,
                                  struct ct_progress *out, bool *valid);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The file has no name and is opened by way of /proc/PID/fd, so it goes with the launcher.
+ * The file has no name and is opened through /proc/PID/fd, so it is gone when the launcher ends.
  *
- * Failure modes: without memory for it workers start without a snapshot, which is said once.
+ * Failure modes: without memory for it, workers start without a snapshot, which is logged once.
  */
 #include "launcher/worker/snapshot.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory that outlives the workers: an empty file in memory that the launcher holds from the first
- * generation to the end of the job. What one generation writes there the next one finds, and
- * nothing is left of it when the launcher is gone. Its size and content are the workers' business.
+ * Memory that outlives the workers: an empty file in memory, which the launcher keeps from the
+ * first generation to the end of the job. What one generation writes there, the next one can read.
+ * The file is gone when the launcher ends. The workers alone decide its size and content.
  */
 #ifndef CT_LAUNCHER_WORKER_SNAPSHOT_H
 #define CT_LAUNCHER_WORKER_SNAPSHOT_H
@@ -23,8 +23,8 @@ struct ct_snapshot {
         .fd = -1         \
     }
 
-/* Does not fail: without it (said to the log, which may be NULL) workers only cannot keep anything
- * here. */
+/* Does not fail: without the file a warning is logged (`log` may be NULL), and workers start
+ * without a snapshot. */
 void ct_snapshot_open(struct ct_snapshot *snapshot, const struct ct_log *log);
 void ct_snapshot_fini(struct ct_snapshot *snapshot); /* CT_SNAPSHOT_INIT is allowed */
 

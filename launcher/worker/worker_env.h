@@ -22,7 +22,7 @@
 #define CT_DEVICE_INDEX_ENV "CTRUN_DEVICE_INDEX"
 #define CT_GPU_SHARE_ENV "CTRUN_GPU_SHARE"
 
-/* By which network interface a library is to reach other machines. */
+/* The network interface by which a library reaches other machines. */
 #define CT_GLOO_INTERFACE_ENV "GLOO_SOCKET_IFNAME"
 #define CT_NCCL_INTERFACE_ENV "NCCL_SOCKET_IFNAME"
 
@@ -54,15 +54,15 @@ struct ct_worker_env {
 
 /* `index` counts the workers of this launcher; the local rank is first_local_rank more.
  *
- * `gpus` says what GPU is the worker's. `base` (the launcher's environment, borrowed) without the
- * variables of the contract, then the contract. `error_file` may be "". Gives *out, which starts
- * empty. CT_ENOMEM. */
+ * Gives the worker's whole environment: that of the launcher (`base`, borrowed) without the
+ * variables of the contract, then the contract. `gpus` says which GPU the worker uses. `error_file`
+ * may be "". *out must be empty before. CT_ENOMEM. */
 CT_MUST_CHECK int ct_worker_env_make(const struct ct_worker_env *env,
                                      const struct ct_gpu_masks *gpus, int index,
                                      const char *error_file, char *const *base,
                                      struct ct_strlist *out);
 
-/* The contract alone. What `base` decides of it is left out. */
+/* Gives the contract alone, without the variables that `base` already decides. */
 CT_MUST_CHECK int ct_worker_env_vars(const struct ct_worker_env *env,
                                      const struct ct_gpu_masks *gpus, int index,
                                      const char *error_file, char *const *base,

@@ -82,9 +82,9 @@ static void test_second_request_only_hastens(void **state)
     struct ct_stop_target worker = {0};
     ct_stop_begin(&stop, 30000, start);
     assert_int_equal(ct_stop_step(&stop, &worker, true, true, start), CT_STOP_ASK_LEADER);
-    ct_stop_hasten(&stop, 90000, start + 1000 * MS);
+    ct_stop_shorten(&stop, 90000, start + 1000 * MS);
     assert_int_equal(stop.kill_ns, start + 30000 * MS);
-    ct_stop_hasten(&stop, 0, start + 2000 * MS);
+    ct_stop_shorten(&stop, 0, start + 2000 * MS);
     assert_int_equal(ct_stop_step(&stop, &worker, true, true, start + 2000 * MS),
                      CT_STOP_KILL_GROUP);
 }
@@ -103,11 +103,11 @@ static void test_hopeless_after_five_seconds(void **state)
     struct ct_stop stop;
     struct ct_stop_target worker = {0};
     ct_stop_begin(&stop, 0, start);
-    assert_false(ct_stop_hopeless(&worker, start + 100000 * MS));
+    assert_false(ct_stop_unkillable(&worker, start + 100000 * MS));
     (void)ct_stop_step(&stop, &worker, true, true, start);
     (void)ct_stop_step(&stop, &worker, true, true, start + 100 * MS); /* does not begin anew */
-    assert_false(ct_stop_hopeless(&worker, start + CT_STOP_GIVE_UP_MS * MS - 1));
-    assert_true(ct_stop_hopeless(&worker, start + CT_STOP_GIVE_UP_MS * MS));
+    assert_false(ct_stop_unkillable(&worker, start + CT_STOP_GIVE_UP_MS * MS - 1));
+    assert_true(ct_stop_unkillable(&worker, start + CT_STOP_GIVE_UP_MS * MS));
 }
 
 int main(void)

@@ -64,7 +64,7 @@ static void take(struct ct_job_story *story)
                                                .ended_ms = 3500,
                                                .why = "rank 5 was killed"};
     told.num_rounds = 1;
-    ct_job_story_take(story, &told);
+    ct_job_story_take_history(story, &told);
     assert_null(told.failures[1].tail);
 }
 
@@ -77,9 +77,9 @@ static void the_first_failure_comes_first(void **state)
     struct ct_buf text = CT_BUF_INIT;
     (void)state;
     set_up(&story);
-    assert_null(ct_job_story_elsewhere(&story));
+    assert_null(ct_job_story_failure_elsewhere(&story));
     take(&story);
-    assert_int_equal(ct_job_story_elsewhere(&story)->rank, 5);
+    assert_int_equal(ct_job_story_failure_elsewhere(&story)->rank, 5);
     assert_int_equal(ct_job_story_text(&story, &failed, &text), 0);
     assert_string_equal(
         ct_buf_cstr(&text),
@@ -106,7 +106,7 @@ static void what_is_told_here_is_not_repeated(void **state)
     set_up(&story);
     take(&story);
     story.node_rank = 2;
-    assert_null(ct_job_story_elsewhere(&story));
+    assert_null(ct_job_story_failure_elsewhere(&story));
     assert_int_equal(ct_job_story_text(&story, &failed, &text), 0);
     assert_null(strstr(ct_buf_cstr(&text), "the very"));
     assert_non_null(strstr(ct_buf_cstr(&text), "rank 5 failed on gpu-2 at 10.0.0.2"));
@@ -125,16 +125,16 @@ static void one_node_tells_it_and_another_where_that_one_is_lost(void **state)
     (void)state;
     set_up(&story);
     story.node_rank = 2;
-    assert_int_equal(ct_job_story_teller(&story, false), 0);
-    assert_int_equal(ct_job_story_teller(&story, true), 1);
+    assert_int_equal(ct_job_story_reporting_node(&story, false), 0);
+    assert_int_equal(ct_job_story_reporting_node(&story, true), 1);
     add_failure(&told, 1, 3, 1, "a worker of node 1");
     add_failure(&told, 0, -1, 121, "nothing was heard from it");
-    ct_job_story_take(&story, &told);
-    assert_int_equal(ct_job_story_teller(&story, false), 1);
+    ct_job_story_take_history(&story, &told);
+    assert_int_equal(ct_job_story_reporting_node(&story, false), 1);
     add_failure(&told, 0, -1, 121, "nothing was heard from it");
     add_failure(&told, 1, -1, 121, "nothing was heard from it");
-    ct_job_story_take(&story, &told);
-    assert_int_equal(ct_job_story_teller(&story, false), 2);
+    ct_job_story_take_history(&story, &told);
+    assert_int_equal(ct_job_story_reporting_node(&story, false), 2);
     ct_job_story_fini(&story);
 }
 
@@ -211,7 +211,7 @@ static void the_report_shows_no_character_that_misleads(void **state)
     told.rounds[0] = (struct ct_history_round){.generation = 1};
     set(told.rounds[0].why, sizeof(told.rounds[0].why), "\xd8\x9c");
     told.num_rounds = 1;
-    ct_job_story_take(&story, &told);
+    ct_job_story_take_history(&story, &told);
     assert_int_equal(ct_job_story_json(&story, &failed, &text), 0);
     cJSON *root = cJSON_Parse(ct_buf_cstr(&text));
     const cJSON *first = cJSON_GetObjectItemCaseSensitive(root, "first_failure");

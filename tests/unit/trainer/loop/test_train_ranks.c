@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Trainings of several ranks on CPUs: that cutting the work in another way, stopping and going on
+ * change nothing, and what is refused.
+ */
+#include "tests/lib/ct_test.h"
+#include "tests/lib/rank_calls.h"
+#include "tests/lib/ranks.h"
+#include "tests/lib/tmpdir.h"
+#include "trainer/loop/train.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static const struct ct_train_options small = {
+    .data = "synthetic",
+    .hidden = {.count = 1, .size = {16}},
+    .epochs = 2,
+    .batch_size = 500,
+    .lr = 0.01,
+    .momentum = 0.9,
+    .seed = 1,
+    .device = CT_CHOOSE_CPU,
+};
+
+/* What became of each rank. */
+struct outcome {
+    int rc;
+    char text[sizeof(((struct ct_err *)NULL)->text)];
+    struct ct_train_result result;
+    double loss;           /* of the last epoch; rank 0 only */
+    int64_t snapshot_step; /* that the snapshot held at the start */
+};
+static struct outcomes {
+    struct outcome rank[RANKS_MAX];
+} * outcomes;
+
+struct plan {
+    struct ct_train_options options;
+    double other_lr;    /* of rank 1; 0: the same */
+    bool stops;         /* at the first chance, as after a notice of preemption */
+    int64_t dies_after; /* steps; rank 0; 0: does not */
+};
+
+static void on_epoch(void *data, const struct ct_epoch_report *report)
+{
+    (void)data;
+    outcomes->rank[0].loss = report->loss;
+}
+
+static void on_step(void *data, const struct ct_step_report *report)
+{
+    const struct plan *plan = data;
+    if (plan->dies_after > 0 && report->step >= plan->dies_after) {
+        _exit(0);
+    }
+}
+
+static void train(int rank, void *data)
+{
+    static const volatile sig_atomic_t stop = 1;
+    struct plan *plan = data;
+    struct outcome *out = &outcomes->rank[rank];
+    struct ct_err err = {0};
+    struct ct_trainer *trainer = NULL;
+    struct ctw_job *job = rank_open_job();
+    const struct ct_train_events events = {
+        .epoch = on_epoch,
+        .step = on_step,
+        .stop_asked = plan->stops ? &stop : NULL,
+        .data = plan,
+    };
+    if (rank == 1 && plan->other_lr > 0) {
+        plan->options.lr = plan->other_lr;
+    }
+    out->rc = ct_trainer_new(&plan->options, job, &trainer, &err);
+    if (out->rc == 0) {
+        out->snapshot_step = (int64_t)trainer->step_snapshot.found.step;
+        out->rc = ct_trainer_run(trainer, &events, &out->result, &err);
+        if (out->rc != 0) {
+            ct_trainer_abort(trainer);
+        }
+    }
+    memcpy(out->text, err.text, sizeof out->text);
+    ct_trainer_free(trainer);
+    ctw_job_free(job);
+}
+
+/* Rank 0's outcome of a training on as many ranks on each host. */
+static struct outcome run_hosts(const int *hosts, struct plan *plan)
+{
+    ranks_run_hosts(hosts, train, plan);
+    return outcomes->rank[0];
+}
+
+static struct outcome run_plan(int count, struct plan *plan)
+{
+    return run_hosts((const int[]){count, 0}, plan);
+}
+
+static struct outcome run(int count, const struct ct_train_options *options)
+{
+    struct plan plan = {.options = *options};
+    struct outcome out = run_plan(count, &plan);
+    if (out.rc != 0) {
+        fail_msg("%s", out.text);
+    }
+    return out;
+}
+
+static void expect_same(const struct outcome *a, const struct outcome *b)
+{
+    assert_int_equal(a->rc, 0);
+    assert_int_equal(b->rc, 0);
+    assert_int_equal(a->result.step, b->result.step);
+    assert_true(a->result.param_hash == b->result.param_hash);
+    assert_true(a->result.test_accuracy == b->result.test_accuracy);
+}
+
+/* ---- other cuts ------------------------------------------------------------------------------ */
+
+static void consistent_training_does_not_depend_on_the_number_of_ranks_or_hosts(void **state)
+{
+    (void)state;
+    struct plan plan = {.options = small};
+    plan.options.shards = 4;
+    plan.options.epochs = 1;
+    struct outcome alone = run_plan(1, &plan), two = run_plan(2, &plan), four = run_plan(4, &plan);
+    struct outcome hosts = run_hosts((const int[]){2, 2, 0}, &plan);
+    expect_same(&alone, &two);
+    expect_same(&alone, &four);
+    expect_same(&alone, &hosts);
+}
+
+static void a_pipeline_learns_what_one_rank_learns(void **state)
+{
+    (void)state;
+    struct ct_train_options options = small;
+    struct outcome alone = run(1, &options);
+    options.pipeline_stages = 2;
+    struct outcome piped = run(2, &options), lanes = run(4, &options);
+    assert_true(fabs(alone.loss - piped.loss) < 1e-3 * alone.loss);
+    assert_true(fabs(alone.loss - lanes.loss) < 1e-3 * alone.loss);
+    assert_true(fabs(alone.result.test_accuracy - piped.result.test_accuracy) < 0.01);
+}
+
+/* No host has all layers: the checkpoint is brought together from both. */
+static void a_checkpoint_of_scattered_stages_holds_the_whole_model(void **state)
+{
+    (void)state;
+    char *dir = ct_tmpdir_new(), *path = ct_tmpdir_path(dir, "c");
+    struct plan plan = {.options = small};
+    plan.options.pipeline_stages = 2;
+    plan.options.checkpoint = path;
+    plan.options.epochs = 1;
+    struct outcome piped = run_hosts((const int[]){1, 1, 0}, &plan);
+    struct ct_train_options options = small;
+    options.resume = path;
+    options.eval_only = true;
+    struct outcome alone = run(1, &options);
+    expect_same(&piped, &alone);
+    free(path);
+    ct_tmpdir_free(dir);
+}
+
+/* ---- going on -------------------------------------------------------------------------------- */
+
+static void a_preempted_training_goes_on_as_if_it_had_not_stopped(void **state)
+{
+    (void)state;
+    char *dir = ct_tmpdir_new();
+    struct outcome whole = run(2, &small);
+    struct plan plan = {.options = small, .stops = true};
+    plan.options.checkpoint_dir = dir;
+    plan.options.keep_checkpoints = 1;
+    plan.options.resume = CT_RESUME_AUTO;
+    struct outcome first = run_plan(2, &plan);
+    assert_int_equal(first.rc, 0);
+    assert_true(first.result.preempted);
+    assert_in_range(first.result.step, 1, 23); /* within the first epoch */
+    plan.stops = false;
+    struct outcome second = run_plan(2, &plan);
+    assert_false(second.result.preempted);
+    expect_same(&whole, &second);
+    ct_tmpdir_free(dir);
+}
+
+static void after_a_death_training_goes_on_from_the_snapshot(void **state)
+{
+    (void)state;
+    struct outcome whole = run(2, &small);
+    char path[32];
+    int fd = memfd_create("snapshot", 0);
+    assert_true(fd >= 0);
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    assert_int_equal(setenv("CTRUN_SNAPSHOT", path, 1), 0);
+    struct plan plan = {.options = small, .dies_after = 15};
+    plan.options.snapshot = CT_SNAPSHOT_STEP;
+    plan.options.metrics_every = 5;
+    (void)run_plan(2, &plan);
+    assert_int_equal(outcomes->rank[1].rc, CT_EPEER);
+    plan.dies_after = 0;
+    struct outcome second = run_plan(2, &plan);
+    assert_in_range(second.snapshot_step, 15, 16);
+    expect_same(&whole, &second);
+    assert_true(fabs(whole.loss - second.loss) < 1e-9);
+    assert_int_equal(unsetenv("CTRUN_SNAPSHOT"), 0);
+    (void)close(fd);
+}
+
+/* ---- results --------------------------------------------------------------------------------- */
+
+static void predictions_are_as_good_as_the_accuracy_says(void **state)
+{
+    (void)state;
+    char *dir = ct_tmpdir_new(), *path = ct_tmpdir_path(dir, "p.csv");
+    struct ct_train_options options = small;
+    options.predict = path;
+    struct outcome out = run(2, &options);
+    struct ct_dataset set;
+    assert_int_equal(ct_dataset_load("synthetic", &set, NULL), 0);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    char line[128];
+    assert_non_null(fgets(line, sizeof line, file));
+    assert_string_equal(line, "index,class,probability\n");
+    size_t rows = 0, hits = 0;
+    for (; fgets(line, sizeof line, file) != NULL; rows++) {
+        size_t index, class;
+        double probability;
+        assert_int_equal(sscanf(line, "%zu,%zu,%lf", &index, &class, &probability), 3);
+        assert_int_equal(index, rows);
+        assert_true(probability >= 0.1 && probability <= 1); /* the largest of ten */
+        assert_true(rows < set.test.count);
+        hits += set.test.labels[rows] == class;
+    }
+    (void)fclose(file);
+    assert_int_equal(rows, set.test.count);
+    assert_true(out.result.test_accuracy == (double)hits / (double)rows);
+    ct_dataset_fini(&set);
+    free(path);
+    ct_tmpdir_free(dir);
+}
+
+/* ---- refusals -------------------------------------------------------------------------------- */
+
+static void expect_refusal(int count, struct plan *plan, int code, const char *why)
+{
+    struct outcome out = run_plan(count, plan);
+    if (out.rc != code || strstr(out.text, why) == NULL) {
+        fail_msg("%d '%s', expected %d '%s'", out.rc, out.text, code, why);
+    }
+}
+
+static void a_rank_with_other_options_is_named(void **state)
+{
+    (void)state;
+    struct plan plan = {.options = small, .other_lr = 0.02};
+    expect_refusal(2, &plan, CT_EINVAL, "rank 1 has other options, data or checkpoint than rank 0");
+}
+
+static void a_diverging_training_ends_and_names_the_learning_rate(void **state)
+{
+    (void)state;
+    struct plan plan = {.options = small};
+    plan.options.lr = 1e30;
+    expect_refusal(2, &plan, CT_ELIMIT, "try a smaller --lr than 1e+30");
+}
+
+static void a_checkpoint_within_an_epoch_fits_only_the_same_batches(void **state)
+{
+    (void)state;
+    char *dir = ct_tmpdir_new(), *path = ct_tmpdir_path(dir, "c");
+    struct plan plan = {.options = small, .stops = true};
+    plan.options.checkpoint = path;
+    assert_int_equal(run_plan(1, &plan).rc, 0);
+    plan = (struct plan){.options = small};
+    plan.options.resume = path;
+    plan.options.seed = 2;
+    expect_refusal(1, &plan, CT_EINVAL, "was trained with --seed 1, not 2");
+    plan.options.seed = 1;
+    plan.options.batch_size = 400;
+    expect_refusal(1, &plan, CT_EINVAL, "go on with --batch-size 500, not 400");
+    plan.options.batch_size = 500;
+    plan.options.hidden.size[0] = 17;
+    expect_refusal(1, &plan, CT_EINVAL, path);
+    free(path);
+    ct_tmpdir_free(dir);
+}
+
+static void evaluation_alone_needs_a_checkpoint(void **state)
+{
+    (void)state;
+    char *dir = ct_tmpdir_new();
+    struct plan plan = {.options = small};
+    plan.options.checkpoint_dir = dir;
+    plan.options.resume = CT_RESUME_AUTO;
+    plan.options.eval_only = true;
+    expect_refusal(1, &plan, CT_ENOENT, "holds no whole checkpoint that --eval-only could test");
+    ct_tmpdir_free(dir);
+}
+
+static void more_ranks_than_shards_are_refused(void **state)
+{
+    (void)state;
+    struct plan plan = {.options = small};
+    plan.options.shards = 2;
+    expect_refusal(4, &plan, CT_EINVAL, "--consistent");
+}
+
+static void ranks_that_do_not_fill_a_pipeline_are_refused(void **state)
+{
+    (void)state;
+    struct plan plan = {.options = small};
+    plan.options.pipeline_stages = 2;
+    expect_refusal(3, &plan, CT_EINVAL, "--pipeline-stages");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        RANKS_TEST_SHARING(consistent_training_does_not_depend_on_the_number_of_ranks_or_hosts,
+                           outcomes),
+        RANKS_TEST_SHARING(a_pipeline_learns_what_one_rank_learns, outcomes),
+        RANKS_TEST_SHARING(a_checkpoint_of_scattered_stages_holds_the_whole_model, outcomes),
+        RANKS_TEST_SHARING(a_preempted_training_goes_on_as_if_it_had_not_stopped, outcomes),
+        RANKS_TEST_SHARING(after_a_death_training_goes_on_from_the_snapshot, outcomes),
+        RANKS_TEST_SHARING(predictions_are_as_good_as_the_accuracy_says, outcomes),
+        RANKS_TEST_SHARING(a_rank_with_other_options_is_named, outcomes),
+        RANKS_TEST_SHARING(a_diverging_training_ends_and_names_the_learning_rate, outcomes),
+        RANKS_TEST_SHARING(a_checkpoint_within_an_epoch_fits_only_the_same_batches, outcomes),
+        RANKS_TEST_SHARING(evaluation_alone_needs_a_checkpoint, outcomes),
+        RANKS_TEST_SHARING(more_ranks_than_shards_are_refused, outcomes),
+        RANKS_TEST_SHARING(ranks_that_do_not_fill_a_pipeline_are_refused, outcomes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

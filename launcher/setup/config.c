@@ -5,11 +5,11 @@
  */
 #include "launcher/setup/config.h"
 
+#include "common/exit_code.h"
 #include "common/text.h"
 #include "launcher/binding/binder.h"
-#include "launcher/report/worker_end.h"
+#include "launcher/setup/prepare.h"
 #include "launcher/util/environ.h"
-#include "launcher/worker/command.h"
 #include "launcher/worker/worker_env.h"
 
 #include <stdarg.h>
@@ -203,11 +203,11 @@ static void print_hosts(struct table *table)
 static void print_command(struct table *table, char *const *env)
 {
     const struct ct_config *config = table->config;
-    const char *own_dir = config->machine->own_dir;
     struct ct_command command = {0};
     struct ct_err err = {0};
-    int rc = ct_command_resolve(config->options, env, own_dir[0] != '\0' ? own_dir : NULL, &command,
-                                &err);
+    /* A job looks for its program before it looks at the devices, so this exit code wins. */
+    int rc = ct_prepare_command(config->options, config->machine->own_dir, env, &command,
+                                &table->exit_code, &err);
     char *const *words = rc == 0 ? command.argv.list : config->options->command;
     table->rc = rc == CT_ENOMEM ? rc : table->rc;
     if (table->rc == 0) {
@@ -218,8 +218,6 @@ static void print_command(struct table *table, char *const *env)
     }
     if (rc != 0) {
         row(table, "problem", NULL, "%s", err.text);
-        /* A job looks for its program before it looks at the devices. */
-        table->exit_code = ct_worker_end_of_command(rc);
     }
     ct_command_fini(&command);
 }

@@ -41,44 +41,45 @@ static void add_text(char *out, size_t size, const char *name, const char *text)
     (void)snprintf(out + len, size - len, " %s=%s", name, text);
 }
 
-static void write_facts(const struct ct_scheduler *where, char *out, size_t size)
+static void write_facts(const struct ct_scheduler *scheduler, char *out, size_t size)
 {
-    (void)snprintf(out, size, "%s:", where->name);
-    add_int(out, size, "nodes", &where->nnodes);
-    add_int(out, size, "node", &where->node_rank);
-    add_int(out, size, "rank", &where->rank);
-    add_int(out, size, "of", &where->world_size);
-    add_int(out, size, "local", &where->local_rank);
-    add_int(out, size, "of", &where->local_size);
-    add_int(out, size, "nproc", &where->nproc);
-    if (where->first_host.from != NULL) {
-        add_text(out, size, "first", where->first_host.value);
+    (void)snprintf(out, size, "%s:", scheduler->name);
+    add_int(out, size, "nodes", &scheduler->nnodes);
+    add_int(out, size, "node", &scheduler->node_rank);
+    add_int(out, size, "rank", &scheduler->rank);
+    add_int(out, size, "of", &scheduler->world_size);
+    add_int(out, size, "local", &scheduler->local_rank);
+    add_int(out, size, "of", &scheduler->local_size);
+    add_int(out, size, "nproc", &scheduler->nproc);
+    if (scheduler->first_host.from != NULL) {
+        add_text(out, size, "first", scheduler->first_host.value);
     }
-    add_int(out, size, "port", &where->port);
-    if (where->hosts_from != NULL) {
+    add_int(out, size, "port", &scheduler->port);
+    if (scheduler->hosts_from != NULL) {
         add_text(out, size, "hosts", "");
-        for (size_t i = 0; i < where->hosts.count; i++) {
+        for (size_t i = 0; i < scheduler->hosts.count; i++) {
             size_t len = strlen(out);
-            (void)snprintf(out + len, size - len, "%s%s", i > 0 ? "," : "", where->hosts.list[i]);
+            (void)snprintf(out + len, size - len, "%s%s", i > 0 ? "," : "",
+                           scheduler->hosts.list[i]);
         }
     }
-    if (where->job_id_from != NULL) {
-        add_text(out, size, "job", where->job_id);
+    if (scheduler->job_id_from != NULL) {
+        add_text(out, size, "job", scheduler->job_id);
     }
-    if (where->end_time_from != NULL) {
+    if (scheduler->end_time_from != NULL) {
         add_text(out, size, "ends", "");
         size_t len = strlen(out);
-        (void)snprintf(out + len, size - len, "%lld", (long long)where->end_time);
+        (void)snprintf(out + len, size - len, "%lld", (long long)scheduler->end_time);
     }
-    if (where->kill_on_exit) {
+    if (scheduler->kill_on_exit) {
         add_text(out, size, "kill", "1");
     }
-    if (where->warning[0] != '\0') {
+    if (scheduler->warning[0] != '\0') {
         add_text(out, size, "warning", "1");
     }
 }
 
-static int detect(const struct golden *golden, struct ct_scheduler *where, struct ct_err *err)
+static int detect(const struct golden *golden, struct ct_scheduler *scheduler, struct ct_err *err)
 {
     const struct ct_scheduler_input input = {
         .env = (char *const *)golden->env,
@@ -86,7 +87,7 @@ static int detect(const struct golden *golden, struct ct_scheduler *where, struc
         .read = read_file,
         .data = (void *)golden,
     };
-    return ct_scheduler_detect(&input, where, err);
+    return ct_scheduler_detect(&input, scheduler, err);
 }
 
 /* As a real srun of Slurm 22.05 sets them. */
@@ -277,19 +278,19 @@ static void facts_are_found(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(goldens) / sizeof(goldens[0]); i++) {
-        struct ct_scheduler where = {0};
+        struct ct_scheduler scheduler = {0};
         struct ct_err err = {0};
         char facts[1024] = "";
-        if (detect(&goldens[i], &where, &err) != 0) {
+        if (detect(&goldens[i], &scheduler, &err) != 0) {
             fail_msg("%s: %s", goldens[i].title, err.text);
         }
-        write_facts(&where, facts, sizeof(facts));
+        write_facts(&scheduler, facts, sizeof(facts));
         if (strcmp(facts, goldens[i].facts) != 0) {
             fail_msg("%s:\n  found    %s\n  expected %s", goldens[i].title, facts,
                      goldens[i].facts);
         }
-        assert_non_null(where.reason);
-        ct_scheduler_fini(&where);
+        assert_non_null(scheduler.reason);
+        ct_scheduler_fini(&scheduler);
     }
 }
 
@@ -383,13 +384,13 @@ static void contradictions_are_refused(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
-        struct ct_scheduler where = {0};
+        struct ct_scheduler scheduler = {0};
         struct ct_err err = {0};
-        int rc = detect(&refusals[i], &where, &err);
+        int rc = detect(&refusals[i], &scheduler, &err);
         if ((rc != CT_EFORMAT && rc != CT_EINVAL) || strstr(err.text, refusals[i].facts) == NULL) {
             fail_msg("row %zu: %d, '%s' instead of '%s'", i, rc, err.text, refusals[i].facts);
         }
-        assert_null(where.hosts.list);
+        assert_null(scheduler.hosts.list);
     }
 }
 
@@ -406,9 +407,9 @@ static void ports_follow_the_job(void **state)
 
 static int detect_once(void *data)
 {
-    struct ct_scheduler where = {0};
-    int rc = detect(data, &where, NULL);
-    ct_scheduler_fini(&where);
+    struct ct_scheduler scheduler = {0};
+    int rc = detect(data, &scheduler, NULL);
+    ct_scheduler_fini(&scheduler);
     return rc;
 }
 
@@ -428,5 +429,5 @@ int main(void)
         cmocka_unit_test(ports_follow_the_job),
         cmocka_unit_test(memory_may_run_out),
     };
-    return cmocka_run_group_tests_name("where", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("scheduler", tests, NULL, NULL);
 }

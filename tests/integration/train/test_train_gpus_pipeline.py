@@ -139,7 +139,7 @@ class GpusPipeline(testlib.Case):
             self.check_rules()
 
     def test_a_dead_stage_costs_what_came_after_the_checkpoint(self):
-        epochs = 200
+        epochs = 60
         job = self.start(
             *self.command(
                 4, "--pipeline-stages", "2", "--epochs", epochs, "--resume", "auto",

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pages name only what is there. A word in backticks is a path if its first part is a folder of the top
 level, or if it has a source file's suffix and no folder. It may hold '*', lists like {a,b}.c, and the
-placeholders below, which stand for any name. A word like `name()` is a function of the C sources. A link goes
-to a file, relative to its page."""
+placeholders below, which stand for any name. A word like `name()` is a function of the C sources, and in a
+step of a numbered list that begins with "`file`: `name()`" it is one of that file. A link goes to a file,
+relative to its page."""
 
 import functools
 import itertools
@@ -18,6 +19,7 @@ FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 QUOTED = re.compile(r"`([^`]+)`")
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 FUNCTION = re.compile(r"(\w+_\w+)\(\)")
+STEP = re.compile(r"^\d+\. `([\w./-]+)`: `(\w+)\(\)`", re.MULTILINE)
 # Of other projects.
 ELSEWHERE = ("init_process_group",)
 CALL = re.compile(r"\b(\w+)\(")
@@ -83,6 +85,10 @@ class Pages:
             for name in FUNCTION.findall(match.group(1)):
                 if name not in self.functions and name not in ELSEWHERE:
                     yield line, f"there is no function {name}()"
+        for match in STEP.finditer(text):
+            file, name = match.groups()
+            if file in self.files and name not in CALL.findall(self.read(pathlib.PurePosixPath(file))):
+                yield tree.line_of(text, match.start()), f"{file} has no {name}()"
         for match in LINK.finditer(text):
             # By hand: a page has no link out of the tree.
             parts = []

@@ -240,6 +240,11 @@ class Pages(unittest.TestCase):
         self.assertEqual(self.found("[a](../README.md)\n", "docs/A.md"), [])
         self.assertEqual(len(self.found("[a](README.md)\n", "docs/A.md")), 1)
 
+    def test_steps_of_a_list(self):
+        self.assertEqual(self.found("1. `launcher/util/list.c`: `ct_list()` lists.\n"), [])
+        self.assertEqual(self.found("2. `launcher/util/list.c`: `gone()` goes.\n"),
+                         ["launcher/util/list.c has no gone()"])  # fmt: skip
+
     def test_which_pages(self):
         for page in ("README.md", "docs/A.md", "bench/README.md"):
             self.assertTrue(pages.is_page(pathlib.PurePosixPath(page)))

@@ -60,7 +60,7 @@ static void move(const struct step *step, enum ct_agent_state to, const char *wh
 /* ---- the end ----------------------------------------------------------------------------------
  */
 
-/* What the membership says, else the best that is known here. */
+/* The membership's exit code, else the one that follows from what is known here. */
 static int exit_code(const struct ct_agent *agent)
 {
     if (agent->over) {
@@ -89,7 +89,7 @@ static void finish(const struct step *step, const char *why)
     move(step, CT_AGENT_DONE, why);
 }
 
-/* Also when nobody lives any more: a stop ends what workers have left behind, and waits for it. */
+/* Also called when no worker is alive, because workers may have left processes behind. */
 static void stop_all(const struct step *step, int signo, const char *why)
 {
     step->agent->all_stopped = false;
@@ -97,7 +97,7 @@ static void stop_all(const struct step *step, int signo, const char *why)
     move(step, CT_AGENT_STOPPING, why);
 }
 
-/* In STOPPING: goes on when all is stopped and it is known where to. */
+/* In STOPPING: leaves the state when everything is stopped and it is known what follows. */
 static void conclude(const struct step *step)
 {
     struct ct_agent *agent = step->agent;
@@ -164,7 +164,7 @@ static void on_started(const struct step *step, const struct ct_agent_event *eve
     }
 }
 
-/* A worker that ran, or was to run, is gone. */
+/* A worker has ended, or could not be started. */
 static void on_gone(const struct step *step, const struct ct_agent_event *event)
 {
     struct ct_agent *agent = step->agent;
@@ -323,8 +323,8 @@ static void on_preempt(const struct step *step, int signo)
     }
 }
 
-/* A person who presses Ctrl-C again has waited long enough. */
-static void hurry(const struct step *step)
+/* After a second Ctrl-C ctrun kills the workers and waits for no other node. */
+static void stop_waiting(const struct step *step)
 {
     struct ct_agent *agent = step->agent;
     agent->impatient = true;
@@ -347,7 +347,7 @@ static void on_signal(const struct step *step, int signo)
     }
     if (again) {
         if (signo == SIGINT) {
-            hurry(step);
+            stop_waiting(step);
         }
         return;
     }

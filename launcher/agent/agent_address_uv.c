@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What workers are told of the way to the store and to the other machines: MASTER_ADDR, and the
- * network interface where this machine's own name would mislead them.
+ * What workers are told about the way to the store and to other machines: MASTER_ADDR, and the
+ * network interface if this machine's own name leads to a wrong one.
  *
  * Happy path: the name is looked up while the link to the membership is opened. The agent hears
  * that the link is up when both are done. Each world decides anew.
  *
- * Failure modes: a name that is not known in time counts as one that means nothing.
+ * Failure modes: a name that is not resolved in time counts as one without an address.
  *
  * Who frees: close_all() of agent_uv.c, through ct_agent_address_close().
  */
@@ -16,7 +16,7 @@
 
 #include <stdio.h>
 
-/* Have we come to the job's store by the loopback? */
+/* Has this node reached the job's store through the loopback? */
 static bool came_by_loopback(const struct ct_agent_store *store, const struct ct_link *link)
 {
     struct sockaddr_storage own;

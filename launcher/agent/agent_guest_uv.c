@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The workers' store of another machine, where the job has a token: it serves the workers of those
- * machines alone whose agents hold a link to it and have proved the token there. That the job's
- * store has seen the agent does not help: the way to another machine may begin at another address.
+ * The link to the workers' store of another machine, in a job with a token. That store serves the
+ * workers of a machine only while the machine's agent holds a link to it and has proved the token
+ * there. It is not enough that the job's store has seen the agent, because the agent may reach the
+ * two machines from different addresses.
  *
- * Happy path: a world comes, the link is opened, and the agent hears of the world when it is up.
+ * Happy path: a world comes, the link is opened, and the agent hears of the world when the link is
+ * up.
  *
- * Other paths: the world ends before that; then nothing of it is here, which the membership hears
- * at once.
+ * Other paths: the world ends before that. Then this node has no worker of it, and the membership
+ * is told so at once.
  *
- * Failure modes: a link that cannot be opened ends the job here, before workers start that would be
- * refused. One that is lost later means that the store or its machine is gone, of which the
- * membership tells.
+ * Failure modes: a link that cannot be opened ends the job here, because the workers would be
+ * refused. When the link is lost later, the store or its machine is gone, and the membership
+ * reports that.
  *
  * Who frees: ct_agent_link_close(), or the next world.
  */
@@ -22,7 +24,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The store listens already when the world is told. */
+/* A short time is enough: the store listens before the world is sent. */
 #define CONNECT_MS 10000
 
 static void say(struct ct_link *link, struct ct_msg *msg, enum ct_msg_type type, int generation)

@@ -2,14 +2,15 @@
  *
  * Workers that go on in the next generation instead of being ended with the others.
  *
- * Happy path: a worker has said on its progress page that it can go on. When another generation may
- * follow, the stop tells it to park instead of ending it. Once it is parked and another generation
- * is certain, the stop leaves it alone. Its process and its streams stay; when its local rank is to
- * be started, it is told the new contract instead.
+ * Happy path: a worker says on its progress page that it can go on. When another generation may
+ * follow, the stop orders it to park instead of ending it. When it has parked and another
+ * generation is certain, the stop leaves it alone. Its process and its streams stay. When its local
+ * rank is to be started, it gets the new environment instead.
  *
- * Failure modes: a worker that does not park in time, or that no generation follows for, is ended
- * like any other. It also gets an order to end, because one that sleeps may not notice a signal.
- * When it dies while it waits, or cannot be told, another process is started in its place.
+ * Failure modes: a worker that does not park in time is ended like any other, and so is one that no
+ * generation follows for. It also gets an order to end, because a worker that waits for orders may
+ * not notice a signal. A worker that dies while it waits, or cannot be told, is replaced by a new
+ * process.
  */
 #include "launcher/agent/agent_run_uv.h"
 

@@ -18,12 +18,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* For what we send last. */
+/* How long the last messages may take to be sent. */
 #define FLUSH_MS 2000
 
 /* ---- from the membership -------------------------------------------------------------------- */
 
-/* What every ctrun of this machine is told. */
+/* Prints a message that every ctrun of this machine receives, once for the machine. */
 static void say_for_all(struct ct_agent_run *run, const char *text)
 {
     if (ct_agent_report_speaks(run->job->resolved)) {
@@ -255,7 +255,7 @@ void ct_agent_link_send(struct ct_agent_run *run, unsigned say)
     }
 }
 
-/* The status page shows a failure by it while the others are still being stopped. */
+/* So the status page shows a failure while the other workers are still being stopped. */
 void ct_agent_link_beat(struct ct_agent_run *run)
 {
     memset(run->membership.msg, 0, sizeof(*run->membership.msg));
@@ -268,7 +268,7 @@ void ct_agent_link_beat(struct ct_agent_run *run)
 
 /* ---- the end -------------------------------------------------------------------------------- */
 
-/* What we sent last is out: the membership knows that we have left. */
+/* The last messages were sent, so the membership knows that this node has left. */
 static void on_link_closed(void *data)
 {
     struct ct_agent_run *run = data;

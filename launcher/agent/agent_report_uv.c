@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Happy path: nothing is said.
+ * Happy path: nothing is printed.
  *
- * A failure here: its headline is printed at once. When all is stopped, what the worker wrote is
- * collected and the membership is told. When it is known what comes next, the report is printed.
+ * A failure here: its headline is printed at once. When everything is stopped, what the worker
+ * wrote is collected and sent to the membership. When it is known what comes next, the report is
+ * printed.
  *
- * A failure elsewhere: its headline is printed when the membership tells it. At the end of a job of
- * several machines each of them prints the story of the whole job.
+ * A failure elsewhere: its headline is printed when the membership reports it. At the end of a job
+ * of several machines, each of them prints the story of the whole job.
  *
- * Failure modes: without memory a text is left out. The user is told of a report file that cannot
- * be written.
+ * Failure modes: without memory a text is left out. If the file of --report cannot be written, a
+ * warning says so.
  *
- * Who frees: the texts of a failure go with the next generation, or with ct_agent_run().
+ * Who frees: the texts of a failure are freed when the next generation begins, or by
+ * ct_agent_run().
  */
 #include "launcher/agent/agent_run_uv.h"
 

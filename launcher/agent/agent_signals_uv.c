@@ -19,10 +19,10 @@
 #include <string.h>
 #include <time.h>
 
-/* By PyTorch's habits: PrefixStore's separator and no leading slash. */
+/* Named as PyTorch does: the separator of PrefixStore, and no slash in front. */
 #define NOTICE_KEY "ctrun/preempt"
 
-/* The scheduler kills what is still there at the end of the allocation. */
+/* Not later than the end of the allocation, when the scheduler kills every process. */
 static int64_t deadline_ms(const struct ct_job_spec *job)
 {
     int64_t left_ms = job->options->shutdown_timeout_ms, end_s;

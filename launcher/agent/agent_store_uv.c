@@ -23,14 +23,14 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Others have nothing to stop any more when they hear that the job is over, only to sweep up. */
+/* The other agents have no workers left when they hear that the job is over, so they leave soon. */
 #define LEAVE_MS 5000
 #define LEAVE_POLL_MS 5
 
-/* This machine alone; agents that have proved the token bring theirs in. */
+/* Admits this machine only. The address of an agent that has proved the token is added later. */
 static const struct ct_access only_agents;
 
-/* As ct_listen() has it. */
+/* ct_listen() takes it for all addresses of the machine. */
 #define ANY_ADDRESS "*"
 
 static bool shared(const struct ct_job_spec *job)
@@ -188,8 +188,8 @@ static int open_own(struct ct_agent_run *run, struct ct_err *err)
     return rc;
 }
 
-/* Clients of the old generation lose their connections here: whatever has escaped the stop must not
- * write into the store of the new one. */
+/* Clients of the old generation lose their connections, because a process that the stop did not
+ * find must not write into the store of the new generation. */
 int ct_agent_store_serve(struct ct_agent_run *run, struct ct_err *err)
 {
     struct ct_server *store = run->store.server != NULL ? run->store.server : run->store.own;

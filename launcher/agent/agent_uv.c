@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Happy path: open output, store, processes and signals; open the link to the membership; step the
- * agent with "begin"; carry out what it says until it says "finish"; close everything; the loop
- * runs dry. A job of one machine goes the same way: its membership is in this process.
+ * Happy path: open output, store, processes and signals, then the link to the membership. Give the
+ * state machine the event "begin", and carry out what it asks for until it asks to finish. Close
+ * everything and let the loop end. A job of one machine takes the same way: its membership is in
+ * this process.
  *
  * Failure modes: what cannot be opened ends the run before any worker starts.
  *
- * Who frees: everything lives in struct ct_agent_run on ct_agent_run()'s stack and is closed by
- * close_all(). None of the callbacks used here comes from inside the call that asked for it.
+ * Who frees: everything lives in struct ct_agent_run on the stack of ct_agent_run(), and
+ * close_all() closes it. No callback used here is called inside the call that asked for it.
  */
 #include "launcher/agent/agent_run_uv.h"
 

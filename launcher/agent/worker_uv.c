@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Happy path: two streams are opened, the process is spawned on their descriptors, and the streams
- * close theirs. argv and environment live only for the spawn.
+ * Happy path: open two streams, start the process on their descriptors, and close the descriptors.
+ * The arguments and the environment are freed as soon as the process has started.
  *
- * Failure modes: the streams are freed again. Spawning comes last, so a failure leaves no process.
+ * Failure modes: the streams are freed again. Starting the process is the last step, so a failure
+ * leaves no process.
  */
 #include "launcher/agent/worker_uv.h"
 

@@ -58,25 +58,26 @@ void ct_trainer_free(struct ct_trainer *trainer); /* NULL is allowed */
 CT_MUST_CHECK int ct_trainer_probe(const struct ct_train_options *options, struct ctw_job *job,
                                    struct ct_err *err);
 
-/* Collective. Everything from the checkpoint on that is of one generation; the data set is there.
- */
+/* Collective. Opens everything that belongs to one generation, from the checkpoint on. The data set
+ * has been loaded. */
 CT_MUST_CHECK int ct_trainer_join(struct ct_trainer *trainer, struct ct_err *err);
 
-/* Ends what is of this generation; the freed fields keep their values. */
+/* Frees what belongs to this generation. The freed fields keep their values. */
 void ct_trainer_leave(struct ct_trainer *trainer);
 
-/* Tells the launcher that this process need not be ended with others, where that is worth it. */
+/* Tells the launcher, where that is worth it, that this process can stay when others fail. */
 void ct_trainer_stay(struct ct_trainer *trainer);
 
 /* ---- a run ----------------------------------------------------------------------------------- */
 
-/* Has a failure with this code a reason that another generation would not have? Only where the
- * launcher can give one, and options.in_process let us. */
+/* Whether this process may go on in the next generation after a failure with this code: the failure
+ * came from outside, and launcher and options allow it. */
 bool ct_trainer_goes_on(const struct ct_trainer *trainer, int rc);
 
-/* After such a failure, of ct_trainer_run() or of this: waits for the next generation and joins it,
- * with the newest state that any rank has. The rank may be another one then. When no generation
- * comes, *err stays as it was and its code is returned; CT_EABORTED: the job has ended. */
+/* Call it after such a failure of ct_trainer_run() or of this function. It waits for the next
+ * generation and joins it with the newest state that any rank has; this process may get another
+ * rank. When no generation comes, *err stays as it was and its code is returned. CT_EABORTED: the
+ * job has ended. */
 CT_MUST_CHECK int ct_trainer_next(struct ct_trainer *trainer, struct ct_err *err);
 
 /* Collective. Trains until options.epochs, with evaluation after each and checkpoints as
@@ -90,12 +91,12 @@ void ct_trainer_abort(struct ct_trainer *trainer);
 /* One step on global batch `t` of the current epoch. Collective. */
 CT_MUST_CHECK int ct_trainer_step(struct ct_trainer *trainer, size_t t, struct ct_err *err);
 
-/* Before a step of `rows` samples is queued on a GPU: waits, where the queueing itself would have
- * to wait for the device, which does not notice that a peer is gone as this does. */
+/* Call it before a step of `rows` samples is queued on a GPU. It waits for the device where the
+ * queueing would do so: this wait ends when a peer dies, the other one would not. */
 CT_MUST_CHECK int ct_trainer_await_queue(struct ct_trainer *trainer, size_t rows,
                                          struct ct_err *err);
 
-/* The device's part of it, for `rows` samples of this rank out of `global_rows`. */
+/* The device's part of a step, for `rows` samples of this rank out of `global_rows`. */
 CT_MUST_CHECK int ct_trainer_queue(struct ct_trainer *trainer, const uint32_t *index, size_t rows,
                                    size_t global_rows, struct ct_err *err);
 

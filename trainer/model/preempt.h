@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Notices that this machine will be taken away: a file that appears (named by the environment
- * variable CTRUN_PREEMPT_FILE) or a signal. They reach ranks at different times, so all ranks agree
- * on the step to stop at: now and then, about 20 times a second, they exchange whether anyone has
- * seen one. That costs each step next to nothing. What else ranks must agree on now and then
- * travels with it.
+ * variable CTRUN_PREEMPT_FILE) or a signal. Ranks notice it at different times, so they agree on
+ * the step to stop at: about 20 times a second they exchange whether one of them has noticed. Most
+ * steps have no exchange and cost nothing. The exchange also carries the requests for a checkpoint
+ * and the sums of the metrics.
  */
 #ifndef CT_TRAINER_MODEL_PREEMPT_H
 #define CT_TRAINER_MODEL_PREEMPT_H
@@ -36,8 +36,8 @@ bool ct_preempt_due(struct ct_preempt *preempt);
 /* What some rank wants of all. */
 enum { CT_PREEMPT_STOP = 1, CT_PREEMPT_SAVE = 2 };
 
-/* Collective, the exchange. *wants is what this rank wants besides stopping, and becomes what any
- * rank does. Since all ranks are heard anyway, `sums` become their sums over ranks. */
+/* Collective: the exchange. *wants goes in as what this rank wants besides stopping, and comes out
+ * as what at least one rank wants. `sums` become the sums over all ranks. */
 CT_MUST_CHECK int ct_preempt_agree(struct ct_preempt *preempt, struct ct_team *team,
                                    double sums[CT_PREEMPT_SUMS], unsigned *wants,
                                    struct ct_err *err);

@@ -30,10 +30,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Steps without the host: trainer/loop/cuda_graph.h. Zeros where there are none. */
+/* Steps that are replayed without the host: trainer/loop/cuda_graph.h. Zeros where they are not. */
 struct ct_cuda_graph {
-    bool on, warm;                   /* warm: a whole batch has been queued as ever */
-    bool recording;                  /* right now */
+    bool on, warm;                   /* warm: a whole batch has been queued step by step */
+    bool recording;                  /* the device is recording right now */
     size_t steps;                    /* of `many` */
     struct ct_recording *one, *many; /* NULL until they are needed */
     struct ct_course course;
@@ -41,53 +41,54 @@ struct ct_cuda_graph {
     uint32_t *order;
     struct ct_pace *paces;
     struct ct_pace *host_paces;
-    uint64_t counted; /* what *now will be when all that is queued is done */
-    int lead;         /* replays since the host has waited */
+    uint64_t counted; /* the value of *now after all queued work */
+    int lead;         /* replays since the host last waited */
 };
 
 /* A copy that outlives a generation: trainer/session/gpu_backup.h. Zeros where there is none. */
 struct ct_gpu_backup {
     float *copy;  /* device memory: parameters, then each state of the optimizer */
-    int64_t step; /* whose state that is; 0 = none */
-    int epoch;    /* and where that stands, as in struct ct_position */
+    int64_t step; /* after which the copy was made; 0 = there is none */
+    int epoch;    /* this and batch: the position of that step, as in struct ct_position */
     size_t batch;
-    int64_t next_ns; /* no copy before */
-    int from;        /* 1 + the rank whose copy this generation began with; 0 = with none */
+    int64_t next_ns; /* the earliest time of the next copy */
+    int from;        /* 1 + the rank whose copy this generation began with; 0 = it began without */
 };
 
 /* Rows of one evaluation pass: large enough for the GEMMs, small enough for the cache. */
 #define CT_EVALUATION_ROWS 512
 
-/* The samples. They stay from one generation to the next. */
+/* The samples, which stay from one generation to the next. */
 struct ct_trainer_data {
     struct ct_dataset set;
     struct ct_resident train, test; /* where the device reads them */
     void *uploaded[4];              /* device copies of images and labels; NULL on the CPU */
 };
 
-/* The memory of one generation, of the team or the device unless it says otherwise. */
+/* The memory of one generation. It belongs to the team or the device unless a field says that it is
+ * the host's. */
 struct ct_trainer_memory {
-    struct ct_span held; /* what of the model params and the optimizer have room for */
+    struct ct_span held; /* the part of the model for which there is room */
     float *params, *grads;
     uint16_t *narrow;   /* the parameters in bfloat16; NULL with --precision f32 */
     double *totals;     /* two doubles of the device: loss and hits */
     uint32_t *sequence; /* of the host: 0, 1, 2, ... for evaluation; model.max_rows of them */
     float *host_copy;   /* of the host: the model while it is filled; NULL on the CPU */
-    bool scattered;     /* some rank has only some stages' layers, */
-    float *transit;     /* ... and on GPUs the others' pass through this */
+    bool scattered;     /* some rank lacks the layers of other stages */
+    float *transit;     /* on GPUs: layers of other stages pass through it into a checkpoint */
 };
 
 /* How far training is, besides optimizer.step. */
 struct ct_position {
     int epoch;         /* epochs done */
     size_t batch;      /* steps done of the epoch after those */
-    bool after_report; /* resumed behind an epoch whose report is out, perhaps not its checkpoint */
+    bool after_report; /* resumed after an epoch's report; its checkpoint may still be missing */
 };
 
 /* The epoch that runs. */
 struct ct_epoch_progress {
-    size_t first_batch;     /* with which this generation began in it */
-    size_t earlier_samples; /* that earlier generations put into its totals */
+    size_t first_batch;     /* the first batch of this generation */
+    size_t earlier_samples; /* samples of earlier generations in the totals */
     struct ct_rates rates;
 };
 
@@ -152,16 +153,16 @@ CT_MUST_CHECK int ct_trainer_restore(struct ct_trainer *trainer, const struct ct
 
 struct ct_arrays ct_trainer_arrays(float *params, const struct ct_optimizer *optimizer);
 
-/* Copies the model and the optimizer's state to host memory, laid out as ct_saver_begin() has it.
- * Collective where the model is scattered; `out` is NULL for who only helps. */
+/* Copies the model and the optimizer's state to host memory in the layout of ct_saver_begin().
+ * Collective where the model is scattered; `out` is NULL on ranks that only send their part. */
 CT_MUST_CHECK int ct_trainer_copy_state(struct ct_trainer *trainer, float *out, struct ct_err *err);
 
-/* Opens what --resume asks for and sets the position; `file` stays closed when that is the start.
- */
+/* Opens the checkpoint of --resume and sets the position. `file` stays closed when training starts
+ * from the beginning. */
 CT_MUST_CHECK int ct_trainer_open_resume(struct ct_trainer *trainer, struct ct_safetensors *file,
                                          struct ct_err *err);
 
-/* --resume auto? */
+/* Whether --resume auto was given. */
 bool ct_train_resumes_itself(const struct ct_train_options *options);
 
 #endif

@@ -22,13 +22,14 @@ struct order_reader {
     bool able;      /* it has said that it can go on in the next one */
 };
 
-/* Maps the slot that CTRUN_HANDOVER names, for reading. As with a progress page nothing here fails:
- * what makes no sense leaves the process without. */
+/* Maps the slot that CTRUN_HANDOVER names, for reading. It cannot fail: where the variable makes no
+ * sense, the launcher hands nothing over. */
 void order_reader_open(struct order_reader *handover, const char *value, int generation);
 void order_reader_close(struct order_reader *handover);
 
-/* Has the launcher ended this process's generation? Then no peer will ever come to a wait. A load
- * and a comparison; never true of a process that could not go on. NULL is allowed. */
+/* Whether the launcher has ended this process's generation, so that no peer will join a collective
+ * any more. It costs a load and a comparison. False where the process has not said that it can go
+ * on. NULL is allowed. */
 static inline bool order_reader_ended(const struct order_reader *handover)
 {
     if (handover == NULL || !handover->able) {

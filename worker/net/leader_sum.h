@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How the ranks of a host get the host's own sum ready while their leader is sending it: they add
- * chunk after chunk in the order in which the plan needs them, and count how far they are.
+ * The sum over the ranks of one host. The leader sends it to the other hosts while its helpers,
+ * which are all other ranks of the host, still add: chunk after chunk, in the order in which the
+ * plan needs them. A counter says how far each helper is.
  *
- * The plan needs two streams of bytes at a time: what its first step sends, and what it adds to
- * what comes. Chunk c of each is added by helper c modulo their number; helpers are the ranks but
- * the leader, which has its hands full.
+ * The plan reads two streams of bytes at a time: the bytes that its first step sends, and those to
+ * which it adds what it receives. Of n helpers, number c modulo n adds chunk c of each stream.
  */
 #ifndef CT_WORKER_NET_LEADER_SUM_H
 #define CT_WORKER_NET_LEADER_SUM_H
@@ -41,11 +41,12 @@ struct leader_sum {
 /* Before the ranks meet for the operation. */
 void leader_sum_begin(struct host *host);
 
-/* In a helper: adds all that is its. */
+/* In a helper: adds all its chunks. */
 void leader_sum_work(const struct leader_sum *own_sum);
 
-/* In the leader: the end of what is ready of a range that starts at `begin`, given that the
- * stream's ranges before it have `base` bytes; at most `end`. */
+/* In the leader: how far the range [begin, end) of a stream has been added; it is known that this
+ * is at least as far as `at`. `base` is the number of bytes of the stream's ranges before this one.
+ */
 size_t leader_sum_ready(const struct leader_sum *own_sum, enum leader_sum_stream stream,
                         size_t base, size_t begin, size_t at, size_t end);
 

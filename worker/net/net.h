@@ -3,15 +3,15 @@
  * The leaders of a job's hosts and their connections. Local rank 0 of each host is its leader; a
  * leader is one thread and all its sockets are non-blocking.
  *
- * Every two leaders share a control connection, on which nothing but bad news travels: why a
- * communicator has ended, whom a host has been waiting for half its deadline, and goodbye. It
- * breaks when its leader dies, so a death reaches every host at once and by no detour. Numbers
- * travel on connections of their own, the links: to the next host of the ring, from the previous
- * one and, where the number of hosts is a power of two, to the partners at distance 1, 2, 4, ...
+ * Every two leaders share a control connection. It carries no numbers, only why a communicator has
+ * ended, for which host this one has been waiting half of its deadline, and goodbye. It breaks when
+ * a leader dies, so every host learns of a death at once. Numbers have connections of their own,
+ * the links: to the next host of the ring, from the previous one and, where the number of hosts is
+ * a power of two, to the partners at distance 1, 2, 4, ...
  * Two ranks that exchange messages (worker/net/link_net.c) are a ring of two such hosts.
  *
- * Numbers and headers cross the wire as they lie in memory; the greeting makes sure that both ends
- * mean the same by that.
+ * Numbers and headers are sent in the byte order of the machine; the greeting checks that both ends
+ * have the same one.
  */
 #ifndef CT_WORKER_NET_NET_H
 #define CT_WORKER_NET_NET_H
@@ -46,9 +46,9 @@ struct net_link {
 struct net_peer {
     int fd;    /* control connection; -1 once it is lost, and for this host itself */
     bool left; /* has said goodbye */
-    /* Whom it waits for, as it said last; of this host itself: as it told last. -1: nobody. In a
-     * ring all wait for the neighbour of who stands still, some of them an operation later: who is
-     * to blame is found at the end of the chain. */
+    /* The host for which it waits, as its last message says; -1: none. For this host itself: what
+     * it told the others last. In a ring each host waits for its neighbour, so the host that stands
+     * still is the one at the end of this chain. */
     int32_t waits_for;
     int first, size;         /* its ranks */
     char name[NET_NAME_MAX]; /* "host 1 (10.0.0.2, ranks 2 to 3)" */
@@ -75,16 +75,16 @@ struct net {
 CT_MUST_CHECK int net_open(struct net *net, const struct comm_setup *setup, struct sync *sync,
                            struct ct_err *err);
 
-/* The same of two ranks on different hosts, each as a host of its own with one rank, under the
- * names that messages give them (borrowed). Nobody waits for others on their behalf. */
+/* The same between two ranks on different hosts. Each counts as a host with one rank. `names` are
+ * the ranks' numbers in messages; they are borrowed. */
 CT_MUST_CHECK int net_open_pair(struct net *net, const struct comm_setup *setup, const int names[2],
                                 struct ct_err *err);
 
-/* Says goodbye unless the communicator has failed. NULL-safe in the sense of zeroed memory. */
+/* Says goodbye unless the communicator has failed. Zeroed memory is allowed. */
 void net_close(struct net *net, bool failed);
 
-/* Tells all leaders why the communicator has ended, or passes on what another host told. Does not
- * wait. */
+/* Tells all leaders why the communicator has ended. Where another host has told the reason, it is
+ * passed on. Does not wait. */
 void net_tell(struct net *net, const char *why);
 
 /* Reads the news without waiting. CT_EPEER names the host that died or says what it told. */
@@ -104,7 +104,8 @@ CT_MUST_CHECK int net_wait(struct net *net, const struct net_link *out, const st
                            bool starving, const struct net_header *mine, int64_t deadline,
                            struct ct_err *err);
 
-/* Numbers have moved: whoever was told that this host waits is told that it does not. */
+/* Call it when numbers have been sent or received. If the others were told that this host waits,
+ * they are told that it does not any more. */
 void net_moved(struct net *net);
 
 #define NET_MAGIC 0x63747731u

@@ -30,7 +30,7 @@ enum host_op {
     HOST_OP_BARRIER,
 };
 
-/* Ranks are counted from 0 here; messages name them as the job does, `first` higher. */
+/* Ranks are counted from 0 here. Messages give them the job's numbers, which are `first` higher. */
 struct host {
     struct ctw_comm comm;
     struct shm shm;
@@ -44,23 +44,23 @@ struct host {
     sum_fn sum;            /* of the sources, in the order that was asked for */
 };
 
-/* Makes or finds the shared file; waits for nobody but the one who makes it. Then host_join() waits
- * for all, and frees the host when it fails. */
+/* host_open() creates the shared file or waits until another rank has created it. host_join() then
+ * waits for all ranks; it frees the host when it fails. */
 CT_MUST_CHECK int host_open(const struct comm_setup *setup, struct host **out, struct ct_err *err);
 CT_MUST_CHECK int host_join(struct host *host, struct ct_err *err);
 void host_free(struct host *host);
 
-/* "all_reduce"; text for whatever a peer may have written. */
+/* For example "all_reduce". There is a text for every value, since peers write them. */
 const char *host_op_name(uint32_t op);
 
-/* What a rank does in the operation that it came to last. */
+/* What that rank does in its latest operation. */
 const struct sync_desc *host_desc(const struct host *host, int rank);
 
-/* Publishes `mine`, waits for everybody, checks that all do the same. */
+/* Publishes `mine`, waits for all ranks, and checks that all do the same operation. */
 CT_MUST_CHECK int host_meet(struct host *host, const struct sync_desc *mine, struct ct_err *err);
 
-/* Points host->sources at every rank's `send`; a private one's is its staging, and *all_shared is
- * then made false. */
+/* Points host->sources at every rank's `send` buffer. For a private buffer that is the rank's
+ * staging memory, and *all_shared becomes false. */
 CT_MUST_CHECK int host_find_sources(struct host *host, size_t bytes, bool *all_shared,
                                     struct ct_err *err);
 

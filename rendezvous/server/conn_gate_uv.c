@@ -17,6 +17,23 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+void ct_conn_gate_init(struct ct_conn_gate *gate)
+{
+    *gate = (struct ct_conn_gate){.users_fd = -1};
+    ct_list_init(&gate->unadmitted);
+    ct_source_quota_init(&gate->quota, CT_MAX_UNADMITTED);
+    ct_agent_addresses_init(&gate->agent_addresses);
+}
+
+void ct_conn_gate_fini(struct ct_conn_gate *gate)
+{
+    ct_agent_addresses_fini(&gate->agent_addresses);
+    if (gate->users_fd >= 0) {
+        (void)close(gate->users_fd);
+        gate->users_fd = -1;
+    }
+}
+
 void ct_conn_gate_peer(const struct ct_conn *conn, char *text, size_t size)
 {
     struct sockaddr_storage addr = {.ss_family = AF_UNSPEC};
@@ -48,32 +65,30 @@ static bool get_names(const struct ct_conn *conn, struct sockaddr_storage *peer,
            uv_tcp_getsockname(&conn->tcp, (struct sockaddr *)local, &local_len) == 0;
 }
 
-static bool admits_address(const struct ct_conn *conn)
+static bool admits_address(struct ct_conn_gate *gate, const struct ct_conn *conn)
 {
-    struct ct_conn_hub *hub = ct_conn_hub_of(conn);
     struct sockaddr_storage peer, local;
-    return hub->access == NULL ||
+    return gate->access == NULL ||
            (get_names(conn, &peer, &local) &&
-            (ct_access_admits(hub->access, (const struct sockaddr *)&peer,
+            (ct_access_admits(gate->access, (const struct sockaddr *)&peer,
                               (const struct sockaddr *)&local) ||
-             ct_agent_addresses_has(&hub->agent_addresses, (const struct sockaddr *)&peer)));
+             ct_agent_addresses_has(&gate->agent_addresses, (const struct sockaddr *)&peer)));
 }
 
 /* Is the peer's user admitted? Only users of this machine are judged. The kernel is asked about
  * every peer, as a process of this machine can bind to any of its addresses. A peer on this machine
  * whose user cannot be found is gone already, and refused. */
-static bool admits_user(const struct ct_conn *conn)
+static bool admits_user(const struct ct_conn_gate *gate, const struct ct_conn *conn)
 {
-    const struct ct_conn_hub *hub = ct_conn_hub_of(conn);
     struct sockaddr_storage peer, local;
     uid_t user;
-    if (hub->users_fd < 0) {
+    if (gate->users_fd < 0) {
         return true;
     }
     if (!get_names(conn, &peer, &local)) {
         return false;
     }
-    int rc = ct_peer_user_find(hub->users_fd, (const struct sockaddr *)&peer,
+    int rc = ct_peer_user_find(gate->users_fd, (const struct sockaddr *)&peer,
                                (const struct sockaddr *)&local, &user);
     return rc == 0 ? user == geteuid() || user == 0
                    : !ct_sock_is_own_address((const struct sockaddr *)&peer);
@@ -81,16 +96,17 @@ static bool admits_user(const struct ct_conn *conn)
 
 void ct_conn_gate_refuse_unadmitted(struct ct_conn *conn)
 {
-    ct_conn_gate_refuse(conn, &ct_conn_hub_of(conn)->refusals,
-                        admits_address(conn) ? "of other users (--open admits them)"
-                                             : "by address");
+    struct ct_conn_gate *gate = &ct_conn_hub_of(conn)->gate;
+    ct_conn_gate_refuse(conn, &gate->refusals,
+                        admits_address(gate, conn) ? "of other users (--open admits them)"
+                                                   : "by address");
 }
 
-static void end_one_too_many(struct ct_conn_hub *hub)
+static void end_one_too_many(const struct ct_conn_gate *gate)
 {
     int source;
-    bool over = ct_source_quota_is_over(&hub->quota, &source);
-    for (struct ct_list *at = hub->unadmitted.next; over; at = at->next) {
+    bool over = ct_source_quota_is_over(&gate->quota, &source);
+    for (struct ct_list *at = gate->unadmitted.next; over; at = at->next) {
         struct ct_conn *conn = CT_CONTAINER_OF(at, struct ct_conn, at_hub);
         if (source < 0 || conn->source == source) {
             ct_conn_gate_refuse_unadmitted(conn);
@@ -102,16 +118,17 @@ static void end_one_too_many(struct ct_conn_hub *hub)
 void ct_conn_gate_enroll(struct ct_conn *conn)
 {
     struct ct_conn_hub *hub = ct_conn_hub_of(conn);
-    conn->admitted = admits_address(conn) && admits_user(conn);
+    struct ct_conn_gate *gate = &hub->gate;
+    conn->admitted = admits_address(gate, conn) && admits_user(gate, conn);
     if (conn->admitted) {
         ct_list_append(&hub->conns, &conn->at_hub);
         return;
     }
     struct sockaddr_storage peer = {.ss_family = AF_UNSPEC}, local;
     (void)get_names(conn, &peer, &local);
-    ct_list_append(&hub->unadmitted, &conn->at_hub);
-    conn->source = ct_source_quota_add(&hub->quota, (const struct sockaddr *)&peer);
-    end_one_too_many(hub);
+    ct_list_append(&gate->unadmitted, &conn->at_hub);
+    conn->source = ct_source_quota_add(&gate->quota, (const struct sockaddr *)&peer);
+    end_one_too_many(gate);
 }
 
 /* ---- other dialects ------------------------------------------------------------------------- */
@@ -148,7 +165,8 @@ bool ct_conn_gate_is_foreign(const struct ct_conn *conn)
     const struct ct_conn_hub *hub = ct_conn_hub_of(conn);
     enum dialect dialect = dialect_spoken(conn);
     return (dialect == HTTP && hub->on_http != NULL) ||
-           (dialect == AGENT && hub->on_agent != NULL && (conn->admitted || hub->agents_prove));
+           (dialect == AGENT && hub->on_agent != NULL &&
+            (conn->admitted || hub->gate.agents_prove));
 }
 
 /* libuv gives no socket away, so a duplicate goes and the original is closed. */
@@ -156,7 +174,7 @@ void ct_conn_gate_hand_over(struct ct_conn *conn)
 {
     struct ct_conn_hub *hub = ct_conn_hub_of(conn);
     bool agent = dialect_spoken(conn) == AGENT;
-    bool ours = conn->admitted, admitted = ours || admits_address(conn);
+    bool ours = conn->admitted, admitted = ours || admits_address(&hub->gate, conn);
     uv_os_fd_t fd = -1;
     if (uv_fileno((const uv_handle_t *)&conn->tcp, &fd) == 0) {
         fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);

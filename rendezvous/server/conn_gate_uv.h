@@ -9,6 +9,10 @@
 
 #include "rendezvous/server/conn_uv.h"
 
+/* Admits everyone until its fields are set. */
+void ct_conn_gate_init(struct ct_conn_gate *gate);
+void ct_conn_gate_fini(struct ct_conn_gate *gate);
+
 /* "unknown" when the peer is gone already. */
 void ct_conn_gate_peer(const struct ct_conn *conn, char *text, size_t size);
 

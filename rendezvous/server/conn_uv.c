@@ -86,7 +86,7 @@ void ct_conn_close(struct ct_conn *conn)
     conn->closing = true;
     ct_conn_hub_of(conn)->live--;
     if (!conn->admitted) {
-        ct_source_quota_remove(&ct_conn_hub_of(conn)->quota, conn->source);
+        ct_source_quota_remove(&ct_conn_hub_of(conn)->gate.quota, conn->source);
     }
     ct_list_remove(&conn->at_hub);
     ct_session_fini(&conn->session);
@@ -393,21 +393,18 @@ int ct_conn_hub_init(struct ct_conn_hub *hub, struct ct_store *store)
     if (hub->read_buf == NULL) {
         return CT_ENOMEM;
     }
-    hub->users_fd = -1;
     hub->service.store = store;
     hub->service.on_woken = on_woken;
     ct_list_init(&hub->conns);
     ct_list_init(&hub->woken);
-    ct_list_init(&hub->unadmitted);
-    ct_source_quota_init(&hub->quota, CT_MAX_UNADMITTED);
-    ct_agent_addresses_init(&hub->agent_addresses);
+    ct_conn_gate_init(&hub->gate);
     return 0;
 }
 
 void ct_conn_hub_drain(struct ct_conn_hub *hub)
 {
     hub->draining = true;
-    close_all(&hub->unadmitted);
+    close_all(&hub->gate.unadmitted);
     /* Those whose WAIT is over are answered first, by the idle handle if they are many. */
     for (struct ct_list *at = hub->conns.next, *next; at != &hub->conns; at = next) {
         next = at->next;
@@ -432,7 +429,7 @@ void ct_conn_hub_close_all(struct ct_conn_hub *hub)
 {
     close_all(&hub->conns);
     close_all(&hub->woken);
-    close_all(&hub->unadmitted);
+    close_all(&hub->gate.unadmitted);
 }
 
 void ct_conn_hub_fini(struct ct_conn_hub *hub)
@@ -441,11 +438,7 @@ void ct_conn_hub_fini(struct ct_conn_hub *hub)
     hub->spare_out = NULL;
     ct_free(hub->read_buf);
     hub->read_buf = NULL;
-    ct_agent_addresses_fini(&hub->agent_addresses);
-    if (hub->users_fd >= 0) {
-        (void)close(hub->users_fd);
-        hub->users_fd = -1;
-    }
+    ct_conn_gate_fini(&hub->gate);
 }
 
 /* ---- accepting ------------------------------------------------------------------------------ */

@@ -23,24 +23,32 @@
 
 enum ct_conn_fault { CT_FAULT_PROTOCOL, CT_FAULT_LIMIT, CT_FAULT_MEMORY, CT_CONN_FAULTS };
 
+/* Which peers are admitted, and the connections of those that are not (conn_gate_uv.h). */
+struct ct_conn_gate {
+    const struct ct_access *access; /* NULL = everyone is admitted */
+    /* Of ct_peer_user_open(): peers on this machine must be of our user or root; -1 = of any user.
+     */
+    int users_fd;
+    bool agents_prove; /* agents need the job's token instead of an admitted address */
+    struct ct_agent_addresses agent_addresses; /* of those agents that have proved it */
+    struct ct_list unadmitted;      /* connections of peers that are not admitted; oldest first */
+    struct ct_source_quota quota;   /* of them */
+    struct ct_refusal_log refusals; /* those of them that were ended */
+};
+
 /* What all connections of a server share. The server owns it and outlives them. */
 struct ct_conn_hub {
     struct ct_service service;
     struct ct_journal *journal;     /* of the store; NULL = none */
     struct ct_outq_body *spare_out; /* lent to the connection that is served now; may be NULL */
     const struct ct_log *log;       /* may be NULL */
-    const struct ct_access *access; /* NULL = everyone is admitted */
-    /* Of ct_peer_user_open(): peers on this machine must be of our user or root; -1 = of any user.
-     */
-    int users_fd;
-    struct ct_refusal_log refusals; /* connections of peers that were not admitted */
-    /* Each connection that is not closing is in one of these lists, by ct_conn.at_hub. */
+    struct ct_conn_gate gate;
+    /* Each connection that is not closing is in one of these two lists or in gate.unadmitted, by
+     * ct_conn.at_hub. */
     struct ct_list conns;
     /* Connections whose reply another client caused. With a journal also those that were served in
      * this turn of the loop. */
     struct ct_list woken;
-    struct ct_list unadmitted;      /* those of peers that are not admitted; oldest first */
-    struct ct_source_quota quota;   /* of them */
     uv_idle_t flusher;              /* runs while `woken` holds more than one slice */
     uv_check_t turn_end;            /* calls ct_conn_hub_end_turn() */
     size_t live;                    /* connections that are not closing */
@@ -59,8 +67,6 @@ struct ct_conn_hub {
     /* The same for agents' control connections. */
     void (*on_agent)(struct ct_conn_hub *hub, int fd);
     void *agent_data;
-    bool agents_prove; /* agents need the job's token instead of an admitted address */
-    struct ct_agent_addresses agent_addresses; /* of those agents that have proved it */
     /* A connection's handle is closed and its memory gone. */
     void (*on_closed)(struct ct_conn_hub *hub);
     char *read_buf; /* CT_READ_CHUNK bytes: one read at a time per loop, so one buffer does */

@@ -326,7 +326,7 @@ static int server_new(uv_loop_t *loop, const struct ct_server_options *options,
         return ct_err_set(err, CT_ENOMEM, "no memory for the store");
     }
     server->hub.log = options->log;
-    server->hub.access = options->access;
+    server->hub.gate.access = options->access;
     server->hub.on_closed = on_conn_closed;
     server->pages.server = server;
     server->pages.hub = &server->hub;
@@ -363,8 +363,8 @@ static void on_admit(void *data, const struct sockaddr *peer, bool yes)
 {
     struct ct_server *server = data;
     if (!yes) {
-        ct_agent_addresses_remove(&server->hub.agent_addresses, peer);
-    } else if (ct_agent_addresses_add(&server->hub.agent_addresses, peer) != 0) {
+        ct_agent_addresses_remove(&server->hub.gate.agent_addresses, peer);
+    } else if (ct_agent_addresses_add(&server->hub.gate.agent_addresses, peer) != 0) {
         ct_log(server->hub.log, CT_LOG_WARNING, "store: no memory to admit an agent's address");
     }
 }
@@ -411,9 +411,9 @@ static int open_agents(struct ct_server *server, uv_loop_t *loop,
     }
     server->hub.on_agent = agents->in_process ? NULL : on_agent;
     server->hub.agent_data = server->control;
-    server->hub.agents_prove = agents->token != NULL;
-    if (server->hub.agents_prove) {
-        server->hub.quota.max = options.max_pending;
+    server->hub.gate.agents_prove = agents->token != NULL;
+    if (server->hub.gate.agents_prove) {
+        server->hub.gate.quota.max = options.max_pending;
     }
     server->pages.fn = add_job_status;
     server->pages.data = server->control;
@@ -481,7 +481,7 @@ int ct_server_open(uv_loop_t *loop, const struct ct_server_options *options, str
         return rc;
     }
     server->port = sockets.port;
-    if (options->own_user && ct_peer_user_open(sockets.fds[0], &server->hub.users_fd) != 0) {
+    if (options->own_user && ct_peer_user_open(sockets.fds[0], &server->hub.gate.users_fd) != 0) {
         ct_log(options->log, CT_LOG_INFO,
                "store: this kernel does not tell whose a connection is: every user of this machine "
                "is admitted");
@@ -522,7 +522,7 @@ void ct_server_stats(const struct ct_server *server, struct ct_server_stats *out
         .refused = server->refused,
         .protocol_errors = server->hub.protocol_errors,
         .requests = server->hub.service.requests,
-        .denied = server->hub.refusals.total,
+        .denied = server->hub.gate.refusals.total,
         .journal_bytes = journal.size,
         .journal_refused = journal.refused,
     };

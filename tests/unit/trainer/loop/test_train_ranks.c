@@ -135,6 +135,19 @@ static void consistent_training_does_not_depend_on_the_number_of_ranks_or_hosts(
     expect_same(&alone, &hosts);
 }
 
+static void augmented_images_do_not_depend_on_the_number_of_ranks(void **state)
+{
+    (void)state;
+    struct ct_train_options options = small;
+    options.shards = 4;
+    options.epochs = 1;
+    struct outcome plain = run(1, &options);
+    options.augment = (struct ct_augment_choice){.flip = true, .shift = true};
+    struct outcome alone = run(1, &options), four = run(4, &options);
+    expect_same(&alone, &four);
+    assert_true(alone.result.param_hash != plain.result.param_hash);
+}
+
 static void a_pipeline_learns_what_one_rank_learns(void **state)
 {
     (void)state;
@@ -324,6 +337,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         RANKS_TEST_SHARING(consistent_training_does_not_depend_on_the_number_of_ranks_or_hosts,
                            outcomes),
+        RANKS_TEST_SHARING(augmented_images_do_not_depend_on_the_number_of_ranks, outcomes),
         RANKS_TEST_SHARING(a_pipeline_learns_what_one_rank_learns, outcomes),
         RANKS_TEST_SHARING(a_checkpoint_of_scattered_stages_holds_the_whole_model, outcomes),
         RANKS_TEST_SHARING(a_preempted_training_goes_on_as_if_it_had_not_stopped, outcomes),

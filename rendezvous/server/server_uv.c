@@ -10,10 +10,13 @@
  * ct_server_drain() closes the listeners, and the connections as they become idle; the last one, or
  * the timer, brings on ct_server_close().
  *
+ * A flood of connections: a turn of the loop accepts CT_TURN_ACCEPTS of them. libuv holds the next
+ * one, and stops polling the listener until that is accepted at the end of the turn.
+ *
  * Failure modes: sockets are bound and listen before a handle is made, so that a port in use leaves
  * nothing behind. Out of descriptors: libuv takes the waiting connections and closes them without
  * telling us (clients try again), so the warning comes with the connection that takes the last one.
- * Out of memory: the connection waits in libuv until another one ends.
+ * Out of memory: the connection waits in libuv for the end of the turn, or of another one.
  */
 #include "rendezvous/server/server_uv.h"
 
@@ -27,6 +30,7 @@
 #include "rendezvous/wire/listen.h"
 
 #include <errno.h>
+#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -35,7 +39,7 @@
 struct listener {
     uv_tcp_t tcp;
     struct ct_server *server;
-    bool holds; /* libuv holds a connection that we had no memory for */
+    bool holds; /* libuv holds a connection, which waits for memory or for the end of the turn */
     bool stale; /* it is of a generation that is over */
 };
 
@@ -49,7 +53,8 @@ struct ct_server {
     uint16_t port;
     unsigned handles; /* listeners, timer, idle and check handle, HTTP and agents, until closed */
     bool closing;
-    bool full; /* no descriptor is left, and that was said */
+    bool full;             /* no descriptor is left, and that was said */
+    unsigned turn_accepts; /* connections taken in this turn of the loop */
     uint64_t accepted, refused;
     ct_server_close_fn close_cb;
     void *close_data;
@@ -203,21 +208,29 @@ static void count_accepted(struct ct_server *server, int rc)
 static void accept_one(struct listener *listener)
 {
     struct ct_server *server = listener->server;
+    server->turn_accepts++;
     int rc = ct_conn_accept(&server->hub, (uv_stream_t *)&listener->tcp, -1, listener->stale);
     listener->holds = rc == CT_ENOMEM;
     listener->stale = listener->stale && listener->holds;
     count_accepted(server, rc);
 }
 
-static void on_conn_closed(struct ct_conn_hub *hub)
+static void accept_held(struct ct_server *server)
 {
-    struct ct_server *server = CT_CONTAINER_OF(hub, struct ct_server, hub);
-    close_if_drained(server);
     for (size_t i = 0; i < server->num_listeners && !server->closing; i++) {
         struct listener *listener = &server->listeners[i];
         if (listener->holds && !uv_is_closing((const uv_handle_t *)&listener->tcp)) {
             accept_one(listener);
         }
+    }
+}
+
+static void on_conn_closed(struct ct_conn_hub *hub)
+{
+    struct ct_server *server = CT_CONTAINER_OF(hub, struct ct_server, hub);
+    close_if_drained(server);
+    if (server->turn_accepts < CT_TURN_ACCEPTS) {
+        accept_held(server);
     }
     finish_if_last(server);
 }
@@ -229,8 +242,10 @@ static void on_connection(uv_stream_t *stream, int status)
     if (server->closing) {
         return;
     }
-    if (status == 0) {
+    if (status == 0 && server->turn_accepts < CT_TURN_ACCEPTS) {
         accept_one(listener);
+    } else if (status == 0) {
+        listener->holds = true;
     } else {
         server->refused++;
         ct_log(server->hub.log, CT_LOG_WARNING, "store: cannot accept a connection: %s",
@@ -255,15 +270,19 @@ static void adopt(struct listener *listener, int fd)
     count_accepted(server, rc);
 }
 
-/* Clients that connected before the reset, as the kernel saw it. */
+/* Clients that connected before the reset, as the kernel saw it. Of a listening socket tcpi_unacked
+ * is how many wait to be accepted (tcp_get_info() of Linux). */
 static void drop_backlog(struct listener *listener)
 {
     listener->stale = listener->holds;
     uv_os_fd_t listening = -1;
-    if (uv_fileno((const uv_handle_t *)&listener->tcp, &listening) != 0) {
+    struct tcp_info info = {0};
+    socklen_t len = sizeof(info);
+    if (uv_fileno((const uv_handle_t *)&listener->tcp, &listening) != 0 ||
+        getsockopt(listening, IPPROTO_TCP, TCP_INFO, &info, &len) != 0) {
         return;
     }
-    for (int i = 0; i < CT_LISTEN_BACKLOG; i++) {
+    for (uint32_t i = 0; i < info.tcpi_unacked; i++) {
         int fd = accept4(listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0) {
             adopt(listener, fd);
@@ -312,7 +331,10 @@ static int add_listener(struct ct_server *server, uv_loop_t *loop, int fd, struc
 
 static void on_turn_end(uv_check_t *check)
 {
-    ct_conn_hub_end_turn(CT_CONTAINER_OF(check, struct ct_conn_hub, turn_end));
+    struct ct_server *server = CT_CONTAINER_OF(check, struct ct_server, hub.turn_end);
+    ct_conn_hub_end_turn(&server->hub);
+    server->turn_accepts = 0;
+    accept_held(server);
 }
 
 static int server_new(uv_loop_t *loop, const struct ct_server_options *options,

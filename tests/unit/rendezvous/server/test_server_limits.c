@@ -50,6 +50,29 @@ static void test_who_sends_much_does_not_hold_up_the_others(void **state)
     (void)close(other);
 }
 
+/* Whoever connected faster than the server accepted kept the loop for itself: for 12 s, until the
+ * job's agents took each other for lost. */
+static void test_a_flood_of_connections_does_not_hold_up_the_others(void **state)
+{
+    struct server_fixture *f = *state;
+    enum { FLOOD = 4 * CT_TURN_ACCEPTS };
+    int flood[FLOOD];
+    for (int i = 0; i < FLOOD; i++) {
+        flood[i] = ct_sf_client(f);
+    }
+    for (int turn = 1; ct_sf_stats(f).accepted < FLOOD; turn++) {
+        uint64_t before = ct_sf_stats(f).accepted;
+        ct_sf_turn(f);
+        /* The one that libuv holds is taken at the end of the turn. */
+        assert_in_range(ct_sf_stats(f).accepted - before, 1, CT_TURN_ACCEPTS + 1);
+    }
+    for (int i = 0; i < FLOOD; i++) {
+        ct_sf_tell(flood[i], SF_B(SF_HELLO SF_PING));
+        ct_sf_expect(f, flood[i], SF_B(SF_PONG));
+        (void)close(flood[i]);
+    }
+}
+
 /* ---- binding -------------------------------------------------------------------------------- */
 
 static void test_port_in_use_names_the_holder(void **state)
@@ -301,10 +324,10 @@ static void test_connection_without_memory_waits_for_some(void **state)
     for (int i = 0; i < 1000 && !ct_fault_hit(); i++) {
         ct_sf_turn(f);
     }
+    assert_true(ct_fault_hit());
     (void)ct_fault_end();
-    assert_int_equal(ct_sf_stats(f).connections, 1);
-    (void)close(old);
     ct_sf_expect(f, fd, SF_B(SF_PONG));
+    (void)close(old);
     (void)close(fd);
 }
 
@@ -355,6 +378,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         WITH_SERVER(test_who_sends_much_does_not_hold_up_the_others),
+        WITH_SERVER(test_a_flood_of_connections_does_not_hold_up_the_others),
         WITH_SERVER(test_slow_reader_stalls_itself_alone),
         WITH_SERVER(test_close_while_replies_are_unsent),
         WITH_SERVER(test_reader_that_leaves),

@@ -11,6 +11,7 @@
 #include "rendezvous/ctrun-stat/stat_table.h"
 #include "rendezvous/wire/json.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -77,7 +78,17 @@ static int print(const struct ct_stat_options *options, const char *where, const
     return rc;
 }
 
-/* `seen`: the store has answered before, so it has gone away since. */
+/* What to add when nobody listens there. `seen`: the store has answered before. */
+static const char *hint(const struct ct_err *err, bool seen)
+{
+    if (seen) {
+        return err->code == CT_ECLOSED ? "; it answered a moment ago: the job has probably ended"
+                                       : "";
+    }
+    return err->sys == ECONNREFUSED ? "; ctrun chooses a free port, unless --master-port names one"
+                                    : "";
+}
+
 static int show(const struct ct_stat_options *options, bool seen)
 {
     char where[CT_ADDR_JOIN_MAX];
@@ -88,13 +99,11 @@ static int show(const struct ct_stat_options *options, bool seen)
     bool healthy = false;
     ct_addr_join(options->where.host, options->where.port, where, sizeof(where));
     int rc = ask(options, &bytes, &reply, &status, &healthy, &err);
-    bool gone = seen && rc == CT_ECLOSED;
     if (rc == 0) {
         rc = print(options, where, status, &err);
     }
     if (rc != 0) {
-        (void)fprintf(stderr, "ctrun-stat: %s: %s%s\n", where, err.text,
-                      gone ? "; it answered a moment ago: the job has probably ended" : "");
+        (void)fprintf(stderr, "ctrun-stat: %s: %s%s\n", where, err.text, hint(&err, seen));
     }
     cJSON_Delete(status);
     ct_buf_fini(&bytes);

@@ -39,8 +39,12 @@ static int find_endpoint(const char *argument, const char *master_addr, const ch
 {
     const char *text = argument;
     int own_port = 0;
-    if (text != NULL && ct_parse_int(text, 1, UINT16_MAX, &own_port) == 0) {
-        text = NULL; /* a port alone: no host has a number for its name */
+    if (text != NULL && text[0] != '\0' && text[strspn(text, "0123456789")] == '\0') {
+        /* A port alone: no host has a number for its name. */
+        if (ct_parse_int(text, 1, UINT16_MAX, &own_port) != 0) {
+            return ct_err_set(err, CT_EINVAL, "port '%s' is not a number from 1 to 65535", text);
+        }
+        text = NULL;
     }
     if (text == NULL) {
         text = is_set(master_addr) ? master_addr : "127.0.0.1";

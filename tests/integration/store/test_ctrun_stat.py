@@ -139,7 +139,9 @@ class Strangers(Ctstat):
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             where = "127.0.0.1:%d" % s.getsockname()[1]
-            self.assert_unreachable(self.ctrun_stat(where), where)
+            result = self.ctrun_stat(where)
+            self.assert_unreachable(result, where)
+            self.assertIn("ctrun chooses a free port, unless --master-port names one", result.err)
 
     def test_wrong_answers(self):
         head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"

@@ -120,6 +120,17 @@ static bool group_answers(const struct ct_proc *proc)
 /* ---- one step ---------------------------------------------------------------------------------
  */
 
+/* Ctrl-C in a terminal reaches the whole foreground group, and programs count on it: a shell that
+ * waits for its child does not pass SIGINT on to it. */
+static void ask_to_end(struct ct_proc *proc, int sig)
+{
+    if (sig == SIGINT) {
+        ct_proc_signal_group(proc, sig);
+    } else {
+        ct_proc_signal_leader(proc, sig);
+    }
+}
+
 static void step_worker(struct ct_proc *proc, struct look *look)
 {
     struct ct_procs *procs = proc->procs;
@@ -130,7 +141,7 @@ static void step_worker(struct ct_proc *proc, struct look *look)
     bool killed_before = target->killed;
     unsigned actions = ct_stop_step(&stop->policy, target, proc->alive, count > 0, look->now);
     if (actions & CT_STOP_ASK_LEADER) {
-        ct_proc_signal_leader(proc, stop->sig);
+        ask_to_end(proc, stop->sig);
     }
     if (actions & (CT_STOP_TERM_GROUP | CT_STOP_KILL_GROUP)) {
         bool deadly = (actions & CT_STOP_KILL_GROUP) != 0;

@@ -110,10 +110,11 @@ struct ct_procs_stopped {
 typedef void (*ct_procs_stopped_fn)(void *data, const struct ct_procs_stopped *result);
 
 /* Ends all descendants of ctrun except those that stay, in the order that stop.h prescribes: `sig`
- * to each worker's process, SIGTERM to the rest of its group, SIGKILL when `grace_ms` is over.
- * Other descendants get SIGTERM and soon after SIGKILL. Exit callbacks are called as usual. `done`
- * is called from the loop, never inside this call, when no other process is left. It is called even
- * if there was no process at all, so that every generation ends in the same way.
+ * to each worker's process (SIGINT: to its whole group), SIGTERM to the rest of its group, SIGKILL
+ * when `grace_ms` is over. Other descendants get SIGTERM and soon after SIGKILL. Exit callbacks are
+ * called as usual. `done` is called from the loop, never inside this call, when no other process is
+ * left. It is called even if there was no process at all, so that every generation ends in the same
+ * way.
  *
  * A second call during a stop can only make it shorter: the grace time may shrink (0 = SIGKILL at
  * once), a different `sig` goes to the workers that are still alive, and `done` and `data` are

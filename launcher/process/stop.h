@@ -4,7 +4,8 @@
  *
  *     0                            the asked signal to each worker's own process: it decides what
  *                                  its children hear, so a checkpoint handler finds its data
- *                                  loaders alive
+ *                                  loaders alive (SIGINT: to its whole group, as a terminal
+ *                                  sends it)
  *     leader gone, or 80 % of      SIGTERM to what is left of its group
  *     the grace time
  *     grace time over, or          SIGKILL to the group
@@ -46,7 +47,7 @@ struct ct_stop_target {
 /* Bits. */
 enum ct_stop_action {
     CT_STOP_NOTHING = 0,
-    CT_STOP_ASK_LEADER = 1, /* the asked signal to the leader */
+    CT_STOP_ASK_LEADER = 1, /* the asked signal to the leader (SIGINT: to its group) */
     CT_STOP_TERM_GROUP = 2,
     CT_STOP_KILL_GROUP = 4,
 };

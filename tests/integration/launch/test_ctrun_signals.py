@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Signals to ctrun."""
 
+import os
 import signal
 import subprocess
 import time
@@ -78,6 +79,20 @@ class Signals(testlib.Case):
         result = job.wait()
         self.assertIn("child None", result.out)
         self.assertEqual(job.family(), [])
+
+    def test_shell_that_waits_for_its_child_ends_at_once(self):
+        # It passes no signal on: a terminal would send SIGINT to the whole group.
+        wrapper = self.script("wrapper", "#!/bin/bash\npython3 -c 'import time; print(\"up\", flush=True);"
+                              " time.sleep(600)'\necho over\n")  # fmt: skip
+        os.chmod(wrapper, 0o755)
+        for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+            with self.subTest(number=number):
+                job = self.start_up(2, "--shutdown-timeout", "600", "--no-python", wrapper)
+                job.signal(number)
+                result = job.wait(20)
+                self.assertEqual(result.code, code, result)
+                self.assertNotIn("over", result.out)
+                self.assertEqual(job.family(), [])
 
     def test_grace_time_then_kill(self):
         job = self.start_up(2, "--shutdown-timeout", "1", "sh", "-c", STUBBORN)

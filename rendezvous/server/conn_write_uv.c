@@ -98,8 +98,8 @@ void ct_conn_write_slice(struct ct_conn *conn, bool now)
     struct ct_outq *q = unsent(conn);
     struct iovec iov[CT_OUT_IOV_MAX];
     bool crowded = ct_conn_hub_of(conn)->turn_written >= CT_TURN_WRITE_BYTES;
-    size_t count = cut(iov, ct_outq_iov(q, iov, CT_OUT_IOV_MAX),
-                       crowded ? CT_CROWDED_CHUNK : CT_WRITE_BYTES);
+    size_t count =
+        cut(iov, ct_outq_iov(q, iov, CT_OUT_IOV_MAX), crowded ? CT_CROWDED_CHUNK : CT_WRITE_BYTES);
     int rc = UV_EAGAIN;
     if (now) {
         rc =

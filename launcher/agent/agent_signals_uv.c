@@ -51,7 +51,9 @@ static void say_signal(struct ct_output *output, const struct ct_agent *agent, i
 
 void ct_agent_signals_receive(struct ct_agent_run *run, int signo)
 {
-    if (ct_agent_report_speaks(run->job->resolved)) {
+    /* A ctrun that --hosts has started says nothing of its end where nothing had begun. */
+    bool silent = run->requests.input.ended && run->agent.alive == 0;
+    if (!silent && ct_agent_report_speaks(run->job->resolved)) {
         say_signal(run->output, &run->agent, signo);
     }
     if (run->agent.signo == 0) {

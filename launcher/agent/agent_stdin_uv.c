@@ -61,6 +61,7 @@ static void on_readable(uv_poll_t *handle, int status, int events)
         take_bytes(input, bytes, (size_t)n);
     } else if (n == 0 || (errno != EINTR && errno != EAGAIN)) {
         ct_agent_stdin_close(input);
+        input->ended = true;
         input->on_signal(input->run, SIGHUP);
     }
 }

@@ -295,11 +295,51 @@ static void on_signal(uv_signal_t *handle, int signo)
 /* ---- launch agents -----------------------------------------------------------------------------
  */
 
+/* What ssh exits with when it has no connection. */
+#define AGENT_FAILED 255
+
+static bool has_message(const struct ct_output_stream *stream)
+{
+    struct ct_buf tail = CT_BUF_INIT;
+    const char *line = ct_output_stream_tail(stream, "\n", &tail) == 0 ? ct_buf_cstr(&tail) : NULL;
+    bool found = line != NULL && strstr(line, "\n" CT_REPORT_PREFIX) != NULL;
+    ct_buf_fini(&tail);
+    return found;
+}
+
+/* A ctrun that ends before it has joined says why, which nobody else on its machine does in these
+ * words. */
+static bool has_spoken(struct node *node)
+{
+    ct_output_stream_catch_up(node->out); /* of a launch agent that gives a terminal */
+    ct_output_stream_catch_up(node->err);
+    return has_message(node->out) || has_message(node->err);
+}
+
+/* The launch agent of a machine that has not joined has ended. */
+static void say_not_started(struct node *node, int code)
+{
+    struct fleet *fleet = node->fleet;
+    const char *name = fleet->job->hosts->list[node->index].name;
+    const char *agent = fleet->job->options->launch_agent;
+    if (code != AGENT_FAILED && has_spoken(node)) {
+        say(fleet, "%s: ctrun there ended with code %d", name, code);
+        fleet->exit_code = code;
+        return;
+    }
+    bool here = ct_fleet_is_here(name, fleet->job->machine->host);
+    say(fleet, "%s: ctrun could not be started there: %s%s%s exited with code %d", name,
+        here ? "the shell" : "the launch agent (", here ? "" : agent, here ? "" : ")", code);
+    if (code == AGENT_FAILED && !here) {
+        say(fleet, "what to do: \"%s %s true\" must work without a question", agent, name);
+    }
+    fleet->exit_code = CT_EXIT_SETUP;
+}
+
 static void on_exit_of(void *data, struct ct_proc *proc, const struct ct_exit *end)
 {
     struct node *node = data;
     struct fleet *fleet = node->fleet;
-    const char *name = fleet->job->hosts->list[node->index].name;
     int code = ct_exit_code(end);
     (void)proc;
     node->ended = true;
@@ -309,10 +349,7 @@ static void on_exit_of(void *data, struct ct_proc *proc, const struct ct_exit *e
         fleet->exit_code = code;
     }
     if (code != 0 && fleet->signo == 0 && !node->joined && !fleet->ending) {
-        say(fleet,
-            "%s: ctrun could not be started there: the launch agent (%s) exited with code %d", name,
-            fleet->job->options->launch_agent, code);
-        fleet->exit_code = CT_EXIT_SETUP;
+        say_not_started(node, code);
         end_all(fleet);
     } else if (is_over(fleet) && !fleet->ending) {
         end_all(fleet); /* the job was over without the others */
@@ -440,6 +477,31 @@ static int start_node(struct fleet *fleet, const struct ct_fleet_plan *plan, int
     return 0;
 }
 
+/* Before anything starts: one machine must not begin a job that another one cannot join. */
+static int find_agent(const struct fleet *fleet, const struct ct_fleet_plan *plan,
+                      struct ct_err *err)
+{
+    const struct ct_fleet_job *job = fleet->job;
+    struct ct_strlist argv = {0};
+    char *path = NULL;
+    int first = 0, rc = 0;
+    while (first < job->hosts->count &&
+           ct_fleet_is_here(job->hosts->list[first].name, job->machine->host)) {
+        first++;
+    }
+    if (first == job->hosts->count) {
+        return 0;
+    }
+    rc = ct_fleet_argv(plan, first, false, "", &argv, err);
+    if (rc == 0) {
+        rc = ct_command_find(argv.list[0], job->env, &path, err);
+        rc = rc == 0 ? 0 : ct_err_wrap(err, "the launch agent");
+    }
+    ct_free(path);
+    ct_strlist_fini(&argv);
+    return rc;
+}
+
 static int start_nodes(struct fleet *fleet, struct ct_err *err)
 {
     const struct ct_fleet_job *job = fleet->job;
@@ -469,7 +531,7 @@ static int start_nodes(struct fleet *fleet, struct ct_err *err)
         .run_id = job->run_id,
         .nnodes_given = ct_option_given(job->options, CT_OPT_NNODES) != CT_GIVEN_NOT,
     };
-    int rc = 0;
+    int rc = find_agent(fleet, &plan, err);
     for (int i = 0; rc == 0 && i < job->hosts->count; i++) {
         rc = start_node(fleet, &plan, i, err);
     }

@@ -268,9 +268,7 @@ void ct_output_stream_stays(struct ct_output_stream *stream, bool stays)
 int ct_output_stream_next(struct ct_output_stream *stream,
                           const struct ct_output_stream_options *options, struct ct_err *err)
 {
-    if (stream->has_pipe && stream->reading) {
-        take_ready(stream);
-    }
+    ct_output_stream_catch_up(stream);
     pass_on(stream, ct_lines_finish(&stream->lines, &stream->output->batch));
     say_dropped(stream);
     close_route(stream);
@@ -313,6 +311,13 @@ void ct_output_stream_spawned(struct ct_output_stream *stream)
     if (stream->child_fd >= 0) {
         close(stream->child_fd);
         stream->child_fd = -1;
+    }
+}
+
+void ct_output_stream_catch_up(struct ct_output_stream *stream)
+{
+    if (stream->has_pipe && stream->reading) {
+        take_ready(stream);
     }
 }
 

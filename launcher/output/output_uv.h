@@ -116,6 +116,9 @@ CT_MUST_CHECK int ct_output_stream_next(struct ct_output_stream *stream,
                                         const struct ct_output_stream_options *options,
                                         struct ct_err *err);
 
+/* Reads what is in the pipe now, so that the tail of a process that has just ended is whole. */
+void ct_output_stream_catch_up(struct ct_output_stream *stream);
+
 /* The last lines; see ct_lines_tail(). */
 CT_MUST_CHECK int ct_output_stream_tail(const struct ct_output_stream *stream, const char *indent,
                                         struct ct_buf *out);

@@ -110,6 +110,38 @@ class Hosts(Case):
         self.assertEqual(done.code, 1, done.err)
         self.assertIn("agent: no way to nowhere", done.err)
         self.assertRegex(done.err, r"ctrun: nowhere: ctrun could not be started there: .* code 255")
+        self.assertIn(f'what to do: "{self.agent} nowhere true" must work without a question', done.err)
+        self.assertNotIn("received SIGHUP", done.err)
+
+    def test_launch_agent_that_does_not_exist(self):
+        marker = self.tmp / "begun"
+        done = self.ctrun("--hosts", "127.0.0.2,localhost", "--launch-agent", "/nowhere/ssh", "--local-addr",
+                          "127.0.0.1", "--nnodes", "1:2", "--no-python", "touch", marker)  # fmt: skip
+        self.assertEqual(done.code, 1, done.err)
+        self.assertIn("the launch agent: /nowhere/ssh: no such file", done.err)
+        self.assert_one_line(done.err)
+        self.assertFalse(marker.exists())
+
+    def test_program_that_cannot_run_keeps_its_exit_code(self):
+        noexec = self.script("noexec", "#!/bin/sh\n")
+        os.chmod(noexec, 0o644)
+        for program_, code in (("no-such-program", 127), (noexec, 126)):
+            for hosts in ("localhost:2", "127.0.0.2"):
+                with self.subTest(hosts=hosts, code=code):
+                    done = self.ctrun(*self.args(hosts, program_))
+                    self.assertEqual(done.code, code, done.err)
+                    name = hosts.split(":", maxsplit=1)[0]
+                    self.assertEqual(done.err.splitlines()[1:],
+                                     [f"ctrun: {name}: ctrun there ended with code {code}"])  # fmt: skip
+
+    def test_machine_without_a_ctrun(self):
+        # As env(1) tells it there, with the code of a program that is not found.
+        agent = self.script("bare", "#!/bin/sh\necho \"env: 'ctrun': No such file\" >&2; exit 127\n")
+        os.chmod(agent, 0o755)
+        done = self.ctrun("--hosts", "127.0.0.2", "--launch-agent", agent, "--local-addr", "127.0.0.1",
+                          "--no-python", "true")  # fmt: skip
+        self.assertEqual(done.code, 1, done.err)
+        self.assertIn("could not be started there", done.err)
 
     def test_a_launch_agent_that_gives_a_terminal(self):
         if shutil.which("script") is None:

@@ -108,6 +108,37 @@ static int search(const char *own_dir, const char *path_list, const char *name, 
     return own == 0 || own == CT_ENOMEM ? own : rc;
 }
 
+/* Why a file that was found cannot be executed. */
+static int refuse(const char *name, struct ct_err *err)
+{
+    struct stat st;
+    bool seen = strchr(name, '/') != NULL && stat(name, &st) == 0;
+    if (seen && S_ISDIR(st.st_mode)) {
+        return ct_err_set(err, CT_EPERM, "%s: is a folder", name);
+    }
+    if (seen && S_ISREG(st.st_mode) && (st.st_mode & 0111) == 0) {
+        return ct_err_set(err, CT_EPERM, "%s: has no execute permission (chmod +x %s)", name, name);
+    }
+    return ct_err_set(err, CT_EPERM, "%s: not an executable file", name);
+}
+
+/* "#!/bin/sh\r": the kernel takes the carriage return for a part of the interpreter's name. */
+static int check_first_line(const char *path, const char *name, struct ct_err *err)
+{
+    char line[256];
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t len = fd >= 0 ? read(fd, line, sizeof(line)) : -1;
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    const char *end = len > 2 ? memchr(line, '\n', (size_t)len) : NULL;
+    if (end == NULL || memcmp(line, "#!", 2) != 0 || end[-1] != '\r') {
+        return 0;
+    }
+    return ct_err_set(err, CT_ENOENT,
+                      "%s: its first line ends in a carriage return (Windows line ends)", name);
+}
+
 static int resolve_program(const char *name, char *const *env, const char *own_dir, char **out,
                            struct ct_err *err)
 {
@@ -132,9 +163,10 @@ static int resolve_program(const char *name, char *const *env, const char *own_d
         }
     }
     if (rc == CT_EPERM) {
-        return ct_err_set(err, rc, "%s: not an executable file", name);
+        return refuse(name, err);
     }
-    return rc == 0 ? 0 : ct_err_set(err, rc, "%s: out of memory", name);
+    return rc == 0 ? check_first_line(*out, name, err)
+                   : ct_err_set(err, rc, "%s: out of memory", name);
 }
 
 int ct_command_find(const char *name, char *const *env, char **out, struct ct_err *err)

@@ -52,6 +52,10 @@ static int set_up(void **state)
     add_file(rig->path, "noexec", 0644);
     add_file(rig->cwd, "here", 0755);
     add_file(rig->cwd, "script.py", 0644);
+    add_file(rig->cwd, "plain", 0644);
+    char *windows = ct_tmpdir_write(rig->cwd, "windows", "#!/bin/sh\r\ntrue\r\n", 17);
+    assert_int_equal(chmod(windows, 0755), 0);
+    free(windows);
     (void)snprintf(rig->path_var, sizeof(rig->path_var), "PATH=/nonexistent:%s", rig->path);
     rig->env[0] = rig->path_var;
     assert_int_equal(chdir(rig->cwd), 0);
@@ -163,9 +167,14 @@ static void failures_name_the_program(void **state)
         int code;
         const char *text;
     } rows[] = {
-        {"absent", CT_ENOENT, "absent: not found"}, {"./absent", CT_ENOENT, "./absent: no such"},
-        {"absent.py", CT_ENOENT, "absent.py: no"},  {"noexec", CT_EPERM, "noexec: not an exec"},
-        {"./", CT_EPERM, "./: not an executable"},  {"here", CT_ENOENT, "write ./ in front"},
+        {"absent", CT_ENOENT, "absent: not found"},
+        {"./absent", CT_ENOENT, "./absent: no such"},
+        {"absent.py", CT_ENOENT, "absent.py: no"},
+        {"noexec", CT_EPERM, "noexec: not an exec"},
+        {"./", CT_EPERM, "./: is a folder"},
+        {"here", CT_ENOENT, "write ./ in front"},
+        {"./plain", CT_EPERM, "./plain: has no execute permission (chmod +x ./plain)"},
+        {"./windows", CT_ENOENT, "./windows: its first line ends in a carriage return"},
     };
     struct rig *rig = *state;
     char out[1024];

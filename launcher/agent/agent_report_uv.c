@@ -303,6 +303,7 @@ static void tell_failure_here(struct ct_agent_run *run)
     report.tail = tail != NULL ? tail : "";
     report.advice = run->report.failure.advice;
     report.tail_is_seen = ct_worker_err_is_seen(job, failed);
+    report.tail_is_shown = ct_worker_err_is_shown(job, failed);
     if (job->logdir->base != NULL && (ct_redirects_of(&job->resolved->redirects, failed) != 0 ||
                                       ct_redirects_of(&job->resolved->tee, failed) != 0)) {
         folder = ct_logdir_path(job->logdir, run->agent.generation, failed, "");

@@ -40,9 +40,14 @@ static struct route route_of(const struct ct_job_spec *job, int local_rank, enum
     return route;
 }
 
+bool ct_worker_err_is_shown(const struct ct_job_spec *job, int local_rank)
+{
+    return route_of(job, local_rank, CT_STREAMS_STDERR).shown;
+}
+
 bool ct_worker_err_is_seen(const struct ct_job_spec *job, int local_rank)
 {
-    return job->resolved->workers == 1 && route_of(job, local_rank, CT_STREAMS_STDERR).shown;
+    return job->resolved->workers == 1 && ct_worker_err_is_shown(job, local_rank);
 }
 
 /* torchrun's macros; cut where a prefix ends at the latest. */

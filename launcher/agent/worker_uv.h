@@ -58,6 +58,9 @@ void ct_worker_ended(struct ct_worker *worker, const struct ct_exit *end, bool w
 /* Frees streams and process, which must have ended. Keeps the report. */
 void ct_worker_clear(struct ct_worker *worker);
 
+/* Is this worker's standard error shown, perhaps among lines of other workers? */
+bool ct_worker_err_is_shown(const struct ct_job_spec *job, int local_rank);
+
 /* Will this worker's standard error be seen by itself, right above ctrun's own words? */
 bool ct_worker_err_is_seen(const struct ct_job_spec *job, int local_rank);
 

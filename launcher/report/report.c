@@ -164,6 +164,41 @@ static bool has_line(const char *text, const char *line, size_t len)
     return len == 0;
 }
 
+/* Is `end` the line, or what stands in it behind "program: "? */
+static bool is_end_of(const char *line, size_t len, const char *end, size_t size)
+{
+    len = trim(&line, len);
+    size = trim(&end, size);
+    return size > 0 && size <= len && memcmp(line + len - size, end, size) == 0 &&
+           (size == len || line[len - size - 1] == ' ');
+}
+
+/* Does the line end in one of the message's? */
+static bool quotes(const char *line, size_t len, const char *message)
+{
+    while (message != NULL && *message != '\0') {
+        size_t size = strcspn(message, "\n");
+        if (is_end_of(line, len, message, size)) {
+            return true;
+        }
+        message += size + (message[size] == '\n');
+    }
+    return false;
+}
+
+/* Does a line of the tail end in the first one of the message? The further ones follow it. */
+static bool shows(const char *tail, const char *message)
+{
+    while (tail != NULL && message != NULL && *tail != '\0') {
+        size_t len = strcspn(tail, "\n");
+        if (is_end_of(tail, len, message, strcspn(message, "\n"))) {
+            return true;
+        }
+        tail += len + (tail[len] == '\n');
+    }
+    return false;
+}
+
 /* Does each line of `text` stand in one of the others? */
 static bool is_said(const char *text, const char *one, const char *other)
 {
@@ -190,6 +225,24 @@ static bool ends_in(const char *traceback, const char *text)
     return last != NULL && has_line(text, last, strcspn(last, "\n"));
 }
 
+static bool is_quoted(const char *line, size_t len, const char *message, const char *traceback)
+{
+    return has_line(message, line, len) || has_line(traceback, line, len) ||
+           quotes(line, len, message);
+}
+
+static bool has_rest(const char *tail, const char *message, const char *traceback)
+{
+    while (tail != NULL && *tail != '\0') {
+        size_t len = strcspn(tail, "\n");
+        if (!is_quoted(tail, len, message, traceback)) {
+            return true;
+        }
+        tail += len + (tail[len] == '\n');
+    }
+    return false;
+}
+
 /* The lines of the tail that stand neither in the message nor in the traceback. */
 static void add_rest(const char *tail, const char *message, const char *traceback,
                      struct ct_buf *out)
@@ -197,7 +250,7 @@ static void add_rest(const char *tail, const char *message, const char *tracebac
     while (tail != NULL && *tail != '\0') {
         size_t len = strcspn(tail, "\n");
         size_t whole = len + (tail[len] == '\n');
-        if (!has_line(message, tail, len) && !has_line(traceback, tail, len)) {
+        if (!is_quoted(tail, len, message, traceback)) {
             ct_buf_add(out, tail, whole);
         }
         tail += whole;
@@ -206,12 +259,16 @@ static void add_rest(const char *tail, const char *message, const char *tracebac
 
 int ct_report_add_evidence(const struct ct_report_evidence *said, struct ct_buf *out)
 {
+    bool is_shown = said->tail_is_seen || said->tail_is_shown;
     const char *seen = said->tail_is_seen ? said->tail : NULL;
     const char *traceback = said->traceback;
-    if (traceback != NULL && seen != NULL && ends_in(traceback, seen)) {
+    if (traceback != NULL && is_shown && said->tail != NULL && ends_in(traceback, said->tail)) {
         traceback = NULL; /* Python has written it, too */
     }
-    const char *message = is_said(said->message, traceback, seen) ? NULL : said->message;
+    const char *message = said->message;
+    if (is_said(message, traceback, seen) || shows(seen, message)) {
+        message = NULL;
+    }
     if (message != NULL) {
         ct_buf_addf(out, CT_REPORT_PREFIX "rank %d says in its error file:\n", said->rank);
         ct_report_quote(message, out);
@@ -224,7 +281,8 @@ int ct_report_add_evidence(const struct ct_report_evidence *said, struct ct_buf 
     if (traceback != NULL) {
         ct_report_quote(traceback, out);
     }
-    if (seen == NULL && !is_said(said->tail, message, traceback)) {
+    bool is_told = seen != NULL || (is_shown && shows(said->tail, message));
+    if (!is_told && has_rest(said->tail, message, traceback)) {
         ct_buf_addf(out, CT_REPORT_PREFIX "rank %d wrote last on stderr:\n", said->rank);
         add_rest(said->tail, message, traceback, out);
     }
@@ -255,6 +313,7 @@ static void add_cause(const struct ct_report *report, const struct ct_report_wor
         .traceback = report->traceback,
         .tail = report->tail,
         .tail_is_seen = report->tail_is_seen,
+        .tail_is_shown = report->tail_is_shown,
     };
     ct_report_add_evidence(&said, out);
 }

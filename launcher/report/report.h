@@ -53,6 +53,7 @@ struct ct_report {
     int64_t shutdown_timeout_ms;
     const char *tail;       /* its last lines on stderr, indented, each with '\n'; "" = none */
     bool tail_is_seen;      /* the user sees them right above, so they are not repeated */
+    bool tail_is_shown;     /* the user has seen them, perhaps among lines of other workers */
     const char *message;    /* of its error file; NULL = none */
     const char *traceback;  /* the same */
     const char *advice;     /* what to do, as in --report; NULL = nothing is known */
@@ -81,11 +82,12 @@ struct ct_report_evidence {
     int rank;
     const char *message, *traceback; /* of its error file */
     const char *tail;                /* its last lines on stderr, as they are to be shown */
-    bool tail_is_seen;               /* the user sees them already */
+    bool tail_is_seen;               /* the user sees them right above */
+    bool tail_is_shown;              /* the user has seen them among lines of other workers */
 };
 
 /* Quotes the evidence, but no line twice: the last line of a traceback is often the message, and
- * Python writes both to stderr, too. */
+ * Python writes both to stderr, too. Of a tail that was shown the message is enough. */
 int ct_report_add_evidence(const struct ct_report_evidence *evidence, struct ct_buf *out);
 
 /* Everything after the headline. The last lines say what happens next. */

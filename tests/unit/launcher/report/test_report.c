@@ -202,6 +202,42 @@ static void no_line_is_printed_twice(void **state)
                        "ctrun: what to do: think\n");
 }
 
+/* Among the lines of other workers a person may have missed it: the message is enough. */
+static void what_was_shown_is_not_repeated(void **state)
+{
+    struct rig rig;
+    (void)state;
+    set_up(&rig);
+    rig.report.message = "cannot open the data folder";
+    rig.report.tail = "    a warning\n    train: cannot open the data folder\n";
+    assert_story(&rig, "ctrun: rank 3 says in its error file:\n"
+                       "    cannot open the data folder\n"
+                       "ctrun: rank 3 wrote last on stderr:\n"
+                       "    a warning\n"
+                       "ctrun: what to do: think\n");
+    rig.report.tail_is_shown = true;
+    assert_story(&rig, "ctrun: rank 3 says in its error file:\n"
+                       "    cannot open the data folder\n"
+                       "ctrun: what to do: think\n");
+    rig.report.message = "RuntimeError: shard 17";
+    rig.report.traceback = "Traceback\n  line 3\nRuntimeError: shard 17\n";
+    rig.report.tail = "    Traceback\n      line 3\n    RuntimeError: shard 17\n";
+    assert_story(&rig, "ctrun: rank 3 says in its error file:\n"
+                       "    RuntimeError: shard 17\n"
+                       "ctrun: what to do: think\n");
+    rig.report.tail = "    something else\n";
+    rig.report.traceback = NULL;
+    assert_story(&rig, "ctrun: rank 3 says in its error file:\n"
+                       "    RuntimeError: shard 17\n"
+                       "ctrun: rank 3 wrote last on stderr:\n"
+                       "    something else\n"
+                       "ctrun: what to do: think\n");
+    rig.report.tail_is_seen = true;
+    rig.report.message = "cannot open the data folder";
+    rig.report.tail = "    train: cannot open the data folder\n";
+    assert_story(&rig, "ctrun: what to do: think\n");
+}
+
 static void nobody_is_blamed_where_none_stands_out(void **state)
 {
     struct rig rig;
@@ -292,6 +328,7 @@ int main(void)
         cmocka_unit_test(story_quotes_what_the_worker_said),
         cmocka_unit_test(consequences_are_told_from_the_cause),
         cmocka_unit_test(no_line_is_printed_twice),
+        cmocka_unit_test(what_was_shown_is_not_repeated),
         cmocka_unit_test(nobody_is_blamed_where_none_stands_out),
         cmocka_unit_test(a_restart_is_announced),
         cmocka_unit_test(who_was_killed_is_named),

@@ -45,17 +45,17 @@ int ct_buf_reserve(struct ct_buf *buf, size_t more)
     while (cap < need || cap / 2 < buf->len) {
         cap *= 2;
     }
-    unsigned char *data = ct_malloc(cap);
+    /* realloc() moves the pages of a large block instead of copying them. */
+    if (buf->off > 0) {
+        memmove(buf->data, buf->data + buf->off, buf->len);
+        buf->off = 0;
+    }
+    unsigned char *data = ct_realloc(buf->data, cap);
     if (data == NULL) {
         return CT_ENOMEM;
     }
-    if (buf->len > 0) {
-        memcpy(data, buf->data + buf->off, buf->len);
-    }
-    ct_free(buf->data);
     buf->data = data;
     buf->cap = cap;
-    buf->off = 0;
     return 0;
 }
 

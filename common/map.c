@@ -152,6 +152,26 @@ struct ct_map_node *ct_map_remove(struct ct_map *map, const void *key, size_t le
     return node;
 }
 
+void ct_map_unlink(struct ct_map *map, struct ct_map_node *node)
+{
+    for (int i = 0; i < 2; i++) {
+        struct ct_map_table *table = &map->table[i];
+        if (table->buckets == NULL) {
+            continue;
+        }
+        struct ct_map_node **link = &table->buckets[node->hash & table->mask];
+        while (*link != NULL && *link != node) {
+            link = &(*link)->next;
+        }
+        if (*link == node) {
+            *link = node->next;
+            node->next = NULL;
+            table->count--;
+            return;
+        }
+    }
+}
+
 void ct_map_each(struct ct_map *map, void (*fn)(struct ct_map_node *node, void *data), void *data)
 {
     map->pinned++;

@@ -56,6 +56,9 @@ CT_MUST_CHECK int ct_map_insert(struct ct_map *map, struct ct_map_node *node, co
 /* Unlinks and returns the node, or NULL when absent. */
 struct ct_map_node *ct_map_remove(struct ct_map *map, const void *key, size_t len);
 
+/* Unlinks a node that is in the map, without looking at its key. */
+void ct_map_unlink(struct ct_map *map, struct ct_map_node *node);
+
 /* Calls fn for every node once, in no order. fn may find any key, and may remove the node it is
  * given (and free it); it must neither insert nor remove another. */
 void ct_map_each(struct ct_map *map, void (*fn)(struct ct_map_node *node, void *data), void *data);

@@ -55,7 +55,7 @@ void ct_store_entry_drop_if_idle(struct ct_store *store, struct ct_store_entry *
 {
     if (entry->value == NULL && entry->queue == NULL && entry->pins == 0 &&
         ct_list_empty(&entry->waiters)) {
-        (void)ct_map_remove(&store->map, entry->key, entry->key_len);
+        ct_map_unlink(&store->map, &entry->node);
         ct_budget_give(&store->budget, ct_store_entry_cost(entry->key_len));
         ct_free(entry);
     }

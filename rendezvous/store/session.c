@@ -6,7 +6,9 @@
  *
  * Other paths: a WAIT has no reply until on_wake(), a watched key that changes makes a notice
  * (on_notice()); both are called in the middle of another session's request, so the owner sends
- * later. Feeding stalls when too much is unsent, and yields before a request that copies much.
+ * later. Feeding stalls when too much is unsent, and yields before a request that copies much. A
+ * request about very many keys is served in slices, one in each turn of the loop (struct ct_partial
+ * says how far it came); what other clients do in between may show in its answer.
  *
  * Failure modes: a negative code ends the connection. Replies to earlier requests are still sent.
  */
@@ -18,6 +20,15 @@
 #include "rendezvous/wire/limits.h"
 
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* Keys or pairs of a request that are served together: all or, of very many, some. */
+struct ct_slice {
+    struct ct_bytes items;
+    size_t count;
+    bool more; /* others follow */
+};
 
 /* ---- replies -------------------------------------------------------------------------------- */
 
@@ -152,20 +163,29 @@ static int op_append(struct ct_session *s, const struct ct_request *req, struct 
     return rc;
 }
 
-static int op_wait(struct ct_session *s, const struct ct_request *req)
+static int op_check(struct ct_session *s, struct ct_slice *slice)
 {
-    int rc = ct_store_wait(s->service->store, &s->waiter, req->items, req->count);
-    if (rc == CT_STORE_E_PENDING) {
+    if (!ct_store_check(s->service->store, slice->items, slice->count)) {
+        slice->more = false;
+        return reply_u8(s, CT_CHECK_NOT_READY);
+    }
+    return slice->more ? 0 : reply_u8(s, CT_CHECK_READY);
+}
+
+static int op_wait(struct ct_session *s, const struct ct_slice *slice)
+{
+    int rc = ct_store_wait(s->service->store, &s->waiter, slice->items, slice->count, slice->more);
+    if (rc == CT_STORE_E_PENDING || (rc == 0 && slice->more)) {
         return 0;
     }
     return rc == 0 ? reply_u8(s, CT_WAIT_DONE) : rc;
 }
 
-static int op_multi_get(struct ct_session *s, const struct ct_request *req)
+static int op_multi_get(struct ct_session *s, const struct ct_slice *slice)
 {
-    struct ct_bytes items = req->items;
+    struct ct_bytes items = slice->items;
     int rc = 0;
-    for (size_t i = 0; i < req->count && rc == 0; i++) {
+    for (size_t i = 0; i < slice->count && rc == 0; i++) {
         rc = reply_blob(s, ct_store_get(s->service->store, ct_request_next(&items)));
     }
     return rc;
@@ -247,11 +267,19 @@ static size_t copies(const struct ct_session *s, const struct ct_request *req)
     return req->op == CT_OP_APPEND ? ct_store_append_copies(store, req->key) : 0;
 }
 
-/* Has this turn of the loop room for the request? Of one that is larger than a turn the beginning
- * of a turn has. */
+/* Is it served in slices? The answer of a MULTI_GET must not be interrupted by a notice. */
+static bool is_sliced(const struct ct_session *s, const struct ct_request *req)
+{
+    return (req->count > CT_SLICE_KEYS || req->items.len > CT_SLICE_BYTES) &&
+           (req->op != CT_OP_MULTI_GET || !s->watches);
+}
+
+/* Has this turn of the loop room for the request, or for a slice of it? Of what is larger than a
+ * turn the beginning of a turn has. */
 static bool fits_turn(struct ct_session *s, const struct ct_request *req)
 {
-    size_t bytes = copies(s, req), *turn = &s->service->turn_bytes;
+    size_t bytes = is_sliced(s, req) ? CT_TURN_BYTES : copies(s, req);
+    size_t *turn = &s->service->turn_bytes;
     if (bytes < CT_HEAVY_BYTES) {
         return true;
     }
@@ -262,7 +290,34 @@ static bool fits_turn(struct ct_session *s, const struct ct_request *req)
     return true;
 }
 
-static int apply(struct ct_session *s, const struct ct_request *req, struct ct_err *err)
+/* The keys or pairs that come next, of which `done` bytes have been served. */
+static struct ct_slice next_slice(const struct ct_session *s, const struct ct_request *req,
+                                  size_t done)
+{
+    struct ct_slice slice = {.items = req->items, .count = req->count};
+    if (!is_sliced(s, req)) {
+        return slice;
+    }
+    slice.items.ptr += done;
+    slice.items.len -= done;
+    slice.count = 0;
+    struct ct_bytes rest = slice.items;
+    while (rest.len > 0 && slice.count < CT_SLICE_KEYS &&
+           slice.items.len - rest.len < CT_SLICE_BYTES) {
+        (void)ct_request_next(&rest);
+        if (req->op == CT_OP_MULTI_SET) {
+            (void)ct_request_next(&rest);
+        }
+        slice.count++;
+    }
+    slice.items.len -= rest.len;
+    slice.more = rest.len > 0;
+    return slice;
+}
+
+/* `slice` is of `req` and says whether more of it is to be served. */
+static int apply(struct ct_session *s, const struct ct_request *req, struct ct_slice *slice,
+                 struct ct_err *err)
 {
     switch (req->op) {
     case CT_OP_VALIDATE:
@@ -276,11 +331,9 @@ static int apply(struct ct_session *s, const struct ct_request *req, struct ct_e
     case CT_OP_ADD:
         return op_add(s, req, err);
     case CT_OP_CHECK:
-        return reply_u8(s, ct_store_check(s->service->store, req->items, req->count)
-                               ? CT_CHECK_READY
-                               : CT_CHECK_NOT_READY);
+        return op_check(s, slice);
     case CT_OP_WAIT:
-        return op_wait(s, req);
+        return op_wait(s, slice);
     case CT_OP_GETNUMKEYS:
         return reply_i64(s, (int64_t)ct_store_num_keys(s->service->store));
     case CT_OP_DELETE_KEY:
@@ -288,9 +341,9 @@ static int apply(struct ct_session *s, const struct ct_request *req, struct ct_e
     case CT_OP_APPEND:
         return op_append(s, req, err);
     case CT_OP_MULTI_GET:
-        return op_multi_get(s, req);
+        return op_multi_get(s, slice);
     case CT_OP_MULTI_SET:
-        return ct_store_multi_set(s->service->store, req->items, req->count);
+        return ct_store_multi_set(s->service->store, slice->items, slice->count);
     case CT_OP_CANCEL_WAIT:
         /* Always answered, also when the wait was over before: the client counts on one reply. */
         ct_store_cancel(s->service->store, &s->waiter);
@@ -348,13 +401,18 @@ static int greet(struct ct_session *s, const unsigned char *bytes, size_t len)
 /* Part of a request, or whole ones that a stall holds up. */
 struct ct_partial {
     struct ct_scan scan;
+    size_t done;         /* bytes of the first request's keys or pairs that were served */
     struct ct_buf bytes; /* never empty */
 };
 
-/* Applies the request and checks what its reply takes. */
-static int answer(struct ct_session *s, const struct ct_request *req, struct ct_err *err)
+/* Applies the request or its next slice and checks what the reply takes. *done: as in struct
+ * ct_partial; 0 afterwards when the request is served. */
+static int answer(struct ct_session *s, const struct ct_request *req, size_t *done,
+                  struct ct_err *err)
 {
-    int rc = apply(s, req, err);
+    struct ct_slice slice = next_slice(s, req, *done);
+    int rc = apply(s, req, &slice, err);
+    *done = slice.more ? *done + slice.items.len : 0;
     if (rc == 0 && s->out.total > CT_GRANT_BYTES && !reply_fits(s, ct_outq_memory(&s->out))) {
         return CT_ENOMEM;
     }
@@ -363,8 +421,8 @@ static int answer(struct ct_session *s, const struct ct_request *req, struct ct_
 
 /* Serves requests from the front of `bytes`; *used = bytes of those served. 0 (the rest is part of
  * a request), CT_SESSION_E_STALLED, CT_SESSION_E_YIELDED, or negative. */
-static int serve(struct ct_session *s, struct ct_scan *scan, const unsigned char *bytes, size_t len,
-                 size_t *used, struct ct_err *err)
+static int serve(struct ct_session *s, struct ct_scan *scan, size_t *done,
+                 const unsigned char *bytes, size_t len, size_t *used, struct ct_err *err)
 {
     *used = 0;
     for (;;) {
@@ -392,13 +450,14 @@ static int serve(struct ct_session *s, struct ct_scan *scan, const unsigned char
         struct ct_request req;
         ct_request_decode(scan, bytes + *used, &req);
         if (!fits_turn(s, &req)) {
-            /* Scanned again when its turn comes. */
-            ct_scan_next(scan);
             return CT_SESSION_E_YIELDED;
         }
-        rc = answer(s, &req, err);
+        rc = answer(s, &req, done, err);
         if (rc != 0) {
             return rc;
+        }
+        if (*done > 0) {
+            continue;
         }
         *used += scan->at;
         s->service->requests++;
@@ -439,6 +498,19 @@ static int partial_append(struct ct_session *s, const void *bytes, size_t len)
     return rc;
 }
 
+/* Gives the pages of bytes that were served back, up to `done` bytes of the keys or pairs: to free
+ * a GiB at the end would take 30 ms. */
+static void give_pages(const struct ct_buf *buf, size_t before, size_t done)
+{
+    const uintptr_t mask = (uintptr_t)sysconf(_SC_PAGESIZE) - 1;
+    /* The opcode and the count are read again. */
+    const uintptr_t items = (uintptr_t)ct_buf_bytes(buf) + 1 + 8;
+    const uintptr_t from = (items + before + mask) & ~mask, to = (items + done) & ~mask;
+    if (from < to) {
+        (void)madvise((void *)from, to - from, MADV_DONTNEED);
+    }
+}
+
 static int feed_partial(struct ct_session *s, const void *bytes, size_t len, struct ct_err *err)
 {
     int rc = partial_append(s, bytes, len);
@@ -446,17 +518,19 @@ static int feed_partial(struct ct_session *s, const void *bytes, size_t len, str
         return rc;
     }
     struct ct_partial *partial = s->partial;
-    size_t used = 0;
-    rc = serve(s, &partial->scan, ct_buf_bytes(&partial->bytes), partial->bytes.len, &used, err);
+    size_t used = 0, before = partial->done;
+    rc = serve(s, &partial->scan, &partial->done, ct_buf_bytes(&partial->bytes), partial->bytes.len,
+               &used, err);
     ct_buf_consume(&partial->bytes, used);
+    give_pages(&partial->bytes, used > 0 ? 0 : before, partial->done);
     if (partial->bytes.len == 0) {
         partial_free(s);
     }
     return rc;
 }
 
-static int keep(struct ct_session *s, const struct ct_scan *scan, const unsigned char *bytes,
-                size_t len)
+static int keep(struct ct_session *s, const struct ct_scan *scan, size_t done,
+                const unsigned char *bytes, size_t len)
 {
     s->partial = ct_calloc(1, sizeof(*s->partial));
     if (s->partial == NULL) {
@@ -464,6 +538,7 @@ static int keep(struct ct_session *s, const struct ct_scan *scan, const unsigned
     }
     ct_budget_force(ct_store_budget(s->service->store), partial_cost(s->partial));
     s->partial->scan = *scan;
+    s->partial->done = done;
     return partial_append(s, bytes, len);
 }
 
@@ -472,9 +547,9 @@ static int feed_whole(struct ct_session *s, const unsigned char *bytes, size_t l
                       struct ct_err *err)
 {
     struct ct_scan scan = {0};
-    size_t used = 0;
-    int rc = serve(s, &scan, bytes, len, &used, err);
-    if (rc >= 0 && used < len && keep(s, &scan, bytes + used, len - used) != 0) {
+    size_t done = 0, used = 0;
+    int rc = serve(s, &scan, &done, bytes, len, &used, err);
+    if (rc >= 0 && used < len && keep(s, &scan, done, bytes + used, len - used) != 0) {
         return CT_ENOMEM;
     }
     return rc;

@@ -77,7 +77,8 @@ CT_MUST_CHECK int ct_session_answer_wait(struct ct_session *session);
  * bytes. The owner should stop reading meanwhile. */
 #define CT_SESSION_E_STALLED 1
 /* The same, but the next request copies so much (LIST_KEYS of a large store, APPEND to a large
- * value) that it must wait for another turn of the loop; then feed again with no bytes. */
+ * value) or has so many keys that it, or what is left of it, must wait for another turn of the
+ * loop; then feed again with no bytes. */
 #define CT_SESSION_E_YIELDED 2
 
 /* Serves all complete requests. Any negative code (CT_EPROTO, CT_ELIMIT, CT_EFORMAT, CT_ENOMEM,

@@ -43,6 +43,7 @@
 struct ct_store;
 struct ct_store_entry;
 struct ct_waiter;
+struct ct_waiter_block;
 
 /* One place of a waiter in the list of one key. */
 struct ct_waiter_link {
@@ -57,9 +58,9 @@ struct ct_waiter {
     /* Called when the last missing name came. The waiter may be used for another wait by then. Must
      * not call the store, which is in the middle of a change. */
     void (*wake)(struct ct_waiter *waiter);
-    struct ct_waiter_link *links; /* `places` of them: &one, or allocated for several keys */
-    uint32_t missing;             /* names that have not come; 0 = not waiting */
-    uint32_t places : 30;
+    struct ct_waiter_block *blocks; /* places of a wait for several names */
+    uint32_t missing;    /* names that have not come, and 1 if `unfinished`; 0 = not waiting */
+    bool unfinished : 1; /* more names are to be added; it is not woken before */
     bool at_barrier : 1;
     bool claims : 1; /* woken by a push to the queue at one.entry, and has not popped yet */
     struct ct_waiter_link one;
@@ -129,9 +130,12 @@ size_t ct_store_queue_len(struct ct_store *store, struct ct_bytes key);
 
 /* 0: all names have a value or an element. Each name that is missing now must come once from now
  * on; that it may be deleted again meanwhile does not matter. A name that is given twice counts
- * twice. The waiter must not be waiting. */
+ * twice. The waiter must not be waiting.
+ *
+ * The names may be given in several calls, with `more` in all but the last: what came in between is
+ * not waited for, and the result of the last call counts. CT_ENOMEM ends the whole wait. */
 CT_MUST_CHECK int ct_store_wait(struct ct_store *store, struct ct_waiter *waiter,
-                                struct ct_bytes keys, size_t count);
+                                struct ct_bytes keys, size_t count, bool more);
 
 /* Adds 1 to the number at the key, as ct_store_add() does. 0: it is now `needed` or more, and all
  * waiters are woken. The count is not reset: from then on the barrier is open. A client that

@@ -13,51 +13,56 @@
 
 /* ---- the life of a wait --------------------------------------------------------------------- */
 
-/* One place is in the waiter itself. */
-static size_t links_cost(size_t places)
+/* Places of a wait for several names: those of one call of ct_store_wait(). */
+struct ct_waiter_block {
+    struct ct_waiter_block *next;
+    size_t places;
+    struct ct_waiter_link links[];
+};
+
+static size_t block_cost(size_t places)
 {
-    return places > 1 ? places * sizeof(struct ct_waiter_link) + CT_BLOCK_COST : 0;
+    return sizeof(struct ct_waiter_block) + places * sizeof(struct ct_waiter_link) + CT_BLOCK_COST;
 }
 
-/* `links` has room for `missing` names, zeroed; NULL = the waiter's own for one. */
-static void begin(struct ct_store *store, struct ct_waiter *waiter, struct ct_waiter_link *links,
-                  size_t missing)
+/* It misses nothing yet. */
+static void begin(struct ct_store *store, struct ct_waiter *waiter)
 {
     ct_store_wait_end_claim(store, waiter, NULL);
     waiter->one.entry = NULL;
-    waiter->links = links != NULL ? links : &waiter->one;
-    waiter->places = (uint32_t)missing;
-    waiter->missing = (uint32_t)missing;
+    waiter->blocks = NULL;
+    waiter->unfinished = false;
     waiter->at_barrier = false;
-    ct_budget_force(&store->budget, links_cost(missing));
     store->waiters++;
 }
 
 static void release(struct ct_store *store, struct ct_waiter *waiter)
 {
-    ct_budget_give(&store->budget, links_cost(waiter->places));
-    if (waiter->links != &waiter->one) {
-        ct_free(waiter->links);
+    struct ct_waiter_block *next;
+    for (struct ct_waiter_block *block = waiter->blocks; block != NULL; block = next) {
+        next = block->next;
+        ct_budget_give(&store->budget, block_cost(block->places));
+        ct_free(block);
     }
-    waiter->links = NULL;
-    waiter->places = 0;
+    waiter->blocks = NULL;
     waiter->missing = 0;
     store->waiters--;
 }
 
-static void enlist(struct ct_waiter *waiter, size_t slot, struct ct_store_entry *entry)
+static void enlist(struct ct_waiter *waiter, struct ct_waiter_link *link,
+                   struct ct_store_entry *entry)
 {
-    struct ct_waiter_link *link = &waiter->links[slot];
     link->waiter = waiter;
     link->entry = entry;
     ct_list_append(&entry->waiters, &link->at_key);
+    waiter->missing++;
 }
 
 void ct_store_wait_enlist(struct ct_store *store, struct ct_waiter *waiter,
                           struct ct_store_entry *entry)
 {
-    begin(store, waiter, NULL, 1);
-    enlist(waiter, 0, entry);
+    begin(store, waiter);
+    enlist(waiter, &waiter->one, entry);
 }
 
 /* ---- waking --------------------------------------------------------------------------------- */
@@ -164,38 +169,41 @@ bool ct_store_check(struct ct_store *store, struct ct_bytes keys, size_t count)
     return true;
 }
 
-/* Room for the links of a wait; small ones are granted whatever the budget. */
-static int make_links(struct ct_store *store, const struct missing *missing,
-                      struct ct_waiter_link **out)
+/* Room for the links of several names; little is granted whatever the budget. The first call of a
+ * wait for one name needs none. */
+static int make_links(struct ct_store *store, struct ct_waiter *waiter,
+                      const struct missing *missing, struct ct_waiter_link **out)
 {
-    size_t cost = missing->cost + links_cost(missing->count);
+    bool one = missing->count == 1 && waiter->one.entry == NULL && waiter->blocks == NULL;
+    size_t cost = missing->cost + (one ? 0 : block_cost(missing->count));
     if (cost > CT_GRANT_BYTES && !ct_budget_fits(&store->budget, cost)) {
         store->budget.refused++;
         return CT_ENOMEM;
     }
-    *out = NULL;
-    if (missing->count > 1) {
-        *out = ct_calloc(missing->count, sizeof(**out));
-    }
-    return missing->count > 1 && *out == NULL ? CT_ENOMEM : 0;
-}
-
-int ct_store_wait(struct ct_store *store, struct ct_waiter *waiter, struct ct_bytes keys,
-                  size_t count)
-{
-    CT_ASSERT(waiter->missing == 0);
-    const struct missing missing = find_missing(store, keys, count);
-    if (missing.count == 0) {
+    if (one) {
+        *out = &waiter->one;
         return 0;
     }
-    struct ct_waiter_link *links;
-    int rc = make_links(store, &missing, &links);
-    if (rc != 0) {
-        return rc;
+    struct ct_waiter_block *block =
+        ct_calloc(1, sizeof(*block) + missing->count * sizeof(block->links[0]));
+    if (block == NULL) {
+        return CT_ENOMEM;
     }
-    begin(store, waiter, links, missing.count);
-    size_t slot = 0;
-    for (size_t i = 0; i < count; i++) {
+    ct_budget_force(&store->budget, block_cost(missing->count));
+    block->places = missing->count;
+    block->next = waiter->blocks;
+    waiter->blocks = block;
+    *out = block->links;
+    return 0;
+}
+
+/* Adds the names that are missing to what the waiter waits for. */
+static int add_missing(struct ct_store *store, struct ct_waiter *waiter, struct ct_bytes keys,
+                       size_t count, const struct missing *missing)
+{
+    struct ct_waiter_link *link;
+    int rc = make_links(store, waiter, missing, &link);
+    for (size_t i = 0; i < count && rc == 0; i++) {
         struct ct_bytes key = ct_request_next(&keys);
         struct ct_store_entry *entry = ct_store_entry_find(store, key);
         if (exists(entry)) {
@@ -204,13 +212,51 @@ int ct_store_wait(struct ct_store *store, struct ct_waiter *waiter, struct ct_by
         if (entry == NULL) {
             entry = ct_store_entry_add(store, key, true);
         }
-        if (entry == NULL) {
-            ct_store_cancel(store, waiter);
-            return CT_ENOMEM;
+        if (entry != NULL) {
+            enlist(waiter, link++, entry);
+        } else {
+            rc = CT_ENOMEM;
         }
-        enlist(waiter, slot++, entry);
+    }
+    return rc;
+}
+
+int ct_store_wait(struct ct_store *store, struct ct_waiter *waiter, struct ct_bytes keys,
+                  size_t count, bool more)
+{
+    CT_ASSERT(waiter->missing == 0 || waiter->unfinished);
+    const struct missing missing = find_missing(store, keys, count);
+    if (missing.count == 0 && waiter->missing == 0) {
+        return 0;
+    }
+    if (waiter->missing == 0) {
+        begin(store, waiter);
+        waiter->unfinished = true;
+        waiter->missing = 1;
+    }
+    int rc = missing.count > 0 ? add_missing(store, waiter, keys, count, &missing) : 0;
+    if (rc != 0) {
+        ct_store_cancel(store, waiter);
+        return rc;
+    }
+    if (more) {
+        return CT_STORE_E_PENDING;
+    }
+    waiter->unfinished = false;
+    if (--waiter->missing == 0) {
+        release(store, waiter);
+        return 0;
     }
     return CT_STORE_E_PENDING;
+}
+
+static void delist(struct ct_store *store, struct ct_waiter_link *link)
+{
+    if (link->entry != NULL) {
+        ct_list_remove(&link->at_key);
+        ct_store_entry_drop_if_idle(store, link->entry);
+        link->entry = NULL;
+    }
 }
 
 void ct_store_cancel(struct ct_store *store, struct ct_waiter *waiter)
@@ -219,23 +265,24 @@ void ct_store_cancel(struct ct_store *store, struct ct_waiter *waiter)
     if (waiter->missing == 0) {
         return;
     }
-    for (size_t i = 0; i < waiter->places; i++) {
-        struct ct_waiter_link *link = &waiter->links[i];
-        if (link->entry != NULL) {
-            ct_list_remove(&link->at_key);
-            ct_store_entry_drop_if_idle(store, link->entry);
+    delist(store, &waiter->one);
+    for (struct ct_waiter_block *block = waiter->blocks; block != NULL; block = block->next) {
+        for (size_t i = 0; i < block->places; i++) {
+            delist(store, &block->links[i]);
         }
     }
+    waiter->unfinished = false;
     release(store, waiter);
 }
 
 struct ct_bytes ct_store_waited_key(const struct ct_waiter *waiter)
 {
-    for (size_t i = 0; waiter->missing > 0 && i < waiter->places; i++) {
-        const struct ct_store_entry *entry = waiter->links[i].entry;
-        if (entry != NULL) {
-            return (struct ct_bytes){entry->key, entry->key_len};
+    const struct ct_store_entry *entry = waiter->missing > 0 ? waiter->one.entry : NULL;
+    const struct ct_waiter_block *block = waiter->missing > 0 ? waiter->blocks : NULL;
+    for (; entry == NULL && block != NULL; block = block->next) {
+        for (size_t i = 0; entry == NULL && i < block->places; i++) {
+            entry = block->links[i].entry;
         }
     }
-    return (struct ct_bytes){NULL, 0};
+    return entry != NULL ? (struct ct_bytes){entry->key, entry->key_len} : (struct ct_bytes){0};
 }

@@ -42,6 +42,11 @@
 /* A request that copies this much in addition to its own bytes waits for a turn that has room. */
 #define CT_HEAVY_BYTES ((size_t)65536)
 
+/* Of a request about many keys so many are served in a turn of the loop, and no more after so many
+ * bytes of it: one to three milliseconds, or those of one large value. */
+#define CT_SLICE_KEYS ((size_t)4096)
+#define CT_SLICE_BYTES ((size_t)262144)
+
 /* A connection whose unsent replies reach this many bytes is not served until they are sent. A
  * connection with this many bytes of unsent notices of watched keys is closed, since the changes of
  * keys cannot be held back. Twice the usual loopback socket buffer; not tuned. */

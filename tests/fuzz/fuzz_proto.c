@@ -45,8 +45,9 @@ static void feed(struct run *run, const unsigned char *bytes, size_t len)
 {
     struct ct_err err = {0};
     run->rc = ct_session_feed(&run->session, bytes, len, &err);
-    while (run->rc == CT_SESSION_E_STALLED) {
+    while (run->rc > 0) {
         take_replies(run);
+        run->service.turn_bytes = 0;
         run->rc = ct_session_feed(&run->session, NULL, 0, &err);
     }
     take_replies(run);

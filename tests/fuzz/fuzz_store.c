@@ -59,8 +59,9 @@ static void feed(struct client *client, const void *bytes, size_t len)
 {
     struct ct_err err = {0};
     int rc = ct_session_feed(&client->session, bytes, len, &err);
-    while (rc == CT_SESSION_E_STALLED) {
+    while (rc > 0) {
         drain(&client->session);
+        client->session.service->turn_bytes = 0;
         rc = ct_session_feed(&client->session, NULL, 0, &err);
     }
     drain(&client->session);

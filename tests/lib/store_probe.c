@@ -53,7 +53,7 @@ int wait_for(struct ct_store *store, struct probe *probe, const char *list)
         p += len + (p[len] == ' ');
     }
     struct ct_bytes keys = {ct_buf_bytes(&buf), buf.len};
-    int rc = ct_store_wait(store, &probe->waiter, keys, count);
+    int rc = ct_store_wait(store, &probe->waiter, keys, count, false);
     ct_buf_fini(&buf);
     return rc;
 }

@@ -174,10 +174,10 @@ static void test_small_waits_are_granted(void **state)
         memcpy(keys + 12 * i + 8, name, 4);
     }
     const struct ct_bytes list = {keys, KEYS * 12};
-    assert_int_equal(ct_store_wait(store, &probe.waiter, list, KEYS), CT_ENOMEM);
+    assert_int_equal(ct_store_wait(store, &probe.waiter, list, KEYS, false), CT_ENOMEM);
     assert_int_equal(used(store), 0);
     ct_store_budget(store)->max = SIZE_MAX;
-    assert_int_equal(ct_store_wait(store, &probe.waiter, list, KEYS), CT_STORE_E_PENDING);
+    assert_int_equal(ct_store_wait(store, &probe.waiter, list, KEYS, false), CT_STORE_E_PENDING);
     ct_store_cancel(store, &probe.waiter);
     free(keys);
 }

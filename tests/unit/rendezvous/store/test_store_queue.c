@@ -340,7 +340,7 @@ static int multi_set_whole_or_not(void *data)
     rc = ct_store_set(store, b("0"), b("old"));
     static const unsigned char one[] = "\1\0\0\0\0\0\0\0001";
     const struct ct_bytes keys = {one, 9};
-    int waiting = rc == 0 ? ct_store_wait(store, &c.one.waiter, keys, 1) : rc;
+    int waiting = rc == 0 ? ct_store_wait(store, &c.one.waiter, keys, 1, false) : rc;
     if (waiting == CT_STORE_E_PENDING) {
         rc = ct_store_multi_set(store, many_pairs(), MANY);
         assert_int_equal(ct_store_num_keys(store), rc == 0 ? MANY : 1);

@@ -118,7 +118,7 @@ static void test_refusal_changes_nothing(void **state)
     assert_int_equal(ct_store_set(f->store, b("k"), b("1")), 0);
     static const unsigned char missing[] = "\1\0\0\0\0\0\0\0w";
     struct ct_waiter waiter = {.wake = on_wake};
-    assert_int_equal(ct_store_wait(f->store, &waiter, (struct ct_bytes){missing, 9}, 1),
+    assert_int_equal(ct_store_wait(f->store, &waiter, (struct ct_bytes){missing, 9}, 1, false),
                      CT_STORE_E_PENDING);
     f->copy.answer = CT_EIO;
     assert_int_equal(ct_store_set(f->store, b("k"), b("2")), CT_EIO);

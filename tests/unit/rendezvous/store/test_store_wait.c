@@ -104,6 +104,28 @@ static void test_a_key_named_twice(void **state)
     assert_int_equal(probe.woken, 1);
 }
 
+static void test_names_in_several_calls(void **state)
+{
+    struct ct_store *store = *state;
+    int clock = 0;
+    struct probe first, second;
+    probe_init(&first, &clock);
+    probe_init(&second, &clock);
+    static const unsigned char name[] = "\1\0\0\0\0\0\0\0q\1\0\0\0\0\0\0\0z";
+    const struct ct_bytes q = {name, 9}, z = {name + 9, 9};
+    assert_int_equal(ct_store_wait(store, &first.waiter, q, 1, true), CT_STORE_E_PENDING);
+    assert_int_equal(wait_for(store, &second, "q"), CT_STORE_E_PENDING);
+    /* The element goes to the one that misses nothing else. */
+    assert_int_equal(ct_store_push(store, b("q"), b("v")), 0);
+    assert_int_equal(second.woken, 1);
+    assert_int_equal(ct_store_wait(store, &first.waiter, z, 1, false), CT_STORE_E_PENDING);
+    set(store, "z", "");
+    assert_int_equal(first.woken, 2);
+    assert_int_equal(ct_store_num_waiters(store), 0);
+    ct_store_cancel(store, &second.waiter);
+    ct_store_clear(store);
+}
+
 static void test_cancel(void **state)
 {
     struct ct_store *store = *state;
@@ -191,7 +213,7 @@ static int use_everything(void *data)
     int64_t n = 0;
     struct ct_blob *held;
     static const unsigned char keys[] = "\1\0\0\0\0\0\0\0a\1\0\0\0\0\0\0\0b";
-    rc = ct_store_wait(store, &probe.waiter, (struct ct_bytes){keys, 18}, 2);
+    rc = ct_store_wait(store, &probe.waiter, (struct ct_bytes){keys, 18}, 2, false);
     /* A wait that failed has left nothing behind. */
     assert_int_equal(ct_store_num_waiters(store), rc == CT_STORE_E_PENDING);
     rc = rc == CT_STORE_E_PENDING ? ct_store_set(store, b("s"), b("v")) : rc;
@@ -230,6 +252,7 @@ int main(void)
         WITH_STORE(test_wakes_in_the_order_of_waiting),
         WITH_STORE(test_several_keys_are_all_needed),
         WITH_STORE(test_a_key_named_twice),
+        WITH_STORE(test_names_in_several_calls),
         WITH_STORE(test_cancel),
         WITH_STORE(test_waiter_can_be_used_again),
         WITH_STORE(test_clear_keeps_waiters),

@@ -131,7 +131,7 @@ static void test_a_barrier_counts(void **state)
 static void test_waiters_go_first(void **state)
 {
     struct fixture *f = *state;
-    assert_int_equal(ct_store_wait(f->store, &f->waiter, KEY("\x01" Z7 "k"), 1),
+    assert_int_equal(ct_store_wait(f->store, &f->waiter, KEY("\x01" Z7 "k"), 1, false),
                      CT_STORE_E_PENDING);
     assert_int_equal(ct_store_set(f->store, KEY("k"), KEY("1")), 0);
     expect(f, "! k:->1 ");

@@ -11,6 +11,7 @@
  * close_all() closes it. No callback used here is called inside the call that asked for it.
  */
 #include "launcher/agent/agent_run_uv.h"
+#include "launcher/setup/no_effect.h"
 
 #include "common/alloc.h"
 #include "common/clock.h"
@@ -280,6 +281,15 @@ static void free_all(struct ct_agent_run *run)
     ct_free(run->workers.list);
 }
 
+static void log_no_effect(const struct ct_agent_run *run)
+{
+    char lines[CT_NO_EFFECT_LINES][CT_NO_EFFECT_MAX];
+    int count = ct_no_effect(run->job->options, run->job->resolved, lines);
+    for (int i = 0; i < count; i++) {
+        ct_log(&run->log, CT_LOG_WARNING, "%s", lines[i]);
+    }
+}
+
 static void log_start(struct ct_agent_run *run)
 {
     const struct ct_job_spec *job = run->job;
@@ -287,6 +297,9 @@ static void log_start(struct ct_agent_run *run)
     if (resolved->warning[0] != '\0' && !resolved->warning_can_wait &&
         ct_agent_report_speaks(run->job->resolved)) {
         ct_log(&run->log, CT_LOG_WARNING, "%s", resolved->warning);
+    }
+    if (ct_agent_report_speaks(resolved)) {
+        log_no_effect(run);
     }
     if (run->store.server != NULL && !ct_addr_loopback_up()) {
         ct_log(

@@ -8,6 +8,7 @@
 #include "common/exit_code.h"
 #include "common/text.h"
 #include "launcher/binding/binder.h"
+#include "launcher/setup/no_effect.h"
 #include "launcher/setup/prepare.h"
 #include "launcher/util/environ.h"
 #include "launcher/worker/worker_env.h"
@@ -315,6 +316,15 @@ static void print_devices(struct table *table, char *const *env)
     ct_binder_fini(&binder);
 }
 
+static void print_no_effect(struct table *table)
+{
+    char lines[CT_NO_EFFECT_LINES][CT_NO_EFFECT_MAX];
+    int count = ct_no_effect(table->config->options, table->config->resolved, lines);
+    for (int i = 0; i < count; i++) {
+        row(table, "warning", NULL, "%s", lines[i]);
+    }
+}
+
 int ct_config_print(const struct ct_config *config, char *const *env, int *exit_code,
                     struct ct_buf *out)
 {
@@ -332,6 +342,7 @@ int ct_config_print(const struct ct_config *config, char *const *env, int *exit_
     if (config->resolved->warning[0] != '\0') {
         row(&table, "warning", NULL, "%s", config->resolved->warning);
     }
+    print_no_effect(&table);
     *exit_code = table.exit_code;
     return table.rc;
 }

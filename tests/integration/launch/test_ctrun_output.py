@@ -27,6 +27,13 @@ class Output(testlib.Case):
         self.assertEqual(sorted(result.out.splitlines()), ["[0] out 0", "[1] out 1"], result)
         self.assertEqual(sorted(result.err.splitlines()), ["[0] err 0", "[1] err 1"], result)
 
+    def test_a_rank_that_does_not_exist_is_named(self):
+        result = self.run_job("--local-ranks-filter", "7")
+        self.assertEqual(result.out, "", result)
+        self.assertEqual(
+            result.err, "ctrun: warning: --local-ranks-filter: there is no local rank 7 here (0 to 1)\n"
+        )
+
     def test_prefix_template(self):
         template = "<${role_name}/${local_rank}/$rank/${other}/$$>"
         result = self.run_job("--log-line-prefix-template", template, "--role", "r", workers=1)

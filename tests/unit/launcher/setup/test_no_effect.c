@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/setup/no_effect.h"
+#include "tests/lib/ct_test.h"
+
+#include <string.h>
+
+static char *const env[] = {NULL};
+static const struct ct_resolved single = {.mode = CT_MODE_SINGLE, .workers = 2};
+
+/* The lines, each with a bar behind it. */
+static const char *say(const struct ct_resolved *resolved, const char *first, const char *second)
+{
+    static char text[CT_NO_EFFECT_LINES * CT_NO_EFFECT_MAX];
+    char lines[CT_NO_EFFECT_LINES][CT_NO_EFFECT_MAX];
+    char *const argv[] = {(char *)"ctrun", (char *)first,
+                          (char *)second,  (char *)"--nproc-per-node=2",
+                          (char *)"true",  NULL};
+    struct ct_options options;
+    struct ct_err err = {0};
+    assert_int_equal(ct_options_parse(argv, env, &options, &err), 0);
+    int count = ct_no_effect(&options, resolved, lines);
+    text[0] = '\0';
+    for (int i = 0; i < count; i++) {
+        (void)strcat(strcat(text, lines[i]), "|");
+    }
+    return text;
+}
+
+static void ranks_that_do_not_exist_are_named(void **state)
+{
+    const struct ct_resolved one = {.mode = CT_MODE_SINGLE, .workers = 1};
+    const struct ct_resolved shim = {.mode = CT_MODE_SHIM, .workers = 1};
+    (void)state;
+    assert_string_equal(say(&single, "--local-ranks-filter=1,7", "--tee=0:3,4:1"),
+                        "--local-ranks-filter: there is no local rank 7 here (0 to 1)|"
+                        "--tee: there is no local rank 4 here (0 to 1)|");
+    assert_string_equal(say(&one, "--redirects=1:3", "--tee=3"),
+                        "--redirects: there is no local rank 1 here (only 0)|");
+    assert_string_equal(say(&single, "--local-ranks-filter=0,1", "--tee=1:3,2:0"), "");
+    assert_string_equal(say(&shim, "--local-ranks-filter=1,7", "--tee=4:1"), "");
+}
+
+static void options_that_need_another_one_are_named(void **state)
+{
+    const struct ct_resolved agent = {.mode = CT_MODE_AGENT, .workers = 2};
+    (void)state;
+    assert_string_equal(say(&single, "--on-hang=report", "--spares=2"),
+                        "--on-hang has no effect without --hang-timeout|"
+                        "--spares has no effect without --nnodes in a job of this machine alone|");
+    assert_string_equal(say(&single, "--on-hang=report", "--hang-timeout=30"), "");
+    assert_string_equal(say(&agent, "--spares=2", "--nnodes=2"), "");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_that_do_not_exist_are_named),
+        cmocka_unit_test(options_that_need_another_one_are_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

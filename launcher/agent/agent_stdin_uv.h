@@ -19,7 +19,7 @@ typedef void (*ct_agent_signal_fn)(struct ct_agent_run *run, int signo);
 struct ct_agent_stdin {
     uv_poll_t poll;
     bool open;
-    bool ended; /* the ctrun that has started this one is gone, or ends the job */
+    bool ended;    /* the ctrun that has started this one is gone, or ends the job */
     char line[32]; /* the line that has no end yet */
     size_t len;
     ct_agent_signal_fn on_signal;

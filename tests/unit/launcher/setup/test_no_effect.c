@@ -10,7 +10,7 @@ static const struct ct_resolved single = {.mode = CT_MODE_SINGLE, .workers = 2};
 /* The lines, each with a bar behind it. */
 static const char *say(const struct ct_resolved *resolved, const char *first, const char *second)
 {
-    static char text[CT_NO_EFFECT_LINES * CT_NO_EFFECT_MAX];
+    static char text[CT_NO_EFFECT_LINES * (CT_NO_EFFECT_MAX + 1)];
     char lines[CT_NO_EFFECT_LINES][CT_NO_EFFECT_MAX];
     char *const argv[] = {(char *)"ctrun", (char *)first,
                           (char *)second,  (char *)"--nproc-per-node=2",
@@ -21,7 +21,9 @@ static const char *say(const struct ct_resolved *resolved, const char *first, co
     int count = ct_no_effect(&options, resolved, lines);
     text[0] = '\0';
     for (int i = 0; i < count; i++) {
-        (void)strcat(strcat(text, lines[i]), "|");
+        size_t used = strlen(text), len = strlen(lines[i]);
+        memcpy(text + used, lines[i], len);
+        memcpy(text + used + len, "|", 2);
     }
     return text;
 }

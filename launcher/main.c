@@ -17,6 +17,7 @@
 #include "launcher/setup/resolve.h"
 #include "launcher/util/environ.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -46,9 +47,15 @@ static int fail(int exit_code, const struct ct_err *err)
 /* Prints the text if it could be made, and frees it. */
 static int print_text(int made, struct ct_buf *text)
 {
-    bool printed = made == 0 && ct_fd_write_all(STDOUT_FILENO, ct_buf_bytes(text), text->len) == 0;
+    struct ct_err err = {0};
+    int rc = made;
+    if (rc != 0) {
+        (void)ct_err_set(&err, rc, "out of memory");
+    } else if (ct_fd_write_all(STDOUT_FILENO, ct_buf_bytes(text), text->len) != 0) {
+        rc = ct_err_sys(&err, CT_EIO, errno, "cannot write to standard output");
+    }
     ct_buf_fini(text);
-    return printed ? CT_EXIT_OK : CT_EXIT_SETUP;
+    return rc == 0 ? CT_EXIT_OK : fail(CT_EXIT_SETUP, &err);
 }
 
 static int print_about(const struct ct_options *options)

@@ -10,6 +10,7 @@
 #include "launcher/binding/binder.h"
 #include "launcher/setup/no_effect.h"
 #include "launcher/setup/prepare.h"
+#include "launcher/setup/store_address.h"
 #include "launcher/util/environ.h"
 #include "launcher/worker/worker_env.h"
 
@@ -316,6 +317,17 @@ static void print_devices(struct table *table, char *const *env)
     ct_binder_fini(&binder);
 }
 
+/* As the start of the job checks it (launcher/main.c). */
+static void print_store_problem(struct table *table)
+{
+    struct ct_err err = {0};
+    int rc = ct_store_address_check(&table->config->resolved->store_address, &err);
+    if (rc != 0) {
+        row(table, "problem", NULL, "%s", err.text);
+        table->exit_code = rc == CT_EINVAL ? CT_EXIT_USAGE : CT_EXIT_SETUP;
+    }
+}
+
 static void print_no_effect(struct table *table)
 {
     char lines[CT_NO_EFFECT_LINES][CT_NO_EFFECT_MAX];
@@ -342,6 +354,7 @@ int ct_config_print(const struct ct_config *config, char *const *env, int *exit_
     if (config->resolved->warning[0] != '\0') {
         row(&table, "warning", NULL, "%s", config->resolved->warning);
     }
+    print_store_problem(&table);
     print_no_effect(&table);
     *exit_code = table.exit_code;
     return table.rc;

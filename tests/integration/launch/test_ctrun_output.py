@@ -3,6 +3,7 @@
 
 import re
 import socket
+import subprocess
 
 import testlib
 
@@ -33,6 +34,16 @@ class Output(testlib.Case):
         self.assertEqual(
             result.err, "ctrun: warning: --local-ranks-filter: there is no local rank 7 here (0 to 1)\n"
         )
+
+    def test_a_text_that_cannot_be_written_is_told(self):
+        for argv in (("--help",), ("--version",), ("--print-completion", "bash"), ("--print-config", "true")):
+            with self.subTest(argv=argv), open("/dev/full", "wb") as full:
+                done = subprocess.run([testlib.program("ctrun"), *argv], stdout=full, stderr=subprocess.PIPE,
+                                      text=True, check=False)  # fmt: skip
+                self.assertEqual(done.returncode, 1)
+                self.assertEqual(
+                    done.stderr, "ctrun: cannot write to standard output: No space left on device\n"
+                )
 
     def test_prefix_template(self):
         template = "<${role_name}/${local_rank}/$rank/${other}/$$>"

@@ -11,11 +11,11 @@ SLURM = {
 
 
 class Where(testlib.Case):
-    def config(self, *args, env=None):
+    def config(self, *args, env=None, code=0):
         marker = self.tmp / "started"
         script = self.script("x.py", f"open({str(marker)!r}, 'w')")
         result = self.ctrun("--print-config", *args, script, env=env)
-        self.assertEqual((result.code, result.err), (0, ""), result)
+        self.assertEqual((result.code, result.err), (code, ""), result)
         self.assertFalse(marker.exists())
         return {line[:13].strip(): line[13:] for line in result.out.splitlines()}
 
@@ -32,7 +32,11 @@ class Where(testlib.Case):
         folder.mkdir()
         no_gpu = ("-n", 2, "--gpu-bind", "mask", "--virtual-local-rank", "/bin/true")
         one_gpu = {"CUDA_VISIBLE_DEVICES": "0"}
-        cases = ((("no-such-program",), {}, 127), ((folder,), {}, 126), (no_gpu, one_gpu, 1), (("/bin/true",), {}, 0))
+        elsewhere = ("--master-addr", "192.0.2.1", "/bin/true")
+        cases = (
+            (("no-such-program",), {}, 127), ((folder,), {}, 126), (no_gpu, one_gpu, 1), (elsewhere, {}, 2),
+            (("/bin/true",), {}, 0),
+        )  # fmt: skip
         for args, env, code in cases:
             with self.subTest(args=args):
                 result = self.ctrun("--print-config", *args, env=env)
@@ -48,7 +52,8 @@ class Where(testlib.Case):
         self.assertRegex(config["store"], r"^n1:6\d{4} +SLURM_STEP_NODELIST$")
         self.assertEqual(config["expected"], "n1 n2 (SLURM_STEP_NODELIST)")
         # Every node computes the same port; another step another one.
-        first = self.config(env=SLURM | {"SLURM_NODEID": "0", "SLURM_PROCID": "0"})
+        zero = SLURM | {"SLURM_NODEID": "0", "SLURM_PROCID": "0"}
+        first = self.config(env=zero, code=1)  # n1 is not this machine
         self.assertEqual(first["store"], config["store"])
         self.assertEqual(first["hosted by"], "this ctrun")
         self.assertNotEqual(self.config(env=SLURM | {"SLURM_STEP_ID": "1"})["store"], config["store"])

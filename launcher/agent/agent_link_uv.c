@@ -31,6 +31,16 @@ static void say_for_all(struct ct_agent_run *run, const char *text)
     }
 }
 
+static void say_world(struct ct_agent_run *run, const struct ct_msg_world *world, int generation)
+{
+    char ranks[32];
+    int last = world->first_rank + run->job->resolved->workers - 1;
+    (void)snprintf(ranks, sizeof(ranks), last > world->first_rank ? "ranks %d-%d" : "rank %d",
+                   world->first_rank, last);
+    ct_agent_report_say(run->output, "generation %d: node %d of %d, %s of %d", generation,
+                        world->node_rank, world->node_count, ranks, world->world_size);
+}
+
 static void on_world(struct ct_agent_run *run, const struct ct_msg *msg)
 {
     const struct ct_msg_world *world = &msg->world;
@@ -51,9 +61,7 @@ static void on_world(struct ct_agent_run *run, const struct ct_msg *msg)
     }
     ct_job_story_world(&run->report.story, world, msg->generation, ct_clock_now(NULL));
     if (run->report.story.several_nodes && ct_agent_report_speaks(run->job->resolved)) {
-        ct_agent_report_say(run->output, "generation %d: node %d of %d, ranks %d-%d of %d",
-                            msg->generation, world->node_rank, world->node_count, world->first_rank,
-                            world->first_rank + run->job->resolved->workers - 1, world->world_size);
+        say_world(run, world, msg->generation);
     }
     ct_agent_address_choose_interface(run);
     const struct ct_agent_event event = {

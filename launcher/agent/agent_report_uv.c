@@ -357,12 +357,15 @@ void ct_agent_report_generation(struct ct_agent_run *run)
 
 void ct_agent_report_job(struct ct_agent_run *run)
 {
+    const struct ct_options *options = run->job->options;
+    const struct ct_resolved *resolved = run->job->resolved;
     const struct ct_job_end end = {
         .run_id = run->job->run_id,
         .host = run->job->machine->host,
         .exit_code = run->outcome.exit_code,
-        .max_restarts = run->job->options->max_restarts,
+        .max_restarts = options->max_restarts,
         .signo = run->agent.signo,
+        .fixed_nodes = resolved->min_nodes == resolved->max_nodes && options->spares == 0,
     };
     const char *path = run->job->options->report;
     struct ct_buf text = CT_BUF_INIT;

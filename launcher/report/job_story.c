@@ -227,9 +227,10 @@ static void add_rounds(const struct ct_failure_history *history, const struct ct
 {
     for (uint64_t i = oldest(history->num_rounds, ROUNDS_SHOWN); i < history->num_rounds; i++) {
         const struct ct_history_round *round = &history->rounds[i % CT_FAILURE_HISTORY_KEPT];
-        ct_buf_addf(out, CT_REPORT_PREFIX "generation %d: %d node%s, %d ranks, formed in %.1f s",
+        ct_buf_addf(out, CT_REPORT_PREFIX "generation %d: %d node%s, %d rank%s, formed in %.1f s",
                     round->generation, round->nodes, round->nodes == 1 ? "" : "s",
-                    round->world_size, (double)round->waited_ms / 1000);
+                    round->world_size, round->world_size == 1 ? "" : "s",
+                    (double)round->waited_ms / 1000);
         if (round->ended_ms > 0) {
             ct_buf_addf(out, ", ran %.1f s", (double)(round->ended_ms - round->formed_ms) / 1000);
         }
@@ -310,6 +311,11 @@ int ct_job_story_text(const struct ct_job_story *story, const struct ct_job_end 
         ct_buf_addf(out, CT_REPORT_PREFIX
                     "what to do: start ctrun on the missing nodes, with the same address "
                     "and --rdzv-id; --rdzv-conf join_timeout=SECONDS waits longer\n");
+    }
+    if (end->exit_code == CT_EXIT_NODE_LOST && end->fixed_nodes && first != NULL &&
+        first->rank < 0) {
+        ct_buf_addf(out, CT_REPORT_PREFIX
+                    "what to do: --nnodes MIN:MAX or --spares lets the job outlive a machine\n");
     }
     add_rounds(&story->history, first, out);
     add_start_up(story, out);

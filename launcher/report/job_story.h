@@ -33,7 +33,8 @@ struct ct_job_story {
 struct ct_job_end {
     const char *run_id, *host;
     int exit_code, max_restarts;
-    int signo; /* that the job was asked to end by; 0 = none */
+    int signo;        /* that the job was asked to end by; 0 = none */
+    bool fixed_nodes; /* it needs each of its machines: neither --nnodes MIN:MAX nor --spares */
 };
 
 void ct_job_story_init(struct ct_job_story *story, int workers, int64_t now_ns);

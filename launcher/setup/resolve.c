@@ -427,16 +427,17 @@ static void choose_warning(const struct resolver *r)
 {
     const struct ct_options *options = r->options;
     struct ct_resolved *out = r->out;
+    const int machines = out->max_nodes + options->spares;
     if (!options->standalone && !is_given(options, CT_OPT_NNODES)) {
         memcpy(out->warning, r->scheduler->warning, sizeof(r->scheduler->warning));
         out->warning_can_wait = out->mode == CT_MODE_AGENT;
     }
     if (out->mode == CT_MODE_AGENT && !has_master(r) && r->backend == CT_RDZV_STATIC &&
-        r->is_host != 1) {
+        r->is_host != 1 && machines > 1) {
         (void)snprintf(out->warning, sizeof(out->warning),
                        "without --master-addr the %d nodes meet at 127.0.0.1, which other "
                        "machines cannot reach",
-                       out->min_nodes);
+                       machines);
         out->warning_can_wait = false;
     }
     if (out->kill_on_exit && options->max_restarts > 0) {

@@ -138,6 +138,7 @@ class Nodes(testlib.Case):
         jobs[2].signal(signal.SIGKILL)
         jobs[2].popen.wait()
         self.finish(jobs[:2] + jobs[3:], NODE_LOST, r"node 2 \(node-3 at 10.9.1.3\) is lost: ")
+        self.assertIn("what to do: --nnodes MIN:MAX or --spares lets the job outlive a machine", jobs[0].err)
         jobs[2].wait_no_family(testlib.DEADLINE)
 
     def test_a_cut_cable_is_noticed_on_both_ends(self):

@@ -86,7 +86,7 @@ void ranks_run_hosts(const int *hosts, ranks_fn fn, void *data);
 void *ranks_share(size_t bytes);
 void ranks_unshare(void *memory, size_t bytes);
 
-/* Polls until *counter >= value; fails the test, or ends the rank, after 20 s. */
+/* Polls until *counter >= value; fails the test, or ends the rank, after 80 s. */
 void ranks_await(const _Atomic int *counter, int value);
 
 #endif

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a rank writes, when signals are caught, and which errors another start would meet again.
+ */
+#include "tests/lib/ct_test.h"
+#include "tests/lib/rank_calls.h"
+#include "tests/lib/ranks.h"
+#include "tests/lib/tmpdir.h"
+#include "trainer/run/rank.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static const struct ct_train_options small = {
+    .data = "synthetic",
+    .hidden = {.count = 1, .size = {16}},
+    .epochs = 1,
+    .batch_size = 2000,
+    .lr = 0.01,
+    .momentum = 0.9,
+    .seed = 1,
+    .device = CT_CHOOSE_CPU,
+};
+
+/* What became of each rank. */
+static struct outcomes {
+    struct outcome {
+        int rc, catches;
+        bool permanent, trained;
+        char out[4096]; /* what a person reads */
+    } rank[RANKS_MAX];
+} * outcomes;
+
+static int catches;
+
+static void count_catch(const struct ct_train_options *options)
+{
+    (void)options;
+    catches++;
+}
+
+static void train(int rank, void *data)
+{
+    static const volatile sig_atomic_t stop;
+    struct outcome *outcome = &outcomes->rank[rank];
+    struct ct_err err = {0};
+    FILE *out = fmemopen(outcome->out, sizeof outcome->out, "w");
+    CHECK(out != NULL);
+    struct ct_rank_run run = {.options = data, .stop_asked = &stop, .catch_signals = count_catch};
+    ct_sinks_init(&run.sinks, out, false, stderr);
+    struct ctw_job *job = rank_open_job();
+    outcome->rc = ct_rank_train(job, &run, &err);
+    outcome->permanent = ct_rank_error_is_permanent(&run, outcome->rc);
+    outcome->trained = atomic_load(&run.trains);
+    outcome->catches = catches;
+    ctw_job_free(job);
+    ct_sinks_fini(&run.sinks);
+    CHECK(fclose(out) == 0);
+}
+
+static void only_rank_0_writes_what_becomes_of_the_training(void **state)
+{
+    (void)state;
+    char *dir = ct_tmpdir_new(), *path = ct_tmpdir_path(dir, "metrics");
+    struct ct_train_options options = small;
+    options.metrics = path;
+    ranks_run(2, train, &options);
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(outcomes->rank[rank].rc, 0);
+        assert_true(outcomes->rank[rank].trained);
+        assert_int_equal(outcomes->rank[rank].catches, 1);
+    }
+    assert_non_null(strstr(outcomes->rank[0].out, "epoch"));
+    assert_string_equal(outcomes->rank[1].out, "");
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    char line[1024];
+    assert_non_null(fgets(line, sizeof line, file));
+    assert_int_equal(line[0], '{');
+    (void)fclose(file);
+    free(path);
+    ct_tmpdir_free(dir);
+}
+
+static void a_refused_option_is_permanent_and_leaves_the_signals_alone(void **state)
+{
+    (void)state;
+    struct ct_train_options options = small;
+    options.shards = 1;
+    ranks_run(2, train, &options);
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(outcomes->rank[rank].rc, CT_EINVAL);
+        assert_true(outcomes->rank[rank].permanent);
+        assert_false(outcomes->rank[rank].trained);
+        assert_int_equal(outcomes->rank[rank].catches, 0);
+    }
+}
+
+static void a_metrics_file_in_a_missing_folder_is_a_permanent_error(void **state)
+{
+    (void)state;
+    char *dir = ct_tmpdir_new(), *path = ct_tmpdir_path(dir, "missing/metrics");
+    struct ct_train_options options = small;
+    options.metrics = path;
+    ranks_run(1, train, &options);
+    assert_int_equal(outcomes->rank[0].rc, CT_ENOENT);
+    assert_true(outcomes->rank[0].permanent);
+    assert_false(outcomes->rank[0].trained);
+    free(path);
+    ct_tmpdir_free(dir);
+}
+
+static void a_training_that_diverges_is_not_a_permanent_error(void **state)
+{
+    (void)state;
+    struct ct_train_options options = small;
+    options.lr = 1e30;
+    ranks_run(2, train, &options);
+    assert_int_equal(outcomes->rank[0].rc, CT_ELIMIT);
+    assert_true(outcomes->rank[0].trained);
+    assert_false(outcomes->rank[0].permanent);
+}
+
+static void only_configuration_before_the_first_step_is_permanent(void **state)
+{
+    (void)state;
+    static const int configuration[] = {CT_EINVAL, CT_ENOENT, CT_EPERM, CT_EFORMAT,
+                                        CT_EUNSUPPORTED};
+    struct ct_rank_run run = {0};
+    for (size_t i = 0; i < sizeof configuration / sizeof *configuration; i++) {
+        atomic_store(&run.trains, false);
+        assert_true(ct_rank_error_is_permanent(&run, configuration[i]));
+        atomic_store(&run.trains, true);
+        assert_false(ct_rank_error_is_permanent(&run, configuration[i]));
+    }
+    atomic_store(&run.trains, false);
+    assert_false(ct_rank_error_is_permanent(&run, CT_EPEER));
+    assert_false(ct_rank_error_is_permanent(&run, CT_ENOMEM));
+    assert_false(ct_rank_error_is_permanent(&run, CT_EIO));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        RANKS_TEST_SHARING(only_rank_0_writes_what_becomes_of_the_training, outcomes),
+        RANKS_TEST_SHARING(a_refused_option_is_permanent_and_leaves_the_signals_alone, outcomes),
+        RANKS_TEST_SHARING(a_metrics_file_in_a_missing_folder_is_a_permanent_error, outcomes),
+        RANKS_TEST_SHARING(a_training_that_diverges_is_not_a_permanent_error, outcomes),
+        cmocka_unit_test(only_configuration_before_the_first_step_is_permanent),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

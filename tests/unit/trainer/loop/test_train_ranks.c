@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const struct ct_train_options small = {
@@ -31,7 +32,8 @@ struct outcome {
     int rc;
     char text[sizeof(((struct ct_err *)NULL)->text)];
     struct ct_train_result result;
-    double loss;           /* of the last epoch; rank 0 only */
+    double loss; /* of the last epoch; rank 0 only */
+    int warnings;
     int64_t snapshot_step; /* that the snapshot held at the start */
 };
 static struct outcomes {
@@ -40,15 +42,30 @@ static struct outcomes {
 
 struct plan {
     struct ct_train_options options;
-    double other_lr;    /* of rank 1; 0: the same */
-    bool stops;         /* at the first chance, as after a notice of preemption */
-    int64_t dies_after; /* steps; rank 0; 0: does not */
+    double other_lr;     /* of rank 1; 0: the same */
+    bool stops;          /* at the first chance, as after a notice of preemption */
+    int64_t dies_after;  /* steps; rank 0; 0: does not */
+    const char *blocked; /* at the end of epoch 1 this path becomes a folder; NULL: none does */
+    int freed;           /* after which epoch it goes again */
 };
 
 static void on_epoch(void *data, const struct ct_epoch_report *report)
 {
-    (void)data;
+    const struct plan *plan = data;
     outcomes->rank[0].loss = report->loss;
+    if (plan->blocked != NULL && report->epoch == 1) {
+        CHECK(mkdir(plan->blocked, 0700) == 0);
+    }
+    if (plan->blocked != NULL && report->epoch == plan->freed) {
+        CHECK(rmdir(plan->blocked) == 0);
+    }
+}
+
+static void on_warning(void *data, struct ct_err *err)
+{
+    (void)data;
+    CHECK(strstr(err->text, "going on without this checkpoint") != NULL);
+    outcomes->rank[0].warnings++;
 }
 
 static void on_step(void *data, const struct ct_step_report *report)
@@ -70,6 +87,7 @@ static void train(int rank, void *data)
     const struct ct_train_events events = {
         .epoch = on_epoch,
         .step = on_step,
+        .warn = on_warning,
         .stop_asked = plan->stops ? &stop : NULL,
         .data = plan,
     };
@@ -198,6 +216,23 @@ static void a_preempted_training_goes_on_as_if_it_had_not_stopped(void **state)
     struct outcome second = run_plan(2, &plan);
     assert_false(second.result.preempted);
     expect_same(&whole, &second);
+    ct_tmpdir_free(dir);
+}
+
+static void only_the_last_checkpoint_must_be_written(void **state)
+{
+    (void)state;
+    char *dir = ct_tmpdir_new(), *path = ct_tmpdir_path(dir, "c");
+    struct plan plan = {.options = small, .blocked = path, .freed = 2};
+    plan.options.checkpoint = path;
+    struct outcome first = run_plan(2, &plan);
+    assert_int_equal(first.rc, 0);
+    assert_int_equal(first.warnings, 1);
+    assert_int_equal(unlink(path), 0);
+    plan.freed = 0;
+    assert_int_not_equal(run_plan(2, &plan).rc, 0);
+    assert_int_equal(rmdir(path), 0);
+    free(path);
     ct_tmpdir_free(dir);
 }
 
@@ -341,6 +376,7 @@ int main(void)
         RANKS_TEST_SHARING(a_pipeline_learns_what_one_rank_learns, outcomes),
         RANKS_TEST_SHARING(a_checkpoint_of_scattered_stages_holds_the_whole_model, outcomes),
         RANKS_TEST_SHARING(a_preempted_training_goes_on_as_if_it_had_not_stopped, outcomes),
+        RANKS_TEST_SHARING(only_the_last_checkpoint_must_be_written, outcomes),
         RANKS_TEST_SHARING(after_a_death_training_goes_on_from_the_snapshot, outcomes),
         RANKS_TEST_SHARING(predictions_are_as_good_as_the_accuracy_says, outcomes),
         RANKS_TEST_SHARING(a_rank_with_other_options_is_named, outcomes),

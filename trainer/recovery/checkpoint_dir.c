@@ -219,7 +219,7 @@ int ct_checkpoint_dir_start(const char *dir, int64_t step, bool torn_beyond, str
     for (size_t i = 0; rc == 0 && i < count && steps[i] > step; i++) {
         rc = torn_beyond
                  ? set_aside(dir, steps[i], err)
-                 : ct_err_set(err, CT_EBUSY,
+                 : ct_err_set(err, CT_EINVAL,
                               "%s holds a checkpoint of step %" PRId64 ", beyond step %" PRId64
                               " where this training starts: go on from it with --resume auto, or "
                               "name another --checkpoint-dir",

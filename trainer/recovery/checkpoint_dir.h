@@ -39,7 +39,7 @@ CT_MUST_CHECK int ct_checkpoint_dir_newest(const char *dir, const struct ct_layo
 
 /* Makes the folder ready for a training that starts at `step`: what a killed writer left half
  * written goes. Checkpoints beyond `step` would be taken for this training's later: with
- * `torn_beyond` they are known to be torn and get ".torn" behind their names, else CT_EBUSY tells
+ * `torn_beyond` they are known to be torn and get ".torn" behind their names, else CT_EINVAL tells
  * what to do. */
 CT_MUST_CHECK int ct_checkpoint_dir_start(const char *dir, int64_t step, bool torn_beyond,
                                           struct ct_err *err);

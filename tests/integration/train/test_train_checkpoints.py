@@ -201,6 +201,10 @@ class TrainCheckpoints(testlib.Case):
             "starts: go on from it with --resume auto",
             result.err,
         )
+        # Another start would be refused as this one was.
+        result = self.ctrun("--max-restarts", "9", *self.argv("--checkpoint-dir", self.folder))
+        self.assertEqual(result.code, 1, result)
+        self.assertNotIn("restarting", result.err)
 
     def test_within_an_epoch_the_batch_size_must_stay(self):
         self.train("--epochs", "1", "--checkpoint-dir", self.folder, "--checkpoint-every", "20")

@@ -346,6 +346,23 @@ static int unexpected(const char *word, struct ct_err *err)
                       strlen(word) > SHOWN_MAX ? "..." : "");
 }
 
+/* Options that users of torchrun know well, behind the program by mistake. */
+static bool is_of_ctrun(const char *name, size_t len)
+{
+    static const char *const names[] = {
+        "nproc-per-node", "nnodes",       "node-rank",    "master-addr",  "master-port",
+        "standalone",     "max-restarts", "log-dir",      "tee",          "redirects",
+        "report",         "hosts",        "rdzv-backend", "rdzv-id",      "rdzv-conf",
+        "rdzv-endpoint",  "bind",         "spares",       "hang-timeout", "hostfile",
+    };
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (strlen(names[i]) == len && memcmp(names[i], name, len) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static int refuse(const struct ct_option_parser *at, enum ct_option_result result,
                   struct ct_err *err)
 {
@@ -365,6 +382,13 @@ static int refuse(const struct ct_option_parser *at, enum ct_option_result resul
         return ct_err_set(err, CT_EINVAL, "--%s needs a value: %s", specs[at->index].name,
                           specs[at->index].metavar);
     case CT_OPTION_UNKNOWN:
+        if (is_of_ctrun(name, (size_t)len)) {
+            return ct_err_set(err, CT_EINVAL,
+                              "unknown option --%.*s; options of ctrun go before the program: "
+                              "ctrun --%.*s ... train",
+                              len, name, len, name);
+        }
+        break;
     case CT_OPTION_FOUND:
     case CT_OPTION_END:
         break;

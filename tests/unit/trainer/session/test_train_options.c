@@ -98,6 +98,7 @@ static void test_refused(void **state)
     } cases[] = {
         {{"--epohcs", "3"}, "unknown option --epohcs: did you mean --epochs?"},
         {{"--nope=1"}, "unknown option --nope "},
+        {{"--max-restarts=3"}, "options of ctrun go before the program: ctrun --max-restarts ..."},
         {{"--batchsize=64"}, "unknown option --batchsize: did you mean --batch-size?"},
         {{"--BATCH_SIZES", "64"}, "did you mean --batch-size?"},
         {{"--=1"}, "unknown option -- "},

@@ -431,6 +431,7 @@ static void test_a_reply_that_breaks_the_protocol_ends_the_connection(void **sta
         assert_int_equal(ct_client_set(client, "k", "", 0, &err), CT_ECLOSED);
         assert_non_null(strstr(err.text, "ended earlier"));
         assert_int_equal(ct_client_get(client, "k", 0, &buf, &err), CT_ECLOSED);
+        ct_buf_fini(&buf);
         ct_client_free(client);
         assert_int_equal(uv_thread_join(&thread), 0);
         (void)close(store.fd);

@@ -151,6 +151,7 @@ static void the_model_and_where_it_goes_on_are_told_first(void **state)
         ct_sinks_start(&s.sinks, &trainer);
         expect_text(&s, want, "");
         close_screen(&s);
+        ct_buf_fini(&trainer.warnings);
     }
 }
 

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Options that change nothing in a job are named, each with its reason; the others are not.
+ */
 #include "launcher/setup/no_effect.h"
 #include "tests/lib/ct_test.h"
 

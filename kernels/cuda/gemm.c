@@ -123,9 +123,14 @@ int ct_cuda_attempt(struct ct_cuda *cuda, struct ct_gemm_key key, const struct c
 static int linear_fused(struct ct_cuda *cuda, const struct ct_linear *op, struct ct_gemm_key k,
                         struct ct_gemm_operands o, struct ct_err *err)
 {
-    bool narrow = ct_precision_narrow(k.precision) && !k.wide;
+    bool e4m3 = k.precision == CT_PRECISION_FP8;
     int rc = CT_EUNSUPPORTED;
-    k.bias16 = narrow && op->b16 != NULL;
+    /* Elsewhere a bias has the result's type. An e4m3 product takes a bfloat16 one with any result.
+     */
+    k.bias16 = ct_precision_narrow(k.precision) && (e4m3 || !k.wide) && op->b16 != NULL;
+    if (e4m3 && !k.bias16) {
+        return rc;
+    }
     o.extra = k.bias16 ? (const void *)op->b16 : op->b;
     if (op->relu && op->bits != NULL) {
         o.bits = op->bits;

@@ -273,6 +273,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t lt, cublasLtMatmu
     (void)c;
     const struct fake_desc *desc = desc_of(op);
     *count = 0;
+    fake_rule(layout_of(a)->type != CUDA_R_8F_E4M3 || ((int)desc->epilogue & 4) == 0 ||
+                  (desc->has_bias_type && desc->bias_type == CUDA_R_16BF),
+              "an e4m3 product with a bias that is not bfloat16");
     if (fake_fails()) {
         return CUBLAS_STATUS_EXECUTION_FAILED;
     }

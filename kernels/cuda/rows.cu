@@ -5,6 +5,7 @@
 #include "kernels/cuda/number.cuh"
 
 #define WARP 32u
+#define ALL_LANES 0xffffffffu
 #define THREADS 256u
 
 /* ---- gather: one block per sample ----------------------------------------------------------- */
@@ -74,47 +75,112 @@ cudaError_t ct_launch_gather(cudaStream_t stream, enum ct_precision p, const str
     return cudaGetLastError();
 }
 
-/* ---- column sums: one block per 32 columns of a part, rows shared out to its warps ----------- */
+/* ---- column sums: one block per 64 columns of a part, rows shared out to its threads --------- */
 
 #define SUM_WARPS 16u
+#define SUM_COLUMNS 64u /* 128 bytes of a row in bfloat16: whole sectors of memory */
+#define SUM_ROWS 8u     /* that a thread loads before it adds the first: enough to hide the way */
 
-/* No atomics: the order of adding depends on nothing but the number of rows, so the bits repeat. */
-template <typename T>
-__global__ void column_sums_kernel(size_t rows, size_t cols, const T *m, size_t step, float *sums)
+/* N numbers of a row from `col` on; zeros beyond its end. */
+template <unsigned N, typename T>
+__device__ ct_pack<T, N> load_columns(const T *row, size_t col, size_t cols, bool packed)
 {
-    __shared__ float shares[SUM_WARPS][WARP];
-    size_t part = blockIdx.y, col = (size_t)blockIdx.x * WARP + threadIdx.x;
-    const T *first = m + part * rows * cols;
-    float share = 0.0f;
-    if (col < cols) {
-        for (size_t r = threadIdx.y; r < rows; r += SUM_WARPS) {
-            share += ct_get(first, r * cols + col);
+    if (packed) {
+        return ct_load<N>(row, col);
+    }
+    ct_pack<T, N> some;
+    for (unsigned k = 0; k < N; k++) {
+        ct_put(some.v, k, col + k < cols ? ct_get(row, col + k) : 0.0f);
+    }
+    return some;
+}
+
+template <unsigned N, typename T>
+__device__ void add_columns(float sum[N], const ct_pack<T, N> &some)
+{
+#pragma unroll
+    for (unsigned k = 0; k < N; k++) {
+        sum[k] += ct_get(some.v, k);
+    }
+}
+
+/* The sums of rows first, first + step, ... in this order, packed or not. */
+template <unsigned N, typename T>
+__device__ void sum_rows(float sum[N], const T *m, size_t first, size_t step, size_t rows,
+                         size_t col, size_t cols, bool packed)
+{
+    size_t r = first;
+    for (; r + (SUM_ROWS - 1) * step < rows; r += SUM_ROWS * step) {
+        ct_pack<T, N> some[SUM_ROWS];
+#pragma unroll
+        for (unsigned i = 0; i < SUM_ROWS; i++) {
+            some[i] = load_columns<N>(m + (r + i * step) * cols, col, cols, packed);
+        }
+#pragma unroll
+        for (unsigned i = 0; i < SUM_ROWS; i++) {
+            add_columns<N>(sum, some[i]);
         }
     }
-    shares[threadIdx.y][threadIdx.x] = share;
+    for (; r < rows; r += step) {
+        add_columns<N>(sum, load_columns<N>(m + r * cols, col, cols, packed));
+    }
+}
+
+/* No atomics: the order of adding depends on nothing but the number of rows and the type, so the
+ * bits repeat. The lanes of a warp are side by side over the columns, N each, and what is left of
+ * them over rows. */
+template <unsigned N, typename T>
+__global__ void __launch_bounds__(WARP *SUM_WARPS, 1)
+    column_sums_kernel(size_t rows, size_t cols, const T *m, size_t step, float *sums, bool packed)
+{
+    const unsigned lanes = SUM_COLUMNS / N, rows_of_warp = WARP / lanes;
+    __shared__ float shares[SUM_WARPS][SUM_COLUMNS];
+    unsigned lane = threadIdx.x % lanes;
+    size_t part = blockIdx.y, first_col = (size_t)blockIdx.x * SUM_COLUMNS;
+    size_t col = first_col + lane * N;
+    float sum[N] = {};
+    if (col < cols) {
+        sum_rows<N>(sum, m + part * rows * cols, threadIdx.y * rows_of_warp + threadIdx.x / lanes,
+                    SUM_WARPS * rows_of_warp, rows, col, cols, packed);
+    }
+#pragma unroll
+    for (unsigned k = 0; k < N; k++) {
+        for (unsigned by = lanes; by < WARP; by *= 2) {
+            sum[k] += __shfl_xor_sync(ALL_LANES, sum[k], by);
+        }
+        if (threadIdx.x < lanes) {
+            shares[threadIdx.y][lane * N + k] = sum[k];
+        }
+    }
     __syncthreads();
-    if (threadIdx.y == 0 && col < cols) {
+    unsigned mine = threadIdx.y * WARP + threadIdx.x;
+    if (mine < SUM_COLUMNS && first_col + mine < cols) {
         float total = 0.0f;
         for (unsigned w = 0; w < SUM_WARPS; w++) {
-            total += shares[w][threadIdx.x];
+            total += shares[w][mine];
         }
-        sums[part * step + col] = total;
+        sums[part * step + first_col + mine] = total;
     }
+}
+
+template <typename T>
+static cudaError_t launch_column_sums(cudaStream_t stream, size_t parts, size_t rows, size_t cols,
+                                      const T *m, size_t step, float *sums)
+{
+    const unsigned n = CT_WIDEST / sizeof(T);
+    bool packed = cols % n == 0 && ct_packs<n>(m);
+    dim3 blocks((unsigned)((cols + SUM_COLUMNS - 1) / SUM_COLUMNS), (unsigned)parts);
+    dim3 threads(WARP, SUM_WARPS);
+    column_sums_kernel<n><<<blocks, threads, 0, stream>>>(rows, cols, m, step, sums, packed);
+    return cudaGetLastError();
 }
 
 cudaError_t ct_launch_column_sums(cudaStream_t stream, enum ct_precision p, size_t parts,
                                   size_t rows, size_t cols, const void *m, size_t step, float *sums)
 {
-    dim3 blocks((unsigned)((cols + WARP - 1) / WARP), (unsigned)parts);
-    dim3 threads(WARP, SUM_WARPS);
-    if (ct_precision_narrow(p)) {
-        column_sums_kernel<<<blocks, threads, 0, stream>>>(rows, cols, (const __nv_bfloat16 *)m,
-                                                           step, sums);
-    } else {
-        column_sums_kernel<<<blocks, threads, 0, stream>>>(rows, cols, (const float *)m, step,
-                                                           sums);
-    }
-    return cudaGetLastError();
+    return ct_precision_narrow(p)
+               ? launch_column_sums(stream, parts, rows, cols, (const __nv_bfloat16 *)m, step, sums)
+               : launch_column_sums(stream, parts, rows, cols, (const float *)m, step, sums);
 }
 
 /* ---- bias ----------------------------------------------------------------------------------- */

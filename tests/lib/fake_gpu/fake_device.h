@@ -16,6 +16,8 @@
 #include <type_traits>
 
 #undef __shared__ /* fake_nvcc.py must have seen it */
+#undef __launch_bounds__
+#define __launch_bounds__(...)
 #define threadIdx fake_place.thread
 #define blockIdx fake_place.block
 #define blockDim fake_place.threads

@@ -129,6 +129,29 @@ static void sums_columns(void **state)
     }
 }
 
+/* Where --consistent puts the parts of a batch depends on how many ranks there are. */
+static void sums_columns_in_one_order_at_any_address(void **state)
+{
+    (void)state;
+    enum { ROWS = 1029, COLS = 136 };
+    for (int narrow = 0; narrow < 2; narrow++) {
+        float *worth = array_plain((size_t)ROWS * COLS), expected[COLS];
+        for (size_t skip = 0; skip < 3; skip++) {
+            struct ct_random rng = {7};
+            struct array m = array_numbers(narrow, (size_t)ROWS * COLS, skip, &rng, worth),
+                         sum = array_floats(COLS, 0, NULL);
+            kernel_done(ct_launch_column_sums(NULL, precision_of(narrow), 1, ROWS, COLS, m.data, 0,
+                                              (float *)sum.data));
+            if (skip == 0) {
+                memcpy(expected, sum.data, sizeof expected);
+            }
+            assert_memory_equal(sum.data, expected, sizeof expected);
+            array_end(&m), array_end(&sum);
+        }
+        ct_free(worth);
+    }
+}
+
 static void check_gather(bool narrow, bool by_course, size_t features, size_t skip)
 {
     enum { SAMPLES = 50, BATCH = 7 };
@@ -269,9 +292,13 @@ static int begin(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(masks),           cmocka_unit_test(adds_biases),
-        cmocka_unit_test(sums_columns),    cmocka_unit_test(gathers),
-        cmocka_unit_test(computes_losses), cmocka_unit_test(losses_show_what_is_no_number),
+        cmocka_unit_test(masks),
+        cmocka_unit_test(adds_biases),
+        cmocka_unit_test(sums_columns),
+        cmocka_unit_test(sums_columns_in_one_order_at_any_address),
+        cmocka_unit_test(gathers),
+        cmocka_unit_test(computes_losses),
+        cmocka_unit_test(losses_show_what_is_no_number),
     };
     return cmocka_run_group_tests(tests, begin, NULL);
 }

@@ -366,6 +366,19 @@ static int count_devices(int *out, struct ct_err *err)
                : ct_cuda_fail(err, status, __FILE__, __LINE__, "cudaGetDeviceCount");
 }
 
+/* The side stream comes first: a sum that waits behind whole grids of a product holds up all peers.
+ * Smaller numbers go first; the least is 0, that of streams without a priority. */
+static int open_streams(struct ct_cuda *cuda, struct ct_err *err)
+{
+    int least = 0, greatest = 0;
+    CT_CUDA_TRY(err, cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    int middle = least > greatest ? least - 1 : least;
+    const unsigned flags = cudaStreamNonBlocking;
+    CT_CUDA_TRY(err, cudaStreamCreateWithPriority(&cuda->stream, flags, middle));
+    CT_CUDA_TRY(err, cudaStreamCreateWithPriority(&cuda->side, flags, greatest));
+    return 0;
+}
+
 /* Fills what is open so far; cuda_close() ends a half-open one too. */
 static int open_into(struct ct_cuda *cuda, int index, struct ct_err *err)
 {
@@ -382,8 +395,10 @@ static int open_into(struct ct_cuda *cuda, int index, struct ct_err *err)
     if (status != cudaSuccess) {
         return ct_cuda_fail(err, status, __FILE__, __LINE__, "looking for kernels");
     }
-    CT_CUDA_TRY(err, cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking));
-    CT_CUDA_TRY(err, cudaStreamCreateWithFlags(&cuda->side, cudaStreamNonBlocking));
+    int rc = open_streams(cuda, err);
+    if (rc != 0) {
+        return rc;
+    }
     CT_CUDA_TRY(err, cudaEventCreateWithFlags(&cuda->forked, cudaEventDisableTiming));
     CT_CUDA_TRY(err, cudaEventCreateWithFlags(&cuda->joined, cudaEventDisableTiming));
     for (size_t i = 0; i < CT_DEVICE_BATCHES_AHEAD; i++) {
@@ -391,7 +406,7 @@ static int open_into(struct ct_cuda *cuda, int index, struct ct_err *err)
     }
     CT_CUDA_TRY(err, cudaMalloc((void **)&cuda->sums, sizeof(*cuda->sums)));
     CT_CUDA_TRY(err, cudaMemsetAsync(cuda->sums, 0, sizeof(*cuda->sums), cuda->stream));
-    int rc = ct_cuda_gemm_new(&cuda->gemm, err);
+    rc = ct_cuda_gemm_new(&cuda->gemm, err);
     if (rc == 0) {
         rc = ct_cuda_head_new(&cuda->head, err);
     }

@@ -26,7 +26,9 @@ static int instantiate(cudaGraph_t graph, struct ct_recording **out, struct ct_e
     if (made == NULL) {
         return ct_err_set(err, CT_ENOMEM, "no memory for a recording");
     }
-    cudaError_t status = cudaGraphInstantiate(&made->exec, graph, 0);
+    /* Each node keeps the priority of the stream that it was captured from. */
+    cudaError_t status =
+        cudaGraphInstantiate(&made->exec, graph, cudaGraphInstantiateFlagUseNodePriority);
     if (status != cudaSuccess) {
         ct_free(made);
         return ct_cuda_fail(err, status, __FILE__, __LINE__, "cudaGraphInstantiate");

@@ -150,8 +150,12 @@ static int equip(struct nccl_link *link, struct ct_err *err)
         status = cudaMalloc(&greeting, 2 * sizeof(*link->greeting));
         link->greeting = greeting;
     }
+    int least = 0, greatest = 0; /* a message that waits behind computing holds up the peer */
     if (status == cudaSuccess) {
-        status = cudaStreamCreateWithFlags(&link->side, cudaStreamNonBlocking);
+        status = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+    }
+    if (status == cudaSuccess) {
+        status = cudaStreamCreateWithPriority(&link->side, cudaStreamNonBlocking, greatest);
     }
     if (status == cudaSuccess) {
         status = cudaEventCreateWithFlags(&link->copied, cudaEventDisableTiming);

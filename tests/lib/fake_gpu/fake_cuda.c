@@ -250,8 +250,7 @@ void fake_queue_when(cudaStream_t stream, fake_can_fn can, fake_run_fn run, cons
         free(copy);
         return;
     }
-    g->nodes[g->count] =
-        (struct graph_node){.run = run, .can = can, .data = copy, .after = s->frontier};
+    g->nodes[g->count] = (struct graph_node){run, can, false, s->priority, copy, s->frontier};
     s->frontier = (struct frontier){.node = {g->count}, .count = 1};
     g->count++;
     fake.captured++;
@@ -384,7 +383,15 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 
 /* ---- streams --------------------------------------------------------------------------------- */
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+    FAKE_ALONE;
+    *least = 0;
+    *greatest = -5;
+    return fake_fails() ? cudaErrorUnknown : cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority)
 {
     FAKE_ALONE;
     fake_rule(flags == cudaStreamNonBlocking, "a stream that waits for the default one");
@@ -393,10 +400,24 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
     }
     struct CUstream_st *s = calloc(1, sizeof *s);
     s->device = fake_current_device();
+    s->priority = priority;
     s->next = fake_streams;
     fake_streams = s;
     fake.streams++;
     *stream = s;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
+{
+    FAKE_ALONE;
+    return cudaStreamCreateWithPriority(stream, flags, 0);
+}
+
+cudaError_t cudaStreamGetPriority(cudaStream_t stream, int *priority)
+{
+    FAKE_ALONE;
+    *priority = fake_stream_of(stream)->priority;
     return cudaSuccess;
 }
 

@@ -123,7 +123,11 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags)
 {
     FAKE_ALONE;
-    (void)flags;
+    for (int i = 1; i < graph->count; i++) {
+        fake_rule(graph->nodes[i].priority == graph->nodes[0].priority ||
+                      (flags & cudaGraphInstantiateFlagUseNodePriority) != 0,
+                  "a graph that gives up its streams' priorities");
+    }
     if (fake_fails()) {
         return cudaErrorMemoryAllocation;
     }

@@ -40,6 +40,7 @@ struct graph_node {
     fake_run_fn run;
     fake_can_fn can; /* NULL = always */
     bool collective;
+    int priority; /* of the stream */
     void *data;
     struct frontier after;
 };
@@ -87,7 +88,7 @@ struct CUstream_st {
     struct CUgraph_st *capture;
     struct frontier frontier;
     bool origin; /* of its capture */
-    int device;
+    int device, priority;
 };
 
 extern struct CUstream_st *fake_streams; /* all but the default one */

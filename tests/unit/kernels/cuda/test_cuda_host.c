@@ -326,6 +326,18 @@ static void recorded_steps_find_their_place(void **state)
     close_well(dev);
 }
 
+/* A smaller number is served first. That recorded work keeps this is a rule of the stand-in. */
+static void collectives_go_first(void **state)
+{
+    (void)state;
+    struct ct_device *dev = open_well(NULL);
+    int stream, side;
+    assert_int_equal(cudaStreamGetPriority(dev->stream, &stream), cudaSuccess);
+    assert_int_equal(cudaStreamGetPriority(dev->side, &side), cudaSuccess);
+    assert_true(side < stream);
+    close_well(dev);
+}
+
 /* Work of the side stream that nobody waits for is no recording, and the device stays usable. */
 static void what_is_forked_must_be_joined(void **state)
 {
@@ -492,6 +504,7 @@ int main(void)
         cmocka_unit_test(what_cannot_work_is_said_at_once),
         cmocka_unit_test(recordings_keep_their_memory),
         cmocka_unit_test(recorded_steps_find_their_place),
+        cmocka_unit_test(collectives_go_first),
         cmocka_unit_test(what_is_forked_must_be_joined),
         cmocka_unit_test(every_failure_is_told_and_leaves_nothing),
         cmocka_unit_test(survives_allocation_failures),

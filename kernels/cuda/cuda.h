@@ -50,6 +50,7 @@ struct ct_cuda {
     struct ct_cuda_head *head;
     struct ct_loss_sums *sums; /* in device memory; of the one stream's losses, in order */
     struct ct_cuda_room slots; /* of the gradients of parts, before they are added */
+    size_t recorded_nodes;     /* of the last recording */
     struct ct_cuda_staging staging[CT_DEVICE_BATCHES_AHEAD];
     size_t next_staging;
     char name[300]; /* cudaDeviceProp.name has 256 */
@@ -96,9 +97,13 @@ int ct_cuda_cut_grad(struct ct_cuda *cuda, const struct ct_linear_grad *op, stru
 /* head.c: what is known of last layers' shapes; the operation. */
 int ct_cuda_head_new(struct ct_cuda_head **out, struct ct_err *err);
 void ct_cuda_head_free(struct ct_cuda_head *head);
+/* Each: the part of the table's explain(). CT_ENOMEM is the only failure. */
+int ct_cuda_head_explain(const struct ct_cuda_head *head, struct ct_buf *to);
+int ct_cuda_gemm_explain(const struct ct_cuda_gemm *gemm, struct ct_buf *to);
 int ct_cuda_head(struct ct_cuda *cuda, const struct ct_head *op, struct ct_err *err);
 
 /* record.c: members of the table. */
+int ct_cuda_explain(struct ct_device *dev, struct ct_buf *to, struct ct_err *err);
 int ct_cuda_record(struct ct_device *dev, struct ct_err *err);
 int ct_cuda_record_end(struct ct_device *dev, struct ct_recording **out, struct ct_err *err);
 int ct_cuda_replay(struct ct_device *dev, struct ct_recording *recording, struct ct_err *err);

@@ -335,6 +335,7 @@ static const struct ct_device_ops cuda_ops = {
     .fork = ct_cuda_fork,
     .join = ct_cuda_join,
     .tree_sum = cuda_tree_sum,
+    .explain = ct_cuda_explain,
 };
 
 /* CUDA's own words for this do not say which versions, nor what to do. */

@@ -60,6 +60,11 @@ void ct_cuda_gemm_free(struct ct_cuda_gemm *gemm)
     ct_free(gemm);
 }
 
+int ct_cuda_gemm_explain(const struct ct_cuda_gemm *gemm, struct ct_buf *to)
+{
+    return ct_gemm_cache_explain(gemm->cache, to);
+}
+
 /* ---- bits ------------------------------------------------------------------------------------ */
 
 static bool is_marked(const struct ct_cuda_gemm *gemm, const void *bits)

@@ -7,6 +7,7 @@
 #include "kernels/cuda/gemm_plan.h"
 
 #include "common/alloc.h"
+#include "common/buf.h"
 #include "kernels/cuda/gemm_shape.h"
 
 #include <string.h>
@@ -31,6 +32,8 @@ struct ct_gemm_plan {
     cublasLtMatrixLayout_t a, b, d;
     cublasLtMatmulAlgo_t algo;
     bool refused; /* cuBLASLt has no kernel; nothing above but the key is there */
+    int offered;  /* kernels that were chosen from */
+    float us;     /* what the chosen one took, 0 = not timed */
 };
 
 struct ct_gemm_cache {
@@ -326,6 +329,7 @@ static int pick(struct ct_gemm_cache *cache, struct ct_cuda *cuda, struct ct_gem
                 int count, struct ct_err *err)
 {
     p->algo = found[0].algo;
+    p->offered = count;
     if (cuda->recording) {
         return 0;
     }
@@ -339,6 +343,7 @@ static int pick(struct ct_gemm_cache *cache, struct ct_cuda *cuda, struct ct_gem
         if (ms >= 0 && (best < 0 || ms < best)) {
             best = ms;
             p->algo = found[i].algo;
+            p->us = 1e3f * ms / TIMED_RUNS;
         }
     }
     return 0;
@@ -455,4 +460,62 @@ int ct_gemm_run(struct ct_gemm_cache *cache, struct ct_cuda *cuda, struct ct_gem
     }
     CT_CUBLAS_TRY(err, multiply(cache, cuda, p, o, &p->algo));
     return 0;
+}
+
+/* ---- what was chosen ------------------------------------------------------------------------- */
+
+static const char *product_name(enum ct_gemm_product product)
+{
+    static const char *const names[] = {
+        [CT_PRODUCT_Y] = "y",
+        [CT_PRODUCT_Y_BIAS] = "y+bias",
+        [CT_PRODUCT_Y_RELU] = "y+bias+relu",
+        [CT_PRODUCT_Y_RELU_BITS] = "y+bias+relu+bits",
+        [CT_PRODUCT_DW] = "dw",
+        [CT_PRODUCT_DW_DB] = "dw+db",
+        [CT_PRODUCT_DX] = "dx",
+        [CT_PRODUCT_DX_BITS] = "dx+mask",
+    };
+    return names[product];
+}
+
+/* -1 where cuBLASLt does not say. */
+static int config_of(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t id)
+{
+    int32_t value = -1;
+    size_t written = 0;
+    cublasStatus_t status =
+        cublasLtMatmulAlgoConfigGetAttribute(algo, id, &value, sizeof value, &written);
+    return status == CUBLAS_STATUS_SUCCESS && written == sizeof value ? value : -1;
+}
+
+static int explain(const struct ct_gemm_plan *p, struct ct_buf *to)
+{
+    const struct ct_gemm_key *k = &p->key;
+    int rc = ct_buf_printf(to,
+                           "{\"plan\": \"product\", \"product\": \"%s\", \"precision\": \"%s\", "
+                           "\"batch\": %zu, \"in\": %zu, \"out\": %zu, \"parts\": %zu, "
+                           "\"refused\": %s",
+                           product_name(k->product), ct_precision_name(k->precision), k->batch,
+                           k->in, k->out, k->parts, p->refused ? "true" : "false");
+    if (rc == 0 && !p->refused) {
+        rc = ct_buf_printf(to,
+                           ", \"offered\": %d, \"us\": %.3f, \"algorithm\": %d, \"tile\": %d, "
+                           "\"stages\": %d, \"split_k\": %d, \"reduction\": %d",
+                           p->offered, (double)p->us, config_of(&p->algo, CUBLASLT_ALGO_CONFIG_ID),
+                           config_of(&p->algo, CUBLASLT_ALGO_CONFIG_TILE_ID),
+                           config_of(&p->algo, CUBLASLT_ALGO_CONFIG_STAGES_ID),
+                           config_of(&p->algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM),
+                           config_of(&p->algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME));
+    }
+    return rc == 0 ? ct_buf_printf(to, "}\n") : rc;
+}
+
+int ct_gemm_cache_explain(const struct ct_gemm_cache *cache, struct ct_buf *to)
+{
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < cache->count; i++) {
+        rc = explain(&cache->plans[i], to);
+    }
+    return rc;
 }

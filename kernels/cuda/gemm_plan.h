@@ -55,6 +55,8 @@ struct ct_gemm_cache;
 
 CT_MUST_CHECK int ct_gemm_cache_new(struct ct_gemm_cache **out, struct ct_err *err);
 void ct_gemm_cache_free(struct ct_gemm_cache *cache); /* NULL is allowed */
+/* A line of JSON for each plan; CT_ENOMEM. */
+CT_MUST_CHECK int ct_gemm_cache_explain(const struct ct_gemm_cache *cache, struct ct_buf *to);
 
 /* Queues the product on the device's stream. */
 CT_MUST_CHECK int ct_gemm_run(struct ct_gemm_cache *cache, struct ct_cuda *cuda,

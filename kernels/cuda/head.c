@@ -7,6 +7,7 @@
 #include "kernels/cuda/cuda.h"
 
 #include "common/alloc.h"
+#include "common/buf.h"
 
 /* Shapes that are known at a time: batch sizes, mostly. */
 #define MAX_SHAPES 16
@@ -25,6 +26,7 @@ struct shape {
     size_t batch, in, classes;
     enum ct_precision precision;
     bool dx, fused;
+    float fused_ms, apart_ms; /* of as many runs each */
 };
 
 struct ct_cuda_head {
@@ -167,6 +169,8 @@ static bool choose(struct ct_cuda *cuda, const struct ct_head *op)
         .fused = time_way(cuda, run_fused, op, &fused, NULL) == 0 &&
                  time_way(cuda, run_apart, op, &apart, NULL) == 0 && fused < apart,
     };
+    slot->fused_ms = fused;
+    slot->apart_ms = apart;
     head->next = (head->next + 1) % MAX_SHAPES;
     head->count += head->count < MAX_SHAPES;
     return slot->fused;
@@ -191,4 +195,20 @@ int ct_cuda_head(struct ct_cuda *cuda, const struct ct_head *op, struct ct_err *
     bool fused = way != CT_HEAD_APART && can_fuse(cuda, op) &&
                  (way == CT_HEAD_FUSED || fused_is_faster(cuda, op));
     return fused ? run_fused(cuda, op, err) : run_apart(cuda, op, err);
+}
+
+int ct_cuda_head_explain(const struct ct_cuda_head *head, struct ct_buf *to)
+{
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < head->count; i++) {
+        const struct shape *s = &head->shapes[i];
+        rc = ct_buf_printf(
+            to,
+            "{\"plan\": \"head\", \"precision\": \"%s\", \"batch\": %zu, \"in\": %zu, "
+            "\"out\": %zu, \"dx\": %s, \"fused\": %s, \"fused_ms\": %.4f, "
+            "\"apart_ms\": %.4f}\n",
+            ct_precision_name(s->precision), s->batch, s->in, s->classes, s->dx ? "true" : "false",
+            s->fused ? "true" : "false", (double)s->fused_ms, (double)s->apart_ms);
+    }
+    return rc;
 }

@@ -6,6 +6,7 @@
 #include "kernels/cuda/cuda.h"
 
 #include "common/alloc.h"
+#include "common/buf.h"
 
 struct ct_recording {
     cudaGraphExec_t exec;
@@ -20,8 +21,10 @@ int ct_cuda_record(struct ct_device *dev, struct ct_err *err)
     return 0;
 }
 
-static int instantiate(cudaGraph_t graph, struct ct_recording **out, struct ct_err *err)
+static int instantiate(struct ct_cuda *cuda, cudaGraph_t graph, struct ct_recording **out,
+                       struct ct_err *err)
 {
+    CT_CUDA_TRY(err, cudaGraphGetNodes(graph, NULL, &cuda->recorded_nodes));
     struct ct_recording *made = ct_calloc(1, sizeof(*made));
     if (made == NULL) {
         return ct_err_set(err, CT_ENOMEM, "no memory for a recording");
@@ -50,7 +53,7 @@ int ct_cuda_record_end(struct ct_device *dev, struct ct_recording **out, struct 
     } else if (status != cudaSuccess) {
         rc = ct_cuda_fail(err, status, __FILE__, __LINE__, "cudaStreamEndCapture");
     } else {
-        rc = instantiate(graph, out, err);
+        rc = instantiate(cuda, graph, out, err);
     }
     if (graph != NULL) {
         (void)cudaGraphDestroy(graph);
@@ -98,4 +101,17 @@ int ct_cuda_join(struct ct_device *dev, struct ct_err *err)
 {
     struct ct_cuda *cuda = ct_cuda_of(dev);
     return order(cuda->side, cuda->stream, cuda->joined, err);
+}
+
+int ct_cuda_explain(struct ct_device *dev, struct ct_buf *to, struct ct_err *err)
+{
+    const struct ct_cuda *cuda = ct_cuda_of(dev);
+    int rc = ct_cuda_gemm_explain(cuda->gemm, to);
+    if (rc == 0) {
+        rc = ct_cuda_head_explain(cuda->head, to);
+    }
+    if (rc == 0) {
+        rc = ct_buf_printf(to, "{\"plan\": \"recording\", \"nodes\": %zu}\n", cuda->recorded_nodes);
+    }
+    return rc == 0 ? 0 : ct_err_set(err, CT_ENOMEM, "out of memory");
 }

@@ -184,6 +184,7 @@ struct ct_tree_sum {
 
 /* Work that was queued once and can be done again. */
 struct ct_recording;
+struct ct_buf;
 
 struct ct_device_ops {
     void (*close)(struct ct_device *dev);
@@ -232,6 +233,10 @@ struct ct_device_ops {
     int (*join)(struct ct_device *dev, struct ct_err *err);
     /* Queued on `side`: what a communicator adds with. */
     int (*tree_sum)(struct ct_device *dev, const struct ct_tree_sum *op, struct ct_err *err);
+    /* Appends a line of JSON for each choice that was made so far: the kernel of each product, the
+     * way to compute each last layer, the nodes of the last recording. For those who look into the
+     * speed; tools/gpu-check brings it home. */
+    int (*explain)(struct ct_device *dev, struct ct_buf *to, struct ct_err *err);
 };
 
 /* Batches whose indices a device has room for: the host may queue as many before it has to wait for

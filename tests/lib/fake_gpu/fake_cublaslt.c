@@ -292,6 +292,17 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t lt, cublasLtMatmu
     return CUBLAS_STATUS_SUCCESS;
 }
 
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algo,
+                                                    cublasLtMatmulAlgoConfigAttributes_t id,
+                                                    void *to, size_t bytes, size_t *written)
+{
+    FAKE_ALONE;
+    const int32_t value = id == CUBLASLT_ALGO_CONFIG_SPLITK_NUM ? (int32_t)algo->data[SPLITS] : 0;
+    memcpy(to, &value, bytes < sizeof value ? bytes : sizeof value);
+    *written = sizeof value;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
 cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t lt, cublasLtMatmulDesc_t op,
                                        cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                        cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,

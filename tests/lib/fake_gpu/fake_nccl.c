@@ -223,6 +223,12 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
     return ncclSuccess;
 }
 
+ncclResult_t ncclGetVersion(int *version)
+{
+    *version = NCCL_VERSION_CODE;
+    return ncclSuccess;
+}
+
 ncclResult_t ncclCommUserRank(const ncclComm_t comm, int *rank)
 {
     FAKE_ALONE;

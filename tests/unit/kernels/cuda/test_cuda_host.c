@@ -5,6 +5,7 @@
  */
 #include "tests/lib/ct_test.h"
 
+#include "common/buf.h"
 #include "kernels/cuda/cuda_plugin.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/device/device.h"
@@ -15,6 +16,7 @@
 #include <cublasLt.h>
 #include <malloc.h>
 #include <math.h>
+#include <string.h>
 
 extern const struct ct_cuda_plugin ct_cuda_plugin;
 
@@ -295,6 +297,19 @@ static int record_steps(struct ct_device *dev, float *param, const float *grad,
     return rc != 0 ? rc : ended;
 }
 
+static void expect_words(struct ct_device *dev, const char *const *words)
+{
+    struct ct_err err = {0};
+    struct ct_buf said = CT_BUF_INIT;
+    need(dev->ops->explain(dev, &said, &err), &err);
+    for (; *words != NULL; words++) {
+        if (strstr(ct_buf_cstr(&said), *words) == NULL) {
+            fail_msg("no %s in %s", *words, ct_buf_cstr(&said));
+        }
+    }
+    ct_buf_fini(&said);
+}
+
 static void recorded_steps_find_their_place(void **state)
 {
     (void)state;
@@ -319,6 +334,7 @@ static void recorded_steps_find_their_place(void **state)
     float sum;
     need(dev->ops->download(dev, &sum, param, sizeof sum, &err), &err);
     assert_true(sum == -511);
+    expect_words(dev, (const char *const[]){"{\"plan\": \"recording\", \"nodes\": 4}", NULL});
     dev->ops->forget(dev, steps);
     dev->ops->forget(dev, NULL);
     dev->ops->release(dev, param), dev->ops->release(dev, grad);
@@ -336,6 +352,28 @@ static void collectives_go_first(void **state)
     assert_int_equal(cudaStreamGetPriority(dev->side, &side), cudaSuccess);
     assert_true(side < stream);
     close_well(dev);
+}
+
+static void explains_what_was_chosen(void **state)
+{
+    (void)state;
+    static const char *const chosen[] = {"{\"plan\": \"product\", \"product\": \"y+bias+relu\"",
+                                         "\"refused\": false, \"offered\": 4",
+                                         "\"split_k\": ",
+                                         "{\"plan\": \"head\", ",
+                                         "\"apart_ms\": ",
+                                         NULL};
+    static const char *const refused[] = {"\"product\": \"y+bias+relu\"", "\"refused\": true}",
+                                          NULL};
+    const struct ct_check *const lists[] = {ct_checks_layers, ct_checks_head, NULL};
+    struct ct_device *dev = open_well(NULL);
+    assert_int_equal(ct_check_quietly(lists, dev), 0);
+    expect_words(dev, chosen);
+    dev->ops->close(dev);
+    dev = open_well(&(struct fake_gpu){.no_epilogues = CUBLASLT_EPILOGUE_RELU});
+    assert_int_equal(ct_check_quietly(lists, dev), 0);
+    expect_words(dev, refused);
+    dev->ops->close(dev);
 }
 
 /* Work of the side stream that nobody waits for is no recording, and the device stays usable. */
@@ -505,6 +543,7 @@ int main(void)
         cmocka_unit_test(recordings_keep_their_memory),
         cmocka_unit_test(recorded_steps_find_their_place),
         cmocka_unit_test(collectives_go_first),
+        cmocka_unit_test(explains_what_was_chosen),
         cmocka_unit_test(what_is_forked_must_be_joined),
         cmocka_unit_test(every_failure_is_told_and_leaves_nothing),
         cmocka_unit_test(survives_allocation_failures),

@@ -3,13 +3,21 @@
  * The CUDA table on device 0 against the float64 reference. Where there is none it checks that the
  * plug-in says why, and skips (exit code 77). With a driver on the machine a build that has CUDA
  * must find its device: a plug-in that does not load is a failure then, not a skip.
+ *
+ *     test_cuda [--list | --probe | --only NAME]
+ *
+ * --list prints the names of the checks, --probe only says which device there is, and --only runs
+ * one check. tools/gpu-check starts a process for each, because an error in one can leave a CUDA
+ * context in which all later ones fail.
  */
 #include "tests/gpu/device_checks.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#define EXIT_USAGE 2
 #define EXIT_SKIP 77
 
 static int skip(void)
@@ -33,11 +41,37 @@ static int skip(void)
     return EXIT_SKIP;
 }
 
-int main(void)
+static const struct ct_check *const lists[] = {
+    ct_checks_layers, ct_checks_training, ct_checks_precision, ct_checks_cut, ct_checks_head, NULL,
+};
+
+static int list(void)
 {
-    const struct ct_check *const lists[] = {ct_checks_layers,    ct_checks_training,
-                                            ct_checks_precision, ct_checks_cut,
-                                            ct_checks_head,      NULL};
+    for (const struct ct_check *const *l = lists; *l != NULL; l++) {
+        for (const struct ct_check *check = *l; check->name != NULL; check++) {
+            printf("%s\n", check->name);
+        }
+    }
+    return 0;
+}
+
+static const struct ct_check *find(const char *name)
+{
+    for (const struct ct_check *const *l = lists; *l != NULL; l++) {
+        for (const struct ct_check *check = *l; check->name != NULL; check++) {
+            if (strcmp(check->name, name) == 0) {
+                return check;
+            }
+        }
+    }
+    return NULL;
+}
+
+/* All checks, or `only` this one, or none but the device's name if `probe`. */
+static int run(const struct ct_check *only, bool probe)
+{
+    const struct ct_check one[] = {only != NULL ? *only : (struct ct_check){0}, {0}};
+    const struct ct_check *const list_of_one[] = {one, NULL};
     struct ct_err err = {0};
     struct ct_device *dev;
     if (ct_device_cuda_count() == 0) {
@@ -48,7 +82,27 @@ int main(void)
         return 1;
     }
     printf("# %s\n", dev->name);
-    int failed = ct_check_run(lists, dev);
+    int failed = probe ? 0 : ct_check_run(only != NULL ? list_of_one : lists, dev);
     dev->ops->close(dev);
     return failed > 0;
+}
+
+int main(int argc, char *argv[])
+{
+    if (argc == 1) {
+        return run(NULL, false);
+    }
+    if (argc == 2 && strcmp(argv[1], "--list") == 0) {
+        return list();
+    }
+    if (argc == 2 && strcmp(argv[1], "--probe") == 0) {
+        return run(NULL, true);
+    }
+    const struct ct_check *only =
+        argc == 3 && strcmp(argv[1], "--only") == 0 ? find(argv[2]) : NULL;
+    if (only == NULL) {
+        (void)fprintf(stderr, "usage: test_cuda [--list | --probe | --only NAME]\n");
+        return EXIT_USAGE;
+    }
+    return run(only, false);
 }

@@ -3,12 +3,13 @@
  * How long train's steps take on GPU 0, with random data that is already there:
  *
  *     bench-gpu mlp BATCH PRECISION FEATURES HIDDEN[,HIDDEN...] CLASSES SECONDS
- * [nccl|fused|apart|consistent]...
+ * [nccl|fused|apart|consistent|plan|short]...
  *
  * Steps are queued by the trainer's own code, as CUDA graphs, and timed by whole epochs. "nccl"
  * sums gradients with NCCL although there is no peer; "consistent" cuts batches into eight shards;
- * the others are the two ways to compute the last layer, of which the fastest is taken when none is
- * given. Prints one line of JSON.
+ * "fused" and "apart" are the two ways to compute the last layer, of which the faster one is taken
+ * when none is given. Prints one line of JSON; with "plan" also a line for each choice that was
+ * made (struct ct_device_ops, explain()). "short" is for tests: epochs of four steps.
  * tools/gpu-check builds it without Meson and runs it.
  */
 #include "common/alloc.h"
@@ -34,7 +35,8 @@ struct bench {
     const char *precision;
     size_t features, classes;
     double seconds;
-    bool nccl, consistent;
+    bool nccl, consistent, plan, short_epochs;
+    double open_ms, nccl_ms, first_ms; /* before the first figure */
     const char *head;
     void *images, *labels;
 };
@@ -45,6 +47,11 @@ static void need(int rc, struct ct_err *err)
         (void)fprintf(stderr, "bench-gpu: %s\n", err->text);
         exit(EXIT_FAILURE);
     }
+}
+
+static double now_ms(void)
+{
+    return (double)ct_clock_now(NULL) / 1e6;
 }
 
 static void *block(struct ct_device *dev, size_t bytes)
@@ -60,7 +67,9 @@ static void open_device(struct bench *b)
     struct ct_err err = {0};
     static const enum ct_precision all[] = {CT_PRECISION_F32, CT_PRECISION_TF32, CT_PRECISION_BF16,
                                             CT_PRECISION_FP8};
+    b->open_ms = -now_ms();
     need(ct_device_open(CT_DEVICE_CUDA, 0, &b->t.dev, &err), &err);
+    b->open_ms += now_ms();
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         if (strcmp(ct_precision_name(all[i]), b->precision) == 0) {
             need(ct_device_set_precision(b->t.dev, all[i], &err), &err);
@@ -70,7 +79,9 @@ static void open_device(struct bench *b)
     if (b->nccl) {
         const struct comm_setup alone = {
             .size = 1, .local_size = 1, .stream = b->t.dev->side, .timeout_ms = 60 * 1000};
+        b->nccl_ms = -now_ms();
         need(comm_nccl_open(&alone, &b->t.team.comm, &err), &err);
+        b->nccl_ms += now_ms();
     }
 }
 
@@ -115,7 +126,7 @@ static void open_training(struct bench *b, size_t batch, const struct ct_hidden 
     t->options = (struct ct_train_options){.lr = 0.001, .epochs = EPOCHS_MAX, .bucket_mb = 25};
     t->optimizer = (struct ct_optimizer){.kind = CT_OPTIMIZER_ADAMW, .weight_decay = 0.01f};
     need(ct_layout_init(&t->layout, b->features, hidden, b->classes, &err), &err);
-    size_t samples = SAMPLES;
+    size_t samples = b->short_epochs ? 4 * batch : SAMPLES;
     while (samples * b->features > IMAGES_MAX && samples > 4 * batch) {
         samples /= 2;
     }
@@ -174,32 +185,65 @@ static size_t run_epoch(struct ct_trainer *t)
     return batches;
 }
 
-/* The fastest epoch: others were disturbed, by clocks that rise or by somebody else. */
+struct figures {
+    double best, mean; /* microseconds of a step, in the fastest epoch and in all */
+    double loss;
+};
+
+static void tell(struct bench *b, const char *hidden, const struct figures *f)
+{
+    const struct ct_trainer *t = &b->t;
+    printf("{\"program\": \"train\", \"features\": %zu, \"hidden\": \"%s\", \"classes\": %zu, "
+           "\"batch\": %zu, \"precision\": \"%s\", \"nccl\": %s, \"consistent\": %s, "
+           "\"head\": \"%s\", \"recorded\": %s, ",
+           b->features, hidden, b->classes, t->sampler.batch, b->precision,
+           b->nccl ? "true" : "false", b->consistent ? "true" : "false", b->head,
+           t->graph.on ? "true" : "false");
+    printf("\"us_per_step\": %.3f, \"us_mean\": %.3f, \"samples_per_s\": %.0f, \"loss\": %.4f, "
+           "\"open_ms\": %.1f, \"nccl_ms\": %.1f, \"first_epoch_ms\": %.1f, "
+           "\"steps_of_an_epoch\": %zu}\n",
+           f->best, f->mean, 1e6 * (double)t->sampler.batch / f->best, f->loss, b->open_ms,
+           b->nccl_ms, b->first_ms, ct_sampler_batches(&t->sampler));
+}
+
+static void tell_plan(struct bench *b)
+{
+    struct ct_err err = {0};
+    struct ct_buf plan = CT_BUF_INIT;
+    if (b->plan && b->t.dev->ops->explain != NULL) {
+        need(b->t.dev->ops->explain(b->t.dev, &plan, &err), &err);
+        printf("%s", ct_buf_cstr(&plan));
+    }
+    ct_buf_fini(&plan);
+}
+
+/* The fastest epoch counts: others were disturbed, by clocks that rise or by somebody else. */
 static void run(struct bench *b, const char *hidden)
 {
     struct ct_trainer *t = &b->t;
     struct ct_err err = {0};
-    double best = 0, loss[2];
+    double sum = 0, loss[2];
+    int epochs = 0;
+    struct figures f = {0};
     int64_t until = ct_clock_now(NULL) + (int64_t)(b->seconds * (double)CT_NS_PER_S);
+    b->first_ms = -now_ms();
     (void)run_epoch(t); /* chooses kernels and records */
-    for (int epochs = 0; epochs < 3 || ct_clock_now(NULL) < until; epochs++) {
+    b->first_ms += now_ms();
+    for (; epochs < 3 || ct_clock_now(NULL) < until; epochs++) {
         int64_t start = ct_clock_now(NULL);
         size_t steps = run_epoch(t);
         double us = (double)(ct_clock_now(NULL) - start) / 1e3 / (double)steps;
-        best = epochs == 0 || us < best ? us : best;
+        f.best = epochs == 0 || us < f.best ? us : f.best;
+        sum += us;
     }
     if (t->warnings.len > 0) {
         (void)fprintf(stderr, "bench-gpu: %s", ct_buf_cstr(&t->warnings));
     }
     need(t->dev->ops->download(t->dev, loss, t->memory.totals, sizeof loss, &err), &err);
-    printf("{\"program\": \"train\", \"features\": %zu, \"hidden\": \"%s\", \"batch\": %zu, "
-           "\"precision\": \"%s\", \"nccl\": %s, \"consistent\": %s, \"head\": \"%s\", "
-           "\"recorded\": %s, "
-           "\"us_per_step\": %.3f, "
-           "\"samples_per_s\": %.0f, \"loss\": %.4f}\n",
-           b->features, hidden, t->sampler.batch, b->precision, b->nccl ? "true" : "false",
-           b->consistent ? "true" : "false", b->head, t->graph.on ? "true" : "false", best,
-           1e6 * (double)t->sampler.batch / best, loss[0] / (double)t->sampler.count);
+    f.mean = sum / epochs;
+    f.loss = loss[0] / (double)t->sampler.count;
+    tell(b, hidden, &f);
+    tell_plan(b);
 }
 
 static void close_training(struct bench *b)
@@ -236,7 +280,7 @@ static size_t number(const char *text, struct ct_err *err)
 static void usage(void)
 {
     (void)fprintf(stderr, "usage: bench-gpu mlp BATCH PRECISION FEATURES HIDDEN[,HIDDEN...] "
-                          "CLASSES SECONDS [nccl|fused|apart|consistent]...\n");
+                          "CLASSES SECONDS [nccl|fused|apart|consistent|plan|short]...\n");
     exit(2);
 }
 
@@ -252,6 +296,10 @@ int main(int argc, char *argv[])
             b.nccl = true;
         } else if (strcmp(argv[i], "consistent") == 0) {
             b.consistent = true;
+        } else if (strcmp(argv[i], "plan") == 0) {
+            b.plan = true;
+        } else if (strcmp(argv[i], "short") == 0) {
+            b.short_epochs = true;
         } else if (strcmp(argv[i], "fused") == 0 || strcmp(argv[i], "apart") == 0) {
             b.head = argv[i];
         } else {

@@ -1,141 +1,131 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The steps that bench/programs/gpu.c times, by PyTorch and JAX where they can be imported.
+"""The steps that bench/programs/gpu.c times, by PyTorch or JAX.
 
-usage: gpu_peers.py BATCH PRECISION FEATURES HIDDEN[,HIDDEN...] CLASSES SECONDS
+usage: gpu_peers.py WAY SECONDS BATCH:PRECISION:FEATURES:HIDDEN[,HIDDEN...]:CLASSES...
 
-Prints one line of JSON for each way: PyTorch eager, a whole step as a CUDA graph, compiled with the
-fused AdamW, and JAX's lax.scan over the steps of an epoch. Data, order and shapes are as there; what
-cannot run says so on stderr and is left out.
+WAY is one of torch-eager, torch-graph (the whole step as a CUDA graph), torch-compiled (with the fused
+AdamW), torch-compiled-graph (that as a CUDA graph), jax-scan (lax.scan over the steps of an epoch). One
+process for each way: what one of them allocates or breaks is gone with it. Prints a line of JSON for
+each case as soon as it is known. Data, order and shapes are as in gpu.c. What cannot run says so on
+stderr; exit code 77 if the package or a GPU is missing, 1 if no case could run.
 """
 
 import json
 import sys
 import time
 
-BATCH, PRECISION, FEATURES = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-HIDDEN = [int(size) for size in sys.argv[4].split(",")]
-CLASSES, SECONDS = int(sys.argv[5]), float(sys.argv[6])
-SAMPLES = 60000
-while SAMPLES * FEATURES > 1 << 30 and SAMPLES > 4 * BATCH:
-    SAMPLES //= 2
-STEPS = max(1, SAMPLES // BATCH)
+SKIP = 77
+NAMES = {
+    "torch-eager": "torch eager", "torch-graph": "torch graph", "torch-compiled": "torch compiled",
+    "torch-compiled-graph": "torch compiled graph", "jax-scan": "jax scan",
+}  # fmt: skip
 
 
-def best_of(run_epoch):
-    """Microseconds of a step in the fastest epoch."""
-    run_epoch()
-    best, until, rounds = None, time.monotonic() + SECONDS, 0
-    while rounds < 3 or time.monotonic() < until:
-        start = time.perf_counter()
+class Case:
+    def __init__(self, text, seconds):
+        batch, self.precision, features, self.hidden_text, classes = text.split(":")
+        self.batch, self.features, self.classes, self.seconds = int(batch), int(features), int(classes), seconds
+        self.hidden = [int(size) for size in self.hidden_text.split(",")]
+        self.samples = 60000
+        while self.samples * self.features > 1 << 30 and self.samples > 4 * self.batch:
+            self.samples //= 2
+        self.steps = max(1, self.samples // self.batch)
+
+    def best_of(self, run_epoch):
+        """Microseconds of a step in the fastest epoch, and on average."""
         run_epoch()
-        us = (time.perf_counter() - start) * 1e6 / STEPS
-        best = us if best is None else min(best, us)
-        rounds += 1
-    return best
+        times, until = [], time.monotonic() + self.seconds
+        while len(times) < 3 or time.monotonic() < until:
+            start = time.perf_counter()
+            run_epoch()
+            times.append((time.perf_counter() - start) * 1e6 / self.steps)
+        return min(times), sum(times) / len(times)
+
+    def tell(self, program, figures):
+        best, mean = figures
+        print(json.dumps({
+            "program": program, "features": self.features, "hidden": self.hidden_text, "classes": self.classes,
+            "batch": self.batch, "precision": self.precision, "us_per_step": round(best, 3),
+            "us_mean": round(mean, 3), "samples_per_s": round(self.batch * 1e6 / best),
+        }), flush=True)  # fmt: skip
 
 
-def tell(program, us):
-    print(json.dumps({
-        "program": program, "features": FEATURES, "hidden": sys.argv[4], "batch": BATCH,
-        "precision": PRECISION, "us_per_step": round(us, 3),
-        "samples_per_s": round(BATCH * 1e6 / us),
-    }), flush=True)  # fmt: skip
-
-
-def torch_ways():
+def torch_step(case, way):
+    """A function that takes the indices of a batch and does its step."""
     import torch
     from torch import nn
     from torch.nn import functional
 
-    torch.backends.cuda.matmul.allow_tf32 = PRECISION == "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = case.precision == "tf32"
     cuda = torch.device("cuda", 0)
-    images = torch.randint(0, 256, (SAMPLES, FEATURES), dtype=torch.uint8, device=cuda)
-    labels = torch.randint(0, CLASSES, (SAMPLES,), device=cuda)
-    narrow = PRECISION == "bf16"
+    images = torch.randint(0, 256, (case.samples, case.features), dtype=torch.uint8, device=cuda)
+    labels = torch.randint(0, case.classes, (case.samples,), device=cuda)
+    graph, compiled = way.endswith("graph"), "compiled" in way
+    layers, size = [], case.features
+    for width in case.hidden:
+        layers += [nn.Linear(size, width), nn.ReLU()]
+        size = width
+    model = nn.Sequential(*layers, nn.Linear(size, case.classes)).to(cuda)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=graph or compiled, capturable=graph)
 
-    def new_step(fused, compiled=False, capturable=False):
-        layers, size = [], FEATURES
-        for width in HIDDEN:
-            layers += [nn.Linear(size, width), nn.ReLU()]
-            size = width
-        model = nn.Sequential(*layers, nn.Linear(size, CLASSES)).to(cuda)
-        optimizer = torch.optim.AdamW(
-            model.parameters(), lr=1e-3, fused=fused, capturable=capturable
-        )
+    def loss_of(index):
+        x = (images[index].float() / 255 - 0.5) / 0.3
+        with torch.autocast("cuda", torch.bfloat16, enabled=case.precision == "bf16"):
+            y = model(x)
+        return functional.cross_entropy(y.float(), labels[index])
 
-        def loss_of(index):
-            x = (images[index].float() / 255 - 0.5) / 0.3
-            with torch.autocast("cuda", torch.bfloat16, enabled=narrow):
-                y = model(x)
-            return functional.cross_entropy(y.float(), labels[index])
+    if compiled:
+        loss_of = torch.compile(loss_of)
 
-        if compiled:
-            loss_of = torch.compile(loss_of)
+    def step(index):
+        optimizer.zero_grad(set_to_none=not graph)
+        loss_of(index).backward()
+        optimizer.step()
 
-        def step(index):
-            optimizer.zero_grad(set_to_none=not capturable)
-            loss_of(index).backward()
-            optimizer.step()
-
+    if not graph:
         return step
-
-    def epoch_of(step):
-        def run():
-            order = torch.randperm(SAMPLES, device=cuda)
-            for i in range(STEPS):
-                step(order[i * BATCH : (i + 1) * BATCH])
-            torch.cuda.synchronize()
-
-        return run
-
-    def graph_step():
-        step = new_step(fused=True, capturable=True)
-        index = torch.zeros(BATCH, dtype=torch.long, device=cuda)
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                step(index)
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+    index = torch.zeros(case.batch, dtype=torch.long, device=cuda)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
             step(index)
+    torch.cuda.current_stream().wait_stream(side)
+    recorded = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(recorded):
+        step(index)
 
-        def run(chosen):
-            index.copy_(chosen)
-            graph.replay()
+    def replay(chosen):
+        index.copy_(chosen)
+        recorded.replay()
 
-        return run
-
-    ways = {
-        "torch eager": lambda: new_step(fused=False),
-        "torch graph": graph_step,
-        "torch compiled": lambda: new_step(fused=True, compiled=True),
-    }
-    for name, make in ways.items():
-        try:
-            tell(name, best_of(epoch_of(make())))
-        except Exception as error:  # what one way cannot do, another may
-            print(f"gpu_peers: {name}: {str(error).splitlines()[:1]}", file=sys.stderr)
+    return replay
 
 
-def jax_scan():
+def run_torch(case, way):
+    import torch
+
+    step = torch_step(case, way)
+
+    def epoch():
+        order = torch.randperm(case.samples, device="cuda")
+        for i in range(case.steps):
+            step(order[i * case.batch : (i + 1) * case.batch])
+        torch.cuda.synchronize()
+
+    case.tell(NAMES[way], case.best_of(epoch))
+    del step
+    torch.cuda.empty_cache()
+
+
+def jax_epoch(case):
+    """A compiled function of the state, the data and a key, which gives the new state."""
     import jax
     import jax.numpy as jnp
 
-    kind = jnp.bfloat16 if PRECISION == "bf16" else jnp.float32
-    jax.config.update(
-        "jax_default_matmul_precision", "highest" if PRECISION == "f32" else "tensorfloat32"
-    )
-    key = jax.random.key(0)
-    images = jax.random.randint(key, (SAMPLES, FEATURES), 0, 256, jnp.int32).astype(jnp.uint8)
-    labels = jax.random.randint(key, (SAMPLES,), 0, CLASSES, jnp.int32)
-    sizes = [FEATURES, *HIDDEN, CLASSES]
-    params = [
-        (jax.random.normal(key, (a, b)) * 0.02, jnp.zeros(b)) for a, b in zip(sizes, sizes[1:])
-    ]
-    zeros = jax.tree.map(jnp.zeros_like, params)
+    kind = jnp.bfloat16 if case.precision == "bf16" else jnp.float32
+    jax.config.update("jax_default_matmul_precision", "highest" if case.precision == "f32" else "tensorfloat32")
 
     def loss_of(params, x, y):
         for i, (w, b) in enumerate(params):
@@ -143,41 +133,76 @@ def jax_scan():
             x = jax.nn.relu(x) if i + 1 < len(params) else x.astype(jnp.float32)
         return -jnp.take_along_axis(jax.nn.log_softmax(x), y[:, None], 1).mean()
 
-    def step(state, index):
-        params, m, v, t = state
-        x = ((images[index].astype(jnp.float32) / 255 - 0.5) / 0.3).astype(kind)
-        loss, grads = jax.value_and_grad(loss_of)(params, x, labels[index])
-        t = t + 1
-        m = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, m, grads)
-        v = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, v, grads)
-        rate = 1e-3 * jnp.sqrt(1 - 0.999**t) / (1 - 0.9**t)
-        params = jax.tree.map(
-            lambda p, m, v: p * (1 - 1e-5) - rate * m / (jnp.sqrt(v) + 1e-8), params, m, v
-        )
-        return (params, m, v, t), loss
+    # The data is an argument: what a jitted function closes over becomes a constant of the program.
+    def epoch(state, images, labels, key):
+        def step(state, index):
+            params, m, v, t = state
+            x = ((images[index].astype(jnp.float32) / 255 - 0.5) / 0.3).astype(kind)
+            loss, grads = jax.value_and_grad(loss_of)(params, x, labels[index])
+            t = t + 1
+            m = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, m, grads)
+            v = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, v, grads)
+            rate = 1e-3 * jnp.sqrt(1 - 0.999**t) / (1 - 0.9**t)
+            params = jax.tree.map(lambda p, m, v: p * (1 - 1e-5) - rate * m / (jnp.sqrt(v) + 1e-8), params, m, v)
+            return (params, m, v, t), loss
 
-    @jax.jit
-    def epoch(state, key):
-        order = jax.random.permutation(key, SAMPLES)[: STEPS * BATCH].reshape(STEPS, BATCH)
-        return jax.lax.scan(step, state, order)
+        order = jax.random.permutation(key, case.samples)[: case.steps * case.batch]
+        return jax.lax.scan(step, state, order.reshape(case.steps, case.batch))
 
-    state = [(params, zeros, zeros, jnp.float32(0))]
+    return jax.jit(epoch, donate_argnums=0)
+
+
+def run_jax(case, way):
+    import jax
+    import jax.numpy as jnp
+
+    key = jax.random.key(0)
+    images = jax.random.randint(key, (case.samples, case.features), 0, 256, jnp.int32).astype(jnp.uint8)
+    labels = jax.random.randint(key, (case.samples,), 0, case.classes, jnp.int32)
+    sizes = [case.features, *case.hidden, case.classes]
+    params = [(jax.random.normal(key, (a, b)) * 0.02, jnp.zeros(b)) for a, b in zip(sizes, sizes[1:])]
+    state = [(params, jax.tree.map(jnp.zeros_like, params), jax.tree.map(jnp.zeros_like, params), jnp.float32(0))]
+    epoch = jax_epoch(case)
 
     def run():
-        state[0], losses = epoch(state[0], key)
+        state[0], losses = epoch(state[0], images, labels, key)
         losses.block_until_ready()
 
-    tell("jax scan", best_of(run))
+    case.tell(NAMES[way], case.best_of(run))
 
 
-def main():
-    for name, run in (("PyTorch", torch_ways), ("JAX", jax_scan)):
+def missing(way):
+    """Why this way cannot be tried at all, or None."""
+    try:
+        if way.startswith("torch"):
+            import torch
+
+            return None if torch.cuda.is_available() else "PyTorch sees no GPU"
+        import jax
+
+        return None if jax.default_backend() == "gpu" else "JAX sees no GPU"
+    except ImportError as why:
+        return str(why)
+
+
+def main(argv):
+    if len(argv) < 3 or argv[0] not in NAMES:
+        print(__doc__, file=sys.stderr)
+        return 2
+    way, worked = argv[0], 0
+    why = missing(way)
+    if why is not None:
+        print(f"1..0 # SKIP {why}")
+        return SKIP
+    for text in argv[2:]:
         try:
-            run()
-        except Exception as error:
+            (run_jax if way.startswith("jax") else run_torch)(Case(text, float(argv[1])), way)
+            worked += 1
+        except Exception as error:  # what one case cannot do, another may
             words = str(error).splitlines() or [type(error).__name__]
-            print(f"gpu_peers: no {name}: {words[0]}", file=sys.stderr)
+            print(f"gpu_peers: {way} {text}: {words[0]}", file=sys.stderr, flush=True)
+    return 0 if worked else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

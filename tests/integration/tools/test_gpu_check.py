@@ -1,36 +1,160 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tools/gpu-check without a GPU: everything is built, and one line says why nothing ran."""
+"""tools/gpu-check where there is no GPU: a rehearsal of all of it with a stand-in for the GPU, on a root
+without the packages of this project, and what it leaves when it is stopped at any moment."""
 
 import json
 import os
+import random
+import signal
+import time
 import unittest
 
 import testlib
+from testlib import fake_toolkit
 
 TOOL = testlib.SOURCE_ROOT / "tools" / "gpu-check"
+STANDIN = os.environ["STANDIN"]
+# tools/gpu-check must bear any number; so many are tried here.
+KILLS = int(os.environ.get("GPU_CHECK_KILLS", "3"))
+STATUSES = {"not reached", "running", "passed", "failed", "unfinished", "skipped", "left out"}
+# Without cJSON and zlib these cannot be built.
+NEED_PACKAGES = {"train", "ctrun"}
 
 
 class GpuCheck(testlib.Case):
+    """What is built is shared: the build is the longest part."""
+
+    build = None
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.build = testlib.BUILD_ROOT / "gpu-check-rehearsal"
+
+    def setUp(self):
+        super().setUp()
+        self.out = self.tmp / "out"
+        self.env = {}
+        if STANDIN:
+            self.env = fake_toolkit.make(self.tmp / "toolkit", STANDIN, os.environ["CUDA_INCLUDE"])
+
+    def command(self, *args, budget=60, root=()):
+        return (*root, TOOL, "--tiny", "--out", self.out, "--build", self.build, "--deps", self.tmp / "no-packages",
+                "--budget", budget, *args)  # fmt: skip
+
+    def report(self):
+        """The results, which are whole and flat at any moment."""
+        report = json.loads((self.out / "gpu-check.json").read_text())
+        names = list(self.out.iterdir())
+        self.assertLessEqual(len(names), 8, names)
+        self.assertTrue(all(path.is_file() for path in names), names)
+        for item in report["items"]:
+            self.assertIn(item["status"], STATUSES)
+        return report
+
+    def statuses(self, report):
+        found = {}
+        for item in report["items"]:
+            found.setdefault(item["status"], []).append(item["name"])
+        return found
+
+    @unittest.skipUnless(STANDIN, "no stand-in in this build")
+    def test_rehearsal_on_a_bare_root(self):
+        started = time.monotonic()
+        result = self.run_program(*self.command(root=fake_toolkit.bare_root(self)), env=self.env, deadline=200)
+        self.assertEqual(result.code, 0, result)
+        self.assertLess(time.monotonic() - started, 120, result)
+        report = self.report()
+        self.assertEqual(report["state"], "done")
+        self.assertIn("cuda:0", report["device"])
+        for name, state in report["build"]["programs"].items():
+            self.assertEqual(state, "left out: no cjson, zlib here" if name == "train" else state)
+            self.assertEqual(state.startswith("left out"), name in NEED_PACKAGES, state)
+            self.assertFalse(state.startswith("failed"), f"{name}: {state}")
+        self.assertEqual(report["build"]["failed"], {})
+        found = self.statuses(report)
+        self.assertNotIn("failed", found, report)
+        self.assertNotIn("running", found)
+        self.assertIn("kernels: linear", found["passed"])
+        self.assertIn("ceilings", found["passed"])
+        self.assertIn("train-learn", found["left out"])
+        self.assertGreater(len(report["ratios"]), 0)
+        for word in ("device: cuda:0", "left out: ", "written: "):
+            self.assertIn(word, result.out)
+        self.assertIn("graph_launch_us", (self.out / "table.txt").read_text())
+
+    @unittest.skipUnless(STANDIN, "no stand-in in this build")
+    def test_killed_at_any_moment(self):
+        seed = random.randrange(1 << 30)
+        rng = random.Random(seed)
+        self.run_program(*self.command("--only", "ceilings"), env=self.env, deadline=300)
+        for _ in range(KILLS):
+            for path in self.out.iterdir():
+                path.unlink()
+            tool = self.start(*self.command("--only", "ceilings,kernels,small,nccl,worlds"), env=self.env)
+            testlib.wait_until((self.out / "gpu-check.json").exists, "the first results")
+            time.sleep(rng.uniform(0, 12))
+            running = tool.running()
+            os.kill(tool.pid, signal.SIGKILL)
+            tool.wait()
+            report = self.report()
+            found = self.statuses(report)
+            words = f"seed {seed}, {report['elapsed_s']} s: { {s: len(names) for s, names in found.items()} }"
+            if running:
+                self.assertEqual(report["state"], "running", words)
+                self.assertIn("not reached", found, words)
+            self.assertIn("worlds", [item["name"] for item in report["items"]], words)
+            self.assertNotIn("failed", found, words)
+            testlib.wait_until(lambda tool=tool: tool.family() == [], "nothing is left of it")
+
+    @unittest.skipUnless(STANDIN, "no stand-in in this build")
+    def test_asked_to_end(self):
+        tool = self.start(*self.command("--only", "ceilings,kernels,small"), env=self.env)
+        there = (self.out / "gpu-check.json").exists
+        testlib.wait_until(lambda: there() and "passed" in self.statuses(self.report()), "a result", 300)
+        tool.signal(signal.SIGTERM)
+        result = tool.wait()
+        self.assertEqual(result.code, 3, result)
+        report = self.report()
+        self.assertEqual(report["state"], "stopped by SIGTERM")
+        self.assertNotIn("running", self.statuses(report))
+        self.assertIn("not reached: ", result.out)
+
+    @unittest.skipUnless(STANDIN, "no stand-in in this build")
+    def test_what_cannot_be_built_is_said(self):
+        compiler = self.script("cc", '#!/bin/sh\ncase "$*" in *gpu_nccl.c*) echo "gpu_nccl.c: error: no" >&2; exit 1 ;; esac\n'
+                               f'exec {os.environ.get("CC", "cc")} "$@"\n')  # fmt: skip
+        os.chmod(compiler, 0o755)
+        env = {**self.env, "CC": compiler, "REAL_CC": "cc"}
+        self.build = self.tmp / "build"
+        result = self.run_program(*self.command("--only", "ceilings,nccl"), env=env, deadline=400)
+        self.assertEqual(result.code, 1, result)
+        self.assertIn("gpu_nccl.c: error: no", result.out)
+        self.assertIn("gpu_nccl.c: error: no", (self.out / "build.log").read_text())
+        report = self.report()
+        self.assertEqual(list(report["build"]["failed"]), ["bench/programs/gpu_nccl.c"])
+        self.assertEqual(self.statuses(report), {"passed": ["ceilings"], "left out": ["nccl"]})
+
     @unittest.skipIf(os.path.exists("/dev/nvidiactl"), "there is a GPU: run tools/gpu-check")
     def test_builds_all_and_skips(self):
-        out = self.tmp / "out"
-        result = self.run_program(TOOL, "--keep", out, deadline=450)
+        # With what is installed here: the real compiler and libraries, but no GPU.
+        build = testlib.BUILD_ROOT / "gpu-check"
+        result = self.run_program(TOOL, "--keep", "--out", self.out, "--build", build, deadline=450)
         self.assertEqual(result.code, 77, result)
         self.assert_one_line(result.err)
-        self.assertIn("built everything, but found no usable GPU: ", result.err)
-        for name in ("test_cuda", "gpu-worlds", "bench-gpu", "bench-gpu-gemm", "ctrun-cuda.so"):
-            self.assertTrue((out / name).is_file(), name)
-        report = json.loads((out / "gpu-check.json").read_text())
-        self.assertEqual(report["plain"]["verdict"], "skipped")
-        self.assertEqual(report["worlds"]["verdict"], "skipped")
-        self.assertEqual(report["timings"], [])
+        self.assertIn("found no usable GPU: ", result.err)
+        report = self.report()
+        self.assertEqual(set(report["build"]["programs"].values()), {"built"}, report["build"])
+        for name in report["build"]["programs"]:
+            self.assertTrue((build / name).is_file(), name)
+        self.assertEqual(set(self.statuses(report)), {"left out"})
         self.assertNotIn("kept", result.out)
 
     def test_wrong_usage(self):
-        for args in (("--fast",), ("a", "b")):
+        for args in (("--fast",), ("--budget", "1"), ("--only", "nothing"), ("--timings-only", "--checks-only")):
             result = self.run_program(TOOL, *args)
             self.assertEqual(result.code, 2, result)
-            self.assertIn("tools/gpu-check [--keep]", result.err)
+        self.assertIn("kernels", self.run_program(TOOL, "--list").out)
 
 
 if __name__ == "__main__":

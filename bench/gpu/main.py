@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tools/gpu-check from its command line to its exit code."""
+
+import argparse
+import concurrent.futures
+import pathlib
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import time
+
+from . import build, machine, plan, process, table, toolkit
+from .report import Report
+
+EXIT_FAILED, EXIT_USAGE, EXIT_STOPPED, EXIT_SKIP = 1, 2, 3, 77
+# Seconds kept back for the end: a process that ignores its limit, the table.
+RESERVE = process.GRACE + 2
+# Checks that are not timed share the GPU.
+AT_ONCE = 6
+
+HELP = """Checks and times the GPU path on this machine's GPU.
+
+It needs a driver, nvcc, cuBLAS, a C compiler and Python; neither Meson nor a package registry. NCCL,
+PyTorch and JAX are used where they are, also as wheels. `train` and `ctrun` are built where the headers
+and libraries of cJSON, zlib, libuv and libsodium are. --pack copies those of a machine that has them into
+build-gpu-deps/, which may then travel with the tree.
+
+All that is seen is in OUT/gpu-check.json from the moment when it is known; what is planned and was not
+reached stands there as such. Exit code 0: nothing failed, 1: a check or a part of the build failed,
+2: wrong usage, 3: stopped by a signal, 77: no usable GPU here."""
+
+
+class Stopped(Exception):
+    """A signal asked for the end."""
+
+
+def _stop(number, _frame):
+    signal.signal(number, signal.SIG_IGN)
+    raise Stopped(signal.Signals(number).name)
+
+
+def options(argv):
+    parser = argparse.ArgumentParser(prog="tools/gpu-check", description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="folder of the results: at most 8 files (default: a new one)")
+    parser.add_argument("--build", type=pathlib.Path, metavar="DIR", help="folder of the build (default: build-gpu in the tree)")
+    parser.add_argument("--deps", type=pathlib.Path, metavar="DIR", help="where --pack has put packages (default: build-gpu-deps)")
+    parser.add_argument("--budget", type=float, default=540, metavar="SECONDS", help="time for all of it (default: 540)")
+    parser.add_argument("--only", action="append", default=[], metavar="NAME,...", help="only these items or groups; see --list")
+    parser.add_argument("--timings-only", action="store_true", help="no checks")
+    parser.add_argument("--checks-only", action="store_true", help="no timings")
+    parser.add_argument("--tiny", action="store_true", help="tiny sizes: a rehearsal where a processor stands in for the GPU")
+    parser.add_argument("--keep", action="store_true", help="copy the results to bench/results/ when nothing failed")
+    parser.add_argument("--list", action="store_true", help="print what would be run, in order, with the seconds guessed")
+    parser.add_argument("--pack", action="store_true", help="copy packages of this machine for one without them")
+    args = parser.parse_args(argv)
+    args.only = [name for names in args.only for name in names.split(",") if name]
+    args.build = (args.build or build.TOP / "build-gpu").absolute()
+    args.deps = (args.deps or build.TOP / "build-gpu-deps").absolute()
+    if args.budget <= RESERVE:
+        parser.error(f"--budget must be more than {RESERVE} seconds")
+    if args.timings_only and args.checks_only:
+        parser.error("--timings-only and --checks-only leave nothing")
+    return args
+
+
+class Reader:
+    """Turns the lines of a program into results of its item, as they come."""
+
+    ROW = re.compile(r"\{.*\}\s*$")
+
+    def __init__(self, report, item, log):
+        self.report, self.item, self.log = report, item, log
+        self.notes, self.planned, self.skip = [], None, None
+
+    def line(self, text):
+        self.log.write(f"[{self.item['name']}] {text}\n")
+        self.log.flush()
+        if self.ROW.match(text):
+            row = table.parse(text)
+            if row is not None:
+                self.report.add(self.item, "rows", row)
+        elif text.startswith("ok "):
+            self.item["passed"] = self.item.get("passed", 0) + 1
+            self.notes = []
+            self.report.save()
+        elif text.startswith("not ok "):
+            self.report.add(self.item, "failures", {"check": text[7:], "why": self.notes[-5:]})
+            self.notes = []
+        elif text.startswith("1..0 # SKIP"):
+            self.skip = text.removeprefix("1..0 # SKIP").strip()
+        elif re.match(r"1\.\.\d+$", text):
+            self.planned = int(text[3:])
+        elif text.startswith(("#", "Bail out!", "=====")):
+            self.notes.append(text)
+
+    def verdict(self, ended):
+        """(status, why)"""
+        tap = self.item["kind"] == "tap"
+        if ended.timed_out:
+            return "unfinished", f"stopped after {ended.seconds:.0f} s"
+        if ended.code == EXIT_SKIP:
+            return "skipped", self.skip or (ended.lines or ["no reason given"])[-1]
+        if self.item.get("failures"):
+            return "failed", "; ".join(f["check"] for f in self.item["failures"][:3])
+        if ended.code != 0:
+            return "failed", f"exit code {ended.code}: " + " / ".join(ended.lines[-3:])[:500]
+        # Without the plan line at its end it was cut short, whatever its code.
+        if tap and (self.planned is None or self.planned != self.item.get("passed", 0)):
+            return "failed", "it did not print its plan" if self.planned is None else f"{self.planned} were planned"
+        if not tap and not self.item.get("rows"):
+            return "failed", "it printed no row"
+        return "passed", ""
+
+
+class Check:
+    def __init__(self, args, report):
+        self.args, self.report = args, report
+        self.log = open(args.out / "output.log", "w", encoding="utf-8")  # noqa: SIM115 closed with the process
+        self.programs, self.stopping = {}, False
+
+    def left(self):
+        return self.args.budget - RESERVE - (time.monotonic() - self.report.started)
+
+    def run(self, item, quiet=False):
+        """Runs an item if it was built and there is time for it."""
+        missing = [name for name in item["needs"] if self.programs.get(name) != "built"]
+        if missing:
+            self.report.update(item, status="left out", why=f"{', '.join(missing)}: not built")
+        elif item["estimate_s"] > self.left():
+            self.report.update(item, why=f"needs about {item['estimate_s']} s, and {max(0, self.left()):.0f} s were left")
+        else:
+            self.report.update(item, status="running")
+            self.run_now(item)
+        if not quiet:
+            self.tell(item)
+
+    def run_now(self, item):
+        argv = [str(word).replace("{build}", str(self.args.build)) for word in item["argv"]]
+        reader = Reader(self.report, item, self.log)
+        self.log.write(f"[{item['name']}] $ {' '.join(argv)}\n")
+        limit = min(item["limit_s"], max(1.0, self.left()))
+        env = {"CTRUN_PLUGIN_DIR": str(self.args.build), "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+        try:
+            ended = process.run(argv, limit, reader.line, env=env)
+        except Stopped as why:
+            self.report.update(item, status="unfinished", why=f"stopped by {why}")
+            raise
+        status, why = ("unfinished", "stopped from outside") if self.stopping else reader.verdict(ended)
+        values = {"status": status, "seconds": round(ended.seconds, 2), "exit_code": ended.code}
+        if why:
+            values["why"] = why
+        if status != "passed":
+            values["last_lines"] = ended.lines[-12:]
+        self.report.update(item, **values)
+
+    def tell(self, item):
+        counts = f"{item.get('passed', 0)} ok" if item["kind"] == "tap" else f"{len(item.get('rows', []))} rows"
+        print(f"{item['name']:<28} {item['status']:<12} {counts:>8} {item.get('seconds', 0):7.1f} s  {item.get('why', '')[:150]}",
+              flush=True)  # fmt: skip
+
+    def kernels(self, item):
+        """One process for each check: a broken CUDA context must not fail all that come after it."""
+        if self.programs.get("test_cuda") != "built":
+            return self.run(item)
+        listed = process.run([self.args.build / "test_cuda", "--list"], 20).lines
+        if not listed:
+            return self.run(item)
+        base = {key: value for key, value in item.items() if key not in ("status", "name", "argv", "estimate_s")}
+        each = self.report.replace(item, [
+            {**base, "name": f"kernels: {name}", "estimate_s": 2, "argv": [*item["argv"], "--only", name]} for name in listed
+        ])  # fmt: skip
+        with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+            try:
+                list(pool.map(lambda one: self.run(one, quiet=True), each))
+            except Stopped:
+                self.stopping = True
+                pool.shutdown(wait=False, cancel_futures=True)
+                process.kill_all()
+                raise
+        bad = [one for one in each if one["status"] != "passed"]
+        for one in bad:
+            self.tell(one)
+        print(f"{'kernels':<28} {len(each) - len(bad)} of {len(each)} passed", flush=True)
+
+    def everything(self, items):
+        for item in items:
+            if item["name"] == "kernels":
+                self.kernels(item)
+            else:
+                self.run(item)
+
+    def no_gpu(self):
+        """Why no GPU can be used, or None."""
+        if self.programs.get("test_cuda") != "built":
+            return None
+        lines = []
+        ended = process.run([self.args.build / "test_cuda", "--probe"], 60, lines.append,
+                            env={"CTRUN_PLUGIN_DIR": str(self.args.build)})  # fmt: skip
+        if ended.code == EXIT_SKIP:
+            return (lines or ["1..0 # SKIP no reason"])[-1].removeprefix("1..0 # SKIP ")
+        self.report.set(device=" ".join(lines[:1]).removeprefix("# ").strip())
+        return None
+
+
+def _build(args, report, kit):
+    described = machine.describe(kit)
+    report.set(machine=described)
+    print(f"machine: {described['gpus'] or 'no GPU that nvidia-smi shows'}, {described['processors']} processors", flush=True)
+    with open(args.out / "build.log", "w", encoding="utf-8") as log:
+        built = build.Build(kit, args.build, report, log, machine.architecture(described))
+        programs = built.everything()
+    for name, state in programs.items():
+        print(f"  {name:<20} {state}", flush=True)
+    for source, why in list(built.failed.items())[:5]:
+        print(f"  {source}: {why}", flush=True)
+    print(f"built in {built.seconds:.1f} s", flush=True)
+    return programs
+
+
+def _finish(args, report, state):
+    items = report.data["items"]
+    failed = [item["name"] for item in report.with_status("failed")]
+    broken = [name for name, said in report.data["build"].get("programs", {}).items() if said.startswith("failed")]
+    report.set(state=state, **table.conclusions(report))
+    text = table.text(report)
+    (args.out / "table.txt").write_text(text, encoding="utf-8")
+    print(text, end="")
+    for status in ("failed", "unfinished", "not reached", "left out"):
+        names = [item["name"] for item in items if item["status"] == status]
+        if names:
+            print(f"{status}: {', '.join(names)}")
+    print(f"written: {report.path}", flush=True)
+    return EXIT_FAILED if failed or broken else 0
+
+
+def _keep(report):
+    chip = re.sub(r"[^A-Za-z0-9]+", "-", (report.data.get("device") or "gpu").split("(")[-1].rstrip(")")).strip("-")
+    target = build.TOP / "bench/results" / f"gpu-{chip}-{time.strftime('%Y-%m-%d', time.gmtime())}.json"
+    shutil.copyfile(report.path, target)
+    print(f"kept: {target.relative_to(build.TOP)}")
+
+
+def check(args, items):
+    args.out = args.out or pathlib.Path(tempfile.mkdtemp(prefix="gpu-check."))
+    for folder in (args.out, args.build):
+        folder.mkdir(parents=True, exist_ok=True)
+    report = Report(args.out / "gpu-check.json", began=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), budget_s=args.budget)
+    planned = report.plan(items)
+    try:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, _stop)
+        run = Check(args, report)
+        run.programs = _build(args, report, toolkit.Toolkit(args.deps))
+        reason = run.no_gpu()
+        if reason is not None:
+            for item in planned:
+                report.update(item, status="left out", why=reason)
+            code = _finish(args, report, "no usable GPU")
+            print(f"gpu-check: built what can be built, but found no usable GPU: {reason}", file=sys.stderr)
+            return code or EXIT_SKIP
+        run.everything(planned)
+    except Stopped as why:
+        process.kill_all()
+        _finish(args, report, f"stopped by {why}")
+        return EXIT_STOPPED
+    code = _finish(args, report, "done")
+    if code == 0 and args.keep:
+        _keep(report)
+    return code
+
+
+def main(argv):
+    args = options(argv)
+    if args.pack:
+        try:
+            print(f"{args.deps.name}: {toolkit.pack(args.deps) / 1e6:.1f} MB")
+        except OSError as why:
+            print(f"gpu-check: {why}", file=sys.stderr)
+            return EXIT_FAILED
+        return 0
+    try:
+        items = plan.chosen(
+            plan.Plan(toolkit.Toolkit(args.deps).sanitizer, args.tiny).items(), args.only, args.timings_only, args.checks_only
+        )
+    except ValueError as why:
+        print(f"gpu-check: {why}", file=sys.stderr)
+        return EXIT_USAGE
+    if args.list:
+        for item in items:
+            print(f"{item['group']:<10} {item['name']:<28} {item['estimate_s']:4} s")
+        print(f"{'':<39} {sum(item['estimate_s'] for item in items):4} s")
+        return 0
+    return check(args, items)

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+int ct_check_repeats = 4;
+
 /* Where a failing check goes back to; checks are functions of many levels, as in cmocka. */
 static jmp_buf on_failure;
 

@@ -17,6 +17,9 @@ struct ct_check {
     void (*run)(struct ct_device *dev);
 };
 
+/* How often a check does what must give the same bits each time; a few times unless set. */
+extern int ct_check_repeats;
+
 /* Runs all of `lists` (NULL ends it) on `dev` and prints TAP. Returns how many failed. */
 int ct_check_run(const struct ct_check *const *lists, struct ct_device *dev);
 

@@ -4,13 +4,16 @@
  * plug-in says why, and skips (exit code 77). With a driver on the machine a build that has CUDA
  * must find its device: a plug-in that does not load is a failure then, not a skip.
  *
- *     test_cuda [--list | --probe | --only NAME]
+ *     test_cuda [--repeat N] [--list | --probe | --only NAME]
  *
- * --list prints the names of the checks, --probe only says which device there is, and --only runs
- * one check. tools/gpu-check starts a process for each, because an error in one can leave a CUDA
- * context in which all later ones fail.
+ * --repeat says how often what must give the same bits each time is done. --list prints the names
+ * of the checks, --probe only says which device there is, and --only runs one check.
+ * tools/gpu-check starts a process for each, because an error in one can leave a CUDA context in
+ * which all later ones fail.
  */
 #include "tests/gpu/device_checks.h"
+
+#include "common/num.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -89,6 +92,13 @@ static int run(const struct ct_check *only, bool probe)
 
 int main(int argc, char *argv[])
 {
+    int64_t repeats;
+    if (argc > 2 && strcmp(argv[1], "--repeat") == 0 &&
+        ct_parse_i64(argv[2], 2, 1000000, &repeats) == 0) {
+        ct_check_repeats = (int)repeats;
+        argc -= 2;
+        argv += 2;
+    }
     if (argc == 1) {
         return run(NULL, false);
     }
@@ -101,7 +111,7 @@ int main(int argc, char *argv[])
     const struct ct_check *only =
         argc == 3 && strcmp(argv[1], "--only") == 0 ? find(argv[2]) : NULL;
     if (only == NULL) {
-        (void)fprintf(stderr, "usage: test_cuda [--list | --probe | --only NAME]\n");
+        (void)fprintf(stderr, "usage: test_cuda [--repeat N] [--list | --probe | --only NAME]\n");
         return EXIT_USAGE;
     }
     return run(only, false);

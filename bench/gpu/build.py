@@ -63,8 +63,10 @@ def why_of(text):
 
 
 class Build:
-    def __init__(self, toolkit, out, report, log, arch):
+    def __init__(self, toolkit, out, report, log, arch, seconds):
+        """Ends after so many seconds, with what is built then."""
         self.kit, self.out, self.report, self.arch = toolkit, out, report, arch
+        self.deadline = time.monotonic() + seconds
         self.log, self.lock = log, threading.Lock()
         self.sources, self.objects, self.failed = Sources(), {}, {}
         self.programs, self.seconds = {}, 0.0
@@ -104,7 +106,15 @@ class Build:
 
     def run(self, title, argv):
         """(worked, what it said); the log has it all."""
-        done = subprocess.run(argv, capture_output=True, text=True, errors="replace", cwd=self.out, check=False)
+        left = self.deadline - time.monotonic()
+        try:
+            if left <= 0:
+                return False, "no time was left for it"
+            done = subprocess.run(argv, capture_output=True, text=True, errors="replace", cwd=self.out, check=False, timeout=left)
+        except subprocess.TimeoutExpired:
+            return False, "no time was left to finish it"
+        except OSError as why:
+            return False, str(why)
         said = done.stdout + done.stderr
         if done.returncode != 0 or said.strip():
             with self.lock:
@@ -201,7 +211,7 @@ class Build:
             return [packages[name][1] for name in names if packages[name]]
 
         def gpu():
-            return [self.libct, kit.cublaslt, kit.cudart_static]
+            return [self.libct, kit.cublaslt, kit.cudart_static or kit.cudart]
 
         return {
             "ctrun-cuda.so": {"sources": cuda, "needs": {"cuda", "cublaslt"}, "libraries": gpu, "extra": ["-lstdc++"]},
@@ -213,7 +223,7 @@ class Build:
             "bench-gpu-gemm": {"sources": ["bench/programs/gpu_gemm.c", *cuda], "needs": {"cuda", "cublaslt"},
                                "libraries": gpu, "extra": ["-lstdc++"]},
             "bench-gpu-ceiling": {"sources": ["bench/programs/gpu_ceiling.c"], "needs": {"cuda", "cublaslt"},
-                                  "libraries": lambda: [self.libct, kit.cublaslt, kit.cudart_static]},
+                                  "libraries": gpu},
             "bench-gpu-nccl": {"sources": ["bench/programs/gpu_nccl.c"], "needs": {"cuda", "nccl"},
                                "libraries": lambda: [kit.nccl, kit.cudart]},
             "train": {"sources": ["trainer/main.c"], "needs": {"cjson", "zlib"},

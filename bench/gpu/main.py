@@ -209,7 +209,8 @@ def _build(args, report, kit):
     report.set(machine=described)
     print(f"machine: {described['gpus'] or 'no GPU that nvidia-smi shows'}, {described['processors']} processors", flush=True)
     with open(args.out / "build.log", "w", encoding="utf-8") as log:
-        built = build.Build(kit, args.build, report, log, machine.architecture(described))
+        left = args.budget - RESERVE - (time.monotonic() - report.started)
+        built = build.Build(kit, args.build, report, log, machine.architecture(described), left)
         programs = built.everything()
     for name, state in programs.items():
         print(f"  {name:<20} {state}", flush=True)

@@ -33,7 +33,8 @@ def own_kernels():
     """Names of the kernels in kernels/cuda, mangled as far as a name without its parameters goes."""
     names = set()
     for source in sorted((TOP / "kernels/cuda").glob("*.cu")):
-        names |= set(re.findall(r"__global__\s[^;{(]*?(\w+)\s*\(", source.read_text(encoding="utf-8")))
+        text = re.sub(r"__launch_bounds__\s*\([^()]*\)", "", source.read_text(encoding="utf-8"))
+        names |= set(re.findall(r"__global__\s[^;{(]*?(\w+)\s*\(", text))
     return sorted(f"{len(name)}{name}" for name in names)
 
 
@@ -127,7 +128,7 @@ class Plan:
             _item("ceilings", "ceilings", 8, 45, ["{build}/bench-gpu-ceiling", *(["16", "1"] if tiny else [])],
                   needs=["bench-gpu-ceiling"]),
             # Stands for each of its checks, which the program names when it is built.
-            _item("kernels", "kernels", 20, 30, ["{build}/test_cuda"], needs=["test_cuda", "ctrun-cuda.so"], kind="tap"),
+            _item("kernels", "kernels", 20, 30, ["{build}/test_cuda", *([] if tiny else ["--repeat", "1000"])], needs=["test_cuda", "ctrun-cuda.so"], kind="tap"),
             *self.wide(),
             *self.small(),
             _item("nccl", "nccl", 10, 60, ["{build}/bench-gpu-nccl"], needs=["bench-gpu-nccl"], kind="tap"),

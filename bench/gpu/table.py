@@ -95,6 +95,16 @@ def goals(report):
     return made
 
 
+def plans(report):
+    """Lines of the choices that were made, for each item that told them."""
+    for item in report.data["items"]:
+        rows = [row for row in item.get("rows", []) if "plan" in row]
+        if rows:
+            yield f"plan of {item['name']}:"
+        for row in rows:
+            yield "  " + " ".join(f"{key}={value}" for key, value in row.items() if key != "plan" or value == "head")
+
+
 def conclusions(report):
     return {"ratios": ratios(report), "goals": goals(report)}
 
@@ -113,6 +123,7 @@ def text(report):
         shown = [row.get(key, "") for key in ("program", "variant", "shape", "batch", "precision", "us_per_step", "samples_per_s",
                                               "share_of_gemm_ceiling", "times_bare_gemms", "times_train", "empty_launches")]  # fmt: skip
         lines.append(wide.format(*map(str, shown)).rstrip())
+    lines += plans(report)
     for goal in report.data.get("goals", []):
         lines.append(f"{'met   ' if goal['met'] else 'MISSED'} {goal['name']}: {goal['ratio']} ({goal['goal']})")
     return "\n".join(lines) + "\n"

@@ -21,15 +21,20 @@ while [ $# -gt 0 ]; do
     [ "$1" != -o ] || to=$2
     shift
 done
-exec "${REAL_CC:-cc}" -x c -c /dev/null -o "$to"
+exec cc -x c -c /dev/null -o "$to"
 """
 _SMI = """#!/bin/sh
 echo 'Stand-in, 9.0, 580.00, 1024 MiB, 1980 MHz, 700.00 W'
 """
 
 
+def environment(folder):
+    """In which it is found."""
+    return {"CUDA_HOME": str(folder), "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
+
+
 def make(folder, standin, include):
-    """Writes it into the folder; gives the environment in which it is found."""
+    """Writes it into the folder."""
     for part in ("bin", "lib64"):
         (folder / part).mkdir(parents=True)
     for name, text in (("nvcc", _NVCC), ("nvidia-smi", _SMI)):
@@ -39,7 +44,6 @@ def make(folder, standin, include):
     for name in ("libctstandin.so", "libcublasLt.so.13", "libcudart.so.13", "libnccl.so.2"):
         (folder / "lib64" / name).symlink_to(standin)
     (folder / "lib64" / "libcudart_static.a").write_text("!<arch>\n", encoding="ascii")
-    return {"CUDA_HOME": str(folder), "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
 
 
 def bare_root(case):

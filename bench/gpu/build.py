@@ -79,14 +79,18 @@ class Build:
         """Names of packages that are here."""
         found = {name for name, at in self.kit.packages.items() if at}
         kit = self.kit
+        found |= {"nvcc"} if kit.nvcc else set()
         found |= {"cuda"} if kit.header("cuda_runtime_api.h") else set()
         found |= {"cublaslt"} if kit.cublaslt and kit.header("cublasLt.h") else set()
         found |= {"nccl"} if kit.nccl and kit.cudart and kit.header("nccl.h") else set()
         return found
 
-    def includes(self):
-        wanted = [self.kit.header(name) for name in ("cuda_runtime_api.h", "cublasLt.h", "nccl.h")]
-        wanted += [at[0] for at in self.kit.packages.values() if at]
+    def includes(self, source):
+        """Of what this source needs: the others' flags do not change with it."""
+        headers = {"cuda": "cuda_runtime_api.h", "cublaslt": "cublasLt.h", "nccl": "nccl.h"}
+        needs, packages = self.sources.needs(source), self.kit.packages
+        wanted = [self.kit.header(header) for name, header in headers.items() if name in needs]
+        wanted += [packages[name][0] for name in sorted(packages) if name in needs and packages[name]]
         return [arg for folder in dict.fromkeys(wanted) if folder and str(folder) != "/usr/include"
                 for arg in ("-isystem", str(folder))]  # fmt: skip
 
@@ -95,7 +99,7 @@ class Build:
         return [
             *self.compiler, "-std=c11", "-O3" if loops else "-O2", "-g1", "-fPIC", "-fno-strict-aliasing",
             *(["-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off"] if loops else []),
-            "-fvisibility=hidden", f"-ffile-prefix-map={TOP}/=", "-I", str(TOP), *self.includes(), "-D_GNU_SOURCE",
+            "-fvisibility=hidden", f"-ffile-prefix-map={TOP}/=", "-I", str(TOP), *self.includes(source), "-D_GNU_SOURCE",
             '-DCT_VERSION="gpu-check"', f'-DCT_PLUGIN_DIR="{self.out}"', '-DCT_LIBEXEC_DIR=""',
             "-DCT_ISA=generic", "-DCT_ISA_X86=0",
         ]  # fmt: skip
@@ -145,7 +149,11 @@ class Build:
         # The longest first: those of nvcc.
         order = sorted(set(sources), key=lambda s: (not s.endswith(".cu"), s))
         with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-            self.objects = dict(zip(order, pool.map(self.compile, order), strict=True))
+            try:
+                self.objects = dict(zip(order, pool.map(self.compile, order), strict=True))
+            except BaseException:  # a signal asks for the end: what has not begun is not compiled
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
 
     def archive(self, name, sources):
         target = self.out / name
@@ -214,13 +222,13 @@ class Build:
             return [self.libct, kit.cublaslt, kit.cudart_static or kit.cudart]
 
         return {
-            "ctrun-cuda.so": {"sources": cuda, "needs": {"cuda", "cublaslt"}, "libraries": gpu, "extra": ["-lstdc++"]},
+            "ctrun-cuda.so": {"sources": cuda, "needs": {"nvcc", "cuda", "cublaslt"}, "libraries": gpu, "extra": ["-lstdc++"]},
             "ctworker-nccl.so": {"sources": nccl, "needs": {"cuda", "nccl"},
                                  "libraries": lambda: [self.libct, kit.nccl, kit.cudart]},
             "test_cuda": {"sources": tests, "needs": set(), "libraries": lambda: [self.libct]},
             "gpu-worlds": {"sources": ["tests/worlds/worlds.c"], "needs": set(), "libraries": lambda: [self.libct]},
             "bench-gpu": {"sources": ["bench/programs/gpu.c"], "needs": set(), "libraries": lambda: [self.libct]},
-            "bench-gpu-gemm": {"sources": ["bench/programs/gpu_gemm.c", *cuda], "needs": {"cuda", "cublaslt"},
+            "bench-gpu-gemm": {"sources": ["bench/programs/gpu_gemm.c", *cuda], "needs": {"nvcc", "cuda", "cublaslt"},
                                "libraries": gpu, "extra": ["-lstdc++"]},
             "bench-gpu-ceiling": {"sources": ["bench/programs/gpu_ceiling.c"], "needs": {"cuda", "cublaslt"},
                                   "libraries": gpu},

@@ -128,7 +128,7 @@ class Plan:
             _item("ceilings", "ceilings", 8, 45, ["{build}/bench-gpu-ceiling", *(["16", "1"] if tiny else [])],
                   needs=["bench-gpu-ceiling"]),
             # Stands for each of its checks, which the program names when it is built.
-            _item("kernels", "kernels", 20, 30, ["{build}/test_cuda", *([] if tiny else ["--repeat", "1000"])], needs=["test_cuda", "ctrun-cuda.so"], kind="tap"),
+            _item("kernels", "kernels", 20, 60, ["{build}/test_cuda", *([] if tiny else ["--repeat", "1000"])], needs=["test_cuda", "ctrun-cuda.so"], kind="tap"),
             *self.wide(),
             *self.small(),
             _item("nccl", "nccl", 10, 60, ["{build}/bench-gpu-nccl"], needs=["bench-gpu-nccl"], kind="tap"),

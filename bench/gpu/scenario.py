@@ -139,7 +139,7 @@ def consistent(scene):
 
 def resume(scene):
     """Stopped by a signal and resumed, it gives the bits of an undisturbed run."""
-    epochs = ("--epochs", 40 if scene.small else 8, "--consistent")
+    epochs = ("--epochs", 40 if scene.small else 60, "--consistent")
     scene.train(*epochs, name="whole")
     folder = scene.tmp / "checkpoints"
     saving = (*epochs, "--checkpoint-dir", folder, "--checkpoint-every", 10, "--resume", "auto", "--metrics-every", 5)
@@ -200,7 +200,7 @@ def workers_of(job, count):
 
 def killed(scene):
     """Its only worker is killed, and a new one goes on from the newest checkpoint to the same bits."""
-    epochs = ("--epochs", 60 if scene.small else 12, "--consistent")
+    epochs = ("--epochs", 60, "--consistent")
     scene.train(*epochs, name="whole")
     saving = ("--checkpoint-dir", scene.tmp / "checkpoints", "--checkpoint-every", 10, "--resume", "auto")
     job = scene.start(*epochs, *saving, "--metrics-every", 1, launcher=scene.ctrun(1, restarts=2))

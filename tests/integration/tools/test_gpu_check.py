@@ -35,23 +35,30 @@ class GpuCheck(testlib.Case):
         super().setUp()
         self.out = self.tmp / "out"
 
-    def command(self, *args, budget=60):
-        """On the bare root, with a compiler that can be told to refuse a file."""
+    def compiler(self):
+        """Can be told to refuse a file; the same for all, or all would be compiled again."""
+        self.build.mkdir(exist_ok=True)
+        path = self.build / "cc"
+        path.write_text(
+            '#!/bin/sh\nif [ -n "$REFUSED" ]; then\n'
+            '    case "$*" in *"$REFUSED"*) echo "$REFUSED: error: no" >&2; exit 1 ;; esac\n'
+            f'fi\nexec {os.environ.get("CC", "cc")} "$@"\n'
+        )
+        path.chmod(0o755)
+        return {"CC": str(path)}
+
+    def command(self, *args, budget=60, deps=None):
+        """On the bare root, with the stand-in for a toolkit and a GPU."""
         if not STANDIN:
             self.skipTest("no stand-in in this build")
-        self.build.mkdir(exist_ok=True)
+        self.env = self.compiler()
         folder = self.build / "toolkit"
         if not folder.exists():
             fake_toolkit.make(folder, STANDIN, os.environ["CUDA_INCLUDE"])
-            (self.build / "cc").write_text(
-                '#!/bin/sh\nif [ -n "$REFUSED" ]; then\n    case "$*" in *"$REFUSED"*) echo "$REFUSED: error: no" >&2; exit 1 ;; esac\n'
-                f'fi\nexec {os.environ.get("CC", "cc")} "$@"\n'
-            )
-            (self.build / "cc").chmod(0o755)
-        self.env = {**fake_toolkit.environment(folder), "CC": str(self.build / "cc")}
+        self.env.update(fake_toolkit.environment(folder))
         if not hasattr(self, "root"):
             self.root = fake_toolkit.bare_root(self)
-        return (*self.root, TOOL, "--tiny", "--out", self.out, "--build", self.build, "--deps", self.tmp / "no-packages",
+        return (*self.root, TOOL, "--tiny", "--out", self.out, "--build", self.build, "--deps", deps or self.tmp / "none",
                 "--budget", budget, *args)  # fmt: skip
 
     def report(self):
@@ -131,6 +138,19 @@ class GpuCheck(testlib.Case):
         self.assertNotIn("running", self.statuses(report))
         self.assertIn("not reached: ", result.out)
 
+    def test_packages_travel_with_the_tree(self):
+        deps = self.tmp / "deps"
+        packed = self.run_program(TOOL, "--pack", "--deps", deps)
+        self.assertEqual(packed.code, 0, packed)
+        command = self.command("--only", "train,loss", budget=280, deps=deps)
+        result = self.run_program(*command, env=self.env, deadline=300)
+        self.assertEqual(result.code, 0, result)
+        report = self.report()
+        self.assertEqual(set(report["build"]["programs"].values()), {"built"}, report["build"])
+        passed = self.statuses(report)["passed"]
+        for name in ("learn", "resume", "evaluate", "consistent", "killed", "two-ranks", "stages", "peer-killed"):
+            self.assertIn(f"train-{name}", passed, result)
+
     def test_what_cannot_be_built_is_said(self):
         command = self.command("--only", "ceilings,nccl", budget=250)
         (self.build / "objects/bench/programs/gpu_nccl.c.stamp").unlink(missing_ok=True)
@@ -145,15 +165,14 @@ class GpuCheck(testlib.Case):
     @unittest.skipIf(os.path.exists("/dev/nvidiactl"), "there is a GPU: run tools/gpu-check")
     def test_builds_all_and_skips(self):
         # With what is installed here: the real compiler and libraries, but no GPU.
-        build = testlib.BUILD_ROOT / "gpu-check"
-        result = self.run_program(TOOL, "--keep", "--out", self.out, "--build", build, deadline=450)
+        result = self.run_program(TOOL, "--keep", "--out", self.out, "--build", self.build, env=self.compiler(), deadline=450)
         self.assertEqual(result.code, 77, result)
         self.assert_one_line(result.err)
         self.assertIn("found no usable GPU: ", result.err)
         report = self.report()
         self.assertEqual(set(report["build"]["programs"].values()), {"built"}, report["build"])
         for name in report["build"]["programs"]:
-            self.assertTrue((build / name).is_file(), name)
+            self.assertTrue((self.build / name).is_file(), name)
         self.assertEqual(set(self.statuses(report)), {"left out"})
         self.assertNotIn("kept", result.out)
 

@@ -9,7 +9,7 @@ import unittest
 import testlib
 
 sys.path.insert(0, str(testlib.SOURCE_ROOT / "bench"))
-from gpu import data, main, plan, process, table  # noqa: E402 the path comes first
+from gpu import build, data, main, plan, process, table, toolkit  # noqa: E402 the path comes first
 from gpu.report import Report  # noqa: E402
 
 ROW = {"program": "train", "features": 784, "hidden": "512", "classes": 10, "batch": 128, "precision": "f32"}
@@ -119,6 +119,52 @@ class Plans(unittest.TestCase):
             self.assertIn(name, names)
         [memcheck] = [item for item in self.ITEMS if item["name"] == "memcheck"]
         self.assertIn("kns=11mask_kernel", memcheck["argv"])
+
+
+class Toolkits(testlib.Case):
+    def find(self, *files):
+        """What is found where only these files are."""
+        for name in files:
+            (self.tmp / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.tmp / name).touch(mode=0o755)
+        for name in ("_toolkit_roots", "_wheel_folders", "_system_folders"):
+            self.addCleanup(setattr, toolkit, name, getattr(toolkit, name))
+        toolkit._toolkit_roots = lambda: [self.tmp / "cuda"]
+        toolkit._wheel_folders = lambda: sorted(str(path) for path in self.tmp.glob("site/nvidia/*"))
+        toolkit._system_folders = list
+        return toolkit.Toolkit(self.tmp / "deps")
+
+    def test_libraries_of_wheels_have_no_plain_names(self):
+        kit = self.find("cuda/bin/nvcc", "cuda/include/cuda_runtime_api.h", "cuda/lib64/libcudart_static.a",
+                        "cuda/lib64/libcudart.so.13", "site/nvidia/cu13/lib/libcublasLt.so.13",
+                        "site/nvidia/cu13/include/cublasLt.h", "site/nvidia/nccl/lib/libnccl.so.2",
+                        "site/nvidia/nccl/include/nccl.h")  # fmt: skip
+        self.assertEqual(kit.cublaslt.name, "libcublasLt.so.13")
+        self.assertEqual(kit.nccl.name, "libnccl.so.2")
+        self.assertEqual(kit.header("nccl.h"), self.tmp / "site/nvidia/nccl/include")
+        self.assertEqual(kit.nvcc, self.tmp / "cuda/bin/nvcc")
+
+    def test_the_toolkit_s_own_come_first(self):
+        kit = self.find("cuda/lib64/libcublasLt.so", "site/nvidia/cu13/lib/libcublasLt.so.13")
+        self.assertEqual(kit.cublaslt, self.tmp / "cuda/lib64/libcublasLt.so")
+
+    def test_packages_that_travel_with_the_tree(self):
+        kit = self.find("deps/include/cjson/cJSON.h", "deps/lib/libcjson.so.1", "deps/include/zlib.h")
+        self.assertEqual(kit.packages["cjson"], (self.tmp / "deps/include", self.tmp / "deps/lib/libcjson.so.1"))
+        self.assertIsNone(kit.packages["zlib"])  # no library
+
+
+class Sources(unittest.TestCase):
+    def test_needs_come_through_headers(self):
+        sources = build.Sources()
+        self.assertEqual(sources.needs("kernels/cuda/room.c"), {"cuda", "cublaslt"})
+        self.assertEqual(sources.needs("trainer/formats/gzip.c"), {"zlib"})
+        self.assertEqual(sources.needs("trainer/loop/step.c"), set())
+
+    def test_an_error_is_told_by_its_own_lines(self):
+        said = "In file included from a.c:1:\na.c:3:1: error: no\n    3 | x\nnote: here\n"
+        self.assertEqual(build.why_of(said), "a.c:3:1: error: no")
+        self.assertEqual(build.why_of("killed\n"), "killed")
 
 
 class Tables(testlib.Case):

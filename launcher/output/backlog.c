@@ -9,14 +9,15 @@
 void ct_backlog_put(struct ct_backlog *backlog, size_t len, uint64_t end, size_t limit)
 {
     unsigned last = (backlog->first + backlog->count - 1) % CT_BACKLOG_MARKS;
-    uint64_t before = backlog->gone; /* where the last piece begins */
+    uint64_t piece_begin = backlog->gone; /* of the last mark */
     if (backlog->count > 1) {
-        before = backlog->marks[(last + CT_BACKLOG_MARKS - 1) % CT_BACKLOG_MARKS].put;
+        piece_begin = backlog->marks[(last + CT_BACKLOG_MARKS - 1) % CT_BACKLOG_MARKS].put;
     }
     backlog->put += len;
-    /* A full ring means that the limit is passed: the last piece may as well be longer. */
-    if (backlog->count == 0 || (backlog->count < CT_BACKLOG_MARKS &&
-                                backlog->marks[last].put - before >= limit / CT_BACKLOG_MARKS)) {
+    /* When the ring is full, the limit has been passed, so the last piece may become longer. */
+    if (backlog->count == 0 ||
+        (backlog->count < CT_BACKLOG_MARKS &&
+         backlog->marks[last].put - piece_begin >= limit / CT_BACKLOG_MARKS)) {
         last = (backlog->first + backlog->count) % CT_BACKLOG_MARKS;
         backlog->count++;
     }

@@ -46,7 +46,7 @@ static bool is_equal(const struct waiting *a, const struct ct_fold_line *b)
            memcmp(a->bytes + a->prefix_len, b->bytes + b->prefix_len, b->len - b->prefix_len) == 0;
 }
 
-/* The first equal line behind the last one of this worker; NULL. */
+/* Returns the first equal line that waits behind the last line of this worker, or NULL. */
 static struct waiting *find(struct ct_fold *fold, const struct ct_fold_line *line, int index)
 {
     struct waiting *found = NULL;
@@ -123,7 +123,7 @@ int ct_fold_add(struct ct_fold *fold, const struct ct_fold_line *line, int64_t n
     return 0;
 }
 
-/* "0-3,7", else "x5". */
+/* Writes the ranks as "0-3,7", or only their number ("x5") when that is too long. */
 static void list_ranks(const struct waiting *line, char out[LIST_MAX])
 {
     int len = 0;

@@ -21,7 +21,7 @@
 
 struct ct_line_filter {
     struct ct_strlist words;
-    struct ct_lines lines; /* without a prefix: a user's own may hold anything, even '\n' */
+    struct ct_lines lines; /* has no prefix, because the user's own may contain '\n' */
     char prefix[CT_LINES_PREFIX_MAX];
     struct ct_buf cut;     /* whole lines */
     struct ct_buf matched; /* those to write */
@@ -87,7 +87,8 @@ static bool has_word(const struct ct_line_filter *filter, const char *line, size
     return false;
 }
 
-/* One write for all lines: appended by the kernel as a whole, beside those of other streams. */
+/* Writes all matching lines with one write(2), because the kernel appends such a write as a whole,
+ * while other streams write to the same file. */
 static int write_matches(struct ct_line_filter *filter)
 {
     if (filter->cut.len == 0) {

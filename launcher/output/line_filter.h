@@ -26,8 +26,7 @@ CT_MUST_CHECK int ct_line_filter_words(const char *text, struct ct_strlist *out)
 CT_MUST_CHECK int ct_line_filter_open(const struct ct_line_filter_options *options,
                                       struct ct_line_filter **out, struct ct_err *err);
 
-/* Takes bytes that the worker wrote. After a failure lines are missing in the file, nowhere else.
- */
+/* Takes bytes that the worker wrote. After a failure lines are missing, in the file only. */
 CT_MUST_CHECK int ct_line_filter_feed(struct ct_line_filter *filter, const void *bytes, size_t len);
 
 /* Frees the filter. A last line without '\n' is treated like the others. NULL is allowed. */

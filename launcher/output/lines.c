@@ -44,7 +44,7 @@ static int remember(struct ct_lines *lines, const char *bytes, size_t len)
         lines->tail_cut = true;
     }
     int rc = ct_buf_append(&lines->tail, bytes, len);
-    /* Up to twice the size is held, so that bytes are moved once for each such amount. */
+    /* The buffer may grow to twice the size, so that the bytes are rarely moved. */
     if (rc == 0 && lines->tail.len > 2 * CT_LINES_TAIL_BYTES) {
         ct_buf_consume(&lines->tail, lines->tail.len - CT_LINES_TAIL_BYTES);
         lines->tail_cut = true;
@@ -54,7 +54,7 @@ static int remember(struct ct_lines *lines, const char *bytes, size_t len)
 
 /* ---- cutting -------------------------------------------------------------------------------- */
 
-/* The held part and `bytes` leave as one line with `last`, '\n' or '\r', behind it. */
+/* Appends the held part and `bytes` to `out` as one line that ends in `last`, '\n' or '\r'. */
 static int emit(struct ct_lines *lines, const char *bytes, size_t len, char last,
                 struct ct_buf *out)
 {
@@ -62,7 +62,7 @@ static int emit(struct ct_lines *lines, const char *bytes, size_t len, char last
     const size_t end_len = strlen(end);
     lines->rewriting = last == '\r';
     const size_t held = lines->partial.len;
-    /* All or nothing: half a line without its end would tear the next one. */
+    /* All or nothing is appended, because half a line without its end would garble the next one. */
     int rc = ct_buf_reserve(out, lines->prefix_len + held + len + end_len);
     if (rc == 0) { /* with this room nothing can fail */
         ct_buf_add(out, lines->prefix, lines->prefix_len);
@@ -74,7 +74,7 @@ static int emit(struct ct_lines *lines, const char *bytes, size_t len, char last
     return rc;
 }
 
-/* Keeps what is no whole line yet; pieces of a line beyond the limit leave. */
+/* Keeps a part of a line until its end is seen. A piece of CT_LINES_MAX bytes leaves at once. */
 static int hold(struct ct_lines *lines, const char *bytes, size_t len, struct ct_buf *out)
 {
     int rc = 0;
@@ -90,7 +90,7 @@ static int hold(struct ct_lines *lines, const char *bytes, size_t len, struct ct
     return rc;
 }
 
-/* A '\r' came last and `next` follows it. Sets *skip when `next` is used up. */
+/* Decides by `next` what the '\r' in front of it meant. Sets *skip when `next` is used up. */
 static int after_return(struct ct_lines *lines, char next, bool *skip, struct ct_buf *out)
 {
     lines->cr = false;
@@ -99,7 +99,7 @@ static int after_return(struct ct_lines *lines, char next, bool *skip, struct ct
         return emit(lines, NULL, 0, '\n', out);
     }
     if (lines->mode == CT_LINES_TERMINAL) {
-        /* Nothing to show for a '\r' at the beginning, where progress bars like to put it. */
+        /* Progress bars often begin with '\r', when there is nothing to show yet. */
         return lines->partial.len > 0 ? emit(lines, NULL, 0, '\r', out) : 0;
     }
     return hold(lines, "\r", 1, out);
@@ -140,8 +140,8 @@ static int cut(struct ct_lines *lines, const char *bytes, size_t len, struct ct_
 
 int ct_lines_feed(struct ct_lines *lines, const void *bytes, size_t len, struct ct_buf *out)
 {
-    /* The tail is worth less than the output: without memory for it the bytes still leave. */
-    int kept = remember(lines, bytes, len);
+    /* The output matters more than the tail: without memory for the tail the bytes still leave. */
+    int tail_rc = remember(lines, bytes, len);
     int rc = 0;
     switch (lines->mode) {
     case CT_LINES_RAW:
@@ -157,12 +157,12 @@ int ct_lines_feed(struct ct_lines *lines, const void *bytes, size_t len, struct 
     if (rc != 0) {
         return rc;
     }
-    return kept;
+    return tail_rc;
 }
 
 int ct_lines_finish(struct ct_lines *lines, struct ct_buf *out)
 {
-    lines->cr = false; /* at the very end it moves nothing */
+    lines->cr = false; /* a '\r' at the very end has no effect */
     return lines->partial.len > 0 ? emit(lines, NULL, 0, '\n', out) : 0;
 }
 
@@ -180,7 +180,7 @@ static void print_prefix(const char *host, const char *ranks, unsigned colour,
         (void)snprintf(out, CT_LINES_PREFIX_MAX, "[%.*s%s%s] ", len, name, colon, ranks);
         return;
     }
-    /* Resets at the end, so a colour that a worker left on ends here too. */
+    /* The reset (0) in front ends a colour that a worker left on. */
     (void)snprintf(out, CT_LINES_PREFIX_MAX, "\x1b[0;%um[%.*s%s%s]\x1b[0m ", colour, len, name,
                    colon, ranks);
 }
@@ -198,7 +198,7 @@ void ct_lines_prefix(const char *host, int rank, bool colour, char out[CT_LINES_
 void ct_lines_prefix_many(const char *host, const char *ranks, bool colour,
                           char out[CT_LINES_PREFIX_MAX])
 {
-    print_prefix(host, ranks, colour ? 1 : 0, out); /* bold: the colour of none of them */
+    print_prefix(host, ranks, colour ? 1 : 0, out); /* 1 = bold, the colour of no single rank */
 }
 
 bool ct_lines_read_prefix(const char *line, size_t len, int *rank, size_t *prefix_len)

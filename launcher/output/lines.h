@@ -58,8 +58,7 @@ void ct_lines_init(struct ct_lines *lines, enum ct_lines_mode mode, const char *
 /* Zeroed memory and NULL are allowed. */
 void ct_lines_fini(struct ct_lines *lines);
 
-/* Appends to `out` what may leave now. CT_ENOMEM: some bytes are lost, and the object stays usable.
- */
+/* Appends to `out` what may leave now. CT_ENOMEM: some bytes are lost. The object stays usable. */
 CT_MUST_CHECK int ct_lines_feed(struct ct_lines *lines, const void *bytes, size_t len,
                                 struct ct_buf *out);
 

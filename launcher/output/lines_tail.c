@@ -42,8 +42,8 @@ static size_t utf8_length(const unsigned char *p, const unsigned char *end)
     return length;
 }
 
-/* Bytes of the escape sequence at `p`, which is ESC (ECMA-48): CSI up to its final byte, OSC up to
- * BEL or ESC, else the character that follows. */
+/* Length of the escape sequence (ECMA-48) whose ESC is at `p`: CSI ends with its final byte, OSC
+ * before ESC or with BEL, any other with the character that follows. */
 static size_t escape_length(const unsigned char *p, const unsigned char *end)
 {
     const unsigned char *q = p + 1;
@@ -68,7 +68,7 @@ static void add_clean(struct ct_buf *out, const unsigned char *p, const unsigned
 {
     while (p < end) {
         size_t length = utf8_length(p, end);
-        /* C1 control characters (U+0080 to U+009F) steer terminals as ESC does. */
+        /* C1 control characters (U+0080 to U+009F) control terminals as ESC does. */
         bool control = (p[0] < 0x20 && p[0] != '\t') || p[0] == 0x7f ||
                        (length == 2 && p[0] == 0xc2 && p[1] < 0xa0);
         if (p[0] == 0x1b) {
@@ -83,12 +83,12 @@ static void add_clean(struct ct_buf *out, const unsigned char *p, const unsigned
     }
 }
 
-/* Takes a length: of two pointers a compiler cannot tell which is the first, and gcc 14 warns of a
- * search in a negative range. */
+/* Takes a length instead of an end: gcc 14 cannot know that an end lies behind its beginning, and
+ * warns that memrchr() may search a negative range. */
 static void add_line(struct ct_buf *out, const char *indent, const unsigned char *line, size_t len,
                      bool cut)
 {
-    /* "\r\n" ends a line; of a progress bar what stood there last counts. */
+    /* A last '\r' belongs to the line end. Of a progress bar only the last segment is shown. */
     if (len > 0 && line[len - 1] == '\r') {
         len--;
     }
@@ -118,7 +118,7 @@ int ct_lines_tail(const struct ct_lines *lines, const char *indent, struct ct_bu
     }
     const unsigned char *end = begin + lines->tail.len;
     if (end[-1] == '\n') {
-        end--; /* ends the last line rather than beginning an empty one */
+        end--; /* it ends the last line, and no empty line follows */
     }
 
     const unsigned char *line = begin;

@@ -25,14 +25,14 @@ static struct ct_fold *fold_of(struct ct_output *output, const struct ct_sink *s
     return &output->folds[sink - output->sinks];
 }
 
-/* Bytes of this stream are written to the sink next, behind those in `out`. */
+/* Charges the stream for the last `len` bytes in `out`, which goes to the sink next. */
 static void charge(struct ct_output_stream *stream, size_t len, const struct ct_buf *out)
 {
     ct_backlog_put(&stream->backlog, len, stream->sink->put + out->len,
                    ct_output_stream_limit(stream->output));
 }
 
-/* Collects what is due. Each line charges the stream that had it first. */
+/* Appends the lines that are due. Each is charged to the stream that wrote it first. */
 static int collect(struct ct_fold *fold, int64_t now_ns, struct ct_buf *out)
 {
     for (;;) {
@@ -96,7 +96,7 @@ void ct_output_fold_flush(struct ct_output *output, struct ct_sink *sink)
     }
 }
 
-/* False: it must not wait. */
+/* Fills in *out. Returns false when the line must not wait. */
 static bool describe(struct ct_output_stream *stream, const char *bytes, size_t len,
                      struct ct_fold_line *out)
 {

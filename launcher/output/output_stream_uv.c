@@ -43,7 +43,7 @@ size_t ct_output_stream_limit(const struct ct_output *output)
                                           : share;
 }
 
-/* In the place of the lines that are missing. */
+/* Writes the message where the missing lines would stand. */
 static void say_dropped(struct ct_output_stream *stream)
 {
     char number[CT_TEXT_THOUSANDS_MAX], text[160];
@@ -68,7 +68,7 @@ void ct_output_stream_has_room(struct ct_output_stream *stream)
     }
 }
 
-/* True: there is no room for these lines. */
+/* Drops and counts these lines if too much of the stream still waits. Returns whether it did. */
 static bool drop(struct ct_output_stream *stream, const struct ct_buf *batch)
 {
     if (!stream->drops) {
@@ -88,7 +88,7 @@ static bool drop(struct ct_output_stream *stream, const struct ct_buf *batch)
     return stream->dropping;
 }
 
-/* Sends the lines cut so far on their way. */
+/* Sends the lines in output->batch to the fold or the sink, unless they are dropped. */
 static void pass_on(struct ct_output_stream *stream, int cut_rc)
 {
     struct ct_buf *batch = &stream->output->batch;
@@ -131,7 +131,7 @@ static void on_stream_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf
 {
     (void)suggested;
     struct ct_output_stream *stream = handle->data;
-    /* One chunk for all: it is used up before the next read begins. */
+    /* All streams share one chunk, because each read is processed before the next one begins. */
     *buf = uv_buf_init(stream->output->chunk, CT_OUTPUT_READ_SIZE);
 }
 
@@ -206,7 +206,7 @@ static int open_pipe(struct ct_output_stream *stream, int *child_fd, struct ct_e
         stream->has_pipe = true;
         rc = uv_pipe_open(&stream->pipe, ends[0]);
         if (rc == 0) {
-            ends[0] = -1; /* the handle's now */
+            ends[0] = -1; /* the handle owns it now */
             rc = uv_read_start((uv_stream_t *)&stream->pipe, on_stream_alloc, on_stream_read);
         }
     }
@@ -223,7 +223,7 @@ static int open_pipe(struct ct_output_stream *stream, int *child_fd, struct ct_e
     return 0;
 }
 
-/* Where the lines go, in a stream that goes nowhere yet. */
+/* Sets the destinations of a stream that has none yet. */
 static int open_route(struct ct_output_stream *stream,
                       const struct ct_output_stream_options *options, struct ct_err *err)
 {
@@ -249,8 +249,8 @@ static void close_route(struct ct_output_stream *stream)
         stream->log_fd = -1;
     }
     if (stream->fold.workers > 0) {
-        ct_output_fold_flush(stream->output,
-                             stream->sink); /* what waits there may be of this one */
+        /* Lines of this stream may wait there. */
+        ct_output_fold_flush(stream->output, stream->sink);
         stream->fold = (struct ct_output_fold){0};
     }
     ct_free(stream->log_path);

@@ -40,36 +40,23 @@ void ct_output_say_lost(struct ct_output *output)
     }
 }
 
-/* ---- sinks ------------------------------------------------------------------------------------
- */
-
-static void resume_streams(struct ct_output *output, const struct ct_sink *sink)
-{
-    for (struct ct_list *l = output->streams.next; l != &output->streams; l = l->next) {
-        struct ct_output_stream *stream = CT_CONTAINER_OF(l, struct ct_output_stream, link);
-        if (stream->paused && stream->sink == sink) {
-            ct_output_stream_resume(stream);
-        }
-    }
-}
-
-static void tell_of_room(struct ct_output *output, const struct ct_sink *sink)
-{
-    for (struct ct_list *l = output->streams.next; l != &output->streams; l = l->next) {
-        struct ct_output_stream *stream = CT_CONTAINER_OF(l, struct ct_output_stream, link);
-        if (stream->sink == sink) {
-            ct_output_stream_has_room(stream);
-        }
-    }
-}
+/* ---- sinks ----------------------------------------------------------------------------------- */
 
 static void on_sink_written(struct ct_sink *sink)
 {
-    if (sink->pending.len <= CT_OUTPUT_LOW) {
-        resume_streams(sink->data, sink);
+    struct ct_output *output = sink->data;
+    bool resumes = sink->pending.len <= CT_OUTPUT_LOW;
+    for (struct ct_list *l = output->streams.next; l != &output->streams; l = l->next) {
+        struct ct_output_stream *stream = CT_CONTAINER_OF(l, struct ct_output_stream, link);
+        if (stream->sink != sink) {
+            continue;
+        }
+        if (resumes && stream->paused) {
+            ct_output_stream_resume(stream);
+        }
+        ct_output_stream_has_room(stream);
     }
-    tell_of_room(sink->data, sink);
-    ct_output_check_drained(sink->data);
+    ct_output_check_drained(output);
 }
 
 static void on_sink_gone(struct ct_sink *sink, int errnum)
@@ -109,8 +96,7 @@ void ct_output_put(struct ct_output *output, struct ct_sink *sink, const char *b
     }
 }
 
-/* ---- the end ----------------------------------------------------------------------------------
- */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 static bool all_ended(const struct ct_output *output)
 {
@@ -147,8 +133,8 @@ void ct_output_check_drained(struct ct_output *output)
     }
 }
 
-/* Ends the streams that are still open; a paused one only when there is no time left, since its
- * sink would have to hold what comes. */
+/* Ends the streams that are still open. A paused stream is ended only if `paused_too`, because its
+ * sink is full and would have to hold what is read. */
 static void cut_off_streams(struct ct_output *output, bool paused_too)
 {
     for (struct ct_list *l = output->streams.next; l != &output->streams; l = l->next) {

@@ -138,8 +138,7 @@ typedef void (*ct_output_fn)(void *data);
 /* To be called when the processes of a generation have ended. Waits until every stream has reached
  * its end; after CT_OUTPUT_LINGER_MS it reads what is in the pipe and closes the stream. Then waits
  * until both sinks have written everything, but at most `timeout_ms` (negative = no limit); what a
- * sink has not written by then stays queued. `cb` is called from the loop, never inside this call.
- */
+ * sink has not written by then stays queued. `cb` is called from the loop, not inside this call. */
 void ct_output_drain(struct ct_output *output, int64_t timeout_ms, ct_output_fn cb, void *data);
 
 /* Every stream must have been freed. Waits until the sinks have taken what is queued, at most

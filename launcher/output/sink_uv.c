@@ -25,10 +25,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* How often a shared descriptor that is full is asked again. */
+/* Pause before a shared descriptor that was full is tried again. */
 #define ASK_AGAIN_MS 2
 
-/* Erases a terminal's line, on which the last '\r' left something. */
+/* Erases a terminal's line, where a segment that ended in '\r' may still stand. */
 #define ERASE "\x1b[K"
 
 static int reopen(int fd)
@@ -38,7 +38,7 @@ static int reopen(int fd)
     return open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 }
 
-/* Makes the sink independent of those who share the descriptor, where that can be done. */
+/* Gives the sink a file description of its own, if the terminal or pipe can be opened again. */
 static void try_own(struct ct_sink *sink, uv_loop_t *loop)
 {
     sink->kind = CT_SINK_SHARED;
@@ -67,7 +67,7 @@ void ct_sink_init(struct ct_sink *sink, uv_loop_t *loop, int fd, const struct ct
 
     struct stat st;
     if (fstat(fd, &st) != 0) {
-        sink->kind = CT_SINK_GONE; /* ctrun was started without it: nothing to tell anybody */
+        sink->kind = CT_SINK_GONE; /* ctrun was started without it, so there is nothing to report */
         return;
     }
     sink->is_terminal = S_ISCHR(st.st_mode) && isatty(fd);
@@ -83,7 +83,7 @@ static void on_handle_closed(uv_handle_t *handle)
 {
     struct ct_sink *sink = handle->data;
     if (--sink->open_handles == 0) {
-        sink->on_closed(sink); /* the timer goes last, in ct_sink_close(), so it is set */
+        sink->on_closed(sink); /* is set, because only ct_sink_close() closes the timer */
     }
 }
 
@@ -121,7 +121,8 @@ static ssize_t write_some(struct ct_sink *sink, const void *bytes, size_t len)
     return write(sink->fd, bytes, len);
 }
 
-/* Returns how many bytes left; fewer than `len` for want of room, or for *errnum when not 0. */
+/* Returns how many bytes were written. Fewer than `len`: there is no more room, or writing failed
+ * with *errnum. */
 static size_t write_most(struct ct_sink *sink, const char *bytes, size_t len, int *errnum)
 {
     size_t done = 0;
@@ -144,7 +145,7 @@ static void go_on(struct ct_sink *sink);
 
 static void on_sink_writable(uv_poll_t *poll, int status, int events)
 {
-    (void)status; /* an error shows itself in the write */
+    (void)status; /* the write reports an error */
     (void)events;
     go_on(poll->data);
 }

@@ -15,11 +15,11 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-/* A process is in a dozen hierarchies at most. */
+/* Bytes of /proc/self/cgroup: a process is in a dozen hierarchies at most. */
 #define OWN_MAX 8192
-/* Of nested jobs, and of what workers have made. */
+/* Levels of cgroups below a job's, which nested jobs and workers may have made. */
 #define DEPTH_MAX 16
-/* Hexadecimal digits of the cookie in the name: the pid is unique only in its namespace. */
+/* How many digits of the cookie the name has. The pid alone is unique only in its namespace. */
 #define COOKIE_DIGITS 8
 
 bool ct_cgroup_own_path(const char *text, char *out, size_t size)
@@ -35,7 +35,7 @@ bool ct_cgroup_own_path(const char *text, char *out, size_t size)
             }
             memcpy(out, path, path_len);
             out[path_len] = '\0';
-            /* "/../x" is outside of our namespace, "/x (deleted)" is not there any more. */
+            /* "/../x" is outside of our namespace, and "/x (deleted)" no longer exists. */
             return strstr(out, "/..") == NULL && strstr(out, " (deleted)") == NULL;
         }
         line += len + (line[len] == '\n');
@@ -55,7 +55,7 @@ static const char *find_mount(void)
     return NULL;
 }
 
-/* Up to size - 1 bytes from the beginning of a file, with a NUL; false when there are none. */
+/* Reads the first size - 1 bytes of a file and adds a NUL. False when there are none. */
 static bool read_start(const char *path, char *out, size_t size)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -68,7 +68,7 @@ static bool read_start(const char *path, char *out, size_t size)
     return n > 0;
 }
 
-/* The folder of ctrun's own cgroup. */
+/* Gives the folder of ctrun's own cgroup. */
 static bool find_own(char *out, size_t size)
 {
     const char *mount = find_mount();
@@ -126,7 +126,8 @@ void ct_cgroup_kill(const char *path)
     }
 }
 
-/* Those below a folder, which must go first. Takes `fd`. */
+/* Removes the cgroups below a folder, since one that has others below it cannot be removed. Takes
+ * `fd`. */
 static void remove_below(int fd, int depth)
 {
     DIR *folder = fdopendir(fd);

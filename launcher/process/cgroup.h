@@ -35,8 +35,7 @@ void ct_cgroup_make(struct ct_cgroup *cgroup, const struct ct_cookie *cookie);
 /* Kills all processes in it and in the cgroups below it. "" is allowed. */
 void ct_cgroup_kill(const char *path);
 
-/* Removes it and the cgroups below it. False when one of them still has a process. "" is allowed.
- */
+/* Removes it and the cgroups below it. False while one of them has a process. "" is allowed. */
 bool ct_cgroup_remove(const char *path);
 
 #endif

@@ -72,7 +72,7 @@ bool ct_cookie_in_process(const struct ct_cookie *cookie, pid_t pid)
 
     struct ct_cookie_match match;
     ct_cookie_match_init(&match, cookie);
-    /* The owner is asked of the open file, not of the path, so both speak of one process. */
+    /* The owner is that of the open file: the path may name another process a moment later. */
     struct stat st;
     uid_t self = geteuid();
     if (fstat(fd, &st) == 0 && (st.st_uid == self || self == 0)) {

@@ -27,15 +27,15 @@
 /* A dismissed guard only has to wake and exit. */
 #define DISMISS_MS 1000
 
-/* Between two rounds of killing: long enough for SIGKILL to act, short enough that nothing of the
- * job is noticed to outlive ctrun. */
+/* Pause between two rounds of killing: long enough for SIGKILL to act, and so short that nobody
+ * notices that a process has outlived ctrun. */
 #define ROUND_MS 20
 
-/* Rounds that must find nothing in a row before the guard believes it: a fork in flight while /proc
- * is read is seen by the next one. */
+/* So many rounds in a row must find nothing. A round can miss a process that is forked while /proc
+ * is read, but the next round sees it. */
 #define CALM_ROUNDS 3
 
-/* At the end of a job its cgroup is empty, or it holds what was missed. */
+/* How long, and how often, ctrun kills what is left in the job's cgroup at the job's end. */
 #define LEFTOVER_MS 200
 #define LEFTOVER_ROUND_MS 2
 
@@ -58,7 +58,7 @@ struct ct_guard {
 
 struct guard {
     struct ct_cookie cookie;
-    const char *folder; /* its copy lives on in the fork, too */
+    const char *folder; /* borrowed: the fork has a copy of ctrun's memory */
     const char *cgroup; /* the same */
     struct ct_proctree tree;
     size_t session_count;
@@ -79,7 +79,7 @@ static void guard_apply(struct guard *guard, const struct record *record)
     }
 }
 
-/* Follows ctrun until it dismisses us (true) or dies (false). */
+/* Obeys ctrun's records until ctrun dismisses the guard (true) or dies (false). */
 static bool guard_listen(struct guard *guard, int pipe)
 {
     for (;;) {
@@ -109,8 +109,8 @@ static bool guard_knows_session(const struct guard *guard, pid_t session)
     return false;
 }
 
-/* Marks the job's processes. `death` is when ctrun died, in the ticks of /proc/PID/stat: a session
- * number that was free and has been reused belongs to a younger process. */
+/* Marks the job's processes. `death` is when ctrun died, in the ticks of /proc/PID/stat: a process
+ * that was started later has only reused a session's number. */
 static void guard_mark(struct guard *guard, uint64_t death)
 {
     for (size_t i = 0; i < guard->tree.count; i++) {
@@ -118,7 +118,7 @@ static void guard_mark(struct guard *guard, uint64_t death)
         entry->marked = (guard_knows_session(guard, entry->session) && entry->start <= death) ||
                         ct_cookie_in_process(&guard->cookie, entry->pid);
     }
-    /* We carry the cookie of an outer ctrun at most, never this job's; but be certain. */
+    /* The guard must never kill itself, although it does not have this job's cookie. */
     struct ct_proctree_entry *self = ct_proctree_find(&guard->tree, getpid());
     if (self != NULL) {
         self->marked = false;
@@ -131,7 +131,7 @@ static void guard_mark(struct guard *guard, uint64_t death)
     ct_proctree_mark_children(&guard->tree);
 }
 
-/* Kills one round; returns how many living processes of the job were found. */
+/* Kills the processes of the job that are alive, and returns how many there were. */
 static size_t guard_round(struct guard *guard, uint64_t death)
 {
     if (ct_proctree_read(&guard->tree, NULL) != 0) {
@@ -170,7 +170,8 @@ static void guard_kill_job(struct guard *guard)
     }
 }
 
-/* Descriptors 0-2 must not keep the reader of ctrun's output waiting, and 3 is all we need. */
+/* Closes everything except the pipe, which becomes 3. Whoever reads ctrun's output would wait for
+ * its end as long as the guard holds 0-2 open. */
 static int guard_keep_only(int pipe)
 {
     pipe = fcntl(pipe, F_DUPFD, 3); /* it may be one of 0-2 when ctrun was started without them */
@@ -192,8 +193,7 @@ static _Noreturn void guard_main(struct guard *guard, int pipe)
 {
     (void)prctl(PR_SET_NAME, "ctrun-guard");
     (void)setsid();
-    int moved = chdir("/"); /* does not pin a file system that the user wants to unmount */
-    (void)moved;
+    (void)!chdir("/"); /* or the user could not unmount the file system of ctrun's folder */
     pipe = guard_keep_only(pipe);
     if (!guard_listen(guard, pipe)) {
         guard_kill_job(guard);
@@ -218,7 +218,7 @@ static int guard_fork(struct ct_guard *guard, struct guard *state, int read_end,
     pid_t pid = fork();
     int error = errno;
     if (pid == 0) {
-        close(write_end); /* or the pipe would never end */
+        close(write_end); /* or the guard would never see the end of the pipe */
         guard_main(state, read_end);
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -255,7 +255,7 @@ int ct_guard_start(const struct ct_cookie *cookie, const char *folder, struct ct
     if (guard != NULL) {
         guard->cgroup.fd = -1;
     }
-    struct guard *state = ct_calloc(1, sizeof(*state)); /* the child's; its copy lives on there */
+    struct guard *state = ct_calloc(1, sizeof(*state)); /* for the fork, which has a copy of it */
     int ends[2] = {-1, -1};
     int rc;
     if (guard == NULL || state == NULL) {
@@ -266,7 +266,7 @@ int ct_guard_start(const struct ct_cookie *cookie, const char *folder, struct ct
         rc = ct_err_sys(err, ct_code_from_errno(errno), errno, "cannot make the guard's pipe");
         goto out;
     }
-    /* Only our end: a guard that is stopped must never block ctrun. */
+    /* Only ctrun's end is non-blocking, so that a stopped guard never blocks ctrun. */
     (void)fcntl(ends[1], F_SETFL, O_NONBLOCK);
     ct_cgroup_make(&guard->cgroup, cookie);
     state->cookie = *cookie;
@@ -322,7 +322,7 @@ void ct_guard_free(struct ct_guard *guard)
     do {
         rc = poll(&gone, 1, ct_deadline_left_ms(NULL, deadline));
     } while (rc < 0 && errno == EINTR);
-    if (rc <= 0) { /* stopped by someone; the job is over, so nothing is lost */
+    if (rc <= 0) { /* somebody has stopped the guard, which is not needed any more */
         (void)ct_pidfd_signal(guard->pidfd, SIGKILL);
     }
     /* The pipe stays open until the guard is gone: its end would mean that ctrun has died. */

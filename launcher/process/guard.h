@@ -23,8 +23,7 @@
 
 #include <sys/types.h>
 
-/* Workers that can be announced at a time. More are no error: the guard finds them by the cookie.
- */
+/* Workers that can be announced at a time. The guard finds any others by the cookie. */
 #define CT_GUARD_SESSIONS_MAX 4096
 
 /* How long the guard goes on killing. Processes that fork while they are killed are found in the

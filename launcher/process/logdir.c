@@ -24,11 +24,11 @@
 /* Folders in folders that ctrun makes: base, run, attempt, rank. */
 #define OWN_LEVELS 4
 
-/* Descriptors nftw may hold; deeper trees are walked all the same. */
+/* Descriptors that nftw() may hold open. It walks deeper trees, too, only more slowly. */
 #define WALK_FDS 16
 
 #define RUN_RANDOM 8
-/* 40 random bits meet once in a while; not this often in a row. */
+/* A name of 40 random bits may be taken once in a while, but not so many times in a row. */
 #define RUN_ATTEMPTS 16
 
 static int sys_fail(struct ct_err *err, const char *path)
@@ -81,7 +81,7 @@ static int make_temporary(const char *tmp_dir, char **out, struct ct_err *err)
     return 0;
 }
 
-/* Workers may change their folder, so their paths must be absolute. */
+/* Workers may change their current folder, so the paths that they get must be absolute. */
 static int make_absolute(const char *path, char **out, struct ct_err *err)
 {
     char real[PATH_MAX];
@@ -108,8 +108,8 @@ static int make_base(const char *log_dir, const char *tmp_dir, struct ct_logdir 
     return make_absolute(log_dir, &logdir->base, err);
 }
 
-/* Two jobs may have the same id, hence the random end. mkdtemp(3) would make 6 characters of it
- * where torchrun's tools look for 8. */
+/* The name ends in random characters, because two jobs may have the same id. mkdtemp(3) would add 6
+ * of them, but torchrun's tools look for 8. */
 static int make_run(const char *base, const char *run_id, char **out, struct ct_err *err)
 {
     static const char alphabet[] = "abcdefghijklmnopqrstuvwxyz012345";
@@ -163,7 +163,8 @@ int ct_logdir_init(const char *log_dir, const char *tmp_dir, const char *run_id,
     return 0;
 }
 
-/* Most folders of a job that is over are empty. False when something is left. */
+/* Removes a folder with its files and with `levels` levels of folders. It is first tried as an
+ * empty one, as most are after a job. False when something is left. */
 static bool remove_folder(int parent, const char *name, int levels)
 {
     if (unlinkat(parent, name, AT_REMOVEDIR) == 0) {
@@ -202,7 +203,7 @@ static int remove_entry(const char *path, const struct stat *st, int type, struc
 
 void ct_logdir_remove(const char *path)
 {
-    /* What a worker has put below is of any depth. */
+    /* Workers may have made folders of any depth. */
     if (!remove_folder(AT_FDCWD, path, OWN_LEVELS)) {
         (void)nftw(path, remove_entry, WALK_FDS, FTW_DEPTH | FTW_PHYS);
     }

@@ -47,8 +47,8 @@ static void look_at(struct look *look, const struct stopping *stop,
 
 /* ---- descendants, from one reading of /proc per step ----------------------------------------- */
 
-/* Takes the processes that stay, and all in their sessions, out of the tree: the marking goes from
- * parents to children and does not reach them. */
+/* Cuts the processes that stay, and all of their sessions, off from their parents. The marking goes
+ * from parents to children, so it does not reach them. */
 static void spare_stayers(struct ct_procs *procs)
 {
     for (struct ct_list *l = procs->all.next; l != &procs->all; l = l->next) {
@@ -110,15 +110,14 @@ static void unmark_group(struct ct_procs *procs, pid_t group)
     }
 }
 
-/* Does anything answer to the number of a dead worker's group? It may be a stranger's by now; the
- * tree tells. */
+/* Is there a group with the number of a dead worker's group? It may be another program's by now,
+ * which only the tree shows. */
 static bool group_answers(const struct ct_proc *proc)
 {
     return kill(-proc->child.pid, 0) == 0 || errno != ESRCH;
 }
 
-/* ---- one step ---------------------------------------------------------------------------------
- */
+/* ---- one step -------------------------------------------------------------------------------- */
 
 /* Ctrl-C in a terminal reaches the whole foreground group, and programs count on it: a shell that
  * waits for its child does not pass SIGINT on to it. */
@@ -260,8 +259,8 @@ static void on_timer(uv_timer_t *timer)
         finish(procs, look.left);
         return;
     } else {
-        /* Where leftovers had to be ended we look twice: one that forked and died while /proc was
-         * read can have hidden its child. */
+        /* After leftovers were ended, one more look must find nothing: a process that forked and
+         * died while /proc was read can have hidden its child. */
         stop->confirming = true;
         look.next = look.now;
     }

@@ -28,7 +28,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* What ctrun knows of a process whose status somebody else has taken. */
+/* Exit code of a process whose status another part of the program has taken. */
 #define CODE_UNKNOWN 255
 
 int ct_exit_code(const struct ct_exit *end)
@@ -36,8 +36,7 @@ int ct_exit_code(const struct ct_exit *end)
     return end->signal != 0 ? 128 + end->signal : end->code;
 }
 
-/* ---- ends -------------------------------------------------------------------------------------
- */
+/* ---- ends ------------------------------------------------------------------------------------ */
 
 /* Takes the status if the process has ended, and tells the owner. */
 static void harvest(struct ct_proc *proc)
@@ -73,7 +72,7 @@ static void harvest(struct ct_proc *proc)
 
 static void on_pidfd_readable(uv_poll_t *poll, int status, int events)
 {
-    (void)status; /* an error of poll also means: look */
+    (void)status; /* the process may have ended also when polling has failed */
     (void)events;
     struct ct_proc *proc = poll->data;
     if (proc->alive) {
@@ -107,7 +106,7 @@ static bool reap_one(struct ct_procs *procs)
         harvest(proc);
         return true;
     }
-    /* The pid cannot be reused before this line takes it. */
+    /* The pid cannot be reused before this call has reaped it. */
     return waitpid(info.si_pid, NULL, WNOHANG) == info.si_pid || errno == EINTR;
 }
 
@@ -123,8 +122,7 @@ static void on_sigchld(uv_signal_t *handle, int signum)
     ct_procs_look_again(procs);
 }
 
-/* ---- one process ------------------------------------------------------------------------------
- */
+/* ---- one process ----------------------------------------------------------------------------- */
 
 static void on_poll_closed(uv_handle_t *handle)
 {
@@ -148,22 +146,21 @@ int ct_proc_start(struct ct_procs *procs, const struct ct_spawn_options *options
     }
 
     rc = uv_poll_init(procs->loop, &proc->poll, proc->child.pidfd);
-    if (rc == 0) {
+    bool has_handle = rc == 0;
+    if (has_handle) {
         proc->poll.data = proc;
         rc = uv_poll_start(&proc->poll, UV_READABLE, on_pidfd_readable);
-        if (rc != 0) {
-            uv_close((uv_handle_t *)&proc->poll, on_poll_closed);
-        }
-    } else {
-        proc->poll.data = NULL;
     }
     if (rc != 0) {
         (void)ct_pidfd_signal(proc->child.pidfd, SIGKILL);
         (void)waitpid(proc->child.pid, NULL, 0);
-        close(proc->child.pidfd);
-        if (proc->poll.data == NULL) {
+        int pidfd = proc->child.pidfd;
+        if (has_handle) {
+            uv_close((uv_handle_t *)&proc->poll, on_poll_closed);
+        } else {
             ct_free(proc);
         }
+        close(pidfd);
         return ct_err_set(err, CT_EIO, "cannot watch %s: %s", options->path, uv_strerror(rc));
     }
     proc->alive = true;
@@ -181,8 +178,9 @@ void ct_proc_free(struct ct_proc *proc)
     proc->alive = false;
     ct_list_remove(&proc->link);
     ct_guard_unwatch(proc->procs->guard, proc->child.pid);
-    uv_close((uv_handle_t *)&proc->poll, on_poll_closed); /* stops epoll on it at once, ... */
-    close(proc->child.pidfd);                             /* ... so it may be closed here */
+    /* This stops the polling at once, so the pidfd can be closed here. */
+    uv_close((uv_handle_t *)&proc->poll, on_poll_closed);
+    close(proc->child.pidfd);
 }
 
 pid_t ct_proc_pid(const struct ct_proc *proc)
@@ -215,44 +213,37 @@ void ct_proc_signal_leader(struct ct_proc *proc, int sig)
     }
 }
 
-/* Calls ct_proctree_signal() for each living member of the group that descends from us, and
- * returns how many there are; sig 0 only counts. */
-static size_t signal_orphaned_group(struct ct_proc *proc, int sig)
+/* Signals each living member of the group that is a descendant of ctrun. */
+static void signal_orphaned_group(struct ct_proc *proc, int sig)
 {
     struct ct_procs *procs = proc->procs;
     if (ct_proctree_read(&procs->tree, NULL) != 0) {
-        return 0;
+        return;
     }
     (void)ct_proctree_mark_descendants(&procs->tree, getpid(), ct_guard_pid(procs->guard));
-    size_t count = 0;
     for (size_t i = 0; i < procs->tree.count; i++) {
         const struct ct_proctree_entry *entry = &procs->tree.entries[i];
-        if (!entry->marked || entry->pgrp != proc->child.pid) {
-            continue;
-        }
-        count++;
-        if (sig != 0 && ct_proctree_signal(entry, sig) && asks_for_end(sig)) {
+        if (entry->marked && entry->pgrp == proc->child.pid && ct_proctree_signal(entry, sig) &&
+            asks_for_end(sig)) {
             (void)ct_proctree_signal(entry, SIGCONT);
         }
     }
-    return count;
 }
 
 void ct_proc_signal_group(struct ct_proc *proc, int sig)
 {
     const pid_t group = proc->child.pid;
     if (proc->alive) {
-        /* Not yet reaped, so the number is still its own. */
+        /* The worker is not reaped yet, so no other group can have its number. */
         if (kill(-group, sig) == 0 && asks_for_end(sig)) {
             (void)kill(-group, SIGCONT);
         }
     } else if (kill(-group, 0) == 0 || errno != ESRCH) {
-        (void)signal_orphaned_group(proc, sig);
+        signal_orphaned_group(proc, sig);
     }
 }
 
-/* ---- the set ----------------------------------------------------------------------------------
- */
+/* ---- the set --------------------------------------------------------------------------------- */
 
 static void on_handle_closed(uv_handle_t *handle)
 {
@@ -302,7 +293,7 @@ int ct_procs_open(uv_loop_t *loop, struct ct_guard *guard, const struct ct_log *
         close_handles(procs);
         return ct_err_set(err, CT_EIO, "cannot watch SIGCHLD: %s", uv_strerror(rc));
     }
-    /* Watching for orphans is no reason for the loop to go on. */
+    /* Watching for orphans does not keep the loop running. */
     uv_unref((uv_handle_t *)&procs->sigchld);
     *out = procs;
     return 0;

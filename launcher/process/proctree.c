@@ -37,7 +37,7 @@ bool ct_proctree_parse(const char *text, size_t len, struct ct_proctree_entry *o
 {
     char copy[STAT_MAX];
     if (len >= sizeof(copy)) {
-        len = sizeof(copy) - 1; /* what we read stands in front */
+        len = sizeof(copy) - 1; /* the fields that are read stand in front */
     }
     memcpy(copy, text, len);
     copy[len] = '\0';
@@ -74,7 +74,7 @@ bool ct_proctree_read_pid(pid_t pid, struct ct_proctree_entry *out)
         return false;
     }
     char text[STAT_MAX];
-    ssize_t n; /* one read gives the whole file: seq_file fills the buffer from one record */
+    ssize_t n; /* the kernel gives the whole file in one read */
     do {
         n = read(fd, text, sizeof(text));
     } while (n < 0 && errno == EINTR);
@@ -82,7 +82,8 @@ bool ct_proctree_read_pid(pid_t pid, struct ct_proctree_entry *out)
     return n > 0 && ct_proctree_parse(text, (size_t)n, out);
 }
 
-/* Reads "pid pid ... " of one of our threads. */
+/* Reads the children of one of our threads ("pid pid ... "). True when none differs from `except`.
+ */
 static bool thread_only_child(int task_dir, const char *tid, pid_t except)
 {
     char path[32];
@@ -91,7 +92,7 @@ static bool thread_only_child(int task_dir, const char *tid, pid_t except)
     if (fd < 0) {
         return false;
     }
-    char text[64]; /* two children fill it at most to a half: more is not cut unnoticed */
+    char text[64]; /* two pids fill at most half of it, so a second child is always seen */
     ssize_t n;
     do {
         n = read(fd, text, sizeof(text) - 1);
@@ -145,7 +146,7 @@ static int tree_add(struct ct_proctree *tree, const struct ct_proctree_entry *en
     return 0;
 }
 
-/* In a PID namespace whose /proc is still that of another one, pids mean other processes there. */
+/* Fails when /proc is that of another PID namespace, where our pids mean other processes. */
 static int check_ours(int proc, struct ct_err *err)
 {
     char self[16] = "";
@@ -186,7 +187,7 @@ int ct_proctree_read(struct ct_proctree *tree, struct ct_err *err)
         return ct_err_set(err, rc, "out of memory while listing /proc");
     }
     /* The kernel lists by pid already, other implementations of /proc need not. */
-    if (tree->count > 0) { /* none where /proc shows nothing, or cannot be read any more */
+    if (tree->count > 0) { /* else the array may be NULL, which qsort() does not allow */
         qsort(tree->entries, tree->count, sizeof(*tree->entries), compare_pid);
     }
     return 0;
@@ -246,8 +247,8 @@ static int open_pidfd(const struct ct_proctree_entry *entry)
     if (entry->pid <= 1) {
         return -1;
     }
-    /* First hold whatever has the pid now, then ask whether it is the one we saw: if that has
-     * ended and the pid was given away in between, the start time tells. */
+    /* The pid may have been reused. So the process that has it now is opened first, and then its
+     * start time is compared with that of the process that was seen. */
     int pidfd = (int)syscall(SYS_pidfd_open, entry->pid, 0);
     struct ct_proctree_entry now;
     if (pidfd >= 0 && (!ct_proctree_read_pid(entry->pid, &now) || now.start != entry->start)) {

@@ -42,7 +42,7 @@ struct job {
     int error;        /* errno of that; 0 = it did not fail */
 };
 
-/* Never returns 0: the value is the child's exit status. */
+/* Notes what failed. Returns the child's exit status. */
 static int child_fail(struct job *job, const char *step)
 {
     job->step = step;
@@ -54,14 +54,14 @@ static void child_reset_signals(void)
 {
     struct sigaction action = {.sa_handler = SIG_DFL};
     for (int sig = 1; sig < NSIG; sig++) {
-        (void)sigaction(sig, &action, NULL); /* KILL, STOP and libc's own two refuse */
+        (void)sigaction(sig, &action, NULL); /* fails for KILL, STOP and libc's own two */
     }
 }
 
 static bool child_set_stdio(const int stdio[3])
 {
     int from[3];
-    /* First out of the way of the three targets, or one dup2() would overwrite the next source. */
+    /* Sources between 0 and 2 are moved first, or a dup2() below would overwrite one of them. */
     for (int i = 0; i < 3; i++) {
         from[i] = stdio[i] >= 0 ? stdio[i] : open("/dev/null", O_RDWR | O_CLOEXEC);
         if (from[i] >= 0 && from[i] < 3 && from[i] != i) {
@@ -96,7 +96,7 @@ static void child_close_others(void)
     }
 }
 
-/* Address sanitizer knows nothing of this stack and would take its frames for stray ones. */
+/* The address sanitizer does not know this stack and would report its frames. */
 __attribute__((no_sanitize("address"))) static int child_main(void *data)
 {
     struct job *job = data;
@@ -106,7 +106,7 @@ __attribute__((no_sanitize("address"))) static int child_main(void *data)
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) {
         return child_fail(job, "set the parent-death signal for");
     }
-    /* Our parent may have died before the line above: then nobody would ever kill us. */
+    /* If our parent had died before the call above, its death signal would never come. */
     if (getppid() != job->parent) {
         errno = ESRCH;
         return child_fail(job, "find the parent of");
@@ -134,8 +134,8 @@ __attribute__((no_sanitize("address"))) static int child_main(void *data)
     return child_fail(job, "execute");
 }
 
-/* Puts what a person needs beside the errno: a script with a bad first line fails with the same
- * codes as a missing file. */
+/* Explains the errors that mislead: a script whose interpreter is missing fails with the ENOENT of
+ * a missing file. */
 static int spawn_error(const struct job *job, struct ct_err *err)
 {
     const char *path = job->options->path;
@@ -162,8 +162,8 @@ static void reap(pid_t pid)
     }
 }
 
-/* clone() in the shared memory; returns the pid or -1 with errno. All signals are blocked around
- * it: a handler of ours that ran in the child would run in our memory. */
+/* Starts a child that shares our memory; returns its pid, or -1 with errno. All signals are blocked
+ * meanwhile, because a handler of ours that ran in the child would change our memory. */
 static pid_t clone_child(struct job *job, int *pidfd)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -190,8 +190,9 @@ static pid_t clone_child(struct job *job, int *pidfd)
 
 #if defined(__x86_64__) || defined(__aarch64__)
 
-/* The system call itself, without a function around it: the child would return from that, and what
- * it calls next would overwrite the address to which the parent has yet to return. */
+/* Makes the system call inline. The child runs on the parent's stack: if it returned from a
+ * function around the call, its next calls would overwrite the return address that the parent still
+ * needs. */
 static inline __attribute__((always_inline)) long clone3_here(struct clone_args *args)
 {
 #ifdef __x86_64__
@@ -215,7 +216,7 @@ static _Noreturn __attribute__((noinline, no_sanitize("address"))) void child_ru
     _exit(child_main(job));
 }
 
-/* A frame of its own, which the child leaves as it is. */
+/* The child never returns from here, so the parent finds this stack frame unchanged. */
 static __attribute__((noinline, no_sanitize("address"))) long vfork_into(struct clone_args *args,
                                                                          struct job *job)
 {
@@ -226,7 +227,7 @@ static __attribute__((noinline, no_sanitize("address"))) long vfork_into(struct 
     return pid;
 }
 
-/* As clone_child(). */
+/* As clone_child(), in the given cgroup. */
 static pid_t clone_child_into(struct job *job, int cgroup, int *pidfd)
 {
     struct clone_args args = {

@@ -8,7 +8,7 @@
 
 #include "common/clock.h"
 
-/* After this share of the grace time data loaders and helpers hear of the end too. */
+/* After this share of the grace time SIGTERM goes to the whole group, data loaders included. */
 #define GROUP_PERCENT 80
 
 static int64_t min64(int64_t a, int64_t b)
@@ -16,7 +16,7 @@ static int64_t min64(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Grace times come from a user: a week is as good as any longer one, and cannot overflow. */
+/* Users may give any grace time. It is limited to a week, so that the sums cannot overflow. */
 static int64_t grace_ns(int64_t grace_ms)
 {
     const int64_t week_ms = INT64_C(7) * 24 * 3600 * 1000;
@@ -38,7 +38,7 @@ void ct_stop_shorten(struct ct_stop *stop, int64_t grace_ms, int64_t now_ns)
     stop->kill_ns = min64(stop->kill_ns, sooner.kill_ns);
 }
 
-/* When the target is to be killed: with its leader gone it has less time. */
+/* Returns when the target is to be killed. A group without its leader has less time. */
 static int64_t kill_time(const struct ct_stop *stop, const struct ct_stop_target *target,
                          bool leader_alive)
 {
@@ -60,7 +60,7 @@ unsigned ct_stop_step(const struct ct_stop *stop, struct ct_stop_target *target,
             target->killed_ns = now_ns;
         }
         target->killed = true;
-        /* Again on each step: a member may have forked while the first one was on its way. */
+        /* Every step asks for it: a member may have forked while the last SIGKILL was sent. */
         return CT_STOP_KILL_GROUP;
     }
     if (leader_alive && !target->leader_told) {

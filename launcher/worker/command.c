@@ -54,8 +54,8 @@ static int probe_in(const char *dir, size_t dir_len, const char *name, char **ou
     return 0;
 }
 
-/* As a shell does: the first executable one; a file that is there but not executable is remembered
- * for the message. */
+/* Takes the first executable file, as a shell does. Returns CT_EPERM if there are only files that
+ * are not executable. */
 static int search_path(const char *path_list, const char *name, char **out)
 {
     int worst = CT_ENOENT;
@@ -73,8 +73,8 @@ static int search_path(const char *path_list, const char *name, char **out)
     }
 }
 
-/* Our own programs: beside ctrun in a build folder, in CT_LIBEXEC_DIR once installed, which is
- * taken from ctrun's folder on where it is relative, so that an installation can be moved. */
+/* Looks for ctrun's own programs: beside ctrun in a build folder, in CT_LIBEXEC_DIR when installed.
+ * A relative CT_LIBEXEC_DIR begins at ctrun's folder, so that an installation can be moved. */
 static int search_own(const char *own_dir, const char *name, char **out)
 {
     int rc = probe_in(own_dir, strlen(own_dir), name, out);
@@ -96,8 +96,7 @@ static int search_own(const char *own_dir, const char *name, char **out)
     return rc;
 }
 
-/* What the user has in PATH comes first: a train of theirs is not replaced by ours behind their
- * back. */
+/* PATH comes first, so that ctrun's `train` does not replace a program of that name of the user. */
 static int search(const char *own_dir, const char *path_list, const char *name, char **out)
 {
     int rc = search_path(path_list, name, out);
@@ -122,7 +121,7 @@ static int refuse(const char *name, struct ct_err *err)
     return ct_err_set(err, CT_EPERM, "%s: not an executable file", name);
 }
 
-/* "#!/bin/sh\r": the kernel takes the carriage return for a part of the interpreter's name. */
+/* Refuses "#!/bin/sh\r": to the kernel the carriage return is a part of the interpreter's name. */
 static int check_first_line(const char *path, const char *name, struct ct_err *err)
 {
     char line[256];
@@ -180,7 +179,7 @@ static bool ends_in_py(const char *name)
     return len > 3 && strcmp(name + len - 3, ".py") == 0;
 }
 
-/* The interpreter would say it as well, but once per worker and with exit code 2. */
+/* The interpreter would report it, too, but once per worker and with exit code 2. */
 static int check_script(const char *script, struct ct_err *err)
 {
     switch (probe(script, R_OK)) {
@@ -209,7 +208,7 @@ static int resolve_python(const struct ct_options *options, char *const *env,
                           named ? "PYTHON_EXEC" : "Python");
         return rc;
     }
-    /* The full path, from which the interpreter finds its virtual environment. */
+    /* argv[0] is the full path, by which the interpreter finds its virtual environment. */
     bool ok = ct_strlist_borrow(&out->argv, out->path) == 0 &&
               ct_strlist_borrow(&out->argv, "-u") == 0 &&
               (!options->module || ct_strlist_borrow(&out->argv, "-m") == 0);

@@ -19,7 +19,7 @@ static int parse(const char *path, cJSON **out, struct ct_err *err)
 {
     struct ct_buf bytes = CT_BUF_INIT;
     struct stat st;
-    /* A worker may have made anything of it; opening a pipe would wait for ever. */
+    /* A worker may have put anything there, and opening a FIFO would wait for ever. */
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
         return ct_err_set(err, CT_EFORMAT, "%s is not a regular file", path);
     }
@@ -38,8 +38,8 @@ static int parse(const char *path, cJSON **out, struct ct_err *err)
     return rc;
 }
 
-/* The end of `text`, without half a UTF-8 sequence in front: a Python traceback ends with what was
- * raised. NULL when memory is out. */
+/* Copies the end of `text`, because a Python traceback ends with the exception. The copy does not
+ * begin inside a UTF-8 sequence. NULL when memory is out. */
 static char *copy_end(const char *text)
 {
     size_t len = strlen(text);
@@ -66,7 +66,7 @@ int ct_error_file_read(const char *path, struct ct_error_file *out, struct ct_er
         cJSON_IsObject(message) ? cJSON_GetObjectItemCaseSensitive(message, "message") : message;
     const cJSON *extra = cJSON_GetObjectItemCaseSensitive(message, "extraInfo");
     const cJSON *stack = cJSON_GetObjectItemCaseSensitive(extra, "py_callstack");
-    /* Programs that are not Python have an empty one, which says nothing. */
+    /* Programs that are not Python leave it empty. */
     bool has_stack = cJSON_IsString(stack) && stack->valuestring[0] != '\0';
     if (!cJSON_IsString(text)) {
         rc = ct_err_set(err, CT_EFORMAT, "%s has no message", path);

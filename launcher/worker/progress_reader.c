@@ -19,7 +19,7 @@
 /* Slots copied by one read: 8 KiB of stack. */
 #define BATCH 64
 
-/* Sealed: a worker that shrank the file would have its neighbours killed by SIGBUS. */
+/* The file is sealed, because a worker that shrank it would make SIGBUS kill the others. */
 static int make(off_t size)
 {
     int fd = memfd_create("ctrun-progress", MFD_CLOEXEC | MFD_ALLOW_SEALING);

@@ -12,8 +12,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Workers open it by way of /proc rather than inherit it: a descriptor of a number that the user's
- * program does not expect could meet one that it chose itself. */
+/* Workers open the file through /proc and do not inherit it, because the user's program may use the
+ * number of an inherited descriptor itself. */
 void ct_snapshot_open(struct ct_snapshot *snapshot, const struct ct_log *log)
 {
     snapshot->fd = memfd_create("ctrun-snapshot", MFD_CLOEXEC);

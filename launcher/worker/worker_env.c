@@ -39,15 +39,14 @@ static const char *const owned[] = {
     "TORCHELASTIC_SIGNALS_TO_HANDLE",
     "CTRUN_GENERATION",
     CT_COOKIE_NAME,
-    "PMI_FD", /* a descriptor that workers do not get: without it MPI starts alone, with it it fails
-               */
+    "PMI_FD", /* names a descriptor that workers do not get, so MPI would fail */
     CT_SNAPSHOT_NAME,
     CT_PROGRESS_ENV,
     CT_HANDOVER_ENV,
     CT_DEVICE_INDEX_ENV,
     CT_GPU_SHARE_ENV,
     CT_PREEMPT_ENV,
-    CT_TOKEN_ENV, /* workers need none, and pass their environment on to whatever they start */
+    CT_TOKEN_ENV, /* secret: workers do not need it and would pass it on to what they start */
 };
 
 static bool is_owned(const char *var)
@@ -110,7 +109,7 @@ static bool add_names(const struct ct_worker_env *env, const char *error_file,
         {"ROLE_NAME", env->role},
         {"MASTER_ADDR", env->master_addr},
         {"TORCHELASTIC_RUN_ID", env->run_id},
-        /* We serve the store, so every PyTorch is a client of it; exactly this spelling counts. */
+        /* ctrun serves the store, so PyTorch is a client only. PyTorch wants this spelling. */
         {"TORCHELASTIC_USE_AGENT_STORE", "True"},
         {"TORCHELASTIC_ERROR_FILE", error_file},
         {"TORCHELASTIC_SIGNALS_TO_HANDLE", env->signals},
@@ -123,7 +122,7 @@ static bool add_names(const struct ct_worker_env *env, const char *error_file,
     return true;
 }
 
-/* gloo wants a name; NCCL takes names for prefixes, without "=" in front. */
+/* gloo takes a name. NCCL takes it for a prefix of names, unless "=" stands in front. */
 static bool add_interface(const struct ct_worker_env *env, char *const *base,
                           struct ct_strlist *out)
 {
@@ -136,7 +135,7 @@ static bool add_interface(const struct ct_worker_env *env, char *const *base,
            (!nccl || ct_strlist_printf(out, CT_NCCL_INTERFACE_ENV "==%s", env->interface) == 0);
 }
 
-/* What a worker gets only if the user has not decided it. */
+/* Adds the variables that a worker gets only if the user has not set them. */
 static bool add_defaults(const struct ct_worker_env *env, char *const *base, struct ct_strlist *out)
 {
     static const char threads_var[] = "OMP_NUM_THREADS";
@@ -152,10 +151,10 @@ static const char visible_var[] = "CUDA_VISIBLE_DEVICES=";
 static const size_t visible_len = sizeof(visible_var) - 1;
 static const char timer_var[] = CT_TIMER_FILE_ENV "=";
 
-/* The device that is the worker's own, and how many it shares it with. */
+/* Adds which device the worker has, and how many workers share it. */
 static bool add_device(const struct ct_gpu_share *gpu, char *const *base, struct ct_strlist *out)
 {
-    /* NCCL 2.30 and later obeys it; older ones refuse ranks that share a GPU whatever it says. */
+    /* NCCL 2.30 and later obey it. Older ones refuse ranks that share a GPU in any case. */
     static const char multi_rank_var[] = "NCCL_MULTI_RANK_GPU_ENABLE";
     bool shared = gpu->ranks > 1;
     bool order = gpu->counted && ct_environ_get(base, "CUDA_DEVICE_ORDER") == NULL;
@@ -173,7 +172,7 @@ static bool is_set(const char *value)
     return value != NULL && value[0] != '\0';
 }
 
-/* Where the worker finds what it shares with ctrun. */
+/* Adds where the worker finds the files that it shares with ctrun. */
 static bool add_files(const struct ct_worker_env *env, int index, struct ct_strlist *out)
 {
     return (env->cookie == NULL || ct_strlist_borrow(out, env->cookie) == 0) &&
@@ -205,7 +204,7 @@ int ct_worker_env_vars(const struct ct_worker_env *env, const struct ct_gpu_mask
     return add_vars(env, &gpu, index, error_file, base, out);
 }
 
-/* The base is borrowed string by string: with hundreds of workers copying it would be most of the
+/* The strings of `base` are borrowed: with hundreds of workers, copying them would be most of the
  * work. */
 int ct_worker_env_make(const struct ct_worker_env *env, const struct ct_gpu_masks *gpus, int index,
                        const char *error_file, char *const *base, struct ct_strlist *out)

@@ -12,9 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Names the pipe through which workers set timers (file_timer_server_uv.h). The user may name it as
- * well.
- */
+/* Names the pipe through which workers set timers (file_timer_server_uv.h); users may set it. */
 #define CT_TIMER_FILE_ENV "TORCHELASTIC_TIMER_FILE"
 
 /* The index of the worker's GPU among those it sees (CUDA's numbering), and its share of it as

@@ -10,24 +10,23 @@
 #include <signal.h>
 #include <string.h>
 
-/* Of a name that is quoted from a worker's line. */
+/* Characters of a name that is quoted from a worker's line. */
 #define NAME_MAX_SHOWN 120
 
 struct cause {
-    /* All that are not NULL stand in one line, in this order; letters of either case. */
+    /* One line has all that are not NULL, in this order; upper and lower case are equal. */
     const char *words[2];
-    /* Where it holds "%s": for what stands between quotes behind the words, or up to a blank. */
+    /* "%s" stands for the name behind the words (name_length()). */
     const char *advice;
 };
 
-/* Said in several rows. */
+/* The advice of several rows. */
 static const char gpu_memory[] =
     "the memory of the GPU was used up: take a smaller batch or fewer workers for each GPU; "
     "nvidia-smi shows who else uses it";
 static const char shared_memory[] =
-    "shared memory (/dev/shm) is full: give it more room (docker run --shm-size=8g, in "
-    "Kubernetes an "
-    "emptyDir of medium Memory), or use fewer data loader processes";
+    "shared memory (/dev/shm) is full: give it more room (docker run --shm-size=8g, in Kubernetes "
+    "an emptyDir of medium Memory), or use fewer data loader processes";
 static const char memory[] =
     "the memory of this machine, or what the worker may have of it (ulimit -v), was used up: "
     "take a smaller batch, fewer workers or fewer data loader processes";
@@ -36,8 +35,7 @@ static const char nccl_interface[] =
     "shows what there is";
 static const char gloo_interface[] =
     "gloo finds no network interface %s: correct or unset GLOO_SOCKET_IFNAME; \"ip -brief "
-    "address\" "
-    "shows what there is";
+    "address\" shows what there is";
 static const char gloo_loopback[] =
     "gloo told other machines an address that only this one knows: set GLOO_SOCKET_IFNAME to the "
     "interface between them, or take this machine's name from the line of 127.0.1.1 in /etc/hosts";
@@ -46,6 +44,14 @@ static const char address_in_use[] =
     "end what \"ss -ltnp\" shows there";
 static const char peer_gone[] =
     "another rank went away while this one talked to it: look at that one's last lines first";
+static const char no_gpu[] = "no GPU can be seen: check nvidia-smi and CUDA_VISIBLE_DEVICES";
+static const char thread_limit[] =
+    "the limit of processes and threads is too low: raise it with ulimit -u, or set "
+    "OMP_NUM_THREADS";
+static const char unknown_host[] =
+    "a host name is not known on this machine: check MASTER_ADDR, or pass an address to "
+    "--master-addr";
+static const char nccl_failed[] = "NCCL failed: NCCL_DEBUG=WARN makes it say where and why";
 
 /* Rows of one cause stand together. */
 static const struct cause causes[] = {
@@ -68,8 +74,8 @@ static const struct cause causes[] = {
     {{"MemoryError"}, memory},
     {{"killed by signal: Killed"}, memory},
 
-    {{"no CUDA-capable device"}, "no GPU can be seen: check nvidia-smi and CUDA_VISIBLE_DEVICES"},
-    {{"Found no NVIDIA driver"}, "no GPU can be seen: check nvidia-smi and CUDA_VISIBLE_DEVICES"},
+    {{"no CUDA-capable device"}, no_gpu},
+    {{"Found no NVIDIA driver"}, no_gpu},
     {{"not compiled with CUDA enabled"},
      "this PyTorch has no CUDA: install a build that has, or choose the CPU and the backend gloo"},
     {{"CUDA driver version is insufficient"},
@@ -112,23 +118,15 @@ static const struct cause causes[] = {
      "the disk quota is used up: make room (quota -s), or write elsewhere"},
     {{"Read-only file system"}, "it writes where nothing can be written: choose another folder"},
     {{"Too many open files"}, "the limit of open files is too low: raise it with ulimit -n"},
-    {{"Resource temporarily unavailable", "thread"},
-     "the limit of processes and threads is too low: raise it with ulimit -u, or set "
-     "OMP_NUM_THREADS"},
-    {{"can't start new thread"},
-     "the limit of processes and threads is too low: raise it with ulimit -u, or set "
-     "OMP_NUM_THREADS"},
+    {{"Resource temporarily unavailable", "thread"}, thread_limit},
+    {{"can't start new thread"}, thread_limit},
     {{"Permission denied: "},
      "it has no right to use %s: check its owner and its mode on this machine (ls -l)"},
     {{"Permission denied"},
      "it has no right to do what it tried: check the owner and the mode of the file (ls -l)"},
 
-    {{"Name or service not known"},
-     "a host name is not known on this machine: check MASTER_ADDR, or pass an address to "
-     "--master-addr"},
-    {{"name resolution"},
-     "a host name is not known on this machine: check MASTER_ADDR, or pass an address to "
-     "--master-addr"},
+    {{"Name or service not known"}, unknown_host},
+    {{"name resolution"}, unknown_host},
     {{"unrecognized arguments: "}, "the program does not know its argument %s: see its --help"},
     {{"the following arguments are required"},
      "an argument of the program is missing: see its --help"},
@@ -138,13 +136,12 @@ static const struct cause causes[] = {
      "another rank did not answer: --hang-timeout names the one that stands still"},
     {{"Connection refused"},
      "nobody listens where it connected to: if another rank has failed, look there first; else "
-     "check "
-     "MASTER_ADDR, MASTER_PORT and firewalls"},
+     "check MASTER_ADDR, MASTER_PORT and firewalls"},
     {{"Connection closed by peer"}, peer_gone},
     {{"Connection reset by peer"}, peer_gone},
     {{"ncclRemoteError"}, peer_gone},
-    {{"ncclSystemError"}, "NCCL failed: NCCL_DEBUG=WARN makes it say where and why"},
-    {{"ncclUnhandledCudaError"}, "NCCL failed: NCCL_DEBUG=WARN makes it say where and why"},
+    {{"ncclSystemError"}, nccl_failed},
+    {{"ncclUnhandledCudaError"}, nccl_failed},
     {{"No such file or directory: "}, "there is no %s on this machine: check the path"},
 };
 
@@ -186,7 +183,7 @@ static const char *find_words(const char *line, size_t len, const char *words)
     return NULL;
 }
 
-/* Behind all words of `cause` in this line, or NULL. */
+/* Returns the text behind the words of `cause` in this line, or NULL if it does not have them. */
 static const char *match_line(const struct cause *cause, const char *line, size_t len)
 {
     const char *end = line + len;
@@ -197,7 +194,8 @@ static const char *match_line(const struct cause *cause, const char *line, size_
     return line;
 }
 
-/* The name that begins at `text`: what stands in quotes, or up to a blank or a mark. */
+/* Returns the length of the name at *text, which ends at its closing quote (then *text moves behind
+ * the opening one), or else at a blank or mark. */
 static size_t name_length(const char **text)
 {
     char quote = **text;
@@ -228,7 +226,7 @@ static int add_advice(const char *advice, const char *name, struct ct_buf *out)
     return ct_buf_status(out);
 }
 
-/* The last line that fits: what came before was survived. */
+/* Takes the last line that fits, because the program went on after the earlier ones. */
 static const char *match_text(const struct cause *cause, const char *text)
 {
     const char *found = NULL;
@@ -248,7 +246,7 @@ static bool has_text(const char *text)
     return text != NULL && text[0] != '\0';
 }
 
-/* What the end alone says for certain; NULL. */
+/* Returns the advice that follows from the end alone, or NULL. */
 static const char *advice_of_end(const struct ct_cause_facts *facts)
 {
     const struct ct_worker_end *end = &facts->end;

@@ -85,13 +85,17 @@ const struct ct_failure *ct_job_story_failure_elsewhere(const struct ct_job_stor
     return first != NULL && first->node_rank != story->node_rank ? first : NULL;
 }
 
+/* Returns the number of the first of the last `kept` entries. */
+static uint64_t oldest(uint64_t count, uint64_t kept)
+{
+    return count > kept ? count - kept : 0;
+}
+
 static bool is_lost(const struct ct_failure_history *history, int generation, int node_rank)
 {
-    uint64_t n = history->num_failures > CT_FAILURE_HISTORY_KEPT
-                     ? history->num_failures - CT_FAILURE_HISTORY_KEPT
-                     : 0;
-    for (; n < history->num_failures; n++) {
-        const struct ct_failure *failure = &history->failures[n % CT_FAILURE_HISTORY_KEPT];
+    for (uint64_t i = oldest(history->num_failures, CT_FAILURE_HISTORY_KEPT);
+         i < history->num_failures; i++) {
+        const struct ct_failure *failure = &history->failures[i % CT_FAILURE_HISTORY_KEPT];
         if (failure->generation == generation && failure->node_rank == node_rank &&
             failure->kind != CT_FAILURE_WORKER) {
             return true;
@@ -111,19 +115,19 @@ int ct_job_story_reporting_node(const struct ct_job_story *story, bool link_is_l
 
 /* ---- words ---------------------------------------------------------------------------------- */
 
-/* What agents say of themselves goes to a terminal: no control characters. */
+/* Appends a text of an agent without its control characters, because it goes to a terminal. */
 static void add_clean(const char *text, struct ct_buf *out)
 {
     size_t before = out->len;
     ct_buf_addf(out, "%s", text);
     if (out->len > before) {
-        ct_text_clean((char *)ct_buf_bytes(out) + before); /* the NUL stands behind it still */
+        ct_text_clean((char *)ct_buf_bytes(out) + before); /* ct_buf_addf() has added a NUL */
     }
 }
 
 int ct_job_story_headline(const struct ct_failure *failure, struct ct_buf *out)
 {
-    if (failure->kind == CT_FAILURE_WORKER && failure->rank < 0) { /* nobody stands out */
+    if (failure->kind == CT_FAILURE_WORKER && failure->rank < 0) { /* no rank stands out */
         ct_buf_addf(out, "the job hung: ");
         add_clean(failure->what, out);
         return ct_buf_status(out);
@@ -152,7 +156,7 @@ static void add_clock(int64_t time_ms, struct ct_buf *out)
     }
 }
 
-/* Each line of the tail indented, as ct_report_add_evidence() wants it. */
+/* Adds what the worker wrote. ct_report_add_evidence() wants each line of the tail indented. */
 static int add_said(const struct ct_failure *first, struct ct_buf *out)
 {
     struct ct_buf tail = CT_BUF_INIT;
@@ -200,11 +204,6 @@ static int add_first(const struct ct_job_story *story, const struct ct_failure *
     return 0;
 }
 
-static uint64_t oldest(uint64_t count, uint64_t kept)
-{
-    return count > kept ? count - kept : 0;
-}
-
 static void add_later(const struct ct_failure_history *history, const struct ct_failure *first,
                       struct ct_buf *out)
 {
@@ -221,7 +220,7 @@ static void add_later(const struct ct_failure_history *history, const struct ct_
     }
 }
 
-/* Why the generation of `first` ended has been said already. */
+/* Leaves out why the generation of `first` ended, because add_first() has said it. */
 static void add_rounds(const struct ct_failure_history *history, const struct ct_failure *first,
                        struct ct_buf *out)
 {
@@ -270,13 +269,13 @@ static void add_start_up(const struct ct_job_story *story, struct ct_buf *out)
     }
 }
 
-/* Has no failure ended the job, whatever was mended before? */
+/* Did the job end without a failure? Those that a restart has mended do not count. */
 static bool ended_well(const struct ct_job_end *end)
 {
     return end->exit_code == 0 || end->signo != 0;
 }
 
-/* The failure that the job ended of: the first of the last generation in which there was one. */
+/* Returns the failure that ended the job: the first one of the last generation that had any. */
 static const struct ct_failure *culprit(const struct ct_job_story *story)
 {
     const struct ct_failure_history *history = &story->history;
@@ -330,7 +329,7 @@ static bool add_name(cJSON *object, const char *name, const char *text)
                              (struct ct_bytes){(const unsigned char *)text, strlen(text)});
 }
 
-/* null where no worker has told of a step: 0 would be a time. */
+/* Adds null when no worker has reported a step, because 0 would be a time. */
 static bool add_first_step(cJSON *times, const struct ct_job_story *story)
 {
     static const char name[] = "first_step_s";
@@ -381,9 +380,9 @@ static const char *escape(const char *text, struct ct_buf *out)
     return ct_buf_status(out) == 0 ? ct_buf_cstr(out) : NULL;
 }
 
-/* Makes the texts of `item` and all below it harmless for a terminal: they quote what workers
- * wrote, and a character that turns the direction of writing would make the report show something
- * else. */
+/* Makes the texts of `item` and all below it harmless for a terminal. They quote what workers
+ * wrote, and a character that reverses the direction of writing would make the report look
+ * different. */
 static int clean_texts(cJSON *item)
 {
     struct ct_buf text = CT_BUF_INIT;
@@ -422,7 +421,7 @@ static int add_members(cJSON *root, const struct ct_job_story *story, const stru
     if (rc != 0) {
         return rc;
     }
-    rc = clean_texts(root); /* the names below have an escape of their own */
+    rc = clean_texts(root); /* add_name() escapes the texts that follow */
     if (rc != 0) {
         return rc;
     }

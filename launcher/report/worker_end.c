@@ -31,7 +31,7 @@ bool ct_worker_end_by_another(const struct ct_worker_end *end)
     return false;
 }
 
-/* As in kill -l. */
+/* Adds the signal's number, and its name as in kill -l. */
 static void add_signal(int signo, struct ct_buf *out)
 {
     const char *name = sigabbrev_np(signo);
@@ -73,7 +73,7 @@ int ct_worker_end_describe(const struct ct_worker_end *end, struct ct_buf *out)
     return ct_buf_status(out);
 }
 
-/* What the machine lacks says nothing about the program. */
+/* Did the machine lack something? That says nothing about the program. */
 static bool out_of_resources(int errnum)
 {
     return errnum == 0 || errnum == EAGAIN || errnum == ENOMEM || errnum == EMFILE ||

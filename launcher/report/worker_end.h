@@ -32,8 +32,7 @@ struct ct_worker_end {
     char timer[CT_END_TIMER_MAX]; /* of CT_END_EXPIRED: its name, for a terminal */
 };
 
-/* Can a restart help? Not after a program that cannot be executed: it could not be a moment later.
- */
+/* Can a restart help? A program that cannot be executed will not become executable by itself. */
 bool ct_worker_end_may_restart(const struct ct_worker_end *end);
 
 /* Was it ended by a signal that others send, and not by one that its own error causes? */

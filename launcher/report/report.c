@@ -119,18 +119,34 @@ int ct_report_killed(const struct ct_report *report, struct ct_buf *out)
     return ct_buf_status(out);
 }
 
+/* A line of a text, without its line break. */
+struct line {
+    const char *at;
+    size_t len;
+};
+
+/* Takes the next line from *text. NULL is a text without lines. */
+static bool next_line(const char **text, struct line *line)
+{
+    if (*text == NULL || **text == '\0') {
+        return false;
+    }
+    line->at = *text;
+    line->len = strcspn(*text, "\n");
+    *text += line->len + ((*text)[line->len] == '\n');
+    return true;
+}
+
 int ct_report_quote(const char *text, struct ct_buf *out)
 {
-    while (*text != '\0') {
-        size_t len = strcspn(text, "\n");
+    for (struct line line; next_line(&text, &line);) {
         ct_buf_addf(out, CT_REPORT_INDENT);
-        for (size_t i = 0; i < len; i++) {
-            size_t unwanted = text[i] != '\t' ? ct_text_unwanted(text + i) : 0;
-            ct_buf_add(out, unwanted > 0 ? "?" : text + i, 1);
+        for (size_t i = 0; i < line.len; i++) {
+            size_t unwanted = line.at[i] != '\t' ? ct_text_unwanted(line.at + i) : 0;
+            ct_buf_add(out, unwanted > 0 ? "?" : line.at + i, 1);
             i += unwanted > 1 ? unwanted - 1 : 0;
         }
         ct_buf_addf(out, "\n");
-        text += len + (text[len] == '\n');
     }
     return ct_buf_status(out);
 }
@@ -138,122 +154,98 @@ int ct_report_quote(const char *text, struct ct_buf *out)
 /* ---- nothing twice -------------------------------------------------------------------------- */
 
 /* Blanks around it do not make a line another one. */
-static size_t trim(const char **line, size_t len)
+static struct line trimmed(struct line line)
 {
-    while (len > 0 && strchr(" \t\r", (*line)[len - 1]) != NULL) {
-        len--;
+    while (line.len > 0 && strchr(" \t\r", line.at[line.len - 1]) != NULL) {
+        line.len--;
     }
-    while (len > 0 && strchr(" \t", **line) != NULL) {
-        (*line)++;
-        len--;
+    while (line.len > 0 && strchr(" \t", *line.at) != NULL) {
+        line.at++;
+        line.len--;
     }
-    return len;
+    return line;
 }
 
-static bool has_line(const char *text, const char *line, size_t len)
+/* Is `whole` the line, or what stands in it behind "program: "? */
+static bool is_end_of(struct line line, struct line whole)
 {
-    len = trim(&line, len);
-    while (text != NULL && *text != '\0') {
-        size_t whole = strcspn(text, "\n");
-        const char *other = text;
-        if (trim(&other, whole) == len && memcmp(other, line, len) == 0) {
-            return true;
-        }
-        text += whole + (text[whole] == '\n');
-    }
-    return len == 0;
+    line = trimmed(line);
+    whole = trimmed(whole);
+    return whole.len > 0 && whole.len <= line.len &&
+           memcmp(line.at + line.len - whole.len, whole.at, whole.len) == 0 &&
+           (whole.len == line.len || line.at[line.len - whole.len - 1] == ' ');
 }
 
-/* Is `end` the line, or what stands in it behind "program: "? */
-static bool is_end_of(const char *line, size_t len, const char *end, size_t size)
+/* A line of blanks is in every text. */
+static bool has_line(const char *text, struct line line)
 {
-    len = trim(&line, len);
-    size = trim(&end, size);
-    return size > 0 && size <= len && memcmp(line + len - size, end, size) == 0 &&
-           (size == len || line[len - size - 1] == ' ');
+    line = trimmed(line);
+    bool found = line.len == 0;
+    for (struct line other; !found && next_line(&text, &other);) {
+        other = trimmed(other);
+        found = other.len == line.len && memcmp(other.at, line.at, line.len) == 0;
+    }
+    return found;
 }
 
 /* Does the line end in one of the message's? */
-static bool quotes(const char *line, size_t len, const char *message)
+static bool quotes(struct line line, const char *message)
 {
-    while (message != NULL && *message != '\0') {
-        size_t size = strcspn(message, "\n");
-        if (is_end_of(line, len, message, size)) {
-            return true;
-        }
-        message += size + (message[size] == '\n');
+    bool found = false;
+    for (struct line said; !found && next_line(&message, &said);) {
+        found = is_end_of(line, said);
     }
-    return false;
+    return found;
 }
 
 /* Does a line of the tail end in the first one of the message? The further ones follow it. */
 static bool shows(const char *tail, const char *message)
 {
-    while (tail != NULL && message != NULL && *tail != '\0') {
-        size_t len = strcspn(tail, "\n");
-        if (is_end_of(tail, len, message, strcspn(message, "\n"))) {
-            return true;
+    struct line first;
+    bool found = false;
+    if (next_line(&message, &first)) {
+        for (struct line line; !found && next_line(&tail, &line);) {
+            found = is_end_of(line, first);
         }
-        tail += len + (tail[len] == '\n');
     }
-    return false;
+    return found;
 }
 
 /* Does each line of `text` stand in one of the others? */
 static bool is_said(const char *text, const char *one, const char *other)
 {
-    while (text != NULL && *text != '\0') {
-        size_t len = strcspn(text, "\n");
-        if (!has_line(one, text, len) && !has_line(other, text, len)) {
-            return false;
-        }
-        text += len + (text[len] == '\n');
+    bool said = true;
+    for (struct line line; said && next_line(&text, &line);) {
+        said = has_line(one, line) || has_line(other, line);
     }
-    return true;
+    return said;
 }
 
 /* The line in which a traceback ends: the error itself. */
 static bool ends_in(const char *traceback, const char *text)
 {
-    const char *last = NULL;
-    for (const char *line = traceback; *line != '\0';) {
-        size_t len = strcspn(line, "\n");
-        const char *begin = line;
-        last = trim(&begin, len) > 0 ? line : last;
-        line += len + (line[len] == '\n');
+    struct line last = {"", 0};
+    for (struct line line; next_line(&traceback, &line);) {
+        last = trimmed(line).len > 0 ? line : last;
     }
-    return last != NULL && has_line(text, last, strcspn(last, "\n"));
+    return last.len > 0 && has_line(text, last);
 }
 
-static bool is_quoted(const char *line, size_t len, const char *message, const char *traceback)
-{
-    return has_line(message, line, len) || has_line(traceback, line, len) ||
-           quotes(line, len, message);
-}
-
-static bool has_rest(const char *tail, const char *message, const char *traceback)
-{
-    while (tail != NULL && *tail != '\0') {
-        size_t len = strcspn(tail, "\n");
-        if (!is_quoted(tail, len, message, traceback)) {
-            return true;
-        }
-        tail += len + (tail[len] == '\n');
-    }
-    return false;
-}
-
-/* The lines of the tail that stand neither in the message nor in the traceback. */
-static void add_rest(const char *tail, const char *message, const char *traceback,
+/* The lines of the tail that stand neither in the message nor in the traceback, if there are any.
+ */
+static void add_rest(int rank, const char *tail, const char *message, const char *traceback,
                      struct ct_buf *out)
 {
-    while (tail != NULL && *tail != '\0') {
-        size_t len = strcspn(tail, "\n");
-        size_t whole = len + (tail[len] == '\n');
-        if (!is_quoted(tail, len, message, traceback)) {
-            ct_buf_add(out, tail, whole);
+    bool begun = false;
+    for (struct line line; next_line(&tail, &line);) {
+        if (has_line(message, line) || has_line(traceback, line) || quotes(line, message)) {
+            continue;
         }
-        tail += whole;
+        if (!begun) {
+            ct_buf_addf(out, CT_REPORT_PREFIX "rank %d wrote last on stderr:\n", rank);
+        }
+        begun = true;
+        ct_buf_add(out, line.at, (size_t)(tail - line.at));
     }
 }
 
@@ -282,9 +274,8 @@ int ct_report_add_evidence(const struct ct_report_evidence *said, struct ct_buf 
         ct_report_quote(traceback, out);
     }
     bool is_told = seen != NULL || (is_shown && shows(said->tail, message));
-    if (!is_told && has_rest(said->tail, message, traceback)) {
-        ct_buf_addf(out, CT_REPORT_PREFIX "rank %d wrote last on stderr:\n", said->rank);
-        add_rest(said->tail, message, traceback, out);
+    if (!is_told) {
+        add_rest(said->rank, said->tail, message, traceback, out);
     }
     return ct_buf_status(out);
 }

@@ -123,10 +123,7 @@ static int net_all_reduce(struct ctw_comm *comm, const float *send, float *recv,
     struct host *host = c->host;
     size_t bytes = count * sizeof(float);
     struct sync_desc mine = {.op = HOST_OP_ALL_REDUCE, .size = count};
-    int rc = arena_locate(&host->arena, CTW_MEMORY_OWN, send, bytes, &mine.send, err);
-    if (rc == 0) {
-        rc = arena_locate(&host->arena, CTW_MEMORY_SHARED, recv, bytes, &mine.recv, err);
-    }
+    int rc = host_locate(host, send, recv, bytes, &mine, err);
     if (rc != 0) {
         return rc;
     }
@@ -165,10 +162,7 @@ static int net_reduce_scatter(struct ctw_comm *comm, float *buf, size_t count, s
     struct host *host = c->host;
     struct sync_desc mine = {.op = HOST_OP_REDUCE_SCATTER, .size = count, .recv = ARENA_PRIVATE};
     size_t bytes = count * sizeof(float);
-    int rc = arena_locate(&host->arena, CTW_MEMORY_OWN, buf, bytes, &mine.send, err);
-    if (rc == 0 && mine.send == ARENA_PRIVATE && count > 0) {
-        rc = ct_err_set(err, CT_EINVAL, "the buffer is not of CTW_MEMORY_OWN");
-    }
+    int rc = host_locate_own(host, buf, bytes, &mine, err);
     if (rc != 0) {
         return rc;
     }

@@ -69,10 +69,7 @@ static int host_all_reduce(struct ctw_comm *comm, const float *send, float *recv
     struct host *host = (struct host *)comm;
     size_t bytes = count * sizeof(float);
     struct sync_desc mine = {.op = HOST_OP_ALL_REDUCE, .size = count};
-    int rc = arena_locate(&host->arena, CTW_MEMORY_OWN, send, bytes, &mine.send, err);
-    if (rc == 0) {
-        rc = arena_locate(&host->arena, CTW_MEMORY_SHARED, recv, bytes, &mine.recv, err);
-    }
+    int rc = host_locate(host, send, recv, bytes, &mine, err);
     if (rc != 0) {
         return rc;
     }
@@ -100,10 +97,7 @@ static int host_reduce_scatter(struct ctw_comm *comm, float *buf, size_t count, 
     struct host *host = (struct host *)comm;
     struct sync_desc mine = {.op = HOST_OP_REDUCE_SCATTER, .size = count, .recv = ARENA_PRIVATE};
     size_t bytes = count * sizeof(float);
-    int rc = arena_locate(&host->arena, CTW_MEMORY_OWN, buf, bytes, &mine.send, err);
-    if (rc == 0 && mine.send == ARENA_PRIVATE && count > 0) {
-        rc = ct_err_set(err, CT_EINVAL, "the buffer is not of CTW_MEMORY_OWN");
-    }
+    int rc = host_locate_own(host, buf, bytes, &mine, err);
     if (rc == 0) {
         rc = host_meet(host, &mine, err);
     }
@@ -152,10 +146,7 @@ static int host_broadcast(struct ctw_comm *comm, void *buf, size_t bytes, int ro
 {
     struct host *host = (struct host *)comm;
     struct sync_desc mine = {.op = HOST_OP_BROADCAST, .arg = root, .size = bytes};
-    int rc = arena_locate(&host->arena, CTW_MEMORY_OWN, buf, bytes, &mine.send, err);
-    if (rc == 0) {
-        rc = arena_locate(&host->arena, CTW_MEMORY_SHARED, buf, bytes, &mine.recv, err);
-    }
+    int rc = host_locate(host, buf, buf, bytes, &mine, err);
     if (rc == 0) {
         rc = host_meet(host, &mine, err);
     }

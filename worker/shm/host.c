@@ -51,6 +51,24 @@ static int check_same(const struct host *host, const struct sync_desc *mine, str
     return 0;
 }
 
+int host_locate(struct host *host, const void *send, const void *recv, size_t bytes,
+                struct sync_desc *mine, struct ct_err *err)
+{
+    int rc = arena_locate(&host->arena, CTW_MEMORY_OWN, send, bytes, &mine->send, err);
+    return rc != 0 ? rc
+                   : arena_locate(&host->arena, CTW_MEMORY_SHARED, recv, bytes, &mine->recv, err);
+}
+
+int host_locate_own(struct host *host, const void *buf, size_t bytes, struct sync_desc *mine,
+                    struct ct_err *err)
+{
+    int rc = arena_locate(&host->arena, CTW_MEMORY_OWN, buf, bytes, &mine->send, err);
+    if (rc == 0 && mine->send == ARENA_PRIVATE && bytes > 0) {
+        rc = ct_err_set(err, CT_EINVAL, "the buffer is not of CTW_MEMORY_OWN");
+    }
+    return rc;
+}
+
 int host_meet(struct host *host, const struct sync_desc *mine, struct ct_err *err)
 {
     host->turn++;

@@ -56,6 +56,14 @@ const char *host_op_name(uint32_t op);
 /* What that rank does in its latest operation. */
 const struct sync_desc *host_desc(const struct host *host, int rank);
 
+/* Notes in `mine` where this rank's buffers lie. */
+CT_MUST_CHECK int host_locate(struct host *host, const void *send, const void *recv, size_t bytes,
+                              struct sync_desc *mine, struct ct_err *err);
+
+/* The same for one buffer that the other ranks use: it must be of CTW_MEMORY_OWN. */
+CT_MUST_CHECK int host_locate_own(struct host *host, const void *buf, size_t bytes,
+                                  struct sync_desc *mine, struct ct_err *err);
+
 /* Publishes `mine`, waits for all ranks, and checks that all do the same operation. */
 CT_MUST_CHECK int host_meet(struct host *host, const struct sync_desc *mine, struct ct_err *err);
 

@@ -22,6 +22,7 @@ int ct_metrics_open(struct ct_metrics *metrics, const char *path, struct ct_err 
                           path);
     }
     metrics->fd = fd;
+    metrics->path = path;
     return 0;
 }
 
@@ -43,7 +44,8 @@ static int write_line(struct ct_metrics *metrics, int rc, struct ct_err *err)
     if (rc != 0) {
         int saved = rc == CT_ENOMEM ? ENOMEM : errno;
         ct_metrics_close(metrics);
-        return ct_err_sys(err, rc, saved, "cannot write metrics, going on without");
+        return ct_err_sys(err, rc, saved, "cannot write metrics to %s, going on without",
+                          metrics->path);
     }
     return 0;
 }

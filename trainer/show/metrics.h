@@ -18,6 +18,7 @@
 
 struct ct_metrics {
     int fd;                /* -1: no file was asked for, or writing failed */
+    const char *path;      /* the caller's, for messages */
     struct ct_buf scratch; /* of the line */
 };
 
@@ -26,7 +27,8 @@ struct ct_metrics {
         .fd = -1, .scratch = CT_BUF_INIT \
     }
 
-/* Opens the file for appending, making it when it is not there. Text names the path. */
+/* Opens the file for appending, making it when it is not there. `path` must stay valid until
+ * ct_metrics_close(), since messages name it. */
 CT_MUST_CHECK int ct_metrics_open(struct ct_metrics *metrics, const char *path, struct ct_err *err);
 void ct_metrics_close(struct ct_metrics *metrics);
 

@@ -128,7 +128,8 @@ class Train(testlib.Case):
         result = self.train("--epochs", "3", "--metrics", "/dev/full")
         self.assertEqual(
             result.err,
-            "train: cannot write metrics, going on without: No space left on device\n",
+            "train: cannot write metrics to /dev/full, going on without: "
+            "No space left on device\n",
         )
 
     def test_checkpoint_opens_anywhere(self):

@@ -96,8 +96,8 @@ static void test_full_disk_fails_once(void **state)
     struct ct_err err = {0};
     assert_int_equal(ct_metrics_open(&metrics, "/dev/full", NULL), 0);
     assert_int_equal(ct_metrics_epoch(&metrics, &report, &err), CT_ELIMIT);
-    assert_string_equal(err.text,
-                        "cannot write metrics, going on without: No space left on device");
+    assert_string_equal(
+        err.text, "cannot write metrics to /dev/full, going on without: No space left on device");
     assert_int_equal(ct_metrics_epoch(&metrics, &report, &err), 0);
     assert_int_equal(ct_metrics_done(&metrics, &result, &err), 0);
     ct_metrics_close(&metrics);

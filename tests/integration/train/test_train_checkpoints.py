@@ -230,7 +230,7 @@ class TrainCheckpoints(testlib.Case):
         self.assertEqual(result.code, 1, result)
         self.assertRegex(
             result.err,
-            rf"\Atrain: going on without this checkpoint, the one before stays: checkpoint "
+            r"\Atrain: going on without this checkpoint; an earlier one, if there is any, stays: checkpoint "
             rf"{self.folder}/step-\d+\.safetensors\.tmp: cannot write: {reason} "
             r"\(\d+\.\d MB needed, \d+\.\d MB free\)\n"
             rf"train: checkpoint {self.folder}/[^\n]*\n\Z",

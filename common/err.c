@@ -90,6 +90,7 @@ int ct_code_from_errno(int errnum)
     case ENOMEM:
         return CT_ENOMEM;
     case EINVAL:
+    case EISDIR:
         return CT_EINVAL;
     case ETIMEDOUT:
         return CT_ETIMEDOUT;

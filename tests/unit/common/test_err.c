@@ -106,23 +106,12 @@ static void test_errno_values_become_codes(void **state)
     static const struct {
         int errnum, code;
     } cases[] = {
-        {ENOMEM, CT_ENOMEM},
-        {EINVAL, CT_EINVAL},
-        {ETIMEDOUT, CT_ETIMEDOUT},
-        {EPIPE, CT_ECLOSED},
-        {ECONNRESET, CT_ECLOSED},
-        {ENOENT, CT_ENOENT},
-        {ENOTDIR, CT_ENOENT},
-        {ESRCH, CT_ENOENT},
-        {EADDRINUSE, CT_EBUSY},
-        {EACCES, CT_EPERM},
-        {EPERM, CT_EPERM},
-        {EROFS, CT_EPERM},
-        {EMFILE, CT_ELIMIT},
-        {ENOSPC, CT_ELIMIT},
-        {ENOSYS, CT_EUNSUPPORTED},
-        {EHOSTUNREACH, CT_EIO},
-        {0, CT_EIO},
+        {ENOMEM, CT_ENOMEM},       {EISDIR, CT_EINVAL},    {EINVAL, CT_EINVAL},
+        {ETIMEDOUT, CT_ETIMEDOUT}, {EPIPE, CT_ECLOSED},    {ECONNRESET, CT_ECLOSED},
+        {ENOENT, CT_ENOENT},       {ENOTDIR, CT_ENOENT},   {ESRCH, CT_ENOENT},
+        {EADDRINUSE, CT_EBUSY},    {EACCES, CT_EPERM},     {EPERM, CT_EPERM},
+        {EROFS, CT_EPERM},         {EMFILE, CT_ELIMIT},    {ENOSPC, CT_ELIMIT},
+        {ENOSYS, CT_EUNSUPPORTED}, {EHOSTUNREACH, CT_EIO}, {0, CT_EIO},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         assert_int_equal(ct_code_from_errno(cases[i].errnum), cases[i].code);

@@ -58,8 +58,9 @@ class Job:
         self.reader.start()
 
     def _read(self):
-        for line in self.proc.stdout:
-            self.lines.append(line)
+        with self.proc.stdout:
+            for line in self.proc.stdout:
+                self.lines.append(line)
 
     def running(self):
         return self.proc.poll() is None

@@ -25,6 +25,7 @@ struct fixture {
     char log_line[CT_LOG_LINE_MAX];
     int out[2], err[2]; /* read end, write end */
     uv_poll_t reader;   /* of out[0] */
+    uv_timer_t timer;   /* looks whether the writers have ended */
     size_t gulp;        /* bytes it takes at a time */
     struct ct_buf seen;
     struct ct_output_stream *streams[STREAMS_MAX];
@@ -46,6 +47,8 @@ void fixture_read(struct fixture *f);
 /* A callback: *(bool *)data = true. */
 void fixture_set_flag(void *data);
 
+/* As ctrun does, only when all writers have ended: a stream that is silent for CT_OUTPUT_LINGER_MS
+ * is cut off then, which a writer on a busy machine must not be. */
 void fixture_drain(struct fixture *f, int64_t timeout_ms);
 
 /* Frees the streams, checks that the writers ended well, closes the output. */

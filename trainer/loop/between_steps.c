@@ -62,7 +62,8 @@ static void tell_news(struct ct_saver *saver, const struct ct_train_events *even
 {
     struct ct_err reason = {0};
     if (saver != NULL && ct_saver_news(saver, &reason) && events->warn != NULL) {
-        (void)ct_err_wrap(&reason, "going on without this checkpoint; an earlier one, if there is any, stays");
+        (void)ct_err_wrap(
+            &reason, "going on without this checkpoint; an earlier one, if there is any, stays");
         events->warn(events->data, &reason);
     }
 }

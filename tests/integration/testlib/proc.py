@@ -144,11 +144,17 @@ class Proc:
 
     @property
     def out(self):
-        return self.out_path.read_text(errors="replace")
+        return self.text(self.out_path)
 
     @property
     def err(self):
-        return self.err_path.read_text(errors="replace")
+        return self.text(self.err_path)
+
+    def text(self, path):
+        """While it runs only whole lines: the last one may have been read while it was written."""
+        running = self.running()
+        text = path.read_text(errors="replace")
+        return text[: text.rfind("\n") + 1] if running else text
 
     def result(self):
         return Result(self.argv, self.popen.returncode, self.out, self.err)

@@ -48,6 +48,14 @@ class Helpers(testlib.Case):
         with self.assertRaisesRegex(AssertionError, "ended without printing 'never'"):
             proc.wait_for("never")
 
+    def test_a_line_is_read_when_it_is_whole(self):
+        # Half of a pid, read while it was written, is another process.
+        proc = self.start("sh", "-c", "printf 'one\\ntw'; exec sleep 600")
+        testlib.wait_until(lambda: proc.out_path.read_text() == "one\ntw", "both")
+        self.assertEqual(proc.out, "one\n")
+        proc.kill()
+        self.assertEqual(proc.out, "one\ntw")
+
     def test_signal_is_a_negative_code(self):
         proc = self.start("sleep", "600")
         proc.signal(signal.SIGTERM)

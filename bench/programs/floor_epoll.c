@@ -11,6 +11,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,6 +31,7 @@ enum { OP_VALIDATE = 0, OP_SET = 1, OP_WAIT = 6, OP_PING = 13, OP_BARRIER = 18, 
 
 struct server {
     int epoll, listener;
+    bool is_set; /* since the last client greeted: whoever waits later is answered at once */
     size_t parked;
     int waiters[MAX_WAITERS];
 };
@@ -91,9 +93,13 @@ static void serve(struct server *server, int fd)
         (void)close(fd);
         return;
     }
-    const char *at = bytes + (bytes[0] == OP_VALIDATE ? VALIDATE_LEN : 0);
+    bool greets = bytes[0] == OP_VALIDATE;
+    server->is_set = server->is_set && !greets;
+    const char *at = bytes + (greets ? VALIDATE_LEN : 0);
     if (at + 5 <= bytes + n && *at == OP_PING) {
         send_some(fd, at + 1, 4);
+    } else if (at < bytes + n && *at == OP_WAIT && server->is_set) {
+        send_some(fd, "", 1);
     } else if (at < bytes + n && (*at == OP_WAIT || *at == OP_BARRIER) &&
                server->parked < MAX_WAITERS) {
         server->waiters[server->parked++] = fd;
@@ -101,6 +107,7 @@ static void serve(struct server *server, int fd)
             wake_all(server);
         }
     } else if (at < bytes + n && *at == OP_SET) {
+        server->is_set = true;
         wake_all(server);
     }
 }

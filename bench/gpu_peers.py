@@ -175,10 +175,10 @@ def missing(way):
     """Why this way cannot be tried at all, or None."""
     try:
         if way.startswith("torch"):
-            import torch
+            import torch.cuda  # a folder of the name torch is not it
 
             return None if torch.cuda.is_available() else "PyTorch sees no GPU"
-        import jax
+        import jax.numpy
 
         return None if jax.default_backend() == "gpu" else "JAX sees no GPU"
     except ImportError as why:

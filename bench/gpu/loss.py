@@ -94,7 +94,7 @@ def main():
     parser.add_argument("--device", default="cuda")
     args = parser.parse_args()
     try:
-        import torch  # noqa: F401 only whether it is there
+        import torch.nn  # noqa: F401 only whether it is there; a folder of the name torch is not it
     except ImportError as why:
         print(f"1..0 # SKIP {why}")
         return SKIP

@@ -104,8 +104,8 @@ class GpuCheck(testlib.Case):
     def test_killed_at_any_moment(self):
         seed = random.randrange(1 << 30)
         rng = random.Random(seed)
-        command = self.command("--only", "ceilings", budget=250)
-        self.run_program(*command, env=self.env, deadline=300)
+        command = self.command("--only", "ceilings", budget=600)
+        self.run_program(*command, env=self.env, deadline=640)
         for _ in range(KILLS):
             for path in self.out.iterdir():
                 path.unlink()
@@ -126,10 +126,10 @@ class GpuCheck(testlib.Case):
             testlib.wait_until(lambda tool=tool: tool.family() == [], "nothing is left of it")
 
     def test_asked_to_end(self):
-        command = self.command("--only", "ceilings,kernels,small", budget=250)
+        command = self.command("--only", "ceilings,kernels,small", budget=600)
         tool = self.start(*command, env=self.env)
         there = (self.out / "gpu-check.json").exists
-        testlib.wait_until(lambda: there() and "passed" in self.statuses(self.report()), "a result", 300)
+        testlib.wait_until(lambda: there() and "passed" in self.statuses(self.report()), "a result", 600)
         tool.signal(signal.SIGTERM)
         result = tool.wait()
         self.assertEqual(result.code, 3, result)
@@ -142,8 +142,8 @@ class GpuCheck(testlib.Case):
         deps = self.tmp / "deps"
         packed = self.run_program(TOOL, "--pack", "--deps", deps)
         self.assertEqual(packed.code, 0, packed)
-        command = self.command("--only", "train,loss", budget=280, deps=deps)
-        result = self.run_program(*command, env=self.env, deadline=300)
+        command = self.command("--only", "train,loss", budget=600, deps=deps)
+        result = self.run_program(*command, env=self.env, deadline=640)
         self.assertEqual(result.code, 0, result)
         report = self.report()
         self.assertEqual(set(report["build"]["programs"].values()), {"built"}, report["build"])
@@ -152,9 +152,9 @@ class GpuCheck(testlib.Case):
             self.assertIn(f"train-{name}", passed, result)
 
     def test_what_cannot_be_built_is_said(self):
-        command = self.command("--only", "ceilings,nccl", budget=250)
+        command = self.command("--only", "ceilings,nccl", budget=600)
         (self.build / "objects/bench/programs/gpu_nccl.c.stamp").unlink(missing_ok=True)
-        result = self.run_program(*command, env={**self.env, "REFUSED": "gpu_nccl.c"}, deadline=300)
+        result = self.run_program(*command, env={**self.env, "REFUSED": "gpu_nccl.c"}, deadline=640)
         self.assertEqual(result.code, 1, result)
         self.assertIn("gpu_nccl.c: error: no", result.out)
         self.assertIn("gpu_nccl.c: error: no", (self.out / "build.log").read_text())
@@ -165,7 +165,7 @@ class GpuCheck(testlib.Case):
     @unittest.skipIf(os.path.exists("/dev/nvidiactl"), "there is a GPU: run tools/gpu-check")
     def test_builds_all_and_skips(self):
         # With what is installed here: the real compiler and libraries, but no GPU.
-        result = self.run_program(TOOL, "--keep", "--out", self.out, "--build", self.build, env=self.compiler(), deadline=450)
+        result = self.run_program(TOOL, "--keep", "--out", self.out, "--build", self.build, env=self.compiler(), deadline=600)
         self.assertEqual(result.code, 77, result)
         self.assert_one_line(result.err)
         self.assertIn("found no usable GPU: ", result.err)

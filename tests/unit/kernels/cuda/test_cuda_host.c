@@ -365,13 +365,15 @@ static void explains_what_was_chosen(void **state)
                                          NULL};
     static const char *const refused[] = {"\"product\": \"y+bias+relu\"", "\"refused\": true}",
                                           NULL};
-    const struct ct_check *const lists[] = {ct_checks_layers, ct_checks_head, NULL};
+    /* "linear" and "head": all checks would take a while. */
+    const struct ct_check linear[] = {ct_checks_layers[1], {0}}, head[] = {ct_checks_head[0], {0}};
+    const struct ct_check *const lists[] = {linear, head, NULL}, *const linears[] = {linear, NULL};
     struct ct_device *dev = open_well(NULL);
     assert_int_equal(ct_check_quietly(lists, dev), 0);
     expect_words(dev, chosen);
     dev->ops->close(dev);
     dev = open_well(&(struct fake_gpu){.no_epilogues = CUBLASLT_EPILOGUE_RELU});
-    assert_int_equal(ct_check_quietly(lists, dev), 0);
+    assert_int_equal(ct_check_quietly(linears, dev), 0);
     expect_words(dev, refused);
     dev->ops->close(dev);
 }

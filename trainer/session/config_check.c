@@ -55,6 +55,7 @@ uint64_t ct_config_check_fingerprint(const struct ct_trainer *t)
 static uint64_t fingerprint(const struct ct_trainer *t)
 {
     uint64_t hash = ct_config_check_fingerprint(t);
+    FOLD(hash, t->options.eval_only);
     FOLD(hash, t->options.bucket_mb);
     FOLD(hash, t->options.metrics_every); /* decides when ranks exchange how it goes */
     if (t->options.pipeline_stages > 1) { /* for which stages are brought together */

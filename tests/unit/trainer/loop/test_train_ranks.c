@@ -42,9 +42,9 @@ static struct outcomes {
 
 struct plan {
     struct ct_train_options options;
-    double other_lr;     /* of rank 1; 0: the same */
-    bool stops;          /* at the first chance, as after a notice of preemption */
-    int64_t dies_after;  /* steps; rank 0; 0: does not */
+    const struct ct_train_options *other; /* of rank 1; NULL: the same */
+    bool stops;                           /* at the first chance, as after a notice of preemption */
+    int64_t dies_after;                   /* steps; rank 0; 0: does not */
     const char *blocked; /* at the end of epoch 1 this path becomes a folder; NULL: none does */
     int freed;           /* after which epoch it goes again */
 };
@@ -91,8 +91,8 @@ static void train(int rank, void *data)
         .stop_asked = plan->stops ? &stop : NULL,
         .data = plan,
     };
-    if (rank == 1 && plan->other_lr > 0) {
-        plan->options.lr = plan->other_lr;
+    if (rank == 1 && plan->other != NULL) {
+        plan->options = *plan->other;
     }
     out->rc = ct_trainer_new(&plan->options, job, &trainer, &err);
     if (out->rc == 0) {
@@ -306,8 +306,15 @@ static void expect_refusal(int count, struct plan *plan, int code, const char *w
 static void a_rank_with_other_options_is_named(void **state)
 {
     (void)state;
-    struct plan plan = {.options = small, .other_lr = 0.02};
-    expect_refusal(2, &plan, CT_EINVAL, "rank 1 has other options, data or checkpoint than rank 0");
+    struct ct_train_options rate = small, tests_only = small;
+    rate.lr = 0.02;
+    tests_only.eval_only = true;
+    const struct ct_train_options *const others[] = {&rate, &tests_only};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        struct plan plan = {.options = small, .other = others[i]};
+        expect_refusal(2, &plan, CT_EINVAL,
+                       "rank 1 has other options, data or checkpoint than rank 0");
+    }
 }
 
 static void a_diverging_training_ends_and_names_the_learning_rate(void **state)

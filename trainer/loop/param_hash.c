@@ -39,22 +39,21 @@ int ct_trainer_hash(struct ct_trainer *t, uint64_t *out, struct ct_err *err)
     size_t first = t->pipe != NULL ? t->pipe->place : 0;
     size_t count = t->pipe != NULL ? t->pipe->layout.count : t->layout.count;
     const float *params = t->memory.params + (t->pipe != NULL ? t->pipe->base : 0);
-    int rc = 0;
     if (t->memory.host_copy != NULL) {
-        rc = ct_team_download(&t->team, t->memory.host_copy, params, count * sizeof(float), err);
+        int rc =
+            ct_team_download(&t->team, t->memory.host_copy, params, count * sizeof(float), err);
+        if (rc != 0) {
+            return rc;
+        }
         params = t->memory.host_copy;
     }
     double *all = ct_calloc(2 * (size_t)t->team.world, sizeof *all);
-    if (rc == 0 && all == NULL) {
-        rc = ct_err_set(err, CT_ENOMEM, "out of memory");
-    }
-    if (rc != 0) {
-        ct_free(all);
-        return rc;
+    if (all == NULL) {
+        return ct_err_set(err, CT_ENOMEM, "out of memory");
     }
     uint64_t part = ct_param_hash_part(params, first, count), sum = 0;
     const double mine[2] = {(double)(part >> 32), (double)(part & UINT32_MAX)};
-    rc = ct_team_all_gather(&t->team, mine, 2, all, err);
+    int rc = ct_team_all_gather(&t->team, mine, 2, all, err);
     for (int r = 0; rc == 0 && r < t->team.world; r++) {
         int like = r % stages;
         if (sum_of(all + 2 * r) != sum_of(all + 2 * like)) {

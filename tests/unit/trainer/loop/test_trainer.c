@@ -4,6 +4,7 @@
  */
 #include "tests/lib/ct_test.h"
 #include "tests/lib/tmpdir.h"
+#include "trainer/loop/param_hash.h"
 #include "trainer/loop/train.h"
 
 #include <math.h>
@@ -106,6 +107,21 @@ static void test_accuracy_is_that_of_the_parameters(void **state)
     stop(&a);
 }
 
+static void test_hash_is_that_of_the_parameters(void **state)
+{
+    (void)state;
+    struct alone a = start(&small);
+    uint64_t hash, other;
+    assert_int_equal(ct_trainer_hash(a.trainer, &hash, NULL), 0);
+    size_t count = a.trainer->layout.count;
+    float *params = a.trainer->memory.params;
+    assert_int_equal(hash, ct_param_hash_of(ct_param_hash_part(params, 0, count)));
+    params[count - 1] += 1;
+    assert_int_equal(ct_trainer_hash(a.trainer, &other, NULL), 0);
+    assert_true(other != hash);
+    stop(&a);
+}
+
 static void test_rate_follows_the_schedule(void **state)
 {
     (void)state;
@@ -116,6 +132,48 @@ static void test_rate_follows_the_schedule(void **state)
     assert_int_equal(ct_trainer_step(a.trainer, 23, NULL), 0);
     assert_true(a.trainer->optimizer.lr > 0 && a.trainer->optimizer.lr < 0.001f * (float)small.lr);
     stop(&a);
+}
+
+/* ---- going on -------------------------------------------------------------------------------- */
+
+/* Writes a checkpoint of untrained parameters that says it was taken there. */
+static void save(const char *path, struct ct_progress_point point)
+{
+    struct ct_train_options options = small;
+    options.checkpoint = path;
+    struct alone a = start(&options);
+    point.seed = options.seed;
+    float *copy = ct_saver_begin(a.trainer->saving.saver, true);
+    assert_int_equal(ct_trainer_copy_state(a.trainer, copy, NULL), 0);
+    ct_saver_commit(a.trainer->saving.saver, &point);
+    assert_int_equal(ct_saver_wait(a.trainer->saving.saver, NULL), 0);
+    stop(&a);
+}
+
+/* An epoch has 24 batches of 500 samples. */
+static void test_goes_on_only_within_an_epoch(void **state)
+{
+    (void)state;
+    char *dir = ct_tmpdir_new();
+    char *path = ct_tmpdir_path(dir, "c");
+    struct ct_train_options options = small;
+    options.resume = path;
+    save(path, (struct ct_progress_point){.epoch = 1, .batch = 23, .batch_size = 500, .step = 47});
+    struct alone a = start(&options);
+    assert_int_equal(a.trainer->at.epoch, 1);
+    assert_int_equal(a.trainer->at.batch, 23);
+    assert_int_equal(a.trainer->optimizer.step, 47);
+    stop(&a);
+
+    save(path, (struct ct_progress_point){.epoch = 1, .batch = 24, .batch_size = 500});
+    struct ct_err err = {0};
+    assert_int_equal(ctw_job_open(NULL, &a.job, &err), 0);
+    assert_int_equal(ct_trainer_new(&options, a.job, &a.trainer, &err), CT_EINVAL);
+    assert_non_null(strstr(err.text, "after 24 batches of an epoch, but this data set has no more "
+                                     "than 24"));
+    ctw_job_free(a.job);
+    free(path);
+    ct_tmpdir_free(dir);
 }
 
 /* ---- exact sums ------------------------------------------------------------------------------ */
@@ -156,14 +214,8 @@ static void test_survives_faults(void **state)
     char *dir = ct_tmpdir_new();
     char *path = ct_tmpdir_path(dir, "c");
     struct ct_train_options options = small;
-    options.checkpoint = path;
-    struct alone a = start(&options);
-    float *snapshot = ct_saver_begin(a.trainer->saving.saver, true);
-    assert_int_equal(ct_trainer_copy_state(a.trainer, snapshot, NULL), 0);
-    ct_saver_commit(a.trainer->saving.saver, &(struct ct_progress_point){.seed = options.seed});
-    assert_int_equal(ct_saver_wait(a.trainer->saving.saver, NULL), 0);
-    stop(&a);
-    options.resume = path;
+    save(path, (struct ct_progress_point){0});
+    options.checkpoint = options.resume = path;
     assert_true(ct_fault_sweep(new_body, &options, 0) > 10);
     free(path);
     ct_tmpdir_free(dir);
@@ -174,7 +226,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_epochs_are_told_and_differ_in_order),
         cmocka_unit_test(test_accuracy_is_that_of_the_parameters),
+        cmocka_unit_test(test_hash_is_that_of_the_parameters),
         cmocka_unit_test(test_rate_follows_the_schedule),
+        cmocka_unit_test(test_goes_on_only_within_an_epoch),
         cmocka_unit_test(test_sum_alone_is_the_value),
         cmocka_unit_test(test_survives_faults),
     };

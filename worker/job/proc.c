@@ -62,8 +62,7 @@ int proc_cpu_count(void)
 {
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof(set), &set) == 0) {
-        int count = CPU_COUNT(&set);
-        return count > 0 ? count : 1;
+        return CPU_COUNT(&set);
     }
     /* More than CPU_SETSIZE cores. */
     long online = sysconf(_SC_NPROCESSORS_ONLN);

@@ -266,6 +266,39 @@ static void a_single_process_needs_no_store(void **state)
     assert_int_equal(ctw_job_open(&bad, &job, &err), CT_EINVAL);
 }
 
+static void a_single_process_gets_back_what_it_gives(void **state)
+{
+    (void)state;
+    struct ctw_job *job;
+    struct ctw_comm *comm;
+    void *own;
+    assert_int_equal(ctw_job_open(NULL, &job, NULL), 0);
+    assert_int_equal(ctw_comm_open(job, NULL, &comm, NULL), 0);
+    assert_int_equal(ctw_comm_rank(comm), 0);
+    assert_int_equal(ctw_comm_size(comm), 1);
+    const float mine[3] = {1.5f, -2, 3};
+    float sum[4] = {0, 0, 0, 42};
+    assert_int_equal(ctw_comm_all_reduce(comm, mine, sum, 3, NULL), 0);
+    assert_memory_equal(sum, mine, sizeof mine);
+    assert_true(sum[3] == 42);
+    assert_int_equal(ctw_comm_all_reduce(comm, mine, sum, 0, NULL), 0);
+    assert_int_equal(ctw_comm_broadcast(comm, sum, sizeof sum, 0, NULL), 0);
+    assert_memory_equal(sum, mine, sizeof mine);
+    assert_int_equal(ctw_comm_alloc(comm, CTW_MEMORY_OWN, sizeof mine, &own, NULL), 0);
+    size_t begin = 9, end = 9;
+    memcpy(own, mine, sizeof mine);
+    assert_int_equal(ctw_comm_reduce_scatter(comm, own, 3, &begin, &end, NULL), 0);
+    assert_int_equal(begin, 0);
+    assert_int_equal(end, 3);
+    assert_memory_equal(own, mine, sizeof mine);
+    assert_int_equal(ctw_comm_poll(comm, NULL), 0);
+    assert_int_equal(ctw_comm_sync(comm, NULL), 0);
+    ctw_comm_abort(comm);
+    assert_int_equal(ctw_comm_barrier(comm, NULL), CT_EABORTED);
+    ctw_comm_free(comm);
+    ctw_job_free(job);
+}
+
 static void an_unreachable_store_is_named(void **state)
 {
     (void)state;
@@ -303,6 +336,7 @@ int main(void)
         RANKS_TEST(a_rank_that_is_taken_is_refused),
         RANKS_TEST(ranks_elsewhere_need_hosts_elsewhere),
         RANKS_TEST(a_single_process_needs_no_store),
+        RANKS_TEST(a_single_process_gets_back_what_it_gives),
         RANKS_TEST(an_unreachable_store_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,7 +4,7 @@
  */
 #include "tests/lib/ct_test.h"
 
-#include "worker/ctworker.h"
+#include "worker/job/env.h"
 
 #include <stdlib.h>
 
@@ -135,6 +135,27 @@ static void works_without_a_launcher(void **state)
     assert_int_equal(env.node_count, 1);
 }
 
+static void a_contract_is_read_in_place_of_the_environment(void **state)
+{
+    (void)state;
+    static const char text[] = "RANKS=7\0XRANK=7\0RANK=1\0WORLD_SIZE=2\0MASTER_ADDR=there\0"
+                               "MASTER_PORT=1\0LOCAL_RANK=\0RANK=0\0CTRUN_GENERATION=6";
+    const struct env_source contract = {text, sizeof(text)}, nothing = {text, 0};
+    put("LOCAL_RANK", "1"); /* the process's own is of another generation */
+    put("TORCHELASTIC_RUN_ID", "another");
+    struct ctw_env env;
+    assert_int_equal(env_read_from(&contract, &env, NULL), 0);
+    assert_true(env.launched);
+    assert_int_equal(env.rank, 1);
+    assert_int_equal(env.world_size, 2);
+    assert_int_equal(env.local_rank, 0);
+    assert_int_equal(env.generation, 6);
+    assert_string_equal(env.master_addr, "there");
+    assert_string_equal(env.run_id, "none");
+    assert_int_equal(env_read_from(&nothing, &env, NULL), 0);
+    assert_false(env.launched);
+}
+
 static void refuses_hostile_values(void **state)
 {
     static const struct {
@@ -228,6 +249,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(our_generation_wins_over_torchs, launched, clear),
         cmocka_unit_test_setup_teardown(fills_in_what_may_be_missing, clear, clear),
         cmocka_unit_test_setup_teardown(works_without_a_launcher, clear, clear),
+        cmocka_unit_test_setup_teardown(a_contract_is_read_in_place_of_the_environment, clear,
+                                        clear),
         cmocka_unit_test_setup_teardown(refuses_hostile_values, clear, clear),
         cmocka_unit_test_setup_teardown(refuses_overlong_texts, clear, clear),
     };

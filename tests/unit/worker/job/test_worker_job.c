@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A job with a store: keys of generations, waits that the launcher ends, and a process that goes on
+ * in the next generation. The test plays the launcher: it owns the slot for orders and the progress
+ * page.
+ */
+#include "tests/lib/ct_test.h"
+#include "tests/lib/rank_calls.h"
+#include "tests/lib/ranks.h"
+
+#include "common/handover.h"
+#include "common/progress_page.h"
+#include "worker/job/job.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+/* A connection to a store that is not there fails after this time. */
+#define CONNECT_MS 2000
+
+/* ---- the launcher ---------------------------------------------------------------------------- */
+
+struct desk {
+    struct ct_handover_slot orders;
+    struct ct_progress_slot page;
+};
+
+static struct desk *desk;
+static int desk_fd;
+
+/* The ranks inherit the descriptor, so one path is right in all of them. */
+static int open_desk(void **state)
+{
+    char place[64];
+    (void)ranks_setup(state);
+    desk_fd = memfd_create("desk", 0);
+    assert_true(desk_fd >= 0);
+    assert_int_equal(ftruncate(desk_fd, sizeof *desk), 0);
+    desk = mmap(NULL, sizeof *desk, PROT_READ | PROT_WRITE, MAP_SHARED, desk_fd, 0);
+    assert_ptr_not_equal(desk, MAP_FAILED);
+    desk->orders.version = CT_HANDOVER_VERSION;
+    (void)snprintf(place, sizeof place, "/proc/self/fd/%d:0", desk_fd);
+    assert_int_equal(setenv(CT_HANDOVER_ENV, place, 1), 0);
+    (void)snprintf(place, sizeof place, "/proc/self/fd/%d:%d", desk_fd, CT_HANDOVER_SLOT);
+    assert_int_equal(setenv(CT_PROGRESS_ENV, place, 1), 0);
+    return 0;
+}
+
+static int close_desk(void **state)
+{
+    (void)ranks_teardown(state);
+    assert_int_equal(unsetenv(CT_HANDOVER_ENV), 0);
+    assert_int_equal(unsetenv(CT_PROGRESS_ENV), 0);
+    (void)munmap(desk, sizeof *desk);
+    (void)close(desk_fd);
+    return 0;
+}
+
+static void order(int generation, enum ct_order what)
+{
+    __atomic_store_n(&desk->orders.order, ct_generation_word(generation, what), __ATOMIC_RELEASE);
+    (void)syscall(SYS_futex, &desk->orders.order, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+/* Waits until the worker says this about the generation. */
+static void await_stay(int generation, enum ct_stay stay)
+{
+    const struct timespec pause = {.tv_nsec = 1000 * 1000};
+    uint32_t want = ct_generation_word(generation, stay);
+    for (int i = 0; __atomic_load_n(&desk->page.stay, __ATOMIC_ACQUIRE) != want; i++) {
+        assert_in_range(i, 0, 60000);
+        (void)nanosleep(&pause, NULL);
+    }
+}
+
+/* The contract of rank 0 of 1. */
+static void go(int generation, unsigned port)
+{
+    int len = snprintf(desk->orders.text, sizeof desk->orders.text,
+                       "RANK=0%cWORLD_SIZE=1%cMASTER_ADDR=127.0.0.1%cMASTER_PORT=%u%c"
+                       "TORCHELASTIC_RUN_ID=test%cCTRUN_GENERATION=%d%c",
+                       0, 0, 0, port, 0, 0, generation, 0);
+    desk->orders.bytes = (uint32_t)len;
+    order(generation, CT_ORDER_GO);
+}
+
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+static void use_keys(int rank, void *data)
+{
+    (void)rank;
+    (void)data;
+    struct ctw_job *job = rank_open_job();
+    struct ct_buf got = CT_BUF_INIT;
+    struct ct_err err = {0};
+    int64_t sum = 0;
+    void *value;
+    size_t len;
+    /* An earlier generation has set it, too. */
+    CHECK(ctw_job_get_within(job, "key", SHORT_MS, &got, &err) == CT_ETIMEDOUT);
+    CHECK(ctw_job_add(job, "count", 3, &sum, NULL) == 0 && sum == 3);
+    CHECK(ctw_job_add(job, "count", 4, NULL, NULL) == 0);
+    CHECK(ctw_job_set(job, "key", "", 0, NULL) == 0);
+    CHECK(ctw_job_get(job, "key", &value, &len, NULL) == 0);
+    CHECK(len == 0 && *(const char *)value == '\0');
+    free(value);
+    CHECK(ctw_job_get(job, "key", NULL, &len, &err) == CT_EINVAL);
+    CHECK(ctw_job_get(job, "key", &value, NULL, &err) == CT_EINVAL);
+    CHECK(ctw_job_get(NULL, "key", &value, &len, &err) == CT_EINVAL);
+    CHECK(ctw_job_get(job, NULL, &value, &len, &err) == CT_EINVAL);
+    ct_buf_fini(&got);
+    ctw_job_free(job);
+}
+
+static void a_generation_begins_without_keys(void **state)
+{
+    (void)state;
+    ranks_run(1, use_keys, NULL);
+    ranks_run(1, use_keys, NULL);
+}
+
+/* ---- the next generation --------------------------------------------------------------------- */
+
+static struct ctw_job *open_staying(void)
+{
+    struct ctw_job *job = NULL;
+    const struct ctw_job_options options = {.timeout_ms = CONNECT_MS};
+    CHECK(ctw_job_open(&options, &job, NULL) == 0);
+    CHECK(ctw_job_stay(job, true, NULL) == 0);
+    return job;
+}
+
+/* Asks for a key that nobody sets, until the launcher ends the generation. */
+static void wait_for_the_end(struct ctw_job *job)
+{
+    struct ct_buf got = CT_BUF_INIT;
+    struct ct_err err = {0};
+    CHECK(ctw_job_get_within(job, "never", LONG_MS, &got, &err) == CT_EPEER);
+    rank_check_text(&err, "the launcher has ended generation 1");
+    CHECK(ctw_job_ended(job));
+    ct_buf_fini(&got);
+}
+
+static void go_on(int rank, void *data)
+{
+    (void)rank;
+    (void)data;
+    struct ctw_job *job = open_staying();
+    struct ct_err err = {0};
+    void *value;
+    size_t len;
+    CHECK(ctw_job_set(job, "key", "old", 3, NULL) == 0);
+    ctw_progress(job, CTW_PHASE_COMPUTE, 7);
+    wait_for_the_end(job);
+    CHECK(ctw_job_next(job, LONG_MS, &err) == 0);
+    CHECK(!ctw_job_ended(job));
+    CHECK(ctw_job_env(job)->generation == 3 && ctw_job_env(job)->world_size == 1);
+    CHECK(ctw_job_set(job, "key", "new", 3, NULL) == 0);
+    CHECK(ctw_job_get(job, "key", &value, &len, NULL) == 0 && memcmp(value, "new", 4) == 0);
+    free(value);
+    ctw_job_free(job);
+}
+
+static void a_process_goes_on_in_the_next_generation(void **state)
+{
+    (void)state;
+    ranks.generation = 1;
+    ranks_start(1, go_on, NULL);
+    await_stay(1, CT_STAY_ABLE);
+    order(1, CT_ORDER_PARK);
+    await_stay(1, CT_STAY_PARKED);
+    go(2, 1); /* its store is gone already, and it ends before the worker has come */
+    await_stay(2, CT_STAY_ABLE);
+    assert_int_equal(desk->page.where, ct_progress_where(CT_PHASE_STARTING, 0));
+    order(2, CT_ORDER_PARK);
+    await_stay(2, CT_STAY_PARKED);
+    go(3, ranks.port);
+    ranks_join();
+    assert_int_equal(desk->page.stay, 0); /* freed */
+}
+
+static void lose_the_store(int rank, void *data)
+{
+    (void)rank;
+    (void)data;
+    struct ctw_job *job = open_staying();
+    struct ct_err err = {0};
+    wait_for_the_end(job);
+    CHECK(ctw_job_next(job, LONG_MS, &err) != 0);
+    rank_check_text(&err, "cannot reach the store");
+    ctw_job_free(job);
+}
+
+static void a_generation_that_runs_needs_its_store(void **state)
+{
+    (void)state;
+    ranks.generation = 1;
+    ranks_start(1, lose_the_store, NULL);
+    await_stay(1, CT_STAY_ABLE);
+    order(1, CT_ORDER_PARK);
+    await_stay(1, CT_STAY_PARKED);
+    go(2, 1);
+    ranks_join();
+}
+
+static void wait_for_an_end_that_does_not_come(int rank, void *data)
+{
+    (void)rank;
+    (void)data;
+    struct ctw_job *job = open_staying();
+    struct ct_err err = {0};
+    CHECK(ctw_job_next(job, 100, &err) == CT_ETIMEDOUT);
+    rank_check_text(&err, "has not ended generation 1 within 0.1 s");
+    ctw_job_free(job);
+}
+
+static void a_launcher_that_ends_nothing_is_not_awaited_for_ever(void **state)
+{
+    (void)state;
+    ranks.generation = 1;
+    ranks_start(1, wait_for_an_end_that_does_not_come, NULL);
+    ranks_join();
+}
+
+static void park_in_vain(int rank, void *data)
+{
+    (void)rank;
+    (void)data;
+    struct ctw_job *job = open_staying();
+    struct ct_err err = {0};
+    wait_for_the_end(job);
+    CHECK(ctw_job_next(job, 0, &err) == CT_EABORTED);
+    rank_check_text(&err, "the launcher has ended the job");
+    ctw_job_free(job);
+}
+
+static void a_job_that_is_over_has_no_next_generation(void **state)
+{
+    (void)state;
+    ranks.generation = 1;
+    ranks_start(1, park_in_vain, NULL);
+    await_stay(1, CT_STAY_ABLE);
+    order(1, CT_ORDER_PARK);
+    await_stay(1, CT_STAY_PARKED);
+    order(1, CT_ORDER_END);
+    ranks_join();
+}
+
+#define DESK_TEST(name) cmocka_unit_test_setup_teardown(name, open_desk, close_desk)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        RANKS_TEST(a_generation_begins_without_keys),
+        DESK_TEST(a_process_goes_on_in_the_next_generation),
+        DESK_TEST(a_generation_that_runs_needs_its_store),
+        DESK_TEST(a_launcher_that_ends_nothing_is_not_awaited_for_ever),
+        DESK_TEST(a_job_that_is_over_has_no_next_generation),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

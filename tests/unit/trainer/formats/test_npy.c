@@ -101,6 +101,38 @@ static void test_every_truncation(void **state)
     assert_true(ct_npy_parse(bytes, len, &npy, NULL) < 0);
 }
 
+/* Versions 2 and 3 have a header length of 32 bits. */
+static void test_a_long_header(void **state)
+{
+    (void)state;
+    static const char dict[] = "{" D F S "}";
+    const size_t headers[] = {sizeof dict, 300, 70000, 0x1020304};
+    for (size_t h = 0; h < sizeof headers / sizeof headers[0]; h++) {
+        size_t header = headers[h], len = 12 + header + 2;
+        unsigned char *bytes = malloc(len);
+        assert_non_null(bytes);
+        memcpy(bytes, "\x93NUMPY\x02\x00", 8);
+        for (size_t i = 0; i < 4; i++) {
+            bytes[8 + i] = (unsigned char)(header >> (8 * i));
+        }
+        memset(bytes + 12, ' ', header);
+        memcpy(bytes + 12, dict, sizeof dict - 1);
+        bytes[12 + header - 1] = '\n';
+        bytes[12 + header] = 7;
+        bytes[12 + header + 1] = 9;
+        struct ct_npy npy;
+        uint8_t byte;
+        assert_int_equal(ct_npy_parse(bytes, len, &npy, NULL), 0);
+        assert_int_equal(npy.count, 2);
+        assert_int_equal(ct_npy_byte(&npy, 1, &byte), 0);
+        assert_int_equal(byte, 9);
+        assert_true(ct_npy_parse(bytes, len - 1, &npy, NULL) < 0);
+        bytes[11]++; /* longer than the file */
+        assert_int_equal(ct_npy_parse(bytes, len, &npy, NULL), CT_EFORMAT);
+        free(bytes);
+    }
+}
+
 static void test_labels_of_any_width(void **state)
 {
     (void)state;
@@ -121,9 +153,8 @@ static void test_labels_of_any_width(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_numpy_writes),
-        cmocka_unit_test(test_what_is_refused),
-        cmocka_unit_test(test_every_truncation),
+        cmocka_unit_test(test_what_numpy_writes),   cmocka_unit_test(test_what_is_refused),
+        cmocka_unit_test(test_every_truncation),    cmocka_unit_test(test_a_long_header),
         cmocka_unit_test(test_labels_of_any_width),
     };
     return cmocka_run_group_tests_name("npy", tests, NULL, NULL);

@@ -367,27 +367,6 @@ static void the_last_layer_is_timed_once(void **state)
     end(s);
 }
 
-static void buckets_are_whole_layers(void **state)
-{
-    (void)state;
-    struct ct_layout layout;
-    const struct ct_hidden hidden = {.count = 3, .size = {1024, 1024, 256}};
-    struct ct_buckets b;
-    assert_int_equal(ct_layout_init(&layout, 784, &hidden, 10, NULL), 0);
-    ct_buckets_init(&b, &layout, (size_t)6 << 20, NULL, NULL);
-    /* 256-10 and 1024-256 come to a MiB; 1024-1024 and 784-1024 to 6. */
-    assert_int_equal(b.count, 2);
-    assert_int_equal(b.bucket[0].layer, 2);
-    assert_int_equal(b.bucket[0].end, layout.count);
-    assert_int_equal(b.bucket[0].begin, layout.layer[2].weight);
-    assert_int_equal(b.bucket[1].end, b.bucket[0].begin);
-    assert_int_equal(b.bucket[1].begin, 0);
-    ct_buckets_init(&b, &layout, SIZE_MAX, NULL, NULL);
-    assert_int_equal(b.count, 2);
-    ct_buckets_init(&b, &layout, 1, NULL, NULL);
-    assert_int_equal(b.count, 4);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -398,7 +377,6 @@ int main(void)
         cmocka_unit_test(a_dead_peer_ends_a_recording),
         cmocka_unit_test(a_small_step_is_few_launches),
         cmocka_unit_test(the_last_layer_is_timed_once),
-        cmocka_unit_test(buckets_are_whole_layers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -90,6 +90,31 @@ static void test_layout_is_flat_and_aligned(void **state)
     assert_int_equal(layout.count, 784 * 512 + 512 + 5120 + 16);
 }
 
+/* GPUs need bits of which outputs are above zero; a CPU would only waste memory on them. */
+static void test_buffers_of_a_cpu_lie_apart_and_have_no_bits(void **state)
+{
+    struct fixture *f = *state;
+    const struct ct_model *m = &f->model;
+    for (size_t l = 0; l <= f->layout.layer_count; l++) {
+        size_t width = l == 0 ? f->layout.layer[0].in : f->layout.layer[l - 1].out;
+        memset(m->act[l], (int)l + 1, width * SAMPLES * sizeof(float));
+        assert_int_equal((uintptr_t)m->act[l] % 64, 0);
+    }
+    memset(m->delta[0], 8, 17 * SAMPLES * sizeof(float));
+    memset(m->delta[1], 9, 17 * SAMPLES * sizeof(float));
+    for (size_t l = 0; l <= f->layout.layer_count; l++) {
+        size_t width = l == 0 ? f->layout.layer[0].in : f->layout.layer[l - 1].out;
+        const unsigned char *bytes = m->act[l];
+        for (size_t i = 0; i < width * SAMPLES * sizeof(float); i++) {
+            assert_int_equal(bytes[i], l + 1);
+        }
+    }
+    assert_int_equal(*(unsigned char *)m->delta[0], 8);
+    for (size_t l = 0; l < f->layout.layer_count; l++) {
+        assert_null(m->bits[l]);
+    }
+}
+
 static void test_huge_layouts_are_refused(void **state)
 {
     (void)state;
@@ -220,6 +245,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layout_is_flat_and_aligned),
+        cmocka_unit_test_setup_teardown(test_buffers_of_a_cpu_lie_apart_and_have_no_bits, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(test_huge_layouts_are_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(test_initial_values_are_torch_s, setup, teardown),
         cmocka_unit_test_setup_teardown(test_gradient_agrees_with_differences, setup, teardown),

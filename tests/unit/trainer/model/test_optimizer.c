@@ -130,6 +130,7 @@ static void test_names(void **state)
     assert_string_equal(ct_optimizer_name(CT_OPTIMIZER_ADAMW), "adamw");
     assert_string_equal(ct_optimizer_state_name(CT_OPTIMIZER_SGD, 0), "momentum");
     assert_null(ct_optimizer_state_name(CT_OPTIMIZER_SGD, 1));
+    assert_null(ct_optimizer_state_name(CT_OPTIMIZER_SGD, 2));
     assert_string_equal(ct_optimizer_state_name(CT_OPTIMIZER_ADAMW, 1), "exp_avg_sq");
     assert_null(ct_optimizer_state_name(CT_OPTIMIZER_ADAMW, 2));
 }

@@ -262,6 +262,35 @@ static void test_prune_keeps_the_newest(void **state)
     free_folder(&f);
 }
 
+/* The lowest descriptor that is free. */
+static int free_descriptor(void)
+{
+    int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    assert_int_equal(close(fd), 0);
+    return fd;
+}
+
+static void test_no_file_stays_open(void **state)
+{
+    (void)state;
+    struct folder f = make_folder();
+    struct ct_buf warnings = CT_BUF_INIT;
+    struct ct_progress_point point;
+    save(&f, 10, 10);
+    save(&f, 20, 19);
+    save(&f, 30, 30);
+    damage(&f, 30, -1);
+    int before = free_descriptor();
+    expect_steps(&f, (int64_t[]){30, 20, 10}, 3);
+    assert_int_equal(free_descriptor(), before);
+    assert_int_equal(newest(&f, &point, &warnings, NULL), 0);
+    assert_int_equal(free_descriptor(), before);
+    assert_int_equal(ct_checkpoint_dir_start(f.dir, 10, true, NULL), 0);
+    assert_int_equal(free_descriptor(), before);
+    ct_buf_fini(&warnings);
+    free_folder(&f);
+}
+
 static int sweep_body(void *data)
 {
     struct folder *f = data;
@@ -298,6 +327,7 @@ int main(void)
         cmocka_unit_test(test_another_model_is_an_error),
         cmocka_unit_test(test_start_makes_the_folder_ready),
         cmocka_unit_test(test_prune_keeps_the_newest),
+        cmocka_unit_test(test_no_file_stays_open),
         cmocka_unit_test(test_survives_faults),
     };
     return cmocka_run_group_tests_name("checkpoint_dir", tests, NULL, NULL);

@@ -10,6 +10,8 @@
 
 #include <fcntl.h>
 #include <math.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -148,6 +150,20 @@ static void test_freeing_finishes_the_write(void **state)
     ct_saver_free(NULL);
 }
 
+static void test_signals_stay_with_the_thread_that_trains(void **state)
+{
+    (void)state;
+    struct fixture f;
+    sigset_t before, after;
+    assert_int_equal(pthread_sigmask(SIG_SETMASK, NULL, &before), 0);
+    set_up(&f, NULL);
+    assert_int_equal(pthread_sigmask(SIG_SETMASK, NULL, &after), 0);
+    for (int s = 1; s < SIGRTMIN; s++) {
+        assert_int_equal(sigismember(&after, s), sigismember(&before, s));
+    }
+    tear_down(&f);
+}
+
 static int open_body(void *data)
 {
     struct fixture *f = data;
@@ -176,6 +192,7 @@ int main(void)
         cmocka_unit_test(test_a_series_of_failures_is_told_once),
         cmocka_unit_test(test_what_is_no_number_is_not_kept),
         cmocka_unit_test(test_freeing_finishes_the_write),
+        cmocka_unit_test(test_signals_stay_with_the_thread_that_trains),
         cmocka_unit_test(test_survives_faults),
     };
     return cmocka_run_group_tests_name("saver", tests, NULL, NULL);

@@ -47,6 +47,31 @@ static void test_draws_a_line_for_each_series(void **state)
     free(svg);
 }
 
+static void test_every_point_lies_within_the_picture(void **state)
+{
+    (void)state;
+    static const char *const metrics[] = {EPOCH(1, 9) EPOCH(2, 1) EPOCH(3, 0.5),
+                                          EPOCH(1, 1) EPOCH(2, 9) EPOCH(3, -0.5),
+                                          EPOCH(1, 1) EPOCH(2, 2) EPOCH(3, 9)};
+    for (size_t m = 0; m < 3; m++) {
+        char *svg = draw(metrics[m], 0);
+        const char *size = strstr(svg, "viewBox=\"0 0 ");
+        assert_non_null(size);
+        char *end;
+        double width = strtod(size + strlen("viewBox=\"0 0 "), &end), height = strtod(end, NULL);
+        for (char *p = svg; (p = strstr(p, "points=\"")) != NULL;) {
+            p += strlen("points=\"");
+            while (*p != '"') {
+                double x = strtod(p, &p);
+                double y = strtod(p + 1, &p);
+                assert_true(x >= 0 && x <= width && y >= 0 && y <= height);
+                p += *p == ' ';
+            }
+        }
+        free(svg);
+    }
+}
+
 static void test_a_restart_draws_over(void **state)
 {
     (void)state;
@@ -86,6 +111,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_draws_a_line_for_each_series),
+        cmocka_unit_test(test_every_point_lies_within_the_picture),
         cmocka_unit_test(test_a_restart_draws_over),
         cmocka_unit_test(test_one_epoch_and_none),
         cmocka_unit_test(test_hardly_any_difference),

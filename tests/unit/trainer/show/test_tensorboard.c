@@ -2,8 +2,14 @@
  *
  * Records of event files, byte for byte.
  */
+#include "common/file.h"
 #include "tests/lib/ct_test.h"
+#include "tests/lib/tmpdir.h"
 #include "trainer/show/tensorboard.h"
+
+#include <dirent.h>
+#include <stdlib.h>
+#include <time.h>
 
 static void test_checksum_is_castagnolis(void **state)
 {
@@ -54,6 +60,69 @@ static void test_survives_faults(void **state)
     assert_true(ct_fault_sweep(encode_body, &scalar, 0) >= 4);
 }
 
+/* The only file of a folder. */
+static char *find_file(const char *dir)
+{
+    char *path = NULL;
+    DIR *d = opendir(dir);
+    assert_non_null(d);
+    for (const struct dirent *e; (e = readdir(d)) != NULL;) {
+        if (e->d_name[0] != '.') {
+            assert_null(path);
+            path = ct_tmpdir_path(dir, e->d_name);
+        }
+    }
+    (void)closedir(d);
+    assert_non_null(path);
+    return path;
+}
+
+/* The wall time of the record at *at, which must say what encoding it again with that time does. */
+static double check_record(const struct ct_buf *file, size_t *at, int64_t step,
+                           const struct ct_scalar *scalars, size_t count)
+{
+    double wall;
+    struct ct_buf want = CT_BUF_INIT;
+    assert_in_range(*at + 12 + 1 + sizeof wall, 0, file->len);
+    memcpy(&wall, ct_buf_bytes(file) + *at + 12 + 1, sizeof wall);
+    assert_int_equal(ct_tensorboard_encode(wall, step, scalars, count, &want), 0);
+    assert_in_range(*at + want.len, 0, file->len);
+    assert_memory_equal(ct_buf_bytes(file) + *at, ct_buf_bytes(&want), want.len);
+    *at += want.len;
+    ct_buf_fini(&want);
+    return wall;
+}
+
+static void test_files_are_named_by_the_time_and_grow_event_by_event(void **state)
+{
+    (void)state;
+    static const char name[] = "events.out.tfevents.";
+    const struct ct_scalar scalar = {"loss", 0.5};
+    struct ct_tensorboard board = CT_TENSORBOARD_INIT;
+    struct ct_buf file = CT_BUF_INIT;
+    char *parent = ct_tmpdir_new(), *dir = ct_tmpdir_path(parent, "runs");
+    time_t before = time(NULL);
+    assert_int_equal(ct_tensorboard_open(&board, dir, NULL), 0);
+    assert_int_equal(ct_tensorboard_add(&board, 300, &scalar, 1, NULL), 0);
+    time_t after = time(NULL);
+    char *path = find_file(dir);
+    const char *seconds = strstr(path, name);
+    assert_non_null(seconds);
+    assert_in_range(strtoll(seconds + strlen(name), NULL, 10), before, after);
+    assert_int_equal(ct_file_read(path, 4096, &file, NULL), 0); /* it is not closed yet */
+    size_t at = 0;
+    double first = check_record(&file, &at, 0, NULL, 0);
+    double second = check_record(&file, &at, 300, &scalar, 1);
+    assert_int_equal(at, file.len);
+    assert_true(first >= (double)before && first <= second && second < (double)after + 1);
+    ct_tensorboard_close(&board);
+    ct_tensorboard_close(&board);
+    ct_buf_fini(&file);
+    free(path);
+    free(dir);
+    ct_tmpdir_free(parent);
+}
+
 static void test_what_cannot_be_written_is_named(void **state)
 {
     (void)state;
@@ -70,6 +139,7 @@ int main(void)
         cmocka_unit_test(test_checksum_is_castagnolis),
         cmocka_unit_test(test_records_are_as_tensorboard_writes_them),
         cmocka_unit_test(test_survives_faults),
+        cmocka_unit_test(test_files_are_named_by_the_time_and_grow_event_by_event),
         cmocka_unit_test(test_what_cannot_be_written_is_named),
     };
     return cmocka_run_group_tests_name("tensorboard", tests, NULL, NULL);

@@ -61,6 +61,24 @@ static void test_printf_and_cstr(void **state)
     ct_buf_fini(&buf);
 }
 
+static void test_a_buffer_grows_only_when_it_must(void **state)
+{
+    (void)state;
+    struct ct_buf buf = CT_BUF_INIT;
+    assert_int_equal(ct_buf_reserve(&buf, 64), 0);
+    assert_int_equal(buf.cap, 64);
+    for (int i = 0; i < 63; i++) {
+        assert_int_equal(ct_buf_append(&buf, "x", 1), 0);
+    }
+    assert_int_equal(strlen(ct_buf_cstr(&buf)), 63); /* there is room for the NUL */
+    assert_int_equal(buf.cap, 64);
+    assert_int_equal(ct_buf_append(&buf, "x", 1), 0);
+    assert_int_equal(buf.cap, 64);
+    assert_int_equal(strlen(ct_buf_cstr(&buf)), 64);
+    assert_int_equal(buf.cap, 128);
+    ct_buf_fini(&buf);
+}
+
 static void test_hostile_sizes_are_refused(void **state)
 {
     (void)state;
@@ -210,6 +228,7 @@ int main(void)
         cmocka_unit_test(test_append_consume_reset),
         cmocka_unit_test(test_zeroed_memory_is_an_empty_buffer),
         cmocka_unit_test(test_printf_and_cstr),
+        cmocka_unit_test(test_a_buffer_grows_only_when_it_must),
         cmocka_unit_test(test_hostile_sizes_are_refused),
         cmocka_unit_test(test_slides_instead_of_growing),
         cmocka_unit_test(test_nearly_full_stream_moves_rarely),

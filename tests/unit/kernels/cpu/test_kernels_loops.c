@@ -79,6 +79,38 @@ static void check_products(const struct ct_cpu_loops *loops, size_t batch, size_
     ct_free(scratch), ct_free(ref), ct_free(ref_dx), ct_free(ref_db);
 }
 
+static bool is_offered(const char *name)
+{
+    const struct ct_cpu_loops *loops;
+    for (size_t v = 0; (loops = ct_cpu_loops_get(v)) != NULL; v++) {
+        if (strcmp(loops->name, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void test_every_variant_that_runs_here_comes_once_the_fastest_first(void **state)
+{
+    (void)state;
+    static const char *const fastest_first[] = {"avx512", "avx2", "generic"};
+    size_t v = 0;
+    for (size_t i = 0; i < 3; i++) {
+        if (is_offered(fastest_first[i])) {
+            assert_string_equal(ct_cpu_loops_get(v)->name, fastest_first[i]);
+            v++;
+        }
+    }
+    assert_null(ct_cpu_loops_get(v));
+    assert_true(is_offered("generic"));
+#if defined(__x86_64__)
+    assert_int_equal(is_offered("avx2"), __builtin_cpu_supports("avx2") != 0);
+    /* No processor has these two without the rest of what the variant needs. */
+    assert_int_equal(is_offered("avx512"), __builtin_cpu_supports("avx512dq") != 0 &&
+                                               __builtin_cpu_supports("avx512bw") != 0);
+#endif
+}
+
 static void test_products(void **state)
 {
     (void)state;
@@ -227,6 +259,7 @@ static void test_adamw_is_pytorchs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_variant_that_runs_here_comes_once_the_fastest_first),
         cmocka_unit_test(test_products),
         cmocka_unit_test(test_product_of_nothing),
         cmocka_unit_test(test_same_bits_everywhere),

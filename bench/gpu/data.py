@@ -5,6 +5,7 @@ import json
 import random
 
 CLASSES = 10
+WRONG = 0.2
 
 
 def _idx(path, shape, content):
@@ -13,18 +14,20 @@ def _idx(path, shape, content):
 
 
 def write(folder, train, test, side, seed=1):
-    """Images of a pattern for each class under noise that hides it in a single pixel."""
+    """Images of a pattern for each class under noise that hides it in a single pixel. Some labels are wrong,
+    so that losses do not fall to zero, where they could not be compared."""
     rng = random.Random(seed)
     pixels = side * side
     patterns = [int.from_bytes(bytes(rng.choice((0, 64)) for _ in range(pixels)), "little") for _ in range(CLASSES)]
     low = int.from_bytes(b"\x7f" * pixels, "little")
     folder.mkdir(parents=True, exist_ok=True)
     for name, count in (("train", train), ("t10k", test)):
-        labels = bytes(rng.randrange(CLASSES) for _ in range(count))
+        classes = [rng.randrange(CLASSES) for _ in range(count)]
         images = b"".join(
-            ((int.from_bytes(rng.randbytes(pixels), "little") & low) + patterns[label]).to_bytes(pixels, "little")
-            for label in labels
+            ((int.from_bytes(rng.randbytes(pixels), "little") & low) + patterns[one]).to_bytes(pixels, "little")
+            for one in classes
         )
+        labels = bytes(rng.randrange(CLASSES) if rng.random() < WRONG else one for one in classes)
         _idx(folder / f"{name}-images-idx3-ubyte", (count, side, side), images)
         _idx(folder / f"{name}-labels-idx1-ubyte", (count,), labels)
 

@@ -113,7 +113,7 @@ def learn(scene):
     lines = scene.epochs()
     need(len(lines) == 3, f"{len(lines)} epochs in the metrics")
     need(lines[-1]["loss"] < lines[0]["loss"], f"the loss does not fall: {scene.losses()}")
-    need(scene.small or lines[-1]["test_accuracy"] > 0.9, f"accuracy {lines[-1]['test_accuracy']}")
+    need(scene.small or lines[-1]["test_accuracy"] > 0.7, f"accuracy {lines[-1]['test_accuracy']}")
     tell("train_samples_per_s", lines[-1]["samples_per_s"])
 
 

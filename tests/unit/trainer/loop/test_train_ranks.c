@@ -7,6 +7,7 @@
 #include "tests/lib/rank_calls.h"
 #include "tests/lib/ranks.h"
 #include "tests/lib/tmpdir.h"
+#include "trainer/loop/param_hash.h"
 #include "trainer/loop/train.h"
 
 #include <math.h>
@@ -34,6 +35,7 @@ struct outcome {
     struct ct_train_result result;
     double loss; /* of the last epoch; rank 0 only */
     int warnings;
+    char early[256];       /* warnings from before the run */
     int64_t snapshot_step; /* that the snapshot held at the start */
 };
 static struct outcomes {
@@ -97,6 +99,9 @@ static void train(int rank, void *data)
     out->rc = ct_trainer_new(&plan->options, job, &trainer, &err);
     if (out->rc == 0) {
         out->snapshot_step = (int64_t)trainer->step_snapshot.found.step;
+        const char *early = ct_buf_cstr(&trainer->warnings);
+        CHECK(early != NULL);
+        (void)snprintf(out->early, sizeof out->early, "%s", early);
         out->rc = ct_trainer_run(trainer, &events, &out->result, &err);
         if (out->rc != 0) {
             ct_trainer_abort(trainer);
@@ -259,6 +264,22 @@ static void after_a_death_training_goes_on_from_the_snapshot(void **state)
     (void)close(fd);
 }
 
+static void training_without_room_for_snapshots_goes_on_with_a_warning(void **state)
+{
+    (void)state;
+    struct ct_train_options options = small;
+    options.epochs = 1;
+    options.snapshot = CT_SNAPSHOT_STEP;
+    struct outcome with = run(1, &options);
+    assert_string_equal(with.early, "");
+    assert_int_equal(setenv("CTRUN_SNAPSHOT", "/dev/null/none", 1), 0);
+    struct outcome without = run(1, &options);
+    assert_int_equal(unsetenv("CTRUN_SNAPSHOT"), 0);
+    expect_same(&with, &without);
+    assert_non_null(strstr(without.early, "cannot open the memory for snapshots"));
+    assert_non_null(strstr(without.early, ": after a failure, training goes on from a checkpoint"));
+}
+
 /* ---- results --------------------------------------------------------------------------------- */
 
 static void predictions_are_as_good_as_the_accuracy_says(void **state)
@@ -291,6 +312,39 @@ static void predictions_are_as_good_as_the_accuracy_says(void **state)
     ct_dataset_fini(&set);
     free(path);
     ct_tmpdir_free(dir);
+}
+
+static void hash_other_parameters(int rank, void *data)
+{
+    struct outcome *out = &outcomes->rank[rank];
+    struct ct_err err = {0};
+    struct ct_trainer *trainer = NULL;
+    struct ctw_job *job = rank_open_job();
+    CHECK(ct_trainer_new(data, job, &trainer, &err) == 0);
+    float *shared = trainer->memory.params;
+    float *own = calloc(trainer->layout.count, sizeof *own);
+    CHECK(own != NULL);
+    trainer->memory.params = rank == 1 ? own : shared;
+    uint64_t hash;
+    out->rc = ct_trainer_hash(trainer, &hash, &err);
+    memcpy(out->text, err.text, sizeof out->text);
+    trainer->memory.params = shared;
+    free(own);
+    ct_trainer_free(trainer);
+    ctw_job_free(job);
+}
+
+static void every_rank_learns_which_one_has_other_parameters(void **state)
+{
+    (void)state;
+    struct ct_train_options options = small;
+    ranks_run(3, hash_other_parameters, &options);
+    for (int rank = 0; rank < 3; rank++) {
+        assert_int_equal(outcomes->rank[rank].rc, CT_EPEER);
+        assert_non_null(strstr(outcomes->rank[rank].text,
+                               "the parameters of rank 1 are not those of rank 0 any more after "
+                               "step 0"));
+    }
 }
 
 /* ---- refusals -------------------------------------------------------------------------------- */
@@ -374,6 +428,22 @@ static void ranks_that_do_not_fill_a_pipeline_are_refused(void **state)
     expect_refusal(3, &plan, CT_EINVAL, "--pipeline-stages");
 }
 
+static void without_a_gpu_only_cuda_is_refused(void **state)
+{
+    (void)state;
+    if (ct_device_cuda_count() > 0) {
+        skip();
+    }
+    struct plan plan = {.options = small};
+    plan.options.epochs = 1;
+    struct outcome cpu = run_plan(2, &plan);
+    plan.options.device = CT_CHOOSE_AUTO;
+    struct outcome choice = run_plan(2, &plan);
+    expect_same(&cpu, &choice);
+    plan.options.device = CT_CHOOSE_CUDA;
+    expect_refusal(2, &plan, CT_EUNSUPPORTED, "CUDA");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -385,13 +455,16 @@ int main(void)
         RANKS_TEST_SHARING(a_preempted_training_goes_on_as_if_it_had_not_stopped, outcomes),
         RANKS_TEST_SHARING(only_the_last_checkpoint_must_be_written, outcomes),
         RANKS_TEST_SHARING(after_a_death_training_goes_on_from_the_snapshot, outcomes),
+        RANKS_TEST_SHARING(training_without_room_for_snapshots_goes_on_with_a_warning, outcomes),
         RANKS_TEST_SHARING(predictions_are_as_good_as_the_accuracy_says, outcomes),
+        RANKS_TEST_SHARING(every_rank_learns_which_one_has_other_parameters, outcomes),
         RANKS_TEST_SHARING(a_rank_with_other_options_is_named, outcomes),
         RANKS_TEST_SHARING(a_diverging_training_ends_and_names_the_learning_rate, outcomes),
         RANKS_TEST_SHARING(a_checkpoint_within_an_epoch_fits_only_the_same_batches, outcomes),
         RANKS_TEST_SHARING(evaluation_alone_needs_a_checkpoint, outcomes),
         RANKS_TEST_SHARING(more_ranks_than_shards_are_refused, outcomes),
         RANKS_TEST_SHARING(ranks_that_do_not_fill_a_pipeline_are_refused, outcomes),
+        RANKS_TEST_SHARING(without_a_gpu_only_cuda_is_refused, outcomes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

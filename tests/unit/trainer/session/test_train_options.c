@@ -147,6 +147,14 @@ static void test_refused(void **state)
         {{"--hidden", "512 256"}, "is not a layer size"},
         {{"--hidden", "1048577"}, "is not a layer size"},
         {{"--hidden", "99999999999999999999999999"}, "is not a layer size"},
+        {{"--augment", "flip,crop"}, "--augment: 'crop' is not one of flip, shift"},
+        {{"--augment="}, "'' is not one of flip, shift"},
+        {{"--augment=flip,"}, "'' is not one of flip, shift"},
+        {{"--checkpoint-every", "3m"}, "--checkpoint-every: '3m' is not a number of steps (100)"},
+        {{"--checkpoint-every", "s"}, "--checkpoint-every: '' is not a whole number"},
+        {{"--checkpoint-every", "0s"}, "--checkpoint-every: 0 is not within 1 .. "},
+        {{"--checkpoint-every", "111111111111111111111111"}, "is not a number of steps"},
+        {{"-hx"}, "unexpected argument '-hx'"},
         {{"--hidden", "1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1"},
          "more than 32 layers"},
     };
@@ -158,6 +166,81 @@ static void test_refused(void **state)
         }
         assert_int_equal(o.epochs, 77); /* untouched */
     }
+}
+
+static void test_words_and_units(void **state)
+{
+    (void)state;
+    struct ct_train_options o;
+    assert_int_equal(parse((const char *const[]){"--augment=shift", NULL}, &o, NULL), 0);
+    assert_true(o.augment.shift && !o.augment.flip);
+    assert_int_equal(parse((const char *const[]){"--augment=flip,shift", NULL}, &o, NULL), 0);
+    assert_true(o.augment.shift && o.augment.flip);
+    static const struct {
+        const char *text;
+        struct ct_interval expected;
+    } intervals[] = {
+        {"100", {.steps = 100}},
+        {"1step", {.steps = 1}},
+        {"20steps", {.steps = 20}},
+        {"30s", {.seconds = 30}},
+    };
+    for (size_t i = 0; i < sizeof intervals / sizeof intervals[0]; i++) {
+        assert_int_equal(parse((const char *const[]){"--checkpoint=c", "--checkpoint-every",
+                                                     intervals[i].text, NULL},
+                               &o, NULL),
+                         0);
+        assert_int_equal(o.checkpoint_every.steps, intervals[i].expected.steps);
+        assert_int_equal(o.checkpoint_every.seconds, intervals[i].expected.seconds);
+    }
+}
+
+/* Options that need or exclude each other. */
+static void test_company(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *args[ARGS_MAX];
+        const char *why; /* NULL: allowed */
+    } cases[] = {
+        {{"--checkpoint-every=5"}, "needs --checkpoint or --checkpoint-dir"},
+        {{"--checkpoint-every=5s"}, "needs --checkpoint or --checkpoint-dir"},
+        {{"--checkpoint-every=5", "--checkpoint-dir=d"}, NULL},
+        {{"--resume=auto", "--checkpoint=c"}, "--resume auto needs --checkpoint-dir"},
+        {{"--resume=auto", "--checkpoint-dir=d"}, NULL},
+        {{"--metrics-every=5"}, "--metrics-every needs --metrics or --tensorboard"},
+        {{"--metrics-every=5", "--tensorboard=d"}, NULL},
+        {{"--plot=m"}, "--plot and --output need each other"},
+        {{"-o", "svg"}, "--plot and --output need each other"},
+        {{"--plot=m", "-o", "svg"}, NULL},
+        {{"--eval-only"}, "--eval-only needs --resume"},
+        {{"--eval-only", "--resume=c"}, NULL},
+        {{"--predict=p", "--pipeline-stages=2"}, "--predict and --pipeline-stages exclude"},
+        {{"--predict=p"}, NULL},
+        {{"--consistent", "--pipeline-stages=2"}, "--consistent and --pipeline-stages exclude"},
+        {{"--consistent", "--precision=fp8"}, "--consistent and --precision fp8 exclude"},
+        {{"--consistent", "--precision=bf16"}, NULL},
+        {{"--gpus=2", "--device=cpu"}, "--gpus and --device cpu exclude each other"},
+        {{"--gpus=2", "--pipeline-stages=2"}, "--gpus and --pipeline-stages exclude each other"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct ct_train_options o;
+        struct ct_err err = {0};
+        int rc = parse(cases[i].args, &o, &err);
+        if (cases[i].why == NULL ? rc != 0
+                                 : rc != CT_EINVAL || strstr(err.text, cases[i].why) == NULL) {
+            fail_msg("%s: %d '%s'", cases[i].args[0], rc, err.text);
+        }
+    }
+}
+
+static void test_gpus_choose_cuda(void **state)
+{
+    (void)state;
+    struct ct_train_options o;
+    assert_int_equal(parse((const char *const[]){"--gpus=2", NULL}, &o, NULL), 0);
+    assert_int_equal(o.gpus, 2);
+    assert_int_equal(o.device, CT_CHOOSE_CUDA);
 }
 
 static void test_help_wins_over_what_follows(void **state)
@@ -199,7 +282,8 @@ static int help_body(void *data)
     if (rc == 0) {
         const char *s = ct_buf_cstr(&text);
         rc = s != NULL ? 0 : CT_ENOMEM;
-        if (rc == 0 && (strstr(s, "--batch-size N ") == NULL || strstr(s, "--help") == NULL)) {
+        if (rc == 0 && (strstr(s, "--batch-size N ") == NULL || strstr(s, "-h, --help") == NULL ||
+                        strstr(s, "--consistent[=SHARDS]") == NULL)) {
             rc = CT_EFORMAT;
         }
     }
@@ -221,6 +305,9 @@ int main(void)
         cmocka_unit_test(test_all_values),
         cmocka_unit_test(test_rate_follows_optimizer_unless_given),
         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_words_and_units),
+        cmocka_unit_test(test_company),
+        cmocka_unit_test(test_gpus_choose_cuda),
         cmocka_unit_test(test_help_wins_over_what_follows),
         cmocka_unit_test(test_shortened_names),
         cmocka_unit_test(test_help_survives_faults),

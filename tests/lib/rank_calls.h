@@ -9,8 +9,9 @@
 
 /* A deadline that a test never waits for, so that a return proves another way out. */
 #define LONG_MS (600 * 1000)
-/* One that a test does wait for. */
-#define SHORT_MS 300
+/* One that a test does wait for, and how messages say it. */
+#define SHORT_MS 800
+#define SHORT_S "0.8"
 
 struct ctw_job *rank_open_job(void);
 struct ctw_comm *rank_open_comm(struct ctw_job *job, int64_t timeout_ms);

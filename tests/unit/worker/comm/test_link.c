@@ -297,8 +297,9 @@ static void wait_in_vain(int rank, void *data)
     if (rank == 0) {
         struct ct_err err = {0};
         CHECK(ctw_link_recv(e.link, buf, 4, 0, &err) == CT_ETIMEDOUT);
-        rank_check_text(&err, apart ? "gave up after 0.3 s: rank 1 (127.0.0.1) has sent nothing"
-                                    : "gave up after 0.3 s: rank 1 has not come");
+        rank_check_text(&err, apart ? "gave up after " SHORT_S
+                                      " s: rank 1 (127.0.0.1) has sent nothing"
+                                    : "gave up after " SHORT_S " s: rank 1 has not come");
         atomic_store(&board->sent, 1);
     } else {
         ranks_await(&board->sent, 1);

@@ -237,7 +237,8 @@ static void send_to_nobody(int rank, void *data)
             rc = ctw_link_send(e.link, words, sizeof(words), 0, &err);
         } while (rc == 0);
         CHECK(rc == CT_ETIMEDOUT);
-        rank_check_text(&err, "send to rank 1: gave up after 0.3 s: rank 1 (127.0.0.1) takes");
+        rank_check_text(&err,
+                        "send to rank 1: gave up after " SHORT_S " s: rank 1 (127.0.0.1) takes");
         atomic_store(&board->turns, 1);
     } else {
         ranks_await(&board->turns, 1);
@@ -246,7 +247,8 @@ static void send_to_nobody(int rank, void *data)
             rc = ctw_link_recv(e.link, words, sizeof(words), 0, &err);
         } while (rc == 0);
         CHECK(rc == CT_EPEER);
-        rank_check_text(&err, "rank 0 (127.0.0.1) says: send to rank 1: gave up after 0.3 s");
+        rank_check_text(&err,
+                        "rank 0 (127.0.0.1) says: send to rank 1: gave up after " SHORT_S " s");
     }
     rank_close_pair(&e);
 }

@@ -198,6 +198,11 @@ class Tables(testlib.Case):
         met = {goal["name"]: (goal["ratio"], goal["met"]) for goal in table.goals(report)}
         self.assertEqual(met, {"784-512-10, batch 128, f32: against torch eager": (9.0, False),
                                "784-512-10, batch 128, f32: against jax scan": (1.5, True)})  # fmt: skip
+        wide = {**ROW, "features": 8192, "hidden": "8192,8192", "classes": 16, "batch": 8192, "precision": "bf16"}
+        bare = {"program": "gemm", "sizes": "8192,8192,8192,16", "batch": 8192, "precision": "bf16", "us_per_step": 100.0}
+        for us, met in ((107.0, True), (109.0, False)):
+            [goal] = table.goals(self.report([{**wide, "us_per_step": us}, bare]))
+            self.assertEqual((goal["ratio"], goal["met"]), (us / 100, met))
         report.set(**table.conclusions(report))
         self.assertIn("MISSED 784-512-10, batch 128, f32: against torch eager: 9.0 (at least 10)", table.text(report))
 

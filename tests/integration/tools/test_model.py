@@ -39,6 +39,7 @@ class Arithmetic(unittest.TestCase):
         sizes = (100, 200, 50, 10)  # layers of 80,800, 40,200 and 2,040 bytes
         self.assertEqual(model.buckets_of(sizes, 25 << 20, 1), [(2040, 2), (120_000 + 1000, 0)])
         self.assertEqual(model.buckets_of(sizes, 1000, 1000), [(2040, 2), (40_200, 1), (80_800, 0)])
+        self.assertEqual(model.buckets_of(sizes, 2040, 2040)[0], (2040, 2))
         self.assertEqual(model.buckets_of(sizes, 1 << 30, 1 << 30), [(123_040, 0)])
 
     def test_gradients_come_from_the_last_layer_to_the_first(self):

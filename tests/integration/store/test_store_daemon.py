@@ -21,11 +21,6 @@ def has_ipv6():
     return path.exists() and " lo" in path.read_text()
 
 
-def vm_rss(pid):
-    status = pathlib.Path(f"/proc/{pid}/status").read_text()
-    return 1024 * next(int(line.split()[1]) for line in status.splitlines() if "VmRSS" in line)
-
-
 class DaemonCase(testlib.Case):
     def peer(self, port, **kwargs):
         peer = Peer(port, **kwargs)
@@ -97,7 +92,7 @@ class Memory(DaemonCase):
     def assert_rss_below(self, limit):
         # A sanitizer keeps what is freed.
         if not SANITIZED:
-            self.assertLess(vm_rss(self.daemon.pid), limit)
+            self.assertLess(testlib.anonymous_bytes(self.daemon.pid), limit)
 
     def fill(self):
         """Stores until a writer is refused; returns how many values are there."""
@@ -345,7 +340,7 @@ class Footprint(DaemonCase):
         first = self.peer(port)
         first.set(b"/k", bytes(40000))
         self.assertEqual(len(first.get(b"/k")), 40000)
-        before = vm_rss(daemon.pid)
+        before = testlib.anonymous_bytes(daemon.pid)
         peers = [self.peer(port) for _ in range(count)]
         for peer in peers:
             self.assertTrue(peer.ping())
@@ -353,7 +348,7 @@ class Footprint(DaemonCase):
             peer.send(get[:7])
             peer.send(get[7:])
             self.assertEqual(len(peer.value()), 40000)
-        each = (vm_rss(daemon.pid) - before) / count
+        each = (testlib.anonymous_bytes(daemon.pid) - before) / count
         print(f"{each:.0f} bytes for each idle connection")
         if not SANITIZED:
             self.assertLessEqual(each, 400)

@@ -16,7 +16,7 @@ A test file is short:
 
 from .case import Case, main
 from .paths import BUILD_ROOT, SOURCE_ROOT, program
-from .proc import Proc, Result, cookie_pids, descriptors_of, pid_alive, zombies_of
+from .proc import Proc, Result, anonymous_bytes, cookie_pids, descriptors_of, pid_alive, zombies_of
 from .ranks import start_ranks
 from .terminal import Terminal
 from .wait import DEADLINE, wait_until
@@ -29,6 +29,7 @@ __all__ = [
     "Result",
     "SOURCE_ROOT",
     "Terminal",
+    "anonymous_bytes",
     "cookie_pids",
     "descriptors_of",
     "main",

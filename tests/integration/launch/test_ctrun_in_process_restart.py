@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers that go on in the next generation in the same process (tests/parker/parker.c)."""
+"""Workers that go on in the next generation in the same process (tests/restart_worker/restart_worker.c)."""
 
 import os
 import re
@@ -8,7 +8,7 @@ import signal
 import testlib
 from testlib import netns, wait_until
 
-PARKER = os.environ["PARKER"]
+RESTART_WORKER = os.environ["RESTART_WORKER"]
 
 # Takes its time to end, and so keeps the others waiting.
 SLOW = "trap '' TERM; while :; do sleep 0.05; done"
@@ -26,15 +26,15 @@ def ups(job, generation):
     return {up.rank: up for up in found if up.generation == generation}
 
 
-class Parks(testlib.Case):
+class InProcessRestarts(testlib.Case):
     def start_job(self, workers, *options, mode="stays", modes=None):
         """`modes`: of single ranks; "slow" is one that knows nothing of parking."""
         cases = "".join(
-            f"{rank}) {SLOW if m == 'slow' else f'exec {PARKER} {m} {self.tmp}'};;"
+            f"{rank}) {SLOW if m == 'slow' else f'exec {RESTART_WORKER} {m} {self.tmp}'};;"
             for rank, m in (modes or {}).items()
         )
         script = self.script("worker.sh", f"case $RANK in {cases}\n"
-                             f"*) exec {PARKER} {mode} {self.tmp};;\nesac\n")  # fmt: skip
+                             f"*) exec {RESTART_WORKER} {mode} {self.tmp};;\nesac\n")  # fmt: skip
         return self.start_ctrun("--standalone", "-n", workers, *options, "--no-python", "sh", script)
 
     def wait_up(self, job, generation, count):
@@ -169,7 +169,7 @@ class Nodes(testlib.Case):
             *self.cluster.nodes[i], testlib.program("ctrun"), "--nproc-per-node", 2,
             "--master-addr", self.cluster.addresses[0], "--rdzv-conf",
             "heartbeat_timeout=1,last_call_timeout=0.2,join_timeout=60", *options,
-            "--no-python", PARKER, "stays", self.tmp,
+            "--no-python", RESTART_WORKER, "stays", self.tmp,
         )  # fmt: skip
 
     def wait_met(self, jobs, generation):

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A worker for the tests of parking: meets its peers again and again until the file FOLDER/go is
- * there, and goes on in the next generation when one of them dies.
+ * A worker for the tests of in-process restarts: meets its peers again and again until the file
+ * FOLDER/go is there, and goes on in the next generation when one of them dies.
  *
- *     parker MODE FOLDER
+ *     restart-worker MODE FOLDER
  *
  * MODE says how well it does that: "stays"; "deaf" says that it can and sleeps when a peer dies;
  * "stubborn" stays, and takes no notice of SIGTERM; "forks" stays, and has a child in its session
@@ -29,7 +29,7 @@ static void nap(void)
 
 static int complain(struct ctw_job *job, const struct ct_err *err)
 {
-    (void)fprintf(stderr, "parker: %s\n", err->text);
+    (void)fprintf(stderr, "restart-worker: %s\n", err->text);
     (void)ctw_job_report_error(job, err->text, NULL);
     return EXIT_FAILURE;
 }

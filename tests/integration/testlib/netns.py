@@ -8,7 +8,7 @@ import subprocess
 import sys
 import unittest
 
-from . import bad_cable
+from . import lossy_link
 from .wait import DEADLINE, wait_until
 
 SERVER4, STRANGER4 = "10.9.0.1", "10.9.0.2"
@@ -126,13 +126,13 @@ class Cluster:
     def worsen(self, delay, loss, seed=1):
         """Joins the first two machines by a cable of that delay (seconds, each way) and loss (a
         share of frames) instead of the good one."""
-        cable = self.case.start(*self.hub, sys.executable, bad_cable.__file__, delay, loss, seed)
+        cable = self.case.start(*self.hub, sys.executable, lossy_link.__file__, delay, loss, seed)
         try:
             cable.wait_for("cable is there")
         except AssertionError as why:
             raise unittest.SkipTest(f"no tap devices here: {why}") from None
         for i in (0, 1):
-            node, device = self.nodes[i], f"ctbad{i}"
+            node, device = self.nodes[i], f"ctlossy{i}"
             pid = node[node.index("-t") + 1]
             self._do(self.hub, "ip", "link", "set", device, "netns", pid)
             self._do(node, "ip", "link", "del", "ctlink")

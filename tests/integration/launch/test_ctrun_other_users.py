@@ -180,7 +180,7 @@ def resident_kib(pid):
 
 
 @unittest.skipIf(os.geteuid() != 0, "needs root, to be two users")
-class Strangers(testlib.Case):
+class OtherUsers(testlib.Case):
     def start_job(self, *options, **kwargs):
         worker = self.script("worker.py", WORKER)
         # They know the id of the job: the status tells it.

@@ -19,7 +19,7 @@ import torture  # noqa: E402
 EPOCHS = 5 if os.environ["SANITIZE"] != "none" else 30
 
 
-class Survive(testlib.Case):
+class Snapshots(testlib.Case):
     def check_kills(self, kind, workers, count):
         problems, summary = torture.run_kills(
             BUILD_ROOT, count, workers, seed=os.getpid(), epochs=EPOCHS, kind=kind

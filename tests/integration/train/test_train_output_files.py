@@ -21,7 +21,7 @@ def records(raw):
         raw = raw[16 + length :]
 
 
-class TrainShows(testlib.Case):
+class OutputFiles(testlib.Case):
     def setUp(self):
         super().setUp()
         self.metrics = self.tmp / "metrics.jsonl"

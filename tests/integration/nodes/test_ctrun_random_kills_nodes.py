@@ -37,7 +37,7 @@ class Agent:
         return testlib.descriptors_of(self.job.pid)
 
 
-class Kills(testlib.Case):
+class RandomKillsOfNodes(testlib.Case):
     def setUp(self):
         super().setUp()
         self.seed = int(os.environ.get("CTRUN_KILLS_SEED", random.randrange(1 << 30)))

@@ -71,7 +71,7 @@ def made_up(**fields):
     return struct.pack(">I", 0x80000000 | len(text)) + text
 
 
-class Relayed(testlib.Case):
+class Tampering(testlib.Case):
     def start_pair(self, change):
         token = self.tmp / "token"
         token.touch(mode=0o600)

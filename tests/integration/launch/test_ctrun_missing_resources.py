@@ -14,7 +14,7 @@ import testlib
 TRAIN = ("train", "--data", "synthetic", "--epochs", "1", "--device", "cpu")
 
 
-class Odd(testlib.Case):
+class MissingResources(testlib.Case):
     def unshare(self, *options):
         """The beginning of a command line that runs a program in namespaces of its own."""
         argv = ["unshare", "--user", "--map-root-user", *options]

@@ -97,7 +97,7 @@ class Job:
         wait_until(lambda: not self.folder().exists(), f"{self.folder()} is gone")
 
 
-class Leftovers(testlib.Case):
+class RandomKills(testlib.Case):
     def setUp(self):
         super().setUp()
         seed = int(os.environ.get("CTRUN_KILLS_SEED", random.randrange(1 << 30)))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cable between two machines that takes its time, loses frames and lets them overtake each other:
-`bad_cable.py SECONDS LOSS SEED` makes the devices ctbad0 and ctbad1, which the caller moves to where
+"""A link between two machines that takes its time, loses frames and lets them overtake each other:
+`lossy_link.py SECONDS LOSS SEED` makes the devices ctlossy0 and ctlossy1, which the caller moves to where
 their ends belong. For kernels without netem."""
 
 import fcntl
@@ -24,7 +24,7 @@ def end(name):
 
 
 def run(delay, loss, seed):
-    ends = [end("ctbad0"), end("ctbad1")]
+    ends = [end("ctlossy0"), end("ctlossy1")]
     print("cable is there", flush=True)
     chance, under_way, count = random.Random(seed), [], 0
     while True:

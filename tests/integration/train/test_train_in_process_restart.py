@@ -32,7 +32,7 @@ def epochs_beyond(step):
 NO_LEAKS = {"ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}
 
 
-class Stay(testlib.Case):
+class InProcessRestart(testlib.Case):
     """A job whose workers are killed, and the one that it should have become."""
 
     train_args = ()
@@ -131,7 +131,7 @@ class Stay(testlib.Case):
         return self.resumed(job)[-1]
 
 
-class Cpu(Stay):
+class Cpu(InProcessRestart):
     train_args = ("--device", "cpu", "--in-process-restart", "on", "--metrics-every", "20")
 
     def test_kills(self):
@@ -224,7 +224,7 @@ class Cpu(Stay):
 
 
 @unittest.skipUnless(STANDIN, "no stand-in for CUDA and NCCL in this build")
-class Gpu(Stay):
+class Gpu(InProcessRestart):
     train_args = ("--device", "cuda", "--metrics-every", "5")
 
     def setUp(self):

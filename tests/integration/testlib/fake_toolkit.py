@@ -33,7 +33,7 @@ def environment(folder):
     return {"CUDA_HOME": str(folder), "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
 
 
-def make(folder, standin, include):
+def make(folder, library, include):
     """Writes it into the folder."""
     for part in ("bin", "lib64"):
         (folder / part).mkdir(parents=True)
@@ -41,8 +41,8 @@ def make(folder, standin, include):
         (folder / "bin" / name).write_text(text, encoding="utf-8")
         (folder / "bin" / name).chmod(0o755)
     (folder / "include").symlink_to(include)
-    for name in ("libctstandin.so", "libcublasLt.so.13", "libcudart.so.13", "libnccl.so.2"):
-        (folder / "lib64" / name).symlink_to(standin)
+    for name in ("libctfakegpu.so", "libcublasLt.so.13", "libcudart.so.13", "libnccl.so.2"):
+        (folder / "lib64" / name).symlink_to(library)
     (folder / "lib64" / "libcudart_static.a").write_text("!<arch>\n", encoding="ascii")
 
 

@@ -13,7 +13,7 @@ import testlib
 from testlib import fake_toolkit
 
 TOOL = testlib.SOURCE_ROOT / "tools" / "gpu-check"
-STANDIN = os.environ["STANDIN"]
+FAKE_GPU_LIBRARY = os.environ["FAKE_GPU_LIBRARY"]
 # tools/gpu-check must bear any number; so many are tried here.
 KILLS = int(os.environ.get("GPU_CHECK_KILLS", "3"))
 STATUSES = {"not reached", "running", "passed", "failed", "unfinished", "skipped", "left out"}
@@ -49,12 +49,12 @@ class GpuCheck(testlib.Case):
 
     def command(self, *args, budget=60, deps=None):
         """On the bare root, with the stand-in for a toolkit and a GPU."""
-        if not STANDIN:
+        if not FAKE_GPU_LIBRARY:
             self.skipTest("no stand-in in this build")
         self.env = self.compiler()
         folder = self.build / "toolkit"
         if not folder.exists():
-            fake_toolkit.make(folder, STANDIN, os.environ["CUDA_INCLUDE"])
+            fake_toolkit.make(folder, FAKE_GPU_LIBRARY, os.environ["CUDA_INCLUDE"])
         self.env.update(fake_toolkit.environment(folder))
         if not hasattr(self, "root"):
             self.root = fake_toolkit.bare_root(self)

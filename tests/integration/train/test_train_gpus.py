@@ -7,7 +7,7 @@ import os
 import testlib
 from testlib import idx
 
-STANDIN = os.environ["STANDIN"]
+FAKE_GPU_PLUGINS = os.environ["FAKE_GPU_PLUGINS"]
 
 
 class TrainGpus(testlib.Case):
@@ -25,7 +25,7 @@ class TrainGpus(testlib.Case):
         result = self.run_program(
             *launcher, testlib.program("train"), "--data", self.data, "--hidden", "24,16",
             "--batch-size", "16", "--epochs", "3", "--metrics", metrics, *args,
-            env={"CTRUN_PLUGIN_DIR": STANDIN, "FAKE_GPU_REPORT": str(report), **env},
+            env={"CTRUN_PLUGIN_DIR": FAKE_GPU_PLUGINS, "FAKE_GPU_REPORT": str(report), **env},
         )  # fmt: skip
         self.assertIn(result.code, code if isinstance(code, tuple) else (code,), result)
         seen = {}
@@ -88,7 +88,7 @@ class TrainGpus(testlib.Case):
             result = self.run_program(
                 testlib.BUILD_ROOT / "bench" / "programs" / "bench-gpu", "mlp", "16384", args[0], "3", "4", "3",
                 "0.01", *args[1:],
-                deadline=150, env={"CTRUN_PLUGIN_DIR": STANDIN, "FAKE_GPU_REPORT": str(report)},
+                deadline=150, env={"CTRUN_PLUGIN_DIR": FAKE_GPU_PLUGINS, "FAKE_GPU_REPORT": str(report)},
             )  # fmt: skip
             self.assertEqual(result.code, 0, result)
             row = json.loads(result.out)
@@ -127,7 +127,7 @@ class TrainGpus(testlib.Case):
             self.assert_one_line(result.err)
         result = self.ctrun(
             "--standalone", "-n", "2", "--no-python", testlib.program("train"), "--data", self.data,
-            "--gpus", "2", env={"CTRUN_PLUGIN_DIR": STANDIN},
+            "--gpus", "2", env={"CTRUN_PLUGIN_DIR": FAKE_GPU_PLUGINS},
         )  # fmt: skip
         self.assertNotEqual(result.code, 0)
         self.assertIn("--gpus 2: this is one of 2 workers", result.err)

@@ -9,7 +9,7 @@ import signal
 import testlib
 from testlib import idx, wait_until
 
-STANDIN = os.environ["STANDIN"]
+FAKE_GPU_PLUGINS = os.environ["FAKE_GPU_PLUGINS"]
 
 # Batches of which the last shard has one row, and an end of an epoch that leaves shards empty.
 ARGS = ("--hidden", "24,16", "--batch-size", "36", "--device", "cuda", "--consistent")
@@ -24,7 +24,7 @@ class GpusConsistent(testlib.Case):
         self.runs = 0
         self.reports = self.tmp / "reports"
         self.reports.mkdir()
-        self.env = {"CTRUN_PLUGIN_DIR": STANDIN, "FAKE_GPU_REPORT": str(self.reports), "FAKE_GPU_ANY": "1"}
+        self.env = {"CTRUN_PLUGIN_DIR": FAKE_GPU_PLUGINS, "FAKE_GPU_REPORT": str(self.reports), "FAKE_GPU_ANY": "1"}
 
     def command(self, workers, *args):
         """A job of so many workers."""

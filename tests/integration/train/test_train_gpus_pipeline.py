@@ -10,7 +10,7 @@ import signal
 import testlib
 from testlib import idx
 
-STANDIN = os.environ["STANDIN"]
+FAKE_GPU_PLUGINS = os.environ["FAKE_GPU_PLUGINS"]
 
 # Up to four stages; 88 samples leave 8 for the last batch.
 ARGS = (
@@ -28,7 +28,7 @@ class GpusPipeline(testlib.Case):
         self.metrics = self.tmp / "metrics"
         self.reports = self.tmp / "reports"
         self.reports.mkdir()
-        self.env = {"CTRUN_PLUGIN_DIR": STANDIN, "FAKE_GPU_REPORT": str(self.reports)}
+        self.env = {"CTRUN_PLUGIN_DIR": FAKE_GPU_PLUGINS, "FAKE_GPU_REPORT": str(self.reports)}
 
     def command(self, workers, *args):
         return (

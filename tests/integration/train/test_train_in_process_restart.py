@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """train goes on in the same process when another worker dies: on the CPU, and on GPUs against the
-stand-in for CUDA and NCCL (tests/standin)."""
+stand-in for CUDA and NCCL (tests/fake_gpu_plugins)."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from testlib.paths import BUILD_ROOT, SOURCE_ROOT
 sys.path.insert(0, str(SOURCE_ROOT / "bench"))
 import torture  # noqa: E402
 
-STANDIN = os.environ.get("STANDIN")
+FAKE_GPU_PLUGINS = os.environ.get("FAKE_GPU_PLUGINS")
 # A sanitizer makes steps slow: fewer are enough to be in the midst of them when a worker is killed.
 SANITIZED = os.environ["SANITIZE"] != "none"
 # Of the 88 images in batches of 16.
@@ -223,7 +223,7 @@ class Cpu(InProcessRestart):
             self.assertEqual(job.family(), [], result)
 
 
-@unittest.skipUnless(STANDIN, "no stand-in for CUDA and NCCL in this build")
+@unittest.skipUnless(FAKE_GPU_PLUGINS, "no stand-in for CUDA and NCCL in this build")
 class Gpu(InProcessRestart):
     train_args = ("--device", "cuda", "--metrics-every", "5")
 
@@ -231,7 +231,7 @@ class Gpu(InProcessRestart):
         super().setUp()
         self.reports = self.tmp / "reports"
         self.reports.mkdir()
-        self.env = {"CTRUN_PLUGIN_DIR": STANDIN, "FAKE_GPU_REPORT": str(self.reports)}
+        self.env = {"CTRUN_PLUGIN_DIR": FAKE_GPU_PLUGINS, "FAKE_GPU_REPORT": str(self.reports)}
 
     def finish(self, job):
         """Also sees that whoever ended by himself kept the rules of CUDA and NCCL."""
@@ -247,7 +247,7 @@ class Gpu(InProcessRestart):
         """What makes the sums of GPUs those of another run, where this build can do it."""
         metrics = ("--metrics", self.tmp / "tried.jsonl")
         command = self.command("--consistent", "--epochs", "1", *metrics)
-        tried = self.run_program(*command, env={"CTRUN_PLUGIN_DIR": STANDIN})
+        tried = self.run_program(*command, env={"CTRUN_PLUGIN_DIR": FAKE_GPU_PLUGINS})
         return () if "--consistent needs" in tried.err else ("--consistent",)
 
     def assert_same_model(self, job):

@@ -226,7 +226,7 @@ class Build:
             "ctworker-nccl.so": {"sources": nccl, "needs": {"cuda", "nccl"},
                                  "libraries": lambda: [self.libct, kit.nccl, kit.cudart]},
             "test_cuda": {"sources": tests, "needs": set(), "libraries": lambda: [self.libct]},
-            "gpu-worlds": {"sources": ["tests/worlds/worlds.c"], "needs": set(), "libraries": lambda: [self.libct]},
+            "gpu-world-sizes": {"sources": ["tests/gpu_world_sizes/gpu_world_sizes.c"], "needs": set(), "libraries": lambda: [self.libct]},
             "bench-gpu": {"sources": ["bench/programs/gpu.c"], "needs": set(), "libraries": lambda: [self.libct]},
             "bench-gpu-gemm": {"sources": ["bench/programs/gpu_gemm.c", *cuda], "needs": {"nvcc", "cuda", "cublaslt"},
                                "libraries": gpu, "extra": ["-lstdc++"]},

@@ -135,8 +135,8 @@ class Plan:
             *self.scenarios(),
             *self.peers(),
             _item("loss", "loss", 25, 90, self.script("loss.py"), needs=["train", "ctrun-cuda.so"], kind="tap"),
-            _item("worlds", "worlds", 20, 120, ["{build}/gpu-worlds", *(["small"] if tiny else [])],
-                  needs=["gpu-worlds", "ctrun-cuda.so"], kind="tap"),
+            _item("worlds", "worlds", 20, 120, ["{build}/gpu-world-sizes", *(["small"] if tiny else [])],
+                  needs=["gpu-world-sizes", "ctrun-cuda.so"], kind="tap"),
             *self.sanitizers(),
         ]  # fmt: skip
 

@@ -81,7 +81,8 @@ class GpusConsistent(testlib.Case):
         self.assertEqual(self.hashes(4, *args), self.hashes(1, *args))
 
     def test_the_check_of_real_gpus(self):
-        result = self.run_program(testlib.BUILD_ROOT / "tests/worlds/gpu-worlds", "small", env=self.env, deadline=200)
+        program = testlib.BUILD_ROOT / "tests/gpu_world_sizes/gpu-world-sizes"
+        result = self.run_program(program, "small", env=self.env, deadline=200)
         self.assertEqual(result.code, 0, result)
         for precision in ("f32", "tf32", "bf16"):
             ranks = [r for r in result.out.splitlines() if r.startswith(f"# {precision} on")]

@@ -219,7 +219,7 @@ static int train(struct ctw_job *job, void *data, struct ct_err *err)
     return rc;
 }
 
-/* ---- all worlds ------------------------------------------------------------------------------ */
+/* ---- all world sizes --------------------------------------------------------------------- */
 
 /* CT_EUNSUPPORTED: neither good nor bad. */
 static int check_world(struct ctw_job *job, struct run run, int world, uint64_t *expected)

@@ -57,8 +57,7 @@ static void move(const struct step *step, enum ct_agent_state to, const char *wh
     ct_sm_move(&step->agent->sm, to, why, step->now_ns);
 }
 
-/* ---- the end ----------------------------------------------------------------------------------
- */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 /* The membership's exit code, else the one that follows from what is known here. */
 static int exit_code(const struct ct_agent *agent)
@@ -126,8 +125,7 @@ static bool has_workers(const struct ct_agent *agent)
            agent->sm.state == CT_AGENT_FINISHED;
 }
 
-/* ---- workers ----------------------------------------------------------------------------------
- */
+/* ---- workers --------------------------------------------------------------------------------- */
 
 static void spawn_next(const struct step *step)
 {
@@ -205,8 +203,7 @@ static void on_stopped(const struct step *step, const struct ct_agent_event *eve
     conclude(step);
 }
 
-/* ---- the membership ---------------------------------------------------------------------------
- */
+/* ---- the membership -------------------------------------------------------------------------- */
 
 static void on_world(const struct step *step, const struct ct_agent_event *event)
 {
@@ -301,8 +298,7 @@ static void on_lost(const struct step *step, const struct ct_agent_event *event)
     }
 }
 
-/* ---- signals ----------------------------------------------------------------------------------
- */
+/* ---- signals --------------------------------------------------------------------------------- */
 
 static void begin_preemption(const struct step *step, int signo)
 {

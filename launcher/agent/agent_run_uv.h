@@ -128,8 +128,7 @@ struct ct_agent_run {
 /* Steps the state machine and carries out what it says. */
 void ct_agent_dispatch(struct ct_agent_run *run, struct ct_agent_event event);
 
-/* ---- agent_store_uv.c -------------------------------------------------------------------------
- */
+/* ---- agent_store_uv.c ------------------------------------------------------------------------ */
 
 /* Hosts the job's store if this node has to; every address is bound when it returns. */
 CT_MUST_CHECK int ct_agent_store_open(struct ct_agent_run *run, struct ct_err *err);
@@ -147,8 +146,7 @@ void ct_agent_store_close_own(struct ct_agent_store *store);
  * have had time to. */
 void ct_agent_store_close(struct ct_agent_store *store, bool shared);
 
-/* ---- agent_link_uv.c --------------------------------------------------------------------------
- */
+/* ---- agent_link_uv.c ------------------------------------------------------------------------- */
 
 /* Opens the link to the membership. The agent gets CT_AGENT_EV_UP when the link is up. */
 CT_MUST_CHECK int ct_agent_link_open(struct ct_agent_run *run, struct ct_err *err);
@@ -162,8 +160,7 @@ void ct_agent_link_beat(struct ct_agent_run *run);
 /* Waits until the last messages to the membership have been sent, then closes the stores. */
 void ct_agent_link_close(struct ct_agent_run *run);
 
-/* ---- agent_address_uv.c -------------------------------------------------------------------------
- */
+/* ---- agent_address_uv.c ---------------------------------------------------------------------- */
 
 /* Looks up this machine's own name, for a job of several machines. */
 void ct_agent_address_open(struct ct_agent_run *run);
@@ -179,8 +176,7 @@ void ct_agent_address_close(struct ct_agent_address *address);
 void ct_agent_address_choose_master(struct ct_agent_run *run, const char *told);
 void ct_agent_address_choose_interface(struct ct_agent_run *run);
 
-/* ---- agent_guest_uv.c -------------------------------------------------------------------------
- */
+/* ---- agent_guest_uv.c ------------------------------------------------------------------------ */
 
 /* To be called when a world has come and worker_env names its store. Returns true when this node's
  * workers are not admitted to that store yet; then the agent hears of the world later. */
@@ -192,8 +188,7 @@ bool ct_agent_guest_cancel(struct ct_agent_run *run, int generation);
 
 void ct_agent_guest_close(struct ct_agent_guest *guest);
 
-/* ---- agent_workers_uv.c -----------------------------------------------------------------------
- */
+/* ---- agent_workers_uv.c ---------------------------------------------------------------------- */
 
 /* Starts the worker and returns the event for the agent. */
 struct ct_agent_event ct_agent_workers_start(struct ct_agent_run *run, int local_rank);
@@ -205,8 +200,7 @@ void ct_agent_workers_stop(struct ct_agent_run *run, int signo, int64_t grace_ms
 /* The local rank of the worker whose process this is. */
 int ct_agent_workers_rank_of(const struct ct_agent_workers *workers, const struct ct_proc *proc);
 
-/* ---- agent_keep_uv.c --------------------------------------------------------------------------
- */
+/* ---- agent_keep_uv.c ------------------------------------------------------------------------- */
 
 /* Answers ct_procs_set_stay_fn(). */
 enum ct_proc_stay ct_agent_keep_may_stay(void *data, struct ct_proc *proc, bool late);
@@ -222,8 +216,7 @@ bool ct_agent_keep_resume(struct ct_agent_workers *workers, const struct ct_log 
 /* To be called when all workers have started. Prints how many of them were kept. */
 void ct_agent_keep_report(struct ct_agent_run *run);
 
-/* ---- agent_signals_uv.c -----------------------------------------------------------------------
- */
+/* ---- agent_signals_uv.c ---------------------------------------------------------------------- */
 
 /* Takes a signal that asks for the end of the job. */
 void ct_agent_signals_receive(struct ct_agent_run *run, int signo);
@@ -233,8 +226,7 @@ CT_MUST_CHECK int ct_agent_signals_open(struct ct_agent_run *run, struct ct_err 
 /* Tells the workers by key and by file that the job is asked to end. */
 void ct_agent_signals_notify(struct ct_agent_run *run);
 
-/* ---- agent_report_uv.c ------------------------------------------------------------------------
- */
+/* ---- agent_report_uv.c ----------------------------------------------------------------------- */
 
 /* Does this ctrun print messages about the whole job? Where a scheduler starts one ctrun for each
  * rank, only the first ctrun of a machine does. Every ctrun prints messages about its own worker.

@@ -130,8 +130,7 @@ static void on_uninterruptible(void *data, int local_rank, const struct ct_worke
                                 .type = CT_AGENT_EV_EXITED, .local_rank = local_rank, .end = *end});
 }
 
-/* ---- opening ----------------------------------------------------------------------------------
- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static void fill_worker_env(struct ct_agent_run *run)
 {

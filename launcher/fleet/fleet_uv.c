@@ -121,8 +121,7 @@ static void emit_log(void *data, enum ct_log_level level, const char *line)
     say(data, "%s: %s", ct_log_level_name(level), line);
 }
 
-/* ---- lines to the machines --------------------------------------------------------------------
- */
+/* ---- lines to the machines ------------------------------------------------------------------- */
 
 static void on_in_closed(uv_handle_t *handle)
 {
@@ -292,8 +291,7 @@ static void on_signal(uv_signal_t *handle, int signo)
     }
 }
 
-/* ---- launch agents -----------------------------------------------------------------------------
- */
+/* ---- launch agents --------------------------------------------------------------------------- */
 
 /* What ssh exits with when it has no connection. */
 #define AGENT_FAILED 255
@@ -538,8 +536,7 @@ static int start_nodes(struct fleet *fleet, struct ct_err *err)
     return rc;
 }
 
-/* ---- opening and closing -----------------------------------------------------------------------
- */
+/* ---- opening and closing --------------------------------------------------------------------- */
 
 /* Gives the address of this machine from which it reaches another one, by that one's name or by
  * what ssh makes of the name. */

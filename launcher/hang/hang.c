@@ -74,8 +74,7 @@ void ct_hang_reset(struct ct_hang *hang)
     hang->reported = false;
 }
 
-/* ---- what a sample says of one rank -----------------------------------------------------------
- */
+/* ---- what a sample says of one rank ---------------------------------------------------------- */
 
 static bool works_alone(enum ct_phase phase)
 {
@@ -157,8 +156,7 @@ static bool take_sample(struct ct_hang_rank *rank, const struct ct_hang_sample *
     return moved;
 }
 
-/* ---- when -------------------------------------------------------------------------------------
- */
+/* ---- when ------------------------------------------------------------------------------------ */
 
 static bool is_watched(const struct ct_hang_sample *sample)
 {
@@ -222,8 +220,7 @@ bool ct_hang_wants_proc(const struct ct_hang *hang, int local_rank, int64_t now_
     return false;
 }
 
-/* ---- who --------------------------------------------------------------------------------------
- */
+/* ---- who ------------------------------------------------------------------------------------- */
 
 struct view {
     const struct ct_hang *hang;
@@ -357,8 +354,7 @@ static enum ct_hang_reason accuse(const struct view *view, int *rank)
     return view->hang->whole_job && evident ? CT_HANG_ALL : CT_HANG_NONE;
 }
 
-/* ---- one sample -------------------------------------------------------------------------------
- */
+/* ---- one sample ------------------------------------------------------------------------------ */
 
 static bool all_known(const struct ct_hang *hang, const struct ct_hang_sample *samples)
 {

@@ -160,8 +160,7 @@ void test_tensor_expect(const char *what, const struct test_tensor *got, const d
     }
 }
 
-/* ---- numbers in the device's precision --------------------------------------------------------
- */
+/* ---- numbers in the device's precision ------------------------------------------------------- */
 
 static float rounded(float f)
 {

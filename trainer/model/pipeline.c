@@ -17,8 +17,7 @@
  * own call wait. */
 #define QUEUED_MAX CT_DEVICE_BATCHES_AHEAD
 
-/* ---- beside the device -------------------------------------------------------------------------
- */
+/* ---- beside the device ----------------------------------------------------------------------- */
 
 /* Before the host queues what `may_wait` for the device, or too much: waits itself, since it
  * notices that a peer is gone, and the device's own calls do not. */

@@ -107,8 +107,7 @@ static void test_a_reply_without_end_is_refused(void **state)
     free(bytes);
 }
 
-/* ---- over a socket ----------------------------------------------------------------------------
- */
+/* ---- over a socket --------------------------------------------------------------------------- */
 
 /* What a server says when it has heard the request. */
 struct server {

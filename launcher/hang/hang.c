@@ -19,9 +19,9 @@
 /* The kernel counts in ticks of 10 ms. */
 #define QUIET_MIN_NS (20 * CT_NS_PER_MS)
 
-/* The CPU time after which a program without a page counts as born: an interpreter has read its
+/* The CPU time after which a program without a page has warmed up: an interpreter has read its
  * modules by then. */
-#define BIRTH_CPU_NS CT_NS_PER_S
+#define WARM_UP_CPU_NS CT_NS_PER_S
 
 /* Steps measured before `auto` believes that it has seen the usual. */
 #define USUAL_STEPS 3
@@ -34,7 +34,7 @@
 #define KNOWN_SAMPLES 2
 
 struct ct_hang_rank {
-    bool born;
+    bool warmed_up;
     bool has_page;
     struct ct_progress page; /* as last seen */
     int64_t moved_ns;        /* when it last made progress; 0 = not seen yet */
@@ -109,7 +109,7 @@ static void take_step(struct ct_hang_rank *rank, const struct ct_progress *page)
     if (rank->has_page && steps == 0) {
         return;
     }
-    if (rank->born && steps > 0) {
+    if (rank->warmed_up && steps > 0) {
         int64_t each = (page->stamp_ns - rank->step_ns) / steps;
         rank->slowest_ns = each > rank->slowest_ns ? each : rank->slowest_ns;
         rank->usual++;
@@ -123,10 +123,10 @@ static bool take_page(struct ct_hang_rank *rank, const struct ct_hang_sample *sa
     bool moved = !rank->has_page || page->stamp_ns != rank->page.stamp_ns ||
                  page->step != rank->page.step || page->phase != rank->page.phase;
     if (!rank->has_page) {
-        rank->born = false; /* what its CPU told counts no more */
+        rank->warmed_up = false; /* what its CPU told counts no more */
     }
     take_step(rank, page);
-    rank->born = page->turns > 0;
+    rank->warmed_up = page->turns > 0;
     rank->has_page = true;
     rank->page = *page;
     return moved;
@@ -140,8 +140,9 @@ static bool take_sample(struct ct_hang_rank *rank, const struct ct_hang_sample *
         moved = take_page(rank, sample) || (busy && works_alone(sample->page.phase));
     } else {
         moved = busy;
-        rank->born = rank->born || sample->cpu_ns >= BIRTH_CPU_NS;
-        if (moved && rank->born && now - rank->moved_ns > rank->slowest_ns && rank->moved_ns != 0) {
+        rank->warmed_up = rank->warmed_up || sample->cpu_ns >= WARM_UP_CPU_NS;
+        if (moved && rank->warmed_up && now - rank->moved_ns > rank->slowest_ns &&
+            rank->moved_ns != 0) {
             rank->slowest_ns = now - rank->moved_ns;
         }
     }
@@ -166,7 +167,7 @@ static bool is_watched(const struct ct_hang_sample *sample)
 /* INT64_MAX = it cannot be told yet. */
 static int64_t timeout_of(const struct ct_hang *hang, const struct ct_hang_rank *rank)
 {
-    if (!rank->born) {
+    if (!rank->warmed_up) {
         return INT64_MAX;
     }
     if (hang->timeout_ns > 0) {

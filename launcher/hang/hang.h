@@ -11,21 +11,25 @@
  * living rank of this machine has made progress for the whole timeout. As long as one rank makes
  * progress, the others only wait for it, so a slow rank is never taken for a hanging one.
  *
- * A rank counts from the end of its first step on, because the first step loads, compiles and
- * connects for an unknown time. A program without a page counts from its first second of CPU time
- * on. There is no verdict until every living rank counts.
+ * A rank has warmed up at the end of its first step: that step loads, compiles and connects for an
+ * unknown time. A program without a page has warmed up after its first second of CPU time. There is
+ * no verdict until every living rank has warmed up.
+ *
+ * One case needs no such agreement: a rank that has been stopped for the whole timeout is reported
+ * even if others use the CPU, since they may spin while they wait for it.
  *
  * Who. A rank that waits for others (phase "collective") is a victim. The suspect is, in this
  * order:
  *   1. a rank that is stopped (SIGSTOP), unless all are: then somebody has suspended the job;
- *   2. a rank with a page that is in no collective while another one is;
+ *   2. a rank with a page that is in no collective while another one is, or that is the only rank;
  *   3. of ranks that all wait, the one whose step is lower than every other one's;
  *   4. the only rank in uninterruptible sleep (state D);
- *   5. of ranks that all sleep, the only one that sleeps in another place of the kernel.
- * When no rank stands out, the verdict names the job as a whole, but only if all ranks are on this
- * machine and all wait. Otherwise the culprit may be on another machine, which all machines find
- * out together (rendezvous/control/hang_vote.h), or nothing is wrong: all ranks evaluate, or write
- * a checkpoint.
+ *   5. of ranks without a page, the only one that sleeps for a time of its own choice (nanosleep),
+ *      or, where there are three or more, that sleeps in another place of the kernel than all
+ * others. When no rank stands out, the verdict names the job as a whole, but only if all ranks are
+ * on this machine and all wait. Otherwise the culprit may be on another machine, which all machines
+ * find out together (rendezvous/control/hang_vote.h), or nothing is wrong: all ranks evaluate, or
+ * write a checkpoint.
  *
  * The time starts anew when a debugger traces a rank, and when ctrun itself was suspended.
  */

@@ -266,8 +266,8 @@ static int read_signal(const char *origin, const char *value, int *out, struct c
     return 0;
 }
 
-static int apply_own(const struct ct_option_spec *spec, const char *origin, const char *value,
-                     struct ct_options *options, struct ct_err *err)
+static int apply_special(const struct ct_option_spec *spec, const char *origin, const char *value,
+                         struct ct_options *options, struct ct_err *err)
 {
     int number, rc;
     switch ((int)spec->id) { /* as an int: apply() has stored those that have a type */
@@ -334,7 +334,7 @@ static int apply(const struct ct_option_spec *spec, const char *origin, const ch
     void *field = (char *)options + spec->field;
     int number, rc;
     switch (spec->type) {
-    case CT_TYPE_OWN:
+    case CT_TYPE_SPECIAL:
         break;
     case CT_TYPE_FLAG:
         *(bool *)field = true;
@@ -354,7 +354,7 @@ static int apply(const struct ct_option_spec *spec, const char *origin, const ch
         }
         return rc;
     }
-    return apply_own(spec, origin, value, options, err);
+    return apply_special(spec, origin, value, options, err);
 }
 
 /* Sets the option back to its default. */

@@ -2,7 +2,8 @@
  *
  * The option table: what each option of ctrun is called, what it means and how its value is read.
  * To add an option: a field in options.h, an id here, a row in option_table.c, a paragraph in
- * man/ctrun.1; and a case in option_apply.c, unless the row says how the value is stored.
+ * man/ctrun.1; a case in option_apply.c, unless the row says how the value is stored; and its
+ * default in options.c, unless that is zero.
  */
 #ifndef CT_LAUNCHER_CLI_OPTION_TABLE_H
 #define CT_LAUNCHER_CLI_OPTION_TABLE_H
@@ -78,7 +79,7 @@ enum ct_help_topic {
 
 /* How the value of an option is stored. */
 enum ct_option_type {
-    CT_TYPE_OWN,      /* option_apply.c has a case for it */
+    CT_TYPE_SPECIAL,  /* option_apply.c has a case for it */
     CT_TYPE_FLAG,     /* bool: true */
     CT_TYPE_NUMBER,   /* int, from `min` to `max` */
     CT_TYPE_TEXT,     /* const char *, not empty */
@@ -95,11 +96,11 @@ struct ct_option_spec {
     const char *help;      /* lines of at most 72 characters; NULL = not in --help */
     const char *refusal;   /* the end of the sentence "--name ..."; NULL = not refused */
     bool empty_is_default; /* as in torchrun, an empty value means the default */
-    bool own; /* torchrun does not have it, so an abbreviation that fits both means torchrun's */
+    bool ctrun_only; /* torchrun does not have it: an abbreviation that fits both is torchrun's */
     enum ct_help_topic topic;
     const char *brief; /* at most 38 characters; NULL = not among the usual options */
     enum ct_option_type type;
-    size_t field; /* its offset in struct ct_options, but for CT_TYPE_OWN */
+    size_t field; /* its offset in struct ct_options, but for CT_TYPE_SPECIAL */
     int min, max;
     const char *const *words; /* ends with NULL */
 };

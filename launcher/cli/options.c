@@ -117,7 +117,7 @@ static struct ct_option option_at(size_t index)
                                          : CT_VALUE_NONE,
         /* "--re" means torchrun's "--redirects", although ctrun has "--report". Options that are
          * refused do not yield: "--log" is ambiguous, as it is for torchrun. */
-        .yields = spec->own,
+        .yields = spec->ctrun_only,
         .hidden = spec->help == NULL,
     };
 }

@@ -23,7 +23,7 @@ struct resolver {
     const struct ct_scheduler *scheduler;
     struct ct_resolved *out;
     enum ct_rdzv_backend backend;
-    int is_host; /* 1 = this ctrun hosts the store, 0 = another one, -1 = binding it tells */
+    int is_host; /* 1 = this ctrun hosts the store, 0 = another one, -1 = whoever can bind it */
     struct ct_err *err;
 };
 
@@ -501,13 +501,13 @@ int ct_resolve(const struct ct_options *options, const struct ct_scheduler *sche
     return rc != 0 ? rc : resolve_workers(&r, machine);
 }
 
-void ct_resolved_worker_env(const struct ct_resolved *resolved, struct ct_worker_env *plan)
+void ct_resolved_worker_env(const struct ct_resolved *resolved, struct ct_worker_env *env)
 {
     if (resolved->mode != CT_MODE_SHIM) {
         return;
     }
-    plan->first_local_rank = resolved->local_rank;
-    plan->local_world_size = resolved->local_size;
-    plan->node_rank = resolved->group_rank;
-    plan->node_count = resolved->group_count;
+    env->first_local_rank = resolved->local_rank;
+    env->local_world_size = resolved->local_size;
+    env->node_rank = resolved->group_rank;
+    env->node_count = resolved->group_count;
 }

@@ -68,6 +68,6 @@ CT_MUST_CHECK int ct_resolve(const struct ct_options *options, const struct ct_s
 /* What the worker of a shim is told: the ranks stay those of the world that the membership has
  * formed, where each rank is a node; local rank and node are the scheduler's. Nothing is changed in
  * the other modes. */
-void ct_resolved_worker_env(const struct ct_resolved *resolved, struct ct_worker_env *plan);
+void ct_resolved_worker_env(const struct ct_resolved *resolved, struct ct_worker_env *env);
 
 #endif

@@ -106,7 +106,7 @@ static void conclude(const struct step *step)
     }
     step->update->report = true;
     if (alone) {
-        finish(step, agent->over ? "over" : agent->lost ? "line lost" : "in a hurry");
+        finish(step, agent->over ? "over" : agent->lost ? "link lost" : "in a hurry");
     } else {
         move(step, CT_AGENT_JOINING, "stopped");
     }
@@ -290,11 +290,11 @@ static void on_lost(const struct step *step, const struct ct_agent_event *event)
     agent->will_restart = false;
     if (has_workers(agent)) {
         step->update->headline = true;
-        stop_all(step, SIGTERM, "line lost");
+        stop_all(step, SIGTERM, "link lost");
     } else if (agent->sm.state == CT_AGENT_STOPPING) {
         conclude(step);
     } else if (agent->sm.state != CT_AGENT_DISMISSING) {
-        finish(step, "line lost");
+        finish(step, "link lost");
     }
 }
 

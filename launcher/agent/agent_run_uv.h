@@ -39,7 +39,7 @@ struct ct_agent_store {
                          loopback or none */
     bool said_open;   /* the user was told that strangers may use a store of this node */
     char busy[CT_FAILURE_WHAT_MAX]; /* another program has the store's port: which; "" = none has */
-    uv_timer_t wait_timer;          /* at the start for on_leisure(), at the end for on_wait() */
+    uv_timer_t timer; /* at the start for on_kernel_log_due(), at the end for on_wait() */
     int64_t wait_until_ns;
 };
 

@@ -219,7 +219,7 @@ static void close_store(struct ct_agent_store *store)
 {
     ct_server_close(store->server, NULL, NULL);
     store->server = NULL;
-    uv_close((uv_handle_t *)&store->wait_timer, NULL);
+    uv_close((uv_handle_t *)&store->timer, NULL);
 }
 
 static void on_wait(uv_timer_t *timer)
@@ -237,5 +237,5 @@ void ct_agent_store_close(struct ct_agent_store *store, bool shared)
         return;
     }
     store->wait_until_ns = ct_clock_now(NULL) + LEAVE_MS * CT_NS_PER_MS;
-    (void)uv_timer_start(&store->wait_timer, on_wait, 0, LEAVE_POLL_MS);
+    (void)uv_timer_start(&store->timer, on_wait, 0, LEAVE_POLL_MS);
 }

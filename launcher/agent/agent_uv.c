@@ -21,8 +21,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The kernel's log is followed from then on. */
-#define LOG_AFTER_MS 50
+/* Opening the kernel's log takes time (oom.h), so it is done so long after the start, when the
+ * workers are busy with themselves. */
+#define KERNEL_LOG_AFTER_MS 50
 
 /* No worker is left. */
 static void close_all(struct ct_agent_run *run)
@@ -119,8 +120,8 @@ void ct_agent_dispatch(struct ct_agent_run *run, struct ct_agent_event event)
         }
     }
     if (run->workers.stopping && run->workers.procs != NULL) {
-        ct_procs_look_again(
-            run->workers.procs); /* whether a generation follows decides who stays */
+        /* Whether a generation follows decides who stays. */
+        ct_procs_look_again(run->workers.procs);
     }
 }
 
@@ -149,7 +150,7 @@ static void fill_worker_env(struct ct_agent_run *run)
     ct_progress_reader_open(&run->workers.progress, job->resolved->workers, &run->log);
     run->worker_env.progress = run->workers.progress.path;
     if (job->options->max_restarts > 0 || job->resolved->shared) {
-        /* else no later generation could read it, or come */
+        /* Only then can a later generation come and read it. */
         ct_snapshot_open(&run->workers.snapshot, &run->log);
         run->worker_env.snapshot = ct_snapshot_env(&run->workers.snapshot);
         ct_order_writer_open(&run->workers.orders, job->resolved->workers, &run->log);
@@ -314,8 +315,7 @@ static void log_start(struct ct_agent_run *run)
            job->logdir->run != NULL ? job->logdir->run : "no folder");
 }
 
-/* The workers are busy with themselves by now. */
-static void on_leisure(uv_timer_t *timer)
+static void on_kernel_log_due(uv_timer_t *timer)
 {
     struct ct_agent_store *store = timer->data;
     struct ct_agent_run *run = CT_CONTAINER_OF(store, struct ct_agent_run, store);
@@ -339,12 +339,12 @@ int ct_agent_run(const struct ct_job_spec *job, struct ct_outcome *out, struct c
     }
     ct_json_use_our_memory();
     ct_job_story_init(&run.report.story, job->resolved->workers, job->begun_ns);
-    CT_ASSERT(uv_timer_init(&run.loop, &run.store.wait_timer) == 0); /* cannot fail */
-    run.store.wait_timer.data = &run.store;
+    CT_ASSERT(uv_timer_init(&run.loop, &run.store.timer) == 0); /* cannot fail */
+    run.store.timer.data = &run.store;
     rc = open_all(&run, err);
     if (rc == 0) {
         log_start(&run);
-        (void)uv_timer_start(&run.store.wait_timer, on_leisure, LOG_AFTER_MS, 0);
+        (void)uv_timer_start(&run.store.timer, on_kernel_log_due, KERNEL_LOG_AFTER_MS, 0);
         ct_agent_dispatch(&run, (struct ct_agent_event){.type = CT_AGENT_EV_BEGIN});
     } else {
         close_all(&run);

@@ -44,16 +44,19 @@ static void test_text_functions_copy_cut_and_format(void **state)
     char *c = ct_strndup("ab", 100);
     char *d = ct_asprintf("rank %d of %s", 3, "eight");
     char *e = ct_strdup("");
+    char *f = ct_asprintf("%s", "");
     assert_string_equal(a, "gradient");
     assert_string_equal(b, "grad");
     assert_string_equal(c, "ab");
     assert_string_equal(d, "rank 3 of eight");
     assert_string_equal(e, "");
+    assert_string_equal(f, "");
     ct_free(a);
     ct_free(b);
     ct_free(c);
     ct_free(d);
     ct_free(e);
+    ct_free(f);
 }
 
 struct counts {

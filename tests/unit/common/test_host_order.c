@@ -53,10 +53,19 @@ static void test_host_names_sort_by_their_numbers(void **state)
     }
 }
 
+/* With another text behind each end, since a comparison must stop there. */
+static void test_equal_names_end_together(void **state)
+{
+    (void)state;
+    const char a[] = "gpu-7\0a", b[] = "gpu-7\0b";
+    assert_int_equal(ct_host_compare(a, b), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_host_names_sort_by_their_numbers),
+        cmocka_unit_test(test_equal_names_end_together),
     };
     return cmocka_run_group_tests_name("host_order", tests, NULL, NULL);
 }

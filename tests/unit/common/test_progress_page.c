@@ -65,7 +65,9 @@ static void numbers_are_made_harmless(void **state)
     assert_true(isnan(progress.loss) && isnan(progress.rate));
     assert_int_equal(progress.first_ns, 0);
     slot.first_ns = -1;
+    slot.rate = 0.5;
     assert_true(ct_progress_decode(&slot, NOW, &progress));
+    assert_true(progress.rate > 0.4);
     assert_int_equal(progress.first_ns, 0);
 }
 

@@ -5,6 +5,7 @@
 #include "launcher/process/logdir.h"
 #include "tests/lib/tmpdir.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -42,6 +43,21 @@ static void lays_out_as_torchrun(void **state)
     assert_true(is_dir(run)); /* the user's folder is never removed */
     free(run);
     free(base);
+    ct_tmpdir_free(tmp);
+}
+
+static void folders_are_made_and_an_id_may_have_a_slash(void **state)
+{
+    char *tmp = ct_tmpdir_new();
+    struct ct_logdir logdir;
+    (void)state;
+    assert_int_equal(chdir(tmp), 0);
+    errno = 0; /* is EEXIST behind a path whose beginning is there */
+    assert_int_equal(ct_logdir_init("new/logs", NULL, "team/job", &logdir, NULL), 0);
+    assert_non_null(strstr(logdir.run, "/new/logs/team_job_"));
+    assert_true(is_dir(logdir.run));
+    ct_logdir_fini(&logdir, false);
+    assert_int_equal(chdir("/"), 0);
     ct_tmpdir_free(tmp);
 }
 
@@ -135,6 +151,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lays_out_as_torchrun),
+        cmocka_unit_test(folders_are_made_and_an_id_may_have_a_slash),
         cmocka_unit_test(temporary_one_goes_unless_kept),
         cmocka_unit_test(dev_null_switches_it_off),
         cmocka_unit_test(errors_name_the_path),

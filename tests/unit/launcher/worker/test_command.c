@@ -125,6 +125,17 @@ static void looks_in_path_then_for_its_own(void **state)
     assert_string_equal(out, "./here | ./here arg");
 }
 
+static void path_alone_counts_where_the_own_folder_is_unknown(void **state)
+{
+    struct rig *rig = *state;
+    char out[1024], *own = rig->own;
+    rig->own = NULL;
+    assert_int_equal(resolve(rig, &plain, "tool", out), 0);
+    assert_string_equal(out, "/path/tool | tool arg");
+    assert_int_equal(resolve(rig, &plain, "train", out), CT_ENOENT);
+    rig->own = own;
+}
+
 static void an_empty_path_entry_is_the_current_folder(void **state)
 {
     struct rig *rig = *state;
@@ -213,6 +224,7 @@ int main(void)
 #define CASE(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         CASE(looks_in_path_then_for_its_own),
+        CASE(path_alone_counts_where_the_own_folder_is_unknown),
         CASE(an_empty_path_entry_is_the_current_folder),
         CASE(scripts_and_modules_run_under_python),
         CASE(no_python_executes_a_script_itself),

@@ -310,7 +310,7 @@ class Gpu(InProcessRestart):
         self.assertEqual(epochs, sorted(set(epochs)))
 
     def test_off(self):
-        job = self.start_job(2, "--epochs", "1000", "--in-process-restart", "off")
+        job = self.start_job(2, "--epochs", "200", "--in-process-restart", "off")
         self.wait_step(job, 10)
         before = self.workers(job, 2)
         os.kill(before[1], signal.SIGKILL)

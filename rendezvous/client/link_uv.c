@@ -3,7 +3,7 @@
  * Happy path: resolve (a literal address needs no thread), connect, prove (control.h shows the
  * exchange), on_up; then messages both ways and a BEAT every third of the heartbeat, sooner while
  * the last one has no answer. A local link is one end of a socketpair() whose other end the server
- * in this process takes: the same line, without a proof.
+ * in this process takes: the same channel, without a proof.
  *
  * Other paths: the server may start after us, and its name may be known later still. Every failure
  * before on_up is followed by another attempt after a pause that grows, until `connect_ms` have
@@ -13,15 +13,15 @@
  * Failure modes: any error after on_up ends the link through on_lost; so does silence for the
  * heartbeat that our JOIN named, or for twice that where the server's machine still answers.
  *
- * Who frees: finish_if_last() frees the link when lines, resolver and timer are closed. Each
- * attempt has a line of its own, as a handle cannot connect twice.
+ * Who frees: finish_if_last() frees the link when channels, resolver and timer are closed. Each
+ * attempt has a channel of its own, as a handle cannot connect twice.
  */
 #include "rendezvous/client/link_uv.h"
 
 #include "common/addr.h"
 #include "common/alloc.h"
 #include "common/clock.h"
-#include "rendezvous/control/line_uv.h"
+#include "rendezvous/control/channel_uv.h"
 #include "rendezvous/control/proof.h"
 #include "rendezvous/server/server_uv.h"
 #include "rendezvous/wire/port_holder.h"
@@ -73,7 +73,7 @@ enum link_state {
 };
 
 struct attempt {
-    struct ct_line line;
+    struct ct_channel channel;
     uv_connect_t connect;
     struct ct_link *link; /* NULL = given up; only to be closed */
 };
@@ -99,7 +99,7 @@ struct ct_link {
     char host[CT_HOST_MAX];
     char own_address[CT_HOST_MAX];
     bool timer_open, closing;
-    size_t attempts; /* attempts whose line is not closed yet */
+    size_t attempts; /* attempts whose channel is not closed yet */
     ct_link_close_fn close_cb;
     void *close_data;
 };
@@ -128,9 +128,9 @@ static void on_timer_closed(uv_handle_t *handle)
     finish_if_last(link);
 }
 
-static void on_line_closed(struct ct_line *line)
+static void on_channel_closed(struct ct_channel *channel)
 {
-    struct attempt *attempt = CT_CONTAINER_OF(line, struct attempt, line);
+    struct attempt *attempt = CT_CONTAINER_OF(channel, struct attempt, channel);
     struct ct_link *link = attempt->link;
     if (link->attempt == attempt) {
         link->attempt = NULL;
@@ -147,7 +147,7 @@ static void on_line_closed(struct ct_line *line)
 static void hang_up(struct ct_link *link)
 {
     if (link->attempt != NULL) {
-        ct_line_close(&link->attempt->line);
+        ct_channel_close(&link->attempt->channel);
         link->attempt = NULL;
     }
 }
@@ -175,7 +175,7 @@ void ct_link_close(struct ct_link *link, uint64_t flush_ms, ct_link_close_fn cb,
     }
     if (link->state == LINK_UP && flush_ms > 0) {
         (void)uv_timer_start(&link->timer, on_flush_timer, flush_ms, 0);
-        ct_line_finish(&link->attempt->line);
+        ct_channel_finish(&link->attempt->channel);
         return;
     }
     hang_up(link);
@@ -279,7 +279,7 @@ static void fail_attempt(struct ct_link *link, int code, const char *why)
  * gives us the same time (members.h). */
 static bool is_held_up(const struct ct_link *link, int64_t silent_ms)
 {
-    int64_t quiet_ms = ct_line_quiet_ns(&link->attempt->line) / CT_NS_PER_MS;
+    int64_t quiet_ms = ct_channel_quiet_ns(&link->attempt->channel) / CT_NS_PER_MS;
     return quiet_ms < link->heartbeat_ms && silent_ms / 2 < link->heartbeat_ms;
 }
 
@@ -315,7 +315,7 @@ static void on_beat_timer(uv_timer_t *timer)
     if (link->options.on_beat != NULL) {
         link->options.on_beat(link->options.data, link->msg);
     }
-    ct_line_send(&link->attempt->line, link->msg);
+    ct_channel_send(&link->attempt->channel, link->msg);
     ct_msg_fini(link->msg);
 }
 
@@ -339,7 +339,7 @@ void ct_link_send(struct ct_link *link, const struct ct_msg *msg)
     if (msg->type == CT_MSG_JOIN) {
         start_beats(link, msg->join.heartbeat_ms);
     }
-    ct_line_send(&link->attempt->line, msg);
+    ct_channel_send(&link->attempt->channel, msg);
 }
 
 /* ---- the proof ------------------------------------------------------------------------------ */
@@ -348,7 +348,7 @@ static void go_up(struct ct_link *link, const char *address)
 {
     link->state = LINK_UP;
     (void)uv_timer_stop(&link->timer);
-    link->attempt->line.max_frame = CT_CONTROL_MAX_FRAME;
+    link->attempt->channel.max_frame = CT_CONTROL_MAX_FRAME;
     link->options.on_up(link->options.data, address);
 }
 
@@ -359,7 +359,7 @@ static void prove(struct ct_link *link)
         fail_attempt(link, CT_EIO, "no random numbers");
         return;
     }
-    ct_line_send(&link->attempt->line, link->msg);
+    ct_channel_send(&link->attempt->channel, link->msg);
 }
 
 static void refuse_store(struct ct_link *link, int code, const char *why)
@@ -377,20 +377,20 @@ static void on_challenge(struct ct_link *link, struct ct_msg *msg)
         refuse_store(link, rc, "does not have this job's token");
         return;
     }
-    struct ct_line *line = &link->attempt->line;
-    ct_line_send(line, msg);
+    struct ct_channel *channel = &link->attempt->channel;
+    ct_channel_send(channel, msg);
     if (link->options.token != NULL) {
         const struct ct_proof *proof = &link->proof;
-        ct_frame_mac_start(&line->mac_in, link->options.token, CT_ROLE_SERVER, proof->server_nonce,
-                           proof->agent_nonce);
-        ct_frame_mac_start(&line->mac_out, link->options.token, CT_ROLE_AGENT, proof->server_nonce,
-                           proof->agent_nonce);
+        ct_frame_mac_start(&channel->mac_in, link->options.token, CT_ROLE_SERVER,
+                           proof->server_nonce, proof->agent_nonce);
+        ct_frame_mac_start(&channel->mac_out, link->options.token, CT_ROLE_AGENT,
+                           proof->server_nonce, proof->agent_nonce);
     }
 }
 
-static void on_msg(struct ct_line *line, struct ct_msg *msg)
+static void on_msg(struct ct_channel *channel, struct ct_msg *msg)
 {
-    struct ct_link *link = CT_CONTAINER_OF(line, struct attempt, line)->link;
+    struct ct_link *link = CT_CONTAINER_OF(channel, struct attempt, channel)->link;
     if (link->closing || link->state == LINK_LOST) {
         return;
     }
@@ -412,11 +412,11 @@ static void on_msg(struct ct_line *line, struct ct_msg *msg)
     }
 }
 
-static void on_line_end(struct ct_line *line, const struct ct_err *err)
+static void on_channel_end(struct ct_channel *channel, const struct ct_err *err)
 {
-    struct ct_link *link = CT_CONTAINER_OF(line, struct attempt, line)->link;
+    struct ct_link *link = CT_CONTAINER_OF(channel, struct attempt, channel)->link;
     if (link->closing || link->state == LINK_LOST) {
-        ct_line_close(line);
+        ct_channel_close(channel);
         return;
     }
     if (link->state == LINK_UP) {
@@ -435,7 +435,7 @@ static void on_line_end(struct ct_line *line, const struct ct_err *err)
 
 /* ---- connecting ----------------------------------------------------------------------------- */
 
-/* Gives *out: an attempt's line without a socket, or with that of `fd`, which it takes. */
+/* Gives *out: an attempt's channel without a socket, or with that of `fd`, which it takes. */
 static int new_attempt(struct ct_link *link, int fd, struct attempt **out)
 {
     struct attempt *attempt = ct_calloc(1, sizeof(*attempt));
@@ -446,11 +446,11 @@ static int new_attempt(struct ct_link *link, int fd, struct attempt **out)
         return CT_ENOMEM;
     }
     attempt->link = link;
-    attempt->line.on_msg = on_msg;
-    attempt->line.on_end = on_line_end;
-    attempt->line.on_closed = on_line_closed;
-    int rc = fd >= 0 ? ct_line_init_fd(&attempt->line, link->loop, fd)
-                     : ct_line_init_tcp(&attempt->line, link->loop);
+    attempt->channel.on_msg = on_msg;
+    attempt->channel.on_end = on_channel_end;
+    attempt->channel.on_closed = on_channel_closed;
+    int rc = fd >= 0 ? ct_channel_init_fd(&attempt->channel, link->loop, fd)
+                     : ct_channel_init_tcp(&attempt->channel, link->loop);
     if (rc != 0) {
         ct_free(attempt);
         return rc;
@@ -464,7 +464,7 @@ static void note_own_address(struct ct_link *link)
 {
     struct sockaddr_storage addr = {0};
     int len = sizeof(addr);
-    (void)uv_tcp_getsockname(&link->attempt->line.handle.tcp, (struct sockaddr *)&addr, &len);
+    (void)uv_tcp_getsockname(&link->attempt->channel.handle.tcp, (struct sockaddr *)&addr, &len);
     ct_addr_host((const struct sockaddr *)&addr, link->own_address, sizeof(link->own_address));
 }
 
@@ -480,9 +480,9 @@ static void on_connected(uv_connect_t *connect, int status)
         return;
     }
     link->state = LINK_PROVING;
-    (void)uv_tcp_nodelay(&attempt->line.handle.tcp, 1);
+    (void)uv_tcp_nodelay(&attempt->channel.handle.tcp, 1);
     note_own_address(link);
-    if (ct_line_start(&attempt->line, CT_CONTROL_MAX_GREETING) != 0) {
+    if (ct_channel_start(&attempt->channel, CT_CONTROL_MAX_GREETING) != 0) {
         fail_attempt(link, CT_EIO, "cannot read from the connection");
         return;
     }
@@ -495,7 +495,7 @@ static void fail_silent(struct ct_link *link)
     struct sockaddr_storage addr = {0};
     int len = sizeof(addr);
     char there[CT_ADDR_TEXT_MAX], holder[HOLDER_MAX] = "", why[HOLDER_MAX + 64];
-    (void)uv_tcp_getpeername(&link->attempt->line.handle.tcp, (struct sockaddr *)&addr, &len);
+    (void)uv_tcp_getpeername(&link->attempt->channel.handle.tcp, (struct sockaddr *)&addr, &len);
     ct_addr_host((const struct sockaddr *)&addr, there, sizeof(there));
     if (strcmp(there, link->own_address) == 0) { /* on this machine */
         ct_port_holder(link->options.port, holder, sizeof(holder));
@@ -522,7 +522,7 @@ static void connect_to(struct ct_link *link, const struct sockaddr *addr)
         return;
     }
     link->state = LINK_CONNECTING;
-    int rc = uv_tcp_connect(&link->attempt->connect, &link->attempt->line.handle.tcp, addr,
+    int rc = uv_tcp_connect(&link->attempt->connect, &link->attempt->channel.handle.tcp, addr,
                             on_connected);
     if (rc != 0) {
         fail_attempt(link, CT_EIO, uv_strerror(rc));
@@ -575,7 +575,7 @@ static void on_start_timer(uv_timer_t *timer)
     struct ct_link *link = CT_CONTAINER_OF(timer, struct ct_link, timer);
     if (link->options.local == NULL) {
         dial(link);
-    } else if (ct_line_start(&link->attempt->line, CT_CONTROL_MAX_FRAME) == 0) {
+    } else if (ct_channel_start(&link->attempt->channel, CT_CONTROL_MAX_FRAME) == 0) {
         go_up(link, "");
     } else {
         (void)ct_err_set(&link->last, CT_EIO, "cannot read from a socket");
@@ -606,7 +606,7 @@ int ct_link_open(uv_loop_t *loop, const struct ct_link_options *options, struct 
     if (link == NULL || msg == NULL) {
         ct_free(link);
         ct_free(msg);
-        return ct_err_set(err, CT_ENOMEM, "no memory for the line to the job's store");
+        return ct_err_set(err, CT_ENOMEM, "no memory for the connection to the job's store");
     }
     link->options = *options;
     link->msg = msg;

@@ -24,12 +24,12 @@ struct ct_link_options {
     const struct ct_token *token; /* borrowed until closed; NULL = none */
     int64_t connect_ms;           /* how long to try to connect, refused connections included */
     const struct ct_log *log;     /* borrowed, may be NULL */
-    /* The line is up and proved, `address` is ours as the server sees it ("" for a local one): send
-     * JOIN now. */
+    /* The channel is up and proved, `address` is ours as the server sees it ("" for a local one):
+     * send JOIN now. */
     void (*on_up)(void *data, const char *address);
     /* `msg` is borrowed. BEATs are answered and counted inside and not seen here. */
     void (*on_message)(void *data, struct ct_msg *msg);
-    /* The line is lost or could not be made; nothing else will come. CT_ECLOSED, CT_ETIMEDOUT
+    /* The channel is lost or could not be made; nothing else will come. CT_ECLOSED, CT_ETIMEDOUT
      * (silence, or connecting), CT_EPERM (token, address), CT_EPROTO (it is no ctrun there). */
     void (*on_lost)(void *data, const struct ct_err *err);
     /* Every third of the heartbeat: fills the BEAT's `workers`; may be NULL. */

@@ -79,8 +79,8 @@ enum ct_msg_type {
     CT_MSG_BEAT,     /* the sender is alive; both ways */
     CT_MSG_PREEMPT,  /* this node was asked to end by a signal; from the server: the whole job is */
     CT_MSG_LEAVE,    /* the agent ends; no restart follows if the job is over or preempted */
-    CT_MSG_GUEST,    /* instead of JOIN: while the line is open, workers at the agent's address may
-                        use this store */
+    CT_MSG_GUEST, /* instead of JOIN: while the channel is open, workers at the agent's address may
+                     use this store */
     /* server to agent */
     CT_MSG_WAITING, /* the world is not complete; `text` says who is missing */
     CT_MSG_SPARE,   /* the world is full; wait here */

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Happy path: ct_control_take() opens a line; its peer proves the token (or is trusted), joins the
- * core of the job it names, and from then on messages go to the core and the core's to the lines.
- * One timer serves all deadlines.
+ * Happy path: ct_control_take() opens a channel. Its peer proves the token (or is trusted) and
+ * joins the core of the job that it names. From then on messages of the channel go to the core and
+ * the core's to the channels. One timer serves all deadlines.
  *
  * Other paths: the core drops a member: what was sent to it is still flushed. A job whose last
  * agent is gone is forgotten, so that its id can be used again.
  *
- * Failure modes: a wrong token, a wrong version or a frame that is none end that line and nothing
- * else; refusals are logged at a limited rate. A proof that takes too long, or an agent that does
- * not take what is sent to it, ends the line too.
+ * Failure modes: a wrong token, a wrong version or a frame that is none end that channel and
+ * nothing else; refusals are logged at a limited rate. A proof that takes too long, or an agent
+ * that does not take what is sent to it, ends the channel, too.
  *
- * Who frees: a connection goes in its line's on_closed, a job with its last connection or with the
- * control itself.
+ * Who frees: a connection goes in its channel's on_closed, a job with its last connection or with
+ * the control itself.
  */
 #include "rendezvous/server/control_uv.h"
 
@@ -23,7 +23,7 @@
 #include "rendezvous/admission/access.h"
 #include "rendezvous/admission/refusal_log.h"
 #include "rendezvous/admission/source_quota.h"
-#include "rendezvous/control/line_uv.h"
+#include "rendezvous/control/channel_uv.h"
 #include "rendezvous/control/proof.h"
 #include "rendezvous/server/control_jobs.h"
 #include "rendezvous/wire/limits.h"
@@ -52,7 +52,7 @@ enum state {
 };
 
 struct conn {
-    struct ct_line line;
+    struct ct_channel channel;
     struct ct_control *control;
     struct ct_list at_control; /* in `joined`, or in `pending` by age */
     enum state state;
@@ -78,8 +78,8 @@ struct ct_control {
     struct ct_source_quota quota; /* of pending connections that have not proved a token */
     size_t conns;                 /* not freed yet */
     struct ct_refusal_log refusals;
-    struct ct_refusal_log faults; /* lines that broke the protocol */
-    struct ct_line_turns turns;
+    struct ct_refusal_log faults; /* channels that broke the protocol */
+    struct ct_channel_turns turns;
     bool timer_open, turns_open, closing;
     void (*close_cb)(void *data);
     void *close_data;
@@ -140,9 +140,9 @@ static void tell_gone(struct conn *conn, const char *why)
     }
 }
 
-static void on_line_closed(struct ct_line *line)
+static void on_channel_closed(struct ct_channel *channel)
 {
-    struct conn *conn = CT_CONTAINER_OF(line, struct conn, line);
+    struct conn *conn = CT_CONTAINER_OF(channel, struct conn, channel);
     struct ct_control *control = conn->control;
     tell_gone(conn, "the connection was closed");
     if (conn->admitted) {
@@ -178,7 +178,7 @@ static void on_turns_closed(uv_handle_t *handle)
 static void close_list(struct ct_list *list)
 {
     for (struct ct_list *at = list->next; at != list; at = at->next) {
-        ct_line_close(&CT_CONTAINER_OF(at, struct conn, at_control)->line);
+        ct_channel_close(&CT_CONTAINER_OF(at, struct conn, at_control)->channel);
     }
 }
 
@@ -206,7 +206,7 @@ static void end_soon(struct conn *conn)
     leave_list(conn);
     conn->state = ENDING;
     wait_for(conn);
-    ct_line_finish(&conn->line);
+    ct_channel_finish(&conn->channel);
 }
 
 static void refuse(struct conn *conn, int exit_code, const char *why)
@@ -225,7 +225,7 @@ static void refuse(struct conn *conn, int exit_code, const char *why)
         msg->type = CT_MSG_REFUSED;
         msg->exit_code = exit_code;
         (void)snprintf(msg->text, sizeof(msg->text), "%s", why);
-        ct_line_send(&conn->line, msg);
+        ct_channel_send(&conn->channel, msg);
         ct_free(msg);
     }
     end_soon(conn);
@@ -241,7 +241,7 @@ static void on_open_msg(struct conn *conn, struct ct_msg *msg)
         return;
     }
     conn->state = PROVING;
-    ct_line_send(&conn->line, msg);
+    ct_channel_send(&conn->channel, msg);
 }
 
 static void on_answer_msg(struct conn *conn, struct ct_msg *msg)
@@ -260,15 +260,15 @@ static void on_answer_msg(struct conn *conn, struct ct_msg *msg)
     conn->state = PROVEN;
     if (options->token != NULL) {
         const struct ct_proof *proof = &conn->proof;
-        ct_frame_mac_start(&conn->line.mac_in, options->token, CT_ROLE_AGENT, proof->server_nonce,
-                           proof->agent_nonce);
-        ct_frame_mac_start(&conn->line.mac_out, options->token, CT_ROLE_SERVER, proof->server_nonce,
-                           proof->agent_nonce);
+        ct_frame_mac_start(&conn->channel.mac_in, options->token, CT_ROLE_AGENT,
+                           proof->server_nonce, proof->agent_nonce);
+        ct_frame_mac_start(&conn->channel.mac_out, options->token, CT_ROLE_SERVER,
+                           proof->server_nonce, proof->agent_nonce);
     }
-    conn->line.max_frame = CT_CONTROL_MAX_JOIN;
+    conn->channel.max_frame = CT_CONTROL_MAX_JOIN;
     msg->type = CT_MSG_ACCEPTED;
     ct_addr_host((const struct sockaddr *)&conn->peer, msg->text, sizeof(msg->text));
-    ct_line_send(&conn->line, msg);
+    ct_channel_send(&conn->channel, msg);
 }
 
 /* ---- joining -------------------------------------------------------------------------------- */
@@ -277,9 +277,9 @@ static void send_to(void *data, struct ct_member *member, const struct ct_msg *m
 {
     (void)data;
     struct conn *conn = ct_member_conn(member);
-    ct_line_send(&conn->line, msg);
-    if (ct_line_backlog(&conn->line) > CT_CONTROL_MAX_BACKLOG) {
-        ct_line_close(&conn->line); /* on_line_closed tells the core */
+    ct_channel_send(&conn->channel, msg);
+    if (ct_channel_backlog(&conn->channel) > CT_CONTROL_MAX_BACKLOG) {
+        ct_channel_close(&conn->channel); /* on_channel_closed tells the core */
     }
 }
 
@@ -287,7 +287,7 @@ static int64_t quiet_ns(void *data, const struct ct_member *member)
 {
     const struct conn *conn = ct_member_conn(member);
     (void)data;
-    return ct_line_quiet_ns(&conn->line);
+    return ct_channel_quiet_ns(&conn->channel);
 }
 
 static void drop(void *data, struct ct_member *member)
@@ -295,7 +295,7 @@ static void drop(void *data, struct ct_member *member)
     (void)data;
     struct conn *conn = ct_member_conn(member);
     conn->member = NULL;
-    if (!conn->line.closing) {
+    if (!conn->channel.closing) {
         end_soon(conn);
     }
 }
@@ -330,7 +330,7 @@ static void on_join_msg(struct conn *conn, const struct ct_msg *msg)
             ct_members_reached(job->members, own);
         }
         size_t most = CT_CONTROL_MAX_OF_NODE(msg->join.workers);
-        conn->line.max_frame = most < CT_CONTROL_MAX_FRAME ? most : CT_CONTROL_MAX_FRAME;
+        conn->channel.max_frame = most < CT_CONTROL_MAX_FRAME ? most : CT_CONTROL_MAX_FRAME;
         /* The core may answer, or even drop the member, before this returns. */
         conn->job = job;
         let_stay(conn);
@@ -344,7 +344,7 @@ static void on_join_msg(struct conn *conn, const struct ct_msg *msg)
     }
 }
 
-/* ---- the line ------------------------------------------------------------------------------- */
+/* ---- the channel ---------------------------------------------------------------------------- */
 
 static void on_member_msg(struct conn *conn, struct ct_msg *msg)
 {
@@ -354,16 +354,16 @@ static void on_member_msg(struct conn *conn, struct ct_msg *msg)
     bool beat = msg->type == CT_MSG_BEAT;
     ct_members_message(conn->job->members, conn->member, msg, ct_clock_now(NULL));
     /* An agent that has not read the last answers gets no further ones. */
-    if (beat && conn->member != NULL && ct_line_backlog(&conn->line) == 0) {
+    if (beat && conn->member != NULL && ct_channel_backlog(&conn->channel) == 0) {
         ct_msg_fini(msg);
         *msg = (struct ct_msg){.type = CT_MSG_BEAT};
-        ct_line_send(&conn->line, msg);
+        ct_channel_send(&conn->channel, msg);
     }
 }
 
-static void on_msg(struct ct_line *line, struct ct_msg *msg)
+static void on_msg(struct ct_channel *channel, struct ct_msg *msg)
 {
-    struct conn *conn = CT_CONTAINER_OF(line, struct conn, line);
+    struct conn *conn = CT_CONTAINER_OF(channel, struct conn, channel);
     if (conn->state == OPENING && msg->type == CT_MSG_OPEN) {
         on_open_msg(conn, msg);
     } else if (conn->state == PROVING && msg->type == CT_MSG_ANSWER) {
@@ -380,9 +380,9 @@ static void on_msg(struct ct_line *line, struct ct_msg *msg)
     rearm(conn->control);
 }
 
-static void on_line_end(struct ct_line *line, const struct ct_err *err)
+static void on_channel_end(struct ct_channel *channel, const struct ct_err *err)
 {
-    struct conn *conn = CT_CONTAINER_OF(line, struct conn, line);
+    struct conn *conn = CT_CONTAINER_OF(channel, struct conn, channel);
     struct ct_control *control = conn->control;
     uint64_t untold =
         err->code != CT_ECLOSED ? ct_refusal_log_add(&control->faults, uv_now(control->loop)) : 0;
@@ -394,7 +394,7 @@ static void on_line_end(struct ct_line *line, const struct ct_err *err)
     }
     /* At once, so that the other members are told without delay. */
     tell_gone(conn, err->text);
-    ct_line_close(line);
+    ct_channel_close(channel);
 }
 
 /* ---- deadlines ------------------------------------------------------------------------------ */
@@ -414,7 +414,7 @@ static void on_timer(uv_timer_t *timer)
         if (conn->deadline_ns > now_ns) {
             break;
         }
-        ct_line_close(&conn->line); /* leaves the list when it is closed */
+        ct_channel_close(&conn->channel); /* leaves the list when it is closed */
     }
     ct_control_jobs_tick(&control->jobs, now_ns);
     rearm(control);
@@ -425,7 +425,7 @@ static int64_t next_deadline(const struct ct_control *control)
     int64_t next_ns = INT64_MAX;
     for (struct ct_list *at = control->pending.next; at != &control->pending; at = at->next) {
         const struct conn *conn = CT_CONTAINER_OF(at, struct conn, at_control);
-        if (!conn->line.closing) {
+        if (!conn->channel.closing) {
             next_ns = conn->deadline_ns;
             break;
         }
@@ -484,7 +484,7 @@ int ct_control_open(uv_loop_t *loop, const struct ct_control_options *options,
     ct_source_quota_init(&control->quota, options->max_pending);
     CT_ASSERT(uv_timer_init(loop, &control->timer) == 0); /* cannot fail */
     control->timer_open = true;
-    ct_line_turns_init(&control->turns, loop);
+    ct_channel_turns_init(&control->turns, loop);
     control->turns_open = true;
     *out = control;
     return 0;
@@ -499,7 +499,7 @@ static void end_one_too_many(struct ct_control *control)
         struct conn *conn = CT_CONTAINER_OF(at, struct conn, at_control);
         if (conn->counted && (source < 0 || conn->source == source)) {
             leave_quota(conn); /* at once; it leaves the list when it is closed */
-            ct_line_close(&conn->line);
+            ct_channel_close(&conn->channel);
             return;
         }
     }
@@ -517,26 +517,27 @@ void ct_control_take(struct ct_control *control, int fd, bool trusted)
     (void)getpeername(fd, (struct sockaddr *)&conn->peer, &len);
     len = sizeof(conn->local);
     (void)getsockname(fd, (struct sockaddr *)&conn->local, &len);
-    conn->line.on_msg = on_msg;
-    conn->line.on_end = on_line_end;
-    conn->line.on_closed = on_line_closed;
-    if (ct_line_init_fd(&conn->line, control->loop, fd) != 0) {
+    conn->channel.on_msg = on_msg;
+    conn->channel.on_end = on_channel_end;
+    conn->channel.on_closed = on_channel_closed;
+    if (ct_channel_init_fd(&conn->channel, control->loop, fd) != 0) {
         ct_free(conn);
         return;
     }
     conn->control = control;
-    conn->line.turns = &control->turns;
-    conn->line.budget = control->options.budget;
-    if (conn->line.budget != NULL) {
-        ct_budget_force(conn->line.budget, CONN_COST);
+    conn->channel.turns = &control->turns;
+    conn->channel.budget = control->options.budget;
+    if (conn->channel.budget != NULL) {
+        ct_budget_force(conn->channel.budget, CONN_COST);
     }
     conn->trusted = trusted;
     conn->state = trusted ? PROVEN : OPENING;
     control->conns++;
     wait_for(conn);
     end_one_too_many(control);
-    if (ct_line_start(&conn->line, trusted ? CT_CONTROL_MAX_FRAME : CT_CONTROL_MAX_GREETING) != 0) {
-        ct_line_close(&conn->line);
+    if (ct_channel_start(&conn->channel,
+                         trusted ? CT_CONTROL_MAX_FRAME : CT_CONTROL_MAX_GREETING) != 0) {
+        ct_channel_close(&conn->channel);
     }
     rearm(control);
 }

@@ -56,14 +56,14 @@ static void swap(struct sim_event *a, struct sim_event *b)
     *b = kept;
 }
 
-void sim_at(struct sim *sim, int64_t at, enum sim_event_type type, int line, unsigned epoch,
+void sim_at(struct sim *sim, int64_t at, enum sim_event_type type, int channel, unsigned epoch,
             const struct sim_msg *msg)
 {
     if (sim->heap_len == sim->heap_room) {
         sim->heap = grow(sim->heap, &sim->heap_room, sizeof(sim->heap[0]));
     }
     int i = sim->heap_len++;
-    sim->heap[i] = (struct sim_event){at, sim->order++, type, line, epoch, {0}};
+    sim->heap[i] = (struct sim_event){at, sim->order++, type, channel, epoch, {0}};
     if (msg != NULL) {
         sim->heap[i].msg = *msg;
     }
@@ -101,38 +101,38 @@ static int64_t arrival(struct sim *sim, int64_t *last)
     return *last;
 }
 
-void sim_say(struct sim *sim, int line, struct sim_msg msg)
+void sim_say(struct sim *sim, int channel, struct sim_msg msg)
 {
-    struct sim_line *l = &sim->lines[line];
+    struct sim_channel *l = &sim->channels[channel];
     sim->messages++;
-    sim_check_said(sim, line, &msg);
+    sim_check_said(sim, channel, &msg);
     if (!l->cut) {
-        sim_at(sim, arrival(sim, &l->up_ns), SIM_TO_CORE, line, 0, &msg);
+        sim_at(sim, arrival(sim, &l->up_ns), SIM_TO_CORE, channel, 0, &msg);
     }
 }
 
-void sim_close(struct sim *sim, int line)
+void sim_close(struct sim *sim, int channel)
 {
-    struct sim_line *l = &sim->lines[line];
+    struct sim_channel *l = &sim->channels[channel];
     l->alive = false;
     if (!l->cut) {
-        sim_at(sim, arrival(sim, &l->up_ns), SIM_CLOSED, line, 0, NULL);
+        sim_at(sim, arrival(sim, &l->up_ns), SIM_CLOSED, channel, 0, NULL);
     }
 }
 
 /* The agent has its own timer for that; the core's is in the core. */
-void sim_lose(struct sim *sim, int line)
+void sim_lose(struct sim *sim, int channel)
 {
     int64_t at = sim->now + HEARTBEAT_MS * SIM_MS * (100 + (int64_t)sim_random(sim, 50)) / 100;
-    sim->lines[line].cut = true;
-    sim_at(sim, at, SIM_LOST, line, 0, NULL);
+    sim->channels[channel].cut = true;
+    sim_at(sim, at, SIM_LOST, channel, 0, NULL);
 }
 
 static void on_send(void *data, struct ct_member *member, const struct ct_msg *msg)
 {
     struct sim *sim = data;
-    int line = (int)(intptr_t)ct_member_conn(member);
-    struct sim_line *l = &sim->lines[line];
+    int channel = (int)(intptr_t)ct_member_conn(member);
+    struct sim_channel *l = &sim->channels[channel];
     int64_t from = cpu_ns(sim);
     struct sim_msg brief = {
         .type = msg->type,
@@ -143,9 +143,9 @@ static void on_send(void *data, struct ct_member *member, const struct ct_msg *m
         .will_restart = msg->will_restart,
     };
     sim->messages++;
-    sim_check_sent(sim, line, msg);
+    sim_check_sent(sim, channel, msg);
     if (!l->cut) {
-        sim_at(sim, arrival(sim, &l->down_ns), SIM_TO_NODE, line, 0, &brief);
+        sim_at(sim, arrival(sim, &l->down_ns), SIM_TO_NODE, channel, 0, &brief);
     }
     sim->core_ns -= cpu_ns(sim) - from;
 }
@@ -153,11 +153,11 @@ static void on_send(void *data, struct ct_member *member, const struct ct_msg *m
 static void on_drop(void *data, struct ct_member *member)
 {
     struct sim *sim = data;
-    int line = (int)(intptr_t)ct_member_conn(member);
-    struct sim_line *l = &sim->lines[line];
+    int channel = (int)(intptr_t)ct_member_conn(member);
+    struct sim_channel *l = &sim->channels[channel];
     l->member = NULL;
     if (!l->cut) {
-        sim_at(sim, arrival(sim, &l->down_ns), SIM_LOST, line, 0, NULL);
+        sim_at(sim, arrival(sim, &l->down_ns), SIM_LOST, channel, 0, NULL);
     }
 }
 
@@ -165,10 +165,10 @@ static void on_drop(void *data, struct ct_member *member)
 
 int sim_new_line(struct sim *sim, int host)
 {
-    if (sim->num_lines == sim->room_lines) {
-        sim->lines = grow(sim->lines, &sim->room_lines, sizeof(sim->lines[0]));
+    if (sim->num_channels == sim->room_lines) {
+        sim->channels = grow(sim->channels, &sim->room_lines, sizeof(sim->channels[0]));
     }
-    sim->lines[sim->num_lines] = (struct sim_line){
+    sim->channels[sim->num_channels] = (struct sim_channel){
         .host = host,
         .alive = true,
         .running_generation = -1,
@@ -178,16 +178,16 @@ int sim_new_line(struct sim *sim, int host)
         .has_stopped = -1,
         .workers = sim->plan.workers + host % 2 * (sim->plan.mischief > 0),
     };
-    struct sim_line *l = &sim->lines[sim->num_lines];
+    struct sim_channel *l = &sim->channels[sim->num_channels];
     if (ct_agent_init(&l->agent, l->workers, NULL) != 0) {
         abort();
     }
-    return sim->num_lines++;
+    return sim->num_channels++;
 }
 
-void sim_enter(struct sim *sim, int line)
+void sim_enter(struct sim *sim, int channel)
 {
-    struct sim_line *l = &sim->lines[line];
+    struct sim_channel *l = &sim->channels[channel];
     struct ct_err err;
     char address[32];
     (void)snprintf(sim->join.host, sizeof(sim->join.host), "gpu-%d", l->host);
@@ -200,21 +200,21 @@ void sim_enter(struct sim *sim, int line)
     l->joined = true;
     l->joined_ns = sim->now;
     int64_t from = cpu_ns(sim);
-    int rc = ct_members_join(sim->members, &sim->join, address, (void *)(intptr_t)line, sim->now,
+    int rc = ct_members_join(sim->members, &sim->join, address, (void *)(intptr_t)channel, sim->now,
                              &member, &err);
     sim->core_ns += cpu_ns(sim) - from;
     if (rc != 0) {
-        sim_at(sim, arrival(sim, &l->down_ns), SIM_LOST, line, 0, NULL); /* it is refused */
+        sim_at(sim, arrival(sim, &l->down_ns), SIM_LOST, channel, 0, NULL); /* it is refused */
         return;
     }
     l->member = member;
-    sim_at(sim, sim->now + HEARTBEAT_MS * SIM_MS / 3, SIM_BEAT, line, 0, NULL);
+    sim_at(sim, sim->now + HEARTBEAT_MS * SIM_MS / 3, SIM_BEAT, channel, 0, NULL);
 }
 
-static void deliver(struct sim *sim, int line, const struct sim_msg *brief)
+static void deliver(struct sim *sim, int channel, const struct sim_msg *brief)
 {
     struct ct_msg *msg = sim->msg;
-    const struct sim_line *l = &sim->lines[line];
+    const struct sim_channel *l = &sim->channels[channel];
     if (l->member == NULL) {
         return;
     }
@@ -240,7 +240,7 @@ static void deliver(struct sim *sim, int line, const struct sim_msg *brief)
         round->failed = round->failed || round->stops == 0;
     }
     if (brief->type == CT_MSG_STOPPED) {
-        sim->lines[line].has_stopped = brief->generation;
+        sim->channels[channel].has_stopped = brief->generation;
     }
     int64_t from = cpu_ns(sim);
     ct_members_message(sim->members, l->member, msg, sim->now);
@@ -250,17 +250,17 @@ static void deliver(struct sim *sim, int line, const struct sim_msg *brief)
 
 static void step(struct sim *sim, const struct sim_event *event)
 {
-    struct sim_line *l = event->line >= 0 ? &sim->lines[event->line] : NULL;
+    struct sim_channel *l = event->channel >= 0 ? &sim->channels[event->channel] : NULL;
     switch (event->type) {
     case SIM_JOIN:
-        sim_node_begin(sim, event->line);
+        sim_node_begin(sim, event->channel);
         break;
     case SIM_TO_CORE:
-        deliver(sim, event->line, &event->msg);
+        deliver(sim, event->channel, &event->msg);
         break;
     case SIM_TO_NODE:
         if (l->alive && !l->cut) {
-            sim_node_hear(sim, event->line, &event->msg);
+            sim_node_hear(sim, event->channel, &event->msg);
         }
         break;
     case SIM_CLOSED:
@@ -275,13 +275,13 @@ static void step(struct sim *sim, const struct sim_event *event)
     case SIM_LOST:
         if (l->alive) {
             l->cut = true;
-            sim_node_lost(sim, event->line);
+            sim_node_lost(sim, event->channel);
         }
         break;
     case SIM_BEAT:
         if (l->alive && l->member != NULL) {
-            sim_say(sim, event->line, (struct sim_msg){.type = CT_MSG_BEAT});
-            sim_at(sim, sim->now + HEARTBEAT_MS * SIM_MS / 3, SIM_BEAT, event->line, 0, NULL);
+            sim_say(sim, event->channel, (struct sim_msg){.type = CT_MSG_BEAT});
+            sim_at(sim, sim->now + HEARTBEAT_MS * SIM_MS / 3, SIM_BEAT, event->channel, 0, NULL);
         }
         break;
     case SIM_EXIT:
@@ -290,12 +290,12 @@ static void step(struct sim *sim, const struct sim_event *event)
             if (event->msg.signo != 0) {
                 end = (struct ct_worker_end){.kind = CT_END_SIGNALED, .value = event->msg.signo};
             }
-            sim_node_exit(sim, event->line, event->msg.local_rank, end);
+            sim_node_exit(sim, event->channel, event->msg.local_rank, end);
         }
         break;
     case SIM_STOP_DONE:
         if (l->alive && l->epoch == event->epoch) {
-            sim_node_stopped(sim, event->line);
+            sim_node_stopped(sim, event->channel);
         }
         break;
     case SIM_MISCHIEF:
@@ -383,9 +383,9 @@ void sim_fini(struct sim *sim)
     ct_members_free(sim->members);
     free(sim->msg);
     free(sim->heap);
-    for (int i = 0; i < sim->num_lines; i++) {
-        ct_agent_fini(&sim->lines[i].agent);
+    for (int i = 0; i < sim->num_channels; i++) {
+        ct_agent_fini(&sim->channels[i].agent);
     }
-    free(sim->lines);
+    free(sim->channels);
     memset(sim, 0, sizeof(*sim));
 }

@@ -57,13 +57,13 @@ struct sim_event {
     int64_t at;
     uint64_t order; /* first come, first served at one time */
     enum sim_event_type type;
-    int line; /* which connection, or -1 */
+    int channel; /* which connection, or -1 */
     unsigned epoch;
     struct sim_msg msg;
 };
 
 /* One life of a node's agent with its connection and its workers. */
-struct sim_line {
+struct sim_channel {
     int host;
     struct ct_member *member;          /* NULL = not (any more) known to the core */
     bool joined, alive, cut;           /* alive: the agent runs; cut: nothing passes */
@@ -94,7 +94,7 @@ struct sim_line {
 /* What is known of one generation. */
 struct sim_round {
     int node_count, world_size, told, stops, workers_told;
-    int server;                /* line of node rank 0 */
+    int server;                /* channel of node rank 0 */
     bool failed;               /* a worker of it has, and it was stopped for that */
     int64_t served_ns;         /* the core knows that rank 0 serves; 0 = it does not */
     unsigned char taken[1024]; /* bit per node rank, 8192 and more are only counted */
@@ -112,8 +112,8 @@ struct sim {
     int heap_len, heap_room;
     uint64_t events, order, messages;
     int64_t core_ns; /* real time spent in the membership core, the network's left out */
-    struct sim_line *lines;
-    int num_lines, room_lines, hosts;
+    struct sim_channel *channels;
+    int num_channels, room_lines, hosts;
     struct sim_round rounds[SIM_GENERATIONS];
     int newest; /* generation that was told last; -1 = none */
     int restarts, over_code;
@@ -127,29 +127,29 @@ void sim_fini(struct sim *sim);
 
 /* ---- between its files ---- */
 uint64_t sim_random(struct sim *sim, uint64_t below); /* 0 to below - 1; below > 0 */
-void sim_at(struct sim *sim, int64_t at, enum sim_event_type type, int line, unsigned epoch,
+void sim_at(struct sim *sim, int64_t at, enum sim_event_type type, int channel, unsigned epoch,
             const struct sim_msg *msg);
-void sim_say(struct sim *sim, int line, struct sim_msg msg); /* node to core */
+void sim_say(struct sim *sim, int channel, struct sim_msg msg); /* node to core */
 int sim_new_line(struct sim *sim, int host);
-void sim_close(struct sim *sim, int line); /* loudly */
+void sim_close(struct sim *sim, int channel); /* loudly */
 
-void sim_lose(struct sim *sim, int line);  /* silently, for both */
-void sim_enter(struct sim *sim, int line); /* the agent's JOIN is at the core */
+void sim_lose(struct sim *sim, int channel);  /* silently, for both */
+void sim_enter(struct sim *sim, int channel); /* the agent's JOIN is at the core */
 
-void sim_node_begin(struct sim *sim, int line);
-void sim_node_hear(struct sim *sim, int line, const struct sim_msg *msg);
-void sim_node_lost(struct sim *sim, int line);
-void sim_node_exit(struct sim *sim, int line, int local_rank, struct ct_worker_end end);
-void sim_node_stopped(struct sim *sim, int line);
-void sim_node_signal(struct sim *sim, int line, int signo);
+void sim_node_begin(struct sim *sim, int channel);
+void sim_node_hear(struct sim *sim, int channel, const struct sim_msg *msg);
+void sim_node_lost(struct sim *sim, int channel);
+void sim_node_exit(struct sim *sim, int channel, int local_rank, struct ct_worker_end end);
+void sim_node_stopped(struct sim *sim, int channel);
+void sim_node_signal(struct sim *sim, int channel, int signo);
 void sim_mischief(struct sim *sim);
 
-void sim_break(struct sim *sim, const char *rule, int line);
-void sim_check_said(struct sim *sim, int line, const struct sim_msg *msg); /* by an agent */
-void sim_check_spawn(struct sim *sim, int line, int local_rank);
-void sim_check_obeyed(struct sim *sim, int line, const struct sim_msg *msg);
-void sim_check_finish(struct sim *sim, int line);
-void sim_check_sent(struct sim *sim, int line, const struct ct_msg *msg);
+void sim_break(struct sim *sim, const char *rule, int channel);
+void sim_check_said(struct sim *sim, int channel, const struct sim_msg *msg); /* by an agent */
+void sim_check_spawn(struct sim *sim, int channel, int local_rank);
+void sim_check_obeyed(struct sim *sim, int channel, const struct sim_msg *msg);
+void sim_check_finish(struct sim *sim, int channel);
+void sim_check_sent(struct sim *sim, int channel, const struct ct_msg *msg);
 void sim_check_step(struct sim *sim);
 void sim_check_end(struct sim *sim);
 

@@ -19,10 +19,10 @@ static int64_t soon(struct sim *sim, int64_t most_ns)
 
 /* ---- workers -------------------------------------------------------------------------------- */
 
-static struct ct_agent_event start_worker(struct sim *sim, int line, int local_rank)
+static struct ct_agent_event start_worker(struct sim *sim, int channel, int local_rank)
 {
-    struct sim_line *l = &sim->lines[line];
-    sim_check_spawn(sim, line, local_rank);
+    struct sim_channel *l = &sim->channels[channel];
+    sim_check_spawn(sim, channel, local_rank);
     if (l->no_exec) {
         l->no_exec = false;
         return (struct ct_agent_event){.type = CT_AGENT_EV_NOT_STARTED,
@@ -31,15 +31,15 @@ static struct ct_agent_event start_worker(struct sim *sim, int line, int local_r
     }
     l->running |= 1U << local_rank;
     l->running_generation = l->agent.generation;
-    sim_at(sim, soon(sim, sim->plan.work_ns), SIM_EXIT, line, l->epoch,
+    sim_at(sim, soon(sim, sim->plan.work_ns), SIM_EXIT, channel, l->epoch,
            &(struct sim_msg){.local_rank = local_rank});
     return (struct ct_agent_event){.type = CT_AGENT_EV_STARTED, .local_rank = local_rank};
 }
 
 /* Some end in order, some of the signal, as they like. */
-static void stop(struct sim *sim, int line, int signo, int64_t most_ns)
+static void stop(struct sim *sim, int channel, int signo, int64_t most_ns)
 {
-    struct sim_line *l = &sim->lines[line];
+    struct sim_channel *l = &sim->channels[channel];
     bool orderly = signo != SIGKILL && sim_random(sim, 2) == 0;
     int64_t last = sim->now;
     l->epoch++;
@@ -49,22 +49,22 @@ static void stop(struct sim *sim, int line, int signo, int64_t most_ns)
             int64_t at = soon(sim, most_ns);
             bool well = orderly || (signo != SIGKILL && sim_random(sim, 2) == 0);
             last = at > last ? at : last;
-            sim_at(sim, at, SIM_EXIT, line, l->epoch,
+            sim_at(sim, at, SIM_EXIT, channel, l->epoch,
                    &(struct sim_msg){.local_rank = i, .signo = well ? 0 : signo});
         }
     }
-    sim_at(sim, last + soon(sim, SETTLE_NS) - sim->now, SIM_STOP_DONE, line, l->epoch, NULL);
+    sim_at(sim, last + soon(sim, SETTLE_NS) - sim->now, SIM_STOP_DONE, channel, l->epoch, NULL);
 }
 
 /* ---- the agent ------------------------------------------------------------------------------ */
 
-static void say(struct sim *sim, int line, unsigned what)
+static void say(struct sim *sim, int channel, unsigned what)
 {
     /* by bit of enum ct_agent_message */
     static const enum ct_msg_type types[] = {CT_MSG_JOIN,    CT_MSG_SERVING,  CT_MSG_STARTED,
                                              CT_MSG_FAILED,  CT_MSG_FINISHED, CT_MSG_STOPPED,
                                              CT_MSG_PREEMPT, CT_MSG_LEAVE};
-    const struct ct_agent *agent = &sim->lines[line].agent;
+    const struct ct_agent *agent = &sim->channels[channel].agent;
     const struct ct_agent_failure *failure = &agent->failure;
     for (int bit = 0; bit < 8; bit++) {
         struct sim_msg msg = {
@@ -79,56 +79,56 @@ static void say(struct sim *sim, int line, unsigned what)
             continue;
         }
         if (msg.type == CT_MSG_JOIN) {
-            sim_enter(sim, line);
+            sim_enter(sim, channel);
         } else {
-            sim_say(sim, line, msg);
+            sim_say(sim, channel, msg);
         }
     }
 }
 
-static void carry_out(struct sim *sim, int line, const struct ct_agent_update *update)
+static void carry_out(struct sim *sim, int channel, const struct ct_agent_update *update)
 {
-    struct sim_line *l = &sim->lines[line];
-    say(sim, line, update->say);
+    struct sim_channel *l = &sim->channels[channel];
+    say(sim, channel, update->say);
     if (update->stop_signal != 0) {
-        stop(sim, line, update->stop_signal, STOP_NS);
+        stop(sim, channel, update->stop_signal, STOP_NS);
     }
     if (update->kill) {
-        stop(sim, line, SIGKILL, KILL_NS);
+        stop(sim, channel, SIGKILL, KILL_NS);
     }
     if (update->finish) {
         l->ended = true;
         l->exit_code = update->exit_code;
-        sim_check_finish(sim, line);
-        sim_close(sim, line);
+        sim_check_finish(sim, channel);
+        sim_close(sim, channel);
     }
 }
 
-static void take(struct sim *sim, int line, struct ct_agent_event event)
+static void take(struct sim *sim, int channel, struct ct_agent_event event)
 {
-    struct sim_line *l = &sim->lines[line];
+    struct sim_channel *l = &sim->channels[channel];
     struct ct_agent_update update;
     do {
         ct_agent_step(&l->agent, &event, sim->now, &update);
-        carry_out(sim, line, &update);
+        carry_out(sim, channel, &update);
         if (update.serve) {
             event.type = l->no_store ? CT_AGENT_EV_NOT_SERVING : CT_AGENT_EV_SERVING;
             l->no_store = false;
         } else if (update.spawn >= 0) {
-            event = start_worker(sim, line, update.spawn);
+            event = start_worker(sim, channel, update.spawn);
         }
     } while ((update.serve || update.spawn >= 0) && sim->broken[0] == '\0');
 }
 
 /* ---- what happens to it --------------------------------------------------------------------- */
 
-void sim_node_begin(struct sim *sim, int line)
+void sim_node_begin(struct sim *sim, int channel)
 {
-    take(sim, line, (struct ct_agent_event){.type = CT_AGENT_EV_BEGIN});
-    take(sim, line, (struct ct_agent_event){.type = CT_AGENT_EV_UP});
+    take(sim, channel, (struct ct_agent_event){.type = CT_AGENT_EV_BEGIN});
+    take(sim, channel, (struct ct_agent_event){.type = CT_AGENT_EV_UP});
 }
 
-void sim_node_hear(struct sim *sim, int line, const struct sim_msg *msg)
+void sim_node_hear(struct sim *sim, int channel, const struct sim_msg *msg)
 {
     struct ct_agent_event event = {.generation = msg->generation,
                                    .exit_code = msg->code,
@@ -137,7 +137,7 @@ void sim_node_hear(struct sim *sim, int line, const struct sim_msg *msg)
                                    .will_restart = msg->will_restart};
     if (msg->type == CT_MSG_WORLD) {
         event.type = CT_AGENT_EV_WORLD;
-        sim->lines[line].finished = false;
+        sim->channels[channel].finished = false;
     } else if (msg->type == CT_MSG_STOP) {
         event.type = CT_AGENT_EV_STOP;
     } else if (msg->type == CT_MSG_PREEMPT) {
@@ -149,35 +149,35 @@ void sim_node_hear(struct sim *sim, int line, const struct sim_msg *msg)
     } else {
         return; /* words for a person */
     }
-    take(sim, line, event);
-    sim_check_obeyed(sim, line, msg);
+    take(sim, channel, event);
+    sim_check_obeyed(sim, channel, msg);
 }
 
-void sim_node_lost(struct sim *sim, int line)
+void sim_node_lost(struct sim *sim, int channel)
 {
-    take(sim, line,
+    take(sim, channel,
          (struct ct_agent_event){.type = CT_AGENT_EV_LOST, .exit_code = CT_EXIT_NODE_LOST});
-    sim_check_obeyed(sim, line, &(struct sim_msg){.type = CT_MSG_OVER});
+    sim_check_obeyed(sim, channel, &(struct sim_msg){.type = CT_MSG_OVER});
 }
 
-void sim_node_exit(struct sim *sim, int line, int local_rank, struct ct_worker_end end)
+void sim_node_exit(struct sim *sim, int channel, int local_rank, struct ct_worker_end end)
 {
-    struct sim_line *l = &sim->lines[line];
+    struct sim_channel *l = &sim->channels[channel];
     if ((l->running >> local_rank & 1) != 0) { /* else it has ended otherwise before */
         l->running &= ~(1U << local_rank);
-        take(sim, line,
+        take(sim, channel,
              (struct ct_agent_event){
                  .type = CT_AGENT_EV_EXITED, .local_rank = local_rank, .end = end});
     }
 }
 
-void sim_node_stopped(struct sim *sim, int line)
+void sim_node_stopped(struct sim *sim, int channel)
 {
-    sim->lines[line].stopping = false;
-    take(sim, line, (struct ct_agent_event){.type = CT_AGENT_EV_STOPPED});
+    sim->channels[channel].stopping = false;
+    take(sim, channel, (struct ct_agent_event){.type = CT_AGENT_EV_STOPPED});
 }
 
-void sim_node_signal(struct sim *sim, int line, int signo)
+void sim_node_signal(struct sim *sim, int channel, int signo)
 {
-    take(sim, line, (struct ct_agent_event){.type = CT_AGENT_EV_SIGNAL, .signo = signo});
+    take(sim, channel, (struct ct_agent_event){.type = CT_AGENT_EV_SIGNAL, .signo = signo});
 }

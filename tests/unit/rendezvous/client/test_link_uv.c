@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Agents' lines to a server, both ends on one loop: what each end does when all is well, when the
+ * Agents' links to a server, both ends on one loop: what each end does when all is well, when the
  * other is somebody else, and when it falls silent.
  */
 #include "tests/lib/ct_test.h"

@@ -13,18 +13,18 @@ uint64_t ct_refusal_log_add(struct ct_refusal_log *refusals, uint64_t now_ms)
     if (now_ms < refusals->next_ms) {
         return 0;
     }
-    uint64_t untold = refusals->total - refusals->told;
-    refusals->told = refusals->total;
+    uint64_t unreported = refusals->total - refusals->reported;
+    refusals->reported = refusals->total;
     refusals->next_ms = now_ms + CT_REFUSAL_QUIET_MS;
-    return untold;
+    return unreported;
 }
 
-const char *ct_refusals_others(uint64_t untold, char out[CT_REFUSALS_TEXT_MAX])
+const char *ct_refusals_others(uint64_t unreported, char out[CT_REFUSALS_TEXT_MAX])
 {
     out[0] = '\0';
-    if (untold > 1) {
-        (void)snprintf(out, CT_REFUSALS_TEXT_MAX, " (and %" PRIu64 " other%s like it)", untold - 1,
-                       untold == 2 ? "" : "s");
+    if (unreported > 1) {
+        (void)snprintf(out, CT_REFUSALS_TEXT_MAX, " (and %" PRIu64 " other%s like it)",
+                       unreported - 1, unreported == 2 ? "" : "s");
     }
     return out;
 }

@@ -254,9 +254,9 @@ static enum MHD_Result send_answer(const struct ct_mhd *mhd, struct MHD_Connecti
 /* Logged at a limited rate, like refused connections: anybody may ask as often as they like. */
 static void count_denial(struct ct_http *http, struct MHD_Connection *connection)
 {
-    uint64_t untold = ct_refusal_log_add(&http->denials, uv_now(http->loop));
+    uint64_t unreported = ct_refusal_log_add(&http->denials, uv_now(http->loop));
     http->stats.denied = http->denials.total;
-    if (untold > 0) {
+    if (unreported > 0) {
         const union MHD_ConnectionInfo *info =
             http->mhd.get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
         char peer[CT_ADDR_TEXT_MAX] = "?";
@@ -264,8 +264,8 @@ static void count_denial(struct ct_http *http, struct MHD_Connection *connection
             ct_addr_format(info->client_addr, peer, sizeof(peer));
         }
         ct_log(http->log, CT_LOG_WARNING,
-               "store: refused %" PRIu64 " HTTP request%s by address, the last from %s", untold,
-               untold == 1 ? "" : "s", peer);
+               "store: refused %" PRIu64 " HTTP request%s by address, the last from %s", unreported,
+               unreported == 1 ? "" : "s", peer);
     }
 }
 

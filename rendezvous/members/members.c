@@ -127,14 +127,15 @@ static void violation(struct ct_members *m, struct ct_member *member, const stru
     char why[256];
     (void)snprintf(why, sizeof(why), "it broke the protocol with \"%s\"%s%s",
                    ct_msg_name(msg->type), how[0] != '\0' ? ": " : "", how);
-    uint64_t untold = m->options.faults != NULL
-                          ? ct_refusal_log_add(m->options.faults, (uint64_t)(now_ns / CT_NS_PER_MS))
-                          : 1;
-    if (untold > 0) {
+    uint64_t unreported =
+        m->options.faults != NULL
+            ? ct_refusal_log_add(m->options.faults, (uint64_t)(now_ns / CT_NS_PER_MS))
+            : 1;
+    if (unreported > 0) {
         char others[CT_REFUSALS_TEXT_MAX];
         ct_log(m->options.log, CT_LOG_WARNING, "store: node %s%s%s is given up: %s%s", member->host,
                member->address[0] != '\0' ? " at " : "", member->address, why,
-               ct_refusals_others(untold, others));
+               ct_refusals_others(unreported, others));
     }
     refuse(m, member, why);
     members_round_left(m, member, CT_FAILURE_AGENT, why, true, now_ns);

@@ -46,13 +46,13 @@ void ct_conn_gate_peer(const struct ct_conn *conn, char *text, size_t size)
 
 void ct_conn_gate_refuse(struct ct_conn *conn, struct ct_refusal_log *refusals, const char *why)
 {
-    uint64_t untold = ct_refusal_log_add(refusals, uv_now(conn->tcp.loop));
-    if (untold > 0) {
+    uint64_t unreported = ct_refusal_log_add(refusals, uv_now(conn->tcp.loop));
+    if (unreported > 0) {
         char text[CT_ADDR_TEXT_MAX];
         ct_conn_gate_peer(conn, text, sizeof(text));
         ct_log(ct_conn_hub_of(conn)->log, CT_LOG_WARNING,
-               "store: refused %" PRIu64 " connection%s %s, the last from %s", untold,
-               untold == 1 ? "" : "s", why, text);
+               "store: refused %" PRIu64 " connection%s %s, the last from %s", unreported,
+               unreported == 1 ? "" : "s", why, text);
     }
     ct_conn_close(conn);
 }

@@ -107,10 +107,10 @@ static void say_fault(struct ct_conn *conn, int rc, const char *text)
         ct_conn_log_end(conn, CT_LOG_DEBUG, text);
         return;
     }
-    uint64_t untold =
+    uint64_t unreported =
         ct_refusal_log_add(&ct_conn_hub_of(conn)->faults[kind], uv_now(conn->tcp.loop));
-    if (untold > 0) {
-        (void)snprintf(why, sizeof(why), "%s%s", text, ct_refusals_others(untold, others));
+    if (unreported > 0) {
+        (void)snprintf(why, sizeof(why), "%s%s", text, ct_refusals_others(unreported, others));
         ct_conn_log_end(conn, CT_LOG_WARNING, why);
     }
 }

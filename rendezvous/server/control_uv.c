@@ -213,12 +213,12 @@ static void refuse(struct conn *conn, int exit_code, const char *why)
 {
     struct ct_control *control = conn->control;
     char peer[CT_ADDR_TEXT_MAX];
-    uint64_t untold = ct_refusal_log_add(&control->refusals, uv_now(control->loop));
-    if (untold > 0) {
+    uint64_t unreported = ct_refusal_log_add(&control->refusals, uv_now(control->loop));
+    if (unreported > 0) {
         ct_addr_format((const struct sockaddr *)&conn->peer, peer, sizeof(peer));
         ct_log(control->options.log, CT_LOG_WARNING,
-               "store: refused %" PRIu64 " agent%s, the last from %s: %s", untold,
-               untold == 1 ? "" : "s", conn->trusted ? "this process" : peer, why);
+               "store: refused %" PRIu64 " agent%s, the last from %s: %s", unreported,
+               unreported == 1 ? "" : "s", conn->trusted ? "this process" : peer, why);
     }
     struct ct_msg *msg = ct_calloc(1, sizeof(*msg));
     if (msg != NULL) {
@@ -384,13 +384,13 @@ static void on_channel_end(struct ct_channel *channel, const struct ct_err *err)
 {
     struct conn *conn = CT_CONTAINER_OF(channel, struct conn, channel);
     struct ct_control *control = conn->control;
-    uint64_t untold =
+    uint64_t unreported =
         err->code != CT_ECLOSED ? ct_refusal_log_add(&control->faults, uv_now(control->loop)) : 0;
-    if (untold > 0) {
+    if (unreported > 0) {
         char peer[CT_ADDR_TEXT_MAX], others[CT_REFUSALS_TEXT_MAX];
         ct_addr_format((const struct sockaddr *)&conn->peer, peer, sizeof(peer));
         ct_log(control->options.log, CT_LOG_WARNING, "store: agent at %s: %s%s", peer, err->text,
-               ct_refusals_others(untold, others));
+               ct_refusals_others(unreported, others));
     }
     /* At once, so that the other members are told without delay. */
     tell_gone(conn, err->text);

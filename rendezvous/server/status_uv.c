@@ -143,12 +143,12 @@ static void on_http(struct ct_conn_hub *hub, int fd, bool ours, bool admitted)
     if (rc == 0) {
         return;
     }
-    uint64_t untold = ct_refusal_log_add(&pages->unanswered, uv_now(pages->loop));
-    if (untold > 0) {
+    uint64_t unreported = ct_refusal_log_add(&pages->unanswered, uv_now(pages->loop));
+    if (unreported > 0) {
         char others[CT_REFUSALS_TEXT_MAX];
         ct_log(hub->log, CT_LOG_WARNING,
                "store: a question over HTTP is answered for /healthz only: %s%s", err.text,
-               ct_refusals_others(untold, others));
+               ct_refusals_others(unreported, others));
     }
     ct_http_reserve_add(pages->reserve, fd, rc == CT_EBUSY ? 503 : 501, err.text);
 }

@@ -8,7 +8,7 @@
 #include "common/alloc.h"
 #include "trainer/formats/rng.h"
 
-static uint64_t fold(uint64_t hash, const void *bytes, size_t len)
+static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t len)
 {
     const unsigned char *p = bytes;
     for (size_t i = 0; i < len; i++) {
@@ -17,37 +17,37 @@ static uint64_t fold(uint64_t hash, const void *bytes, size_t len)
     return hash;
 }
 
-#define FOLD(hash, value) ((hash) = fold((hash), &(value), sizeof(value)))
+#define HASH(hash, value) ((hash) = hash_bytes((hash), &(value), sizeof(value)))
 
 uint64_t ct_config_check_fingerprint(const struct ct_trainer *t)
 {
     uint64_t hash = 0;
     const struct ct_train_options *o = &t->options;
     for (size_t l = 0; l < t->layout.layer_count; l++) {
-        FOLD(hash, t->layout.layer[l].in);
-        FOLD(hash, t->layout.layer[l].out);
+        HASH(hash, t->layout.layer[l].in);
+        HASH(hash, t->layout.layer[l].out);
     }
-    FOLD(hash, o->epochs);
-    FOLD(hash, o->batch_size);
-    FOLD(hash, o->shards);
-    FOLD(hash, o->lr);
-    FOLD(hash, o->momentum);
-    FOLD(hash, o->weight_decay);
-    FOLD(hash, o->optimizer);
-    FOLD(hash, o->schedule);
-    FOLD(hash, o->scale_lr);
-    FOLD(hash, o->base_batch);
-    FOLD(hash, o->warmup_epochs);
-    FOLD(hash, o->seed);
-    FOLD(hash, t->dev->precision);
-    FOLD(hash, o->pipeline_stages);
-    FOLD(hash, o->micro_batches);
-    FOLD(hash, o->augment.flip);
-    FOLD(hash, o->augment.shift);
-    FOLD(hash, t->data.set.train.count);
-    FOLD(hash, t->data.set.test.count);
-    FOLD(hash, t->data.set.mean);
-    FOLD(hash, t->data.set.stddev);
+    HASH(hash, o->epochs);
+    HASH(hash, o->batch_size);
+    HASH(hash, o->shards);
+    HASH(hash, o->lr);
+    HASH(hash, o->momentum);
+    HASH(hash, o->weight_decay);
+    HASH(hash, o->optimizer);
+    HASH(hash, o->schedule);
+    HASH(hash, o->scale_lr);
+    HASH(hash, o->base_batch);
+    HASH(hash, o->warmup_epochs);
+    HASH(hash, o->seed);
+    HASH(hash, t->dev->precision);
+    HASH(hash, o->pipeline_stages);
+    HASH(hash, o->micro_batches);
+    HASH(hash, o->augment.flip);
+    HASH(hash, o->augment.shift);
+    HASH(hash, t->data.set.train.count);
+    HASH(hash, t->data.set.test.count);
+    HASH(hash, t->data.set.mean);
+    HASH(hash, t->data.set.stddev);
     return hash;
 }
 
@@ -55,17 +55,17 @@ uint64_t ct_config_check_fingerprint(const struct ct_trainer *t)
 static uint64_t fingerprint(const struct ct_trainer *t)
 {
     uint64_t hash = ct_config_check_fingerprint(t);
-    FOLD(hash, t->options.eval_only);
-    FOLD(hash, t->options.bucket_mb);
-    FOLD(hash, t->options.metrics_every); /* decides when ranks exchange how it goes */
+    HASH(hash, t->options.eval_only);
+    HASH(hash, t->options.bucket_mb);
+    HASH(hash, t->options.metrics_every); /* decides when ranks exchange how it goes */
     if (t->options.pipeline_stages > 1) { /* for which stages are brought together */
         bool saves = t->options.checkpoint != NULL || t->options.checkpoint_dir != NULL;
-        FOLD(hash, saves);
-        FOLD(hash, t->options.checkpoint_every);
+        HASH(hash, saves);
+        HASH(hash, t->options.checkpoint_every);
     }
-    FOLD(hash, t->at.epoch);
-    FOLD(hash, t->at.batch);
-    FOLD(hash, t->optimizer.step);
+    HASH(hash, t->at.epoch);
+    HASH(hash, t->at.batch);
+    HASH(hash, t->optimizer.step);
     return hash;
 }
 

@@ -86,8 +86,8 @@ static int run_plan(struct net_comm *c, const struct sync_desc *mine, const stru
     return sync_barrier(&c->host->sync, err);
 }
 
-/* All leaders have come when this returns. */
-static int meet_hosts(struct net_comm *c, const struct sync_desc *mine, struct ct_err *err)
+/* A barrier of all ranks of all hosts. */
+static int barrier_of_hosts(struct net_comm *c, const struct sync_desc *mine, struct ct_err *err)
 {
     const struct view nothing = {0};
     choose_plan(c, 0);
@@ -128,7 +128,7 @@ static int net_all_reduce(struct ctw_comm *comm, const float *send, float *recv,
         return rc;
     }
     leader_sum_begin(host);
-    rc = host_meet(host, &mine, err);
+    rc = host_begin(host, &mine, err);
     struct view_piece whole = {.start = (unsigned char *)recv, .end = bytes};
     const struct view view = {&whole, 1};
     if (rc == 0 && host->comm.size == 1) {
@@ -167,7 +167,7 @@ static int net_reduce_scatter(struct ctw_comm *comm, float *buf, size_t count, s
         return rc;
     }
     leader_sum_begin(host);
-    rc = host_meet(host, &mine, err);
+    rc = host_begin(host, &mine, err);
     bool all_shared = true;
     if (rc == 0) {
         rc = host_find_sources(host, bytes, &all_shared, err);
@@ -217,7 +217,7 @@ static int net_broadcast(struct ctw_comm *comm, void *buf, size_t bytes, int roo
         .op = HOST_OP_BROADCAST, .arg = root, .size = bytes, .send = ARENA_PRIVATE};
     int rc = arena_locate(&host->arena, CTW_MEMORY_SHARED, buf, bytes, &mine.recv, err);
     if (rc == 0) {
-        rc = host_meet(host, &mine, err);
+        rc = host_begin(host, &mine, err);
     }
     bool staged = rc == 0 && host->comm.size > 1 && !host_same_target(host);
     if (staged) {
@@ -249,8 +249,8 @@ static int net_barrier(struct ctw_comm *comm, struct ct_err *err)
     struct net_comm *c = self(comm);
     const struct sync_desc mine = {
         .op = HOST_OP_BARRIER, .send = ARENA_PRIVATE, .recv = ARENA_PRIVATE};
-    int rc = host_meet(c->host, &mine, err);
-    return rc != 0 ? rc : meet_hosts(c, &mine, err);
+    int rc = host_begin(c->host, &mine, err);
+    return rc != 0 ? rc : barrier_of_hosts(c, &mine, err);
 }
 
 static int net_alloc(struct ctw_comm *comm, enum ctw_memory kind, size_t bytes, void **out,
@@ -261,7 +261,7 @@ static int net_alloc(struct ctw_comm *comm, enum ctw_memory kind, size_t bytes, 
     void *block;
     int rc = host_alloc(&c->host->comm, kind, bytes, &block, err);
     if (rc == 0) {
-        rc = meet_hosts(c, &mine, err);
+        rc = barrier_of_hosts(c, &mine, err);
     }
     if (rc == 0) {
         *out = block;

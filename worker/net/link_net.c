@@ -27,7 +27,7 @@
  * generation. */
 #define SLICE_MS 20
 
-/* Room for "link/", two ranks and a key of net_book.c. */
+/* Room for "link/", two ranks and a key of net_bootstrap.c. */
 #define KEY_MAX 48
 
 struct frame {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How the leaders connect. When each knows all addresses (worker/net/net_book.h) it connects to all
- * whom it has to call, greets them without waiting for an answer (a listening socket takes
- * connections before it is asked to), answers those who call it, and only then reads the answers to
- * its own greetings: so nobody waits for somebody who waits for it.
+ * How the leaders connect. When each knows all addresses (worker/net/net_bootstrap.h), it makes its
+ * outgoing connections and greets on each without waiting for an answer, since a listening socket
+ * takes connections before accept() is called. Then it answers those who connect to it, and only
+ * then it reads the answers to its own greetings. So nobody waits for somebody who waits for it.
  *
  * A greeting proves by the first half of a secret from the store that it comes from this
  * communicator, the answer by the second half. Strangers are dropped, also silent ones. Where many
- * of them call, a host may be taken for one and dropped, too: it calls again.
+ * strangers connect, a host may be taken for one and dropped, too: it connects again.
  */
-#include "worker/net/net_book.h"
+#include "worker/net/net_bootstrap.h"
 
 #include "common/alloc.h"
 #include "common/clock.h"
@@ -35,23 +35,23 @@ struct greeting {
 };
 
 /* Connections that have not greeted yet; of more than these one is dropped. */
-#define CALLERS_MAX 32
+#define INCOMING_MAX 32
 
 /* How many connections are taken before this host looks after anything else. */
 #define ACCEPTS_MAX 4096
 
-/* How long a caller may take to greet. */
+/* How long an incoming connection may take to greet. */
 #define GREETING_MS 5000
 
-/* A host that does not take a connection for so long is given up. Meanwhile this host takes those
- * who call it after each attempt: strangers may have filled the backlogs of both. */
-#define CALL_MS 10000
+/* A host that does not take a connection for so long is given up. After each attempt this host looks
+ * at its own incoming connections: strangers may have filled the backlogs of both. */
+#define CONNECT_MS 10000
 #define ATTEMPT_MS 1500
 
-/* How long a host that was dropped waits before it calls again. */
+/* How long a host that was dropped waits before it connects again. */
 #define AGAIN_MS 50
 
-/* How often the local ranks are looked at while this host waits for others to call. */
+/* How often the local ranks are looked at while this host waits for others to connect. */
 #define SLICE_MS 20
 
 /* A silent host is noticed by its control connection after about 15 s, however long the deadline.
@@ -60,7 +60,7 @@ struct greeting {
 #define KEEP_INTERVAL_S 2
 #define KEEP_PROBES 5
 
-struct caller {
+struct incoming {
     int fd;
     int64_t deadline;
     struct greeting greeting;
@@ -69,10 +69,10 @@ struct caller {
 };
 
 struct opening {
-    struct net_book book;
-    struct caller callers[CALLERS_MAX];
-    size_t caller_count;
-    int expected;       /* calls that have not come */
+    struct net_bootstrap boot;
+    struct incoming incoming[INCOMING_MAX];
+    size_t incoming_count;
+    int expected;       /* incoming connections of hosts that have not come */
     int64_t look_again; /* when this host looks next whether it was dropped somewhere */
 };
 
@@ -111,16 +111,16 @@ static int *slot_of(const struct net *net, int node, int kind)
     return kind == KIND_CONTROL ? &net->peers[node].fd : &net->links[kind].fd;
 }
 
-/* ---- being called ---------------------------------------------------------------------------- */
+/* ---- incoming connections -------------------------------------------------------------------- */
 
-/* Takes the caller out of the list; closes it unless it found its place. */
-static void dismiss(struct opening *o, size_t i, bool placed)
+/* Takes the connection out of the list; closes it unless it found its place. */
+static void remove_incoming(struct opening *o, size_t i, bool placed)
 {
     if (!placed) {
-        (void)close(o->callers[i].fd);
+        (void)close(o->incoming[i].fd);
     }
-    o->caller_count--;
-    memmove(&o->callers[i], &o->callers[i + 1], (o->caller_count - i) * sizeof(o->callers[0]));
+    o->incoming_count--;
+    memmove(&o->incoming[i], &o->incoming[i + 1], (o->incoming_count - i) * sizeof(o->incoming[0]));
 }
 
 /* Takes equally long wherever they differ, so that nobody learns a proof byte by byte. */
@@ -133,11 +133,11 @@ static bool is_proof(const char *given, const char *proof)
     return differs == 0;
 }
 
-/* Whether a greeting is from one who has to call here and has not yet. */
+/* Whether a greeting is from a host that has to connect here and has not yet. */
 static bool is_awaited(const struct opening *o, const struct greeting *hello)
 {
-    const struct net *net = o->book.net;
-    if (!is_proof(hello->proof, o->book.secret) || hello->magic != NET_MAGIC ||
+    const struct net *net = o->boot.net;
+    if (!is_proof(hello->proof, o->boot.secret) || hello->magic != NET_MAGIC ||
         hello->version != VERSION || hello->from < 0 || hello->from >= net->nodes ||
         hello->from == net->node) {
         return false;
@@ -149,44 +149,44 @@ static bool is_awaited(const struct opening *o, const struct greeting *hello)
            net->links[hello->kind].node == hello->from && net->links[hello->kind].fd < 0;
 }
 
-/* Reads what a caller has sent so far; true when it is done with, one way or the other. */
-static bool hear(struct opening *o, struct caller *caller, bool *placed)
+/* Reads what has come so far; true when the connection is done with, one way or the other. */
+static bool read_greeting(struct opening *o, struct incoming *conn, bool *placed)
 {
-    ssize_t n = recv(caller->fd, (char *)&caller->greeting + caller->have,
-                     sizeof(caller->greeting) - caller->have, MSG_DONTWAIT);
+    ssize_t n = recv(conn->fd, (char *)&conn->greeting + conn->have,
+                     sizeof(conn->greeting) - conn->have, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
-        return ct_clock_now(NULL) >= caller->deadline;
+        return ct_clock_now(NULL) >= conn->deadline;
     }
     if (n <= 0) {
         return true;
     }
-    caller->have += (size_t)n;
-    const struct greeting *hello = &caller->greeting;
-    if (caller->have < sizeof(*hello)) {
+    conn->have += (size_t)n;
+    const struct greeting *hello = &conn->greeting;
+    if (conn->have < sizeof(*hello)) {
         return false;
     }
     if (is_awaited(o, hello)) {
-        tune(o->book.net, caller->fd, hello->kind == KIND_CONTROL);
+        tune(o->boot.net, conn->fd, hello->kind == KIND_CONTROL);
         /* Fits into a fresh socket's buffer, or the connection is broken, which shows soon. */
-        (void)send(caller->fd, o->book.secret + NET_PROOF_BYTES, NET_PROOF_BYTES,
+        (void)send(conn->fd, o->boot.secret + NET_PROOF_BYTES, NET_PROOF_BYTES,
                    MSG_NOSIGNAL | MSG_DONTWAIT);
-        *slot_of(o->book.net, hello->from, hello->kind) = caller->fd;
+        *slot_of(o->boot.net, hello->from, hello->kind) = conn->fd;
         o->expected--;
         *placed = true;
     }
     return true;
 }
 
-/* Whether a host's address is this one. A host that has several may call from another of them. */
+/* Whether a host's address is this one. A host that has several may connect from another one. */
 static bool is_known(const struct opening *o, const struct sockaddr_storage *from)
 {
     struct in6_addr theirs, ours;
     bool found = false;
     if (ct_addr_as_v6((const struct sockaddr *)from, &theirs)) {
-        for (int n = 0; n < o->book.net->nodes && !found; n++) {
+        for (int n = 0; n < o->boot.net->nodes && !found; n++) {
             struct sockaddr_storage at;
             socklen_t len;
-            found = ct_addr_literal(o->book.where[n].host, 0, &at, &len) &&
+            found = ct_addr_literal(o->boot.where[n].host, 0, &at, &len) &&
                     ct_addr_as_v6((struct sockaddr *)&at, &ours) &&
                     memcmp(&ours, &theirs, sizeof(ours)) == 0;
         }
@@ -194,58 +194,58 @@ static bool is_known(const struct opening *o, const struct sockaddr_storage *fro
     return found;
 }
 
-/* Drops the oldest stranger, or else the oldest caller, unless its greeting has just come. */
+/* Drops the oldest stranger, or else the oldest connection, unless its greeting has just come. */
 static void drop_one(struct opening *o)
 {
     size_t i = 0;
-    while (i < o->caller_count && o->callers[i].known) {
+    while (i < o->incoming_count && o->incoming[i].known) {
         i++;
     }
-    i = i < o->caller_count ? i : 0;
+    i = i < o->incoming_count ? i : 0;
     bool placed = false;
-    (void)hear(o, &o->callers[i], &placed);
-    dismiss(o, i, placed);
+    (void)read_greeting(o, &o->incoming[i], &placed);
+    remove_incoming(o, i, placed);
 }
 
-static void hear_callers(struct opening *o)
+static void read_greetings(struct opening *o)
 {
-    for (size_t i = o->caller_count; i-- > 0;) {
+    for (size_t i = o->incoming_count; i-- > 0;) {
         bool placed = false;
-        if (hear(o, &o->callers[i], &placed)) {
-            dismiss(o, i, placed);
+        if (read_greeting(o, &o->incoming[i], &placed)) {
+            remove_incoming(o, i, placed);
         }
     }
 }
 
-/* Each is heard at once: a host's greeting mostly is there with its connection, so that it never
+/* Each is read at once: a host's greeting mostly is there with its connection, so that it never
  * competes with silent strangers for room. */
-static void accept_callers(struct opening *o)
+static void accept_incoming(struct opening *o)
 {
     for (int i = 0; i < ACCEPTS_MAX; i++) {
         struct sockaddr_storage from = {0};
         socklen_t len = sizeof(from);
         int fd =
-            accept4(o->book.listener, (struct sockaddr *)&from, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+            accept4(o->boot.listener, (struct sockaddr *)&from, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0) {
             return;
         }
-        struct caller caller = {.fd = fd, .deadline = ct_deadline_in(NULL, GREETING_MS)};
+        struct incoming conn = {.fd = fd, .deadline = ct_deadline_in(NULL, GREETING_MS)};
         bool placed = false;
-        if (hear(o, &caller, &placed)) {
+        if (read_greeting(o, &conn, &placed)) {
             if (!placed) {
                 (void)close(fd);
             }
             continue;
         }
-        caller.known = is_known(o, &from);
-        if (o->caller_count == CALLERS_MAX) {
+        conn.known = is_known(o, &from);
+        if (o->incoming_count == INCOMING_MAX) {
             drop_one(o);
         }
-        o->callers[o->caller_count++] = caller;
+        o->incoming[o->incoming_count++] = conn;
     }
 }
 
-/* ---- calling --------------------------------------------------------------------------------- */
+/* ---- outgoing connections -------------------------------------------------------------------- */
 
 static int64_t sooner(int64_t a, int64_t b)
 {
@@ -254,12 +254,12 @@ static int64_t sooner(int64_t a, int64_t b)
 
 static int connect_host(struct opening *o, int node, int *fd, struct ct_err *err)
 {
-    const struct ct_endpoint *at = &o->book.where[node];
-    int64_t end = sooner(o->book.deadline, ct_deadline_in(NULL, CALL_MS));
+    const struct ct_endpoint *at = &o->boot.where[node];
+    int64_t end = sooner(o->boot.deadline, ct_deadline_in(NULL, CONNECT_MS));
     int rc;
     do {
-        hear_callers(o);
-        accept_callers(o);
+        read_greetings(o);
+        accept_incoming(o);
         rc = ct_sock_connect(at->host, at->port, sooner(end, ct_deadline_in(NULL, ATTEMPT_MS)), fd,
                              err);
     } while (rc == CT_ETIMEDOUT && ct_clock_now(NULL) < end);
@@ -267,9 +267,9 @@ static int connect_host(struct opening *o, int node, int *fd, struct ct_err *err
 }
 
 /* `kind` is the link's place here; the other end of "next" is "prev". */
-static int call(struct opening *o, int node, int kind, struct ct_err *err)
+static int connect_and_greet(struct opening *o, int node, int kind, struct ct_err *err)
 {
-    struct net *net = o->book.net;
+    struct net *net = o->boot.net;
     int *fd = slot_of(net, node, kind);
     int rc = connect_host(o, node, fd, err);
     if (rc == 0) {
@@ -278,9 +278,9 @@ static int call(struct opening *o, int node, int kind, struct ct_err *err)
                                  .version = VERSION,
                                  .from = net->node,
                                  .kind = kind == SCHEDULE_NEXT ? SCHEDULE_PREV : kind};
-        memcpy(hello.proof, o->book.secret, NET_PROOF_BYTES);
+        memcpy(hello.proof, o->boot.secret, NET_PROOF_BYTES);
         struct iovec iov = {&hello, sizeof(hello)};
-        rc = ct_sock_send(*fd, &iov, 1, o->book.deadline, err);
+        rc = ct_sock_send(*fd, &iov, 1, o->boot.deadline, err);
         if (rc == CT_ECLOSED) {
             return 0; /* dropped already, which whoever looks at the connection notices */
         }
@@ -292,50 +292,50 @@ static int call(struct opening *o, int node, int kind, struct ct_err *err)
 }
 
 /* A host that has ended does not listen any more, so that this fails. */
-static int call_again(struct opening *o, int node, int kind, struct ct_err *err)
+static int reconnect(struct opening *o, int node, int kind, struct ct_err *err)
 {
-    int *fd = slot_of(o->book.net, node, kind);
+    int *fd = slot_of(o->boot.net, node, kind);
     (void)close(*fd);
     *fd = -1;
-    return call(o, node, kind, err);
+    return connect_and_greet(o, node, kind, err);
 }
 
-static int call_again_if_dropped(struct opening *o, int node, int kind, struct ct_err *err)
+static int reconnect_if_dropped(struct opening *o, int node, int kind, struct ct_err *err)
 {
     char byte;
-    ssize_t n = recv(*slot_of(o->book.net, node, kind), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    ssize_t n = recv(*slot_of(o->boot.net, node, kind), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
     bool stands = n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
-    return stands ? 0 : call_again(o, node, kind, err);
+    return stands ? 0 : reconnect(o, node, kind, err);
 }
 
-static int hear_answer(struct opening *o, int node, int kind, struct ct_err *err)
+static int read_answer(struct opening *o, int node, int kind, struct ct_err *err)
 {
     char answer[NET_PROOF_BYTES];
     int rc;
-    while ((rc = ct_sock_recv(*slot_of(o->book.net, node, kind), answer, sizeof(answer),
-                              o->book.deadline, err)) == CT_ECLOSED &&
-           ct_clock_now(NULL) < o->book.deadline) {
+    while ((rc = ct_sock_recv(*slot_of(o->boot.net, node, kind), answer, sizeof(answer),
+                              o->boot.deadline, err)) == CT_ECLOSED &&
+           ct_clock_now(NULL) < o->boot.deadline) {
         (void)poll(NULL, 0, AGAIN_MS);
-        rc = call_again(o, node, kind, err);
+        rc = reconnect(o, node, kind, err);
         if (rc != 0) {
             return rc;
         }
     }
-    if (rc == 0 && !is_proof(answer, o->book.secret + NET_PROOF_BYTES)) {
+    if (rc == 0 && !is_proof(answer, o->boot.secret + NET_PROOF_BYTES)) {
         rc = ct_err_set(err, CT_EPROTO, "somebody else answers there");
     }
     if (rc != 0) {
-        (void)ct_err_wrap(err, "no answer from %s", o->book.net->peers[node].name);
+        (void)ct_err_wrap(err, "no answer from %s", o->boot.net->peers[node].name);
     }
     return rc;
 }
 
 /* Does `what` for every connection that this host makes. */
-static int each_call(struct opening *o,
-                     int (*what)(struct opening *o, int node, int kind, struct ct_err *err),
-                     struct ct_err *err)
+static int each_outgoing(struct opening *o,
+                         int (*what)(struct opening *o, int node, int kind, struct ct_err *err),
+                         struct ct_err *err)
 {
-    const struct net *net = o->book.net;
+    const struct net *net = o->boot.net;
     int rc = what(o, net->links[SCHEDULE_NEXT].node, SCHEDULE_NEXT, err);
     for (int n = 0; n < net->node && rc == 0; n++) {
         rc = what(o, n, KIND_CONTROL, err);
@@ -348,10 +348,10 @@ static int each_call(struct opening *o,
     return rc;
 }
 
-/* ---- until all have called ------------------------------------------------------------------- */
+/* ---- until all have connected ---------------------------------------------------------------- */
 
-/* Controls of the later hosts, "prev", and the links that each_call() leaves to the partner. */
-static int calls_to_await(const struct net *net)
+/* Controls of the later hosts, "prev", and the links that each_outgoing() leaves to the partner. */
+static int count_incoming(const struct net *net)
 {
     int count = net->nodes - 1 - net->node + 1;
     for (int l = SCHEDULE_PARTNER; l < net->link_count; l++) {
@@ -361,13 +361,13 @@ static int calls_to_await(const struct net *net)
 }
 
 /* Hosts that dropped each other would wait for each other: so each looks while it waits. */
-static int look_after_calls(struct opening *o, struct ct_err *err)
+static int check_outgoing(struct opening *o, struct ct_err *err)
 {
     if (ct_clock_now(NULL) < o->look_again) {
         return 0;
     }
     o->look_again = ct_deadline_in(NULL, AGAIN_MS);
-    return each_call(o, call_again_if_dropped, err);
+    return each_outgoing(o, reconnect_if_dropped, err);
 }
 
 static int first_absent(const struct net *net)
@@ -380,28 +380,28 @@ static int first_absent(const struct net *net)
     return net->links[SCHEDULE_PREV].node;
 }
 
-static int await_calls(struct opening *o, struct ct_err *err)
+static int await_incoming(struct opening *o, struct ct_err *err)
 {
     while (o->expected > 0) {
-        struct pollfd waiting[CALLERS_MAX + 1] = {{.fd = o->book.listener, .events = POLLIN}};
-        for (size_t i = 0; i < o->caller_count; i++) {
-            waiting[i + 1] = (struct pollfd){.fd = o->callers[i].fd, .events = POLLIN};
+        struct pollfd waiting[INCOMING_MAX + 1] = {{.fd = o->boot.listener, .events = POLLIN}};
+        for (size_t i = 0; i < o->incoming_count; i++) {
+            waiting[i + 1] = (struct pollfd){.fd = o->incoming[i].fd, .events = POLLIN};
         }
-        int n = poll(waiting, (nfds_t)o->caller_count + 1, SLICE_MS);
+        int n = poll(waiting, (nfds_t)o->incoming_count + 1, SLICE_MS);
         if (n < 0 && errno != EINTR) {
             return fail_errno(err, "cannot wait for hosts");
         }
-        hear_callers(o);
-        accept_callers(o);
-        int rc = o->book.net->sync != NULL ? sync_poll(o->book.net->sync, err)
-                                           : order_reader_check(o->book.setup->handover, err);
+        read_greetings(o);
+        accept_incoming(o);
+        int rc = o->boot.net->sync != NULL ? sync_poll(o->boot.net->sync, err)
+                                           : order_reader_check(o->boot.setup->handover, err);
         if (rc == 0 && o->expected > 0) {
-            rc = look_after_calls(o, err);
+            rc = check_outgoing(o, err);
         }
-        if (rc == 0 && o->expected > 0 && ct_clock_now(NULL) >= o->book.deadline) {
-            rc = ct_err_set(err, CT_ETIMEDOUT, "gave up after %.1f s: %s has not called",
-                            (double)o->book.net->timeout_ms / 1000,
-                            o->book.net->peers[first_absent(o->book.net)].name);
+        if (rc == 0 && o->expected > 0 && ct_clock_now(NULL) >= o->boot.deadline) {
+            rc = ct_err_set(err, CT_ETIMEDOUT, "gave up after %.1f s: %s has not connected",
+                            (double)o->boot.net->timeout_ms / 1000,
+                            o->boot.net->peers[first_absent(o->boot.net)].name);
         }
         if (rc != 0) {
             return rc;
@@ -427,23 +427,23 @@ static int watch_controls(struct net *net, struct ct_err *err)
     return 0;
 }
 
-static int meet_hosts(struct opening *o, struct ct_err *err)
+static int connect_leaders(struct opening *o, struct ct_err *err)
 {
-    int rc = net_book_publish(&o->book, err);
+    int rc = net_bootstrap_publish(&o->boot, err);
     if (rc == 0) {
-        rc = net_book_learn(&o->book, err);
+        rc = net_bootstrap_learn(&o->boot, err);
     }
     if (rc == 0) {
-        o->expected = calls_to_await(o->book.net);
-        rc = each_call(o, call, err);
+        o->expected = count_incoming(o->boot.net);
+        rc = each_outgoing(o, connect_and_greet, err);
     }
     if (rc == 0) {
-        rc = await_calls(o, err);
+        rc = await_incoming(o, err);
     }
     if (rc == 0) {
-        rc = each_call(o, hear_answer, err);
+        rc = each_outgoing(o, read_answer, err);
     }
-    return rc == 0 ? watch_controls(o->book.net, err) : rc;
+    return rc == 0 ? watch_controls(o->boot.net, err) : rc;
 }
 
 static int make_room(struct net *net, struct ct_endpoint **where)
@@ -467,23 +467,23 @@ static int make_room(struct net *net, struct ct_endpoint **where)
 
 static int open_all(struct net *made, const struct comm_setup *setup, struct ct_err *err)
 {
-    struct opening o = {.book = {.net = made,
+    struct opening o = {.boot = {.net = made,
                                  .setup = setup,
                                  .listener = -1,
                                  .deadline = ct_deadline_in(NULL, setup->timeout_ms)}};
-    int rc = make_room(made, &o.book.where);
+    int rc = make_room(made, &o.boot.where);
     if (rc != 0) {
         (void)ct_err_set(err, rc, "out of memory");
     } else {
-        rc = meet_hosts(&o, err);
+        rc = connect_leaders(&o, err);
     }
-    while (o.caller_count > 0) {
-        dismiss(&o, 0, false);
+    while (o.incoming_count > 0) {
+        remove_incoming(&o, 0, false);
     }
-    if (o.book.listener >= 0) {
-        (void)close(o.book.listener);
+    if (o.boot.listener >= 0) {
+        (void)close(o.boot.listener);
     }
-    ct_free(o.book.where);
+    ct_free(o.boot.where);
     if (rc != 0) {
         net_close(made, true);
     }

@@ -76,7 +76,7 @@ static int host_all_reduce(struct ctw_comm *comm, const float *send, float *recv
     if (mine.send == ARENA_PRIVATE && count > 0) {
         memcpy(host->staging, send, bytes < HOST_STAGING_BYTES ? bytes : HOST_STAGING_BYTES);
     }
-    rc = host_meet(host, &mine, err);
+    rc = host_begin(host, &mine, err);
     bool all_shared = true;
     if (rc == 0) {
         rc = host_find_sources(host, bytes, &all_shared, err);
@@ -99,7 +99,7 @@ static int host_reduce_scatter(struct ctw_comm *comm, float *buf, size_t count, 
     size_t bytes = count * sizeof(float);
     int rc = host_locate_own(host, buf, bytes, &mine, err);
     if (rc == 0) {
-        rc = host_meet(host, &mine, err);
+        rc = host_begin(host, &mine, err);
     }
     bool all_shared = true;
     if (rc == 0) {
@@ -148,7 +148,7 @@ static int host_broadcast(struct ctw_comm *comm, void *buf, size_t bytes, int ro
     struct sync_desc mine = {.op = HOST_OP_BROADCAST, .arg = root, .size = bytes};
     int rc = host_locate(host, buf, buf, bytes, &mine, err);
     if (rc == 0) {
-        rc = host_meet(host, &mine, err);
+        rc = host_begin(host, &mine, err);
     }
     if (rc != 0 || host_same_target(host)) {
         return rc;
@@ -174,7 +174,7 @@ static int host_barrier(struct ctw_comm *comm, struct ct_err *err)
     struct host *host = (struct host *)comm;
     const struct sync_desc mine = {
         .op = HOST_OP_BARRIER, .send = ARENA_PRIVATE, .recv = ARENA_PRIVATE};
-    return host_meet(host, &mine, err);
+    return host_begin(host, &mine, err);
 }
 
 static int host_poll(struct ctw_comm *comm, struct ct_err *err)

@@ -20,7 +20,7 @@ static const char *const op_names[] = {
     [HOST_OP_BROADCAST] = "broadcast",   [HOST_OP_BARRIER] = "barrier",
 };
 
-/* ---- meeting --------------------------------------------------------------------------------- */
+/* ---- the beginning of an operation ----------------------------------------------------------- */
 
 const struct sync_desc *host_desc(const struct host *host, int rank)
 {
@@ -69,7 +69,7 @@ int host_locate_own(struct host *host, const void *buf, size_t bytes, struct syn
     return rc;
 }
 
-int host_meet(struct host *host, const struct sync_desc *mine, struct ct_err *err)
+int host_begin(struct host *host, const struct sync_desc *mine, struct ct_err *err)
 {
     host->turn++;
     host->shm.page->slots[host->comm.rank].desc[host->turn % 2] = *mine;
@@ -116,7 +116,7 @@ int host_alloc(struct ctw_comm *comm, enum ctw_memory kind, size_t bytes, void *
                                    .size = bytes,
                                    .send = ARENA_PRIVATE,
                                    .recv = ARENA_PRIVATE};
-    int rc = host_meet(host, &mine, err);
+    int rc = host_begin(host, &mine, err);
     void *block = NULL;
     if (rc == 0) {
         rc = arena_add(&host->arena, kind, bytes, &block, err);

@@ -3,9 +3,9 @@
  * The ranks of one machine and the memory that they share: what the collectives of one machine
  * (comm_host.c) and of several (comm_net.c) stand on.
  *
- * Every operation starts by publishing what this rank is about to do (struct sync_desc) and meeting
- * the others in a barrier, after which each checks that all do the same and knows where their
- * buffers are.
+ * Every operation starts with host_begin(): each rank publishes what it is about to do (struct
+ * sync_desc) and waits at a barrier, after which it checks that all do the same and knows where
+ * their buffers are.
  *
  *     file: | page | staging 0 | ... | staging n-1 | staging of the sum | regions ...
  */
@@ -65,7 +65,7 @@ CT_MUST_CHECK int host_locate_own(struct host *host, const void *buf, size_t byt
                                   struct sync_desc *mine, struct ct_err *err);
 
 /* Publishes `mine`, waits for all ranks, and checks that all do the same operation. */
-CT_MUST_CHECK int host_meet(struct host *host, const struct sync_desc *mine, struct ct_err *err);
+CT_MUST_CHECK int host_begin(struct host *host, const struct sync_desc *mine, struct ct_err *err);
 
 /* Points host->sources at every rank's `send` buffer. For a private buffer that is the rank's
  * staging memory, and *all_shared becomes false. */

@@ -242,8 +242,8 @@ static void bad_peers_have_no_link(void **state)
         {STAGE_ABSENT, CT_ETIMEDOUT, "rank 1 has not come"},
         {STAGE_GONE, CT_ECLOSED, "cannot reach rank 1 (127.0.0.1)"},
         /* It never calls, as it should before it answers. */
-        {STAGE_HANGS_UP, CT_ETIMEDOUT, "rank 1 (127.0.0.1) has not called"},
-        {STAGE_IMPOSTOR, CT_ETIMEDOUT, "rank 1 (127.0.0.1) has not called"},
+        {STAGE_HANGS_UP, CT_ETIMEDOUT, "rank 1 (127.0.0.1) has not connected"},
+        {STAGE_IMPOSTOR, CT_ETIMEDOUT, "rank 1 (127.0.0.1) has not connected"},
         {STAGE_NONSENSE, CT_EPROTO, "rank 1 published what makes no sense"},
     };
     for (size_t i = 0; i < sizeof(openings) / sizeof(openings[0]); i++) {

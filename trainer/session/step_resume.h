@@ -16,11 +16,11 @@
 void ct_step_resume_open(struct ct_trainer *trainer, const struct ctw_env *env,
                          uint64_t fingerprint);
 
-/* On rank 0, between two meetings of the ranks: makes the memory ready for this generation and
+/* On rank 0, between two barriers of the ranks: makes the memory ready for this generation and
  * fills the model from what was found. False when nothing was. */
 bool ct_step_resume_fill(struct ct_trainer *trainer);
 
-/* On every rank, after the second of those meetings. */
+/* On every rank, after the second of those barriers. */
 void ct_step_resume_start(struct ct_step_snapshot *snapshot, struct ct_buf *warnings);
 
 /* Puts into the totals what earlier generations summed up in the epoch that begins or goes on. The

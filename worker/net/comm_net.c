@@ -65,7 +65,7 @@ static void choose_plan(struct net_comm *c, size_t bytes)
     }
 }
 
-/* Runs the plan; then all ranks of the host meet. */
+/* Runs the plan; then comes a barrier of the host's ranks. */
 static int run_plan(struct net_comm *c, const struct sync_desc *mine, const struct view *view,
                     const unsigned char *own, const struct leader_sum *own_sum, struct ct_err *err)
 {
@@ -149,7 +149,7 @@ static int net_all_reduce(struct ctw_comm *comm, const float *send, float *recv,
         rc = reduce_into(c, &mine, &view, bytes, err);
     }
     if (rc == 0 && staged && bytes > 0) {
-        /* Nobody writes the next sum before this rank has come to the next meeting. */
+        /* Nobody writes the next sum before this rank has come to the next barrier. */
         memcpy(recv, c->staging.sum, bytes);
     }
     return rc;

@@ -38,7 +38,7 @@ struct leader_sum {
     struct view view; /* where the sums go */
 };
 
-/* Before the ranks meet for the operation. */
+/* Before host_begin(). */
 void leader_sum_begin(struct host *host);
 
 /* In a helper: adds all its chunks. */

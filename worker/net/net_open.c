@@ -43,8 +43,8 @@ struct greeting {
 /* How long an incoming connection may take to greet. */
 #define GREETING_MS 5000
 
-/* A host that does not take a connection for so long is given up. After each attempt this host looks
- * at its own incoming connections: strangers may have filled the backlogs of both. */
+/* A host that does not take a connection for so long is given up. After each attempt this host
+ * looks at its own incoming connections: strangers may have filled the backlogs of both. */
 #define CONNECT_MS 10000
 #define ATTEMPT_MS 1500
 

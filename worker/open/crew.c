@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A meeting is a counter under a lock: the last to come does the work for all and wakes them. A
- * rank that gives up, or a deadline, ends the meeting for everyone. The crew's creator frees it
- * after the last thread has ended.
+ * Opening a communicator is a barrier, a counter under a lock: the last rank to arrive makes the
+ * communicators of all and wakes the others. A rank that gives up, or a deadline, ends the barrier
+ * for everyone. The crew's creator frees it after the last thread has ended.
  */
 #include "worker/open/crew.h"
 
@@ -18,11 +18,11 @@ struct ctw_crew {
     atomic_bool over; /* a rank has given up; read by others in their waits */
     pthread_mutex_t lock;
     pthread_cond_t changed; /* of what follows */
-    int came;               /* to the meeting that is on */
-    unsigned meetings;      /* that are over */
+    int arrived;            /* ranks at the barrier */
+    unsigned barriers;      /* that are over */
     int devices[CTW_CREW_MAX];
     void *handles[CTW_CREW_MAX];
-    int rc; /* of the last meeting */
+    int rc; /* of the last barrier */
     struct ct_err reason;
     struct ctw_job jobs[];
 };
@@ -111,36 +111,36 @@ static int await_others(struct ctw_crew *crew, int64_t timeout_ms, struct ct_err
     int64_t deadline = ct_deadline_in(NULL, timeout_ms);
     const struct timespec until = {.tv_sec = (time_t)(deadline / CT_NS_PER_S),
                                    .tv_nsec = (long)(deadline % CT_NS_PER_S)};
-    unsigned meeting = crew->meetings;
+    unsigned barrier = crew->barriers;
     int rc = 0;
-    while (rc == 0 && meeting == crew->meetings && !atomic_load(&crew->over)) {
+    while (rc == 0 && barrier == crew->barriers && !atomic_load(&crew->over)) {
         rc = pthread_cond_timedwait(&crew->changed, &crew->lock, &until);
     }
-    if (meeting != crew->meetings) {
+    if (barrier != crew->barriers) {
         return 0;
     }
     if (atomic_load(&crew->over)) {
         return ct_err_set(err, CT_EPEER, "another rank of this process has given up");
     }
     return ct_err_set(err, CT_ETIMEDOUT, "gave up after %.1f s: %d of %d ranks have come",
-                      (double)timeout_ms / 1000, crew->came, crew->size);
+                      (double)timeout_ms / 1000, crew->arrived, crew->size);
 }
 
-int crew_meet(struct ctw_crew *crew, const struct comm_setup *setup, void **ready,
-              atomic_bool **over, struct ct_err *err)
+int crew_connect(struct ctw_crew *crew, const struct comm_setup *setup, void **ready,
+                 atomic_bool **over, struct ct_err *err)
 {
     (void)pthread_mutex_lock(&crew->lock);
     crew->devices[setup->rank] = setup->device;
     int rc = 0;
     if (atomic_load(&crew->over)) {
         rc = ct_err_set(err, CT_EPEER, "another rank of this process has given up");
-    } else if (++crew->came < crew->size) {
+    } else if (++crew->arrived < crew->size) {
         rc = await_others(crew, setup->timeout_ms, err);
     } else {
         crew->reason = (struct ct_err){0};
         crew->rc = comm_nccl_connect(crew->size, crew->devices, crew->handles, &crew->reason);
-        crew->came = 0;
-        crew->meetings++;
+        crew->arrived = 0;
+        crew->barriers++;
         (void)pthread_cond_broadcast(&crew->changed);
     }
     if (rc == 0 && crew->rc != 0) {

@@ -310,9 +310,9 @@ static void shims_keep_the_schedulers_ranks(void **state)
     static const struct row shim = {
         {"--local-ranks-filter=1", "-t0:1,1:3", "-r2"}, {SLURM("1", "3", "1", "4", "2(x2)")}, ""};
     struct launch launch = {0};
-    struct ct_worker_env plan = {
+    struct ct_worker_env worker_env = {
         .local_world_size = 1, .first_rank = 3, .node_rank = 3, .node_count = 4};
-    const struct ct_worker_env before = plan;
+    const struct ct_worker_env before = worker_env;
     (void)state;
     assert_int_equal(resolve(&shim, &launch, NULL), 0);
     /* To this ctrun the worker is number 0; what is told to local rank 1 is told to it. */
@@ -320,14 +320,14 @@ static void shims_keep_the_schedulers_ranks(void **state)
     assert_int_equal(ct_redirects_of(&launch.resolved.tee, 0), CT_STREAMS_BOTH);
     assert_int_equal(ct_redirects_of(&launch.resolved.redirects, 0), CT_STREAMS_STDERR);
 
-    ct_resolved_worker_env(&(const struct ct_resolved){.mode = CT_MODE_AGENT}, &plan);
-    assert_memory_equal(&plan, &before, sizeof(plan));
-    ct_resolved_worker_env(&launch.resolved, &plan);
-    assert_int_equal(plan.first_local_rank, 1);
-    assert_int_equal(plan.local_world_size, 2);
-    assert_int_equal(plan.node_rank, 1);
-    assert_int_equal(plan.node_count, 2);
-    assert_int_equal(plan.first_rank, 3);
+    ct_resolved_worker_env(&(const struct ct_resolved){.mode = CT_MODE_AGENT}, &worker_env);
+    assert_memory_equal(&worker_env, &before, sizeof(worker_env));
+    ct_resolved_worker_env(&launch.resolved, &worker_env);
+    assert_int_equal(worker_env.first_local_rank, 1);
+    assert_int_equal(worker_env.local_world_size, 2);
+    assert_int_equal(worker_env.node_rank, 1);
+    assert_int_equal(worker_env.node_count, 2);
+    assert_int_equal(worker_env.first_rank, 3);
     ct_scheduler_fini(&launch.scheduler);
 }
 

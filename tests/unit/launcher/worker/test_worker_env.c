@@ -4,7 +4,7 @@
 #include "launcher/util/environ.h"
 #include "launcher/worker/worker_env.h"
 
-static const struct ct_worker_env plan = {
+static const struct ct_worker_env job_env = {
     .local_world_size = 4,
     .first_rank = 8,
     .world_size = 16,
@@ -86,7 +86,7 @@ static void environment_is_torchruns(void **state)
     };
     struct ct_strlist env = {0};
     (void)state;
-    assert_int_equal(ct_worker_env_make(&plan, &no_gpus, 1, "/logs/error.json", base, &env), 0);
+    assert_int_equal(ct_worker_env_make(&job_env, &no_gpus, 1, "/logs/error.json", base, &env), 0);
     for (size_t i = 0; i < sizeof(expected) / sizeof(expected[0]); i++) {
         const char *value = ct_environ_get(env.list, expected[i].name);
         if (value == NULL || strcmp(value, expected[i].value) != 0) {
@@ -112,7 +112,7 @@ static void interfaces_are_told_unless_decided(void **state)
     char *const gloo[] = {(char *)"GLOO_SOCKET_IFNAME=", NULL};
     char *const nccl[] = {(char *)"NCCL_SOCKET_IFNAME=^docker", NULL};
     struct ct_strlist env = {0};
-    struct ct_worker_env p = plan;
+    struct ct_worker_env p = job_env;
     (void)state;
     p.interface = "";
     assert_null(env_of(&p, base, "GLOO_SOCKET_IFNAME", &env));
@@ -135,7 +135,7 @@ static void threads_share_the_cpus_unless_decided(void **state)
     char *const decided[] = {(char *)"OMP_NUM_THREADS=3",
                              (char *)"TORCH_NCCL_ASYNC_ERROR_HANDLING=0", NULL};
     struct ct_strlist env = {0};
-    struct ct_worker_env p = plan;
+    struct ct_worker_env p = job_env;
     (void)state;
     p.cpus = 3;
     assert_string_equal(env_of(&p, base, "OMP_NUM_THREADS", &env), "1");
@@ -193,7 +193,7 @@ static void workers_are_told_their_device(void **state)
             {"NCCL_MULTI_RANK_GPU_ENABLE", rows[i].nccl},
         };
         struct ct_strlist env = {0};
-        assert_int_equal(ct_worker_env_make(&plan, &rows[i].gpus, 1, "", from, &env), 0);
+        assert_int_equal(ct_worker_env_make(&job_env, &rows[i].gpus, 1, "", from, &env), 0);
         for (size_t k = 0; k < sizeof(expected) / sizeof(expected[0]); k++) {
             const char *value = ct_environ_get(env.list, expected[k].name);
             if (expected[k].value == NULL
@@ -209,7 +209,7 @@ static void workers_are_told_their_device(void **state)
 /* Several launchers on one machine: each counts its own workers from 0. */
 static void local_ranks_go_on_where_another_launcher_ends(void **state)
 {
-    struct ct_worker_env p = plan;
+    struct ct_worker_env p = job_env;
     struct ct_strlist env = {0};
     (void)state;
     p.first_local_rank = 3;
@@ -279,7 +279,7 @@ static int sweep_body(void *data)
 {
     char *const argv[] = {(char *)"p", (char *)"$local_rank", NULL};
     struct ct_strlist env = {0}, args = {0};
-    int rc = ct_worker_env_make(&plan, &no_gpus, 0, "/e", base, &env);
+    int rc = ct_worker_env_make(&job_env, &no_gpus, 0, "/e", base, &env);
     (void)data;
     rc = rc != 0 ? rc : ct_worker_env_args(argv, 0, &args);
     ct_strlist_fini(&env);

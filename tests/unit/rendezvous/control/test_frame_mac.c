@@ -153,9 +153,32 @@ static void test_a_frame_without_a_mac(void **state)
     end(&s);
 }
 
+static void a_frame_may_stand_behind_others(void **state)
+{
+    struct scene s;
+    struct ct_frame_mac again;
+    struct ct_buf all = CT_BUF_INIT;
+    const struct ct_msg msg = {.type = CT_MSG_GUEST};
+    size_t at = 0;
+    (void)state;
+    begin(&s);
+    start(&again, &token, CT_ROLE_AGENT);
+    for (int i = 0; i < FRAMES; i++) {
+        assert_int_equal(ct_msg_encode(&msg, &all), 0);
+        assert_int_equal(ct_frame_mac_add(&again, &all, at), 0);
+        assert_int_equal(all.len - at, s.frames[i].len);
+        assert_memory_equal(ct_buf_bytes(&all) + at, ct_buf_bytes(&s.frames[i]), s.frames[i].len);
+        at = all.len;
+    }
+    ct_buf_fini(&all);
+    ct_frame_mac_fini(&again);
+    end(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_frame_may_stand_behind_others),
         cmocka_unit_test(test_frames_arrive_as_they_were_sent),
         cmocka_unit_test(test_a_bit_is_altered),
         cmocka_unit_test(test_a_frame_is_moved),

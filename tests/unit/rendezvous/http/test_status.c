@@ -138,6 +138,7 @@ static void test_a_store_without_a_job_is_healthy(void **state)
     assert_number(member(store, "operations"), "get", 8);
     assert_number(member(store, "operations"), "ping", 9);
     assert_number(member(store, "operations"), "set", 0);
+    assert_number(member(store, "operations"), "validate", 0);
     assert_true(cJSON_IsTrue(member(store, "waiting_more")));
     const cJSON *first = cJSON_GetArrayItem(member(store, "waiting"), 0);
     assert_string_equal(ct_json_text(first, "key", ""), "/\\x01\\xff\\\\k");

@@ -31,7 +31,8 @@ static int take_host(const char *text, size_t len, struct ct_endpoint *ep, const
     }
     for (size_t i = 0; i < len; i++) {
         if (!isgraph((unsigned char)text[i])) {
-            return ct_err_set(err, CT_EFORMAT, "address '%s' holds a blank or odd character",
+            return ct_err_set(err, CT_EFORMAT,
+                              "address '%s' has a blank or another character that no address has",
                               whole);
         }
     }
@@ -40,7 +41,7 @@ static int take_host(const char *text, size_t len, struct ct_endpoint *ep, const
     return 0;
 }
 
-/* As take_host() for what only an IPv6 literal may be, with or without "%interface". */
+/* As take_host(), but only for an IPv6 literal, with or without "%interface". */
 static int take_v6(const char *text, size_t len, struct ct_endpoint *ep, const char *whole,
                    struct ct_err *err)
 {
@@ -166,7 +167,7 @@ bool ct_addr_as_v6(const struct sockaddr *addr, struct in6_addr *out)
     return false;
 }
 
-/* RFC 6761: always the loopback, also where no /etc/hosts and no DNS say so. */
+/* "localhost" always means the loopback (RFC 6761), even if neither /etc/hosts nor DNS knows it. */
 static const char *literal_of(const char *host)
 {
     return strcmp(host, "localhost") == 0 ? "127.0.0.1" : host;
@@ -240,7 +241,7 @@ int ct_addr_towards(const char *host, char *out, size_t size, struct ct_err *err
     if (rc != 0) {
         return rc;
     }
-    /* A datagram socket is connected without a word to the other side. */
+    /* Connecting a datagram socket only chooses a route. Nothing is sent. */
     int fd = socket(addr.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0 || connect(fd, (const struct sockaddr *)&addr, len) != 0 ||
         getsockname(fd, (struct sockaddr *)&own, &own_len) != 0) {

@@ -17,7 +17,7 @@
 #define CT_HOST_MAX 256
 /* "[" + the longest IPv6 text (45) + "]:65535" + NUL, rounded up. */
 #define CT_ADDR_TEXT_MAX 64
-/* The same for any host. */
+/* The same with a host name. */
 #define CT_ADDR_JOIN_MAX (CT_HOST_MAX + sizeof("[]:65535"))
 
 struct ct_endpoint {
@@ -34,14 +34,14 @@ CT_MUST_CHECK int ct_endpoint_parse(const char *text, uint16_t default_port,
 /* "127.0.0.1:80", "[::1]:80"; "unknown" for another family. Always terminated. */
 void ct_addr_format(const struct sockaddr *addr, char *out, size_t size);
 
-/* The same of a name or literal: "node7:80", "[::1]:80". */
+/* The same for a name or a literal: "node7:80", "[::1]:80". */
 void ct_addr_join(const char *host, uint16_t port, char *out, size_t size);
 
 /* Port in host order, 0 for another family. */
 uint16_t ct_addr_port(const struct sockaddr *addr);
 
 /* Gives the first address of a literal or a name. The resolver may block. "localhost" is always
- * 127.0.0.1 and is not looked up, so that both names mean the same listener. */
+ * 127.0.0.1 and is not looked up, so that it always means the same listener. */
 CT_MUST_CHECK int ct_addr_resolve(const char *host, uint16_t port, struct sockaddr_storage *out,
                                   socklen_t *out_len, struct ct_err *err);
 
@@ -53,14 +53,15 @@ bool ct_addr_literal(const char *host, uint16_t port, struct sockaddr_storage *o
 /* As ct_addr_format(), without port and brackets; "" for another family. */
 void ct_addr_host(const struct sockaddr *addr, char *out, size_t size);
 
-/* The address as IPv6 has it, IPv4 mapped (::ffff:a.b.c.d); false for another family. */
+/* Gives the address as an IPv6 address, an IPv4 one in its mapped form (::ffff:a.b.c.d). False for
+ * another family. */
 bool ct_addr_as_v6(const struct sockaddr *addr, struct in6_addr *out);
 
 /* Is `host` the wildcard address (0.0.0.0, ::)? A server can listen there, but a client on another
  * machine cannot connect to it. */
 bool ct_addr_is_any(const char *host);
 
-/* 127.0.0.0/8, also as IPv6 maps it, and ::1. */
+/* True for ::1, for 127.0.0.0/8, and for the IPv6 form of the latter. */
 bool ct_addr_is_loopback(const struct sockaddr *addr);
 
 /* False in a network namespace whose loopback interface is down. No process there reaches

@@ -3,8 +3,8 @@
  * The one allocation table. All libraries allocate through it, so that a test can make the n-th
  * allocation fail and sweep n over a whole constructor.
  *
- * The table is process-wide state, the only one in the libraries: an allocator handed through every
- * call would put a parameter into each signature for the sake of tests alone.
+ * The table is global state, the only one in the libraries. Passing an allocator to every function
+ * would add a parameter to each of them that only tests need.
  */
 #ifndef CT_COMMON_ALLOC_H
 #define CT_COMMON_ALLOC_H

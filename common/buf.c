@@ -33,19 +33,20 @@ int ct_buf_reserve(struct ct_buf *buf, size_t more)
         return CT_ENOMEM;
     }
     size_t need = buf->len + more;
-    /* Slide down when that frees enough and moves at most half of the memory. */
+    /* Moves the bytes to the front if that makes enough room and moves at most half of the block.
+     */
     if (need <= buf->cap && buf->len <= buf->cap / 2) {
         memmove(buf->data, buf->data + buf->off, buf->len);
         buf->off = 0;
         return 0;
     }
-    /* At most half full after a move, or a buffer that stays nearly full would be copied whole for
-     * every few bytes that pass through it. */
+    /* The new block is at most half full. Otherwise a buffer that stays nearly full would be copied
+     * whole for every few bytes that pass through it. */
     size_t cap = buf->cap > BUF_MIN_CAP ? buf->cap : BUF_MIN_CAP;
     while (cap < need || cap / 2 < buf->len) {
         cap *= 2;
     }
-    /* realloc() moves the pages of a large block instead of copying them. */
+    /* For a large block realloc() remaps pages, which is cheaper than a new block and a copy. */
     if (buf->off > 0) {
         memmove(buf->data, buf->data + buf->off, buf->len);
         buf->off = 0;

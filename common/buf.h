@@ -18,7 +18,7 @@ struct ct_buf {
     size_t off; /* bytes consumed from the front */
     size_t len; /* bytes held after `off` */
     size_t cap;
-    bool failed; /* ct_buf_add() has lost a piece */
+    bool failed; /* ct_buf_add() or ct_buf_addf() has lost a piece */
 };
 
 /* Zeroed memory is a valid empty buffer. */
@@ -55,8 +55,8 @@ CT_MUST_CHECK int ct_buf_printf(struct ct_buf *buf, const char *fmt, ...)
 /* Drops the first `len` held bytes; `len` must not exceed what is held. */
 void ct_buf_consume(struct ct_buf *buf, size_t len);
 
-/* For a text of many pieces. When memory is out the buffer remembers it and takes no further
- * pieces, so the caller looks once, at the end, with ct_buf_status(). */
+/* For a text of many pieces. Without memory the buffer takes no further pieces and remembers that,
+ * so the caller needs only one check at the end: ct_buf_status(). */
 void ct_buf_add(struct ct_buf *buf, const void *bytes, size_t len);
 void ct_buf_addf(struct ct_buf *buf, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

@@ -21,10 +21,12 @@ extern const struct ct_clock ct_clock_monotonic;
 /* NULL means ct_clock_monotonic. */
 int64_t ct_clock_now(const struct ct_clock *clock);
 
-/* Deadline helpers in monotonic nanoseconds. A negative timeout means "never". */
+/* The deadline in `timeout_ms` from now, in monotonic nanoseconds. A negative timeout gives
+ * CT_DEADLINE_NEVER. */
 int64_t ct_deadline_in(const struct ct_clock *clock, int64_t timeout_ms);
 
-/* Milliseconds left, rounded up, clamped to what poll(2) takes; -1 for "never", 0 when past. */
+/* Milliseconds until the deadline for poll(2): rounded up, at most INT_MAX, 0 when it has passed,
+ * -1 for CT_DEADLINE_NEVER. */
 int ct_deadline_left_ms(const struct ct_clock *clock, int64_t deadline_ns);
 
 #define CT_DEADLINE_NEVER INT64_MAX

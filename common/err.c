@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Texts of error codes, and the functions that fill a struct ct_err. A text is formatted aside
- * first, so an argument may point into the struct that is filled.
+ * Texts of error codes, and the functions that fill a struct ct_err. A text is formatted into a
+ * buffer of its own first, so an argument may point into the struct that is filled.
  */
 #include "common/err.h"
 
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The analyzer's view of them (see the header) is not for their own definitions. */
+/* The header defines these as macros for the analyzer. Here they are defined as functions. */
 #undef ct_err_set
 #undef ct_err_sys
 #undef ct_err_wrap
@@ -39,7 +39,6 @@ int ct_err_set(struct ct_err *err, int code, const char *fmt, ...)
     if (err == NULL) {
         return code;
     }
-    /* Formatted aside first: an argument may point into err->text. */
     char text[CT_ERR_TEXT_MAX];
     va_list ap;
     va_start(ap, fmt);

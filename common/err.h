@@ -36,7 +36,8 @@ int ct_err_wrap(struct ct_err *err, const char *fmt, ...) __attribute__((format(
 int ct_code_from_errno(int errnum);
 
 #ifdef __clang_analyzer__
-/* The analyzer sees one file at a time: without these it believes that a failure may return 0. */
+/* The analyzer sees one file at a time. Without these macros it would assume that a failure may
+ * return 0. */
 #define ct_err_set(err, code, ...) \
     ((void)(ct_err_set)(err, code, __VA_ARGS__), (code) < 0 ? (code) : CT_EINVAL)
 #define ct_err_sys(err, code, errnum, ...) \
@@ -45,15 +46,15 @@ int ct_code_from_errno(int errnum);
 #define ct_code_from_errno(errnum) ((void)(ct_code_from_errno)(errnum), CT_EIO)
 #endif
 
-/* Without the folders, which depend on where the build runs. */
+/* The name of the file without its folders, which depend on where the build runs. */
 #ifdef __FILE_NAME__
 #define CT_FILE_NAME __FILE_NAME__
 #else
 #define CT_FILE_NAME __FILE__
 #endif
 
-/* A broken rule of our own code, never of an input: prints file, line and rule, then aborts.
- * Active in release builds too. */
+/* Checks a rule of our own code, never an input. If the rule is broken, prints file, line and rule,
+ * and aborts. Active in release builds, too. */
 #define CT_ASSERT(cond) ((cond) ? (void)0 : ct_assert_failed(CT_FILE_NAME, __LINE__, #cond))
 void ct_assert_failed(const char *file, int line, const char *rule) __attribute__((noreturn));
 

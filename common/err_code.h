@@ -28,7 +28,7 @@ enum ct_code {
 #undef CT_ERR_ENUM
 };
 
-/* Longest message kept; longer ones are cut. Room for one path (4096 is never needed in full). */
+/* Longer messages are cut. There is room for a usual path; none needs the full 4096 bytes. */
 #define CT_ERR_TEXT_MAX 1024
 
 struct ct_err {
@@ -37,7 +37,7 @@ struct ct_err {
     char text[CT_ERR_TEXT_MAX]; /* one line: control characters became '?' */
 };
 
-/* On every function that can fail: a result that is not looked at is a warning. */
+/* Stands on every function that can fail. The compiler warns if its result is not looked at. */
 #define CT_MUST_CHECK __attribute__((warn_unused_result))
 
 #endif

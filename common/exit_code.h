@@ -4,7 +4,7 @@
  * number of the signal that killed one.
  *
  * timeout(1) and env(1) use 124 and 125, shells use 126 and above. The codes for a whole job are
- * different from those and from what programs usually return.
+ * none of these, and programs rarely return them.
  */
 #ifndef CT_COMMON_EXIT_CODE_H
 #define CT_COMMON_EXIT_CODE_H
@@ -15,7 +15,7 @@ enum ct_exit_code {
     CT_EXIT_USAGE = 2,
     CT_EXIT_RDZV_TIMEOUT = 120, /* the world did not form in time */
     CT_EXIT_NODE_LOST = 121,    /* a node was lost and not replaced */
-    CT_EXIT_HUNG = 122,         /* a worker stood still (--hang-timeout) */
+    CT_EXIT_HUNG = 122,         /* a worker hung (--hang-timeout) */
     CT_EXIT_PREEMPTED = 123,    /* asked to end, and all workers ended in order */
     CT_EXIT_NOT_EXECUTABLE = 126,
     CT_EXIT_NOT_FOUND = 127,

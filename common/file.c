@@ -27,7 +27,7 @@ int ct_file_read(const char *path, size_t max, struct ct_buf *out, struct ct_err
     int rc = 0;
     size_t total = 0;
     for (;;) {
-        /* One byte more than allowed tells a file that is too long. */
+        /* Reading one byte more than allowed shows whether the file is too long. */
         size_t chunk = max - total < READ_CHUNK ? max - total + 1 : READ_CHUNK;
         rc = ct_buf_reserve(out, chunk);
         if (rc != 0) {

@@ -17,8 +17,7 @@ CT_MUST_CHECK int ct_file_read(const char *path, size_t max, struct ct_buf *out,
                                struct ct_err *err);
 
 /* Is this a device, a pipe, a socket, or a link of /dev or /proc to an open file? Such a file is
- * written to and never replaced: otherwise root would put a plain file in the place of /dev/null.
- */
+ * written to and never replaced. Otherwise root would replace /dev/null by a plain file. */
 bool ct_file_is_special(const char *path);
 
 /* Makes `bytes` the whole content of the file, with mode 0644. At every moment the file has either

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a process goes on in the next generation of its job instead of being started anew. The
- * launcher writes orders into a file in memory with a slot for each worker; the environment
- * variable CTRUN_HANDOVER tells a worker the path and where its slot begins, as CTRUN_PROGRESS
- * does. The worker answers through its progress page (enum ct_stay):
+ * How a process goes on in the next generation of its job, instead of ending and being replaced.
+ * The launcher writes orders into a file in memory with a slot for each worker. The environment
+ * variable CTRUN_HANDOVER tells a worker the path and where its slot begins, in the form of
+ * CTRUN_PROGRESS. The worker answers through its progress page (enum ct_stay):
  *
  *     worker                          launcher
  *     ABLE, once                      nothing
@@ -24,7 +24,8 @@
 /* Names a file that appears, as JSON, when the job is asked to end: signo, deadline (Unix time). */
 #define CT_PREEMPT_ENV "CTRUN_PREEMPT_FILE"
 
-/* Room for a contract with a path or two of the longest; memory only where it is written. */
+/* Room for a contract with one or two of the longest paths. Only the part that is written takes
+ * memory. */
 #define CT_HANDOVER_SLOT 16384
 
 /* "CTH1", little-endian. */

@@ -68,7 +68,8 @@ void ct_hash_key_random(struct ct_hash_key *key)
     if (getrandom(key, sizeof(*key), 0) == (ssize_t)sizeof(*key)) {
         return;
     }
-    /* Kernels older than 3.17 or a seccomp filter: weaker, but never the same key twice. */
+    /* There is no getrandom(2) before Linux 3.17 or behind a seccomp filter. This key is weaker,
+     * but it is another one in each process. */
     key->k0 = (uint64_t)ct_clock_now(NULL);
     key->k1 = ((uint64_t)getpid() << 32) ^ (uint64_t)(uintptr_t)key;
 }

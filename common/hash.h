@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * SipHash-1-3 (Aumasson and Bernstein): a keyed hash for tables whose keys come from strangers. The
- * reduced rounds are what Rust's and Python's tables use; the key must be random per process.
+ * SipHash-1-3 (Aumasson and Bernstein): a keyed hash for tables whose keys come from strangers.
+ * Rust's and Python's tables use the same number of rounds. The key must be random in each process,
+ * so that nobody can choose keys that collide.
  */
 #ifndef CT_COMMON_HASH_H
 #define CT_COMMON_HASH_H

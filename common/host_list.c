@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A line is made of pieces, each for one or several names ("login", "gpu-[3-17", ",20"). Before a
- * piece is added there must be room behind it for what ends the line, so that it always can end.
+ * A line is made of pieces, each for one or several names ("login", "gpu-[3-17", ",20"). A piece is
+ * added only if the end of the line, such as " and 7 more", still fits behind it.
  */
 #include "common/host_list.h"
 
@@ -17,7 +17,7 @@
 
 /* "], and 65536 more" with room to spare. */
 #define END_MAX 24
-/* More digits than that are no machine's number, and would overflow. */
+/* A longer number could overflow, and no machine has one. */
 #define DIGITS_MAX 18
 
 struct line {
@@ -26,7 +26,7 @@ struct line {
     size_t kept; /* room for what closes an open bracket */
 };
 
-/* False, and nothing is added, when it does not fit. */
+/* Adds a piece. If it does not fit, adds nothing and returns false. */
 static bool add(struct line *line, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static bool add(struct line *line, const char *fmt, ...)
 {
@@ -42,7 +42,7 @@ static bool add(struct line *line, const char *fmt, ...)
     return fits;
 }
 
-/* For this there is always room. */
+/* Ends the line with the count of what did not fit. add() has kept room for it. */
 static void end(struct line *line, const char *before, int count, const char *behind)
 {
     (void)snprintf(line->out + line->used, line->size - line->used, "%s%d%s", before, count,
@@ -87,7 +87,8 @@ static size_t digits(const char *text)
     return strspn(text, "0123456789");
 }
 
-/* Where the one number begins in which the names differ; SIZE_MAX = they differ in more. */
+/* Returns where the only number begins in which the names differ; SIZE_MAX if they differ in more
+ * than one number. */
 static size_t number_at(const char *a, const char *b)
 {
     size_t at = 0;
@@ -111,7 +112,8 @@ static int64_t value(const char *text, size_t len)
     return number;
 }
 
-/* Is the number at `b` written as the one that follows that at `a`? "9" and "10", "09" and "10". */
+/* Is the number at `b` the next one after that at `a`, in the same form? "10" follows "9" and "09".
+ */
 static bool follows(const char *a, const char *b)
 {
     size_t in_a = digits(a), in_b = digits(b);
@@ -124,8 +126,8 @@ static bool is_equal(const char **names, int count, int i, int j)
     return j < count && strcmp(names[i], names[j]) == 0;
 }
 
-/* How many names from here on differ from the first in the number at `at` only, and are there once.
- */
+/* Counts the names at the beginning of the list that differ only in the number at `at`, up to the
+ * first one that occurs twice. */
 static int count_alike(const char **names, int count, size_t at)
 {
     int alike = 1;
@@ -136,7 +138,7 @@ static int count_alike(const char **names, int count, size_t at)
     return alike;
 }
 
-/* "gpu-[3-17,20]" of names that are alike; returns how many it had room for. */
+/* Adds names that count_alike() has counted, as "gpu-[3-17,20]". Returns how many of them fit. */
 static int add_alike(struct line *line, const char *comma, const char **names, int count, size_t at)
 {
     const char *suffix = names[0] + at + digits(names[0] + at);

@@ -16,7 +16,7 @@
  * least 32. */
 void ct_host_list_text(const char **names, int count, char *out, size_t size);
 
-/* The same for numbers in ascending order: "3-17,20", else "3-17,20,22 and 9 more". */
+/* The same for numbers in ascending order: "3-17,20", or "3-17,20,22 and 9 more" if not all fit. */
 void ct_number_list_text(const int *numbers, int count, char *out, size_t size);
 
 #endif

@@ -29,8 +29,8 @@ static size_t count_digits(const char *text)
     return n;
 }
 
-/* Moves both past their run of digits. The longer number is the greater one, once leading zeros are
- * gone; no number has to fit into an integer. */
+/* Compares two runs of digits and moves both pointers past them. Without leading zeros the longer
+ * run is the greater number, so no number has to fit into an integer. */
 static int compare_numbers(const char **a, const char **b)
 {
     *a += strspn(*a, "0");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Two tables of chains. While the map grows, nodes move from table 0 to table 1, a few buckets with
- * each call; then table 1 takes the place of table 0. ct_map_each() holds the move up meanwhile.
+ * each call. When all have moved, table 1 becomes table 0. Nothing moves during ct_map_each().
  *
  * Failure modes: only the first insert needs memory. When a larger table cannot be made, chains
  * become longer.
@@ -89,7 +89,7 @@ static int table_alloc(struct ct_map_table *table, size_t buckets)
     return 0;
 }
 
-/* The link that points at the wanted node, or NULL. Also names the table it is in. */
+/* Returns the link that points at the node with this key, or NULL. *where gets the node's table. */
 static struct ct_map_node **locate(struct ct_map *map, const void *key, size_t len,
                                    struct ct_map_table **where)
 {
@@ -129,7 +129,7 @@ int ct_map_insert(struct ct_map *map, struct ct_map_node *node, const void *key,
             return rc;
         }
     } else if (!rehashing(map) && main->count > main->mask) {
-        /* Out of memory here only means longer chains: the insert itself still works. */
+        /* Without memory for a larger table the chains only become longer. */
         (void)table_alloc(&map->table[1], (main->mask + 1) * 2);
         map->moved = 0;
     }

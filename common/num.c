@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Strict parsing on top of libc's functions: the text is checked before they see it, the range
- * after.
+ * Strict parsing. The text is checked before it is converted, the range afterwards.
  */
 #include "common/num.h"
 
@@ -17,7 +16,7 @@ int ct_parse_i64(const char *text, int64_t min, int64_t max, int64_t *out)
     if (*p == '\0') {
         return CT_EFORMAT;
     }
-    /* Built downwards, since the negative range is the larger one. */
+    /* The value is built as a negative number, because INT64_MIN has no positive counterpart. */
     int64_t value = 0;
     bool overflow = false;
     for (; *p != '\0'; p++) {
@@ -50,7 +49,7 @@ int ct_parse_int(const char *text, int min, int max, int *out)
 
 int ct_parse_double(const char *text, double min, double max, double *out)
 {
-    /* strtod also takes blanks, names and hexadecimal; only these characters may stand here. */
+    /* strtod(3) would also accept blanks, "nan", "inf" and hexadecimal numbers. */
     if (text[0] == '\0' || text[0] == '+' || text[strspn(text, "0123456789+-.eE")] != '\0') {
         return CT_EFORMAT;
     }

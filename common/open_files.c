@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * With too few descriptors a program fails late and in odd places; libuv even ends the process when
- * it cannot make the pipe for its signals. Hence the question before anything is opened.
+ * With too few descriptors a program fails late, where nobody expects it. libuv even aborts when it
+ * cannot make the pipe for its signals. So the limit is checked before anything is opened.
  */
 #include "common/open_files.h"
 

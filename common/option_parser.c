@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Not getopt_long(3): it takes an option's value to be whatever word follows, knows no underscores,
- * suggests nothing, and keeps its place in global variables. argparse, whose habits torchrun's
- * users have, differs in all of these.
+ * getopt_long(3) is not used. It takes any following word as an option's value, does not accept
+ * underscores for dashes, suggests nothing, and has global state. torchrun's users expect the rules
+ * of Python's argparse.
  */
 #include "common/option_parser.h"
 
@@ -10,9 +10,8 @@
 
 #include <string.h>
 
-/* Would argparse take this word for an option? Then it cannot be an option's value: in
- * "--log-dir --standalone x.py" the folder was forgotten, it is not called "--standalone". Negative
- * numbers are values. */
+/* Would argparse take this word for an option? Then it is no value: in "--log-dir --standalone
+ * x.py" the user has forgotten the folder. Negative numbers are values. */
 static bool looks_like_option(const char *word)
 {
     return word[0] == '-' && word[1] != '\0' && strchr("0123456789.", word[1]) == NULL;
@@ -107,7 +106,7 @@ static enum ct_option_result next_name(struct ct_option_parser *at)
     return take_value(at, option.value, value);
 }
 
-/* How many letters of the alias the word consists of, up to its '=' or end; 0 = it is another. */
+/* Returns the length of the alias if the word, up to its '=', is the alias; else 0. */
 static size_t alias_len(const struct ct_option *option, const char *letters)
 {
     size_t len = option->alias != NULL ? strlen(option->alias) : 0;

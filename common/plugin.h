@@ -14,8 +14,8 @@
 /* The folder that CTRUN_PLUGIN_DIR names; NULL without one. */
 const char *ct_plugin_named_dir(void);
 
-/* Path of the plug-in that is called `file`. CT_EUNSUPPORTED when it is not there, with the places
- * that were looked at: a named folder is the only one. */
+/* Gives the path of the plug-in that is called `file`. CT_EUNSUPPORTED when it is not there; the
+ * text says where it was looked for. With CTRUN_PLUGIN_DIR no other folder is looked at. */
 CT_MUST_CHECK int ct_plugin_find(const char *file, char path[PATH_MAX], struct ct_err *err);
 
 #endif

@@ -21,7 +21,7 @@
 
 #define CT_PROGRESS_ENV "CTRUN_PROGRESS"
 
-/* Two cache lines, since some processors fetch lines in pairs: so no two workers write to the same
+/* Two cache lines. Some processors fetch lines in pairs, so two workers must not write to the same
  * pair. */
 #define CT_PROGRESS_SLOT 128
 
@@ -39,10 +39,10 @@ enum ct_phase {
 
 #define CT_PHASES 6
 
-/* "NoRe", little-endian: a value that left-over data will hardly have by chance. */
+/* "NoRe", little-endian. Data that happens to be there will hardly have this value. */
 #define CT_PROGRESS_PERMANENT UINT32_C(0x65526f4e)
 
-/* A step is told apart from its phase within one word. */
+/* The step shares one word with the phase, which takes eight bits. */
 #define CT_PROGRESS_STEP_MAX ((INT64_C(1) << 55) - 1)
 
 struct ct_progress_slot {
@@ -61,7 +61,7 @@ struct ct_progress_slot {
 enum ct_stay {
     CT_STAY_NOT,    /* no; 0, so also for a worker that does not know the field */
     CT_STAY_ABLE,   /* it parks when it is told to */
-    CT_STAY_PARKED, /* it waits for the order that follows that generation */
+    CT_STAY_PARKED, /* it waits for the order that follows the generation in `stay` */
 };
 
 /* What a reader may believe. */
@@ -79,12 +79,13 @@ uint64_t ct_progress_where(enum ct_phase phase, int64_t step);
 
 int64_t ct_progress_step(uint64_t where);
 
-/* False when no worker has stamped the slot, or when what stands there cannot be. `now_ns` is
- * CLOCK_MONOTONIC. */
+/* Returns false when no worker has stamped the slot, or when a value in it is impossible. `now_ns`
+ * is CLOCK_MONOTONIC. */
 bool ct_progress_decode(const struct ct_progress_slot *slot, int64_t now_ns,
                         struct ct_progress *out);
 
-/* A generation and two bits about it in one word; generations 2^30 apart are not told apart. */
+/* Packs a generation and two bits about it into one word. Generations that are 2^30 apart give the
+ * same word. */
 static inline uint32_t ct_generation_word(int generation, unsigned bits)
 {
     return (uint32_t)generation << 2 | bits;

@@ -32,8 +32,8 @@ void ct_sm_init(struct ct_sm *sm, const char *name, const struct ct_sm_state *st
 
 bool ct_sm_may(const struct ct_sm *sm, unsigned to);
 
-/* Moves and logs "<machine>: <old> -> <new> (<why>) after N ms". A move the table does not allow is
- * a defect of our own code and asserts. */
+/* Moves and logs "<machine>: <old> -> <new> (<why>) after N ms". A move that the table does not
+ * allow is a defect of our own code, so it fails an assertion. */
 void ct_sm_move(struct ct_sm *sm, unsigned to, const char *why, int64_t now_ns);
 
 #endif

@@ -2,8 +2,8 @@
  *
  * The distance of two words is the number of typing errors between them: a letter left out, one too
  * many, a wrong one, or two neighbours swapped (optimal string alignment). Upper and lower case are
- * the same, and so are dashes and underscores. A third of a word's letters, and at most three of
- * them, may be wrong: beyond that a suggestion is more often a riddle than a help.
+ * the same, and so are dashes and underscores. At most a third of a word's letters, and at most
+ * three, may be wrong. A word that differs in more is rarely the one that was meant.
  */
 #include "common/suggest.h"
 
@@ -25,8 +25,9 @@ static char fold(char c)
     return c == '_' ? '-' : c;
 }
 
-/* Of words of at most CT_SUGGEST_MAX_LEN letters. Row i holds the distances of the first i letters
- * of `a` to every beginning of `b`; three rows are enough, as a swap looks two rows back. */
+/* The distance of two words of at most CT_SUGGEST_MAX_LEN letters. Row i holds the distances of the
+ * first i letters of `a` to every beginning of `b`. Three rows are enough, because a swap looks two
+ * rows back. */
 static size_t distance(const char *a, size_t a_len, const char *b, size_t b_len)
 {
     size_t rows[3][CT_SUGGEST_MAX_LEN + 1];

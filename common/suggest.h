@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * "did you mean --max-restarts?": the known name that a mistyped one is nearest to.
+ * Finds the known name that is nearest to a mistyped one, for "did you mean --max-restarts?".
  *
  *     struct ct_suggestion s = ct_suggestion_for(typed, len);
  *     for each known name: ct_suggestion_offer(&s, name);
@@ -18,7 +18,7 @@ struct ct_suggestion {
     const char *name; /* the nearest name that was offered; NULL = none is near enough */
     const char *typed;
     size_t len;      /* of `typed` */
-    size_t distance; /* of `name`; before that, one more than what is near enough */
+    size_t distance; /* of `name`; without a name, the smallest distance that is too far */
 };
 
 /* `typed` is the word without its leading dashes and without "=value"; it is borrowed. */

@@ -9,8 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Control characters of both halves of Latin-1; line and paragraph separators; and what turns the
- * direction of writing, so that a name is not what it seems. */
+/* Unwanted are control characters (ASCII's and U+0080 to U+009F), line and paragraph separators,
+ * and characters that change the direction of writing, because they make a name look like another
+ * one. */
 size_t ct_text_unwanted(const char *text)
 {
     const unsigned char *p = (const unsigned char *)text;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Text for a person's terminal.
+ * Makes text that others have written safe to show on a terminal.
  */
 #ifndef CT_COMMON_TEXT_H
 #define CT_COMMON_TEXT_H
@@ -8,16 +8,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes of the character at `text` that no message may show, 0 = it may stay. */
+/* Returns the length of the character at `text` if no message may show it, else 0. */
 size_t ct_text_unwanted(const char *text);
 
-/* Replaces every byte of a control character (line breaks, escape sequences, DEL, and what turns
- * the direction of writing) by '?', in place: messages quote file names, keys and host names that
- * came from strangers. Other UTF-8 stays as it is. */
+/* Replaces every byte of a control character (line breaks, escape sequences, DEL, and those that
+ * change the direction of writing) by '?', in place. Messages quote file names, keys and host names
+ * that come from strangers. Other UTF-8 stays as it is. */
 void ct_text_clean(char *text);
 
-/* Writes what a message may quote of a stranger's word: its beginning, cut between two characters
- * of UTF-8 with "..." behind it, made harmless by ct_text_clean(). Returns `out`. */
+/* Writes what a message may quote of a stranger's text: its beginning, cleaned by ct_text_clean().
+ * A text that is too long is cut between two characters and ends with "...". Returns `out`. */
 #define CT_TEXT_EXCERPT_MAX 68
 const char *ct_text_excerpt(const char *text, char out[CT_TEXT_EXCERPT_MAX]);
 

@@ -76,7 +76,7 @@ bool ct_access_is_here(const struct sockaddr *peer, const struct sockaddr *local
     if (!ct_addr_as_v6(peer, &addr)) {
         return false;
     }
-    /* 127.0.0.0/8 as it is mapped. */
+    /* 127.0.0.0/8 in its mapped form. */
     const struct ct_network loopback = {
         .address = {.s6_addr = {[10] = 0xff, [11] = 0xff, [12] = 127}},
         .bits = MAPPED_BITS + 8,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which addresses may use the store, whose protocol cannot prove an identity. Processes of this
- * machine always may. Networks that were named may, too. Pure: addresses in, a decision out.
+ * Which addresses may use the store. The store's protocol cannot prove an identity, so the address
+ * decides. Processes of this machine are always admitted, and so are networks that were named.
+ * Pure: addresses in, a decision out.
  *
  * IPv4 addresses are held as IPv6 maps them (::ffff:a.b.c.d), so that a rule for 10.0.0.0/8 holds
  * for a peer of an IPv6 listener as well.

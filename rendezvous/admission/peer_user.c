@@ -2,9 +2,9 @@
  *
  * One question over a netlink socket for each connection, answered before send() returns.
  *
- * Failure modes: kernels without the module, and sandboxes that do not offer it, answer nothing or
- * "no such thing", which is also the answer about a socket that is gone. A question about a socket
- * of our own tells the two apart when the descriptor is opened.
+ * Failure modes: a kernel without the module, or a sandbox, gives no answer or "not found". The
+ * latter is also the answer about a socket that is gone. So the kernel is asked about a socket of
+ * our own when the descriptor is opened; only one that finds it is asked later.
  */
 #include "rendezvous/admission/peer_user.h"
 
@@ -24,8 +24,8 @@ struct question {
     struct inet_diag_req_v2 about;
 };
 
-/* Writes the address as the kernel wants it; gives its family, 0 for one that is not the
- * internet's. IPv4 that IPv6 has mapped is IPv4. */
+/* Writes the address in the kernel's form. Returns its family; 0 if it is neither IPv4 nor IPv6. A
+ * mapped IPv4 address counts as IPv4. */
 static unsigned char write_address(const struct sockaddr *addr, __be32 out[4])
 {
     struct in6_addr v6;
@@ -101,10 +101,11 @@ int ct_peer_user_find(int fd, const struct sockaddr *peer, const struct sockaddr
         return rc;
     }
     if (found.idiag_state == TCP_LISTEN) {
-        return CT_ENOENT; /* it found no connection, and then who listens on that port here */
+        return CT_ENOENT; /* there is no such connection, so the kernel has found the listener on
+                             that port */
     }
     if (found.idiag_inode == 0) {
-        return CT_ENOENT; /* the kernel still sends what is left, for nobody; its user is no more */
+        return CT_ENOENT; /* the process has closed it, and the kernel only sends the rest */
     }
     *out = found.idiag_uid;
     return 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Counts refusals and limits the rate of lines about them: no peer must be able to fill a log.
+ * Counts refusals and limits the rate of lines about them, so that no peer can fill a log.
  * Pure.
  */
 #ifndef CT_RENDEZVOUS_ADMISSION_REFUSAL_LOG_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Two addresses of one hash share what they hold. The hash is keyed, so that nobody chooses with
- * whom.
+ * Two addresses with the same hash count as one. The hash has a random key, so that nobody can
+ * choose an address that counts together with a certain other one.
  */
 #include "rendezvous/admission/source_quota.h"
 

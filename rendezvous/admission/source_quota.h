@@ -2,7 +2,7 @@
  *
  * Limits the connections of peers that have proved nothing yet, and says which one has to end when
  * there are too many. An address that holds more than half of them loses one of its own and cannot
- * push out others. This only counts; the caller has the connections. Pure.
+ * push out others. It only counts; the caller owns the connections. Pure.
  */
 #ifndef CT_RENDEZVOUS_ADMISSION_SOURCE_QUOTA_H
 #define CT_RENDEZVOUS_ADMISSION_SOURCE_QUOTA_H
@@ -25,8 +25,8 @@ struct ct_source_quota {
 
 void ct_source_quota_init(struct ct_source_quota *quota, size_t max);
 
-/* Counts a connection from `peer`; gives what ct_source_quota_remove() takes. IPv6 addresses of one
- * /64 are one source, since one machine has as many of them as it likes. */
+/* Counts a connection from `peer`. Returns its source, for ct_source_quota_remove(). All IPv6
+ * addresses of a /64 network are one source, because one machine may use all of them. */
 uint8_t ct_source_quota_add(struct ct_source_quota *quota, const struct sockaddr *peer);
 
 void ct_source_quota_remove(struct ct_source_quota *quota, uint8_t source);

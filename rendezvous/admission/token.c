@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The token: where it comes from (file or environment), and the HMACs that are made with it. The
- * memory of secrets is wiped before it is given up.
+ * Reads the token from a file or the environment, and computes HMACs with it. Memory that held a
+ * secret is wiped.
  *
  * Failure modes: a token file that others may read is refused, as is a token that is too short. The
  * text of an error never holds the token.
@@ -21,9 +21,10 @@
 /* Bytes of randomness in a token that we make. */
 #define RANDOM_LEN 32
 
-/* What answers are made for; another protocol's HMAC with the same token is none. */
+/* Part of every answer, so that an HMAC which another protocol makes with the same token is no
+ * answer here. */
 static const unsigned char answer_label[] = "ctrun agent control 1";
-/* What the keys of a connection are made for. */
+/* Part of every key of a connection, so that no key equals an answer. */
 static const unsigned char key_label[] = "ctrun agent control 1, key of frames";
 
 _Static_assert(CT_ANSWER_LEN == crypto_auth_hmacsha256_BYTES, "an answer is an HMAC-SHA256");
@@ -31,7 +32,7 @@ _Static_assert(CT_TOKEN_KEY_LEN == crypto_auth_hmacsha256_BYTES, "so is a key");
 
 /* ---- the token ------------------------------------------------------------------------------ */
 
-/* Without the text in the error: it may be most of a good token. */
+/* The errors do not quote the text, because it may be most of a good token. */
 static int take(const char *text, size_t len, const char *source, struct ct_token *out,
                 struct ct_err *err)
 {
@@ -63,7 +64,8 @@ void ct_token_wipe(struct ct_token *token)
 
 /* ---- files ---------------------------------------------------------------------------------- */
 
-/* Whether the bits of the group stand for a list that admits nobody else. */
+/* Does the file have an access control list that admits nobody else? Then the group's bits in its
+ * mode mean the list. */
 static bool list_is_private(int fd)
 {
     unsigned char acl[CT_ACL_MAX];
@@ -93,7 +95,7 @@ static int check_private(int fd, const char *path, struct ct_err *err)
     return 0;
 }
 
-/* Up to `size` bytes, or negative with errno. */
+/* Reads up to `size` bytes. Returns their number; negative on failure, with errno. */
 static ssize_t read_some(int fd, char *out, size_t size)
 {
     size_t got = 0;
@@ -119,7 +121,8 @@ int ct_token_read(const char *path, struct ct_token *out, struct ct_err *err)
     if (fd < 0) {
         return ct_err_sys(err, ct_code_from_errno(errno), errno, "token file %s", path);
     }
-    char text[CT_TOKEN_MAX + 2]; /* a line end, and one more to see that it is too long */
+    char text[CT_TOKEN_MAX +
+              2]; /* room for a newline, and one byte more to see that the token is too long */
     int rc = check_private(fd, path, err);
     ssize_t n = rc == 0 ? read_some(fd, text, sizeof(text)) : 0;
     if (n < 0) {

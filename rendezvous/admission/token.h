@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The secret of a job, and how two ends prove to each other that they have it without sending it.
+ * The secret of a job, and how agent and server prove to each other that they have it without
+ * sending it.
  *
  * Both send a fresh random nonce. Each then sends an answer: HMAC-SHA256, keyed by the token, over
  * a label, its own role and both nonces. Because of the role an answer cannot be reflected to its
  * sender. Because of the other side's nonce it cannot be replayed. Frames that follow the proof are
  * authenticated with keys made from the token and the nonces (rendezvous/control/frame_mac.h). They
- * are not encrypted: everybody on the way can read them.
+ * are not encrypted, so everybody on the network between can read them.
  *
  * The token never goes into argv, a log, or the text of an error.
  */
@@ -26,7 +27,7 @@
 #define CT_NONCE_LEN 32
 #define CT_ANSWER_LEN 32
 
-/* Of a key made from the token for one connection. */
+/* Length of a key that is made from the token for one connection. */
 #define CT_TOKEN_KEY_LEN 32
 
 /* The environment variable in which a launcher passes the token on. */
@@ -39,7 +40,7 @@ struct ct_token {
 
 enum ct_token_role { CT_ROLE_SERVER = 'S', CT_ROLE_AGENT = 'A' };
 
-/* Takes a token as an environment variable holds it. `source` names that in errors. */
+/* Takes a token from a text. `source` says in errors where the text comes from. */
 CT_MUST_CHECK int ct_token_parse(const char *text, const char *source, struct ct_token *out,
                                  struct ct_err *err);
 
@@ -61,7 +62,7 @@ void ct_token_wipe(struct ct_token *token);
 /* Fills `nonce` from the kernel's random source. */
 CT_MUST_CHECK int ct_nonce_make(unsigned char nonce[CT_NONCE_LEN]);
 
-/* What the side in `role` answers. */
+/* Computes the answer of the side in `role`. */
 void ct_token_answer(const struct ct_token *token, enum ct_token_role role,
                      const unsigned char server_nonce[CT_NONCE_LEN],
                      const unsigned char agent_nonce[CT_NONCE_LEN],
@@ -73,7 +74,8 @@ void ct_token_key(const struct ct_token *token, enum ct_token_role role,
                   const unsigned char agent_nonce[CT_NONCE_LEN],
                   unsigned char key[CT_TOKEN_KEY_LEN]);
 
-/* Is this what the side in `role` must answer? Takes the same time whatever is wrong with it. */
+/* Is this what the side in `role` must answer? Takes the same time for every wrong answer, so that
+ * the time reveals nothing. */
 bool ct_token_verify(const struct ct_token *token, enum ct_token_role role,
                      const unsigned char server_nonce[CT_NONCE_LEN],
                      const unsigned char agent_nonce[CT_NONCE_LEN],

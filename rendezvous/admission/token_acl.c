@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * systemd hands a credential to a service as root's file with mode 0400 and a list that lets the
- * service's user read it. stat() then shows 0440: where there is a list, the bits of the group are
- * the most that any entry grants, not what the group has.
+ * systemd gives a credential to a service as root's file with mode 0400 and a list that lets the
+ * service's user read it. stat(2) then shows 0440, because with a list the group's bits show the
+ * most that any entry of the list grants, and not what the group may do.
  */
 #include "rendezvous/admission/token_acl.h"
 

@@ -13,8 +13,8 @@
 #define CT_ACL_ATTRIBUTE "system.posix_acl_access"
 #define CT_ACL_MAX 512
 
-/* Whether the list, as the kernel hands it out, lets nobody use the file but its owner, `uid` and
- * root. False for what is not such a list. Pure. */
+/* Does the list, in the kernel's form, let only the file's owner, `uid` and root use the file?
+ * False for what is no such list. Pure. */
 bool ct_acl_is_private(const unsigned char *acl, size_t len, uid_t uid);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Each call builds its request in client->out, sends it with one writev and reads the reply. What
- * can be refused is refused before the first byte goes out, so the connection survives it. Once a
- * byte has gone out, any failure leaves the stream at an unknown place, and the connection is dead.
+ * Each call builds its request in client->out, sends it with one system call and reads the reply. A
+ * request that is too long is refused before its first byte is sent, so the connection stays
+ * usable. After that any failure leaves the stream at an unknown place, and the connection is dead.
  * The one exception is a wait that times out, which the protocol can cancel.
  */
 #include "rendezvous/client/client.h"
@@ -19,11 +19,11 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-/* Pause before connecting again: doubles from the first to the last. A local store is up within
- * milliseconds; one on another machine must not be hammered by a thousand ranks. */
+/* Pauses before connecting again; they double from the first to the last. A local store is up
+ * within milliseconds. A store on another machine must not be flooded by a thousand ranks. */
 #define RETRY_FIRST_MS 5
 #define RETRY_LAST_MS 500
-/* A store that does not answer a cancellation within this time is not going to. */
+/* A store that does not answer a cancellation within this time counts as lost. */
 #define CANCEL_REPLY_MS 5000
 
 struct ct_client {
@@ -74,7 +74,7 @@ static int begin_key(struct ct_client *c, enum ct_op op, const char *key, struct
 
 /* ---- talking -------------------------------------------------------------------------------- */
 
-/* When a call that starts now must be over. */
+/* Returns when a call that starts now must be over. */
 static int64_t deadline_of(const struct ct_client *c)
 {
     return ct_deadline_in(NULL, c->timeout_ms);
@@ -88,7 +88,7 @@ static int give_up(struct ct_client *c, int rc, struct ct_err *err)
     return rc;
 }
 
-/* Sends the request and behind it `value`, which is sent from where it lies. */
+/* Sends the request and after it `value`, which is not copied. */
 static int send_request(struct ct_client *c, const void *value, size_t len, int64_t deadline_ns,
                         struct ct_err *err)
 {
@@ -97,7 +97,7 @@ static int send_request(struct ct_client *c, const void *value, size_t len, int6
         {(void *)(uintptr_t)value, len},
     };
     int rc = ct_sock_send(c->fd, iov, 2, deadline_ns, err);
-    /* A large request is rare; its memory is not kept for the small ones. */
+    /* Large requests are rare, so their memory is not kept. */
     if (c->out.cap > CT_KEEP_BUF_BYTES) {
         ct_buf_fini(&c->out);
     }
@@ -180,14 +180,14 @@ static int connect_once(struct ct_client *c, int64_t deadline_ns, struct ct_err 
     return rc;
 }
 
-/* A store may not be up yet, its name not be published yet, or it may be out of descriptors, in
- * which case it takes the connection and closes it. */
+/* May another attempt succeed? The store may not be up yet, or its name not be known yet. A store
+ * without descriptors accepts the connection and closes it. */
 static bool worth_retrying(int rc)
 {
     return rc == CT_ECLOSED || rc == CT_ENOENT || rc == CT_ETIMEDOUT;
 }
 
-/* Between 3/4 and 5/4 of `ms`, so that ranks that started together come apart. */
+/* Returns between 3/4 and 5/4 of `ms`, so that ranks that start together do not retry together. */
 static int64_t jitter(int64_t ms)
 {
     uint16_t random = 0;
@@ -255,14 +255,15 @@ int ct_client_fd(const struct ct_client *client)
 
 /* ---- waiting -------------------------------------------------------------------------------- */
 
-/* The wait's time is up. 0 when the key came at the last moment, CT_ETIMEDOUT when it did not.
+/* Cancels a wait whose time is over. Returns CT_ETIMEDOUT, or 0 if the key came at the last moment.
  */
 static int cancel_wait(struct ct_client *c, struct ct_err *err)
 {
     int64_t deadline = ct_deadline_in(NULL, CANCEL_REPLY_MS);
     int rc = begin(c, CT_OP_CANCEL_WAIT, err);
     if (rc != 0) {
-        /* The stream is where it was, but the late reply to the wait would come as another's. */
+        /* Nothing was sent, but a late reply to the wait would be taken for that of another
+         * request. */
         return give_up(c, rc, err);
     }
     rc = send_request(c, NULL, 0, deadline, err);
@@ -284,7 +285,8 @@ static int cancel_wait(struct ct_client *c, struct ct_err *err)
     return done ? 0 : CT_ETIMEDOUT;
 }
 
-/* Until the key is there. CT_ETIMEDOUT after cancelling; the connection stays usable. */
+/* Waits until the key is there. Returns CT_ETIMEDOUT after it has cancelled the wait; the
+ * connection stays usable. */
 static int wait_for_key(struct ct_client *c, const char *key, int64_t timeout_ms,
                         struct ct_err *err)
 {

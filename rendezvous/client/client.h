@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Blocking client of the store (PyTorch's TCPStore protocol, new dialect), every call bounded by a
- * deadline: what workers need of it.
+ * A blocking client of the store (PyTorch's TCPStore protocol, current dialect), with the
+ * operations that workers need. Every call has a deadline.
  *
  * Keys and values are byte strings. This client sends user keys as PyTorch's does, with '/' in
  * front, so a key set here is the key a PyTorch program sees.
@@ -22,8 +22,9 @@
 
 struct ct_client;
 
-/* Connects (retrying refused connections with back-off until the deadline), validates and pings.
- * `timeout_ms` also becomes the limit of every later call that takes none; negative = no limit. */
+/* Connects, validates and pings. Until the deadline it tries refused connections again, with
+ * growing pauses. `timeout_ms` is also the limit of every later call that has no limit of its own;
+ * negative = no limit. */
 CT_MUST_CHECK int ct_client_open(const char *host, uint16_t port, int64_t timeout_ms,
                                  struct ct_client **out, struct ct_err *err);
 

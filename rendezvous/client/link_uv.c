@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Happy path: resolve (a literal address needs no thread), connect, prove (control.h shows the
- * exchange), on_up; then messages both ways and a BEAT every third of the heartbeat, sooner while
- * the last one has no answer. A local link is one end of a socketpair() whose other end the server
- * in this process takes: the same channel, without a proof.
+ * Happy path: resolve the name (a literal address needs no thread), connect, make the proof (see
+ * control.h), and call on_up. Then messages pass both ways, and a BEAT is sent every third of the
+ * heartbeat, and sooner while the last one has no answer. A local link is one end of a
+ * socketpair(2) whose other end the server in this process takes. It has no proof.
  *
- * Other paths: the server may start after us, and its name may be known later still. Every failure
- * before on_up is followed by another attempt after a pause that grows, until `connect_ms` have
- * passed. A server that closes the connection inside the proof is tried again for a few seconds
- * only: it is probably no store of ctrun.
+ * Other paths: the server may start later than this process, and its name may become known even
+ * later. After every failure before on_up there is another attempt, with growing pauses, until
+ * `connect_ms` have passed. If the server closes the connection during the proof, it is tried again
+ * for a few seconds only, because it is probably no store of ctrun.
  *
- * Failure modes: any error after on_up ends the link through on_lost; so does silence for the
- * heartbeat that our JOIN named, or for twice that where the server's machine still answers.
+ * Failure modes: any error after on_up ends the link through on_lost. So does silence for the
+ * heartbeat timeout of our JOIN, or for twice that time if the server's machine still sends
+ * acknowledgements.
  *
  * Who frees: finish_if_last() frees the link when channels, resolver and timer are closed. Each
- * attempt has a channel of its own, as a handle cannot connect twice.
+ * attempt has a channel of its own, because a handle cannot connect twice.
  */
 #include "rendezvous/client/link_uv.h"
 
@@ -40,25 +41,25 @@
 #define RETRY_FIRST_MS 20
 #define RETRY_MAX_MS 1000
 
-/* How long to go on with a server that accepts connections and closes them without an answer. */
+/* How long to retry with a server that accepts connections and closes them without an answer. */
 #define HANGUP_MS 3000
 
 /* A firewall that drops packets gives no answer, and the kernel repeats its SYN less and less
- * often. A new attempt finds out sooner that the firewall was opened. */
+ * often. A new attempt notices sooner that the firewall was opened. */
 #define ATTEMPT_MS 5000
 
-/* When the first warning comes that the store cannot be reached, and how often it is repeated: as
- * for missing nodes. */
+/* When the first warning comes that the store cannot be reached, and how often it is repeated.
+ * The warning about missing nodes has the same times. */
 #define WARN_AFTER_MS 5000
 #define WARN_EVERY_MS 30000
-/* An unknown name is usually mistyped, so its first warning comes at once. It is not an error, as
+/* An unknown name is usually mistyped, so its first warning comes at once. It is no error, because
  * the name of a Kubernetes pod may be published later. */
 #define WARN_NAME_EVERY_MS 15000
 
 #define HOLDER_MAX 160
 
-/* Beats in the time that counts as silence: two may be lost or late. While a beat has no answer,
- * the next ones come BEATS_SOONER times sooner, since three losses in a row are not rare on a
+/* Beats within the heartbeat timeout, so that two may be lost or late. While a beat has no answer,
+ * the next ones come BEATS_SOONER times sooner, because three losses in a row are not rare on a
  * network that loses a tenth of its packets. */
 #define BEATS 3
 #define BEATS_SOONER 4
@@ -75,7 +76,7 @@ enum link_state {
 struct attempt {
     struct ct_channel channel;
     uv_connect_t connect;
-    struct ct_link *link; /* NULL = given up; only to be closed */
+    struct ct_link *link; /* the link that it belongs to */
 };
 
 struct ct_link {
@@ -85,16 +86,16 @@ struct ct_link {
     uv_timer_t timer;
     uv_getaddrinfo_t resolver;
     struct attempt *attempt; /* NULL = none */
-    bool resolving;          /* `resolver` is in the loop's hands */
+    bool resolving;          /* the loop uses `resolver` */
     int64_t begun_ns, heard_ns;
-    int64_t hangup_ns; /* when the server first closed a connection inside the proof; 0 = never */
-    int64_t warned_ns; /* when it was last warned that the store cannot be reached; 0 = never */
-    int64_t beat_ns;   /* when we sent the last beat */
+    int64_t hangup_ns; /* when the server first closed a connection during the proof; 0 = never */
+    int64_t warned_ns; /* when the last warning came that the store cannot be reached; 0 = never */
+    int64_t beat_ns;   /* when the last beat was sent */
     uint64_t retry_ms;
     int64_t heartbeat_ms; /* 0 = not known yet */
     uint64_t beat_ms;     /* from beat to beat */
     struct ct_err last;   /* why the last attempt failed */
-    struct ct_msg *msg;   /* for what we say ourselves */
+    struct ct_msg *msg;   /* for messages of the link itself */
     struct ct_proof proof;
     char host[CT_HOST_MAX];
     char own_address[CT_HOST_MAX];
@@ -106,7 +107,7 @@ struct ct_link {
 
 /* ---- closing -------------------------------------------------------------------------------- */
 
-/* While closing: frees the link when the loop has nothing of it any more. */
+/* Frees the link when it is closing and the loop uses nothing of it any more. */
 static void finish_if_last(struct ct_link *link)
 {
     if (!link->closing || link->timer_open || link->resolving || link->attempts > 0) {
@@ -138,7 +139,8 @@ static void on_channel_closed(struct ct_channel *channel)
     ct_free(attempt);
     link->attempts--;
     if (link->closing && link->attempt == NULL && !uv_is_closing((uv_handle_t *)&link->timer)) {
-        uv_close((uv_handle_t *)&link->timer, on_timer_closed); /* flushed before its time */
+        uv_close((uv_handle_t *)&link->timer,
+                 on_timer_closed); /* everything was flushed before the timer fired */
     }
     finish_if_last(link);
 }
@@ -189,7 +191,7 @@ static int64_t elapsed_ms(int64_t since_ns)
     return (ct_clock_now(NULL) - since_ns) / CT_NS_PER_MS;
 }
 
-/* The link is lost for good. `err` is copied. */
+/* Ends the link for good. `err` is copied. */
 static void lose(struct ct_link *link, const struct ct_err *err)
 {
     if (link->state == LINK_LOST || link->closing) {
@@ -211,7 +213,8 @@ static void on_retry_timer(uv_timer_t *timer)
     dial(CT_CONTAINER_OF(timer, struct ct_link, timer));
 }
 
-/* Somebody who mistyped the address learns it long before `connect_ms` are over. */
+/* Warns that there is no connection yet, so that a user who mistyped the address notices it long
+ * before `connect_ms` are over. */
 static void warn(struct ct_link *link, int64_t left_ms)
 {
     bool first = link->warned_ns == 0, unknown = link->last.code == CT_ENOENT;
@@ -234,7 +237,8 @@ static void warn(struct ct_link *link, int64_t left_ms)
     }
 }
 
-/* The attempt failed; `link->last` says why. Plans the next one, or ends the link. */
+/* Called when an attempt has failed; `link->last` says why. Plans the next one, or ends the link.
+ */
 static void retry(struct ct_link *link)
 {
     hang_up(link);
@@ -275,8 +279,8 @@ static void fail_attempt(struct ct_link *link, int code, const char *why)
 
 /* ---- beats ---------------------------------------------------------------------------------- */
 
-/* Packets are lost, but the machine is there: then silence may last twice as long. The membership
- * gives us the same time (members.h). */
+/* Are messages only delayed? If the server's machine still sends acknowledgements, silence may last
+ * twice as long. The membership gives its members the same time (members.h). */
 static bool is_held_up(const struct ct_link *link, int64_t silent_ms)
 {
     int64_t quiet_ms = ct_channel_quiet_ns(&link->attempt->channel) / CT_NS_PER_MS;
@@ -295,7 +299,7 @@ static void on_beat_timer(uv_timer_t *timer)
 {
     struct ct_link *link = CT_CONTAINER_OF(timer, struct ct_link, timer);
     plan_beat(link, link->heard_ns >= link->beat_ns);
-    /* If this process itself stood still (a paused machine, a stopped process), the silence proves
+    /* If this process itself did not run (a paused machine, a stopped process), silence means
      * nothing. */
     if (elapsed_ms(link->beat_ns) > link->heartbeat_ms / 2) {
         link->heard_ns = ct_clock_now(NULL);
@@ -319,8 +323,8 @@ static void on_beat_timer(uv_timer_t *timer)
     ct_msg_fini(link->msg);
 }
 
-/* `heartbeat_ms` as our JOIN has it. A local link needs no limit: in one process neither end can
- * be lost without the other. */
+/* Starts to send beats. `heartbeat_ms` is that of our JOIN. A local link has no limit, because in
+ * one process no end can be lost without the other. */
 static void start_beats(struct ct_link *link, int64_t heartbeat_ms)
 {
     link->heartbeat_ms = link->options.local != NULL ? INT64_MAX : heartbeat_ms;
@@ -435,7 +439,8 @@ static void on_channel_end(struct ct_channel *channel, const struct ct_err *err)
 
 /* ---- connecting ----------------------------------------------------------------------------- */
 
-/* Gives *out: an attempt's channel without a socket, or with that of `fd`, which it takes. */
+/* Makes an attempt, with a channel that has the socket `fd`, which it takes, or with -1 no socket.
+ */
 static int new_attempt(struct ct_link *link, int fd, struct attempt **out)
 {
     struct attempt *attempt = ct_calloc(1, sizeof(*attempt));
@@ -489,7 +494,8 @@ static void on_connected(uv_connect_t *connect, int status)
     prove(link);
 }
 
-/* The peer took the connection and does not answer: mostly the port is another program's. */
+/* Called when the peer has accepted the connection but does not answer. Mostly another program has
+ * the port. */
 static void fail_silent(struct ct_link *link)
 {
     struct sockaddr_storage addr = {0};

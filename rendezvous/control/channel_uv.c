@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Happy path: on_read collects bytes and hands each complete frame to on_msg; ct_channel_send()
- * writes at once what the socket takes, the rest goes through one uv_write at a time.
+ * Happy path: on_read() collects bytes and passes each complete frame to on_msg. ct_channel_send()
+ * writes at once what the socket takes; the rest goes through one uv_write at a time.
  *
- * Other paths: on_msg may close the channel, also between two frames of one read. A message that
- * could not be queued (no memory) ends the channel from the idle handle, so that the sender is not
- * called back from inside its own call.
+ * Other paths: on_msg may close the channel, also between two frames of one read. If a message
+ * cannot be queued (no memory), the idle handle ends the channel, so that on_end is not called
+ * inside ct_channel_send().
  *
  * Failure modes: end of file, a socket error, bytes that are no frame, or a frame whose MAC is
  * wrong end the channel through on_end, once.
@@ -28,11 +28,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Most messages are some hundred bytes; several fit. */
+/* Room for several messages, most of which have some hundred bytes. */
 #define READ_CHUNK ((size_t)4096)
 
-/* Bytes of frames that are read in one turn of the loop: some 2 ms of work at the worst. A longer
- * frame has a turn for itself. */
+/* Bytes of frames that are read in one turn of the loop: at most some 2 ms of work. A longer frame
+ * has a turn for itself. */
 #define TURN_BYTES ((size_t)65536)
 /* Reading so many bytes from a socket costs as much as decoding one byte of a frame. */
 #define READS_PER_FRAME 4
@@ -93,8 +93,8 @@ static void give_back(struct ct_buf *buf)
     }
 }
 
-/* Tells the budget how much the buffers hold. False: more than it allows, and more than
- * CT_GRANT_BYTES. */
+/* Charges the budget with what the buffers hold. Returns false if that is more than CT_GRANT_BYTES
+ * and the budget has no room. */
 static bool charge(struct ct_channel *channel)
 {
     give_back(&channel->in);
@@ -235,7 +235,7 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
     size_t chunk = channel->max_frame < READ_CHUNK ? channel->max_frame : READ_CHUNK;
     *buf = ct_buf_reserve(&channel->in, chunk) == 0
                ? uv_buf_init((char *)ct_buf_tail(&channel->in), (unsigned)chunk)
-               : uv_buf_init(NULL, 0); /* on_read hears UV_ENOBUFS */
+               : uv_buf_init(NULL, 0); /* on_read() gets UV_ENOBUFS */
 }
 
 static size_t longest_frame(const struct ct_channel *channel)
@@ -243,7 +243,7 @@ static size_t longest_frame(const struct ct_channel *channel)
     return channel->max_frame + (channel->mac_in.on ? CT_FRAME_MAC_LEN : 0);
 }
 
-/* Reads the message at the front; *used is how long its frame was. */
+/* Reads the message at the front. *used gets the length of its frame. */
 static int read_frame(struct ct_channel *channel, struct ct_msg *msg, size_t *used,
                       struct ct_err *err)
 {
@@ -270,7 +270,8 @@ static void spend(struct ct_channel_turns *turns, size_t bytes)
     (void)uv_idle_start(&turns->idle, on_turn);
 }
 
-/* The turn ends here: channels that read on would overtake this one. */
+/* Lets the channel wait for the next turn. This turn ends for all channels, because otherwise
+ * channels with shorter frames would overtake this one. */
 static void wait_for_turn(struct ct_channel *channel)
 {
     channel->turns->left = 0;
@@ -279,8 +280,8 @@ static void wait_for_turn(struct ct_channel *channel)
     (void)uv_idle_start(&channel->turns->idle, on_turn);
 }
 
-/* Has this turn of the loop room for the frame at the front? One that is larger than a turn has a
- * turn of its own: a beat of 4,000 workers takes 17 ms. */
+/* Does the frame at the front fit into what is left of this turn? A frame that is larger than a
+ * turn, such as a beat of 4,000 workers (17 ms), gets a turn of its own. */
 static bool fits_turn(const struct ct_channel *channel)
 {
     const struct ct_channel_turns *turns = channel->turns;
@@ -293,7 +294,7 @@ static bool fits_turn(const struct ct_channel *channel)
                                len <= turns->left);
 }
 
-/* Reads the frames that are there; `msg` is scratch. */
+/* Reads the frames that have come, one after the other, into `msg`. */
 static void read_into(struct ct_channel *channel, struct ct_msg *msg)
 {
     while (!channel->closing && !channel->finishing) {
@@ -321,7 +322,8 @@ static void read_into(struct ct_channel *channel, struct ct_msg *msg)
     }
 }
 
-/* A struct ct_msg is large, and thousands of channels may be silent, so none of them keeps one. */
+/* Reads the frames that have come. The message is allocated here, because it is large, and
+ * thousands of channels may be silent. */
 static void read_frames(struct ct_channel *channel)
 {
     struct ct_msg *msg = ct_calloc(1, sizeof(*msg));
@@ -380,7 +382,7 @@ static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
-/* The handle of the stream is initialised. */
+/* Initialises the rest of a channel whose stream is initialised. */
 static int init(struct ct_channel *channel, uv_loop_t *loop)
 {
     channel->handle.stream.data = channel;
@@ -419,9 +421,9 @@ int ct_channel_init_fd(struct ct_channel *channel, uv_loop_t *loop, int fd)
     return 0;
 }
 
-/* Messages are so few that the kernel notices a lost one by its timer alone. By default it doubles
- * that timer with each repetition; this keeps it as it is. It fails on a socketpair(), which loses
- * nothing. */
+/* Messages are so rare that only the kernel's timer notices a lost one. By default that timer
+ * doubles with each repetition; this option keeps it constant. It fails on a socketpair(2), which
+ * loses nothing. */
 static void repeat_often(struct ct_channel *channel)
 {
     int on = 1;

@@ -23,8 +23,8 @@
 #include <uv.h>
 
 /* What the channels of a server share. The bytes of frames that are read in one turn of the loop
- * are limited, so that other clients of the loop are not held up. Channels with further frames wait
- * for another turn. */
+ * are limited, so that other clients of the loop need not wait long. Channels with further frames
+ * wait for another turn. */
 struct ct_channel_turns {
     uv_idle_t idle;       /* runs from the first frame of a turn until nobody waits */
     struct ct_list queue; /* channels that wait; nothing is read from their sockets meanwhile */
@@ -50,13 +50,13 @@ struct ct_channel {
     /* The MACs of received and of sent frames; off until the owner starts them. */
     struct ct_frame_mac mac_in, mac_out;
     int failed;     /* code of a failed ct_channel_send(); 0 = none */
-    bool writing;   /* `write` is in the loop's hands */
+    bool writing;   /* the loop uses `write` */
     bool finishing; /* closes when all is sent */
     bool closing;
     int handles;                                                    /* not closed yet */
     void (*on_msg)(struct ct_channel *channel, struct ct_msg *msg); /* borrowed; may be changed */
-    /* No more messages will come: CT_ECLOSED, CT_EIO, or what is wrong with a frame. The owner has
-     * to close the channel. */
+    /* Called when no more messages will come: CT_ECLOSED, CT_EIO, or what is wrong with a frame.
+     * The owner has to close the channel. */
     void (*on_end)(struct ct_channel *channel, const struct ct_err *err);
     void (*on_closed)(struct ct_channel *channel);
 };
@@ -78,17 +78,17 @@ CT_MUST_CHECK int ct_channel_start(struct ct_channel *channel, size_t max_frame)
 /* Sends, or queues what the socket does not take at once. */
 void ct_channel_send(struct ct_channel *channel, const struct ct_msg *msg);
 
-/* Bytes that wait to be sent: a peer that does not read makes them grow. */
+/* Bytes that wait to be sent. They become more if the peer does not read. */
 size_t ct_channel_backlog(const struct ct_channel *channel);
 
-/* How long ago the peer's machine sent anything at all, acknowledgements included: the machine may
- * be well while messages are delayed. INT64_MAX = not known. */
+/* How long ago the peer's machine sent anything, acknowledgements included. It shows that the
+ * machine is alive although messages are delayed. INT64_MAX = not known. */
 int64_t ct_channel_quiet_ns(const struct ct_channel *channel);
 
 /* Closes as soon as everything is sent. Nothing more is read. */
 void ct_channel_finish(struct ct_channel *channel);
 
-/* Repeating is legal. */
+/* Repeated calls are allowed. */
 void ct_channel_close(struct ct_channel *channel);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One table says which field is in which message (ON()); it serves both directions. What is more
- * than one field, such as a failure or the rows of workers, is a part with functions of its own.
+ * One table says which field is in which message (ON()). It serves both directions. Objects such as
+ * a failure or the rows of workers are parts with functions of their own.
  *
  * Failure modes: ct_msg_decode() bounds the length of a frame and the number of its JSON values
  * before cJSON sees it. Each field is checked for type and range.
@@ -26,7 +26,7 @@ static const char *const names[CT_MSG_TYPES] = {
     [CT_MSG_OVER] = "over",         [CT_MSG_GUEST] = "guest",
 };
 
-/* ---- what is in which message --------------------------------------------------------------- */
+/* ---- the fields of each message -------------------------------------------------------------- */
 
 #define ON(type) (1UL << CT_MSG_##type)
 #define OF_A_GENERATION \
@@ -98,7 +98,7 @@ static const struct ct_json_field fields[] = {
 };
 #define FIELDS (sizeof(fields) / sizeof(fields[0]))
 
-/* In an object of their own, which is absent while anything moves. */
+/* The fields of the object "still", which is absent while any worker makes progress. */
 static const char *const still_kinds[CT_HANG_VOTE_KINDS] = {
     "no", "stopped", "busy", "waiting", "stuck", "napping", "quiet", "behind", "all",
 };
@@ -115,7 +115,7 @@ static const struct ct_json_field still_fields[] = {
 };
 #define STILL_FIELDS (sizeof(still_fields) / sizeof(still_fields[0]))
 
-/* Absent without a token. */
+/* This field is absent without a token. */
 static const struct ct_json_field answer_field = OTHER(HAS_ANSWER, "answer", answer, CT_JSON_HEX);
 
 const char *ct_msg_name(enum ct_msg_type type)
@@ -137,7 +137,7 @@ void ct_msg_fini(struct ct_msg *msg)
 
 /* ---- to the wire ---------------------------------------------------------------------------- */
 
-/* Takes `item`, which may be NULL when memory was out. */
+/* Takes `item`; NULL means that its allocation failed. */
 static int add_item(cJSON *object, const char *name, cJSON *item)
 {
     if (item == NULL || !cJSON_AddItemToObject(object, name, item)) {
@@ -204,7 +204,7 @@ static int print(const cJSON *object, struct ct_buf *out)
         goto out;
     }
     uint32_t header = htonl((uint32_t)CT_CONTROL_FIRST_BYTE << 24 | (uint32_t)len);
-    /* Reserved above: neither can fail. */
+    /* The room was reserved above, so neither can fail. */
     CT_ASSERT(ct_buf_append(out, &header, sizeof(header)) == 0);
     CT_ASSERT(ct_buf_append(out, text, len) == 0);
 out:
@@ -321,15 +321,15 @@ int ct_msg_length(const void *bytes, size_t len, size_t max, size_t *out, struct
     return 0;
 }
 
-/* Values of the text, and a little more: each stands behind one of these bytes. What is no JSON is
- * not counted right, and refused later. */
+/* Counts the values of the text, and a few too many: each value comes after a comma or an opening
+ * bracket. A text that is no JSON is counted wrongly, but refused later. */
 static size_t count_values(const char *text, size_t len)
 {
     size_t count = 0;
     bool quoted = false;
     for (size_t i = 0; i < len; i++) {
         if (quoted && text[i] == '\\') {
-            i++; /* whatever follows is of the text */
+            i++; /* the escaped character does not end the string */
         } else if (quoted) {
             quoted = text[i] != '"';
         } else if (text[i] == '"') {

@@ -41,25 +41,25 @@
 /* Bytes of one frame, header included. A failure history always fits: it leaves out long texts of
  * old failures where there is no room. */
 #define CT_CONTROL_MAX_FRAME ((size_t)1 << 20)
-/* Bytes of a frame before the peer has proved itself. */
+/* Bytes of a frame before the peer has proved the token. */
 #define CT_CONTROL_MAX_GREETING ((size_t)1024)
 /* Bytes of the longest JOIN: every byte of its texts is escaped. */
 #define CT_CONTROL_MAX_JOIN ((size_t)8192)
 /* Bytes of the longest message of a node with so many workers: the texts of a failure with every
  * byte escaped, or a row for each worker with every number at its longest. */
 #define CT_CONTROL_MAX_OF_NODE(workers) ((size_t)200 * 1024 + (size_t)(workers)*256)
-/* JSON values of one frame. They take far more memory and time than their bytes suggest, so they
- * are limited, too: to a little more than the longest beat has. */
+/* JSON values of one frame: a little more than the longest beat has. They are limited, because a
+ * value takes far more memory and time than its bytes suggest. */
 #define CT_CONTROL_MAX_VALUES ((size_t)16 * CT_MAX_NODE_WORKERS)
 
-/* Milliseconds of any timeout: ten years. Keeps nanoseconds of a sum far from overflow. */
+/* The longest timeout in milliseconds: ten years, so that sums of nanoseconds cannot overflow. */
 #define CT_CONTROL_MAX_MS INT64_C(315360000000)
 
 #define CT_RUN_ID_MAX 256
 #define CT_ROLE_MAX 128
 /* Nodes of one job; 10,000 are simulated. */
 #define CT_MAX_NODES 65536
-/* Workers of one job: as libctworker. */
+/* Workers of one job; libctworker has the same limit. */
 #define CT_MAX_WORLD (1 << 20)
 
 enum ct_msg_type {
@@ -68,16 +68,17 @@ enum ct_msg_type {
     CT_MSG_CHALLENGE,
     CT_MSG_ANSWER,
     CT_MSG_ACCEPTED,
-    CT_MSG_REFUSED, /* also later: the membership does not take this agent */
+    CT_MSG_REFUSED, /* also after the proof, if the membership does not take this agent */
     /* agent to server */
     CT_MSG_JOIN,     /* once, first */
     CT_MSG_SERVING,  /* node rank 0: the workers' store is empty and listens on `port` */
     CT_MSG_STARTED,  /* all workers of the generation run */
-    CT_MSG_FAILED,   /* the first worker here to fail in this generation */
+    CT_MSG_FAILED,   /* a worker here has failed, the first one here in this generation */
     CT_MSG_FINISHED, /* all workers here have exited with 0 */
     CT_MSG_STOPPED,  /* nothing of the generation is left here */
     CT_MSG_BEAT,     /* the sender is alive; both ways */
-    CT_MSG_PREEMPT,  /* this node was asked to end by a signal; from the server: the whole job is */
+    CT_MSG_PREEMPT,  /* a signal has asked this node to end; from the server: it asks the whole job
+                        to end */
     CT_MSG_LEAVE,    /* the agent ends; no restart follows if the job is over or preempted */
     CT_MSG_GUEST, /* instead of JOIN: while the channel is open, workers at the agent's address may
                      use this store */
@@ -90,17 +91,17 @@ enum ct_msg_type {
     CT_MSG_TYPES,
 };
 
-/* What an agent says of its node, and of the job as it was started there. */
+/* What an agent tells about its node, and about the job as it was started there. */
 struct ct_msg_join {
     char run_id[CT_RUN_ID_MAX];
-    char host[CT_HOST_MAX]; /* its own name for itself */
+    char host[CT_HOST_MAX]; /* the name that the machine has for itself */
     char role[CT_ROLE_MAX];
-    int node_rank; /* wished for; -1 = any */
+    int node_rank; /* the rank that it wants; -1 = any */
     int workers;   /* that it will start */
     int64_t pid;   /* of ctrun */
     bool hosts;    /* it is the one that hosts the store (in the same process) */
-    /* What the job is. The ctrun that hosts the store decides, else the first one to join; all
-     * others must say the same. */
+    /* The parameters of the job. Those of the ctrun that hosts the store count, or of the first one
+     * that joins; all others must send the same. */
     int min_nodes, max_nodes, spares;
     int max_restarts;
     int64_t settle_ms;    /* how long to wait for more nodes after min_nodes are there; --rdzv-conf
@@ -115,8 +116,8 @@ struct ct_msg_world {
     int first_role_rank, role_size; /* among the workers of the agent's role */
     int restarts;                   /* of the budget that are used up */
     bool serve; /* node rank 0: open or empty the workers' store, answer SERVING; begin at once */
-    /* "" for the node that serves, which knows its own; for others "" = where the job's store is.
-     */
+    /* For the node that serves it is "", since that node knows its address. For others "" means the
+     * address of the job's store. */
     char master_addr[CT_HOST_MAX];
     uint16_t master_port;
     /* The address of the store's machine to which the first agent of another machine connected; ""
@@ -126,7 +127,7 @@ struct ct_msg_world {
 
 struct ct_msg {
     enum ct_msg_type type;
-    int generation;            /* SERVING to STOPPED, WORLD, STOP; others carry none */
+    int generation;            /* SERVING to STOPPED, WORLD, STOP; other messages have none */
     int64_t clock_ms;          /* FAILED and BEAT from an agent: its monotonic clock when sent */
     struct ct_msg_join join;   /* JOIN */
     struct ct_msg_world world; /* WORLD */
@@ -142,7 +143,7 @@ struct ct_msg {
     struct ct_failure_history history; /* STOP and OVER */
     struct ct_worker_row *rows;        /* BEAT and STARTED, owned: of the workers here */
     int num_rows;
-    bool has_rows;             /* else the message says nothing of them */
+    bool has_rows;             /* without it the message says nothing about workers */
     struct ct_hang_vote still; /* BEAT from an agent: of its workers; to it: the verdict on
                               the job, with the host of that rank in `text` */
     bool has_answer;
@@ -150,7 +151,7 @@ struct ct_msg {
     unsigned char nonce[CT_NONCE_LEN], answer[CT_ANSWER_LEN];
 };
 
-/* A message is large: keep it off deep stacks, reuse it. Zeroed memory is fine to fini. */
+/* A message is large, so it should be on the heap and be used again. Zeroed memory is allowed. */
 void ct_msg_fini(struct ct_msg *msg);
 
 /* Appends header and JSON. CT_ENOMEM, CT_ELIMIT (frame too long). */
@@ -159,15 +160,15 @@ CT_MUST_CHECK int ct_msg_encode(const struct ct_msg *msg, struct ct_buf *out);
 /* Outcome of ct_msg_decode(): the frame is not complete. */
 #define CT_MSG_E_MORE 1
 
-/* How long the frame at the front of `bytes` is, header included; it is there completely. Outcomes
- * and errors as below. */
+/* Gives the length of the frame at the front of `bytes`, header included, if it is complete.
+ * Outcomes and errors as below. */
 CT_MUST_CHECK int ct_msg_length(const void *bytes, size_t len, size_t max, size_t *out,
                                 struct ct_err *err);
 
 /* Reads one frame from the front of `bytes`; *used says how long it was. `max` bounds the frame.
  * Negative: CT_EPROTO (not a frame of ours), CT_ELIMIT, CT_EFORMAT (names the field), CT_ENOMEM.
- * Gives *out, which must start zeroed and is zeroed again on failure. Memory that runs out in the
- * middle of the JSON text is told as CT_EFORMAT, since cJSON does not tell why it stopped. */
+ * Gives *out, which must start zeroed and is zeroed again on failure. If memory runs out while
+ * cJSON parses the text, the code is CT_EFORMAT, because cJSON does not say why it stopped. */
 CT_MUST_CHECK int ct_msg_decode(const void *bytes, size_t len, size_t max, struct ct_msg *out,
                                 size_t *used, struct ct_err *err);
 

@@ -3,8 +3,8 @@
  * The history as a ring of its last entries, and as JSON in both directions. Two tables hold the
  * fields.
  *
- * Failure modes: long texts of older failures are left out where a document would not fit into a
- * frame; reading refuses what has the wrong type or range.
+ * Failure modes: if a document would not fit into a frame, long texts of older failures are left
+ * out. Reading refuses a wrong type or range.
  */
 #include "rendezvous/control/failure_history.h"
 
@@ -153,8 +153,8 @@ int ct_failure_to_json(const struct ct_failure *failure, struct cJSON **out)
     return 0;
 }
 
-/* Which failures keep their long texts: the one to blame for the end, then the youngest, as long as
- * there is room. */
+/* Chooses the failures that keep their long texts: the one that is to blame for the end, then the
+ * newest ones, as long as there is room. */
 static void pick_texts(const struct ct_failure_history *history, bool keep[CT_FAILURE_HISTORY_KEPT])
 {
     size_t room = TEXTS_MAX;
@@ -242,7 +242,7 @@ int ct_failure_from_json(const struct cJSON *json, struct ct_failure *out, struc
     return 0;
 }
 
-/* An array and the number of elements there were before old ones were forgotten. */
+/* Reads an array, and how many elements there were in all, including those that were forgotten. */
 static int read_ring(const cJSON *json, const char *name, const char *count_name,
                      const cJSON **array, uint64_t *count, struct ct_err *err)
 {

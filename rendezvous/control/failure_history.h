@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What went wrong in a job, as every node of it is told: the first failure, the other failures, and
- * how each generation ended. Pure data. The membership collects it (members_history.c), the
- * launcher puts it into words and into a report file.
+ * What went wrong in a job, as it is sent to every node: the failures, and how each generation
+ * ended. Pure data. The membership collects it (members_history.c), the launcher puts it into words
+ * and into a report file.
  *
  * All texts come from agents, and so from workers: they may hold any byte but NUL. Their sizes are
  * bounded below.
@@ -25,14 +25,15 @@ struct cJSON;
 /* "process 42 was killed by signal 9 (SIGKILL)". */
 #define CT_FAILURE_WHAT_MAX 512
 
-/* How many failures and generations are kept. The first failure of the last generation always is.
- */
+/* How many failures and generations are kept. The first failure of the last generation is always
+ * kept. */
 #define CT_FAILURE_HISTORY_KEPT 16
 
 enum ct_failure_kind {
     CT_FAILURE_WORKER, /* a worker ended badly, could not be started, or hangs */
     CT_FAILURE_AGENT,  /* the connection to a node's ctrun was lost: killed, or its machine reset */
-    CT_FAILURE_SILENT, /* a node said nothing for the heartbeat budget: cut link, dead host */
+    CT_FAILURE_SILENT, /* a node was silent for the heartbeat timeout: its network is down, or the
+                          machine */
     CT_FAILURE_LEFT,   /* a node's ctrun was told to end and left the job */
 };
 
@@ -49,7 +50,7 @@ struct ct_failure {
     bool early;                /* within a second of its start, before its first step */
     int64_t time_ms;           /* Unix time by the server's clock */
     char what[CT_FAILURE_WHAT_MAX]; /* "process 42 exited with code 3", "the connection was lost" */
-    /* Known when the node has stopped; each may be NULL. Owned. */
+    /* These come when the node has stopped. Owned; each may be NULL. */
     char *tail;      /* its last lines on stderr, each with '\n' */
     char *message;   /* of its error file */
     char *traceback; /* the same */

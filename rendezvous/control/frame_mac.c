@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The number travels with the frame, although both ends count: it tells a frame that was moved or
- * repeated from one that was altered.
+ * Both ends count frames, but the number is sent as well. It lets the receiver tell a frame that
+ * was moved or repeated from one that was altered.
  */
 #include "rendezvous/control/frame_mac.h"
 
@@ -28,7 +28,7 @@ void ct_frame_mac_fini(struct ct_frame_mac *mac)
     sodium_memzero(mac, sizeof(*mac));
 }
 
-/* The header with the length of what follows. */
+/* Writes the header, which has the length of what follows. */
 static void put_header(unsigned char *frame, size_t body)
 {
     uint32_t header = htonl((uint32_t)CT_CONTROL_FIRST_BYTE << 24 | (uint32_t)body);
@@ -77,7 +77,7 @@ int ct_frame_mac_take(struct ct_frame_mac *mac, unsigned char *frame, size_t *le
     size_t plain = *len - CT_FRAME_MAC_LEN;
     if (crypto_auth_hmacsha256_verify(frame + plain + 8, frame, plain + 8, mac->key) != 0) {
         return ct_err_set(err, CT_EPERM,
-                          "a message was altered on its way, or put in by somebody without the "
+                          "a message was altered on its way, or inserted by somebody without the "
                           "token");
     }
     uint64_t number = get_number(frame + plain);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Authentication of control frames, where the job has a token. After the proof each frame ends with
+ * Authentication of control frames in a job with a token. After the proof each frame ends with
  * its number in its direction, counted from 0, and a MAC over all of it. So somebody who controls
  * the network between the two ends cannot alter, insert, omit, repeat or reflect a frame. Pure.
  *
@@ -20,7 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes that it adds to a frame. */
+/* Bytes that number and MAC add to a frame. */
 #define CT_FRAME_MAC_LEN ((size_t)8 + CT_ANSWER_LEN)
 
 /* One direction of a connection. Zeroed memory is off: frames have no MAC. */

@@ -36,12 +36,13 @@ static enum ct_hang_vote_kind judge(const struct ct_hang_votes *sum)
 {
     int waiting = sum->count[CT_HANG_VOTE_WAITING];
     if (sum->count[CT_HANG_VOTE_STOPPED] > 0) {
-        /* If all are, somebody has suspended the job. */
+        /* If all are stopped, somebody has suspended the job. */
         return sum->count[CT_HANG_VOTE_STOPPED] < sum->total ? CT_HANG_VOTE_STOPPED
                                                              : CT_HANG_VOTE_NO;
     }
     if (sum->count[CT_HANG_VOTE_BUSY] > 0) {
-        /* If nobody waits they may all be at the same thing: evaluating, writing a checkpoint. */
+        /* If nobody waits, all may be doing the same, such as evaluating or writing a checkpoint.
+         */
         return waiting > 0 ? CT_HANG_VOTE_BUSY : CT_HANG_VOTE_NO;
     }
     if (waiting == sum->total) {

@@ -20,17 +20,17 @@ enum ct_hang_vote_kind {
     CT_HANG_VOTE_BUSY,    /* a worker is in a phase of its own */
     CT_HANG_VOTE_WAITING, /* all wait for others */
     CT_HANG_VOTE_STUCK,   /* the workers tell nothing; one is stuck in the kernel, others are not */
-    CT_HANG_VOTE_NAPPING, /* ... one sleeps for a time of its own choice, others do not */
+    CT_HANG_VOTE_NAPPING, /* ... one sleeps for a time that it has chosen, others do not */
     CT_HANG_VOTE_QUIET,   /* ... none stands out */
     CT_HANG_VOTE_BEHIND,  /* as a verdict: all wait, this one in an earlier step than all others */
     CT_HANG_VOTE_ALL,     /* as a verdict: none stands out */
     CT_HANG_VOTE_KINDS,
 };
 
-/* Of the workers of a machine, or as a verdict on the job. */
+/* What one machine reports about its workers, or the verdict on the job. */
 struct ct_hang_vote {
     int kind;         /* enum ct_hang_vote_kind */
-    int generation;   /* of which this is said; votes of another one are ignored */
+    int generation;   /* the generation of these workers; votes of another one are ignored */
     int rank;         /* the one that stands out; of those that wait, the one in the lowest step */
     int64_t step;     /* WAITING: its step */
     bool alone;       /* WAITING: no other rank of this machine is in that step */

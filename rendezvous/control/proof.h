@@ -3,7 +3,7 @@
  * The exchange by which an agent and a store show each other that they have the job's token, a
  * message at a time (rendezvous/control/control.h shows all four). Pure.
  *
- * A side without a token asks for no proof. A side with one insists on it.
+ * A side without a token asks for no proof. A side with a token requires it.
  */
 #ifndef CT_RENDEZVOUS_CONTROL_PROOF_H
 #define CT_RENDEZVOUS_CONTROL_PROOF_H

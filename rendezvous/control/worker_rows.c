@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads rows from agents, checks their order and ranges, and prints them into the status. Only the
- * printing is done by hand: printf() would cost more than all the rest.
+ * Reads rows from agents, checks their order and ranges, and prints them into the status. Rows are
+ * printed without printf(3), which would take longer than everything else.
  */
 #include "rendezvous/control/worker_rows.h"
 
@@ -244,7 +244,7 @@ int ct_status_rows_add(struct ct_status_rows *rows, const struct ct_row_span *sp
             return CT_ENOMEM;
         }
         char *from = (char *)ct_buf_tail(out), *at = from;
-        if (out->len > 1) { /* more than the bracket is there */
+        if (out->len > 1) { /* there is more than the bracket */
             *at++ = ',';
         }
         at = put_row(at, &span->rows[i], span->first_rank + i, host, host_len);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a node says of its workers: one row for each. Rows have a fixed size, so that no peer
- * decides how much memory they take. On the wire a row is a JSON object; in the status
+ * What a node reports about its workers: one row for each. Rows have a fixed size, so that no peer
+ * can make them take more memory. On the wire a row is a JSON object; in the status
  * (man/ctstatus.5) it is an object of `workers`. Pure.
  *
  * The status of thousands of workers is printed while all other clients wait, so rows are printed
@@ -70,7 +70,7 @@ CT_MUST_CHECK int ct_rows_from_json(const struct cJSON *array, struct ct_worker_
 
 /* ---- in the status -------------------------------------------------------------------------- */
 
-/* How many rows one document shows, of all jobs together: some 10 ms of work. */
+/* How many rows one document shows, for all jobs together. Printing them takes some 10 ms. */
 #define CT_STATUS_ROWS_MAX 16384
 
 /* The rows of one node, borrowed from the membership until its next event. */

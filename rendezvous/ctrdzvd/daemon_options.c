@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * --help and --version end the reading, so that they work whatever follows. The first argument that
- * is no option is refused.
+ * Reading ends at --help and --version, so that they work whatever follows. An argument that is no
+ * option is refused.
  */
 #include "rendezvous/ctrdzvd/daemon_options.h"
 
@@ -93,10 +93,10 @@ static int take_listen(const char *text, struct ct_daemon_options *o, struct ct_
     return 0;
 }
 
-/* Less would not hold one value of the largest size. */
+/* With less memory a value of the largest size would not fit. */
 #define MIN_MEMORY_MIB 32
 
-/* A number of bytes, KiB, MiB, GiB or TiB. */
+/* Reads a number of bytes, KiB, MiB, GiB or TiB. */
 static int take_size(const char *text, size_t *out, struct ct_err *err)
 {
     static const char units[] = "KMGT";

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ctrdzvd: the store as a program of its own. Options, the loop, two signals; all else is the
- * library. Exit codes: 0 ended by SIGTERM or SIGINT, 1 failure, 2 usage.
+ * ctrdzvd: the store as a program of its own. This file has the options, the loop and two signals;
+ * everything else is in the library. Exit codes: 0 after SIGTERM or SIGINT, 1 failure, 2 usage.
  */
 #include "common/addr.h"
 #include "common/open_files.h"
@@ -21,8 +21,8 @@
 
 #define EXIT_USAGE 2
 
-/* Longest time from SIGTERM to the end, for clients that leave a request unfinished or an answer
- * unread. Well below the 90 s after which systemd kills. */
+/* The longest time from SIGTERM to the end, for clients that leave a request unfinished or an
+ * answer unread. systemd kills after 90 s. */
 #define DRAIN_MS 5000
 
 struct daemon {
@@ -38,11 +38,12 @@ static void emit(void *data, enum ct_log_level level, const char *line)
     (void)fprintf(stderr, "ctrdzvd: %s: %s\n", ct_log_level_name(level), line);
 }
 
-/* The loop, the listeners, a journal and a few clients, each of which is one. */
+/* Enough for the loop, the listeners, a journal and a few clients, each of which needs one. */
 #define OPEN_FILES_MIN 32
 
-/* glibc raises its own threshold to the size of what was freed, after which large values come from
- * the heap and stay there: a store that held much once would look as if it did for ever. */
+/* Makes glibc give the memory of large values back to the kernel. By default glibc raises its
+ * threshold for mmap(2) to the largest block that was freed. Later blocks then come from the heap
+ * and stay there, so that a store that was large once would seem to be large for ever. */
 static void give_memory_back(void)
 {
 #ifdef __GLIBC__
@@ -67,7 +68,7 @@ static void on_server_closed(void *data)
     uv_close((uv_handle_t *)&daemon->sigint, NULL);
 }
 
-/* The second signal is for the impatient. */
+/* The first signal lets clients finish; the second one ends at once. */
 static void on_signal(uv_signal_t *handle, int signum)
 {
     struct daemon *daemon = handle->data;
@@ -83,9 +84,9 @@ static void on_signal(uv_signal_t *handle, int signum)
 
 static int watch_signals(struct daemon *daemon)
 {
-    /* A client that is gone shows as a failed write. */
+    /* A write to a client that is gone fails, which is enough. */
     (void)signal(SIGPIPE, SIG_IGN);
-    /* A journal that may not grow shows as a failed write. */
+    /* A write to a journal that may not grow fails, which is enough. */
     (void)signal(SIGXFSZ, SIG_IGN);
     daemon->sigterm.data = daemon;
     daemon->sigint.data = daemon;

@@ -22,7 +22,7 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* "HTTP/1.1 200": later words are for people. */
+/* Reads "HTTP/1.1 200". The words after it are for people. */
 static int parse_first_line(const char *head, size_t len, int *code)
 {
     static const char begin[] = "HTTP/1.";
@@ -38,7 +38,7 @@ static int parse_first_line(const char *head, size_t len, int *code)
     return 0;
 }
 
-/* The value of the header if `line` is one of that name; NULL if not. */
+/* Returns the value if `line` is the header of this name, else NULL. */
 static const char *header_value(const char *line, size_t len, const char *name, size_t *value_len)
 {
     size_t n = strlen(name);
@@ -75,7 +75,7 @@ static int parse_length(const char *digits, size_t count, size_t *out)
     return 0;
 }
 
-/* Lines end with CR LF; the last one is empty. *body_len stays as it is without Content-Length. */
+/* Reads the header lines, which end with CR LF. Without Content-Length *body_len stays as it is. */
 static int parse_headers(const char *head, size_t len, size_t *body_len)
 {
     const char *line = head, *end = head + len;
@@ -113,7 +113,7 @@ int ct_http_reply_parse(const char *bytes, size_t len, bool ended, struct ct_htt
         return ct_err_set(err, CT_ELIMIT, "the answer is longer than %zu bytes", CT_HTTP_REPLY_MAX);
     }
     if (rc != 0) {
-        return ct_err_set(err, rc, "the answer is no HTTP that we understand");
+        return ct_err_set(err, rc, "the answer is not HTTP, or of an unknown kind");
     }
     size_t there = len - reply.body;
     if (there < reply.len && !ended) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Just enough of an HTTP client to ask a store for one page, within a deadline. The peer is not
- * trusted: every length is bounded.
+ * An HTTP client that can ask a store for one page, within a deadline. The peer is not trusted, so
+ * every length is bounded.
  */
 #ifndef CT_RENDEZVOUS_CTRUN_STAT_HTTP_GET_H
 #define CT_RENDEZVOUS_CTRUN_STAT_HTTP_GET_H
@@ -25,12 +25,11 @@ struct ct_http_reply {
     size_t len;  /* of the body */
 };
 
-/* Outcome of ct_http_reply_parse(): the reply goes on after these bytes. */
+/* Outcome of ct_http_reply_parse(): the reply is not complete yet. */
 #define CT_HTTP_E_MORE 1
 
-/* Understands a reply of which `len` bytes are there; `ended` = no more will come. CT_EPROTO: it is
- * no HTTP that we understand (a body in chunks is not); CT_ELIMIT: too long; CT_ECLOSED: it ended
- * in the middle. */
+/* Reads a reply of which `len` bytes have come; `ended` = no more will come. CT_EPROTO: it is not
+ * HTTP, or its body comes in chunks; CT_ELIMIT: too long; CT_ECLOSED: it ended in the middle. */
 CT_MUST_CHECK int ct_http_reply_parse(const char *bytes, size_t len, bool ended,
                                       struct ct_http_reply *out, struct ct_err *err);
 

@@ -20,10 +20,11 @@
 enum { EXIT_HEALTHY, EXIT_DEGRADED, EXIT_UNREACHABLE, EXIT_USAGE };
 
 #define WATCH_S 1
-/* Cursor home, clear the rest: less flicker than clearing first. */
+/* Moves the cursor to the top left and clears the rest, which flickers less than clearing all
+ * first. */
 #define CLEAR "\033[H\033[J"
 
-/* Gives the document and, in `bytes`, its text from *body on. */
+/* Gives the document and whether it says healthy. `bytes` and *reply get the whole reply. */
 static int ask(const struct ct_stat_options *options, struct ct_buf *bytes,
                struct ct_http_reply *reply, cJSON **out, bool *healthy, struct ct_err *err)
 {
@@ -78,7 +79,8 @@ static int print(const struct ct_stat_options *options, const char *where, const
     return rc;
 }
 
-/* What to add when nobody listens there. `seen`: the store has answered before. */
+/* Returns what to add to the message when nobody listens there. `seen`: the store has answered
+ * before. */
 static const char *hint(const struct ct_err *err, bool seen)
 {
     if (seen) {

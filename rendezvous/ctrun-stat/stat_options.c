@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Options may follow the address: `ctrun-stat node7 --watch` is how people write it. --help and
- * --version end the reading, so that they work whatever follows.
+ * Options may follow the address, because people write `ctrun-stat node7 --watch`. Reading ends at
+ * --help and --version, so that they work whatever follows.
  */
 #include "rendezvous/ctrun-stat/stat_options.h"
 
@@ -40,7 +40,7 @@ static int find_endpoint(const char *argument, const char *master_addr, const ch
     const char *text = argument;
     int own_port = 0;
     if (text != NULL && text[0] != '\0' && text[strspn(text, "0123456789")] == '\0') {
-        /* A port alone: no host has a number for its name. */
+        /* A number alone is a port, because no host has a number for its name. */
         if (ct_parse_int(text, 1, UINT16_MAX, &own_port) != 0) {
             return ct_err_set(err, CT_EINVAL, "port '%s' is not a number from 1 to 65535", text);
         }

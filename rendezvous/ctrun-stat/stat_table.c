@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Each section prints itself or nothing, when the document does not have it or has it in another
- * type. The text remembers its first failure, so it is asked once, at the end.
+ * Each section prints nothing if the document does not have its field, or has it in another type.
+ * struct text remembers its first failure, so that one check at the end is enough.
  */
 #include "rendezvous/ctrun-stat/stat_table.h"
 
@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Collects lines; the first failure stays. */
+/* Collects lines. `rc` is the first failure. */
 struct text {
     struct ct_buf *out;
     int rc;
@@ -21,7 +21,7 @@ struct text {
 
 static void put(struct text *text, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* One line, cut to the width, without trailing blanks and control characters. */
+/* Adds one line, cut to the width, without blanks at its end and without control characters. */
 static void put(struct text *text, const char *fmt, ...)
 {
     char line[CT_STAT_COLUMNS + 1];
@@ -47,7 +47,7 @@ static const char *plural(double n)
 
 /* ---- values --------------------------------------------------------------------------------- */
 
-/* Room for any double printed here, which are below 1e6 or cut. */
+/* Room for a number, which is cut if it is longer. */
 #define VALUE_MAX 32
 
 static const char *uptime(double seconds, char out[VALUE_MAX])
@@ -117,13 +117,13 @@ static void put_job(struct text *text, const cJSON *job)
         (void)snprintf(restarts, sizeof(restarts), ", restarts %.0f of %.0f",
                        ct_json_number(job, "restarts", 0), max_restarts);
     }
-    /* A UUID has 36 characters; of those rather some are cut than the numbers. */
+    /* If the line is too long, the run id is cut (a UUID has 36 characters) and not the numbers. */
     int left = CT_STAT_COLUMNS - (int)(strlen("job : , ") + 8 + strlen(how) + strlen(restarts));
     left = left > 36 ? 36 : left < 8 ? 8 : left;
     put(text, "job %.*s: %.8s, %s%s", left, ct_json_text(job, "run_id", "?"), state, how, restarts);
 }
 
-/* Of one machine that is there is nothing to say. */
+/* Lists the nodes, unless there is just one and none is missing. */
 static void put_nodes(struct text *text, const cJSON *job)
 {
     const cJSON *nodes = cJSON_GetObjectItemCaseSensitive(job, "nodes");
@@ -174,7 +174,7 @@ static void put_workers(struct text *text, const cJSON *workers)
     }
 }
 
-/* A number, or "-" where there is none. */
+/* Writes a number, or "-" if there is none. */
 static const char *optional(const cJSON *object, const char *name, int digits, char out[VALUE_MAX])
 {
     const cJSON *value = cJSON_GetObjectItemCaseSensitive(object, name);
@@ -185,7 +185,7 @@ static const char *optional(const cJSON *object, const char *name, int digits, c
     return out;
 }
 
-/* Workers that say nothing of themselves have no line. */
+/* Lists the workers that report progress. */
 static void put_progress(struct text *text, const cJSON *workers)
 {
     bool headed = false;
@@ -252,7 +252,7 @@ static void put_failures(struct text *text, const cJSON *job)
     }
 }
 
-/* ---- the whole ------------------------------------------------------------------------------ */
+/* ---- documents ------------------------------------------------------------------------------- */
 
 int ct_stat_verdict(const struct cJSON *status, bool *healthy)
 {

@@ -15,10 +15,10 @@ struct cJSON;
 /* Longer lines are cut. */
 #define CT_STAT_COLUMNS 80
 
-/* Is this the status of a store, and does it call itself healthy? CT_EFORMAT when it is none. */
+/* Does this status call the store healthy? CT_EFORMAT when it is no status. */
 CT_MUST_CHECK int ct_stat_verdict(const struct cJSON *status, bool *healthy);
 
-/* Appends a table; `where` is who was asked. CT_ENOMEM. */
+/* Appends a table; `where` is the address of the store. CT_ENOMEM. */
 CT_MUST_CHECK int ct_stat_table(const struct cJSON *status, const char *where, struct ct_buf *out);
 
 /* Appends one line: "healthy", or "degraded: " and why. CT_ENOMEM. */

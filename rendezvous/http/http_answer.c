@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One function for each page; choose() finds it by method and path. A page that runs out of memory
- * becomes an empty answer with code 500.
+ * One function for each page; choose() finds it by method and path. If memory runs out for a page,
+ * the answer is empty and has code 500.
  */
 #include "rendezvous/http/http_answer.h"
 

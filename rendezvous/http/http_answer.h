@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is answered to an HTTP request, without HTTP: method and path in, code and body out. Pure.
+ * Makes the answer to an HTTP request: method and path go in, code and body come out. Pure.
  *
- *     /healthz   200 as long as we serve
- *     /readyz    200 when the job runs as it should, else 503; why
+ *     /healthz   200 as long as the store serves
+ *     /readyz    200 when the job runs as it should, else 503; the body says why
  *     /status    the status document
  *     /metrics   the same for Prometheus
- *     /keys      names and sizes, when that was asked for
+ *     /keys      names and sizes of the keys, with --http-keys
  */
 #ifndef CT_RENDEZVOUS_HTTP_HTTP_ANSWER_H
 #define CT_RENDEZVOUS_HTTP_HTTP_ANSWER_H
@@ -27,7 +27,7 @@ struct ct_http_source {
     int (*status)(void *data, struct ct_status_rows *rows, struct cJSON **out);
     int (*keys)(void *data, struct cJSON **out); /* NULL = not offered */
     void *data;
-    /* Takes the bodies until they are sent; NULL = nobody counts. Borrowed. */
+    /* Counts the bodies until they are sent; NULL = no limit. Borrowed. */
     struct ct_budget *budget;
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Stands in for http_uv.c in a build without libmicrohttpd: there is never an object, and
- * http_reserve_uv.c answers all.
+ * Replaces http_uv.c in a build without libmicrohttpd. There is never an object, and
+ * http_reserve_uv.c answers all requests.
  */
 #include "rendezvous/http/http_uv.h"
 

@@ -7,10 +7,11 @@
 #include <dlfcn.h>
 #include <string.h>
 
-/* The name of its ABI since 0.9.50; 1.0 has it, too. */
+/* The library has had this name since 0.9.50, also in 1.0. */
 #define LIBRARY "libmicrohttpd.so.12"
 
-/* POSIX wants an object pointer to hold a function's address, ISO C has no cast for it. */
+/* In POSIX an object pointer can hold the address of a function, but ISO C has no cast for that, so
+ * the bytes are copied. */
 static int find(void *library, const char *name, void *function, struct ct_err *err)
 {
     void *found = dlsym(library, name);
@@ -24,7 +25,7 @@ static int find(void *library, const char *name, void *function, struct ct_err *
 int ct_mhd_load(struct ct_mhd *out, struct ct_err *err)
 {
     struct ct_mhd mhd;
-    /* Never closed: GnuTLS does not survive being unloaded. */
+    /* The library is never closed, because GnuTLS cannot be unloaded. */
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
         return ct_err_set(err, CT_EUNSUPPORTED, "cannot load %s: %s", LIBRARY, dlerror());

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * libmicrohttpd, loaded when the first HTTP connection comes. It brings GnuTLS and what that needs,
- * ten libraries in all: linked, they would double the time in which ctrun starts, and most jobs
- * are never asked over HTTP.
+ * libmicrohttpd, loaded when the first HTTP connection comes. It needs GnuTLS, and ten libraries in
+ * all. If they were linked, ctrun would take twice as long to start, and most jobs never get an
+ * HTTP request.
  */
 #ifndef CT_RENDEZVOUS_HTTP_HTTP_LOAD_H
 #define CT_RENDEZVOUS_HTTP_HTTP_LOAD_H
@@ -32,7 +32,7 @@ struct ct_mhd {
 #undef CT_MHD_MEMBER
 };
 
-/* May be called again; the library stays loaded. CT_EUNSUPPORTED, *out is not changed. */
+/* May be called again; the library stays loaded. CT_EUNSUPPORTED leaves *out unchanged. */
 CT_MUST_CHECK int ct_mhd_load(struct ct_mhd *out, struct ct_err *err);
 
 #endif

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Happy path: the whole head of a request is there when its connection comes, and is answered in
- * the same call; then the peer closes.
+ * Happy path: the whole head of a request is there when its connection is added, and the answer is
+ * sent in the same call. Then the peer closes.
  *
- * Other paths: a head that comes in pieces is collected, up to HEAD_MAX bytes, whose beginning says
- * enough. What follows a head is read and thrown away until the peer closes, since closing over it
- * would take the answer away from it.
+ * Other paths: a head that comes in pieces is collected, up to HEAD_MAX bytes, which hold the path.
+ * What follows a head is read and thrown away until the peer closes. If the socket were closed with
+ * unread bytes, the peer might lose the answer.
  *
- * Failure modes: each connection has PATIENCE_MS, and the oldest one that has not asked yet makes
- * room for the newest, so slow ones hold nobody up and take no answer from anybody.
+ * Failure modes: a connection ends after PATIENCE_MS. If there are too many, the oldest one that
+ * has not asked yet makes room for the newest. So slow peers cannot keep others from an answer.
  *
  * Who frees: a connection goes in the close callback of its handle, the reserve with the last one.
  */
@@ -48,7 +48,7 @@ struct ct_http_reserve {
     uv_loop_t *loop;
     uv_timer_t timer;
     struct ct_list askers; /* the oldest first */
-    size_t count;          /* of them */
+    size_t count;          /* number of `askers` */
     size_t handles;        /* not closed yet */
     void (*close_cb)(void *data);
     void *close_data;
@@ -79,7 +79,7 @@ static void end(struct asker *asker)
 {
     ct_list_remove(&asker->at_reserve);
     asker->reserve->count--;
-    /* The handle lets go of the descriptor at once. */
+    /* The handle stops using the descriptor at once, so it can be closed. */
     uv_close((uv_handle_t *)&asker->poll, on_asker_closed);
     (void)close(asker->fd);
 }
@@ -89,7 +89,7 @@ static struct asker *oldest(struct ct_http_reserve *reserve)
     return CT_CONTAINER_OF(reserve->askers.next, struct asker, at_reserve);
 }
 
-/* The oldest that has not said yet what it asks; else the oldest. */
+/* Returns the oldest connection whose request has not come yet, else the oldest of all. */
 static struct asker *least_worth(struct ct_http_reserve *reserve)
 {
     for (struct ct_list *at = reserve->askers.next; at != &reserve->askers; at = at->next) {
@@ -130,7 +130,7 @@ static const char *phrase(unsigned code)
     }
 }
 
-/* Splits the request line; both texts are cut where they are too long for anything we know. */
+/* Splits the request line. Both texts are cut if they are longer than any that we know. */
 static void read_line(const struct asker *asker, char method[16], char path[64])
 {
     size_t at = 0;
@@ -162,7 +162,8 @@ static void answer(struct asker *asker)
                        "HTTP/1.1 %u %s\r\nConnection: close\r\nContent-Type: %s\r\n"
                        "Cache-Control: no-store\r\nContent-Length: %zu\r\n\r\n",
                        page.code, phrase(page.code), page.type, page.body.len);
-    /* Both fit into an empty socket; a peer that closed already misses nothing. */
+    /* Both fit into an empty socket. A failure means that the peer has closed and needs no answer.
+     */
     (void)send(asker->fd, head, (size_t)len, MSG_NOSIGNAL);
     if (strcmp(method, "HEAD") != 0 && page.body.len > 0) {
         (void)send(asker->fd, ct_buf_bytes(&page.body), page.body.len, MSG_NOSIGNAL);
@@ -178,7 +179,7 @@ static bool head_is_there(const struct asker *asker)
            memmem(asker->head, asker->len, "\n\n", 2) != NULL;
 }
 
-/* Reads what there is, little enough for one call; false: the connection is over. */
+/* Reads what has come, with one call. Returns false when the connection is over. */
 static bool hear(struct asker *asker)
 {
     char rest[HEAD_MAX];
@@ -257,12 +258,13 @@ void ct_http_reserve_add(struct ct_http_reserve *reserve, int fd, unsigned code,
         end(least_worth(reserve));
     }
     ct_list_append(&reserve->askers, &asker->at_reserve);
-    /* Does not fail on a handle that has just been made. */
+    /* This does not fail for a handle that has just been made. */
     CT_ASSERT(uv_poll_start(&asker->poll, UV_READABLE, on_poll) == 0);
     if (!uv_is_active((const uv_handle_t *)&reserve->timer)) {
         (void)uv_timer_start(&reserve->timer, on_timer, PATIENCE_MS, 0);
     }
-    /* Most have said it all; they need not wait for others to be pushed out. */
+    /* Most requests have come completely by now, so they are answered before others push them out.
+     */
     if (!hear(asker)) {
         end(asker);
     }

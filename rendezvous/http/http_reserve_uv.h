@@ -22,7 +22,7 @@ CT_MUST_CHECK int ct_http_reserve_open(uv_loop_t *loop, struct ct_http_reserve *
  * that has not asked yet. */
 void ct_http_reserve_add(struct ct_http_reserve *reserve, int fd, unsigned code, const char *why);
 
-/* Ends all connections; `cb` hears when the last handle is closed and the memory gone. */
+/* Ends all connections. `cb` is called when the last handle is closed and the memory freed. */
 void ct_http_reserve_close(struct ct_http_reserve *reserve, void (*cb)(void *data), void *data);
 
 #endif

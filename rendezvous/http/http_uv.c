@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Happy path: the first ct_http_add() loads libmicrohttpd, whose epoll descriptor then stands in
- * our loop, and each gives it a socket; when it is readable MHD_run() reads, calls on_request,
- * writes and closes.
+ * Happy path: the first ct_http_add() loads libmicrohttpd and puts its epoll descriptor into our
+ * loop. Each call gives the library a socket. When the descriptor is readable, MHD_run() reads,
+ * calls on_request(), writes and closes.
  *
- * Other paths: the library has work left that no descriptor announces (a pipelined request): it
- * says so through MHD_get_timeout() and gets its next turn from the idle handle, behind everybody
- * else. (A timer of 0 ms that starts itself would not let anybody else in: libuv runs all that are
- * due before it goes on.)
+ * Other paths: the library may have work left that no descriptor announces (a pipelined request).
+ * MHD_get_timeout() says so, and the idle handle gives the library its next turn, after everybody
+ * else. (A timer of 0 ms that restarts itself would keep the loop busy, because libuv runs all
+ * timers that are due before it goes on.)
  *
  * Failure modes: without the library the connection is not taken and the next one tries again. A
- * request that is not HTTP or larger than CT_HTTP_MEMORY is refused by the library. One that is
- * slow is ended by us, because the library's own timeout only sees silence, not one byte a second:
- * each connection has one deadline, which moves on with each finished request. All last equally
- * long, so the list of connections is in order of deadlines. Shutting the socket down lets the
- * library find the end of it by itself.
+ * request that is not HTTP or larger than CT_HTTP_MEMORY is refused by the library. A slow request
+ * is ended here, because the library's own timeout ends only silent connections, and not one that
+ * sends a byte a second. Each connection has a deadline, which moves on with each finished request.
+ * All have the same length, so the list of connections is in order of deadlines. The socket is only
+ * shut down; then the library finds its end by itself.
  *
- * Who frees: the library tells of a connection's end before it closes the socket, and `struct peer`
- * goes there; all peers are gone after MHD_stop_daemon(); the object goes with its last handle.
+ * Who frees: the library reports the end of a connection before it closes the socket; `struct peer`
+ * is freed then. After MHD_stop_daemon() all peers are freed. The object is freed with its last
+ * handle.
  */
 #include "rendezvous/http/http_uv.h"
 
@@ -53,7 +54,7 @@ struct ct_http {
     unsigned handles;                  /* not closed yet */
     struct ct_list peers;              /* by deadline */
     size_t unadmitted;                 /* peers that are not ours */
-    bool adding_ours, adding_admitted; /* the verdict on the one that is being added */
+    bool adding_ours, adding_admitted; /* for the peer that is being added */
     struct ct_http_source source;
     const struct ct_log *log; /* may be NULL */
     struct ct_refusal_log denials;
@@ -68,7 +69,7 @@ struct ct_http {
 static void on_timer(uv_timer_t *timer);
 static void on_idle(uv_idle_t *idle);
 
-/* The peer has until then. */
+/* Gives the peer the time for one more request. */
 static void give_time(struct ct_http *http, struct peer *peer)
 {
     ct_list_remove(&peer->at_http);
@@ -185,7 +186,7 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **re
     }
 }
 
-/* A body that is being sent; it counts as memory that a client makes us keep. */
+/* A body that is being sent. The budget counts it, because a client makes us keep it. */
 struct body {
     struct ct_buf bytes;
     struct ct_budget *budget; /* NULL = nobody counts */
@@ -251,7 +252,8 @@ static enum MHD_Result send_answer(const struct ct_mhd *mhd, struct MHD_Connecti
     return result;
 }
 
-/* Logged at a limited rate, like refused connections: anybody may ask as often as they like. */
+/* Counts a refused request. Log lines have a limited rate, because anybody may ask as often as they
+ * like. */
 static void count_denial(struct ct_http *http, struct MHD_Connection *connection)
 {
     uint64_t unreported = ct_refusal_log_add(&http->denials, uv_now(http->loop));
@@ -269,7 +271,7 @@ static void count_denial(struct ct_http *http, struct MHD_Connection *connection
     }
 }
 
-/* What the library lets pass, and a proxy before us may have understood in another way. */
+/* What the library accepts, but a proxy in front of us may understand in another way. */
 struct doubts {
     bool blank, length, coding;
 };
@@ -287,7 +289,7 @@ static enum MHD_Result doubt(void *cls, enum MHD_ValueKind kind, const char *nam
     return MHD_YES;
 }
 
-/* NULL = nothing is wrong with the head. */
+/* Says what is wrong with the head of a request; NULL = nothing. */
 static const char *what_is_wrong(struct ct_http *http, struct MHD_Connection *connection)
 {
     struct doubts doubts = {.blank = false};
@@ -300,9 +302,9 @@ static const char *what_is_wrong(struct ct_http *http, struct MHD_Connection *co
                                           : NULL;
 }
 
-/* Called when the head of a request is there and again when all of it is; MHD_NO ends the
- * connection. An answer to the first call ends it as well, without reading further: right for
- * methods that we refuse. A GET that brings a body is cut off. */
+/* Called when the head of a request has come, and again when all of it has come. MHD_NO ends the
+ * connection. An answer to the first call also ends it, without reading further, which is right for
+ * methods that are refused. A GET with a body is cut off. */
 static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, const char *path,
                                   const char *method, const char *version, const char *upload,
                                   size_t *upload_len, void **request)
@@ -369,7 +371,7 @@ static int start(struct ct_http *http, struct ct_err *err)
         }
         return ct_err_set(err, CT_EIO, "cannot start HTTP: %s", uv_strerror(rc));
     }
-    /* Does not fail on a handle that has just been made. */
+    /* This does not fail for a handle that has just been made. */
     CT_ASSERT(uv_poll_start(&http->poll, UV_READABLE, on_poll) == 0);
     http->handles++;
     http->daemon = daemon;
@@ -413,7 +415,7 @@ int ct_http_add(struct ct_http *http, int fd, bool ours, bool admitted, struct c
     (void)getpeername(fd, (struct sockaddr *)&addr, &len);
     if (http->mhd.add_connection(http->daemon, fd, (const struct sockaddr *)&addr, len) !=
         MHD_YES) {
-        http->stats.refused++; /* and the library has closed it */
+        http->stats.refused++; /* the library has closed the socket */
         return 0;
     }
     set_timer(http);
@@ -458,7 +460,7 @@ void ct_http_close(struct ct_http *http, ct_http_close_fn cb, void *data)
     uv_close((uv_handle_t *)&http->timer, on_timer_close);
     uv_close((uv_handle_t *)&http->idle, on_idle_close);
     if (http->daemon != NULL) {
-        /* The handle lets go of the descriptor before the library closes it. */
+        /* The handle must stop using the descriptor before the library closes it. */
         uv_close((uv_handle_t *)&http->poll, on_poll_close);
         http->mhd.stop_daemon(http->daemon);
     }

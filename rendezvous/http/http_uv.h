@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * HTTP on connections that somebody else accepted: libmicrohttpd, without a thread, on the caller's
- * loop. http_fallback.c stands in where the library is missing.
+ * HTTP on connections that the caller has accepted: libmicrohttpd, without a thread, on the
+ * caller's loop. http_fallback.c replaces it in a build without the library.
  */
 #ifndef CT_RENDEZVOUS_HTTP_HTTP_UV_H
 #define CT_RENDEZVOUS_HTTP_HTTP_UV_H
@@ -18,25 +18,25 @@
 struct ct_http;
 
 /* An HTTP request begins with its method in upper case. Requests of the store's protocol begin with
- * a byte of at most 18, control frames with 0x80 or more. So the first byte decides. The HTTP
- * library refuses what begins with a letter but is no HTTP. */
+ * a byte of at most 18, control frames with 0x80 or more. So the first byte decides. The library
+ * refuses what begins with an upper-case letter but is no HTTP. */
 static inline bool ct_http_begins(unsigned char first)
 {
     return first >= 'A' && first <= 'Z';
 }
 
-/* *out is NULL in a build without HTTP. `source` is copied; `request_ms` is how long a request may
- * take from the end of the last one (or from the hand-over) until its answer is taken. `log`, which
- * may be NULL, is borrowed. */
+/* *out is NULL in a build without HTTP. `source` is copied. `request_ms` is the time from the end
+ * of the last request, or from ct_http_add(), until the peer has read the answer. `log`, which may
+ * be NULL, is borrowed. */
 CT_MUST_CHECK int ct_http_open(uv_loop_t *loop, const struct ct_http_source *source,
                                int64_t request_ms, const struct ct_log *log, struct ct_http **out,
                                struct ct_err *err);
 
 /* Takes the socket, of which nothing has been read yet, and closes it in the end. A peer that is
- * not admitted hears /healthz alone; those that are not `ours`, as other users of this machine are
- * not, get CT_HTTP_UNADMITTED connections together. On failure the socket stays the caller's:
- * CT_EBUSY (all connections are taken), or what keeps HTTP, which the first connection starts, from
- * starting. */
+ * not admitted gets only /healthz. Peers that are not `ours`, such as other users of this machine,
+ * get CT_HTTP_UNADMITTED connections together. On failure the socket stays the caller's: CT_EBUSY
+ * (all connections are taken), or a code that says why HTTP, which the first connection starts,
+ * could not be started. */
 CT_MUST_CHECK int ct_http_add(struct ct_http *http, int fd, bool ours, bool admitted,
                               struct ct_err *err);
 
@@ -51,7 +51,8 @@ struct ct_http_stats {
 /* NULL gives zeros. */
 void ct_http_stats(const struct ct_http *http, struct ct_http_stats *out);
 
-/* Ends all connections; `cb` hears when the last handle is closed and the memory gone. Not NULL. */
+/* Ends all connections. `http` must not be NULL. `cb` is called when the last handle is closed and
+ * the memory freed. */
 typedef void (*ct_http_close_fn)(void *data);
 void ct_http_close(struct ct_http *http, ct_http_close_fn cb, void *data);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The status document and the workers' rows in Prometheus's text format. Two tables say which field
- * becomes which metric. The format wants all series of a metric together, so each metric of a job
- * walks over all jobs. Only memory can fail.
+ * becomes which metric. In this format all series of a metric stand together, so each metric of a
+ * job is printed for all jobs before the next one. Nothing but memory can fail.
  */
 #include "rendezvous/http/prometheus.h"
 
@@ -31,7 +31,7 @@ static const struct metric metrics[] = {
     {"store", "bytes", "store_bytes", "gauge", "Bytes of all keys, values and elements."},
     {"store", "memory", "store_memory_bytes", "gauge", "Memory that clients make the store take."},
     {"store", "memory_refused", "store_memory_refused_total", "counter",
-     "Requests refused because they would have passed the cap on memory."},
+     "Requests refused because of --max-memory."},
     {"store", "connections", "store_connections", "gauge", "Open connections of store clients."},
     {"store", "waiters", "store_waiters", "gauge", "Clients that wait for keys."},
     {"store", "accepted", "store_connections_accepted_total", "counter",
@@ -73,7 +73,7 @@ static int put_head(struct ct_buf *out, const char *name, const char *type, cons
     return ct_buf_printf(out, "# HELP ctrun_%s %s\n# TYPE ctrun_%s %s\n", name, help, name, type);
 }
 
-/* Whole numbers as such: others have more digits than anybody reads. */
+/* Prints whole numbers in full, and others with nine digits. */
 static int put_value(struct ct_buf *out, double value)
 {
     bool whole = value == floor(value) && fabs(value) < 9e15;
@@ -94,7 +94,7 @@ static int put_metric(struct ct_buf *out, const cJSON *status, const struct metr
     return put_value(out, ct_json_number(object, m->field, 0));
 }
 
-/* label="value" with the three characters escaped that the format names. */
+/* Prints label="value". The format wants quotes, backslashes and newlines escaped. */
 static int put_label(struct ct_buf *out, const char *label, const char *value)
 {
     int rc = ct_buf_printf(out, "%s=\"", label);
@@ -110,8 +110,7 @@ static int put_label(struct ct_buf *out, const char *label, const char *value)
     return rc == 0 ? ct_buf_append(out, "\"", 1) : rc;
 }
 
-/* ctrun_NAME{label="value",: a store may serve several jobs, so each series of one names it, and
- * whoever calls adds further labels and the brace. */
+/* Prints ctrun_NAME{label="value". The caller adds further labels and the closing brace. */
 static int put_labelled(struct ct_buf *out, const char *name, const char *label, const char *value)
 {
     int rc = ct_buf_printf(out, "ctrun_%s{", name);
@@ -156,7 +155,7 @@ static int put_operations(struct ct_buf *out, const cJSON *store)
     return rc;
 }
 
-/* ---- jobs: all series of a name stand together, so each walks over the jobs ----------------- */
+/* ---- jobs ------------------------------------------------------------------------------------ */
 
 static int put_job_infos(struct ct_buf *out, const cJSON *status)
 {
@@ -172,7 +171,7 @@ static int put_job_infos(struct ct_buf *out, const cJSON *status)
     return rc;
 }
 
-/* A number, or how long an array is. */
+/* Prints a number of each job, or the length if the field is an array. */
 static int put_job_metric(struct ct_buf *out, const cJSON *status, const struct metric *m)
 {
     int rc = put_head(out, m->name, m->type, m->help);
@@ -191,8 +190,8 @@ static int put_job_metric(struct ct_buf *out, const cJSON *status, const struct 
     return rc;
 }
 
-/* Those of a job stand together in `rows`; *at says where they begin, and then where the next job's
- * do. */
+/* Prints how many workers of the job are in each state. The job's rows begin at span *at, which is
+ * then set to the next job's. */
 static int put_workers(struct ct_buf *out, const cJSON *job, const struct ct_status_rows *rows,
                        int number, size_t *at)
 {
@@ -214,9 +213,9 @@ static int put_workers(struct ct_buf *out, const cJSON *job, const struct ct_sta
     return rc;
 }
 
-/* ---- what workers say of themselves --------------------------------------------------------- */
+/* ---- what workers report --------------------------------------------------------------------- */
 
-/* Each writes a number of a row, "" = not told. */
+/* Room for a number of a row. Each put_ function writes one; "" = not known. */
 #define NUMBER_MAX 32
 
 static void put_step(const struct ct_worker_row *row, char out[NUMBER_MAX])
@@ -300,9 +299,9 @@ static int put_progress(struct ct_buf *out, const cJSON *status, const struct ct
 {
     static const struct row_metric all[] = {
         {"worker_step", "The step a worker is in.", put_step},
-        {"worker_progress_age_seconds", "Time since a worker said anything of itself.", put_age},
-        {"worker_loss", "The loss that a worker tells.", put_loss},
-        {"worker_samples_per_second", "Samples per second that a worker tells.", put_rate},
+        {"worker_progress_age_seconds", "Time since a worker last reported progress.", put_age},
+        {"worker_loss", "The loss that a worker reports.", put_loss},
+        {"worker_samples_per_second", "Samples per second that a worker reports.", put_rate},
     };
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < sizeof(all) / sizeof(all[0]); i++) {

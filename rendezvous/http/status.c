@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Makes the document from the facts, then lets the membership add its job and problems. Only memory
- * can fail; then nothing is left behind.
+ * Makes the document from the facts, and lets the membership add its job and problems. Nothing but
+ * memory can fail; then there is no document.
  */
 #include "rendezvous/http/status.h"
 

@@ -17,10 +17,10 @@
 
 struct cJSON;
 
-/* Keys named in `waiting`: enough to see what a job hangs on, little enough for one screen. */
+/* Keys named in `waiting`. They fit on one screen, and are enough to see what a job waits for. */
 #define CT_STATUS_WAITING_MAX 32
 
-/* A missing key and who waits for it. */
+/* A missing key, and how many clients wait for it. */
 struct ct_status_waited {
     struct ct_bytes key; /* borrowed */
     size_t clients;
@@ -42,9 +42,9 @@ struct ct_status_facts {
     uint64_t http_requests, http_refused, http_timeouts, http_denied;
 };
 
-/* The owner of the store adds what it knows: `job` to `root`, and to the array `problems` one line
- * for each thing that is wrong. `rows` says what happens with the rows of the workers. 0 or
- * CT_ENOMEM. */
+/* Lets the owner of the store add what it knows: `job` to `root`, and to the array `problems` one
+ * line for each thing that is wrong. `rows` says what happens with the rows of the workers. Returns
+ * 0 or CT_ENOMEM. */
 typedef int (*ct_status_fn)(void *data, struct ct_status_rows *rows, struct cJSON *root,
                             struct cJSON *problems);
 
@@ -52,8 +52,8 @@ typedef int (*ct_status_fn)(void *data, struct ct_status_rows *rows, struct cJSO
 CT_MUST_CHECK int ct_status_make(const struct ct_status_facts *facts, ct_status_fn fn, void *data,
                                  struct ct_status_rows *rows, struct cJSON **out);
 
-/* The job after `prev` (NULL: the first one) in any document, or NULL: those that the array `jobs`
- * holds, or the only one, which is `job`. */
+/* Returns the job after `prev`, or the first one if `prev` is NULL; NULL when there are no more. A
+ * document has one job, `job`, or the array `jobs`. */
 const struct cJSON *ct_status_next_job(const struct cJSON *status, const struct cJSON *prev);
 
 /* Has everything that belongs to the jobs been started? */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The beginning and the end of the core, the messages of members, and time. Each message is checked
- * here against what its sender may say; members_round.c decides what follows from it. A message
- * that breaks the protocol ends its sender's membership (violation()).
+ * The beginning and the end of the core, the messages of members, and time. Here it is checked that
+ * the sender of a message may send it. members_round.c decides what follows from it. A message that
+ * breaks the protocol ends its sender's membership (violation()).
  */
 #include "rendezvous/members/members.h"
 
@@ -111,7 +111,7 @@ void members_name(const struct ct_member *member, char out[MEMBER_NAME_MAX])
 
 /* ---- what members say ----------------------------------------------------------------------- */
 
-/* Tells a member that is given up, so that it ends its workers if it can still hear us. */
+/* Tells a member that it is given up. If it still gets the message, it ends its workers. */
 static void refuse(struct ct_members *m, struct ct_member *member, const char *why)
 {
     struct ct_msg *msg = members_msg(m, CT_MSG_REFUSED);
@@ -120,7 +120,7 @@ static void refuse(struct ct_members *m, struct ct_member *member, const char *w
     members_send(m, member);
 }
 
-/* The member broke the protocol with `msg`: gives it up. `how` says more, or is empty. */
+/* Gives up a member that broke the protocol with `msg`. `how` says more, or is empty. */
 static void violation(struct ct_members *m, struct ct_member *member, const struct ct_msg *msg,
                       const char *how, int64_t now_ns)
 {
@@ -141,7 +141,7 @@ static void violation(struct ct_members *m, struct ct_member *member, const stru
     members_round_left(m, member, CT_FAILURE_AGENT, why, true, now_ns);
 }
 
-/* When the message was sent, by our clock; at the latest now. */
+/* Returns when the message was sent, on our clock; not later than now. */
 static int64_t clock_of(const struct ct_member *member, const struct ct_msg *msg, int64_t now_ns)
 {
     int64_t at =
@@ -155,28 +155,30 @@ static bool rows_are_sound(const struct ct_members *m, const struct ct_member *m
                            const struct ct_msg *msg, char *how, size_t size)
 {
     if (msg->num_rows > member->workers) {
-        (void)snprintf(how, size, "it tells of %d workers and joined with %d", msg->num_rows,
+        (void)snprintf(how, size, "it reports %d workers but joined with %d", msg->num_rows,
                        member->workers);
         return false;
     }
     for (int i = 0; i < msg->num_rows; i++) {
         const struct ct_worker_row *row = &msg->rows[i];
         if (row->generation > m->generation) {
-            (void)snprintf(how, size, "worker %d is of generation %d, and that has not begun", i,
+            (void)snprintf(how, size,
+                           "worker %d is said to be of generation %d, which has not begun", i,
                            row->generation);
             return false;
         }
         if (row->generation == m->generation && member->in_world && member->told &&
             row->rank != member->first_rank + i) {
-            (void)snprintf(how, size, "worker %d is called rank %d and is rank %d", i, row->rank,
-                           member->first_rank + i);
+            (void)snprintf(how, size, "worker %d is said to be rank %d but is rank %d", i,
+                           row->rank, member->first_rank + i);
             return false;
         }
     }
     return true;
 }
 
-/* Keeps the rows of a message for the status. False: they are wrong, and the member is gone. */
+/* Keeps the rows of a message for the status. Returns false if they are wrong; then the member has
+ * been given up. */
 static bool take_rows(struct ct_members *m, struct ct_member *member, struct ct_msg *msg,
                       int64_t now_ns)
 {
@@ -210,7 +212,7 @@ static void take_stopped(struct ct_members *m, struct ct_member *member, struct 
     }
 }
 
-/* The message is about the present world, and the member is in it. */
+/* Takes a message about the present world from a member of it. */
 static void take_news(struct ct_members *m, struct ct_member *member, struct ct_msg *msg,
                       int64_t now_ns)
 {
@@ -230,7 +232,7 @@ static void take_news(struct ct_members *m, struct ct_member *member, struct ct_
     }
 }
 
-/* Does a failure name the whole node or a worker of it? Anything else is a violation. */
+/* Does the failure name the whole node or a worker of it, as it must? */
 static bool failure_is_sound(const struct ct_member *member, const struct ct_msg *msg)
 {
     const struct ct_failure *failure = &msg->failure;
@@ -333,7 +335,7 @@ void ct_members_gone(struct ct_members *m, struct ct_member *member, const char 
 
 /* ---- time ----------------------------------------------------------------------------------- */
 
-/* When the member that has been silent longest is to be judged. */
+/* Returns when the member that has been silent longest may be given up. */
 static int64_t silence_due(const struct ct_members *m)
 {
     if (ct_list_empty(&m->silence)) {
@@ -344,9 +346,9 @@ static int64_t silence_due(const struct ct_members *m)
     return due > m->judge_ns ? due : m->judge_ns;
 }
 
-/* The member is silent, but its machine answers on the wire, so its messages may be held up: gives
- * it more time, up to twice the heartbeat. False: it has had that time, or the machine is silent,
- * too. */
+/* Gives a silent member more time, up to twice the heartbeat timeout, if its machine still sends
+ * acknowledgements. Then its messages may only be delayed. Returns false if the machine is silent,
+ * too, or the time is over. */
 static bool excuse(struct ct_members *m, struct ct_member *member, int64_t now_ns)
 {
     int64_t budget_ns = m->job.heartbeat_ms * CT_NS_PER_MS;
@@ -373,8 +375,8 @@ static void judge_silence(struct ct_members *m, int64_t now_ns)
         return;
     }
     if (now_ns - silence_due(m) > budget_ns / 10) {
-        /* This process did not run for a while, so what members said in the meantime is still in
-         * the sockets. That has to be read first. */
+        /* This process did not run for a while. Messages that came in the meantime are still in the
+         * sockets and have to be read first. */
         m->judge_ns = now_ns + budget_ns / 4;
         return;
     }

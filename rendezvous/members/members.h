@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The membership of one job: who is expected, who came, who is missing, which generation runs and
- * why the last one ended. One core on the machine that hosts the store; each node's ctrun (an
- * "agent") is a member. Pure: messages and the clock in, messages out; no socket, no timer.
+ * The membership of one job: which nodes are expected, which have come, which are missing, which
+ * generation runs and why the last one ended. The machine that hosts the store has the only core.
+ * Each node's ctrun (an "agent") is a member. Pure: messages and the clock go in, messages come
+ * out; no socket, no timer.
  *
  *            enough members          rank 0 serves           failure, loss, newcomer
  *     GATHERING ------------> FORMING ------------> RUNNING -----------------------> STOPPING
@@ -21,33 +22,33 @@
  * the world full is a spare; the job's `spares` says how many there may be. Spares do not differ
  * from other nodes: those that join first are in the world.
  *
- * Trust: a member is believed what it says of itself and of its workers, and nothing else. It does
- * not decide what the job is or who may join it. A member that has never been in a world may not
- * end the job: its PREEMPT breaks the protocol. The place of a member is given only to a node of
- * the same address, or to one that has proved the token.
+ * Trust: the core believes what a member says about itself and its workers, and nothing else. A
+ * member does not decide the parameters of the job, nor who may join it. A member that has never
+ * been in a world may not end the job: its PREEMPT breaks the protocol. The place of a member is
+ * given only to a node of the same address, or to one that has proved the token.
  *
- * Ranks: a node gets the node rank that its agent wishes for, else one in the natural order of host
- * names. Survivors keep their order. They keep their numbers, too, when a lost node is replaced;
- * the new node gets the free node rank. Global ranks are prefix sums of the nodes' workers, in the
- * order of node ranks.
+ * Ranks: a node gets the node rank that its agent wants, else one in the natural order of host
+ * names. Survivors keep their order. When a lost node is replaced, they also keep their numbers,
+ * and the new node gets the free node rank. Global ranks are prefix sums of the nodes' workers, in
+ * the order of node ranks.
  *
- * Restarts: the budget is the job's. A worker's failure uses one. So does a node's loss, unless the
- * job is elastic (MIN < MAX) or a spare is there: then changes of the membership are free, as
- * joining always is. One generation uses one at most. When none is left, the job is OVER with the
- * exit code of the first failure. A node whose workers have all finished may leave without harm,
- * unless it is node rank 0, which has the workers' store.
+ * Restarts: the budget is that of the whole job. A worker's failure uses one restart. So does the
+ * loss of a node, unless the job is elastic (MIN < MAX) or a spare is there. A node that joins uses
+ * none. One generation uses one at most. When none is left, the job is OVER with the exit code of
+ * the first failure. If all workers of a node have finished, its loss does no harm, unless it is
+ * node rank 0, which has the workers' store.
  *
  * Crash loops: an early failure is one within a second of the worker's start (failure_history.h).
  * After the first generation that ends by one, the next starts at once. After the second in a row
  * it starts 1 s later, then 2 s, 4 s ... 30 s; the members are told of that once. A generation that
- * ran longer ends the row. The end of the job is not held back.
+ * ran longer ends the series. The end of the job is never delayed.
  *
- * First failure: the one that happened first by the server's clock. Each agent's clock is mapped to
- * it by the smallest difference seen, as a one-way delay is never negative. So a consequence that
- * arrives before its cause does not take the blame.
+ * First failure: the one that happened first on the server's clock. Each agent's clock is mapped to
+ * it by the smallest difference seen, because a delay is never negative. So a consequence that
+ * arrives before its cause does not get the blame.
  *
- * Silence: a member that says nothing for heartbeat_ms is lost. While its machine still answers on
- * the wire it has twice that time, since a bad network holds messages up for seconds.
+ * Silence: a member that sends nothing for heartbeat_ms is lost. If its machine still sends
+ * acknowledgements, it has twice that time, because a bad network may delay messages for seconds.
  *
  * Cost: each event sends O(1) messages to each member concerned and takes O(members) time at most;
  * beats and joins take O(1) or O(log members).
@@ -68,18 +69,18 @@ struct ct_refusal_log;
 struct ct_members;
 struct ct_member;
 
-/* Waiting members are told whom they wait for: first after 5 s, then on each change and every 30 s.
- */
+/* Waiting members are told which nodes are missing: first after 5 s, then on each change and every
+ * 30 s. */
 #define CT_WAITING_FIRST_MS 5000
 #define CT_WAITING_AGAIN_MS 30000
 
 struct ct_members_options {
     const struct ct_log *log; /* borrowed, may be NULL */
-    /* What the job is: its run id, nodes, spares, restarts and times. All that join must say the
-     * same. NULL = the first one to join decides. Copied. */
+    /* The parameters of the job: its run id, nodes, spares, restarts and times. All that join must
+     * have the same. NULL = those of the first one that joins. Copied. */
     const struct ct_msg_join *job;
     bool proved; /* every agent that joins has proved that it has the job's token */
-    /* Names of the hosts by node rank where a scheduler or --hosts tells them; NULL = unknown.
+    /* Names of the hosts by node rank, if a scheduler or --hosts gives them; NULL = unknown.
      * Copied. */
     const char *const *expected;
     int num_expected;
@@ -88,15 +89,14 @@ struct ct_members_options {
     /* Limits the rate of log lines about members that break the protocol; NULL = no limit.
      * Borrowed. */
     struct ct_refusal_log *faults;
-    int64_t
-        epoch_ms; /* Unix time at which the clock of `now_ns` was 0: stamps the failure history */
-    /* Sends to a member; must not call back into the core. `msg` is borrowed and the same for many
-     * members in a row when all are told one thing. */
+    int64_t epoch_ms; /* Unix time at which the clock of `now_ns` was 0; for the failure history */
+    /* Sends to a member; must not call back into the core. `msg` is borrowed. A message to all
+     * members is passed many times in a row. */
     void (*send)(void *data, struct ct_member *member, const struct ct_msg *msg);
-    /* How long ago its machine last sent anything on the wire, such as an acknowledgement; NULL =
-     * not known. */
+    /* How long ago the member's machine last sent anything, such as an acknowledgement; NULL = not
+     * known. */
     int64_t (*quiet_ns)(void *data, const struct ct_member *member);
-    /* Ends the connection of a member after what was sent to it is out; must not call back into the
+    /* Ends the connection of a member when everything was sent to it; must not call back into the
      * core. */
     void (*drop)(void *data, struct ct_member *member);
     void *data;
@@ -117,8 +117,8 @@ CT_MUST_CHECK int ct_members_join(struct ct_members *members, const struct ct_ms
                                   const char *address, void *conn, int64_t now_ns,
                                   struct ct_member **out, struct ct_err *err);
 
-/* An agent of another machine has connected to this address of the store's machine. Every world is
- * told the first such address. */
+/* To be called when an agent of another machine has connected to this address of the store's
+ * machine. Every world gets the first such address. */
 void ct_members_reached(struct ct_members *members, const char *address);
 
 void *ct_member_conn(const struct ct_member *member);
@@ -127,8 +127,8 @@ void *ct_member_conn(const struct ct_member *member);
 void ct_members_message(struct ct_members *members, struct ct_member *member, struct ct_msg *msg,
                         int64_t now_ns);
 
-/* The connection is gone; `why` in words, such as "connection reset by peer". Frees the member.
- * Not for members that were dropped. */
+/* To be called when the connection of a member is gone, unless the member was dropped. `why` is a
+ * text such as "connection reset by peer". Frees the member. */
 void ct_members_gone(struct ct_members *members, struct ct_member *member, const char *why,
                      int64_t now_ns);
 

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The state of the membership core: its members and itself. For the files of the core alone;
- * members.h says what the core does.
+ * The state of the membership core and of its members. For the files of the core alone; members.h
+ * says what the core does.
  *
  *     members.c          life of the core, messages, silence, time
  *     members_join.c     may this node join? the first and the last moment of a member
- *     members_place.c    who is expected at, wishes for, or has left which node rank
+ *     members_place.c    which node is expected at, wants, or has left which node rank
  *     members_rank.c     node ranks and ranks of a world (pure)
  *     members_round.c    the state machine: a world forms, runs and ends; the job ends
  *     members_history.c  failures and generations on record
- *     members_wait.c     whom the world waits for, in words
+ *     members_wait.c     which nodes the world waits for, in words
  *     members_hang.c     does the whole job hang, and which rank holds it up
  *     members_status.c   the job in the status
  */
@@ -23,8 +23,8 @@
 #include "rendezvous/members/members_place.h"
 #include "rendezvous/store/budget.h"
 
-/* Failures kept of one generation: what follows the first few are consequences. Below
- * CT_FAILURE_HISTORY_KEPT, so that the generation before is not forgotten. */
+/* Failures kept of one generation; later ones are consequences. Fewer than CT_FAILURE_HISTORY_KEPT,
+ * so that the generation before is not forgotten. */
 #define ROUND_FAILURES_KEPT 8
 #define NEVER INT64_MAX
 
@@ -47,7 +47,7 @@ struct ct_member {
     bool wish_given;           /* by flag */
     uint64_t order;            /* of joining: the n-th that ever joined */
     int64_t heard_ns;          /* when its last message came */
-    int64_t alive_ns;          /* when its silence began, or was excused last */
+    int64_t alive_ns;          /* when its silence began, or was last excused */
     struct ct_hang_vote still; /* what its last beat said: do its workers stand still? */
     int64_t clock_ns; /* our clock minus its own, the smallest difference seen; NEVER = unknown */
     struct ct_worker_row *rows; /* of the last BEAT or STARTED that had any; may be NULL */
@@ -64,11 +64,11 @@ struct ct_member {
 
 /* Deadlines of the state machine; NEVER = none. */
 struct members_deadlines {
-    int64_t join_ns;      /* the world is to be formed, and rank 0 to serve, until then */
+    int64_t join_ns;      /* the world must have formed, and rank 0 must serve, by then */
     int64_t settle_ns;    /* an elastic world that could form waits until then for more nodes */
-    int64_t newcomers_ns; /* then the world is stopped to take in newcomers */
-    int64_t say_ns;       /* then the waiting members are told whom they wait for */
-    int64_t pause_ns;     /* no world forms before; after generations that failed early */
+    int64_t newcomers_ns; /* when the world is stopped to take in newcomers */
+    int64_t say_ns;       /* when the waiting members are told which nodes are missing */
+    int64_t pause_ns;     /* no world forms before this time, after generations that failed early */
 };
 
 struct ct_members {
@@ -84,7 +84,7 @@ struct ct_members {
     struct ct_member **sorted; /* scratch with room for all members */
     int room;                  /* in `sorted` */
     struct members_places places;
-    size_t kept; /* bytes taken from the budget for what is not a member's */
+    size_t kept; /* bytes taken from the budget for the core itself */
 
     int generation; /* of the present or last world; -1 before the first */
     int node_count, world_size, last_node_count;
@@ -97,20 +97,22 @@ struct ct_members {
     struct ct_member *server; /* node rank 0 of the world, while it is there */
     char master_addr[CT_HOST_MAX];
     uint16_t master_port;
-    char store_addr[CT_HOST_MAX]; /* by which other machines come to the store; "" = none has */
+    char store_addr[CT_HOST_MAX]; /* the address by which other machines reach the store; "" = none
+                                     has */
 
     int preempted; /* the signal by which the job is asked to end; 0 = it is not */
-    bool unclean;  /* some workers did not end with 0 in the preemption */
+    bool unclean;  /* some workers did not end with 0 after the preemption */
     char preempt_why[CT_FAILURE_WHAT_MAX];
 
     struct members_deadlines due;
     int64_t gather_ns; /* when the wait for the world began, or will begin after a pause */
-    int64_t said_ns;   /* when the waiting were told last; INT64_MIN = not in this wait */
-    int64_t judge_ns;  /* silence is not judged before */
+    int64_t said_ns;   /* when waiting members were last told; INT64_MIN = not in this wait */
+    int64_t judge_ns;  /* no silent member is given up before this time */
     int early_row;     /* generations in a row that failed early */
 
-    bool hang_told;         /* all were told which rank holds the job up; nobody has moved since */
-    int64_t hang_looked_ns; /* when the core last looked whether all stand still */
+    bool
+        hang_told; /* all know which rank holds the job up, and no worker has made progress since */
+    int64_t hang_looked_ns; /* when the core last added up the votes */
 
     struct ct_failure_history history;
     uint64_t round_failures_from;             /* number of the generation's first failure there */

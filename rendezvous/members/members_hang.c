@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * When all members of the world say that their workers stand still, the rank that holds the job up
- * is told to all of them. This happens once, and again only after somebody has moved.
+ * When all members of the world report that their workers make no progress, all of them are told
+ * which rank holds the job up. They are told once, and again only after a worker has made progress.
  */
 #include "rendezvous/members/members_hang.h"
 
 #include <stdio.h>
 
-/* Any beat may be the one that completes the picture. As looking at all members costs time, it is
- * done at most this often. */
+/* Votes are added up at most this often, because it takes time for many members, and any beat may
+ * be the last vote that is missing. */
 #define LOOK_EVERY_NS CT_NS_PER_S
 
-/* Does the member say that all its workers stand still? An invalid vote counts as moving. */
+/* Does the member report that none of its workers makes progress? An invalid vote does not. */
 static bool stands_still(const struct ct_members *m, const struct ct_member *member)
 {
     const struct ct_hang_vote *still = &member->still;
@@ -20,7 +20,7 @@ static bool stands_still(const struct ct_members *m, const struct ct_member *mem
            still->rank - member->first_rank < member->workers;
 }
 
-/* Adds up the votes of all members of the world. False: somebody moves. */
+/* Adds up the votes of all members of the world. Returns false if some worker makes progress. */
 static bool sum_up(const struct ct_members *m, struct ct_hang_votes *sum)
 {
     EACH_MEMBER(m, pos)

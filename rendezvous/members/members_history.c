@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Failures on record. Those of one generation stand in the order in which they happened, not in
- * that in which they were heard of: the first one is to blame for the end of the generation. Only
- * the first ROUND_FAILURES_KEPT of a generation are kept, and the texts of a failure only while the
- * budget of memory has room for them.
+ * The record of failures. Those of one generation are in the order in which they happened, which
+ * need not be the order in which they were reported, because the first one is to blame for the end
+ * of the generation. Only the first ROUND_FAILURES_KEPT of a generation are kept, and the texts of
+ * a failure only while the budget of memory has room for them.
  */
 #include "rendezvous/members/members_history.h"
 
@@ -39,7 +39,7 @@ static void drop_texts(struct ct_members *m, struct ct_failure *known)
     ct_failure_fini(known);
 }
 
-/* Takes memory for the texts from the budget; without room for them, frees them. */
+/* Takes memory for the texts from the budget. If it has no room, frees the texts. */
 static void keep_texts(struct ct_members *m, struct ct_failure *failure)
 {
     size_t cost = text_cost(failure);
@@ -118,7 +118,7 @@ void members_history_loss(const struct ct_member *member, enum ct_failure_kind k
     } else {
         (void)snprintf(ranks, sizeof(ranks), "ranks %d-%d", member->first_rank, last);
     }
-    /* A long reason is cut, so that the ranks behind it are shown. */
+    /* A long reason is cut, because the ranks behind it must be shown. */
     switch (kind) {
     case CT_FAILURE_AGENT:
         (void)snprintf(out->what, sizeof(out->what),

@@ -17,10 +17,10 @@ struct ct_history_round *members_history_round(struct ct_members *m);
  * it is now the first of its generation. */
 bool members_history_record(struct ct_members *m, struct ct_failure *failure, int64_t happened_ns);
 
-/* STOPPED tells of a failure again, this time with the texts: adds them to the record. */
+/* Adds the texts of a failure to its record. STOPPED brings them after FAILED. */
 void members_history_complete(struct ct_members *m, struct ct_failure *failure);
 
-/* The loss of a node as a failure. */
+/* Describes the loss of a node as a failure. */
 void members_history_loss(const struct ct_member *member, enum ct_failure_kind kind,
                           const char *why, struct ct_failure *out);
 

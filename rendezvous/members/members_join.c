@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * May this node join the job? Makes its member, and frees it. All members must agree on what the
- * job is; the first one to join decides that where the caller did not (ct_members_options.job).
+ * Checks whether a node may join the job, and makes and frees its member. All members must have the
+ * same parameters of the job: those of ct_members_options.job, or else those of the first one that
+ * joins.
  */
 #include "rendezvous/members/members_join.h"
 
@@ -71,7 +72,7 @@ static int check_same(const struct ct_msg_join *job, const struct ct_msg_join *j
     return 0;
 }
 
-/* Is there room for one node more? `leaving` = members that make room for it. */
+/* Is there room for one more node? `leaving` members will leave. */
 static int check_room(const struct ct_members *m, const struct ct_msg_join *join, int leaving,
                       struct ct_err *err)
 {
@@ -97,9 +98,9 @@ static int check_room(const struct ct_members *m, const struct ct_msg_join *join
     return 0;
 }
 
-/* May a node of this host and address take the place of the member `old`? A restarted ctrun may be
- * back before the loss of the old one is seen. The name alone does not prove that it is the same
- * machine, so the address must be the same, or who joins must have proved the token. */
+/* May a node of this host and address take the place of the member `old`? A restarted ctrun may
+ * join before the loss of the old one is noticed. A host name proves nothing, so the address must
+ * be the same, too, or the node must have proved the token. */
 static bool replaces(const struct ct_members *m, const struct ct_member *old, const char *host,
                      const char *address, int64_t now_ns)
 {
@@ -108,9 +109,8 @@ static bool replaces(const struct ct_members *m, const struct ct_member *old, co
            (m->options.proved || strcmp(old->address, address) == 0);
 }
 
-/* Can it have the node rank that it wishes for? *replaced: the member whose place it takes, or
- * NULL.
- */
+/* Can the node have the node rank that it wants? *replaced gets the member whose place it takes, or
+ * NULL. */
 static int check_wish(struct ct_members *m, const struct ct_msg_join *join, const char *address,
                       int64_t now_ns, struct ct_member **replaced, struct ct_err *err)
 {
@@ -128,7 +128,7 @@ static int check_wish(struct ct_members *m, const struct ct_msg_join *join, cons
         return 0;
     }
     if (!old->wish_given) {
-        /* The other one is there only because its host is expected there. */
+        /* The other member has not asked for this rank; its host is only expected there. */
         old->wish = -1;
         m->places.at[join->node_rank].wisher = NULL;
         return 0;
@@ -185,7 +185,7 @@ static int grow_sorted(struct ct_members *m)
     return 0;
 }
 
-/* One block for all texts. */
+/* Copies all texts into one block. */
 static char *copy_texts(const struct ct_msg_join *join, const char *address)
 {
     size_t host = strlen(join->host) + 1, role = strlen(join->role) + 1;
@@ -199,8 +199,8 @@ static char *copy_texts(const struct ct_msg_join *join, const char *address)
     return block;
 }
 
-/* What a member costs: itself, its texts, its place in ct_members.sorted, and a row for each
- * worker, so that no beat has to be refused later. */
+/* Returns the memory of a member: its struct, its texts, its place in ct_members.sorted, and a row
+ * for each worker, so that no beat has to be refused later. */
 static size_t cost_of(const struct ct_msg_join *join, const char *address)
 {
     return sizeof(struct ct_member) + 2 * sizeof(struct ct_member *) + strlen(join->host) +
@@ -242,8 +242,8 @@ void ct_members_reached(struct ct_members *m, const char *address)
     }
 }
 
-/* May it join? Makes room for one member more. *replaced: the member whose place it takes, or NULL.
- */
+/* Checks whether the node may join, and makes room for one more member. *replaced gets the member
+ * whose place it takes, or NULL. */
 static int check_join(struct ct_members *m, const struct ct_msg_join *join, const char *address,
                       int64_t now_ns, struct ct_member **replaced, struct ct_err *err)
 {

@@ -7,7 +7,7 @@
 
 #include "rendezvous/members/members_core.h"
 
-/* Decides what the job is. CT_ENOMEM, CT_ELIMIT (over the budget). */
+/* Sets the parameters of the job. CT_ENOMEM, CT_ELIMIT (over the budget). */
 CT_MUST_CHECK int members_join_begin(struct ct_members *m, const struct ct_msg_join *job,
                                      struct ct_err *err);
 

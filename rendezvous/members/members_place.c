@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The node ranks that members may wish for: who is expected at each, who wishes for it, and who had
- * it and left.
+ * The node ranks that members may want: for each, which host is expected there, which member wants
+ * it, and which node had it and left.
  */
 #include "rendezvous/members/members_place.h"
 
@@ -10,14 +10,14 @@
 
 #include <string.h>
 
-/* Places of this many departed members are searched one by one. When a whole cluster comes back,
- * the order of names does as well. */
+/* If more members have left, their places are not searched for a host that comes back. When a whole
+ * cluster comes back, the order of names gives the same ranks. */
 #define GONE_SEARCHED 64
 
-/* ---- names that a scheduler tells ----------------------------------------------------------- */
+/* ---- names that a scheduler gives ------------------------------------------------------------ */
 
-/* The first label of a name, since one side may have the domain and the other not; a number with
- * dots is whole. */
+/* Returns the length of a name without its domain, which one side may have and the other not. An
+ * IPv4 address has no domain. */
 static size_t label_length(const char *host)
 {
     size_t len = strcspn(host, ".");
@@ -46,8 +46,8 @@ int members_place_expect(struct members_places *places, const char *const *names
         }
         places->expected_order[i] = i;
     }
-    /* Insertion sort: schedulers tell names in order, which costs one comparison for each, and the
-     * comparison of qsort() could not see the names. */
+    /* This is an insertion sort. Schedulers give names in order, so it takes one comparison for
+     * each, and qsort(3) could not pass the names to its comparison. */
     for (int i = 1; i < count; i++) {
         int at = i;
         for (; at > 0 && compare_labels(places->expected[places->expected_order[at - 1]],
@@ -60,7 +60,7 @@ int members_place_expect(struct members_places *places, const char *const *names
     return 0;
 }
 
-/* A free place among those that are expected on this host; -1 = none. */
+/* Returns a free place at which this host is expected; -1 = none. */
 static int expected_place(const struct members_places *places, const char *host)
 {
     int low = 0, high = places->num_expected;
@@ -93,7 +93,7 @@ static void free_gone(struct members_places *places, struct members_place *place
     place->gone = NULL;
 }
 
-/* The free place that this host had and left; -1 = none, or too many have left. */
+/* Returns the free place that this host had and left; -1 = none, or too many have left. */
 static int left_place(const struct members_places *places, const char *host)
 {
     for (int i = 0; places->num_gone > 0 && places->num_gone <= GONE_SEARCHED && i < places->count;

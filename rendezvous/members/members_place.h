@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The places of a job: one for each node rank that a member may wish for, with who is expected
- * there, who wishes for it, and who had it and left. Pure.
+ * The places of a job, one for each node rank that a member may want: the host that is expected
+ * there, the member that wants it, and the node that had it and left. Pure.
  */
 #ifndef CT_RENDEZVOUS_MEMBERS_MEMBERS_PLACE_H
 #define CT_RENDEZVOUS_MEMBERS_MEMBERS_PLACE_H
@@ -20,7 +20,7 @@ struct members_gone {
 };
 
 struct members_place {
-    struct ct_member *wisher;  /* the member that wishes for this node rank; may be NULL */
+    struct ct_member *wisher;  /* the member that wants this node rank; may be NULL */
     struct members_gone *gone; /* the node that had it last and left; may be NULL */
 };
 
@@ -29,7 +29,7 @@ struct members_places {
     struct members_place *at;
     int count;
     int num_gone;        /* places whose `gone` is not NULL */
-    char **expected;     /* host names by node rank, as a scheduler or --hosts tells them */
+    char **expected;     /* host names by node rank, as a scheduler or --hosts gives them */
     int *expected_order; /* indices of `expected` in the order of names, for a binary search */
     int num_expected;
 };
@@ -44,14 +44,14 @@ CT_MUST_CHECK int members_place_expect(struct members_places *places, const char
  * else one that its host had and left; -1 = none. */
 int members_place_find(const struct members_places *places, const char *host);
 
-/* `member` has the place that it wishes for, if it wishes for any. */
+/* Gives `member` the place that it wants, if it wants one. */
 void members_place_take(struct members_places *places, struct ct_member *member);
 
-/* The member's wish is void. */
+/* Frees the place that the member wanted. */
 void members_place_release(struct members_places *places, const struct ct_member *member);
 
-/* Notes that the member, whose wish is released, left the place that it had. Without memory nothing
- * is noted. */
+/* Notes that the member has left the place that it had. Call members_place_release() before.
+ * Without memory nothing is noted. */
 void members_place_remember(struct members_places *places, const struct ct_member *member,
                             int64_t now_ns);
 

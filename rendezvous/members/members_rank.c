@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which node gets which node rank, and which ranks its workers get.
+ * Decides the node rank of each node and the ranks of its workers.
  *
  * A node claims the node rank that a flag or the scheduler gave it, else the one that it had in the
  * last world. A survivor is a node of the last world. If the claims of all survivors can be met,
- * they keep their numbers, and newcomers get the number that they wish for if it is free, else the
- * free numbers in natural order of host names. Otherwise (the world shrinks, or wishes have gaps)
- * all nodes are numbered from 0 in the order of their claims.
+ * they keep their numbers. Newcomers get the number that they want if it is free, else the free
+ * numbers in natural order of host names. Otherwise (the world shrinks, or wishes have gaps) all
+ * nodes are numbered from 0 in the order of their claims.
  */
 #include "rendezvous/members/members_rank.h"
 
@@ -33,7 +33,7 @@ static int by_order(uint64_t a, uint64_t b)
     return (a > b) - (a < b);
 }
 
-/* By claim; of equal claims a survivor's comes first. */
+/* Compares by claim. Of equal claims that of a survivor comes first. */
 static int compare_claims(const void *pa, const void *pb)
 {
     const struct ct_member *a = *(struct ct_member *const *)pa;
@@ -55,7 +55,7 @@ static int compare_ranks(const void *pa, const void *pb)
     return (a->node_rank > b->node_rank) - (a->node_rank < b->node_rank);
 }
 
-/* The array is sorted by claims. Can the claims of all survivors be met? */
+/* Can the claims of all survivors be met? The array is sorted by claims. */
 static bool all_fit(struct ct_member *const *nodes, int n)
 {
     int last = -1;
@@ -69,8 +69,7 @@ static bool all_fit(struct ct_member *const *nodes, int n)
             any = true;
         }
     }
-    /* In the first world a wish beyond the end means that wishes have gaps: then only their order
-     * counts. */
+    /* If a wish in the first world is too high, wishes have gaps. Then only their order counts. */
     for (int i = 0; !any && i < n; i++) {
         if (nodes[i]->wish >= n) {
             return false;
@@ -79,8 +78,8 @@ static bool all_fit(struct ct_member *const *nodes, int n)
     return true;
 }
 
-/* Gives each number to the first node that claims it, and the free numbers to the others. As the
- * array is sorted by claims, one pass is enough for either. */
+/* Gives each number to the first node that claims it, and then the free numbers to the others. The
+ * array is sorted by claims, so one pass is enough for each. */
 static void meet_claims(struct ct_member **nodes, int n)
 {
     int last = -1;
@@ -90,7 +89,7 @@ static void meet_claims(struct ct_member **nodes, int n)
         last = met ? want : last;
         nodes[i]->node_rank = met ? want : -1;
     }
-    int next = 0, taken = 0; /* `taken` walks over the claims that were met */
+    int next = 0, taken = 0; /* `taken` runs over the claims that were met */
     for (int i = 0; i < n; i++) {
         if (nodes[i]->node_rank >= 0) {
             continue;

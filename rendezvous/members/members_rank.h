@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Numbers for the nodes and the ranks of a world. Pure; for the files of the core alone.
+ * Numbers the nodes and the workers of a world. Pure; for the files of the core alone.
  */
 #ifndef CT_RENDEZVOUS_MEMBERS_MEMBERS_RANK_H
 #define CT_RENDEZVOUS_MEMBERS_MEMBERS_RANK_H

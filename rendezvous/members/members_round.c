@@ -3,11 +3,11 @@
  * The state machine of the job: from the first member to a world that runs, and to the end of that
  * world and of the job. The drawing of states is in members.h.
  *
- * Happy path: members_round_arrived() until enough are there, form_world(),
- * members_round_serving(), members_round_finished() of each, end_job().
+ * Happy path: members_round_arrived() is called until enough nodes are there. Then follow
+ * form_world(), members_round_serving(), members_round_finished() for each member, and end_job().
  *
- * Failure modes: members_round_failed() and members_round_left() stop the world. When all members
- * of it have stopped, end_stopping() decides whether another generation follows.
+ * Failure modes: members_round_failed() and members_round_left() stop the world. When all its
+ * members have stopped, end_stopping() decides whether another generation follows.
  */
 #include "rendezvous/members/members_round.h"
 
@@ -22,13 +22,14 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Newcomers to a running elastic job within this time are taken in by one restart: long enough for
- * the machines of one allocation, short against the start of any worker. */
+/* Newcomers that join a running elastic job within this time share one restart. It is long enough
+ * for the machines of one allocation, and short compared with the start of a worker. */
 #define NEWCOMERS_NS (200 * CT_NS_PER_MS)
-/* Waiting members are told at most this often, so that the arrival of n nodes costs n messages per
- * second and not n for each. */
+/* Waiting members are told at most this often. Otherwise each of n nodes that arrive would cause n
+ * messages. */
 #define WAITING_LEAST_NS CT_NS_PER_S
-/* After how many early failures in a row the next start is held back, and for how long. */
+/* After more than EARLY_FREE early failures in a row the next start is delayed: by EARLY_FIRST_MS
+ * at first, and by EARLY_LAST_MS at most. */
 #define EARLY_FREE 1
 #define EARLY_FIRST_MS 1000
 #define EARLY_LAST_MS 30000
@@ -76,8 +77,8 @@ static void tell_world(struct ct_members *m, struct ct_member *member, bool serv
     members_send(m, member);
 }
 
-/* Fills `sorted` with the members of the next world: those of the last one, then those who came
- * first. Returns how many. */
+/* Fills `sorted` with the members of the next world: those of the last one, then the others in the
+ * order in which they joined. Returns their number. */
 static int choose_members(struct ct_members *m)
 {
     int n = 0;
@@ -104,7 +105,7 @@ static void form_world(struct ct_members *m, int64_t now_ns)
     m->server = m->sorted[0];
     m->master_addr[0] = '\0';
     m->master_port = 0;
-    m->due.settle_ns = m->due.say_ns = NEVER; /* join_ns goes on: until rank 0 serves */
+    m->due.settle_ns = m->due.say_ns = NEVER; /* join_ns stays until rank 0 serves */
     for (int i = 0; i < n; i++) {
         struct ct_member *member = m->sorted[i];
         member->in_world = true;
@@ -122,7 +123,7 @@ static void form_world(struct ct_members *m, int64_t now_ns)
     tell_world(m, m->server, true);
 }
 
-/* Plans the line for the waiting members, at a limited rate. */
+/* Decides when waiting members are told again. */
 static void plan_waiting(struct ct_members *m)
 {
     int64_t first = m->gather_ns + CT_WAITING_FIRST_MS * CT_NS_PER_MS;
@@ -130,7 +131,7 @@ static void plan_waiting(struct ct_members *m)
     m->due.say_ns = next < m->due.say_ns ? next : m->due.say_ns;
 }
 
-/* Somebody came or went while there is no world: forms it if it is complete now. */
+/* Called when a member came or went while there is no world: forms the world if it is complete. */
 static void form_if_complete(struct ct_members *m, int64_t now_ns)
 {
     plan_waiting(m);
@@ -145,7 +146,7 @@ static void form_if_complete(struct ct_members *m, int64_t now_ns)
     }
 }
 
-/* A world is to be formed after the pause: sets the deadlines. */
+/* Sets the deadlines for a world that forms after the pause. */
 static void begin_gathering(struct ct_members *m, int64_t pause_ms, int64_t now_ns)
 {
     m->unclean = false;
@@ -156,15 +157,14 @@ static void begin_gathering(struct ct_members *m, int64_t pause_ms, int64_t now_
     form_if_complete(m, now_ns);
 }
 
-/* The pause is over. */
 static void end_pause(struct ct_members *m, int64_t now_ns)
 {
     m->due.pause_ns = NEVER;
     form_if_complete(m, now_ns);
 }
 
-/* What becomes of members that are not in the running world: either it is stopped soon to take them
- * in, or they are told that they are spares. */
+/* Decides about members that are not in the running world. Either the world is stopped soon to take
+ * them in, or they are told that they are spares. */
 static void place_newcomers(struct ct_members *m, int64_t now_ns)
 {
     bool wanted = members_elastic(m) && m->node_count < m->job.max_nodes && !m->any_finished;
@@ -258,16 +258,16 @@ static void say_pause(struct ct_members *m, int64_t pause_ms)
     members_send_all(m);
 }
 
-/* How long the next generation waits. A program that fails as soon as it starts would otherwise use
- * up the budget of restarts at once, and load the machines. */
+/* Returns how long the next generation waits. Without the pause a program that fails as soon as it
+ * starts would use up all restarts at once, and load the machines. */
 static int64_t pause_ms(struct ct_members *m, const struct ct_failure *first)
 {
     const struct ct_history_round *round = members_history_round(m);
     bool early = first != NULL && first->kind == CT_FAILURE_WORKER && first->early;
     bool ran = round->formed_ms > 0 && round->ended_ms - round->formed_ms >= EARLY_FIRST_MS;
     if (!early) {
-        /* A generation that was stopped in its first second for newcomers proves nothing: the row
-         * goes on. */
+        /* A generation that was stopped for newcomers in its first second shows nothing, so it does
+         * not end the series. */
         m->early_row = first != NULL || ran ? 0 : m->early_row;
         return 0;
     }
@@ -286,7 +286,7 @@ static int64_t pause_ms(struct ct_members *m, const struct ct_failure *first)
     return pause;
 }
 
-/* All members of the world have stopped: another generation, or the end of the job. */
+/* Called when all members of the world have stopped: begins another generation or ends the job. */
 static void end_stopping(struct ct_members *m, int64_t now_ns)
 {
     const struct ct_failure *first = ct_failure_history_first(&m->history, m->generation);
@@ -334,7 +334,7 @@ static void stop_world(struct ct_members *m, const char *why, bool will_restart,
     struct ct_msg *msg = members_msg(m, CT_MSG_STOP);
     msg->will_restart = will_restart;
     (void)snprintf(msg->text, sizeof(msg->text), "%s", why);
-    /* Only what is new; the whole history goes out with OVER. */
+    /* Only what is new is sent now; OVER has the whole history. */
     msg->history.rounds[0] = *members_history_round(m);
     msg->history.num_rounds = 1;
     if (first != NULL) {
@@ -347,8 +347,8 @@ static void stop_world(struct ct_members *m, const char *why, bool will_restart,
     }
 }
 
-/* Takes one restart from the budget. False: there is none left. A generation uses one at most,
- * since further failures in it are consequences of the first. */
+/* Takes one restart from the budget. Returns false if none is left. A generation uses one at most,
+ * because further failures in it are consequences of the first. */
 static bool take_restart(struct ct_members *m)
 {
     if (!m->charged && m->restarts < m->job.max_restarts) {
@@ -406,14 +406,14 @@ void members_round_stopped(struct ct_members *m, struct ct_member *member, int64
 
 /* ---- losing a node -------------------------------------------------------------------------- */
 
-/* May another generation follow the loss of a node? It costs no restart where the job can go on
- * with the nodes that are there. */
+/* May another generation follow the loss of a node? It uses no restart if the job can go on with
+ * the nodes that are there. */
 static bool may_go_on(struct ct_members *m)
 {
     return members_elastic(m) || m->count >= m->job.min_nodes || take_restart(m);
 }
 
-/* `was` is a copy of a member of the world that is lost. */
+/* Called when a member of the world is lost; `was` is a copy of it. */
 static void lost_of_world(struct ct_members *m, const struct ct_member *was,
                           struct ct_failure *failure, int64_t now_ns)
 {
@@ -499,7 +499,7 @@ void members_round_preempt(struct ct_members *m, const struct ct_member *member,
         return;
     }
     m->preempted = preempt->signo > 0 ? preempt->signo : SIGTERM;
-    /* Every node prints this text, so it is not taken from the message. */
+    /* Every node prints this text, so it must not come from a member's message. */
     members_name(member, name);
     const char *signal_name = sigabbrev_np(m->preempted);
     (void)snprintf(m->preempt_why, sizeof(m->preempt_why), "%s received SIG%s: the job is to end",
@@ -514,8 +514,8 @@ void members_round_preempt(struct ct_members *m, const struct ct_member *member,
         end_job(m, preempted_code(m), m->preempt_why, now_ns);
         break;
     case STATE_STOPPING:
-        m->unclean =
-            true; /* they were being stopped for another reason, so not all end by the preemption */
+        m->unclean = true; /* they are being stopped for another reason, so the preemption does not
+                              end all */
         break;
     default:
         begin_stopping(m, m->preempt_why, now_ns);
@@ -543,7 +543,7 @@ static void take_newcomers(struct ct_members *m, int64_t now_ns)
         }
     }
     if (m->any_finished) {
-        place_newcomers(m, now_ns); /* a job that is about to end goes on without newcomers */
+        place_newcomers(m, now_ns); /* the job is about to end, so it goes on without newcomers */
     } else if (newcomers == 1) {
         members_name(first, name);
         (void)snprintf(why, sizeof(why), "node %s joined", name);

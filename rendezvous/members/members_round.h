@@ -13,7 +13,7 @@ void members_round_init(struct ct_members *m);
 /* A member has joined. */
 void members_round_arrived(struct ct_members *m, int64_t now_ns);
 
-/* The member is lost or leaves. Frees it; if it is still `connected`, drops its connection. */
+/* The member is lost or leaves. Frees it. If it is still `connected`, drops its connection. */
 void members_round_left(struct ct_members *m, struct ct_member *member, enum ct_failure_kind kind,
                         const char *why, bool connected, int64_t now_ns);
 
@@ -34,7 +34,8 @@ void members_round_stopped(struct ct_members *m, struct ct_member *member, int64
 void members_round_preempt(struct ct_members *m, const struct ct_member *member,
                            const struct ct_msg *preempt, int64_t now_ns);
 
-/* Does what is due by now, and says when something is due next (NEVER = never). */
+/* Does what is due by now. The second function returns when something is due next; NEVER = never.
+ */
 void members_round_tick(struct ct_members *m, int64_t now_ns);
 int64_t members_round_next(const struct ct_members *m);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The job in the status; man/ctstatus.5 describes it. Only memory can fail; the functions return
- * false then.
+ * The job in the status, as man/ctstatus.5 describes it. The functions return false when memory is
+ * out; nothing else can fail.
  */
 #include "rendezvous/members/members.h"
 
@@ -21,7 +21,7 @@ static bool add_name(cJSON *object, const char *name, const char *text)
                              (struct ct_bytes){(const unsigned char *)text, strlen(text)});
 }
 
-/* Quotes what peers have said. */
+/* Appends a text that may quote peers, so it is cleaned. */
 static bool append_text(cJSON *array, const char *text)
 {
     cJSON *item = cJSON_CreateString(text);
@@ -87,7 +87,7 @@ static bool add_nodes(cJSON *job, const struct ct_members *m, int64_t now_ns)
     return true;
 }
 
-/* With its quotes, as it stands in each row. */
+/* Returns the host name in JSON quotes, as each row has it. */
 static char *quoted_host(const struct ct_member *member)
 {
     cJSON *object = cJSON_CreateObject();
@@ -117,7 +117,8 @@ static bool add_raw(cJSON *job, const char *name, const char *text)
     return text != NULL && cJSON_AddRawToObject(job, name, text) != NULL;
 }
 
-/* Ranks are those of the present world, whatever the node says. */
+/* Adds the rows of the workers. Ranks are computed from the present world, because a node's rows
+ * may be older. */
 static bool add_workers(cJSON *job, const struct ct_members *m, struct ct_status_rows *rows)
 {
     struct ct_buf text = CT_BUF_INIT;
@@ -179,12 +180,13 @@ static bool add_failures(cJSON *job, const struct ct_members *m)
     return ct_json_add_number(job, "failure_count", (double)history->num_failures);
 }
 
-/* What failed in earlier generations was answered by a restart and is no problem any more. */
+/* Adds what is wrong now. Failures of earlier generations are no problem any more, because a
+ * restart has followed. */
 static bool add_problems(cJSON *problems, const struct ct_members *m, int64_t now_ns)
 {
     const struct ct_failure *first = ct_failure_history_first(&m->history, m->generation);
     char text[CT_FAILURE_WHAT_MAX];
-    /* An elastic job with enough nodes, which waits for more of them, has no problem. */
+    /* It is no problem if an elastic job has enough nodes and waits for more. */
     if (members_state(m) == STATE_GATHERING && m->begun && m->count < m->job.min_nodes) {
         members_wait_text(m, now_ns, text, sizeof(text));
         if (!append_text(problems, text)) {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which nodes the world waits for, in words: who is missing, who is there, how many more may come.
+ * Which nodes the world waits for, in words: those that are missing, those that are there, and how
+ * many more may come.
  *
- * A place (node rank) is covered if a member wishes for it or had it in the last world. Members
- * without a wish or a past may take any place. While there are such members, only missing places
- * whose host is known are named: "node rank 3 never connected" could be wrong.
+ * A place (node rank) is covered if a member wants it or had it in the last world. Other members
+ * may get any place. While there are such members, a missing place is named only if its host is
+ * known, because otherwise "node rank 3 never connected" could be wrong.
  */
 #include "rendezvous/members/members_wait.h"
 
@@ -52,7 +53,8 @@ static void describe(const struct ct_members *m, int place, int64_t now_ns, char
     }
 }
 
-/* The missing places that are named: an array that the caller frees; NULL without memory. */
+/* Returns the missing places that are named, in an array that the caller frees; NULL without
+ * memory. */
 static int *find_missing(const struct ct_members *m, int *count)
 {
     int wanted = m->job.min_nodes < m->places.count ? m->job.min_nodes : m->places.count;
@@ -101,9 +103,8 @@ static void add(char *out, size_t size, const char *fmt, ...)
     }
 }
 
-/* "; node ranks 3-6 (gpu-[4-7]) never connected" for those of `places` that have a name, or have
- * none.
- */
+/* Adds "node ranks 3-6 (gpu-[4-7]) never connected" for those of `places` whose host is known, or
+ * with `named` false for the others. Returns their number. */
 static int add_never_connected(const struct ct_members *m, const int *places, int count, bool named,
                                const char *before, char *out, size_t size)
 {
@@ -161,7 +162,8 @@ static void add_missing(const struct ct_members *m, int64_t now_ns, char *out, s
     ct_free(places);
 }
 
-/* "; here: gpu-[1-3]". Memory that is short costs the names only. */
+/* Adds the names of the members, such as "; present: gpu-[1-3]". Without memory they are left out.
+ */
 static void add_present(const struct ct_members *m, const char *before, char *out, size_t size)
 {
     const char **names = ct_calloc((size_t)m->count, sizeof(*names));

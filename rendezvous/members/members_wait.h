@@ -7,12 +7,12 @@
 
 #include "rendezvous/members/members_core.h"
 
-/* Calls fn with a line on each place that is missing. */
+/* Calls fn with a line for each place that is missing. */
 typedef void (*members_missing_fn)(void *data, const char *text);
 void members_wait_missing(const struct ct_members *m, int64_t now_ns, members_missing_fn fn,
                           void *data);
 
-/* All of it in one line, long lists shortened. */
+/* Writes everything in one line. Long lists are shortened. */
 void members_wait_text(const struct ct_members *m, int64_t now_ns, char *out, size_t size);
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A connection is judged once, when it is accepted: by the address of its peer, and where the hub
- * asks for it by the user who holds its other end on this machine. What HTTP tells is judged by
- * address alone, since it changes nothing; how many connections it keeps, by both.
+ * It is decided once, when a connection is accepted, whether its peer is admitted: by the peer's
+ * address and, if the gate has been told so, by the user who holds the other end on this machine.
+ * HTTP only reads, so the address alone decides which pages a peer gets; address and user decide
+ * how many connections it may have.
  */
 #include "rendezvous/server/conn_gate_uv.h"
 
@@ -75,9 +76,9 @@ static bool admits_address(struct ct_conn_gate *gate, const struct ct_conn *conn
              ct_agent_addresses_has(&gate->agent_addresses, (const struct sockaddr *)&peer)));
 }
 
-/* Is the peer's user admitted? Only users of this machine are judged. The kernel is asked about
- * every peer, as a process of this machine can bind to any of its addresses. A peer on this machine
- * whose user cannot be found is gone already, and refused. */
+/* Is the peer's user admitted? This only matters for peers on this machine. The kernel is asked
+ * about every peer, because a process of this machine can bind to any of its addresses. If a peer
+ * on this machine has no user, it has already closed the connection, so it is refused. */
 static bool admits_user(const struct ct_conn_gate *gate, const struct ct_conn *conn)
 {
     struct sockaddr_storage peer, local;
@@ -158,8 +159,8 @@ static enum dialect dialect_spoken(const struct ct_conn *conn)
     return uv_fileno((const uv_handle_t *)&conn->tcp, &fd) == 0 ? dialect_of(fd) : NOTHING_YET;
 }
 
-/* HTTP is served to everybody, as it has pages for all. A peer that is not admitted may be an agent
- * only where agents have to prove themselves. */
+/* HTTP is served to everybody, because some pages are for everybody. A peer that is not admitted
+ * may be an agent only if agents have to prove the token. */
 bool ct_conn_gate_is_foreign(const struct ct_conn *conn)
 {
     const struct ct_conn_hub *hub = ct_conn_hub_of(conn);
@@ -169,7 +170,7 @@ bool ct_conn_gate_is_foreign(const struct ct_conn *conn)
             (conn->admitted || hub->gate.agents_prove));
 }
 
-/* libuv gives no socket away, so a duplicate goes and the original is closed. */
+/* libuv cannot release a socket, so a duplicate is handed over and the original closed. */
 void ct_conn_gate_hand_over(struct ct_conn *conn)
 {
     struct ct_conn_hub *hub = ct_conn_hub_of(conn);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is decided before a connection is served: whether its peer is admitted, by address and user,
- * and which dialect it speaks, since agent control and HTTP are served elsewhere. For
- * conn_uv.c and server_uv.c.
+ * Decides before a connection is served whether its peer is admitted, by address and user, and
+ * which dialect it speaks, because agent control and HTTP are served elsewhere. For conn_uv.c and
+ * server_uv.c.
  */
 #ifndef CT_RENDEZVOUS_SERVER_CONN_GATE_UV_H
 #define CT_RENDEZVOUS_SERVER_CONN_GATE_UV_H
@@ -13,23 +13,23 @@
 void ct_conn_gate_init(struct ct_conn_gate *gate);
 void ct_conn_gate_fini(struct ct_conn_gate *gate);
 
-/* "unknown" when the peer is gone already. */
+/* Gives the peer's address as text; "unknown" if the peer has already gone. */
 void ct_conn_gate_peer(const struct ct_conn *conn, char *text, size_t size);
 
-/* Ends the connection, counts it and says so at a limited rate. */
+/* Ends the connection, counts it and logs that at a limited rate. */
 void ct_conn_gate_refuse(struct ct_conn *conn, struct ct_refusal_log *refusals, const char *why);
 
 /* Refuses a peer that is not admitted. */
 void ct_conn_gate_refuse_unadmitted(struct ct_conn *conn);
 
-/* Decides whether the peer is admitted, and puts the connection into the list where it belongs. */
+/* Decides whether the peer is admitted, and puts the connection into the list for that. */
 void ct_conn_gate_enroll(struct ct_conn *conn);
 
-/* Is its first byte there, and of a dialect that is served elsewhere? Reads nothing. */
+/* Has the first byte come, and is it of a dialect that is served elsewhere? Reads nothing. */
 bool ct_conn_gate_is_foreign(const struct ct_conn *conn);
 
-/* Is this socket, of which nothing has been read, that of a client which has said something that is
- * neither HTTP nor agent control? */
+/* Has this client sent a byte that is neither HTTP nor agent control? Nothing may have been read
+ * from the socket. */
 bool ct_conn_gate_is_of_store(int fd);
 
 /* Gives the socket of such a connection to HTTP or to agent control. */

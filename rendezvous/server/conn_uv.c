@@ -1,36 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Happy path: on_read feeds the session, which serves every complete request in the bytes and
- * queues the replies; they leave in one uv_try_write, with no allocation. Clients woken by those
- * requests stand on hub->woken and are written to right after.
+ * Happy path: on_read() feeds the session, which serves every complete request in the bytes and
+ * queues the replies. They are sent with one uv_try_write, without an allocation. Clients that
+ * these requests have woken are in hub->woken and are written to right after.
  *
- * With a journal replies wait for the end of the loop's turn: on_turn_end writes to the journal
- * once for all that were fed, then to them. No reply leaves by any path before its changes are
- * there.
+ * With a journal replies wait for the end of the loop's turn. Then the changes of all clients are
+ * written to the journal at once, and the replies are sent. No reply is ever sent before its
+ * changes are in the journal.
  *
  * Other paths:
- * - The socket takes less than all: the rest goes through uv_write, one slice at a time; on_write
- *   goes on. Meanwhile new replies collect in session.out.
- * - The session stalls on unsent replies: reading stops until they are sent, so a client that does
- *   not read holds up itself alone, and the kernel's window tells it so.
- * - One that sends much, or asks for much work: the bytes of a turn of the loop are shared, and a
- *   request that copies a large value or lists a large store waits for a turn that has room for it,
- *   so that a small request of anybody else is served within milliseconds.
- * - A peer whose address is not admitted: its connection ends with its first bytes, unless they are
- *   those of HTTP, or when too many like it wait.
- * - The first byte is that of another dialect: nothing is read; the socket goes to whoever serves
- *   that. Only looking at the byte shows it, which costs each connection one more system call in
- *   its life.
+ * - The socket does not take everything: uv_write sends the rest, one slice at a time. Meanwhile
+ * new replies collect in session.out.
+ * - The session stalls on unsent replies: nothing is read until they are sent. So a client that
+ * does not read only delays itself, and TCP's window makes it wait.
+ * - A client sends much, or asks for much work: all clients share the bytes of a turn of the loop,
+ *   and a request that copies a large value or lists a large store waits for a turn that has room
+ *   for it. So a small request of another client is served within milliseconds.
+ * - A peer is not admitted: its connection ends when its first bytes come, unless they are HTTP, or
+ *   earlier if too many such peers wait.
+ * - The first byte is of another dialect: nothing is read, and the socket is handed over to what
+ *   serves that dialect. To see that, each connection needs one more system call in its life.
  * - A key that a client watches changes: the notice waits in session.out like an answer to a WAIT.
- *   A client that does not read is ended once too many of them wait behind a write.
- * - End of file: what is queued is still sent, then the connection closes.
+ *   A client that does not read is ended when too many notices wait behind a write.
+ * - End of file: what is queued is sent, then the connection is closed.
  *
- * Failure modes: a protocol violation, no memory, or a socket error end this connection and nothing
- * else. What earlier requests of it stored stays. A journal that fails ends all connections that
- * were about to hear of the changes it lost.
+ * Failure modes: a protocol violation, lack of memory, or a socket error ends this connection and
+ * nothing else. What its earlier requests stored stays. If the journal fails, all connections end
+ * that were about to get replies to the changes that are lost.
  *
- * Who frees: ct_conn_close() frees the session and closes the handle; what is being written and the
- * connection itself go in on_close, as libuv may use them until then.
+ * Who frees: ct_conn_close() frees the session and closes the handle. on_close() frees what is
+ * being written and the connection itself, because libuv may use them until then.
  */
 #include "rendezvous/server/conn_uv.h"
 
@@ -44,8 +43,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* malloc makes 384 of it, libuv's table of descriptors adds 8: within the 400 bytes that an idle
- * connection may cost. */
+/* malloc(3) rounds this up to 384 bytes, and libuv's table of descriptors adds 8. An idle
+ * connection may cost 400 bytes. */
 _Static_assert(sizeof(struct ct_conn) <= 376, "a connection must stay small");
 
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf);
@@ -95,7 +94,7 @@ void ct_conn_close(struct ct_conn *conn)
 
 /* ---- serving -------------------------------------------------------------------------------- */
 
-/* Logged at a limited rate: no peer must be able to fill the log. */
+/* Logs why a connection ends, at a limited rate, so that no peer can fill the log. */
 static void say_fault(struct ct_conn *conn, int rc, const char *text)
 {
     enum ct_conn_fault kind = rc == CT_ENOMEM   ? CT_FAULT_MEMORY
@@ -103,7 +102,7 @@ static void say_fault(struct ct_conn *conn, int rc, const char *text)
                                                 : CT_FAULT_PROTOCOL;
     char why[sizeof(((struct ct_err *)0)->text) + CT_REFUSALS_TEXT_MAX];
     char others[CT_REFUSALS_TEXT_MAX];
-    if (rc == CT_EIO) { /* a journal's trouble is said once, by the journal */
+    if (rc == CT_EIO) { /* the journal itself has logged that, once */
         ct_conn_log_end(conn, CT_LOG_DEBUG, text);
         return;
     }
@@ -115,19 +114,19 @@ static void say_fault(struct ct_conn *conn, int rc, const char *text)
     }
 }
 
-/* Its answers go out with the next flush. */
+/* Puts off sending the answers until the next flush. */
 static void defer(struct ct_conn *conn)
 {
     ct_list_remove(&conn->at_hub);
     ct_list_append(&ct_conn_hub_of(conn)->woken, &conn->at_hub);
 }
 
-/* Feeds the session; what came of it is to be sent by advance(). False when it must wait for
+/* Feeds the session; advance() then sends the replies. Returns false when the session must wait for
  * another turn of the loop. */
 static bool feed(struct ct_conn *conn, const void *bytes, size_t len)
 {
     struct ct_err err;
-    err.text[0] = '\0'; /* clearing all of it would cost more than many a request */
+    err.text[0] = '\0'; /* clearing the whole struct would take longer than many requests */
     int rc = ct_session_feed(&conn->session, bytes, len, &err);
     conn->stalled = rc == CT_SESSION_E_STALLED || rc == CT_SESSION_E_YIELDED;
     if (rc == CT_SESSION_E_YIELDED) {
@@ -136,7 +135,7 @@ static bool feed(struct ct_conn *conn, const void *bytes, size_t len)
     }
     if (rc < 0) {
         ct_conn_hub_of(conn)->protocol_errors += rc != CT_ENOMEM && rc != CT_EIO;
-        /* Earlier requests of the same read were good: their answers are still due. */
+        /* Earlier requests of the same read were good, so their answers are still sent. */
         conn->ending = true;
         say_fault(conn, rc, err.text);
     }
@@ -152,7 +151,7 @@ static void answer_wait(struct ct_conn *conn)
 {
     int rc = ct_session_answer_wait(&conn->session);
     if (rc != 0) {
-        if (!conn->ending) { /* else it was said why */
+        if (!conn->ending) { /* otherwise the reason has been logged */
             ct_conn_log_end(conn, CT_LOG_WARNING,
                             rc == CT_ELIMIT ? CT_SESSION_LAGS : "out of memory");
         }
@@ -167,8 +166,8 @@ static void close_all(struct ct_list *conns)
     }
 }
 
-/* Before anything is told of them, changes go to the journal. False when they could not: then they
- * are told to nobody. */
+/* Writes changes to the journal before any reply to them is sent. On failure returns false and ends
+ * all connections with such replies. */
 static bool commit(struct ct_conn_hub *hub)
 {
     if (hub->journal == NULL || ct_journal_commit(hub->journal) == 0) {
@@ -178,8 +177,8 @@ static bool commit(struct ct_conn_hub *hub)
     return false;
 }
 
-/* Does what can be done now: sends; serves on when a stall is over; closes at the end. A loop, not
- * callbacks calling each other, as one read may hold thousands of requests that each stall. */
+/* Does what can be done now: sends, serves on when a stall is over, closes at the end. It is a loop
+ * and not a recursion, because one read may have thousands of requests that each stall. */
 static void advance(struct ct_conn *conn)
 {
     answer_wait(conn);
@@ -200,7 +199,7 @@ static void advance(struct ct_conn *conn)
     }
 }
 
-/* Reading follows the state that advance() left. */
+/* Starts or stops reading, as the state after advance() requires. */
 static void set_reading(struct ct_conn *conn)
 {
     if (conn->closing) {
@@ -218,7 +217,7 @@ static void set_reading(struct ct_conn *conn)
     }
 }
 
-/* Serves `bytes`, or with none goes on where it stood; sends what there is to send. */
+/* Serves `bytes`, or goes on with earlier ones if there are none, and sends the replies. */
 static void run(struct ct_conn *conn, const void *bytes, size_t len)
 {
     struct ct_outq *out = &conn->session.out;
@@ -238,7 +237,7 @@ static void run(struct ct_conn *conn, const void *bytes, size_t len)
     ct_conn_write_charge(conn);
 }
 
-/* While the hub drains: ends the connection when no request is on its way. */
+/* While the hub drains: ends the connection unless a request has begun to come. */
 static void wind_down(struct ct_conn *conn)
 {
     unsigned char byte;
@@ -257,8 +256,9 @@ static void on_flusher(uv_idle_t *idle);
 
 static void flush_slice(struct ct_conn_hub *hub)
 {
-    /* Each time, since one that is run may change what the next is told, and that one may be busy
-     * writing: then it leaves the list, and a commit that failed later would not end it. */
+    /* The commit is made before each connection. The run of one may change what the next one is
+     * told. If that one is busy writing, it leaves the list, and a later commit that fails would
+     * not end it. */
     for (int i = 0; i < CT_WAKE_SLICE && commit(hub) && !ct_list_empty(&hub->woken); i++) {
         struct ct_conn *conn = CT_CONTAINER_OF(hub->woken.next, struct ct_conn, at_hub);
         ct_list_remove(&conn->at_hub);
@@ -266,7 +266,7 @@ static void flush_slice(struct ct_conn_hub *hub)
         run(conn, NULL, 0);
         wind_down(conn);
     }
-    /* Requests without a reply, served when a stall was over. */
+    /* This commits requests without a reply that were served after a stall. */
     (void)commit(hub);
     if (uv_is_closing((uv_handle_t *)&hub->flusher)) {
         return;
@@ -281,16 +281,17 @@ static void flush_slice(struct ct_conn_hub *hub)
 static void on_flusher(uv_idle_t *idle)
 {
     struct ct_conn_hub *hub = CT_CONTAINER_OF(idle, struct ct_conn_hub, flusher);
-    /* Writes that ended before do not count, so that the first request in the queue has its turn.
+    /* Work that was done before does not count, so that the first request in the queue is served.
      */
     hub->service.turn_bytes = 0;
     flush_slice(hub);
 }
 
-/* Sends the replies of up to CT_WAKE_SLICE woken connections, the rest from the idle handle. */
+/* Sends the replies of up to CT_WAKE_SLICE woken connections. The idle handle sends the rest. */
 static void flush_woken(struct ct_conn_hub *hub)
 {
-    /* Of a storm one slice goes out per turn of the loop, however many clients were read from. */
+    /* If very many are woken, one slice is sent in each turn of the loop, even if many clients are
+     * read from. */
     if (!ct_list_empty(&hub->woken) && !uv_is_active((const uv_handle_t *)&hub->flusher)) {
         flush_slice(hub);
     }
@@ -314,8 +315,8 @@ void ct_conn_hub_end_turn(struct ct_conn_hub *hub)
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-/* Bytes that may be read from it now: few when the others sent much in this turn of the loop, and
- * none a second time. libuv alone would read 2 MiB from each. */
+/* Returns how many bytes may be read now: few if much has been read in this turn of the loop, and
+ * none for a second time. libuv by itself would read 2 MiB from each client. */
 static size_t read_share(struct ct_conn_hub *hub, const struct ct_conn *conn)
 {
     bool again = hub->reader == conn;
@@ -326,8 +327,8 @@ static size_t read_share(struct ct_conn_hub *hub, const struct ct_conn *conn)
     return again ? 0 : CT_CROWDED_CHUNK;
 }
 
-/* An empty buffer keeps libuv from reading; on_read() hears UV_ENOBUFS, and again in the next turn.
- */
+/* With an empty buffer libuv does not read: on_read() gets UV_ENOBUFS, and libuv tries again in the
+ * next turn. */
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     (void)suggested;
@@ -405,7 +406,7 @@ void ct_conn_hub_drain(struct ct_conn_hub *hub)
 {
     hub->draining = true;
     close_all(&hub->gate.unadmitted);
-    /* Those whose WAIT is over are answered first, by the idle handle if they are many. */
+    /* Clients whose WAIT is over are in `woken`; they get their answers first. */
     for (struct ct_list *at = hub->conns.next, *next; at != &hub->conns; at = next) {
         next = at->next;
         wind_down(CT_CONTAINER_OF(at, struct ct_conn, at_hub));

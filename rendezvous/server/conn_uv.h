@@ -26,14 +26,14 @@ enum ct_conn_fault { CT_FAULT_PROTOCOL, CT_FAULT_LIMIT, CT_FAULT_MEMORY, CT_CONN
 /* Which peers are admitted, and the connections of those that are not (conn_gate_uv.h). */
 struct ct_conn_gate {
     const struct ct_access *access; /* NULL = everyone is admitted */
-    /* Of ct_peer_user_open(): peers on this machine must be of our user or root; -1 = of any user.
-     */
+    /* A descriptor of ct_peer_user_open(): peers on this machine must be of our user or root; -1 =
+     * peers of all users are admitted. */
     int users_fd;
     bool agents_prove; /* agents need the job's token instead of an admitted address */
-    struct ct_agent_addresses agent_addresses; /* of those agents that have proved it */
-    struct ct_list unadmitted;      /* connections of peers that are not admitted; oldest first */
-    struct ct_source_quota quota;   /* of them */
-    struct ct_refusal_log refusals; /* those of them that were ended */
+    struct ct_agent_addresses agent_addresses; /* addresses of agents that have proved the token */
+    struct ct_list unadmitted;    /* connections of peers that are not admitted, the oldest first */
+    struct ct_source_quota quota; /* limits `unadmitted` */
+    struct ct_refusal_log refusals; /* peers that were refused */
 };
 
 /* What all connections of a server share. The server owns it and outlives them. */
@@ -54,11 +54,11 @@ struct ct_conn_hub {
     size_t live;                    /* connections that are not closing */
     size_t max_live;                /* one more is closed at once; 0 = no limit */
     size_t open;                    /* connections whose handle is not closed yet */
-    bool draining;                  /* each ends when it is idle */
+    bool draining;                  /* each connection ends when it is idle */
     struct ct_refusal_log too_many; /* connections beyond max_live */
     uint64_t protocol_errors;
-    /* Limits the rate of log lines about clients that broke the protocol or a limit, and about
-     * memory that was out. */
+    /* Limits the rate of log lines about clients that broke the protocol or a limit, and about lack
+     * of memory. */
     struct ct_refusal_log faults[CT_CONN_FAULTS];
     /* Takes the socket of a client that speaks HTTP, from which nothing has been read; NULL = HTTP
      * is not served. `ours`: address and user are admitted; `admitted`: the address is. */
@@ -67,33 +67,35 @@ struct ct_conn_hub {
     /* The same for agents' control connections. */
     void (*on_agent)(struct ct_conn_hub *hub, int fd);
     void *agent_data;
-    /* A connection's handle is closed and its memory gone. */
+    /* Called when a connection's handle is closed and its memory freed. */
     void (*on_closed)(struct ct_conn_hub *hub);
-    char *read_buf; /* CT_READ_CHUNK bytes: one read at a time per loop, so one buffer does */
-    /* The connection that was read from last. Only to be compared, since it may be freed. */
+    char *read_buf; /* CT_READ_CHUNK bytes; one buffer is enough, because a loop makes one read at a
+                       time */
+    /* The connection that was last read from. It may have been freed, so it is only compared. */
     const struct ct_conn *reader;
     size_t turn_written; /* bytes written in this turn of the loop */
 };
 
 struct ct_conn_write;
 
-/* Kept small: of ten thousand connections most are idle, and each should cost 400 bytes with what
- * malloc and libuv add. What only a busy connection needs is allocated when it is busy. */
+/* This struct is kept small, because most of ten thousand connections are idle, and each should
+ * take 400 bytes, with what malloc(3) and libuv add. What only a busy connection needs is allocated
+ * when it is busy. */
 struct ct_conn {
     uv_tcp_t tcp; /* its data: the hub */
     struct ct_session session;
     struct ct_list at_hub;
     struct ct_conn_write *write; /* what the socket did not take at once; NULL = nothing */
-    bool admitted : 1; /* by address and user; else only HTTP and agent control are served */
+    bool admitted : 1; /* by address and user; if not, only HTTP and agent control are served */
     bool reading : 1;
     bool spoke : 1;   /* the first byte came, and is of the store's protocol */
     bool foreign : 1; /* the first byte is that of another dialect */
     bool stale : 1;   /* accepted in a generation that is over: only other dialects are served */
-    bool
-        stalled : 1; /* not read from until its replies are sent or its next request's turn comes */
-    bool ending : 1; /* nothing more is read: close when the replies are sent */
+    /* Nothing is read until its replies are sent, or until a turn has room for its next request. */
+    bool stalled : 1;
+    bool ending : 1; /* nothing more is read; it closes when the replies are sent */
     bool closing : 1;
-    uint8_t source; /* where it comes from, as the quota counts it; only if it is not admitted */
+    uint8_t source; /* of ct_source_quota_add(); only if it is not admitted */
 };
 
 /* `hub` is zeroed memory; borrows `store`. The idle and check handles are the caller's to start and
@@ -103,8 +105,8 @@ CT_MUST_CHECK int ct_conn_hub_init(struct ct_conn_hub *hub, struct ct_store *sto
 /* From now on each connection is closed when nothing is left to read from it or to send to it. */
 void ct_conn_hub_drain(struct ct_conn_hub *hub);
 
-/* A generation is over: ends its connections. Those that have sent nothing yet may be agents or ask
- * for the status, so they end only when their first byte shows that they are neither. */
+/* Ends the connections of a generation that is over. One that has sent nothing yet may be an agent,
+ * or ask for the status. It ends only when its first byte shows that it is neither. */
 void ct_conn_hub_reset(struct ct_conn_hub *hub);
 
 /* Ends all connections. */
@@ -113,13 +115,14 @@ void ct_conn_hub_close_all(struct ct_conn_hub *hub);
 /* No connection may be left. */
 void ct_conn_hub_fini(struct ct_conn_hub *hub);
 
-/* Accepts the connection that `listener` announced, or that is accepted already as `fd` (else -1).
- * One that is `stale` began in a generation that is over. On failure nothing is left behind, and
- * either no connection was taken (CT_ENOMEM) or it was closed again (CT_EIO). */
+/* Accepts the connection that `listener` has announced, or takes `fd`, which has been accepted
+ * already; -1 = none. A `stale` connection began in a generation that is over. On failure either no
+ * connection was taken (CT_ENOMEM) or it was closed again (CT_EIO). */
 CT_MUST_CHECK int ct_conn_accept(struct ct_conn_hub *hub, uv_stream_t *listener, int fd,
                                  bool stale);
 
-/* Ends the connection; its memory goes when the loop has closed the handle. Repeating is legal. */
+/* Ends the connection. Its memory is freed when the loop has closed the handle. Repeated calls are
+ * allowed. */
 void ct_conn_close(struct ct_conn *conn);
 
 /* To be called at the end of each turn of the loop. Writes the changes of the turn to the journal,
@@ -136,7 +139,7 @@ static inline struct ct_conn_hub *ct_conn_hub_of(const struct ct_conn *conn)
 /* Logs that the connection ends, with the address of its peer. */
 void ct_conn_log_end(const struct ct_conn *conn, enum ct_log_level level, const char *why);
 
-/* A write is done: goes on with what waited for it. */
+/* Called when a write is done: goes on with what waited for it. */
 void ct_conn_resume(struct ct_conn *conn);
 
 #endif

@@ -17,14 +17,14 @@
 /* uv_buf_t is laid out as struct iovec on Unix, which libuv promises. */
 _Static_assert(sizeof(uv_buf_t) == sizeof(struct iovec), "uv_buf_t must be an iovec");
 
-/* Replies that the socket did not take at once, in the loop's hands. */
+/* Replies that the socket did not take at once, and that the loop sends. */
 struct ct_conn_write {
     uv_write_t req;
     struct ct_conn *conn;
-    struct ct_outq sending; /* session.out fills meanwhile */
+    struct ct_outq sending; /* new replies go to session.out */
     size_t len;             /* bytes that `req` carries */
-    size_t charged;         /* what the store's budget knows of it */
-    bool busy;              /* on_write is still to come */
+    size_t charged;         /* what was charged to the store's budget */
+    bool busy;              /* on_write() has not been called yet */
 };
 
 static void on_write(uv_write_t *req, int status);
@@ -44,7 +44,7 @@ bool ct_conn_write_busy(const struct ct_conn *conn)
     return conn->write != NULL && conn->write->busy;
 }
 
-/* What is to be sent first. */
+/* Returns the queue that is sent first. */
 static struct ct_outq *unsent(struct ct_conn *conn)
 {
     return conn->write != NULL ? &conn->write->sending : &conn->session.out;
@@ -55,7 +55,7 @@ bool ct_conn_write_wanted(const struct ct_conn *conn)
     return (conn->write != NULL ? conn->write->sending.total : conn->session.out.total) > 0;
 }
 
-/* Lets the loop write the slice; on_write goes on from there. */
+/* Lets the loop write the slice. on_write() goes on with the rest. */
 static int write_later(struct ct_conn *conn, struct iovec *iov, size_t count)
 {
     struct ct_conn_write *write = conn->write;
@@ -80,7 +80,7 @@ static int write_later(struct ct_conn *conn, struct iovec *iov, size_t count)
     return rc;
 }
 
-/* Cuts the pieces down to `bytes`; returns how many are left. */
+/* Cuts the pieces down to `bytes` in all. Returns the number of pieces that are left. */
 static size_t cut(struct iovec *iov, size_t count, size_t bytes)
 {
     for (size_t i = 0; i < count; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The list of jobs. A job begins with its first agent and is freed with its last. A limit bounds
- * how many jobs there may be, so looking through the list is quick enough.
+ * The list of jobs. A job begins with its first agent and is freed with its last. The number of
+ * jobs is limited, so a search through the list is fast enough.
  */
 #include "rendezvous/server/control_jobs.h"
 
@@ -110,8 +110,8 @@ int64_t ct_control_jobs_next(const struct ct_control_jobs *jobs)
     return next_ns;
 }
 
-/* Where there are several jobs, each problem names its job: those from number `first` on are of
- * this one. */
+/* Puts the name of the job in front of its problems, which begin at number `first`. Needed only if
+ * there are several jobs. */
 static int sign_problems(struct cJSON *problems, int first, const char *run_id)
 {
     for (int i = first; i < cJSON_GetArraySize(problems); i++) {

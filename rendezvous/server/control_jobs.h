@@ -17,7 +17,7 @@ struct cJSON;
 struct ct_control_job {
     struct ct_list at_jobs;
     struct ct_members *members;
-    size_t agents; /* that hold it */
+    size_t agents; /* agents that belong to it */
     char run_id[CT_RUN_ID_MAX];
 };
 
@@ -33,21 +33,22 @@ void ct_control_jobs_init(struct ct_control_jobs *jobs, const struct ct_members_
                           const char *only);
 void ct_control_jobs_fini(struct ct_control_jobs *jobs);
 
-/* Gives *out, held by one agent more: the job of this id, begun if it is not there. CT_EINVAL
- * (another job's store), CT_ELIMIT, CT_ENOMEM; the text is for the agent. */
+/* Adds an agent to the job of this id, and gives the job. Begins it if there is none. CT_EINVAL
+ * (the store belongs to another job), CT_ELIMIT, CT_ENOMEM; the text is for the agent. */
 CT_MUST_CHECK int ct_control_jobs_take(struct ct_control_jobs *jobs, const char *run_id,
                                        struct ct_control_job **out, struct ct_err *err);
 
-/* The last agent takes its job along: nobody is left to whom its past would matter. */
+/* Takes an agent from the job. With its last agent the job is freed, because nobody needs its
+ * history any more. */
 void ct_control_jobs_release(struct ct_control_jobs *jobs, struct ct_control_job *job);
 
-/* Ticks those whose time has come. */
+/* Ticks the jobs whose time has come. */
 void ct_control_jobs_tick(struct ct_control_jobs *jobs, int64_t now_ns);
 
-/* When to tick at the latest. */
+/* Returns the time of the next tick; INT64_MAX = none is needed. */
 int64_t ct_control_jobs_next(const struct ct_control_jobs *jobs);
 
-/* One job is `job` of the document; several are the array `jobs`. CT_ENOMEM. */
+/* Adds the jobs to the document: one as `job`, several as the array `jobs`. CT_ENOMEM. */
 CT_MUST_CHECK int ct_control_jobs_status(const struct ct_control_jobs *jobs, int64_t now_ns,
                                          struct ct_status_rows *rows, struct cJSON *root,
                                          struct cJSON *problems);

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Happy path: ct_control_take() opens a channel. Its peer proves the token (or is trusted) and
- * joins the core of the job that it names. From then on messages of the channel go to the core and
- * the core's to the channels. One timer serves all deadlines.
+ * joins the core of the job that it names. From then on its messages go to the core, and the core's
+ * messages go to the channels. One timer serves all deadlines.
  *
- * Other paths: the core drops a member: what was sent to it is still flushed. A job whose last
+ * Other paths: when the core drops a member, what was sent to it is still flushed. A job whose last
  * agent is gone is forgotten, so that its id can be used again.
  *
- * Failure modes: a wrong token, a wrong version or a frame that is none end that channel and
- * nothing else; refusals are logged at a limited rate. A proof that takes too long, or an agent
- * that does not take what is sent to it, ends the channel, too.
+ * Failure modes: a wrong token, a wrong version or a malformed frame ends that channel and nothing
+ * else. Refusals are logged at a limited rate. A channel also ends if the proof takes too long, or
+ * if the agent does not read what is sent to it.
  *
- * Who frees: a connection goes in its channel's on_closed, a job with its last connection or with
- * the control itself.
+ * Who frees: on_channel_closed() frees a connection. A job is freed with its last connection, or
+ * with the struct ct_control.
  */
 #include "rendezvous/server/control_uv.h"
 
@@ -35,20 +35,20 @@
 #include <time.h>
 #include <unistd.h>
 
-/* When the timer fires so late, this process stood still (a paused machine). Then what agents have
- * sent meanwhile is read before any of them is judged as silent. */
+/* If the timer fires so late, this process did not run for a while (a paused machine). Then what
+ * agents have sent meanwhile is read before any of them counts as silent. */
 #define LATE_NS (100 * CT_NS_PER_MS)
 #define CATCH_UP_MS 20
 
-/* How long a proof (two round trips) may take, and the last flush to a dropped member (one). */
+/* How long a proof may take (two round trips), or the last flush to a dropped member (one). */
 #define PATIENCE_NS (10 * CT_NS_PER_S)
 
 enum state {
-    OPENING, /* nothing heard yet */
-    PROVING, /* the challenge is out */
-    PROVEN,  /* JOIN is due */
-    JOINED,  /* a member, or a guest (CT_MSG_GUEST), which is none */
-    ENDING,  /* dropped; what was sent is on its way */
+    OPENING, /* no message has come yet */
+    PROVING, /* the challenge was sent */
+    PROVEN,  /* JOIN must come next */
+    JOINED,  /* a member, or a guest (CT_MSG_GUEST) */
+    ENDING,  /* dropped; the rest is being sent */
 };
 
 struct conn {
@@ -63,20 +63,20 @@ struct conn {
     struct ct_proof proof;
     bool trusted;
     bool admitted;  /* on_admit was called for it */
-    bool counted;   /* it is counted in the quota, */
-    uint8_t source; /* as coming from here */
+    bool counted;   /* the quota counts it */
+    uint8_t source; /* of ct_source_quota_add(), if it is counted */
 };
 
 struct ct_control {
     struct ct_control_options options;
     uv_loop_t *loop;
     uv_timer_t timer;
-    int64_t armed_ns; /* when it is due */
+    int64_t armed_ns; /* when the timer is due */
     struct ct_control_jobs jobs;
     struct ct_list pending; /* connections with a deadline, the earliest first */
     struct ct_list joined;
     struct ct_source_quota quota; /* of pending connections that have not proved a token */
-    size_t conns;                 /* not freed yet */
+    size_t conns;                 /* connections that are not freed yet */
     struct ct_refusal_log refusals;
     struct ct_refusal_log faults; /* channels that broke the protocol */
     struct ct_channel_turns turns;
@@ -279,7 +279,7 @@ static void send_to(void *data, struct ct_member *member, const struct ct_msg *m
     struct conn *conn = ct_member_conn(member);
     ct_channel_send(&conn->channel, msg);
     if (ct_channel_backlog(&conn->channel) > CT_CONTROL_MAX_BACKLOG) {
-        ct_channel_close(&conn->channel); /* on_channel_closed tells the core */
+        ct_channel_close(&conn->channel); /* on_channel_closed() tells the core */
     }
 }
 
@@ -353,7 +353,7 @@ static void on_member_msg(struct conn *conn, struct ct_msg *msg)
     }
     bool beat = msg->type == CT_MSG_BEAT;
     ct_members_message(conn->job->members, conn->member, msg, ct_clock_now(NULL));
-    /* An agent that has not read the last answers gets no further ones. */
+    /* A beat gets no answer while earlier answers have not been read. */
     if (beat && conn->member != NULL && ct_channel_backlog(&conn->channel) == 0) {
         ct_msg_fini(msg);
         *msg = (struct ct_msg){.type = CT_MSG_BEAT};
@@ -392,7 +392,8 @@ static void on_channel_end(struct ct_channel *channel, const struct ct_err *err)
         ct_log(control->options.log, CT_LOG_WARNING, "store: agent at %s: %s%s", peer, err->text,
                ct_refusals_others(unreported, others));
     }
-    /* At once, so that the other members are told without delay. */
+    /* The core is told now and not when the channel is closed, so that other members hear of it at
+     * once. */
     tell_gone(conn, err->text);
     ct_channel_close(channel);
 }
@@ -414,7 +415,7 @@ static void on_timer(uv_timer_t *timer)
         if (conn->deadline_ns > now_ns) {
             break;
         }
-        ct_channel_close(&conn->channel); /* leaves the list when it is closed */
+        ct_channel_close(&conn->channel); /* it leaves the list when it is closed */
     }
     ct_control_jobs_tick(&control->jobs, now_ns);
     rearm(control);
@@ -444,7 +445,7 @@ static void rearm(struct ct_control *control)
         (void)uv_timer_stop(&control->timer);
         return;
     }
-    /* Rounded up: a tick that comes early finds nothing to do and comes again. */
+    /* The time is rounded up, because a tick that comes early would find nothing to do. */
     control->armed_ns = next_ns;
     int64_t wait_ms = (next_ns - ct_clock_now(NULL) + CT_NS_PER_MS - 1) / CT_NS_PER_MS;
     uv_update_time(control->loop);
@@ -490,7 +491,8 @@ int ct_control_open(uv_loop_t *loop, const struct ct_control_options *options,
     return 0;
 }
 
-/* Ends a pending connection if there are too many: silent peers must not take all descriptors. */
+/* Ends a pending connection if there are too many, so that silent peers cannot take all
+ * descriptors. */
 static void end_one_too_many(struct ct_control *control)
 {
     int source;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The server's side of agent control: takes sockets whose first byte is CT_CONTROL_FIRST_BYTE, has
- * their peers prove the token, and carries messages to and from the membership core of the job
- * that each names (one core per run id; a store that ctrun hosts has one job).
+ * The server's side of agent control. It takes sockets whose first byte is CT_CONTROL_FIRST_BYTE,
+ * lets their peers prove the token, and carries messages to and from the membership core of the job
+ * that a peer names. There is one core for each run id; a store that ctrun hosts has one job.
  */
 #ifndef CT_RENDEZVOUS_SERVER_CONTROL_UV_H
 #define CT_RENDEZVOUS_SERVER_CONTROL_UV_H
@@ -25,13 +25,13 @@ struct ct_control_options {
     const char *const *expected;   /* as in ct_members_options; borrowed until closed */
     int num_expected;
     const struct ct_log *log;
-    size_t max_pending;       /* limit of connections whose peer has not proved itself yet */
+    size_t max_pending;       /* limit of connections whose peer has not proved the token yet */
     struct ct_budget *budget; /* counts the memory that agents make us use; NULL = no limit */
-    /* An agent at `peer` has proved the token (`yes`): its address may use the store. Or it has
-     * left, so its address may not any more. May be NULL. */
+    /* Called with `yes` when an agent at `peer` has proved the token, so that its address may use
+     * the store. Called without when the agent has left. May be NULL. */
     void (*on_admit)(void *data, const struct sockaddr *peer, bool yes);
     void *data;
-    /* An agent has become a member. May be NULL. */
+    /* Called when an agent has become a member. May be NULL. */
     void (*on_join)(void *data, const struct ct_msg_join *join);
     void *join_data;
 };
@@ -40,8 +40,8 @@ struct ct_control_options {
 CT_MUST_CHECK int ct_control_open(uv_loop_t *loop, const struct ct_control_options *options,
                                   struct ct_control **out, struct ct_err *err);
 
-/* Takes a socket from which nothing has been read. `trusted`: its other end is in this process, and
- * begins with JOIN. */
+/* Takes a socket from which nothing has been read. If it is `trusted`, its other end is in this
+ * process and begins with JOIN. */
 void ct_control_take(struct ct_control *control, int fd, bool trusted);
 
 /* Adds the jobs to the status: one job as `job`, several as the array `jobs`. CT_ENOMEM. */
@@ -51,8 +51,8 @@ CT_MUST_CHECK int ct_control_status(const struct ct_control *control, struct ct_
 /* Is any agent still connected? */
 bool ct_control_busy(const struct ct_control *control);
 
-/* Ends everything; cb when the last handle is closed, after which it is freed. NULL is allowed and
- * calls cb at once. */
+/* Ends and frees everything, and calls cb when the last handle is closed. NULL is allowed and calls
+ * cb at once. */
 void ct_control_close(struct ct_control *control, void (*cb)(void *data), void *data);
 
 #endif

@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Happy path: ct_server_open() binds and listens; on_connection accepts into a struct ct_conn,
- * which serves itself; ct_server_close() closes listener, idle handle, HTTP and connections, and
- * the last close callback frees the server and tells the owner.
+ * Happy path: ct_server_open() binds and listens. on_connection() makes a struct ct_conn of each
+ * connection, which then serves itself. ct_server_close() closes all handles and connections. The
+ * last close callback frees the server and tells the owner.
  *
- * Other paths: ct_server_reset() ends all connections and forgets all keys, and the listener goes
- * on.
+ * Other paths: ct_server_reset() ends all connections and forgets all keys. The listeners stay
+ * open.
  *
- * ct_server_drain() closes the listeners, and the connections as they become idle; the last one, or
- * the timer, brings on ct_server_close().
+ * ct_server_drain() closes the listeners, and each connection when it is idle. After the last one,
+ * or when the timer fires, ct_server_close() follows.
  *
- * A flood of connections: a turn of the loop accepts CT_TURN_ACCEPTS of them. libuv holds the next
- * one, and stops polling the listener until that is accepted at the end of the turn.
+ * If very many connections come, a turn of the loop accepts CT_TURN_ACCEPTS of them. libuv holds
+ * the next one, and does not poll the listener until that one is accepted at the end of the turn.
  *
- * Failure modes: sockets are bound and listen before a handle is made, so that a port in use leaves
- * nothing behind. Out of descriptors: libuv takes the waiting connections and closes them without
- * telling us (clients try again), so the warning comes with the connection that takes the last one.
- * Out of memory: the connection waits in libuv for the end of the turn, or of another one.
+ * Failure modes: sockets are bound and listen before a handle is made, so that nothing has to be
+ * undone if the port is in use. Without descriptors libuv accepts waiting connections and closes
+ * them, without telling us (clients try again). So the warning comes with the connection that takes
+ * the last descriptor. Without memory a connection waits in libuv for the end of this turn or a
+ * later one.
  */
 #include "rendezvous/server/server_uv.h"
 
@@ -40,7 +41,7 @@ struct listener {
     uv_tcp_t tcp;
     struct ct_server *server;
     bool holds; /* libuv holds a connection, which waits for memory or for the end of the turn */
-    bool stale; /* it is of a generation that is over */
+    bool stale; /* that connection is of a generation that is over */
 };
 
 struct ct_server {
@@ -53,7 +54,7 @@ struct ct_server {
     uint16_t port;
     unsigned handles; /* listeners, timer, idle and check handle, HTTP and agents, until closed */
     bool closing;
-    bool full;             /* no descriptor is left, and that was said */
+    bool full;             /* no descriptor is left, which has been logged */
     unsigned turn_accepts; /* connections taken in this turn of the loop */
     uint64_t accepted, refused;
     ct_server_close_fn close_cb;
@@ -173,7 +174,8 @@ void ct_server_drain(struct ct_server *server, uint64_t bound_ms, ct_server_clos
 
 /* ---- accepting ------------------------------------------------------------------------------ */
 
-/* The kernel gives the lowest free number, so the highest one means that all others are taken. */
+/* Warns when the last descriptor is taken. The kernel gives the lowest free number, so all others
+ * are taken when it gives the highest one. */
 static void warn_if_last_descriptor(struct ct_server *server)
 {
     if (ct_list_empty(&server->hub.conns)) {
@@ -190,8 +192,8 @@ static void warn_if_last_descriptor(struct ct_server *server)
     server->full = (rlim_t)fd + 1 >= limit.rlim_cur;
     if (server->full && !was_full) {
         ct_log(server->hub.log, CT_LOG_WARNING,
-               "store: out of descriptors with %zu connections open; further clients are turned "
-               "away; raise the limit (ulimit -n)",
+               "store: out of descriptors with %zu connections open; further clients are refused; "
+               "raise the limit (ulimit -n)",
                server->hub.open);
     }
 }
@@ -255,7 +257,8 @@ static void on_connection(uv_stream_t *stream, int status)
 
 /* ---- generations ---------------------------------------------------------------------------- */
 
-/* Takes the socket. Whoever may be asking for the status stays. */
+/* Takes the socket of a client that connected before a reset. A client that may ask for the status
+ * stays. */
 static void adopt(struct listener *listener, int fd)
 {
     struct ct_server *server = listener->server;
@@ -270,8 +273,8 @@ static void adopt(struct listener *listener, int fd)
     count_accepted(server, rc);
 }
 
-/* Clients that connected before the reset, as the kernel saw it. Of a listening socket tcpi_unacked
- * is how many wait to be accepted (tcp_get_info() of Linux). */
+/* Takes the clients that connected before the reset from the kernel's queue. For a listening socket
+ * tcpi_unacked is the length of that queue (tcp_get_info() of Linux). */
 static void drop_backlog(struct listener *listener)
 {
     listener->stale = listener->holds;
@@ -312,15 +315,15 @@ static int add_listener(struct ct_server *server, uv_loop_t *loop, int fd, struc
 {
     struct listener *listener = &server->listeners[server->num_listeners++];
     listener->server = server;
-    /* Cannot fail: no socket is made before one is needed. */
+    /* This cannot fail, because no socket is made yet. */
     CT_ASSERT(uv_tcp_init(loop, &listener->tcp) == 0);
     server->handles++;
     int rc = uv_tcp_open(&listener->tcp, fd);
     if (rc != 0) {
         (void)close(fd);
     } else {
-        /* Accepted sockets inherit both, which saves five calls for each. Neither is vital: without
-         * them replies are only slower and dead peers live longer. */
+        /* Accepted sockets inherit both options, which saves five calls for each. Without them
+         * replies are only slower, and dead peers are noticed later. */
         (void)uv_tcp_nodelay(&listener->tcp, 1);
         (void)uv_tcp_keepalive(&listener->tcp, 1, CT_KEEPALIVE_S);
         rc = uv_listen((uv_stream_t *)&listener->tcp, CT_LISTEN_BACKLOG, on_connection);
@@ -353,7 +356,7 @@ static int server_new(uv_loop_t *loop, const struct ct_server_options *options,
     server->pages.server = server;
     server->pages.hub = &server->hub;
     server->hub.max_live = options->max_connections;
-    /* None can fail. */
+    /* None of these can fail. */
     CT_ASSERT(uv_timer_init(loop, &server->drain_timer) == 0);
     CT_ASSERT(uv_idle_init(loop, &server->hub.flusher) == 0);
     CT_ASSERT(uv_check_init(loop, &server->hub.turn_end) == 0);
@@ -397,8 +400,8 @@ static int add_job_status(void *data, struct ct_status_rows *rows, struct cJSON 
     return ct_control_status(data, rows, root, problems);
 }
 
-/* How many connections that are not admitted, and how many agents that have not proved themselves,
- * may be open at a time: a part of the descriptors for each. */
+/* Returns how many connections that are not admitted may be open, and also how many agents that
+ * have not proved the token: a part of the descriptors for each. */
 static size_t pending_max(void)
 {
     struct rlimit limit;
@@ -462,7 +465,7 @@ int ct_server_set(struct ct_server *server, const char *key, const char *value)
     return rc;
 }
 
-/* Listeners, HTTP, agents and journal. Takes sockets out of `sockets`. */
+/* Opens listeners, HTTP, agents and journal. Takes the sockets out of `sockets`. */
 static int open_parts(struct ct_server *server, uv_loop_t *loop, struct ct_listeners *sockets,
                       const struct ct_server_options *options, struct ct_err *err)
 {
@@ -505,8 +508,8 @@ int ct_server_open(uv_loop_t *loop, const struct ct_server_options *options, str
     server->port = sockets.port;
     if (options->own_user && ct_peer_user_open(sockets.fds[0], &server->hub.gate.users_fd) != 0) {
         ct_log(options->log, CT_LOG_INFO,
-               "store: this kernel does not tell whose a connection is: every user of this machine "
-               "is admitted");
+               "store: this kernel does not tell the user of a connection, so every user of this "
+               "machine is admitted");
     }
     rc = open_parts(server, loop, &sockets, options, err);
     if (rc != 0) {
@@ -514,7 +517,7 @@ int ct_server_open(uv_loop_t *loop, const struct ct_server_options *options, str
         ct_server_close(server, NULL, NULL);
         return rc;
     }
-    /* What a journal held is not refused. */
+    /* The limit is set after the journal was read, so that its content is not refused. */
     if (options->max_memory > 0) {
         ct_store_budget(server->hub.service.store)->max = options->max_memory;
     }

@@ -25,9 +25,9 @@ struct ct_token;
 /* Membership of jobs, for agents that connect (rendezvous/server/control_uv.h). All borrowed until
  * the server is closed. */
 struct ct_server_agents {
-    /* Only an agent in this process: the port does not speak their protocol. */
+    /* The only agent is in this process, so the port does not serve agents. */
     bool in_process;
-    /* What the job is to be; NULL = as the first agent to join says. */
+    /* The parameters of the job; NULL = those of the first agent that joins. */
     const struct ct_msg_join *job;
     /* The token that agents must have. The address of a connected agent may use the store. NULL =
      * every peer that may use the store may be an agent. */
@@ -35,7 +35,7 @@ struct ct_server_agents {
     const char *run_id;          /* of the only job that is served; NULL = any */
     const char *const *expected; /* names of its hosts by node rank; NULL = unknown */
     int num_expected;
-    /* Hears of each agent that has joined; may be NULL. */
+    /* Called for each agent that has joined; may be NULL. */
     void (*on_join)(void *data, const struct ct_msg_join *join);
     void *data;
 };
@@ -48,15 +48,15 @@ struct ct_server_options {
     size_t max_memory;        /* bytes that clients may make the store take; 0 = no cap */
     size_t max_connections;   /* one more is closed at once; 0 = as many as descriptors allow */
     const struct ct_log *log; /* borrowed, may be NULL */
-    /* Borrowed until the server is closed. NULL = whoever reaches the port is admitted. */
+    /* Borrowed until the server is closed. NULL = everybody who reaches the port is admitted. */
     const struct ct_access *access;
-    /* Peers on this machine must be of this process's user, or root; where the kernel does not tell
-     * whose they are, all are admitted. */
+    /* Peers on this machine must be of this process's user, or root. If the kernel does not tell
+     * the user of a connection, all are admitted. */
     bool own_user;
     bool http_keys;      /* answer GET /keys */
-    const char *journal; /* file that keeps the keys over the end of the process; NULL = none */
+    const char *journal; /* file that keeps the keys when the process ends; NULL = none */
     const struct ct_server_agents *agents; /* NULL = none are served */
-    bool journal_sync; /* also over the end of the machine: each write waits for the disk */
+    bool journal_sync; /* and also when the machine crashes: each write waits for the disk */
 };
 
 /* Binds and listens before it returns; the sockets are held until ct_server_close(). CT_EBUSY names
@@ -72,7 +72,7 @@ uint16_t ct_server_port(const struct ct_server *server);
  * not write into the new one. Agents stay connected. The listeners stay as they are. */
 void ct_server_reset(struct ct_server *server);
 
-/* Takes one end of a socket pair; an agent in this process holds the other end. The server must
+/* Takes one end of a socket pair whose other end an agent in this process holds. The server must
  * have been opened with `agents`. */
 void ct_server_take_agent(struct ct_server *server, int fd);
 
@@ -87,7 +87,7 @@ struct ct_server_stats {
     size_t memory;        /* bytes that clients make the store take, of max_memory */
     uint64_t over_memory; /* requests refused because of it */
     uint64_t accepted, refused, protocol_errors, requests;
-    uint64_t denied;             /* of those accepted: peers whose address is not admitted */
+    uint64_t denied;             /* accepted connections whose peer was not admitted */
     uint64_t journal_bytes;      /* of its file; 0 without one */
     uint64_t journal_refused;    /* changes that could not be journalled, and so were not made */
     uint64_t by_op[CT_OP_LIMIT]; /* requests by opcode (rendezvous/wire/proto.h) */
@@ -97,15 +97,15 @@ void ct_server_stats(const struct ct_server *server, struct ct_server_stats *out
 
 typedef void (*ct_server_close_fn)(void *data);
 
-/* As ct_server_close(), but first answers the requests that were already sent: accepts no more
+/* As ct_server_close(), but first answers requests that were already sent. It accepts no more
  * connections, and ends each one when there is nothing left to read from it or to send to it, at
- * the latest after `bound_ms`. WAITs end unanswered. A ct_server_close() meanwhile ends all at
- * once. */
+ * the latest after `bound_ms`. WAITs get no answer. A call of ct_server_close() ends all at once.
+ */
 void ct_server_drain(struct ct_server *server, uint64_t bound_ms, ct_server_close_fn cb,
                      void *data);
 
-/* Ends listeners and connections; calls cb (may be NULL) when the last handle is closed, after
- * which the server is freed. */
+/* Ends listeners and connections. When the last handle is closed, frees the server and calls cb,
+ * which may be NULL. */
 void ct_server_close(struct ct_server *server, ct_server_close_fn cb, void *data);
 
 #endif

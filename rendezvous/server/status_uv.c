@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Everything here runs when somebody asks; nothing is kept up to date meanwhile. The walk over all
- * connections costs some 0.1 ms per thousand of them, and is made only while somebody waits.
+ * Everything here is computed when somebody asks. It is only necessary to look at all connections
+ * while a client waits for keys; that takes some 0.1 ms for a thousand of them.
  */
 #include "rendezvous/server/status_uv.h"
 
@@ -12,9 +12,10 @@
 
 #include <string.h>
 
-/* ---- who waits for what --------------------------------------------------------------------- */
+/* ---- keys that clients wait for -------------------------------------------------------------- */
 
-/* Keys are told apart by where they stand: each exists once in the store. */
+/* Finds the entry of a key, or adds one. Keys are compared by address, because the store has each
+ * key once. */
 static struct ct_status_waited *find_waited(struct ct_status_facts *facts,
                                             struct ct_status_waited *waiting, struct ct_bytes key)
 {
@@ -147,7 +148,7 @@ static void on_http(struct ct_conn_hub *hub, int fd, bool ours, bool admitted)
     if (unreported > 0) {
         char others[CT_REFUSALS_TEXT_MAX];
         ct_log(hub->log, CT_LOG_WARNING,
-               "store: a question over HTTP is answered for /healthz only: %s%s", err.text,
+               "store: an HTTP request can be answered for /healthz only: %s%s", err.text,
                ct_refusals_others(unreported, others));
     }
     ct_http_reserve_add(pages->reserve, fd, rc == CT_EBUSY ? 503 : 501, err.text);

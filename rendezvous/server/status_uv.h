@@ -29,11 +29,11 @@ struct ct_status_pages {
     struct ct_refusal_log unanswered; /* requests that got the reserve's answer instead of a page */
 };
 
-/* Opens HTTP and lets the hub hand connections over. To be closed after a failure, too. */
+/* Opens HTTP and lets the hub hand connections over. Must be closed even after a failure. */
 CT_MUST_CHECK int ct_status_pages_open(struct ct_status_pages *pages, uv_loop_t *loop, bool keys,
                                        struct ct_err *err);
 
-/* Calls `cb` for each part when it is closed. Returns how often that will be. */
+/* Calls `cb` for each part when it is closed. Returns how often `cb` will be called. */
 unsigned ct_status_pages_close(struct ct_status_pages *pages, ct_http_close_fn cb, void *data);
 
 #endif

@@ -29,9 +29,9 @@ static inline struct ct_blob *ct_blob_new(struct ct_budget *budget, const void *
     return ct_blob_join(budget, bytes, len, NULL, 0);
 }
 
-/* Appends bytes to a blob whose only reference is `*blob`. The blob may move. It takes half as much
- * room again as it needs if the budget allows, so that many small appends do not copy it each time.
- * False when memory or the budget is used up; the blob is then unchanged. */
+/* Appends bytes to a blob whose only reference is `*blob`. The blob may move. If the budget allows,
+ * it gets half as much room again as it needs, so that not every small append copies it. False when
+ * memory or the budget is used up; the blob is then unchanged. */
 CT_MUST_CHECK bool ct_blob_extend(struct ct_blob **blob, const void *bytes, size_t len);
 
 /* What a value with room for so many bytes takes of a budget. */

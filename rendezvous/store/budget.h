@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How much memory clients have made the store take, and how much they may. One thread.
+ * How much memory the store has taken for its clients, and how much it may take. One thread.
  *
  * Everything that a client can make grow is counted: keys, values, elements, waits, incomplete
  * requests, unsent replies, each with its overhead. Memory that is freed is given back to the
@@ -31,7 +31,7 @@ static inline bool ct_budget_fits(const struct ct_budget *budget, size_t bytes)
     return budget->used <= budget->max && bytes <= budget->max - budget->used;
 }
 
-/* Takes the bytes even beyond the cap: for small things that must not be refused. */
+/* Takes the bytes even beyond the cap, for small things that must not be refused. */
 static inline void ct_budget_force(struct ct_budget *budget, size_t bytes)
 {
     budget->used += bytes;

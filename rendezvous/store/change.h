@@ -11,9 +11,9 @@
 #include <stdbool.h>
 
 enum ct_change_kind {
-    CT_CHANGE_SET = 1, /* the key holds `value` from now on, whatever operation made it so */
+    CT_CHANGE_SET = 1, /* the key now has this value, whatever operation set it */
     CT_CHANGE_DELETE = 2,
-    CT_CHANGE_PUSH = 3, /* `value` stands at the end of the queue `key` */
+    CT_CHANGE_PUSH = 3, /* `value` was added at the end of the queue `key` */
     CT_CHANGE_POP = 4,  /* the first value of the queue `key` is gone */
 };
 

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Encodes and decodes the header and the records. Lengths are believed only after their checksum.
+ * Encodes and decodes the header and the records. Lengths are used only after their checksum was
+ * checked.
  */
 #include "rendezvous/store/journal.h"
 
 #include <string.h>
 #include <zlib.h>
 
-/* The line end shows a transfer that took the file for text, as PNG's does. */
+/* A transfer that took the file for text would change the line end. PNG has the same trick. */
 static const unsigned char magic[8] = "CTJRNL\r\n";
 
 #define FLAG_MORE 1
@@ -37,7 +38,7 @@ static uint32_t get_u32(const unsigned char *p)
     return get_u16(p) | (uint32_t)get_u16(p + 2) << 16;
 }
 
-/* crc32_z() takes NULL for "give me the start value", so it must not see that of an empty key. */
+/* crc32_z() returns the start value for NULL, so it must not get the NULL of an empty key. */
 static uint32_t checksum(uint32_t crc, const unsigned char *bytes, size_t len)
 {
     return len > 0 ? (uint32_t)crc32_z(crc, bytes, len) : crc;
@@ -69,7 +70,7 @@ int ct_journal_put(struct ct_buf *buf, const struct ct_change *change)
     put_u16(head + AT_KEY_LEN, (uint16_t)change->key.len);
     put_u32(head + AT_VALUE_LEN, (uint32_t)change->value.len);
     put_u32(head + AT_CRC, checksum(0, head + 4, sizeof(head) - 4));
-    /* Reserved above: none of these can fail. */
+    /* The room was reserved above, so none of these can fail. */
     CT_ASSERT(ct_buf_append(buf, head, sizeof(head)) == 0);
     CT_ASSERT(ct_buf_append(buf, change->key.ptr, change->key.len) == 0);
     CT_ASSERT(ct_buf_append(buf, change->value.ptr, change->value.len) == 0);
@@ -98,8 +99,7 @@ int ct_journal_check_header(const unsigned char *bytes, size_t len, struct ct_er
     return 0;
 }
 
-/* Judges a head whose checksum is right: written by us, but perhaps by a later version, or forged.
- */
+/* Checks a head whose checksum is right. It may still be of a later version, or forged. */
 static const char *head_fault(const unsigned char *head)
 {
     unsigned kind = head[AT_KIND];

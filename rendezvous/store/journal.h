@@ -32,18 +32,19 @@
 CT_MUST_CHECK int ct_journal_put_header(struct ct_buf *buf);
 CT_MUST_CHECK int ct_journal_put(struct ct_buf *buf, const struct ct_change *change);
 
-/* Outcome of the two below: what is asked for goes on after the bytes that are there. At the end of
- * a file it was cut off there. */
+/* Outcome of the two functions below: more bytes are needed. If the file has no more, it was cut
+ * off. */
 #define CT_JOURNAL_E_MORE 1
 
-/* Judges the first bytes of a file. CT_EFORMAT: no journal; CT_EUNSUPPORTED: of a later version. */
+/* Checks the first bytes of a file. CT_EFORMAT: it is no journal. CT_EUNSUPPORTED: its version is a
+ * later one. */
 CT_MUST_CHECK int ct_journal_check_header(const unsigned char *bytes, size_t len,
                                           struct ct_err *err);
 
-/* Stands behind the header. */
+/* CT_JOURNAL_READER_INIT is the position behind the header. */
 struct ct_journal_reader {
     uint64_t offset;  /* in the file: where the next record begins */
-    uint64_t whole;   /* where the last request ends that is there completely */
+    uint64_t whole;   /* where the last complete request ends */
     uint64_t changes; /* records up to `whole` */
     uint64_t open;    /* records behind `whole` */
 };

@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Happy path: on_change() encodes a change behind `pending` and sees that the file system has room
- * for it; ct_journal_commit() writes `pending` with one pwrite and, when much of the file is dead,
- * has a snapshot take its place.
+ * Happy path: on_change() appends a change to `pending` and makes sure that the file system has
+ * room for it. ct_journal_commit() writes `pending` with one pwrite(2). When much of the file is
+ * outdated, it replaces the file by a snapshot.
  *
  * Other paths:
  * - A request of several changes is one group: its records stay behind `group` until the last one
- *   is there, and go together.
- * - More pending than COMMIT_AT: written at once, since being ahead of the store is harmless.
- * - No promise of room from this file system: likewise written at once, change by change.
+ *   has come, and are written together.
+ * - When more than COMMIT_AT is pending, it is written at once. The file is then ahead of the
+ * store, which does no harm.
+ * - If the file system cannot promise room, each change is written at once.
  *
  * Failure modes:
- * - No room: the change is refused before it is made. Said once, and once when it is over.
- * - A write fails although room was promised (the device broke, a quota): the store is `behind`.
- *   Everything is refused until a snapshot of the store could be written, tried once a second.
+ * - No room: the change is refused before it is made. The log says so once, and once when changes
+ * are accepted again.
+ * - A write fails although room was promised (a broken device, a quota): the file is `behind`. All
+ *   changes are refused until a snapshot of the store could be written, which is tried once a
+ * second.
  */
 #include "rendezvous/store/journal_file.h"
 
@@ -35,10 +38,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Pending bytes that are not worth collecting further. Not tuned. */
+/* So many pending bytes are written without waiting for the commit. Not tuned. */
 #define COMMIT_AT ((size_t)1 << 20)
 
-/* Room asked for at a time: one call per MiB of changes. Not tuned. */
+/* How much room is asked for at a time, which is one call for each MiB of changes. Not tuned. */
 #define RESERVE_STEP ((uint64_t)1 << 20)
 
 struct ct_journal {
@@ -51,21 +54,21 @@ struct ct_journal {
     mode_t mode;
     bool sync;
     bool write_through; /* the file system promises no room */
-    bool grew;          /* since the last commit */
+    bool grew;          /* something was written since the last commit */
     bool behind;        /* the store holds changes that the file lacks */
-    bool refusing;      /* and that was said */
+    bool refusing;      /* the log has said that changes are refused */
     struct ct_buf pending;
     size_t group;      /* bytes of `pending` up to the end of the last whole request */
     uint64_t size;     /* bytes of the file */
-    uint64_t fresh;    /* bytes it had when it was written anew */
+    uint64_t fresh;    /* bytes it had when it was last written anew */
     uint64_t reserved; /* up to where the file system has promised room */
     uint64_t refused, refused_before, rewrites;
-    int64_t retry_ns; /* not before that is a snapshot tried again */
+    int64_t retry_ns; /* when a snapshot may be tried again */
 };
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-/* Bytes of a file that describes just what the store holds. */
+/* The size of a file that describes exactly what the store holds; an estimate. */
 static uint64_t live_size(const struct ct_journal *j)
 {
     return CT_JOURNAL_HEADER_LEN + ct_store_num_bytes(j->store) +
@@ -114,7 +117,7 @@ static void say_refusing(struct ct_journal *j, int sys)
     }
 }
 
-/* Writes what is pending; nothing is pending afterwards, also on failure. */
+/* Writes what is pending. Nothing is pending afterwards, even on failure. */
 static int write_pending(struct ct_journal *j)
 {
     const unsigned char *p = ct_buf_bytes(&j->pending);
@@ -140,7 +143,7 @@ static int write_pending(struct ct_journal *j)
         j->grew = true;
         return 0;
     }
-    /* Nobody is told of these changes, so they should not come back after a restart. */
+    /* No client gets a reply to these changes, so they must not come back after a restart. */
     if (ftruncate(j->fd, (off_t)j->size) == 0) {
         j->reserved = j->size;
     }
@@ -150,7 +153,8 @@ static int write_pending(struct ct_journal *j)
 
 static void compact_if_due(struct ct_journal *j)
 {
-    /* Also against what writing anew gave last time: live_size() is an estimate. */
+    /* live_size() is an estimate, so the file must also be larger than when it was last written
+     * anew. */
     if (j->size < 2 * live_size(j) + CT_JOURNAL_SLACK || j->size < j->fresh + CT_JOURNAL_SLACK ||
         !may_retry(j)) {
         return;
@@ -169,7 +173,8 @@ int ct_journal_commit(struct ct_journal *journal)
         journal->behind = true;
         return rc;
     }
-    /* Only here: within a change the store lacks what the file has already. */
+    /* The file is compacted only here. In the middle of a change the store does not have what the
+     * file already has, so a snapshot would lose it. */
     if (journal->grew) {
         journal->grew = false;
         compact_if_due(journal);
@@ -179,8 +184,8 @@ int ct_journal_commit(struct ct_journal *journal)
 
 /* ---- room ----------------------------------------------------------------------------------- */
 
-/* Is there room for much more than `end` bytes? Else a small change that still fits would pass for
- * the end of the trouble. */
+/* Is there room for much more than `end` bytes? A small change that still fits does not mean that
+ * there is room again. */
 static bool is_roomy(const struct ct_journal *j, uint64_t end)
 {
     struct rlimit limit;
@@ -189,12 +194,13 @@ static bool is_roomy(const struct ct_journal *j, uint64_t end)
            limit.rlim_cur >= much;
 }
 
-/* Has the file system promise room for a file of `end` bytes. 0 or an errno value. */
+/* Lets the file system promise room for a file of `end` bytes. Returns 0 or an errno value. */
 static int reserve(struct ct_journal *j, uint64_t end)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && end > limit.rlim_cur) {
-        return EFBIG; /* may have been lowered, and not every file system asks for it below */
+        return EFBIG; /* the limit may have been lowered, and not every file system checks it in
+                         fallocate() */
     }
     if (j->write_through || end <= j->reserved) {
         return 0;
@@ -222,7 +228,7 @@ static int reserve(struct ct_journal *j, uint64_t end)
 
 /* ---- the sink ------------------------------------------------------------------------------- */
 
-/* The request whose changes stand behind `group` is void. */
+/* Refuses the request whose changes stand behind `group`. */
 static int refuse(struct ct_journal *j, int rc)
 {
     j->pending.len = j->group;
@@ -241,7 +247,7 @@ static void say_accepting(struct ct_journal *j)
     }
 }
 
-/* All changes of one request stand behind `group`. */
+/* Accepts a request, all of whose changes stand behind `group`. */
 static int take_group(struct ct_journal *j)
 {
     int sys = reserve(j, j->size + j->pending.len);
@@ -249,7 +255,7 @@ static int take_group(struct ct_journal *j)
         say_refusing(j, sys);
         return refuse(j, CT_EIO);
     }
-    bool others = j->group > 0; /* made already, so losing them would be another matter */
+    bool others = j->group > 0; /* changes of earlier requests, which the store has already made */
     j->group = j->pending.len;
     if (j->write_through || j->pending.len >= COMMIT_AT) {
         int rc = write_pending(j);
@@ -290,7 +296,7 @@ int ct_journal_clear(struct ct_journal *journal, struct ct_err *err)
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
-/* Opens and locks the file that has the name; one that a snapshot has just replaced is let go. */
+/* Opens and locks the file. If a snapshot of another process has just replaced it, tries again. */
 static int open_locked(const char *path, int *out, mode_t *mode, struct ct_err *err)
 {
     for (;;) {
@@ -320,7 +326,7 @@ static int open_locked(const char *path, int *out, mode_t *mode, struct ct_err *
     }
 }
 
-/* Gives the damaged file a second name, which stays when a snapshot takes the first. */
+/* Gives the damaged file a second name, because a snapshot will take the first one. */
 static int keep_damaged(struct ct_journal *j, char *kept, size_t size, struct ct_err *err)
 {
     for (int i = 1; i < 100; i++) {
@@ -385,7 +391,7 @@ static int prepare_end(struct ct_journal *j, const struct ct_journal_load *load,
     return j->sync ? ct_file_sync_folder(j->path, err) : 0;
 }
 
-/* Gives *out, also on failure if it is not NULL. */
+/* Gives *out, which on failure is NULL or must be closed, too. */
 static int journal_new(const struct ct_journal_options *options, struct ct_store *store,
                        struct ct_journal **out, struct ct_err *err)
 {
@@ -405,7 +411,7 @@ static int journal_new(const struct ct_journal_options *options, struct ct_store
     if (rc != 0) {
         return rc;
     }
-    /* A link is followed now: a snapshot must not take its place. */
+    /* If the path is a symbolic link, a snapshot must replace the file and not the link. */
     char real[PATH_MAX];
     j->path = realpath(options->path, real) != NULL ? ct_strdup(real) : NULL;
     return j->path != NULL ? 0 : ct_err_set(err, CT_ENOMEM, "out of memory");
@@ -458,7 +464,7 @@ void ct_journal_close(struct ct_journal *journal)
         return;
     }
     if (journal->fd >= 0) {
-        (void)(ct_journal_commit(journal) == 0); /* its failure was said */
+        (void)(ct_journal_commit(journal) == 0); /* the log has the failure */
         (void)close(journal->fd);
     }
     ct_store_set_sink(journal->store, NULL);

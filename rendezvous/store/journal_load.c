@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Two passes: the first finds where the last whole request ends, the second makes the changes up to
- * there. So a request that is not there completely costs no memory to hold back, however large.
+ * Two passes: the first finds where the last complete request ends, the second makes the changes up
+ * to there. So an incomplete request needs no memory, however large it is.
  */
 #include "rendezvous/store/journal_load.h"
 
@@ -22,7 +22,7 @@ struct source {
     struct ct_buf held;
 };
 
-/* Gets more bytes. 0, CT_JOURNAL_E_MORE at the end, or negative. */
+/* Reads more bytes. Returns 0, CT_JOURNAL_E_MORE at the end, or a negative code. */
 static int fill(struct source *src, struct ct_err *err)
 {
     uint64_t left = src->end - src->at;
@@ -49,7 +49,7 @@ static int fill(struct source *src, struct ct_err *err)
     return 0;
 }
 
-/* As ct_journal_next() with more bytes as long as there are some. */
+/* As ct_journal_next(), but reads more bytes as long as there are some. */
 static int next(struct source *src, struct ct_journal_reader *reader, struct ct_change *out,
                 size_t *used, struct ct_err *err)
 {
@@ -82,7 +82,7 @@ static int header(struct source *src, struct ct_err *err)
     }
 }
 
-/* First pass. CT_JOURNAL_E_MORE when there is no header. */
+/* First pass. Returns CT_JOURNAL_E_MORE when there is no header. */
 static int survey(struct source *src, struct ct_journal_load *out, struct ct_err *err)
 {
     int rc = header(src, err);
@@ -103,7 +103,7 @@ static int survey(struct source *src, struct ct_journal_load *out, struct ct_err
     }
     out->whole = reader.whole;
     out->changes = reader.changes;
-    /* A last record with a wrong checksum is one whose bytes did not all reach the disk. */
+    /* A wrong checksum in the very last record only means that not all of it reached the disk. */
     out->damaged = rc == CT_EFORMAT && (used == 0 || reader.offset + used < out->size);
     return 0;
 }

@@ -13,10 +13,10 @@
 
 struct ct_journal_load {
     uint64_t size;    /* bytes of the file */
-    uint64_t whole;   /* of these, how many were used; 0 when not even a header is there */
+    uint64_t whole;   /* how many of these were used; 0 when there is not even a header */
     uint64_t changes; /* made to the store */
-    /* The bytes after `whole` are not just an unfinished write: the file was changed after it was
-     * written. `why` says how. */
+    /* The bytes after `whole` are more than an unfinished write: the file was changed afterwards.
+     * `why` says what is wrong. */
     bool damaged;
     struct ct_err why;
 };

@@ -78,14 +78,15 @@ int ct_journal_snapshot(const char *path, mode_t mode, struct ct_store *store, i
     }
     struct writer w = {.sink = {on_change}};
     int rc;
-    /* One that a killed process left; whoever holds the journal's lock is alone here. */
+    /* Removes what a killed process may have left. The journal's lock keeps other processes out. */
     (void)unlink(temp);
     w.fd = open(temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR);
     if (w.fd < 0) {
         rc = ct_err_sys(err, ct_code_from_errno(errno), errno, "cannot make %s", temp);
         goto free_temp;
     }
-    /* Locked before it has the name that others open. A new file has no other lock. */
+    /* The file is locked before it gets the name that other processes open. Nobody else can have
+     * locked a new file. */
     if (flock(w.fd, LOCK_EX | LOCK_NB) != 0 || fchmod(w.fd, mode) != 0) {
         rc = ct_err_sys(err, CT_EIO, errno, "cannot prepare %s", temp);
         goto remove_temp;
@@ -100,7 +101,8 @@ int ct_journal_snapshot(const char *path, mode_t mode, struct ct_store *store, i
         rc = ct_err_sys(err, CT_EIO, errno, "cannot rename %s to %s", temp, path);
         goto remove_temp;
     }
-    /* A failure cannot be undone any more, and shows only if the power fails right now. */
+    /* After a failure the rename cannot be undone any more. It only matters if the power fails now.
+     */
     (void)(ct_file_sync_folder(path, NULL) == 0);
     *out_fd = w.fd;
     *out_size = w.size;

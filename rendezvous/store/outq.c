@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The queue is one buffer of copied bytes, and marks in it where a value follows that is referenced
- * and not copied. Only a queue that holds something has them (struct ct_outq_body).
+ * The queue is one buffer of copied bytes, and marks that say where a referenced value belongs
+ * between them. An empty queue has neither (struct ct_outq_body).
  */
 #include "rendezvous/store/outq.h"
 
@@ -10,12 +10,12 @@
 
 #include <string.h>
 
-/* First array of marks: one MULTI_GET of a few large values. */
+/* The first array of marks. It is enough for a MULTI_GET of a few large values. */
 #define MARKS_MIN 16
 
 struct ct_outq_mark {
     struct ct_blob *blob;
-    uint64_t at; /* it goes before the copied byte of this number */
+    uint64_t at; /* the value goes before the copied byte of this number */
 };
 
 struct ct_outq_body {
@@ -26,7 +26,7 @@ struct ct_outq_body {
     size_t sent;                /* bytes of the first mark's value already consumed */
 };
 
-/* Frees what a body holds; it is empty and usable then. */
+/* Frees what a body holds and leaves an empty, usable body. */
 static void body_clear(struct ct_outq_body *body)
 {
     for (size_t i = 0; i < body->count; i++) {
@@ -108,7 +108,8 @@ static int marks_reserve(struct ct_outq_body *body)
     if (body->first + body->count < body->cap) {
         return 0;
     }
-    /* Sliding down only when it frees half keeps the cost per mark constant. */
+    /* Marks move to the front only if that frees half of the array, so that each mark moves seldom.
+     */
     if (body->first > body->cap / 2) {
         memmove(body->marks, body->marks + body->first, body->count * sizeof(*body->marks));
         body->first = 0;
@@ -169,7 +170,7 @@ size_t ct_outq_iov(const struct ct_outq *q, struct iovec *iov, size_t max)
     return used;
 }
 
-/* The first mark's value is what comes next: takes up to `len` bytes of it. */
+/* Takes up to `len` bytes of the first mark's value, which comes next. Returns how many. */
 static size_t consume_blob(struct ct_outq_body *body, size_t len)
 {
     struct ct_outq_mark *mark = &body->marks[body->first];
@@ -185,7 +186,7 @@ static size_t consume_blob(struct ct_outq_body *body, size_t len)
     return left;
 }
 
-/* Copied bytes up to the first mark come next. */
+/* Takes up to `len` copied bytes before the first mark, which come next. Returns how many. */
 static size_t consume_bytes(struct ct_outq_body *body, size_t len)
 {
     size_t run =

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Unsent reply bytes of one connection. Small pieces are copied into one buffer, large values are
- * referenced. So a GET of 8 MiB copies nothing, and a MULTI_GET of a million times the same value
- * holds it once.
+ * referenced. So a GET of 8 MiB copies nothing, and a MULTI_GET that names the same key a million
+ * times holds its value once.
  */
 #ifndef CT_RENDEZVOUS_STORE_OUTQ_H
 #define CT_RENDEZVOUS_STORE_OUTQ_H
@@ -22,15 +22,15 @@ struct ct_outq {
     size_t total;              /* unsent bytes, copied and referenced */
 };
 
-/* Bytes that the queue itself takes, which referenced values are not. */
+/* Bytes that the queue itself takes, without the values that it references. */
 size_t ct_outq_memory(const struct ct_outq *q);
 
 /* Drops everything and leaves an empty, usable queue. */
 void ct_outq_fini(struct ct_outq *q);
 
-/* Queues that are empty most of the time share one body, so that an idle connection has no memory
- * for replies and a busy one allocates none: lend it to a queue before things are put there, take
- * it back when they are gone. */
+/* Queues that are empty most of the time share one spare body, so that an idle connection has no
+ * memory for replies and a busy one need not allocate it. Lend the body to a queue before something
+ * is put there, and take it back afterwards. */
 void ct_outq_lend(struct ct_outq *q, struct ct_outq_body **spare);
 
 /* The body of an empty queue becomes the spare one, or is freed. A queue that holds something keeps
@@ -46,7 +46,7 @@ CT_MUST_CHECK int ct_outq_reserve(struct ct_outq *q, size_t len);
 /* Both copy; CT_ENOMEM leaves the queue as it was. */
 CT_MUST_CHECK int ct_outq_put(struct ct_outq *q, const void *bytes, size_t len);
 
-/* Takes a reference of its own when the value is long. */
+/* Copies a short value. Of a long one it takes a reference of its own. */
 CT_MUST_CHECK int ct_outq_put_blob(struct ct_outq *q, struct ct_blob *blob);
 
 /* Describes the first unsent bytes in at most `max` entries; returns how many were used. They point

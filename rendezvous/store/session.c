@@ -4,11 +4,11 @@
  * the reply goes to session.out. Bytes of a request that is not complete are kept in a struct
  * ct_partial until the rest comes.
  *
- * Other paths: a WAIT has no reply until on_wake(), a watched key that changes makes a notice
- * (on_notice()); both are called in the middle of another session's request, so the owner sends
- * later. Feeding stalls when too much is unsent, and yields before a request that copies much. A
- * request about very many keys is served in slices, one in each turn of the loop (struct ct_partial
- * says how far it came); what other clients do in between may show in its answer.
+ * Other paths: a WAIT gets its reply after on_wake(), and a change of a watched key becomes a
+ * notice in on_notice(). Both are called in the middle of another session's request, so the owner
+ * sends later. Feeding stalls when too much is unsent, and yields before a request that copies
+ * much. A request about very many keys is served in slices, one in each turn of the loop (struct
+ * ct_partial says how far it came). Its answer may show what other clients do in between.
  *
  * Failure modes: a negative code ends the connection. Replies to earlier requests are still sent.
  */
@@ -23,7 +23,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Keys or pairs of a request that are served together: all or, of very many, some. */
+/* Keys or pairs of a request that are served together: all, or a part if there are very many. */
 struct ct_slice {
     struct ct_bytes items;
     size_t count;
@@ -58,7 +58,7 @@ static int reply_blob(struct ct_session *s, struct ct_blob *value)
 static void on_wake(struct ct_waiter *waiter)
 {
     struct ct_session *s = CT_CONTAINER_OF(waiter, struct ct_session, waiter);
-    /* Only noted: a wake of thousands must not need memory for each. */
+    /* The wake is only noted, because waking thousands must not need memory for each. */
     s->woken = true;
     s->service->on_woken(s);
 }
@@ -81,16 +81,16 @@ static size_t stall_at(const struct ct_session *s)
     return ct_budget_fits(budget, CT_OUT_STALL_BYTES) ? CT_OUT_STALL_BYTES : CT_GRANT_BYTES / 2;
 }
 
-/* Does so much wait for this client that it must not be told more? Where no write is blocked, only
- * its own memory counts: the client could not read yet, and a burst of large values, which are
- * shared, is not its fault. */
+/* Is so much unsent that this client must get no more notices? If no write is blocked, the client
+ * had no chance to read yet. Then only the queue's own memory counts, and not the large values of a
+ * burst, which are shared. */
 static bool lags(const struct ct_session *s)
 {
     return (s->blocked ? s->out.total : ct_outq_memory(&s->out)) >= stall_at(s);
 }
 
-/* In the order of PyTorch's server: the answer of an ADD and that of a WAIT go before the notice.
- */
+/* Puts a notice into `out`, in the order of PyTorch's server: the answers of an ADD and of a WAIT
+ * come before the notice. */
 static int put_notice(struct ct_session *s, const struct ct_notice *notice)
 {
     if (s->service->adder == s) {
@@ -150,7 +150,8 @@ static int op_compare_set(struct ct_session *s, const struct ct_request *req)
     if (rc != 0) {
         return rc;
     }
-    /* A missing key is answered with what the client expected: agents judge by that echo. */
+    /* If the key is missing, the answer is the value that the client expected. torchrun's agents
+     * rely on that. */
     return held != NULL ? reply_blob(s, held) : reply_bytes(s, req->value);
 }
 
@@ -225,13 +226,13 @@ static int op_barrier(struct ct_session *s, const struct ct_request *req, struct
     return rc == 0 ? reply_u8(s, CT_WAIT_DONE) : rc;
 }
 
-/* Room for all of it was made. */
+/* op_list_keys() has made room for all keys. */
 static void list_key(void *data, struct ct_bytes key)
 {
     CT_ASSERT(reply_bytes(data, key) == 0);
 }
 
-/* May the replies take this much? Little is granted whatever the budget. */
+/* May the replies take this much? CT_GRANT_BYTES are granted even without budget. */
 static bool reply_fits(struct ct_session *s, size_t memory)
 {
     struct ct_budget *budget = ct_store_budget(s->service->store);
@@ -257,7 +258,7 @@ static int op_list_keys(struct ct_session *s, struct ct_err *err)
     return 0;
 }
 
-/* Bytes that the operation copies besides those of the request. */
+/* Bytes that the operation copies in addition to those of the request. */
 static size_t copies(const struct ct_session *s, const struct ct_request *req)
 {
     struct ct_store *store = s->service->store;
@@ -267,15 +268,16 @@ static size_t copies(const struct ct_session *s, const struct ct_request *req)
     return req->op == CT_OP_APPEND ? ct_store_append_copies(store, req->key) : 0;
 }
 
-/* Is it served in slices? The answer of a MULTI_GET must not be interrupted by a notice. */
+/* Is the request served in slices? A MULTI_GET of a client that watches keys is not, because a
+ * notice must not come in the middle of its answer. */
 static bool is_sliced(const struct ct_session *s, const struct ct_request *req)
 {
     return (req->count > CT_SLICE_KEYS || req->items.len > CT_SLICE_BYTES) &&
            (req->op != CT_OP_MULTI_GET || !s->watches);
 }
 
-/* Has this turn of the loop room for the request, or for a slice of it? Of what is larger than a
- * turn the beginning of a turn has. */
+/* Does the request, or a slice of it, fit into what is left of this turn of the loop? A request
+ * that is larger than a turn fits at the beginning of one. */
 static bool fits_turn(struct ct_session *s, const struct ct_request *req)
 {
     size_t bytes = is_sliced(s, req) ? CT_TURN_BYTES : copies(s, req);
@@ -290,7 +292,7 @@ static bool fits_turn(struct ct_session *s, const struct ct_request *req)
     return true;
 }
 
-/* The keys or pairs that come next, of which `done` bytes have been served. */
+/* Returns the keys or pairs that come next, after `done` bytes of them have been served. */
 static struct ct_slice next_slice(const struct ct_session *s, const struct ct_request *req,
                                   size_t done)
 {
@@ -315,7 +317,8 @@ static struct ct_slice next_slice(const struct ct_session *s, const struct ct_re
     return slice;
 }
 
-/* `slice` is of `req` and says whether more of it is to be served. */
+/* Applies the request, or the slice of it. Sets slice->more to false when the answer is complete.
+ */
 static int apply(struct ct_session *s, const struct ct_request *req, struct ct_slice *slice,
                  struct ct_err *err)
 {
@@ -345,7 +348,8 @@ static int apply(struct ct_session *s, const struct ct_request *req, struct ct_s
     case CT_OP_MULTI_SET:
         return ct_store_multi_set(s->service->store, slice->items, slice->count);
     case CT_OP_CANCEL_WAIT:
-        /* Always answered, also when the wait was over before: the client counts on one reply. */
+        /* There is always one reply, even if the wait was over before, because the client expects
+         * one. */
         ct_store_cancel(s->service->store, &s->waiter);
         return reply_u8(s, CT_WAIT_CANCELED);
     case CT_OP_PING:
@@ -366,7 +370,7 @@ static int apply(struct ct_session *s, const struct ct_request *req, struct ct_s
     return ct_err_set(err, CT_EPROTO, "unknown operation %u", (unsigned)req->op);
 }
 
-/* May this operation come now? */
+/* Checks that this operation may come now. */
 static int admit(struct ct_session *s, enum ct_op op, struct ct_err *err)
 {
     if (op == CT_OP_VALIDATE && s->greeted) {
@@ -378,13 +382,13 @@ static int admit(struct ct_session *s, enum ct_op op, struct ct_err *err)
             /* The client reads one byte next; any other reply would be taken for the wait's. */
             return ct_err_set(err, CT_EPROTO, "%s while a WAIT is pending", ct_op_name(op));
         }
-        /* It gave up waiting, and would take a late answer for that of this request. */
+        /* The client has given up waiting. It would take a late answer for that of this request. */
         ct_store_cancel(s->service->store, &s->waiter);
     }
     return 0;
 }
 
-/* 0 when the dialect is known. */
+/* Finds out the dialect. Returns 0 when it is known. */
 static int greet(struct ct_session *s, const unsigned char *bytes, size_t len)
 {
     if (s->greeted) {
@@ -398,15 +402,15 @@ static int greet(struct ct_session *s, const unsigned char *bytes, size_t len)
 
 /* ---- the stream of requests ----------------------------------------------------------------- */
 
-/* Part of a request, or whole ones that a stall holds up. */
+/* Bytes that are kept: a part of a request, or whole requests that a stall delays. */
 struct ct_partial {
     struct ct_scan scan;
     size_t done;         /* bytes of the first request's keys or pairs that were served */
     struct ct_buf bytes; /* never empty */
 };
 
-/* Applies the request or its next slice and checks what the reply takes. *done: as in struct
- * ct_partial; 0 afterwards when the request is served. */
+/* Applies the request or its next slice, and checks how much memory the reply takes. *done is as in
+ * struct ct_partial; it becomes 0 when the whole request is served. */
 static int answer(struct ct_session *s, const struct ct_request *req, size_t *done,
                   struct ct_err *err)
 {
@@ -419,8 +423,9 @@ static int answer(struct ct_session *s, const struct ct_request *req, size_t *do
     return rc == 0 ? s->error : rc;
 }
 
-/* Serves requests from the front of `bytes`; *used = bytes of those served. 0 (the rest is part of
- * a request), CT_SESSION_E_STALLED, CT_SESSION_E_YIELDED, or negative. */
+/* Serves requests from the front of `bytes`. *used gets the bytes of those that were served.
+ * Returns 0 when the rest is an incomplete request, CT_SESSION_E_STALLED, CT_SESSION_E_YIELDED, or
+ * a negative code. */
 static int serve(struct ct_session *s, struct ct_scan *scan, size_t *done,
                  const unsigned char *bytes, size_t len, size_t *used, struct ct_err *err)
 {
@@ -435,8 +440,8 @@ static int serve(struct ct_session *s, struct ct_scan *scan, size_t *done,
             scan->dialect = s->dialect;
             rc = ct_scan(scan, bytes + *used, len - *used, err);
         }
-        /* Judged before its fields, also where those are wrong: a scanner of ports ends at its
-         * first byte, and the verdict does not depend on how many bytes came with it. */
+        /* The operation is checked before its fields. So a port scanner is refused at its first
+         * byte, and the error does not depend on how many bytes came with that byte. */
         if (first_look && scan->field != NULL) {
             int verdict = admit(s, scan->op, err);
             rc = verdict != 0 ? verdict : rc;
@@ -498,12 +503,12 @@ static int partial_append(struct ct_session *s, const void *bytes, size_t len)
     return rc;
 }
 
-/* Gives the pages of bytes that were served back, up to `done` bytes of the keys or pairs: to free
- * a GiB at the end would take 30 ms. */
+/* Gives the memory of keys or pairs that were served, up to `done` bytes of them, back to the
+ * kernel. Freeing a GiB at the end would take 30 ms. */
 static void give_pages(const struct ct_buf *buf, size_t before, size_t done)
 {
     const uintptr_t mask = (uintptr_t)sysconf(_SC_PAGESIZE) - 1;
-    /* The opcode and the count are read again. */
+    /* The opcode and the count in front of the items are still needed. */
     const uintptr_t items = (uintptr_t)ct_buf_bytes(buf) + 1 + 8;
     const uintptr_t from = (items + before + mask) & ~mask, to = (items + done) & ~mask;
     if (from < to) {
@@ -542,7 +547,7 @@ static int keep(struct ct_session *s, const struct ct_scan *scan, size_t done,
     return partial_append(s, bytes, len);
 }
 
-/* The usual case: whole requests, served where they lie. */
+/* The usual case: whole requests, which are served without being copied. */
 static int feed_whole(struct ct_session *s, const unsigned char *bytes, size_t len,
                       struct ct_err *err)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The operations of the engine. A change is made in this order: memory for the new value and its
- * entry, the journal's agreement (ask_sink()), the change itself, which cannot fail, the wakes of
- * waiters, the notices to watchers. A failure before the change undoes what was prepared.
+ * The operations of the engine. A change is made in this order: allocate the new value and its
+ * entry, ask the journal (ask_sink()), make the change, which cannot fail, wake waiters, notify
+ * watchers. A failure before the change undoes what was prepared.
  *
- * Watches are made with the first watcher and freed with the last, so that a store where nobody
- * watches anything tests one pointer for each change.
+ * Watches are made with the first watcher and freed with the last. So a store in which nobody
+ * watches anything only tests one pointer for each change.
  */
 #include "rendezvous/store/store.h"
 
@@ -18,7 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- who must agree, who is told ------------------------------------------------------------ */
+/* ---- the sink and the watchers --------------------------------------------------------------- */
 
 static struct ct_change change_of(enum ct_change_kind kind, const struct ct_store_entry *entry,
                                   const struct ct_blob *value)
@@ -30,8 +30,8 @@ static struct ct_change change_of(enum ct_change_kind kind, const struct ct_stor
     return change;
 }
 
-/* Must this change not be made? Asked when everything that could fail otherwise has been done.
- * `more` as in struct ct_change. */
+/* Asks the sink whether the change may be made; a negative code means no. Called when everything
+ * else that can fail has been done. `more` is as in struct ct_change. */
 static int ask_sink(struct ct_store *store, enum ct_change_kind kind,
                     const struct ct_store_entry *entry, const struct ct_blob *value, bool more)
 {
@@ -43,8 +43,8 @@ static int ask_sink(struct ct_store *store, enum ct_change_kind kind,
     return store->sink->change(store->sink, &change);
 }
 
-/* The entry's value was `before` (takes the reference; NULL = none) until this change. Called after
- * the wakes, as PyTorch's server answers a WAIT first. */
+/* Notifies the watchers that the entry's value is not `before` any more (NULL = it had none). Takes
+ * the reference. Called after the wakes, because PyTorch's server answers a WAIT first. */
 static void tell_watchers(struct ct_store *store, const struct ct_store_entry *entry,
                           struct ct_blob *before)
 {
@@ -61,7 +61,8 @@ static void tell_watchers(struct ct_store *store, const struct ct_store_entry *e
 
 /* ---- values --------------------------------------------------------------------------------- */
 
-/* Takes the key's value away, not the entry. The caller gets its reference; NULL = it had none. */
+/* Removes the value of the key, but not its entry. The caller gets the reference; NULL = there was
+ * no value. */
 static struct ct_blob *take_value(struct ct_store *store, struct ct_store_entry *entry)
 {
     struct ct_blob *value = entry->value;
@@ -74,8 +75,8 @@ static struct ct_blob *take_value(struct ct_store *store, struct ct_store_entry 
     return value;
 }
 
-/* Makes a value for the entry (NULL = there is none). What the old one takes does not count against
- * it, or a counter could not go on when the store is full. */
+/* Makes a value for the entry (NULL = there is none). The memory of the old value is available to
+ * the new one, because otherwise a counter could not be changed when the store is full. */
 static struct ct_blob *value_for(struct ct_store *store, const struct ct_store_entry *entry,
                                  struct ct_bytes a, struct ct_bytes b)
 {
@@ -87,7 +88,8 @@ static struct ct_blob *value_for(struct ct_store *store, const struct ct_store_e
     return value;
 }
 
-/* Takes `value` and gives the one before it, for tell_watchers(); cannot fail, wakes nobody. */
+/* Sets the value, which it takes. Returns the value before it, for tell_watchers(). Cannot fail,
+ * wakes nobody. */
 static struct ct_blob *put_value(struct ct_store *store, struct ct_store_entry *entry,
                                  struct ct_blob *value)
 {
@@ -99,8 +101,8 @@ static struct ct_blob *put_value(struct ct_store *store, struct ct_store_entry *
     return before;
 }
 
-/* Takes `value` (NULL = its allocation failed), also on failure; wakes nobody. `*entry` NULL =
- * there is none: makes it. *before: as put_value() gives it. */
+/* Sets the value of the key, and makes *entry if it is NULL. Takes `value`, even on failure; NULL
+ * means that its allocation failed. *before gets the value before it. Wakes nobody. */
 static int replace_value(struct ct_store *store, struct ct_store_entry **entry, struct ct_bytes key,
                          struct ct_blob *value, struct ct_blob **before)
 {
@@ -139,7 +141,7 @@ int ct_store_set(struct ct_store *store, struct ct_bytes key, struct ct_bytes va
     return store_value(store, entry, key, value_for(store, entry, value, (struct ct_bytes){0}));
 }
 
-/* One pair of a MULTI_SET whose memory is there. */
+/* One pair of a MULTI_SET for which everything is allocated. */
 struct new_value {
     struct ct_store_entry *entry; /* pinned */
     struct ct_blob *value;
@@ -176,8 +178,8 @@ static void apply_pair(struct ct_store *store, const struct new_value *pair)
     tell_watchers(store, pair->entry, before);
 }
 
-/* Prepares all pairs and asks the sink about each. *ready = how many are prepared, on failure
- * too. */
+/* Prepares all pairs and asks the sink about each. *ready gets the number of prepared pairs, even
+ * on failure. */
 static int prepare_pairs(struct ct_store *store, struct ct_bytes pairs, size_t count,
                          struct new_value *out, size_t *ready)
 {
@@ -197,7 +199,7 @@ static int prepare_pairs(struct ct_store *store, struct ct_bytes pairs, size_t c
     return 0;
 }
 
-/* Pairs of a MULTI_SET that need no allocation of their own. */
+/* So many pairs of a MULTI_SET need no memory from the heap. */
 #define PAIRS_ON_STACK 32
 
 int ct_store_multi_set(struct ct_store *store, struct ct_bytes pairs, size_t count)
@@ -220,8 +222,8 @@ int ct_store_multi_set(struct ct_store *store, struct ct_bytes pairs, size_t cou
     return rc;
 }
 
-/* Can the old value be lengthened in place? Not if somebody else holds it, such as a reply that is
- * on its way, and not if a journal or a watcher is told of the new value or of both. */
+/* Can the old value be lengthened in place? Not if somebody else holds it, such as an unsent reply,
+ * and not if a journal needs the new value or a watcher both. */
 static bool grows_in_place(const struct ct_store *store, const struct ct_blob *old)
 {
     return old != NULL && old->refs == 1 && store->sink == NULL && store->watches == NULL;
@@ -275,7 +277,7 @@ static int parse_counter(const struct ct_blob *value, int64_t *out)
     bool negative = p < end && *p == '-';
     p += p < end && (*p == '-' || *p == '+');
     const unsigned char *digits = p;
-    /* Collected below zero, where there is one number more. */
+    /* The number is built below zero, because INT64_MIN has no positive counterpart. */
     int64_t n = 0;
     for (; p < end && *p >= '0' && *p <= '9'; p++) {
         if (__builtin_mul_overflow(n, 10, &n) || __builtin_sub_overflow(n, *p - '0', &n)) {
@@ -424,12 +426,12 @@ static int queue_reserve(struct ct_store *store, struct ct_store_entry *entry)
     }
     int rc =
         entry->queue != NULL ? ct_buf_reserve(entry->queue, sizeof(struct ct_blob *)) : CT_ENOMEM;
-    /* Small beside the element that must fit. */
+    /* Forced, because it is small compared with the element, which must fit. */
     ct_budget_force(&store->budget, queue_cost(entry->queue) - before);
     return rc;
 }
 
-/* What can fail of a push. Gives *entry, also on failure; NULL = there is none. */
+/* Does the part of a push that can fail. Gives *entry even on failure; NULL = there is none. */
 static int prepare_push(struct ct_store *store, struct ct_bytes key, struct ct_blob *blob,
                         struct ct_store_entry **entry)
 {
@@ -489,7 +491,7 @@ int ct_store_pop(struct ct_store *store, struct ct_waiter *waiter, struct ct_byt
             return rc;
         }
         *out = queue_take(store, entry);
-        entry->pins++; /* the end of the claim may be the end of the entry */
+        entry->pins++; /* the end of the claim must not free the entry */
     }
     ct_store_wait_end_claim(store, waiter, entry);
     if (*len > 0) {
@@ -505,7 +507,7 @@ size_t ct_store_queue_len(struct ct_store *store, struct ct_bytes key)
     return entry != NULL ? queue_len(entry) : 0;
 }
 
-/* Takes the queue and what is in it away, not the entry. */
+/* Removes the queue and its elements, but not the entry. */
 static void clear_queue(struct ct_store *store, struct ct_store_entry *entry)
 {
     while (entry->queue != NULL) {
@@ -611,7 +613,7 @@ int ct_store_dump(struct ct_store *store, struct ct_change_sink *sink)
     return dump.rc;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------ */
+/* ---- the whole store ------------------------------------------------------------------------- */
 
 int ct_store_new(struct ct_store **out)
 {

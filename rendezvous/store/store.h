@@ -3,7 +3,8 @@
  * The key/value engine of the store: no sockets, no clock, no wire format. One thread.
  *
  * Keys and values are byte strings whose lengths the codec has checked. A value is an immutable
- * counted blob. Semantics are those of PyTorch's libuv server, except where that one is at fault.
+ * blob with a reference count. Semantics are those of PyTorch's libuv server, except for that
+ * server's faults.
  *
  * Queues have a name space of their own: a key and a queue of the same name are independent, except
  * that CHECK and WAIT accept either. An empty queue does not exist.
@@ -12,17 +13,16 @@
  * - A value wakes all waiters of the key, whatever operation made it. COMPARE_SET wakes them only
  *   if the key exists afterwards.
  * - An element pushed to a queue wakes one waiter: the first one that misses no other name. Waiters
- *   before it that miss other names, too, count this name as seen, as with a key, but are passed
- *   over: they would keep the element from a waiter that can take it. The woken waiter has a claim
- *   until it pops, waits for a missing name, or cancels. If it has not popped from that queue by
- *   then, the next waiter is woken in its place. A claim reserves nothing: the element goes to the
- *   first client that pops.
+ * before it that also miss other names count this name as seen, as with a key, but are not woken,
+ * because they could not take the element yet. The woken waiter has a claim until it pops, waits
+ * for a missing name, or cancels. If it has not popped from that queue by then, the next waiter is
+ * woken in its place. A claim reserves nothing: the element goes to the first client that pops.
  * - A barrier wakes the waiters at it, and those that wait for its key, only when it is complete.
  *   Until then the value of the key is its count. Writing that value in another way wakes no waiter
  *   at the barrier.
  *
- * Watchers are told of each change of a key's value, even if the value stays the same, after the
- * waiters of the key are woken. Queues are not watched.
+ * Watchers get a notice of each change of a key's value, even if the value stays the same. The
+ * waiters of the key are woken before that. Queues are not watched.
  *
  * Every call has its whole effect or, with CT_ENOMEM or the code of a sink, none of it.
  */
@@ -55,12 +55,12 @@ struct ct_waiter_link {
 /* A client that may wait. Embedded in its owner, which must call ct_store_cancel() before it is
  * freed. */
 struct ct_waiter {
-    /* Called when the last missing name came. The waiter may be used for another wait by then. Must
-     * not call the store, which is in the middle of a change. */
+    /* Called when the last missing name has come. The waiter may already be used for another wait.
+     * The callback must not call the store, which is in the middle of a change. */
     void (*wake)(struct ct_waiter *waiter);
     struct ct_waiter_block *blocks; /* places of a wait for several names */
-    uint32_t missing;    /* names that have not come, and 1 if `unfinished`; 0 = not waiting */
-    bool unfinished : 1; /* more names are to be added; it is not woken before */
+    uint32_t missing;    /* names that have not come, plus 1 if `unfinished`; 0 = not waiting */
+    bool unfinished : 1; /* more names will be added; it is not woken before that */
     bool at_barrier : 1;
     bool claims : 1; /* woken by a push to the queue at one.entry, and has not popped yet */
     struct ct_waiter_link one;
@@ -97,8 +97,8 @@ CT_MUST_CHECK int ct_store_add(struct ct_store *store, struct ct_bytes key, int6
                                int64_t *out);
 
 /* Stores `desired` when the value equals `expected`, or when the key is missing and `expected` is
- * empty. *out is what to answer: the value held now, borrowed until the next change, or NULL when
- * the key is missing still (the protocol then echoes `expected`). */
+ * empty. *out gets the value after the call, borrowed until the next change, or NULL when the key
+ * is still missing. */
 CT_MUST_CHECK int ct_store_compare_set(struct ct_store *store, struct ct_bytes key,
                                        struct ct_bytes expected, struct ct_bytes desired,
                                        struct ct_blob **out);
@@ -116,8 +116,9 @@ bool ct_store_check(struct ct_store *store, struct ct_bytes keys, size_t count);
 /* Puts the value at the end of the queue. */
 CT_MUST_CHECK int ct_store_push(struct ct_store *store, struct ct_bytes key, struct ct_bytes value);
 
-/* Removes the first element: *out, with a reference that the caller owns, or NULL when there is
- * none. *len: how many elements there were. `waiter` is that of the client that pops. */
+/* Removes the first element. *out gets it, with a reference that the caller owns, or NULL when
+ * there is none. *len gets the number of elements before. `waiter` belongs to the client that pops.
+ */
 CT_MUST_CHECK int ct_store_pop(struct ct_store *store, struct ct_waiter *waiter,
                                struct ct_bytes key, size_t *len, struct ct_blob **out);
 
@@ -128,25 +129,27 @@ size_t ct_store_queue_len(struct ct_store *store, struct ct_bytes key);
 /* Outcome of ct_store_wait() and ct_store_barrier(): waiter->wake() will be called. */
 #define CT_STORE_E_PENDING 1
 
-/* 0: all names have a value or an element. Each name that is missing now must come once from now
- * on; that it may be deleted again meanwhile does not matter. A name that is given twice counts
- * twice. The waiter must not be waiting.
+/* Returns 0 if all names have a value or an element. Otherwise it waits until each name that is
+ * missing now has come once, even if it is deleted again meanwhile. A name that is given twice
+ * counts twice. The waiter must not be waiting.
  *
- * The names may be given in several calls, with `more` in all but the last: what came in between is
- * not waited for, and the result of the last call counts. CT_ENOMEM ends the whole wait. */
+ * The names may be given in several calls, with `more` in all but the last. Names that come in
+ * between are not waited for, and the result of the last call counts. CT_ENOMEM ends the whole
+ * wait. */
 CT_MUST_CHECK int ct_store_wait(struct ct_store *store, struct ct_waiter *waiter,
                                 struct ct_bytes keys, size_t count, bool more);
 
-/* Adds 1 to the number at the key, as ct_store_add() does. 0: it is now `needed` or more, and all
- * waiters are woken. The count is not reset: from then on the barrier is open. A client that
- * cancels stays counted. */
+/* Adds 1 to the number at the key, as ct_store_add() does. If it is now `needed` or more, wakes all
+ * waiters and returns 0; otherwise waits. The count is not reset, so the barrier stays open from
+ * then on. A client that cancels stays counted. */
 CT_MUST_CHECK int ct_store_barrier(struct ct_store *store, struct ct_waiter *waiter,
                                    struct ct_bytes key, int64_t needed);
 
 /* Ends the wait or the claim, if there is one. wake() is not called. */
 void ct_store_cancel(struct ct_store *store, struct ct_waiter *waiter);
 
-/* One of the keys that it waits for, borrowed; .ptr is NULL when it does not wait. */
+/* Returns one of the keys that the waiter waits for, borrowed; .ptr is NULL when it does not wait.
+ */
 struct ct_bytes ct_store_waited_key(const struct ct_waiter *waiter);
 
 /* ---- watching ------------------------------------------------------------------------------- */
@@ -157,23 +160,23 @@ struct ct_bytes ct_store_waited_key(const struct ct_waiter *waiter);
 CT_MUST_CHECK int ct_store_watch(struct ct_store *store, struct ct_bytes key, void *watcher,
                                  ct_notice_fn fn);
 
-/* The watcher watches nothing any more. */
+/* Ends all watches of this watcher. */
 void ct_store_unwatch(struct ct_store *store, const void *watcher);
 
 /* ---- journal -------------------------------------------------------------------------------- */
 
-/* From now on `sink` (borrowed; NULL = nobody) is told of each change before it is made. Only
- * ct_store_clear() is not told. */
+/* From now on `sink` (borrowed; NULL = none) is asked about each change before it is made, except
+ * by ct_store_clear(). */
 void ct_store_set_sink(struct ct_store *store, struct ct_change_sink *sink);
 
-/* Repeats a change that a sink was told. */
+/* Repeats a change that a sink has got. */
 CT_MUST_CHECK int ct_store_apply(struct ct_store *store, const struct ct_change *change);
 
-/* Tells `sink` the changes that make an empty store into this one; ends at its first negative code
- * and returns that. */
+/* Gives `sink` the changes that make this store from an empty one. Ends at the sink's first
+ * negative code and returns it. */
 CT_MUST_CHECK int ct_store_dump(struct ct_store *store, struct ct_change_sink *sink);
 
-/* ---- the whole ------------------------------------------------------------------------------ */
+/* ---- the whole store ------------------------------------------------------------------------- */
 
 /* Calls fn for each key that has a value, in no order; fn must not change the store. */
 void ct_store_list(struct ct_store *store, void (*fn)(void *data, struct ct_bytes key), void *data);

@@ -26,7 +26,7 @@ struct ct_store {
     struct ct_change_sink *sink; /* may be NULL */
     struct ct_watches *watches;  /* NULL: nobody watches anything */
     struct ct_budget budget;
-    size_t keys, key_bytes; /* that have a value */
+    size_t keys, key_bytes; /* keys that have a value, and their bytes */
     size_t queued;          /* elements of all queues */
     size_t bytes;           /* of those keys, and of all values and elements */
     size_t waiters;
@@ -35,11 +35,11 @@ struct ct_store {
 /* Sets up the map of a store; there is no cap on memory yet. */
 void ct_store_entry_map_init(struct ct_store *store);
 
-/* NULL when there is none. */
+/* Returns NULL when there is none. */
 struct ct_store_entry *ct_store_entry_find(struct ct_store *store, struct ct_bytes key);
 
-/* Makes the entry, which must not be there. NULL when memory is out, or the budget unless
- * `granted`. */
+/* Makes the entry; there must be none. Returns NULL when memory is out or, unless `granted`, the
+ * budget is used up. */
 struct ct_store_entry *ct_store_entry_add(struct ct_store *store, struct ct_bytes key,
                                           bool granted);
 

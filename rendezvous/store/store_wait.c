@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The waiters of the engine: who waits for which names, and who is woken by what. store.h says who
- * is woken in which order.
+ * The waiters of the engine: which names they wait for, and what wakes them. store.h has the rules.
  *
  * A waiter has one link for each name that it misses. A link stands in the list of its entry; when
  * the name comes, the link leaves the list, and the last one to leave wakes the waiter.
@@ -25,7 +24,7 @@ static size_t block_cost(size_t places)
     return sizeof(struct ct_waiter_block) + places * sizeof(struct ct_waiter_link) + CT_BLOCK_COST;
 }
 
-/* It misses nothing yet. */
+/* Begins a wait that misses nothing yet. */
 static void begin(struct ct_store *store, struct ct_waiter *waiter)
 {
     ct_store_wait_end_claim(store, waiter, NULL);
@@ -67,7 +66,8 @@ void ct_store_wait_enlist(struct ct_store *store, struct ct_waiter *waiter,
 
 /* ---- waking --------------------------------------------------------------------------------- */
 
-/* One key less to wait for. True when that was the last: the waiter is free and to be woken. */
+/* Takes one name off a wait. Returns true when it was the last one; the caller must then wake the
+ * waiter. */
 static bool satisfy(struct ct_store *store, struct ct_waiter_link *link)
 {
     struct ct_waiter *waiter = link->waiter;
@@ -80,7 +80,8 @@ static bool satisfy(struct ct_store *store, struct ct_waiter_link *link)
     return true;
 }
 
-/* Satisfies those that the event is for; stops after waking one if `claim`. */
+/* Satisfies the waiters of the entry; those at a barrier only if `barrier`. With `claim` it stops
+ * after waking one, which gets the claim. */
 static void wake(struct ct_store *store, struct ct_store_entry *entry, bool barrier, bool claim)
 {
     struct ct_list *next;
@@ -137,14 +138,14 @@ void ct_store_wait_end_claim(struct ct_store *store, struct ct_waiter *waiter,
 
 /* ---- asking --------------------------------------------------------------------------------- */
 
-/* Is it a key or a queue that CHECK and WAIT accept? NULL is allowed. */
+/* Does the entry have a value or an element, as CHECK and WAIT ask? NULL is allowed. */
 static bool exists(const struct ct_store_entry *entry)
 {
     return entry != NULL && (entry->value != NULL || entry->queue != NULL);
 }
 
 struct missing {
-    size_t count, cost; /* cost: of the entries that are to be made */
+    size_t count, cost; /* cost: memory of the entries that must be made */
 };
 
 static struct missing find_missing(struct ct_store *store, struct ct_bytes keys, size_t count)
@@ -169,8 +170,8 @@ bool ct_store_check(struct ct_store *store, struct ct_bytes keys, size_t count)
     return true;
 }
 
-/* Room for the links of several names; little is granted whatever the budget. The first call of a
- * wait for one name needs none. */
+/* Gives the links for the missing names. A wait for one name uses the waiter's own link.
+ * CT_GRANT_BYTES are granted even without budget. */
 static int make_links(struct ct_store *store, struct ct_waiter *waiter,
                       const struct missing *missing, struct ct_waiter_link **out)
 {

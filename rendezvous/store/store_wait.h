@@ -8,13 +8,13 @@
 
 #include "rendezvous/store/store_entry.h"
 
-/* The key has a value now: wakes everybody who waits for it, except those at a barrier. */
+/* Called when the key has got a value: wakes all who wait for it, except those at a barrier. */
 void ct_store_wait_wake_all(struct ct_store *store, struct ct_store_entry *entry);
 
-/* The barrier is complete: wakes those at it as well. */
+/* Called when the barrier is complete: wakes all who wait, also those at the barrier. */
 void ct_store_wait_wake_barrier(struct ct_store *store, struct ct_store_entry *entry);
 
-/* The queue got an element: wakes the first waiter that misses nothing else. */
+/* Called when the queue has got an element: wakes the first waiter that misses nothing else. */
 void ct_store_wait_wake_one(struct ct_store *store, struct ct_store_entry *entry);
 
 /* Ends the waiter's claim to an element of a queue, if it has one. The next waiter gets the claim,

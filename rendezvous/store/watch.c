@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A watch stands in two lists: that of its key, for telling, and that of its watcher, for
- * forgetting. Watchers are found by their address, since they have no room for a list of their own:
- * a connection that watches nothing, as nearly all do, pays nothing.
+ * A watch is in two lists: that of its key, for notices, and that of its watcher, for the end of
+ * the watcher. Watchers are found by their address, because they have no list of their own. So a
+ * connection that watches nothing, as nearly all do, needs no memory for it.
  */
 #include "rendezvous/store/watch.h"
 
@@ -37,7 +37,7 @@ struct ct_watches {
     struct ct_budget *budget;
 };
 
-/* ---- memory: all that a client can make grow is counted ------------------------------------- */
+/* ---- memory, all of which the budget counts ------------------------------------------------- */
 
 static void *take(struct ct_watches *watches, size_t size, size_t around)
 {
@@ -112,7 +112,7 @@ static struct watcher *watcher_of(const struct ct_map_node *node)
     return CT_CONTAINER_OF(node, struct watcher, node);
 }
 
-/* `key` is where the address stands. */
+/* `key` points at the watcher's address. */
 static bool is_watcher(const struct ct_map_node *node, const void *key, size_t len)
 {
     return memcmp(&watcher_of(node)->who, key, len) == 0;
@@ -149,7 +149,7 @@ static void drop_watcher_if_idle(struct ct_watches *watches, struct watcher *wat
     }
 }
 
-/* ---- what the header promises --------------------------------------------------------------- */
+/* ---- watches --------------------------------------------------------------------------------- */
 
 int ct_watches_add(struct ct_watches *watches, struct ct_bytes key, void *watcher, ct_notice_fn fn)
 {

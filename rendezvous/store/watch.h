@@ -3,8 +3,8 @@
  * The watchers of keys, and their notices. A store has a struct ct_watches while at least one key
  * is watched. The values stay in the store.
  *
- * A key need not have a value to be watched. A client that watches it twice is told twice, as by
- * PyTorch's server.
+ * A key need not have a value to be watched. A client that watches a key twice gets each notice
+ * twice, as from PyTorch's server.
  */
 #ifndef CT_RENDEZVOUS_STORE_WATCH_H
 #define CT_RENDEZVOUS_STORE_WATCH_H
@@ -21,7 +21,7 @@ struct ct_notice {
     struct ct_blob *before, *after; /* NULL: the key had, or has, no value */
 };
 
-/* Must call neither the store nor the watches. Cannot refuse: the change is made. */
+/* Must call neither the store nor the watches. It cannot refuse the change, which has been made. */
 typedef void (*ct_notice_fn)(void *watcher, const struct ct_notice *notice);
 
 struct ct_watches;
@@ -32,15 +32,15 @@ CT_MUST_CHECK int ct_watches_new(struct ct_budget *budget, struct ct_watches **o
 /* No watcher may be left. NULL is allowed. */
 void ct_watches_free(struct ct_watches *watches);
 
-/* From now on `fn` is called with `watcher` for each change of the key. One watcher always comes
- * with the same `fn`. CT_ENOMEM, also for the budget, leaves all as it was. */
+/* From now on `fn` is called with `watcher` for each change of the key. A watcher always has the
+ * same `fn`. CT_ENOMEM, also when the budget is used up, changes nothing. */
 CT_MUST_CHECK int ct_watches_add(struct ct_watches *watches, struct ct_bytes key, void *watcher,
                                  ct_notice_fn fn);
 
 /* Forgets the watcher and whatever it watches, if anything. */
 void ct_watches_drop(struct ct_watches *watches, const void *watcher);
 
-/* Calls those who watch the key, in the order they came. */
+/* Calls the watchers of the key, in the order in which they came. */
 void ct_watches_tell(struct ct_watches *watches, const struct ct_notice *notice);
 
 bool ct_watches_empty(const struct ct_watches *watches);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What our JSON documents need on top of cJSON.
+ * Helpers on top of cJSON for our JSON documents.
  */
 #ifndef CT_RENDEZVOUS_WIRE_JSON_H
 #define CT_RENDEZVOUS_WIRE_JSON_H
@@ -35,9 +35,9 @@ CT_MUST_CHECK bool ct_json_add_number(cJSON *object, const char *name, double va
 CT_MUST_CHECK bool ct_json_add_text(cJSON *object, const char *name, const char *text);
 CT_MUST_CHECK bool ct_json_add_bool(cJSON *object, const char *name, bool value);
 
-/* ---- reading what may be anything: each accepts NULL ---------------------------------------- */
+/* ---- reading hostile documents: each accepts NULL for `object` ------------------------------ */
 
-/* The member when it is a number or true (1); else `otherwise`. */
+/* The member if it is a number, 1 if it is true, else `otherwise`. */
 double ct_json_number(const cJSON *object, const char *name, double otherwise);
 
 /* The member when it is text, else `otherwise`. Borrowed from the document. */

@@ -13,8 +13,9 @@
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-/* Bytes of the UTF-8 sequence at `p`, 0 if there is none (RFC 3629's table: no overlong forms, no
- * surrogates, nothing above U+10FFFF). `p` ends with a NUL, which is no continuation byte. */
+/* Returns the length of the UTF-8 sequence at `p`; 0 if there is no valid one by RFC 3629, which
+ * excludes overlong forms, surrogates, and what is above U+10FFFF. The NUL at the end of the text
+ * stops the look ahead, because it is no continuation byte. */
 static size_t utf8_length(const unsigned char *p)
 {
     if (p[0] < 0x80) {
@@ -152,7 +153,7 @@ static int read_number(const cJSON *item, const struct ct_json_field *field, voi
         return wrong(field, "must be a number", err);
     }
     double value = item->valuedouble;
-    /* In this form a NaN is out of range as well. */
+    /* Written like this, the condition also refuses a NaN. */
     if (!(value >= (double)min && value <= (double)max)) {
         return wrong(field, "is out of range", err);
     }
@@ -170,7 +171,7 @@ static int read_number(const cJSON *item, const struct ct_json_field *field, voi
     return 0;
 }
 
-/* cJSON reads 1e999 as infinite. */
+/* Numbers must be finite: cJSON reads 1e999 as infinity. */
 static int read_real(const cJSON *item, const struct ct_json_field *field, double *at,
                      struct ct_err *err)
 {
@@ -194,7 +195,7 @@ static int read_hex(const cJSON *item, const struct ct_json_field *field, void *
     if (text == NULL || strlen(text) != digits ||
         sodium_hex2bin(at, field->size, text, digits, NULL, &used, &end) != 0 ||
         used != field->size || end != text + digits) {
-        return wrong(field, "must be hexadecimal digits of the right number", err);
+        return wrong(field, "must have the right number of hexadecimal digits", err);
     }
     return 0;
 }

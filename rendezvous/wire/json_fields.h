@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Structures as JSON objects and back, by one table for both directions: what is written and what
- * is accepted cannot drift apart. Reading is strict: type, range, length and presence of every
+ * Writes structures as JSON objects and reads them back. One table serves both directions, so that
+ * what is written is also accepted. Reading is strict: type, range, length and presence of every
  * field.
  */
 #ifndef CT_RENDEZVOUS_WIRE_JSON_FIELDS_H
@@ -17,8 +17,8 @@ struct cJSON;
 enum ct_json_kind {
     CT_JSON_TEXT,  /* char[size]; too long is refused */
     CT_JSON_CUT,   /* char[size]; too long is cut */
-    CT_JSON_OWNED, /* char * from common/alloc.h, `size` bytes kept at most; NULL and absent mean
-                      each other */
+    CT_JSON_OWNED, /* char * from common/alloc.h, of which at most `size` bytes are kept; NULL is
+                      written as an absent field */
     CT_JSON_INT,   /* int in min..max */
     CT_JSON_I64,   /* int64_t in min..max */
     CT_JSON_PORT,  /* uint16_t */
@@ -29,7 +29,7 @@ enum ct_json_kind {
 };
 
 struct ct_json_field {
-    unsigned long on; /* mask of the caller: in which objects it is; must have a bit */
+    unsigned long on; /* bits of the objects that have this field; the caller defines them; not 0 */
     const char *name;
     enum ct_json_kind kind;
     size_t offset, size;
@@ -37,8 +37,8 @@ struct ct_json_field {
     const char *const *names;
 };
 
-/* Whole numbers that JSON's doubles hold exactly; the range of an int64_t field has to be within.
- */
+/* The largest whole number up to which a double, and so JSON, is exact. The range of an int64_t
+ * field must lie within it. */
 #define CT_JSON_INT_MAX (INT64_C(1) << 53)
 
 /* Adds the fields whose `on` has a bit of `mask`. Bytes in texts that are not UTF-8 become '?',

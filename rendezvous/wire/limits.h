@@ -7,7 +7,7 @@
 
 #include <stddef.h>
 
-/* ---- of the protocol: PyTorch's libuv server has the same, and its users rely on them ------- */
+/* ---- limits of the protocol; PyTorch's libuv server has the same ones ----------------------- */
 
 /* Bytes of a key as it stands on the wire, with the '/' that clients put in front. */
 #define CT_MAX_KEY_LEN ((size_t)8192)
@@ -16,22 +16,22 @@
 /* Keys of one CHECK, WAIT, MULTI_GET or MULTI_SET. */
 #define CT_MAX_KEYS ((size_t)131072)
 
-/* ---- of this server ------------------------------------------------------------------------- */
+/* ---- limits of this server ------------------------------------------------------------------ */
 
-/* Bytes of one request: the longest WAIT that the limits above allow (opcode, count, keys), about
- * 1 GiB. Without it a MULTI_SET could announce 1 TiB. */
+/* Bytes of one request, about 1 GiB: the longest WAIT that the limits above allow (opcode, count,
+ * keys). Without this limit a MULTI_SET could announce 1 TiB. */
 #define CT_MAX_REQUEST_LEN (1 + 8 + CT_MAX_KEYS * (8 + CT_MAX_KEY_LEN))
 
-/* Bytes of one reply that are copied: those of LIST_KEYS in a store that is large. As many as a
+/* Bytes of one reply that are copied, which are many for LIST_KEYS in a large store. As many as a
  * request may have. */
 #define CT_MAX_REPLY_LEN CT_MAX_REQUEST_LEN
 
-/* Bytes asked from the kernel per read: a loop-wide buffer, so its size costs nothing per client.
- */
+/* Bytes asked from the kernel per read. The whole loop has one such buffer, so a client costs
+ * nothing. */
 #define CT_READ_CHUNK ((size_t)65536)
 
-/* Bytes read from clients, or copied for one request, in a turn of the loop before the others get
- * theirs: a few milliseconds of small requests. */
+/* Bytes that are read from clients and copied for requests in one turn of the loop: a few
+ * milliseconds of small requests. The rest waits for the next turn. */
 #define CT_TURN_BYTES ((size_t)131072)
 
 /* When CT_TURN_BYTES are used up, each further connection may still send this much in the same
@@ -42,8 +42,9 @@
 /* A request that copies this much in addition to its own bytes waits for a turn that has room. */
 #define CT_HEAVY_BYTES ((size_t)65536)
 
-/* Of a request about many keys so many are served in a turn of the loop, and no more after so many
- * bytes of it: one to three milliseconds, or those of one large value. */
+/* A request about many keys is served in slices, one in each turn of the loop. A slice ends after
+ * so many keys, or after so many bytes: one to three milliseconds, or the time for one large value.
+ */
 #define CT_SLICE_KEYS ((size_t)4096)
 #define CT_SLICE_BYTES ((size_t)262144)
 
@@ -56,29 +57,30 @@
  * is cheaper than another entry in the write vector. Not tuned. */
 #define CT_OUT_COPY_MAX ((size_t)1024)
 
-/* Memory that one connection gets even when the store's memory (--max-memory) is used up: for an
- * incomplete request, a wait, replies. So reads still work. Such a connection is not served while
- * its replies take half of it. */
+/* Memory that one connection gets for an incomplete request, a wait and replies even when the
+ * store's memory (--max-memory) is used up, so that keys can still be read. A connection that uses
+ * it is not served while its replies take half of it. */
 #define CT_GRANT_BYTES ((size_t)65536)
 
 /* Entries of one write vector. IOV_MAX is 1024; 64 keep the array small on the stack. */
 #define CT_OUT_IOV_MAX 64
 
-/* Connections accepted in a turn of the loop before the others get theirs: some 11 us each. libuv
- * alone goes on for as long as somebody connects faster than this. */
+/* Connections accepted in a turn of the loop before clients are served; each takes some 11 us.
+ * libuv by itself would go on accepting for as long as new ones come fast enough. */
 #define CT_TURN_ACCEPTS 64
 
-/* How many woken connections are written to before other sockets are polled again. 19,000 of them
- * at some 5 us each would hold up every other client for 0.1 s; this many take 0.3 ms. The poll
- * costs less than one of the writes. */
+/* How many woken connections are written to before other sockets are polled again. Each takes some
+ * 5 us, so that 19,000 of them would delay every other client by 0.1 s; this many take 0.3 ms. A
+ * poll costs less than one write. */
 #define CT_WAKE_SLICE 64
 
-/* Bytes of one write: fifty clients that read as fast as they can get 3 MB in a turn of the loop,
- * which holds up the others for some 10 ms. */
+/* Bytes of one write. Fifty clients that read as fast as they can get 3 MB in a turn of the loop,
+ * which delays the others by some 10 ms. */
 #define CT_WRITE_BYTES ((size_t)65536)
 
-/* Bytes written in a turn of the loop, to all, before each further connection is written to once
- * only, and CT_CROWDED_CHUNK at most: with a thousand of them 64 KiB each took 50 ms. */
+/* Bytes written to all connections in a turn of the loop. After that, each further connection is
+ * written to only once in this turn, at most CT_CROWDED_CHUNK. Without this limit 64 KiB for each
+ * of a thousand connections took 50 ms. */
 #define CT_TURN_WRITE_BYTES ((size_t)1048576)
 
 /* A buffer that grew beyond this is given back when it is empty. */
@@ -96,15 +98,15 @@
  * watchdogs ask rarely, and the second connection of 1.13 never speaks. */
 #define CT_KEEPALIVE_S 60
 
-/* ---- of HTTP: for a few people and probes, beside the thousands of clients ------------------ */
+/* ---- limits of HTTP, which a few people and probes use beside thousands of clients ---------- */
 
 #define CT_HTTP_CONNECTIONS 256U
 
-/* How many of these may be held by peers that are not admitted and by other users of this machine,
- * so that they leave room for our own. */
+/* How many HTTP connections may belong to peers that are not admitted and to other users of this
+ * machine, so that they leave room for the user's own. */
 #define CT_HTTP_UNADMITTED 32
 
-/* Connections that wait to be answered without the library; one more ends the oldest that has not
+/* Connections that wait to be answered without libmicrohttpd. One more ends the oldest that has not
  * asked yet. */
 #define CT_HTTP_RESERVE 32U
 
@@ -117,22 +119,24 @@
 /* Keys listed by /keys. */
 #define CT_HTTP_KEYS_MAX 10000
 
-/* ---- of agent control ----------------------------------------------------------------------- */
+/* ---- limits of agent control ---------------------------------------------------------------- */
 
-/* Connections whose peer has not proved itself yet, or is being closed. One more ends one of the
- * address that holds most of them. The agents of a large job connect all at once, and try again.
- * Connections that have sent nothing yet are counted separately, with the same limit. Not tuned. */
+/* Connections whose peer has not proved the token yet, or that are being closed. One more ends a
+ * connection of the address that has most of them. The agents of a large job connect all at once,
+ * and try again. Connections that have sent nothing yet are counted separately, with the same
+ * limit. Not tuned. */
 #define CT_CONTROL_MAX_PENDING ((size_t)4096)
 
-/* Where descriptors are few, each of the two kinds gets at most one in CT_CONTROL_PENDING_PART of
- * them, so that the rest is left to the job, but never fewer than CT_CONTROL_MIN_PENDING. */
+/* If there are few descriptors, each of the two kinds of connections may take one in
+ * CT_CONTROL_PENDING_PART of them, but at least CT_CONTROL_MIN_PENDING. The rest is for the job. */
 #define CT_CONTROL_PENDING_PART 8
 #define CT_CONTROL_MIN_PENDING ((size_t)16)
 
 /* Jobs that one daemon serves at a time. */
 #define CT_CONTROL_MAX_JOBS 1024
 
-/* Bytes that an agent leaves unread before it is given up: several of the longest messages. */
+/* When so many bytes wait to be sent to an agent, it is given up: several of the longest messages.
+ */
 #define CT_CONTROL_MAX_BACKLOG ((size_t)8 << 20)
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Resolves all addresses, then opens a socket for each of them on one port. With port 0 the kernel
- * chooses the port of the first; if that is taken at another address, all is tried again.
+ * chooses the port of the first socket; if that port is taken at another address, all sockets are
+ * opened anew.
  *
  * Failure modes: a failure closes all sockets; a port in use is reported with the process that
  * holds it.
@@ -19,7 +20,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* The kernel's choice for the first address may be taken on another. */
+/* How often the kernel may choose a port, because the port of one address may be taken at another.
+ */
 #define PORT_TRIES 16
 
 struct place {
@@ -61,7 +63,7 @@ static void set_port(struct place *place, uint16_t port)
     }
 }
 
-/* Gives the socket, or -1 and errno. */
+/* Returns the socket, or -1 and sets errno. */
 static int open_one(const struct place *place)
 {
     int family = place->addr.ss_family, on = 1, only = !place->both;
@@ -69,7 +71,7 @@ static int open_one(const struct place *place)
     if (fd < 0) {
         return -1;
     }
-    /* A port whose last connections are still ending is free. */
+    /* A port is free even if its last connections are still ending. */
     if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0 &&
         (family != AF_INET6 ||
          setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof(only)) == 0) &&
@@ -91,7 +93,7 @@ static uint16_t port_of(int fd)
     return ct_addr_port((const struct sockaddr *)&bound);
 }
 
-/* 0, or errno and *failed. */
+/* Returns 0, or a value of errno; then *failed is the address that failed. */
 static int open_all(struct place *places, size_t count, uint16_t port, struct ct_listeners *out,
                     const struct place **failed)
 {

@@ -27,7 +27,7 @@ struct ct_listeners {
 CT_MUST_CHECK int ct_listen(const char *const *hosts, size_t count, uint16_t port,
                             struct ct_listeners *out, struct ct_err *err);
 
-/* Closes those that are still in fds[0 .. count). */
+/* Closes the first `count` of `fds`. Repeated calls are allowed. */
 void ct_listeners_fini(struct ct_listeners *listeners);
 
 #endif

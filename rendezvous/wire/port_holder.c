@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * /proc/net/tcp and tcp6 give the inode of the listening socket; the process that has it open shows
- * it as /proc/<pid>/fd/<n> -> "socket:[<inode>]". Runs only after a bind failed, so its cost (one
- * readlink per open file we may look at) does not matter.
+ * /proc/net/tcp and tcp6 give the inode of the listening socket. The process that has it open shows
+ * it as /proc/<pid>/fd/<n> -> "socket:[<inode>]". This costs one readlink(2) for each open file
+ * that we may look at, but it is only done after a bind(2) has failed.
  */
 #include "rendezvous/wire/port_holder.h"
 
@@ -70,7 +70,8 @@ static bool process_has(int proc_fd, const char *pid, const char *link_text)
     return found;
 }
 
-/* The command line, arguments separated by blanks, what is not printable as '?'. */
+/* Writes the command line: arguments are separated by blanks, other bytes that are not printable
+ * become '?'. */
 static void describe(int proc_fd, const char *pid, char *out, size_t size)
 {
     char path[64], text[200];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One table describes the fields of each operation (CT_OPS); ct_scan() walks over it to find the
- * end of a request, ct_request_decode() to name its parts. The older dialect only numbers the
+ * One table describes the fields of each operation (CT_OPS). ct_scan() follows it to find the end
+ * of a request, and ct_request_decode() to find its parts. The older dialect only numbers the
  * operations in another way.
  */
 #include "rendezvous/wire/proto.h"
@@ -48,8 +48,8 @@ static uint64_t load_u64(const unsigned char *p)
 
 /* ---- dialects ------------------------------------------------------------------------------- */
 
-/* Legacy number -> operation, as PyTorch 1.13 sends it; 9 to 12 came before 2.1 renumbered them and
- * dropped WATCH_KEY. */
+/* Legacy numbers are those of PyTorch 1.13 and, from 9 on, of versions up to 2.0. PyTorch 2.1
+ * renumbered the operations and dropped WATCH_KEY. */
 static bool op_from_wire(enum ct_dialect dialect, unsigned char wire, enum ct_op *out)
 {
     static const enum ct_op legacy[] = {
@@ -145,7 +145,7 @@ static int scan_string(struct ct_scan *scan, const unsigned char *field, size_t 
     return 0;
 }
 
-/* The field at scan->field, of which `avail` bytes are there. */
+/* Takes the field that scan->field describes; `avail` bytes of it and of what follows have come. */
 static int scan_field(struct ct_scan *scan, const unsigned char *field, size_t avail,
                       struct ct_err *err)
 {
@@ -248,7 +248,7 @@ int ct_put_u64(struct ct_buf *buf, uint64_t v)
 
 int ct_put_bytes(struct ct_buf *buf, const void *bytes, size_t len)
 {
-    /* Room for both first, so that a length never stands there without its bytes. */
+    /* Makes room for both first, so that the buffer never has a length without its bytes. */
     int rc = len <= SIZE_MAX - 8 ? ct_buf_reserve(buf, 8 + len) : CT_ENOMEM;
     if (rc == 0) {
         rc = ct_put_u64(buf, len);

@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 /* X(name, value, fields). The values are those of the current dialect. WATCH_KEY does not exist
- * there; it has a value that PyTorch will hardly use soon. Fields: m magic, u 32 bits, i 64 bits, k
+ * there, so it has a value that PyTorch will not use soon. Fields: m magic, u 32 bits, i 64 bits, k
  * key, v value; '*' is a count, and what follows it is repeated that often. */
 #define CT_OPS(X)            \
     X(VALIDATE, 0, "m")      \
@@ -86,7 +86,7 @@ struct ct_bytes {
 /* A decoded request; all bytes are borrowed from the buffer it was decoded from. */
 struct ct_request {
     enum ct_op op;
-    struct ct_bytes key;    /* of those about one key or queue */
+    struct ct_bytes key;    /* of requests about one key or queue */
     struct ct_bytes value;  /* SET, APPEND, QUEUE_PUSH; what COMPARE_SET expects */
     struct ct_bytes second; /* what COMPARE_SET desires */
     int64_t number;         /* what ADD adds; how many BARRIER waits for */
@@ -105,7 +105,7 @@ struct ct_scan {
     enum ct_op op;
 };
 
-/* Outcome of ct_scan(): the request goes on after the bytes that are there. */
+/* Outcome of ct_scan(): the request is not complete yet. */
 #define CT_SCAN_E_MORE 1
 
 /* Which dialect a client speaks, from the first bytes it sends: VALIDATE and its magic, or anything
@@ -113,7 +113,7 @@ struct ct_scan {
  * beyond the limit. CT_SCAN_E_MORE while both are possible. */
 CT_MUST_CHECK int ct_dialect_detect(const unsigned char *bytes, size_t len, enum ct_dialect *out);
 
-/* Makes ready for the next request of the same client. */
+/* Prepares for the next request of the same client. */
 void ct_scan_next(struct ct_scan *scan);
 
 /* `bytes` begins at the first byte of the request in every call, and `len` is not smaller than in
@@ -126,7 +126,7 @@ CT_MUST_CHECK int ct_scan(struct ct_scan *scan, const unsigned char *bytes, size
 void ct_request_decode(const struct ct_scan *scan, const unsigned char *bytes,
                        struct ct_request *out);
 
-/* Takes the next key or value off request.items (of which the caller made a copy). */
+/* Takes the next key or value from `items`, the caller's copy of request.items. */
 struct ct_bytes ct_request_next(struct ct_bytes *items);
 
 const char *ct_op_name(enum ct_op op);

@@ -19,7 +19,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* 0, CT_ETIMEDOUT or CT_EIO. An error state of the socket counts as ready: the call tells. */
+/* Returns 0, CT_ETIMEDOUT or CT_EIO. A socket with an error counts as ready: the next call on it
+ * reports the error. */
 static int wait_ready(int fd, short events, int64_t deadline_ns, struct ct_err *err)
 {
     for (;;) {
@@ -45,7 +46,8 @@ static int failed(int errnum, const char *what, struct ct_err *err)
 
 /* ---- connecting ----------------------------------------------------------------------------- */
 
-/* Longest time for one address, so that one that swallows packets leaves time for the next. */
+/* Longest time for one address, so that an address that never answers leaves time for the next one.
+ */
 #define ATTEMPT_MS 10000
 
 static int finish_connect(int fd, const struct sockaddr *addr, socklen_t len, int64_t deadline_ns,
@@ -70,7 +72,7 @@ static int connect_one(const struct addrinfo *ai, int64_t deadline_ns, int *out,
 {
     int fd = socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) {
-        /* No such family on this machine is no worse than nobody listening. */
+        /* A machine without this family is treated as if nobody listened there. */
         int code = errno == EAFNOSUPPORT ? CT_ECLOSED : ct_code_from_errno(errno);
         return ct_err_sys(err, code, errno, "cannot make a socket");
     }
@@ -101,7 +103,7 @@ int ct_sock_connect(const char *host, uint16_t port, int64_t deadline_ns, int *o
     }
     struct sockaddr_storage addr;
     socklen_t len;
-    /* Whoever names an address knows which one was tried. */
+    /* If the caller gave an address, the error need not name it. */
     bool named = !ct_addr_literal(host, port, &addr, &len);
     int rc = CT_ENOENT;
     for (const struct addrinfo *ai = list; ai != NULL && rc != 0; ai = ai->ai_next) {
@@ -204,7 +206,8 @@ bool ct_sock_is_own_address(const struct sockaddr *addr)
     }
     int fd = socket(addr->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0) {
-        return true; /* not known: who asks refuses then */
+        return true; /* not known; the caller refuses its own addresses, so this is the safe answer
+                      */
     }
     /* Only an address that is not here is refused with this error. */
     bool own = bind(fd, (struct sockaddr *)&any_port, len) == 0 || errno != EADDRNOTAVAIL;

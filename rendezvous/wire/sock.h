@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A blocking TCP client socket whose every call ends by a deadline (common/clock.h, monotonic). The
- * descriptor itself is non-blocking; poll(2) does the waiting. No signal: SIGPIPE is suppressed.
+ * A TCP client socket. Every call blocks until it is done or its deadline (common/clock.h) has
+ * passed. The descriptor itself is non-blocking; poll(2) does the waiting. There is never a
+ * SIGPIPE.
  */
 #ifndef CT_RENDEZVOUS_WIRE_SOCK_H
 #define CT_RENDEZVOUS_WIRE_SOCK_H

@@ -127,7 +127,7 @@ class Tampering(testlib.Case):
             return [frame, end] if (direction, n) == (TO_HOST, 2) else [frame]
 
         jobs = self.start_pair(change)
-        jobs[0].wait_for("or put in by somebody without the token")
+        jobs[0].wait_for("or inserted by somebody without the token")
         jobs[1].wait()
         self.assertNotIn("your ranks", jobs[0].err + jobs[1].err)
         self.assertNotIn("received SIG", jobs[0].err + jobs[1].err)

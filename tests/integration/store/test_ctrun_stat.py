@@ -147,7 +147,7 @@ class Strangers(Ctstat):
         head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"
         for answer, text in (
             (b"", "closed without an answer"),
-            (b"SSH-2.0-OpenSSH_9\r\n\r\n", "no HTTP"),
+            (b"SSH-2.0-OpenSSH_9\r\n\r\n", "is not HTTP"),
             (b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "404"),
             (b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n", "not admitted"),
             (head % 2 + b"{}", "no status"),

@@ -204,11 +204,11 @@ class Rows(testlib.Case):
 
     def test_more_workers_than_it_joined_with(self):
         self.agent.send(beat(0, 3))
-        self.assert_ended("it tells of 3 workers and joined with 2")
+        self.assert_ended("it reports 3 workers but joined with 2")
 
     def test_the_ranks_of_another_node(self):
         self.agent.send(beat(7, 2))
-        self.assert_ended("worker 0 is called rank 7 and is rank 0")
+        self.assert_ended("worker 0 is said to be rank 7 but is rank 0")
 
 
 class ManyNodes(testlib.Case):

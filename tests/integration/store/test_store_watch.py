@@ -90,7 +90,7 @@ class Watching(testlib.Case):
         def ended():
             self.writer.set(b"/k", value)
             reader.notice()
-            return "it does not read what it is told" in self.daemon.err
+            return "it does not read the notices of the keys it watches" in self.daemon.err
 
         wait_until(ended, "the end of who does not read")
         self.assertEqual(self.daemon.err.count("it does not read"), 1)

@@ -206,15 +206,15 @@ static void test_malformed_messages_are_refused_by_field(void **state)
     refuse("{\"type\":3}", "field \"type\" has an unknown value");
     take("{\"type\":\"open\",\"version\":1,\"nonce\":\"" HEX31 "ff\"}");
     refuse("{\"type\":\"open\",\"version\":1,\"nonce\":\"" HEX31 "\"}",
-           "message \"open\": field \"nonce\" must be hexadecimal digits of the right number");
+           "message \"open\": field \"nonce\" must have the right number of hexadecimal digits");
     refuse("{\"type\":\"open\",\"version\":1,\"nonce\":\"" HEX31 "fg\"}",
-           "message \"open\": field \"nonce\" must be hexadecimal digits of the right number");
+           "message \"open\": field \"nonce\" must have the right number of hexadecimal digits");
     refuse("{\"type\":\"open\",\"version\":1,\"nonce\":7}",
-           "message \"open\": field \"nonce\" must be hexadecimal digits of the right number");
+           "message \"open\": field \"nonce\" must have the right number of hexadecimal digits");
     take("{\"type\":\"challenge\",\"nonce\":\"" HEX31 "ff\"}");
     take("{\"type\":\"answer\"}");
     refuse("{\"type\":\"answer\",\"answer\":\"\"}",
-           "message \"answer\": field \"answer\" must be hexadecimal digits of the right number");
+           "message \"answer\": field \"answer\" must have the right number of hexadecimal digits");
     refuse("{\"type\":\"serving\",\"generation\":0,\"port\":65536,\"address\":\"\"}",
            "message \"serving\": field \"port\" is out of range");
     refuse("{\"type\":\"finished\",\"generation\":2147483648}",

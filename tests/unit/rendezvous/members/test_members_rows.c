@@ -38,9 +38,9 @@ static void test_rows_beyond_the_node_are_refused(void **state)
         int count, first_rank, generation;
         const char *why;
     } cases[] = {
-        {3, 2, 0, "it tells of 3 workers and joined with 2"},
-        {2, 0, 0, "worker 0 is called rank 0 and is rank 2"},
-        {2, 2, 1, "worker 0 is of generation 1, and that has not begun"},
+        {3, 2, 0, "it reports 3 workers but joined with 2"},
+        {2, 0, 0, "worker 0 is said to be rank 0 but is rank 2"},
+        {2, 2, 1, "worker 0 is said to be of generation 1, which has not begun"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Each event has a function that changes the state and fills in the update. Workers are asked for
- * one at a time, and the answer is an event like any other. So only this file decides what a
- * failure in the middle of a start means.
+ * Each event has a function that changes the state and fills in the update. The agent asks for one
+ * worker at a time, and the answer is an event like any other. So only this file decides what
+ * follows when a worker fails while others are still to be started.
  */
 #include "launcher/agent/agent.h"
 
@@ -59,7 +59,7 @@ static void move(const struct step *step, enum ct_agent_state to, const char *wh
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* The membership's exit code, else the one that follows from what is known here. */
+/* Returns the membership's exit code. If there is none, decides by what is known here. */
 static int exit_code(const struct ct_agent *agent)
 {
     if (agent->over) {
@@ -96,7 +96,7 @@ static void stop_all(const struct step *step, int signo, const char *why)
     move(step, CT_AGENT_STOPPING, why);
 }
 
-/* In STOPPING: leaves the state when everything is stopped and it is known what follows. */
+/* Leaves the state STOPPING when everything is stopped and it is known what follows. */
 static void conclude(const struct step *step)
 {
     struct ct_agent *agent = step->agent;
@@ -151,7 +151,7 @@ static void on_started(const struct step *step, const struct ct_agent_event *eve
     CT_ASSERT(agent->states[event->local_rank] == CT_WORKER_SPAWNING);
     agent->states[event->local_rank] = CT_WORKER_ALIVE;
     if (agent->sm.state == CT_AGENT_STOPPING) {
-        /* It missed the call. */
+        /* The worker was not there when the stop began, so the stop begins again for it. */
         step->update->stop_signal = agent->signo != 0 ? agent->signo : SIGTERM;
     } else if (agent->spawned < agent->workers) {
         spawn_next(step);
@@ -171,7 +171,8 @@ static void on_gone(const struct step *step, const struct ct_agent_event *event)
     agent->states[event->local_rank] = CT_WORKER_GONE;
     agent->alive--;
     bool good = ct_worker_end_is_success(&event->end);
-    /* While stopping, workers die because they were told to, or because a peer is gone. */
+    /* While stopping, a worker ends because it was told to, or because a peer is gone. That is no
+     * failure. */
     if (agent->sm.state == CT_AGENT_STOPPING) {
         agent->orderly = agent->orderly && good;
     } else if (good) {
@@ -222,7 +223,8 @@ static void on_world(const struct step *step, const struct ct_agent_event *event
     memset(agent->states, CT_WORKER_ABSENT, (size_t)agent->workers);
     move(step, CT_AGENT_STARTING, "world");
     if (agent->signo != 0) {
-        /* It was on its way when we asked for the end. We count in it: say that it is stopped. */
+        /* The world was on its way when ctrun asked for the end of the job. The membership counts
+         * this node in, so it must hear that the workers here are stopped. */
         stop_all(step, agent->signo, "signal");
     } else if (event->serve) {
         step->update->serve = true;
@@ -348,7 +350,7 @@ static void on_signal(const struct step *step, int signo)
         return;
     }
     if (agent->generation < 0) {
-        /* No world has been: nobody loses anything. */
+        /* This node was in no world, so its leaving harms nobody. */
         agent->signo = signo;
         finish(step, "signal");
         return;

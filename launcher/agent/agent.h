@@ -51,21 +51,21 @@ enum ct_agent_event_type {
     CT_AGENT_EV_BEGIN, /* once, first */
     /* from the membership */
     CT_AGENT_EV_UP,      /* the link is there */
-    CT_AGENT_EV_WORLD,   /* `generation` begins; `serve`: the workers' store is ours to open */
+    CT_AGENT_EV_WORLD,   /* `generation` begins; `serve`: this node must open the workers' store */
     CT_AGENT_EV_STOP,    /* `generation` is over; `will_restart` */
-    CT_AGENT_EV_OVER,    /* the job is, with `exit_code` */
-    CT_AGENT_EV_PREEMPT, /* the job is asked to end by `signo`, received anywhere */
-    CT_AGENT_EV_LOST,    /* the link is lost, or we are refused; `exit_code` if nothing else has a
-                            better one */
+    CT_AGENT_EV_OVER,    /* the job is over, with `exit_code` */
+    CT_AGENT_EV_PREEMPT, /* some node has received `signo`, which asks the job to end */
+    CT_AGENT_EV_LOST,    /* the link is lost, or this node was refused; `exit_code` counts if no
+                            failure or signal gives another one */
     /* from this machine */
     CT_AGENT_EV_SERVING,     /* answer to serve: the workers' store is empty and listens */
     CT_AGENT_EV_NOT_SERVING, /* answer to serve: it cannot be opened */
     CT_AGENT_EV_STARTED,     /* answer to a spawn: the worker runs */
-    CT_AGENT_EV_NOT_STARTED, /* answer to a spawn: it does not; `end` says why */
+    CT_AGENT_EV_NOT_STARTED, /* answer to a spawn: the worker does not run; `end` says why */
     CT_AGENT_EV_EXITED,      /* a worker ended; `end` says how */
-    CT_AGENT_EV_STOPPED,     /* answer to a stop: nothing of the generation is left, but maybe what
-                                was kept */
-    CT_AGENT_EV_SIGNAL,      /* ctrun was asked to end by `signo` */
+    CT_AGENT_EV_STOPPED, /* answer to a stop: nothing of the generation is left, except workers that
+                            were kept */
+    CT_AGENT_EV_SIGNAL,  /* ctrun was asked to end by `signo` */
 };
 
 struct ct_agent_event {
@@ -93,10 +93,10 @@ enum ct_agent_message {
 /* What to do, in the order of the fields. */
 struct ct_agent_update {
     unsigned say;  /* enum ct_agent_message */
-    bool headline; /* a generation is broken: say so at once; ct_agent.failure, if known, is new */
+    bool headline; /* a generation has failed: say so at once; ct_agent.failure, if known, is new */
     int stop_signal;     /* 0, or stop everything of this generation, beginning with this signal */
     bool preempt_notice; /* tell the workers that it is a preemption */
-    bool kill;           /* be quick about the stop that is under way: SIGKILL now */
+    bool kill;           /* SIGKILL to what the stop under way has not ended yet */
     bool report;         /* all is stopped and decided: say how this generation ended */
     bool serve;  /* `generation` is new: empty or open the workers' store, step with the answer */
     int spawn;   /* -1, or start this local rank and step with the answer */
@@ -106,7 +106,7 @@ struct ct_agent_update {
 
 enum ct_agent_worker {
     CT_WORKER_ABSENT,
-    CT_WORKER_SPAWNING, /* asked for, not answered yet */
+    CT_WORKER_SPAWNING, /* asked for; the answer has not come yet */
     CT_WORKER_ALIVE,
     CT_WORKER_GONE,
 };
@@ -121,17 +121,17 @@ struct ct_agent_failure {
 struct ct_agent {
     struct ct_sm sm;
     int workers;
-    int generation;                  /* -1 before the first */
-    int signo;                       /* asks the job to end, received here or elsewhere; 0 = none */
-    bool all_stopped;                /* STOPPING: the stop is complete */
-    bool kept;                       /* that stop left workers alive which go on in the next one */
-    bool decided;                    /* the membership has said what follows this generation */
-    bool will_restart;               /* another generation follows, as far as is known */
-    bool orderly;                    /* since `signo`, every worker here has ended with 0 */
-    bool finished;                   /* every worker had ended with 0 before any stop */
-    bool impatient;                  /* a second Ctrl-C came: ctrun waits for nobody any more */
-    bool over, lost;                 /* the job is over; the link is lost */
-    int last_code;                   /* the exit code that came with `over` or `lost` */
+    int generation;    /* -1 before the first */
+    int signo;         /* asks the job to end, received here or elsewhere; 0 = none */
+    bool all_stopped;  /* STOPPING: the stop is complete */
+    bool kept;         /* the stop left workers alive that can go on in another generation */
+    bool decided;      /* the membership has said what follows this generation */
+    bool will_restart; /* another generation follows, as far as is known */
+    bool orderly;      /* since `signo`, every worker here has ended with 0 */
+    bool finished;     /* every worker had ended with 0 before any stop */
+    bool impatient;    /* a second Ctrl-C came: ctrun waits for nobody any more */
+    bool over, lost;   /* the job is over; the link is lost */
+    int last_code;     /* the exit code that came with `over` or `lost` */
     struct ct_agent_failure failure; /* of this generation, on this machine */
     int spawned;                     /* workers asked for in this generation */
     int alive;                       /* spawning or alive */

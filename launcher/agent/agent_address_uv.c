@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What workers are told about the way to the store and to other machines: MASTER_ADDR, and the
- * network interface if this machine's own name leads to a wrong one.
+ * Decides what workers are told about the way to the store and to other machines: MASTER_ADDR, and
+ * the network interface, if this machine's own name does not lead to a usable one.
  *
  * Happy path: the name is looked up while the link to the membership is opened. The agent hears
- * that the link is up when both are done. Each world decides anew.
+ * that the link is up when both are done. For each world the decision is made anew.
  *
  * Failure modes: a name that is not resolved in time counts as one without an address.
  *

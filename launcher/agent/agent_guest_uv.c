@@ -5,11 +5,11 @@
  * there. It is not enough that the job's store has seen the agent, because the agent may reach the
  * two machines from different addresses.
  *
- * Happy path: a world comes, the link is opened, and the agent hears of the world when the link is
- * up.
+ * Happy path: a world comes, and the link is opened. When the link is up, the agent hears of the
+ * world.
  *
- * Other paths: the world ends before that. Then this node has no worker of it, and the membership
- * is told so at once.
+ * Other paths: the world ends before the link is up. Then this node has started no worker, and
+ * tells the membership so at once.
  *
  * Failure modes: a link that cannot be opened ends the job here, because the workers would be
  * refused. When the link is lost later, the store or its machine is gone, and the membership
@@ -47,7 +47,7 @@ static void on_up(void *data, const char *address)
 static void on_message(void *data, struct ct_msg *msg)
 {
     (void)data;
-    (void)msg; /* a store for workers has nothing to say */
+    (void)msg; /* a store for workers sends no messages */
 }
 
 static void on_lost(void *data, const struct ct_err *why)

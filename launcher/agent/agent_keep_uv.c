@@ -7,16 +7,17 @@
  * generation is certain, the stop leaves it alone. Its process and its streams stay. When its local
  * rank is to be started, it gets the new environment instead.
  *
- * Failure modes: a worker that does not park in time is ended like any other, and so is one that no
- * generation follows for. It also gets an order to end, because a worker that waits for orders may
- * not notice a signal. A worker that dies while it waits, or cannot be told, is replaced by a new
- * process.
+ * Failure modes: a worker that does not park in time is ended like any other, and so are all parked
+ * workers if no generation follows. They also get an order to end, because a worker that waits for
+ * orders may not notice a signal. A worker that dies while it waits, or that cannot be given the
+ * new environment, is replaced by a new process.
  */
 #include "launcher/agent/agent_run_uv.h"
 
-/* A worker looks at its orders when it was told to park, or when it has lost a peer, here or on
- * another machine, and waits to be told. In a job that is asked to end by a signal only the first
- * kind gets the order: the others have something to save, which the signal makes them do. */
+/* Ends a worker, with an order to end if it may be waiting for orders. A worker waits for them when
+ * it was told to park, or when it has lost a peer. After a signal that asks the job to end only the
+ * first kind gets the order: the others may have something to save, which the signal makes them do.
+ */
 static enum ct_proc_stay end(struct ct_agent_workers *workers, const struct ct_agent *agent,
                              int rank, enum ct_stay says)
 {

@@ -2,9 +2,9 @@
  *
  * Happy path: connect to the membership, and carry messages from it to the agent and back.
  *
- * Failure modes: another ctrun or a stranger may have the address where this one meant to host the
- * store (agent_store_uv.c); the link finds out, and the error names who it is. A link that is lost
- * later ends the job here.
+ * Failure modes: another ctrun or another program may already listen at the address at which this
+ * ctrun wanted to host the store (agent_store_uv.c). The link finds out which, and the error says
+ * so. A link that is lost later ends the job here.
  *
  * Who frees: close_all() of agent_uv.c, through ct_agent_link_close().
  */
@@ -93,7 +93,7 @@ static void on_over(struct ct_agent_run *run, struct ct_msg *msg)
 
 static void on_preempt(struct ct_agent_run *run, const struct ct_msg *msg)
 {
-    /* Another machine's word: only what stops a job has an effect here. */
+    /* Another machine has sent this number, so it may be no signal. */
     int signo = sigabbrev_np(msg->signo) != NULL ? msg->signo : SIGTERM;
     if (run->agent.signo == 0) {
         say_for_all(run, msg->text);
@@ -151,7 +151,8 @@ static void on_lost(void *data, const struct ct_err *why)
     const struct ct_store_address *address = &run->job->resolved->store_address;
     int exit_code = CT_EXIT_NODE_LOST;
     ct_agent_address_close(&run->address); /* the agent must not hear that the link is up */
-    bool altered = why->code == CT_EPERM && run->address.seen[0] != '\0'; /* behind the proof */
+    bool altered = why->code == CT_EPERM &&
+                   run->address.seen[0] != '\0'; /* after the proof a message was altered */
     if (run->agent.generation >= 0 || why->code == CT_ECLOSED || altered) {
         (void)snprintf(run->report.stop_why, sizeof(run->report.stop_why),
                        "the connection to the job's store on %.200s was lost: %.200s",
@@ -163,7 +164,8 @@ static void on_lost(void *data, const struct ct_err *why)
     }
     if (run->agent.sm.state != CT_AGENT_DONE && !run->agent.over) {
         ct_agent_report_say(run->output, "%s", run->report.stop_why);
-        /* One that has another token is a store of ctrun: the port is not the trouble. */
+        /* With CT_EPERM the listener is a store of ctrun that has another token, so the port is not
+         * the problem. */
         if (run->agent.generation < 0 && run->store.busy[0] != '\0' && why->code != CT_EPERM) {
             ct_agent_report_say(run->output, "%s", run->store.busy);
         }
@@ -212,7 +214,8 @@ static void fill(struct ct_agent_run *run, enum ct_agent_message what, struct ct
     case CT_AGENT_SAY_SERVING:
         msg->type = CT_MSG_SERVING;
         msg->port = run->worker_env.master_port;
-        /* What leads nobody to us is better not told: they have found the way. */
+        /* An address such as 0.0.0.0 leads nobody here. The other agents know one that does, so no
+         * address is sent. */
         (void)snprintf(msg->text, sizeof(msg->text), "%s",
                        ct_addr_is_any(ct_agent_store_address(run)) ? ""
                                                                    : ct_agent_store_address(run));
@@ -263,7 +266,7 @@ void ct_agent_link_send(struct ct_agent_run *run, unsigned say)
     }
 }
 
-/* So the status page shows a failure while the other workers are still being stopped. */
+/* Sent at once, so that the status shows a failure while other workers are still being stopped. */
 void ct_agent_link_beat(struct ct_agent_run *run)
 {
     memset(run->membership.msg, 0, sizeof(*run->membership.msg));

@@ -39,7 +39,8 @@ bool ct_agent_report_speaks(const struct ct_resolved *resolved)
     return resolved->mode != CT_MODE_SHIM || resolved->local_rank == 0;
 }
 
-/* All nodes share one screen, and another one tells the story there: the first that is not lost. */
+/* Does another node tell the story of the job? On a shared screen only the first node that is not
+ * lost does. */
 static bool told_by_another(const struct ct_agent_run *run)
 {
     const struct ct_job_story *story = &run->report.story;
@@ -47,7 +48,7 @@ static bool told_by_another(const struct ct_agent_run *run)
            ct_job_story_reporting_node(story, run->agent.lost) != story->node_rank;
 }
 
-/* The first failure of the job has happened here. */
+/* Did the first failure of the job happen here? */
 static bool is_culprit(const struct ct_agent_run *run)
 {
     return run->agent.failure.known && ct_job_story_failure_elsewhere(&run->report.story) == NULL;
@@ -68,7 +69,7 @@ void ct_agent_report_say(struct ct_output *output, const char *fmt, ...)
     va_start(args, fmt);
     (void)vsnprintf(line, sizeof(line), fmt, args);
     va_end(args);
-    ct_text_clean(line); /* other machines' words, too */
+    ct_text_clean(line); /* the text may come from another machine */
     ct_buf_addf(&text, CT_REPORT_PREFIX "%s\n", line);
     say(output, &text);
     ct_buf_fini(&text);
@@ -100,8 +101,9 @@ static void fill_what(const struct ct_report_worker *worker, const struct ct_err
     ct_buf_fini(&text);
 }
 
-/* Did the worker fail within a second and without a step? Then the next process may do no better.
- * A kill by somebody else says nothing about that, unless it was the kernel for want of memory. */
+/* Did the worker fail within a second and before its first step? Then a new process will probably
+ * fail, too. A kill from outside does not count, unless the kernel did it because memory ran out.
+ */
 static bool failed_early(const struct ct_worker *worker, int local_rank,
                          const struct ct_progress_reader *reader, int64_t now_ns)
 {
@@ -162,12 +164,12 @@ static void fill_report(const struct ct_agent_run *run, struct ct_report_worker 
     };
 }
 
-/* Why this node stops although nothing here has failed. */
+/* Says why this node stops although nothing here has failed. */
 static void say_told(struct ct_agent_run *run)
 {
     const struct ct_failure *first = ct_job_story_failure_elsewhere(&run->report.story);
     if (first != NULL && first->kind == CT_FAILURE_WORKER && run->job->resolved->one_screen) {
-        return; /* that node has said so on this screen */
+        return; /* the node of that worker has already said so on this screen */
     }
     if (first != NULL) {
         struct ct_buf text = CT_BUF_INIT;
@@ -202,7 +204,7 @@ void ct_agent_report_headline(struct ct_agent_run *run)
     ct_buf_fini(&text);
 }
 
-/* The root cause also goes to whoever launched us, as torchrun does. */
+/* Copies the error file of the root cause to the program that launched ctrun, as torchrun does. */
 static void pass_on_error_file(struct ct_agent_run *run)
 {
     const char *own = ct_environ_get(run->job->env, "TORCHELASTIC_ERROR_FILE");
@@ -232,7 +234,8 @@ static void read_error_file(struct ct_agent_run *run, int local_rank)
     ct_free(path);
 }
 
-/* The end of a text that is too long for the others: it says most. NULL for nothing. */
+/* Copies a text for the other machines. Of a long one it takes the end, which says most. Returns
+ * NULL for an empty text, or without memory. */
 static char *shorten(const char *text)
 {
     size_t len = text != NULL ? strlen(text) : 0;
@@ -248,7 +251,7 @@ static bool is_full(const char *folder)
     return statvfs(folder, &room) == 0 && room.f_blocks > 0 && room.f_bavail == 0;
 }
 
-/* NULL without memory. */
+/* Returns NULL if there is no advice, or no memory. */
 static char *make_advice(const struct ct_worker_end *end, const char *memory,
                          const struct ct_failure *failure, struct ct_buf *text)
 {
@@ -312,8 +315,8 @@ static void tell_failure_here(struct ct_agent_run *run)
     if (run->report.error_file.message != NULL && !run->agent.will_restart) {
         pass_on_error_file(run);
     }
-    /* A rank that fell because another did has said so in its headline. What is over is told in the
-     * story of the whole, where one node tells it. */
+    /* A rank that failed after another one has already been named in its headline. If the job is
+     * over and another node tells its story, this report would repeat it. */
     bool later = told_by_another(run) && !run->agent.will_restart;
     if ((ct_agent_report_speaks(run->job->resolved) || is_culprit(run)) && !later &&
         ct_report_failure(&report, &text) == 0) {
@@ -324,7 +327,7 @@ static void tell_failure_here(struct ct_agent_run *run)
     ct_buf_fini(&text);
 }
 
-/* After a second Ctrl-C nobody is surprised by that. */
+/* Says which workers had to be killed. After a second Ctrl-C the user expects that. */
 static void say_killed(struct ct_agent_run *run)
 {
     struct ct_buf text = CT_BUF_INIT;
@@ -373,8 +376,8 @@ void ct_agent_report_job(struct ct_agent_run *run)
     if (run->agent.lost && run->report.story.why[0] == '\0') {
         memcpy(run->report.story.why, run->report.stop_why, sizeof(run->report.story.why));
     }
-    /* On a screen of its own each machine tells the story, once for all ranks of it. Who has been
-     * in no world goes by the place that it was told. */
+    /* Each machine with a screen of its own tells the story, once for all its ranks. On a shared
+     * screen a node that was in no world decides by the rank that its options give it. */
     bool told_elsewhere = !(ct_agent_report_speaks(run->job->resolved) || is_culprit(run));
     if (run->job->resolved->one_screen) {
         told_elsewhere = run->report.story.several_nodes ? told_by_another(run)
@@ -384,7 +387,8 @@ void ct_agent_report_job(struct ct_agent_run *run)
         ct_agent_report_say(run->output, "the job succeeded after %d restart%s",
                             run->report.story.restarts, run->report.story.restarts == 1 ? "" : "s");
     }
-    /* A node that is alone has told all of it, but that the others did not come. */
+    /* A job of one node has told everything already, unless it ends because other nodes did not
+     * come. */
     bool to_tell =
         run->report.story.several_nodes || (run->report.story.worlds == 0 && run->agent.over);
     if (to_tell && !told_elsewhere && ct_job_story_text(&run->report.story, &end, &text) == 0) {

@@ -35,10 +35,10 @@
 struct ct_agent_store {
     struct ct_server *server; /* NULL = another machine hosts the job's store */
     struct ct_server *own;    /* the workers' store, if this is node rank 0 and does not host */
-    bool on_loopback; /* this node hosts the job's store, and the options give it an address of the
-                         loopback or none */
+    bool on_loopback; /* this node hosts the job's store at an address of the loopback, or at all
+                         addresses */
     bool said_open;   /* the user was told that strangers may use a store of this node */
-    char busy[CT_FAILURE_WHAT_MAX]; /* another program has the store's port: which; "" = none has */
+    char busy[CT_FAILURE_WHAT_MAX]; /* says which program has taken the store's port; "" = none */
     uv_timer_t timer; /* at the start for on_kernel_log_due(), at the end for on_wait() */
     int64_t wait_until_ns;
 };
@@ -53,11 +53,12 @@ struct ct_agent_guest {
 /* Addresses as this node was told them. */
 struct ct_agent_address {
     struct ct_interface_search search;
-    char interface[IF_NAMESIZE]; /* that workers are told; "" = none */
+    char interface[IF_NAMESIZE]; /* the interface that workers are told; "" = none */
     bool link_is_up;             /* the link is up, but the agent has not heard of it yet */
     char seen[CT_HOST_MAX];      /* this node's address, as the membership sees it */
-    char master[CT_HOST_MAX];    /* address of this generation's store; "" = that of the job's */
-    char store[CT_HOST_MAX];     /* by which other machines reach the job's store; "" = none does */
+    char master[CT_HOST_MAX]; /* address of this generation's store; "" = that of the job's store */
+    char store[CT_HOST_MAX]; /* the address by which other machines reach the job's store; "" = none
+                                does */
 };
 
 /* What is known of failures. */
@@ -93,14 +94,14 @@ struct ct_agent_workers {
     struct ct_snapshot snapshot;
     struct ct_oom oom;
     struct ct_progress_reader progress; /* what workers say of their progress */
-    struct ct_order_writer orders;      /* what they are told of the next generation */
+    struct ct_order_writer orders;      /* what kept workers are told of the next generation */
     bool stopping;                      /* the processes of this generation have been told to end */
     bool draining;                      /* they have ended, and their last output is awaited */
     struct ct_procs_stopped stopped;    /* how the last stop went */
     struct ct_err start_err;            /* why a worker could not be started */
 };
 
-/* They find workers that do not go on. */
+/* Watch for workers that make no progress. */
 struct ct_agent_monitors {
     struct ct_hang_monitor hang;
     struct ct_file_timer_server timers;

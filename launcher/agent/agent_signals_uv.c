@@ -4,7 +4,8 @@
  * it is SIGINT, is a preemption: the workers of the whole job hear of it by the signal itself, by a
  * key in their store and by a file, and have until the deadline.
  *
- * Failure modes: a notice that cannot be written is told; the signal goes out all the same.
+ * Failure modes: if a notice cannot be written, a warning says so, and the signal is sent all the
+ * same.
  *
  * Who frees: close_all() of agent_uv.c; from then on a signal ends ctrun in the usual way.
  */
@@ -19,10 +20,11 @@
 #include <string.h>
 #include <time.h>
 
-/* Named as PyTorch does: the separator of PrefixStore, and no slash in front. */
+/* The form of PyTorch's keys: PrefixStore separates with a slash, and puts none in front. */
 #define NOTICE_KEY "ctrun/preempt"
 
-/* Not later than the end of the allocation, when the scheduler kills every process. */
+/* How long workers may take to stop: --shutdown-timeout, but at most until the end of the
+ * allocation, when the scheduler kills every process. */
 static int64_t deadline_ms(const struct ct_job_spec *job)
 {
     int64_t left_ms = job->options->shutdown_timeout_ms, end_s;
@@ -51,7 +53,7 @@ static void say_signal(struct ct_output *output, const struct ct_agent *agent, i
 
 void ct_agent_signals_receive(struct ct_agent_run *run, int signo)
 {
-    /* A ctrun that --hosts has started says nothing of its end where nothing had begun. */
+    /* A ctrun that --hosts has started ends without a word if it had started no worker. */
     bool silent = run->requests.input.ended && run->agent.alive == 0;
     if (!silent && ct_agent_report_speaks(run->job->resolved)) {
         say_signal(run->output, &run->agent, signo);
@@ -75,7 +77,7 @@ int ct_agent_signals_open(struct ct_agent_run *run, struct ct_err *err)
 
 /* ---- the notice ----------------------------------------------------------------------------- */
 
-/* Gives the text; NULL when memory is out. */
+/* Returns the text, or NULL without memory. */
 static char *notice_text(int signo, int generation, int64_t deadline_ms)
 {
     cJSON *root = cJSON_CreateObject();

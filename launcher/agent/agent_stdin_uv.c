@@ -3,8 +3,8 @@
  * Happy path: the first line of the input was the job's token (launcher/setup/prepare.c); each
  * further line is "signal N", a signal that reached the ctrun which has started this one.
  *
- * Other paths: the end of the input means that this ctrun is gone, perhaps killed. It counts as
- * SIGHUP, which is what a program gets whose terminal is closed.
+ * Other paths: the end of the input means that the other ctrun is gone, perhaps killed. It counts
+ * as SIGHUP, the signal that a program gets when its terminal is closed.
  *
  * Failure modes: any other line is ignored.
  *

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * With --agent-stdin: listens to the ctrun with --hosts that has started this one through ssh and
- * holds the other end of our standard input.
+ * With --agent-stdin: listens to the `ctrun --hosts` that has started this one through ssh and
+ * holds the other end of this one's standard input.
  */
 #ifndef CT_LAUNCHER_AGENT_AGENT_STDIN_UV_H
 #define CT_LAUNCHER_AGENT_AGENT_STDIN_UV_H

@@ -3,14 +3,15 @@
  * The stores that this node serves: the job's, at which the agents meet, and the workers'.
  *
  * Happy path: bind the job's store where the options say, or find that it is another machine's. A
- * new generation empties the store; node rank 0 that does not host the job's store opens a second
+ * new generation empties the store. If node rank 0 does not host the job's store, it opens a second
  * one for the workers, at an address of its own.
  *
- * Other paths: at the end a host stays until the other agents have left, because its store and the
- * membership end with it.
+ * Other paths: at the end the host of the job's store stays until the other agents have left,
+ * because the store and the membership end with it.
  *
- * Failure modes: the address is ours but taken: then another ctrun of this job hosts, or a stranger
- * sits there, and the link to the membership finds out (agent_link_uv.c).
+ * Failure modes: the address is this machine's, but the port is taken. Then another ctrun of this
+ * job hosts the store, or another program has the port. The link to the membership finds out which
+ * (agent_link_uv.c).
  *
  * Who frees: close_all() of agent_uv.c, through ct_agent_link_close().
  */
@@ -27,7 +28,8 @@
 #define LEAVE_MS 5000
 #define LEAVE_POLL_MS 5
 
-/* Admits this machine only. The address of an agent that has proved the token is added later. */
+/* Admits this machine only. The address of an agent is added when the agent has proved the token.
+ */
 static const struct ct_access only_agents;
 
 /* ct_listen() takes it for all addresses of the machine. */
@@ -48,8 +50,8 @@ static bool is_loopback(const char *host)
            ct_addr_is_loopback((const struct sockaddr *)&addr);
 }
 
-/* A store on `host` (ANY_ADDRESS) has come up. Without a token its port takes whoever reaches it at
- * his word, and whoever has started the job should know. */
+/* Warns about a store that has been opened on `host`, perhaps ANY_ADDRESS. Without a token it
+ * trusts everybody who reaches its port, which the user should know. */
 static void say_open(struct ct_agent_run *run, const char *host, uint16_t port, const char *may)
 {
     const struct ct_job_spec *job = run->job;
@@ -62,7 +64,7 @@ static void say_open(struct ct_agent_run *run, const char *host, uint16_t port, 
     ct_agent_report_say(
         run->output,
         "there is no token: whoever reaches port %u of %.200s can %s; --token-file or "
-        "CTRUN_TOKEN on every machine admits these alone, --open says that all may",
+        "CTRUN_TOKEN on every machine admits only the job's machines, --open accepts it",
         (unsigned)port, any ? "this machine" : host, may);
 }
 
@@ -70,13 +72,14 @@ static int host_store(struct ct_agent_run *run, struct ct_err *err)
 {
     const struct ct_job_spec *job = run->job;
     const struct ct_store_address *address = &job->resolved->store_address;
-    /* Other machines know it by another address. */
+    /* On other machines this name means another address, so the store must listen on all. */
     bool own_name = shared(job) && ct_store_address_is_own_name(address->host);
     bool any = own_name || ct_addr_is_any(address->host);
-    /* "::" takes IPv4 in, as Linux has it by default. */
+    /* "::" includes IPv4, as is Linux's default. */
     bool both = own_name || (any && strchr(address->host, ':') != NULL);
     const char *const hosts[] = {both ? ANY_ADDRESS : address->host, address->master};
-    /* The scheduler's list names machines; there every rank is a node of the membership. */
+    /* The scheduler's list names machines. In shim mode the membership's nodes are ranks, so the
+     * list does not fit. */
     bool named = job->resolved->mode != CT_MODE_SHIM;
     const struct ct_server_agents agents = {
         .token = job->token,
@@ -134,7 +137,7 @@ int ct_agent_store_open(struct ct_agent_run *run, struct ct_err *err)
     if (rc == CT_EBUSY) {
         (void)snprintf(run->store.busy, sizeof(run->store.busy), "%.500s", err->text);
     } else if (err->sys != EADDRNOTAVAIL && rc != CT_ENOENT) {
-        return rc; /* ENOENT: a name that may be known later */
+        return rc; /* after CT_ENOENT the name may become known later */
     }
     ct_log(&run->log, CT_LOG_INFO, "another machine hosts the store: %s", err->text);
     *err = (struct ct_err){0};
@@ -156,8 +159,8 @@ static int open_own(struct ct_agent_run *run, struct ct_err *err)
     const char *host = local && !ct_addr_is_any(options->local_addr)
                            ? options->local_addr
                            : ct_link_local_address(run->membership.link);
-    /* Where the job's store is on this machine, we have come to it by a way that others do not
-     * have; its name has brought them here as well. */
+    /* If the job's store is on this machine under its own name, the link uses the loopback, which
+     * other machines cannot. They have come by the name, so they are given the name. */
     bool own_name = !local && ct_store_address_is_own_name(run->job->resolved->store_address.host);
     const char *const listen_on = own_name ? ANY_ADDRESS : local ? options->local_addr : host;
     host = own_name ? run->job->resolved->store_address.host : host;
@@ -176,7 +179,7 @@ static int open_own(struct ct_agent_run *run, struct ct_err *err)
     (void)snprintf(run->address.master, sizeof(run->address.master), "%s", host);
     int rc = ct_server_open(&run->loop, &server, &run->store.own, err);
     if (rc == CT_EBUSY) {
-        /* --master-port may be that of the job's store on this very machine. */
+        /* The job's store may be on this machine and have taken --master-port. */
         struct ct_server_options any = server;
         any.port = 0;
         rc = ct_server_open(&run->loop, &any, &run->store.own, err);

@@ -21,11 +21,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Opening the kernel's log takes time (oom.h), so it is done so long after the start, when the
- * workers are busy with themselves. */
+/* The kernel's log is opened so long after the start, because that takes time (oom.h) and the
+ * workers load their programs then. */
 #define KERNEL_LOG_AFTER_MS 50
 
-/* No worker is left. */
+/* Called when no worker is left. */
 static void close_all(struct ct_agent_run *run)
 {
     /* From here on a signal ends ctrun in the usual way: only output is left to write. */
@@ -38,8 +38,8 @@ static void close_all(struct ct_agent_run *run)
     ct_procs_close(run->workers.procs, NULL, NULL);
     run->workers.procs = NULL;
     ct_agent_link_close(run);
-    /* A reader that is slow gets everything; after a signal one that stands still is not waited for
-     * beyond measure. */
+    /* A slow reader gets all output. After a signal the wait for a reader that does not read is
+     * limited. */
     ct_output_close(run->output, run->agent.signo != 0 ? CT_AGENT_DRAIN_MS : -1, NULL, NULL);
     run->output = NULL;
 }
@@ -50,8 +50,8 @@ static int64_t grace_ms(const struct ct_agent_run *run)
                                  : run->job->options->shutdown_timeout_ms;
 }
 
-/* What workers get first: at a preemption the user may want another signal than the one that ctrun
- * has received. */
+/* Returns the first signal that workers get. At a preemption the user may want another signal than
+ * the one that ctrun has received. */
 static int signal_for_workers(const struct ct_agent_run *run, int signo)
 {
     int wanted = run->job->options->preempt_signal;
@@ -59,7 +59,7 @@ static int signal_for_workers(const struct ct_agent_run *run, int signo)
     return preempted && wanted != 0 ? wanted : signo;
 }
 
-/* What is to be told goes out before anything that takes time. */
+/* Messages go out before anything that takes time. */
 static void carry_out(struct ct_agent_run *run, const struct ct_agent_update *update)
 {
     if (update->headline && run->agent.failure.known) {
@@ -120,7 +120,7 @@ void ct_agent_dispatch(struct ct_agent_run *run, struct ct_agent_event event)
         }
     }
     if (run->workers.stopping && run->workers.procs != NULL) {
-        /* Whether a generation follows decides who stays. */
+        /* It may be known now whether a generation follows, and so which workers stay. */
         ct_procs_look_again(run->workers.procs);
     }
 }
@@ -150,7 +150,7 @@ static void fill_worker_env(struct ct_agent_run *run)
     ct_progress_reader_open(&run->workers.progress, job->resolved->workers, &run->log);
     run->worker_env.progress = run->workers.progress.path;
     if (job->options->max_restarts > 0 || job->resolved->shared) {
-        /* Only then can a later generation come and read it. */
+        /* Only these jobs can have a later generation, which would read it. */
         ct_snapshot_open(&run->workers.snapshot, &run->log);
         run->worker_env.snapshot = ct_snapshot_env(&run->workers.snapshot);
         ct_order_writer_open(&run->workers.orders, job->resolved->workers, &run->log);
@@ -162,7 +162,7 @@ static void fill_worker_env(struct ct_agent_run *run)
     }
 }
 
-/* Opens what finds workers that do not go on. */
+/* Opens what finds workers that make no progress. */
 static int open_monitors(struct ct_agent_run *run, struct ct_err *err)
 {
     const struct ct_job_spec *job = run->job;
@@ -197,7 +197,7 @@ static int open_monitors(struct ct_agent_run *run, struct ct_err *err)
     return ct_uninterruptible_monitor_open(&monitors->uninterruptible, &run->loop, job->env, err);
 }
 
-/* How somebody can ask for the end of the job. */
+/* Opens the ways by which somebody can ask for the end of the job. */
 static int open_requests(struct ct_agent_run *run, struct ct_err *err)
 {
     int rc = ct_agent_signals_open(run, err);

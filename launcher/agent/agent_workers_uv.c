@@ -4,8 +4,8 @@
  * left, waits for the output, has a failure's last words collected, and only then frees the workers
  * and tells the agent. So a new generation finds an empty table.
  *
- * Failure modes: a worker that cannot be started is an event like any other. A sink that takes
- * nothing delays the end of the job, not a restart.
+ * Failure modes: a worker that cannot be started is an event like any other. A terminal or pipe
+ * that takes no output delays the end of the job, but not a restart.
  *
  * Workers that outlive a generation: agent_keep_uv.c.
  *
@@ -35,10 +35,10 @@ static void on_proc_exit(void *data, struct ct_proc *proc, const struct ct_exit 
     int rank = ct_agent_workers_rank_of(workers, proc);
     struct ct_worker *worker = &workers->list[rank];
     if (worker->ended_for.kind == CT_END_UNINTERRUPTIBLE) {
-        return; /* the agent has heard of its end */
+        return; /* the agent already counts it as ended */
     }
     if (worker->kept) {
-        return; /* of no generation: the agent has done with it, and will ask for its rank anew */
+        return; /* its generation is over; the agent will ask for this rank again in the next one */
     }
     ct_worker_ended(worker, end, workers->stopping,
                     ct_progress_reader_permanent(&workers->progress, rank), &workers->oom);
@@ -47,7 +47,7 @@ static void on_proc_exit(void *data, struct ct_proc *proc, const struct ct_exit 
                                                    .end = worker->report.end});
 }
 
-/* Forgets the workers of the last generation, but for those that go on. */
+/* Forgets the workers of the last generation, except those that go on. */
 static void reset_workers(struct ct_agent_workers *workers, struct ct_file_timer_server *timers,
                           bool first)
 {
@@ -108,7 +108,7 @@ struct ct_agent_event ct_agent_workers_start(struct ct_agent_run *run, int local
     };
 }
 
-/* Frees the workers that have ended. Returns whether another one goes on. */
+/* Frees the workers that have ended. Returns whether any worker goes on. */
 static bool clear_workers(struct ct_agent_workers *workers)
 {
     bool kept = false;

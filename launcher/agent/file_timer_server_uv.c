@@ -30,7 +30,7 @@
 #include <unistd.h>
 
 #define ENABLE_ENV "TORCHELASTIC_ENABLE_FILE_TIMER"
-/* Room for a scope's name in what is said. */
+/* The length of a message, with room for a scope's name. */
 #define SAY_MAX 512
 
 static void say(struct ct_file_timer_server *server, const char *fmt, ...)
@@ -55,14 +55,15 @@ static double unix_now(void)
     return (double)now.tv_sec + (double)now.tv_nsec / (double)CT_NS_PER_S;
 }
 
-/* ---- whose timer it is ----------------------------------------------------------------------- */
+/* ---- the worker of a timer ------------------------------------------------------------------- */
 
 static bool lives(const struct ct_worker *worker)
 {
     return worker->proc != NULL && ct_proc_alive(worker->proc);
 }
 
-/* A worker leads its session, in which what it starts stays unless it takes pains not to. */
+/* Does this process belong to the worker? A worker leads its session. Its children stay in that
+ * session unless they call setsid(2). */
 static bool is_of(void *data, int local_rank, pid_t pid)
 {
     const struct ct_file_timer_server *server = data;
@@ -70,7 +71,7 @@ static bool is_of(void *data, int local_rank, pid_t pid)
     return lives(worker) && getsid(pid) == ct_proc_pid(worker->proc);
 }
 
-/* The local rank; -1 = no worker's. */
+/* Returns the local rank of the worker; -1 = the process belongs to no worker. */
 static int rank_of(struct ct_file_timer_server *server, pid_t pid)
 {
     for (int i = 0; i < server->job->resolved->workers; i++) {
@@ -112,7 +113,7 @@ static void expire(struct ct_file_timer_server *server, const struct ct_file_tim
     } else if (due->again) {
         say(server, "rank %d did not end by that signal: %s", rank, name);
     } else {
-        /* What SIGKILL ends is told in a moment, with the timer's name. */
+        /* After SIGKILL the report of the failure comes at once, and it names the timer. */
         if (due->signal != SIGKILL) {
             say(server, "rank %d: the timer '%.256s' of process %ld expired; ending it (%s)", rank,
                 due->scope, (long)due->pid, name);
@@ -154,7 +155,7 @@ static void on_due(uv_timer_t *timer)
 static void say_once(struct ct_file_timer_server *server, bool *said, const char *what)
 {
     if (!*said) {
-        say(server, "%s: %s; said once", CT_TIMER_FILE_ENV, what);
+        say(server, "%s: %s (not repeated)", CT_TIMER_FILE_ENV, what);
     }
     *said = true;
 }
@@ -165,18 +166,19 @@ static void take_line(struct ct_file_timer_server *server, const char *line)
     struct ct_err err = {0};
     char text[SAY_MAX];
     if (ct_file_timer_parse(line, &request, &err) != 0) {
-        (void)snprintf(text, sizeof(text), "a line is no timer request, %.200s: %.128s", err.text,
-                       line);
+        (void)snprintf(text, sizeof(text), "a line is not a timer request (%.200s): %.128s",
+                       err.text, line);
         say_once(server, &server->said_bad, text);
         return;
     }
     int rank = rank_of(server, request.pid);
     if (rank < 0) {
         if (request.expires >= 0) {
-            (void)snprintf(text, sizeof(text),
-                           "a timer '%.128s' is for process %ld, which is none of this job's "
-                           "workers here, and has no effect",
-                           request.scope, (long)request.pid);
+            (void)snprintf(
+                text, sizeof(text),
+                "the timer '%.128s' of process %ld has no effect, because the process is "
+                "none of this job's workers here",
+                request.scope, (long)request.pid);
             say_once(server, &server->said_foreign, text);
         }
         return;
@@ -214,8 +216,8 @@ static void on_readable(uv_poll_t *handle, int status, int events)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Makes room for a pipe that the user has named: an old one that nobody serves. What is no pipe is
- * never removed. */
+/* Removes an old pipe that has the name which the user gave, if nobody serves it. Never removes a
+ * file of another kind. */
 static int make_room(const char *path, bool *served, struct ct_err *err)
 {
     struct stat st;
@@ -255,7 +257,8 @@ static int choose_path(struct ct_file_timer_server *server, struct ct_err *err)
     if (rc != 0) {
         return rc;
     }
-    /* Another ctrun serves it: the one under which this one runs, or one of a scheduler's. */
+    /* If another ctrun serves the pipe, for example the one under which this one runs, this one
+     * makes a pipe of its own. */
     bool own = named == NULL || named[0] == '\0' || served;
     server->path = own ? own_path(server->job) : ct_strdup(named);
     return server->path != NULL ? 0 : ct_err_set(err, CT_ENOMEM, "timers: out of memory");
@@ -269,7 +272,8 @@ static int open_pipe(struct ct_file_timer_server *server, struct ct_err *err)
     }
     bool made = mkfifo(server->path, 0600) == 0;
     if (made) {
-        /* Open for writing as well: it does not end when the last writer has gone. */
+        /* Opened for writing, too, so that there is no end of file when the last writer closes it.
+         */
         server->fd = open(server->path, O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
     }
     if (server->fd < 0) {

@@ -81,7 +81,7 @@ void ct_hang_monitor_vote(const struct ct_hang_monitor *monitor, struct ct_hang_
     out->generation = monitor->worker_env->generation;
 }
 
-/* For users at the other machines. The ctrun on the suspect's machine prints the details. */
+/* Prints a line for the users of the other machines. The suspect's machine prints the details. */
 static void tell_of_another(struct ct_hang_monitor *monitor, const struct ct_hang_vote *verdict,
                             const char *host)
 {

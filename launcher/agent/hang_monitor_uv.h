@@ -21,7 +21,7 @@ struct ct_hang_monitor {
     const struct ct_progress_reader *progress;
     struct ct_output *output;
     struct ct_worker *workers; /* by local rank */
-    const bool *stopping;      /* the workers were told to end: standing still is no hang then */
+    const bool *stopping;      /* the workers were told to end, so no progress is no hang */
     struct ct_hang_sampler *sampler;
 };
 

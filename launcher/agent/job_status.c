@@ -72,7 +72,7 @@ void ct_job_status_rows(const struct ct_job_facts *facts, struct ct_worker_row *
 {
     for (int i = 0; i < facts->agent->workers; i++) {
         enum ct_agent_worker state = facts->agent->states[i];
-        /* Before its start there is nothing but the report of the last generation. */
+        /* Before the start of a worker its report is that of the last generation. */
         bool known = state == CT_WORKER_ALIVE || state == CT_WORKER_GONE;
         const struct ct_report_worker *worker = &facts->workers[i];
         rows[i] = (struct ct_worker_row){

@@ -20,7 +20,7 @@
 struct ct_job_facts {
     const struct ct_agent *agent;
     const struct ct_worker_env *worker_env;
-    const struct ct_report_worker *workers; /* by local rank; holds what the agent says is there */
+    const struct ct_report_worker *workers;    /* by local rank */
     const struct ct_progress_reader *progress; /* what workers say of themselves; may be NULL */
     int64_t now_ns;                            /* monotonic */
 };

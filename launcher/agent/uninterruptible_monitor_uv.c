@@ -20,7 +20,7 @@
 
 #include <limits.h>
 
-/* '?' = it cannot be read. */
+/* Returns the state of the worker's process; '?' if it cannot be read. */
 static char state_of(const struct ct_worker *worker)
 {
     struct ct_proctree_entry entry;

@@ -3,8 +3,8 @@
  * Happy path: open two streams, start the process on their descriptors, and close the descriptors.
  * The arguments and the environment are freed as soon as the process has started.
  *
- * Failure modes: the streams are freed again. Starting the process is the last step, so a failure
- * leaves no process.
+ * Failure modes: after any failure the streams are freed. Starting the process is the last step, so
+ * a failure leaves no process.
  */
 #include "launcher/agent/worker_uv.h"
 
@@ -18,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What becomes of one stream of one worker. */
+/* Where one stream of one worker goes. */
 struct route {
     bool to_file;
     bool teed;
@@ -50,7 +50,7 @@ bool ct_worker_err_is_seen(const struct ct_job_spec *job, int local_rank)
     return job->resolved->workers == 1 && ct_worker_err_is_shown(job, local_rank);
 }
 
-/* torchrun's macros; cut where a prefix ends at the latest. */
+/* Replaces torchrun's macros. A prefix that is too long is cut. */
 static int fill_template(const struct ct_worker_options *options, int local_rank,
                          char out[CT_LINES_PREFIX_MAX])
 {
@@ -88,13 +88,14 @@ static bool has_colour(const struct ct_job_spec *job, bool terminal)
                            ct_environ_get(job->env, "NO_COLOR"));
 }
 
-/* Of the prefixes; NULL = there is none in them. */
+/* The host name in the prefixes; NULL = they have none. */
 static const char *host_of(const struct ct_worker_options *options)
 {
     return options->worker_env->node_count > 1 ? options->job->machine->host : NULL;
 }
 
-/* A prefix of the user's own making says which worker it is in ways we cannot know. */
+/* With a prefix of the user's own, lines are not folded, because ctrun does not know how it names
+ * the worker. */
 static struct ct_output_fold fold_of(const struct ct_worker_options *options, bool terminal)
 {
     const struct ct_job_spec *job = options->job;
@@ -142,7 +143,7 @@ static int name_files(const struct ct_worker_options *options, int local_rank, b
         }
         stream->log_path = texts->log_path;
     }
-    /* As in torchrun, the file is there also when no line can come. */
+    /* As in torchrun, the file exists even if no line can come. */
     if (words != NULL && job->logdir->base != NULL) {
         texts->filter_path = ct_logdir_shared_path(
             job->logdir, generation, is_out ? "filtered_stdout.log" : "filtered_stderr.log");
@@ -157,9 +158,9 @@ static int name_files(const struct ct_worker_options *options, int local_rank, b
     return 0;
 }
 
-/* Does output pass unchanged, as that of a program without ctrun? It does where all of it is one
- * worker's: the only one, or the only one that --local-ranks-filter shows, where no person reads it
- * but perhaps another program. */
+/* Does output pass unchanged, as if there were no ctrun? It does if all of it comes from one
+ * worker: from the only worker, or from the only one that --local-ranks-filter shows. The latter
+ * only if it does not go to a terminal, because another program may read it. */
 static bool passes_unchanged(const struct ct_worker_options *options, bool terminal)
 {
     const struct ct_job_spec *job = options->job;
@@ -195,7 +196,8 @@ static int describe_stream(const struct ct_worker_options *options, int local_ra
         stream->mode = CT_LINES_TAIL_ONLY;
     } else if (passes_unchanged(options, terminal)) {
         stream->mode = CT_LINES_RAW;
-        /* A single worker finds the terminal itself; its stderr we need to read for the report. */
+        /* A single worker gets ctrun's own stdout, so that it can find a terminal. Its stderr is
+         * read for the report. */
         stream->inherit = job->resolved->workers == 1 && is_out && !route.to_file;
     } else {
         stream->mode = terminal ? CT_LINES_TERMINAL : CT_LINES_PLAIN;
@@ -208,7 +210,7 @@ static int describe_stream(const struct ct_worker_options *options, int local_ra
     return name_files(options, local_rank, is_out, &route, stream, texts);
 }
 
-/* Opens the stream, or leads one that is there already to where this generation's output goes. */
+/* Opens the stream, or changes an open one for this generation. */
 static int open_stream(const struct ct_worker_options *options, int local_rank,
                        enum ct_output_fd to, struct ct_output_stream **out, int *child_fd,
                        struct ct_err *err)
@@ -228,7 +230,7 @@ static int open_stream(const struct ct_worker_options *options, int local_rank,
     return rc;
 }
 
-/* The error file of the worker in this generation; NULL when memory is out. */
+/* Returns the path of the worker's error file in this generation; NULL without memory. */
 static char *error_file_of(const struct ct_worker_options *options, int local_rank)
 {
     return ct_logdir_path(options->job->logdir, options->worker_env->generation, local_rank,
@@ -296,7 +298,7 @@ int ct_worker_start(struct ct_worker *worker, int local_rank, const struct ct_wo
     const struct ct_worker_options *options = &own;
     own.worker_env = &env;
     ct_resolved_worker_env(given->job->resolved, &env);
-    /* The terminal's or file's input goes to the first worker; several readers would tear it. */
+    /* Only the first worker reads ctrun's input. Several readers would each get a part of it. */
     bool reads = local_rank == 0 && !options->job->options->agent_stdin;
     int stdio[3] = {reads ? STDIN_FILENO : -1, -1, -1};
     *worker = (struct ct_worker){.report = new_report(options, local_rank)};
@@ -336,7 +338,7 @@ static int hand_over(const struct ct_worker_options *options, int local_rank,
     return rc;
 }
 
-/* Nobody will ask for its process any more. */
+/* Kills the process of a worker that cannot go on, because nobody else will stop it. */
 static void end_kept(struct ct_worker *worker)
 {
     if (worker->proc != NULL && ct_proc_alive(worker->proc)) {
@@ -369,7 +371,7 @@ int ct_worker_go_on(struct ct_worker *worker, int local_rank, const struct ct_wo
     return 0;
 }
 
-/* For a SIGKILL that is not ours. */
+/* Called for a SIGKILL that ctrun did not send. */
 static void look_for_memory(struct ct_worker *worker, struct ct_oom *oom)
 {
     struct ct_buf text = CT_BUF_INIT;

@@ -15,16 +15,16 @@
 #include "launcher/worker/order_writer.h"
 #include "launcher/worker/worker_env.h"
 
-/* Zeroed memory is "not there". */
+/* Zeroed memory is no worker. */
 struct ct_worker {
     struct ct_proc *proc;
     struct ct_output_stream *out, *err;
     struct ct_report_worker report;
-    int64_t started_ns;             /* its process */
-    struct ct_worker_end ended_for; /* why we have ended it; CT_END_EXITED = we have not */
+    int64_t started_ns;             /* when its process was started */
+    struct ct_worker_end ended_for; /* why ctrun has ended it; CT_END_EXITED = ctrun has not */
     struct ct_uninterruptible uninterruptible; /* what the monitor has seen of its process */
-    bool told_to_park;                         /* by the stop under way */
-    bool parked;                               /* when the stop looked last */
+    bool told_to_park;                         /* the stop under way has told it to park */
+    bool parked;                               /* it had parked when the stop looked last */
     bool kept; /* its generation is over, and it waits for the next one */
 };
 

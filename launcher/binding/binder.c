@@ -33,8 +33,8 @@ static int compare(const void *a, const void *b)
     return strcmp(((const struct device *)a)->address, ((const struct device *)b)->address);
 }
 
-/* In the order of PCI addresses, which is CUDA's with CUDA_DEVICE_ORDER=PCI_BUS_ID and, where all
- * devices are alike, without it. */
+/* Lists the devices in the order of their PCI addresses. CUDA has the same order with
+ * CUDA_DEVICE_ORDER=PCI_BUS_ID and, if all devices are alike, without it, too. */
 static int list_devices(const char *folder, struct device *out)
 {
     DIR *dir = opendir(folder);
@@ -52,7 +52,8 @@ static int list_devices(const char *folder, struct device *out)
     return count;
 }
 
-/* "GPU UUID: <tab> GPU-..." stands in the driver's file; a token may be the beginning of it. */
+/* The driver's file has the line "GPU UUID: <tab> GPU-...". As in CUDA, a token that is the
+ * beginning of the UUID is enough. */
 static bool has_uuid(const char *folder, const struct device *device, const char *token)
 {
     char path[512];
@@ -86,8 +87,8 @@ static int find_device(const char *folder, const struct device *devices, int cou
     return -1;
 }
 
-/* NUMA nodes of the devices that `visible` names, in its order, at most `max`; -1 where a token
- * tells nothing (a MIG device). Returns how many. */
+/* Gives the NUMA nodes of the devices that `visible` names, in its order, and -1 for a token that
+ * names no known device, such as a MIG device. Returns their number, at most `max`. */
 static int device_nodes(const struct ct_binder_roots *roots, const char *visible, int *nodes,
                         int max)
 {
@@ -119,7 +120,8 @@ static int decide_all(const struct ct_topology *topology, enum ct_bind bind,
         struct ct_err why = {0};
         int rc = ct_binding_decide(topology, bind, devices, binder->workers, i, &binder->cpus[i],
                                    &binder->nodes[i], &why);
-        /* A node without a CPU of ours is the work of a cpuset; the worker still runs within it. */
+        /* If a cpuset leaves ctrun no CPU of the worker's node, the worker runs without a binding.
+         */
         if (rc != 0 && rc != CT_ENOENT) {
             return ct_err_set(err, rc, "cannot bind worker %d: %s", i, why.text);
         }

@@ -18,7 +18,7 @@ struct ct_binder {
     bool has_devices;
 };
 
-/* Where things are; tests have others. */
+/* The system's folders; tests have others. */
 struct ct_binder_roots {
     const char *sysfs; /* CT_SYSFS */
     const char *gpus;  /* CT_GPUS_PROC_DIR */
@@ -36,7 +36,7 @@ CT_MUST_CHECK int ct_binder_open_here(enum ct_bind bind, char *const *env, int w
                                       struct ct_binder *out, struct ct_err *err);
 void ct_binder_fini(struct ct_binder *binder); /* repeated calls are allowed */
 
-/* What a worker is to run on; NULL = whatever ctrun may. */
+/* The CPUs to which a worker is bound; NULL = it is not bound. */
 const struct ct_cpus *ct_binder_cpus(const struct ct_binder *binder, int local_rank);
 
 /* A line for each worker at level INFO, a warning for each that could not be bound. */

@@ -8,13 +8,13 @@
 
 #include <stdint.h>
 
-/* The worker's device among those of its node. */
+/* The worker, or its device, is number `index` of the `peers` that belong to its node. */
 struct seat {
     int node;
     int index, peers;
 };
 
-/* A device whose node nobody knows sits on the first one, as torchrun has it. */
+/* A device whose node is unknown counts as one of the first node, as in torchrun. */
 static int node_of(const struct ct_topology *topology, const struct ct_bind_devices *devices,
                    int workers, int device)
 {
@@ -96,7 +96,7 @@ static int add_share(const struct ct_topology *topology, const struct seat *seat
                           "or start fewer workers",
                           seat->node, cores, seat->peers);
     }
-    /* The first ones get what does not divide. */
+    /* If the cores cannot be divided evenly, the first workers get one more each. */
     int each = cores / seat->peers, rest = cores % seat->peers;
     int first = seat->index * each + (seat->index < rest ? seat->index : rest);
     int end = first + each + (seat->index < rest);
@@ -124,7 +124,8 @@ static int cache_size(const struct ct_topology *topology, int cache, int node)
     return size;
 }
 
-/* Does the group of CPU a come before that of b? Greater ones first, then by the lowest CPU. */
+/* Does the group of CPU a come before that of b? Greater groups come first, and of two equal ones
+ * that with the lowest CPU. */
 static bool comes_before(const struct ct_topology *topology, int a, int b, int node)
 {
     int size_a = cache_size(topology, topology->cpu[a].cache, node);

@@ -10,7 +10,7 @@
 
 #define WORD_BITS ((int)(8 * sizeof(unsigned long)))
 
-/* Digits of a number that can still be a CPU; more only overflow. */
+/* A number of a CPU has no more digits. A longer one could overflow an int. */
 #define DIGITS_MAX 7
 
 void ct_cpus_add(struct ct_cpus *cpus, int cpu)

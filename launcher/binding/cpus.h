@@ -14,8 +14,8 @@
 /* More than any machine of today has. */
 #define CT_CPUS_MAX 4096
 
-/* Zeroed memory is the empty set. Words of the kernel's size in its order: little-endian within,
- * which unsigned long is by definition. */
+/* Zeroed memory is the empty set. The words are those of the kernel's own sets, so that
+ * sched_setaffinity(2) takes them as they are. */
 struct ct_cpus {
     unsigned long bits[CT_CPUS_MAX / (8 * sizeof(unsigned long))];
 };
@@ -33,7 +33,7 @@ CT_MUST_CHECK int ct_cpus_parse(const char *text, struct ct_cpus *out);
 
 CT_MUST_CHECK int ct_cpus_print(const struct ct_cpus *cpus, struct ct_buf *out);
 
-/* What the calling thread may run on. Where the kernel does not tell: the empty set. */
+/* The CPUs on which the calling thread may run; the empty set if the kernel does not tell. */
 void ct_cpus_allowed(struct ct_cpus *out);
 
 #endif

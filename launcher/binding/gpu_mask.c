@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Longer tokens than any number. */
+/* Longer than every number that an int can hold. */
 #define NUMBER_MAX 16
 /* More devices than any machine has; counting takes quadratic time. */
 #define ENTRIES_MAX 4096
@@ -134,7 +134,7 @@ static int too_few(const struct ct_gpu_facts *facts, const struct ct_gpu_request
                       facts->visible != NULL ? facts->visible : "", devices);
 }
 
-/* There are MIG devices, and nobody has said what they are called. */
+/* A GPU is cut into MIG devices, but no list gives their UUIDs. */
 static int unnamed_mig(const struct ct_gpu_request *request, struct ct_gpu_masks *masks,
                        struct ct_err *err)
 {
@@ -197,7 +197,7 @@ int ct_gpu_masks_decide(const struct ct_gpu_facts *facts, const struct ct_gpu_re
     masks.masked = asked || (mig && request->bind != CT_GPU_BIND_NONE && !facts->hami);
 
     if (masks.devices == 0 && masks.list == NULL && request->virtual_local_rank) {
-        /* As torchrun, which does not ask whether the devices are there. */
+        /* torchrun does not check that the devices exist. */
         masks.devices = request->ranks_here;
     }
     if (masks.devices == 0) {

@@ -12,9 +12,9 @@
  *   Slurm with MPS                         no                       0
  *   more workers than GPUs, --share-gpu    as above                 local rank mod GPUs, or 0
  *
- * An entry of an inherited list is passed on unchanged, because it may be a number in another
- * program's order, a UUID, or something that only a newer driver understands. Too few GPUs are an
- * error only where the workers are known to need GPUs: other programs must start.
+ * An entry of an inherited list is passed on unchanged, because it may be a UUID, a number in an
+ * order that another program has chosen, or something that only a newer driver understands. Too few
+ * GPUs are an error only where the workers are known to need GPUs: other programs must start.
  */
 #ifndef CT_LAUNCHER_BINDING_GPU_MASK_H
 #define CT_LAUNCHER_BINDING_GPU_MASK_H
@@ -67,12 +67,12 @@ struct ct_gpu_masks {
 
 /* One worker's part. */
 struct ct_gpu_share {
-    bool assigned;     /* else nothing below counts */
+    bool assigned;     /* if not, the other fields mean nothing */
     int index;         /* the device's, among those that the worker sees */
     int ranks;         /* that use this device, itself included */
     const char *token; /* its CUDA_VISIBLE_DEVICES, not terminated; NULL = as inherited */
     size_t token_len;
-    bool counted; /* the token is a number of our counting, so in the order of PCI addresses */
+    bool counted; /* the token is a number that ctrun chose, in the order of PCI addresses */
     char number[16];
 };
 

@@ -41,7 +41,8 @@ static int count_entries(const char *path, const char *prefix)
     return count;
 }
 
-/* Without its control device no GPU can be used, and /dev, which is long, need not be read. */
+/* Without the driver's control device no GPU can be used. Then /dev, which has many entries, need
+ * not be read. */
 static bool has_driver(const char *dev_dir)
 {
     char path[PATH_MAX];
@@ -49,8 +50,8 @@ static bool has_driver(const char *dev_dir)
     return access(path, F_OK) == 0;
 }
 
-/* CUDA is asked nothing: a wrong guess costs one worker too many or too few, a CUDA context in the
- * launcher would cost memory on every GPU for the whole job. */
+/* CUDA is not asked, because a CUDA context of the launcher would take memory on every GPU for the
+ * whole job. A wrong guess only costs one worker too many or too few. */
 int ct_gpus_count(const char *proc_dir, const char *dev_dir, const char *visible)
 {
     int in_proc = count_entries(proc_dir, NULL);
@@ -62,13 +63,13 @@ int ct_gpus_count(const char *proc_dir, const char *dev_dir, const char *visible
     return visible == NULL || physical == 0 ? physical : ct_gpu_entries(visible, physical);
 }
 
-/* ---- what else there is to know -------------------------------------------------------------- */
+/* ---- MIG, HAMi-core, MPS --------------------------------------------------------------------- */
 
-/* A file that every process of a container reads; a page of it says enough. */
+/* What is read of /etc/ld.so.preload, in which HAMi-core's library is among the first entries. */
 #define PRELOAD_MAX 4096
 
-/* A list of MIG devices and of nothing else: other lists are for the container runtime, which
- * counts its devices otherwise than CUDA does inside. */
+/* Returns `list` if it has MIG devices only, else NULL. Any other list is for the container
+ * runtime, whose numbers of devices are not those of CUDA inside the container. */
 static const char *mig_list(const char *list)
 {
     const char *entry;
@@ -82,7 +83,7 @@ static const char *mig_list(const char *list)
     return count > 0 ? list : NULL;
 }
 
-/* "<caps>/gpu0/mig/gi1" is there for each piece that a GPU is cut into. */
+/* Is a GPU cut into MIG devices? Each of them has a folder such as "<caps>/gpu0/mig/gi1". */
 static bool is_cut(const char *caps)
 {
     DIR *dir = opendir(caps);
@@ -100,7 +101,7 @@ static bool is_cut(const char *caps)
     return found;
 }
 
-/* Volcano and KAI bring the same library, so it is the library that is looked for. */
+/* Looks for HAMi-core's library, because Volcano and KAI bring the same one. */
 static bool has_hami(const char *preload, char *const *env)
 {
     const char *cache = ct_environ_get(env, "CUDA_DEVICE_MEMORY_SHARED_CACHE");

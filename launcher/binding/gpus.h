@@ -11,7 +11,7 @@
 #define CT_GPUS_PROC_DIR "/proc/driver/nvidia/gpus"
 #define CT_GPUS_DEV_DIR "/dev"
 
-/* Where things are; tests have others. */
+/* The system's files; tests have others. */
 struct ct_gpus_roots {
     const char *proc_gpus; /* CT_GPUS_PROC_DIR */
     const char *dev;       /* CT_GPUS_DEV_DIR */

@@ -14,14 +14,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A list of every second of CT_CPUS_MAX CPUs is shorter. */
+/* The longest list names every second CPU; it is shorter. */
 #define LIST_MAX 16384
 #define NODES_MAX 1024
-/* Levels of caches, instruction and data apart. */
+/* Caches that a CPU has at most; instruction and data caches count separately. */
 #define CACHES_MAX 10
 
-/* The content of a small file without its newline; false when there is none. The caller ends *out.
- */
+/* Reads a small file, without its newline; false on failure. The caller frees *out. */
 static bool read_text(const char *path, struct ct_buf *out, const char **text)
 {
     if (ct_file_read(path, LIST_MAX, out, NULL) != 0) {
@@ -71,7 +70,8 @@ static int lowest(const char *path, int fallback)
     return first >= 0 ? first : fallback;
 }
 
-/* Of the data and unified caches the one of the highest level. */
+/* Gives the lowest CPU that shares the cache of the highest level; -1 if there is none. Instruction
+ * caches do not count. */
 static int last_cache(const char *cpu_dir)
 {
     char path[512];
@@ -107,7 +107,7 @@ static void read_cpu(const char *sysfs, int number, struct ct_cpu *out)
     };
 }
 
-/* Nodes may be numbered with holes. */
+/* The numbers of nodes may have gaps. */
 static void read_nodes(const char *sysfs, struct ct_topology *topology)
 {
     char path[256];

@@ -16,8 +16,8 @@ static bool is_offered(const struct ct_option_spec *spec)
     return spec->help != NULL;
 }
 
-/* The words that may stand for the value: the lower-case ones of "N|auto|cpu|gpu". Each gets a
- * blank in front. */
+/* Prints the words that may be the value, each with a blank in front: the lower-case ones of
+ * "N|auto|cpu|gpu". */
 static void print_choices(const struct ct_option_spec *spec, struct ct_buf *out)
 {
     if (spec->id == CT_OPT_HELP) {

@@ -41,7 +41,7 @@ static bool is_shown(const struct ct_option_spec *spec)
     return spec->help != NULL;
 }
 
-/* By its long name; NULL. */
+/* Finds an option by its long name; NULL when there is none. */
 static const struct ct_option_spec *find_option(const char *word)
 {
     for (size_t i = 0; i < ct_option_count; i++) {

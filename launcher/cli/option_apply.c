@@ -24,7 +24,7 @@ static const enum ct_bind bind_of[] = {CT_BIND_NONE, CT_BIND_NODE, CT_BIND_EXCLU
 static const char *const start_methods[] = {"spawn", "fork", "forkserver"};
 static const char *const event_log_handlers[] = {"null", "console", "dynamic_rendezvous"};
 
-/* A bit for each in ct_options.given_by_flag. */
+/* Each option has one bit in ct_options.given_by_flag and given_by_env. */
 _Static_assert(CT_OPT_REFUSED < 64, "one more word of bits is needed");
 
 static bool is_env(const char *origin)
@@ -179,8 +179,8 @@ static int read_text(const char *origin, const char *value, const char **out, st
     return 0;
 }
 
-/* An empty list may come from a variable that is not set. Its user does not expect the job to run
- * on this machine. */
+/* An empty list is refused, because it may come from a shell variable that is not set. The job
+ * would then run on this machine, which its user does not expect. */
 static int read_machines(const char *origin, const char *value, const char **out,
                          struct ct_err *err)
 {
@@ -270,7 +270,8 @@ static int apply_special(const struct ct_option_spec *spec, const char *origin, 
                          struct ct_options *options, struct ct_err *err)
 {
     int number, rc;
-    switch ((int)spec->id) { /* as an int: apply() has stored those that have a type */
+    switch ((int)spec->id) { /* an int, because apply() has stored the other options and they need
+                                no case here */
     case CT_OPT_NPROC_PER_NODE:
         return read_nproc(origin, value, options, err);
     case CT_OPT_NNODES:
@@ -323,7 +324,7 @@ static int apply_special(const struct ct_option_spec *spec, const char *origin, 
         return read_shell(origin, value, &options->completion, err);
     case CT_OPT_REFUSED:
         return ct_err_set(err, CT_EUNSUPPORTED, "%s %s", origin, spec->refusal);
-    default: /* not --help: options.c reads it, since its value may be missing */
+    default: /* never --help, which options.c reads, since its value may be missing */
         return ct_err_set(err, CT_EINVAL, "%s: unknown option", origin);
     }
 }

@@ -100,7 +100,7 @@ struct ct_option_spec {
     enum ct_help_topic topic;
     const char *brief; /* at most 38 characters; NULL = not among the usual options */
     enum ct_option_type type;
-    size_t field; /* its offset in struct ct_options, but for CT_TYPE_SPECIAL */
+    size_t field; /* offset in struct ct_options; unused by CT_TYPE_SPECIAL */
     int min, max;
     const char *const *words; /* ends with NULL */
 };

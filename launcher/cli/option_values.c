@@ -11,7 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Two samples must fit in. More than a week would mean "off". */
+/* At least two samples of the progress pages must be taken in this time. No job waits for a week.
+ */
 #define HANG_TIMEOUT_MIN_S 0.5
 #define HANG_TIMEOUT_MAX_S (7.0 * 86400)
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads the environment first, then the command line, which wins; then what several options say
- * together is checked. common/option_parser.c finds the options, option_apply.c reads their values.
+ * Reads the environment first and then the command line, which wins, and checks at the end that the
+ * options agree with each other. common/option_parser.c finds the options, option_apply.c reads
+ * their values.
  */
 #include "launcher/cli/options.h"
 
@@ -79,7 +80,7 @@ static int apply_environment(char *const *env, struct ct_options *options, struc
     return 0;
 }
 
-/* torchrun's own variables are weaker than the options and their PET_ variables. */
+/* Reads torchrun's own variables. Options and their PET_ variables win over them. */
 static int apply_torchrun_variables(char *const *env, struct ct_options *options,
                                     struct ct_err *err)
 {
@@ -203,8 +204,8 @@ static int parse_words(char *const *argv, struct ct_options *options, struct ct_
     return 0;
 }
 
-/* --standalone means one machine. It overrules what the environment of a pod says of several. A
- * command line that says both is a mistake. */
+/* --standalone means one machine, even if the variables of a pod name several. It is a mistake to
+ * ask for several on the same command line. */
 static int apply_standalone(struct ct_options *options, struct ct_err *err)
 {
     if (options->min_nodes > 1 && ct_option_given(options, CT_OPT_NNODES) == CT_GIVEN_FLAG) {

@@ -26,7 +26,7 @@
 #define CT_WORKERS_MAX 4096
 
 enum ct_nproc_kind {
-    CT_NPROC_COUNT, /* `nproc` says it */
+    CT_NPROC_COUNT, /* as many as `nproc` */
     CT_NPROC_AUTO,  /* one for each GPU, or for each CPU if there is no GPU */
     CT_NPROC_CPU,
     CT_NPROC_GPU,
@@ -57,16 +57,16 @@ struct ct_rank_set {
     uint64_t bits[CT_WORKERS_MAX / 64];
 };
 
-/* Who has decided an option. */
+/* Where the value of an option comes from. */
 enum ct_given {
-    CT_GIVEN_NOT, /* nobody: the default stands */
+    CT_GIVEN_NOT, /* it is the default */
     CT_GIVEN_ENV, /* its PET_ variable */
     CT_GIVEN_FLAG,
 };
 
-/* What the user said, and defaults. It does not change after ct_options_parse(). Fields that have a
- * namesake in struct ct_resolved are read there. Strings are borrowed from argv and the
- * environment. */
+/* The options that the user gave, and the defaults of the others. Nothing changes after
+ * ct_options_parse(). Where struct ct_resolved has a field of the same name, read that one, because
+ * it is the decided value. Strings are borrowed from argv and the environment. */
 struct ct_options {
     uint64_t given_by_env, given_by_flag; /* bits by enum ct_option_id; see ct_option_given() */
     enum ct_nproc_kind nproc_kind;

@@ -13,12 +13,12 @@
 #include <string.h>
 #include <strings.h>
 
-/* With less a busy machine would be taken for a dead one. */
+/* With a shorter time a busy machine would be taken for a dead one. */
 #define SECONDS_MIN 0.1
 /* Thirty days. In milliseconds and nanoseconds that does not overflow. */
 #define SECONDS_MAX 2592000.0
 
-/* What was read so far. The caller gets all of it or, after an error, nothing. */
+/* What was read so far. It is a copy, because the caller's values must not change on failure. */
 struct draft {
     struct ct_rdzv_conf conf;
     bool has_join;
@@ -76,7 +76,7 @@ static int read_seconds(struct span key, struct span value, double min, int64_t 
     return 0;
 }
 
-/* Accepts keys that have no effect, but refuses one that looks like one of ours mistyped. */
+/* Accepts keys that have no effect, but refuses a key that looks like a mistyped one of ours. */
 static int check_unknown(struct span key, struct ct_err *err)
 {
     static const char *const ours[] = {"join_timeout", "last_call_timeout", "heartbeat_timeout",

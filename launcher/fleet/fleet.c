@@ -66,7 +66,7 @@ static void add_env(struct ct_buf *out, char *const *env)
     }
 }
 
-/* Adds the options that say which machine of the job it is, and which store the job has. */
+/* Adds the options that tell a ctrun its node rank and the job's store. */
 static void add_rendezvous(const struct ct_fleet_plan *plan, int index, struct ct_buf *out)
 {
     char endpoint[CT_ADDR_JOIN_MAX];
@@ -104,7 +104,7 @@ int ct_fleet_command(const struct ct_fleet_plan *plan, int index, struct ct_buf 
     return ct_buf_status(out);
 }
 
-/* The words of --launch-agent, each a string of the list's own. */
+/* Adds the words of --launch-agent. The list owns them. */
 static int add_agent(struct ct_strlist *out, const char *agent)
 {
     int rc = 0;

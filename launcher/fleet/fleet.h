@@ -26,8 +26,8 @@ struct ct_fleet_plan {
     const char *agent;    /* --launch-agent: words, separated by blanks */
     const char *ctrun;    /* path of the program, the same everywhere */
     const char *folder;   /* working directory */
-    char *const *options; /* argv[1] up to the program that is to be run... */
-    int num_options;      /* ...so many */
+    char *const *options; /* argv[1] and what follows, up to the program */
+    int num_options;      /* words in `options` */
     char *const *command; /* the program and its arguments, NULL-terminated */
     char *const *env;     /* ours; ct_fleet_exports() says which variables the machines get */
     const char *address;  /* of the store, as those machines reach it */
@@ -36,8 +36,8 @@ struct ct_fleet_plan {
     bool nnodes_given; /* the options have --nnodes, which is kept */
 };
 
-/* Does this variable ("NAME=value") go to the other machines? Those of NCCL, OpenMP, Python and
- * PyTorch, and our own, but never the token. */
+/* Is this variable ("NAME=value") sent to the other machines? The variables of NCCL, OpenMP,
+ * Python, PyTorch and ctrun are, except the token. */
 bool ct_fleet_exports(const char *variable);
 
 /* Is this host the machine we are on, so that no ssh is needed? `own` is our host name. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `ctrun --hosts`: checks the options and the list of machines, and gets ready what fleet_uv.c runs
- * with. Everything that is made here is freed here.
+ * `ctrun --hosts`: checks the options and the list of machines, and prepares what fleet_uv.c needs.
+ * Everything that is made here is freed here.
  */
 #include "launcher/fleet/fleet_launch.h"
 
@@ -13,7 +13,7 @@
 
 bool ct_fleet_wanted(const struct ct_options *options)
 {
-    /* A ctrun that was started so gets our options, these among them. */
+    /* A ctrun that was started by --hosts gets the same options, so it sees --hosts, too. */
     return !options->agent_stdin && (options->hosts != NULL || options->hostfile != NULL);
 }
 
@@ -35,10 +35,11 @@ static int check_options(const struct ct_options *options, struct ct_err *err)
     };
     for (size_t i = 0; i < sizeof(without_meaning) / sizeof(without_meaning[0]); i++) {
         if (ct_option_given(options, without_meaning[i].id) == CT_GIVEN_FLAG) {
-            return ct_err_set(err, CT_EINVAL,
-                              "%s has no meaning with --hosts: this ctrun brings the machines "
-                              "together itself",
-                              without_meaning[i].name);
+            return ct_err_set(
+                err, CT_EINVAL,
+                "%s has no meaning with --hosts, because this ctrun chooses the store and "
+                "the node ranks itself",
+                without_meaning[i].name);
         }
     }
     return 0;

@@ -4,15 +4,15 @@
  * job's token as the first line of its standard input, show its output, and wait until all launch
  * agents have ended.
  *
- * Other paths: a signal is sent as a line "signal N" to each ctrun that is left; the membership
- * makes one event of them. Their standard input stays open as long as this process lives. Its end
- * tells them that this process is gone, even if it was killed.
+ * Other paths: a signal is sent as a line "signal N" to each ctrun that still runs; the membership
+ * makes one event of these lines. Their standard input stays open as long as this process lives.
+ * Its end tells them that this process is gone, even if it was killed.
  *
  * Failure modes: a launch agent that ends before its ctrun has joined (no such host, no ssh key)
- * ends the job, because the others would wait for it in vain. One that ends later is a lost node,
- * which the membership deals with. One that does not end is killed after the job is over, was asked
- * to end, or has waited join_timeout for it: EXIT_MS later if its ctrun has not joined, otherwise
- * --shutdown-timeout after that.
+ * ends the job, because the others would wait for it in vain. If it ends later, its machine is a
+ * lost node, which the membership deals with. A launch agent that does not end is killed. The time
+ * for that runs from the end of the job, from a signal, or from join_timeout: EXIT_MS if its ctrun
+ * has not joined, otherwise --shutdown-timeout more.
  *
  * Who frees: everything lives in struct fleet on the stack of ct_fleet_run(). close_all() closes
  * it.
@@ -50,7 +50,8 @@
 /* How long a launch agent may take to end when nothing is left to end on its machine. */
 #define EXIT_MS 1000
 
-/* After a second SIGINT: long enough for a signal to reach the machines, and for their answer. */
+/* How long launch agents may take after a second SIGINT. It is enough for the signal to reach the
+ * machines, and for their answer. */
 #define HURRY_MS 200
 
 /* How long the last lines of output may take after a signal, or after launch agents were killed. */
@@ -68,7 +69,7 @@ struct node {
     uv_pipe_t in; /* to its standard input */
     bool in_open, ended;
     bool joined; /* its ctrun has joined the membership */
-    bool killed; /* its launch agent did not end and was killed: its exit code says nothing */
+    bool killed; /* its launch agent did not end and was killed, so its exit code means nothing */
 };
 
 struct fleet {
@@ -87,10 +88,10 @@ struct fleet {
     struct node *nodes;
     const char **expected; /* the hosts' names */
     int running;
-    bool ending;        /* all were told to end */
-    bool waited;        /* the time is over for launch agents of machines that have not joined */
-    bool closing;       /* close_all() was called */
-    bool killed;        /* some launch agents had to be killed */
+    bool ending;  /* all machines were told to end */
+    bool waited;  /* EXIT_MS is over: launch agents of machines that have not joined were killed */
+    bool closing; /* close_all() was called */
+    bool killed;  /* some launch agents had to be killed */
     bool killed_joined; /* one of them was that of a machine that had joined */
     int signo;          /* the first signal that asked us to end; 0 = none */
     int exit_code;
@@ -128,7 +129,7 @@ static void on_in_closed(uv_handle_t *handle)
     (void)handle;
 }
 
-/* Its ctrun takes the end of its standard input for the end of this process. */
+/* The ctrun there takes the end of its standard input for the end of this process. */
 static void close_stdin(struct node *node)
 {
     if (node->in_open) {
@@ -146,7 +147,7 @@ static void send_line(struct node *node, const char *line)
     }
 }
 
-/* Kills the launch agents that have not ended: of machines whose ctrun has never joined, or all. */
+/* Kills launch agents that have not ended: all of them, or only those whose ctrun never joined. */
 static void kill_agents(struct fleet *fleet, bool all)
 {
     const struct ct_hosts *hosts = fleet->job->hosts;
@@ -183,7 +184,7 @@ static void on_exit_timer(uv_timer_t *timer)
         (void)uv_timer_start(&fleet->exit_timer, on_exit_timer,
                              (uint64_t)fleet->job->options->shutdown_timeout_ms, 0);
     } else if (!fleet->closing) {
-        close_all(fleet); /* without waiting for one that the kernel does not let end */
+        close_all(fleet); /* a process that the kernel keeps alive is not waited for */
     }
 }
 
@@ -219,7 +220,6 @@ static bool is_over(const struct fleet *fleet)
     return any;
 }
 
-/* How many machines the job needs. */
 static int nodes_needed(const struct fleet *fleet)
 {
     const struct ct_options *options = fleet->job->options;
@@ -293,7 +293,7 @@ static void on_signal(uv_signal_t *handle, int signo)
 
 /* ---- launch agents --------------------------------------------------------------------------- */
 
-/* What ssh exits with when it has no connection. */
+/* The exit code of ssh when it has no connection. */
 #define AGENT_FAILED 255
 
 static bool has_message(const struct ct_output_stream *stream)
@@ -305,8 +305,8 @@ static bool has_message(const struct ct_output_stream *stream)
     return found;
 }
 
-/* A ctrun that ends before it has joined says why, which nobody else on its machine does in these
- * words. */
+/* Has ctrun started on that machine? Then it has said why it ended, in lines that begin with its
+ * prefix. */
 static bool has_spoken(struct node *node)
 {
     ct_output_stream_catch_up(node->out); /* of a launch agent that gives a terminal */
@@ -350,14 +350,15 @@ static void on_exit_of(void *data, struct ct_proc *proc, const struct ct_exit *e
         say_not_started(node, code);
         end_all(fleet);
     } else if (is_over(fleet) && !fleet->ending) {
-        end_all(fleet); /* the job was over without the others */
+        end_all(fleet); /* the job is over, and the other machines were not needed */
     }
     if (fleet->running == 0 && !fleet->closing) {
         close_all(fleet);
     }
 }
 
-/* Both ends close on exec; *child is what becomes its standard input. */
+/* Opens the pipe. *child gets the end that becomes the launch agent's standard input. Both ends
+ * close on exec. */
 static int open_stdin(struct node *node, int *child, struct ct_err *err)
 {
     int fds[2];
@@ -387,7 +388,8 @@ static int open_stream(struct node *node, enum ct_output_fd to, struct ct_output
         .to = to,
         .mode = ct_output_is_terminal(output, to) ? CT_LINES_TERMINAL : CT_LINES_PLAIN,
         .prefix = "",
-        .slow = CT_SLOW_OUTPUT_WAIT, /* of dropped lines nobody could say whose they were */
+        .slow =
+            CT_SLOW_OUTPUT_WAIT, /* if lines were dropped here, nobody could say whose they were */
         .fold = {.workers = folds ? workers : 0, .forwarded = true},
     };
     return ct_output_stream_open(output, &options, out, child, err);
@@ -475,7 +477,8 @@ static int start_node(struct fleet *fleet, const struct ct_fleet_plan *plan, int
     return 0;
 }
 
-/* Before anything starts: one machine must not begin a job that another one cannot join. */
+/* Looks for the launch agent before anything starts, because no machine must begin a job that
+ * another one cannot join. */
 static int find_agent(const struct fleet *fleet, const struct ct_fleet_plan *plan,
                       struct ct_err *err)
 {
@@ -538,8 +541,8 @@ static int start_nodes(struct fleet *fleet, struct ct_err *err)
 
 /* ---- opening and closing --------------------------------------------------------------------- */
 
-/* Gives the address of this machine from which it reaches another one, by that one's name or by
- * what ssh makes of the name. */
+/* Sets fleet->address to the address from which this machine reaches another one. If the resolver
+ * does not know that one's name, ssh is asked what it makes of the name. */
 static int address_towards(struct fleet *fleet, int index, struct ct_err *err)
 {
     const struct ct_fleet_job *job = fleet->job;
@@ -556,9 +559,9 @@ static int address_towards(struct fleet *fleet, int index, struct ct_err *err)
     return rc;
 }
 
-/* Chooses the address by which the other machines reach this one: that from which this machine
- * reaches the first of them whose address can be found out. A host that is this machine under
- * another name leads to the loopback, which the others cannot use, so the next host is tried. */
+/* Chooses the address by which the other machines reach this one. It is the address from which this
+ * machine reaches the first of them that it can look up. A host that is this machine under another
+ * name gives the loopback, which the others cannot use; then the next host is tried. */
 static int choose_address(struct fleet *fleet, struct ct_err *err)
 {
     const struct ct_fleet_job *job = fleet->job;
@@ -585,10 +588,11 @@ static int choose_address(struct fleet *fleet, struct ct_err *err)
     }
     return found || rc == 0
                ? 0
-               : ct_err_set(err, rc,
-                            "%.300s; where only ssh knows the name, say with --local-addr by which "
-                            "address the machines reach this one",
-                            why.text);
+               : ct_err_set(
+                     err, rc,
+                     "%.300s; if only ssh knows the name, pass --local-addr with the address "
+                     "by which the machines reach this one",
+                     why.text);
 }
 
 static void on_join(void *data, const struct ct_msg_join *join)
@@ -690,7 +694,7 @@ static void on_stopped(void *data, const struct ct_procs_stopped *result)
     ct_output_drain(fleet->output, drain_ms(fleet), on_drained, fleet);
 }
 
-/* No launch agent is left, or none is waited for any more. */
+/* Called when no launch agent is left, or when none is waited for any more. */
 static void close_all(struct fleet *fleet)
 {
     fleet->closing = true;
@@ -711,7 +715,8 @@ static void close_all(struct fleet *fleet)
     }
 }
 
-/* The exit code of a machine, otherwise one that says why launch agents were killed. */
+/* Returns the exit code of a machine. If there is none, the code says why launch agents were
+ * killed. */
 static int exit_code_of(const struct fleet *fleet)
 {
     if (fleet->exit_code != 0 || !fleet->killed) {

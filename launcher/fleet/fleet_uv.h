@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A ctrun on each of several machines: hosts the store here, starts them through a launch agent,
- * shows what they write, passes signals on, and ends them all.
+ * Runs a ctrun on each of several machines: hosts the store here, starts every ctrun through a
+ * launch agent, shows what they write, passes signals on to them, and ends them all.
  */
 #ifndef CT_LAUNCHER_FLEET_FLEET_UV_H
 #define CT_LAUNCHER_FLEET_FLEET_UV_H
@@ -26,8 +26,8 @@ struct ct_fleet_job {
     struct rlimit nofile;
 };
 
-/* Returns when the last launch agent has ended. *exit_code: 0 when all have, else that of the first
- * one to fail, or 128 + signal. Fails when nothing could be started. */
+/* Returns when the last launch agent has ended. *exit_code is 0 when all have ended with 0, else
+ * the code of the first one that failed, or 128 + signal. Fails when nothing could be started. */
 CT_MUST_CHECK int ct_fleet_run(const struct ct_fleet_job *job, int *exit_code, struct ct_err *err);
 
 #endif

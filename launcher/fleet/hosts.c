@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Both sources feed add(), which sums the workers of a host that is named again. The first bad
- * entry ends the reading; what was read until then stays and is freed with the list.
+ * Both sources call add(), which adds up the workers of a host that is named twice. Reading ends at
+ * the first bad entry; the hosts read before it stay in the list and are freed with it.
  */
 #include "launcher/fleet/hosts.h"
 
@@ -13,7 +13,7 @@
 #include <limits.h>
 #include <string.h>
 
-/* Bytes of a hostfile: the longest names, with room for comments. */
+/* The size of a hostfile: CT_HOSTS_MAX of the longest names, with room for comments. */
 #define FILE_MAX ((size_t)1 << 20)
 
 /* What separates words. */
@@ -86,8 +86,8 @@ static int take_count(const char *text, const char *entry, int *out, struct ct_e
     return 0;
 }
 
-/* The colon in front of the number of workers, or NULL: a bare IPv6 literal has colons of its own.
- */
+/* Returns the colon in front of the number of workers, or NULL. The colons of an IPv6 literal
+ * without brackets do not count. */
 static char *find_count(char *entry)
 {
     char *bracket = strchr(entry, ']');
@@ -132,7 +132,8 @@ int ct_hosts_parse(struct ct_hosts *hosts, const char *text, struct ct_err *err)
     return rc;
 }
 
-/* One line: a host, then words of which "slots=N" means something to us. */
+/* Takes one line: a host, and words. "slots=N" is the number of workers; "max_slots=N" is ignored.
+ */
 static int take_line(struct ct_hosts *hosts, char *line, struct ct_err *err)
 {
     static const char slots[] = "slots=";
@@ -148,7 +149,8 @@ static int take_line(struct ct_hosts *hosts, char *line, struct ct_err *err)
         } else if (strncmp(word, slots, sizeof(slots) - 1) == 0) {
             rc = take_count(word + sizeof(slots) - 1, entry, &workers, err);
         } else if (strncmp(word, "max_slots=", 10) != 0 && strncmp(word, "max-slots=", 10) != 0) {
-            rc = ct_err_set(err, CT_EFORMAT, "'%s' is not understood; 'slots=N' would be", word);
+            rc = ct_err_set(err, CT_EFORMAT,
+                            "'%s' is not understood; only 'slots=N' may follow a host", word);
         }
     }
     return rc != 0 || entry == NULL ? rc : take_entry(hosts, entry, workers, err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The machines that --hosts and --hostfile name, and how many workers each is to have.
+ * The machines that --hosts and --hostfile name, and the number of workers on each.
  *
  *     --hosts a:2,b:2,[2001:db8::1]:4,c
  *
@@ -9,7 +9,7 @@
  *     b:2
  *     c
  *
- * A host that is named again gets the sum. Pure.
+ * A host that is named twice gets the sum of the workers. Pure.
  */
 #ifndef CT_LAUNCHER_FLEET_HOSTS_H
 #define CT_LAUNCHER_FLEET_HOSTS_H
@@ -19,7 +19,7 @@
 
 #include <stddef.h>
 
-/* Each has a launch agent here: a process with three descriptors. */
+/* A limit, because each host has a launch agent here: a process with three descriptors. */
 #define CT_HOSTS_MAX 1024
 
 struct ct_host {

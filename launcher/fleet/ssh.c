@@ -19,9 +19,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* It reads a few files. */
+/* How long the answer may take. ssh reads a few files for it. */
 #define ASK_MS 5000
-/* Bytes of an answer: about a hundred lines. */
+/* The size of an answer, which has about a hundred lines. */
 #define ANSWER_MAX ((size_t)1 << 18)
 
 bool ct_ssh_parse(const char *answer, char out[CT_HOST_MAX])
@@ -44,7 +44,7 @@ bool ct_ssh_parse(const char *answer, char out[CT_HOST_MAX])
     return false;
 }
 
-/* Reads to the end, or until there is too much of it or no time left. */
+/* Reads to the end. Returns false if the answer is too long, or does not come in time. */
 static bool read_answer(int fd, struct ct_buf *out)
 {
     int64_t deadline = ct_deadline_in(NULL, ASK_MS);
@@ -80,7 +80,7 @@ static bool ask(const char *path, char *const *argv, char *const *env, struct ct
     bool told = started && read_answer(fds[0], answer);
     (void)close(fds[0]);
     if (started) {
-        /* One that has told all is at its end. */
+        /* After the whole answer the process is ending anyway. */
         (void)kill(-child.pid, SIGKILL);
         while (waitpid(child.pid, NULL, 0) < 0 && errno == EINTR) {
         }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Times are kept by the monotonic clock: a step of the wall clock expires nothing.
+ * Deadlines are kept on the monotonic clock, so that no timer expires when the wall clock is set.
  */
 #include "launcher/hang/file_timer.h"
 
@@ -37,7 +37,7 @@ size_t ct_file_timer_cut(struct ct_file_timer_lines *lines, const char *bytes, s
     }
     if (!lines->too_long) {
         lines->text[lines->len] = '\0';
-        /* A '\0' within would hide what follows it. */
+        /* A line with a '\0' inside is dropped, because what follows it would be ignored. */
         *line = memchr(lines->text, '\0', lines->len) == NULL ? lines->text : NULL;
     }
     lines->len = 0;
@@ -45,7 +45,7 @@ size_t ct_file_timer_cut(struct ct_file_timer_lines *lines, const char *bytes, s
     return taken + 1;
 }
 
-/* A whole number in range, as JSON has it. */
+/* Reads a whole number in this range. */
 static bool read_whole(const cJSON *object, const char *name, int min, int max, int *out)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
@@ -71,7 +71,7 @@ static int read_request(const cJSON *json, struct ct_file_timer_request *out, st
     if (!cJSON_IsNumber(expires) || !isfinite(expires->valuedouble)) {
         return ct_err_set(err, CT_EFORMAT, "expiration_time is no number");
     }
-    /* A release has no use for a signal. Zero and negative ones end nobody. */
+    /* A release needs no signal. With a signal of zero or less the timer ends nobody. */
     out->signal = 0;
     if (expires->valuedouble >= 0 && !read_whole(json, "signal", INT_MIN, SIGRTMAX, &out->signal)) {
         return ct_err_set(err, CT_EFORMAT, "signal is no signal number");
@@ -104,7 +104,8 @@ struct timer {
 struct ct_file_timers_worker {
     struct timer *list;
     int count, cap;
-    int64_t kill_ns; /* when a signal that was sent has had its time; INT64_MAX = none was */
+    int64_t
+        kill_ns; /* when the grace of a signal that was sent is over; INT64_MAX = none was sent */
 };
 
 int ct_file_timers_init(struct ct_file_timers *timers, int workers)
@@ -121,7 +122,7 @@ int ct_file_timers_init(struct ct_file_timers *timers, int workers)
     return 0;
 }
 
-/* The order of timers means nothing. */
+/* The last timer takes the free place, since the order has no meaning. */
 static void drop(struct ct_file_timers_worker *worker, int index)
 {
     ct_free(worker->list[index].scope);
@@ -226,7 +227,7 @@ void ct_file_timers_sweep(struct ct_file_timers *timers, int local_rank,
     }
 }
 
-/* Of those that have expired the first; one that has a signal goes before one that has none. */
+/* Returns the timer that expired first, or -1. Timers with a signal come before those without. */
 static int first_expired(const struct ct_file_timers_worker *worker, int64_t now_ns)
 {
     int first = -1;

@@ -2,8 +2,8 @@
  *
  * Has a worker missed a deadline that it has set itself? These are the timers of PyTorch's
  * torch.distributed.elastic.timer: a worker says by when it will have left a scope, and is ended if
- * it has not left it by then. It is not the question of hang.h: the deadline is the worker's own,
- * and its progress does not matter. The worker writes lines of JSON,
+ * it has not left it by then. Unlike in hang.h, the deadline is the worker's own, and its progress
+ * does not matter. The worker writes lines of JSON,
  *
  *     {"version": 1, "pid": 42, "scope_id": "train.py#7", "expiration_time": 1.7e9, "signal": 9}
  *
@@ -81,10 +81,10 @@ void ct_file_timers_sweep(struct ct_file_timers *timers, int local_rank,
 struct ct_file_timer_due {
     int local_rank;
     pid_t pid;
-    int signal; /* 0 = it asks for none */
-    bool
-        again; /* the time that the signal of an expired timer had to end the worker is over:
-                  `grace_ns`, for SIGKILL CT_STOP_GIVE_UP_MS. The caller checks whether it lives. */
+    int signal; /* 0 = the timer asks for none */
+    /* An earlier signal has had its time to end the worker, which is `grace_ns`, or
+     * CT_STOP_GIVE_UP_MS for SIGKILL. The caller checks whether the worker still lives. */
+    bool again;
     int64_t late_ns;
     char scope[CT_FILE_TIMER_LINE_MAX + 1]; /* "" when `again` */
 };

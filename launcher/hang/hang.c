@@ -4,8 +4,8 @@
  * finds how long all of them have stood still, and accuse() goes through the reasons from the
  * certain to the doubtful until one fits.
  *
- * A wrong verdict ends a healthy job. So there is none after a pause in sampling, while a rank has
- * not begun, or where the state of a process is not known.
+ * A wrong verdict ends a healthy job. So there is no verdict after a pause in sampling, or while a
+ * rank has not begun, or while the state of a process is unknown.
  */
 #include "launcher/hang/hang.h"
 
@@ -14,20 +14,21 @@
 
 #include <string.h>
 
-/* Threads that watch and beat in a process that otherwise sleeps take less of a CPU than this. */
+/* A process that sleeps may have threads that watch and send heartbeats. They use less of a CPU
+ * than this. */
 #define QUIET_PERCENT 2
-/* The kernel counts in ticks of 10 ms. */
+/* Two ticks of 10 ms, in which the kernel counts CPU time. */
 #define QUIET_MIN_NS (20 * CT_NS_PER_MS)
 
 /* The CPU time after which a program without a page has warmed up: an interpreter has read its
  * modules by then. */
 #define WARM_UP_CPU_NS CT_NS_PER_S
 
-/* Steps measured before `auto` believes that it has seen the usual. */
+/* So many steps must be measured before `auto` knows the usual time of a step. */
 #define USUAL_STEPS 3
 
-/* Samples come each second or faster. After a longer pause nobody was watched, and after a suspend
- * of the machine nobody could move. */
+/* Samples come at least once a second. During a longer pause nobody was watched, or the whole
+ * machine was suspended. */
 #define PAUSE_NS (3 * CT_NS_PER_S)
 
 /* Samples of state and CPU time in a row on which a verdict may rest. */
@@ -40,12 +41,12 @@ struct ct_hang_rank {
     int64_t moved_ns;        /* when it last made progress; 0 = not seen yet */
     int64_t stopped_ns;      /* since when its process is stopped; 0 = it is not */
     int64_t step_ns;         /* when the step of `page` was first seen */
-    int64_t slowest_ns;      /* of usual steps; without a page, of quiet spells */
-    int usual;               /* steps behind slowest_ns */
+    int64_t slowest_ns; /* the longest step; without a page, the longest time without CPU use */
+    int usual;          /* the number of steps measured in slowest_ns */
     bool has_cpu;
-    int64_t cpu_ns;  /* when it was last found busy, or first looked at */
-    int64_t busy_ns; /* the time of that */
-    int known;       /* samples in a row with cpu_ns */
+    int64_t cpu_ns;  /* CPU time when it was last found busy, or at the first look */
+    int64_t busy_ns; /* when that was */
+    int known;       /* how many samples in a row had cpu_ns */
 };
 
 int ct_hang_init(struct ct_hang *hang, int ranks, bool whole_job, int64_t timeout_ns)
@@ -92,7 +93,7 @@ static bool take_cpu(struct ct_hang_rank *rank, const struct ct_hang_sample *sam
     rank->known++;
     int64_t used = sample->cpu_ns - rank->cpu_ns;
     int64_t quiet = (now - rank->busy_ns) / 100 * QUIET_PERCENT;
-    /* Less than before: a child has ended, which is as good as work. */
+    /* The time is less than before if a child has ended, which counts as work. */
     bool busy = used < 0 || (used >= QUIET_MIN_NS && used >= quiet);
     if (!rank->has_cpu || busy) {
         busy = busy && rank->has_cpu;
@@ -123,7 +124,7 @@ static bool take_page(struct ct_hang_rank *rank, const struct ct_hang_sample *sa
     bool moved = !rank->has_page || page->stamp_ns != rank->page.stamp_ns ||
                  page->step != rank->page.step || page->phase != rank->page.phase;
     if (!rank->has_page) {
-        rank->warmed_up = false; /* what its CPU told counts no more */
+        rank->warmed_up = false; /* from now on the page decides, not the CPU time */
     }
     take_step(rank, page);
     rank->warmed_up = page->turns > 0;
@@ -164,7 +165,7 @@ static bool is_watched(const struct ct_hang_sample *sample)
     return sample->alive && !(sample->has_page && sample->page.phase == CT_PHASE_DONE);
 }
 
-/* INT64_MAX = it cannot be told yet. */
+/* INT64_MAX means that the timeout is not known yet. */
 static int64_t timeout_of(const struct ct_hang *hang, const struct ct_hang_rank *rank)
 {
     if (!rank->warmed_up) {
@@ -231,7 +232,8 @@ struct view {
 
 typedef bool (*suspect_fn)(const struct view *view, int local_rank);
 
-/* The only one, or the first of several when `several` is allowed; -1 = none. */
+/* Returns the only rank that is suspect. If there are several: the first one if `several`, else -1.
+ */
 static int find(const struct view *view, suspect_fn suspect, bool several)
 {
     int found = -1;
@@ -270,7 +272,7 @@ static bool is_busy(const struct view *view, int i)
     return view->samples[i].has_page && !is_waiting(view, i);
 }
 
-/* Its step is lower than that of every other one. */
+/* Is its step lower than that of every other rank? */
 static bool is_behind(const struct view *view, int i)
 {
     for (int j = 0; j < view->hang->ranks; j++) {
@@ -287,7 +289,7 @@ static bool is_stuck(const struct view *view, int i)
     return view->samples[i].state == 'D';
 }
 
-/* Sleeps for a time of its own choice; who waits for somebody does not. */
+/* Does it sleep for a time that it has chosen? A rank that waits for another one does not. */
 static bool is_napping(const struct view *view, int i)
 {
     return view->samples[i].state == 'S' && strstr(view->samples[i].wchan, "nanosleep") != NULL;
@@ -314,7 +316,8 @@ static bool sleeps_elsewhere(const struct view *view, int i)
     return view->watched > 2 && others != NULL && strcmp(others, view->samples[i].wchan) != 0;
 }
 
-/* Nobody is here to wait for it, so that waiting is no evidence. With `auto` its quiet CPU is. */
+/* No other rank waits for the only one that is watched, so evidence of another kind is needed: a
+ * timeout that the user chose, or with `auto` that the rank has used no CPU. */
 static bool hangs_alone(const struct view *view, int i)
 {
     const struct ct_hang_rank *rank = &view->hang->rank[i];
@@ -334,7 +337,7 @@ static enum ct_hang_reason accuse(const struct view *view, int *rank)
         *rank = find(view, waiting > 0 ? is_busy : hangs_alone, true);
         return *rank >= 0 ? CT_HANG_BUSY : CT_HANG_NONE;
     }
-    /* From here on all wait, or have no page and are quiet. */
+    /* Here every rank waits in a collective, or has no page and uses no CPU. */
     if (waiting == view->watched && (*rank = find(view, is_behind, false)) >= 0 &&
         view->watched > 1) {
         return CT_HANG_BEHIND;
@@ -367,7 +370,8 @@ static bool all_known(const struct ct_hang *hang, const struct ct_hang_sample *s
     return true;
 }
 
-/* A program without a page that is stopped: its peers may spin, which looks like progress. */
+/* Finds a rank that has been stopped for its whole timeout. It counts as hanging even if other
+ * ranks seem to make progress, because ranks without a page may spin while they wait for it. */
 static int stopped_too_long(const struct ct_hang *hang, const struct ct_hang_sample *samples,
                             int64_t now)
 {
@@ -389,7 +393,7 @@ static void start_anew(struct ct_hang *hang, int64_t now)
     }
 }
 
-/* Takes all samples in; true when the time has to start anew or somebody has moved. */
+/* Takes all samples. Returns true when a rank has made progress or the time starts anew. */
 static bool take_all(struct ct_hang *hang, const struct ct_hang_sample *samples, int64_t now)
 {
     bool paused = hang->last_ns != 0 && now - hang->last_ns > PAUSE_NS;
@@ -407,7 +411,7 @@ static bool take_all(struct ct_hang *hang, const struct ct_hang_sample *samples,
     return moved || paused || traced;
 }
 
-/* Of those who wait. */
+/* Returns the watched rank with the lowest step; *alone is false if several have that step. */
 static int find_lowest_step(const struct view *view, bool *alone)
 {
     int lowest = -1;

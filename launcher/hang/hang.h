@@ -59,8 +59,8 @@ struct ct_hang_sample {
     pid_t pid;
     bool has_page;
     struct ct_progress page;
-    int64_t cpu_ns;                /* of its process and all below, -1 = not known now */
-    char state;                    /* of its process as in /proc/PID/stat; '?' = not known now */
+    int64_t cpu_ns; /* CPU time of its process and of all descendants; -1 = not known now */
+    char state;     /* of its process as in /proc/PID/stat; '?' = not known now */
     char wchan[CT_HANG_WCHAN_MAX]; /* the kernel function in which it sleeps; "" = not known */
 };
 

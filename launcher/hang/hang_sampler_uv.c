@@ -23,7 +23,7 @@
 
 #define PERIOD_MS 1000
 #define PERIOD_MIN_MS 100
-/* Below the pause after which hang.c starts the time anew. */
+/* Shorter than the pause after which hang.c starts the time anew. */
 #define PERIOD_MAX_MS 2000
 /* Reading /proc may take one part in this many of the time. */
 #define SHARE 100
@@ -39,7 +39,7 @@ struct ct_hang_sampler {
     struct ct_progress *pages; /* as read, by local rank */
     bool *has_page;
     struct ct_proctree tree;
-    struct ct_hang_vote still; /* at the last look */
+    struct ct_hang_vote still; /* what the last sample says */
     bool stopped;
 };
 
@@ -51,7 +51,7 @@ static int64_t ticks_to_ns(uint64_t ticks)
     return (int64_t)(ticks * (uint64_t)(CT_NS_PER_S / (per_s > 0 ? per_s : 100)));
 }
 
-/* A worker leads its session, and what it starts stays in there unless it takes pains not to. */
+/* A worker leads its session. Its children stay in that session unless they call setsid(2). */
 static void read_cpu(struct ct_hang_sampler *sampler)
 {
     if (ct_proctree_read(&sampler->tree, NULL) != 0) {
@@ -91,7 +91,8 @@ static void read_wchan(struct ct_hang_sample *sample)
     ct_buf_fini(&text);
 }
 
-/* Only root may read it; then it tells which device or file system a stuck rank waits for. */
+/* Appends the kernel stack, which shows the device or file system that a stuck rank waits for. Only
+ * root may read it; others get nothing. */
 static void read_stack(pid_t pid, struct ct_buf *out)
 {
     char path[40];

@@ -20,7 +20,7 @@
 
 struct ct_hang_sampler;
 
-/* Pid of a worker that lives, else 0. */
+/* Returns the pid of a living worker, else 0. */
 typedef pid_t (*ct_hang_sampler_pid_fn)(void *data, int local_rank);
 
 /* `text` describes the verdict in lines that begin with `prefix`. Both are borrowed for the call.

@@ -9,7 +9,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* A reader compares the suspect with some of those who wait; hundreds say nothing more. */
+/* A reader compares the suspect with a few other ranks. Hundreds of lines would not tell more. */
 #define OTHERS_SHOWN 8
 
 static const char *state_name(char state)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Both generations of cgroups are met in the field, and machines that have both at once: there the
- * memory controller is in the old one.
+ * Machines have version 1 of cgroups, or version 2, or both at once. If a machine has both, the
+ * memory controller is in version 1.
  */
 #include "launcher/hang/oom.h"
 
@@ -18,7 +18,8 @@
 #define FILE_MAX 8192
 /* Documentation/ABI/testing/dev-kmsg: a record is at most this long. */
 #define RECORD_MAX 8192
-/* A flood of the log must not hold up the story of a failure. */
+/* So many records are read at most, because a flood of them must not delay the report of a failure.
+ */
 #define RECORDS_MAX 20000
 
 const struct ct_oom_roots ct_oom_here = {
@@ -29,7 +30,7 @@ const struct ct_oom_roots ct_oom_here = {
 
 /* ---- the cgroup ----------------------------------------------------------------------------- */
 
-/* The number behind `name` in lines of "name number". */
+/* Reads the number of the line "name number". */
 static bool read_counter(const char *path, const char *name, uint64_t *out)
 {
     struct ct_buf buf = CT_BUF_INIT;
@@ -51,8 +52,8 @@ static bool read_counter(const char *path, const char *name, uint64_t *out)
     return found;
 }
 
-/* The path of our cgroup in the hierarchy whose line holds `controllers`: "4:memory:/a/b" or, of
- * version 2, "0::/a/b". */
+/* Finds the path of our cgroup in the hierarchy with these controllers. Its line is "4:memory:/a/b"
+ * or, in version 2, "0::/a/b". */
 static bool find_path(const char *text, const char *controllers, char *out, size_t cap)
 {
     for (const char *line = text; *line != '\0';) {
@@ -74,7 +75,8 @@ static bool find_path(const char *text, const char *controllers, char *out, size
     return false;
 }
 
-/* In a container the path may be one of the host's, while the files are at the top of the mount. */
+/* In a container the path may be the host's, while the files are at the top of the mount. So both
+ * places are tried. */
 static bool try_place(struct ct_oom *oom, const char *mount, const char *path, const char *events,
                       const char *limit)
 {
@@ -132,8 +134,8 @@ static void add_limit(const struct ct_oom *oom, struct ct_buf *out)
 
 /* ---- the kernel's log ----------------------------------------------------------------------- */
 
-/* The words of a record, "priority,sequence,time,flags;words\n...", if they are of the death of
- * `pid`. */
+/* Returns the words of a record "priority,sequence,time,flags;words\n..." if they report that the
+ * kernel killed `pid` for memory, else NULL. */
 static const char *death_of(char *record, pid_t pid)
 {
     char needle[48];
@@ -154,7 +156,8 @@ static void add_log(struct ct_oom *oom, pid_t pid, struct ct_buf *out)
     for (int i = 0; oom->kmsg_fd >= 0 && i < RECORDS_MAX; i++) {
         ssize_t n = read(oom->kmsg_fd, record, RECORD_MAX);
         if (n < 0 && (errno == EPIPE || errno == EINTR)) {
-            continue; /* records were overwritten before we came; the next read goes on */
+            continue; /* records were overwritten before they were read; the next read goes on
+                         behind them */
         }
         if (n <= 0) {
             break;
@@ -167,7 +170,7 @@ static void add_log(struct ct_oom *oom, pid_t pid, struct ct_buf *out)
     }
 }
 
-/* ---- the whole ------------------------------------------------------------------------------ */
+/* ---- both ----------------------------------------------------------------------------------- */
 
 void ct_oom_open(struct ct_oom *oom, const struct ct_oom_roots *roots)
 {

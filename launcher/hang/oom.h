@@ -15,7 +15,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Where things are; tests have others. */
+/* The system's files; tests have others. */
 struct ct_oom_roots {
     const char *membership; /* "/proc/self/cgroup" */
     const char *cgroups;    /* "/sys/fs/cgroup" */
@@ -26,10 +26,10 @@ extern const struct ct_oom_roots ct_oom_here;
 
 struct ct_oom {
     int kmsg_fd;      /* at the first record not read yet; -1 = not open, or may not be read */
-    uint64_t kills;   /* of the cgroup, so far */
+    uint64_t kills;   /* what the cgroup has counted so far */
     bool has_kills;   /* the cgroup counts them */
     char events[512]; /* the file with the counter */
-    char limit[512];  /* that with the limit of memory */
+    char limit[512];  /* the file with the limit of memory */
 };
 
 #define CT_OOM_INIT   \

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A look that finds another state than D starts the time anew: the kernel has answered. Between two
- * looks the process may have left the state and come back, which nobody sees; the looks are
- * frequent enough to make that unlikely.
+ * When a look finds another state than D, the time starts anew, because the kernel has answered. A
+ * process may leave state D and come back between two looks, unseen. The looks are frequent, so
+ * this is unlikely.
  */
 #include "launcher/hang/uninterruptible.h"
 
@@ -16,7 +16,7 @@
 #define TIMEOUT_ENV "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT"
 /* Thirty years are as good as never, and cannot overflow. */
 #define TIMEOUT_MAX_S 1e9
-/* This many looks fit into the timeout, within these bounds. */
+/* The period is the timeout divided by this, within these bounds. */
 #define LOOKS 10
 #define PERIOD_MIN_MS 100
 #define PERIOD_MAX_MS 1000

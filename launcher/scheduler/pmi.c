@@ -43,7 +43,6 @@ static int wait_for(const struct ct_pmi *pmi, short events, struct ct_err *err)
     }
 }
 
-/* A line is far shorter than a socket's buffer and the peer reads each before we send another. */
 static int send_line(const struct ct_pmi *pmi, const char *line, struct ct_err *err)
 {
     size_t len = strlen(line), sent = 0;
@@ -87,7 +86,8 @@ static int read_line(const struct ct_pmi *pmi, char line[CT_PMI_LINE_MAX], struc
     return failed(err, CT_EPROTO, "sends longer lines than PMI-1 has");
 }
 
-/* Sends `line` and reads an answer that begins with "cmd=<answer>" and has no other rc than 0. */
+/* Sends `line` and reads an answer that begins with "cmd=<answer>" and whose rc, if it has one, is
+ * 0. */
 static int ask(const struct ct_pmi *pmi, const char *line, const char *answer,
                char reply[CT_PMI_LINE_MAX], struct ct_err *err)
 {

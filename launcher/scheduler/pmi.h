@@ -23,7 +23,8 @@ struct ct_pmi {
                                           */
 };
 
-/* Asks for the name of the key space. CT_EPROTO (it is no PMI-1 there), CT_ECLOSED, CT_ETIMEDOUT.
+/* Asks for the name of the key space. CT_EPROTO (the peer does not speak PMI-1), CT_ECLOSED,
+ * CT_ETIMEDOUT.
  */
 CT_MUST_CHECK int ct_pmi_open(int fd, int64_t timeout_ms, struct ct_pmi *out, struct ct_err *err);
 

@@ -18,8 +18,9 @@
 #define PORT_FIRST 61440
 #define PORT_COUNT 4096
 
-/* Innermost first: mpirun is asked before srun, since srun may have started it. Launchers of
- * processes are asked before schedulers that only describe an allocation or a pod. */
+/* Innermost launcher first: mpirun's detector comes before srun's, since srun may have started
+ * mpirun. Launchers of processes come before schedulers that only describe an allocation or a pod.
+ */
 static int (*const detectors[])(const struct ct_scheduler_scan *) = {
     ct_scheduler_open_mpi, ct_scheduler_pmix,      ct_scheduler_hydra,       ct_scheduler_mvapich,
     ct_scheduler_flux,     ct_scheduler_pals,      ct_scheduler_slurm,       ct_scheduler_pmi,
@@ -56,7 +57,7 @@ void ct_scheduler_fini(struct ct_scheduler *scheduler)
 
 uint16_t ct_scheduler_port(const char *job_id)
 {
-    /* The same on every node: no random key here. */
+    /* Not random, because every node must compute the same port. */
     static const struct ct_hash_key key = {0, 0};
     return (uint16_t)(PORT_FIRST + ct_hash(&key, job_id, strlen(job_id)) % PORT_COUNT);
 }
@@ -142,8 +143,8 @@ int ct_scheduler_ranks(const struct ct_scheduler_scan *scan, const char *rank, c
                             out->local_size.value, out->world_size.from, out->world_size.value);
 }
 
-/* Assumes ranks 0..L-1 on the first node, L..2L-1 on the second, as every launcher does unless told
- * otherwise. The numbers of this process can show that it is not so. */
+/* Assumes ranks 0..L-1 on the first node, L..2L-1 on the second, and so on, which is every
+ * launcher's default. Nothing is set if this process's own numbers show another order. */
 void ct_scheduler_nodes_from_ranks(const struct ct_scheduler_scan *scan)
 {
     struct ct_scheduler *out = scan->out;

@@ -157,8 +157,8 @@ out:
     return rc;
 }
 
-/* The rank of a node is its index in the file. A batch script on the first host looks like a ctrun
- * that was started on every host; the warning is for the batch script. */
+/* The rank of a node is its index in the file. A ctrun that a batch script starts on the first host
+ * only cannot be told from one that is started on every host, so both get the warning. */
 static int from_file(const struct ct_scheduler_scan *scan, const char *variable, const char *job_id,
                      const char *kind, bool (*drop)(const char *line))
 {

@@ -78,7 +78,8 @@ int ct_scheduler_pmix(const struct ct_scheduler_scan *scan)
 }
 
 /* Asks for what no variable says: an id of the job, and the host of rank 0. Hydra gives each
- * process the name by which mpiexec knows its host; that is the name others most likely resolve. */
+ * process the name by which mpiexec knows its host. This is the name that other hosts are most
+ * likely to resolve. */
 static int ask_hydra(const struct ct_scheduler_scan *scan)
 {
     struct ct_scheduler *out = scan->out;
@@ -195,7 +196,7 @@ int ct_scheduler_pmi(const struct ct_scheduler_scan *scan)
     return finish(scan);
 }
 
-/* The node's number and how many there are, as Horovod names them. */
+/* Reads the node rank and the number of nodes, Horovod's cross rank and cross size. */
 static int read_cross(const struct ct_scheduler_scan *scan, const char *rank, const char *size)
 {
     int rc = ct_scheduler_read(scan, rank, 0, CT_MAX_NODES - 1, &scan->out->node_rank);

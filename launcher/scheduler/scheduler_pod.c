@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Of /etc/hosts: the kubelet's has a few lines. */
+/* What is read of /etc/hosts. The kubelet writes a few lines. */
 #define FILE_MAX ((size_t)1 << 20)
 
 static void here(const struct ct_scheduler_scan *scan, enum ct_scheduler_kind kind,
@@ -51,7 +51,8 @@ static int read_pod_domain(const struct ct_scheduler_scan *scan, struct ct_buf *
     return 0;
 }
 
-/* "<job>-3" and ".svc.ns..." make "<job>-0.svc.ns...". */
+/* Makes the full name of the first pod, "job-0.svc.ns...", from this pod's name, "job-3", and the
+ * domain, ".svc.ns...". */
 static int read_first_pod(const struct ct_scheduler_scan *scan)
 {
     static const char from[] = "JOB_COMPLETION_INDEX and /etc/hosts";
@@ -73,7 +74,7 @@ static int read_first_pod(const struct ct_scheduler_scan *scan)
     return rc;
 }
 
-/* Only the Job's object says how many pods work together. */
+/* The number of nodes stays unknown, because only the Job object says how many pods there are. */
 int ct_scheduler_kubernetes(const struct ct_scheduler_scan *scan)
 {
     if (ct_scheduler_get(scan, "KUBERNETES_SERVICE_HOST") == NULL ||

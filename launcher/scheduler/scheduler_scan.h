@@ -48,8 +48,8 @@ CT_MUST_CHECK int ct_scheduler_read(const struct ct_scheduler_scan *scan, const 
 CT_MUST_CHECK int ct_scheduler_need(const struct ct_scheduler_scan *scan, const char *name, int min,
                                     int max, struct ct_scheduler_int *out);
 
-/* Four variables at once: rank and world size must be there, NULL names and absent local ones are
- * left out. Checks that ranks are within their sizes. */
+/* Reads four variables. Rank and world size must be set; the local ones may be unset, and their
+ * names may be NULL. Checks that each rank is below its size. */
 CT_MUST_CHECK int ct_scheduler_ranks(const struct ct_scheduler_scan *scan, const char *rank,
                                      const char *size, const char *local_rank,
                                      const char *local_size);
@@ -73,14 +73,16 @@ void ct_scheduler_set_job_id(const struct ct_scheduler_scan *scan, const char *k
 void ct_scheduler_first_host(const struct ct_scheduler_scan *scan, const char *host, size_t len,
                              const char *from);
 
-/* The lines of the file that `variable` names, without blanks, comments and repetitions, as hosts;
- * *slots gets the number of lines that name this host, *index its place among the hosts (-1 =
- * none). `drop` says which lines to pass over; it may be NULL. CT_EFORMAT, CT_ENOMEM. */
+/* Gives the hosts in the file that `variable` names: one on each line, without blanks, comments and
+ * repetitions. *slots gets the number of lines that name this host, *index its place among the
+ * hosts (-1 = none). `drop` says which lines are no hosts; it may be NULL. CT_EFORMAT, CT_ENOMEM.
+ */
 CT_MUST_CHECK int ct_scheduler_hosts_file(const struct ct_scheduler_scan *scan,
                                           const char *variable, bool (*drop)(const char *line),
                                           struct ct_strlist *hosts, int *index, int *slots);
 
-/* Takes the first host of the allocation as the first host, for MPI launchers that name none. */
+/* Sets first_host to the first host of the batch system's allocation, for MPI launchers that name
+ * no host. */
 CT_MUST_CHECK int ct_scheduler_allocation(const struct ct_scheduler_scan *scan);
 
 /* Is this a line of LSF's file that names no compute node, but a batch or login host? */

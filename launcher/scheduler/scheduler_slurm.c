@@ -2,7 +2,8 @@
  *
  * Slurm. Only the variables of a step count: a batch script sees SLURM_NODEID=0 and the number of
  * nodes of the whole allocation, which looks like node 0 of N although nothing was started on the
- * others. SLURM_LAUNCH_NODE_IPADDR is not used either: it is where srun(1) ran.
+ * others. SLURM_LAUNCH_NODE_IPADDR is not used either, because it names the machine on which
+ * srun(1) ran.
  */
 #include "launcher/scheduler/scheduler_scan.h"
 #include "launcher/util/nodelist.h"

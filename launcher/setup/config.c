@@ -20,7 +20,7 @@
 #include <string.h>
 #include <time.h>
 
-/* Hosts that are named; of thousands the first and the number say enough. */
+/* So many hosts are named; of the rest only the number is printed. */
 #define HOSTS_SHOWN 16
 /* As many as the largest machines have GPUs. */
 #define WORKERS_SHOWN 16
@@ -36,11 +36,12 @@ static const char *const mode_texts[] = {
 struct table {
     const struct ct_config *config;
     struct ct_buf *out;
-    int exit_code; /* of a job that could not start, else CT_EXIT_OK */
+    int exit_code; /* with which the job would fail to start; CT_EXIT_OK if it would start */
     int rc;
 };
 
-/* "name    value    from"; nothing after a failure. Values quote strangers' variables. */
+/* Prints "name value from"; does nothing after a failure. A value may quote the environment, so
+ * control characters are removed from it. */
 static void row(struct table *table, const char *name, const char *from, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
@@ -86,7 +87,7 @@ static void print_nodes(struct table *table)
     }
 }
 
-/* Other nodes may start other numbers of workers, which only the rendezvous tells. */
+/* Ranks are known only if all nodes start equally many workers, which shows at the rendezvous. */
 static void print_workers(struct table *table)
 {
     const struct ct_resolved *resolved = table->config->resolved;
@@ -137,7 +138,7 @@ static void print_store(struct table *table)
     }
 }
 
-/* What a library is told: by the user, by us, or nothing. */
+/* Prints which interface a library will use: the user's choice, ours, or the library's own. */
 static void print_interface(struct table *table, const struct ct_interface_facts *facts,
                             const char *library, const char *name, const char *sign,
                             char *const *env)
@@ -201,7 +202,8 @@ static void print_hosts(struct table *table)
     }
 }
 
-/* As it would be executed; a program that cannot be is shown as it was called, with the reason. */
+/* Prints the command that would be executed. If there is no such program, prints the words of the
+ * command line, and why it cannot be executed. */
 static void print_command(struct table *table, char *const *env)
 {
     const struct ct_config *config = table->config;
@@ -242,7 +244,7 @@ static void print_rest(struct table *table)
 
 /* ---- devices -------------------------------------------------------------------------------- */
 
-/* What each worker is bound to: "GPU 2 alone, CPUs 0-7 (NUMA node 0)". */
+/* Prints the devices of one worker: "sees GPU 2 only, CPUs 0-7". */
 static void print_worker(struct table *table, const struct ct_gpu_masks *gpus,
                          const struct ct_binder *binder, int index)
 {
@@ -317,7 +319,7 @@ static void print_devices(struct table *table, char *const *env)
     ct_binder_fini(&binder);
 }
 
-/* As the start of the job checks it (launcher/main.c). */
+/* Makes the same check as launcher/main.c before it starts the job. */
 static void print_store_problem(struct table *table)
 {
     struct ct_err err = {0};

@@ -19,12 +19,12 @@ struct ct_config {
     const struct ct_scheduler *scheduler;
     const struct ct_resolved *resolved;
     const struct ct_machine *machine;
-    const struct ct_interface_facts *interface; /* NULL = they are looked for */
+    const struct ct_interface_facts *interface; /* NULL = ct_config_print() finds them out */
 };
 
-/* Appends lines of text. `env` is for looking up the program. What would keep the job from starting
- * is said in lines called "problem", and *exit_code is then what the job would end with, else
- * CT_EXIT_OK. CT_ENOMEM. */
+/* Appends lines of text. `env` is for looking up the program. If something would keep the job from
+ * starting, a line called "problem" says so, and *exit_code is the exit code that the job would
+ * have. Otherwise *exit_code is CT_EXIT_OK. CT_ENOMEM. */
 CT_MUST_CHECK int ct_config_print(const struct ct_config *config, char *const *env, int *exit_code,
                                   struct ct_buf *out);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Finds interfaces by the addresses that the kernel lists for them (getifaddrs(3)), and what this
- * machine's name means by the resolver, as gloo does.
+ * Finds an interface by the addresses that the kernel lists for it (getifaddrs(3)). Asks the
+ * resolver for the address of this machine's name, as gloo does.
  */
 #include "launcher/setup/interface.h"
 
@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Bytes of a file of NCCL's that are looked at; one has a few lines. */
+/* What is read of a configuration file of NCCL, which has a few lines. */
 #define NCCL_FILE_MAX ((size_t)1 << 16)
 
 bool ct_interface_is_open(char *const *env)
@@ -60,7 +60,7 @@ bool ct_interface_of_text(const char *address, char out[IF_NAMESIZE])
            ct_interface_of((const struct sockaddr *)&addr, out);
 }
 
-/* As gloo finds out whether an address is the machine's. */
+/* Is this an address of this machine? gloo finds that out in the same way. */
 static bool is_ours(const struct addrinfo *info)
 {
     int fd = socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -77,8 +77,8 @@ static bool is_link_local(const struct sockaddr *addr)
     return ct_addr_as_v6(addr, &v6) && IN6_IS_ADDR_LINKLOCAL(&v6);
 }
 
-/* gloo takes the first address that can be bound, and tells it to the other machines. One of a
- * single link means nothing there without that link's number. */
+/* gloo takes the first address that it can bind, and sends it to the other machines. A link-local
+ * address means nothing there, because it needs the number of this machine's link. */
 static void look_up(struct ct_interface_facts *facts)
 {
     const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
@@ -100,7 +100,7 @@ static void look_up(struct ct_interface_facts *facts)
 
 /* ---- NCCL's files --------------------------------------------------------------------------- */
 
-/* NCCL reads "NAME=value" lines; the environment is stronger than they are. */
+/* Does this file of "NAME=value" lines choose NCCL's interface? The environment wins over it. */
 static bool file_decides(const char *path)
 {
     static const char line[] = CT_NCCL_INTERFACE_ENV "=";
@@ -130,7 +130,7 @@ static bool nccl_is_configured(char *const *env)
     return file_decides(path) || file_decides("/etc/nccl.conf");
 }
 
-/* ---- all of it ------------------------------------------------------------------------------ */
+/* ---- all facts ------------------------------------------------------------------------------ */
 
 void ct_interface_look(const char *name, const char *local_addr, char *const *env,
                        struct ct_interface_facts *out)

@@ -3,8 +3,8 @@
  * Happy path: a detached thread looks, writes what it found into a pipe and ends; the loop reads
  * it.
  *
- * Failure modes: if the time is over or the search was stopped, the thread goes on, finds the pipe
- * closed and ends. It owns all that it uses. The end of the process ends it, too.
+ * Failure modes: after the timeout or a stop the thread goes on, finds the pipe closed and ends. It
+ * owns everything that it uses. It may also be cut off by the end of the process.
  *
  * Who frees: the thread frees its task, ct_interface_search_stop() closes the loop's handles.
  */
@@ -32,7 +32,7 @@ static void *look(void *data)
     struct ct_interface_facts facts;
     ct_interface_look(task->name, task->local_addr, task->env, &facts);
     if (ct_fd_write_all(task->fd, &facts, sizeof(facts)) != 0) {
-        /* Nobody has waited so long. */
+        /* The loop has stopped waiting, so nobody needs the answer. */
     }
     (void)close(task->fd);
     ct_free(task);

@@ -10,13 +10,13 @@
 
 #include <uv.h>
 
-/* How long a start may wait. A name that takes longer counts as unknown, because gloo would wait
- * for it as well. */
+/* How long the start of workers may wait for the name service. A name that takes longer counts as
+ * unknown: gloo would have to wait for it, too. */
 #define CT_INTERFACE_LOOK_MS 1000
 
 /* Zeroed memory has not been started. */
 struct ct_interface_search {
-    struct ct_interface_facts facts; /* those of a name that means nothing, until it is done */
+    struct ct_interface_facts facts; /* until the search is done, those of an unknown name */
     uv_poll_t poll;
     uv_timer_t timer;
     int fd;       /* the thread's answer */
@@ -25,9 +25,9 @@ struct ct_interface_search {
     void *data;
 };
 
-/* Starts the search. The loop calls on_done once, unless the search was stopped or there was no
- * thread or memory for it; then `pending` is false, and the facts are those of an unknown name.
- * `local_addr` is copied, `env` must stay for the life of the process. */
+/* Starts the search. The loop calls on_done once. If there is no thread or memory for the search,
+ * or it is stopped, on_done is not called; `pending` is false then, and the facts are those of an
+ * unknown name. `local_addr` is copied, `env` must stay for the life of the process. */
 void ct_interface_search_start(struct ct_interface_search *search, uv_loop_t *loop,
                                const char *name, const char *local_addr, char *const *env,
                                void (*on_done)(void *data), void *data);

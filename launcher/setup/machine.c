@@ -13,10 +13,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The kernel refuses a mask that is shorter than its own; this is more CPUs than any Linux has. */
+/* More CPUs than any Linux has. The kernel refuses a mask that is shorter than its own. */
 #define CPUS_MAX 65536
 
-/* Of process `pid`, 0 = this one. */
+/* Counts the CPUs on which process `pid` may run; 0 means this process. */
 static int count_cpus(pid_t pid)
 {
     int count = 1;
@@ -45,8 +45,8 @@ void ct_machine_read(char *const *env, struct ct_machine *out)
     out->gpus = ct_gpus_workers(&out->gpu_facts);
 }
 
-/* The parent, which has started all tasks of this machine, may use the CPUs of all of them; a task
- * that was bound may use its own only. */
+/* A scheduler may have bound each task to CPUs of its own. The parent process has started all tasks
+ * of this machine, so it may use the CPUs of all of them. */
 int ct_machine_cpus_to_share(const struct ct_machine *machine, const struct ct_resolved *resolved)
 {
     if (resolved->mode != CT_MODE_SHIM || resolved->local_size < 2) {

@@ -17,15 +17,15 @@ struct ct_machine {
     char host[CT_HOST_MAX];
     char own_dir[PATH_MAX]; /* folder of the running executable; "" when unknown */
     int cpus;               /* in the affinity mask, at least 1 */
-    int gpus;               /* that workers see */
+    int gpus;               /* GPUs that workers see */
     struct ct_gpu_facts gpu_facts;
 };
 
-/* `env` must stay. */
+/* `env` must outlive *out, which borrows from it. */
 void ct_machine_read(char *const *env, struct ct_machine *out);
 
 /* The number of CPUs that all workers on this machine share. If a scheduler has started a ctrun for
- * each rank, it may have bound each to CPUs of its own. */
+ * each rank, this is more than each ctrun may use itself. */
 int ct_machine_cpus_to_share(const struct ct_machine *machine, const struct ct_resolved *resolved);
 
 /* Which GPU each worker is meant to use. Errors as ct_gpu_masks_decide(). */

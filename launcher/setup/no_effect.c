@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Each option is looked at by itself; nothing can fail.
+ * Each check is independent of the others. Nothing can fail.
  */
 #include "launcher/setup/no_effect.h"
 
@@ -51,7 +51,7 @@ int ct_no_effect(const struct ct_options *options, const struct ct_resolved *res
                  char lines[CT_NO_EFFECT_LINES][CT_NO_EFFECT_MAX])
 {
     struct lines out = {lines, 0};
-    /* Where a scheduler has started one ctrun for each rank, the others have the other ranks. */
+    /* If a scheduler has started one ctrun for each rank, the rank may exist in another ctrun. */
     bool has_all_ranks = resolved->mode != CT_MODE_SHIM;
     if (has_all_ranks && has_flag(options, CT_OPT_LOCAL_RANKS_FILTER) && options->shown.given) {
         check_shown(&out, &options->shown, resolved->workers);

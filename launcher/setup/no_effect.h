@@ -12,8 +12,8 @@
 #define CT_NO_EFFECT_LINES 5
 #define CT_NO_EFFECT_MAX 128
 
-/* Gives one line for each such option, and returns their number. What a PET_ variable says is meant
- * for many jobs, so nothing is said about it. */
+/* Gives one line for each such option, and returns their number. PET_ variables give no line,
+ * because they are set for many jobs. */
 int ct_no_effect(const struct ct_options *options, const struct ct_resolved *resolved,
                  char lines[CT_NO_EFFECT_LINES][CT_NO_EFFECT_MAX]);
 

@@ -113,10 +113,12 @@ bool ct_prepare_wants_logs(const struct ct_resolved *resolved)
     return ct_redirects_any(&resolved->redirects) || ct_redirects_any(&resolved->tee);
 }
 
-/* A folder that nobody looks into unless the job fails may be anywhere. */
+/* Makes the folder of a job whose user has asked for no files. It may be anywhere, because it is
+ * only read if the job fails. */
 static bool make_temporary(const char *tmp_dir, const char *run_id, struct ct_logdir *out)
 {
-    /* Making and removing a folder for each worker costs milliseconds on a disk. */
+    /* Memory comes before disks, where making and removing a folder for each worker takes
+     * milliseconds. */
     const char *const folders[] = {tmp_dir != NULL ? tmp_dir : "/dev/shm", "/tmp", "/var/tmp",
                                    "/dev/shm"};
     bool made = false;

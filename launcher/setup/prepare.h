@@ -31,24 +31,25 @@ CT_MUST_CHECK int ct_prepare_command(const struct ct_options *options, const cha
                                      char *const *env, struct ct_command *out, int *exit_code,
                                      struct ct_err *err);
 
-/* Raises the limit of open files; `original` gets that from before, for the workers. CT_ELIMIT when
- * it is too low for so many workers. */
+/* Raises the limit of open files. `original` gets the limit from before, which workers get back.
+ * CT_ELIMIT when the limit is too low for so many workers. */
 CT_MUST_CHECK int ct_prepare_open_files(int workers, struct rlimit *original, struct ct_err *err);
 
 /* Overwrites the job's secret in the environment, so that nothing started later inherits it and
  * ps(1) does not show it. */
 void ct_prepare_wipe_token(char *const *env);
 
-/* The job's secret, from --token-file or the environment, which it is then wiped from, or with
- * --agent-stdin from there; its length is 0 when there is none. Errors as ct_token_read(). */
+/* Gives the job's secret: from standard input with --agent-stdin, otherwise from --token-file or
+ * the environment, where it is then overwritten. Its length is 0 when there is none. Errors as
+ * ct_token_read(). */
 CT_MUST_CHECK int ct_prepare_token(const struct ct_options *options, char *const *env,
                                    struct ct_token *out, struct ct_err *err);
 
 /* Does the user want the files of this run? */
 bool ct_prepare_wants_logs(const struct ct_resolved *resolved);
 
-/* Makes the folder for log and error files, after a look whether the file of --report can be
- * written: that is better said now than when the job is over. Errors as ct_logdir_init() and
+/* Checks that the file of --report can be written, because an error at the end of the job would
+ * come too late. Then makes the folder for log and error files. Errors as ct_logdir_init() and
  * ct_file_replace_check(). Gives *out. */
 CT_MUST_CHECK int ct_prepare_logdir(const struct ct_options *options,
                                     const struct ct_resolved *resolved, char *const *env,

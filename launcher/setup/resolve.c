@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Chooses how ctrun runs: alone, as one agent of several, or as the wrapper of a rank that the
- * scheduler has started. Then each value that the options leave open is taken from the scheduler.
- * Failure modes: variables of a scheduler that contradict each other, or that leave open what must
- * be known.
+ * scheduler has started. Then takes each value that the options leave open from the scheduler.
+ * Failure modes: the scheduler's variables contradict each other, or do not give a value that is
+ * needed.
  */
 #include "launcher/setup/resolve.h"
 
@@ -14,7 +14,7 @@
 #include <string.h>
 
 #define DEFAULT_FROM "default"
-/* Ports that torchrun's users expect where they name none: of the static back end and of c10d. */
+/* torchrun's default ports of the static back end and of c10d. */
 #define PORT_STATIC 29500
 #define PORT_C10D 29400
 
@@ -111,8 +111,8 @@ static int choose_mode(const struct resolver *r)
         r->out->mode = CT_MODE_SHIM;
         return nproc_given ? refuse_both(r) : 0;
     }
-    /* Users ask such launchers for one process per rank. Where that is one process on each node, a
-     * shim does the same as an agent would. */
+    /* Users ask such launchers for one process for each rank. If that is one process on each node,
+     * too, a shim does the same as an agent. */
     if (scheduler->ranks_only && scheduler->world_size.value > 1 && !nproc_given) {
         r->out->mode = CT_MODE_SHIM;
         return 0;
@@ -122,10 +122,11 @@ static int choose_mode(const struct resolver *r)
         return 0;
     }
     if (scheduler->node_rank.from != NULL) {
-        return ct_err_set(r->err, CT_EINVAL,
-                          "%s=%d says that this is one of several nodes (%s), but nothing says of "
-                          "how many: pass --nnodes N, or --standalone if each works alone",
-                          scheduler->node_rank.from, scheduler->node_rank.value, scheduler->name);
+        return ct_err_set(
+            r->err, CT_EINVAL,
+            "%s=%d says that this is one of several nodes (%s), but not how many there "
+            "are: pass --nnodes N, or --standalone if each works alone",
+            scheduler->node_rank.from, scheduler->node_rank.value, scheduler->name);
     }
     r->out->mode = CT_MODE_SINGLE;
     return 0;
@@ -133,8 +134,7 @@ static int choose_mode(const struct resolver *r)
 
 /* ---- nodes and workers ----------------------------------------------------------------------- */
 
-/* The scheduler's number of this node, if the scheduler counts the same nodes as the job does; else
- * NULL. */
+/* The scheduler's number of this node; NULL if the scheduler counts other nodes than the job. */
 static const struct ct_scheduler_int *known_node_rank(const struct resolver *r)
 {
     const struct ct_scheduler *scheduler = r->scheduler;
@@ -185,9 +185,9 @@ static int check_node_rank(const struct resolver *r)
         out->node_rank, out->max_nodes, out->max_nodes == 1 ? "" : "s", out->max_nodes - 1);
 }
 
-/* The scheduler's number of devices counts only where the user has left everything to it:
- * torchrun's default beside --nnodes is one worker. More CPUs or GPUs than CT_WORKERS_MAX were not
- * asked for by number, so they are no error. */
+/* The scheduler's number of devices counts only if the user gives neither workers nor nodes: with
+ * --nnodes alone torchrun starts one worker. A machine with more CPUs or GPUs than CT_WORKERS_MAX
+ * is no error, because the user has not asked for that number. */
 static int resolve_workers(const struct resolver *r, const struct ct_machine *machine)
 {
     const struct ct_scheduler *scheduler = r->scheduler;
@@ -227,7 +227,7 @@ static int resolve_workers(const struct resolver *r, const struct ct_machine *ma
     return 0;
 }
 
-/* Where the scheduler does not say which node this is, the ranks are taken for equal blocks, one on
+/* If the scheduler does not say which node this is, equal blocks of ranks are assumed, one block on
  * each node. */
 static void resolve_local_rank(const struct resolver *r)
 {
@@ -244,8 +244,8 @@ static void resolve_local_rank(const struct resolver *r)
     out->group_count = (scheduler->world_size.value + out->local_size - 1) / out->local_size;
 }
 
-/* A shim's only worker is number 0 of its ctrun, so what the options say of its local rank is said
- * of number 0. */
+/* The options name workers by local rank, but a shim's only worker has number 0 in its ctrun. So
+ * what they say of its local rank becomes what they say of number 0. */
 static void resolve_output(struct ct_resolved *out)
 {
     bool shown = ct_rank_set_has(&out->shown, out->local_rank);
@@ -262,8 +262,8 @@ static bool has_master(const struct resolver *r)
     return r->options->has_endpoint || r->out->master_addr[0] != '\0';
 }
 
-/* Who hosts is known where the scheduler numbers the nodes and names the first. Where a flag names
- * the address, each ctrun tries to bind it. */
+/* If the scheduler numbers the nodes and names the first one, it is known who hosts the store. If a
+ * flag names the address, each ctrun tries to bind it, and the one that can hosts the store. */
 static int resolve_master(struct resolver *r)
 {
     const struct ct_scheduler *scheduler = r->scheduler;
@@ -277,7 +277,7 @@ static int resolve_master(struct resolver *r)
                     scheduler->local_size.value == scheduler->world_size.value;
     if (!one_host && scheduler->first_host.from == NULL) {
         if (!shim && scheduler->nnodes.from == NULL) {
-            return 0; /* only --nnodes is given: as without a scheduler */
+            return 0; /* only --nnodes is given, so the scheduler is not involved */
         }
         return ct_err_set(r->err, CT_EINVAL,
                           "%s does not say on which host rank 0 is, so the others could not find "
@@ -295,7 +295,7 @@ static int resolve_master(struct resolver *r)
     if (out->node_rank >= 0 && r->is_host < 0) {
         r->is_host = out->node_rank == 0;
     }
-    r->backend = CT_RDZV_STATIC; /* since a host and a port are known */
+    r->backend = CT_RDZV_STATIC; /* which has a host and a port, as it is here */
     return 0;
 }
 
@@ -316,9 +316,10 @@ static void resolve_port(const struct resolver *r)
     out->port_from = has_id ? scheduler->job_id_from : DEFAULT_FROM;
 }
 
-/* One machine. static: the endpoint, otherwise --master-addr and --master-port. c10d: the endpoint;
- * without a port the kernel chooses one, because torchrun's 29400 would make jobs on one machine
- * collide. --local-addr replaces a host that is a default or the endpoint of c10d. */
+/* Chooses for one machine. static: the endpoint, otherwise --master-addr and --master-port. c10d:
+ * the endpoint; if it has no port, the kernel chooses one, because with torchrun's default, 29400,
+ * a second job on this machine could not start. --local-addr replaces the default host and the host
+ * of c10d's endpoint. */
 static void choose_store_alone(const struct resolver *r, struct ct_store_address *address)
 {
     const struct ct_options *options = r->options;
@@ -345,7 +346,8 @@ static void choose_store_alone(const struct resolver *r, struct ct_store_address
     address->master = address->host;
 }
 
-/* Several machines: the same, but absent ports are torchrun's, and --local-addr adds an address. */
+/* Chooses for several machines. A port that is not given is torchrun's default, and --local-addr
+ * does not replace the host: it is what this machine, as node rank 0, tells the others. */
 static void choose_store_shared(const struct resolver *r, struct ct_store_address *address)
 {
     const struct ct_options *options = r->options;
@@ -393,8 +395,8 @@ static void resolve_run_id(const struct resolver *r)
 
 /* ---- output ---------------------------------------------------------------------------------- */
 
-/* Does the launcher bring the output of all nodes together? Pods and hosts of a cloud have logs of
- * their own, and a user who has set variables by hand has several terminals. */
+/* Does the launcher show the output of all nodes on one screen? Pods and hosts of a cloud have a
+ * log each. A user who has set variables by hand has a terminal for each node. */
 static bool shares_screen(enum ct_scheduler_kind kind)
 {
     switch (kind) {
@@ -448,7 +450,7 @@ static void choose_warning(const struct resolver *r)
     }
 }
 
-/* ---- all ------------------------------------------------------------------------------------- */
+/* ---- all values ------------------------------------------------------------------------------ */
 
 int ct_resolve_scheduler(const struct ct_scheduler_input *input, const struct ct_options *options,
                          struct ct_scheduler *out, struct ct_err *err)

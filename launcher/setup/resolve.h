@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is to be started: decided once, out of the options and what was found of the scheduler and
- * the machine. Flags always win, then PET_ variables, then the scheduler, then torchrun's defaults.
- * All later code reads a decided value here, and never what the options say of it.
+ * What is to be started. It is decided once, from the options, the scheduler and the machine. A
+ * flag wins over a PET_ variable, that over the scheduler, and that over torchrun's default. All
+ * later code reads a decided value here and not in the options.
  */
 #ifndef CT_LAUNCHER_SETUP_RESOLVE_H
 #define CT_LAUNCHER_SETUP_RESOLVE_H
@@ -17,7 +17,8 @@
 
 struct ct_machine;
 
-/* torchrun's id of a job of several machines that names none: they must all say the same. */
+/* The id of a job of several machines if none is given. It is torchrun's, and the same everywhere,
+ * because all machines must agree on it. */
 #define CT_RUN_ID_DEFAULT "none"
 
 enum ct_mode {
@@ -36,24 +37,26 @@ struct ct_resolved {
     int workers;              /* that this ctrun starts */
     const char *run_id;       /* NULL = a random one, for a job that is not shared */
     struct ct_store_address store_address;
-    char master_addr[CT_HOST_MAX]; /* of the options or the scheduler; "" = neither names one */
-    int master_port;               /* the same; -1 = neither names one, 0 = the kernel chooses */
+    char master_addr[CT_HOST_MAX]; /* from the options or the scheduler; "" = neither has one */
+    int master_port; /* from there, too; -1 = neither has one, 0 = the kernel chooses */
     /* What each value comes from: "--nnodes", "PET_NNODES", "SLURM_STEP_NUM_NODES", "default". */
     const char *nnodes_from, *node_rank_from, *workers_from, *master_from, *port_from, *run_id_from;
     /* What happens to the output of this ctrun's workers, by their number on it. */
     struct ct_redirects redirects, tee;
     struct ct_rank_set shown;
-    /* Shim: what this process's one worker is told; to the membership each rank is a node. */
+    /* In shim mode: place of the only worker. The membership counts each rank as a node, so these
+     * come from the scheduler. */
     int local_rank, local_size, group_rank, group_count;
-    bool kill_on_exit; /* the scheduler ends all when one ends badly, so nothing can be restarted */
+    bool kill_on_exit; /* the scheduler ends all tasks when one fails, so that nothing can be
+                          restarted */
     bool one_screen;   /* the output of all nodes comes together on one screen */
     char warning[CT_SCHEDULER_WARNING_MAX + 64]; /* "" = none */
-    /* The line about missing nodes says the same later, if nodes are missing. */
+    /* The warning need not be printed at once: if nodes are missing, a later line says the same. */
     bool warning_can_wait;
 };
 
-/* ct_scheduler_detect(), but what cannot be read is no error if the options leave nothing open.
- * Errors as there. ct_scheduler_fini() *out in any case. */
+/* Calls ct_scheduler_detect(). Variables that cannot be read are no error if the options decide
+ * everything. Errors as there. The caller frees *out with ct_scheduler_fini(), also on failure. */
 CT_MUST_CHECK int ct_resolve_scheduler(const struct ct_scheduler_input *input,
                                        const struct ct_options *options, struct ct_scheduler *out,
                                        struct ct_err *err);
@@ -65,9 +68,9 @@ CT_MUST_CHECK int ct_resolve(const struct ct_options *options, const struct ct_s
                              const struct ct_machine *machine, struct ct_resolved *out,
                              struct ct_err *err);
 
-/* What the worker of a shim is told: the ranks stay those of the world that the membership has
- * formed, where each rank is a node; local rank and node are the scheduler's. Nothing is changed in
- * the other modes. */
+/* Sets local rank and node of a shim's worker to the scheduler's, because the membership counts
+ * each rank as a node. Its rank stays the one that the membership gave. Changes nothing in the
+ * other modes. */
 void ct_resolved_worker_env(const struct ct_resolved *resolved, struct ct_worker_env *env);
 
 #endif

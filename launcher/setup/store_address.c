@@ -60,7 +60,7 @@ const char *ct_store_address_master(const struct ct_store_address *address, cons
     if (on_loopback && store_addr[0] != '\0') {
         return store_addr;
     }
-    /* A store that listens on all addresses, also those of IPv6, listens on this one. */
+    /* A store that listens on all addresses, even on IPv6's, can be reached at this one. */
     return ct_addr_is_any(address->host) ? "127.0.0.1" : address->host;
 }
 
@@ -69,7 +69,8 @@ int ct_store_address_check(const struct ct_store_address *address, struct ct_err
     if (address->duty != CT_HOST_HERE) {
         if (address->option == NULL) {
             return ct_err_set(err, CT_EINVAL,
-                              "where is the job's store? c10d needs --rdzv-endpoint HOST[:PORT]");
+                              "the address of the job's store is missing: c10d needs "
+                              "--rdzv-endpoint HOST[:PORT]");
         }
         return address->port != 0
                    ? 0

@@ -11,9 +11,9 @@
 #include <stdint.h>
 
 enum ct_host_duty {
-    CT_HOST_HERE,      /* this ctrun, or it is an error */
-    CT_HOST_ELSEWHERE, /* never this one: the store is there already or will be */
-    CT_HOST_IF_OURS,   /* this one if the address is ours and nobody listens there yet */
+    CT_HOST_HERE,      /* this ctrun; if it cannot, that is an error */
+    CT_HOST_ELSEWHERE, /* another one, now or soon */
+    CT_HOST_IF_OURS,   /* this ctrun if the address is ours and nobody listens there yet */
 };
 
 /* Strings are borrowed. */
@@ -24,8 +24,8 @@ struct ct_store_address {
     const char *master; /* MASTER_ADDR if this ctrun hosts the store as node rank 0; it listens on
                            this address, too */
     const char *option; /* the option that named the host; NULL = none did */
-    const char *also;   /* another host that must be this machine, NULL = none: the rendezvous
-                           endpoint when --local-addr says by which address to reach us */
+    const char *also;   /* another host that must be this machine, NULL = none: the host of the
+                           rendezvous endpoint, if --local-addr has replaced it */
 };
 
 /* Can the store be at this address? If it must be on this machine, a socket is bound to find out;

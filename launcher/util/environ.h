@@ -10,7 +10,7 @@
 /* The value of `name` in a NULL-terminated array of "NAME=value", borrowed; NULL when absent. */
 const char *ct_environ_get(char *const *env, const char *name);
 
-/* What torchrun's LOGLEVEL says; warnings where it is absent or no level. */
+/* The level that LOGLEVEL names, a variable of torchrun; CT_LOG_WARNING if it names none. */
 enum ct_log_level ct_environ_log_level(char *const *env);
 
 #endif

@@ -64,7 +64,7 @@ static int emit(const struct list *list, const struct name *name)
                : ct_err_set(list->err, CT_ENOMEM, "out of memory for the list of hosts");
 }
 
-/* Reads a run of digits; its length is the width that leading zeros fill. */
+/* Reads a run of digits. *width gets its length, because names keep leading zeros. */
 static int read_number(const struct list *list, const char **at, int64_t *number, int *width)
 {
     char digits[DIGITS_MAX + 1];
@@ -82,7 +82,7 @@ static int read_number(const struct list *list, const char **at, int64_t *number
 static int expand_from(const struct list *list, const char *at, const char *end, struct name *name,
                        int depth);
 
-/* One entry of a bracket, "7" or "007-015", with everything that may follow the bracket. */
+/* Expands one entry of a bracket, "7" or "007-015". `rest` is the text behind the bracket. */
 static int expand_range(const struct list *list, const char **at, const char *rest, const char *end,
                         struct name *name, int depth)
 {
@@ -110,7 +110,7 @@ static int expand_range(const struct list *list, const char **at, const char *re
     return rc;
 }
 
-/* Appends what stands in [at, end) to the name in every way there is. */
+/* Emits every name that begins with `name` and goes on with the text from `at` to `end`. */
 static int expand_from(const struct list *list, const char *at, const char *end, struct name *name,
                        int depth)
 {
@@ -142,8 +142,8 @@ static int expand_from(const struct list *list, const char *at, const char *end,
     return rc;
 }
 
-/* Where the item that begins at `at` ends: at a comma outside of brackets. NULL: a bracket closes
- * that was not open. */
+/* Returns the end of the item that begins at `at`: a comma outside of brackets, or the end of the
+ * text. NULL: a bracket or a blank is misplaced. */
 static const char *item_end(const char *at)
 {
     bool inside = false;

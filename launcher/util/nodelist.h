@@ -15,8 +15,8 @@
  * starts empty, closed. */
 CT_MUST_CHECK int ct_nodelist_expand(const char *text, struct ct_strlist *out, struct ct_err *err);
 
-/* Tasks on each node: the entry number `index` of "2(x3),1" (which is 2, 2, 2, 1). CT_EFORMAT;
- * CT_ENOENT when the list is shorter. */
+/* Gives the number of tasks on node `index` from a list such as "2(x3),1", which means 2, 2, 2, 1.
+ * CT_EFORMAT; CT_ENOENT when the list has fewer nodes. */
 CT_MUST_CHECK int ct_nodelist_count(const char *text, int index, int *out, struct ct_err *err);
 
 #endif

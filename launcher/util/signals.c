@@ -13,7 +13,7 @@
 /* Longer than every name. */
 #define NAME_MAX_LEN 16
 
-/* 0 when there is none of this name. */
+/* Returns 0 when no signal has this name. */
 static int number_of(const char *name, size_t len)
 {
     if (len <= 3 || memcmp(name, "SIG", 3) != 0) {
@@ -33,8 +33,8 @@ int ct_signal_number(const char *name)
     return number_of(name, strlen(name));
 }
 
-/* What comes from the process's own fault comes again as soon as a handler returns. SIGPIPE is
- * ignored: ctrun is told by write(2). */
+/* A handler for a signal that a fault of the process raises, such as SIGSEGV, would run for ever:
+ * the fault occurs again when it returns. ctrun ignores SIGPIPE, because write(2) reports EPIPE. */
 static bool is_usable(int signo)
 {
     static const int unusable[] = {0,       SIGKILL, SIGSTOP, SIGCHLD, SIGPIPE,

@@ -19,7 +19,7 @@ struct ct_signals {
     size_t count;
 };
 
-/* Of a name such as SIGUSR1; 0 = there is none of this name. */
+/* The number of a signal with a name such as SIGUSR1; 0 when there is no such signal. */
 int ct_signal_number(const char *name);
 
 /* Reads names such as SIGUSR1 between commas. Blanks around names and empty names are ignored. A

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Own strings lie one after the other in `text`, which moves as it grows. Their entries are NULL
- * until ct_strlist_close() walks list and text side by side.
+ * Strings that the list owns lie one after the other in `text`. Because `text` moves as it grows,
+ * the entries of these strings are NULL until ct_strlist_close() sets them.
  */
 #include "launcher/util/strlist.h"
 

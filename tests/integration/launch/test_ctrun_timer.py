@@ -80,11 +80,11 @@ class Timer(testlib.Case):
             "request('mute', 0, 0)\n"
         )
         self.assertEqual(result.code, 0, result)
-        self.assertIn("a line is no timer request", result.err)
-        self.assertIn("which is none of this job's workers", result.err)
+        self.assertIn("a line is not a timer request", result.err)
+        self.assertIn("because the process is none of this job's workers", result.err)
         self.assertIn("rank 1 has 256 timers", result.err)
         self.assertNotIn("failed", result.err)
-        self.assertEqual(result.err.count("said once"), 3, result)
+        self.assertEqual(result.err.count("(not repeated)"), 3, result)
 
     def test_the_pipe_may_be_named(self):
         path = self.tmp / "pipe"

@@ -176,7 +176,7 @@ int sim_new_line(struct sim *sim, int host)
         .told_generation = -1,
         .stopped_generation = -1,
         .has_stopped = -1,
-        .workers = sim->plan.workers + host % 2 * (sim->plan.mischief > 0),
+        .workers = sim->plan.workers + host % 2 * (sim->plan.faults > 0),
     };
     struct sim_channel *l = &sim->channels[sim->num_channels];
     if (ct_agent_init(&l->agent, l->workers, NULL) != 0) {
@@ -300,7 +300,7 @@ static void step(struct sim *sim, const struct sim_event *event)
         break;
     case SIM_MISCHIEF:
         if (!members_done(sim->members)) {
-            sim_mischief(sim);
+            sim_faults(sim);
         }
         break;
     case SIM_TICK:
@@ -340,7 +340,7 @@ static void begin(struct sim *sim)
         int64_t at = sim->now + (int64_t)sim_random(sim, (uint64_t)SIM_S);
         sim_at(sim, at, SIM_JOIN, sim_new_line(sim, sim->hosts), 0, NULL);
     }
-    for (int i = 0; i < plan->mischief + plan->lose_one; i++) {
+    for (int i = 0; i < plan->faults + plan->lose_one; i++) {
         /* All from the one generator at the beginning: fewer of them leave the first ones alone. */
         int64_t at = (int64_t)sim_random(sim, (uint64_t)plan->span_ns);
         at = plan->lose_one ? plan->span_ns : at;

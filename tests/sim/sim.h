@@ -24,11 +24,11 @@ struct sim_plan {
     int workers;
     int min_nodes, max_nodes, spares, max_restarts;
     bool wishes;      /* nodes ask for their index as node rank */
-    int mischief;     /* things that go wrong, at most; the first ones of the seed */
+    int faults;       /* things that go wrong, at most; the first ones of the seed */
     int64_t span_ns;  /* in which they do */
     int64_t delay_ns; /* of a message, at most */
     int64_t work_ns;  /* how long workers run, at most */
-    bool lose_one;    /* instead of mischief: a node dies, and another comes */
+    bool lose_one;    /* instead of faults: a node dies, and another comes */
 };
 
 /* What of a message matters here; struct ct_msg is large. */
@@ -142,7 +142,7 @@ void sim_node_lost(struct sim *sim, int channel);
 void sim_node_exit(struct sim *sim, int channel, int local_rank, struct ct_worker_end end);
 void sim_node_stopped(struct sim *sim, int channel);
 void sim_node_signal(struct sim *sim, int channel, int signo);
-void sim_mischief(struct sim *sim);
+void sim_faults(struct sim *sim);
 
 void sim_break(struct sim *sim, const char *rule, int channel);
 void sim_check_said(struct sim *sim, int channel, const struct sim_msg *msg); /* by an agent */

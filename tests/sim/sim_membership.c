@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MOST_MISCHIEF 12
+#define MOST_FAULTS 12
 
 /* For an assertion of the core, which ends the process. */
 static char running[64];
@@ -34,7 +34,7 @@ static struct sim_plan random_plan(uint64_t seed)
         .spares = (int)sim_random(&random, 3),
         .max_restarts = (int)sim_random(&random, 4),
         .wishes = sim_random(&random, 2) == 0,
-        .mischief = (int)sim_random(&random, MOST_MISCHIEF),
+        .faults = (int)sim_random(&random, MOST_FAULTS),
         .span_ns = 1 + (int64_t)sim_random(&random, 30) * SIM_S,
         .delay_ns = 1 + (int64_t)sim_random(&random, 300) * SIM_MS,
         .work_ns = 20 * SIM_S,
@@ -46,15 +46,15 @@ static struct sim_plan random_plan(uint64_t seed)
     return plan;
 }
 
-/* The same seed with ever more of its mischief, until it breaks: the shortest story. */
+/* The same seed with ever more of its faults, until it breaks: the shortest story. */
 static void report(struct sim *sim, struct sim_plan plan)
 {
-    int most = plan.mischief;
-    for (plan.mischief = 0; plan.mischief <= most; plan.mischief++) {
+    int most = plan.faults;
+    for (plan.faults = 0; plan.faults <= most; plan.faults++) {
         bool broken = sim_run(sim, &plan) != 0;
         if (broken) {
-            (void)printf("seed %llu, %d mischief, nodes %d (%d:%d, %d spares, %d restarts%s): %s\n",
-                         (unsigned long long)plan.seed, plan.mischief, plan.nodes, plan.min_nodes,
+            (void)printf("seed %llu, %d faults, nodes %d (%d:%d, %d spares, %d restarts%s): %s\n",
+                         (unsigned long long)plan.seed, plan.faults, plan.nodes, plan.min_nodes,
                          plan.max_nodes, plan.spares, plan.max_restarts,
                          plan.wishes ? ", wishes" : "", sim->broken);
         }

@@ -39,7 +39,7 @@ static void ask_to_end(struct sim *sim, int channel)
     }
 }
 
-void sim_mischief(struct sim *sim)
+void sim_faults(struct sim *sim)
 {
     uint64_t what = sim->plan.lose_one ? 0 : sim_random(sim, 24);
     int channel = (int)sim_random(sim, (uint64_t)sim->num_channels);

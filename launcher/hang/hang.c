@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * How a sample becomes a verdict: take_sample() notes for each rank when it last moved, measure()
- * finds how long all of them have stood still, and accuse() goes through the reasons from the
+ * finds how long all of them have stood still, and find_suspect() goes through the reasons from the
  * certain to the doubtful until one fits.
  *
  * A wrong verdict ends a healthy job. So there is no verdict after a pause in sampling, or while a
@@ -325,7 +325,7 @@ static bool hangs_alone(const struct view *view, int i)
            (view->hang->timeout_ns > 0 || (rank->has_cpu && rank->busy_ns <= rank->moved_ns));
 }
 
-static enum ct_hang_reason accuse(const struct view *view, int *rank)
+static enum ct_hang_reason find_suspect(const struct view *view, int *rank)
 {
     int stopped = count(view, is_stopped);
     if (stopped > 0) {
@@ -496,7 +496,7 @@ void ct_hang_step(struct ct_hang *hang, const struct ct_hang_sample *samples, in
         return;
     }
     struct ct_hang_verdict verdict = {.timeout_ns = all.timeout_ns};
-    verdict.reason = accuse(&view, &verdict.local_rank);
+    verdict.reason = find_suspect(&view, &verdict.local_rank);
     if (verdict.reason != CT_HANG_NONE) {
         const struct ct_hang_rank *rank = &hang->rank[verdict.local_rank];
         verdict.timeout_ns = timeout_of(hang, rank);

@@ -298,7 +298,7 @@ static void step(struct sim *sim, const struct sim_event *event)
             sim_node_stopped(sim, event->channel);
         }
         break;
-    case SIM_MISCHIEF:
+    case SIM_FAULT:
         if (!members_done(sim->members)) {
             sim_faults(sim);
         }
@@ -344,7 +344,7 @@ static void begin(struct sim *sim)
         /* All from the one generator at the beginning: fewer of them leave the first ones alone. */
         int64_t at = (int64_t)sim_random(sim, (uint64_t)plan->span_ns);
         at = plan->lose_one ? plan->span_ns : at;
-        sim_at(sim, sim->now + at, SIM_MISCHIEF, -1, 0, NULL);
+        sim_at(sim, sim->now + at, SIM_FAULT, -1, 0, NULL);
     }
 }
 

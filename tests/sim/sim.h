@@ -49,7 +49,7 @@ enum sim_event_type {
     SIM_BEAT,      /* of a node */
     SIM_EXIT,      /* a worker ends; void if `epoch` is old */
     SIM_STOP_DONE, /* a node has stopped its workers; likewise */
-    SIM_MISCHIEF,
+    SIM_FAULT,
     SIM_TICK,
 };
 

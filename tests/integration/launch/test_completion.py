@@ -25,7 +25,7 @@ class Bash(testlib.Case):
         self.assertEqual((result.code, result.err), (0, ""), result)
         return sorted(result.out.split())
 
-    def test_options(self):
+    def test_options_are_offered(self):
         self.assertEqual(self.offers("--rdzv-e"), ["--rdzv-endpoint"])
         self.assertEqual(self.offers("-n", "2", "--max"), ["--max-restarts"])
         self.assertNotIn("--run-path", self.offers("--"))
@@ -34,7 +34,7 @@ class Bash(testlib.Case):
         self.assertEqual(self.offers("-np", "2", "--max_r"), ["--max-restarts"])
         self.assertEqual(self.offers("-n", "2", "train", "--batch_s"), ["--batch-size"])
 
-    def test_values(self):
+    def test_values_are_offered(self):
         self.assertEqual(self.offers("--rdzv_backend", ""), ["c10d", "static"])
         self.assertEqual(self.offers("--nproc-per-node", "=", "g"), ["gpu"])
         self.assertEqual(self.offers("-n", "=", "a"), ["auto"])
@@ -82,12 +82,12 @@ class Zsh(testlib.Case):
         answer.unlink()
         return text.removeprefix("ctrun ")
 
-    def test_syntax(self):
+    def test_script_parses(self):
         script = self.script("_ctrun", self.ctrun("--print-completion", "zsh").out)
         result = self.run_program("zsh", "-n", script)
         self.assertEqual((result.code, result.err), (0, ""), result)
 
-    def test_options(self):
+    def test_options_are_offered(self):
         self.assertEqual(self.offers("--rdzv-e"), "--rdzv-endpoint=")
         self.assertEqual(self.offers("-n", "2", "--max"), "-n 2 --max-restarts=")
         self.assertEqual(self.offers("--run-p"), "--run-p")
@@ -95,7 +95,7 @@ class Zsh(testlib.Case):
         self.assertEqual(self.offers("--rdzv_backend", "c"), "--rdzv_backend c10d ")
         self.assertEqual(self.offers("-np", "2", "--max_r"), "-np 2 --max-restarts=")
 
-    def test_values(self):
+    def test_values_are_offered(self):
         self.assertEqual(self.offers("--rdzv-backend", "c"), "--rdzv-backend c10d ")
         self.assertEqual(self.offers("--nproc-per-node=g"), "--nproc-per-node=gpu ")
         self.assertEqual(self.offers("-n", "a"), "-n auto ")
@@ -135,7 +135,7 @@ class Others(testlib.Case):
         self.assertEqual((result.code, result.err), (0, ""), result)
         return sorted(result.out.split())
 
-    def test_bash(self):
+    def test_other_programs_complete_in_bash(self):
         self.assertEqual(self.offers("ctrdzvd", "--max_m"), ["--max-memory"])
         self.assertEqual(self.offers("ctrun-stat", "--j"), ["--json"])
         self.assertEqual(self.offers("train", "--batch"), ["--batch-size"])
@@ -148,7 +148,7 @@ class Others(testlib.Case):
 
 
 class Refused(testlib.Case):
-    def test_other_shells(self):
+    def test_other_shells_are_refused(self):
         result = self.ctrun("--print-completion", "tcsh")
         self.assertEqual((result.code, result.out), (2, ""), result)
         self.assertIn("tcsh", result.err)

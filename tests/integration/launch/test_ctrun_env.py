@@ -28,7 +28,7 @@ class Environment(testlib.Case):
         self.assertEqual(result.err, "", result)
         return [json.loads((self.tmp / f"{rank}.json").read_text()) for rank in range(workers)]
 
-    def test_contract(self):
+    def test_workers_get_torchruns_variables(self):
         facts = self.facts(3, "--max-restarts", "2", "--role", "trainer", "--rdzv-id", "job7")
         ports = {f["env"]["MASTER_PORT"] for f in facts}
         self.assertEqual(len(ports), 1)
@@ -92,14 +92,14 @@ class Environment(testlib.Case):
         self.assertNotEqual(first["MASTER_PORT"], "1")
         self.assertRegex(first["TORCHELASTIC_RUN_ID"], r"^[0-9a-f]{8}-")
 
-    def test_arguments(self):
+    def test_arguments_are_passed_on(self):
         facts = self.facts(2, arguments=["--", "--nproc-per-node", "${local_rank}", "$$x", "a b"])
         for rank, fact in enumerate(facts):
             self.assertEqual(
                 fact["argv"][1:], ["--", "--nproc-per-node", str(rank), "$x", "a b"]
             )
 
-    def test_addresses(self):
+    def test_master_address_is_told(self):
         first = self.facts(1, "--master-addr", "localhost", "--master-port", "0")[0]["env"]
         self.assertEqual(first["MASTER_ADDR"], "localhost")
         first = self.facts(1, "--master-addr", "[::1]", "--standalone")[0]["env"]
@@ -126,7 +126,7 @@ class Environment(testlib.Case):
         self.assertEqual(result.code, 1, result)
         self.assertIn("3 workers, but 2 GPUs are visible here: CUDA_VISIBLE_DEVICES=7, GPU-x", result.err)
 
-    def test_pet_variables(self):
+    def test_pet_variables_set_options(self):
         script = self.script("dump.py", DUMP)
         result = self.ctrun(script, self.tmp, env={"PET_NPROC_PER_NODE": "2"})
         self.assertEqual(result.code, 0, result)
@@ -176,7 +176,7 @@ class CommandLine(testlib.Case):
         result = self.ctrun("-m", "mod", "a", env=env)
         self.assertEqual(result.out, f"['a'] {sys.executable}\n", result)
 
-    def test_no_python(self):
+    def test_no_python_executes_the_file(self):
         script = self.tmp / "x.py"
         script.write_text("#!/bin/sh\necho shell\n")
         script.chmod(0o755)

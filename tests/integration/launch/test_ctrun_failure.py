@@ -12,7 +12,7 @@ import testlib
 
 
 class ExitCodes(testlib.Case):
-    def test_success(self):
+    def test_success_prints_nothing(self):
         result = self.ctrun("-n", "3", "true")
         self.assertEqual((result.code, result.out, result.err), (0, "", ""), result)
 
@@ -106,7 +106,7 @@ class Report(testlib.Case):
         self.assertIn("ctrun: stopped because of it: ranks 1, 3", said)
         self.assertEqual(result.err.count("failed on"), 1, result)
 
-    def test_killed_worker(self):
+    def test_killed_worker_is_named_with_its_signal(self):
         result = self.ctrun(
             "-n", "2", "sh", "-c", "[ $RANK = 0 ] && exec sleep 1000; kill -KILL $$$$"
         )
@@ -193,7 +193,7 @@ if generation < int(sys.argv[1]):
         self.assertIn("restarting the job (restart 1 of 3)", result.err)
         self.assertIn("restarting the job (restart 2 of 3)", result.err)
 
-    def test_budget_ends(self):
+    def test_restarts_end_with_the_budget(self):
         script = self.script("worker.py", self.WORKER)
         result = self.ctrun("-n", "2", "--max-restarts", "1", script, "9")
         self.assertEqual(result.code, 137, result)

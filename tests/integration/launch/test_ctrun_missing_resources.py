@@ -84,7 +84,7 @@ class MissingResources(testlib.Case):
         self.assertEqual(done.returncode, 0)
         self.assertTrue(all(os.path.exists(f"{mark}.{rank}") for rank in (0, 1)))
 
-    def test_no_environment(self):
+    def test_empty_environment_is_enough(self):
         done = subprocess.run(
             [testlib.program("ctrun"), "-n", "2", "/bin/echo", "hello"], env={},
             capture_output=True, text=True, timeout=60, check=False,

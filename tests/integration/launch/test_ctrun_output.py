@@ -23,7 +23,7 @@ class Output(testlib.Case):
         top = runs[0] / f"attempt_{attempt}"
         return {str(p.relative_to(top)): p.read_text() for p in top.rglob("*.log")}
 
-    def test_prefixes(self):
+    def test_lines_begin_with_the_rank(self):
         result = self.run_job()
         self.assertEqual(sorted(result.out.splitlines()), ["[0] out 0", "[1] out 1"], result)
         self.assertEqual(sorted(result.err.splitlines()), ["[0] err 0", "[1] err 1"], result)
@@ -45,7 +45,7 @@ class Output(testlib.Case):
                     done.stderr, "ctrun: cannot write to standard output: No space left on device\n"
                 )
 
-    def test_prefix_template(self):
+    def test_prefix_template_is_filled_in(self):
         template = "<${role_name}/${local_rank}/$rank/${other}/$$>"
         result = self.run_job("--log-line-prefix-template", template, "--role", "r", workers=1)
         self.assertEqual(result.out, "<r/0/0/${other}/$>out 0\n", result)
@@ -121,7 +121,7 @@ class Output(testlib.Case):
             mine = [line for line in lines if line.startswith(f"[{rank}] ")]
             self.assertEqual(mine, [f"[{rank}] line-{rank}-{i}" for i in range(1, 301)])
 
-    def test_redirects(self):
+    def test_redirected_output_goes_to_files(self):
         logs = self.tmp / "logs"
         result = self.run_job("-r", "3", "--log-dir", logs, "--rdzv-id", "job")
         self.assertEqual((result.out, result.err), ("", ""), result)
@@ -157,7 +157,7 @@ class Output(testlib.Case):
             self.files(logs), {"0/stdout.log": "out 0\n", "0/stderr.log": "err 0\n"}
         )
 
-    def test_filter(self):
+    def test_filter_shows_the_chosen_ranks(self):
         logs = self.tmp / "logs"
         result = self.run_job("--local-ranks-filter", "1", "-t", "1", "--log-dir", logs)
         self.assertEqual((result.out, result.err), ("out 1\n", "err 1\n"), result)

@@ -91,7 +91,7 @@ class Hosts(Case):
             # The machine may be slow: then an equal line comes too late for the others.
             self.assertTrue(len(hello) == 3 if how else len(hello) < 3, lines)
 
-    def test_hostfile(self):
+    def test_hostfile_is_read_like_hosts(self):
         path = self.script("hosts", "# two machines\n127.0.0.2 slots=2\n127.0.0.3:1\n")
         done = self.ctrun("--hostfile", path, "--launch-agent", self.agent, "--local-addr",
                           "127.0.0.1", "--no-python", "sh", "-c", "echo of $WORLD_SIZE")  # fmt: skip

@@ -19,7 +19,7 @@ class Where(testlib.Case):
         self.assertFalse(marker.exists())
         return {line[:13].strip(): line[13:] for line in result.out.splitlines()}
 
-    def test_alone(self):
+    def test_without_a_scheduler_it_stands_alone(self):
         config = self.config("-n", 3)
         self.assertTrue(config["found"].startswith("stand-alone"), config)
         self.assertTrue(config["mode"].startswith("single"), config)
@@ -69,7 +69,7 @@ class Where(testlib.Case):
         self.assertEqual(result.code, 2, result)
         self.assertIn("leave it out, and every task becomes one rank", result.err)
 
-    def test_flags_win(self):
+    def test_flags_win_over_the_scheduler(self):
         config = self.config("--standalone", env=SLURM)
         self.assertTrue(config["mode"].startswith("single"), config)
         self.assertEqual(self.ctrun("--standalone", "/bin/true", env=SLURM).code, 0)

@@ -36,7 +36,7 @@ class Stores(Ctstat):
         if os.environ["HAVE_HTTP"] != "1":
             self.skipTest("this build has no HTTP")
 
-    def test_store_alone(self):
+    def test_store_without_a_job_is_shown(self):
         _, port = self.start_ctrdzvd()
         result = self.ctrun_stat(f"127.0.0.1:{port}")
         self.assertEqual((result.code, result.err), (0, ""))
@@ -52,7 +52,7 @@ class Stores(Ctstat):
         self.assertEqual(self.ctrun_stat("--health", env=env).out, "healthy\n")
         self.assertEqual(self.ctrun_stat("--health", "localhost", env=env).out, "healthy\n")
 
-    def test_ipv6(self):
+    def test_ipv6_address_is_asked(self):
         try:
             socket.create_server(("::1", 0), family=socket.AF_INET6).close()
         except OSError:
@@ -62,7 +62,7 @@ class Stores(Ctstat):
         self.assertEqual(result.code, 0, result)
         self.assertTrue(result.out.startswith(f"[::1]:{port}: healthy"), result)
 
-    def test_json(self):
+    def test_json_is_the_status_document(self):
         _, port = self.start_ctrdzvd()
         result = self.ctrun_stat("--json", f"127.0.0.1:{port}")
         self.assert_one_line(result.out)
@@ -135,7 +135,7 @@ class Strangers(Ctstat):
         self.assert_one_line(result.err)
         self.assertIn(text, result.err)
 
-    def test_nobody(self):
+    def test_port_without_a_listener_is_named(self):
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             where = "127.0.0.1:%d" % s.getsockname()[1]
@@ -143,7 +143,7 @@ class Strangers(Ctstat):
             self.assert_unreachable(result, where)
             self.assertIn("ctrun chooses a free port, unless --master-port names one", result.err)
 
-    def test_wrong_answers(self):
+    def test_answers_of_others_are_refused(self):
         head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"
         for answer, text in (
             (b"", "closed without an answer"),
@@ -174,7 +174,7 @@ class Strangers(Ctstat):
 
 
 class Usage(Ctstat):
-    def test_mistakes(self):
+    def test_wrong_options_are_refused(self):
         for args in (["--nope"], ["--json", "--health"], ["a", "b"], ["--timeout", "x"], ["a:b:c:"]):
             result = self.ctrun_stat(*args)
             self.assertEqual(result.code, 3, result)

@@ -126,7 +126,7 @@ class Pages(Http):
         counts = {w["key"]: w["clients"] for w in store["waiting"]}
         self.assertEqual(counts["/own0"], 21)
 
-    def test_metrics(self):
+    def test_metrics_are_prometheus_text(self):
         client = self.store_client()
         self.assert_served(client)
         answer = self.ask("/metrics")
@@ -150,14 +150,14 @@ class Pages(Http):
             self.assertEqual(head.getheader("Content-Type"), get.getheader("Content-Type"))
             self.assertGreater(int(head.getheader("Content-Length")), 0)
 
-    def test_unknown_page(self):
+    def test_unknown_page_is_not_found(self):
         for path in ("/", "/Status", "/status/", "/status%2f", "/" + "a" * 3000):
             answer = self.ask(path)
             self.assertEqual(answer.status, 404, path[:20])
             self.assertIn("/status", json.loads(answer.text)["error"])
         self.assertEqual(self.ask("/status?pretty=1").status, 200)
 
-    def test_unknown_method(self):
+    def test_unknown_method_is_refused(self):
         for method, body in (("POST", "x" * 100000), ("DELETE", None), ("FROB", None)):
             answer = self.ask("/status", method, body=body)
             self.assertEqual(answer.status, 405, method)
@@ -183,7 +183,7 @@ class Keys(Http):
             sorted((k["key"], k["bytes"]) for k in answer["keys"]), [("/\\x00", 0), ("/b", 3)]
         )
 
-    def test_bounded(self):
+    def test_list_of_keys_is_bounded(self):
         client = self.store_client()
         pairs = b"".join(text(b"/%d" % i) + text(b"") for i in range(10001))
         client.sendall(b"\x0b" + (10001).to_bytes(8, "little") + pairs)
@@ -203,7 +203,7 @@ class Peers(Http):
             s.sendall(self.GET[i : i + 1])
         self.assertEqual(s.recv(12, socket.MSG_WAITALL), b"HTTP/1.1 200")
 
-    def test_kept_alive(self):
+    def test_connection_is_kept_alive(self):
         c = self.connection()
         self.ask_on(c, "/healthz")
         first = c.sock
@@ -211,7 +211,7 @@ class Peers(Http):
             self.assertEqual(self.ask_on(c, "/status").status, 200)
         self.assertIs(c.sock, first)
 
-    def test_pipelined(self):
+    def test_pipelined_requests_are_answered(self):
         count = 40
         s = self.raw(self.GET * (count - 1) + self.GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
         self.assertEqual(self.hear_all(s).count(b"HTTP/1.1 200 OK"), count)
@@ -246,7 +246,7 @@ class Peers(Http):
         wait_until(ended, "those beyond the limit are refused")
         self.assert_served(client)
 
-    def test_oversized_head(self):
+    def test_oversized_head_is_refused(self):
         s = self.raw()
         try:
             s.sendall(b"GET /status HTTP/1.1\r\nHost: x\r\n")
@@ -348,7 +348,7 @@ class DoubtfulHeads(Http):
         self.assertIn("blank", self.refused(b"Content-Length : 0"))
         self.assertIn("blank", self.refused(b"X-Thing\t: y"))
 
-    def test_both_lengths(self):
+    def test_two_kinds_of_length_are_refused(self):
         error = self.refused(b"Content-Length: 5\r\nTransfer-Encoding: chunked")
         self.assertIn("Content-Length and Transfer-Encoding", error)
         self.refused(b"transfer-encoding: chunked\r\ncontent-length: 0")

@@ -44,7 +44,7 @@ class BadClients(StoreCase):
         self.good = self.peer()
         self.good.set(b"/good", b"value")
 
-    def test_garbage(self):
+    def test_garbage_ends_its_connection_alone(self):
         seed = random.randrange(1 << 32)
         print("seed", seed)
         rng = random.Random(seed)
@@ -57,18 +57,18 @@ class BadClients(StoreCase):
             self.assert_alone(bad)
         self.assertRegex(self.daemon.err, r"warning: store: connection from 127\.0\.0\.1:\d+ ended")
 
-    def test_other_protocols(self):
+    def test_other_protocols_are_cut_off(self):
         for hello in (b"get / http/1.1\r\nhost: x\r\n\r\n", b"\x16\x03\x01\x02\x00\x01"):
             bad = self.peer(greet=False)
             bad.send(hello)
             self.assert_alone(bad)
 
-    def test_wrong_magic(self):
+    def test_wrong_magic_is_cut_off(self):
         bad = self.peer(greet=False)
         bad.send(b"\0\xce\xf7\x85\x3d\0\0\0\0")
         self.assert_alone(bad)
 
-    def test_oversized(self):
+    def test_oversized_requests_are_cut_off(self):
         huge = (1 << 64) - 1
         for data in (
             bytes([GET]) + u64(MAX_KEY + 1),
@@ -83,7 +83,7 @@ class BadClients(StoreCase):
                 bad.send(data)
                 self.assert_alone(bad)
 
-    def test_unknown_operations(self):
+    def test_unknown_operations_are_cut_off(self):
         for op in (19, 31, 32, 128, 255):
             bad = self.peer()
             bad.send(bytes([op]))
@@ -106,7 +106,7 @@ class BadClients(StoreCase):
         self.assertTrue(slow.ping())
         self.assertEqual(self.good.get(b"/half"), b"x" * 1000)
 
-    def test_silence(self):
+    def test_silent_client_may_begin_late(self):
         silent = self.peer(greet=False)
         self.assert_alone(silent, ends=False)
         silent.send(b"\0" + MAGIC)
@@ -121,7 +121,7 @@ class BadClients(StoreCase):
 class Meetings(StoreCase):
     """Operations by which clients wait for each other."""
 
-    def test_work_queue(self):
+    def test_work_queue_gives_each_element_to_one(self):
         boss, workers = self.peer(), [self.peer() for _ in range(5)]
         for worker in workers:
             # The answer proves that the WAIT behind it was read as well.
@@ -152,7 +152,7 @@ class Meetings(StoreCase):
         self.assertEqual(second.number(), 1)
         self.assertEqual(second.value(), b"job")
 
-    def test_barrier(self):
+    def test_barrier_releases_all_at_once(self):
         peers = [self.peer() for _ in range(10)]
         for peer in peers[:-1]:
             peer.send(request(BARRIER, b"/bar", 10))
@@ -322,7 +322,7 @@ class Program(testlib.Case):
             self.assert_one_line(result.err)
             self.assertIn(host, result.err)
 
-    def test_usage(self):
+    def test_wrong_options_are_named(self):
         for args, named in (
             (["--prot", "1"], "--prot"),
             (["-p", "1"], "-p"),

@@ -165,14 +165,14 @@ class Access(testlib.Case):
 
 
 class Options(testlib.Case):
-    def test_malformed_networks(self):
+    def test_malformed_networks_are_refused(self):
         for net in ("10.0.0.0/33", "10.0.0", "example.org", ""):
             result = self.run_program(program("ctrdzvd"), "--allow", net)
             self.assertEqual(result.code, 2, result)
             self.assert_one_line(result.err)
             self.assertIn(f"--allow: '{net}'", result.err)
 
-    def test_too_many_networks(self):
+    def test_too_many_networks_are_refused(self):
         result = self.run_program(program("ctrdzvd"), *["--allow", "10.0.0.0/8"] * 65)
         self.assertEqual(result.code, 2, result)
         self.assertIn("--allow: more than 64", result.err)

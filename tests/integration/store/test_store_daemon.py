@@ -72,7 +72,7 @@ class Addresses(DaemonCase):
         self.assertIn(f"port {port} on 127.0.0.2 is in use by pid {other.pid}", result.err)
         self.assertTrue(self.refused("127.0.0.1", port))
 
-    def test_too_many(self):
+    def test_too_many_addresses_are_refused(self):
         many = [arg for i in range(17) for arg in ("--listen", f"127.0.0.{i + 1}")]
         result = self.run_program(program("ctrdzvd"), "--port", "0", *many)
         self.assertEqual(result.code, 2, result)
@@ -301,7 +301,7 @@ class Drain(DaemonCase):
 
 
 class Options(DaemonCase):
-    def test_usage(self):
+    def test_wrong_options_are_named(self):
         for args, named in (
             (["--max-memory", "x"], "'x'"),
             (["--max-memory", ""], "''"),
@@ -320,7 +320,7 @@ class Options(DaemonCase):
                 self.assert_one_line(result.err)
                 self.assertIn(named, result.err)
 
-    def test_sizes(self):
+    def test_sizes_may_have_units(self):
         for size in ("33554432", "32768K", "32M", "1G", "1T"):
             with self.subTest(size=size):
                 _, port = self.start_ctrdzvd("--max_memory", size, "--max_connections=9")

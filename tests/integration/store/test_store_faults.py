@@ -287,7 +287,7 @@ class Disk(FaultCase):
             raise unittest.SkipTest(f"cannot mount a small file system: {made.stderr.strip()}")
         self.addCleanup(subprocess.run, ["umount", "-l", self.disk], check=True)
 
-    def test_full_disk(self):
+    def test_full_disk_refuses_changes_and_reads_go_on(self):
         journal = self.disk / "journal"
         self.serve("--journal", journal)
         values = {}

@@ -292,7 +292,7 @@ class Refused(JournalCase):
             self.refuses("--journal", self.path, named=[str(self.path), "not a journal"])
             self.assertEqual(self.path.read_text(), text)
 
-    def test_later_version(self):
+    def test_later_version_is_refused_and_kept(self):
         import zlib
 
         head = b"CTJRNL\r\n" + (2).to_bytes(4, "little")
@@ -327,7 +327,7 @@ class Refused(JournalCase):
         self.assertTrue(self.path.is_symlink())
         self.assertLess(target.stat().st_size, 2_000_000)
 
-    def test_usage(self):
+    def test_wrong_options_are_refused(self):
         for args in (["--journal", ""], ["--journal-sync"], ["--journal"]):
             result = self.run_program(program("ctrdzvd"), *args)
             self.assertEqual(result.code, 2, result)

@@ -57,7 +57,7 @@ class Watching(testlib.Case):
         of_k.insert(1, (CREATED, b"/n", b"", b"7"))
         self.assertEqual([both.notice() for _ in range(4)], of_k)
 
-    def test_largest_values(self):
+    def test_largest_values_arrive_whole(self):
         watcher = self.watcher(b"/k")
         before = b""
         for value in (b"a" * MAX_VALUE, b"b" * MAX_VALUE, b"c"):
@@ -74,7 +74,7 @@ class Watching(testlib.Case):
         self.assertEqual(watcher.recv(1)[0], REGISTERED)
         self.assertEqual(watcher.number(), 0)
 
-    def test_many_watchers(self):
+    def test_many_watchers_get_every_change(self):
         watchers = [self.watcher(b"/k") for _ in range(150)]
         for i in range(20):
             self.writer.set(b"/k", b"%d" % i)

@@ -23,7 +23,7 @@ class FakeNvcc(unittest.TestCase):
         self.assertIn("line 3: ", str(caught.exception))
         self.assertIn(words, str(caught.exception))
 
-    def test_launches(self):
+    def test_launches_become_calls(self):
         self.becomes("k<<<1, dim3(2, 3), 0, s>>>(f(a, b), c);\n", '"k"', "k(p...)", ", dim3(2, 3), 0, s, f(a, b), c)")
         self.becomes("if (x) {\n    k<T, 2><<<n\n / 2, 3, 0,\n s>>>(a);\n}\n", "k<T, 2>(p...)")
         self.refused("k<<<1, 2>>>(a);", "blocks, threads, shared memory and stream")
@@ -33,7 +33,7 @@ class FakeNvcc(unittest.TestCase):
         self.refused("(*k)<<<1, 2, 0, s>>>(a);", "no plain name")
         self.refused("k<<<1, 2, 0, s>>>;", "without arguments")
 
-    def test_shared_memory(self):
+    def test_shared_memory_becomes_static(self):
         self.becomes("__shared__ float a[2][N + 1];\n", "static float a[2][N + 1]; fake_shared(static_cast<void *>(&a)")
         self.becomes("extern __shared__ double d[];\n", "double *d = static_cast<double *>(fake_dynamic_shared())")
         self.refused("extern __shared__ double d[4];", "without a size")

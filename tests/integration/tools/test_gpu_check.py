@@ -179,7 +179,7 @@ class GpuCheck(testlib.Case):
         self.assertEqual(set(self.statuses(report)), {"left out"})
         self.assertNotIn("kept", result.out)
 
-    def test_wrong_usage(self):
+    def test_wrong_options_are_refused(self):
         for args in (("--fast",), ("--budget", "1"), ("--only", "nothing"), ("--timings-only", "--checks-only")):
             result = self.run_program(TOOL, *args)
             self.assertEqual(result.code, 2, result)

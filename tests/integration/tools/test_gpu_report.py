@@ -44,7 +44,7 @@ class Reports(testlib.Case):
             ended = process.run(["sh", "-c", script], limit, reader.line)
         return (*reader.verdict(ended), item)
 
-    def test_verdicts(self):
+    def test_each_end_of_a_program_has_its_status(self):
         for script, kind, status, why in (
             ("echo 'ok 1 - a'; echo 1..1", "tap", "passed", ""),
             ("echo '# reason'; echo 'not ok 1 - a'; echo 1..1; exit 1", "tap", "failed", "1 - a"),
@@ -101,7 +101,7 @@ class Plans(unittest.TestCase):
         groups = list(dict.fromkeys(item["group"] for item in self.ITEMS))
         self.assertEqual(groups, list(plan.GROUPS))
 
-    def test_only(self):
+    def test_only_chooses_items_in_order(self):
         self.assertEqual(self.chosen("nccl", "wide-2"), ["wide-2", "nccl"])
         self.assertIn("memcheck", self.chosen("sanitizer"))
         with self.assertRaises(ValueError):
@@ -179,7 +179,7 @@ class Tables(testlib.Case):
         # Forward, weights and inputs of each layer, but the inputs of the first one.
         self.assertEqual(table.flops("3,4,5", 10), 2 * 10 * (2 * 3 * 4 + 3 * 4 * 5))
 
-    def test_ratios(self):
+    def test_ratios_against_others_are_computed(self):
         report = self.report([
             {**ROW, "us_per_step": 10.0}, {**ROW, "us_per_step": 30.0}, {**ROW, "nccl": True, "us_per_step": 25.0},
             {"program": "gemm", "sizes": "784,512,10", "batch": 128, "precision": "f32", "us_per_step": 16.0},
@@ -192,7 +192,7 @@ class Tables(testlib.Case):
         self.assertEqual(found["train", "nccl"]["times_train"], 1.25)
         self.assertEqual(found["torch eager", ""]["times_train"], 9.0)
 
-    def test_goals(self):
+    def test_goals_are_met_or_missed(self):
         report = self.report([{**ROW, "us_per_step": 20.0}, {**ROW, "program": "torch eager", "us_per_step": 180.0},
                               {**ROW, "program": "jax scan", "us_per_step": 30.0}])  # fmt: skip
         met = {goal["name"]: (goal["ratio"], goal["met"]) for goal in table.goals(report)}

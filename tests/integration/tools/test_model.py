@@ -81,7 +81,7 @@ class Script(testlib.Case):
         self.assertEqual(result.out.count("efficiency"), 1)
         self.assertIn("</svg>", drawing.read_text())
 
-    def test_of_nothing(self):
+    def test_without_a_report_times_are_expected_ones(self):
         result = self.run_program(sys.executable, SCRIPT)
         self.assertIn("expected, not measured", result.out)
         path = self.tmp / "r.json"

@@ -70,7 +70,7 @@ class Setup(testlib.Case):
         self.assertTrue(update.endswith(" update"), update)
         self.assertTrue(install.endswith(" install meson mandoc"), install)
 
-    def test_fresh_machine(self):
+    def test_fresh_machine_gets_all_packages(self):
         result = self.setup()
         self.assertEqual(result.code, 0, result)
         self.assertIn("install " + " ".join(self.wanted), self.calls.read_text())
@@ -100,7 +100,7 @@ class Setup(testlib.Case):
         self.assertEqual(self.setup("--dry-run", installed=" ".join(self.wanted)).code, 0)
         self.assertEqual(self.calls.read_text(), "")
 
-    def test_unknown_option(self):
+    def test_unknown_option_is_refused(self):
         result = self.setup("--everything")
         self.assertEqual(result.code, 2, result)
         self.assert_one_line(result.err)

@@ -283,7 +283,7 @@ class Golden(testlib.Case):
                     else:
                         self.assertEqual(a.get(name), b.get(name))
 
-    def test_rows(self):
+    def test_each_command_line_acts_alike(self):
         for row in ROWS:
             args = [a.format(port=self.port, logs=self.logs) if "${" not in a else a
                     for a in row.args]  # fmt: skip

@@ -39,7 +39,7 @@ class Consistent(testlib.Case):
                 self.assertEqual(self.hashes(world, *args), one, (optimizer, world))
             self.assertNotEqual(self.hashes(1, *args, "--seed", "2"), one)
 
-    def test_bf16(self):
+    def test_bf16_has_the_same_bits_for_any_number_of_workers(self):
         bf16 = ("--epochs", "1", "--precision", "bf16")
         one = self.hashes(1, *bf16)
         for world in (2, 4, 8):

@@ -101,7 +101,7 @@ class TrainData(testlib.Case):
             )
         return folder
 
-    def test_cifar(self):
+    def test_cifar_folder_is_read(self):
         folder = self.cifar(40)
         result = self.run_program(
             testlib.program("train"), "--data", folder, "--hidden", "32", "--epochs", "8",

@@ -134,7 +134,7 @@ class InProcessRestart(testlib.Case):
 class Cpu(InProcessRestart):
     train_args = ("--device", "cpu", "--in-process-restart", "on", "--metrics-every", "20")
 
-    def test_kills(self):
+    def test_random_kills_lose_no_step(self):
         problems, summary = torture.run_kills(
             BUILD_ROOT, 5, 2, os.getpid(), epochs=5 if SANITIZED else 30, kind="process"
         )
@@ -309,7 +309,7 @@ class Gpu(InProcessRestart):
         epochs = [line["epoch"] for line in self.lines() if "test_loss" in line]
         self.assertEqual(epochs, sorted(set(epochs)))
 
-    def test_off(self):
+    def test_off_starts_new_processes(self):
         job = self.start_job(2, "--epochs", "200", "--in-process-restart", "off")
         self.wait_step(job, 10)
         before = self.workers(job, 2)

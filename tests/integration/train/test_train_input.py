@@ -25,7 +25,7 @@ class TrainInput(testlib.Case):
         self.assertIn(message, result.err)
         self.assertEqual(result.out, "")
 
-    def test_usage(self):
+    def test_wrong_options_are_refused(self):
         for args, message in (
             (("--nope",), "unknown option --nope"),
             (("--epochs", "x"), "--epochs: 'x' is not a whole number"),
@@ -74,7 +74,7 @@ class TrainInput(testlib.Case):
             1, "layer 1 (1048576 to 1048576)", *self.base, "--hidden", "1048576,1048576"
         )
 
-    def test_data_files(self):
+    def test_damaged_data_files_are_refused(self):
         good = gzip.decompress((self.tmp / (IMAGES + ".gz")).read_bytes())
         for name, content, packed, message in (
             (IMAGES, good[:-1], False, IMAGES + ": truncated: 1455 of the 1456 bytes"),
@@ -100,7 +100,7 @@ class TrainInput(testlib.Case):
         path.write_bytes(gzip.compress(idx.labels([1] * 40) + bytes(1 << 26)))
         self.refused(1, LABELS + ".gz: oversized: inflates to more than the 48", *self.base)
 
-    def test_missing_data(self):
+    def test_missing_data_files_are_named(self):
         (self.tmp / (LABELS + ".gz")).unlink()
         self.refused(1, f"{self.data}: holds neither {LABELS} nor {LABELS}.gz", *self.base)
         self.refused(
@@ -124,7 +124,7 @@ class TrainInput(testlib.Case):
             with self.subTest(option=option, path=path):
                 self.refused(1, message, *self.base, option, path)
 
-    def test_checkpoints(self):
+    def test_unfit_checkpoints_are_refused(self):
         path = self.tmp / "c"
         result = self.run_program(
             testlib.program("train"), *self.base, "--checkpoint", str(path)
@@ -168,7 +168,7 @@ class TrainInput(testlib.Case):
         self.assertIn("epoch 1", result.err)
         self.assertEqual(path.read_bytes(), before)
 
-    def test_broken_environment(self):
+    def test_broken_environment_is_refused(self):
         for env, message in (
             ({"RANK": "x", "WORLD_SIZE": "2"}, "RANK"),
             ({"RANK": "2", "WORLD_SIZE": "2"}, "RANK"),

@@ -120,7 +120,7 @@ class OutputFiles(testlib.Case):
         self.assertEqual(result.code, 2, result)
         self.assertIn("--metrics-every needs --metrics or --tensorboard", result.err)
 
-    def test_event_file(self):
+    def test_event_file_holds_the_metrics(self):
         board = self.tmp / "board"
         self.train("--tensorboard", board, "--metrics", self.metrics)
         (path,) = board.iterdir()
@@ -133,7 +133,7 @@ class OutputFiles(testlib.Case):
             self.assertEqual(record[9:11], bytes([0x10, 19 * number]))  # the step
             self.assertIn(b"\x0a\x0aloss/train\x15" + struct.pack("<f", loss), record)
 
-    def test_plot(self):
+    def test_plot_draws_the_metrics(self):
         self.train("--metrics", self.metrics)
         svg = self.tmp / "curve.svg"
         plot = (testlib.program("train"), "--plot", self.metrics, "-o")

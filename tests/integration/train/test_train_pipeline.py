@@ -70,7 +70,7 @@ class Pipeline(testlib.Case):
         piped, _ = self.train(8, *args, "--pipeline-stages", "2", "--micro-batches", "4")
         self.check_same(alone, piped, 1e-5)
 
-    def test_bf16(self):
+    def test_bf16_trains_alike_with_and_without_stages(self):
         alone, _ = self.train(1, "--precision", "bf16")
         piped, _ = self.train(4, "--precision", "bf16", "--pipeline-stages", "4")
         self.check_same(alone, piped, 0.01)

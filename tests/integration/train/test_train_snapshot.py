@@ -26,7 +26,7 @@ class Snapshots(testlib.Case):
         )
         self.assertEqual(problems, [], summary)
 
-    def test_kills(self):
+    def test_random_kills_lose_no_step(self):
         self.check_kills("memory", 2, 5)
 
     def test_kills_of_stages(self):
@@ -35,7 +35,7 @@ class Snapshots(testlib.Case):
     def test_kills_with_checkpoints_alone(self):
         self.check_kills("files", 2, 3)
 
-    def test_schedules(self):
+    def test_random_kills_and_sizes_keep_the_model(self):
         problems, summary = torture.run_schedules(BUILD_ROOT, 1, seed=os.getpid())
         self.assertEqual(problems, [], summary)
 

@@ -220,7 +220,7 @@ static void test_refused_without_onednn(void **state)
     assert_non_null(strstr(err.text, "needs oneDNN"));
 }
 
-static void test_layers(void **state)
+static void test_layers_agree_with_the_reference(void **state)
 {
     (void)state;
     struct ct_device *dev = open_bf16();
@@ -344,7 +344,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_narrow_rounds_to_nearest_even),
         cmocka_unit_test(test_gather_mask_and_sum),
-        cmocka_unit_test(test_layers),
+        cmocka_unit_test(test_layers_agree_with_the_reference),
         cmocka_unit_test(test_loss_is_that_of_f32_rounded),
         cmocka_unit_test(test_updates_keep_the_copy),
         cmocka_unit_test(test_last_layer_at_once_on_one_thread),

@@ -111,7 +111,7 @@ static void test_every_variant_that_runs_here_comes_once_the_fastest_first(void 
 #endif
 }
 
-static void test_products(void **state)
+static void test_products_agree_with_the_reference(void **state)
 {
     (void)state;
     const struct ct_cpu_loops *loops;
@@ -260,7 +260,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_variant_that_runs_here_comes_once_the_fastest_first),
-        cmocka_unit_test(test_products),
+        cmocka_unit_test(test_products_agree_with_the_reference),
         cmocka_unit_test(test_product_of_nothing),
         cmocka_unit_test(test_same_bits_everywhere),
         cmocka_unit_test(test_sgd_is_pytorchs),

@@ -90,7 +90,7 @@ static void what_cuda_leaves_undefined_is_told(void **state)
     }
 }
 
-static void launches_fail(void **state)
+static void wrong_launches_fail(void **state)
 {
     (void)state;
     fake_gpu_begin(&(struct fake_gpu){.fail_cuda_call = 1});
@@ -107,7 +107,7 @@ int main(void)
         cmocka_unit_test(right_kernels_are_right_in_any_order),
         cmocka_unit_test(a_missing_barrier_shows),
         cmocka_unit_test(what_cuda_leaves_undefined_is_told),
-        cmocka_unit_test(launches_fail),
+        cmocka_unit_test(wrong_launches_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,7 +3,7 @@
 
 #include "launcher/cli/rdzv_conf.h"
 
-static void grammar_is_torchruns(void **state)
+static void grammar_is_that_of_torchrun(void **state)
 {
     static const struct {
         const char *text;
@@ -79,7 +79,7 @@ static void mistyped_keys_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(grammar_is_torchruns),
+        cmocka_unit_test(grammar_is_that_of_torchrun),
         cmocka_unit_test(values_are_read),
         cmocka_unit_test(mistyped_keys_are_refused),
     };

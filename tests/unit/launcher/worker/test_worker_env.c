@@ -50,7 +50,7 @@ static char *const base[] = {
     NULL,
 };
 
-static void environment_is_torchruns(void **state)
+static void environment_is_that_of_torchrun(void **state)
 {
     static const struct {
         const char *name, *value;
@@ -296,7 +296,7 @@ static void survives_lack_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(environment_is_torchruns),
+        cmocka_unit_test(environment_is_that_of_torchrun),
         cmocka_unit_test(interfaces_are_told_unless_decided),
         cmocka_unit_test(threads_share_the_cpus_unless_decided),
         cmocka_unit_test(workers_are_told_their_device),

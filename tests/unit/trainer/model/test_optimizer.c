@@ -103,13 +103,13 @@ static void check(enum ct_optimizer_kind kind, void (*by_hand)(struct arrays *))
     dev->ops->close(dev);
 }
 
-static void test_sgd(void **state)
+static void test_sgd_follows_the_formula(void **state)
 {
     (void)state;
     check(CT_OPTIMIZER_SGD, sgd_by_hand);
 }
 
-static void test_adamw(void **state)
+static void test_adamw_follows_the_formula(void **state)
 {
     (void)state;
     check(CT_OPTIMIZER_ADAMW, adamw_by_hand);
@@ -123,7 +123,7 @@ static void test_empty_share_touches_nothing(void **state)
     assert_int_equal(ct_optimizer_apply(&opt, NULL, NULL, NULL, 5, 5, NULL), 0);
 }
 
-static void test_names(void **state)
+static void test_names_are_those_of_pytorch(void **state)
 {
     (void)state;
     assert_string_equal(ct_optimizer_name(CT_OPTIMIZER_SGD), "sgd");
@@ -135,7 +135,7 @@ static void test_names(void **state)
     assert_null(ct_optimizer_state_name(CT_OPTIMIZER_ADAMW, 2));
 }
 
-static void test_schedules(void **state)
+static void test_schedules_follow_the_formula(void **state)
 {
     (void)state;
     struct ct_rate rate = {.schedule = CT_SCHEDULE_CONSTANT, .full = 0.1, .epochs = 10};
@@ -146,7 +146,7 @@ static void test_schedules(void **state)
     assert_true(fabs(ct_lr_schedule_rate(&rate, 10, 0.1)) < 1e-12);
 }
 
-static void test_warmup(void **state)
+static void test_warmup_rises_step_by_step(void **state)
 {
     (void)state;
     /* Three and a half steps of 0.1 epochs. */
@@ -175,12 +175,12 @@ static void test_rate_follows_the_batch(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sgd),
-        cmocka_unit_test(test_adamw),
+        cmocka_unit_test(test_sgd_follows_the_formula),
+        cmocka_unit_test(test_adamw_follows_the_formula),
         cmocka_unit_test(test_empty_share_touches_nothing),
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_schedules),
-        cmocka_unit_test(test_warmup),
+        cmocka_unit_test(test_names_are_those_of_pytorch),
+        cmocka_unit_test(test_schedules_follow_the_formula),
+        cmocka_unit_test(test_warmup_rises_step_by_step),
         cmocka_unit_test(test_rate_follows_the_batch),
     };
     return cmocka_run_group_tests_name("optimizer", tests, NULL, NULL);

@@ -26,7 +26,7 @@ static int parse(const char *const args[], struct ct_train_options *out, struct 
 #define LONG_ARGUMENT B10 B10 B10 B10 B10 B10 B10
 #define BBBB B10 B10 B10 B10 B10 B10 "bbbb..."
 
-static void test_defaults(void **state)
+static void test_defaults_without_options(void **state)
 {
     (void)state;
     struct ct_train_options o;
@@ -56,7 +56,7 @@ static void test_both_spellings_and_forms(void **state)
     assert_true(a.weight_decay == 0.5 && b.weight_decay == 0.5);
 }
 
-static void test_all_values(void **state)
+static void test_every_option_takes_its_value(void **state)
 {
     (void)state;
     struct ct_train_options o;
@@ -89,7 +89,7 @@ static void test_rate_follows_optimizer_unless_given(void **state)
     assert_true(given.lr == 0.5);
 }
 
-static void test_refused(void **state)
+static void test_wrong_values_are_refused(void **state)
 {
     (void)state;
     static const struct {
@@ -196,7 +196,7 @@ static void test_words_and_units(void **state)
 }
 
 /* Options that need or exclude each other. */
-static void test_company(void **state)
+static void test_options_need_or_exclude_others(void **state)
 {
     (void)state;
     static const struct {
@@ -255,7 +255,7 @@ static void test_help_wins_over_what_follows(void **state)
     assert_true(o.version);
 }
 
-static void test_shortened_names(void **state)
+static void test_names_may_be_shortened(void **state)
 {
     (void)state;
     struct ct_train_options o;
@@ -300,16 +300,16 @@ static void test_help_survives_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_defaults_without_options),
         cmocka_unit_test(test_both_spellings_and_forms),
-        cmocka_unit_test(test_all_values),
+        cmocka_unit_test(test_every_option_takes_its_value),
         cmocka_unit_test(test_rate_follows_optimizer_unless_given),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_wrong_values_are_refused),
         cmocka_unit_test(test_words_and_units),
-        cmocka_unit_test(test_company),
+        cmocka_unit_test(test_options_need_or_exclude_others),
         cmocka_unit_test(test_gpus_choose_cuda),
         cmocka_unit_test(test_help_wins_over_what_follows),
-        cmocka_unit_test(test_shortened_names),
+        cmocka_unit_test(test_names_may_be_shortened),
         cmocka_unit_test(test_help_survives_faults),
     };
     return cmocka_run_group_tests_name("train_options", tests, NULL, NULL);

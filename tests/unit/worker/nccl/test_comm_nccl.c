@@ -155,7 +155,7 @@ static void memory_outlives_what_uses_it(void **state)
     check_clean();
 }
 
-static void memory_without_ncclmemalloc(void **state)
+static void memory_is_found_without_ncclmemalloc(void **state)
 {
     (void)state;
     const struct fake_gpu script = {.no_mem_alloc = true};
@@ -374,7 +374,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_slow_but_healthy_life, reset),
         cmocka_unit_test_setup(memory_outlives_what_uses_it, reset),
-        cmocka_unit_test_setup(memory_without_ncclmemalloc, reset),
+        cmocka_unit_test_setup(memory_is_found_without_ncclmemalloc, reset),
         cmocka_unit_test_setup(memory_is_registered_on_all_ranks_or_none, reset),
         cmocka_unit_test_setup(no_shared_memory_on_gpus, reset),
         cmocka_unit_test_setup(opening_fails_in_words, reset),

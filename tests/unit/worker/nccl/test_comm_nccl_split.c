@@ -52,7 +52,7 @@ static void reverse_the_even(struct nccl_rank *r)
     ctw_comm_free(group);
 }
 
-static void colors_and_keys(void **state)
+static void ranks_follow_colors_and_keys(void **state)
 {
     (void)state;
     for (unsigned seed = 1; seed <= 5; seed++) {
@@ -95,7 +95,7 @@ static void halve(struct nccl_rank *r)
     }
 }
 
-static void splits_of_splits(void **state)
+static void a_split_can_be_split(void **state)
 {
     (void)state;
     nccl_ranks_run(&(struct nccl_ranks){.size = 8}, halve);
@@ -369,9 +369,9 @@ static void survives_every_failure(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(colors_and_keys),
+        cmocka_unit_test(ranks_follow_colors_and_keys),
         cmocka_unit_test(a_negative_color_gets_none),
-        cmocka_unit_test(splits_of_splits),
+        cmocka_unit_test(a_split_can_be_split),
         cmocka_unit_test(a_split_waits_for_what_is_queued),
         cmocka_unit_test(a_group_adds_as_its_parent_does),
         cmocka_unit_test(a_peer_that_never_comes),

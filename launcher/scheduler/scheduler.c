@@ -70,10 +70,18 @@ const char *ct_scheduler_get(const struct ct_scheduler_scan *scan, const char *n
     return value != NULL && value[0] != '\0' ? value : NULL;
 }
 
+void ct_scheduler_found(const struct ct_scheduler_scan *scan, enum ct_scheduler_kind kind,
+                        const char *name, const char *reason)
+{
+    scan->out->kind = kind;
+    scan->out->name = name;
+    scan->out->reason = reason;
+}
+
 int ct_scheduler_read(const struct ct_scheduler_scan *scan, const char *name, int min, int max,
                       struct ct_scheduler_int *out)
 {
-    const char *value = ct_scheduler_get(scan, name);
+    const char *value = name != NULL ? ct_scheduler_get(scan, name) : NULL;
     int number;
     if (value == NULL) {
         return 0;
@@ -89,20 +97,21 @@ int ct_scheduler_read(const struct ct_scheduler_scan *scan, const char *name, in
 int ct_scheduler_need(const struct ct_scheduler_scan *scan, const char *name, int min, int max,
                       struct ct_scheduler_int *out)
 {
-    int rc = ct_scheduler_read(scan, name, min, max, out);
-    return rc != 0 || ct_scheduler_get(scan, name) != NULL
-               ? rc
-               : ct_err_set(scan->err, CT_EFORMAT, "this looks like %s (%s), but %s is not set",
-                            scan->out->name, scan->out->reason, name);
+    if (ct_scheduler_get(scan, name) == NULL) {
+        return ct_err_set(scan->err, CT_EFORMAT, "this looks like %s (%s), but %s is not set",
+                          scan->out->name, scan->out->reason, name);
+    }
+    return ct_scheduler_read(scan, name, min, max, out);
 }
 
 static int check_below(const struct ct_scheduler_scan *scan, const struct ct_scheduler_int *rank,
                        const struct ct_scheduler_int *size)
 {
-    return rank->from == NULL || size->from == NULL || rank->value < size->value
-               ? 0
-               : ct_err_set(scan->err, CT_EFORMAT, "%s=%d is not below %s=%d", rank->from,
-                            rank->value, size->from, size->value);
+    if (rank->from == NULL || size->from == NULL || rank->value < size->value) {
+        return 0;
+    }
+    return ct_err_set(scan->err, CT_EFORMAT, "%s=%d is not below %s=%d", rank->from, rank->value,
+                      size->from, size->value);
 }
 
 int ct_scheduler_ranks(const struct ct_scheduler_scan *scan, const char *rank, const char *size,
@@ -117,15 +126,11 @@ int ct_scheduler_ranks(const struct ct_scheduler_scan *scan, const char *rank, c
     if (rc != 0) {
         return rc;
     }
-    rc = local_rank == NULL
-             ? 0
-             : ct_scheduler_read(scan, local_rank, 0, CT_MAX_WORLD - 1, &out->local_rank);
+    rc = ct_scheduler_read(scan, local_rank, 0, CT_MAX_WORLD - 1, &out->local_rank);
     if (rc != 0) {
         return rc;
     }
-    rc = local_size == NULL
-             ? 0
-             : ct_scheduler_read(scan, local_size, 1, CT_MAX_WORLD, &out->local_size);
+    rc = ct_scheduler_read(scan, local_size, 1, CT_MAX_WORLD, &out->local_size);
     if (rc != 0) {
         return rc;
     }
@@ -137,10 +142,11 @@ int ct_scheduler_ranks(const struct ct_scheduler_scan *scan, const char *rank, c
     if (rc != 0) {
         return rc;
     }
-    return out->local_size.from == NULL || out->local_size.value <= out->world_size.value
-               ? 0
-               : ct_err_set(scan->err, CT_EFORMAT, "%s=%d is more than %s=%d", out->local_size.from,
-                            out->local_size.value, out->world_size.from, out->world_size.value);
+    if (out->local_size.from == NULL || out->local_size.value <= out->world_size.value) {
+        return 0;
+    }
+    return ct_err_set(scan->err, CT_EFORMAT, "%s=%d is more than %s=%d", out->local_size.from,
+                      out->local_size.value, out->world_size.from, out->world_size.value);
 }
 
 /* Assumes ranks 0..L-1 on the first node, L..2L-1 on the second, and so on, which is every

@@ -199,9 +199,7 @@ int ct_scheduler_pbs(const struct ct_scheduler_scan *scan)
     if (ct_scheduler_get(scan, "PBS_NODEFILE") == NULL) {
         return CT_SCHEDULER_E_NOT_HERE;
     }
-    scan->out->kind = CT_SCHEDULER_PBS;
-    scan->out->name = "a PBS job";
-    scan->out->reason = "PBS_NODEFILE is set";
+    ct_scheduler_found(scan, CT_SCHEDULER_PBS, "a PBS job", "PBS_NODEFILE is set");
     return from_file(scan, "PBS_NODEFILE", "PBS_JOBID", "pbs", NULL);
 }
 
@@ -210,8 +208,6 @@ int ct_scheduler_lsf(const struct ct_scheduler_scan *scan)
     if (ct_scheduler_get(scan, "LSB_DJOB_HOSTFILE") == NULL) {
         return CT_SCHEDULER_E_NOT_HERE;
     }
-    scan->out->kind = CT_SCHEDULER_LSF;
-    scan->out->name = "an LSF job";
-    scan->out->reason = "LSB_DJOB_HOSTFILE is set";
+    ct_scheduler_found(scan, CT_SCHEDULER_LSF, "an LSF job", "LSB_DJOB_HOSTFILE is set");
     return from_file(scan, "LSB_DJOB_HOSTFILE", "LSB_JOBID", "lsf", ct_scheduler_lsf_drop);
 }

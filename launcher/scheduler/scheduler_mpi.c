@@ -10,24 +10,26 @@
 static void here(const struct ct_scheduler_scan *scan, enum ct_scheduler_kind kind,
                  const char *name, const char *reason)
 {
-    scan->out->kind = kind;
-    scan->out->name = name;
-    scan->out->reason = reason;
+    ct_scheduler_found(scan, kind, name, reason);
     scan->out->ranks_only = true;
+}
+
+/* Are there, or may there be, ranks on other machines? */
+static bool is_spread(const struct ct_scheduler *out)
+{
+    return out->local_size.from == NULL || out->local_size.value < out->world_size.value;
 }
 
 /* If all ranks are on this machine, no host name is needed. Otherwise they meet on the first host
  * of the allocation, unless their launcher has named one. */
 static int finish(const struct ct_scheduler_scan *scan)
 {
-    struct ct_scheduler *out = scan->out;
     ct_scheduler_nodes_from_ranks(scan);
     int rc = ct_scheduler_check_nodes(scan);
-    bool spread = out->local_size.from == NULL || out->local_size.value < out->world_size.value;
-    if (rc == 0 && spread && out->first_host.from == NULL) {
-        rc = ct_scheduler_allocation(scan);
+    if (rc != 0 || !is_spread(scan->out) || scan->out->first_host.from != NULL) {
+        return rc;
     }
-    return rc;
+    return ct_scheduler_allocation(scan);
 }
 
 /* "778829824.0;tcp://192.0.2.2,10.0.0.2:42999;tcp6://...": the first address of mpirun's host. It
@@ -89,7 +91,7 @@ static int ask_hydra(const struct ct_scheduler_scan *scan)
     if (rc != 0 || fd.from == NULL || scan->in->pmi == NULL || out->world_size.value == 1) {
         return rc;
     }
-    bool spread = out->local_size.from == NULL || out->local_size.value < out->world_size.value;
+    bool spread = is_spread(out);
     const char *own = ct_scheduler_get(scan, "MPIR_CVAR_CH3_INTERFACE_HOSTNAME");
     (void)snprintf(host, sizeof(host), "%s", own != NULL ? own : scan->in->host);
     rc = scan->in->pmi(scan->in->data, fd.value, spread, out->rank.value == 0, space, host,

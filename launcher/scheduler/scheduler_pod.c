@@ -12,14 +12,6 @@
 /* What is read of /etc/hosts. The kubelet writes a few lines. */
 #define FILE_MAX ((size_t)1 << 20)
 
-static void here(const struct ct_scheduler_scan *scan, enum ct_scheduler_kind kind,
-                 const char *name, const char *reason)
-{
-    scan->out->kind = kind;
-    scan->out->name = name;
-    scan->out->reason = reason;
-}
-
 /* ---- Kubernetes ------------------------------------------------------------------------------ */
 
 /* Finds the domain in the pod's full name, which the kubelet writes into /etc/hosts:
@@ -38,14 +30,11 @@ static int read_pod_domain(const struct ct_scheduler_scan *scan, struct ct_buf *
     if (text == NULL) {
         return ct_err_set(scan->err, CT_ENOMEM, "out of memory for /etc/hosts");
     }
-    for (const char *at = text; (at = strstr(at, scan->in->host)) != NULL; at += len) {
+    for (const char *at = text; len > 0 && (at = strstr(at, scan->in->host)) != NULL; at += len) {
         bool whole = at > text && isspace((unsigned char)at[-1]);
-        if (len > 0 && whole && at[len] == '.') {
+        if (whole && at[len] == '.') {
             *domain = at + len;
             return 0;
-        }
-        if (len == 0) {
-            break;
         }
     }
     return 0;
@@ -81,8 +70,8 @@ int ct_scheduler_kubernetes(const struct ct_scheduler_scan *scan)
         ct_scheduler_get(scan, "JOB_COMPLETION_INDEX") == NULL) {
         return CT_SCHEDULER_E_NOT_HERE;
     }
-    here(scan, CT_SCHEDULER_KUBERNETES, "a pod of an indexed Kubernetes job",
-         "KUBERNETES_SERVICE_HOST and JOB_COMPLETION_INDEX are set");
+    ct_scheduler_found(scan, CT_SCHEDULER_KUBERNETES, "a pod of an indexed Kubernetes job",
+                       "KUBERNETES_SERVICE_HOST and JOB_COMPLETION_INDEX are set");
     int rc =
         ct_scheduler_need(scan, "JOB_COMPLETION_INDEX", 0, CT_MAX_NODES - 1, &scan->out->node_rank);
     if (rc != 0) {
@@ -133,7 +122,8 @@ int ct_scheduler_tpu(const struct ct_scheduler_scan *scan)
     if (at == NULL || ct_scheduler_get(scan, "TPU_WORKER_ID") == NULL) {
         return CT_SCHEDULER_E_NOT_HERE;
     }
-    here(scan, CT_SCHEDULER_TPU, "a TPU host", "TPU_WORKER_ID and TPU_WORKER_HOSTNAMES are set");
+    ct_scheduler_found(scan, CT_SCHEDULER_TPU, "a TPU host",
+                       "TPU_WORKER_ID and TPU_WORKER_HOSTNAMES are set");
     out->hosts_from = names;
     int rc = 0;
     for (size_t len; rc == 0; at += len + 1) {
@@ -167,7 +157,7 @@ int ct_scheduler_torchx(const struct ct_scheduler_scan *scan)
     if (host == NULL) {
         return CT_SCHEDULER_E_NOT_HERE;
     }
-    here(scan, CT_SCHEDULER_TORCHX, "a TorchX role", "TORCHX_RANK0_HOST is set");
+    ct_scheduler_found(scan, CT_SCHEDULER_TORCHX, "a TorchX role", "TORCHX_RANK0_HOST is set");
     ct_scheduler_first_host(scan, host, strlen(host), "TORCHX_RANK0_HOST");
     return 0;
 }
@@ -180,7 +170,8 @@ int ct_scheduler_master(const struct ct_scheduler_scan *scan)
     if (master == NULL || ct_scheduler_get(scan, "NODE_RANK") == NULL) {
         return CT_SCHEDULER_E_NOT_HERE;
     }
-    here(scan, CT_SCHEDULER_MASTER, "a node of a job", "MASTER_ADDR and NODE_RANK are set");
+    ct_scheduler_found(scan, CT_SCHEDULER_MASTER, "a node of a job",
+                       "MASTER_ADDR and NODE_RANK are set");
     int rc = ct_scheduler_need(scan, "NODE_RANK", 0, CT_MAX_NODES - 1, &out->node_rank);
     if (rc != 0) {
         return rc;

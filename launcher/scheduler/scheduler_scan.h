@@ -40,7 +40,12 @@ CT_MUST_CHECK int ct_scheduler_master(const struct ct_scheduler_scan *scan);
 /* The value; NULL when it is absent or empty. */
 const char *ct_scheduler_get(const struct ct_scheduler_scan *scan, const char *name);
 
-/* Reads a variable that is there; leaves *out alone when it is not. CT_EFORMAT names it. */
+/* Notes which scheduler has started this process, and by what that is known. */
+void ct_scheduler_found(const struct ct_scheduler_scan *scan, enum ct_scheduler_kind kind,
+                        const char *name, const char *reason);
+
+/* Reads a variable that is set. If it is not, or `name` is NULL, *out stays as it is. CT_EFORMAT
+ * names the variable. */
 CT_MUST_CHECK int ct_scheduler_read(const struct ct_scheduler_scan *scan, const char *name, int min,
                                     int max, struct ct_scheduler_int *out);
 

@@ -121,9 +121,8 @@ int ct_scheduler_slurm(const struct ct_scheduler_scan *scan)
         ct_scheduler_get(scan, "SLURM_STEP_NUM_NODES") == NULL) {
         return CT_SCHEDULER_E_NOT_HERE;
     }
-    out->kind = CT_SCHEDULER_SLURM;
-    out->name = "a Slurm job step";
-    out->reason = "SLURM_STEP_NODELIST and SLURM_STEP_NUM_NODES are set";
+    ct_scheduler_found(scan, CT_SCHEDULER_SLURM, "a Slurm job step",
+                       "SLURM_STEP_NODELIST and SLURM_STEP_NUM_NODES are set");
     int rc = ct_scheduler_need(scan, "SLURM_STEP_NUM_NODES", 1, CT_MAX_NODES, &out->nnodes);
     if (rc != 0) {
         return rc;
@@ -174,9 +173,8 @@ int ct_scheduler_slurm_batch(const struct ct_scheduler_scan *scan)
     if (ct_scheduler_get(scan, "SLURM_JOB_ID") == NULL) {
         return CT_SCHEDULER_E_NOT_HERE;
     }
-    out->kind = CT_SCHEDULER_SLURM_BATCH;
-    out->name = "a Slurm job, outside of any step";
-    out->reason = "SLURM_JOB_ID is set, the variables of a step are not";
+    ct_scheduler_found(scan, CT_SCHEDULER_SLURM_BATCH, "a Slurm job, outside of any step",
+                       "SLURM_JOB_ID is set, the variables of a step are not");
     read_extras(scan);
     const char *nodes = ct_scheduler_get(scan, "SLURM_JOB_NUM_NODES");
     int count;

@@ -68,16 +68,39 @@ static void add_socket(const struct ct_topology *topology, int node, struct ct_c
     }
 }
 
-/* Is this the lowest CPU of its core that may be used? */
-static bool leads_core(const struct ct_topology *topology, int cpu, int node)
+/* Do two CPUs belong to the same group, which is a core or a cache? */
+typedef bool same_fn(const struct ct_topology *topology, int a, int b);
+
+static bool same_core(const struct ct_topology *topology, int a, int b)
+{
+    return topology->cpu[a].core == topology->cpu[b].core;
+}
+
+static bool same_cache(const struct ct_topology *topology, int a, int b)
+{
+    return topology->cpu[a].cache == topology->cpu[b].cache;
+}
+
+/* Is this the lowest CPU of its group that may be used? */
+static bool leads(const struct ct_topology *topology, int cpu, int node, same_fn *same)
 {
     for (int other = 0; other < cpu; other++) {
-        if (in_node(topology, other, node) &&
-            topology->cpu[other].core == topology->cpu[cpu].core) {
+        if (in_node(topology, other, node) && same(topology, other, cpu)) {
             return false;
         }
     }
     return in_node(topology, cpu, node);
+}
+
+/* Adds the group that `cpu` leads. */
+static void add_group(const struct ct_topology *topology, int cpu, int node, same_fn *same,
+                      struct ct_cpus *out)
+{
+    for (int other = cpu; other < topology->cpu_count; other++) {
+        if (in_node(topology, other, node) && same(topology, other, cpu)) {
+            ct_cpus_add(out, other);
+        }
+    }
 }
 
 static int add_share(const struct ct_topology *topology, const struct seat *seat,
@@ -85,7 +108,7 @@ static int add_share(const struct ct_topology *topology, const struct seat *seat
 {
     int cores = 0, at = 0;
     for (int cpu = 0; cpu < topology->cpu_count; cpu++) {
-        cores += leads_core(topology, cpu, seat->node);
+        cores += leads(topology, cpu, seat->node, same_core);
     }
     if (cores == 0 || seat->peers < 1) {
         return 0;
@@ -101,25 +124,23 @@ static int add_share(const struct ct_topology *topology, const struct seat *seat
     int first = seat->index * each + (seat->index < rest ? seat->index : rest);
     int end = first + each + (seat->index < rest);
     for (int cpu = 0; cpu < topology->cpu_count; cpu++) {
-        if (!leads_core(topology, cpu, seat->node)) {
+        if (!leads(topology, cpu, seat->node, same_core)) {
             continue;
         }
-        for (int other = cpu; at >= first && at < end && other < topology->cpu_count; other++) {
-            if (in_node(topology, other, seat->node) &&
-                topology->cpu[other].core == topology->cpu[cpu].core) {
-                ct_cpus_add(out, other);
-            }
+        if (at >= first && at < end) {
+            add_group(topology, cpu, seat->node, same_core, out);
         }
         at++;
     }
     return 0;
 }
 
-static int cache_size(const struct ct_topology *topology, int cache, int node)
+/* The number of CPUs that have the same cache as `cpu`. */
+static int cache_size(const struct ct_topology *topology, int cpu, int node)
 {
     int size = 0;
-    for (int cpu = 0; cpu < topology->cpu_count; cpu++) {
-        size += in_node(topology, cpu, node) && topology->cpu[cpu].cache == cache;
+    for (int other = 0; other < topology->cpu_count; other++) {
+        size += in_node(topology, other, node) && same_cache(topology, other, cpu);
     }
     return size;
 }
@@ -128,20 +149,8 @@ static int cache_size(const struct ct_topology *topology, int cache, int node)
  * that with the lowest CPU. */
 static bool comes_before(const struct ct_topology *topology, int a, int b, int node)
 {
-    int size_a = cache_size(topology, topology->cpu[a].cache, node);
-    int size_b = cache_size(topology, topology->cpu[b].cache, node);
+    int size_a = cache_size(topology, a, node), size_b = cache_size(topology, b, node);
     return size_a > size_b || (size_a == size_b && a < b);
-}
-
-static bool leads_cache(const struct ct_topology *topology, int cpu, int node)
-{
-    for (int other = 0; other < cpu; other++) {
-        if (in_node(topology, other, node) &&
-            topology->cpu[other].cache == topology->cpu[cpu].cache) {
-            return false;
-        }
-    }
-    return in_node(topology, cpu, node);
 }
 
 static void add_complex(const struct ct_topology *topology, const struct seat *seat,
@@ -149,25 +158,19 @@ static void add_complex(const struct ct_topology *topology, const struct seat *s
 {
     int groups = 0;
     for (int cpu = 0; cpu < topology->cpu_count; cpu++) {
-        groups += leads_cache(topology, cpu, seat->node);
+        groups += leads(topology, cpu, seat->node, same_cache);
     }
     for (int cpu = 0; groups > 0 && cpu < topology->cpu_count; cpu++) {
-        if (!leads_cache(topology, cpu, seat->node)) {
+        if (!leads(topology, cpu, seat->node, same_cache)) {
             continue;
         }
         int before = 0;
         for (int other = 0; other < topology->cpu_count; other++) {
-            before += other != cpu && leads_cache(topology, other, seat->node) &&
+            before += other != cpu && leads(topology, other, seat->node, same_cache) &&
                       comes_before(topology, other, cpu, seat->node);
         }
-        if (before != seat->index % groups) {
-            continue;
-        }
-        for (int other = cpu; other < topology->cpu_count; other++) {
-            if (in_node(topology, other, seat->node) &&
-                topology->cpu[other].cache == topology->cpu[cpu].cache) {
-                ct_cpus_add(out, other);
-            }
+        if (before == seat->index % groups) {
+            add_group(topology, cpu, seat->node, same_cache, out);
         }
     }
 }
@@ -196,12 +199,13 @@ int ct_binding_decide(const struct ct_topology *topology, enum ct_bind bind,
         add_complex(topology, &seat, &cpus);
         break;
     }
-    if (rc == 0 && ct_cpus_count(&cpus) == 0) {
-        rc = ct_err_set(err, CT_ENOENT, "no CPU of NUMA node %d may be used here", seat.node);
+    if (rc != 0) {
+        return rc;
     }
-    if (rc == 0) {
-        *out = cpus;
-        *node = seat.node;
+    if (ct_cpus_count(&cpus) == 0) {
+        return ct_err_set(err, CT_ENOENT, "no CPU of NUMA node %d may be used here", seat.node);
     }
-    return rc;
+    *out = cpus;
+    *node = seat.node;
+    return 0;
 }

@@ -208,24 +208,28 @@ int ct_gpu_masks_decide(const struct ct_gpu_facts *facts, const struct ct_gpu_re
         return 0;
     }
     int rc = spread(facts, request, asked, &masks, err);
-    if (rc == 0 && facts->mig_on && masks.list == NULL) {
+    if (rc != 0) {
+        return rc;
+    }
+    if (facts->mig_on && masks.list == NULL) {
         rc = unnamed_mig(request, &masks, err);
-    } else if (rc == 0 && mig && !masks.masked && masks.devices > 1 && request->ranks_here > 1) {
+        if (rc != 0) {
+            return rc;
+        }
+    } else if (mig && !masks.masked && masks.devices > 1 && request->ranks_here > 1) {
         note(&masks, CT_LOG_WARNING,
              "CUDA shows each worker only the first of the %d MIG devices; --gpu-bind mask gives "
              "each its own",
              masks.devices);
     }
-    if (rc == 0 && facts->hami && masks.masked) {
+    if (facts->hami && masks.masked) {
         note(&masks, CT_LOG_WARNING,
              "HAMi-core is in this container: behind a mask its memory limits do not hold for "
              "devices other than 0; without %s all workers see all devices",
              asking(request));
     }
-    if (rc == 0) {
-        *out = masks;
-    }
-    return rc;
+    *out = masks;
+    return 0;
 }
 
 /* ---- one worker ------------------------------------------------------------------------------ */

@@ -52,15 +52,12 @@ static bool has_driver(const char *dev_dir)
 
 /* CUDA is not asked, because a CUDA context of the launcher would take memory on every GPU for the
  * whole job. A wrong guess only costs one worker too many or too few. */
-int ct_gpus_count(const char *proc_dir, const char *dev_dir, const char *visible)
+int ct_gpus_count(const char *proc_dir, const char *dev_dir)
 {
     int in_proc = count_entries(proc_dir, NULL);
     int in_dev = has_driver(dev_dir) ? count_entries(dev_dir, "nvidia") : 0;
-    int physical = in_proc < in_dev ? in_proc : in_dev;
-    if (physical == 0) {
-        physical = in_proc > in_dev ? in_proc : in_dev;
-    }
-    return visible == NULL || physical == 0 ? physical : ct_gpu_entries(visible, physical);
+    int less = in_proc < in_dev ? in_proc : in_dev;
+    return less > 0 ? less : in_proc + in_dev;
 }
 
 /* ---- MIG, HAMi-core, MPS --------------------------------------------------------------------- */
@@ -122,7 +119,7 @@ void ct_gpus_read(const struct ct_gpus_roots *roots, char *const *env, struct ct
                                               "/etc/ld.so.preload"};
     roots = roots != NULL ? roots : &real;
     *out = (struct ct_gpu_facts){
-        .physical = ct_gpus_count(roots->proc_gpus, roots->dev, NULL),
+        .physical = ct_gpus_count(roots->proc_gpus, roots->dev),
         .visible = ct_environ_get(env, "CUDA_VISIBLE_DEVICES"),
         .mig = mig_list(ct_environ_get(env, "NVIDIA_VISIBLE_DEVICES")),
         .mig_on = is_cut(roots->caps),

@@ -19,17 +19,17 @@ struct ct_gpus_roots {
     const char *preload;   /* "/etc/ld.so.preload" */
 };
 
-/* Entries of `proc_dir` and nodes nvidia0, nvidia1, ... of `dev_dir`; where both are there, the
- * smaller count (a container is given device nodes, yet may see the host's /proc; a fresh host has
- * no device nodes before the first use). `visible` is the value of CUDA_VISIBLE_DEVICES or NULL; as
- * in CUDA, the devices up to the first entry that names none count. */
-int ct_gpus_count(const char *proc_dir, const char *dev_dir, const char *visible);
+/* Counts the entries of `proc_dir` and the nodes nvidia0, nvidia1, ... of `dev_dir`. The smaller
+ * count is right, because a container may see the host's /proc. If one of them is 0, the other is
+ * right, because a fresh host has no device nodes before the first use. */
+int ct_gpus_count(const char *proc_dir, const char *dev_dir);
 
 /* What is known of this machine's GPUs. The strings are the environment's. `roots` NULL = the real
  * ones. */
 void ct_gpus_read(const struct ct_gpus_roots *roots, char *const *env, struct ct_gpu_facts *out);
 
-/* How many workers "one for each GPU" means. Each MIG device counts as one. */
+/* How many workers "one for each GPU" means. Each MIG device counts as one. As in CUDA, only the
+ * devices in front of the first entry of CUDA_VISIBLE_DEVICES that names none count. */
 int ct_gpus_workers(const struct ct_gpu_facts *facts);
 
 #endif

@@ -16,20 +16,20 @@ static void counts_what_the_driver_shows(void **state)
 {
     char *proc = ct_tmpdir_new(), *dev = ct_tmpdir_new();
     (void)state;
-    assert_int_equal(ct_gpus_count("/nonexistent", "/nonexistent", NULL), 0);
+    assert_int_equal(ct_gpus_count("/nonexistent", "/nonexistent"), 0);
     add(dev, "nvidiactl");
     add(dev, "nvidia-uvm");
     add(dev, "nvidia");
-    assert_int_equal(ct_gpus_count(proc, dev, NULL), 0);
+    assert_int_equal(ct_gpus_count(proc, dev), 0);
     add(proc, "0000:01:00.0");
     add(proc, "0000:02:00.0");
-    assert_int_equal(ct_gpus_count(proc, dev, NULL), 2); /* no device node yet */
+    assert_int_equal(ct_gpus_count(proc, dev), 2); /* no device node yet */
     add(dev, "nvidia0");
-    assert_int_equal(ct_gpus_count(proc, dev, NULL), 1); /* a container with one of them */
+    assert_int_equal(ct_gpus_count(proc, dev), 1); /* a container with one of them */
     add(dev, "nvidia1");
     add(dev, "nvidia10");
-    assert_int_equal(ct_gpus_count(proc, dev, NULL), 2);
-    assert_int_equal(ct_gpus_count("/nonexistent", dev, NULL), 3);
+    assert_int_equal(ct_gpus_count(proc, dev), 2);
+    assert_int_equal(ct_gpus_count("/nonexistent", dev), 3);
     ct_tmpdir_free(proc);
     ct_tmpdir_free(dev);
 }
@@ -45,18 +45,16 @@ static void honours_visible_devices(void **state)
         {"MIG-x/1", 1}, {" 0 , 1", 2},   {"0,,1", 1},       {"0 1", 1},
         {"0,1,", 2},    {"99999999", 0}, {"1x", 1},
     };
-    char *proc = ct_tmpdir_new();
     (void)state;
-    add(proc, "a");
-    add(proc, "b");
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        int count = ct_gpus_count(proc, "/nonexistent", rows[i].visible);
+        const struct ct_gpu_facts facts = {.physical = 2, .visible = rows[i].visible};
+        int count = ct_gpus_workers(&facts);
         if (count != rows[i].count) {
             fail_msg("'%s' gives %d", rows[i].visible, count);
         }
     }
-    assert_int_equal(ct_gpus_count("/nonexistent", "/nonexistent", "0"), 0);
-    ct_tmpdir_free(proc);
+    const struct ct_gpu_facts none = {.physical = 0, .visible = "0"};
+    assert_int_equal(ct_gpus_workers(&none), 0);
 }
 
 /* HAMi-core, MIG and what a container was given, without any of them. */

@@ -99,29 +99,30 @@ static int host_store(struct ct_agent_run *run, struct ct_err *err)
         .log = &run->log,
     };
     int rc = ct_server_open(&run->loop, &options, &run->store.server, err);
-    if (rc == 0 && own_name) {
+    run->store.on_loopback = any;
+    if (rc != 0) {
+        return rc;
+    }
+    if (own_name) {
         ct_agent_report_say(
             run->output,
             "%s is the loopback on this machine (see /etc/hosts): the store listens on all "
             "its addresses, for the other machines",
             address->host);
-    } else if (rc == 0 && any && shared(job)) {
+    } else if (any && shared(job)) {
         ct_agent_report_say(
             run->output,
             "the store listens on all addresses of this machine (%s %s); the other nodes "
             "need one of them there",
             address->option, address->host);
     }
-    run->store.on_loopback = any;
-    if (rc == 0) {
-        const char *outer = any                          ? ANY_ADDRESS
-                            : is_loopback(address->host) ? address->master
-                                                         : address->host;
-        say_open(run, outer, ct_server_port(run->store.server),
-                 shared(job) ? "read this job's status, write its keys, join it and end it"
-                             : "read this job's status and write its keys");
-    }
-    return rc;
+    const char *outer = any                          ? ANY_ADDRESS
+                        : is_loopback(address->host) ? address->master
+                                                     : address->host;
+    say_open(run, outer, ct_server_port(run->store.server),
+             shared(job) ? "read this job's status, write its keys, join it and end it"
+                         : "read this job's status and write its keys");
+    return 0;
 }
 
 int ct_agent_store_open(struct ct_agent_run *run, struct ct_err *err)

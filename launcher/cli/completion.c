@@ -11,11 +11,6 @@
 #include <stdbool.h>
 #include <string.h>
 
-static bool is_offered(const struct ct_option_spec *spec)
-{
-    return spec->help != NULL;
-}
-
 /* Prints the words that may be the value, each with a blank in front: the lower-case ones of
  * "N|auto|cpu|gpu". */
 static void print_choices(const struct ct_option_spec *spec, struct ct_buf *out)
@@ -73,7 +68,7 @@ static void print_bash(struct ct_buf *out)
                      "        word=${COMP_WORDS[i++]//_/-}\n"
                      "        case $word in\n");
     for (size_t i = 0; i < ct_option_count; i++) {
-        if (is_offered(&ct_option_table[i]) && ct_option_table[i].metavar != NULL) {
+        if (ct_option_is_shown(&ct_option_table[i]) && ct_option_table[i].metavar != NULL) {
             print_bash_case(&ct_option_table[i], out);
         }
     }
@@ -106,7 +101,7 @@ static void print_bash(struct ct_buf *out)
                      "    if [[ $cur == -* ]]; then\n"
                      "        COMPREPLY=($(compgen -W \"");
     for (size_t i = 0; i < ct_option_count; i++) {
-        if (is_offered(&ct_option_table[i])) {
+        if (ct_option_is_shown(&ct_option_table[i])) {
             print_name(&ct_option_table[i], " ", out);
             ct_buf_addf(out, " ");
         }
@@ -182,7 +177,7 @@ static void print_zsh(struct ct_buf *out)
                      " PREFIX=${PREFIX//_/-}\n"
                      "    _arguments -s -S \\\n");
     for (size_t i = 0; i < ct_option_count; i++) {
-        if (is_offered(&ct_option_table[i])) {
+        if (ct_option_is_shown(&ct_option_table[i])) {
             print_zsh_option(&ct_option_table[i], out);
         }
     }

@@ -36,11 +36,6 @@ static size_t find_topic(const char *word)
     return i;
 }
 
-static bool is_shown(const struct ct_option_spec *spec)
-{
-    return spec->help != NULL;
-}
-
 /* Finds an option by its long name; NULL when there is none. */
 static const struct ct_option_spec *find_option(const char *word)
 {
@@ -50,7 +45,7 @@ static const struct ct_option_spec *find_option(const char *word)
             name++;
             p++;
         }
-        if (*name == '\0' && *p == '\0' && is_shown(&ct_option_table[i])) {
+        if (*name == '\0' && *p == '\0' && ct_option_is_shown(&ct_option_table[i])) {
             return &ct_option_table[i];
         }
     }
@@ -94,7 +89,7 @@ static void print_topic(size_t topic, struct ct_buf *out)
     ct_buf_addf(out, "%s: %s\n\n", topics[topic].name, topics[topic].title);
     for (size_t i = 0; i < ct_option_count; i++) {
         const struct ct_option_spec *spec = &ct_option_table[i];
-        if (is_shown(spec) && spec->topic == topic) {
+        if (ct_option_is_shown(spec) && spec->topic == topic) {
             print_option(spec, out);
         }
     }

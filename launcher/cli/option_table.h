@@ -108,6 +108,11 @@ struct ct_option_spec {
 extern const struct ct_option_spec ct_option_table[];
 extern const size_t ct_option_count;
 
+static inline bool ct_option_is_shown(const struct ct_option_spec *spec)
+{
+    return spec->help != NULL;
+}
+
 /* Reads `value` (NULL for a flag) into `options`. `origin` is what a message calls the option. */
 CT_MUST_CHECK int ct_option_apply(const struct ct_option_spec *spec, const char *origin,
                                   const char *value, struct ct_options *options,

@@ -494,10 +494,14 @@ static int find_agent(const struct fleet *fleet, const struct ct_fleet_plan *pla
         return 0;
     }
     rc = ct_fleet_argv(plan, first, false, "", &argv, err);
-    if (rc == 0) {
-        rc = ct_command_find(argv.list[0], job->env, &path, err);
-        rc = rc == 0 ? 0 : ct_err_wrap(err, "the launch agent");
+    if (rc != 0) {
+        goto out;
     }
+    rc = ct_command_find(argv.list[0], job->env, &path, err);
+    if (rc != 0) {
+        (void)ct_err_wrap(err, "the launch agent");
+    }
+out:
     ct_free(path);
     ct_strlist_fini(&argv);
     return rc;

@@ -67,16 +67,16 @@ static int emit(const struct list *list, const struct name *name)
 /* Reads a run of digits. *width gets its length, because names keep leading zeros. */
 static int read_number(const struct list *list, const char **at, int64_t *number, int *width)
 {
-    char digits[DIGITS_MAX + 1];
     size_t len = strspn(*at, "0123456789");
     if (len == 0 || len > DIGITS_MAX) {
         return bad(list, "a number is missing or too long in a bracket");
     }
-    memcpy(digits, *at, len);
-    digits[len] = '\0';
-    *at += len;
     *width = (int)len;
-    return ct_parse_i64(digits, 0, INT64_MAX, number) == 0 ? 0 : bad(list, "a number is no number");
+    *number = 0;
+    for (size_t i = 0; i < len; i++) {
+        *number = *number * 10 + *(*at)++ - '0';
+    }
+    return 0;
 }
 
 static int expand_from(const struct list *list, const char *at, const char *end, struct name *name,

@@ -454,11 +454,10 @@ static int new_attempt(struct ct_link *link, int fd, struct attempt **out)
     attempt->channel.on_msg = on_msg;
     attempt->channel.on_end = on_channel_end;
     attempt->channel.on_closed = on_channel_closed;
-    int rc = fd >= 0 ? ct_channel_init_fd(&attempt->channel, link->loop, fd)
-                     : ct_channel_init_tcp(&attempt->channel, link->loop);
-    if (rc != 0) {
-        ct_free(attempt);
-        return rc;
+    if (fd >= 0) {
+        ct_channel_init_fd(&attempt->channel, link->loop, fd);
+    } else {
+        ct_channel_init_tcp(&attempt->channel, link->loop);
     }
     link->attempts++;
     *out = attempt;

@@ -383,20 +383,19 @@ static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
 /* ---- opening -------------------------------------------------------------------------------- */
 
 /* Initialises the rest of a channel whose stream is initialised. */
-static int init(struct ct_channel *channel, uv_loop_t *loop)
+static void init(struct ct_channel *channel, uv_loop_t *loop)
 {
     channel->handle.stream.data = channel;
     channel->failer.data = channel;
     ct_list_init(&channel->at_turns);
     CT_ASSERT(uv_idle_init(loop, &channel->failer) == 0); /* cannot fail */
     channel->handles = 2;
-    return 0;
 }
 
-int ct_channel_init_tcp(struct ct_channel *channel, uv_loop_t *loop)
+void ct_channel_init_tcp(struct ct_channel *channel, uv_loop_t *loop)
 {
     CT_ASSERT(uv_tcp_init(loop, &channel->handle.tcp) == 0); /* makes no socket yet */
-    return init(channel, loop);
+    init(channel, loop);
 }
 
 static bool is_local(int fd)
@@ -406,19 +405,18 @@ static bool is_local(int fd)
     return getsockname(fd, (struct sockaddr *)&addr, &len) == 0 && addr.ss_family == AF_UNIX;
 }
 
-int ct_channel_init_fd(struct ct_channel *channel, uv_loop_t *loop, int fd)
+void ct_channel_init_fd(struct ct_channel *channel, uv_loop_t *loop, int fd)
 {
     bool local = is_local(fd);
     CT_ASSERT((local ? uv_pipe_init(loop, &channel->handle.pipe, 0)
                      : uv_tcp_init(loop, &channel->handle.tcp)) == 0);
-    (void)init(channel, loop);
+    init(channel, loop);
     int rc =
         local ? uv_pipe_open(&channel->handle.pipe, fd) : uv_tcp_open(&channel->handle.tcp, fd);
     if (rc != 0) {
         (void)close(fd);
         fail_later(channel, CT_EIO);
     }
-    return 0;
 }
 
 /* Messages are so rare that only the kernel's timer notices a lost one. By default that timer

@@ -64,13 +64,11 @@ struct ct_channel {
 /* The caller closes the handle `idle` when no channel is left. */
 void ct_channel_turns_init(struct ct_channel_turns *turns, uv_loop_t *loop);
 
-/* `channel` is zeroed memory with its callbacks set. Reads nothing yet. CT_ENOMEM leaves nothing
- * behind.
- */
-CT_MUST_CHECK int ct_channel_init_tcp(struct ct_channel *channel, uv_loop_t *loop);
+/* `channel` is zeroed memory with its callbacks set. Reads nothing yet. */
+void ct_channel_init_tcp(struct ct_channel *channel, uv_loop_t *loop);
 
 /* The same for a connected socket, which it takes in any case: TCP, or one of a socketpair(). */
-CT_MUST_CHECK int ct_channel_init_fd(struct ct_channel *channel, uv_loop_t *loop, int fd);
+void ct_channel_init_fd(struct ct_channel *channel, uv_loop_t *loop, int fd);
 
 /* Reads from now on. Frames longer than `max_frame` end the channel; it may be set again later. */
 CT_MUST_CHECK int ct_channel_start(struct ct_channel *channel, size_t max_frame);

@@ -522,10 +522,7 @@ void ct_control_take(struct ct_control *control, int fd, bool trusted)
     conn->channel.on_msg = on_msg;
     conn->channel.on_end = on_channel_end;
     conn->channel.on_closed = on_channel_closed;
-    if (ct_channel_init_fd(&conn->channel, control->loop, fd) != 0) {
-        ct_free(conn);
-        return;
-    }
+    ct_channel_init_fd(&conn->channel, control->loop, fd);
     conn->control = control;
     conn->channel.turns = &control->turns;
     conn->channel.budget = control->options.budget;

@@ -34,25 +34,29 @@ static bool contains(const struct ct_network *network, struct in6_addr addr)
     return same(&addr, &network->address);
 }
 
-int ct_access_allow(struct ct_access *access, const char *text, struct ct_err *err)
+/* Returns how many bits the address has, 32 or 128, or 0 if the text is not an address. */
+static int read_address(const char *text, size_t len, struct in6_addr *out)
 {
     char literal[INET6_ADDRSTRLEN];
-    size_t len = strcspn(text, "/");
     struct sockaddr_in v4 = {.sin_family = AF_INET};
-    struct ct_network network = {0};
-    int max = 128;
-    bool good = len < sizeof(literal);
-    if (good) {
-        memcpy(literal, text, len);
-        literal[len] = '\0';
-        if (inet_pton(AF_INET, literal, &v4.sin_addr) == 1) {
-            (void)ct_addr_as_v6((const struct sockaddr *)&v4, &network.address);
-            max = 32;
-        } else {
-            good = inet_pton(AF_INET6, literal, &network.address) == 1;
-        }
+    if (len >= sizeof(literal)) {
+        return 0;
     }
-    if (!good) {
+    memcpy(literal, text, len);
+    literal[len] = '\0';
+    if (inet_pton(AF_INET, literal, &v4.sin_addr) == 1) {
+        (void)ct_addr_as_v6((const struct sockaddr *)&v4, out);
+        return 32;
+    }
+    return inet_pton(AF_INET6, literal, out) == 1 ? 128 : 0;
+}
+
+int ct_access_allow(struct ct_access *access, const char *text, struct ct_err *err)
+{
+    struct ct_network network = {0};
+    size_t len = strcspn(text, "/");
+    int max = read_address(text, len, &network.address);
+    if (max == 0) {
         return ct_err_set(err, CT_EFORMAT,
                           "'%s' is not a network such as 10.0.0.0/8 or 2001:db8::/32", text);
     }

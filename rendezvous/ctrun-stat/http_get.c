@@ -79,19 +79,20 @@ static int parse_length(const char *digits, size_t count, size_t *out)
 static int parse_headers(const char *head, size_t len, size_t *body_len)
 {
     const char *line = head, *end = head + len;
-    int rc = 0;
-    while (rc == 0 && line < end) {
+    while (line < end) {
         const char *stop = memmem(line, (size_t)(end - line), "\r\n", 2);
         size_t line_len = (size_t)((stop != NULL ? stop : end) - line), value_len = 0;
         const char *value = header_value(line, line_len, "Content-Length", &value_len);
-        if (value != NULL) {
-            rc = parse_length(value, value_len, body_len);
-        } else if (header_value(line, line_len, "Transfer-Encoding", &value_len) != NULL) {
-            rc = CT_EPROTO;
+        int rc = value != NULL ? parse_length(value, value_len, body_len) : 0;
+        if (rc != 0) {
+            return rc;
+        }
+        if (header_value(line, line_len, "Transfer-Encoding", &value_len) != NULL) {
+            return CT_EPROTO;
         }
         line += line_len + 2;
     }
-    return rc;
+    return 0;
 }
 
 int ct_http_reply_parse(const char *bytes, size_t len, bool ended, struct ct_http_reply *out,
@@ -108,7 +109,9 @@ int ct_http_reply_parse(const char *bytes, size_t len, bool ended, struct ct_htt
     const size_t unknown = SIZE_MAX;
     struct ct_http_reply reply = {.body = (size_t)(gap - bytes) + 4, .len = unknown};
     int rc = parse_first_line(bytes, reply.body - 4, &reply.code);
-    rc = rc != 0 ? rc : parse_headers(bytes, reply.body - 4, &reply.len);
+    if (rc == 0) {
+        rc = parse_headers(bytes, reply.body - 4, &reply.len);
+    }
     if (rc == CT_ELIMIT || (rc == 0 && reply.len == unknown && len > CT_HTTP_REPLY_MAX)) {
         return ct_err_set(err, CT_ELIMIT, "the answer is longer than %zu bytes", CT_HTTP_REPLY_MAX);
     }

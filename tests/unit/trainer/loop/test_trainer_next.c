@@ -6,16 +6,19 @@
 #include "tests/lib/ct_test.h"
 #include "tests/lib/rank_calls.h"
 #include "tests/lib/ranks.h"
+#include "tests/lib/tmpdir.h"
 
 #include "launcher/worker/order_writer.h"
 #include "launcher/worker/progress_reader.h"
 #include "trainer/loop/train.h"
+#include "trainer/run/rank.h"
 
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* The step of the first generation after which something happens: a multiple of metrics_every. */
@@ -37,12 +40,14 @@ static const struct ct_train_options small = {
 
 static struct outcomes {
     _Atomic int reached, killed; /* rank 0 has come to FATEFUL; its peer is dead */
+    volatile sig_atomic_t stop;  /* the ranks are asked to end */
     struct outcome {
         int first_rc, rc;
         char text[sizeof(((struct ct_err *)NULL)->text)];
         int64_t went_on; /* the step after which the next generation began */
         enum ct_stay stay;
         struct ct_train_result result;
+        char out[4096]; /* what a person reads */
     } rank[RANKS_MAX];
 } * outcomes;
 
@@ -184,6 +189,88 @@ static void a_process_that_stays_goes_on_with_a_new_peer(void **state)
     (void)close(fd);
 }
 
+/* ---- as the program does it ------------------------------------------------------------------ */
+
+static void catch_nothing(const struct ct_train_options *options)
+{
+    (void)options;
+}
+
+static void train_as_program(int rank, void *data)
+{
+    struct outcome *out = &outcomes->rank[rank];
+    struct ct_err err = {0};
+    if (rank > 0) {
+        CHECK(unsetenv(CT_HANDOVER_ENV) == 0);
+        CHECK(unsetenv(CT_PROGRESS_ENV) == 0);
+    }
+    FILE *stream = fmemopen(out->out, sizeof out->out, "w");
+    CHECK(stream != NULL);
+    struct ct_rank_run run = {
+        .options = data, .stop_asked = &outcomes->stop, .catch_signals = catch_nothing};
+    ct_sinks_init(&run.sinks, stream, false, stderr);
+    struct ctw_job *job = rank_open_job();
+    out->rc = ct_rank_train(job, &run, &err);
+    memcpy(out->text, err.text, sizeof out->text);
+    ctw_job_free(job);
+    ct_sinks_fini(&run.sinks);
+    CHECK(fclose(stream) == 0);
+}
+
+/* Until the file has become larger than that. */
+static off_t await_growth(const char *path, off_t bytes)
+{
+    struct stat st;
+    for (int i = 0; i < 60000; i++) {
+        if (stat(path, &st) == 0 && st.st_size > bytes) {
+            return st.st_size;
+        }
+        (void)usleep(1000);
+    }
+    fail_msg("%s does not grow", path);
+    return 0;
+}
+
+static void the_program_goes_on_with_the_files_that_it_has_open(void **state)
+{
+    (void)state;
+    char snapshot[64], *dir = ct_tmpdir_new(), *metrics = ct_tmpdir_path(dir, "metrics");
+    char *checkpoint = ct_tmpdir_path(dir, "checkpoint");
+    struct ct_train_options options = small;
+    options.epochs = 100000;
+    options.metrics = metrics;
+    options.checkpoint = checkpoint; /* without one it would not stop when asked */
+    int fd = memfd_create("snapshot", 0);
+    assert_true(fd >= 0);
+    (void)snprintf(snapshot, sizeof snapshot, "/proc/%ld/fd/%d", (long)getpid(), fd);
+    assert_int_equal(setenv("CTRUN_SNAPSHOT", snapshot, 1), 0);
+    launcher_begin();
+    ranks.world_size = 2;
+    ranks.generation++;
+    ranks_start(2, train_as_program, &options);
+    (void)await_growth(metrics, 0);
+    pid_t dead = ranks.pids[1];
+    assert_int_equal(kill(dead, SIGKILL), 0);
+    ct_order_writer_order(&orders, 0, ranks.generation, CT_ORDER_PARK);
+    await_parked(ranks.generation);
+    off_t written = await_growth(metrics, 0);
+    ranks.generation++;
+    ranks_start_one(1, train_as_program, &options);
+    go(ranks.generation, 2, snapshot);
+    (void)await_growth(metrics, written);
+    outcomes->stop = 1;
+    ranks_join_killed(dead, SIGKILL);
+    assert_int_equal(outcomes->rank[0].rc, outcomes->rank[1].rc);
+    assert_non_null(strstr(outcomes->rank[0].out, "from memory after step "));
+    assert_string_equal(outcomes->rank[1].out, "");
+    launcher_end();
+    assert_int_equal(unsetenv("CTRUN_SNAPSHOT"), 0);
+    (void)close(fd);
+    free(checkpoint);
+    free(metrics);
+    ct_tmpdir_free(dir);
+}
+
 /* ---- alone ----------------------------------------------------------------------------------- */
 
 static void end_generation(void *data, const struct ct_step_report *report)
@@ -275,6 +362,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         RANKS_TEST_SHARING(a_process_that_stays_goes_on_with_a_new_peer, outcomes),
+        RANKS_TEST_SHARING(the_program_goes_on_with_the_files_that_it_has_open, outcomes),
         RANKS_TEST_SHARING(at_the_end_of_the_job_nothing_follows, outcomes),
         RANKS_TEST_SHARING(without_a_usable_contract_the_first_failure_is_the_result, outcomes),
         RANKS_TEST_SHARING(on_cpus_a_process_stays_only_when_told_to, outcomes),

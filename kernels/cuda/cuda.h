@@ -44,6 +44,8 @@ struct ct_cuda {
     struct ct_device base; /* first: the table's functions get a pointer to it */
     cudaStream_t stream, side;
     cudaEvent_t forked, joined;
+    cudaEvent_t start, stop; /* of what is timed */
+    void *workspace;         /* CT_CUDA_WORKSPACE bytes for the one stream's products, in order */
     bool recording;
     int capability; /* 80, 90: major * 10 + minor */
     struct ct_cuda_gemm *gemm;
@@ -83,6 +85,15 @@ int ct_cublas_fail(struct ct_err *err, cublasStatus_t status, const char *file, 
             return ct_cublas_fail((err), status_, __FILE__, __LINE__, #call); \
         }                                                                     \
     } while (0)
+
+/* NVIDIA's advice for Hopper; older ones need less. */
+#define CT_CUDA_WORKSPACE ((size_t)32 << 20)
+
+/* timing.c: milliseconds that some runs of one way to compute something take on the device, after
+ * one that is not counted. Waits; not while recording. */
+typedef int (*ct_cuda_way_fn)(struct ct_cuda *cuda, const void *op, struct ct_err *err);
+int ct_cuda_time(struct ct_cuda *cuda, ct_cuda_way_fn way, const void *op, float *ms,
+                 struct ct_err *err);
 
 /* gemm.c: as kernels/cpu/cpu_gemm.h, but for whole operations; batches of 0 never arrive. */
 int ct_cuda_gemm_new(struct ct_cuda_gemm **out, struct ct_err *err);

@@ -285,11 +285,11 @@ static void cuda_close(struct ct_device *dev)
         (void)cudaStreamSynchronize(cuda->side);
         (void)cudaStreamDestroy(cuda->side);
     }
-    if (cuda->forked != NULL) {
-        (void)cudaEventDestroy(cuda->forked);
-    }
-    if (cuda->joined != NULL) {
-        (void)cudaEventDestroy(cuda->joined);
+    const cudaEvent_t events[] = {cuda->forked, cuda->joined, cuda->start, cuda->stop};
+    for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++) {
+        if (events[i] != NULL) {
+            (void)cudaEventDestroy(events[i]);
+        }
     }
     for (size_t i = 0; i < CT_DEVICE_BATCHES_AHEAD; i++) {
         (void)cudaFreeHost(cuda->staging[i].host);
@@ -301,6 +301,7 @@ static void cuda_close(struct ct_device *dev)
     ct_cuda_gemm_free(cuda->gemm);
     ct_cuda_head_free(cuda->head);
     (void)cudaFree(cuda->sums);
+    (void)cudaFree(cuda->workspace);
     ct_cuda_room_free(&cuda->slots);
     if (cuda->stream != NULL) {
         (void)cudaStreamDestroy(cuda->stream);
@@ -405,6 +406,9 @@ static int open_into(struct ct_cuda *cuda, int index, struct ct_err *err)
     for (size_t i = 0; i < CT_DEVICE_BATCHES_AHEAD; i++) {
         CT_CUDA_TRY(err, cudaEventCreateWithFlags(&cuda->staging[i].done, cudaEventDisableTiming));
     }
+    CT_CUDA_TRY(err, cudaEventCreate(&cuda->start));
+    CT_CUDA_TRY(err, cudaEventCreate(&cuda->stop));
+    CT_CUDA_TRY(err, cudaMalloc(&cuda->workspace, CT_CUDA_WORKSPACE));
     CT_CUDA_TRY(err, cudaMalloc((void **)&cuda->sums, sizeof(*cuda->sums)));
     CT_CUDA_TRY(err, cudaMemsetAsync(cuda->sums, 0, sizeof(*cuda->sums), cuda->stream));
     rc = ct_cuda_gemm_new(&cuda->gemm, err);

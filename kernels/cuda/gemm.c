@@ -8,12 +8,15 @@
  *   dx = dy * w     becomes  dx^T = w^T * dy^T  (m = in, n = batch, k = out)
  *
  * What follows a product (bias, ReLU and its bits; the bias gradient; the ReLU mask) is done on its
- * way out where cuBLASLt has such a kernel, by a pass of our own where it has not: it does not
- * promise them for every shape, least of all for sizes of 1.
+ * way out (fused) or by a pass of our own (apart). cuBLASLt does not promise the first for every
+ * shape, least of all for sizes of 1, and on some shapes it takes longer than both together. So
+ * both are timed once per shape.
  */
 #include "kernels/cuda/gemm_plan.h"
 
 #include "common/alloc.h"
+
+#include <string.h>
 
 /* Layers whose bits are known to hold what their forward pass left there. */
 #define MAX_MARKED 64
@@ -24,9 +27,26 @@ struct copy8 {
     float *scale; /* the scale and a word of scratch, as ct_launch_fp8() wants */
 };
 
+/* As many as cuBLASLt's plans. */
+#define MAX_CHOICES 128
+
+enum layer_part { PART_Y, PART_DW, PART_DX };
+
+/* Numbers of one size, so that there is nothing between them that compares. */
+struct choice_key {
+    uint64_t part, precision, wide, relu, bits, batch, in, out;
+};
+
+struct choice {
+    struct choice_key key;
+    bool fused;
+};
+
 struct ct_cuda_gemm {
     struct ct_gemm_cache *cache;
-    const void *marked[MAX_MARKED]; /* bits that cuBLASLt wrote; nobody else knows their layout */
+    struct choice choices[MAX_CHOICES];
+    size_t choice_count, next_choice; /* in use; the one that the next new shape takes */
+    const void *marked[MAX_MARKED];   /* bits that cuBLASLt wrote; nobody else knows their layout */
     size_t next_mark;
     struct copy8 x8, w8;
 };
@@ -124,14 +144,57 @@ int ct_cuda_attempt(struct ct_cuda *cuda, struct ct_gemm_key key, const struct c
     return rc == 0 || rc == CT_EUNSUPPORTED ? rc : ct_err_set(err, rc, "%s", refusal.text);
 }
 
-/* The ways to a layer's output, best first; CT_EUNSUPPORTED when cuBLASLt has none with a bias. */
-static int linear_fused(struct ct_cuda *cuda, const struct ct_linear *op, struct ct_gemm_key k,
-                        struct ct_gemm_operands o, struct ct_err *err)
+/* ---- fused or apart -------------------------------------------------------------------------- */
+
+static struct choice *find_choice(struct ct_cuda_gemm *gemm, const struct choice_key *key)
 {
+    for (size_t i = 0; i < gemm->choice_count; i++) {
+        if (memcmp(&gemm->choices[i].key, key, sizeof(*key)) == 0) {
+            return &gemm->choices[i];
+        }
+    }
+    return NULL;
+}
+
+/* What cannot be timed is fused: so it is while recording, and after a failure, which is told when
+ * it comes again. CT_EUNSUPPORTED is no failure. */
+static bool fused_is_faster(struct ct_cuda *cuda, const struct choice_key *key,
+                            ct_cuda_way_fn fused, ct_cuda_way_fn apart, const void *op)
+{
+    struct ct_cuda_gemm *gemm = cuda->gemm;
+    const struct choice *known = find_choice(gemm, key);
+    if (known != NULL || cuda->recording) {
+        return known == NULL || known->fused;
+    }
+    float fused_ms, apart_ms;
+    int rc = ct_cuda_time(cuda, fused, op, &fused_ms, NULL);
+    bool faster =
+        rc != CT_EUNSUPPORTED &&
+        (rc != 0 || ct_cuda_time(cuda, apart, op, &apart_ms, NULL) != 0 || fused_ms <= apart_ms);
+    gemm->choices[gemm->next_choice] = (struct choice){*key, faster};
+    gemm->next_choice = (gemm->next_choice + 1) % MAX_CHOICES;
+    gemm->choice_count += gemm->choice_count < MAX_CHOICES;
+    return faster;
+}
+
+/* ---- forward --------------------------------------------------------------------------------- */
+
+/* One product of a layer with what follows it. */
+struct forward {
+    const struct ct_linear *op;
+    struct ct_gemm_key key;
+    struct ct_gemm_operands operands;
+};
+
+static int linear_fused(struct ct_cuda *cuda, const void *data, struct ct_err *err)
+{
+    const struct forward *f = data;
+    const struct ct_linear *op = f->op;
+    struct ct_gemm_key k = f->key;
+    struct ct_gemm_operands o = f->operands;
     bool e4m3 = k.precision == CT_PRECISION_FP8;
     int rc = CT_EUNSUPPORTED;
-    /* Elsewhere a bias has the result's type. An e4m3 product takes a bfloat16 one with any result.
-     */
+    /* Elsewhere a bias has the result's type. An e4m3 product takes a bfloat16 one with any. */
     k.bias16 = ct_precision_narrow(k.precision) && (e4m3 || !k.wide) && op->b16 != NULL;
     if (e4m3 && !k.bias16) {
         return rc;
@@ -151,30 +214,63 @@ static int linear_fused(struct ct_cuda *cuda, const struct ct_linear *op, struct
     return rc;
 }
 
+static int linear_apart(struct ct_cuda *cuda, const void *data, struct ct_err *err)
+{
+    const struct forward *f = data;
+    mark(cuda->gemm, f->op->bits, false);
+    int rc = ct_cuda_product(cuda, f->key, &f->operands, err);
+    if (rc == 0) {
+        CT_CUDA_TRY(err, ct_launch_add_bias(cuda->stream, f->key.precision, f->op));
+    }
+    return rc;
+}
+
+/* Without bits the gradient needs a pass for its mask. That is counted here; a mask of y by itself
+ * changes nothing. */
+static int linear_apart_with_mask(struct ct_cuda *cuda, const void *data, struct ct_err *err)
+{
+    const struct forward *f = data;
+    const struct ct_linear *op = f->op;
+    int rc = linear_apart(cuda, data, err);
+    if (rc == 0) {
+        CT_CUDA_TRY(
+            err, ct_launch_mask(cuda->stream, f->key.precision, op->batch * op->out, op->y, op->y));
+    }
+    return rc;
+}
+
 static int linear_by(struct ct_cuda *cuda, const struct ct_linear *op, enum ct_precision precision,
                      const struct ct_gemm_operands *o, struct ct_err *err)
 {
-    struct ct_gemm_key k = {
-        .product = CT_PRODUCT_Y,
-        .precision = precision,
-        .wide = op->wide,
-        .batch = op->batch,
-        .in = op->in,
-        .out = op->out,
+    const struct forward f = {
+        .op = op,
+        .key = {.product = CT_PRODUCT_Y,
+                .precision = precision,
+                .wide = op->wide,
+                .batch = op->batch,
+                .in = op->in,
+                .out = op->out},
+        .operands = *o,
     };
-    int rc = CT_EUNSUPPORTED;
+    bool with_bits = op->relu && !op->wide && op->bits != NULL;
+    const struct choice_key key = {.part = PART_Y,
+                                   .precision = precision,
+                                   .wide = op->wide,
+                                   .relu = op->relu,
+                                   .bits = with_bits,
+                                   .batch = op->batch,
+                                   .in = op->in,
+                                   .out = op->out};
     mark(cuda->gemm, op->bits, false);
-    if (op->in > 1 && op->out > 1) {
-        rc = linear_fused(cuda, op, k, *o, err);
+    if (op->in > 1 && op->out > 1 &&
+        fused_is_faster(cuda, &key, linear_fused, with_bits ? linear_apart_with_mask : linear_apart,
+                        &f)) {
+        int rc = linear_fused(cuda, &f, err);
+        if (rc != CT_EUNSUPPORTED) {
+            return rc;
+        }
     }
-    if (rc != CT_EUNSUPPORTED) {
-        return rc;
-    }
-    rc = ct_cuda_product(cuda, k, o, err);
-    if (rc == 0) {
-        CT_CUDA_TRY(err, ct_launch_add_bias(cuda->stream, precision, op));
-    }
-    return rc;
+    return linear_apart(cuda, &f, err);
 }
 
 /* e4m3 kernels want every size in multiples of 16. */
@@ -215,38 +311,75 @@ int ct_cuda_linear(struct ct_cuda *cuda, const struct ct_linear *op, struct ct_e
     return linear_by(cuda, op, precision, &o, err);
 }
 
-static int gradient_of_weights(struct ct_cuda *cuda, const struct ct_linear_grad *op,
-                               struct ct_gemm_key k, struct ct_err *err)
+/* ---- backward -------------------------------------------------------------------------------- */
+
+struct backward {
+    const struct ct_linear_grad *op;
+    struct ct_gemm_key key;
+};
+
+static struct choice_key key_of(const struct backward *b, enum layer_part part)
 {
-    struct ct_gemm_operands o = {.a = op->x, .b = op->dy, .d = op->dw, .extra = op->db};
+    return (struct choice_key){.part = part,
+                               .precision = b->key.precision,
+                               .batch = b->key.batch,
+                               .in = b->key.in,
+                               .out = b->key.out};
+}
+
+static int weights_fused(struct ct_cuda *cuda, const void *data, struct ct_err *err)
+{
+    const struct backward *b = data;
+    const struct ct_linear_grad *op = b->op;
+    const struct ct_gemm_operands o = {.a = op->x, .b = op->dy, .d = op->dw, .extra = op->db};
+    struct ct_gemm_key k = b->key;
+    k.product = CT_PRODUCT_DW_DB;
     k.wide = true;
-    if (op->in > 1 && op->out > 1) {
-        k.product = CT_PRODUCT_DW_DB;
-        int rc = ct_cuda_attempt(cuda, k, &o, err);
-        if (rc != CT_EUNSUPPORTED) {
-            return rc;
-        }
-    }
+    return ct_cuda_attempt(cuda, k, &o, err);
+}
+
+static int weights_apart(struct ct_cuda *cuda, const void *data, struct ct_err *err)
+{
+    const struct backward *b = data;
+    const struct ct_linear_grad *op = b->op;
+    const struct ct_gemm_operands o = {.a = op->x, .b = op->dy, .d = op->dw};
+    struct ct_gemm_key k = b->key;
     k.product = CT_PRODUCT_DW;
-    o.extra = NULL;
+    k.wide = true;
     CT_CUDA_TRY(err, ct_launch_column_sums(cuda->stream, k.precision, 1, op->batch, op->out, op->dy,
                                            0, op->db));
     return ct_cuda_product(cuda, k, &o, err);
 }
 
-static int gradient_of_input(struct ct_cuda *cuda, const struct ct_linear_grad *op,
-                             struct ct_gemm_key k, struct ct_err *err)
+static int gradient_of_weights(struct ct_cuda *cuda, const struct backward *b, struct ct_err *err)
 {
-    struct ct_gemm_operands o = {.a = op->w, .b = op->dy, .d = op->dx};
-    if (op->mask != NULL && is_marked(cuda->gemm, op->bits)) {
-        k.product = CT_PRODUCT_DX_BITS;
-        o.bits = op->bits;
-        int rc = ct_cuda_attempt(cuda, k, &o, err);
+    const struct choice_key key = key_of(b, PART_DW);
+    if (b->key.in > 1 && b->key.out > 1 &&
+        fused_is_faster(cuda, &key, weights_fused, weights_apart, b)) {
+        int rc = weights_fused(cuda, b, err);
         if (rc != CT_EUNSUPPORTED) {
             return rc;
         }
-        o.bits = NULL;
     }
+    return weights_apart(cuda, b, err);
+}
+
+static int input_fused(struct ct_cuda *cuda, const void *data, struct ct_err *err)
+{
+    const struct backward *b = data;
+    const struct ct_linear_grad *op = b->op;
+    const struct ct_gemm_operands o = {.a = op->w, .b = op->dy, .d = op->dx, .bits = op->bits};
+    struct ct_gemm_key k = b->key;
+    k.product = CT_PRODUCT_DX_BITS;
+    return ct_cuda_attempt(cuda, k, &o, err);
+}
+
+static int input_apart(struct ct_cuda *cuda, const void *data, struct ct_err *err)
+{
+    const struct backward *b = data;
+    const struct ct_linear_grad *op = b->op;
+    const struct ct_gemm_operands o = {.a = op->w, .b = op->dy, .d = op->dx};
+    struct ct_gemm_key k = b->key;
     k.product = CT_PRODUCT_DX;
     int rc = ct_cuda_product(cuda, k, &o, err);
     if (rc == 0 && op->mask != NULL) {
@@ -256,18 +389,32 @@ static int gradient_of_input(struct ct_cuda *cuda, const struct ct_linear_grad *
     return rc;
 }
 
+static int gradient_of_input(struct ct_cuda *cuda, const struct backward *b, struct ct_err *err)
+{
+    const struct choice_key key = key_of(b, PART_DX);
+    if (b->op->mask != NULL && is_marked(cuda->gemm, b->op->bits) &&
+        fused_is_faster(cuda, &key, input_fused, input_apart, b)) {
+        int rc = input_fused(cuda, b, err);
+        if (rc != CT_EUNSUPPORTED) {
+            return rc;
+        }
+    }
+    return input_apart(cuda, b, err);
+}
+
 int ct_cuda_linear_grad(struct ct_cuda *cuda, const struct ct_linear_grad *op, struct ct_err *err)
 {
     if (op->cut.rows > 0) {
         return ct_cuda_cut_grad(cuda, op, err);
     }
     enum ct_precision precision = cuda->base.precision;
-    const struct ct_gemm_key k = {
-        .precision = precision == CT_PRECISION_FP8 ? CT_PRECISION_BF16 : precision,
-        .batch = op->batch,
-        .in = op->in,
-        .out = op->out,
+    const struct backward b = {
+        .op = op,
+        .key = {.precision = precision == CT_PRECISION_FP8 ? CT_PRECISION_BF16 : precision,
+                .batch = op->batch,
+                .in = op->in,
+                .out = op->out},
     };
-    int rc = gradient_of_weights(cuda, op, k, err);
-    return rc == 0 && op->dx != NULL ? gradient_of_input(cuda, op, k, err) : rc;
+    int rc = gradient_of_weights(cuda, &b, err);
+    return rc == 0 && op->dx != NULL ? gradient_of_input(cuda, &b, err) : rc;
 }

@@ -17,14 +17,8 @@
 #define MAX_ALIGNMENT 256u
 /* What a thread loads at once, and what the tensor memory accelerator wants. */
 #define VECTOR_BYTES 16u
-/* NVIDIA's advice for Hopper is 32 MiB; older ones need less. */
-#define WORKSPACE_BYTES ((size_t)32 << 20)
 /* The heuristic's order is good: the best is nearly always among its first few. */
 #define CANDIDATES 8
-#define TIMED_RUNS 8
-/* Clears of the workspace before the runs, some 10 us each: longer than the host takes to queue the
- * runs, so that small products are timed and not the host. */
-#define HEAD_START 4
 
 struct ct_gemm_plan {
     struct ct_gemm_key key;
@@ -38,8 +32,6 @@ struct ct_gemm_plan {
 
 struct ct_gemm_cache {
     cublasLtHandle_t lt;
-    void *workspace;
-    cudaEvent_t start, stop;
     struct ct_gemm_plan plans[MAX_SHAPES];
     size_t count, next; /* plans in use; the one that the next new shape takes */
 };
@@ -63,25 +55,16 @@ static void drop(struct ct_gemm_plan *p)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-static int open_cache(struct ct_gemm_cache *cache, struct ct_err *err)
-{
-    CT_CUBLAS_TRY(err, cublasLtCreate(&cache->lt));
-    CT_CUDA_TRY(err, cudaMalloc(&cache->workspace, WORKSPACE_BYTES));
-    CT_CUDA_TRY(err, cudaEventCreate(&cache->start));
-    CT_CUDA_TRY(err, cudaEventCreate(&cache->stop));
-    return 0;
-}
-
 int ct_gemm_cache_new(struct ct_gemm_cache **out, struct ct_err *err)
 {
     struct ct_gemm_cache *cache = ct_calloc(1, sizeof(*cache));
     if (cache == NULL) {
         return ct_err_set(err, CT_ENOMEM, "no memory for the matrix products' shapes");
     }
-    int rc = open_cache(cache, err);
-    if (rc != 0) {
-        ct_gemm_cache_free(cache);
-        return rc;
+    cublasStatus_t status = cublasLtCreate(&cache->lt);
+    if (status != CUBLAS_STATUS_SUCCESS) {
+        ct_free(cache);
+        return ct_cublas_fail(err, status, __FILE__, __LINE__, "cublasLtCreate");
     }
     *out = cache;
     return 0;
@@ -95,16 +78,7 @@ void ct_gemm_cache_free(struct ct_gemm_cache *cache)
     for (size_t i = 0; i < cache->count; i++) {
         drop(&cache->plans[i]);
     }
-    if (cache->start != NULL) {
-        (void)cudaEventDestroy(cache->start);
-    }
-    if (cache->stop != NULL) {
-        (void)cudaEventDestroy(cache->stop);
-    }
-    (void)cudaFree(cache->workspace);
-    if (cache->lt != NULL) {
-        (void)cublasLtDestroy(cache->lt);
-    }
+    (void)cublasLtDestroy(cache->lt);
     ct_free(cache);
 }
 
@@ -208,7 +182,7 @@ static int describe(struct ct_gemm_plan *p, const struct ct_gemm_operands *o, st
 
 static size_t workspace_of(const struct ct_gemm_key *k)
 {
-    return k->of > 0 ? 0 : WORKSPACE_BYTES;
+    return k->of > 0 ? 0 : CT_CUDA_WORKSPACE;
 }
 
 static int set_limits(cublasLtMatmulPreference_t pref, const struct ct_gemm_key *k,
@@ -242,30 +216,21 @@ static cublasStatus_t multiply(struct ct_gemm_cache *cache, struct ct_cuda *cuda
 {
     const float one = 1.0f, zero = 0.0f;
     return cublasLtMatmul(cache->lt, p->op, &one, o->a, p->a, o->b, p->b, &zero, o->d, p->d, o->d,
-                          p->d, algo, cache->workspace, workspace_of(&p->key), cuda->stream);
+                          p->d, algo, cuda->workspace, workspace_of(&p->key), cuda->stream);
 }
 
-/* Milliseconds, or below 0 for a kernel that does not run after all. The result is what it will be
- * anyway, as nothing is read of it. */
-static int time_one(struct ct_gemm_cache *cache, struct ct_cuda *cuda, const struct ct_gemm_plan *p,
-                    const struct ct_gemm_operands *o, const cublasLtMatmulAlgo_t *algo, float *ms,
-                    struct ct_err *err)
+struct candidate {
+    struct ct_gemm_cache *cache;
+    const struct ct_gemm_plan *plan;
+    const struct ct_gemm_operands *operands;
+    const cublasLtMatmulAlgo_t *algo;
+};
+
+/* The result is what it will be anyway, as nothing is read of it. */
+static int run_candidate(struct ct_cuda *cuda, const void *op, struct ct_err *err)
 {
-    *ms = -1;
-    if (multiply(cache, cuda, p, o, algo) != CUBLAS_STATUS_SUCCESS) { /* and warms up */
-        (void)cudaGetLastError();
-        return 0;
-    }
-    for (int i = 0; i < HEAD_START; i++) {
-        CT_CUDA_TRY(err, cudaMemsetAsync(cache->workspace, 0, WORKSPACE_BYTES, cuda->stream));
-    }
-    CT_CUDA_TRY(err, cudaEventRecord(cache->start, cuda->stream));
-    for (int i = 0; i < TIMED_RUNS; i++) {
-        CT_CUBLAS_TRY(err, multiply(cache, cuda, p, o, algo));
-    }
-    CT_CUDA_TRY(err, cudaEventRecord(cache->stop, cuda->stream));
-    CT_CUDA_TRY(err, cudaEventSynchronize(cache->stop));
-    CT_CUDA_TRY(err, cudaEventElapsedTime(ms, cache->start, cache->stop));
+    const struct candidate *c = op;
+    CT_CUBLAS_TRY(err, multiply(c->cache, cuda, c->plan, c->operands, c->algo));
     return 0;
 }
 
@@ -324,29 +289,26 @@ static int pick_steady(struct ct_gemm_cache *cache, struct ct_gemm_plan *p,
     return rc != 0 || good ? rc : ct_err_set(err, CT_EUNSUPPORTED, "cuBLASLt has no kernel");
 }
 
-static int pick(struct ct_gemm_cache *cache, struct ct_cuda *cuda, struct ct_gemm_plan *p,
-                const struct ct_gemm_operands *o, const cublasLtMatmulHeuristicResult_t *found,
-                int count, struct ct_err *err)
+static void pick(struct ct_gemm_cache *cache, struct ct_cuda *cuda, struct ct_gemm_plan *p,
+                 const struct ct_gemm_operands *o, const cublasLtMatmulHeuristicResult_t *found,
+                 int count)
 {
     p->algo = found[0].algo;
     p->offered = count;
     if (cuda->recording) {
-        return 0;
+        return;
     }
     float best = -1;
     for (int i = 0; count > 1 && i < count; i++) {
         float ms;
-        int rc = time_one(cache, cuda, p, o, &found[i].algo, &ms, err);
-        if (rc != 0) {
-            return rc;
-        }
-        if (ms >= 0 && (best < 0 || ms < best)) {
+        const struct candidate c = {cache, p, o, &found[i].algo};
+        /* One that does not run after all is none. If all are, the product fails in earnest. */
+        if (ct_cuda_time(cuda, run_candidate, &c, &ms, NULL) == 0 && (best < 0 || ms < best)) {
             best = ms;
             p->algo = found[i].algo;
             p->us = 1e3f * ms / TIMED_RUNS;
         }
     }
-    return 0;
 }
 
 static int choose(struct ct_gemm_cache *cache, struct ct_cuda *cuda, struct ct_gemm_plan *p,
@@ -374,8 +336,11 @@ static int choose(struct ct_gemm_cache *cache, struct ct_cuda *cuda, struct ct_g
     if (rc != 0) {
         return rc;
     }
-    return p->key.of > 0 ? pick_steady(cache, p, found, count, err)
-                         : pick(cache, cuda, p, o, found, count, err);
+    if (p->key.of > 0) {
+        return pick_steady(cache, p, found, count, err);
+    }
+    pick(cache, cuda, p, o, found, count);
+    return 0;
 }
 
 /* ---- the cache ------------------------------------------------------------------------------- */

@@ -32,42 +32,16 @@ struct shape {
 struct ct_cuda_head {
     struct shape shapes[MAX_SHAPES];
     size_t count, next; /* in use; the one that the next new shape takes */
-    cudaEvent_t start, stop;
 };
-
-static int open_head(struct ct_cuda_head *head, struct ct_err *err)
-{
-    CT_CUDA_TRY(err, cudaEventCreate(&head->start));
-    CT_CUDA_TRY(err, cudaEventCreate(&head->stop));
-    return 0;
-}
 
 int ct_cuda_head_new(struct ct_cuda_head **out, struct ct_err *err)
 {
-    struct ct_cuda_head *head = ct_calloc(1, sizeof(*head));
-    if (head == NULL) {
-        return ct_err_set(err, CT_ENOMEM, "no memory for the last layers' shapes");
-    }
-    int rc = open_head(head, err);
-    if (rc != 0) {
-        ct_cuda_head_free(head);
-        return rc;
-    }
-    *out = head;
-    return 0;
+    *out = ct_calloc(1, sizeof(**out));
+    return *out != NULL ? 0 : ct_err_set(err, CT_ENOMEM, "no memory for the last layers' shapes");
 }
 
 void ct_cuda_head_free(struct ct_cuda_head *head)
 {
-    if (head == NULL) {
-        return;
-    }
-    if (head->start != NULL) {
-        (void)cudaEventDestroy(head->start);
-    }
-    if (head->stop != NULL) {
-        (void)cudaEventDestroy(head->stop);
-    }
     ct_free(head);
 }
 
@@ -123,19 +97,18 @@ static int record_runs(struct ct_cuda *cuda, way_fn way, const struct ct_head *o
 static int time_replay(struct ct_cuda *cuda, struct ct_recording *runs, float *ms,
                        struct ct_err *err)
 {
-    const struct ct_cuda_head *head = cuda->head;
     int rc = ct_cuda_replay(&cuda->base, runs, err); /* warms up */
     if (rc != 0) {
         return rc;
     }
-    CT_CUDA_TRY(err, cudaEventRecord(head->start, cuda->stream));
+    CT_CUDA_TRY(err, cudaEventRecord(cuda->start, cuda->stream));
     rc = ct_cuda_replay(&cuda->base, runs, err);
     if (rc != 0) {
         return rc;
     }
-    CT_CUDA_TRY(err, cudaEventRecord(head->stop, cuda->stream));
-    CT_CUDA_TRY(err, cudaEventSynchronize(head->stop));
-    CT_CUDA_TRY(err, cudaEventElapsedTime(ms, head->start, head->stop));
+    CT_CUDA_TRY(err, cudaEventRecord(cuda->stop, cuda->stream));
+    CT_CUDA_TRY(err, cudaEventSynchronize(cuda->stop));
+    CT_CUDA_TRY(err, cudaEventElapsedTime(ms, cuda->start, cuda->stop));
     return 0;
 }
 

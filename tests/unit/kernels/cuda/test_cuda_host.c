@@ -232,6 +232,66 @@ static void layers_in_every_precision(void **state)
     }
 }
 
+/* Launches of a layer with a ReLU, forward and backward, when its shape is known. */
+static int launches_of_layer(unsigned luck)
+{
+    struct ct_device *dev = open_well(&(struct fake_gpu){.any_wins = true, .timed = (int)luck});
+    struct ct_err err = {0};
+    void *x = numbers(dev, BATCH * IN, 0), *w = numbers(dev, IN * IN, 10000);
+    float *b = device_array(dev, IN * sizeof *b), *dw = device_array(dev, IN * IN * sizeof *dw);
+    void *y = device_array(dev, BATCH * IN * sizeof(float));
+    void *dx = device_array(dev, BATCH * IN * sizeof(float));
+    void *bits = device_array(dev, ct_relu_bits_bytes(BATCH, IN));
+    const struct ct_linear forward = {.batch = BATCH,
+                                      .in = IN,
+                                      .out = IN,
+                                      .x = x,
+                                      .w = w,
+                                      .b = b,
+                                      .y = y,
+                                      .relu = true,
+                                      .bits = bits};
+    const struct ct_linear_grad backward = {.batch = BATCH,
+                                            .in = IN,
+                                            .out = IN,
+                                            .x = y,
+                                            .w = w,
+                                            .dy = x,
+                                            .mask = y,
+                                            .dw = dw,
+                                            .db = b,
+                                            .dx = dx,
+                                            .bits = bits};
+    int queued = 0, timed = 0;
+    for (int i = 0; i < 2; i++) {
+        queued = fake.queued;
+        timed = fake.timed;
+        need(dev->ops->linear(dev, &forward, &err), &err);
+        need(dev->ops->linear_grad(dev, &backward, &err), &err);
+    }
+    queued = fake.queued - queued;
+    assert_int_equal(fake.timed, timed); /* once per shape */
+    void *all[] = {x, w, b, dw, y, dx, bits};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        dev->ops->release(dev, all[i]);
+    }
+    close_well(dev);
+    return queued;
+}
+
+static void what_follows_a_product_is_fused_where_that_is_faster(void **state)
+{
+    (void)state;
+    int seen[7] = {0};
+    for (unsigned luck = 1; luck <= 40; luck++) {
+        int launches = launches_of_layer(luck);
+        assert_in_range(launches, 3, 6);
+        seen[launches]++;
+    }
+    /* All three products fused; none. */
+    assert_true(seen[3] > 0 && seen[6] > 0 && seen[4] + seen[5] > 0);
+}
+
 static void precisions_that_the_chip_has(void **state)
 {
     (void)state;
@@ -540,6 +600,7 @@ int main(void)
         cmocka_unit_test(passes_the_checks_of_a_gpu),
         cmocka_unit_test(passes_them_without_epilogues),
         cmocka_unit_test(layers_in_every_precision),
+        cmocka_unit_test(what_follows_a_product_is_fused_where_that_is_faster),
         cmocka_unit_test(precisions_that_the_chip_has),
         cmocka_unit_test(what_cannot_work_is_said_at_once),
         cmocka_unit_test(recordings_keep_their_memory),

@@ -4,8 +4,9 @@
  * stand-ins for CUDA and cuBLASLt. Kernels are behind launch.h.
  *
  * All computing of a device goes to its one stream, in order; the side stream is for a collective
- * library. Nothing here uses the default stream. A device is used on the thread that opened it
- * (CUDA's current device belongs to the thread).
+ * library, and a third one takes updates that may run beside the computing. Nothing here uses the
+ * default stream. A device is used on the thread that opened it (CUDA's current device belongs to
+ * the thread).
  */
 #ifndef CT_KERNELS_CUDA_CUDA_H
 #define CT_KERNELS_CUDA_CUDA_H
@@ -42,8 +43,9 @@ void ct_cuda_room_free(struct ct_cuda_room *room);
 
 struct ct_cuda {
     struct ct_device base; /* first: the table's functions get a pointer to it */
-    cudaStream_t stream, side;
+    cudaStream_t stream, side, updates;
     cudaEvent_t forked, joined;
+    cudaEvent_t to_update, updated;
     cudaEvent_t start, stop; /* of what is timed */
     void *workspace;         /* CT_CUDA_WORKSPACE bytes for the one stream's products, in order */
     bool recording;
@@ -122,5 +124,7 @@ void ct_cuda_forget(struct ct_device *dev, struct ct_recording *recording);
 int ct_cuda_advance(struct ct_device *dev, uint64_t *now, uint64_t steps, struct ct_err *err);
 int ct_cuda_fork(struct ct_device *dev, struct ct_err *err);
 int ct_cuda_join(struct ct_device *dev, struct ct_err *err);
+int ct_cuda_fork_updates(struct ct_device *dev, bool of_side, struct ct_err *err);
+int ct_cuda_join_updates(struct ct_device *dev, struct ct_err *err);
 
 #endif

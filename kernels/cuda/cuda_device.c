@@ -216,11 +216,16 @@ static int cuda_head(struct ct_device *dev, const struct ct_head *op, struct ct_
                                 : cuda_linear_grad(dev, &op->grad, err);
 }
 
+static cudaStream_t stream_of_update(struct ct_device *dev, bool beside)
+{
+    return beside ? ct_cuda_of(dev)->updates : ct_cuda_of(dev)->stream;
+}
+
 static int cuda_sgd(struct ct_device *dev, const struct ct_sgd *op, struct ct_err *err)
 {
     if (op->count > 0) {
         const struct ct_pace pace = {.lr = op->lr};
-        CT_CUDA_TRY(err, ct_launch_sgd(ct_cuda_of(dev)->stream, op, pace));
+        CT_CUDA_TRY(err, ct_launch_sgd(stream_of_update(dev, op->beside), op, pace));
     }
     return 0;
 }
@@ -232,7 +237,7 @@ static int cuda_adamw(struct ct_device *dev, const struct ct_adamw *op, struct c
         if (op->course == NULL) {
             pace = ct_pace_adamw(op->lr, op->beta1, op->beta2, op->weight_decay, op->step);
         }
-        CT_CUDA_TRY(err, ct_launch_adamw(ct_cuda_of(dev)->stream, op, pace));
+        CT_CUDA_TRY(err, ct_launch_adamw(stream_of_update(dev, op->beside), op, pace));
     }
     return 0;
 }
@@ -281,11 +286,15 @@ static void cuda_close(struct ct_device *dev)
     if (cuda->stream != NULL) {
         (void)cudaStreamSynchronize(cuda->stream);
     }
-    if (cuda->side != NULL) {
-        (void)cudaStreamSynchronize(cuda->side);
-        (void)cudaStreamDestroy(cuda->side);
+    const cudaStream_t others[] = {cuda->side, cuda->updates};
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        if (others[i] != NULL) {
+            (void)cudaStreamSynchronize(others[i]);
+            (void)cudaStreamDestroy(others[i]);
+        }
     }
-    const cudaEvent_t events[] = {cuda->forked, cuda->joined, cuda->start, cuda->stop};
+    const cudaEvent_t events[] = {cuda->forked,  cuda->joined, cuda->to_update,
+                                  cuda->updated, cuda->start,  cuda->stop};
     for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++) {
         if (events[i] != NULL) {
             (void)cudaEventDestroy(events[i]);
@@ -335,6 +344,8 @@ static const struct ct_device_ops cuda_ops = {
     .advance = ct_cuda_advance,
     .fork = ct_cuda_fork,
     .join = ct_cuda_join,
+    .fork_updates = ct_cuda_fork_updates,
+    .join_updates = ct_cuda_join_updates,
     .tree_sum = cuda_tree_sum,
     .explain = ct_cuda_explain,
 };
@@ -369,7 +380,8 @@ static int count_devices(int *out, struct ct_err *err)
 }
 
 /* The side stream comes first: a sum that waits behind whole grids of a product holds up all peers.
- * Smaller numbers go first; the least is 0, that of streams without a priority. */
+ * Updates come last: nobody waits for them before the step's end. Smaller numbers go first; the
+ * least is 0, that of streams without a priority. */
 static int open_streams(struct ct_cuda *cuda, struct ct_err *err)
 {
     int least = 0, greatest = 0;
@@ -378,6 +390,7 @@ static int open_streams(struct ct_cuda *cuda, struct ct_err *err)
     const unsigned flags = cudaStreamNonBlocking;
     CT_CUDA_TRY(err, cudaStreamCreateWithPriority(&cuda->stream, flags, middle));
     CT_CUDA_TRY(err, cudaStreamCreateWithPriority(&cuda->side, flags, greatest));
+    CT_CUDA_TRY(err, cudaStreamCreateWithPriority(&cuda->updates, flags, least));
     return 0;
 }
 
@@ -406,6 +419,8 @@ static int open_into(struct ct_cuda *cuda, int index, struct ct_err *err)
     for (size_t i = 0; i < CT_DEVICE_BATCHES_AHEAD; i++) {
         CT_CUDA_TRY(err, cudaEventCreateWithFlags(&cuda->staging[i].done, cudaEventDisableTiming));
     }
+    CT_CUDA_TRY(err, cudaEventCreateWithFlags(&cuda->to_update, cudaEventDisableTiming));
+    CT_CUDA_TRY(err, cudaEventCreateWithFlags(&cuda->updated, cudaEventDisableTiming));
     CT_CUDA_TRY(err, cudaEventCreate(&cuda->start));
     CT_CUDA_TRY(err, cudaEventCreate(&cuda->stop));
     CT_CUDA_TRY(err, cudaMalloc(&cuda->workspace, CT_CUDA_WORKSPACE));

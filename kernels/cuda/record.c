@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Recorded work: a CUDA graph captured from the device's stream. The side stream takes part in it
- * from fork() on, as CUDA wants, and must have been joined when the recording ends.
+ * Recorded work: a CUDA graph captured from the device's stream. The other streams take part in it
+ * from fork() or fork_updates() on, as CUDA wants, and must have been joined when the recording
+ * ends.
  */
 #include "kernels/cuda/cuda.h"
 
@@ -114,4 +115,16 @@ int ct_cuda_explain(struct ct_device *dev, struct ct_buf *to, struct ct_err *err
         rc = ct_buf_printf(to, "{\"plan\": \"recording\", \"nodes\": %zu}\n", cuda->recorded_nodes);
     }
     return rc == 0 ? 0 : ct_err_set(err, CT_ENOMEM, "out of memory");
+}
+
+int ct_cuda_fork_updates(struct ct_device *dev, bool of_side, struct ct_err *err)
+{
+    struct ct_cuda *cuda = ct_cuda_of(dev);
+    return order(of_side ? cuda->side : cuda->stream, cuda->updates, cuda->to_update, err);
+}
+
+int ct_cuda_join_updates(struct ct_device *dev, struct ct_err *err)
+{
+    struct ct_cuda *cuda = ct_cuda_of(dev);
+    return order(cuda->updates, cuda->stream, cuda->updated, err);
 }

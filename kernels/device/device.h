@@ -159,6 +159,7 @@ struct ct_sgd {
     float *param, *momentum_buf;
     const float *grad;
     float lr, momentum, weight_decay;
+    bool beside;                    /* of a GPU: queued where fork_updates() says */
     uint16_t *narrow;               /* NULL, or [count]: the new parameters in bfloat16 */
     const struct ct_course *course; /* NULL, or what says the lr */
 };
@@ -170,7 +171,8 @@ struct ct_adamw {
     const float *grad;
     float lr, beta1, beta2, eps, weight_decay;
     int64_t step;
-    uint16_t *narrow;               /* as above */
+    bool beside; /* this and the next as above */
+    uint16_t *narrow;
     const struct ct_course *course; /* NULL, or what lr and step would give */
 };
 
@@ -231,6 +233,11 @@ struct ct_device_ops {
      * other way round. */
     int (*fork)(struct ct_device *dev, struct ct_err *err);
     int (*join)(struct ct_device *dev, struct ct_err *err);
+    /* Updates with `beside` are queued on a stream of their own, which gets what the others leave
+     * of the device. What is queued there after fork_updates() waits for what is on `stream` so
+     * far, or on `side`; what is queued on `stream` after join_updates() waits for the updates. */
+    int (*fork_updates)(struct ct_device *dev, bool of_side, struct ct_err *err);
+    int (*join_updates)(struct ct_device *dev, struct ct_err *err);
     /* Queued on `side`: what a communicator adds with. */
     int (*tree_sum)(struct ct_device *dev, const struct ct_tree_sum *op, struct ct_err *err);
     /* Appends a line of JSON for each choice that was made so far: the kernel of each product, the

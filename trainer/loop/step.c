@@ -29,7 +29,7 @@ static int update(struct ct_trainer *t, struct ct_err *err)
                                   : ct_team_reduce_scatter(&t->team, t->memory.grads,
                                                            t->layout.count, &begin, &end, err);
     t->comm_ns += ct_clock_now(NULL) - start;
-    if (rc == 0) {
+    if (rc == 0 && t->buckets.optimizer == NULL) {
         rc = ct_optimizer_apply(&t->optimizer, t->dev, t->memory.params, t->memory.grads, begin,
                                 end, err);
     }

@@ -164,9 +164,10 @@ static int alloc_all(struct ct_trainer *t, struct ct_err *err)
         rc = ct_model_init(&t->model, &t->layout, t->dev, rows, err);
         t->model.narrow = t->memory.narrow;
     }
-    if (rc == 0 && t->dev->kind == CT_DEVICE_CUDA && t->team.comm != NULL && !piped) {
-        ct_buckets_init(&t->buckets, &t->layout, t->options.bucket_mb << 20, &t->team,
-                        t->memory.grads);
+    if (rc == 0 && t->dev->kind == CT_DEVICE_CUDA && !piped) {
+        size_t bytes = t->team.comm != NULL ? t->options.bucket_mb << 20 : CT_BUCKET_UPDATE_BYTES;
+        ct_buckets_init(&t->buckets, &t->layout, bytes, &t->team, t->memory.grads);
+        ct_buckets_update(&t->buckets, &t->optimizer, t->memory.params);
         t->model.layer_done = ct_buckets_layer_done;
         t->model.layer_done_data = &t->buckets;
     }

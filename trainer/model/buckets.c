@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A layer's gradient that is done starts the sum of its bucket if it is the bucket's lowest one.
+ * A layer's gradient that is done starts the sum of its bucket if it is the bucket's lowest one,
+ * and behind it the update. No layer below reads what is updated, as its own gradient is done.
  * ct_buckets_finish() sends what is left and waits.
  */
 #include "trainer/model/buckets.h"
@@ -9,7 +10,10 @@ void ct_buckets_init(struct ct_buckets *buckets, const struct ct_layout *layout,
                      struct ct_team *team, float *grads)
 {
     *buckets = (struct ct_buckets){.team = team, .grads = grads};
-    size_t end = layout->count, cap = bytes < CT_BUCKET_FIRST_BYTES ? bytes : CT_BUCKET_FIRST_BYTES;
+    size_t end = layout->count, cap = bytes;
+    if (bytes > CT_BUCKET_FIRST_BYTES && (team == NULL || team->comm != NULL)) {
+        cap = CT_BUCKET_FIRST_BYTES;
+    }
     for (size_t l = layout->layer_count; l-- > 0;) {
         size_t begin = layout->layer[l].weight;
         if (l == 0 || (end - begin) * sizeof(float) >= cap) {
@@ -20,10 +24,34 @@ void ct_buckets_init(struct ct_buckets *buckets, const struct ct_layout *layout,
     }
 }
 
+void ct_buckets_update(struct ct_buckets *buckets, const struct ct_optimizer *optimizer,
+                       float *params)
+{
+    if (buckets->count > 1) {
+        buckets->optimizer = optimizer;
+        buckets->params = params;
+    }
+}
+
+static int update(const struct ct_buckets *buckets, const struct ct_bucket *b, struct ct_err *err)
+{
+    struct ct_device *dev = buckets->team->dev;
+    struct ct_optimizer beside = *buckets->optimizer;
+    beside.beside = true;
+    int rc = dev->ops->fork_updates(dev, buckets->team->comm != NULL, err);
+    return rc == 0 ? ct_optimizer_apply(&beside, dev, buckets->params, buckets->grads, b->begin,
+                                        b->end, err)
+                   : rc;
+}
+
 static int send_next(struct ct_buckets *buckets, struct ct_err *err)
 {
     const struct ct_bucket *b = &buckets->bucket[buckets->sent++];
-    return ct_team_all_reduce(buckets->team, buckets->grads + b->begin, b->end - b->begin, err);
+    int rc = 0;
+    if (buckets->team->comm != NULL) {
+        rc = ct_team_all_reduce(buckets->team, buckets->grads + b->begin, b->end - b->begin, err);
+    }
+    return rc == 0 && buckets->optimizer != NULL ? update(buckets, b, err) : rc;
 }
 
 int ct_buckets_layer_done(void *data, size_t layer, struct ct_err *err)
@@ -40,5 +68,9 @@ int ct_buckets_finish(struct ct_buckets *buckets, struct ct_err *err)
         rc = send_next(buckets, err);
     }
     buckets->sent = 0;
-    return rc == 0 ? ct_team_all_reduce_wait(buckets->team, err) : rc;
+    if (rc == 0 && buckets->team->comm != NULL) {
+        rc = ct_team_all_reduce_wait(buckets->team, err);
+    }
+    struct ct_device *dev = buckets->team->dev;
+    return rc == 0 && buckets->optimizer != NULL ? dev->ops->join_updates(dev, err) : rc;
 }

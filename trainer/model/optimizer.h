@@ -31,6 +31,7 @@ struct ct_optimizer {
     float *state[CT_OPTIMIZER_STATES_MAX];
     uint16_t *narrow;               /* likewise: the parameters in bfloat16; NULL = not kept */
     const struct ct_course *course; /* borrowed; NULL, or what counts in place of lr and step */
+    bool beside;                    /* as in struct ct_sgd */
 };
 
 /* What update number `step` (from 1) takes from a course. */

@@ -131,7 +131,7 @@ struct ct_trainer {
     struct ct_sampler sampler;
     struct ct_augment augment; /* of data.train; zeros when there is none */
     struct ct_shards shards;
-    struct ct_buckets buckets; /* of GPUs with peers; count 0 elsewhere */
+    struct ct_buckets buckets; /* of GPUs; count 0 elsewhere */
     struct ct_cuda_graph graph;
     struct ct_step_snapshot step_snapshot; /* trainer/session/step_resume.h */
     struct ct_saving saving;               /* this and the next: trainer/loop/between_steps.h */

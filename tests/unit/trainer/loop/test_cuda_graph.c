@@ -24,10 +24,20 @@ extern const struct comm_nccl_module ctworker_nccl_module;
 #define WORLD 4
 #define LONG_MS (20 * 1000)
 
+/* What a scene is made with. */
+struct setting {
+    enum ct_optimizer_kind kind;
+    bool record;
+    bool beside; /* each layer is updated as soon as it can be */
+    bool alone;  /* without peers */
+};
+
 struct scene {
     struct ct_trainer t;
     void *images, *labels, *params;
 };
+
+static const struct setting recorded = {.kind = CT_OPTIMIZER_SGD, .record = true, .beside = true};
 
 static void need(int rc, const struct ct_err *err)
 {
@@ -92,34 +102,41 @@ static void fill(struct scene *s)
     free(host);
 }
 
-static struct scene *begin(const struct fake_gpu *script, enum ct_optimizer_kind kind, bool record)
+static struct scene *begin(const struct fake_gpu *script, struct setting set)
 {
+    int world = set.alone ? 1 : WORLD;
     struct scene *s = calloc(1, sizeof *s);
     struct ct_trainer *t = &s->t;
     struct ct_err err = {0};
     const struct ct_hidden hidden = {.count = 2, .size = {16, 9}};
     fake_gpu_begin(script);
     t->options = (struct ct_train_options){
-        .lr = 0.1, .epochs = 3, .cuda_graph = record ? CT_CUDA_GRAPH_AUTO : CT_CUDA_GRAPH_OFF};
+        .lr = 0.1, .epochs = 3, .cuda_graph = set.record ? CT_CUDA_GRAPH_AUTO : CT_CUDA_GRAPH_OFF};
     need(ct_cuda_plugin.open(0, &t->dev, &err), &err);
-    open_team(&t->team, t->dev, LONG_MS);
+    t->team = (struct ct_team){.dev = t->dev, .world = 1};
+    if (!set.alone) {
+        open_team(&t->team, t->dev, LONG_MS);
+    }
     need(ct_layout_init(&t->layout, FEATURES, &hidden, CLASSES, &err), &err);
-    assert_int_equal(ct_sampler_init(&t->sampler, SAMPLES, BATCH, 0, WORLD, 1), 0);
+    assert_int_equal(ct_sampler_init(&t->sampler, SAMPLES, BATCH, 0, world, 1), 0);
     need(ct_model_init(&t->model, &t->layout, t->dev, BATCH, &err), &err);
     need(ct_team_alloc_gradients(&t->team, t->layout.count, &t->memory.grads, &err), &err);
     t->memory.params = block(t->dev, t->layout.count * sizeof(float));
     t->memory.totals = block(t->dev, 2 * sizeof(double));
-    t->optimizer = (struct ct_optimizer){.kind = kind, .momentum = 0.9f, .weight_decay = 0.01f};
+    t->optimizer = (struct ct_optimizer){.kind = set.kind, .momentum = 0.9f, .weight_decay = 0.01f};
     for (size_t i = 0; i < 2; i++) {
         t->optimizer.state[i] = block(t->dev, t->layout.count * sizeof(float));
     }
     /* So small that each layer is a bucket of its own. */
     ct_buckets_init(&t->buckets, &t->layout, 1, &t->team, t->memory.grads);
+    if (set.beside) {
+        ct_buckets_update(&t->buckets, &t->optimizer, t->memory.params);
+    }
     t->model.layer_done = ct_buckets_layer_done;
     t->model.layer_done_data = &t->buckets;
     fill(s);
     need(ct_cuda_graph_open(t, &err), &err);
-    assert_int_equal(t->dev->head_way, record ? CT_HEAD_FASTEST : CT_HEAD_APART);
+    assert_int_equal(t->dev->head_way, set.record ? CT_HEAD_FASTEST : CT_HEAD_APART);
     t->dev->head_way = CT_HEAD_FUSED; /* the fastest is a matter of luck here */
     return s;
 }
@@ -137,6 +154,9 @@ static void end(struct scene *s)
                       t->optimizer.state[1]};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) {
         t->dev->ops->release(t->dev, blocks[i]);
+    }
+    for (size_t i = 0; i < t->team.block_count; i++) {
+        t->dev->ops->release(t->dev, t->team.block[i]);
     }
     ctw_comm_free(t->team.comm);
     t->dev->ops->close(t->dev);
@@ -183,10 +203,10 @@ static int run_epochs(struct ct_trainer *t, int epochs, struct ct_err *err)
     return rc == 0 ? ct_team_sync(&t->team, err) : rc;
 }
 
-static float *train(const struct fake_gpu *script, enum ct_optimizer_kind kind, bool record)
+static float *train(const struct fake_gpu *script, struct setting set)
 {
     struct ct_err err = {0};
-    struct scene *s = begin(script, kind, record);
+    struct scene *s = begin(script, set);
     struct ct_trainer *t = &s->t;
     need(run_epochs(t, 3, &err), &err);
     assert_int_equal(t->optimizer.step, 3 * 7);
@@ -194,14 +214,15 @@ static float *train(const struct fake_gpu *script, enum ct_optimizer_kind kind, 
     float *params = calloc(t->layout.count, sizeof *params);
     size_t bytes = t->layout.count * sizeof *params;
     need(ct_team_download(&t->team, params, t->memory.params, bytes, &err), &err);
-    if (record) {
+    if (set.record) {
         /* 18 whole batches but for the first: in the first epoch 5, then 6 and 6. */
         assert_int_equal(fake.graph_launches, 5 + 6 + 6);
-        assert_int_equal(fake.captured_collectives, 3);
-        assert_true(fake.widest > 1); /* sums beside the backward pass */
+        assert_int_equal(fake.captured_collectives, set.alone ? 0 : 3);
+        /* Sums and updates beside the backward pass. */
+        assert_true((fake.widest > 1) == (set.beside || !set.alone));
     } else {
         assert_int_equal(fake.graph_launches, 0);
-        assert_true(fake.collectives >= 3 * 7 * 3);
+        assert_true(set.alone || fake.collectives >= 3 * 7 * 3);
     }
     end(s);
     return params;
@@ -214,11 +235,14 @@ static void recorded_steps_are_the_queued_ones(void **state)
     struct ct_layout layout;
     const struct ct_hidden hidden = {.count = 2, .size = {16, 9}};
     assert_int_equal(ct_layout_init(&layout, FEATURES, &hidden, CLASSES, NULL), 0);
-    for (size_t k = 0; k < 2; k++) {
-        float *expected = train(NULL, kinds[k], false);
+    for (size_t k = 0; k < 4; k++) {
+        struct setting set = {.kind = kinds[k % 2], .alone = k / 2 > 0};
+        float *expected = train(NULL, set);
         for (unsigned seed = 1; seed <= 12; seed++) {
             const struct fake_gpu script = {.seed = seed, .call_turns = (int)(seed % 3)};
-            float *got = train(&script, kinds[k], seed % 2 == 0);
+            set.record = seed % 2 == 0;
+            set.beside = seed % 4 > 1;
+            float *got = train(&script, set);
             assert_memory_equal(got, expected, layout.count * sizeof *got);
             free(got);
         }
@@ -230,7 +254,7 @@ static void recorded_steps_are_the_queued_ones(void **state)
 static void several_steps_at_once(void **state)
 {
     (void)state;
-    struct scene *s = begin(NULL, CT_OPTIMIZER_SGD, true);
+    struct scene *s = begin(NULL, recorded);
     assert_int_equal(s->t.graph.steps, 32);
     s->t.graph.steps = 2;
     struct ct_err err = {0};
@@ -247,11 +271,11 @@ static void training_goes_on_without_recording(void **state)
 {
     (void)state;
     struct ct_err err = {0};
-    float *expected = train(NULL, CT_OPTIMIZER_SGD, false);
+    float *expected = train(NULL, (struct setting){.kind = CT_OPTIMIZER_SGD});
     /* How many calls there are before the first recording. */
     int seen = 0;
     for (int n = 1; n < 2000 && seen < 20; n++) {
-        struct scene *s = begin(NULL, CT_OPTIMIZER_SGD, true);
+        struct scene *s = begin(NULL, recorded);
         struct ct_trainer *t = &s->t;
         ct_sampler_shuffle(&t->sampler, 0);
         need(ct_cuda_graph_epoch(t, &err), &err);
@@ -283,7 +307,7 @@ static void training_goes_on_without_recording(void **state)
 static void a_dead_peer_ends_a_replay(void **state)
 {
     (void)state;
-    struct scene *s = begin(NULL, CT_OPTIMIZER_SGD, true);
+    struct scene *s = begin(NULL, recorded);
     struct ct_trainer *t = &s->t;
     struct ct_err err = {0};
     need(run_epochs(t, 1, &err), &err);
@@ -300,6 +324,7 @@ static void a_dead_peer_ends_a_replay(void **state)
     open_team(&t->team, t->dev, LONG_MS);
     need(ct_team_alloc_gradients(&t->team, t->layout.count, &t->memory.grads, &err), &err);
     ct_buckets_init(&t->buckets, &t->layout, 1, &t->team, t->memory.grads);
+    ct_buckets_update(&t->buckets, &t->optimizer, t->memory.params);
     need(ct_cuda_graph_open(t, &err), &err);
     int launches = fake.graph_launches;
     t->at.epoch = 1;
@@ -313,7 +338,7 @@ static void a_dead_peer_ends_a_replay(void **state)
 static void a_dead_peer_ends_a_recording(void **state)
 {
     (void)state;
-    struct scene *s = begin(NULL, CT_OPTIMIZER_SGD, true);
+    struct scene *s = begin(NULL, recorded);
     struct ct_trainer *t = &s->t;
     struct ct_err err = {0};
     size_t done;
@@ -338,7 +363,7 @@ static void a_small_step_is_few_launches(void **state)
 {
     (void)state;
     for (int fused = 0; fused < 2; fused++) {
-        struct scene *s = begin(NULL, CT_OPTIMIZER_ADAMW, true);
+        struct scene *s = begin(NULL, (struct setting){.kind = CT_OPTIMIZER_ADAMW, .record = true});
         struct ct_err err = {0};
         size_t layers = s->t.layout.layer_count;
         s->t.dev->head_way = fused ? CT_HEAD_FUSED : CT_HEAD_APART;
@@ -357,7 +382,7 @@ static void a_small_step_is_few_launches(void **state)
 static void the_last_layer_is_timed_once(void **state)
 {
     (void)state;
-    struct scene *s = begin(NULL, CT_OPTIMIZER_SGD, true);
+    struct scene *s = begin(NULL, recorded);
     struct ct_err err = {0};
     s->t.dev->head_way = CT_HEAD_FASTEST;
     need(run_epochs(&s->t, 1, &err), &err);

@@ -59,6 +59,24 @@ static void the_first_bucket_is_small_and_the_others_are_as_large_as_asked(void 
     assert_int_equal(b.count, 3);
 }
 
+/* Without peers the first is no smaller; a single one is not updated beside anything. */
+static void without_peers_buckets_are_for_updates(void **state)
+{
+    (void)state;
+    const struct ct_layout layout = layout_of_four();
+    const struct ct_optimizer optimizer = {.kind = CT_OPTIMIZER_SGD};
+    struct ct_team alone = {.world = 1};
+    struct ct_buckets b;
+    ct_buckets_init(&b, &layout, 5 * MIB, &alone, NULL);
+    assert_int_equal(b.count, 2);
+    assert_int_equal(b.bucket[0].layer, 1);
+    ct_buckets_update(&b, &optimizer, NULL);
+    assert_non_null(b.optimizer);
+    ct_buckets_init(&b, &layout, SIZE_MAX, &alone, NULL);
+    ct_buckets_update(&b, &optimizer, NULL);
+    assert_null(b.optimizer);
+}
+
 /* ---- sending --------------------------------------------------------------------------------- */
 
 static struct {
@@ -177,6 +195,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(buckets_are_whole_layers),
+        cmocka_unit_test(without_peers_buckets_are_for_updates),
         cmocka_unit_test(the_first_bucket_is_small_and_the_others_are_as_large_as_asked),
         cmocka_unit_test(a_bucket_is_sent_when_its_lowest_layer_is_done),
         cmocka_unit_test(what_has_not_been_sent_is_sent_at_the_end),

@@ -24,6 +24,7 @@ template <typename T> struct head {
     T *dlogits, *dx; /* dx may be NULL */
     bool relu;       /* x came out of one */
     double *totals;
+    struct count count;
 };
 
 /* Adds up CLASSES sums over the lanes; lanes c and c + CLASSES get that of class c. Each step sends
@@ -137,7 +138,7 @@ __global__ void head_kernel(struct head<T> op, struct ct_loss_sums *sums)
         loss += (double)head_row<N>(op, row, lane, &right);
         rights += right ? 1.0 : 0.0;
     }
-    add_totals(loss, rights, sums, op.totals);
+    add_totals(loss, rights, sums, op.totals, op.count);
 }
 
 template <typename T>
@@ -148,6 +149,7 @@ static cudaError_t launch(cudaStream_t stream, const struct ct_head *op, struct 
         .x = (const T *)op->linear.x, .w = (const T *)op->linear.w, .b = op->linear.b,
         .labels = op->loss.labels, .scale = op->loss.scale, .dlogits = (T *)op->loss.dlogits,
         .dx = (T *)op->grad.dx, .relu = op->grad.mask != NULL, .totals = op->loss.totals,
+        .count = count_of(op->loss.course),
     };
     const unsigned n = CT_WIDEST / sizeof(T);
     bool packed = h.in % n == 0 && ct_packs<n>(h.x) && ct_packs<n>(h.w) && ct_packs<n>(h.dx);

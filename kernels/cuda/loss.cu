@@ -44,7 +44,9 @@ __device__ float row_loss(const struct ct_loss &op, size_t row, unsigned lane, b
     return logf(sum) - (logits[label] - max);
 }
 
-template <typename T> __global__ void loss_kernel(struct ct_loss op, struct ct_loss_sums *sums)
+/* `count` beside op: the course in op is of the host. */
+template <typename T>
+__global__ void loss_kernel(struct ct_loss op, struct count count, struct ct_loss_sums *sums)
 {
     unsigned warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     double loss = 0.0, rights = 0.0;
@@ -54,17 +56,18 @@ template <typename T> __global__ void loss_kernel(struct ct_loss op, struct ct_l
         loss += (double)row_loss<T>(op, row, lane, &right);
         rights += right ? 1.0 : 0.0;
     }
-    add_totals(loss, rights, sums, op.totals);
+    add_totals(loss, rights, sums, op.totals, count);
 }
 
 cudaError_t ct_launch_loss(cudaStream_t stream, enum ct_precision p, const struct ct_loss *op,
                            struct ct_loss_sums *sums)
 {
     unsigned blocks = loss_blocks(op->batch);
+    struct count count = count_of(op->course);
     if (ct_precision_narrow(p)) {
-        loss_kernel<__nv_bfloat16><<<blocks, LOSS_WARPS * WARP, 0, stream>>>(*op, sums);
+        loss_kernel<__nv_bfloat16><<<blocks, LOSS_WARPS * WARP, 0, stream>>>(*op, count, sums);
     } else {
-        loss_kernel<float><<<blocks, LOSS_WARPS * WARP, 0, stream>>>(*op, sums);
+        loss_kernel<float><<<blocks, LOSS_WARPS * WARP, 0, stream>>>(*op, count, sums);
     }
     return cudaGetLastError();
 }

@@ -31,10 +31,21 @@ __device__ inline float warp_max(float v)
     return v;
 }
 
+/* What the grid adds `steps` to when it is done; nothing if `counter` is NULL. */
+struct count {
+    uint64_t *counter;
+    uint64_t steps;
+};
+
+static inline struct count count_of(const struct ct_course *course)
+{
+    return course != NULL ? count{course->counter, course->steps} : count{};
+}
+
 /* What the rows of this thread's warp add up to, for totals. All threads of the block are here, and
  * the grid's last block to come adds up what all of them left. */
 __device__ inline void add_totals(double loss, double rights, struct ct_loss_sums *sums,
-                                  double *totals)
+                                  double *totals, struct count count)
 {
     __shared__ double parts[LOSS_WARPS][2];
     __shared__ unsigned last;
@@ -71,6 +82,9 @@ __device__ inline void add_totals(double loss, double rights, struct ct_loss_sum
         totals[0] += loss;
         totals[1] += rights;
         sums->done = 0; /* for the next launch */
+        if (count.counter != NULL) {
+            *count.counter += count.steps;
+        }
     }
 }
 

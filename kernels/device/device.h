@@ -63,6 +63,10 @@ struct ct_course {
     const uint32_t *order; /* the epoch's samples, in order */
     size_t batch, begin;   /* samples of a whole batch; this rank's first place in it */
     const struct ct_pace *paces; /* one for each batch of the epoch */
+    /* NULL, or what the step's loss adds `steps` to: `now` itself, after whose change the rest of
+     * the step counts `ahead` from there. */
+    uint64_t *counter;
+    uint64_t steps;
 };
 
 /* How a batch is computed when the bits must not depend on how many of its rows are here: in parts
@@ -137,7 +141,8 @@ struct ct_loss {
     float scale;
     void *dlogits;
     double *totals;
-    struct ct_cut cut; /* the totals are of no such order */
+    struct ct_cut cut;              /* the totals are of no such order */
+    const struct ct_course *course; /* NULL, or what counts the step */
 };
 
 /* The last layer of a model with the loss of what it gives, forward and backward: what linear(),

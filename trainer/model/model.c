@@ -257,6 +257,7 @@ static struct ct_loss loss_of(const struct ct_model *model, size_t rows, float s
         .scale = scale,
         .dlogits = gradient ? ct_model_top(model) : NULL,
         .totals = totals,
+        .course = model->course,
     };
 }
 

@@ -236,11 +236,15 @@ static void check_loss(bool narrow, size_t batch, size_t classes, float spread)
     }
     assert_true(fabs(totals[0] - expected[0]) <= 1e-6 * (double)batch + 1e-6 * expected[0]);
     assert_true(totals[1] == expected[1]);
-    /* Again with the threads in another order: the same to the last bit. */
+    /* Again with the threads in another order: the same to the last bit. The steps are counted. */
     double again[2] = {3, 2};
+    uint64_t now = 40;
+    const struct ct_course course = {.now = &now, .counter = &now, .steps = 2};
     op.totals = again;
+    op.course = &course;
     kernel_done(ct_launch_loss(NULL, precision_of(narrow), &op, &sums));
     assert_memory_equal(again, totals, sizeof again);
+    assert_int_equal(now, 42);
     array_end(&logits), array_end(&labels), array_end(&d);
     ct_free(ref);
 }

@@ -86,6 +86,27 @@ static int cuda_download(struct ct_device *dev, void *dst, const void *src, size
     return copy(dev, dst, src, bytes, cudaMemcpyDeviceToHost, err);
 }
 
+static int cuda_alloc_host(struct ct_device *dev, size_t bytes, void **out, struct ct_err *err)
+{
+    (void)dev;
+    CT_CUDA_TRY(err, cudaMallocHost(out, bytes));
+    return 0;
+}
+
+static void cuda_release_host(struct ct_device *dev, void *ptr)
+{
+    (void)dev;
+    (void)cudaFreeHost(ptr);
+}
+
+static int cuda_upload_later(struct ct_device *dev, void *dst, const void *src, size_t bytes,
+                             struct ct_err *err)
+{
+    CT_CUDA_TRY(err,
+                cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice, ct_cuda_of(dev)->stream));
+    return 0;
+}
+
 static int cuda_clear(struct ct_device *dev, void *dst, size_t bytes, struct ct_err *err)
 {
     if (bytes > 0) {
@@ -341,6 +362,9 @@ static const struct ct_device_ops cuda_ops = {
     .record_end = ct_cuda_record_end,
     .replay = ct_cuda_replay,
     .forget = ct_cuda_forget,
+    .alloc_host = cuda_alloc_host,
+    .release_host = cuda_release_host,
+    .upload_later = cuda_upload_later,
     .advance = ct_cuda_advance,
     .fork = ct_cuda_fork,
     .join = ct_cuda_join,

@@ -232,6 +232,12 @@ struct ct_device_ops {
     int (*record_end)(struct ct_device *dev, struct ct_recording **out, struct ct_err *err);
     int (*replay)(struct ct_device *dev, struct ct_recording *recording, struct ct_err *err);
     void (*forget)(struct ct_device *dev, struct ct_recording *recording); /* NULL is allowed */
+    /* Memory of the host, from which upload_later() only queues the copy: it must stay as it is
+     * until the device has come so far. */
+    int (*alloc_host)(struct ct_device *dev, size_t bytes, void **out, struct ct_err *err);
+    void (*release_host)(struct ct_device *dev, void *ptr); /* NULL is allowed */
+    int (*upload_later)(struct ct_device *dev, void *dst, const void *src, size_t bytes,
+                        struct ct_err *err);
     /* *now += steps. */
     int (*advance)(struct ct_device *dev, uint64_t *now, uint64_t steps, struct ct_err *err);
     /* What is queued on `side` after fork() waits for what is on `stream` so far; after join() the

@@ -51,6 +51,10 @@ void ct_sampler_fini(struct ct_sampler *sampler)
 void ct_sampler_shuffle(struct ct_sampler *sampler, unsigned epoch)
 {
     uint32_t *order = sampler->order;
+    if (sampler->made == epoch + 1) {
+        return;
+    }
+    sampler->made = epoch + 1;
     for (size_t i = 0; i < sampler->count; i++) {
         order[i] = (uint32_t)i;
     }

@@ -19,6 +19,7 @@ struct ct_sampler {
     size_t batch;    /* global */
     int rank, world;
     uint64_t seed;
+    unsigned made; /* 1 + the epoch whose permutation `order` is; 0 = none */
 };
 
 /* The share of `rank` in `total` items: [*begin, *end). Shares differ by at most one item and cover
@@ -30,7 +31,7 @@ CT_MUST_CHECK int ct_sampler_init(struct ct_sampler *sampler, size_t count, size
                                   int world, uint64_t seed);
 void ct_sampler_fini(struct ct_sampler *sampler); /* NULL and zeroed memory are allowed */
 
-/* Makes the permutation of `epoch`, whatever was there before. */
+/* Makes the permutation of `epoch`, whatever was there before, unless it is there already. */
 void ct_sampler_shuffle(struct ct_sampler *sampler, unsigned epoch);
 
 /* Samples before batch `t`, or of the whole epoch for t = batches. */

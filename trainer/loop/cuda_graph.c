@@ -7,9 +7,10 @@
  */
 #include "trainer/loop/cuda_graph.h"
 
-#include "common/alloc.h"
 #include "kernels/device/pace.h"
 #include "trainer/loop/train.h"
+
+#include <string.h>
 
 /* The host queues about this much work at a time: long against a launch and the gap between two
  * graphs (some 10 us), short against what a person waits for. At 20 million multiplications a
@@ -47,6 +48,43 @@ static void let_go(void *data)
     r->one = r->many = NULL;
 }
 
+/* What differs from epoch to epoch is one block, so that one copy brings it:
+ *
+ *     [ number of the batch | paces, one for each batch | order, one for each sample ]
+ */
+struct block {
+    uint64_t *now;
+    struct ct_pace *paces;
+    uint32_t *order;
+};
+
+/* Of the device or of the host: nothing is read there. */
+static struct block block_of(const struct ct_trainer *t, void *base)
+{
+    size_t paces = ct_sampler_batches(&t->sampler) * sizeof(struct ct_pace);
+    char *first = (char *)base + sizeof(uint64_t);
+    return (struct block){
+        .now = base,
+        .paces = (struct ct_pace *)(void *)first,
+        .order = (uint32_t *)(void *)(first + paces),
+    };
+}
+
+static int open_block(struct ct_trainer *t, struct ct_err *err)
+{
+    struct ct_cuda_graph *r = &t->graph;
+    const struct ct_device_ops *ops = t->dev->ops;
+    void *now;
+    r->block = sizeof(uint64_t) + ct_sampler_batches(&t->sampler) * sizeof(struct ct_pace) +
+               t->sampler.count * sizeof(uint32_t);
+    int rc = ops->alloc(t->dev, r->block, &now, err);
+    r->now = rc == 0 ? now : NULL;
+    for (int i = 0; rc == 0 && i < 2; i++) {
+        rc = ops->alloc_host(t->dev, r->block, &r->host[i], err);
+    }
+    return rc;
+}
+
 int ct_cuda_graph_open(struct ct_trainer *t, struct ct_err *err)
 {
     struct ct_cuda_graph *r = &t->graph;
@@ -59,22 +97,7 @@ int ct_cuda_graph_open(struct ct_trainer *t, struct ct_err *err)
         t->data.train.augment != NULL) {
         return 0;
     }
-    size_t batches = ct_sampler_batches(&t->sampler), left;
-    void *now, *order, *paces;
-    int rc = ops->alloc(t->dev, sizeof(uint64_t), &now, err);
-    r->now = rc == 0 ? now : NULL;
-    if (rc == 0) {
-        rc = ops->alloc(t->dev, t->sampler.count * sizeof(uint32_t), &order, err);
-        r->order = rc == 0 ? order : NULL;
-    }
-    if (rc == 0) {
-        rc = ops->alloc(t->dev, batches * sizeof(struct ct_pace), &paces, err);
-        r->paces = rc == 0 ? paces : NULL;
-    }
-    if (rc == 0) {
-        r->host_paces = ct_calloc(batches, sizeof *r->host_paces);
-        rc = r->host_paces != NULL ? 0 : ct_err_set(err, CT_ENOMEM, "out of memory");
-    }
+    int rc = open_block(t, err);
     if (rc != 0) {
         return rc;
     }
@@ -83,8 +106,10 @@ int ct_cuda_graph_open(struct ct_trainer *t, struct ct_err *err)
     }
     r->steps = unroll_of(t->layout.parameters, (double)t->sampler.batch / (double)t->team.world);
     r->on = true;
+    const struct block in = block_of(t, r->now);
+    size_t left;
     r->course = (struct ct_course){
-        .now = r->now, .order = r->order, .batch = t->sampler.batch, .paces = r->paces};
+        .now = in.now, .order = in.order, .batch = t->sampler.batch, .paces = in.paces};
     ct_share(t->sampler.batch, t->sampler.rank, t->sampler.world, &r->course.begin, &left);
     if (t->shards.count > 0) {
         r->course.begin = ct_shards_begin(&t->shards, t->sampler.batch);
@@ -103,10 +128,28 @@ void ct_cuda_graph_close(struct ct_trainer *t)
     }
     let_go(t);
     t->dev->ops->release(t->dev, r->now);
-    t->dev->ops->release(t->dev, r->order);
-    t->dev->ops->release(t->dev, r->paces);
-    ct_free(r->host_paces);
+    t->dev->ops->release_host(t->dev, r->host[0]);
+    t->dev->ops->release_host(t->dev, r->host[1]);
     *r = (struct ct_cuda_graph){0};
+}
+
+/* Queued behind all steps that still read the block. The copy before the last one has been waited
+ * for: there is a wait in every epoch. */
+static int bring(struct ct_trainer *t, int epoch, size_t batch, struct ct_err *err)
+{
+    struct ct_cuda_graph *r = &t->graph;
+    void *host = r->host[r->turn];
+    const struct block to = block_of(t, host);
+    size_t batches = ct_sampler_batches(&t->sampler);
+    *to.now = batch;
+    for (size_t b = batch; b < batches; b++) {
+        float lr = (float)ct_trainer_rate_of(t, epoch, b);
+        int64_t step = t->optimizer.step + (int64_t)(b - batch) + 1;
+        to.paces[b] = ct_optimizer_pace(&t->optimizer, lr, step);
+    }
+    memcpy(to.order, t->sampler.order, t->sampler.count * sizeof *to.order);
+    r->turn = 1 - r->turn;
+    return t->dev->ops->upload_later(t->dev, r->now, host, r->block, err);
 }
 
 int ct_cuda_graph_epoch(struct ct_trainer *t, struct ct_err *err)
@@ -115,24 +158,22 @@ int ct_cuda_graph_epoch(struct ct_trainer *t, struct ct_err *err)
     if (!r->on) {
         return 0;
     }
-    size_t batches = ct_sampler_batches(&t->sampler);
-    for (size_t b = t->at.batch; b < batches; b++) {
-        float lr = (float)ct_trainer_rate(t, b);
-        int64_t step = t->optimizer.step + (int64_t)(b - t->at.batch) + 1;
-        r->host_paces[b] = ct_optimizer_pace(&t->optimizer, lr, step);
+    bool there = r->prepared == t->at.epoch + 1 && t->at.batch == 0;
+    r->prepared = 0;
+    r->counted = t->at.batch;
+    return there ? 0 : bring(t, t->at.epoch, t->at.batch, err);
+}
+
+int ct_cuda_graph_prepare(struct ct_trainer *t, struct ct_err *err)
+{
+    struct ct_cuda_graph *r = &t->graph;
+    int epoch = t->at.epoch + 1;
+    if (!r->on) {
+        return 0;
     }
-    const uint64_t now = t->at.batch;
-    const struct ct_device_ops *ops = t->dev->ops;
-    /* Each waits for what is queued, so nothing replayed still reads the last epoch's. */
-    int rc = ops->upload(t->dev, r->paces, r->host_paces, batches * sizeof *r->paces, err);
-    if (rc == 0) {
-        rc = ops->upload(t->dev, r->order, t->sampler.order, t->sampler.count * sizeof *r->order,
-                         err);
-    }
-    if (rc == 0) {
-        rc = ops->upload(t->dev, r->now, &now, sizeof now, err);
-    }
-    r->counted = now;
+    ct_sampler_shuffle(&t->sampler, (unsigned)epoch);
+    int rc = bring(t, epoch, 0, err);
+    r->prepared = rc == 0 ? epoch + 1 : 0;
     return rc;
 }
 

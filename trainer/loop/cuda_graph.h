@@ -18,8 +18,13 @@
 CT_MUST_CHECK int ct_cuda_graph_open(struct ct_trainer *t, struct ct_err *err);
 void ct_cuda_graph_close(struct ct_trainer *t); /* before the communicator goes */
 
-/* The sampler has shuffled: brings the epoch's order and rates to the device. */
+/* The sampler has shuffled: brings the epoch's order and rates to the device, if they have not been
+ * prepared. */
 CT_MUST_CHECK int ct_cuda_graph_epoch(struct ct_trainer *t, struct ct_err *err);
+
+/* All steps of the epoch are queued: shuffles for the next one and queues what it needs behind
+ * them, so that the device need not wait for the host between the two. */
+CT_MUST_CHECK int ct_cuda_graph_prepare(struct ct_trainer *t, struct ct_err *err);
 
 /* Does up to `most` steps from t->at.batch on and says how many in *done: 0 when the next one must
  * be queued as ever. Collective, with the same number on all ranks. */

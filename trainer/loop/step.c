@@ -8,7 +8,7 @@
 
 #include "common/clock.h"
 
-double ct_trainer_rate(const struct ct_trainer *t, size_t batch)
+double ct_trainer_rate_of(const struct ct_trainer *t, int epoch, size_t batch)
 {
     const struct ct_train_options *o = &t->options;
     double step = 1.0 / (double)ct_sampler_batches(&t->sampler);
@@ -18,7 +18,12 @@ double ct_trainer_rate(const struct ct_trainer *t, size_t batch)
         .warmup = o->warmup_epochs,
         .epochs = o->epochs,
     };
-    return ct_lr_schedule_rate(&rate, (double)t->at.epoch + (double)batch * step, step);
+    return ct_lr_schedule_rate(&rate, (double)epoch + (double)batch * step, step);
+}
+
+double ct_trainer_rate(const struct ct_trainer *t, size_t batch)
+{
+    return ct_trainer_rate_of(t, t->at.epoch, batch);
 }
 
 static int update(struct ct_trainer *t, struct ct_err *err)

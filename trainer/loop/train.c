@@ -85,6 +85,9 @@ static int run_epoch(struct ct_trainer *t, const struct ct_train_events *events,
         counted = samples + t->in_epoch.earlier_samples;
         rc = run_steps(t, events, err);
     }
+    if (rc == 0 && t->at.epoch + 1 < t->options.epochs) {
+        rc = ct_cuda_graph_prepare(t, err); /* while the device does the last steps */
+    }
     if (rc == 0) {
         rc = ct_team_sync(&t->team, err);
     }

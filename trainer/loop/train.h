@@ -100,8 +100,9 @@ CT_MUST_CHECK int ct_trainer_await_queue(struct ct_trainer *trainer, size_t rows
 CT_MUST_CHECK int ct_trainer_queue(struct ct_trainer *trainer, const uint32_t *index, size_t rows,
                                    size_t global_rows, struct ct_err *err);
 
-/* The learning rate on global batch `t` of the current epoch. */
+/* The learning rate on global batch `t` of the current epoch, or of any, counted from 0. */
 double ct_trainer_rate(const struct ct_trainer *trainer, size_t t);
+double ct_trainer_rate_of(const struct ct_trainer *trainer, int epoch, size_t t);
 
 /* Mean loss and accuracy over the test set, each rank doing its share. Collective. */
 CT_MUST_CHECK int ct_trainer_evaluate(struct ct_trainer *trainer, double *loss, double *accuracy,

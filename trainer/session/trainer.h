@@ -37,10 +37,11 @@ struct ct_cuda_graph {
     size_t steps;                    /* of `many` */
     struct ct_recording *one, *many; /* NULL until they are needed */
     struct ct_course course;
-    uint64_t *now; /* this and the next two: device memory */
-    uint32_t *order;
-    struct ct_pace *paces;
-    struct ct_pace *host_paces;
+    uint64_t *now;    /* device memory: the epoch's block begins with this number, */
+    void *host[2];    /* ... and is copied from one of these, by turns */
+    size_t block;     /* bytes */
+    int turn;         /* which is next */
+    int prepared;     /* 1 + the epoch whose block has been queued ahead; 0 = none */
     uint64_t counted; /* the value of *now after all queued work */
     int lead;         /* replays since the host last waited */
 };

@@ -91,7 +91,8 @@ static void test_epochs_and_seeds_differ_and_repeat(void **state)
     assert_memory_not_equal(first, s.order, sizeof first);
     ct_sampler_shuffle(&s, 0);
     assert_memory_equal(first, s.order, sizeof first);
-    s.seed = 2;
+    ct_sampler_fini(&s);
+    assert_int_equal(ct_sampler_init(&s, COUNT, 10, 0, 1, 2), 0);
     ct_sampler_shuffle(&s, 0);
     assert_memory_not_equal(first, s.order, sizeof first);
     /* Shuffled, not merely rotated: about one element in COUNT stays where it was. */

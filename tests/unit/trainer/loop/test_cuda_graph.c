@@ -198,6 +198,7 @@ static int run_epochs(struct ct_trainer *t, int epochs, struct ct_err *err)
             rc = step(t, &done, err);
             t->at.batch += done;
         }
+        rc = rc == 0 && t->at.epoch + 1 < epochs ? ct_cuda_graph_prepare(t, err) : rc;
         rc = rc == 0 ? ct_team_sync(&t->team, err) : rc;
     }
     return rc == 0 ? ct_team_sync(&t->team, err) : rc;
@@ -263,6 +264,31 @@ static void several_steps_at_once(void **state)
     assert_int_equal(fake.graph_launches, 3);
     assert_int_equal(s->t.optimizer.step, 7);
     assert_int_equal(s->t.graph.counted, 6);
+    end(s);
+}
+
+/* Nothing is queued, and nobody waits, between the end of an epoch and the first step of the next.
+ */
+static void the_next_epoch_is_prepared_behind_this_one(void **state)
+{
+    (void)state;
+    struct scene *s = begin(NULL, recorded);
+    struct ct_trainer *t = &s->t;
+    struct ct_err err = {0};
+    need(run_epochs(t, 1, &err), &err);
+    t->at.epoch = 0;
+    need(ct_cuda_graph_prepare(t, &err), &err);
+    need(ct_team_sync(&t->team, &err), &err);
+    t->at.epoch = 1, t->at.batch = 0;
+    int waits = fake.waits, queued = fake.queued;
+    ct_sampler_shuffle(&t->sampler, 1);
+    need(ct_cuda_graph_epoch(t, &err), &err);
+    assert_int_equal(fake.waits, waits);
+    assert_int_equal(fake.queued, queued);
+    /* Another one than was prepared is brought there as ever. */
+    t->at.batch = 3;
+    need(ct_cuda_graph_epoch(t, &err), &err);
+    assert_int_equal(fake.queued, queued + 1);
     end(s);
 }
 
@@ -412,6 +438,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(recorded_steps_are_the_queued_ones),
         cmocka_unit_test(several_steps_at_once),
+        cmocka_unit_test(the_next_epoch_is_prepared_behind_this_one),
         cmocka_unit_test(a_batch_of_a_thousand_is_several_steps_at_once),
         cmocka_unit_test(training_goes_on_without_recording),
         cmocka_unit_test(a_dead_peer_ends_a_replay),

@@ -5,6 +5,7 @@
 #include "tests/lib/ct_test.h"
 #include "tests/lib/fake_gpu/fake_gpu.h"
 #include "tests/lib/fake_gpu/fake_number.h"
+#include "tests/lib/fake_gpu/fake_view.h"
 
 #include <math.h>
 
@@ -17,6 +18,7 @@ struct array array_of(size_t count, size_t size, size_t skip)
     assert_non_null(a.whole);
     a.data = (unsigned char *)(((uintptr_t)a.whole + 15) / 16 * 16) + skip * size;
     memset(a.data, ARRAY_POISON, a.bytes + GUARD); /* as a float and as a bfloat16 tiny, not NaN */
+    fake_view_add(a.whole, 16 + skip * size + a.bytes + GUARD);
     return a;
 }
 
@@ -64,6 +66,7 @@ void array_end(struct array *a)
     for (size_t i = 0; i < GUARD; i++) {
         assert_int_equal(a->data[a->bytes + i], ARRAY_POISON);
     }
+    fake_view_remove(a->whole);
     ct_free(a->whole);
 }
 

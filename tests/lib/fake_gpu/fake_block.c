@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A thread of the kernel that never waits costs a call: it begins on the stack where the one before
- * it ended. One that waits keeps its stack, and others go on.
+ * it ended. One that waits keeps its stack, and others go on, of its own block or of another one
+ * that has begun. Shared memory is in variables of the program: when blocks change, so does what is
+ * in them.
  */
 #include "tests/lib/fake_gpu/fake_block.h"
 
 #include "tests/lib/fake_gpu/fake_fiber.h"
 #include "tests/lib/fake_gpu/fake_gpu_engine.h"
+#include "tests/lib/fake_gpu/fake_view.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,8 +20,18 @@
 #define SHARED_MAX 64
 #define SHARED_BYTES ((size_t)48 << 10) /* what a block has without asking for more */
 
-/* The block that runs; only one thread of the host is ever here (FAKE_ALONE). */
+/* Blocks that have begun and not ended; only one thread of the host is ever here (FAKE_ALONE). */
+#define RESIDENT_MAX 4
+
+/* One of so many waits of a thread lets another block go on. */
+#define BLOCK_TURNS 32
+/* Where blocks tell each other something, one of so many is late. */
+#define LATE_TURNS 6
+
+struct block;
+
 struct lane {
+    struct block *block;
     struct fake_fiber *fiber; /* NULL = it has not begun */
     uint3 at;
     int line; /* of the source, where it waits */
@@ -27,22 +40,34 @@ struct lane {
     uint64_t in, out;
 };
 
-static struct lane lanes[LANES_MAX];
-static unsigned ready[LANES_MAX], ready_count, lane_count, ended;
-static unsigned at_barrier,
-    at_warp[LANES_MAX / WARP]; /* who waits: how many, and the lanes' bits */
+struct shared {
+    void *memory;
+    void *kept; /* what was in it, while another block runs */
+    size_t bytes;
+};
+
+struct block {
+    bool runs; /* has begun and not ended */
+    bool late;
+    uint3 at;
+    struct lane lanes[LANES_MAX];
+    unsigned ready[LANES_MAX], ready_count, ended;
+    unsigned at_barrier, at_warp[LANES_MAX / WARP]; /* who waits: how many, and the lanes' bits */
+    struct shared shared[SHARED_MAX];
+    unsigned shared_count;
+    void *dynamic_shared;
+    struct fake_view view;
+};
+
+static struct block blocks[RESIDENT_MAX], *current;
+static unsigned resident, lane_count;
 static bool broken;
 static struct lane *now, *next; /* the lane that runs; the one that a free fiber begins */
 
-static struct fake_fiber host, fibers[LANES_MAX], *free_fibers[LANES_MAX], *self;
+static struct fake_fiber host, fibers[RESIDENT_MAX * LANES_MAX],
+    *free_fibers[RESIDENT_MAX * LANES_MAX], *self;
 static unsigned fiber_count, free_count;
 
-static struct {
-    void *memory;
-    size_t bytes;
-} shared[SHARED_MAX];
-static unsigned shared_count;
-static void *dynamic_shared;
 static const struct fake_launch *launched;
 static const void *arguments;
 static uint64_t random_state;
@@ -88,7 +113,7 @@ static void work(void)
         now->fiber = self;
         fake_place.thread = now->at;
         launched->run(arguments);
-        ended++;
+        current->ended++;
         pass_on(NULL);
     }
 }
@@ -103,30 +128,89 @@ static struct fake_fiber *free_fiber(void)
     return fiber;
 }
 
+static void change_memory(struct block *to)
+{
+    if (current == to) {
+        return;
+    }
+    for (unsigned i = 0; current != NULL && i < current->shared_count; i++) {
+        memcpy(current->shared[i].kept, current->shared[i].memory, current->shared[i].bytes);
+    }
+    if (current != NULL) {
+        fake_view_leave(&current->view);
+    }
+    current = to;
+    for (unsigned i = 0; i < to->shared_count; i++) {
+        memcpy(to->shared[i].memory, to->shared[i].kept, to->shared[i].bytes);
+    }
+    fake_view_enter(&to->view);
+    fake_place.block = to->at;
+}
+
+/* One drawn of those that can go on, or NULL. */
+static struct block *draw_block(bool late)
+{
+    struct block *chosen = NULL;
+    unsigned seen = 0;
+    for (unsigned b = 0; b < resident; b++) {
+        const struct block *block = &blocks[b];
+        if (block->runs && block->ready_count > 0 && block->late == late && draw(++seen) == 0) {
+            chosen = &blocks[b];
+        }
+    }
+    return chosen;
+}
+
+/* The one that runs mostly goes on. One that is late does when no other can. */
+static struct block *pick_block(void)
+{
+    bool stays = resident == 1 || draw(BLOCK_TURNS) > 0;
+    if (stays && current != NULL && current->ready_count > 0 && !current->late) {
+        return current;
+    }
+    struct block *chosen = draw_block(false);
+    chosen = chosen != NULL ? chosen : draw_block(true);
+    if (chosen != NULL) {
+        chosen->late = false;
+    }
+    return chosen;
+}
+
+static struct lane *pick_lane(void)
+{
+    struct block *block = pick_block();
+    if (block == NULL) {
+        return NULL;
+    }
+    unsigned pick = draw(block->ready_count);
+    struct lane *lane = &block->lanes[block->ready[pick]];
+    block->ready[pick] = block->ready[--block->ready_count];
+    change_memory(block);
+    return lane;
+}
+
 /* Another lane goes on. Comes back when `waiting` may; for NULL, whose fiber is free now, when
- * there is a lane for it to begin. */
+ * there is a lane for it to begin. The host goes on when a block has ended, and when no lane can.
+ */
 static void pass_on(struct lane *waiting)
 {
-    if (ready_count == 0) { /* all have ended, or wait for who has */
+    bool over = waiting == NULL && current->ended == lane_count;
+    struct lane *lane = over ? NULL : pick_lane();
+    if (lane == NULL) {
         if (waiting == NULL) {
             free_fibers[free_count++] = self;
         }
         change_to(&host);
-    } else {
-        unsigned pick = draw(ready_count);
-        struct lane *lane = &lanes[ready[pick]];
-        ready[pick] = ready[--ready_count];
-        if (lane->fiber == NULL) {
-            next = lane;
-            if (waiting != NULL) {
-                change_to(free_fiber());
-            }
-        } else if (lane != waiting) {
-            if (waiting == NULL) {
-                free_fibers[free_count++] = self;
-            }
-            change_to(lane->fiber);
+    } else if (lane->fiber == NULL) {
+        next = lane;
+        if (waiting != NULL) {
+            change_to(free_fiber());
         }
+    } else if (lane != waiting) {
+        if (waiting == NULL) {
+            free_fibers[free_count++] = self;
+        }
+        change_to(lane->fiber);
     }
     if (waiting != NULL) {
         now = waiting;
@@ -140,19 +224,28 @@ static void pass_on(struct lane *waiting)
 void fake_barrier(int line)
 {
     struct lane *lane = now;
-    for (unsigned i = 0; at_barrier == lane_count - 1 && i < lane_count; i++) {
-        if (&lanes[i] != lane && lanes[i].line != line) {
+    struct block *b = current;
+    for (unsigned i = 0; b->at_barrier == lane_count - 1 && i < lane_count; i++) {
+        if (&b->lanes[i] != lane && b->lanes[i].line != line) {
             break_off(line, "__syncthreads() for threads that wait at another one");
         }
     }
     lane->line = line;
-    if (++at_barrier == lane_count) {
-        at_barrier = 0;
-        for (ready_count = 0; ready_count < lane_count; ready_count++) {
-            ready[ready_count] = ready_count;
+    if (++b->at_barrier == lane_count) {
+        b->at_barrier = 0;
+        for (b->ready_count = 0; b->ready_count < lane_count; b->ready_count++) {
+            b->ready[b->ready_count] = b->ready_count;
         }
     }
     pass_on(lane);
+}
+
+/* Waits for nobody, but others may go on: all that there are, if the block is late from here on. */
+static void yield(void)
+{
+    current->ready[current->ready_count++] = (unsigned)(now - current->lanes);
+    current->late = draw(LATE_TURNS) == 0;
+    pass_on(now);
 }
 
 static uint64_t result_of(const struct lane *lane, unsigned number, const struct lane *warp)
@@ -200,7 +293,7 @@ static void meet(struct lane *lane, struct lane *warp)
     for (unsigned i = 0; i < WARP; i++) {
         if (lane->mask >> i & 1) {
             warp[i].out = result_of(&warp[i], i, warp);
-            ready[ready_count++] = (unsigned)(&warp[i] - lanes);
+            current->ready[current->ready_count++] = (unsigned)(&warp[i] - current->lanes);
         }
     }
 }
@@ -208,16 +301,16 @@ static void meet(struct lane *lane, struct lane *warp)
 uint64_t fake_warp(enum fake_warp_op op, unsigned mask, uint64_t value, unsigned arg, int line)
 {
     struct lane *lane = now;
-    unsigned number = (unsigned)(lane - lanes), warp = number / WARP;
+    unsigned number = (unsigned)(lane - current->lanes), warp = number / WARP;
     unsigned there = lane_count - warp * WARP;
     lane->op = op, lane->mask = mask, lane->in = value, lane->arg = arg, lane->line = line;
     if (!(mask >> number % WARP & 1) || (there < WARP && mask >> there != 0)) {
         break_off(line, "a mask without the own lane, or with lanes that do not exist");
     }
-    at_warp[warp] |= 1u << number % WARP;
-    if ((at_warp[warp] & mask) == mask) {
-        at_warp[warp] &= ~mask;
-        meet(lane, &lanes[warp * WARP]);
+    current->at_warp[warp] |= 1u << number % WARP;
+    if ((current->at_warp[warp] & mask) == mask) {
+        current->at_warp[warp] &= ~mask;
+        meet(lane, &current->lanes[warp * WARP]);
     }
     pass_on(lane);
     return lane->out;
@@ -227,63 +320,112 @@ uint64_t fake_warp(enum fake_warp_op op, unsigned mask, uint64_t value, unsigned
 
 void fake_shared(void *memory, size_t bytes)
 {
+    struct block *b = current;
     size_t all = bytes + launched->shared;
-    for (unsigned i = 0; i < shared_count; i++) {
-        if (shared[i].memory == memory) {
+    for (unsigned i = 0; i < b->shared_count; i++) {
+        if (b->shared[i].memory == memory) {
             return;
         }
-        all += shared[i].bytes;
+        all += b->shared[i].bytes;
     }
-    if (all > SHARED_BYTES || shared_count == SHARED_MAX) {
+    if (all > SHARED_BYTES || b->shared_count == SHARED_MAX) {
         break_off(0, "more shared memory than a block has");
     }
-    shared[shared_count].memory = memory;
-    shared[shared_count++].bytes = bytes;
+    b->shared[b->shared_count++] = (struct shared){memory, malloc(bytes), bytes};
     memset(memory, 0xff, bytes); /* in each type of floating point a NaN */
 }
 
 void *fake_dynamic_shared(void)
 {
-    return dynamic_shared;
+    return current->dynamic_shared;
+}
+
+/* ---- between blocks -------------------------------------------------------------------------- */
+
+/* The first one of a grid: from now on each block sees memory in its own way. */
+static void begin_views(void)
+{
+    if (fake_views_begin()) {
+        for (unsigned b = 0; b < resident; b++) {
+            if (blocks[b].runs) {
+                fake_view_new(&blocks[b].view);
+            }
+        }
+    }
+}
+
+void fake_atomic(void *at, size_t bytes, void (*change)(void *at, void *data), void *data)
+{
+    yield();
+    begin_views();
+    fake_view_before_atomic(at, bytes);
+    change(at, data);
+    fake_view_after_atomic(&current->view, at, bytes);
+    yield();
+}
+
+void fake_fence(void)
+{
+    begin_views();
+    fake_view_fence(&current->view);
+    yield();
 }
 
 /* ---- launches -------------------------------------------------------------------------------- */
 
-static void begin_block(void)
+static void begin_block(struct block *b, uint3 at)
 {
     dim3 size = launched->block;
-    fake_place.threads = size;
-    lane_count = size.x * size.y * size.z;
-    ready_count = ended = at_barrier = shared_count = 0;
-    memset(at_warp, 0, sizeof at_warp);
-    if (dynamic_shared != NULL) {
-        memset(dynamic_shared, 0xff, launched->shared);
-    }
+    *b = (struct block){.runs = true, .at = at};
     for (unsigned i = 0; i < lane_count; i++) {
-        lanes[i] = (struct lane){.at = {i % size.x, i / size.x % size.y, i / size.x / size.y}};
-        ready[ready_count++] = i;
+        b->lanes[i] =
+            (struct lane){.block = b, .at = {i % size.x, i / size.x % size.y, i / size.x / size.y}};
+        b->ready[b->ready_count++] = i;
     }
+    if (launched->shared > 0) {
+        b->dynamic_shared = malloc(launched->shared);
+        memset(b->dynamic_shared, 0xff, launched->shared);
+    }
+    fake_view_new(&b->view);
 }
 
-static void run_block(void)
+static void end_block(struct block *b)
 {
-    begin_block();
-    unsigned pick = draw(ready_count);
-    next = &lanes[ready[pick]];
-    ready[pick] = ready[--ready_count];
+    for (unsigned i = 0; i < b->shared_count; i++) {
+        free(b->shared[i].kept);
+    }
+    free(b->dynamic_shared);
+    fake_view_end(&b->view, b == current);
+    b->runs = false;
+    current = b == current ? NULL : current;
+}
+
+/* Until a block has ended; false when none can go on. */
+static bool go_on(void)
+{
+    struct lane *lane = pick_lane();
+    if (lane == NULL) {
+        return false;
+    }
     self = &host;
-    change_to(free_fiber());
-    if (ended < lane_count && !broken) {
-        int line = 0;
-        for (unsigned i = 0; i < lane_count; i++) {
-            line = lanes[i].line != 0 ? lanes[i].line : line;
+    if (lane->fiber == NULL) {
+        next = lane;
+        change_to(free_fiber());
+    } else {
+        change_to(lane->fiber);
+    }
+    return true;
+}
+
+static void tell_who_waits(void)
+{
+    int line = 0;
+    for (unsigned b = 0; b < resident; b++) {
+        for (unsigned i = 0; blocks[b].runs && i < lane_count; i++) {
+            line = blocks[b].lanes[i].line != 0 ? blocks[b].lanes[i].line : line;
         }
-        break_off(line, "threads wait for others that do not come");
     }
-    if (broken) { /* nobody comes back to what they were in the middle of */
-        free_count = 0;
-        fiber_count = 0;
-    }
+    break_off(line, "threads wait for others that do not come");
 }
 
 struct queued {
@@ -291,25 +433,56 @@ struct queued {
     max_align_t args[];
 };
 
+static void run_blocks(dim3 grid)
+{
+    uint32_t count = grid.x * grid.y * grid.z, begun = 0, ended = 0;
+    uint32_t first = draw(count), up = draw(2);
+    resident = count > 1 ? 2 + draw(RESIDENT_MAX - 1) : 1;
+    while (ended < count && !broken) {
+        for (unsigned b = 0; b < resident && begun < count; b++) {
+            if (!blocks[b].runs) {
+                uint32_t n = (uint32_t)(((uint64_t)first + (up ? begun : count - begun)) % count);
+                begin_block(&blocks[b],
+                            (uint3){n % grid.x, n / grid.x % grid.y, n / grid.x / grid.y});
+                begun++;
+            }
+        }
+        if (!go_on()) {
+            tell_who_waits();
+        }
+        for (unsigned b = 0; b < resident; b++) {
+            if (blocks[b].runs && blocks[b].ended == lane_count) {
+                end_block(&blocks[b]);
+                ended++;
+            }
+        }
+    }
+}
+
 static void run_grid(const void *data)
 {
     const struct queued *q = data;
-    dim3 grid = q->launch.grid;
-    uint32_t count = grid.x * grid.y * grid.z;
+    dim3 size = q->launch.block;
     launched = &q->launch;
     arguments = q->args;
-    dynamic_shared = launched->shared > 0 ? malloc(launched->shared) : NULL;
-    fake_place.blocks = grid;
+    fake_place.threads = size;
+    fake_place.blocks = q->launch.grid;
+    lane_count = size.x * size.y * size.z;
     random_state += fake.seed;
     broken = false;
-    uint32_t first = draw(count), up = draw(2);
-    for (uint32_t i = 0; i < count && !broken; i++) {
-        uint32_t b = (uint32_t)(((uint64_t)first + (up ? i : count - i)) % count);
-        fake_place.block = (uint3){b % grid.x, b / grid.x % grid.y, b / grid.x / grid.y};
-        run_block();
+    current = NULL;
+    self = &host;
+    run_blocks(q->launch.grid);
+    for (unsigned b = 0; b < resident; b++) {
+        if (blocks[b].runs) {
+            end_block(&blocks[b]);
+        }
     }
-    free(dynamic_shared);
-    dynamic_shared = NULL;
+    if (broken) { /* nobody comes back to what they were in the middle of */
+        free_count = 0;
+        fiber_count = 0;
+    }
+    fake_views_end();
 }
 
 static bool possible(const struct fake_launch *l)

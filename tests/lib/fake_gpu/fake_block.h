@@ -3,11 +3,11 @@
  * Runs the grid of a CUDA kernel that was compiled for the host: tests/lib/fake_gpu/fake_device.h
  * makes the kernel's calls into these, tests/lib/fake_gpu/fake_nvcc.py its launches.
  *
- * The blocks run one after the other and the threads of a block by turns, one at a time, each until
- * it waits for others; who goes on is drawn. Shared memory is full of NaNs when a block begins. So
- * a missing barrier shows, and threads that wait for others which do not come are a broken rule of
- * the stand-in (fake_rule), as is whatever else CUDA leaves undefined here. What blocks do to each
- * other without atomics does not show.
+ * The threads run by turns, one at a time, each until it waits for others; who goes on is drawn, of
+ * up to four blocks that have begun. Shared memory is full of NaNs when a block begins. So a
+ * missing barrier shows, and threads that wait for others which do not come are a broken rule of
+ * the stand-in (fake_rule), as is whatever else CUDA leaves undefined here. Of what blocks tell
+ * each other, tests/lib/fake_gpu/fake_view.h says when it is seen.
  */
 #ifndef CT_TESTS_LIB_FAKE_GPU_FAKE_BLOCK_H
 #define CT_TESTS_LIB_FAKE_GPU_FAKE_BLOCK_H
@@ -49,6 +49,10 @@ void *fake_dynamic_shared(void);
 
 /* All threads of the block, at one line of the source. */
 void fake_barrier(int line);
+
+/* Changes *at as one, after and before others may do something. */
+void fake_atomic(void *at, size_t bytes, void (*change)(void *at, void *data), void *data);
+void fake_fence(void);
 
 enum fake_warp_op {
     FAKE_WARP_SYNC,

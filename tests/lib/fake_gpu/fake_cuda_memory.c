@@ -3,6 +3,7 @@
  * Memory, device and error words of the stand-in: tests/lib/fake_gpu/fake_gpu.h.
  */
 #include "tests/lib/fake_gpu/fake_gpu_engine.h"
+#include "tests/lib/fake_gpu/fake_view.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +38,7 @@ cudaError_t cudaMalloc(void **ptr, size_t size)
     /* As cudaMalloc() aligns it; not cleared. */
     *ptr = aligned_alloc(256, (size + 255) / 256 * 256);
     memset(*ptr, 0xa5, size);
+    fake_view_add(*ptr, size);
     fake.memory++;
     return cudaSuccess;
 }
@@ -53,6 +55,7 @@ cudaError_t cudaFree(void *ptr)
     fake_wait_needs_no_peer(NULL, NULL, "cudaFree() while a collective is queued");
     fake_drain_all(); /* it waits for the device */
     fake.memory--;
+    fake_view_remove(ptr);
     free(ptr);
     return cudaSuccess;
 }

@@ -56,8 +56,9 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end)
 {
     FAKE_ALONE;
     fake_rule(start->done == start->asked && end->done == end->asked, "time of what is not done");
-    unsigned drawn = (unsigned)(++fake.timed + 7 * fake_current_device()) * 2654435761u >> 16;
-    *ms = (float)(fake.any_wins ? drawn : (unsigned)fake.timed);
+    unsigned drawn = (unsigned)(++fake.timed + 7 * fake_current_device()) * 2654435761u;
+    drawn = (drawn ^ drawn >> 15) * 2246822519u;
+    *ms = (float)(fake.any_wins ? (drawn ^ drawn >> 13) >> 16 : (unsigned)fake.timed);
     return cudaSuccess;
 }
 

@@ -47,23 +47,32 @@ T fake_shuffle(enum fake_warp_op op, unsigned mask, T v, unsigned arg, int line)
 using std::max;
 using std::min;
 
-/* One block runs at a time, and none of its threads beside another. */
-inline void __threadfence()
+#define __threadfence() fake_fence()
+
+template <typename T, typename F> T fake_atomic_by(T *p, F change)
 {
+    struct both {
+        F change;
+        T was;
+    } data = {change, T()};
+    const auto run = [](void *at, void *given) {
+        T *p = static_cast<T *>(at);
+        both *b = static_cast<both *>(given);
+        b->was = *p;
+        *p = b->change(b->was);
+    };
+    fake_atomic(p, sizeof *p, run, &data);
+    return data.was;
 }
 
 template <typename T> T atomicAdd(T *p, std::type_identity_t<T> v)
 {
-    T was = *p;
-    *p = was + v;
-    return was;
+    return fake_atomic_by(p, [v](T was) { return T(was + v); });
 }
 
 template <typename T> T atomicMax(T *p, std::type_identity_t<T> v)
 {
-    T was = *p;
-    *p = was < v ? v : was;
-    return was;
+    return fake_atomic_by(p, [v](T was) { return was < v ? v : was; });
 }
 
 inline unsigned __float_as_uint(float v)

@@ -98,6 +98,26 @@ __global__ void large_kernel(unsigned *out)
     *out = parts[threadIdx.x];
 }
 
+/* Each block leaves a number and counts itself; the last one adds them up. */
+template <bool FIRST, bool SECOND> __global__ void tell_kernel(unsigned *out)
+{
+    unsigned *sum = out, *count = out + 1, *parts = out + 2;
+    if (threadIdx.x > 0) {
+        return;
+    }
+    parts[blockIdx.x] = blockIdx.x + 1;
+    if (FIRST) {
+        __threadfence();
+    }
+    bool last = atomicAdd(count, 1u) == gridDim.x - 1;
+    if (SECOND) {
+        __threadfence();
+    }
+    for (unsigned b = 0; last && b < gridDim.x; b++) {
+        *sum += parts[b];
+    }
+}
+
 cudaError_t run_kernel(enum kernel kernel, unsigned *out, unsigned threads)
 {
     cudaStream_t s = NULL;
@@ -131,6 +151,15 @@ cudaError_t run_kernel(enum kernel kernel, unsigned *out, unsigned threads)
         break;
     case ABSENT_LANE:
         absent_lane_kernel<<<1, threads, 0, s>>>(out);
+        break;
+    case TELL:
+        tell_kernel<true, true><<<9, threads, 0, s>>>(out);
+        break;
+    case TELL_WITHOUT_FIRST_FENCE:
+        tell_kernel<false, true><<<9, threads, 0, s>>>(out);
+        break;
+    case TELL_WITHOUT_SECOND_FENCE:
+        tell_kernel<true, false><<<9, threads, 0, s>>>(out);
         break;
     case TOO_LARGE:
         large_kernel<<<1, threads, 0, s>>>(out);

@@ -20,6 +20,9 @@ enum kernel {
     OTHER_CALL,
     ABSENT_LANE,
     TOO_LARGE,
+    TELL,
+    TELL_WITHOUT_FIRST_FENCE,
+    TELL_WITHOUT_SECOND_FENCE,
 };
 
 /* Queues it on the default stream. */

@@ -12,6 +12,7 @@
 #include "tests/lib/fake_gpu/fake_array.h"
 #include "tests/lib/fake_gpu/fake_gpu.h"
 #include "tests/lib/fake_gpu/fake_number.h"
+#include "tests/lib/fake_gpu/fake_view.h"
 
 #include <math.h>
 
@@ -290,6 +291,7 @@ static int begin(void **state)
 {
     (void)state;
     fake_gpu_begin(&(struct fake_gpu){.seed = 3});
+    fake_view_add(&sums, sizeof sums);
     return 0;
 }
 

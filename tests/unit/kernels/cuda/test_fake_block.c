@@ -6,6 +6,7 @@
 #include "tests/lib/ct_test.h"
 
 #include "tests/lib/fake_gpu/fake_gpu.h"
+#include "tests/lib/fake_gpu/fake_view.h"
 #include "tests/unit/kernels/cuda/fake_block_kernels.h"
 
 #define MOST 1024
@@ -59,6 +60,27 @@ static void a_missing_barrier_shows(void **state)
     }
 }
 
+/* How often blocks that tell each other something come to the right sum. */
+static unsigned right_sums(enum kernel kernel)
+{
+    unsigned right = 0;
+    for (unsigned seed = 0; seed < 8 * SEEDS; seed++) {
+        run(kernel, 64, seed);
+        assert_int_equal(fake.violations, 0);
+        assert_int_equal(out[1], 9);
+        right += out[0] == 9 * 10 / 2;
+    }
+    return right;
+}
+
+static void a_missing_fence_shows(void **state)
+{
+    (void)state;
+    assert_int_equal(right_sums(TELL), 8 * SEEDS);
+    assert_true(right_sums(TELL_WITHOUT_FIRST_FENCE) < 7 * SEEDS);
+    assert_true(right_sums(TELL_WITHOUT_SECOND_FENCE) < 4 * SEEDS);
+}
+
 static void what_cuda_leaves_undefined_is_told(void **state)
 {
     (void)state;
@@ -103,9 +125,11 @@ static void wrong_launches_fail(void **state)
 
 int main(void)
 {
+    fake_view_add(out, sizeof out);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(right_kernels_are_right_in_any_order),
         cmocka_unit_test(a_missing_barrier_shows),
+        cmocka_unit_test(a_missing_fence_shows),
         cmocka_unit_test(what_cuda_leaves_undefined_is_told),
         cmocka_unit_test(wrong_launches_fail),
     };

@@ -6,6 +6,8 @@
  *   FAKE_GPU_SEED=N     the order in which work is done
  *   FAKE_GPU_FAIL=N     the N-th of the calls that can fail does
  *   FAKE_GPU_ANY=1      any of the products that are timed is the fastest
+ *   FAKE_GPU_CHIP=N     another chip, whose cuBLASLt refuses other epilogues
+ *   FAKE_GPU_THREADS=1  NCCL queues its collectives from threads of its own
  *   FAKE_GPU_REPORT=F   lines "name value" are written to F, by rank 0 of several processes, or by
  *                       each to a file in F named by its pid if that is a folder; there it appears
  *                       when it is whole, since the program may be killed on the way
@@ -30,6 +32,8 @@ __attribute__((constructor)) static void begin(void)
 {
     const struct fake_gpu script = {.processes = true,
                                     .any_wins = number("FAKE_GPU_ANY") != 0,
+                                    .chip = (unsigned)number("FAKE_GPU_CHIP"),
+                                    .nccl_threads = number("FAKE_GPU_THREADS") != 0,
                                     .seed = (unsigned)number("FAKE_GPU_SEED"),
                                     .fail_cuda_call = number("FAKE_GPU_FAIL")};
     fake_gpu_begin(&script);

@@ -50,7 +50,7 @@ class GpusPipeline(testlib.Case):
         """The events of a training to the end."""
         self.metrics.unlink(missing_ok=True)
         result = self.run_program(
-            *self.command(workers, *args), env={**self.env, "FAKE_GPU_SEED": str(seed)}
+            *self.command(workers, *args), env={**self.env, "FAKE_GPU_SEED": str(seed), "FAKE_GPU_THREADS": str(seed % 2)}
         )
         self.assertEqual(result.code, 0, result)
         piped = workers > 1

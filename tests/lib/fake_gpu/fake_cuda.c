@@ -53,6 +53,16 @@ bool fake_await_others(void)
     return true;
 }
 
+void fake_tell_others(void)
+{
+    (void)pthread_cond_broadcast(&news);
+}
+
+void fake_await_told(void)
+{
+    (void)pthread_cond_wait(&news, &alone);
+}
+
 /* ---- words ----------------------------------------------------------------------------------- */
 
 uint32_t fake_draw(void)

@@ -162,6 +162,11 @@ int fake_current_device(void)
     return here;
 }
 
+void fake_be_on(int device)
+{
+    here = device;
+}
+
 cudaError_t cudaSetDevice(int device)
 {
     FAKE_ALONE;

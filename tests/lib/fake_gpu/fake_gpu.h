@@ -40,6 +40,10 @@ struct fake_gpu {
     int driver;       /* the driver is too old and says this version (13000 = 13.0); 0 = it is not,
                          FAKE_NEVER = there is none */
     int no_epilogues; /* cuBLASLt has no kernel for the epilogues whose bits are set here */
+    unsigned chip; /* another one: for which shapes cuBLASLt refuses which epilogues, and in which
+                      order its kernels add; 0 = it refuses none */
+    bool nccl_threads; /* NCCL queues a collective from a thread of its own, some time after the
+                          call has returned; not of a blocking communicator */
 
     /* What happened. */
     int violations; /* of the rules */

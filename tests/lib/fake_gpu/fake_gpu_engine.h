@@ -125,6 +125,11 @@ void fake_count_collective(cudaStream_t stream, int *held);
 
 /* The device of the calling thread, or -1. */
 int fake_current_device(void);
+void fake_be_on(int device);
+
+/* Wakes who is in fake_await_others(), or waits for this. */
+void fake_tell_others(void);
+void fake_await_told(void);
 
 /* Nothing is queued on any stream. */
 bool fake_is_idle(void);

@@ -109,6 +109,9 @@ ncclResult_t ncclCommInitAll(ncclComm_t *out, int ndev, const int *devlist)
 /* Whether the call in progress still needs what its peers do. */
 static bool is_held(struct ncclComm *comm)
 {
+    if (comm->working) {
+        return true;
+    }
     if (comm->room == NULL) {
         return comm->split != NULL && !fake_split_is_done(comm);
     }
@@ -187,6 +190,7 @@ void fake_abort_all(struct ncclComm **comm, int count)
 {
     bool imaginary = false;
     for (int i = 0; i < count; i++) {
+        fake_await_thread(comm[i]);
         comm[i]->aborted = true;
         imaginary = imaginary || comm[i]->room == NULL;
     }

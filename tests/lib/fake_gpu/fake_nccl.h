@@ -56,6 +56,7 @@ struct ncclComm {
     int registrations;
     int pending; /* collectives that are queued, outside of graphs */
     bool blocking, connected;
+    bool working;           /* a thread of its own has yet to queue the last call */
     struct fake_room *room; /* NULL: the peers are imaginary */
     int round;              /* collectives done */
     /* Of the split in progress. */
@@ -69,6 +70,9 @@ void fake_comm_end(struct ncclComm *comm, int how);
 
 /* Goes on with a split; true when it is done. */
 bool fake_split_is_done(struct ncclComm *comm);
+
+/* Waits for the thread of a communicator that ends. */
+void fake_await_thread(const struct ncclComm *comm);
 
 /* Counts `comm` as having something to do for so many polls. */
 ncclResult_t fake_begin_call(struct ncclComm *comm, int turns);

@@ -5,6 +5,7 @@
  */
 #include "tests/lib/fake_gpu/fake_nccl.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -192,13 +193,9 @@ static void run_leave(const void *data)
     c->comm->round++;
 }
 
-static ncclResult_t queue(struct call *c, cudaStream_t stream)
+static void queue_now(struct call *c, cudaStream_t stream)
 {
     struct ncclComm *comm = c->comm;
-    if (fake.call_error != 0) {
-        comm->broken = true;
-        return (ncclResult_t)fake.call_error;
-    }
     c->counted = !fake_is_capturing(stream);
     comm->pending += c->counted;
     if (comm->room == NULL) {
@@ -209,9 +206,63 @@ static ncclResult_t queue(struct call *c, cudaStream_t stream)
         comm->room->called[comm->rank] = 1;
     }
     fake_count_collective(stream, &comm->holding);
+}
+
+/* What a thread of NCCL's own has to do. */
+struct errand {
+    struct call call;
+    cudaStream_t stream;
+    int device;
+};
+
+static void *run_errand(void *data)
+{
+    struct errand *e = data;
+    FAKE_ALONE;
+    fake_be_on(e->device);
+    /* It may allocate, whatever its caller captures. */
+    (void)fake_may_block("NCCL's own thread allocates while another one captures");
+    queue_now(&e->call, e->stream);
+    e->call.comm->working = false;
+    fake_tell_others();
+    free(e);
+    return NULL;
+}
+
+static void send_thread(const struct call *c, cudaStream_t stream)
+{
+    struct errand *e = malloc(sizeof *e);
+    pthread_t thread;
+    *e = (struct errand){*c, stream, fake_current_device()};
+    c->comm->working = true;
+    if (pthread_create(&thread, NULL, run_errand, e) != 0 || pthread_detach(thread) != 0) {
+        abort();
+    }
+}
+
+static ncclResult_t queue(struct call *c, cudaStream_t stream)
+{
+    struct ncclComm *comm = c->comm;
+    if (fake.call_error != 0) {
+        comm->broken = true;
+        return (ncclResult_t)fake.call_error;
+    }
     (void)fake_begin_call(comm, fake.call_turns);
+    if (fake.nccl_threads && !comm->blocking) {
+        comm->busy = true;
+        send_thread(c, stream);
+    } else {
+        queue_now(c, stream);
+    }
     comm->busy |= comm->room != NULL && !comm->blocking && !comm->connected;
     return comm->busy ? ncclInProgress : ncclSuccess;
+}
+
+void fake_await_thread(const struct ncclComm *comm)
+{
+    while (comm->working) {
+        fake_await_told();
+    }
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */

@@ -6,8 +6,8 @@
  * operations are seen by all at once. So a missing __threadfence() shows, before the writing as
  * before the reading: the weakest that CUDA allows, but for the order within one block.
  *
- * Only so much is copied, the oldest first: what blocks tell each other is small, and a device makes
- * room for it when it is opened.
+ * Only so much is copied, the oldest first: what blocks tell each other is small, and a device
+ * makes room for it when it is opened.
  */
 #ifndef CT_TESTS_LIB_FAKE_GPU_FAKE_VIEW_H
 #define CT_TESTS_LIB_FAKE_GPU_FAKE_VIEW_H

@@ -88,6 +88,13 @@ static void passes_them_without_epilogues(void **state)
     });
 }
 
+/* Some shapes have one epilogue, some another, and each its own order of adding. */
+static void passes_them_on_another_chip(void **state)
+{
+    (void)state;
+    run_checks(&(struct fake_gpu){.seed = 6, .any_wins = true, .chip = 1});
+}
+
 /* ---- a layer in every precision -------------------------------------------------------------- */
 
 #define BATCH ((size_t)16)
@@ -599,6 +606,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(passes_the_checks_of_a_gpu),
         cmocka_unit_test(passes_them_without_epilogues),
+        cmocka_unit_test(passes_them_on_another_chip),
         cmocka_unit_test(layers_in_every_precision),
         cmocka_unit_test(what_follows_a_product_is_fused_where_that_is_faster),
         cmocka_unit_test(precisions_that_the_chip_has),

@@ -57,8 +57,9 @@ cudaError_t ct_launch_sgd(cudaStream_t stream, const struct ct_sgd *op, struct c
 cudaError_t ct_launch_adamw(cudaStream_t stream, const struct ct_adamw *op, struct ct_pace pace);
 cudaError_t ct_launch_narrow(cudaStream_t stream, size_t count, const float *from, uint16_t *to);
 cudaError_t ct_launch_advance(cudaStream_t stream, uint64_t *now, uint64_t steps);
-/* to[i] = from[i] / *scale in e4m3, saturated, where *scale = largest |from[i]| / 448, or 1 when
- * all are zero. `from` is bfloat16; `scale` is written, and four bytes behind it are scratch. */
+/* to[i] = from[i] * (1 / *scale) in e4m3, saturated, where *scale = largest |from[i]| / 448, but no
+ * smaller than the smallest normal number, or 1 when all are zero. `from` is bfloat16; `scale` is
+ * written, and four bytes behind it are scratch. */
 cudaError_t ct_launch_fp8(cudaStream_t stream, size_t count, const uint16_t *from, uint8_t *to,
                           float *scale);
 

@@ -4,11 +4,14 @@
  */
 #include "kernels/cuda/number.cuh"
 
+#include <cfloat>
 #include <cuda_fp8.h>
 
 #define THREADS 256u
 #define PACK (CT_WIDEST / sizeof(float))
 #define E4M3_MAX 448.0f
+#define WARP 32u
+#define MOST_BLOCKS 1024u /* of what ends in an atomic operation each: enough to fill any GPU */
 
 template <unsigned N> __device__ void narrow(const float *from, __nv_bfloat16 *to, size_t i)
 {
@@ -58,19 +61,27 @@ __global__ void largest_kernel(size_t count, const __nv_bfloat16 *from, unsigned
     ct_each<PACK16>(
         count, packed, [&](size_t i) { most = max(most, largest<PACK16>(from, i)); },
         [&](size_t i) { most = max(most, largest<1>(from, i)); });
+    __shared__ unsigned of_warp[THREADS / WARP];
     most = __reduce_max_sync(0xffffffffu, most);
-    if (threadIdx.x % 32 == 0) {
+    if (threadIdx.x % WARP == 0) {
+        of_warp[threadIdx.x / WARP] = most;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (unsigned w = 1; w < THREADS / WARP; w++) {
+            most = max(most, of_warp[w]);
+        }
         atomicMax(to, most);
     }
 }
 
 template <unsigned N>
-__device__ void divide(const __nv_bfloat16 *from, __nv_fp8_e4m3 *to, float by, size_t i)
+__device__ void scale_down(const __nv_bfloat16 *from, __nv_fp8_e4m3 *to, float by, size_t i)
 {
     ct_pack<__nv_bfloat16, N> wide = ct_load<N>(from, i);
     ct_pack<__nv_fp8_e4m3, N> made;
     for (unsigned k = 0; k < N; k++) {
-        made.v[k] = __nv_fp8_e4m3(ct_get(wide.v, k) / by); /* saturates */
+        made.v[k] = __nv_fp8_e4m3(ct_get(wide.v, k) * by); /* saturates */
     }
     ct_store(to, i, made);
 }
@@ -78,11 +89,14 @@ __device__ void divide(const __nv_bfloat16 *from, __nv_fp8_e4m3 *to, float by, s
 __global__ void fp8_kernel(size_t count, const __nv_bfloat16 *from, __nv_fp8_e4m3 *to,
                            const unsigned *largest, float *scale, bool packed)
 {
-    float most = __uint_as_float(*largest);
-    float own = most == 0.0f ? 1.0f : most / E4M3_MAX;
+    float own = __uint_as_float(*largest) / E4M3_MAX; /* NaN stays NaN in all that follows */
+    if (own < FLT_MIN) {                              /* what it is divided by must be finite */
+        own = own == 0.0f ? 1.0f : FLT_MIN;
+    }
+    float inverse = 1.0f / own; /* a division for each number takes longer than reading it */
     ct_each<PACK16>(
-        count, packed, [=](size_t i) { divide<PACK16>(from, to, own, i); },
-        [=](size_t i) { divide<1>(from, to, own, i); });
+        count, packed, [=](size_t i) { scale_down<PACK16>(from, to, inverse, i); },
+        [=](size_t i) { scale_down<1>(from, to, inverse, i); });
     if (blockIdx.x == 0 && threadIdx.x == 0) {
         *scale = own;
     }
@@ -99,7 +113,8 @@ cudaError_t ct_launch_fp8(cudaStream_t stream, size_t count, const uint16_t *fro
     if (status != cudaSuccess) {
         return status;
     }
-    largest_kernel<<<blocks, THREADS, 0, stream>>>(count, numbers, largest, packed);
+    unsigned few = blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS;
+    largest_kernel<<<few, THREADS, 0, stream>>>(count, numbers, largest, packed);
     fp8_kernel<<<blocks, THREADS, 0, stream>>>(count, numbers, (__nv_fp8_e4m3 *)to, largest, scale,
                                                packed);
     return cudaGetLastError();

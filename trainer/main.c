@@ -131,6 +131,10 @@ static void calm_openmp(char *argv[])
 int main(int argc, char *argv[])
 {
     calm_openmp(argv);
+    /* Streams of a GPU share its queues, 8 unless this says more. Of two streams in one queue the
+     * second waits for the first: an update for a product, or a message that the next stage needs
+     * for one that it will send later, which is a deadlock. */
+    (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     /* ctrun forwards lines; they should leave when they are written, not when a buffer is full. */
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
     (void)setvbuf(stderr, NULL, _IOLBF, 0);

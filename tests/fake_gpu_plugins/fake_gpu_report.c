@@ -75,6 +75,7 @@ __attribute__((destructor)) static void report(void)
         {"captured_collectives", fake.captured_collectives},
         {"graph_launches", fake.graph_launches},
         {"waits", fake.waits},
+        {"connections", number("CUDA_DEVICE_MAX_CONNECTIONS")},
     };
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
         (void)fprintf(to, "%s %d\n", lines[i].name, lines[i].value);

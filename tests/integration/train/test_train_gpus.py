@@ -55,6 +55,7 @@ class TrainGpus(testlib.Case):
             losses, _, seen = self.train("--device", "cuda", "--precision", precision)
             self.assert_close(losses, expected, tolerance)
             self.assertGreater(int(seen["graph_launches"]), 0)
+            self.assertEqual(seen["connections"], "32")  # queues of the device, for its streams
         eager, _, seen = self.train("--device", "cuda", "--cuda-graph", "off")
         self.assert_close(eager, expected, 1e-4)
         self.assertEqual(seen["graph_launches"], "0")

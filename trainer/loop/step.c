@@ -73,6 +73,7 @@ int ct_trainer_queue(struct ct_trainer *t, const uint32_t *index, size_t rows, s
                      struct ct_err *err)
 {
     int rc;
+    t->buckets.sent = 0; /* a step that could not be recorded may have ended anywhere */
     if (t->pipe != NULL) {
         rc = ct_pipeline_run(t->pipe, t->memory.params, &t->data.train, index, rows,
                              1.0f / (float)global_rows, t->memory.totals, err);

@@ -91,10 +91,10 @@ int ct_cublas_fail(struct ct_err *err, cublasStatus_t status, const char *file, 
 /* NVIDIA's advice for Hopper; older ones need less. */
 #define CT_CUDA_WORKSPACE ((size_t)32 << 20)
 
-/* timing.c: milliseconds that some runs of one way to compute something take on the device, after
- * one that is not counted. Waits; not while recording. */
+/* timing.c: microseconds that a run of one way to compute something takes on the device, the mean
+ * of several after one that is not counted. Waits; not while recording. */
 typedef int (*ct_cuda_way_fn)(struct ct_cuda *cuda, const void *op, struct ct_err *err);
-int ct_cuda_time(struct ct_cuda *cuda, ct_cuda_way_fn way, const void *op, float *ms,
+int ct_cuda_time(struct ct_cuda *cuda, ct_cuda_way_fn way, const void *op, float *us,
                  struct ct_err *err);
 
 /* gemm.c: as kernels/cpu/cpu_gemm.h, but for whole operations; batches of 0 never arrive. */

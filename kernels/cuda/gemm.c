@@ -15,6 +15,7 @@
 #include "kernels/cuda/gemm_plan.h"
 
 #include "common/alloc.h"
+#include "common/buf.h"
 
 #include <string.h>
 
@@ -40,6 +41,7 @@ struct choice_key {
 struct choice {
     struct choice_key key;
     bool fused;
+    float fused_us, apart_us; /* 0 = not timed */
 };
 
 struct ct_cuda_gemm {
@@ -78,11 +80,6 @@ void ct_cuda_gemm_free(struct ct_cuda_gemm *gemm)
     }
     ct_gemm_cache_free(gemm->cache);
     ct_free(gemm);
-}
-
-int ct_cuda_gemm_explain(const struct ct_cuda_gemm *gemm, struct ct_buf *to)
-{
-    return ct_gemm_cache_explain(gemm->cache, to);
 }
 
 /* ---- bits ------------------------------------------------------------------------------------ */
@@ -166,15 +163,32 @@ static bool fused_is_faster(struct ct_cuda *cuda, const struct choice_key *key,
     if (known != NULL || cuda->recording) {
         return known == NULL || known->fused;
     }
-    float fused_ms, apart_ms;
-    int rc = ct_cuda_time(cuda, fused, op, &fused_ms, NULL);
-    bool faster =
-        rc != CT_EUNSUPPORTED &&
-        (rc != 0 || ct_cuda_time(cuda, apart, op, &apart_ms, NULL) != 0 || fused_ms <= apart_ms);
-    gemm->choices[gemm->next_choice] = (struct choice){*key, faster};
+    struct choice made = {.key = *key};
+    int rc = ct_cuda_time(cuda, fused, op, &made.fused_us, NULL);
+    made.fused = rc != CT_EUNSUPPORTED &&
+                 (rc != 0 || ct_cuda_time(cuda, apart, op, &made.apart_us, NULL) != 0 ||
+                  made.fused_us <= made.apart_us);
+    gemm->choices[gemm->next_choice] = made;
     gemm->next_choice = (gemm->next_choice + 1) % MAX_CHOICES;
     gemm->choice_count += gemm->choice_count < MAX_CHOICES;
-    return faster;
+    return made.fused;
+}
+
+int ct_cuda_gemm_explain(const struct ct_cuda_gemm *gemm, struct ct_buf *to)
+{
+    static const char *const parts[] = {[PART_Y] = "y", [PART_DW] = "dw and db", [PART_DX] = "dx"};
+    int rc = ct_gemm_cache_explain(gemm->cache, to);
+    for (size_t i = 0; rc == 0 && i < gemm->choice_count; i++) {
+        const struct choice *c = &gemm->choices[i];
+        rc = ct_buf_printf(
+            to,
+            "{\"plan\": \"layer\", \"part\": \"%s\", \"precision\": \"%s\", \"batch\": %zu, "
+            "\"in\": %zu, \"out\": %zu, \"fused\": %s, \"fused_us\": %.3f, \"apart_us\": %.3f}\n",
+            parts[c->key.part], ct_precision_name((enum ct_precision)c->key.precision),
+            (size_t)c->key.batch, (size_t)c->key.in, (size_t)c->key.out,
+            c->fused ? "true" : "false", (double)c->fused_us, (double)c->apart_us);
+    }
+    return rc;
 }
 
 /* ---- forward --------------------------------------------------------------------------------- */

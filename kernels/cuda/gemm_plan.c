@@ -298,15 +298,15 @@ static void pick(struct ct_gemm_cache *cache, struct ct_cuda *cuda, struct ct_ge
     if (cuda->recording) {
         return;
     }
-    float best = -1;
+    bool timed = false;
     for (int i = 0; count > 1 && i < count; i++) {
-        float ms;
+        float us;
         const struct candidate c = {cache, p, o, &found[i].algo};
         /* One that does not run after all is none. If all are, the product fails in earnest. */
-        if (ct_cuda_time(cuda, run_candidate, &c, &ms, NULL) == 0 && (best < 0 || ms < best)) {
-            best = ms;
+        if (ct_cuda_time(cuda, run_candidate, &c, &us, NULL) == 0 && (!timed || us < p->us)) {
+            timed = true;
             p->algo = found[i].algo;
-            p->us = 1e3f * ms / TIMED_RUNS;
+            p->us = us;
         }
     }
 }

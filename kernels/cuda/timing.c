@@ -10,7 +10,7 @@
  * runs, of two launches each, so that small ones are timed and not the host. */
 #define HEAD_START 8
 
-int ct_cuda_time(struct ct_cuda *cuda, ct_cuda_way_fn way, const void *op, float *ms,
+int ct_cuda_time(struct ct_cuda *cuda, ct_cuda_way_fn way, const void *op, float *us,
                  struct ct_err *err)
 {
     int rc = way(cuda, op, err); /* chooses kernels, makes room, warms up */
@@ -29,6 +29,8 @@ int ct_cuda_time(struct ct_cuda *cuda, ct_cuda_way_fn way, const void *op, float
     }
     CT_CUDA_TRY(err, cudaEventRecord(cuda->stop, cuda->stream));
     CT_CUDA_TRY(err, cudaEventSynchronize(cuda->stop));
-    CT_CUDA_TRY(err, cudaEventElapsedTime(ms, cuda->start, cuda->stop));
+    float ms;
+    CT_CUDA_TRY(err, cudaEventElapsedTime(&ms, cuda->start, cuda->stop));
+    *us = 1e3f * ms / TIMED_RUNS;
     return 0;
 }

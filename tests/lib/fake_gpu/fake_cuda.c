@@ -14,6 +14,7 @@ static struct CUstream_st default_stream;
 struct CUstream_st *fake_streams;
 static uint64_t random_state;
 bool fake_stalled;
+uint64_t fake_done;
 
 /* ---- threads --------------------------------------------------------------------------------- */
 
@@ -151,6 +152,7 @@ static void go(struct CUstream_st *s)
     struct op *op = s->head;
     switch (op->kind) {
     case OP_RUN:
+        fake_done++;
         op->run(op->data);
         break;
     case OP_RECORD:

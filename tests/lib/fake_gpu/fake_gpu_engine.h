@@ -141,7 +141,8 @@ bool fake_may_block(const char *what);
  * NULL = for all streams of the device. */
 void fake_wait_needs_no_peer(struct CUstream_st *s, const struct CUevent_st *event,
                              const char *what);
-extern bool fake_stalled; /* no collective goes on */
+extern bool fake_stalled;  /* no collective goes on */
+extern uint64_t fake_done; /* pieces of work that have run, on any stream */
 
 /* One operation of any stream that can go on; false when none can. */
 bool fake_turn(void);

@@ -427,6 +427,7 @@ static void explains_what_was_chosen(void **state)
     static const char *const chosen[] = {"{\"plan\": \"product\", \"product\": \"y+bias+relu\"",
                                          "\"refused\": false, \"offered\": 4",
                                          "\"split_k\": ",
+                                         "{\"plan\": \"layer\", \"part\": \"dw and db\", ",
                                          "{\"plan\": \"head\", ",
                                          "\"apart_ms\": ",
                                          NULL};

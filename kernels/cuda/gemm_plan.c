@@ -12,8 +12,9 @@
 
 #include <string.h>
 
-/* Three layers' worth of products, full and short batch, training and evaluation, several times. */
-#define MAX_SHAPES 128
+/* Three layers' worth of products, fused and apart, full and short batch, training and evaluation,
+ * several times. */
+#define MAX_SHAPES 256
 #define MAX_ALIGNMENT 256u
 /* What a thread loads at once, and what the tensor memory accelerator wants. */
 #define VECTOR_BYTES 16u

@@ -149,12 +149,11 @@ static void open_training(struct bench *b, size_t batch, const struct ct_hidden 
         t->memory.narrow = block(t->dev, t->layout.count * sizeof *t->memory.narrow);
         t->model.narrow = t->optimizer.narrow = t->memory.narrow;
     }
-    if (b->nccl) {
-        ct_buckets_init(&t->buckets, &t->layout, t->options.bucket_mb << 20, &t->team,
-                        t->memory.grads);
-        t->model.layer_done = ct_buckets_layer_done;
-        t->model.layer_done_data = &t->buckets;
-    }
+    size_t bucket = b->nccl ? t->options.bucket_mb << 20 : CT_BUCKET_UPDATE_BYTES;
+    ct_buckets_init(&t->buckets, &t->layout, bucket, &t->team, t->memory.grads);
+    ct_buckets_update(&t->buckets, &t->optimizer, t->memory.params);
+    t->model.layer_done = ct_buckets_layer_done;
+    t->model.layer_done_data = &t->buckets;
     fill(b, samples);
     need(ct_cuda_graph_open(t, &err), &err);
 }
@@ -180,6 +179,7 @@ static size_t run_epoch(struct ct_trainer *t)
         }
         t->at.batch += done;
     }
+    need(ct_cuda_graph_prepare(t, &err), &err);
     need(ct_team_sync(&t->team, &err), &err);
     t->at.epoch++;
     return batches;
@@ -321,6 +321,7 @@ int main(int argc, char *argv[])
         hidden.size[hidden.count++] = number(item, &err);
         p = p[len] == ',' ? p + len + 1 : NULL;
     }
+    (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); /* as train does */
     open_device(&b);
     b.t.dev->head_way = strcmp(b.head, "fused") == 0   ? CT_HEAD_FUSED
                         : strcmp(b.head, "apart") == 0 ? CT_HEAD_APART

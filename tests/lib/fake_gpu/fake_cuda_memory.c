@@ -26,6 +26,26 @@ static bool is_locked(const void *ptr)
     return false;
 }
 
+struct fill {
+    void *ptr;
+    int value;
+    size_t count;
+};
+
+/* So large is only scratch memory, that is cleared to pass the time: its ends will do. */
+#define LARGE ((size_t)16 << 20)
+#define END 4096
+
+static void run_fill(const void *data)
+{
+    const struct fill *f = data;
+    bool whole = f->count < LARGE;
+    memset(f->ptr, f->value, whole ? f->count : END);
+    if (!whole) {
+        memset((char *)f->ptr + f->count - END, f->value, END);
+    }
+}
+
 cudaError_t cudaMalloc(void **ptr, size_t size)
 {
     FAKE_ALONE;
@@ -37,7 +57,7 @@ cudaError_t cudaMalloc(void **ptr, size_t size)
     }
     /* As cudaMalloc() aligns it; not cleared. */
     *ptr = aligned_alloc(256, (size + 255) / 256 * 256);
-    memset(*ptr, 0xa5, size);
+    run_fill(&(struct fill){*ptr, 0xa5, size});
     fake_view_add(*ptr, size);
     fake.memory++;
     return cudaSuccess;
@@ -82,26 +102,6 @@ cudaError_t cudaFreeHost(void *ptr)
         locked[i].base = locked[i].base == ptr ? NULL : locked[i].base;
     }
     return cudaFree(ptr);
-}
-
-struct fill {
-    void *ptr;
-    int value;
-    size_t count;
-};
-
-/* So large is only scratch memory that is cleared to pass the time: its ends will do. */
-#define LARGE ((size_t)16 << 20)
-#define END 4096
-
-static void run_fill(const void *data)
-{
-    const struct fill *f = data;
-    bool whole = f->count < LARGE;
-    memset(f->ptr, f->value, whole ? f->count : END);
-    if (!whole) {
-        memset((char *)f->ptr + f->count - END, f->value, END);
-    }
 }
 
 cudaError_t cudaMemsetAsync(void *ptr, int value, size_t count, cudaStream_t stream)

@@ -28,9 +28,9 @@ static int failed(struct ct_err *err, int code, const char *why)
 static int wait_for(const struct ct_pmi *pmi, short events, struct ct_err *err)
 {
     for (;;) {
-        int64_t left_ms = (pmi->deadline_ns - ct_clock_now(NULL)) / 1000000;
+        int left_ms = ct_deadline_left_ms(NULL, pmi->deadline_ns);
         struct pollfd entry = {.fd = pmi->fd, .events = events};
-        int rc = left_ms > 0 ? poll(&entry, 1, left_ms < INT32_MAX ? (int)left_ms : INT32_MAX) : 0;
+        int rc = left_ms != 0 ? poll(&entry, 1, left_ms) : 0;
         if (rc > 0) {
             return 0;
         }
@@ -86,8 +86,7 @@ static int read_line(const struct ct_pmi *pmi, char line[CT_PMI_LINE_MAX], struc
     return failed(err, CT_EPROTO, "sends longer lines than PMI-1 has");
 }
 
-/* Sends `line` and reads an answer that begins with "cmd=<answer>" and whose rc, if it has one, is
- * 0. */
+/* Sends `line` and reads an answer that begins with "cmd=<answer>" and has no rc but 0. */
 static int ask(const struct ct_pmi *pmi, const char *line, const char *answer,
                char reply[CT_PMI_LINE_MAX], struct ct_err *err)
 {
@@ -126,7 +125,7 @@ static int take_value(const char *reply, const char *name, char *out, size_t siz
 
 int ct_pmi_open(int fd, int64_t timeout_ms, struct ct_pmi *out, struct ct_err *err)
 {
-    struct ct_pmi pmi = {.fd = fd, .deadline_ns = ct_clock_now(NULL) + timeout_ms * 1000000};
+    struct ct_pmi pmi = {.fd = fd, .deadline_ns = ct_deadline_in(NULL, timeout_ms)};
     char reply[CT_PMI_LINE_MAX];
     int rc = ask(&pmi, "cmd=get_my_kvsname\n", "my_kvsname", reply, err);
     if (rc != 0) {

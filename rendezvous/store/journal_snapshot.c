@@ -83,35 +83,34 @@ int ct_journal_snapshot(const char *path, mode_t mode, struct ct_store *store, i
     w.fd = open(temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR);
     if (w.fd < 0) {
         rc = ct_err_sys(err, ct_code_from_errno(errno), errno, "cannot make %s", temp);
-        goto free_temp;
+        goto out;
     }
     /* The file is locked before it gets the name that other processes open. Nobody else can have
      * locked a new file. */
     if (flock(w.fd, LOCK_EX | LOCK_NB) != 0 || fchmod(w.fd, mode) != 0) {
         rc = ct_err_sys(err, CT_EIO, errno, "cannot prepare %s", temp);
-        goto remove_temp;
+        goto out;
     }
     rc = write_all(&w, store);
     if (rc != 0) {
         rc = w.sys != 0 ? ct_err_sys(err, rc, w.sys, "cannot write %s", temp)
                         : ct_err_set(err, rc, "cannot write %s: %s", temp, ct_code_text(rc));
-        goto remove_temp;
+        goto out;
     }
     if (rename(temp, path) != 0) {
         rc = ct_err_sys(err, CT_EIO, errno, "cannot rename %s to %s", temp, path);
-        goto remove_temp;
+        goto out;
     }
     /* After a failure the rename cannot be undone any more. It only matters if the power fails now.
      */
     (void)(ct_file_sync_folder(path, NULL) == 0);
     *out_fd = w.fd;
     *out_size = w.size;
-    goto free_temp;
-
-remove_temp:
-    (void)unlink(temp);
-    (void)close(w.fd);
-free_temp:
+out:
+    if (rc != 0 && w.fd >= 0) {
+        (void)unlink(temp);
+        (void)close(w.fd);
+    }
     ct_buf_fini(&w.held);
     ct_free(temp);
     return rc;

@@ -3,6 +3,7 @@
 #include "tests/lib/ct_test.h"
 
 #include <arpa/inet.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/un.h>
 
@@ -129,6 +130,8 @@ static void test_format_and_port(void **state)
     char tiny[6];
     ct_addr_format((struct sockaddr *)&v4, tiny, sizeof(tiny));
     assert_string_equal(tiny, "127.0");
+    ct_addr_host((struct sockaddr *)&v4, tiny, 1);
+    assert_string_equal(tiny, "");
 }
 
 static void test_longest_address_fits(void **state)
@@ -183,6 +186,9 @@ static void test_resolve_failure_names_the_host(void **state)
     assert_int_equal(ct_addr_resolve("no-such-host.invalid", 1, &addr, &len, &err), CT_ENOENT);
     assert_non_null(strstr(err.text, "no-such-host.invalid"));
     assert_int_equal(len, 77);
+    /* No name server is asked for an interface that does not exist, so the reason is certain. */
+    assert_int_equal(ct_addr_resolve("fe80::1%absent", 1, &addr, &len, &err), CT_ENOENT);
+    assert_non_null(strstr(err.text, gai_strerror(EAI_NONAME)));
 }
 
 static void test_what_is_no_address_and_what_is_the_loopback(void **state)

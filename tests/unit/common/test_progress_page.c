@@ -69,6 +69,9 @@ static void numbers_are_made_harmless(void **state)
     assert_true(ct_progress_decode(&slot, NOW, &progress));
     assert_true(progress.rate > 0.4);
     assert_int_equal(progress.first_ns, 0);
+    slot.rate = 0; /* nothing moves, which is not the same as an unknown rate */
+    assert_true(ct_progress_decode(&slot, NOW, &progress));
+    assert_true(progress.rate == 0);
 }
 
 static void steps_stay_in_their_range(void **state)

@@ -45,7 +45,7 @@ uint16_t ct_addr_port(const struct sockaddr *addr);
 CT_MUST_CHECK int ct_addr_resolve(const char *host, uint16_t port, struct sockaddr_storage *out,
                                   socklen_t *out_len, struct ct_err *err);
 
-/* Fills in the address if `host` is a literal or "localhost", which need no resolver; else false.
+/* Fills in the address if `host` is a literal or "localhost", which need no resolver.
  */
 bool ct_addr_literal(const char *host, uint16_t port, struct sockaddr_storage *out,
                      socklen_t *out_len);
@@ -53,8 +53,7 @@ bool ct_addr_literal(const char *host, uint16_t port, struct sockaddr_storage *o
 /* As ct_addr_format(), without port and brackets; "" for another family. */
 void ct_addr_host(const struct sockaddr *addr, char *out, size_t size);
 
-/* Gives the address as an IPv6 address, an IPv4 one in its mapped form (::ffff:a.b.c.d). False for
- * another family. */
+/* Gives the IPv6 address, or the mapped form of an IPv4 address (::ffff:a.b.c.d). Else false. */
 bool ct_addr_as_v6(const struct sockaddr *addr, struct in6_addr *out);
 
 /* Is `host` the wildcard address (0.0.0.0, ::)? A server can listen there, but a client on another

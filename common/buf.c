@@ -33,8 +33,7 @@ int ct_buf_reserve(struct ct_buf *buf, size_t more)
         return CT_ENOMEM;
     }
     size_t need = buf->len + more;
-    /* Moves the bytes to the front if that makes enough room and moves at most half of the block.
-     */
+    /* Moves the bytes to the front if that is enough and moves at most half of the block. */
     if (need <= buf->cap && buf->len <= buf->cap / 2) {
         memmove(buf->data, buf->data + buf->off, buf->len);
         buf->off = 0;

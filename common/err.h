@@ -36,8 +36,7 @@ int ct_err_wrap(struct ct_err *err, const char *fmt, ...) __attribute__((format(
 int ct_code_from_errno(int errnum);
 
 #ifdef __clang_analyzer__
-/* The analyzer sees one file at a time. Without these macros it would assume that a failure may
- * return 0. */
+/* The analyzer sees one file only, and would assume that a failure may return 0. */
 #define ct_err_set(err, code, ...) \
     ((void)(ct_err_set)(err, code, __VA_ARGS__), (code) < 0 ? (code) : CT_EINVAL)
 #define ct_err_sys(err, code, errnum, ...) \

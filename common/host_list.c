@@ -87,8 +87,7 @@ static size_t digits(const char *text)
     return strspn(text, "0123456789");
 }
 
-/* Returns where the only number begins in which the names differ; SIZE_MAX if they differ in more
- * than one number. */
+/* Returns where the number begins in which alone the names differ; SIZE_MAX if there is none. */
 static size_t number_at(const char *a, const char *b)
 {
     size_t at = 0;
@@ -112,8 +111,7 @@ static int64_t value(const char *text, size_t len)
     return number;
 }
 
-/* Is the number at `b` the next one after that at `a`, in the same form? "10" follows "9" and "09".
- */
+/* Is the number at `b` the next one after that at `a`, as "10" after "9" and after "09"? */
 static bool follows(const char *a, const char *b)
 {
     size_t in_a = digits(a), in_b = digits(b);

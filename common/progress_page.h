@@ -21,8 +21,7 @@
 
 #define CT_PROGRESS_ENV "CTRUN_PROGRESS"
 
-/* Two cache lines. Some processors fetch lines in pairs, so two workers must not write to the same
- * pair. */
+/* Two cache lines: processors may fetch lines in pairs, and workers must not share a pair. */
 #define CT_PROGRESS_SLOT 128
 
 /* "CTP1", little-endian; 0 until the worker has come. */

@@ -21,8 +21,7 @@
 /* Bytes of randomness in a token that we make. */
 #define RANDOM_LEN 32
 
-/* Part of every answer, so that an HMAC which another protocol makes with the same token is no
- * answer here. */
+/* Part of every answer, so that no other protocol's HMAC with this token is an answer here. */
 static const unsigned char answer_label[] = "ctrun agent control 1";
 /* Part of every key of a connection, so that no key equals an answer. */
 static const unsigned char key_label[] = "ctrun agent control 1, key of frames";
@@ -64,8 +63,7 @@ void ct_token_wipe(struct ct_token *token)
 
 /* ---- files ---------------------------------------------------------------------------------- */
 
-/* Does the file have an access control list that admits nobody else? Then the group's bits in its
- * mode mean the list. */
+/* Does the access control list, shown as the mode's group bits, admit nobody else? */
 static bool list_is_private(int fd)
 {
     unsigned char acl[CT_ACL_MAX];

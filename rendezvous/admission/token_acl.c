@@ -10,8 +10,7 @@
 #include <linux/posix_acl_xattr.h>
 #include <stdint.h>
 
-/* The list is little-endian on every machine: a version, then entries of a tag, permissions, an id.
- */
+/* Little-endian on every machine: a version, then entries of a tag, permissions and an id. */
 #define HEAD_LEN sizeof(struct posix_acl_xattr_header)
 #define ENTRY_LEN sizeof(struct posix_acl_xattr_entry)
 

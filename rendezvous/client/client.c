@@ -255,15 +255,13 @@ int ct_client_fd(const struct ct_client *client)
 
 /* ---- waiting -------------------------------------------------------------------------------- */
 
-/* Cancels a wait whose time is over. Returns CT_ETIMEDOUT, or 0 if the key came at the last moment.
- */
+/* Cancels a wait whose time is over. CT_ETIMEDOUT, or 0 if the key came at the last moment. */
 static int cancel_wait(struct ct_client *c, struct ct_err *err)
 {
     int64_t deadline = ct_deadline_in(NULL, CANCEL_REPLY_MS);
     int rc = begin(c, CT_OP_CANCEL_WAIT, err);
     if (rc != 0) {
-        /* Nothing was sent, but a late reply to the wait would be taken for that of another
-         * request. */
+        /* A late reply to the wait would be taken for that of another request. */
         return give_up(c, rc, err);
     }
     rc = send_request(c, NULL, 0, deadline, err);

@@ -34,14 +34,12 @@ void ct_client_free(struct ct_client *client);
 /* For poll(2) and for tests; owned by the client. */
 int ct_client_fd(const struct ct_client *client);
 
-/* Keys are NUL-terminated text. CT_ELIMIT, before anything is sent: the key or value is too long.
- */
+/* Keys are NUL-terminated. CT_ELIMIT, before anything is sent: the key or value is too long. */
 
 CT_MUST_CHECK int ct_client_set(struct ct_client *client, const char *key, const void *value,
                                 size_t len, struct ct_err *err);
 
-/* Waits for the key, then appends its value to `out`. CT_ETIMEDOUT names the key; the wait is then
- * cancelled. */
+/* Waits for the key and appends its value. CT_ETIMEDOUT names the key; the wait ends. */
 CT_MUST_CHECK int ct_client_get(struct ct_client *client, const char *key, int64_t timeout_ms,
                                 struct ct_buf *out, struct ct_err *err);
 

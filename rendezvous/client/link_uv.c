@@ -237,8 +237,7 @@ static void warn(struct ct_link *link, int64_t left_ms)
     }
 }
 
-/* Called when an attempt has failed; `link->last` says why. Plans the next one, or ends the link.
- */
+/* After a failed attempt (`link->last` says why): plans the next one, or ends the link. */
 static void retry(struct ct_link *link)
 {
     hang_up(link);
@@ -299,8 +298,7 @@ static void on_beat_timer(uv_timer_t *timer)
 {
     struct ct_link *link = CT_CONTAINER_OF(timer, struct ct_link, timer);
     plan_beat(link, link->heard_ns >= link->beat_ns);
-    /* If this process itself did not run (a paused machine, a stopped process), silence means
-     * nothing. */
+    /* If this process did not run (a paused machine), silence means nothing. */
     if (elapsed_ms(link->beat_ns) > link->heartbeat_ms / 2) {
         link->heard_ns = ct_clock_now(NULL);
     }
@@ -439,8 +437,7 @@ static void on_channel_end(struct ct_channel *channel, const struct ct_err *err)
 
 /* ---- connecting ----------------------------------------------------------------------------- */
 
-/* Makes an attempt, with a channel that has the socket `fd`, which it takes, or with -1 no socket.
- */
+/* Makes an attempt, whose channel takes the socket `fd`, or has none yet if `fd` is -1. */
 static int new_attempt(struct ct_link *link, int fd, struct attempt **out)
 {
     struct attempt *attempt = ct_calloc(1, sizeof(*attempt));
@@ -493,8 +490,7 @@ static void on_connected(uv_connect_t *connect, int status)
     prove(link);
 }
 
-/* Called when the peer has accepted the connection but does not answer. Mostly another program has
- * the port. */
+/* The peer has accepted the connection but is silent. Mostly another program has the port. */
 static void fail_silent(struct ct_link *link)
 {
     struct sockaddr_storage addr = {0};

@@ -38,16 +38,14 @@ struct ct_link_options {
     void *data;
 };
 
-/* Gives *out at once. No callback is called inside this call, not even on_up of a local link.
- * CT_ENOMEM, CT_EINVAL. */
+/* Gives *out. Calls no callback, not even on_up of a local link. CT_ENOMEM, CT_EINVAL. */
 CT_MUST_CHECK int ct_link_open(uv_loop_t *loop, const struct ct_link_options *options,
                                struct ct_link **out, struct ct_err *err);
 
 /* Queues the message. Errors end the link through on_lost, which is not called inside this call. */
 void ct_link_send(struct ct_link *link, const struct ct_msg *msg);
 
-/* The local address of the connection (getsockname(2)), as text; "" before on_up and for a local
- * link. */
+/* The local address of the connection, as text; "" before on_up and for a local link. */
 const char *ct_link_local_address(const struct ct_link *link);
 
 typedef void (*ct_link_close_fn)(void *data);

@@ -25,8 +25,7 @@ struct cJSON;
 /* "process 42 was killed by signal 9 (SIGKILL)". */
 #define CT_FAILURE_WHAT_MAX 512
 
-/* How many failures and generations are kept. The first failure of the last generation is always
- * kept. */
+/* Failures and generations that are kept, besides the first failure of the last generation. */
 #define CT_FAILURE_HISTORY_KEPT 16
 
 enum ct_failure_kind {
@@ -69,8 +68,7 @@ struct ct_history_round {
 };
 
 struct ct_failure_history {
-    /* Rings: the n-th entry is at n modulo CT_FAILURE_HISTORY_KEPT. The numbers count all entries
-     * that there ever were. */
+    /* Rings: entry n is at n modulo CT_FAILURE_HISTORY_KEPT. The numbers count all ever made. */
     struct ct_failure failures[CT_FAILURE_HISTORY_KEPT];
     uint64_t num_failures;
     struct ct_history_round rounds[CT_FAILURE_HISTORY_KEPT];
@@ -93,8 +91,7 @@ CT_MUST_CHECK int ct_failure_to_json(const struct ct_failure *failure, struct cJ
 CT_MUST_CHECK int ct_failure_history_to_json(const struct ct_failure_history *story,
                                              struct cJSON **out);
 
-/* Reads into zeroed memory. Texts that are too long are cut; a wrong type or range is CT_EFORMAT,
- * which names the field. */
+/* Reads into zeroed memory and cuts long texts. CT_EFORMAT names a field of wrong type or range. */
 CT_MUST_CHECK int ct_failure_from_json(const struct cJSON *json, struct ct_failure *out,
                                        struct ct_err *err);
 CT_MUST_CHECK int ct_failure_history_from_json(const struct cJSON *json,

@@ -38,8 +38,7 @@ void ct_frame_mac_start(struct ct_frame_mac *mac, const struct ct_token *token,
 /* Turns it off and overwrites the key. */
 void ct_frame_mac_fini(struct ct_frame_mac *mac);
 
-/* Appends number and MAC to the frame that begins at `at` and ends with the buffer. CT_ENOMEM
- * leaves it as it was. */
+/* Appends number and MAC to the frame from `at` to the end of the buffer. CT_ENOMEM: unchanged. */
 CT_MUST_CHECK int ct_frame_mac_add(struct ct_frame_mac *mac, struct ct_buf *buf, size_t at);
 
 /* Checks a whole frame of *len bytes and removes number and MAC from it; header and *len are then

@@ -41,8 +41,7 @@ static enum ct_hang_vote_kind judge(const struct ct_hang_votes *sum)
                                                              : CT_HANG_VOTE_NO;
     }
     if (sum->count[CT_HANG_VOTE_BUSY] > 0) {
-        /* If nobody waits, all may be doing the same, such as evaluating or writing a checkpoint.
-         */
+        /* If nobody waits, all may be doing the same, such as writing a checkpoint. */
         return waiting > 0 ? CT_HANG_VOTE_BUSY : CT_HANG_VOTE_NO;
     }
     if (waiting == sum->total) {

@@ -56,8 +56,7 @@ bool ct_hang_vote_is_verdict(const struct ct_hang_vote *vote);
 /* Adds the vote of one machine, which must not be CT_HANG_VOTE_NO or one of the verdicts. */
 void ct_hang_vote_add(struct ct_hang_votes *sum, const struct ct_hang_vote *of_machine);
 
-/* Sets kind, rank and still_ms of *out. CT_HANG_VOTE_NO: nobody is to blame, or nothing is wrong.
- */
+/* Sets kind, rank and still_ms of *out. CT_HANG_VOTE_NO: nobody is to blame, or all is well. */
 void ct_hang_vote_judge(const struct ct_hang_votes *sum, struct ct_hang_vote *out);
 
 #endif

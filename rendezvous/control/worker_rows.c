@@ -146,8 +146,7 @@ void ct_status_rows_fini(struct ct_status_rows *rows)
 /* Bytes of the longest row without the host: the names, seven integers and two other numbers. */
 #define ROW_TEXT_MAX 512
 
-/* Each put_ function writes at `at` and returns where the next byte goes. There is room for the
- * longest row. */
+/* Each put_ function writes at `at`, where the longest row fits, and returns where it ends. */
 static char *put(char *at, const char *text)
 {
     return mempcpy(at, text, strlen(text));

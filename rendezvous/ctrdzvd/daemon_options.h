@@ -32,8 +32,7 @@ struct ct_daemon_options {
     bool journal_sync;
 };
 
-/* Reads argv[1...]. CT_EINVAL, or an error of ct_access_allow(), names the option and what is wrong
- * with it. */
+/* Reads argv[1...]. CT_EINVAL, or an error of ct_access_allow(), names the wrong option. */
 CT_MUST_CHECK int ct_daemon_options_parse(char *const *argv, struct ct_daemon_options *out,
                                           struct ct_err *err);
 

@@ -20,8 +20,7 @@
 enum { EXIT_HEALTHY, EXIT_DEGRADED, EXIT_UNREACHABLE, EXIT_USAGE };
 
 #define WATCH_S 1
-/* Moves the cursor to the top left and clears the rest, which flickers less than clearing all
- * first. */
+/* Cursor to the top left, then clear the rest: this flickers less than clearing all first. */
 #define CLEAR "\033[H\033[J"
 
 /* Gives the document and whether it says healthy. `bytes` and *reply get the whole reply. */
@@ -79,8 +78,7 @@ static int print(const struct ct_stat_options *options, const char *where, const
     return rc;
 }
 
-/* Returns what to add to the message when nobody listens there. `seen`: the store has answered
- * before. */
+/* What to add to the message when nobody listens. `seen`: the store has answered before. */
 static const char *hint(const struct ct_err *err, bool seen)
 {
     if (seen) {

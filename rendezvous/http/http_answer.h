@@ -22,8 +22,7 @@ struct ct_status_rows;
 
 /* Where the answers come from. Each gives *out, to be freed by cJSON_Delete(); CT_ENOMEM. */
 struct ct_http_source {
-    /* Workers are shown as `rows` wants them; what it collects is valid until something else is
-     * called. */
+    /* Shows workers as `rows` wants; what it collects is valid until the next call. */
     int (*status)(void *data, struct ct_status_rows *rows, struct cJSON **out);
     int (*keys)(void *data, struct cJSON **out); /* NULL = not offered */
     void *data;

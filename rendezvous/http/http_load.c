@@ -10,8 +10,7 @@
 /* The library has had this name since 0.9.50, also in 1.0. */
 #define LIBRARY "libmicrohttpd.so.12"
 
-/* In POSIX an object pointer can hold the address of a function, but ISO C has no cast for that, so
- * the bytes are copied. */
+/* Copies the bytes, because ISO C has no cast from an object pointer to a function. */
 static int find(void *library, const char *name, void *function, struct ct_err *err)
 {
     void *found = dlsym(library, name);

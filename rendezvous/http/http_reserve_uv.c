@@ -162,8 +162,7 @@ static void answer(struct asker *asker)
                        "HTTP/1.1 %u %s\r\nConnection: close\r\nContent-Type: %s\r\n"
                        "Cache-Control: no-store\r\nContent-Length: %zu\r\n\r\n",
                        page.code, phrase(page.code), page.type, page.body.len);
-    /* Both fit into an empty socket. A failure means that the peer has closed and needs no answer.
-     */
+    /* Both fit into an empty socket. After a failure the peer has closed. */
     (void)send(asker->fd, head, (size_t)len, MSG_NOSIGNAL);
     if (strcmp(method, "HEAD") != 0 && page.body.len > 0) {
         (void)send(asker->fd, ct_buf_bytes(&page.body), page.body.len, MSG_NOSIGNAL);
@@ -263,8 +262,7 @@ void ct_http_reserve_add(struct ct_http_reserve *reserve, int fd, unsigned code,
     if (!uv_is_active((const uv_handle_t *)&reserve->timer)) {
         (void)uv_timer_start(&reserve->timer, on_timer, PATIENCE_MS, 0);
     }
-    /* Most requests have come completely by now, so they are answered before others push them out.
-     */
+    /* Most requests are complete by now; they are answered before others push them out. */
     if (!hear(asker)) {
         end(asker);
     }

@@ -252,8 +252,7 @@ static enum MHD_Result send_answer(const struct ct_mhd *mhd, struct MHD_Connecti
     return result;
 }
 
-/* Counts a refused request. Log lines have a limited rate, because anybody may ask as often as they
- * like. */
+/* Counts a refused request. Log lines have a limited rate, because anybody may ask often. */
 static void count_denial(struct ct_http *http, struct MHD_Connection *connection)
 {
     uint64_t unreported = ct_refusal_log_add(&http->denials, uv_now(http->loop));

@@ -51,8 +51,7 @@ struct ct_http_stats {
 /* NULL gives zeros. */
 void ct_http_stats(const struct ct_http *http, struct ct_http_stats *out);
 
-/* Ends all connections. `http` must not be NULL. `cb` is called when the last handle is closed and
- * the memory freed. */
+/* Ends all connections of `http`, not NULL. Calls `cb` when handles and memory are gone. */
 typedef void (*ct_http_close_fn)(void *data);
 void ct_http_close(struct ct_http *http, ct_http_close_fn cb, void *data);
 

@@ -13,8 +13,7 @@ struct ct_status_rows;
 
 #define CT_METRICS_TYPE "text/plain; version=0.0.4; charset=utf-8"
 
-/* Appends every metric whose field is there, and those of the workers that `rows` has collected.
- * CT_ENOMEM. */
+/* Appends the metrics of the fields that are there, and of the workers in `rows`. CT_ENOMEM. */
 CT_MUST_CHECK int ct_prometheus_print(const struct cJSON *status, const struct ct_status_rows *rows,
                                       struct ct_buf *out);
 

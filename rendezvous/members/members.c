@@ -177,8 +177,7 @@ static bool rows_are_sound(const struct ct_members *m, const struct ct_member *m
     return true;
 }
 
-/* Keeps the rows of a message for the status. Returns false if they are wrong; then the member has
- * been given up. */
+/* Keeps the rows for the status. Returns false if they are wrong; the member is given up then. */
 static bool take_rows(struct ct_members *m, struct ct_member *member, struct ct_msg *msg,
                       int64_t now_ns)
 {

@@ -69,8 +69,7 @@ struct ct_refusal_log;
 struct ct_members;
 struct ct_member;
 
-/* Waiting members are told which nodes are missing: first after 5 s, then on each change and every
- * 30 s. */
+/* Waiting members are told who is missing: after 5 s, then on each change and every 30 s. */
 #define CT_WAITING_FIRST_MS 5000
 #define CT_WAITING_AGAIN_MS 30000
 
@@ -80,24 +79,20 @@ struct ct_members_options {
      * have the same. NULL = those of the first one that joins. Copied. */
     const struct ct_msg_join *job;
     bool proved; /* every agent that joins has proved that it has the job's token */
-    /* Names of the hosts by node rank, if a scheduler or --hosts gives them; NULL = unknown.
-     * Copied. */
+    /* Host names by node rank, of a scheduler or --hosts; NULL = unknown. Copied. */
     const char *const *expected;
     int num_expected;
     /* Counts the memory that members make the core use; NULL = no limit. Borrowed. */
     struct ct_budget *budget;
-    /* Limits the rate of log lines about members that break the protocol; NULL = no limit.
-     * Borrowed. */
+    /* Limits log lines about members that break the protocol; NULL = no limit. Borrowed. */
     struct ct_refusal_log *faults;
     int64_t epoch_ms; /* Unix time at which the clock of `now_ns` was 0; for the failure history */
     /* Sends to a member; must not call back into the core. `msg` is borrowed. A message to all
      * members is passed many times in a row. */
     void (*send)(void *data, struct ct_member *member, const struct ct_msg *msg);
-    /* How long ago the member's machine last sent anything, such as an acknowledgement; NULL = not
-     * known. */
+    /* How long ago the member's machine sent anything, even an ACK; NULL = not known. */
     int64_t (*quiet_ns)(void *data, const struct ct_member *member);
-    /* Ends the connection of a member when everything was sent to it; must not call back into the
-     * core. */
+    /* Ends the connection when all was sent; must not call back into the core. */
     void (*drop)(void *data, struct ct_member *member);
     void *data;
 };

@@ -109,8 +109,7 @@ static bool replaces(const struct ct_members *m, const struct ct_member *old, co
            (m->options.proved || strcmp(old->address, address) == 0);
 }
 
-/* Can the node have the node rank that it wants? *replaced gets the member whose place it takes, or
- * NULL. */
+/* Can the node have the node rank that it wants? *replaced gets who loses it, or NULL. */
 static int check_wish(struct ct_members *m, const struct ct_msg_join *join, const char *address,
                       int64_t now_ns, struct ct_member **replaced, struct ct_err *err)
 {

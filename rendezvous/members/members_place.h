@@ -58,8 +58,7 @@ void members_place_remember(struct members_places *places, const struct ct_membe
 /* Forgets who has left which place. */
 void members_place_forget_gone(struct members_places *places);
 
-/* The name of the host that had the place, else of the one that is expected there; NULL = unknown.
- */
+/* The host that had the place, else the one that is expected there; NULL = unknown. */
 const char *members_place_name(const struct members_places *places, int place);
 
 #endif

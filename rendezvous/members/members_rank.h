@@ -7,8 +7,7 @@
 
 #include "rendezvous/members/members_core.h"
 
-/* Numbers `nodes` from 0 to n - 1: reads wish, node_rank, host and order, sets node_rank, and sorts
- * the array by it. */
+/* Reads wish, node_rank, host and order, sets node_rank from 0 to n - 1, and sorts by it. */
 void members_rank_nodes(struct ct_member **nodes, int n);
 
 /* Sets first_rank, first_role_rank and role_size of the array, which is sorted by node rank and

@@ -25,8 +25,7 @@
 /* Newcomers that join a running elastic job within this time share one restart. It is long enough
  * for the machines of one allocation, and short compared with the start of a worker. */
 #define NEWCOMERS_NS (200 * CT_NS_PER_MS)
-/* Waiting members are told at most this often. Otherwise each of n nodes that arrive would cause n
- * messages. */
+/* Waiting members are told at most this often: else each of n new nodes causes n messages. */
 #define WAITING_LEAST_NS CT_NS_PER_S
 /* After more than EARLY_FREE early failures in a row the next start is delayed: by EARLY_FIRST_MS
  * at first, and by EARLY_LAST_MS at most. */
@@ -309,8 +308,7 @@ static void end_stopping(struct ct_members *m, int64_t now_ns)
     }
 }
 
-/* Moves to STOPPING. Members that have not been told of the world go back to waiting; the others
- * have to stop. */
+/* Moves to STOPPING. Members that do not know the world yet wait again; the others stop. */
 static void begin_stopping(struct ct_members *m, const char *why, int64_t now_ns)
 {
     clear_deadlines(m);

@@ -117,8 +117,7 @@ static bool add_raw(cJSON *job, const char *name, const char *text)
     return text != NULL && cJSON_AddRawToObject(job, name, text) != NULL;
 }
 
-/* Adds the rows of the workers. Ranks are computed from the present world, because a node's rows
- * may be older. */
+/* Adds the workers' rows, with ranks of the present world, because rows may be older. */
 static bool add_workers(cJSON *job, const struct ct_members *m, struct ct_status_rows *rows)
 {
     struct ct_buf text = CT_BUF_INIT;
@@ -180,8 +179,7 @@ static bool add_failures(cJSON *job, const struct ct_members *m)
     return ct_json_add_number(job, "failure_count", (double)history->num_failures);
 }
 
-/* Adds what is wrong now. Failures of earlier generations are no problem any more, because a
- * restart has followed. */
+/* Adds what is wrong now. After a restart the failures before it are no problem any more. */
 static bool add_problems(cJSON *problems, const struct ct_members *m, int64_t now_ns)
 {
     const struct ct_failure *first = ct_failure_history_first(&m->history, m->generation);

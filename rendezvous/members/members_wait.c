@@ -53,8 +53,7 @@ static void describe(const struct ct_members *m, int place, int64_t now_ns, char
     }
 }
 
-/* Returns the missing places that are named, in an array that the caller frees; NULL without
- * memory. */
+/* Returns the missing places that have names; the caller frees the array. NULL: no memory. */
 static int *find_missing(const struct ct_members *m, int *count)
 {
     int wanted = m->job.min_nodes < m->places.count ? m->job.min_nodes : m->places.count;
@@ -162,8 +161,7 @@ static void add_missing(const struct ct_members *m, int64_t now_ns, char *out, s
     ct_free(places);
 }
 
-/* Adds the names of the members, such as "; present: gpu-[1-3]". Without memory they are left out.
- */
+/* Adds who is there, such as "; present: gpu-[1-3]"; without memory it adds nothing. */
 static void add_present(const struct ct_members *m, const char *before, char *out, size_t size)
 {
     const char **names = ct_calloc((size_t)m->count, sizeof(*names));

@@ -28,8 +28,7 @@ void ct_conn_gate_enroll(struct ct_conn *conn);
 /* Has the first byte come, and is it of a dialect that is served elsewhere? Reads nothing. */
 bool ct_conn_gate_is_foreign(const struct ct_conn *conn);
 
-/* Has this client sent a byte that is neither HTTP nor agent control? Nothing may have been read
- * from the socket. */
+/* Is the first byte neither HTTP nor agent control? It must still be in the socket. */
 bool ct_conn_gate_is_of_store(int fd);
 
 /* Gives the socket of such a connection to HTTP or to agent control. */

@@ -281,8 +281,7 @@ static void flush_slice(struct ct_conn_hub *hub)
 static void on_flusher(uv_idle_t *idle)
 {
     struct ct_conn_hub *hub = CT_CONTAINER_OF(idle, struct ct_conn_hub, flusher);
-    /* Work that was done before does not count, so that the first request in the queue is served.
-     */
+    /* Earlier work does not count, so that the first request in the queue is served. */
     hub->service.turn_bytes = 0;
     flush_slice(hub);
 }
@@ -290,8 +289,7 @@ static void on_flusher(uv_idle_t *idle)
 /* Sends the replies of up to CT_WAKE_SLICE woken connections. The idle handle sends the rest. */
 static void flush_woken(struct ct_conn_hub *hub)
 {
-    /* If very many are woken, one slice is sent in each turn of the loop, even if many clients are
-     * read from. */
+    /* Of very many that are woken, each turn of the loop sends one slice at least. */
     if (!ct_list_empty(&hub->woken) && !uv_is_active((const uv_handle_t *)&hub->flusher)) {
         flush_slice(hub);
     }
@@ -327,8 +325,7 @@ static size_t read_share(struct ct_conn_hub *hub, const struct ct_conn *conn)
     return again ? 0 : CT_CROWDED_CHUNK;
 }
 
-/* With an empty buffer libuv does not read: on_read() gets UV_ENOBUFS, and libuv tries again in the
- * next turn. */
+/* With an empty buffer on_read() gets UV_ENOBUFS, and libuv tries again in the next turn. */
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     (void)suggested;

@@ -43,8 +43,7 @@ struct ct_conn_hub {
     struct ct_outq_body *spare_out; /* lent to the connection that is served now; may be NULL */
     const struct ct_log *log;       /* may be NULL */
     struct ct_conn_gate gate;
-    /* Each connection that is not closing is in one of these two lists or in gate.unadmitted, by
-     * ct_conn.at_hub. */
+    /* An open connection is in one of these or in gate.unadmitted, by ct_conn.at_hub. */
     struct ct_list conns;
     /* Connections whose reply another client caused. With a journal also those that were served in
      * this turn of the loop. */
@@ -57,8 +56,7 @@ struct ct_conn_hub {
     bool draining;                  /* each connection ends when it is idle */
     struct ct_refusal_log too_many; /* connections beyond max_live */
     uint64_t protocol_errors;
-    /* Limits the rate of log lines about clients that broke the protocol or a limit, and about lack
-     * of memory. */
+    /* Limits log lines about clients that broke protocol or limits, and lack of memory. */
     struct ct_refusal_log faults[CT_CONN_FAULTS];
     /* Takes the socket of a client that speaks HTTP, from which nothing has been read; NULL = HTTP
      * is not served. `ours`: address and user are admitted; `admitted`: the address is. */
@@ -121,8 +119,7 @@ void ct_conn_hub_fini(struct ct_conn_hub *hub);
 CT_MUST_CHECK int ct_conn_accept(struct ct_conn_hub *hub, uv_stream_t *listener, int fd,
                                  bool stale);
 
-/* Ends the connection. Its memory is freed when the loop has closed the handle. Repeated calls are
- * allowed. */
+/* Ends the connection; frees it when the loop has closed the handle. May be repeated. */
 void ct_conn_close(struct ct_conn *conn);
 
 /* To be called at the end of each turn of the loop. Writes the changes of the turn to the journal,

@@ -18,8 +18,7 @@ bool ct_conn_write_wanted(const struct ct_conn *conn);
  * something to send, and the loop must not be writing. May close the connection. */
 void ct_conn_write_slice(struct ct_conn *conn, bool now);
 
-/* Charges the store's budget with replies that wait for a slow reader. Replies that are sent at
- * once do not count. */
+/* Charges the store's budget with replies that wait for a slow reader, not with others. */
 void ct_conn_write_charge(struct ct_conn *conn);
 
 /* Frees what was not sent. The loop must not be writing, unless the handle is closed. */

@@ -38,8 +38,7 @@ void ct_control_jobs_fini(struct ct_control_jobs *jobs);
 CT_MUST_CHECK int ct_control_jobs_take(struct ct_control_jobs *jobs, const char *run_id,
                                        struct ct_control_job **out, struct ct_err *err);
 
-/* Takes an agent from the job. With its last agent the job is freed, because nobody needs its
- * history any more. */
+/* Takes an agent from the job. The last one frees it, because nobody needs its history. */
 void ct_control_jobs_release(struct ct_control_jobs *jobs, struct ct_control_job *job);
 
 /* Ticks the jobs whose time has come. */

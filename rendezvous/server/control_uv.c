@@ -392,8 +392,7 @@ static void on_channel_end(struct ct_channel *channel, const struct ct_err *err)
         ct_log(control->options.log, CT_LOG_WARNING, "store: agent at %s: %s%s", peer, err->text,
                ct_refusals_others(unreported, others));
     }
-    /* The core is told now and not when the channel is closed, so that other members hear of it at
-     * once. */
+    /* The core is told now, so that other members hear of it before the channel is closed. */
     tell_gone(conn, err->text);
     ct_channel_close(channel);
 }
@@ -491,8 +490,7 @@ int ct_control_open(uv_loop_t *loop, const struct ct_control_options *options,
     return 0;
 }
 
-/* Ends a pending connection if there are too many, so that silent peers cannot take all
- * descriptors. */
+/* Ends a pending connection of too many: silent peers must not take all descriptors. */
 static void end_one_too_many(struct ct_control *control)
 {
     int source;

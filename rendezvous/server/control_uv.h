@@ -51,8 +51,7 @@ CT_MUST_CHECK int ct_control_status(const struct ct_control *control, struct ct_
 /* Is any agent still connected? */
 bool ct_control_busy(const struct ct_control *control);
 
-/* Ends and frees everything, and calls cb when the last handle is closed. NULL is allowed and calls
- * cb at once. */
+/* Ends and frees everything, then calls cb. NULL is allowed and calls cb at once. */
 void ct_control_close(struct ct_control *control, void (*cb)(void *data), void *data);
 
 #endif

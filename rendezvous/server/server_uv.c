@@ -257,8 +257,7 @@ static void on_connection(uv_stream_t *stream, int status)
 
 /* ---- generations ---------------------------------------------------------------------------- */
 
-/* Takes the socket of a client that connected before a reset. A client that may ask for the status
- * stays. */
+/* Takes the socket of a client from before a reset, unless it may ask for the status. */
 static void adopt(struct listener *listener, int fd)
 {
     struct ct_server *server = listener->server;

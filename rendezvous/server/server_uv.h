@@ -22,8 +22,7 @@ struct ct_msg_join;
 struct ct_server;
 struct ct_token;
 
-/* Membership of jobs, for agents that connect (rendezvous/server/control_uv.h). All borrowed until
- * the server is closed. */
+/* Membership of jobs (control_uv.h). All is borrowed until the server is closed. */
 struct ct_server_agents {
     /* The only agent is in this process, so the port does not serve agents. */
     bool in_process;
@@ -104,8 +103,7 @@ typedef void (*ct_server_close_fn)(void *data);
 void ct_server_drain(struct ct_server *server, uint64_t bound_ms, ct_server_close_fn cb,
                      void *data);
 
-/* Ends listeners and connections. When the last handle is closed, frees the server and calls cb,
- * which may be NULL. */
+/* Ends listeners and connections, then frees the server and calls cb, which may be NULL. */
 void ct_server_close(struct ct_server *server, ct_server_close_fn cb, void *data);
 
 #endif

@@ -14,8 +14,7 @@
 
 /* ---- keys that clients wait for -------------------------------------------------------------- */
 
-/* Finds the entry of a key, or adds one. Keys are compared by address, because the store has each
- * key once. */
+/* Finds the entry of a key, by address because the store has each key once, or adds one. */
 static struct ct_status_waited *find_waited(struct ct_status_facts *facts,
                                             struct ct_status_waited *waiting, struct ct_bytes key)
 {

@@ -16,8 +16,7 @@
 /* What a block costs besides the bytes asked for: malloc's header and, on average, rounding. */
 #define CT_BLOCK_COST ((size_t)16)
 
-/* What an object's place in a hash map costs: at most one bucket in each of two tables, while one
- * is rehashed. */
+/* An object's place in a hash map: at most a bucket in each of two tables, while it grows. */
 #define CT_BUCKET_COST (2 * sizeof(void *))
 
 struct ct_budget {
@@ -37,8 +36,7 @@ static inline void ct_budget_force(struct ct_budget *budget, size_t bytes)
     budget->used += bytes;
 }
 
-/* Takes the bytes. If that would pass the cap, takes nothing, counts a refusal and returns false.
- */
+/* Takes the bytes. If that would pass the cap: counts a refusal instead and returns false. */
 static inline bool ct_budget_take(struct ct_budget *budget, size_t bytes)
 {
     if (!ct_budget_fits(budget, bytes)) {

@@ -153,8 +153,7 @@ static int write_pending(struct ct_journal *j)
 
 static void compact_if_due(struct ct_journal *j)
 {
-    /* live_size() is an estimate, so the file must also be larger than when it was last written
-     * anew. */
+    /* live_size() is an estimate, so the file must also have grown since the last rewrite. */
     if (j->size < 2 * live_size(j) + CT_JOURNAL_SLACK || j->size < j->fresh + CT_JOURNAL_SLACK ||
         !may_retry(j)) {
         return;

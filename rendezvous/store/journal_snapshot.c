@@ -85,8 +85,7 @@ int ct_journal_snapshot(const char *path, mode_t mode, struct ct_store *store, i
         rc = ct_err_sys(err, ct_code_from_errno(errno), errno, "cannot make %s", temp);
         goto out;
     }
-    /* The file is locked before it gets the name that other processes open. Nobody else can have
-     * locked a new file. */
+    /* Locked before it gets the name that others open. Nobody can have locked a new file. */
     if (flock(w.fd, LOCK_EX | LOCK_NB) != 0 || fchmod(w.fd, mode) != 0) {
         rc = ct_err_sys(err, CT_EIO, errno, "cannot prepare %s", temp);
         goto out;
@@ -101,8 +100,7 @@ int ct_journal_snapshot(const char *path, mode_t mode, struct ct_store *store, i
         rc = ct_err_sys(err, CT_EIO, errno, "cannot rename %s to %s", temp, path);
         goto out;
     }
-    /* After a failure the rename cannot be undone any more. It only matters if the power fails now.
-     */
+    /* The rename cannot be undone. A failure here only matters if the power fails now. */
     (void)(ct_file_sync_folder(path, NULL) == 0);
     *out_fd = w.fd;
     *out_size = w.size;

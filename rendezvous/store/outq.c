@@ -108,8 +108,7 @@ static int marks_reserve(struct ct_outq_body *body)
     if (body->first + body->count < body->cap) {
         return 0;
     }
-    /* Marks move to the front only if that frees half of the array, so that each mark moves seldom.
-     */
+    /* Marks move to the front only if that frees half of the array, so each moves seldom. */
     if (body->first > body->cap / 2) {
         memmove(body->marks, body->marks + body->first, body->count * sizeof(*body->marks));
         body->first = 0;

@@ -33,8 +33,7 @@ void ct_outq_fini(struct ct_outq *q);
  * is put there, and take it back afterwards. */
 void ct_outq_lend(struct ct_outq *q, struct ct_outq_body **spare);
 
-/* The body of an empty queue becomes the spare one, or is freed. A queue that holds something keeps
- * its body. */
+/* The body of an empty queue becomes the spare one, or is freed; other queues keep theirs. */
 void ct_outq_take_back(struct ct_outq *q, struct ct_outq_body **spare);
 
 /* NULL is allowed. */

@@ -150,8 +150,7 @@ static int op_compare_set(struct ct_session *s, const struct ct_request *req)
     if (rc != 0) {
         return rc;
     }
-    /* If the key is missing, the answer is the value that the client expected. torchrun's agents
-     * rely on that. */
+    /* A missing key is answered with the expected value: torchrun's agents rely on it. */
     return held != NULL ? reply_blob(s, held) : reply_bytes(s, req->value);
 }
 
@@ -317,8 +316,7 @@ static struct ct_slice next_slice(const struct ct_session *s, const struct ct_re
     return slice;
 }
 
-/* Applies the request, or the slice of it. Sets slice->more to false when the answer is complete.
- */
+/* Applies the request or its slice. Sets slice->more to false when the answer is complete. */
 static int apply(struct ct_session *s, const struct ct_request *req, struct ct_slice *slice,
                  struct ct_err *err)
 {
@@ -348,8 +346,7 @@ static int apply(struct ct_session *s, const struct ct_request *req, struct ct_s
     case CT_OP_MULTI_SET:
         return ct_store_multi_set(s->service->store, slice->items, slice->count);
     case CT_OP_CANCEL_WAIT:
-        /* There is always one reply, even if the wait was over before, because the client expects
-         * one. */
+        /* The client expects one reply, even if the wait was over before. */
         ct_store_cancel(s->service->store, &s->waiter);
         return reply_u8(s, CT_WAIT_CANCELED);
     case CT_OP_PING:

@@ -39,8 +39,7 @@ struct ct_service {
      * must come before the notice of its own change. */
     struct ct_session *adder;
     int64_t sum; /* of the last ADD */
-    /* Bytes read and copied for all sessions in this turn of the loop; the owner sets it to 0 at
-     * the end of each. */
+    /* Bytes read and copied for all sessions in this turn; the owner resets it after each. */
     size_t turn_bytes;
 };
 

@@ -61,8 +61,7 @@ static void tell_watchers(struct ct_store *store, const struct ct_store_entry *e
 
 /* ---- values --------------------------------------------------------------------------------- */
 
-/* Removes the value of the key, but not its entry. The caller gets the reference; NULL = there was
- * no value. */
+/* Removes the value, not the entry. The caller gets the reference; NULL = there was none. */
 static struct ct_blob *take_value(struct ct_store *store, struct ct_store_entry *entry)
 {
     struct ct_blob *value = entry->value;
@@ -88,8 +87,7 @@ static struct ct_blob *value_for(struct ct_store *store, const struct ct_store_e
     return value;
 }
 
-/* Sets the value, which it takes. Returns the value before it, for tell_watchers(). Cannot fail,
- * wakes nobody. */
+/* Takes the new value and returns the old one, for tell_watchers(). Cannot fail, wakes nobody. */
 static struct ct_blob *put_value(struct ct_store *store, struct ct_store_entry *entry,
                                  struct ct_blob *value)
 {
@@ -178,8 +176,7 @@ static void apply_pair(struct ct_store *store, const struct new_value *pair)
     tell_watchers(store, pair->entry, before);
 }
 
-/* Prepares all pairs and asks the sink about each. *ready gets the number of prepared pairs, even
- * on failure. */
+/* Prepares all pairs and asks the sink about each. *ready gets how many, even on failure. */
 static int prepare_pairs(struct ct_store *store, struct ct_bytes pairs, size_t count,
                          struct new_value *out, size_t *ready)
 {
@@ -291,8 +288,7 @@ static int parse_counter(const struct ct_blob *value, int64_t *out)
     return 0;
 }
 
-/* Adds `delta` to the number at the key without waking anybody; *entry and *before as for
- * replace_value(). */
+/* Adds `delta` to the number at the key; wakes nobody. *entry, *before: see replace_value(). */
 static int add_to_counter(struct ct_store *store, struct ct_store_entry **entry,
                           struct ct_bytes key, int64_t delta, int64_t *out, struct ct_blob **before)
 {

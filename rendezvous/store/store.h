@@ -52,8 +52,7 @@ struct ct_waiter_link {
     struct ct_store_entry *entry;
 };
 
-/* A client that may wait. Embedded in its owner, which must call ct_store_cancel() before it is
- * freed. */
+/* A client that may wait. Its owner embeds it and calls ct_store_cancel() before freeing it. */
 struct ct_waiter {
     /* Called when the last missing name has come. The waiter may already be used for another wait.
      * The callback must not call the store, which is in the middle of a change. */
@@ -148,8 +147,7 @@ CT_MUST_CHECK int ct_store_barrier(struct ct_store *store, struct ct_waiter *wai
 /* Ends the wait or the claim, if there is one. wake() is not called. */
 void ct_store_cancel(struct ct_store *store, struct ct_waiter *waiter);
 
-/* Returns one of the keys that the waiter waits for, borrowed; .ptr is NULL when it does not wait.
- */
+/* Returns a key that the waiter waits for, borrowed; .ptr is NULL when it does not wait. */
 struct ct_bytes ct_store_waited_key(const struct ct_waiter *waiter);
 
 /* ---- watching ------------------------------------------------------------------------------- */
@@ -165,8 +163,7 @@ void ct_store_unwatch(struct ct_store *store, const void *watcher);
 
 /* ---- journal -------------------------------------------------------------------------------- */
 
-/* From now on `sink` (borrowed; NULL = none) is asked about each change before it is made, except
- * by ct_store_clear(). */
+/* Asks `sink` (borrowed; NULL = none) before each change, except by ct_store_clear(). */
 void ct_store_set_sink(struct ct_store *store, struct ct_change_sink *sink);
 
 /* Repeats a change that a sink has got. */

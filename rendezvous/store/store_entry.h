@@ -38,8 +38,7 @@ void ct_store_entry_map_init(struct ct_store *store);
 /* Returns NULL when there is none. */
 struct ct_store_entry *ct_store_entry_find(struct ct_store *store, struct ct_bytes key);
 
-/* Makes the entry; there must be none. Returns NULL when memory is out or, unless `granted`, the
- * budget is used up. */
+/* Makes an entry; there must be none. NULL: no memory or, unless `granted`, no budget. */
 struct ct_store_entry *ct_store_entry_add(struct ct_store *store, struct ct_bytes key,
                                           bool granted);
 

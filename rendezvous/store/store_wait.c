@@ -66,8 +66,7 @@ void ct_store_wait_enlist(struct ct_store *store, struct ct_waiter *waiter,
 
 /* ---- waking --------------------------------------------------------------------------------- */
 
-/* Takes one name off a wait. Returns true when it was the last one; the caller must then wake the
- * waiter. */
+/* Takes a name off a wait. True: it was the last one, and the caller must wake the waiter. */
 static bool satisfy(struct ct_store *store, struct ct_waiter_link *link)
 {
     struct ct_waiter *waiter = link->waiter;

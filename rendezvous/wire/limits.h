@@ -22,12 +22,10 @@
  * keys). Without this limit a MULTI_SET could announce 1 TiB. */
 #define CT_MAX_REQUEST_LEN (1 + 8 + CT_MAX_KEYS * (8 + CT_MAX_KEY_LEN))
 
-/* Bytes of one reply that are copied, which are many for LIST_KEYS in a large store. As many as a
- * request may have. */
+/* Bytes of a reply that are copied, as for LIST_KEYS: as many as a request may have. */
 #define CT_MAX_REPLY_LEN CT_MAX_REQUEST_LEN
 
-/* Bytes asked from the kernel per read. The whole loop has one such buffer, so a client costs
- * nothing. */
+/* Bytes asked from the kernel per read. The loop has one such buffer for all clients. */
 #define CT_READ_CHUNK ((size_t)65536)
 
 /* Bytes that are read from clients and copied for requests in one turn of the loop: a few
@@ -106,8 +104,7 @@
  * machine, so that they leave room for the user's own. */
 #define CT_HTTP_UNADMITTED 32
 
-/* Connections that wait to be answered without libmicrohttpd. One more ends the oldest that has not
- * asked yet. */
+/* Connections answered without libmicrohttpd. One more ends the oldest that has not asked. */
 #define CT_HTTP_RESERVE 32U
 
 /* Bytes for the head of a request and of its answer, per connection. Browsers send some 2 KiB. */
@@ -135,8 +132,7 @@
 /* Jobs that one daemon serves at a time. */
 #define CT_CONTROL_MAX_JOBS 1024
 
-/* When so many bytes wait to be sent to an agent, it is given up: several of the longest messages.
- */
+/* When so many bytes wait for an agent, it is given up: several of the longest messages. */
 #define CT_CONTROL_MAX_BACKLOG ((size_t)8 << 20)
 
 #endif

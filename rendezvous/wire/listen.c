@@ -20,8 +20,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* How often the kernel may choose a port, because the port of one address may be taken at another.
- */
+/* How often the kernel may choose a port, which may be taken at another address. */
 #define PORT_TRIES 16
 
 struct place {

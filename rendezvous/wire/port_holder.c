@@ -70,8 +70,7 @@ static bool process_has(int proc_fd, const char *pid, const char *link_text)
     return found;
 }
 
-/* Writes the command line: arguments are separated by blanks, other bytes that are not printable
- * become '?'. */
+/* Writes the command line, with blanks between arguments and '?' for unprintable bytes. */
 static void describe(int proc_fd, const char *pid, char *out, size_t size)
 {
     char path[64], text[200];

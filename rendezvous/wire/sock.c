@@ -19,8 +19,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Returns 0, CT_ETIMEDOUT or CT_EIO. A socket with an error counts as ready: the next call on it
- * reports the error. */
+/* 0, CT_ETIMEDOUT or CT_EIO. A socket with an error is ready: the next call reports it. */
 static int wait_ready(int fd, short events, int64_t deadline_ns, struct ct_err *err)
 {
     for (;;) {
@@ -46,8 +45,7 @@ static int failed(int errnum, const char *what, struct ct_err *err)
 
 /* ---- connecting ----------------------------------------------------------------------------- */
 
-/* Longest time for one address, so that an address that never answers leaves time for the next one.
- */
+/* Longest time for one address, so that a silent address leaves time for the next one. */
 #define ATTEMPT_MS 10000
 
 static int finish_connect(int fd, const struct sockaddr *addr, socklen_t len, int64_t deadline_ns,

@@ -171,8 +171,7 @@ static void on_gone(const struct step *step, const struct ct_agent_event *event)
     agent->states[event->local_rank] = CT_WORKER_GONE;
     agent->alive--;
     bool good = ct_worker_end_is_success(&event->end);
-    /* While stopping, a worker ends because it was told to, or because a peer is gone. That is no
-     * failure. */
+    /* While stopping, workers end because they were told to, or because a peer is gone. */
     if (agent->sm.state == CT_AGENT_STOPPING) {
         agent->orderly = agent->orderly && good;
     } else if (good) {

@@ -164,8 +164,7 @@ static void on_lost(void *data, const struct ct_err *why)
     }
     if (run->agent.sm.state != CT_AGENT_DONE && !run->agent.over) {
         ct_agent_report_say(run->output, "%s", run->report.stop_why);
-        /* With CT_EPERM the listener is a store of ctrun that has another token, so the port is not
-         * the problem. */
+        /* CT_EPERM: the listener is a store that has another token, so the port is right. */
         if (run->agent.generation < 0 && run->store.busy[0] != '\0' && why->code != CT_EPERM) {
             ct_agent_report_say(run->output, "%s", run->store.busy);
         }
@@ -214,8 +213,7 @@ static void fill(struct ct_agent_run *run, enum ct_agent_message what, struct ct
     case CT_AGENT_SAY_SERVING:
         msg->type = CT_MSG_SERVING;
         msg->port = run->worker_env.master_port;
-        /* An address such as 0.0.0.0 leads nobody here. The other agents know one that does, so no
-         * address is sent. */
+        /* An address such as 0.0.0.0 leads nobody here; the other agents know one that does. */
         (void)snprintf(msg->text, sizeof(msg->text), "%s",
                        ct_addr_is_any(ct_agent_store_address(run)) ? ""
                                                                    : ct_agent_store_address(run));

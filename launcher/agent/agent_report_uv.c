@@ -39,8 +39,7 @@ bool ct_agent_report_speaks(const struct ct_resolved *resolved)
     return resolved->mode != CT_MODE_SHIM || resolved->local_rank == 0;
 }
 
-/* Does another node tell the story of the job? On a shared screen only the first node that is not
- * lost does. */
+/* Does another node tell the story of the job, because both have the same screen? */
 static bool told_by_another(const struct ct_agent_run *run)
 {
     const struct ct_job_story *story = &run->report.story;
@@ -387,8 +386,7 @@ void ct_agent_report_job(struct ct_agent_run *run)
         ct_agent_report_say(run->output, "the job succeeded after %d restart%s",
                             run->report.story.restarts, run->report.story.restarts == 1 ? "" : "s");
     }
-    /* A job of one node has told everything already, unless it ends because other nodes did not
-     * come. */
+    /* A job of one node has told everything already, unless it waited for other nodes. */
     bool to_tell =
         run->report.story.several_nodes || (run->report.story.worlds == 0 && run->agent.over);
     if (to_tell && !told_elsewhere && ct_job_story_text(&run->report.story, &end, &text) == 0) {

@@ -194,8 +194,7 @@ void ct_agent_guest_close(struct ct_agent_guest *guest);
 /* Starts the worker and returns the event for the agent. */
 struct ct_agent_event ct_agent_workers_start(struct ct_agent_run *run, int local_rank);
 
-/* Stops everything of this generation. The agent hears of it when all has ended and all output has
- * come. */
+/* Stops this generation. The agent hears of it when all has ended and all output has come. */
 void ct_agent_workers_stop(struct ct_agent_run *run, int signo, int64_t grace_ms);
 
 /* The local rank of the worker whose process this is. */

@@ -28,8 +28,7 @@
 #define LEAVE_MS 5000
 #define LEAVE_POLL_MS 5
 
-/* Admits this machine only. The address of an agent is added when the agent has proved the token.
- */
+/* Admits this machine only. An agent that has proved the token adds its address. */
 static const struct ct_access only_agents;
 
 /* ct_listen() takes it for all addresses of the machine. */

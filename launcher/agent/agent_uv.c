@@ -38,8 +38,7 @@ static void close_all(struct ct_agent_run *run)
     ct_procs_close(run->workers.procs, NULL, NULL);
     run->workers.procs = NULL;
     ct_agent_link_close(run);
-    /* A slow reader gets all output. After a signal the wait for a reader that does not read is
-     * limited. */
+    /* A slow reader gets all output, but after a signal that wait is limited. */
     ct_output_close(run->output, run->agent.signo != 0 ? CT_AGENT_DRAIN_MS : -1, NULL, NULL);
     run->output = NULL;
 }

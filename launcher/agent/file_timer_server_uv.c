@@ -216,8 +216,7 @@ static void on_readable(uv_poll_t *handle, int status, int events)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Removes an old pipe that has the name which the user gave, if nobody serves it. Never removes a
- * file of another kind. */
+/* Removes an old pipe of this name if nobody serves it; never a file of another kind. */
 static int make_room(const char *path, bool *served, struct ct_err *err)
 {
     struct stat st;
@@ -272,8 +271,7 @@ static int open_pipe(struct ct_file_timer_server *server, struct ct_err *err)
     }
     bool made = mkfifo(server->path, 0600) == 0;
     if (made) {
-        /* Opened for writing, too, so that there is no end of file when the last writer closes it.
-         */
+        /* Opened for writing, too, so that there is no end of file after the last writer. */
         server->fd = open(server->path, O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
     }
     if (server->fd < 0) {

@@ -35,8 +35,7 @@ void ct_hang_monitor_reset(struct ct_hang_monitor *monitor);
 /* Gives what the next beat tells the other machines about the workers here. */
 void ct_hang_monitor_vote(const struct ct_hang_monitor *monitor, struct ct_hang_vote *out);
 
-/* Takes the verdict that the membership drew from the votes of all machines. The suspect runs on
- * `host`. */
+/* Takes the verdict on all machines' votes from the membership. The suspect is on `host`. */
 void ct_hang_monitor_take_job_verdict(struct ct_hang_monitor *monitor,
                                       const struct ct_hang_vote *verdict, const char *host);
 

@@ -31,7 +31,7 @@ struct ct_uninterruptible_monitor {
     int64_t timeout_ns; /* 0 = the check is off */
 };
 
-/* Call it with the borrowed fields filled in. Does nothing where `env` does not turn the check on.
+/* Call it with the borrowed fields filled in. `env` must turn the check on, else it does nothing.
  */
 CT_MUST_CHECK int ct_uninterruptible_monitor_open(struct ct_uninterruptible_monitor *monitor,
                                                   uv_loop_t *loop, char *const *env,

@@ -94,8 +94,7 @@ static const char *host_of(const struct ct_worker_options *options)
     return options->worker_env->node_count > 1 ? options->job->machine->host : NULL;
 }
 
-/* With a prefix of the user's own, lines are not folded, because ctrun does not know how it names
- * the worker. */
+/* Lines with a prefix of the user's are not folded: ctrun cannot find the rank in it. */
 static struct ct_output_fold fold_of(const struct ct_worker_options *options, bool terminal)
 {
     const struct ct_job_spec *job = options->job;
@@ -196,8 +195,7 @@ static int describe_stream(const struct ct_worker_options *options, int local_ra
         stream->mode = CT_LINES_TAIL_ONLY;
     } else if (passes_unchanged(options, terminal)) {
         stream->mode = CT_LINES_RAW;
-        /* A single worker gets ctrun's own stdout, so that it can find a terminal. Its stderr is
-         * read for the report. */
+        /* A single worker has ctrun's stdout, perhaps a terminal. The report needs its stderr. */
         stream->inherit = job->resolved->workers == 1 && is_out && !route.to_file;
     } else {
         stream->mode = terminal ? CT_LINES_TERMINAL : CT_LINES_PLAIN;

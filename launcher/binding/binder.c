@@ -120,8 +120,7 @@ static int decide_all(const struct ct_topology *topology, enum ct_bind bind,
         struct ct_err why = {0};
         int rc = ct_binding_decide(topology, bind, devices, binder->workers, i, &binder->cpus[i],
                                    &binder->nodes[i], &why);
-        /* If a cpuset leaves ctrun no CPU of the worker's node, the worker runs without a binding.
-         */
+        /* A cpuset may leave ctrun no CPU of the worker's node; then there is no binding. */
         if (rc != 0 && rc != CT_ENOENT) {
             return ct_err_set(err, rc, "cannot bind worker %d: %s", i, why.text);
         }

@@ -76,8 +76,7 @@ struct ct_gpu_share {
     char number[16];
 };
 
-/* CT_ENOENT when GPUs are wanted and there are none, or fewer than workers without --share-gpu; the
- * text says what to do. */
+/* CT_ENOENT: GPUs are wanted, but there are too few; the text says what to do. */
 CT_MUST_CHECK int ct_gpu_masks_decide(const struct ct_gpu_facts *facts,
                                       const struct ct_gpu_request *request,
                                       struct ct_gpu_masks *out, struct ct_err *err);

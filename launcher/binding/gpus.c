@@ -41,8 +41,7 @@ static int count_entries(const char *path, const char *prefix)
     return count;
 }
 
-/* Without the driver's control device no GPU can be used. Then /dev, which has many entries, need
- * not be read. */
+/* No GPU works without this device. Then /dev, which has many entries, need not be read. */
 static bool has_driver(const char *dev_dir)
 {
     char path[PATH_MAX];

@@ -24,8 +24,7 @@ struct ct_gpus_roots {
  * right, because a fresh host has no device nodes before the first use. */
 int ct_gpus_count(const char *proc_dir, const char *dev_dir);
 
-/* What is known of this machine's GPUs. The strings are the environment's. `roots` NULL = the real
- * ones. */
+/* What is known of the GPUs. The strings are the environment's; `roots` NULL = the real ones. */
 void ct_gpus_read(const struct ct_gpus_roots *roots, char *const *env, struct ct_gpu_facts *out);
 
 /* How many workers "one for each GPU" means. Each MIG device counts as one. As in CUDA, only the

@@ -70,8 +70,7 @@ static int lowest(const char *path, int fallback)
     return first >= 0 ? first : fallback;
 }
 
-/* Gives the lowest CPU that shares the cache of the highest level; -1 if there is none. Instruction
- * caches do not count. */
+/* Gives the lowest CPU that shares the highest level of data cache; -1 = none. */
 static int last_cache(const char *cpu_dir)
 {
     char path[512];

@@ -31,8 +31,7 @@ CT_MUST_CHECK int ct_topology_read(const char *sysfs, const struct ct_cpus *allo
                                    struct ct_topology *out, struct ct_err *err);
 void ct_topology_fini(struct ct_topology *topology); /* zeroed memory is allowed */
 
-/* The NUMA node of a PCI device ("0000:3b:00.0"); 0 when the firmware names none, -1 when there is
- * no such device. */
+/* The NUMA node of a PCI device, as "0000:3b:00.0"; 0 = not known, -1 = no such device. */
 int ct_topology_pci_node(const char *sysfs, const char *address);
 
 #endif

@@ -11,8 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* At least two samples of the progress pages must be taken in this time. No job waits for a week.
- */
+/* Two samples of the progress pages must be taken in this time; no job waits for a week. */
 #define HANG_TIMEOUT_MIN_S 0.5
 #define HANG_TIMEOUT_MAX_S (7.0 * 86400)
 

@@ -57,8 +57,7 @@
 /* How long the last lines of output may take after a signal, or after launch agents were killed. */
 #define DRAIN_MS 1000
 
-/* How many machines choose_address() looks up. A name service that does not answer takes seconds
- * for each. */
+/* Names that choose_address() looks up; each may take a silent name service seconds. */
 #define ADDRESS_TRIES 4
 
 struct node {
@@ -305,8 +304,7 @@ static bool has_message(const struct ct_output_stream *stream)
     return found;
 }
 
-/* Has ctrun started on that machine? Then it has said why it ended, in lines that begin with its
- * prefix. */
+/* Has ctrun started on that machine? Then lines with its prefix say why it ended. */
 static bool has_spoken(struct node *node)
 {
     ct_output_stream_catch_up(node->out); /* of a launch agent that gives a terminal */
@@ -357,8 +355,7 @@ static void on_exit_of(void *data, struct ct_proc *proc, const struct ct_exit *e
     }
 }
 
-/* Opens the pipe. *child gets the end that becomes the launch agent's standard input. Both ends
- * close on exec. */
+/* Opens a pipe; *child gets the end for the launch agent's input. Both close on exec. */
 static int open_stdin(struct node *node, int *child, struct ct_err *err)
 {
     int fds[2];
@@ -719,8 +716,7 @@ static void close_all(struct fleet *fleet)
     }
 }
 
-/* Returns the exit code of a machine. If there is none, the code says why launch agents were
- * killed. */
+/* Returns the exit code of a machine, or one that says why its launch agent was killed. */
 static int exit_code_of(const struct fleet *fleet)
 {
     if (fleet->exit_code != 0 || !fleet->killed) {

@@ -132,8 +132,7 @@ int ct_hosts_parse(struct ct_hosts *hosts, const char *text, struct ct_err *err)
     return rc;
 }
 
-/* Takes one line: a host, and words. "slots=N" is the number of workers; "max_slots=N" is ignored.
- */
+/* Takes a line: a host and words. "slots=N" says how many workers; "max_slots=N" is ignored. */
 static int take_line(struct ct_hosts *hosts, char *line, struct ct_err *err)
 {
     static const char slots[] = "slots=";

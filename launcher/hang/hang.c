@@ -14,8 +14,7 @@
 
 #include <string.h>
 
-/* A process that sleeps may have threads that watch and send heartbeats. They use less of a CPU
- * than this. */
+/* Threads that watch and send heartbeats in a sleeping process use less of a CPU than this. */
 #define QUIET_PERCENT 2
 /* Two ticks of 10 ms, in which the kernel counts CPU time. */
 #define QUIET_MIN_NS (20 * CT_NS_PER_MS)
@@ -27,8 +26,7 @@
 /* So many steps must be measured before `auto` knows the usual time of a step. */
 #define USUAL_STEPS 3
 
-/* Samples come at least once a second. During a longer pause nobody was watched, or the whole
- * machine was suspended. */
+/* Samples come each second or faster. In a pause, as of a suspend, nobody was watched. */
 #define PAUSE_NS (3 * CT_NS_PER_S)
 
 /* Samples of state and CPU time in a row on which a verdict may rest. */
@@ -232,8 +230,7 @@ struct view {
 
 typedef bool (*suspect_fn)(const struct view *view, int local_rank);
 
-/* Returns the only rank that is suspect. If there are several: the first one if `several`, else -1.
- */
+/* Returns the only suspect rank. If there are several: the first if `several`, else -1. */
 static int find(const struct view *view, suspect_fn suspect, bool several)
 {
     int found = -1;

@@ -48,8 +48,7 @@ CT_MUST_CHECK int ct_hang_sampler_start(uv_loop_t *loop,
 /* A new generation of workers, which may have other ranks. NULL is allowed. */
 void ct_hang_sampler_reset(struct ct_hang_sampler *sampler, int first_rank, bool whole_job);
 
-/* Gives what the last sample says about the workers, for the other machines; ranks are global. NULL
- * is allowed. */
+/* Gives what the last sample says, for the other machines; ranks are global. NULL is allowed. */
 void ct_hang_sampler_vote(const struct ct_hang_sampler *sampler, struct ct_hang_vote *out);
 
 /* Takes the verdict that the machines of the job drew together: a worker of this machine holds the

@@ -18,8 +18,7 @@
 #define FILE_MAX 8192
 /* Documentation/ABI/testing/dev-kmsg: a record is at most this long. */
 #define RECORD_MAX 8192
-/* So many records are read at most, because a flood of them must not delay the report of a failure.
- */
+/* So many records are read: a flood of them must not delay the report of a failure. */
 #define RECORDS_MAX 20000
 
 const struct ct_oom_roots ct_oom_here = {
@@ -75,8 +74,7 @@ static bool find_path(const char *text, const char *controllers, char *out, size
     return false;
 }
 
-/* In a container the path may be the host's, while the files are at the top of the mount. So both
- * places are tried. */
+/* In a container the path may be the host's; the files are at the top of the mount then. */
 static bool try_place(struct ct_oom *oom, const char *mount, const char *path, const char *events,
                       const char *limit)
 {

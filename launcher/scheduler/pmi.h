@@ -28,8 +28,7 @@ struct ct_pmi {
  */
 CT_MUST_CHECK int ct_pmi_open(int fd, int64_t timeout_ms, struct ct_pmi *out, struct ct_err *err);
 
-/* For ct_scheduler_input.pmi: opens, shares if asked to, closes. Waits half a minute at most for
- * the other ranks. */
+/* For ct_scheduler_input.pmi: opens, shares if asked to, closes. Waits at most half a minute. */
 CT_MUST_CHECK int ct_pmi_ask(void *data, int fd, bool share, bool is_first,
                              char space[CT_SCHEDULER_JOB_ID_MAX], char first_host[CT_HOST_MAX],
                              struct ct_err *err);

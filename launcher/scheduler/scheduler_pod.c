@@ -40,8 +40,7 @@ static int read_pod_domain(const struct ct_scheduler_scan *scan, struct ct_buf *
     return 0;
 }
 
-/* Makes the full name of the first pod, "job-0.svc.ns...", from this pod's name, "job-3", and the
- * domain, ".svc.ns...". */
+/* Makes "job-0.svc.ns..." from this pod's name, "job-3", and the domain, ".svc.ns...". */
 static int read_first_pod(const struct ct_scheduler_scan *scan)
 {
     static const char from[] = "JOB_COMPLETION_INDEX and /etc/hosts";

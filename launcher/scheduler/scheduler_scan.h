@@ -86,8 +86,7 @@ CT_MUST_CHECK int ct_scheduler_hosts_file(const struct ct_scheduler_scan *scan,
                                           const char *variable, bool (*drop)(const char *line),
                                           struct ct_strlist *hosts, int *index, int *slots);
 
-/* Sets first_host to the first host of the batch system's allocation, for MPI launchers that name
- * no host. */
+/* Sets first_host from the batch system's allocation, for MPI launchers that name no host. */
 CT_MUST_CHECK int ct_scheduler_allocation(const struct ct_scheduler_scan *scan);
 
 /* Is this a line of LSF's file that names no compute node, but a batch or login host? */

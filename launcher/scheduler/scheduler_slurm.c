@@ -31,8 +31,7 @@ static int read_hosts(const struct ct_scheduler_scan *scan)
     return 0;
 }
 
-/* The number of tasks on this node, which may differ: srun -N2 -n3 puts two on one node and one on
- * the other. */
+/* The number of tasks on this node; srun -N2 -n3 puts two on one node, one on the other. */
 static int read_local_size(const struct ct_scheduler_scan *scan)
 {
     struct ct_scheduler *out = scan->out;

@@ -17,8 +17,7 @@
 
 /* Descriptors that ctrun itself opens, with some to spare. */
 #define OPEN_FILES_BASE 40
-/* A worker needs a pidfd, both ends of two pipes or two log files while it starts, and a connection
- * to the store. */
+/* A worker needs a pidfd, two pipes or log files, and a connection to the store. */
 #define OPEN_FILES_PER_WORKER 6
 
 void ct_prepare_standard_fds(void)
@@ -117,8 +116,7 @@ bool ct_prepare_wants_logs(const struct ct_resolved *resolved)
  * only read if the job fails. */
 static bool make_temporary(const char *tmp_dir, const char *run_id, struct ct_logdir *out)
 {
-    /* Memory comes before disks, where making and removing a folder for each worker takes
-     * milliseconds. */
+    /* Memory comes before disks, where a folder for each worker takes milliseconds. */
     const char *const folders[] = {tmp_dir != NULL ? tmp_dir : "/dev/shm", "/tmp", "/var/tmp",
                                    "/dev/shm"};
     bool made = false;

@@ -227,8 +227,7 @@ static int resolve_workers(const struct resolver *r, const struct ct_machine *ma
     return 0;
 }
 
-/* If the scheduler does not say which node this is, equal blocks of ranks are assumed, one block on
- * each node. */
+/* If the scheduler does not say which node this is, equal blocks of ranks are assumed. */
 static void resolve_local_rank(const struct resolver *r)
 {
     const struct ct_scheduler *scheduler = r->scheduler;

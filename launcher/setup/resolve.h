@@ -27,8 +27,7 @@ enum ct_mode {
     CT_MODE_SHIM,   /* the scheduler has started one ctrun for each rank; each starts one worker */
 };
 
-/* Strings are borrowed from the options and the scheduler. It must not be copied: store_address
- * points into it. */
+/* Borrows strings of the options and the scheduler. Not to be copied: it points into itself. */
 struct ct_resolved {
     enum ct_mode mode;
     bool shared;              /* more than one ctrun takes part, or may */

@@ -164,9 +164,9 @@ struct ct_sgd {
     float *param, *momentum_buf;
     const float *grad;
     float lr, momentum, weight_decay;
-    bool beside;                    /* of a GPU: queued where fork_updates() says */
     uint16_t *narrow;               /* NULL, or [count]: the new parameters in bfloat16 */
     const struct ct_course *course; /* NULL, or what says the lr */
+    bool beside;                    /* of a GPU: queued where fork_updates() says */
 };
 
 /* torch.optim.AdamW; `step` counts from 1. */
@@ -176,9 +176,9 @@ struct ct_adamw {
     const float *grad;
     float lr, beta1, beta2, eps, weight_decay;
     int64_t step;
-    bool beside; /* this and the next as above */
-    uint16_t *narrow;
+    uint16_t *narrow;               /* as above */
     const struct ct_course *course; /* NULL, or what lr and step would give */
+    bool beside;                    /* as above */
 };
 
 /* to[i] = the sum over k of from[k * step + i] for i < count, k < n, as a balanced binary tree:

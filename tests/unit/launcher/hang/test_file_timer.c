@@ -186,6 +186,22 @@ static void a_worker_has_only_so_many(void **state)
     ct_file_timers_fini(&timers);
 }
 
+static void timers_go_with_their_process(void **state)
+{
+    static struct ct_file_timer_due due;
+    struct ct_file_timers timers;
+    (void)state;
+    assert_int_equal(ct_file_timers_init(&timers, 2), 0);
+    for (pid_t pid = 1; pid <= 3; pid++) {
+        assert_int_equal(take(&timers, 1, pid, "a", 1, SIGKILL), 0);
+    }
+    ct_file_timers_sweep(&timers, 1, is_even, NULL);
+    assert_true(ct_file_timers_due(&timers, 102 * S, GRACE, &due));
+    assert_int_equal(due.pid, 2);
+    assert_false(ct_file_timers_due(&timers, 102 * S, GRACE, &due));
+    ct_file_timers_fini(&timers);
+}
+
 static int all_once(void *arg)
 {
     static struct ct_file_timer_due due;
@@ -221,6 +237,7 @@ int main(void)
         cmocka_unit_test(a_timer_expires_unless_released),
         cmocka_unit_test(a_signal_that_ends_nobody_is_followed),
         cmocka_unit_test(a_worker_has_only_so_many),
+        cmocka_unit_test(timers_go_with_their_process),
         cmocka_unit_test(each_failed_allocation_is_survived),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

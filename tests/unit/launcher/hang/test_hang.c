@@ -151,6 +151,61 @@ static void a_spinning_one_is_named(void **state)
     end(&rig);
 }
 
+/* Nobody waits for the only rank, so a chosen timeout must tell, or with auto (0) the CPU. */
+static void a_rank_alone_hangs_by_its_timeout_or_without_cpu(void **state)
+{
+    static const struct {
+        int64_t timeout;
+        bool works;
+        enum ct_hang_reason reason;
+    } cases[] = {
+        {5 * S, true, CT_HANG_BUSY},
+        {0, true, CT_HANG_NONE},
+        {0, false, CT_HANG_BUSY},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct rig rig;
+        begin(&rig, cases[i].timeout, true);
+        for (int rank = 1; rank < RANKS; rank++) {
+            rig.samples[rank].alive = false;
+        }
+        live(&rig, 1);
+        stamp(&rig, 0, CT_PHASE_COMPUTE, 6);
+        enum ct_hang_reason reason = CT_HANG_NONE;
+        for (int s = 0; s < 1000 && reason == CT_HANG_NONE; s++) {
+            rig.samples[0].cpu_ns += cases[i].works ? S : 0;
+            reason = tick(&rig);
+        }
+        assert_int_equal(reason, cases[i].reason);
+        end(&rig);
+    }
+}
+
+/* /proc is read of a rank without a page, and when any rank has used half of its time. */
+static void proc_is_read_only_when_it_can_matter(void **state)
+{
+    (void)state;
+    struct rig rig;
+    begin(&rig, 10 * S, true);
+    live(&rig, 1);
+    for (int s = 0; s < 8; s++) {
+        for (int i = 0; i < RANKS; i++) {
+            if (i != 2) {
+                stamp(&rig, i, CT_PHASE_COMPUTE, 6 + s);
+            }
+        }
+        assert_int_equal(ct_hang_wants_proc(&rig.hang, 0, rig.now), s >= 5);
+        assert_int_equal(tick(&rig), CT_HANG_NONE);
+    }
+    end(&rig);
+
+    begin(&rig, 10 * S, false);
+    assert_int_equal(tick(&rig), CT_HANG_NONE);
+    assert_true(ct_hang_wants_proc(&rig.hang, 0, rig.now));
+    end(&rig);
+}
+
 static void without_a_waiter_nothing_is_wrong(void **state)
 {
     (void)state;
@@ -473,6 +528,8 @@ int main(void)
         cmocka_unit_test(a_long_first_step_is_not),
         cmocka_unit_test(who_writes_a_checkpoint),
         cmocka_unit_test(a_spinning_one_is_named),
+        cmocka_unit_test(a_rank_alone_hangs_by_its_timeout_or_without_cpu),
+        cmocka_unit_test(proc_is_read_only_when_it_can_matter),
         cmocka_unit_test(without_a_waiter_nothing_is_wrong),
         cmocka_unit_test(auto_takes_the_slowest_usual_step),
         cmocka_unit_test(the_stopped_one_is_named_first),

@@ -80,6 +80,12 @@ static void test_endless_line_leaves_in_pieces(void **state)
         assert_int_equal(text[2 * CT_LINES_MAX + 1], '\n');
         free(text);
     }
+    /* The last piece ends where the line does. */
+    memcpy(in + len - 3, "\nyy", 3);
+    char *text = through(CT_LINES_PLAIN, "", in, len, len);
+    assert_int_equal(strlen(text), len + 3);
+    assert_string_equal(text + 2 * CT_LINES_MAX + 2, "xx\nyy\n");
+    free(text);
     free(in);
 }
 
@@ -118,6 +124,7 @@ static void test_tail_is_harmless(void **state)
     expect_tail("one\ntwo", "| one\n| two\n");
     expect_tail("1%\r2%\r\nx\r\n", "| 2%\n| x\n");
     expect_tail("\x1b[1;31mred\x1b[0m \x1b]0;title\x07ok\x1b(B", "| red okB\n");
+    expect_tail("\x1b[2@two\x1b[~ ends\x1b[A.", "| two ends.\n");
     expect_tail("bell\x07 nul tab\t.", "| bell? nul tab\t.\n");
     expect_tail("gr\xc3\xbc\xc3\x9f \xe2\x82\xac \xf0\x9f\x9a\x80",
                 "| gr\xc3\xbc\xc3\x9f \xe2\x82\xac \xf0\x9f\x9a\x80\n");

@@ -28,10 +28,34 @@ static void offers_what_help_lists(void **state)
     }
 }
 
+/* Words of the scripts that the shells would misread if they were written another way. */
+static void options_are_written_as_each_shell_reads_them(void **state)
+{
+    static const struct {
+        enum ct_shell shell;
+        const char *line;
+    } cases[] = {
+        {CT_SHELL_BASH, "\n        -np | -n | --nproc-per-node) values=\""},
+        {CT_SHELL_BASH, "\n        --max-restarts) values=\""},
+        {CT_SHELL_ZSH, "\n    '--max-restarts=[how often to restart all workers after one "},
+    };
+    struct ct_buf out = CT_BUF_INIT;
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        ct_buf_reset(&out);
+        assert_int_equal(ct_completion_print(cases[i].shell, &out), 0);
+        if (strstr(ct_buf_cstr(&out), cases[i].line) == NULL) {
+            fail_msg("no '%s' in\n%s", cases[i].line, ct_buf_cstr(&out));
+        }
+    }
+    ct_buf_fini(&out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(offers_what_help_lists),
+        cmocka_unit_test(options_are_written_as_each_shell_reads_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

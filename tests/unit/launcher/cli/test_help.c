@@ -78,6 +78,11 @@ static void the_overview_names_all_topics_and_the_usual_options(void **state)
         assert_int_equal(strstr(ct_buf_cstr(&text), line) != NULL, !is_all);
         assert_int_equal(strstr(ct_buf_cstr(&words), word) != NULL, !is_all);
     }
+    size_t count = 0;
+    for (const char *p = ct_buf_cstr(&words); (p = strchr(p, ' ')) != NULL; p++) {
+        count++;
+    }
+    assert_int_equal(count, TOPICS - 2); /* neither none nor all */
     for (size_t k = 0; k < ct_option_count; k++) {
         const char *brief = ct_option_table[k].brief;
         assert_true(brief == NULL || strstr(ct_buf_cstr(&text), brief) != NULL);

@@ -186,6 +186,7 @@ static void refuses_hostile_values(void **state)
         {"MASTER_ADDR", NULL, CT_ENOENT},
         {"MASTER_ADDR", "", CT_ENOENT},
         {"MASTER_ADDR", "a\nb", CT_EFORMAT},
+        {"MASTER_ADDR", "\x7f", CT_EFORMAT},
         {"MASTER_PORT", NULL, CT_ENOENT},
         {"MASTER_PORT", "0", CT_ELIMIT},
         {"MASTER_PORT", "65536", CT_ELIMIT},

@@ -7,13 +7,16 @@
 
 #include "common/buf.h"
 #include "common/file.h"
+#include "common/progress_page.h"
 #include "worker/job/job.h"
 
 #include <cjson/cJSON.h>
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 static int setup(void **state)
 {
@@ -138,6 +141,29 @@ static void names_the_file_it_cannot_write(void **state)
     assert_int_equal(ctw_job_report_error(&job, NULL, &err), CT_EINVAL);
 }
 
+static void a_permanent_error_is_marked_on_the_page_with_or_without_a_job(void **state)
+{
+    (void)state;
+    struct ct_progress_slot slot = {0};
+    struct ctw_job job = {.progress.slot = &slot};
+    assert_int_equal(ctw_job_report_permanent_error(&job, NULL, NULL), CT_EINVAL);
+    assert_int_equal(slot.permanent, 0);
+    assert_int_equal(ctw_job_report_permanent_error(&job, "x", NULL), 0);
+    assert_int_equal(slot.permanent, CT_PROGRESS_PERMANENT);
+
+    int fd = memfd_create("page", MFD_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, CT_PROGRESS_SLOT), 0);
+    char place[64];
+    (void)snprintf(place, sizeof(place), "/proc/self/fd/%d:0", fd);
+    assert_int_equal(setenv(CT_PROGRESS_ENV, place, 1), 0);
+    assert_int_equal(ctw_job_report_permanent_error(NULL, "x", NULL), 0);
+    assert_int_equal(unsetenv(CT_PROGRESS_ENV), 0);
+    assert_int_equal(pread(fd, &slot, sizeof(slot), 0), sizeof(slot));
+    assert_int_equal(slot.permanent, CT_PROGRESS_PERMANENT);
+    (void)close(fd);
+}
+
 static int report(void *data)
 {
     return ctw_job_report_error(data, "swept", NULL);
@@ -160,6 +186,7 @@ int main(void)
         cmocka_unit_test(does_nothing_without_a_file),
         cmocka_unit_test_setup_teardown(works_when_the_job_could_not_be_opened, setup, teardown),
         cmocka_unit_test_setup_teardown(names_the_file_it_cannot_write, setup, teardown),
+        cmocka_unit_test(a_permanent_error_is_marked_on_the_page_with_or_without_a_job),
         cmocka_unit_test_setup_teardown(survives_allocation_failures, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

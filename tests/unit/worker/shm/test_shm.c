@@ -8,6 +8,7 @@
 #include "worker/shm/arena.h"
 #include "worker/shm/shm.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -150,7 +151,12 @@ static void an_arena_names_buffers_by_offset(void **state)
     assert_non_null(arena_resolve(&arena, CTW_MEMORY_OWN, 2, (int64_t)base + 2 * 8192, 8192));
     assert_int_equal(arena_add(&arena, CTW_MEMORY_OWN, SIZE_MAX - 5, &own, NULL), CT_ELIMIT);
     assert_int_equal(arena_add(&arena, CTW_MEMORY_OWN, SIZE_MAX / 2, &own, NULL), CT_ELIMIT);
+    const struct arena_region regions[] = {arena.regions[0], arena.regions[1]};
     arena_fini(&arena);
+    for (size_t i = 0; i < 2; i++) { /* nothing is mapped there any more */
+        assert_int_equal(msync(regions[i].base, regions[i].bytes, MS_ASYNC), -1);
+        assert_int_equal(errno, ENOMEM);
+    }
     shm_fini(&shm);
 }
 

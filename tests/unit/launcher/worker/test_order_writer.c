@@ -30,6 +30,10 @@ static void begin(struct scene *scene)
     char place[128];
     ct_order_writer_open(&scene->launcher, SLOTS, NULL);
     assert_true(scene->launcher.fd >= 0);
+    for (int i = 0; i < SLOTS; i++) {
+        const void *slot = scene->launcher.map + i * CT_HANDOVER_SLOT;
+        assert_int_equal(((const struct ct_handover_slot *)slot)->version, CT_HANDOVER_VERSION);
+    }
     (void)snprintf(place, sizeof(place), "%s:%d", scene->launcher.path, RANK * CT_HANDOVER_SLOT);
     order_reader_open(&scene->worker, place, 5);
     assert_non_null(scene->worker.slot);

@@ -75,6 +75,8 @@ static void test_where_it_is_found(void **state)
     assert_memory_equal(token.text, "fedcba9876543210", 16);
     assert_int_equal(ct_token_find(NULL, "short", &token, &err), CT_EFORMAT);
     assert_non_null(strstr(err.text, CT_TOKEN_ENV));
+    assert_int_equal(ct_token_find(NULL, "012 456789abcdef", &token, &err), CT_EFORMAT);
+    assert_non_null(strstr(err.text, "character 4 of the token"));
     assert_int_equal(ct_token_find(NULL, "", &token, &err), 0);
     assert_int_equal(token.len, 0);
     token.len = 7;

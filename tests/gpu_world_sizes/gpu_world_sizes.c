@@ -138,6 +138,7 @@ static int open_rank(struct rank *r, struct ctw_job *job, const struct run *run,
     if (rc == 0 && t->team.comm != NULL) {
         ct_buckets_init(&t->buckets, &t->layout, 1, &t->team,
                         t->memory.grads); /* one for each layer */
+        ct_buckets_update(&t->buckets, &t->optimizer, t->memory.params);
         t->model.layer_done = ct_buckets_layer_done;
         t->model.layer_done_data = &t->buckets;
     }

@@ -53,7 +53,7 @@ class GpusConsistent(testlib.Case):
     def hashes(self, workers, *args, seed=0):
         """The hash after each epoch."""
         env = {**self.env, "FAKE_GPU_SEED": str(seed)}
-        result = self.run_program(*self.command(workers, *args), env=env)
+        result = self.run_program(*self.command(workers, *args), env=env, deadline=120)
         self.assertEqual(result.code, 0, result)
         self.assertEqual("off" in args, self.check_rules() == 0, args)
         return [e["param_hash"] for e in self.events("epoch")]

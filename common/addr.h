@@ -45,8 +45,7 @@ uint16_t ct_addr_port(const struct sockaddr *addr);
 CT_MUST_CHECK int ct_addr_resolve(const char *host, uint16_t port, struct sockaddr_storage *out,
                                   socklen_t *out_len, struct ct_err *err);
 
-/* Fills in the address if `host` is a literal or "localhost", which need no resolver.
- */
+/* Gives the address if `host` is a literal or "localhost", which need no resolver. */
 bool ct_addr_literal(const char *host, uint16_t port, struct sockaddr_storage *out,
                      socklen_t *out_len);
 

@@ -29,8 +29,7 @@ CT_MUST_CHECK int ct_file_replace(const char *path, const void *bytes, size_t le
 CT_MUST_CHECK int ct_file_replace_check(const char *path, struct ct_err *err);
 
 /* Makes sure that the folder of `path` is on the disk, and so are the renames in it. A file system
- * that refuses fsync(2) of folders is assumed to keep them in order by itself. CT_EIO, CT_ENOMEM.
- */
+ * that refuses fsync(2) of folders is assumed to keep their order by itself. CT_EIO, CT_ENOMEM. */
 CT_MUST_CHECK int ct_file_sync_folder(const char *path, struct ct_err *err);
 
 /* Writes all of it or fails; returns 0 or a code with errno left as it was. */

@@ -24,8 +24,7 @@
 /* Names a file that appears, as JSON, when the job is asked to end: signo, deadline (Unix time). */
 #define CT_PREEMPT_ENV "CTRUN_PREEMPT_FILE"
 
-/* Room for a contract with one or two of the longest paths. Only the part that is written takes
- * memory. */
+/* Room for one or two of the longest paths. Only what is written takes memory. */
 #define CT_HANDOVER_SLOT 16384
 
 /* "CTH1", little-endian. */

@@ -78,13 +78,11 @@ uint64_t ct_progress_where(enum ct_phase phase, int64_t step);
 
 int64_t ct_progress_step(uint64_t where);
 
-/* Returns false when no worker has stamped the slot, or when a value in it is impossible. `now_ns`
- * is CLOCK_MONOTONIC. */
+/* False: no worker has stamped the slot, or a value is impossible. `now_ns`: CLOCK_MONOTONIC. */
 bool ct_progress_decode(const struct ct_progress_slot *slot, int64_t now_ns,
                         struct ct_progress *out);
 
-/* Packs a generation and two bits about it into one word. Generations that are 2^30 apart give the
- * same word. */
+/* Packs a generation and two bits. Generations that are 2^30 apart give the same word. */
 static inline uint32_t ct_generation_word(int generation, unsigned bits)
 {
     return (uint32_t)generation << 2 | bits;

@@ -10,8 +10,7 @@
 #include <string.h>
 
 /* Unwanted are control characters (ASCII's and U+0080 to U+009F), line and paragraph separators,
- * and characters that change the direction of writing, because they make a name look like another
- * one. */
+ * and characters that change the direction of writing, which make a name look like another. */
 size_t ct_text_unwanted(const char *text)
 {
     const unsigned char *p = (const unsigned char *)text;

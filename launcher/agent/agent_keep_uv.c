@@ -16,8 +16,7 @@
 
 /* Ends a worker, with an order to end if it may be waiting for orders. A worker waits for them when
  * it was told to park, or when it has lost a peer. After a signal that asks the job to end only the
- * first kind gets the order: the others may have something to save, which the signal makes them do.
- */
+ * first kind gets the order: the signal makes the others save what they have. */
 static enum ct_proc_stay end(struct ct_agent_workers *workers, const struct ct_agent *agent,
                              int rank, enum ct_stay says)
 {

@@ -101,8 +101,7 @@ static void fill_what(const struct ct_report_worker *worker, const struct ct_err
 }
 
 /* Did the worker fail within a second and before its first step? Then a new process will probably
- * fail, too. A kill from outside does not count, unless the kernel did it because memory ran out.
- */
+ * fail, too. A kill from outside does not count, unless by the kernel because memory ran out. */
 static bool failed_early(const struct ct_worker *worker, int local_rank,
                          const struct ct_progress_reader *reader, int64_t now_ns)
 {

@@ -143,8 +143,8 @@ const char *ct_agent_store_address(const struct ct_agent_run *run);
 /* Closes the workers' store, if it is not the job's. */
 void ct_agent_store_close_own(struct ct_agent_store *store);
 
-/* Closes the job's store; if it is `shared` with other machines, when their agents have left or
- * have had time to. */
+/* Closes the job's store; one that other machines share only when their agents have left, or have
+ * had time to leave. */
 void ct_agent_store_close(struct ct_agent_store *store, bool shared);
 
 /* ---- agent_link_uv.c ------------------------------------------------------------------------- */
@@ -229,8 +229,7 @@ void ct_agent_signals_notify(struct ct_agent_run *run);
 /* ---- agent_report_uv.c ----------------------------------------------------------------------- */
 
 /* Does this ctrun print messages about the whole job? Where a scheduler starts one ctrun for each
- * rank, only the first ctrun of a machine does. Every ctrun prints messages about its own worker.
- */
+ * rank, only the first ctrun of a machine does. Each prints messages about its own worker. */
 bool ct_agent_report_speaks(const struct ct_resolved *resolved);
 
 /* Prints one line of ctrun's own on stderr, in order with what workers wrote. Before the output is

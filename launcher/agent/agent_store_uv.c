@@ -77,8 +77,7 @@ static int host_store(struct ct_agent_run *run, struct ct_err *err)
     /* "::" includes IPv4, as is Linux's default. */
     bool both = own_name || (any && strchr(address->host, ':') != NULL);
     const char *const hosts[] = {both ? ANY_ADDRESS : address->host, address->master};
-    /* The scheduler's list names machines. In shim mode the membership's nodes are ranks, so the
-     * list does not fit. */
+    /* The scheduler's list names machines, but in shim mode the nodes are ranks. */
     bool named = job->resolved->mode != CT_MODE_SHIM;
     const struct ct_server_agents agents = {
         .token = job->token,

@@ -31,8 +31,7 @@ struct ct_uninterruptible_monitor {
     int64_t timeout_ns; /* 0 = the check is off */
 };
 
-/* Call it with the borrowed fields filled in. `env` must turn the check on, else it does nothing.
- */
+/* Call it with the borrowed fields filled in. Does nothing unless `env` turns the check on. */
 CT_MUST_CHECK int ct_uninterruptible_monitor_open(struct ct_uninterruptible_monitor *monitor,
                                                   uv_loop_t *loop, char *const *env,
                                                   struct ct_err *err);

@@ -11,8 +11,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Prints the words that may be the value, each with a blank in front: the lower-case ones of
- * "N|auto|cpu|gpu". */
+/* Prints " auto cpu gpu", the words that may be the value, of "N|auto|cpu|gpu". */
 static void print_choices(const struct ct_option_spec *spec, struct ct_buf *out)
 {
     if (spec->id == CT_OPT_HELP) {

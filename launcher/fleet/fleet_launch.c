@@ -17,8 +17,7 @@ bool ct_fleet_wanted(const struct ct_options *options)
     return !options->agent_stdin && (options->hosts != NULL || options->hostfile != NULL);
 }
 
-/* Descriptors that ctrun itself opens, with some to spare; an ssh needs a pidfd and both ends of
- * its three streams. */
+/* Descriptors for ctrun itself, with some to spare; an ssh needs a pidfd and three pipes. */
 #define OPEN_FILES_BASE 40
 #define OPEN_FILES_PER_HOST 7
 

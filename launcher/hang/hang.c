@@ -19,8 +19,7 @@
 /* Two ticks of 10 ms, in which the kernel counts CPU time. */
 #define QUIET_MIN_NS (20 * CT_NS_PER_MS)
 
-/* The CPU time after which a program without a page has warmed up: an interpreter has read its
- * modules by then. */
+/* CPU time that warms up a program without a page: an interpreter has read its modules. */
 #define WARM_UP_CPU_NS CT_NS_PER_S
 
 /* So many steps must be measured before `auto` knows the usual time of a step. */

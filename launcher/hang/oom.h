@@ -37,17 +37,15 @@ struct ct_oom {
         .kmsg_fd = -1 \
     }
 
-/* Processes that were killed before this call do not count. The log of a busy kernel takes long to
- * open, and a short job must not wait for that. So only the cgroup is used until
- * ct_oom_follow_log(). */
+/* Processes that were killed before this call do not count. Uses only the cgroup until
+ * ct_oom_follow_log(): a busy kernel's log takes long to open, and a short job must not wait. */
 void ct_oom_open(struct ct_oom *oom, const struct ct_oom_roots *roots);
 void ct_oom_follow_log(struct ct_oom *oom, const struct ct_oom_roots *roots);
 void ct_oom_fini(struct ct_oom *oom); /* repeated calls are allowed */
 
 /* For a process `pid` that died of a SIGKILL which ctrun did not send. Appends the evidence that
  * memory ran out, as a clause: "the kernel log says ..." or "the kernel has just killed ...".
- * Appends nothing without evidence. The same evidence is never used for two processes. CT_ENOMEM.
- */
+ * Appends nothing without evidence. No evidence is used for two processes. CT_ENOMEM. */
 CT_MUST_CHECK int ct_oom_find(struct ct_oom *oom, pid_t pid, struct ct_buf *out);
 
 #endif

@@ -19,8 +19,7 @@
 #define PORT_COUNT 4096
 
 /* Innermost launcher first: mpirun's detector comes before srun's, since srun may have started
- * mpirun. Launchers of processes come before schedulers that only describe an allocation or a pod.
- */
+ * mpirun. Launchers of processes come before schedulers of an allocation or a pod. */
 static int (*const detectors[])(const struct ct_scheduler_scan *) = {
     ct_scheduler_open_mpi, ct_scheduler_pmix,      ct_scheduler_hydra,       ct_scheduler_mvapich,
     ct_scheduler_flux,     ct_scheduler_pals,      ct_scheduler_slurm,       ct_scheduler_pmi,

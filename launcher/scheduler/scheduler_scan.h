@@ -44,8 +44,7 @@ const char *ct_scheduler_get(const struct ct_scheduler_scan *scan, const char *n
 void ct_scheduler_found(const struct ct_scheduler_scan *scan, enum ct_scheduler_kind kind,
                         const char *name, const char *reason);
 
-/* Reads a variable that is set. If it is not, or `name` is NULL, *out stays as it is. CT_EFORMAT
- * names the variable. */
+/* Reads a variable. *out stays as it is if it is unset or `name` NULL. CT_EFORMAT names it. */
 CT_MUST_CHECK int ct_scheduler_read(const struct ct_scheduler_scan *scan, const char *name, int min,
                                     int max, struct ct_scheduler_int *out);
 
@@ -80,8 +79,7 @@ void ct_scheduler_first_host(const struct ct_scheduler_scan *scan, const char *h
 
 /* Gives the hosts in the file that `variable` names: one on each line, without blanks, comments and
  * repetitions. *slots gets the number of lines that name this host, *index its place among the
- * hosts (-1 = none). `drop` says which lines are no hosts; it may be NULL. CT_EFORMAT, CT_ENOMEM.
- */
+ * hosts (-1 = none). `drop`, or NULL, says which lines are no hosts. CT_EFORMAT, CT_ENOMEM. */
 CT_MUST_CHECK int ct_scheduler_hosts_file(const struct ct_scheduler_scan *scan,
                                           const char *variable, bool (*drop)(const char *line),
                                           struct ct_strlist *hosts, int *index, int *slots);

@@ -19,8 +19,7 @@ static size_t identifier(const char *p)
     return len;
 }
 
-/* The variable that `p` (which is at a '$') refers to, NULL when it is none; *len gets the length
- * of the reference. */
+/* The variable to which the '$' at `p` refers, or NULL; *len gets the reference's length. */
 static const struct ct_template_var *reference(const char *p, const struct ct_template_var *vars,
                                                size_t count, size_t *len)
 {

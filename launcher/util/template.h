@@ -14,8 +14,7 @@ struct ct_template_var {
     const char *name, *value;
 };
 
-/* Appends `text` with ${name} and $name replaced; "$$" is "$", other names stay as they are.
- * CT_ENOMEM. */
+/* Appends `text` with ${name} and $name replaced; "$$" is "$", other names stay. CT_ENOMEM. */
 CT_MUST_CHECK int ct_template_expand(const char *text, const struct ct_template_var *vars,
                                      size_t count, struct ct_buf *out);
 

@@ -12,8 +12,7 @@
 #include <sys/types.h>
 
 /* Gives *out, a descriptor for ct_peer_user_find(). `listener` is a listening TCP socket of this
- * process, about which the kernel is asked first as a trial. CT_EIO: this kernel does not answer.
- */
+ * process, about which the kernel is asked as a trial. CT_EIO: this kernel does not answer. */
 CT_MUST_CHECK int ct_peer_user_open(int listener, int *out);
 
 /* The user of the socket that is bound to `peer` and connected to `local`. CT_ENOENT: no process

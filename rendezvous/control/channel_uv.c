@@ -31,8 +31,7 @@
 /* Room for several messages, most of which have some hundred bytes. */
 #define READ_CHUNK ((size_t)4096)
 
-/* Bytes of frames read in one turn of the loop: some 2 ms of work. A longer one has its own turn.
- */
+/* Bytes of frames read in one turn of the loop: some 2 ms. A longer frame has its own turn. */
 #define TURN_BYTES ((size_t)65536)
 /* Reading so many bytes from a socket costs as much as decoding one byte of a frame. */
 #define READS_PER_FRAME 4

@@ -265,8 +265,7 @@ static int64_t pause_ms(struct ct_members *m, const struct ct_failure *first)
     bool early = first != NULL && first->kind == CT_FAILURE_WORKER && first->early;
     bool ran = round->formed_ms > 0 && round->ended_ms - round->formed_ms >= EARLY_FIRST_MS;
     if (!early) {
-        /* A generation that was stopped for newcomers in its first second shows nothing, so it does
-         * not end the series. */
+        /* A generation that newcomers stop in its first second does not end the series. */
         m->early_row = first != NULL || ran ? 0 : m->early_row;
         return 0;
     }

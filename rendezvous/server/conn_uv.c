@@ -257,8 +257,7 @@ static void on_flusher(uv_idle_t *idle);
 static void flush_slice(struct ct_conn_hub *hub)
 {
     /* The commit is made before each connection. The run of one may change what the next one is
-     * told. If that one is busy writing, it leaves the list, and a later commit that fails would
-     * not end it. */
+     * told. That one may be writing, leave the list, and outlive a later commit that fails. */
     for (int i = 0; i < CT_WAKE_SLICE && commit(hub) && !ct_list_empty(&hub->woken); i++) {
         struct ct_conn *conn = CT_CONTAINER_OF(hub->woken.next, struct ct_conn, at_hub);
         ct_list_remove(&conn->at_hub);

@@ -45,8 +45,7 @@ struct ct_conn_hub {
     struct ct_conn_gate gate;
     /* An open connection is in one of these or in gate.unadmitted, by ct_conn.at_hub. */
     struct ct_list conns;
-    /* Connections whose reply another client caused. With a journal also those that were served in
-     * this turn of the loop. */
+    /* Connections with a reply caused by others; with a journal, also those served in this turn. */
     struct ct_list woken;
     uv_idle_t flusher;              /* runs while `woken` holds more than one slice */
     uv_check_t turn_end;            /* calls ct_conn_hub_end_turn() */
@@ -96,8 +95,8 @@ struct ct_conn {
     uint8_t source; /* of ct_source_quota_add(); only if it is not admitted */
 };
 
-/* `hub` is zeroed memory; borrows `store`. The idle and check handles are the caller's to start and
- * end. CT_ENOMEM. */
+/* `hub` is zeroed memory; borrows `store`. The caller starts and ends the idle and check handles.
+ * CT_ENOMEM. */
 CT_MUST_CHECK int ct_conn_hub_init(struct ct_conn_hub *hub, struct ct_store *store);
 
 /* From now on each connection is closed when nothing is left to read from it or to send to it. */

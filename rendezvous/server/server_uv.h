@@ -98,8 +98,7 @@ typedef void (*ct_server_close_fn)(void *data);
 
 /* As ct_server_close(), but first answers requests that were already sent. It accepts no more
  * connections, and ends each one when there is nothing left to read from it or to send to it, at
- * the latest after `bound_ms`. WAITs get no answer. A call of ct_server_close() ends all at once.
- */
+ * the latest after `bound_ms`. WAITs get no answer. ct_server_close() ends all at once. */
 void ct_server_drain(struct ct_server *server, uint64_t bound_ms, ct_server_close_fn cb,
                      void *data);
 

@@ -270,7 +270,7 @@ class Gpu(InProcessRestart):
         self.assert_same_model(job)
 
     def test_survivors_keep_their_process(self):
-        self.check_kills(4, ((10, (1,)), (100, (2,)), (200, (0,)), (300, (1, 2, 3)), (400, (0, 1))))
+        self.check_kills(4, ((10, (1,)), (60, (2,)), (120, (0,)), (180, (1, 2, 3)), (240, (0, 1))))
 
     def test_any_order_of_work(self):
         for seed in ("1", "2"):

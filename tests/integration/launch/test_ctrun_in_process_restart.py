@@ -164,11 +164,11 @@ class Nodes(testlib.Case):
         super().setUp()
         self.cluster = netns.Cluster(self, 2)
 
-    def start_node(self, i, *options):
+    def start_node(self, i, *options, last_call=0.2):
         return self.start(
             *self.cluster.nodes[i], testlib.program("ctrun"), "--nproc-per-node", 2,
             "--master-addr", self.cluster.addresses[0], "--rdzv-conf",
-            "heartbeat_timeout=1,last_call_timeout=0.2,join_timeout=60", *options,
+            f"heartbeat_timeout=1,last_call_timeout={last_call},join_timeout=60", *options,
             "--no-python", RESTART_WORKER, "stays", self.tmp,
         )  # fmt: skip
 
@@ -225,7 +225,8 @@ class Nodes(testlib.Case):
         self.assertNotEqual(result.code, 0, result)
 
     def test_the_job_grows_and_shrinks_around_them(self):
-        jobs = [self.start_node(i, "--nnodes", "1:2", "--max-restarts", "3") for i in range(2)]
+        # Both are to be in the first generation, also where a start takes seconds.
+        jobs = [self.start_node(i, "--nnodes", "1:2", "--max-restarts", "3", last_call=5) for i in range(2)]
         before = self.wait_met(jobs, 0)
         jobs[1].signal(signal.SIGKILL)
         after = self.wait_met(jobs[:1], 1)

@@ -2,8 +2,8 @@
  *
  * train: data-parallel training of a multi-layer perceptron, alone or as a worker of ctrun.
  *
- * Exit codes: 0 done; 1 training could not start or go on (data, files, memory, a peer); 2 usage.
- * ctrun is told of errors that a restart would meet again.
+ * Exit codes: 0 done; 1 training could not start or continue (data, files, memory, a peer); 2
+ * usage. Errors that a restart would meet again are reported to ctrun.
  */
 #include "common/buf.h"
 #include "trainer/model/gpu_ranks.h"
@@ -23,7 +23,7 @@
 
 enum exit_code { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
-/* Set by a signal that asks to stop with everything saved. */
+/* Set by a signal that asks to stop and save everything. */
 static volatile sig_atomic_t stop_asked;
 
 static int complain(struct ct_err *err, int exit_code)
@@ -38,8 +38,8 @@ static void on_stop_signal(int number)
     stop_asked = 1;
 }
 
-/* Only while steps run, which look at the flag, and only when stopping saves something. The second
- * signal ends the process as ever. */
+/* Installed only while steps run, because those look at the flag, and only if stopping saves
+ * something. The second signal has its default effect. */
 static void catch_stop_signals(const struct ct_train_options *options)
 {
     struct sigaction action = {.sa_handler = on_stop_signal, .sa_flags = (int)SA_RESETHAND};
@@ -49,8 +49,8 @@ static void catch_stop_signals(const struct ct_train_options *options)
     }
 }
 
-/* A launcher blames the worker that fails first: let it see the peer whose end has ended this one's
- * work. Its signal ends the wait, mostly with this process. */
+/* A launcher blames the worker that fails first, so this gives it time to see the peer whose end
+ * made this one fail. Usually the launcher's signal ends the wait and the process. */
 static void let_peer_be_first(int rc)
 {
     for (int i = 0; i < 30 && rc == CT_EPEER && !stop_asked; i++) {
@@ -73,7 +73,7 @@ static int run(const struct ct_train_options *options)
         return EXIT_USAGE;
     }
     if (options->shards > 0) {
-        /* Products that several threads share are cut in other places, and so rounded elsewhere. */
+        /* Several threads divide products in other places, which changes the rounding. */
         (void)unsetenv("OMP_NUM_THREADS");
     }
     struct ct_rank_run here = {
@@ -81,12 +81,12 @@ static int run(const struct ct_train_options *options)
     ct_sinks_init(&here.sinks, stdout, isatty(STDOUT_FILENO) == 1, stderr);
     int rc = options->gpus > 0 ? ct_gpu_ranks_run(options->gpus, job, ct_rank_train, &here, &err)
                                : ct_rank_train(job, &here, &err);
-    /* Whom the launcher dismisses with the job has nothing to complain of. */
+    /* A worker that the launcher dismisses at the end of the job has not failed. */
     bool dismissed = rc == CT_EABORTED && ctw_job_ended(job);
     if (rc != 0 && !dismissed) {
         ct_console_break(&here.sinks.screen);
         (void)complain(&err, EXIT_FAILED);
-        /* The launcher reads it there; without a launcher the line above is all there is. */
+        /* The launcher reads the error there. Without a launcher the line above is all. */
         (void)(ct_rank_error_is_permanent(&here, rc)
                    ? ctw_job_report_permanent_error(job, err.text, NULL)
                    : ctw_job_report_error(job, err.text, NULL));
@@ -108,9 +108,9 @@ static int print_help(void)
     return rc == 0 && fflush(stdout) == 0 && !ferror(stdout) ? EXIT_DONE : EXIT_FAILED;
 }
 
-/* libgomp's threads spin for milliseconds when they have nothing to do, so that a step of many
- * small products takes 20 times as long as soon as another process wants a processor. libgomp reads
- * the limit only while it is loaded, hence the second exec. What the user chose stays. */
+/* Idle threads of libgomp spin for milliseconds. If another process needs a processor, a step of
+ * many small products then takes 20 times as long. libgomp reads the limit only when it is loaded,
+ * so this executes the program again. A value of the user's is kept. */
 static void calm_openmp(char *argv[])
 {
     const char *threads = getenv("OMP_NUM_THREADS");
@@ -118,10 +118,11 @@ static void calm_openmp(char *argv[])
         getenv("GOMP_SPINCOUNT") != NULL) {
         return;
     }
-    /* The path by name, so that ps shows the program's. Without /proc: slower, not wrong. */
+    /* The path instead of the link, so that ps shows the program's name. Without /proc the program
+     * is only slower. */
     char self[PATH_MAX];
     ssize_t len = readlink("/proc/self/exe", self, sizeof(self) - 1);
-    /* A few microseconds: longer than the gap between two products of a step. */
+    /* A few microseconds, which is longer than the gap between two products of a step. */
     if (len > 0 && setenv("GOMP_SPINCOUNT", "1000", 1) == 0) {
         self[len] = '\0';
         (void)execv(self, argv);
@@ -131,15 +132,15 @@ static void calm_openmp(char *argv[])
 int main(int argc, char *argv[])
 {
     calm_openmp(argv);
-    /* Streams of a GPU share its queues, 8 unless this says more. Of two streams in one queue the
-     * second waits for the first: an update for a product, or a message that the next stage needs
-     * for one that it will send later, which is a deadlock. */
+    /* Streams share the GPU's hardware queues, of which there are 8 by default. In one queue the
+     * second stream waits for the first: an update for a product, or a message that the next stage
+     * needs for a later one, which is a deadlock. */
     (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
-    /* ctrun forwards lines; they should leave when they are written, not when a buffer is full. */
+    /* ctrun forwards lines, so each must be written at once. */
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
     (void)setvbuf(stderr, NULL, _IOLBF, 0);
 
-    /* A file that may not grow further is a full disk, which training survives. */
+    /* Writing to a file at its size limit must fail like a full disk, which training survives. */
     (void)signal(SIGXFSZ, SIG_IGN);
 
     struct ct_train_options options;
@@ -149,7 +150,7 @@ int main(int argc, char *argv[])
         return complain(&err, EXIT_USAGE);
     }
     if (options.metrics != NULL) {
-        /* Nor does training end with whoever reads its metrics from a pipe. */
+        /* Training must continue when the reader of a metrics pipe ends. */
         (void)signal(SIGPIPE, SIG_IGN);
     }
     if (options.help) {

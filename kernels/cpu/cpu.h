@@ -7,7 +7,7 @@
 
 #include "kernels/device/device.h"
 
-/* Gives *out; end it with out->ops->close(). */
+/* Gives *out, which the caller must close by out->ops->close(). */
 CT_MUST_CHECK int ct_cpu_open(struct ct_device **out, struct ct_err *err);
 
 #endif

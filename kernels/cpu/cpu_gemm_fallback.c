@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Equals "built without oneDNN": the plain loops answer.
+ * Matrix products in a build without oneDNN: by the plain loops. bfloat16 is CT_EUNSUPPORTED.
+ * ct_gemm_free() frees the scratch memory.
  */
 #include "kernels/cpu/cpu_gemm.h"
 

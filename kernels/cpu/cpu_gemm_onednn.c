@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Matrix products by oneDNN matmul primitives, which are made once per shape: making one generates
- * machine code and takes longer than a whole training step. A training run needs few of them (three
- * products per layer, each for the full batch, the last batch of an epoch and evaluation's), so
- * they sit in a small array that is searched in order; the oldest goes when it is full.
+ * Matrix products by oneDNN matmul primitives. Each is made once per shape, because making one
+ * generates machine code and takes longer than a training step. A training needs few: three
+ * products per layer, for the full batch, the last batch of an epoch and the batch of the
+ * evaluation. So they are in a small array that is searched in order; if it is full, the oldest is
+ * replaced. A failed call of oneDNN gives an error with its text; ct_gemm_free() frees all.
  *
- * Threads: Debian's oneDNN runs on libgomp. Ranks share the machine, so one thread is the default
- * here, not one per processor; OMP_NUM_THREADS overrides it.
+ * Threads: Debian's oneDNN uses libgomp. Because ranks share the machine, the default here is one
+ * thread instead of one per processor; OMP_NUM_THREADS overrides it.
  */
 #include "kernels/cpu/cpu_gemm.h"
 
@@ -20,14 +21,14 @@
 
 #define MAX_SHAPES 64
 
-/* y = x * w^T makes oneDNN copy w into another order, which costs as much as a quarter of the
- * product when the batch is small. Up to this batch yt = w * x^T is made instead, where x is what
- * is copied, and turned afterwards: 142 -> 118 us for 32 x 784 x 512 on Zen 5, equal at 128. */
+/* For y = x * w^T oneDNN copies w to another order, which for a small batch costs a quarter of the
+ * product. Up to this batch size yt = w * x^T is computed instead, for which oneDNN copies x, and
+ * then transposed: 142 -> 118 us for 32 x 784 x 512 on Zen 5, equal at 128. */
 #define TURNED_BATCH_MAX 64
 
 enum product { PRODUCT_Y, PRODUCT_Y_RELU, PRODUCT_YT, PRODUCT_DW, PRODUCT_DX };
 
-/* dst[m, n] = src[m, k] * weights[k, n] in oneDNN's words. */
+/* The operands of dst[m, n] = src[m, k] * weights[k, n], as oneDNN names them. */
 enum operand { SRC, WEIGHTS, DST, BIAS, OPERANDS };
 
 static const int arg_ids[OPERANDS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS};
@@ -35,7 +36,7 @@ static const int arg_ids[OPERANDS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_D
 struct shape {
     enum product product;
     size_t batch, in, out;
-    bool bf16, wide; /* operands; the result, in float32 all the same */
+    bool bf16, wide; /* bf16: operands in bfloat16; wide: the result is float32 all the same */
 };
 
 struct cached {
@@ -47,13 +48,13 @@ struct cached {
 
 struct ct_gemm {
     const struct ct_cpu_loops *loops;
-    float *yt; /* [out, batch] of the largest turned product so far, and as much again */
+    float *yt; /* room for two arrays [out, batch] of the largest transposed product so far */
     size_t yt_count;
     bool bf16, single;
     dnnl_engine_t engine;
     dnnl_stream_t stream;
     struct cached cache[MAX_SHAPES];
-    size_t cached, next; /* entries in use; the one that the next new shape takes */
+    size_t cached, next; /* number of entries; the entry that the next new shape replaces */
     char name[64];
 };
 
@@ -63,10 +64,10 @@ static int fail(struct ct_err *err, dnnl_status_t status, const char *what)
     return ct_err_set(err, code, "oneDNN: %s: %s", what, dnnl_status2str(status));
 }
 
-/* One, unless the environment says otherwise; is it one? */
+/* Sets one thread, unless the environment says otherwise. Returns whether it is one. */
 static bool limit_threads(void)
 {
-    /* Looked up rather than linked: the OpenMP runtime is oneDNN's choice, not ours. */
+    /* Looked up at run time, because oneDNN decides which OpenMP runtime is loaded. */
     void (*set_threads)(int);
     int (*most_threads)(void);
     *(void **)&set_threads = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
@@ -112,15 +113,15 @@ static void drop(struct cached *c)
     *c = (struct cached){0};
 }
 
-/* AVX512-BF16, which AMX includes. oneDNN computes in bfloat16 without them, too, slower than in
- * float32. ONEDNN_MAX_CPU_ISA limits the answer. */
+/* True with AVX512-BF16, which processors with AMX have, too. Without it oneDNN can compute in
+ * bfloat16, but slower than in float32. ONEDNN_MAX_CPU_ISA limits the result. */
 static bool multiplies_bf16(void)
 {
 #if defined(__x86_64__)
     return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) ==
            dnnl_cpu_isa_avx512_core_bf16;
 #else
-    return false; /* oneDNN 2.6 has no such query elsewhere */
+    return false; /* on other processors oneDNN 2.6 cannot tell */
 #endif
 }
 
@@ -157,7 +158,7 @@ const char *ct_gemm_name(const struct ct_gemm *gemm)
     return gemm->name;
 }
 
-/* A matrix as one product sees it; `transposed` when memory holds the other order. */
+/* Describes a matrix for a product; `transposed` if memory has the other order. */
 static dnnl_status_t describe(dnnl_memory_desc_t *desc, size_t rows, size_t cols, bool transposed,
                               bool bf16)
 {
@@ -282,7 +283,7 @@ static int find(struct ct_gemm *gemm, const struct shape *s, struct cached **out
     return 0;
 }
 
-/* oneDNN takes no pointers to const; it writes to DST only. */
+/* oneDNN takes pointers without const, but writes only to DST. */
 static int run(struct ct_gemm *gemm, const struct shape *s, const void *const data[OPERANDS],
                struct ct_err *err)
 {

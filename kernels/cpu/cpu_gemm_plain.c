@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A matrix product in plain C with the compiler's vector types: a panel of b is packed, so that
- * power-of-two widths do not fall into one cache set and a transposed b costs nothing more, then
- * tiles of ROWS x (1 to WIDTH vectors) of c are kept in registers and take rank-1 updates.
+ * A matrix product in plain C with the compiler's vector types. A panel of b is packed, so that
+ * widths of a power of two do not compete for one cache set and a transposed b costs nothing more.
+ * Then tiles of c, ROWS x (1 to WIDTH vectors), stay in registers and get rank-1 updates. It uses
+ * the caller's scratch memory and cannot fail.
  */
 #include "kernels/cpu/cpu_isa.h"
 
 #include <string.h>
 
-/* The tile's accumulators and operands must fit into 32 (AVX-512) or 16 vector registers. */
+/* A tile's accumulators and operands must fit in 32 (AVX-512) or 16 vector registers. */
 #if defined(__AVX512F__)
 #define VEC_BYTES 64
 #define WIDTH 4
@@ -28,17 +29,17 @@
 _Static_assert(DEPTH *PANEL <= CT_PRODUCT_SCRATCH, "the panel must fit the scratch memory");
 
 typedef float vec __attribute__((vector_size(VEC_BYTES)));
-/* The same for addresses that are only aligned to a float. */
+/* A vector at an address that is only aligned to a float. */
 typedef float loose_vec __attribute__((vector_size(VEC_BYTES), aligned(4), may_alias));
 
-/* Where a tile works: `cols` columns of c, `depth` steps of k, the first of them or a later one. */
+/* The place of a tile: `cols` columns of c and `depth` steps of k, the first or later ones. */
 struct block {
     const float *panel;
     size_t cols, depth;
     bool accumulate;
 };
 
-/* One tile; always inlined with constant rows and width, so that `acc` lives in registers. */
+/* Computes a tile. Always inlined with constant rows and width, so that `acc` is in registers. */
 static inline __attribute__((always_inline)) void tile(const struct block *at,
                                                        const struct ct_operand *a, float *c,
                                                        size_t c_step, const size_t rows,
@@ -69,7 +70,7 @@ static inline __attribute__((always_inline)) void tile(const struct block *at,
     }
 }
 
-/* All rows of c in the block's columns. */
+/* Computes all rows of c in the block's columns. */
 static inline __attribute__((always_inline)) void stripe(const struct ct_product *op,
                                                          const struct block *at,
                                                          struct ct_operand a, float *c,
@@ -86,7 +87,7 @@ static inline __attribute__((always_inline)) void stripe(const struct ct_product
     }
 }
 
-/* Copies b[0..depth, 0..cols] into the panel, zero beyond cols. */
+/* Copies b[0..depth, 0..cols] to the panel, with zeros beyond cols. */
 static void pack(const struct ct_operand *b, size_t depth, size_t cols, float *restrict panel)
 {
     for (size_t k = 0; k < depth; k++) {
@@ -114,7 +115,7 @@ void CT_ISA_NAME(ct_gemm_product)(const struct ct_product *op)
             b.data += k * b.row_step + col * b.col_step;
             pack(&b, depth, cols, op->scratch);
             struct block at = {op->scratch, cols, depth, k > 0};
-            if (cols <= LANES) { /* a last layer of ten classes */
+            if (cols <= LANES) { /* for example a last layer of ten classes */
                 stripe(op, &at, a, op->c + col, 1);
             } else {
                 stripe(op, &at, a, op->c + col, WIDTH);

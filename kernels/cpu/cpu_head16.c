@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The instruction multiplies pairs of neighbours along the sum, so each product wants its operands
- * in pairs along another dimension: along the inputs for the logits, which is how x and w lie in
- * memory; along the rows for dw; along the classes for dx.
+ * The last layer in bfloat16. The instruction multiplies pairs of neighbours along the dimension of
+ * the sum, so each product needs its operands in pairs along another dimension: along the inputs
+ * for the logits, which is the order of x and w in memory; along the rows for dw; along the classes
+ * for dx. It uses the caller's scratch memory and cannot fail.
  */
 #include "kernels/cpu/cpu_head16.h"
 
 #include <immintrin.h>
 
-/* Rows at a time: what they need fits into L1 with the weights. */
+/* Rows at a time: together with the weights, their data fits in L1. */
 #define ROWS ((size_t)32)
 #define CLASSES ((size_t)16)
-/* Every product computes TILE x TILE vectors of sums: 16 of the 32 registers, enough of them to
+/* Every product computes TILE x TILE vectors of sums: 16 of the 32 registers, which is enough to
  * hide the instruction's latency. */
 #define TILE ((size_t)4)
-#define PAIRS ((size_t)16)         /* of bfloat16 in a vector; as many float32 */
+#define PAIRS ((size_t)16)         /* of bfloat16 numbers in a vector; also the number of float32 */
 #define STEP ((size_t)(4 * PAIRS)) /* inputs of a tile in dw and dx */
 
 struct rows {
     const struct ct_head *op;
-    size_t first, count;                  /* of the batch; count <= ROWS */
-    uint32_t by_row[ROWS / 2][CLASSES];   /* gradients of two rows, one class */
-    uint32_t by_class[ROWS][CLASSES / 2]; /* of one row, two classes */
+    size_t first, count;                  /* rows of the batch; count <= ROWS */
+    uint32_t by_row[ROWS / 2][CLASSES];   /* gradients of two rows for one class */
+    uint32_t by_class[ROWS][CLASSES / 2]; /* gradients of one row for two classes */
 };
 
 static inline __m512 dot(__m512 sum, __m512i a, __m512i b)
@@ -57,7 +58,7 @@ size_t ct_head16_scratch(const struct ct_head *op)
     return class_pairs(op) * op->linear.in;
 }
 
-/* The pairs of 32 columns of two rows: low[i] | high[i] << 16. */
+/* Makes the pairs of two rows of 32 columns: low[i] | high[i] << 16. */
 static inline void pair_up(__m512i low, __m512i high, __m512i out[2])
 {
     const __m512i first =
@@ -67,7 +68,7 @@ static inline void pair_up(__m512i low, __m512i high, __m512i out[2])
     out[1] = _mm512_permutex2var_epi16(low, _mm512_add_epi16(first, _mm512_set1_epi16(16)), high);
 }
 
-/* Lane i of the result is the sum of v[i]'s lanes. */
+/* Returns a vector whose lane i is the sum of the lanes of v[i]. */
 static inline __m512 sums_of(__m512 v[16])
 {
     for (size_t i = 0; i < 8; i++) {
@@ -92,7 +93,7 @@ static const uint16_t *row_of(const void *matrix, size_t cols, size_t row)
     return (const uint16_t *)matrix + row * cols;
 }
 
-/* Rows and classes past the last one are the last one once more, here and in dx(). */
+/* Beyond the last row or class the last one is used again, here and in dx(). */
 static void logits_tile(const struct rows *rows, size_t row, size_t class, float *logits)
 {
     const struct ct_linear *op = &rows->op->linear;
@@ -126,7 +127,7 @@ static void logits_tile(const struct rows *rows, size_t row, size_t class, float
     }
 }
 
-/* The rows' logits, loss and its gradient, which is left in both orders of pairs. */
+/* Computes the rows' logits, loss and its gradient, which it stores in both orders of pairs. */
 static void forward(const struct ct_cpu_loops *loops, struct rows *rows)
 {
     struct ct_loss loss = rows->op->loss;
@@ -154,7 +155,7 @@ static void forward(const struct ct_cpu_loops *loops, struct rows *rows)
     }
 }
 
-/* Adds the rows' part of dw, of TILE classes and STEP inputs. */
+/* Adds the rows' part of dw for TILE classes and STEP inputs. */
 static void dw_tile(const struct rows *rows, size_t class, size_t at)
 {
     const struct ct_linear_grad *op = &rows->op->grad;
@@ -167,7 +168,7 @@ static void dw_tile(const struct rows *rows, size_t class, size_t at)
     }
     for (size_t r = 0; r < rows->count; r += 2) {
         const uint16_t *low = row_of(op->x, op->in, rows->first + r) + at;
-        /* Behind an odd count its gradient is zero. */
+        /* With an odd count the missing row has gradient zero. */
         const uint16_t *high = r + 1 < rows->count ? low + op->in : low;
         __m512i x[TILE];
         pair_up(_mm512_loadu_si512(low), _mm512_loadu_si512(high), x);
@@ -189,7 +190,7 @@ static void dw_tile(const struct rows *rows, size_t class, size_t at)
     }
 }
 
-/* Rounds STEP numbers and writes those whose x is above zero; zeros for the rest. */
+/* Rounds STEP numbers and stores those whose x is positive, and zeros for the others. */
 static inline void write_masked(const __m512 sum[TILE], const uint16_t *x, uint16_t *dx)
 {
     for (size_t v = 0; v < TILE; v += 2) {
@@ -229,7 +230,7 @@ static void dx_tile(const struct rows *rows, const uint32_t *weights, size_t row
     }
 }
 
-/* Two classes' weights side by side; behind an odd number of classes zeros. */
+/* Puts the weights of two classes side by side. If a class is missing, its weights are zero. */
 static void pair_weights(const struct ct_linear *op, uint32_t *to)
 {
     for (size_t c = 0; c < op->out; c += 2) {

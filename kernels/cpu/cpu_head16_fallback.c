@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Equals "compiled for a processor, or by a compiler, without AVX512-BF16".
+ * The build for a processor or by a compiler without AVX512-BF16: no shape fits.
  */
 #include "kernels/cpu/cpu_head16.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For the files that are compiled once per instruction set: CT_ISA comes from the build and makes
- * each variant's global names its own.
+ * For files that are compiled once per instruction set. The build defines CT_ISA, which makes the
+ * global names of each variant different.
  */
 #ifndef CT_KERNELS_CPU_CPU_ISA_H
 #define CT_KERNELS_CPU_CPU_ISA_H
@@ -14,7 +14,7 @@
 #define CT_ISA_TEXT(isa) CT_ISA_TEXT_(isa)
 #define CT_ISA_NAME(name) CT_ISA_JOIN(name, CT_ISA)
 
-/* As the member of struct ct_cpu_loops says. */
+/* The functions behind the members of struct ct_cpu_loops. */
 void CT_ISA_NAME(ct_gemm_product)(const struct ct_product *op);
 void CT_ISA_NAME(ct_tree_gradient)(const struct ct_tree *op);
 void CT_ISA_NAME(ct_gather16)(const struct ct_gather *op);

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The element-wise loops, compiled once per instruction set (cpu_loops.h). They are written so
- * that compilers vectorise them and every variant gives the same bits.
+ * The element-wise loops, compiled once per instruction set (cpu_loops.h). Compilers can vectorise
+ * them, and every variant gives the same bits. They allocate nothing and cannot fail.
  */
 #include "kernels/cpu/cpu_isa.h"
 
 #include <math.h>
 #include <string.h>
 
-/* exp(z) for z <= 0, about 1 ulp; NaN stays NaN. Branch free so that the compiler vectorises it.
- * Range reduction and coefficients are those of Cephes' expf. Below -87 the result would be
- * subnormal; it is held at 1.6e-38, which no sum of a softmax (>= 1) can see. */
+/* exp(z) for z <= 0, with an error of about 1 ulp; NaN stays NaN. It has no branches, so that the
+ * compiler vectorises it. Range reduction and coefficients are those of Cephes' expf. Below -87 the
+ * result would be subnormal, so it stays at 1.6e-38, which no softmax's sum (>= 1) can see. */
 static inline float exp_nonpositive(float z)
 {
-    const float round_bias = 12582912.0f; /* 1.5 * 2^23: the sum's low bits are the integer */
+    const float round_bias = 12582912.0f; /* 1.5 * 2^23: the low bits of the sum are the integer */
     z = z < -87.0f ? -87.0f : z;
     float biased = z * 1.44269504f + round_bias;
     float n = biased - round_bias;
@@ -27,13 +27,13 @@ static inline float exp_nonpositive(float z)
     p = p * (r * r) + r + 1.0f;
     uint32_t bits;
     memcpy(&bits, &biased, sizeof(bits));
-    bits = (bits - 0x4b400000u + 127u) << 23; /* 0x4b400000 is round_bias itself */
+    bits = (bits - 0x4b400000u + 127u) << 23; /* 0x4b400000 is round_bias */
     float scale;
     memcpy(&scale, &bits, sizeof(scale));
     return p * scale;
 }
 
-/* The inner loops are functions of their own: gcc believes `restrict` on parameters only, and
+/* The inner loops are separate functions, because gcc respects `restrict` only for parameters, and
  * without it they are not vectorised. */
 static void scale_row(size_t count, const uint8_t *restrict from, float scale, float shift,
                       float *restrict to)
@@ -43,8 +43,8 @@ static void scale_row(size_t count, const uint8_t *restrict from, float scale, f
     }
 }
 
-/* Rows are picked at random from a data set larger than the caches: asking for them early hides the
- * memory's latency. */
+/* Rows are picked at random from a data set larger than the caches, so they are prefetched to hide
+ * the memory's latency. */
 #define AHEAD 8
 #define CACHE_LINE 64
 
@@ -72,7 +72,7 @@ static void gather(const struct ct_gather *op)
     }
 }
 
-/* Is `label` the first of the largest values? Never when one of them is NaN. */
+/* Is `label` the first of the largest values? False if one of them is NaN. */
 static bool is_first_max(const float *row, size_t classes, size_t label)
 {
     float v = row[label];
@@ -102,8 +102,8 @@ static void exp_all(size_t count, float *z)
     }
 }
 
-/* Adds a few rows to the totals and writes their gradient. exps has room for all of their logits:
- * several rows at once, as ten classes alone do not fill a vector. */
+/* Adds a few rows to the totals and writes their gradient. exps has room for the logits of all:
+ * several rows are computed at once, because ten classes do not fill a vector. */
 static void loss_rows(const struct ct_loss *op, size_t first, size_t rows, float *restrict exps,
                       double *loss, size_t *right)
 {
@@ -231,7 +231,7 @@ static void mask(size_t count, float *restrict x, const float *restrict by)
     }
 }
 
-/* In blocks, so that the lines of both sides are used whole while they are in L1. */
+/* Works in blocks, so that cache lines of both sides are used completely while they are in L1. */
 static void finish(const struct ct_linear *op, const float *restrict yt)
 {
     const size_t block = 16;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The loops that read or write bfloat16: the upper half of a float32. Widening is a shift;
- * narrowing rounds to nearest, ties to even, in integer arithmetic that every instruction set
- * vectorises and that gives the same bits as the processor's own conversion.
+ * The loops that read or write bfloat16, which is the upper half of a float32. Widening is a shift.
+ * Narrowing rounds to nearest, ties to even, in integer arithmetic that every instruction set can
+ * vectorise and that gives the same bits as the processor's conversion. They cannot fail.
  */
 #include "kernels/cpu/cpu_isa.h"
 
@@ -25,11 +25,11 @@ static inline uint16_t round_to_16(float wide)
 {
     uint32_t bits;
     memcpy(&bits, &wide, sizeof(bits));
-    /* Rounding could carry a NaN's bits into infinity or zero: it becomes the quiet one. */
+    /* Rounding could turn a NaN into infinity or zero, so it becomes the quiet NaN. */
     return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? 0x7fc0u : round_bits(bits));
 }
 
-/* Of what is no NaN. */
+/* Rounds a number that is not NaN. */
 static inline uint16_t round_number(float wide)
 {
     uint32_t bits;
@@ -45,7 +45,7 @@ static void scale_row16(size_t count, const uint8_t *restrict from, float scale,
     }
 }
 
-/* Rows ahead of the copied one that are asked for, as in gather(). */
+/* Rows that are prefetched ahead of the copied one, as in gather(). */
 #define AHEAD 8
 #define CACHE_LINE 64
 
@@ -86,7 +86,7 @@ void CT_ISA_NAME(ct_column_sum16)(size_t rows, size_t cols, const uint16_t *m, f
 static void mask_all(size_t count, uint16_t *restrict x, const uint16_t *restrict by)
 {
     for (size_t i = 0; i < count; i++) {
-        /* As a signed integer a bfloat16 is positive exactly when the number is (or a NaN). */
+        /* As a signed integer a bfloat16 is positive exactly if the number is, or it is a NaN. */
         x[i] = (int16_t)by[i] > 0 ? x[i] : 0;
     }
 }

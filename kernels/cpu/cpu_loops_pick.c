@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which variants of the loops this processor runs, the fastest first. Callers take rank 0; tests
- * go through them all.
+ * Lists the variants of the loops that this processor can run, the fastest first. Callers take rank
+ * 0; tests use all. It cannot fail, because the generic variant always runs.
  */
 #include "kernels/cpu/cpu_loops.h"
 
@@ -10,7 +10,7 @@ extern const struct ct_cpu_loops ct_cpu_loops_generic;
 #if CT_ISA_X86
 extern const struct ct_cpu_loops ct_cpu_loops_avx2, ct_cpu_loops_avx512;
 
-/* The features named here are those of the build's compiler flags for each variant. */
+/* The features of the build's compiler flags for each variant. */
 static bool runs_avx2(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");

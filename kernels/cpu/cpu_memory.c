@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Each block is allocated larger than asked for, and its own address is kept in front of the
- * aligned part that is handed out.
+ * Allocates each block larger than requested, and stores its own address before the aligned part
+ * that the caller gets. Failure is NULL; ct_cpu_memory_free() frees.
  */
 #include "kernels/cpu/cpu_memory.h"
 
@@ -11,19 +11,18 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* A cache line and an AVX-512 vector. */
+/* The size of a cache line and of an AVX-512 vector. */
 #define ALIGNMENT ((size_t)64)
-/* Of x86-64; elsewhere it is a request that the kernel may not be able to follow. */
+/* The size on x86-64. On other processors the kernel may not have large pages of this size. */
 #define LARGE_PAGE ((size_t)2 << 20)
 
-/* The allocation table knows no alignment: the block's own address is kept in front of what is
- * handed out. */
 void *ct_cpu_memory_new(size_t bytes)
 {
     size_t alignment = bytes >= LARGE_PAGE / 2 ? LARGE_PAGE : ALIGNMENT;
     char *block = NULL;
     if (bytes <= SIZE_MAX - 2 * LARGE_PAGE - sizeof(block)) {
-        bytes = (bytes + alignment - 1) / alignment * alignment; /* the last page is a large one */
+        bytes =
+            (bytes + alignment - 1) / alignment * alignment; /* the last page is a large one, too */
         block = ct_malloc(bytes + alignment + sizeof(block));
     }
     if (block == NULL) {
@@ -33,7 +32,7 @@ void *ct_cpu_memory_new(size_t bytes)
     char *memory = block + sizeof(block) + (alignment - first % alignment) % alignment;
     memcpy(memory - sizeof(block), &block, sizeof(block));
     if (alignment == LARGE_PAGE) {
-        (void)madvise(memory, bytes, MADV_HUGEPAGE); /* without it all is as right, and slower */
+        (void)madvise(memory, bytes, MADV_HUGEPAGE); /* without large pages it is only slower */
     }
     return memory;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What ctrun-cuda.so shows to device_cuda_load.c: one constant named ct_cuda_plugin.
+ * The only symbol that ctrun-cuda.so exports, for device_cuda_load.c: a constant with the functions
+ * of the plug-in.
  */
 #ifndef CT_KERNELS_CUDA_CUDA_PLUGIN_H
 #define CT_KERNELS_CUDA_CUDA_PLUGIN_H
@@ -12,7 +13,7 @@
 
 struct ct_cuda_plugin {
     const char *version; /* CT_VERSION of its build; first, so that any version can read it */
-    size_t ops_size;     /* sizeof(struct ct_device_ops) there */
+    size_t ops_size;     /* sizeof(struct ct_device_ops) in its build */
     int (*open)(int index, struct ct_device **out, struct ct_err *err); /* as ct_device_open() */
     int (*count)(int *out, struct ct_err *err);
 };

@@ -45,7 +45,7 @@ struct ct_gemm_operands {
     void *d;
     const void *extra;              /* bias, or where its gradient goes; NULL = none */
     const void *bits;               /* NULL = none */
-    const float *a_scale, *b_scale; /* of e4m3 */
+    const float *a_scale, *b_scale; /* of 8-bit factors */
 };
 
 /* Gives *out, which belongs to the cache. CT_EUNSUPPORTED when cuBLASLt has no kernel for it, which

@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The last layer with its loss: by one kernel of our own and a product for the weights' gradient,
- * or by the same calls as any layer. What is faster depends on the sizes and the chip, so both are
- * timed once per shape, as they will be used: as recorded work.
+ * The last layer with its loss can be computed in two ways: fused, by one kernel of our own and a
+ * product for the gradient of the weights, or apart, by the same calls as any other layer. Which
+ * one is faster depends on the sizes and the GPU. So both are timed once for each shape, as
+ * recorded work, because this is how they are used.
  */
 #include "kernels/cuda/cuda.h"
 
 #include "common/alloc.h"
 #include "common/buf.h"
 
-/* Shapes that are known at a time: batch sizes, mostly. */
+/* How many shapes are remembered. Most of them differ only in the batch size. */
 #define MAX_SHAPES 16
 
-/* Runs in a recording that is timed: some 100 us, of which beginning it is a small part. Many rows
- * take that long at once. */
+/* A timed recording has TIMED_RUNS runs, or fewer if they have more than TIMED_ROWS rows together.
+ * It takes about 100 us, of which the start of the recording is a small part. */
 #define TIMED_RUNS 10
 #define TIMED_ROWS 8192
 
-/* A lane for each class; and beyond so many bytes, weights do not stay in an SM's first cache (192
- * KiB on sm_80, with the rows that pass by), where each row wants them. */
+/* The fused kernel has one lane for each class. Each row reads all weights, so they must stay in
+ * the L1 cache of an SM (192 KiB on sm_80), together with the rows. */
 #define MAX_CLASSES 32
 #define MAX_WEIGHT_BYTES ((size_t)128 << 10)
 
@@ -26,12 +27,12 @@ struct shape {
     size_t batch, in, classes;
     enum ct_precision precision;
     bool dx, fused;
-    float fused_ms, apart_ms; /* of as many runs each */
+    float fused_ms, apart_ms; /* for the same number of runs */
 };
 
 struct ct_cuda_head {
     struct shape shapes[MAX_SHAPES];
-    size_t count, next; /* in use; the one that the next new shape takes */
+    size_t count, next; /* how many are in use; which one the next new shape replaces */
 };
 
 int ct_cuda_head_new(struct ct_cuda_head **out, struct ct_err *err)
@@ -80,7 +81,7 @@ static bool can_fuse(const struct ct_cuda *cuda, const struct ct_head *op)
 static int record_runs(struct ct_cuda *cuda, way_fn way, const struct ct_head *op,
                        struct ct_recording **out, struct ct_err *err)
 {
-    int rc = way(cuda, op, err); /* chooses the products' kernels */
+    int rc = way(cuda, op, err); /* chooses the kernels of the products */
     if (rc == 0) {
         rc = ct_cuda_record(&cuda->base, err);
     }
@@ -112,7 +113,8 @@ static int time_replay(struct ct_cuda *cuda, struct ct_recording *runs, float *m
     return 0;
 }
 
-/* Milliseconds. What is written is what will be written anyway, but for the totals. */
+/* Gives milliseconds. The runs write the same results as the operation that follows. Only the
+ * totals would change, so these runs add to totals that nobody reads. */
 static int time_way(struct ct_cuda *cuda, way_fn way, const struct ct_head *op, float *ms,
                     struct ct_err *err)
 {
@@ -127,7 +129,7 @@ static int time_way(struct ct_cuda *cuda, way_fn way, const struct ct_head *op, 
     return rc;
 }
 
-/* What cannot be timed is done as other layers are; if that fails, too, it is told then. */
+/* If the timing fails, the layer is computed apart. If that fails, too, it reports the error. */
 static bool choose(struct ct_cuda *cuda, const struct ct_head *op)
 {
     struct ct_cuda_head *head = cuda->head;

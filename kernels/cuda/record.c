@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Recorded work: a CUDA graph captured from the device's stream. The other streams take part in it
- * from fork() or fork_updates() on, as CUDA wants, and must have been joined when the recording
- * ends.
+ * Recordings: CUDA graphs that are captured from the device's stream. The other two streams join a
+ * capture at fork() or fork_updates(). CUDA requires that they are joined again before the capture
+ * ends. A capture that breaks gives no graph, and record_end() reports it.
  */
 #include "kernels/cuda/cuda.h"
 
@@ -16,7 +16,7 @@ struct ct_recording {
 int ct_cuda_record(struct ct_device *dev, struct ct_err *err)
 {
     struct ct_cuda *cuda = ct_cuda_of(dev);
-    /* Of this thread only: NCCL's own threads may allocate meanwhile. */
+    /* The mode concerns this thread only, because NCCL's own threads may allocate meanwhile. */
     CT_CUDA_TRY(err, cudaStreamBeginCapture(cuda->stream, cudaStreamCaptureModeThreadLocal));
     cuda->recording = true;
     return 0;
@@ -46,7 +46,8 @@ int ct_cuda_record_end(struct ct_device *dev, struct ct_recording **out, struct 
     struct ct_cuda *cuda = ct_cuda_of(dev);
     cudaGraph_t graph = NULL;
     cuda->recording = false;
-    /* Ends the capture in any case: a broken one gives no graph, and the stream back. */
+    /* Ends the capture in any case, so that the stream can be used again. A broken capture gives no
+     * graph. */
     cudaError_t status = cudaStreamEndCapture(cuda->stream, &graph);
     int rc = 0;
     if (out == NULL) {
@@ -83,8 +84,8 @@ int ct_cuda_advance(struct ct_device *dev, uint64_t *now, uint64_t steps, struct
     return 0;
 }
 
-/* An event can be recorded anew while an older wait for it is still queued: a wait is for what was
- * recorded when it was queued. */
+/* The event can be recorded again while an older wait for it is still queued, because a wait
+ * refers to the last recording at the time at which the wait was queued. */
 static int order(cudaStream_t first, cudaStream_t then, cudaEvent_t event, struct ct_err *err)
 {
     CT_CUDA_TRY(err, cudaEventRecord(event, first));

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Times what is queued, for choices between ways that give the same. Any failure is the caller's to
- * judge: a way that cannot be timed is mostly one that cannot be used.
+ * Measures how long queued work takes, to choose between ways that compute the same. The caller
+ * decides what a failure means. Usually a way that cannot be timed cannot be used either.
  */
 #include "kernels/cuda/cuda.h"
 
 #define TIMED_RUNS 8
-/* Clears of the workspace before the runs, some 10 us each: longer than the host takes to queue the
- * runs, of two launches each, so that small ones are timed and not the host. */
+/* The workspace is cleared so many times before the runs, which takes some 10 us each. In this time
+ * the host queues all runs, of two launches each. So the device is timed and not the host, even if
+ * the runs are short. */
 #define HEAD_START 8
 
 int ct_cuda_time(struct ct_cuda *cuda, ct_cuda_way_fn way, const void *op, float *us,
                  struct ct_err *err)
 {
-    int rc = way(cuda, op, err); /* chooses kernels, makes room, warms up */
+    int rc = way(cuda, op, err); /* chooses kernels, allocates memory, warms up */
     for (int i = 0; rc == 0 && i < HEAD_START; i++) {
         CT_CUDA_TRY(err, cudaMemsetAsync(cuda->workspace, 0, CT_CUDA_WORKSPACE, cuda->stream));
     }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sums of arrays as a balanced binary tree: over parts of a batch, or over ranks. Each thread adds
- * up whole trees.
+ * Adds arrays as a balanced binary tree: those of the parts of a batch, or of ranks. A thread adds
+ * up the whole tree of an element.
  */
 #include "kernels/cuda/number.cuh"
 
 #define THREADS 256u
 #define LEAVES 8u
-#define LEVELS 8u /* of 1024 / LEAVES leaves, and one that is being added */
+#define LEVELS 8u /* of a tree of 1024 / LEAVES sums, and one for the sum that is being added */
 
 template <unsigned N> __device__ float tree(const float *from, size_t step)
 {
@@ -26,8 +26,9 @@ template <unsigned N> __global__ void tree_sum_kernel(struct ct_tree_sum op)
     }
 }
 
-/* A left subtree waits on the stack until its right one is there: subtree s completes as many as s
- * has ones at its end. */
+/* A sum of LEAVES leaves is a subtree. A left subtree waits on the stack until its right sibling is
+ * complete. When subtree s is complete, it completes one larger tree for each 1 bit at the end of
+ * the binary number s. */
 __global__ void tall_tree_kernel(struct ct_tree_sum op)
 {
     size_t stride = (size_t)gridDim.x * blockDim.x;

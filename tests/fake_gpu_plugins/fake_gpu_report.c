@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The stand-in inside a whole program: its script comes from the environment, and what happened
- * goes into a file when the program ends.
+ * The fake GPU in a whole program. Its script comes from the environment, and the program writes a
+ * report to a file when it ends.
  *
- *   FAKE_GPU_SEED=N     the order in which work is done
- *   FAKE_GPU_FAIL=N     the N-th of the calls that can fail does
- *   FAKE_GPU_ANY=1      any of the products that are timed is the fastest
- *   FAKE_GPU_CHIP=N     another chip, whose cuBLASLt refuses other epilogues
+ *   FAKE_GPU_SEED=N     the seed for the order in which work runs
+ *   FAKE_GPU_FAIL=N     of the calls that can fail, the N-th one fails
+ *   FAKE_GPU_ANY=1      any of the products that are timed may be the fastest
+ *   FAKE_GPU_CHIP=N     another GPU model, whose cuBLASLt refuses other epilogues
  *   FAKE_GPU_THREADS=1  NCCL queues its collectives from threads of its own
- *   FAKE_GPU_REPORT=F   lines "name value" are written to F, by rank 0 of several processes, or by
- *                       each to a file in F named by its pid if that is a folder; there it appears
- *                       when it is whole, since the program may be killed on the way
+ *   FAKE_GPU_REPORT=F   rank 0 writes lines "name value" to the file F. If F is a folder, each
+ *                       process writes a file there, named by its pid, which appears only when it
+ *                       is complete, since the program may be killed while it writes
  */
 #include "tests/lib/fake_gpu/fake_gpu.h"
 
@@ -39,7 +39,7 @@ __attribute__((constructor)) static void begin(void)
     fake_gpu_begin(&script);
 }
 
-/* Where the report is written, and where it belongs if that is another place. */
+/* The file that is written, and the name that it gets when it is complete ("" = the same). */
 struct place {
     char writing[4096], whole[4096];
 };

@@ -41,7 +41,7 @@ double ct_check_sum_tol(size_t k);
 
 /* What products may be wrong by in each precision, to be multiplied by the root of the number of
  * terms, with which errors grow: some five times what rounding gives, which is 2^-24, 2^-11 and
- * 2^-9 of each number, and 2^-4 of each factor in e4m3. */
+ * 2^-9 of each number, 2^-4 of each factor in e4m3 and 2^-3 of one in e5m2, as dy is. */
 #define CT_CHECK_MARGINS 4
 extern const struct ct_check_margin {
     enum ct_precision precision;

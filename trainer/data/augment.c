@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Images are augmented on the host. Where the device is a GPU, a whole batch is prepared in host
- * memory and copied there, so a step waits for it; ct_augment_fini() frees that memory.
+ * Augments images on the host. For a GPU a whole batch is prepared in host memory and copied to the
+ * device, so a step waits for it. The only failures are lack of memory and a data set without image
+ * shape; ct_augment_fini() frees the memory.
  */
 #include "trainer/data/augment.h"
 
@@ -10,10 +11,10 @@
 
 #include <string.h>
 
-/* Of the side that an image moves at most: 2 of 28 pixels, as is usual for such small ones. */
+/* The largest shift, as a part of the side: 2 of 28 pixels, as is usual for small images. */
 #define SHIFT_DIVISOR 14
 
-/* [-limit, limit] from 16 random bits. */
+/* Returns a number within [-limit, limit], made of 16 random bits. */
 static long offset_of(uint64_t bits, size_t side)
 {
     size_t limit = side / SHIFT_DIVISOR;
@@ -115,7 +116,7 @@ int ct_augment_gather(const struct ct_augment *augment, const struct ct_gather *
         size_t sample = op->index[b];
         uint64_t random =
             ct_rng_u64(augment->seed, (uint64_t)CT_RNG_AUGMENT + augment->epoch, sample);
-        /* Without pixels wanted, a stage of a pipeline asks for labels only. */
+        /* Later stages of a pipeline ask for labels only. */
         if (op->features > 0) {
             ct_augment_image(&augment->choice, s, random, augment->images + sample * features,
                              augment->rows + b * features);

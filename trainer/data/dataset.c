@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Loads what --data names: "synthetic", or a folder of CIFAR-10, .npy or IDX files; without --data
- * the folder of Debian's package. Then checks the labels and computes mean and deviation. On
- * failure nothing of the set is left, and the message says what such a folder should hold.
+ * the folder of Debian's package. Then it checks the labels and computes mean and deviation. On
+ * failure nothing stays allocated, and the message says what such a folder should contain.
  */
 #include "trainer/data/dataset.h"
 
@@ -17,12 +17,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Even a set with fewer labels gets as many outputs as the sets this program is made for. */
+/* The least number of outputs, also for a set with fewer labels: that of MNIST and CIFAR-10. */
 #define CLASSES_MIN 10
 
-/* Number of classes that the training labels speak of, checking that they look like class numbers:
- * a damaged file shows as labels far beyond the number of different ones. One number may be
- * missing, since some sets count from 1 (EMNIST's letters). */
+/* Counts the classes of the training labels. In a damaged file labels are far above the number of
+ * different ones, which is an error here. One number may be missing, because some sets count from 1
+ * (EMNIST's letters). */
 static int count_classes(const struct ct_split *train, size_t *out, struct ct_err *err)
 {
     bool seen[UINT8_MAX + 1] = {false};
@@ -60,7 +60,7 @@ int ct_dataset_finish(struct ct_dataset *set, struct ct_err *err)
                               set->test.labels[i], classes);
         }
     }
-    /* Exact sums: at most 2^30 pixels of at most 255. */
+    /* The sums are exact: there are at most 2^30 pixels of at most 255. */
     uint64_t sum = 0, squares = 0;
     size_t features = set->shape.planes * set->shape.height * set->shape.width * set->shape.depth;
     size_t pixels = set->train.count * features;
@@ -74,19 +74,19 @@ int ct_dataset_finish(struct ct_dataset *set, struct ct_err *err)
     set->features = features;
     set->classes = classes;
     set->mean = (float)(mean / 255);
-    /* A constant image set has no spread; dividing by 1 keeps it finite. */
+    /* If all pixels are equal, the deviation is 0. Division by 1 keeps the inputs finite. */
     set->stddev = variance > 0 ? (float)(sqrt(variance) / 255) : 1.0f;
     return 0;
 }
 
 static bool holds(const char *dir, const char *name)
 {
-    char path[PATH_MAX]; /* no longer one can be opened */
+    char path[PATH_MAX]; /* no longer path can be opened */
     int len = snprintf(path, sizeof path, "%s/%s", dir, name);
     return len > 0 && (size_t)len < sizeof path && access(path, F_OK) == 0;
 }
 
-/* Whoever mistyped the folder, or has data of another form, needs more than the name of a file. */
+/* Explains what is missing: for a wrong folder or format a file name is not enough. */
 static int explain_absence(const char *dir, int rc, struct ct_err *err)
 {
     struct stat st;
@@ -97,7 +97,7 @@ static int explain_absence(const char *dir, int rc, struct ct_err *err)
         return ct_err_set(err, rc, "%s is a file: --data names the folder that holds it", dir);
     }
     if (holds(dir, "train-images-idx3-ubyte") || holds(dir, "train-images-idx3-ubyte.gz")) {
-        return rc; /* the reason names the one that is missing */
+        return rc; /* the message already names the missing file */
     }
     return ct_err_set(err, rc,
                       "%s: holds neither train-images-idx3-ubyte nor train-images-idx3-ubyte.gz "

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The first worker of a host copies what it has loaded into a memfd and publishes its descriptor
- * and a token in the store; the others open it through /proc and map it. Files that were mapped
- * are shared already. Where sharing fails each worker loads the set itself; where loading fails
- * the others get the first one's message.
+ * Shares the data set among the workers of a host. The first worker copies what it has loaded into
+ * a memfd and publishes descriptor and token in the store. The others open it through /proc and map
+ * it. Mapped files are shared already. If sharing fails, each worker loads the set itself; if
+ * loading fails, the others get the first worker's message. ct_dataset_fini() unmaps.
  */
 #include "trainer/data/dataset_cache.h"
 
@@ -19,16 +19,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The store's key, with the number of the host. */
+/* A key in the store; %d is the number of the host. */
 #define KEY "dataset/%d"
-/* First bytes of what is told: a place, a reason of failure, or that everyone loads by himself. */
+/* The first byte of the published value: the place of the memory, the reason of a failure, or the
+ * order that each worker loads the set itself. */
 #define TOLD_PLACE '@'
 #define TOLD_FAILURE '!'
 #define TOLD_NOTHING '-'
 
-/* Starts the memory; then images and labels of the training set, and of the test set. */
+/* The start of the memory. Images and labels of training set and test set follow. */
 struct head {
-    char token[48]; /* that this is the memory that was meant */
+    char token[48]; /* proves that this is the memory that was published */
     struct ct_image_shape shape;
     size_t features, classes, train, test;
     float mean, stddev;
@@ -42,7 +43,7 @@ static bool total_of(const struct head *head, size_t *out)
            ct_add_size(pixels, sizeof *head, out);
 }
 
-/* Replaces what the set holds by what stands in the mapping, which it takes. */
+/* Replaces the arrays of the set by those in the mapping, which the set then owns. */
 static void adopt(struct ct_dataset *set, struct ct_mapping map, int fd)
 {
     struct head head;
@@ -74,7 +75,7 @@ static uint8_t *put(uint8_t *to, const void *bytes, size_t len)
 
 static int fill(int fd, const struct head *head, size_t total, const struct ct_dataset *set)
 {
-    /* Memory behind all of it now: touching it later must not fail. */
+    /* Reserves all of the memory, so that touching it later cannot fail. */
     if (posix_fallocate(fd, 0, (off_t)total) != 0) {
         return CT_ENOMEM;
     }
@@ -88,12 +89,12 @@ static int fill(int fd, const struct head *head, size_t total, const struct ct_d
     p = put(p, set->test.images, set->test.count * set->features);
     (void)put(p, set->test.labels, set->test.count);
     (void)munmap(memory, total);
-    /* What was checked once stays so. */
+    /* Seals the memory, because the others check it only once. */
     const int seals = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
     return fcntl(fd, F_ADD_SEALS, seals) == 0 ? 0 : CT_EUNSUPPORTED;
 }
 
-/* Of memory that this worker has made. */
+/* Writes the place of memory that this worker has made. */
 static void name_place(const struct ct_dataset *set, char *told, size_t cap)
 {
     struct head head;
@@ -102,7 +103,7 @@ static void name_place(const struct ct_dataset *set, char *told, size_t cap)
                    (int)sizeof head.token - 1, head.token);
 }
 
-/* Moves the set into shared memory and writes what to tell; any failure means that it stays. */
+/* Moves the set into shared memory and writes what to publish. A failure changes nothing. */
 static int share(struct ct_dataset *set, char *told, size_t cap)
 {
     struct ct_hash_key random;
@@ -133,7 +134,7 @@ static int share(struct ct_dataset *set, char *told, size_t cap)
         (void)close(fd);
         return rc;
     }
-    /* Here, for everyone who maps it later. */
+    /* Done once here, for all workers that map the memory. */
     ct_mapping_use_large_pages(map.bytes, map.len);
     adopt(set, map, fd);
     name_place(set, told, cap);
@@ -150,7 +151,7 @@ static int load_and_tell(const char *source, struct ctw_job *job, const char *ke
         (void)snprintf(told, sizeof told, "%c%s", TOLD_FAILURE, reason.text);
         (void)ct_err_set(err, rc, "%s", reason.text);
     } else if (out->train.image_map.bytes == NULL) {
-        /* Files that were mapped are shared already. Without sharing, everyone loads. */
+        /* Mapped files are shared already. If sharing is impossible, each worker loads. */
         if (share(out, told, sizeof told) != 0) {
             told[0] = TOLD_NOTHING;
             told[1] = '\0';
@@ -181,7 +182,7 @@ static int map_place(int fd, const char *token, struct ct_mapping *out)
     return ct_mapping_of(fd, total, out, NULL);
 }
 
-/* "@PID FD TOKEN" */
+/* Maps the memory of "@PID FD TOKEN". */
 static int attach(const char *told, struct ct_dataset *out)
 {
     long pid;

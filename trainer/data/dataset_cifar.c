@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The binary version of CIFAR-10 (cs.toronto.edu/~kriz/cifar.html): files of records, each a label
- * byte and then 1024 red, 1024 green and 1024 blue bytes of a 32 x 32 image.
+ * Loads the binary version of CIFAR-10 (cs.toronto.edu/~kriz/cifar.html): files of records, each a
+ * label byte, then 1024 red, 1024 green and 1024 blue bytes of a 32 x 32 image. A file that is not
+ * a whole number of records is CT_EFORMAT; ct_dataset_fini() frees what was read.
  */
 #include "trainer/data/dataset.h"
 

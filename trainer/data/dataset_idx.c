@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A folder with the four files of MNIST, plain or gzip-compressed. Plain files are mapped and so
- * shared between processes; compressed ones are unpacked into memory, up to what their header
- * allows. A file that is truncated or of another type is named in the error.
+ * Loads a folder with the four files of MNIST, plain or gzip-compressed. Plain files are mapped,
+ * and so shared between processes. Compressed ones are inflated into memory, up to the size in
+ * their header. The message names a file that is truncated or of another type; ct_dataset_fini()
+ * frees.
  */
 #include "trainer/data/dataset.h"
 
@@ -15,8 +16,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Replaces compressed content by what it inflates to. The header inside says how much that may be,
- * so a small file cannot claim much memory: only the header is inflated before that is known. */
+/* Replaces compressed content by the inflated one. Only the header is inflated first: it says how
+ * large the content may be, so a small file cannot make this use much memory. */
 static int inflate_content(struct ct_buf *content, unsigned dims, struct ct_err *err)
 {
     struct ct_buf plain = CT_BUF_INIT;
@@ -44,7 +45,7 @@ static int inflate_content(struct ct_buf *content, unsigned dims, struct ct_err 
     return 0;
 }
 
-/* Maps a plain file of images; any outcome but 0 means that it must be read. */
+/* Maps a plain file of images. After any outcome but 0 the file must be read instead. */
 static int map_content(const char *path, unsigned dims, struct ct_mapping *map, struct ct_idx *idx)
 {
     int rc = ct_mapping_open(path, CT_IDX_BYTES_MAX + CT_IDX_HEADER_MAX, map, NULL);
@@ -57,7 +58,7 @@ static int map_content(const char *path, unsigned dims, struct ct_mapping *map, 
     return rc;
 }
 
-/* Reads one file into the empty `content`; CT_ENOENT when it is not there. */
+/* Reads one file into the empty `content`. CT_ENOENT if it does not exist. */
 static int read_content(const char *path, bool named_gz, unsigned dims, struct ct_buf *content,
                         struct ct_idx *idx, struct ct_err *err)
 {
@@ -77,8 +78,8 @@ static int read_content(const char *path, bool named_gz, unsigned dims, struct c
     return rc;
 }
 
-/* Reads DIR/NAME, or DIR/NAME.gz when the former is not there. `map`: plain content may be mapped
- * there instead; NULL = not. */
+/* Reads DIR/NAME, or DIR/NAME.gz if the former does not exist. A plain file may be mapped to `map`
+ * instead; `map` NULL forbids that. */
 static int read_idx(const char *dir, const char *name, unsigned dims, struct ct_buf *content,
                     struct ct_mapping *map, struct ct_idx *idx, struct ct_err *err)
 {
@@ -103,7 +104,7 @@ static int read_idx(const char *dir, const char *name, unsigned dims, struct ct_
     return rc;
 }
 
-/* Fills one split and gives its image size. */
+/* Fills one split and gives the size of its images. */
 static int load_split(const char *dir, const char *prefix, struct ct_split *split,
                       struct ct_idx *shape, struct ct_err *err)
 {

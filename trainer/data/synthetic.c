@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A class's pattern interpolates between random values at the knots of a coarse grid; noise is
- * added for each sample. Each random number is a function of its place, so nothing depends on an
- * order.
+ * Makes the synthetic set. The pattern of a class interpolates between random values at the knots
+ * of a coarse grid, and each sample adds noise. Each random number depends only on its place, so no
+ * order of computation matters.
  */
 #include "trainer/data/synthetic.h"
 
@@ -11,10 +11,10 @@
 #define SIDE CT_SYNTHETIC_SIDE
 #define FEATURES ((size_t)SIDE * SIDE)
 
-/* The set does not depend on --seed: two runs of different seeds are about the same task. */
+/* The set does not depend on --seed, so that runs with different seeds solve the same task. */
 #define SET_SEED 20240229
 
-/* Patterns are bilinear between GRID x GRID random knots: smooth, as images are. */
+/* Patterns are bilinear between GRID x GRID random knots, so they are smooth like images. */
 #define GRID 5
 #define PATTERN_WEIGHT 0.25f
 #define NOISE_WEIGHT (1.0f - PATTERN_WEIGHT)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sums what is about to be written, and compares a file's sums with what it says of itself. A file
- * without sums is accepted: other programs write none. What differs is CT_EFORMAT.
+ * Computes the checksums of what will be written, and compares those of a file with what its
+ * metadata say. A file without checksums is accepted, because other programs write none. A
+ * difference is CT_EFORMAT.
  */
 #include "trainer/formats/checksum.h"
 
@@ -81,7 +82,7 @@ static int verify_tensors(const struct ct_safetensors *file, struct ct_err *err)
     uint64_t end = file->count > 0 ? file->tensor[file->count - 1].end : 0;
     for (uint64_t at = 0; rc == 0 && at < end;) {
         uint64_t len = end - at < PIECE ? end - at : PIECE;
-        /* Tensors cover the data without gaps, so any range of it can be read like one. */
+        /* Tensors cover the data without gaps, so any range can be read as if it were a tensor. */
         const struct ct_tensor range = {.name = "data", .begin = at, .end = at + len};
         rc = ct_safetensors_read(file, &range, piece, err);
         if (rc == 0) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Unpacks one gzip stream by zlib. The output grows in steps up to `max`: more is CT_ELIMIT. Data
- * that is damaged, cut off, or followed by other bytes is CT_EFORMAT. zlib's memory comes from the
- * allocation table.
+ * Inflates one gzip stream with zlib. The output grows in steps up to `max`; more is CT_ELIMIT.
+ * Data that is damaged, truncated or followed by other bytes is CT_EFORMAT. zlib allocates through
+ * common/alloc.h. The caller owns the output.
  */
 #include "trainer/formats/gzip.h"
 
@@ -12,7 +12,7 @@
 #include <zlib.h>
 
 #define CHUNK ((size_t)1 << 20)
-/* inflateInit2: 15 window bits, and 16 more asks for the gzip wrapper with its checksum. */
+/* inflateInit2: 15 window bits; 16 more request the gzip wrapper with its checksum. */
 #define GZIP_WINDOW (15 + 16)
 
 static voidpf z_alloc(voidpf data, uInt items, uInt size)
@@ -33,7 +33,8 @@ bool ct_gzip_is(const void *bytes, size_t len)
     return len >= 2 && p[0] == 0x1f && p[1] == 0x8b;
 }
 
-/* Room for the next piece: never beyond max, except for the one byte that shows there is more. */
+/* Returns the size of the next piece of output. It ends at most one byte beyond max; that byte
+ * shows that there is more. */
 static size_t room_for(size_t done, size_t max)
 {
     size_t left = max - done;
@@ -73,7 +74,7 @@ static int run(z_stream *z, size_t max, struct ct_buf *out, struct ct_err *err)
             return ct_err_set(err, CT_EFORMAT, "damaged gzip data: %s",
                               z->msg != NULL ? z->msg : "not a gzip file");
         }
-        /* Output room is left, so the input is used up: the end of the stream is missing. */
+        /* There is room left, so zlib has used all input and the end of the stream is missing. */
         if (z->avail_out > 0) {
             return ct_err_set(err, CT_EFORMAT, "truncated gzip data");
         }

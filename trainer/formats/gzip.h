@@ -11,12 +11,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Does it start with gzip's magic? */
+/* Do the bytes start with gzip's magic number? */
 bool ct_gzip_is(const void *bytes, size_t len);
 
-/* Appends the inflated content to `out`. A content longer than `max` gives CT_ELIMIT after its
- * first `max` bytes were appended, so memory is bounded whatever the data claim. CT_EFORMAT:
- * truncated, damaged, or followed by other bytes. CT_ENOMEM. */
+/* Appends the inflated content to `out`. If the content is longer than `max`, its first `max` bytes
+ * are appended and CT_ELIMIT is returned, so the memory is bounded. CT_EFORMAT: truncated, damaged,
+ * or followed by other bytes. CT_ENOMEM. */
 CT_MUST_CHECK int ct_gzip_inflate(const void *bytes, size_t len, size_t max, struct ct_buf *out,
                                   struct ct_err *err);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads the header, and checks that the items fill the rest of the file exactly.
+ * Reads the header of an IDX file and checks that the items fill the rest exactly. It allocates
+ * nothing.
  */
 #include "trainer/formats/idx.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Maps whole regular files. Large ones are aligned so that the kernel can use large pages. A file
- * that shrinks later ends the process by SIGBUS, as with any mapping.
+ * Maps whole regular files, large ones so that the kernel can use large pages. If a file shrinks
+ * later, access ends the process by SIGBUS, as with any mapping. ct_mapping_close() unmaps.
  */
 #include "trainer/formats/mapping.h"
 
@@ -13,15 +13,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Of x86-64, and of aarch64 with pages of 4 KiB. */
+/* The size of large pages on x86-64, and on aarch64 with pages of 4 KiB. */
 #define LARGE_PAGE ((size_t)2 << 20)
 
-/* Linux 6.1; older headers lack it, older kernels refuse it. */
+/* Since Linux 6.1. Older headers lack it, and older kernels refuse it. */
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
 #endif
 
-/* Large pages need an address that is a multiple of their size, which mmap() does not look for. */
+/* Maps at a multiple of the large page's size. Large pages need that; mmap() ignores it. */
 static void *map_aligned(int fd, size_t len)
 {
     size_t room;
@@ -40,7 +40,7 @@ static void *map_aligned(int fd, size_t len)
         errno = saved;
         return MAP_FAILED;
     }
-    /* The mapping's last page is whole. */
+    /* The mapping includes all of its last page. */
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     size_t end = before + (len + page - 1) / page * page;
     if (before > 0) {
@@ -98,7 +98,7 @@ int ct_mapping_open(const char *path, size_t max, struct ct_mapping *out, struct
         return ct_err_sys(err, ct_code_from_errno(saved), saved, "cannot open %s", path);
     }
     int rc = map_open(fd, path, max, out, err);
-    (void)close(fd); /* the mapping stays */
+    (void)close(fd); /* the mapping stays valid */
     return rc;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A file as read-only memory, so that processes which read the same one share its pages.
+ * A file mapped as read-only memory. Processes that map the same file share its pages.
  */
 #ifndef CT_TRAINER_FORMATS_MAPPING_H
 #define CT_TRAINER_FORMATS_MAPPING_H
@@ -11,22 +11,22 @@
 #include <stdint.h>
 
 struct ct_mapping {
-    const uint8_t *bytes; /* NULL when nothing is mapped */
+    const uint8_t *bytes; /* NULL if nothing is mapped */
     size_t len;
 };
 
-/* Who writes into the file changes what is read: what was checked must be copied if a later change
- * could do harm. CT_ENOENT; CT_ELIMIT when it is longer than `max`; CT_EUNSUPPORTED when it is no
- * file that can be mapped (a FIFO, an empty file). Text names the path. */
+/* If somebody writes to the file, the mapping changes. So what was checked must be copied if a
+ * later change could do harm. CT_ENOENT; CT_ELIMIT if the file is longer than `max`;
+ * CT_EUNSUPPORTED if it cannot be mapped (a FIFO, an empty file). The message names the path. */
 CT_MUST_CHECK int ct_mapping_open(const char *path, size_t max, struct ct_mapping *out,
                                   struct ct_err *err);
 
-/* Maps `len` bytes of an open file, where large pages can hold them. */
+/* Maps `len` bytes of an open file, at an address that allows large pages. */
 CT_MUST_CHECK int ct_mapping_of(int fd, size_t len, struct ct_mapping *out, struct ct_err *err);
 
-/* Asks for large pages behind those bytes, which stay as they are: samples are read in random
- * order, and finding the small page of each takes longer than reading it. Without any nothing
- * changes. */
+/* Asks the kernel for large pages behind these bytes, whose content does not change. Samples are
+ * read in random order, and with small pages finding a page takes longer than reading the sample.
+ * Has no effect if there are no large pages. */
 void ct_mapping_use_large_pages(const uint8_t *bytes, size_t len);
 
 void ct_mapping_close(struct ct_mapping *mapping); /* NULL and zeroed memory are allowed */

@@ -28,22 +28,22 @@ enum ct_npy_type {
 
 struct ct_npy {
     enum ct_npy_type type; /* little endian */
-    size_t item;           /* bytes of one */
+    size_t item;           /* bytes of one item */
     size_t dims;
     size_t dim[CT_NPY_DIMS_MAX]; /* each at least 1 */
     size_t count;                /* product of dim */
-    const uint8_t *data;         /* count * item bytes, not aligned; inside the bytes given */
+    const uint8_t *data;         /* count * item bytes, unaligned, inside the bytes given */
 };
 
-/* Reads a whole file. CT_EFORMAT or CT_ELIMIT with the reason, also when the length is not exactly
- * what the header promises; CT_EUNSUPPORTED for types and orders that are not read here. */
+/* Reads a whole file. CT_EFORMAT or CT_ELIMIT with the reason, also if the length does not match
+ * the header; CT_EUNSUPPORTED for other types and orders of items. */
 CT_MUST_CHECK int ct_npy_parse(const void *bytes, size_t len, struct ct_npy *out,
                                struct ct_err *err);
 
-/* Item `i` of an integer type; CT_ELIMIT when it is not within 0 .. 255. */
+/* Gives item `i` of an integer type; CT_ELIMIT if it is not within 0 .. 255. */
 CT_MUST_CHECK int ct_npy_byte(const struct ct_npy *npy, size_t i, uint8_t *out);
 
-/* Item `i` of an F32. */
+/* Returns item `i` of an F32 array. */
 float ct_npy_float(const struct ct_npy *npy, size_t i);
 
 #endif

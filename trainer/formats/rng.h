@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Random numbers as a function of (seed, stream, counter) and of nothing else: any rank computes
- * any number without drawing those before it, so the result of a run cannot depend on who draws
- * what.
+ * Random numbers that depend only on (seed, stream, counter). Any rank can compute any number
+ * without drawing the earlier ones, so a result cannot depend on which rank draws what.
  */
 #ifndef CT_TRAINER_FORMATS_RNG_H
 #define CT_TRAINER_FORMATS_RNG_H
 
 #include <stdint.h>
 
-/* One stream per use, so that no two uses share numbers under one seed. */
+/* Each use has a stream of its own, so that no two uses share numbers under one seed. */
 enum ct_rng_stream {
     CT_RNG_INIT = 1 << 8, /* + layer index */
     CT_RNG_SYNTHETIC = 2 << 8,
@@ -32,13 +31,13 @@ static inline uint64_t ct_rng_u64(uint64_t seed, uint64_t stream, uint64_t count
     return ct_rng_mix(key + golden * (counter + 1));
 }
 
-/* [0, 1) in steps of 2^-24, all of which a float holds exactly. */
+/* Returns a number in [0, 1), a multiple of 2^-24, which a float holds exactly. */
 static inline float ct_rng_unit(uint64_t seed, uint64_t stream, uint64_t counter)
 {
     return (float)(ct_rng_u64(seed, stream, counter) >> 40) * 0x1p-24f;
 }
 
-/* [0, limit) by the high half of a product; the bias is below limit / 2^64. */
+/* Returns a number in [0, limit), as the high half of a product; the bias is below limit / 2^64. */
 static inline uint64_t ct_rng_below(uint64_t random, uint64_t limit)
 {
     return (uint64_t)(((unsigned __int128)random * limit) >> 64);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Writes header and tensors one after the other, in the given order. Spaces pad the header so that
- * the tensors begin at a multiple of 8 bytes. After a failure the file is incomplete; the caller
- * removes it.
+ * Writes the header and the tensors in the given order. Spaces pad the header so that the data
+ * begins at a multiple of 8 bytes. After a failure the file is incomplete, and the caller removes
+ * it.
  */
 #include "trainer/formats/safetensors.h"
 
@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Data starts at a multiple of this, so that readers may map it as floats. */
+/* The data starts at a multiple of this, so that readers can map it as floats. */
 #define HEADER_ALIGN 8
 
 size_t ct_tensor_out_bytes(const struct ct_tensor_out *tensor)
@@ -51,7 +51,7 @@ static bool add_tensor(cJSON *root, const struct ct_tensor_out *tensor, size_t b
            add_number(offsets, begin + ct_tensor_out_bytes(tensor));
 }
 
-/* The header's text, to be freed by cJSON_free(); NULL when memory is out. */
+/* Returns the header's text, which the caller must cJSON_free(), or NULL without memory. */
 static char *make_header(const struct ct_tensor_out *tensors, size_t count,
                          const struct ct_metadata *metadata, size_t metadata_count)
 {

@@ -5,6 +5,9 @@
  * where nothing on the host waits for them. What differs from step to step is in device memory: the
  * epoch's order of samples, its learning rates, and the number of the batch.
  *
+ * Of a pipeline, one step is replayed at a time. Its messages are recorded with it: the sum of the
+ * gradients, which comes last, waits until they have left.
+ *
  * Whole batches only. The first of a run and the short last one of an epoch are queued as ever;
  * that also chooses kernels and makes room, which cannot be done while recording. When recording
  * fails, all are.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * --predict: what the model says of each test image, as CSV.
+ * --predict: the model's class for each test image, as CSV.
  *
  *     index,class,probability
  *     0,9,0.998213
@@ -10,8 +10,8 @@
 
 #include "trainer/session/trainer.h"
 
-/* Not collective: one rank does it, with the whole model. The file is replaced whole or not at all,
- * as by ct_file_replace(). */
+/* Not collective: called on one rank, which needs the whole model. The file is replaced whole or
+ * not at all, by ct_file_replace(). */
 CT_MUST_CHECK int ct_predict(struct ct_trainer *trainer, const char *path, struct ct_err *err);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The hot path. Nothing in here allocates.
+ * One training step, the hot path. Nothing here allocates. Failures are those of the device and of
+ * collectives; a peer's death is CT_EPEER.
  */
 #include "trainer/loop/train.h"
 #include "trainer/session/gpu_backup.h"
@@ -44,7 +45,7 @@ static int update(struct ct_trainer *t, struct ct_err *err)
     return rc;
 }
 
-/* The stage's arrays are a part of the model's. */
+/* A stage's arrays are a part of the model's. */
 static int update_stage(struct ct_trainer *t, struct ct_err *err)
 {
     struct ct_pipeline *pipe = t->pipe;
@@ -73,7 +74,7 @@ int ct_trainer_queue(struct ct_trainer *t, const uint32_t *index, size_t rows, s
                      struct ct_err *err)
 {
     int rc;
-    t->buckets.sent = 0; /* a step that could not be recorded may have ended anywhere */
+    t->buckets.sent = 0; /* an earlier step that could not be recorded may have stopped anywhere */
     if (t->pipe != NULL) {
         rc = ct_pipeline_run(t->pipe, t->memory.params, &t->data.train, index, rows,
                              1.0f / (float)global_rows, t->memory.totals, err);
@@ -81,12 +82,12 @@ int ct_trainer_queue(struct ct_trainer *t, const uint32_t *index, size_t rows, s
         rc = ct_shards_run(&t->shards, &t->model, t->memory.params, &t->data.train, index,
                            global_rows, t->memory.grads, t->memory.totals, err);
     } else if (rows > 0) {
-        /* The mean over the global batch is folded into the loss, so a plain sum over ranks is the
-         * gradient however the batch was split. */
+        /* The loss is divided by the global batch size, so that the sum over ranks is the gradient,
+         * however the batch was divided. */
         rc = ct_model_run(&t->model, t->memory.params, &t->data.train, index, rows,
                           1.0f / (float)global_rows, t->memory.grads, t->memory.totals, err);
     } else {
-        /* A short last batch can leave a rank without samples; its part of the sum is zero. */
+        /* A short last batch can leave a rank without samples, which then adds zero. */
         rc = t->dev->ops->clear(t->dev, t->memory.grads, t->layout.count * sizeof(float), err);
     }
     if (rc == 0 && t->pipe != NULL) {
@@ -97,9 +98,9 @@ int ct_trainer_queue(struct ct_trainer *t, const uint32_t *index, size_t rows, s
     return rc;
 }
 
-/* The device has CT_DEVICE_BATCHES_AHEAD rooms for indices, which it uses in turn and enlarges by
- * giving back what there was: that waits. Until as many of the largest batches have come one after
- * the other, one of the rooms may be too small. */
+/* The device has CT_DEVICE_BATCHES_AHEAD buffers for indices, which it uses in turn. To enlarge one
+ * it frees the old one, which waits for the device. Until so many of the largest batches have come
+ * in a row, one of the buffers may still be too small. */
 static bool may_grow(struct ct_queued *queued, size_t rows)
 {
     bool in_a_row = rows == queued->most_rows && queued->rows != 0;
@@ -116,12 +117,12 @@ static bool may_grow(struct ct_queued *queued, size_t rows)
 
 int ct_trainer_await_queue(struct ct_trainer *t, size_t rows, struct ct_err *err)
 {
-    /* A pipeline looks after itself. */
+    /* Pipelines have their own waits. */
     if (t->team.comm == NULL || t->dev->kind == CT_DEVICE_CPU || t->pipe != NULL) {
         return 0;
     }
     bool grows = may_grow(&t->queued, rows);
-    /* A new shape is timed, and augmented images are brought there, with the host waiting. */
+    /* The host waits anyway when a new shape is timed, or for the copy of augmented images. */
     bool goes_on = rows == t->queued.rows && !grows && t->data.train.augment == NULL;
     if (goes_on && ++t->queued.steps < CT_DEVICE_BATCHES_AHEAD) {
         return 0;

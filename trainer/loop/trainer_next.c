@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From one generation of the job to the next in the same process: the device with its context, the
- * data set on it, and what trainer/session/gpu_backup.h keeps, stay; all that knows of ranks is
- * made anew.
+ * Moves the trainer to the next generation of the job in the same process. The device with its
+ * context, the data set on it and the copy of trainer/session/gpu_backup.h are kept; everything
+ * that depends on ranks is freed and made again. A failure leaves the trainer ready for
+ * ct_trainer_free().
  */
 #include "trainer/data/dataset_cache.h"
 #include "trainer/loop/train.h"
 #include "trainer/session/gpu_backup.h"
 
-/* Where it is worth it: a GPU's process takes seconds to come to where this one is. */
+/* Only where it saves time: a new process on a GPU needs seconds to get this far. */
 void ct_trainer_stay(struct ct_trainer *t)
 {
     enum ct_in_process choice = t->options.in_process;
@@ -20,7 +21,7 @@ void ct_trainer_stay(struct ct_trainer *t)
     }
 }
 
-/* All but what outlives a generation. */
+/* Clears everything that does not outlive a generation. */
 static void forget(struct ct_trainer *t)
 {
     struct ct_trainer kept = {
@@ -42,7 +43,7 @@ static void forget(struct ct_trainer *t)
 
 bool ct_trainer_goes_on(const struct ct_trainer *t, int rc)
 {
-    /* A GPU may take a peer's end for an error of its own; and what is one shows again. */
+    /* A GPU may report a peer's end as an error of its own. A real one will show again. */
     return t->stays && (rc == CT_EPEER || rc == CT_ETIMEDOUT || rc == CT_ECLOSED ||
                         (rc == CT_EIO && ctw_job_ended(t->job)));
 }

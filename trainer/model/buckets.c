@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A layer's gradient that is done starts the sum of its bucket if it is the bucket's lowest one,
- * and behind it the update. No layer below reads what is updated, as its own gradient is done.
- * ct_buckets_finish() sends what is left and waits.
+ * Sums gradients in buckets. When the gradient of a bucket's lowest layer is computed, its sum is
+ * queued, and after it the update. Layers below do not read what the update writes, because the
+ * gradients of this bucket's layers are finished. ct_buckets_finish() sends the rest and waits. A
+ * failure of a collective is returned unchanged; nothing is allocated.
  */
 #include "trainer/model/buckets.h"
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Starts one thread for each GPU and joins them all. The first that fails aborts the crew, which
- * ends the collectives of the others; the failure that is reported is the one that caused the
- * rest.
+ * Starts one thread per GPU and joins all. The first thread that fails aborts the crew, which ends
+ * the collectives of the others. The failure that caused the others is reported.
  */
 #include "trainer/model/gpu_ranks.h"
 
@@ -40,7 +39,7 @@ static int check(int gpus, const struct ctw_job *job, struct ct_err *err)
                           "start one worker, or leave --gpus out",
                           gpus, workers);
     }
-    /* With no device at all, opening one says why. */
+    /* If there is no device at all, opening one gives the better message. */
     if (count > 0 && count < gpus) {
         return ct_err_set(err, CT_EUNSUPPORTED, "--gpus %d: there %s only %d CUDA device%s here",
                           gpus, count == 1 ? "is" : "are", count, count == 1 ? "" : "s");
@@ -48,7 +47,7 @@ static int check(int gpus, const struct ctw_job *job, struct ct_err *err)
     return 0;
 }
 
-/* A rank that failed because another one did tells less than that one. */
+/* Finds the cause: a rank that failed because another one did knows less than that one. */
 static int first_failure(const struct rank *ranks, int gpus, struct ct_err *err)
 {
     const struct rank *first = NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Each schedule is a function of the share of training that is done.
+ * The schedules. Each is a pure function of the part of the training that is done.
  */
 #include "trainer/model/lr_schedule.h"
 
@@ -24,7 +24,7 @@ double ct_lr_schedule_scaled(enum ct_rate_scale scale, double lr, size_t batch, 
 double ct_lr_schedule_rate(const struct ct_rate *rate, double done, double step)
 {
     if (done < rate->warmup) {
-        /* By the end of the step: the first one would learn nothing at a rate of zero. */
+        /* The rate at the step's end is used: the first step would learn nothing at rate 0. */
         double part = (done + step) / rate->warmup;
         return part < 1 ? rate->full * part : rate->full;
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The learning rate over a training, as a function of how much of it is done, so that a resumed run
- * needs no state to go on exactly.
+ * The learning rate during a training. It depends only on how much of the training is done, so a
+ * resumed run continues exactly without further state.
  *
  *     full |      ____
  *          |    /      \__          warm-up: a line from zero, then the schedule over what is left
@@ -17,11 +17,11 @@ enum ct_schedule {
     CT_SCHEDULE_CONSTANT, /* the full rate throughout */
 };
 
-/* How the rate follows the global batch, given the batch that it was found for. */
+/* How the rate depends on the global batch size, given the batch size that it was found for. */
 enum ct_rate_scale {
     CT_RATE_SCALE_OFF,
-    CT_RATE_SCALE_LINEAR, /* in proportion (Goyal et al., arXiv 1706.02677) */
-    CT_RATE_SCALE_SQRT,   /* with the square root: beyond the batch where the line breaks down */
+    CT_RATE_SCALE_LINEAR, /* proportional (Goyal et al., arXiv 1706.02677) */
+    CT_RATE_SCALE_SQRT, /* by the square root, for batches that are too large for the linear rule */
 };
 
 struct ct_rate {
@@ -30,10 +30,10 @@ struct ct_rate {
     double warmup, epochs; /* 0 <= warmup < epochs */
 };
 
-/* The full rate for `batch` samples per step where `lr` was found with `base`, >= 1. */
+/* Returns the full rate for `batch` samples per step if `lr` was found with `base` >= 1. */
 double ct_lr_schedule_scaled(enum ct_rate_scale scale, double lr, size_t batch, size_t base);
 
-/* Of the step that starts when `done` epochs are done and takes `step` of one. */
+/* Returns the rate of a step that starts after `done` epochs and takes `step` of an epoch. */
 double ct_lr_schedule_rate(const struct ct_rate *rate, double done, double step);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * All ranks gather what each has seen, so all come to the same result in the same step. The number
- * of steps until the next exchange is rank 0's, from how long its last steps took.
+ * All ranks gather what each has noticed, so all decide the same in the same step. Rank 0 sets the
+ * number of steps until the next exchange, from the time that its last steps took. A failure is
+ * that of the exchange.
  */
 #include "trainer/model/preempt.h"
 
@@ -11,9 +12,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A notice comes seconds to minutes ahead; a twentieth of a second is soon enough. */
+/* A notice comes seconds to minutes before the end, so a twentieth of a second is soon enough. */
 #define EXCHANGE_NS (50 * CT_NS_PER_MS)
-/* So that a few fast steps in the beginning cannot put the next exchange far away. */
+/* So that a few fast steps at the start cannot postpone the next exchange for long. */
 #define GROWTH_MAX 8
 
 enum { VALUE_WANTS, VALUE_STEPS, VALUE_SUMS, VALUES = VALUE_SUMS + CT_PREEMPT_SUMS };
@@ -32,7 +33,7 @@ static bool noticed(const struct ct_preempt *p)
            (p->file != NULL && access(p->file, F_OK) == 0);
 }
 
-/* Steps until the next exchange, from what those since the last one took. */
+/* Returns the steps until the next exchange, from the time of those since the last one. */
 static int64_t interval(struct ct_preempt *p)
 {
     int64_t now = ct_clock_now(NULL);
@@ -73,7 +74,7 @@ int ct_preempt_agree(struct ct_preempt *p, struct ct_team *team, double sums[CT_
         }
     }
     if (rc == 0) {
-        p->next = p->steps + (int64_t)all[VALUE_STEPS]; /* rank 0's: clocks differ */
+        p->next = p->steps + (int64_t)all[VALUE_STEPS]; /* rank 0's value, because clocks differ */
     }
     ct_free(all);
     return rc;

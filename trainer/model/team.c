@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Every function also works without a communicator (one rank), where it does what is left to do on
- * one device. Failures of collectives come back as they are: a peer's death is CT_EPEER.
+ * The team. Without a communicator (one rank) each function does only what remains on one device.
+ * Failures of collectives are returned unchanged: the death of a peer is CT_EPEER. ct_team_close()
+ * frees the memory.
  */
 #include "trainer/model/team.h"
 
@@ -10,7 +11,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* A double travels as four pieces of 16 bits, each of which a float holds exactly. */
+/* A double is sent as four numbers of 16 bits, which floats hold exactly. */
 #define PIECES (sizeof(double) / sizeof(uint16_t))
 #define ROW (CT_TEAM_VALUES_MAX * PIECES)
 
@@ -131,7 +132,7 @@ int ct_team_all_reduce_wait(struct ct_team *team, struct ct_err *err)
 
 int ct_team_barrier(struct ct_team *team, struct ct_err *err)
 {
-    /* On GPUs every rank has done the same update to its own copy. */
+    /* On GPUs nothing is shared: every rank has made the same update to its own copy. */
     return team->shares_model ? ctw_comm_barrier(team->comm, err) : 0;
 }
 
@@ -146,7 +147,7 @@ int ct_team_broadcast_from(struct ct_team *team, void *block, size_t bytes, int 
     if (team->comm == NULL) {
         return 0;
     }
-    /* After what is queued, as every collective of a GPU. */
+    /* The broadcast must come after the queued work, like every collective of a GPU. */
     int rc = team->dev->ops->fork != NULL ? team->dev->ops->fork(team->dev, err) : 0;
     if (rc == 0) {
         rc = ctw_comm_broadcast(team->comm, block, bytes, root, err);
@@ -182,14 +183,14 @@ int ct_team_all_gather(struct ct_team *team, const double *mine, size_t n, doubl
         memcpy(all, mine, n * sizeof *all);
         return 0;
     }
-    /* Every rank fills its own row and leaves zeros elsewhere, so the sum is all rows. */
+    /* Every rank fills its own row and leaves zeros elsewhere, so the sum contains all rows. */
     size_t count = ROW * (size_t)team->world, bytes = count * sizeof(float);
     const struct ct_device_ops *ops = team->dev->ops;
     memset(team->words, 0, bytes);
     for (size_t i = 0; i < n; i++) {
         split(mine[i], team->words + (size_t)team->rank * ROW + i * PIECES);
     }
-    /* What is queued may need a peer, whose end an upload would not notice. */
+    /* Queued work may wait for a peer, whose death an upload would not notice. */
     int rc = team->dev->kind != CT_DEVICE_CPU ? ct_team_sync(team, err) : 0;
     if (rc == 0) {
         rc = ops->upload(team->dev, team->exchange, team->words, bytes, err);
@@ -230,8 +231,8 @@ int ct_team_sum(struct ct_team *team, double *values, size_t n, struct ct_err *e
 
 int ct_team_sync(struct ct_team *team, struct ct_err *err)
 {
-    /* The communicator's wait ends when a peer dies; the device's own would not, so that wait must
-     * be for what the device computes, too: replayed collectives are there. */
+    /* The communicator's wait ends when a peer dies; the device's own wait would not. So the first
+     * must cover the device's work as well, because that contains replayed collectives. */
     bool forks = team->comm != NULL && team->dev->ops->fork != NULL;
     int rc = forks ? team->dev->ops->fork(team->dev, err) : 0;
     if (rc == 0 && team->comm != NULL) {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The ranks of a job as the trainer sees them, over one of two ways to keep the model:
+ * The ranks of a job as the trainer sees them. There are two ways to keep the model:
  *
- * - on CPUs, parameters and optimizer state are one block that all ranks of a host see; each rank
- *   updates its own share of them, so nothing is copied and no rank keeps the whole state. Every
- *   host has such a block and does the same to it, on the sum of all hosts' gradients;
- * - on GPUs, each rank has its own copy on its device and does the whole update on the sum of all
- *   gradients. A GPU without peers needs no communicator.
+ * - on CPUs, parameters and optimizer state are one block that all ranks of a host share; each rank
+ *   updates its own share, so nothing is copied and no rank keeps the whole state. Every host has
+ *   such a block and updates it by the sum of all hosts' gradients;
+ * - on GPUs, each rank has a copy of its own on its device and does the whole update by the sum of
+ *   all gradients. A GPU without peers needs no communicator.
  */
 #ifndef CT_TRAINER_MODEL_TEAM_H
 #define CT_TRAINER_MODEL_TEAM_H
@@ -18,18 +18,18 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Gradients, parameters and two states, and the exchange. */
+/* For gradients, parameters, two optimizer states and the exchange. */
 #define CT_TEAM_BLOCKS_MAX 8
 
 struct ct_team {
-    struct ctw_comm *comm; /* NULL: a GPU alone */
+    struct ctw_comm *comm; /* NULL: one GPU without peers */
     struct ct_device *dev; /* borrowed; collectives of a GPU are on its side stream */
     int rank, world;
-    bool shares_model;               /* one block for all ranks, each updates its share */
+    bool shares_model;               /* one block for all ranks; each updates its share */
     void *block[CT_TEAM_BLOCKS_MAX]; /* memory of `dev` that the team owns */
     size_t block_count;
     float *exchange; /* device memory: one row of words per rank */
-    float *words;    /* the same on the host */
+    float *words;    /* host memory of the same size */
 };
 
 /* Collective. The team borrows job and dev. */
@@ -37,50 +37,50 @@ CT_MUST_CHECK int ct_team_open(struct ctw_job *job, struct ct_device *dev, enum 
                                struct ct_team *out, struct ct_err *err);
 void ct_team_close(struct ct_team *team); /* NULL and zeroed memory are allowed */
 
-/* Collective. Zeroed floats in device memory: for this rank's gradients, or for the model. They
- * live as long as the team. */
+/* Collective. Allocates zeroed floats in device memory, for this rank's gradients or for the model.
+ * They live as long as the team. */
 CT_MUST_CHECK int ct_team_alloc_gradients(struct ct_team *team, size_t count, float **out,
                                           struct ct_err *err);
 CT_MUST_CHECK int ct_team_alloc_model(struct ct_team *team, size_t count, float **out,
                                       struct ct_err *err);
 
-/* Collective. Sums the gradients of all ranks; afterwards [*begin, *end) of this rank's block holds
- * the sum, and that is the range of the model that it must update. */
+/* Collective. Sums the gradients of all ranks. Afterwards [*begin, *end) of this rank's block holds
+ * the sum; this rank must update that range of the model. */
 CT_MUST_CHECK int ct_team_reduce_scatter(struct ct_team *team, float *gradients, size_t count,
                                          size_t *begin, size_t *end, struct ct_err *err);
 
-/* The same in parts, on GPUs: each call queues the sum of one range, beside what the device
- * computes next; what is queued after ct_team_all_reduce_wait() sees all sums. */
+/* The same in parts, on GPUs: each call queues the sum of one range, beside the device's next
+ * computations. What is queued after ct_team_all_reduce_wait() sees all sums. */
 CT_MUST_CHECK int ct_team_all_reduce(struct ct_team *team, float *range, size_t count,
                                      struct ct_err *err);
 CT_MUST_CHECK int ct_team_all_reduce_wait(struct ct_team *team, struct ct_err *err);
 
-/* Collective. Returns when every rank sees the model as all ranks left it. */
+/* Collective. Returns when every rank sees the updates of all ranks. */
 CT_MUST_CHECK int ct_team_barrier(struct ct_team *team, struct ct_err *err);
 
-/* Collective. Copies a block of the model from rank 0's host to the others' where it is shared. */
+/* Collective. Copies a block of a shared model from rank 0's host to the other hosts. */
 CT_MUST_CHECK int ct_team_broadcast(struct ct_team *team, void *block, size_t bytes,
                                     struct ct_err *err);
 
-/* Collective. Copies a block of the model from rank `root` to all others; where it is shared, from
- * that rank's host to the others'. */
+/* Collective. Copies a block of the model from rank `root` to all others; if the model is shared,
+ * from that rank's host to the other hosts. */
 CT_MUST_CHECK int ct_team_broadcast_from(struct ct_team *team, void *block, size_t bytes, int root,
                                          struct ct_err *err);
 
 #define CT_TEAM_VALUES_MAX 4
 
-/* Collective. all[r * n + i] = mine[i] of rank r, bit by bit: for sums and checks that must be
- * exact, which adding floats is not. n <= CT_TEAM_VALUES_MAX. */
+/* Collective. all[r * n + i] = mine[i] of rank r, with the same bits. For sums and checks that must
+ * be exact, which a sum of floats is not. n <= CT_TEAM_VALUES_MAX. */
 CT_MUST_CHECK int ct_team_all_gather(struct ct_team *team, const double *mine, size_t n,
                                      double *all, struct ct_err *err);
 
-/* Collective. Replaces values[0 .. n) by their sums over ranks, added in rank order. */
+/* Collective. Replaces values[0 .. n) by their sums over the ranks, added in rank order. */
 CT_MUST_CHECK int ct_team_sum(struct ct_team *team, double *values, size_t n, struct ct_err *err);
 
-/* Waits for what is queued on the device, watching the peers. */
+/* Waits for all work queued on the device. Fails if a peer dies meanwhile. */
 CT_MUST_CHECK int ct_team_sync(struct ct_team *team, struct ct_err *err);
 
-/* The device's download, but a GPU's peers are watched while it waits for what is queued. */
+/* As the device's download, but fails if a peer of a GPU dies while it waits for queued work. */
 CT_MUST_CHECK int ct_team_download(struct ct_team *team, void *dst, const void *src, size_t bytes,
                                    struct ct_err *err);
 

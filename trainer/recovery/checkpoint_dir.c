@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Looks for the newest whole file: a damaged one is named in the warnings and passed over for the
- * one before. Only files that are named as checkpoints are removed or renamed, and their half-
- * written copies.
+ * Finds the newest complete checkpoint of a folder. A damaged one is skipped with a line in the
+ * warnings. Only files that are named like checkpoints, and their temporary copies, are ever
+ * removed or renamed. The caller frees lists and paths and closes the file.
  */
 #include "trainer/recovery/checkpoint_dir.h"
 
@@ -21,7 +21,7 @@
 
 #define PREFIX "step-"
 #define SUFFIX ".safetensors"
-#define DIGITS 12 /* so that names sort like numbers; longer ones are read too */
+#define DIGITS 12 /* so that names sort like numbers; longer numbers are read, too */
 
 static int out_of_memory(struct ct_err *err)
 {
@@ -33,7 +33,7 @@ char *ct_checkpoint_dir_path(const char *dir, int64_t step)
     return ct_asprintf("%s/" PREFIX "%0*" PRId64 SUFFIX, dir, DIGITS, step);
 }
 
-/* The step in a name of ours that ends with `suffix`; -1 for any other name. */
+/* Returns the step in a checkpoint's name that ends with `suffix`; -1 for any other name. */
 static int64_t step_of(const char *name, const char *suffix)
 {
     size_t len = strlen(name), prefix = strlen(PREFIX), tail = strlen(suffix);
@@ -59,7 +59,7 @@ static int newest_first(const void *a, const void *b)
     return x > y ? -1 : x < y;
 }
 
-/* Appends the steps of the folder's checkpoints. 0 or an errno. */
+/* Appends the steps of the folder's checkpoints. Returns 0 or an errno. */
 static int read_steps(const char *dir, struct ct_buf *found)
 {
     DIR *d = opendir(dir);
@@ -69,7 +69,7 @@ static int read_steps(const char *dir, struct ct_buf *found)
     int failed = 0;
     const struct dirent *entry;
     do {
-        errno = 0; /* tells a failure from the end */
+        errno = 0; /* so that a failure of readdir() differs from the end */
         entry = readdir(d);
         int64_t step = entry != NULL ? step_of(entry->d_name, SUFFIX) : -1;
         if (entry == NULL) {
@@ -119,13 +119,13 @@ int ct_checkpoint_dir_probe(const char *dir, struct ct_err *err)
     return rc;
 }
 
-/* Can this failure mean nothing but a file that was torn or damaged? */
+/* Does this failure always mean that the file is torn or damaged? */
 static bool is_damage(int code)
 {
     return code == CT_EFORMAT || code == CT_ELIMIT || code == CT_EIO;
 }
 
-/* Steps come newest first. */
+/* `steps` are sorted, newest first. */
 static int newest_of(const char *dir, const int64_t *steps, size_t count,
                      const struct ct_layout *layout, enum ct_optimizer_kind optimizer,
                      struct ct_safetensors *file, struct ct_progress_point *point,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opening only reads, since peers may still be looking; rank 0 prepares the file after all have
- * looked, and then each maps it. A file of another shape, or that never was whole, counts as none.
- * ct_step_snapshot_fini() unmaps; the file is the launcher's.
+ * The file of snapshots. Opening only reads, because peers may still be reading. When all have,
+ * rank 0 prepares the file, and then each rank maps it. A file of another shape, or one that was
+ * never complete, counts as empty. ct_step_snapshot_fini() unmaps; the launcher owns the file.
  */
 #include "trainer/recovery/step_snapshot.h"
 
@@ -20,20 +20,20 @@
 #define CACHE_LINE 64
 #define SLOTS 2
 
-/* "ctsnap" and the version of what follows. */
+/* "ctsnap" and the version of the layout. */
 #define MAGIC UINT64_C(0x63747361736e7001)
 
 struct header {
-    _Atomic uint64_t magic; /* written last: a header without it is none */
+    _Atomic uint64_t magic; /* written last, so that an incomplete header is invalid */
     uint64_t fingerprint, floats, arrays;
     _Atomic int64_t told;
 };
 
-/* One line per rank, so that ranks do not take it from each other. */
+/* Each rank has a cache line of its own, so that ranks do not slow each other down. */
 struct mark {
     _Alignas(CACHE_LINE) _Atomic int64_t step; /* 0 while the rank writes */
     int32_t world, generation;
-    struct ct_snapshot_point point; /* its own `step` is there for the reader only */
+    struct ct_snapshot_point point; /* its `step` is used only while reading */
 };
 
 struct front {
@@ -96,7 +96,7 @@ static bool is_ours(const struct ct_step_snapshot *s)
            h->arrays == s->shape.arrays;
 }
 
-/* What a slot holds, if it holds something whole. */
+/* Reads the point of a slot, if the slot is complete. */
 static bool read_slot(const struct ct_step_snapshot *s, size_t slot, struct ct_snapshot_point *out)
 {
     const struct mark *marks = front_of(s)->marks[slot];
@@ -187,12 +187,12 @@ void ct_step_snapshot_load(const struct ct_step_snapshot *s, float *const *array
 int ct_step_snapshot_prepare(struct ct_step_snapshot *s, struct ct_err *err)
 {
     if (s->map != NULL) {
-        return 0; /* what is there is of this shape */
+        return 0; /* the file already has this shape */
     }
     if (s->fd < 0) {
         return 0;
     }
-    /* Anew and with memory behind all of it, so that touching it cannot fail later. */
+    /* Empties the file and reserves all of its memory, so that touching it cannot fail later. */
     int rc = ftruncate(s->fd, 0);
     while (rc == 0 && (rc = fallocate(s->fd, 0, 0, (off_t)s->bytes)) != 0 && errno == EINTR) {
         rc = 0;
@@ -200,7 +200,7 @@ int ct_step_snapshot_prepare(struct ct_step_snapshot *s, struct ct_err *err)
     if (rc != 0) {
         (void)fail(err, "no memory for snapshots");
         int emptied = ftruncate(s->fd, 0);
-        (void)emptied; /* what stays costs memory, and is written anew by the next attempt */
+        (void)emptied; /* if this fails, too, the memory stays in use until the next attempt */
         return CT_ENOMEM;
     }
     rc = map_file(s, 0, err);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Happy path: rank 0 opens what is written to, each rank makes its trainer and runs it. Where a
- * peer fails and this process may go on, the trainer joins the next generation, in which another
- * process may be rank 0.
+ * One rank. Happy path: rank 0 opens the outputs, each rank makes its trainer and runs it. If a
+ * peer fails and this process may continue, the trainer joins the next generation, in which another
+ * process may be rank 0. Any other failure aborts the trainer, so that the peers fail, too. The
+ * trainer is freed here.
  */
 #include "trainer/run/rank.h"
 
@@ -15,7 +16,7 @@ bool ct_rank_error_is_permanent(const struct ct_rank_run *run, int code)
     return configuration && !atomic_load(&run->trains);
 }
 
-/* One generation of it. Rank 0 tells how it goes, which is not always the same process. */
+/* Trains in one generation. Rank 0 reports; that is not the same process in every generation. */
 static int train_on(struct ct_trainer *trainer, struct ct_rank_run *run, struct ct_err *err)
 {
     bool leads = ctw_job_env(trainer->job)->rank == 0;

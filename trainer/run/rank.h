@@ -13,22 +13,22 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-/* Of a process, whose ranks are threads with --gpus. Zeroed but for what is borrowed. */
+/* The run of a process; with --gpus its ranks are threads. Zeroed except for what is borrowed. */
 struct ct_rank_run {
     const struct ct_train_options *options;
     const volatile sig_atomic_t *stop_asked;
-    void (*catch_signals)(const struct ct_train_options *options); /* before the first step */
-    struct ct_sinks sinks;                                         /* of rank 0 */
+    void (*catch_signals)(
+        const struct ct_train_options *options); /* called before the first step */
+    struct ct_sinks sinks;                       /* of rank 0 */
     bool opened;
-    atomic_bool trains; /* a rank has come as far as the first step */
+    atomic_bool trains; /* a rank has reached the first step */
 };
 
-/* A ct_rank_fn; `data` is a struct ct_rank_run. What fails here ends the peers' collectives, too.
- */
+/* A ct_rank_fn; `data` is a struct ct_rank_run. A failure ends the peers' collectives, too. */
 CT_MUST_CHECK int ct_rank_train(struct ctw_job *job, void *data, struct ct_err *err);
 
-/* Would another start meet the same error? Before the first step, what is wrong with options and
- * files is; what becomes of memory, devices and peers may be another matter next time. */
+/* Would another start meet the same error? Before the first step, errors of options and files
+ * would; those of memory, devices and peers may not. */
 bool ct_rank_error_is_permanent(const struct ct_rank_run *run, int code);
 
 #endif

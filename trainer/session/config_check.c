@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Each rank hashes what must agree, all gather the hashes, and the first that differs from rank
- * 0's is named.
+ * Each rank hashes everything that must agree, all gather the hashes, and the message names the
+ * first rank whose hash differs from rank 0's. The table of hashes is freed here.
  */
 #include "trainer/session/config_check.h"
 
@@ -51,14 +51,14 @@ uint64_t ct_config_check_fingerprint(const struct ct_trainer *t)
     return hash;
 }
 
-/* Of everything that must be the same on all ranks for their sum to mean something. */
+/* Hashes everything that must be the same on all ranks. */
 static uint64_t fingerprint(const struct ct_trainer *t)
 {
     uint64_t hash = ct_config_check_fingerprint(t);
     HASH(hash, t->options.eval_only);
     HASH(hash, t->options.bucket_mb);
-    HASH(hash, t->options.metrics_every); /* decides when ranks exchange how it goes */
-    if (t->options.pipeline_stages > 1) { /* for which stages are brought together */
+    HASH(hash, t->options.metrics_every); /* decides when ranks exchange */
+    if (t->options.pipeline_stages > 1) { /* when stages are collected for a checkpoint */
         bool saves = t->options.checkpoint != NULL || t->options.checkpoint_dir != NULL;
         HASH(hash, saves);
         HASH(hash, t->options.checkpoint_every);
@@ -72,7 +72,7 @@ static uint64_t fingerprint(const struct ct_trainer *t)
 int ct_config_check(struct ct_trainer *t, struct ct_err *err)
 {
     uint64_t hash = fingerprint(t);
-    /* Halves, since not every pattern of 64 bits is a double that survives. */
+    /* Sent as halves, because not every 64-bit pattern survives as a double. */
     const double mine[2] = {(double)(hash >> 32), (double)(hash & UINT32_MAX)};
     double *all = ct_calloc(2 * (size_t)t->team.world, sizeof *all);
     if (all == NULL) {

@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The copy is one block of device memory, which is made once and lives until the trainer ends.
- * When a generation begins, ranks tell each other how new their copies are; the one with the
- * newest broadcasts it, unless a checkpoint is newer. Without memory for the copy a warning says
- * that training will go on from a checkpoint.
+ * The copy is one block of device memory, allocated once for the life of the trainer. When a
+ * generation begins, ranks compare the age of their copies. The rank with the newest broadcasts it,
+ * unless a checkpoint is newer. Without memory for the copy a warning says that training will
+ * continue from a checkpoint.
  */
 #include "trainer/session/gpu_backup.h"
 
 #include "common/alloc.h"
 #include "common/clock.h"
 
-/* A copy reads and writes; even small GPUs copy more than 100 bytes in a nanosecond, large ones a
- * thousand. A fiftieth of the time at 500 of them leaves 10 bytes for each nanosecond that passes.
- */
+/* A copy reads and writes. At 500 bytes per nanosecond, which large GPUs exceed, a fiftieth of the
+ * time is enough for 10 bytes in each nanosecond that passes. */
 #define BYTES_PER_NS 10
 
 void ct_gpu_backup_open(struct ct_trainer *t)
 {
     struct ct_err err = {0};
-    /* Of a pipeline's stages a dead one's would be missing, unless another pipeline has it, too. */
+    /* A pipeline could not continue from copies, because those of a dead stage may be missing. */
     if (t->dev->kind == CT_DEVICE_CPU || t->backup.copy != NULL || t->pipe != NULL) {
         return;
     }
@@ -32,7 +31,7 @@ void ct_gpu_backup_open(struct ct_trainer *t)
     }
     int rc = ct_buf_printf(
         &t->warnings, "%s: when a worker dies, training goes on from a checkpoint\n", err.text);
-    (void)rc; /* without memory for words there is nobody to tell */
+    (void)rc; /* without memory for the text there is no warning */
 }
 
 void ct_gpu_backup_close(struct ct_gpu_backup *backup, struct ct_device *dev)

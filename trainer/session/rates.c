@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Differences of sums between two points, divided by samples and time.
+ * Means over the samples and the time between two points. Pure.
  */
 #include "trainer/session/rates.h"
 

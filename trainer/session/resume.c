@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where a training goes on: from the file that --resume names, or from the newest whole checkpoint
- * of the folder, or at the start when there is none.
+ * Finds where the training continues: at the file that --resume names, at the newest complete
+ * checkpoint of the folder, or at the start if there is none. The caller closes the file; a
+ * checkpoint that does not fit is CT_EINVAL.
  */
 #include "trainer/recovery/checkpoint_dir.h"
 #include "trainer/session/trainer.h"
@@ -13,8 +14,7 @@ bool ct_train_resumes_itself(const struct ct_train_options *options)
     return options->resume != NULL && strcmp(options->resume, CT_RESUME_AUTO) == 0;
 }
 
-/* Within an epoch the position is a number of batches, which only says something for the same
- * batches. */
+/* A position within an epoch is a number of batches, so it is valid only for the same batches. */
 static int check_point(const struct ct_train_options *options, size_t count,
                        const struct ct_progress_point *point, const char *where, struct ct_err *err)
 {

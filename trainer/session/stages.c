@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opens the pipeline of a rank, and brings a scattered model together for a checkpoint: stage
- * after stage is broadcast by the rank that has it, in pieces that fit the transit memory.
+ * Opens the pipeline of a rank, and collects a scattered model for a checkpoint: each stage is
+ * broadcast by the rank that has it, in pieces that fit the transit memory. Failures are those of
+ * the collectives; the team owns the memory.
  */
 #include "trainer/session/stages.h"
 
-/* Floats that GPUs send each other at a time: 16 MiB are as fast as more. */
+/* The most floats of one broadcast between GPUs: 16 MiB, because more is not faster. */
 #define TRANSIT ((size_t)4 << 20)
 
 static struct ct_pipeline_options options_of(const struct ct_trainer *t, size_t rows)
@@ -38,7 +39,8 @@ struct ct_span ct_stages_held(const struct ct_trainer *t)
     return ct_pipe_span(&t->layout, stages, (size_t)t->team.rank % stages);
 }
 
-/* A machine's ranks follow each other, so those of as many as there are stages have all. */
+/* Is this rank's machine without some stage? A machine's ranks are consecutive, so a machine with
+ * as many ranks as stages has all. */
 static bool lacks_stages(const struct ct_trainer *t)
 {
     size_t here = (size_t)ctw_job_env(t->job)->local_world_size;
@@ -61,8 +63,9 @@ int ct_stages_open(struct ct_trainer *t, size_t rows, struct ct_err *err)
     return rc;
 }
 
-/* Floats [from, from + count) of a stage's, of the array whose part this rank has in `array`: to
- * every rank, or every machine, from the first lane, in which a stage's rank is its number. */
+/* Sends floats [from, from + count) of a stage's part of the array to every rank (or machine).
+ * `array` is the part that this rank has. The sender is in the first replica, where a stage's
+ * number is its rank. */
 static int pass_on(struct ct_trainer *t, float *array, size_t stage, size_t from, size_t count,
                    float *out, struct ct_err *err)
 {

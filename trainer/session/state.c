@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The model between device memory and checkpoint files. Where the device is the CPU the file is
- * read into the model itself, else through a copy on the host.
+ * Moves the model between device memory and checkpoint files. On the CPU a file is read directly
+ * into the model; on a GPU through a copy in host memory, which belongs to the trainer's memory.
  */
 #include "trainer/session/stages.h"
 
 #include <string.h>
 
-/* What a checkpoint is read into. */
+/* The memory into which a checkpoint is read. */
 static struct ct_state_view host_view(const struct ct_trainer *t)
 {
     struct ct_arrays arrays = ct_trainer_arrays(t->memory.params, &t->optimizer);

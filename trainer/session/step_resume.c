@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Every function of this file does nothing without a file in memory. What fails here never fails
- * the training: it becomes a line of trainer->warnings, and a failure later goes back to a
- * checkpoint.
+ * Snapshots of each step. Without a file in memory every function does nothing. A failure here
+ * never fails the training: it becomes a line of trainer->warnings, and a later failure of a worker
+ * then goes back to a checkpoint.
  */
 #include "trainer/session/step_resume.h"
 
@@ -12,7 +12,7 @@ static void warn(struct ct_buf *warnings, const struct ct_err *err)
 {
     int rc = ct_buf_printf(warnings, "%s: after a failure, training goes on from a checkpoint\n",
                            err->text);
-    (void)rc; /* without memory for words there is nobody to tell */
+    (void)rc; /* without memory for the text there is no warning */
 }
 
 void ct_step_resume_open(struct ct_trainer *t, const struct ctw_env *env, uint64_t fingerprint)
@@ -40,7 +40,7 @@ void ct_step_resume_open(struct ct_trainer *t, const struct ctw_env *env, uint64
     t->optimizer.step = found->step;
     t->at.epoch = found->epoch;
     t->at.batch = found->batch;
-    if (t->step_snapshot.told > found->epoch) { /* it was the epoch's last step */
+    if (t->step_snapshot.told > found->epoch) { /* the snapshot was of the epoch's last step */
         t->at.epoch++;
         t->at.batch = 0;
         t->at.after_report = true;

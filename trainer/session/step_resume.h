@@ -1,33 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a training survives its workers: between the trainer and trainer/recovery/step_snapshot.h.
- * Everything here does nothing where there is no memory for it: without a launcher that would
- * restart workers, on GPUs, over several machines, and with --snapshot off. What fails warns and is
- * done without.
+ * Restart from the snapshot of the last step: connects the trainer and
+ * trainer/recovery/step_snapshot.h. Nothing is kept without a launcher that restarts workers, on
+ * GPUs, over several machines, and with --snapshot off. A failure adds a warning, and training
+ * continues without snapshots.
  */
 #ifndef CT_TRAINER_SESSION_STEP_RESUME_H
 #define CT_TRAINER_SESSION_STEP_RESUME_H
 
 #include "trainer/session/trainer.h"
 
-/* Before the ranks check that they agree: looks for a snapshot at least as new as where the trainer
- * stands, and takes over its position. `fingerprint` is of all that decides how training goes on.
- */
+/* Called before the ranks check that they agree: looks for a snapshot at least as new as the
+ * trainer's position, and takes over its position. `fingerprint` is of everything that decides how
+ * training continues. */
 void ct_step_resume_open(struct ct_trainer *trainer, const struct ctw_env *env,
                          uint64_t fingerprint);
 
-/* On rank 0, between two barriers of the ranks: makes the memory ready for this generation and
- * fills the model from what was found. False when nothing was. */
+/* On rank 0, between two barriers of the ranks: prepares the memory for this generation and fills
+ * the model from the snapshot. False if there was none. */
 bool ct_step_resume_fill(struct ct_trainer *trainer);
 
-/* On every rank, after the second of those barriers. */
+/* On every rank, after the second of these barriers. */
 void ct_step_resume_start(struct ct_step_snapshot *snapshot, struct ct_buf *warnings);
 
-/* Puts into the totals what earlier generations summed up in the epoch that begins or goes on. The
- * number of samples behind that, the same on every rank. */
+/* Adds to the totals what earlier generations have summed in the current epoch. Returns the number
+ * of samples in those sums, the same on every rank. */
 size_t ct_step_resume_epoch(struct ct_trainer *trainer);
 
-/* When a rank has updated its share [begin, end) of the model in the step under way. */
+/* Called when a rank has updated its share [begin, end) of the model in the current step. */
 void ct_step_resume_step(struct ct_trainer *trainer, size_t begin, size_t end);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A file of its own, because the GPU backup needs it where no checkpoint is read or written: the
- * programs of tools/gpu-check are linked without JSON.
+ * Lists the arrays of a training. It is a separate file because the GPU backup needs it in the
+ * programs of tools/gpu-check, which are linked without JSON and so without checkpoints. It cannot
+ * fail.
  */
 #include "trainer/session/trainer.h"
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The terminal's line is rewritten in place, and ended before anything else is printed.
+ * The text output. On a terminal one line is rewritten in place, and ended before anything else is
+ * printed. A failed write is ignored; the caller owns the stream.
  */
 #include "trainer/show/console.h"
 
-/* Carriage return and "erase to the end of the line" (ECMA-48 EL), which every terminal knows. */
+/* Carriage return and "erase to the end of the line" (ECMA-48 EL). */
 #define REWRITE "\r\033[K"
 
 void ct_console_break(struct ct_console *p)
@@ -41,7 +42,7 @@ void ct_console_start(struct ct_console *p, const struct ct_trainer *t)
     (void)fflush(p->out);
 }
 
-/* "75 s", "12 min", "3.5 h" */
+/* Writes for example "75 s", "12 min" or "3.5 h". */
 static void format_time(char *out, size_t size, double seconds)
 {
     if (seconds < 100) {
@@ -99,7 +100,7 @@ void ct_console_done(struct ct_console *p, const struct ct_train_result *r)
     }
     (void)fprintf(p->out, "parameters: hash %016llx\n", (unsigned long long)r->param_hash);
     (void)fprintf(p->out, "done: test accuracy %.4f in %.1f s", r->test_accuracy, r->seconds);
-    if (r->samples_per_s > 0) { /* 0 where nothing was left to train */
+    if (r->samples_per_s > 0) { /* 0 if there was nothing left to train */
         (void)fprintf(p->out, ", %.0f samples/s", r->samples_per_s);
     }
     (void)fputc('\n', p->out);

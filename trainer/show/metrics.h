@@ -17,9 +17,9 @@
 #include "trainer/loop/train.h"
 
 struct ct_metrics {
-    int fd;                /* -1: no file was asked for, or writing failed */
-    const char *path;      /* the caller's, for messages */
-    struct ct_buf scratch; /* of the line */
+    int fd;                /* -1: no file was asked for, or a write has failed */
+    const char *path;      /* borrowed, for messages */
+    struct ct_buf scratch; /* the line that is being formatted */
 };
 
 #define CT_METRICS_INIT                  \
@@ -27,13 +27,13 @@ struct ct_metrics {
         .fd = -1, .scratch = CT_BUF_INIT \
     }
 
-/* Opens the file for appending, making it when it is not there. `path` must stay valid until
- * ct_metrics_close(), since messages name it. */
+/* Opens the file for appending, or creates it. `path` must stay valid until ct_metrics_close(),
+ * because messages name it. */
 CT_MUST_CHECK int ct_metrics_open(struct ct_metrics *metrics, const char *path, struct ct_err *err);
 void ct_metrics_close(struct ct_metrics *metrics);
 
-/* Each writes one line, and nothing when no file is open. After a failure, such as a full disk, the
- * file is closed: the caller warns once and training goes on. */
+/* Each appends one line; without an open file it does nothing. After a failure, such as a full
+ * disk, the file is closed: the caller warns once and training continues. */
 CT_MUST_CHECK int ct_metrics_epoch(struct ct_metrics *metrics, const struct ct_epoch_report *report,
                                    struct ct_err *err);
 CT_MUST_CHECK int ct_metrics_step(struct ct_metrics *metrics, const struct ct_step_report *report,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opens every output before training starts, so that a wrong path fails at once. Later a full disk
- * or a reader that has gone costs a warning and that output, not the training.
+ * Opens every output before training starts, so that a wrong path fails at once. Later a full disk,
+ * or a reader that ends, costs only a warning and that output. ct_sinks_fini() closes the files.
  */
 #include "trainer/show/sinks.h"
 
@@ -33,7 +33,7 @@ void ct_sinks_fini(struct ct_sinks *sinks)
     ct_tensorboard_close(&sinks->board);
 }
 
-/* What fails in a sink costs that sink, not the training. */
+/* Reports a failed sink; training continues without it. */
 static void check(struct ct_sinks *sinks, int rc, struct ct_err *err)
 {
     if (rc != 0) {
@@ -47,8 +47,8 @@ static bool is_of_the_disk(int error)
     return error == ENOSPC || error == EDQUOT || error == EFBIG || error == EIO;
 }
 
-/* A full or broken disk costs the sink, also when it shows while the file is opened; a path that
- * cannot be right is told before any work. */
+/* A full or broken disk only costs the sink, even if it shows while opening. A path that can never
+ * work is an error before any work. */
 static int check_opened(struct ct_sinks *sinks, int rc, const char *option, struct ct_err *err)
 {
     if (rc == 0 || !is_of_the_disk(err->sys)) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Encodes each event by hand and appends it as one record.
+ * Encodes each event without a protobuf library and appends it as one record. After a failed write
+ * the file is closed and the error returned; training continues without it.
  */
 #include "trainer/show/tensorboard.h"
 
@@ -14,12 +15,12 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Reflected polynomial of CRC-32C, and the constant that TFRecord adds (tensorflow's
- * core/lib/hash/crc32c.h) so that a checksum of checksums is not weak. */
+/* Reflected polynomial of CRC-32C, and the constant by which TFRecord masks a checksum
+ * (tensorflow's core/lib/hash/crc32c.h), so that a checksum over checksums is not weak. */
 #define POLYNOMIAL 0x82f63b78u
 #define MASK_DELTA 0xa282ead8u
 
-/* Wire types and fields of event.proto and summary.proto. */
+/* Wire types, and field numbers of event.proto and summary.proto. */
 enum { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
 enum { EVENT_WALL_TIME = 1, EVENT_STEP = 2, EVENT_VERSION = 3, EVENT_SUMMARY = 5 };
 enum { SUMMARY_VALUE = 1, VALUE_TAG = 1, VALUE_SIMPLE = 2 };
@@ -27,7 +28,7 @@ enum { SUMMARY_VALUE = 1, VALUE_TAG = 1, VALUE_SIMPLE = 2 };
 #define VERSION "brain.Event:2"
 #define TAG_MAX 64
 
-/* Bit by bit: some hundred bytes per epoch need no table. */
+/* Computed bit by bit: a few hundred bytes per epoch need no table. */
 uint32_t ct_crc32c(const void *bytes, size_t len)
 {
     const unsigned char *p = bytes;
@@ -157,7 +158,7 @@ static double time_of_day(void)
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-/* After a failure, of which `failing` is the text, the file is closed. */
+/* On failure closes the file; `failing` is the message. */
 static int write_record(struct ct_tensorboard *board, int64_t step, const struct ct_scalar *scalars,
                         size_t count, const char *failing, struct ct_err *err)
 {
@@ -183,7 +184,7 @@ int ct_tensorboard_open(struct ct_tensorboard *board, const char *dir, struct ct
         int saved = errno;
         return ct_err_sys(err, ct_code_from_errno(saved), saved, "cannot make the folder %s", dir);
     }
-    /* TensorBoard takes every file with "tfevents" in its name, in the order of their names. */
+    /* TensorBoard reads all files with "tfevents" in their name, sorted by name. */
     char *path = ct_asprintf("%s/events.out.tfevents.%lld.%s.%ld", dir, (long long)time_of_day(),
                              host, (long)getpid());
     if (path == NULL) {

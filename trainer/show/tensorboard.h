@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * --tensorboard DIR: scalars in an event file that TensorBoard reads. The file is a row of records
- * (length, its checksum, data, its checksum; TFRecord, checksums CRC-32C masked), each an Event of
- * protocol buffers (tensorflow/core/util/event.proto), of which the few fields needed here are
- * written by hand.
+ * --tensorboard DIR: scalars in an event file for TensorBoard. The file is a sequence of records
+ * (TFRecord: length, its checksum, data, its checksum; masked CRC-32C). Each contains an Event, a
+ * protocol buffer (tensorflow/core/util/event.proto), of which only the needed fields are written.
  */
 #ifndef CT_TRAINER_SHOW_TENSORBOARD_H
 #define CT_TRAINER_SHOW_TENSORBOARD_H
@@ -15,11 +14,11 @@
 #include <stdint.h>
 
 struct ct_scalar {
-    const char *tag; /* "loss/train" */
+    const char *tag; /* for example "loss/train" */
     double value;
 };
 
-/* Appends a record that holds `scalars` of a step; with count 0 the record that starts a file.
+/* Appends a record with the `scalars` of a step; with count 0, the record that starts a file.
  * `wall_s` is the time of day. Pure. CT_ENOMEM. */
 CT_MUST_CHECK int ct_tensorboard_encode(double wall_s, int64_t step,
                                         const struct ct_scalar *scalars, size_t count,
@@ -29,7 +28,7 @@ CT_MUST_CHECK int ct_tensorboard_encode(double wall_s, int64_t step,
 uint32_t ct_crc32c(const void *bytes, size_t len);
 
 struct ct_tensorboard {
-    int fd; /* -1: not asked for, or writing failed */
+    int fd; /* -1: not asked for, or a write has failed */
     struct ct_buf scratch;
 };
 
@@ -38,12 +37,12 @@ struct ct_tensorboard {
         .fd = -1, .scratch = CT_BUF_INIT \
     }
 
-/* Makes the folder if need be, and a new file in it. Text names what could not be made. */
+/* Creates the folder if needed, and a new file in it. Messages name what cannot be created. */
 CT_MUST_CHECK int ct_tensorboard_open(struct ct_tensorboard *board, const char *dir,
                                       struct ct_err *err);
 void ct_tensorboard_close(struct ct_tensorboard *board);
 
-/* Nothing when no file is open. After a failure the file is closed: the caller warns once. */
+/* Does nothing without an open file. After a failure the file is closed: the caller warns once. */
 CT_MUST_CHECK int ct_tensorboard_add(struct ct_tensorboard *board, int64_t step,
                                      const struct ct_scalar *scalars, size_t count,
                                      struct ct_err *err);

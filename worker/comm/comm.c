@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The communicator: checks arguments, tells the progress page who waits, remembers that a
- * communicator has died, and dispatches to its back end.
+ * The operations of a communicator: they check arguments, say on the progress page that this rank
+ * waits, call the back end, and remember a failure, after which every call fails.
  */
 #include "worker/comm/comm.h"
 
@@ -10,10 +10,10 @@
 #include <stdalign.h>
 #include <stdio.h>
 
-/* Room for a communicator's name and what its back end adds. */
+/* A communicator's name and the key that its back end adds. */
 #define KEY_MAX (COMM_NAME_MAX + 32)
 
-/* ---- what back ends open themselves with ----------------------------------------------------- */
+/* ---- what back ends need to open ------------------------------------------------------------- */
 
 int comm_store_set(void *data, const char *key, const void *value, size_t len, struct ct_err *err)
 {
@@ -81,7 +81,7 @@ void ctw_comm_free(struct ctw_comm *comm)
     }
 }
 
-/* ---- the progress page: whoever looks at a hanging job must know who waits for whom ---------- */
+/* ---- the progress page, which shows who waits for whom --------------------------------------- */
 
 void comm_begin_wait(struct ctw_comm *comm)
 {
@@ -97,7 +97,7 @@ static void end_wait(struct ctw_comm *comm)
     comm->waiting = false;
 }
 
-/* ---- life and death -------------------------------------------------------------------------- */
+/* ---- failure and end ------------------------------------------------------------------------- */
 
 int comm_settle(struct ctw_comm *comm, int rc, const char *what, struct ct_err *err)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The communicator of a single process: no store, no shared memory, no waiting.
+ * The communicator of a single process: no store, no shared memory, no waiting. Memory of alloc()
+ * is kept in a list and unmapped by close().
  */
 #include "worker/comm/comm.h"
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks, the progress stamp and the memory of a dead link, in front of the back end's operations.
- * A link whose call has failed fails every later call with the same code.
+ * The operations of a link: they check arguments, say on the progress page that this rank waits,
+ * and call the back end. After a failure every later call fails with the same code.
  */
 #include "worker/comm/link.h"
 
-/* ---- life and death -------------------------------------------------------------------------- */
+/* ---- failure and end ------------------------------------------------------------------------- */
 
 static int keep_failure(struct ctw_link *link, int rc, const char *what, struct ct_err *err)
 {

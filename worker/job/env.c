@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads RANK, WORLD_SIZE and the rest strictly. A variable that is missing is CT_ENOENT, and one
- * that is no number or out of range fails with its name and value. Without RANK and WORLD_SIZE the
- * process is a job of one rank.
+ * Reads RANK, WORLD_SIZE and the other variables strictly. A missing variable is CT_ENOENT. For one
+ * that is no number or is out of range, the message gives name and value. Without RANK and
+ * WORLD_SIZE the process is a job of one rank.
  */
 #include "worker/job/env.h"
 
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Far above any job; keeps rank arithmetic inside an int. */
+/* Larger than any job, and small enough that rank arithmetic fits in an int. */
 #define RANKS_MAX (1 << 20)
 
 static const char *find(const struct env_source *source, const char *name)
@@ -28,14 +28,14 @@ static const char *find(const struct env_source *source, const char *name)
     return NULL;
 }
 
-/* An empty variable counts as unset, as PyTorch's env:// has it. */
+/* An empty variable counts as unset, as in PyTorch's env://. */
 static const char *lookup(const struct env_source *source, const char *name)
 {
     const char *text = source != NULL ? find(source, name) : getenv(name);
     return text != NULL && text[0] != '\0' ? text : NULL;
 }
 
-/* Leaves *out alone when the variable is unset. */
+/* Does not change *out if the variable is unset. */
 static int read_int(const struct env_source *from, const char *name, int min, int max, int *out,
                     struct ct_err *err)
 {
@@ -62,7 +62,7 @@ static int need_int(const struct env_source *from, const char *name, int min, in
     return read_int(from, name, min, max, out, err);
 }
 
-/* Copies a variable that ends up in keys, addresses and messages: no control characters. */
+/* Copies a text. It becomes part of keys and messages, so control characters are refused. */
 static int read_text(const struct env_source *from, const char *name, char *out, size_t cap,
                      struct ct_err *err)
 {
@@ -125,7 +125,7 @@ static int read_master(const struct env_source *from, struct ctw_env *env, struc
         return rc;
     }
     env->master_port = (uint16_t)port;
-    /* Exactly this spelling: PyTorch compares the string. */
+    /* PyTorch compares with exactly this string, too. */
     const char *flag = lookup(from, "TORCHELASTIC_USE_AGENT_STORE");
     env->store_is_external = flag != NULL && strcmp(flag, "True") == 0;
     return 0;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The environment contract, from wherever it stands.
+ * Reads the worker's environment, from the process or from a text.
  */
 #ifndef CT_WORKER_JOB_ENV_H
 #define CT_WORKER_JOB_ENV_H
 
 #include "worker/ctworker.h"
 
-/* "NAME=value" texts, each with its NUL, one behind the other. Borrowed. */
+/* "NAME=value" strings, each with its NUL, one after the other. Borrowed. */
 struct env_source {
     const char *text;
-    size_t bytes; /* the last one is a NUL, or there are none */
+    size_t bytes; /* the last byte is a NUL, or bytes is 0 */
 };
 
 /* As ctw_env_read(); `from` NULL means the process environment. */

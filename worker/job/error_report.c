@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * torchrun's error file: {"message": {"message": ..., "extraInfo": {"py_callstack": "",
- * "timestamp": "<seconds>"}}}. Written beside and renamed, so a launcher never reads half of it.
+ * Writes torchrun's error file: {"message": {"message": ..., "extraInfo": {"py_callstack": "",
+ * "timestamp": "<seconds>"}}}. It is written under another name and renamed, so a launcher never
+ * reads half of it.
  */
 #include "worker/job/job.h"
 
@@ -14,8 +15,8 @@
 #include <string.h>
 #include <time.h>
 
-/* Length of the UTF-8 sequence at `s`, 0 when it is not one. Overlong forms and surrogates count as
- * not one: JSON readers refuse them. */
+/* Returns the length of the UTF-8 sequence at `s`, or 0 if it is invalid. Overlong forms and
+ * surrogates are invalid, because JSON readers refuse them. */
 static size_t utf8_len(const unsigned char *s)
 {
     if (s[0] < 0x80) {
@@ -35,7 +36,7 @@ static size_t utf8_len(const unsigned char *s)
     return overlong || beyond ? 0 : len;
 }
 
-/* cJSON copies bytes as they are, and a message may quote anything. */
+/* cJSON copies bytes unchanged, and a message may quote any bytes. */
 static void replace_bad_utf8(char *text)
 {
     unsigned char *s = (unsigned char *)text;
@@ -49,7 +50,7 @@ static void replace_bad_utf8(char *text)
     }
 }
 
-/* Gives the document (cJSON_free() it), NULL when memory is out. */
+/* Returns the document, which the caller must cJSON_free(), or NULL without memory. */
 static char *render(const char *message)
 {
     char stamp[32];

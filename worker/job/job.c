@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opening reads the environment and connects to the store, which may take up to the timeout. Keys
- * get the prefix of run and generation. A wait for a key ends early when the launcher ends the
- * generation. ctw_job_free() closes the connection and unmaps the pages.
+ * The job and its store. Opening reads the environment and connects, which may take up to the
+ * timeout. Keys get a prefix of run and generation. A wait for a key ends early if the launcher
+ * ends the generation. ctw_job_free() closes the connection and unmaps the pages.
  */
 #include "worker/job/job.h"
 
@@ -15,7 +15,7 @@
 /* PyTorch's default store timeout. */
 #define DEFAULT_TIMEOUT_MS (300 * 1000)
 
-/* How late a process that can go on notices, while it waits for a key, that nobody will set it. */
+/* How often a process that waits for a key looks whether its generation has ended. */
 #define SLICE_MS 100
 
 int job_connect(struct ctw_job *job, struct ct_err *err)
@@ -81,8 +81,7 @@ const struct ctw_env *ctw_job_env(const struct ctw_job *job)
     return &job->env;
 }
 
-/* Gives *out, "ctworker/<run id>/<generation>/<key>", after checking the arguments every call has
- * in common. */
+/* Checks the arguments of a store call and gives *out, "ctworker/<run id>/<generation>/<key>". */
 static int full_key(const struct ctw_job *job, const char *key, char **out, struct ct_err *err)
 {
     if (job == NULL || key == NULL || key[0] == '\0') {
@@ -114,7 +113,7 @@ int ctw_job_set(struct ctw_job *job, const char *key, const void *value, size_t 
     return rc;
 }
 
-/* A wait for a key leaves the connection usable when its time is over. */
+/* Waits for a key. After a timeout the connection is still usable. */
 static int await_key(struct ctw_job *job, const char *full, int64_t timeout_ms, struct ct_buf *out,
                      struct ct_err *err)
 {
@@ -150,7 +149,7 @@ int ctw_job_get(struct ctw_job *job, const char *key, void **out, size_t *len, s
     int rc = ctw_job_get_within(job, key, job != NULL ? job->timeout_ms : 0, &value, err);
     char *copy = NULL;
     if (rc == 0) {
-        /* A block of its own: the buffer's bytes need not start where its memory does. */
+        /* The value is copied, because the buffer's bytes may not start where its memory does. */
         copy = ct_malloc(value.len + 1);
         if (copy == NULL) {
             rc = ct_err_set(err, CT_ENOMEM, "out of memory");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The inside of a job, for the communicators.
+ * The fields of a job, for the communicators.
  */
 #ifndef CT_WORKER_JOB_JOB_H
 #define CT_WORKER_JOB_JOB_H
@@ -14,18 +14,18 @@
 
 struct ctw_job {
     struct ctw_env env;
-    struct ct_client *client; /* NULL: a single process without a launcher */
+    struct ct_client *client; /* NULL: a job of one process without a launcher */
     int64_t timeout_ms;
     struct progress_page progress;
     struct order_reader handover;
-    struct ctw_crew *crew; /* borrowed: this is one of its ranks; NULL elsewhere */
-    unsigned comms; /* communicators opened so far; the same on every rank, so it names them */
+    struct ctw_crew *crew; /* this rank's crew, borrowed; NULL if it has none */
+    unsigned comms;        /* number of opened ones, which names the next; the same on every rank */
 };
 
 /* Connects to the store that job->env names. */
 CT_MUST_CHECK int job_connect(struct ctw_job *job, struct ct_err *err);
 
-/* As ctw_job_get() with a limit of its own; appends to `out`. */
+/* As ctw_job_get() with its own timeout; appends to `out`. */
 CT_MUST_CHECK int ctw_job_get_within(struct ctw_job *job, const char *key, int64_t timeout_ms,
                                      struct ct_buf *out, struct ct_err *err);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the kernel says about processes.
+ * Facts about processes, from the kernel.
  */
 #ifndef CT_WORKER_JOB_PROC_H
 #define CT_WORKER_JOB_PROC_H
@@ -10,11 +10,11 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* When the process started, in clock ticks since boot: with the pid it names one process for good.
- * CT_ENOENT when there is no such process. */
+/* Gives the start time of a process in clock ticks since boot. pid and start time together name one
+ * process for ever. CT_ENOENT if there is no such process. */
 CT_MUST_CHECK int proc_start_time(pid_t pid, uint64_t *out);
 
-/* Cores this process may run on, at least 1. */
+/* Returns the number of cores that this process may run on, at least 1. */
 int proc_cpu_count(void);
 
 #endif

@@ -7,29 +7,28 @@
 
 #include "common/progress_page.h"
 
-/* Zeroed memory is "no page". */
+/* Zeroed memory means that there is no page. */
 struct progress_page {
-    struct ct_progress_slot *slot; /* in shared memory, NULL = nobody reads */
+    struct ct_progress_slot *slot; /* in shared memory; NULL = nobody reads */
     void *mapping;
     size_t mapped;
 };
 
-/* Maps the slot that CTRUN_PROGRESS names. A page is a convenience, so that nothing here fails: a
- * variable that makes no sense, or a file of somebody else's, leaves the job without one. */
+/* Maps the slot that CTRUN_PROGRESS names. It cannot fail, because a job works without the page:
+ * with an invalid value, or another program's file, there is none. */
 void progress_open(struct progress_page *page, const char *value);
 void progress_close(struct progress_page *page);
 
-/* As progress_open() leaves the page: of a process that has just begun. Keeps what it says of
- * staying. */
+/* Resets the page as for a process that has just begun, except what progress_stay() has set. */
 void progress_renew(struct progress_page *page);
 
-/* Says a ct_generation_word() of an enum ct_stay. */
+/* Publishes a ct_generation_word() of an enum ct_stay. */
 void progress_stay(struct progress_page *page, uint32_t stay);
 
-/* Says that a restart of this worker cannot help, until a process opens the page anew. */
+/* Publishes that a restart of this worker cannot help. The next progress_open() clears it. */
 void progress_permanent(struct progress_page *page);
 
-/* Around a wait for peers: the phase becomes COLLECTIVE, then again what it was. `page` may be
+/* Enclose a wait for peers: the phase becomes COLLECTIVE, then again what it was. `page` may be
  * NULL. */
 uint64_t progress_begin_wait(struct progress_page *page);
 void progress_end_wait(struct progress_page *page, uint64_t before);

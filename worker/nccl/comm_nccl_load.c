@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Loads the NCCL back end when it is asked for. It is never unloaded: CUDA does not survive that.
+ * Loads the NCCL module when it is first asked for. It is never unloaded, because CUDA cannot be.
  */
 #include "worker/comm/comm.h"
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Communicators of some of another one's ranks, between GPUs. NCCL finds out who belongs together;
- * what it makes shares the parent's stream, but neither its resources nor its abort.
+ * Splits communicators between GPUs. NCCL finds the groups. The child shares the parent's stream
+ * and family, but has resources of its own. A failure aborts the parent.
  */
 #include "worker/nccl/comm_nccl.h"
 
-/* Gives the child its handle, unless it is of no color. After a failure the parent has ended. */
+/* Gives the child its handle, unless the color is negative. A failure has ended the parent. */
 static int split_handle(struct nccl *parent, struct nccl *child, int color, int key,
                         struct ct_err *err)
 {
@@ -17,16 +17,16 @@ static int split_handle(struct nccl *parent, struct nccl *child, int color, int 
                                         key, &made, &config);
     int rc = comm_nccl_finish(&parent->own, result, "ncclCommSplit", err);
     if (rc != 0) {
-        comm_nccl_abort(&parent->own); /* until then a thread of NCCL's may still write `made`, */
+        comm_nccl_abort(&parent->own); /* before this a thread of NCCL may still write `made` */
     }
-    child->own.handle = made; /* ... which is one to abort even where the split has failed */
+    child->own.handle = made; /* must be aborted even if the split has failed */
     if (rc == 0 && made != NULL) {
         rc = comm_nccl_finish(&child->own, ncclInProgress, "ncclCommSplit", err);
     }
     return rc;
 }
 
-/* Who this rank is among those of its color. */
+/* Finds the child's rank and size, and allocates its memory. */
 static int start(struct nccl *child, struct ct_err *err)
 {
     int rank = 0, size = 0;
@@ -48,13 +48,13 @@ static int start(struct nccl *child, struct ct_err *err)
 int comm_nccl_split(struct ctw_comm *comm, int color, int key, const struct comm_origin *origin,
                     struct ctw_comm **out, struct ct_err *err)
 {
-    (void)origin; /* NCCL needs no store for this */
+    (void)origin; /* NCCL splits without the store */
     struct nccl *parent = (struct nccl *)comm;
     struct comm_nccl_family *family = parent->own.family;
     if (family->over != NULL) {
         return ct_err_set(err, CT_EUNSUPPORTED, "ranks of one process cannot be split");
     }
-    /* NCCL wants nothing outstanding on the parent. */
+    /* NCCL requires that nothing is outstanding on the parent. */
     int rc = comm_nccl_wait(&parent->own, "before a split", err);
     if (rc != 0) {
         return rc;

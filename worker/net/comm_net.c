@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Collectives between the processes of several hosts. Inside a host they are those of comm_host.c's
- * kind, over shared memory (worker/shm/host.h); between hosts one leader each talks TCP
+ * Collectives between the processes of several hosts. Within a host they use shared memory
+ * (worker/shm/host.h), as comm_host.c does. Between hosts, one leader per host uses TCP
  * (worker/net/net.h).
  *
- * A sum: the ranks of a host add their numbers into one place that all of them see, in the order in
- * which the leader needs them (worker/net/leader_sum.h), while the leader already sends and
- * receives (worker/net/schedule_run.h); what comes from other hosts is added there, or replaces it,
- * in place. So every host ends with the whole sum, made once and then copied: the same bits
+ * A sum: the ranks of a host add their numbers into one shared array, in the order in which the
+ * leader needs them (worker/net/leader_sum.h). Meanwhile the leader already sends and receives
+ * (worker/net/schedule_run.h), and adds or stores in that array what comes from other hosts. So
+ * every host ends with the whole sum, which was computed once and then copied: the same bits
  * everywhere.
  *
- * reduce_scatter therefore gives each rank a share of its own host's array: shared memory, where
- * parameters live, is a host's. It costs no more than shares over all ranks, since those would have
- * to exchange what they computed from them.
+ * reduce_scatter therefore gives each rank a share of its own host's array, because parameters are
+ * in the shared memory of a host. Shares over the ranks of all hosts would not be cheaper, since
+ * the ranks would then have to exchange what they compute from them.
  *
- * What the caller keeps in private memory passes through a staging buffer of the same size.
+ * Private memory of the caller passes through a staging buffer of the same size.
  *
- * Who waits for what gives up in this order, so that who knows best speaks first: a leader waiting
- * for its ranks, leaders for each other, ranks for their leader.
+ * The deadlines are staggered, so that the rank that knows the cause reports first: a leader that
+ * waits for its ranks, then leaders that wait for each other, then ranks that wait for their
+ * leader.
  */
 #include "worker/comm/comm.h"
 
@@ -28,22 +29,22 @@
 
 #include <string.h>
 
-/* Up to here every host sends all it has to its partners: latency matters more than bytes. */
+/* Up to this size each host exchanges whole arrays, because latency costs more than bytes. */
 #define SMALL_BYTES ((size_t)64 * 1024)
 
-/* In tenths of the deadline. */
+/* The first two of these deadlines, in tenths of the timeout. */
 enum { LOCAL_TENTHS = 8, NET_TENTHS = 9 };
 
 struct net_comm {
     struct ctw_comm comm;
     struct host *host;
-    struct net net; /* of a leader; else zeroed */
+    struct net net; /* zeroed if this rank is not the leader */
     bool leader, tree;
     int node, nodes;
     struct schedule plan;
     struct view_piece *pieces; /* one per rank of this host */
     unsigned char *scratch, *copies;
-    struct staging staging; /* for private memory */
+    struct staging staging; /* for the caller's private memory */
 };
 
 static struct net_comm *self(struct ctw_comm *comm)
@@ -51,7 +52,7 @@ static struct net_comm *self(struct ctw_comm *comm)
     return (struct net_comm *)comm;
 }
 
-/* ---- the leaders' part ----------------------------------------------------------------------- */
+/* ---- what leaders do ------------------------------------------------------------------------- */
 
 static void choose_plan(struct net_comm *c, size_t bytes)
 {
@@ -60,12 +61,12 @@ static void choose_plan(struct net_comm *c, size_t bytes)
     } else if (c->tree && c->nodes > 2) {
         schedule_tree(&c->plan, c->node, c->nodes, bytes);
     } else {
-        /* Of two hosts the ring's sums are the tree's, and pass on sooner. */
+        /* Between two hosts the ring adds in the order of the tree, and passes bytes on sooner. */
         schedule_ring(&c->plan, c->node, c->nodes, bytes);
     }
 }
 
-/* Runs the plan; then comes a barrier of the host's ranks. */
+/* On the leader: runs the plan. On all ranks: ends with a barrier of the host. */
 static int run_plan(struct net_comm *c, const struct sync_desc *mine, const struct view *view,
                     const unsigned char *own, const struct leader_sum *own_sum, struct ct_err *err)
 {
@@ -96,7 +97,7 @@ static int barrier_of_hosts(struct net_comm *c, const struct sync_desc *mine, st
 
 /* ---- reductions ------------------------------------------------------------------------------ */
 
-/* Sums the sources into `view`, over the host and over all hosts. */
+/* Sums the sources of all hosts into `view`. */
 static int reduce_into(struct net_comm *c, const struct sync_desc *mine, const struct view *view,
                        size_t bytes, struct ct_err *err)
 {
@@ -132,7 +133,7 @@ static int net_all_reduce(struct ctw_comm *comm, const float *send, float *recv,
     struct view_piece whole = {.start = (unsigned char *)recv, .end = bytes};
     const struct view view = {&whole, 1};
     if (rc == 0 && host->comm.size == 1) {
-        /* Nobody else reads here, so private memory will do. */
+        /* This host has only one rank, so the sum may be in private memory. */
         choose_plan(c, bytes);
         const unsigned char *own = send == recv ? NULL : (const unsigned char *)send;
         return run_plan(c, &mine, &view, own, NULL, err);
@@ -149,7 +150,7 @@ static int net_all_reduce(struct ctw_comm *comm, const float *send, float *recv,
         rc = reduce_into(c, &mine, &view, bytes, err);
     }
     if (rc == 0 && staged && bytes > 0) {
-        /* Nobody writes the next sum before this rank has come to the next barrier. */
+        /* No rank writes the next sum before this one has reached the next barrier. */
         memcpy(recv, c->staging.sum, bytes);
     }
     return rc;
@@ -197,7 +198,7 @@ static int net_reduce_scatter(struct ctw_comm *comm, float *buf, size_t count, s
     return rc;
 }
 
-/* ---- the others ------------------------------------------------------------------------------ */
+/* ---- broadcast, barrier and memory ----------------------------------------------------------- */
 
 static int node_of(const struct net_comm *c, int rank)
 {
@@ -347,7 +348,7 @@ static int64_t tenths(int64_t timeout_ms, int n)
     return timeout_ms / 10 * n + timeout_ms % 10 * n / 10 + 1;
 }
 
-/* Leaders meet leaders while the other ranks wait for theirs. */
+/* Leaders connect to each other while the other ranks wait for their leader. */
 static int join_hosts(struct net_comm *c, const struct comm_setup *setup, struct ct_err *err)
 {
     struct sync *sync = &c->host->sync;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The counters are in the shared page, one per helper and stream; a helper raises its own after
- * each chunk, and the leader reads them with acquire order before it sends.
+ * The sum over the ranks of a host. The counters are in the shared page, one per helper and stream.
+ * A helper raises its counter after each chunk, and the leader reads it with acquire order before
+ * it sends. Nothing here fails or allocates.
  */
 #include "worker/net/leader_sum.h"
 
@@ -41,8 +42,8 @@ static size_t min(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Adds the part of a range, `base` bytes into its stream, that lies in chunk c. Returns whether the
- * stream reaches into the chunk. */
+/* Adds the part of a range that lies in chunk c. The range begins `base` bytes into its stream.
+ * Returns whether the range reaches into the chunk. */
 static bool add_range(const struct leader_sum *own_sum, size_t c, size_t base, size_t begin,
                       size_t end)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Each function appends the steps of one host; memory for the longest schedule is made once by
- * schedule_init().
+ * Makes the plans of schedule.h. Each function appends the steps of one host. schedule_init()
+ * allocates for the longest plan, and schedule_fini() frees it; nothing else fails.
  */
 #include "worker/net/schedule.h"
 
@@ -55,7 +55,7 @@ void schedule_ring(struct schedule *plan, int node, int nodes, size_t bytes)
     size_t base = 0;
     for (int s = 0; s < 2 * (nodes - 1); s++) {
         struct schedule_step *step = add_step(plan, SCHEDULE_NEXT, SCHEDULE_PREV);
-        /* s < 2 nodes, so the remainders are of positive numbers. */
+        /* s < 2 nodes, so the dividends are not negative. */
         segment(bytes, (node - s + 2 * nodes) % nodes, nodes, &step->send_begin, &step->send_end);
         segment(bytes, (node - s - 1 + 2 * nodes) % nodes, nodes, &step->recv_begin,
                 &step->recv_end);
@@ -115,7 +115,7 @@ void schedule_doubling(struct schedule *plan, int node, int nodes, size_t bytes)
 void schedule_broadcast(struct schedule *plan, int node, int nodes, int root, size_t bytes)
 {
     plan->count = 0;
-    int place = (node - root + nodes) % nodes; /* in the chain that starts at the root */
+    int place = (node - root + nodes) % nodes; /* position in the chain that starts at the root */
     if (place > 0) {
         add_step(plan, SCHEDULE_NOBODY, SCHEDULE_PREV)->recv_end = bytes;
     }

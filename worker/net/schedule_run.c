@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A loop over poll(): send what may be sent, receive what has come, add it, until both directions
- * are through. A link that breaks, a header that does not fit, or the deadline ends it; the caller
- * tells the others.
+ * Runs a plan in a loop over poll(): sends what may be sent, receives what has arrived, and adds
+ * it, until both directions are finished. It fails if a link breaks, a header does not fit, or the
+ * deadline passes; then the caller tells the other hosts. The caller owns all memory.
  */
 #include "worker/net/schedule_run.h"
 
@@ -12,23 +12,23 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* Of one send(), so that the other direction gets its turn. */
+/* The most that one send() writes, so that the other direction gets its turn. */
 #define SEND_MOST ((size_t)512 * 1024)
 
 struct run {
     const struct schedule_run *flow;
     struct net_header header;
-    bool moved;    /* in this turn */
-    bool starving; /* waits for local ranks, in this turn */
+    bool moved;    /* bytes were sent or received in this turn */
+    bool starving; /* in this turn it waits for local ranks to add */
 
-    size_t sending; /* step */
-    bool started;   /* it may go out */
-    size_t sent;    /* bytes of its header and, behind that, of its range */
+    size_t sending; /* the step that is sent */
+    bool started;   /* that step may be sent */
+    size_t sent;    /* bytes of its header, then of its range */
 
     size_t receiving;
     struct net_header theirs;
-    size_t got;  /* bytes of its header and of its range */
-    size_t done; /* bytes of its range that are stored or added */
+    size_t got;  /* bytes of the header, then of the range, of the step that is received */
+    size_t done; /* bytes of that range that are stored or added */
 };
 
 static size_t min(size_t a, size_t b)
@@ -36,7 +36,7 @@ static size_t min(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* A failed send() or recv(): 0 when trying again later may help. */
+/* Handles a failed send() or recv(): 0 if trying again may help. */
 static int failed(struct run *run, const struct net_link *link, ssize_t n, struct ct_err *err)
 {
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
@@ -47,7 +47,7 @@ static int failed(struct run *run, const struct net_link *link, ssize_t n, struc
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-/* What a step is to send, before the sum takes its place. */
+/* Copies what a step sends, before the sum replaces it. */
 static void copy_range(const struct schedule_run *flow, const struct schedule_step *step)
 {
     for (size_t at = step->send_begin; at < step->send_end;) {
@@ -64,8 +64,8 @@ static void copy_range(const struct schedule_run *flow, const struct schedule_st
     }
 }
 
-/* A step starts when all before it has come, or as soon as there is something to pass on. Empty
- * steps therefore wait for each other, too, which makes an empty plan a barrier. */
+/* May the step be sent? Either all earlier steps have been received, or there is something to pass
+ * on. Empty steps wait as well, so an empty plan is a barrier. */
 static bool may_start(struct run *run, const struct schedule_step *step)
 {
     bool flowing = step->follows && run->receiving + 1 == run->sending && run->done > 0;
@@ -78,7 +78,7 @@ static bool may_start(struct run *run, const struct schedule_step *step)
     return run->started;
 }
 
-/* How far the range may be sent. */
+/* Returns how far the range may be sent. */
 static size_t send_limit(struct run *run, const struct schedule_step *step, size_t at)
 {
     if (step->follows && run->receiving < run->sending) {
@@ -177,8 +177,8 @@ static int recv_header(struct run *run, struct net_link *link, struct ct_err *er
     return net_check(run->flow->net, link->node, &run->theirs, &run->header, err);
 }
 
-/* Adds what lies in the scratch as far as the host's own numbers are ready. What is left over is
- * moved to the front, so that a float never straddles the end. */
+/* Adds the received bytes as far as this host's own numbers are ready. Moves the rest to the front
+ * of the scratch, so that no float is split at its end. */
 static void add_scratch(struct run *run, const struct schedule_step *step)
 {
     const struct schedule_run *flow = run->flow;
@@ -244,7 +244,7 @@ static int recv_range(struct run *run, const struct schedule_step *step, struct 
     return 0;
 }
 
-/* One look at what has come; whoever calls does so again while something moves. */
+/* Receives what has arrived. The caller repeats it while anything moves. */
 static int pull(struct run *run, struct ct_err *err)
 {
     const struct schedule_run *flow = run->flow;
@@ -252,7 +252,7 @@ static int pull(struct run *run, struct ct_err *err)
         const struct schedule_step *step = &flow->plan->steps[run->receiving];
         size_t size = step->recv_end - step->recv_begin;
         if (step->from != SCHEDULE_NOBODY && (run->got < sizeof(run->header) || run->done < size)) {
-            /* The sum takes the place of what is to be copied first. */
+            /* The sum would replace what has not been copied yet. */
             if (step->copy && run->sending <= run->receiving &&
                 !(run->sending == run->receiving && run->started)) {
                 return 0;
@@ -272,7 +272,7 @@ static int pull(struct run *run, struct ct_err *err)
     return 0;
 }
 
-/* ---- both ------------------------------------------------------------------------------------ */
+/* ---- both directions ------------------------------------------------------------------------- */
 
 int schedule_run(const struct schedule_run *flow, const struct net_header *header,
                  struct ct_err *err)
@@ -297,7 +297,7 @@ int schedule_run(const struct schedule_run *flow, const struct net_header *heade
         if (rc == 0) {
             const struct net_link *links = flow->net->links;
             const struct schedule_step *steps = flow->plan->steps;
-            /* What has come and cannot be added yet would end the wait at once. */
+            /* Bytes that have arrived but cannot be added yet would end the wait at once. */
             bool waits = run.receiving < count && steps[run.receiving].from != SCHEDULE_NOBODY &&
                          !run.starving;
             rc = net_wait(flow->net, blocked ? &links[steps[run.sending].to] : NULL,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opens communicators: chooses the back end that serves the ranks and machines there are.
+ * Opens communicators: chooses the back end by the options, the ranks and the machines.
  */
 #include "worker/open/comm_open.h"
 
@@ -79,7 +79,7 @@ int ctw_comm_open(struct ctw_job *job, const struct ctw_comm_options *options,
     struct ctw_comm *comm;
     int rc = check_order(use, setup.size, err);
     if (rc != 0) {
-        /* Said below. */
+        /* the failure is wrapped below */
     } else if (job->crew != NULL) {
         rc = open_in_crew(job->crew, &setup, use->backend, &comm, err);
     } else if (use->backend == CTW_BACKEND_NCCL) {

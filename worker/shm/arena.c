@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A region is appended to the file by all ranks in the same order, so its offset is the same for
- * all without a word between them. Regions are unmapped by arena_fini().
+ * The arena of the shared file. All ranks append regions in the same order, so each knows a
+ * region's offset without asking. arena_fini() unmaps the regions.
  */
 #include "worker/shm/arena.h"
 
@@ -24,7 +24,7 @@ void arena_fini(struct arena *arena)
     *arena = (struct arena){0};
 }
 
-/* Where the block of `rank` starts within its region. */
+/* Returns the offset of `rank`'s block within its region. */
 static size_t block_at(const struct arena_region *region, int rank)
 {
     return region->kind == CTW_MEMORY_OWN ? region->block * (size_t)rank : 0;
@@ -46,8 +46,7 @@ int arena_add(struct arena *arena, enum ctw_memory kind, size_t bytes, void **ou
         return ct_err_set(err, CT_ENOMEM, "out of memory");
     }
     arena->regions = grown;
-    /* Each rank asks for its own pages, so they lie near the core that uses them; rank 0 does it
-     * for all when there is one block. */
+    /* Each rank reserves its own pages, so that they lie near its core; rank 0 a block for all. */
     size_t mine = block_at(&region, arena->rank);
     if (kind == CTW_MEMORY_OWN || arena->rank == 0) {
         int rc = shm_reserve(arena->shm, region.offset + mine, region.block, err);

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Messages between two ranks of one machine: a file in memory of their own with a ring of bytes for
- * each direction, and the page by which ranks wait for each other (sync.h).
+ * Messages between two ranks of one machine. They share a file in memory with a ring of bytes for
+ * each direction, and a page for waiting (sync.h). A failure of either end is told through that
+ * page; close() unmaps and frees.
  *
  *     file: | page | head, bytes (lower rank to higher) | head, bytes (higher to lower) |
  *
- * `written` and `read` count bytes and are never reset; their difference is what lies in the ring.
- * A message longer than what is free passes through in pieces. Each starts with its length and tag.
+ * `written` and `read` count bytes and are never reset; their difference is the number of bytes in
+ * the ring. Each message starts with its length and tag. One that is longer than the free space
+ * passes in pieces.
  */
 #include "worker/comm/link.h"
 #include "worker/shm/shm.h"
@@ -21,7 +23,7 @@
 #define HEAD_BYTES 4096
 
 struct ring_head {
-    uint64_t capacity; /* a power of two; written before the other end looks */
+    uint64_t capacity; /* a power of two; written before the other end reads it */
     _Atomic uint32_t written __attribute__((aligned(SYNC_ALIGN)));
     _Atomic uint32_t read __attribute__((aligned(SYNC_ALIGN)));
 };
@@ -40,10 +42,10 @@ struct shm_link {
     struct ctw_link link;
     struct shm shm;
     struct sync sync;
-    int names[2]; /* the two ranks as the communicator numbers them, in order */
-    bool lower;   /* this one is the first of them */
+    int names[2]; /* the two ranks as the communicator numbers them, the lower one first */
+    bool lower;   /* this end is the lower rank */
     size_t capacity;
-    void *base; /* of both rings */
+    void *base; /* start of the mapping of both rings */
     struct ring out, in;
 };
 
@@ -54,7 +56,8 @@ static struct shm_link *self(struct ctw_link *link)
 
 /* ---- rings ----------------------------------------------------------------------------------- */
 
-/* Counters of one direction differ by at most the capacity; anything else is not ours. */
+/* The counters of one direction differ by at most the capacity. Otherwise something else has
+ * written to them. */
 static int check_used(const struct shm_link *link, uint32_t used, struct ct_err *err)
 {
     return used <= link->capacity ? 0 : ct_err_set(err, CT_EPROTO, "the shared ring is corrupt");
@@ -179,7 +182,7 @@ static int map_rings(struct shm_link *link, struct ct_err *err)
     return rc;
 }
 
-/* The lower rank makes the file with both rings and says so in the store. */
+/* On the lower rank: makes the file with both rings and publishes it in the store. */
 static int make(struct shm_link *link, struct comm_origin *origin, const char *key,
                 struct ct_err *err)
 {
@@ -212,8 +215,8 @@ static int find(struct shm_link *link, struct comm_origin *origin, const char *k
     return rc == 0 ? map_rings(link, err) : rc;
 }
 
-/* Where the ends differ, the second head is not where this one looks for it: until this is known
- * only the first is touched. */
+/* Compares the capacities. If they differ, the second head is not where this end looks for it, so
+ * until here only the first is touched. */
 static int check_capacity(const struct shm_link *link, struct ct_err *err)
 {
     const struct ring_head *first = link->base;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Happy path: shm_create() on one rank, shm_attach() on the others, shm_fini() on all. A memfd
- * that cannot be opened belongs to a rank that has ended or is in another container; one with
- * another token, size or version is CT_EPROTO. Space is reserved before it is touched, so that too
- * little memory is an error and not a SIGBUS.
+ * The shared file. Happy path: shm_create() on one rank, shm_attach() on the others, shm_fini() on
+ * all. Failure modes: a memfd cannot be opened if its rank has ended or is in another container;
+ * one with another token, size or version is CT_EPROTO. Space is reserved before it is touched, so
+ * that a lack of memory is an error and not a SIGBUS.
  */
 #include "worker/shm/shm.h"
 
@@ -19,12 +19,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Raised with every change of struct sync_page: all ranks must come from one build. */
+/* Raised with every change of struct sync_page, because all ranks must use the same layout. */
 #define PAGE_VERSION 3
 
 #define UNIT 4096
 
-/* Random bytes behind the token's hexadecimal digits. */
+/* Random bytes of the token, which is written as hexadecimal digits. */
 #define TOKEN_BYTES 16
 _Static_assert(sizeof(((struct sync_page *)0)->token) == (size_t)TOKEN_BYTES * 2, "token size");
 
@@ -63,7 +63,7 @@ int shm_reserve(struct shm *shm, size_t offset, size_t bytes, struct ct_err *err
     } while (rc != 0 && errno == EINTR);
     if (rc != 0) {
         int saved = errno;
-        /* The file system behind a memfd says "no space" when memory is out. */
+        /* tmpfs, on which memfds are, reports a lack of memory as a lack of space. */
         return ct_err_sys(err, saved == ENOSPC ? CT_ENOMEM : ct_code_from_errno(saved), saved,
                           "cannot get %zu bytes of shared memory", bytes);
     }
@@ -100,12 +100,12 @@ void shm_fini(struct shm *shm)
     *shm = (struct shm)SHM_INIT;
 }
 
-/* ---- making ---------------------------------------------------------------------------------- */
+/* ---- creating -------------------------------------------------------------------------------- */
 
 static int make_token(char token[TOKEN_BYTES * 2 + 1], struct ct_err *err)
 {
     unsigned char random[TOKEN_BYTES];
-    /* Up to 256 bytes come whole once the kernel's pool is ready. */
+    /* The kernel returns up to 256 bytes in one call. */
     if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random)) {
         return fail_errno(err, "cannot get random bytes");
     }
@@ -148,7 +148,7 @@ int shm_create(struct shm *shm, int size, char invitation[SHM_INVITATION_MAX], s
     return 0;
 }
 
-/* ---- coming ---------------------------------------------------------------------------------- */
+/* ---- attaching ------------------------------------------------------------------------------- */
 
 struct invitation {
     int pid, fd;
@@ -178,7 +178,8 @@ static int parse_invitation(const char *text, struct invitation *out)
     return 0;
 }
 
-/* Before anything is read through a mapping: the file must be large enough and stay so. */
+/* Checks the file before anything is read through a mapping: it must be large enough and sealed
+ * against shrinking. */
 static int check_file(const struct shm *shm, int size, struct ct_err *err)
 {
     struct stat st;
@@ -219,7 +220,7 @@ int shm_attach(struct shm *shm, int size, const char *invitation, struct ct_err 
     char path[64];
     (void)snprintf(path, sizeof(path), "/proc/%d/fd/%d", from.pid, from.fd);
     struct shm got = SHM_INIT;
-    /* O_NONBLOCK: were it anything but a memfd, opening must not hang. */
+    /* If the path is not a memfd after all, O_NONBLOCK keeps open() from hanging. */
     got.fd = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (got.fd < 0) {
         int saved = errno;

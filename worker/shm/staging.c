@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The memory is reserved in the shared file on the first operation that needs it, by all ranks
- * together.
+ * The staging memory is reserved in the shared file by the first operation that needs it, by all
+ * ranks together. It is freed with the host; a failure is as for host_alloc().
  */
 #include "worker/shm/staging.h"
 
 #include <string.h>
 
-/* The least that is made. */
+/* The smallest size that is reserved. */
 #define LEAST ((size_t)1024 * 1024)
 
 int staging_reserve(struct staging *staging, struct host *host, size_t bytes, struct ct_err *err)
@@ -44,7 +44,7 @@ int staging_sources(struct staging *staging, struct host *host, const float *sen
         return rc;
     }
     int rank = host->comm.rank;
-    /* Of nothing there is no staging, and there are no sources. */
+    /* An operation on 0 bytes reserves no staging memory and reads no sources. */
     for (int r = 0; bytes > 0 && r < host->comm.size; r++) {
         if (host_desc(host, r)->send == ARENA_PRIVATE) {
             ptrdiff_t apart = (ptrdiff_t)staging->apart * (r - rank);

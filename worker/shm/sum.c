@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sources are added in blocks that stay in the cache, with loops for 2, 4 and 8 sources at a time,
- * which give the same bits as one after the other.
+ * Adds arrays in blocks that stay in the cache, with loops for 2, 4 and 8 sources at a time. They
+ * give the same bits as adding one source after the other.
  */
 #include "worker/shm/sum.h"
 
@@ -10,10 +10,11 @@
 /* Floats in a cache line of 64 bytes. */
 #define LINE 16
 
-/* Floats summed at a time when there are many sources: the partial sums stay in the L1 cache. */
+/* Floats summed at a time from many sources, so that the partial sums stay in the L1 cache. */
 #define BLOCK 1024
 
-/* dst may be a source, element for element, which no vector loop minds; only we know that. */
+/* dst may be one of the sources, which is harmless because element i depends only on elements i.
+ * The compiler cannot know that, so this tells it. */
 #if defined(__clang__)
 #define ELEMENTWISE _Pragma("clang loop vectorize(assume_safety)")
 #else
@@ -47,7 +48,7 @@ static void sum8(float *dst, const float *const *src, size_t begin, size_t end)
     }
 }
 
-/* acc lies apart from every source. */
+/* acc does not overlap a source. */
 static void add1(float *restrict acc, const float *a, size_t len)
 {
     for (size_t i = 0; i < len; i++) {
@@ -55,7 +56,7 @@ static void add1(float *restrict acc, const float *a, size_t len)
     }
 }
 
-/* Four sources in one pass: reading acc once for each would be most of the work. */
+/* Adds four sources in one pass, because reading acc once for each would be most of the work. */
 static void add4(float *restrict acc, const float *const *src, size_t at, size_t len)
 {
     const float *a = src[0] + at, *b = src[1] + at, *c = src[2] + at, *d = src[3] + at;
@@ -99,10 +100,10 @@ void sum_arrays(float *dst, const float *const *src, int n, size_t begin, size_t
 
 /* ---- as a tree ------------------------------------------------------------------------------- */
 
-/* Sources whose sum is one expression. */
+/* The number of sources that one expression adds. */
 #define LEAF 8
 
-/* Floats of a block: one for each level of the tree above the leaves lies on the stack. */
+/* Floats of a block. For each level of the tree above the leaves, a block is on the stack. */
 #define TREE_BLOCK 512
 
 static void leaf4(float *dst, const float *const *src, size_t begin, size_t end)
@@ -114,8 +115,7 @@ static void leaf4(float *dst, const float *const *src, size_t begin, size_t end)
     }
 }
 
-/* `len` floats of the sources from `at` on; dst is where the first of them goes, so that it may be
- * a block as well as an array. */
+/* Adds `len` floats from index `at` of the sources. The first sum goes to dst[0]. */
 static void leaf8(float *dst, const float *const *src, size_t at, size_t len)
 {
     const float *a = src[0] + at, *b = src[1] + at, *c = src[2] + at, *d = src[3] + at;
@@ -126,7 +126,7 @@ static void leaf8(float *dst, const float *const *src, size_t at, size_t len)
     }
 }
 
-/* n is LEAF times a power of two */
+/* n is LEAF times a power of two. */
 static void tree_block(float *acc, const float *const *src, int n, size_t at, size_t len)
 {
     if (n <= LEAF) {

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs the grid of a CUDA kernel that was compiled for the host: tests/lib/fake_gpu/fake_device.h
- * makes the kernel's calls into these, tests/lib/fake_gpu/fake_nvcc.py its launches.
+ * Runs the grid of a CUDA kernel that was compiled for the host. The calls in the kernel become
+ * calls of these functions by tests/lib/fake_gpu/fake_device.h, and its launches by
+ * tests/lib/fake_gpu/fake_nvcc.py.
  *
- * The threads run by turns, one at a time, each until it waits for others; who goes on is drawn, of
- * up to four blocks that have begun. Shared memory is full of NaNs when a block begins. So a
- * missing barrier shows, and threads that wait for others which do not come are a broken rule of
- * the stand-in (fake_rule), as is whatever else CUDA leaves undefined here. Of what blocks tell
- * each other, tests/lib/fake_gpu/fake_view.h says when it is seen.
+ * The threads of up to four blocks run in turns. One thread runs at a time, until it waits for
+ * others; then the next one is drawn. Shared memory is full of NaNs when a block begins. So a
+ * missing barrier gives wrong results. It is a violation (fake_rule) if threads wait for others
+ * that never come, or if the kernel does anything else that CUDA leaves undefined.
+ * tests/lib/fake_gpu/fake_view.h says when a block sees what another one has written.
  */
 #ifndef CT_TESTS_LIB_FAKE_GPU_FAKE_BLOCK_H
 #define CT_TESTS_LIB_FAKE_GPU_FAKE_BLOCK_H
@@ -20,7 +21,7 @@
 extern "C" {
 #endif
 
-/* One thread of the kernel; `args` are the launch's. */
+/* Runs one thread of the kernel with the arguments of the launch. */
 typedef void (*fake_kernel_fn)(const void *args);
 
 struct fake_launch {
@@ -31,7 +32,7 @@ struct fake_launch {
     cudaStream_t stream;
 };
 
-/* Queues it with a copy of `args`; cudaGetLastError() says how that went. */
+/* Queues the launch with a copy of `args`. cudaGetLastError() returns the result. */
 void fake_launch(const struct fake_launch *launch, const void *args, size_t bytes);
 
 /* ---- for the kernel that runs ---------------------------------------------------------------- */
@@ -43,27 +44,27 @@ struct fake_place {
 
 extern struct fake_place fake_place;
 
-/* Where a kernel declares shared memory: fills it when the block's first thread comes here. */
+/* Called where a kernel declares shared memory. The first thread of a block fills it with NaNs. */
 void fake_shared(void *memory, size_t bytes);
 void *fake_dynamic_shared(void);
 
-/* All threads of the block, at one line of the source. */
+/* __syncthreads(). All threads of the block must call it at the same line of the source. */
 void fake_barrier(int line);
 
-/* Changes *at as one, after and before others may do something. */
+/* Changes *at atomically. Other threads may run before and after it. */
 void fake_atomic(void *at, size_t bytes, void (*change)(void *at, void *data), void *data);
 void fake_fence(void);
 
 enum fake_warp_op {
     FAKE_WARP_SYNC,
-    FAKE_WARP_XOR,  /* the value of the lane whose number is this one's xor `arg` */
-    FAKE_WARP_DOWN, /* of the lane `arg` higher, or the own one */
-    FAKE_WARP_FROM, /* of lane `arg` */
+    FAKE_WARP_XOR,  /* the value of the lane with the number of this one xor `arg` */
+    FAKE_WARP_DOWN, /* the value of the lane `arg` higher, or the own value if there is none */
+    FAKE_WARP_FROM, /* the value of lane `arg` */
     FAKE_WARP_BALLOT,
-    FAKE_WARP_MAX, /* of 32 bits without sign */
+    FAKE_WARP_MAX, /* the largest value, as unsigned 32-bit numbers */
 };
 
-/* All lanes named in `mask`, at one line of the source. */
+/* A function of a warp. All lanes in `mask` must call it at the same line of the source. */
 uint64_t fake_warp(enum fake_warp_op op, unsigned mask, uint64_t value, unsigned arg, int line);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How the host waits for the stand-in: tests/lib/fake_gpu/fake_gpu.h.
+ * The calls by which the host waits for the fake GPU: tests/lib/fake_gpu/fake_gpu.h.
  */
 #include "tests/lib/fake_gpu/fake_gpu_engine.h"
 
@@ -19,7 +19,7 @@ static bool is_done(const struct CUstream_st *s, const struct CUevent_st *event)
     return done;
 }
 
-/* Not each time, or collectives would always come late. */
+/* Checks it half of the time only, because otherwise collectives would always run late. */
 void fake_wait_needs_no_peer(struct CUstream_st *s, const struct CUevent_st *event,
                              const char *what)
 {
@@ -50,8 +50,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     return fake_fails() ? cudaErrorUnknown : cudaSuccess;
 }
 
-/* The more that was timed, the longer it took, so that the first of the candidates wins; or any, as
- * the script has it, and not the same one on every device. */
+/* Each measurement gives a longer time than the one before, so that the first candidate wins. With
+ * `any_wins` the time is drawn, and differs between devices. */
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end)
 {
     FAKE_ALONE;
@@ -92,7 +92,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
         return cudaErrorNotReady;
     }
     fake.waits++;
-    while (fake.cliques > 0 && s->head != NULL) { /* this one does not wait for other threads */
+    while (fake.cliques > 0 && s->head != NULL) { /* a query does not wait for other threads */
         if (!fake_turn()) {
             return cudaErrorNotReady;
         }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What nvcc knows by itself, for .cu files that the host's compiler compiles: included before all
- * else. Only what the kernels use is here; the rest does not compile.
- * tests/lib/fake_gpu/fake_block.h does the work.
+ * The built-in variables and functions of CUDA C++, for .cu files that the compiler of the host
+ * compiles. This header is included before all others. It has only what the kernels use; anything
+ * else does not compile. tests/lib/fake_gpu/fake_block.h has the implementation.
  */
 #ifndef CT_TESTS_LIB_FAKE_GPU_FAKE_DEVICE_H
 #define CT_TESTS_LIB_FAKE_GPU_FAKE_DEVICE_H
@@ -15,7 +15,7 @@
 #include <tuple>
 #include <type_traits>
 
-#undef __shared__ /* fake_nvcc.py must have seen it */
+#undef __shared__ /* fake_nvcc.py has replaced every use */
 #undef __launch_bounds__
 #define __launch_bounds__(...)
 #define threadIdx fake_place.thread
@@ -43,7 +43,7 @@ T fake_shuffle(enum fake_warp_op op, unsigned mask, T v, unsigned arg, int line)
     return v;
 }
 
-/* As nvcc has them, without a name space. */
+/* nvcc has these without a name space. */
 using std::max;
 using std::min;
 
@@ -89,7 +89,8 @@ inline float __uint_as_float(unsigned bits)
     return v;
 }
 
-/* `kernel` calls the kernel with what it is given: the arguments are copied now. */
+/* Launches a kernel. K is a lambda without captures that calls the kernel with its arguments, which
+ * are copied now. */
 template <typename K, typename... Args>
 void fake_launch_by(const char *name, K, dim3 grid, dim3 block, size_t shared, cudaStream_t stream,
                     Args... args)

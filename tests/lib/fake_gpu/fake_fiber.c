@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * swapcontext() would do, but for its system call in each change: an emulated kernel needs
- * millions. Other processors than x86-64 have it all the same.
+ * swapcontext() makes a system call in each change, and an emulated kernel changes millions of
+ * times. So there is a change of our own for x86-64. Other processors use swapcontext().
  */
 #include "tests/lib/fake_gpu/fake_fiber.h"
 
@@ -22,14 +22,15 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-/* Kernels have small frames; a sanitizer makes them larger, and a report is printed on one. Memory
- * that nobody touches costs nothing. */
+/* Kernels need little stack, but a sanitizer makes frames larger and prints its report on the same
+ * stack. Pages that are never touched take no memory. */
 #define STACK_BYTES ((size_t)256 << 10)
 #define GUARD_BYTES ((size_t)64 << 10)
 
 #ifdef __x86_64__
 
-/* The registers that a call keeps, by the System V ABI; the rest is saved by the caller. */
+/* Saves the registers that a function must keep in the System V ABI. The caller saves the others.
+ */
 void fake_fiber_jump(void **save, void *top);
 __asm__(".text\n"
         ".globl fake_fiber_jump\n"
@@ -43,8 +44,8 @@ __asm__(".text\n"
         "  ret\n"
         ".size fake_fiber_jump, .-fake_fiber_jump\n");
 
-/* Stacks that all end at the same place of a page would take turns in the same lines of the cache.
- */
+/* Returns another offset for each stack, because stacks that all end at the same place of a page
+ * would use the same lines of the cache. */
 static size_t shift(void)
 {
     static size_t last;
@@ -54,8 +55,8 @@ static size_t shift(void)
 
 static void prepare(struct fake_fiber *fiber, void (*begin)(void))
 {
-    /* Six registers, where to return to, and the address that it would return to itself: with that
-     * the stack is as aligned as at any function's first instruction. */
+    /* Six registers, the address of `begin`, and the return address of `begin`, which is never
+     * used. With it the stack is aligned as at the first instruction of any function. */
     uintptr_t *top = (uintptr_t *)((char *)fiber->mapped + STACK_BYTES - shift()) - 8;
     memset(top, 0, 8 * sizeof *top);
     top[6] = (uintptr_t)begin;
@@ -95,7 +96,7 @@ static void jump(struct fake_fiber *from, struct fake_fiber *to)
 
 #endif
 
-/* Of the change in progress; only one thread emulates at a time. */
+/* The fibers of the change in progress. Only one thread at a time runs kernels. */
 static struct fake_fiber *left, *arriving;
 
 static void arrive(void *kept)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Stacks to change between, for the threads of an emulated block: tests/lib/fake_gpu/fake_block.h.
+ * Fibers: stacks between which a thread changes. Each thread of an emulated block
+ * (tests/lib/fake_gpu/fake_block.h) runs on a fiber.
  */
 #ifndef CT_TESTS_LIB_FAKE_GPU_FAKE_FIBER_H
 #define CT_TESTS_LIB_FAKE_GPU_FAKE_FIBER_H
@@ -8,20 +9,21 @@
 #include <stddef.h>
 
 struct fake_fiber {
-    void *top;    /* where it goes on */
+    void *top;    /* the saved stack pointer, or a ucontext_t */
     void *mapped; /* its stack; NULL = that of the thread which changed from it */
     void (*run)(void);
-    /* For AddressSanitizer: where its stack is, and what else is known of it. */
+    /* For AddressSanitizer: its stack, and what the sanitizer keeps for it. */
     const void *stack;
     size_t size;
     void *kept;
 };
 
-/* Makes the next change to it start `run`, which must never return; takes a stack when it has none.
- * What it was in the middle of is forgotten. A fiber that never began is its thread's own one. */
+/* The next change to the fiber starts `run`, which must never return. Allocates a stack if the
+ * fiber has none. A function that was running on the fiber is forgotten. A fiber for which this was
+ * never called stands for the stack of the thread itself. */
 void fake_fiber_begin(struct fake_fiber *fiber, void (*run)(void));
 
-/* Comes back when somebody changes to `from`. */
+/* Returns when another fiber changes to `from`. */
 void fake_fiber_change(struct fake_fiber *from, struct fake_fiber *to);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * All memory that is watched is one row of bytes here, piece after piece. What a block has written
- * is what differs from its base.
+ * A row of bytes holds a copy of all watched memory, piece after piece. What a block has written is
+ * found by comparing its row with its base, the row after its last fence.
  */
 #include "tests/lib/fake_gpu/fake_view.h"
 
@@ -14,9 +14,9 @@ static struct piece {
     unsigned char *memory;
     size_t bytes;
 } pieces[PIECES_MAX];
-static size_t watched; /* bytes of all */
+static size_t watched; /* bytes of all pieces */
 
-/* What all blocks have made known; NULL = there are no views. */
+/* Memory with everything that blocks have made visible; NULL = there are no views. */
 static unsigned char *known;
 
 void fake_view_add(void *memory, size_t bytes)
@@ -60,7 +60,7 @@ static void store(const unsigned char *row)
     }
 }
 
-/* The place in a row, or NULL. */
+/* Returns the place in a row of an address of memory, or NULL. */
 static unsigned char *place_of(unsigned char *row, const void *at)
 {
     for (int i = 0; i < PIECES_MAX; i++) {
@@ -104,7 +104,7 @@ void fake_view_new(struct fake_view *view)
     }
 }
 
-/* Most of it is as it was: whole lines are compared first. */
+/* Most memory has not changed, so whole lines are compared first. */
 #define LINE ((size_t)256)
 
 static void make_known(const struct fake_view *view)

@@ -45,7 +45,7 @@ static int compare_numbers(const char **a, const char **b)
 int ct_host_compare(const char *a, const char *b)
 {
     const char *p = a, *q = b;
-    while (*p != '\0' && *q != '\0') {
+    while (*p != '\0') { /* the end of q comes before any character */
         int order;
         if (is_digit(*p) && is_digit(*q)) {
             order = compare_numbers(&p, &q);
@@ -56,8 +56,5 @@ int ct_host_compare(const char *a, const char *b)
             return order;
         }
     }
-    if (*p != *q) {
-        return *p == '\0' ? -1 : 1;
-    }
-    return strcmp(a, b);
+    return *q != '\0' ? -1 : strcmp(a, b);
 }

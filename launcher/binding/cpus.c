@@ -37,7 +37,7 @@ int ct_cpus_count(const struct ct_cpus *cpus)
 
 int ct_cpus_next(const struct ct_cpus *cpus, int from)
 {
-    for (int cpu = from < 0 ? 0 : from; cpu < CT_CPUS_MAX; cpu++) {
+    for (int cpu = from; cpu < CT_CPUS_MAX; cpu++) {
         if (ct_cpus_has(cpus, cpu)) {
             return cpu;
         }

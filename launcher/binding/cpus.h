@@ -24,7 +24,7 @@ void ct_cpus_add(struct ct_cpus *cpus, int cpu); /* numbers out of range are pas
 bool ct_cpus_has(const struct ct_cpus *cpus, int cpu);
 int ct_cpus_count(const struct ct_cpus *cpus);
 
-/* The lowest member that is at least `from`, or -1. */
+/* The lowest member that is at least `from`, which is not negative; -1 if there is none. */
 int ct_cpus_next(const struct ct_cpus *cpus, int from);
 
 /* Reads a list; blanks and a newline at its end are allowed, an empty one is the empty set. Numbers

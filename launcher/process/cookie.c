@@ -18,12 +18,7 @@
 int ct_cookie_new(struct ct_cookie *out, struct ct_err *err)
 {
     unsigned char random[CT_COOKIE_HEX / 2];
-    ssize_t n;
-    do {
-        n = getrandom(random, sizeof(random), 0);
-    } while (n < 0 && errno == EINTR);
-    /* Up to 256 bytes come whole or not at all (getrandom(2)). */
-    if (n != (ssize_t)sizeof(random)) {
+    if (getentropy(random, sizeof(random)) != 0) {
         return ct_err_sys(err, CT_EIO, errno, "cannot draw random bytes for the job's cookie");
     }
 
@@ -78,10 +73,9 @@ bool ct_cookie_in_process(const struct ct_cookie *cookie, pid_t pid)
     if (fstat(fd, &st) == 0 && (st.st_uid == self || self == 0)) {
         char chunk[4096];
         ssize_t n;
-        while ((n = read(fd, chunk, sizeof(chunk))) > 0 || (n < 0 && errno == EINTR)) {
-            if (n > 0 && ct_cookie_match_feed(&match, chunk, (size_t)n)) {
-                break;
-            }
+        /* No signal interrupts reading a process's files in /proc. */
+        while ((n = read(fd, chunk, sizeof(chunk))) > 0 &&
+               !ct_cookie_match_feed(&match, chunk, (size_t)n)) {
         }
     }
     close(fd);

@@ -47,12 +47,12 @@ bool ct_proctree_parse(const char *text, size_t len, struct ct_proctree_entry *o
     const char *rest = strrchr(copy, ')');
     int pid, ppid, pgrp, session;
     char state;
-    uint64_t user, system, start;
+    uint64_t user, system, start, rss;
     if (rest == NULL || sscanf(copy, "%d (", &pid) != 1 ||
         sscanf(rest,
                ") %c %d %d %d %*d %*d %*u %*u %*u %*u %*u %" SCNu64 " %" SCNu64
-               " %*d %*d %*d %*d %*d %*d %" SCNu64,
-               &state, &ppid, &pgrp, &session, &user, &system, &start) != 7) {
+               " %*d %*d %*d %*d %*d %*d %" SCNu64 " %*u %" SCNu64,
+               &state, &ppid, &pgrp, &session, &user, &system, &start, &rss) != 8) {
         return false;
     }
     *out = (struct ct_proctree_entry){.pid = pid,
@@ -61,7 +61,8 @@ bool ct_proctree_parse(const char *text, size_t len, struct ct_proctree_entry *o
                                       .session = session,
                                       .state = state,
                                       .start = start,
-                                      .cpu_ticks = user + system};
+                                      .cpu_ticks = user + system,
+                                      .rss_pages = rss};
     return true;
 }
 
@@ -74,10 +75,8 @@ bool ct_proctree_read_pid(pid_t pid, struct ct_proctree_entry *out)
         return false;
     }
     char text[STAT_MAX];
-    ssize_t n; /* the kernel gives the whole file in one read */
-    do {
-        n = read(fd, text, sizeof(text));
-    } while (n < 0 && errno == EINTR);
+    /* The kernel gives the whole file in one read, which no signal interrupts. */
+    ssize_t n = read(fd, text, sizeof(text));
     close(fd);
     return n > 0 && ct_proctree_parse(text, (size_t)n, out);
 }
@@ -93,10 +92,7 @@ static bool thread_only_child(int task_dir, const char *tid, pid_t except)
         return false;
     }
     char text[64]; /* two pids fill at most half of it, so a second child is always seen */
-    ssize_t n;
-    do {
-        n = read(fd, text, sizeof(text) - 1);
-    } while (n < 0 && errno == EINTR);
+    ssize_t n = read(fd, text, sizeof(text) - 1);
     close(fd);
     if (n < 0) {
         return false;

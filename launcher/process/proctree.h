@@ -20,6 +20,7 @@ struct ct_proctree_entry {
     bool marked;        /* the caller's; false after reading */
     uint64_t start;     /* clock ticks since boot */
     uint64_t cpu_ticks; /* CPU time of all its threads, in user mode and in the kernel */
+    uint64_t rss_pages; /* resident memory */
 };
 
 struct ct_proctree {

@@ -61,20 +61,17 @@ static void child_reset_signals(void)
 static bool child_set_stdio(const int stdio[3])
 {
     int from[3];
-    /* Sources between 0 and 2 are moved first, or a dup2() below would overwrite one of them. */
+    /* Copied above 2 first, or a dup2() below would overwrite a source, or keep CLOEXEC on one that
+     * is in its place already. */
     for (int i = 0; i < 3; i++) {
-        from[i] = stdio[i] >= 0 ? stdio[i] : open("/dev/null", O_RDWR | O_CLOEXEC);
-        if (from[i] >= 0 && from[i] < 3 && from[i] != i) {
-            from[i] = fcntl(from[i], F_DUPFD_CLOEXEC, 3);
-        }
+        int fd = stdio[i] >= 0 ? stdio[i] : open("/dev/null", O_RDWR | O_CLOEXEC);
+        from[i] = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 3) : -1;
         if (from[i] < 0) {
             return false;
         }
     }
     for (int i = 0; i < 3; i++) {
-        /* dup2() onto itself would keep CLOEXEC. */
-        int rc = from[i] == i ? fcntl(i, F_SETFD, 0) : dup2(from[i], i);
-        if (rc < 0) {
+        if (dup2(from[i], i) < 0) {
             return false;
         }
     }

@@ -156,8 +156,8 @@ int ct_scheduler_flux(const struct ct_scheduler_scan *scan)
         return rc;
     }
     ct_scheduler_job_id(scan, "flux", "FLUX_JOB_ID");
-    int nodes = out->nnodes.from != NULL ? out->nnodes.value : 0;
-    if (nodes > 0 && out->world_size.value % nodes == 0) {
+    int nodes = out->nnodes.value;
+    if (out->nnodes.from != NULL && out->world_size.value % nodes == 0) {
         out->local_size =
             (struct ct_scheduler_int){out->world_size.value / nodes, out->nnodes.from};
     }

@@ -48,9 +48,9 @@ CT_MUST_CHECK int ct_prepare_token(const struct ct_options *options, char *const
 /* Does the user want the files of this run? */
 bool ct_prepare_wants_logs(const struct ct_resolved *resolved);
 
-/* Checks that the file of --report can be written, because an error at the end of the job would
- * come too late. Then makes the folder for log and error files. Errors as ct_logdir_init() and
- * ct_file_replace_check(). Gives *out. */
+/* Checks that the files of --report and --trace can be written, because an error at the end of the
+ * job would come too late. Then makes the folder for log and error files. Errors as
+ * ct_logdir_init() and ct_file_replace_check(). Gives *out. */
 CT_MUST_CHECK int ct_prepare_logdir(const struct ct_options *options,
                                     const struct ct_resolved *resolved, char *const *env,
                                     const char *run_id, struct ct_logdir *out, struct ct_err *err);

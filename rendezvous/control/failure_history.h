@@ -48,7 +48,7 @@ struct ct_failure {
     bool permanent;            /* another start would fail in the same way: no restart */
     bool early;                /* within a second of its start, before its first step */
     int64_t time_ms;           /* Unix time by the server's clock */
-    char what[CT_FAILURE_WHAT_MAX]; /* "process 42 exited with code 3", "the connection was lost" */
+    char what[CT_FAILURE_WHAT_MAX]; /* "process 42 exited with code 3", "its ctrun is gone" */
     /* These come when the node has stopped. Owned; each may be NULL. */
     char *tail;      /* its last lines on stderr, each with '\n' */
     char *message;   /* of its error file */

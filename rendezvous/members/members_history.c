@@ -121,8 +121,7 @@ void members_history_loss(const struct ct_member *member, enum ct_failure_kind k
     /* A long reason is cut, because the ranks behind it must be shown. */
     switch (kind) {
     case CT_FAILURE_AGENT:
-        (void)snprintf(out->what, sizeof(out->what),
-                       "the connection to its ctrun was lost: %.300s (%s)", why, ranks);
+        (void)snprintf(out->what, sizeof(out->what), "its ctrun is gone: %.300s (%s)", why, ranks);
         break;
     case CT_FAILURE_LEFT:
         (void)snprintf(out->what, sizeof(out->what), "its ctrun left the job: %.300s (%s)", why,

@@ -21,6 +21,11 @@ void ct_text_clean(char *text);
 #define CT_TEXT_EXCERPT_MAX 68
 const char *ct_text_excerpt(const char *text, char out[CT_TEXT_EXCERPT_MAX]);
 
+/* Copies the beginning of a stranger's text, as much as fits into `columns` of a terminal and
+ * `size` bytes with the NUL. East Asian characters take two columns, combining ones none. What
+ * ct_text_clean() replaces, and bytes that are no UTF-8, become '?'. Returns the columns taken. */
+size_t ct_text_fit(const char *text, size_t columns, char *out, size_t size);
+
 /* Writes 1234567 as "1,234,567". */
 #define CT_TEXT_THOUSANDS_MAX 28
 void ct_text_thousands(uint64_t number, char out[CT_TEXT_THOUSANDS_MAX]);

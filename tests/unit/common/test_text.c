@@ -93,12 +93,44 @@ static void an_excerpt_is_short_and_harmless(void **state)
     }
 }
 
+static void a_text_fits_into_columns(void **state)
+{
+    static const struct {
+        const char *before;
+        size_t columns, size;
+        const char *after;
+        size_t taken;
+    } rows[] = {
+        {"plain", 10, 32, "plain", 5},
+        {"plain", 3, 32, "pla", 3},
+        {"plain", 10, 4, "pla", 3},
+        {"plain", 0, 32, "", 0},
+        {"caf\xc3\xa9s", 4, 32, "caf\xc3\xa9", 4},
+        {"caf\xc3\xa9", 9, 5, "caf", 3},                               /* no half character */
+        {"\xe6\xbc\xa2\xe5\xad\x97", 3, 32, "\xe6\xbc\xa2", 2},        /* a wide one */
+        {"\xf0\x9f\x98\x80!", 3, 32, "\xf0\x9f\x98\x80!", 3},          /* an emoji */
+        {"e\xcc\x81x", 2, 32, "e\xcc\x81x", 2},                        /* a combining accent */
+        {"a\x1b[31m\r\nb", 32, 32, "a?[31m??b", 9},                    /* an escape sequence */
+        {"\xe2\x80\xaex", 32, 32, "?x", 2},                            /* changes the direction */
+        {"\xff\xc0\x80\xed\xa0\x80|\xe6\xbc", 32, 32, "??????|??", 9}, /* no UTF-8 */
+        {"\xf4\x90\x80\x80", 32, 32, "????", 4},                       /* beyond Unicode */
+    };
+    char out[32];
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        assert_int_equal(ct_text_fit(rows[i].before, rows[i].columns, out, rows[i].size),
+                         rows[i].taken);
+        assert_string_equal(out, rows[i].after);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(thousands_are_set_apart),
         cmocka_unit_test(test_control_characters_become_question_marks),
         cmocka_unit_test(an_excerpt_is_short_and_harmless),
+        cmocka_unit_test(a_text_fits_into_columns),
     };
     return cmocka_run_group_tests_name("text", tests, NULL, NULL);
 }

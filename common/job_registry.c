@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * An entry is a file named by the process id, with four lines: the time at which that process
+ * began, the namespace of its id, the address and the name. Another process may have the same id
+ * later, but not the same time; an id of another namespace, as in a container that shares the
+ * folder, says nothing here.
+ *
+ * Every file is opened below the checked folder and without following links. Failure modes: a
+ * folder that is not safe is an error; an entry that makes no sense is skipped.
+ */
+#include "common/job_registry.h"
+
+#include "common/file.h"
+#include "common/num.h"
+#include "common/text.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define ENTRY_MAX 1024
+#define TIME_MAX 24
+#define NAMESPACE_MAX 64
+
+void ct_job_registry_folder(const char *runtime_dir, uid_t uid, char out[CT_JOB_FOLDER_MAX])
+{
+    if (runtime_dir != NULL && runtime_dir[0] == '/' &&
+        strlen(runtime_dir) < CT_JOB_FOLDER_MAX - sizeof("/ctrun")) {
+        (void)snprintf(out, CT_JOB_FOLDER_MAX, "%s/ctrun", runtime_dir);
+    } else {
+        (void)snprintf(out, CT_JOB_FOLDER_MAX, "/tmp/ctrun-%lu", (unsigned long)uid);
+    }
+}
+
+/* Returns the folder's descriptor. */
+static int open_folder(const char *folder, struct ct_err *err)
+{
+    struct stat st;
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) {
+        int code = errno == ELOOP || errno == ENOTDIR ? CT_EPERM : ct_code_from_errno(errno);
+        return ct_err_sys(err, code, errno, "cannot open the folder of jobs %s", folder);
+    }
+    if (fstat(fd, &st) != 0 || st.st_uid != geteuid() || (st.st_mode & 077) != 0) {
+        (void)close(fd);
+        return ct_err_set(err, CT_EPERM, "the folder of jobs %s is not this user's alone", folder);
+    }
+    return fd;
+}
+
+static ssize_t read_some(int fd, char *out, size_t size)
+{
+    ssize_t n;
+    do {
+        n = read(fd, out, size - 1);
+    } while (n < 0 && errno == EINTR);
+    out[n > 0 ? n : 0] = '\0';
+    return n;
+}
+
+/* Finds when a process began, in clock ticks since the start of the machine. */
+static bool read_start(pid_t pid, char out[TIME_MAX])
+{
+    char path[64], text[ENTRY_MAX];
+    (void)snprintf(path, sizeof(path), "/proc/%ld/stat", (long)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return false;
+    }
+    ssize_t n = read_some(fd, text, sizeof(text));
+    (void)close(fd);
+    /* The name in parentheses may have any bytes; the time is the 20th field behind it. */
+    char *field = n > 0 ? strrchr(text, ')') : NULL;
+    for (int i = 0; i < 20 && field != NULL; i++) {
+        field = strchr(field + 1, ' ');
+    }
+    if (field == NULL) {
+        return false;
+    }
+    size_t len = strcspn(field + 1, " \n");
+    (void)snprintf(out, TIME_MAX, "%.*s", (int)(len < TIME_MAX ? len : TIME_MAX - 1), field + 1);
+    return len > 0;
+}
+
+static void read_namespace(char out[NAMESPACE_MAX])
+{
+    ssize_t n = readlink("/proc/self/ns/pid", out, NAMESPACE_MAX - 1);
+    out[n > 0 ? n : 0] = '\0';
+}
+
+int ct_job_registry_add(const char *folder, const char *address, const char *name,
+                        struct ct_err *err)
+{
+    char start[TIME_MAX], space[NAMESPACE_MAX], clean[CT_JOB_NAME_MAX];
+    char file[32], draft[32], text[ENTRY_MAX];
+    if (mkdir(folder, 0700) != 0 && errno != EEXIST) {
+        return ct_err_sys(err, ct_code_from_errno(errno), errno,
+                          "cannot make the folder of jobs %s", folder);
+    }
+    int dir = open_folder(folder, err);
+    if (dir < 0) {
+        return dir;
+    }
+    (void)ct_text_fit(name, CT_JOB_NAME_MAX, clean, sizeof(clean));
+    read_namespace(space);
+    (void)snprintf(file, sizeof(file), "%ld", (long)getpid());
+    (void)snprintf(draft, sizeof(draft), ".%ld", (long)getpid());
+    int rc = CT_EIO, fd = -1;
+    if (read_start(getpid(), start)) {
+        (void)unlinkat(dir, draft, 0); /* of an earlier process with this id */
+        fd = openat(dir, draft, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    }
+    if (fd >= 0) {
+        int len = snprintf(text, sizeof(text), "%s\n%s\n%.*s\n%s\n", start, space,
+                           CT_JOB_ADDRESS_MAX - 1, address, clean);
+        rc = ct_fd_write_all(fd, text, (size_t)len);
+        (void)close(fd);
+    }
+    /* Whoever lists the jobs sees the whole entry or none. */
+    if (rc == 0 && renameat(dir, draft, dir, file) != 0) {
+        rc = CT_EIO;
+    }
+    if (rc != 0) {
+        rc = ct_err_sys(err, CT_EIO, errno, "cannot enter the job in %s", folder);
+        (void)unlinkat(dir, draft, 0);
+    }
+    (void)close(dir);
+    return rc;
+}
+
+void ct_job_registry_remove(const char *folder)
+{
+    char file[32];
+    int dir = open_folder(folder, NULL);
+    (void)snprintf(file, sizeof(file), "%ld", (long)getpid());
+    if (dir >= 0) {
+        (void)unlinkat(dir, file, 0);
+        (void)close(dir);
+    }
+}
+
+/* Splits off the next line; NULL if it has no end. */
+static char *next_line(char **text)
+{
+    char *line = *text, *end = strchr(line, '\n');
+    if (end == NULL) {
+        return NULL;
+    }
+    *end = '\0';
+    *text = end + 1;
+    return line;
+}
+
+/* Reads the entry `file`. Sets *stale if its process does not run any more. */
+static bool read_entry(int dir, const char *file, struct ct_job_entry *out, bool *stale)
+{
+    char text[ENTRY_MAX], start[TIME_MAX], space[NAMESPACE_MAX];
+    struct stat st;
+    int pid;
+    *stale = false;
+    if (ct_parse_int(file, 1, INT_MAX, &pid) != 0) {
+        return false;
+    }
+    int fd = openat(dir, file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) {
+        return false;
+    }
+    bool regular = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid();
+    ssize_t n = regular ? read_some(fd, text, sizeof(text)) : 0;
+    (void)close(fd);
+    char *rest = text;
+    char *began = n > 0 ? next_line(&rest) : NULL;
+    char *where_from = began != NULL ? next_line(&rest) : NULL;
+    char *address = where_from != NULL ? next_line(&rest) : NULL;
+    char *name = address != NULL ? next_line(&rest) : NULL;
+    if (name == NULL || strlen(address) >= sizeof(out->address)) {
+        return false;
+    }
+    read_namespace(space);
+    if (strcmp(space, where_from) != 0) {
+        return false;
+    }
+    *stale = !read_start((pid_t)pid, start) || strcmp(start, began) != 0;
+    *out = (struct ct_job_entry){.pid = (pid_t)pid};
+    (void)snprintf(out->address, sizeof(out->address), "%s", address);
+    (void)ct_text_fit(name, sizeof(out->name), out->name, sizeof(out->name));
+    return !*stale;
+}
+
+static int by_pid(const void *a, const void *b)
+{
+    const struct ct_job_entry *x = a, *y = b;
+    return (x->pid > y->pid) - (x->pid < y->pid);
+}
+
+int ct_job_registry_list(const char *folder, struct ct_job_entry out[CT_JOBS_MAX],
+                         struct ct_err *err)
+{
+    struct stat st;
+    if (lstat(folder, &st) != 0 && errno == ENOENT) {
+        return 0;
+    }
+    int dir = open_folder(folder, err);
+    if (dir < 0) {
+        return dir;
+    }
+    DIR *names = fdopendir(dir);
+    if (names == NULL) {
+        int error = errno;
+        (void)close(dir);
+        return ct_err_sys(err, CT_EIO, error, "cannot read the folder of jobs %s", folder);
+    }
+    int count = 0;
+    for (const struct dirent *name; count < CT_JOBS_MAX && (name = readdir(names)) != NULL;) {
+        bool stale;
+        count += read_entry(dir, name->d_name, &out[count], &stale);
+        if (stale) {
+            (void)unlinkat(dir, name->d_name, 0);
+        }
+    }
+    (void)closedir(names);
+    qsort(out, (size_t)count, sizeof(*out), by_pid);
+    return count;
+}

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The jobs of this user on this machine: who runs is listed, who does not is removed, and nobody
+ * else can enter or redirect anything.
+ */
+#include "tests/lib/ct_test.h"
+
+#include "common/job_registry.h"
+#include "tests/lib/tmpdir.h"
+
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct place {
+    char *dir, *folder;
+    struct ct_job_entry jobs[CT_JOBS_MAX];
+};
+
+static int setup(void **state)
+{
+    struct place *p = calloc(1, sizeof(*p));
+    assert_non_null(p);
+    p->dir = ct_tmpdir_new();
+    p->folder = ct_tmpdir_path(p->dir, "ctrun");
+    *state = p;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct place *p = *state;
+    free(p->folder);
+    ct_tmpdir_free(p->dir);
+    free(p);
+    return 0;
+}
+
+/* Writes the file `name` into the folder. */
+static void write_entry(const struct place *p, const char *name, const char *text)
+{
+    char path[CT_JOB_FOLDER_MAX + 32];
+    (void)snprintf(path, sizeof(path), "%s/%s", p->folder, name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+static bool is_there(const struct place *p, const char *name)
+{
+    char path[CT_JOB_FOLDER_MAX + 32];
+    struct stat st;
+    (void)snprintf(path, sizeof(path), "%s/%s", p->folder, name);
+    return lstat(path, &st) == 0;
+}
+
+static void the_folder_is_the_users(void **state)
+{
+    char out[CT_JOB_FOLDER_MAX], long_path[2 * CT_JOB_FOLDER_MAX];
+    (void)state;
+    ct_job_registry_folder("/run/user/7", 7, out);
+    assert_string_equal(out, "/run/user/7/ctrun");
+    ct_job_registry_folder(NULL, 7, out);
+    assert_string_equal(out, "/tmp/ctrun-7");
+    ct_job_registry_folder("relative", 7, out);
+    assert_string_equal(out, "/tmp/ctrun-7");
+    memset(long_path, '/', sizeof(long_path) - 1);
+    long_path[sizeof(long_path) - 1] = '\0';
+    ct_job_registry_folder(long_path, 7, out);
+    assert_string_equal(out, "/tmp/ctrun-7");
+}
+
+static void a_job_is_listed_until_it_is_removed(void **state)
+{
+    struct place *p = *state;
+    struct ct_err err;
+    struct stat st;
+    assert_int_equal(ct_job_registry_list(p->folder, p->jobs, &err), 0);
+    assert_int_equal(ct_job_registry_add(p->folder, "127.0.0.1:29500", "my\njob", &err), 0);
+    assert_int_equal(stat(p->folder, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0700);
+    assert_int_equal(ct_job_registry_list(p->folder, p->jobs, &err), 1);
+    assert_int_equal(p->jobs[0].pid, getpid());
+    assert_string_equal(p->jobs[0].address, "127.0.0.1:29500");
+    assert_string_equal(p->jobs[0].name, "my?job");
+    ct_job_registry_remove(p->folder);
+    ct_job_registry_remove(p->folder);
+    assert_int_equal(ct_job_registry_list(p->folder, p->jobs, &err), 0);
+}
+
+static void the_entry_of_a_process_that_died_is_removed(void **state)
+{
+    struct place *p = *state;
+    struct ct_err err;
+    char name[32];
+    int status;
+    pid_t pid = fork();
+    if (pid == 0) {
+        _exit(ct_job_registry_add(p->folder, "127.0.0.1:1", "gone", NULL) != 0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    (void)snprintf(name, sizeof(name), "%ld", (long)pid);
+    assert_true(is_there(p, name));
+    assert_int_equal(ct_job_registry_list(p->folder, p->jobs, &err), 0);
+    assert_false(is_there(p, name));
+}
+
+/* The id of this process, but the time of an earlier one; and an id of another namespace. */
+static void an_id_that_was_given_again_is_not_the_job(void **state)
+{
+    struct place *p = *state;
+    struct ct_err err;
+    char name[32], space[64] = "", text[256];
+    assert_true(readlink("/proc/self/ns/pid", space, sizeof(space) - 1) > 0);
+    (void)snprintf(name, sizeof(name), "%ld", (long)getpid());
+    assert_int_equal(mkdir(p->folder, 0700), 0);
+    (void)snprintf(text, sizeof(text), "1\n%s\n127.0.0.1:1\nold\n", space);
+    write_entry(p, name, text);
+    assert_int_equal(ct_job_registry_list(p->folder, p->jobs, &err), 0);
+    assert_false(is_there(p, name));
+    write_entry(p, name, "1\npid:[1]\n127.0.0.1:1\nelsewhere\n");
+    assert_int_equal(ct_job_registry_list(p->folder, p->jobs, &err), 0);
+    assert_true(is_there(p, name));
+}
+
+static void strange_entries_are_skipped(void **state)
+{
+    static const char *const texts[] = {"", "x", "1\n", "1\n2\n3\n", "\n\n\n\n"};
+    struct place *p = *state;
+    struct ct_err err;
+    char name[32], path[CT_JOB_FOLDER_MAX + 32];
+    assert_int_equal(mkdir(p->folder, 0700), 0);
+    (void)snprintf(name, sizeof(name), "%ld", (long)getpid());
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        write_entry(p, name, texts[i]);
+        write_entry(p, "name", texts[i]);
+        write_entry(p, "99999999999999999999", texts[i]);
+        assert_int_equal(ct_job_registry_list(p->folder, p->jobs, &err), 0);
+        assert_true(is_there(p, "name"));
+    }
+    /* A pipe would block, a link would lead elsewhere. */
+    (void)snprintf(path, sizeof(path), "%s/1", p->folder);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    (void)snprintf(path, sizeof(path), "%s/2", p->folder);
+    assert_int_equal(symlink("/proc/self/stat", path), 0);
+    assert_int_equal(ct_job_registry_list(p->folder, p->jobs, &err), 0);
+}
+
+static void a_folder_that_others_may_use_is_refused(void **state)
+{
+    struct place *p = *state;
+    struct ct_err err;
+    assert_int_equal(mkdir(p->folder, 0700), 0);
+    assert_int_equal(chmod(p->folder, 0770), 0);
+    assert_int_equal(ct_job_registry_add(p->folder, "a:1", "x", &err), CT_EPERM);
+    assert_int_equal(ct_job_registry_list(p->folder, p->jobs, &err), CT_EPERM);
+    assert_int_equal(rmdir(p->folder), 0);
+
+    char *real = ct_tmpdir_path(p->dir, "real");
+    assert_int_equal(mkdir(real, 0700), 0);
+    assert_int_equal(symlink(real, p->folder), 0);
+    assert_int_equal(ct_job_registry_add(p->folder, "a:1", "x", &err), CT_EPERM);
+    assert_int_equal(ct_job_registry_list(p->folder, p->jobs, &err), CT_EPERM);
+    free(real);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_folder_is_the_users),
+        cmocka_unit_test_setup_teardown(a_job_is_listed_until_it_is_removed, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_entry_of_a_process_that_died_is_removed, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(an_id_that_was_given_again_is_not_the_job, setup, teardown),
+        cmocka_unit_test_setup_teardown(strange_entries_are_skipped, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_folder_that_others_may_use_is_refused, setup, teardown),
+    };
+    return cmocka_run_group_tests_name("job_registry", tests, NULL, NULL);
+}

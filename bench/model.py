@@ -25,7 +25,7 @@ import sys
 WORLDS = (1, 2, 4, 8, 16, 32, 64)
 # Of one GPU's speed, as others have written: 6.5 times on 8 GPUs of one machine; 16 GPUs on two machines
 # 70 % faster than 8.
-SEEDS = {8: 6.5, 16: 6.5 * 1.7}
+PUBLISHED = {8: 6.5, 16: 6.5 * 1.7}
 # Microseconds of a step as docs expect them, of (features, hidden and classes; batch; precision).
 EXPECTED = {((784, 512, 10), 128, "f32"): 32.0, ((784, 512, 10), 1024, "bf16"): 31.0,
             ((8192, 8192, 8192, 16), 8192, "bf16"): 8400.0}  # fmt: skip
@@ -118,7 +118,7 @@ def table(predicted):
         yield f"{'  efficiency':<44}" + "".join(f"{steps[1] / steps[gpus]:>10.1%}" for gpus in WORLDS)
         yield f"{'  times as fast as one':<44}" + "".join(f"{gpus * steps[1] / steps[gpus]:>10.2f}" for gpus in WORLDS)
     yield f"{'results of others: times as fast as one':<44}" + "".join(
-        f"{SEEDS[gpus]:>10.2f}" if gpus in SEEDS else f"{'':>10}" for gpus in WORLDS
+        f"{PUBLISHED[gpus]:>10.2f}" if gpus in PUBLISHED else f"{'':>10}" for gpus in WORLDS
     )
 
 
@@ -154,7 +154,7 @@ def plot(predicted, title):
         points = " ".join(f"{_x(gpus):.1f},{_y(steps[1] / steps[gpus]):.1f}" for gpus in WORLDS)
         parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>')
         parts.append(f'<text x="{LEFT}" y="{place}" fill="{colour}">{html.escape(words_of(case))}</text>')
-    for gpus, speed in SEEDS.items():
+    for gpus, speed in PUBLISHED.items():
         parts.append(f'<circle cx="{_x(gpus):.1f}" cy="{_y(speed / gpus):.1f}" r="5" fill="#b3402a"/>')
         parts.append(f'<text x="{_x(gpus) + 9:.1f}" y="{_y(speed / gpus) + 4:.1f}">{speed:.3g} x</text>')
     parts.append(f'<text x="{LEFT}" y="{bottom + 46 + 18 * len(predicted)}" fill="#b3402a">dots: results of others</text>')

@@ -28,6 +28,11 @@ uint64_t ct_progress_where(enum ct_phase phase, int64_t step)
     return (uint64_t)step << PHASE_BITS | ((uint64_t)phase & PHASE_MASK);
 }
 
+enum ct_phase ct_progress_phase(uint64_t where)
+{
+    return (enum ct_phase)(where & PHASE_MASK);
+}
+
 int64_t ct_progress_step(uint64_t where)
 {
     return (int64_t)(where >> PHASE_BITS);
@@ -56,7 +61,13 @@ bool ct_progress_decode(const struct ct_progress_slot *slot, int64_t now_ns,
         .loss = told(slot->loss),
         .rate = slot->rate >= 0 ? told(slot->rate) : (double)NAN,
         .first_ns = slot->first_ns > 0 && slot->first_ns <= stamp_ns ? slot->first_ns : 0,
+        .total = slot->total > 0 && slot->total <= CT_PROGRESS_STEP_MAX ? slot->total : 0,
     };
+    if (slot->checkpoint_begin_ns > 0 && slot->checkpoint_end_ns >= slot->checkpoint_begin_ns &&
+        slot->checkpoint_end_ns <= now_ns) {
+        out->checkpoint_begin_ns = slot->checkpoint_begin_ns;
+        out->checkpoint_end_ns = slot->checkpoint_end_ns;
+    }
     return true;
 }
 

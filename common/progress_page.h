@@ -53,7 +53,11 @@ struct ct_progress_slot {
     int64_t first_ns;   /* as stamp_ns, when turns became 1; 0 = not yet, or not told */
     uint32_t stay;      /* ct_generation_word() of an enum ct_stay */
     uint32_t permanent; /* CT_PROGRESS_PERMANENT: the worker says that a restart cannot help */
-    unsigned char rest[CT_PROGRESS_SLOT - 7 * sizeof(uint64_t)];
+    /* Of the last checkpoint, as stamp_ns; 0 = there was none. While one is being taken, its end is
+     * before its beginning. */
+    int64_t checkpoint_begin_ns, checkpoint_end_ns;
+    int64_t total; /* the step at the end of the training; 0 = not told */
+    unsigned char rest[CT_PROGRESS_SLOT - 10 * sizeof(uint64_t)];
 };
 
 /* Can the process go on in another generation (common/handover.h)? */
@@ -71,12 +75,16 @@ struct ct_progress {
     int64_t stamp_ns;  /* of the last stamp, never after the time of reading */
     double loss, rate; /* rate: samples per second; NAN = not told */
     int64_t first_ns;  /* when the first step was completed, not after stamp_ns; 0 = not told */
+    /* Of the last checkpoint that is complete, the end not before the beginning; 0 = not told */
+    int64_t checkpoint_begin_ns, checkpoint_end_ns;
+    int64_t total; /* the step at the end of the training, as told; 0 = not told */
 };
 
 /* A step beyond the range counts as the nearest one within. */
 uint64_t ct_progress_where(enum ct_phase phase, int64_t step);
 
 int64_t ct_progress_step(uint64_t where);
+enum ct_phase ct_progress_phase(uint64_t where); /* of a slot of one's own: not checked */
 
 /* False: no worker has stamped the slot, or a value is impossible. `now_ns`: CLOCK_MONOTONIC. */
 bool ct_progress_decode(const struct ct_progress_slot *slot, int64_t now_ns,

@@ -105,7 +105,7 @@ static void fill(struct bench *b, size_t samples)
     b->labels = block(t->dev, samples);
     need(t->dev->ops->upload(t->dev, b->images, host, bytes, &err), &err);
     need(t->dev->ops->upload(t->dev, b->labels, host + bytes, samples, &err), &err);
-    t->data.train = (struct ct_resident){
+    t->data.train = (struct ct_device_dataset){
         .images = b->images, .labels = b->labels, .mean = 0.5f, .stddev = 0.3f};
     ct_layout_draw(&t->layout, 1, params);
     need(t->dev->ops->upload(t->dev, t->memory.params, params, t->layout.count * sizeof *params,

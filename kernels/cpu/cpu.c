@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The CPU's device table: matrix products go to cpu_gemm.h, everything else to the loops that
+ * The CPU's device table. Matrix products go to cpu_gemm.h, everything else to the loops that
  * cpu_loops_pick.c has chosen. Every call computes at once, so there is nothing to wait for and
- * nothing to record. Scratch memory grows to the largest that was needed and is freed with the
- * device; a product that cannot get it fails with CT_ENOMEM.
+ * nothing to record. Scratch memory grows to the largest size that was needed; close() frees it. A
+ * product without scratch memory fails with CT_ENOMEM.
  */
 #include "kernels/cpu/cpu.h"
 
@@ -16,18 +16,18 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Parameters updated, then narrowed while they are still in L1. */
+/* So many parameters are updated and then narrowed, while they are still in the L1 cache. */
 #define NARROW_BLOCK 2048
 
-/* Rows of dx per matrix product when a mask follows: small enough that they are still in L2 then,
- * large enough for the product to run at full speed. */
+/* Bytes of dx per matrix product if a mask follows: so few that they are still in L2 then, and
+ * enough for the product to run at full speed. */
 #define MASK_BYTES ((size_t)256 * 1024)
 
 struct cpu {
-    struct ct_device base; /* first: the table's functions get a pointer to it */
+    struct ct_device base; /* first, because the table's functions get a pointer to it */
     const struct ct_cpu_loops *loops;
     struct ct_gemm *gemm;
-    float *scratch; /* of the largest cut gradient or last layer so far */
+    float *scratch; /* for the largest divided gradient or last layer so far */
     size_t scratch_count;
     char name[96];
 };
@@ -109,10 +109,10 @@ static int cpu_gather(struct ct_device *dev, const struct ct_gather *op, struct 
     return 0;
 }
 
-/* Rows of the part of a batch that begins at `row`. */
-static size_t part_rows(const struct ct_cut *cut, size_t batch, size_t row)
+/* Returns the rows of the part of a batch that begins at `row`. */
+static size_t part_rows(const struct ct_partition *partition, size_t batch, size_t row)
 {
-    return cut->rows > 0 && cut->rows < batch - row ? cut->rows : batch - row;
+    return partition->rows > 0 && partition->rows < batch - row ? partition->rows : batch - row;
 }
 
 static int cpu_linear(struct ct_device *dev, const struct ct_linear *op, struct ct_err *err)
@@ -122,7 +122,7 @@ static int cpu_linear(struct ct_device *dev, const struct ct_linear *op, struct 
     int rc = 0;
     for (size_t row = 0; rc == 0 && row < op->batch;) {
         struct ct_linear part = *op;
-        part.batch = part_rows(&op->cut, op->batch, row);
+        part.batch = part_rows(&op->partition, op->batch, row);
         part.x = (const char *)op->x + row * op->in * number;
         part.y = (char *)op->y + row * op->out * result;
         rc = ct_gemm_linear(cpu_of(dev)->gemm, &part, err);
@@ -189,7 +189,7 @@ static int cut_grad(struct cpu *cpu, const struct ct_linear_grad *op, struct ct_
         .batch = op->batch,
         .in = op->in,
         .out = op->out,
-        .cut = op->cut,
+        .partition = op->partition,
         .bf16 = is_bf16(&cpu->base),
         .x = op->x,
         .dy = op->dy,
@@ -200,7 +200,7 @@ static int cut_grad(struct cpu *cpu, const struct ct_linear_grad *op, struct ct_
     size_t number = ct_precision_bytes(cpu->base.precision);
     for (size_t row = 0; rc == 0 && op->dx != NULL && row < op->batch;) {
         struct ct_linear_grad part = *op;
-        part.batch = part_rows(&op->cut, op->batch, row);
+        part.batch = part_rows(&op->partition, op->batch, row);
         part.dy = (const char *)op->dy + row * op->out * number;
         part.dx = (char *)op->dx + row * op->in * number;
         part.mask = op->mask != NULL ? (const char *)op->mask + row * op->in * number : NULL;
@@ -214,7 +214,7 @@ static int cpu_linear_grad(struct ct_device *dev, const struct ct_linear_grad *o
                            struct ct_err *err)
 {
     struct cpu *cpu = cpu_of(dev);
-    if (op->cut.rows > 0) {
+    if (op->partition.rows > 0) {
         return cut_grad(cpu, op, err);
     }
     if (is_bf16(dev)) {
@@ -230,7 +230,7 @@ static int cpu_linear_grad(struct ct_device *dev, const struct ct_linear_grad *o
     return rc == 0 ? dx(cpu, op, err) : rc;
 }
 
-/* The gradient is computed in float32, a few rows at a time, and then rounded. */
+/* Computes the gradient in float32, a few rows at a time, and then rounds it. */
 static void loss_to_bf16(const struct ct_cpu_loops *loops, const struct ct_loss *op)
 {
     float wide[4 * CT_MAX_CLASSES];
@@ -255,7 +255,7 @@ static int cpu_loss(struct ct_device *dev, const struct ct_loss *op, struct ct_e
     bool narrow = is_bf16(dev) && op->dlogits != NULL;
     for (size_t row = 0; row < op->batch;) {
         struct ct_loss part = *op;
-        part.batch = part_rows(&op->cut, op->batch, row);
+        part.batch = part_rows(&op->partition, op->batch, row);
         part.logits += row * op->classes;
         part.labels += row;
         if (op->dlogits != NULL) {
@@ -272,7 +272,7 @@ static int cpu_loss(struct ct_device *dev, const struct ct_loss *op, struct ct_e
     return 0;
 }
 
-/* One thread is faster with all at once; several are with products that they share. */
+/* One thread is faster with the fused loops; several are with the products that they share. */
 static bool at_once(struct cpu *cpu, const struct ct_head *op)
 {
     enum ct_head_way way = cpu->base.head_way;

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The gradient of weights as a balanced tree over parts of the batch (struct ct_cut). Adding whole
- * matrices would cost more memory traffic than the products themselves; here a tile of the result
- * stays in registers and L1 while part after part is multiplied and added, and is written once.
+ * The gradient of weights as a balanced tree over parts of the batch (struct ct_partition). Adding
+ * whole matrices would cost more memory traffic than the products. Here a tile of the result stays
+ * in registers and L1 while the parts are multiplied and added one after the other, and is written
+ * once.
+ * once.
  *
- * Both operands are packed, padded with zeros to whole tiles: every number comes out of the same
- * instructions, whatever its place, and bfloat16 is widened on the way.
+ * Both operands are packed and padded with zeros to whole tiles, so every number is computed by the
+ * same instructions, whatever its index. bfloat16 is widened while packing. It uses the caller's
+ * scratch memory and cannot fail.
  */
 #include "kernels/cpu/cpu_isa.h"
 
 #include <string.h>
 
-/* The tile's accumulators and operands must fit into 32 (AVX-512) or 16 vector registers. */
+/* A tile's accumulators and operands must fit in 32 (AVX-512) or 16 vector registers. */
 #if defined(__AVX512F__)
 #define VEC_BYTES 64
 #define ROWS 12
@@ -32,10 +35,10 @@
 _Static_assert(ROWS <= CT_TREE_ROWS && PANEL <= CT_TREE_PANEL, "the scratch memory must suffice");
 
 typedef float vec __attribute__((vector_size(VEC_BYTES)));
-/* The same for addresses that are only aligned to a float. */
+/* A vector at an address that is only aligned to a float. */
 typedef float loose_vec __attribute__((vector_size(VEC_BYTES), aligned(4), may_alias));
 
-/* Copies m[0 .. rows, col .. col + width) into packed rows of `step`, zero beyond `cols`. */
+/* Copies m[0 .. rows, col .. col + width) to packed rows of `step`, with zeros beyond `cols`. */
 static void pack(const struct ct_tree *op, const void *m, size_t cols, size_t col, size_t step,
                  float *restrict to)
 {
@@ -54,9 +57,9 @@ static void pack(const struct ct_tree *op, const void *m, size_t cols, size_t co
     }
 }
 
-/* One node of the tree: dy^T * x of one part, to which the left subtrees that it completes are
- * added, the nearest one first. They lie before `to`, `lefts` of them; the sum goes where the last
- * lay. */
+/* Computes one node of the tree: dy^T * x of one part, to which it adds the `lefts` left subtrees
+ * that this part completes, the nearest first. They are stored before `to`; the sum replaces the
+ * last one added. */
 static inline __attribute__((always_inline)) void node(const float *restrict dy,
                                                        const float *restrict x, size_t rows,
                                                        vec (*to)[ROWS][WIDTH], size_t lefts)
@@ -85,19 +88,19 @@ static inline __attribute__((always_inline)) void node(const float *restrict dy,
     memcpy(*to, sum, sizeof sum);
 }
 
-/* One tile over all parts. A left subtree waits on the stack until its right one is there: part p
- * completes as many as p + 1 has zeros at its end. */
+/* Computes a tile over all parts. A left subtree waits on the stack until its right one is
+ * computed: part p completes as many subtrees as p + 1 has trailing zero bits. */
 static void tile(const struct ct_tree *op, const float *dy, const float *x, float *to, size_t rows,
                  size_t cols)
 {
     vec stack[CT_TREE_LEVELS][ROWS][WIDTH];
     size_t depth = 0;
-    for (size_t p = 0; p < op->cut.parts; p++) {
-        size_t first = p * op->cut.rows < op->batch ? p * op->cut.rows : op->batch;
+    for (size_t p = 0; p < op->partition.parts; p++) {
+        size_t first = p * op->partition.rows < op->batch ? p * op->partition.rows : op->batch;
         size_t left = op->batch - first;
         size_t completes = (size_t)__builtin_ctzll(p + 1);
-        node(dy + first * ROWS, x + first * PANEL, left < op->cut.rows ? left : op->cut.rows,
-             &stack[depth], completes);
+        node(dy + first * ROWS, x + first * PANEL,
+             left < op->partition.rows ? left : op->partition.rows, &stack[depth], completes);
         depth += 1 - completes;
     }
     float sums[ROWS][PANEL];
@@ -107,7 +110,7 @@ static void tile(const struct ct_tree *op, const float *dy, const float *x, floa
     }
 }
 
-/* The bias is a weight whose input is always 1. */
+/* Computes the gradient of the bias, which is a weight whose input is always 1. */
 static void bias(const struct ct_tree *op, const float *dy, float *ones, size_t rows, float *to)
 {
     float sums[ROWS * PANEL];

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The CUDA table: device life, memory, and the operations that are one launch.
+ * The table of device operations on a GPU: opening and closing, memory, and the operations that are
+ * a single launch. A failed call gives a message with its place in the source; close() also ends a
+ * device that was opened in part.
  */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/cuda_plugin.h"
 
 #include "common/alloc.h"
-#include "kernels/device/pace.h"
+#include "kernels/device/update_scalars.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -42,10 +44,10 @@ int ct_cublas_fail(struct ct_err *err, cublasStatus_t status, const char *file, 
 static int cuda_alloc(struct ct_device *dev, size_t bytes, void **out, struct ct_err *err)
 {
     void *ptr = NULL;
-    if (bytes > PTRDIFF_MAX) { /* rounding such a size up could wrap around in the driver */
+    if (bytes > PTRDIFF_MAX) { /* the driver rounds sizes up, which could overflow */
         return ct_err_set(err, CT_ENOMEM, "no memory for %zu bytes", bytes);
     }
-    /* cudaMalloc(0) gives NULL, which callers take for "nothing there". */
+    /* cudaMalloc(0) gives NULL, which callers take for "there is no array". */
     CT_CUDA_TRY(err, cudaMalloc(&ptr, bytes > 0 ? bytes : 1));
     cudaError_t status = cudaMemsetAsync(ptr, 0, bytes, ct_cuda_of(dev)->stream);
     if (status != cudaSuccess) {
@@ -58,11 +60,11 @@ static int cuda_alloc(struct ct_device *dev, size_t bytes, void **out, struct ct
 
 static void cuda_release(struct ct_device *dev, void *ptr)
 {
-    (void)dev;
     (void)cudaFree(ptr);
+    ct_cuda_gemm_forget(ct_cuda_of(dev)->gemm);
 }
 
-/* Both directions wait: the host's memory is the caller's again on return. */
+/* Waits in both directions, so that the caller may use the host memory again on return. */
 static int copy(struct ct_device *dev, void *dst, const void *src, size_t bytes,
                 enum cudaMemcpyKind kind, struct ct_err *err)
 {
@@ -144,12 +146,13 @@ static int grow(struct ct_cuda_staging *s, size_t count, struct ct_err *err)
     return 0;
 }
 
-/* What a cut batch is computed with beyond its rows. */
-static int clear_rest(struct ct_device *dev, const struct ct_cut *cut, size_t batch, void *rows,
-                      size_t row_bytes, struct ct_err *err)
+/* Clears the rows behind the batch up to the end of the last part of a divided batch, because these
+ * rows are computed, too. */
+static int clear_rest(struct ct_device *dev, const struct ct_partition *partition, size_t batch,
+                      void *rows, size_t row_bytes, struct ct_err *err)
 {
-    size_t all = cut->rows * cut->parts;
-    if (cut->rows == 0 || batch >= all) {
+    size_t all = partition->rows * partition->parts;
+    if (partition->rows == 0 || batch >= all) {
         return 0;
     }
     return cuda_clear(dev, (char *)rows + batch * row_bytes, (all - batch) * row_bytes, err);
@@ -162,11 +165,11 @@ static int cuda_gather(struct ct_device *dev, const struct ct_gather *op, struct
         return 0;
     }
     size_t row_bytes = op->features * ct_precision_bytes(dev->precision);
-    int rc = clear_rest(dev, &op->cut, op->batch, op->x, row_bytes, err);
+    int rc = clear_rest(dev, &op->partition, op->batch, op->x, row_bytes, err);
     if (rc != 0) {
         return rc;
     }
-    if (op->course != NULL) {
+    if (op->cursor != NULL) {
         CT_CUDA_TRY(err, ct_launch_gather(cuda->stream, dev->precision, op, NULL));
         return 0;
     }
@@ -223,8 +226,9 @@ static int cuda_loss(struct ct_device *dev, const struct ct_loss *op, struct ct_
     struct ct_cuda *cuda = ct_cuda_of(dev);
     CT_CUDA_TRY(err, ct_launch_loss(cuda->stream, dev->precision, op, cuda->sums));
     size_t row_bytes = op->classes * ct_precision_bytes(dev->precision);
-    return op->dlogits == NULL ? 0
-                               : clear_rest(dev, &op->cut, op->batch, op->dlogits, row_bytes, err);
+    return op->dlogits == NULL
+               ? 0
+               : clear_rest(dev, &op->partition, op->batch, op->dlogits, row_bytes, err);
 }
 
 static int cuda_head(struct ct_device *dev, const struct ct_head *op, struct ct_err *err)
@@ -245,8 +249,8 @@ static cudaStream_t stream_of_update(struct ct_device *dev, bool beside)
 static int cuda_sgd(struct ct_device *dev, const struct ct_sgd *op, struct ct_err *err)
 {
     if (op->count > 0) {
-        const struct ct_pace pace = {.lr = op->lr};
-        CT_CUDA_TRY(err, ct_launch_sgd(stream_of_update(dev, op->beside), op, pace));
+        const struct ct_update_scalars scalars = {.lr = op->lr};
+        CT_CUDA_TRY(err, ct_launch_sgd(stream_of_update(dev, op->beside), op, scalars));
     }
     return 0;
 }
@@ -254,11 +258,12 @@ static int cuda_sgd(struct ct_device *dev, const struct ct_sgd *op, struct ct_er
 static int cuda_adamw(struct ct_device *dev, const struct ct_adamw *op, struct ct_err *err)
 {
     if (op->count > 0) {
-        struct ct_pace pace = {0};
-        if (op->course == NULL) {
-            pace = ct_pace_adamw(op->lr, op->beta1, op->beta2, op->weight_decay, op->step);
+        struct ct_update_scalars scalars = {0};
+        if (op->cursor == NULL) {
+            scalars =
+                ct_update_scalars_adamw(op->lr, op->beta1, op->beta2, op->weight_decay, op->step);
         }
-        CT_CUDA_TRY(err, ct_launch_adamw(stream_of_update(dev, op->beside), op, pace));
+        CT_CUDA_TRY(err, ct_launch_adamw(stream_of_update(dev, op->beside), op, scalars));
     }
     return 0;
 }
@@ -283,7 +288,7 @@ static int cuda_tree_sum(struct ct_device *dev, const struct ct_tree_sum *op, st
 static int cuda_set_precision(struct ct_device *dev, enum ct_precision precision,
                               struct ct_err *err)
 {
-    /* bf16 and tf32 came with Ampere, e4m3 with Ada. */
+    /* bf16 and tf32 came with Ampere, e4m3 and e5m2 with Ada. */
     int needed = precision == CT_PRECISION_F32 ? 0 : precision == CT_PRECISION_FP8 ? 89 : 80;
     int capability = ct_cuda_of(dev)->capability;
     if (capability < needed) {
@@ -332,7 +337,7 @@ static void cuda_close(struct ct_device *dev)
     ct_cuda_head_free(cuda->head);
     (void)cudaFree(cuda->sums);
     (void)cudaFree(cuda->workspace);
-    ct_cuda_room_free(&cuda->slots);
+    ct_cuda_scratch_free(&cuda->slots);
     if (cuda->stream != NULL) {
         (void)cudaStreamDestroy(cuda->stream);
     }
@@ -374,7 +379,7 @@ static const struct ct_device_ops cuda_ops = {
     .explain = ct_cuda_explain,
 };
 
-/* CUDA's own words for this do not say which versions, nor what to do. */
+/* CUDA's own message names neither the versions nor what to do. */
 static int fail_driver(struct ct_err *err)
 {
     int has = 0;
@@ -403,9 +408,9 @@ static int count_devices(int *out, struct ct_err *err)
                : ct_cuda_fail(err, status, __FILE__, __LINE__, "cudaGetDeviceCount");
 }
 
-/* The side stream comes first: a sum that waits behind whole grids of a product holds up all peers.
- * Updates come last: nobody waits for them before the step's end. Smaller numbers go first; the
- * least is 0, that of streams without a priority. */
+/* The side stream has the highest priority, because a sum that waits for the grids of a product
+ * delays all peers. Updates have the lowest, because nothing waits for them before the end of the
+ * step. A smaller number is a higher priority; the lowest priority, 0, is also the default. */
 static int open_streams(struct ct_cuda *cuda, struct ct_err *err)
 {
     int least = 0, greatest = 0;
@@ -418,7 +423,7 @@ static int open_streams(struct ct_cuda *cuda, struct ct_err *err)
     return 0;
 }
 
-/* Fills what is open so far; cuda_close() ends a half-open one too. */
+/* On failure the caller closes the device: cuda_close() frees what was opened so far. */
 static int open_into(struct ct_cuda *cuda, int index, struct ct_err *err)
 {
     struct cudaDeviceProp prop;

@@ -159,8 +159,9 @@ static int describe(struct ct_gemm_plan *p, const struct ct_gemm_operands *o, st
         int64_t ld = (int64_t)((s.ldd + 127) / 128 * 128);
         rc = set(p->op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &ld, sizeof(ld), err);
     }
-    if (rc == 0 && s.factor == CUDA_R_8F_E4M3) {
-        int8_t fast = 1; /* sums in the tensor core's own precision: what forward passes use */
+    if (rc == 0 && s.a == CUDA_R_8F_E4M3 && s.b == CUDA_R_8F_E4M3) {
+        /* Sums in the tensor core's own precision: good enough for y, not for gradients. */
+        int8_t fast = 1;
         rc = set(p->op, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof(fast), err);
     }
     if (rc == 0) {
@@ -170,10 +171,8 @@ static int describe(struct ct_gemm_plan *p, const struct ct_gemm_operands *o, st
         return rc;
     }
     /* The rows of each stored matrix are its leading dimension: all are dense. */
-    CT_CUBLAS_TRY(err,
-                  cublasLtMatrixLayoutCreate(&p->a, s.factor, s.lda, s.a_cols, (int64_t)s.lda));
-    CT_CUBLAS_TRY(err,
-                  cublasLtMatrixLayoutCreate(&p->b, s.factor, s.ldb, s.b_cols, (int64_t)s.ldb));
+    CT_CUBLAS_TRY(err, cublasLtMatrixLayoutCreate(&p->a, s.a, s.lda, s.a_cols, (int64_t)s.lda));
+    CT_CUBLAS_TRY(err, cublasLtMatrixLayoutCreate(&p->b, s.b, s.ldb, s.b_cols, (int64_t)s.ldb));
     CT_CUBLAS_TRY(err,
                   cublasLtMatrixLayoutCreate(&p->d, s.result, s.ldd, s.d_cols, (int64_t)s.ldd));
     return p->key.of > 0 ? set_steps(p, &s, err) : 0;
@@ -403,7 +402,8 @@ static unsigned alignment_of(const struct ct_gemm_key *k, const void *ptr, size_
 static void set_alignments(struct ct_gemm_key *k, const struct ct_gemm_operands *o)
 {
     const struct ct_gemm_shape s = ct_gemm_shape_of(k);
-    size_t factor = s.factor == CUDA_R_32F ? sizeof(float) : sizeof(uint16_t);
+    /* 8-bit factors have no steps: such a batch is never cut. */
+    size_t factor = s.a == CUDA_R_32F ? sizeof(float) : sizeof(uint16_t);
     size_t result = s.result == CUDA_R_32F ? sizeof(float) : sizeof(uint16_t);
     k->align[0] = alignment_of(k, o->a, s.a_step * factor);
     k->align[1] = alignment_of(k, o->b, s.b_step * factor);

@@ -26,16 +26,43 @@ static cublasLtEpilogue_t epilogue_of(enum ct_gemm_product product)
     return CUBLASLT_EPILOGUE_DEFAULT;
 }
 
+/* On sm_90 cuBLASLt multiplies 8-bit numbers in one layout only: the numbers that are multiplied
+ * and added lie one behind the other in both factors. Those of y do; those of gradients were
+ * transposed where they do not (fp8_copies.c). */
+static void set_fp8(struct ct_gemm_shape *s, const struct ct_gemm_key *k)
+{
+    s->a = s->b = CUDA_R_8F_E4M3;
+    switch (k->product) {
+    case CT_PRODUCT_Y:
+    case CT_PRODUCT_Y_BIAS:
+    case CT_PRODUCT_Y_RELU:
+    case CT_PRODUCT_Y_RELU_BITS:
+        return;
+    case CT_PRODUCT_DW:
+    case CT_PRODUCT_DW_DB: /* a = x^T, b = dy^T */
+        s->lda = s->ldb = k->batch;
+        s->a_cols = k->in, s->b_cols = k->out;
+        break;
+    case CT_PRODUCT_DX:
+    case CT_PRODUCT_DX_BITS: /* a = w^T, b = dy */
+        s->lda = s->ldb = k->out;
+        s->a_cols = k->in, s->b_cols = k->batch;
+        break;
+    }
+    s->ta = CUBLAS_OP_T, s->tb = CUBLAS_OP_N;
+    s->b = CUDA_R_8F_E5M2;
+}
+
 struct ct_gemm_shape ct_gemm_shape_of(const struct ct_gemm_key *k)
 {
     bool narrow = ct_precision_narrow(k->precision);
-    bool e4m3 = k->precision == CT_PRECISION_FP8;
     cudaDataType_t number = narrow ? CUDA_R_16BF : CUDA_R_32F;
     struct ct_gemm_shape s = {
         .ta = CUBLAS_OP_N,
         .tb = CUBLAS_OP_N,
         .epilogue = epilogue_of(k->product),
-        .factor = e4m3 ? CUDA_R_8F_E4M3 : number,
+        .a = number,
+        .b = number,
         .result = k->wide ? CUDA_R_32F : number,
     };
     switch (k->product) {
@@ -58,6 +85,9 @@ struct ct_gemm_shape ct_gemm_shape_of(const struct ct_gemm_key *k)
         s.lda = k->in, s.ldb = k->out, s.ldd = k->in;
         s.a_cols = k->out, s.b_cols = k->batch, s.d_cols = k->batch;
         break;
+    }
+    if (k->precision == CT_PRECISION_FP8) {
+        set_fp8(&s, k);
     }
     if (k->of > 0) {
         bool weights = k->product == CT_PRODUCT_DW;

@@ -12,7 +12,7 @@ struct ct_gemm_shape {
     cublasLtEpilogue_t epilogue;
     size_t lda, ldb, ldd, a_cols, b_cols, d_cols;
     size_t a_step, b_step, d_step; /* numbers from one part's to the next one's; 0 = not cut */
-    cudaDataType_t factor, result;
+    cudaDataType_t a, b, result;
 };
 
 struct ct_gemm_shape ct_gemm_shape_of(const struct ct_gemm_key *key);

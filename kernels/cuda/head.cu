@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The last layer of a small model, its loss and the gradient by its input in one launch: one warp
- * takes a row through all of it. The layer is so small that its weights stay in the nearest cache,
- * and a launch takes longer than any of the three.
+ * The last layer of a small model, its loss and the gradient of its input, in one launch. One warp
+ * computes all of this for one row. The layer is so small that its weights stay in the L1 cache,
+ * and that each of the three parts takes less time than a launch.
  *
- * Where the work is in numbers of 32 bits it is done in those, too: what matrix units would round
- * (tf32, e4m3) is not rounded here. bfloat16 inputs are, and so are what leaves as bfloat16 and all
- * that is computed from it.
+ * The kernel computes in float32. It does not round inputs to tf32 or e4m3, as matrix units would.
+ * In bfloat16 the inputs and the results are rounded, and dx is computed from the rounded dlogits.
  */
 #include "kernels/cuda/softmax.cuh"
 
-/* Sums that a thread has at a time: what is read of the input counts for as many classes. Half of a
- * warp, so that share_sums() comes out even. */
+/* The number of classes that a thread adds up at a time, so that a number of the input is read only
+ * once for all of them. It is half of a warp, which share_sums() needs. */
 #define CLASSES 16u
 
 template <typename T> struct head {
@@ -22,13 +21,14 @@ template <typename T> struct head {
     const uint8_t *labels;
     float scale;
     T *dlogits, *dx; /* dx may be NULL */
-    bool relu;       /* x came out of one */
+    bool relu;       /* x is the output of a ReLU */
     double *totals;
     struct count count;
 };
 
-/* Adds up CLASSES sums over the lanes; lanes c and c + CLASSES get that of class c. Each step sends
- * the half of the sums that the other lane goes on with: 16 shuffles, and not 5 for each class. */
+/* Adds up CLASSES sums over all lanes. Lanes c and c + CLASSES get the sum of class c. In each step
+ * a lane keeps half of its sums and sends the other half to the lane that keeps those. This takes
+ * 16 shuffles; adding up each class alone would take 5 shuffles for each class. */
 __device__ float share_sums(float sum[CLASSES], unsigned lane)
 {
 #pragma unroll
@@ -43,7 +43,7 @@ __device__ float share_sums(float sum[CLASSES], unsigned lane)
     return sum[0] + __shfl_xor_sync(ALL_LANES, sum[0], CLASSES);
 }
 
-/* Lane c gets logit c. N numbers of a row are read at a time. */
+/* Returns logit c in lane c. Reads N numbers of a row at a time. */
 template <unsigned N, typename T>
 __device__ float logit_of(const struct head<T> &op, const T *x, unsigned lane)
 {
@@ -71,11 +71,11 @@ __device__ float logit_of(const struct head<T> &op, const T *x, unsigned lane)
     return lane < op.classes ? logit + op.b[lane] : 0.0f;
 }
 
-/* dx = dlogits * w where x is above zero; lane c has dlogit c. */
+/* dx = dlogits * w, or 0 where a ReLU gave x = 0. Lane c has dlogit c in `d`. */
 template <unsigned N, typename T>
 __device__ void input_gradient(const struct head<T> &op, const T *x, T *dx, float d, unsigned lane)
 {
-    /* All lanes take part in each turn: they are asked for their dlogit. */
+    /* All lanes take part in each turn, because the other lanes read their dlogit. */
     for (size_t base = 0; base < op.in; base += WARP * N) {
         size_t i = base + lane * N;
         bool mine = i < op.in;
@@ -102,7 +102,7 @@ __device__ void input_gradient(const struct head<T> &op, const T *x, T *dx, floa
     }
 }
 
-/* As row_loss() of loss.cu, with the logits in the lanes. */
+/* Does the same as row_loss() in loss.cu, with one logit in each lane. */
 template <unsigned N, typename T>
 __device__ float head_row(const struct head<T> &op, size_t row, unsigned lane, bool *right)
 {
@@ -149,7 +149,7 @@ static cudaError_t launch(cudaStream_t stream, const struct ct_head *op, struct 
         .x = (const T *)op->linear.x, .w = (const T *)op->linear.w, .b = op->linear.b,
         .labels = op->loss.labels, .scale = op->loss.scale, .dlogits = (T *)op->loss.dlogits,
         .dx = (T *)op->grad.dx, .relu = op->grad.mask != NULL, .totals = op->loss.totals,
-        .count = count_of(op->loss.course),
+        .count = count_of(op->loss.cursor),
     };
     const unsigned n = CT_WIDEST / sizeof(T);
     bool packed = h.in % n == 0 && ct_packs<n>(h.x) && ct_packs<n>(h.w) && ct_packs<n>(h.dx);

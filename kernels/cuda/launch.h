@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernels of our own, one launch each: all that the .cu files show to the plug-in's host code,
- * which is plain C. Tests link it with the same kernels, run by the processor.
+ * The interface between the .cu files and the host code of the plug-in, which is plain C. Each
+ * function launches a kernel of our own. Tests link the host code with the same kernels, compiled
+ * for the CPU.
  *
- * Nothing here waits, allocates or checks: sizes are above zero, pointers are device memory. What
- * is `void *` is float, or bfloat16 where ct_precision_narrow(p). The result is the launch's.
+ * The functions neither wait nor allocate, and they check nothing: sizes must be above zero, and
+ * pointers must be device memory. A `void *` points to floats, or to bfloat16 numbers where
+ * ct_precision_narrow(p). The result says whether the launch succeeded.
  */
 #ifndef CT_KERNELS_CUDA_LAUNCH_H
 #define CT_KERNELS_CUDA_LAUNCH_H
@@ -17,23 +19,50 @@
 extern "C" {
 #endif
 
-/* Blocks of a loss: enough to fill any GPU. */
+/* The most blocks of a loss kernel: enough to fill any GPU. */
 #define CT_LOSS_BLOCKS 1024u
 
-/* What each block has added up, for the last of them to add to the totals. */
+/* The sums of all blocks. The last block to finish adds them to the totals. */
 struct ct_loss_sums {
     double part[CT_LOSS_BLOCKS][2];
-    unsigned done;     /* blocks that are; 0 between launches */
-    double unasked[2]; /* totals of losses that nobody wants to know */
+    unsigned done;     /* number of blocks that have finished; 0 between launches */
+    double unasked[2]; /* totals that nobody reads, of losses that are only timed */
+};
+
+/* Launches whose largest numbers decide the scale of the next one. */
+#define CT_FP8_HISTORY 16u
+
+/* Of one tensor, in device memory, zeroed at first. */
+struct ct_fp8_scale {
+    float scale; /* the last copies' numbers are to be multiplied by it; cuBLASLt reads it */
+    unsigned largest[CT_FP8_HISTORY]; /* bits of floats; 0 = not there yet */
+    unsigned next;                    /* entry of `largest` that the next launch overwrites */
+    unsigned most, done;              /* of the running launch; 0 between launches */
+};
+
+/* e4m3 has 3 bits of fraction and goes up to 448, e5m2 has 2 and goes up to 57344. */
+enum ct_fp8_type { CT_E4M3, CT_E5M2 };
+
+/* to[r, c] = transposed[c, r] = from[r, c] / scale->scale in 8 bits, saturated; NaN where `from` is
+ * not finite. The scale is twice the largest number of the history, divided by the largest number
+ * of the type, but no smaller than the smallest normal float. While the history has only zeros, it
+ * stays as it was, 1 at first. The sizes are multiples of 16, the arrays aligned to 16 bytes. */
+struct ct_fp8_copy {
+    size_t rows, cols;
+    enum ct_fp8_type type;
+    const uint16_t *from;     /* [rows, cols], bfloat16 */
+    uint8_t *to, *transposed; /* NULL = not wanted */
+    struct ct_fp8_scale *scale;
 };
 
 /* Is there machine code, or PTX, for the current device? Launches nothing. */
 cudaError_t ct_launch_check(void);
-/* `index` in place of op->index; where op->course is there, it counts and index is not read. */
+/* The samples are those of `index`, which is device memory, or those of op->cursor if `index` is
+ * NULL. op->index is not read. */
 cudaError_t ct_launch_gather(cudaStream_t stream, enum ct_precision p, const struct ct_gather *op,
                              const uint32_t *index);
-/* Of parts of so many rows, one behind the other: sums[part * step + c] = the sum over r of
- * m[part * rows + r, c]. What a part's sum is depends on nothing but its numbers. */
+/* Adds up the columns of each part of a matrix: sums[part * step + c] = the sum over r of
+ * m[part * rows + r, c]. The bits of a part's sum depend on the numbers of that part alone. */
 cudaError_t ct_launch_column_sums(cudaStream_t stream, enum ct_precision p, size_t parts,
                                   size_t rows, size_t cols, const void *m, size_t step,
                                   float *sums);
@@ -44,24 +73,28 @@ cudaError_t ct_launch_add_bias(cudaStream_t stream, enum ct_precision p,
 /* x[i] = 0 where mask[i] <= 0. */
 cudaError_t ct_launch_mask(cudaStream_t stream, enum ct_precision p, size_t count, void *x,
                            const void *mask);
-/* `sums` is device memory of zeros at first; of launches that may run at one time, each has its
- * own.
- */
+/* `sums` is device memory that is zeroed once. Launches that may run at the same time need one
+ * each. */
 cudaError_t ct_launch_loss(cudaStream_t stream, enum ct_precision p, const struct ct_loss *op,
                            struct ct_loss_sums *sums);
-/* linear, loss, and grad.dx; at most 32 classes, grad.mask is NULL or linear.x. */
+/* Computes op->linear, op->loss and op->grad.dx. There are at most 32 classes, and op->grad.mask is
+ * NULL or op->linear.x. */
 cudaError_t ct_launch_head(cudaStream_t stream, enum ct_precision p, const struct ct_head *op,
                            struct ct_loss_sums *sums);
-/* `pace` counts where op->course is NULL. */
-cudaError_t ct_launch_sgd(cudaStream_t stream, const struct ct_sgd *op, struct ct_pace pace);
-cudaError_t ct_launch_adamw(cudaStream_t stream, const struct ct_adamw *op, struct ct_pace pace);
+/* `scalars` is used if op->cursor is NULL. */
+cudaError_t ct_launch_sgd(cudaStream_t stream, const struct ct_sgd *op,
+                          struct ct_update_scalars scalars);
+cudaError_t ct_launch_adamw(cudaStream_t stream, const struct ct_adamw *op,
+                            struct ct_update_scalars scalars);
 cudaError_t ct_launch_narrow(cudaStream_t stream, size_t count, const float *from, uint16_t *to);
 cudaError_t ct_launch_advance(cudaStream_t stream, uint64_t *now, uint64_t steps);
-/* to[i] = from[i] * (1 / *scale) in e4m3, saturated, where *scale = largest |from[i]| / 448, but no
- * smaller than the smallest normal number, or 1 when all are zero. `from` is bfloat16; `scale` is
- * written, and four bytes behind it are scratch. */
-cudaError_t ct_launch_fp8(cudaStream_t stream, size_t count, const uint16_t *from, uint8_t *to,
-                          float *scale);
+/* Copies in 8 bits. From zeroed memory, or after ct_launch_fp8_seed(), `scale` is kept by the
+ * launches, which must not run at one time. */
+cudaError_t ct_launch_fp8(cudaStream_t stream, const struct ct_fp8_copy *op);
+/* Makes the first scale: the history is the largest of these numbers alone. `count` is a multiple
+ * of 8, `from` is aligned to 16 bytes. */
+cudaError_t ct_launch_fp8_seed(cudaStream_t stream, size_t count, const uint16_t *from,
+                               struct ct_fp8_scale *scale);
 
 #ifdef __cplusplus
 }

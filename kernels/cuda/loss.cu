@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Softmax cross-entropy: one warp per row.
+ * Softmax cross-entropy and its gradient. One warp computes one row.
  */
 #include "kernels/cuda/softmax.cuh"
 
-/* Is `label` the first of the largest? Never when one of them is NaN. All lanes get the answer. */
+/* Is the logit of `label` the largest one, and the first of the largest? No if any logit is NaN.
+ * All lanes get the answer. */
 __device__ bool is_first_max(const float *row, size_t classes, size_t label, unsigned lane)
 {
     float v = row[label];
@@ -15,8 +16,7 @@ __device__ bool is_first_max(const float *row, size_t classes, size_t label, uns
     return !__any_sync(ALL_LANES, beaten);
 }
 
-/* fmaxf() passes NaN over, exp() of what is left does not: a NaN logit makes the loss NaN. */
-
+/* A NaN logit makes the loss NaN: fmaxf() ignores it, but expf() does not. */
 template <typename T>
 __device__ float row_loss(const struct ct_loss &op, size_t row, unsigned lane, bool *right)
 {
@@ -44,7 +44,7 @@ __device__ float row_loss(const struct ct_loss &op, size_t row, unsigned lane, b
     return logf(sum) - (logits[label] - max);
 }
 
-/* `count` beside op: the course in op is of the host. */
+/* `count` is an argument of its own, because the cursor in `op` is host memory. */
 template <typename T>
 __global__ void loss_kernel(struct ct_loss op, struct count count, struct ct_loss_sums *sums)
 {
@@ -63,7 +63,7 @@ cudaError_t ct_launch_loss(cudaStream_t stream, enum ct_precision p, const struc
                            struct ct_loss_sums *sums)
 {
     unsigned blocks = loss_blocks(op->batch);
-    struct count count = count_of(op->course);
+    struct count count = count_of(op->cursor);
     if (ct_precision_narrow(p)) {
         loss_kernel<__nv_bfloat16><<<blocks, LOSS_WARPS * WARP, 0, stream>>>(*op, count, sums);
     } else {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the kernels share: numbers that are float or bfloat16 in memory and float in registers.
+ * What the kernels share: numbers that are float or bfloat16 in memory and float in registers, and
+ * loops that read several of them at a time.
  */
 #ifndef CT_KERNELS_CUDA_NUMBER_H
 #define CT_KERNELS_CUDA_NUMBER_H
@@ -25,16 +26,16 @@ __device__ inline void ct_put(float *p, size_t i, float v)
     p[i] = v;
 }
 
-/* To the nearest, ties to even; NaN stays NaN. */
+/* Rounds to the nearest number, ties to even; NaN stays NaN. */
 __device__ inline void ct_put(__nv_bfloat16 *p, size_t i, float v)
 {
     p[i] = __float2bfloat16_rn(v);
 }
 
-/* Bytes of the widest access to memory that there is. What is bound by memory is fastest so. */
+/* Bytes of the widest memory access. Kernels that memory limits are fastest with it. */
 #define CT_WIDEST 16u
 
-/* N numbers side by side, read and written as one, or in pieces of that size. */
+/* N adjacent numbers, read and written in one access, or in several of the widest. */
 template <typename T, unsigned N>
 struct alignas(sizeof(T) * N < CT_WIDEST ? sizeof(T) * N : CT_WIDEST) ct_pack {
     T v[N];
@@ -51,14 +52,14 @@ __device__ inline void ct_store(T *p, size_t i, const ct_pack<T, N> &pack)
     *(ct_pack<T, N> *)(p + i) = pack;
 }
 
-/* May they be read from p on? From NULL they may: nobody does. */
+/* Is p aligned for reading packs of N numbers? True for NULL, which is never read. */
 template <unsigned N, typename T> static inline bool ct_packs(const T *p)
 {
     return (uintptr_t)p % alignof(ct_pack<T, N>) == 0;
 }
 
-/* Calls some(i) for every N-th i of a grid-stride loop where `packed`, and one(i) for each that is
- * left over, or for all. */
+/* A grid-stride loop. If `packed`, it calls some(i) for every N-th i, and one(i) for each number
+ * that is left over at the end. Otherwise it calls one(i) for all numbers. */
 template <unsigned N, typename Some, typename One>
 __device__ inline void ct_each(size_t count, bool packed, Some some, One one)
 {
@@ -72,7 +73,8 @@ __device__ inline void ct_each(size_t count, bool packed, Some some, One one)
     }
 }
 
-/* Blocks of `threads` for a grid-stride loop over `count` elements: enough to fill any GPU. */
+/* Returns the number of blocks for a grid-stride loop over `count` elements: one thread for each
+ * element, but not more than fill any GPU. */
 static inline unsigned ct_blocks(size_t count, unsigned threads)
 {
     const size_t most = 8192;

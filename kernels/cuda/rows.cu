@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Kernels that walk rows of a matrix: gather, bias gradient, bias, ReLU mask.
+ * Kernels over the rows of a matrix: gathering samples, sums of columns (the gradient of the bias),
+ * adding the bias, and the mask of a ReLU.
  */
 #include "kernels/cuda/number.cuh"
 
@@ -10,11 +11,11 @@
 
 /* ---- gather: one block per sample ----------------------------------------------------------- */
 
-#define PIXELS 4u /* at a time: floats in the widest access */
+#define PIXELS 4u /* that a thread converts at a time: the floats of the widest access */
 
 struct gather {
     struct ct_gather op;
-    struct ct_course course;
+    struct ct_step_cursor cursor;
     const uint32_t *index;
     float scale, shift;
     bool packed;
@@ -36,8 +37,8 @@ template <typename T> __global__ void gather_kernel(struct gather g)
     const uint32_t *index = g.index;
     size_t b = blockIdx.x, features = g.op.features;
     if (index == NULL) {
-        const struct ct_course &course = g.course;
-        index = course.order + (*course.now + course.ahead) * course.batch + course.begin;
+        const struct ct_step_cursor &cursor = g.cursor;
+        index = cursor.order + (*cursor.now + cursor.ahead) * cursor.batch + cursor.begin;
     }
     const uint8_t *from = g.op.images + (size_t)index[b] * features;
     T *to = (T *)g.op.x + b * features;
@@ -58,11 +59,11 @@ cudaError_t ct_launch_gather(cudaStream_t stream, enum ct_precision p, const str
 {
     struct gather g = {
         .op = *op,
-        .course = op->course != NULL ? *op->course : ct_course{},
+        .cursor = op->cursor != NULL ? *op->cursor : ct_step_cursor{},
         .index = index,
         .scale = (float)(1.0 / (255.0 * (double)op->stddev)),
         .shift = (float)(-(double)op->mean / (double)op->stddev),
-        /* Then each row begins where a pack may. */
+        /* Then each row begins at an address where a pack may begin. */
         .packed = op->features % PIXELS == 0 && ct_packs<PIXELS>(op->images),
     };
     if (ct_precision_narrow(p)) {
@@ -75,13 +76,14 @@ cudaError_t ct_launch_gather(cudaStream_t stream, enum ct_precision p, const str
     return cudaGetLastError();
 }
 
-/* ---- column sums: one block per 64 columns of a part, rows shared out to its threads --------- */
+/* ---- column sums: one block for 64 columns of a part, whose threads divide the rows -----------
+ */
 
 #define SUM_WARPS 16u
 #define SUM_COLUMNS 64u /* 128 bytes of a row in bfloat16: whole sectors of memory */
-#define SUM_ROWS 8u     /* that a thread loads before it adds the first: enough to hide the way */
+#define SUM_ROWS 8u     /* that a thread loads before it adds them, to hide the latency of memory */
 
-/* N numbers of a row from `col` on; zeros beyond its end. */
+/* Returns N numbers of a row from `col` on, and zeros beyond the end of the row. */
 template <unsigned N, typename T>
 __device__ ct_pack<T, N> load_columns(const T *row, size_t col, size_t cols, bool packed)
 {
@@ -104,7 +106,7 @@ __device__ void add_columns(float sum[N], const ct_pack<T, N> &some)
     }
 }
 
-/* The sums of rows first, first + step, ... in this order, packed or not. */
+/* Adds up the rows first, first + step, ... in this order, whether packed or not. */
 template <unsigned N, typename T>
 __device__ void sum_rows(float sum[N], const T *m, size_t first, size_t step, size_t rows,
                          size_t col, size_t cols, bool packed)
@@ -126,9 +128,9 @@ __device__ void sum_rows(float sum[N], const T *m, size_t first, size_t step, si
     }
 }
 
-/* No atomics: the order of adding depends on nothing but the number of rows and the type, so the
- * bits repeat. The lanes of a warp are side by side over the columns, N each, and what is left of
- * them over rows. */
+/* Without atomics the order of the additions depends only on the number of rows and the type, so a
+ * repeated run has the same bits. A group of SUM_COLUMNS / N lanes reads one row, N columns each,
+ * and the groups of a warp read different rows. */
 template <unsigned N, typename T>
 __global__ void __launch_bounds__(WARP *SUM_WARPS, 1)
     column_sums_kernel(size_t rows, size_t cols, const T *m, size_t step, float *sums, bool packed)
@@ -197,7 +199,8 @@ __device__ void add_bias(T *y, const float *b, size_t i, size_t column, bool rel
     ct_store(y, i, row);
 }
 
-/* Divides in 32 bits where that will do: in 64 it takes longer than the rest. */
+/* Divides in 32 bits if the numbers fit, because a division in 64 bits takes longer than the rest
+ * of the kernel. */
 __device__ inline size_t column_of(size_t i, size_t count, size_t out)
 {
     return count <= UINT32_MAX ? (uint32_t)i % (uint32_t)out : i % out;
@@ -218,7 +221,7 @@ static cudaError_t launch_add_bias(cudaStream_t stream, const struct ct_linear *
 {
     const unsigned n = CT_WIDEST / sizeof(T);
     size_t count = op->batch * op->out;
-    /* No pack goes on in the next row. */
+    /* A pack must not extend into the next row. */
     bool packed = ct_packs<n>(y) && ct_packs<n>(op->b) && op->out % n == 0;
     unsigned blocks = ct_blocks(packed ? count / n : count, THREADS);
     add_bias_kernel<<<blocks, THREADS, 0, stream>>>(count, op->out, y, op->b, op->relu, packed);

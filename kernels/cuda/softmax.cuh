@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What kernels with a warp for each row share, and how they add up losses: in an order that depends
- * on nothing but the sizes, so a run that is repeated shows the same loss to the last bit.
+ * What the kernels with one warp for each row share, and how they add up losses. The order of the
+ * additions depends only on the sizes, so a repeated run has the same loss to the last bit.
  */
 #ifndef CT_KERNELS_CUDA_SOFTMAX_H
 #define CT_KERNELS_CUDA_SOFTMAX_H
@@ -12,9 +12,9 @@
 
 #define WARP 32u
 #define ALL_LANES 0xffffffffu
-#define LOSS_WARPS 4u /* of a block, each with a row of its own */
+#define LOSS_WARPS 4u /* warps of a block; each computes another row */
 
-/* Of a warp, all of whose lanes get the answer. */
+/* Adds up the values of all lanes of a warp. All lanes get the sum. */
 template <typename T> __device__ inline T warp_sum(T v)
 {
     for (unsigned step = WARP / 2; step > 0; step /= 2) {
@@ -31,19 +31,20 @@ __device__ inline float warp_max(float v)
     return v;
 }
 
-/* What the grid adds `steps` to when it is done; nothing if `counter` is NULL. */
+/* A counter to which the grid adds `steps` when it is done; NULL for none. */
 struct count {
     uint64_t *counter;
     uint64_t steps;
 };
 
-static inline struct count count_of(const struct ct_course *course)
+static inline struct count count_of(const struct ct_step_cursor *cursor)
 {
-    return course != NULL ? count{course->counter, course->steps} : count{};
+    return cursor != NULL ? count{cursor->counter, cursor->steps} : count{};
 }
 
-/* What the rows of this thread's warp add up to, for totals. All threads of the block are here, and
- * the grid's last block to come adds up what all of them left. */
+/* Adds the loss and the number of right answers of this warp to the totals. All threads of the
+ * block must call it. Each block writes its sum into `sums`, and the last block of the grid that
+ * comes adds up all of them. */
 __device__ inline void add_totals(double loss, double rights, struct ct_loss_sums *sums,
                                   double *totals, struct count count)
 {
@@ -63,9 +64,9 @@ __device__ inline void add_totals(double loss, double rights, struct ct_loss_sum
         }
         sums->part[blockIdx.x][0] = of_block[0];
         sums->part[blockIdx.x][1] = of_block[1];
-        __threadfence(); /* the part is there before it is counted */
+        __threadfence(); /* the part must be visible before the block is counted */
         last = atomicAdd(&sums->done, 1u) == gridDim.x - 1;
-        __threadfence(); /* and read after all are */
+        __threadfence(); /* parts must be read after all blocks are counted */
     }
     __syncthreads();
     if (last == 0 || warp > 0) {

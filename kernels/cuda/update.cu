@@ -1,21 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Optimiser steps: one pass over the parameters each, which also leaves their bfloat16 copy.
+ * The updates of SGD and AdamW. Each is one pass over the parameters, which also writes the
+ * bfloat16 copy of the parameters if there is one.
  */
 #include "kernels/cuda/number.cuh"
 
 #define THREADS 256u
 #define PACK (CT_WIDEST / sizeof(float))
 
-/* By the course when there is one: the host does not know the step of recorded work. */
-__device__ struct ct_pace pace_of(const struct ct_course *course, struct ct_pace pace)
+/* Returns the scalars at the cursor if there is one, because the host does not know at which step
+ * recorded work will run. */
+__device__ struct ct_update_scalars scalars_of(const struct ct_step_cursor *cursor,
+                                               struct ct_update_scalars scalars)
 {
-    return course->now != NULL ? course->paces[*course->now + course->ahead] : pace;
+    return cursor->now != NULL ? cursor->scalars[*cursor->now + cursor->ahead] : scalars;
 }
 
-static struct ct_course course_of(const struct ct_course *course)
+static struct ct_step_cursor cursor_of(const struct ct_step_cursor *cursor)
 {
-    return course != NULL ? *course : ct_course{};
+    return cursor != NULL ? *cursor : ct_step_cursor{};
 }
 
 template <unsigned N> __device__ void sgd(const struct ct_sgd &op, float lr, size_t i)
@@ -39,33 +42,34 @@ template <unsigned N> __device__ void sgd(const struct ct_sgd &op, float lr, siz
     }
 }
 
-/* `course` beside op: the pointer in op is of the host. */
-__global__ void sgd_kernel(struct ct_sgd op, struct ct_course course, struct ct_pace pace,
-                           bool packed)
+/* `cursor` is an argument of its own, because the pointer in `op` is host memory. */
+__global__ void sgd_kernel(struct ct_sgd op, struct ct_step_cursor cursor,
+                           struct ct_update_scalars scalars, bool packed)
 {
-    float lr = pace_of(&course, pace).lr;
+    float lr = scalars_of(&cursor, scalars).lr;
     ct_each<PACK>(
         op.count, packed, [&](size_t i) { sgd<PACK>(op, lr, i); },
         [&](size_t i) { sgd<1>(op, lr, i); });
 }
 
-cudaError_t ct_launch_sgd(cudaStream_t stream, const struct ct_sgd *op, struct ct_pace pace)
+cudaError_t ct_launch_sgd(cudaStream_t stream, const struct ct_sgd *op,
+                          struct ct_update_scalars scalars)
 {
     bool packed = ct_packs<PACK>(op->param) && ct_packs<PACK>(op->grad) &&
                   ct_packs<PACK>(op->momentum_buf) && ct_packs<PACK>(op->narrow);
     unsigned blocks = ct_blocks(packed ? op->count / PACK + PACK : op->count, THREADS);
-    sgd_kernel<<<blocks, THREADS, 0, stream>>>(*op, course_of(op->course), pace, packed);
+    sgd_kernel<<<blocks, THREADS, 0, stream>>>(*op, cursor_of(op->cursor), scalars, packed);
     return cudaGetLastError();
 }
 
-/* What 1 - beta is, made in double. */
+/* 1 - beta1 and 1 - beta2, computed in double. */
 struct rest {
     float m, v;
 };
 
 template <unsigned N>
-__device__ void adamw(const struct ct_adamw &op, const struct ct_pace &pace, struct rest rest,
-                      size_t i)
+__device__ void adamw(const struct ct_adamw &op, const struct ct_update_scalars &scalars,
+                      struct rest rest, size_t i)
 {
     ct_pack<float, N> p = ct_load<N>(op.param, i), g = ct_load<N>(op.grad, i);
     ct_pack<float, N> m = ct_load<N>(op.m, i), v = ct_load<N>(op.v, i);
@@ -73,8 +77,9 @@ __device__ void adamw(const struct ct_adamw &op, const struct ct_pace &pace, str
     for (unsigned k = 0; k < N; k++) {
         m.v[k] = op.beta1 * m.v[k] + rest.m * g.v[k];
         v.v[k] = op.beta2 * v.v[k] + rest.v * (g.v[k] * g.v[k]);
-        float change = pace.step_size * (m.v[k] / (sqrtf(v.v[k]) * pace.denom_scale + op.eps));
-        p.v[k] = pace.keep * p.v[k] - change;
+        float change =
+            scalars.step_size * (m.v[k] / (sqrtf(v.v[k]) * scalars.denom_scale + op.eps));
+        p.v[k] = scalars.keep * p.v[k] - change;
         ct_put(narrow.v, k, p.v[k]);
     }
     ct_store(op.m, i, m);
@@ -85,22 +90,23 @@ __device__ void adamw(const struct ct_adamw &op, const struct ct_pace &pace, str
     }
 }
 
-__global__ void adamw_kernel(struct ct_adamw op, struct ct_course course, struct ct_pace given,
-                             struct rest rest, bool packed)
+__global__ void adamw_kernel(struct ct_adamw op, struct ct_step_cursor cursor,
+                             struct ct_update_scalars given, struct rest rest, bool packed)
 {
-    struct ct_pace pace = pace_of(&course, given);
+    struct ct_update_scalars scalars = scalars_of(&cursor, given);
     ct_each<PACK>(
-        op.count, packed, [&](size_t i) { adamw<PACK>(op, pace, rest, i); },
-        [&](size_t i) { adamw<1>(op, pace, rest, i); });
+        op.count, packed, [&](size_t i) { adamw<PACK>(op, scalars, rest, i); },
+        [&](size_t i) { adamw<1>(op, scalars, rest, i); });
 }
 
-cudaError_t ct_launch_adamw(cudaStream_t stream, const struct ct_adamw *op, struct ct_pace pace)
+cudaError_t ct_launch_adamw(cudaStream_t stream, const struct ct_adamw *op,
+                            struct ct_update_scalars scalars)
 {
     struct rest rest = {(float)(1.0 - (double)op->beta1), (float)(1.0 - (double)op->beta2)};
     bool packed = ct_packs<PACK>(op->param) && ct_packs<PACK>(op->grad) && ct_packs<PACK>(op->m) &&
                   ct_packs<PACK>(op->v) && ct_packs<PACK>(op->narrow);
     unsigned blocks = ct_blocks(packed ? op->count / PACK + PACK : op->count, THREADS);
-    adamw_kernel<<<blocks, THREADS, 0, stream>>>(*op, course_of(op->course), pace, rest, packed);
+    adamw_kernel<<<blocks, THREADS, 0, stream>>>(*op, cursor_of(op->cursor), scalars, rest, packed);
     return cudaGetLastError();
 }
 

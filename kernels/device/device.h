@@ -31,7 +31,9 @@ enum ct_precision {
     CT_PRECISION_F32,
     CT_PRECISION_BF16,
     CT_PRECISION_TF32, /* float32 arrays; products round their factors to 10 bits of fraction */
-    CT_PRECISION_FP8,  /* bfloat16 arrays; layers multiply e4m3 numbers, gradients bfloat16 ones */
+    /* bfloat16 arrays; products are of e4m3 numbers, and of e5m2 ones for gradients of results,
+     * each where that is faster than bfloat16. */
+    CT_PRECISION_FP8,
 };
 
 /* "f32", "bf16", "tf32", "fp8". */
@@ -50,19 +52,19 @@ static inline size_t ct_precision_bytes(enum ct_precision precision)
 }
 
 /* What an update needs to know of its step. */
-struct ct_pace {
+struct ct_update_scalars {
     float lr;
-    float keep, step_size, denom_scale; /* of AdamW; kernels/device/pace.h makes them */
+    float keep, step_size, denom_scale; /* of AdamW; kernels/device/update_scalars.h makes them */
 };
 
 /* Where a step finds what changes from one to the next: in device memory, so that the host need not
  * know which step it is. Only where the device can record. */
-struct ct_course {
+struct ct_step_cursor {
     const uint64_t *now;   /* batches of the epoch that are done, as ct_device_ops.advance counts */
     size_t ahead;          /* this step is number *now + ahead */
     const uint32_t *order; /* the epoch's samples, in order */
     size_t batch, begin;   /* samples of a whole batch; this rank's first place in it */
-    const struct ct_pace *paces; /* one for each batch of the epoch */
+    const struct ct_update_scalars *scalars; /* one for each batch of the epoch */
     /* NULL, or what the step's loss adds `steps` to: `now` itself, after whose change the rest of
      * the step counts `ahead` from there. */
     uint64_t *counter;
@@ -77,7 +79,7 @@ struct ct_course {
  * GPUs compute all parts in full: every [batch, ...] array has room for parts * rows rows. gather
  * and loss leave zeros behind the batch, and the other operations work on them, too. They compute a
  * part in the same way whatever `parts` is, but perhaps in another one for another `of`. */
-struct ct_cut {
+struct ct_partition {
     size_t rows, parts;
     size_t of; /* parts of the whole batch, wherever they are: a power of two, at most 1024 */
 };
@@ -87,13 +89,13 @@ struct ct_cut {
 struct ct_gather {
     const uint8_t *images; /* [samples, features] */
     const uint8_t *labels; /* [samples] */
-    const uint32_t *index; /* [batch], each < samples: checked by the caller; or by course */
+    const uint32_t *index; /* [batch], each < samples: checked by the caller; or by cursor */
     size_t batch, features;
     float mean, stddev;
-    void *x;                        /* [batch, features] */
-    uint8_t *y;                     /* [batch] */
-    const struct ct_course *course; /* NULL, or what says which samples in place of index */
-    struct ct_cut cut;
+    void *x;                             /* [batch, features] */
+    uint8_t *y;                          /* [batch] */
+    const struct ct_step_cursor *cursor; /* NULL, or what says which samples in place of index */
+    struct ct_partition partition;
 };
 
 /* y = act(x * w^T + b), act = max(0, .) when relu. */
@@ -105,7 +107,7 @@ struct ct_linear {
     void *y;        /* [batch, out] */
     bool relu;
     bool wide; /* y is float32 in any precision: the logits */
-    struct ct_cut cut;
+    struct ct_partition partition;
     /* Of the GPU; each may be NULL. */
     const uint16_t *b16; /* [out], b in bfloat16: what is added to a y of bfloat16 if it is there */
     void *bits;          /* [ct_relu_bits_bytes()]: which of y are above zero, for linear_grad */
@@ -127,7 +129,7 @@ struct ct_linear_grad {
     const void *mask; /* [batch, in] or NULL */
     float *dw, *db;   /* overwritten */
     void *dx;         /* [batch, in] or NULL */
-    struct ct_cut cut;
+    struct ct_partition partition;
     const void *bits; /* what linear() wrote to the bits of the layer that made x, or NULL */
 };
 
@@ -141,12 +143,12 @@ struct ct_loss {
     float scale;
     void *dlogits;
     double *totals;
-    struct ct_cut cut;              /* the totals are of no such order */
-    const struct ct_course *course; /* NULL, or what counts the step */
+    struct ct_partition partition;       /* the totals are of no such order */
+    const struct ct_step_cursor *cursor; /* NULL, or what counts the step */
 };
 
 /* The last layer of a model with the loss of what it gives, forward and backward: what linear(),
- * loss() and linear_grad() do one after the other. Without a cut. */
+ * loss() and linear_grad() do one after the other. Without a partition. */
 struct ct_head {
     struct ct_linear linear;    /* wide, without a ReLU */
     struct ct_loss loss;        /* of linear.y, with dlogits */
@@ -164,9 +166,9 @@ struct ct_sgd {
     float *param, *momentum_buf;
     const float *grad;
     float lr, momentum, weight_decay;
-    uint16_t *narrow;               /* NULL, or [count]: the new parameters in bfloat16 */
-    const struct ct_course *course; /* NULL, or what says the lr */
-    bool beside;                    /* of a GPU: queued where fork_updates() says */
+    uint16_t *narrow;                    /* NULL, or [count]: the new parameters in bfloat16 */
+    const struct ct_step_cursor *cursor; /* NULL, or what says the lr */
+    bool beside;                         /* of a GPU: queued where fork_updates() says */
 };
 
 /* torch.optim.AdamW; `step` counts from 1. */
@@ -176,9 +178,9 @@ struct ct_adamw {
     const float *grad;
     float lr, beta1, beta2, eps, weight_decay;
     int64_t step;
-    uint16_t *narrow;               /* as above */
-    const struct ct_course *course; /* NULL, or what lr and step would give */
-    bool beside;                    /* as above */
+    uint16_t *narrow;                    /* as above */
+    const struct ct_step_cursor *cursor; /* NULL, or what lr and step would give */
+    bool beside;                         /* as above */
 };
 
 /* to[i] = the sum over k of from[k * step + i] for i < count, k < n, as a balanced binary tree:
@@ -223,7 +225,7 @@ struct ct_device_ops {
     /* The rest is NULL where work cannot be recorded (the CPU).
      *
      * From record() to record_end(), what is queued on both streams is kept and not done. Nothing
-     * may wait then, nor may memory be allocated or released, and gather needs a course. What is
+     * may wait then, nor may memory be allocated or released, and gather needs a cursor. What is
      * recorded must have run once before: that chooses kernels and makes room. Every failure in
      * between must still be followed by record_end(), with `out` NULL to drop what was kept;
      * afterwards the device is as it was before record(). Work with a communicator in it is gone
@@ -252,8 +254,9 @@ struct ct_device_ops {
     /* Queued on `side`: what a communicator adds with. */
     int (*tree_sum)(struct ct_device *dev, const struct ct_tree_sum *op, struct ct_err *err);
     /* Appends a line of JSON for each choice that was made so far: the kernel of each product, the
-     * way to compute each last layer, the nodes of the last recording. For those who look into the
-     * speed; tools/gpu-check brings it home. */
+     * way to compute each layer (fused or apart, in fp8 or in bf16 and why) and each last layer,
+     * the nodes of the last recording. For those who look into the speed; tools/gpu-check brings it
+     * home. */
     int (*explain)(struct ct_device *dev, struct ct_buf *to, struct ct_err *err);
 };
 
@@ -267,6 +270,7 @@ struct ct_device {
     enum ct_device_kind kind;
     enum ct_precision precision; /* F32 until ct_device_set_precision() */
     enum ct_head_way head_way;   /* may be set at any time but while recording */
+    bool fp8_always;             /* fp8 wherever it can be, not where it is faster: for tests */
     int index;                   /* CUDA device index, 0 on the CPU */
     void *stream;                /* cudaStream_t; NULL on the CPU */
     void *side;                  /* another one, for collectives beside the computing */

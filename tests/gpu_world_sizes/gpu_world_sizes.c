@@ -98,7 +98,7 @@ static int alloc_all(struct rank *r, struct ct_err *err)
     t->optimizer.state[0] = r->state[0], t->optimizer.state[1] = r->state[1];
     t->memory.narrow = narrow ? r->narrow : NULL;
     t->model.narrow = t->optimizer.narrow = t->memory.narrow;
-    t->data.train = (struct ct_resident){
+    t->data.train = (struct ct_device_dataset){
         .images = r->images, .labels = r->labels, .mean = 0.5f, .stddev = 0.3f};
     return rc;
 }

@@ -116,14 +116,19 @@ static void *run_rank(void *data)
     struct nccl_rank *r = data;
     (void)cudaSetDevice(r->rank);
     if (setjmp(out_of_body) == 0) {
-        RANK_CHECK(r, cudaStreamCreateWithFlags(&r->stream, cudaStreamNonBlocking) == cudaSuccess);
+        if (r->all->stream_of != NULL) {
+            r->stream = r->all->stream_of(r);
+        } else {
+            RANK_CHECK(r,
+                       cudaStreamCreateWithFlags(&r->stream, cudaStreamNonBlocking) == cudaSuccess);
+        }
         open_comm(r);
         body(r);
     } else {
         ctw_comm_abort(r->comm);
     }
     ctw_comm_free(r->comm);
-    if (r->stream != NULL) {
+    if (r->stream != NULL && r->all->stream_of == NULL) {
         (void)cudaStreamDestroy(r->stream);
     }
     return NULL;

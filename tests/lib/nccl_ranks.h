@@ -15,12 +15,17 @@
 #include "tests/lib/fake_gpu/fake_gpu_engine.h"
 #include "worker/comm/comm.h"
 
+struct nccl_rank;
+
 struct nccl_ranks {
     int size;
     struct fake_gpu script; /* `processes` is set here */
     int64_t timeout_ms;     /* 0 = longer than anything takes */
     const struct order_reader *handover;
     ctw_tree_sum_fn tree_sum; /* `data` is the rank's stream */
+    /* The stream of a rank's communicator, which the body destroys; NULL: a stream is made and
+     * destroyed here. */
+    cudaStream_t (*stream_of)(struct nccl_rank *r);
     void *data;
     bool may_fail; /* opening and RANK_CHECK: the script lets calls fail */
 };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Images and labels as NumPy arrays. Images are uint8, mapped as they are, or float32, which are
- * brought to 256 steps: images of bytes that somebody has divided by 255 come back as they were.
+ * Loads images and labels from NumPy arrays. uint8 images are mapped unchanged. float32 images are
+ * rounded to 256 steps, which restores bytes that were divided by 255. The message names a file
+ * that cannot be read; ct_dataset_fini() frees.
  */
 #include "trainer/data/dataset.h"
 
@@ -12,11 +13,11 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Arrays of more than one value per pixel have few of them. */
+/* The most channels of a colour image. It tells (N, C, H, W) from (N, H, W, C). */
 #define CHANNELS_MAX 4
 
 struct range {
-    float low, high; /* become 0 and 255 */
+    float low, high; /* the values that become 0 and 255 */
 };
 
 /* Opens DIR/NAME. */
@@ -39,7 +40,7 @@ static int open_array(const char *dir, const char *name, struct ct_mapping *map,
     return rc;
 }
 
-/* (N, F), (N, H, W), and of colours (N, C, H, W) or (N, H, W, C). */
+/* Accepts (N, F), (N, H, W) and, for colours, (N, C, H, W) or (N, H, W, C). */
 static int shape_of(const struct ct_npy *npy, struct ct_image_shape *out, struct ct_err *err)
 {
     const size_t *d = npy->dim;
@@ -59,7 +60,7 @@ static int shape_of(const struct ct_npy *npy, struct ct_image_shape *out, struct
                : ct_err_set(err, CT_ELIMIT, "more than %zu pixels", CT_DATASET_BYTES_MAX);
 }
 
-/* 0 .. 1 and 0 .. 255 are what images come in; anything else is spread from its ends. */
+/* Images usually have values of 0 .. 1 or 0 .. 255. Any other range is stretched to 0 .. 255. */
 static int find_range(const struct ct_npy *npy, struct range *out, struct ct_err *err)
 {
     float low = INFINITY, high = -INFINITY;
@@ -91,14 +92,14 @@ static int quantise(const struct ct_npy *npy, const struct range *range, struct 
     float scale = 255 / (range->high - range->low);
     for (size_t i = 0; i < npy->count; i++) {
         float value = (ct_npy_float(npy, i) - range->low) * scale;
-        /* A test set may go beyond the training set's range; NaN becomes 0. */
+        /* Values of a test set may be outside the training set's range; NaN becomes 0. */
         bytes[i] = value >= 255 ? 255 : value > 0 ? (uint8_t)lrintf(value) : 0;
     }
     out->len += npy->count;
     return 0;
 }
 
-/* `range` is found for the training set and used for both. Takes the mapping. */
+/* The range of the training set is used for both splits. Takes the mapping. */
 static int use_images(struct ct_mapping *map, const struct ct_npy *npy, bool training,
                       struct range *range, struct ct_split *split, struct ct_err *err)
 {
@@ -132,7 +133,7 @@ static int load_labels(const char *dir, const char *name, struct ct_split *split
     }
     bool column = npy.dims == 2 && npy.dim[1] == 1;
     if (npy.type == CT_NPY_F32 || (npy.dims != 1 && !column)) {
-        rc = ct_err_set(err, CT_EFORMAT, "%s/%s: labels are one whole number each", dir, name);
+        rc = ct_err_set(err, CT_EFORMAT, "%s/%s: labels must be one whole number each", dir, name);
     } else if (npy.count != split->count) {
         rc = ct_err_set(err, CT_EFORMAT, "%s/%s: %zu labels for %zu images", dir, name, npy.count,
                         split->count);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The order of an epoch is drawn by Fisher-Yates from the generator of trainer/formats/rng.h,
- * seeded by seed and epoch.
+ * Makes the order of an epoch by a Fisher-Yates shuffle, with random numbers from seed and epoch
+ * (trainer/formats/rng.h). ct_sampler_fini() frees the order; only its allocation can fail.
  */
 #include "trainer/data/sampler.h"
 
@@ -10,7 +10,7 @@
 
 void ct_share(size_t total, int rank, int world, size_t *begin, size_t *end)
 {
-    /* total * world would overflow for huge totals; quotient and remainder never do. */
+    /* Quotient and remainder are used, because total * world could overflow. */
     size_t each = total / (size_t)world;
     size_t left = total % (size_t)world;
     size_t r = (size_t)rank;
@@ -25,9 +25,6 @@ int ct_sampler_init(struct ct_sampler *sampler, size_t count, size_t batch, int 
     uint32_t *order = ct_calloc(count, sizeof *order);
     if (order == NULL) {
         return CT_ENOMEM;
-    }
-    for (size_t i = 0; i < count; i++) {
-        order[i] = (uint32_t)i;
     }
     *sampler = (struct ct_sampler){
         .order = order,
@@ -58,7 +55,7 @@ void ct_sampler_shuffle(struct ct_sampler *sampler, unsigned epoch)
     for (size_t i = 0; i < sampler->count; i++) {
         order[i] = (uint32_t)i;
     }
-    /* Fisher and Yates, from the end. */
+    /* The Fisher-Yates shuffle, from the end. */
     for (size_t i = sampler->count; i > 1; i--) {
         uint64_t random = ct_rng_u64(sampler->seed, (uint64_t)CT_RNG_EPOCH + epoch, i);
         size_t j = (size_t)ct_rng_below(random, i);

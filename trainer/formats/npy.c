@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A small parser for the one Python dict in the header. Its three keys may come in any order, each
- * once, and no others. Arrays in Fortran's order are CT_EUNSUPPORTED.
+ * A small parser for the Python dict in the header of a .npy file. Its three keys may come in any
+ * order, each once, and no others. Arrays in Fortran order are CT_EUNSUPPORTED. It allocates
+ * nothing.
  */
 #include "trainer/formats/npy.h"
 
@@ -23,7 +24,7 @@ static const struct type {
     {"<i8", CT_NPY_I64, 8}, {"<u8", CT_NPY_U64, 8}, {"<f4", CT_NPY_F32, 4},
 };
 
-/* What is left of the dict's text. */
+/* The rest of the dict's text. */
 struct cursor {
     const char *at, *end;
 };
@@ -35,7 +36,7 @@ static void skip_spaces(struct cursor *c)
     }
 }
 
-/* Takes `text`, and the spaces before it, when it comes next. */
+/* Consumes `text`, and spaces before it, if it comes next. */
 static bool take(struct cursor *c, const char *text)
 {
     size_t len = strlen(text);
@@ -47,7 +48,7 @@ static bool take(struct cursor *c, const char *text)
     return true;
 }
 
-/* 'text' without escapes; `out` holds `cap` bytes with the NUL. */
+/* Reads 'text' without escapes. `out` holds `cap` bytes, with the NUL. */
 static bool take_string(struct cursor *c, char *out, size_t cap)
 {
     if (!take(c, "'")) {
@@ -78,7 +79,7 @@ static bool take_size(struct cursor *c, size_t *out)
     return true;
 }
 
-/* "(60000,)", "(60000, 28, 28)", with or without the last comma for more than one. */
+/* Reads "(60000,)" or "(60000, 28, 28)"; with several sizes a comma may follow the last. */
 static int take_shape(struct cursor *c, struct ct_npy *npy, struct ct_err *err)
 {
     bool ok = take(c, "("), comma = true;
@@ -110,7 +111,7 @@ static int take_descr(struct cursor *c, struct ct_npy *npy, struct ct_err *err)
         }
     }
     return ct_err_set(err, CT_EUNSUPPORTED,
-                      "items of type %s: integers and float32 in little endian order are read",
+                      "items of type %s: only integers and float32 in little endian order are read",
                       descr);
 }
 
@@ -170,13 +171,13 @@ int ct_npy_parse(const void *bytes, size_t len, struct ct_npy *out, struct ct_er
     const uint8_t *p = bytes;
     struct ct_npy npy = {0};
     if (len < MAGIC_LEN + 4 || memcmp(p, MAGIC, MAGIC_LEN) != 0) {
-        return ct_err_set(err, CT_EFORMAT, "no .npy file");
+        return ct_err_set(err, CT_EFORMAT, "not a .npy file");
     }
     unsigned version = p[MAGIC_LEN];
     size_t prefix = MAGIC_LEN + 2 + (version == 1 ? 2 : 4);
     if (version < 1 || version > 3 || p[MAGIC_LEN + 1] != 0) {
-        return ct_err_set(err, CT_EUNSUPPORTED, "version %u.%u of the format", version,
-                          p[MAGIC_LEN + 1]);
+        return ct_err_set(err, CT_EUNSUPPORTED, "version %u.%u of the format is not supported",
+                          version, p[MAGIC_LEN + 1]);
     }
     if (len < prefix) {
         return ct_err_set(err, CT_EFORMAT, "truncated");
@@ -212,7 +213,7 @@ int ct_npy_parse(const void *bytes, size_t len, struct ct_npy *out, struct ct_er
 int ct_npy_byte(const struct ct_npy *npy, size_t i, uint8_t *out)
 {
     const uint8_t *p = npy->data + i * npy->item;
-    /* A negative number has its highest byte's highest bit set, which is beyond 255 as well. */
+    /* Only the lowest byte may be set. A negative number fails this check, too, by its sign bit. */
     for (size_t b = 1; b < npy->item; b++) {
         if (p[b] != 0) {
             return CT_ELIMIT;

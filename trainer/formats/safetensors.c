@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads the header by cJSON and checks each number against the file's length before it is used:
- * tensors may neither overlap nor leave gaps, nor share a name. The tensors' bytes are read on
- * demand, by offset. ct_safetensors_fini() closes the file.
+ * Reads the header with cJSON and checks each number against the file's length before using it.
+ * Tensors must not overlap, leave gaps or share a name. The tensors' bytes are read on demand.
+ * ct_safetensors_fini() closes the file and frees the header.
  */
 #include "trainer/formats/safetensors.h"
 
@@ -20,10 +20,10 @@
 
 #define METADATA_KEY "__metadata__"
 
-/* A name may be as long as the header, and come from anywhere. */
+/* Shortens a name for a message, because it may be as long as the header and contain anything. */
 #define SHOWN(name) ct_text_excerpt(name, (char[CT_TEXT_EXCERPT_MAX]){0})
 
-/* Integers in JSON come as doubles here; up to 2^53 these are exact. */
+/* cJSON gives integers as doubles, which are exact up to 2^53. */
 #define INTEGER_MAX 0x1p53
 
 static const struct dtype {
@@ -74,7 +74,7 @@ static int read_shape(const cJSON *shape, struct ct_tensor *tensor, uint64_t *it
                               SHOWN(tensor->name), CT_TENSOR_DIMS_MAX);
         }
         if (!read_integer(dim, &size) || __builtin_mul_overflow(*items, size, items)) {
-            return ct_err_set(err, CT_EFORMAT, "tensor %s has a shape that is no shape",
+            return ct_err_set(err, CT_EFORMAT, "tensor %s has an invalid shape",
                               SHOWN(tensor->name));
         }
         tensor->shape[tensor->dims++] = size;
@@ -143,15 +143,14 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const struct ct_tensor *)a)->name, ((const struct ct_tensor *)b)->name);
 }
 
-/* Names are unique, and the tensors cover the data once: nothing hides in gaps or overlaps. */
+/* Names must be unique, and tensors cover the data exactly: nothing hides in gaps or overlaps. */
 static int check_tensors(struct ct_tensor *tensor, size_t count, uint64_t data_len,
                          struct ct_err *err)
 {
     qsort(tensor, count, sizeof *tensor, by_name);
     for (size_t i = 1; i < count; i++) {
         if (strcmp(tensor[i - 1].name, tensor[i].name) == 0) {
-            return ct_err_set(err, CT_EFORMAT, "tensor %s stands there twice",
-                              SHOWN(tensor[i].name));
+            return ct_err_set(err, CT_EFORMAT, "tensor %s occurs twice", SHOWN(tensor[i].name));
         }
     }
     qsort(tensor, count, sizeof *tensor, by_begin);
@@ -202,12 +201,12 @@ int ct_safetensors_parse(const void *header, size_t len, uint64_t data_len,
     const char *text = header;
     const char *end = NULL;
     struct ct_safetensors file = {.fd = -1};
-    /* cJSON would skip blanks and a byte order mark in front, which the format forbids. */
+    /* cJSON would skip blanks and a byte order mark at the start, which the format forbids. */
     cJSON *root = len > 0 && text[0] == '{' ? cJSON_ParseWithLengthOpts(text, len, &end, 0) : NULL;
     file.json = root;
     int rc = 0;
     bool object = root != NULL && cJSON_IsObject(root);
-    /* Only spaces, which align the data, may follow. */
+    /* Only spaces may follow the object; they align the data. */
     for (; object && end < text + len; end++) {
         object = *end == ' ';
     }
@@ -298,7 +297,7 @@ static int read_header(int fd, struct ct_safetensors *out, struct ct_err *err)
 
 int ct_safetensors_open(const char *path, struct ct_safetensors *out, struct ct_err *err)
 {
-    /* Not waiting for a writer, should it be a FIFO. */
+    /* With O_NONBLOCK open() does not wait for a writer if the path is a FIFO. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
         int saved = errno;

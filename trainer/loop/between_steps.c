@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks exchange what they know about 20 times a second, or when a line of metrics is due. Rank 0
- * saves; where the model is scattered, all ranks help. A checkpoint that cannot be written is a
- * warning, except for the last one, which is the run's failure.
+ * What happens between steps. Ranks exchange what they know about 20 times a second, or when a line
+ * of metrics is due. Rank 0 saves; if the model is scattered, all ranks help. A checkpoint that
+ * cannot be written is a warning, except the last one, whose failure is the run's.
+ * ct_between_steps_close() waits for the write under way.
  */
 #include "trainer/loop/between_steps.h"
 
@@ -13,7 +14,7 @@
 
 #include <stdlib.h>
 
-/* The same on every rank. */
+/* Are checkpoints asked for? The same on every rank. */
 static bool saves(const struct ct_train_options *options)
 {
     return options->checkpoint != NULL || options->checkpoint_dir != NULL;
@@ -47,7 +48,7 @@ void ct_between_steps_close(struct ct_saving *saving)
 
 void ct_between_steps_start(struct ct_trainer *t, const struct ct_train_events *events)
 {
-    /* Stopping without a checkpoint would lose everything: then a notice is for others. */
+    /* Without checkpoints a stop would lose everything, so notices are ignored. */
     bool stoppable = saves(&t->options) && !t->options.eval_only;
     ct_preempt_init(&t->preempt, stoppable ? getenv(CT_PREEMPT_ENV) : NULL,
                     stoppable ? events->stop_asked : NULL);
@@ -57,7 +58,7 @@ void ct_between_steps_start(struct ct_trainer *t, const struct ct_train_events *
 
 /* ---- saving ---------------------------------------------------------------------------------- */
 
-/* `saver` is NULL where this rank writes no checkpoints. */
+/* Passes on the saver's news. `saver` is NULL if this rank writes no checkpoints. */
 static void tell_news(struct ct_saver *saver, const struct ct_train_events *events)
 {
     struct ct_err reason = {0};
@@ -68,9 +69,8 @@ static void tell_news(struct ct_saver *saver, const struct ct_train_events *even
     }
 }
 
-/* On rank 0, and where the model is scattered on all. The position is counted in whole epochs where
- * it can be, so that a checkpoint says the same whether it was taken after an epoch's last step or
- * before the next one's first. */
+/* Called on rank 0, and on all ranks if the model is scattered. The position after an epoch's last
+ * step is written as that before the next epoch's first, so that it has only one form. */
 static int save(struct ct_trainer *t, bool wait, struct ct_err *err)
 {
     float *copy = t->saving.saver != NULL ? ct_saver_begin(t->saving.saver, wait) : NULL;
@@ -93,14 +93,14 @@ static int save(struct ct_trainer *t, bool wait, struct ct_err *err)
     return rc;
 }
 
-/* By rank 0's clock: it tells the others in the next exchange. */
+/* Is it time to save? Decided by rank 0's clock; the next exchange tells the others. */
 static bool late(const struct ct_saving *saving, const struct ct_interval *every)
 {
     return saving->saver != NULL && every->seconds > 0 &&
            ct_clock_now(NULL) - saving->last_ns >= every->seconds * CT_NS_PER_S;
 }
 
-/* The same on every rank; `wants` is what the exchange has come to, 0 without one. */
+/* Is a checkpoint due? The same on every rank. `wants` is the exchange's result, 0 without one. */
 static bool due(const struct ct_interval *every, int64_t step, unsigned wants)
 {
     return (wants & CT_PREEMPT_SAVE) != 0 || (every->steps > 0 && step % every->steps == 0);
@@ -115,9 +115,9 @@ static int stop_here(struct ct_trainer *t, struct ct_err *err)
     return rc == 0 ? CT_BETWEEN_STEPS_E_STOP : rc;
 }
 
-/* ---- how it goes ----------------------------------------------------------------------------- */
+/* ---- reports and the exchange ---------------------------------------------------------------- */
 
-/* Tells rank 0 how it goes: `sums` are the loss and the hits of all ranks in this epoch. */
+/* Reports progress on rank 0. `sums` are the loss and the hits of all ranks in this epoch. */
 static void report(struct ct_trainer *t, const struct ct_train_events *events, const double *sums,
                    bool line)
 {
@@ -146,6 +146,7 @@ static void report(struct ct_trainer *t, const struct ct_train_events *events, c
     double per_step = (double)(now.ns - t->in_epoch.rates.start.ns) /
                       (double)(t->at.batch - t->in_epoch.first_batch);
     r.eta_s = steps * per_step / (double)CT_NS_PER_S;
+    ctw_progress_metrics(t->job, r.loss, r.samples_per_s);
     if (events->tick != NULL) {
         events->tick(events->data, &r);
     }
@@ -156,7 +157,7 @@ static void report(struct ct_trainer *t, const struct ct_train_events *events, c
     }
 }
 
-/* Collective, once per step. *wants: see ct_preempt_agree(). */
+/* Collective, called once per step. *wants is as in ct_preempt_agree(). */
 static int exchange(struct ct_trainer *t, const struct ct_train_events *events, unsigned *wants,
                     struct ct_err *err)
 {
@@ -169,7 +170,7 @@ static int exchange(struct ct_trainer *t, const struct ct_train_events *events, 
         return 0;
     }
     *wants = late(&t->saving, &t->options.checkpoint_every) ? CT_PREEMPT_SAVE : 0;
-    bool within = t->at.batch > 0; /* else an epoch is over, and its report tells more */
+    bool within = t->at.batch > 0; /* otherwise an epoch is over, and its report says more */
     int rc = within ? ct_team_download(&t->team, sums, t->memory.totals, sizeof sums, err) : 0;
     if (rc == 0) {
         rc = ct_preempt_agree(&t->preempt, &t->team, sums, wants, err);
@@ -178,12 +179,12 @@ static int exchange(struct ct_trainer *t, const struct ct_train_events *events, 
         report(t, events, sums, line);
     }
     return rc == 0 && within ? ct_gpu_backup_point(t, false, err)
-                             : rc; /* the sums were waited for */
+                             : rc; /* the exchange has waited for the device */
 }
 
-/* ---- the boundaries -------------------------------------------------------------------------- */
+/* ---- after a step and after an epoch --------------------------------------------------------- */
 
-/* Steps until a number of steps in all that `every` divides. */
+/* Returns how many steps are left until `every` divides the number of steps. */
 static int64_t until(int64_t step, int64_t every)
 {
     return every > 0 ? every - step % every : INT64_MAX;
@@ -203,13 +204,13 @@ int ct_between_steps_step(struct ct_trainer *t, const struct ct_train_events *ev
                           struct ct_err *err)
 {
     unsigned wants;
-    t->preempt.steps += (int64_t)steps - 1; /* the last one is counted where it is asked for */
+    t->preempt.steps += (int64_t)steps - 1; /* the last one is counted by ct_preempt_due() */
     int rc = exchange(t, events, &wants, err);
     if (rc == 0 && (wants & CT_PREEMPT_STOP) != 0) {
         return stop_here(t, err);
     }
-    /* Peers may compute their next gradients meanwhile, but nobody changes the shared model before
-     * rank 0 has come to the next step's reduction. */
+    /* Peers may already compute their next gradients, but no rank changes the shared model before
+     * rank 0 reaches the next step's reduction. */
     if (rc == 0) {
         tell_news(t->saving.saver, events);
     }
@@ -224,7 +225,7 @@ int ct_between_steps_epoch(struct ct_trainer *t, const struct ct_train_events *e
     bool last = t->at.epoch >= t->options.epochs;
     bool waits = last || (every->steps == 0 && every->seconds == 0);
     unsigned wants = 0;
-    /* The model was evaluated, and the report is out: it shall not come twice. */
+    /* The model has been evaluated and the report is out. The copy keeps it from being repeated. */
     int rc = ct_gpu_backup_point(t, true, err);
     if (rc == 0) {
         rc = exchange(t, events, &wants, err);

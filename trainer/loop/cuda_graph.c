@@ -2,12 +2,12 @@
  *
  * Two recordings are made when they are first needed: of one step, and of as many as take a
  * millisecond or so. Both are dropped before the communicator ends, which would wait for them. If
- * recording fails while all peers are well, steps are queued one by one from then on, and a
- * warning says so.
+ * recording fails while all peers are well, steps are queued one by one from then on, on all ranks
+ * of a pipeline, and a warning says so.
  */
 #include "trainer/loop/cuda_graph.h"
 
-#include "kernels/device/pace.h"
+#include "kernels/device/update_scalars.h"
 #include "trainer/loop/train.h"
 
 #include <string.h>
@@ -50,23 +50,23 @@ static void let_go(void *data)
 
 /* What differs from epoch to epoch is one block, so that one copy brings it:
  *
- *     [ number of the batch | paces, one for each batch | order, one for each sample ]
+ *     [ number of the batch | scalars, one for each batch | order, one for each sample ]
  */
 struct block {
     uint64_t *now;
-    struct ct_pace *paces;
+    struct ct_update_scalars *scalars;
     uint32_t *order;
 };
 
 /* Of the device or of the host: nothing is read there. */
 static struct block block_of(const struct ct_trainer *t, void *base)
 {
-    size_t paces = ct_sampler_batches(&t->sampler) * sizeof(struct ct_pace);
+    size_t scalars = ct_sampler_batches(&t->sampler) * sizeof(struct ct_update_scalars);
     char *first = (char *)base + sizeof(uint64_t);
     return (struct block){
         .now = base,
-        .paces = (struct ct_pace *)(void *)first,
-        .order = (uint32_t *)(void *)(first + paces),
+        .scalars = (struct ct_update_scalars *)(void *)first,
+        .order = (uint32_t *)(void *)(first + scalars),
     };
 }
 
@@ -75,7 +75,8 @@ static int open_block(struct ct_trainer *t, struct ct_err *err)
     struct ct_cuda_graph *r = &t->graph;
     const struct ct_device_ops *ops = t->dev->ops;
     void *now;
-    r->block = sizeof(uint64_t) + ct_sampler_batches(&t->sampler) * sizeof(struct ct_pace) +
+    r->block = sizeof(uint64_t) +
+               ct_sampler_batches(&t->sampler) * sizeof(struct ct_update_scalars) +
                t->sampler.count * sizeof(uint32_t);
     int rc = ops->alloc(t->dev, r->block, &now, err);
     r->now = rc == 0 ? now : NULL;
@@ -93,7 +94,7 @@ int ct_cuda_graph_open(struct ct_trainer *t, struct ct_err *err)
         t->dev->head_way = CT_HEAD_APART;
     }
     /* Augmented images come from the host. */
-    if (ops->record == NULL || t->options.cuda_graph == CT_CUDA_GRAPH_OFF || t->pipe != NULL ||
+    if (ops->record == NULL || t->options.cuda_graph == CT_CUDA_GRAPH_OFF ||
         t->data.train.augment != NULL) {
         return 0;
     }
@@ -104,15 +105,18 @@ int ct_cuda_graph_open(struct ct_trainer *t, struct ct_err *err)
     if (t->team.comm != NULL) {
         ctw_comm_on_end(t->team.comm, let_go, t);
     }
-    r->steps = unroll_of(t->layout.parameters, (double)t->sampler.batch / (double)t->team.world);
+    /* One step of a pipeline is long: each micro-batch goes through every stage. */
+    r->steps = t->pipe != NULL ? 1
+                               : unroll_of(t->layout.parameters,
+                                           (double)t->sampler.batch / (double)t->team.world);
     r->on = true;
     const struct block in = block_of(t, r->now);
     size_t left;
-    r->course = (struct ct_course){
-        .now = in.now, .order = in.order, .batch = t->sampler.batch, .paces = in.paces};
-    ct_share(t->sampler.batch, t->sampler.rank, t->sampler.world, &r->course.begin, &left);
+    r->cursor = (struct ct_step_cursor){
+        .now = in.now, .order = in.order, .batch = t->sampler.batch, .scalars = in.scalars};
+    ct_share(t->sampler.batch, t->sampler.rank, t->sampler.world, &r->cursor.begin, &left);
     if (t->shards.count > 0) {
-        r->course.begin = ct_shards_begin(&t->shards, t->sampler.batch);
+        r->cursor.begin = ct_shards_begin(&t->shards, t->sampler.batch);
     }
     return 0;
 }
@@ -145,7 +149,7 @@ static int bring(struct ct_trainer *t, int epoch, size_t batch, struct ct_err *e
     for (size_t b = batch; b < batches; b++) {
         float lr = (float)ct_trainer_rate_of(t, epoch, b);
         int64_t step = t->optimizer.step + (int64_t)(b - batch) + 1;
-        to.paces[b] = ct_optimizer_pace(&t->optimizer, lr, step);
+        to.scalars[b] = ct_optimizer_scalars(&t->optimizer, lr, step);
     }
     memcpy(to.order, t->sampler.order, t->sampler.count * sizeof *to.order);
     r->turn = 1 - r->turn;
@@ -177,10 +181,11 @@ int ct_cuda_graph_prepare(struct ct_trainer *t, struct ct_err *err)
     return rc;
 }
 
-/* A rank without a shard of the batch has no loss. */
-static bool has_loss(const struct ct_trainer *t)
+/* A rank without a shard of the batch has none; a stage of a pipeline has none or several. */
+static bool has_one_loss(const struct ct_trainer *t)
 {
-    return t->shards.count == 0 || ct_shards_begin(&t->shards, t->sampler.batch) < t->sampler.batch;
+    return t->pipe == NULL && (t->shards.count == 0 ||
+                               ct_shards_begin(&t->shards, t->sampler.batch) < t->sampler.batch);
 }
 
 /* Queues `steps` steps as the recording will do them. The last one's loss counts them all: one
@@ -188,23 +193,29 @@ static bool has_loss(const struct ct_trainer *t)
 static int queue_steps(struct ct_trainer *t, size_t steps, struct ct_err *err)
 {
     struct ct_cuda_graph *r = &t->graph;
-    struct ct_course course = r->course, update = r->course;
-    bool by_loss = has_loss(t);
+    struct ct_step_cursor cursor = r->cursor, update = r->cursor;
+    bool by_loss = has_one_loss(t);
     size_t begin, end;
     ct_share(t->sampler.batch, t->sampler.rank, t->sampler.world, &begin, &end);
-    t->model.course = &course;
-    t->optimizer.course = &update;
+    t->model.cursor = &cursor;
+    t->optimizer.cursor = &update;
+    if (t->pipe != NULL) {
+        t->pipe->cursor = &cursor;
+    }
     int rc = 0;
     for (size_t s = 0; rc == 0 && s < steps; s++) {
         bool counts = by_loss && s + 1 == steps;
-        course.ahead = s;
-        course.counter = counts ? r->now : NULL;
-        course.steps = steps;
+        cursor.ahead = s;
+        cursor.counter = counts ? r->now : NULL;
+        cursor.steps = steps;
         update.ahead = counts ? s - steps : s; /* wraps around, and back with the count */
         rc = ct_trainer_queue(t, NULL, end - begin, t->sampler.batch, err);
     }
-    t->model.course = NULL;
-    t->optimizer.course = NULL;
+    t->model.cursor = NULL;
+    t->optimizer.cursor = NULL;
+    if (t->pipe != NULL) {
+        t->pipe->cursor = NULL;
+    }
     return rc != 0 || by_loss ? rc : t->dev->ops->advance(t->dev, r->now, steps, err);
 }
 
@@ -226,20 +237,42 @@ static int record(struct ct_trainer *t, size_t steps, struct ct_recording **out,
     return rc != 0 ? rc : ended;
 }
 
-/* A recording that fails is no failure of the training, as long as the peers are there. */
+/* Collective. Sets *all: has every rank of the pipeline a recording? */
+static int agree(struct ct_trainer *t, bool mine, bool *all, struct ct_err *err)
+{
+    double count = mine;
+    int rc = ct_team_sum(&t->team, &count, 1, err);
+    *all = count == (double)t->team.world;
+    return rc;
+}
+
+/* A recording that fails is no failure of the training, as long as the peers are there. The ranks
+ * of a pipeline all replay, or none does: their messages must come in the same order on both ends.
+ */
 static int record_or_go_on(struct ct_trainer *t, size_t steps, struct ct_recording **out,
                            struct ct_err *err)
 {
     struct ct_err reason = {0};
+    bool all;
     int rc = record(t, steps, out, &reason);
-    if (rc == 0) {
+    if (rc != 0 && t->team.comm != NULL && ctw_comm_poll(t->team.comm, NULL) != 0) {
+        return ct_err_set(err, rc, "%s", reason.text);
+    }
+    all = rc == 0;
+    if (t->pipe != NULL) {
+        int voted = agree(t, rc == 0, &all, err);
+        if (voted != 0) {
+            return voted;
+        }
+    }
+    if (all) {
         return 0;
     }
     t->graph.on = false;
-    if (t->team.comm != NULL && ctw_comm_poll(t->team.comm, NULL) != 0) {
-        return ct_err_set(err, rc, "%s", reason.text);
-    }
-    rc = ct_buf_printf(&t->warnings, "steps are not recorded as CUDA graphs: %s\n", reason.text);
+    t->dev->ops->forget(t->dev, *out);
+    *out = NULL;
+    rc = ct_buf_printf(&t->warnings, "steps are not recorded as CUDA graphs: %s\n",
+                       rc != 0 ? reason.text : "another worker could not record them");
     return rc == 0 ? 0 : ct_err_set(err, CT_ENOMEM, "out of memory");
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Each rank takes a contiguous share of the test set, in passes of a fixed number of rows; then
- * all add their sums. Uses the totals of training, which the next epoch clears.
+ * Evaluates the model. Each rank computes a contiguous share of the test set, in passes of a fixed
+ * number of rows; then the sums of all ranks are added. It uses the totals of the training, which
+ * the next epoch clears. Failures are those of device and collectives; it allocates nothing.
  */
 #include "trainer/loop/train.h"
 
@@ -9,7 +10,7 @@ int ct_trainer_evaluate(struct ct_trainer *t, double *loss, double *accuracy, st
 {
     size_t begin, end;
     size_t features = t->data.set.features;
-    /* With a pipeline each lane does a share. */
+    /* In a pipeline each replica computes a share. */
     int stages = (int)t->options.pipeline_stages;
     size_t most = t->pipe != NULL ? t->pipe->rows : t->model.max_rows;
     ct_share(t->data.set.test.count, t->team.rank / stages, t->team.world / stages, &begin, &end);
@@ -17,7 +18,7 @@ int ct_trainer_evaluate(struct ct_trainer *t, double *loss, double *accuracy, st
     for (size_t first = begin; rc == 0 && first < end;) {
         ctw_progress(t->job, CTW_PHASE_COMPUTE, t->optimizer.step);
         size_t rows = end - first < most ? end - first : most;
-        const struct ct_resident part = {
+        const struct ct_device_dataset part = {
             .images = t->data.test.images + first * features,
             .labels = t->data.test.labels + first,
             .mean = t->data.test.mean,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * On a GPU the parameters are first copied to the host.
+ * The hash of the parameters. On a GPU they are first copied to host memory, which is freed here. A
+ * rank whose copy differs is CT_EPEER.
  */
 #include "trainer/loop/param_hash.h"
 
@@ -32,7 +33,7 @@ static uint64_t sum_of(const double *halves)
     return (uint64_t)halves[0] << 32 | (uint64_t)halves[1];
 }
 
-/* Each stage of a pipeline has its layers' part; elsewhere all is one. */
+/* Each stage of a pipeline hashes its layers; without stages a rank hashes the whole model. */
 int ct_trainer_hash(struct ct_trainer *t, uint64_t *out, struct ct_err *err)
 {
     int stages = t->pipe != NULL ? (int)t->pipe->stages : 1;
@@ -58,7 +59,7 @@ int ct_trainer_hash(struct ct_trainer *t, uint64_t *out, struct ct_err *err)
         int like = r % stages;
         if (sum_of(all + 2 * r) != sum_of(all + 2 * like)) {
             rc = ct_err_set(err, CT_EPEER,
-                            "the parameters of rank %d are not those of rank %d any more after "
+                            "the parameters of rank %d differ from those of rank %d after "
                             "step %lld",
                             r, like, (long long)t->optimizer.step);
         }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rank 0 alone computes all rows, collects the text in memory and replaces the file at the end, so
- * a file is whole or not there.
+ * --predict. Rank 0 alone computes all rows, collects the text in memory and replaces the file at
+ * the end, so the file is complete or does not exist. All memory is freed here.
  */
 #include "trainer/loop/predict.h"
 
@@ -10,7 +10,7 @@
 
 #include <math.h>
 
-/* The largest logit's place (the first one on a tie, as in the accuracy) and its softmax. */
+/* Returns the index of the largest logit (on a tie the first, as for accuracy) and its softmax. */
 static size_t pick(const float *logits, size_t classes, double *probability)
 {
     size_t best = 0;
@@ -47,7 +47,7 @@ static int add_all(struct ct_trainer *t, float *logits, struct ct_buf *text, str
     }
     for (size_t first = 0, rows; rc == 0 && first < count; first += rows) {
         rows = count - first < t->model.max_rows ? count - first : t->model.max_rows;
-        const struct ct_resident part = {
+        const struct ct_device_dataset part = {
             .images = t->data.test.images + first * t->data.set.features,
             .labels = t->data.test.labels + first,
             .mean = t->data.test.mean,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The run: epochs of steps, each followed by evaluation, the report and what between_steps.h does.
- * The first failure of any part ends the run with its code; CT_BETWEEN_STEPS_E_STOP ends it in
- * good order.
+ * The first failure ends the run with its code. CT_BETWEEN_STEPS_E_STOP ends it, too, with
+ * everything saved. The caller frees the trainer.
  */
 #include "trainer/loop/train.h"
 
@@ -27,15 +27,15 @@ static double seconds_since(int64_t start)
     return (double)(ct_clock_now(NULL) - start) / (double)CT_NS_PER_S;
 }
 
-/* From where the epoch stands to its end, or CT_BETWEEN_STEPS_E_STOP. */
+/* Runs the rest of the epoch. Returns CT_BETWEEN_STEPS_E_STOP if it stopped before the end. */
 static int run_steps(struct ct_trainer *t, const struct ct_train_events *events, struct ct_err *err)
 {
     size_t batches = ct_sampler_batches(&t->sampler);
-    t->queued.rows = 0; /* evaluation may have come in between */
+    t->queued.rows = 0; /* an evaluation may have run since the last step */
     ct_rates_start(&t->in_epoch.rates, ct_clock_now(NULL), t->comm_ns);
     while (t->at.batch < batches) {
         size_t done;
-        if (ctw_job_ended(t->job)) { /* who has no peers meets nobody who would tell */
+        if (ctw_job_ended(t->job)) { /* a rank without peers learns it in no collective */
             return ct_err_set(err, CT_EPEER, "the launcher has ended this generation");
         }
         ctw_progress(t->job, CTW_PHASE_COMPUTE, t->optimizer.step);
@@ -59,7 +59,7 @@ static int run_steps(struct ct_trainer *t, const struct ct_train_events *events,
     return 0;
 }
 
-/* What is true of the model as it stands. */
+/* Evaluates and hashes the model. */
 static int judge(struct ct_trainer *t, struct ct_epoch_report *report, struct ct_err *err)
 {
     int rc = ct_trainer_evaluate(t, &report->test_loss, &report->test_accuracy, err);
@@ -86,7 +86,7 @@ static int run_epoch(struct ct_trainer *t, const struct ct_train_events *events,
         rc = run_steps(t, events, err);
     }
     if (rc == 0 && t->at.epoch + 1 < t->options.epochs) {
-        rc = ct_cuda_graph_prepare(t, err); /* while the device does the last steps */
+        rc = ct_cuda_graph_prepare(t, err); /* while the device computes the last steps */
     }
     if (rc == 0) {
         rc = ct_team_sync(&t->team, err);
@@ -109,13 +109,13 @@ static int run_epoch(struct ct_trainer *t, const struct ct_train_events *events,
         .epoch = t->at.epoch,
         .epochs = t->options.epochs,
         .world_size = t->team.world,
+        .step = t->optimizer.step,
         .loss = totals[0] / (double)counted,
         .samples_per_s = (double)samples / seconds,
         .us_per_step = steps > 0 ? 1e6 * seconds / (double)steps : 0,
     };
     ctw_progress_metrics(t->job, report->loss, report->samples_per_s);
-    /* Every rank holds the same sums, so all stop here together, before a checkpoint is replaced.
-     */
+    /* Every rank has the same sums, so all stop here, before a checkpoint is replaced. */
     if (!isfinite(report->loss)) {
         return ct_err_set(err, CT_ELIMIT,
                           "the loss of epoch %d is not a number any more: training diverged, try a "
@@ -123,6 +123,13 @@ static int run_epoch(struct ct_trainer *t, const struct ct_train_events *events,
                           t->at.epoch, t->options.lr);
     }
     return judge(t, report, err);
+}
+
+/* The step after the last epoch. */
+static int64_t steps_in_all(const struct ct_trainer *t, int last_epoch)
+{
+    int64_t left = (int64_t)ct_sampler_batches(&t->sampler) * (last_epoch - t->at.epoch);
+    return left > 0 ? t->optimizer.step + left - (int64_t)t->at.batch : t->optimizer.step;
 }
 
 int ct_trainer_run(struct ct_trainer *t, const struct ct_train_events *events,
@@ -135,6 +142,7 @@ int ct_trainer_run(struct ct_trainer *t, const struct ct_train_events *events,
     if (t->at.epoch >= last) {
         rc = judge(t, &report, err);
     }
+    ctw_progress_total(t->job, steps_in_all(t, last));
     ct_between_steps_start(t, events);
     if (rc == 0 && t->at.after_report) {
         rc = ct_between_steps_epoch(t, events, err);
@@ -143,7 +151,7 @@ int ct_trainer_run(struct ct_trainer *t, const struct ct_train_events *events,
         rc = run_epoch(t, events, &watch, &report, err);
         if (rc == 0 && t->team.rank == 0 && events->epoch != NULL) {
             events->epoch(events->data, &report);
-            /* At once: other ranks may be dead already, and the report shall not come twice. */
+            /* At once: other ranks may already be dead, and the report must not be repeated. */
             ct_step_snapshot_tell(&t->step_snapshot, t->at.epoch);
         }
         if (rc == 0) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Makes a trainer and joins a generation. The order is fixed: what needs no peer is checked first,
- * then device and communicator are opened, ranks agree that they train the same, memory is made,
- * and the model is filled from the newest of what the last generation left, a checkpoint, or
- * random numbers. A failure on the way frees everything and aborts the communicator, so that peers
+ * Makes a trainer and joins a generation, in a fixed order. First come all checks that need no
+ * peer. Then device and communicator are opened, ranks check that they train the same, and memory
+ * is allocated. The model is filled from the newest of: what the last generation left, a
+ * checkpoint, random numbers. A failure frees everything and aborts the communicator, so that peers
  * do not wait.
  */
 #include "trainer/loop/train.h"
@@ -75,7 +75,7 @@ static int open_on(struct ct_trainer *t, struct ctw_job *job, enum ct_device_kin
     return rc;
 }
 
-/* Every rank must come to the same choice: it depends only on what all ranks of a host share. */
+/* All ranks must choose alike, so the choice depends only on what all ranks of a host share. */
 static int open_device(struct ct_trainer *t, struct ctw_job *job, struct ct_err *err)
 {
     if (t->options.device == CT_CHOOSE_CPU) {
@@ -84,10 +84,11 @@ static int open_device(struct ct_trainer *t, struct ctw_job *job, struct ct_err 
     const struct ctw_env *env = ctw_job_env(job);
     int workers = env->local_world_size;
     int count = ct_device_cuda_count();
-    /* Behind a mask a worker sees one device, which is its own. */
+    /* If the launcher has masked the other GPUs, the worker's own is the only one. */
     bool enough = env->device_own ? env->device_index < count : count >= workers;
     if (t->options.device == CT_CHOOSE_CUDA) {
-        /* NCCL refuses two ranks on one device. With no device at all, opening one says why. */
+        /* NCCL refuses two ranks on one device. If there is no device at all, opening one gives the
+         * better message. */
         if (count > 0 && !enough) {
             return ct_err_set(err, CT_EUNSUPPORTED,
                               "--device cuda: %d workers on this host but only %d CUDA device%s",
@@ -121,9 +122,10 @@ static int upload_bytes(struct ct_device *dev, void **copy, const uint8_t *bytes
     return rc;
 }
 
-/* `copies` gets device memory for the images and for the labels. */
+/* Puts images and labels where the device reads them. `copies` gets the device memory for that. */
 static int make_resident(struct ct_device *dev, const struct ct_dataset *set, void **copies,
-                         const struct ct_split *split, struct ct_resident *out, struct ct_err *err)
+                         const struct ct_split *split, struct ct_device_dataset *out,
+                         struct ct_err *err)
 {
     out->mean = set->mean;
     out->stddev = set->stddev;
@@ -193,7 +195,7 @@ static int alloc_all(struct ct_trainer *t, struct ct_err *err)
     return 0;
 }
 
-/* ---- first values ---------------------------------------------------------------------------- */
+/* ---- initial values -------------------------------------------------------------------------- */
 
 static int draw_params(struct ct_trainer *t, struct ct_err *err)
 {
@@ -240,7 +242,7 @@ static int fill_model(struct ct_trainer *t, const struct ct_safetensors *file, s
     return rc;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- making and joining ---------------------------------------------------------------------- */
 
 int ct_trainer_probe(const struct ct_train_options *options, struct ctw_job *job,
                      struct ct_err *err)
@@ -263,7 +265,7 @@ int ct_trainer_probe(const struct ct_train_options *options, struct ctw_job *job
     return rc;
 }
 
-/* What needs no peer, in the order of cost: what is wrong shows at once. */
+/* Does what needs no peer, the cheapest first, so that errors show early. */
 static int load_local(struct ct_trainer *t, struct ct_err *err)
 {
     int rc = ct_trainer_probe(&t->options, t->job, err);
@@ -283,7 +285,7 @@ static int start_augmenting(struct ct_trainer *t, struct ct_err *err)
     if (!choice->flip && !choice->shift) {
         return 0;
     }
-    /* Shards and micro-batches are no larger. */
+    /* Shards and micro-batches are not larger than this share. */
     size_t share = (t->sampler.batch - 1) / (size_t)t->sampler.world + 1;
     int rc =
         ct_augment_init(&t->augment, choice, &t->data.set, t->dev, share, t->options.seed, err);
@@ -295,7 +297,7 @@ static int join_and_fill(struct ct_trainer *t, struct ctw_job *job,
                          const struct ct_safetensors *file, struct ct_err *err)
 {
     int rc = ct_shards_check(t->options.shards, ctw_job_env(job)->world_size, err);
-    if (rc == 0) { /* the device stays from one generation to the next */
+    if (rc == 0) { /* the device is kept from one generation to the next */
         rc = t->dev == NULL ? open_device(t, job, err) : open_team(t, err);
     }
     if (rc == 0) {
@@ -308,7 +310,7 @@ static int join_and_fill(struct ct_trainer *t, struct ctw_job *job,
         ct_step_resume_open(t, ctw_job_env(job), ct_config_check_fingerprint(t));
         rc = ct_config_check(t, err);
     }
-    /* Shards are cut from the whole batch, and all stages of a pipeline have the same samples. */
+    /* With shards each rank gets the whole batch; all stages of a pipeline get the same samples. */
     int stages = (int)t->options.pipeline_stages;
     int part = t->options.shards > 0 ? 0 : t->team.rank / stages;
     int parts = t->options.shards > 0 ? 1 : t->team.world / stages;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The layout of the parameters, and one rank's passes over them: load a batch, forward, loss,
- * backward. All memory for activations is made at the start, for the largest batch;
- * ct_model_fini() frees it.
+ * backward. Memory for activations is allocated once, for the largest batch; ct_model_fini() frees
+ * it. A failed device operation is returned unchanged.
  */
 #include "trainer/model/model.h"
 
@@ -12,10 +12,10 @@
 
 #include <math.h>
 
-/* 64 bytes: a cache line, and the widest vector of any CPU we run on. */
+/* 64 bytes: a cache line, and the widest vector of the supported CPUs. */
 #define ALIGN_FLOATS 16
 
-/* 16 GiB of parameters; with gradients and state four times that. */
+/* 16 GiB of parameters. Gradients and optimizer state make that four times as much. */
 #define COUNT_MAX ((size_t)1 << 32)
 
 static bool take(size_t *place, size_t count, size_t *out)
@@ -98,7 +98,7 @@ static int alloc_floats(struct ct_device *dev, size_t count, float **out, struct
     return rc;
 }
 
-/* Room for `count` numbers of that many bytes, in floats. */
+/* Returns the number of floats that hold `count` numbers of `bytes` each. */
 static size_t in_floats(size_t count, size_t bytes)
 {
     return bytes == sizeof(float) ? count : count / 2 + count % 2;
@@ -108,7 +108,7 @@ int ct_model_init(struct ct_model *model, const struct ct_layout *layout, struct
                   size_t max_rows, struct ct_err *err)
 {
     struct ct_model made = {.layout = layout, .dev = dev, .max_rows = max_rows};
-    /* Places first, pointers when the arena is there. */
+    /* Offsets are computed first; they become pointers when the arena is allocated. */
     size_t number = ct_precision_bytes(dev->precision);
     size_t total = 0, widest = 0, act[CT_LAYERS_MAX + 1], delta[2];
     size_t bits[CT_LAYERS_MAX] = {0};
@@ -165,7 +165,7 @@ void ct_model_fini(struct ct_model *model)
     }
 }
 
-/* Where a layer's weights are read. */
+/* Returns the address from which a layer's weights are read. */
 static const void *weights_of(const struct ct_model *model, const float *params,
                               const struct ct_layer *layer)
 {
@@ -173,8 +173,8 @@ static const void *weights_of(const struct ct_model *model, const float *params,
                                  : params + layer->weight;
 }
 
-int ct_model_load(struct ct_model *model, const struct ct_resident *data, const uint32_t *index,
-                  size_t rows, struct ct_err *err)
+int ct_model_load(struct ct_model *model, const struct ct_device_dataset *data,
+                  const uint32_t *index, size_t rows, struct ct_err *err)
 {
     CT_ASSERT(rows >= 1 && rows <= model->max_rows);
     const struct ct_gather op = {
@@ -187,8 +187,8 @@ int ct_model_load(struct ct_model *model, const struct ct_resident *data, const 
         .stddev = data->stddev,
         .x = model->act[0],
         .y = model->labels,
-        .course = model->course,
-        .cut = model->cut,
+        .cursor = model->cursor,
+        .partition = model->partition,
     };
     return data->augment != NULL ? ct_augment_gather(data->augment, &op, err)
                                  : model->dev->ops->gather(model->dev, &op, err);
@@ -202,7 +202,7 @@ static struct ct_linear linear_of(const struct ct_model *model, const float *par
     bool logits = layout->first + l + 1 == layout->total;
     return (struct ct_linear){
         .batch = rows,
-        .cut = model->cut,
+        .partition = model->partition,
         .in = layer->in,
         .out = layer->out,
         .x = model->act[l],
@@ -216,7 +216,7 @@ static struct ct_linear linear_of(const struct ct_model *model, const float *par
     };
 }
 
-/* Of the first layers only. */
+/* Runs the first `layers` layers only. */
 static int forward(struct ct_model *model, const float *params, size_t rows, size_t layers,
                    struct ct_err *err)
 {
@@ -233,7 +233,7 @@ int ct_model_forward(struct ct_model *model, const float *params, size_t rows, s
     return forward(model, params, rows, model->layout->layer_count, err);
 }
 
-/* delta[l % 2] is by the output of layer l. */
+/* delta[l % 2] is the gradient by the output of layer l. */
 void *ct_model_top(const struct ct_model *model)
 {
     return model->delta[(model->layout->layer_count - 1) % 2];
@@ -250,14 +250,14 @@ static struct ct_loss loss_of(const struct ct_model *model, size_t rows, float s
     const struct ct_layout *layout = model->layout;
     return (struct ct_loss){
         .batch = rows,
-        .cut = model->cut,
+        .partition = model->partition,
         .classes = layout->layer[layout->layer_count - 1].out,
         .logits = model->act[layout->layer_count],
         .labels = model->labels,
         .scale = scale,
         .dlogits = gradient ? ct_model_top(model) : NULL,
         .totals = totals,
-        .course = model->course,
+        .cursor = model->cursor,
     };
 }
 
@@ -272,10 +272,10 @@ static struct ct_linear_grad grad_of(const struct ct_model *model, const float *
                                      float *grads, size_t l, size_t rows)
 {
     const struct ct_layer *layer = &model->layout->layer[l];
-    bool below = model->layout->first + l > 0; /* a layer whose ReLU made this one's input */
+    bool below = model->layout->first + l > 0; /* is there a layer whose ReLU made this input? */
     return (struct ct_linear_grad){
         .batch = rows,
-        .cut = model->cut,
+        .partition = model->partition,
         .in = layer->in,
         .out = layer->out,
         .x = model->act[l],
@@ -294,7 +294,7 @@ static int layer_done(const struct ct_model *model, size_t l, struct ct_err *err
     return model->layer_done != NULL ? model->layer_done(model->layer_done_data, l, err) : 0;
 }
 
-/* Of the first layers only. */
+/* Runs the first `layers` layers only. */
 static int backward(struct ct_model *model, const float *params, float *grads, size_t rows,
                     size_t layers, struct ct_err *err)
 {
@@ -315,7 +315,7 @@ int ct_model_backward(struct ct_model *model, const float *params, float *grads,
     return backward(model, params, grads, rows, model->layout->layer_count, err);
 }
 
-/* All that is done with a loaded batch, the last layer at once with its loss. */
+/* Runs all passes on a loaded batch, with the last layer and its loss in one operation. */
 static int run_by_head(struct ct_model *model, const float *params, size_t rows, float scale,
                        float *grads, double *totals, struct ct_err *err)
 {
@@ -335,12 +335,12 @@ static int run_by_head(struct ct_model *model, const float *params, size_t rows,
     return rc == 0 ? backward(model, params, grads, rows, last, err) : rc;
 }
 
-int ct_model_run(struct ct_model *model, const float *params, const struct ct_resident *data,
+int ct_model_run(struct ct_model *model, const float *params, const struct ct_device_dataset *data,
                  const uint32_t *index, size_t rows, float scale, float *grads, double *totals,
                  struct ct_err *err)
 {
     int rc = ct_model_load(model, data, index, rows, err);
-    if (rc == 0 && grads != NULL && model->cut.rows == 0) {
+    if (rc == 0 && grads != NULL && model->partition.rows == 0) {
         return run_by_head(model, params, rows, scale, grads, totals, err);
     }
     if (rc == 0) {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Chooses the device's operation for each kind. With a course (CUDA graphs) learning rate and step
- * come from device memory instead of the arguments.
+ * Chooses the device's operation for each kind of optimizer. With a cursor (CUDA graphs) the
+ * learning rate and step come from device memory instead of the arguments. It allocates nothing.
  */
 #include "trainer/model/optimizer.h"
 
-#include "kernels/device/pace.h"
+#include "kernels/device/update_scalars.h"
 
-/* torch.optim.AdamW's defaults. */
+/* The defaults of torch.optim.AdamW. */
 #define ADAMW_BETA1 0.9f
 #define ADAMW_BETA2 0.999f
 #define ADAMW_EPS 1e-8f
@@ -32,12 +32,13 @@ const char *ct_optimizer_state_name(enum ct_optimizer_kind kind, size_t i)
     return i < CT_OPTIMIZER_STATES_MAX ? names[kind][i] : NULL;
 }
 
-struct ct_pace ct_optimizer_pace(const struct ct_optimizer *opt, float lr, int64_t step)
+struct ct_update_scalars ct_optimizer_scalars(const struct ct_optimizer *opt, float lr,
+                                              int64_t step)
 {
     if (opt->kind == CT_OPTIMIZER_SGD) {
-        return (struct ct_pace){.lr = lr};
+        return (struct ct_update_scalars){.lr = lr};
     }
-    return ct_pace_adamw(lr, ADAMW_BETA1, ADAMW_BETA2, opt->weight_decay, step);
+    return ct_update_scalars_adamw(lr, ADAMW_BETA1, ADAMW_BETA2, opt->weight_decay, step);
 }
 
 int ct_optimizer_apply(const struct ct_optimizer *opt, struct ct_device *dev, float *params,
@@ -59,7 +60,7 @@ int ct_optimizer_apply(const struct ct_optimizer *opt, struct ct_device *dev, fl
                                  .weight_decay = opt->weight_decay,
                                  .beside = opt->beside,
                                  .narrow = narrow,
-                                 .course = opt->course,
+                                 .cursor = opt->cursor,
                              },
                              err);
     }
@@ -78,7 +79,7 @@ int ct_optimizer_apply(const struct ct_optimizer *opt, struct ct_device *dev, fl
                                .step = opt->step + 1,
                                .beside = opt->beside,
                                .narrow = narrow,
-                               .course = opt->course,
+                               .cursor = opt->cursor,
                            },
                            err);
 }

@@ -23,7 +23,9 @@
  * notices that a peer is gone, and the device's own calls do not. */
 static int await_queue(struct ct_pipeline *pipe, bool may_wait, struct ct_err *err)
 {
-    if (pipe->dev->kind == CT_DEVICE_CPU || (!may_wait && pipe->queued < QUEUED_MAX)) {
+    if (pipe->dev->kind == CT_DEVICE_CPU ||
+        pipe->cursor != NULL || /* nobody waits while recording */
+        (!may_wait && pipe->queued < QUEUED_MAX)) {
         return 0;
     }
     pipe->queued = 0;
@@ -79,23 +81,38 @@ static size_t bytes_out(const struct ct_pipeline *pipe, size_t rows)
            ct_precision_bytes(pipe->dev->precision);
 }
 
-static int load(struct ct_pipeline *pipe, struct ct_model *slot, const struct ct_resident *data,
-                const uint32_t *index, size_t rows, struct ct_err *err)
+/* The samples of a micro-batch: `rows` of this rank's from `begin` on. */
+struct samples {
+    const struct ct_device_dataset *data;
+    const uint32_t *index; /* NULL while recording */
+    size_t begin, rows;
+};
+
+static int load(struct ct_pipeline *pipe, struct ct_model *slot, const struct samples *s,
+                struct ct_err *err)
 {
+    if (pipe->cursor != NULL) {
+        struct ct_step_cursor cursor = *pipe->cursor;
+        cursor.begin += s->begin;
+        slot->cursor = &cursor;
+        int rc = ct_model_load(slot, s->data, NULL, s->rows, err);
+        slot->cursor = NULL;
+        return rc;
+    }
     /* Augmented images are brought there with the host waiting. */
-    int rc = await_queue(pipe, data->augment != NULL, err);
-    return rc == 0 ? ct_model_load(slot, data, index, rows, err) : rc;
+    int rc = await_queue(pipe, s->data->augment != NULL, err);
+    return rc == 0 ? ct_model_load(slot, s->data, s->index + s->begin, s->rows, err) : rc;
 }
 
 /* From the stage below or the data set, through this stage's layers, to the stage above. On the
  * last stage the logits and labels are then in the slot. */
 static int forward(struct ct_pipeline *pipe, struct ct_model *slot, const float *params,
-                   const struct ct_resident *data, const uint32_t *index, size_t rows,
-                   struct ct_err *err)
+                   const struct samples *s, struct ct_err *err)
 {
+    size_t rows = s->rows;
     int rc = 0;
     if (pipe->below == NULL || pipe->above == NULL) {
-        rc = load(pipe, slot, data, index, rows, err);
+        rc = load(pipe, slot, s, err);
     }
     if (rc == 0 && pipe->below != NULL) {
         rc = take(pipe, pipe->below, slot->act[0], bytes_in(pipe, rows), TAG_ACTIVATION, err);
@@ -142,11 +159,11 @@ static int backward(struct ct_pipeline *pipe, struct ct_model *slot, const float
     return rc;
 }
 
-int ct_pipeline_run(struct ct_pipeline *pipe, const float *params, const struct ct_resident *data,
-                    const uint32_t *index, size_t rows, float scale, double *totals,
-                    struct ct_err *err)
+int ct_pipeline_run(struct ct_pipeline *pipe, const float *params,
+                    const struct ct_device_dataset *data, const uint32_t *index, size_t rows,
+                    float scale, double *totals, struct ct_err *err)
 {
-    /* All stages of a lane know how many rows it has, and come to the same number. */
+    /* All stages of a replica know how many rows it has, and come to the same number. */
     size_t micros = rows < pipe->micros ? rows : pipe->micros;
     int rc = 0;
     pipe->fresh = rows != pipe->seen_rows;
@@ -164,7 +181,8 @@ int ct_pipeline_run(struct ct_pipeline *pipe, const float *params, const struct 
             rc = backward(pipe, slot, params + pipe->base, end - begin, action.micro == 0, err);
             continue;
         }
-        rc = forward(pipe, slot, params + pipe->base, data, index + begin, end - begin, err);
+        const struct samples samples = {data, index, begin, end - begin};
+        rc = forward(pipe, slot, params + pipe->base, &samples, err);
         if (rc == 0 && pipe->above == NULL) {
             rc = ct_model_loss(slot, end - begin, scale, true, totals, err);
         }
@@ -173,13 +191,14 @@ int ct_pipeline_run(struct ct_pipeline *pipe, const float *params, const struct 
 }
 
 int ct_pipeline_evaluate(struct ct_pipeline *pipe, const float *params,
-                         const struct ct_resident *data, const uint32_t *index, size_t rows,
+                         const struct ct_device_dataset *data, const uint32_t *index, size_t rows,
                          double *totals, struct ct_err *err)
 {
     struct ct_model *slot = &pipe->slots[0];
     pipe->fresh = rows != pipe->seen_test_rows;
     pipe->seen_test_rows = rows;
-    int rc = forward(pipe, slot, params + pipe->base, data, index, rows, err);
+    const struct samples samples = {.data = data, .index = index, .rows = rows};
+    int rc = forward(pipe, slot, params + pipe->base, &samples, err);
     if (rc == 0 && pipe->above == NULL) {
         return ct_model_loss(slot, rows, 0, false, totals, err);
     }
@@ -213,7 +232,7 @@ int ct_pipeline_check(const struct ct_pipeline_options *o, struct ct_err *err)
     return 0;
 }
 
-/* Lower first, on every stage: so the links of a lane open from the bottom up. */
+/* Lower first, on every stage: so the links of a replica open from the bottom up. */
 static int open_links(struct ct_pipeline *pipe, struct ct_err *err)
 {
     struct ctw_comm *world = pipe->team->comm;

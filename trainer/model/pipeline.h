@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One rank's part in a pipeline: its stage's layers of the model, links to the stages below and
- * above, and the group of ranks that have the same stage of other pipelines ("lanes"), with which
- * it sums gradients.
+ * above, and the group of ranks that have the same stage of other pipelines ("replicas"), with
+ * which it sums gradients.
  *
- *     rank = lane * stages + stage          world 4, 2 stages:   lane 0: ranks 0, 1   lane 1: 2, 3
+ *     rank = replica * stages + stage
+ *     world 4, 2 stages:   replica 0: ranks 0, 1   replica 1: ranks 2, 3
  *
  * Neighbours in a pipeline are neighbours in rank and so mostly on one host: they exchange
  * activations for every micro-batch, a group its gradients once per step. Whose parameters are
@@ -37,6 +38,9 @@ struct ct_pipeline {
     size_t slot_count;
     float *grads, *part; /* of this stage's layers: the step's, and one micro-batch's */
 
+    /* GPUs: what says which samples while steps are recorded, in place of an index; else NULL. */
+    const struct ct_step_cursor *cursor;
+
     /* GPUs: what the host knows of the device. */
     size_t queued;                    /* passes since it has waited */
     size_t seen_rows, seen_test_rows; /* of the last step and piece of an evaluation */
@@ -67,17 +71,17 @@ void ct_pipeline_free(struct ct_pipeline *pipe); /* NULL is allowed */
 /* Tells the neighbours and the group that this rank gives up. */
 void ct_pipeline_abort(struct ct_pipeline *pipe);
 
-/* Passes `rows` samples of this lane forward and backward through all stages: pipe->grads get the
- * gradients of (loss sum * scale) by this stage's layers, and on the last stage the totals what
- * ct_model_run() adds. Collective over the lane. `params` are the whole model's, or with `apart`
+/* Passes `rows` samples of this replica forward and backward through all stages: pipe->grads get
+ * the gradients of (loss sum * scale) by this stage's layers, and on the last stage the totals what
+ * ct_model_run() adds. Collective over the replica. `params` are the whole model's, or with `apart`
  * the stage's. */
 CT_MUST_CHECK int ct_pipeline_run(struct ct_pipeline *pipe, const float *params,
-                                  const struct ct_resident *data, const uint32_t *index,
+                                  const struct ct_device_dataset *data, const uint32_t *index,
                                   size_t rows, float scale, double *totals, struct ct_err *err);
 
-/* The totals alone, of at most test_rows samples. Collective over the lane. */
+/* The totals alone, of at most test_rows samples. Collective over the replica. */
 CT_MUST_CHECK int ct_pipeline_evaluate(struct ct_pipeline *pipe, const float *params,
-                                       const struct ct_resident *data, const uint32_t *index,
+                                       const struct ct_device_dataset *data, const uint32_t *index,
                                        size_t rows, double *totals, struct ct_err *err);
 
 /* Sums pipe->grads over the group; [*begin, *end) of them is for this rank to update: its share

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The model computes all shards of this rank in one pass that is cut into parts (struct ct_cut),
- * and the device adds the parts' gradients as a tree. A rank whose shards lie beyond the end of a
- * short batch adds zeros.
+ * The model computes all shards of this rank in one pass that is divided into parts (struct
+ * ct_partition), and the device adds the parts' gradients as a tree. A rank whose shards are beyond
+ * the end of a short batch contributes zeros. It allocates nothing.
  */
 #include "trainer/model/shards.h"
 
@@ -61,18 +61,18 @@ size_t ct_shards_begin(const struct ct_shards *shards, size_t total)
 }
 
 int ct_shards_run(const struct ct_shards *shards, struct ct_model *model, const float *params,
-                  const struct ct_resident *data, const uint32_t *index, size_t total, float *grads,
-                  double *totals, struct ct_err *err)
+                  const struct ct_device_dataset *data, const uint32_t *index, size_t total,
+                  float *grads, double *totals, struct ct_err *err)
 {
     size_t rows = ct_shards_rows(shards, total), begin = ct_shards_begin(shards, total);
     if (begin >= total) {
         return model->dev->ops->clear(model->dev, grads, model->layout->count * sizeof(float), err);
     }
     rows = total - begin < rows ? total - begin : rows;
-    model->cut = (struct ct_cut){
+    model->partition = (struct ct_partition){
         .rows = rows_of_one(shards, total), .parts = shards->mine, .of = shards->count};
     const uint32_t *mine = index != NULL ? index + begin : NULL;
     int rc = ct_model_run(model, params, data, mine, rows, 1.0f / (float)total, grads, totals, err);
-    model->cut = (struct ct_cut){0};
+    model->partition = (struct ct_partition){0};
     return rc;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Saves into FILE.tmp beside the target, which is removed on any failure. A file is loaded only
- * when all its names, shapes and checksums are right: one of another model is CT_EINVAL with the
- * first difference, a damaged one CT_EFORMAT.
+ * Saves into FILE.tmp beside the target and renames it; on failure FILE.tmp is removed. A file is
+ * loaded only if all names, shapes and checksums are right: a file of another model is CT_EINVAL
+ * with the first difference, a damaged one CT_EFORMAT. The caller closes an opened file.
  */
 #include "trainer/recovery/checkpoint.h"
 
@@ -21,10 +21,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Weight and bias of each layer, as parameters and once per state. */
+/* Weight and bias of each layer, among the parameters and in each optimizer state. */
 #define TENSORS_MAX (2 * CT_LAYERS_MAX * (1 + CT_OPTIMIZER_STATES_MAX))
 
-/* Tensor `i` of `state`: first all parameters, then state by state. False past the last one. */
+/* Describes tensor `i` of `state`: parameters first, then each state. False after the last one. */
 static bool describe(const struct ct_state_view *state, size_t i, struct ct_tensor_out *out)
 {
     size_t per_array = 2 * state->layout->layer_count;
@@ -42,7 +42,7 @@ static bool describe(const struct ct_state_view *state, size_t i, struct ct_tens
         base = state->state[array - 1];
     }
     *out = (struct ct_tensor_out){.dims = bias ? 1 : 2, .shape = {layer->out, layer->in}};
-    /* While a file is only checked there is no memory behind it. */
+    /* While a file is only checked, the state has no memory. */
     out->data = base != NULL ? base + (bias ? layer->bias : layer->weight) : NULL;
     (void)snprintf(out->name, sizeof out->name, "%slayers.%zu.%s", prefix, part / 2,
                    bias ? "bias" : "weight");
@@ -86,7 +86,7 @@ int ct_checkpoint_probe(const char *path, struct ct_err *err)
     return fd < 0 ? fd : 0;
 }
 
-/* The metadata's numbers as text. */
+/* The numbers of the metadata as text. */
 struct described {
     char step[24], epoch[24], seed[24], batch[24], batch_size[24], tensors[12], metadata[12];
 };
@@ -111,7 +111,7 @@ static int write_tensors(int fd, const struct ct_state_view *state,
     (void)snprintf(text.tensors, sizeof text.tensors, "%08" PRIx32,
                    ct_checksum_tensors(tensors, count));
     const struct ct_metadata metadata[] = {
-        {"format", "pt"}, /* what transformers' loader asks for: F32 rows as PyTorch lays them */
+        {"format", "pt"}, /* transformers' loader requires it: F32 tensors laid out as in PyTorch */
         {"optimizer", ct_optimizer_name(state->optimizer)},
         {"epoch", text.epoch},
         {"batch", text.batch},
@@ -119,7 +119,7 @@ static int write_tensors(int fd, const struct ct_state_view *state,
         {"step", text.step},
         {"seed", text.seed},
         {CT_CHECKSUM_TENSORS_KEY, text.tensors},
-        {CT_CHECKSUM_METADATA_KEY, text.metadata}, /* of all above */
+        {CT_CHECKSUM_METADATA_KEY, text.metadata}, /* of all entries above */
     };
     const size_t texts = sizeof metadata / sizeof metadata[0];
     (void)snprintf(text.metadata, sizeof text.metadata, "%08" PRIx32,
@@ -165,13 +165,13 @@ int ct_checkpoint_save(const char *path, const struct ct_state_view *state,
         rc = save_to(rc, temporary, path, state, point, err);
     }
     if (rc == 0) {
-        rc = ct_file_sync_folder(path, err); /* or the rename may be lost */
+        rc = ct_file_sync_folder(path, err); /* without this the rename may be lost */
     }
     ct_free(temporary);
     return rc;
 }
 
-/* "[512, 784]" */
+/* Writes for example "[512, 784]". */
 static void format_shape(char *out, size_t size, size_t dims, uint64_t first, uint64_t second)
 {
     if (dims == 1) {
@@ -209,7 +209,7 @@ static int check_tensor(const struct ct_safetensors *file, const struct ct_tenso
     return 0;
 }
 
-/* A key that is not there is 0 when it is optional. */
+/* Reads a number of the metadata. An optional key that is missing counts as 0. */
 static int read_number(const struct ct_safetensors *file, const char *key, bool optional,
                        int64_t max, int64_t *out, struct ct_err *err)
 {
@@ -219,7 +219,7 @@ static int read_number(const struct ct_safetensors *file, const char *key, bool 
         return 0;
     }
     if (text == NULL || ct_parse_i64(text, 0, max, out) != 0) {
-        return ct_err_set(err, CT_EFORMAT, "its metadata tell no valid %s", key);
+        return ct_err_set(err, CT_EFORMAT, "its metadata have no valid %s", key);
     }
     return 0;
 }
@@ -231,7 +231,7 @@ static int check_file(const struct ct_safetensors *file, const struct ct_layout 
     const char *name = ct_safetensors_metadata(file, "optimizer");
     if (name == NULL) {
         return ct_err_set(err, CT_EINVAL,
-                          "its metadata tell no optimizer: not a checkpoint of "
+                          "its metadata name no optimizer: not a checkpoint of "
                           "this program");
     }
     if (strcmp(name, ct_optimizer_name(optimizer)) != 0) {
@@ -306,7 +306,7 @@ int ct_checkpoint_load(const struct ct_safetensors *file, const struct ct_state_
     for (size_t i = 0; describe(state, i, &want); i++) {
         const struct ct_tensor *have = ct_safetensors_find(file, want.name);
         CT_ASSERT(have != NULL && want.data != NULL);
-        /* The view describes memory for both directions; here it is written. */
+        /* The view serves both directions, so its data is const; here it is written. */
         int rc = ct_safetensors_read(file, have, (void *)(uintptr_t)want.data, err);
         if (rc != 0) {
             return rc;

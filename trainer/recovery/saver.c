@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One thread and one buffer, handed back and forth under a lock. A failed write is remembered
- * until ct_saver_news() or ct_saver_wait() asks; the next write is tried all the same.
- * ct_saver_free() waits for the write under way.
+ * One thread and one buffer, which caller and thread hand to each other under a lock. A failed
+ * write is remembered until ct_saver_news() or ct_saver_wait() reports it; the next write is tried
+ * all the same. ct_saver_free() waits for the write under way and frees all.
  */
 #include "trainer/recovery/saver.h"
 
@@ -21,23 +21,23 @@ enum slot { SLOT_FREE, SLOT_COMMITTED };
 struct ct_saver {
     struct ct_saver_options options;
     struct ct_state_view view; /* of the snapshot */
-    float *snapshot;           /* the caller's while FREE, the thread's while COMMITTED */
+    float *snapshot;           /* the caller's if FREE, the thread's if COMMITTED */
     size_t arrays;
     struct ct_progress_point point;
 
     pthread_t thread;
-    pthread_mutex_t lock;   /* of what follows */
-    pthread_cond_t changed; /* slot or closing */
+    pthread_mutex_t lock;   /* protects the fields below */
+    pthread_cond_t changed; /* signals a change of slot or closing */
     enum slot slot;
     bool closing;
     struct ct_saver_counts counts;
-    struct ct_err last; /* of the newest write; code 0 when it was good */
-    bool told;          /* last was given out, or nothing is to tell */
+    struct ct_err last; /* of the newest write; code 0 = it succeeded */
+    bool told;          /* `last` has been reported, or there is nothing to report */
 };
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
-/* A diverged model must not push out the last good one. */
+/* Without this check a diverged model could replace the last good one. */
 static bool all_finite(const float *values, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -48,7 +48,7 @@ static bool all_finite(const float *values, size_t count)
     return true;
 }
 
-/* "No space left on device" alone does not say how much is missing where. */
+/* Adds how many bytes are missing, which "No space left on device" does not say. */
 static void add_space(const struct ct_saver *saver, const char *path, struct ct_err *err)
 {
     struct statvfs fs;
@@ -97,10 +97,10 @@ static int write_snapshot(struct ct_saver *saver, struct ct_err *err)
 {
     if (!all_finite(saver->snapshot, saver->options.layout->count)) {
         return ct_err_set(err, CT_ELIMIT,
-                          "checkpoint of step %lld: its parameters are not numbers any more",
+                          "checkpoint of step %lld: its parameters contain NaN or infinity",
                           (long long)saver->point.step);
     }
-    /* Where one place is full, the other may not be. */
+    /* Both are tried, because one file system may be full and the other not. */
     int rc = saver->options.file != NULL ? write_one(saver, saver->options.file, err) : 0;
     if (saver->options.dir != NULL) {
         int dir_rc = write_into_dir(saver, rc == 0 ? err : NULL);
@@ -144,7 +144,7 @@ static void *run(void *data)
 
 /* ---- the caller ------------------------------------------------------------------------------ */
 
-/* Signals are for the thread that trains: it can be interrupted, a write should not be. */
+/* Blocks all signals in the thread, so that they interrupt the training and never a write. */
 static int start_thread(struct ct_saver *saver)
 {
     sigset_t all, old;
@@ -210,7 +210,7 @@ void ct_saver_free(struct ct_saver *saver)
     ct_free(saver);
 }
 
-/* With the lock held. */
+/* Needs the lock. */
 static void wait_until_free(struct ct_saver *saver)
 {
     while (saver->slot != SLOT_FREE) {

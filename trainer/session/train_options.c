@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A row of the table is an option: its name, its field in the options, and the function that reads
- * the value into the field. What several options say together is checked after all are read.
+ * The options of train. A row of the table is an option: its name, its field in struct
+ * ct_train_options, and the function that reads the value. Conditions on several options are
+ * checked after all are read. Texts are borrowed from argv; nothing is allocated.
  */
 #include "trainer/session/train_options.h"
 
@@ -15,7 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A layer wider than this needs more memory than any machine has once it meets another one. */
+/* Two adjacent layers wider than this need more memory than any machine has. */
 #define HIDDEN_SIZE_MAX 1048576
 
 struct spec;
@@ -25,13 +26,14 @@ typedef int (*set_fn)(const struct spec *spec, const char *text, struct ct_train
 struct spec {
     const char *name;    /* without "--", with dashes */
     const char *metavar; /* NULL: the option takes no value */
-    const char *initial; /* read like a value when the option is not given; NULL = nothing */
+    const char *
+        initial; /* read as if it were given, when the option is not; NULL = the field stays zero */
     set_fn set;
-    size_t offset; /* of the field */
+    size_t offset; /* of the field in the options */
     double min, max;
     const char *help;   /* one line */
-    const char *letter; /* "-h" beside "--help"; NULL = none */
-    const char *bare;   /* the value when none is given with "="; NULL = it must be given */
+    const char *letter; /* short form, for example "-h" for "--help"; NULL = none */
+    const char *bare; /* the value if the option is given without "="; NULL = a value is required */
 };
 
 static void *field(const struct spec *spec, struct ct_train_options *out)
@@ -60,7 +62,7 @@ static int set_text(const struct spec *spec, const char *text, struct ct_train_o
 
 static int read_integer(const struct spec *spec, const char *text, int64_t *out, struct ct_err *err)
 {
-    /* The largest bound, INT64_MAX, is not a double; the cast back must not overflow. */
+    /* The largest limit, INT64_MAX, is no double, so the cast back must not overflow. */
     int64_t max = spec->max >= 0x1p63 ? INT64_MAX : (int64_t)spec->max;
     int rc = ct_parse_i64(text, (int64_t)spec->min, max, out);
     if (rc == CT_ELIMIT) {
@@ -128,7 +130,7 @@ static int set_hidden(const struct spec *spec, const char *text, struct ct_train
     struct ct_hidden hidden = {0};
     const char *p = text;
     for (;;) {
-        char item[16]; /* longer than any allowed number */
+        char item[16]; /* longer than any valid number */
         size_t len = strcspn(p, ",");
         int64_t size = 0;
         int rc = CT_EFORMAT;
@@ -156,7 +158,7 @@ static int set_hidden(const struct spec *spec, const char *text, struct ct_train
     return 0;
 }
 
-/* "100", "100steps" or "30s". */
+/* Reads "100", "100steps" or "30s". */
 static int set_interval(const struct spec *spec, const char *text, struct ct_train_options *out,
                         struct ct_err *err)
 {
@@ -181,7 +183,7 @@ static int set_interval(const struct spec *spec, const char *text, struct ct_tra
     return rc;
 }
 
-/* Words with commas between them. */
+/* Reads words separated by commas. */
 static int set_augment(const struct spec *spec, const char *text, struct ct_train_options *out,
                        struct ct_err *err)
 {
@@ -203,7 +205,7 @@ static int set_augment(const struct spec *spec, const char *text, struct ct_trai
     }
 }
 
-/* One of the words that the metavar lists; the field is an enum in the same order. */
+/* Reads one of the words that the metavar lists. The field is an enum in the same order. */
 static int set_choice(const struct spec *spec, const char *text, struct ct_train_options *out,
                       struct ct_err *err)
 {
@@ -254,7 +256,7 @@ static const struct spec specs[] = {
      "weight decay of either optimizer"},
     {"optimizer", "sgd|adamw", "sgd", set_choice, FIELD(optimizer), 0, 0, "update rule"},
     {"schedule", "cosine|constant", "cosine", set_choice, FIELD(schedule), 0, 0,
-     "of the learning rate over all epochs"},
+     "the learning rate over all epochs"},
     {"scale-lr", "off|linear|sqrt", "off", set_choice, FIELD(scale_lr), 0, 0,
      "scale --lr by batch size / base batch, or its square root"},
     {"base-batch", "N", "256", set_size, FIELD(base_batch), 1, INT_MAX,
@@ -264,7 +266,7 @@ static const struct spec specs[] = {
     {"consistent", "SHARDS", NULL, set_shards, FIELD(shards), 1, CT_SHARDS_MAX,
      "same result, bit by bit, for any N workers that divide this", NULL, "8"},
     {"seed", "N", "1", set_seed, FIELD(seed), 0, 0x1p63,
-     "of the initial weights and the shuffling"},
+     "seed of the initial weights and the shuffling"},
     {"device", "auto|cpu|cuda", "auto", set_choice, FIELD(device), 0, 0, "where to compute"},
     {"gpus", "N", NULL, set_int, FIELD(gpus), 1, CTW_CREW_MAX,
      "drive N GPUs from this one process, as N workers would"},
@@ -302,14 +304,13 @@ static const struct spec specs[] = {
     {"tensorboard", "DIR", NULL, set_text, FIELD(tensorboard), 0, 0,
      "write an event file for TensorBoard there"},
     {"plot", "FILE", NULL, set_text, FIELD(plot), 0, 0,
-     "draw the metrics in FILE as SVG and exit; see --output"},
+     "draw the metrics in FILE, or in several FILE,FILE, as SVG; see --output"},
     {"output", "FILE", NULL, set_text, FIELD(output), 0, 0, "where --plot draws", "-o"},
     {"version", NULL, NULL, set_flag, FIELD(version), 0, 0, "print the version and exit", "-V"},
     {"help", NULL, NULL, set_flag, FIELD(help), 0, 0, "print this text and exit", "-h"},
 };
 
-/* set_choice() writes enums as unsigned, which is what gcc and clang make of those without
- * negatives. */
+/* set_choice() writes enums as unsigned, their type in gcc and clang if no value is negative. */
 _Static_assert(sizeof(enum ct_optimizer_kind) == sizeof(unsigned) &&
                    sizeof(enum ct_schedule) == sizeof(unsigned) &&
                    sizeof(enum ct_rate_scale) == sizeof(unsigned) &&
@@ -322,7 +323,7 @@ _Static_assert(sizeof(enum ct_optimizer_kind) == sizeof(unsigned) &&
 #define SPEC_COUNT (sizeof specs / sizeof specs[0])
 
 #define SEE_HELP "(see train --help)"
-/* How much of a stranger's word a message quotes. */
+/* The most of a user's word that a message quotes. */
 #define SHOWN_MAX 64
 
 static struct ct_option option_at(size_t index)
@@ -346,7 +347,7 @@ static int unexpected(const char *word, struct ct_err *err)
                       strlen(word) > SHOWN_MAX ? "..." : "");
 }
 
-/* Options that users of torchrun know well, behind the program by mistake. */
+/* Is it an option of ctrun or torchrun, which must stand before the program? */
 static bool is_of_ctrun(const char *name, size_t len)
 {
     static const char *const names[] = {
@@ -405,7 +406,7 @@ static int take_option(const struct ct_option_parser *at, struct ct_train_option
 {
     const struct spec *spec = &specs[at->index];
     if (at->word[1] != '-' && at->word[2] != '\0') {
-        return unexpected(at->word, err); /* letters stand alone here */
+        return unexpected(at->word, err); /* short options cannot be combined */
     }
     return spec->set(spec, at->value != NULL ? at->value : spec->bare, out, err);
 }
@@ -420,7 +421,7 @@ static void set_initial(struct ct_train_options *out)
     }
 }
 
-/* It is for GPUs, and what they cannot do it cannot. */
+/* --gpus needs GPUs, and excludes what they cannot do. */
 static int check_gpus(struct ct_train_options *o, struct ct_err *err)
 {
     if (o->gpus == 0) {
@@ -436,7 +437,7 @@ static int check_gpus(struct ct_train_options *o, struct ct_err *err)
     return 0;
 }
 
-/* Options that mean nothing without another one. */
+/* Checks for options that need another one, or exclude it. */
 static int check_company(const struct ct_train_options *o, struct ct_err *err)
 {
     bool every = o->checkpoint_every.steps > 0 || o->checkpoint_every.seconds > 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One rank of a training: everything it holds, from the data set to the communicator.
+ * One rank of a training: all that it needs, from the data set to the communicator.
  */
 #ifndef CT_TRAINER_SESSION_TRAINER_H
 #define CT_TRAINER_SESSION_TRAINER_H
@@ -36,7 +36,7 @@ struct ct_cuda_graph {
     bool recording;                  /* the device is recording right now */
     size_t steps;                    /* of `many` */
     struct ct_recording *one, *many; /* NULL until they are needed */
-    struct ct_course course;
+    struct ct_step_cursor cursor;
     uint64_t *now;    /* device memory: the epoch's block begins with this number, */
     void *host[2];    /* ... and is copied from one of these, by turns */
     size_t block;     /* bytes */
@@ -49,121 +49,119 @@ struct ct_cuda_graph {
 /* A copy that outlives a generation: trainer/session/gpu_backup.h. Zeros where there is none. */
 struct ct_gpu_backup {
     float *copy;  /* device memory: parameters, then each state of the optimizer */
-    int64_t step; /* after which the copy was made; 0 = there is none */
+    int64_t step; /* the step after which the copy was made; 0 = there is none */
     int epoch;    /* this and batch: the position of that step, as in struct ct_position */
     size_t batch;
     int64_t next_ns; /* the earliest time of the next copy */
     int from;        /* 1 + the rank whose copy this generation began with; 0 = it began without */
 };
 
-/* Rows of one evaluation pass: large enough for the GEMMs, small enough for the cache. */
+/* Rows of one evaluation pass: enough for efficient products, few enough for the cache. */
 #define CT_EVALUATION_ROWS 512
 
-/* The samples, which stay from one generation to the next. */
+/* The samples, kept from one generation to the next. */
 struct ct_trainer_data {
     struct ct_dataset set;
-    struct ct_resident train, test; /* where the device reads them */
-    void *uploaded[4];              /* device copies of images and labels; NULL on the CPU */
+    struct ct_device_dataset train, test; /* at the addresses that the device reads */
+    void *uploaded[4];                    /* device copies of images and labels; NULL on the CPU */
 };
 
-/* The memory of one generation. It belongs to the team or the device unless a field says that it is
- * the host's. */
+/* The memory of one generation. The team or the device owns it, except fields "of the host". */
 struct ct_trainer_memory {
-    struct ct_span held; /* the part of the model for which there is room */
+    struct ct_span held; /* the range of the model that has memory */
     float *params, *grads;
     uint16_t *narrow;   /* the parameters in bfloat16; NULL with --precision f32 */
     double *totals;     /* two doubles of the device: loss and hits */
     uint32_t *sequence; /* of the host: 0, 1, 2, ... for evaluation; model.max_rows of them */
     float *host_copy;   /* of the host: the model while it is filled; NULL on the CPU */
-    bool scattered;     /* some rank lacks the layers of other stages */
+    bool scattered;     /* this machine or GPU lacks the layers of other stages */
     float *transit;     /* on GPUs: layers of other stages pass through it into a checkpoint */
 };
 
-/* How far training is, besides optimizer.step. */
+/* The position of the training, besides optimizer.step. */
 struct ct_position {
-    int epoch;         /* epochs done */
-    size_t batch;      /* steps done of the epoch after those */
+    int epoch;         /* number of epochs done */
+    size_t batch;      /* number of steps done of the next epoch */
     bool after_report; /* resumed after an epoch's report; its checkpoint may still be missing */
 };
 
-/* The epoch that runs. */
+/* The current epoch. */
 struct ct_epoch_progress {
     size_t first_batch;     /* the first batch of this generation */
     size_t earlier_samples; /* samples of earlier generations in the totals */
     struct ct_rates rates;
 };
 
-/* GPUs: what has been queued since ct_trainer_await_queue() waited. */
+/* On GPUs: the steps queued since ct_trainer_await_queue() waited. */
 struct ct_queued {
     size_t rows; /* of the last step; 0 before the first */
     int steps;
     size_t most_rows; /* of any step so far */
-    int growing;      /* steps that may still have to make room for as many */
+    int growing;      /* number of steps that may still have to enlarge a buffer */
 };
 
-/* Checkpoints. */
+/* The state of saving checkpoints. */
 struct ct_saving {
-    struct ct_saver *saver; /* on rank 0 when they are asked for */
+    struct ct_saver *saver; /* on rank 0, if checkpoints are asked for */
     int64_t last_ns, last_step;
 };
 
-/* Arrays of as many floats as the model has: parameters, then each state of the optimizer. */
+/* All arrays as long as the model: parameters, then each optimizer state. */
 struct ct_arrays {
     size_t count;
     float *at[1 + CT_OPTIMIZER_STATES_MAX];
 };
 
 struct ct_trainer {
-    /* From beginning to end. */
+    /* For the whole life of the trainer: */
     struct ct_train_options options; /* its texts are borrowed */
-    struct ctw_job *job;             /* borrowed; gets the stamps of progress */
+    struct ctw_job *job;             /* borrowed; its progress page is written */
     struct ct_device *dev;
     struct ct_trainer_data data;
     struct ct_layout layout;
     struct ct_gpu_backup backup;
-    bool stays; /* ready to go on in another generation */
+    bool stays; /* it can continue in another generation */
 
-    /* Of one generation. */
+    /* For one generation: */
     struct ct_team team;
     struct ct_trainer_memory memory;
     struct ct_model model;
-    struct ct_pipeline *pipe; /* in place of model and grads; NULL unless --pipeline-stages */
+    struct ct_pipeline *pipe; /* replaces model and grads; NULL without --pipeline-stages */
     struct ct_optimizer optimizer;
     struct ct_sampler sampler;
-    struct ct_augment augment; /* of data.train; zeros when there is none */
+    struct ct_augment augment; /* of data.train; zeros if not augmented */
     struct ct_shards shards;
-    struct ct_buckets buckets; /* of GPUs; count 0 elsewhere */
+    struct ct_buckets buckets; /* on GPUs; otherwise count is 0 */
     struct ct_cuda_graph graph;
     struct ct_step_snapshot step_snapshot; /* trainer/session/step_resume.h */
-    struct ct_saving saving;               /* this and the next: trainer/loop/between_steps.h */
+    struct ct_saving saving; /* for this and the next see trainer/loop/between_steps.h */
     struct ct_preempt preempt;
     bool preempted;
-    struct ct_buf warnings; /* lines for a person, from before there is anybody to tell them to */
+    struct ct_buf warnings; /* lines for the user, from before the outputs were open */
 
-    /* Of the run. */
+    /* For the run: */
     struct ct_position at;
     struct ct_epoch_progress in_epoch;
     struct ct_queued queued;
     int64_t comm_ns; /* spent on summing gradients and publishing the model */
 };
 
-/* Loads a checkpoint into the model: on rank 0 of a shared model, and on every rank where each has
- * its own. */
+/* Loads a checkpoint into the model: on rank 0 if the model is shared, otherwise on every rank. */
 CT_MUST_CHECK int ct_trainer_restore(struct ct_trainer *trainer, const struct ct_safetensors *file,
                                      struct ct_err *err);
 
 struct ct_arrays ct_trainer_arrays(float *params, const struct ct_optimizer *optimizer);
 
 /* Copies the model and the optimizer's state to host memory in the layout of ct_saver_begin().
- * Collective where the model is scattered; `out` is NULL on ranks that only send their part. */
+ * Collective if the model is scattered; `out` is NULL on ranks that only send their part. */
 CT_MUST_CHECK int ct_trainer_copy_state(struct ct_trainer *trainer, float *out, struct ct_err *err);
 
-/* Opens the checkpoint of --resume and sets the position. `file` stays closed when training starts
- * from the beginning. */
+/* Opens the checkpoint of --resume and sets the position. If training starts from the beginning,
+ * `file` stays closed. */
 CT_MUST_CHECK int ct_trainer_open_resume(struct ct_trainer *trainer, struct ct_safetensors *file,
                                          struct ct_err *err);
 
-/* Whether --resume auto was given. */
+/* Was --resume auto given? */
 bool ct_train_resumes_itself(const struct ct_train_options *options);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Each line is made in memory and written in one call, so that readers see whole lines. A write
- * that fails is returned as an error and closes the file; training goes on without it.
+ * Each line is formatted in memory and written in one call, so that readers see whole lines only.
+ * After a failed write the file is closed and the error returned; training continues without it.
  */
 #include "trainer/show/metrics.h"
 
@@ -35,7 +35,7 @@ void ct_metrics_close(struct ct_metrics *metrics)
     ct_buf_fini(&metrics->scratch);
 }
 
-/* `rc` is of the formatting. One write per line, so that a reader never sees half of one. */
+/* `rc` is the result of formatting the line. */
 static int write_line(struct ct_metrics *metrics, int rc, struct ct_err *err)
 {
     if (rc == 0) {
@@ -50,7 +50,7 @@ static int write_line(struct ct_metrics *metrics, int rc, struct ct_err *err)
     return 0;
 }
 
-/* A loss that is not a number any more: JSON has neither NaN nor infinity. */
+/* Formats a loss. JSON has neither NaN nor infinity, so those become null. */
 static const char *json_loss(double loss, char out[32])
 {
     if (!isfinite(loss)) {
@@ -68,14 +68,14 @@ int ct_metrics_epoch(struct ct_metrics *metrics, const struct ct_epoch_report *r
     }
     char loss[32], test_loss[32];
     ct_buf_reset(&metrics->scratch);
-    int rc = ct_buf_printf(&metrics->scratch,
-                           "{\"event\":\"epoch\",\"epoch\":%d,\"loss\":%s,\"test_loss\":%s,"
-                           "\"test_accuracy\":%.9g,\"samples_per_s\":%.6g,\"world_size\":%d,"
-                           "\"param_hash\":\"%016llx\"}\n",
-                           report->epoch, json_loss(report->loss, loss),
-                           json_loss(report->test_loss, test_loss), report->test_accuracy,
-                           report->samples_per_s, report->world_size,
-                           (unsigned long long)report->param_hash);
+    int rc = ct_buf_printf(
+        &metrics->scratch,
+        "{\"event\":\"epoch\",\"epoch\":%d,\"step\":%lld,\"loss\":%s,\"test_loss\":%s,"
+        "\"test_accuracy\":%.9g,\"samples_per_s\":%.6g,\"world_size\":%d,"
+        "\"param_hash\":\"%016llx\"}\n",
+        report->epoch, (long long)report->step, json_loss(report->loss, loss),
+        json_loss(report->test_loss, test_loss), report->test_accuracy, report->samples_per_s,
+        report->world_size, (unsigned long long)report->param_hash);
     return write_line(metrics, rc, err);
 }
 

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Going on in the next generation: the worker's half of common/handover.h.
+ * Moves a job to the next generation: the worker's half of common/handover.h. A failure leaves the
+ * job able to report an error and to be freed.
  */
 #include "worker/job/job.h"
 
 #include "common/alloc.h"
 #include "worker/job/env.h"
 
-/* The launcher hears of a process's end at once, of a silent machine after a few heartbeats. */
+/* The launcher learns at once that a process has ended, and after a few heartbeats that a machine
+ * is silent. This allows for both. */
 #define DEFAULT_END_MS (30 * 1000)
 
-/* As many bits of a generation as an order has. */
+/* An order has only this many bits for the generation. */
 #define GENERATION_MASK (UINT32_MAX >> 2)
 
 static void say(struct ctw_job *job, enum ct_stay stay)
@@ -24,7 +26,7 @@ int ctw_job_stay(struct ctw_job *job, bool able, struct ct_err *err)
         return ct_err_set(err, CT_EINVAL, "ctw_job_stay: job is NULL");
     }
     if (job->handover.slot == NULL || job->progress.slot == NULL) {
-        return ct_err_set(err, CT_EUNSUPPORTED, "no launcher hands another generation over");
+        return ct_err_set(err, CT_EUNSUPPORTED, "no launcher keeps workers for another generation");
     }
     job->handover.able = able;
     say(job, able ? CT_STAY_ABLE : CT_STAY_NOT);
@@ -36,7 +38,7 @@ bool ctw_job_ended(const struct ctw_job *job)
     return job != NULL && order_reader_ended(&job->handover);
 }
 
-/* Parks, and takes over the contract of what comes then. */
+/* Waits as a parked worker for the next generation, and takes over its environment. */
 static int park(struct ctw_job *job, struct ct_err *err)
 {
     char *text;
@@ -52,10 +54,11 @@ static int park(struct ctw_job *job, struct ct_err *err)
     rc = env_read_from(&source, &env, err);
     ct_free(text);
     if (rc == 0 && (!env.launched || ((uint32_t)env.generation & GENERATION_MASK) != generation)) {
-        rc = ct_err_set(err, CT_EPROTO, "it is not of generation %u", (unsigned)generation);
+        rc =
+            ct_err_set(err, CT_EPROTO, "it is of another generation than %u", (unsigned)generation);
     }
     if (rc != 0) {
-        (void)ct_err_wrap(err, "the next generation's contract");
+        (void)ct_err_wrap(err, "the next generation's environment");
         return rc;
     }
     job->env = env;
@@ -77,8 +80,7 @@ int ctw_job_next(struct ctw_job *job, int64_t timeout_ms, struct ct_err *err)
         return ct_err_set(err, CT_EINVAL, "ctw_job_next: invalid argument");
     }
     if (!job->handover.able) {
-        return ct_err_set(err, CT_EUNSUPPORTED,
-                          "ctw_job_next: the process has not said that it stays");
+        return ct_err_set(err, CT_EUNSUPPORTED, "ctw_job_next: ctw_job_stay() has not been called");
     }
     ct_client_free(job->client);
     job->client = NULL;
@@ -91,7 +93,7 @@ int ctw_job_next(struct ctw_job *job, int64_t timeout_ms, struct ct_err *err)
             if (rc == 0 || !order_reader_ended(&job->handover)) {
                 break;
             }
-            rc = 0; /* the store has gone with that generation, which was over soon */
+            rc = 0; /* the store is gone, because that generation has already ended, too */
         }
     }
     return rc;

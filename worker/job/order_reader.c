@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Maps the slot that CTRUN_HANDOVER names and sleeps on its futex. Anything wrong with the file
- * means that there is no launcher to hear from: the worker then ends with its generation.
+ * Maps the slot that CTRUN_HANDOVER names and sleeps on its futex. If the file is unusable, there
+ * are no orders, and the worker ends with its generation.
  */
 #include "worker/job/order_reader.h"
 
@@ -19,7 +19,7 @@
 
 #define PATH_LONGEST 256
 
-/* Every order wakes who sleeps; this only bounds what a lost one would cost. */
+/* Every order wakes the sleepers; this only limits the delay if a wake-up is lost. */
 #define SLICE_MS 1000
 
 static uint32_t order_of(const struct order_reader *handover)
@@ -41,7 +41,7 @@ void order_reader_open(struct order_reader *handover, const char *value, int gen
     if (fd < 0) {
         return;
     }
-    /* A slot is a whole number of pages on nearly every machine. */
+    /* mmap() needs an offset at a page boundary; a slot may be less. */
     size_t start = (size_t)offset % (size_t)sysconf(_SC_PAGESIZE);
     if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size >= offset + CT_HANDOVER_SLOT) {
         size_t size = start + CT_HANDOVER_SLOT;
@@ -75,7 +75,7 @@ int order_reader_check(const struct order_reader *handover, struct ct_err *err)
                : 0;
 }
 
-/* Sleeps until the order is another than `seen`, or for some time. */
+/* Sleeps until the order differs from `seen`, but at most `ms`. */
 static void sleep_on(const struct order_reader *handover, uint32_t seen, int64_t ms)
 {
     ms = ms < SLICE_MS ? ms : SLICE_MS;
@@ -117,7 +117,7 @@ static int take_contract(const struct order_reader *handover, char **text, size_
     const struct ct_handover_slot *slot = handover->slot;
     size_t len = slot->bytes;
     if (len == 0 || len > sizeof(slot->text)) {
-        return ct_err_set(err, CT_EPROTO, "the next generation's contract has %zu bytes", len);
+        return ct_err_set(err, CT_EPROTO, "the next generation's environment has %zu bytes", len);
     }
     char *copy = ct_malloc(len);
     if (copy == NULL) {
@@ -126,7 +126,7 @@ static int take_contract(const struct order_reader *handover, char **text, size_
     memcpy(copy, slot->text, len);
     if (copy[len - 1] != '\0') {
         ct_free(copy);
-        return ct_err_set(err, CT_EPROTO, "the next generation's contract has no end");
+        return ct_err_set(err, CT_EPROTO, "the next generation's environment has no end");
     }
     *text = copy;
     *bytes = len;
@@ -142,8 +142,8 @@ int order_reader_await_next(const struct order_reader *handover, char **text, si
         if ((order & 3) == CT_ORDER_END) {
             return job_is_over(err);
         }
-        /* The next generation may have ended, too, before this process saw it begin: that contract
-         * stands there still. */
+        /* The next generation may already have ended before this process saw it begin. Its
+         * environment is still in the slot. */
         if ((order & 3) == CT_ORDER_GO || ((order & 3) == CT_ORDER_PARK && order != park)) {
             *generation = order >> 2;
             return take_contract(handover, text, bytes, err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads /proc/PID/stat and the affinity mask.
+ * Reads /proc/PID/stat and the affinity mask. A process that does not exist is CT_ENOENT.
  */
 #include "worker/job/proc.h"
 
@@ -11,7 +11,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/sysinfo.h>
 
 /* /proc/<pid>/stat is about 400 bytes. */
 #define STAT_MAX 4096
@@ -21,7 +21,7 @@
 
 static int parse_start_time(const char *stat, uint64_t *out)
 {
-    /* The name may hold anything, brackets included; the last one ends it. */
+    /* The name may contain any character, also brackets, so its end is the last one. */
     const char *p = strrchr(stat, ')');
     for (int i = 0; i < BLANKS_BEFORE_START && p != NULL; i++) {
         p = strchr(p + 1, ' ');
@@ -64,7 +64,6 @@ int proc_cpu_count(void)
     if (sched_getaffinity(0, sizeof(set), &set) == 0) {
         return CPU_COUNT(&set);
     }
-    /* More than CPU_SETSIZE cores. */
-    long online = sysconf(_SC_NPROCESSORS_ONLN);
-    return online > 0 ? (int)online : 1;
+    /* sched_getaffinity() fails if there are more than CPU_SETSIZE cores. */
+    return get_nprocs();
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Maps the slot that CTRUN_PROGRESS names and stores stamps into it, each word atomically. A file
- * that is missing or too short means that nobody reads: nothing is stored, and no call fails.
+ * Maps the slot that CTRUN_PROGRESS names and stores each word of it atomically. If the file is
+ * missing or too short, nobody reads: nothing is stored, and no call fails.
  */
 #include "worker/job/progress.h"
 
@@ -20,7 +20,7 @@ _Static_assert((int)CTW_PHASE_DONE == (int)CT_PHASE_DONE,
 
 #define PATH_LONGEST 256
 
-/* A stamp is three stores; relaxed, because each stands for itself. */
+/* A stamp is three stores. They are relaxed, because the reader needs no order between them. */
 #define STORE(to, value) __atomic_store_n(&(to), (value), __ATOMIC_RELAXED)
 
 static void store_double(double *to, double value)
@@ -41,7 +41,8 @@ void progress_open(struct progress_page *page, const char *value)
     if (fd < 0) {
         return;
     }
-    /* Writing beyond the end of a mapped file kills; the launcher's cannot shrink, another may. */
+    /* A write beyond the end of a mapped file kills the process. The launcher's file never shrinks;
+     * another file may. */
     size_t start = (size_t)offset % (size_t)sysconf(_SC_PAGESIZE);
     if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size >= offset + CT_PROGRESS_SLOT) {
         size_t size = start + CT_PROGRESS_SLOT;
@@ -66,7 +67,10 @@ void progress_renew(struct progress_page *page)
         store_double(&slot->loss, (double)NAN);
         store_double(&slot->rate, (double)NAN);
         STORE(slot->first_ns, 0);
+        STORE(slot->total, 0);
         STORE(slot->turns, 0);
+        STORE(slot->checkpoint_begin_ns, 0);
+        STORE(slot->checkpoint_end_ns, 0);
         STORE(slot->where, ct_progress_where(CT_PHASE_STARTING, 0));
         STORE(slot->stamp_ns, ct_clock_now(NULL));
         __atomic_store_n(&slot->version, CT_PROGRESS_VERSION, __ATOMIC_RELEASE);
@@ -118,12 +122,23 @@ void progress_end_wait(struct progress_page *page, uint64_t before)
     }
 }
 
+/* Notes when a checkpoint begins and ends, which is when the phase changes to it and from it. */
+static void note_checkpoint(struct ct_progress_slot *slot, enum ct_phase next)
+{
+    bool now = ct_progress_phase(slot->where) == CT_PHASE_CHECKPOINT;
+    if (!now && next == CT_PHASE_CHECKPOINT) {
+        STORE(slot->checkpoint_begin_ns, ct_clock_now(NULL));
+    } else if (now && next != CT_PHASE_CHECKPOINT) {
+        STORE(slot->checkpoint_end_ns, ct_clock_now(NULL));
+    }
+}
+
 void ctw_progress(struct ctw_job *job, enum ctw_phase phase, int64_t step)
 {
     if (job != NULL && job->progress.slot != NULL) {
         struct ct_progress_slot *slot = job->progress.slot;
         uint64_t where = ct_progress_where((enum ct_phase)phase, step);
-        /* From "starting" to the first step, which may be any after a restart, nothing is done. */
+        /* Nothing is done from "starting" to the first step, which after a restart may be any. */
         if (ct_progress_step(slot->where) != ct_progress_step(where) &&
             slot->where != ct_progress_where(CT_PHASE_STARTING, 0)) {
             STORE(slot->turns, slot->turns + 1);
@@ -131,6 +146,7 @@ void ctw_progress(struct ctw_job *job, enum ctw_phase phase, int64_t step)
                 STORE(slot->first_ns, ct_clock_now(NULL));
             }
         }
+        note_checkpoint(slot, (enum ct_phase)phase);
         stamp(slot, where);
     }
 }
@@ -140,5 +156,12 @@ void ctw_progress_metrics(struct ctw_job *job, double loss, double samples_per_s
     if (job != NULL && job->progress.slot != NULL) {
         store_double(&job->progress.slot->loss, loss);
         store_double(&job->progress.slot->rate, samples_per_s);
+    }
+}
+
+void ctw_progress_total(struct ctw_job *job, int64_t steps)
+{
+    if (job != NULL && job->progress.slot != NULL) {
+        STORE(job->progress.slot->total, steps);
     }
 }

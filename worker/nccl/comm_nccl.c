@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Collectives between GPUs. The sources of the module (meson.build) are the only ones that know
- * NCCL. The library loads the module when this back end is asked for, so that no other program
- * ever maps a CUDA library.
+ * Collectives between GPUs. Only the sources of this module (meson.build) know NCCL. The library
+ * loads the module when this back end is asked for, so that other programs never map a CUDA
+ * library. A failure ends the communicator (comm_nccl_family.c); nccl_close() frees its memory.
  */
 #include "worker/nccl/comm_nccl.h"
 
@@ -17,15 +17,15 @@ struct block {
     struct block *next;
     void *base;
     void *registration; /* NULL: not registered */
-    bool by_nccl;       /* from ncclMemAlloc(), else cudaMalloc() */
+    bool by_nccl;       /* from ncclMemAlloc(); otherwise from cudaMalloc() */
 };
 
 /* ---- operations ------------------------------------------------------------------------------ */
 
-/* In whatever order. */
+/* Sums in NCCL's order. */
 static int sum(struct nccl *nccl, const float *send, float *recv, size_t count, struct ct_err *err)
 {
-    int rc = comm_nccl_ready(&nccl->own, err);
+    int rc = comm_nccl_begin(&nccl->own, err);
     if (rc != 0) {
         return rc;
     }
@@ -59,7 +59,7 @@ static int nccl_broadcast(struct ctw_comm *comm, void *buf, size_t bytes, int ro
                           struct ct_err *err)
 {
     struct nccl *nccl = (struct nccl *)comm;
-    int rc = comm_nccl_ready(&nccl->own, err);
+    int rc = comm_nccl_begin(&nccl->own, err);
     if (rc != 0) {
         return rc;
     }
@@ -95,7 +95,7 @@ static void nccl_abort(struct ctw_comm *comm)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Whether all ranks say yes. NCCL wants the memory of all ranks registered, or of none. */
+/* Do all ranks say yes? NCCL requires that the memory of all ranks is registered, or of none. */
 static int all_agree(struct nccl *nccl, bool yes, bool *all, struct ct_err *err)
 {
     const float vote = yes ? 1 : 0;
@@ -132,7 +132,7 @@ static void release(struct nccl *nccl, struct block *block)
     ct_free(block);
 }
 
-/* Memory that NCCL can read from other GPUs if it may, plain device memory else. */
+/* Allocates memory that NCCL can read from other GPUs, if possible, or plain device memory. */
 static int get_memory(struct block *block, size_t bytes, struct ct_err *err)
 {
     if (ncclMemAlloc(&block->base, bytes) == ncclSuccess) {
@@ -183,7 +183,7 @@ static int nccl_alloc(struct ctw_comm *comm, enum ctw_memory kind, size_t bytes,
         ct_free(block);
         return rc;
     }
-    /* Kept also on failure: until the communicator is aborted the GPU may still touch it. */
+    /* Kept on failure, too: the GPU may use the block until the communicator is aborted. */
     block->next = nccl->blocks;
     nccl->blocks = block;
     rc = fill_block(nccl, block, bytes, err);
@@ -193,13 +193,13 @@ static int nccl_alloc(struct ctw_comm *comm, enum ctw_memory kind, size_t bytes,
     return rc;
 }
 
-/* ---- life ------------------------------------------------------------------------------------ */
+/* ---- opening and closing --------------------------------------------------------------------- */
 
 static void nccl_close(struct ctw_comm *comm)
 {
     struct nccl *nccl = (struct nccl *)comm;
-    /* What still computes with the memory below, on whatever stream, must have ended: NCCL's memory
-     * is unmapped at once. Collectives that were stuck have ended with the communicator. */
+    /* NCCL unmaps its memory at once, so kernels on any stream that use it must have ended.
+     * Collectives that were stuck have ended with the communicator. */
     (void)cudaDeviceSynchronize();
     (void)cudaGetLastError();
     while (nccl->blocks != NULL) {
@@ -272,7 +272,7 @@ static int init_handle(struct nccl *nccl, const struct comm_setup *setup, struct
     return comm_nccl_finish(&nccl->own, result, "ncclCommInitRankConfig", err);
 }
 
-/* Zeroed. */
+/* Allocates zeroed floats. */
 static int get_floats(struct nccl *nccl, size_t count, float **out, struct ct_err *err)
 {
     void *floats = NULL;
@@ -307,7 +307,7 @@ struct nccl *comm_nccl_new(struct comm_nccl_family *family)
     return nccl;
 }
 
-/* Everything that may fail; the caller closes on failure. */
+/* Does all steps that may fail. On failure the caller closes the communicator. */
 static int start(struct nccl *nccl, const struct comm_setup *setup, struct ct_err *err)
 {
     nccl->tree_sum = setup->tree_sum;
@@ -342,8 +342,8 @@ static int nccl_open(const struct comm_setup *setup, struct ctw_comm **out, stru
     return 0;
 }
 
-/* Blocking, unlike what other processes take part in: all ranks are here, so nobody is waited for.
- */
+/* The calls are blocking here, unlike those between processes: all ranks are in this process, so
+ * there is no peer to wait for. */
 static int nccl_connect(int n, const int *devices, void **handles, struct ct_err *err)
 {
     ncclComm_t comms[CTW_CREW_MAX];

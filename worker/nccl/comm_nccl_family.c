@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * NCCL can wait for ever: for a peer that never comes, in a kernel whose peer died. So everything
- * is non-blocking, and every wait is a loop here that asks for NCCL's asynchronous error and looks
- * at the clock. After a failure a communicator must be aborted (it is not legal to destroy it),
- * which also ends the kernels that are stuck on the stream.
+ * Waiting and ending with NCCL. NCCL can wait for ever: for a peer that never comes, or in a kernel
+ * whose peer has died. So all calls are non-blocking, and every wait is a loop here that checks
+ * NCCL's asynchronous error and the deadline. After a failure a communicator must be aborted,
+ * because NCCL does not allow to destroy it then. The abort also ends kernels that are stuck on the
+ * stream.
  */
 #include "worker/nccl/comm_nccl_family.h"
 
@@ -14,11 +15,11 @@
 #include <stdbool.h>
 #include <time.h>
 
-/* A wait yields this often, about a millisecond, before it begins to sleep. */
+/* A wait yields so many times, which takes about a millisecond, before it begins to sleep. */
 #define YIELD_TURNS 1000
 #define NAP_NS (50 * 1000)
 
-/* Closing a healthy communicator waits for no peer; this only bounds what NCCL does meanwhile. */
+/* Closing a healthy communicator waits for no peer; this only limits NCCL's own work. */
 #define CLOSE_MS (10 * 1000)
 
 /* ---- errors ---------------------------------------------------------------------------------- */
@@ -26,7 +27,7 @@
 static int code_of(ncclResult_t result)
 {
     if (result == ncclRemoteError || result == ncclSystemError) {
-        return CT_EPEER; /* a lost connection is reported as either */
+        return CT_EPEER; /* NCCL reports a lost connection as either of these */
     }
     if (result == ncclInvalidArgument || result == ncclInvalidUsage) {
         return CT_EINVAL;
@@ -45,7 +46,7 @@ int comm_nccl_fail(const struct comm_nccl_member *member, ncclResult_t result, c
 
 int comm_nccl_fail_cuda(cudaError_t result, const char *what, struct ct_err *err)
 {
-    /* Clears the error, which CUDA would report again from the next unrelated call. */
+    /* Clears the error, because otherwise CUDA reports it again from the next call. */
     (void)cudaGetLastError();
     int code = CT_EIO;
     if (result == cudaErrorNoDevice || result == cudaErrorInsufficientDriver) {
@@ -62,7 +63,35 @@ int comm_nccl_ready(const struct comm_nccl_member *member, struct ct_err *err)
 {
     return member->handle != NULL
                ? 0
-               : ct_err_set(err, CT_EABORTED, "it has ended with others of its stream");
+               : ct_err_set(err, CT_EABORTED, "it has ended together with others of its stream");
+}
+
+/* The event is recorded and waited for in one call. CUDA does not allow to wait for an event that
+ * was recorded in a capture which has ended, and captured work must not wait for an event that was
+ * recorded outside of its capture. */
+int comm_nccl_await_sent(struct comm_nccl_member *link, struct ct_err *err)
+{
+    if (!link->sending) {
+        return 0;
+    }
+    cudaError_t result = cudaEventRecord(link->sent, link->side);
+    if (result == cudaSuccess) {
+        result = cudaStreamWaitEvent(link->family->stream, link->sent, 0);
+    }
+    if (result != cudaSuccess) {
+        return comm_nccl_fail_cuda(result, "waiting for what was sent", err);
+    }
+    link->sending = false;
+    return 0;
+}
+
+int comm_nccl_begin(const struct comm_nccl_member *member, struct ct_err *err)
+{
+    int rc = comm_nccl_ready(member, err);
+    for (struct comm_nccl_member *m = member->family->members; rc == 0 && m != NULL; m = m->next) {
+        rc = comm_nccl_await_sent(m, err);
+    }
+    return rc;
 }
 
 /* ---- waiting --------------------------------------------------------------------------------- */
@@ -131,7 +160,7 @@ int comm_nccl_finish(const struct comm_nccl_member *member, ncclResult_t result,
     return finish_within(member, result, member->family->timeout_ms, what, err);
 }
 
-/* Whoever's kernel is stuck is the one to hear why. */
+/* Fails if any member has an error, because the kernel that is stuck may belong to any of them. */
 static int check_family(const struct comm_nccl_family *family, const char *what, struct ct_err *err)
 {
     int rc = 0;
@@ -203,13 +232,15 @@ void comm_nccl_leave(struct comm_nccl_member *member)
     }
 }
 
-static void tell_end(struct ctw_comm *comm)
+/* Returns whether there may have been recordings. */
+static bool tell_end(struct ctw_comm *comm)
 {
     ctw_let_go_fn let_go = comm != NULL ? comm->let_go : NULL;
     if (let_go != NULL) {
         comm->let_go = NULL;
         let_go(comm->let_go_data);
     }
+    return let_go != NULL;
 }
 
 void comm_nccl_abort(struct comm_nccl_member *member)
@@ -221,14 +252,15 @@ void comm_nccl_abort(struct comm_nccl_member *member)
     if (member->handle == NULL) {
         return;
     }
-    bool all = cudaStreamQuery(family->stream) != cudaSuccess;
-    (void)cudaGetLastError();
+    bool recorded = false;
     for (struct comm_nccl_member *m = family->members; m != NULL; m = m->next) {
-        if (m->handle != NULL && (m == member || all)) {
-            tell_end(m->comm);
-        }
+        /* This also ends a capture, in which nothing below is allowed. */
+        recorded = tell_end(m->comm) || recorded;
     }
-    /* All are told before any is waited for. */
+    /* A replay is queued on another stream, and stands still if any of its communicators does. */
+    bool all = recorded || cudaStreamQuery(family->stream) != cudaSuccess;
+    (void)cudaGetLastError();
+    /* All are aborted in one group, because otherwise one would wait for another. */
     (void)ncclGroupStart();
     for (struct comm_nccl_member *m = family->members; m != NULL; m = m->next) {
         if (m->handle != NULL && (m == member || all)) {

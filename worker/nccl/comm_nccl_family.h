@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Waiting, failing and ending, for communicators and links that share a stream.
+ * Waiting, failing and ending of the communicators and links that share a stream.
  */
 #ifndef CT_WORKER_NCCL_COMM_NCCL_FAMILY_H
 #define CT_WORKER_NCCL_COMM_NCCL_FAMILY_H
@@ -10,16 +10,18 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
-/* What queues on one stream: a communicator, those that were split from it, and their links. NCCL's
- * kernels wait for what is before them on the stream, whoever put it there, and ncclCommAbort()
- * waits for the kernels. So where something is stuck, a family ends as one. Of one thread; there as
- * long as it has a member. */
+/* The members that queue on one stream: a communicator, those split from it, and their links.
+ * NCCL's kernels wait for earlier work on the stream, and ncclCommAbort() waits for the kernels. So
+ * if one member is stuck, the whole family must end together. A family is used by one thread and
+ * lives as long as it has a member. */
 struct comm_nccl_family {
     cudaStream_t stream;
     int64_t timeout_ms;
-    atomic_bool *over; /* of a crew, whose threads NCCL does not tell of each other; else NULL */
-    const struct order_reader *handover; /* NCCL may not notice that a peer is gone; may be NULL */
-    /* As in struct comm_setup; `data` is a communicator's origin. */
+    /* True when a rank of this crew has given up, which NCCL does not tell the other threads. NULL
+     * if the ranks are processes. */
+    atomic_bool *over;
+    const struct order_reader *handover; /* NULL is allowed; NCCL may not notice a lost peer */
+    /* As in struct comm_setup; `data` is the origin of a communicator. */
     int (*set)(void *data, const char *key, const void *value, size_t len, struct ct_err *err);
     int (*get)(void *data, const char *key, int64_t timeout_ms, struct ct_buf *out,
                struct ct_err *err);
@@ -30,31 +32,47 @@ struct comm_nccl_member {
     struct comm_nccl_member *next;
     struct comm_nccl_family *family;
     ncclComm_t handle;     /* NULL after an abort */
-    struct ctw_comm *comm; /* whose end is told before the handle's; NULL of a link */
+    struct ctw_comm *comm; /* gets a notice before the handle is aborted; NULL for a link */
+
+    /* For links only, which send their messages on a stream of their own. */
+    cudaStream_t side;
+    cudaEvent_t sent;
+    bool sending; /* the family's stream does not wait for the last message yet */
 };
 
-/* Without a member: ct_free() it, or let one join. NULL when there is no memory. */
+/* Returns a family without members: let one join, or ct_free() it. NULL without memory. */
 struct comm_nccl_family *comm_nccl_family_new(const struct comm_setup *setup);
 
-/* A member comes without a handle, and leaves without one. The last takes the family with it. */
+/* A member joins and leaves without a handle. The last to leave frees the family. */
 void comm_nccl_join(struct comm_nccl_family *family, struct comm_nccl_member *member);
 void comm_nccl_leave(struct comm_nccl_member *member);
 
-/* Ends the member, and the whole family if anything is still queued. Twice is allowed. */
+/* Aborts the member, and the whole family if anything is still queued. All communicators of the
+ * family get a notice first, because a recording of one may hold work of another. May be called
+ * twice. */
 void comm_nccl_abort(struct comm_nccl_member *member);
 
-/* Ends a healthy one without its peers' help, or aborts it. Does nothing after an abort. */
+/* Destroys a healthy member without its peers' help, or aborts it. Does nothing after an abort. */
 void comm_nccl_destroy(struct comm_nccl_member *member);
 
-/* A result that is a failure, as one of ours. CUDA's is cleared. */
+/* Turns a failed result into a code of ours with a message. Clears CUDA's error. */
 int comm_nccl_fail(const struct comm_nccl_member *member, ncclResult_t result, const char *what,
                    struct ct_err *err);
 int comm_nccl_fail_cuda(cudaError_t result, const char *what, struct ct_err *err);
 
-/* A failure if the member has ended, as part of its family. */
+/* Fails if the member was aborted together with its family. */
 CT_MUST_CHECK int comm_nccl_ready(const struct comm_nccl_member *member, struct ct_err *err);
 
-/* 0 while NCCL is well; *busy says whether it is still at work on the last call. */
+/* Call it before a collective. It does the same as comm_nccl_ready(). It also makes the family's
+ * stream wait until all messages of its links have left. So messages and collectives come in the
+ * same order on all ranks. And a step that ends with a collective can be captured, because no
+ * message is under way when it begins or ends. */
+CT_MUST_CHECK int comm_nccl_begin(const struct comm_nccl_member *member, struct ct_err *err);
+
+/* Makes the family's stream wait for the messages of one link. The host does not wait. */
+CT_MUST_CHECK int comm_nccl_await_sent(struct comm_nccl_member *link, struct ct_err *err);
+
+/* Returns 0 as long as there is no error. *busy says whether NCCL still works on the last call. */
 CT_MUST_CHECK int comm_nccl_check(const struct comm_nccl_member *member, const char *what,
                                   bool *busy, struct ct_err *err);
 
@@ -62,7 +80,7 @@ CT_MUST_CHECK int comm_nccl_check(const struct comm_nccl_member *member, const c
 CT_MUST_CHECK int comm_nccl_finish(const struct comm_nccl_member *member, ncclResult_t result,
                                    const char *what, struct ct_err *err);
 
-/* Waits for what is queued on the family's stream while all members are well. */
+/* Waits for all work on the family's stream, as long as no member has an error. */
 CT_MUST_CHECK int comm_nccl_wait(const struct comm_nccl_member *member, const char *what,
                                  struct ct_err *err);
 

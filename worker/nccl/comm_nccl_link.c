@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Messages between two GPUs. A message of more than a few kilobytes is done when both ends have
- * come to it on their streams; a rank that first sends and then receives must not wait for that,
- * since its peer may do the same. So each direction has a communicator of its own, and what is sent
- * leaves from a copy on a stream of its own:
+ * Messages between two GPUs. NCCL completes a message of more than a few kilobytes only when both
+ * ends have reached it on their streams. A rank that first sends and then receives must not wait
+ * for that, because its peer may do the same. So each direction has its own communicator, and a
+ * message is sent from a copy, on a second stream:
  *
  *     stream         ... compute | copy | compute ...... compute | receive | compute ...
  *                                     \                            (the peer's message)
  *     side                             send ..........
  *
- * The copy waits until the message before has left. Receiving needs no second stream: what comes
- * behind it waits for it anyway.
+ * The copy waits until the previous message has left, and so does every collective of the family.
+ * Receiving needs no second stream, because what follows on the stream waits for the message
+ * anyway. A failure ends the whole family; close() frees the copy and the streams.
  */
 #include "worker/comm/link.h"
 #include "worker/nccl/comm_nccl.h"
@@ -20,20 +21,19 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What the lower rank tells the higher one: the ids of the communicator by which it sends, and of
- * the one by which it receives. */
+/* The lower rank publishes two ids for the higher one: of the communicator by which the lower rank
+ * sends, and of the one by which it receives. */
 #define IDS_BYTES (2 * COMM_NCCL_ID_BYTES)
 
 struct nccl_link {
     struct ctw_link link;
     struct comm_nccl_member out, in;
-    cudaStream_t stream; /* the family's */
-    cudaStream_t side;
-    cudaEvent_t copied, sent; /* the last message */
-    int rank;                 /* in both communicators: 0 = the lower one */
+    cudaStream_t stream; /* that of the family */
+    cudaEvent_t copied;  /* event of the last message */
+    int rank;            /* in both communicators; the lower rank is 0 */
     size_t buffer;
-    unsigned char *staging; /* device memory: so many bytes, */
-    uint64_t *greeting;     /* ... and what this end and its peer say that they buffer */
+    unsigned char *staging; /* device memory for the copy of a message */
+    uint64_t *greeting;     /* device memory: the sizes that this end and its peer buffer */
 };
 
 /* ---- messages -------------------------------------------------------------------------------- */
@@ -43,20 +43,20 @@ static int fail_if(cudaError_t result, const char *what, struct ct_err *err)
     return result == cudaSuccess ? 0 : comm_nccl_fail_cuda(result, what, err);
 }
 
-/* On the side stream, behind what is queued on the other one. */
+/* Queues a send on the side stream, after the work that is queued on the main stream. */
 static int queue_send(struct nccl_link *link, const void *from, size_t bytes, struct ct_err *err)
 {
     cudaError_t status = cudaEventRecord(link->copied, link->stream);
     if (status == cudaSuccess) {
-        status = cudaStreamWaitEvent(link->side, link->copied, 0);
+        status = cudaStreamWaitEvent(link->out.side, link->copied, 0);
     }
     if (status != cudaSuccess) {
         return comm_nccl_fail_cuda(status, "cudaStreamWaitEvent", err);
     }
     ncclResult_t result =
-        ncclSend(from, bytes, ncclUint8, 1 - link->rank, link->out.handle, link->side);
-    int rc = comm_nccl_finish(&link->out, result, "ncclSend", err);
-    return rc == 0 ? fail_if(cudaEventRecord(link->sent, link->side), "cudaEventRecord", err) : rc;
+        ncclSend(from, bytes, ncclUint8, 1 - link->rank, link->out.handle, link->out.side);
+    link->out.sending = true;
+    return comm_nccl_finish(&link->out, result, "ncclSend", err);
 }
 
 static int queue_receive(struct nccl_link *link, void *to, size_t bytes, struct ct_err *err)
@@ -85,11 +85,12 @@ static int nccl_link_send(struct ctw_link *base, const void *buf, size_t bytes, 
     if (rc != 0 || bytes == 0) {
         return rc;
     }
-    cudaError_t status = cudaStreamWaitEvent(link->stream, link->sent, 0);
-    if (status == cudaSuccess) {
-        status = cudaMemcpyAsync(link->staging, buf, bytes, cudaMemcpyDeviceToDevice, link->stream);
+    rc = comm_nccl_await_sent(&link->out, err);
+    if (rc == 0) {
+        rc = fail_if(
+            cudaMemcpyAsync(link->staging, buf, bytes, cudaMemcpyDeviceToDevice, link->stream),
+            "cudaMemcpyAsync", err);
     }
-    rc = fail_if(status, "cudaMemcpyAsync", err);
     return rc == 0 ? queue_send(link, link->staging, bytes, err) : rc;
 }
 
@@ -102,7 +103,7 @@ static int nccl_link_recv(struct ctw_link *base, void *buf, size_t bytes, int ta
     return rc != 0 || bytes == 0 ? rc : queue_receive(link, buf, bytes, err);
 }
 
-/* ---- life ------------------------------------------------------------------------------------ */
+/* ---- ending ---------------------------------------------------------------------------------- */
 
 static void nccl_link_abort(struct ctw_link *base)
 {
@@ -118,14 +119,14 @@ static void nccl_link_close(struct ctw_link *base)
     comm_nccl_destroy(&link->in);
     comm_nccl_leave(&link->out);
     comm_nccl_leave(&link->in);
-    if (link->side != NULL) {
-        (void)cudaStreamDestroy(link->side);
+    if (link->out.side != NULL) {
+        (void)cudaStreamDestroy(link->out.side);
     }
     if (link->copied != NULL) {
         (void)cudaEventDestroy(link->copied);
     }
-    if (link->sent != NULL) {
-        (void)cudaEventDestroy(link->sent);
+    if (link->out.sent != NULL) {
+        (void)cudaEventDestroy(link->out.sent);
     }
     (void)cudaFree(link->staging);
     (void)cudaFree(link->greeting);
@@ -150,20 +151,20 @@ static int equip(struct nccl_link *link, struct ct_err *err)
         status = cudaMalloc(&greeting, 2 * sizeof(*link->greeting));
         link->greeting = greeting;
     }
-    int least = 0, greatest = 0; /* a message that waits behind computing holds up the peer */
+    int least = 0, greatest = 0; /* the greatest, because a message that waits delays the peer */
     if (status == cudaSuccess) {
         status = cudaDeviceGetStreamPriorityRange(&least, &greatest);
     }
     if (status == cudaSuccess) {
-        status = cudaStreamCreateWithPriority(&link->side, cudaStreamNonBlocking, greatest);
+        status = cudaStreamCreateWithPriority(&link->out.side, cudaStreamNonBlocking, greatest);
     }
     if (status == cudaSuccess) {
         status = cudaEventCreateWithFlags(&link->copied, cudaEventDisableTiming);
     }
     if (status == cudaSuccess) {
-        status = cudaEventCreateWithFlags(&link->sent, cudaEventDisableTiming);
+        status = cudaEventCreateWithFlags(&link->out.sent, cudaEventDisableTiming);
     }
-    return fail_if(status, "what a link needs of the GPU", err);
+    return fail_if(status, "allocating for a link", err);
 }
 
 static int make_ids(struct ctw_comm *comm, const char *key, ncclUniqueId ids[2], struct ct_err *err)
@@ -226,8 +227,9 @@ static int say(struct nccl_link *link, struct ct_err *err)
     return rc == 0 ? queue_send(link, &link->greeting[0], sizeof(mine), err) : rc;
 }
 
-/* The first message connects the ends, for which NCCL needs both: it must not be one that a peer
- * may answer only when it has sent its own. This one tells what each end buffers, too. */
+/* Exchanges a first message in each direction, always in the same order on both ends. NCCL connects
+ * on the first message and needs both ends for that, so it must not be one of the user's, which the
+ * peer may receive later. The message also tells what each end buffers. */
 static int greet(struct nccl_link *link, struct ct_err *err)
 {
     uint64_t theirs = 0;
@@ -239,12 +241,12 @@ static int greet(struct nccl_link *link, struct ct_err *err)
     if (rc != 0) {
         return rc;
     }
-    /* Both must have heard the other before one may end what they speak by. */
-    rc = fail_if(cudaStreamWaitEvent(link->stream, link->sent, 0), "cudaStreamWaitEvent", err);
+    /* Both ends must have the other's message before either may end the communicators. */
+    rc = comm_nccl_await_sent(&link->out, err);
     if (rc == 0) {
         rc = comm_nccl_wait(&link->in, "greeting", err);
     }
-    if (rc == 0) { /* only now: such a copy waits for the stream, however long that takes */
+    if (rc == 0) { /* not earlier, because such a copy waits for the stream without a deadline */
         rc = fail_if(cudaMemcpyAsync(&theirs, &link->greeting[1], sizeof(theirs),
                                      cudaMemcpyDeviceToHost, link->stream),
                      "cudaMemcpyAsync", err);
@@ -287,7 +289,7 @@ int comm_nccl_link(struct ctw_comm *comm, int peer, size_t buffer, struct ctw_li
     if (rc == 0) {
         rc = greet(link, err);
     }
-    if (rc != 0 && rc != CT_EPROTO) { /* of that the peer is to hear in words */
+    if (rc != 0 && rc != CT_EPROTO) { /* after CT_EPROTO the peer fails by itself */
         nccl_link_abort(&link->link);
     }
     if (rc != 0) {

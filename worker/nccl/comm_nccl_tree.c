@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sums of GPUs as a balanced tree over the ranks. NCCL only moves numbers: each rank gets its slice
- * of all ranks' arrays, adds them in their order, and all gather the sums of all slices.
+ * Sums over GPUs as a balanced tree over the ranks. NCCL only moves numbers: each rank gets its
+ * slice of all ranks' arrays and adds them as a tree, then all ranks gather the sums.
  *
  *     rank 0   a0 a1   exchange   a0 b0   add   a0+b0   gather   a0+b0 a1+b1
  *     rank 1   b0 b1              a1 b1         a1+b1            a0+b0 a1+b1
  *
  * Each rank sends and receives 2 (N - 1) / N of the array, as in a ring, but exchanges with all
- * others.
+ * other ranks.
  */
 #include "worker/nccl/comm_nccl.h"
 
-/* Floats that are added as a tree at a time: more than a gradient bucket of 25 MB. */
+/* Floats that are added at a time: more than a gradient bucket of 25 MB, so that a bucket is one
+ * piece. */
 #define PIECE ((size_t)8 << 20)
-/* Slices of them begin at multiples of so many: 16 bytes, which NCCL moves fastest. */
+/* Slices begin at multiples of 16 bytes, which NCCL moves fastest. */
 #define SLICE_FLOATS 4
 
 size_t comm_nccl_tree_room(int ranks)
@@ -21,7 +22,7 @@ size_t comm_nccl_tree_room(int ranks)
     return PIECE + SLICE_FLOATS * (size_t)ranks; /* each slice is rounded up */
 }
 
-/* How many of the floats are in slice `rank`. */
+/* Returns how many of the `count` floats are in slice `rank`. */
 static size_t slice_floats(size_t count, size_t each, int rank)
 {
     size_t begin = each * (size_t)rank;
@@ -29,7 +30,7 @@ static size_t slice_floats(size_t count, size_t each, int rank)
     return left < each ? left : each;
 }
 
-/* Slice r of each rank's `send` goes to rank r, where they lie `each` apart. */
+/* Sends slice r of `send` to each rank r. There the slices of all ranks are `each` floats apart. */
 static int exchange(struct nccl *nccl, const float *send, size_t count, size_t each,
                     struct ct_err *err)
 {
@@ -81,7 +82,7 @@ static int tree_of_piece(struct nccl *nccl, const float *send, float *recv, size
 int comm_nccl_tree(struct nccl *nccl, const float *send, float *recv, size_t count,
                    struct ct_err *err)
 {
-    int rc = comm_nccl_ready(&nccl->own, err);
+    int rc = comm_nccl_begin(&nccl->own, err);
     for (size_t at = 0; rc == 0 && at < count; at += PIECE) {
         size_t part = count - at < PIECE ? count - at : PIECE;
         rc = tree_of_piece(nccl, send + at, recv + at, part, err);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Messages between ranks of two machines. The two connect as hosts of a communicator do (net.h): a
- * control connection for what each has to tell the other, and one for the messages of each
- * direction, so that an end that closes does not take away what it has sent: only a connection
- * with bytes that nobody has read is broken by that.
+ * Messages between ranks of two machines. The two connect as hosts of a communicator do (net.h): by
+ * a control connection, and one connection per direction for the messages. Closing a TCP connection
+ * that has unread bytes discards what was sent on it, so an end that closes keeps its own messages
+ * on a connection on which it has received nothing.
  *
- * Nothing moves but inside a call. Who waits for room takes in what the peer sends meanwhile, into
- * a ring: two ends that send at once would wait for each other otherwise. Once that is full it
- * leaves the peer waiting. Who waits for bytes takes them to where they belong.
+ * Bytes move only inside calls. A sender that waits for room meanwhile stores what the peer sends
+ * in a ring, because otherwise two ends that send at once would wait for each other. If the ring is
+ * full, the peer waits. A receiver takes bytes directly to their destination.
  */
 #include "worker/comm/link.h"
 
@@ -23,11 +23,11 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-/* Longest sleep between two looks at what no descriptor tells: the launcher's end of the
+/* Longest sleep between two looks at what has no descriptor: the launcher's order that ends the
  * generation. */
 #define SLICE_MS 20
 
-/* Room for "link/", two ranks and a key of net_bootstrap.c. */
+/* For "link/", two ranks and a key of net_bootstrap.c. */
 #define KEY_MAX 48
 
 struct frame {
@@ -39,10 +39,11 @@ struct frame {
 struct net_channel {
     struct ctw_link link;
     struct net net;
-    int names[2]; /* the two ranks as the communicator numbers them, in order */
+    int names[2]; /* the two ranks as the communicator numbers them, the lower one first */
     const struct order_reader *handover;
-    /* What came while this end was sending: the counters' difference lies in the ring. They begin
-     * anew whenever it is empty, so that a large ring is not walked through for short messages. */
+    /* Stores what comes while this end sends. The difference of the counters is the number of bytes
+     * in the ring. When the ring is empty both restart at 0, so that short messages use only the
+     * front of a large ring, which stays in the cache. */
     unsigned char *ring;
     size_t capacity;
     uint64_t stored, taken;
@@ -67,7 +68,7 @@ static int timed_out(const struct net_channel *c, bool sending, struct ct_err *e
                       sending ? "takes nothing" : "has sent nothing");
 }
 
-/* Whether the peer still takes messages. What it sent before it closed its end is still there. */
+/* Has the peer not closed its end? What it sent before it closed can still be received. */
 static int look(struct net_channel *c, bool sending, struct ct_err *err)
 {
     int rc = net_look(&c->net, err);
@@ -77,7 +78,7 @@ static int look(struct net_channel *c, bool sending, struct ct_err *err)
     return rc == 0 ? order_reader_check(c->handover, err) : rc;
 }
 
-/* Until there is room to send, bytes to receive, or news that end the link. */
+/* Waits until there is room to send, bytes to receive, or a reason to end the link. */
 static int wait_for(struct net_channel *c, bool sending, int64_t deadline, struct ct_err *err)
 {
     struct pollfd waiting[3] = {
@@ -90,7 +91,7 @@ static int wait_for(struct net_channel *c, bool sending, int64_t deadline, struc
         int saved = errno;
         return ct_err_sys(err, ct_code_from_errno(saved), saved, "cannot wait");
     }
-    /* What came first counts, whatever the peer did afterwards. */
+    /* Bytes that have arrived count, whatever the peer did afterwards. */
     if (n > 0 && (waiting[0].revents | waiting[1].revents) != 0) {
         return 0;
     }
@@ -98,7 +99,7 @@ static int wait_for(struct net_channel *c, bool sending, int64_t deadline, struc
     return rc == 0 && ct_clock_now(NULL) >= deadline ? timed_out(c, sending, err) : rc;
 }
 
-/* A failed send() or recv(): 0 when trying again later may help. */
+/* Handles a failed send() or recv(): 0 if trying again may help. */
 static int failed(struct net_channel *c, int direction, ssize_t n, struct ct_err *err)
 {
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
@@ -109,7 +110,7 @@ static int failed(struct net_channel *c, int direction, ssize_t n, struct ct_err
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* Takes into the ring what has come, as much as there is room for in one piece. */
+/* Stores in the ring what has arrived, as far as one contiguous piece of it has room. */
 static int store(struct net_channel *c, bool *moved, struct ct_err *err)
 {
     size_t at = (size_t)c->stored & (c->capacity - 1);
@@ -128,7 +129,7 @@ static int store(struct net_channel *c, bool *moved, struct ct_err *err)
     return 0;
 }
 
-/* Changes `iov`. */
+/* Sends all of `iov`, and changes it. */
 static int put(struct net_channel *c, struct iovec *iov, size_t count, struct ct_err *err)
 {
     int64_t deadline = ct_deadline_in(NULL, c->net.timeout_ms);
@@ -165,7 +166,7 @@ static int put(struct net_channel *c, struct iovec *iov, size_t count, struct ct
     return 0;
 }
 
-/* As much of what lies in the ring as is wanted and lies there in one piece. */
+/* Copies bytes from the ring, as far as they are wanted and contiguous there. */
 static size_t take_stored(struct net_channel *c, unsigned char *to, size_t len)
 {
     size_t at = (size_t)c->taken & (c->capacity - 1);
@@ -225,7 +226,7 @@ static int take_frame(struct net_channel *c, struct frame *frame, struct ct_err 
 {
     int rc = take(c, frame, sizeof(*frame), err);
     if (rc == 0 && frame->magic != NET_MAGIC) {
-        rc = ct_err_set(err, CT_EPROTO, "%s sends what makes no sense",
+        rc = ct_err_set(err, CT_EPROTO, "%s has sent an invalid message",
                         c->net.peers[1 - c->net.node].name);
     }
     return rc;
@@ -260,7 +261,7 @@ static const struct ctw_link_ops net_ops = {
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* What the two publish is theirs among all that the communicator's ranks do. */
+/* Puts a pair's keys apart from the other keys of the communicator. */
 struct pair_keys {
     struct comm_origin *origin;
     const int *names;
@@ -288,7 +289,7 @@ static int get_key(void *data, const char *key, int64_t timeout_ms, struct ct_bu
     return comm_store_get(keys->origin, name, timeout_ms, out, err);
 }
 
-/* A first frame from each end says how much it buffers. */
+/* Exchanges a first frame, in which each end says how much it buffers. */
 static int check_capacity(struct net_channel *c, struct ct_err *err)
 {
     struct frame mine = {.bytes = c->capacity, .magic = NET_MAGIC}, theirs;

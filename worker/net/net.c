@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Control frames and what they mean. A frame or a closed connection becomes the end of the
- * communicator, with a message that names the host and is passed on to all. Sockets are non-
- * blocking, and net_close() closes them.
+ * Control frames between leaders. A frame, or a connection that closes, ends the communicator with
+ * a message that names the host, and is passed on to all. Sockets are non-blocking, and net_close()
+ * closes them.
  */
 #include "worker/net/net.h"
 
@@ -19,23 +19,23 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Longest sleep between two looks at what no descriptor tells: how late a local rank's abort is
- * noticed. */
+/* Longest sleep between two looks at what has no descriptor, and so the delay until the abort of a
+ * local rank is noticed. */
 #define SLICE_NS (5 * CT_NS_PER_MS)
 
-/* While local ranks are adding: about what they need for a chunk. */
+/* How long to sleep while local ranks add: about as long as they need for a chunk. */
 #define STARVING_NS (50 * 1000)
 
-/* How long a broken link waits for the reason, which is under way on another connection. */
+/* How long to wait, after a link breaks, for the reason, which comes on the control connection. */
 #define REASON_MS 200
 
-/* A story is one's own, or passed on as it was heard: who hears of a failure ends, and who notices
- * that should learn the first reason, not the next. */
+/* FRAME_OWN_STORY tells a failure of the sender, FRAME_STORY one that it has heard of. A host that
+ * hears of a failure ends, too, and the hosts that notice that should report the first reason. */
 enum frame_kind { FRAME_BYE, FRAME_WAITING, FRAME_OWN_STORY, FRAME_STORY };
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-/* As much as there is room for, which after the little that came before is all of it. */
+/* Sends a frame as far as there is room. Little was sent before on this connection, so there is. */
 static void send_frame(const struct net_peer *peer, enum frame_kind kind, const void *text,
                        size_t len)
 {
@@ -93,9 +93,9 @@ void net_close(struct net *net, bool failed)
     *net = (struct net){0};
 }
 
-/* ---- news ------------------------------------------------------------------------------------ */
+/* ---- receiving ------------------------------------------------------------------------------- */
 
-/* Takes a whole frame off the buffer. 0, or what it says. */
+/* Takes a whole frame out of the buffer. Returns 0, or the failure that the frame reports. */
 static int read_frame(struct net *net, struct net_peer *peer, struct ct_err *err)
 {
     struct net_frame head;
@@ -128,8 +128,8 @@ static int has_left(const struct net *net, const struct net_peer *peer, struct c
                       net->names != NULL ? "link" : "communicator");
 }
 
-/* A leader that dies leaves a connection that ends; one that cannot be reached any more, an error.
- */
+/* The control connection has ended: closed, if the leader has died, or with an error, if the host
+ * cannot be reached any more. */
 static int lost_control(const struct net *net, struct net_peer *peer, int errnum,
                         struct ct_err *err)
 {
@@ -171,7 +171,7 @@ static int look_at(struct net *net, struct net_peer *peer, struct ct_err *err)
         while (peer->have >= sizeof(head)) {
             memcpy(&head, peer->in, sizeof(head));
             if (!is_frame(&head)) {
-                return ct_err_set(err, CT_EPROTO, "%s sends what makes no sense", peer->name);
+                return ct_err_set(err, CT_EPROTO, "%s has sent an invalid message", peer->name);
             }
             if (peer->have < sizeof(head) + head.len) {
                 break;
@@ -229,14 +229,14 @@ int net_lost(struct net *net, const struct net_link *link, int errnum, struct ct
                       errnum != 0 ? strerror(errnum) : "it has ended");
 }
 
-/* ---- do all hosts do the same? -------------------------------------------------------------- */
+/* ---- do all hosts call the same? ------------------------------------------------------------- */
 
 int net_check(const struct net *net, int node, const struct net_header *theirs,
               const struct net_header *mine, struct ct_err *err)
 {
     const struct net_peer *peer = &net->peers[node];
     if (theirs->magic != NET_MAGIC) {
-        return ct_err_set(err, CT_EPROTO, "%s sends what makes no sense", peer->name);
+        return ct_err_set(err, CT_EPROTO, "%s has sent an invalid message", peer->name);
     }
     if (theirs->op != mine->op) {
         return ct_err_set(err, CT_EPROTO, "%s called %s, rank %d %s", peer->name,
@@ -256,7 +256,7 @@ int net_check(const struct net *net, int node, const struct net_header *theirs,
     return 0;
 }
 
-/* Who does something else may be waiting on another link than the one that this host looks at. */
+/* Looks at all links, because a host that calls something else may wait on another link. */
 static int check_links(struct net *net, const struct net_header *mine, struct ct_err *err)
 {
     for (int l = 0; l < net->link_count; l++) {
@@ -264,7 +264,7 @@ static int check_links(struct net *net, const struct net_header *mine, struct ct
         struct net_header theirs;
         if (!link->within &&
             recv(link->fd, &theirs, sizeof(theirs), MSG_PEEK | MSG_DONTWAIT) == sizeof(theirs)) {
-            /* Who is done with this operation may have begun the next. */
+            /* A host that has finished this operation may have begun the next. */
             int rc =
                 theirs.number == mine->number ? net_check(net, link->node, &theirs, mine, err) : 0;
             if (rc != 0) {
@@ -277,7 +277,7 @@ static int check_links(struct net *net, const struct net_header *mine, struct ct
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-/* Tells the others whom this host waits for, -1 = nobody, once. */
+/* Tells the other hosts, once, that this one waits for host `node`; -1 = for none. */
 static void tell_waiting(struct net *net, int32_t node)
 {
     int32_t *told = &net->peers[net->node].waits_for;
@@ -292,7 +292,7 @@ void net_moved(struct net *net)
     tell_waiting(net, -1);
 }
 
-/* Who does not wait for anybody, at the end of the chain that begins with `node`. */
+/* Follows the chain of waiting hosts from `node`, and returns the host that waits for none. */
 static int find_culprit(const struct net *net, int node)
 {
     for (int i = 0; i < net->nodes; i++) {
@@ -310,11 +310,11 @@ static int timed_out(const struct net *net, const struct net_link *link, bool in
 {
     double seconds = (double)net->timeout_ms / 1000;
     if (link == NULL) {
-        return ct_err_set(err, CT_ETIMEDOUT, "gave up after %.1f s: ranks of this host stand still",
-                          seconds);
+        return ct_err_set(err, CT_ETIMEDOUT,
+                          "gave up after %.1f s: ranks of this host make no progress", seconds);
     }
     int node = find_culprit(net, link->node);
-    const char *what = node != link->node ? "stands still"
+    const char *what = node != link->node ? "makes no progress"
                        : in               ? "has sent nothing"
                                           : "takes nothing";
     return ct_err_set(err, CT_ETIMEDOUT, "gave up after %.1f s: %s %s", seconds,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Each leader listens, publishes its entry under the communicator's keys, and reads those of the
- * others until the deadline. An entry that does not parse or does not fit the others is CT_EPROTO;
- * a host that does not come is named.
+ * What hosts publish. Each leader listens, publishes its entry under the communicator's keys, and
+ * reads the entries of the others until the deadline. An entry that is malformed or does not fit
+ * the others is CT_EPROTO. If a host does not publish one in time, the message names it.
  */
 #include "worker/net/net_bootstrap.h"
 
@@ -78,9 +78,9 @@ int net_bootstrap_publish(struct net_bootstrap *boot, struct ct_err *err)
     return boot->setup->set(boot->setup->data, key, value, strlen(value), err);
 }
 
-/* ---- who and where are the others? ---------------------------------------------------------- */
+/* ---- reading the others' entries ------------------------------------------------------------- */
 
-/* "host 1"; between two ranks "rank 5". */
+/* Writes "host 1", or "rank 5" for a link between two ranks. */
 #define NODE_NAME_MAX 24
 static const char *name_node(const struct net *net, int node, char out[NODE_NAME_MAX])
 {
@@ -126,7 +126,7 @@ static void name_host(const struct net_bootstrap *boot, int node)
                    boot->where[node].host, ranks);
 }
 
-/* "address:port first size order" of a host. */
+/* Reads the entry of a host: "address:port first size order". */
 static int parse_host(struct net_bootstrap *boot, int node, char *text, struct ct_err *err)
 {
     struct net_peer *peer = &boot->net->peers[node];
@@ -140,7 +140,7 @@ static int parse_host(struct net_bootstrap *boot, int node, char *text, struct c
         ct_parse_int(first, 0, INT_MAX, &peer->first) != 0 ||
         ct_parse_int(size, 1, INT_MAX, &peer->size) != 0 ||
         ct_parse_int(order, 0, INT_MAX, &theirs) != 0) {
-        return ct_err_set(err, CT_EPROTO, "%s published what makes no sense",
+        return ct_err_set(err, CT_EPROTO, "%s published an invalid entry",
                           name_node(boot->net, node, node_name));
     }
     name_host(boot, node);
@@ -171,7 +171,7 @@ static int learn_host(struct net_bootstrap *boot, int node, struct ct_err *err)
     return rc;
 }
 
-/* The ranks of the hosts must be 0 .. world - 1, one host after the other. */
+/* Checks that the ranks of the hosts are 0 to world size - 1, one host after the other. */
 static int check_layout(const struct net_bootstrap *boot, struct ct_err *err)
 {
     int next = 0;

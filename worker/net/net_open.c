@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How the leaders connect. When each knows all addresses (worker/net/net_bootstrap.h), it makes its
- * outgoing connections and greets on each without waiting for an answer, since a listening socket
- * takes connections before accept() is called. Then it answers those who connect to it, and only
- * then it reads the answers to its own greetings. So nobody waits for somebody who waits for it.
+ * How the leaders connect. A leader that knows all addresses (worker/net/net_bootstrap.h) makes its
+ * outgoing connections and sends a greeting on each without waiting for an answer, because a
+ * listening socket accepts connections before accept() is called. Then it answers those that
+ * connect to it, and only then reads the answers to its own greetings. So there is no circle of
+ * waiting.
  *
  * A greeting proves by the first half of a secret from the store that it comes from this
- * communicator, the answer by the second half. Strangers are dropped, also silent ones. Where many
- * strangers connect, a host may be taken for one and dropped, too: it connects again.
+ * communicator; the answer proves the same by the second half. Other connections are dropped,
+ * silent ones after a time. If many strangers connect, a host's connection may be dropped, too;
+ * then it connects again.
  */
 #include "worker/net/net_bootstrap.h"
 
@@ -27,35 +29,35 @@
 #define VERSION 2
 #define KIND_CONTROL (-1)
 
-/* Magic and version also differ where numbers have another byte order. */
+/* Magic and version also differ between hosts of different byte order. */
 struct greeting {
     char proof[NET_PROOF_BYTES];
     uint32_t magic, version;
     int32_t from, kind;
 };
 
-/* Connections that have not greeted yet; of more than these one is dropped. */
+/* Connections that have not greeted yet. If another one comes, one of them is dropped. */
 #define INCOMING_MAX 32
 
-/* How many connections are taken before this host looks after anything else. */
+/* How many connections are accepted before this host does anything else. */
 #define ACCEPTS_MAX 4096
 
-/* How long an incoming connection may take to greet. */
+/* How long an incoming connection may take to send its greeting. */
 #define GREETING_MS 5000
 
-/* A host that does not take a connection for so long is given up. After each attempt this host
- * looks at its own incoming connections: strangers may have filled the backlogs of both. */
+/* CONNECT_MS is the time after which a host that does not accept is given up. After each attempt of
+ * ATTEMPT_MS this host serves its own incoming connections, because strangers may have filled the
+ * backlogs of both. */
 #define CONNECT_MS 10000
 #define ATTEMPT_MS 1500
 
-/* How long a host that was dropped waits before it connects again. */
+/* How often a host checks whether its connections were dropped, to connect again. */
 #define AGAIN_MS 50
 
-/* How often the local ranks are looked at while this host waits for others to connect. */
+/* How often the local ranks are checked while this host waits for others to connect. */
 #define SLICE_MS 20
 
-/* A silent host is noticed by its control connection after about 15 s, however long the deadline.
- */
+/* The control connection reports a silent host after about 15 s, whatever the deadline. */
 #define KEEP_IDLE_S 5
 #define KEEP_INTERVAL_S 2
 #define KEEP_PROBES 5
@@ -65,15 +67,15 @@ struct incoming {
     int64_t deadline;
     struct greeting greeting;
     size_t have;
-    bool known; /* its address is a host's */
+    bool known; /* it comes from the address of a host */
 };
 
 struct opening {
     struct net_bootstrap boot;
     struct incoming incoming[INCOMING_MAX];
     size_t incoming_count;
-    int expected;       /* incoming connections of hosts that have not come */
-    int64_t look_again; /* when this host looks next whether it was dropped somewhere */
+    int expected;       /* number of connections that other hosts still have to make to this one */
+    int64_t look_again; /* when this host next checks whether it was dropped */
 };
 
 static int fail_errno(struct ct_err *err, const char *what)
@@ -89,7 +91,7 @@ static int set_option(int fd, int level, int name, int value)
     return setsockopt(fd, level, name, &value, sizeof(value));
 }
 
-/* Options that only make failures show earlier may fail themselves. */
+/* Sets options whose only effect is that a failure shows earlier, so an error is ignored. */
 static void tune(const struct net *net, int fd, bool control)
 {
     (void)set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
@@ -97,8 +99,8 @@ static void tune(const struct net *net, int fd, bool control)
     (void)set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEP_IDLE_S);
     (void)set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, KEEP_INTERVAL_S);
     (void)set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEP_PROBES);
-    /* On a link a peer that computes while its buffers are full is silent, too; between two ranks
-     * also for longer than anybody waits, since what is sent need not be waited for. */
+    /* On a link a peer is also silent while it computes and its buffers are full. Between two ranks
+     * that may last longer than the deadline, because a sender need not wait for the receiver. */
     int64_t limit = control ? (KEEP_IDLE_S + KEEP_INTERVAL_S * KEEP_PROBES) * 1000 : INT_MAX;
     if (control || net->names == NULL) {
         limit = net->timeout_ms < limit ? net->timeout_ms : limit;
@@ -113,7 +115,7 @@ static int *slot_of(const struct net *net, int node, int kind)
 
 /* ---- incoming connections -------------------------------------------------------------------- */
 
-/* Takes the connection out of the list; closes it unless it found its place. */
+/* Takes the connection out of the list, and closes it unless it was `placed`. */
 static void remove_incoming(struct opening *o, size_t i, bool placed)
 {
     if (!placed) {
@@ -123,7 +125,7 @@ static void remove_incoming(struct opening *o, size_t i, bool placed)
     memmove(&o->incoming[i], &o->incoming[i + 1], (o->incoming_count - i) * sizeof(o->incoming[0]));
 }
 
-/* Takes equally long wherever they differ, so that nobody learns a proof byte by byte. */
+/* Compares in constant time, so that a proof cannot be guessed byte by byte. */
 static bool is_proof(const char *given, const char *proof)
 {
     unsigned char differs = 0;
@@ -133,7 +135,7 @@ static bool is_proof(const char *given, const char *proof)
     return differs == 0;
 }
 
-/* Whether a greeting is from a host that has to connect here and has not yet. */
+/* Is the greeting from a host that must connect to this one and has not yet? */
 static bool is_awaited(const struct opening *o, const struct greeting *hello)
 {
     const struct net *net = o->boot.net;
@@ -149,7 +151,7 @@ static bool is_awaited(const struct opening *o, const struct greeting *hello)
            net->links[hello->kind].node == hello->from && net->links[hello->kind].fd < 0;
 }
 
-/* Reads what has come so far; true when the connection is done with, one way or the other. */
+/* Reads what has arrived. Returns true if the connection is `placed` or must be dropped. */
 static bool read_greeting(struct opening *o, struct incoming *conn, bool *placed)
 {
     ssize_t n = recv(conn->fd, (char *)&conn->greeting + conn->have,
@@ -167,7 +169,7 @@ static bool read_greeting(struct opening *o, struct incoming *conn, bool *placed
     }
     if (is_awaited(o, hello)) {
         tune(o->boot.net, conn->fd, hello->kind == KIND_CONTROL);
-        /* Fits into a fresh socket's buffer, or the connection is broken, which shows soon. */
+        /* The answer fits into a new socket's buffer, if the connection is not broken. */
         (void)send(conn->fd, o->boot.secret + NET_PROOF_BYTES, NET_PROOF_BYTES,
                    MSG_NOSIGNAL | MSG_DONTWAIT);
         *slot_of(o->boot.net, hello->from, hello->kind) = conn->fd;
@@ -177,7 +179,7 @@ static bool read_greeting(struct opening *o, struct incoming *conn, bool *placed
     return true;
 }
 
-/* Whether a host's address is this one. A host that has several may connect from another one. */
+/* Does the address belong to a host? A host with several addresses may use another one. */
 static bool is_known(const struct opening *o, const struct sockaddr_storage *from)
 {
     struct in6_addr theirs, ours;
@@ -194,7 +196,8 @@ static bool is_known(const struct opening *o, const struct sockaddr_storage *fro
     return found;
 }
 
-/* Drops the oldest stranger, or else the oldest connection, unless its greeting has just come. */
+/* Drops the oldest connection from an unknown address, or else the oldest one, except one whose
+ * greeting has just arrived. */
 static void drop_one(struct opening *o)
 {
     size_t i = 0;
@@ -217,8 +220,8 @@ static void read_greetings(struct opening *o)
     }
 }
 
-/* Each is read at once: a host's greeting mostly is there with its connection, so that it never
- * competes with silent strangers for room. */
+/* Accepts connections and reads each at once. A host's greeting usually arrives with its
+ * connection, so the host does not compete with silent strangers for a place. */
 static void accept_incoming(struct opening *o)
 {
     for (int i = 0; i < ACCEPTS_MAX; i++) {
@@ -266,7 +269,7 @@ static int connect_host(struct opening *o, int node, int *fd, struct ct_err *err
     return rc;
 }
 
-/* `kind` is the link's place here; the other end of "next" is "prev". */
+/* `kind` is the link's place on this host; the other end of "next" is "prev". */
 static int connect_and_greet(struct opening *o, int node, int kind, struct ct_err *err)
 {
     struct net *net = o->boot.net;
@@ -282,7 +285,7 @@ static int connect_and_greet(struct opening *o, int node, int kind, struct ct_er
         struct iovec iov = {&hello, sizeof(hello)};
         rc = ct_sock_send(*fd, &iov, 1, o->boot.deadline, err);
         if (rc == CT_ECLOSED) {
-            return 0; /* dropped already, which whoever looks at the connection notices */
+            return 0; /* already dropped, which a look at the connection will show */
         }
     }
     if (rc != 0) {
@@ -291,7 +294,7 @@ static int connect_and_greet(struct opening *o, int node, int kind, struct ct_er
     return rc;
 }
 
-/* A host that has ended does not listen any more, so that this fails. */
+/* Connects again. This fails if the host has ended, because it does not listen any more. */
 static int reconnect(struct opening *o, int node, int kind, struct ct_err *err)
 {
     int *fd = slot_of(o->boot.net, node, kind);
@@ -322,7 +325,7 @@ static int read_answer(struct opening *o, int node, int kind, struct ct_err *err
         }
     }
     if (rc == 0 && !is_proof(answer, o->boot.secret + NET_PROOF_BYTES)) {
-        rc = ct_err_set(err, CT_EPROTO, "somebody else answers there");
+        rc = ct_err_set(err, CT_EPROTO, "another program answers there");
     }
     if (rc != 0) {
         (void)ct_err_wrap(err, "no answer from %s", o->boot.net->peers[node].name);
@@ -330,7 +333,7 @@ static int read_answer(struct opening *o, int node, int kind, struct ct_err *err
     return rc;
 }
 
-/* Does `what` for every connection that this host makes. */
+/* Calls `what` for every connection that this host must make. */
 static int each_outgoing(struct opening *o,
                          int (*what)(struct opening *o, int node, int kind, struct ct_err *err),
                          struct ct_err *err)
@@ -350,7 +353,8 @@ static int each_outgoing(struct opening *o,
 
 /* ---- until all have connected ---------------------------------------------------------------- */
 
-/* Controls of the later hosts, "prev", and the links that each_outgoing() leaves to the partner. */
+/* Counts the connections that others make to this host: control connections of later hosts, "prev",
+ * and the partner links that each_outgoing() does not make. */
 static int count_incoming(const struct net *net)
 {
     int count = net->nodes - 1 - net->node + 1;
@@ -360,7 +364,8 @@ static int count_incoming(const struct net *net)
     return count;
 }
 
-/* Hosts that dropped each other would wait for each other: so each looks while it waits. */
+/* Connects again where this host was dropped. It does so while it waits for others, because two
+ * hosts that have dropped each other would otherwise wait for ever. */
 static int check_outgoing(struct opening *o, struct ct_err *err)
 {
     if (ct_clock_now(NULL) < o->look_again) {
@@ -382,7 +387,7 @@ static int first_absent(const struct net *net)
 
 static int await_incoming(struct opening *o, struct ct_err *err)
 {
-    while (o->expected > 0) {
+    for (;;) {
         struct pollfd waiting[INCOMING_MAX + 1] = {{.fd = o->boot.listener, .events = POLLIN}};
         for (size_t i = 0; i < o->incoming_count; i++) {
             waiting[i + 1] = (struct pollfd){.fd = o->incoming[i].fd, .events = POLLIN};
@@ -395,10 +400,11 @@ static int await_incoming(struct opening *o, struct ct_err *err)
         accept_incoming(o);
         int rc = o->boot.net->sync != NULL ? sync_poll(o->boot.net->sync, err)
                                            : order_reader_check(o->boot.setup->handover, err);
-        if (rc == 0 && o->expected > 0) {
-            rc = check_outgoing(o, err);
+        if (rc != 0 || o->expected == 0) {
+            return rc;
         }
-        if (rc == 0 && o->expected > 0 && ct_clock_now(NULL) >= o->boot.deadline) {
+        rc = check_outgoing(o, err);
+        if (rc == 0 && ct_clock_now(NULL) >= o->boot.deadline) {
             rc = ct_err_set(err, CT_ETIMEDOUT, "gave up after %.1f s: %s has not connected",
                             (double)o->boot.net->timeout_ms / 1000,
                             o->boot.net->peers[first_absent(o->boot.net)].name);
@@ -407,10 +413,9 @@ static int await_incoming(struct opening *o, struct ct_err *err)
             return rc;
         }
     }
-    return 0;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static int watch_controls(struct net *net, struct ct_err *err)
 {

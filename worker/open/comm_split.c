@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Communicators of some of another one's ranks. In the host back end who belongs together is found
- * by one all-reduce in which each rank fills its own place with its color, key and machine: small
- * whole numbers, which floats hold exactly.
+ * Splits communicators. In the host back end the ranks find their groups by one all-reduce, in
+ * which each rank fills in its own color, key and machine: whole numbers that a float holds
+ * exactly. A failure ends the parent, as that of any collective.
  */
 #include "common/alloc.h"
 #include "worker/net/net.h"
@@ -11,17 +11,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Whole numbers up to here are floats. */
+/* A float holds every whole number up to here exactly. */
 #define EXACT_MAX (1 << 24)
 
 /* ---- host back end --------------------------------------------------------------------------- */
 
-/* What each rank tells the others. */
+/* What each rank contributes to the all-reduce. */
 enum { SAYS_COLOR, SAYS_KEY, SAYS_NODE, SAYS_COUNT };
 
 struct member {
     float key;
-    int rank, node; /* as the communicator that is split numbers them */
+    int rank, node; /* numbers in the parent */
 };
 
 static int compare(const void *left, const void *right)
@@ -31,7 +31,7 @@ static int compare(const void *left, const void *right)
                             : (a->rank > b->rank) - (a->rank < b->rank);
 }
 
-/* Those who said this rank's color, in the group's order. `members` has room for all. */
+/* Lists the ranks with this rank's color in the group's order. `members` has room for all ranks. */
 static int list_members(const struct ctw_comm *comm, const float *said, struct member *members,
                         int *count, struct ct_err *err)
 {
@@ -41,7 +41,7 @@ static int list_members(const struct ctw_comm *comm, const float *said, struct m
         const float *theirs = said + SAYS_COUNT * (size_t)r;
         float node = theirs[SAYS_NODE];
         if (!(node >= 0 && node < NET_HOSTS_MAX)) {
-            return ct_err_set(err, CT_EPROTO, "rank %d is on no machine", r);
+            return ct_err_set(err, CT_EPROTO, "rank %d gave an invalid machine number", r);
         }
         if (theirs[SAYS_COLOR] == mine[SAYS_COLOR]) {
             members[(*count)++] = (struct member){theirs[SAYS_KEY], r, (int)node};
@@ -51,7 +51,7 @@ static int list_members(const struct ctw_comm *comm, const float *said, struct m
     return 0;
 }
 
-/* This rank's place in the group. Its machines are numbered anew: some may have no member. */
+/* Finds this rank's place in the group. Only machines with a member get a number. */
 static int find_place(const struct ctw_comm *comm, const struct member *members, int count,
                       struct comm_setup *place, struct ct_err *err)
 {

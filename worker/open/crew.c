@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opening a communicator is a barrier, a counter under a lock: the last rank to arrive makes the
- * communicators of all and wakes the others. A rank that gives up, or a deadline, ends the barrier
- * for everyone. The crew's creator frees it after the last thread has ended.
+ * Ranks that are threads of one process. Opening a communicator is a barrier, a counter under a
+ * lock: the last rank to arrive makes the communicators of all ranks and wakes the others. A rank
+ * that gives up, or a deadline, ends the barrier for all. The creator frees the crew after the last
+ * thread has ended.
  */
 #include "worker/open/crew.h"
 
@@ -15,14 +16,14 @@
 
 struct ctw_crew {
     int size;
-    atomic_bool over; /* a rank has given up; read by others in their waits */
+    atomic_bool over; /* a rank has given up; the others read it while they wait */
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* of what follows */
-    int arrived;            /* ranks at the barrier */
-    unsigned barriers;      /* that are over */
+    pthread_cond_t changed; /* signals changes of the fields below */
+    int arrived;            /* ranks that wait at the barrier */
+    unsigned barriers;      /* number of barriers that are over */
     int devices[CTW_CREW_MAX];
     void *handles[CTW_CREW_MAX];
-    int rc; /* of the last barrier */
+    int rc; /* result of the last barrier */
     struct ct_err reason;
     struct ctw_job jobs[];
 };
@@ -55,7 +56,7 @@ int ctw_crew_open(struct ctw_job *job, int size, struct ctw_crew **out, struct c
         return ct_err_set(err, CT_EINVAL, "ctw_crew_open: invalid argument");
     }
     if (job->env.world_size != 1) {
-        return ct_err_set(err, CT_EINVAL, "one of %d workers cannot be several ranks itself",
+        return ct_err_set(err, CT_EINVAL, "one of %d workers cannot open ranks of its own",
                           job->env.world_size);
     }
     struct ctw_crew *crew = ct_calloc(1, sizeof(*crew) + (size_t)size * sizeof(crew->jobs[0]));
@@ -72,7 +73,7 @@ int ctw_crew_open(struct ctw_job *job, int size, struct ctw_crew **out, struct c
         rank->env = job->env;
         rank->env.rank = rank->env.local_rank = rank->env.device_index = i;
         rank->env.world_size = rank->env.local_world_size = size;
-        /* What a launcher keeps for a worker is for one rank. */
+        /* What a launcher provides for a worker is for one rank only. */
         rank->env.launched = rank->env.device_own = false;
         rank->env.snapshot[0] = '\0';
         rank->timeout_ms = job->timeout_ms;
@@ -105,7 +106,7 @@ void ctw_crew_abort(struct ctw_crew *crew)
     (void)pthread_mutex_unlock(&crew->lock);
 }
 
-/* With the lock held. */
+/* Needs the lock. */
 static int await_others(struct ctw_crew *crew, int64_t timeout_ms, struct ct_err *err)
 {
     int64_t deadline = ct_deadline_in(NULL, timeout_ms);
@@ -152,7 +153,7 @@ int crew_connect(struct ctw_crew *crew, const struct comm_setup *setup, void **r
     }
     (void)pthread_mutex_unlock(&crew->lock);
     if (rc != 0) {
-        ctw_crew_abort(crew); /* nobody need wait for this rank */
+        ctw_crew_abort(crew); /* no rank waits for this one any more */
     }
     return rc;
 }

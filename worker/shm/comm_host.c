@@ -2,10 +2,9 @@
  *
  * Collectives between processes of one machine, on what host.h provides.
  *
- * all_reduce: rank r sums share r of all ranks' numbers. Numbers are read where they are when they
- * lie in CTW_MEMORY_OWN, and the sum is written where all see it when it belongs into
- * CTW_MEMORY_SHARED; what is private passes through the staging buffer, a chunk at a
- * time.
+ * all_reduce: rank r sums share r of all ranks' arrays. It reads arrays of CTW_MEMORY_OWN in place
+ * and writes the sum directly to CTW_MEMORY_SHARED. Private memory passes through the staging
+ * buffer, one chunk at a time. A failure ends the communicator; host_close() frees it.
  */
 #include "worker/comm/link.h"
 #include "worker/shm/host.h"
@@ -14,7 +13,7 @@
 
 /* ---- reductions ------------------------------------------------------------------------------ */
 
-/* Sums this rank's share of `len` numbers into `to` and waits until all have. */
+/* Sums this rank's share of `len` numbers into `to` and waits until all ranks have. */
 static int sum_chunk(struct host *host, float *to, size_t len, struct ct_err *err)
 {
     size_t begin, end;
@@ -23,7 +22,7 @@ static int sum_chunk(struct host *host, float *to, size_t len, struct ct_err *er
     return sync_barrier(&host->sync, err);
 }
 
-/* Sources that are not private move along with the chunks. */
+/* Moves the pointers of the sources that are not private to the next chunk. */
 static void advance_sources(struct host *host, size_t len)
 {
     for (int r = 0; r < host->comm.size; r++) {
@@ -33,7 +32,7 @@ static void advance_sources(struct host *host, size_t len)
     }
 }
 
-/* The first chunk of a private `send` is in the staging buffer already. */
+/* Sums in chunks. The first chunk of a private `send` is already in the staging buffer. */
 static int reduce_in_chunks(struct host *host, const float *send, float *recv, size_t count,
                             bool into_shared, struct ct_err *err)
 {
@@ -56,7 +55,7 @@ static int reduce_in_chunks(struct host *host, const float *send, float *recv, s
             return rc;
         }
         if (!into_shared) {
-            /* Nobody writes the next sum before this rank has come to the next barrier. */
+            /* No rank writes the next sum before this one has reached the next barrier. */
             memcpy(recv + at, host->result, len * sizeof(float));
         }
     }
@@ -113,9 +112,9 @@ static int host_reduce_scatter(struct ctw_comm *comm, float *buf, size_t count, 
     return 0;
 }
 
-/* ---- the others ------------------------------------------------------------------------------ */
+/* ---- broadcast and barrier ------------------------------------------------------------------- */
 
-/* Through all staging buffers together, as one large chunk. */
+/* Broadcasts private memory through all staging buffers together, used as one large chunk. */
 static int broadcast_in_chunks(struct host *host, unsigned char *buf, size_t bytes, bool is_root,
                                struct ct_err *err)
 {
@@ -132,7 +131,7 @@ static int broadcast_in_chunks(struct host *host, unsigned char *buf, size_t byt
         if (!is_root) {
             memcpy(buf + at, host->all_staging, len);
         }
-        /* The root overwrites the buffer only when all have read it. */
+        /* The root overwrites the staging memory only when all ranks have read it. */
         rc = sync_barrier(&host->sync, err);
         if (rc != 0) {
             return rc;
@@ -159,13 +158,13 @@ static int host_broadcast(struct ctw_comm *comm, void *buf, size_t bytes, int ro
     }
     const void *from = arena_resolve(&host->arena, CTW_MEMORY_OWN, root, at, bytes);
     if (from == NULL) {
-        return ct_err_set(err, CT_EPROTO, "rank %d names memory it does not have",
+        return ct_err_set(err, CT_EPROTO, "rank %d published a buffer outside its memory",
                           host->first + root);
     }
     if (comm->rank != root && bytes > 0) {
         memcpy(buf, from, bytes);
     }
-    /* The root may change its buffer only when all have read it. */
+    /* The root may change its buffer only when all ranks have read it. */
     return sync_barrier(&host->sync, err);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opens the shared file through the store, publishes what each operation is about, and finds the
- * peers' buffers. Ranks that do not do the same get CT_EPROTO with both descriptions. A failure on
- * the way tells the peers, so that they do not wait until their deadline.
+ * Opens the shared file through the store, publishes the description of each operation, and finds
+ * the peers' buffers. If two ranks' descriptions differ, both are told in CT_EPROTO. A failure
+ * while opening tells the peers, so that they do not wait until their deadline.
  */
 #include "worker/shm/host.h"
 
@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Room for "host/" and a number. */
+/* For "host/" and a number. */
 #define KEY_MAX 24
 
 static const char *const op_names[] = {
@@ -20,7 +20,7 @@ static const char *const op_names[] = {
     [HOST_OP_BROADCAST] = "broadcast",   [HOST_OP_BARRIER] = "barrier",
 };
 
-/* ---- the beginning of an operation ----------------------------------------------------------- */
+/* ---- the start of an operation --------------------------------------------------------------- */
 
 const struct sync_desc *host_desc(const struct host *host, int rank)
 {
@@ -88,7 +88,7 @@ int host_find_sources(struct host *host, size_t bytes, bool *all_shared, struct 
             from = arena_resolve(&host->arena, CTW_MEMORY_OWN, r, at, bytes);
         }
         if (from == NULL) {
-            return ct_err_set(err, CT_EPROTO, "rank %d names memory it does not have",
+            return ct_err_set(err, CT_EPROTO, "rank %d published a buffer outside its memory",
                               host->first + r);
         }
         host->sources[r] = from;
@@ -152,7 +152,7 @@ static void abandon(struct host *host)
     host_free(host);
 }
 
-/* Makes or finds the shared file. */
+/* Creates the shared file on rank 0, opens it on the others. */
 static int exchange(struct host *host, const struct comm_setup *setup, struct ct_err *err)
 {
     char key[KEY_MAX];
@@ -176,7 +176,7 @@ static int exchange(struct host *host, const struct comm_setup *setup, struct ct
     return rc;
 }
 
-/* The staging buffers are the first region: one block per rank and one more for the sum. */
+/* The staging buffers are the first region: one block per rank, and one for the sum. */
 static int make_staging(struct host *host, struct ct_err *err)
 {
     void *staging, *result;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Spin, then sleep in slices, and look around between the slices. Every way out but success writes
- * a verdict first, which wakes all that sleep. A peer's pidfd is closed when the peer has ended,
- * the others at the end.
+ * Waiting: spin, then sleep in slices, and between slices look for a reason to give up. Every
+ * failure first writes a verdict, which wakes all sleepers. The pidfd of a peer is closed when the
+ * peer has ended, the others by sync_fini().
  */
 #include "worker/shm/sync.h"
 
@@ -21,27 +21,27 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Measured with 2 ranks on 2 cores and with 4 on 2: long enough that busy peers meet without a
- * system call, short against a time slice. */
+/* Long enough that ranks with a core each meet without a system call, and short against a time
+ * slice (measured with 2 and 4 ranks on 2 cores). */
 #define SPIN_TURNS 2000
 
-/* Where ranks outnumber the cores: a turn is another rank's time slice then, or costs half a
- * microsecond where none waits for this core. Waking a core that fell asleep costs more than all of
- * them (4 ranks on 2 cores that train with 16 samples each: 147 -> 170 thousand samples/s). */
+/* If there are more ranks than cores, each turn yields: it gives another rank a time slice, or
+ * costs half a microsecond if no rank waits for this core. Waking a sleeping core costs more than
+ * all these turns (4 ranks on 2 cores, 16 samples each: 147 -> 170 thousand samples/s). */
 #define YIELD_TURNS 50
 
-/* Longest sleep between two looks at the peers: how late a death is noticed. */
+/* Longest sleep between two looks at the peers, and so the delay until a death is noticed. */
 #define SLICE_NS (5 * CT_NS_PER_MS)
 
-/* Missing ranks that a message names (of up to 5 characters and a separator each). */
+/* How many missing ranks a message names, each with up to 5 characters and a separator. */
 #define MISSING_NAMED_MAX 8
 #define MISSING_TEXT_MAX 128
 #define RANK_TEXT_MAX 48
 
-/* In place of a pidfd. */
+/* Values in place of a pidfd. */
 enum { UNWATCHED = -1, ENDED = -2 };
 
-/* A verdict is a reason with the rank that it is about (or that pronounced it) in the low bits. */
+/* A verdict is a reason and, in its low bits, the rank that it is about or that has written it. */
 enum reason { REASON_NONE, REASON_DIED, REASON_ABORTED, REASON_TIMED_OUT, REASON_TOLD };
 #define VERDICT_RANK_BITS 16
 #define VERDICT(reason, rank) (((uint32_t)(reason) << VERDICT_RANK_BITS) | (uint32_t)(rank))
@@ -58,7 +58,7 @@ static void relax(void)
 
 /* ---- futex ----------------------------------------------------------------------------------- */
 
-/* Sleeps while *word == value, at most ns; every wake-up is allowed to be false. */
+/* Sleeps while *word == value, at most `ns`. It may also return for no reason. */
 static void futex_wait(_Atomic uint32_t *word, uint32_t value, int64_t ns)
 {
     struct timespec limit = {.tv_sec = ns / CT_NS_PER_S, .tv_nsec = ns % CT_NS_PER_S};
@@ -85,7 +85,7 @@ static int name_of(const struct sync *sync, int rank)
     return sync->names != NULL && rank < sync->size ? sync->names[rank] : sync->first + rank;
 }
 
-/* Writes "rank 1 has", "ranks 1, 4 have" or "" of the others that are behind; returns how many. */
+/* Writes "rank 1 has", "ranks 1, 4 have" or "" for missing ranks, and returns their number. */
 static int list_missing(const struct sync *sync, bool joining, char out[MISSING_TEXT_MAX])
 {
     char list[MISSING_TEXT_MAX / 2] = "";
@@ -118,7 +118,7 @@ static int timed_out(struct sync *sync, bool joining, struct ct_err *err)
                       (double)sync->timeout_ms / 1000, missing);
 }
 
-/* "rank 3 (pid 4711)". */
+/* Writes for example "rank 3 (pid 4711)". */
 static const char *name_rank(const struct sync *sync, int rank, char out[RANK_TEXT_MAX])
 {
     long pid = rank < sync->size ? sync->page->slots[rank].pid : 0;
@@ -140,7 +140,7 @@ static int explain(struct sync *sync, uint32_t verdict, bool joining, struct ct_
     case REASON_ABORTED:
         return ct_err_set(err, CT_EPEER, "%s aborted", who);
     case REASON_TIMED_OUT: {
-        /* Who waits for the same rank tells the same; the late rank learns who gave up. */
+        /* Ranks that wait for the same rank all name it. That one learns who gave up. */
         char missing[MISSING_TEXT_MAX];
         if (list_missing(sync, joining, missing) > 0) {
             return timed_out(sync, joining, err);
@@ -157,7 +157,8 @@ static int explain(struct sync *sync, uint32_t verdict, bool joining, struct ct_
 
 /* ---- peers ----------------------------------------------------------------------------------- */
 
-/* A peer that left in order may end as it likes; who still waits for it is told that it left. */
+/* Notes the end of a peer. One that left before may end in any way: ranks that still wait for it
+ * are told that it left. */
 static void note_end(struct sync *sync, int rank)
 {
     if (atomic_load(&sync->page->slots[rank].presence) != SYNC_LEFT) {
@@ -176,7 +177,7 @@ static int watch_peer(struct sync *sync, int rank, struct ct_err *err)
         return ct_err_sys(err, ct_code_from_errno(saved), saved, "cannot watch rank %d (pid %ld)",
                           name_of(sync, rank), (long)pid);
     }
-    /* After pidfd_open, so that the answer is about the process the descriptor holds. */
+    /* Read after pidfd_open(), so that it belongs to the process behind the descriptor. */
     uint64_t started = 0;
     int rc = fd >= 0 ? proc_start_time(pid, &started) : CT_ENOENT;
     if (rc == CT_ENOMEM) {
@@ -216,7 +217,7 @@ static int watch_newcomers(struct sync *sync, struct ct_err *err)
     return 0;
 }
 
-/* The look between two slices of a wait. */
+/* Looks for a reason to give up, between two slices of a wait. */
 static int look_around(struct sync *sync, bool joining, struct ct_err *err)
 {
     int rc = watch_newcomers(sync, err);
@@ -253,8 +254,8 @@ static int look_outside(struct sync *sync, struct ct_err *err)
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-/* Has *word changed within the turns? A waiter that kept a core from the peer it waits for would
- * wait for itself. */
+/* Has *word changed within the turns? On a crowded machine each turn yields, because otherwise a
+ * waiter could keep the core from the peer that it waits for. */
 static bool spin(const struct sync *sync, const _Atomic uint32_t *word, uint32_t old)
 {
     for (int turn = 0; turn < sync->spin; turn++) {
@@ -275,7 +276,8 @@ static int wait_change(struct sync *sync, _Atomic uint32_t *word, uint32_t old, 
                        int64_t deadline, struct ct_err *err)
 {
     for (;;) {
-        /* Counted before the kernel compares the word: whoever changes it afterwards sees us. */
+        /* sleepers is raised before the kernel compares the word, so a peer that changes the word
+         * afterwards sees it. */
         (void)atomic_fetch_add(&sync->page->sleepers, 1);
         futex_wait(word, old, SLICE_NS);
         (void)atomic_fetch_sub(&sync->page->sleepers, 1);
@@ -287,8 +289,8 @@ static int wait_change(struct sync *sync, _Atomic uint32_t *word, uint32_t old, 
             rc = look_outside(sync, err);
         }
         if (atomic_load(word) != old) {
-            /* It came while we looked, so what we saw (a peer that went home after its last
-             * barrier) does not matter. */
+            /* The change came during the look, so what the look has found (for example a peer that
+             * left after its last barrier) does not matter. */
             return 0;
         }
         if (rc == 0 && ct_clock_now(NULL) >= deadline) {
@@ -311,7 +313,7 @@ int sync_barrier(struct sync *sync, struct ct_err *err)
     if (before + 1 == (uint32_t)sync->size) {
         uint32_t verdict = atomic_load_explicit(&page->verdict, memory_order_relaxed);
         if (verdict != 0) {
-            /* The others have given up: this barrier must not count as met. */
+            /* The other ranks have given up, so this barrier must not count as passed. */
             return explain(sync, verdict, false, err);
         }
         atomic_store_explicit(&page->arrived, 0, memory_order_relaxed);
@@ -333,7 +335,7 @@ int sync_wait(struct sync *sync, _Atomic uint32_t *word, uint32_t old, struct ct
     if (spin(sync, word, old)) {
         return 0;
     }
-    /* Counted as if at a barrier: who left, or is late, is told from those who wait, too. */
+    /* Raised as at a barrier, so that peers that left or are late count as missing. */
     sync->arrived++;
     int rc = wait_change(sync, word, old, false, ct_deadline_in(NULL, sync->timeout_ms), err);
     sync->arrived--;
@@ -353,7 +355,7 @@ int sync_join(struct sync *sync, struct ct_err *err)
     struct sync_slot *slot = &page->slots[sync->rank];
     uint32_t absent = SYNC_ABSENT;
     if (!atomic_compare_exchange_strong(&slot->presence, &absent, SYNC_COMING)) {
-        return ct_err_set(err, CT_EPROTO, "rank %d has come already, from another process",
+        return ct_err_set(err, CT_EPROTO, "another process has already joined as rank %d",
                           name_of(sync, sync->rank));
     }
     slot->pid = getpid();
@@ -368,7 +370,7 @@ int sync_join(struct sync *sync, struct ct_err *err)
     for (;;) {
         uint32_t present = atomic_load(&page->present);
         if (present >= (uint32_t)sync->size) {
-            /* Nobody leaves without a watch on every peer. */
+            /* Before this rank goes on, it must watch every peer. */
             return look_around(sync, true, err);
         }
         rc = wait_change(sync, &page->present, present, true, deadline, err);
@@ -380,7 +382,7 @@ int sync_join(struct sync *sync, struct ct_err *err)
 
 int sync_poll(struct sync *sync, struct ct_err *err)
 {
-    /* Counted as if a barrier were ahead: a peer that left would be missed there. */
+    /* Raised as for the next barrier, where a peer that has left would be missing. */
     sync->arrived++;
     int rc = look_around(sync, false, err);
     sync->arrived--;

@@ -117,10 +117,11 @@ class Train(testlib.Case):
         self.assertEqual(kept, {"event": "other"})
         self.assertEqual(
             list(first),
-            ["event", "epoch", "loss", "test_loss", "test_accuracy", "samples_per_s", "world_size",
+            ["event", "epoch", "step", "loss", "test_loss", "test_accuracy", "samples_per_s", "world_size",
              "param_hash"],  # fmt: skip
         )
         self.assertEqual((first["epoch"], second["epoch"]), (1, 2))
+        self.assertEqual((first["step"], second["step"]), (19, 38))
         self.assertEqual(list(done), ["event", "test_accuracy", "seconds", "samples_per_s", "param_hash"])
         self.assertEqual(done["test_accuracy"], second["test_accuracy"])
 

@@ -78,13 +78,13 @@ class TrainData(testlib.Case):
         good = lambda b: npy("|u1", (len(b) // PIXELS, idx.SIDE, idx.SIDE), b)
         plain = lambda b: npy("|u1", (len(b),), b)
         for number, (images, labels, message) in enumerate((
-            (lambda b: b"no array", plain, "train-images.npy: no .npy file"),
+            (lambda b: b"no array", plain, "train-images.npy: not a .npy file"),
             (lambda b: npy("<f8", (1,), bytes(8)), plain, "items of type <f8"),
             (lambda b: npy("<i2", (2, 18), bytes(72)), plain, "images are uint8 or float32"),
             (lambda b: npy("<f4", (1, 1), b"\0\0\xc0\x7f"), plain, "item 0 is not a finite number"),
             (good, lambda b: plain(b[1:]), "599 labels for 600 images"),
             (good, lambda b: npy("|i1", (len(b),), b"\xff" * len(b)), "label 0 is not within"),
-            (good, lambda b: npy("<f4", (len(b),), bytes(4 * len(b))), "labels are one whole number"),
+            (good, lambda b: npy("<f4", (len(b),), bytes(4 * len(b))), "labels must be one whole number"),
         )):  # fmt: skip
             with self.subTest(message=message):
                 folder = self.as_arrays(f"wrong{number}", images, labels)

@@ -66,7 +66,7 @@ class TrainGpus(testlib.Case):
                 "--device", "cpu",
                 launcher=(testlib.program("ctrun"), "--standalone", "-n", gpus, "--no-python"),
             )  # fmt: skip
-            for seed in range(3):
+            for seed in range(2):
                 losses, _, seen = self.train("--gpus", str(gpus), FAKE_GPU_SEED=str(seed))
                 self.assert_close(losses, expected, 1e-4)
                 self.assertGreater(int(seen["captured_collectives"]), 0)
@@ -87,7 +87,7 @@ class TrainGpus(testlib.Case):
             ("bf16", "apart", "consistent"),
         ):  # fmt: skip
             result = self.run_program(
-                testlib.BUILD_ROOT / "bench" / "programs" / "bench-gpu", "mlp", "16384", args[0], "3", "4", "3",
+                testlib.BUILD_ROOT / "bench" / "programs" / "bench-gpu", "mlp", "2048", args[0], "3", "4", "3",
                 "0.01", *args[1:],
                 deadline=150, env={"CTRUN_PLUGIN_DIR": FAKE_GPU_PLUGINS, "FAKE_GPU_REPORT": str(report)},
             )  # fmt: skip

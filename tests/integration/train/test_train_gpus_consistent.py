@@ -10,6 +10,7 @@ import testlib
 from testlib import idx, wait_until
 
 FAKE_GPU_PLUGINS = os.environ["FAKE_GPU_PLUGINS"]
+SANITIZED = os.environ["SANITIZE"] != "none"
 
 # Batches of which the last shard has one row, and an end of an epoch that leaves shards empty.
 ARGS = ("--hidden", "24,16", "--batch-size", "36", "--device", "cuda", "--consistent")
@@ -64,7 +65,8 @@ class GpusConsistent(testlib.Case):
             one = self.hashes(1, *args)
             self.assertEqual(len(set(one)), 2)
             self.assertEqual(self.hashes(1, *args, "--cuda-graph", "off"), one)
-            for world in (2, 4, 8):
+            # Under a sanitizer steps take five times as long, and 4 workers run no code that 2 and 8 do not.
+            for world in (2, 8) if SANITIZED else (2, 4, 8):
                 for how in ((world, *args), (1, *args, "--gpus", str(world))):
                     self.assertEqual(self.hashes(*how, seed=world), one, how)
                     self.assertEqual(self.hashes(*how, "--cuda-graph", "off"), one, how)
@@ -107,7 +109,7 @@ class GpusConsistent(testlib.Case):
 
     def test_workers_that_are_killed(self):
         # Those that survive go on in their process, or all begin anew from a checkpoint.
-        args = ("--epochs", "60", "--metrics-every", "5")
+        args = ("--epochs", "20", "--metrics-every", "5")
         undisturbed = self.hashes(1, *args)
         checkpoints = (
             "--checkpoint-dir", self.tmp / "checkpoints", "--checkpoint-every", "3", "--resume", "auto",
@@ -115,7 +117,7 @@ class GpusConsistent(testlib.Case):
         )  # fmt: skip
         for extra in ((), checkpoints):
             job = self.start(*self.command(4, *args, *extra), env=self.env)
-            for step, victim in ((20, 2), (150, 0)):
+            for step, victim in ((20, 2), (80, 0)):
                 self.kill(job, victim, step)
             result = job.wait(120)
             self.assertEqual(result.code, 0, result)

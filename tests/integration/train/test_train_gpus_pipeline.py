@@ -43,7 +43,7 @@ class GpusPipeline(testlib.Case):
             seen = dict(line.split(" ", 1) for line in path.read_text().splitlines())
             self.assertEqual((seen["violations"], seen["left"]), ("0", "0"), path.read_text())
             if graphs is not None:
-                self.assertEqual(seen["graph_launches"], graphs)
+                self.assertEqual(int(seen["graph_launches"]) > 0, graphs, path.read_text())
             path.unlink()
 
     def train(self, workers, *args, seed=0):
@@ -54,7 +54,8 @@ class GpusPipeline(testlib.Case):
         )
         self.assertEqual(result.code, 0, result)
         piped = workers > 1
-        self.check_rules("0" if piped else None)
+        recorded = "--augment" not in args and "--eval-only" not in args
+        self.check_rules(graphs=recorded if piped else None)
         if piped:
             self.assertRegex(result.out, rf"{workers} workers in pipelines of \d on cuda")
         return [json.loads(line) for line in self.metrics.read_text().splitlines()]

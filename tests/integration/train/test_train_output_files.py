@@ -156,6 +156,23 @@ class OutputFiles(testlib.Case):
                 self.assertIn(message, result.err)
         self.assertEqual(svg.read_bytes(), before)
 
+    def test_two_runs_by_step_in_one_picture(self):
+        files = [self.tmp / f"{name}.jsonl" for name in ("one", "other")]
+        for path, rate in zip(files, ("0.1", "0.01")):
+            self.train("--metrics", path, "--metrics-every", "2", "--lr", rate)
+        svg = self.tmp / "curve.svg"
+        names = ",".join(map(str, files))
+        result = self.run_program(testlib.program("train"), "--plot", names, "-o", svg)
+        self.assertEqual((result.code, result.out, result.err), (0, "", ""))
+        root = xml.etree.ElementTree.parse(svg).getroot()
+        texts = [e.text for e in root.findall("{http://www.w3.org/2000/svg}text")]
+        self.assertTrue(set(map(str, files)) < set(texts), texts)
+        self.assertIn("step", texts)
+        self.assertEqual(len(root.findall("{http://www.w3.org/2000/svg}polyline")), 8)
+        for names, message in ((f"{files[0]},", "a name is empty"), (",".join(["x"] * 9), "more than 8 files")):
+            result = self.run_program(testlib.program("train"), "--plot", names, "-o", svg)
+            self.assertIn(message, result.err)
+
 
 if __name__ == "__main__":
     testlib.main()

@@ -16,7 +16,8 @@ sys.path.insert(0, str(SOURCE_ROOT / "bench"))
 import torture  # noqa: E402
 
 # A sanitizer makes steps slow: fewer are enough to be in the midst of them when a worker is killed.
-EPOCHS = 5 if os.environ["SANITIZE"] != "none" else 30
+SLOW = os.environ["SANITIZE"] != "none"
+EPOCHS = 5 if SLOW else 30
 
 
 class Snapshots(testlib.Case):
@@ -46,9 +47,11 @@ class Snapshots(testlib.Case):
         self.addCleanup(job.proc.kill)
         return job
 
-    def kill_after(self, job, step):
+    def kill_after(self, job, step, generation):
+        """Kills a worker of that generation once the step is done. The memory alone does not tell: a step
+        that the generation before has done is there from the start."""
         deadline = time.monotonic() + testlib.DEADLINE
-        while job.steps_in_memory()[0] < step:
+        while job.steps_in_memory()[0] < step or len(job.resumed()) < generation:
             self.assertTrue(job.running(), job.text())
             self.assertLess(time.monotonic(), deadline, job.text())
             time.sleep(0.002)
@@ -58,9 +61,9 @@ class Snapshots(testlib.Case):
         reports, losses = [], []
         for kills in ((), (3, 50, 90)):
             metrics = self.tmp / f"metrics{len(kills)}"
-            job = self.job(5, "--epochs", "60", "--metrics", metrics)
-            for step in kills:
-                self.kill_after(job, step)
+            job = self.job(5, "--epochs", 15 if SLOW else 60, "--metrics", metrics)
+            for generation, step in enumerate(kills):
+                self.kill_after(job, step, generation)
             self.assertEqual(job.finish(), 0, job.text())
             self.assertEqual(len(job.resumed()), len(kills), job.text())
             epochs = [json.loads(line) for line in metrics.read_text().splitlines()][:-1]
@@ -96,13 +99,14 @@ class Snapshots(testlib.Case):
 
     def test_other_options_do_not_find_it(self):
         # A worker that changes its mind after a restart must not go on with another's state.
+        epochs = 20 if SLOW else 100
         script = self.script(
             "change.sh",
             f'exec {testlib.program("train")} --data synthetic --device cpu --hidden 64 '
-            '--epochs 100 --seed "$CTRUN_GENERATION"\n',
+            f'--epochs {epochs} --seed "$CTRUN_GENERATION"\n',
         )
         proc = self.start_ctrun("-n", "1", "--max-restarts", "1", "--no-python", "sh", script)
-        proc.wait_for("epoch 1/100")
+        proc.wait_for(f"epoch 1/{epochs}")
         (worker,) = children(proc.pid)
         os.kill(worker, signal.SIGKILL)
         result = proc.wait()

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A thread of the kernel that never waits costs a call: it begins on the stack where the one before
- * it ended. One that waits keeps its stack, and others go on, of its own block or of another one
- * that has begun. Shared memory is in variables of the program: when blocks change, so does what is
- * in them.
+ * A thread of the kernel that never waits is cheap: it begins on the stack on which the previous
+ * one has ended. A thread that waits keeps its stack, and other threads run, of its block or of
+ * another block that has begun. Shared memory is in static variables of the program. When another
+ * block runs, their content is exchanged.
  */
 #include "tests/lib/fake_gpu/fake_block.h"
 
@@ -18,14 +18,15 @@
 #define LANES_MAX 1024u
 #define WARP 32u
 #define SHARED_MAX 64
-#define SHARED_BYTES ((size_t)48 << 10) /* what a block has without asking for more */
+#define SHARED_BYTES ((size_t)48 << 10) /* what a block has unless the launch asks for more */
 
-/* Blocks that have begun and not ended; only one thread of the host is ever here (FAKE_ALONE). */
+/* The most blocks that have begun and not ended. Only one thread of the host is ever here
+ * (FAKE_ALONE). */
 #define RESIDENT_MAX 4
 
-/* One of so many waits of a thread lets another block go on. */
+/* At one of so many waits of a thread, another block runs. */
 #define BLOCK_TURNS 32
-/* Where blocks tell each other something, one of so many is late. */
+/* At one of so many atomic operations and fences, the block becomes late. */
 #define LATE_TURNS 6
 
 struct block;
@@ -34,7 +35,7 @@ struct lane {
     struct block *block;
     struct fake_fiber *fiber; /* NULL = it has not begun */
     uint3 at;
-    int line; /* of the source, where it waits */
+    int line; /* of the source at which it waits */
     enum fake_warp_op op;
     unsigned mask, arg;
     uint64_t in, out;
@@ -42,17 +43,18 @@ struct lane {
 
 struct shared {
     void *memory;
-    void *kept; /* what was in it, while another block runs */
+    void *kept; /* the content while another block runs */
     size_t bytes;
 };
 
 struct block {
     bool runs; /* has begun and not ended */
-    bool late;
+    bool late; /* runs only when no other block can */
     uint3 at;
     struct lane lanes[LANES_MAX];
     unsigned ready[LANES_MAX], ready_count, ended;
-    unsigned at_barrier, at_warp[LANES_MAX / WARP]; /* who waits: how many, and the lanes' bits */
+    unsigned at_barrier;                /* how many lanes wait there */
+    unsigned at_warp[LANES_MAX / WARP]; /* the bits of the lanes that wait in their warp */
     struct shared shared[SHARED_MAX];
     unsigned shared_count;
     void *dynamic_shared;
@@ -62,7 +64,7 @@ struct block {
 static struct block blocks[RESIDENT_MAX], *current;
 static unsigned resident, lane_count;
 static bool broken;
-static struct lane *now, *next; /* the lane that runs; the one that a free fiber begins */
+static struct lane *now, *next; /* the lane that runs; the lane that a free fiber will begin */
 
 static struct fake_fiber host, fibers[RESIDENT_MAX * LANES_MAX],
     *free_fibers[RESIDENT_MAX * LANES_MAX], *self;
@@ -89,7 +91,7 @@ static void change_to(struct fake_fiber *fiber)
     fake_fiber_change(from, fiber);
 }
 
-/* The rule is broken for good: the rest of the launch is dropped. Does not come back. */
+/* Reports a violation and drops the rest of the launch. Does not return to a kernel. */
 static void break_off(int line, const char *what)
 {
     static char text[200];
@@ -105,7 +107,7 @@ static void break_off(int line, const char *what)
 
 static void pass_on(struct lane *waiting);
 
-/* What a fiber runs: threads of the kernel, one after the other. */
+/* The function of each fiber. It runs threads of the kernel, one after the other. */
 static void work(void)
 {
     for (;;) {
@@ -147,7 +149,7 @@ static void change_memory(struct block *to)
     fake_place.block = to->at;
 }
 
-/* One drawn of those that can go on, or NULL. */
+/* Draws one of the blocks that can run, or returns NULL. */
 static struct block *draw_block(bool late)
 {
     struct block *chosen = NULL;
@@ -161,7 +163,7 @@ static struct block *draw_block(bool late)
     return chosen;
 }
 
-/* The one that runs mostly goes on. One that is late does when no other can. */
+/* Mostly the current block continues. A late block runs only when no other can. */
 static struct block *pick_block(void)
 {
     bool stays = resident == 1 || draw(BLOCK_TURNS) > 0;
@@ -189,9 +191,9 @@ static struct lane *pick_lane(void)
     return lane;
 }
 
-/* Another lane goes on. Comes back when `waiting` may; for NULL, whose fiber is free now, when
- * there is a lane for it to begin. The host goes on when a block has ended, and when no lane can.
- */
+/* Lets another lane run, and returns when `waiting` may run again. NULL means that the lane of this
+ * fiber has ended: then it returns when there is a lane that the fiber can begin. The host runs
+ * when a block has ended, or when no lane can run. */
 static void pass_on(struct lane *waiting)
 {
     bool over = waiting == NULL && current->ended == lane_count;
@@ -240,7 +242,8 @@ void fake_barrier(int line)
     pass_on(lane);
 }
 
-/* Waits for nobody, but others may go on: all that there are, if the block is late from here on. */
+/* Lets other threads run, without waiting for them. If the block becomes late here, all others that
+ * can run do so first. */
 static void yield(void)
 {
     current->ready[current->ready_count++] = (unsigned)(now - current->lanes);
@@ -281,7 +284,7 @@ static uint64_t result_of(const struct lane *lane, unsigned number, const struct
     return warp[from].in;
 }
 
-/* All of `mask` are here: were they called for the same? */
+/* All lanes of the mask are here. Checks that they are in the same call, and gives the results. */
 static void meet(struct lane *lane, struct lane *warp)
 {
     for (unsigned i = 0; i < WARP; i++) {
@@ -332,7 +335,7 @@ void fake_shared(void *memory, size_t bytes)
         break_off(0, "more shared memory than a block has");
     }
     b->shared[b->shared_count++] = (struct shared){memory, malloc(bytes), bytes};
-    memset(memory, 0xff, bytes); /* in each type of floating point a NaN */
+    memset(memory, 0xff, bytes); /* a NaN in each type of floating point */
 }
 
 void *fake_dynamic_shared(void)
@@ -342,7 +345,7 @@ void *fake_dynamic_shared(void)
 
 /* ---- between blocks -------------------------------------------------------------------------- */
 
-/* The first one of a grid: from now on each block sees memory in its own way. */
+/* At the first atomic operation or fence of a grid, each block gets its own view of memory. */
 static void begin_views(void)
 {
     if (fake_views_begin()) {
@@ -400,7 +403,7 @@ static void end_block(struct block *b)
     current = b == current ? NULL : current;
 }
 
-/* Until a block has ended; false when none can go on. */
+/* Runs until a block has ended, or until no lane can run. False if no lane can run at all. */
 static bool go_on(void)
 {
     struct lane *lane = pick_lane();
@@ -478,7 +481,7 @@ static void run_grid(const void *data)
             end_block(&blocks[b]);
         }
     }
-    if (broken) { /* nobody comes back to what they were in the middle of */
+    if (broken) { /* fibers in the middle of a kernel are never resumed */
         free_count = 0;
         fiber_count = 0;
     }

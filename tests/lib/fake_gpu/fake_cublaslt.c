@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cuBLASLt of the stand-in: tests/lib/fake_gpu/fake_gpu.h. Products of row-by-column loops; kernels
- * that it offers are numbers, each good for the one shape that it was offered for. They add in
- * orders of their own, and which is offered first depends on all that the heuristic is told. With a
- * workspace the first ones split the dot products, in as many pieces as would fill a GPU.
+ * cuBLASLt of the fake GPU (tests/lib/fake_gpu/fake_gpu.h): descriptors, the heuristic, and the
+ * checks of a product. The kernels that the heuristic offers are numbers, each valid for one shape.
+ * Each kernel adds in an order of its own. Which one is offered first depends on everything that
+ * the heuristic is given. With a workspace, the first kernels split the dot products into pieces,
+ * as real ones do to fill a GPU.
  */
 #include "tests/lib/fake_gpu/fake_cublaslt.h"
 
@@ -17,10 +18,10 @@ struct limits {
     uint32_t schemes, align[4];
 };
 
-/* The words of a kernel that cuBLASLt keeps to itself. */
+/* The places of these values in the opaque data of a kernel. */
 enum { SIGNATURE, LANES, SPLITS, FEWEST };
 
-/* What a handle points to is ours: the real ones are opaque. */
+/* The handles of cuBLASLt are opaque. Here they point to these structures. */
 static struct fake_layout *layout_of(cublasLtMatrixLayout_t handle)
 {
     return (struct fake_layout *)(void *)handle;
@@ -106,10 +107,8 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t handle,
         {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &d->aux_ld, sizeof d->aux_ld},
         {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &d->a_scale, sizeof d->a_scale},
         {CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &d->b_scale, sizeof d->b_scale},
+        {CUBLASLT_MATMUL_DESC_FAST_ACCUM, &d->fast, sizeof d->fast},
     };
-    if (id == CUBLASLT_MATMUL_DESC_FAST_ACCUM && bytes == sizeof(int8_t)) {
-        return CUBLAS_STATUS_SUCCESS;
-    }
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         if (known[i].id == id && known[i].bytes == bytes) {
             memcpy(known[i].to, value, bytes);
@@ -205,7 +204,7 @@ static uint64_t mix(const uint64_t *parts, size_t count)
     return hash;
 }
 
-/* What a kernel is good for: not how many matrices. */
+/* Returns a hash of the shape for which a kernel is valid, without the number of matrices. */
 static uint64_t signature(const struct fake_desc *d, const struct fake_layout *a,
                           const struct fake_layout *b, const struct fake_layout *out)
 {
@@ -225,7 +224,7 @@ static uint64_t signature(const struct fake_desc *d, const struct fake_layout *a
     return mix(parts, sizeof parts / sizeof parts[0]);
 }
 
-/* Each shape has epilogues of its own that are refused, one of three. */
+/* For each shape, about a third of the epilogues is refused; which ones depends on the chip. */
 static bool refuses(const struct fake_desc *d, const struct fake_layout *a,
                     const struct fake_layout *b, const struct fake_layout *out)
 {
@@ -235,7 +234,8 @@ static bool refuses(const struct fake_desc *d, const struct fake_layout *a,
            (drawn || (fake.no_epilogues & (int)d->epilogue) != 0);
 }
 
-/* Candidate number `i`. The first ones of a batch of matrices cannot do small ones. */
+/* Returns candidate number `i`. For a batch of matrices, the first candidates cannot compute a
+ * smaller batch. */
 static cublasLtMatmulAlgo_t offer(const struct fake_desc *d, const struct fake_layout *a,
                                   const struct fake_layout *b, const struct fake_layout *out,
                                   const struct limits *limits, int i)
@@ -258,6 +258,23 @@ static size_t workspace_of(const cublasLtMatmulAlgo_t *algo)
     return algo->data[SPLITS] > 1 ? 1024 : 0;
 }
 
+static bool is_fp8(const struct fake_layout *l)
+{
+    return l->type == CUDA_R_8F_E4M3 || l->type == CUDA_R_8F_E5M2;
+}
+
+/* Of Hopper: one layout, one at least of the factors e4m3, and no sums of a factor. */
+static bool fp8_fits(const struct fake_desc *d, const struct fake_layout *a,
+                     const struct fake_layout *b)
+{
+    bool types = is_fp8(a) && is_fp8(b) && (a->type == CUDA_R_8F_E4M3 || b->type == CUDA_R_8F_E4M3);
+    bool sizes = a->rows % 16 == 0 && a->cols % 16 == 0 && b->cols % 16 == 0 && a->ld % 16 == 0 &&
+                 b->ld % 16 == 0;
+    return types && sizes && d->ta == CUBLAS_OP_T && d->tb == CUBLAS_OP_N && a->rows == b->rows &&
+           d->epilogue != CUBLASLT_EPILOGUE_BGRADB && d->compute == CUBLAS_COMPUTE_32F &&
+           d->a_scale != NULL && d->b_scale != NULL;
+}
+
 /* The table of types in cuBLASLt's manual, as far as it goes here. */
 static bool types_fit(const struct fake_desc *d, const struct fake_layout *a,
                       const struct fake_layout *b, const struct fake_layout *out)
@@ -265,11 +282,9 @@ static bool types_fit(const struct fake_desc *d, const struct fake_layout *a,
     bool f32 = a->type == CUDA_R_32F && out->type == CUDA_R_32F;
     bool wide = out->type == CUDA_R_32F || out->type == CUDA_R_16BF;
     bool bf16 = a->type == CUDA_R_16BF && wide;
-    bool e4m3 = a->type == CUDA_R_8F_E4M3 && wide && d->ta == CUBLAS_OP_T && d->tb == CUBLAS_OP_N &&
-                a->rows % 16 == 0 && a->cols % 16 == 0 && b->cols % 16 == 0 && d->a_scale != NULL &&
-                d->b_scale != NULL;
+    bool same = a->type == b->type;
     bool tf32 = d->compute != CUBLAS_COMPUTE_32F_FAST_TF32 || f32;
-    return a->type == b->type && tf32 && (f32 || bf16 || e4m3);
+    return (tf32 && same && (f32 || bf16)) || (wide && fp8_fits(d, a, b));
 }
 
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t lt, cublasLtMatmulDesc_t op,
@@ -359,19 +374,23 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t lt, cublasLtMatmulDesc_t op, cons
               "a kernel that was chosen for another shape");
     fake_rule((uint64_t)p.ld.count >= algo->data[FEWEST] && p.la.count == p.ld.count &&
                   p.lb.count == p.ld.count,
-              "a kernel that cannot do so few matrices, or factors of another number");
+              "a kernel for larger batches, or factors with another number of matrices");
     fake_rule(workspace_of(algo) <= bytes && (bytes == 0 || workspace != NULL),
               "a kernel without the workspace that it needs");
     fake_rule(p.ld.count == 1 || (((int)p.desc.epilogue & (128 | CUBLASLT_EPILOGUE_BGRADB)) == 0),
-              "bits or bias gradients of several matrices: the stand-in cannot do that");
+              "ReLU bits or bias gradients of several matrices, which the fake GPU cannot compute");
     fake_rule(((int)p.desc.epilogue & 128) == 0 ||
                   (p.desc.aux_ld % 128 == 0 && p.desc.aux_ld >= (int64_t)p.ld.rows &&
                    p.desc.aux != NULL && (uintptr_t)p.desc.aux % 16 == 0),
               "bits of a ReLU that are nowhere, not aligned or too narrow");
+    fake_rule(!is_fp8(&p.la) || ((uintptr_t)a % 16 == 0 && (uintptr_t)b % 16 == 0),
+              "8-bit factors that are not aligned to 16 bytes");
+    fake_rule(p.lb.type != CUDA_R_8F_E5M2 || !p.desc.fast, "a gradient that is summed coarsely");
     if (fake_fails()) {
         return CUBLAS_STATUS_EXECUTION_FAILED;
     }
-    fake.e4m3 += p.la.type == CUDA_R_8F_E4M3;
+    fake.e4m3 += p.la.type == CUDA_R_8F_E4M3 && p.lb.type == CUDA_R_8F_E4M3;
+    fake.e5m2 += p.lb.type == CUDA_R_8F_E5M2;
     fake_queue(stream, fake_run_product, &p, sizeof p);
     return CUBLAS_STATUS_SUCCESS;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the parts of the stand-in's cuBLASLt share: matrices, operations and products.
+ * What the parts of the fake GPU's cuBLASLt share: matrices, operations and products.
  */
 #ifndef CT_TESTS_LIB_FAKE_GPU_FAKE_CUBLASLT_H
 #define CT_TESTS_LIB_FAKE_GPU_FAKE_CUBLASLT_H
@@ -26,11 +26,12 @@ struct fake_desc {
     bool has_bias_type;
     int64_t aux_ld;
     const float *a_scale, *b_scale;
+    int8_t fast; /* coarse sums of 8-bit products */
 };
 
 #define FAKE_LANES_MAX 16
 
-/* `lanes`: the order in which the kernel adds. */
+/* `lanes` is the number of partial sums of a dot product, and so the order in which it is added. */
 struct fake_product {
     struct fake_desc desc;
     struct fake_layout la, lb, ld;
@@ -39,7 +40,7 @@ struct fake_product {
     size_t lanes;
 };
 
-/* Queued: computes a struct fake_product. */
+/* Computes a struct fake_product; to be queued. */
 void fake_run_product(const void *data);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How the stand-in's cuBLASLt multiplies.
+ * Computes the products of the fake GPU's cuBLASLt.
  */
 #include "tests/lib/fake_gpu/fake_cublaslt.h"
 #include "tests/lib/fake_gpu/fake_number.h"
@@ -13,8 +13,11 @@ static double get(const void *p, cudaDataType type, size_t i)
     if (type == CUDA_R_32F) {
         return (double)((const float *)p)[i];
     }
-    return (double)(type == CUDA_R_16BF ? from_bf16(((const uint16_t *)p)[i])
-                                        : from_e4m3(((const uint8_t *)p)[i]));
+    if (type == CUDA_R_16BF) {
+        return (double)from_bf16(((const uint16_t *)p)[i]);
+    }
+    uint8_t v = ((const uint8_t *)p)[i];
+    return (double)(type == CUDA_R_8F_E5M2 ? from_e5m2(v) : from_e4m3(v));
 }
 
 static void put(void *p, cudaDataType type, size_t i, double v)
@@ -26,7 +29,7 @@ static void put(void *p, cudaDataType type, size_t i, double v)
     }
 }
 
-/* Element [row, col] of a factor after its transposition. */
+/* Returns element [row, col] of a factor after its transposition. */
 static double factor(const void *p, const struct fake_layout *l, cublasOperation_t t, size_t row,
                      size_t col)
 {
@@ -56,11 +59,12 @@ static double finish(const struct fake_product *p, size_t row, size_t col, doubl
     }
 }
 
-/* Rows that are summed side by side: few enough for registers. */
+/* Rows whose sums are computed at the same time: few enough for registers. */
 #define SIDE_BY_SIDE ((size_t)8)
 
-/* A factor as numbers, its element [j, i] at i * width + j; what is beyond `cols` is 0. That each
- * is read once, not once for each product that it is in, is most of the speed. */
+/* Returns the numbers of a factor, with element [j, i] at i * width + j and 0 beyond `cols`. Each
+ * number is converted once, and not once for each product that it is in, which saves most of the
+ * time. */
 static float *unpack(const void *p, const struct fake_layout *l, cublasOperation_t t, size_t rows,
                      size_t cols, size_t *width)
 {
@@ -77,7 +81,8 @@ static float *unpack(const void *p, const struct fake_layout *l, cublasOperation
     return numbers;
 }
 
-/* In float, since the order shows there; as many sums as the kernel has lanes, added at the end. */
+/* Adds in float, so that the order of the additions changes the bits. Each lane has a sum of its
+ * own; these are added at the end. */
 static void dots(const float *a, size_t step, const float *b, size_t k, size_t lanes, float *sums)
 {
     for (size_t lane = 0; lane < lanes; lane++) {
@@ -126,7 +131,8 @@ static size_t bytes_of(cudaDataType type)
     return type == CUDA_R_32F ? 4 : type == CUDA_R_16BF ? 2 : 1;
 }
 
-/* A product that is timed runs several times in a row: the same again, as nothing else has run. */
+/* Was this product computed just before, with nothing run since? A product that is timed runs
+ * several times in a row, with the same result. */
 static bool is_done(const struct fake_product *p)
 {
     static struct fake_product last;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Streams and events of the stand-in: tests/lib/fake_gpu/fake_gpu.h.
+ * Streams and events of the fake GPU (tests/lib/fake_gpu/fake_gpu.h), and the order in which work
+ * on streams runs.
  */
 #include "tests/lib/fake_gpu/fake_gpu_engine.h"
 
@@ -18,7 +19,7 @@ uint64_t fake_done;
 
 /* ---- threads --------------------------------------------------------------------------------- */
 
-/* Nothing in a test takes so long that another thread is late by that. */
+/* No test makes another thread or process so late. */
 #define PATIENCE_S 20
 
 static pthread_mutex_t alone = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
@@ -35,10 +36,11 @@ void fake_leave(const int *held)
     (void)pthread_mutex_unlock(&alone);
 }
 
-/* When the wait began in which nothing has been done yet; 0 = something has. */
+/* Since when waits have gone on in which nothing has run; 0 = something has run. */
 static time_t idle_since;
 
-/* Other processes tell nobody what they queue. */
+/* Wakes up after a millisecond in any case, because other processes do not signal what they queue.
+ */
 bool fake_await_others(void)
 {
     struct timespec until;
@@ -119,7 +121,7 @@ void fake_drop_all(void)
 void fake_gpu_begin(const struct fake_gpu *script)
 {
     fake_drop_all();
-    while (fake_streams != NULL) { /* a test that failed in its middle may have left some */
+    while (fake_streams != NULL) { /* a test that failed may have left some */
         struct CUstream_st *next = fake_streams->next;
         free(fake_streams);
         fake_streams = next;
@@ -258,7 +260,7 @@ void fake_queue_when(cudaStream_t stream, fake_can_fn can, fake_run_fn run, cons
     }
     struct CUgraph_st *g = s->capture;
     if (g->count == NODES_MAX) {
-        fake_rule(false, "a graph larger than the stand-in can hold");
+        fake_rule(false, "a graph with more nodes than the fake GPU can hold");
         free(copy);
         return;
     }
@@ -278,11 +280,18 @@ void fake_count_collective(cudaStream_t stream, int *held)
     }
     fake.captured_collectives++;
     g->nodes[g->count - 1].collective = true;
-    if (g->held == NULL) {
-        g->held = held;
-        fake.holding++;
-        ++*held;
+    for (int i = 0; i < g->held_count; i++) {
+        if (g->held[i] == held) {
+            return;
+        }
     }
+    if (g->held_count == HELD_MAX) {
+        fake_rule(false, "a graph with more communicators than the fake GPU can hold");
+        return;
+    }
+    fake.holding += g->held_count == 0;
+    g->held[g->held_count++] = held;
+    ++*held;
 }
 
 bool fake_is_idle(void)
@@ -294,7 +303,7 @@ bool fake_is_idle(void)
     return idle;
 }
 
-/* As in a capture of the mode "thread local". */
+/* Checks what a capture of the mode "thread local" forbids. */
 bool fake_may_block(const char *what)
 {
     bool may = true;
@@ -331,7 +340,7 @@ cudaError_t cudaEventCreate(cudaEvent_t *event)
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
     FAKE_ALONE;
-    fake_drain_all(); /* CUDA keeps it until then */
+    fake_drain_all(); /* CUDA keeps an event until the work that uses it is done */
     free(event);
     fake.events--;
     return cudaSuccess;
@@ -360,7 +369,7 @@ static void merge(struct frontier *into, const struct frontier *from)
             there = there || into->node[k] == from->node[i];
         }
         if (!there) {
-            fake_rule(into->count < EDGES_MAX, "more edges than the stand-in can hold");
+            fake_rule(into->count < EDGES_MAX, "more edges than the fake GPU can hold");
             into->node[into->count % EDGES_MAX] = from->node[i];
             into->count += into->count < EDGES_MAX;
         }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Graphs of the stand-in: tests/lib/fake_gpu/fake_gpu.h.
+ * Graphs of the fake GPU (tests/lib/fake_gpu/fake_gpu.h): capturing them, and running their nodes.
  */
 #include "tests/lib/fake_gpu/fake_gpu_engine.h"
 
@@ -14,9 +14,9 @@ void fake_drop_graph(struct CUgraph_st *g)
     for (int i = 0; i < g->count; i++) {
         free(g->nodes[i].data);
     }
-    if (g->held != NULL) {
-        fake.holding--;
-        --*g->held;
+    fake.holding -= g->held_count > 0;
+    for (int i = 0; i < g->held_count; i++) {
+        --*g->held[i];
     }
     free(g);
 }
@@ -75,7 +75,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMo
     return cudaSuccess;
 }
 
-/* Is every node of the graph waited for by what the origin would do next? */
+/* Would the next work on the stream of origin wait for every node of the graph? */
 static bool all_joined(const struct CUgraph_st *g, const struct frontier *last)
 {
     bool reached[NODES_MAX] = {false};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory, device and error words of the stand-in: tests/lib/fake_gpu/fake_gpu.h.
+ * Memory, devices and error texts of the fake GPU: tests/lib/fake_gpu/fake_gpu.h.
  */
 #include "tests/lib/fake_gpu/fake_gpu_engine.h"
 #include "tests/lib/fake_gpu/fake_view.h"
@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Page-locked blocks: only those are read when the copy is done, not when it is queued. */
+/* Page-locked blocks. A copy from such a block reads it when the copy runs. A copy from other host
+ * memory reads it when the copy is queued. */
 #define LOCKED_MAX 64
 static struct {
     char *base;
@@ -32,7 +33,8 @@ struct fill {
     size_t count;
 };
 
-/* So large is only scratch memory, that is cleared to pass the time: its ends will do. */
+/* Only scratch memory is so large, and it is only cleared to pass time. So it is enough to fill
+ * both ends. */
 #define LARGE ((size_t)16 << 20)
 #define END 4096
 
@@ -55,7 +57,7 @@ cudaError_t cudaMalloc(void **ptr, size_t size)
     if (fake_fails() || size > (size_t)1 << 40) {
         return cudaErrorMemoryAllocation;
     }
-    /* As cudaMalloc() aligns it; not cleared. */
+    /* Aligned as by cudaMalloc(), and not zeroed. */
     *ptr = aligned_alloc(256, (size + 255) / 256 * 256);
     run_fill(&(struct fill){*ptr, 0xa5, size});
     fake_view_add(*ptr, size);
@@ -84,6 +86,10 @@ cudaError_t cudaMallocHost(void **ptr, size_t size)
 {
     FAKE_ALONE;
     cudaError_t status = cudaMalloc(ptr, size);
+    if (status == cudaSuccess) {
+        /* The host may write it while a kernel of another rank runs, and a view would undo that. */
+        fake_view_remove(*ptr);
+    }
     for (int i = 0; status == cudaSuccess && i < LOCKED_MAX; i++) {
         if (locked[i].base == NULL) {
             locked[i].base = *ptr;
@@ -91,7 +97,7 @@ cudaError_t cudaMallocHost(void **ptr, size_t size)
             return cudaSuccess;
         }
     }
-    fake_rule(status != cudaSuccess, "more page-locked blocks than the stand-in can hold");
+    fake_rule(status != cudaSuccess, "more page-locked blocks than the fake GPU can hold");
     return status;
 }
 
@@ -211,7 +217,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
     int capability = fake.capability != 0 ? fake.capability : 90;
     (void)device;
     *prop = (struct cudaDeviceProp){
-        .name = "stand-in", .major = capability / 10, .minor = capability % 10};
+        .name = "fake GPU", .major = capability / 10, .minor = capability % 10};
     return fake_fails() ? cudaErrorUnknown : cudaSuccess;
 }
 
@@ -227,7 +233,7 @@ cudaError_t cudaGetLastError(void)
     return error;
 }
 
-/* Is there a kernel for the device? */
+/* Fails if there is no kernel for the device. */
 cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *kernel)
 {
     FAKE_ALONE;

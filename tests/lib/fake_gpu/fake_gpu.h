@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A stand-in for the CUDA runtime, cuBLASLt and NCCL, linked in their place: no GPU,
- * host memory. A communicator made alone has any number of imaginary peers that send what this rank
- * sends, or other processes as peers; those of ncclCommInitAll() are each other's, and their ranks
- * may be threads. It keeps the libraries' rules of order and counts who breaks them; a script says
- * how long things take and what goes wrong.
+ * The fake GPU: fake versions of the CUDA runtime, cuBLASLt and NCCL, which are linked instead of
+ * the real ones. They need no GPU; device memory is memory of the host. The fake GPU checks the
+ * rules of the libraries and counts violations. A script, struct fake_gpu, says how long things
+ * take and what goes wrong.
  *
- * Work is done only when something waits for it, and then in any order that streams, events and
- * graphs allow, drawn from `seed`: what a missing event would leave to chance on a GPU goes wrong
- * here for some seed.
+ * Peers of a communicator from ncclCommInitRankConfig() are other processes, or imaginary ones that
+ * send whatever this rank sends. Those of ncclCommInitAll() are each other's peers, and their ranks
+ * may be threads.
+ *
+ * Queued work runs only when something waits for it, and then in any order that streams, events and
+ * graphs allow. The order is drawn from `seed`. So a missing event, which may or may not do harm on
+ * a GPU, does harm here for some seed.
  */
 #ifndef CT_TESTS_LIB_FAKE_GPU_FAKE_GPU_H
 #define CT_TESTS_LIB_FAKE_GPU_FAKE_GPU_H
@@ -30,43 +33,44 @@ struct fake_gpu {
     int call_error;     /* returned at once by collectives */
     int stream_error;   /* a cudaError_t from cudaStreamQuery() */
     int set_device_error;
-    bool processes;     /* peers of a communicator made alone are processes that have come, too */
+    bool processes;     /* peers from ncclCommInitRankConfig() are processes, not imaginary */
     bool no_mem_alloc;  /* ncclMemAlloc() fails */
     bool no_register;   /* ncclCommRegister() fails */
-    int refusing_peers; /* peers that vote 0 where this rank votes 1 */
-    int fail_cuda_call; /* the n-th of the calls that can fail does; 0 = none */
-    bool any_wins;      /* of the products that are timed; else the first */
+    int refusing_peers; /* imaginary peers that vote 0 where this rank votes 1 */
+    int fail_cuda_call; /* which of the calls that can fail does, counted from 1; 0 = none */
+    bool any_wins;      /* any of the products that are timed may be fastest; otherwise the first */
     int capability;     /* of the device, 0 = 90; there are no kernels for those below 75 */
-    int driver;       /* the driver is too old and says this version (13000 = 13.0); 0 = it is not,
-                         FAKE_NEVER = there is none */
-    int no_epilogues; /* cuBLASLt has no kernel for the epilogues whose bits are set here */
-    unsigned chip; /* another one: for which shapes cuBLASLt refuses which epilogues, and in which
-                      order its kernels add; 0 = it refuses none */
-    bool nccl_threads; /* NCCL queues a collective from a thread of its own, some time after the
-                          call has returned; not of a blocking communicator */
+    int driver;         /* the version of a driver that is too old (13000 = 13.0); 0 = it is new
+                           enough, FAKE_NEVER = no driver is installed */
+    int no_epilogues;   /* cuBLASLt has no kernel for the epilogues whose bits are set here */
+    unsigned chip;      /* number of a GPU model. It decides for which shapes cuBLASLt refuses which
+                           epilogues, and in which order its kernels add. 0 refuses none */
+    bool nccl_threads;  /* NCCL queues a collective from a thread of its own, some time after the
+                           call has returned; not with a blocking communicator */
 
-    /* What happened. */
+    /* What happened: counts. */
     int violations; /* of the rules */
     const char *first_violation;
-    int comms, memory, registrations; /* alive */
+    int comms, memory, registrations; /* that exist now, and so the next line */
     int streams, events, graphs, execs, descriptors;
     int holding;   /* graphs with collectives in them */
     int cliques;   /* groups of communicators with real peers */
     int capturing; /* captures in progress */
     int aborts, destroys;
-    int device;                         /* as set; -1 at first */
-    int calls;                          /* that can fail */
-    int waits;                          /* of the host for the device */
+    int device;                         /* the current one; -1 at first */
+    int calls;                          /* calls that can fail */
+    int waits;                          /* waits of the host for the device */
     int queued, collectives;            /* outside of graphs */
     int captured, captured_collectives; /* into graphs */
     int graph_launches, timed;
     int e4m3;   /* products of such numbers */
+    int e5m2;   /* products of e4m3 and e5m2 numbers */
     int widest; /* most nodes of a graph that could have run at one time */
 };
 
 extern struct fake_gpu fake;
 
-/* Forgets everything; `script` may be NULL. */
+/* Forgets everything and begins with this script. NULL means a script of zeros. */
 void fake_gpu_begin(const struct fake_gpu *script);
 
 #endif

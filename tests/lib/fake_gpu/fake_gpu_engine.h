@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the parts of the stand-in for a GPU share: streams on which functions of the host are
- * queued.
+ * What the parts of the fake GPU share: streams, on which functions of the host are queued.
  */
 #ifndef CT_TESTS_LIB_FAKE_GPU_FAKE_GPU_ENGINE_H
 #define CT_TESTS_LIB_FAKE_GPU_FAKE_GPU_ENGINE_H
@@ -17,20 +16,21 @@
 typedef void (*fake_run_fn)(const void *data);
 typedef bool (*fake_can_fn)(const void *data);
 
-/* What every function that a program calls begins with: ranks may be threads, and the stand-in
- * serves one at a time. */
+/* Every function that a program calls begins with FAKE_ALONE. Ranks may be threads, and the fake
+ * GPU serves one thread at a time. */
 int fake_enter(void);
 void fake_leave(const int *held);
 #define FAKE_ALONE __attribute__((cleanup(fake_leave), unused)) const int alone_ = fake_enter()
 
-/* Nothing can go on before another thread or process queues something: waits a little for that.
- * False when there is none, or none has for seconds. */
+/* Waits a short time until another thread or process queues something, because nothing can run
+ * before. Returns false if there is no other one, or if none has queued anything for seconds. */
 bool fake_await_others(void);
 
 #define NODES_MAX 4096
 #define EDGES_MAX 8
+#define HELD_MAX 8
 
-/* A set of nodes that what comes next waits for. */
+/* The nodes for which the next node waits. */
 struct frontier {
     int node[EDGES_MAX];
     int count;
@@ -38,9 +38,9 @@ struct frontier {
 
 struct graph_node {
     fake_run_fn run;
-    fake_can_fn can; /* NULL = always */
+    fake_can_fn can; /* may it run now? NULL = always */
     bool collective;
-    int priority; /* of the stream */
+    int priority; /* that of the stream */
     void *data;
     struct frontier after;
 };
@@ -50,8 +50,9 @@ struct CUgraph_st {
     struct graph_node nodes[NODES_MAX];
     int count, holders;
     bool broken, ended;
-    pthread_t owner; /* who captures it */
-    int *held;       /* count of the communicator whose collectives are in it; NULL = none are */
+    pthread_t owner;     /* the thread that captures it */
+    int *held[HELD_MAX]; /* the `holding` of each communicator with a collective in it */
+    int held_count;
 };
 
 struct CUgraphExec_st {
@@ -60,8 +61,8 @@ struct CUgraphExec_st {
 
 /* cudaEvent_t */
 struct CUevent_st {
-    uint64_t asked, done;       /* recordings */
-    struct CUgraph_st *capture; /* the last recording was into this */
+    uint64_t asked, done;       /* recordings that are queued, and those that have run */
+    struct CUgraph_st *capture; /* the last recording went into this graph; NULL = into none */
     struct frontier frontier;
 };
 
@@ -76,8 +77,8 @@ struct op {
     struct CUevent_st *event;
     uint64_t number;
     struct CUgraph_st *graph;
-    bool *done; /* nodes of the graph */
-    int left;   /* those that are not */
+    bool *done; /* which nodes of the graph have run */
+    int left;   /* how many have not */
     bool collective;
 };
 
@@ -87,71 +88,72 @@ struct CUstream_st {
     struct op *head, *tail;
     struct CUgraph_st *capture;
     struct frontier frontier;
-    bool origin; /* of its capture */
+    bool origin; /* the capture began on this stream */
     int device, priority;
 };
 
-extern struct CUstream_st *fake_streams; /* all but the default one */
+extern struct CUstream_st *fake_streams; /* all but the default stream */
 
 struct CUstream_st *fake_stream_of(cudaStream_t stream);
 struct op *fake_append(struct CUstream_st *s, enum op_kind kind);
 uint32_t fake_draw(void);
 
-/* A node that can run, drawn among them, or -1; and what runs it. In any order that the edges
- * allow. */
+/* Draws one of the nodes that can run, in any order that the edges allow; -1 if there is none. */
 int fake_pick_node(const struct op *op);
 void fake_run_node(struct op *op, int node);
 void fake_drop_graph(struct CUgraph_st *g); /* the last holder's drop frees it */
 
+/* Counts a violation, described by `text`, unless `kept`. */
 void fake_rule(bool kept, const char *text);
 
-/* True when the script lets this call fail. */
+/* True if the script makes this call fail. */
 bool fake_fails(void);
 
-/* Of a launch, until cudaGetLastError() tells it. */
+/* The error of a launch, until cudaGetLastError() returns it. */
 extern cudaError_t fake_last_error;
 
 /* Queues run(copy of data), or puts it into the graph that is being captured. */
 void fake_queue(cudaStream_t stream, fake_run_fn run, const void *data, size_t bytes);
 
-/* The same for what can run only when can(copy of data) says so; can may be NULL. */
+/* The same for work that can run only when can(copy of data) is true; NULL = always. */
 void fake_queue_when(cudaStream_t stream, fake_can_fn can, fake_run_fn run, const void *data,
                      size_t bytes);
 bool fake_is_capturing(cudaStream_t stream);
 
-/* The last thing that was queued is a collective: a graph that gets it keeps the communicator,
- * whose graphs `held` counts. */
+/* Says that the work queued last is a collective. If it was captured, the graph keeps the
+ * communicator, which counts such graphs in `held`. */
 void fake_count_collective(cudaStream_t stream, int *held);
 
 /* The device of the calling thread, or -1. */
 int fake_current_device(void);
 void fake_be_on(int device);
 
-/* Wakes who is in fake_await_others(), or waits for this. */
+/* Wakes the threads in fake_await_others() and fake_await_told(). */
 void fake_tell_others(void);
 void fake_await_told(void);
 
-/* Nothing is queued on any stream. */
+/* True if nothing is queued on any stream. */
 bool fake_is_idle(void);
 
-/* Before whatever waits, allocates or frees: not legal while this thread captures. */
+/* Call it before anything that waits, allocates or frees. False, and a violation, if this thread
+ * captures. */
 bool fake_may_block(const char *what);
 
-/* Before whatever waits for the device until it is done: sees that it would, were all peers gone.
- * NULL = for all streams of the device. */
+/* Call it before the host waits for the device without a deadline. Checks that this wait would end
+ * even if all peers were gone. NULL for both = all streams of the device. */
 void fake_wait_needs_no_peer(struct CUstream_st *s, const struct CUevent_st *event,
                              const char *what);
-extern bool fake_stalled;  /* no collective goes on */
-extern uint64_t fake_done; /* pieces of work that have run, on any stream */
+extern bool fake_stalled;  /* while this is true, no collective runs */
+extern uint64_t fake_done; /* number of pieces of work that have run, on any stream */
 
-/* One operation of any stream that can go on; false when none can. */
+/* Runs one operation of any stream; false if none can run. */
 bool fake_turn(void);
 
-/* Does all that is queued on `stream`, or on all streams for fake_all. */
+/* Runs everything that is queued on `stream`, or on all streams as far as it can run. */
 void fake_drain(cudaStream_t stream);
 void fake_drain_all(void);
 
-/* Drops what is queued: the communicator in it was aborted. */
+/* Drops everything that is queued, because a communicator in it was aborted. */
 void fake_drop_all(void);
 
 #endif

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * NCCL of the stand-in: tests/lib/fake_gpu/fake_gpu.h.
+ * NCCL of the fake GPU (tests/lib/fake_gpu/fake_gpu.h): communicators and registered memory. The
+ * collectives are in fake_nccl_calls.c.
  */
 #include "tests/lib/fake_gpu/fake_nccl.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* All of a process, whose ranks may be threads. */
+/* All communicators of a process, whose ranks may be threads. */
 #define COMMS_MAX 64
 static struct ncclComm comms[COMMS_MAX];
 
@@ -45,7 +46,7 @@ void fake_usable(const struct ncclComm *comm)
     fake_rule(!comm->finalized, "use of a finalised communicator");
 }
 
-/* True when the script's error strikes now. */
+/* True if the script reports its error in this poll. */
 static bool strikes(void)
 {
     return fake.fail_after > 0 && --fake.fail_after == 0;
@@ -58,7 +59,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
     FAKE_ALONE;
     memset(id->internal, 0x5a, sizeof(id->internal));
     if (fake.processes) {
-        fake_room_name(id);
+        fake_rendezvous_name(id);
     }
     return ncclSuccess;
 }
@@ -74,15 +75,16 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId i
         return (ncclResult_t)fake.init_error;
     }
     fake_rule(fake_may_block("a communicator made in a capture"), "not in a capture");
-    struct fake_room *room = fake.processes ? fake_room_enter(&id, rank, nranks) : NULL;
+    struct fake_rendezvous *rendezvous =
+        fake.processes ? fake_rendezvous_enter(&id, rank, nranks) : NULL;
     *comm = NULL;
-    if (fake.processes && room == NULL) {
+    if (fake.processes && rendezvous == NULL) {
         return ncclSystemError;
     }
     *comm = fake_comm_new(rank, nranks);
-    (*comm)->room = room;
+    (*comm)->rendezvous = rendezvous;
     (void)fake_begin_call(*comm, fake.init_turns);
-    (*comm)->busy |= room != NULL; /* until all have come */
+    (*comm)->busy |= rendezvous != NULL; /* until all ranks have come */
     return (*comm)->busy ? ncclInProgress : ncclSuccess;
 }
 
@@ -90,29 +92,29 @@ ncclResult_t ncclCommInitAll(ncclComm_t *out, int ndev, const int *devlist)
 {
     FAKE_ALONE;
     fake_rule(fake.comms == 0, "communicators beside those of a clique");
-    fake_rule(ndev >= 1 && ndev <= RANKS_MAX, "a clique larger than the stand-in can hold");
+    fake_rule(ndev >= 1 && ndev <= RANKS_MAX, "a clique larger than the fake GPU can hold");
     for (int i = 1; i < ndev; i++) {
         fake_rule(devlist[i] != devlist[i - 1], "two ranks on one device");
     }
     if (fake.init_error != 0) {
         return (ncclResult_t)fake.init_error;
     }
-    struct fake_room *room = fake_room_new(ndev);
+    struct fake_rendezvous *rendezvous = fake_rendezvous_new(ndev);
     for (int i = 0; i < ndev; i++) {
         out[i] = fake_comm_new(i, ndev);
-        out[i]->room = room;
+        out[i]->rendezvous = rendezvous;
         out[i]->blocking = true;
     }
     return ncclSuccess;
 }
 
-/* Whether the call in progress still needs what its peers do. */
+/* Does the call in progress still wait for the peers, or for a thread of NCCL? */
 static bool is_held(struct ncclComm *comm)
 {
     if (comm->working) {
         return true;
     }
-    if (comm->room == NULL) {
+    if (comm->rendezvous == NULL) {
         return comm->split != NULL && !fake_split_is_done(comm);
     }
     if (comm->finalized) {
@@ -120,12 +122,14 @@ static bool is_held(struct ncclComm *comm)
         }
         return comm->pending > 0;
     }
-    if (!fake_room_is_full(comm->room) || (comm->split != NULL && !fake_split_is_done(comm))) {
+    if (!fake_rendezvous_is_full(comm->rendezvous) ||
+        (comm->split != NULL && !fake_split_is_done(comm))) {
         return true;
     }
-    bool connecting = comm->room->called[comm->rank] > 0 && !comm->blocking && !comm->connected;
+    bool connecting =
+        comm->rendezvous->called[comm->rank] > 0 && !comm->blocking && !comm->connected;
     for (int r = 0; connecting && r < comm->size; r++) {
-        if (comm->room->called[r] == 0) {
+        if (comm->rendezvous->called[r] == 0) {
             return true;
         }
     }
@@ -142,7 +146,8 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
         *state = (ncclResult_t)fake.async_error;
         return ncclSuccess;
     }
-    if (comm->room != NULL && !comm->finalized && fake_room_lost_someone(comm->room)) {
+    if (comm->rendezvous != NULL && !comm->finalized &&
+        fake_rendezvous_lost_someone(comm->rendezvous)) {
         comm->broken = true;
         *state = ncclRemoteError;
         return ncclSuccess;
@@ -161,7 +166,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
     fake_rule(comm->holding == 0, "finalised while a graph holds collectives: NCCL waits for ever");
     comm->finalized = true;
     (void)fake_begin_call(comm, fake.finalize_turns);
-    comm->busy |= comm->pending > 0; /* what was queued comes to its end first */
+    comm->busy |= comm->pending > 0; /* queued collectives end first */
     return comm->busy ? ncclInProgress : ncclSuccess;
 }
 
@@ -169,8 +174,8 @@ void fake_comm_end(struct ncclComm *comm, int how)
 {
     comm->alive = false;
     fake.comms--;
-    if (comm->room != NULL) {
-        fake_room_leave(comm->room, comm->rank, how);
+    if (comm->rendezvous != NULL) {
+        fake_rendezvous_leave(comm->rendezvous, comm->rank, how);
     }
 }
 
@@ -192,14 +197,14 @@ void fake_abort_all(struct ncclComm **comm, int count)
     for (int i = 0; i < count; i++) {
         fake_await_thread(comm[i]);
         comm[i]->aborted = true;
-        imaginary = imaginary || comm[i]->room == NULL;
+        imaginary = imaginary || comm[i]->rendezvous == NULL;
     }
-    /* The kernels end, and what comes after them runs on whatever is there. */
+    /* The kernels end, and the work behind them runs on undefined numbers. */
     fake_drain_all();
-    if (imaginary) { /* the same, but what they would leave is not to be read */
+    if (imaginary) { /* nothing may run on the results of imaginary peers */
         fake_drop_all();
         for (int i = 0; i < COMMS_MAX; i++) {
-            comms[i].pending = comms[i].room == NULL ? 0 : comms[i].pending;
+            comms[i].pending = comms[i].rendezvous == NULL ? 0 : comms[i].pending;
         }
     }
     for (int i = 0; i < count; i++) {
@@ -210,7 +215,7 @@ void fake_abort_all(struct ncclComm **comm, int count)
         if (comm[i]->split != NULL) {
             *comm[i]->split = comm[i]->child; /* for the caller to abort */
         }
-        fake.registrations -= comm[i]->registrations; /* go with the communicator */
+        fake.registrations -= comm[i]->registrations; /* they end with the communicator */
         fake_comm_end(comm[i], FAKE_GONE);
         fake.aborts++;
     }
@@ -268,7 +273,7 @@ ncclResult_t ncclMemAlloc(void **ptr, size_t size)
     if (fake.no_mem_alloc) {
         return ncclUnhandledCudaError;
     }
-    /* As pages of a GPU are: where memory lies decides which kernels products can use. */
+    /* Aligned like pages of a GPU, because the alignment decides which kernels products can use. */
     *ptr = aligned_alloc(4096, (size + 4095) / 4096 * 4096);
     fake_rule(fake_may_block("ncclMemAlloc() in a capture"), "not in a capture");
     fake.memory++;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the parts of the stand-in's NCCL share: communicators, and the room in which ranks meet for
- * their collectives.
+ * What the parts of the fake GPU's NCCL share: communicators, and the rendezvous, memory in which
+ * ranks exchange the data of their collectives.
  */
 #ifndef CT_TESTS_LIB_FAKE_GPU_FAKE_NCCL_H
 #define CT_TESTS_LIB_FAKE_GPU_FAKE_NCCL_H
@@ -13,32 +13,34 @@
 
 #define RANKS_MAX 8
 
-/* What one rank can bring to one collective. Only what is used of it becomes memory. */
+/* The most bytes that one rank can send in one collective. Pages that are not used take no memory.
+ */
 #define MAIL_MAX ((size_t)40 << 20)
 
 struct fake_mail {
-    atomic_int round; /* that it is for; written last */
+    atomic_int round; /* number of the collective; written last */
     size_t bytes;
-    size_t for_rank[RANKS_MAX]; /* of a group: how much of it is for whom, in their order */
+    size_t
+        for_rank[RANKS_MAX]; /* in a group: how many of the bytes each rank gets, in this order */
     char content[MAIL_MAX];
 };
 
-/* What one rank says in a split. */
+/* The arguments of one rank in a split. */
 struct fake_ballot {
-    atomic_int number; /* of the split; written last */
+    atomic_int number; /* number of the split; written last */
     int color, key;
 };
 
 enum { FAKE_GONE = -1, FAKE_LEFT = -2 };
 
-/* In memory that all ranks see. A rank can be one collective ahead of another, not two, so that two
- * mails of each are enough. */
-struct fake_room {
+/* Lies in memory that all ranks see. A rank can be one collective ahead of another, but not two, so
+ * two mails of each rank are enough. */
+struct fake_rendezvous {
     int size;
-    char path[NCCL_UNIQUE_ID_BYTES]; /* of processes */
-    atomic_int came, alive;
-    atomic_int pid[RANKS_MAX];    /* 0 = has not come; of processes only */
-    atomic_int called[RANKS_MAX]; /* has called its first collective, for which all connect */
+    char path[NCCL_UNIQUE_ID_BYTES]; /* for processes only */
+    atomic_int came, alive;          /* how many ranks have come, and how many have not left */
+    atomic_int pid[RANKS_MAX];       /* for processes only; 0 = has not come */
+    atomic_int called[RANKS_MAX];    /* has called its first collective, in which all connect */
     struct fake_ballot ballot[2][RANKS_MAX];
     struct fake_mail mail[2][RANKS_MAX];
 };
@@ -51,48 +53,49 @@ struct ncclComm {
     bool busy; /* a call is in progress */
     bool finalized;
     bool broken;  /* an error was reported: only ncclCommAbort() is legal */
-    bool aborted; /* its kernels end, whatever they wait for */
-    int holding;  /* graphs with its collectives */
+    bool aborted; /* its kernels end, even if they wait for a peer */
+    int holding;  /* number of graphs with its collectives */
     int registrations;
     int pending; /* collectives that are queued, outside of graphs */
     bool blocking, connected;
-    bool working;           /* a thread of its own has yet to queue the last call */
-    struct fake_room *room; /* NULL: the peers are imaginary */
-    int round;              /* collectives done */
-    /* Of the split in progress. */
+    bool working;                       /* a thread of NCCL has not queued the last call yet */
+    struct fake_rendezvous *rendezvous; /* NULL: the peers are imaginary */
+    int round;                          /* number of the next collective */
+    /* The split in progress. */
     struct ncclComm **split, *child;
     int color, splits;
 };
 
-/* One that does not exist yet; the program never ends without one. */
+/* Makes a communicator. Never returns NULL: aborts the program if there are too many. */
 struct ncclComm *fake_comm_new(int rank, int size);
 void fake_comm_end(struct ncclComm *comm, int how);
 
-/* Goes on with a split; true when it is done. */
+/* Continues a split. True when it is done. */
 bool fake_split_is_done(struct ncclComm *comm);
 
-/* Waits for the thread of a communicator that ends. */
+/* Waits until the communicator's thread has queued its call. */
 void fake_await_thread(const struct ncclComm *comm);
 
-/* Counts `comm` as having something to do for so many polls. */
+/* Makes `comm` busy for so many polls. */
 ncclResult_t fake_begin_call(struct ncclComm *comm, int turns);
-/* Sees that a collective may be called now. */
+/* Checks that a collective may be called now. */
 void fake_usable(const struct ncclComm *comm);
 
-/* True in a group, which then does the abort at its end. */
+/* True in a group, which then aborts the communicator at its end. */
 bool fake_group_takes_abort(struct ncclComm *comm);
 void fake_abort_all(struct ncclComm **comms, int count);
 
-/* A room for threads of this process, and one in a file for processes, whose name is the id. NULL
- * when there is none of that name. */
-struct fake_room *fake_room_new(int size);
-void fake_room_name(ncclUniqueId *id);
-struct fake_room *fake_room_enter(const ncclUniqueId *id, int rank, int size);
-/* The one of the ranks that gave this color. */
-struct fake_room *fake_room_enter_part(const struct ncclComm *parent, int rank, int size);
-bool fake_room_is_full(const struct fake_room *room);
-bool fake_room_lost_someone(const struct fake_room *room);
-/* The last to leave takes it away. `how`: FAKE_GONE or FAKE_LEFT. */
-void fake_room_leave(struct fake_room *room, int rank, int how);
+/* Make a rendezvous for threads of this process, or one for processes in a file whose name is the
+ * id. fake_rendezvous_enter() returns NULL if there is no such file. */
+struct fake_rendezvous *fake_rendezvous_new(int size);
+void fake_rendezvous_name(ncclUniqueId *id);
+struct fake_rendezvous *fake_rendezvous_enter(const ncclUniqueId *id, int rank, int size);
+/* Enters the rendezvous of the ranks that have the color of this one in a split. */
+struct fake_rendezvous *fake_rendezvous_enter_part(const struct ncclComm *parent, int rank,
+                                                   int size);
+bool fake_rendezvous_is_full(const struct fake_rendezvous *rendezvous);
+bool fake_rendezvous_lost_someone(const struct fake_rendezvous *rendezvous);
+/* The last rank to leave frees it. `how`: FAKE_GONE or FAKE_LEFT. */
+void fake_rendezvous_leave(struct fake_rendezvous *rendezvous, int rank, int how);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Collectives of the stand-in's NCCL. With real peers each is two pieces of queued work: leaving a
- * copy of what this rank brings, and taking from the others' once all are there.
+ * Collectives of the fake GPU's NCCL. With real peers, a collective is two pieces of queued work:
+ * the first copies this rank's data into its mail, and the second reads the mails of all ranks when
+ * they are there.
  */
 #include "tests/lib/fake_gpu/fake_nccl.h"
 
@@ -11,7 +12,7 @@
 
 enum kind { SUM, GATHER, BROADCAST, GROUP };
 
-/* Of a group. */
+/* A message of a group. */
 struct message {
     void *at;
     size_t bytes; /* 0 = none */
@@ -24,8 +25,8 @@ struct call {
     void *to;
     size_t bytes;
     int root;
-    float ranks;  /* alone: who vote as this one */
-    bool counted; /* as pending */
+    float ranks;  /* with imaginary peers: how many ranks have the numbers of this one */
+    bool counted; /* in `pending` */
     struct message send[RANKS_MAX], recv[RANKS_MAX];
 };
 
@@ -36,12 +37,14 @@ static void leave(const struct call *c)
 
 static struct fake_mail *mail_of(const struct ncclComm *comm, int rank)
 {
-    return &comm->room->mail[comm->round % 2][rank];
+    return &comm->rendezvous->mail[comm->round % 2][rank];
 }
 
-/* ---- alone ----------------------------------------------------------------------------------- */
+/* ---- with imaginary peers ---------------------------------------------------------------------
+ */
 
-/* The peers have what this rank has, and so send what it does, and to it what it sends itself. */
+/* The peers have the same numbers as this rank. So they send what it sends, and this rank receives
+ * from each of them what it sends to itself. */
 static void run_alone(const void *data)
 {
     const struct call *c = data;
@@ -70,12 +73,13 @@ static void run_alone(const void *data)
     }
 }
 
-/* ---- with others ----------------------------------------------------------------------------- */
+/* ---- with real peers --------------------------------------------------------------------------
+ */
 
 static void put(struct fake_mail *mail, const void *bytes, size_t count)
 {
     if (count > MAIL_MAX - mail->bytes) {
-        fake_rule(false, "more than the stand-in can carry");
+        fake_rule(false, "more bytes than the fake GPU can send");
         return;
     }
     if (count > 0) {
@@ -113,8 +117,8 @@ static bool all_came(const void *data)
     return true;
 }
 
-/* In the order of a ring, which depends on the number of ranks and on the place in the array:
- * segment s starts behind rank s and ends there. */
+/* Adds in the order of a ring, which depends on the number of ranks and on the place in the array:
+ * the sum of segment s begins at the rank after s and ends at rank s. */
 static void sum(const struct call *c)
 {
     size_t size = (size_t)c->comm->size, count = c->bytes / sizeof(float);
@@ -130,7 +134,7 @@ static void sum(const struct call *c)
     }
 }
 
-/* Until the operation is done NCCL may read what it sends. */
+/* Has the memory that was sent stayed the same? NCCL may read it until the operation is done. */
 static bool is_as_sent(const struct call *c, const struct fake_mail *mail)
 {
     size_t at = 0;
@@ -172,7 +176,7 @@ static void run_leave(const void *data)
     bool same = c->kind == SUM || c->kind == GATHER;
     for (int r = 0; same && r < c->comm->size; r++) {
         fake_rule(mail_of(c->comm, r)->bytes == c->bytes,
-                  "ranks that bring arrays of other lengths");
+                  "ranks that pass arrays of different lengths");
     }
     switch (c->kind) {
     case SUM:
@@ -198,17 +202,17 @@ static void queue_now(struct call *c, cudaStream_t stream)
     struct ncclComm *comm = c->comm;
     c->counted = !fake_is_capturing(stream);
     comm->pending += c->counted;
-    if (comm->room == NULL) {
+    if (comm->rendezvous == NULL) {
         fake_queue(stream, run_alone, c, sizeof *c);
     } else {
         fake_queue(stream, run_arrive, c, sizeof *c);
         fake_queue_when(stream, all_came, run_leave, c, sizeof *c);
-        comm->room->called[comm->rank] = 1;
+        comm->rendezvous->called[comm->rank] = 1;
     }
     fake_count_collective(stream, &comm->holding);
 }
 
-/* What a thread of NCCL's own has to do. */
+/* A call that a thread of NCCL's own queues. */
 struct errand {
     struct call call;
     cudaStream_t stream;
@@ -220,7 +224,7 @@ static void *run_errand(void *data)
     struct errand *e = data;
     FAKE_ALONE;
     fake_be_on(e->device);
-    /* It may allocate, whatever its caller captures. */
+    /* This thread may allocate, even if the caller's thread captures. */
     (void)fake_may_block("NCCL's own thread allocates while another one captures");
     queue_now(&e->call, e->stream);
     e->call.comm->working = false;
@@ -254,7 +258,7 @@ static ncclResult_t queue(struct call *c, cudaStream_t stream)
     } else {
         queue_now(c, stream);
     }
-    comm->busy |= comm->room != NULL && !comm->blocking && !comm->connected;
+    comm->busy |= comm->rendezvous != NULL && !comm->blocking && !comm->connected;
     return comm->busy ? ncclInProgress : ncclSuccess;
 }
 
@@ -308,7 +312,7 @@ ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataT
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
-/* Each thread has one of its own. Here all ranks must take part in each. */
+/* Each thread has a group of its own. Here all ranks must take part in each group. */
 static _Thread_local struct {
     bool open;
     struct call call;
@@ -317,13 +321,13 @@ static _Thread_local struct {
     int abort_count;
 } group;
 
-/* nccl.h says nothing of their arguments. */
+/* nccl.h declares these without a prototype. */
 ncclResult_t ncclGroupStart(void);
 ncclResult_t ncclGroupEnd(void);
 
 ncclResult_t ncclGroupStart(void)
 {
-    fake_rule(!group.open, "a group in a group");
+    fake_rule(!group.open, "a group within a group");
     group.open = true;
     group.call = (struct call){.kind = GROUP};
     group.abort_count = 0;
@@ -356,7 +360,8 @@ static size_t bytes_of(size_t count, ncclDataType_t type)
     return type == ncclFloat ? count * sizeof(float) : count;
 }
 
-/* Outside of a group it is the only one of its rank; here the other rank then brings its end. */
+/* Outside of a group a message is alone. Then it must be between two ranks, of which the other one
+ * calls the matching function. */
 static ncclResult_t message(bool sends, void *at, size_t bytes, int peer, ncclComm_t comm,
                             cudaStream_t stream)
 {
@@ -365,7 +370,7 @@ static ncclResult_t message(bool sends, void *at, size_t bytes, int peer, ncclCo
         return ncclSuccess;
     }
     fake_usable(comm);
-    fake_rule(comm->size == 2 && peer == 1 - comm->rank && comm->room != NULL,
+    fake_rule(comm->size == 2 && peer == 1 - comm->rank && comm->rendezvous != NULL,
               "a message outside of a group that is not between two ranks");
     struct call c = {.kind = GROUP, .comm = comm};
     *(sends ? &c.send[peer] : &c.recv[peer]) = (struct message){at, bytes};
@@ -389,7 +394,7 @@ ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t type, int peer, n
 ncclResult_t ncclGroupEnd(void)
 {
     FAKE_ALONE;
-    fake_rule(group.open, "the end of no group");
+    fake_rule(group.open, "the end of a group that was not begun");
     group.open = false;
     if (group.abort_count > 0) {
         fake_abort_all(group.aborts, group.abort_count);

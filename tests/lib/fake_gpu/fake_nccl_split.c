@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ncclCommSplit() of the stand-in. The new communicator is there when the old one's call is done,
- * not before, and then all of its ranks have come.
+ * ncclCommSplit() of the fake GPU. The new communicator exists when the call on the old one is
+ * done, not before. Then all of its ranks have come.
  */
 #include "tests/lib/fake_gpu/fake_nccl.h"
 
@@ -26,24 +26,24 @@ static struct ncclComm *make_child(const struct ncclComm *comm, const struct fak
         }
     }
     struct ncclComm *child = fake_comm_new(rank, size);
-    child->room = fake_room_enter_part(comm, rank, size);
-    fake_rule(child->room != NULL, "no file for a room");
+    child->rendezvous = fake_rendezvous_enter_part(comm, rank, size);
+    fake_rule(child->rendezvous != NULL, "no file for a rendezvous");
     return child;
 }
 
 bool fake_split_is_done(struct ncclComm *comm)
 {
-    if (comm->room == NULL) { /* imaginary peers say what this rank says */
+    if (comm->rendezvous == NULL) { /* imaginary peers pass the same arguments as this rank */
         comm->child = comm->color < 0 ? NULL : fake_comm_new(comm->rank, comm->size);
     } else {
-        const struct fake_ballot *ballots = comm->room->ballot[comm->splits % 2];
+        const struct fake_ballot *ballots = comm->rendezvous->ballot[comm->splits % 2];
         if (!all_voted(comm, ballots)) {
             return false;
         }
         if (comm->color >= 0 && comm->child == NULL) {
             comm->child = make_child(comm, ballots);
         }
-        if (comm->child != NULL && !fake_room_is_full(comm->child->room)) {
+        if (comm->child != NULL && !fake_rendezvous_is_full(comm->child->rendezvous)) {
             return false;
         }
     }
@@ -70,13 +70,13 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newc
     comm->split = newcomm;
     comm->color = color;
     comm->splits++;
-    if (comm->room != NULL) {
-        struct fake_ballot *mine = &comm->room->ballot[comm->splits % 2][comm->rank];
+    if (comm->rendezvous != NULL) {
+        struct fake_ballot *mine = &comm->rendezvous->ballot[comm->splits % 2][comm->rank];
         mine->color = color;
         mine->key = key;
         atomic_store(&mine->number, comm->splits);
     }
     (void)fake_begin_call(comm, fake.init_turns);
-    comm->busy = true; /* it is done when asked for */
+    comm->busy = true; /* ncclCommGetAsyncError() completes the split */
     return ncclInProgress;
 }

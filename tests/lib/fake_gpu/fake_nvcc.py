@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Turns a .cu file into C++ for the host's compiler: fake_nvcc.py ROOT FROM TO.
 
-Three things of CUDA are no C++, and tests/lib/fake_gpu/fake_device.h cannot make them so by macros: a launch
-with <<<>>>, shared memory, and its dynamic form. What this does not understand is an error; what it
-need not touch must compile as it is. Headers of device code (.cuh), whose names begin at ROOT, are
-put in their place. Lines keep their numbers.
+Three things in CUDA are not C++, and macros (tests/lib/fake_gpu/fake_device.h) cannot translate them: a
+launch with <<<>>>, shared memory, and dynamic shared memory. Text that this program does not understand is
+an error. All other text must compile as it is. Headers of device code (.cuh), whose names are relative to
+ROOT, are inserted where they are included. Line numbers stay the same.
 """
 
 import os
@@ -30,7 +30,8 @@ def blank(text):
 
 
 def parts(code, at, end):
-    """Cuts code[at:] at its outer commas until `end`; gives (first, last) of each, and what follows."""
+    """Splits code[at:] at its outer commas until `end`. Returns (first, last) of each part, and the place
+    after `end`."""
     found, stack, first = [], [], at
     while at < len(code):
         if not stack and code.startswith(end, at):
@@ -52,19 +53,19 @@ def parts(code, at, end):
 
 
 def launch(text, code, at):
-    """(first, last, replacement) of the launch whose <<< is at `at`."""
+    """Returns (first, last, replacement) of the launch whose <<< is at `at`."""
     kernel = KERNEL.search(code, 0, at)
     if kernel is None:
-        raise Unclear("what is launched is no plain name")
+        raise Unclear("the kernel of a launch has no plain name")
     how, after = parts(code, at + 3, ">>>")
     if len(how) != 4:
-        raise Unclear("a launch says blocks, threads, shared memory and stream")
+        raise Unclear("a launch must give blocks, threads, shared memory and stream")
     given = re.compile(r"\s*\(").match(code, after)
     if given is None:
         raise Unclear("a launch without arguments")
     args, last = parts(code, given.end(), ")")
     if not re.compile(r"\s*;").match(code, last):
-        raise Unclear("a launch is a statement of its own")
+        raise Unclear("a launch must be a statement of its own")
     name = kernel.group(1)
     call = f'fake_launch_by("{name}", [](auto... p) {{ {name}(p...); }}'
     for first, end in how + args:
@@ -76,7 +77,7 @@ def shared(match):
     dynamic, kind, name, size = match.groups()
     if dynamic:
         if re.sub(r"\s", "", size) != "[]":
-            raise Unclear("dynamic shared memory is an array without a size")
+            raise Unclear("dynamic shared memory must be an array without a size")
         return f"{kind.strip()} *{name} = static_cast<{kind.strip()} *>(fake_dynamic_shared());"
     return f"static {kind}{name}{size}; fake_shared(static_cast<void *>(&{name}), sizeof {name});"
 
@@ -93,7 +94,7 @@ def translate(text):
             at = match.start()
             whole = [m for m in SHARED.finditer(code) if m.start() <= at < m.end()]
             if len(whole) != 1:
-                raise Unclear("shared memory is declared by a plain line of its own")
+                raise Unclear("shared memory must be declared in a plain line of its own")
             changes.append((whole[0].start(), whole[0].end(), shared(whole[0])))
         for match in re.finditer("<<<", code):
             at = match.start()
@@ -107,7 +108,8 @@ def translate(text):
 
 
 def whole(root, path):
-    """The translation of a file with all that it includes; guards keep what comes twice out."""
+    """Returns the translation of a file with all files that it includes. Header guards skip a file that is
+    included twice."""
     with open(path, encoding="utf-8") as f:
         text = f.read()
     try:

@@ -59,6 +59,15 @@ static void numbers_are_made_harmless(void **state)
     slot.stamp_ns = INT64_MAX; /* in the future */
     slot.loss = (double)INFINITY;
     slot.rate = -1;
+    slot.total = 5000;
+    assert_true(ct_progress_decode(&slot, NOW, &progress));
+    assert_int_equal(progress.total, 5000);
+    slot.total = CT_PROGRESS_STEP_MAX + 1;
+    assert_true(ct_progress_decode(&slot, NOW, &progress));
+    assert_int_equal(progress.total, 0);
+    slot.total = -1;
+    assert_true(ct_progress_decode(&slot, NOW, &progress));
+    assert_int_equal(progress.total, 0);
     slot.first_ns = NOW + 1;
     assert_true(ct_progress_decode(&slot, NOW, &progress));
     assert_int_equal(progress.stamp_ns, NOW);

@@ -235,23 +235,42 @@ static void layers_in_every_precision(void **state)
         check_layer(CT_PRECISION_TF32, refusals[i], 1e-4); /* the stand-in rounds nothing */
         check_layer(CT_PRECISION_BF16, refusals[i], 0.15);
         check_layer(CT_PRECISION_FP8, refusals[i], 0.9);
-        assert_true(fake.e4m3 > 0); /* and no bfloat16 in their place */
+        assert_true(fake.e4m3 > 0 && fake.e5m2 > 0); /* and no bfloat16 in their place */
     }
 }
 
-/* Launches of a layer with a ReLU, forward and backward, when its shape is known. */
-static int launches_of_layer(unsigned luck)
+static void expect_words(struct ct_device *dev, const char *const *words)
+{
+    struct ct_err err = {0};
+    struct ct_buf said = CT_BUF_INIT;
+    need(dev->ops->explain(dev, &said, &err), &err);
+    for (; *words != NULL; words++) {
+        if (strstr(ct_buf_cstr(&said), *words) == NULL) {
+            fail_msg("no %s in %s", *words, ct_buf_cstr(&said));
+        }
+    }
+    ct_buf_fini(&said);
+}
+
+struct layer_work {
+    int launches, e4m3, e5m2;
+};
+
+/* What a layer of `in` by `in` with a ReLU does, forward and backward, when its shape is known. */
+static struct layer_work work_of_layer(enum ct_precision precision, size_t in, unsigned luck,
+                                       const char *const *words)
 {
     struct ct_device *dev = open_well(&(struct fake_gpu){.any_wins = true, .timed = (int)luck});
     struct ct_err err = {0};
-    void *x = numbers(dev, BATCH * IN, 0), *w = numbers(dev, IN * IN, 10000);
-    float *b = device_array(dev, IN * sizeof *b), *dw = device_array(dev, IN * IN * sizeof *dw);
-    void *y = device_array(dev, BATCH * IN * sizeof(float));
-    void *dx = device_array(dev, BATCH * IN * sizeof(float));
-    void *bits = device_array(dev, ct_relu_bits_bytes(BATCH, IN));
+    need(ct_device_set_precision(dev, precision, &err), &err);
+    void *x = numbers(dev, BATCH * in, 0), *w = numbers(dev, in * in, 10000);
+    float *b = device_array(dev, in * sizeof *b), *dw = device_array(dev, in * in * sizeof *dw);
+    void *y = device_array(dev, BATCH * in * sizeof(float));
+    void *dx = device_array(dev, BATCH * in * sizeof(float));
+    void *bits = device_array(dev, ct_relu_bits_bytes(BATCH, in));
     const struct ct_linear forward = {.batch = BATCH,
-                                      .in = IN,
-                                      .out = IN,
+                                      .in = in,
+                                      .out = in,
                                       .x = x,
                                       .w = w,
                                       .b = b,
@@ -259,8 +278,8 @@ static int launches_of_layer(unsigned luck)
                                       .relu = true,
                                       .bits = bits};
     const struct ct_linear_grad backward = {.batch = BATCH,
-                                            .in = IN,
-                                            .out = IN,
+                                            .in = in,
+                                            .out = in,
                                             .x = y,
                                             .w = w,
                                             .dy = x,
@@ -269,21 +288,44 @@ static int launches_of_layer(unsigned luck)
                                             .db = b,
                                             .dx = dx,
                                             .bits = bits};
-    int queued = 0, timed = 0;
+    struct fake_gpu before = fake;
     for (int i = 0; i < 2; i++) {
-        queued = fake.queued;
-        timed = fake.timed;
+        before = fake;
         need(dev->ops->linear(dev, &forward, &err), &err);
         need(dev->ops->linear_grad(dev, &backward, &err), &err);
     }
-    queued = fake.queued - queued;
-    assert_int_equal(fake.timed, timed); /* once per shape */
+    const struct layer_work work = {fake.queued - before.queued, fake.e4m3 - before.e4m3,
+                                    fake.e5m2 - before.e5m2};
+    assert_int_equal(fake.timed, before.timed); /* once per shape */
+    expect_words(dev, words);
     void *all[] = {x, w, b, dw, y, dx, bits};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         dev->ops->release(dev, all[i]);
     }
     close_well(dev);
-    return queued;
+    return work;
+}
+
+static const char *const no_words[] = {NULL};
+
+/* Each product by itself; its sizes must be multiples of 16. */
+static void products_are_fp8_where_that_is_faster(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"\"part\": \"dx\", \"precision\": \"fp8\"",
+                                        "\"fp8_us\": ", "\"bf16_us\": ", NULL};
+    static const char *const unfit[] = {"\"fp8\": false, \"why\": \"no multiples of 16\"}", NULL};
+    int y[2] = {0}, gradients[3] = {0};
+    for (unsigned luck = 1; luck <= 30; luck++) {
+        struct layer_work work = work_of_layer(CT_PRECISION_FP8, IN, luck, words);
+        assert_in_range(work.e4m3, 0, 1);
+        assert_in_range(work.e5m2, 0, 2);
+        y[work.e4m3]++;
+        gradients[work.e5m2]++;
+    }
+    assert_true(y[0] > 0 && y[1] > 0 && gradients[0] > 0 && gradients[1] > 0 && gradients[2] > 0);
+    struct layer_work work = work_of_layer(CT_PRECISION_FP8, 24, 1, unfit);
+    assert_int_equal(work.e4m3 + work.e5m2, 0);
 }
 
 static void what_follows_a_product_is_fused_where_that_is_faster(void **state)
@@ -291,7 +333,7 @@ static void what_follows_a_product_is_fused_where_that_is_faster(void **state)
     (void)state;
     int seen[7] = {0};
     for (unsigned luck = 1; luck <= 40; luck++) {
-        int launches = launches_of_layer(luck);
+        int launches = work_of_layer(CT_PRECISION_F32, IN, luck, no_words).launches;
         assert_in_range(launches, 3, 6);
         seen[launches]++;
     }
@@ -346,16 +388,16 @@ static void what_cannot_work_is_said_at_once(void **state)
 
 /* Steps of one parameter, whose rate is the step's number and whose gradient is 1. */
 static int record_steps(struct ct_device *dev, float *param, const float *grad,
-                        struct ct_course *course, uint64_t *now, struct ct_recording **out,
+                        struct ct_step_cursor *cursor, uint64_t *now, struct ct_recording **out,
                         struct ct_err *err)
 {
     int rc = dev->ops->record(dev, err);
     if (rc != 0) {
         return rc;
     }
-    for (course->ahead = 0; rc == 0 && course->ahead < 3; course->ahead++) {
+    for (cursor->ahead = 0; rc == 0 && cursor->ahead < 3; cursor->ahead++) {
         rc = dev->ops->sgd(
-            dev, &(struct ct_sgd){.count = 1, .param = param, .grad = grad, .course = course}, err);
+            dev, &(struct ct_sgd){.count = 1, .param = param, .grad = grad, .cursor = cursor}, err);
     }
     rc = rc == 0 ? dev->ops->advance(dev, now, 3, err) : rc;
     struct ct_recording *made = NULL;
@@ -364,35 +406,23 @@ static int record_steps(struct ct_device *dev, float *param, const float *grad,
     return rc != 0 ? rc : ended;
 }
 
-static void expect_words(struct ct_device *dev, const char *const *words)
-{
-    struct ct_err err = {0};
-    struct ct_buf said = CT_BUF_INIT;
-    need(dev->ops->explain(dev, &said, &err), &err);
-    for (; *words != NULL; words++) {
-        if (strstr(ct_buf_cstr(&said), *words) == NULL) {
-            fail_msg("no %s in %s", *words, ct_buf_cstr(&said));
-        }
-    }
-    ct_buf_fini(&said);
-}
-
 static void recorded_steps_find_their_place(void **state)
 {
     (void)state;
     struct ct_device *dev = open_well(NULL);
     struct ct_err err = {0};
-    const struct ct_pace paces[9] = {{.lr = 1},  {.lr = 2},  {.lr = 4},   {.lr = 8},  {.lr = 16},
-                                     {.lr = 32}, {.lr = 64}, {.lr = 128}, {.lr = 256}};
+    const struct ct_update_scalars scalars[9] = {{.lr = 1},  {.lr = 2},   {.lr = 4},
+                                                 {.lr = 8},  {.lr = 16},  {.lr = 32},
+                                                 {.lr = 64}, {.lr = 128}, {.lr = 256}};
     const float one = 1;
     float *param = device_array(dev, sizeof *param), *grad = device_array(dev, sizeof *grad);
     uint64_t *now = device_array(dev, sizeof *now);
-    struct ct_pace *table = device_array(dev, sizeof paces);
-    need(dev->ops->upload(dev, table, paces, sizeof paces, &err), &err);
+    struct ct_update_scalars *table = device_array(dev, sizeof scalars);
+    need(dev->ops->upload(dev, table, scalars, sizeof scalars, &err), &err);
     need(dev->ops->upload(dev, grad, &one, sizeof one, &err), &err);
-    struct ct_course course = {.now = now, .paces = table};
+    struct ct_step_cursor cursor = {.now = now, .scalars = table};
     struct ct_recording *steps = NULL;
-    need(record_steps(dev, param, grad, &course, now, &steps, &err), &err);
+    need(record_steps(dev, param, grad, &cursor, now, &steps, &err), &err);
     int waits = fake.waits;
     for (int i = 0; i < 3; i++) {
         need(dev->ops->replay(dev, steps, &err), &err);
@@ -540,7 +570,7 @@ static int life(bool head, struct ct_err *err)
         return rc;
     }
     void *x = NULL, *w = NULL, *y = NULL, *zeros = NULL;
-    const struct ct_pace pace = {.lr = 1};
+    const struct ct_update_scalars scalars = {.lr = 1};
     rc = dev->ops->set_precision(dev, CT_PRECISION_FP8, err);
     rc = rc == 0 ? dev->ops->alloc(dev, 4096, &x, err) : rc;
     rc = rc == 0 ? dev->ops->alloc(dev, 4096, &w, err) : rc;
@@ -552,11 +582,11 @@ static int life(bool head, struct ct_err *err)
     struct ct_linear linear = {16, 16, 16, x, w, w, y, true, false, {0, 0}, NULL, NULL};
     rc = rc == 0 ? dev->ops->linear(dev, &linear, err) : rc;
     rc = rc == 0 && head ? last_layer(dev, x, w, zeros, err) : rc;
-    rc = rc == 0 ? dev->ops->upload(dev, x, &pace, sizeof pace, err) : rc;
-    struct ct_course course = {.now = w, .paces = x};
+    rc = rc == 0 ? dev->ops->upload(dev, x, &scalars, sizeof scalars, err) : rc;
+    struct ct_step_cursor cursor = {.now = w, .scalars = x};
     struct ct_recording *steps = NULL;
     rc = rc == 0 ? dev->ops->clear(dev, w, 16, err) : rc;
-    rc = rc == 0 ? record_steps(dev, y, x, &course, w, &steps, err) : rc;
+    rc = rc == 0 ? record_steps(dev, y, x, &cursor, w, &steps, err) : rc;
     rc = rc == 0 ? dev->ops->replay(dev, steps, err) : rc;
     rc = rc == 0 ? dev->ops->sync(dev, err) : rc;
     dev->ops->forget(dev, steps);
@@ -614,6 +644,7 @@ int main(void)
         cmocka_unit_test(passes_them_on_another_chip),
         cmocka_unit_test(layers_in_every_precision),
         cmocka_unit_test(what_follows_a_product_is_fused_where_that_is_faster),
+        cmocka_unit_test(products_are_fp8_where_that_is_faster),
         cmocka_unit_test(precisions_that_the_chip_has),
         cmocka_unit_test(what_cannot_work_is_said_at_once),
         cmocka_unit_test(recordings_keep_their_memory),

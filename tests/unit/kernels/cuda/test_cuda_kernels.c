@@ -153,7 +153,7 @@ static void sums_columns_in_one_order_at_any_address(void **state)
     }
 }
 
-static void check_gather(bool narrow, bool by_course, size_t features, size_t skip)
+static void check_gather(bool narrow, bool by_cursor, size_t features, size_t skip)
 {
     enum { SAMPLES = 50, BATCH = 7 };
     struct ct_random rng = {features};
@@ -169,7 +169,7 @@ static void check_gather(bool narrow, bool by_course, size_t features, size_t sk
     }
     /* The third batch of 14, of which the second half is this rank's. */
     const uint64_t now = 1;
-    const struct ct_course course = {
+    const struct ct_step_cursor cursor = {
         .now = &now, .ahead = 1, .order = order, .batch = 2 * BATCH, .begin = BATCH};
     const struct ct_gather op = {
         .images = images.data,
@@ -180,10 +180,10 @@ static void check_gather(bool narrow, bool by_course, size_t features, size_t sk
         .stddev = 0.5f,
         .x = x.data,
         .y = y.data,
-        .course = by_course ? &course : NULL,
+        .cursor = by_cursor ? &cursor : NULL,
     };
-    const uint32_t *index = by_course ? order + 2 * course.batch + BATCH : order;
-    kernel_done(ct_launch_gather(NULL, precision_of(narrow), &op, by_course ? NULL : order));
+    const uint32_t *index = by_cursor ? order + 2 * cursor.batch + BATCH : order;
+    kernel_done(ct_launch_gather(NULL, precision_of(narrow), &op, by_cursor ? NULL : order));
     for (size_t b = 0; b < BATCH; b++) {
         assert_int_equal(y.data[b], labels.data[index[b]]);
         for (size_t i = 0; i < features; i++) {
@@ -240,9 +240,9 @@ static void check_loss(bool narrow, size_t batch, size_t classes, float spread)
     /* Again with the threads in another order: the same to the last bit. The steps are counted. */
     double again[2] = {3, 2};
     uint64_t now = 40;
-    const struct ct_course course = {.now = &now, .counter = &now, .steps = 2};
+    const struct ct_step_cursor cursor = {.now = &now, .counter = &now, .steps = 2};
     op.totals = again;
-    op.course = &course;
+    op.cursor = &cursor;
     kernel_done(ct_launch_loss(NULL, precision_of(narrow), &op, &sums));
     assert_memory_equal(again, totals, sizeof again);
     assert_int_equal(now, 42);

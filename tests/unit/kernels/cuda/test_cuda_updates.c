@@ -9,13 +9,12 @@
 
 #include "common/alloc.h"
 #include "kernels/cuda/launch.h"
-#include "kernels/device/pace.h"
+#include "kernels/device/update_scalars.h"
 #include "tests/gpu/reference.h"
 #include "tests/lib/fake_gpu/fake_array.h"
 #include "tests/lib/fake_gpu/fake_gpu.h"
 #include "tests/lib/fake_gpu/fake_number.h"
 
-#include <float.h>
 #include <math.h>
 
 static const size_t counts[] = {1, 2, 3, 7, 8, 9, 63, 255, 257, 1000, 4099};
@@ -73,12 +72,12 @@ static void end_update(struct update *u, size_t count, bool momentum, bool narro
     ct_free(u->rp), ct_free(u->rm), ct_free(u->rv);
 }
 
-/* Two steps; the second one finds its rate in the course. */
+/* Two steps; the second one finds its rate in the cursor. */
 static void check_sgd(size_t count, const size_t *skip, bool momentum, bool narrow)
 {
     const uint64_t now = 1;
-    const struct ct_pace paces[3] = {{.lr = 9}, {.lr = 9}, {.lr = 0.2f}};
-    const struct ct_course course = {.now = &now, .ahead = 1, .paces = paces};
+    const struct ct_update_scalars scalars[3] = {{.lr = 9}, {.lr = 9}, {.lr = 0.2f}};
+    const struct ct_step_cursor cursor = {.now = &now, .ahead = 1, .scalars = scalars};
     struct update u = begin_update(count, skip);
     struct ct_sgd op = {
         .count = count,
@@ -91,11 +90,11 @@ static void check_sgd(size_t count, const size_t *skip, bool momentum, bool narr
         .narrow = narrow ? (uint16_t *)u.narrow.data : NULL,
     };
     ct_ref_sgd(&op, op.grad, u.rp, u.rm);
-    kernel_done(ct_launch_sgd(NULL, &op, (struct ct_pace){.lr = op.lr}));
-    op.course = &course;
+    kernel_done(ct_launch_sgd(NULL, &op, (struct ct_update_scalars){.lr = op.lr}));
+    op.cursor = &cursor;
     op.lr = 0.2f;
     ct_ref_sgd(&op, op.grad, u.rp, u.rm);
-    kernel_done(ct_launch_sgd(NULL, &op, (struct ct_pace){.lr = 7}));
+    kernel_done(ct_launch_sgd(NULL, &op, (struct ct_update_scalars){.lr = 7}));
     end_update(&u, count, momentum, narrow);
 }
 
@@ -115,16 +114,17 @@ static void check_adamw(size_t count, const size_t *skip, bool narrow)
         .weight_decay = 0.1f,
         .narrow = narrow ? (uint16_t *)u.narrow.data : NULL,
     };
-    struct ct_pace paces[2];
+    struct ct_update_scalars scalars[2];
     for (op.step = 1; op.step <= 2; op.step++) {
-        paces[op.step - 1] = ct_pace_adamw(op.lr, op.beta1, op.beta2, op.weight_decay, op.step);
+        scalars[op.step - 1] =
+            ct_update_scalars_adamw(op.lr, op.beta1, op.beta2, op.weight_decay, op.step);
         ct_ref_adamw(&op, op.grad, u.rp, u.rm, u.rv);
     }
     const uint64_t now = 1;
-    const struct ct_course course = {.now = &now, .paces = paces};
-    kernel_done(ct_launch_adamw(NULL, &op, paces[0]));
-    op.course = &course;
-    kernel_done(ct_launch_adamw(NULL, &op, (struct ct_pace){0}));
+    const struct ct_step_cursor cursor = {.now = &now, .scalars = scalars};
+    kernel_done(ct_launch_adamw(NULL, &op, scalars[0]));
+    op.cursor = &cursor;
+    kernel_done(ct_launch_adamw(NULL, &op, (struct ct_update_scalars){0}));
     end_update(&u, count, true, narrow);
 }
 
@@ -177,51 +177,6 @@ static void narrows(void **state)
     check_narrow(8192 * 256 + 77, 0, 0); /* more than there are threads */
 }
 
-/* ---- e4m3 ------------------------------------------------------------------------------------ */
-
-static void check_e4m3(size_t count, const size_t skip[2], float size, bool nan)
-{
-    struct ct_random rng = {count};
-    float *worth = array_plain(count), scale[3] = {NAN, NAN, 5}, most = 0;
-    struct array from = array_numbers(true, count, skip[0], &rng, worth),
-                 to = array_of(count, 1, skip[1]);
-    for (size_t i = 0; i < count; i++) {
-        array_set(&from, true, i, worth[i] * size);
-        most = fmaxf(most, fabsf(array_at(&from, true, i)));
-    }
-    if (nan) {
-        array_set(&from, true, count / 2, -NAN);
-    }
-    kernel_done(ct_launch_fp8(NULL, count, (uint16_t *)from.data, to.data, scale));
-    float wanted = most == 0.0f ? 1.0f : fmaxf(most / 448.0f, FLT_MIN);
-    assert_true(nan ? isnan(scale[0]) : scale[0] == wanted);
-    assert_true(scale[2] == 5);
-    for (size_t i = 0; i < count && !nan; i++) {
-        assert_int_equal(to.data[i], to_e4m3(array_at(&from, true, i) * (1.0f / scale[0])));
-    }
-    for (size_t i = 0; i < count && nan; i++) {
-        assert_int_equal(to.data[i] & 0x7f, 0x7f);
-    }
-    array_end(&from), array_end(&to);
-    ct_free(worth);
-}
-
-static void copies_to_e4m3(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < COUNTS; i++) {
-        static const size_t skip[][2] = {{0, 0}, {8, 8}, {1, 0}, {0, 1}, {4, 4}};
-        for (size_t k = 0; k < sizeof skip / sizeof skip[0]; k++) {
-            check_e4m3(counts[i], skip[k], 1, false);
-        }
-        check_e4m3(counts[i], skip[0], 3e38f, false);
-        check_e4m3(counts[i], skip[0], 0, false);
-        check_e4m3(counts[i], skip[0], 1e-37f, false);
-        check_e4m3(counts[i], skip[0], 1e-39f, false);
-        check_e4m3(counts[i], skip[0], 1, true);
-    }
-}
-
 static int begin(void **state)
 {
     (void)state;
@@ -234,7 +189,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(updates),
         cmocka_unit_test(narrows),
-        cmocka_unit_test(copies_to_e4m3),
     };
     return cmocka_run_group_tests(tests, begin, NULL);
 }

@@ -9,6 +9,7 @@
 #include "kernels/device/device.h"
 #include "tests/lib/tmpdir.h"
 
+#include <dlfcn.h>
 #include <stdlib.h>
 
 static int open_and_use(void *data)
@@ -87,6 +88,36 @@ static void test_gemm_frees_null(void **state)
     ct_gemm_free(NULL);
 }
 
+static bool is_single(void)
+{
+    struct ct_gemm *gemm = NULL;
+    assert_int_equal(ct_gemm_new(ct_cpu_loops_get(0), &gemm, NULL), 0);
+    bool single = ct_gemm_single(gemm);
+    ct_gemm_free(gemm);
+    return single;
+}
+
+static void test_products_run_on_one_thread_unless_the_user_says_more(void **state)
+{
+    (void)state;
+    void (*set_threads)(int);
+    *(void **)&set_threads = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
+    if (set_threads == NULL) {
+        skip(); /* plain loops */
+    }
+    static const char *const nothing[] = {NULL, ""};
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(setenv("OMP_NUM_THREADS", "2", 1), 0);
+        set_threads(2);
+        assert_false(is_single());
+        assert_int_equal(nothing[i] == NULL ? unsetenv("OMP_NUM_THREADS")
+                                            : setenv("OMP_NUM_THREADS", nothing[i], 1),
+                         0);
+        assert_true(is_single());
+    }
+    assert_int_equal(unsetenv("OMP_NUM_THREADS"), 0);
+}
+
 static void test_cuda_says_why_not(void **state)
 {
     (void)state;
@@ -140,6 +171,7 @@ int main(void)
         cmocka_unit_test(test_cpu_describes_itself),
         cmocka_unit_test(test_cpu_memory),
         cmocka_unit_test(test_gemm_frees_null),
+        cmocka_unit_test(test_products_run_on_one_thread_unless_the_user_says_more),
         cmocka_unit_test(test_cuda_says_why_not),
         cmocka_unit_test(test_cuda_refuses_other_files),
         cmocka_unit_test(test_cuda_refuses_bad_index),

@@ -367,6 +367,18 @@ static void test_npy_arrays_that_do_not_fit_are_named(void **state)
 
 /* ---- the synthetic set ----------------------------------------------------------------------- */
 
+static void test_without_a_name_the_default_folder_is_loaded(void **state)
+{
+    (void)state;
+    struct ct_dataset set = {0};
+    struct ct_err err = {0};
+    int rc = ct_dataset_load(NULL, &set, &err);
+    assert_true(rc == 0 || err.text[0] != '\0');
+    assert_int_equal(strstr(err.text, "no data set in ") != NULL,
+                     access(CT_DATASET_DEFAULT_DIR, F_OK) != 0);
+    ct_dataset_fini(&set);
+}
+
 static void test_synthetic_is_the_same_each_time(void **state)
 {
     (void)state;
@@ -447,6 +459,7 @@ int main(void)
         cmocka_unit_test(test_npy_floats_come_back_as_the_bytes_they_were),
         cmocka_unit_test(test_npy_range_is_that_of_the_training_set),
         cmocka_unit_test(test_npy_arrays_that_do_not_fit_are_named),
+        cmocka_unit_test(test_without_a_name_the_default_folder_is_loaded),
         cmocka_unit_test(test_synthetic_is_the_same_each_time),
         cmocka_unit_test(test_survives_faults),
     };

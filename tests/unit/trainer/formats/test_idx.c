@@ -33,6 +33,16 @@ static void test_header_alone_tells_the_size(void **state)
     assert_int_equal(idx.total, 8 + 65536);
 }
 
+static void test_the_largest_content_is_accepted(void **state)
+{
+    (void)state;
+    const unsigned char most[] = {0, 0, 8, 1, 0x40, 0, 0, 0}, more[] = {0, 0, 8, 1, 0x40, 0, 0, 1};
+    struct ct_idx idx;
+    assert_int_equal(ct_idx_header(most, sizeof most, 1, &idx, NULL), 0);
+    assert_int_equal(idx.total, 8 + CT_IDX_BYTES_MAX);
+    assert_int_equal(ct_idx_header(more, sizeof more, 1, &idx, NULL), CT_ELIMIT);
+}
+
 static void test_refuses_hostile_files(void **state)
 {
     (void)state;
@@ -179,6 +189,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reads_dimensions),
         cmocka_unit_test(test_header_alone_tells_the_size),
+        cmocka_unit_test(test_the_largest_content_is_accepted),
         cmocka_unit_test(test_refuses_hostile_files),
         cmocka_unit_test(test_gzip_round_trip_at_exact_limit),
         cmocka_unit_test(test_gzip_bomb_is_bounded),

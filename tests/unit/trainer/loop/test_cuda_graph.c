@@ -94,7 +94,8 @@ static void fill(struct scene *s)
     s->labels = block(t->dev, sizeof labels);
     need(t->dev->ops->upload(t->dev, s->images, images, sizeof images, &err), &err);
     need(t->dev->ops->upload(t->dev, s->labels, labels, sizeof labels, &err), &err);
-    t->data.train = (struct ct_resident){.images = s->images, .labels = s->labels, .stddev = 0.5f};
+    t->data.train =
+        (struct ct_device_dataset){.images = s->images, .labels = s->labels, .stddev = 0.5f};
     float *host = calloc(t->layout.count, sizeof *host);
     ct_layout_draw(&t->layout, 3, host);
     need(t->dev->ops->upload(t->dev, t->memory.params, host, t->layout.count * sizeof *host, &err),

@@ -18,7 +18,7 @@ struct fixture {
     struct ct_device *dev;
     struct ct_layout layout;
     struct ct_model model;
-    struct ct_resident data;
+    struct ct_device_dataset data;
     uint8_t images[SAMPLES * FEATURES], labels[SAMPLES];
     uint32_t index[SAMPLES];
     float *params, *grads;
@@ -38,7 +38,7 @@ static int setup(void **state)
         f->labels[i] = (uint8_t)(ct_rng_u64(1, 2, i) % CLASSES);
         f->index[i] = (uint32_t)((i * 7 + 3) % SAMPLES);
     }
-    f->data = (struct ct_resident){f->images, f->labels, 0.4f, 0.3f};
+    f->data = (struct ct_device_dataset){f->images, f->labels, 0.4f, 0.3f};
     /* Aligned as the communicator's memory is. */
     size_t bytes = (f->layout.count * sizeof(float) + 63) / 64 * 64;
     f->params = aligned_alloc(64, bytes);

@@ -128,7 +128,7 @@ static void test_metadata_are_checked(void **state)
     static const struct {
         const char *header, *why;
     } cases[] = {
-        {"{}", "tell no optimizer"},
+        {"{}", "name no optimizer"},
         {"{\"__metadata__\":{\"optimizer\":\"rprop\"}}", "--optimizer rprop, not sgd"},
     };
     struct ct_layout layout = make_layout(7);

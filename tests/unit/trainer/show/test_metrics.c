@@ -14,6 +14,7 @@ static const struct ct_epoch_report report = {
     .epoch = 3,
     .epochs = 10,
     .world_size = 2,
+    .step = 1407,
     .loss = 0.5,
     .test_loss = 0.25,
     .test_accuracy = 0.875,
@@ -31,7 +32,7 @@ static void test_lines_are_exact_and_appended(void **state)
     (void)state;
     static const char *const expected =
         "before\n"
-        "{\"event\":\"epoch\",\"epoch\":3,\"loss\":0.5,\"test_loss\":0.25,"
+        "{\"event\":\"epoch\",\"epoch\":3,\"step\":1407,\"loss\":0.5,\"test_loss\":0.25,"
         "\"test_accuracy\":0.875,\"samples_per_s\":123456,\"world_size\":2,"
         "\"param_hash\":\"00000000000000ff\"}\n"
         "{\"event\":\"done\",\"test_accuracy\":0.875,\"seconds\":1.5,\"samples_per_s\":1000,"
@@ -60,7 +61,8 @@ static void test_no_number_is_null(void **state)
     static const char *const expected =
         "{\"event\":\"step\",\"step\":7,\"epoch\":1,\"loss\":null,\"accuracy\":0.5,"
         "\"samples_per_s\":10,\"comm_share\":0,\"lr\":2}\n"
-        "{\"event\":\"epoch\",\"epoch\":1,\"loss\":1,\"test_loss\":null,\"test_accuracy\":0,"
+        "{\"event\":\"epoch\",\"epoch\":1,\"step\":0,\"loss\":1,\"test_loss\":null,\"test_"
+        "accuracy\":0,"
         "\"samples_per_s\":0,\"world_size\":1,\"param_hash\":\"0000000000000000\"}\n";
     const struct ct_step_report step = {
         .step = 7, .epoch = 1, .loss = NAN, .accuracy = 0.5, .samples_per_s = 10, .lr = 2};

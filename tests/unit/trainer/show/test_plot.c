@@ -20,19 +20,29 @@ static size_t count(const char *text, const char *what)
     return found;
 }
 
-static char *draw(const char *metrics, int code)
+static char *draw_runs(const char *const *metrics, size_t runs, int code)
 {
-    char *text = strdup(metrics);
+    struct ct_plot_source sources[CT_PLOT_RUNS_MAX];
     struct ct_buf out = CT_BUF_INIT;
     struct ct_err err = {0};
-    int rc = ct_plot_draw(text, &out, &err);
+    for (size_t r = 0; r < runs; r++) {
+        sources[r] = (struct ct_plot_source){r == 0 ? "first" : "<second>", strdup(metrics[r])};
+    }
+    int rc = ct_plot_draw(sources, runs, &out, &err);
     if (rc != code) {
         fail_msg("%d %s", rc, err.text);
     }
     char *drawing = strdup(rc == 0 ? ct_buf_cstr(&out) : err.text);
     ct_buf_fini(&out);
-    free(text);
+    for (size_t r = 0; r < runs; r++) {
+        free(sources[r].text);
+    }
     return drawing;
+}
+
+static char *draw(const char *metrics, int code)
+{
+    return draw_runs(&metrics, 1, code);
 }
 
 static void test_draws_a_line_for_each_series(void **state)
@@ -107,6 +117,79 @@ static void test_hardly_any_difference(void **state)
     free(draw(EPOCH(1e17, 2) EPOCH(2e17, 1), CT_ENOENT));
 }
 
+#define STEP(number, loss) \
+    "{\"event\":\"step\",\"step\":" #number ",\"loss\":" #loss ",\"samples_per_s\":900}\n"
+#define EPOCH_AT(number, at, loss)                                                \
+    "{\"event\":\"epoch\",\"epoch\":" #number ",\"step\":" #at ",\"loss\":" #loss \
+    ",\"test_loss\":1,\"test_accuracy\":0.5,\"samples_per_s\":1000}\n"
+
+static size_t points_of_line(const char *svg, int line)
+{
+    for (int i = 0; i <= line; i++) {
+        svg = strstr(svg, "points=\"");
+        assert_non_null(svg);
+        svg += strlen("points=\"");
+    }
+    size_t commas = 0;
+    for (; *svg != '"'; svg++) {
+        commas += *svg == ',';
+    }
+    return commas;
+}
+
+static void test_speed_begins_at_zero(void **state)
+{
+    (void)state;
+    char *svg = draw(EPOCH(1, 2) EPOCH(2, 1), 0);
+    /* The third panel is 190 pixels high from 380 on, with 30 below its zero. */
+    assert_int_equal(count(svg, "y=\"544.0\" class=\"left\">0</text>"), 1);
+    free(svg);
+}
+
+static void test_steps_are_drawn_where_epochs_name_theirs(void **state)
+{
+    (void)state;
+    char *svg =
+        draw(STEP(50, 2) EPOCH_AT(1, 100, 1.5) STEP(150, 1) STEP(200, 0.9) EPOCH_AT(2, 200, 1), 0);
+    assert_int_equal(points_of_line(svg, 0), 3); /* loss, of the lines of steps */
+    assert_int_equal(points_of_line(svg, 1), 2); /* test loss */
+    assert_int_equal(points_of_line(svg, 2), 2); /* test accuracy */
+    assert_int_equal(points_of_line(svg, 3), 3); /* speed */
+    assert_int_equal(count(svg, ">step</text>"), 1);
+    free(svg);
+    svg = draw(STEP(50, 2) EPOCH(1, 1.5) STEP(150, 1) EPOCH(2, 1), 0);
+    assert_int_equal(points_of_line(svg, 0), 2);
+    assert_int_equal(count(svg, ">epoch</text>"), 1);
+    free(svg);
+}
+
+static void test_a_restart_draws_over_steps(void **state)
+{
+    (void)state;
+    char *once = draw(STEP(50, 2) STEP(100, 1) EPOCH_AT(1, 100, 1.5), 0);
+    char *again = draw(STEP(50, 2) STEP(100, 7) STEP(150, 8) STEP(100, 1) EPOCH_AT(1, 100, 1.5), 0);
+    assert_string_equal(once, again);
+    free(once);
+    free(again);
+}
+
+static void test_several_runs_in_one_picture(void **state)
+{
+    (void)state;
+    const char *const runs[2] = {EPOCH_AT(1, 100, 2) EPOCH_AT(2, 200, 1),
+                                 EPOCH_AT(1, 100, 9) EPOCH_AT(2, 200, 8) EPOCH_AT(3, 300, 7)};
+    char *svg = draw_runs(runs, 2, 0);
+    assert_int_equal(count(svg, "<polyline"), 8);
+    assert_int_equal(count(svg, "stroke-dasharray"), 2); /* the test loss of each */
+    assert_int_equal(count(svg, ">first</text>"), 1);
+    assert_int_equal(count(svg, "&#60;second&#62;</text>"), 1);
+    free(svg);
+    const char *const empty[2] = {EPOCH(1, 2), "{}\n"};
+    char *none = draw_runs(empty, 2, CT_ENOENT);
+    assert_int_equal(count(none, "<second>: holds no lines of epochs"), 1);
+    free(none);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -115,6 +198,10 @@ int main(void)
         cmocka_unit_test(test_a_restart_draws_over),
         cmocka_unit_test(test_one_epoch_and_none),
         cmocka_unit_test(test_hardly_any_difference),
+        cmocka_unit_test(test_speed_begins_at_zero),
+        cmocka_unit_test(test_steps_are_drawn_where_epochs_name_theirs),
+        cmocka_unit_test(test_a_restart_draws_over_steps),
+        cmocka_unit_test(test_several_runs_in_one_picture),
     };
     return cmocka_run_group_tests_name("plot", tests, NULL, NULL);
 }

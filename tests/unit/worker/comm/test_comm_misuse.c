@@ -186,7 +186,7 @@ static void come_twice(int rank, void *data)
     /* World size 3 with ranks 0, 1 and 1: the second one is refused, which ends it for all. */
     int rc = ctw_comm_open(job, &options, &comm, &err);
     CHECK(rc == CT_EPROTO || rc == CT_EPEER);
-    rank_check_text(&err, rc == CT_EPROTO ? "rank 1 has come already" : "rank 1");
+    rank_check_text(&err, rc == CT_EPROTO ? "already joined as rank 1" : "rank 1");
     ctw_job_free(job);
 }
 

@@ -164,6 +164,20 @@ static void a_permanent_error_is_marked_on_the_page_with_or_without_a_job(void *
     (void)close(fd);
 }
 
+static void a_page_beyond_the_end_of_its_file_is_not_used(void **state)
+{
+    (void)state;
+    struct progress_page page;
+    int fd = memfd_create("page", MFD_CLOEXEC); /* empty: a write to it would kill the process */
+    assert_true(fd >= 0);
+    char place[64];
+    (void)snprintf(place, sizeof(place), "/proc/self/fd/%d:0", fd);
+    progress_open(&page, place);
+    assert_null(page.slot);
+    progress_close(&page);
+    (void)close(fd);
+}
+
 static int report(void *data)
 {
     return ctw_job_report_error(data, "swept", NULL);
@@ -187,6 +201,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(works_when_the_job_could_not_be_opened, setup, teardown),
         cmocka_unit_test_setup_teardown(names_the_file_it_cannot_write, setup, teardown),
         cmocka_unit_test(a_permanent_error_is_marked_on_the_page_with_or_without_a_job),
+        cmocka_unit_test(a_page_beyond_the_end_of_its_file_is_not_used),
         cmocka_unit_test_setup_teardown(survives_allocation_failures, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -158,8 +158,10 @@ static void go_on(int rank, void *data)
     CHECK(ctw_job_set(job, "key", "old", 3, NULL) == 0);
     ctw_progress(job, CTW_PHASE_COMPUTE, 7);
     wait_for_the_end(job);
+    job->comms = 5;
     CHECK(ctw_job_next(job, LONG_MS, &err) == 0);
     CHECK(!ctw_job_ended(job));
+    CHECK(job->comms == 0); /* ranks that are new count from there, too */
     CHECK(ctw_job_env(job)->generation == 3 && ctw_job_env(job)->world_size == 1);
     CHECK(ctw_job_set(job, "key", "new", 3, NULL) == 0);
     CHECK(ctw_job_get(job, "key", &value, &len, NULL) == 0 && memcmp(value, "new", 4) == 0);
@@ -252,12 +254,56 @@ static void a_job_that_is_over_has_no_next_generation(void **state)
     ranks_join();
 }
 
+/* ---- what the launcher hands over ------------------------------------------------------------ */
+
+static bool opens(void)
+{
+    struct order_reader reader;
+    order_reader_open(&reader, getenv(CT_HANDOVER_ENV), 1);
+    bool open = reader.slot != NULL;
+    order_reader_close(&reader);
+    return open;
+}
+
+static void orders_of_another_version_or_beyond_the_file_are_not_read(void **state)
+{
+    (void)state;
+    assert_true(opens());
+    desk->orders.version = CT_HANDOVER_VERSION + 1;
+    assert_false(opens());
+    desk->orders.version = CT_HANDOVER_VERSION;
+    assert_int_equal(ftruncate(desk_fd, CT_HANDOVER_SLOT - 1), 0);
+    assert_false(opens());
+    assert_int_equal(ftruncate(desk_fd, sizeof *desk), 0);
+}
+
+static void a_contract_without_an_end_is_refused(void **state)
+{
+    struct order_reader reader;
+    struct ct_err err = {0};
+    uint32_t generation;
+    size_t bytes;
+    char *text;
+    (void)state;
+    order_reader_open(&reader, getenv(CT_HANDOVER_ENV), 1);
+    memcpy(desk->orders.text, "RANK", 4);
+    desk->orders.bytes = 4;
+    order(2, CT_ORDER_GO);
+    ct_fault_begin(-1);
+    assert_int_equal(order_reader_await_next(&reader, &text, &bytes, &generation, &err), CT_EPROTO);
+    assert_int_equal(ct_fault_end(), 0);
+    assert_non_null(strstr(err.text, "has no end"));
+    order_reader_close(&reader);
+}
+
 #define DESK_TEST(name) cmocka_unit_test_setup_teardown(name, open_desk, close_desk)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         RANKS_TEST(a_generation_begins_without_keys),
+        DESK_TEST(orders_of_another_version_or_beyond_the_file_are_not_read),
+        DESK_TEST(a_contract_without_an_end_is_refused),
         DESK_TEST(a_process_goes_on_in_the_next_generation),
         DESK_TEST(a_generation_that_runs_needs_its_store),
         DESK_TEST(a_launcher_that_ends_nothing_is_not_awaited_for_ever),

@@ -148,6 +148,190 @@ static void stages_of_a_pipeline(void **state)
     run_seeds(4, work_in_a_pipeline);
 }
 
+/* ---- graphs ---------------------------------------------------------------------------------- */
+
+/* A rank's part in steps that exchange an array, and what it has recorded of them. */
+struct steps {
+    struct nccl_rank *r;
+    struct ctw_link *link;
+    float *mine, *theirs; /* the peer's of the same step */
+    int bad;
+    cudaGraphExec_t exec;
+    bool recording;
+};
+
+static void run_next(const void *data)
+{
+    const struct steps *s = *(struct steps *const *)data;
+    for (size_t i = 0; i < COUNT; i++) {
+        s->mine[i] += 1;
+    }
+}
+
+static void run_compare(const void *data)
+{
+    struct steps *s = *(struct steps *const *)data;
+    for (size_t i = 0; i < COUNT; i++) {
+        s->bad |= s->theirs[i] - s->mine[i] != (float)(100 - 200 * s->r->rank);
+    }
+}
+
+static void queue_kernel(struct steps *s, fake_run_fn run)
+{
+    FAKE_ALONE;
+    fake_queue(s->r->stream, run, &s, sizeof s);
+}
+
+/* Ends with a collective, as a step of a pipeline does. */
+static void queue_step(struct steps *s)
+{
+    queue_kernel(s, run_next);
+    RANK_CHECK(s->r, ctw_link_send(s->link, s->mine, BYTES, 0, NULL) == 0);
+    RANK_CHECK(s->r, ctw_link_recv(s->link, s->theirs, BYTES, 0, NULL) == 0);
+    queue_kernel(s, run_compare);
+    RANK_CHECK(s->r, ctw_comm_all_reduce(s->r->comm, s->theirs, s->theirs, 1, NULL) == 0);
+}
+
+static void begin_steps(struct steps *s, struct nccl_rank *r)
+{
+    *s = (struct steps){.r = r, .link = open_link(r, 1 - r->rank)};
+    s->mine = nccl_rank_floats(r, COUNT);
+    s->theirs = nccl_rank_floats(r, COUNT);
+    nccl_rank_fill(r, s->mine, COUNT, (float)(100 * r->rank));
+    queue_step(s); /* connects all */
+}
+
+static void begin_recording(struct steps *s)
+{
+    RANK_CHECK(s->r, cudaStreamBeginCapture(s->r->stream, cudaStreamCaptureModeThreadLocal) ==
+                         cudaSuccess);
+    s->recording = true;
+}
+
+static void record_step(struct steps *s)
+{
+    cudaGraph_t graph;
+    begin_recording(s);
+    queue_step(s);
+    s->recording = false;
+    RANK_CHECK(s->r, cudaStreamEndCapture(s->r->stream, &graph) == cudaSuccess);
+    RANK_CHECK(s->r, cudaGraphInstantiate(&s->exec, graph,
+                                          cudaGraphInstantiateFlagUseNodePriority) == cudaSuccess);
+    (void)cudaGraphDestroy(graph);
+}
+
+/* What a program gives to ctw_comm_on_end(). */
+static void forget_steps(void *data)
+{
+    struct steps *s = data;
+    cudaGraph_t graph;
+    if (s->recording) {
+        s->recording = false;
+        (void)cudaStreamEndCapture(s->r->stream, &graph);
+    }
+    if (s->exec != NULL) {
+        (void)cudaGraphExecDestroy(s->exec);
+        s->exec = NULL;
+    }
+}
+
+static void end_steps(struct steps *s)
+{
+    forget_steps(s);
+    end(s->r, s->link, s->mine, s->theirs);
+    RANK_CHECK(s->r, s->bad == 0);
+}
+
+static void replay_steps(struct nccl_rank *r)
+{
+    struct steps s;
+    begin_steps(&s, r);
+    record_step(&s);
+    for (int i = 0; i < ROUNDS; i++) {
+        if (i % 3 == 2) { /* between replays some are queued one by one */
+            queue_step(&s);
+        } else {
+            RANK_CHECK(r, cudaGraphLaunch(s.exec, r->stream) == cudaSuccess);
+        }
+    }
+    RANK_CHECK(r, ctw_comm_sync(r->comm, NULL) == 0);
+    RANK_CHECK(r, s.mine[COUNT - 1] == (float)(100 * r->rank + 1 + ROUNDS));
+    end_steps(&s);
+}
+
+static void steps_with_messages_are_replayed(void **state)
+{
+    (void)state;
+    for (unsigned seed = 1; seed <= SEEDS; seed++) {
+        const struct fake_gpu script = {
+            .seed = seed, .call_turns = (int)seed % 3, .nccl_threads = seed % 2 > 0};
+        nccl_ranks_run(&(struct nccl_ranks){.size = 2, .script = script}, replay_steps);
+        assert_int_equal(fake.graph_launches, 2 * (ROUNDS - ROUNDS / 3));
+    }
+}
+
+/* Its message has been queued nowhere, and nothing later may wait for it. */
+static void go_on_after_a_broken_recording(struct nccl_rank *r)
+{
+    struct steps s;
+    cudaGraph_t graph;
+    begin_steps(&s, r);
+    begin_recording(&s);
+    RANK_CHECK(r, ctw_link_send(s.link, s.mine, BYTES, 0, NULL) == 0);
+    s.recording = false;
+    RANK_CHECK(r, cudaStreamEndCapture(r->stream, &graph) == cudaErrorStreamCaptureUnjoined);
+    queue_step(&s);
+    record_step(&s);
+    RANK_CHECK(r, cudaGraphLaunch(s.exec, r->stream) == cudaSuccess);
+    end_steps(&s);
+}
+
+static void a_broken_recording_leaves_no_message_behind(void **state)
+{
+    (void)state;
+    run_seeds(2, go_on_after_a_broken_recording);
+}
+
+/* A link does not know who records its messages; the communicator does, and is told. */
+struct ending {
+    bool while_recording;
+    atomic_int ready;
+};
+
+static void abort_a_recorded_link(struct nccl_rank *r)
+{
+    struct ending *ending = r->all->data;
+    struct steps s;
+    begin_steps(&s, r);
+    ctw_comm_on_end(r->comm, forget_steps, &s);
+    if (!ending->while_recording) {
+        record_step(&s);
+    }
+    RANK_CHECK(r, ctw_comm_sync(r->comm, NULL) == 0);
+    ending->ready++;
+    nccl_ranks_await(&ending->ready, 2); /* the peer has nothing queued that would hear of it */
+    if (ending->while_recording) {
+        begin_recording(&s);
+        RANK_CHECK(r, ctw_link_send(s.link, s.mine, BYTES, 0, NULL) == 0);
+    }
+    ctw_link_abort(s.link);
+    RANK_CHECK(r, s.exec == NULL && !s.recording);
+    /* A replay could be under way on another stream, so all end that it may have used. */
+    RANK_CHECK(r, ctw_comm_sync(r->comm, NULL) != 0);
+    ctw_link_free(s.link);
+    (void)cudaFree(s.mine);
+    (void)cudaFree(s.theirs);
+}
+
+static void a_recording_is_dropped_before_its_link_ends(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct ending ending = {.while_recording = i > 0};
+        nccl_ranks_run(&(struct nccl_ranks){.size = 2, .data = &ending}, abort_a_recorded_link);
+    }
+}
+
 /* ---- life ------------------------------------------------------------------------------------ */
 
 /* Its communicator is gone, and the sender goes, too, before the message has been asked for. */
@@ -474,6 +658,9 @@ int main(void)
         cmocka_unit_test(both_may_send_at_once),
         cmocka_unit_test(messages_of_any_length),
         cmocka_unit_test(stages_of_a_pipeline),
+        cmocka_unit_test(steps_with_messages_are_replayed),
+        cmocka_unit_test(a_broken_recording_leaves_no_message_behind),
+        cmocka_unit_test(a_recording_is_dropped_before_its_link_ends),
         cmocka_unit_test(what_was_sent_before_the_end_arrives),
         cmocka_unit_test(both_ends_must_buffer_the_same),
         cmocka_unit_test(no_message_is_longer_than_the_buffer),

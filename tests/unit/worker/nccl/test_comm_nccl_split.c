@@ -280,7 +280,7 @@ static void stuck_in_the_child(struct nccl_rank *r)
         for (int i = 0; i < GROUPS; i++) {
             struct ct_err err = {0};
             RANK_CHECK(r, use(groups, i, &err) == CT_EABORTED);
-            RANK_CHECK(r, strstr(err.text, "ended with others of its stream") != NULL);
+            RANK_CHECK(r, strstr(err.text, "ended together with others of its stream") != NULL);
         }
         (void)cudaFree(x);
     } else {

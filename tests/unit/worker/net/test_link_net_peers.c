@@ -147,8 +147,8 @@ static void peers_that_die_or_lie_are_found_out(void **state)
         {15, good, 0, HOW_GOES, CT_EPEER, "rank 1 (127.0.0.1) closed its link"},
         {16, good, 1, HOW_GOES, CT_EPEER, "rank 1 (127.0.0.1) closed its link"},
         {16, good, 5, HOW_TELLS, CT_EPEER, "rank 1 (127.0.0.1) says: no more of that"},
-        {16, good, 0, HOW_BABBLES, CT_EPROTO, "rank 1 (127.0.0.1) sends what makes no sense"},
-        {16, {64, 3, 0x77}, 64, HOW_GOES, CT_EPROTO, "sends what makes no sense"},
+        {16, good, 0, HOW_BABBLES, CT_EPROTO, "rank 1 (127.0.0.1) has sent an invalid message"},
+        {16, {64, 3, 0x77}, 64, HOW_GOES, CT_EPROTO, "has sent an invalid message"},
         {16, {UINT64_MAX, 3, NET_MAGIC}, 64, HOW_GOES, CT_EPROTO, "18446744073709551615 bytes"},
         {16, {63, 3, NET_MAGIC}, 63, HOW_GOES, CT_EPROTO, "63 bytes with tag 3 came, 64 with"},
         {16, {64, -3, NET_MAGIC}, 64, HOW_GOES, CT_EPROTO, "64 bytes with tag -3 came, 64 with"},
@@ -244,7 +244,7 @@ static void bad_peers_have_no_link(void **state)
         /* It never calls, as it should before it answers. */
         {STAGE_HANGS_UP, CT_ETIMEDOUT, "rank 1 (127.0.0.1) has not connected"},
         {STAGE_IMPOSTOR, CT_ETIMEDOUT, "rank 1 (127.0.0.1) has not connected"},
-        {STAGE_NONSENSE, CT_EPROTO, "rank 1 published what makes no sense"},
+        {STAGE_NONSENSE, CT_EPROTO, "rank 1 published an invalid entry"},
     };
     for (size_t i = 0; i < sizeof(openings) / sizeof(openings[0]); i++) {
         struct opening opening = openings[i];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A batch that is cut into parts (struct ct_cut): however many of them are computed at a time, the
- * bits are the same.
+ * A batch that is cut into parts (struct ct_partition): however many of them are computed at a
+ * time, the bits are the same.
  */
 #include "tests/gpu/device_checks.h"
 #include "tests/gpu/harness.h"
@@ -65,13 +65,13 @@ static void run_parts(struct layer *l, struct result *r, size_t first, size_t pa
     struct ct_linear forward = {.batch = left < most ? left : most, .in = in, .out = out};
     forward.x = number_of(l, l->x.data, row * in), forward.w = l->w.data, forward.b = l->b.data;
     forward.y = number_of(l, r->y.data, r->shift + row * out), forward.relu = true;
-    forward.cut = (struct ct_cut){.rows = l->s.rows, .parts = parts, .of = OF};
+    forward.partition = (struct ct_partition){.rows = l->s.rows, .parts = parts, .of = OF};
     ct_check_need(l->dev->ops->linear(l->dev, &forward, &err), &err);
     struct ct_linear_grad back = {.batch = forward.batch, .in = in, .out = out};
     back.x = back.mask = forward.x, back.w = l->w.data;
     back.dy = number_of(l, l->dy.data, row * out);
     back.dx = number_of(l, r->dx.data, r->shift + row * in);
-    back.dw = r->dw.data, back.db = r->db.data, back.cut = forward.cut;
+    back.dw = r->dw.data, back.db = r->db.data, back.partition = forward.partition;
     ct_check_need(l->dev->ops->linear_grad(l->dev, &back, &err), &err);
     test_tensor_pull(&r->dw), test_tensor_pull(&r->db);
     memcpy(dw, r->dw.host, in * out * sizeof *dw);
@@ -192,7 +192,7 @@ static void check_parts(struct ct_device *dev)
     }
     struct ct_err err = {0};
     if (ct_device_set_precision(dev, CT_PRECISION_FP8, NULL) == 0) {
-        const struct ct_linear op = {.batch = 16, .in = 16, .out = 16, .cut = {16, 1, 1}};
+        const struct ct_linear op = {.batch = 16, .in = 16, .out = 16, .partition = {16, 1, 1}};
         CHECK(dev->ops->linear(dev, &op, &err) == CT_EUNSUPPORTED);
     }
     ct_check_need(ct_device_set_precision(dev, CT_PRECISION_F32, &err), &err);
@@ -204,7 +204,7 @@ static void check_padding(struct ct_device *dev)
 {
     enum { ROWS = 4, PARTS = 2, BATCH = 5, WIDTH = 3, ALL = ROWS * PARTS * WIDTH };
     struct ct_err err = {0};
-    const struct ct_cut cut = {.rows = ROWS, .parts = PARTS, .of = PARTS};
+    const struct ct_partition partition = {.rows = ROWS, .parts = PARTS, .of = PARTS};
     const uint32_t index[BATCH] = {0};
     if (dev->kind == CT_DEVICE_CPU) {
         return; /* it needs no padding */
@@ -225,7 +225,7 @@ static void check_padding(struct ct_device *dev)
                                      .stddev = 1,
                                      .x = x.data,
                                      .y = labels,
-                                     .cut = cut};
+                                     .partition = partition};
     ct_check_need(dev->ops->gather(dev, &gather, &err), &err);
     const struct ct_loss loss = {.batch = BATCH,
                                  .classes = WIDTH,
@@ -234,7 +234,7 @@ static void check_padding(struct ct_device *dev)
                                  .scale = 1,
                                  .dlogits = d.data,
                                  .totals = totals,
-                                 .cut = cut};
+                                 .partition = partition};
     ct_check_need(dev->ops->loss(dev, &loss, &err), &err);
     test_tensor_pull(&x), test_tensor_pull(&d);
     for (size_t i = 0; i < ALL; i++) {

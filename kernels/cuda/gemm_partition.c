@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Linear layers of a batch that is cut into parts (struct ct_cut). All parts are multiplied in one
- * call as a batch of matrices of one shape by one kernel, which is the same whatever their number
- * here. The gradients of weights go into a slot for each part, and are added as a tree:
+ * Linear layers of a batch that is cut into parts (struct ct_partition). All parts are multiplied
+ * in one call as a batch of matrices of one shape by one kernel, which is the same whatever their
+ * number here. The gradients of weights go into a slot for each part, and are added as a tree:
  *
  *     part 0   dy^T * x, sum of dy   ->  slot 0  \
  *     part 1                         ->  slot 1   +-> dw, db
  *     ...
+ *
+ * There is no fp8 here: a scale is of all rows that a device has and of the steps before, so bits
+ * would depend on where the parts are.
  *
  * The gradient of a part is as large as the weights, so that writing and reading the slots is what
  * this costs: 8 * parts bytes of memory traffic per weight.
@@ -16,7 +19,7 @@
 /* Slots begin where cudaMalloc() could have put them. */
 #define SLOT_FLOATS 64
 
-static int begin(struct ct_cuda *cuda, const struct ct_cut *cut, size_t in, size_t out,
+static int begin(struct ct_cuda *cuda, const struct ct_partition *partition, size_t in, size_t out,
                  struct ct_gemm_key *key, struct ct_err *err)
 {
     if (cuda->base.precision == CT_PRECISION_FP8) {
@@ -26,11 +29,11 @@ static int begin(struct ct_cuda *cuda, const struct ct_cut *cut, size_t in, size
     }
     *key = (struct ct_gemm_key){
         .precision = cuda->base.precision,
-        .batch = cut->rows,
+        .batch = partition->rows,
         .in = in,
         .out = out,
-        .parts = cut->parts,
-        .of = cut->of > cut->parts ? cut->of : cut->parts,
+        .parts = partition->parts,
+        .of = partition->of > partition->parts ? partition->of : partition->parts,
     };
     return 0;
 }
@@ -38,7 +41,7 @@ static int begin(struct ct_cuda *cuda, const struct ct_cut *cut, size_t in, size
 int ct_cuda_cut_linear(struct ct_cuda *cuda, const struct ct_linear *op, struct ct_err *err)
 {
     struct ct_gemm_key k;
-    int rc = begin(cuda, &op->cut, op->in, op->out, &k, err);
+    int rc = begin(cuda, &op->partition, op->in, op->out, &k, err);
     if (rc != 0) {
         return rc;
     }
@@ -60,7 +63,7 @@ int ct_cuda_cut_linear(struct ct_cuda *cuda, const struct ct_linear *op, struct 
     rc = ct_cuda_product(cuda, k, &o, err);
     if (rc == 0) {
         struct ct_linear all = *op;
-        all.batch = op->cut.rows * op->cut.parts;
+        all.batch = op->partition.rows * op->partition.parts;
         CT_CUDA_TRY(err, ct_launch_add_bias(cuda->stream, k.precision, &all));
     }
     return rc;
@@ -84,7 +87,7 @@ static int gradient_of_weights(struct ct_cuda *cuda, const struct ct_linear_grad
     k.wide = true;
     k.slot = (weights + op->out + SLOT_FLOATS - 1) / SLOT_FLOATS * SLOT_FLOATS;
     if (k.parts > 1) {
-        int rc = ct_cuda_room_get(&cuda->slots, k.parts * k.slot * sizeof(float), err);
+        int rc = ct_cuda_scratch_get(&cuda->slots, k.parts * k.slot * sizeof(float), err);
         if (rc != 0) {
             return rc;
         }
@@ -104,7 +107,7 @@ static int gradient_of_weights(struct ct_cuda *cuda, const struct ct_linear_grad
 int ct_cuda_cut_grad(struct ct_cuda *cuda, const struct ct_linear_grad *op, struct ct_err *err)
 {
     struct ct_gemm_key k;
-    int rc = begin(cuda, &op->cut, op->in, op->out, &k, err);
+    int rc = begin(cuda, &op->partition, op->in, op->out, &k, err);
     if (rc == 0) {
         rc = gradient_of_weights(cuda, op, k, err);
     }
@@ -115,7 +118,7 @@ int ct_cuda_cut_grad(struct ct_cuda *cuda, const struct ct_linear_grad *op, stru
     k.product = CT_PRODUCT_DX;
     rc = ct_cuda_product(cuda, k, &o, err);
     if (rc == 0 && op->mask != NULL) {
-        size_t numbers = op->cut.rows * op->cut.parts * op->in;
+        size_t numbers = op->partition.rows * op->partition.parts * op->in;
         CT_CUDA_TRY(err, ct_launch_mask(cuda->stream, k.precision, numbers, op->dx, op->mask));
     }
     return rc;

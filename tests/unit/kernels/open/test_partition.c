@@ -72,7 +72,7 @@ static struct gradient *gradient(struct data *d, size_t first, size_t end, size_
         .dw = g->dw,
         .db = g->db,
         .dx = g->dx + first * IN,
-        .cut = {.rows = ROWS, .parts = parts},
+        .partition = {.rows = ROWS, .parts = parts},
     };
     assert_int_equal(d->dev->ops->linear_grad(d->dev, &op, NULL), 0);
     return g;
@@ -156,7 +156,7 @@ static void rows_do_not_know_of_their_neighbours(void **state)
         .b = d->b,
         .y = whole,
         .relu = true,
-        .cut = {.rows = ROWS, .parts = PARTS},
+        .partition = {.rows = ROWS, .parts = PARTS},
     };
     assert_int_equal(d->dev->ops->linear(d->dev, &op, NULL), 0);
     for (size_t row = 0; row < BATCH; row += ROWS) {

@@ -21,6 +21,8 @@ struct ct_output {
     int sink_count;          /* 1 when both are the same file */
     size_t stream_count;
     bool said_lost;
+    bool shared_terminal;    /* a worker writes to a terminal itself */
+    uint64_t live_mark;      /* bytes of stderr when the live line was last asked for */
     struct ct_fold folds[2]; /* of the sinks */
     uv_timer_t fold_timer;
     uv_timer_t timer; /* of draining */

@@ -291,6 +291,10 @@ int ct_output_stream_open(struct ct_output *output, const struct ct_output_strea
                     (options->slow == CT_SLOW_OUTPUT_AUTO && stream->sink->is_terminal);
     ct_list_append(&output->streams, &stream->link);
     output->stream_count++;
+    if (options->inherit && stream->sink->is_terminal) {
+        output->shared_terminal = true;
+        ct_output_live(output, NULL);
+    }
 
     int fd = output->fds[options->to == CT_OUTPUT_ERR];
     int rc = open_route(stream, options, err);

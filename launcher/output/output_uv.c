@@ -96,6 +96,24 @@ void ct_output_put(struct ct_output *output, struct ct_sink *sink, const char *b
     }
 }
 
+bool ct_output_can_live(const struct ct_output *output)
+{
+    const struct ct_sink *out = &output->sinks[0];
+    const struct ct_sink *err = ct_output_sink((struct ct_output *)output, CT_OUTPUT_ERR);
+    bool apart = out->is_terminal || out->kind == CT_SINK_DIRECT || out->kind == CT_SINK_GONE;
+    return err->is_terminal && err->kind != CT_SINK_GONE && apart && !output->shared_terminal;
+}
+
+void ct_output_live(struct ct_output *output, const char *line)
+{
+    struct ct_sink *sink = ct_output_sink(output, CT_OUTPUT_ERR);
+    bool scrolls = sink->put != output->live_mark;
+    if (line == NULL || (!scrolls && ct_output_can_live(output))) {
+        ct_sink_live(sink, line);
+    }
+    output->live_mark = sink->put;
+}
+
 /* ---- the end --------------------------------------------------------------------------------- */
 
 static bool all_ended(const struct ct_output *output)
@@ -252,6 +270,7 @@ void ct_output_close(struct ct_output *output, int64_t timeout_ms, ct_output_fn 
         return;
     }
     CT_ASSERT(ct_list_empty(&output->streams));
+    ct_output_live(output, NULL);
     output->closed_cb = cb;
     output->closed_data = data;
     ct_output_drain(output, timeout_ms, close_parts, output);

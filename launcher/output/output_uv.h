@@ -70,6 +70,14 @@ bool ct_output_is_terminal(const struct ct_output *output, enum ct_output_fd fd)
  * a worker has left the cursor inside one. Copies the text. */
 void ct_output_say(struct ct_output *output, enum ct_output_fd fd, const char *bytes, size_t len);
 
+/* Can a live line stand on stderr, a terminal, without meeting what others write there? Not if a
+ * worker has the terminal itself, nor if stdout is a pipe, whose reader may write to it. */
+bool ct_output_can_live(const struct ct_output *output);
+
+/* Shows `line` below the output unless something was written since the last call, or the cursor is
+ * inside a worker's line. Whatever is written next erases it. NULL erases it now. */
+void ct_output_live(struct ct_output *output, const char *line);
+
 /* ---- one stream of one worker ---------------------------------------------------------------- */
 
 /* How equal lines of several streams become one. */

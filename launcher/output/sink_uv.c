@@ -30,6 +30,8 @@
 
 /* Erases a terminal's line, where a segment that ended in '\r' may still stand. */
 #define ERASE "\x1b[K"
+/* Erases the live line. A terminal that became narrower may have wrapped it into several rows. */
+#define ERASE_LIVE "\x1b[J"
 
 static int reopen(int fd)
 {
@@ -194,8 +196,10 @@ int ct_sink_put(struct ct_sink *sink, const void *bytes, size_t len)
         return 0;
     }
     if (sink->is_terminal && sink->last == '\r') {
+        const char *erase = sink->live ? ERASE_LIVE : ERASE;
         sink->last = '\n';
-        int rc = ct_sink_put(sink, ERASE, sizeof(ERASE) - 1);
+        sink->live = false;
+        int rc = ct_sink_put(sink, erase, strlen(erase));
         if (rc != 0 || sink->kind == CT_SINK_GONE) {
             return rc;
         }
@@ -222,6 +226,23 @@ int ct_sink_put(struct ct_sink *sink, const void *bytes, size_t len)
         sink->put -= len - done;
     }
     return rc;
+}
+
+void ct_sink_live(struct ct_sink *sink, const char *line)
+{
+    bool fresh = sink->live || sink->last == '\n';
+    if (!sink->is_terminal || !fresh || sink->pending.len > 0 || (line == NULL && !sink->live)) {
+        return;
+    }
+    char bytes[CT_SINK_LIVE_MAX];
+    int len = line != NULL ? snprintf(bytes, sizeof(bytes), "%s%.*s\r",
+                                      sink->live ? ERASE_LIVE : "", CT_SINK_LIVE_MAX - 16, line)
+                           : snprintf(bytes, sizeof(bytes), ERASE_LIVE);
+    sink->last = '\n'; /* this writes over the line itself */
+    sink->live = false;
+    bool put = ct_sink_put(sink, bytes, (size_t)len) == 0;
+    sink->live = put && line != NULL;
+    sink->last = sink->live ? '\r' : '\n';
 }
 
 uint64_t ct_sink_written(const struct ct_sink *sink)

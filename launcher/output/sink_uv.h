@@ -15,6 +15,9 @@
 #include <stdint.h>
 #include <uv.h>
 
+/* Bytes of a live line: the widest terminals have some 500 columns. */
+#define CT_SINK_LIVE_MAX 2048
+
 enum ct_sink_kind {
     CT_SINK_DIRECT, /* a file or a device like /dev/null: takes all at once */
     CT_SINK_OWN,    /* terminal or pipe, opened anew: a non-blocking description of our own */
@@ -37,6 +40,7 @@ struct ct_sink {
     bool is_socket;
     bool is_terminal;
     char last;             /* the last byte, at first '\n': is the cursor inside a line? */
+    bool live;             /* the live line stands there, and the cursor at its beginning */
     struct ct_buf pending; /* bytes put and not yet written */
     uint64_t put;          /* bytes in all */
     bool polling;          /* `poll` is in use */
@@ -53,6 +57,10 @@ void ct_sink_init(struct ct_sink *sink, uv_loop_t *loop, int fd, const struct ct
 
 /* Writes as much as possible at once and keeps the rest. CT_ENOMEM: the rest is lost. */
 CT_MUST_CHECK int ct_sink_put(struct ct_sink *sink, const void *bytes, size_t len);
+
+/* Shows `line` (one row of a terminal) as the live line, which the next ct_sink_put() erases; NULL
+ * only erases it. Shows nothing where something waits or the cursor is inside a worker's line. */
+void ct_sink_live(struct ct_sink *sink, const char *line);
 
 /* How many of all bytes that were ever put have been written (struct ct_backlog). */
 uint64_t ct_sink_written(const struct ct_sink *sink);

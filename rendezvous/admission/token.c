@@ -206,6 +206,12 @@ void ct_token_key(const struct ct_token *token, enum ct_token_role role,
     derive(token, key_label, sizeof(key_label), role, server_nonce, agent_nonce, key);
 }
 
+bool ct_token_equals(const struct ct_token *token, const char *text)
+{
+    return token->len > 0 && strlen(text) == token->len &&
+           sodium_memcmp(text, token->text, token->len) == 0;
+}
+
 bool ct_token_verify(const struct ct_token *token, enum ct_token_role role,
                      const unsigned char server_nonce[CT_NONCE_LEN],
                      const unsigned char agent_nonce[CT_NONCE_LEN],

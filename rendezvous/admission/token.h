@@ -59,6 +59,10 @@ CT_MUST_CHECK int ct_token_make(struct ct_token *out);
 /* Overwrites the token in a way that the compiler cannot optimise away. */
 void ct_token_wipe(struct ct_token *token);
 
+/* Is `text` this token? An empty token equals nothing. Takes the same time whatever is wrong with a
+ * text of the same length. */
+bool ct_token_equals(const struct ct_token *token, const char *text);
+
 /* Fills `nonce` from the kernel's random source. */
 CT_MUST_CHECK int ct_nonce_make(unsigned char nonce[CT_NONCE_LEN]);
 

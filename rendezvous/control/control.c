@@ -23,14 +23,16 @@ static const char *const names[CT_MSG_TYPES] = {
     [CT_MSG_FINISHED] = "finished", [CT_MSG_STOPPED] = "stopped",     [CT_MSG_BEAT] = "beat",
     [CT_MSG_PREEMPT] = "preempt",   [CT_MSG_LEAVE] = "leave",         [CT_MSG_WAITING] = "waiting",
     [CT_MSG_SPARE] = "spare",       [CT_MSG_WORLD] = "world",         [CT_MSG_STOP] = "stop",
-    [CT_MSG_OVER] = "over",         [CT_MSG_GUEST] = "guest",
+    [CT_MSG_OVER] = "over",         [CT_MSG_GUEST] = "guest",         [CT_MSG_QUERY] = "query",
+    [CT_MSG_RESULT] = "result",
 };
 
 /* ---- the fields of each message -------------------------------------------------------------- */
 
 #define ON(type) (1UL << CT_MSG_##type)
-#define OF_A_GENERATION \
-    (ON(SERVING) | ON(STARTED) | ON(FAILED) | ON(FINISHED) | ON(STOPPED) | ON(WORLD) | ON(STOP))
+#define OF_A_GENERATION                                                                           \
+    (ON(SERVING) | ON(STARTED) | ON(FAILED) | ON(FINISHED) | ON(STOPPED) | ON(WORLD) | ON(STOP) | \
+     ON(QUERY))
 #define HAS_ANSWER (ON(CHALLENGE) | ON(ANSWER))
 #define HAS_HISTORY (ON(STOP) | ON(OVER))
 #define HAS_FAILURE (ON(FAILED) | ON(STOPPED))
@@ -68,6 +70,13 @@ static const struct ct_json_field fields[] = {
     INT(ON(PREEMPT), "signo", signo, 0, 64),
     I64(ON(PREEMPT), "deadline_ms", deadline_ms, -1, CT_CONTROL_MAX_MS),
     OTHER(ON(STOP), "will_restart", will_restart, CT_JSON_BOOL),
+
+    INT(ON(QUERY) | ON(RESULT), "id", query.id, 1, INT_MAX),
+    INT(ON(QUERY), "rank", query.rank, 0, CT_MAX_WORLD - 1),
+    TEXT(ON(QUERY), "kind", query.kind),
+    OTHER(ON(RESULT), "ok", ok, CT_JSON_BOOL),
+    {ON(RESULT), "text", CT_JSON_OWNED, offsetof(struct ct_msg, result), CT_QUERY_TEXT_MAX, 0, 0,
+     NULL},
 
     TEXT(ON(JOIN), "run_id", join.run_id),
     TEXT(ON(JOIN), "host", join.host),
@@ -117,6 +126,9 @@ static const struct ct_json_field still_fields[] = {
 
 /* This field is absent without a token. */
 static const struct ct_json_field answer_field = OTHER(HAS_ANSWER, "answer", answer, CT_JSON_HEX);
+/* This field is absent in the JOIN of an older ctrun. */
+static const struct ct_json_field queries_field =
+    OTHER(ON(JOIN), "queries", join.queries, CT_JSON_BOOL);
 
 const char *ct_msg_name(enum ct_msg_type type)
 {
@@ -130,6 +142,8 @@ void ct_msg_fini(struct ct_msg *msg)
     }
     ct_failure_fini(&msg->failure);
     ct_failure_history_fini(&msg->history);
+    ct_free(msg->result);
+    msg->result = NULL;
     ct_free(msg->rows);
     msg->rows = NULL;
     msg->num_rows = 0;
@@ -166,6 +180,10 @@ static int add_parts(cJSON *object, const struct ct_msg *msg)
     cJSON *part = NULL;
     if ((on & HAS_ANSWER) != 0 && msg->has_answer &&
         ct_json_write_fields(object, &answer_field, 1, on, msg) != 0) {
+        return CT_ENOMEM;
+    }
+    if (msg->type == CT_MSG_JOIN && msg->join.queries &&
+        ct_json_write_fields(object, &queries_field, 1, on, msg) != 0) {
         return CT_ENOMEM;
     }
     if ((msg->type == CT_MSG_FAILED || ((on & HAS_FAILURE) != 0 && msg->has_failure)) &&
@@ -246,6 +264,12 @@ static int read_parts(const cJSON *object, struct ct_msg *out, struct ct_err *er
             return rc;
         }
         out->has_answer = true;
+    }
+    if (out->type == CT_MSG_JOIN && cJSON_GetObjectItemCaseSensitive(object, "queries") != NULL) {
+        int rc = ct_json_read_fields(object, &queries_field, 1, on, out, err);
+        if (rc != 0) {
+            return rc;
+        }
     }
     const cJSON *failure = cJSON_GetObjectItemCaseSensitive(object, "failure");
     if (out->type == CT_MSG_FAILED || ((on & HAS_FAILURE) != 0 && failure != NULL)) {

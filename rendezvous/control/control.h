@@ -28,6 +28,7 @@
 #include "rendezvous/admission/token.h"
 #include "rendezvous/control/failure_history.h"
 #include "rendezvous/control/hang_vote.h"
+#include "rendezvous/control/query.h"
 #include "rendezvous/control/worker_rows.h"
 
 #include <stdbool.h>
@@ -80,14 +81,16 @@ enum ct_msg_type {
     CT_MSG_PREEMPT,  /* a signal has asked this node to end; from the server: it asks the whole job
                         to end */
     CT_MSG_LEAVE,    /* the agent ends; no restart follows if the job is over or preempted */
-    CT_MSG_GUEST, /* instead of JOIN: while the channel is open, workers at the agent's address may
-                     use this store */
+    CT_MSG_GUEST,  /* instead of JOIN: while the channel is open, workers at the agent's address may
+                      use this store */
+    CT_MSG_RESULT, /* what a QUERY has asked for, or why there is none */
     /* server to agent */
     CT_MSG_WAITING, /* the world is not complete; `text` says who is missing */
     CT_MSG_SPARE,   /* the world is full; wait here */
     CT_MSG_WORLD,   /* begin: your place in the generation */
     CT_MSG_STOP,    /* the generation is over: stop the workers, answer STOPPED */
     CT_MSG_OVER,    /* the job is over; answer LEAVE and end with `exit_code` */
+    CT_MSG_QUERY,   /* tell something of a worker; only to an agent whose JOIN had `queries` */
     CT_MSG_TYPES,
 };
 
@@ -100,6 +103,7 @@ struct ct_msg_join {
     int workers;   /* that it will start */
     int64_t pid;   /* of ctrun */
     bool hosts;    /* it is the one that hosts the store (in the same process) */
+    bool queries;  /* it understands QUERY; an older ctrun does not */
     /* The parameters of the job. Those of the ctrun that hosts the store count, or of the first one
      * that joins; all others must send the same. */
     int min_nodes, max_nodes, spares;
@@ -125,13 +129,21 @@ struct ct_msg_world {
     char store_addr[CT_HOST_MAX];
 };
 
+struct ct_msg_query {
+    int id; /* the answer has the same */
+    int rank;
+    /* What is asked. A text, because an agent must be able to refuse a kind that is newer than it.
+     */
+    char kind[CT_QUERY_KIND_MAX];
+};
+
 struct ct_msg {
     enum ct_msg_type type;
-    int generation;            /* SERVING to STOPPED, WORLD, STOP; other messages have none */
-    int64_t clock_ms;          /* FAILED and BEAT from an agent: its monotonic clock when sent */
-    struct ct_msg_join join;   /* JOIN */
-    struct ct_msg_world world; /* WORLD */
-    uint16_t port;             /* SERVING */
+    int generation;          /* SERVING to STOPPED, WORLD, STOP, QUERY; other messages have none */
+    int64_t clock_ms;        /* FAILED and BEAT from an agent: its monotonic clock when sent */
+    struct ct_msg_join join; /* JOIN */
+    struct ct_msg_world world;      /* WORLD */
+    uint16_t port;                  /* SERVING */
     char text[CT_FAILURE_WHAT_MAX]; /* REFUSED, WAITING, STOP, PREEMPT, LEAVE, OVER: why, "" = no
                                      more to say; SERVING, ACCEPTED: an address */
     int exit_code;                  /* REFUSED, OVER, LEAVE */
@@ -146,6 +158,9 @@ struct ct_msg {
     bool has_rows;             /* without it the message says nothing about workers */
     struct ct_hang_vote still; /* BEAT from an agent: of its workers; to it: the verdict on
                               the job, with the host of that rank in `text` */
+    struct ct_msg_query query; /* QUERY; RESULT has its id alone */
+    bool ok;                   /* RESULT: `result` is what was asked for, not why there is none */
+    char *result;              /* RESULT, owned; NULL = "" */
     bool has_answer;
     int version;
     unsigned char nonce[CT_NONCE_LEN], answer[CT_ANSWER_LEN];

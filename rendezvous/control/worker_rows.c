@@ -53,12 +53,18 @@ static const struct ct_json_field fields[] = {
 };
 #define FIELDS (sizeof(fields) / sizeof(fields[0]))
 
+/* This field is absent if it is not known, and in the rows of an older ctrun. */
+static const struct ct_json_field memory_field =
+    ROW("rss_mib", CT_JSON_INT, rss_mib, 0, 0, INT32_MAX, NULL);
+
 int ct_rows_to_json(const struct ct_worker_row *rows, int count, struct cJSON **out)
 {
     cJSON *array = cJSON_CreateArray();
     for (int i = 0; array != NULL && i < count; i++) {
         cJSON *item = ct_json_append_object(array);
-        if (item == NULL || ct_json_write_fields(item, fields, FIELDS, 1, &rows[i]) != 0) {
+        bool memory = rows[i].rss_mib > 0 && count <= CT_ROW_MEMORY_WORKERS;
+        if (item == NULL || ct_json_write_fields(item, fields, FIELDS, 1, &rows[i]) != 0 ||
+            ct_json_write_fields(item, &memory_field, memory, 1, &rows[i]) != 0) {
             cJSON_Delete(array);
             array = NULL;
         }
@@ -78,7 +84,9 @@ static int read_row(const cJSON *item, struct ct_worker_row *row, const struct c
     if (!cJSON_IsObject(item)) {
         return ct_err_set(err, CT_EFORMAT, "a row must be an object");
     }
+    bool memory = cJSON_GetObjectItemCaseSensitive(item, "rss_mib") != NULL;
     int rc = ct_json_read_fields(item, fields, FIELDS, 1, row, err);
+    rc = rc == 0 && memory ? ct_json_read_fields(item, &memory_field, 1, 1, row, err) : rc;
     if (rc != 0) {
         return rc;
     }
@@ -143,7 +151,7 @@ void ct_status_rows_fini(struct ct_status_rows *rows)
     rows->count = rows->room = 0;
 }
 
-/* Bytes of the longest row without the host: the names, seven integers and two other numbers. */
+/* Bytes of the longest row without the host: the names, eight integers and two other numbers. */
 #define ROW_TEXT_MAX 512
 
 /* Each put_ function writes at `at`, where the longest row fits, and returns where it ends. */
@@ -196,6 +204,9 @@ static char *put_row(char *at, const struct ct_worker_row *row, int rank, const 
     at = put(put(put(at + host_len, ",\"state\":\""), states[row->state]), "\",\"exit\":");
     at = row->ended ? put_int(at, row->exit_code) : put(at, "null");
     at = put_int(put(at, ",\"restarts\":"), row->generation);
+    if (row->rss_mib > 0) {
+        at = put_int(put(at, ",\"rss_bytes\":"), (int64_t)row->rss_mib << 20);
+    }
     if (row->phase == CT_ROW_UNTOLD) {
         return put(at, ",\"progress\":null}");
     }

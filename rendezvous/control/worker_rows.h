@@ -22,6 +22,9 @@ struct cJSON;
 /* Workers of one node. So many rows fit into a frame, even with every number at its longest. */
 #define CT_MAX_NODE_WORKERS 4096
 
+/* A node with more workers does not tell their memory: their rows would not fit into a frame. */
+#define CT_ROW_MEMORY_WORKERS 2048
+
 enum ct_row_state {
     CT_ROW_WAITING,
     CT_ROW_STARTING,
@@ -50,6 +53,7 @@ struct ct_worker_row {
     int64_t pid; /* 0 = not started */
     int64_t step;
     int64_t age_ms;    /* time since it wrote its progress */
+    int rss_mib;       /* memory of its process that is resident, in MiB; 0 = not known */
     double loss, rate; /* NAN = not known */
     /* Loss and rate as the status and the metrics show them; "" = not known. Printing them costs
      * more than all the rest of a row, so it is done once, when the row is read from JSON. */
@@ -73,6 +77,9 @@ CT_MUST_CHECK int ct_rows_from_json(const struct cJSON *array, struct ct_worker_
 /* How many rows one document shows, for all jobs together. Printing them takes some 10 ms. */
 #define CT_STATUS_ROWS_MAX 16384
 
+/* Bytes of the last lines of one failed worker. */
+#define CT_STATUS_TAIL_MAX ((size_t)4096)
+
 /* The rows of one node, borrowed from the membership until its next event. */
 struct ct_row_span {
     int job; /* number of its job in the document, from 0 */
@@ -85,9 +92,10 @@ struct ct_row_span {
  * or collected as spans. Zeroed memory but for `print`; ct_status_rows_fini() frees. */
 struct ct_status_rows {
     bool print;
-    bool more; /* there are rows that the document does not show */
-    int job;   /* number of the job that is being made */
-    int taken; /* rows so far */
+    bool tails; /* the last lines of failed workers are wanted, too */
+    bool more;  /* there are rows that the document does not show */
+    int job;    /* number of the job that is being made */
+    int taken;  /* rows so far */
     struct ct_row_span *spans;
     size_t count, room;
 };

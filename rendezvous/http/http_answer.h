@@ -13,11 +13,13 @@
 
 #include "common/buf.h"
 #include "common/err.h"
+#include "rendezvous/control/query.h"
 
 #include <stdbool.h>
 
 struct cJSON;
 struct ct_budget;
+struct ct_page_key;
 struct ct_status_rows;
 
 /* Where the answers come from. Each gives *out, to be freed by cJSON_Delete(); CT_ENOMEM. */
@@ -28,12 +30,19 @@ struct ct_http_source {
     void *data;
     /* Counts the bodies until they are sent; NULL = no limit. Borrowed. */
     struct ct_budget *budget;
+    struct ct_page_key *key; /* of the live page; NULL = addresses decide. Borrowed */
+    /* Asks the agent of a worker, as ct_control_ask() does, and withdraws a question. NULL = nobody
+     * can be asked. */
+    int (*ask)(void *data, int job, int rank, const char *kind, ct_query_fn fn, void *fn_data,
+               int *id, struct ct_err *err);
+    void (*forget)(void *data, int id);
 };
 
 struct ct_http_answer {
     unsigned code;
     const char *type;  /* Content-Type; static */
     const char *allow; /* Allow, NULL = none; static */
+    bool is_page;      /* the live page */
     struct ct_buf body;
 };
 

@@ -15,15 +15,19 @@
     X(add_connection)                                     \
     X(add_response_header)                                \
     X(create_response_from_buffer_with_free_callback_cls) \
+    X(create_response_from_callback)                      \
     X(destroy_response)                                   \
     X(get_connection_info)                                \
     X(get_connection_values)                              \
     X(get_daemon_info)                                    \
     X(get_timeout)                                        \
+    X(lookup_connection_value)                            \
     X(queue_response)                                     \
+    X(resume_connection)                                  \
     X(run)                                                \
     X(start_daemon)                                       \
-    X(stop_daemon)
+    X(stop_daemon)                                        \
+    X(suspend_connection)
 
 /* `run` is MHD_run(), and so on. */
 struct ct_mhd {

@@ -28,6 +28,12 @@
 #include "common/list.h"
 #include "rendezvous/admission/refusal_log.h"
 #include "rendezvous/http/http_load.h"
+#include "rendezvous/http/page_ask_uv.h"
+#include "rendezvous/http/page_guard.h"
+#include "rendezvous/http/page_key.h"
+#include "rendezvous/http/page_live_uv.h"
+#include "rendezvous/http/page_rank.h"
+#include "rendezvous/page/page_text.h"
 #include "rendezvous/store/budget.h"
 #include "rendezvous/wire/limits.h"
 
@@ -56,6 +62,8 @@ struct ct_http {
     size_t unadmitted;                 /* peers that are not ours */
     bool adding_ours, adding_admitted; /* for the peer that is being added */
     struct ct_http_source source;
+    struct ct_page_live *live;
+    struct ct_page_asks asks; /* a request that waits for an agent has its ct_page_ask as context */
     const struct ct_log *log; /* may be NULL */
     struct ct_refusal_log denials;
     int64_t request_ns;
@@ -178,9 +186,11 @@ static struct peer *peer_of(const struct ct_http *http, struct MHD_Connection *c
 static void on_completed(void *cls, struct MHD_Connection *connection, void **request,
                          enum MHD_RequestTerminationCode how)
 {
-    (void)request;
     struct ct_http *http = cls;
     struct peer *peer = peer_of(http, connection);
+    if (*request != NULL && *request != http) {
+        ct_page_ask_free(*request);
+    }
     if (peer != NULL && how == MHD_REQUEST_TERMINATED_COMPLETED_OK) {
         give_time(http, peer);
     }
@@ -221,6 +231,31 @@ static struct body *body_new(struct ct_budget *budget, struct ct_buf *bytes)
     return body;
 }
 
+/* The headers that belong to an answer, and those that a browser wants for the live page: it may
+ * run nothing but its own script, ask nobody else, and be shown in no other page. */
+static enum MHD_Result queue(const struct ct_mhd *mhd, struct MHD_Connection *connection,
+                             struct MHD_Response *response, const struct ct_http_answer *answer)
+{
+    const char *const headers[][2] = {
+        {MHD_HTTP_HEADER_CONTENT_TYPE, answer->type},
+        {MHD_HTTP_HEADER_CACHE_CONTROL, "no-store"},
+        {"X-Content-Type-Options", "nosniff"},
+        {MHD_HTTP_HEADER_CONNECTION, answer->code == MHD_HTTP_BAD_REQUEST ? "close" : NULL},
+        {MHD_HTTP_HEADER_ALLOW, answer->allow},
+        {MHD_HTTP_HEADER_VARY, answer->is_page ? "Accept" : NULL},
+        {"Content-Security-Policy", answer->is_page ? ct_page_text_policy : NULL},
+        {"Referrer-Policy", answer->is_page ? "no-referrer" : NULL},
+        {"Cross-Origin-Resource-Policy", "same-origin"},
+    };
+    for (size_t i = 0; i < sizeof(headers) / sizeof(headers[0]); i++) {
+        if (headers[i][1] != NULL &&
+            mhd->add_response_header(response, headers[i][0], headers[i][1]) != MHD_YES) {
+            return MHD_NO;
+        }
+    }
+    return mhd->queue_response(connection, answer->code, response);
+}
+
 static enum MHD_Result send_answer(const struct ct_mhd *mhd, struct MHD_Connection *connection,
                                    struct ct_budget *budget, struct ct_http_answer *answer)
 {
@@ -234,22 +269,22 @@ static enum MHD_Result send_answer(const struct ct_mhd *mhd, struct MHD_Connecti
         free_body(body);
         return MHD_NO;
     }
-    enum MHD_Result result =
-        mhd->add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, answer->type);
-    if (result == MHD_YES) {
-        result = mhd->add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
-    }
-    if (result == MHD_YES && answer->code == MHD_HTTP_BAD_REQUEST) {
-        result = mhd->add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
-    }
-    if (result == MHD_YES && answer->allow != NULL) {
-        result = mhd->add_response_header(response, MHD_HTTP_HEADER_ALLOW, answer->allow);
-    }
-    if (result == MHD_YES) {
-        result = mhd->queue_response(connection, answer->code, response);
-    }
+    enum MHD_Result result = queue(mhd, connection, response, answer);
     mhd->destroy_response(response);
     return result;
+}
+
+/* Replaces an answer for which the store has no memory left. */
+static void refuse_beyond_budget(struct ct_http *http, struct ct_http_answer *answer)
+{
+    struct ct_budget *budget = http->source.budget;
+    if (answer->body.len > CT_GRANT_BYTES && budget != NULL &&
+        !ct_budget_fits(budget, answer->body.cap)) {
+        budget->refused++;
+        ct_http_answer_error(answer, MHD_HTTP_SERVICE_UNAVAILABLE,
+                             "the store's memory is used up (--max-memory), so this page is not "
+                             "shown");
+    }
 }
 
 /* Counts a refused request. Log lines have a limited rate, because anybody may ask often. */
@@ -301,6 +336,153 @@ static const char *what_is_wrong(struct ct_http *http, struct MHD_Connection *co
                                           : NULL;
 }
 
+/* ---- the live page -------------------------------------------------------------------------- */
+
+#define SESSION_PATH "/page/session"
+
+/* A request of another method is refused before the rest of it is read. */
+static bool method_is_known(const char *method, const char *path)
+{
+    return ct_http_method_is_known(method) ||
+           (strcmp(method, "POST") == 0 &&
+            (strcmp(path, SESSION_PATH) == 0 ||
+             strncmp(path, CT_PAGE_ASK_PATH, sizeof(CT_PAGE_ASK_PATH) - 1) == 0));
+}
+
+static const char *header(const struct ct_http *http, struct MHD_Connection *connection,
+                          const char *name)
+{
+    return http->mhd.lookup_connection_value(connection, MHD_HEADER_KIND, name);
+}
+
+/* Does the path belong to the live page? The same path is a hint for people with curl. */
+static bool is_of_page(const struct ct_http *http, struct MHD_Connection *connection,
+                       const char *path)
+{
+    return strncmp(path, "/page/", 6) == 0 ||
+           (strcmp(path, "/") == 0 &&
+            ct_page_guard_wants_html(header(http, connection, MHD_HTTP_HEADER_ACCEPT)));
+}
+
+static enum MHD_Result send_events(struct ct_http *http, struct MHD_Connection *connection)
+{
+    static const struct ct_http_answer answer = {.code = 200, .type = "text/event-stream"};
+    struct MHD_Response *response = NULL;
+    int rc = ct_page_live_watch(http->live, connection, &response);
+    if (rc != 0) {
+        struct ct_http_answer none = {.code = 0};
+        ct_http_answer_error(&none, MHD_HTTP_SERVICE_UNAVAILABLE,
+                             "too many watch this page already");
+        return send_answer(&http->mhd, connection, http->source.budget, &none);
+    }
+    enum MHD_Result result = queue(&http->mhd, connection, response, &answer);
+    http->mhd.destroy_response(response);
+    return result;
+}
+
+/* Returns false, and fills in *out, if the request is no POST. */
+static bool must_be_post(const char *method, struct ct_http_answer *out)
+{
+    if (strcmp(method, "POST") == 0) {
+        return true;
+    }
+    ct_http_answer_error(out, MHD_HTTP_METHOD_NOT_ALLOWED, "POST is needed here");
+    out->allow = "POST";
+    return false;
+}
+
+/* The only request that changes something: a browser uses its link up. */
+static void open_session(const struct ct_http *http, const char *method, const char *authorization,
+                         struct ct_http_answer *out)
+{
+    struct ct_page_key *key = http->source.key;
+    if (!must_be_post(method, out)) {
+        return;
+    }
+    if (key == NULL || !ct_page_key_redeem(key, authorization)) {
+        ct_http_answer_error(out, MHD_HTTP_FORBIDDEN, "this link was used before, or is wrong");
+    } else {
+        *out = (struct ct_http_answer){.code = 200, .type = "application/json"};
+        ct_buf_addf(&out->body, "{\"bearer\":\"%.*s\"}\n", (int)key->session.len,
+                    key->session.text);
+        if (ct_buf_status(&out->body) != 0) {
+            ct_http_answer_error(out, MHD_HTTP_INTERNAL_SERVER_ERROR, "no memory");
+        }
+    }
+}
+
+/* Answers what belongs to the live page, to a peer whose address is admitted. A request that has
+ * to wait gets another context. */
+static enum MHD_Result send_page(struct ct_http *http, struct MHD_Connection *connection,
+                                 const char *method, const char *path, void **request)
+{
+    struct ct_http_answer answer = {.code = 0};
+    char own_name[256] = "";
+    (void)gethostname(own_name, sizeof(own_name) - 1);
+    const char *authorization = header(http, connection, MHD_HTTP_HEADER_AUTHORIZATION);
+    const char *wrong =
+        ct_page_guard_judge(header(http, connection, MHD_HTTP_HEADER_HOST),
+                            header(http, connection, MHD_HTTP_HEADER_ORIGIN), own_name);
+    if (wrong != NULL) {
+        count_denial(http, connection);
+        ct_http_answer_error(&answer, MHD_HTTP_FORBIDDEN, wrong);
+    } else if (strcmp(path, "/page/events") == 0 && strcmp(method, "GET") == 0) {
+        return send_events(http, connection);
+    } else if (strcmp(path, SESSION_PATH) == 0) {
+        open_session(http, method, authorization, &answer);
+    } else if (strncmp(path, CT_PAGE_ASK_PATH, sizeof(CT_PAGE_ASK_PATH) - 1) == 0) {
+        bool trusted = ct_page_key_admits(http->source.key, authorization);
+        struct ct_page_ask *ask =
+            must_be_post(method, &answer)
+                ? ct_page_ask_begin(&http->asks, connection, path, trusted, &answer)
+                : NULL;
+        if (ask != NULL) {
+            *request = ask;
+            give_time(http, peer_of(http, connection)); /* it may have been idle before */
+            return MHD_YES;
+        }
+    } else if (strncmp(path, CT_PAGE_RANK_PATH, sizeof(CT_PAGE_RANK_PATH) - 1) == 0) {
+        bool trusted = ct_page_key_admits(http->source.key, authorization);
+        ct_page_rank_answer(&http->source, trusted, path, &answer);
+    } else if (strcmp(path, "/page/data") == 0) {
+        ct_page_live_data(http->live, &answer);
+    } else if (strcmp(path, "/") == 0) {
+        answer = (struct ct_http_answer){
+            .code = 200, .type = "text/html; charset=utf-8", .is_page = true};
+        ct_buf_add(&answer.body, ct_page_text, ct_page_text_len);
+        if (ct_buf_status(&answer.body) != 0) {
+            ct_http_answer_error(&answer, MHD_HTTP_INTERNAL_SERVER_ERROR, "no memory");
+        }
+    } else {
+        ct_http_answer_make(&http->source, true, method, path, &answer);
+    }
+    refuse_beyond_budget(http, &answer);
+    return send_answer(&http->mhd, connection, http->source.budget, &answer);
+}
+
+static void on_taken(void *data, struct MHD_Connection *connection)
+{
+    struct ct_http *http = data;
+    struct peer *peer = peer_of(http, connection);
+    if (peer != NULL) {
+        give_time(http, peer);
+    }
+}
+
+static void on_resumed(void *data)
+{
+    turn(data);
+}
+
+void ct_http_sample(struct ct_http *http)
+{
+    if (http != NULL) {
+        ct_page_live_sample(http->live);
+    }
+}
+
+/* ---- requests ------------------------------------------------------------------------------- */
+
 /* Called when the head of a request has come, and again when all of it has come. MHD_NO ends the
  * connection. An answer to the first call also ends it, without reading further, which is right for
  * methods that are refused. A GET with a body is cut off. */
@@ -313,6 +495,11 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
     struct ct_http *http = cls;
     struct ct_http_answer answer;
     bool first = *request == NULL;
+    if (!first && *request != http) {
+        ct_page_ask_take(*request, &answer);
+        *request = http;
+        return send_answer(&http->mhd, connection, http->source.budget, &answer);
+    }
     *request = http; /* anything but NULL */
     if (*upload_len > 0) {
         return MHD_NO;
@@ -324,22 +511,20 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
         http->stats.requests++;
         return send_answer(&http->mhd, connection, http->source.budget, &answer);
     }
-    if (first && ct_http_method_is_known(method)) {
+    if (first && method_is_known(method, path)) {
         return MHD_YES;
     }
     const struct peer *peer = peer_of(http, connection);
     http->stats.requests++;
+    if (peer != NULL && peer->admitted && method_is_known(method, path) &&
+        is_of_page(http, connection, path)) {
+        return send_page(http, connection, method, path, request);
+    }
     ct_http_answer_make(&http->source, peer != NULL && peer->admitted, method, path, &answer);
     if (answer.code == MHD_HTTP_FORBIDDEN) {
         count_denial(http, connection);
     }
-    if (answer.body.len > CT_GRANT_BYTES && http->source.budget != NULL &&
-        !ct_budget_fits(http->source.budget, answer.body.cap)) {
-        http->source.budget->refused++;
-        ct_http_answer_error(&answer, MHD_HTTP_SERVICE_UNAVAILABLE,
-                             "the store's memory is used up (--max-memory), so this page is not "
-                             "shown");
-    }
+    refuse_beyond_budget(http, &answer);
     return send_answer(&http->mhd, connection, http->source.budget, &answer);
 }
 
@@ -348,10 +533,11 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
 static struct MHD_Daemon *start_daemon(struct ct_http *http)
 {
     return http->mhd.start_daemon(
-        MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET, 0, NULL, NULL, on_request, http,
-        MHD_OPTION_CONNECTION_LIMIT, CT_HTTP_CONNECTIONS, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        CT_HTTP_MEMORY, MHD_OPTION_CONNECTION_TIMEOUT, 0U, MHD_OPTION_NOTIFY_CONNECTION,
-        on_connection, http, MHD_OPTION_NOTIFY_COMPLETED, on_completed, http, MHD_OPTION_END);
+        MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL,
+        on_request, http, MHD_OPTION_CONNECTION_LIMIT, CT_HTTP_CONNECTIONS,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, CT_HTTP_MEMORY, MHD_OPTION_CONNECTION_TIMEOUT, 0U,
+        MHD_OPTION_NOTIFY_CONNECTION, on_connection, http, MHD_OPTION_NOTIFY_COMPLETED,
+        on_completed, http, MHD_OPTION_END);
 }
 
 static int start(struct ct_http *http, struct ct_err *err)
@@ -384,14 +570,20 @@ int ct_http_open(uv_loop_t *loop, const struct ct_http_source *source, int64_t r
     if (http == NULL) {
         return ct_err_set(err, CT_ENOMEM, "no memory for HTTP");
     }
+    const struct ct_page_live_hooks hooks = {on_taken, on_resumed, http};
+    if (ct_page_live_open(loop, source, &http->mhd, &hooks, &http->live) != 0) {
+        ct_free(http);
+        return ct_err_set(err, CT_ENOMEM, "no memory for the live page");
+    }
     ct_list_init(&http->peers);
     http->loop = loop;
     http->source = *source;
+    ct_page_asks_init(&http->asks, &http->source, &http->mhd, on_resumed, http);
     http->log = log;
     http->request_ns = request_ms * CT_NS_PER_MS;
     CT_ASSERT(uv_timer_init(loop, &http->timer) == 0); /* cannot fail */
     CT_ASSERT(uv_idle_init(loop, &http->idle) == 0);
-    http->handles = 2;
+    http->handles = 3; /* with the live page */
     *out = http;
     return 0;
 }
@@ -452,6 +644,11 @@ static void on_idle_close(uv_handle_t *handle)
     finish_if_last(CT_CONTAINER_OF(handle, struct ct_http, idle));
 }
 
+static void on_live_close(void *data)
+{
+    finish_if_last(data);
+}
+
 void ct_http_close(struct ct_http *http, ct_http_close_fn cb, void *data)
 {
     http->close_cb = cb;
@@ -461,6 +658,10 @@ void ct_http_close(struct ct_http *http, ct_http_close_fn cb, void *data)
     if (http->daemon != NULL) {
         /* The handle must stop using the descriptor before the library closes it. */
         uv_close((uv_handle_t *)&http->poll, on_poll_close);
+        /* The library stops no connection that is suspended. */
+        ct_page_live_wake(http->live);
+        ct_page_asks_wake(&http->asks);
         http->mhd.stop_daemon(http->daemon);
     }
+    ct_page_live_close(http->live, on_live_close, http);
 }

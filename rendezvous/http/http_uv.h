@@ -40,6 +40,9 @@ CT_MUST_CHECK int ct_http_open(uv_loop_t *loop, const struct ct_http_source *sou
 CT_MUST_CHECK int ct_http_add(struct ct_http *http, int fd, bool ours, bool admitted,
                               struct ct_err *err);
 
+/* Takes a sample for the live page before its time. NULL is allowed. */
+void ct_http_sample(struct ct_http *http);
+
 struct ct_http_stats {
     size_t connections;
     uint64_t requests; /* answered */

@@ -62,6 +62,20 @@ void *ct_member_conn(const struct ct_member *member)
     return member->conn;
 }
 
+struct ct_member *ct_members_of_rank(const struct ct_members *m, int rank, int *generation)
+{
+    EACH_MEMBER(m, pos)
+    {
+        struct ct_member *member = MEMBER_OF(pos, link);
+        if (member->in_world && member->told && rank >= member->first_rank &&
+            rank - member->first_rank < member->workers) {
+            *generation = m->generation;
+            return member;
+        }
+    }
+    return NULL;
+}
+
 /* ---- what the files of the core share ------------------------------------------------------- */
 
 struct ct_msg *members_msg(struct ct_members *m, enum ct_msg_type type)
@@ -320,6 +334,8 @@ void ct_members_message(struct ct_members *m, struct ct_member *member, struct c
     case CT_MSG_WORLD:
     case CT_MSG_STOP:
     case CT_MSG_OVER:
+    case CT_MSG_QUERY:
+    case CT_MSG_RESULT: /* the server takes it for itself */
     case CT_MSG_TYPES:
         violation(m, member, msg, "", now_ns);
         break;

@@ -118,6 +118,10 @@ void ct_members_reached(struct ct_members *members, const char *address);
 
 void *ct_member_conn(const struct ct_member *member);
 
+/* Returns the member that has this rank in the present world and gives the generation; NULL if none
+ * has. */
+struct ct_member *ct_members_of_rank(const struct ct_members *members, int rank, int *generation);
+
 /* Takes any other message. May drop the member (a protocol violation, or after LEAVE). */
 void ct_members_message(struct ct_members *members, struct ct_member *member, struct ct_msg *msg,
                         int64_t now_ns);

@@ -153,7 +153,52 @@ static bool add_missing_nodes(cJSON *job, const struct ct_members *m, int64_t no
     return missing.array != NULL && missing.ok;
 }
 
-static bool add_failures(cJSON *job, const struct ct_members *m)
+/* What the worker wrote last: for the live page alone, since it may be long. */
+static bool add_tail(cJSON *item, const struct ct_failure *failure, bool wanted)
+{
+    const char *tail = failure->traceback != NULL ? failure->traceback : failure->tail;
+    if (!wanted || tail == NULL) {
+        return true;
+    }
+    size_t len = strlen(tail), cut = len > CT_STATUS_TAIL_MAX ? len - CT_STATUS_TAIL_MAX : 0;
+    cJSON *array = cJSON_AddArrayToObject(item, "tail");
+    bool ok = array != NULL;
+    for (const char *line = tail + cut; ok && *line != '\0';) {
+        size_t n = strcspn(line, "\n");
+        char text[CT_STATUS_TAIL_MAX + 1];
+        memcpy(text, line, n);
+        text[n] = '\0';
+        ok = append_text(array, text);
+        line += n + (line[n] == '\n');
+    }
+    return ok;
+}
+
+/* The generations of the job: when each was formed, how long it waited for its nodes, why it ended.
+ */
+static bool add_rounds(cJSON *job, const struct ct_members *m)
+{
+    const struct ct_failure_history *history = &m->history;
+    cJSON *array = cJSON_AddArrayToObject(job, "rounds");
+    bool ok = array != NULL;
+    uint64_t n = history->num_rounds > CT_FAILURE_HISTORY_KEPT
+                     ? history->num_rounds - CT_FAILURE_HISTORY_KEPT
+                     : 0;
+    for (; ok && n < history->num_rounds; n++) {
+        const struct ct_history_round *round = &history->rounds[n % CT_FAILURE_HISTORY_KEPT];
+        cJSON *item = ct_json_append_object(array);
+        ok = item != NULL && ct_json_add_number(item, "generation", round->generation) &&
+             ct_json_add_number(item, "nodes", round->nodes) &&
+             ct_json_add_number(item, "world_size", round->world_size) &&
+             ct_json_add_number(item, "waited_s", (double)round->waited_ms / 1000) &&
+             ct_json_add_number(item, "formed", (double)round->formed_ms / 1000) &&
+             ct_json_add_number(item, "ended", (double)round->ended_ms / 1000) &&
+             add_name(item, "why", round->why);
+    }
+    return ok;
+}
+
+static bool add_failures(cJSON *job, const struct ct_members *m, bool tails)
 {
     const struct ct_failure_history *history = &m->history;
     cJSON *array = cJSON_AddArrayToObject(job, "failures");
@@ -172,7 +217,9 @@ static bool add_failures(cJSON *job, const struct ct_members *m)
             !ct_json_add_number(item, "pid", (double)failure->pid) ||
             !add_name(item, "host", failure->host) ||
             !ct_json_add_number(item, "exit", failure->exit_code) ||
-            !add_name(item, "reason", failure->what)) {
+            !add_name(item, "reason", failure->what) ||
+            !ct_json_add_number(item, "time", (double)failure->time_ms / 1000) ||
+            !add_tail(item, failure, tails)) {
             return false;
         }
     }
@@ -229,6 +276,7 @@ int ct_members_status(const struct ct_members *m, int64_t now_ns, struct ct_stat
               ct_json_add_number(job, "min_nodes", m->job.min_nodes) &&
               ct_json_add_number(job, "max_nodes", m->job.max_nodes) && add_nodes(job, m, now_ns) &&
               add_missing_nodes(job, m, now_ns) && add_workers(job, m, rows) &&
-              add_failures(job, m) && add_problems(problems, m, now_ns);
+              add_failures(job, m, rows->tails) && add_rounds(job, m) &&
+              add_problems(problems, m, now_ns);
     return ok ? 0 : CT_ENOMEM;
 }

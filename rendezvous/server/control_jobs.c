@@ -86,9 +86,20 @@ int ct_control_jobs_take(struct ct_control_jobs *jobs, const char *run_id,
 
 void ct_control_jobs_release(struct ct_control_jobs *jobs, struct ct_control_job *job)
 {
-    if (--job->agents == 0) {
+    if (--job->agents == 0 && !jobs->keep) {
         forget(jobs, job);
     }
+}
+
+struct ct_control_job *ct_control_jobs_at(const struct ct_control_jobs *jobs, int number)
+{
+    int n = 0;
+    for (const struct ct_list *at = jobs->list.next; at != &jobs->list; at = at->next, n++) {
+        if (n == number) {
+            return job_at(at);
+        }
+    }
+    return NULL;
 }
 
 void ct_control_jobs_tick(struct ct_control_jobs *jobs, int64_t now_ns)

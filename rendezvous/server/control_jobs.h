@@ -24,6 +24,7 @@ struct ct_control_job {
 struct ct_control_jobs {
     struct ct_list list;
     size_t count;
+    bool keep;        /* jobs stay when their last agent has left */
     const char *only; /* run id of the only job allowed, borrowed; NULL = any */
     struct ct_members_options options;
 };
@@ -38,8 +39,12 @@ void ct_control_jobs_fini(struct ct_control_jobs *jobs);
 CT_MUST_CHECK int ct_control_jobs_take(struct ct_control_jobs *jobs, const char *run_id,
                                        struct ct_control_job **out, struct ct_err *err);
 
-/* Takes an agent from the job. The last one frees it, because nobody needs its history. */
+/* Takes an agent from the job. The last one frees it, unless jobs are kept, because nobody needs
+ * its history. */
 void ct_control_jobs_release(struct ct_control_jobs *jobs, struct ct_control_job *job);
+
+/* Returns the job with this number in the status, or NULL. */
+struct ct_control_job *ct_control_jobs_at(const struct ct_control_jobs *jobs, int number);
 
 /* Ticks the jobs whose time has come. */
 void ct_control_jobs_tick(struct ct_control_jobs *jobs, int64_t now_ns);

@@ -64,6 +64,7 @@ struct conn {
     bool trusted;
     bool admitted;  /* on_admit was called for it */
     bool counted;   /* the quota counts it */
+    bool queries;   /* its agent understands CT_MSG_QUERY */
     uint8_t source; /* of ct_source_quota_add(), if it is counted */
 };
 
@@ -80,6 +81,7 @@ struct ct_control {
     struct ct_refusal_log refusals;
     struct ct_refusal_log faults; /* channels that broke the protocol */
     struct ct_channel_turns turns;
+    struct ct_queries queries; /* to agents, by their `struct conn` */
     bool timer_open, turns_open, closing;
     void (*close_cb)(void *data);
     void *close_data;
@@ -138,6 +140,7 @@ static void tell_gone(struct conn *conn, const char *why)
         ct_members_gone(conn->job->members, member, why, ct_clock_now(NULL));
         rearm(conn->control);
     }
+    ct_queries_gone(&conn->control->queries, conn);
 }
 
 static void on_channel_closed(struct ct_channel *channel)
@@ -333,6 +336,7 @@ static void on_join_msg(struct conn *conn, const struct ct_msg *msg)
         conn->channel.max_frame = most < CT_CONTROL_MAX_FRAME ? most : CT_CONTROL_MAX_FRAME;
         /* The core may answer, or even drop the member, before this returns. */
         conn->job = job;
+        conn->queries = msg->join.queries;
         let_stay(conn);
         rc = ct_members_join(job->members, &msg->join, address, conn, ct_clock_now(NULL),
                              &conn->member, &err);
@@ -352,6 +356,11 @@ static void on_member_msg(struct conn *conn, struct ct_msg *msg)
         return;
     }
     bool beat = msg->type == CT_MSG_BEAT;
+    if (msg->type == CT_MSG_RESULT) {
+        ct_queries_result(&conn->control->queries, conn, msg->query.id, msg->ok,
+                          msg->result != NULL ? msg->result : "");
+        return;
+    }
     ct_members_message(conn->job->members, conn->member, msg, ct_clock_now(NULL));
     /* A beat gets no answer while earlier answers have not been read. */
     if (beat && conn->member != NULL && ct_channel_backlog(&conn->channel) == 0) {
@@ -417,6 +426,7 @@ static void on_timer(uv_timer_t *timer)
         ct_channel_close(&conn->channel); /* it leaves the list when it is closed */
     }
     ct_control_jobs_tick(&control->jobs, now_ns);
+    ct_queries_tick(&control->queries, now_ns);
     rearm(control);
 }
 
@@ -431,6 +441,8 @@ static int64_t next_deadline(const struct ct_control *control)
         }
     }
     int64_t jobs_ns = ct_control_jobs_next(&control->jobs);
+    int64_t queries_ns = ct_queries_next(&control->queries);
+    next_ns = queries_ns < next_ns ? queries_ns : next_ns;
     return jobs_ns < next_ns ? jobs_ns : next_ns;
 }
 
@@ -479,6 +491,7 @@ int ct_control_open(uv_loop_t *loop, const struct ct_control_options *options,
         .drop = drop,
     };
     ct_control_jobs_init(&control->jobs, &members, options->run_id);
+    control->jobs.keep = options->keep_job;
     ct_list_init(&control->pending);
     ct_list_init(&control->joined);
     ct_source_quota_init(&control->quota, options->max_pending);
@@ -537,6 +550,47 @@ void ct_control_take(struct ct_control *control, int fd, bool trusted)
         ct_channel_close(&conn->channel);
     }
     rearm(control);
+}
+
+/* ---- questions to agents -------------------------------------------------------------------- */
+
+int ct_control_ask(struct ct_control *control, int job, int rank, const char *kind, ct_query_fn fn,
+                   void *data, int *id, struct ct_err *err)
+{
+    int generation = 0;
+    const struct ct_control_job *found = ct_control_jobs_at(&control->jobs, job);
+    const struct ct_member *member = found != NULL && !control->closing
+                                         ? ct_members_of_rank(found->members, rank, &generation)
+                                         : NULL;
+    if (member == NULL) {
+        return ct_err_set(err, CT_ENOENT, "no machine runs this rank now");
+    }
+    struct conn *conn = ct_member_conn(member);
+    if (!conn->queries) {
+        return ct_err_set(err, CT_EUNSUPPORTED, "the ctrun of this worker is too old to be asked");
+    }
+    struct ct_msg *msg = ct_calloc(1, sizeof(*msg));
+    if (msg == NULL) {
+        return ct_err_set(err, CT_ENOMEM, "the store is out of memory");
+    }
+    int rc = ct_queries_begin(&control->queries, conn, ct_clock_now(NULL), fn, data, &msg->query.id,
+                              err);
+    if (rc == 0) {
+        *id = msg->query.id;
+        msg->type = CT_MSG_QUERY;
+        msg->generation = generation;
+        msg->query.rank = rank;
+        (void)snprintf(msg->query.kind, sizeof(msg->query.kind), "%s", kind);
+        ct_channel_send(&conn->channel, msg);
+        rearm(control);
+    }
+    ct_free(msg);
+    return rc;
+}
+
+void ct_control_forget(struct ct_control *control, int id)
+{
+    ct_queries_forget(&control->queries, id);
 }
 
 bool ct_control_busy(const struct ct_control *control)

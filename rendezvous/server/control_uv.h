@@ -24,6 +24,7 @@ struct ct_control_options {
     const struct ct_msg_join *job; /* as in ct_members_options; borrowed until closed */
     const char *const *expected;   /* as in ct_members_options; borrowed until closed */
     int num_expected;
+    bool keep_job; /* its status stays when its last agent has left */
     const struct ct_log *log;
     size_t max_pending;       /* limit of connections whose peer has not proved the token yet */
     struct ct_budget *budget; /* counts the memory that agents make us use; NULL = no limit */
@@ -47,6 +48,15 @@ void ct_control_take(struct ct_control *control, int fd, bool trusted);
 /* Adds the jobs to the status: one job as `job`, several as the array `jobs`. CT_ENOMEM. */
 CT_MUST_CHECK int ct_control_status(const struct ct_control *control, struct ct_status_rows *rows,
                                     struct cJSON *root, struct cJSON *problems);
+
+/* Asks the agent of a worker, named by the number of its job in the status and its rank. `fn` is
+ * called later, not inside this call, unless the question is withdrawn. Gives *id. CT_ENOENT (no
+ * agent has this rank), CT_EUNSUPPORTED (its ctrun is too old), CT_EBUSY, CT_ENOMEM. */
+CT_MUST_CHECK int ct_control_ask(struct ct_control *control, int job, int rank, const char *kind,
+                                 ct_query_fn fn, void *data, int *id, struct ct_err *err);
+
+/* Withdraws the question. One that is closed is allowed. */
+void ct_control_forget(struct ct_control *control, int id);
 
 /* Is any agent still connected? */
 bool ct_control_busy(const struct ct_control *control);

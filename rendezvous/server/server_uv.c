@@ -422,6 +422,7 @@ static int open_agents(struct ct_server *server, uv_loop_t *loop,
         .job = agents->job,
         .expected = agents->expected,
         .num_expected = agents->num_expected,
+        .keep_job = agents->keep_job,
         .log = server->hub.log,
         .budget = ct_store_budget(server->hub.service.store),
         .on_admit = on_admit,
@@ -441,6 +442,7 @@ static int open_agents(struct ct_server *server, uv_loop_t *loop,
     }
     server->pages.fn = add_job_status;
     server->pages.data = server->control;
+    server->pages.control = server->control;
     return 0;
 }
 
@@ -464,6 +466,28 @@ int ct_server_set(struct ct_server *server, const char *key, const char *value)
     return rc;
 }
 
+bool ct_server_has_page(const struct ct_server *server)
+{
+    return server->pages.http != NULL;
+}
+
+void ct_server_page_sample(struct ct_server *server)
+{
+    ct_http_sample(server->pages.http);
+}
+
+int ct_server_page_link(struct ct_server *server, struct ct_token *out)
+{
+    struct ct_page_key *key = &server->pages.key;
+    *out = (struct ct_token){.len = 0};
+    if (server->pages.http == NULL) {
+        return CT_EUNSUPPORTED;
+    }
+    int rc = key->token != NULL ? ct_page_key_make_link(key) : 0;
+    *out = rc == 0 ? key->link : *out;
+    return rc;
+}
+
 /* Opens listeners, HTTP, agents and journal. Takes the sockets out of `sockets`. */
 static int open_parts(struct ct_server *server, uv_loop_t *loop, struct ct_listeners *sockets,
                       const struct ct_server_options *options, struct ct_err *err)
@@ -474,6 +498,7 @@ static int open_parts(struct ct_server *server, uv_loop_t *loop, struct ct_liste
             return rc;
         }
     }
+    server->pages.key.token = options->agents != NULL ? options->agents->token : NULL;
     int rc = ct_status_pages_open(&server->pages, loop, options->http_keys, err);
     if (rc != 0) {
         return rc;

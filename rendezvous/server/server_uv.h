@@ -34,6 +34,7 @@ struct ct_server_agents {
     const char *run_id;          /* of the only job that is served; NULL = any */
     const char *const *expected; /* names of its hosts by node rank; NULL = unknown */
     int num_expected;
+    bool keep_job; /* keep the job's status after its last agent has left */
     /* Called for each agent that has joined; may be NULL. */
     void (*on_join)(void *data, const struct ct_msg_join *join);
     void *data;
@@ -80,6 +81,17 @@ bool ct_server_has_agents(const struct ct_server *server);
 
 /* Sets a key from inside this process, as a client would. CT_ENOMEM, CT_ELIMIT. */
 CT_MUST_CHECK int ct_server_set(struct ct_server *server, const char *key, const char *value);
+
+/* Lets the live page see the job as it is now. */
+void ct_server_page_sample(struct ct_server *server);
+
+/* Does the server serve a live page? It does not in a build without HTTP. */
+bool ct_server_has_page(const struct ct_server *server);
+
+/* Makes the key of a link that shows the live page once to somebody who has the right of the token;
+ * the last one is no longer valid. *out is empty in a store without a token. CT_EUNSUPPORTED
+ * without libmicrohttpd, CT_EIO. */
+CT_MUST_CHECK int ct_server_page_link(struct ct_server *server, struct ct_token *out);
 
 struct ct_server_stats {
     size_t keys, bytes, connections, waiters;

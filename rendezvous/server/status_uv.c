@@ -7,6 +7,7 @@
 
 #include "common/addr.h"
 #include "common/clock.h"
+#include "rendezvous/server/control_uv.h"
 #include "rendezvous/wire/json.h"
 #include "rendezvous/wire/limits.h"
 
@@ -130,6 +131,23 @@ static int make_keys(void *data, cJSON **out)
     return 0;
 }
 
+/* ---- questions of the live page ------------------------------------------------------------- */
+
+static int ask(void *data, int job, int rank, const char *kind, ct_query_fn fn, void *fn_data,
+               int *id, struct ct_err *err)
+{
+    const struct ct_status_pages *pages = data;
+    return pages->control != NULL
+               ? ct_control_ask(pages->control, job, rank, kind, fn, fn_data, id, err)
+               : ct_err_set(err, CT_ENOENT, "this store has no agents");
+}
+
+static void forget(void *data, int id)
+{
+    const struct ct_status_pages *pages = data;
+    ct_control_forget(pages->control, id);
+}
+
 /* ---- opening and closing -------------------------------------------------------------------- */
 
 static void on_http(struct ct_conn_hub *hub, int fd, bool ours, bool admitted)
@@ -161,6 +179,9 @@ int ct_status_pages_open(struct ct_status_pages *pages, uv_loop_t *loop, bool ke
         .keys = keys ? make_keys : NULL,
         .data = pages,
         .budget = ct_store_budget(pages->hub->service.store),
+        .key = &pages->key,
+        .ask = ask,
+        .forget = forget,
     };
     pages->opened_ns = ct_clock_now(NULL);
     pages->loop = loop;
@@ -175,6 +196,7 @@ int ct_status_pages_open(struct ct_status_pages *pages, uv_loop_t *loop, bool ke
 
 unsigned ct_status_pages_close(struct ct_status_pages *pages, ct_http_close_fn cb, void *data)
 {
+    ct_page_key_wipe(&pages->key);
     struct ct_http *http = pages->http;
     struct ct_http_reserve *reserve = pages->reserve;
     pages->http = NULL;

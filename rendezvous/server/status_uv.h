@@ -9,6 +9,7 @@
 #include "common/err.h"
 #include "rendezvous/http/http_reserve_uv.h"
 #include "rendezvous/http/http_uv.h"
+#include "rendezvous/http/page_key.h"
 #include "rendezvous/http/status.h"
 #include "rendezvous/server/conn_uv.h"
 #include "rendezvous/server/server_uv.h"
@@ -16,16 +17,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Part of a server, which sets `server`, `hub`, `fn` and `data`. */
+/* Part of a server, which sets `server`, `hub`, `fn`, `data`, `control` and
+ * `key.token`. */
 struct ct_status_pages {
     const struct ct_server *server;
     uv_loop_t *loop;
     struct ct_conn_hub *hub;
     ct_status_fn fn; /* may be NULL */
     void *data;
+    struct ct_control *control; /* whose agents the live page may ask; may be NULL */
     int64_t opened_ns;
     struct ct_http *http; /* NULL in a build without HTTP */
     struct ct_http_reserve *reserve;
+    struct ct_page_key key;
     struct ct_refusal_log unanswered; /* requests that got the reserve's answer instead of a page */
 };
 

@@ -113,6 +113,18 @@
 /* Milliseconds from one answered request (or the first byte) to the next. */
 #define CT_HTTP_REQUEST_MS 5000
 
+/* Viewers of the live page; they leave room for probes. */
+#define CT_PAGE_VIEWERS 64U
+
+/* The live page looks at the job once a second. Its samples take at most one part in
+ * CT_PAGE_COST_FACTOR of the time, and its viewers get so many bytes a second at most, all
+ * together: both by looking less often, down to once in CT_PAGE_SAMPLE_MAX_MS, in which time a
+ * viewer whose peer is still there must have been sent something. */
+#define CT_PAGE_SAMPLE_MS 1000
+#define CT_PAGE_SAMPLE_MAX_MS 4000
+#define CT_PAGE_COST_FACTOR 200
+#define CT_PAGE_BYTES_PER_S ((size_t)8 << 20)
+
 /* Keys listed by /keys. */
 #define CT_HTTP_KEYS_MAX 10000
 

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Takes the two headers apart. They come from anybody, so whatever is not understood is refused.
+ */
+#include "rendezvous/http/page_guard.h"
+
+#include <arpa/inet.h>
+#include <stddef.h>
+#include <string.h>
+#include <strings.h>
+
+/* The longest name that DNS knows. */
+#define NAME_MAX_LEN 253
+
+/* The name or address of a Host header without port and brackets. False: it is none. */
+static bool cut_name(const char *host, char out[NAME_MAX_LEN + 1])
+{
+    bool bracket = host[0] == '[';
+    size_t len = bracket ? strcspn(host, "]") : strcspn(host, ":");
+    const char *rest = host + len + (bracket && host[len] == ']');
+    const char *from = host + bracket;
+    len -= bracket;
+    if ((bracket && rest[-1] != ']') || len == 0 || len > NAME_MAX_LEN ||
+        (*rest != '\0' && *rest != ':') ||
+        strspn(rest + (*rest == ':'), "0123456789") != strlen(rest + (*rest == ':'))) {
+        return false;
+    }
+    memcpy(out, from, len);
+    out[len] = '\0';
+    return true;
+}
+
+static bool is_address(const char *name)
+{
+    unsigned char bytes[sizeof(struct in6_addr)];
+    return inet_pton(AF_INET, name, bytes) == 1 || inet_pton(AF_INET6, name, bytes) == 1;
+}
+
+const char *ct_page_guard_judge(const char *host, const char *origin, const char *own_name)
+{
+    static const char http[] = "http://";
+    char name[NAME_MAX_LEN + 1];
+    if (host == NULL || !cut_name(host, name)) {
+        return "the request has no usable Host header";
+    }
+    if (!is_address(name) && strchr(name, '.') != NULL && strcasecmp(name, own_name) != 0) {
+        return "this name is not known to be of this machine; ask by its address";
+    }
+    if (origin != NULL && (strncmp(origin, http, sizeof(http) - 1) != 0 ||
+                           strcasecmp(origin + sizeof(http) - 1, host) != 0)) {
+        return "another page has asked";
+    }
+    return NULL;
+}
+
+bool ct_page_guard_wants_html(const char *accept)
+{
+    return accept != NULL && strcasestr(accept, "text/html") != NULL;
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * May a browser's request see the live page? Its address has been judged already. What is left is a
+ * page of somebody else that makes the browser of an admitted person ask: by a name that its owner
+ * lets point here (DNS rebinding), which the Host header shows, or from another page, which the
+ * Origin header shows. Pure.
+ */
+#ifndef CT_RENDEZVOUS_HTTP_PAGE_GUARD_H
+#define CT_RENDEZVOUS_HTTP_PAGE_GUARD_H
+
+#include <stdbool.h>
+
+/* `host` and `origin` are the headers, NULL = missing; `own_name` is the name of this machine.
+ * Returns what is wrong, NULL = nothing. Admitted are addresses, names without a dot, which nobody
+ * can register, and the name of this machine. */
+const char *ct_page_guard_judge(const char *host, const char *origin, const char *own_name);
+
+/* Does the Accept header ask for HTML? That of a browser does, that of curl does not. */
+bool ct_page_guard_wants_html(const char *accept);
+
+#endif

@@ -3,15 +3,17 @@
  * ctrun-stat: asks a store for its status and shows it. Exit codes: 0 healthy, 1 degraded,
  * 2 unreachable, 3 usage.
  */
-#include "common/clock.h"
 #include "common/file.h"
-#include "common/text.h"
-#include "rendezvous/ctrun-stat/http_get.h"
+#include "rendezvous/ctrdzvd/daemon_options.h"
+#include "rendezvous/ctrun-stat/stat_ask.h"
+#include "rendezvous/ctrun-stat/stat_jobs.h"
 #include "rendezvous/ctrun-stat/stat_options.h"
 #include "rendezvous/ctrun-stat/stat_table.h"
+#include "rendezvous/ctrun-stat/stat_watch_uv.h"
 #include "rendezvous/wire/json.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -20,39 +22,6 @@
 enum { EXIT_HEALTHY, EXIT_DEGRADED, EXIT_UNREACHABLE, EXIT_USAGE };
 
 #define WATCH_S 1
-/* Cursor to the top left, then clear the rest: this flickers less than clearing all first. */
-#define CLEAR "\033[H\033[J"
-
-/* Gives the document and whether it says healthy. `bytes` and *reply get the whole reply. */
-static int ask(const struct ct_stat_options *options, struct ct_buf *bytes,
-               struct ct_http_reply *reply, cJSON **out, bool *healthy, struct ct_err *err)
-{
-    int64_t deadline_ns = ct_deadline_in(NULL, (int64_t)options->timeout_s * 1000);
-    int rc = ct_http_get(&options->where, "/status", deadline_ns, bytes, reply, err);
-    if (rc != 0) {
-        return rc;
-    }
-    if (reply->code == 403) {
-        return ct_err_set(err, CT_EPERM, "this machine is not admitted");
-    }
-    const char *text = (const char *)ct_buf_bytes(bytes) + reply->body;
-    ct_json_use_our_memory();
-    cJSON *status = cJSON_ParseWithLength(text, reply->len);
-    if (reply->code != 200) {
-        char why[256];
-        (void)snprintf(why, sizeof(why), "%s", ct_json_text(status, "error", ""));
-        ct_text_clean(why);
-        cJSON_Delete(status);
-        return ct_err_set(err, CT_EPROTO, "answered with HTTP code %d%s%s", reply->code,
-                          why[0] != '\0' ? ": " : "", why);
-    }
-    if (ct_stat_verdict(status, healthy) != 0) {
-        cJSON_Delete(status);
-        return ct_err_set(err, CT_EFORMAT, "answered with something that is no status");
-    }
-    *out = status;
-    return 0;
-}
 
 static int print(const struct ct_stat_options *options, const char *where, const cJSON *status,
                  struct ct_err *err)
@@ -64,10 +33,8 @@ static int print(const struct ct_stat_options *options, const char *where, const
     } else if (options->action == CT_STAT_HEALTH) {
         rc = ct_stat_health(status, &text);
     } else {
-        bool screen = options->watch && isatty(STDOUT_FILENO) == 1;
-        ct_buf_addf(&text, "%s", screen ? CLEAR : "");
         rc = ct_stat_table(status, where, &text);
-        ct_buf_addf(&text, "%s", options->watch && !screen ? "\n" : "");
+        ct_buf_addf(&text, "%s", options->watch ? "\n" : "");
     }
     if (rc != 0 || ct_buf_status(&text) != 0) {
         rc = ct_err_set(err, rc != 0 ? rc : CT_ENOMEM, "out of memory");
@@ -92,25 +59,122 @@ static const char *hint(const struct ct_err *err, bool seen)
 static int show(const struct ct_stat_options *options, bool seen)
 {
     char where[CT_ADDR_JOIN_MAX];
-    struct ct_buf bytes = CT_BUF_INIT;
-    struct ct_http_reply reply;
     struct ct_err err = {0};
     cJSON *status = NULL;
     bool healthy = false;
     ct_addr_join(options->where.host, options->where.port, where, sizeof(where));
-    int rc = ask(options, &bytes, &reply, &status, &healthy, &err);
+    int rc = ct_stat_ask(&options->where, options->timeout_s, &status, &err);
     if (rc == 0) {
         rc = print(options, where, status, &err);
+    }
+    if (rc == 0) {
+        rc = ct_stat_verdict(status, &healthy);
     }
     if (rc != 0) {
         (void)fprintf(stderr, "ctrun-stat: %s: %s%s\n", where, err.text, hint(&err, seen));
     }
     cJSON_Delete(status);
-    ct_buf_fini(&bytes);
     if (rc != 0) {
         return EXIT_UNREACHABLE;
     }
     return healthy ? EXIT_HEALTHY : EXIT_DEGRADED;
+}
+
+/* Where the output is no terminal: one answer below the other. */
+static int watch(const struct ct_stat_options *options)
+{
+    int rc = show(options, false);
+    while (rc != EXIT_UNREACHABLE) {
+        const struct timespec pause = {WATCH_S, 0};
+        (void)nanosleep(&pause, NULL);
+        rc = show(options, true);
+    }
+    return rc;
+}
+
+/* A screen with keys. */
+static int watch_on_terminal(const struct ct_stat_options *options)
+{
+    struct ct_err err = {0};
+    struct ct_stat_watched result = {0};
+    const struct ct_stat_watch_options how = {.where = options->where,
+                                              .timeout_s = options->timeout_s,
+                                              .out_fd = STDOUT_FILENO,
+                                              .in_fd = STDIN_FILENO};
+    int rc = ct_stat_watch_run(&how, &result, &err);
+    if (rc != 0) {
+        char where[CT_ADDR_JOIN_MAX];
+        ct_addr_join(options->where.host, options->where.port, where, sizeof(where));
+        (void)fprintf(stderr, "ctrun-stat: %s: %s%s\n", where, err.text, hint(&err, false));
+        return EXIT_UNREACHABLE;
+    }
+    if (result.signo != 0) { /* the terminal is as before; end as the signal would have */
+        (void)signal(result.signo, SIG_DFL);
+        (void)raise(result.signo);
+    }
+    return result.ended ? EXIT_UNREACHABLE : result.healthy ? EXIT_HEALTHY : EXIT_DEGRADED;
+}
+
+/* ---- jobs of this machine ------------------------------------------------------------------- */
+
+static int list(const struct ct_stat_options *options, const struct ct_job_entry *entries,
+                int count)
+{
+    struct ct_stat_job jobs[CT_JOBS_MAX];
+    struct ct_buf text = CT_BUF_INIT;
+    int rc = EXIT_HEALTHY;
+    for (int i = 0; i < count; i++) {
+        struct ct_endpoint where;
+        cJSON *status = NULL;
+        bool healthy = false;
+        if (ct_endpoint_parse(entries[i].address, CT_DEFAULT_STORE_PORT, &where, NULL) == 0 &&
+            ct_stat_ask(&where, options->timeout_s, &status, NULL) == 0) {
+            (void)!ct_stat_verdict(status, &healthy); /* was checked */
+        }
+        rc = healthy ? rc : EXIT_DEGRADED;
+        jobs[i] = (struct ct_stat_job){&entries[i], status};
+    }
+    if (ct_stat_jobs_table(jobs, count, &text) != 0 ||
+        ct_fd_write_all(STDOUT_FILENO, ct_buf_bytes(&text), text.len) != 0) {
+        rc = EXIT_UNREACHABLE;
+    }
+    for (int i = 0; i < count; i++) {
+        cJSON_Delete((cJSON *)jobs[i].status);
+    }
+    ct_buf_fini(&text);
+    return rc;
+}
+
+/* Where nothing names a store: takes the only job of this user on this machine, or lists them.
+ * Returns -1 if options->where is to be asked. */
+static int find_job(struct ct_stat_options *options)
+{
+    static struct ct_job_entry entries[CT_JOBS_MAX];
+    char folder[CT_JOB_FOLDER_MAX];
+    struct ct_err err = {0};
+    ct_job_registry_folder(getenv("XDG_RUNTIME_DIR"), geteuid(), folder);
+    int count = ct_job_registry_list(folder, entries, &err);
+    if (count < 0) {
+        (void)fprintf(stderr, "ctrun-stat: %s\n", err.text);
+        return -1;
+    }
+    if (count == 1) {
+        struct ct_endpoint where;
+        if (ct_endpoint_parse(entries[0].address, CT_DEFAULT_STORE_PORT, &where, NULL) == 0) {
+            options->where = where;
+        }
+    }
+    if (count < 2) {
+        return -1;
+    }
+    if (options->watch || options->action != CT_STAT_TABLE) {
+        (void)fprintf(stderr,
+                      "ctrun-stat: %d jobs run here: name the address of one of them, as "
+                      "listed by ctrun-stat alone\n",
+                      count);
+        return EXIT_USAGE;
+    }
+    return list(options, entries, count);
 }
 
 int main(int argc, char **argv)
@@ -130,11 +194,13 @@ int main(int argc, char **argv)
         (void)printf("ctrun-stat %s\n", CT_VERSION);
         return EXIT_HEALTHY;
     }
-    int rc = show(&options, false);
-    while (options.watch && rc != EXIT_UNREACHABLE) {
-        const struct timespec pause = {WATCH_S, 0};
-        (void)nanosleep(&pause, NULL);
-        rc = show(&options, true);
+    ct_json_use_our_memory();
+    int rc = options.where_is_default ? find_job(&options) : -1;
+    if (rc >= 0) {
+        return rc;
     }
-    return rc;
+    bool screen = options.action == CT_STAT_TABLE && isatty(STDOUT_FILENO) == 1;
+    return !options.watch ? show(&options, false)
+           : screen       ? watch_on_terminal(&options)
+                          : watch(&options);
 }

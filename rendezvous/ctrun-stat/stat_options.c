@@ -18,11 +18,14 @@ const char ct_stat_help[] =
     "usage: ctrun-stat [--json | --health] [--watch] [--timeout SECONDS] [HOST[:PORT] | PORT]\n"
     "\n"
     "Shows the status of a job and its store. Without HOST it asks the store at MASTER_ADDR\n"
-    "and MASTER_PORT, else at 127.0.0.1:29500.\n"
+    "and MASTER_PORT. If these are not set, it looks for this user's jobs on this machine: it\n"
+    "asks the store of the only one, or prints a list of several. If there is none, it asks\n"
+    "127.0.0.1:29500.\n"
     "\n"
     "  --json             print the status as JSON, see ctstatus(5)\n"
     "  --health           print only healthy, or degraded and why, in one line\n"
-    "  --watch            ask again every second\n"
+    "  --watch            ask again every second; keys on a terminal: s sorts, g groups,\n"
+    "                     arrows scroll, q quits\n"
     "  --timeout SECONDS  how long to wait for an answer (default 5)\n"
     "  -V, --version      print the version and exit\n"
     "  -h, --help         print this and exit\n"
@@ -159,6 +162,7 @@ int ct_stat_options_parse(int argc, char **argv, const char *master_addr, const 
     if (rc != 0) {
         return rc;
     }
+    o.where_is_default = argument == NULL && !is_set(master_addr) && !is_set(master_port);
     *out = o;
     return 0;
 }

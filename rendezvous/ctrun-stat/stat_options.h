@@ -23,6 +23,7 @@ struct ct_stat_options {
     bool watch;
     int timeout_s;
     struct ct_endpoint where;
+    bool where_is_default; /* neither an argument nor a variable named it */
 };
 
 /* `master_addr` and `master_port` are the variables of these names, NULL or "" = not set.

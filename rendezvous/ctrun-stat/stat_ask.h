@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Asks a store for its status.
+ */
+#ifndef CT_RENDEZVOUS_CTRUN_STAT_STAT_ASK_H
+#define CT_RENDEZVOUS_CTRUN_STAT_STAT_ASK_H
+
+#include "common/addr.h"
+#include "common/err.h"
+
+struct cJSON;
+
+/* Gives the document, to be freed by cJSON_Delete(). Waits at most `timeout_s`. Call
+ * ct_json_use_our_memory() before; then any thread may call it. */
+CT_MUST_CHECK int ct_stat_ask(const struct ct_endpoint *where, int timeout_s, struct cJSON **out,
+                              struct ct_err *err);
+
+#endif

@@ -60,6 +60,8 @@ static void on_world(struct ct_agent_run *run, const struct ct_msg *msg)
         ct_agent_store_close_own(&run->store);
     }
     ct_job_story_world(&run->report.story, world, msg->generation, ct_clock_now(NULL));
+    ct_trace_world(&run->trace.data, msg->generation, world->restarts, world->node_count,
+                   world->world_size, ct_clock_now(NULL));
     if (run->report.story.several_nodes && ct_agent_report_speaks(run->job->resolved)) {
         say_world(run, world, msg->generation);
     }
@@ -128,6 +130,8 @@ static void on_message(void *data, struct ct_msg *msg)
         say_for_all(run, msg->text);
     } else if (msg->type == CT_MSG_BEAT) {
         ct_hang_monitor_take_job_verdict(&run->monitors.hang, &msg->still, msg->text);
+    } else if (msg->type == CT_MSG_QUERY) {
+        ct_agent_query(run, &msg->query, msg->generation);
     } else if (msg->type == CT_MSG_SPARE) {
         say_for_all(run, msg->text[0] != '\0' ? msg->text
                                               : "the job is complete; this node waits as a spare");
@@ -142,6 +146,8 @@ static void on_up(void *data, const char *address)
     struct ct_agent_run *run = data;
     (void)snprintf(run->address.seen, sizeof(run->address.seen), "%s", address);
     ct_job_story_connected(&run->report.story, ct_clock_now(NULL));
+    ct_trace_job_end(&run->trace.data, CT_TRACE_CONNECT, NULL, ct_clock_now(NULL));
+    ct_trace_job_begin(&run->trace.data, CT_TRACE_RENDEZVOUS, ct_clock_now(NULL));
     ct_agent_address_link_up(run);
 }
 
@@ -176,6 +182,7 @@ static void on_lost(void *data, const struct ct_err *why)
 static void on_beat(void *data, struct ct_msg *msg)
 {
     struct ct_agent_run *run = data;
+    ct_agent_sample_memory(run);
     ct_agent_report_rows(run, msg);
     ct_hang_monitor_vote(&run->monitors.hang, &msg->still);
 }
@@ -281,7 +288,7 @@ void ct_agent_link_beat(struct ct_agent_run *run)
 static void on_link_closed(void *data)
 {
     struct ct_agent_run *run = data;
-    ct_agent_store_close(&run->store, run->job->resolved->shared);
+    ct_agent_store_close(run);
 }
 
 void ct_agent_link_close(struct ct_agent_run *run)

@@ -53,6 +53,12 @@ static bool is_culprit(const struct ct_agent_run *run)
     return run->agent.failure.known && ct_job_story_failure_elsewhere(&run->report.story) == NULL;
 }
 
+/* Did a failure on another node, which has the same screen, come before the one here? */
+static bool follows_another(const struct ct_agent_run *run)
+{
+    return run->job->resolved->one_screen && run->report.story.several_nodes && !is_culprit(run);
+}
+
 static void say(struct ct_output *output, const struct ct_buf *text)
 {
     if (output != NULL && text->len > 0 && ct_buf_status(text) == 0) {
@@ -136,6 +142,8 @@ void ct_agent_report_failure(struct ct_agent_run *run)
     (void)snprintf(run->report.failure.host, sizeof(run->report.failure.host), "%s",
                    run->job->machine->host);
     fill_what(worker, &run->workers.start_err, &run->report.failure);
+    ct_trace_instant(&run->trace.data, nobody ? -1 : known->local_rank, run->report.failure.what,
+                     ct_clock_now(NULL));
 }
 
 static void fill_report(const struct ct_agent_run *run, struct ct_report_worker *table,
@@ -314,8 +322,8 @@ static void tell_failure_here(struct ct_agent_run *run)
         pass_on_error_file(run);
     }
     /* A rank that failed after another one has already been named in its headline. If the job is
-     * over and another node tells its story, this report would repeat it. */
-    bool later = told_by_another(run) && !run->agent.will_restart;
+     * over, its story follows on this screen, and this report would repeat much of it. */
+    bool later = !run->agent.will_restart && (told_by_another(run) || follows_another(run));
     if ((ct_agent_report_speaks(run->job->resolved) || is_culprit(run)) && !later &&
         ct_report_failure(&report, &text) == 0) {
         say(run->output, &text);
@@ -418,6 +426,10 @@ void ct_agent_report_rows(const struct ct_agent_run *run, struct ct_msg *msg)
         };
         ct_job_status_rows(&facts, msg->rows);
         msg->num_rows = run->agent.workers;
+        for (int i = 0; i < msg->num_rows; i++) {
+            bool alive = run->agent.states[i] == CT_WORKER_ALIVE;
+            msg->rows[i].rss_mib = alive ? run->workers.list[i].rss_mib : 0;
+        }
     }
     ct_free(table);
 }

@@ -8,15 +8,18 @@
 #ifndef CT_LAUNCHER_AGENT_AGENT_RUN_UV_H
 #define CT_LAUNCHER_AGENT_AGENT_RUN_UV_H
 
+#include "common/job_registry.h"
 #include "common/log.h"
 #include "launcher/agent/agent.h"
 #include "launcher/agent/agent_stdin_uv.h"
 #include "launcher/agent/agent_uv.h"
 #include "launcher/agent/file_timer_server_uv.h"
 #include "launcher/agent/hang_monitor_uv.h"
+#include "launcher/agent/live_line_uv.h"
 #include "launcher/agent/uninterruptible_monitor_uv.h"
 #include "launcher/agent/worker_uv.h"
 #include "launcher/report/job_story.h"
+#include "launcher/report/trace.h"
 #include "launcher/setup/interface_uv.h"
 #include "launcher/util/signals_uv.h"
 #include "launcher/worker/error_file.h"
@@ -38,9 +41,12 @@ struct ct_agent_store {
     bool on_loopback; /* this node hosts the job's store at an address of the loopback, or at all
                          addresses */
     bool said_open;   /* the user was told that strangers may use a store of this node */
-    char busy[CT_FAILURE_WHAT_MAX]; /* says which program has taken the store's port; "" = none */
+    char busy[CT_FAILURE_WHAT_MAX];   /* says which program has taken the store's port; "" = none */
+    char registry[CT_JOB_FOLDER_MAX]; /* where the job is entered for ctrun-stat; "" = nowhere */
     uv_timer_t timer; /* at the start for on_kernel_log_due(), at the end for on_wait() */
     int64_t wait_until_ns;
+    bool lingers; /* the job has ended, and --linger keeps the store for its page */
+    int64_t linger_until_ns;
 };
 
 /* The connection to the workers' store of another machine. */
@@ -98,6 +104,7 @@ struct ct_agent_workers {
     bool stopping;                      /* the processes of this generation have been told to end */
     bool draining;                      /* they have ended, and their last output is awaited */
     struct ct_procs_stopped stopped;    /* how the last stop went */
+    int64_t memory_ns;                  /* when their memory was looked at last */
     struct ct_err start_err;            /* why a worker could not be started */
 };
 
@@ -106,6 +113,14 @@ struct ct_agent_monitors {
     struct ct_hang_monitor hang;
     struct ct_file_timer_server timers;
     struct ct_uninterruptible_monitor uninterruptible;
+};
+
+/* What --trace records. Zeroed memory records nothing. */
+struct ct_agent_trace {
+    struct ct_trace data;
+    uv_timer_t timer;
+    struct ct_progress *pages; /* of all workers, as they were read last */
+    bool *valid;
 };
 
 struct ct_agent_run {
@@ -122,7 +137,9 @@ struct ct_agent_run {
     struct ct_agent_address address;
     struct ct_agent_workers workers;
     struct ct_agent_monitors monitors;
+    struct ct_live_line_timer live;
     struct ct_agent_report report;
+    struct ct_agent_trace trace;
     struct ct_outcome outcome;
 };
 
@@ -143,9 +160,19 @@ const char *ct_agent_store_address(const struct ct_agent_run *run);
 /* Closes the workers' store, if it is not the job's. */
 void ct_agent_store_close_own(struct ct_agent_store *store);
 
-/* Closes the job's store; one that other machines share only when their agents have left, or have
- * had time to leave. */
-void ct_agent_store_close(struct ct_agent_store *store, bool shared);
+/* Closes the job's store: after --linger, and one that other machines share only when their agents
+ * have left, or have had time to leave. */
+void ct_agent_store_close(struct ct_agent_run *run);
+
+/* ---- agent_page_uv.c ------------------------------------------------------------------------- */
+
+/* Says where the live page is, if this node hosts it and somebody wants to know. `at_end` says that
+ * --linger keeps it. */
+void ct_agent_page_say(struct ct_agent_run *run, bool at_end);
+
+/* Returns true if the page stays after the end of this job. It does not if a signal has ended the
+ * job, or if the job never began. */
+bool ct_agent_page_lingers(const struct ct_agent_run *run);
 
 /* ---- agent_link_uv.c ------------------------------------------------------------------------- */
 
@@ -160,6 +187,14 @@ void ct_agent_link_beat(struct ct_agent_run *run);
 
 /* Waits until the last messages to the membership have been sent, then closes the stores. */
 void ct_agent_link_close(struct ct_agent_run *run);
+
+/* ---- agent_query_uv.c ------------------------------------------------------------------------ */
+
+/* Answers a question of the membership about a worker of this node. */
+void ct_agent_query(struct ct_agent_run *run, const struct ct_msg_query *query, int generation);
+
+/* Looks at the memory of the workers, unless that was done a short while ago. */
+void ct_agent_sample_memory(struct ct_agent_run *run);
 
 /* ---- agent_address_uv.c ---------------------------------------------------------------------- */
 
@@ -218,10 +253,13 @@ void ct_agent_keep_report(struct ct_agent_run *run);
 
 /* ---- agent_signals_uv.c ---------------------------------------------------------------------- */
 
-/* Takes a signal that asks for the end of the job. */
+/* Takes a signal that asks for the end of the job, or of --linger after it. */
 void ct_agent_signals_receive(struct ct_agent_run *run, int signo);
 
 CT_MUST_CHECK int ct_agent_signals_open(struct ct_agent_run *run, struct ct_err *err);
+
+/* From now on a signal ends ctrun in the usual way. Repeated calls are allowed. */
+void ct_agent_signals_close(struct ct_agent_run *run);
 
 /* Tells the workers by key and by file that the job is asked to end. */
 void ct_agent_signals_notify(struct ct_agent_run *run);
@@ -258,5 +296,27 @@ void ct_agent_report_job(struct ct_agent_run *run);
 
 /* Writes the states of the workers into a BEAT or STARTED. Without memory the message has none. */
 void ct_agent_report_rows(const struct ct_agent_run *run, struct ct_msg *msg);
+
+/* ---- agent_trace_uv.c ------------------------------------------------------------------------ */
+
+/* Begins to record if --trace is given. CT_ENOMEM. */
+CT_MUST_CHECK int ct_agent_trace_open(struct ct_agent_run *run, struct ct_err *err);
+
+/* To be called when a worker was started, or was kept, for this generation. */
+void ct_agent_trace_worker_begin(struct ct_agent_run *run, int local_rank);
+
+/* To be called when its process has ended. */
+void ct_agent_trace_worker_end(struct ct_agent_run *run, int local_rank);
+
+/* To be called when the processes of a generation have ended. Those that are kept leave it. */
+void ct_agent_trace_stopped(struct ct_agent_run *run);
+
+/* To be called when a signal has asked for the end of the job. */
+void ct_agent_trace_signal(struct ct_agent_run *run, int signo);
+
+/* Writes the file. If it cannot be written, a warning says so. */
+void ct_agent_trace_write(struct ct_agent_run *run);
+
+void ct_agent_trace_close(struct ct_agent_trace *trace); /* repeated calls are allowed */
 
 #endif

@@ -53,11 +53,17 @@ static void say_signal(struct ct_output *output, const struct ct_agent *agent, i
 
 void ct_agent_signals_receive(struct ct_agent_run *run, int signo)
 {
+    if (run->store.lingers) {
+        run->store.lingers = false;
+        ct_agent_signals_close(run);
+        return;
+    }
     /* A ctrun that --hosts has started ends without a word if it had started no worker. */
     bool silent = run->requests.input.ended && run->agent.alive == 0;
     if (!silent && ct_agent_report_speaks(run->job->resolved)) {
         say_signal(run->output, &run->agent, signo);
     }
+    ct_agent_trace_signal(run, signo);
     if (run->agent.signo == 0) {
         run->requests.deadline_ms = deadline_ms(run->job);
     }
@@ -73,6 +79,12 @@ int ct_agent_signals_open(struct ct_agent_run *run, struct ct_err *err)
 {
     return ct_signals_watch_open(&run->requests.signals, &run->loop, run->job->options->signals,
                                  &run->log, on_signal, run, err);
+}
+
+void ct_agent_signals_close(struct ct_agent_run *run)
+{
+    ct_signals_watch_close(&run->requests.signals);
+    ct_agent_stdin_close(&run->requests.input);
 }
 
 /* ---- the notice ----------------------------------------------------------------------------- */

@@ -7,7 +7,8 @@
  * one for the workers, at an address of its own.
  *
  * Other paths: at the end the host of the job's store stays until the other agents have left,
- * because the store and the membership end with it.
+ * because the store and the membership end with it. --linger keeps it longer, so that its live
+ * page can be read.
  *
  * Failure modes: the address is this machine's, but the port is taken. Then another ctrun of this
  * job hosts the store, or another program has the port. The link to the membership finds out which
@@ -18,15 +19,18 @@
 #include "launcher/agent/agent_run_uv.h"
 
 #include "common/clock.h"
+#include "launcher/util/environ.h"
 #include "rendezvous/admission/access.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The other agents have no workers left when they hear that the job is over, so they leave soon. */
 #define LEAVE_MS 5000
 #define LEAVE_POLL_MS 5
+#define LINGER_POLL_MS 100
 
 /* Admits this machine only. An agent that has proved the token adds its address. */
 static const struct ct_access only_agents;
@@ -86,6 +90,7 @@ static int host_store(struct ct_agent_run *run, struct ct_err *err)
         .job = &run->membership.join,
         .expected = named ? job->expected : NULL,
         .num_expected = named ? job->num_expected : 0,
+        .keep_job = job->options->linger > 0,
     };
     const struct ct_server_options options = {
         .hosts = hosts,
@@ -123,6 +128,23 @@ static int host_store(struct ct_agent_run *run, struct ct_err *err)
     return 0;
 }
 
+/* Enters the job among those of this machine. A job that cannot be entered runs all the same, and
+ * ctrun-stat needs its address. */
+static void enter_registry(struct ct_agent_run *run)
+{
+    char folder[CT_JOB_FOLDER_MAX], address[CT_ADDR_JOIN_MAX];
+    struct ct_err err = {0};
+    const char *host =
+        run->store.on_loopback ? "127.0.0.1" : run->job->resolved->store_address.host;
+    ct_addr_join(host, ct_server_port(run->store.server), address, sizeof(address));
+    ct_job_registry_folder(ct_environ_get(run->job->env, "XDG_RUNTIME_DIR"), geteuid(), folder);
+    if (ct_job_registry_add(folder, address, run->job->run_id, &err) != 0) {
+        ct_log(&run->log, CT_LOG_INFO, "ctrun-stat needs the address %s: %s", address, err.text);
+        return;
+    }
+    (void)snprintf(run->store.registry, sizeof(run->store.registry), "%s", folder);
+}
+
 int ct_agent_store_open(struct ct_agent_run *run, struct ct_err *err)
 {
     const struct ct_store_address *address = &run->job->resolved->store_address;
@@ -130,6 +152,9 @@ int ct_agent_store_open(struct ct_agent_run *run, struct ct_err *err)
         return 0;
     }
     int rc = host_store(run, err);
+    if (rc == 0) {
+        enter_registry(run);
+    }
     if (rc == 0 || address->duty == CT_HOST_HERE) {
         return rc;
     }
@@ -219,25 +244,35 @@ void ct_agent_store_close_own(struct ct_agent_store *store)
 
 static void close_store(struct ct_agent_store *store)
 {
+    if (store->registry[0] != '\0') {
+        ct_job_registry_remove(store->registry);
+    }
     ct_server_close(store->server, NULL, NULL);
     store->server = NULL;
     uv_close((uv_handle_t *)&store->timer, NULL);
+    ct_agent_signals_close(CT_CONTAINER_OF(store, struct ct_agent_run, store));
 }
 
 static void on_wait(uv_timer_t *timer)
 {
     struct ct_agent_store *store = timer->data;
-    if (!ct_server_has_agents(store->server) || ct_clock_now(NULL) >= store->wait_until_ns) {
+    int64_t now = ct_clock_now(NULL);
+    store->lingers = store->lingers && now < store->linger_until_ns;
+    if (!store->lingers && (!ct_server_has_agents(store->server) || now >= store->wait_until_ns)) {
         close_store(store);
     }
 }
 
-void ct_agent_store_close(struct ct_agent_store *store, bool shared)
+void ct_agent_store_close(struct ct_agent_run *run)
 {
-    if (store->server == NULL || !shared) {
+    struct ct_agent_store *store = &run->store;
+    if (store->server == NULL || (!run->job->resolved->shared && !store->lingers)) {
         close_store(store);
         return;
     }
-    store->wait_until_ns = ct_clock_now(NULL) + LEAVE_MS * CT_NS_PER_MS;
-    (void)uv_timer_start(&store->timer, on_wait, 0, LEAVE_POLL_MS);
+    int64_t now = ct_clock_now(NULL);
+    store->wait_until_ns = now + LEAVE_MS * CT_NS_PER_MS;
+    store->linger_until_ns = now + run->job->options->linger * CT_NS_PER_S;
+    (void)uv_timer_start(&store->timer, on_wait, 0,
+                         store->lingers ? LINGER_POLL_MS : LEAVE_POLL_MS);
 }

@@ -28,13 +28,19 @@
 /* Called when no worker is left. */
 static void close_all(struct ct_agent_run *run)
 {
-    /* From here on a signal ends ctrun in the usual way: only output is left to write. */
-    ct_signals_watch_close(&run->requests.signals);
-    ct_agent_stdin_close(&run->requests.input);
+    run->store.lingers = ct_agent_page_lingers(run);
+    if (run->store.lingers) {
+        ct_agent_page_say(run, true);
+    } else {
+        /* From here on only output is left to write. */
+        ct_agent_signals_close(run);
+    }
     ct_agent_address_close(&run->address);
     ct_hang_monitor_close(&run->monitors.hang);
     ct_file_timer_server_close(&run->monitors.timers);
     ct_uninterruptible_monitor_close(&run->monitors.uninterruptible);
+    ct_agent_trace_close(&run->trace);
+    ct_live_line_close(&run->live);
     ct_procs_close(run->workers.procs, NULL, NULL);
     run->workers.procs = NULL;
     ct_agent_link_close(run);
@@ -69,7 +75,11 @@ static void carry_out(struct ct_agent_run *run, const struct ct_agent_update *up
     }
     if (update->say & CT_AGENT_SAY_STARTED) {
         ct_job_story_started(&run->report.story, ct_clock_now(NULL));
+        ct_trace_job_end(&run->trace.data, CT_TRACE_SPAWN, NULL, ct_clock_now(NULL));
         ct_agent_keep_report(run);
+    }
+    if (update->finish && ct_agent_page_lingers(run)) {
+        ct_server_page_sample(run->store.server); /* the workers leave the status with this node */
     }
     ct_agent_link_send(run, update->say);
     if (update->headline) {
@@ -87,9 +97,13 @@ static void carry_out(struct ct_agent_run *run, const struct ct_agent_update *up
     }
     if (update->report) {
         ct_agent_report_generation(run);
+        if (run->agent.will_restart) {
+            ct_trace_job_begin(&run->trace.data, CT_TRACE_RENDEZVOUS, ct_clock_now(NULL));
+        }
     }
     if (update->finish) {
         ct_agent_report_job(run);
+        ct_agent_trace_write(run);
         close_all(run);
     }
 }
@@ -217,6 +231,7 @@ static void fill_join(struct ct_agent_run *run)
     (void)snprintf(join->role, sizeof(join->role), "%.*s", CT_ROLE_MAX - 1, options->role);
     join->node_rank = resolved->node_rank;
     join->workers = resolved->workers;
+    join->queries = true;
     join->pid = uv_os_getpid();
     join->min_nodes = resolved->min_nodes;
     join->max_nodes = resolved->max_nodes;
@@ -225,6 +240,16 @@ static void fill_join(struct ct_agent_run *run)
     join->settle_ms = options->rdzv_conf.settle_ms;
     join->join_ms = options->rdzv_conf.join_ms;
     join->heartbeat_ms = options->rdzv_conf.heartbeat_ms;
+}
+
+static int open_live_line(struct ct_agent_run *run, struct ct_err *err)
+{
+    run->live = (struct ct_live_line_timer){.job = run->job,
+                                            .agent = &run->agent,
+                                            .progress = &run->workers.progress,
+                                            .story = &run->report.story,
+                                            .output = run->output};
+    return ct_live_line_open(&run->live, &run->loop, err);
 }
 
 static int open_all(struct ct_agent_run *run, struct ct_err *err)
@@ -258,6 +283,14 @@ static int open_all(struct ct_agent_run *run, struct ct_err *err)
         return rc;
     }
     rc = open_requests(run, err);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = ct_agent_trace_open(run, err);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = open_live_line(run, err);
     if (rc != 0) {
         return rc;
     }
@@ -343,6 +376,7 @@ int ct_agent_run(const struct ct_job_spec *job, struct ct_outcome *out, struct c
     rc = open_all(&run, err);
     if (rc == 0) {
         log_start(&run);
+        ct_agent_page_say(&run, false);
         (void)uv_timer_start(&run.store.timer, on_kernel_log_due, KERNEL_LOG_AFTER_MS, 0);
         ct_agent_dispatch(&run, (struct ct_agent_event){.type = CT_AGENT_EV_BEGIN});
     } else {

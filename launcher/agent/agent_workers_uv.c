@@ -42,6 +42,7 @@ static void on_proc_exit(void *data, struct ct_proc *proc, const struct ct_exit 
     }
     ct_worker_ended(worker, end, workers->stopping,
                     ct_progress_reader_permanent(&workers->progress, rank), &workers->oom);
+    ct_agent_trace_worker_end(run, rank);
     ct_agent_dispatch(run, (struct ct_agent_event){.type = CT_AGENT_EV_EXITED,
                                                    .local_rank = rank,
                                                    .end = worker->report.end});
@@ -67,8 +68,10 @@ static void reset_workers(struct ct_agent_workers *workers, struct ct_file_timer
 static int begin_generation(struct ct_agent_run *run)
 {
     bool first = run->report.story.worlds <= 1;
+    ct_trace_job_begin(&run->trace.data, CT_TRACE_SPAWN, ct_clock_now(NULL));
     reset_workers(&run->workers, &run->monitors.timers, first);
     ct_failure_fini(&run->report.failure);
+    run->report.stop_why[0] = '\0';
     ct_hang_monitor_reset(&run->monitors.hang);
     if (first) {
         ct_binder_report(&run->job->binder, run->worker_env.first_rank, &run->log);
@@ -101,6 +104,9 @@ struct ct_agent_event ct_agent_workers_start(struct ct_agent_run *run, int local
                               CT_ORDER_NONE);
         rc = ct_worker_start(worker, local_rank, &options, &workers->start_err);
     }
+    if (rc == 0) {
+        ct_agent_trace_worker_begin(run, local_rank);
+    }
     return (struct ct_agent_event){
         .type = rc == 0 ? CT_AGENT_EV_STARTED : CT_AGENT_EV_NOT_STARTED,
         .local_rank = local_rank,
@@ -131,6 +137,7 @@ static void on_drained(void *data)
     const struct ct_progress_reader *progress = &run->workers.progress;
     ct_job_story_stepped(&run->report.story,
                          ct_progress_reader_first_step_ns(progress, ct_clock_now(NULL)));
+    ct_agent_trace_stopped(run);
     bool kept = clear_workers(&run->workers);
     ct_agent_dispatch(run, (struct ct_agent_event){.type = CT_AGENT_EV_STOPPED, .kept = kept});
 }
@@ -148,6 +155,7 @@ void ct_agent_workers_stop(struct ct_agent_run *run, int signo, int64_t grace_ms
 {
     if (!run->workers.draining) {
         run->workers.stopping = true;
+        ct_trace_job_begin(&run->trace.data, CT_TRACE_STOP, ct_clock_now(NULL));
         ct_procs_stop(run->workers.procs, signo, grace_ms, on_stopped, run);
     }
 }

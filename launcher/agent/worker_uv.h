@@ -20,7 +20,8 @@ struct ct_worker {
     struct ct_proc *proc;
     struct ct_output_stream *out, *err;
     struct ct_report_worker report;
-    int64_t started_ns;             /* when its process was started */
+    int64_t started_ns; /* when its process was started */
+    int rss_mib; /* resident memory of its process when that was looked at last; 0 = not known */
     struct ct_worker_end ended_for; /* why ctrun has ended it; CT_END_EXITED = ctrun has not */
     struct ct_uninterruptible uninterruptible; /* what the monitor has seen of its process */
     bool told_to_park;                         /* the stop under way has told it to park */

@@ -117,7 +117,8 @@ static void print_usual(struct ct_buf *out)
                 "usage: ctrun [OPTION ...] PROGRAM [ARGUMENT ...]\n\n"
                 "Starts PROGRAM as the workers of a distributed job, watches them, restarts "
                 "them\nwhen one fails, and says what went wrong. A PROGRAM ending in .py runs "
-                "under\npython3 -u; any other is looked up in PATH, then among ctrun's own.\n\n");
+                "under\npython3 -u; any other is looked up in PATH, then among the programs of "
+                "ctrun.\n\n");
     for (size_t i = 0; i < ct_option_count; i++) {
         if (ct_option_table[i].brief != NULL) {
             print_brief(&ct_option_table[i], out);

@@ -49,9 +49,13 @@ const struct ct_option_spec ct_option_table[] = {
     {CT_OPT_REPORT, 0, false, "report", "FILE",
      "at the end, write a report of the job to FILE as JSON; see ctreport(5)", .ctrun_only = true,
      .topic = CT_HELP_JOB, .brief = "write a report of the job as JSON", TEXT(report)},
+    {CT_OPT_TRACE, 0, false, "trace", "FILE",
+     "at the end, write what happened on this machine to FILE: spans and\n"
+     "counters that ui.perfetto.dev and chrome://tracing show",
+     .ctrun_only = true, .topic = CT_HELP_JOB, TEXT(trace)},
     {CT_OPT_PRINT_CONFIG, 0, true, "print-config", NULL,
      "print which scheduler was found, what would be started, and where each\n"
-     "value comes from, and exit",
+     "value comes from; start nothing",
      .ctrun_only = true, .topic = CT_HELP_JOB, .brief = "show what would be started, and why",
      FLAG(print_config)},
     {CT_OPT_PRINT_COMPLETION, 0, true, "print-completion", "bash|zsh",
@@ -59,18 +63,19 @@ const struct ct_option_spec ct_option_table[] = {
     {CT_OPT_VERSION, 'V', true, "version", NULL, "print the version and exit", .topic = CT_HELP_JOB,
      FLAG(version)},
     {CT_OPT_HELP, 'h', true, "help", "[TOPIC]",
-     "print the usual options, or those of a topic, or all of them, or one\nby its name, and exit",
+     "print the usual options, those of a topic, all options (all), or one\n"
+     "option by its name, and exit",
      .topic = CT_HELP_JOB, .brief = "this help, or more about a topic"},
     {CT_OPT_MAX_RESTARTS, 0, false, "max-restarts", "N",
      "how often to restart all workers after one of them failed. Default 0",
      .topic = CT_HELP_RESTART, .brief = "how often to restart the workers",
      NUMBER(max_restarts, 0, INT_MAX)},
     {CT_OPT_SHUTDOWN_TIMEOUT, 0, false, "shutdown-timeout", "SECONDS",
-     "time a worker has to stop when asked to, before it is killed.\n"
-     "Default TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30",
+     "how long a worker may take to stop, before it is killed. Default:\n"
+     "TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30",
      .topic = CT_HELP_RESTART},
     {CT_OPT_SIGNALS, 0, false, "signals-to-handle", "SIGNAL,SIGNAL,...",
-     "signals that stop the job, passed on to the workers. Default\n"
+     "signals that end the job and are passed on to the workers. Default\n"
      "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
      .topic = CT_HELP_RESTART, ANY_TEXT(signals)},
     {CT_OPT_PREEMPT_SIGNAL, 0, false, "preempt-signal", "SIGNAL",
@@ -98,72 +103,80 @@ const struct ct_option_spec ct_option_table[] = {
     {CT_OPT_LOCAL_RANKS_FILTER, 0, false, "local-ranks-filter", "RANK,RANK,...",
      "show output of these local ranks only", .empty_is_default = true, .topic = CT_HELP_OUTPUT},
     {CT_OPT_PREFIX_TEMPLATE, 0, false, "log-line-prefix-template", "TEXT",
-     "what precedes each line: ${role_name} ${local_rank} ${rank}\n"
-     "${hostname}; '' = nothing. Default\n"
+     "prefix of each line, in which ${role_name} ${local_rank} ${rank} and\n"
+     "${hostname} are replaced; '' = none. Default:\n"
      "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE, else the rank",
      .topic = CT_HELP_OUTPUT, ANY_TEXT(prefix_template)},
     {CT_OPT_STDOUT_FILTERS, 0, false, "duplicate-stdout-filters", "TEXT,TEXT,...",
      "copy the lines of stdout that contain one of these texts to the file\n"
-     "filtered_stdout.log (needs --tee); \",,\" is a comma",
+     "filtered_stdout.log (needs --tee); \",,\" is a comma within a text",
      .topic = CT_HELP_OUTPUT, .empty_is_default = true, TEXT(out_filter)},
     {CT_OPT_STDERR_FILTERS, 0, false, "duplicate-stderr-filters", "TEXT,TEXT,...",
      "the same for stderr and filtered_stderr.log", .topic = CT_HELP_OUTPUT,
      .empty_is_default = true, TEXT(err_filter)},
     {CT_OPT_SLOW_OUTPUT, 0, false, "slow-output", "auto|wait|drop",
-     "when stdout or stderr is not read fast enough: let workers wait, or\n"
-     "drop lines and say how many. Default auto: drop on a terminal, else\n"
-     "wait",
+     "if stdout or stderr is not read fast enough, let workers wait, or drop\n"
+     "lines and say how many. Default auto: drop on a terminal, else wait",
      .ctrun_only = true, .topic = CT_HELP_OUTPUT,
      WORD(slow_output, ct_slow_output, CT_SLOW_OUTPUT_AUTO)},
     {CT_OPT_FOLD, 0, false, "fold", "auto|off",
-     "on a terminal show equal lines of several workers as one: [0-7] text.\n"
+     "on a terminal, show equal lines of several workers as one: [0-7] text.\n"
      "Default auto",
      .ctrun_only = true, .topic = CT_HELP_OUTPUT, WORD(fold, ct_fold_mode, CT_FOLD_MODE_AUTO)},
+    {CT_OPT_PRINT_URL, 0, false, "print-url", NULL,
+     "print the address of the job's live page even if stderr is no terminal", .ctrun_only = true,
+     .topic = CT_HELP_OUTPUT, FLAG(print_url)},
+    {CT_OPT_LINGER, 0, false, "linger", "SECONDS",
+     "how long to keep the live page after the end of the job. Default 0", .ctrun_only = true,
+     .topic = CT_HELP_OUTPUT, NUMBER(linger, 0, 86400)},
+    {CT_OPT_NO_PROGRESS, 0, false, "no-progress", NULL,
+     "on a terminal, do not show the live line below the output", .ctrun_only = true,
+     .topic = CT_HELP_OUTPUT, FLAG(no_progress)},
     {CT_OPT_NNODES, 0, false, "nnodes", "N|MIN:MAX",
-     "number of machines; with MIN:MAX the job grows and shrinks. Start\n"
+     "number of machines; with MIN:MAX the job may grow and shrink. Start\n"
      "ctrun on each machine. Default 1",
      .topic = CT_HELP_NODES, .brief = "number of machines"},
     {CT_OPT_STANDALONE, 0, false, "standalone", NULL,
-     "one machine, a store on 127.0.0.1 and a free port, whatever\n"
-     "--master-addr, --master-port and --rdzv-endpoint say",
+     "one machine, with the store on 127.0.0.1 and a free port; --master-addr,\n"
+     "--master-port and --rdzv-endpoint are ignored",
      .topic = CT_HELP_NODES, FLAG(standalone)},
     {CT_OPT_MASTER_ADDR, 0, false, "master-addr", "ADDRESS",
      "address the store listens on and workers connect to. Default\n"
      "127.0.0.1",
      .empty_is_default = true, .topic = CT_HELP_NODES, .brief = "address and port of the store,"},
     {CT_OPT_MASTER_PORT, 0, false, "master-port", "PORT",
-     "port of the store; 0 = a free one. Default 0, with several machines\n"
-     "29500",
+     "port of the store; 0 = a free one. Default 0, or 29500 with several\n"
+     "machines",
      .topic = CT_HELP_NODES, .brief = "the same on every machine", NUMBER(master_port, 0, 65535)},
     {CT_OPT_NODE_RANK, 0, false, "node-rank", "N",
      "number of this machine. Default: by the order of the host names", .topic = CT_HELP_NODES,
      NUMBER(node_rank, 0, CT_MAX_NODES - 1)},
     {CT_OPT_LOCAL_ADDR, 0, false, "local-addr", "ADDRESS",
-     "address of this machine by which workers reach the store, where no\n"
-     "--master-addr or static endpoint names it",
+     "address that workers are given for a store on this machine, if neither\n"
+     "--master-addr nor a static endpoint gives it",
      .empty_is_default = true, .topic = CT_HELP_NODES},
     {CT_OPT_RDZV_BACKEND, 0, false, "rdzv-backend", "static|c10d",
-     "which options give the address of the store: --rdzv-endpoint, else\n"
-     "--master-addr and --master-port (static), or --rdzv-endpoint alone\n"
-     "(c10d). Default static",
+     "which options give the address of the store. static: --rdzv-endpoint,\n"
+     "else --master-addr and --master-port; c10d: --rdzv-endpoint only.\n"
+     "Default static",
      .topic = CT_HELP_NODES},
     {CT_OPT_RDZV_ENDPOINT, 0, false, "rdzv-endpoint", "HOST[:PORT]",
-     "address and port of the store. On one machine, without a port (c10d\n"
-     "only) or with port 0: a free one",
+     "address and port of the store. On one machine, port 0 or no port (c10d\n"
+     "only) means a free port",
      .empty_is_default = true, .topic = CT_HELP_NODES},
     {CT_OPT_RDZV_CONF, 0, false, "rdzv-conf", "KEY=VALUE,...",
-     "join_timeout (600), last_call_timeout (3) and heartbeat_timeout (3)\n"
-     "in seconds, is_host; others have no effect",
+     "keys: join_timeout (600), last_call_timeout (3), heartbeat_timeout (3),\n"
+     "all in seconds, and is_host; other keys have no effect",
      .topic = CT_HELP_NODES},
     {CT_OPT_SPARES, 0, false, "spares", "N",
      "machines beyond --nnodes that wait to replace a lost one. Default 0", .ctrun_only = true,
      .topic = CT_HELP_NODES, NUMBER(spares, 0, CT_MAX_NODES - 1)},
     {CT_OPT_TOKEN_FILE, 0, false, "token-file", "FILE",
-     "secret that all machines of the job share; else CTRUN_TOKEN", .ctrun_only = true,
+     "file with the secret of the job's machines; else CTRUN_TOKEN", .ctrun_only = true,
      .topic = CT_HELP_NODES, TEXT(token_file)},
     {CT_OPT_OPEN, 0, false, "open", NULL,
-     "whoever reaches the store may use it: there is no warning that a token\n"
-     "is missing, and other users of this machine are admitted",
+     "admit every client that reaches the store, also of other users of this\n"
+     "machine, and do not warn that there is no token",
      .ctrun_only = true, .topic = CT_HELP_NODES, FLAG(open)},
     {CT_OPT_HOSTS, 'H', false, "hosts", "HOST[:N],...",
      "start a ctrun on each of these machines, with N workers each", .ctrun_only = true,
@@ -197,7 +210,7 @@ const struct ct_option_spec ct_option_table[] = {
     {CT_OPT_MONITOR_INTERVAL, 0, false, "monitor-interval", "SECONDS",
      "no effect: the kernel tells ctrun at once when a worker ends", .topic = CT_HELP_TORCHRUN},
     {CT_OPT_START_METHOD, 0, false, "start-method", "spawn|fork|forkserver",
-     "no effect: it is about Python functions, not programs", .topic = CT_HELP_TORCHRUN},
+     "no effect: it concerns Python functions, not programs", .topic = CT_HELP_TORCHRUN},
     {CT_OPT_EVENT_LOG_HANDLER, 0, false, "event-log-handler", "null|console|dynamic_rendezvous",
      "no effect: ctrun has no such events", .topic = CT_HELP_TORCHRUN},
 

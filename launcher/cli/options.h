@@ -79,6 +79,7 @@ struct ct_options {
     enum ct_gpu_bind gpu_bind;
     enum ct_slow_output slow_output;
     enum ct_fold_mode fold;
+    bool no_progress; /* no live line */
     bool help;
     const char *help_topic; /* NULL = the usual options */
     bool version;
@@ -99,7 +100,10 @@ struct ct_options {
     const char *hosts, *hostfile; /* machines to start on; NULL = not given */
     const char *launch_agent;     /* the command that starts a ctrun there */
     bool agent_stdin;             /* another ctrun started this one and writes to its stdin */
+    bool print_url;               /* say where the live page is, on whatever stderr is */
+    int linger;                   /* seconds that the live page stays after the end */
     const char *report;           /* file for the report of the job; NULL = none */
+    const char *trace;            /* file for the trace of this machine; NULL = none */
     int max_restarts;
     int64_t shutdown_timeout_ms;
     int64_t hang_timeout_ns; /* -1 = off, 0 = auto */

@@ -53,8 +53,7 @@ static int read_hosts(const struct ct_options *options, struct ct_hosts *hosts, 
     if (rc != 0) {
         return rc;
     }
-    bool too_few = options->min_nodes > hosts->count;
-    if (too_few && ct_option_given(options, CT_OPT_NNODES) != CT_GIVEN_NOT) {
+    if (options->min_nodes > hosts->count) {
         return ct_err_set(err, CT_EINVAL, "--nnodes asks for %d machines, --hosts names %d",
                           options->min_nodes, hosts->count);
     }

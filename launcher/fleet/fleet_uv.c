@@ -25,11 +25,12 @@
 #include "common/list.h"
 #include "launcher/cli/option_table.h"
 #include "launcher/fleet/fleet.h"
-#include "launcher/fleet/ssh.h"
+#include "launcher/fleet/fleet_address.h"
 #include "launcher/output/output_uv.h"
 #include "launcher/process/proc_uv.h"
 #include "launcher/report/report.h"
 #include "launcher/report/worker_end.h"
+#include "launcher/setup/page_url.h"
 #include "launcher/util/environ.h"
 #include "launcher/util/signals_uv.h"
 #include "launcher/worker/command.h"
@@ -56,9 +57,6 @@
 
 /* How long the last lines of output may take after a signal, or after launch agents were killed. */
 #define DRAIN_MS 1000
-
-/* Names that choose_address() looks up; each may take a silent name service seconds. */
-#define ADDRESS_TRIES 4
 
 struct node {
     struct fleet *fleet;
@@ -91,12 +89,15 @@ struct fleet {
     bool waited;  /* EXIT_MS is over: launch agents of machines that have not joined were killed */
     bool closing; /* close_all() was called */
     bool killed;  /* some launch agents had to be killed */
+    bool lingers; /* --linger keeps the store for its page after the end */
+    bool drained; /* nothing but the store is left */
     bool killed_joined; /* one of them was that of a machine that had joined */
     int signo;          /* the first signal that asked us to end; 0 = none */
     int exit_code;
 };
 
 static void close_all(struct fleet *fleet);
+static void close_store(struct fleet *fleet);
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
@@ -269,6 +270,13 @@ static void on_join_timeout(uv_timer_t *timer)
 static void on_signal(uv_signal_t *handle, int signo)
 {
     struct fleet *fleet = handle->data;
+    if (fleet->lingers) {
+        fleet->lingers = false;
+        if (fleet->drained) {
+            close_store(fleet);
+        }
+        return;
+    }
     bool hurry = fleet->signo != 0 && signo == SIGINT;
     char line[32];
     (void)snprintf(line, sizeof(line), "signal %d\n", signo);
@@ -542,60 +550,6 @@ static int start_nodes(struct fleet *fleet, struct ct_err *err)
 
 /* ---- opening and closing --------------------------------------------------------------------- */
 
-/* Sets fleet->address to the address from which this machine reaches another one. If the resolver
- * does not know that one's name, ssh is asked what it makes of the name. */
-static int address_towards(struct fleet *fleet, int index, struct ct_err *err)
-{
-    const struct ct_fleet_job *job = fleet->job;
-    const char *name = job->hosts->list[index].name;
-    const char *at = strrchr(name, '@'); /* ssh takes user@host */
-    const struct ct_fleet_plan plan = {.hosts = job->hosts, .agent = job->options->launch_agent};
-    char known[CT_HOST_MAX];
-    int rc =
-        ct_addr_towards(at != NULL ? at + 1 : name, fleet->address, sizeof(fleet->address), err);
-    if (rc != 0 && ct_ssh_host_name(&plan, index, job->env, known) &&
-        ct_addr_towards(known, fleet->address, sizeof(fleet->address), NULL) == 0) {
-        return 0;
-    }
-    return rc;
-}
-
-/* Chooses the address by which the other machines reach this one. It is the address from which this
- * machine reaches the first of them that it can look up. A host that is this machine under another
- * name gives the loopback, which the others cannot use; then the next host is tried. */
-static int choose_address(struct fleet *fleet, struct ct_err *err)
-{
-    const struct ct_fleet_job *job = fleet->job;
-    struct ct_err why = {0};
-    struct sockaddr_storage own;
-    socklen_t len;
-    bool found = false;
-    int rc = 0, tries = 0;
-    (void)snprintf(fleet->address, sizeof(fleet->address), "%s",
-                   job->options->local_addr[0] != '\0' ? job->options->local_addr : "127.0.0.1");
-    for (int i = 0; i < job->hosts->count && job->options->local_addr[0] == '\0'; i++) {
-        if (ct_fleet_is_here(job->hosts->list[i].name, job->machine->host)) {
-            continue;
-        }
-        rc = address_towards(fleet, i, tries == 0 ? &why : NULL);
-        if (rc == 0 && ct_addr_literal(fleet->address, 0, &own, &len) &&
-            !ct_addr_is_loopback((const struct sockaddr *)&own)) {
-            return 0;
-        }
-        found = found || rc == 0;
-        if (rc != 0 && ++tries == ADDRESS_TRIES) {
-            break;
-        }
-    }
-    return found || rc == 0
-               ? 0
-               : ct_err_set(
-                     err, rc,
-                     "%.300s; if only ssh knows the name, pass --local-addr with the address "
-                     "by which the machines reach this one",
-                     why.text);
-}
-
 static void on_join(void *data, const struct ct_msg_join *join)
 {
     struct fleet *fleet = data;
@@ -612,7 +566,7 @@ static int open_store(struct fleet *fleet, struct ct_err *err)
     if (rc != 0) {
         return ct_err_set(err, rc, "no random numbers for the job's token");
     }
-    rc = choose_address(fleet, err);
+    rc = ct_fleet_address(fleet->job, fleet->address, err);
     if (rc != 0) {
         return rc;
     }
@@ -631,6 +585,7 @@ static int open_store(struct fleet *fleet, struct ct_err *err)
         .num_expected = hosts->count,
         .on_join = on_join,
         .data = fleet,
+        .keep_job = fleet->job->options->linger > 0,
     };
     const struct ct_server_options options = {
         .hosts = bind_to,
@@ -674,6 +629,38 @@ static int64_t drain_ms(const struct fleet *fleet)
     return fleet->signo != 0 || fleet->killed ? DRAIN_MS : -1;
 }
 
+static void say_page(struct fleet *fleet, bool at_end)
+{
+    char line[CT_PAGE_LINE_MAX];
+    if (ct_page_url_line(fleet->server, fleet->address, fleet->job->options, at_end, line)) {
+        say(fleet, "%s", line);
+    }
+}
+
+/* From now on a signal has its usual effect. */
+static void close_waits(struct fleet *fleet)
+{
+    ct_signals_watch_close(&fleet->signals);
+    if (fleet->timers_open) {
+        fleet->timers_open = false;
+        uv_close((uv_handle_t *)&fleet->exit_timer, NULL);
+        uv_close((uv_handle_t *)&fleet->join_timer, NULL);
+    }
+}
+
+static void close_store(struct fleet *fleet)
+{
+    close_waits(fleet);
+    ct_server_close(fleet->server, NULL, NULL);
+    ct_output_close(fleet->output, drain_ms(fleet), NULL, NULL);
+    fleet->output = NULL;
+}
+
+static void on_lingered(uv_timer_t *timer)
+{
+    close_store(CT_CONTAINER_OF(timer, struct fleet, exit_timer));
+}
+
 static void on_drained(void *data)
 {
     struct fleet *fleet = data;
@@ -683,9 +670,16 @@ static void on_drained(void *data)
         ct_proc_free(fleet->nodes[i].proc);
     }
     ct_procs_close(fleet->procs, NULL, NULL);
-    ct_server_close(fleet->server, NULL, NULL);
-    ct_output_close(fleet->output, drain_ms(fleet), NULL, NULL);
-    fleet->output = NULL;
+    fleet->drained = true;
+    if (fleet->lingers) {
+        ct_server_page_sample(fleet->server);
+        say_page(fleet, true);
+        uv_update_time(&fleet->loop);
+        (void)uv_timer_start(&fleet->exit_timer, on_lingered,
+                             (uint64_t)fleet->job->options->linger * 1000, 0);
+    } else {
+        close_store(fleet);
+    }
 }
 
 static void on_stopped(void *data, const struct ct_procs_stopped *result)
@@ -699,13 +693,16 @@ static void on_stopped(void *data, const struct ct_procs_stopped *result)
 static void close_all(struct fleet *fleet)
 {
     fleet->closing = true;
-    ct_signals_watch_close(&fleet->signals);
+    fleet->lingers = fleet->job->options->linger > 0 && fleet->signo == 0 && fleet->procs != NULL &&
+                     ct_server_has_page(fleet->server) && is_over(fleet);
+    if (fleet->lingers) {
+        (void)uv_timer_stop(&fleet->exit_timer);
+        (void)uv_timer_stop(&fleet->join_timer);
+    } else {
+        close_waits(fleet);
+    }
     for (int i = 0; fleet->nodes != NULL && i < fleet->job->hosts->count; i++) {
         close_stdin(&fleet->nodes[i]);
-    }
-    if (fleet->timers_open) {
-        uv_close((uv_handle_t *)&fleet->exit_timer, NULL);
-        uv_close((uv_handle_t *)&fleet->join_timer, NULL);
     }
     if (fleet->procs != NULL) {
         ct_procs_stop(fleet->procs, SIGTERM, 0, on_stopped, fleet);
@@ -745,6 +742,7 @@ int ct_fleet_run(const struct ct_fleet_job *job, int *exit_code, struct ct_err *
     } else if (rc != 0) {
         close_all(&fleet);
     } else {
+        say_page(&fleet, false);
         uv_update_time(&fleet.loop);
         (void)uv_timer_start(&fleet.join_timer, on_join_timeout,
                              (uint64_t)job->options->rdzv_conf.join_ms, 0);

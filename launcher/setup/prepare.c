@@ -98,11 +98,11 @@ int ct_prepare_token(const struct ct_options *options, char *const *env, struct 
     return rc;
 }
 
-static int check_report(const struct ct_options *options, struct ct_err *err)
+static int check_file(const char *path, const char *option, struct ct_err *err)
 {
-    int rc = options->report != NULL ? ct_file_replace_check(options->report, err) : 0;
+    int rc = path != NULL ? ct_file_replace_check(path, err) : 0;
     if (rc != 0) {
-        (void)ct_err_wrap(err, "--report");
+        (void)ct_err_wrap(err, "%s", option);
     }
     return rc;
 }
@@ -131,7 +131,11 @@ int ct_prepare_logdir(const struct ct_options *options, const struct ct_resolved
                       struct ct_err *err)
 {
     const char *tmp_dir = ct_environ_get(env, "TMPDIR");
-    int rc = check_report(options, err);
+    int rc = check_file(options->report, "--report", err);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = check_file(options->trace, "--trace", err);
     if (rc != 0) {
         return rc;
     }

@@ -7,6 +7,7 @@
 
 #include "launcher/binding/binder.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -23,6 +24,7 @@ static void cpu_lists_are_read_and_written(void **state)
         {"", ""},
         {"\n", ""},
         {"7,3,3,4", "3-4,7"},
+        {"3-3", "3"},
         {"0-99999", "0-4095"},
         {"5000", ""},
         {"-1", NULL},
@@ -234,6 +236,8 @@ static void workers_follow_their_gpu(void **state)
     /* The firmware does not know. */
     add_gpu(&rig, "0000:3b:00.0", "GPU-3b3b", -1);
     check(&rig, CT_BIND_NODE, "0", 1, "0-3");
+    add_gpu(&rig, "0000:e1:00.0", "GPU-e1e1", 1);
+    check(&rig, CT_BIND_NODE, "3", 1, "4-7");
     /* The GPU's node is not ours. */
     assert_int_equal(ct_cpus_parse("0-3", &rig.all), 0);
     check(&rig, CT_BIND_NODE, "1", 1, "-");
@@ -251,6 +255,62 @@ static void a_sysfs_that_says_nothing(void **state)
     check(&rig, CT_BIND_CORE_COMPLEX, NULL, 2, "0-3|0-3");
     rig.all = (struct ct_cpus){{0}};
     check(&rig, CT_BIND_NODE, NULL, 1, "the kernel does not tell which CPUs may be used");
+}
+
+static void append_line(void *data, enum ct_log_level level, const char *line)
+{
+    (void)level;
+    assert_int_equal(ct_buf_printf(data, "%s\n", line), 0);
+}
+
+static void each_worker_is_told_its_cpus(void **state)
+{
+    (void)state;
+    struct rig rig;
+    build(&rig, &(struct machine){1, 2, 2, 1, 1});
+    const struct ct_binder_roots roots = {rig.sysfs, rig.gpus};
+    struct ct_buf said = CT_BUF_INIT;
+    const struct ct_log log = {append_line, &said, CT_LOG_DEBUG};
+    struct ct_binder binder;
+    assert_int_equal(ct_binder_open(CT_BIND_NODE, &roots, &rig.all, NULL, 2, &binder, NULL), 0);
+    ct_binder_report(&binder, 4, &log);
+    assert_string_equal(ct_buf_cstr(&said), "rank 4 is bound to CPUs 0-1 (NUMA node 0)\n"
+                                            "rank 5 is bound to CPUs 2-3 (NUMA node 1)\n");
+    ct_binder_fini(&binder);
+    ct_buf_reset(&said);
+    add_gpu(&rig, "0000:3b:00.0", "GPU-3b3b", 1);
+    assert_int_equal(ct_binder_open(CT_BIND_NODE, &roots, &rig.all, NULL, 1, &binder, NULL), 0);
+    ct_binder_report(&binder, 4, &log);
+    assert_string_equal(ct_buf_cstr(&said),
+                        "rank 4 is bound to CPUs 2-3 (NUMA node 1, that of its GPU)\n");
+    ct_binder_fini(&binder);
+    ct_buf_fini(&said);
+    ct_tmpdir_free(rig.dir);
+}
+
+/* This machine's sysfs, if it tells of a NUMA node. */
+static void only_what_this_process_may_use(void **state)
+{
+    (void)state;
+    char *const env[] = {(char *)"CUDA_VISIBLE_DEVICES=", NULL}; /* a GPU may have another node */
+    cpu_set_t all, one;
+    struct ct_cpus allowed;
+    struct ct_binder binder;
+    ct_cpus_allowed(&allowed);
+    CPU_ZERO(&one);
+    CPU_SET((size_t)ct_cpus_next(&allowed, 0), &one);
+    assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+    assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
+    int rc = ct_binder_open_here(CT_BIND_NODE, env, 1, &binder, NULL);
+    assert_int_equal(sched_setaffinity(0, sizeof(all), &all), 0);
+    if (rc != 0) {
+        skip();
+    }
+    const struct ct_cpus *cpus = ct_binder_cpus(&binder, 0);
+    assert_non_null(cpus);
+    assert_int_equal(ct_cpus_count(cpus), 1);
+    assert_true(ct_cpus_has(cpus, ct_cpus_next(&allowed, 0)));
+    ct_binder_fini(&binder);
 }
 
 static int open_and_fini(void *data)
@@ -283,6 +343,8 @@ int main(void)
         cmocka_unit_test(only_what_we_were_given),
         cmocka_unit_test(workers_follow_their_gpu),
         cmocka_unit_test(a_sysfs_that_says_nothing),
+        cmocka_unit_test(each_worker_is_told_its_cpus),
+        cmocka_unit_test(only_what_this_process_may_use),
         cmocka_unit_test(each_failed_allocation_is_survived),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

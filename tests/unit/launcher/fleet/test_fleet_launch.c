@@ -9,6 +9,7 @@
 #include "launcher/fleet/fleet_launch.h"
 
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #define WORDS 8
 
@@ -27,7 +28,9 @@ static int launch(const char *const *words, char *const *env, struct ct_err *err
         fail_msg("%s", err->text);
     }
     assert_true(ct_fleet_wanted(&options));
+    ct_fault_begin(-1);
     int rc = ct_fleet_launch(&options, &machine, argv, env, &exit_code, err);
+    assert_int_equal(ct_fault_end(), 0);
     assert_int_equal(exit_code, -1);
     return rc;
 }
@@ -101,6 +104,22 @@ static void test_the_token_is_wiped_even_when_it_fails(void **state)
     assert_int_equal(token[sizeof(token) - 2], 0);
 }
 
+/* Two machines are enough for --nnodes=2. The limit stays as low as this for the rest of the
+ * program, so this test is the last one. */
+static void test_a_limit_of_open_files_is_told_before_anything_starts(void **state)
+{
+    const struct rlimit few = {.rlim_cur = 50, .rlim_max = 50};
+    char *const env[] = {NULL};
+    struct ct_err err;
+    (void)state;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    assert_int_equal(
+        launch((const char *const[WORDS]){"--hosts", "a,b", "--nnodes", "2", "train"}, env, &err),
+        CT_ELIMIT);
+    assert_string_equal(err.text,
+                        "only 50 files may be open at once (ulimit -Hn), and 54 are needed");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -109,6 +128,7 @@ int main(void)
         cmocka_unit_test(test_more_machines_than_hosts_are_refused),
         cmocka_unit_test(test_a_started_agent_starts_no_others),
         cmocka_unit_test(test_the_token_is_wiped_even_when_it_fails),
+        cmocka_unit_test(test_a_limit_of_open_files_is_told_before_anything_starts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

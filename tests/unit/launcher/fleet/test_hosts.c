@@ -7,6 +7,7 @@
 
 #include "launcher/fleet/hosts.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -43,6 +44,17 @@ static void test_a_host_named_again_adds_its_slots(void **state)
     assert_int_equal(hosts.count, 2);
     expect(&hosts, 0, "a", 4);
     expect(&hosts, 1, "b", 5);
+    ct_hosts_fini(&hosts);
+}
+
+static void test_all_workers_are_counted_if_every_host_says_how_many(void **state)
+{
+    (void)state;
+    struct ct_hosts hosts = {0};
+    assert_int_equal(ct_hosts_parse(&hosts, "a:2,b:3", NULL), 0);
+    assert_int_equal(ct_hosts_workers(&hosts), 5);
+    assert_int_equal(ct_hosts_parse(&hosts, "c", NULL), 0);
+    assert_int_equal(ct_hosts_workers(&hosts), INT_MAX);
     ct_hosts_fini(&hosts);
 }
 
@@ -153,6 +165,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hosts_are_read_with_users_and_slots),
         cmocka_unit_test(test_a_host_named_again_adds_its_slots),
+        cmocka_unit_test(test_all_workers_are_counted_if_every_host_says_how_many),
         cmocka_unit_test(test_a_malformed_host_is_refused_with_its_reason),
         cmocka_unit_test(test_too_many_hosts_are_refused),
         cmocka_unit_test(test_a_hostfile_is_read_with_comments_and_slots),

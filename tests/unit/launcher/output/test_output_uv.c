@@ -78,6 +78,70 @@ static void test_a_progress_bar_is_erased_by_the_next_writer(void **state)
     fixture_free(f);
 }
 
+/* The live line gives way to all else, and never stands in a worker's line. */
+static void test_the_live_line_gives_way(void **state)
+{
+    (void)state;
+    struct fixture *f = calloc(1, sizeof(*f));
+    assert_non_null(f);
+    assert_int_equal(openpty(&f->out[0], &f->out[1], NULL, NULL, NULL), 0);
+    f->err[0] = f->err[1] = -1;
+    int both = fcntl(f->out[1], F_DUPFD_CLOEXEC, 3);
+    fixture_open(f, f->out[1], both);
+    assert_true(ct_output_can_live(f->output));
+    int at = fixture_stream(f, (struct ct_output_stream_options){.mode = CT_LINES_RAW});
+
+    ct_output_live(f->output, "live 1");
+    ct_output_live(f->output, "live 2");
+    ct_output_say(f->output, CT_OUTPUT_OUT, "said\n", 5);
+    ct_output_live(f->output, "it scrolls");
+    fixture_write(f->child_fds[at], "no newline");
+    uv_run(&f->loop, UV_RUN_ONCE);
+    ct_output_live(f->output, "it scrolls");
+    ct_output_live(f->output, "within a line");
+    fixture_write(f->child_fds[at], "!\n");
+    uv_run(&f->loop, UV_RUN_ONCE);
+    ct_output_live(f->output, "it scrolls");
+    ct_output_live(f->output, "live 3");
+    ct_output_stream_spawned(f->streams[at]);
+    fixture_drain(f, -1);
+    close(both); /* the output has its own */
+    fixture_finish(f);
+    assert_string_equal(ct_buf_cstr(&f->seen), "live 1\r\x1b[Jlive 2\r\x1b[Jsaid\r\n"
+                                               "no newline!\r\nlive 3\r\x1b[J");
+    fixture_free(f);
+}
+
+static void test_no_live_line_where_others_write_to_the_terminal(void **state)
+{
+    (void)state;
+    struct fixture *f = calloc(1, sizeof(*f));
+    assert_non_null(f);
+    assert_int_equal(openpty(&f->out[0], &f->out[1], NULL, NULL, NULL), 0);
+    assert_int_equal(pipe2(f->err, O_CLOEXEC), 0);
+    fixture_open(f, f->out[1], f->err[1]); /* stderr is a pipe */
+    assert_false(ct_output_can_live(f->output));
+    ct_output_live(f->output, "live");
+    fixture_close(f, -1);
+    ct_loop_end(&f->loop);
+    fixture_free(f);
+
+    f = calloc(1, sizeof(*f));
+    assert_non_null(f);
+    assert_int_equal(openpty(&f->out[0], &f->out[1], NULL, NULL, NULL), 0);
+    f->err[0] = f->err[1] = -1;
+    int both = fcntl(f->out[1], F_DUPFD_CLOEXEC, 3);
+    fixture_open(f, f->out[1], both);
+    (void)fixture_stream(f,
+                         (struct ct_output_stream_options){.mode = CT_LINES_RAW, .inherit = true});
+    assert_false(ct_output_can_live(f->output)); /* a worker has the terminal itself */
+    ct_output_live(f->output, "live");
+    close(both); /* the output has its own */
+    fixture_finish(f);
+    assert_string_equal(ct_buf_cstr(&f->seen), "");
+    fixture_free(f);
+}
+
 static void test_one_file_is_one_sink(void **state)
 {
     (void)state;
@@ -230,6 +294,8 @@ int main(void)
         cmocka_unit_test(test_held_pipe_does_not_hang_the_end),
         cmocka_unit_test(test_raw_passes_at_once),
         cmocka_unit_test(test_a_progress_bar_is_erased_by_the_next_writer),
+        cmocka_unit_test(test_the_live_line_gives_way),
+        cmocka_unit_test(test_no_live_line_where_others_write_to_the_terminal),
         cmocka_unit_test(test_one_file_is_one_sink),
         cmocka_unit_test(test_log_file_gets_every_byte),
         cmocka_unit_test(test_full_disk_is_said_once),

@@ -85,7 +85,7 @@ static void test_stat_lines_are_hostile(void **state)
 {
     (void)state;
     struct ct_proctree_entry e;
-    const char good[] = "12 (a) b (c) d) S 3 4 5 0 -1 64 1 2 3 4 5 6 7 8 20 0 1 0 987654321 1 2 3";
+    const char good[] = "12 (a) b (c) d) S 3 4 5 0 -1 64 1 2 3 4 5 6 7 8 20 0 1 0 987654321 1 42 3";
     assert_true(ct_proctree_parse(good, strlen(good), &e));
     assert_int_equal(e.pid, 12);
     assert_int_equal(e.state, 'S');
@@ -93,7 +93,8 @@ static void test_stat_lines_are_hostile(void **state)
     assert_int_equal(e.pgrp, 4);
     assert_int_equal(e.session, 5);
     assert_int_equal(e.start, 987654321);
-    size_t enough = (size_t)(strstr(good, "987654321") - good) + 1;
+    assert_int_equal(e.rss_pages, 42);
+    size_t enough = (size_t)(strstr(good, "42 3") - good) + 1;
     for (size_t len = 0; len < enough; len++) {
         assert_false(ct_proctree_parse(good, len, &e));
     }
@@ -324,6 +325,8 @@ static void test_dismissed_guard_kills_nobody(void **state)
     struct ct_cookie cookie;
     struct ct_guard *guard = NULL;
     assert_int_equal(ct_cookie_new(&cookie, NULL), 0);
+    int next_fd = dup(STDERR_FILENO);
+    close(next_fd);
     assert_int_equal(ct_guard_start(&cookie, NULL, &guard, NULL), 0);
     pid_t pid = ct_guard_pid(guard);
     assert_true(pid > 1);
@@ -354,6 +357,8 @@ static void test_dismissed_guard_kills_nobody(void **state)
     kill(child.pid, SIGKILL);
     waitpid(child.pid, NULL, 0);
     close(child.pidfd);
+    assert_int_equal(dup(STDERR_FILENO), next_fd); /* nothing is left open */
+    close(next_fd);
     ct_guard_free(NULL);
     ct_guard_watch(NULL, 1);
     assert_int_equal(ct_guard_pid(NULL), -1);

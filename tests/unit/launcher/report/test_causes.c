@@ -174,8 +174,8 @@ static void the_way_a_worker_ended_is_explained(void **state)
 
 static void an_unknown_error_points_at_the_output(void **state)
 {
-    struct ct_cause_facts facts = {.end = {.kind = CT_END_EXITED, .value = 1},
-                                   .tail = "ValueError: 3\n"};
+    struct ct_cause_facts facts = {
+        .end = {.kind = CT_END_EXITED, .value = 1}, .tail = "ValueError: 3\n", .memory = ""};
     (void)state;
     assert_advice(&facts, "most likely in what it wrote");
     /* The error file counts, too, and what is particular wins over what comes later. */

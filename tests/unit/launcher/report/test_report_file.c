@@ -43,9 +43,27 @@ static void a_file_that_cannot_be_written_is_an_error(void **state)
     assert_non_null(strstr(err.text, "--report: "));
 }
 
+static int write_report(void *path)
+{
+    return ct_report_file_not_started(path, &end, "why", NULL);
+}
+
+/* What cJSON allocates is counted, too. */
+static void lack_of_memory_is_an_error_and_nothing_is_left(void **state)
+{
+    char *dir = ct_tmpdir_new();
+    char *path = ct_tmpdir_path(dir, "report.json");
+    (void)state;
+    assert_true(ct_fault_sweep(write_report, path, 0) >= 20);
+    free(path);
+    ct_tmpdir_free(dir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        /* The first one: cJSON has our memory from here on. */
+        cmocka_unit_test(lack_of_memory_is_an_error_and_nothing_is_left),
         cmocka_unit_test(a_job_that_did_not_start_has_a_report),
         cmocka_unit_test(a_file_that_cannot_be_written_is_an_error),
     };

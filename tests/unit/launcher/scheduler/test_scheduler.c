@@ -405,6 +405,49 @@ static void contradictions_are_refused(void **state)
     }
 }
 
+struct asked {
+    int fd;
+    bool share, is_first;
+};
+
+static int answer_pmi(void *data, int fd, bool share, bool is_first,
+                      char space[CT_SCHEDULER_JOB_ID_MAX], char first_host[CT_HOST_MAX],
+                      struct ct_err *err)
+{
+    (void)err;
+    *(struct asked *)data = (struct asked){fd, share, is_first};
+    (void)snprintf(space, CT_SCHEDULER_JOB_ID_MAX, "kvs_1");
+    (void)snprintf(first_host, CT_HOST_MAX, "h0");
+    return 0;
+}
+
+static void hydra_is_asked_by_rank_0_and_by_the_others(void **state)
+{
+    (void)state;
+    for (int rank = 0; rank < 2; rank++) {
+        char rank_var[] = "PMI_RANK=0";
+        rank_var[sizeof(rank_var) - 2] = (char)('0' + rank);
+        char *const env[] = {rank_var,
+                             (char *)"PMI_SIZE=2",
+                             (char *)"PMI_FD=9",
+                             (char *)"MPI_LOCALRANKID=0",
+                             (char *)"MPI_LOCALNRANKS=1",
+                             NULL};
+        struct asked asked = {.fd = -1};
+        const struct ct_scheduler_input input = {
+            .env = env, .host = "vm", .read = read_file, .pmi = answer_pmi, .data = &asked};
+        struct ct_scheduler scheduler = {0};
+        struct ct_err err = {0};
+        assert_int_equal(ct_scheduler_detect(&input, &scheduler, &err), 0);
+        assert_int_equal(asked.fd, 9);
+        assert_true(asked.share);
+        assert_int_equal(asked.is_first, rank == 0);
+        assert_string_equal(scheduler.job_id, "mpich-kvs_1");
+        assert_string_equal(scheduler.first_host.value, "h0");
+        ct_scheduler_fini(&scheduler);
+    }
+}
+
 static void ports_follow_the_job(void **state)
 {
     (void)state;
@@ -437,6 +480,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(facts_are_found),
         cmocka_unit_test(contradictions_are_refused),
+        cmocka_unit_test(hydra_is_asked_by_rank_0_and_by_the_others),
         cmocka_unit_test(ports_follow_the_job),
         cmocka_unit_test(memory_may_run_out),
     };

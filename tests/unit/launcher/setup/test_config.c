@@ -217,6 +217,30 @@ static void a_single_machine_has_all_ranks(void **state)
                  "run id       a random one                     default\n");
 }
 
+static void a_given_node_rank_0_is_told(void **state)
+{
+    static const struct ct_scheduler none = {.name = "no scheduler", .reason = "nothing is set"};
+    const struct ct_resolved resolved = {
+        .mode = CT_MODE_AGENT,
+        .shared = true,
+        .min_nodes = 2,
+        .max_nodes = 2,
+        .node_rank = 0,
+        .workers = 2,
+        .run_id = "j",
+        .store_address = {.duty = CT_HOST_IF_OURS, .host = "n1", .port = 29500},
+        .nnodes_from = "--nnodes",
+        .node_rank_from = "--node-rank",
+        .workers_from = "--nproc-per-node",
+        .master_from = "--rdzv-endpoint",
+        .port_from = "--rdzv-endpoint",
+        .run_id_from = "--rdzv-id",
+    };
+    (void)state;
+    expect_lines(&resolved, &none, CT_NPROC_COUNT,
+                 "\nnode rank    0                                --node-rank\n");
+}
+
 static void an_elastic_job_says_how_many_nodes_there_may_be(void **state)
 {
     static const struct ct_scheduler none = {.name = "no scheduler", .reason = "nothing is set"};
@@ -332,6 +356,7 @@ int main(void)
         cmocka_unit_test(interfaces_have_their_source),
         cmocka_unit_test(the_exit_code_is_that_of_the_job),
         cmocka_unit_test(a_single_machine_has_all_ranks),
+        cmocka_unit_test(a_given_node_rank_0_is_told),
         cmocka_unit_test(an_elastic_job_says_how_many_nodes_there_may_be),
         cmocka_unit_test(a_shim_says_which_rank_it_starts),
         cmocka_unit_test(many_hosts_are_counted_and_made_harmless),

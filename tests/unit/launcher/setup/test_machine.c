@@ -83,6 +83,13 @@ static void uuids_are_random_and_well_formed(void **state)
     assert_int_equal(strspn(a, "0123456789abcdef-"), 36);
     assert_int_equal(a[14], '4');
     assert_non_null(strchr("89ab", a[19]));
+    /* The digits on both sides of a byte's end are drawn apart. */
+    int same = 0;
+    for (int i = 0; i < 64; i++) {
+        assert_int_equal(ct_uuid_random(a, NULL), 0);
+        same += a[15] == a[17];
+    }
+    assert_int_not_equal(same, 64);
 }
 
 int main(void)

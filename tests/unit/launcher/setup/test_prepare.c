@@ -32,6 +32,23 @@ static void test_a_job_has_the_id_that_was_decided_or_a_random_one(void **state)
     assert_string_not_equal(uuid, again);
 }
 
+static void test_only_a_known_folder_of_ctrun_is_searched(void **state)
+{
+    char *const env[] = {(char *)"PATH=/nowhere/at/all", NULL};
+    char *const words[] = {(char *)"no-such-program", NULL};
+    const struct ct_options options = {.command = words};
+    struct ct_command command = {0};
+    struct ct_err err = {0};
+    int exit_code = -1;
+    (void)state;
+    assert_int_equal(ct_prepare_command(&options, "", env, &command, &exit_code, &err), CT_ENOENT);
+    assert_int_equal(exit_code, 127);
+    assert_null(strstr(err.text, "ctrun's own programs"));
+    assert_int_equal(ct_prepare_command(&options, "/nowhere", env, &command, &exit_code, &err),
+                     CT_ENOENT);
+    assert_non_null(strstr(err.text, "ctrun's own programs"));
+}
+
 static void test_more_workers_than_descriptors_are_refused(void **state)
 {
     struct rlimit before, now, original;
@@ -211,6 +228,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_job_has_the_id_that_was_decided_or_a_random_one),
+        cmocka_unit_test(test_only_a_known_folder_of_ctrun_is_searched),
         cmocka_unit_test(test_more_workers_than_descriptors_are_refused),
         cmocka_unit_test(test_the_token_of_the_environment_is_wiped_there),
         cmocka_unit_test(test_a_bad_token_is_wiped_too_and_not_shown),

@@ -178,6 +178,10 @@ static const struct row rows[] = {
      {SLURM("1", "3", "1", "4", "2(x2)")},
      "agent nodes=4:4<--nnodes node=3<SLURM_PROCID n=1<default at=h<--master-addr "
      "port<SLURM_JOB_ID and SLURM_STEP_ID id=slurm-7.0<SLURM_JOB_ID and SLURM_STEP_ID host=-1"},
+    {{"--nnodes=2", "--node-rank=0", "--master-addr=h", "--master-port=9"},
+     {SLURM("1", "1", "0", "2", "1(x2)")},
+     "agent nodes=2:2<--nnodes node=0<--node-rank n=1<default at=h<--master-addr "
+     "port<--master-port id=slurm-7.0<SLURM_JOB_ID and SLURM_STEP_ID host=-1"},
     {{"--nnodes=3", "--node-rank=2", "--master-addr=h", "--master-port=9"},
      {SLURM("1", "1", "0", "2", "1(x2)")},
      "agent nodes=3:3<--nnodes node=2<--node-rank n=1<default at=h<--master-addr "

@@ -200,6 +200,9 @@ static void failures_name_the_program(void **state)
     assert_int_equal(resolve(rig, &plain, "script.py", out), CT_ENOENT);
     assert_non_null(strstr(out, "script.py"));
     assert_non_null(strstr(out, "/absent/python"));
+    (void)snprintf(rig->python_var, sizeof(rig->python_var), "PYTHON_EXEC=p");
+    assert_int_equal(resolve(rig, &plain, "script.py", out), CT_ENOENT);
+    assert_non_null(strstr(out, "PYTHON_EXEC"));
 }
 
 static int sweep_body(void *data)

@@ -290,7 +290,7 @@ static void contracts_that_make_no_sense_end_the_job(void **state)
         ct_order_writer_order(&s.launcher, RANK, 5, CT_ORDER_PARK);
         assert_int_equal(pthread_create(&thread, NULL, hand_over, &relay), 0);
         assert_true(ctw_job_next(job, 10000, &err) < 0);
-        assert_non_null(strstr(err.text, "the next generation's contract"));
+        assert_non_null(strstr(err.text, "the next generation's environment"));
         assert_int_equal(pthread_join(thread, NULL), 0);
         assert_true(relay.parked);
         ctw_job_free(job);

@@ -8,6 +8,7 @@
 #include "rendezvous/admission/token_acl.h"
 #include "tests/lib/tmpdir.h"
 
+#include <errno.h>
 #include <linux/posix_acl.h>
 #include <linux/posix_acl_xattr.h>
 #include <stdlib.h>
@@ -16,6 +17,30 @@
 #include <unistd.h>
 
 #define GOOD "0123456789abcdef"
+
+/* As on a network file system: a read gives at most so many bytes, 0 for as many as are asked for,
+ * after a signal has come; or it fails. */
+static size_t piece;
+static int signals, broken;
+
+ssize_t __real_read(int fd, void *to, size_t size);
+ssize_t __wrap_read(int fd, void *to, size_t size);
+ssize_t __wrap_read(int fd, void *to, size_t size)
+{
+    if (broken != 0 || signals-- > 0) {
+        errno = broken != 0 ? broken : EINTR;
+        return -1;
+    }
+    return __real_read(fd, to, piece > 0 && piece < size ? piece : size);
+}
+
+/* What a fortified build calls. */
+ssize_t __wrap___read_chk(int fd, void *to, size_t size, size_t room);
+ssize_t __wrap___read_chk(int fd, void *to, size_t size, size_t room)
+{
+    assert_true(size <= room);
+    return __wrap_read(fd, to, size);
+}
 
 static int set_up(void **state)
 {
@@ -95,6 +120,22 @@ static void test_line_end_is_not_part_of_it(void **state)
     assert_memory_equal(token.text, GOOD, 16);
     assert_int_equal(read_text(*state, GOOD, 16, 0400, &token), 0);
     assert_int_equal(token.len, 16);
+}
+
+static void test_a_file_that_comes_in_pieces_is_read_whole(void **state)
+{
+    struct ct_token token = {0};
+    piece = 5;
+    signals = 1;
+    int rc = read_text(*state, GOOD "\n", 17, 0600, &token);
+    piece = 0;
+    assert_int_equal(rc, 0);
+    assert_int_equal(token.len, 16);
+    assert_memory_equal(token.text, GOOD, 16);
+    broken = EIO;
+    rc = read_text(*state, GOOD, 16, 0600, &token);
+    broken = 0;
+    assert_int_equal(rc, CT_EIO);
 }
 
 static void test_files_that_others_may_use(void **state)
@@ -250,6 +291,10 @@ static void test_a_token_of_the_environment_is_checked_and_wiped(void **state)
     assert_int_equal(ct_token_parse("short", CT_TOKEN_ENV, &token, &err), CT_EFORMAT);
     assert_non_null(strstr(err.text, CT_TOKEN_ENV));
     assert_null(strstr(err.text, "short"));
+    assert_true(ct_token_equals(&token, GOOD));
+    assert_false(ct_token_equals(&token, "0123456789abcdeF"));
+    assert_false(ct_token_equals(&token, "0123456789abcde"));
+    assert_false(ct_token_equals(&(struct ct_token){0}, ""));
     ct_token_wipe(&token);
     assert_int_equal(token.len, 0);
     assert_int_equal(token.text[0], 0);
@@ -280,7 +325,7 @@ static void test_only_the_right_answer_is_right(void **state)
 {
     (void)state;
     struct ct_token token = {0}, other = {0};
-    unsigned char server[CT_NONCE_LEN], agent[CT_NONCE_LEN], answer[CT_ANSWER_LEN];
+    unsigned char server[CT_NONCE_LEN] = {0}, agent[CT_NONCE_LEN] = {0}, answer[CT_ANSWER_LEN];
     assert_int_equal(ct_token_parse(GOOD, "test", &token, NULL), 0);
     assert_int_equal(ct_token_parse("0123456789abcdeF", "test", &other, NULL), 0);
     assert_int_equal(ct_nonce_make(server), 0);
@@ -311,6 +356,7 @@ int main(void)
         WITH_FOLDER(test_made_token_can_be_written_and_read),
         WITH_FOLDER(test_where_it_is_found),
         WITH_FOLDER(test_line_end_is_not_part_of_it),
+        WITH_FOLDER(test_a_file_that_comes_in_pieces_is_read_whole),
         WITH_FOLDER(test_files_that_others_may_use),
         WITH_FOLDER(test_credential_of_systemd),
         cmocka_unit_test(test_an_access_list_is_private_to_owner_user_and_root),

@@ -30,7 +30,7 @@ static struct ct_msg *filled(enum ct_msg_type type)
         .type = type,
         .generation = 7,
         .clock_ms = 123456789,
-        .join = {"run", "gpu-1", "trainer", 3, 8, 4711, true, 2, 4, 1, 5, 3000, 600000, 2500},
+        .join = {"run", "gpu-1", "trainer", 3, 8, 4711, true, true, 2, 4, 1, 5, 3000, 600000, 2500},
         .world = {1, 2, 8, 16, 4, 12, 2, true, "10.0.0.1", 29500, "10.0.0.7"},
         .port = 29501,
         .text = "some \"words\"",
@@ -40,6 +40,9 @@ static struct ct_msg *filled(enum ct_msg_type type)
         .will_restart = true,
         .failure = {.kind = CT_FAILURE_WORKER, .rank = 5, .host = "gpu-2", .what = "exit 3"},
         .has_failure = true,
+        .query = {17, 5, CT_QUERY_OUTPUT},
+        .ok = true,
+        .result = ct_strdup("the last line\n"),
         .has_answer = true,
         .version = CT_CONTROL_VERSION,
         .still = {CT_HANG_VOTE_BEHIND, 7, 3, 41, true, true, 2500},
@@ -60,6 +63,7 @@ static void give_rows(struct ct_msg *msg, int count)
     for (int i = 0; i < count; i++) {
         msg->rows[i].rank = 8 + i;
         msg->rows[i].local_rank = i;
+        msg->rows[i].rss_mib = count <= CT_ROW_MEMORY_WORKERS ? 512 + i : 0;
         memcpy(msg->rows[i].loss_text, "0", 2);
         memcpy(msg->rows[i].rate_text, "0", 2);
     }
@@ -74,7 +78,7 @@ static void compare(const struct ct_msg *a, const struct ct_msg *b)
     assert_int_equal(b->generation, type == CT_MSG_SERVING || type == CT_MSG_STARTED ||
                                             type == CT_MSG_FAILED || type == CT_MSG_FINISHED ||
                                             type == CT_MSG_STOPPED || type == CT_MSG_WORLD ||
-                                            type == CT_MSG_STOP
+                                            type == CT_MSG_STOP || type == CT_MSG_QUERY
                                         ? 7
                                         : 0);
     assert_int_equal(b->clock_ms, type == CT_MSG_FAILED || type == CT_MSG_BEAT ? 123456789 : 0);
@@ -95,6 +99,12 @@ static void compare(const struct ct_msg *a, const struct ct_msg *b)
     assert_int_equal(b->has_failure, type == CT_MSG_FAILED || type == CT_MSG_STOPPED);
     assert_string_equal(b->failure.what, b->has_failure ? "exit 3" : "");
     assert_int_equal(b->history.num_failures, type == CT_MSG_STOP || type == CT_MSG_OVER);
+    bool asks = type == CT_MSG_QUERY, tells = type == CT_MSG_RESULT;
+    assert_int_equal(b->query.id, asks || tells ? 17 : 0);
+    assert_int_equal(b->query.rank, asks ? 5 : 0);
+    assert_string_equal(b->query.kind, asks ? CT_QUERY_OUTPUT : "");
+    assert_int_equal(b->ok, tells);
+    assert_string_equal(b->result != NULL ? b->result : "", tells ? "the last line\n" : "");
     assert_int_equal(b->has_answer, type == CT_MSG_CHALLENGE || type == CT_MSG_ANSWER);
     assert_memory_equal(b->answer, b->has_answer ? a->answer : none.answer, CT_ANSWER_LEN);
     assert_memory_equal(b->nonce,
@@ -126,6 +136,8 @@ static void test_every_message_is_read_as_it_was_written(void **state)
         size_t used = 0;
         give_rows(msg, 3);
         assert_int_equal(encode(msg, &bytes), 0);
+        assert_int_equal(memmem(ct_buf_bytes(&bytes), bytes.len, "\"story\"", 7) != NULL,
+                         type == CT_MSG_STOP || type == CT_MSG_OVER);
         for (size_t len = 0; len < bytes.len; len++) {
             assert_int_equal(
                 ct_msg_decode(ct_buf_bytes(&bytes), len, CT_CONTROL_MAX_FRAME, read, &used, &err),
@@ -295,6 +307,49 @@ static void test_rows_of_the_largest_node(void **state)
     free(msg);
 }
 
+/* Agents and servers of ctruns without CT_MSG_QUERY and memory of workers. */
+static void test_older_peers_are_understood(void **state)
+{
+    struct ct_msg *msg = filled(CT_MSG_JOIN), *read = calloc(1, sizeof(*read));
+    struct ct_buf bytes = CT_BUF_INIT;
+    size_t used = 0;
+    (void)state;
+    msg->join.queries = false;
+    assert_int_equal(encode(msg, &bytes), 0);
+    assert_null(memmem(ct_buf_bytes(&bytes), bytes.len, "queries", 7));
+    assert_int_equal(
+        ct_msg_decode(ct_buf_bytes(&bytes), bytes.len, CT_CONTROL_MAX_JOIN, read, &used, NULL), 0);
+    assert_false(read->join.queries);
+    ct_msg_fini(msg);
+    ct_buf_fini(&bytes);
+    free(read);
+    free(msg);
+    take("{\"type\":\"beat\",\"clock_ms\":1,\"workers\":[{\"rank\":0,\"local_rank\":0,"
+         "\"generation\":0,\"state\":\"running\",\"pid\":7,\"ended\":false,\"exit\":0,\"phase\":"
+         "\"compute\",\"step\":1,\"age_ms\":1,\"loss\":1,\"rate\":null}]}");
+}
+
+/* An answer may be of any length, and no agent makes us keep more than the limit. */
+static void test_a_long_answer_is_cut(void **state)
+{
+    struct ct_msg *msg = filled(CT_MSG_RESULT), *read = calloc(1, sizeof(*read));
+    struct ct_buf bytes = CT_BUF_INIT;
+    size_t used = 0;
+    (void)state;
+    ct_free(msg->result);
+    msg->result = ct_calloc(1, 2 * CT_QUERY_TEXT_MAX);
+    memset(msg->result, 'x', 2 * CT_QUERY_TEXT_MAX - 1);
+    assert_int_equal(encode(msg, &bytes), 0);
+    assert_int_equal(
+        ct_msg_decode(ct_buf_bytes(&bytes), bytes.len, CT_CONTROL_MAX_FRAME, read, &used, NULL), 0);
+    assert_true(strlen(read->result) <= CT_QUERY_TEXT_MAX);
+    ct_msg_fini(read);
+    ct_msg_fini(msg);
+    ct_buf_fini(&bytes);
+    free(read);
+    free(msg);
+}
+
 /* One row with one field replaced. */
 #define BEAT_OF(rows) "{\"type\":\"beat\",\"clock_ms\":1,\"workers\":[" rows "]}"
 #define ROW_OF(rank, local_rank, step, loss)                                                     \
@@ -378,6 +433,7 @@ static void test_memory_runs_out(void **state)
         struct ct_msg *msg = filled((enum ct_msg_type)type);
         msg->history.failures[0].tail = msg->failure.tail = tail;
         assert_true(ct_fault_sweep(through, msg, 0) > 5);
+        ct_free(msg->result);
         free(msg);
     }
 }
@@ -390,6 +446,8 @@ int main(void)
         cmocka_unit_test(test_texts_have_a_length),
         cmocka_unit_test(test_a_header_that_is_no_frame_is_refused),
         cmocka_unit_test(test_rows_of_the_largest_node),
+        cmocka_unit_test(test_older_peers_are_understood),
+        cmocka_unit_test(test_a_long_answer_is_cut),
         cmocka_unit_test(test_absurd_rows_are_refused),
         cmocka_unit_test(test_values_of_a_frame_are_counted),
         cmocka_unit_test(test_memory_runs_out),

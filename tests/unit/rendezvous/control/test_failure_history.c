@@ -174,6 +174,28 @@ static void test_long_texts_have_a_limit(void **state)
     free(tail);
 }
 
+/* One text may have more bytes than all of a history may. */
+static void test_the_one_to_blame_keeps_its_texts_however_long(void **state)
+{
+    enum { LONG = 200 << 10 };
+    struct ct_failure_history *story = a_story("t");
+    struct ct_failure *first = &story->failures[18 % CT_FAILURE_HISTORY_KEPT];
+    struct cJSON *json = NULL;
+    (void)state;
+    ct_free(first->tail);
+    first->tail = ct_malloc(LONG);
+    memset(first->tail, 'x', LONG - 1);
+    first->tail[LONG - 1] = '\0';
+    assert_int_equal(ct_failure_history_to_json(story, &json), 0);
+    const cJSON *failures = cJSON_GetObjectItem(json, "failures");
+    int last = CT_FAILURE_HISTORY_KEPT - 1;
+    assert_string_equal(ct_json_text(cJSON_GetArrayItem(failures, last - 1), "tail", ""),
+                        first->tail);
+    assert_string_equal(ct_json_text(cJSON_GetArrayItem(failures, last), "tail", ""), "");
+    cJSON_Delete(json);
+    free_story(story);
+}
+
 static void test_what_is_no_unicode(void **state)
 {
     static const struct {
@@ -284,6 +306,7 @@ int main(void)
         cmocka_unit_test(test_first_of_a_generation),
         cmocka_unit_test(test_a_history_is_read_as_it_was_written),
         cmocka_unit_test(test_long_texts_have_a_limit),
+        cmocka_unit_test(test_the_one_to_blame_keeps_its_texts_however_long),
         cmocka_unit_test(test_what_is_no_unicode),
         cmocka_unit_test(test_a_malformed_failure_is_refused_by_field),
         cmocka_unit_test(test_a_malformed_history_is_refused_by_field),

@@ -30,6 +30,11 @@ static void test_a_row_is_printed_with_all_its_numbers(void **state)
     (void)state;
     expect_row(&row, "[{\"rank\":10,\"local_rank\":1,\"pid\":0,\"host\":\"h\",\"state\":\"failed\","
                      "\"exit\":null,\"restarts\":2,\"progress\":null}");
+    row.rss_mib = INT32_MAX;
+    expect_row(&row,
+               "[{\"rank\":10,\"local_rank\":1,\"pid\":0,\"host\":\"h\",\"state\":\"failed\","
+               "\"exit\":null,\"restarts\":2,\"rss_bytes\":2251799812636672,\"progress\":null}");
+    row.rss_mib = 0;
     row.ended = true;
     row.exit_code = -9;
     row.pid = INT64_MAX;

@@ -285,8 +285,11 @@ static void test_metrics_have_a_line_for_each_value(void **state)
 
 /* ---- pages ---------------------------------------------------------------------------------- */
 
+static bool wants_rows_printed; /* in what is given */
+
 static int give_status(void *data, struct ct_status_rows *wanted, cJSON **out)
 {
+    wants_rows_printed = wanted->print;
     wanted->print = false;
     return ct_status_make(&facts, add_job, data, wanted, out);
 }
@@ -321,8 +324,11 @@ static void test_each_page_has_its_code_and_body(void **state)
     struct ct_http_source source = {.status = give_status, .data = &job};
     struct ct_http_answer answer;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        wants_rows_printed = false;
         ct_http_answer_make(&source, true, cases[i].method, cases[i].path, &answer);
         assert_int_equal(answer.code, cases[i].code);
+        assert_int_equal(wants_rows_printed,
+                         answer.code == 200 && strcmp(cases[i].path, "/status") == 0);
         assert_non_null(strstr(ct_buf_cstr(&answer.body), cases[i].body));
         assert_int_equal(answer.allow != NULL, answer.code == 405);
         ct_buf_fini(&answer.body);

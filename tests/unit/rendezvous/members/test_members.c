@@ -348,6 +348,24 @@ static char *status_text(struct scene *s)
     return text;
 }
 
+static void test_quotes_among_the_problems_are_harmless(void **state)
+{
+    static struct ct_msg msg = {.type = CT_MSG_FAILED,
+                                .failure = {.exit_code = 1, .what = "\x1b[31mred"}};
+    struct scene s;
+    (void)state;
+    begin(&s, 1, 1, 0, 0);
+    join_as(&s, 1, 0);
+    say(&s, 1, CT_MSG_SERVING, 0);
+    say(&s, 1, CT_MSG_STARTED, 0);
+    msg.clock_ms = s.now / MS;
+    say_msg(&s, 1, &msg);
+    char *text = status_text(&s);
+    assert_non_null(strstr(text, "\"problems\":[\"rank 0 on gpu-1 at 10.0.0.1: ?[31mred\"]"));
+    cJSON_free(text);
+    end(&s);
+}
+
 static void test_the_status_follows_the_job(void **state)
 {
     static struct ct_msg msg = {.type = CT_MSG_BEAT};
@@ -360,7 +378,7 @@ static void test_the_status_follows_the_job(void **state)
                               "\"max_nodes\":0,\"nodes\":[],"
                               "\"missing_nodes\":[],\"workers\":[],\"workers_more\":false,"
                               "\"failures\":[],"
-                              "\"failure_count\":0},\"problems\":[]}");
+                              "\"failure_count\":0,\"rounds\":[]},\"problems\":[]}");
     cJSON_free(text);
     join_as(&s, 1, 0);
     text = status_text(&s);
@@ -397,13 +415,15 @@ static void test_the_status_follows_the_job(void **state)
               "\"running\",\"exit\":null,\"restarts\":0,\"progress\":{\"phase\":\"compute\","
               "\"step\":7,\"age_s\":1.050,\"loss\":0.25,\"samples_per_s\":null}}],"
               "\"workers_more\":false,\"failures\":[],"
-              "\"failure_count\":0},\"problems\":[]}");
+              "\"failure_count\":0,\"rounds\":[{\"generation\":0,\"nodes\":2,\"world_size\":4,"
+              "\"waited_s\":0,\"formed\":105,\"ended\":0,\"why\":\"\"}]},\"problems\":[]}");
     cJSON_free(text);
     fails(&s, 2, 0, 3, 7);
     text = status_text(&s);
     assert_non_null(strstr(text, "\"state\":\"stopping\""));
-    assert_non_null(strstr(text, "{\"generation\":0,\"node\":1,\"rank\":3,\"pid\":0,\"host\":"
-                                 "\"gpu-2\",\"exit\":7,\"reason\":\"exited with code 7\"}"));
+    assert_non_null(strstr(text,
+                           "{\"generation\":0,\"node\":1,\"rank\":3,\"pid\":0,\"host\":"
+                           "\"gpu-2\",\"exit\":7,\"reason\":\"exited with code 7\",\"time\":"));
     assert_non_null(
         strstr(text, "\"problems\":[\"rank 3 on gpu-2 at 10.0.0.2: exited with code 7\"]"));
     cJSON_free(text);
@@ -467,6 +487,7 @@ int main(void)
         cmocka_unit_test(test_the_host_says_what_the_job_is),
         cmocka_unit_test(test_a_place_is_taken_over_from_its_own_address),
         cmocka_unit_test(test_world_does_not_form),
+        cmocka_unit_test(test_quotes_among_the_problems_are_harmless),
         cmocka_unit_test(test_the_status_follows_the_job),
         cmocka_unit_test(test_memory_runs_out),
     };

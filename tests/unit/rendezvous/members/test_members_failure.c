@@ -143,12 +143,16 @@ static void test_many_failures_at_once(void **state)
     }
     s.now += S;
     for (int i = 12; i >= 1; i--) {
-        fail_ago(&s, i, 0, 2 * (i - 1), 10 + i, i == 3 ? 500 : i);
+        /* The first of all comes late, and the last but one before some that came earlier. */
+        fail_ago(&s, i, 0, 2 * (i - 1), 10 + i, i == 3 ? 500 : i == 2 ? 13 : 2 * i);
     }
+    assert_int_equal(s.members->history.failures[7].rank, 2);
     for (int i = 1; i <= 12; i++) {
         say(&s, i, CT_MSG_STOPPED, 0);
     }
     HEARS(&s, 5, "stop0 over=13");
+    assert_string_equal(s.members->history.rounds[0].why,
+                        "rank 4 on gpu-3 at 10.0.0.3: exited with code 13");
     end(&s);
 }
 
@@ -225,9 +229,8 @@ static void test_agent_dies_without_a_budget(void **state)
     HEARS(&s, 3, "stop0 over=121");
     assert_string_equal(s.nodes[3].last_failure.host, "gpu-2");
     assert_int_equal(s.nodes[3].last_failure.kind, CT_FAILURE_AGENT);
-    assert_string_equal(
-        s.nodes[3].last_failure.what,
-        "the connection to its ctrun was lost: connection reset by peer (ranks 2-3)");
+    assert_string_equal(s.nodes[3].last_failure.what,
+                        "its ctrun is gone: connection reset by peer (ranks 2-3)");
     end(&s);
 }
 

@@ -372,6 +372,8 @@ static void test_cannot_be_written_anew(void **state)
 {
     struct fixture *f = *state;
     static unsigned char value[300000];
+    int next_fd = dup(STDERR_FILENO);
+    (void)close(next_fd);
     disk.fsync = EIO;
     for (int i = 0; i < 20; i++) {
         assert_int_equal(ct_store_set(f->store, b("k"), (struct ct_bytes){value, sizeof(value)}),
@@ -382,6 +384,8 @@ static void test_cannot_be_written_anew(void **state)
     const char *first = strstr(f->said, "cannot be made smaller");
     assert_non_null(first);
     assert_null(strstr(first + 1, "cannot be made smaller")); /* one attempt a second */
+    assert_int_equal(dup(STDERR_FILENO), next_fd);            /* the new file is closed again */
+    (void)close(next_fd);
     disk.fsync = 0;
     f->now += CT_JOURNAL_RETRY_MS * CT_NS_PER_MS;
     assert_int_equal(set(f, "x", "y"), 0);

@@ -56,6 +56,52 @@ static void test_everything_is_counted_and_given_back(void **state)
     assert_int_equal(used(store), 0);
 }
 
+static void pop(struct ct_store *store, struct ct_waiter *waiter, const char *queue)
+{
+    struct ct_blob *got = NULL;
+    size_t len;
+    assert_int_equal(ct_store_pop(store, waiter, b(queue), &len, &got), 0);
+    assert_int_equal(len, 1);
+    ct_blob_unref(got);
+}
+
+static void test_an_emptied_queue_takes_nothing(void **state)
+{
+    struct ct_store *store = *state;
+    struct ct_waiter nobody = {0};
+    int clock = 0;
+    struct probe probe;
+    probe_init(&probe, &clock);
+    assert_int_equal(ct_store_push(store, b("q"), b("x")), 0);
+    pop(store, &nobody, "q");
+    assert_int_equal(used(store), 0);
+
+    /* The element that woke somebody goes to another, and then its claim ends. */
+    assert_int_equal(wait_for(store, &probe, "q"), CT_STORE_E_PENDING);
+    assert_int_equal(ct_store_push(store, b("q"), b("x")), 0);
+    assert_int_equal(probe.woken, 1);
+    pop(store, &nobody, "q");
+    ct_store_cancel(store, &probe.waiter);
+    assert_int_equal(used(store), 0);
+}
+
+static void test_names_that_are_there_take_nothing(void **state)
+{
+    struct ct_store *store = *state;
+    static const unsigned char names[] = "\1" Z7 "q\1" Z7 "z";
+    int clock = 0;
+    struct probe probe;
+    probe_init(&probe, &clock);
+    set(store, "z", "");
+    assert_int_equal(ct_store_wait(store, &probe.waiter, (struct ct_bytes){names, 9}, 1, true),
+                     CT_STORE_E_PENDING);
+    size_t before = used(store);
+    assert_int_equal(ct_store_wait(store, &probe.waiter, (struct ct_bytes){names + 9, 9}, 1, false),
+                     CT_STORE_E_PENDING);
+    assert_int_equal(used(store), before);
+    ct_store_cancel(store, &probe.waiter);
+}
+
 static void *counting_malloc(size_t size, void *data)
 {
     *(size_t *)data += size;
@@ -295,6 +341,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         WITH_STORE(test_everything_is_counted_and_given_back),
+        WITH_STORE(test_an_emptied_queue_takes_nothing),
+        WITH_STORE(test_names_that_are_there_take_nothing),
         cmocka_unit_test(test_count_is_near_the_truth),
         WITH_STORE(test_full_store_refuses_growth_alone),
         WITH_STORE(test_multi_set_over_the_cap_sets_nothing),

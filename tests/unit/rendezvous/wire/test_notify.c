@@ -36,8 +36,12 @@ static void test_the_state_arrives_at_a_path(void **state)
     char *dir = ct_tmpdir_new(), *path = ct_tmpdir_path(dir, "notify");
     int fd = manager(path, strlen(path) + 1);
     struct ct_err err = {0};
+    int next_fd = dup(fd);
+    (void)close(next_fd);
     assert_int_equal(ct_notify(path, "READY=1", &err), 0);
     expect(fd, "READY=1");
+    assert_int_equal(dup(fd), next_fd); /* nothing is left open */
+    (void)close(next_fd);
     (void)close(fd);
     /* Its socket is left, but nobody reads from it. */
     assert_int_equal(ct_notify(path, "STOPPING=1", &err), CT_EIO);

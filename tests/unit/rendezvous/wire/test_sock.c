@@ -9,6 +9,7 @@
 #include "rendezvous/wire/sock.h"
 
 #include <fcntl.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -178,6 +179,10 @@ static void test_an_unknown_host_is_named(void **state)
         ct_sock_connect("no-such-host.invalid", 1, ct_deadline_in(NULL, LONG_MS), &fd, &err),
         CT_ENOENT);
     assert_non_null(strstr(err.text, "cannot resolve host 'no-such-host.invalid': "));
+    /* No name server is asked for an interface that does not exist, so the reason is certain. */
+    assert_int_equal(ct_sock_connect("fe80::1%absent", 1, ct_deadline_in(NULL, LONG_MS), &fd, &err),
+                     CT_ENOENT);
+    assert_non_null(strstr(err.text, gai_strerror(EAI_NONAME)));
 }
 
 static void test_own_addresses_are_told_from_others(void **state)

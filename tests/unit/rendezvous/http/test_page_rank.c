@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the live page shows of one worker, and to whom: links that can be used once, and the token.
+ */
+#include "tests/lib/ct_test.h"
+
+#include "common/alloc.h"
+#include "rendezvous/control/worker_rows.h"
+#include "rendezvous/http/page_key.h"
+#include "rendezvous/http/page_rank.h"
+#include "rendezvous/wire/json.h"
+#include "tests/lib/fault.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static struct ct_worker_row rows_of_node[2] = {{.rank = 4, .state = CT_ROW_RUNNING},
+                                               {.rank = 5, .state = CT_ROW_FAILED}};
+
+static int make_status(void *data, struct ct_status_rows *rows, cJSON **out)
+{
+    (void)data;
+    rows->spans = ct_calloc(1, sizeof(rows->spans[0]));
+    *out =
+        cJSON_Parse("{\"job\":{\"failures\":[{\"rank\":5,\"tail\":[\"old\"]},{\"rank\":9,\"tail\":["
+                    "\"gone\"]},{\"rank\":5,\"tail\":[\"a\",\"b\"]}]}}");
+    if (rows->spans == NULL || *out == NULL) {
+        cJSON_Delete(*out);
+        return CT_ENOMEM;
+    }
+    rows->spans[0] = (struct ct_row_span){.first_rank = 4, .count = 2, .rows = rows_of_node};
+    rows->count = rows->room = 1;
+    return 0;
+}
+
+static const struct ct_http_source source = {.status = make_status};
+
+/* The answer as text; "" when it is no 200. */
+static void ask(const char *path, bool trusted, char *out, size_t max)
+{
+    struct ct_http_answer answer;
+    ct_page_rank_answer(&source, trusted, path, &answer);
+    (void)snprintf(out, max, "%s", answer.code == 200 ? ct_buf_cstr(&answer.body) : "");
+    ct_buf_fini(&answer.body);
+}
+
+static void test_rows_and_last_lines(void **state)
+{
+    char text[1024];
+    (void)state;
+    ask("/page/rank/0/4", true, text, sizeof(text));
+    assert_non_null(strstr(text, "\"rank\":4"));
+    assert_non_null(strstr(text, "\"tail\":[],\"locked\":false"));
+    ask("/page/rank/0/5", true, text, sizeof(text));
+    assert_non_null(strstr(text, "\"tail\":[\"a\",\"b\"],\"locked\":false"));
+    ask("/page/rank/0/9", true, text, sizeof(text)); /* its node is gone */
+    assert_non_null(strstr(text, "{\"worker\":null,\"tail\":[\"gone\"]"));
+}
+
+static void test_strangers_see_no_lines(void **state)
+{
+    char text[1024];
+    (void)state;
+    ask("/page/rank/0/5", false, text, sizeof(text));
+    assert_non_null(strstr(text, "\"rank\":5"));
+    assert_non_null(strstr(text, "\"tail\":[],\"locked\":true"));
+    ask("/page/rank/0/4", false, text, sizeof(text)); /* it has not failed, but may be asked */
+    assert_non_null(strstr(text, "\"tail\":[],\"locked\":true"));
+}
+
+static void test_paths_that_name_no_worker(void **state)
+{
+    static const char *const paths[] = {"",    "0",   "0/",   "/0",    "0/6",
+                                        "1/4", "x/4", "0/-4", "0/4/4", "99999999999999999/4"};
+    (void)state;
+    for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
+        char path[64], text[1024];
+        (void)snprintf(path, sizeof(path), "/page/rank/%s", paths[i]);
+        ask(path, true, text, sizeof(text));
+        assert_string_equal(text, "");
+    }
+}
+
+static int ask_once(void *data)
+{
+    struct ct_http_answer answer;
+    (void)data;
+    ct_page_rank_answer(&source, true, "/page/rank/0/5", &answer);
+    ct_buf_fini(&answer.body);
+    return answer.code == 200 ? 0 : CT_ENOMEM;
+}
+
+static void test_without_memory(void **state)
+{
+    (void)state;
+    ct_json_use_our_memory();
+    assert_true(ct_fault_sweep(ask_once, NULL, 0) > 10);
+}
+
+static void header_of(const struct ct_token *token, char out[CT_TOKEN_MAX + 16])
+{
+    (void)snprintf(out, CT_TOKEN_MAX + 16, "Bearer %.*s", (int)token->len, token->text);
+}
+
+static void test_a_link_is_used_once(void **state)
+{
+    (void)state;
+    char link[CT_TOKEN_MAX + 16], newer[CT_TOKEN_MAX + 16], session[CT_TOKEN_MAX + 16];
+    struct ct_token token;
+    assert_int_equal(ct_token_make(&token), 0);
+    struct ct_page_key key = {.token = &token};
+    assert_false(ct_page_key_redeem(&key, "Bearer ")); /* there is no link yet */
+    assert_false(ct_page_key_admits(&key, "Bearer "));
+    assert_int_equal(ct_page_key_make_link(&key), 0);
+    header_of(&key.link, link);
+    assert_int_equal(ct_page_key_make_link(&key), 0);
+    header_of(&key.link, newer);
+    header_of(&key.session, session);
+    assert_false(ct_page_key_redeem(&key, link));
+    assert_false(ct_page_key_redeem(&key, NULL));
+    assert_false(ct_page_key_redeem(&key, newer + strlen("Bearer ")));
+    assert_false(ct_page_key_admits(&key, newer)); /* a link is no key */
+    assert_true(ct_page_key_redeem(&key, newer));
+    assert_false(ct_page_key_redeem(&key, newer));
+    assert_true(ct_page_key_admits(&key, session));
+    session[strlen(session) - 1] ^= 1;
+    assert_false(ct_page_key_admits(&key, session));
+    assert_false(ct_page_key_admits(&key, NULL));
+    header_of(&token, link);
+    assert_true(ct_page_key_admits(&key, link));
+    ct_page_key_wipe(&key);
+}
+
+static void test_addresses_decide_without_a_token(void **state)
+{
+    (void)state;
+    const struct ct_page_key key = {.token = NULL};
+    assert_true(ct_page_key_admits(&key, NULL));
+    assert_true(ct_page_key_admits(NULL, NULL));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rows_and_last_lines),
+        cmocka_unit_test(test_strangers_see_no_lines),
+        cmocka_unit_test(test_paths_that_name_no_worker),
+        cmocka_unit_test(test_without_memory),
+        cmocka_unit_test(test_a_link_is_used_once),
+        cmocka_unit_test(test_addresses_decide_without_a_token),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -153,7 +153,7 @@ class InProcessRestarts(testlib.Case):
 
     def test_nothing_is_offered_where_no_generation_can_follow(self):
         job = self.start_job(1, "--max-restarts", "0", mode="alone")
-        job.wait_for("cannot stay: no launcher hands another generation over")
+        job.wait_for("cannot stay: no launcher keeps workers for another generation")
         self.finish(job)
 
 

@@ -174,6 +174,7 @@ SECTIONS |= {
         ("nodes[]", "Nodes"),
         ("workers[]", "Workers"),
         ("workers[].progress", "Progress"),
+        ("rounds[]", "Generations"),
         ("failures[]", "Failures"),
     )
 }

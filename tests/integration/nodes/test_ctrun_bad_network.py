@@ -76,7 +76,7 @@ class BadNetwork(testlib.Case):
         began = time.monotonic()
         for result in self.finish(jobs[:2], 5):
             self.assertRegex(result.err, r"the job failed at \S+ in generation 0: rank 1 failed on node-2")
-            self.assertIn("also, node 2 (node-3 at 10.9.1.3) is lost: nothing was heard from it for 1.", result.err)
+            self.assertRegex(result.err, r"also, node 2 \(node-3 at 10\.9\.1\.3\) is lost: nothing was heard from it for [1-9]\.\d s")
         self.assertLess(time.monotonic() - began, 30, "--shutdown-timeout is not waited for")
 
     def test_an_agent_that_stands_still_is_lost_all_the_same(self):
@@ -85,8 +85,10 @@ class BadNetwork(testlib.Case):
         for job in jobs:
             job.wait_for("generation 0: node")
         os.kill(jobs[1].pid, signal.SIGSTOP)
-        self.assertIn(
-            "node 1 (node-2 at 10.9.1.2) is lost: nothing was heard from it for 1.", self.finish(jobs[:1], 121)[0].err
+        # One second is what it is given; a busy machine looks later.
+        self.assertRegex(
+            self.finish(jobs[:1], 121)[0].err,
+            r"node 1 \(node-2 at 10\.9\.1\.2\) is lost: nothing was heard from it for [1-9]\.\d s",
         )
         os.kill(jobs[1].pid, signal.SIGCONT)
         self.finish(jobs[1:], 121)

@@ -2,6 +2,7 @@
 """`ctrun --hosts`: one command that starts a job on several machines. A shell stands in for ssh
 where the test is not about it; a real sshd on two machines of their own is held against it too."""
 
+import json
 import os
 import pathlib
 import re
@@ -9,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import unittest
+import urllib.request
 
 import testlib
 from testlib import Case, main, program, wait_until
@@ -104,6 +106,24 @@ class Hosts(Case):
         )
         self.assertEqual(done.code, 7, done.err)
         self.assertRegex(done.err, r"rank 1 failed on .*exited with code 7")
+
+    def test_the_live_page_stays_after_the_end(self):
+        if os.environ["HAVE_HTTP"] != "1":
+            self.skipTest("this build has no HTTP")
+        options = ("--print-url", "--linger", "600", "--max-restarts", "0")
+        job = self.start_ctrun(
+            *self.args("127.0.0.2,127.0.0.3", "sh", "-c", "sleep 2; [ $RANK = 1 ] && exit 7; sleep 60",
+                       options=options)
+        )  # fmt: skip
+        line = job.wait_for("the live page stays at")
+        self.assertEqual(len(re.findall("live page: http://.*#key=", job.err)), 1, job.err)
+        port = re.search(r"http://127\.0\.0\.1:(\d+)/#key=", line).group(1)
+        page = json.load(urllib.request.urlopen(f"http://127.0.0.1:{port}/page/data"))
+        self.assertEqual(sorted(node[1] for node in page["nodes"]), [0, 1])
+        self.assertEqual([f["rank"] for f in page["jobs"][0]["failures"]], [1])
+        self.assertEqual([cell[2] for cell in page["cells"]], [5, 6])
+        job.signal(2)
+        self.assertEqual(job.wait().code, 7)
 
     def test_machine_that_cannot_be_reached(self):
         done = self.ctrun(*self.args("127.0.0.2,nowhere", "sleep", "60"))

@@ -40,12 +40,13 @@ print("done", flush=True)
 sys.stdin.readline()
 """
 
-# Prints the codes of two pages.
+# Prints the codes of pages, as a browser asks for them.
 PAGES = """
 import sys, urllib.error, urllib.request
-for page in ("healthz", "status"):
+for page in ("healthz", "status", "", "page/data", "page/events", "page/rank/0/0"):
+    url = f"http://{sys.argv[1]}:{sys.argv[2]}/{page}"
     try:
-        print(urllib.request.urlopen(f"http://{sys.argv[1]}:{sys.argv[2]}/{page}").status)
+        print(urllib.request.urlopen(urllib.request.Request(url, headers={"Accept": "text/html"})).status)
     except urllib.error.HTTPError as error:
         print(error.code)
 """
@@ -99,8 +100,8 @@ class Access(testlib.Case):
             self.skipTest("this build has no HTTP")
         self.serve()
         for where, host, want in (
-            (self.net.stranger, SERVER4, "200\n403\n"),
-            (self.net.server, "127.0.0.1", "200\n200\n"),
+            (self.net.stranger, SERVER4, "200\n" + 5 * "403\n"),
+            (self.net.server, "127.0.0.1", 5 * "200\n" + "404\n"),
         ):
             argv, kwargs = self.run_python(where, PAGES, host, self.port)
             result = self.run_program(*argv, **kwargs)

@@ -5,6 +5,7 @@ import fcntl
 import os
 import pty
 import select
+import struct
 import subprocess
 import termios
 import time
@@ -22,9 +23,10 @@ class Terminal:
     """Starts `argv` with the terminal as its standard output and error, and as its input too when
     `interactive`. `env` entries are added to a clean environment."""
 
-    def __init__(self, *argv, env=None, cwd=None, interactive=False):
+    def __init__(self, *argv, env=None, cwd=None, interactive=False, size=(24, 80)):
         self.fd, inside = pty.openpty()
         self.seen = b""
+        self.resize(*size)
         self.proc = subprocess.Popen(
             [str(a) for a in argv], cwd=cwd, stdin=inside if interactive else subprocess.DEVNULL,
             stdout=inside, stderr=inside, env={**clean_environment(), **(env or {})},
@@ -58,6 +60,14 @@ class Terminal:
             if not self._read(deadline):
                 raise AssertionError(f"no {text!r} in {self.seen!r}")
         return self.text()
+
+    def read_until_more(self):
+        """Waits for more to be shown."""
+        if not self._read(time.monotonic() + DEADLINE):
+            raise AssertionError(f"the end after {self.seen[-2000:]!r}")
+
+    def resize(self, rows, columns):
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def read_all(self):
         """All that was shown, up to its end."""

@@ -65,6 +65,11 @@ def speaks_barrier(bench):
 def run(bench, args, many):
     redis, torch = start(bench)
     rows = list(store_rows.rate_rows(bench, args.seconds, many, redis))
+    if bench.watched("watched", store_rows.WATCHED, store_rows.VIEWERS):
+        bench.watched("unwatched", store_rows.WATCHED, 0)
+        rows += store_rows.viewer_rows(bench, args.seconds)
+    else:
+        print("this build has no HTTP: the row about viewers of the live page is left out")
     rows += store_rows.torch_rows(bench, args.seconds) if torch else []
     rows += store_rows.growth_rows(bench, many, speaks_barrier(bench))
     rows += store_rows.wave_rows(bench, many)

@@ -8,11 +8,12 @@ import store_servers
 
 MANY = 19000
 TORCH_BARRIER = 4000
+WATCHED, VIEWERS = 1000, 20
 
 
 @dataclasses.dataclass
 class Row:
-    goal: str  # S1 ... S7
+    goal: str  # S1 ... S8
     name: str
     against: str
     unit: str
@@ -65,6 +66,18 @@ def rate_rows(bench, seconds, many, redis):
                 yield row("S2", "redis-server", "redis", "redis", 1.0, op=op, connections=connections)
         for op in ("get", "set"):
             yield row("S2", "redis-server", "redis", "redis", 1.0, op=op, connections=50, depth=32)
+
+
+def viewer_rows(bench, seconds):
+    """What viewers of the live page cost. The page looks at the job once a second, so a rate is
+    measured for some seconds."""
+    def get(server):
+        figures = bench.load(server, "rate", core=store_servers.SAME_CORE, op="get", connections=50,
+                             seconds=max(4 * seconds, 2))  # fmt: skip
+        return {"value": figures["per_second"], "cpu_us": figures["cpu_us"]}
+
+    yield Row("S8", f"GET 16 B, {VIEWERS} viewers of a job of {WATCHED:,}", "no viewer", "1/s", 0.98,
+              lambda: get("watched"), lambda: get("unwatched"), True, times=3)  # fmt: skip
 
 
 def torch_rows(bench, seconds):

@@ -114,6 +114,21 @@ class Bench:
             name, [self.build / "ctrdzvd", "--port", "0", "--ready-fd", "1"], stderr=subprocess.DEVNULL
         )
 
+    def watched(self, name, workers, viewers):
+        """A store with a job of so many workers and viewers of its live page; False without HTTP."""
+        server = self.store(name)
+        process = subprocess.Popen(
+            [sys.executable, HERE / "store_viewers.py", str(server.port), str(workers), str(viewers)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        )  # fmt: skip
+        self.running.callback(process.wait)
+        self.running.callback(process.kill)
+        pin(process.pid, OTHER_CORE)
+        try:
+            return read_line(process, "bench/store_viewers.py") == "ready"
+        except RuntimeError:
+            return False
+
     def floor_uv(self, name, *args):
         return self.add(name, [self.build / "bench" / "programs" / "bench-floor-uv", *args])
 

@@ -20,3 +20,5 @@ dist.all_reduce(tensor)
 assert tensor.tolist() == [world * (world + 1) / 2] * 8, tensor
 dist.barrier()
 print(f"rank {rank} done after {restart} restarts", flush=True)
+# Otherwise a thread of gloo may still run when Python exits: "terminate called ..." and SIGABRT.
+dist.destroy_process_group()

@@ -103,7 +103,7 @@ static void test_products_run_on_one_thread_unless_the_user_says_more(void **sta
     void (*set_threads)(int);
     *(void **)&set_threads = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
     if (set_threads == NULL) {
-        skip(); /* plain loops */
+        return; /* built without oneDNN: plain loops have no threads */
     }
     static const char *const nothing[] = {NULL, ""};
     for (size_t i = 0; i < 2; i++) {

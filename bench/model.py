@@ -21,6 +21,9 @@ import json
 import math
 import pathlib
 import sys
+import types
+
+from gpu import table as gpu_table
 
 WORLDS = (1, 2, 4, 8, 16, 32, 64)
 # Of one GPU's speed, as others have written: 6.5 times on 8 GPUs of one machine; 16 GPUs on two machines
@@ -94,11 +97,12 @@ def step_of(sizes, step, gpus, links, limit=25 << 20, first=1 << 20):
 
 
 def measured(path):
-    """{(sizes, batch, precision): microseconds} of a report of tools/gpu-check."""
+    """{(sizes, batch, precision): microseconds} of a report of tools/gpu-check, also of one that was killed.
+    OSError, ValueError, and KeyError or the like where it is no such report."""
     report, found = json.loads(path.read_text(encoding="utf-8")), {}
-    for row in report.get("ratios", []):
-        if row["program"] == "train" and row["variant"] == "":
-            found[tuple(int(n) for n in row["shape"].split(",")), row["batch"], row["precision"]] = row["us_per_step"]
+    for (program, variant, shape, batch, precision), us in gpu_table.figures(types.SimpleNamespace(data=report)).items():
+        if (program, variant) == ("train", ""):
+            found[tuple(int(n) for n in shape.split(",")), batch, precision] = us
     return found, f"measured on {report.get('device') or 'an unknown device'}, {report.get('began', '')[:10]}"
 
 
@@ -169,9 +173,13 @@ def main(argv):
     parser.add_argument("--bucket-mb", type=int, default=25, help="as of train (%(default)s)")
     parser.add_argument("--out", type=pathlib.Path, help="where the drawing goes")
     args = parser.parse_args(argv)
-    if args.nvlink <= 0 or args.network <= 0 or args.bucket_mb < 1:
+    if not (0 < args.nvlink < math.inf and 0 < args.network < math.inf and args.bucket_mb >= 1):
         parser.error("bandwidths and buckets are above zero")
-    cases, origin = measured(args.results) if args.results else (EXPECTED, "steps of one GPU are expected, not measured")
+    try:
+        cases, origin = measured(args.results) if args.results else (EXPECTED, "steps of one GPU are expected, not measured")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as why:
+        print(f"model: {args.results}: no report of tools/gpu-check: {why}", file=sys.stderr)
+        return 1
     if not cases:
         print(f"model: {args.results}: no step of train was timed", file=sys.stderr)
         return 1
@@ -179,7 +187,11 @@ def main(argv):
     title = f"{origin}; NVLink {args.nvlink:g} GB/s, network {args.network:g} GB/s for each GPU"
     print(title, *table(predicted), sep="\n")
     if args.out:
-        args.out.write_text(plot(predicted, title), encoding="utf-8")
+        try:
+            args.out.write_text(plot(predicted, title), encoding="utf-8")
+        except OSError as why:
+            print(f"model: {why}", file=sys.stderr)
+            return 1
     return 0
 
 

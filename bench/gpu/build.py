@@ -6,14 +6,16 @@ since the last time in the same folder is not compiled again.
 """
 
 import concurrent.futures
+import contextlib
 import hashlib
 import os
 import pathlib
 import re
 import shlex
-import subprocess
 import threading
 import time
+
+from . import process
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 
@@ -69,7 +71,7 @@ class Build:
         self.deadline = time.monotonic() + seconds
         self.log, self.lock = log, threading.Lock()
         self.sources, self.objects, self.failed = Sources(), {}, {}
-        self.programs, self.seconds = {}, 0.0
+        self.programs, self.seconds, self.stopped = {}, 0.0, False
         self.compiler = shlex.split(os.environ.get("CC", "cc"))
         headers = sorted(p for part in ("common", "rendezvous", "worker", "kernels", "trainer", "launcher", "tests", "bench")
                          for p in (TOP / part).rglob("*.[hc]*") if p.suffix in (".h", ".cuh"))  # fmt: skip
@@ -111,20 +113,16 @@ class Build:
     def run(self, title, argv):
         """(worked, what it said); the log has it all."""
         left = self.deadline - time.monotonic()
-        try:
-            if left <= 0:
-                return False, "no time was left for it"
-            done = subprocess.run(argv, capture_output=True, text=True, errors="replace", cwd=self.out, check=False, timeout=left)
-        except subprocess.TimeoutExpired:
+        if left <= 0 or self.stopped:
+            return False, "no time was left for it"
+        done = process.run(argv, left, cwd=self.out)
+        if done.timed_out:
             return False, "no time was left to finish it"
-        except OSError as why:
-            return False, str(why)
-        said = done.stdout + done.stderr
-        if done.returncode != 0 or said.strip():
+        said = "\n".join(done.lines)
+        if done.code != 0 or said.strip():
             with self.lock:
-                self.log.write(f"### {title}: exit code {done.returncode}\n{shlex.join(map(str, argv))}\n{said}\n")
-                self.log.flush()
-        return done.returncode == 0, said
+                self.log.write(f"### {title}: exit code {done.code}\n{shlex.join(map(str, argv))}\n{said}\n\n")
+        return done.code == 0, said
 
     def compile(self, source):
         """The object of a source, or None."""
@@ -135,14 +133,20 @@ class Build:
         seen = hashlib.sha256("\0".join([self.headers, *argv]).encode() + (TOP / source).read_bytes()).hexdigest()
         if target.is_file() and stamp.is_file() and stamp.read_text() == seen:
             return target
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.unlink(missing_ok=True)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.unlink(missing_ok=True)
+        except OSError as why:
+            with self.lock:
+                self.failed[source] = str(why)
+            return None
         worked, said = self.run(source, argv)
         if not worked:
             with self.lock:
                 self.failed[source] = why_of(said)
             return None
-        stamp.write_text(seen)
+        with contextlib.suppress(OSError):  # without it, the next build compiles it again
+            stamp.write_text(seen)
         return target
 
     def compile_all(self, sources):
@@ -150,9 +154,11 @@ class Build:
         order = sorted(set(sources), key=lambda s: (not s.endswith(".cu"), s))
         with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             try:
-                self.objects = dict(zip(order, pool.map(self.compile, order), strict=True))
-            except BaseException:  # a signal asks for the end: what has not begun is not compiled
+                self.objects = dict(zip(order, pool.map(self.compile, order)))
+            except BaseException:  # a signal asks for the end: nothing is compiled any more
+                self.stopped = True
                 pool.shutdown(wait=False, cancel_futures=True)
+                process.kill_all()
                 raise
 
     def archive(self, name, sources):
@@ -165,16 +171,21 @@ class Build:
     def link(self, name, sources, libraries, extra=()):
         """Makes a program or plug-in of objects and says how that went."""
         bad = [s for s in sources if not self.objects.get(s)]
+        self.remove(name)
         if bad:
             self.programs[name] = f"failed: {bad[0]}: {self.failed.get(bad[0], 'not compiled')}"
             return
         shared = ["-shared"] if name.endswith(".so") else []
         folders = dict.fromkeys(str(lib.parent) for lib in libraries if ".so" in lib.name)
-        rpath = [f"-Wl,-rpath,{folder}" for folder in folders]
+        rpath = [word for folder in folders for word in ("-Xlinker", "-rpath", "-Xlinker", folder)]
         argv = [*self.compiler, *shared, "-o", str(self.out / name), *(str(self.objects[s]) for s in sources),
                 *map(str, libraries), *rpath, *extra, "-lpthread", "-ldl", "-lm", "-lrt"]  # fmt: skip
         worked, said = self.run(name, argv)
         self.programs[name] = "built" if worked else f"failed: {why_of(said)}"
+
+    def remove(self, name):
+        """One of an earlier build must not pass for this one's."""
+        (self.out / name).unlink(missing_ok=True)
 
     def everything(self):
         """Builds all there is; gives what became of each program."""
@@ -200,6 +211,7 @@ class Build:
         for name, row in table.items():
             missing = sorted(row["needs"] - have)
             if missing:
+                self.remove(name)
                 self.programs[name] = f"left out: no {', '.join(missing)} here"
                 continue
             self.link(name, row["sources"], [lib for lib in row["libraries"]() if lib], row.get("extra", ()))

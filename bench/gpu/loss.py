@@ -17,7 +17,7 @@ import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from gpu import data  # noqa: E402 the path comes first
+from gpu import data, process  # noqa: E402 the path comes first
 
 SKIP = 77
 RATE, DECAY = 1e-3, 0.01
@@ -32,7 +32,7 @@ def reference(folder, model, steps):
     device = "cuda" if torch.cuda.is_available() else "cpu"
     images, labels, pixels = data.read(folder, "train")
     raw = torch.frombuffer(bytearray(images), dtype=torch.uint8).reshape(-1, pixels).double() / 255
-    x = ((raw - raw.mean()) / raw.std(correction=0)).to(device)
+    x = ((raw - raw.mean()) / raw.std(unbiased=False)).to(device)
     y = torch.frombuffer(bytearray(labels), dtype=torch.uint8).long().to(device)
     stored, parts = data.tensors(model), []
     while f"layers.{len(parts) // 2}.weight" in stored:
@@ -60,7 +60,7 @@ def train(args, folder, tmp, *options):
     metrics.unlink(missing_ok=True)
     argv = [args.build / "train", "--device", args.device, "--data", folder, "--batch-size", count, "--schedule", "constant",
             "--optimizer", "adamw", "--metrics", metrics, "--hidden", "24,16" if args.small else "256,128", *options]  # fmt: skip
-    done = subprocess.run([str(word) for word in argv], capture_output=True, text=True, check=False)
+    done = subprocess.run(process.tied(argv), capture_output=True, text=True, check=False)
     if done.returncode != 0:
         return None, done.stderr.strip()
     return [line["loss"] for line in data.epochs(metrics)], ""
@@ -79,7 +79,7 @@ def compare(args, tmp):
     for precision, tolerance in TOLERANCES.items():
         got, why = train(args, folder, tmp, "--epochs", steps, "--lr", RATE, "--weight-decay", DECAY, "--precision", precision)
         if got is None:
-            can_not = "capability" in why or "for GPUs" in why
+            can_not = "capability" in why or "CPUs do not" in why
             yield precision, can_not, f"not run: {why}"
             continue
         worst = max(abs(a - b) / b for a, b in zip(got, expected))

@@ -106,10 +106,8 @@ class Plan:
             yield _item(way, group, seconds, limit, [sys.executable, str(TOP / "bench/gpu_peers.py"), way, "2", *words])
 
     def sanitizers(self):
-        if self.sanitizer is None:
-            return
         filters = [word for name in own_kernels() for word in ("--kernel-name", f"kns={name}")]
-        common = [str(self.sanitizer), "--error-exitcode", "9", "--print-limit", "20"]
+        common = [str(self.sanitizer or "compute-sanitizer"), "--error-exitcode", "9", "--print-limit", "20"]
         for tool, extra, seconds, limit in (
             # Products are cuBLAS's business, and there are tens of thousands of them in timing alone.
             ("memcheck", ["--leak-check", "no", "--report-api-errors", "no", *filters], 40, 120),
@@ -119,7 +117,7 @@ class Plan:
             ("initcheck", [], 60, 180),
         ):
             yield _item(tool, "sanitizer", seconds, limit, [*common, "--tool", tool, *extra, "{build}/test_cuda"],
-                        needs=["test_cuda", "ctrun-cuda.so"], kind="tap")  # fmt: skip
+                        needs=["test_cuda", "ctrun-cuda.so", "compute-sanitizer"], kind="tap")  # fmt: skip
 
     def items(self):
         """All that can be run, in the order of its worth."""

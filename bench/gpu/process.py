@@ -59,14 +59,17 @@ def _lines_until(process, deadline):
         yield rest.decode(errors="replace")
 
 
+def tied(argv):
+    """The command so that it does not outlive this process, which may be killed at any moment."""
+    return [*(["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []), *map(str, argv)]
+
+
 def run(argv, limit, on_line=None, env=None, cwd=None):
     """`on_line` gets each line of the standard output and error. At most `limit` seconds."""
     started = time.monotonic()
-    # It must not outlive this process, which may be killed at any moment.
-    tied = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
     try:
         process = subprocess.Popen(
-            [*tied, *map(str, argv)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            tied(argv), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, bufsize=0, cwd=cwd, env={**os.environ, **(env or {})},
             start_new_session=True,
         )  # fmt: skip

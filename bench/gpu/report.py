@@ -2,11 +2,14 @@
 """The one file that says what was seen: whole at every moment, whatever happens to who writes it.
 
 Everything that is planned stands in it from the start as "not reached". Each change replaces the file
-by a new one, so that a reader finds the one before or the one after, and never a half of it.
+by a new one, so that a reader finds the one before or the one after, and never a half of it. A disk that
+is full for a while loses nothing: the next change writes all of it again.
 """
 
+import contextlib
 import json
 import os
+import sys
 import threading
 import time
 
@@ -21,20 +24,46 @@ STATUSES = (
 )  # fmt: skip
 
 
+def create(path):
+    """Opens a new file for writing, in place of what has its name, and never what a link of that name
+    points to: others may be able to write into the folder."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    return open(fd, "w", encoding="utf-8")  # noqa: SIM115 the caller closes it
+
+
+def say(*words, **how):
+    """Prints for a person who may have stopped listening: the results are in the files."""
+    try:
+        print(*words, flush=True, **how)
+    except OSError:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 for the rest of the process
+
+
 class Report:
     def __init__(self, path, **head):
-        self.path, self.lock = path, threading.RLock()
+        self.path, self.lock, self.lost = path, threading.RLock(), False
         self.started = time.monotonic()
         self.data = {"format": 1, "state": "running", **head, "build": {}, "items": []}
-        self.save()
+
+    def write(self):
+        """Writes all of it. OSError."""
+        self.data["elapsed_s"] = round(time.monotonic() - self.started, 3)
+        text = json.dumps(self.data, indent=1, allow_nan=False) + "\n"
+        with create(f"{self.path}.tmp") as f:
+            f.write(text)
+        os.replace(f"{self.path}.tmp", self.path)
 
     def save(self):
         with self.lock:
-            self.data["elapsed_s"] = round(time.monotonic() - self.started, 3)
-            text = json.dumps(self.data, indent=1) + "\n"
-            with open(f"{self.path}.tmp", "w", encoding="utf-8") as f:
-                f.write(text)
-            os.replace(f"{self.path}.tmp", self.path)
+            try:
+                self.write()
+                self.lost = False
+            except OSError as why:
+                if not self.lost:
+                    print(f"gpu-check: {why}; going on, the next result tries again", file=sys.stderr)
+                self.lost = True
 
     def set(self, **values):
         with self.lock:

@@ -20,7 +20,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from gpu import data  # noqa: E402 the path comes first
+from gpu import data, process  # noqa: E402 the path comes first
 
 SKIP = 77
 
@@ -45,7 +45,9 @@ def tell(what, value, **more):
 class Scene:
     def __init__(self, build, small):
         self.build, self.small = build, small
-        self.tmp = pathlib.Path(tempfile.mkdtemp(prefix="gpu-scenario."))
+        for left in build.glob("gpu-scenario.*"):  # by one that was killed
+            shutil.rmtree(left, ignore_errors=True)
+        self.tmp = pathlib.Path(tempfile.mkdtemp(prefix="gpu-scenario.", dir=build))
         self.data = self.tmp / "data"
         train, test, side = (88, 40, 6) if small else (12000, 2000, 28)
         data.write(self.data, train, test, side)
@@ -65,7 +67,7 @@ class Scene:
     def train(self, *args, name="run", launcher=(), env=None):
         """Runs it to its end; gives what it said."""
         self.metrics(name).unlink(missing_ok=True)
-        argv = [str(word) for word in (*launcher, *self.command(*args, name=name))]
+        argv = process.tied([*launcher, *self.command(*args, name=name)])
         started = time.monotonic()
         done = subprocess.run(argv, capture_output=True, text=True, check=False, env={**os.environ, **(env or {})})
         said = done.stdout + done.stderr
@@ -75,7 +77,7 @@ class Scene:
 
     def start(self, *args, name="run", launcher=(), env=None):
         self.metrics(name).unlink(missing_ok=True)
-        argv = [str(word) for word in (*launcher, *self.command(*args, name=name))]
+        argv = process.tied([*launcher, *self.command(*args, name=name)])
         return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                 env={**os.environ, **(env or {})})  # fmt: skip
 

@@ -3,6 +3,7 @@
 beside those of others, and whether the goals are met."""
 
 import json
+import math
 import statistics
 
 # (name, figure that must be better, figure that it is compared with, goal); figures as in figures().
@@ -10,10 +11,15 @@ import statistics
 AT_LEAST, AT_MOST = "at least", "at most"
 
 
+def _finite(text):
+    value = float(text)
+    return value if math.isfinite(value) else None
+
+
 def parse(line):
-    """The row of a line, or None for what only looks like one."""
+    """The row of a line, or None for what only looks like one. JSON has neither NaN nor Infinity."""
     try:
-        row = json.loads(line)
+        row = json.loads(line, parse_constant=lambda _: None, parse_float=_finite)
     except ValueError:
         return None
     return row if isinstance(row, dict) else None
@@ -23,12 +29,19 @@ def ceilings(report):
     return {row["what"]: row["value"] for row in report.named("ceilings") if "what" in row and "value" in row}
 
 
+def is_timing(row):
+    """Does the row of a program time a step? One bad row must not cost the table."""
+    us, sizes = row.get("us_per_step"), row.get("sizes") or row.get("features")
+    return ("program" in row and "precision" in row and isinstance(row.get("batch"), int) and bool(sizes)
+            and isinstance(us, (int, float)) and math.isfinite(us) and us > 0)  # fmt: skip
+
+
 def figures(report):
     """Microseconds of a step by (program, variant, shape, batch, precision): the median of all rows."""
     found = {}
     for item in report.data["items"]:
         for row in item.get("rows", []):
-            if "us_per_step" in row and "program" in row:
+            if is_timing(row):
                 found.setdefault(key_of(row), []).append(row["us_per_step"])
     return {key: statistics.median(values) for key, values in found.items()}
 

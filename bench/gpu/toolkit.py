@@ -2,6 +2,7 @@
 """Finds what a build needs: NVIDIA's compiler and libraries, as a toolkit, a distribution's packages or
 Python wheels install them, and the few libraries of train and ctrun."""
 
+import contextlib
 import glob
 import os
 import pathlib
@@ -26,8 +27,12 @@ PACKAGE_HEADERS = {
 }  # fmt: skip
 
 
+# Which tree was packed, for a machine to which the tree comes without its history.
+COMMIT = "commit"
+
+
 def _existing(paths):
-    return [path for path in dict.fromkeys(map(pathlib.Path, paths)) if path.is_dir()]
+    return [path for path in dict.fromkeys(pathlib.Path(path).absolute() for path in paths) if path.is_dir()]
 
 
 def _wheel_folders():
@@ -35,9 +40,11 @@ def _wheel_folders():
     roots = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages(), site.getusersitepackages()]
     other = shutil.which("python3")
     if other and os.path.realpath(other) != os.path.realpath(sys.executable):
-        asked = subprocess.run([other, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
-                               capture_output=True, text=True, check=False)  # fmt: skip
-        roots.append(asked.stdout.strip())
+        # -I: nothing of the folder that this was started in.
+        words = [other, "-I", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            asked = subprocess.run(words, capture_output=True, text=True, errors="replace", check=False, timeout=10)
+            roots.append(asked.stdout.strip())
     return [folder for root in dict.fromkeys(roots) if root for folder in sorted(glob.glob(f"{root}/nvidia/*"))]
 
 
@@ -84,6 +91,8 @@ class Toolkit:
         self.cudart = _first_file(self.lib, ["libcudart.so"])
         self.cudart_static = _first_file(self.lib, ["libcudart_static.a"])
         self.packages = {name: self._package(name, deps) for name in PACKAGES}
+        packed = deps / COMMIT
+        self.commit = packed.read_text(encoding="utf-8").strip() if packed.is_file() else ""
 
     @staticmethod
     def program(name, roots):
@@ -118,7 +127,7 @@ class Toolkit:
         return found
 
 
-def pack(deps):
+def pack(deps, commit):
     """Copies the packages of this machine to where a build on a machine without them finds them."""
     kit = Toolkit(pathlib.Path("/nonexistent"))
     missing = [name for name, found in kit.packages.items() if found is None]
@@ -132,4 +141,5 @@ def pack(deps):
                 shutil.copyfile(source, target)
         (deps / "lib").mkdir(parents=True, exist_ok=True)
         shutil.copyfile(library, deps / "lib" / library.name)
+    (deps / COMMIT).write_text(f"{commit}\n", encoding="utf-8")
     return sum(path.stat().st_size for path in deps.rglob("*") if path.is_file())

@@ -17,6 +17,7 @@ _PACKAGES = (
 # The kernels are in the stand-in, compiled for the processor: an object without them will do.
 _NVCC = """#!/bin/sh
 case $1 in --version) echo 'a stand-in for nvcc'; echo 'release 13.0'; echo; exit ;; esac
+[ -z "$NVCC_FAILS" ] || { echo 'nvcc fatal   : Unsupported gpu architecture' >&2; exit 1; }
 while [ $# -gt 0 ]; do
     [ "$1" != -o ] || to=$2
     shift
@@ -24,7 +25,7 @@ done
 exec cc -x c -c /dev/null -o "$to"
 """
 _SMI = """#!/bin/sh
-echo 'Stand-in, 9.0, 580.00, 1024 MiB, 1980 MHz, 700.00 W'
+echo 'Stand-in, GPU-0, 9.0, 580.00, 1024 MiB, 1980 MHz, 700.00 W'
 """
 
 
@@ -34,15 +35,16 @@ def environment(folder):
 
 
 def make(folder, library, include):
-    """Writes it into the folder."""
+    """Writes it into the folder, also over one that an older version of this file has written."""
     for part in ("bin", "lib64"):
-        (folder / part).mkdir(parents=True)
+        (folder / part).mkdir(parents=True, exist_ok=True)
     for name, text in (("nvcc", _NVCC), ("nvidia-smi", _SMI)):
         (folder / "bin" / name).write_text(text, encoding="utf-8")
         (folder / "bin" / name).chmod(0o755)
-    (folder / "include").symlink_to(include)
-    for name in ("libctfakegpu.so", "libcublasLt.so.13", "libcudart.so.13", "libnccl.so.2"):
-        (folder / "lib64" / name).symlink_to(library)
+    links = {name: library for name in ("libctfakegpu.so", "libcublasLt.so.13", "libcudart.so.13", "libnccl.so.2")}
+    for path, target in ((folder / "include", include), *((folder / "lib64" / name, links[name]) for name in links)):
+        if not path.is_symlink():
+            path.symlink_to(target)
     (folder / "lib64" / "libcudart_static.a").write_text("!<arch>\n", encoding="ascii")
 
 

@@ -53,13 +53,16 @@ class GpuCheck(testlib.Case):
             self.skipTest("no stand-in in this build")
         self.env = self.compiler()
         folder = self.build / "toolkit"
-        if not folder.exists():
-            fake_toolkit.make(folder, FAKE_GPU_LIBRARY, os.environ["CUDA_INCLUDE"])
+        fake_toolkit.make(folder, FAKE_GPU_LIBRARY, os.environ["CUDA_INCLUDE"])
         self.env.update(fake_toolkit.environment(folder))
         if not hasattr(self, "root"):
             self.root = fake_toolkit.bare_root(self)
         return (*self.root, TOOL, "--tiny", "--out", self.out, "--build", self.build, "--deps", deps or self.tmp / "none",
                 "--budget", budget, *args)  # fmt: skip
+
+    def clear(self):
+        for path in self.out.iterdir():
+            path.unlink()
 
     def report(self):
         """The results, which are whole and flat at any moment."""
@@ -80,6 +83,7 @@ class GpuCheck(testlib.Case):
     def test_rehearsal_on_a_bare_root(self):
         warm, command = self.command("--only", "ceilings", budget=600), self.command(budget=60)
         self.run_program(*warm, env=self.env, deadline=640)  # the build takes long with few processors
+        self.clear()
         result = self.run_program(*command, env=self.env, deadline=300)
         self.assertEqual(result.code, 0, result)
         report = self.report()
@@ -103,6 +107,8 @@ class GpuCheck(testlib.Case):
             self.assertIn("small-32-f32", found["not reached"])
         for word in ("device: cuda:0", "left out: ", "written: "):
             self.assertIn(word, result.out)
+        again = self.run_program(TOOL, "--table", self.out / "gpu-check.json")
+        self.assertEqual((again.code, again.out), (0, (self.out / "table.txt").read_text()))
 
     def test_killed_at_any_moment(self):
         seed = random.randrange(1 << 30)
@@ -110,8 +116,7 @@ class GpuCheck(testlib.Case):
         command = self.command("--only", "ceilings", budget=600)
         self.run_program(*command, env=self.env, deadline=640)
         for _ in range(KILLS):
-            for path in self.out.iterdir():
-                path.unlink()
+            self.clear()
             tool = self.start(*self.command("--only", "ceilings,kernels,wide,small,nccl,worlds"), env=self.env)
             testlib.wait_until((self.out / "gpu-check.json").exists, "the first results")
             time.sleep(rng.uniform(0, 12))
@@ -146,7 +151,9 @@ class GpuCheck(testlib.Case):
         packed = self.run_program(TOOL, "--pack", "--deps", deps)
         self.assertEqual(packed.code, 0, packed)
         command = self.command("--only", "train,loss", budget=600, deps=deps)
-        result = self.run_program(*command, env=self.env, deadline=640)
+        # Of a launcher that this may be called from.
+        others = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+        result = self.run_program(*command, env={**self.env, **others}, deadline=640)
         self.assertEqual(result.code, 0, result)
         report = self.report()
         self.assertEqual(set(report["build"]["programs"].values()), {"built"}, report["build"])
@@ -165,6 +172,32 @@ class GpuCheck(testlib.Case):
         self.assertEqual(list(report["build"]["failed"]), ["bench/programs/gpu_nccl.c"])
         self.assertEqual(self.statuses(report), {"passed": ["ceilings"], "left out": ["nccl"]})
 
+    def test_a_failing_nvcc_costs_only_what_needs_it(self):
+        command = self.command("--only", "ceilings,small-32-f32,memcheck", budget=600)
+        (self.build / "objects/kernels/cuda/rows.cu.stamp").unlink(missing_ok=True)
+        result = self.run_program(*command, env={**self.env, "NVCC_FAILS": "1"}, deadline=640)
+        self.assertEqual(result.code, 1, result)
+        self.assertIn("Unsupported gpu architecture", result.out)
+        found = self.statuses(self.report())
+        self.assertEqual(found, {"passed": ["ceilings"], "left out": ["small-32-f32", "memcheck"]}, result)
+        self.assertFalse((self.build / "ctrun-cuda.so").exists(), "one of an earlier build")
+
+    def test_results_are_safe_from_others_and_need_no_reader(self):
+        secret = self.tmp / "secret"
+        secret.write_text("mine")
+        self.out.mkdir()
+        for name in ("output.log", "build.log", "table.txt", "gpu-check.json.tmp"):
+            (self.out / name).symlink_to(secret)
+        command = self.command("--only", "ceilings", budget=600)
+        result = self.run_program("sh", "-c", 'exec "$0" "$@" >/dev/full', *command, env=self.env, deadline=640)
+        self.assertEqual(result.code, 0, result)
+        self.assertEqual(self.report()["state"], "done")
+        self.assertEqual(secret.read_text(), "mine")
+        again = self.run_program(*command, env=self.env)
+        self.assertEqual(again.code, 2, again)
+        self.assert_one_line(again.err)
+        self.assertIn("name another folder", again.err)
+
     @unittest.skipIf(os.path.exists("/dev/nvidiactl"), "there is a GPU: run tools/gpu-check")
     def test_builds_all_and_skips(self):
         # With what is installed here: the real compiler and libraries, but no GPU.
@@ -180,9 +213,18 @@ class GpuCheck(testlib.Case):
         self.assertNotIn("kept", result.out)
 
     def test_wrong_options_are_refused(self):
-        for args in (("--fast",), ("--budget", "1"), ("--only", "nothing"), ("--timings-only", "--checks-only")):
+        file = self.tmp / "file"
+        file.write_text("")
+        for args in (
+            ("--fast",), ("--budget", "1"), ("--budget", "nan"), ("--budget", "inf"), ("--budget", "1e300"), ("--only", "nothing"),
+            ("--only", ""), ("--only", ",,"), ("--only", "kernels", "--timings-only"), ("--timings-only", "--checks-only"),
+            ("--out", ""), ("--out", file), ("--out", "/proc/x"), ("--build", file), ("--keep", "--only", "kernels"),
+            ("--pack", "--list"), ("--table", file), ("--table", self.tmp / "none"),
+        ):  # fmt: skip
             result = self.run_program(TOOL, *args)
             self.assertEqual(result.code, 2, result)
+            self.assertNotIn("Traceback", result.err)
+        self.assertEqual(self.run_program(TOOL, "--list", env={"CC": "gcc '"}).code, 2)
         self.assertIn("kernels", self.run_program(TOOL, "--list").out)
 
 

@@ -69,10 +69,12 @@ class Arithmetic(unittest.TestCase):
 
 class Script(testlib.Case):
     def test_of_a_report(self):
-        row = {"program": "train", "variant": "", "shape": "784,512,10", "batch": 128, "precision": "f32", "us_per_step": 30.0}
-        others = [{**row, "variant": "nccl", "us_per_step": 90.0}, {**row, "program": "gemm", "us_per_step": 5.0}]
+        row = {"program": "train", "sizes": "784,512,10", "batch": 128, "precision": "f32", "us_per_step": 30.0}
+        others = [{**row, "nccl": 1, "us_per_step": 90.0}, {**row, "program": "gemm", "us_per_step": 5.0}]
+        # Rows that a damaged program could print.
+        others += [{**row, "us_per_step": us} for us in (0, None, "x")] + [{"program": "train", "us_per_step": 1.0}]
         path, drawing = self.tmp / "r.json", self.tmp / "m.svg"
-        path.write_text(json.dumps({"device": "cuda:0 (X)", "began": "2026-11-23T", "ratios": [row, *others]}))
+        path.write_text(json.dumps({"device": "cuda:0 (X)", "began": "2026-11-23T", "items": [{"rows": [row, *others]}]}))
         result = self.run_program(sys.executable, SCRIPT, path, "--out", drawing)
         self.assertEqual(result.code, 0, result)
         self.assertIn("measured on cuda:0 (X), 2026-11-23", result.out)
@@ -85,9 +87,16 @@ class Script(testlib.Case):
         result = self.run_program(sys.executable, SCRIPT)
         self.assertIn("expected, not measured", result.out)
         path = self.tmp / "r.json"
-        path.write_text("{}")
-        self.assertEqual(self.run_program(sys.executable, SCRIPT, path).code, 1)
-        self.assertEqual(self.run_program(sys.executable, SCRIPT, "--nvlink", "0").code, 2)
+        for text in ("{}", "[]", "garbage", '{"items": []}', '{"items": [3]}'):
+            path.write_text(text)
+            result = self.run_program(sys.executable, SCRIPT, path)
+            self.assertEqual(result.code, 1, result)
+            self.assert_one_line(result.err)
+        for word in ("0", "nan", "inf"):
+            self.assertEqual(self.run_program(sys.executable, SCRIPT, "--nvlink", word).code, 2)
+        result = self.run_program(sys.executable, SCRIPT, "--out", self.tmp / "none" / "m.svg")
+        self.assertEqual(result.code, 1, result)
+        self.assert_one_line(result.err)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@
 
 #include "common/clock.h"
 #include "common/text.h"
-#include "rendezvous/ctrun-stat/http_get.h"
 #include "rendezvous/ctrun-stat/stat_table.h"
+#include "rendezvous/wire/http_client.h"
 #include "rendezvous/wire/json.h"
 
 #include <stdio.h>
@@ -44,7 +44,8 @@ int ct_stat_ask(const struct ct_endpoint *where, int timeout_s, struct cJSON **o
     struct ct_buf bytes = CT_BUF_INIT;
     struct ct_http_reply reply;
     int64_t deadline_ns = ct_deadline_in(NULL, (int64_t)timeout_s * 1000);
-    int rc = ct_http_get(where, "/status", deadline_ns, &bytes, &reply, err);
+    const struct ct_http_request request = {.method = "GET", .path = "/status"};
+    int rc = ct_http_ask(where, &request, deadline_ns, &bytes, &reply, err);
     if (rc == 0) {
         rc = read_reply(&bytes, &reply, out, err);
     }

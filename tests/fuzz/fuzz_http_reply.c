@@ -4,8 +4,8 @@
  */
 #include "tests/fuzz/fuzz.h"
 
-#include "rendezvous/ctrun-stat/http_get.h"
 #include "rendezvous/ctrun-stat/stat_table.h"
+#include "rendezvous/wire/http_client.h"
 #include "rendezvous/wire/json.h"
 
 #include <string.h>

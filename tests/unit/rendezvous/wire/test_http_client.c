@@ -5,7 +5,7 @@
 #include "tests/lib/ct_test.h"
 
 #include "common/clock.h"
-#include "rendezvous/ctrun-stat/http_get.h"
+#include "rendezvous/wire/http_client.h"
 #include "rendezvous/wire/listen.h"
 
 #include <fcntl.h>
@@ -20,6 +20,9 @@
 #define SHORT_MS 30
 
 #define B(text) (text), sizeof(text) - 1
+
+static const struct ct_http_request healthz = {.method = "GET", .path = "/healthz"};
+static const struct ct_http_request root = {.method = "GET", .path = "/"};
 
 static const struct {
     const char *bytes;
@@ -148,7 +151,7 @@ static int get(struct server *s, struct ct_buf *bytes, struct ct_http_reply *rep
     where.port = listeners.port;
     (void)fcntl(s->fd, F_SETFL, 0);
     assert_int_equal(pthread_create(&thread, NULL, serve, s), 0);
-    int rc = ct_http_get(&where, "/healthz", ct_deadline_in(NULL, timeout_ms), bytes, reply, err);
+    int rc = ct_http_ask(&where, &healthz, ct_deadline_in(NULL, timeout_ms), bytes, reply, err);
     assert_int_equal(pthread_join(thread, NULL), 0);
     ct_listeners_fini(&listeners);
     return rc;
@@ -205,8 +208,9 @@ static void test_nobody_who_listens_is_told(void **state)
     assert_int_equal(ct_listen((const char *const[]){"127.0.0.1"}, 1, 0, &listeners, NULL), 0);
     where.port = listeners.port;
     ct_listeners_fini(&listeners);
-    assert_int_equal(ct_http_get(&where, "/", ct_deadline_in(NULL, LONG_MS), &bytes, &reply, NULL),
-                     CT_ECLOSED);
+    assert_int_equal(
+        ct_http_ask(&where, &root, ct_deadline_in(NULL, LONG_MS), &bytes, &reply, NULL),
+        CT_ECLOSED);
 }
 
 int main(void)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Happy path: connect, send one GET, read until the announced length or the end of the connection.
- * Failure modes: nobody listens, the deadline passes, the answer is too long, is no HTTP or ends
- * early. The descriptor is closed here; the bytes belong to the caller.
+ * Happy path: connect, send one request, read until the announced length or the end of the
+ * connection. Failure modes: nobody listens, the deadline passes, the answer is too long, is no
+ * HTTP or ends early. The descriptor is closed here; the bytes belong to the caller.
  */
-#include "rendezvous/ctrun-stat/http_get.h"
+#include "rendezvous/wire/http_client.h"
 
 #include "rendezvous/wire/sock.h"
 
@@ -134,15 +134,23 @@ int ct_http_reply_parse(const char *bytes, size_t len, bool ended, struct ct_htt
 
 /* ---- asking --------------------------------------------------------------------------------- */
 
-static int send_request(int fd, const struct ct_endpoint *where, const char *path,
-                        int64_t deadline_ns, struct ct_err *err)
+static int send_request(int fd, const struct ct_endpoint *where,
+                        const struct ct_http_request *request, int64_t deadline_ns,
+                        struct ct_err *err)
 {
     struct ct_buf text = CT_BUF_INIT;
     char host[CT_ADDR_JOIN_MAX];
     ct_addr_join(where->host, where->port, host, sizeof(host));
-    int rc = ct_buf_printf(&text, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", path,
-                           host);
+    ct_buf_addf(&text, "%s %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n", request->method,
+                request->path, host);
+    if (request->bearer != NULL && request->bearer[0] != '\0') {
+        ct_buf_addf(&text, "Authorization: Bearer %s\r\n", request->bearer);
+    }
+    ct_buf_addf(&text, "%s\r\n",
+                strcmp(request->method, "POST") == 0 ? "Content-Length: 0\r\n" : "");
+    int rc = ct_buf_status(&text);
     if (rc != 0) {
+        ct_buf_fini(&text);
         return ct_err_set(err, rc, "out of memory");
     }
     struct iovec iov = {ct_buf_bytes(&text), text.len};
@@ -171,15 +179,16 @@ static int receive_reply(int fd, int64_t deadline_ns, struct ct_buf *bytes,
     }
 }
 
-int ct_http_get(const struct ct_endpoint *where, const char *path, int64_t deadline_ns,
-                struct ct_buf *bytes, struct ct_http_reply *out, struct ct_err *err)
+int ct_http_ask(const struct ct_endpoint *where, const struct ct_http_request *request,
+                int64_t deadline_ns, struct ct_buf *bytes, struct ct_http_reply *out,
+                struct ct_err *err)
 {
     int fd = -1;
     int rc = ct_sock_connect(where->host, where->port, deadline_ns, &fd, err);
     if (rc != 0) {
         return rc;
     }
-    rc = send_request(fd, where, path, deadline_ns, err);
+    rc = send_request(fd, where, request, deadline_ns, err);
     if (rc == 0) {
         rc = receive_reply(fd, deadline_ns, bytes, out, err);
     }

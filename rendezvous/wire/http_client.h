@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An HTTP client that can ask a store for one page, within a deadline. The peer is not trusted, so
- * every length is bounded.
+ * An HTTP client for one request within a deadline, and its reader of replies alone. The peer is
+ * not trusted, so every length is bounded.
  */
-#ifndef CT_RENDEZVOUS_CTRUN_STAT_HTTP_GET_H
-#define CT_RENDEZVOUS_CTRUN_STAT_HTTP_GET_H
+#ifndef CT_RENDEZVOUS_WIRE_HTTP_CLIENT_H
+#define CT_RENDEZVOUS_WIRE_HTTP_CLIENT_H
 
 #include "common/addr.h"
 #include "common/buf.h"
@@ -33,10 +33,15 @@ struct ct_http_reply {
 CT_MUST_CHECK int ct_http_reply_parse(const char *bytes, size_t len, bool ended,
                                       struct ct_http_reply *out, struct ct_err *err);
 
-/* Asks for `path` and appends the whole reply to `bytes`. *out says where its body is. Errors also
- * as in rendezvous/wire/sock.h. */
-CT_MUST_CHECK int ct_http_get(const struct ct_endpoint *where, const char *path,
-                              int64_t deadline_ns, struct ct_buf *bytes, struct ct_http_reply *out,
-                              struct ct_err *err);
+struct ct_http_request {
+    const char *method, *path;
+    const char *bearer; /* proves who asks; NULL or "" = nothing does */
+};
+
+/* Sends a request without a body and appends the whole reply to `bytes`. *out says where its body
+ * is. Errors also as in rendezvous/wire/sock.h. */
+CT_MUST_CHECK int ct_http_ask(const struct ct_endpoint *where,
+                              const struct ct_http_request *request, int64_t deadline_ns,
+                              struct ct_buf *bytes, struct ct_http_reply *out, struct ct_err *err);
 
 #endif

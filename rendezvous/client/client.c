@@ -354,6 +354,33 @@ int ct_client_get(struct ct_client *client, const char *key, int64_t timeout_ms,
     return rc == 0 ? receive_value(client, out, deadline, err) : rc;
 }
 
+int ct_client_check(struct ct_client *client, const char *key, bool *there, struct ct_err *err)
+{
+    int rc = begin(client, CT_OP_CHECK, err);
+    if (rc != 0) {
+        return rc;
+    }
+    if (ct_put_u64(&client->out, 1) != 0) { /* one key */
+        return no_memory(err);
+    }
+    rc = put_key(client, key, err);
+    if (rc != 0) {
+        return rc;
+    }
+    int64_t deadline = deadline_of(client);
+    rc = send_request(client, NULL, 0, deadline, err);
+    if (rc != 0) {
+        return rc;
+    }
+    uint8_t reply = CT_CHECK_NOT_READY;
+    rc = receive(client, &reply, 1, deadline, err);
+    if (rc == 0 && reply != CT_CHECK_READY && reply != CT_CHECK_NOT_READY) {
+        rc = give_up(client, ct_err_set(err, CT_EPROTO, "wrong reply to a check"), err);
+    }
+    *there = rc == 0 && reply == CT_CHECK_READY;
+    return rc;
+}
+
 int ct_client_add(struct ct_client *client, const char *key, int64_t delta, int64_t *out,
                   struct ct_err *err)
 {

@@ -17,6 +17,7 @@
 #include "common/buf.h"
 #include "common/err.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -42,6 +43,10 @@ CT_MUST_CHECK int ct_client_set(struct ct_client *client, const char *key, const
 /* Waits for the key and appends its value. CT_ETIMEDOUT names the key; the wait ends. */
 CT_MUST_CHECK int ct_client_get(struct ct_client *client, const char *key, int64_t timeout_ms,
                                 struct ct_buf *out, struct ct_err *err);
+
+/* Gives *there: is the key in the store now? */
+CT_MUST_CHECK int ct_client_check(struct ct_client *client, const char *key, bool *there,
+                                  struct ct_err *err);
 
 CT_MUST_CHECK int ct_client_add(struct ct_client *client, const char *key, int64_t delta,
                                 int64_t *out, struct ct_err *err);

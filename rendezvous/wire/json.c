@@ -11,8 +11,12 @@
 
 void ct_json_use_our_memory(void)
 {
-    cJSON_Hooks hooks = {ct_malloc, ct_free};
-    cJSON_InitHooks(&hooks);
+    static bool done;
+    if (!done) {
+        cJSON_Hooks hooks = {ct_malloc, ct_free};
+        cJSON_InitHooks(&hooks);
+        done = true;
+    }
 }
 
 int ct_json_print(const cJSON *json, struct ct_buf *out)

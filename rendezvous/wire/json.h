@@ -15,8 +15,9 @@
 /* Bytes of a key shown in a document; the rest is cut. */
 #define CT_JSON_KEY_MAX 256
 
-/* Makes cJSON allocate through common/alloc.h. cJSON has one table of functions per process, and
- * every caller sets the same ones. Call it before a document is made or read. */
+/* Makes cJSON allocate through common/alloc.h. cJSON has one table of functions per process, which
+ * the first call sets. Call it before a document is made or read. After the first call, several
+ * threads may use cJSON. */
 void ct_json_use_our_memory(void);
 
 /* Appends the document and a newline. CT_ENOMEM. */

@@ -144,6 +144,18 @@ static void test_add_returns_the_sum(void **state)
     assert_int_equal(n, -2);
 }
 
+static void test_check_tells_whether_a_key_is_there(void **state)
+{
+    struct fixture *f = *state;
+    bool there = true;
+    assert_int_equal(ct_client_check(f->client, "k", &there, NULL), 0);
+    assert_false(there);
+    set(f->client, "k", "");
+    assert_int_equal(ct_client_check(f->client, "k", &there, NULL), 0);
+    assert_true(there);
+    expect_usable(f->client);
+}
+
 static void test_largest_value_travels_both_ways(void **state)
 {
     struct fixture *f = *state;
@@ -438,6 +450,24 @@ static void test_a_reply_that_breaks_the_protocol_ends_the_connection(void **sta
     }
 }
 
+static void test_a_wrong_reply_to_a_check_ends_the_connection(void **state)
+{
+    (void)state;
+    uint16_t port;
+    struct false_store store = {listener(&port, 4), WAIT_LEN, "\7", 1}; /* CHECK is as long */
+    uv_thread_t thread;
+    assert_int_equal(uv_thread_create(&thread, be_false, &store), 0);
+    struct ct_client *client = connect_to(port);
+    struct ct_err err = {0};
+    bool there = true;
+    assert_int_equal(ct_client_check(client, "k", &there, &err), CT_EPROTO);
+    assert_non_null(strstr(err.text, "wrong reply to a check"));
+    assert_int_equal(ct_client_check(client, "k", &there, &err), CT_ECLOSED);
+    ct_client_free(client);
+    assert_int_equal(uv_thread_join(&thread), 0);
+    (void)close(store.fd);
+}
+
 static void test_an_unknown_host_is_named(void **state)
 {
     (void)state;
@@ -512,6 +542,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_set_and_get, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_get_appends_to_the_buffer, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_add_returns_the_sum, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_check_tells_whether_a_key_is_there, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_largest_value_travels_both_ways, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_get_waits_for_another_client, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_wait_that_times_out_leaves_the_connection_usable,
@@ -525,6 +556,7 @@ int main(void)
         cmocka_unit_test(test_another_service_is_recognised),
         cmocka_unit_test(test_wait_that_ends_while_it_is_cancelled),
         cmocka_unit_test(test_a_reply_that_breaks_the_protocol_ends_the_connection),
+        cmocka_unit_test(test_a_wrong_reply_to_a_check_ends_the_connection),
         cmocka_unit_test(test_an_unknown_host_is_named),
         cmocka_unit_test(test_free_of_nothing),
         cmocka_unit_test(test_allocation_failures),

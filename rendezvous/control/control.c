@@ -24,7 +24,7 @@ static const char *const names[CT_MSG_TYPES] = {
     [CT_MSG_PREEMPT] = "preempt",   [CT_MSG_LEAVE] = "leave",         [CT_MSG_WAITING] = "waiting",
     [CT_MSG_SPARE] = "spare",       [CT_MSG_WORLD] = "world",         [CT_MSG_STOP] = "stop",
     [CT_MSG_OVER] = "over",         [CT_MSG_GUEST] = "guest",         [CT_MSG_QUERY] = "query",
-    [CT_MSG_RESULT] = "result",
+    [CT_MSG_RESULT] = "result",     [CT_MSG_STANDS] = "stands",
 };
 
 /* ---- the fields of each message -------------------------------------------------------------- */
@@ -32,7 +32,7 @@ static const char *const names[CT_MSG_TYPES] = {
 #define ON(type) (1UL << CT_MSG_##type)
 #define OF_A_GENERATION                                                                           \
     (ON(SERVING) | ON(STARTED) | ON(FAILED) | ON(FINISHED) | ON(STOPPED) | ON(WORLD) | ON(STOP) | \
-     ON(QUERY))
+     ON(QUERY) | ON(STANDS))
 #define HAS_ANSWER (ON(CHALLENGE) | ON(ANSWER))
 #define HAS_HISTORY (ON(STOP) | ON(OVER))
 #define HAS_FAILURE (ON(FAILED) | ON(STOPPED))
@@ -75,8 +75,8 @@ static const struct ct_json_field fields[] = {
     INT(ON(QUERY), "rank", query.rank, 0, CT_MAX_WORLD - 1),
     TEXT(ON(QUERY), "kind", query.kind),
     OTHER(ON(RESULT), "ok", ok, CT_JSON_BOOL),
-    {ON(RESULT), "text", CT_JSON_OWNED, offsetof(struct ct_msg, result), CT_QUERY_TEXT_MAX, 0, 0,
-     NULL},
+    {ON(RESULT) | ON(STANDS), "text", CT_JSON_OWNED, offsetof(struct ct_msg, result),
+     CT_QUERY_TEXT_MAX, 0, 0, NULL},
 
     TEXT(ON(JOIN), "run_id", join.run_id),
     TEXT(ON(JOIN), "host", join.host),
@@ -109,7 +109,7 @@ static const struct ct_json_field fields[] = {
 
 /* The fields of the object "still", which is absent while any worker makes progress. */
 static const char *const still_kinds[CT_HANG_VOTE_KINDS] = {
-    "no", "stopped", "busy", "waiting", "stuck", "napping", "quiet", "behind", "all",
+    "no", "stopped", "busy", "waiting", "stuck", "napping", "quiet", "behind", "all", "named",
 };
 static const struct ct_json_field still_fields[] = {
     {ON(BEAT), "kind", CT_JSON_NAME, offsetof(struct ct_msg, still.kind), CT_HANG_VOTE_KINDS, 0, 0,
@@ -126,9 +126,13 @@ static const struct ct_json_field still_fields[] = {
 
 /* This field is absent without a token. */
 static const struct ct_json_field answer_field = OTHER(HAS_ANSWER, "answer", answer, CT_JSON_HEX);
-/* This field is absent in the JOIN of an older ctrun. */
+/* These fields are absent in the JOIN of an older ctrun. */
 static const struct ct_json_field queries_field =
     OTHER(ON(JOIN), "queries", join.queries, CT_JSON_BOOL);
+static const struct ct_json_field stands_field =
+    OTHER(ON(JOIN), "stands", join.stands, CT_JSON_BOOL);
+/* This one is absent in votes, and in a verdict that nobody need answer. */
+static const struct ct_json_field asks_field = OTHER(ON(BEAT), "asks", still.asks, CT_JSON_BOOL);
 
 const char *ct_msg_name(enum ct_msg_type type)
 {
@@ -164,8 +168,9 @@ static int add_item(cJSON *object, const char *name, cJSON *item)
 static int still_to_json(const struct ct_msg *msg, cJSON **out)
 {
     cJSON *object = cJSON_CreateObject();
-    if (object == NULL ||
-        ct_json_write_fields(object, still_fields, STILL_FIELDS, 1UL << msg->type, msg) != 0) {
+    unsigned long on = 1UL << msg->type;
+    if (object == NULL || ct_json_write_fields(object, still_fields, STILL_FIELDS, on, msg) != 0 ||
+        (msg->still.asks && ct_json_write_fields(object, &asks_field, 1, on, msg) != 0)) {
         cJSON_Delete(object);
         return CT_ENOMEM;
     }
@@ -184,6 +189,10 @@ static int add_parts(cJSON *object, const struct ct_msg *msg)
     }
     if (msg->type == CT_MSG_JOIN && msg->join.queries &&
         ct_json_write_fields(object, &queries_field, 1, on, msg) != 0) {
+        return CT_ENOMEM;
+    }
+    if (msg->type == CT_MSG_JOIN && msg->join.stands &&
+        ct_json_write_fields(object, &stands_field, 1, on, msg) != 0) {
         return CT_ENOMEM;
     }
     if ((msg->type == CT_MSG_FAILED || ((on & HAS_FAILURE) != 0 && msg->has_failure)) &&
@@ -255,6 +264,21 @@ static int read_type(const cJSON *object, struct ct_msg *out, struct ct_err *err
     return ct_json_read_fields(object, &field, 1, 1, out, err);
 }
 
+/* Reads a field that may be absent. */
+static int read_optional(const cJSON *object, const struct ct_json_field *field, struct ct_msg *out,
+                         struct ct_err *err)
+{
+    return cJSON_GetObjectItemCaseSensitive(object, field->name) != NULL
+               ? ct_json_read_fields(object, field, 1, 1UL << out->type, out, err)
+               : 0;
+}
+
+static int read_still(const cJSON *still, struct ct_msg *out, struct ct_err *err)
+{
+    int rc = ct_json_read_fields(still, still_fields, STILL_FIELDS, 1UL << out->type, out, err);
+    return rc == 0 ? read_optional(still, &asks_field, out, err) : rc;
+}
+
 static int read_parts(const cJSON *object, struct ct_msg *out, struct ct_err *err)
 {
     unsigned long on = 1UL << out->type;
@@ -265,8 +289,9 @@ static int read_parts(const cJSON *object, struct ct_msg *out, struct ct_err *er
         }
         out->has_answer = true;
     }
-    if (out->type == CT_MSG_JOIN && cJSON_GetObjectItemCaseSensitive(object, "queries") != NULL) {
-        int rc = ct_json_read_fields(object, &queries_field, 1, on, out, err);
+    if (out->type == CT_MSG_JOIN) {
+        int rc = read_optional(object, &queries_field, out, err);
+        rc = rc == 0 ? read_optional(object, &stands_field, out, err) : rc;
         if (rc != 0) {
             return rc;
         }
@@ -288,7 +313,7 @@ static int read_parts(const cJSON *object, struct ct_msg *out, struct ct_err *er
     }
     const cJSON *still = cJSON_GetObjectItemCaseSensitive(object, "still");
     if (out->type == CT_MSG_BEAT && still != NULL) {
-        int rc = ct_json_read_fields(still, still_fields, STILL_FIELDS, on, out, err);
+        int rc = read_still(still, out, err);
         if (rc != 0) {
             return rc;
         }

@@ -29,6 +29,7 @@
 #include "rendezvous/control/failure_history.h"
 #include "rendezvous/control/hang_vote.h"
 #include "rendezvous/control/query.h"
+#include "rendezvous/control/stands.h"
 #include "rendezvous/control/worker_rows.h"
 
 #include <stdbool.h>
@@ -84,6 +85,7 @@ enum ct_msg_type {
     CT_MSG_GUEST,  /* instead of JOIN: while the channel is open, workers at the agent's address may
                       use this store */
     CT_MSG_RESULT, /* what a QUERY has asked for, or why there is none */
+    CT_MSG_STANDS, /* where the workers here stand; the answer to a verdict that `asks` */
     /* server to agent */
     CT_MSG_WAITING, /* the world is not complete; `text` says who is missing */
     CT_MSG_SPARE,   /* the world is full; wait here */
@@ -104,6 +106,7 @@ struct ct_msg_join {
     int64_t pid;   /* of ctrun */
     bool hosts;    /* it is the one that hosts the store (in the same process) */
     bool queries;  /* it understands QUERY; an older ctrun does not */
+    bool stands;   /* it answers a verdict that `asks`; an older ctrun does not */
     /* The parameters of the job. Those of the ctrun that hosts the store count, or of the first one
      * that joins; all others must send the same. */
     int min_nodes, max_nodes, spares;
@@ -139,9 +142,9 @@ struct ct_msg_query {
 
 struct ct_msg {
     enum ct_msg_type type;
-    int generation;          /* SERVING to STOPPED, WORLD, STOP, QUERY; other messages have none */
-    int64_t clock_ms;        /* FAILED and BEAT from an agent: its monotonic clock when sent */
-    struct ct_msg_join join; /* JOIN */
+    int generation;   /* SERVING to STOPPED, STANDS, WORLD, STOP, QUERY; other messages have none */
+    int64_t clock_ms; /* FAILED and BEAT from an agent: its monotonic clock when sent */
+    struct ct_msg_join join;        /* JOIN */
     struct ct_msg_world world;      /* WORLD */
     uint16_t port;                  /* SERVING */
     char text[CT_FAILURE_WHAT_MAX]; /* REFUSED, WAITING, STOP, PREEMPT, LEAVE, OVER: why, "" = no
@@ -157,10 +160,11 @@ struct ct_msg {
     int num_rows;
     bool has_rows;             /* without it the message says nothing about workers */
     struct ct_hang_vote still; /* BEAT from an agent: of its workers; to it: the verdict on
-                              the job, with the host of that rank in `text` */
+                              the job, with the host of that rank in `text`, or of a
+                              CT_HANG_VOTE_NAMED the reason */
     struct ct_msg_query query; /* QUERY; RESULT has its id alone */
     bool ok;                   /* RESULT: `result` is what was asked for, not why there is none */
-    char *result;              /* RESULT, owned; NULL = "" */
+    char *result; /* RESULT; STANDS: as ct_stands_encode() gives it; owned; NULL = "" */
     bool has_answer;
     int version;
     unsigned char nonce[CT_NONCE_LEN], answer[CT_ANSWER_LEN];

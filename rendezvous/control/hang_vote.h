@@ -24,6 +24,7 @@ enum ct_hang_vote_kind {
     CT_HANG_VOTE_QUIET,   /* ... none stands out */
     CT_HANG_VOTE_BEHIND,  /* as a verdict: all wait, this one in an earlier step than all others */
     CT_HANG_VOTE_ALL,     /* as a verdict: none stands out */
+    CT_HANG_VOTE_NAMED,   /* as a verdict: the answers of the workers tell this rank (stands.h) */
     CT_HANG_VOTE_KINDS,
 };
 
@@ -36,6 +37,7 @@ struct ct_hang_vote {
     bool alone;       /* WAITING: no other rank of this machine is in that step */
     bool sure;        /* the user has set the limit (--hang-timeout) */
     int64_t still_ms; /* for how long all workers have stood still */
+    bool asks; /* a verdict that is not the last one: machines ask their workers and say STANDS */
 };
 
 /* The sum of the votes. Zeroed memory is empty. */

@@ -16,6 +16,10 @@
 #define CT_QUERY_KIND_MAX 32
 /* The last lines of what the worker has written to stdout and stderr. */
 #define CT_QUERY_OUTPUT "output"
+/* Where the worker stands: the stacks of its threads. */
+#define CT_QUERY_STACK "stack"
+/* Where all workers of its machine stand, in words. */
+#define CT_QUERY_STACKS "stacks"
 
 /* Bytes of an answer; the end of a longer one is cut off. */
 #define CT_QUERY_TEXT_MAX ((size_t)32768)

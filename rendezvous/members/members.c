@@ -32,6 +32,7 @@ int ct_members_new(const struct ct_members_options *options, struct ct_members *
     m->generation = -1;
     members_round_init(m);
     m->said_ns = m->judge_ns = INT64_MIN;
+    m->stands_due_ns = NEVER;
     if ((options->job != NULL && members_join_begin(m, options->job, NULL) != 0) ||
         (options->num_expected > 0 &&
          members_place_expect(&m->places, options->expected, options->num_expected) != 0)) {
@@ -318,6 +319,9 @@ void ct_members_message(struct ct_members *m, struct ct_member *member, struct c
             violation(m, member, msg, "", now_ns);
         }
         break;
+    case CT_MSG_STANDS:
+        members_hang_stands(m, member, msg);
+        break;
     case CT_MSG_LEAVE:
         members_round_left(m, member, CT_FAILURE_LEFT,
                            msg->text[0] != '\0' ? msg->text : "no reason given", true, now_ns);
@@ -411,11 +415,13 @@ static void judge_silence(struct ct_members *m, int64_t now_ns)
 void ct_members_tick(struct ct_members *m, int64_t now_ns)
 {
     judge_silence(m, now_ns);
+    members_hang_tick(m, now_ns);
     members_round_tick(m, now_ns);
 }
 
 int64_t ct_members_next(const struct ct_members *m)
 {
     int64_t silent_ns = silence_due(m), due_ns = members_round_next(m);
+    due_ns = m->stands_due_ns < due_ns ? m->stands_due_ns : due_ns;
     return silent_ns < due_ns ? silent_ns : due_ns;
 }

@@ -49,6 +49,9 @@ struct ct_member {
     int64_t heard_ns;          /* when its last message came */
     int64_t alive_ns;          /* when its silence began, or was last excused */
     struct ct_hang_vote still; /* what its last beat said: do its workers stand still? */
+    bool can_stand;            /* its agent understands a verdict that asks */
+    bool stood;                /* it has answered the last one */
+    char *stands;              /* its answer; NULL = none */
     int64_t clock_ns; /* our clock minus its own, the smallest difference seen; NEVER = unknown */
     struct ct_worker_row *rows; /* of the last BEAT or STARTED that had any; may be NULL */
     int num_rows;               /* not more than `workers` */
@@ -113,6 +116,9 @@ struct ct_members {
     bool
         hang_told; /* all know which rank holds the job up, and no worker has made progress since */
     int64_t hang_looked_ns; /* when the core last added up the votes */
+    int64_t stands_due_ns;  /* when the answers to a verdict are judged at the latest; NEVER = none
+                               are awaited */
+    struct ct_hang_vote hang; /* that verdict */
 
     struct ct_failure_history history;
     uint64_t round_failures_from;             /* number of the generation's first failure there */

@@ -6,6 +6,8 @@
  */
 #include "rendezvous/members/members_join.h"
 
+#include "rendezvous/members/members_hang.h"
+
 #include "common/alloc.h"
 #include "rendezvous/members/members_round.h"
 
@@ -228,6 +230,7 @@ static struct ct_member *new_member(struct ct_members *m, const struct ct_msg_jo
     member->order = m->joined_ever++;
     member->heard_ns = member->alive_ns = now_ns;
     member->clock_ns = NEVER;
+    member->can_stand = join->stands;
     if (member->wish < 0) {
         member->wish = members_place_find(&m->places, member->host);
     }
@@ -311,6 +314,7 @@ void members_join_remove(struct ct_members *m, struct ct_member *member)
     ct_list_remove(&member->silence);
     m->count--;
     m->workers -= member->workers;
+    members_hang_forget(m, member);
     members_give(m, member->charged);
     ct_free(member->rows);
     ct_free(member->host);

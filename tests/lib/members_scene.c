@@ -48,6 +48,7 @@ static void on_send(void *data, struct ct_member *member, const struct ct_msg *m
     }
     note(node, text);
     (void)snprintf(node->last_text, sizeof(node->last_text), "%s", msg->text);
+    node->last_still = msg->still;
 }
 
 static void on_drop(void *data, struct ct_member *member)

@@ -30,7 +30,8 @@ static struct ct_msg *filled(enum ct_msg_type type)
         .type = type,
         .generation = 7,
         .clock_ms = 123456789,
-        .join = {"run", "gpu-1", "trainer", 3, 8, 4711, true, true, 2, 4, 1, 5, 3000, 600000, 2500},
+        .join = {"run", "gpu-1", "trainer", 3, 8, 4711, true, true, true, 2, 4, 1, 5, 3000, 600000,
+                 2500},
         .world = {1, 2, 8, 16, 4, 12, 2, true, "10.0.0.1", 29500, "10.0.0.7"},
         .port = 29501,
         .text = "some \"words\"",
@@ -45,7 +46,7 @@ static struct ct_msg *filled(enum ct_msg_type type)
         .result = ct_strdup("the last line\n"),
         .has_answer = true,
         .version = CT_CONTROL_VERSION,
-        .still = {CT_HANG_VOTE_BEHIND, 7, 3, 41, true, true, 2500},
+        .still = {CT_HANG_VOTE_BEHIND, 7, 3, 41, true, true, 2500, true},
     };
     memset(msg->nonce, 0x5a, sizeof(msg->nonce));
     memset(msg->answer, 0xa5, sizeof(msg->answer));
@@ -78,7 +79,8 @@ static void compare(const struct ct_msg *a, const struct ct_msg *b)
     assert_int_equal(b->generation, type == CT_MSG_SERVING || type == CT_MSG_STARTED ||
                                             type == CT_MSG_FAILED || type == CT_MSG_FINISHED ||
                                             type == CT_MSG_STOPPED || type == CT_MSG_WORLD ||
-                                            type == CT_MSG_STOP || type == CT_MSG_QUERY
+                                            type == CT_MSG_STOP || type == CT_MSG_QUERY ||
+                                            type == CT_MSG_STANDS
                                         ? 7
                                         : 0);
     assert_int_equal(b->clock_ms, type == CT_MSG_FAILED || type == CT_MSG_BEAT ? 123456789 : 0);
@@ -104,7 +106,8 @@ static void compare(const struct ct_msg *a, const struct ct_msg *b)
     assert_int_equal(b->query.rank, asks ? 5 : 0);
     assert_string_equal(b->query.kind, asks ? CT_QUERY_OUTPUT : "");
     assert_int_equal(b->ok, tells);
-    assert_string_equal(b->result != NULL ? b->result : "", tells ? "the last line\n" : "");
+    assert_string_equal(b->result != NULL ? b->result : "",
+                        tells || type == CT_MSG_STANDS ? "the last line\n" : "");
     assert_int_equal(b->has_answer, type == CT_MSG_CHALLENGE || type == CT_MSG_ANSWER);
     assert_memory_equal(b->answer, b->has_answer ? a->answer : none.answer, CT_ANSWER_LEN);
     assert_memory_equal(b->nonce,
@@ -115,7 +118,7 @@ static void compare(const struct ct_msg *a, const struct ct_msg *b)
         assert_int_equal(b->still.generation, 7);
         assert_int_equal(b->still.rank, 3);
         assert_int_equal(b->still.step, 41);
-        assert_true(b->still.alone && b->still.sure);
+        assert_true(b->still.alone && b->still.sure && b->still.asks);
         assert_int_equal(b->still.still_ms, 2500);
     }
     assert_int_equal(b->has_rows, type == CT_MSG_BEAT || type == CT_MSG_STARTED);
@@ -307,19 +310,20 @@ static void test_rows_of_the_largest_node(void **state)
     free(msg);
 }
 
-/* Agents and servers of ctruns without CT_MSG_QUERY and memory of workers. */
+/* Agents and servers of ctruns without CT_MSG_QUERY, CT_MSG_STANDS and memory of workers. */
 static void test_older_peers_are_understood(void **state)
 {
     struct ct_msg *msg = filled(CT_MSG_JOIN), *read = calloc(1, sizeof(*read));
     struct ct_buf bytes = CT_BUF_INIT;
     size_t used = 0;
     (void)state;
-    msg->join.queries = false;
+    msg->join.queries = msg->join.stands = false;
     assert_int_equal(encode(msg, &bytes), 0);
     assert_null(memmem(ct_buf_bytes(&bytes), bytes.len, "queries", 7));
+    assert_null(memmem(ct_buf_bytes(&bytes), bytes.len, "stands", 6));
     assert_int_equal(
         ct_msg_decode(ct_buf_bytes(&bytes), bytes.len, CT_CONTROL_MAX_JOIN, read, &used, NULL), 0);
-    assert_false(read->join.queries);
+    assert_false(read->join.queries || read->join.stands);
     ct_msg_fini(msg);
     ct_buf_fini(&bytes);
     free(read);
@@ -327,6 +331,9 @@ static void test_older_peers_are_understood(void **state)
     take("{\"type\":\"beat\",\"clock_ms\":1,\"workers\":[{\"rank\":0,\"local_rank\":0,"
          "\"generation\":0,\"state\":\"running\",\"pid\":7,\"ended\":false,\"exit\":0,\"phase\":"
          "\"compute\",\"step\":1,\"age_ms\":1,\"loss\":1,\"rate\":null}]}");
+    take(
+        "{\"type\":\"beat\",\"clock_ms\":1,\"still\":{\"kind\":\"all\",\"generation\":0,\"rank\":0,"
+        "\"step\":0,\"alone\":false,\"sure\":false,\"still_ms\":1,\"host\":\"\"}}");
 }
 
 /* An answer may be of any length, and no agent makes us keep more than the limit. */

@@ -287,7 +287,9 @@ void ct_agent_report_collect(struct ct_agent_run *run)
         failure->tail = shorten(ct_buf_cstr(&plain));
     }
     failure->message = shorten(run->report.error_file.message);
-    failure->traceback = shorten(run->report.error_file.traceback);
+    failure->traceback =
+        shorten(run->report.error_file.traceback != NULL ? run->report.error_file.traceback
+                                                         : run->workers.list[failed].hang.stack);
     ct_buf_reset(&plain);
     failure->advice = make_advice(&run->agent.failure.end, run->workers.list[failed].report.memory,
                                   failure, &plain);

@@ -16,6 +16,7 @@
 #include "launcher/agent/file_timer_server_uv.h"
 #include "launcher/agent/hang_monitor_uv.h"
 #include "launcher/agent/live_line_uv.h"
+#include "launcher/agent/stack_asker_uv.h"
 #include "launcher/agent/uninterruptible_monitor_uv.h"
 #include "launcher/agent/worker_uv.h"
 #include "launcher/report/job_story.h"
@@ -80,8 +81,9 @@ struct ct_agent_report {
 struct ct_agent_requests {
     struct ct_signals_watch signals;
     struct ct_agent_stdin input;
-    int64_t deadline_ms; /* after the first request, how long workers may take to stop */
-    char *notice_file;   /* tells workers of a preemption; NULL = there is none */
+    int64_t deadline_ms;          /* after the first request, how long workers may take to stop */
+    char *notice_file;            /* tells workers of a preemption; NULL = there is none */
+    struct ct_probe_task *stacks; /* asks the workers where they stand before SIGQUIT ends them */
 };
 
 /* The connection to the membership. */
@@ -115,6 +117,17 @@ struct ct_agent_monitors {
     struct ct_uninterruptible_monitor uninterruptible;
 };
 
+/* Questions about stacks that workers are being asked. */
+#define CT_AGENT_QUERIES_MAX 2
+struct ct_agent_queries {
+    struct ct_agent_query_open {
+        struct ct_agent_run *run;
+        struct ct_probe_task *task; /* NULL = the place is free */
+        int id;
+        int only; /* as in struct ct_stack_question */
+    } open[CT_AGENT_QUERIES_MAX];
+};
+
 /* What --trace records. Zeroed memory records nothing. */
 struct ct_agent_trace {
     struct ct_trace data;
@@ -137,6 +150,8 @@ struct ct_agent_run {
     struct ct_agent_address address;
     struct ct_agent_workers workers;
     struct ct_agent_monitors monitors;
+    struct ct_stack_asker asker;
+    struct ct_agent_queries queries;
     struct ct_live_line_timer live;
     struct ct_agent_report report;
     struct ct_agent_trace trace;
@@ -190,8 +205,14 @@ void ct_agent_link_close(struct ct_agent_run *run);
 
 /* ---- agent_query_uv.c ------------------------------------------------------------------------ */
 
-/* Answers a question of the membership about a worker of this node. */
+/* Answers a question of the membership about a worker of this node, now or in a few seconds. */
 void ct_agent_query(struct ct_agent_run *run, const struct ct_msg_query *query, int generation);
+
+/* Answers no question any more. */
+void ct_agent_queries_close(struct ct_agent_run *run);
+
+/* Tells the membership where the workers stand; NULL = nothing is known. `data` is the run. */
+void ct_agent_tell_stands(void *data, const struct ct_stands *stands);
 
 /* Looks at the memory of the workers, unless that was done a short while ago. */
 void ct_agent_sample_memory(struct ct_agent_run *run);

@@ -4,6 +4,8 @@
  * it is SIGINT, is a preemption: the workers of the whole job hear of it by the signal itself, by a
  * key in their store and by a file, and have until the deadline.
  *
+ * Before SIGQUIT does that, the workers are asked where they stand.
+ *
  * Failure modes: if a notice cannot be written, a warning says so, and the signal is sent all the
  * same.
  *
@@ -51,6 +53,46 @@ static void say_signal(struct ct_output *output, const struct ct_agent *agent, i
                         signo == SIGINT && !kills ? " (once more kills them)" : "");
 }
 
+static void obey(struct ct_agent_run *run, int signo)
+{
+    ct_agent_trace_signal(run, signo);
+    if (run->agent.signo == 0) {
+        run->requests.deadline_ms = deadline_ms(run->job);
+    }
+    ct_agent_dispatch(run, (struct ct_agent_event){.type = CT_AGENT_EV_SIGNAL, .signo = signo});
+}
+
+static void on_stacks(void *data, const struct ct_probe *probe)
+{
+    struct ct_agent_run *run = data;
+    struct ct_buf text = CT_BUF_INIT;
+    const struct ct_explain explain = ct_stack_asker_explain(&run->asker, probe, -1);
+    run->requests.stacks = NULL;
+    if (ct_explain_print(&explain, CT_REPORT_PREFIX, &text) == 0 && text.len > 0) {
+        ct_output_say(run->output, CT_OUTPUT_ERR, (const char *)ct_buf_bytes(&text), text.len);
+    }
+    ct_buf_fini(&text);
+    obey(run, SIGQUIT);
+}
+
+/* Asks the workers where they stand, as SIGQUIT asks for a core dump. Returns false if nobody can
+ * be asked. */
+static bool begin_stacks(struct ct_agent_run *run)
+{
+    const struct ct_stack_question question = {
+        .only = -1, .suspect = -1, .budget_ms = run->job->options->hang_stacks_ms};
+    return run->agent.signo == 0 && run->agent.alive > 0 && question.budget_ms > 0 &&
+           run->requests.stacks == NULL &&
+           ct_stack_asker_ask(&run->asker, &question, on_stacks, run, &run->requests.stacks,
+                              NULL) == 0;
+}
+
+static void stop_stacks(struct ct_agent_run *run)
+{
+    ct_probe_task_stop(run->requests.stacks);
+    run->requests.stacks = NULL;
+}
+
 void ct_agent_signals_receive(struct ct_agent_run *run, int signo)
 {
     if (run->store.lingers) {
@@ -63,11 +105,11 @@ void ct_agent_signals_receive(struct ct_agent_run *run, int signo)
     if (!silent && ct_agent_report_speaks(run->job->resolved)) {
         say_signal(run->output, &run->agent, signo);
     }
-    ct_agent_trace_signal(run, signo);
-    if (run->agent.signo == 0) {
-        run->requests.deadline_ms = deadline_ms(run->job);
+    if (signo == SIGQUIT && begin_stacks(run)) {
+        return;
     }
-    ct_agent_dispatch(run, (struct ct_agent_event){.type = CT_AGENT_EV_SIGNAL, .signo = signo});
+    stop_stacks(run); /* who asks a second time does not want to wait */
+    obey(run, signo);
 }
 
 static void on_signal(uv_signal_t *handle, int signo)
@@ -83,6 +125,7 @@ int ct_agent_signals_open(struct ct_agent_run *run, struct ct_err *err)
 
 void ct_agent_signals_close(struct ct_agent_run *run)
 {
+    stop_stacks(run);
     ct_signals_watch_close(&run->requests.signals);
     ct_agent_stdin_close(&run->requests.input);
 }

@@ -41,6 +41,7 @@ static void close_all(struct ct_agent_run *run)
     ct_uninterruptible_monitor_close(&run->monitors.uninterruptible);
     ct_agent_trace_close(&run->trace);
     ct_live_line_close(&run->live);
+    ct_agent_queries_close(run);
     ct_procs_close(run->workers.procs, NULL, NULL);
     run->workers.procs = NULL;
     ct_agent_link_close(run);
@@ -181,12 +182,17 @@ static int open_monitors(struct ct_agent_run *run, struct ct_err *err)
     const struct ct_job_spec *job = run->job;
     struct ct_agent_workers *workers = &run->workers;
     struct ct_agent_monitors *monitors = &run->monitors;
+    run->asker = (struct ct_stack_asker){
+        .loop = &run->loop, .job = job, .worker_env = &run->worker_env, .workers = workers->list};
     monitors->hang = (struct ct_hang_monitor){.job = job,
                                               .worker_env = &run->worker_env,
                                               .progress = &workers->progress,
                                               .output = run->output,
                                               .workers = workers->list,
-                                              .stopping = &workers->stopping};
+                                              .stopping = &workers->stopping,
+                                              .asker = &run->asker,
+                                              .on_stands = ct_agent_tell_stands,
+                                              .data = run};
     int rc = ct_hang_monitor_open(&monitors->hang, &run->loop, err);
     if (rc != 0) {
         return rc;
@@ -232,6 +238,7 @@ static void fill_join(struct ct_agent_run *run)
     join->node_rank = resolved->node_rank;
     join->workers = resolved->workers;
     join->queries = true;
+    join->stands = true;
     join->pid = uv_os_getpid();
     join->min_nodes = resolved->min_nodes;
     join->max_nodes = resolved->max_nodes;
@@ -299,6 +306,7 @@ static int open_all(struct ct_agent_run *run, struct ct_err *err)
 
 static void free_all(struct ct_agent_run *run)
 {
+    ct_stack_asker_fini(&run->asker);
     ct_agent_fini(&run->agent);
     ct_snapshot_fini(&run->workers.snapshot);
     ct_progress_reader_fini(&run->workers.progress);

@@ -109,7 +109,7 @@ static void expire(struct ct_file_timer_server *server, const struct ct_file_tim
         say(server,
             "rank %d has not ended although its timer '%s' expired: SIGKILL does not reach it, so "
             "it is stuck in the kernel (see dmesg)",
-            rank, worker->ended_for.timer);
+            rank, worker->ended_for.detail);
     } else if (due->again) {
         say(server, "rank %d did not end by that signal: %s", rank, name);
     } else {
@@ -119,9 +119,9 @@ static void expire(struct ct_file_timer_server *server, const struct ct_file_tim
                 due->scope, (long)due->pid, name);
         }
         worker->ended_for = (struct ct_worker_end){.kind = CT_END_EXPIRED, .value = due->signal};
-        (void)snprintf(worker->ended_for.timer, sizeof(worker->ended_for.timer), "%.*s",
-                       CT_END_TIMER_MAX - 1, due->scope);
-        ct_text_clean(worker->ended_for.timer);
+        (void)snprintf(worker->ended_for.detail, sizeof(worker->ended_for.detail), "%.*s",
+                       CT_END_DETAIL_MAX - 1, due->scope);
+        ct_text_clean(worker->ended_for.detail);
     }
     ct_proc_signal_group(worker->proc, due->signal);
 }

@@ -2,27 +2,46 @@
  *
  * Happy path: the sampler finds no hang.
  *
- * Other paths: the sampler finds a hang, and the verdict is printed. With --on-hang restart or
- * abort the suspect and its process group get SIGKILL, because a process that hangs may react to no
- * other signal. The other workers are stopped in the usual two phases.
+ * Other paths: the sampler finds a hang, and the verdict is printed. Then the workers are asked
+ * where they stand, for at most --hang-stacks seconds, which may name a suspect if the verdict
+ * named nobody. With --on-hang restart or abort the suspect and its process group get SIGKILL,
+ * because a process that hangs may react to no other signal. The other workers are stopped in the
+ * usual two phases.
  *
  * When the machines of a job find the suspect together and it runs here, their verdict is treated
- * like one of the sampler. When it runs elsewhere, it is only printed.
+ * like one of the sampler. When it runs elsewhere, it is only printed. When they find none, each
+ * machine asks its workers and tells the membership, whose second verdict is acted upon.
  *
- * Failure modes: a suspect in uninterruptible sleep does not end. The job goes on hanging, and the
- * verdict stays on the screen.
+ * A slow rank is told of and explained in the same way, and nobody is killed.
+ *
+ * Failure modes: if a rank has made progress meanwhile, or the workers have been told to end,
+ * nobody is killed. A suspect in uninterruptible sleep does not end. The job goes on hanging, and
+ * the verdict stays on the screen.
  *
  * Who frees: the sampler frees itself in its close callback.
  */
 #include "launcher/agent/hang_monitor_uv.h"
 
+#include "common/alloc.h"
 #include "common/clock.h"
 #include "common/text.h"
+#include "rendezvous/control/control.h"
 
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
+
+/* A rank turns in an endless loop if so many looks at its stack find the same frames. */
+#define LOOKS 3
+#define LOOK_EVERY_NS (2 * CT_NS_PER_S)
+
+/* Writing the stacks of a hundred threads takes less. */
+#define ABORT_MS 1000
+
+/* When the membership waits for where the workers stand (rendezvous/members/members_hang.c). */
+#define STAND_MS 6000
 
 static pid_t pid_of(void *data, int local_rank)
 {
@@ -33,13 +52,42 @@ static pid_t pid_of(void *data, int local_rank)
     return alive ? ct_proc_pid(worker->proc) : 0;
 }
 
-static void on_verdict(void *data, const struct ct_hang_verdict *verdict, const char *text)
+static void on_kill_due(uv_timer_t *timer)
 {
-    struct ct_hang_monitor *monitor = data;
+    struct ct_hang_monitor *monitor = timer->data;
+    if (pid_of(monitor, monitor->verdict.local_rank) != 0) {
+        ct_proc_signal_group(monitor->workers[monitor->verdict.local_rank].proc, SIGKILL);
+    }
+}
+
+/* Lets a Python program write its stack before it is killed. faulthandler(3) of Python does that at
+ * SIGABRT, also while another thread holds Python's lock. */
+static void abort_worker(struct ct_hang_monitor *monitor, struct ct_worker *worker)
+{
+    /* Nobody asked for a core dump, which may be as large as the memory of the program. */
+    const struct rlimit no_core = {.rlim_cur = 0, .rlim_max = 0};
+    (void)prlimit(ct_proc_pid(worker->proc), RLIMIT_CORE, &no_core, NULL);
+    ct_proc_signal_leader(worker->proc, SIGABRT);
+    ct_proc_signal_leader(worker->proc, SIGCONT); /* it may be stopped */
+    (void)uv_timer_start(&monitor->kill_timer, on_kill_due, ABORT_MS, 0);
+}
+
+/* Keeps what a worker answered for act(). */
+static void keep_answer(struct ct_worker *worker, const struct ct_probe_answer *answer)
+{
+    ct_worker_forget_stack(worker);
+    ct_worker_keep_stack(worker, &answer->stack);
+    worker->hang.may_dump = answer->python && answer->source == CT_PROBE_NOTHING;
+}
+
+/* Kills the suspect of the verdict if the user wants that. */
+static void act(struct ct_hang_monitor *monitor)
+{
+    const struct ct_hang_verdict *verdict = &monitor->verdict;
     struct ct_worker *worker = &monitor->workers[verdict->local_rank];
     int64_t seconds = verdict->still_ns / CT_NS_PER_S;
-    ct_output_say(monitor->output, CT_OUTPUT_ERR, text, strlen(text));
-    if (monitor->job->options->on_hang == CT_ON_HANG_REPORT) {
+    if (monitor->job->options->on_hang == CT_ON_HANG_REPORT ||
+        pid_of(monitor, verdict->local_rank) == 0) {
         return;
     }
     worker->ended_for = (struct ct_worker_end){
@@ -47,30 +95,229 @@ static void on_verdict(void *data, const struct ct_hang_verdict *verdict, const 
         .value = seconds < INT_MAX ? (int)seconds : INT_MAX,
         .final = monitor->job->options->on_hang == CT_ON_HANG_ABORT,
     };
-    ct_proc_signal_group(worker->proc, SIGKILL);
+    if (worker->hang.may_dump) {
+        abort_worker(monitor, worker);
+    } else {
+        ct_proc_signal_group(worker->proc, SIGKILL);
+    }
+}
+
+/* Tells the membership where the workers stand, which decides what follows. */
+static void stand(struct ct_hang_monitor *monitor, const struct ct_probe *probe)
+{
+    struct ct_stands stands;
+    for (int i = 0; i < probe->count; i++) {
+        keep_answer(&monitor->workers[i], &probe->answers[i]);
+    }
+    bool known = ct_explain_stands(probe, &stands) == 0;
+    monitor->on_stands(monitor->data, known ? &stands : NULL);
+    ct_stands_fini(&stands);
+}
+
+static void on_explained(void *data, const struct ct_probe *probe)
+{
+    struct ct_hang_monitor *monitor = data;
+    struct ct_hang_verdict *verdict = &monitor->verdict;
+    struct ct_buf text = CT_BUF_INIT;
+    int named = verdict->reason == CT_HANG_ALL ? -1 : verdict->local_rank;
+    struct ct_explain explain = ct_stack_asker_explain(monitor->asker, probe, named);
+    monitor->task = NULL;
+    /* A rank that is only slow will come to each collective. */
+    explain.whole_job = explain.whole_job && verdict->reason != CT_HANG_NONE;
+    if (*monitor->stopping) {
+        (void)ct_hang_sampler_resume(monitor->sampler);
+        return;
+    }
+    if (ct_explain_print(&explain, CT_REPORT_PREFIX, &text) == 0 && text.len > 0) {
+        ct_output_say(monitor->output, CT_OUTPUT_ERR, (const char *)ct_buf_bytes(&text), text.len);
+    }
+    ct_buf_fini(&text);
+    int suspect = ct_explain_suspect(&explain);
+    /* A rank that others wait for in vain may have ended. */
+    if (named < 0 && suspect >= 0 && pid_of(monitor, suspect) != 0) {
+        verdict->reason = CT_HANG_BUSY;
+        verdict->local_rank = suspect;
+    }
+    bool holds = ct_hang_sampler_resume(monitor->sampler);
+    if (monitor->duty == CT_HANG_STAND) {
+        stand(monitor, probe);
+    } else if (monitor->duty == CT_HANG_ACT && holds) {
+        keep_answer(&monitor->workers[verdict->local_rank], &probe->answers[verdict->local_rank]);
+        act(monitor);
+    }
+}
+
+/* Gives up asking the workers where they stand. */
+static void stop_asking(struct ct_hang_monitor *monitor)
+{
+    if (monitor->task != NULL) {
+        ct_probe_task_stop(monitor->task);
+        monitor->task = NULL;
+        (void)ct_hang_sampler_resume(monitor->sampler);
+    }
+}
+
+/* For how long the workers may be asked. The membership waits for an answer for 8 s. */
+static int64_t budget_of(const struct ct_hang_monitor *monitor)
+{
+    int64_t ms = monitor->job->options->hang_stacks_ms;
+    return monitor->duty == CT_HANG_STAND && ms > STAND_MS ? STAND_MS : ms;
+}
+
+/* Begins to ask where the workers stand, in place of a question that is open. `suspect` is a local
+ * rank, -1 = nobody is named. Returns false if nobody can be asked. */
+static bool ask(struct ct_hang_monitor *monitor, int suspect)
+{
+    stop_asking(monitor);
+    const struct ct_stack_question question = {
+        .only = -1,
+        .suspect = suspect,
+        .budget_ms = budget_of(monitor),
+    };
+    if (question.budget_ms == 0 || ct_stack_asker_ask(monitor->asker, &question, on_explained,
+                                                      monitor, &monitor->task, NULL) != 0) {
+        return false;
+    }
+    ct_hang_sampler_pause(monitor->sampler);
+    return true;
+}
+
+static void on_verdict(void *data, const struct ct_hang_verdict *verdict, const char *text)
+{
+    struct ct_hang_monitor *monitor = data;
+    ct_output_say(monitor->output, CT_OUTPUT_ERR, text, strlen(text));
+    monitor->verdict = *verdict;
+    bool all = verdict->reason == CT_HANG_ALL;
+    monitor->duty = monitor->awaits && all ? CT_HANG_STAND : CT_HANG_ACT;
+    if (ask(monitor, all ? -1 : verdict->local_rank)) {
+        return;
+    }
+    if (monitor->duty == CT_HANG_STAND) {
+        monitor->on_stands(monitor->data, NULL);
+    } else {
+        act(monitor);
+    }
+}
+
+/* ---- endless loops --------------------------------------------------------------------------- */
+
+/* Takes a look at the stack of the rank that alone uses the CPU. */
+static void on_looked(void *data, const struct ct_probe *probe)
+{
+    struct ct_hang_monitor *monitor = data;
+    struct ct_hang_loop *loop = &monitor->loop;
+    struct ct_buf text = CT_BUF_INIT;
+    const struct ct_stack *stack = &probe->answers[loop->local_rank].stack;
+    loop->task = NULL;
+    /* Other threads may come and go; one of PyTorch's worker server waits for each question. */
+    const char *seen = ct_stack_print_main(stack, "", &text) == 0 ? ct_buf_cstr(&text) : NULL;
+    if (seen == NULL || text.len == 0) {
+        loop->seen = 0;
+    } else if (loop->stack != NULL && strcmp(loop->stack, seen) == 0) {
+        loop->seen++;
+    } else {
+        ct_free(loop->stack);
+        loop->stack = ct_strdup(seen);
+        loop->seen = 1;
+        loop->told = false;
+    }
+    ct_buf_fini(&text);
+    if (loop->seen >= LOOKS && !loop->told && !*monitor->stopping) {
+        loop->told = true;
+        ct_hang_sampler_take_loop(monitor->sampler, loop->local_rank);
+    }
+}
+
+/* A rank that alone uses the CPU may compute or turn in an endless loop. It is the latter if it is
+ * at one place of its program each time. */
+static void on_busy_alone(void *data, int local_rank)
+{
+    struct ct_hang_monitor *monitor = data;
+    struct ct_hang_loop *loop = &monitor->loop;
+    int64_t now_ns = ct_clock_now(NULL);
+    if (loop->task != NULL || now_ns < loop->next_ns ||
+        monitor->job->options->hang_stacks_ms == 0) {
+        return;
+    }
+    bool is_new = loop->local_rank != local_rank || now_ns - loop->next_ns > LOOK_EVERY_NS;
+    if (is_new) {
+        loop->seen = 0;
+    }
+    loop->local_rank = local_rank;
+    loop->next_ns = now_ns + LOOK_EVERY_NS;
+    const struct ct_stack_question question = {
+        .only = local_rank,
+        .suspect = local_rank,
+        .budget_ms = monitor->job->options->hang_stacks_ms,
+    };
+    if (ct_stack_asker_ask(monitor->asker, &question, on_looked, monitor, &loop->task, NULL) != 0) {
+        loop->seen = 0;
+    }
+}
+
+static void stop_looking(struct ct_hang_loop *loop)
+{
+    ct_probe_task_stop(loop->task);
+    ct_free(loop->stack);
+    *loop = (struct ct_hang_loop){.task = NULL};
+}
+
+/* ---- slow ranks ------------------------------------------------------------------------------ */
+
+static void on_slow(void *data, const struct ct_slow_verdict *verdict)
+{
+    struct ct_hang_monitor *monitor = data;
+    char line[256];
+    int len =
+        snprintf(line, sizeof(line),
+                 CT_REPORT_PREFIX
+                 "rank %d is slow: it worked for %d %% of the last %d s, and the other workers "
+                 "of this machine for %d %%, who wait for it otherwise\n",
+                 monitor->worker_env->first_rank + verdict->local_rank, verdict->percent,
+                 (int)(CT_SLOW_WINDOW_NS / CT_NS_PER_S), verdict->others_percent);
+    if (monitor->task != NULL || *monitor->stopping) {
+        return; /* a verdict is being explained, which matters more */
+    }
+    ct_output_say(monitor->output, CT_OUTPUT_ERR, line, (size_t)len);
+    monitor->verdict = (struct ct_hang_verdict){.local_rank = verdict->local_rank};
+    monitor->duty = CT_HANG_TELL;
+    (void)ask(monitor, verdict->local_rank);
 }
 
 int ct_hang_monitor_open(struct ct_hang_monitor *monitor, uv_loop_t *loop, struct ct_err *err)
 {
-    if (monitor->job->options->hang_timeout_ns < 0) {
+    const struct ct_options *own = monitor->job->options;
+    if (own->hang_timeout_ns < 0 && own->slow_factor <= 0) {
         return 0;
     }
     const struct ct_hang_sampler_options options = {
         .workers = monitor->job->resolved->workers,
         .first_rank = monitor->worker_env->first_rank,
         .whole_job = monitor->worker_env->world_size == monitor->job->resolved->workers,
-        .timeout_ns = monitor->job->options->hang_timeout_ns,
+        .timeout_ns = own->hang_timeout_ns,
+        .slow_factor = own->slow_factor,
         .progress = monitor->progress,
         .prefix = CT_REPORT_PREFIX,
         .pid_of = pid_of,
         .on_verdict = on_verdict,
+        .on_busy_alone = on_busy_alone,
+        .on_slow = on_slow,
         .data = monitor,
     };
+    monitor->kill_timer.data = monitor;
+    (void)uv_timer_init(loop, &monitor->kill_timer);
+    monitor->is_open = true;
     return ct_hang_sampler_start(loop, &options, &monitor->sampler, err);
 }
 
 void ct_hang_monitor_reset(struct ct_hang_monitor *monitor)
 {
+    stop_asking(monitor);
+    stop_looking(&monitor->loop);
+    monitor->awaits = false;
+    if (monitor->is_open) {
+        (void)uv_timer_stop(&monitor->kill_timer);
+    }
     ct_hang_sampler_reset(monitor->sampler, monitor->worker_env->first_rank,
                           monitor->worker_env->world_size == monitor->job->resolved->workers);
 }
@@ -106,23 +353,80 @@ static void tell_of_another(struct ct_hang_monitor *monitor, const struct ct_han
     ct_output_say(monitor->output, CT_OUTPUT_ERR, line, (size_t)len);
 }
 
+/* No rank stands out, so each machine tells the membership where its workers stand. */
+static void answer_verdict(struct ct_hang_monitor *monitor, const struct ct_hang_vote *verdict,
+                           bool is_here)
+{
+    monitor->awaits = true;
+    if (is_here) { /* the verdict is described in full where rank 0 is */
+        ct_hang_sampler_take_job_verdict(monitor->sampler, verdict);
+        return;
+    }
+    tell_of_another(monitor, verdict, "");
+    monitor->verdict = (struct ct_hang_verdict){.reason = CT_HANG_ALL};
+    monitor->duty = CT_HANG_STAND;
+    if (!ask(monitor, -1)) {
+        monitor->on_stands(monitor->data, NULL);
+    }
+}
+
+/* The membership has judged where the workers of all machines stand. */
+static void take_last_verdict(struct ct_hang_monitor *monitor, const struct ct_hang_vote *verdict,
+                              const char *reason, int local_rank, bool is_here)
+{
+    struct ct_hang_vote now;
+    ct_hang_sampler_vote(monitor->sampler, &now);
+    monitor->awaits = false;
+    if (now.kind == CT_HANG_VOTE_NO) {
+        return; /* a worker has made progress meanwhile */
+    }
+    if (verdict->kind == CT_HANG_VOTE_NAMED) {
+        char words[CT_FAILURE_WHAT_MAX], line[CT_FAILURE_WHAT_MAX + 16];
+        (void)snprintf(words, sizeof(words), "%s", reason);
+        ct_text_clean(words); /* it goes to a terminal */
+        int len = snprintf(line, sizeof(line), CT_REPORT_PREFIX "%s\n", words);
+        ct_output_say(monitor->output, CT_OUTPUT_ERR, line, (size_t)len);
+    }
+    if (is_here) {
+        monitor->verdict = (struct ct_hang_verdict){
+            .reason = verdict->kind == CT_HANG_VOTE_NAMED ? CT_HANG_BUSY : CT_HANG_ALL,
+            .local_rank = local_rank,
+            .still_ns = verdict->still_ms * CT_NS_PER_MS,
+        };
+        act(monitor);
+    }
+}
+
 void ct_hang_monitor_take_job_verdict(struct ct_hang_monitor *monitor,
-                                      const struct ct_hang_vote *verdict, const char *host)
+                                      const struct ct_hang_vote *verdict, const char *text)
 {
     int local_rank = verdict->rank - monitor->worker_env->first_rank;
+    bool is_here = local_rank >= 0 && local_rank < monitor->job->resolved->workers;
     if (monitor->sampler == NULL || *monitor->stopping || !ct_hang_vote_is_verdict(verdict) ||
         verdict->generation != monitor->worker_env->generation) {
         return;
     }
-    if (local_rank >= 0 && local_rank < monitor->job->resolved->workers) {
+    if (verdict->asks) {
+        answer_verdict(monitor, verdict, is_here);
+    } else if (monitor->awaits) {
+        take_last_verdict(monitor, verdict, text, local_rank, is_here);
+    } else if (verdict->kind == CT_HANG_VOTE_NAMED) {
+        return; /* of a hang that is over */
+    } else if (is_here) {
         ct_hang_sampler_take_job_verdict(monitor->sampler, verdict);
     } else {
-        tell_of_another(monitor, verdict, host);
+        tell_of_another(monitor, verdict, text);
     }
 }
 
 void ct_hang_monitor_close(struct ct_hang_monitor *monitor)
 {
+    stop_asking(monitor);
+    stop_looking(&monitor->loop);
     ct_hang_sampler_stop(monitor->sampler);
     monitor->sampler = NULL;
+    if (monitor->is_open) {
+        uv_close((uv_handle_t *)&monitor->kill_timer, NULL);
+        monitor->is_open = false;
+    }
 }

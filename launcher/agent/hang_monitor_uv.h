@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What ctrun does about a hang. It does not decide whether there is one: hang.h does that for the
- * workers of this machine, hang_vote.h for the workers of all machines. A verdict is printed; with
- * --on-hang restart or abort the suspect is also killed, so that it is a failed worker like any
- * other, with CT_END_HUNG for its end.
+ * workers of this machine, hang_vote.h for the workers of all machines. A verdict is printed, then
+ * where the workers stand (stack_asker_uv.h). With --on-hang restart or abort the suspect is killed
+ * afterwards, so that it is a failed worker like any other, with CT_END_HUNG for its end. A Python
+ * program that told nobody where it stands is aborted first, for then it writes its own stack.
  */
 #ifndef CT_LAUNCHER_AGENT_HANG_MONITOR_UV_H
 #define CT_LAUNCHER_AGENT_HANG_MONITOR_UV_H
 
 #include "common/err.h"
+#include "launcher/agent/stack_asker_uv.h"
 #include "launcher/agent/worker_uv.h"
 #include "launcher/hang/hang_sampler_uv.h"
 
@@ -22,10 +24,33 @@ struct ct_hang_monitor {
     struct ct_output *output;
     struct ct_worker *workers; /* by local rank */
     const bool *stopping;      /* the workers were told to end, so no progress is no hang */
+    struct ct_stack_asker *asker;
     struct ct_hang_sampler *sampler;
+    struct ct_probe_task *task;     /* asks where the workers stand; NULL = none does */
+    struct ct_hang_verdict verdict; /* that is explained or acted upon */
+    enum ct_hang_duty {
+        CT_HANG_ACT,   /* when the task has ended, kill the suspect */
+        CT_HANG_TELL,  /* ... nothing more */
+        CT_HANG_STAND, /* ... tell the membership where the workers stand, and await its word */
+    } duty;
+    bool awaits; /* the membership was told where the workers stand */
+    void (*on_stands)(void *data, const struct ct_stands *stands); /* tells it; NULL = nothing is
+                                                                      known */
+    void *data;
+    bool is_open;
+    uv_timer_t kill_timer; /* runs while a suspect writes its stack */
+    struct ct_hang_loop {
+        struct ct_probe_task *task; /* looks at the rank that alone uses the CPU */
+        int local_rank;
+        int seen;        /* so many looks in a row have found `stack` */
+        int64_t next_ns; /* when to look again */
+        char *stack;     /* that was seen last; NULL = none */
+        bool told;       /* a verdict was given for it */
+    } loop;
 };
 
-/* Call it with the other fields filled in. Does nothing without --hang-timeout. */
+/* Call it with the other fields filled in. Does nothing without --hang-timeout and --slow-factor.
+ */
 CT_MUST_CHECK int ct_hang_monitor_open(struct ct_hang_monitor *monitor, uv_loop_t *loop,
                                        struct ct_err *err);
 
@@ -35,9 +60,9 @@ void ct_hang_monitor_reset(struct ct_hang_monitor *monitor);
 /* Gives what the next beat tells the other machines about the workers here. */
 void ct_hang_monitor_vote(const struct ct_hang_monitor *monitor, struct ct_hang_vote *out);
 
-/* Takes the verdict on all machines' votes from the membership. The suspect is on `host`. */
+/* Takes the verdict on all machines' votes from the membership. `text` is as in struct ct_msg. */
 void ct_hang_monitor_take_job_verdict(struct ct_hang_monitor *monitor,
-                                      const struct ct_hang_vote *verdict, const char *host);
+                                      const struct ct_hang_vote *verdict, const char *text);
 
 void ct_hang_monitor_close(struct ct_hang_monitor *monitor); /* repeated calls are allowed */
 

@@ -235,6 +235,25 @@ static char *error_file_of(const struct ct_worker_options *options, int local_ra
                           "error.json");
 }
 
+/* Decides where the worker's server may listen. The process keeps the place if it goes on in a
+ * later generation. There is no place where the user has chosen one, and none in a folder of the
+ * user's, which others may read, or whose file system may have no sockets: a program whose server
+ * cannot listen fails. */
+static void choose_socket(struct ct_worker *worker, const struct ct_worker_options *options,
+                          int local_rank)
+{
+    const struct ct_job_spec *job = options->job;
+    if (!job->logdir->temporary || ct_environ_get(job->env, CT_SERVER_SOCKET_ENV) != NULL) {
+        return;
+    }
+    char *path = ct_logdir_path(job->logdir, options->worker_env->generation, local_rank,
+                                "worker_server.sock");
+    if (path != NULL && strlen(path) < sizeof(worker->server_socket)) {
+        memcpy(worker->server_socket, path, strlen(path) + 1);
+    }
+    ct_free(path);
+}
+
 static int spawn(struct ct_worker *worker, int local_rank, const struct ct_worker_options *options,
                  const int stdio[3], struct ct_err *err)
 {
@@ -300,6 +319,9 @@ int ct_worker_start(struct ct_worker *worker, int local_rank, const struct ct_wo
     bool reads = local_rank == 0 && !options->job->options->agent_stdin;
     int stdio[3] = {reads ? STDIN_FILENO : -1, -1, -1};
     *worker = (struct ct_worker){.report = new_report(options, local_rank)};
+    choose_socket(worker, options, local_rank);
+    env.server_socket = worker->server_socket;
+    env.dump_stack = given->job->options->hang_timeout_ns >= 0;
     int rc = open_streams(worker, local_rank, options, &stdio[1], err);
     if (rc == 0) {
         rc = spawn(worker, local_rank, options, stdio, err);
@@ -364,6 +386,7 @@ int ct_worker_go_on(struct ct_worker *worker, int local_rank, const struct ct_wo
     worker->report = new_report(&options, local_rank);
     worker->report.pid = ct_proc_pid(worker->proc);
     worker->ended_for = (struct ct_worker_end){0};
+    ct_worker_forget_stack(worker);
     worker->uninterruptible = (struct ct_uninterruptible){0};
     worker->told_to_park = worker->parked = worker->kept = false;
     return 0;
@@ -380,6 +403,45 @@ static void look_for_memory(struct ct_worker *worker, struct ct_oom *oom)
     ct_buf_fini(&text);
 }
 
+void ct_worker_keep_stack(struct ct_worker *worker, const struct ct_stack *stack)
+{
+    struct ct_buf place = CT_BUF_INIT, text = CT_BUF_INIT;
+    if (ct_stack_print_where(stack, &place) == 0 && place.len > 0) {
+        (void)snprintf(worker->hang.place, sizeof(worker->hang.place), "%s", ct_buf_cstr(&place));
+    }
+    if (ct_stack_print(stack, "", &text) == 0 && text.len > 0) {
+        ct_free(worker->hang.stack);
+        worker->hang.stack = ct_strdup(ct_buf_cstr(&text));
+    }
+    ct_buf_fini(&place);
+    ct_buf_fini(&text);
+}
+
+void ct_worker_forget_stack(struct ct_worker *worker)
+{
+    ct_free(worker->hang.stack);
+    worker->hang = (struct ct_worker_hang){.stack = NULL};
+}
+
+/* Takes the stack that Python's faulthandler writes at SIGABRT, if no other way gave one. */
+static void take_last_words(struct ct_worker *worker)
+{
+    static const char begin[] = "Fatal Python error: Aborted";
+    struct ct_stack stack = {0};
+    size_t len = 0;
+    if (worker->err == NULL || worker->hang.stack != NULL) {
+        return;
+    }
+    ct_output_stream_catch_up(worker->err);
+    const char *bytes = ct_output_stream_tail_bytes(worker->err, &len);
+    const char *found = bytes != NULL ? memmem(bytes, len, begin, sizeof(begin) - 1) : NULL;
+    if (found != NULL &&
+        ct_stack_parse_faulthandler(found, len - (size_t)(found - bytes), &stack) == 0) {
+        ct_worker_keep_stack(worker, &stack);
+    }
+    ct_stack_fini(&stack);
+}
+
 void ct_worker_ended(struct ct_worker *worker, const struct ct_exit *end, bool was_asked,
                      bool permanent, struct ct_oom *oom)
 {
@@ -387,6 +449,10 @@ void ct_worker_ended(struct ct_worker *worker, const struct ct_exit *end, bool w
     report->ended = true;
     report->was_asked = was_asked;
     report->max_rss_kib = end->max_rss_kib;
+    if (worker->ended_for.kind == CT_END_HUNG) {
+        take_last_words(worker);
+        memcpy(worker->ended_for.detail, worker->hang.place, sizeof(worker->hang.place));
+    }
     if (worker->ended_for.kind != CT_END_EXITED) {
         report->end = worker->ended_for;
     } else if (end->signal != 0) {
@@ -407,6 +473,7 @@ void ct_worker_clear(struct ct_worker *worker)
     ct_proc_free(worker->proc);
     ct_output_stream_free(worker->out);
     ct_output_stream_free(worker->err);
+    ct_worker_forget_stack(worker);
     worker->proc = NULL;
     worker->out = NULL;
     worker->err = NULL;

@@ -12,6 +12,7 @@
 #include "launcher/process/proc_uv.h"
 #include "launcher/report/report.h"
 #include "launcher/setup/job_spec.h"
+#include "launcher/stacks/probe.h"
 #include "launcher/worker/order_writer.h"
 #include "launcher/worker/worker_env.h"
 
@@ -20,9 +21,15 @@ struct ct_worker {
     struct ct_proc *proc;
     struct ct_output_stream *out, *err;
     struct ct_report_worker report;
-    int64_t started_ns; /* when its process was started */
+    int64_t started_ns;                      /* when its process was started */
+    char server_socket[CT_PROBE_SOCKET_MAX]; /* where its worker server may listen; "" = nowhere */
     int rss_mib; /* resident memory of its process when that was looked at last; 0 = not known */
     struct ct_worker_end ended_for; /* why ctrun has ended it; CT_END_EXITED = ctrun has not */
+    struct ct_worker_hang {
+        char place[CT_END_DETAIL_MAX]; /* "at train.py:15 in main"; "" = not known */
+        char *stack;                   /* in lines; NULL = not known */
+        bool may_dump; /* it runs Python and told nobody, but may write its stack at SIGABRT */
+    } hang;            /* where it stood when it hung */
     struct ct_uninterruptible uninterruptible; /* what the monitor has seen of its process */
     bool told_to_park;                         /* the stop under way has told it to park */
     bool parked;                               /* it had parked when the stop looked last */
@@ -55,6 +62,12 @@ CT_MUST_CHECK int ct_worker_go_on(struct ct_worker *worker, int local_rank,
  * before. `permanent`: it has said that a restart cannot help; that only counts if it failed. */
 void ct_worker_ended(struct ct_worker *worker, const struct ct_exit *end, bool was_asked,
                      bool permanent, struct ct_oom *oom);
+
+/* Keeps where a worker that hangs stands, for the report of its end. An empty stack changes
+ * nothing.
+ */
+void ct_worker_keep_stack(struct ct_worker *worker, const struct ct_stack *stack);
+void ct_worker_forget_stack(struct ct_worker *worker);
 
 /* Frees streams and process, which must have ended. Keeps the report. */
 void ct_worker_clear(struct ct_worker *worker);

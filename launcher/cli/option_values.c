@@ -14,6 +14,13 @@
 /* Two samples of the progress pages must be taken in this time; no job waits for a week. */
 #define HANG_TIMEOUT_MIN_S 0.5
 #define HANG_TIMEOUT_MAX_S (7.0 * 86400)
+/* A hang is not answered for so long. */
+#define HANG_STACKS_MIN_S 0.1
+#define HANG_STACKS_MAX_S 60.0
+
+/* Shares of work are measured to some percent. */
+#define SLOW_FACTOR_MIN 1.5
+#define SLOW_FACTOR_MAX 50.0
 
 const char *ct_option_trim(const char *value, char out[CT_OPTION_NUMBER_MAX])
 {
@@ -51,6 +58,41 @@ int ct_option_word(const char *origin, const char *value, const char *const *wor
         len = n > 0 && len + (size_t)n < sizeof(all) ? len + (size_t)n : sizeof(all) - 1;
     }
     return ct_err_set(err, CT_EINVAL, "%s: '%.64s' is not %s", origin, value, all);
+}
+
+int ct_option_hang_stacks(const char *origin, const char *value, int *out, struct ct_err *err)
+{
+    char number[CT_OPTION_NUMBER_MAX];
+    double seconds;
+    if (strcmp(value, "off") == 0) {
+        *out = 0;
+        return 0;
+    }
+    if (ct_parse_double(ct_option_trim(value, number), HANG_STACKS_MIN_S, HANG_STACKS_MAX_S,
+                        &seconds) != 0) {
+        return ct_err_set(err, CT_EINVAL,
+                          "%s: '%.64s' is neither off nor a number of seconds from 0.1 to 60",
+                          origin, value);
+    }
+    *out = (int)(seconds * 1000);
+    return 0;
+}
+
+int ct_option_slow_factor(const char *origin, const char *value, double *out, struct ct_err *err)
+{
+    char number[CT_OPTION_NUMBER_MAX];
+    double factor;
+    if (strcmp(value, "off") == 0) {
+        *out = 0;
+        return 0;
+    }
+    if (ct_parse_double(ct_option_trim(value, number), SLOW_FACTOR_MIN, SLOW_FACTOR_MAX, &factor) !=
+        0) {
+        return ct_err_set(err, CT_EINVAL, "%s: '%.64s' is neither off nor a number from 1.5 to 50",
+                          origin, value);
+    }
+    *out = factor;
+    return 0;
 }
 
 int ct_option_hang_timeout(const char *origin, const char *value, int64_t *out, struct ct_err *err)

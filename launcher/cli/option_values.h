@@ -21,6 +21,14 @@ const char *ct_option_trim(const char *value, char out[CT_OPTION_NUMBER_MAX]);
 CT_MUST_CHECK int ct_option_word(const char *origin, const char *value, const char *const *words,
                                  int *out, struct ct_err *err);
 
+/* Seconds, also with a fraction, or "off" (0), in milliseconds. CT_EINVAL. */
+CT_MUST_CHECK int ct_option_hang_stacks(const char *origin, const char *value, int *out,
+                                        struct ct_err *err);
+
+/* A number of at least 1.5, or "off" (0). CT_EINVAL. */
+CT_MUST_CHECK int ct_option_slow_factor(const char *origin, const char *value, double *out,
+                                        struct ct_err *err);
+
 /* Seconds, also with a fraction, "auto" (0) or "off" (-1), in nanoseconds. CT_EINVAL. */
 CT_MUST_CHECK int ct_option_hang_timeout(const char *origin, const char *value, int64_t *out,
                                          struct ct_err *err);

@@ -108,7 +108,9 @@ struct ct_options {
     int64_t shutdown_timeout_ms;
     int64_t hang_timeout_ns; /* -1 = off, 0 = auto */
     enum ct_on_hang on_hang;
-    enum ct_bind bind; /* --bind, --numa-binding */
+    int hang_stacks_ms; /* 0 = off */
+    double slow_factor; /* 0 = off */
+    enum ct_bind bind;  /* --bind, --numa-binding */
     struct ct_redirects redirects;
     struct ct_redirects tee;
     const char *log_dir;      /* NULL = not given */

@@ -476,6 +476,75 @@ void ct_hang_take_job_verdict(struct ct_hang *hang, int local_rank, int kind, in
     }
 }
 
+/* For how long all watched ranks but this one have stood still. */
+static int64_t others_still_ns(const struct ct_hang *hang, const struct ct_hang_sample *samples,
+                               int local_rank, int64_t now)
+{
+    int64_t still_ns = INT64_MAX;
+    for (int i = 0; i < hang->ranks; i++) {
+        int64_t still = now - hang->rank[i].moved_ns;
+        if (i != local_rank && is_watched(&samples[i]) && still < still_ns) {
+            still_ns = still;
+        }
+    }
+    return still_ns;
+}
+
+int ct_hang_busy_alone(const struct ct_hang *hang, const struct ct_hang_sample *samples,
+                       int64_t now_ns)
+{
+    int busy = -1, watched = 0;
+    int64_t timeout_ns = 0;
+    for (int i = 0; i < hang->ranks; i++) {
+        if (!is_watched(&samples[i])) {
+            continue;
+        }
+        int64_t timeout = timeout_of(hang, &hang->rank[i]);
+        timeout_ns = timeout > timeout_ns ? timeout : timeout_ns;
+        watched++;
+        if (samples[i].has_page) {
+            return -1;
+        }
+        if (now_ns - hang->rank[i].moved_ns < timeout) {
+            if (busy >= 0) {
+                return -1;
+            }
+            busy = i;
+        }
+    }
+    bool others_wait = watched >= 2 && busy >= 0 && timeout_ns != INT64_MAX &&
+                       others_still_ns(hang, samples, busy, now_ns) >= timeout_ns;
+    return others_wait && hang->whole_job && !hang->reported ? busy : -1;
+}
+
+void ct_hang_take_loop(struct ct_hang *hang, const struct ct_hang_sample *samples, int local_rank,
+                       int64_t now_ns, struct ct_hang_verdict *out)
+{
+    *out = (struct ct_hang_verdict){
+        .reason = CT_HANG_LOOPS,
+        .local_rank = local_rank,
+        .still_ns = others_still_ns(hang, samples, local_rank, now_ns),
+        .timeout_ns = timeout_of(hang, &hang->rank[local_rank]),
+    };
+    hang->reported = true;
+}
+
+bool ct_hang_resume(struct ct_hang *hang, const struct ct_hang_sample *samples, int64_t now_ns)
+{
+    for (int i = 0; i < hang->ranks; i++) {
+        struct ct_hang_rank *rank = &hang->rank[i];
+        rank->has_cpu = false; /* the next sample is compared with nothing */
+        if (rank->has_page && samples[i].has_page &&
+            (samples[i].page.stamp_ns != rank->page.stamp_ns ||
+             samples[i].page.step != rank->page.step ||
+             samples[i].page.phase != rank->page.phase)) {
+            return false; /* the next step takes it for progress */
+        }
+    }
+    hang->last_ns = now_ns;
+    return hang->reported;
+}
+
 void ct_hang_step(struct ct_hang *hang, const struct ct_hang_sample *samples, int64_t now_ns,
                   struct ct_hang_verdict *out)
 {

@@ -15,8 +15,11 @@
  * unknown time. A program without a page has warmed up after its first second of CPU time. There is
  * no verdict until every living rank has warmed up.
  *
- * One case needs no such agreement: a rank that has been stopped for the whole timeout is reported
- * even if others use the CPU, since they may spin while they wait for it.
+ * Two cases need no such agreement. A rank that has been stopped for the whole timeout is reported
+ * even if others use the CPU, since they may spin while they wait for it. And of programs without a
+ * page, one rank may use the CPU while all others have waited for it for the whole timeout. It may
+ * compute, or turn in an endless loop, which only its stack can tell: the caller looks at it
+ * several times (ct_hang_busy_alone()).
  *
  * Who. A rank that waits for others (phase "collective") is a victim. The suspect is, in this
  * order:
@@ -72,7 +75,8 @@ enum ct_hang_reason {
     CT_HANG_BEHIND,
     CT_HANG_UNINTERRUPTIBLE,
     CT_HANG_SLEEPS_ELSEWHERE,
-    CT_HANG_ALL, /* no rank stands out */
+    CT_HANG_LOOPS, /* it uses the CPU at one place, and the others wait for it */
+    CT_HANG_ALL,   /* no rank stands out */
 };
 
 struct ct_hang_verdict {
@@ -110,6 +114,11 @@ bool ct_hang_wants_proc(const struct ct_hang *hang, int local_rank, int64_t now_
 void ct_hang_step(struct ct_hang *hang, const struct ct_hang_sample *samples, int64_t now_ns,
                   struct ct_hang_verdict *out);
 
+/* To be called when the workers were not sampled for a while, because they were asked where they
+ * stand, and asking uses CPU time of theirs and stops them for moments. None of that counts.
+ * Returns true if no rank has made progress on its page meanwhile. */
+bool ct_hang_resume(struct ct_hang *hang, const struct ct_hang_sample *samples, int64_t now_ns);
+
 /* Gives what this machine tells the others about its workers, from the samples of the last step.
  * `rank` is a local one. The kind is CT_HANG_VOTE_NO while a rank makes progress. */
 void ct_hang_local_vote(const struct ct_hang *hang, const struct ct_hang_sample *samples,
@@ -119,6 +128,17 @@ void ct_hang_local_vote(const struct ct_hang *hang, const struct ct_hang_sample 
  * Gives it as a verdict of this machine, unless one was given already. */
 void ct_hang_take_job_verdict(struct ct_hang *hang, int local_rank, int kind, int64_t now_ns,
                               struct ct_hang_verdict *out);
+
+/* Returns the local rank that uses the CPU while all other ranks of the job have waited for the
+ * whole timeout; -1 = there is none, or the last verdict still holds. Programs with a page say
+ * themselves what they do, so of them there is none. */
+int ct_hang_busy_alone(const struct ct_hang *hang, const struct ct_hang_sample *samples,
+                       int64_t now_ns);
+
+/* Takes the caller's word that this rank, which ct_hang_busy_alone() has named, has stayed at one
+ * place of its program. Gives the verdict. */
+void ct_hang_take_loop(struct ct_hang *hang, const struct ct_hang_sample *samples, int local_rank,
+                       int64_t now_ns, struct ct_hang_verdict *out);
 
 /* Appends the verdict in words: who, for how long and why, then what the suspect does (with
  * `stack`, its kernel stack, indented, or ""), then what the others do. Each line begins with

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Happy path: the timer fires, all pages are read, hang.c is stepped and finds no hang.
+ * Happy path: the timer fires, all pages are read, hang.c and slow.c are stepped and find nothing.
  *
  * Other paths: /proc is read too when hang.c wants it. On a verdict the kernel's wait channels of
  * all workers and the stack of the suspect are read, and the text goes to the caller.
@@ -35,12 +35,14 @@ struct ct_hang_sampler {
     uv_timer_t timer;
     struct ct_hang_sampler_options options;
     struct ct_hang hang;
+    struct ct_slow slow;
     struct ct_hang_sample *samples;
     struct ct_progress *pages; /* as read, by local rank */
     bool *has_page;
     struct ct_proctree tree;
     struct ct_hang_vote still; /* what the last sample says */
     bool stopped;
+    bool paused;
 };
 
 /* ---- what /proc says ------------------------------------------------------------------------ */
@@ -167,18 +169,43 @@ static uint64_t period_ms(const struct ct_hang_sampler *sampler, int64_t spent_n
     return (uint64_t)(period < PERIOD_MAX_MS ? period : PERIOD_MAX_MS);
 }
 
+static void judge_hang(struct ct_hang_sampler *sampler, int64_t now)
+{
+    struct ct_hang_verdict verdict;
+    ct_hang_step(&sampler->hang, sampler->samples, now, &verdict);
+    if (sampler->options.timeout_ns < 0) {
+        return;
+    }
+    ct_hang_local_vote(&sampler->hang, sampler->samples, now, &sampler->still);
+    int busy = ct_hang_busy_alone(&sampler->hang, sampler->samples, now);
+    if (verdict.reason != CT_HANG_NONE) {
+        tell(sampler, &verdict, now);
+    } else if (busy >= 0) {
+        sampler->options.on_busy_alone(sampler->options.data, busy);
+    }
+}
+
+static void judge_slow(struct ct_hang_sampler *sampler, int64_t now)
+{
+    struct ct_slow_verdict verdict;
+    ct_slow_step(&sampler->slow, sampler->samples, now, &verdict);
+    if (verdict.local_rank >= 0) {
+        sampler->options.on_slow(sampler->options.data, &verdict);
+    }
+}
+
 static void on_timer(uv_timer_t *timer)
 {
     struct ct_hang_sampler *sampler = timer->data;
-    struct ct_hang_verdict verdict;
     int64_t now = ct_clock_now(NULL);
+    if (sampler->paused) {
+        (void)uv_timer_start(timer, on_timer, PERIOD_MIN_MS, 0);
+        return;
+    }
     bool looked = take_samples(sampler, now);
     int64_t spent = looked ? ct_clock_now(NULL) - now : 0;
-    ct_hang_step(&sampler->hang, sampler->samples, now, &verdict);
-    ct_hang_local_vote(&sampler->hang, sampler->samples, now, &sampler->still);
-    if (verdict.reason != CT_HANG_NONE) {
-        tell(sampler, &verdict, now);
-    }
+    judge_hang(sampler, now);
+    judge_slow(sampler, now);
     if (!sampler->stopped) {
         (void)uv_timer_start(timer, on_timer, period_ms(sampler, spent), 0);
     }
@@ -190,6 +217,7 @@ static void free_sampler(struct ct_hang_sampler *sampler)
 {
     ct_proctree_fini(&sampler->tree);
     ct_hang_fini(&sampler->hang);
+    ct_slow_fini(&sampler->slow);
     ct_free(sampler->samples);
     ct_free(sampler->pages);
     ct_free(sampler->has_page);
@@ -215,7 +243,8 @@ int ct_hang_sampler_start(uv_loop_t *loop, const struct ct_hang_sampler_options 
     sampler->has_page = ct_calloc(workers, sizeof(*sampler->has_page));
     if (sampler->samples == NULL || sampler->pages == NULL || sampler->has_page == NULL ||
         ct_hang_init(&sampler->hang, options->workers, options->whole_job, options->timeout_ns) !=
-            0) {
+            0 ||
+        ct_slow_init(&sampler->slow, options->workers, options->slow_factor) != 0) {
         free_sampler(sampler);
         return ct_err_set(err, CT_ENOMEM, "out of memory to watch the workers");
     }
@@ -233,6 +262,7 @@ void ct_hang_sampler_reset(struct ct_hang_sampler *sampler, int first_rank, bool
         sampler->hang.whole_job = whole_job;
         sampler->still.kind = CT_HANG_VOTE_NO;
         ct_hang_reset(&sampler->hang);
+        ct_slow_reset(&sampler->slow);
     }
 }
 
@@ -243,6 +273,27 @@ void ct_hang_sampler_vote(const struct ct_hang_sampler *sampler, struct ct_hang_
         *out = sampler->still;
         out->rank += sampler->options.first_rank;
     }
+}
+
+void ct_hang_sampler_take_loop(struct ct_hang_sampler *sampler, int local_rank)
+{
+    struct ct_hang_verdict verdict;
+    int64_t now = ct_clock_now(NULL);
+    ct_hang_take_loop(&sampler->hang, sampler->samples, local_rank, now, &verdict);
+    tell(sampler, &verdict, now);
+}
+
+void ct_hang_sampler_pause(struct ct_hang_sampler *sampler)
+{
+    sampler->paused = true;
+}
+
+bool ct_hang_sampler_resume(struct ct_hang_sampler *sampler)
+{
+    int64_t now = ct_clock_now(NULL);
+    sampler->paused = false;
+    (void)take_samples(sampler, now);
+    return ct_hang_resume(&sampler->hang, sampler->samples, now);
 }
 
 void ct_hang_sampler_take_job_verdict(struct ct_hang_sampler *sampler,

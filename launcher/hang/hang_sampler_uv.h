@@ -12,6 +12,7 @@
 
 #include "common/err.h"
 #include "launcher/hang/hang.h"
+#include "launcher/hang/slow.h"
 #include "launcher/worker/progress_reader.h"
 
 #include <stdint.h>
@@ -28,15 +29,25 @@ typedef pid_t (*ct_hang_sampler_pid_fn)(void *data, int local_rank);
 typedef void (*ct_hang_sampler_verdict_fn)(void *data, const struct ct_hang_verdict *verdict,
                                            const char *text);
 
+/* A rank uses the CPU while all others wait for it (ct_hang_busy_alone()). Called at each sample as
+ * long as that lasts. ct_hang_sampler_take_loop() may be called inside. */
+typedef void (*ct_hang_sampler_busy_fn)(void *data, int local_rank);
+
+/* A rank works while the others wait for it, step after step. Called once in a generation. */
+typedef void (*ct_hang_sampler_slow_fn)(void *data, const struct ct_slow_verdict *verdict);
+
 struct ct_hang_sampler_options {
     int workers;
     int first_rank;                            /* global rank of local rank 0 */
     bool whole_job;                            /* no other machine takes part */
-    int64_t timeout_ns;                        /* 0 = auto */
+    int64_t timeout_ns;                        /* 0 = auto, -1 = look only for a slow rank */
+    double slow_factor;                        /* 0 = look only for hangs */
     const struct ct_progress_reader *progress; /* borrowed until the close callback */
     const char *prefix;                        /* of each line of text; borrowed as well */
     ct_hang_sampler_pid_fn pid_of;
     ct_hang_sampler_verdict_fn on_verdict;
+    ct_hang_sampler_busy_fn on_busy_alone;
+    ct_hang_sampler_slow_fn on_slow;
     void *data;
 };
 
@@ -56,6 +67,17 @@ void ct_hang_sampler_vote(const struct ct_hang_sampler *sampler, struct ct_hang_
  * progress since, or a verdict was given already. */
 void ct_hang_sampler_take_job_verdict(struct ct_hang_sampler *sampler,
                                       const struct ct_hang_vote *verdict);
+
+/* Takes the caller's word that this rank does not leave one place of its program. Calls on_verdict.
+ */
+void ct_hang_sampler_take_loop(struct ct_hang_sampler *sampler, int local_rank);
+
+/* Takes no samples until ct_hang_sampler_resume(), because the workers are asked where they stand.
+ */
+void ct_hang_sampler_pause(struct ct_hang_sampler *sampler);
+
+/* Returns true if no rank has made progress since the verdict. */
+bool ct_hang_sampler_resume(struct ct_hang_sampler *sampler);
 
 /* Ends; the memory goes in the close callback. NULL is allowed. */
 void ct_hang_sampler_stop(struct ct_hang_sampler *sampler);

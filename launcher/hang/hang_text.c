@@ -55,6 +55,9 @@ static void add_reason(const struct ct_hang_verdict *verdict, const struct ct_ha
     case CT_HANG_SLEEPS_ELSEWHERE:
         ct_buf_addf(out, "it sleeps in %s, the others elsewhere", suspect->wchan);
         break;
+    case CT_HANG_LOOPS:
+        ct_buf_addf(out, "it uses the CPU, but does not leave one place of its program");
+        break;
     case CT_HANG_ALL:
         ct_buf_addf(out, "all ranks wait and none stands out");
         break;
@@ -87,7 +90,9 @@ int ct_hang_describe(const struct ct_hang *hang, const struct ct_hang_verdict *v
     } else {
         ct_buf_addf(out, "%srank %d hangs", prefix, first_rank + suspect);
     }
-    ct_buf_addf(out, ": it has stood still for %.1f s (allowed are %.1f s): ",
+    ct_buf_addf(out, ": %s for %.1f s (allowed are %.1f s): ",
+                verdict->reason == CT_HANG_LOOPS ? "the others have waited for it"
+                                                 : "it has stood still",
                 (double)verdict->still_ns / (double)CT_NS_PER_S,
                 (double)verdict->timeout_ns / (double)CT_NS_PER_S);
     add_reason(verdict, &samples[suspect], out);

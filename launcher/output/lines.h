@@ -73,6 +73,11 @@ CT_MUST_CHECK int ct_lines_finish(struct ct_lines *lines, struct ct_buf *out);
 CT_MUST_CHECK int ct_lines_tail(const struct ct_lines *lines, const char *indent,
                                 struct ct_buf *out);
 
+/* The last bytes as they came, at least CT_LINES_TAIL_BYTES of them if there were so many. They may
+ * hold anything, and are valid until the next call with `lines`. Gives their number; NULL = none.
+ */
+const char *ct_lines_tail_bytes(const struct ct_lines *lines, size_t *len);
+
 /* Writes "[<rank>] ", or "[<host>:<rank>] " with the first part of `host` unless that is NULL;
  * coloured by rank when `colour` is set. */
 void ct_lines_prefix(const char *host, int rank, bool colour, char out[CT_LINES_PREFIX_MAX]);

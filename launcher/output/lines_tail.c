@@ -143,3 +143,9 @@ int ct_lines_tail(const struct ct_lines *lines, const char *indent, struct ct_bu
     }
     return ct_buf_status(out);
 }
+
+const char *ct_lines_tail_bytes(const struct ct_lines *lines, size_t *len)
+{
+    *len = lines->tail.len;
+    return lines->tail.len > 0 ? (const char *)ct_buf_bytes(&lines->tail) : NULL;
+}

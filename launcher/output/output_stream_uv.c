@@ -331,6 +331,11 @@ int ct_output_stream_tail(const struct ct_output_stream *stream, const char *ind
     return ct_lines_tail(&stream->lines, indent, out);
 }
 
+const char *ct_output_stream_tail_bytes(const struct ct_output_stream *stream, size_t *len)
+{
+    return ct_lines_tail_bytes(&stream->lines, len);
+}
+
 static void on_pipe_closed(uv_handle_t *handle)
 {
     ct_free(handle->data);

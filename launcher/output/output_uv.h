@@ -131,6 +131,9 @@ void ct_output_stream_catch_up(struct ct_output_stream *stream);
 CT_MUST_CHECK int ct_output_stream_tail(const struct ct_output_stream *stream, const char *indent,
                                         struct ct_buf *out);
 
+/* The last bytes; see ct_lines_tail_bytes(). */
+const char *ct_output_stream_tail_bytes(const struct ct_output_stream *stream, size_t *len);
+
 /* Ends and frees the stream. What was read still reaches the sink. Unread output is lost, so call
  * it after ct_output_drain(). NULL is allowed. */
 void ct_output_stream_free(struct ct_output_stream *stream);

@@ -51,7 +51,8 @@ int ct_worker_end_describe(const struct ct_worker_end *end, struct ct_buf *out)
         ct_buf_addf(out, "%s", end->core_dumped ? " and dumped its core" : "");
         break;
     case CT_END_HUNG:
-        ct_buf_addf(out, "hung: it stood still for %d s", end->value);
+        ct_buf_addf(out, "hung: it stood still for %d s%s%s", end->value,
+                    end->detail[0] != '\0' ? " at " : "", end->detail);
         break;
     case CT_END_ALL_HUNG:
         ct_buf_addf(out, "no rank has moved for %d s and none stands out", end->value);
@@ -59,7 +60,7 @@ int ct_worker_end_describe(const struct ct_worker_end *end, struct ct_buf *out)
     case CT_END_EXPIRED:
         ct_buf_addf(out, "was ended with ");
         add_signal(end->value, out);
-        ct_buf_addf(out, ": its timer '%s' had expired", end->timer);
+        ct_buf_addf(out, ": its timer '%s' had expired", end->detail);
         break;
     case CT_END_UNINTERRUPTIBLE:
         ct_buf_addf(out, "is stuck in the kernel: it has been in uninterruptible sleep for %d s",

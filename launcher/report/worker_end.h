@@ -21,15 +21,17 @@ enum ct_worker_end_kind {
     CT_END_UNINTERRUPTIBLE, /* value = seconds it was in uninterruptible sleep; it may be still */
 };
 
-/* Room for a timer's name. */
-#define CT_END_TIMER_MAX 128
+/* Room for a timer's name, or for a place in a program. */
+#define CT_END_DETAIL_MAX 160
 
 struct ct_worker_end {
     enum ct_worker_end_kind kind;
     int value;
     bool core_dumped;
-    bool final;                   /* no restart follows, whatever budget is left */
-    char timer[CT_END_TIMER_MAX]; /* of CT_END_EXPIRED: its name, for a terminal */
+    bool final; /* no restart follows, whatever budget is left */
+    /* For a terminal. Of CT_END_EXPIRED the timer's name; of CT_END_HUNG where the worker stood, as
+     * "train.py:15 in main", or "". */
+    char detail[CT_END_DETAIL_MAX];
 };
 
 /* Can a restart help? A program that cannot be executed will not become executable by itself. */

@@ -140,10 +140,13 @@ static bool add_defaults(const struct ct_worker_env *env, char *const *base, str
 {
     static const char threads_var[] = "OMP_NUM_THREADS";
     static const char errors_var[] = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
+    static const char stack_var[] = "PYTHONFAULTHANDLER";
     int threads = env->cpus / env->local_world_size;
     return (ct_environ_get(base, threads_var) != NULL ||
             add_int(out, threads_var, threads > 0 ? threads : 1)) &&
            (ct_environ_get(base, errors_var) != NULL || add_int(out, errors_var, 1)) &&
+           (!env->dump_stack || ct_environ_get(base, stack_var) != NULL ||
+            add_int(out, stack_var, 1)) &&
            add_interface(env, base, out);
 }
 
@@ -183,6 +186,8 @@ static bool add_files(const struct ct_worker_env *env, int index, struct ct_strl
             ct_strlist_printf(out, CT_HANDOVER_ENV "=%s:%lld", env->handover,
                               (long long)index * CT_HANDOVER_SLOT) == 0) &&
            (env->timer_file == NULL || add_text(out, CT_TIMER_FILE_ENV, env->timer_file)) &&
+           (!is_set(env->server_socket) ||
+            add_text(out, CT_SERVER_SOCKET_ENV, env->server_socket)) &&
            (env->preempt == NULL || add_text(out, CT_PREEMPT_ENV, env->preempt)) &&
            (env->snapshot == NULL || ct_strlist_borrow(out, env->snapshot) == 0);
 }

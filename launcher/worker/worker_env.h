@@ -15,6 +15,10 @@
 /* Names the pipe through which workers set timers (file_timer_server_uv.h); users may set it. */
 #define CT_TIMER_FILE_ENV "TORCHELASTIC_TIMER_FILE"
 
+/* Where PyTorch's worker server listens, if the program starts one
+ * (torch/distributed/elastic/control_plane.py). */
+#define CT_SERVER_SOCKET_ENV "TORCH_WORKER_SERVER_SOCKET"
+
 /* The index of the worker's GPU among those it sees (CUDA's numbering), and its share of it as
  * "1/k" when k workers use it. */
 #define CT_DEVICE_INDEX_ENV "CTRUN_DEVICE_INDEX"
@@ -48,6 +52,8 @@ struct ct_worker_env {
     const char *snapshot;   /* "NAME=path" of memory that outlives the workers, or NULL */
     const char *handover;   /* path of the file with their orders; "" or NULL = none */
     const char *timer_file; /* named pipe of their timers, or NULL */
+    const char *server_socket; /* of this worker; "" or NULL = none */
+    bool dump_stack; /* Python programs are to write their stacks when a signal ends them */
 };
 
 /* `index` counts the workers of this launcher; the local rank is first_local_rank more.

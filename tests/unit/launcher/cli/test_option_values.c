@@ -77,6 +77,49 @@ static void test_a_hang_timeout_is_seconds_auto_or_off(void **state)
     }
 }
 
+static void test_the_time_for_stacks_is_seconds_or_off(void **state)
+{
+    static const struct {
+        const char *value;
+        int want;
+    } cases[] = {{"off", 0}, {"0.1", 100}, {" 5 ", 5000}, {"60", 60000}};
+    static const char *const refused[] = {"0", "0.05", "60.1", "-1", "nan", "auto", "Off", ""};
+    struct ct_err err = {0};
+    int out = 7;
+    (void)state;
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+        assert_int_equal(ct_option_hang_stacks("--hang-stacks", refused[i], &out, &err), CT_EINVAL);
+        assert_non_null(strstr(err.text, "is neither off nor a number of seconds from 0.1 to 60"));
+        assert_int_equal(out, 7);
+    }
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_int_equal(ct_option_hang_stacks("--hang-stacks", cases[i].value, &out, &err), 0);
+        assert_int_equal(out, cases[i].want);
+    }
+}
+
+static void test_a_slow_factor_is_a_number_or_off(void **state)
+{
+    static const struct {
+        const char *value;
+        double want;
+    } cases[] = {{"off", 0}, {"1.5", 1.5}, {" 3 ", 3}, {"50", 50}};
+    static const char *const refused[] = {"0",   "1",   "1.4", "51", "-3",
+                                          "nan", "inf", "Off", "3x", ""};
+    struct ct_err err = {0};
+    double out = 7;
+    (void)state;
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+        assert_int_equal(ct_option_slow_factor("--slow-factor", refused[i], &out, &err), CT_EINVAL);
+        assert_non_null(strstr(err.text, "is neither off nor a number from 1.5 to 50"));
+        assert_true(out == 7);
+    }
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_int_equal(ct_option_slow_factor("--slow-factor", cases[i].value, &out, &err), 0);
+        assert_true(out == cases[i].want);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -84,6 +127,8 @@ int main(void)
         cmocka_unit_test(test_what_is_longer_than_any_number_is_left_as_it_is),
         cmocka_unit_test(test_a_word_is_found_or_all_are_named),
         cmocka_unit_test(test_a_hang_timeout_is_seconds_auto_or_off),
+        cmocka_unit_test(test_the_time_for_stacks_is_seconds_or_off),
+        cmocka_unit_test(test_a_slow_factor_is_a_number_or_off),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

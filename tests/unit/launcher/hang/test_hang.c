@@ -390,7 +390,108 @@ static void a_pause_of_the_launcher_counts_for_nothing(void **state)
     end(&rig);
 }
 
+/* ---- asking the workers --------------------------------------------------------------------- */
+
+static void asking_them_is_no_progress(void **state)
+{
+    (void)state;
+    struct rig rig;
+    begin(&rig, 5 * S, false);
+    burn(&rig, 3);
+    (void)snprintf(rig.samples[1].wchan, sizeof(rig.samples[1].wchan), "nfs_wait");
+    assert_int_equal(wait_for(&rig, 10), CT_HANG_SLEEPS_ELSEWHERE);
+    rig.now += 4 * S; /* longer than the pause after which the time starts anew */
+    for (int i = 0; i < RANKS; i++) {
+        rig.samples[i].cpu_ns += 2 * S; /* their answers have cost that */
+    }
+    assert_true(ct_hang_resume(&rig.hang, rig.samples, rig.now));
+    assert_int_equal(wait_for(&rig, 60), CT_HANG_NONE); /* the verdict still holds */
+    end(&rig);
+}
+
+static void progress_meanwhile_is_noticed(void **state)
+{
+    (void)state;
+    struct rig rig;
+    begin(&rig, 5 * S, true);
+    live(&rig, 1);
+    stamp(&rig, 2, CT_PHASE_COMPUTE, 6);
+    assert_int_equal(wait_for(&rig, 10), CT_HANG_BUSY);
+    rig.now += S;
+    assert_true(ct_hang_resume(&rig.hang, rig.samples, rig.now));
+    stamp(&rig, 2, CT_PHASE_COLLECTIVE, 6);
+    assert_false(ct_hang_resume(&rig.hang, rig.samples, rig.now));
+    end(&rig);
+}
+
 /* ---- programs without a page ---------------------------------------------------------------- */
+
+/* Rank `busy` uses the CPU for so many seconds, and the others wait. */
+static void work_alone(struct rig *rig, int busy, int seconds)
+{
+    for (int i = 0; i < seconds; i++) {
+        rig->samples[busy].cpu_ns += S;
+        assert_int_equal(tick(rig), CT_HANG_NONE);
+    }
+}
+
+static void one_that_is_busy_alone_is_doubted_after_the_timeout(void **state)
+{
+    (void)state;
+    struct rig rig;
+    begin(&rig, 5 * S, false);
+    burn(&rig, 3);
+    work_alone(&rig, 2, 4);
+    assert_int_equal(ct_hang_busy_alone(&rig.hang, rig.samples, rig.now), -1);
+    work_alone(&rig, 2, 3);
+    assert_int_equal(ct_hang_busy_alone(&rig.hang, rig.samples, rig.now), 2);
+    /* On other machines others may work, too. */
+    rig.hang.whole_job = false;
+    assert_int_equal(ct_hang_busy_alone(&rig.hang, rig.samples, rig.now), -1);
+    rig.hang.whole_job = true;
+
+    struct ct_hang_verdict verdict;
+    ct_hang_take_loop(&rig.hang, rig.samples, 2, rig.now, &verdict);
+    assert_int_equal(verdict.reason, CT_HANG_LOOPS);
+    assert_int_equal(verdict.local_rank, 2);
+    assert_true(verdict.timeout_ns == 5 * S);
+    assert_in_range(verdict.still_ns, 5 * S, 8 * S);
+    assert_int_equal(ct_hang_busy_alone(&rig.hang, rig.samples, rig.now), -1);
+    assert_true(ct_hang_resume(&rig.hang, rig.samples, rig.now));
+    end(&rig);
+}
+
+static void two_that_are_busy_are_not_doubted(void **state)
+{
+    (void)state;
+    struct rig rig;
+    begin(&rig, 5 * S, false);
+    burn(&rig, 3);
+    for (int i = 0; i < 20; i++) {
+        rig.samples[0].cpu_ns += S;
+        work_alone(&rig, 2, 1);
+        assert_int_equal(ct_hang_busy_alone(&rig.hang, rig.samples, rig.now), -1);
+    }
+    /* One that ends is no longer awaited. */
+    rig.samples[0].alive = rig.samples[1].alive = rig.samples[3].alive = false;
+    work_alone(&rig, 2, 20);
+    assert_int_equal(ct_hang_busy_alone(&rig.hang, rig.samples, rig.now), -1);
+    end(&rig);
+}
+
+static void a_program_with_a_page_is_not_doubted(void **state)
+{
+    (void)state;
+    struct rig rig;
+    begin(&rig, 5 * S, true);
+    live(&rig, 1);
+    for (int i = 0; i < 20; i++) {
+        stamp(&rig, 2, CT_PHASE_DATA, 6 + i);
+        assert_int_equal(tick(&rig), CT_HANG_NONE);
+        assert_int_equal(ct_hang_busy_alone(&rig.hang, rig.samples, rig.now), -1);
+    }
+    end(&rig);
+}
 
 static void of_sleepers_the_odd_one_is_named(void **state)
 {
@@ -537,6 +638,11 @@ int main(void)
         cmocka_unit_test(one_of_many_machines_votes_and_is_accused),
         cmocka_unit_test(among_machines_of_any_program),
         cmocka_unit_test(a_pause_of_the_launcher_counts_for_nothing),
+        cmocka_unit_test(asking_them_is_no_progress),
+        cmocka_unit_test(progress_meanwhile_is_noticed),
+        cmocka_unit_test(one_that_is_busy_alone_is_doubted_after_the_timeout),
+        cmocka_unit_test(two_that_are_busy_are_not_doubted),
+        cmocka_unit_test(a_program_with_a_page_is_not_doubted),
         cmocka_unit_test(of_sleepers_the_odd_one_is_named),
         cmocka_unit_test(a_trickle_is_no_progress_and_work_is),
         cmocka_unit_test(who_spins_does_not_hide_who_is_stopped),

@@ -40,6 +40,9 @@ static void test_each_reason_has_its_words(void **state)
         {CT_HANG_UNINTERRUPTIBLE,
          ": it is stuck in the kernel (a disk or a device that gives no answer)\n"},
         {CT_HANG_SLEEPS_ELSEWHERE, ": it sleeps in nfs_wait, the others elsewhere\n"},
+        {CT_HANG_LOOPS,
+         "rank 0 hangs: the others have waited for it for 7.5 s (allowed are 5.0 s): "
+         "it uses the CPU, but does not leave one place of its program\n"},
         {CT_HANG_ALL, "the job hangs: it has stood still for 7.5 s (allowed are 5.0 s): all ranks "
                       "wait and none stands out\n"},
     };

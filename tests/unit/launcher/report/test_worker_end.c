@@ -19,7 +19,7 @@ static void each_end_has_words_and_a_code(void **state)
         {{CT_END_SIGNALED, SIGSEGV, true},
          139,
          "was killed by signal 11 (SIGSEGV) and dumped its core"},
-        {{CT_END_EXPIRED, SIGKILL, .timer = "a.py#7"},
+        {{CT_END_EXPIRED, SIGKILL, .detail = "a.py#7"},
          137,
          "was ended with signal 9 (SIGKILL): its timer 'a.py#7' had expired"},
         {{CT_END_UNINTERRUPTIBLE, 5},

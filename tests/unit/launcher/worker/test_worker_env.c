@@ -130,10 +130,11 @@ static void interfaces_are_told_unless_decided(void **state)
     ct_strlist_fini(&env);
 }
 
-static void threads_share_the_cpus_unless_decided(void **state)
+static void variables_of_libraries_are_set_unless_the_user_decided(void **state)
 {
     char *const decided[] = {(char *)"OMP_NUM_THREADS=3",
-                             (char *)"TORCH_NCCL_ASYNC_ERROR_HANDLING=0", NULL};
+                             (char *)"TORCH_NCCL_ASYNC_ERROR_HANDLING=0",
+                             (char *)"PYTHONFAULTHANDLER=", NULL};
     struct ct_strlist env = {0};
     struct ct_worker_env p = job_env;
     (void)state;
@@ -143,6 +144,10 @@ static void threads_share_the_cpus_unless_decided(void **state)
     assert_string_equal(env_of(&p, base, "OMP_NUM_THREADS", &env), "3");
     assert_string_equal(env_of(&p, decided, "OMP_NUM_THREADS", &env), "3");
     assert_string_equal(env_of(&p, decided, "TORCH_NCCL_ASYNC_ERROR_HANDLING", &env), "0");
+    assert_null(env_of(&p, base, "PYTHONFAULTHANDLER", &env));
+    p.dump_stack = true;
+    assert_string_equal(env_of(&p, base, "PYTHONFAULTHANDLER", &env), "1");
+    assert_string_equal(env_of(&p, decided, "PYTHONFAULTHANDLER", &env), "");
     assert_string_equal(env_of(&p, base, "TORCHELASTIC_ERROR_FILE", &env), "");
     p.timer_file = NULL; /* not ours to serve */
     assert_string_equal(env_of(&p, base, "TORCHELASTIC_TIMER_FILE", &env), "/old");
@@ -298,7 +303,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(environment_is_that_of_torchrun),
         cmocka_unit_test(interfaces_are_told_unless_decided),
-        cmocka_unit_test(threads_share_the_cpus_unless_decided),
+        cmocka_unit_test(variables_of_libraries_are_set_unless_the_user_decided),
         cmocka_unit_test(workers_are_told_their_device),
         cmocka_unit_test(local_ranks_go_on_where_another_launcher_ends),
         cmocka_unit_test(arguments_follow_string_template),

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The stacks of one worker: two arrays of fixed limits, and what a user reads of them.
+ */
+#include "launcher/stacks/stack.h"
+
+#include "common/alloc.h"
+#include "common/text.h"
+
+#include <string.h>
+
+/* The files of Python's import. */
+#define IMPORT "<frozen importlib"
+
+void ct_stack_fini(struct ct_stack *stack)
+{
+    ct_free(stack->threads);
+    ct_free(stack->frames);
+    *stack = (struct ct_stack){0};
+}
+
+/* Copies the end of a text that is too long: of a path it tells most. */
+static void copy_end(struct ct_stack_text text, char *out, size_t size)
+{
+    size_t len = text.len < size ? text.len : size - 1;
+    if (len > 0) {
+        memcpy(out, text.at + text.len - len, len);
+    }
+    out[len] = '\0';
+    ct_text_clean(out);
+}
+
+static void copy_beginning(struct ct_stack_text text, char *out, size_t size)
+{
+    text.len = text.len < size ? text.len : size - 1;
+    copy_end(text, out, size);
+}
+
+/* Returns the array with room for one more element, or NULL. The room doubles each time. */
+static void *grow(void *elements, int count, size_t size)
+{
+    bool is_full = count == 0 || (count >= 16 && (count & (count - 1)) == 0);
+    size_t room = count == 0 ? 16 : (size_t)count * 2;
+    return is_full ? ct_realloc(elements, room * size) : elements;
+}
+
+int ct_stack_add_thread(struct ct_stack *stack, struct ct_stack_text name)
+{
+    if (stack->thread_count == CT_STACK_THREADS_MAX) {
+        stack->cut = true;
+        return 0;
+    }
+    struct ct_stack_thread *threads =
+        grow(stack->threads, stack->thread_count, sizeof(*stack->threads));
+    if (threads == NULL) {
+        return CT_ENOMEM;
+    }
+    stack->threads = threads;
+    struct ct_stack_thread *thread = &stack->threads[stack->thread_count++];
+    *thread = (struct ct_stack_thread){.first = stack->frame_count};
+    copy_beginning(name, thread->name, sizeof(thread->name));
+    return 0;
+}
+
+int ct_stack_add_frame(struct ct_stack *stack, struct ct_stack_text function,
+                       struct ct_stack_text file, int line)
+{
+    int rc = stack->thread_count == 0 ? ct_stack_add_thread(stack, (struct ct_stack_text){0}) : 0;
+    if (rc != 0) {
+        return rc;
+    }
+    if (stack->cut || stack->frame_count == CT_STACK_FRAMES_MAX) {
+        stack->cut = true;
+        return 0;
+    }
+    struct ct_stack_frame *frames = grow(stack->frames, stack->frame_count, sizeof(*stack->frames));
+    if (frames == NULL) {
+        return CT_ENOMEM;
+    }
+    stack->frames = frames;
+    struct ct_stack_frame *frame = &stack->frames[stack->frame_count++];
+    copy_beginning(function, frame->function, sizeof(frame->function));
+    copy_end(file, frame->file, sizeof(frame->file));
+    frame->line = line;
+    stack->threads[stack->thread_count - 1].count++;
+    return 0;
+}
+
+/* ---- what a user reads ----------------------------------------------------------------------- */
+
+static bool is_own(const struct ct_stack *stack, const struct ct_stack_frame *frame)
+{
+    static const char *const others[] = {"/site-packages/", "/dist-packages/", "/lib/python",
+                                         "<frozen ", "<string>"};
+    if (!stack->python) {
+        return frame->line > 0;
+    }
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        if (strstr(frame->file, others[i]) != NULL) {
+            return false;
+        }
+    }
+    return frame->file[0] != '\0';
+}
+
+const struct ct_stack_frame *ct_stack_own_frame(const struct ct_stack *stack)
+{
+    const struct ct_stack_frame *named = NULL;
+    if (stack->thread_count == 0) {
+        return NULL;
+    }
+    const struct ct_stack_thread *thread = &stack->threads[stack->main_thread];
+    for (int i = 0; i < thread->count; i++) {
+        const struct ct_stack_frame *frame = &stack->frames[thread->first + i];
+        if (is_own(stack, frame)) {
+            return frame;
+        }
+        named = named == NULL && frame->function[0] != '\0' ? frame : named;
+    }
+    return named;
+}
+
+/* The last part of a path. A user knows the file by it, and the full path is in the whole stack. */
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
+}
+
+static void print_frame(const struct ct_stack_frame *frame, const char *file, struct ct_buf *out)
+{
+    const char *function = frame->function[0] != '\0' ? frame->function : "?";
+    if (file[0] == '\0') {
+        ct_buf_addf(out, "%s", function);
+    } else if (frame->line > 0) {
+        ct_buf_addf(out, "%s:%d in %s", file, frame->line, function);
+    } else {
+        ct_buf_addf(out, "%s in %s", file, function);
+    }
+}
+
+/* Functions of Python's and PyTorch's decorators: they only call what the user has called. */
+static bool is_wrapper(const char *function)
+{
+    const char *dot = strrchr(function, '.'); /* py-spy: "log.<locals>.wrapper" */
+    const char *name = dot != NULL ? dot + 1 : function;
+    static const char *const names[] = {
+        "wrapper", "inner", "_wrapped_call_impl", "_call_impl", "decorate_context", "_fn"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (strcmp(name, names[i]) == 0) {
+            return true;
+        }
+    }
+    return name[0] == '\0';
+}
+
+int ct_stack_print_where(const struct ct_stack *stack, struct ct_buf *out)
+{
+    const struct ct_stack_frame *own = ct_stack_own_frame(stack);
+    if (own == NULL) {
+        return ct_buf_status(out);
+    }
+    print_frame(own, base_name(own->file), out);
+    const struct ct_stack_frame *innermost =
+        &stack->frames[stack->threads[stack->main_thread].first];
+    for (const struct ct_stack_frame *frame = own; frame-- > innermost;) {
+        if (!is_wrapper(frame->function)) {
+            ct_buf_addf(out, ", inside %s", frame->function);
+            break;
+        }
+    }
+    return ct_buf_status(out);
+}
+
+static void print_thread(const struct ct_stack *stack, int index, const char *prefix,
+                         struct ct_buf *out)
+{
+    const struct ct_stack_thread *thread = &stack->threads[index];
+    bool is_main = index == stack->main_thread;
+    if (thread->name[0] != '\0') {
+        ct_buf_addf(out, "%s%s %s:\n", prefix, is_main ? "main thread" : "thread", thread->name);
+    } else {
+        ct_buf_addf(out, "%s%s:\n", prefix, is_main ? "main thread" : "thread");
+    }
+    for (int i = 0; i < thread->count; i++) {
+        const struct ct_stack_frame *frame = &stack->frames[thread->first + i];
+        if (strncmp(frame->file, IMPORT, strlen(IMPORT)) == 0) {
+            continue; /* five of them stand between two modules, and none tells anything */
+        }
+        ct_buf_addf(out, "%s  ", prefix);
+        print_frame(frame, frame->file, out);
+        ct_buf_addf(out, "\n");
+    }
+    if (thread->count == 0) {
+        ct_buf_addf(out, "%s  (no frame)\n", prefix);
+    }
+}
+
+int ct_stack_print_main(const struct ct_stack *stack, const char *prefix, struct ct_buf *out)
+{
+    if (stack->thread_count > 0) {
+        print_thread(stack, stack->main_thread, prefix, out);
+    }
+    return ct_buf_status(out);
+}
+
+int ct_stack_print(const struct ct_stack *stack, const char *prefix, struct ct_buf *out)
+{
+    ct_stack_print_main(stack, prefix, out);
+    for (int i = 0; i < stack->thread_count; i++) {
+        if (i != stack->main_thread) {
+            print_thread(stack, i, prefix, out);
+        }
+    }
+    if (stack->cut) {
+        ct_buf_addf(out, "%s(more frames or threads are left out)\n", prefix);
+    }
+    return ct_buf_status(out);
+}

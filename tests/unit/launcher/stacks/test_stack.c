@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/lib/ct_test.h"
+
+#include "launcher/stacks/stack.h"
+
+/* As PyTorch 2.15's worker server printed it. */
+static const char faulthandler[] =
+    "Current thread 0x00007f3646f266c0 (most recent call first):\n"
+    "  <no Python frame>\n"
+    "\n"
+    "Thread 0x00007f36ff4c2040 (most recent call first):\n"
+    "  File \"/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py\", line "
+    "4181 "
+    "in all_reduce\n"
+    "  File \"/venv/lib/python3.11/site-packages/torch/distributed/c10d_logger.py\", line 83 in "
+    "wrapper\n"
+    "  File \"/srv/train.py\", line 20 in main\n"
+    "  File \"/usr/lib/python3.11/contextlib.py\", line 81 in inner\n"
+    "  File \"/srv/train.py\", line 21 in <module>\n";
+
+typedef int (*parse_fn)(const char *text, size_t len, struct ct_stack *out);
+
+static void assert_where(parse_fn parse, const char *text, const char *expected)
+{
+    struct ct_stack stack = {0};
+    struct ct_buf out = CT_BUF_INIT;
+    assert_int_equal(parse(text, strlen(text), &stack), 0);
+    assert_int_equal(ct_stack_print_where(&stack, &out), 0);
+    assert_string_equal(ct_buf_cstr(&out), expected);
+    ct_buf_fini(&out);
+    ct_stack_fini(&stack);
+}
+
+static void assert_printed(parse_fn parse, const char *text, const char *expected)
+{
+    struct ct_stack stack = {0};
+    struct ct_buf out = CT_BUF_INIT;
+    assert_int_equal(parse(text, strlen(text), &stack), 0);
+    assert_int_equal(ct_stack_print(&stack, "> ", &out), 0);
+    assert_string_equal(ct_buf_cstr(&out), expected);
+    ct_buf_fini(&out);
+    ct_stack_fini(&stack);
+}
+
+static void test_the_users_line_of_the_main_thread_is_found(void **state)
+{
+    (void)state;
+    assert_where(ct_stack_parse_faulthandler, faulthandler,
+                 "train.py:20 in main, inside all_reduce");
+    assert_where(ct_stack_parse_faulthandler,
+                 "Thread 0x1 (most recent call first):\n  File \"/a/b.py\", line 7 in f\n",
+                 "b.py:7 in f");
+    /* Without any code of the user's, the innermost frame. */
+    assert_where(ct_stack_parse_faulthandler,
+                 "Thread 0x1 (most recent call first):\n"
+                 "  File \"/usr/lib/python3.11/threading.py\", line 320 in wait\n"
+                 "  File \"/usr/lib/python3.11/queue.py\", line 171 in get\n",
+                 "threading.py:320 in wait");
+}
+
+static void test_faulthandlers_threads_are_told_apart(void **state)
+{
+    (void)state;
+    assert_printed(ct_stack_parse_faulthandler,
+                   "Fatal Python error: Aborted\n\n"
+                   "Thread 0x00007f01 [loader] (most recent call first):\n"
+                   "  File \"/srv/data \"x\".py\", line 3 in load\n"
+                   "Current thread 0x00007f02 (most recent call first):\n"
+                   "  File \"/srv/train.py\", line 15\n"
+                   "Extension modules: numpy (total: 1)\n",
+                   "> main thread:\n>   /srv/train.py:15 in ?\n"
+                   "> thread loader:\n>   /srv/data \"x\".py:3 in load\n");
+}
+
+static void test_py_spys_json_is_read(void **state)
+{
+    (void)state;
+    static const char json[] =
+        "[{\"thread_id\":2,\"thread_name\":\"pin \\u001b[2J\",\"frames\":"
+        "[{\"name\":\"get\",\"filename\":\"/usr/lib/python3.11/queue.py\",\"line\":171}]},"
+        "{\"thread_name\":\"MainThread\",\"frames\":["
+        "{\"name\":\"sleep_long\",\"filename\":\"/srv/t.py\",\"line\":9,\"locals\":null},"
+        "{\"name\":\"<module>\",\"filename\":\"/srv/t.py\",\"line\":12}]}]";
+    assert_where(ct_stack_parse_py_spy, json, "t.py:9 in sleep_long");
+    assert_printed(ct_stack_parse_py_spy, json,
+                   "> main thread MainThread:\n>   /srv/t.py:9 in sleep_long\n"
+                   ">   /srv/t.py:12 in <module>\n"
+                   "> thread pin ?[2J:\n>   /usr/lib/python3.11/queue.py:171 in get\n");
+}
+
+static void test_gdbs_frames_are_read(void **state)
+{
+    (void)state;
+    static const char gdb[] =
+        "[New LWP 43]\n"
+        "0x00007f in clock_nanosleep () from /lib/x86_64-linux-gnu/libc.so.6\n"
+        "\n"
+        "Thread 2 (Thread 0x7f (LWP 43) \"helper\"):\n"
+        "#0  __futex_wait (word=0x1, val=2) at ./nptl/futex.c:57\n"
+        "#1  0x00007f in pthread_cond_wait@@GLIBC_2.3.2 () from /lib/libc.so.6\n"
+        "\n"
+        "Thread 1 (Thread 0x7e (LWP 42) \"work\"):\n"
+        "#0  0x00007f in clock_nanosleep () from /lib/libc.so.6\n"
+        "#1  0x000055 in ns::loop<int> (n=3) at /srv/work.cc:12\n"
+        "#2  main () at /srv/work.cc:20\n";
+    assert_where(ct_stack_parse_native, gdb, "work.cc:12 in ns::loop<int>, inside clock_nanosleep");
+    assert_printed(ct_stack_parse_native, gdb,
+                   "> main thread work:\n>   /lib/libc.so.6 in clock_nanosleep\n"
+                   ">   /srv/work.cc:12 in ns::loop<int>\n>   /srv/work.cc:20 in main\n"
+                   "> thread helper:\n>   ./nptl/futex.c:57 in __futex_wait\n"
+                   ">   /lib/libc.so.6 in pthread_cond_wait@@GLIBC_2.3.2\n");
+}
+
+static void test_eu_stacks_frames_are_read(void **state)
+{
+    (void)state;
+    static const char eu_stack[] = "PID 42 - process\n"
+                                   "TID 42:\n"
+                                   "#0  0x00007f8d9c0d2a7a __nanosleep\n"
+                                   "#1  0x000055e1c8a7c14d work\n"
+                                   "    /srv/work.c:8:2\n"
+                                   "TID 43:\n"
+                                   "#0  0x00007f8d9c0d2a7b __poll\n";
+    assert_where(ct_stack_parse_native, eu_stack, "work.c:8 in work, inside __nanosleep");
+    assert_printed(ct_stack_parse_native, eu_stack,
+                   "> main thread 42:\n>   __nanosleep\n>   /srv/work.c:8 in work\n"
+                   "> thread 43:\n>   __poll\n");
+}
+
+static void test_text_without_a_frame_is_refused(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "",
+        "\n",
+        "Thread 0x1 (most recent call first):\n  <no Python frame>\n",
+        "[1,2",
+        "ptrace: Operation not permitted.\n",
+        "{}",
+        "[[[[[[",
+        "TID \n",
+        "Thread \n",
+    };
+    static const parse_fn parsers[] = {ct_stack_parse_faulthandler, ct_stack_parse_py_spy,
+                                       ct_stack_parse_native};
+    for (size_t t = 0; t < sizeof(texts) / sizeof(texts[0]); t++) {
+        for (size_t p = 0; p < sizeof(parsers) / sizeof(parsers[0]); p++) {
+            struct ct_stack stack = {0};
+            struct ct_buf out = CT_BUF_INIT;
+            assert_int_equal(parsers[p](texts[t], strlen(texts[t]), &stack), CT_EFORMAT);
+            assert_int_equal(ct_stack_print_where(&stack, &out), 0);
+            assert_int_equal(out.len, 0);
+            ct_stack_fini(&stack);
+        }
+    }
+}
+
+static void test_odd_frames_are_taken_as_far_as_they_go(void **state)
+{
+    (void)state;
+    assert_where(ct_stack_parse_native, "#\n", "");
+    assert_where(ct_stack_parse_native, "#0  0x1", "");
+    assert_where(ct_stack_parse_native, "#0  f () at :9", "f");
+    assert_where(ct_stack_parse_native, "#0  f () at a:99999999999", "a:99999999999 in f");
+    assert_where(ct_stack_parse_faulthandler, "File \"x\", line 3 in a\x1b[2J\n", "x:3 in a?[2J");
+    assert_where(ct_stack_parse_faulthandler, "File \"x\", line -3 in a\n", "x in a");
+    assert_where(ct_stack_parse_py_spy, "[{\"frames\":[{\"line\":1e99,\"name\":5},3]}]", "");
+}
+
+static void test_too_much_is_cut_and_said(void **state)
+{
+    (void)state;
+    struct ct_buf text = CT_BUF_INIT, out = CT_BUF_INIT;
+    struct ct_stack stack = {0};
+    for (int i = 0; i < CT_STACK_THREADS_MAX + 1; i++) {
+        ct_buf_addf(&text, "TID %d:\n", i);
+        for (int frame = 0; frame < 10; frame++) {
+            ct_buf_addf(&text, "#%d  0x1 f%0*d\n", frame, CT_STACK_NAME_MAX * 2, frame);
+        }
+    }
+    assert_int_equal(ct_stack_parse_native(ct_buf_cstr(&text), text.len, &stack), 0);
+    assert_true(stack.cut);
+    assert_int_equal(stack.frame_count, CT_STACK_FRAMES_MAX);
+    assert_int_equal(stack.thread_count, CT_STACK_THREADS_MAX);
+    assert_int_equal(strlen(stack.frames[0].function), CT_STACK_NAME_MAX - 1);
+    assert_int_equal(ct_stack_print(&stack, "", &out), 0);
+    assert_non_null(strstr(ct_buf_cstr(&out), "(more frames or threads are left out)\n"));
+    ct_buf_fini(&text);
+    ct_buf_fini(&out);
+    ct_stack_fini(&stack);
+}
+
+static int parse_and_print(void *data)
+{
+    (void)data;
+    struct ct_stack stack = {0};
+    struct ct_buf out = CT_BUF_INIT;
+    int rc = ct_stack_parse_faulthandler(faulthandler, sizeof(faulthandler) - 1, &stack);
+    rc = rc == 0 ? ct_stack_print(&stack, "", &out) : rc;
+    ct_buf_fini(&out);
+    ct_stack_fini(&stack);
+    return rc;
+}
+
+static void test_memory_that_runs_out_leaves_nothing(void **state)
+{
+    (void)state;
+    assert_in_range(ct_fault_sweep(parse_and_print, NULL, 0), 3, 100);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_users_line_of_the_main_thread_is_found),
+        cmocka_unit_test(test_faulthandlers_threads_are_told_apart),
+        cmocka_unit_test(test_py_spys_json_is_read),
+        cmocka_unit_test(test_gdbs_frames_are_read),
+        cmocka_unit_test(test_eu_stacks_frames_are_read),
+        cmocka_unit_test(test_text_without_a_frame_is_refused),
+        cmocka_unit_test(test_odd_frames_are_taken_as_far_as_they_go),
+        cmocka_unit_test(test_too_much_is_cut_and_said),
+        cmocka_unit_test(test_memory_that_runs_out_leaves_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -4,10 +4,12 @@
  * 2 unreachable, 3 usage.
  */
 #include "common/file.h"
+#include "rendezvous/admission/token.h"
 #include "rendezvous/ctrdzvd/daemon_options.h"
 #include "rendezvous/ctrun-stat/stat_ask.h"
 #include "rendezvous/ctrun-stat/stat_jobs.h"
 #include "rendezvous/ctrun-stat/stat_options.h"
+#include "rendezvous/ctrun-stat/stat_stacks.h"
 #include "rendezvous/ctrun-stat/stat_table.h"
 #include "rendezvous/ctrun-stat/stat_watch_uv.h"
 #include "rendezvous/wire/json.h"
@@ -28,7 +30,9 @@ static int print(const struct ct_stat_options *options, const char *where, const
 {
     struct ct_buf text = CT_BUF_INIT;
     int rc = 0;
-    if (options->action == CT_STAT_JSON) {
+    if (options->action == CT_STAT_STACKS) {
+        rc = ct_stat_stacks(options, getenv(CT_TOKEN_ENV), status, &text, err);
+    } else if (options->action == CT_STAT_JSON) {
         rc = ct_json_print(status, &text);
     } else if (options->action == CT_STAT_HEALTH) {
         rc = ct_stat_health(status, &text);
@@ -36,9 +40,9 @@ static int print(const struct ct_stat_options *options, const char *where, const
         rc = ct_stat_table(status, where, &text);
         ct_buf_addf(&text, "%s", options->watch ? "\n" : "");
     }
-    if (rc != 0 || ct_buf_status(&text) != 0) {
-        rc = ct_err_set(err, rc != 0 ? rc : CT_ENOMEM, "out of memory");
-    } else if (ct_fd_write_all(STDOUT_FILENO, ct_buf_bytes(&text), text.len) != 0) {
+    if (rc == CT_ENOMEM || ct_buf_status(&text) != 0) {
+        rc = ct_err_set(err, CT_ENOMEM, "out of memory");
+    } else if (rc == 0 && ct_fd_write_all(STDOUT_FILENO, ct_buf_bytes(&text), text.len) != 0) {
         rc = ct_err_set(err, CT_EIO, "cannot write to standard output");
     }
     ct_buf_fini(&text);

@@ -15,7 +15,8 @@
 #define MAX_TIMEOUT_S 3600
 
 const char ct_stat_help[] =
-    "usage: ctrun-stat [--json | --health] [--watch] [--timeout SECONDS] [HOST[:PORT] | PORT]\n"
+    "usage: ctrun-stat [--json | --health | --stacks] [--watch] [--timeout SECONDS]\n"
+    "                  [HOST[:PORT] | PORT]\n"
     "\n"
     "Shows the status of a job and its store. Without HOST it asks the store at MASTER_ADDR\n"
     "and MASTER_PORT. If these are not set, it looks for this user's jobs on this machine: it\n"
@@ -24,6 +25,8 @@ const char ct_stat_help[] =
     "\n"
     "  --json             print the status as JSON, see ctstatus(5)\n"
     "  --health           print only healthy, or degraded and why, in one line\n"
+    "  --stacks           print where the workers stand: the lines of their programs\n"
+    "  --token-file FILE  for --stacks: the secret of the job's machines; else CTRUN_TOKEN\n"
     "  --watch            ask again every second; keys on a terminal: s sorts, g groups,\n"
     "                     arrows scroll, q quits\n"
     "  --timeout SECONDS  how long to wait for an answer (default 5)\n"
@@ -71,19 +74,21 @@ static int find_endpoint(const char *argument, const char *master_addr, const ch
 static int take_form(enum ct_stat_action form, struct ct_stat_options *o, struct ct_err *err)
 {
     if (o->action != CT_STAT_TABLE && o->action != form) {
-        return ct_err_set(err, CT_EINVAL, "--json and --health exclude each other");
+        return ct_err_set(err, CT_EINVAL, "--json, --health and --stacks exclude each other");
     }
     o->action = form;
     return 0;
 }
 
-enum option { JSON, HEALTH, WATCH, TIMEOUT, VERSION, HELP };
+enum option { JSON, HEALTH, STACKS, TOKEN_FILE, WATCH, TIMEOUT, VERSION, HELP };
 
 static struct ct_option option_at(size_t index)
 {
     static const struct ct_option table[] = {
         [JSON] = {"json"},
         [HEALTH] = {"health"},
+        [STACKS] = {"stacks"},
+        [TOKEN_FILE] = {"token-file", .value = CT_VALUE_NEEDED},
         [WATCH] = {"watch"},
         [TIMEOUT] = {"timeout", .value = CT_VALUE_NEEDED},
         [VERSION] = {"version", 'V'},
@@ -101,6 +106,11 @@ static int take(enum option option, const char *value, struct ct_stat_options *o
         return take_form(CT_STAT_JSON, o, err);
     case HEALTH:
         return take_form(CT_STAT_HEALTH, o, err);
+    case STACKS:
+        return take_form(CT_STAT_STACKS, o, err);
+    case TOKEN_FILE:
+        o->token_file = value;
+        return 0;
     case WATCH:
         o->watch = true;
         return 0;

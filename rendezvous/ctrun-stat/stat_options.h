@@ -14,6 +14,7 @@ enum ct_stat_action {
     CT_STAT_TABLE,
     CT_STAT_JSON,
     CT_STAT_HEALTH,
+    CT_STAT_STACKS,
     CT_STAT_VERSION,
     CT_STAT_HELP,
 };
@@ -22,6 +23,7 @@ struct ct_stat_options {
     enum ct_stat_action action;
     bool watch;
     int timeout_s;
+    const char *token_file; /* NULL = none is named */
     struct ct_endpoint where;
     bool where_is_default; /* neither an argument nor a variable named it */
 };

@@ -77,7 +77,7 @@ static void on_answer(void *data, int code, const char *text)
 /* Finds the worker and what is asked of it. Only kinds that the page uses are passed on. */
 static const char *parse(const char *path, int *job, int *rank)
 {
-    static const char *const kinds[] = {CT_QUERY_OUTPUT};
+    static const char *const kinds[] = {CT_QUERY_OUTPUT, CT_QUERY_STACK, CT_QUERY_STACKS};
     const char *text = path + sizeof(CT_PAGE_ASK_PATH) - 1;
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         size_t len = strlen(kinds[i]);

@@ -285,10 +285,23 @@ function useLink() {
 useLink();
 window.addEventListener("hashchange", useLink);
 
-/* Asks the worker's machine for its last lines; "" if nobody tells them. */
-function askLines(job, rank) {
-  return ask("/page/ask/output/" + job + "/" + rank, "POST").then((answer) => typeof answer.text === "string" ? answer.text : "");
+/* Asks the worker's machine for its last lines, or for its stack; "" if nobody tells. */
+function askWorker(kind, job, rank) {
+  return ask("/page/ask/" + kind + "/" + job + "/" + rank, "POST")
+    .then((answer) => String(answer.text || answer.error || ""));
 }
+
+/* Shows a text in an element, and hides the element without one. */
+function showText(id, text) { at(id).textContent = text; at(id).hidden = text === ""; }
+
+at("ask-stack").addEventListener("click", () => {
+  const i = shown, place = places[where[i]];
+  if (i < 0 || !place) return;
+  showText("stack", "asking rank " + rankOf(i) + " ...");
+  askWorker("stack", place.job, rankOf(i)).then((text) => {
+    if (shown === i) showText("stack", text || "no answer");
+  });
+});
 
 function hideFacts() { shown = -1; at("facts").hidden = true; }
 
@@ -300,6 +313,7 @@ function fact(list, name, value) {
 function showFacts(i) {
   const place = places[where[i]];
   if (!place) return;
+  if (shown !== i) showText("stack", "");
   shown = i;
   const rank = rankOf(i), failure = [...(frame.jobs[place.job].failures || [])].reverse().find((f) => f.rank === rank);
   ask("/page/rank/" + place.job + "/" + rank).then((answer) => {
@@ -322,12 +336,12 @@ function showFacts(i) {
     fact(list, "memory", w.rss_bytes ? bytes(w.rss_bytes) : "");
     if (failure) fact(list, "failure", failure.reason);
     const tail = answer.tail || [];
-    const showLines = (text) => { at("tail").textContent = text; at("tail").hidden = text === ""; };
-    showLines(tail.join("\n"));
+    showText("tail", tail.join("\n"));
     at("locked").hidden = !answer.locked;
+    at("ask-stack").hidden = answer.locked || state[i] !== RUNNING;
     at("facts").hidden = false;
     if (tail.length === 0 && !answer.locked && state[i] !== NOBODY)
-      askLines(place.job, rank).then((text) => { if (shown === i) showLines(text); });
+      askWorker("output", place.job, rank).then((text) => { if (shown === i) showText("tail", text); });
   });
 }
 

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * ctrun-stat --stacks: asks each machine of a job where its workers stand.
+ */
+#ifndef CT_RENDEZVOUS_CTRUN_STAT_STAT_STACKS_H
+#define CT_RENDEZVOUS_CTRUN_STAT_STAT_STACKS_H
+
+#include "common/buf.h"
+#include "common/err.h"
+#include "rendezvous/ctrun-stat/stat_options.h"
+
+struct cJSON;
+
+/* Asks the machines in `status`, one after the other, and appends their answers below a line with
+ * the machine's name. A machine that does not answer has a line that says why. `token_env` is the
+ * value of CT_TOKEN_ENV, or NULL. CT_ENOENT if no workers run; CT_ENOMEM; errors of
+ * ct_token_find(). */
+CT_MUST_CHECK int ct_stat_stacks(const struct ct_stat_options *options, const char *token_env,
+                                 const struct cJSON *status, struct ct_buf *out,
+                                 struct ct_err *err);
+
+#endif

@@ -360,8 +360,26 @@ class OfCtrun(Page):
         page.wait_for("bearer && location.hash === ''", "the key")
         page.run("choose(0), showFacts(0)")
         page.wait_for("/stdout:\\n<b>out<.b>\\nstderr:\\nthe word/.test(document.getElementById('tail').textContent)", "the lines")
+        self.assertEqual(page.run("document.getElementById('stack').hidden"), True)
+        page.run("document.getElementById('ask-stack').click()")
+        page.wait_for("/(is at .|no stack of rank 0)/.test(document.getElementById('stack').textContent)", "its stack")
         self.assertEqual(page.run("document.querySelectorAll('main b').length"), 0)
         self.assertEqual(page.console, [])
+
+    def test_only_who_has_the_key_is_shown_a_stack(self):
+        self.running("--token-file", str(self.token))
+        for wrong in (None, "x", "0" * 64):
+            headers = {"Authorization": "Bearer " + wrong} if wrong else {}
+            self.assertEqual(self.ask("/page/ask/stack/0/0", "POST", **headers).status, 403, wrong)
+        if browser.find() is None:
+            self.skipTest("no browser is installed (Debian's package chromium)")
+        page = browser.Browser(self.tmp / "profile")
+        self.addCleanup(page.close)
+        page.open(f"http://127.0.0.1:{self.port}/")
+        page.wait_for("state[0] === RUNNING", "the worker runs")
+        page.run("choose(0), showFacts(0)")
+        page.wait_for("!document.getElementById('locked').hidden", "the words that say why")
+        self.assertEqual(page.run("document.getElementById('ask-stack').hidden"), True)
 
     def test_a_link_in_a_browser(self):
         if browser.find() is None:

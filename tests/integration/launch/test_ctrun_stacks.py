@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where workers stand: at a hang, and when somebody asks. py-spy is a script here, which tells the place
+that the worker has written into a file; real stacks are read in tests/integration/torch/test_torch_hang.py."""
+
+import http.server
+import json
+import os
+import signal
+import socket
+import socketserver
+import threading
+import unittest
+
+import testlib
+from testlib import wait_until
+
+# Lives for a while, writes where it stands, then does as its rank is told.
+WORKER = """
+import ctypes, os, signal, sys, threading, time
+folder, what = sys.argv[1:3]
+while time.process_time() < 1.2:
+    pass
+alone = os.environ["RANK"] == "1" and os.environ["CTRUN_GENERATION"] == "0"
+line = 7 if alone or what == "apart" and os.environ["RANK"] == "2" else 20
+with open(f"{folder}/{os.getpid()}", "w") as f:
+    f.write(str(line))
+print("standing", flush=True)
+if alone and what == "sleep":
+    time.sleep(1000)  # sleep
+if alone and what == "stop":
+    os.kill(os.getpid(), signal.SIGSTOP)  # stop
+if alone and what == "hold":
+    ctypes.PyDLL(None).sleep(1000)  # hold
+while alone and what == "loop":
+    pass
+while os.environ["CTRUN_GENERATION"] == "0":
+    threading.Event().wait()
+"""
+# Goes through steps in which rank 1 works and the others wait for it.
+SLOW = """
+import ctypes, os, random, sys, time
+worker = ctypes.CDLL(sys.argv[2])
+job = ctypes.c_void_p()
+assert worker.ctw_job_open(None, ctypes.byref(job), None) == 0
+COMPUTE, COLLECTIVE, DONE = 2, 3, 5
+end = time.monotonic() + 36
+slow = os.environ["RANK"] == "1"
+with open(f"{sys.argv[1]}/{os.getpid()}", "w") as f:
+    f.write("7" if slow else "20")
+step = 0
+while time.monotonic() < end:
+    pause = random.uniform(0.2, 0.6)
+    worker.ctw_progress(job, COMPUTE, ctypes.c_int64(step))
+    time.sleep(pause if slow else pause / 10)
+    worker.ctw_progress(job, COLLECTIVE, ctypes.c_int64(step))
+    time.sleep(pause / 10 if slow else pause)
+    step += 1
+worker.ctw_progress(job, DONE, ctypes.c_int64(step))
+"""
+# dump --json --nonblocking --pid PID
+PY_SPY = """#!/bin/sh
+line=$(cat "{folder}/$5") || exit 1
+printf '[{{"thread_name":"MainThread","frames":['
+printf '{{"name":"all_reduce","filename":"/venv/lib/python3/site-packages/torch/x.py","line":3}},'
+printf '{{"name":"st\\\\u001b[2Jep","filename":"/srv/train.py","line":%d}}]}}]\\n' "$line"
+"""
+
+
+class Stacks(testlib.Case):
+    def setUp(self):
+        super().setUp()
+        self.worker = self.script("worker.py", WORKER)
+        self.folder = self.tmp / "places"
+        self.folder.mkdir()
+        self.tools = self.tmp / "tools"
+        self.tools.mkdir()
+
+    def install_py_spy(self, text=PY_SPY):
+        path = self.tools / "py-spy"
+        path.write_text(text.format(folder=self.folder))
+        path.chmod(0o755)
+
+    def run_worker(self, what, *args):
+        env = {"PATH": f"{self.tools}:{os.environ['PATH']}"}
+        return self.ctrun("-n", "4", "--hang-timeout", "2", *args, self.worker, self.folder, what, env=env, deadline=90)
+
+    def test_the_line_of_the_suspect_is_in_the_report(self):
+        self.install_py_spy()
+        path = self.tmp / "report.json"
+        result = self.run_worker("sleep", "--on-hang", "abort", "--report", path)
+        self.assertEqual(result.code, 122, result)
+        where = "train.py:7 in st?[2Jep, inside all_reduce"
+        self.assertIn(f"ctrun: rank 1 is at {where}\n", result.err)
+        self.assertIn("ctrun: ranks 0, 2-3 are at train.py:20 in st?[2Jep, inside all_reduce\n", result.err)
+        self.assertIn("ctrun: stack of rank 1, from py-spy:\n    main thread MainThread:\n", result.err)
+        failure = json.loads(path.read_text())["first_failure"]
+        self.assertIn(f" s at {where}", failure["what"])
+        self.assertIn("/srv/train.py:7 in st?[2Jep\n", failure["traceback"])
+
+    def test_a_rank_on_another_line_is_named_and_killed(self):
+        self.install_py_spy()
+        result = self.run_worker("wait", "--max-restarts", "1")
+        self.assertEqual(result.code, 0, result)
+        self.assertIn(": all ranks wait and none stands out\n", result.err)
+        self.assertIn("ctrun: rank 1 is on another line than all others\n", result.err)
+        self.assertRegex(result.err, r"ctrun: rank 1 failed on \S+: process \d+ hung: .* at train.py:7 in ")
+        self.assertIn("restarting the job (restart 1 of 1)", result.err)
+
+    def test_two_that_differ_are_not_blamed(self):
+        self.install_py_spy()
+        result = self.run_worker("apart", "--on-hang", "abort")
+        self.assertEqual(result.code, 122, result)
+        self.assertNotRegex(result.err, r"rank \d (hung|hangs|failed)|on another line")
+        self.assertIn("ctrun: ranks 0, 3 are at train.py:20 in ", result.err)
+        self.assertIn("ctrun: ranks 1-2 are at train.py:7 in ", result.err)
+
+    def test_an_endless_loop_is_found(self):
+        self.install_py_spy()
+        result = self.run_worker("loop", "--on-hang", "abort")
+        self.assertEqual(result.code, 122, result)
+        self.assertRegex(result.err, r"ctrun: rank 1 hangs: the others have waited for it for .*: it uses the CPU, but")
+        self.assertIn("ctrun: rank 1 is at train.py:7 in ", result.err)
+        self.assertEqual(result.err.count("rank 1 hangs"), 1, result)
+
+    @unittest.skipUnless(os.environ["SANITIZE"] == "none", "Python cannot load a library with sanitizers")
+    def test_a_slow_worker_is_named_and_not_killed(self):
+        self.install_py_spy()
+        slow, library = self.script("slow.py", SLOW), testlib.program("worker/libctworker.so")
+        result = self.ctrun("-n", "3", "--slow-factor", "2", slow, self.folder, library,
+                            env={"PATH": f"{self.tools}:{os.environ['PATH']}"}, deadline=120)  # fmt: skip
+        self.assertEqual(result.code, 0, result)
+        self.assertRegex(result.err, r"\Actrun: rank 1 is slow: it worked for \d+ % of the last 15 s, and the other workers of "
+                         r"this machine for \d+ %, who wait for it otherwise\nctrun: rank 1 is at train.py:7 in .*\n"
+                         r"ctrun: ranks 0, 2 are at train.py:20 in .*\nctrun: stack of rank 1, from py-spy:\n")  # fmt: skip
+        self.assertEqual(result.err.count(" is slow"), 1)
+
+    def test_off_asks_nobody(self):
+        self.install_py_spy()
+        result = self.run_worker("sleep", "--on-hang", "abort", "--hang-stacks", "off")
+        self.assertEqual(result.code, 122, result)
+        self.assertNotIn("train.py", result.err)
+
+    def run_without_tools(self, what, *args):
+        return self.ctrun("-n", "3", "--hang-timeout", "2", "--on-hang", "abort", *args, self.worker, self.folder, what,
+                          env={"PATH": "/usr/bin:/bin"}, deadline=90)  # fmt: skip
+
+    @unittest.skipIf(os.path.exists("/usr/bin/py-spy"), "py-spy is installed")
+    def test_without_py_spy_it_says_what_to_install(self):
+        result = self.run_without_tools("sleep")
+        self.assertEqual(result.code, 122, result)
+        self.assertIn("ctrun: no stack of rank 1\n", result.err)
+        self.assertIn("ctrun: to see the lines of Python programs: pip install py-spy\n", result.err)
+
+    @unittest.skipIf(os.path.exists("/usr/bin/py-spy"), "py-spy is installed")
+    def test_without_py_spy_a_worker_that_is_killed_writes_its_stack(self):
+        lines = WORKER.splitlines()
+        path = self.tmp / "report.json"
+        for what in ("sleep", "stop", "hold"):
+            result = self.run_without_tools(what, "--report", path)
+            self.assertEqual(result.code, 122, result)
+            number = 1 + next(i for i, line in enumerate(lines) if line.endswith(f"# {what}"))
+            where = f"worker.py:{number} in <module>"
+            self.assertRegex(result.err, rf"ctrun: rank 1 failed on \S+: process \d+ hung: .* at {where}")
+            self.assertIn(f"worker.py:{number} in <module>\n", json.loads(path.read_text())["first_failure"]["traceback"])
+
+    def test_a_user_who_wants_no_stack_of_python_gets_none(self):
+        env = {"PATH": f"{self.tools}:/usr/bin:/bin", "PYTHONFAULTHANDLER": ""}
+        self.install_py_spy("#!/bin/sh\nexit 1\n")
+        result = self.ctrun("-n", "3", "--hang-timeout", "2", "--on-hang", "abort", self.worker, self.folder, "sleep",
+                            env=env, deadline=90)  # fmt: skip
+        self.assertEqual(result.code, 122, result)
+        self.assertNotIn("Fatal Python error", result.err)
+        self.assertRegex(result.err, r"ctrun: rank 1 failed on \S+: process \d+ hung: ")
+
+    def test_sigquit_shows_where_the_workers_stand_and_ends_them(self):
+        self.install_py_spy()
+        env = {"PATH": f"{self.tools}:{os.environ['PATH']}"}
+        job = self.start_ctrun("-n", "4", self.worker, self.folder, "wait", env=env)
+        wait_until(lambda: job.out.count("standing") == 4, "all workers stand")
+        job.signal(signal.SIGQUIT)
+        result = job.wait(60)
+        self.assertEqual(result.code, 128 + signal.SIGQUIT, result)
+        self.assertIn("ctrun: received SIGQUIT: stopping 4 workers\n", result.err)
+        self.assertIn("ctrun: rank 1 is at train.py:7 in ", result.err)
+        self.assertIn("ctrun: ranks 0, 2-3 are at train.py:20 in ", result.err)
+
+    def test_a_second_sigquit_does_not_wait_for_an_answer(self):
+        self.install_py_spy("#!/bin/sh\nexec sleep 1000\n")
+        env = {"PATH": f"{self.tools}:{os.environ['PATH']}"}
+        job = self.start_ctrun("-n", "4", "--hang-stacks", "60", self.worker, self.folder, "wait", env=env)
+        wait_until(lambda: job.out.count("standing") == 4, "all workers stand")
+        job.signal(signal.SIGQUIT)
+        job.wait_for("received SIGQUIT")
+        job.signal(signal.SIGQUIT)
+        result = job.wait(30)
+        self.assertEqual(result.code, 128 + signal.SIGQUIT, result)
+        self.assertNotIn("no stack of", result.err)
+        self.assertNotIn("left behind", result.err)
+
+    def run_two_machines(self, what, *args):
+        """Two machines with two workers each, of which none stands out to the machines."""
+        self.install_py_spy()
+        env = {"PATH": f"{self.tools}:{os.environ['PATH']}"}
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = probe.getsockname()[1]
+        jobs = [
+            self.start_ctrun(
+                "-n", "2", "--nnodes", "2", "--node-rank", rank, "--master-addr", "127.0.0.1", "--master-port", port,
+                "--hang-timeout", "2", "--rdzv-conf", "heartbeat_timeout=1.5", *args,
+                self.worker, self.folder, what, env=env,
+            )
+            for rank in range(2)
+        ]  # fmt: skip
+        return [job.wait(90) for job in jobs]
+
+    def test_machines_find_the_rank_that_is_on_another_line(self):
+        results = self.run_two_machines("wait", "--max-restarts", "1")
+        for result in results:
+            self.assertEqual(result.code, 0, result)
+            self.assertRegex(result.err, r"ctrun: rank 1 is on another line than all others; it runs on \S+, "
+                             r"at /srv/train\.py:7 st\?\[2Jep\n")  # fmt: skip
+        self.assertRegex(results[0].err, r"ctrun: rank 1 is at train.py:7 in ")
+        self.assertRegex(results[0].err, r"ctrun: rank 1 failed on \S+: process \d+ hung: .* at train.py:7 in ")
+        self.assertRegex(results[1].err, r"ctrun: the job hangs: no rank of the job has moved for .*, and none stands out\n")
+        self.assertRegex(results[1].err, r"ctrun: ranks 2-3 are at train.py:20 in ")
+
+    def test_machines_of_which_no_worker_stands_out_name_none(self):
+        results = self.run_two_machines("apart", "--on-hang", "abort")
+        for result in results:
+            self.assertEqual(result.code, 122, result)
+            self.assertNotRegex(result.err, r"rank \d (hung|hangs)|on another line")
+        self.assertRegex(results[0].err, r"ctrun: rank 1 is at train.py:7 in ")
+        self.assertRegex(results[1].err, r"ctrun: rank 2 is at train.py:7 in ")
+        self.assertRegex(results[0].err, r"ctrun: the job hung on \S+: no rank has moved for ")
+
+
+class WorkerServer(http.server.BaseHTTPRequestHandler):
+    """As PyTorch's, which a program starts at the path that ctrun gives it."""
+
+    def do_POST(self):
+        text = b'Thread 0x1 (most recent call first):\n  File "/srv/served.py", line 5 in f\n'
+        if not self.path.endswith("dump_traceback"):
+            text = b"{}"
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, *_):
+        pass
+
+
+@unittest.skipUnless(os.environ.get("HAVE_HTTP") == "1", "this build has no HTTP")
+class Ask(testlib.Case):
+    def setUp(self):
+        super().setUp()
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            self.port = probe.getsockname()[1]
+        # Tells its socket; the test listens there in its place.
+        self.worker = self.script("worker.py", "import os, sys, time\nprint(os.environ['TORCH_WORKER_SERVER_SOCKET'], flush=True)\ntime.sleep(1000)\n")
+
+    def serve(self, path):
+        server = socketserver.ThreadingUnixStreamServer(path, WorkerServer)
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+
+    def running(self, *args):
+        job = self.start_ctrun("-n", "2", "--master-port", self.port, *args, self.worker)
+        wait_until(lambda: job.out.count("worker_server.sock") == 2, "both workers run")
+        paths = [line.split("] ")[-1] for line in job.out.splitlines()]
+        self.assertEqual(len(set(paths)), 2, paths)
+        self.serve(paths[0])
+        return job
+
+    def stacks(self, *args, env=None):
+        return self.run_program(testlib.program("ctrun-stat"), "--stacks", *args, self.port, env=env)
+
+    def test_ctrun_stat_shows_where_workers_stand(self):
+        self.running()
+        result = wait_until(lambda: (r := self.stacks()).code == 0 and r, "the job is told of")
+        self.assertRegex(result.out, r"\A\S+:\n")
+        self.assertRegex(result.out, r"  rank [01] is at served.py:5 in f\n")
+        self.assertRegex(result.out, r"  no stack of rank [01]\n")
+        self.assertRegex(result.out, r"  stack of rank [01], from PyTorch's worker server:\n")
+
+    def test_a_token_is_needed(self):
+        token = self.tmp / "token"
+        token.write_text("s" * 40 + "\n")
+        token.chmod(0o600)
+        self.running("--token-file", token)
+        refused = wait_until(lambda: (r := self.stacks()).code == 0 and r, "the job is told of")
+        self.assertIn("the job has a token: give it with --token-file or CTRUN_TOKEN\n", refused.out)
+        self.assertNotIn("served.py", refused.out)
+        for args, env in ((("--token-file", token), None), ((), {"CTRUN_TOKEN": "s" * 40})):
+            self.assertIn("served.py:5", self.stacks(*args, env=env).out)
+        wrong = self.stacks("--token-file", self.tmp / "none")
+        self.assertEqual(wrong.code, 2, wrong)
+        self.assert_one_line(wrong.err)
+
+    def test_without_a_job(self):
+        self.assertEqual(self.stacks().code, 2)
+
+
+if __name__ == "__main__":
+    testlib.main()

@@ -353,6 +353,18 @@ static void tell_of_another(struct ct_hang_monitor *monitor, const struct ct_han
     ct_output_say(monitor->output, CT_OUTPUT_ERR, line, (size_t)len);
 }
 
+/* Returns the worker for which a verdict stands: the suspect, or if nobody is named, or it has
+ * ended, the first one that lives. */
+static int choose_worker(struct ct_hang_monitor *monitor, int local_rank)
+{
+    for (int i = 0; pid_of(monitor, local_rank) == 0 && i < monitor->job->resolved->workers; i++) {
+        if (pid_of(monitor, i) != 0) {
+            return i;
+        }
+    }
+    return local_rank;
+}
+
 /* No rank stands out, so each machine tells the membership where its workers stand. */
 static void answer_verdict(struct ct_hang_monitor *monitor, const struct ct_hang_vote *verdict,
                            bool is_here)
@@ -388,9 +400,10 @@ static void take_last_verdict(struct ct_hang_monitor *monitor, const struct ct_h
         ct_output_say(monitor->output, CT_OUTPUT_ERR, line, (size_t)len);
     }
     if (is_here) {
+        bool is_alive = verdict->kind == CT_HANG_VOTE_NAMED && pid_of(monitor, local_rank) != 0;
         monitor->verdict = (struct ct_hang_verdict){
-            .reason = verdict->kind == CT_HANG_VOTE_NAMED ? CT_HANG_BUSY : CT_HANG_ALL,
-            .local_rank = local_rank,
+            .reason = is_alive ? CT_HANG_BUSY : CT_HANG_ALL,
+            .local_rank = choose_worker(monitor, local_rank),
             .still_ns = verdict->still_ms * CT_NS_PER_MS,
         };
         act(monitor);
@@ -398,13 +411,18 @@ static void take_last_verdict(struct ct_hang_monitor *monitor, const struct ct_h
 }
 
 void ct_hang_monitor_take_job_verdict(struct ct_hang_monitor *monitor,
-                                      const struct ct_hang_vote *verdict, const char *text)
+                                      const struct ct_hang_vote *given, const char *text)
 {
-    int local_rank = verdict->rank - monitor->worker_env->first_rank;
+    struct ct_hang_vote own = *given, *verdict = &own;
+    int first = monitor->worker_env->first_rank, local_rank = verdict->rank - first;
     bool is_here = local_rank >= 0 && local_rank < monitor->job->resolved->workers;
     if (monitor->sampler == NULL || *monitor->stopping || !ct_hang_vote_is_verdict(verdict) ||
         verdict->generation != monitor->worker_env->generation) {
         return;
+    }
+    if (is_here && verdict->kind == CT_HANG_VOTE_ALL) {
+        local_rank = choose_worker(monitor, local_rank);
+        verdict->rank = first + local_rank;
     }
     if (verdict->asks) {
         answer_verdict(monitor, verdict, is_here);

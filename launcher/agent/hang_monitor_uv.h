@@ -62,7 +62,7 @@ void ct_hang_monitor_vote(const struct ct_hang_monitor *monitor, struct ct_hang_
 
 /* Takes the verdict on all machines' votes from the membership. `text` is as in struct ct_msg. */
 void ct_hang_monitor_take_job_verdict(struct ct_hang_monitor *monitor,
-                                      const struct ct_hang_vote *verdict, const char *text);
+                                      const struct ct_hang_vote *given, const char *text);
 
 void ct_hang_monitor_close(struct ct_hang_monitor *monitor); /* repeated calls are allowed */
 

@@ -57,17 +57,38 @@ static bool sum_up(const struct ct_members *m, struct ct_hang_votes *sum)
     return true;
 }
 
-static const char *host_of_rank(const struct ct_members *m, int rank)
+static const struct ct_member *member_of_rank(const struct ct_members *m, int rank)
 {
     EACH_MEMBER(m, pos)
     {
         const struct ct_member *member = MEMBER_OF(pos, link);
         if (member->in_world && rank >= member->first_rank &&
             rank - member->first_rank < member->workers) {
-            return member->host;
+            return member;
         }
     }
-    return "";
+    return NULL;
+}
+
+static const char *host_of_rank(const struct ct_members *m, int rank)
+{
+    const struct ct_member *member = member_of_rank(m, rank);
+    return member != NULL ? member->host : "";
+}
+
+/* The lowest rank of a machine that has not finished. Where nobody stands out, that machine acts.
+ */
+static int lowest_unfinished(const struct ct_members *m)
+{
+    int lowest = m->world_size;
+    EACH_MEMBER(m, pos)
+    {
+        const struct ct_member *member = MEMBER_OF(pos, link);
+        if (member->in_world && !member->finished && member->first_rank < lowest) {
+            lowest = member->first_rank;
+        }
+    }
+    return lowest < m->world_size ? lowest : 0;
 }
 
 /* Sends a verdict to all of the world. */
@@ -132,6 +153,9 @@ void members_hang_vote(struct ct_members *m, struct ct_member *member,
         return;
     }
     m->hang_told = true;
+    if (verdict.kind == CT_HANG_VOTE_ALL) {
+        verdict.rank = lowest_unfinished(m);
+    }
     if (verdict.kind == CT_HANG_VOTE_ALL && all_can_stand(m)) {
         verdict.asks = true;
         forget_stands(m);
@@ -180,8 +204,9 @@ static void conclude(struct ct_members *m)
     m->stands_due_ns = NEVER;
     if (members_state(m) == STATE_RUNNING && verdict.generation == m->generation && m->hang_told) {
         int rank = judge_stands(m, &reason);
+        const struct ct_member *member = rank >= 0 ? member_of_rank(m, rank) : NULL;
         verdict.asks = false;
-        if (rank >= 0) {
+        if (member != NULL && !member->finished) { /* else nobody would act */
             verdict.kind = CT_HANG_VOTE_NAMED;
             verdict.rank = rank;
             (void)snprintf(text, sizeof(text), "%s", ct_buf_cstr(&reason));

@@ -25,6 +25,8 @@ line = 7 if alone or what == "apart" and os.environ["RANK"] == "2" else 20
 with open(f"{folder}/{os.getpid()}", "w") as f:
     f.write(str(line))
 print("standing", flush=True)
+if what == "leave" and os.environ["RANK"] == "0":
+    sys.exit()
 if alone and what == "sleep":
     time.sleep(1000)  # sleep
 if alone and what == "stop":
@@ -223,6 +225,12 @@ class Stacks(testlib.Case):
         self.assertRegex(results[0].err, r"ctrun: rank 1 failed on \S+: process \d+ hung: .* at train.py:7 in ")
         self.assertRegex(results[1].err, r"ctrun: the job hangs: no rank of the job has moved for .*, and none stands out\n")
         self.assertRegex(results[1].err, r"ctrun: ranks 2-3 are at train.py:20 in ")
+
+    def test_a_worker_that_left_early_on_another_machine_keeps_nobody_hanging(self):
+        results = self.run_two_machines("leave", "--on-hang", "abort")
+        for result in results:
+            self.assertEqual(result.code, 122, result)
+        self.assertRegex(results[0].err, r"ctrun: the job hung on \S+: no rank has moved for ")
 
     def test_machines_of_which_no_worker_stands_out_name_none(self):
         results = self.run_two_machines("apart", "--on-hang", "abort")

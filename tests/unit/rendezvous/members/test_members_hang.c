@@ -217,6 +217,26 @@ static void who_has_finished_is_not_asked_where_it_stands(void **state)
     end(&s);
 }
 
+/* Its workers have ended, so they can be neither asked nor killed. */
+static void a_machine_that_has_finished_is_not_named(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin_waiting(&s);
+    say(&s, 1, CT_MSG_FINISHED, 0);
+    for (int i = 0; i < 3; i++) {
+        s.now += S;
+        beat(&s, 2, CT_HANG_VOTE_WAITING, 2, 0);
+        beat(&s, 3, CT_HANG_VOTE_WAITING, 4, 0);
+    }
+    expect_verdict(&s, CT_HANG_VOTE_ALL, 2, true, "gpu-2");
+    tell_stands(&s, 1, 0, "[" AT("b") "," AT("a") "]");
+    tell_stands(&s, 2, 0, "[" AT("a") "," AT("a") "]");
+    tell_stands(&s, 3, 0, "[" AT("a") "," AT("a") "]");
+    expect_verdict(&s, CT_HANG_VOTE_ALL, 2, false, "gpu-2");
+    end(&s);
+}
+
 static void nobody_is_named_when_a_worker_moves_meanwhile(void **state)
 {
     struct scene s;
@@ -279,6 +299,7 @@ int main(void)
         cmocka_unit_test(answers_of_the_workers_may_name_a_rank),
         cmocka_unit_test(a_machine_that_does_not_answer_is_waited_for_in_vain),
         cmocka_unit_test(who_has_finished_is_not_asked_where_it_stands),
+        cmocka_unit_test(a_machine_that_has_finished_is_not_named),
         cmocka_unit_test(nobody_is_named_when_a_worker_moves_meanwhile),
         cmocka_unit_test(answers_of_a_world_that_is_over_are_dropped),
         cmocka_unit_test(an_older_ctrun_makes_the_first_verdict_the_last),

@@ -3,6 +3,7 @@
 package for it is needed: messages of JSON, each with a NUL behind it."""
 
 import base64
+import fcntl
 import json
 import os
 import select
@@ -36,11 +37,10 @@ class Browser:
         ]  # fmt: skip
 
         def give_pipes():
-            # The browser reads descriptor 3 and writes to descriptor 4.
-            read, write = os.dup(to_read), os.dup(from_write)
-            read, write = os.dup2(read, 13), os.dup2(write, 14)
-            os.dup2(read, 3)
-            os.dup2(write, 4)
+            # The browser reads descriptor 3 and writes to descriptor 4. Either pipe may have one of the two.
+            ends = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 5) for end in (to_read, from_write)]
+            os.dup2(ends[0], 3)
+            os.dup2(ends[1], 4)
 
         self.process = subprocess.Popen(
             command, close_fds=False, preexec_fn=give_pipes,
@@ -80,7 +80,10 @@ class Browser:
         """Takes what has come; waits for something until then."""
         if not select.select([self.come], [], [], max(0, end - time.monotonic()))[0]:
             raise TimeoutError("the browser says nothing")
-        self.text += os.read(self.come, 1 << 20)
+        come = os.read(self.come, 1 << 20)
+        if not come:
+            raise ConnectionError("the browser is gone")
+        self.text += come
         *messages, self.text = self.text.split(b"\0")
         for message in map(json.loads, messages):
             params, method = message.get("params", {}), message.get("method")

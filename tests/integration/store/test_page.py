@@ -137,7 +137,7 @@ class Answers(Page):
         self.assertLessEqual(len(text.encode()), 32768)
         answer, _ = self.asked("output/0/0", agent, "not today", ok=False)
         self.assertEqual((answer.status, json.loads(answer.text)), (200, {"error": "not today"}))
-        for path in ("output/0/2", "output/1/0", "output/0/-1", "output/0/", "output", "stacks/0/0", ""):
+        for path in ("output/0/2", "output/1/0", "output/0/-1", "output/0/", "output", "heap/0/0", ""):
             self.assertEqual(self.asked(path)[0].status, 404, path)
         strange = {"Origin": "http://evil.example"}
         self.assertEqual(self.ask("/page/ask/output/0/0", "POST", **strange).status, 403)

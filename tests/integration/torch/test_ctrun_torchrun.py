@@ -76,6 +76,7 @@ DIFFERENCES = {
     "CTRUN_SNAPSHOT": ("ctrun's own, with restarts", r"/proc/\d+/fd/\d+"),
     "CTRUN_HANDOVER": ("ctrun's own, with restarts", r"/proc/\d+/fd/\d+:\d+"),
     "CTRUN_PROGRESS": ("ctrun's own", r"/proc/\d+/fd/\d+:\d+"),
+    "TORCH_WORKER_SERVER_SOCKET": ("what ctrun asks at a hang", r"/.+"),
 }
 # The shell's or the test's own, not the launchers'.
 OUTSIDE = {"_", "SHLVL", "OLDPWD", "PWD", "CTRUN_TEST_COOKIE"}

@@ -266,17 +266,13 @@ static void begin_way(struct run *run, int index)
     const struct ct_probe_target *target = &run->probe->targets[index];
     struct question *question = &asked->questions[KIND_STACK];
     for (; asked->way < CT_PROBE_SOURCES; asked->way++) {
-        if (asked->way == CT_PROBE_WORKER_SERVER) {
-            if (run->connections == CT_PROBE_CONNECTIONS) {
-                return;
-            }
-            if (ask_server(run, target, "dump_traceback", question)) {
-                return;
-            }
-        } else if (run->programs == CT_PROBE_PROGRAMS) {
-            return; /* it begins when another program has ended */
-        } else if (start_program(run, asked, target->pid, run->probe->answers[index].python,
-                                 question)) {
+        bool server = asked->way == CT_PROBE_WORKER_SERVER;
+        bool full =
+            server ? run->connections == CT_PROBE_CONNECTIONS : run->programs == CT_PROBE_PROGRAMS;
+        /* A way that is full begins when another question has ended. */
+        if (full || (server ? ask_server(run, target, "dump_traceback", question)
+                            : start_program(run, asked, target->pid,
+                                            run->probe->answers[index].python, question))) {
             return;
         }
     }

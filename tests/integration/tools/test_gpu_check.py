@@ -120,15 +120,15 @@ class GpuCheck(testlib.Case):
             tool = self.start(*self.command("--only", "ceilings,kernels,wide,small,nccl,worlds"), env=self.env)
             testlib.wait_until((self.out / "gpu-check.json").exists, "the first results")
             time.sleep(rng.uniform(0, 12))
-            running = tool.running()
-            os.kill(tool.pid, signal.SIGKILL)
+            os.kill(tool.pid, signal.SIGKILL)  # a fast machine may be done by now
             tool.wait()
             report = self.report()
             found = self.statuses(report)
             words = f"seed {seed}, {report['elapsed_s']} s: { {s: len(names) for s, names in found.items()} }"
-            if running:
+            if "running" in found or "not reached" in found:
                 self.assertEqual(report["state"], "running", words)
-                self.assertIn("not reached", found, words)
+            else:
+                self.assertIn(report["state"], ("running", "done"), words)
             self.assertIn("worlds", [item["name"] for item in report["items"]], words)
             self.assertNotIn("failed", found, words)
             testlib.wait_until(lambda tool=tool: tool.family() == [], "nothing is left of it")

@@ -187,6 +187,11 @@ static void on_beat(void *data, struct ct_msg *msg)
     ct_hang_monitor_vote(&run->monitors.hang, &msg->still);
 }
 
+static struct ct_server *on_nobody_listens(void *data)
+{
+    return ct_agent_store_open_late(data);
+}
+
 int ct_agent_link_open(struct ct_agent_run *run, struct ct_err *err)
 {
     const struct ct_store_address *address = &run->job->resolved->store_address;
@@ -201,6 +206,7 @@ int ct_agent_link_open(struct ct_agent_run *run, struct ct_err *err)
         .on_message = on_message,
         .on_lost = on_lost,
         .on_beat = on_beat,
+        .on_refused = on_nobody_listens,
         .data = run,
     };
     return ct_link_open(&run->loop, &options, &run->membership.link, err);

@@ -168,6 +168,18 @@ int ct_agent_store_open(struct ct_agent_run *run, struct ct_err *err)
     return 0;
 }
 
+struct ct_server *ct_agent_store_open_late(struct ct_agent_run *run)
+{
+    struct ct_err err = {0};
+    if (run->store.busy[0] == '\0' || host_store(run, &err) != 0) {
+        return NULL;
+    }
+    run->store.busy[0] = '\0';
+    enter_registry(run);
+    ct_agent_page_say(run, false);
+    return run->store.server;
+}
+
 /* ---- the workers' store --------------------------------------------------------------------- */
 
 const char *ct_agent_store_address(const struct ct_agent_run *run)

@@ -95,6 +95,7 @@ struct ct_link {
     int64_t heartbeat_ms; /* 0 = not known yet */
     uint64_t beat_ms;     /* from beat to beat */
     struct ct_err last;   /* why the last attempt failed */
+    bool refused;         /* because nobody listens there */
     struct ct_msg *msg;   /* for messages of the link itself */
     struct ct_proof proof;
     char host[CT_HOST_MAX];
@@ -207,10 +208,22 @@ static void lose(struct ct_link *link, const struct ct_err *err)
 /* ---- trying again --------------------------------------------------------------------------- */
 
 static void dial(struct ct_link *link);
+static int open_local(struct ct_link *link, struct ct_err *err);
+static void start_local(struct ct_link *link);
 
 static void on_retry_timer(uv_timer_t *timer)
 {
-    dial(CT_CONTAINER_OF(timer, struct ct_link, timer));
+    struct ct_link *link = CT_CONTAINER_OF(timer, struct ct_link, timer);
+    if (link->refused && link->options.on_refused != NULL) {
+        link->options.local = link->options.on_refused(link->options.data);
+    }
+    if (link->options.local == NULL) {
+        dial(link);
+    } else if (open_local(link, &link->last) == 0) {
+        start_local(link);
+    } else {
+        lose(link, &link->last);
+    }
 }
 
 /* Warns that there is no connection yet, so that a user who mistyped the address notices it long
@@ -477,6 +490,7 @@ static void on_connected(uv_connect_t *connect, int status)
         return;
     }
     if (status != 0) {
+        link->refused = status == UV_ECONNREFUSED;
         fail_attempt(link, CT_EIO, uv_strerror(status));
         return;
     }
@@ -556,6 +570,7 @@ static void dial(struct ct_link *link)
     struct sockaddr_storage addr;
     socklen_t len;
     link->state = LINK_RESOLVING;
+    link->refused = false;
     /* A literal needs no thread. */
     if (ct_addr_literal(link->host, link->options.port, &addr, &len)) {
         connect_to(link, (const struct sockaddr *)&addr);
@@ -571,16 +586,23 @@ static void dial(struct ct_link *link)
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
+static void start_local(struct ct_link *link)
+{
+    if (ct_channel_start(&link->attempt->channel, CT_CONTROL_MAX_FRAME) == 0) {
+        go_up(link, "");
+    } else {
+        (void)ct_err_set(&link->last, CT_EIO, "cannot read from a socket");
+        lose(link, &link->last);
+    }
+}
+
 static void on_start_timer(uv_timer_t *timer)
 {
     struct ct_link *link = CT_CONTAINER_OF(timer, struct ct_link, timer);
     if (link->options.local == NULL) {
         dial(link);
-    } else if (ct_channel_start(&link->attempt->channel, CT_CONTROL_MAX_FRAME) == 0) {
-        go_up(link, "");
     } else {
-        (void)ct_err_set(&link->last, CT_EIO, "cannot read from a socket");
-        lose(link, &link->last);
+        start_local(link);
     }
 }
 

@@ -35,6 +35,9 @@ struct ct_link_options {
     void (*on_lost)(void *data, const struct ct_err *err);
     /* Called before each BEAT is sent, to fill in its `workers`; may be NULL. */
     void (*on_beat)(void *data, struct ct_msg *msg);
+    /* Called before the next attempt when nobody listened at host and port; may be NULL. Returns
+     * what is then used like `local`, or NULL to go on trying. */
+    struct ct_server *(*on_refused)(void *data);
     void *data;
 };
 

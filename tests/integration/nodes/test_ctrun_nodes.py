@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 import sys
+import time
 
 import testlib
 from testlib import netns, wait_until
@@ -513,6 +514,18 @@ class OneMachine(testlib.Case):
             result = self.start_agent(conf="join_timeout=3").wait()
         self.assertIn(result.code, (1, 120), result)
         self.assertIn(str(os.getpid()), result.err)
+
+    def test_one_hosts_the_store_when_the_port_is_free_again(self):
+        # As another job's agent does that is about to end, or two agents that bind at the same moment.
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", self.port))
+            jobs = [self.start_agent() for _ in range(2)]
+            time.sleep(0.5)
+        (self.tmp / "go").touch()
+        for job in jobs:
+            result = job.wait(20)
+            self.assertEqual(result.code, 0, result)
+            self.assertNotIn("in use", result.err)
 
     def test_a_job_that_differs_is_refused(self):
         host = self.start_agent()

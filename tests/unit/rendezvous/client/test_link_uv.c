@@ -38,6 +38,8 @@ struct agent {
     struct ct_msg_world place;
     int exit_code;
     int beats;
+    struct fixture *fixture; /* for host_at_the_second_time() */
+    int refusals;
 };
 
 static int set_up(void **state)
@@ -308,6 +310,32 @@ static void test_server_that_starts_late(void **state)
     end(f, &agent);
 }
 
+static struct ct_server *host_at_the_second_time(void *data)
+{
+    struct agent *agent = data;
+    agent->refusals++;
+    if (agent->refusals == 2) {
+        open_server(agent->fixture, NULL, 0);
+    }
+    return agent->fixture->server;
+}
+
+static void test_an_agent_hosts_the_store_when_nobody_else_does(void **state)
+{
+    struct fixture *f = *state;
+    struct agent agent = {.fixture = f};
+    uint16_t port;
+    int fd = bind_somewhere(&port);
+    start(f, &agent, "a", 1,
+          &(struct ct_link_options){
+              .host = "127.0.0.1", .port = port, .on_refused = host_at_the_second_time});
+    ct_loop_run_until(&f->loop, &agent.world);
+    (void)close(fd);
+    assert_int_equal(agent.refusals, 2);
+    assert_string_equal(agent.address, "");
+    end(f, &agent);
+}
+
 static void test_nobody_there(void **state)
 {
     struct fixture *f = *state;
@@ -450,6 +478,7 @@ int main(void)
         WITH_LOOP(test_reset_keeps_agents),
         WITH_LOOP(test_another_jobs_agent_is_refused),
         WITH_LOOP(test_server_that_starts_late),
+        WITH_LOOP(test_an_agent_hosts_the_store_when_nobody_else_does),
         WITH_LOOP(test_nobody_there),
         WITH_LOOP(test_somebody_else_there),
         WITH_LOOP(test_closing_while_connecting),

@@ -166,9 +166,9 @@ void ct_agent_dispatch(struct ct_agent_run *run, struct ct_agent_event event);
 /* Hosts the job's store if this node has to; every address is bound when it returns. */
 CT_MUST_CHECK int ct_agent_store_open(struct ct_agent_run *run, struct ct_err *err);
 
-/* Hosts the job's store if it could not before, because its port was taken, and nobody listens there
- * now: another job has ended since, or two agents of this machine have tried at the same moment, of
- * which the kernel may refuse both. Returns the server, or NULL if it cannot still. */
+/* Hosts the job's store if its port was taken at the start and is free now: another job has ended,
+ * or two agents of this machine tried at the same moment, and the kernel refused both. Returns the
+ * server, or NULL if it still cannot. */
 struct ct_server *ct_agent_store_open_late(struct ct_agent_run *run);
 
 /* Gives the workers of a new generation an empty store. Only node rank 0 calls it. */

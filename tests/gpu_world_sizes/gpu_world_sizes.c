@@ -90,7 +90,7 @@ static int alloc_all(struct rank *r, struct ct_err *err)
         {&r->totals, 2 * sizeof(double)},
         {&r->narrow, narrow ? t->layout.count * sizeof(uint16_t) : 0},
     };
-    int rc = ct_team_alloc_gradients(&t->team, t->layout.count, &t->memory.grads, err);
+    int rc = ct_group_alloc_gradients(&t->group, t->layout.count, &t->memory.grads, err);
     for (size_t i = 0; rc == 0 && i < sizeof blocks / sizeof blocks[0]; i++) {
         rc = t->dev->ops->alloc(t->dev, blocks[i].bytes, blocks[i].to, err);
     }
@@ -119,7 +119,7 @@ static int open_rank(struct rank *r, struct ctw_job *job, const struct run *run,
         rc = ct_device_set_precision(t->dev, run->precision, err);
     }
     if (rc == 0) {
-        rc = ct_team_open(job, t->dev, CTW_ORDER_TREE, &t->team, err);
+        rc = ct_group_open(job, t->dev, CTW_ORDER_TREE, &t->group, err);
     }
     if (rc == 0) {
         rc = ct_layout_init(&t->layout, r->s->features, &r->s->hidden, CLASSES, err);
@@ -135,8 +135,8 @@ static int open_rank(struct rank *r, struct ctw_job *job, const struct run *run,
     if (rc == 0) {
         rc = alloc_all(r, err);
     }
-    if (rc == 0 && t->team.comm != NULL) {
-        ct_buckets_init(&t->buckets, &t->layout, 1, &t->team,
+    if (rc == 0 && t->group.comm != NULL) {
+        ct_buckets_init(&t->buckets, &t->layout, 1, &t->group,
                         t->memory.grads); /* one for each layer */
         ct_buckets_update(&t->buckets, &t->optimizer, t->memory.params);
         t->model.layer_done = ct_buckets_layer_done;
@@ -159,7 +159,7 @@ static void close_rank(struct rank *r)
         for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) {
             t->dev->ops->release(t->dev, blocks[i]);
         }
-        ct_team_close(&t->team);
+        ct_group_close(&t->group);
         t->dev->ops->close(t->dev);
     }
     ct_sampler_fini(&t->sampler);
@@ -193,7 +193,7 @@ static int run_epochs(struct ct_trainer *t, struct ct_err *err)
         while (rc == 0 && t->at.batch < ct_sampler_batches(&t->sampler)) {
             rc = run_step(t, err);
         }
-        rc = rc == 0 ? ct_team_sync(&t->team, err) : rc;
+        rc = rc == 0 ? ct_group_sync(&t->group, err) : rc;
     }
     return rc;
 }
@@ -210,8 +210,8 @@ static int train(struct ctw_job *job, void *data, struct ct_err *err)
     rc = rc == 0 ? run_epochs(t, err) : rc;
     float *params = ct_calloc(t->layout.count + 1, sizeof *params);
     if (rc == 0 && params != NULL) {
-        rc = ct_team_download(&t->team, params, t->memory.params, t->layout.count * sizeof *params,
-                              err);
+        rc = ct_group_download(&t->group, params, t->memory.params,
+                               t->layout.count * sizeof *params, err);
         run->hash[ctw_job_env(job)->rank] =
             ct_param_hash_of(ct_param_hash_part(params, 0, t->layout.count));
     }

@@ -22,7 +22,7 @@ static bool saves(const struct ct_train_options *options)
 
 int ct_between_steps_open(struct ct_trainer *t, struct ct_err *err)
 {
-    if (!saves(&t->options) || t->team.rank != 0 || t->options.eval_only) {
+    if (!saves(&t->options) || t->group.rank != 0 || t->options.eval_only) {
         return 0;
     }
     int rc = 0;
@@ -171,11 +171,11 @@ static int exchange(struct ct_trainer *t, const struct ct_train_events *events, 
     }
     *wants = late(&t->saving, &t->options.checkpoint_every) ? CT_PREEMPT_SAVE : 0;
     bool within = t->at.batch > 0; /* otherwise an epoch is over, and its report says more */
-    int rc = within ? ct_team_download(&t->team, sums, t->memory.totals, sizeof sums, err) : 0;
+    int rc = within ? ct_group_download(&t->group, sums, t->memory.totals, sizeof sums, err) : 0;
     if (rc == 0) {
-        rc = ct_preempt_agree(&t->preempt, &t->team, sums, wants, err);
+        rc = ct_preempt_agree(&t->preempt, &t->group, sums, wants, err);
     }
-    if (rc == 0 && within && t->team.rank == 0) {
+    if (rc == 0 && within && t->group.rank == 0) {
         report(t, events, sums, line);
     }
     return rc == 0 && within ? ct_gpu_backup_point(t, false, err)

@@ -102,13 +102,13 @@ int ct_cuda_graph_open(struct ct_trainer *t, struct ct_err *err)
     if (rc != 0) {
         return rc;
     }
-    if (t->team.comm != NULL) {
-        ctw_comm_on_end(t->team.comm, let_go, t);
+    if (t->group.comm != NULL) {
+        ctw_comm_on_end(t->group.comm, let_go, t);
     }
     /* One step of a pipeline is long: each micro-batch goes through every stage. */
     r->steps = t->pipe != NULL ? 1
                                : unroll_of(t->layout.parameters,
-                                           (double)t->sampler.batch / (double)t->team.world);
+                                           (double)t->sampler.batch / (double)t->group.world);
     r->on = true;
     const struct block in = block_of(t, r->now);
     size_t left;
@@ -127,8 +127,8 @@ void ct_cuda_graph_close(struct ct_trainer *t)
     if (t->dev == NULL || t->dev->ops->forget == NULL) {
         return;
     }
-    if (t->team.comm != NULL) {
-        ctw_comm_on_end(t->team.comm, NULL, NULL);
+    if (t->group.comm != NULL) {
+        ctw_comm_on_end(t->group.comm, NULL, NULL);
     }
     let_go(t);
     t->dev->ops->release(t->dev, r->now);
@@ -241,8 +241,8 @@ static int record(struct ct_trainer *t, size_t steps, struct ct_recording **out,
 static int agree(struct ct_trainer *t, bool mine, bool *all, struct ct_err *err)
 {
     double count = mine;
-    int rc = ct_team_sum(&t->team, &count, 1, err);
-    *all = count == (double)t->team.world;
+    int rc = ct_group_sum(&t->group, &count, 1, err);
+    *all = count == (double)t->group.world;
     return rc;
 }
 
@@ -255,7 +255,7 @@ static int record_or_go_on(struct ct_trainer *t, size_t steps, struct ct_recordi
     struct ct_err reason = {0};
     bool all;
     int rc = record(t, steps, out, &reason);
-    if (rc != 0 && t->team.comm != NULL && ctw_comm_poll(t->team.comm, NULL) != 0) {
+    if (rc != 0 && t->group.comm != NULL && ctw_comm_poll(t->group.comm, NULL) != 0) {
         return ct_err_set(err, rc, "%s", reason.text);
     }
     all = rc == 0;
@@ -295,7 +295,7 @@ static int replay(struct ct_trainer *t, struct ct_recording *recording, size_t s
     }
     if (rc == 0 && ++r->lead >= REPLAYS_MAX) {
         r->lead = 0;
-        rc = ct_team_sync(&t->team, err);
+        rc = ct_group_sync(&t->group, err);
     }
     r->counted += steps;
     return rc;

@@ -13,7 +13,7 @@ int ct_trainer_evaluate(struct ct_trainer *t, double *loss, double *accuracy, st
     /* In a pipeline each replica computes a share. */
     int stages = (int)t->options.pipeline_stages;
     size_t most = t->pipe != NULL ? t->pipe->rows : t->model.max_rows;
-    ct_share(t->data.set.test.count, t->team.rank / stages, t->team.world / stages, &begin, &end);
+    ct_share(t->data.set.test.count, t->group.rank / stages, t->group.world / stages, &begin, &end);
     int rc = t->dev->ops->clear(t->dev, t->memory.totals, 2 * sizeof *t->memory.totals, err);
     for (size_t first = begin; rc == 0 && first < end;) {
         ctw_progress(t->job, CTW_PHASE_COMPUTE, t->optimizer.step);
@@ -32,13 +32,13 @@ int ct_trainer_evaluate(struct ct_trainer *t, double *loss, double *accuracy, st
     }
     double totals[2];
     if (rc == 0) {
-        rc = ct_team_sync(&t->team, err);
+        rc = ct_group_sync(&t->group, err);
     }
     if (rc == 0) {
         rc = t->dev->ops->download(t->dev, totals, t->memory.totals, sizeof totals, err);
     }
     if (rc == 0) {
-        rc = ct_team_sum(&t->team, totals, 2, err);
+        rc = ct_group_sum(&t->group, totals, 2, err);
     }
     if (rc == 0) {
         *loss = totals[0] / (double)t->data.set.test.count;

@@ -42,20 +42,20 @@ int ct_trainer_hash(struct ct_trainer *t, uint64_t *out, struct ct_err *err)
     const float *params = t->memory.params + (t->pipe != NULL ? t->pipe->base : 0);
     if (t->memory.host_copy != NULL) {
         int rc =
-            ct_team_download(&t->team, t->memory.host_copy, params, count * sizeof(float), err);
+            ct_group_download(&t->group, t->memory.host_copy, params, count * sizeof(float), err);
         if (rc != 0) {
             return rc;
         }
         params = t->memory.host_copy;
     }
-    double *all = ct_calloc(2 * (size_t)t->team.world, sizeof *all);
+    double *all = ct_calloc(2 * (size_t)t->group.world, sizeof *all);
     if (all == NULL) {
         return ct_err_set(err, CT_ENOMEM, "out of memory");
     }
     uint64_t part = ct_param_hash_part(params, first, count), sum = 0;
     const double mine[2] = {(double)(part >> 32), (double)(part & UINT32_MAX)};
-    int rc = ct_team_all_gather(&t->team, mine, 2, all, err);
-    for (int r = 0; rc == 0 && r < t->team.world; r++) {
+    int rc = ct_group_all_gather(&t->group, mine, 2, all, err);
+    for (int r = 0; rc == 0 && r < t->group.world; r++) {
         int like = r % stages;
         if (sum_of(all + 2 * r) != sum_of(all + 2 * like)) {
             rc = ct_err_set(err, CT_EPEER,

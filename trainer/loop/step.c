@@ -32,8 +32,8 @@ static int update(struct ct_trainer *t, struct ct_err *err)
     size_t begin = 0, end = t->layout.count;
     int64_t start = ct_clock_now(NULL);
     int rc = t->buckets.count > 0 ? ct_buckets_finish(&t->buckets, err)
-                                  : ct_team_reduce_scatter(&t->team, t->memory.grads,
-                                                           t->layout.count, &begin, &end, err);
+                                  : ct_group_reduce_scatter(&t->group, t->memory.grads,
+                                                            t->layout.count, &begin, &end, err);
     t->comm_ns += ct_clock_now(NULL) - start;
     if (rc == 0 && t->buckets.optimizer == NULL) {
         rc = ct_optimizer_apply(&t->optimizer, t->dev, t->memory.params, t->memory.grads, begin,
@@ -118,7 +118,7 @@ static bool may_grow(struct ct_queued *queued, size_t rows)
 int ct_trainer_await_queue(struct ct_trainer *t, size_t rows, struct ct_err *err)
 {
     /* Pipelines have their own waits. */
-    if (t->team.comm == NULL || t->dev->kind == CT_DEVICE_CPU || t->pipe != NULL) {
+    if (t->group.comm == NULL || t->dev->kind == CT_DEVICE_CPU || t->pipe != NULL) {
         return 0;
     }
     bool grows = may_grow(&t->queued, rows);
@@ -129,7 +129,7 @@ int ct_trainer_await_queue(struct ct_trainer *t, size_t rows, struct ct_err *err
     }
     t->queued.rows = rows;
     t->queued.steps = 0;
-    return ct_team_sync(&t->team, err);
+    return ct_group_sync(&t->group, err);
 }
 
 int ct_trainer_step(struct ct_trainer *t, size_t batch, struct ct_err *err)
@@ -146,7 +146,7 @@ int ct_trainer_step(struct ct_trainer *t, size_t batch, struct ct_err *err)
     }
     if (rc == 0) {
         int64_t start = ct_clock_now(NULL);
-        rc = ct_team_barrier(&t->team, err);
+        rc = ct_group_barrier(&t->group, err);
         t->comm_ns += ct_clock_now(NULL) - start;
     }
     if (rc == 0) {

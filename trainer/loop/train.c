@@ -89,14 +89,14 @@ static int run_epoch(struct ct_trainer *t, const struct ct_train_events *events,
         rc = ct_cuda_graph_prepare(t, err); /* while the device computes the last steps */
     }
     if (rc == 0) {
-        rc = ct_team_sync(&t->team, err);
+        rc = ct_group_sync(&t->group, err);
     }
     double seconds = seconds_since(start);
     if (rc == 0) {
         rc = t->dev->ops->download(t->dev, totals, t->memory.totals, sizeof totals, err);
     }
     if (rc == 0) {
-        rc = ct_team_sum(&t->team, totals, 2, err);
+        rc = ct_group_sum(&t->group, totals, 2, err);
     }
     if (rc != 0) {
         return rc;
@@ -108,7 +108,7 @@ static int run_epoch(struct ct_trainer *t, const struct ct_train_events *events,
     *report = (struct ct_epoch_report){
         .epoch = t->at.epoch,
         .epochs = t->options.epochs,
-        .world_size = t->team.world,
+        .world_size = t->group.world,
         .step = t->optimizer.step,
         .loss = totals[0] / (double)counted,
         .samples_per_s = (double)samples / seconds,
@@ -149,7 +149,7 @@ int ct_trainer_run(struct ct_trainer *t, const struct ct_train_events *events,
     }
     while (rc == 0 && t->at.epoch < last) {
         rc = run_epoch(t, events, &watch, &report, err);
-        if (rc == 0 && t->team.rank == 0 && events->epoch != NULL) {
+        if (rc == 0 && t->group.rank == 0 && events->epoch != NULL) {
             events->epoch(events->data, &report);
             /* At once: other ranks may already be dead, and the report must not be repeated. */
             ct_step_snapshot_tell(&t->step_snapshot, t->at.epoch);
@@ -161,7 +161,7 @@ int ct_trainer_run(struct ct_trainer *t, const struct ct_train_events *events,
     if (rc == 0 || rc == CT_BETWEEN_STEPS_E_STOP) {
         rc = ct_between_steps_end(&t->saving, err);
     }
-    if (rc == 0 && t->options.predict != NULL && t->team.rank == 0 && !t->preempted) {
+    if (rc == 0 && t->options.predict != NULL && t->group.rank == 0 && !t->preempted) {
         rc = ct_predict(t, t->options.predict, err);
     }
     if (rc == 0) {

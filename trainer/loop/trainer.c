@@ -40,7 +40,7 @@ static enum ct_precision precision_of(enum ct_precision_choice choice)
     return precisions[choice];
 }
 
-static int open_team(struct ct_trainer *t, struct ct_err *err)
+static int open_group(struct ct_trainer *t, struct ct_err *err)
 {
     enum ctw_order order = t->options.shards > 0 ? CTW_ORDER_TREE : CTW_ORDER_RANK;
     if (t->dev->kind == CT_DEVICE_CPU) {
@@ -49,7 +49,7 @@ static int open_team(struct ct_trainer *t, struct ct_err *err)
             return rc;
         }
     }
-    return ct_team_open(t->job, t->dev, order, &t->team, err);
+    return ct_group_open(t->job, t->dev, order, &t->group, err);
 }
 
 static int open_on(struct ct_trainer *t, struct ctw_job *job, enum ct_device_kind kind,
@@ -66,7 +66,7 @@ static int open_on(struct ct_trainer *t, struct ctw_job *job, enum ct_device_kin
         (void)ct_err_wrap(err, "--precision %s", ct_precision_name(precision));
     }
     if (rc == 0) {
-        rc = open_team(t, err);
+        rc = open_group(t, err);
     }
     if (rc != 0) {
         t->dev->ops->close(t->dev);
@@ -139,7 +139,7 @@ static int alloc_all(struct ct_trainer *t, struct ct_err *err)
 {
     size_t share = (t->sampler.batch - 1) / (size_t)t->sampler.world + 1;
     if (t->options.shards > 0) {
-        ct_shards_init(&t->shards, t->options.shards, t->team.rank, t->team.world);
+        ct_shards_init(&t->shards, t->options.shards, t->group.rank, t->group.world);
         share = ct_shards_rows(&t->shards, t->sampler.batch);
     }
     bool piped = t->options.pipeline_stages > 1;
@@ -147,16 +147,16 @@ static int alloc_all(struct ct_trainer *t, struct ct_err *err)
     void *totals;
     t->memory.held = ct_stages_held(t);
     size_t count = t->memory.held.count;
-    int rc = piped ? 0 : ct_team_alloc_gradients(&t->team, count, &t->memory.grads, err);
+    int rc = piped ? 0 : ct_group_alloc_gradients(&t->group, count, &t->memory.grads, err);
     if (rc == 0) {
-        rc = ct_team_alloc_model(&t->team, count, &t->memory.params, err);
+        rc = ct_group_alloc_model(&t->group, count, &t->memory.params, err);
     }
     for (size_t i = 0; rc == 0 && ct_optimizer_state_name(t->optimizer.kind, i) != NULL; i++) {
-        rc = ct_team_alloc_model(&t->team, count, &t->optimizer.state[i], err);
+        rc = ct_group_alloc_model(&t->group, count, &t->optimizer.state[i], err);
     }
     if (rc == 0 && ct_precision_narrow(t->dev->precision)) {
         float *narrow;
-        rc = ct_team_alloc_model(&t->team, count / 2 + 1, &narrow, err);
+        rc = ct_group_alloc_model(&t->group, count / 2 + 1, &narrow, err);
         t->memory.narrow = rc == 0 ? (uint16_t *)narrow : NULL;
         t->optimizer.narrow = t->memory.narrow;
     }
@@ -167,8 +167,8 @@ static int alloc_all(struct ct_trainer *t, struct ct_err *err)
         t->model.narrow = t->memory.narrow;
     }
     if (rc == 0 && t->dev->kind == CT_DEVICE_CUDA && !piped) {
-        size_t bytes = t->team.comm != NULL ? t->options.bucket_mb << 20 : CT_BUCKET_UPDATE_BYTES;
-        ct_buckets_init(&t->buckets, &t->layout, bytes, &t->team, t->memory.grads);
+        size_t bytes = t->group.comm != NULL ? t->options.bucket_mb << 20 : CT_BUCKET_UPDATE_BYTES;
+        ct_buckets_init(&t->buckets, &t->layout, bytes, &t->group, t->memory.grads);
         ct_buckets_update(&t->buckets, &t->optimizer, t->memory.params);
         t->model.layer_done = ct_buckets_layer_done;
         t->model.layer_done_data = &t->buckets;
@@ -211,7 +211,7 @@ static int draw_params(struct ct_trainer *t, struct ct_err *err)
 static int fill_model(struct ct_trainer *t, const struct ct_safetensors *file, struct ct_err *err)
 {
     int rc = 0;
-    if (!t->team.shares_model || t->team.rank == 0) {
+    if (!t->group.shares_model || t->group.rank == 0) {
         if (t->backup.from > 0) {
             rc = ct_gpu_backup_fill(t, err);
         } else if (!ct_step_resume_fill(t)) {
@@ -224,17 +224,17 @@ static int fill_model(struct ct_trainer *t, const struct ct_safetensors *file, s
     }
     size_t bytes = t->layout.count * sizeof(float);
     if (rc == 0) {
-        rc = ct_team_broadcast(&t->team, t->memory.params, bytes, err);
+        rc = ct_group_broadcast(&t->group, t->memory.params, bytes, err);
     }
     if (rc == 0 && t->memory.narrow != NULL) {
-        rc = ct_team_broadcast(&t->team, t->memory.narrow,
-                               t->layout.count * sizeof *t->memory.narrow, err);
+        rc = ct_group_broadcast(&t->group, t->memory.narrow,
+                                t->layout.count * sizeof *t->memory.narrow, err);
     }
     for (size_t i = 0; rc == 0 && ct_optimizer_state_name(t->optimizer.kind, i) != NULL; i++) {
-        rc = ct_team_broadcast(&t->team, t->optimizer.state[i], bytes, err);
+        rc = ct_group_broadcast(&t->group, t->optimizer.state[i], bytes, err);
     }
     if (rc == 0) {
-        rc = ct_team_barrier(&t->team, err);
+        rc = ct_group_barrier(&t->group, err);
     }
     if (rc == 0) {
         ct_step_resume_start(&t->step_snapshot, &t->warnings);
@@ -298,7 +298,7 @@ static int join_and_fill(struct ct_trainer *t, struct ctw_job *job,
 {
     int rc = ct_shards_check(t->options.shards, ctw_job_env(job)->world_size, err);
     if (rc == 0) { /* the device is kept from one generation to the next */
-        rc = t->dev == NULL ? open_device(t, job, err) : open_team(t, err);
+        rc = t->dev == NULL ? open_device(t, job, err) : open_group(t, err);
     }
     if (rc == 0) {
         rc = ct_stages_check(t, err);
@@ -312,8 +312,8 @@ static int join_and_fill(struct ct_trainer *t, struct ctw_job *job,
     }
     /* With shards each rank gets the whole batch; all stages of a pipeline get the same samples. */
     int stages = (int)t->options.pipeline_stages;
-    int part = t->options.shards > 0 ? 0 : t->team.rank / stages;
-    int parts = t->options.shards > 0 ? 1 : t->team.world / stages;
+    int part = t->options.shards > 0 ? 0 : t->group.rank / stages;
+    int parts = t->options.shards > 0 ? 1 : t->group.world / stages;
     if (rc == 0 && ct_sampler_init(&t->sampler, t->data.set.train.count, t->options.batch_size,
                                    part, parts, t->options.seed) != 0) {
         rc = out_of_memory(err);
@@ -395,7 +395,7 @@ void ct_trainer_leave(struct ct_trainer *t)
         t->dev->ops->release(t->dev, t->memory.totals);
     }
     ct_pipeline_free(t->pipe);
-    ct_team_close(&t->team);
+    ct_group_close(&t->group);
     ct_free(t->memory.sequence);
     ct_free(t->memory.host_copy);
 }
@@ -403,8 +403,8 @@ void ct_trainer_leave(struct ct_trainer *t)
 void ct_trainer_abort(struct ct_trainer *t)
 {
     ct_pipeline_abort(t->pipe);
-    if (t->team.comm != NULL) {
-        ctw_comm_abort(t->team.comm);
+    if (t->group.comm != NULL) {
+        ctw_comm_abort(t->group.comm);
     }
 }
 

@@ -8,11 +8,11 @@
 #include "trainer/model/buckets.h"
 
 void ct_buckets_init(struct ct_buckets *buckets, const struct ct_layout *layout, size_t bytes,
-                     struct ct_team *team, float *grads)
+                     struct ct_group *group, float *grads)
 {
-    *buckets = (struct ct_buckets){.team = team, .grads = grads};
+    *buckets = (struct ct_buckets){.group = group, .grads = grads};
     size_t end = layout->count, cap = bytes;
-    if (bytes > CT_BUCKET_FIRST_BYTES && (team == NULL || team->comm != NULL)) {
+    if (bytes > CT_BUCKET_FIRST_BYTES && (group == NULL || group->comm != NULL)) {
         cap = CT_BUCKET_FIRST_BYTES;
     }
     for (size_t l = layout->layer_count; l-- > 0;) {
@@ -36,10 +36,10 @@ void ct_buckets_update(struct ct_buckets *buckets, const struct ct_optimizer *op
 
 static int update(const struct ct_buckets *buckets, const struct ct_bucket *b, struct ct_err *err)
 {
-    struct ct_device *dev = buckets->team->dev;
+    struct ct_device *dev = buckets->group->dev;
     struct ct_optimizer beside = *buckets->optimizer;
     beside.beside = true;
-    int rc = dev->ops->fork_updates(dev, buckets->team->comm != NULL, err);
+    int rc = dev->ops->fork_updates(dev, buckets->group->comm != NULL, err);
     return rc == 0 ? ct_optimizer_apply(&beside, dev, buckets->params, buckets->grads, b->begin,
                                         b->end, err)
                    : rc;
@@ -49,8 +49,8 @@ static int send_next(struct ct_buckets *buckets, struct ct_err *err)
 {
     const struct ct_bucket *b = &buckets->bucket[buckets->sent++];
     int rc = 0;
-    if (buckets->team->comm != NULL) {
-        rc = ct_team_all_reduce(buckets->team, buckets->grads + b->begin, b->end - b->begin, err);
+    if (buckets->group->comm != NULL) {
+        rc = ct_group_all_reduce(buckets->group, buckets->grads + b->begin, b->end - b->begin, err);
     }
     return rc == 0 && buckets->optimizer != NULL ? update(buckets, b, err) : rc;
 }
@@ -69,9 +69,9 @@ int ct_buckets_finish(struct ct_buckets *buckets, struct ct_err *err)
         rc = send_next(buckets, err);
     }
     buckets->sent = 0;
-    if (rc == 0 && buckets->team->comm != NULL) {
-        rc = ct_team_all_reduce_wait(buckets->team, err);
+    if (rc == 0 && buckets->group->comm != NULL) {
+        rc = ct_group_all_reduce_wait(buckets->group, err);
     }
-    struct ct_device *dev = buckets->team->dev;
+    struct ct_device *dev = buckets->group->dev;
     return rc == 0 && buckets->optimizer != NULL ? dev->ops->join_updates(dev, err) : rc;
 }

@@ -16,9 +16,9 @@
 #define CT_TRAINER_MODEL_BUCKETS_H
 
 #include "common/err.h"
+#include "trainer/model/group.h"
 #include "trainer/model/model.h"
 #include "trainer/model/optimizer.h"
-#include "trainer/model/team.h"
 
 #include <stddef.h>
 
@@ -33,8 +33,8 @@ struct ct_bucket {
 struct ct_buckets {
     struct ct_bucket bucket[CT_LAYERS_MAX]; /* in the order of sending, from the last layer down */
     size_t count, sent;
-    struct ct_team *team; /* borrowed */
-    float *grads;         /* borrowed */
+    struct ct_group *group; /* borrowed */
+    float *grads;           /* borrowed */
     /* Borrowed; NULL = the caller updates the whole model after ct_buckets_finish(). */
     const struct ct_optimizer *optimizer;
     float *params;
@@ -46,7 +46,7 @@ struct ct_buckets {
 
 /* Every bucket except the first has at least `bytes`, if enough layers are left. */
 void ct_buckets_init(struct ct_buckets *buckets, const struct ct_layout *layout, size_t bytes,
-                     struct ct_team *team, float *grads);
+                     struct ct_group *group, float *grads);
 
 /* From now on each bucket's range of `params` is updated after its sum, if there is more than one
  * bucket. Both are borrowed; the optimizer's fields are read at each update. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Runs a step's actions in the order of pipeline_plan.h: each receives from a neighbour, computes
- * and sends. Links and group are opened with the pipeline and freed with it. When a neighbour dies
- * or aborts, the link's call fails, and with it the step; ct_pipeline_abort() wakes the others.
+ * and sends. Links and communicator are opened with the pipeline and freed with it. When a
+ * neighbour dies or aborts, the link's call fails, and with it the step; ct_pipeline_abort() wakes
+ * the others.
  */
 #include "trainer/model/pipeline.h"
 
@@ -29,7 +30,7 @@ static int await_queue(struct ct_pipeline *pipe, bool may_wait, struct ct_err *e
         return 0;
     }
     pipe->queued = 0;
-    return ct_team_sync(pipe->team, err);
+    return ct_group_sync(pipe->group, err);
 }
 
 /* Links and sums are ordered on a GPU's side stream: after what is computed so far, */
@@ -209,7 +210,8 @@ int ct_pipeline_reduce(struct ct_pipeline *pipe, size_t *begin, size_t *end, str
 {
     int rc = fork_side(pipe, err);
     if (rc == 0) {
-        rc = ctw_comm_reduce_scatter(pipe->group, pipe->grads, pipe->layout.count, begin, end, err);
+        rc = ctw_comm_reduce_scatter(pipe->replicas, pipe->grads, pipe->layout.count, begin, end,
+                                     err);
     }
     return rc == 0 ? join_side(pipe, err) : rc;
 }
@@ -235,7 +237,7 @@ int ct_pipeline_check(const struct ct_pipeline_options *o, struct ct_err *err)
 /* Lower first, on every stage: so the links of a replica open from the bottom up. */
 static int open_links(struct ct_pipeline *pipe, struct ct_err *err)
 {
-    struct ctw_comm *world = pipe->team->comm;
+    struct ctw_comm *world = pipe->group->comm;
     int rank = ctw_comm_rank(world), rc = 0;
     if (pipe->stage > 0) {
         rc = ctw_link_open(world, rank - 1, bytes_in(pipe, pipe->rows), &pipe->below, err);
@@ -250,7 +252,7 @@ static int alloc_gradients(struct ct_pipeline *pipe, struct ct_err *err)
 {
     size_t bytes = pipe->layout.count * sizeof(float);
     void *grads, *part;
-    int rc = ctw_comm_alloc(pipe->group, CTW_MEMORY_OWN, bytes, &grads, err);
+    int rc = ctw_comm_alloc(pipe->replicas, CTW_MEMORY_OWN, bytes, &grads, err);
     if (rc == 0) {
         pipe->grads = grads;
         rc = pipe->dev->ops->alloc(pipe->dev, bytes, &part, err);
@@ -310,7 +312,7 @@ static int make_room(struct ct_pipeline *pipe, struct ct_err *err)
     return rc;
 }
 
-int ct_pipeline_open(const struct ct_pipeline_options *o, struct ct_team *team,
+int ct_pipeline_open(const struct ct_pipeline_options *o, struct ct_group *group,
                      struct ct_device *dev, const struct ct_layout *whole, const uint16_t *narrow,
                      struct ct_pipeline **out, struct ct_err *err)
 {
@@ -320,7 +322,7 @@ int ct_pipeline_open(const struct ct_pipeline_options *o, struct ct_team *team,
     }
     size_t first, end;
     pipe->dev = dev;
-    pipe->team = team;
+    pipe->group = group;
     pipe->stages = o->stages;
     pipe->stage = (size_t)o->rank % o->stages;
     pipe->micros = o->micros > 0 ? o->micros : MICROS_PER_STAGE * o->stages;
@@ -330,7 +332,7 @@ int ct_pipeline_open(const struct ct_pipeline_options *o, struct ct_team *team,
     ct_layout_stage(whole, first, end, &pipe->layout);
     pipe->place = whole->layer[first].weight;
     pipe->base = o->apart ? 0 : pipe->place;
-    int rc = ctw_comm_split(team->comm, (int)pipe->stage, o->rank, &pipe->group, err);
+    int rc = ctw_comm_split(group->comm, (int)pipe->stage, o->rank, &pipe->replicas, err);
     if (rc == 0) {
         rc = open_links(pipe, err);
     }
@@ -357,8 +359,8 @@ void ct_pipeline_abort(struct ct_pipeline *pipe)
     if (pipe != NULL) {
         ctw_link_abort(pipe->below);
         ctw_link_abort(pipe->above);
-        if (pipe->group != NULL) {
-            ctw_comm_abort(pipe->group);
+        if (pipe->replicas != NULL) {
+            ctw_comm_abort(pipe->replicas);
         }
     }
 }
@@ -375,6 +377,6 @@ void ct_pipeline_free(struct ct_pipeline *pipe)
     pipe->dev->ops->release(pipe->dev, pipe->part);
     ctw_link_free(pipe->below);
     ctw_link_free(pipe->above);
-    ctw_comm_free(pipe->group);
+    ctw_comm_free(pipe->replicas);
     ct_free(pipe);
 }

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One rank's part in a pipeline: its stage's layers of the model, links to the stages below and
- * above, and the group of ranks that have the same stage of other pipelines ("replicas"), with
- * which it sums gradients.
+ * above, and the communicator of the ranks that have the same stage of other pipelines
+ * ("replicas"), with which it sums gradients.
  *
  *     rank = replica * stages + stage
  *     world 4, 2 stages:   replica 0: ranks 0, 1   replica 1: ranks 2, 3
  *
- * Neighbours in a pipeline are neighbours in rank and so mostly on one host: they exchange
- * activations for every micro-batch, a group its gradients once per step. Whose parameters are
- * where is told in stages.h.
+ * Neighbours in a pipeline are neighbours in rank and so mostly on one host. They exchange
+ * activations for every micro-batch; replicas sum their gradients once per step. stages.h says
+ * which rank has whose parameters.
  */
 #ifndef CT_TRAINER_MODEL_PIPELINE_H
 #define CT_TRAINER_MODEL_PIPELINE_H
 
 #include "common/err.h"
+#include "trainer/model/group.h"
 #include "trainer/model/model.h"
-#include "trainer/model/team.h"
 #include "worker/ctworker.h"
 
 #include <stdbool.h>
@@ -24,15 +24,15 @@
 #include <stdint.h>
 
 struct ct_pipeline {
-    struct ct_device *dev; /* borrowed */
-    struct ct_team *team;  /* likewise: all ranks */
+    struct ct_device *dev;  /* borrowed */
+    struct ct_group *group; /* likewise: all ranks */
     size_t stages, stage;
     size_t micros; /* micro-batches of a full step */
     size_t rows;   /* of one, at most */
     size_t place;  /* of this stage's first layer in the whole model's flat array, */
     size_t base;   /* ... and in the arrays that hold this rank's part of it */
     struct ct_layout layout;
-    struct ctw_comm *group;
+    struct ctw_comm *replicas;      /* the ranks with this stage of the other pipelines */
     struct ctw_link *below, *above; /* NULL at the ends */
     struct ct_model *slots;         /* of micro-batches between their two passes */
     size_t slot_count;
@@ -60,15 +60,15 @@ struct ct_pipeline_options {
 /* CT_EINVAL with one line for the user when workers or layers do not suit the stages. */
 CT_MUST_CHECK int ct_pipeline_check(const struct ct_pipeline_options *options, struct ct_err *err);
 
-/* Collective over the team, which it borrows. Of what ct_pipeline_check() allows. `narrow` is the
+/* Collective over the group, which it borrows. Of what ct_pipeline_check() allows. `narrow` is the
  * parameters' copy in bfloat16, or NULL. Gives *out. */
-CT_MUST_CHECK int ct_pipeline_open(const struct ct_pipeline_options *options, struct ct_team *team,
-                                   struct ct_device *dev, const struct ct_layout *whole,
-                                   const uint16_t *narrow, struct ct_pipeline **out,
-                                   struct ct_err *err);
+CT_MUST_CHECK int ct_pipeline_open(const struct ct_pipeline_options *options,
+                                   struct ct_group *group, struct ct_device *dev,
+                                   const struct ct_layout *whole, const uint16_t *narrow,
+                                   struct ct_pipeline **out, struct ct_err *err);
 void ct_pipeline_free(struct ct_pipeline *pipe); /* NULL is allowed */
 
-/* Tells the neighbours and the group that this rank gives up. */
+/* Tells the neighbours and the replicas that this rank gives up. */
 void ct_pipeline_abort(struct ct_pipeline *pipe);
 
 /* Passes `rows` samples of this replica forward and backward through all stages: pipe->grads get
@@ -84,8 +84,8 @@ CT_MUST_CHECK int ct_pipeline_evaluate(struct ct_pipeline *pipe, const float *pa
                                        const struct ct_device_dataset *data, const uint32_t *index,
                                        size_t rows, double *totals, struct ct_err *err);
 
-/* Sums pipe->grads over the group; [*begin, *end) of them is for this rank to update: its share
- * among the group's ranks that see the same parameters. */
+/* Sums pipe->grads over the replicas; [*begin, *end) of them is for this rank to update: its share
+ * among the replicas that see the same parameters. */
 CT_MUST_CHECK int ct_pipeline_reduce(struct ct_pipeline *pipe, size_t *begin, size_t *end,
                                      struct ct_err *err);
 

@@ -19,7 +19,7 @@
 
 enum { VALUE_WANTS, VALUE_STEPS, VALUE_SUMS, VALUES = VALUE_SUMS + CT_PREEMPT_SUMS };
 
-_Static_assert(VALUES <= CT_TEAM_VALUES_MAX, "they fit into one exchange");
+_Static_assert(VALUES <= CT_GROUP_VALUES_MAX, "they fit into one exchange");
 
 void ct_preempt_init(struct ct_preempt *p, const char *file, const volatile sig_atomic_t *flagged)
 {
@@ -51,7 +51,7 @@ bool ct_preempt_due(struct ct_preempt *p)
     return ++p->steps >= p->next;
 }
 
-int ct_preempt_agree(struct ct_preempt *p, struct ct_team *team, double sums[CT_PREEMPT_SUMS],
+int ct_preempt_agree(struct ct_preempt *p, struct ct_group *group, double sums[CT_PREEMPT_SUMS],
                      unsigned *wants, struct ct_err *err)
 {
     double mine[VALUES] = {
@@ -59,14 +59,14 @@ int ct_preempt_agree(struct ct_preempt *p, struct ct_team *team, double sums[CT_
         [VALUE_STEPS] = (double)interval(p),
     };
     memcpy(mine + VALUE_SUMS, sums, CT_PREEMPT_SUMS * sizeof *sums);
-    double *all = ct_calloc(VALUES * (size_t)team->world, sizeof *all);
+    double *all = ct_calloc(VALUES * (size_t)group->world, sizeof *all);
     if (all == NULL) {
         return ct_err_set(err, CT_ENOMEM, "out of memory");
     }
-    int rc = ct_team_all_gather(team, mine, VALUES, all, err);
+    int rc = ct_group_all_gather(group, mine, VALUES, all, err);
     memset(sums, 0, CT_PREEMPT_SUMS * sizeof *sums);
     *wants = 0;
-    for (int r = 0; rc == 0 && r < team->world; r++) {
+    for (int r = 0; rc == 0 && r < group->world; r++) {
         const double *theirs = all + (size_t)r * VALUES;
         *wants |= (unsigned)theirs[VALUE_WANTS];
         for (size_t i = 0; i < CT_PREEMPT_SUMS; i++) {

@@ -10,7 +10,7 @@
 #define CT_TRAINER_MODEL_PREEMPT_H
 
 #include "common/err.h"
-#include "trainer/model/team.h"
+#include "trainer/model/group.h"
 
 #include <signal.h>
 #include <stdbool.h>
@@ -38,7 +38,7 @@ enum { CT_PREEMPT_STOP = 1, CT_PREEMPT_SAVE = 2 };
 
 /* Collective: the exchange. On entry *wants is what this rank wants, besides stopping; on return it
  * is what at least one rank wants. `sums` are replaced by the sums over all ranks. */
-CT_MUST_CHECK int ct_preempt_agree(struct ct_preempt *preempt, struct ct_team *team,
+CT_MUST_CHECK int ct_preempt_agree(struct ct_preempt *preempt, struct ct_group *group,
                                    double sums[CT_PREEMPT_SUMS], unsigned *wants,
                                    struct ct_err *err);
 

@@ -74,12 +74,12 @@ int ct_config_check(struct ct_trainer *t, struct ct_err *err)
     uint64_t hash = fingerprint(t);
     /* Sent as halves, because not every 64-bit pattern survives as a double. */
     const double mine[2] = {(double)(hash >> 32), (double)(hash & UINT32_MAX)};
-    double *all = ct_calloc(2 * (size_t)t->team.world, sizeof *all);
+    double *all = ct_calloc(2 * (size_t)t->group.world, sizeof *all);
     if (all == NULL) {
         return ct_err_set(err, CT_ENOMEM, "out of memory");
     }
-    int rc = ct_team_all_gather(&t->team, mine, 2, all, err);
-    for (int r = 1; rc == 0 && r < t->team.world; r++) {
+    int rc = ct_group_all_gather(&t->group, mine, 2, all, err);
+    for (int r = 1; rc == 0 && r < t->group.world; r++) {
         if (all[2 * r] != all[0] || all[2 * r + 1] != all[1]) {
             rc = ct_err_set(err, CT_EINVAL,
                             "rank %d has other options, data or checkpoint than rank 0", r);

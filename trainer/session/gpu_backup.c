@@ -71,7 +71,7 @@ int ct_gpu_backup_point(struct ct_trainer *t, bool must, struct ct_err *err)
 int ct_gpu_backup_agree(struct ct_trainer *t, struct ct_err *err)
 {
     enum { COPIED, RESUMED, EPOCH, BATCH, VALUES };
-    _Static_assert(VALUES <= CT_TEAM_VALUES_MAX, "they fit into one exchange");
+    _Static_assert(VALUES <= CT_GROUP_VALUES_MAX, "they fit into one exchange");
     t->backup.from = 0;
     if (t->dev->kind == CT_DEVICE_CPU || ctw_job_env(t->job)->generation == 0) {
         return 0;
@@ -79,14 +79,14 @@ int ct_gpu_backup_agree(struct ct_trainer *t, struct ct_err *err)
     const struct ct_gpu_backup *k = &t->backup;
     const double mine[VALUES] = {(double)k->step, (double)t->optimizer.step, (double)k->epoch,
                                  (double)k->batch};
-    double *all = ct_calloc(VALUES * (size_t)t->team.world, sizeof *all);
+    double *all = ct_calloc(VALUES * (size_t)t->group.world, sizeof *all);
     if (all == NULL) {
         return ct_err_set(err, CT_ENOMEM, "out of memory");
     }
-    int rc = ct_team_all_gather(&t->team, mine, VALUES, all, err);
+    int rc = ct_group_all_gather(&t->group, mine, VALUES, all, err);
     const double *best = all;
     double resumed = 0;
-    for (int r = 0; rc == 0 && r < t->team.world; r++) {
+    for (int r = 0; rc == 0 && r < t->group.world; r++) {
         const double *theirs = all + (size_t)r * VALUES;
         best = theirs[COPIED] > best[COPIED] ? theirs : best;
         resumed = theirs[RESUMED] > resumed ? theirs[RESUMED] : resumed;
@@ -109,12 +109,12 @@ int ct_gpu_backup_fill(struct ct_trainer *t, struct ct_err *err)
     const struct ct_arrays arrays = ct_trainer_arrays(t->memory.params, &t->optimizer);
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < arrays.count; i++) {
-        if (t->team.rank == root) {
+        if (t->group.rank == root) {
             rc = t->dev->ops->copy(t->dev, arrays.at[i], t->backup.copy + i * t->layout.count,
                                    bytes, err);
         }
         if (rc == 0) {
-            rc = ct_team_broadcast_from(&t->team, arrays.at[i], bytes, root, err);
+            rc = ct_group_broadcast_from(&t->group, arrays.at[i], bytes, root, err);
         }
     }
     return rc;

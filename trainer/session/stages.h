@@ -2,7 +2,7 @@
  *
  * A trainer whose model is divided into the stages of a pipeline: which rank has which parameters.
  *
- * On CPUs a machine's ranks share parameters and optimizer state of the whole model (team.h), and
+ * On CPUs a machine's ranks share parameters and optimizer state of the whole model (group.h), and
  * each reads and updates the layers of its stage. If every machine has ranks of all stages, each
  * has the whole model at any time; otherwise the layers of other stages are out of date. A GPU has
  * only the layers of its stage. Steps, evaluation and hashes need no more. A checkpoint does, so if

@@ -50,7 +50,8 @@ int ct_trainer_copy_state(struct ct_trainer *t, float *out, struct ct_err *err)
     size_t count = t->layout.count;
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < arrays.count; i++) {
-        rc = ct_team_download(&t->team, out + i * count, arrays.at[i], count * sizeof(float), err);
+        rc =
+            ct_group_download(&t->group, out + i * count, arrays.at[i], count * sizeof(float), err);
     }
     return rc;
 }

@@ -75,7 +75,7 @@ size_t ct_step_resume_epoch(struct ct_trainer *t)
     if (found->step == 0 || found->step != t->optimizer.step || t->at.batch == 0) {
         return 0;
     }
-    if (t->team.rank == 0) {
+    if (t->group.rank == 0) {
         t->memory.totals[0] += found->loss;
         t->memory.totals[1] += found->hits;
     }

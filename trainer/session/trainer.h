@@ -12,13 +12,13 @@
 #include "trainer/data/dataset.h"
 #include "trainer/data/sampler.h"
 #include "trainer/model/buckets.h"
+#include "trainer/model/group.h"
 #include "trainer/model/model.h"
 #include "trainer/model/optimizer.h"
 #include "trainer/model/pipeline.h"
 #include "trainer/model/pipeline_plan.h"
 #include "trainer/model/preempt.h"
 #include "trainer/model/shards.h"
-#include "trainer/model/team.h"
 #include "trainer/recovery/checkpoint.h"
 #include "trainer/recovery/saver.h"
 #include "trainer/recovery/step_snapshot.h"
@@ -66,7 +66,7 @@ struct ct_trainer_data {
     void *uploaded[4];                    /* device copies of images and labels; NULL on the CPU */
 };
 
-/* The memory of one generation. The team or the device owns it, except fields "of the host". */
+/* The memory of one generation. The group or the device owns it, except fields "of the host". */
 struct ct_trainer_memory {
     struct ct_span held; /* the range of the model that has memory */
     float *params, *grads;
@@ -123,7 +123,7 @@ struct ct_trainer {
     bool stays; /* it can continue in another generation */
 
     /* For one generation: */
-    struct ct_team team;
+    struct ct_group group;
     struct ct_trainer_memory memory;
     struct ct_model model;
     struct ct_pipeline *pipe; /* replaces model and grads; NULL without --pipeline-stages */

@@ -29,8 +29,8 @@ void ct_console_start(struct ct_console *p, const struct ct_trainer *t)
     if (t->pipe != NULL) {
         (void)snprintf(stages, sizeof stages, " in pipelines of %zu", t->pipe->stages);
     }
-    (void)fprintf(p->out, "%d worker%s%s on %s, %zu samples per step\n", t->team.world,
-                  t->team.world == 1 ? "" : "s", stages, t->dev->name, t->sampler.batch);
+    (void)fprintf(p->out, "%d worker%s%s on %s, %zu samples per step\n", t->group.world,
+                  t->group.world == 1 ? "" : "s", stages, t->dev->name, t->sampler.batch);
     if (t->step_snapshot.found.step > 0 || t->backup.from > 0) {
         (void)fprintf(p->out, "going on from memory after step %lld\n",
                       (long long)t->optimizer.step);

@@ -65,7 +65,7 @@ static int no_store(void *data, const char *key, const void *value, size_t len, 
 }
 
 /* Rank 0 of four, whose peers send what it sends. */
-static void open_team(struct ct_team *team, struct ct_device *dev, int64_t timeout_ms)
+static void open_group(struct ct_group *group, struct ct_device *dev, int64_t timeout_ms)
 {
     const struct comm_setup setup = {
         .size = WORLD,
@@ -75,8 +75,8 @@ static void open_team(struct ct_team *team, struct ct_device *dev, int64_t timeo
         .set = no_store,
     };
     struct ct_err err = {0};
-    *team = (struct ct_team){.dev = dev, .world = WORLD};
-    need(ctworker_nccl_module.open(&setup, &team->comm, &err), &err);
+    *group = (struct ct_group){.dev = dev, .world = WORLD};
+    need(ctworker_nccl_module.open(&setup, &group->comm, &err), &err);
 }
 
 static void fill(struct scene *s)
@@ -114,14 +114,14 @@ static struct scene *begin(const struct fake_gpu *script, struct setting set)
     t->options = (struct ct_train_options){
         .lr = 0.1, .epochs = 3, .cuda_graph = set.record ? CT_CUDA_GRAPH_AUTO : CT_CUDA_GRAPH_OFF};
     need(ct_cuda_plugin.open(0, &t->dev, &err), &err);
-    t->team = (struct ct_team){.dev = t->dev, .world = 1};
+    t->group = (struct ct_group){.dev = t->dev, .world = 1};
     if (!set.alone) {
-        open_team(&t->team, t->dev, LONG_MS);
+        open_group(&t->group, t->dev, LONG_MS);
     }
     need(ct_layout_init(&t->layout, FEATURES, &hidden, CLASSES, &err), &err);
     assert_int_equal(ct_sampler_init(&t->sampler, SAMPLES, BATCH, 0, world, 1), 0);
     need(ct_model_init(&t->model, &t->layout, t->dev, BATCH, &err), &err);
-    need(ct_team_alloc_gradients(&t->team, t->layout.count, &t->memory.grads, &err), &err);
+    need(ct_group_alloc_gradients(&t->group, t->layout.count, &t->memory.grads, &err), &err);
     t->memory.params = block(t->dev, t->layout.count * sizeof(float));
     t->memory.totals = block(t->dev, 2 * sizeof(double));
     t->optimizer = (struct ct_optimizer){.kind = set.kind, .momentum = 0.9f, .weight_decay = 0.01f};
@@ -129,7 +129,7 @@ static struct scene *begin(const struct fake_gpu *script, struct setting set)
         t->optimizer.state[i] = block(t->dev, t->layout.count * sizeof(float));
     }
     /* So small that each layer is a bucket of its own. */
-    ct_buckets_init(&t->buckets, &t->layout, 1, &t->team, t->memory.grads);
+    ct_buckets_init(&t->buckets, &t->layout, 1, &t->group, t->memory.grads);
     if (set.beside) {
         ct_buckets_update(&t->buckets, &t->optimizer, t->memory.params);
     }
@@ -156,10 +156,10 @@ static void end(struct scene *s)
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) {
         t->dev->ops->release(t->dev, blocks[i]);
     }
-    for (size_t i = 0; i < t->team.block_count; i++) {
-        t->dev->ops->release(t->dev, t->team.block[i]);
+    for (size_t i = 0; i < t->group.block_count; i++) {
+        t->dev->ops->release(t->dev, t->group.block[i]);
     }
-    ctw_comm_free(t->team.comm);
+    ctw_comm_free(t->group.comm);
     t->dev->ops->close(t->dev);
     ct_sampler_fini(&t->sampler);
     ct_buf_fini(&t->warnings);
@@ -200,9 +200,9 @@ static int run_epochs(struct ct_trainer *t, int epochs, struct ct_err *err)
             t->at.batch += done;
         }
         rc = rc == 0 && t->at.epoch + 1 < epochs ? ct_cuda_graph_prepare(t, err) : rc;
-        rc = rc == 0 ? ct_team_sync(&t->team, err) : rc;
+        rc = rc == 0 ? ct_group_sync(&t->group, err) : rc;
     }
-    return rc == 0 ? ct_team_sync(&t->team, err) : rc;
+    return rc == 0 ? ct_group_sync(&t->group, err) : rc;
 }
 
 static float *train(const struct fake_gpu *script, struct setting set)
@@ -215,7 +215,7 @@ static float *train(const struct fake_gpu *script, struct setting set)
     assert_int_equal(t->warnings.len, 0);
     float *params = calloc(t->layout.count, sizeof *params);
     size_t bytes = t->layout.count * sizeof *params;
-    need(ct_team_download(&t->team, params, t->memory.params, bytes, &err), &err);
+    need(ct_group_download(&t->group, params, t->memory.params, bytes, &err), &err);
     if (set.record) {
         /* 18 whole batches but for the first: in the first epoch 5, then 6 and 6. */
         assert_int_equal(fake.graph_launches, 5 + 6 + 6);
@@ -283,7 +283,7 @@ static void the_next_epoch_is_prepared_behind_this_one(void **state)
     need(run_epochs(t, 1, &err), &err);
     t->at.epoch = 0;
     need(ct_cuda_graph_prepare(t, &err), &err);
-    need(ct_team_sync(&t->team, &err), &err);
+    need(ct_group_sync(&t->group, &err), &err);
     t->at.epoch = 1, t->at.batch = 0;
     int waits = fake.waits, queued = fake.queued;
     ct_sampler_shuffle(&t->sampler, 1);
@@ -337,7 +337,7 @@ static float *finish_after_failure(struct scene *s)
     size_t bytes = t->layout.count * sizeof(float);
     float *params = calloc(1, bytes);
     need(run_epochs(t, 3, &err), &err);
-    need(ct_team_download(&t->team, params, t->memory.params, bytes, &err), &err);
+    need(ct_group_download(&t->group, params, t->memory.params, bytes, &err), &err);
     end(s);
     return params;
 }
@@ -359,9 +359,9 @@ static void training_goes_on_without_recording(void **state)
         struct scene *s = run_with_failure(recorded, n, &rc);
         struct ct_trainer *t = &s->t;
         if (rc != 0) {
-            ctw_comm_abort(t->team.comm);
+            ctw_comm_abort(t->group.comm);
         } else {
-            need(ct_team_sync(&t->team, &err), &err);
+            need(ct_group_sync(&t->group, &err), &err);
         }
         if (t->warnings.len == 0) {
             seen++; /* past the end of the recording */
@@ -394,10 +394,10 @@ static void a_dead_peer_ends_a_replay(void **state)
     fake.stream_turns = 0;
     fake.async_error = 0;
     ct_cuda_graph_close(t);
-    ctw_comm_free(t->team.comm);
-    open_team(&t->team, t->dev, LONG_MS);
-    need(ct_team_alloc_gradients(&t->team, t->layout.count, &t->memory.grads, &err), &err);
-    ct_buckets_init(&t->buckets, &t->layout, 1, &t->team, t->memory.grads);
+    ctw_comm_free(t->group.comm);
+    open_group(&t->group, t->dev, LONG_MS);
+    need(ct_group_alloc_gradients(&t->group, t->layout.count, &t->memory.grads, &err), &err);
+    ct_buckets_init(&t->buckets, &t->layout, 1, &t->group, t->memory.grads);
     ct_buckets_update(&t->buckets, &t->optimizer, t->memory.params);
     need(ct_cuda_graph_open(t, &err), &err);
     int launches = fake.graph_launches;

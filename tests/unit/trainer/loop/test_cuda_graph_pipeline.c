@@ -23,7 +23,7 @@ extern const struct ct_cuda_plugin ct_cuda_plugin;
 #define STAGES 2
 #define EPOCHS 3
 /* Bytes; a value is exchanged as four floats, and there is room for one of each rank and kind. */
-#define EXCHANGE (CT_TEAM_VALUES_MAX * 4 * RANKS * sizeof(float))
+#define EXCHANGE (CT_GROUP_VALUES_MAX * 4 * RANKS * sizeof(float))
 /* A deadline that passes only where a rank has failed. */
 #define SHORT_MS 5000
 
@@ -93,16 +93,16 @@ static int open_trainer(struct ct_trainer *t, struct nccl_rank *r, struct ct_err
     t->dev = scene->dev[r->rank];
     t->options = (struct ct_train_options){
         .lr = 0.1, .epochs = EPOCHS, .pipeline_stages = STAGES, .cuda_graph = scene->choice};
-    t->team = (struct ct_team){.dev = t->dev, .comm = r->comm, .rank = r->rank, .world = RANKS};
-    t->team.exchange = block(t->dev, EXCHANGE, NULL);
-    t->team.words = calloc(1, EXCHANGE);
+    t->group = (struct ct_group){.dev = t->dev, .comm = r->comm, .rank = r->rank, .world = RANKS};
+    t->group.exchange = block(t->dev, EXCHANGE, NULL);
+    t->group.words = calloc(1, EXCHANGE);
     t->optimizer = (struct ct_optimizer){.kind = CT_OPTIMIZER_SGD, .momentum = 0.9f};
     if (ct_layout_init(&t->layout, FEATURES, &hidden, CLASSES, err) != 0 ||
         ct_sampler_init(&t->sampler, SAMPLES, BATCH, r->rank / STAGES, RANKS / STAGES, 1) != 0) {
         abort();
     }
     fill(t);
-    int rc = ct_pipeline_open(&options, &t->team, t->dev, &t->layout, NULL, &t->pipe, err);
+    int rc = ct_pipeline_open(&options, &t->group, t->dev, &t->layout, NULL, &t->pipe, err);
     return rc == 0 ? ct_cuda_graph_open(t, err) : rc;
 }
 
@@ -110,10 +110,10 @@ static void close_trainer(struct ct_trainer *t)
 {
     ct_cuda_graph_close(t);
     ct_pipeline_free(t->pipe);
-    ctw_comm_free(t->team.comm);
+    ctw_comm_free(t->group.comm);
     void *blocks[] = {t->data.uploaded[0], t->data.uploaded[1],   t->memory.params,
-                      t->memory.totals,    t->optimizer.state[0], t->team.exchange};
-    free(t->team.words);
+                      t->memory.totals,    t->optimizer.state[0], t->group.exchange};
+    free(t->group.words);
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) {
         t->dev->ops->release(t->dev, blocks[i]);
     }
@@ -143,8 +143,8 @@ static int evaluate(struct ct_trainer *t, struct ct_err *err)
     const uint32_t index[] = {0, 1, 2, 3};
     int rc = ct_pipeline_evaluate(t->pipe, t->memory.params, &t->data.train, index, 4,
                                   t->memory.totals, err);
-    rc = rc == 0 ? ct_team_sync(&t->team, err) : rc;
-    return rc == 0 ? ctw_comm_barrier(t->team.comm, err) : rc;
+    rc = rc == 0 ? ct_group_sync(&t->group, err) : rc;
+    return rc == 0 ? ctw_comm_barrier(t->group.comm, err) : rc;
 }
 
 /* Lets a call fail when all ranks are here. */
@@ -166,7 +166,7 @@ static int run_epochs(struct ct_trainer *t, struct scene *scene, struct ct_err *
         while (rc == 0 && t->at.batch < ct_sampler_batches(&t->sampler)) {
             size_t done = 0;
             if (scene->fail_at > 0 && t->at.epoch == 0 && t->at.batch == 1) {
-                rc = ct_team_sync(&t->team, err);
+                rc = ct_group_sync(&t->group, err);
                 fail_soon(scene);
                 nccl_ranks_await(&scene->ready, RANKS);
             }
@@ -189,11 +189,11 @@ static void train(struct nccl_rank *r)
     size_t bytes = t.layout.count * sizeof(float);
     scene->params[r->rank] = calloc(1, bytes);
     if (rc == 0) {
-        rc = ct_team_download(&t.team, scene->params[r->rank], t.memory.params, bytes, &err);
+        rc = ct_group_download(&t.group, scene->params[r->rank], t.memory.params, bytes, &err);
     }
     if (rc != 0) {
         ct_pipeline_abort(t.pipe);
-        ctw_comm_abort(t.team.comm);
+        ctw_comm_abort(t.group.comm);
     }
     scene->rc[r->rank] = rc;
     scene->warned[r->rank] = t.warnings.len > 0;

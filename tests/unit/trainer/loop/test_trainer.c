@@ -182,10 +182,10 @@ static void test_sum_alone_is_the_value(void **state)
 {
     (void)state;
     struct alone a = start(&small);
-    double values[CT_TEAM_VALUES_MAX] = {0.1, -1e300, 9007199254740993.0, 0};
-    double same[CT_TEAM_VALUES_MAX];
+    double values[CT_GROUP_VALUES_MAX] = {0.1, -1e300, 9007199254740993.0, 0};
+    double same[CT_GROUP_VALUES_MAX];
     memcpy(same, values, sizeof same);
-    assert_int_equal(ct_team_sum(&a.trainer->team, values, CT_TEAM_VALUES_MAX, NULL), 0);
+    assert_int_equal(ct_group_sum(&a.trainer->group, values, CT_GROUP_VALUES_MAX, NULL), 0);
     assert_memory_equal(values, same, sizeof same);
     stop(&a);
 }

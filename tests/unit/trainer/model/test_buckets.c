@@ -65,7 +65,7 @@ static void without_peers_buckets_are_for_updates(void **state)
     (void)state;
     const struct ct_layout layout = layout_of_four();
     const struct ct_optimizer optimizer = {.kind = CT_OPTIMIZER_SGD};
-    struct ct_team alone = {.world = 1};
+    struct ct_group alone = {.world = 1};
     struct ct_buckets b;
     ct_buckets_init(&b, &layout, 5 * MIB, &alone, NULL);
     assert_int_equal(b.count, 2);
@@ -140,9 +140,9 @@ static void a_bucket_is_sent_when_its_lowest_layer_is_done(void **state)
     const struct ct_layout layout = layout_of_four();
     struct ct_device dev = {.ops = &device_ops};
     struct ctw_comm comm = {.ops = &comm_ops, .size = 2};
-    struct ct_team team = {.comm = &comm, .dev = &dev, .world = 2};
+    struct ct_group group = {.comm = &comm, .dev = &dev, .world = 2};
     struct ct_buckets b;
-    ct_buckets_init(&b, &layout, 4 * MIB, &team, grads);
+    ct_buckets_init(&b, &layout, 4 * MIB, &group, grads);
     assert_int_equal(b.count, 3);
     for (int step = 0; step < 2; step++) {
         memset(&notes, 0, sizeof notes);
@@ -164,9 +164,9 @@ static void what_has_not_been_sent_is_sent_at_the_end(void **state)
     const struct ct_layout layout = layout_of_four();
     struct ct_device dev = {.ops = &device_ops};
     struct ctw_comm comm = {.ops = &comm_ops, .size = 2};
-    struct ct_team team = {.comm = &comm, .dev = &dev, .world = 2};
+    struct ct_group group = {.comm = &comm, .dev = &dev, .world = 2};
     struct ct_buckets b;
-    ct_buckets_init(&b, &layout, 1, &team, grads);
+    ct_buckets_init(&b, &layout, 1, &group, grads);
     memset(&notes, 0, sizeof notes);
     assert_int_equal(ct_buckets_layer_done(&b, 3, NULL), 0);
     assert_int_equal(ct_buckets_finish(&b, NULL), 0);
@@ -181,9 +181,9 @@ static void a_sum_that_fails_is_the_last(void **state)
     const struct ct_layout layout = layout_of_four();
     struct ct_device dev = {.ops = &device_ops};
     struct ctw_comm comm = {.ops = &comm_ops, .size = 2};
-    struct ct_team team = {.comm = &comm, .dev = &dev, .world = 2};
+    struct ct_group group = {.comm = &comm, .dev = &dev, .world = 2};
     struct ct_buckets b;
-    ct_buckets_init(&b, &layout, 1, &team, grads);
+    ct_buckets_init(&b, &layout, 1, &group, grads);
     memset(&notes, 0, sizeof notes);
     notes.fails_at = 2;
     assert_int_equal(ct_buckets_finish(&b, NULL), CT_EPEER);

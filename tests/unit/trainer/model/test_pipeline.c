@@ -12,7 +12,7 @@
 static int open_stage(int rank, struct ct_err *err)
 {
     struct ctw_job *job = NULL;
-    struct ct_team team = {0};
+    struct ct_group group = {0};
     struct ct_device *dev = NULL;
     struct ct_pipeline *pipe = NULL;
     struct ct_layout layout;
@@ -27,13 +27,13 @@ static int open_stage(int rank, struct ct_err *err)
         rc = ct_device_open(CT_DEVICE_CPU, 0, &dev, err);
     }
     if (rc == 0) {
-        rc = ct_team_open(job, dev, CTW_ORDER_RANK, &team, err);
+        rc = ct_group_open(job, dev, CTW_ORDER_RANK, &group, err);
     }
     if (rc == 0) {
-        rc = ct_pipeline_open(&o, &team, dev, &layout, NULL, &pipe, err);
+        rc = ct_pipeline_open(&o, &group, dev, &layout, NULL, &pipe, err);
     }
     ct_pipeline_free(pipe);
-    ct_team_close(&team);
+    ct_group_close(&group);
     if (dev != NULL) {
         dev->ops->close(dev);
     }

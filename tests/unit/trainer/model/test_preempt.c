@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static struct ct_team alone = {.world = 1};
+static struct ct_group alone = {.world = 1};
 
 /* What all want after an exchange in which this rank wants `mine`. */
 static unsigned exchange(struct ct_preempt *p, unsigned mine)

@@ -80,7 +80,7 @@ static void what_a_rank_may_decide_alone_does_not_count(void **state)
     (void)state;
     static const struct field fields[] = {
         FIELD(options.metrics), FIELD(options.checkpoint), FIELD(options.device),
-        FIELD(options.output),  FIELD(options.cuda_graph), FIELD(team.rank),
+        FIELD(options.output),  FIELD(options.cuda_graph), FIELD(group.rank),
     };
     uint64_t plain = ct_config_check_fingerprint(&trainer);
     for (size_t f = 0; f < COUNT(fields); f++) {

@@ -135,7 +135,7 @@ static void the_model_and_where_it_goes_on_are_told_first(void **state)
                        .layer = {{.in = 4, .out = 3}, {.in = 3, .out = 2}},
                        .parameters = 23},
             .data = {.set = {.train = {.count = 60}, .test = {.count = 10}}},
-            .team = {.world = 2},
+            .group = {.world = 2},
             .sampler = {.batch = 30},
             .optimizer = {.kind = CT_OPTIMIZER_SGD, .step = 45},
             .at = cases[i].at,

@@ -7,29 +7,29 @@
 #include "tests/lib/ranks.h"
 
 #include "trainer/formats/rng.h"
-#include "trainer/model/team.h"
+#include "trainer/model/group.h"
 
 #define WORLD 3
 
 struct member {
     struct ctw_job *job;
     struct ct_device *dev;
-    struct ct_team team;
+    struct ct_group group;
 };
 
-static struct member join_team(void)
+static struct member join_group(void)
 {
     struct member m = {.job = rank_open_job()};
     CHECK(ct_device_open(CT_DEVICE_CPU, 0, &m.dev, NULL) == 0);
-    CHECK(ct_team_open(m.job, m.dev, CTW_ORDER_RANK, &m.team, NULL) == 0);
+    CHECK(ct_group_open(m.job, m.dev, CTW_ORDER_RANK, &m.group, NULL) == 0);
     return m;
 }
 
-static void leave_team(struct member *m)
+static void leave_group(struct member *m)
 {
-    ct_team_close(&m->team);
-    ct_team_close(&m->team);
-    ct_team_close(NULL);
+    ct_group_close(&m->group);
+    ct_group_close(&m->group);
+    ct_group_close(NULL);
     m->dev->ops->close(m->dev);
     ctw_job_free(m->job);
 }
@@ -48,15 +48,15 @@ static double pattern(int round, int rank, size_t i)
 static void gather_patterns(int rank, void *data)
 {
     (void)data;
-    struct member m = join_team();
+    struct member m = join_group();
     for (int round = 0; round < 40; round++) {
-        size_t n = (size_t)round % CT_TEAM_VALUES_MAX + 1;
-        double mine[CT_TEAM_VALUES_MAX], all[WORLD * CT_TEAM_VALUES_MAX + 1];
+        size_t n = (size_t)round % CT_GROUP_VALUES_MAX + 1;
+        double mine[CT_GROUP_VALUES_MAX], all[WORLD * CT_GROUP_VALUES_MAX + 1];
         for (size_t i = 0; i < n; i++) {
             mine[i] = pattern(round, rank, i);
         }
         all[WORLD * n] = 42;
-        CHECK(ct_team_all_gather(&m.team, mine, n, all, NULL) == 0);
+        CHECK(ct_group_all_gather(&m.group, mine, n, all, NULL) == 0);
         for (int r = 0; r < WORLD; r++) {
             for (size_t i = 0; i < n; i++) {
                 double want = pattern(round, r, i);
@@ -65,7 +65,7 @@ static void gather_patterns(int rank, void *data)
         }
         CHECK(all[WORLD * n] == 42);
     }
-    leave_team(&m);
+    leave_group(&m);
 }
 
 static void every_bit_of_every_value_arrives(void **state)
@@ -77,14 +77,14 @@ static void every_bit_of_every_value_arrives(void **state)
 static void sum_up(int rank, void *data)
 {
     (void)data;
-    struct member m = join_team();
+    struct member m = join_group();
     /* 1e300 goes away before 0.1 comes, in this order only. */
     static const double terms[WORLD] = {1e300, -1e300, 0.1};
     double values[2] = {terms[rank], (double)rank};
-    CHECK(ct_team_sum(&m.team, values, 2, NULL) == 0);
+    CHECK(ct_group_sum(&m.group, values, 2, NULL) == 0);
     CHECK(values[0] == 0.1);
     CHECK(values[1] == 3);
-    leave_team(&m);
+    leave_group(&m);
 }
 
 static void sums_are_added_in_the_order_of_ranks(void **state)
@@ -96,29 +96,29 @@ static void sums_are_added_in_the_order_of_ranks(void **state)
 static void share_a_model(int rank, void *data)
 {
     (void)data;
-    struct member m = join_team();
+    struct member m = join_group();
     float *model, *gradients, copy[5];
     size_t begin, end;
-    CHECK(ct_team_alloc_model(&m.team, 100, &model, NULL) == 0);
-    CHECK(ct_team_alloc_gradients(&m.team, 100, &gradients, NULL) == 0);
+    CHECK(ct_group_alloc_model(&m.group, 100, &model, NULL) == 0);
+    CHECK(ct_group_alloc_gradients(&m.group, 100, &gradients, NULL) == 0);
     for (size_t i = 0; i < 100; i++) {
         CHECK(gradients[i] == 0);
         gradients[i] = (float)((size_t)rank + i);
     }
-    CHECK(ct_team_reduce_scatter(&m.team, gradients, 100, &begin, &end, NULL) == 0);
+    CHECK(ct_group_reduce_scatter(&m.group, gradients, 100, &begin, &end, NULL) == 0);
     for (size_t i = begin; i < end; i++) {
         CHECK(gradients[i] == (float)(3 + 3 * i));
         model[i] = gradients[i]; /* each rank its share */
     }
-    CHECK(ct_team_barrier(&m.team, NULL) == 0);
+    CHECK(ct_group_barrier(&m.group, NULL) == 0);
     for (size_t i = 0; i < 100; i++) {
         CHECK(model[i] == (float)(3 + 3 * i)); /* all of them */
     }
-    CHECK(ct_team_download(&m.team, copy, model + 95, sizeof copy, NULL) == 0);
+    CHECK(ct_group_download(&m.group, copy, model + 95, sizeof copy, NULL) == 0);
     CHECK(memcmp(copy, model + 95, sizeof copy) == 0);
-    CHECK(ct_team_broadcast(&m.team, model, 100 * sizeof *model, NULL) == 0);
-    CHECK(ct_team_sync(&m.team, NULL) == 0);
-    leave_team(&m);
+    CHECK(ct_group_broadcast(&m.group, model, 100 * sizeof *model, NULL) == 0);
+    CHECK(ct_group_sync(&m.group, NULL) == 0);
+    leave_group(&m);
 }
 
 static void each_rank_updates_its_share_of_one_model(void **state)

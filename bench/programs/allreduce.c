@@ -16,31 +16,31 @@ struct way {
     float *send, *recv;
 };
 
-static int time_way(struct ctw_comm *comm, const struct way *way, const struct size_plan *plan,
+static int time_way(struct ctw_comm *comm, const struct way *way, const struct size_case *item,
                     struct ct_err *err)
 {
     double times[BLOCKS];
-    for (size_t i = 0; i < plan->count; i++) {
+    for (size_t i = 0; i < item->count; i++) {
         way->send[i] = 1;
     }
     for (int block = -1; block < BLOCKS; block++) { /* the first warms up */
         int rc = ctw_comm_barrier(comm, err);
         double begin = now_us();
-        for (int call = 0; call < plan->calls && rc == 0; call++) {
-            rc = ctw_comm_all_reduce(comm, way->send, way->recv, plan->count, err);
+        for (int call = 0; call < item->calls && rc == 0; call++) {
+            rc = ctw_comm_all_reduce(comm, way->send, way->recv, item->count, err);
         }
         if (rc != 0) {
             return rc;
         }
         if (block >= 0) {
-            times[block] = (now_us() - begin) / plan->calls;
+            times[block] = (now_us() - begin) / item->calls;
         }
     }
-    if (way->recv[plan->count - 1] != (float)ctw_comm_size(comm)) {
+    if (way->recv[item->count - 1] != (float)ctw_comm_size(comm)) {
         return ct_err_set(err, CT_EIO, "wrong sum");
     }
     if (ctw_comm_rank(comm) == 0) {
-        report(plan->count, way->name, times);
+        report(item->count, way->name, times);
     }
     return 0;
 }
@@ -59,8 +59,8 @@ static int run(struct ctw_comm *comm, struct ct_err *err)
     }
     const struct way ways[] = {{"zero-copy", own, shared}, {"copying", send, recv}};
     for (size_t w = 0; w < sizeof(ways) / sizeof(ways[0]); w++) {
-        for (size_t p = 0; p < PLANS && rc == 0; p++) {
-            rc = time_way(comm, &ways[w], &plans[p], err);
+        for (size_t p = 0; p < CASES && rc == 0; p++) {
+            rc = time_way(comm, &ways[w], &cases[p], err);
         }
     }
     free(send);

@@ -14,15 +14,15 @@
 
 #define BLOCKS 5
 
-struct size_plan {
+struct size_case {
     size_t count; /* floats */
     int calls;    /* per block */
 };
 
 /* One number; 64 KB; the gradients of 784-512-10 (1.63 MB); 26 MB. */
-static const struct size_plan plans[] = {{1, 5000}, {16384, 1000}, {407050, 100}, {6500000, 6}};
+static const struct size_case cases[] = {{1, 5000}, {16384, 1000}, {407050, 100}, {6500000, 6}};
 
-#define PLANS (sizeof(plans) / sizeof(plans[0]))
+#define CASES (sizeof(cases) / sizeof(cases[0]))
 #define COUNT_MAX 6500000
 
 static inline double now_us(void)

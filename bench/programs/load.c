@@ -62,9 +62,9 @@ static int choice(const char *option, const char *text, const char *const *names
     load_fail("--%s '%s' is not known", option, text);
 }
 
-static void parse(int argc, char **argv, struct load_plan *plan)
+static void parse(int argc, char **argv, struct load_options *options)
 {
-    static const struct option options[] = {
+    static const struct option known[] = {
         {"protocol", required_argument, NULL, 'p'},
         {"op", required_argument, NULL, 'o'},
         {"port", required_argument, NULL, 'P'},
@@ -77,38 +77,38 @@ static void parse(int argc, char **argv, struct load_plan *plan)
     };
     static const char *const protocols[] = {"tcpstore", "redis", "echo", NULL};
     static const char *const ops[] = {"get", "set", NULL};
-    *plan = (struct load_plan){.connections = 1, .depth = 1, .seconds = 0.5};
+    *options = (struct load_options){.connections = 1, .depth = 1, .seconds = 0.5};
     int c, index = 0;
-    while ((c = getopt_long(argc, argv, "", options, &index)) != -1) {
-        const char *name = options[index].name;
+    while ((c = getopt_long(argc, argv, "", known, &index)) != -1) {
+        const char *name = known[index].name;
         if (c == 'p') {
-            plan->protocol = (enum load_protocol)choice(name, optarg, protocols);
+            options->protocol = (enum load_protocol)choice(name, optarg, protocols);
         } else if (c == 'o') {
-            plan->op = (enum load_op)choice(name, optarg, ops);
+            options->op = (enum load_op)choice(name, optarg, ops);
         } else if (c == 'P') {
-            plan->port = (uint16_t)number(name, optarg, UINT16_MAX);
+            options->port = (uint16_t)number(name, optarg, UINT16_MAX);
         } else if (c == 'c') {
-            plan->connections = (size_t)number(name, optarg, 1000000);
+            options->connections = (size_t)number(name, optarg, 1000000);
         } else if (c == 'd') {
-            plan->depth = (size_t)number(name, optarg, 1000);
+            options->depth = (size_t)number(name, optarg, 1000);
         } else if (c == 's') {
-            if (ct_parse_double(optarg, 0.001, LOAD_MAX_SECONDS, &plan->seconds) != 0) {
+            if (ct_parse_double(optarg, 0.001, LOAD_MAX_SECONDS, &options->seconds) != 0) {
                 load_fail("--seconds '%s' is no time", optarg);
             }
         } else if (c == 'S') {
-            plan->server_pid = (long)number(name, optarg, INT32_MAX);
+            options->server_pid = (long)number(name, optarg, INT32_MAX);
         } else if (c == 'n') {
-            plan->native = true;
+            options->native = true;
         } else {
             (void)fputs(help, stderr);
             exit(2);
         }
     }
-    if (optind != argc - 1 || plan->port == 0) {
+    if (optind != argc - 1 || options->port == 0) {
         (void)fputs(help, stderr);
         exit(2);
     }
-    plan->mode = argv[optind];
+    options->mode = argv[optind];
 }
 
 static void raise_descriptors(size_t connections)
@@ -129,22 +129,22 @@ int main(int argc, char **argv)
 {
     static const struct {
         const char *name;
-        void (*run)(const struct load_plan *plan);
+        void (*run)(const struct load_options *options);
     } modes[] = {
         {"rate", load_run_rate}, {"connect", load_run_connect}, {"barrier", load_run_barrier},
         {"wake", load_run_wake}, {"idle", load_run_idle},
     };
-    struct load_plan plan;
-    parse(argc, argv, &plan);
+    struct load_options options;
+    parse(argc, argv, &options);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     (void)signal(SIGPIPE, SIG_IGN);
     (void)alarm(LOAD_MAX_SECONDS);
-    raise_descriptors(plan.connections);
+    raise_descriptors(options.connections);
     for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
-        if (strcmp(plan.mode, modes[i].name) == 0) {
-            modes[i].run(&plan);
+        if (strcmp(options.mode, modes[i].name) == 0) {
+            modes[i].run(&options);
             return 0;
         }
     }
-    load_fail("mode '%s' is not known", plan.mode);
+    load_fail("mode '%s' is not known", options.mode);
 }

@@ -33,7 +33,7 @@ enum load_op {
     LOAD_SET, /* of 16 bytes; TCPStore answers no SET, so a PING behind it fetches an answer */
 };
 
-struct load_plan {
+struct load_options {
     const char *mode;
     enum load_protocol protocol;
     enum load_op op;
@@ -53,11 +53,11 @@ struct load_exchange {
 };
 
 /* One measured request. */
-void load_exchange_op(const struct load_plan *plan, struct load_exchange *out);
+void load_exchange_op(const struct load_options *options, struct load_exchange *out);
 /* What a new connection says first, and what shows that it is served. */
-void load_exchange_greeting(const struct load_plan *plan, struct load_exchange *out);
+void load_exchange_greeting(const struct load_options *options, struct load_exchange *out);
 /* Makes the key that LOAD_GET reads. Nothing for an echo server. */
-void load_exchange_preset(const struct load_plan *plan, struct load_exchange *out);
+void load_exchange_preset(const struct load_options *options, struct load_exchange *out);
 /* TCPStore only. */
 void load_put_add(struct ct_buf *out, const char *key, int64_t delta);
 void load_put_wait(struct ct_buf *out, const char *key);
@@ -81,16 +81,16 @@ struct load_conns {
 
 /* Connects all, at most some hundred ahead of the server's answers, so that its backlog never
  * overflows. Returns the seconds from the first connect() to the server's answer on the last. */
-double load_conns_open(struct load_conns *conns, const struct load_plan *plan);
+double load_conns_open(struct load_conns *conns, const struct load_options *options);
 
 /* Greets on those that load_conns_open() did not need to. */
-void load_conns_greet(struct load_conns *conns, const struct load_plan *plan);
+void load_conns_greet(struct load_conns *conns, const struct load_options *options);
 
 /* Resets all connections, and waits until the server has seen it. */
-void load_conns_close(struct load_conns *conns, const struct load_plan *plan);
+void load_conns_close(struct load_conns *conns, const struct load_options *options);
 
 /* One more connection, greeted, non-blocking. */
-int load_connect_one(const struct load_plan *plan);
+int load_connect_one(const struct load_options *options);
 
 void load_send(int fd, const void *bytes, size_t len);
 /* Waits for exactly these bytes. */
@@ -99,11 +99,11 @@ void load_receive(int fd, void *out, size_t len);
 
 /* ---- load_rate.c, load_wave.c: what is measured; each prints one line of JSON ---------------- */
 
-void load_run_rate(const struct load_plan *plan);
-void load_run_connect(const struct load_plan *plan);
-void load_run_barrier(const struct load_plan *plan);
-void load_run_wake(const struct load_plan *plan);
-void load_run_idle(const struct load_plan *plan);
+void load_run_rate(const struct load_options *options);
+void load_run_connect(const struct load_options *options);
+void load_run_barrier(const struct load_options *options);
+void load_run_wake(const struct load_options *options);
+void load_run_idle(const struct load_options *options);
 
 /* ---- load.c --------------------------------------------------------------------------------- */
 

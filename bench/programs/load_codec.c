@@ -65,9 +65,9 @@ void load_put_barrier(struct ct_buf *out, const char *key, int64_t world)
     check(ct_put_u64(out, (uint64_t)world));
 }
 
-static void redis_op(const struct load_plan *plan, struct load_exchange *out)
+static void redis_op(const struct load_options *options, struct load_exchange *out)
 {
-    if (plan->op == LOAD_GET) {
+    if (options->op == LOAD_GET) {
         put_raw(&out->request, "*2\r\n$3\r\nGET\r\n$6\r\n" KEY "\r\n");
         put_raw(&out->reply, "$16\r\n" VALUE "\r\n");
     } else {
@@ -76,12 +76,12 @@ static void redis_op(const struct load_plan *plan, struct load_exchange *out)
     }
 }
 
-void load_exchange_op(const struct load_plan *plan, struct load_exchange *out)
+void load_exchange_op(const struct load_options *options, struct load_exchange *out)
 {
     memset(out, 0, sizeof(*out));
-    if (plan->protocol == LOAD_REDIS) {
-        redis_op(plan, out);
-    } else if (plan->op == LOAD_GET) {
+    if (options->protocol == LOAD_REDIS) {
+        redis_op(options, out);
+    } else if (options->op == LOAD_GET) {
         put_op(&out->request, CT_OP_GET);
         put_text(&out->request, KEY);
         put_text(&out->reply, VALUE);
@@ -92,12 +92,12 @@ void load_exchange_op(const struct load_plan *plan, struct load_exchange *out)
     }
 }
 
-void load_exchange_greeting(const struct load_plan *plan, struct load_exchange *out)
+void load_exchange_greeting(const struct load_options *options, struct load_exchange *out)
 {
     memset(out, 0, sizeof(*out));
-    if (plan->protocol == LOAD_ECHO) {
-        load_exchange_op(plan, out);
-    } else if (plan->protocol == LOAD_REDIS) {
+    if (options->protocol == LOAD_ECHO) {
+        load_exchange_op(options, out);
+    } else if (options->protocol == LOAD_REDIS) {
         put_raw(&out->request, "PING\r\n");
         put_raw(&out->reply, "+PONG\r\n");
     } else {
@@ -108,12 +108,12 @@ void load_exchange_greeting(const struct load_plan *plan, struct load_exchange *
     }
 }
 
-void load_exchange_preset(const struct load_plan *plan, struct load_exchange *out)
+void load_exchange_preset(const struct load_options *options, struct load_exchange *out)
 {
-    struct load_plan set = *plan;
+    struct load_options set = *options;
     set.op = LOAD_SET;
     memset(out, 0, sizeof(*out));
-    if (plan->protocol != LOAD_ECHO) {
+    if (options->protocol != LOAD_ECHO) {
         load_exchange_op(&set, out);
     }
 }

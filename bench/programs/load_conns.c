@@ -95,19 +95,19 @@ static bool greets_early(size_t index, size_t count)
     return index % PACE == PACE - 1 || index == count - 1;
 }
 
-double load_conns_open(struct load_conns *conns, const struct load_plan *plan)
+double load_conns_open(struct load_conns *conns, const struct load_options *options)
 {
     struct load_exchange hello;
-    load_exchange_greeting(plan, &hello);
-    conns->list = calloc(plan->connections, sizeof(*conns->list));
+    load_exchange_greeting(options, &hello);
+    conns->list = calloc(options->connections, sizeof(*conns->list));
     conns->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (conns->list == NULL || conns->epoll < 0) {
-        load_fail("cannot make %zu connections", plan->connections);
+        load_fail("cannot make %zu connections", options->connections);
     }
-    conns->count = plan->connections;
+    conns->count = options->connections;
     double begin = load_now();
     for (size_t i = 0; i < conns->count; i++) {
-        int fd = connect_from(i, plan->port);
+        int fd = connect_from(i, options->port);
         conns->list[i].fd = fd;
         if (greets_early(i, conns->count)) {
             load_send(fd, ct_buf_bytes(&hello.request), hello.request.len);
@@ -134,10 +134,10 @@ double load_conns_open(struct load_conns *conns, const struct load_plan *plan)
     return seconds;
 }
 
-void load_conns_greet(struct load_conns *conns, const struct load_plan *plan)
+void load_conns_greet(struct load_conns *conns, const struct load_options *options)
 {
     struct load_exchange hello;
-    load_exchange_greeting(plan, &hello);
+    load_exchange_greeting(options, &hello);
     for (size_t i = 0; i < conns->count; i++) {
         if (!greets_early(i, conns->count)) {
             load_send(conns->list[i].fd, ct_buf_bytes(&hello.request), hello.request.len);
@@ -151,18 +151,18 @@ void load_conns_greet(struct load_conns *conns, const struct load_plan *plan)
     load_exchange_fini(&hello);
 }
 
-int load_connect_one(const struct load_plan *plan)
+int load_connect_one(const struct load_options *options)
 {
     struct load_exchange hello;
-    load_exchange_greeting(plan, &hello);
-    int fd = connect_from(0, plan->port);
+    load_exchange_greeting(options, &hello);
+    int fd = connect_from(0, options->port);
     load_send(fd, ct_buf_bytes(&hello.request), hello.request.len);
     load_expect(fd, &hello.reply);
     load_exchange_fini(&hello);
     return fd;
 }
 
-void load_conns_close(struct load_conns *conns, const struct load_plan *plan)
+void load_conns_close(struct load_conns *conns, const struct load_options *options)
 {
     /* Reset instead of an orderly end: no port is left in TIME_WAIT for the next run. */
     const struct linger reset = {.l_onoff = 1};
@@ -172,5 +172,5 @@ void load_conns_close(struct load_conns *conns, const struct load_plan *plan)
     }
     (void)close(conns->epoll);
     free(conns->list);
-    (void)close(load_connect_one(plan));
+    (void)close(load_connect_one(options));
 }

@@ -93,45 +93,45 @@ static double serve_until(struct rate *rate, double end)
     return now;
 }
 
-void load_run_rate(const struct load_plan *plan)
+void load_run_rate(const struct load_options *options)
 {
     struct rate rate = {0};
     struct load_exchange op, preset;
-    load_exchange_op(plan, &op);
-    load_exchange_preset(plan, &preset);
+    load_exchange_op(options, &op);
+    load_exchange_preset(options, &preset);
     rate.request_len = op.request.len;
     rate.reply_len = op.reply.len;
-    rate.requests = repeat(&op.request, plan->depth * op.request.len);
+    rate.requests = repeat(&op.request, options->depth * op.request.len);
     rate.replies = repeat(&op.reply, READ_MAX + op.reply.len);
 
-    (void)load_conns_open(&rate.conns, plan);
-    load_conns_greet(&rate.conns, plan);
+    (void)load_conns_open(&rate.conns, options);
+    load_conns_greet(&rate.conns, options);
     if (preset.request.len > 0) {
         load_send(rate.conns.list[0].fd, ct_buf_bytes(&preset.request), preset.request.len);
         load_expect(rate.conns.list[0].fd, &preset.reply);
     }
     for (size_t i = 0; i < rate.conns.count; i++) {
-        load_send(rate.conns.list[i].fd, rate.requests, plan->depth * rate.request_len);
+        load_send(rate.conns.list[i].fd, rate.requests, options->depth * rate.request_len);
     }
-    double begin = serve_until(&rate, load_now() + plan->seconds / 5);
-    uint64_t before = rate.answered, cpu = server_cpu_ns(plan->server_pid);
-    double end = serve_until(&rate, begin + plan->seconds);
-    cpu = server_cpu_ns(plan->server_pid) - cpu;
+    double begin = serve_until(&rate, load_now() + options->seconds / 5);
+    uint64_t before = rate.answered, cpu = server_cpu_ns(options->server_pid);
+    double end = serve_until(&rate, begin + options->seconds);
+    cpu = server_cpu_ns(options->server_pid) - cpu;
     double answered = (double)(rate.answered - before);
     (void)printf("{\"per_second\": %.1f, \"cpu_us\": %.4f}\n", answered / (end - begin),
                  (double)cpu / 1e3 / answered);
 
-    load_conns_close(&rate.conns, plan);
+    load_conns_close(&rate.conns, options);
     load_exchange_fini(&op);
     load_exchange_fini(&preset);
     free(rate.requests);
     free(rate.replies);
 }
 
-void load_run_connect(const struct load_plan *plan)
+void load_run_connect(const struct load_options *options)
 {
     struct load_conns conns = {0};
-    double seconds = load_conns_open(&conns, plan);
+    double seconds = load_conns_open(&conns, options);
     (void)printf("{\"seconds\": %.6f}\n", seconds);
-    load_conns_close(&conns, plan);
+    load_conns_close(&conns, options);
 }

@@ -44,7 +44,7 @@ static void collect(struct load_conns *conns, size_t len, size_t count,
 /* ---- barrier -------------------------------------------------------------------------------- */
 
 struct meeting {
-    const struct load_plan *plan;
+    const struct load_options *options;
     struct ct_buf wait, go;
     size_t added;
 };
@@ -54,7 +54,7 @@ static void on_added(struct load_conn *conn, const unsigned char *bytes, void *d
     struct meeting *meeting = data;
     int64_t sum;
     memcpy(&sum, bytes, sizeof(sum));
-    if (sum == (int64_t)meeting->plan->connections) {
+    if (sum == (int64_t)meeting->options->connections) {
         load_send(conn->fd, ct_buf_bytes(&meeting->go), meeting->go.len);
     }
     load_send(conn->fd, ct_buf_bytes(&meeting->wait), meeting->wait.len);
@@ -67,34 +67,34 @@ static void send_all(struct load_conns *conns, const struct ct_buf *bytes)
     }
 }
 
-void load_run_barrier(const struct load_plan *plan)
+void load_run_barrier(const struct load_options *options)
 {
     struct load_conns conns = {0};
-    struct meeting meeting = {.plan = plan};
+    struct meeting meeting = {.options = options};
     char counter[64], gate[64];
     /* New names each run, since a server may be measured many times. */
     (void)snprintf(counter, sizeof(counter), "/bench/count/%ld", (long)getpid());
     (void)snprintf(gate, sizeof(gate), "/bench/gate/%ld", (long)getpid());
     struct ct_buf arrive = CT_BUF_INIT;
-    if (plan->native) {
-        load_put_barrier(&arrive, counter, (int64_t)plan->connections);
+    if (options->native) {
+        load_put_barrier(&arrive, counter, (int64_t)options->connections);
     } else {
         load_put_add(&arrive, counter, 1);
         load_put_wait(&meeting.wait, gate);
         load_put_set(&meeting.go, gate);
     }
     double begin = load_now();
-    (void)load_conns_open(&conns, plan);
-    load_conns_greet(&conns, plan);
+    (void)load_conns_open(&conns, options);
+    load_conns_greet(&conns, options);
     double ready = load_now();
     send_all(&conns, &arrive);
-    if (!plan->native) {
+    if (!options->native) {
         collect(&conns, sizeof(int64_t), conns.count, on_added, &meeting);
     }
     collect(&conns, 1, conns.count, NULL, NULL);
     double end = load_now();
     (void)printf("{\"seconds\": %.6f, \"with_connect\": %.6f}\n", end - ready, end - begin);
-    load_conns_close(&conns, plan);
+    load_conns_close(&conns, options);
     ct_buf_fini(&arrive);
     ct_buf_fini(&meeting.wait);
     ct_buf_fini(&meeting.go);
@@ -136,7 +136,7 @@ static void *probe(void *data)
     return NULL;
 }
 
-void load_run_wake(const struct load_plan *plan)
+void load_run_wake(const struct load_options *options)
 {
     struct load_conns conns = {0};
     struct prober prober = {0};
@@ -147,13 +147,13 @@ void load_run_wake(const struct load_plan *plan)
     load_put_set(&go, gate);
     load_put_ping(&prober.ping);
 
-    (void)load_conns_open(&conns, plan);
-    load_conns_greet(&conns, plan);
+    (void)load_conns_open(&conns, options);
+    load_conns_greet(&conns, options);
     send_all(&conns, &wait);
     /* The server takes ready sockets in turn, so once it answers this all have been read. */
-    (void)close(load_connect_one(plan));
-    int trigger = load_connect_one(plan);
-    prober.fd = load_connect_one(plan);
+    (void)close(load_connect_one(options));
+    int trigger = load_connect_one(options);
+    prober.fd = load_connect_one(options);
     pthread_t thread;
     if (pthread_create(&thread, NULL, probe, &prober) != 0) {
         load_fail("cannot start a thread");
@@ -172,7 +172,7 @@ void load_run_wake(const struct load_plan *plan)
                  prober.worst * 1e3, prober.asked);
     (void)close(trigger);
     (void)close(prober.fd);
-    load_conns_close(&conns, plan);
+    load_conns_close(&conns, options);
     ct_buf_fini(&wait);
     ct_buf_fini(&go);
     ct_buf_fini(&prober.ping);
@@ -181,14 +181,14 @@ void load_run_wake(const struct load_plan *plan)
 /* ---- idle ----------------------------------------------------------------------------------- */
 
 /* Holds the connections, having greeted and asked once, until standard input ends. */
-void load_run_idle(const struct load_plan *plan)
+void load_run_idle(const struct load_options *options)
 {
     struct load_conns conns = {0};
     struct load_exchange op, preset;
-    load_exchange_op(plan, &op);
-    load_exchange_preset(plan, &preset);
-    (void)load_conns_open(&conns, plan);
-    load_conns_greet(&conns, plan);
+    load_exchange_op(options, &op);
+    load_exchange_preset(options, &preset);
+    (void)load_conns_open(&conns, options);
+    load_conns_greet(&conns, options);
     load_send(conns.list[0].fd, ct_buf_bytes(&preset.request), preset.request.len);
     load_expect(conns.list[0].fd, &preset.reply);
     send_all(&conns, &op.request);
@@ -200,7 +200,7 @@ void load_run_idle(const struct load_plan *plan)
     char byte;
     while (read(STDIN_FILENO, &byte, 1) > 0) {
     }
-    load_conns_close(&conns, plan);
+    load_conns_close(&conns, options);
     load_exchange_fini(&op);
     load_exchange_fini(&preset);
 }

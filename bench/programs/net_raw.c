@@ -74,13 +74,13 @@ static void run(int fd, bool client)
         die("malloc");
     }
     memset(from, 1, COUNT_MAX * sizeof(float)); /* else all of it is one page of zeros */
-    for (size_t p = 0; p < PLANS; p++) {
-        size_t bytes = plans[p].count * sizeof(float);
+    for (size_t p = 0; p < CASES; p++) {
+        size_t bytes = cases[p].count * sizeof(float);
         double times[2][BLOCKS];
         for (int way = 0; way < 2; way++) {
             for (int block = -1; block < BLOCKS; block++) { /* the first warms up */
                 double begin = now_us();
-                for (int call = 0; call < plans[p].calls; call++) {
+                for (int call = 0; call < cases[p].calls; call++) {
                     if (way == 0) {
                         move(fd, from, to, bytes, bytes);
                     } else if (client) {
@@ -92,7 +92,7 @@ static void run(int fd, bool client)
                     }
                 }
                 if (block >= 0) {
-                    times[way][block] = (now_us() - begin) / plans[p].calls;
+                    times[way][block] = (now_us() - begin) / cases[p].calls;
                 }
             }
             qsort(times[way], BLOCKS, sizeof(double), compare_double);

@@ -67,39 +67,39 @@ static void add_env(struct ct_buf *out, char *const *env)
 }
 
 /* Adds the options that tell a ctrun its node rank and the job's store. */
-static void add_rendezvous(const struct ct_fleet_plan *plan, int index, struct ct_buf *out)
+static void add_rendezvous(const struct ct_fleet_spec *spec, int index, struct ct_buf *out)
 {
     char endpoint[CT_ADDR_JOIN_MAX];
-    ct_addr_join(plan->address, plan->port, endpoint, sizeof(endpoint));
-    int workers = plan->hosts->list[index].workers;
+    ct_addr_join(spec->address, spec->port, endpoint, sizeof(endpoint));
+    int workers = spec->hosts->list[index].workers;
     ct_buf_addf(out,
                 " --agent-stdin --node-rank=%d"
                 " --rdzv-backend=c10d --rdzv-conf=is_host=0 --rdzv-endpoint=%s",
                 index, endpoint);
-    if (!plan->nnodes_given) {
-        ct_buf_addf(out, " --nnodes=%d", plan->hosts->count);
+    if (!spec->nnodes_given) {
+        ct_buf_addf(out, " --nnodes=%d", spec->hosts->count);
     }
     if (workers > 0) {
         ct_buf_addf(out, " --nproc-per-node=%d", workers);
     }
     ct_buf_addf(out, " --rdzv-id");
-    add_word(out, plan->run_id);
+    add_word(out, spec->run_id);
 }
 
-int ct_fleet_command(const struct ct_fleet_plan *plan, int index, struct ct_buf *out)
+int ct_fleet_command(const struct ct_fleet_spec *spec, int index, struct ct_buf *out)
 {
     ct_buf_addf(out, "cd");
-    add_word(out, plan->folder);
+    add_word(out, spec->folder);
     ct_buf_addf(out, " && exec");
-    add_env(out, plan->env);
-    add_word(out, plan->ctrun);
-    for (int i = 0; i < plan->num_options; i++) {
-        add_word(out, plan->options[i]);
+    add_env(out, spec->env);
+    add_word(out, spec->ctrun);
+    for (int i = 0; i < spec->num_options; i++) {
+        add_word(out, spec->options[i]);
     }
-    add_rendezvous(plan, index, out);
+    add_rendezvous(spec, index, out);
     ct_buf_addf(out, " --");
-    for (size_t i = 0; plan->command[i] != NULL; i++) {
-        add_word(out, plan->command[i]);
+    for (size_t i = 0; spec->command[i] != NULL; i++) {
+        add_word(out, spec->command[i]);
     }
     return ct_buf_status(out);
 }
@@ -117,14 +117,14 @@ static int add_agent(struct ct_strlist *out, const char *agent)
     return rc;
 }
 
-static int fill_argv(const struct ct_fleet_plan *plan, int index, bool here, const char *command,
+static int fill_argv(const struct ct_fleet_spec *spec, int index, bool here, const char *command,
                      struct ct_strlist *out)
 {
-    int rc = here ? ct_strlist_borrow(out, "/bin/sh") : add_agent(out, plan->agent);
+    int rc = here ? ct_strlist_borrow(out, "/bin/sh") : add_agent(out, spec->agent);
     if (rc != 0) {
         return rc;
     }
-    rc = ct_strlist_borrow(out, here ? "-c" : plan->hosts->list[index].name);
+    rc = ct_strlist_borrow(out, here ? "-c" : spec->hosts->list[index].name);
     if (rc != 0) {
         return rc;
     }
@@ -135,12 +135,12 @@ static int fill_argv(const struct ct_fleet_plan *plan, int index, bool here, con
     return ct_strlist_close(out);
 }
 
-int ct_fleet_argv(const struct ct_fleet_plan *plan, int index, bool here, const char *command,
+int ct_fleet_argv(const struct ct_fleet_spec *spec, int index, bool here, const char *command,
                   struct ct_strlist *out, struct ct_err *err)
 {
-    if (!here && plan->agent[strspn(plan->agent, BLANKS)] == '\0') {
+    if (!here && spec->agent[strspn(spec->agent, BLANKS)] == '\0') {
         return ct_err_set(err, CT_EINVAL, "--launch-agent needs a program, such as ssh");
     }
-    int rc = fill_argv(plan, index, here, command, out);
+    int rc = fill_argv(spec, index, here, command, out);
     return rc != 0 ? ct_err_set(err, rc, "out of memory for the launch agents") : 0;
 }

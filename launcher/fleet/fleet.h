@@ -20,8 +20,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Everything is borrowed. */
-struct ct_fleet_plan {
+/* What the commands for all machines are made from. Everything is borrowed. */
+struct ct_fleet_spec {
     const struct ct_hosts *hosts;
     const char *agent;    /* --launch-agent: words, separated by blanks */
     const char *ctrun;    /* path of the program, the same everywhere */
@@ -47,12 +47,12 @@ bool ct_fleet_is_here(const char *host, const char *own);
 void ct_fleet_quote(struct ct_buf *out, const char *word);
 
 /* The command line for the shell on machine `index`. CT_ENOMEM. */
-CT_MUST_CHECK int ct_fleet_command(const struct ct_fleet_plan *plan, int index, struct ct_buf *out);
+CT_MUST_CHECK int ct_fleet_command(const struct ct_fleet_spec *spec, int index, struct ct_buf *out);
 
 /* argv of the launch agent for machine `index`; `command` (borrowed) is its last word. `here`: the
  * shell itself instead. Gives *out, which starts empty, closed. CT_EINVAL when --launch-agent is
  * blank; CT_ENOMEM. */
-CT_MUST_CHECK int ct_fleet_argv(const struct ct_fleet_plan *plan, int index, bool here,
+CT_MUST_CHECK int ct_fleet_argv(const struct ct_fleet_spec *spec, int index, bool here,
                                 const char *command, struct ct_strlist *out, struct ct_err *err);
 
 #endif

@@ -22,10 +22,10 @@ static int address_towards(const struct ct_fleet_job *job, int index, char addre
 {
     const char *name = job->hosts->list[index].name;
     const char *at = strrchr(name, '@'); /* ssh takes user@host */
-    const struct ct_fleet_plan plan = {.hosts = job->hosts, .agent = job->options->launch_agent};
+    const struct ct_fleet_spec spec = {.hosts = job->hosts, .agent = job->options->launch_agent};
     char known[CT_HOST_MAX];
     int rc = ct_addr_towards(at != NULL ? at + 1 : name, address, CT_HOST_MAX, err);
-    if (rc != 0 && ct_ssh_host_name(&plan, index, job->env, known) &&
+    if (rc != 0 && ct_ssh_host_name(&spec, index, job->env, known) &&
         ct_addr_towards(known, address, CT_HOST_MAX, NULL) == 0) {
         return 0;
     }

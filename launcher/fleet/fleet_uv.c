@@ -400,7 +400,7 @@ static int open_stream(struct node *node, enum ct_output_fd to, struct ct_output
     return ct_output_stream_open(output, &options, out, child, err);
 }
 
-static int spawn(struct node *node, const struct ct_fleet_plan *plan, const int stdio[3],
+static int spawn(struct node *node, const struct ct_fleet_spec *spec, const int stdio[3],
                  struct ct_err *err)
 {
     struct fleet *fleet = node->fleet;
@@ -409,13 +409,13 @@ static int spawn(struct node *node, const struct ct_fleet_plan *plan, const int 
     struct ct_strlist argv = {0};
     char *path = NULL;
     bool here = ct_fleet_is_here(job->hosts->list[node->index].name, job->machine->host);
-    int rc = ct_fleet_command(plan, node->index, &command);
+    int rc = ct_fleet_command(spec, node->index, &command);
     const char *text = rc == 0 ? ct_buf_cstr(&command) : NULL;
     if (text == NULL) {
         rc = ct_err_set(err, CT_ENOMEM, "out of memory for the launch agents");
         goto out;
     }
-    rc = ct_fleet_argv(plan, node->index, here, text, &argv, err);
+    rc = ct_fleet_argv(spec, node->index, here, text, &argv, err);
     if (rc != 0) {
         goto out;
     }
@@ -451,7 +451,7 @@ static int open_streams(struct node *node, int stdio[3], struct ct_err *err)
     return open_stream(node, CT_OUTPUT_ERR, &node->err, &stdio[2], err);
 }
 
-static int start_node(struct fleet *fleet, const struct ct_fleet_plan *plan, int index,
+static int start_node(struct fleet *fleet, const struct ct_fleet_spec *spec, int index,
                       struct ct_err *err)
 {
     struct node *node = &fleet->nodes[index];
@@ -460,7 +460,7 @@ static int start_node(struct fleet *fleet, const struct ct_fleet_plan *plan, int
     node->index = index;
     int rc = open_streams(node, stdio, err);
     if (rc == 0) {
-        rc = spawn(node, plan, stdio, err);
+        rc = spawn(node, spec, stdio, err);
     }
     if (stdio[0] >= 0) {
         (void)close(stdio[0]);
@@ -484,7 +484,7 @@ static int start_node(struct fleet *fleet, const struct ct_fleet_plan *plan, int
 
 /* Looks for the launch agent before anything starts, because no machine must begin a job that
  * another one cannot join. */
-static int find_agent(const struct fleet *fleet, const struct ct_fleet_plan *plan,
+static int find_agent(const struct fleet *fleet, const struct ct_fleet_spec *spec,
                       struct ct_err *err)
 {
     const struct ct_fleet_job *job = fleet->job;
@@ -498,7 +498,7 @@ static int find_agent(const struct fleet *fleet, const struct ct_fleet_plan *pla
     if (first == job->hosts->count) {
         return 0;
     }
-    rc = ct_fleet_argv(plan, first, false, "", &argv, err);
+    rc = ct_fleet_argv(spec, first, false, "", &argv, err);
     if (rc != 0) {
         goto out;
     }
@@ -527,7 +527,7 @@ static int start_nodes(struct fleet *fleet, struct ct_err *err)
     if (words > 0 && strcmp(job->argv[words], "--") == 0) {
         words--;
     }
-    const struct ct_fleet_plan plan = {
+    const struct ct_fleet_spec spec = {
         .hosts = job->hosts,
         .agent = job->options->launch_agent,
         .ctrun = job->machine->own_dir[0] != '\0' ? ctrun : "ctrun",
@@ -541,9 +541,9 @@ static int start_nodes(struct fleet *fleet, struct ct_err *err)
         .run_id = job->run_id,
         .nnodes_given = ct_option_given(job->options, CT_OPT_NNODES) != CT_GIVEN_NOT,
     };
-    int rc = find_agent(fleet, &plan, err);
+    int rc = find_agent(fleet, &spec, err);
     for (int i = 0; rc == 0 && i < job->hosts->count; i++) {
-        rc = start_node(fleet, &plan, i, err);
+        rc = start_node(fleet, &spec, i, err);
     }
     return rc;
 }

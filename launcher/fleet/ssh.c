@@ -95,14 +95,14 @@ static bool is_ssh(const char *program)
     return strcmp(slash != NULL ? slash + 1 : program, "ssh") == 0;
 }
 
-bool ct_ssh_host_name(const struct ct_fleet_plan *plan, int index, char *const *env,
+bool ct_ssh_host_name(const struct ct_fleet_spec *spec, int index, char *const *env,
                       char out[CT_HOST_MAX])
 {
     struct ct_strlist argv = {0};
     struct ct_buf answer = CT_BUF_INIT;
     char *path = NULL;
     /* ssh takes options behind the host, too. */
-    bool told = ct_fleet_argv(plan, index, false, "-G", &argv, NULL) == 0 && is_ssh(argv.list[0]) &&
+    bool told = ct_fleet_argv(spec, index, false, "-G", &argv, NULL) == 0 && is_ssh(argv.list[0]) &&
                 ct_command_find(argv.list[0], env, &path, NULL) == 0 &&
                 ask(path, argv.list, env, &answer) && ct_buf_cstr(&answer) != NULL &&
                 ct_ssh_parse(ct_buf_cstr(&answer), out);

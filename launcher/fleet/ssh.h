@@ -11,10 +11,10 @@
 
 #include <stdbool.h>
 
-/* Gives the name or address by which the launch agent reaches machine `index` of the plan: asks
- * `ssh -G`, which does not connect. Reads only hosts and agent of the plan. False when the agent is
+/* Gives the name or address by which the launch agent reaches machine `index` of spec->hosts: asks
+ * `ssh -G`, which does not connect. Reads only spec->hosts and spec->agent. False when the agent is
  * not ssh, or does not answer within five seconds. */
-bool ct_ssh_host_name(const struct ct_fleet_plan *plan, int index, char *const *env,
+bool ct_ssh_host_name(const struct ct_fleet_spec *spec, int index, char *const *env,
                       char out[CT_HOST_MAX]);
 
 /* Finds the name in the answer, whose lines are "keyword value". Pure. */

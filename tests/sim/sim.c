@@ -26,7 +26,7 @@ static void *grow(void *old, int *room, size_t size)
 static int64_t cpu_ns(const struct sim *sim)
 {
     struct timespec now;
-    if (!sim->plan.lose_one) {
+    if (!sim->scenario.lose_one) {
         return 0;
     }
     (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
@@ -96,7 +96,7 @@ static struct sim_event take(struct sim *sim)
 /* When what is sent now arrives, behind what was sent before. */
 static int64_t arrival(struct sim *sim, int64_t *last)
 {
-    int64_t at = sim->now + 1 + (int64_t)sim_random(sim, (uint64_t)sim->plan.delay_ns);
+    int64_t at = sim->now + 1 + (int64_t)sim_random(sim, (uint64_t)sim->scenario.delay_ns);
     *last = at > *last ? at : *last;
     return *last;
 }
@@ -176,7 +176,7 @@ int sim_new_line(struct sim *sim, int host)
         .told_generation = -1,
         .stopped_generation = -1,
         .has_stopped = -1,
-        .workers = sim->plan.workers + host % 2 * (sim->plan.faults > 0),
+        .workers = sim->scenario.workers + host % 2 * (sim->scenario.faults > 0),
     };
     struct sim_channel *l = &sim->channels[sim->num_channels];
     if (ct_agent_init(&l->agent, l->workers, NULL) != 0) {
@@ -193,7 +193,7 @@ void sim_enter(struct sim *sim, int channel)
     (void)snprintf(sim->join.host, sizeof(sim->join.host), "gpu-%d", l->host);
     (void)snprintf(address, sizeof(address), "10.%d.%d.%d", l->host >> 16, l->host >> 8 & 255,
                    l->host & 255);
-    bool wishes = sim->plan.wishes && l->host < sim->plan.max_nodes + sim->plan.spares;
+    bool wishes = sim->scenario.wishes && l->host < sim->scenario.max_nodes + sim->scenario.spares;
     sim->join.node_rank = wishes ? l->host : -1;
     sim->join.workers = l->workers;
     struct ct_member *member = NULL;
@@ -324,36 +324,36 @@ static void set_timer(struct sim *sim)
 
 static void begin(struct sim *sim)
 {
-    const struct sim_plan *plan = &sim->plan;
+    const struct sim_scenario *scenario = &sim->scenario;
     sim->join = (struct ct_msg_join){
         .run_id = "sim",
         .role = "default",
-        .min_nodes = plan->min_nodes,
-        .max_nodes = plan->max_nodes,
-        .spares = plan->spares,
-        .max_restarts = plan->max_restarts,
+        .min_nodes = scenario->min_nodes,
+        .max_nodes = scenario->max_nodes,
+        .spares = scenario->spares,
+        .max_restarts = scenario->max_restarts,
         .settle_ms = 1000,
         .join_ms = 20000,
         .heartbeat_ms = HEARTBEAT_MS,
     };
-    for (; sim->hosts < plan->nodes; sim->hosts++) {
+    for (; sim->hosts < scenario->nodes; sim->hosts++) {
         int64_t at = sim->now + (int64_t)sim_random(sim, (uint64_t)SIM_S);
         sim_at(sim, at, SIM_JOIN, sim_new_line(sim, sim->hosts), 0, NULL);
     }
-    for (int i = 0; i < plan->faults + plan->lose_one; i++) {
+    for (int i = 0; i < scenario->faults + scenario->lose_one; i++) {
         /* All from the one generator at the beginning: fewer of them leave the first ones alone. */
-        int64_t at = (int64_t)sim_random(sim, (uint64_t)plan->span_ns);
-        at = plan->lose_one ? plan->span_ns : at;
+        int64_t at = (int64_t)sim_random(sim, (uint64_t)scenario->span_ns);
+        at = scenario->lose_one ? scenario->span_ns : at;
         sim_at(sim, sim->now + at, SIM_FAULT, -1, 0, NULL);
     }
 }
 
-int sim_run(struct sim *sim, const struct sim_plan *plan)
+int sim_run(struct sim *sim, const struct sim_scenario *scenario)
 {
     const struct ct_members_options options = {.send = on_send, .drop = on_drop, .data = sim};
     memset(sim, 0, sizeof(*sim));
-    sim->plan = *plan;
-    sim->random = plan->seed;
+    sim->scenario = *scenario;
+    sim->random = scenario->seed;
     sim->now = SIM_S;
     sim->tick_ns = INT64_MAX;
     sim->newest = -1;

@@ -17,8 +17,8 @@
 #define SIM_S INT64_C(1000000000)
 #define SIM_GENERATIONS 256
 
-/* What a schedule is made of. */
-struct sim_plan {
+/* What a simulated job is made of, and what may go wrong in it. */
+struct sim_scenario {
     uint64_t seed;
     int nodes; /* that come at the beginning */
     int workers;
@@ -102,7 +102,7 @@ struct sim_round {
 };
 
 struct sim {
-    struct sim_plan plan;
+    struct sim_scenario scenario;
     struct ct_members *members;
     struct ct_msg_join join;
     struct ct_msg *msg; /* scratch for the core */
@@ -122,7 +122,7 @@ struct sim {
 };
 
 /* Runs a schedule to its end; returns 0 or -1 with `broken` set. Fini afterwards. */
-int sim_run(struct sim *sim, const struct sim_plan *plan);
+int sim_run(struct sim *sim, const struct sim_scenario *scenario);
 void sim_fini(struct sim *sim);
 
 /* ---- between its files ---- */

@@ -66,7 +66,7 @@ static void check_world(struct sim *sim, int channel, const struct ct_msg *msg)
     check(sim, msg->generation >= sim->newest && msg->generation < SIM_GENERATIONS,
           "the generation shrinks, or there are very many", channel);
     check(sim, msg->generation > l->told_generation, "the same world is told twice", channel);
-    check(sim, w->restarts >= sim->restarts && w->restarts <= sim->plan.max_restarts,
+    check(sim, w->restarts >= sim->restarts && w->restarts <= sim->scenario.max_restarts,
           "the budget is not kept", channel);
     if (sim->broken[0] != '\0') {
         return;
@@ -89,7 +89,7 @@ static void check_world(struct sim *sim, int channel, const struct ct_msg *msg)
     check(sim, round->stops == 0, "a world is told that was stopped", channel);
     check(sim, round->node_count == w->node_count && round->world_size == w->world_size,
           "sizes differ", channel);
-    check(sim, w->node_count >= sim->plan.min_nodes && w->node_count <= sim->plan.max_nodes,
+    check(sim, w->node_count >= sim->scenario.min_nodes && w->node_count <= sim->scenario.max_nodes,
           "too few or too many nodes", channel);
     check(sim, w->node_rank >= 0 && w->node_rank < w->node_count, "node rank out of range",
           channel);
@@ -208,7 +208,7 @@ void sim_check_step(struct sim *sim)
     const struct sim_round *round = sim->newest >= 0 ? &sim->rounds[sim->newest] : NULL;
     bool decided = round != NULL && round->served_ns > 0 && round->stops == 0;
     check(sim, !decided || sim->over || round->told == round->node_count, "not all were told", -1);
-    if (sim->plan.lose_one && sim->events % 4096 != 0) {
+    if (sim->scenario.lose_one && sim->events % 4096 != 0) {
         return; /* a large world: what costs a look at each member only now and then */
     }
     bool anybody = false; /* left of the world; if not, it ends without a word */

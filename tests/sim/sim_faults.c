@@ -41,9 +41,9 @@ static void ask_to_end(struct sim *sim, int channel)
 
 void sim_faults(struct sim *sim)
 {
-    uint64_t what = sim->plan.lose_one ? 0 : sim_random(sim, 24);
+    uint64_t what = sim->scenario.lose_one ? 0 : sim_random(sim, 24);
     int channel = (int)sim_random(sim, (uint64_t)sim->num_channels);
-    while (sim->plan.lose_one && sim->channels[channel].agent.sm.state != CT_AGENT_RUNNING) {
+    while (sim->scenario.lose_one && sim->channels[channel].agent.sm.state != CT_AGENT_RUNNING) {
         channel =
             (channel + 1) % sim->num_channels; /* somebody works for 20 s, and it is the eighth */
     }

@@ -24,10 +24,10 @@ static void on_abort(int signo)
     (void)!write(STDERR_FILENO, running, strlen(running));
 }
 
-static struct sim_plan random_plan(uint64_t seed)
+static struct sim_scenario random_scenario(uint64_t seed)
 {
     struct sim random = {.random = seed * 7919 + 1};
-    struct sim_plan plan = {
+    struct sim_scenario scenario = {
         .seed = seed,
         .workers = 1 + (int)sim_random(&random, 3),
         .max_nodes = 1 + (int)sim_random(&random, 7),
@@ -39,24 +39,24 @@ static struct sim_plan random_plan(uint64_t seed)
         .delay_ns = 1 + (int64_t)sim_random(&random, 300) * SIM_MS,
         .work_ns = 20 * SIM_S,
     };
-    plan.min_nodes = sim_random(&random, 2) == 0
-                         ? plan.max_nodes
-                         : 1 + (int)sim_random(&random, (uint64_t)plan.max_nodes);
-    plan.nodes = plan.min_nodes + (int)sim_random(&random, 4);
-    return plan;
+    scenario.min_nodes = sim_random(&random, 2) == 0
+                             ? scenario.max_nodes
+                             : 1 + (int)sim_random(&random, (uint64_t)scenario.max_nodes);
+    scenario.nodes = scenario.min_nodes + (int)sim_random(&random, 4);
+    return scenario;
 }
 
 /* The same seed with ever more of its faults, until it breaks: the shortest story. */
-static void report(struct sim *sim, struct sim_plan plan)
+static void report(struct sim *sim, struct sim_scenario scenario)
 {
-    int most = plan.faults;
-    for (plan.faults = 0; plan.faults <= most; plan.faults++) {
-        bool broken = sim_run(sim, &plan) != 0;
+    int most = scenario.faults;
+    for (scenario.faults = 0; scenario.faults <= most; scenario.faults++) {
+        bool broken = sim_run(sim, &scenario) != 0;
         if (broken) {
             (void)printf("seed %llu, %d faults, nodes %d (%d:%d, %d spares, %d restarts%s): %s\n",
-                         (unsigned long long)plan.seed, plan.faults, plan.nodes, plan.min_nodes,
-                         plan.max_nodes, plan.spares, plan.max_restarts,
-                         plan.wishes ? ", wishes" : "", sim->broken);
+                         (unsigned long long)scenario.seed, scenario.faults, scenario.nodes,
+                         scenario.min_nodes, scenario.max_nodes, scenario.spares,
+                         scenario.max_restarts, scenario.wishes ? ", wishes" : "", sim->broken);
         }
         sim_fini(sim);
         if (broken) {
@@ -69,14 +69,14 @@ static int run_schedules(struct sim *sim, int64_t count, int64_t first)
 {
     uint64_t events = 0, ends[256] = {0};
     for (int64_t i = 0; i < count; i++) {
-        struct sim_plan plan = random_plan((uint64_t)(first + i));
-        (void)snprintf(running, sizeof(running), "seed %llu\n", (unsigned long long)plan.seed);
-        int rc = sim_run(sim, &plan);
+        struct sim_scenario scenario = random_scenario((uint64_t)(first + i));
+        (void)snprintf(running, sizeof(running), "seed %llu\n", (unsigned long long)scenario.seed);
+        int rc = sim_run(sim, &scenario);
         events += sim->events;
         ends[sim->over_code & 255]++;
         sim_fini(sim);
         if (rc != 0) {
-            report(sim, plan);
+            report(sim, scenario);
             return -1;
         }
     }
@@ -96,7 +96,7 @@ static int run_schedules(struct sim *sim, int64_t count, int64_t first)
 
 static int run_world(struct sim *sim, int nodes)
 {
-    const struct sim_plan plan = {
+    const struct sim_scenario scenario = {
         .seed = 1,
         .nodes = nodes,
         .workers = 8,
@@ -108,7 +108,7 @@ static int run_world(struct sim *sim, int nodes)
         .work_ns = 20 * SIM_S,
         .lose_one = true,
     };
-    int rc = sim_run(sim, &plan);
+    int rc = sim_run(sim, &scenario);
     if (rc != 0 || sim->newest != 1 || sim->over_code != 0) {
         (void)printf("%d nodes, generation %d, exit code %d: %s\n", nodes, sim->newest,
                      sim->over_code, sim->broken);
@@ -116,7 +116,7 @@ static int run_world(struct sim *sim, int nodes)
     } else {
         (void)printf("{\"nodes\": %d, \"workers\": %d, \"messages\": %llu, \"events\": %llu, "
                      "\"seconds\": %.4f}\n",
-                     nodes, nodes * plan.workers, (unsigned long long)sim->messages,
+                     nodes, nodes * scenario.workers, (unsigned long long)sim->messages,
                      (unsigned long long)sim->events, (double)sim->core_ns / SIM_S);
     }
     sim_fini(sim);

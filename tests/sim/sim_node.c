@@ -31,7 +31,7 @@ static struct ct_agent_event start_worker(struct sim *sim, int channel, int loca
     }
     l->running |= 1U << local_rank;
     l->running_generation = l->agent.generation;
-    sim_at(sim, soon(sim, sim->plan.work_ns), SIM_EXIT, channel, l->epoch,
+    sim_at(sim, soon(sim, sim->scenario.work_ns), SIM_EXIT, channel, l->epoch,
            &(struct sim_msg){.local_rank = local_rank});
     return (struct ct_agent_event){.type = CT_AGENT_EV_STARTED, .local_rank = local_rank};
 }

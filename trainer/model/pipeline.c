@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs a step's actions in the order of pipeline_plan.h: each receives from a neighbour, computes
- * and sends. Links and communicator are opened with the pipeline and freed with it. When a
+ * Runs a step's actions in the order of pipeline_schedule.h: each receives from a neighbour,
+ * computes and sends. Links and communicator are opened with the pipeline and freed with it. When a
  * neighbour dies or aborts, the link's call fails, and with it the step; ct_pipeline_abort() wakes
  * the others.
  */
@@ -9,7 +9,7 @@
 
 #include "common/alloc.h"
 #include "trainer/data/sampler.h"
-#include "trainer/model/pipeline_plan.h"
+#include "trainer/model/pipeline_schedule.h"
 
 /* Enough that stages idle for a fifth of the time at most while a step begins and ends. */
 #define MICROS_PER_STAGE 4

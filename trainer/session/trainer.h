@@ -16,7 +16,7 @@
 #include "trainer/model/model.h"
 #include "trainer/model/optimizer.h"
 #include "trainer/model/pipeline.h"
-#include "trainer/model/pipeline_plan.h"
+#include "trainer/model/pipeline_schedule.h"
 #include "trainer/model/preempt.h"
 #include "trainer/model/shards.h"
 #include "trainer/recovery/checkpoint.h"

@@ -41,7 +41,7 @@ struct net_comm {
     struct net net; /* zeroed if this rank is not the leader */
     bool leader, tree;
     int node, nodes;
-    struct schedule plan;
+    struct schedule schedule;
     struct view_piece *pieces; /* one per rank of this host */
     unsigned char *scratch, *copies;
     struct staging staging; /* for the caller's private memory */
@@ -54,25 +54,26 @@ static struct net_comm *self(struct ctw_comm *comm)
 
 /* ---- what leaders do ------------------------------------------------------------------------- */
 
-static void choose_plan(struct net_comm *c, size_t bytes)
+static void choose_schedule(struct net_comm *c, size_t bytes)
 {
     if (bytes <= SMALL_BYTES && schedule_power_of_two(c->nodes)) {
-        schedule_doubling(&c->plan, c->node, c->nodes, bytes);
+        schedule_doubling(&c->schedule, c->node, c->nodes, bytes);
     } else if (c->tree && c->nodes > 2) {
-        schedule_tree(&c->plan, c->node, c->nodes, bytes);
+        schedule_tree(&c->schedule, c->node, c->nodes, bytes);
     } else {
         /* Between two hosts the ring adds in the order of the tree, and passes bytes on sooner. */
-        schedule_ring(&c->plan, c->node, c->nodes, bytes);
+        schedule_ring(&c->schedule, c->node, c->nodes, bytes);
     }
 }
 
-/* On the leader: runs the plan. On all ranks: ends with a barrier of the host. */
-static int run_plan(struct net_comm *c, const struct sync_desc *mine, const struct view *view,
-                    const unsigned char *own, const struct leader_sum *own_sum, struct ct_err *err)
+/* On the leader: runs the schedule. On all ranks: ends with a barrier of the host. */
+static int run_schedule(struct net_comm *c, const struct sync_desc *mine, const struct view *view,
+                        const unsigned char *own, const struct leader_sum *own_sum,
+                        struct ct_err *err)
 {
     if (c->leader) {
         const struct schedule_run flow = {.net = &c->net,
-                                          .plan = &c->plan,
+                                          .schedule = &c->schedule,
                                           .view = *view,
                                           .own = own,
                                           .own_sum = own_sum,
@@ -91,8 +92,8 @@ static int run_plan(struct net_comm *c, const struct sync_desc *mine, const stru
 static int barrier_of_hosts(struct net_comm *c, const struct sync_desc *mine, struct ct_err *err)
 {
     const struct view nothing = {0};
-    choose_plan(c, 0);
-    return run_plan(c, mine, &nothing, NULL, NULL, err);
+    choose_schedule(c, 0);
+    return run_schedule(c, mine, &nothing, NULL, NULL, err);
 }
 
 /* ---- reductions ------------------------------------------------------------------------------ */
@@ -102,19 +103,19 @@ static int reduce_into(struct net_comm *c, const struct sync_desc *mine, const s
                        size_t bytes, struct ct_err *err)
 {
     struct host *host = c->host;
-    choose_plan(c, bytes);
-    const struct leader_sum own_sum = {.host = host, .plan = &c->plan, .view = *view};
+    choose_schedule(c, bytes);
+    const struct leader_sum own_sum = {.host = host, .schedule = &c->schedule, .view = *view};
     if (bytes > SMALL_BYTES) {
         if (!c->leader) {
             leader_sum_work(&own_sum);
         }
-        return run_plan(c, mine, view, NULL, &own_sum, err);
+        return run_schedule(c, mine, view, NULL, &own_sum, err);
     }
     size_t begin, end;
     sum_share(bytes / sizeof(float), host->comm.rank, host->comm.size, &begin, &end);
     leader_sum_add(&own_sum, begin * sizeof(float), end * sizeof(float));
     int rc = sync_barrier(&host->sync, err);
-    return rc != 0 ? rc : run_plan(c, mine, view, NULL, NULL, err);
+    return rc != 0 ? rc : run_schedule(c, mine, view, NULL, NULL, err);
 }
 
 static int net_all_reduce(struct ctw_comm *comm, const float *send, float *recv, size_t count,
@@ -134,9 +135,9 @@ static int net_all_reduce(struct ctw_comm *comm, const float *send, float *recv,
     const struct view view = {&whole, 1};
     if (rc == 0 && host->comm.size == 1) {
         /* This host has only one rank, so the sum may be in private memory. */
-        choose_plan(c, bytes);
+        choose_schedule(c, bytes);
         const unsigned char *own = send == recv ? NULL : (const unsigned char *)send;
-        return run_plan(c, &mine, &view, own, NULL, err);
+        return run_schedule(c, &mine, &view, own, NULL, err);
     }
     if (rc == 0) {
         rc = staging_sources(&c->staging, host, send, bytes, err);
@@ -187,8 +188,8 @@ static int net_reduce_scatter(struct ctw_comm *comm, float *buf, size_t count, s
     }
     const struct view view = {c->pieces, (size_t)host->comm.size};
     if (host->comm.size == 1) {
-        choose_plan(c, bytes);
-        rc = run_plan(c, &mine, &view, NULL, NULL, err);
+        choose_schedule(c, bytes);
+        rc = run_schedule(c, &mine, &view, NULL, NULL, err);
     } else {
         rc = reduce_into(c, &mine, &view, bytes, err);
     }
@@ -236,9 +237,9 @@ static int net_broadcast(struct ctw_comm *comm, void *buf, size_t bytes, int roo
     const struct view_piece whole = {.start = staged ? c->staging.sum : buf, .end = bytes};
     const struct view view = {&whole, 1};
     if (c->leader) {
-        schedule_broadcast(&c->plan, c->node, c->nodes, node_of(c, root), bytes);
+        schedule_broadcast(&c->schedule, c->node, c->nodes, node_of(c, root), bytes);
     }
-    rc = run_plan(c, &mine, &view, NULL, NULL, err);
+    rc = run_schedule(c, &mine, &view, NULL, NULL, err);
     if (rc == 0 && staged && comm->rank != root && bytes > 0) {
         memcpy(buf, c->staging.sum, bytes);
     }
@@ -318,7 +319,7 @@ static void net_comm_close(struct ctw_comm *comm)
     struct net_comm *c = self(comm);
     net_close(&c->net, comm->dead != 0);
     host_free(c->host);
-    schedule_fini(&c->plan);
+    schedule_fini(&c->schedule);
     ct_free(c->pieces);
     ct_free(c->scratch);
     ct_free(c->copies);
@@ -390,7 +391,7 @@ static int open_host(struct net_comm *c, const struct comm_setup *setup, struct 
 
 static int make_room(struct net_comm *c, const struct comm_setup *setup, struct ct_err *err)
 {
-    int rc = schedule_init(&c->plan, setup->nodes);
+    int rc = schedule_init(&c->schedule, setup->nodes);
     c->pieces = ct_calloc((size_t)setup->local_size, sizeof(*c->pieces));
     if (c->leader) {
         c->scratch = ct_malloc(SCHEDULE_SCRATCH);

@@ -59,8 +59,8 @@ static bool add_range(const struct leader_sum *own_sum, size_t c, size_t base, s
 static bool add_chunk(const struct leader_sum *own_sum, enum leader_sum_stream stream, size_t c)
 {
     bool any = false;
-    for (size_t i = 0; i < own_sum->plan->count; i++) {
-        const struct schedule_step *step = &own_sum->plan->steps[i];
+    for (size_t i = 0; i < own_sum->schedule->count; i++) {
+        const struct schedule_step *step = &own_sum->schedule->steps[i];
         if (stream == LEADER_SUM_SENT && step->send_own) {
             any |= add_range(own_sum, c, 0, step->send_begin, step->send_end);
         } else if (stream == LEADER_SUM_ADDED && step->recv_own) {

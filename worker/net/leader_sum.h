@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The sum over the ranks of one host. The leader sends it to other hosts while the helpers, which
- * are all other ranks of the host, still add: chunk after chunk, in the order in which the plan
+ * are all other ranks of the host, still add: chunk after chunk, in the order in which the schedule
  * needs them. Counters say how far each helper is.
  *
- * The plan reads two streams of bytes at a time: the bytes that its first step sends, and the bytes
- * to which it adds what it receives. With n helpers, helper c modulo n adds chunk c of each stream.
+ * The schedule reads two streams of bytes at a time: the bytes that its first step sends, and the
+ * bytes to which it adds what it receives. With n helpers, helper c modulo n adds chunk c of each
+ * stream.
  */
 #ifndef CT_WORKER_NET_LEADER_SUM_H
 #define CT_WORKER_NET_LEADER_SUM_H
@@ -35,7 +36,7 @@ unsigned char *view_at(const struct view *view, size_t at, size_t *run);
 
 struct leader_sum {
     struct host *host; /* host_find_sources() has been called */
-    const struct schedule *plan;
+    const struct schedule *schedule;
     struct view view; /* the destination of the sums */
 };
 

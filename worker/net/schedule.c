@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Makes the plans of schedule.h. Each function appends the steps of one host. schedule_init()
- * allocates for the longest plan, and schedule_fini() frees it; nothing else fails.
+ * Makes the schedules of schedule.h. Each function appends the steps of one host. schedule_init()
+ * allocates for the longest schedule, and schedule_fini() frees it; nothing else fails.
  */
 #include "worker/net/schedule.h"
 
@@ -22,22 +22,22 @@ int schedule_levels(int nodes)
     return levels;
 }
 
-int schedule_init(struct schedule *plan, int nodes)
+int schedule_init(struct schedule *schedule, int nodes)
 {
-    *plan = (struct schedule){0};
-    plan->steps = ct_calloc(2 * (size_t)nodes, sizeof(*plan->steps));
-    return plan->steps != NULL ? 0 : CT_ENOMEM;
+    *schedule = (struct schedule){0};
+    schedule->steps = ct_calloc(2 * (size_t)nodes, sizeof(*schedule->steps));
+    return schedule->steps != NULL ? 0 : CT_ENOMEM;
 }
 
-void schedule_fini(struct schedule *plan)
+void schedule_fini(struct schedule *schedule)
 {
-    ct_free(plan->steps);
-    *plan = (struct schedule){0};
+    ct_free(schedule->steps);
+    *schedule = (struct schedule){0};
 }
 
-static struct schedule_step *add_step(struct schedule *plan, int to, int from)
+static struct schedule_step *add_step(struct schedule *schedule, int to, int from)
 {
-    struct schedule_step *step = &plan->steps[plan->count++];
+    struct schedule_step *step = &schedule->steps[schedule->count++];
     *step = (struct schedule_step){.to = to, .from = from};
     return step;
 }
@@ -49,12 +49,12 @@ static void segment(size_t bytes, int index, int nodes, size_t *begin, size_t *e
     *end *= sizeof(float);
 }
 
-void schedule_ring(struct schedule *plan, int node, int nodes, size_t bytes)
+void schedule_ring(struct schedule *schedule, int node, int nodes, size_t bytes)
 {
-    plan->count = 0;
+    schedule->count = 0;
     size_t base = 0;
     for (int s = 0; s < 2 * (nodes - 1); s++) {
-        struct schedule_step *step = add_step(plan, SCHEDULE_NEXT, SCHEDULE_PREV);
+        struct schedule_step *step = add_step(schedule, SCHEDULE_NEXT, SCHEDULE_PREV);
         /* s < 2 nodes, so the dividends are not negative. */
         segment(bytes, (node - s + 2 * nodes) % nodes, nodes, &step->send_begin, &step->send_end);
         segment(bytes, (node - s - 1 + 2 * nodes) % nodes, nodes, &step->recv_begin,
@@ -70,9 +70,9 @@ void schedule_ring(struct schedule *plan, int node, int nodes, size_t bytes)
     }
 }
 
-void schedule_tree(struct schedule *plan, int node, int nodes, size_t bytes)
+void schedule_tree(struct schedule *schedule, int node, int nodes, size_t bytes)
 {
-    plan->count = 0;
+    schedule->count = 0;
     int levels = schedule_levels(nodes);
     size_t begin = 0, end = bytes;
     for (int k = 0; k < levels; k++) {
@@ -80,7 +80,7 @@ void schedule_tree(struct schedule *plan, int node, int nodes, size_t bytes)
         size_t cut_begin, middle;
         segment(end - begin, 0, 2, &cut_begin, &middle);
         middle += begin;
-        struct schedule_step *step = add_step(plan, SCHEDULE_PARTNER + k, SCHEDULE_PARTNER + k);
+        struct schedule_step *step = add_step(schedule, SCHEDULE_PARTNER + k, SCHEDULE_PARTNER + k);
         step->send_begin = upper ? begin : middle;
         step->send_end = upper ? middle : end;
         step->recv_begin = begin = upper ? middle : begin;
@@ -90,8 +90,8 @@ void schedule_tree(struct schedule *plan, int node, int nodes, size_t bytes)
         step->send_own = step->recv_own = k == 0;
     }
     for (int k = levels - 1; k >= 0; k--) {
-        const struct schedule_step *there = &plan->steps[k];
-        struct schedule_step *back = add_step(plan, SCHEDULE_PARTNER + k, SCHEDULE_PARTNER + k);
+        const struct schedule_step *there = &schedule->steps[k];
+        struct schedule_step *back = add_step(schedule, SCHEDULE_PARTNER + k, SCHEDULE_PARTNER + k);
         back->send_begin = there->recv_begin;
         back->send_end = there->recv_end;
         back->recv_begin = there->send_begin;
@@ -100,11 +100,11 @@ void schedule_tree(struct schedule *plan, int node, int nodes, size_t bytes)
     }
 }
 
-void schedule_doubling(struct schedule *plan, int node, int nodes, size_t bytes)
+void schedule_doubling(struct schedule *schedule, int node, int nodes, size_t bytes)
 {
-    plan->count = 0;
+    schedule->count = 0;
     for (int k = 0; k < schedule_levels(nodes); k++) {
-        struct schedule_step *step = add_step(plan, SCHEDULE_PARTNER + k, SCHEDULE_PARTNER + k);
+        struct schedule_step *step = add_step(schedule, SCHEDULE_PARTNER + k, SCHEDULE_PARTNER + k);
         step->send_end = step->recv_end = bytes;
         step->add = step->copy = true;
         step->mine_first = (node >> k & 1) == 0;
@@ -112,15 +112,15 @@ void schedule_doubling(struct schedule *plan, int node, int nodes, size_t bytes)
     }
 }
 
-void schedule_broadcast(struct schedule *plan, int node, int nodes, int root, size_t bytes)
+void schedule_broadcast(struct schedule *schedule, int node, int nodes, int root, size_t bytes)
 {
-    plan->count = 0;
+    schedule->count = 0;
     int place = (node - root + nodes) % nodes; /* position in the chain that starts at the root */
     if (place > 0) {
-        add_step(plan, SCHEDULE_NOBODY, SCHEDULE_PREV)->recv_end = bytes;
+        add_step(schedule, SCHEDULE_NOBODY, SCHEDULE_PREV)->recv_end = bytes;
     }
     if (place < nodes - 1) {
-        struct schedule_step *step = add_step(plan, SCHEDULE_NEXT, SCHEDULE_NOBODY);
+        struct schedule_step *step = add_step(schedule, SCHEDULE_NEXT, SCHEDULE_NOBODY);
         step->send_end = bytes;
         step->follows = place > 0;
     }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The plans of collectives between hosts: which host sends which bytes of an array to which host,
- * and in what order. Pure arithmetic; worker/net/schedule_run.c carries a plan out.
+ * The schedules of collectives between hosts: which host sends which bytes of an array to which
+ * host, and in what order. Pure arithmetic; worker/net/schedule_run.c carries a schedule out.
  *
- * A plan is a list of steps. In each step a host sends one range and receives another. It starts to
- * send in step k when it has received everything of earlier steps. With `follows`, a step sends
- * exactly what the previous one receives, and sends each byte as soon as it has it.
+ * A schedule is a list of steps. In each step a host sends one range and receives another. It
+ * starts to send in step k when it has received everything of earlier steps. With `follows`, a step
+ * sends exactly what the previous one receives, and sends each byte as soon as it has it.
  *
  * Ring, N hosts: the array has N segments. In N - 1 steps every segment travels once around the
  * ring and collects the sum on its way; in N - 1 more the sums travel around. Each host sends and
@@ -32,7 +32,7 @@ enum { SCHEDULE_NOBODY = -1, SCHEDULE_NEXT = 0, SCHEDULE_PREV = 1, SCHEDULE_PART
 
 struct schedule_step {
     int to, from;                /* links; SCHEDULE_NOBODY: sends nothing, or receives nothing */
-    size_t send_begin, send_end; /* bytes; floats in a plan that adds */
+    size_t send_begin, send_end; /* bytes; floats in a schedule that adds */
     size_t recv_begin, recv_end;
     bool add;                /* adds what is received; otherwise stores it */
     bool mine_first;         /* in that sum this host's numbers come first */
@@ -52,15 +52,15 @@ bool schedule_power_of_two(int n);
 /* Returns log2 of nodes, or 0 if nodes is not a power of two. */
 int schedule_levels(int nodes);
 
-/* Allocates memory for any plan of that many hosts. CT_ENOMEM. */
-CT_MUST_CHECK int schedule_init(struct schedule *plan, int nodes);
-void schedule_fini(struct schedule *plan);
+/* Allocates memory for any schedule of that many hosts. CT_ENOMEM. */
+CT_MUST_CHECK int schedule_init(struct schedule *schedule, int nodes);
+void schedule_fini(struct schedule *schedule);
 
-/* Each fills the plan for host `node` of `nodes` >= 2. `bytes` must be a multiple of sizeof(float),
- * except in a broadcast. */
-void schedule_ring(struct schedule *plan, int node, int nodes, size_t bytes);
-void schedule_tree(struct schedule *plan, int node, int nodes, size_t bytes);
-void schedule_doubling(struct schedule *plan, int node, int nodes, size_t bytes);
-void schedule_broadcast(struct schedule *plan, int node, int nodes, int root, size_t bytes);
+/* Each fills the schedule for host `node` of `nodes` >= 2. `bytes` must be a multiple of
+ * sizeof(float), except in a broadcast. */
+void schedule_ring(struct schedule *schedule, int node, int nodes, size_t bytes);
+void schedule_tree(struct schedule *schedule, int node, int nodes, size_t bytes);
+void schedule_doubling(struct schedule *schedule, int node, int nodes, size_t bytes);
+void schedule_broadcast(struct schedule *schedule, int node, int nodes, int root, size_t bytes);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs a plan in a loop over poll(): sends what may be sent, receives what has arrived, and adds
- * it, until both directions are finished. It fails if a link breaks, a header does not fit, or the
- * deadline passes; then the caller tells the other hosts. The caller owns all memory.
+ * Runs a schedule in a loop over poll(): sends what may be sent, receives what has arrived, and
+ * adds it, until both directions are finished. It fails if a link breaks, a header does not fit, or
+ * the deadline passes; then the caller tells the other hosts. The caller owns all memory.
  */
 #include "worker/net/schedule_run.h"
 
@@ -65,7 +65,7 @@ static void copy_range(const struct schedule_run *flow, const struct schedule_st
 }
 
 /* May the step be sent? Either all earlier steps have been received, or there is something to pass
- * on. Empty steps wait as well, so an empty plan is a barrier. */
+ * on. Empty steps wait as well, so an empty schedule is a barrier. */
 static bool may_start(struct run *run, const struct schedule_step *step)
 {
     bool flowing = step->follows && run->receiving + 1 == run->sending && run->done > 0;
@@ -110,8 +110,8 @@ static int push(struct run *run, bool *blocked, struct ct_err *err)
 {
     const struct schedule_run *flow = run->flow;
     *blocked = false;
-    while (run->sending < flow->plan->count) {
-        const struct schedule_step *step = &flow->plan->steps[run->sending];
+    while (run->sending < flow->schedule->count) {
+        const struct schedule_step *step = &flow->schedule->steps[run->sending];
         size_t at = step->send_begin;
         if (run->sent > sizeof(run->header)) {
             at += run->sent - sizeof(run->header);
@@ -248,8 +248,8 @@ static int recv_range(struct run *run, const struct schedule_step *step, struct 
 static int pull(struct run *run, struct ct_err *err)
 {
     const struct schedule_run *flow = run->flow;
-    while (run->receiving < flow->plan->count) {
-        const struct schedule_step *step = &flow->plan->steps[run->receiving];
+    while (run->receiving < flow->schedule->count) {
+        const struct schedule_step *step = &flow->schedule->steps[run->receiving];
         size_t size = step->recv_end - step->recv_begin;
         if (step->from != SCHEDULE_NOBODY && (run->got < sizeof(run->header) || run->done < size)) {
             /* The sum would replace what has not been copied yet. */
@@ -280,7 +280,7 @@ int schedule_run(const struct schedule_run *flow, const struct net_header *heade
     struct run run = {.flow = flow, .header = *header};
     run.header.magic = NET_MAGIC;
     run.header.number = ++flow->net->number;
-    size_t count = flow->plan->count;
+    size_t count = flow->schedule->count;
     int64_t deadline = ct_deadline_in(NULL, flow->net->timeout_ms);
     while (run.sending < count || run.receiving < count) {
         bool blocked;
@@ -296,7 +296,7 @@ int schedule_run(const struct schedule_run *flow, const struct net_header *heade
         }
         if (rc == 0) {
             const struct net_link *links = flow->net->links;
-            const struct schedule_step *steps = flow->plan->steps;
+            const struct schedule_step *steps = flow->schedule->steps;
             /* Bytes that have arrived but cannot be added yet would end the wait at once. */
             bool waits = run.receiving < count && steps[run.receiving].from != SCHEDULE_NOBODY &&
                          !run.starving;

@@ -23,7 +23,7 @@ static char *const command[] = {WORD("train"), WORD("--data"), WORD("a b"), WORD
 static char *const env[] = {WORD("HOME=/root"), WORD("NCCL_DEBUG=INFO"), WORD("CTRUN_TOKEN=secret"),
                             WORD("OMP_NUM_THREADS=3"), NULL};
 
-static const struct ct_fleet_plan plan = {
+static const struct ct_fleet_spec spec = {
     .hosts = &hosts,
     .agent = " ssh  -p 22 ",
     .ctrun = "/opt/c t/ctrun",
@@ -41,7 +41,7 @@ static void test_the_remote_command_is_quoted_for_a_shell(void **state)
 {
     (void)state;
     struct ct_buf out = CT_BUF_INIT;
-    assert_int_equal(ct_fleet_command(&plan, 0, &out), 0);
+    assert_int_equal(ct_fleet_command(&spec, 0, &out), 0);
     assert_string_equal(
         ct_buf_cstr(&out),
         "cd '/tmp/it'\\''s here' && exec env 'NCCL_DEBUG=INFO' 'OMP_NUM_THREADS=3' "
@@ -50,7 +50,7 @@ static void test_the_remote_command_is_quoted_for_a_shell(void **state)
         "--rdzv-endpoint=10.0.0.1:4711 --nnodes=2 --nproc-per-node=2 --rdzv-id 'it'\\''s' -- "
         "'train' '--data' 'a b' '$HOME'");
     ct_buf_reset(&out);
-    struct ct_fleet_plan v6 = plan;
+    struct ct_fleet_spec v6 = spec;
     v6.address = "fe80::1";
     assert_int_equal(ct_fleet_command(&v6, 1, &out), 0);
     assert_non_null(
@@ -83,7 +83,7 @@ static void test_ssh_or_a_local_shell_runs_the_command(void **state)
     (void)state;
     struct ct_strlist argv = {0};
     struct ct_err err = {0};
-    assert_int_equal(ct_fleet_argv(&plan, 1, false, "COMMAND", &argv, &err), 0);
+    assert_int_equal(ct_fleet_argv(&spec, 1, false, "COMMAND", &argv, &err), 0);
     assert_string_equal(argv.list[0], "ssh");
     assert_string_equal(argv.list[1], "-p");
     assert_string_equal(argv.list[2], "22");
@@ -91,12 +91,12 @@ static void test_ssh_or_a_local_shell_runs_the_command(void **state)
     assert_string_equal(argv.list[4], "COMMAND");
     assert_null(argv.list[5]);
     ct_strlist_fini(&argv);
-    assert_int_equal(ct_fleet_argv(&plan, 0, true, "COMMAND", &argv, &err), 0);
+    assert_int_equal(ct_fleet_argv(&spec, 0, true, "COMMAND", &argv, &err), 0);
     assert_string_equal(argv.list[0], "/bin/sh");
     assert_string_equal(argv.list[2], "COMMAND");
     assert_null(argv.list[3]);
     ct_strlist_fini(&argv);
-    struct ct_fleet_plan blank = plan;
+    struct ct_fleet_spec blank = spec;
     blank.agent = "  ";
     assert_int_equal(ct_fleet_argv(&blank, 0, false, "COMMAND", &argv, &err), CT_EINVAL);
     ct_strlist_fini(&argv);
@@ -129,8 +129,8 @@ static int make(void *data)
     (void)data;
     struct ct_buf out = CT_BUF_INIT;
     struct ct_strlist argv = {0};
-    int rc = ct_fleet_command(&plan, 0, &out);
-    rc = rc != 0 ? rc : ct_fleet_argv(&plan, 0, false, "COMMAND", &argv, NULL);
+    int rc = ct_fleet_command(&spec, 0, &out);
+    rc = rc != 0 ? rc : ct_fleet_argv(&spec, 0, false, "COMMAND", &argv, NULL);
     ct_strlist_fini(&argv);
     ct_buf_fini(&out);
     return rc;

@@ -32,14 +32,14 @@ int __wrap_ct_addr_towards(const char *host, char *out, size_t size, struct ct_e
     return ct_err_set(err, CT_ENOENT, "no host %s", host);
 }
 
-bool __wrap_ct_ssh_host_name(const struct ct_fleet_plan *plan, int index, char *const *env,
+bool __wrap_ct_ssh_host_name(const struct ct_fleet_spec *spec, int index, char *const *env,
                              char out[CT_HOST_MAX]);
-bool __wrap_ct_ssh_host_name(const struct ct_fleet_plan *plan, int index, char *const *env,
+bool __wrap_ct_ssh_host_name(const struct ct_fleet_spec *spec, int index, char *const *env,
                              char out[CT_HOST_MAX])
 {
     (void)env;
     (void)snprintf(out, CT_HOST_MAX, "10.9.1.2");
-    return strcmp(plan->hosts->list[index].name, "of-ssh") == 0;
+    return strcmp(spec->hosts->list[index].name, "of-ssh") == 0;
 }
 
 /* Which address is chosen for these hosts; err->text says why none is. */

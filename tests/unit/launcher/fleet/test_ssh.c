@@ -45,10 +45,10 @@ static void another_agent_is_not_asked(void **state)
     char *const env[] = {(char *)"PATH=/bin:/usr/bin", NULL};
     struct ct_host host = {"gpu-1", 1};
     const struct ct_hosts hosts = {&host, 1};
-    const struct ct_fleet_plan plan = {.hosts = &hosts, .agent = "echo hostname"};
+    const struct ct_fleet_spec spec = {.hosts = &hosts, .agent = "echo hostname"};
     char name[CT_HOST_MAX];
     (void)state;
-    assert_false(ct_ssh_host_name(&plan, 0, env, name));
+    assert_false(ct_ssh_host_name(&spec, 0, env, name));
 }
 
 /* Asks a script that stands for ssh about the host gpu-1. */
@@ -58,9 +58,9 @@ static bool ask_script(const char *script, char name[CT_HOST_MAX])
     char *const env[] = {(char *)"PATH=/bin:/usr/bin", NULL};
     struct ct_host host = {"gpu-1", 1};
     const struct ct_hosts hosts = {&host, 1};
-    const struct ct_fleet_plan plan = {.hosts = &hosts, .agent = path};
+    const struct ct_fleet_spec spec = {.hosts = &hosts, .agent = path};
     assert_int_equal(chmod(path, 0700), 0);
-    bool told = ct_ssh_host_name(&plan, 0, env, name);
+    bool told = ct_ssh_host_name(&spec, 0, env, name);
     free(path);
     ct_tmpdir_free(dir);
     return told;
@@ -90,12 +90,12 @@ static void an_ssh_that_cannot_be_started_is_none(void **state)
     char *const env[] = {(char *)"PATH=/nowhere", NULL};
     struct ct_host host = {"gpu-1", 1};
     const struct ct_hosts hosts = {&host, 1};
-    struct ct_fleet_plan plan = {.hosts = &hosts, .agent = "ssh"};
+    struct ct_fleet_spec spec = {.hosts = &hosts, .agent = "ssh"};
     char name[CT_HOST_MAX];
     (void)state;
-    assert_false(ct_ssh_host_name(&plan, 0, env, name));
-    plan.agent = "/nowhere/ssh -p 22";
-    assert_false(ct_ssh_host_name(&plan, 0, env, name));
+    assert_false(ct_ssh_host_name(&spec, 0, env, name));
+    spec.agent = "/nowhere/ssh -p 22";
+    assert_false(ct_ssh_host_name(&spec, 0, env, name));
 }
 
 int main(void)

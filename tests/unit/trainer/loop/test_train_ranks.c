@@ -42,7 +42,7 @@ static struct outcomes {
     struct outcome rank[RANKS_MAX];
 } * outcomes;
 
-struct plan {
+struct scenario {
     struct ct_train_options options;
     const struct ct_train_options *other; /* of rank 1; NULL: the same */
     bool stops;                           /* at the first chance, as after a notice of preemption */
@@ -54,15 +54,15 @@ struct plan {
 
 static void on_epoch(void *data, const struct ct_epoch_report *report)
 {
-    const struct plan *plan = data;
+    const struct scenario *scenario = data;
     outcomes->rank[0].loss = report->loss;
-    if (plan->blocked != NULL && report->epoch == 1) {
-        CHECK(mkdir(plan->blocked, 0700) == 0);
+    if (scenario->blocked != NULL && report->epoch == 1) {
+        CHECK(mkdir(scenario->blocked, 0700) == 0);
     }
-    if (plan->blocked != NULL && report->epoch == plan->freed) {
+    if (scenario->blocked != NULL && report->epoch == scenario->freed) {
         /* The checkpoint of epoch 1 may still be being written, and must meet the folder. */
-        CHECK(ct_saver_begin(plan->trainer->saving.saver, true) != NULL);
-        CHECK(rmdir(plan->blocked) == 0);
+        CHECK(ct_saver_begin(scenario->trainer->saving.saver, true) != NULL);
+        CHECK(rmdir(scenario->blocked) == 0);
     }
 }
 
@@ -75,8 +75,8 @@ static void on_warning(void *data, struct ct_err *err)
 
 static void on_step(void *data, const struct ct_step_report *report)
 {
-    const struct plan *plan = data;
-    if (plan->dies_after > 0 && report->step >= plan->dies_after) {
+    const struct scenario *scenario = data;
+    if (scenario->dies_after > 0 && report->step >= scenario->dies_after) {
         _exit(0);
     }
 }
@@ -84,7 +84,7 @@ static void on_step(void *data, const struct ct_step_report *report)
 static void train(int rank, void *data)
 {
     static const volatile sig_atomic_t stop = 1;
-    struct plan *plan = data;
+    struct scenario *scenario = data;
     struct outcome *out = &outcomes->rank[rank];
     struct ct_err err = {0};
     struct ct_trainer *trainer = NULL;
@@ -93,18 +93,18 @@ static void train(int rank, void *data)
         .epoch = on_epoch,
         .step = on_step,
         .warn = on_warning,
-        .stop_asked = plan->stops ? &stop : NULL,
-        .data = plan,
+        .stop_asked = scenario->stops ? &stop : NULL,
+        .data = scenario,
     };
-    if (rank == 1 && plan->other != NULL) {
-        plan->options = *plan->other;
+    if (rank == 1 && scenario->other != NULL) {
+        scenario->options = *scenario->other;
     }
-    out->rc = ct_trainer_new(&plan->options, job, &trainer, &err);
+    out->rc = ct_trainer_new(&scenario->options, job, &trainer, &err);
     if (out->rc == 0) {
         out->snapshot_step = (int64_t)trainer->step_snapshot.found.step;
         const char *early = ct_buf_cstr(&trainer->warnings);
         CHECK(early != NULL);
-        plan->trainer = trainer;
+        scenario->trainer = trainer;
         (void)snprintf(out->early, sizeof out->early, "%s", early);
         out->rc = ct_trainer_run(trainer, &events, &out->result, &err);
         if (out->rc != 0) {
@@ -117,21 +117,21 @@ static void train(int rank, void *data)
 }
 
 /* Rank 0's outcome of a training on as many ranks on each host. */
-static struct outcome run_hosts(const int *hosts, struct plan *plan)
+static struct outcome run_hosts(const int *hosts, struct scenario *scenario)
 {
-    ranks_run_hosts(hosts, train, plan);
+    ranks_run_hosts(hosts, train, scenario);
     return outcomes->rank[0];
 }
 
-static struct outcome run_plan(int count, struct plan *plan)
+static struct outcome run_scenario(int count, struct scenario *scenario)
 {
-    return run_hosts((const int[]){count, 0}, plan);
+    return run_hosts((const int[]){count, 0}, scenario);
 }
 
 static struct outcome run(int count, const struct ct_train_options *options)
 {
-    struct plan plan = {.options = *options};
-    struct outcome out = run_plan(count, &plan);
+    struct scenario scenario = {.options = *options};
+    struct outcome out = run_scenario(count, &scenario);
     if (out.rc != 0) {
         fail_msg("%s", out.text);
     }
@@ -152,11 +152,12 @@ static void expect_same(const struct outcome *a, const struct outcome *b)
 static void consistent_training_does_not_depend_on_the_number_of_ranks_or_hosts(void **state)
 {
     (void)state;
-    struct plan plan = {.options = small};
-    plan.options.shards = 4;
-    plan.options.epochs = 1;
-    struct outcome alone = run_plan(1, &plan), two = run_plan(2, &plan), four = run_plan(4, &plan);
-    struct outcome hosts = run_hosts((const int[]){2, 2, 0}, &plan);
+    struct scenario scenario = {.options = small};
+    scenario.options.shards = 4;
+    scenario.options.epochs = 1;
+    struct outcome alone = run_scenario(1, &scenario), two = run_scenario(2, &scenario),
+                   four = run_scenario(4, &scenario);
+    struct outcome hosts = run_hosts((const int[]){2, 2, 0}, &scenario);
     expect_same(&alone, &two);
     expect_same(&alone, &four);
     expect_same(&alone, &hosts);
@@ -192,11 +193,11 @@ static void a_checkpoint_of_scattered_stages_holds_the_whole_model(void **state)
 {
     (void)state;
     char *dir = ct_tmpdir_new(), *path = ct_tmpdir_path(dir, "c");
-    struct plan plan = {.options = small};
-    plan.options.pipeline_stages = 2;
-    plan.options.checkpoint = path;
-    plan.options.epochs = 1;
-    struct outcome piped = run_hosts((const int[]){1, 1, 0}, &plan);
+    struct scenario scenario = {.options = small};
+    scenario.options.pipeline_stages = 2;
+    scenario.options.checkpoint = path;
+    scenario.options.epochs = 1;
+    struct outcome piped = run_hosts((const int[]){1, 1, 0}, &scenario);
     struct ct_train_options options = small;
     options.resume = path;
     options.eval_only = true;
@@ -213,16 +214,16 @@ static void a_preempted_training_goes_on_as_if_it_had_not_stopped(void **state)
     (void)state;
     char *dir = ct_tmpdir_new();
     struct outcome whole = run(2, &small);
-    struct plan plan = {.options = small, .stops = true};
-    plan.options.checkpoint_dir = dir;
-    plan.options.keep_checkpoints = 1;
-    plan.options.resume = CT_RESUME_AUTO;
-    struct outcome first = run_plan(2, &plan);
+    struct scenario scenario = {.options = small, .stops = true};
+    scenario.options.checkpoint_dir = dir;
+    scenario.options.keep_checkpoints = 1;
+    scenario.options.resume = CT_RESUME_AUTO;
+    struct outcome first = run_scenario(2, &scenario);
     assert_int_equal(first.rc, 0);
     assert_true(first.result.preempted);
     assert_in_range(first.result.step, 1, 23); /* within the first epoch */
-    plan.stops = false;
-    struct outcome second = run_plan(2, &plan);
+    scenario.stops = false;
+    struct outcome second = run_scenario(2, &scenario);
     assert_false(second.result.preempted);
     expect_same(&whole, &second);
     ct_tmpdir_free(dir);
@@ -232,14 +233,14 @@ static void only_the_last_checkpoint_must_be_written(void **state)
 {
     (void)state;
     char *dir = ct_tmpdir_new(), *path = ct_tmpdir_path(dir, "c");
-    struct plan plan = {.options = small, .blocked = path, .freed = 2};
-    plan.options.checkpoint = path;
-    struct outcome first = run_plan(2, &plan);
+    struct scenario scenario = {.options = small, .blocked = path, .freed = 2};
+    scenario.options.checkpoint = path;
+    struct outcome first = run_scenario(2, &scenario);
     assert_int_equal(first.rc, 0);
     assert_int_equal(first.warnings, 1);
     assert_int_equal(unlink(path), 0);
-    plan.freed = 0;
-    assert_int_not_equal(run_plan(2, &plan).rc, 0);
+    scenario.freed = 0;
+    assert_int_not_equal(run_scenario(2, &scenario).rc, 0);
     assert_int_equal(rmdir(path), 0);
     free(path);
     ct_tmpdir_free(dir);
@@ -254,13 +255,13 @@ static void after_a_death_training_goes_on_from_the_snapshot(void **state)
     assert_true(fd >= 0);
     (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     assert_int_equal(setenv("CTRUN_SNAPSHOT", path, 1), 0);
-    struct plan plan = {.options = small, .dies_after = 15};
-    plan.options.snapshot = CT_SNAPSHOT_STEP;
-    plan.options.metrics_every = 5;
-    (void)run_plan(2, &plan);
+    struct scenario scenario = {.options = small, .dies_after = 15};
+    scenario.options.snapshot = CT_SNAPSHOT_STEP;
+    scenario.options.metrics_every = 5;
+    (void)run_scenario(2, &scenario);
     assert_int_equal(outcomes->rank[1].rc, CT_EPEER);
-    plan.dies_after = 0;
-    struct outcome second = run_plan(2, &plan);
+    scenario.dies_after = 0;
+    struct outcome second = run_scenario(2, &scenario);
     assert_in_range(second.snapshot_step, 15, 16);
     expect_same(&whole, &second);
     assert_true(fabs(whole.loss - second.loss) < 1e-9);
@@ -353,9 +354,9 @@ static void every_rank_learns_which_one_has_other_parameters(void **state)
 
 /* ---- refusals -------------------------------------------------------------------------------- */
 
-static void expect_refusal(int count, struct plan *plan, int code, const char *why)
+static void expect_refusal(int count, struct scenario *scenario, int code, const char *why)
 {
-    struct outcome out = run_plan(count, plan);
+    struct outcome out = run_scenario(count, scenario);
     if (out.rc != code || strstr(out.text, why) == NULL) {
         fail_msg("%d '%s', expected %d '%s'", out.rc, out.text, code, why);
     }
@@ -369,8 +370,8 @@ static void a_rank_with_other_options_is_named(void **state)
     tests_only.eval_only = true;
     const struct ct_train_options *const others[] = {&rate, &tests_only};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        struct plan plan = {.options = small, .other = others[i]};
-        expect_refusal(2, &plan, CT_EINVAL,
+        struct scenario scenario = {.options = small, .other = others[i]};
+        expect_refusal(2, &scenario, CT_EINVAL,
                        "rank 1 has other options, data or checkpoint than rank 0");
     }
 }
@@ -378,28 +379,28 @@ static void a_rank_with_other_options_is_named(void **state)
 static void a_diverging_training_ends_and_names_the_learning_rate(void **state)
 {
     (void)state;
-    struct plan plan = {.options = small};
-    plan.options.lr = 1e30;
-    expect_refusal(2, &plan, CT_ELIMIT, "try a smaller --lr than 1e+30");
+    struct scenario scenario = {.options = small};
+    scenario.options.lr = 1e30;
+    expect_refusal(2, &scenario, CT_ELIMIT, "try a smaller --lr than 1e+30");
 }
 
 static void a_checkpoint_within_an_epoch_fits_only_the_same_batches(void **state)
 {
     (void)state;
     char *dir = ct_tmpdir_new(), *path = ct_tmpdir_path(dir, "c");
-    struct plan plan = {.options = small, .stops = true};
-    plan.options.checkpoint = path;
-    assert_int_equal(run_plan(1, &plan).rc, 0);
-    plan = (struct plan){.options = small};
-    plan.options.resume = path;
-    plan.options.seed = 2;
-    expect_refusal(1, &plan, CT_EINVAL, "was trained with --seed 1, not 2");
-    plan.options.seed = 1;
-    plan.options.batch_size = 400;
-    expect_refusal(1, &plan, CT_EINVAL, "go on with --batch-size 500, not 400");
-    plan.options.batch_size = 500;
-    plan.options.hidden.size[0] = 17;
-    expect_refusal(1, &plan, CT_EINVAL, path);
+    struct scenario scenario = {.options = small, .stops = true};
+    scenario.options.checkpoint = path;
+    assert_int_equal(run_scenario(1, &scenario).rc, 0);
+    scenario = (struct scenario){.options = small};
+    scenario.options.resume = path;
+    scenario.options.seed = 2;
+    expect_refusal(1, &scenario, CT_EINVAL, "was trained with --seed 1, not 2");
+    scenario.options.seed = 1;
+    scenario.options.batch_size = 400;
+    expect_refusal(1, &scenario, CT_EINVAL, "go on with --batch-size 500, not 400");
+    scenario.options.batch_size = 500;
+    scenario.options.hidden.size[0] = 17;
+    expect_refusal(1, &scenario, CT_EINVAL, path);
     free(path);
     ct_tmpdir_free(dir);
 }
@@ -408,28 +409,29 @@ static void evaluation_alone_needs_a_checkpoint(void **state)
 {
     (void)state;
     char *dir = ct_tmpdir_new();
-    struct plan plan = {.options = small};
-    plan.options.checkpoint_dir = dir;
-    plan.options.resume = CT_RESUME_AUTO;
-    plan.options.eval_only = true;
-    expect_refusal(1, &plan, CT_ENOENT, "holds no whole checkpoint that --eval-only could test");
+    struct scenario scenario = {.options = small};
+    scenario.options.checkpoint_dir = dir;
+    scenario.options.resume = CT_RESUME_AUTO;
+    scenario.options.eval_only = true;
+    expect_refusal(1, &scenario, CT_ENOENT,
+                   "holds no whole checkpoint that --eval-only could test");
     ct_tmpdir_free(dir);
 }
 
 static void more_ranks_than_shards_are_refused(void **state)
 {
     (void)state;
-    struct plan plan = {.options = small};
-    plan.options.shards = 2;
-    expect_refusal(4, &plan, CT_EINVAL, "--consistent");
+    struct scenario scenario = {.options = small};
+    scenario.options.shards = 2;
+    expect_refusal(4, &scenario, CT_EINVAL, "--consistent");
 }
 
 static void ranks_that_do_not_fill_a_pipeline_are_refused(void **state)
 {
     (void)state;
-    struct plan plan = {.options = small};
-    plan.options.pipeline_stages = 2;
-    expect_refusal(3, &plan, CT_EINVAL, "--pipeline-stages");
+    struct scenario scenario = {.options = small};
+    scenario.options.pipeline_stages = 2;
+    expect_refusal(3, &scenario, CT_EINVAL, "--pipeline-stages");
 }
 
 static void without_a_gpu_only_cuda_is_refused(void **state)
@@ -438,14 +440,14 @@ static void without_a_gpu_only_cuda_is_refused(void **state)
     if (ct_device_cuda_count() > 0) {
         skip();
     }
-    struct plan plan = {.options = small};
-    plan.options.epochs = 1;
-    struct outcome cpu = run_plan(2, &plan);
-    plan.options.device = CT_CHOOSE_AUTO;
-    struct outcome choice = run_plan(2, &plan);
+    struct scenario scenario = {.options = small};
+    scenario.options.epochs = 1;
+    struct outcome cpu = run_scenario(2, &scenario);
+    scenario.options.device = CT_CHOOSE_AUTO;
+    struct outcome choice = run_scenario(2, &scenario);
     expect_same(&cpu, &choice);
-    plan.options.device = CT_CHOOSE_CUDA;
-    expect_refusal(2, &plan, CT_EUNSUPPORTED, "CUDA");
+    scenario.options.device = CT_CHOOSE_CUDA;
+    expect_refusal(2, &scenario, CT_EUNSUPPORTED, "CUDA");
 }
 
 int main(void)

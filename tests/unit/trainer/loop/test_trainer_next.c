@@ -106,15 +106,15 @@ static void go(int generation, int world, const char *snapshot)
 
 /* ---- with a peer ----------------------------------------------------------------------------- */
 
-struct plan {
+struct scenario {
     struct ct_train_options options;
     bool loses_peer;
 };
 
 static void on_step(void *data, const struct ct_step_report *report)
 {
-    const struct plan *plan = data;
-    if (plan->loses_peer && report->step == FATEFUL) {
+    const struct scenario *scenario = data;
+    if (scenario->loses_peer && report->step == FATEFUL) {
         atomic_store(&outcomes->reached, 1);
         ranks_await(&outcomes->killed, 1);
     }
@@ -123,17 +123,17 @@ static void on_step(void *data, const struct ct_step_report *report)
 /* As trainer/run/rank.c does. */
 static void train(int rank, void *data)
 {
-    struct plan *plan = data;
+    struct scenario *scenario = data;
     struct outcome *out = &outcomes->rank[rank];
     struct ct_err err = {0};
     struct ct_trainer *trainer = NULL;
-    const struct ct_train_events events = {.step = on_step, .data = plan};
+    const struct ct_train_events events = {.step = on_step, .data = scenario};
     if (rank > 0) {
         CHECK(unsetenv(CT_HANDOVER_ENV) == 0);
         CHECK(unsetenv(CT_PROGRESS_ENV) == 0);
     }
     struct ctw_job *job = rank_open_job();
-    CHECK(ct_trainer_new(&plan->options, job, &trainer, &err) == 0);
+    CHECK(ct_trainer_new(&scenario->options, job, &trainer, &err) == 0);
     out->rc = out->first_rc = ct_trainer_run(trainer, &events, &out->result, &err);
     while (out->rc != 0 && ct_trainer_goes_on(trainer, out->rc)) {
         out->rc = ct_trainer_next(trainer, &err);
@@ -151,8 +151,8 @@ static void a_process_that_stays_goes_on_with_a_new_peer(void **state)
 {
     (void)state;
     char snapshot[64];
-    struct plan plan = {.options = small};
-    ranks_run(2, train, &plan);
+    struct scenario scenario = {.options = small};
+    ranks_run(2, train, &scenario);
     const struct outcome whole = outcomes->rank[0];
     assert_int_equal(whole.rc, 0);
 
@@ -161,10 +161,10 @@ static void a_process_that_stays_goes_on_with_a_new_peer(void **state)
     (void)snprintf(snapshot, sizeof snapshot, "/proc/%ld/fd/%d", (long)getpid(), fd);
     assert_int_equal(setenv("CTRUN_SNAPSHOT", snapshot, 1), 0);
     launcher_begin();
-    plan.loses_peer = true;
+    scenario.loses_peer = true;
     ranks.world_size = 2;
     ranks.generation++;
-    ranks_start(2, train, &plan);
+    ranks_start(2, train, &scenario);
     ranks_await(&outcomes->reached, 1);
     pid_t dead = ranks.pids[1];
     assert_int_equal(kill(dead, SIGKILL), 0);
@@ -172,7 +172,7 @@ static void a_process_that_stays_goes_on_with_a_new_peer(void **state)
     ct_order_writer_order(&orders, 0, ranks.generation, CT_ORDER_PARK);
     await_parked(ranks.generation);
     ranks.generation++;
-    ranks_start_one(1, train, &plan);
+    ranks_start_one(1, train, &scenario);
     go(ranks.generation, 2, snapshot);
     ranks_join_killed(dead, SIGKILL);
 

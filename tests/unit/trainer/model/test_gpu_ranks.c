@@ -24,7 +24,7 @@ static int setup(void **state)
     return 0;
 }
 
-struct plan {
+struct scenario {
     int code[GPUS]; /* what each rank returns */
     pthread_t thread[GPUS];
     int calls[GPUS];
@@ -32,22 +32,24 @@ struct plan {
 
 static int do_as_planned(struct ctw_job *job, void *data, struct ct_err *err)
 {
-    struct plan *plan = data;
+    struct scenario *scenario = data;
     int rank = ctw_job_env(job)->rank;
-    plan->thread[rank] = pthread_self();
-    plan->calls[rank]++;
-    return plan->code[rank] != 0 ? ct_err_set(err, plan->code[rank], "the story of %d", rank) : 0;
+    scenario->thread[rank] = pthread_self();
+    scenario->calls[rank]++;
+    return scenario->code[rank] != 0
+               ? ct_err_set(err, scenario->code[rank], "the story of %d", rank)
+               : 0;
 }
 
 static void every_rank_has_a_thread_and_rank_0_the_callers(void **state)
 {
     (void)state;
-    struct plan plan = {0};
+    struct scenario scenario = {0};
     struct ctw_job job = {.env = {.world_size = 1, .local_world_size = 1, .node_count = 1}};
-    assert_int_equal(ct_gpu_ranks_run(GPUS, &job, do_as_planned, &plan, NULL), 0);
+    assert_int_equal(ct_gpu_ranks_run(GPUS, &job, do_as_planned, &scenario, NULL), 0);
     for (int i = 0; i < GPUS; i++) {
-        assert_int_equal(plan.calls[i], 1);
-        assert_int_equal(pthread_equal(plan.thread[i], pthread_self()) != 0, i == 0);
+        assert_int_equal(scenario.calls[i], 1);
+        assert_int_equal(pthread_equal(scenario.thread[i], pthread_self()) != 0, i == 0);
     }
 }
 
@@ -65,10 +67,11 @@ static void the_failure_that_caused_the_others_is_told(void **state)
     };
     struct ctw_job job = {.env = {.world_size = 1, .local_world_size = 1, .node_count = 1}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct plan plan = {0};
+        struct scenario scenario = {0};
         struct ct_err err = {0};
-        memcpy(plan.code, cases[i].code, sizeof plan.code);
-        assert_int_equal(ct_gpu_ranks_run(GPUS, &job, do_as_planned, &plan, &err), cases[i].want);
+        memcpy(scenario.code, cases[i].code, sizeof scenario.code);
+        assert_int_equal(ct_gpu_ranks_run(GPUS, &job, do_as_planned, &scenario, &err),
+                         cases[i].want);
         assert_string_equal(err.text, cases[i].text);
     }
 }
@@ -76,18 +79,18 @@ static void the_failure_that_caused_the_others_is_told(void **state)
 static void one_of_several_workers_has_a_gpu_already(void **state)
 {
     (void)state;
-    struct plan plan = {0};
+    struct scenario scenario = {0};
     struct ct_err err = {0};
     struct ctw_job job = {.env = {.world_size = 2}};
-    assert_int_equal(ct_gpu_ranks_run(GPUS, &job, do_as_planned, &plan, &err), CT_EINVAL);
+    assert_int_equal(ct_gpu_ranks_run(GPUS, &job, do_as_planned, &scenario, &err), CT_EINVAL);
     assert_non_null(strstr(err.text, "--gpus 4: this is one of 2 workers"));
-    assert_int_equal(plan.calls[0], 0);
+    assert_int_equal(scenario.calls[0], 0);
 }
 
 static int body(void *data)
 {
-    struct plan plan = {0};
-    return ct_gpu_ranks_run(2, data, do_as_planned, &plan, NULL);
+    struct scenario scenario = {0};
+    return ct_gpu_ranks_run(2, data, do_as_planned, &scenario, NULL);
 }
 
 static void survives_allocation_failures(void **state)

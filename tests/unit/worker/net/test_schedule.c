@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Plans of collectives between hosts: a simulator carries out the plans of all hosts over channels
- * between them and compares the sums bit by bit, and looks at each step for what it promises.
+ * Schedules of collectives between hosts: a simulator carries out the schedules of all hosts over
+ * channels between them and compares the sums bit by bit, and looks at each step for what it
+ * promises.
  */
 #include "tests/lib/ct_test.h"
 #include "worker/net/schedule.h"
@@ -12,7 +13,7 @@
 #define BYTES_MAX (FLOATS_MAX * sizeof(float))
 
 struct node {
-    struct schedule plan;
+    struct schedule schedule;
     size_t step;
     bool sent; /* in this step */
     float own[FLOATS_MAX], out[FLOATS_MAX];
@@ -49,7 +50,7 @@ static void begin(int nodes)
         struct node *node = &world.node[n];
         node->step = 0;
         node->sent = false;
-        assert_int_equal(schedule_init(&node->plan, nodes), 0);
+        assert_int_equal(schedule_init(&node->schedule, nodes), 0);
         for (size_t i = 0; i < FLOATS_MAX; i++) {
             seed = seed * 1103515245U + 12345U;
             node->own[i] = (float)(seed >> 8) / 1000.0F * (n % 2 == 0 ? 1.0F : -3.7F);
@@ -61,7 +62,7 @@ static void begin(int nodes)
 static void end(void)
 {
     for (int n = 0; n < world.nodes; n++) {
-        schedule_fini(&world.node[n].plan);
+        schedule_fini(&world.node[n].schedule);
     }
 }
 
@@ -119,10 +120,10 @@ static bool receive_range(int n, const struct schedule_step *step)
 static bool move(int n)
 {
     struct node *node = &world.node[n];
-    if (node->step == node->plan.count) {
+    if (node->step == node->schedule.count) {
         return false;
     }
-    const struct schedule_step *step = &node->plan.steps[node->step];
+    const struct schedule_step *step = &node->schedule.steps[node->step];
     if (!node->sent) {
         node->sent = true;
         if (step->to != SCHEDULE_NOBODY) {
@@ -147,7 +148,7 @@ static void run(void)
         }
     }
     for (int n = 0; n < world.nodes; n++) {
-        assert_int_equal(world.node[n].step, world.node[n].plan.count);
+        assert_int_equal(world.node[n].step, world.node[n].schedule.count);
         for (int m = 0; m < world.nodes; m++) {
             assert_int_equal(world.channel[n][m].len, 0);
         }
@@ -156,17 +157,17 @@ static void run(void)
 
 /* ---- what steps promise ---------------------------------------------------------------------- */
 
-static void check_steps(const struct schedule *plan, size_t bytes)
+static void check_steps(const struct schedule *schedule, size_t bytes)
 {
     size_t base = 0;
-    for (size_t k = 0; k < plan->count; k++) {
-        const struct schedule_step *step = &plan->steps[k];
+    for (size_t k = 0; k < schedule->count; k++) {
+        const struct schedule_step *step = &schedule->steps[k];
         assert_true(step->send_begin <= step->send_end && step->send_end <= bytes);
         assert_true(step->recv_begin <= step->recv_end && step->recv_end <= bytes);
         if (step->follows) {
             assert_true(k > 0);
-            assert_int_equal(step->send_begin, plan->steps[k - 1].recv_begin);
-            assert_int_equal(step->send_end, plan->steps[k - 1].recv_end);
+            assert_int_equal(step->send_begin, schedule->steps[k - 1].recv_begin);
+            assert_int_equal(step->send_end, schedule->steps[k - 1].recv_end);
         }
         bool overlap = step->send_begin < step->recv_end && step->recv_begin < step->send_end;
         assert_true(!overlap || step->copy);
@@ -193,14 +194,14 @@ static float in_tree(int first, int n, size_t i)
                   : in_tree(first, n / 2, i) + in_tree(first + n / 2, n / 2, i);
 }
 
-typedef void (*fill_fn)(struct schedule *plan, int node, int nodes, size_t bytes);
+typedef void (*fill_fn)(struct schedule *schedule, int node, int nodes, size_t bytes);
 
 static void check_sums(fill_fn fill, int nodes, size_t count, bool ring)
 {
     begin(nodes);
     for (int n = 0; n < nodes; n++) {
-        fill(&world.node[n].plan, n, nodes, count * sizeof(float));
-        check_steps(&world.node[n].plan, count * sizeof(float));
+        fill(&world.node[n].schedule, n, nodes, count * sizeof(float));
+        check_steps(&world.node[n].schedule, count * sizeof(float));
     }
     run();
     for (int segment = 0; segment < nodes; segment++) {
@@ -219,7 +220,8 @@ static void check_sums(fill_fn fill, int nodes, size_t count, bool ring)
     end();
 }
 
-/* ---- the plans ------------------------------------------------------------------------------- */
+/* ---- the schedules
+ * ------------------------------------------------------------------------------- */
 
 static void ring_sums_with_the_fewest_bytes(void **state)
 {
@@ -264,8 +266,8 @@ static void broadcast_passes_on_what_the_root_has(void **state)
                 size_t bytes = sizes[s] < BYTES_MAX ? sizes[s] : BYTES_MAX;
                 begin(nodes);
                 for (int n = 0; n < nodes; n++) {
-                    schedule_broadcast(&world.node[n].plan, n, nodes, root, bytes);
-                    check_steps(&world.node[n].plan, bytes);
+                    schedule_broadcast(&world.node[n].schedule, n, nodes, root, bytes);
+                    check_steps(&world.node[n].schedule, bytes);
                 }
                 memcpy(world.node[root].out, world.node[root].own, BYTES_MAX);
                 run();
@@ -292,9 +294,9 @@ static void levels_are_of_powers_of_two_only(void **state)
 
 static int init_body(void *data)
 {
-    struct schedule plan;
-    int rc = schedule_init(&plan, 4);
-    schedule_fini(&plan);
+    struct schedule schedule;
+    int rc = schedule_init(&schedule, 4);
+    schedule_fini(&schedule);
     (void)data;
     return rc;
 }

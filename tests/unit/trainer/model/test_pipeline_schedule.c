@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Plans of pipelines: a simulator runs all stages of a plan in random order over channels that hold
- * one message, and checks at each step what the schedule promises.
+ * Schedules of pipelines: a simulator runs all stages of one in random order over channels that
+ * hold one message, and checks at each step what the schedule promises.
  */
 #include "tests/gpu/reference.h"
 #include "tests/lib/ct_test.h"
-#include "trainer/model/pipeline_plan.h"
+#include "trainer/model/pipeline_schedule.h"
 
 #define STAGES_MAX 8
 #define MICROS_MAX 24
@@ -276,5 +276,5 @@ int main(void)
         cmocka_unit_test(test_few_are_in_flight),
         cmocka_unit_test(test_order_is_1f1b),
     };
-    return cmocka_run_group_tests_name("pipeline_plan", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("pipeline_schedule", tests, NULL, NULL);
 }

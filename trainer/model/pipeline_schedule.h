@@ -15,8 +15,8 @@
  * activation k before it waits to get rid of a gradient that the stage below takes only after it
  * has sent activation k.
  */
-#ifndef CT_TRAINER_MODEL_PIPELINE_PLAN_H
-#define CT_TRAINER_MODEL_PIPELINE_PLAN_H
+#ifndef CT_TRAINER_MODEL_PIPELINE_SCHEDULE_H
+#define CT_TRAINER_MODEL_PIPELINE_SCHEDULE_H
 
 #include "trainer/model/model.h"
 

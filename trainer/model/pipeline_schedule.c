@@ -3,7 +3,7 @@
  * Layers are dealt out so that the costliest stage is as cheap as possible; the actions of a stage
  * follow from its number alone.
  */
-#include "trainer/model/pipeline_plan.h"
+#include "trainer/model/pipeline_schedule.h"
 
 /* Multiplications per sample: outputs, gradients of the weights, and those of the input, which the
  * first layer does not need. */

@@ -9,8 +9,8 @@
 #include "trainer/model/gpu_ranks.h"
 #include "trainer/run/rank.h"
 #include "trainer/session/train_options.h"
+#include "trainer/show/loggers.h"
 #include "trainer/show/plot.h"
-#include "trainer/show/sinks.h"
 #include "worker/ctworker.h"
 
 #include <limits.h>
@@ -78,13 +78,13 @@ static int run(const struct ct_train_options *options)
     }
     struct ct_rank_run here = {
         .options = options, .stop_asked = &stop_asked, .catch_signals = catch_stop_signals};
-    ct_sinks_init(&here.sinks, stdout, isatty(STDOUT_FILENO) == 1, stderr);
+    ct_loggers_init(&here.loggers, stdout, isatty(STDOUT_FILENO) == 1, stderr);
     int rc = options->gpus > 0 ? ct_gpu_ranks_run(options->gpus, job, ct_rank_train, &here, &err)
                                : ct_rank_train(job, &here, &err);
     /* A worker that the launcher dismisses at the end of the job has not failed. */
     bool dismissed = rc == CT_EABORTED && ctw_job_ended(job);
     if (rc != 0 && !dismissed) {
-        ct_console_break(&here.sinks.screen);
+        ct_console_break(&here.loggers.console);
         (void)complain(&err, EXIT_FAILED);
         /* The launcher reads the error there. Without a launcher the line above is all. */
         (void)(ct_rank_error_is_permanent(&here, rc)
@@ -92,7 +92,7 @@ static int run(const struct ct_train_options *options)
                    : ctw_job_report_error(job, err.text, NULL));
         let_peer_be_first(rc);
     }
-    ct_sinks_fini(&here.sinks);
+    ct_loggers_fini(&here.loggers);
     ctw_job_free(job);
     return rc == 0 ? EXIT_DONE : EXIT_FAILED;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One change of the key space. The engine passes each change to its sink, the journal, which may
- * refuse it. After a restart the journal passes them back to the engine.
+ * One change of the key space. The engine asks a write-ahead log, the journal, before each
+ * change. The log may refuse it. After a restart the journal passes the changes back to the engine.
  */
 #ifndef CT_RENDEZVOUS_STORE_CHANGE_H
 #define CT_RENDEZVOUS_STORE_CHANGE_H
@@ -25,11 +25,12 @@ struct ct_change {
     bool more;
 };
 
-struct ct_change_sink {
+/* A write-ahead log: gets each change before it is made. */
+struct ct_change_log {
     /* Called before the change is made, when nothing else can prevent it any more. A negative code
      * prevents it: nothing is changed, earlier changes of the same request are void, and the
      * client's request fails with the code. Must not call the store. */
-    int (*change)(struct ct_change_sink *sink, const struct ct_change *change);
+    int (*append)(struct ct_change_log *change_log, const struct ct_change *change);
 };
 
 #endif

@@ -45,7 +45,7 @@
 #define RESERVE_STEP ((uint64_t)1 << 20)
 
 struct ct_journal {
-    struct ct_change_sink sink;
+    struct ct_change_log change_log;
     struct ct_store *store;
     const struct ct_log *log;
     const struct ct_clock *clock;
@@ -225,7 +225,7 @@ static int reserve(struct ct_journal *j, uint64_t end)
     return sys;
 }
 
-/* ---- the sink ------------------------------------------------------------------------------- */
+/* ---- the store's change log ------------------------------------------------------------------ */
 
 /* Refuses the request whose changes stand behind `group`. */
 static int refuse(struct ct_journal *j, int rc)
@@ -267,9 +267,9 @@ static int take_group(struct ct_journal *j)
     return 0;
 }
 
-static int on_change(struct ct_change_sink *sink, const struct ct_change *change)
+static int on_change(struct ct_change_log *change_log, const struct ct_change *change)
 {
-    struct ct_journal *j = CT_CONTAINER_OF(sink, struct ct_journal, sink);
+    struct ct_journal *j = CT_CONTAINER_OF(change_log, struct ct_journal, change_log);
     if (j->behind && (!may_retry(j) || snapshot(j, NULL) != 0)) {
         return refuse(j, CT_EIO);
     }
@@ -398,7 +398,7 @@ static int journal_new(const struct ct_journal_options *options, struct ct_store
     if (j == NULL) {
         return ct_err_set(err, CT_ENOMEM, "out of memory");
     }
-    j->sink.change = on_change;
+    j->change_log.append = on_change;
     j->store = store;
     j->log = options->log;
     j->clock = options->clock;
@@ -433,7 +433,7 @@ int ct_journal_open(const struct ct_journal_options *options, struct ct_store *s
     if (rc != 0) {
         goto fail;
     }
-    ct_store_set_sink(store, &j->sink);
+    ct_store_set_change_log(store, &j->change_log);
     ct_log(j->log, CT_LOG_INFO, "journal %s: %" PRIu64 " changes made %zu keys", j->path,
            load.changes, ct_store_num_keys(store));
     *out = j;
@@ -466,7 +466,7 @@ void ct_journal_close(struct ct_journal *journal)
         (void)(ct_journal_commit(journal) == 0); /* the log has the failure */
         (void)close(journal->fd);
     }
-    ct_store_set_sink(journal->store, NULL);
+    ct_store_set_change_log(journal->store, NULL);
     ct_buf_fini(&journal->pending);
     ct_free(journal->path);
     ct_free(journal);

@@ -3,7 +3,7 @@
  * The journal's file. It lets a store survive its process, because each change is in the file
  * before the client gets the reply.
  *
- * The journal is the store's sink. Changes are collected in memory and written by
+ * The journal is the store's change log. Changes are collected in memory and written by
  * ct_journal_commit(), which must be called before a reply that acknowledges them is sent. What a
  * commit has written survives the end of the process, even by kill -9, and with `sync` also a crash
  * of the machine.
@@ -45,8 +45,8 @@ struct ct_journal_options {
 };
 
 /* Opens or makes the file (mode 0600), fills `store`, which must be empty, from it, and becomes the
- * store's sink. An end that was cut off is removed. Of a damaged file the good part is used, and
- * the file is kept under another name. Both are logged. CT_EBUSY: another process has it;
+ * store's change log. An end that was cut off is removed. Of a damaged file the good part is used,
+ * and the file is kept under another name. Both are logged. CT_EBUSY: another process has it;
  * CT_EFORMAT: the file is no journal, and was not touched. On failure the store may hold some keys.
  * The process must ignore SIGXFSZ. */
 CT_MUST_CHECK int ct_journal_open(const struct ct_journal_options *options, struct ct_store *store,

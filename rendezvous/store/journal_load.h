@@ -22,8 +22,8 @@ struct ct_journal_load {
 };
 
 /* Applies every change in the file, up to the first fault, to `store`, which must be empty and have
- * no sink. A cut or damaged end is no failure. CT_EFORMAT, CT_EUNSUPPORTED: not our file. CT_EIO.
- * CT_ENOMEM and others: the store refused a change. */
+ * no change log. A cut or damaged end is no failure. CT_EFORMAT, CT_EUNSUPPORTED: not our file.
+ * CT_EIO. CT_ENOMEM and others: the store refused a change. */
 CT_MUST_CHECK int ct_journal_load(int fd, struct ct_store *store, struct ct_journal_load *out,
                                   struct ct_err *err);
 

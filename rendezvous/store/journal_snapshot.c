@@ -22,7 +22,7 @@
 #define WRITE_CHUNK ((size_t)1 << 20)
 
 struct writer {
-    struct ct_change_sink sink;
+    struct ct_change_log change_log;
     int fd;
     struct ct_buf held;
     uint64_t size;
@@ -41,9 +41,9 @@ static int flush(struct writer *w)
     return 0;
 }
 
-static int on_change(struct ct_change_sink *sink, const struct ct_change *change)
+static int on_change(struct ct_change_log *change_log, const struct ct_change *change)
 {
-    struct writer *w = CT_CONTAINER_OF(sink, struct writer, sink);
+    struct writer *w = CT_CONTAINER_OF(change_log, struct writer, change_log);
     int rc = ct_journal_put(&w->held, change);
     return rc == 0 && w->held.len >= WRITE_CHUNK ? flush(w) : rc;
 }
@@ -54,7 +54,7 @@ static int write_all(struct writer *w, struct ct_store *store)
     if (rc != 0) {
         return rc;
     }
-    rc = ct_store_dump(store, &w->sink);
+    rc = ct_store_dump(store, &w->change_log);
     if (rc != 0) {
         return rc;
     }
@@ -76,7 +76,7 @@ int ct_journal_snapshot(const char *path, mode_t mode, struct ct_store *store, i
     if (temp == NULL) {
         return ct_err_set(err, CT_ENOMEM, "out of memory");
     }
-    struct writer w = {.sink = {on_change}};
+    struct writer w = {.change_log = {on_change}};
     int rc;
     /* Removes what a killed process may have left. The journal's lock keeps other processes out. */
     (void)unlink(temp);

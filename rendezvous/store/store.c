@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The operations of the engine. A change is made in this order: allocate the new value and its
- * entry, ask the journal (ask_sink()), make the change, which cannot fail, wake waiters, notify
+ * entry, ask the journal (ask_log()), make the change, which cannot fail, wake waiters, notify
  * watchers. A failure before the change undoes what was prepared.
  *
  * Watches are made with the first watcher and freed with the last. So a store in which nobody
@@ -18,7 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- the sink and the watchers --------------------------------------------------------------- */
+/* ---- the change log and the watchers --------------------------------------------------------- */
 
 static struct ct_change change_of(enum ct_change_kind kind, const struct ct_store_entry *entry,
                                   const struct ct_blob *value)
@@ -30,17 +30,17 @@ static struct ct_change change_of(enum ct_change_kind kind, const struct ct_stor
     return change;
 }
 
-/* Asks the sink whether the change may be made; a negative code means no. Called when everything
- * else that can fail has been done. `more` is as in struct ct_change. */
-static int ask_sink(struct ct_store *store, enum ct_change_kind kind,
-                    const struct ct_store_entry *entry, const struct ct_blob *value, bool more)
+/* Asks the change log whether the change may be made; a negative code means no. Called when
+ * everything else that can fail has been done. `more` is as in struct ct_change. */
+static int ask_log(struct ct_store *store, enum ct_change_kind kind,
+                   const struct ct_store_entry *entry, const struct ct_blob *value, bool more)
 {
-    if (store->sink == NULL) {
+    if (store->change_log == NULL) {
         return 0;
     }
     struct ct_change change = change_of(kind, entry, value);
     change.more = more;
-    return store->sink->change(store->sink, &change);
+    return store->change_log->append(store->change_log, &change);
 }
 
 /* Notifies the watchers that the entry's value is not `before` any more (NULL = it had none). Takes
@@ -111,7 +111,7 @@ static int replace_value(struct ct_store *store, struct ct_store_entry **entry, 
         ct_blob_unref(value);
         return CT_ENOMEM;
     }
-    int rc = ask_sink(store, CT_CHANGE_SET, *entry, value, false);
+    int rc = ask_log(store, CT_CHANGE_SET, *entry, value, false);
     if (rc != 0) {
         ct_blob_unref(value);
         ct_store_entry_drop_if_idle(store, *entry);
@@ -176,7 +176,7 @@ static void apply_pair(struct ct_store *store, const struct new_value *pair)
     tell_watchers(store, pair->entry, before);
 }
 
-/* Prepares all pairs and asks the sink about each. *ready gets how many, even on failure. */
+/* Prepares all pairs and asks the change log about each. *ready gets how many, even on failure. */
 static int prepare_pairs(struct ct_store *store, struct ct_bytes pairs, size_t count,
                          struct new_value *out, size_t *ready)
 {
@@ -188,7 +188,7 @@ static int prepare_pairs(struct ct_store *store, struct ct_bytes pairs, size_t c
         }
     }
     for (size_t i = 0; i < count; i++) {
-        int rc = ask_sink(store, CT_CHANGE_SET, out[i].entry, out[i].value, i + 1 < count);
+        int rc = ask_log(store, CT_CHANGE_SET, out[i].entry, out[i].value, i + 1 < count);
         if (rc != 0) {
             return rc;
         }
@@ -223,7 +223,7 @@ int ct_store_multi_set(struct ct_store *store, struct ct_bytes pairs, size_t cou
  * and not if a journal needs the new value or a watcher both. */
 static bool grows_in_place(const struct ct_store *store, const struct ct_blob *old)
 {
-    return old != NULL && old->refs == 1 && store->sink == NULL && store->watches == NULL;
+    return old != NULL && old->refs == 1 && store->change_log == NULL && store->watches == NULL;
 }
 
 size_t ct_store_append_copies(struct ct_store *store, struct ct_bytes key)
@@ -374,7 +374,7 @@ int ct_store_delete(struct ct_store *store, struct ct_bytes key)
     if (entry == NULL || entry->value == NULL) {
         return CT_STORE_E_MISSING;
     }
-    int rc = ask_sink(store, CT_CHANGE_DELETE, entry, NULL, false);
+    int rc = ask_log(store, CT_CHANGE_DELETE, entry, NULL, false);
     if (rc != 0) {
         return rc;
     }
@@ -441,7 +441,7 @@ static int prepare_push(struct ct_store *store, struct ct_bytes key, struct ct_b
     if (*entry == NULL || queue_reserve(store, *entry) != 0) {
         return CT_ENOMEM;
     }
-    return ask_sink(store, CT_CHANGE_PUSH, *entry, blob, false);
+    return ask_log(store, CT_CHANGE_PUSH, *entry, blob, false);
 }
 
 int ct_store_push(struct ct_store *store, struct ct_bytes key, struct ct_bytes value)
@@ -482,7 +482,7 @@ int ct_store_pop(struct ct_store *store, struct ct_waiter *waiter, struct ct_byt
     *len = entry != NULL ? queue_len(entry) : 0;
     *out = NULL;
     if (*len > 0) {
-        int rc = ask_sink(store, CT_CHANGE_POP, entry, NULL, false);
+        int rc = ask_log(store, CT_CHANGE_POP, entry, NULL, false);
         if (rc != 0) {
             return rc;
         }
@@ -542,9 +542,9 @@ void ct_store_unwatch(struct ct_store *store, const void *watcher)
 
 /* ---- journal -------------------------------------------------------------------------------- */
 
-void ct_store_set_sink(struct ct_store *store, struct ct_change_sink *sink)
+void ct_store_set_change_log(struct ct_store *store, struct ct_change_log *change_log)
 {
-    store->sink = sink;
+    store->change_log = change_log;
 }
 
 static int apply_pop(struct ct_store *store, struct ct_bytes key)
@@ -575,7 +575,7 @@ int ct_store_apply(struct ct_store *store, const struct ct_change *change)
 }
 
 struct dump {
-    struct ct_change_sink *sink;
+    struct ct_change_log *change_log;
     int rc;
 };
 
@@ -584,7 +584,7 @@ static void dump_one(struct dump *dump, enum ct_change_kind kind,
 {
     if (dump->rc == 0) {
         const struct ct_change change = change_of(kind, entry, value);
-        dump->rc = dump->sink->change(dump->sink, &change);
+        dump->rc = dump->change_log->append(dump->change_log, &change);
     }
 }
 
@@ -602,9 +602,9 @@ static void dump_entry(struct ct_map_node *node, void *data)
     }
 }
 
-int ct_store_dump(struct ct_store *store, struct ct_change_sink *sink)
+int ct_store_dump(struct ct_store *store, struct ct_change_log *change_log)
 {
-    struct dump dump = {.sink = sink};
+    struct dump dump = {.change_log = change_log};
     ct_map_each(&store->map, dump_entry, &dump);
     return dump.rc;
 }

@@ -24,7 +24,8 @@
  * Watchers get a notice of each change of a key's value, even if the value stays the same. The
  * waiters of the key are woken before that. Queues are not watched.
  *
- * Every call has its whole effect or, with CT_ENOMEM or the code of a sink, none of it.
+ * Every call has its whole effect or, with CT_ENOMEM or the code of a change log, none of
+ * it.
  */
 #ifndef CT_RENDEZVOUS_STORE_STORE_H
 #define CT_RENDEZVOUS_STORE_STORE_H
@@ -163,15 +164,15 @@ void ct_store_unwatch(struct ct_store *store, const void *watcher);
 
 /* ---- journal -------------------------------------------------------------------------------- */
 
-/* Asks `sink` (borrowed; NULL = none) before each change, except by ct_store_clear(). */
-void ct_store_set_sink(struct ct_store *store, struct ct_change_sink *sink);
+/* Asks `change_log` (borrowed; NULL = none) before each change, except by ct_store_clear(). */
+void ct_store_set_change_log(struct ct_store *store, struct ct_change_log *change_log);
 
-/* Repeats a change that a sink has got. */
+/* Repeats a change that a change log has got. */
 CT_MUST_CHECK int ct_store_apply(struct ct_store *store, const struct ct_change *change);
 
-/* Gives `sink` the changes that make this store from an empty one. Ends at the sink's first
+/* Gives `change_log` the changes that make this store from an empty one. Ends at the log's first
  * negative code and returns it. */
-CT_MUST_CHECK int ct_store_dump(struct ct_store *store, struct ct_change_sink *sink);
+CT_MUST_CHECK int ct_store_dump(struct ct_store *store, struct ct_change_log *change_log);
 
 /* ---- the whole store ------------------------------------------------------------------------- */
 

@@ -23,8 +23,8 @@ struct ct_store_entry {
 
 struct ct_store {
     struct ct_map map;
-    struct ct_change_sink *sink; /* may be NULL */
-    struct ct_watches *watches;  /* NULL: nobody watches anything */
+    struct ct_change_log *change_log; /* may be NULL */
+    struct ct_watches *watches;       /* NULL: nobody watches anything */
     struct ct_budget budget;
     size_t keys, key_bytes; /* keys that have a value, and their bytes */
     size_t queued;          /* elements of all queues */

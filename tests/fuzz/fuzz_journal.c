@@ -18,14 +18,14 @@
 #include <zlib.h>
 
 struct writer {
-    struct ct_change_sink sink;
+    struct ct_change_log change_log;
     struct ct_store *store; /* makes each change, too */
     struct ct_buf bytes;
 };
 
-static int on_change(struct ct_change_sink *sink, const struct ct_change *change)
+static int on_change(struct ct_change_log *change_log, const struct ct_change *change)
 {
-    struct writer *w = CT_CONTAINER_OF(sink, struct writer, sink);
+    struct writer *w = CT_CONTAINER_OF(change_log, struct writer, change_log);
     CT_ASSERT(ct_journal_put(&w->bytes, change) == 0);
     return w->store != NULL ? ct_store_apply(w->store, change) : 0;
 }
@@ -87,7 +87,7 @@ static int read_all(const unsigned char *bytes, size_t len, size_t piece, struct
             CT_ASSERT(used <= have - at);
             at += used;
             CT_ASSERT(reader->offset == at && reader->whole <= at);
-            CT_ASSERT(on_change(&w->sink, &change) == 0);
+            CT_ASSERT(on_change(&w->change_log, &change) == 0);
         }
     }
     CT_ASSERT((rc < 0) == (err.text[0] != '\0'));
@@ -96,7 +96,7 @@ static int read_all(const unsigned char *bytes, size_t len, size_t piece, struct
 
 static void writer_init(struct writer *w)
 {
-    *w = (struct writer){.sink = {on_change}};
+    *w = (struct writer){.change_log = {on_change}};
     CT_ASSERT(ct_store_new(&w->store) == 0);
 }
 
@@ -129,7 +129,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     CT_ASSERT(whole.bytes.len == one.offset - CT_JOURNAL_HEADER_LEN);
     CT_ASSERT(whole.bytes.len == 0 || memcmp(ct_buf_bytes(&whole.bytes),
                                              bytes + CT_JOURNAL_HEADER_LEN, whole.bytes.len) == 0);
-    CT_ASSERT(ct_store_dump(whole.store, &dump.sink) == 0);
+    CT_ASSERT(ct_store_dump(whole.store, &dump.change_log) == 0);
     CT_ASSERT(ct_store_num_keys(dump.store) == ct_store_num_keys(whole.store));
     CT_ASSERT(ct_store_num_queued(dump.store) == ct_store_num_queued(whole.store));
     CT_ASSERT(ct_store_num_bytes(dump.store) == ct_store_num_bytes(whole.store));

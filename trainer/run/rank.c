@@ -20,24 +20,25 @@ bool ct_rank_error_is_permanent(const struct ct_rank_run *run, int code)
 static int train_on(struct ct_trainer *trainer, struct ct_rank_run *run, struct ct_err *err)
 {
     bool leads = ctw_job_env(trainer->job)->rank == 0;
-    struct ct_sinks *sinks = &run->sinks;
+    struct ct_loggers *loggers = &run->loggers;
     if (leads && !run->opened) {
-        int rc = ct_sinks_open(sinks, run->options, err);
+        int rc = ct_loggers_open(loggers, run->options, err);
         if (rc != 0) {
             return rc;
         }
         run->opened = true;
     }
     if (leads) {
-        ct_sinks_start(sinks, trainer);
+        ct_loggers_start(loggers, trainer);
     }
     struct ct_train_result result;
-    struct ct_train_events events = leads ? ct_sinks_events(sinks) : (struct ct_train_events){0};
+    struct ct_train_events events =
+        leads ? ct_loggers_events(loggers) : (struct ct_train_events){0};
     events.stop_asked = run->stop_asked;
     atomic_store(&run->trains, true);
     int rc = ct_trainer_run(trainer, &events, &result, err);
     if (rc == 0 && leads) {
-        ct_sinks_done(sinks, &result);
+        ct_loggers_done(loggers, &result);
     }
     return rc;
 }
@@ -46,7 +47,7 @@ int ct_rank_train(struct ctw_job *job, void *data, struct ct_err *err)
 {
     struct ct_rank_run *run = data;
     if (ctw_job_env(job)->rank == 0) { /* one of the threads, with --gpus */
-        int rc = ct_sinks_open(&run->sinks, run->options, err);
+        int rc = ct_loggers_open(&run->loggers, run->options, err);
         if (rc != 0) {
             return rc;
         }
@@ -60,7 +61,7 @@ int ct_rank_train(struct ctw_job *job, void *data, struct ct_err *err)
     run->catch_signals(run->options);
     rc = train_on(trainer, run, err);
     while (rc != 0 && ct_trainer_goes_on(trainer, rc)) {
-        ct_console_break(&run->sinks.screen);
+        ct_console_break(&run->loggers.console);
         rc = ct_trainer_next(trainer, err);
         if (rc == 0) {
             rc = train_on(trainer, run, err);

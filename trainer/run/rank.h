@@ -6,7 +6,7 @@
 #define CT_TRAINER_RUN_RANK_H
 
 #include "trainer/session/train_options.h"
-#include "trainer/show/sinks.h"
+#include "trainer/show/loggers.h"
 #include "worker/ctworker.h"
 
 #include <signal.h>
@@ -19,7 +19,7 @@ struct ct_rank_run {
     const volatile sig_atomic_t *stop_asked;
     void (*catch_signals)(
         const struct ct_train_options *options); /* called before the first step */
-    struct ct_sinks sinks;                       /* of rank 0 */
+    struct ct_loggers loggers;                   /* of rank 0 */
     bool opened;
     atomic_bool trains; /* a rank has reached the first step */
 };

@@ -2,7 +2,7 @@
 #include "common/log.h"
 #include "tests/lib/ct_test.h"
 
-struct sink {
+struct seen {
     int lines;
     enum ct_log_level level;
     char last[CT_LOG_LINE_MAX];
@@ -10,28 +10,28 @@ struct sink {
 
 static void keep(void *data, enum ct_log_level level, const char *line)
 {
-    struct sink *sink = data;
-    sink->lines++;
-    sink->level = level;
-    assert_true(strlen(line) < sizeof(sink->last));
-    memcpy(sink->last, line, strlen(line) + 1);
+    struct seen *seen = data;
+    seen->lines++;
+    seen->level = level;
+    assert_true(strlen(line) < sizeof(seen->last));
+    memcpy(seen->last, line, strlen(line) + 1);
 }
 
 static void test_lines_below_the_threshold_are_dropped(void **state)
 {
     (void)state;
-    struct sink sink = {0};
-    struct ct_log log = {keep, &sink, CT_LOG_WARNING};
+    struct seen seen = {0};
+    struct ct_log log = {keep, &seen, CT_LOG_WARNING};
     ct_log(&log, CT_LOG_DEBUG, "no");
     ct_log(&log, CT_LOG_INFO, "no");
-    assert_int_equal(sink.lines, 0);
+    assert_int_equal(seen.lines, 0);
     ct_log(&log, CT_LOG_WARNING, "rank %d is late", 3);
-    assert_int_equal(sink.lines, 1);
-    assert_int_equal(sink.level, CT_LOG_WARNING);
-    assert_string_equal(sink.last, "rank 3 is late");
+    assert_int_equal(seen.lines, 1);
+    assert_int_equal(seen.level, CT_LOG_WARNING);
+    assert_string_equal(seen.last, "rank 3 is late");
     ct_log(&log, CT_LOG_ERROR, "down");
-    assert_int_equal(sink.lines, 2);
-    assert_int_equal(sink.level, CT_LOG_ERROR);
+    assert_int_equal(seen.lines, 2);
+    assert_int_equal(seen.level, CT_LOG_ERROR);
 }
 
 static void test_null_logger_is_silent(void **state)
@@ -43,14 +43,14 @@ static void test_null_logger_is_silent(void **state)
 static void test_line_is_cut_and_clean(void **state)
 {
     (void)state;
-    struct sink sink = {0};
-    struct ct_log log = {keep, &sink, CT_LOG_DEBUG};
+    struct seen seen = {0};
+    struct ct_log log = {keep, &seen, CT_LOG_DEBUG};
     static char big[2 * CT_LOG_LINE_MAX];
     memset(big, 'a', sizeof(big) - 1);
     ct_log(&log, CT_LOG_INFO, "%s", big);
-    assert_int_equal(strlen(sink.last), CT_LOG_LINE_MAX - 1);
+    assert_int_equal(strlen(seen.last), CT_LOG_LINE_MAX - 1);
     ct_log(&log, CT_LOG_INFO, "two\nlines");
-    assert_string_equal(sink.last, "two?lines");
+    assert_string_equal(seen.last, "two?lines");
 }
 
 static void test_level_names_round_trip(void **state)

@@ -159,9 +159,9 @@ static void test_an_unwatched_key_sends_no_notice(void **state)
     expect(f, "");
 }
 
-static int refuse(struct ct_change_sink *sink, const struct ct_change *change)
+static int refuse(struct ct_change_log *change_log, const struct ct_change *change)
 {
-    (void)sink;
+    (void)change_log;
     (void)change;
     return CT_EIO;
 }
@@ -172,14 +172,14 @@ static void test_what_the_journal_refuses_is_not_told(void **state)
     int64_t sum;
     assert_int_equal(ct_store_set(f->store, KEY("k"), KEY("1")), 0);
     expect(f, "k:->1 ");
-    struct ct_change_sink sink = {.change = refuse};
-    ct_store_set_sink(f->store, &sink);
+    struct ct_change_log change_log = {.append = refuse};
+    ct_store_set_change_log(f->store, &change_log);
     assert_int_equal(ct_store_set(f->store, KEY("k"), KEY("2")), CT_EIO);
     assert_int_equal(ct_store_add(f->store, KEY("k"), 1, &sum), CT_EIO);
     assert_int_equal(ct_store_delete(f->store, KEY("k")), CT_EIO);
     assert_int_equal(ct_store_multi_set(f->store, KEY("\x01" Z7 "k\x01" Z7 "a"), 1), CT_EIO);
     expect(f, "");
-    ct_store_set_sink(f->store, NULL);
+    ct_store_set_change_log(f->store, NULL);
 }
 
 static int changes(void *data)

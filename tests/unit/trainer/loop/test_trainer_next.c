@@ -208,12 +208,12 @@ static void train_as_program(int rank, void *data)
     CHECK(stream != NULL);
     struct ct_rank_run run = {
         .options = data, .stop_asked = &outcomes->stop, .catch_signals = catch_nothing};
-    ct_sinks_init(&run.sinks, stream, false, stderr);
+    ct_loggers_init(&run.loggers, stream, false, stderr);
     struct ctw_job *job = rank_open_job();
     out->rc = ct_rank_train(job, &run, &err);
     memcpy(out->text, err.text, sizeof out->text);
     ctw_job_free(job);
-    ct_sinks_fini(&run.sinks);
+    ct_loggers_fini(&run.loggers);
     CHECK(fclose(stream) == 0);
 }
 

@@ -47,14 +47,14 @@ static void train(int rank, void *data)
     FILE *out = fmemopen(outcome->out, sizeof outcome->out, "w");
     CHECK(out != NULL);
     struct ct_rank_run run = {.options = data, .stop_asked = &stop, .catch_signals = count_catch};
-    ct_sinks_init(&run.sinks, out, false, stderr);
+    ct_loggers_init(&run.loggers, out, false, stderr);
     struct ctw_job *job = rank_open_job();
     outcome->rc = ct_rank_train(job, &run, &err);
     outcome->permanent = ct_rank_error_is_permanent(&run, outcome->rc);
     outcome->trained = atomic_load(&run.trains);
     outcome->catches = catches;
     ctw_job_free(job);
-    ct_sinks_fini(&run.sinks);
+    ct_loggers_fini(&run.loggers);
     CHECK(fclose(out) == 0);
 }
 

@@ -4,13 +4,13 @@
  */
 #include "tests/lib/ct_test.h"
 #include "tests/lib/tmpdir.h"
-#include "trainer/show/sinks.h"
+#include "trainer/show/loggers.h"
 
 #include <stdlib.h>
 
-/* Both streams of the sinks, in memory. */
+/* Both streams of the loggers, in memory. */
 struct screen {
-    struct ct_sinks sinks;
+    struct ct_loggers loggers;
     FILE *out, *complaints;
     char *text, *complained;
     size_t len, complained_len;
@@ -22,7 +22,7 @@ static void open_screen(struct screen *s, bool terminal)
     s->out = open_memstream(&s->text, &s->len);
     s->complaints = open_memstream(&s->complained, &s->complained_len);
     assert_true(s->out != NULL && s->complaints != NULL);
-    ct_sinks_init(&s->sinks, s->out, terminal, s->complaints);
+    ct_loggers_init(&s->loggers, s->out, terminal, s->complaints);
 }
 
 static void expect_text(struct screen *s, const char *text, const char *complained)
@@ -35,7 +35,7 @@ static void expect_text(struct screen *s, const char *text, const char *complain
 
 static void close_screen(struct screen *s)
 {
-    ct_sinks_fini(&s->sinks);
+    ct_loggers_fini(&s->loggers);
     (void)fclose(s->out);
     (void)fclose(s->complaints);
     free(s->text);
@@ -74,8 +74,8 @@ static void within_an_epoch_only_a_terminal_shows_something(void **state)
     (void)state;
     struct screen s;
     open_screen(&s, false);
-    ct_console_tick(&s.sinks.screen, &half_way);
-    assert_null(ct_sinks_events(&s.sinks).tick);
+    ct_console_tick(&s.loggers.console, &half_way);
+    assert_null(ct_loggers_events(&s.loggers).tick);
     expect_text(&s, "", "");
     close_screen(&s);
 }
@@ -85,8 +85,8 @@ static void a_terminals_line_is_rewritten_and_then_erased(void **state)
     (void)state;
     struct screen s;
     open_screen(&s, true);
-    ct_sinks_events(&s.sinks).tick(&s.sinks, &half_way);
-    ct_console_epoch(&s.sinks.screen, &whole);
+    ct_loggers_events(&s.loggers).tick(&s.loggers, &half_way);
+    ct_console_epoch(&s.loggers.console, &whole);
     expect_text(&s,
                 "\r\033[Kepoch 1/2: step 3/6, loss 0.5000, accuracy 0.7500, 1000 samples/s, "
                 "all-reduce 25 %, 75 s left"
@@ -108,7 +108,7 @@ static void time_left_is_in_seconds_minutes_or_hours(void **state)
         struct ct_step_report report = half_way;
         report.eta_s = cases[i].seconds;
         open_screen(&s, true);
-        ct_console_tick(&s.sinks.screen, &report);
+        ct_console_tick(&s.loggers.console, &report);
         assert_non_null(strstr(s.text, cases[i].want));
         close_screen(&s);
     }
@@ -148,7 +148,7 @@ static void the_model_and_where_it_goes_on_are_told_first(void **state)
                        cases[i].want);
         struct screen s;
         open_screen(&s, false);
-        ct_sinks_start(&s.sinks, &trainer);
+        ct_loggers_start(&s.loggers, &trainer);
         expect_text(&s, want, "");
         close_screen(&s);
         ct_buf_fini(&trainer.warnings);
@@ -167,7 +167,7 @@ static void the_end_says_what_became_of_the_checkpoints(void **state)
         .param_hash = 0xabc,
         .checkpoints = {.written = 3, .failed = 1},
     };
-    ct_sinks_done(&s.sinks, &done);
+    ct_loggers_done(&s.loggers, &done);
     expect_text(&s,
                 "checkpoints: 3 written, 1 failed, 0 skipped because one was still being written\n"
                 "parameters: hash 0000000000000abc\n"
@@ -181,7 +181,7 @@ static void a_preempted_run_says_how_to_go_on_and_has_no_result(void **state)
     (void)state;
     struct screen s;
     open_screen(&s, false);
-    ct_sinks_done(&s.sinks, &(struct ct_train_result){.preempted = true, .step = 7});
+    ct_loggers_done(&s.loggers, &(struct ct_train_result){.preempted = true, .step = 7});
     expect_text(&s, "preempted: the state after step 7 is saved, go on with --resume\n", "");
     close_screen(&s);
 }
@@ -195,10 +195,10 @@ static void a_path_that_cannot_be_right_fails_at_once(void **state)
     struct ct_err err = {0};
     open_screen(&s, false);
     const struct ct_train_options metrics = {.metrics = "/no/such/folder/m.jsonl"};
-    assert_int_equal(ct_sinks_open(&s.sinks, &metrics, &err), CT_ENOENT);
+    assert_int_equal(ct_loggers_open(&s.loggers, &metrics, &err), CT_ENOENT);
     assert_non_null(strstr(err.text, "/no/such/folder"));
     const struct ct_train_options board = {.tensorboard = "/proc/no/such/folder"};
-    assert_true(ct_sinks_open(&s.sinks, &board, &err) < 0);
+    assert_true(ct_loggers_open(&s.loggers, &board, &err) < 0);
     close_screen(&s);
 }
 
@@ -210,10 +210,10 @@ static void a_full_disk_costs_a_complaint_and_not_the_training(void **state)
     struct ct_err err = {0};
     open_screen(&s, true);
     const struct ct_train_options options = {.metrics = "/dev/full"};
-    assert_int_equal(ct_sinks_open(&s.sinks, &options, &err), 0);
-    const struct ct_train_events events = ct_sinks_events(&s.sinks);
+    assert_int_equal(ct_loggers_open(&s.loggers, &options, &err), 0);
+    const struct ct_train_events events = ct_loggers_events(&s.loggers);
     struct ct_trainer trainer = {0};
-    s.sinks.trainer = &trainer;
+    s.loggers.trainer = &trainer;
     events.tick(events.data, &half_way);
     events.epoch(events.data, &whole);
     events.epoch(events.data, &whole);
@@ -237,13 +237,13 @@ static void steps_and_epochs_reach_every_file(void **state)
     struct ct_err err = {0};
     open_screen(&s, false);
     const struct ct_train_options options = {.metrics = metrics, .tensorboard = dir};
-    assert_int_equal(ct_sinks_open(&s.sinks, &options, &err), 0);
+    assert_int_equal(ct_loggers_open(&s.loggers, &options, &err), 0);
     struct ct_trainer trainer = {0};
-    s.sinks.trainer = &trainer;
-    const struct ct_train_events events = ct_sinks_events(&s.sinks);
+    s.loggers.trainer = &trainer;
+    const struct ct_train_events events = ct_loggers_events(&s.loggers);
     events.step(events.data, &half_way);
     events.epoch(events.data, &whole);
-    ct_sinks_done(&s.sinks, &(struct ct_train_result){.test_accuracy = 0.5});
+    ct_loggers_done(&s.loggers, &(struct ct_train_result){.test_accuracy = 0.5});
     close_screen(&s);
     FILE *file = fopen(metrics, "r");
     assert_non_null(file);
@@ -266,8 +266,8 @@ static void warnings_are_told_before_training_one_a_line(void **state)
     assert_int_equal(ct_buf_printf(&trainer.warnings, "first\nsecond\n"), 0);
     struct screen s;
     open_screen(&s, false);
-    ct_sinks_start(&s.sinks, &trainer);
-    const struct ct_train_events events = ct_sinks_events(&s.sinks);
+    ct_loggers_start(&s.loggers, &trainer);
+    const struct ct_train_events events = ct_loggers_events(&s.loggers);
     struct ct_err err = {0};
     assert_int_equal(ct_err_set(&err, CT_EIO, "third\033"), CT_EIO);
     events.warn(events.data, &err);

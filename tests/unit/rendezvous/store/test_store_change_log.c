@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whoever is told of each change: what it is told, that its refusal changes nothing, and that what
- * it was told makes the same store again.
+ * The change log: what it gets of each change, that its refusal changes nothing, and that what it
+ * got makes the same store again.
  */
 #include "tests/lib/ct_test.h"
 
@@ -9,7 +9,7 @@
 #include "rendezvous/store/store.h"
 
 struct copy {
-    struct ct_change_sink sink;
+    struct ct_change_log change_log;
     struct ct_store *store; /* gets every change */
     int told;
     int answer;
@@ -21,9 +21,9 @@ static struct ct_bytes b(const char *text)
     return (struct ct_bytes){(const unsigned char *)text, strlen(text)};
 }
 
-static int on_change(struct ct_change_sink *sink, const struct ct_change *change)
+static int on_change(struct ct_change_log *change_log, const struct ct_change *change)
 {
-    struct copy *copy = CT_CONTAINER_OF(sink, struct copy, sink);
+    struct copy *copy = CT_CONTAINER_OF(change_log, struct copy, change_log);
     copy->told++;
     copy->last = change->kind;
     return copy->answer != 0 ? copy->answer : ct_store_apply(copy->store, change);
@@ -37,10 +37,10 @@ struct fixture {
 static int set_up(void **state)
 {
     static struct fixture f;
-    f = (struct fixture){.copy = {.sink = {on_change}}};
+    f = (struct fixture){.copy = {.change_log = {on_change}}};
     assert_int_equal(ct_store_new(&f.store), 0);
     assert_int_equal(ct_store_new(&f.copy.store), 0);
-    ct_store_set_sink(f.store, &f.copy.sink);
+    ct_store_set_change_log(f.store, &f.copy.change_log);
     *state = &f;
     return 0;
 }
@@ -140,14 +140,14 @@ static void test_refusal_changes_nothing(void **state)
 static void test_dump_makes_the_same_store(void **state)
 {
     struct fixture *f = *state;
-    ct_store_set_sink(f->store, NULL);
+    ct_store_set_change_log(f->store, NULL);
     change_everything(f->store);
     assert_int_equal(f->copy.told, 0);
-    assert_int_equal(ct_store_dump(f->store, &f->copy.sink), 0);
+    assert_int_equal(ct_store_dump(f->store, &f->copy.change_log), 0);
     expect_everything(f->copy.store);
     assert_int_equal(f->copy.told, 4);
     f->copy.answer = CT_EIO;
-    assert_int_equal(ct_store_dump(f->store, &f->copy.sink), CT_EIO);
+    assert_int_equal(ct_store_dump(f->store, &f->copy.change_log), CT_EIO);
     assert_int_equal(f->copy.told, 5);
 }
 

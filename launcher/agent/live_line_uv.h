@@ -29,7 +29,7 @@ struct ct_live_line_timer {
     uv_signal_t resized, suspended; /* SIGWINCH, SIGTSTP */
 };
 
-/* Without a terminal, with --no-progress and where another ctrun speaks it stays closed. */
+/* Stays closed without a terminal, with --no-progress, and if another ctrun has the terminal. */
 CT_MUST_CHECK int ct_live_line_open(struct ct_live_line_timer *live, uv_loop_t *loop,
                                     struct ct_err *err);
 

@@ -10,7 +10,7 @@
 #include "launcher/stacks/explain.h"
 #include "launcher/stacks/probe_uv.h"
 
-/* Zeroed memory and the first four fields. All of them are borrowed. */
+/* Starts as zeroed memory with the first four fields set. These are borrowed. */
 struct ct_stack_asker {
     uv_loop_t *loop;
     const struct ct_job_spec *job;

@@ -42,7 +42,7 @@ static void find_slowest(const struct ct_progress *pages, const bool *valid, int
             busy = i;
         }
     }
-    if (facts->tellers < 2) {
+    if (facts->reporting < 2) {
         return;
     }
     bool late = facts->step - pages[last].step >= BEHIND_MIN;
@@ -69,7 +69,7 @@ static double time_left(const struct ct_progress *page)
 void ct_live_line_progress(const struct ct_progress *pages, const bool *valid, int count,
                            int64_t now_ns, struct ct_live_facts *facts)
 {
-    facts->tellers = 0;
+    facts->reporting = 0;
     facts->stepped = false;
     facts->step = facts->total = facts->behind = 0;
     facts->loss = facts->rate = facts->eta_s = (double)NAN;
@@ -79,7 +79,7 @@ void ct_live_line_progress(const struct ct_progress *pages, const bool *valid, i
         if (!valid[i]) {
             continue;
         }
-        facts->tellers++;
+        facts->reporting++;
         facts->stepped = facts->stepped || page->turns > 0;
         facts->step = page->step > facts->step ? page->step : facts->step;
         facts->total = page->total > facts->total ? page->total : facts->total;
@@ -201,7 +201,7 @@ void ct_live_line(const struct ct_live_facts *facts, size_t columns, char out[CT
     case CT_LIVE_RUNNING:
         if (facts->stepped) {
             add_steps(&line, facts);
-        } else if (facts->tellers > 0) {
+        } else if (facts->reporting > 0) {
             add(&line, BEGIN "%d worker%s, waiting for the first step (%s)", n, plural(n), time);
         } else {
             add(&line, BEGIN "%d worker%s running for %s", n, n == 1 ? "" : "s", time);

@@ -30,7 +30,7 @@ struct ct_live_facts {
     int alive;
     int restarts, max_restarts;
     /* from here on as ct_live_line_progress() fills it in; zero is valid */
-    int tellers;            /* workers that write a progress page */
+    int reporting;          /* workers that write a progress page */
     bool stepped;           /* one of them has completed a step */
     int64_t step;           /* the highest */
     int64_t total;          /* steps of the whole training; 0 = not told */

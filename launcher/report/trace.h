@@ -52,9 +52,8 @@ struct ct_trace_worker {
 struct ct_trace {
     struct ct_trace_worker *workers; /* owned; by local rank */
     int count;
-    int64_t unix_ns; /* what to add to a monotonic time */
-    uint32_t
-        process; /* names this ctrun in the trace; the same number on two machines is unlikely */
+    int64_t unix_ns;      /* what to add to a monotonic time */
+    uint32_t process;     /* names this ctrun in the trace; two machines hardly have the same */
     struct ct_buf events; /* each one followed by ",\n" */
     uint64_t dropped;
     int64_t open_ns[CT_TRACE_JOB_SPANS]; /* when it began; 0: it has not */
@@ -69,7 +68,8 @@ CT_MUST_CHECK int ct_trace_init(struct ct_trace *trace, int workers, int64_t uni
                                 const char *host, int64_t pid);
 void ct_trace_fini(struct ct_trace *trace); /* NULL is allowed */
 
-/* The following do nothing when the trace records nothing. A span that begins anew goes on. */
+/* The following do nothing if the trace records nothing. To begin a span that has begun does
+ * nothing. */
 void ct_trace_job_begin(struct ct_trace *trace, enum ct_trace_job span, int64_t now_ns);
 
 /* `why` is shown with the span; NULL adds nothing. */
@@ -88,10 +88,8 @@ void ct_trace_worker_begin(struct ct_trace *trace, int local_rank, int rank, int
 void ct_trace_worker_end(struct ct_trace *trace, int local_rank, const char *how, int64_t now_ns);
 
 /* Takes what the progress pages say: valid[i] says whether pages[i] was written. A phase in which a
- * worker was seen twice in the same step becomes a span, and so does
- * each checkpoint, unless the next one begins before it is seen. Steps, losses and rates become
- * counters.
- */
+ * worker was seen twice in the same step becomes a span. So does each checkpoint, unless the next
+ * one begins before it is seen. Steps, losses and rates become counters. */
 void ct_trace_sample(struct ct_trace *trace, const struct ct_progress *pages, const bool *valid,
                      int64_t now_ns);
 

@@ -293,7 +293,7 @@ class Ask(testlib.Case):
         self.assertRegex(result.out, r"  no stack of rank [01]\n")
         self.assertRegex(result.out, r"  stack of rank [01], from PyTorch's worker server:\n")
 
-    def test_a_token_is_needed(self):
+    def test_without_the_token_nobody_is_asked(self):
         token = self.tmp / "token"
         token.write_text("s" * 40 + "\n")
         token.chmod(0o600)
@@ -307,7 +307,7 @@ class Ask(testlib.Case):
         self.assertEqual(wrong.code, 2, wrong)
         self.assert_one_line(wrong.err)
 
-    def test_without_a_job(self):
+    def test_without_a_job_it_exits_with_2(self):
         self.assertEqual(self.stacks().code, 2)
 
 

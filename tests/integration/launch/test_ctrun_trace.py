@@ -51,7 +51,7 @@ class Trace(testlib.Case):
         for mark in marks:
             self.assertIn("exited with code 3", mark)
 
-    def test_a_job_with_two_restarts(self):
+    def test_each_restart_is_a_generation_of_the_trace(self):
         script = self.script("twice.sh", '[ "$RANK" = 1 ] && [ "$CTRUN_GENERATION" -lt 2 ] && exit 3\nsleep 0.2\n')
         trace, report = self.tmp / "trace.json", self.tmp / "report.json"
         result = self.ctrun("-n", 2, "--max-restarts", 2, "--trace", trace, "--report", report, "--no-python", "sh", script)
@@ -64,7 +64,7 @@ class Trace(testlib.Case):
         self.assertEqual(converted.code, 0, converted)
         self.check_two_restarts(self.load(converted.out), {})
 
-    def test_steps_phases_and_checkpoints_of_train(self):
+    def test_steps_phases_and_checkpoints_are_in_the_trace(self):
         trace = self.tmp / "trace.json"
         result = self.ctrun(
             "-n", 2, "--trace", trace, "--no-python", testlib.program("train"), "--data", "synthetic", "--device", "cpu",

@@ -95,7 +95,7 @@ class Answers(Page):
                 self.assertEqual(self.ask(path, **HTML, **headers).status, 403, (path, headers))
         self.assertEqual(self.ask("/", **HTML, Host=here, Origin="http://" + here).status, 200)
 
-    def test_one_worker(self):
+    def test_a_worker_is_shown_by_its_rank(self):
         self.job(1, 2)
         wait_until(lambda: self.ask("/page/rank/0/1").status == 200, "the worker is told of")
         worker = json.loads(self.ask("/page/rank/0/1").text)
@@ -123,7 +123,7 @@ class Answers(Page):
             helper.join(DEADLINE)
         return answer, queries
 
-    def test_an_agent_is_asked(self):
+    def test_a_question_gets_the_answer_of_the_agent(self):
         agent = FakeAgent(self.port, "gpu-0", 2, 1, queries=True)
         self.addCleanup(agent.close)
         agent.start(1)
@@ -147,7 +147,7 @@ class Answers(Page):
         answer, _ = self.asked("output/0/0", agent, "here")
         self.assertEqual(json.loads(answer.text)["text"], "here")
 
-    def test_agents_that_do_not_answer(self):
+    def test_a_question_without_an_answer_times_out(self):
         old = self.job(1, 2)[0]
         wait_until(lambda: self.ask("/page/rank/0/1").status == 200, "the worker is told of")
         self.assertIn("too old", json.loads(self.asked("output/0/0")[0].text)["error"])
@@ -336,7 +336,7 @@ class OfCtrun(Page):
         headers = {"Authorization": "Bearer " + bearer} if bearer else {}
         return self.ask("/page/ask/output/0/0", "POST", **headers)
 
-    def test_the_last_lines_of_a_worker_that_runs(self):
+    def test_the_last_lines_of_a_worker_that_runs_are_shown(self):
         self.running("--token-file", str(self.token))
         for wrong in (None, "x", "0" * 64):
             self.assertEqual(self.lines(wrong).status, 403, wrong)
@@ -381,7 +381,7 @@ class OfCtrun(Page):
         page.wait_for("!document.getElementById('locked').hidden", "the words that say why")
         self.assertEqual(page.run("document.getElementById('ask-stack').hidden"), True)
 
-    def test_a_link_in_a_browser(self):
+    def test_a_link_shows_the_last_lines_in_a_browser(self):
         if browser.find() is None:
             self.skipTest("no browser is installed (Debian's package chromium)")
         _, line = self.lingering("--token-file", str(self.token))
@@ -441,13 +441,13 @@ class InABrowser(WithBrowser):
         self.picture("healthy-dark")
         self.assert_quiet()
 
-    def test_a_missing_node(self):
+    def test_a_missing_node_is_named(self):
         self.addCleanup(FakeAgent(self.port, "gpu-0", 4, 2).close)
         self.see("^waiting for 1 of 2 nodes")
         self.picture("missing")
         self.assert_quiet()
 
-    def test_a_silent_rank(self):
+    def test_a_silent_rank_stands_out(self):
         (agent,) = self.job(1, 8)
         agent.workers[3].update(step=1200, age_ms=40000)
         agent.beat()
@@ -503,7 +503,7 @@ class InABrowser(WithBrowser):
         unnamed = "[...document.querySelectorAll('canvas')].filter((c) => !c.getAttribute('aria-label')).length"
         self.assertEqual(self.page.run(unnamed), 0)
 
-    def test_contrast(self):
+    def test_texts_and_shapes_have_contrast(self):
         """WCAG 2: text has 4.5, shapes have 3 against the background."""
         self.job(1, 8)
         self.see("^training")
@@ -514,7 +514,7 @@ class InABrowser(WithBrowser):
                 least = 4.5 if name in ("front", "faint", "faint on panel", "front on panel", "bad") else 3
                 self.assertGreaterEqual(ratio, least, (scheme, name))
 
-    def test_ten_thousand_ranks(self):
+    def test_an_update_of_ten_thousand_ranks_fits_a_frame(self):
         agents = self.job(40, 250)
         self.see("^training, 10,000 of 10,000 workers")
         for _ in range(5):

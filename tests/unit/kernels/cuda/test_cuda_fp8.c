@@ -88,7 +88,7 @@ static void check_copy(enum ct_fp8_type type, size_t rows, size_t cols, int want
     ct_free(numbers);
 }
 
-static void copies_and_transposes(void **state)
+static void copies_and_transposes_are_rounded_to_8_bits(void **state)
 {
     (void)state;
     const size_t sizes[][2] = {{16, 16}, {16, 64}, {128, 16}, {144, 80}, {112, 208}};
@@ -123,7 +123,7 @@ static void expect_scale(enum ct_fp8_type type, float number, float expected, bo
 }
 
 /* Numbers that both types have at all of these scales. */
-static void scales_by_the_launches_before(void **state)
+static void the_scale_follows_the_launches_before(void **state)
 {
     (void)state;
     for (enum ct_fp8_type type = CT_E4M3; type <= CT_E5M2; type++) {
@@ -156,8 +156,8 @@ static int begin(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(copies_and_transposes),
-        cmocka_unit_test(scales_by_the_launches_before),
+        cmocka_unit_test(copies_and_transposes_are_rounded_to_8_bits),
+        cmocka_unit_test(the_scale_follows_the_launches_before),
     };
     return cmocka_run_group_tests(tests, begin, NULL);
 }

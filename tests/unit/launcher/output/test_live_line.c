@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The text of the live line: what it says of a job, and what is left out of a narrow one.
+ */
 #include "tests/lib/ct_test.h"
 
 #include "common/clock.h"
@@ -40,7 +43,7 @@ static void before_the_first_step_it_says_what_is_awaited(void **state)
     assert_line(&facts, WIDE, "ctrun: starting 8 workers (12 s)");
     facts.state = CT_LIVE_RUNNING;
     facts.alive = 8;
-    facts.tellers = 8;
+    facts.reporting = 8;
     assert_line(&facts, WIDE, "ctrun: 8 workers, waiting for the first step (12 s)");
     facts.state = CT_LIVE_STOPPING;
     facts.alive = 1;

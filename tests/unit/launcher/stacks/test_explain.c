@@ -125,7 +125,7 @@ static void test_the_verdict_is_not_questioned(void **state)
                      "> to see the lines of Python programs: pip install py-spy\n");
 }
 
-static void test_a_suspect_without_a_stack(void **state)
+static void test_a_suspect_without_a_stack_is_still_named(void **state)
 {
     (void)state;
     struct rig rig;
@@ -217,7 +217,7 @@ int main(void)
         cmocka_unit_test(test_nobody_is_named_where_nobody_stands_out),
         cmocka_unit_test(test_ranks_of_other_machines_may_be_the_cause),
         cmocka_unit_test(test_the_verdict_is_not_questioned),
-        cmocka_unit_test(test_a_suspect_without_a_stack),
+        cmocka_unit_test(test_a_suspect_without_a_stack_is_still_named),
         cmocka_unit_test(test_recordings_of_a_named_rank_are_told_if_they_agree),
         cmocka_unit_test(test_recordings_are_asked_before_the_stacks),
         cmocka_unit_test(test_many_places_are_cut),

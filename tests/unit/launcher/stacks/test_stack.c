@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Stacks as PyTorch, py-spy, eu-stack and gdb print them, whole and damaged.
+ */
 #include "tests/lib/ct_test.h"
 
 #include "launcher/stacks/stack.h"

@@ -205,7 +205,7 @@ static int tell_and_judge(void *data)
     return rc;
 }
 
-static void test_allocation_failures(void **state)
+static void test_memory_that_runs_out_leaves_nothing(void **state)
 {
     (void)state;
     static const char *const at[] = {"a", "b"};
@@ -226,7 +226,7 @@ int main(void)
         cmocka_unit_test(test_of_many_groups_the_last_ones_are_told),
         cmocka_unit_test(test_garbage_is_refused),
         cmocka_unit_test(test_a_machine_speaks_for_its_own_ranks_alone),
-        cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_memory_that_runs_out_leaves_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

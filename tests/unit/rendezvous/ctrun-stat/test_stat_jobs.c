@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The table of jobs that ctrun-stat finds on this machine without an address.
+ */
 #include "tests/lib/ct_test.h"
 
 #include "rendezvous/ctrun-stat/stat_jobs.h"

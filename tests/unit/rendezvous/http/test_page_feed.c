@@ -203,7 +203,7 @@ static void test_the_end_is_kept(void **state)
     ct_page_feed_fini(&feed);
 }
 
-static void test_ranks_and_worlds_beyond_reason(void **state)
+static void test_ranks_outside_of_the_world_are_left_out(void **state)
 {
     (void)state;
     struct ct_page_feed feed;
@@ -251,7 +251,7 @@ static int take_and_print(void *data)
     return rc;
 }
 
-static void test_without_memory(void **state)
+static void test_memory_that_runs_out_leaves_nothing(void **state)
 {
     (void)state;
     ct_json_use_our_memory();
@@ -292,7 +292,7 @@ static void test_curves_keep_the_whole_job(void **state)
 
 /* ---- requests of a browser ------------------------------------------------------------------ */
 
-static void test_host_and_origin(void **state)
+static void test_requests_of_other_pages_and_names_are_refused(void **state)
 {
     (void)state;
     static const struct {
@@ -330,7 +330,7 @@ static void test_host_and_origin(void **state)
     assert_non_null(ct_page_guard_judge(long_name, NULL, "x"));
 }
 
-static void test_who_wants_html(void **state)
+static void test_only_browsers_want_html(void **state)
 {
     (void)state;
     assert_true(ct_page_guard_wants_html("text/html,application/xhtml+xml,*/*;q=0.8"));
@@ -346,12 +346,12 @@ int main(void)
         cmocka_unit_test(test_changes_name_what_stands_out),
         cmocka_unit_test(test_the_world_may_shrink_and_end),
         cmocka_unit_test(test_the_end_is_kept),
-        cmocka_unit_test(test_ranks_and_worlds_beyond_reason),
+        cmocka_unit_test(test_ranks_outside_of_the_world_are_left_out),
         cmocka_unit_test(test_memory_is_charged_and_given_back),
-        cmocka_unit_test(test_without_memory),
+        cmocka_unit_test(test_memory_that_runs_out_leaves_nothing),
         cmocka_unit_test(test_curves_keep_the_whole_job),
-        cmocka_unit_test(test_host_and_origin),
-        cmocka_unit_test(test_who_wants_html),
+        cmocka_unit_test(test_requests_of_other_pages_and_names_are_refused),
+        cmocka_unit_test(test_only_browsers_want_html),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -44,7 +44,7 @@ static void ask(const char *path, bool trusted, char *out, size_t max)
     ct_buf_fini(&answer.body);
 }
 
-static void test_rows_and_last_lines(void **state)
+static void test_a_worker_is_shown_with_its_last_lines(void **state)
 {
     char text[1024];
     (void)state;
@@ -68,7 +68,7 @@ static void test_strangers_see_no_lines(void **state)
     assert_non_null(strstr(text, "\"tail\":[],\"locked\":true"));
 }
 
-static void test_paths_that_name_no_worker(void **state)
+static void test_a_path_that_names_no_worker_gets_nothing(void **state)
 {
     static const char *const paths[] = {"",    "0",   "0/",   "/0",    "0/6",
                                         "1/4", "x/4", "0/-4", "0/4/4", "99999999999999999/4"};
@@ -90,7 +90,7 @@ static int ask_once(void *data)
     return answer.code == 200 ? 0 : CT_ENOMEM;
 }
 
-static void test_without_memory(void **state)
+static void test_memory_that_runs_out_leaves_nothing(void **state)
 {
     (void)state;
     ct_json_use_our_memory();
@@ -142,10 +142,10 @@ static void test_addresses_decide_without_a_token(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows_and_last_lines),
+        cmocka_unit_test(test_a_worker_is_shown_with_its_last_lines),
         cmocka_unit_test(test_strangers_see_no_lines),
-        cmocka_unit_test(test_paths_that_name_no_worker),
-        cmocka_unit_test(test_without_memory),
+        cmocka_unit_test(test_a_path_that_names_no_worker_gets_nothing),
+        cmocka_unit_test(test_memory_that_runs_out_leaves_nothing),
         cmocka_unit_test(test_a_link_is_used_once),
         cmocka_unit_test(test_addresses_decide_without_a_token),
     };

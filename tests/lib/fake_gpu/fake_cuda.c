@@ -118,6 +118,14 @@ void fake_drop_all(void)
     }
 }
 
+/* Returns what is added to the seed of each script, so that a loop over a test program tries orders
+ * that the program itself does not. */
+static unsigned seed_offset(void)
+{
+    const char *text = getenv("FAKE_GPU_SEED_OFFSET");
+    return text != NULL ? (unsigned)strtoul(text, NULL, 10) : 0;
+}
+
 void fake_gpu_begin(const struct fake_gpu *script)
 {
     fake_drop_all();
@@ -128,6 +136,7 @@ void fake_gpu_begin(const struct fake_gpu *script)
     }
     fake = script != NULL ? *script : (struct fake_gpu){0};
     fake.device = -1;
+    fake.seed += seed_offset();
     random_state = fake.seed;
 }
 

@@ -11,7 +11,8 @@
  *
  * Queued work runs only when something waits for it, and then in any order that streams, events and
  * graphs allow. The order is drawn from `seed`. So a missing event, which may or may not do harm on
- * a GPU, does harm here for some seed.
+ * a GPU, does harm here for some seed. FAKE_GPU_SEED_OFFSET in the environment is added to each
+ * seed, so that running a test program again can try other orders.
  */
 #ifndef CT_TESTS_LIB_FAKE_GPU_FAKE_GPU_H
 #define CT_TESTS_LIB_FAKE_GPU_FAKE_GPU_H

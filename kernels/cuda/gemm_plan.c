@@ -415,8 +415,11 @@ int ct_gemm_run(struct ct_gemm_cache *cache, struct ct_cuda *cuda, struct ct_gem
                 const struct ct_gemm_operands *o, struct ct_err *err)
 {
     set_alignments(&key, o);
+    /* The heuristic cannot be told where a bias is. Its kernels read vectors of it. */
+    bool fits = o->extra == NULL || key.align[3] >= VECTOR_BYTES;
     struct ct_gemm_plan *p = NULL;
-    int rc = find(cache, cuda, &key, o, &p, err);
+    int rc = fits ? find(cache, cuda, &key, o, &p, err)
+                  : ct_err_set(err, CT_EUNSUPPORTED, "a bias at no multiple of 16 bytes");
     if (rc == 0) {
         rc = point(p, o, err);
     }

@@ -348,6 +348,11 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t lt, cublasLtMatmulDesc_t
     return result->state;
 }
 
+static bool has_bias(const struct fake_desc *d)
+{
+    return ((int)d->epilogue & 4) != 0 || d->epilogue == CUBLASLT_EPILOGUE_BGRADB;
+}
+
 /* ---- multiplying ----------------------------------------------------------------------------- */
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t lt, cublasLtMatmulDesc_t op, const void *alpha,
@@ -383,6 +388,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t lt, cublasLtMatmulDesc_t op, cons
                   (p.desc.aux_ld % 128 == 0 && p.desc.aux_ld >= (int64_t)p.ld.rows &&
                    p.desc.aux != NULL && (uintptr_t)p.desc.aux % 16 == 0),
               "bits of a ReLU that are nowhere, not aligned or too narrow");
+    fake_rule(!has_bias(&p.desc) || (p.desc.bias != NULL && (uintptr_t)p.desc.bias % 16 == 0),
+              "a bias, or a place for its gradient, that is not aligned to 16 bytes");
     fake_rule(!is_fp8(&p.la) || ((uintptr_t)a % 16 == 0 && (uintptr_t)b % 16 == 0),
               "8-bit factors that are not aligned to 16 bytes");
     fake_rule(p.lb.type != CUDA_R_8F_E5M2 || !p.desc.fast, "a gradient that is summed coarsely");

@@ -239,6 +239,45 @@ static void layers_in_every_precision(void **state)
     }
 }
 
+/* Kernels of cuBLASLt read a bias, and write its gradient, 16 bytes at a time, and cannot be told
+ * of another alignment. What differs by `offset` floats has the same results. */
+static void biases_may_be_anywhere(void **state)
+{
+    (void)state;
+    float results[2][OUT + 1];
+    for (size_t offset = 0; offset < 2; offset++) {
+        struct ct_device *dev = open_well(NULL);
+        struct ct_err err = {0};
+        void *x = numbers(dev, BATCH * IN, 0), *w = numbers(dev, OUT * IN, 10000);
+        float *b = numbers(dev, OUT + 1, 30000 - offset);
+        void *dy = numbers(dev, BATCH * OUT, 20000), *y = device_array(dev, BATCH * OUT * 4);
+        float *dw = device_array(dev, OUT * IN * sizeof *dw);
+        float *db = device_array(dev, (OUT + 1) * sizeof *db);
+        const struct ct_linear forward = {
+            .batch = BATCH, .in = IN, .out = OUT, .x = x, .w = w, .b = b + offset, .y = y};
+        need(dev->ops->linear(dev, &forward, &err), &err);
+        const struct ct_linear_grad backward = {.batch = BATCH,
+                                                .in = IN,
+                                                .out = OUT,
+                                                .x = x,
+                                                .w = w,
+                                                .dy = dy,
+                                                .dw = dw,
+                                                .db = db + offset};
+        need(dev->ops->linear_grad(dev, &backward, &err), &err);
+        need(dev->ops->download(dev, results[offset], db + offset, OUT * sizeof *db, &err), &err);
+        results[offset][OUT] = read_number(dev, y, 5);
+        void *all[] = {x, w, b, dy, y, dw, db};
+        for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+            dev->ops->release(dev, all[i]);
+        }
+        close_well(dev);
+    }
+    for (size_t i = 0; i <= OUT; i++) {
+        assert_true(fabsf(results[0][i] - results[1][i]) < 1e-5f);
+    }
+}
+
 static void expect_words(struct ct_device *dev, const char *const *words)
 {
     struct ct_err err = {0};
@@ -643,6 +682,7 @@ int main(void)
         cmocka_unit_test(passes_them_without_epilogues),
         cmocka_unit_test(passes_them_on_another_chip),
         cmocka_unit_test(layers_in_every_precision),
+        cmocka_unit_test(biases_may_be_anywhere),
         cmocka_unit_test(what_follows_a_product_is_fused_where_that_is_faster),
         cmocka_unit_test(products_are_fp8_where_that_is_faster),
         cmocka_unit_test(precisions_that_the_chip_has),

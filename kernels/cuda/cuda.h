@@ -49,7 +49,9 @@ struct ct_cuda {
     cudaEvent_t start, stop; /* around work that is timed */
     void *workspace;         /* CT_CUDA_WORKSPACE bytes for the products, which run in order */
     bool recording;
-    int capability; /* 80, 90: major * 10 + minor */
+    bool early;                 /* kernels are launched early, because that was faster */
+    float early_us, in_turn_us; /* what a chain of kernels took in each way; 0 = not timed */
+    int capability;             /* 80, 90: major * 10 + minor */
     struct ct_cuda_gemm *gemm;
     struct ct_cuda_head *head;
     struct ct_loss_sums *sums;    /* device memory for the losses, which run in order */
@@ -63,6 +65,12 @@ struct ct_cuda {
 static inline struct ct_cuda *ct_cuda_of(struct ct_device *dev)
 {
     return (struct ct_cuda *)dev;
+}
+
+/* For the functions of launch.h. */
+static inline struct ct_launch_on ct_cuda_on(const struct ct_cuda *cuda, cudaStream_t stream)
+{
+    return (struct ct_launch_on){.stream = stream, .early = cuda->early};
 }
 
 /* Writes a message with the place of the failed call, and clears CUDA's last error, because
@@ -96,6 +104,13 @@ int ct_cublas_fail(struct ct_err *err, cublasStatus_t status, const char *file, 
 typedef int (*ct_cuda_way_fn)(struct ct_cuda *cuda, const void *op, struct ct_err *err);
 int ct_cuda_time(struct ct_cuda *cuda, ct_cuda_way_fn way, const void *op, float *us,
                  struct ct_err *err);
+/* The same for work that will be recorded: so many runs in one recording. */
+int ct_cuda_time_recorded(struct ct_cuda *cuda, ct_cuda_way_fn way, const void *op, size_t runs,
+                          float *us, struct ct_err *err);
+
+/* early.c: a member of the table; a part of explain(), whose only failure is CT_ENOMEM. */
+int ct_cuda_prepare_record(struct ct_device *dev, struct ct_err *err);
+int ct_cuda_early_explain(const struct ct_cuda *cuda, struct ct_buf *to);
 
 /* gemm.c: like kernels/cpu/cpu_gemm.h, but for whole operations. The batch is never empty. */
 int ct_cuda_gemm_new(struct ct_cuda_gemm **out, struct ct_err *err);

@@ -170,7 +170,8 @@ static int cuda_gather(struct ct_device *dev, const struct ct_gather *op, struct
         return rc;
     }
     if (op->cursor != NULL) {
-        CT_CUDA_TRY(err, ct_launch_gather(cuda->stream, dev->precision, op, NULL));
+        CT_CUDA_TRY(err,
+                    ct_launch_gather(ct_cuda_on(cuda, cuda->stream), dev->precision, op, NULL));
         return 0;
     }
     struct ct_cuda_staging *s = &cuda->staging[cuda->next_staging];
@@ -186,7 +187,8 @@ static int cuda_gather(struct ct_device *dev, const struct ct_gather *op, struct
     CT_CUDA_TRY(err, cudaMemcpyAsync(s->device, s->host, op->batch * sizeof(*s->host),
                                      cudaMemcpyHostToDevice, cuda->stream));
     CT_CUDA_TRY(err, cudaEventRecord(s->done, cuda->stream));
-    CT_CUDA_TRY(err, ct_launch_gather(cuda->stream, dev->precision, op, s->device));
+    CT_CUDA_TRY(err,
+                ct_launch_gather(ct_cuda_on(cuda, cuda->stream), dev->precision, op, s->device));
     return 0;
 }
 
@@ -224,7 +226,8 @@ static int cuda_loss(struct ct_device *dev, const struct ct_loss *op, struct ct_
         return 0;
     }
     struct ct_cuda *cuda = ct_cuda_of(dev);
-    CT_CUDA_TRY(err, ct_launch_loss(cuda->stream, dev->precision, op, cuda->sums));
+    CT_CUDA_TRY(err,
+                ct_launch_loss(ct_cuda_on(cuda, cuda->stream), dev->precision, op, cuda->sums));
     size_t row_bytes = op->classes * ct_precision_bytes(dev->precision);
     return op->dlogits == NULL
                ? 0
@@ -250,7 +253,9 @@ static int cuda_sgd(struct ct_device *dev, const struct ct_sgd *op, struct ct_er
 {
     if (op->count > 0) {
         const struct ct_update_scalars scalars = {.lr = op->lr};
-        CT_CUDA_TRY(err, ct_launch_sgd(stream_of_update(dev, op->beside), op, scalars));
+        CT_CUDA_TRY(err,
+                    ct_launch_sgd(ct_cuda_on(ct_cuda_of(dev), stream_of_update(dev, op->beside)),
+                                  op, scalars));
     }
     return 0;
 }
@@ -263,7 +268,9 @@ static int cuda_adamw(struct ct_device *dev, const struct ct_adamw *op, struct c
             scalars =
                 ct_update_scalars_adamw(op->lr, op->beta1, op->beta2, op->weight_decay, op->step);
         }
-        CT_CUDA_TRY(err, ct_launch_adamw(stream_of_update(dev, op->beside), op, scalars));
+        CT_CUDA_TRY(err,
+                    ct_launch_adamw(ct_cuda_on(ct_cuda_of(dev), stream_of_update(dev, op->beside)),
+                                    op, scalars));
     }
     return 0;
 }
@@ -272,7 +279,8 @@ static int cuda_narrow(struct ct_device *dev, size_t count, const float *from, u
                        struct ct_err *err)
 {
     if (count > 0) {
-        CT_CUDA_TRY(err, ct_launch_narrow(ct_cuda_of(dev)->stream, count, from, to));
+        CT_CUDA_TRY(err, ct_launch_narrow(ct_cuda_on(ct_cuda_of(dev), ct_cuda_of(dev)->stream),
+                                          count, from, to));
     }
     return 0;
 }
@@ -280,7 +288,8 @@ static int cuda_narrow(struct ct_device *dev, size_t count, const float *from, u
 static int cuda_tree_sum(struct ct_device *dev, const struct ct_tree_sum *op, struct ct_err *err)
 {
     if (op->count > 0) {
-        CT_CUDA_TRY(err, ct_launch_tree_sum(ct_cuda_of(dev)->side, op));
+        CT_CUDA_TRY(err,
+                    ct_launch_tree_sum(ct_cuda_on(ct_cuda_of(dev), ct_cuda_of(dev)->side), op));
     }
     return 0;
 }
@@ -363,6 +372,7 @@ static const struct ct_device_ops cuda_ops = {
     .adamw = cuda_adamw,
     .set_precision = cuda_set_precision,
     .narrow = cuda_narrow,
+    .prepare_record = ct_cuda_prepare_record,
     .record = ct_cuda_record,
     .record_end = ct_cuda_record_end,
     .replay = ct_cuda_replay,

@@ -68,6 +68,7 @@ __device__ void add_largest(unsigned most, unsigned *to)
 
 __global__ void seed_kernel(size_t packs, const __nv_bfloat16 *from, struct ct_fp8_scale *scale)
 {
+    ct_begin();
     unsigned most = 0;
     size_t step = (size_t)gridDim.x * blockDim.x;
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < packs; i += step) {
@@ -79,17 +80,17 @@ __global__ void seed_kernel(size_t packs, const __nv_bfloat16 *from, struct ct_f
     add_largest(most, &scale->largest[0]);
 }
 
-cudaError_t ct_launch_fp8_seed(cudaStream_t stream, size_t count, const uint16_t *from,
+cudaError_t ct_launch_fp8_seed(struct ct_launch_on on, size_t count, const uint16_t *from,
                                struct ct_fp8_scale *scale)
 {
-    cudaError_t status = cudaMemsetAsync(scale, 0, sizeof(*scale), stream);
+    cudaError_t status = cudaMemsetAsync(scale, 0, sizeof(*scale), on.stream);
     if (status != cudaSuccess) {
         return status;
     }
     unsigned blocks = ct_blocks(count / PACK, THREADS);
     blocks = blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS;
-    seed_kernel<<<blocks, THREADS, 0, stream>>>(count / PACK, (const __nv_bfloat16 *)from, scale);
-    return cudaGetLastError();
+    return ct_launch<seed_kernel>(on, blocks, THREADS, count / PACK, (const __nv_bfloat16 *)from,
+                                  scale);
 }
 
 /* ---- both copies ----------------------------------------------------------------------------- */
@@ -189,6 +190,7 @@ __device__ void end_launch(struct ct_fp8_scale *scale, float own)
 
 template <typename T> __global__ void fp8_kernel(struct matrix8<T> m, struct ct_fp8_scale *scale)
 {
+    ct_begin();
     /* A column's words begin one bank further than those of the column before. */
     __shared__ unsigned tile[TILE_COLS][WORDS + 1];
     const unsigned across = TILE_COLS / PACK;
@@ -216,7 +218,8 @@ template <typename T> __global__ void fp8_kernel(struct matrix8<T> m, struct ct_
     }
 }
 
-template <typename T> static cudaError_t launch(cudaStream_t stream, const struct ct_fp8_copy *op)
+template <typename T>
+static cudaError_t launch(struct ct_launch_on on, const struct ct_fp8_copy *op)
 {
     size_t across = (op->cols + TILE_COLS - 1) / TILE_COLS;
     size_t tiles = (op->rows + TILE_ROWS - 1) / TILE_ROWS * across;
@@ -229,11 +232,10 @@ template <typename T> static cudaError_t launch(cudaStream_t stream, const struc
     m.to = (T *)op->to;
     m.transposed = (T *)op->transposed;
     unsigned blocks = (unsigned)(tiles < MOST_BLOCKS ? tiles : MOST_BLOCKS);
-    fp8_kernel<T><<<blocks, THREADS, 0, stream>>>(m, op->scale);
-    return cudaGetLastError();
+    return ct_launch<fp8_kernel<T>>(on, blocks, THREADS, m, op->scale);
 }
 
-cudaError_t ct_launch_fp8(cudaStream_t stream, const struct ct_fp8_copy *op)
+cudaError_t ct_launch_fp8(struct ct_launch_on on, const struct ct_fp8_copy *op)
 {
-    return op->type == CT_E5M2 ? launch<e5m2>(stream, op) : launch<e4m3>(stream, op);
+    return op->type == CT_E5M2 ? launch<e5m2>(on, op) : launch<e4m3>(on, op);
 }

@@ -89,8 +89,9 @@ static int seed(struct ct_cuda *cuda, struct layer *l, const struct ct_fp8_wante
         CT_CUDA_TRY(err, cudaMalloc((void **)&l->scales[t], sizeof(*l->scales[t])));
     }
     if (!l->seeded[t] && !cuda->recording) {
-        CT_CUDA_TRY(err, ct_launch_fp8_seed(cuda->stream, wanted->rows * wanted->cols, wanted->from,
-                                            l->scales[t]));
+        CT_CUDA_TRY(err,
+                    ct_launch_fp8_seed(ct_cuda_on(cuda, cuda->stream), wanted->rows * wanted->cols,
+                                       wanted->from, l->scales[t]));
         l->seeded[t] = true;
     }
     return 0;
@@ -123,7 +124,7 @@ int ct_cuda_fp8_copy(struct ct_cuda *cuda, struct ct_cuda_fp8 *fp8,
         .transposed = wanted->transposed ? transposed->data : NULL,
         .scale = l->scales[t],
     };
-    CT_CUDA_TRY(err, ct_launch_fp8(cuda->stream, &op));
+    CT_CUDA_TRY(err, ct_launch_fp8(ct_cuda_on(cuda, cuda->stream), &op));
     *out = (struct ct_fp8_copies){op.to, op.transposed, &l->scales[t]->scale};
     return 0;
 }

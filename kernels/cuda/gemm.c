@@ -262,7 +262,8 @@ static int linear_apart(struct ct_cuda *cuda, const void *data, struct ct_err *e
     mark(cuda->gemm, f->op->bits, false);
     int rc = ct_cuda_product(cuda, f->key, &f->operands, err);
     if (rc == 0) {
-        CT_CUDA_TRY(err, ct_launch_add_bias(cuda->stream, f->key.precision, f->op));
+        CT_CUDA_TRY(err,
+                    ct_launch_add_bias(ct_cuda_on(cuda, cuda->stream), f->key.precision, f->op));
     }
     return rc;
 }
@@ -275,8 +276,8 @@ static int linear_apart_with_mask(struct ct_cuda *cuda, const void *data, struct
     const struct ct_linear *op = f->op;
     int rc = linear_apart(cuda, data, err);
     if (rc == 0) {
-        CT_CUDA_TRY(
-            err, ct_launch_mask(cuda->stream, f->key.precision, op->batch * op->out, op->y, op->y));
+        CT_CUDA_TRY(err, ct_launch_mask(ct_cuda_on(cuda, cuda->stream), f->key.precision,
+                                        op->batch * op->out, op->y, op->y));
     }
     return rc;
 }
@@ -397,8 +398,8 @@ static int weights_apart(struct ct_cuda *cuda, const void *data, struct ct_err *
     struct ct_gemm_key k = b->key;
     k.product = CT_PRODUCT_DW;
     k.wide = true;
-    CT_CUDA_TRY(err, ct_launch_column_sums(cuda->stream, k.precision, 1, op->batch, op->out, op->dy,
-                                           0, op->db));
+    CT_CUDA_TRY(err, ct_launch_column_sums(ct_cuda_on(cuda, cuda->stream), k.precision, 1,
+                                           op->batch, op->out, op->dy, 0, op->db));
     return ct_cuda_product(cuda, k, &b->operands, err);
 }
 
@@ -434,8 +435,8 @@ static int input_apart(struct ct_cuda *cuda, const void *data, struct ct_err *er
     k.product = CT_PRODUCT_DX;
     int rc = ct_cuda_product(cuda, k, &b->operands, err);
     if (rc == 0 && op->mask != NULL) {
-        CT_CUDA_TRY(
-            err, ct_launch_mask(cuda->stream, k.precision, op->batch * op->in, op->dx, op->mask));
+        CT_CUDA_TRY(err, ct_launch_mask(ct_cuda_on(cuda, cuda->stream), k.precision,
+                                        op->batch * op->in, op->dx, op->mask));
     }
     return rc;
 }

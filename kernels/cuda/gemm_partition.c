@@ -64,7 +64,7 @@ int ct_cuda_cut_linear(struct ct_cuda *cuda, const struct ct_linear *op, struct 
     if (rc == 0) {
         struct ct_linear all = *op;
         all.batch = op->partition.rows * op->partition.parts;
-        CT_CUDA_TRY(err, ct_launch_add_bias(cuda->stream, k.precision, &all));
+        CT_CUDA_TRY(err, ct_launch_add_bias(ct_cuda_on(cuda, cuda->stream), k.precision, &all));
     }
     return rc;
 }
@@ -74,7 +74,7 @@ static int add_slots(struct ct_cuda *cuda, struct ct_gemm_key k, size_t count, c
 {
     const struct ct_tree_sum op = {
         .n = k.parts, .count = count, .step = k.slot, .from = from, .to = to};
-    CT_CUDA_TRY(err, ct_launch_tree_sum(cuda->stream, &op));
+    CT_CUDA_TRY(err, ct_launch_tree_sum(ct_cuda_on(cuda, cuda->stream), &op));
     return 0;
 }
 
@@ -94,8 +94,8 @@ static int gradient_of_weights(struct ct_cuda *cuda, const struct ct_linear_grad
         dw = cuda->slots.data;
         db = dw + weights;
     }
-    CT_CUDA_TRY(err, ct_launch_column_sums(cuda->stream, k.precision, k.parts, k.batch, op->out,
-                                           op->dy, k.slot, db));
+    CT_CUDA_TRY(err, ct_launch_column_sums(ct_cuda_on(cuda, cuda->stream), k.precision, k.parts,
+                                           k.batch, op->out, op->dy, k.slot, db));
     const struct ct_gemm_operands o = {.a = op->x, .b = op->dy, .d = dw};
     int rc = ct_cuda_product(cuda, k, &o, err);
     if (rc == 0 && k.parts > 1) {
@@ -119,7 +119,8 @@ int ct_cuda_cut_grad(struct ct_cuda *cuda, const struct ct_linear_grad *op, stru
     rc = ct_cuda_product(cuda, k, &o, err);
     if (rc == 0 && op->mask != NULL) {
         size_t numbers = op->partition.rows * op->partition.parts * op->in;
-        CT_CUDA_TRY(err, ct_launch_mask(cuda->stream, k.precision, numbers, op->dx, op->mask));
+        CT_CUDA_TRY(err, ct_launch_mask(ct_cuda_on(cuda, cuda->stream), k.precision, numbers,
+                                        op->dx, op->mask));
     }
     return rc;
 }

@@ -27,7 +27,7 @@ struct shape {
     size_t batch, in, classes;
     enum ct_precision precision;
     bool dx, fused;
-    float fused_ms, apart_ms; /* for the same number of runs */
+    float fused_us, apart_us; /* 0 = not timed */
 };
 
 struct ct_cuda_head {
@@ -48,21 +48,23 @@ void ct_cuda_head_free(struct ct_cuda_head *head)
 
 /* ---- two ways -------------------------------------------------------------------------------- */
 
-typedef int (*way_fn)(struct ct_cuda *cuda, const struct ct_head *op, struct ct_err *err);
-
-static int run_apart(struct ct_cuda *cuda, const struct ct_head *op, struct ct_err *err)
+static int run_apart(struct ct_cuda *cuda, const void *data, struct ct_err *err)
 {
+    const struct ct_head *op = data;
     int rc = ct_cuda_linear(cuda, &op->linear, err);
     if (rc == 0) {
-        CT_CUDA_TRY(err, ct_launch_loss(cuda->stream, cuda->base.precision, &op->loss, cuda->sums));
+        CT_CUDA_TRY(err, ct_launch_loss(ct_cuda_on(cuda, cuda->stream), cuda->base.precision,
+                                        &op->loss, cuda->sums));
         rc = ct_cuda_linear_grad(cuda, &op->grad, err);
     }
     return rc;
 }
 
-static int run_fused(struct ct_cuda *cuda, const struct ct_head *op, struct ct_err *err)
+static int run_fused(struct ct_cuda *cuda, const void *data, struct ct_err *err)
 {
-    CT_CUDA_TRY(err, ct_launch_head(cuda->stream, cuda->base.precision, op, cuda->sums));
+    const struct ct_head *op = data;
+    CT_CUDA_TRY(
+        err, ct_launch_head(ct_cuda_on(cuda, cuda->stream), cuda->base.precision, op, cuda->sums));
     struct ct_linear_grad weights = op->grad;
     weights.dx = NULL;
     return ct_cuda_linear_grad(cuda, &weights, err);
@@ -78,55 +80,15 @@ static bool can_fuse(const struct ct_cuda *cuda, const struct ct_head *op)
 
 /* ---- choosing -------------------------------------------------------------------------------- */
 
-static int record_runs(struct ct_cuda *cuda, way_fn way, const struct ct_head *op,
-                       struct ct_recording **out, struct ct_err *err)
-{
-    int rc = way(cuda, op, err); /* chooses the kernels of the products */
-    if (rc == 0) {
-        rc = ct_cuda_record(&cuda->base, err);
-    }
-    if (rc != 0) {
-        return rc;
-    }
-    for (size_t i = 0; rc == 0 && i < TIMED_RUNS && i * op->linear.batch <= TIMED_ROWS; i++) {
-        rc = way(cuda, op, err);
-    }
-    int ended = ct_cuda_record_end(&cuda->base, rc == 0 ? out : NULL, err);
-    return rc != 0 ? rc : ended;
-}
-
-static int time_replay(struct ct_cuda *cuda, struct ct_recording *runs, float *ms,
-                       struct ct_err *err)
-{
-    int rc = ct_cuda_replay(&cuda->base, runs, err); /* warms up */
-    if (rc != 0) {
-        return rc;
-    }
-    CT_CUDA_TRY(err, cudaEventRecord(cuda->start, cuda->stream));
-    rc = ct_cuda_replay(&cuda->base, runs, err);
-    if (rc != 0) {
-        return rc;
-    }
-    CT_CUDA_TRY(err, cudaEventRecord(cuda->stop, cuda->stream));
-    CT_CUDA_TRY(err, cudaEventSynchronize(cuda->stop));
-    CT_CUDA_TRY(err, cudaEventElapsedTime(ms, cuda->start, cuda->stop));
-    return 0;
-}
-
-/* Gives milliseconds. The runs write the same results as the operation that follows. Only the
- * totals would change, so these runs add to totals that nobody reads. */
-static int time_way(struct ct_cuda *cuda, way_fn way, const struct ct_head *op, float *ms,
-                    struct ct_err *err)
+/* The runs write the same results as the operation that follows. Only the totals would change, so
+ * these runs add to totals that nobody reads. */
+static int time_way(struct ct_cuda *cuda, ct_cuda_way_fn way, const struct ct_head *op, float *us)
 {
     struct ct_head timed = *op;
-    struct ct_recording *runs = NULL;
+    size_t most = TIMED_ROWS / op->linear.batch + 1;
     timed.loss.totals = cuda->sums->unasked;
-    int rc = record_runs(cuda, way, &timed, &runs, err);
-    if (rc == 0) {
-        rc = time_replay(cuda, runs, ms, err);
-    }
-    ct_cuda_forget(&cuda->base, runs);
-    return rc;
+    return ct_cuda_time_recorded(cuda, way, &timed, most < TIMED_RUNS ? most : TIMED_RUNS, us,
+                                 NULL);
 }
 
 /* If the timing fails, the layer is computed apart. If that fails, too, it reports the error. */
@@ -141,11 +103,11 @@ static bool choose(struct ct_cuda *cuda, const struct ct_head *op)
         .classes = op->linear.out,
         .precision = cuda->base.precision,
         .dx = op->grad.dx != NULL,
-        .fused = time_way(cuda, run_fused, op, &fused, NULL) == 0 &&
-                 time_way(cuda, run_apart, op, &apart, NULL) == 0 && fused < apart,
+        .fused = time_way(cuda, run_fused, op, &fused) == 0 &&
+                 time_way(cuda, run_apart, op, &apart) == 0 && fused < apart,
     };
-    slot->fused_ms = fused;
-    slot->apart_ms = apart;
+    slot->fused_us = fused;
+    slot->apart_us = apart;
     head->next = (head->next + 1) % MAX_SHAPES;
     head->count += head->count < MAX_SHAPES;
     return slot->fused;
@@ -180,10 +142,10 @@ int ct_cuda_head_explain(const struct ct_cuda_head *head, struct ct_buf *to)
         rc = ct_buf_printf(
             to,
             "{\"plan\": \"head\", \"precision\": \"%s\", \"batch\": %zu, \"in\": %zu, "
-            "\"out\": %zu, \"dx\": %s, \"fused\": %s, \"fused_ms\": %.4f, "
-            "\"apart_ms\": %.4f}\n",
+            "\"out\": %zu, \"dx\": %s, \"fused\": %s, \"fused_us\": %.3f, "
+            "\"apart_us\": %.3f}\n",
             ct_precision_name(s->precision), s->batch, s->in, s->classes, s->dx ? "true" : "false",
-            s->fused ? "true" : "false", (double)s->fused_ms, (double)s->apart_ms);
+            s->fused ? "true" : "false", (double)s->fused_us, (double)s->apart_us);
     }
     return rc;
 }

@@ -130,6 +130,7 @@ __device__ float head_row(const struct head<T> &op, size_t row, unsigned lane, b
 template <unsigned N, typename T>
 __global__ void head_kernel(struct head<T> op, struct ct_loss_sums *sums)
 {
+    ct_begin();
     unsigned warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     double loss = 0.0, rights = 0.0;
     size_t step = (size_t)gridDim.x * LOSS_WARPS;
@@ -142,7 +143,8 @@ __global__ void head_kernel(struct head<T> op, struct ct_loss_sums *sums)
 }
 
 template <typename T>
-static cudaError_t launch(cudaStream_t stream, const struct ct_head *op, struct ct_loss_sums *sums)
+static cudaError_t launch(struct ct_launch_on on, const struct ct_head *op,
+                          struct ct_loss_sums *sums)
 {
     const struct head<T> h = {
         .batch = op->linear.batch, .in = op->linear.in, .classes = (unsigned)op->linear.out,
@@ -154,17 +156,13 @@ static cudaError_t launch(cudaStream_t stream, const struct ct_head *op, struct 
     const unsigned n = CT_WIDEST / sizeof(T);
     bool packed = h.in % n == 0 && ct_packs<n>(h.x) && ct_packs<n>(h.w) && ct_packs<n>(h.dx);
     unsigned blocks = loss_blocks(h.batch);
-    if (packed) {
-        head_kernel<n><<<blocks, LOSS_WARPS * WARP, 0, stream>>>(h, sums);
-    } else {
-        head_kernel<1><<<blocks, LOSS_WARPS * WARP, 0, stream>>>(h, sums);
-    }
-    return cudaGetLastError();
+    return packed ? ct_launch<head_kernel<n, T>>(on, blocks, LOSS_WARPS * WARP, h, sums)
+                  : ct_launch<head_kernel<1, T>>(on, blocks, LOSS_WARPS * WARP, h, sums);
 }
 
-cudaError_t ct_launch_head(cudaStream_t stream, enum ct_precision p, const struct ct_head *op,
+cudaError_t ct_launch_head(struct ct_launch_on on, enum ct_precision p, const struct ct_head *op,
                            struct ct_loss_sums *sums)
 {
-    return ct_precision_narrow(p) ? launch<__nv_bfloat16>(stream, op, sums)
-                                  : launch<float>(stream, op, sums);
+    return ct_precision_narrow(p) ? launch<__nv_bfloat16>(on, op, sums)
+                                  : launch<float>(on, op, sums);
 }

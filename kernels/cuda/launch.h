@@ -19,6 +19,14 @@
 extern "C" {
 #endif
 
+/* Where a kernel is launched. If `early`, its blocks may come to the device before the work in
+ * front of it on the stream has ended, where they wait for that. This saves a part of the time
+ * between two kernels. It takes compute capability 9.0. */
+struct ct_launch_on {
+    cudaStream_t stream;
+    bool early;
+};
+
 /* The most blocks of a loss kernel: enough to fill any GPU. */
 #define CT_LOSS_BLOCKS 1024u
 
@@ -59,41 +67,41 @@ struct ct_fp8_copy {
 cudaError_t ct_launch_check(void);
 /* The samples are those of `index`, which is device memory, or those of op->cursor if `index` is
  * NULL. op->index is not read. */
-cudaError_t ct_launch_gather(cudaStream_t stream, enum ct_precision p, const struct ct_gather *op,
-                             const uint32_t *index);
+cudaError_t ct_launch_gather(struct ct_launch_on on, enum ct_precision p,
+                             const struct ct_gather *op, const uint32_t *index);
 /* Adds up the columns of each part of a matrix: sums[part * step + c] = the sum over r of
  * m[part * rows + r, c]. The bits of a part's sum depend on the numbers of that part alone. */
-cudaError_t ct_launch_column_sums(cudaStream_t stream, enum ct_precision p, size_t parts,
+cudaError_t ct_launch_column_sums(struct ct_launch_on on, enum ct_precision p, size_t parts,
                                   size_t rows, size_t cols, const void *m, size_t step,
                                   float *sums);
-cudaError_t ct_launch_tree_sum(cudaStream_t stream, const struct ct_tree_sum *op);
+cudaError_t ct_launch_tree_sum(struct ct_launch_on on, const struct ct_tree_sum *op);
 /* y = act(y + b) in place. */
-cudaError_t ct_launch_add_bias(cudaStream_t stream, enum ct_precision p,
+cudaError_t ct_launch_add_bias(struct ct_launch_on on, enum ct_precision p,
                                const struct ct_linear *op);
 /* x[i] = 0 where mask[i] <= 0. */
-cudaError_t ct_launch_mask(cudaStream_t stream, enum ct_precision p, size_t count, void *x,
+cudaError_t ct_launch_mask(struct ct_launch_on on, enum ct_precision p, size_t count, void *x,
                            const void *mask);
 /* `sums` is device memory that is zeroed once. Launches that may run at the same time need one
  * each. */
-cudaError_t ct_launch_loss(cudaStream_t stream, enum ct_precision p, const struct ct_loss *op,
+cudaError_t ct_launch_loss(struct ct_launch_on on, enum ct_precision p, const struct ct_loss *op,
                            struct ct_loss_sums *sums);
 /* Computes op->linear, op->loss and op->grad.dx. There are at most 32 classes, and op->grad.mask is
  * NULL or op->linear.x. */
-cudaError_t ct_launch_head(cudaStream_t stream, enum ct_precision p, const struct ct_head *op,
+cudaError_t ct_launch_head(struct ct_launch_on on, enum ct_precision p, const struct ct_head *op,
                            struct ct_loss_sums *sums);
 /* `scalars` is used if op->cursor is NULL. */
-cudaError_t ct_launch_sgd(cudaStream_t stream, const struct ct_sgd *op,
+cudaError_t ct_launch_sgd(struct ct_launch_on on, const struct ct_sgd *op,
                           struct ct_update_scalars scalars);
-cudaError_t ct_launch_adamw(cudaStream_t stream, const struct ct_adamw *op,
+cudaError_t ct_launch_adamw(struct ct_launch_on on, const struct ct_adamw *op,
                             struct ct_update_scalars scalars);
-cudaError_t ct_launch_narrow(cudaStream_t stream, size_t count, const float *from, uint16_t *to);
-cudaError_t ct_launch_advance(cudaStream_t stream, uint64_t *now, uint64_t steps);
+cudaError_t ct_launch_narrow(struct ct_launch_on on, size_t count, const float *from, uint16_t *to);
+cudaError_t ct_launch_advance(struct ct_launch_on on, uint64_t *now, uint64_t steps);
 /* Copies in 8 bits. From zeroed memory, or after ct_launch_fp8_seed(), `scale` is kept by the
  * launches, which must not run at one time. */
-cudaError_t ct_launch_fp8(cudaStream_t stream, const struct ct_fp8_copy *op);
+cudaError_t ct_launch_fp8(struct ct_launch_on on, const struct ct_fp8_copy *op);
 /* Makes the first scale: the history is the largest of these numbers alone. `count` is a multiple
  * of 8, `from` is aligned to 16 bytes. */
-cudaError_t ct_launch_fp8_seed(cudaStream_t stream, size_t count, const uint16_t *from,
+cudaError_t ct_launch_fp8_seed(struct ct_launch_on on, size_t count, const uint16_t *from,
                                struct ct_fp8_scale *scale);
 
 #ifdef __cplusplus

@@ -48,6 +48,7 @@ __device__ float row_loss(const struct ct_loss &op, size_t row, unsigned lane, b
 template <typename T>
 __global__ void loss_kernel(struct ct_loss op, struct count count, struct ct_loss_sums *sums)
 {
+    ct_begin();
     unsigned warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     double loss = 0.0, rights = 0.0;
     size_t step = (size_t)gridDim.x * LOSS_WARPS;
@@ -59,15 +60,13 @@ __global__ void loss_kernel(struct ct_loss op, struct count count, struct ct_los
     add_totals(loss, rights, sums, op.totals, count);
 }
 
-cudaError_t ct_launch_loss(cudaStream_t stream, enum ct_precision p, const struct ct_loss *op,
+cudaError_t ct_launch_loss(struct ct_launch_on on, enum ct_precision p, const struct ct_loss *op,
                            struct ct_loss_sums *sums)
 {
     unsigned blocks = loss_blocks(op->batch);
     struct count count = count_of(op->cursor);
-    if (ct_precision_narrow(p)) {
-        loss_kernel<__nv_bfloat16><<<blocks, LOSS_WARPS * WARP, 0, stream>>>(*op, count, sums);
-    } else {
-        loss_kernel<float><<<blocks, LOSS_WARPS * WARP, 0, stream>>>(*op, count, sums);
-    }
-    return cudaGetLastError();
+    return ct_precision_narrow(p)
+               ? ct_launch<loss_kernel<__nv_bfloat16>>(on, blocks, LOSS_WARPS * WARP, *op, count,
+                                                       sums)
+               : ct_launch<loss_kernel<float>>(on, blocks, LOSS_WARPS * WARP, *op, count, sums);
 }

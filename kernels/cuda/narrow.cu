@@ -19,15 +19,15 @@ template <unsigned N> __device__ void narrow(const float *from, __nv_bfloat16 *t
 
 __global__ void narrow_kernel(size_t count, const float *from, __nv_bfloat16 *to, bool packed)
 {
+    ct_begin();
     ct_each<PACK>(
         count, packed, [=](size_t i) { narrow<PACK>(from, to, i); },
         [=](size_t i) { narrow<1>(from, to, i); });
 }
 
-cudaError_t ct_launch_narrow(cudaStream_t stream, size_t count, const float *from, uint16_t *to)
+cudaError_t ct_launch_narrow(struct ct_launch_on on, size_t count, const float *from, uint16_t *to)
 {
     bool packed = ct_packs<PACK>(from) && ct_packs<PACK>(to);
     unsigned blocks = ct_blocks(packed ? count / PACK + PACK : count, THREADS);
-    narrow_kernel<<<blocks, THREADS, 0, stream>>>(count, from, (__nv_bfloat16 *)to, packed);
-    return cudaGetLastError();
+    return ct_launch<narrow_kernel>(on, blocks, THREADS, count, from, (__nv_bfloat16 *)to, packed);
 }

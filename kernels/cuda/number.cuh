@@ -82,4 +82,33 @@ static inline unsigned ct_blocks(size_t count, unsigned threads)
     return (unsigned)(blocks < most ? blocks : most);
 }
 
+/* The first statement of each kernel. One that was launched early waits here until the work in
+ * front of it has ended and its results can be seen. Then the next kernel may come to the device,
+ * where it waits in the same way: not sooner, because waiting blocks take room that other streams
+ * may need.
+ */
+__device__ inline void ct_begin()
+{
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    cudaGridDependencySynchronize();
+    cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
+/* Launches the kernel, which must begin with ct_begin(). */
+template <auto Kernel, typename... Args>
+static cudaError_t ct_launch(struct ct_launch_on on, dim3 blocks, dim3 threads, const Args &...args)
+{
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t how = {};
+    how.gridDim = blocks;
+    how.blockDim = threads;
+    how.stream = on.stream;
+    how.attrs = &early;
+    how.numAttrs = on.early ? 1 : 0;
+    return cudaLaunchKernelEx(&how, Kernel, args...);
+}
+
 #endif

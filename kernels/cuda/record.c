@@ -80,7 +80,8 @@ void ct_cuda_forget(struct ct_device *dev, struct ct_recording *recording)
 
 int ct_cuda_advance(struct ct_device *dev, uint64_t *now, uint64_t steps, struct ct_err *err)
 {
-    CT_CUDA_TRY(err, ct_launch_advance(ct_cuda_of(dev)->stream, now, steps));
+    CT_CUDA_TRY(
+        err, ct_launch_advance(ct_cuda_on(ct_cuda_of(dev), ct_cuda_of(dev)->stream), now, steps));
     return 0;
 }
 
@@ -111,6 +112,9 @@ int ct_cuda_explain(struct ct_device *dev, struct ct_buf *to, struct ct_err *err
     int rc = ct_cuda_gemm_explain(cuda->gemm, to);
     if (rc == 0) {
         rc = ct_cuda_head_explain(cuda->head, to);
+    }
+    if (rc == 0) {
+        rc = ct_cuda_early_explain(cuda, to);
     }
     if (rc == 0) {
         rc = ct_buf_printf(to, "{\"plan\": \"recording\", \"nodes\": %zu}\n", cuda->recorded_nodes);

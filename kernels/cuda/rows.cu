@@ -34,6 +34,7 @@ __device__ void pixels(const struct gather &g, const uint8_t *from, T *to, size_
 
 template <typename T> __global__ void gather_kernel(struct gather g)
 {
+    ct_begin();
     const uint32_t *index = g.index;
     size_t b = blockIdx.x, features = g.op.features;
     if (index == NULL) {
@@ -54,8 +55,8 @@ template <typename T> __global__ void gather_kernel(struct gather g)
     }
 }
 
-cudaError_t ct_launch_gather(cudaStream_t stream, enum ct_precision p, const struct ct_gather *op,
-                             const uint32_t *index)
+cudaError_t ct_launch_gather(struct ct_launch_on on, enum ct_precision p,
+                             const struct ct_gather *op, const uint32_t *index)
 {
     struct gather g = {
         .op = *op,
@@ -68,12 +69,10 @@ cudaError_t ct_launch_gather(cudaStream_t stream, enum ct_precision p, const str
     };
     if (ct_precision_narrow(p)) {
         g.packed = g.packed && ct_packs<PIXELS>((__nv_bfloat16 *)op->x);
-        gather_kernel<__nv_bfloat16><<<(unsigned)op->batch, THREADS, 0, stream>>>(g);
-    } else {
-        g.packed = g.packed && ct_packs<PIXELS>((float *)op->x);
-        gather_kernel<float><<<(unsigned)op->batch, THREADS, 0, stream>>>(g);
+        return ct_launch<gather_kernel<__nv_bfloat16>>(on, (unsigned)op->batch, THREADS, g);
     }
-    return cudaGetLastError();
+    g.packed = g.packed && ct_packs<PIXELS>((float *)op->x);
+    return ct_launch<gather_kernel<float>>(on, (unsigned)op->batch, THREADS, g);
 }
 
 /* ---- column sums: one block for 64 columns of a part, whose threads divide the rows -----------
@@ -135,6 +134,7 @@ template <unsigned N, typename T>
 __global__ void __launch_bounds__(WARP *SUM_WARPS, 1)
     column_sums_kernel(size_t rows, size_t cols, const T *m, size_t step, float *sums, bool packed)
 {
+    ct_begin();
     const unsigned lanes = SUM_COLUMNS / N, rows_of_warp = WARP / lanes;
     __shared__ float shares[SUM_WARPS][SUM_COLUMNS];
     unsigned lane = threadIdx.x % lanes;
@@ -166,23 +166,23 @@ __global__ void __launch_bounds__(WARP *SUM_WARPS, 1)
 }
 
 template <typename T>
-static cudaError_t launch_column_sums(cudaStream_t stream, size_t parts, size_t rows, size_t cols,
-                                      const T *m, size_t step, float *sums)
+static cudaError_t launch_column_sums(struct ct_launch_on on, size_t parts, size_t rows,
+                                      size_t cols, const T *m, size_t step, float *sums)
 {
     const unsigned n = CT_WIDEST / sizeof(T);
     bool packed = cols % n == 0 && ct_packs<n>(m);
     dim3 blocks((unsigned)((cols + SUM_COLUMNS - 1) / SUM_COLUMNS), (unsigned)parts);
     dim3 threads(WARP, SUM_WARPS);
-    column_sums_kernel<n><<<blocks, threads, 0, stream>>>(rows, cols, m, step, sums, packed);
-    return cudaGetLastError();
+    return ct_launch<column_sums_kernel<n, T>>(on, blocks, threads, rows, cols, m, step, sums,
+                                               packed);
 }
 
-cudaError_t ct_launch_column_sums(cudaStream_t stream, enum ct_precision p, size_t parts,
+cudaError_t ct_launch_column_sums(struct ct_launch_on on, enum ct_precision p, size_t parts,
                                   size_t rows, size_t cols, const void *m, size_t step, float *sums)
 {
     return ct_precision_narrow(p)
-               ? launch_column_sums(stream, parts, rows, cols, (const __nv_bfloat16 *)m, step, sums)
-               : launch_column_sums(stream, parts, rows, cols, (const float *)m, step, sums);
+               ? launch_column_sums(on, parts, rows, cols, (const __nv_bfloat16 *)m, step, sums)
+               : launch_column_sums(on, parts, rows, cols, (const float *)m, step, sums);
 }
 
 /* ---- bias ----------------------------------------------------------------------------------- */
@@ -210,6 +210,7 @@ template <typename T>
 __global__ void add_bias_kernel(size_t count, size_t out, T *y, const float *b, bool relu,
                                 bool packed)
 {
+    ct_begin();
     const unsigned n = CT_WIDEST / sizeof(T);
     ct_each<n>(
         count, packed, [=](size_t i) { add_bias<n>(y, b, i, column_of(i, count, out), relu); },
@@ -217,21 +218,22 @@ __global__ void add_bias_kernel(size_t count, size_t out, T *y, const float *b, 
 }
 
 template <typename T>
-static cudaError_t launch_add_bias(cudaStream_t stream, const struct ct_linear *op, T *y)
+static cudaError_t launch_add_bias(struct ct_launch_on on, const struct ct_linear *op, T *y)
 {
     const unsigned n = CT_WIDEST / sizeof(T);
     size_t count = op->batch * op->out;
     /* A pack must not extend into the next row. */
     bool packed = ct_packs<n>(y) && ct_packs<n>(op->b) && op->out % n == 0;
     unsigned blocks = ct_blocks(packed ? count / n : count, THREADS);
-    add_bias_kernel<<<blocks, THREADS, 0, stream>>>(count, op->out, y, op->b, op->relu, packed);
-    return cudaGetLastError();
+    return ct_launch<add_bias_kernel<T>>(on, blocks, THREADS, count, op->out, y, op->b, op->relu,
+                                         packed);
 }
 
-cudaError_t ct_launch_add_bias(cudaStream_t stream, enum ct_precision p, const struct ct_linear *op)
+cudaError_t ct_launch_add_bias(struct ct_launch_on on, enum ct_precision p,
+                               const struct ct_linear *op)
 {
-    return ct_precision_narrow(p) && !op->wide ? launch_add_bias(stream, op, (__nv_bfloat16 *)op->y)
-                                               : launch_add_bias(stream, op, (float *)op->y);
+    return ct_precision_narrow(p) && !op->wide ? launch_add_bias(on, op, (__nv_bfloat16 *)op->y)
+                                               : launch_add_bias(on, op, (float *)op->y);
 }
 
 /* ---- mask ----------------------------------------------------------------------------------- */
@@ -249,25 +251,25 @@ template <unsigned N, typename T> __device__ void mask(T *x, const T *by, size_t
 
 template <typename T> __global__ void mask_kernel(size_t count, T *x, const T *by, bool packed)
 {
+    ct_begin();
     const unsigned n = CT_WIDEST / sizeof(T);
     ct_each<n>(
         count, packed, [=](size_t i) { mask<n>(x, by, i); }, [=](size_t i) { mask<1>(x, by, i); });
 }
 
 template <typename T>
-static cudaError_t launch_mask(cudaStream_t stream, size_t count, T *x, const T *by)
+static cudaError_t launch_mask(struct ct_launch_on on, size_t count, T *x, const T *by)
 {
     const unsigned n = CT_WIDEST / sizeof(T);
     bool packed = ct_packs<n>(x) && ct_packs<n>(by);
     unsigned blocks = ct_blocks(packed ? count / n + n : count, THREADS);
-    mask_kernel<<<blocks, THREADS, 0, stream>>>(count, x, by, packed);
-    return cudaGetLastError();
+    return ct_launch<mask_kernel<T>>(on, blocks, THREADS, count, x, by, packed);
 }
 
-cudaError_t ct_launch_mask(cudaStream_t stream, enum ct_precision p, size_t count, void *x,
+cudaError_t ct_launch_mask(struct ct_launch_on on, enum ct_precision p, size_t count, void *x,
                            const void *mask)
 {
     return ct_precision_narrow(p)
-               ? launch_mask(stream, count, (__nv_bfloat16 *)x, (const __nv_bfloat16 *)mask)
-               : launch_mask(stream, count, (float *)x, (const float *)mask);
+               ? launch_mask(on, count, (__nv_bfloat16 *)x, (const __nv_bfloat16 *)mask)
+               : launch_mask(on, count, (float *)x, (const float *)mask);
 }

@@ -20,6 +20,7 @@ template <unsigned N> __device__ float tree(const float *from, size_t step)
 
 template <unsigned N> __global__ void tree_sum_kernel(struct ct_tree_sum op)
 {
+    ct_begin();
     size_t stride = (size_t)gridDim.x * blockDim.x;
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < op.count; i += stride) {
         op.to[i] = tree<N>(op.from + i, op.step);
@@ -31,6 +32,7 @@ template <unsigned N> __global__ void tree_sum_kernel(struct ct_tree_sum op)
  * the binary number s. */
 __global__ void tall_tree_kernel(struct ct_tree_sum op)
 {
+    ct_begin();
     size_t stride = (size_t)gridDim.x * blockDim.x;
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < op.count; i += stride) {
         float stack[LEVELS];
@@ -46,19 +48,19 @@ __global__ void tall_tree_kernel(struct ct_tree_sum op)
     }
 }
 
-cudaError_t ct_launch_tree_sum(cudaStream_t stream, const struct ct_tree_sum *op)
+cudaError_t ct_launch_tree_sum(struct ct_launch_on on, const struct ct_tree_sum *op)
 {
     unsigned blocks = ct_blocks(op->count, THREADS);
-    if (op->n == 1) {
-        tree_sum_kernel<1><<<blocks, THREADS, 0, stream>>>(*op);
-    } else if (op->n == 2) {
-        tree_sum_kernel<2><<<blocks, THREADS, 0, stream>>>(*op);
-    } else if (op->n == 4) {
-        tree_sum_kernel<4><<<blocks, THREADS, 0, stream>>>(*op);
-    } else if (op->n == LEAVES) {
-        tree_sum_kernel<LEAVES><<<blocks, THREADS, 0, stream>>>(*op);
-    } else {
-        tall_tree_kernel<<<blocks, THREADS, 0, stream>>>(*op);
+    switch (op->n) {
+    case 1:
+        return ct_launch<tree_sum_kernel<1>>(on, blocks, THREADS, *op);
+    case 2:
+        return ct_launch<tree_sum_kernel<2>>(on, blocks, THREADS, *op);
+    case 4:
+        return ct_launch<tree_sum_kernel<4>>(on, blocks, THREADS, *op);
+    case LEAVES:
+        return ct_launch<tree_sum_kernel<LEAVES>>(on, blocks, THREADS, *op);
+    default:
+        return ct_launch<tall_tree_kernel>(on, blocks, THREADS, *op);
     }
-    return cudaGetLastError();
 }

@@ -46,20 +46,20 @@ template <unsigned N> __device__ void sgd(const struct ct_sgd &op, float lr, siz
 __global__ void sgd_kernel(struct ct_sgd op, struct ct_step_cursor cursor,
                            struct ct_update_scalars scalars, bool packed)
 {
+    ct_begin();
     float lr = scalars_of(&cursor, scalars).lr;
     ct_each<PACK>(
         op.count, packed, [&](size_t i) { sgd<PACK>(op, lr, i); },
         [&](size_t i) { sgd<1>(op, lr, i); });
 }
 
-cudaError_t ct_launch_sgd(cudaStream_t stream, const struct ct_sgd *op,
+cudaError_t ct_launch_sgd(struct ct_launch_on on, const struct ct_sgd *op,
                           struct ct_update_scalars scalars)
 {
     bool packed = ct_packs<PACK>(op->param) && ct_packs<PACK>(op->grad) &&
                   ct_packs<PACK>(op->momentum_buf) && ct_packs<PACK>(op->narrow);
     unsigned blocks = ct_blocks(packed ? op->count / PACK + PACK : op->count, THREADS);
-    sgd_kernel<<<blocks, THREADS, 0, stream>>>(*op, cursor_of(op->cursor), scalars, packed);
-    return cudaGetLastError();
+    return ct_launch<sgd_kernel>(on, blocks, THREADS, *op, cursor_of(op->cursor), scalars, packed);
 }
 
 /* 1 - beta1 and 1 - beta2, computed in double. */
@@ -93,25 +93,27 @@ __device__ void adamw(const struct ct_adamw &op, const struct ct_update_scalars 
 __global__ void adamw_kernel(struct ct_adamw op, struct ct_step_cursor cursor,
                              struct ct_update_scalars given, struct rest rest, bool packed)
 {
+    ct_begin();
     struct ct_update_scalars scalars = scalars_of(&cursor, given);
     ct_each<PACK>(
         op.count, packed, [&](size_t i) { adamw<PACK>(op, scalars, rest, i); },
         [&](size_t i) { adamw<1>(op, scalars, rest, i); });
 }
 
-cudaError_t ct_launch_adamw(cudaStream_t stream, const struct ct_adamw *op,
+cudaError_t ct_launch_adamw(struct ct_launch_on on, const struct ct_adamw *op,
                             struct ct_update_scalars scalars)
 {
     struct rest rest = {(float)(1.0 - (double)op->beta1), (float)(1.0 - (double)op->beta2)};
     bool packed = ct_packs<PACK>(op->param) && ct_packs<PACK>(op->grad) && ct_packs<PACK>(op->m) &&
                   ct_packs<PACK>(op->v) && ct_packs<PACK>(op->narrow);
     unsigned blocks = ct_blocks(packed ? op->count / PACK + PACK : op->count, THREADS);
-    adamw_kernel<<<blocks, THREADS, 0, stream>>>(*op, cursor_of(op->cursor), scalars, rest, packed);
-    return cudaGetLastError();
+    return ct_launch<adamw_kernel>(on, blocks, THREADS, *op, cursor_of(op->cursor), scalars, rest,
+                                   packed);
 }
 
 __global__ void advance_kernel(uint64_t *now, uint64_t steps)
 {
+    ct_begin();
     *now += steps;
 }
 
@@ -121,8 +123,7 @@ cudaError_t ct_launch_check(void)
     return cudaFuncGetAttributes(&attributes, (const void *)advance_kernel);
 }
 
-cudaError_t ct_launch_advance(cudaStream_t stream, uint64_t *now, uint64_t steps)
+cudaError_t ct_launch_advance(struct ct_launch_on on, uint64_t *now, uint64_t steps)
 {
-    advance_kernel<<<1, 1, 0, stream>>>(now, steps);
-    return cudaGetLastError();
+    return ct_launch<advance_kernel>(on, 1, 1, now, steps);
 }

@@ -229,7 +229,11 @@ struct ct_device_ops {
      * recorded must have run once before: that chooses kernels and makes room. Every failure in
      * between must still be followed by record_end(), with `out` NULL to drop what was kept;
      * afterwards the device is as it was before record(). Work with a communicator in it is gone
-     * with it: forget it before the communicator. */
+     * with it: forget it before the communicator.
+     *
+     * Before the first recording, prepare_record() finds by timing how kernels follow each other
+     * fastest. It waits for the device. */
+    int (*prepare_record)(struct ct_device *dev, struct ct_err *err);
     int (*record)(struct ct_device *dev, struct ct_err *err);
     int (*record_end)(struct ct_device *dev, struct ct_recording **out, struct ct_err *err);
     int (*replay)(struct ct_device *dev, struct ct_recording *recording, struct ct_err *err);

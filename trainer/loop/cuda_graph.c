@@ -98,7 +98,10 @@ int ct_cuda_graph_open(struct ct_trainer *t, struct ct_err *err)
         t->data.train.augment != NULL) {
         return 0;
     }
-    int rc = open_block(t, err);
+    int rc = ops->prepare_record(t->dev, err);
+    if (rc == 0) {
+        rc = open_block(t, err);
+    }
     if (rc != 0) {
         return rc;
     }

@@ -40,6 +40,10 @@ class FakeNvcc(unittest.TestCase):
         self.refused("__shared__ float a[2], b;", "plain line")
         self.refused("__shared__ float a = 0;", "plain line")
 
+    def test_kernels_that_are_launched_early_wait_first(self):
+        self.becomes("__global__ void k(int *p)\n{\n    ct_begin();\n    *p = 1;\n}\nct_launch<k>(on, 1, 1, p);\n")
+        self.refused("__global__ void k(int *p) { *p = 1; ct_begin(); } ct_launch<k>(on, 1, 1, p);", "begin with ct_begin()")
+
     def test_what_is_not_emulated(self):
         for word in ("asm", "__constant__", "printf", "cooperative_groups"):
             self.refused(f"int {word} = 0;", f"{word} is not emulated")

@@ -87,6 +87,8 @@ float *array_plain(size_t count)
     return p;
 }
 
+const struct ct_launch_on on_default = {.early = true};
+
 void kernel_done(cudaError_t status)
 {
     assert_int_equal(status, cudaSuccess);

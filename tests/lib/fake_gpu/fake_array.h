@@ -6,6 +6,7 @@
 #ifndef CT_TESTS_LIB_FAKE_GPU_FAKE_ARRAY_H
 #define CT_TESTS_LIB_FAKE_GPU_FAKE_ARRAY_H
 
+#include "kernels/cuda/launch.h"
 #include "kernels/device/device.h"
 #include "tests/gpu/reference.h"
 
@@ -35,6 +36,9 @@ void array_end(struct array *a);
 /* Zeroed numbers, for the caller to free with ct_free(). */
 double *array_doubles(size_t count);
 float *array_plain(size_t count);
+
+/* The default stream. Kernels are launched early, so that each must wait. */
+extern const struct ct_launch_on on_default;
 
 /* Waits for the default stream. The test fails if the launch failed, or if a rule was broken. */
 void kernel_done(cudaError_t status);

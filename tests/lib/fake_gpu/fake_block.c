@@ -35,7 +35,8 @@ struct lane {
     struct block *block;
     struct fake_fiber *fiber; /* NULL = it has not begun */
     uint3 at;
-    int line; /* of the source at which it waits */
+    int line;    /* of the source at which it waits */
+    bool may_go; /* need not wait for the work in front of the launch, or has waited */
     enum fake_warp_op op;
     unsigned mask, arg;
     uint64_t in, out;
@@ -97,7 +98,11 @@ static void break_off(int line, const char *what)
     static char text[200];
     broken = true;
     if (fake.first_violation == NULL) {
-        (void)snprintf(text, sizeof text, "%s, line %d: %s", launched->name, line, what);
+        /* "... [with auto Kernel = name; ...]" of a template that launches */
+        const char *within = strstr(launched->name, "Kernel = ");
+        const char *name = within != NULL ? within + strlen("Kernel = ") : launched->name;
+        (void)snprintf(text, sizeof text, "%.*s, line %d: %s", (int)strcspn(name, ";]"), name, line,
+                       what);
     }
     fake_rule(false, text);
     if (self != &host) {
@@ -107,6 +112,19 @@ static void break_off(int line, const char *what)
 
 static void pass_on(struct lane *waiting);
 
+/* Checks that an early kernel has waited before this thread goes on. */
+static void expect_gone(void)
+{
+    if (!now->may_go) {
+        break_off(now->line, "an early kernel that does not wait for the work in front of it");
+    }
+}
+
+void fake_await_previous(void)
+{
+    now->may_go = true;
+}
+
 /* The function of each fiber. It runs threads of the kernel, one after the other. */
 static void work(void)
 {
@@ -115,6 +133,7 @@ static void work(void)
         now->fiber = self;
         fake_place.thread = now->at;
         launched->run(arguments);
+        expect_gone();
         current->ended++;
         pass_on(NULL);
     }
@@ -227,6 +246,7 @@ void fake_barrier(int line)
 {
     struct lane *lane = now;
     struct block *b = current;
+    expect_gone();
     for (unsigned i = 0; b->at_barrier == lane_count - 1 && i < lane_count; i++) {
         if (&b->lanes[i] != lane && b->lanes[i].line != line) {
             break_off(line, "__syncthreads() for threads that wait at another one");
@@ -246,6 +266,7 @@ void fake_barrier(int line)
  * can run do so first. */
 static void yield(void)
 {
+    expect_gone();
     current->ready[current->ready_count++] = (unsigned)(now - current->lanes);
     current->late = draw(LATE_TURNS) == 0;
     pass_on(now);
@@ -304,6 +325,7 @@ static void meet(struct lane *lane, struct lane *warp)
 uint64_t fake_warp(enum fake_warp_op op, unsigned mask, uint64_t value, unsigned arg, int line)
 {
     struct lane *lane = now;
+    expect_gone();
     unsigned number = (unsigned)(lane - current->lanes), warp = number / WARP;
     unsigned there = lane_count - warp * WARP;
     lane->op = op, lane->mask = mask, lane->in = value, lane->arg = arg, lane->line = line;
@@ -381,8 +403,9 @@ static void begin_block(struct block *b, uint3 at)
     dim3 size = launched->block;
     *b = (struct block){.runs = true, .at = at};
     for (unsigned i = 0; i < lane_count; i++) {
-        b->lanes[i] =
-            (struct lane){.block = b, .at = {i % size.x, i / size.x % size.y, i / size.x / size.y}};
+        b->lanes[i] = (struct lane){.block = b,
+                                    .may_go = !launched->early,
+                                    .at = {i % size.x, i / size.x % size.y, i / size.x / size.y}};
         b->ready[b->ready_count++] = i;
     }
     if (launched->shared > 0) {
@@ -503,6 +526,12 @@ void fake_launch(const struct fake_launch *launch, const void *args, size_t byte
         fake_last_error = cudaErrorLaunchFailure;
         return;
     }
+    fake_rule(!launch->early || fake.capability == 0 || fake.capability >= 90,
+              "an early launch on a device that has none");
+    if (launch->early && fake.no_early) {
+        fake_last_error = cudaErrorNotSupported;
+        return;
+    }
     if (!possible(launch)) {
         fake_rule(false, "a launch of sizes that no device has");
         fake_last_error = cudaErrorInvalidConfiguration;
@@ -512,6 +541,7 @@ void fake_launch(const struct fake_launch *launch, const void *args, size_t byte
     struct queued *q = malloc(size);
     q->launch = *launch;
     memcpy(q->args, args, bytes);
+    fake.early += launch->early;
     fake_queue(launch->stream, run_grid, q, size);
     free(q);
 }

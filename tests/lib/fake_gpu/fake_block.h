@@ -14,6 +14,7 @@
 #define CT_TESTS_LIB_FAKE_GPU_FAKE_BLOCK_H
 
 #include <cuda_runtime_api.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -30,6 +31,7 @@ struct fake_launch {
     dim3 grid, block;
     size_t shared; /* bytes of dynamic shared memory */
     cudaStream_t stream;
+    bool early; /* may begin before the work in front of it has ended */
 };
 
 /* Queues the launch with a copy of `args`. cudaGetLastError() returns the result. */
@@ -54,6 +56,10 @@ void fake_barrier(int line);
 /* Changes *at atomically. Other threads may run before and after it. */
 void fake_atomic(void *at, size_t bytes, void (*change)(void *at, void *data), void *data);
 void fake_fence(void);
+
+/* cudaGridDependencySynchronize(). Every thread of a kernel that was launched early must call it,
+ * before it does anything with other threads. */
+void fake_await_previous(void);
 
 enum fake_warp_op {
     FAKE_WARP_SYNC,

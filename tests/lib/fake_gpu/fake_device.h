@@ -18,10 +18,11 @@
 #undef __shared__ /* fake_nvcc.py has replaced every use */
 #undef __launch_bounds__
 #define __launch_bounds__(...)
-#define threadIdx fake_place.thread
-#define blockIdx fake_place.block
-#define blockDim fake_place.threads
-#define gridDim fake_place.blocks
+/* No macros, because a structure of CUDA has fields of these names. */
+[[maybe_unused]] static const uint3 &threadIdx = fake_place.thread;
+[[maybe_unused]] static const uint3 &blockIdx = fake_place.block;
+[[maybe_unused]] static const dim3 &blockDim = fake_place.threads;
+[[maybe_unused]] static const dim3 &gridDim = fake_place.blocks;
 
 #define __syncthreads() fake_barrier(__LINE__)
 #define __syncwarp() (void)fake_warp(FAKE_WARP_SYNC, 0xffffffffu, 0, 0, __LINE__)
@@ -99,8 +100,37 @@ void fake_launch_by(const char *name, K, dim3 grid, dim3 block, size_t shared, c
     using all = std::tuple<Args...>;
     const all given(args...);
     const auto run = [](const void *data) { std::apply(K(), *static_cast<const all *>(data)); };
-    const struct fake_launch launch = {name, run, grid, block, shared, stream};
+    const struct fake_launch launch = {name, run, grid, block, shared, stream, false};
     fake_launch(&launch, static_cast<const void *>(&given), sizeof given);
 }
+
+/* Launches a kernel as the runtime's function of this name does. `caller` is the text of the
+ * function that launches, whose template arguments name the kernel. */
+template <typename... Params, typename... Args>
+cudaError_t fake_launch_kernel(const char *caller, const cudaLaunchConfig_t *how,
+                               void (*kernel)(Params...), Args... args)
+{
+    static_assert((std::is_trivially_copyable_v<Params> && ...));
+    struct all {
+        void (*kernel)(Params...);
+        std::tuple<Params...> args;
+    };
+    const all given = {kernel, std::tuple<Params...>(args...)};
+    const auto run = [](const void *data) {
+        const all *a = static_cast<const all *>(data);
+        std::apply(a->kernel, a->args);
+    };
+    bool early = how->numAttrs == 1 &&
+                 how->attrs->id == cudaLaunchAttributeProgrammaticStreamSerialization &&
+                 how->attrs->val.programmaticStreamSerializationAllowed != 0;
+    const struct fake_launch launch = {
+        caller, run, how->gridDim, how->blockDim, how->dynamicSmemBytes, how->stream, early};
+    fake_launch(&launch, static_cast<const void *>(&given), sizeof given);
+    return cudaGetLastError();
+}
+
+#define cudaLaunchKernelEx(how, ...) fake_launch_kernel(__PRETTY_FUNCTION__, how, __VA_ARGS__)
+#define cudaGridDependencySynchronize() fake_await_previous()
+#define cudaTriggerProgrammaticLaunchCompletion() ((void)0)
 
 #endif

@@ -44,6 +44,7 @@ struct fake_gpu {
     int driver;         /* the version of a driver that is too old (13000 = 13.0); 0 = it is new
                            enough, FAKE_NEVER = no driver is installed */
     int no_epilogues;   /* cuBLASLt has no kernel for the epilogues whose bits are set here */
+    bool no_early;      /* no kernel can be launched before the one in front of it has ended */
     unsigned chip;      /* number of a GPU model. It decides for which shapes cuBLASLt refuses which
                            epilogues, and in which order its kernels add. 0 refuses none */
     bool nccl_threads;  /* NCCL queues a collective from a thread of its own, some time after the
@@ -61,6 +62,7 @@ struct fake_gpu {
     int device;                         /* the current one; -1 at first */
     int calls;                          /* calls that can fail */
     int waits;                          /* waits of the host for the device */
+    int early;                          /* kernels that were launched so */
     int queued, collectives;            /* outside of graphs */
     int captured, captured_collectives; /* into graphs */
     int graph_launches, timed;

@@ -3,8 +3,9 @@
 
 Three things in CUDA are not C++, and macros (tests/lib/fake_gpu/fake_device.h) cannot translate them: a
 launch with <<<>>>, shared memory, and dynamic shared memory. Text that this program does not understand is
-an error. All other text must compile as it is. Headers of device code (.cuh), whose names are relative to
-ROOT, are inserted where they are included. Line numbers stay the same.
+an error. All other text must compile as it is. Kernels that may be launched early must wait before they do
+anything else, which is checked here. Headers of device code (.cuh), whose names are relative to ROOT, are
+inserted where they are included. Line numbers stay the same.
 """
 
 import os
@@ -15,6 +16,7 @@ UNKNOWN = re.compile(
     r"\b(?:__constant__|__managed__|__cluster_dims__|asm|__asm__|cooperative_groups|printf|assert|clock64)\b")
 KERNEL = re.compile(r"\b([A-Za-z_]\w*(?:<[\w\s,]*>)?)\s*$")
 SHARED = re.compile(r"(extern\s+)?__shared__\s+([^;=(){},\[\]]*?)\b([A-Za-z_]\w*)((?:\s*\[[^\];]*\])*)\s*;")
+DEFINITION = re.compile(r"__global__\s[^;{]*\{\s*")
 INCLUDE = re.compile(r'^#include "([^"]+\.cuh)"$', re.M)
 CLOSING = {"(": ")", "[": "]", "{": "}"}
 
@@ -96,6 +98,10 @@ def translate(text):
             if len(whole) != 1:
                 raise Unclear("shared memory must be declared in a plain line of its own")
             changes.append((whole[0].start(), whole[0].end(), shared(whole[0])))
+        for match in DEFINITION.finditer(code) if "ct_launch<" in code else ():
+            at = match.start()
+            if not code.startswith("ct_begin();", match.end()):
+                raise Unclear("a kernel that ct_launch() may launch early must begin with ct_begin()")
         for match in re.finditer("<<<", code):
             at = match.start()
             changes.append(launch(text, code, at))

@@ -118,6 +118,28 @@ template <bool FIRST, bool SECOND> __global__ void tell_kernel(unsigned *out)
     }
 }
 
+/* Launched before the work in front of it has ended. */
+template <bool WAITS> __global__ void early_kernel(unsigned *out)
+{
+    if (WAITS || threadIdx.x > 0) {
+        cudaGridDependencySynchronize();
+    }
+    *out = 1;
+}
+
+static cudaError_t run_early(void (*kernel)(unsigned *), unsigned *out, unsigned threads)
+{
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t how = {};
+    how.gridDim = dim3(1);
+    how.blockDim = dim3(threads);
+    how.attrs = &early;
+    how.numAttrs = 1;
+    return cudaLaunchKernelEx(&how, kernel, out);
+}
+
 cudaError_t run_kernel(enum kernel kernel, unsigned *out, unsigned threads)
 {
     cudaStream_t s = NULL;
@@ -164,6 +186,10 @@ cudaError_t run_kernel(enum kernel kernel, unsigned *out, unsigned threads)
     case TOO_LARGE:
         large_kernel<<<1, threads, 0, s>>>(out);
         break;
+    case EARLY:
+        return run_early(early_kernel<true>, out, threads);
+    case EARLY_WITHOUT_WAIT:
+        return run_early(early_kernel<false>, out, threads);
     }
     return cudaGetLastError();
 }

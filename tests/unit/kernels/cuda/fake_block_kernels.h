@@ -23,6 +23,8 @@ enum kernel {
     TELL,
     TELL_WITHOUT_FIRST_FENCE,
     TELL_WITHOUT_SECOND_FENCE,
+    EARLY,
+    EARLY_WITHOUT_WAIT,
 };
 
 /* Queues it on the default stream. */

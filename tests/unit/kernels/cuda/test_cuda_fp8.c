@@ -78,8 +78,8 @@ static void check_copy(enum ct_fp8_type type, size_t rows, size_t cols, int want
         .transposed = wanted & TRANSPOSED ? transposed.data : NULL,
         .scale = &scale,
     };
-    kernel_done(ct_launch_fp8_seed(NULL, count, op.from, &scale));
-    kernel_done(ct_launch_fp8(NULL, &op));
+    kernel_done(ct_launch_fp8_seed(on_default, count, op.from, &scale));
+    kernel_done(ct_launch_fp8(on_default, &op));
     assert_true(scale.scale == scale_of(type, largest));
     for (size_t i = 0; i < count; i += step) {
         expect_copy(&op, i / cols, i % cols, numbers[i]);
@@ -114,7 +114,7 @@ static void expect_scale(enum ct_fp8_type type, float number, float expected, bo
         array_set(&from, true, i, number);
     }
     const struct ct_fp8_copy op = {16, 16, type, (uint16_t *)from.data, to.data, NULL, &scale};
-    kernel_done(ct_launch_fp8(NULL, &op));
+    kernel_done(ct_launch_fp8(on_default, &op));
     assert_true(scale.scale == expected);
     float got = worth(type, to.data[77]);
     float most_off = 1e-6f * number; /* the largest numbers of the types are no powers of two */

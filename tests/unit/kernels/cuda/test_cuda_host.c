@@ -402,6 +402,40 @@ static void precisions_that_the_chip_has(void **state)
 }
 
 /* The reason in one line, with what to do about it. */
+/* Does the device launch kernels early, after it has prepared? */
+static bool launches_early(const struct fake_gpu *script, const char *const *words)
+{
+    struct ct_device *dev = open_well(script);
+    struct ct_err err = {0};
+    float *from = device_array(dev, 16 * sizeof *from);
+    uint16_t *to = device_array(dev, 16 * sizeof *to);
+    need(dev->ops->prepare_record(dev, &err), &err);
+    int before = fake.early;
+    need(dev->ops->narrow(dev, 16, from, to, &err), &err);
+    bool early = fake.early > before;
+    expect_words(dev, words);
+    dev->ops->release(dev, from), dev->ops->release(dev, to);
+    close_well(dev);
+    return early;
+}
+
+static void kernels_are_launched_early_where_that_is_faster(void **state)
+{
+    (void)state;
+    static const char *const yes[] = {"{\"plan\": \"launch\", \"early\": true, \"early_us\": ",
+                                      NULL};
+    static const char *const no[] = {"\"early\": false, \"early_us\": 0.000", NULL};
+    assert_true(launches_early(NULL, yes));
+    assert_false(launches_early(&(struct fake_gpu){.no_early = true}, no));
+    assert_false(launches_early(&(struct fake_gpu){.capability = 80}, no));
+    assert_int_equal(fake.early, 0);
+    int seen[2] = {0};
+    for (int luck = 1; luck <= 10; luck++) {
+        seen[launches_early(&(struct fake_gpu){.any_wins = true, .timed = luck}, no_words)]++;
+    }
+    assert_true(seen[0] > 0 && seen[1] > 0);
+}
+
 static void what_cannot_work_is_said_at_once(void **state)
 {
     (void)state;
@@ -500,7 +534,7 @@ static void explains_what_was_chosen(void **state)
                                          "\"fused\": true, \"fused_us\": ",
                                          "\"apart_us\": ",
                                          "{\"plan\": \"head\", ",
-                                         "\"apart_ms\": ",
+                                         "\"apart_us\": ",
                                          NULL};
     static const char *const refused[] = {"\"product\": \"y+bias+relu\"", "\"refused\": true}",
                                           NULL};
@@ -529,7 +563,7 @@ static void what_is_forked_must_be_joined(void **state)
         need(dev->ops->record(dev, &err), &err);
         need(dev->ops->clear(dev, word, 8, &err), &err);
         need(dev->ops->fork(dev, &err), &err);
-        assert_int_equal(ct_launch_advance(dev->side, word, 1), 0);
+        assert_int_equal(ct_launch_advance((struct ct_launch_on){.stream = dev->side}, word, 1), 0);
         if (joined) {
             need(dev->ops->join(dev, &err), &err);
         }
@@ -624,6 +658,7 @@ static int life(bool head, struct ct_err *err)
     rc = rc == 0 ? dev->ops->upload(dev, x, &scalars, sizeof scalars, err) : rc;
     struct ct_step_cursor cursor = {.now = w, .scalars = x};
     struct ct_recording *steps = NULL;
+    rc = rc == 0 ? dev->ops->prepare_record(dev, err) : rc;
     rc = rc == 0 ? dev->ops->clear(dev, w, 16, err) : rc;
     rc = rc == 0 ? record_steps(dev, y, x, &cursor, w, &steps, err) : rc;
     rc = rc == 0 ? dev->ops->replay(dev, steps, err) : rc;
@@ -686,6 +721,7 @@ int main(void)
         cmocka_unit_test(what_follows_a_product_is_fused_where_that_is_faster),
         cmocka_unit_test(products_are_fp8_where_that_is_faster),
         cmocka_unit_test(precisions_that_the_chip_has),
+        cmocka_unit_test(kernels_are_launched_early_where_that_is_faster),
         cmocka_unit_test(what_cannot_work_is_said_at_once),
         cmocka_unit_test(recordings_keep_their_memory),
         cmocka_unit_test(recorded_steps_find_their_place),

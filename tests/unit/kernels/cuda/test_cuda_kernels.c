@@ -35,7 +35,7 @@ static void check_mask(bool narrow, size_t count, size_t skip_x, size_t skip_mas
     if (count > 6) { /* what it keeps, it does not look at */
         worth[6] = NAN, array_set(&x, narrow, 6, NAN);
     }
-    kernel_done(ct_launch_mask(NULL, precision_of(narrow), count, x.data, mask.data));
+    kernel_done(ct_launch_mask(on_default, precision_of(narrow), count, x.data, mask.data));
     for (size_t i = 0; i < count; i++) {
         float expected = by[i] > 0.0f ? worth[i] : 0.0f, got = array_at(&x, narrow, i);
         assert_true(isnan(expected) ? isnan(got) : got == expected);
@@ -70,7 +70,7 @@ static void check_add_bias(bool narrow, bool wide, bool relu, size_t batch, size
     worth[count - 1] = NAN, array_set(&y, stored, count - 1, NAN);
     const struct ct_linear op = {
         .batch = batch, .out = out, .y = y.data, .b = (float *)b.data, .relu = relu, .wide = wide};
-    kernel_done(ct_launch_add_bias(NULL, precision_of(narrow), &op));
+    kernel_done(ct_launch_add_bias(on_default, precision_of(narrow), &op));
     assert_true(isnan(array_at(&y, stored, count - 1)));
     for (size_t i = 0; i + 1 < count; i++) {
         double sum = (double)worth[i] + (double)((float *)b.data)[i % out];
@@ -111,7 +111,7 @@ static void sums_columns(void **state)
         struct array m = array_numbers(narrow, r * c, 0, &rng, worth),
                      sum = array_floats(c, 0, NULL);
         array_set(&m, narrow, c / 2, NAN);
-        kernel_done(ct_launch_column_sums(NULL, precision_of(narrow), 1, r, c, m.data, 0,
+        kernel_done(ct_launch_column_sums(on_default, precision_of(narrow), 1, r, c, m.data, 0,
                                           (float *)sum.data));
         for (size_t k = 0; k < c; k++) {
             double expected = 0;
@@ -141,8 +141,8 @@ static void sums_columns_in_one_order_at_any_address(void **state)
             struct ct_random rng = {7};
             struct array m = array_numbers(narrow, (size_t)ROWS * COLS, skip, &rng, worth),
                          sum = array_floats(COLS, 0, NULL);
-            kernel_done(ct_launch_column_sums(NULL, precision_of(narrow), 1, ROWS, COLS, m.data, 0,
-                                              (float *)sum.data));
+            kernel_done(ct_launch_column_sums(on_default, precision_of(narrow), 1, ROWS, COLS,
+                                              m.data, 0, (float *)sum.data));
             if (skip == 0) {
                 memcpy(expected, sum.data, sizeof expected);
             }
@@ -183,7 +183,7 @@ static void check_gather(bool narrow, bool by_cursor, size_t features, size_t sk
         .cursor = by_cursor ? &cursor : NULL,
     };
     const uint32_t *index = by_cursor ? order + 2 * cursor.batch + BATCH : order;
-    kernel_done(ct_launch_gather(NULL, precision_of(narrow), &op, by_cursor ? NULL : order));
+    kernel_done(ct_launch_gather(on_default, precision_of(narrow), &op, by_cursor ? NULL : order));
     for (size_t b = 0; b < BATCH; b++) {
         assert_int_equal(y.data[b], labels.data[index[b]]);
         for (size_t i = 0; i < features; i++) {
@@ -231,7 +231,7 @@ static void check_loss(bool narrow, size_t batch, size_t classes, float spread)
         .totals = totals,
     };
     ct_ref_loss(&op, ref, expected);
-    kernel_done(ct_launch_loss(NULL, precision_of(narrow), &op, &sums));
+    kernel_done(ct_launch_loss(on_default, precision_of(narrow), &op, &sums));
     for (size_t i = 0; i < batch * classes; i++) {
         expect_near("dlogits", i, array_at(&d, narrow, i), ref[i], 1e-7, narrow);
     }
@@ -243,7 +243,7 @@ static void check_loss(bool narrow, size_t batch, size_t classes, float spread)
     const struct ct_step_cursor cursor = {.now = &now, .counter = &now, .steps = 2};
     op.totals = again;
     op.cursor = &cursor;
-    kernel_done(ct_launch_loss(NULL, precision_of(narrow), &op, &sums));
+    kernel_done(ct_launch_loss(on_default, precision_of(narrow), &op, &sums));
     assert_memory_equal(again, totals, sizeof again);
     assert_int_equal(now, 42);
     array_end(&logits), array_end(&labels), array_end(&d);
@@ -275,7 +275,7 @@ static void losses_show_what_is_no_number(void **state)
                                        .scale = 1,
                                        .dlogits = d,
                                        .totals = totals};
-            kernel_done(ct_launch_loss(NULL, CT_PRECISION_F32, &op, &sums));
+            kernel_done(ct_launch_loss(on_default, CT_PRECISION_F32, &op, &sums));
             if (r < 2) {
                 assert_true(isnan(totals[0]) && isnan(d[0] + d[1] + d[2]));
                 assert_true(totals[1] == (r == 1 && label == 0 ? 1 : 0));

@@ -90,11 +90,11 @@ static void check_sgd(size_t count, const size_t *skip, bool momentum, bool narr
         .narrow = narrow ? (uint16_t *)u.narrow.data : NULL,
     };
     ct_ref_sgd(&op, op.grad, u.rp, u.rm);
-    kernel_done(ct_launch_sgd(NULL, &op, (struct ct_update_scalars){.lr = op.lr}));
+    kernel_done(ct_launch_sgd(on_default, &op, (struct ct_update_scalars){.lr = op.lr}));
     op.cursor = &cursor;
     op.lr = 0.2f;
     ct_ref_sgd(&op, op.grad, u.rp, u.rm);
-    kernel_done(ct_launch_sgd(NULL, &op, (struct ct_update_scalars){.lr = 7}));
+    kernel_done(ct_launch_sgd(on_default, &op, (struct ct_update_scalars){.lr = 7}));
     end_update(&u, count, momentum, narrow);
 }
 
@@ -122,9 +122,9 @@ static void check_adamw(size_t count, const size_t *skip, bool narrow)
     }
     const uint64_t now = 1;
     const struct ct_step_cursor cursor = {.now = &now, .scalars = scalars};
-    kernel_done(ct_launch_adamw(NULL, &op, scalars[0]));
+    kernel_done(ct_launch_adamw(on_default, &op, scalars[0]));
     op.cursor = &cursor;
-    kernel_done(ct_launch_adamw(NULL, &op, (struct ct_update_scalars){0}));
+    kernel_done(ct_launch_adamw(on_default, &op, (struct ct_update_scalars){0}));
     end_update(&u, count, true, narrow);
 }
 
@@ -142,7 +142,7 @@ static void updates(void **state)
     }
     const uint64_t steps = 5;
     uint64_t now = 37;
-    kernel_done(ct_launch_advance(NULL, &now, steps));
+    kernel_done(ct_launch_advance(on_default, &now, steps));
     assert_int_equal(now, 42);
 }
 
@@ -158,7 +158,7 @@ static void check_narrow(size_t count, size_t skip_from, size_t skip_to)
     for (size_t i = 0; i < count && count > 8; i++) {
         f[i] = i % 5 == 2 ? edges[i / 5 % 8] : f[i];
     }
-    kernel_done(ct_launch_narrow(NULL, count, f, (uint16_t *)to.data));
+    kernel_done(ct_launch_narrow(on_default, count, f, (uint16_t *)to.data));
     for (size_t i = 0; i < count; i++) {
         uint16_t got = ((uint16_t *)to.data)[i];
         assert_true(isnan(f[i]) ? isnan(from_bf16(got)) : got == to_bf16(f[i]));

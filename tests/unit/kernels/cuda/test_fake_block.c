@@ -95,6 +95,7 @@ static void what_cuda_leaves_undefined_is_told(void **state)
         {OTHER_CALL, 32, "lanes of a warp meet at different calls"},
         {ABSENT_LANE, 32, "a shuffle from a lane that takes no part"},
         {WARP, 48, "lanes that do not exist"},
+        {EARLY_WITHOUT_WAIT, 32, "an early kernel that does not wait for the work in front of it"},
         {TOO_LARGE, 32, "more shared memory than a block has"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -121,6 +122,10 @@ static void wrong_launches_fail(void **state)
     assert_int_equal(run_kernel(ROUNDS, out, MOST + 1), cudaErrorInvalidConfiguration);
     assert_int_equal(run_kernel(ROUNDS, out, 0), cudaErrorInvalidConfiguration);
     assert_int_equal(fake.violations, 2);
+    assert_int_equal(run_kernel(EARLY, out, 32), cudaSuccess);
+    fake_gpu_begin(&(struct fake_gpu){.capability = 80});
+    assert_int_equal(run_kernel(EARLY, out, 32), cudaSuccess);
+    assert_int_equal(fake.violations, 1);
 }
 
 int main(void)

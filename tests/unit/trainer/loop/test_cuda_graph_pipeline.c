@@ -186,7 +186,9 @@ static void train(struct nccl_rank *r)
     struct ct_trainer t = {0};
     struct ct_err err = {0};
     int rc = open_trainer(&t, r, &err);
-    RANK_CHECK(r, rc == 0);
+    if (rc != 0) {
+        nccl_rank_check_failed(r, __FILE__, __LINE__, err.text);
+    }
     rc = run_epochs(&t, scene, &err);
     size_t bytes = t.layout.count * sizeof(float);
     scene->params[r->rank] = calloc(1, bytes);

@@ -83,7 +83,7 @@ class Plan:
                 yield _item(f"{name}-gemm", "small", 4, 30, self.gemm(batch, precision, SMALL, 1), needs=["bench-gpu-gemm"])
         for batch, precision in SMALL_CASES[:4]:
             name = f"small-{batch}-{precision}"
-            for way in ("fused", "apart"):
+            for way in ("whole", "fused", "apart") if batch != "1024" else ("fused", "apart"):
                 yield _item(f"{name}-{way}", "small", 4, 30, self.mlp(batch, precision, SMALL, 1, way), needs=GPU)
             yield _item(f"{name}-nccl", "small", 5, 30, self.mlp(batch, precision, SMALL, 1, "nccl"),
                         needs=[*GPU, "ctworker-nccl.so"])  # fmt: skip

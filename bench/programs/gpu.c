@@ -3,12 +3,12 @@
  * How long train's steps take on GPU 0, with random data that is already there:
  *
  *     bench-gpu mlp BATCH PRECISION FEATURES HIDDEN[,HIDDEN...] CLASSES SECONDS
- * [nccl|fused|apart|consistent|plan|short]...
+ * [nccl|whole|fused|apart|consistent|plan|short]...
  *
  * Steps are queued by the trainer's own code, as CUDA graphs, and timed by whole epochs. "nccl"
  * sums gradients with NCCL although there is no peer; "consistent" cuts batches into eight shards;
- * "fused" and "apart" are the two ways to compute the last layer, of which the faster one is taken
- * when none is given. Prints one line of JSON; with "plan" also a line for each choice that was
+ * "whole", "fused" and "apart" are the ways to compute the last layer, of which the fastest one is
+ * taken when none is given. Prints one line of JSON; with "plan" also a line for each choice that was
  * made (struct ct_device_ops, explain()). "short" is for tests: epochs of four steps.
  * tools/gpu-check builds it without Meson and runs it.
  */
@@ -300,7 +300,8 @@ int main(int argc, char *argv[])
             b.plan = true;
         } else if (strcmp(argv[i], "short") == 0) {
             b.short_epochs = true;
-        } else if (strcmp(argv[i], "fused") == 0 || strcmp(argv[i], "apart") == 0) {
+        } else if (strcmp(argv[i], "whole") == 0 || strcmp(argv[i], "fused") == 0 ||
+                   strcmp(argv[i], "apart") == 0) {
             b.head = argv[i];
         } else {
             usage();
@@ -323,7 +324,8 @@ int main(int argc, char *argv[])
     }
     (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); /* as train does */
     open_device(&b);
-    b.t.dev->head_way = strcmp(b.head, "fused") == 0   ? CT_HEAD_FUSED
+    b.t.dev->head_way = strcmp(b.head, "whole") == 0   ? CT_HEAD_WHOLE
+                        : strcmp(b.head, "fused") == 0 ? CT_HEAD_FUSED
                         : strcmp(b.head, "apart") == 0 ? CT_HEAD_APART
                                                        : CT_HEAD_FASTEST;
     open_training(&b, batch, &hidden);

@@ -276,7 +276,7 @@ static int cpu_loss(struct ct_device *dev, const struct ct_loss *op, struct ct_e
 static bool at_once(struct cpu *cpu, const struct ct_head *op)
 {
     enum ct_head_way way = cpu->base.head_way;
-    bool wanted = way == CT_HEAD_FASTEST ? ct_gemm_single(cpu->gemm) : way == CT_HEAD_FUSED;
+    bool wanted = way == CT_HEAD_FASTEST ? ct_gemm_single(cpu->gemm) : way != CT_HEAD_APART;
     return wanted && is_bf16(&cpu->base) && ct_head16_fits(op);
 }
 

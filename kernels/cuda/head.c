@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The last layer with its loss can be computed in two ways: fused, by one kernel of our own and a
- * product for the gradient of the weights, or apart, by the same calls as any other layer. Which
- * one is faster depends on the sizes and the GPU. So both are timed once for each shape, as
- * recorded work, because this is how they are used.
+ * The last layer with its loss can be computed in three ways: whole, by one kernel of our own;
+ * fused, by such a kernel and a product for the gradient of the weights; or apart, by the same
+ * calls as any other layer. Which one is the fastest depends on the sizes and the GPU. So all are
+ * timed once for each shape, as recorded work, because this is how they are used.
  */
 #include "kernels/cuda/cuda.h"
 
@@ -23,11 +23,16 @@
 #define MAX_CLASSES 32
 #define MAX_WEIGHT_BYTES ((size_t)128 << 10)
 
+/* Multiplications of the gradient of the weights, which the whole kernel does with one SM: this
+ * many take some 10 us, and a launch less saves 3 us at most. */
+#define MAX_WHOLE ((size_t)1 << 20)
+
 struct shape {
     size_t batch, in, classes;
     enum ct_precision precision;
-    bool dx, fused;
-    float fused_us, apart_us; /* 0 = not timed */
+    bool dx;
+    enum ct_head_way way;
+    float us[CT_HEAD_APART + 1]; /* of each way; 0 = not timed */
 };
 
 struct ct_cuda_head {
@@ -63,12 +68,25 @@ static int run_apart(struct ct_cuda *cuda, const void *data, struct ct_err *err)
 static int run_fused(struct ct_cuda *cuda, const void *data, struct ct_err *err)
 {
     const struct ct_head *op = data;
-    CT_CUDA_TRY(
-        err, ct_launch_head(ct_cuda_on(cuda, cuda->stream), cuda->base.precision, op, cuda->sums));
+    CT_CUDA_TRY(err, ct_launch_head(ct_cuda_on(cuda, cuda->stream), cuda->base.precision, op, false,
+                                    cuda->sums));
     struct ct_linear_grad weights = op->grad;
     weights.dx = NULL;
     return ct_cuda_linear_grad(cuda, &weights, err);
 }
+
+static int run_whole(struct ct_cuda *cuda, const void *data, struct ct_err *err)
+{
+    CT_CUDA_TRY(err, ct_launch_head(ct_cuda_on(cuda, cuda->stream), cuda->base.precision, data,
+                                    true, cuda->sums));
+    return 0;
+}
+
+static const ct_cuda_way_fn runs[] = {
+    [CT_HEAD_WHOLE] = run_whole,
+    [CT_HEAD_FUSED] = run_fused,
+    [CT_HEAD_APART] = run_apart,
+};
 
 static bool can_fuse(const struct ct_cuda *cuda, const struct ct_head *op)
 {
@@ -76,6 +94,12 @@ static bool can_fuse(const struct ct_cuda *cuda, const struct ct_head *op)
     const struct ct_linear *l = &op->linear;
     return l->out <= MAX_CLASSES && l->in <= MAX_WEIGHT_BYTES / number / l->out &&
            (op->grad.mask == NULL || op->grad.mask == l->x);
+}
+
+static bool can_be_whole(const struct ct_cuda *cuda, const struct ct_head *op)
+{
+    const struct ct_linear *l = &op->linear;
+    return can_fuse(cuda, op) && l->batch <= MAX_WHOLE / (l->in * l->out);
 }
 
 /* ---- choosing -------------------------------------------------------------------------------- */
@@ -91,61 +115,77 @@ static int time_way(struct ct_cuda *cuda, ct_cuda_way_fn way, const struct ct_he
                                  NULL);
 }
 
-/* If the timing fails, the layer is computed apart. If that fails, too, it reports the error. */
-static bool choose(struct ct_cuda *cuda, const struct ct_head *op)
+/* What cannot be timed cannot be used either. If none can, the layer is computed apart, and reports
+ * the error. */
+static enum ct_head_way choose(struct ct_cuda *cuda, const struct ct_head *op)
 {
+    static const enum ct_head_way ways[] = {CT_HEAD_FUSED, CT_HEAD_APART, CT_HEAD_WHOLE};
     struct ct_cuda_head *head = cuda->head;
-    float fused = 0, apart = 0;
-    struct shape *slot = &head->shapes[head->next];
-    *slot = (struct shape){
+    struct shape made = {
         .batch = op->linear.batch,
         .in = op->linear.in,
         .classes = op->linear.out,
         .precision = cuda->base.precision,
         .dx = op->grad.dx != NULL,
-        .fused = time_way(cuda, run_fused, op, &fused) == 0 &&
-                 time_way(cuda, run_apart, op, &apart) == 0 && fused < apart,
+        .way = CT_HEAD_APART,
     };
-    slot->fused_us = fused;
-    slot->apart_us = apart;
+    float best = 0;
+    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+        enum ct_head_way way = ways[i];
+        bool can = way != CT_HEAD_WHOLE || can_be_whole(cuda, op);
+        if (can && time_way(cuda, runs[way], op, &made.us[way]) == 0 &&
+            (best == 0 || made.us[way] < best)) {
+            best = made.us[way];
+            made.way = way;
+        }
+    }
+    head->shapes[head->next] = made;
     head->next = (head->next + 1) % MAX_SHAPES;
     head->count += head->count < MAX_SHAPES;
-    return slot->fused;
+    return made.way;
 }
 
-static bool fused_is_faster(struct ct_cuda *cuda, const struct ct_head *op)
+static enum ct_head_way fastest(struct ct_cuda *cuda, const struct ct_head *op)
 {
     const struct ct_linear *l = &op->linear;
     for (size_t i = 0; i < cuda->head->count; i++) {
         const struct shape *s = &cuda->head->shapes[i];
         if (s->batch == l->batch && s->in == l->in && s->classes == l->out &&
             s->precision == cuda->base.precision && s->dx == (op->grad.dx != NULL)) {
-            return s->fused;
+            return s->way;
         }
     }
-    return !cuda->recording && choose(cuda, op);
+    return cuda->recording ? CT_HEAD_APART : choose(cuda, op);
 }
 
 int ct_cuda_head(struct ct_cuda *cuda, const struct ct_head *op, struct ct_err *err)
 {
     enum ct_head_way way = cuda->base.head_way;
-    bool fused = way != CT_HEAD_APART && can_fuse(cuda, op) &&
-                 (way == CT_HEAD_FUSED || fused_is_faster(cuda, op));
-    return fused ? run_fused(cuda, op, err) : run_apart(cuda, op, err);
+    if (!can_fuse(cuda, op)) {
+        way = CT_HEAD_APART;
+    } else if (way == CT_HEAD_FASTEST) {
+        way = fastest(cuda, op);
+    } else if (way == CT_HEAD_WHOLE && !can_be_whole(cuda, op)) {
+        way = CT_HEAD_FUSED;
+    }
+    return runs[way](cuda, op, err);
 }
 
 int ct_cuda_head_explain(const struct ct_cuda_head *head, struct ct_buf *to)
 {
+    static const char *const names[] = {
+        [CT_HEAD_WHOLE] = "whole", [CT_HEAD_FUSED] = "fused", [CT_HEAD_APART] = "apart"};
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < head->count; i++) {
         const struct shape *s = &head->shapes[i];
         rc = ct_buf_printf(
             to,
             "{\"plan\": \"head\", \"precision\": \"%s\", \"batch\": %zu, \"in\": %zu, "
-            "\"out\": %zu, \"dx\": %s, \"fused\": %s, \"fused_us\": %.3f, "
-            "\"apart_us\": %.3f}\n",
+            "\"out\": %zu, \"dx\": %s, \"way\": \"%s\", \"whole_us\": %.3f, "
+            "\"fused_us\": %.3f, \"apart_us\": %.3f}\n",
             ct_precision_name(s->precision), s->batch, s->in, s->classes, s->dx ? "true" : "false",
-            s->fused ? "true" : "false", (double)s->fused_us, (double)s->apart_us);
+            names[s->way], (double)s->us[CT_HEAD_WHOLE], (double)s->us[CT_HEAD_FUSED],
+            (double)s->us[CT_HEAD_APART]);
     }
     return rc;
 }

@@ -6,6 +6,10 @@
  *
  * The kernel computes in float32. It does not round inputs to tf32 or e4m3, as matrix units would.
  * In bfloat16 the inputs and the results are rounded, and dx is computed from the rounded dlogits.
+ *
+ * The gradient of the weights needs the dlogits of all rows. A product of its own computes it, or,
+ * for a small batch, the last block of this launch that comes. That block has more warps than rows
+ * at a time: the others wait meanwhile.
  */
 #include "kernels/cuda/softmax.cuh"
 
@@ -22,6 +26,7 @@ template <typename T> struct head {
     float scale;
     T *dlogits, *dx; /* dx may be NULL */
     bool relu;       /* x is the output of a ReLU */
+    float *dw, *db;
     double *totals;
     struct count count;
 };
@@ -127,42 +132,98 @@ __device__ float head_row(const struct head<T> &op, size_t row, unsigned lane, b
     return logf(sum) - (of_label - max);
 }
 
-template <unsigned N, typename T>
-__global__ void head_kernel(struct head<T> op, struct ct_loss_sums *sums)
+/* How many classes of the gradient a thread adds up at a time, N weights each. */
+#define GROUP 4u
+#define WHOLE_WARPS 16u
+
+/* dw = the sum over the rows of dlogits * x, and db that of dlogits, in the order of the rows. The
+ * dlogits are those of all blocks. */
+template <unsigned N, typename T> __device__ void weight_gradient(const struct head<T> &op)
+{
+    size_t packs = op.in / N, groups = (op.classes + GROUP - 1) / GROUP;
+    for (size_t unit = threadIdx.x; unit < packs * groups; unit += blockDim.x) {
+        size_t i = unit % packs * N;
+        unsigned first = (unsigned)(unit / packs) * GROUP;
+        ct_pack<float, N> sum[GROUP] = {};
+#pragma unroll 4
+        for (size_t row = 0; row < op.batch; row++) {
+            ct_pack<T, N> in = ct_load<N>(op.x, row * op.in + i);
+#pragma unroll
+            for (unsigned g = 0; g < GROUP; g++) {
+                unsigned c = first + g;
+                float d = c < op.classes ? ct_get(op.dlogits, row * op.classes + c) : 0.0f;
+#pragma unroll
+                for (unsigned k = 0; k < N; k++) {
+                    sum[g].v[k] += d * ct_get(in.v, k);
+                }
+            }
+        }
+        for (unsigned g = 0; g < GROUP && first + g < op.classes; g++) {
+            ct_store(op.dw, (first + g) * op.in + i, sum[g]);
+        }
+    }
+    unsigned warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    for (unsigned c = warp; c < op.classes; c += blockDim.x / WARP) {
+        float sum = 0.0f;
+        for (size_t row = lane; row < op.batch; row += WARP) {
+            sum += ct_get(op.dlogits, row * op.classes + c);
+        }
+        sum = warp_sum(sum);
+        if (lane == 0) {
+            op.db[c] = sum;
+        }
+    }
+}
+
+template <unsigned N, typename T, bool WHOLE>
+__global__ void __launch_bounds__(WARP *(WHOLE ? WHOLE_WARPS : LOSS_WARPS))
+    head_kernel(struct head<T> op, struct ct_loss_sums *sums)
 {
     ct_begin();
     unsigned warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     double loss = 0.0, rights = 0.0;
     size_t step = (size_t)gridDim.x * LOSS_WARPS;
-    for (size_t row = (size_t)blockIdx.x * LOSS_WARPS + warp; row < op.batch; row += step) {
+    size_t first = warp < LOSS_WARPS ? (size_t)blockIdx.x * LOSS_WARPS + warp : op.batch;
+    for (size_t row = first; row < op.batch; row += step) {
         bool right;
         loss += (double)head_row<N>(op, row, lane, &right);
         rights += right ? 1.0 : 0.0;
     }
-    add_totals(loss, rights, sums, op.totals, op.count);
+    bool last = add_totals(loss, rights, sums, op.totals, op.count);
+    if (WHOLE && last) {
+        weight_gradient<N>(op);
+    }
+}
+
+template <unsigned N, typename T>
+static cudaError_t launch_by(struct ct_launch_on on, const struct head<T> &h, bool whole,
+                             struct ct_loss_sums *sums)
+{
+    unsigned blocks = loss_blocks(h.batch);
+    return whole ? ct_launch<head_kernel<N, T, true>>(on, blocks, WHOLE_WARPS * WARP, h, sums)
+                 : ct_launch<head_kernel<N, T, false>>(on, blocks, LOSS_WARPS * WARP, h, sums);
 }
 
 template <typename T>
-static cudaError_t launch(struct ct_launch_on on, const struct ct_head *op,
+static cudaError_t launch(struct ct_launch_on on, const struct ct_head *op, bool whole,
                           struct ct_loss_sums *sums)
 {
     const struct head<T> h = {
         .batch = op->linear.batch, .in = op->linear.in, .classes = (unsigned)op->linear.out,
         .x = (const T *)op->linear.x, .w = (const T *)op->linear.w, .b = op->linear.b,
         .labels = op->loss.labels, .scale = op->loss.scale, .dlogits = (T *)op->loss.dlogits,
-        .dx = (T *)op->grad.dx, .relu = op->grad.mask != NULL, .totals = op->loss.totals,
-        .count = count_of(op->loss.cursor),
+        .dx = (T *)op->grad.dx, .relu = op->grad.mask != NULL, .dw = op->grad.dw, .db = op->grad.db,
+        .totals = op->loss.totals, .count = count_of(op->loss.cursor),
     };
     const unsigned n = CT_WIDEST / sizeof(T);
-    bool packed = h.in % n == 0 && ct_packs<n>(h.x) && ct_packs<n>(h.w) && ct_packs<n>(h.dx);
-    unsigned blocks = loss_blocks(h.batch);
-    return packed ? ct_launch<head_kernel<n, T>>(on, blocks, LOSS_WARPS * WARP, h, sums)
-                  : ct_launch<head_kernel<1, T>>(on, blocks, LOSS_WARPS * WARP, h, sums);
+    bool packed = h.in % n == 0 && ct_packs<n>(h.x) && ct_packs<n>(h.w) && ct_packs<n>(h.dx) &&
+                  (!whole || ct_packs<n>(h.dw));
+    return packed ? launch_by<n>(on, h, whole, sums) : launch_by<1>(on, h, whole, sums);
 }
 
 cudaError_t ct_launch_head(struct ct_launch_on on, enum ct_precision p, const struct ct_head *op,
-                           struct ct_loss_sums *sums)
+                           bool whole, struct ct_loss_sums *sums)
 {
-    return ct_precision_narrow(p) ? launch<__nv_bfloat16>(on, op, sums)
-                                  : launch<float>(on, op, sums);
+    return ct_precision_narrow(p) ? launch<__nv_bfloat16>(on, op, whole, sums)
+                                  : launch<float>(on, op, whole, sums);
 }

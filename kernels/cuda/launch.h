@@ -85,10 +85,10 @@ cudaError_t ct_launch_mask(struct ct_launch_on on, enum ct_precision p, size_t c
  * each. */
 cudaError_t ct_launch_loss(struct ct_launch_on on, enum ct_precision p, const struct ct_loss *op,
                            struct ct_loss_sums *sums);
-/* Computes op->linear, op->loss and op->grad.dx. There are at most 32 classes, and op->grad.mask is
- * NULL or op->linear.x. */
+/* Computes op->linear, op->loss and op->grad.dx; if `whole`, also op->grad.dw and db, which takes
+ * one block of the GPU. There are at most 32 classes, and op->grad.mask is NULL or op->linear.x. */
 cudaError_t ct_launch_head(struct ct_launch_on on, enum ct_precision p, const struct ct_head *op,
-                           struct ct_loss_sums *sums);
+                           bool whole, struct ct_loss_sums *sums);
 /* `scalars` is used if op->cursor is NULL. */
 cudaError_t ct_launch_sgd(struct ct_launch_on on, const struct ct_sgd *op,
                           struct ct_update_scalars scalars);

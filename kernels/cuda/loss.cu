@@ -57,7 +57,7 @@ __global__ void loss_kernel(struct ct_loss op, struct count count, struct ct_los
         loss += (double)row_loss<T>(op, row, lane, &right);
         rights += right ? 1.0 : 0.0;
     }
-    add_totals(loss, rights, sums, op.totals, count);
+    (void)add_totals(loss, rights, sums, op.totals, count);
 }
 
 cudaError_t ct_launch_loss(struct ct_launch_on on, enum ct_precision p, const struct ct_loss *op,

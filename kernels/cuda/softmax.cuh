@@ -43,15 +43,16 @@ static inline struct count count_of(const struct ct_step_cursor *cursor)
 }
 
 /* Adds the loss and the number of right answers of this warp to the totals. All threads of the
- * block must call it. Each block writes its sum into `sums`, and the last block of the grid that
- * comes adds up all of them. */
-__device__ inline void add_totals(double loss, double rights, struct ct_loss_sums *sums,
+ * block must call it; only the first LOSS_WARPS warps have any. Each block writes its sum into
+ * `sums`, and the last block of the grid that comes adds up all of them. Returns whether this is
+ * it: then all that the grid has written before can be seen. */
+__device__ inline bool add_totals(double loss, double rights, struct ct_loss_sums *sums,
                                   double *totals, struct count count)
 {
     __shared__ double parts[LOSS_WARPS][2];
     __shared__ unsigned last;
     unsigned warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    if (lane == 0) {
+    if (lane == 0 && warp < LOSS_WARPS) {
         parts[warp][0] = loss;
         parts[warp][1] = rights;
     }
@@ -70,7 +71,7 @@ __device__ inline void add_totals(double loss, double rights, struct ct_loss_sum
     }
     __syncthreads();
     if (last == 0 || warp > 0) {
-        return;
+        return last != 0;
     }
     loss = rights = 0.0;
     for (unsigned b = lane; b < gridDim.x; b += WARP) {
@@ -87,6 +88,7 @@ __device__ inline void add_totals(double loss, double rights, struct ct_loss_sum
             *count.counter += count.steps;
         }
     }
+    return true;
 }
 
 static inline unsigned loss_blocks(size_t batch)

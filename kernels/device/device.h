@@ -155,9 +155,10 @@ struct ct_head {
     struct ct_linear_grad grad; /* by loss.dlogits */
 };
 
-/* How head() computes that: by a kernel that is made for few classes, or by those of any layer.
- * The fastest is found by timing both, once per shape. */
-enum ct_head_way { CT_HEAD_FASTEST, CT_HEAD_FUSED, CT_HEAD_APART };
+/* How head() computes that: by one kernel that is made for few classes (whole), or by such a kernel
+ * for all but the gradient of the weights (fused), or by the kernels of any layer (apart). The
+ * fastest is found by timing all, once per shape. A way that cannot be is replaced by the next. */
+enum ct_head_way { CT_HEAD_FASTEST, CT_HEAD_WHOLE, CT_HEAD_FUSED, CT_HEAD_APART };
 
 /* torch.optim.SGD: g += weight_decay * p; v = momentum * v + g; p -= lr * v. momentum_buf may be
  * NULL when momentum is 0. */

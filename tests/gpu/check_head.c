@@ -186,6 +186,7 @@ static void check_head(struct ct_device *dev)
             continue;
         }
         for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+            check_way(dev, all[i], CT_HEAD_WHOLE, p);
             check_way(dev, all[i], CT_HEAD_FUSED, p);
             check_way(dev, all[i], CT_HEAD_APART, p);
             if (i % 3 == 0) {
@@ -201,7 +202,7 @@ static void check_head(struct ct_device *dev)
 static void check_head_ties_and_nan(struct ct_device *dev)
 {
     const struct head_sizes s = {50, 12, 20, true};
-    for (int fused = 0; fused < 2; fused++) {
+    for (int way = CT_HEAD_WHOLE; way <= CT_HEAD_APART; way++) {
         struct ct_err err = {0};
         struct scene n = begin(dev, s);
         double totals[2], firsts = 0;
@@ -214,7 +215,7 @@ static void check_head_ties_and_nan(struct ct_device *dev)
             firsts += n.labels[i] == 0;
         }
         CHECK(firsts > 0);
-        dev->head_way = fused ? CT_HEAD_FUSED : CT_HEAD_APART;
+        dev->head_way = (enum ct_head_way)way;
         run(dev, &n);
         ct_check_need(dev->ops->download(dev, totals, n.dtotals, sizeof totals, &err), &err);
         CHECK(fabs(totals[0] - 100.0 - 50.0 * log(20.0)) < 1e-4);
@@ -239,6 +240,7 @@ static void check_repeats(struct ct_device *dev, enum ct_head_way way)
     const struct head_sizes s = {ct_check_repeats > 100 ? 2000 : 100, 60, 10, true};
     dev->head_way = way;
     double first[2], totals[2];
+    float first_dw = 0;
     for (int i = 0; i < ct_check_repeats; i++) {
         struct ct_err err = {0};
         struct scene n = begin(dev, s);
@@ -246,6 +248,11 @@ static void check_repeats(struct ct_device *dev, enum ct_head_way way)
         ct_check_need(
             dev->ops->download(dev, i == 0 ? first : totals, n.dtotals, sizeof totals, &err), &err);
         CHECK(i == 0 || (totals[0] == first[0] && totals[1] == first[1]));
+        if (way == CT_HEAD_WHOLE) { /* else a product of cuBLASLt's */
+            test_tensor_pull(&n.dw);
+            first_dw = i == 0 ? n.dw.host[s.in + 1] : first_dw;
+            CHECK(n.dw.host[s.in + 1] == first_dw);
+        }
         end(dev, &n);
     }
     dev->head_way = CT_HEAD_FASTEST;
@@ -253,6 +260,7 @@ static void check_repeats(struct ct_device *dev, enum ct_head_way way)
 
 static void check_head_repeats(struct ct_device *dev)
 {
+    check_repeats(dev, CT_HEAD_WHOLE);
     check_repeats(dev, CT_HEAD_FUSED);
     check_repeats(dev, CT_HEAD_APART);
 }

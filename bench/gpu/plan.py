@@ -33,7 +33,8 @@ def own_kernels():
     """Names of the kernels in kernels/cuda, mangled as far as a name without its parameters goes."""
     names = set()
     for source in sorted((TOP / "kernels/cuda").glob("*.cu")):
-        text = re.sub(r"__launch_bounds__\s*\([^()]*\)", "", source.read_text(encoding="utf-8"))
+        # The bounds of a launch have parentheses, too, and stand in front of the name.
+        text = re.sub(r"__launch_bounds__\s*\((?:[^()]|\([^()]*\))*\)", "", source.read_text(encoding="utf-8"))
         names |= set(re.findall(r"__global__\s[^;{(]*?(\w+)\s*\(", text))
     return sorted(f"{len(name)}{name}" for name in names)
 

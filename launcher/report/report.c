@@ -167,7 +167,7 @@ static struct line trimmed(struct line line)
 }
 
 /* Is `whole` the line, or what stands in it behind "program: "? */
-static bool is_end_of(struct line line, struct line whole)
+static bool is_end_of(struct line whole, struct line line)
 {
     line = trimmed(line);
     whole = trimmed(whole);
@@ -176,49 +176,52 @@ static bool is_end_of(struct line line, struct line whole)
            (whole.len == line.len || line.at[line.len - whole.len - 1] == ' ');
 }
 
+static bool ends_with(struct line line, struct line end)
+{
+    return is_end_of(end, line);
+}
+
+static bool is_same(struct line line, struct line other)
+{
+    line = trimmed(line);
+    other = trimmed(other);
+    return line.len == other.len && memcmp(line.at, other.at, line.len) == 0;
+}
+
+/* Is there a line in the text for which `fits` is true, compared with `other`? */
+static bool any_line(const char *text, bool (*fits)(struct line line, struct line other),
+                     struct line other)
+{
+    for (struct line line; next_line(&text, &line);) {
+        if (fits(line, other)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* A line of blanks is in every text. */
 static bool has_line(const char *text, struct line line)
 {
-    line = trimmed(line);
-    bool found = line.len == 0;
-    for (struct line other; !found && next_line(&text, &other);) {
-        other = trimmed(other);
-        found = other.len == line.len && memcmp(other.at, line.at, line.len) == 0;
-    }
-    return found;
-}
-
-/* Does the line end in one of the message's? */
-static bool quotes(struct line line, const char *message)
-{
-    bool found = false;
-    for (struct line said; !found && next_line(&message, &said);) {
-        found = is_end_of(line, said);
-    }
-    return found;
+    return trimmed(line).len == 0 || any_line(text, is_same, line);
 }
 
 /* Does a line of the tail end in the first one of the message? The further ones follow it. */
 static bool shows(const char *tail, const char *message)
 {
     struct line first;
-    bool found = false;
-    if (next_line(&message, &first)) {
-        for (struct line line; !found && next_line(&tail, &line);) {
-            found = is_end_of(line, first);
-        }
-    }
-    return found;
+    return next_line(&message, &first) && any_line(tail, ends_with, first);
 }
 
 /* Does each line of `text` stand in one of the others? */
 static bool is_said(const char *text, const char *one, const char *other)
 {
-    bool said = true;
-    for (struct line line; said && next_line(&text, &line);) {
-        said = has_line(one, line) || has_line(other, line);
+    for (struct line line; next_line(&text, &line);) {
+        if (!has_line(one, line) && !has_line(other, line)) {
+            return false;
+        }
     }
-    return said;
+    return true;
 }
 
 /* The line in which a traceback ends: the error itself. */
@@ -238,7 +241,8 @@ static void add_rest(int rank, const char *tail, const char *message, const char
 {
     bool begun = false;
     for (struct line line; next_line(&tail, &line);) {
-        if (has_line(message, line) || has_line(traceback, line) || quotes(line, message)) {
+        if (has_line(message, line) || has_line(traceback, line) ||
+            any_line(message, is_end_of, line)) {
             continue;
         }
         if (!begun) {

@@ -323,12 +323,6 @@ int ct_job_story_text(const struct ct_job_story *story, const struct ct_job_end 
 
 /* ---- the report ----------------------------------------------------------------------------- */
 
-static bool add_name(cJSON *object, const char *name, const char *text)
-{
-    return ct_json_add_bytes(object, name,
-                             (struct ct_bytes){(const unsigned char *)text, strlen(text)});
-}
-
 /* Adds null when no worker has reported a step, because 0 would be a time. */
 static bool add_first_step(cJSON *times, const struct ct_job_story *story)
 {
@@ -349,7 +343,7 @@ static bool add_times(cJSON *root, const struct ct_job_story *story)
                               between_s(story->first_connected_ns, story->first_world_ns)) &&
            ct_json_add_number(times, "spawn_s",
                               between_s(story->first_world_ns, story->first_started_ns)) &&
-           add_first_step(times, story) && add_name(times, "waited_for", story->waited);
+           add_first_step(times, story) && ct_json_add_name(times, "waited_for", story->waited);
 }
 
 /* Takes `item`, which may be NULL. */
@@ -421,18 +415,19 @@ static int add_members(cJSON *root, const struct ct_job_story *story, const stru
     if (rc != 0) {
         return rc;
     }
-    rc = clean_texts(root); /* add_name() escapes the texts that follow */
+    rc = clean_texts(root); /* ct_json_add_name() escapes the texts that follow */
     if (rc != 0) {
         return rc;
     }
-    bool ok = add_name(root, "run_id", end->run_id) && add_name(root, "host", end->host) &&
+    bool ok = ct_json_add_name(root, "run_id", end->run_id) &&
+              ct_json_add_name(root, "host", end->host) &&
               ct_json_add_number(root, "exit_code", end->exit_code) &&
               ct_json_add_number(root, "signal", end->signo) &&
               ct_json_add_number(root, "node_rank", story->worlds > 0 ? story->node_rank : -1) &&
               ct_json_add_number(root, "generation", story->generation) &&
               ct_json_add_number(root, "restarts", story->restarts) &&
               ct_json_add_number(root, "max_restarts", end->max_restarts) &&
-              add_name(root, "why", story->why) && add_times(root, story);
+              ct_json_add_name(root, "why", story->why) && add_times(root, story);
     return ok ? 0 : CT_ENOMEM;
 }
 

@@ -52,22 +52,16 @@ void ct_trace_fini(struct ct_trace *trace)
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-static bool add_bytes(cJSON *object, const char *name, const char *text)
-{
-    return ct_json_add_bytes(object, name,
-                             (struct ct_bytes){(const unsigned char *)text, strlen(text)});
-}
-
 /* Returns the event and its empty arguments, or NULL. `when` is Unix time in nanoseconds. */
 static cJSON *make_event(const struct ct_trace *trace, const char *type, const char *name,
                          int track, int64_t when, cJSON **args)
 {
     int64_t when_us = when / 1000;
     cJSON *event = cJSON_CreateObject();
-    bool ok = event != NULL && ct_json_add_text(event, "ph", type) &&
-              add_bytes(event, "name", name) && ct_json_add_number(event, "pid", trace->process) &&
-              ct_json_add_number(event, "tid", track) &&
-              ct_json_add_number(event, "ts", (double)when_us);
+    bool ok =
+        event != NULL && ct_json_add_text(event, "ph", type) &&
+        ct_json_add_name(event, "name", name) && ct_json_add_number(event, "pid", trace->process) &&
+        ct_json_add_number(event, "tid", track) && ct_json_add_number(event, "ts", (double)when_us);
     *args = ok ? cJSON_AddObjectToObject(event, "args") : NULL;
     if (*args == NULL) {
         cJSON_Delete(event);
@@ -144,7 +138,7 @@ void ct_trace_job_end(struct ct_trace *trace, enum ct_trace_job span, const char
     cJSON *args;
     cJSON *event = make_span(trace, job_span_name(trace, span, text, sizeof(text)), JOB_TRACK,
                              trace->open_ns[span], now_ns, &args);
-    bool ok = event != NULL && (why == NULL || add_bytes(args, "why", why));
+    bool ok = event != NULL && (why == NULL || ct_json_add_name(args, "why", why));
     if (ok && span == CT_TRACE_GENERATION) {
         ok = ct_json_add_number(args, "restarts", trace->restarts) &&
              ct_json_add_number(args, "nodes", trace->nodes) &&
@@ -219,7 +213,7 @@ void ct_trace_worker_end(struct ct_trace *trace, int local_rank, const char *how
     cJSON *event = make_span(trace, name, 1 + local_rank, worker->started_ns, now_ns, &args);
     bool ok = event != NULL && ct_json_add_number(args, "pid", (double)worker->pid) &&
               ct_json_add_number(args, "generation", trace->generation) &&
-              add_bytes(args, "end", how) &&
+              ct_json_add_name(args, "end", how) &&
               (!worker->seen || ct_json_add_number(args, "step", (double)worker->last.step));
     add_event(trace, event, ok);
     *worker = (struct ct_trace_worker){0};
@@ -335,7 +329,7 @@ static void add_metadata(struct ct_trace *trace, const char *what, int track, co
 {
     cJSON *args;
     cJSON *event = make_event(trace, "M", what, track, 0, &args);
-    bool ok = event != NULL && (name != NULL ? add_bytes(args, "name", name)
+    bool ok = event != NULL && (name != NULL ? ct_json_add_name(args, "name", name)
                                              : ct_json_add_number(args, "sort_index", number));
     add_event(trace, event, ok);
 }

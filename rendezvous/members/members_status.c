@@ -14,13 +14,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Names come from command lines and may be any bytes. */
-static bool add_name(cJSON *object, const char *name, const char *text)
-{
-    return ct_json_add_bytes(object, name,
-                             (struct ct_bytes){(const unsigned char *)text, strlen(text)});
-}
-
 /* Appends a text that may quote peers, so it is cleaned. */
 static bool append_text(cJSON *array, const char *text)
 {
@@ -77,7 +70,8 @@ static bool add_nodes(cJSON *job, const struct ct_members *m, int64_t now_ns)
         int64_t last_seen_ms = (now_ns - member->heard_ns) / CT_NS_PER_MS;
         cJSON *item = ct_json_append_object(array);
         if (item == NULL || !ct_json_add_number(item, "index", member->node_rank) ||
-            !add_name(item, "host", member->host) || !add_name(item, "address", member->address) ||
+            !ct_json_add_name(item, "host", member->host) ||
+            !ct_json_add_name(item, "address", member->address) ||
             !ct_json_add_text(item, "state", node_state(m, member)) ||
             !ct_json_add_number(item, "workers", member->workers) ||
             !ct_json_add_number(item, "last_seen_s", (double)last_seen_ms / 1000)) {
@@ -91,7 +85,7 @@ static bool add_nodes(cJSON *job, const struct ct_members *m, int64_t now_ns)
 static char *quoted_host(const struct ct_member *member)
 {
     cJSON *object = cJSON_CreateObject();
-    char *text = object != NULL && add_name(object, "host", member->host)
+    char *text = object != NULL && ct_json_add_name(object, "host", member->host)
                      ? cJSON_PrintUnformatted(object->child)
                      : NULL;
     cJSON_Delete(object);
@@ -193,7 +187,7 @@ static bool add_rounds(cJSON *job, const struct ct_members *m)
              ct_json_add_number(item, "waited_s", (double)round->waited_ms / 1000) &&
              ct_json_add_number(item, "formed", (double)round->formed_ms / 1000) &&
              ct_json_add_number(item, "ended", (double)round->ended_ms / 1000) &&
-             add_name(item, "why", round->why);
+             ct_json_add_name(item, "why", round->why);
     }
     return ok;
 }
@@ -215,9 +209,9 @@ static bool add_failures(cJSON *job, const struct ct_members *m, bool tails)
             !ct_json_add_number(item, "node", failure->node_rank) ||
             !ct_json_add_number(item, "rank", failure->rank) ||
             !ct_json_add_number(item, "pid", (double)failure->pid) ||
-            !add_name(item, "host", failure->host) ||
+            !ct_json_add_name(item, "host", failure->host) ||
             !ct_json_add_number(item, "exit", failure->exit_code) ||
-            !add_name(item, "reason", failure->what) ||
+            !ct_json_add_name(item, "reason", failure->what) ||
             !ct_json_add_number(item, "time", (double)failure->time_ms / 1000) ||
             !add_tail(item, failure, tails)) {
             return false;
@@ -267,7 +261,7 @@ int ct_members_status(const struct ct_members *m, int64_t now_ns, struct ct_stat
 {
     ct_json_use_our_memory();
     cJSON *job = cJSON_AddObjectToObject(root, "job");
-    bool ok = job != NULL && add_name(job, "run_id", m->job.run_id) &&
+    bool ok = job != NULL && ct_json_add_name(job, "run_id", m->job.run_id) &&
               ct_json_add_text(job, "state", job_state(m)) &&
               ct_json_add_number(job, "generation", m->generation > 0 ? m->generation : 0) &&
               ct_json_add_number(job, "max_restarts", m->job.max_restarts) &&

@@ -56,6 +56,12 @@ bool ct_json_add_bytes(cJSON *object, const char *name, struct ct_bytes bytes)
     return ct_json_add_text(object, name, text);
 }
 
+bool ct_json_add_name(cJSON *object, const char *name, const char *text)
+{
+    return ct_json_add_bytes(object, name,
+                             (struct ct_bytes){(const unsigned char *)text, strlen(text)});
+}
+
 cJSON *ct_json_append_object(cJSON *array)
 {
     cJSON *item = cJSON_CreateObject();

@@ -28,6 +28,9 @@ CT_MUST_CHECK int ct_json_print(const cJSON *json, struct ct_buf *out);
  * False when memory is out. */
 CT_MUST_CHECK bool ct_json_add_bytes(cJSON *object, const char *name, struct ct_bytes bytes);
 
+/* The same for a text, such as a name from a command line. */
+CT_MUST_CHECK bool ct_json_add_name(cJSON *object, const char *name, const char *text);
+
 /* Appends an empty object to `array`, which then owns it. NULL when memory is out. */
 CT_MUST_CHECK cJSON *ct_json_append_object(cJSON *array);
 

@@ -72,6 +72,16 @@ static int begin_key(struct ct_client *c, enum ct_op op, const char *key, struct
     return rc == 0 ? put_key(c, key, err) : rc;
 }
 
+/* Of WAIT and CHECK, which take several keys. */
+static int begin_one_key(struct ct_client *c, enum ct_op op, const char *key, struct ct_err *err)
+{
+    int rc = begin(c, op, err);
+    if (rc != 0) {
+        return rc;
+    }
+    return ct_put_u64(&c->out, 1) == 0 ? put_key(c, key, err) : no_memory(err);
+}
+
 /* ---- talking -------------------------------------------------------------------------------- */
 
 /* Returns when a call that starts now must be over. */
@@ -288,14 +298,7 @@ static int cancel_wait(struct ct_client *c, struct ct_err *err)
 static int wait_for_key(struct ct_client *c, const char *key, int64_t timeout_ms,
                         struct ct_err *err)
 {
-    int rc = begin(c, CT_OP_WAIT, err);
-    if (rc != 0) {
-        return rc;
-    }
-    if (ct_put_u64(&c->out, 1) != 0) { /* one key */
-        return no_memory(err);
-    }
-    rc = put_key(c, key, err);
+    int rc = begin_one_key(c, CT_OP_WAIT, key, err);
     if (rc != 0) {
         return rc;
     }
@@ -356,14 +359,7 @@ int ct_client_get(struct ct_client *client, const char *key, int64_t timeout_ms,
 
 int ct_client_check(struct ct_client *client, const char *key, bool *there, struct ct_err *err)
 {
-    int rc = begin(client, CT_OP_CHECK, err);
-    if (rc != 0) {
-        return rc;
-    }
-    if (ct_put_u64(&client->out, 1) != 0) { /* one key */
-        return no_memory(err);
-    }
-    rc = put_key(client, key, err);
+    int rc = begin_one_key(client, CT_OP_CHECK, key, err);
     if (rc != 0) {
         return rc;
     }

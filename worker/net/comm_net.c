@@ -169,11 +169,8 @@ static int net_reduce_scatter(struct ctw_comm *comm, float *buf, size_t count, s
         return rc;
     }
     leader_sum_begin(host);
-    rc = host_begin(host, &mine, err);
-    bool all_shared = true;
-    if (rc == 0) {
-        rc = host_find_sources(host, bytes, &all_shared, err);
-    }
+    bool all_shared;
+    rc = host_begin_sum(host, &mine, bytes, &all_shared, err);
     if (rc != 0) {
         return rc;
     }

@@ -75,11 +75,8 @@ static int host_all_reduce(struct ctw_comm *comm, const float *send, float *recv
     if (mine.send == ARENA_PRIVATE && count > 0) {
         memcpy(host->staging, send, bytes < HOST_STAGING_BYTES ? bytes : HOST_STAGING_BYTES);
     }
-    rc = host_begin(host, &mine, err);
-    bool all_shared = true;
-    if (rc == 0) {
-        rc = host_find_sources(host, bytes, &all_shared, err);
-    }
+    bool all_shared;
+    rc = host_begin_sum(host, &mine, bytes, &all_shared, err);
     if (rc != 0) {
         return rc;
     }
@@ -97,12 +94,9 @@ static int host_reduce_scatter(struct ctw_comm *comm, float *buf, size_t count, 
     struct sync_desc mine = {.op = HOST_OP_REDUCE_SCATTER, .size = count, .recv = ARENA_PRIVATE};
     size_t bytes = count * sizeof(float);
     int rc = host_locate_own(host, buf, bytes, &mine, err);
+    bool all_shared;
     if (rc == 0) {
-        rc = host_begin(host, &mine, err);
-    }
-    bool all_shared = true;
-    if (rc == 0) {
-        rc = host_find_sources(host, bytes, &all_shared, err);
+        rc = host_begin_sum(host, &mine, bytes, &all_shared, err);
     }
     if (rc != 0) {
         return rc;

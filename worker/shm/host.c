@@ -79,6 +79,7 @@ int host_begin(struct host *host, const struct sync_desc *mine, struct ct_err *e
 
 int host_find_sources(struct host *host, size_t bytes, bool *all_shared, struct ct_err *err)
 {
+    *all_shared = true;
     for (int r = 0; r < host->comm.size; r++) {
         int64_t at = host_desc(host, r)->send;
         const void *from = host->all_staging + (size_t)r * HOST_STAGING_BYTES;
@@ -94,6 +95,13 @@ int host_find_sources(struct host *host, size_t bytes, bool *all_shared, struct 
         host->sources[r] = from;
     }
     return 0;
+}
+
+int host_begin_sum(struct host *host, const struct sync_desc *mine, size_t bytes, bool *all_shared,
+                   struct ct_err *err)
+{
+    int rc = host_begin(host, mine, err);
+    return rc == 0 ? host_find_sources(host, bytes, all_shared, err) : rc;
 }
 
 bool host_same_target(const struct host *host)

@@ -68,9 +68,13 @@ CT_MUST_CHECK int host_locate_own(struct host *host, const void *buf, size_t byt
 CT_MUST_CHECK int host_begin(struct host *host, const struct sync_desc *mine, struct ct_err *err);
 
 /* Points host->sources at every rank's `send` buffer. For a private buffer it takes the rank's
- * staging memory and sets *all_shared to false. */
+ * staging memory. *all_shared gets whether there was none. */
 CT_MUST_CHECK int host_find_sources(struct host *host, size_t bytes, bool *all_shared,
                                     struct ct_err *err);
+
+/* host_begin() and host_find_sources(), for a sum of `bytes` bytes of each rank. */
+CT_MUST_CHECK int host_begin_sum(struct host *host, const struct sync_desc *mine, size_t bytes,
+                                 bool *all_shared, struct ct_err *err);
 
 /* Do all ranks have the same `recv` buffer in shared memory? */
 bool host_same_target(const struct host *host);

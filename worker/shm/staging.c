@@ -34,7 +34,7 @@ int staging_reserve(struct staging *staging, struct host *host, size_t bytes, st
 int staging_sources(struct staging *staging, struct host *host, const float *send, size_t bytes,
                     struct ct_err *err)
 {
-    bool all_shared = true;
+    bool all_shared;
     int rc = host_find_sources(host, bytes, &all_shared, err);
     if (rc != 0 || all_shared) {
         return rc;

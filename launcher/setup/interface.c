@@ -14,6 +14,7 @@
 #include <netdb.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 /* What is read of a configuration file of NCCL, which has a few lines. */
@@ -33,7 +34,7 @@ static bool same_address(const struct sockaddr *a, const struct sockaddr *b)
     return ct_addr_as_v6(a, &a6) && ct_addr_as_v6(b, &b6) && memcmp(&a6, &b6, sizeof(a6)) == 0;
 }
 
-bool ct_interface_of(const struct sockaddr *addr, char out[IF_NAMESIZE])
+static bool interface_of(const struct sockaddr *addr, char out[IF_NAMESIZE])
 {
     struct ifaddrs *list = NULL;
     bool found = false;
@@ -57,7 +58,7 @@ bool ct_interface_of_text(const char *address, char out[IF_NAMESIZE])
     struct sockaddr_storage addr;
     socklen_t len;
     return ct_addr_literal(address, 0, &addr, &len) &&
-           ct_interface_of((const struct sockaddr *)&addr, out);
+           interface_of((const struct sockaddr *)&addr, out);
 }
 
 /* Is this an address of this machine? gloo finds that out in the same way. */
@@ -93,7 +94,7 @@ static void look_up(struct ct_interface_facts *facts)
     if (at != NULL) {
         char interface[IF_NAMESIZE];
         ct_addr_host(at->ai_addr, facts->means, sizeof(facts->means));
-        facts->named = !is_link_local(at->ai_addr) && ct_interface_of(at->ai_addr, interface);
+        facts->named = !is_link_local(at->ai_addr) && interface_of(at->ai_addr, interface);
     }
     freeaddrinfo(list);
 }
@@ -141,7 +142,7 @@ void ct_interface_look(const char *name, const char *local_addr, char *const *en
     (void)snprintf(facts.name, sizeof(facts.name), "%s", name);
     look_up(&facts);
     if (local_addr[0] != '\0' && ct_addr_resolve(local_addr, 0, &addr, &len, NULL) == 0) {
-        (void)ct_interface_of((const struct sockaddr *)&addr, facts.local);
+        (void)interface_of((const struct sockaddr *)&addr, facts.local);
     }
     facts.nccl_configured = nccl_is_configured(env);
     *out = facts;

@@ -16,7 +16,6 @@
 
 #include <net/if.h>
 #include <stdbool.h>
-#include <sys/socket.h>
 
 /* What can be found out before the store is reached. Plain data. */
 struct ct_interface_facts {
@@ -34,10 +33,8 @@ struct ct_interface_facts {
 void ct_interface_look(const char *name, const char *local_addr, char *const *env,
                        struct ct_interface_facts *out);
 
-/* Gives the name of the interface that holds this address, if it is up and not the loopback. */
-bool ct_interface_of(const struct sockaddr *addr, char out[IF_NAMESIZE]);
-
-/* The same for a literal. */
+/* Gives the name of the interface that holds this address, a literal, if the interface is up and
+ * not the loopback. */
 bool ct_interface_of_text(const char *address, char out[IF_NAMESIZE]);
 
 /* As ct_interface_look(), and also sets `way`, if it can be known before the store is reached. All

@@ -29,14 +29,15 @@ static uint16_t port_of(const char *address)
 static int find_one(struct ct_client *client, int rank, int timeout_ms, uint16_t *port)
 {
     char key[48];
-    bool there = false;
+    bool there;
     struct ct_buf value = CT_BUF_INIT;
     (void)snprintf(key, sizeof(key), "debug_server/rank%d", rank);
     int rc = ct_client_check(client, key, &there, NULL);
-    if (rc == 0 && there) {
-        rc = ct_client_get(client, key, timeout_ms, &value, NULL);
+    if (rc != 0 || !there) {
+        return rc;
     }
-    if (rc == 0 && there) {
+    rc = ct_client_get(client, key, timeout_ms, &value, NULL);
+    if (rc == 0) {
         *port = port_of(ct_buf_cstr(&value));
     }
     ct_buf_fini(&value);

@@ -9,6 +9,7 @@
 #include "rendezvous/http/page_feed.h"
 
 #include "common/alloc.h"
+#include "common/progress_page.h"
 #include "rendezvous/http/status.h"
 #include "rendezvous/wire/json.h"
 
@@ -16,9 +17,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* The phase of worker_rows.h in which a worker waits for its peers. */
-#define COLLECTIVE 3
 
 void ct_page_feed_init(struct ct_page_feed *feed, struct ct_budget *budget, double opened)
 {
@@ -268,7 +266,7 @@ static void add_row(struct sums *sums, const struct ct_worker_row *row, int rank
         return;
     }
     sums->told++;
-    sums->collective += row->phase == COLLECTIVE;
+    sums->collective += row->phase == CT_PHASE_COLLECTIVE;
     if (rank < sums->rank && row->loss_text[0] != '\0') {
         sums->rank = rank;
         sums->loss = row->loss;

@@ -34,13 +34,13 @@ static void find(struct ct_probe_target *targets, int count)
 static void test_ports_that_ranks_have_told_are_found(void **state)
 {
     (void)state;
-    struct ct_probe_target targets[4] = {{.pid = 1}, {.pid = 1}, {.pid = 0}, {.pid = 1}};
+    struct ct_probe_target targets[4] = {{.pid = 1}, {.pid = 1, .port = 7}, {.pid = 0}, {.pid = 1}};
     tell("debug_server/rank8", "http://gpu-1:34511");
     tell("debug_server/rank10", "http://gpu-1:34512"); /* it does not live any more */
     tell("debug_server/rank11", "http://[::1]:34513");
     find(targets, 4);
     assert_int_equal(targets[0].port, 34511);
-    assert_int_equal(targets[1].port, 0);
+    assert_int_equal(targets[1].port, 7); /* nothing was told */
     assert_int_equal(targets[2].port, 0);
     assert_int_equal(targets[3].port, 34513);
 }

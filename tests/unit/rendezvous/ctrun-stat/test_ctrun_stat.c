@@ -187,6 +187,18 @@ static void test_no_size_is_beyond_the_largest_unit(void **state)
     cJSON_Delete(json);
 }
 
+static void test_one_earlier_failure_is_counted(void **state)
+{
+    (void)state;
+    cJSON *json = document("{\"health\":\"healthy\",\"job\":{\"state\":\"running\","
+                           "\"failure_count\":2,\"failures\":[{\"rank\":-1}]}}");
+    struct ct_buf out = CT_BUF_INIT;
+    assert_int_equal(ct_stat_table(json, "h:1", &out), 0);
+    assert_non_null(strstr(ct_buf_cstr(&out), "\n1 earlier failure\n"));
+    ct_buf_fini(&out);
+    cJSON_Delete(json);
+}
+
 static void test_the_table_shows_problems_job_store_and_workers(void **state)
 {
     (void)state;
@@ -293,6 +305,7 @@ int main(void)
         cmocka_unit_test(test_options_choose_what_is_shown),
         cmocka_unit_test(test_a_wrong_command_line_is_refused_with_its_reason),
         cmocka_unit_test(test_no_size_is_beyond_the_largest_unit),
+        cmocka_unit_test(test_one_earlier_failure_is_counted),
         cmocka_unit_test(test_the_table_shows_problems_job_store_and_workers),
         cmocka_unit_test(test_a_document_that_is_no_status_is_refused),
         cmocka_unit_test(test_a_hostile_document_is_cut_and_made_harmless),

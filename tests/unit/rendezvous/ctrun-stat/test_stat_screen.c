@@ -114,6 +114,20 @@ static void it_fits_every_window(void **state)
     ct_buf_fini(&out);
 }
 
+static void restarts_are_shown_if_the_job_may_have_some(void **state)
+{
+    struct ct_buf out = CT_BUF_INIT;
+    struct ct_stat_view view = {.rows = 40, .columns = 120};
+    cJSON *status = job_of(2);
+    (void)state;
+    assert_non_null(strstr(screen(status, &view, &out), "generation 1, restarts 1 of 3\n"));
+    cJSON *job = cJSON_GetObjectItemCaseSensitive(status, "job");
+    cJSON_SetNumberValue(cJSON_GetObjectItemCaseSensitive(job, "max_restarts"), 0);
+    assert_non_null(strstr(screen(status, &view, &out), "generation 1\n"));
+    cJSON_Delete(status);
+    ct_buf_fini(&out);
+}
+
 static void type(struct ct_stat_view *view, const char *keys)
 {
     for (; *keys != '\0'; keys++) {
@@ -244,6 +258,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equal_workers_are_one_row_and_failures_come_first),
         cmocka_unit_test(it_fits_every_window),
+        cmocka_unit_test(restarts_are_shown_if_the_job_may_have_some),
         cmocka_unit_test(keys_scroll_within_the_table),
         cmocka_unit_test(keys_sort_and_group),
         cmocka_unit_test(many_ranges_are_cut),

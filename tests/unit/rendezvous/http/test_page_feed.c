@@ -260,6 +260,33 @@ static void test_memory_that_runs_out_leaves_nothing(void **state)
 
 /* ---- curves --------------------------------------------------------------------------------- */
 
+static void test_a_point_of_the_curves_is_of_the_workers_that_run(void **state)
+{
+    (void)state;
+    struct ct_page_feed feed;
+    ct_page_feed_init(&feed, NULL, 0);
+    all_run_in(50);
+    all_rows[0].loss = 0.5;
+    (void)snprintf(all_rows[0].loss_text, sizeof(all_rows[0].loss_text), "0.5");
+    all_rows[1].rate = 1000;
+    (void)snprintf(all_rows[1].rate_text, sizeof(all_rows[1].rate_text), "1000");
+    all_rows[1].phase = CT_PHASE_COLLECTIVE;
+    all_rows[3].rate = 2000;
+    (void)snprintf(all_rows[3].rate_text, sizeof(all_rows[3].rate_text), "2000");
+    all_rows[1].rss_mib = 100;
+    all_rows[2].rss_mib = 300;
+    all_rows[3].state = CT_ROW_FAILED;
+    assert_int_equal(take(&feed, 9, 8, 3), 0);
+    assert_int_equal(feed.history.count, 1);
+    const struct ct_page_point *point = &feed.history.points[0];
+    assert_true(point->t_s == 3 && point->step == 50);
+    assert_true(point->loss == 0.5 && point->rate == 1000 && point->collective == 1.0 / 7);
+    assert_true(point->memory == 200 && point->most_memory == 300);
+    assert_int_equal(point->running, 7);
+    assert_int_equal(point->missing, 2);
+    ct_page_feed_fini(&feed);
+}
+
 static void test_curves_keep_the_whole_job(void **state)
 {
     (void)state;
@@ -349,6 +376,7 @@ int main(void)
         cmocka_unit_test(test_ranks_outside_of_the_world_are_left_out),
         cmocka_unit_test(test_memory_is_charged_and_given_back),
         cmocka_unit_test(test_memory_that_runs_out_leaves_nothing),
+        cmocka_unit_test(test_a_point_of_the_curves_is_of_the_workers_that_run),
         cmocka_unit_test(test_curves_keep_the_whole_job),
         cmocka_unit_test(test_requests_of_other_pages_and_names_are_refused),
         cmocka_unit_test(test_only_browsers_want_html),

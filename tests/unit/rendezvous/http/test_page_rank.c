@@ -50,8 +50,10 @@ static void test_a_worker_is_shown_with_its_last_lines(void **state)
     (void)state;
     ask("/page/rank/0/4", true, text, sizeof(text));
     assert_non_null(strstr(text, "\"rank\":4"));
+    assert_non_null(strstr(text, "\"state\":\"running\""));
     assert_non_null(strstr(text, "\"tail\":[],\"locked\":false"));
     ask("/page/rank/0/5", true, text, sizeof(text));
+    assert_non_null(strstr(text, "\"state\":\"failed\""));
     assert_non_null(strstr(text, "\"tail\":[\"a\",\"b\"],\"locked\":false"));
     ask("/page/rank/0/9", true, text, sizeof(text)); /* its node is gone */
     assert_non_null(strstr(text, "{\"worker\":null,\"tail\":[\"gone\"]"));

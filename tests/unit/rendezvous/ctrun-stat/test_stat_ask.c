@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What ctrun-stat makes of the answers of a store: its status, and where workers stand. A thread is
+ * the store; it gives one answer to each connection and keeps what it was asked.
+ */
+#include "tests/lib/ct_test.h"
+
+#include "rendezvous/ctrun-stat/stat_ask.h"
+#include "rendezvous/ctrun-stat/stat_stacks.h"
+#include "rendezvous/wire/json.h"
+#include "rendezvous/wire/listen.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* Far beyond what anything here takes. */
+#define LONG_S 60
+#define ASKED_MAX 4
+
+struct store {
+    const char *const *answers; /* "CODE BODY" */
+    int count;
+    char asked[ASKED_MAX][512];
+    struct ct_listeners listeners;
+    struct ct_endpoint where;
+    pthread_t thread;
+};
+
+static void *serve(void *arg)
+{
+    struct store *s = arg;
+    for (int i = 0; i < s->count; i++) {
+        int peer = accept(s->listeners.fds[0], NULL, NULL);
+        size_t len = 0;
+        while (len < sizeof(s->asked[i]) - 1 && strstr(s->asked[i], "\r\n\r\n") == NULL) {
+            ssize_t n = recv(peer, s->asked[i] + len, sizeof(s->asked[i]) - 1 - len, 0);
+            if (n <= 0) {
+                break;
+            }
+            len += (size_t)n;
+        }
+        char answer[1024];
+        int size =
+            snprintf(answer, sizeof(answer), "HTTP/1.1 %.3s X\r\nContent-Length: %zu\r\n\r\n%s",
+                     s->answers[i], strlen(s->answers[i] + 4), s->answers[i] + 4);
+        (void)send(peer, answer, (size_t)size, MSG_NOSIGNAL);
+        (void)close(peer);
+    }
+    return NULL;
+}
+
+static void begin(struct store *s, const char *const *answers, int count)
+{
+    *s = (struct store){.answers = answers, .count = count};
+    s->where = (struct ct_endpoint){.host = "127.0.0.1"};
+    assert_int_equal(ct_listen((const char *const[]){"127.0.0.1"}, 1, 0, &s->listeners, NULL), 0);
+    s->where.port = s->listeners.port;
+    (void)fcntl(s->listeners.fds[0], F_SETFL, 0);
+    assert_int_equal(pthread_create(&s->thread, NULL, serve, s), 0);
+}
+
+static void end(struct store *s)
+{
+    assert_int_equal(pthread_join(s->thread, NULL), 0);
+    ct_listeners_fini(&s->listeners);
+}
+
+static void test_a_status_is_given_and_anything_else_is_refused(void **state)
+{
+    static const struct {
+        const char *answer;
+        int rc;
+        const char *why;
+    } cases[] = {
+        {"200 {\"health\":\"healthy\",\"n\":7}", 0, ""},
+        {"200 {\"health\":\"degraded\",\"n\":7}", 0, ""},
+        {"200 {\"health\":\"odd\"}", CT_EFORMAT, "answered with something that is no status"},
+        {"200 not JSON", CT_EFORMAT, "answered with something that is no status"},
+        {"403 {\"health\":\"healthy\"}", CT_EPERM, "this machine is not admitted"},
+        {"503 {\"error\":\"out of \\u001b[2Jmemory\"}", CT_EPROTO,
+         "answered with HTTP code 503: out of ?[2Jmemory"},
+        {"503 ", CT_EPROTO, "answered with HTTP code 503"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct store s;
+        struct cJSON *status = NULL;
+        struct ct_err err = {0};
+        begin(&s, &cases[i].answer, 1);
+        assert_int_equal(ct_stat_ask(&s.where, LONG_S, &status, &err), cases[i].rc);
+        end(&s);
+        assert_string_equal(err.text, cases[i].why);
+        assert_memory_equal(s.asked[0], "GET /status HTTP/1.1\r\n", 22);
+        assert_true((status != NULL) == (cases[i].rc == 0));
+        assert_true(status == NULL || ct_json_number(status, "n", 0) == 7);
+        cJSON_Delete(status);
+    }
+}
+
+#define WORKER(rank, local_rank, host) \
+    "{\"rank\":" #rank ",\"local_rank\":" #local_rank ",\"host\":\"" host "\"}"
+
+static int stacks(const char *document, const char *const *answers, int count, struct store *s,
+                  struct ct_buf *out, struct ct_err *err)
+{
+    cJSON *status = cJSON_Parse(document);
+    assert_non_null(status);
+    begin(s, answers, count);
+    const struct ct_stat_options options = {.timeout_s = LONG_S, .where = s->where};
+    int rc = ct_stat_stacks(&options, "sssssssssssssssss", status, out, err);
+    end(s);
+    cJSON_Delete(status);
+    return rc;
+}
+
+static void test_each_machine_is_asked_through_its_local_rank_0(void **state)
+{
+    static const char *const answers[] = {
+        "200 {\"text\":\"rank 0 is at a.py:1\\nrank 1 is at a.py:2\\u001b[2J\"}",
+        "504 {\"error\":\"the agent did not answer in time\"}",
+        "200 {}",
+        "403 {\"error\":\"no\"}",
+    };
+    struct store s;
+    struct ct_buf out = CT_BUF_INIT;
+    (void)state;
+    assert_int_equal(
+        stacks(
+            "{\"jobs\":[{\"workers\":[" WORKER(0, 0, "gpu-1") "," WORKER(1, 1, "gpu-1") "," WORKER(
+                2, 0,
+                "gpu-2") "]},{\"workers\":[" WORKER(-1, 0,
+                                                    "x") "," WORKER(0, 0,
+                                                                    "gpu-3") "," WORKER(1, 0,
+                                                                                        "gpu\\u001b"
+                                                                                        "4") "]}]}",
+            answers, 4, &s, &out, NULL),
+        0);
+    assert_string_equal(ct_buf_cstr(&out),
+                        "gpu-1:\n  rank 0 is at a.py:1\n  rank 1 is at a.py:2?[2J\n"
+                        "gpu-2:\n  the agent did not answer in time\n"
+                        "gpu-3:\n  the answer is of an unknown kind\n"
+                        "gpu?4:\n  the job has a token: give it with --token-file or "
+                        "CTRUN_TOKEN\n");
+    static const char *const paths[] = {"0/0", "0/2", "1/0", "1/1"};
+    for (int i = 0; i < 4; i++) {
+        char first[64];
+        (void)snprintf(first, sizeof(first), "POST /page/ask/stacks/%s HTTP/1.1\r\n", paths[i]);
+        assert_memory_equal(s.asked[i], first, strlen(first));
+        assert_non_null(strstr(s.asked[i], "Bearer sssssssssssssssss\r\n"));
+    }
+    ct_buf_fini(&out);
+}
+
+static void test_a_job_without_workers_is_an_error(void **state)
+{
+    struct store s;
+    struct ct_buf out = CT_BUF_INIT;
+    struct ct_err err = {0};
+    (void)state;
+    assert_int_equal(
+        stacks("{\"job\":{\"workers\":[" WORKER(1, 1, "gpu-1") "]}}", NULL, 0, &s, &out, &err),
+        CT_ENOENT);
+    assert_string_equal(err.text, "no workers run there");
+    assert_string_equal(ct_buf_cstr(&out), "");
+    ct_buf_fini(&out);
+}
+
+static void test_a_machine_that_cannot_be_asked_has_a_line(void **state)
+{
+    cJSON *status = cJSON_Parse("{\"job\":{\"workers\":[" WORKER(0, 0, "gpu-1") "]}}");
+    struct store s;
+    struct ct_buf out = CT_BUF_INIT;
+    (void)state;
+    begin(&s, NULL, 0);
+    end(&s); /* nobody listens at its port now */
+    const struct ct_stat_options options = {.timeout_s = LONG_S, .where = s.where};
+    assert_int_equal(ct_stat_stacks(&options, NULL, status, &out, NULL), 0);
+    assert_memory_equal(ct_buf_cstr(&out), "gpu-1:\n  ", 9);
+    assert_true(ct_buf_cstr(&out)[9] != '\0');
+    cJSON_Delete(status);
+    ct_buf_fini(&out);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_status_is_given_and_anything_else_is_refused),
+        cmocka_unit_test(test_each_machine_is_asked_through_its_local_rank_0),
+        cmocka_unit_test(test_a_job_without_workers_is_an_error),
+        cmocka_unit_test(test_a_machine_that_cannot_be_asked_has_a_line),
+    };
+    ct_json_use_our_memory();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Each sample adds the time since the last one to the work of its rank, or not. At the end of a
+ * A sample of a rank that works adds the time since the last sample to its work. At the end of a
  * window the shares are compared, and the next window begins.
  *
  * A window is thrown away after a pause in sampling, and when a rank has ended or begun: the shares
@@ -13,11 +13,12 @@
 
 #include <string.h>
 
-/* Samples come each second or faster. In a pause, as of a suspend, nobody was watched. */
+/* Samples come each second or faster. A longer pause, as when the machine was suspended, says
+ * nothing about the ranks. */
 #define PAUSE_NS (3 * CT_NS_PER_S)
 /* A rank that works for less than half of the time is not what all others wait for. */
 #define LEAST_PERCENT 50
-/* Shares below this are counted as this, because so few samples mean little. */
+/* A smaller share counts as this one, because so few samples mean little. */
 #define FLOOR_PERCENT 2
 
 struct ct_slow_rank {

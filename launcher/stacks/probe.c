@@ -45,16 +45,15 @@ struct question {
     int fd, pidfd; /* pidfd -1 = no program */
     pid_t traced;  /* the process that the program may stop for a moment; 0 = none */
     int64_t deadline_ns;
-    const char
-        *handler; /* the request that is to be sent, when the connection is up; NULL = none */
+    const char *handler; /* is sent when the connection is up; NULL = nothing to send */
     struct ct_buf bytes;
 };
 
 /* One worker. */
 struct asked {
-    enum ct_probe_source way; /* that is tried now */
-    bool done;                /* no way is left, or a stack has come */
-    int recordings;           /* that were asked for; RECORDINGS are all */
+    enum ct_probe_source way; /* the source that is asked now */
+    bool done;                /* no source is left, or a stack has come */
+    int recordings;           /* how many of RECORDINGS were asked for */
     struct question questions[KINDS];
 };
 
@@ -63,7 +62,7 @@ struct run {
     struct asked *asked;
     struct pollfd *polls;
     int64_t deadline_ns;
-    int programs, connections; /* that are open now */
+    int programs, connections; /* open ones */
 };
 
 /* Handlers of a worker server that give a recording, one for each back end. */

@@ -140,11 +140,11 @@ __device__ float head_row(const struct head<T> &op, size_t row, unsigned lane, b
  * dlogits are those of all blocks. */
 template <unsigned N, typename T> __device__ void weight_gradient(const struct head<T> &op)
 {
-    size_t packs = op.in / N, groups = (op.classes + GROUP - 1) / GROUP;
-    for (size_t unit = threadIdx.x; unit < packs * groups; unit += blockDim.x) {
-        size_t i = unit % packs * N;
-        unsigned first = (unsigned)(unit / packs) * GROUP;
-        ct_pack<float, N> sum[GROUP] = {};
+    unsigned packs = (unsigned)(op.in / N), groups = (op.classes + GROUP - 1) / GROUP;
+    for (unsigned unit = threadIdx.x; unit < packs * groups; unit += blockDim.x) {
+        size_t i = (size_t)(unit % packs) * N;
+        unsigned first = unit / packs * GROUP;
+        float sum[GROUP][N] = {};
 #pragma unroll 4
         for (size_t row = 0; row < op.batch; row++) {
             ct_pack<T, N> in = ct_load<N>(op.x, row * op.in + i);
@@ -154,12 +154,21 @@ template <unsigned N, typename T> __device__ void weight_gradient(const struct h
                 float d = c < op.classes ? ct_get(op.dlogits, row * op.classes + c) : 0.0f;
 #pragma unroll
                 for (unsigned k = 0; k < N; k++) {
-                    sum[g].v[k] += d * ct_get(in.v, k);
+                    sum[g][k] += d * ct_get(in.v, k);
                 }
             }
         }
-        for (unsigned g = 0; g < GROUP && first + g < op.classes; g++) {
-            ct_store(op.dw, (first + g) * op.in + i, sum[g]);
+        /* The loops have a known length, so that the sums stay in registers. */
+#pragma unroll
+        for (unsigned g = 0; g < GROUP; g++) {
+            ct_pack<float, N> all;
+#pragma unroll
+            for (unsigned k = 0; k < N; k++) {
+                all.v[k] = sum[g][k];
+            }
+            if (first + g < op.classes) {
+                ct_store(op.dw, (first + g) * op.in + i, all);
+            }
         }
     }
     unsigned warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
@@ -176,7 +185,7 @@ template <unsigned N, typename T> __device__ void weight_gradient(const struct h
 }
 
 template <unsigned N, typename T, bool WHOLE>
-__global__ void __launch_bounds__(WARP *(WHOLE ? WHOLE_WARPS : LOSS_WARPS))
+__global__ void __launch_bounds__(WARP *(WHOLE ? WHOLE_WARPS : LOSS_WARPS), 1)
     head_kernel(struct head<T> op, struct ct_loss_sums *sums)
 {
     ct_begin();

@@ -75,12 +75,12 @@ static void open_device(struct bench *b)
             need(ct_device_set_precision(b->t.dev, all[i], &err), &err);
         }
     }
-    b->t.team = (struct ct_team){.dev = b->t.dev, .world = 1};
+    b->t.group = (struct ct_group){.dev = b->t.dev, .world = 1};
     if (b->nccl) {
         const struct comm_setup alone = {
             .size = 1, .local_size = 1, .stream = b->t.dev->side, .timeout_ms = 60 * 1000};
         b->nccl_ms = -now_ms();
-        need(comm_nccl_open(&alone, &b->t.team.comm, &err), &err);
+        need(comm_nccl_open(&alone, &b->t.group.comm, &err), &err);
         b->nccl_ms += now_ms();
     }
 }
@@ -139,7 +139,7 @@ static void open_training(struct bench *b, size_t batch, const struct ct_hidden 
     }
     size_t rows = b->consistent ? ct_shards_rows(&t->shards, batch) : batch;
     need(ct_model_init(&t->model, &t->layout, t->dev, rows, &err), &err);
-    need(ct_team_alloc_gradients(&t->team, t->layout.count, &t->memory.grads, &err), &err);
+    need(ct_group_alloc_gradients(&t->group, t->layout.count, &t->memory.grads, &err), &err);
     t->memory.params = block(t->dev, t->layout.count * sizeof(float));
     t->memory.totals = block(t->dev, 2 * sizeof *t->memory.totals);
     for (size_t i = 0; i < CT_OPTIMIZER_STATES_MAX; i++) {
@@ -150,7 +150,7 @@ static void open_training(struct bench *b, size_t batch, const struct ct_hidden 
         t->model.narrow = t->optimizer.narrow = t->memory.narrow;
     }
     size_t bucket = b->nccl ? t->options.bucket_mb << 20 : CT_BUCKET_UPDATE_BYTES;
-    ct_buckets_init(&t->buckets, &t->layout, bucket, &t->team, t->memory.grads);
+    ct_buckets_init(&t->buckets, &t->layout, bucket, &t->group, t->memory.grads);
     ct_buckets_update(&t->buckets, &t->optimizer, t->memory.params);
     t->model.layer_done = ct_buckets_layer_done;
     t->model.layer_done_data = &t->buckets;
@@ -180,7 +180,7 @@ static size_t run_epoch(struct ct_trainer *t)
         t->at.batch += done;
     }
     need(ct_cuda_graph_prepare(t, &err), &err);
-    need(ct_team_sync(&t->team, &err), &err);
+    need(ct_group_sync(&t->group, &err), &err);
     t->at.epoch++;
     return batches;
 }
@@ -261,7 +261,7 @@ static void close_training(struct bench *b)
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) {
         t->dev->ops->release(t->dev, blocks[i]);
     }
-    ct_team_close(&t->team);
+    ct_group_close(&t->group);
     ct_sampler_fini(&t->sampler);
     ct_buf_fini(&t->warnings);
     t->dev->ops->close(t->dev);

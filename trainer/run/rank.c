@@ -16,19 +16,23 @@ bool ct_rank_error_is_permanent(const struct ct_rank_run *run, int code)
     return configuration && !atomic_load(&run->trains);
 }
 
+static int open_loggers(struct ct_rank_run *run, struct ct_err *err)
+{
+    int rc = run->opened ? 0 : ct_loggers_open(&run->loggers, run->options, err);
+    run->opened = run->opened || rc == 0;
+    return rc;
+}
+
 /* Trains in one generation. Rank 0 reports; that is not the same process in every generation. */
 static int train_on(struct ct_trainer *trainer, struct ct_rank_run *run, struct ct_err *err)
 {
     bool leads = ctw_job_env(trainer->job)->rank == 0;
     struct ct_loggers *loggers = &run->loggers;
-    if (leads && !run->opened) {
-        int rc = ct_loggers_open(loggers, run->options, err);
+    if (leads) {
+        int rc = open_loggers(run, err);
         if (rc != 0) {
             return rc;
         }
-        run->opened = true;
-    }
-    if (leads) {
         ct_loggers_start(loggers, trainer);
     }
     struct ct_train_result result;
@@ -46,15 +50,13 @@ static int train_on(struct ct_trainer *trainer, struct ct_rank_run *run, struct 
 int ct_rank_train(struct ctw_job *job, void *data, struct ct_err *err)
 {
     struct ct_rank_run *run = data;
-    if (ctw_job_env(job)->rank == 0) { /* one of the threads, with --gpus */
-        int rc = ct_loggers_open(&run->loggers, run->options, err);
-        if (rc != 0) {
-            return rc;
-        }
-        run->opened = true;
+    bool leads = ctw_job_env(job)->rank == 0; /* one of the threads, with --gpus */
+    int rc = leads ? open_loggers(run, err) : 0;
+    if (rc != 0) {
+        return rc;
     }
     struct ct_trainer *trainer = NULL;
-    int rc = ct_trainer_new(run->options, job, &trainer, err);
+    rc = ct_trainer_new(run->options, job, &trainer, err);
     if (rc != 0) {
         return rc;
     }

@@ -205,7 +205,7 @@ int ct_safetensors_parse(const void *header, size_t len, uint64_t data_len,
     cJSON *root = len > 0 && text[0] == '{' ? cJSON_ParseWithLengthOpts(text, len, &end, 0) : NULL;
     file.json = root;
     int rc = 0;
-    bool object = root != NULL && cJSON_IsObject(root);
+    bool object = cJSON_IsObject(root);
     /* Only spaces may follow the object; they align the data. */
     for (; object && end < text + len; end++) {
         object = *end == ' ';

@@ -50,6 +50,11 @@ static void test_what_numpy_writes(void **state)
     assert_int_equal(ct_npy_byte(&npy, 5, &byte), 0);
     assert_int_equal(byte, 6);
     expect("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }", 8, 0, "");
+    len = make("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }", 8, bytes, sizeof bytes);
+    assert_int_equal(ct_npy_parse(bytes, len, &npy, NULL), 0);
+    const uint32_t bits = 0x08070605;
+    float value = ct_npy_float(&npy, 1);
+    assert_memory_equal(&value, &bits, sizeof bits);
     expect("{'shape':(2,3),'descr':'<i2','fortran_order':False}", 12, 0, "");
 }
 

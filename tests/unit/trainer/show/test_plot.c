@@ -137,6 +137,20 @@ static size_t points_of_line(const char *svg, int line)
     return commas;
 }
 
+static void test_the_test_loss_has_its_place_in_the_panel(void **state)
+{
+    (void)state;
+    static const char at_70[] = "{\"event\":\"epoch\",\"epoch\":1,\"loss\":1,\"test_loss\":70,"
+                                "\"test_accuracy\":0.5,\"samples_per_s\":1000}\n";
+    char *svg = draw(at_70, 0), *line = svg;
+    for (int i = 0; i < 2; i++) {
+        line = strstr(line + 1, "points=\"");
+        assert_non_null(line);
+    }
+    assert_true(strtod(strchr(line, ',') + 1, NULL) >= 0);
+    free(svg);
+}
+
 static void test_speed_begins_at_zero(void **state)
 {
     (void)state;
@@ -180,6 +194,7 @@ static void test_several_runs_in_one_picture(void **state)
                                  EPOCH_AT(1, 100, 9) EPOCH_AT(2, 200, 8) EPOCH_AT(3, 300, 7)};
     char *svg = draw_runs(runs, 2, 0);
     assert_int_equal(count(svg, "<polyline"), 8);
+    assert_int_equal(points_of_line(svg, 0), 2);         /* no lines of steps: the loss of epochs */
     assert_int_equal(count(svg, "stroke-dasharray"), 2); /* the test loss of each */
     assert_int_equal(count(svg, ">first</text>"), 1);
     assert_int_equal(count(svg, "&#60;second&#62;</text>"), 1);
@@ -198,6 +213,7 @@ int main(void)
         cmocka_unit_test(test_a_restart_draws_over),
         cmocka_unit_test(test_one_epoch_and_none),
         cmocka_unit_test(test_hardly_any_difference),
+        cmocka_unit_test(test_the_test_loss_has_its_place_in_the_panel),
         cmocka_unit_test(test_speed_begins_at_zero),
         cmocka_unit_test(test_steps_are_drawn_where_epochs_name_theirs),
         cmocka_unit_test(test_a_restart_draws_over_steps),

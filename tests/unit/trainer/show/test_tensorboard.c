@@ -10,6 +10,7 @@
 #include <dirent.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 static void test_checksum_is_castagnolis(void **state)
 {
@@ -108,7 +109,10 @@ static void test_files_are_named_by_the_time_and_grow_event_by_event(void **stat
     char *path = find_file(dir);
     const char *seconds = strstr(path, name);
     assert_non_null(seconds);
-    assert_in_range(strtoll(seconds + strlen(name), NULL, 10), before, after);
+    char *end, host[256] = ".";
+    assert_in_range(strtoll(seconds + strlen(name), &end, 10), before, after);
+    assert_int_equal(gethostname(host + 1, sizeof host - 2), 0);
+    assert_memory_equal(end, host, strlen(host));
     assert_int_equal(ct_file_read(path, 4096, &file, NULL), 0); /* it is not closed yet */
     size_t at = 0;
     double first = check_record(&file, &at, 0, NULL, 0);

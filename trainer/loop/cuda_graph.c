@@ -98,10 +98,7 @@ int ct_cuda_graph_open(struct ct_trainer *t, struct ct_err *err)
         t->data.train.augment != NULL) {
         return 0;
     }
-    int rc = ops->prepare_record(t->dev, err);
-    if (rc == 0) {
-        rc = open_block(t, err);
-    }
+    int rc = open_block(t, err);
     if (rc != 0) {
         return rc;
     }
@@ -304,6 +301,13 @@ static int replay(struct ct_trainer *t, struct ct_recording *recording, size_t s
     return rc;
 }
 
+/* The device waits without a deadline, so nothing may be queued that waits for a peer. */
+static int prepare(struct ct_trainer *t, struct ct_err *err)
+{
+    int rc = ct_group_sync(&t->group, err);
+    return rc == 0 ? t->dev->ops->prepare_record(t->dev, err) : rc;
+}
+
 int ct_cuda_graph_run(struct ct_trainer *t, size_t most, size_t *done, struct ct_err *err)
 {
     struct ct_cuda_graph *r = &t->graph;
@@ -316,7 +320,7 @@ int ct_cuda_graph_run(struct ct_trainer *t, size_t most, size_t *done, struct ct
     }
     if (!r->warm) { /* the step that comes now is queued as ever */
         r->warm = true;
-        return 0;
+        return prepare(t, err);
     }
     left = left < most ? left : most;
     size_t steps = left >= r->steps ? r->steps : 1;

@@ -26,7 +26,7 @@ extern const struct ct_cuda_plugin ct_cuda_plugin;
 #define EXCHANGE (CT_GROUP_VALUES_MAX * 4 * RANKS * sizeof(float))
 /* A deadline that passes only where a rank has failed, also on a machine that others use. */
 #define SHORT_MS 20000
-/* Replays that time both ways to launch kernels, when a trainer is opened. */
+/* Replays that time both ways to launch kernels, before the first step. */
 #define TIMED 4
 
 /* What all ranks know, and what becomes of them. */

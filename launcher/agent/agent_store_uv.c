@@ -98,6 +98,7 @@ static int host_store(struct ct_agent_run *run, struct ct_err *err)
         .port = address->port,
         .access = job->token != NULL ? &only_agents : NULL,
         .own_user = !job->options->open,
+        .page_name = address->master,
         .agents = &agents,
         .log = &run->log,
     };

@@ -593,6 +593,7 @@ static int open_store(struct fleet *fleet, struct ct_err *err)
         .log = &fleet->log,
         .access = &this_machine,
         .own_user = !fleet->job->options->open,
+        .page_name = fleet->address,
         .agents = &agents,
     };
     return ct_server_open(&fleet->loop, &options, &fleet->server, err);

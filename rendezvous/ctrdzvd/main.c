@@ -143,6 +143,7 @@ static int serve(const struct ct_daemon_options *options, const struct ct_token 
         .hosts = options->hosts,
         .num_hosts = options->num_hosts,
         .port = options->port,
+        .page_name = options->num_hosts > 0 ? options->hosts[0] : NULL,
         .log = &log,
         .access = &options->access,
         .agents = &agents,

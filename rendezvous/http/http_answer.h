@@ -31,6 +31,7 @@ struct ct_http_source {
     /* Counts the bodies until they are sent; NULL = no limit. Borrowed. */
     struct ct_budget *budget;
     struct ct_page_key *key; /* of the live page; NULL = addresses decide. Borrowed */
+    const char *page_name;   /* under which browsers may ask, beside the host name; NULL = none */
     /* Asks the agent of a worker, as ct_control_ask() does, and withdraws a question. NULL = nobody
      * can be asked. */
     int (*ask)(void *data, int job, int rank, const char *kind, ct_query_fn fn, void *fn_data,

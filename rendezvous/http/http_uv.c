@@ -364,6 +364,12 @@ static bool is_of_page(const struct ct_http *http, struct MHD_Connection *connec
             ct_page_guard_wants_html(header(http, connection, MHD_HTTP_HEADER_ACCEPT)));
 }
 
+static bool is_from_browser(const struct ct_http *http, struct MHD_Connection *connection)
+{
+    return ct_page_guard_is_browser(header(http, connection, MHD_HTTP_HEADER_ACCEPT_LANGUAGE),
+                                    header(http, connection, MHD_HTTP_HEADER_ORIGIN));
+}
+
 static enum MHD_Result send_events(struct ct_http *http, struct MHD_Connection *connection)
 {
     static const struct ct_http_answer answer = {.code = 200, .type = "text/event-stream"};
@@ -411,22 +417,33 @@ static void open_session(const struct ct_http *http, const char *method, const c
     }
 }
 
+/* Says why a browser's request must not be answered; NULL = nothing is wrong with it. */
+static const char *judge_browser(const struct ct_http *http, struct MHD_Connection *connection)
+{
+    char own_name[256] = "";
+    (void)gethostname(own_name, sizeof(own_name) - 1);
+    return ct_page_guard_judge(header(http, connection, MHD_HTTP_HEADER_HOST),
+                               header(http, connection, MHD_HTTP_HEADER_ORIGIN), own_name,
+                               http->source.page_name);
+}
+
+static enum MHD_Result refuse_browser(struct ct_http *http, struct MHD_Connection *connection,
+                                      const char *why)
+{
+    struct ct_http_answer answer = {.code = 0};
+    count_denial(http, connection);
+    ct_http_answer_error(&answer, MHD_HTTP_FORBIDDEN, why);
+    return send_answer(&http->mhd, connection, http->source.budget, &answer);
+}
+
 /* Answers what belongs to the live page, to a peer whose address is admitted. A request that has
  * to wait gets another context. */
 static enum MHD_Result send_page(struct ct_http *http, struct MHD_Connection *connection,
                                  const char *method, const char *path, void **request)
 {
     struct ct_http_answer answer = {.code = 0};
-    char own_name[256] = "";
-    (void)gethostname(own_name, sizeof(own_name) - 1);
     const char *authorization = header(http, connection, MHD_HTTP_HEADER_AUTHORIZATION);
-    const char *wrong =
-        ct_page_guard_judge(header(http, connection, MHD_HTTP_HEADER_HOST),
-                            header(http, connection, MHD_HTTP_HEADER_ORIGIN), own_name);
-    if (wrong != NULL) {
-        count_denial(http, connection);
-        ct_http_answer_error(&answer, MHD_HTTP_FORBIDDEN, wrong);
-    } else if (strcmp(path, "/page/events") == 0 && strcmp(method, "GET") == 0) {
+    if (strcmp(path, "/page/events") == 0 && strcmp(method, "GET") == 0) {
         return send_events(http, connection);
     } else if (strcmp(path, SESSION_PATH) == 0) {
         open_session(http, method, authorization, &answer);
@@ -515,12 +532,19 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
         return MHD_YES;
     }
     const struct peer *peer = peer_of(http, connection);
+    bool admitted = peer != NULL && peer->admitted;
+    bool page = is_of_page(http, connection, path) && method_is_known(method, path);
     http->stats.requests++;
-    if (peer != NULL && peer->admitted && method_is_known(method, path) &&
-        is_of_page(http, connection, path)) {
+    if (admitted && (page || is_from_browser(http, connection))) {
+        wrong = judge_browser(http, connection);
+        if (wrong != NULL) {
+            return refuse_browser(http, connection, wrong);
+        }
+    }
+    if (admitted && page) {
         return send_page(http, connection, method, path, request);
     }
-    ct_http_answer_make(&http->source, peer != NULL && peer->admitted, method, path, &answer);
+    ct_http_answer_make(&http->source, admitted, method, path, &answer);
     if (answer.code == MHD_HTTP_FORBIDDEN) {
         count_denial(http, connection);
     }

@@ -36,14 +36,17 @@ static bool is_address(const char *name)
     return inet_pton(AF_INET, name, bytes) == 1 || inet_pton(AF_INET6, name, bytes) == 1;
 }
 
-const char *ct_page_guard_judge(const char *host, const char *origin, const char *own_name)
+const char *ct_page_guard_judge(const char *host, const char *origin, const char *own_name,
+                                const char *told_name)
 {
     static const char http[] = "http://";
     char name[NAME_MAX_LEN + 1];
     if (host == NULL || !cut_name(host, name)) {
         return "the request has no usable Host header";
     }
-    if (!is_address(name) && strchr(name, '.') != NULL && strcasecmp(name, own_name) != 0) {
+    bool known =
+        strcasecmp(name, own_name) == 0 || (told_name != NULL && strcasecmp(name, told_name) == 0);
+    if (!is_address(name) && strchr(name, '.') != NULL && !known) {
         return "this name is not known to be of this machine; ask by its address";
     }
     if (origin != NULL && (strncmp(origin, http, sizeof(http) - 1) != 0 ||
@@ -51,6 +54,11 @@ const char *ct_page_guard_judge(const char *host, const char *origin, const char
         return "another page has asked";
     }
     return NULL;
+}
+
+bool ct_page_guard_is_browser(const char *accept_language, const char *origin)
+{
+    return accept_language != NULL || origin != NULL;
 }
 
 bool ct_page_guard_wants_html(const char *accept)

@@ -499,6 +499,7 @@ static int open_parts(struct ct_server *server, uv_loop_t *loop, struct ct_liste
         }
     }
     server->pages.key.token = options->agents != NULL ? options->agents->token : NULL;
+    server->pages.name = options->page_name;
     int rc = ct_status_pages_open(&server->pages, loop, options->http_keys, err);
     if (rc != 0) {
         return rc;

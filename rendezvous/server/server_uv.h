@@ -53,7 +53,10 @@ struct ct_server_options {
     /* Peers on this machine must be of this process's user, or root. If the kernel does not tell
      * the user of a connection, all are admitted. */
     bool own_user;
-    bool http_keys;      /* answer GET /keys */
+    bool http_keys; /* answer GET /keys */
+    /* The name of this machine under which its user tells browsers of it, beside its host name.
+     * Borrowed until the server is closed; NULL = none. */
+    const char *page_name;
     const char *journal; /* file that keeps the keys when the process ends; NULL = none */
     const struct ct_server_agents *agents; /* NULL = none are served */
     bool journal_sync; /* and also when the machine crashes: each write waits for the disk */

@@ -180,6 +180,7 @@ int ct_status_pages_open(struct ct_status_pages *pages, uv_loop_t *loop, bool ke
         .data = pages,
         .budget = ct_store_budget(pages->hub->service.store),
         .key = &pages->key,
+        .page_name = pages->name,
         .ask = ask,
         .forget = forget,
     };

@@ -17,8 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Part of a server, which sets `server`, `hub`, `fn`, `data`, `control` and
- * `key.token`. */
+/* Part of a server, which sets `server`, `hub`, `fn`, `data`, `control`, `name` and `key.token`. */
 struct ct_status_pages {
     const struct ct_server *server;
     uv_loop_t *loop;
@@ -26,6 +25,7 @@ struct ct_status_pages {
     ct_status_fn fn; /* may be NULL */
     void *data;
     struct ct_control *control; /* whose agents the live page may ask; may be NULL */
+    const char *name; /* under which browsers may ask, beside the host name; may be NULL */
     int64_t opened_ns;
     struct ct_http *http; /* NULL in a build without HTTP */
     struct ct_http_reserve *reserve;

@@ -95,6 +95,15 @@ class Answers(Page):
                 self.assertEqual(self.ask(path, **HTML, **headers).status, 403, (path, headers))
         self.assertEqual(self.ask("/", **HTML, Host=here, Origin="http://" + here).status, 200)
 
+    def test_a_name_that_points_here_opens_no_page_to_a_browser(self):
+        evil = {"Host": f"evil.example:{self.port}"}
+        for path in ("/status", "/metrics", "/readyz", "/keys"):
+            for browser_says in ({"Accept-Language": "en"}, {"Accept-Language": ""}, {"Origin": "http://evil.example"}):
+                self.assertEqual(self.ask(path, **evil, **browser_says).status, 403, path)
+            # Prometheus may know this machine by any name.
+            self.assertIn(self.ask(path, **evil).status, (200, 404, 503), path)
+        self.assertEqual(self.ask("/status", **{"Accept-Language": "en"}).status, 200)
+
     def test_a_worker_is_shown_by_its_rank(self):
         self.job(1, 2)
         wait_until(lambda: self.ask("/page/rank/0/1").status == 200, "the worker is told of")
@@ -321,6 +330,22 @@ class OfCtrun(Page):
         for bearer in (session["bearer"], "0123456789abcdef" * 2):
             self.assertEqual(self.rank(bearer)["tail"], ["the secret of rank 0"])
         self.assertNotIn("0123456789abcdef", ctrun.err)
+
+    def test_the_name_that_ctrun_was_told_opens_the_page(self):
+        hosts = self.tmp / "hosts"
+        hosts.write_text("127.0.0.1 localhost store.cluster.example\n")
+        mounted = ("unshare", "--mount", "sh", "-c")
+        if self.run_program(*mounted, f"mount --bind {hosts} /etc/hosts").code != 0:
+            self.skipTest("nothing can be mounted here")
+        run = f'mount --bind {hosts} /etc/hosts && exec "$@"'
+        ctrun = self.start(
+            *mounted, run, "sh", testlib.program("ctrun"), "--print-url", "--nnodes", "1", "--nproc-per-node", "1",
+            "--master-addr", "store.cluster.example", "--no-python", "sleep", "600",
+        )  # fmt: skip
+        url = re.search(r"http://(store\.cluster\.example):(\d+)/", ctrun.wait_for("live page:"))
+        self.port = int(url.group(2))
+        for name, code in ((url.group(1), 200), ("cluster.example", 403)):
+            self.assertEqual(self.ask("/", **HTML, Host=f"{name}:{self.port}").status, code, name)
 
     def running(self, *args):
         """A ctrun whose worker has written a line and runs."""

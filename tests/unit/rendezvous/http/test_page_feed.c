@@ -332,6 +332,8 @@ static void test_requests_of_other_pages_and_names_are_refused(void **state)
         {"localhost:29500", NULL, true},
         {"gpu-1", NULL, true},
         {"GPU-7.cluster.example:1", NULL, true},
+        {"a.told.name:29500", "http://a.told.name:29500", true},
+        {"a.told.name.evil.example", NULL, false},
         {"evil.example:29500", NULL, false},
         {"127.0.0.1.evil.example", NULL, false},
         {"gpu-7.cluster.example.evil.example", NULL, false},
@@ -347,14 +349,24 @@ static void test_requests_of_other_pages_and_names_are_refused(void **state)
         {NULL, NULL, false},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        const char *wrong =
-            ct_page_guard_judge(cases[i].host, cases[i].origin, "gpu-7.cluster.example");
+        const char *wrong = ct_page_guard_judge(cases[i].host, cases[i].origin,
+                                                "gpu-7.cluster.example", "a.told.name");
         assert_int_equal(wrong == NULL, cases[i].good);
     }
     char long_name[400];
     memset(long_name, 'a', sizeof(long_name) - 1);
     long_name[sizeof(long_name) - 1] = '\0';
-    assert_non_null(ct_page_guard_judge(long_name, NULL, "x"));
+    assert_non_null(ct_page_guard_judge(long_name, NULL, "x", NULL));
+    assert_non_null(ct_page_guard_judge("a.told.name", NULL, "x", NULL));
+}
+
+static void test_a_browser_tells_its_languages_or_its_page(void **state)
+{
+    (void)state;
+    assert_true(ct_page_guard_is_browser("", NULL));
+    assert_true(ct_page_guard_is_browser("en", NULL));
+    assert_true(ct_page_guard_is_browser(NULL, "null"));
+    assert_false(ct_page_guard_is_browser(NULL, NULL));
 }
 
 static void test_only_browsers_want_html(void **state)
@@ -380,6 +392,7 @@ int main(void)
         cmocka_unit_test(test_curves_keep_the_whole_job),
         cmocka_unit_test(test_requests_of_other_pages_and_names_are_refused),
         cmocka_unit_test(test_only_browsers_want_html),
+        cmocka_unit_test(test_a_browser_tells_its_languages_or_its_page),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,6 +19,11 @@
 /* Two ticks of 10 ms, in which the kernel counts CPU time. */
 #define QUIET_MIN_NS (20 * CT_NS_PER_MS)
 
+/* A rank is starved when it has waited for a CPU for so much of the time since the last sample, and
+ * so many times as long as it had one. A thread that wakes up to look for something waits less. */
+#define STARVED_PERCENT 10
+#define STARVED_FACTOR 4
+
 /* CPU time that warms up a program without a page: an interpreter has read its modules. */
 #define WARM_UP_CPU_NS CT_NS_PER_S
 
@@ -41,9 +46,11 @@ struct ct_hang_rank {
     int64_t slowest_ns; /* the longest step; without a page, the longest time without CPU use */
     int usual;          /* the number of steps measured in slowest_ns */
     bool has_cpu;
-    int64_t cpu_ns;  /* CPU time when it was last found busy, or at the first look */
-    int64_t busy_ns; /* when that was */
-    int known;       /* how many samples in a row had cpu_ns */
+    int64_t cpu_ns;             /* CPU time when it was last found busy, or at the first look */
+    int64_t busy_ns;            /* when that was */
+    int known;                  /* how many samples in a row had cpu_ns */
+    int64_t queued_ns, used_ns; /* of the last sample, if its time is not 0 */
+    int64_t queued_at_ns;
 };
 
 int ct_hang_init(struct ct_hang *hang, int ranks, bool whole_job, int64_t timeout_ns)
@@ -101,6 +108,20 @@ static bool take_cpu(struct ct_hang_rank *rank, const struct ct_hang_sample *sam
     return busy;
 }
 
+/* Has it wanted a CPU since the last sample, and got none? */
+static bool take_queue(struct ct_hang_rank *rank, const struct ct_hang_sample *sample, int64_t now)
+{
+    int64_t queued = sample->queued_ns - rank->queued_ns, used = sample->cpu_ns - rank->used_ns;
+    int64_t span = now - rank->queued_at_ns;
+    bool known = sample->queued_ns >= 0 && sample->cpu_ns >= 0;
+    bool starved = known && rank->queued_at_ns != 0 && queued >= span / 100 * STARVED_PERCENT &&
+                   queued / STARVED_FACTOR >= used;
+    rank->queued_at_ns = known ? now : 0;
+    rank->queued_ns = sample->queued_ns;
+    rank->used_ns = sample->cpu_ns;
+    return starved;
+}
+
 static void take_step(struct ct_hang_rank *rank, const struct ct_progress *page)
 {
     int64_t steps = page->step - rank->page.step;
@@ -133,7 +154,7 @@ static bool take_page(struct ct_hang_rank *rank, const struct ct_hang_sample *sa
 static bool take_sample(struct ct_hang_rank *rank, const struct ct_hang_sample *sample, int64_t now)
 {
     bool busy = take_cpu(rank, sample, now);
-    bool moved;
+    bool starved = take_queue(rank, sample, now), moved;
     if (sample->has_page) {
         moved = take_page(rank, sample) || (busy && works_alone(sample->page.phase));
     } else {
@@ -144,6 +165,7 @@ static bool take_sample(struct ct_hang_rank *rank, const struct ct_hang_sample *
             rank->slowest_ns = now - rank->moved_ns;
         }
     }
+    moved = moved || starved;
     if (moved || rank->moved_ns == 0) {
         rank->moved_ns = now;
     }
@@ -506,7 +528,7 @@ int ct_hang_busy_alone(const struct ct_hang *hang, const struct ct_hang_sample *
             return -1;
         }
         if (now_ns - hang->rank[i].moved_ns < timeout) {
-            if (busy >= 0) {
+            if (busy >= 0 || now_ns - hang->rank[i].busy_ns >= timeout) { /* it may be starved */
                 return -1;
             }
             busy = i;
@@ -534,6 +556,7 @@ bool ct_hang_resume(struct ct_hang *hang, const struct ct_hang_sample *samples, 
     for (int i = 0; i < hang->ranks; i++) {
         struct ct_hang_rank *rank = &hang->rank[i];
         rank->has_cpu = false; /* the next sample is compared with nothing */
+        rank->queued_at_ns = 0;
         if (rank->has_page && samples[i].has_page &&
             (samples[i].page.stamp_ns != rank->page.stamp_ns ||
              samples[i].page.step != rank->page.step ||

@@ -34,7 +34,8 @@
  * find out together (rendezvous/control/hang_vote.h), or nothing is wrong: all ranks evaluate, or
  * write a checkpoint.
  *
- * The time starts anew when a debugger traces a rank, and when ctrun itself was suspended.
+ * The time starts anew when a debugger traces a rank, and when ctrun itself was suspended. A rank
+ * that wants to go on and gets no CPU, because the machine is overloaded, does not stand still.
  */
 #ifndef CT_LAUNCHER_HANG_HANG_H
 #define CT_LAUNCHER_HANG_HANG_H
@@ -63,7 +64,10 @@ struct ct_hang_sample {
     bool has_page;
     struct ct_progress page;
     int64_t cpu_ns; /* CPU time of its process and of all descendants; -1 = not known now */
-    char state;     /* of its process as in /proc/PID/stat; '?' = not known now */
+    /* How long its main thread has waited for a free CPU in all, as /proc/PID/schedstat says; -1 =
+     * not known now */
+    int64_t queued_ns;
+    char state;                    /* of its process as in /proc/PID/stat; '?' = not known now */
     char wchan[CT_HANG_WCHAN_MAX]; /* the kernel function in which it sleeps; "" = not known */
 };
 

@@ -15,6 +15,7 @@
 #include "common/alloc.h"
 #include "common/clock.h"
 #include "common/file.h"
+#include "common/num.h"
 #include "launcher/process/proctree.h"
 
 #include <stdio.h>
@@ -29,6 +30,8 @@
 #define SHARE 100
 
 #define STACK_MAX 8192
+/* Three numbers. */
+#define SCHEDSTAT_MAX 80
 #define STACK_INDENT "    "
 
 struct ct_hang_sampler {
@@ -53,6 +56,25 @@ static int64_t ticks_to_ns(uint64_t ticks)
     return (int64_t)(ticks * (uint64_t)(CT_NS_PER_S / (per_s > 0 ? per_s : 100)));
 }
 
+/* The second number of the file; -1 where the kernel does not keep it. */
+static int64_t read_queued(pid_t pid)
+{
+    char path[48];
+    struct ct_buf text = CT_BUF_INIT;
+    int64_t queued_ns = -1;
+    (void)snprintf(path, sizeof(path), "/proc/%ld/schedstat", (long)pid);
+    if (ct_file_read(path, SCHEDSTAT_MAX, &text, NULL) == 0 && text.len > 0) {
+        char *number = strchr(ct_buf_cstr(&text), ' ');
+        char *end = number != NULL ? strchr(number + 1, ' ') : NULL;
+        if (end != NULL) {
+            *end = '\0';
+            queued_ns = ct_parse_i64(number + 1, 0, INT64_MAX, &queued_ns) == 0 ? queued_ns : -1;
+        }
+    }
+    ct_buf_fini(&text);
+    return queued_ns;
+}
+
 /* A worker leads its session. Its children stay in that session unless they call setsid(2). */
 static void read_cpu(struct ct_hang_sampler *sampler)
 {
@@ -67,6 +89,7 @@ static void read_cpu(struct ct_hang_sampler *sampler)
         }
         sample->state = leader->state;
         sample->cpu_ns = 0;
+        sample->queued_ns = read_queued(sample->pid);
     }
     for (size_t p = 0; p < sampler->tree.count; p++) {
         const struct ct_proctree_entry *entry = &sampler->tree.entries[p];
@@ -127,6 +150,7 @@ static bool take_samples(struct ct_hang_sampler *sampler, int64_t now)
             .has_page = has_page,
             .page = sampler->pages[i],
             .cpu_ns = -1,
+            .queued_ns = -1,
             .state = '?',
         };
         wants_proc = wants_proc || (pid > 0 && ct_hang_wants_proc(&sampler->hang, i, now));

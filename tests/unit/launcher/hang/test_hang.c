@@ -536,6 +536,60 @@ static void a_trickle_is_no_progress_and_work_is(void **state)
     end(&rig);
 }
 
+static void who_waits_for_a_cpu_does_not_stand_still(void **state)
+{
+    (void)state;
+    struct rig rig;
+    begin(&rig, 5 * S, false);
+    burn(&rig, 3);
+    for (int i = 0; i < 100; i++) { /* on an overloaded machine one gets 1 % of a CPU */
+        rig.samples[1].queued_ns += S / 2;
+        rig.samples[1].cpu_ns += S / 100;
+        assert_int_equal(tick(&rig), CT_HANG_NONE);
+        if (i > 5) { /* its stack does not change, but that is no loop */
+            assert_int_equal(ct_hang_busy_alone(&rig.hang, rig.samples, rig.now), -1);
+        }
+    }
+    rig.samples[1].queued_ns = -1; /* the kernel does not tell */
+    assert_int_equal(tick(&rig), CT_HANG_NONE);
+    rig.samples[1].queued_ns = 1000 * S;
+    assert_int_equal(wait_for(&rig, 10), CT_HANG_ALL);
+    end(&rig);
+}
+
+static void who_wakes_up_often_waits_for_no_cpu(void **state)
+{
+    (void)state;
+    struct rig rig;
+    begin(&rig, 5 * S, false);
+    burn(&rig, 3);
+    enum ct_hang_reason reason = CT_HANG_NONE;
+    for (int i = 0; i < 10 && reason == CT_HANG_NONE; i++) {
+        rig.samples[0].queued_ns += S / 20;
+        rig.samples[1].queued_ns += S / 25;
+        rig.samples[1].cpu_ns += S / 100;
+        reason = tick(&rig);
+    }
+    assert_int_equal(reason, CT_HANG_ALL);
+    end(&rig);
+}
+
+static void a_page_that_stands_still_for_want_of_a_cpu(void **state)
+{
+    (void)state;
+    struct rig rig;
+    begin(&rig, 5 * S, true);
+    live(&rig, 1);
+    stamp(&rig, 2, CT_PHASE_COMPUTE, 6);
+    for (int i = 0; i < 20; i++) {
+        rig.samples[2].queued_ns += S;
+        assert_int_equal(tick(&rig), CT_HANG_NONE);
+    }
+    assert_int_equal(wait_for(&rig, 10), CT_HANG_BUSY);
+    assert_int_equal(rig.verdict.local_rank, 2);
+    end(&rig);
+}
+
 static void who_spins_does_not_hide_who_is_stopped(void **state)
 {
     (void)state;
@@ -645,6 +699,9 @@ int main(void)
         cmocka_unit_test(a_program_with_a_page_is_not_doubted),
         cmocka_unit_test(of_sleepers_the_odd_one_is_named),
         cmocka_unit_test(a_trickle_is_no_progress_and_work_is),
+        cmocka_unit_test(who_waits_for_a_cpu_does_not_stand_still),
+        cmocka_unit_test(who_wakes_up_often_waits_for_no_cpu),
+        cmocka_unit_test(a_page_that_stands_still_for_want_of_a_cpu),
         cmocka_unit_test(who_spins_does_not_hide_who_is_stopped),
         cmocka_unit_test(before_life_and_after_death),
         cmocka_unit_test(a_hang_is_described_worker_by_worker),

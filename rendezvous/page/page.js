@@ -6,8 +6,9 @@ const WAITING = 0, STARTING = 1, RUNNING = 2, PARKED = 3, SUCCEEDED = 4, STOPPED
 /* What a running worker is drawn as when it stands out. */
 const BEHIND = 8, QUIET = 9, NOT_PAINTED = 255;
 const STATES = ["waiting", "starting", "running", "parked", "succeeded", "stopped", "failed", "not told"];
-const KINDS = ["waiting (dot)", "starting (arrow)", "running (square)", "parked (dot)", "succeeded (diamond)", "stopped (dash)",
-  "failed (cross)", "not told (dash)", "behind by 2 steps or more (triangle)", "silent (hollow square)"];
+const KINDS = [...STATES, "behind by 2 steps or more", "silent"];
+/* Below this a cell has no room for lines in a shape. */
+const SMALL_CELL = 12;
 const QUIET_S = 10, LAG_SHOWN = 2, ROWS_SHOWN = 200, LABELS_SHOWN = 64;
 const at = (id) => document.getElementById(id);
 const make = (tag, text, kind) => {
@@ -61,7 +62,7 @@ function take(next) {
   if (next.nodes) { nodes = next.nodes; again = true; }
   points.length = Math.min(points.length, next.from);
   points.push(...next.points);
-  if (again) { lay(); drawAll(); } else drawCells(0, next.total);
+  if (again) { lay(); drawAll(); } else { drawCells(0, next.total); drawAlarms(); }
   return true;
 }
 
@@ -74,6 +75,7 @@ let cell = 18, scale = 1, width = 0, colours = {}, labels = [];
 let image = null, pixels = new Uint32Array(0), sprites = [];
 let where = new Int32Array(0), cellX = new Int32Array(0), cellY = new Int32Array(0);
 let painted = new Uint8Array(0); /* what each cell is drawn as */
+let alarms = []; /* by machine, has it a worker that has failed or is silent? */
 
 function readColours() {
   const style = getComputedStyle(document.documentElement);
@@ -85,8 +87,10 @@ function readColours() {
 function readWidths() {
   scale = window.devicePixelRatio || 1;
   width = Math.max(at("grid-box").clientWidth, 200);
-  plots.forEach((plot) => { plot.width = plot.canvas.parentNode.clientWidth || 280; });
+  readPlotWidths();
 }
+
+function readPlotWidths() { plots.forEach((plot) => { plot.width = plot.figure.clientWidth || 280; }); }
 
 /* The machines of all jobs with the cells of each, in the order of ranks. */
 function machines() {
@@ -121,7 +125,7 @@ function lay() {
     const per = Math.min(m.count, fit, !labelled ? fit : m.count > 64 ? Math.ceil(Math.sqrt(1.5 * m.count)) : 8);
     const w = Math.max(per * cell, labelled ? px(90) : 0), h = Math.ceil(m.count / per) * cell + head;
     if (x > 0 && x + w > room) { x = 0; y += tall + gap; tall = 0; }
-    if (labelled) labels.push([m.host, x, y + px(11), w]);
+    if (labelled) labels.push([m.host, x, y + px(11), w, px(16)]);
     for (let c = 0; c < m.count; c++) {
       cellX[m.first + c] = x + (c % per) * cell;
       cellY[m.first + c] = y + head + Math.floor(c / per) * cell;
@@ -150,6 +154,11 @@ function shape(g, kind) {
   g.fillStyle = g.strokeStyle = colours[colour];
   if (kind === RUNNING) g.fillRect(0, 0, d, d);
   else if (kind === BEHIND) { path([.5, 0], [1, 1], [0, 1]); g.fill(); }
+  else if ((kind === QUIET || kind === FAILED) && cell < SMALL_CELL * scale) {
+    /* All of the cell, so that one among thousands is seen; the hole tells the two apart. */
+    g.fillRect(0, 0, cell, cell);
+    if (kind === QUIET) { g.fillStyle = colours.back; g.fillRect(cell * .35, cell * .35, cell * .3, cell * .3); }
+  }
   else if (kind === QUIET) g.strokeRect(scale, scale, d - 2 * scale, d - 2 * scale);
   else if (kind === FAILED) { path([0, 0], [1, 1]); g.stroke(); path([1, 0], [0, 1]); g.stroke(); }
   else if (kind === SUCCEEDED) { path([.5, 0], [1, .5], [.5, 1], [0, .5]); g.fill(); }
@@ -199,18 +208,42 @@ function drawCell(i) {
   drawCells(i, i + 1);
 }
 
+/* The name of a machine with a worker that has failed or is silent has another colour and a mark. */
+function drawLabel(place) {
+  const letter = 6 * scale, [name, x, y, w, tall] = labels[place], text = (alarms[place] ? "\u25B2 " : "") + name;
+  pen.fillStyle = colours.back;
+  pen.fillRect(x, y - Math.round(11 * scale), w, tall - 1);
+  pen.fillStyle = alarms[place] ? colours.bad : colours.faint;
+  pen.font = (alarms[place] ? "bold " : "") + 11 * scale + "px system-ui, sans-serif";
+  pen.fillText(text.length * letter > w ? text.slice(0, Math.floor(w / letter)) + "\u2026" : text, x, y);
+}
+
+function drawAlarms() {
+  const now = new Array(places.length).fill(false);
+  for (let i = 0; i < state.length; i++) { const k = kindOf(i); if (k === FAILED || k === QUIET) now[where[i]] = true; }
+  const changed = labels.map((_, n) => n).filter((n) => now[n] !== alarms[n]);
+  alarms = now;
+  if (changed.length === 0) return;
+  changed.forEach(drawLabel);
+  /* Later cells are copied from the picture in memory, which has to have the names, too. */
+  for (const n of changed) {
+    const [, x, y, w, tall] = labels[n], top = y - Math.round(11 * scale);
+    const part = new Uint32Array(pen.getImageData(x, top, w, tall - 1).data.buffer);
+    for (let v = 0; v < tall - 1; v++) pixels.set(part.subarray(v * w, v * w + Math.min(w, image.width - x)), (top + v) * image.width + x);
+  }
+}
+
 function drawAll() {
-  const letter = 6 * scale;
   makeSprites();
   pen.fillStyle = colours.back;
   pen.fillRect(0, 0, grid.width, grid.height);
-  pen.fillStyle = colours.faint;
-  pen.font = 11 * scale + "px system-ui, sans-serif";
-  for (const [text, x, y, w] of labels) pen.fillText(text.length * letter > w ? text.slice(0, Math.floor(w / letter)) + "\u2026" : text, x, y);
+  labels.forEach((_, n) => drawLabel(n));
+  legendKey = "";
   image = pen.getImageData(0, 0, grid.width, grid.height);
   pixels = new Uint32Array(image.data.buffer);
   painted.fill(NOT_PAINTED);
   drawCells(0, state.length);
+  drawAlarms();
 }
 
 const rankOf = (i) => places[where[i]] ? places[where[i]].rank + i - places[where[i]].first : i;
@@ -254,7 +287,7 @@ grid.addEventListener("keydown", (event) => {
   };
   if (event.ctrlKey || event.altKey || event.metaKey || state.length === 0) return;
   if (moves[event.key]) { choose(moves[event.key]()); event.preventDefault(); }
-  else if (event.key === "Enter" && chosen >= 0) { showFacts(chosen); event.preventDefault(); }
+  else if (event.key === "Enter" && chosen >= 0) { showFacts(chosen).then(() => at("facts-head").focus()); event.preventDefault(); }
   else if (event.key === "Escape") hideFacts();
 });
 grid.addEventListener("click", (event) => {
@@ -303,7 +336,14 @@ at("ask-stack").addEventListener("click", () => {
   });
 });
 
-function hideFacts() { shown = -1; at("facts").hidden = true; }
+function hideFacts() {
+  const inside = at("facts").contains(document.activeElement);
+  shown = -1;
+  at("facts").hidden = true;
+  if (inside) grid.focus();
+}
+at("facts").addEventListener("keydown", (event) => { if (event.key === "Escape") hideFacts(); });
+at("close-facts").addEventListener("click", hideFacts);
 
 function fact(list, name, value) {
   if (value === null || value === undefined || value === "") return;
@@ -312,11 +352,11 @@ function fact(list, name, value) {
 
 function showFacts(i) {
   const place = places[where[i]];
-  if (!place) return;
+  if (!place) return Promise.resolve();
   if (shown !== i) showText("stack", "");
   shown = i;
   const rank = rankOf(i), failure = [...(frame.jobs[place.job].failures || [])].reverse().find((f) => f.rank === rank);
-  ask("/page/rank/" + place.job + "/" + rank).then((answer) => {
+  return ask("/page/rank/" + place.job + "/" + rank).then((answer) => {
     if (shown !== i) return;
     const list = at("facts-list"), w = answer.worker || {}, p = w.progress || {};
     list.replaceChildren();
@@ -331,8 +371,8 @@ function showFacts(i) {
     fact(list, "step", p.step === undefined ? "" : number(p.step));
     fact(list, "against the median", lagText(i) || (p.step === undefined ? "" : "with it"));
     fact(list, "last word", p.age_s === undefined ? "" : seconds(p.age_s) + " ago");
-    fact(list, "loss", p.loss);
-    fact(list, "samples/s", p.samples_per_s);
+    fact(list, "loss", p.loss === undefined ? "" : short(p.loss));
+    fact(list, "samples/s", p.samples_per_s === undefined ? "" : short(p.samples_per_s));
     fact(list, "memory", w.rss_bytes ? bytes(w.rss_bytes) : "");
     if (failure) fact(list, "failure", failure.reason);
     const tail = answer.tail || [];
@@ -372,6 +412,44 @@ function verdict(job) {
     (step ? ", step " + number(job.median_step) : "") + (rate ? ", " + short(rate) + " samples/s" : ""), job.state === "running" ? "good" : ""];
 }
 
+/* A screen reader is told of another verdict, not of each step and second. */
+let spoken = "";
+function speak(text, kind) {
+  const key = kind + text.replace(/(step (?:is )?)[\d,]+/g, "$1").replace(/[\d,.]+[kM]? (s|min|h|steps?|samples)\b/g, "$1");
+  if (key !== spoken) { spoken = key; at("spoken").textContent = text; }
+}
+
+/* Each state that some worker has, with the shape that it is drawn as. */
+let legendKey = "";
+function legend() {
+  const counts = new Uint32Array(KINDS.length);
+  for (let i = 0; i < state.length; i++) counts[kindOf(i)]++;
+  const key = counts.join() + cell;
+  if (key === legendKey || sprites.length === 0) return;
+  legendKey = key;
+  at("legend").replaceChildren(...KINDS.map((name, kind) => {
+    if (counts[kind] === 0) return null;
+    const item = make("li"), picture = make("canvas");
+    picture.width = picture.height = cell;
+    picture.style.width = picture.style.height = Math.min(cell / scale, 14) + "px";
+    picture.setAttribute("aria-hidden", "true");
+    picture.getContext("2d").putImageData(new ImageData(new Uint8ClampedArray(sprites[kind].buffer.slice(0)), cell, cell), 0, 0);
+    item.append(picture, number(counts[kind]) + " " + name);
+    return item;
+  }).filter(Boolean));
+}
+
+/* Who has come and who has not, while machines are awaited. */
+function missing(job) {
+  const names = job.missing_nodes || [], here = nodes.filter((n) => n[0] === 0);
+  const unknown = job.state === "waiting" ? job.min_nodes - here.length - names.length : 0;
+  const lines = [...names];
+  if (unknown > 0) lines.push(plural(unknown, names.length ? "further machine" : "machine") + ", not known by name");
+  at("missing-part").hidden = lines.length === 0;
+  fill(at("missing"), lines);
+  at("here").textContent = here.length ? "Here already: " + here.slice(0, LABELS_SHOWN).map((n) => n[2]).join(", ") + (here.length > LABELS_SHOWN ? ", ..." : "") : "";
+}
+
 function fill(list, lines, kind) {
   if (list.dataset.was === lines.join("\n")) return;
   list.dataset.was = lines.join("\n");
@@ -381,14 +459,14 @@ function fill(list, lines, kind) {
 function words() {
   const job = (frame.jobs || [])[0], [text, kind] = verdict(job), head = at("verdict");
   if (head.textContent !== text) { head.textContent = text; head.className = kind; document.title = text.slice(0, 80) + " - ctrun"; }
+  speak(text, kind);
+  at("keys").hidden = at("table-part").hidden = state.length === 0;
+  at("none").hidden = state.length > 0;
   if (!job) return;
   at("about").textContent = "job " + job.run_id + ", generation " + job.generation + ", " + job.restarts + " of " + plural(job.max_restarts, "restart") +
     " used, " + plural(job.failure_count, "failure") + ", " + plural(nodes.length, "machine") + (frame.jobs.length > 1 ? ", the first of " + frame.jobs.length + " jobs" : "");
-  const counts = new Uint32Array(QUIET + 1);
-  for (let i = 0; i < state.length; i++) counts[kindOf(i)]++;
-  at("legend").textContent = KINDS.map((name, k) => counts[k] ? number(counts[k]) + " " + name : "").filter(Boolean).join(" \u00b7 ");
-  at("missing-part").hidden = !(job.missing_nodes || []).length;
-  fill(at("missing"), job.missing_nodes || []);
+  legend();
+  missing(job);
   if (at("table-part").open) table();
   story(job);
 }
@@ -404,6 +482,12 @@ function table() {
       make("td", String(lag[i])), make("td", quiet[i] > 0 ? seconds(quiet[i] * QUIET_S) : ""));
     rows.push(row);
     i = end;
+    if (rows.length === ROWS_SHOWN && i < state.length) {
+      const more = make("tr"), text = make("td", "and " + plural(state.length - i, "further worker"));
+      text.colSpan = 5;
+      more.append(text);
+      rows.push(more);
+    }
   }
   at("table").replaceChildren(...rows);
 }
@@ -417,6 +501,7 @@ function story(job) {
     list.dataset.was = key;
     list.replaceChildren(...rounds.map((r) => {
       const item = make("li", ""), bar = make("div", undefined, "bar");
+      bar.setAttribute("aria-hidden", "true");
       item.append(make("span", ""), bar);
       bar.append(make("span", undefined, "waited"), make("span"));
       for (const f of (job.failures || []).filter((f) => f.generation === r.generation))
@@ -435,18 +520,22 @@ function story(job) {
 }
 
 /* ---- curves ---- */
-const CURVES = [["loss", 3, (v) => short(v)], ["samples/s", 4, (v) => short(v)], ["share of workers in a collective", 5, (v) => (100 * v).toFixed(0) + " %"], ["running workers", 6, (v) => number(v)],
+const RUNNING_COLUMN = 6;
+const CURVES = [["loss", 3, (v) => short(v)], ["samples/s", 4, (v) => short(v)], ["share of workers in a collective", 5, (v) => (100 * v).toFixed(0) + " %"], ["running workers", RUNNING_COLUMN, (v) => number(v)],
   ["memory of a worker, the mean", 8, (v) => bytes(v * 2 ** 20)], ["memory of the largest worker", 9, (v) => bytes(v * 2 ** 20)]];
 const plots = CURVES.map(([name]) => {
   const figure = make("figure"), canvas = make("canvas"), caption = make("figcaption", name);
   canvas.setAttribute("role", "img");
+  canvas.setAttribute("aria-label", "Curve of " + name);
   figure.append(caption, canvas);
+  figure.hidden = true;
   at("curves").append(figure);
-  return { canvas, caption, width: 280 };
+  return { figure, canvas, caption, width: 280 };
 });
 
 function curve(index) {
-  const [name, column, text] = CURVES[index], { canvas, caption, width } = plots[index], height = 110;
+  const [name, column, text] = CURVES[index], { figure, canvas, caption, width } = plots[index], height = 124;
+  if (figure.hidden) return;
   const g = canvas.getContext("2d");
   const w = Math.round(width * scale), h = Math.round(height * scale);
   if (canvas.width !== w || canvas.height !== h) {
@@ -454,16 +543,17 @@ function curve(index) {
   }
   g.setTransform(scale, 0, 0, scale, 0, 0);
   g.clearRect(0, 0, width, height);
-  const known = points.filter((p) => p[column] !== null), last = known.length ? known[known.length - 1][column] : null;
-  const label = name + (last === null ? ": not told" : ": " + text(last));
+  const known = points.filter((p) => p[column] !== null), label = name + ": " + text(known[known.length - 1][column]);
   if (caption.textContent !== label) { caption.textContent = label; canvas.setAttribute("aria-label", "Curve of " + label); }
   const from = points.length ? points[0][0] : 0, span = Math.max((points.length ? points[points.length - 1][0] : 1) - from, 1e-3);
   const top = known.reduce((m, p) => Math.max(m, p[column]), 0) || 1, low = Math.min(0, known.reduce((m, p) => Math.min(m, p[column]), 0));
-  const px = (t) => (t - from) / span * (width - 2) + 1, py = (v) => height - 3 - (v - low) / (top - low) * (height - 18);
-  g.strokeStyle = colours.edge; g.lineWidth = 1; g.strokeRect(.5, .5, width - 1, height - 1);
+  const floor = height - 14; /* below it are the times */
+  const px = (t) => (t - from) / span * (width - 2) + 1, py = (v) => floor - 3 - (v - low) / (top - low) * (floor - 18);
+  g.strokeStyle = colours.edge; g.lineWidth = 1; g.strokeRect(.5, .5, width - 1, floor - 1);
   g.fillStyle = colours.faint; g.font = "10px system-ui, sans-serif"; g.fillText(text(top), 4, 11);
-  for (let i = 1; i < points.length; i++) if (points[i][1] !== points[i - 1][1]) mark(g, px(points[i][0]), height, colours.mark, [3, 3]);
-  for (const f of ((frame.jobs || [])[0] || {}).failures || []) { const t = f.time - frame.opened; if (t >= from && t <= from + span) mark(g, px(t), height, colours.bad, []); }
+  g.fillText(seconds(span) + " ago", 1, height - 3); g.textAlign = "right"; g.fillText("now", width - 1, height - 3); g.textAlign = "left";
+  for (let i = 1; i < points.length; i++) if (points[i][1] !== points[i - 1][1]) mark(g, px(points[i][0]), floor, colours.mark, [3, 3]);
+  for (const f of ((frame.jobs || [])[0] || {}).failures || []) { const t = f.time - frame.opened; if (t >= from && t <= from + span) mark(g, px(t), floor, colours.bad, []); }
   g.strokeStyle = colours.run; g.lineWidth = 1.5; g.beginPath();
   let down = false;
   for (const p of points) {
@@ -474,7 +564,23 @@ function curve(index) {
   g.stroke();
 }
 
-function drawCurves() { for (let i = 0; i < CURVES.length; i++) curve(i); }
+function drawCurves() {
+  const job = (frame.jobs || [])[0] || {}, told = points.some((p) => p[3] !== null || p[4] !== null), marks = [];
+  let others = false;
+  CURVES.forEach(([, column], i) => { /* one of which nobody has told anything is left out */
+    const none = !points.some((p) => p[column] !== null && (column !== RUNNING_COLUMN || p[column] > 0));
+    others = others || none !== plots[i].figure.hidden;
+    plots[i].figure.hidden = none;
+  });
+  at("curves-part").hidden = plots.every((plot) => plot.figure.hidden);
+  if (others) readPlotWidths();
+  for (let i = 0; i < CURVES.length; i++) curve(i);
+  if (points.some((p, i) => i > 0 && p[1] !== points[i - 1][1])) marks.push("dashed lines: a new generation begins");
+  if ((job.failures || []).some((f) => f.time - frame.opened >= (points[0] || [0])[0])) marks.push("red lines: a failure");
+  const text = [told || job.state === "waiting" || !points.length ? "" : "No worker tells a step or a loss: ctw_progress() does, and so does train.", marks.join("; ")]
+    .filter(Boolean).join(" ");
+  if (at("curves-note").textContent !== text) at("curves-note").textContent = text;
+}
 
 function mark(g, x, height, colour, dash) {
   g.save(); g.strokeStyle = colour; g.setLineDash(dash); g.beginPath(); g.moveTo(x, 0); g.lineTo(x, height); g.stroke(); g.restore();

@@ -49,8 +49,8 @@ class Page(testlib.Case):
             self.skipTest("this build has no HTTP")
         self.daemon, self.port = self.start_ctrdzvd()
 
-    def job(self, nodes, workers, step=1204):
-        agents = fake_job(self.port, nodes, workers, step)
+    def job(self, nodes, workers, step=1204, **more):
+        agents = fake_job(self.port, nodes, workers, step, **more)
         for agent in agents:
             self.addCleanup(agent.close)
         return agents
@@ -446,7 +446,10 @@ class WithBrowser(Page):
 
     def assert_quiet(self):
         """No error on the console, nothing asked of anybody else."""
-        self.assertEqual(self.page.console, [])
+        # The store ends the stream of a viewer that is too slow for it, as on a loaded machine, and the page
+        # asks again.
+        slow = [line for line in self.page.console if line.endswith("/page/events")]
+        self.assertEqual([line for line in self.page.console if line not in slow], [])
         strangers = [u for u in self.page.requests if not re.match(r"data:|about:|" + self.url, u)]
         self.assertEqual(strangers, [])
 
@@ -469,6 +472,8 @@ class InABrowser(WithBrowser):
     def test_a_missing_node_is_named(self):
         self.addCleanup(FakeAgent(self.port, "gpu-0", 4, 2).close)
         self.see("^waiting for 1 of 2 nodes")
+        words = "document.getElementById('missing-part').textContent"
+        self.page.wait_for(f"/1 machine, not known by name/.test({words}) && /Here already: gpu-0/.test({words})", "who is missing")
         self.picture("missing")
         self.assert_quiet()
 
@@ -519,14 +524,41 @@ class InABrowser(WithBrowser):
             self.page.key("Tab", 9)
             seen.append(self.page.run("document.activeElement.id || document.activeElement.textContent"))
         self.assertEqual(seen[:3], ["To the workers", "grid", "The same as a table"])
+        self.assertEqual(self.page.run("document.querySelectorAll('h1[role], h2[role], h3[role]').length"), 0)
         self.page.run("document.getElementById('grid').focus()")
         self.page.key("n", 78)
         self.page.wait_for("/^rank 5 on/.test(document.getElementById('chosen').textContent)", "N")
         self.page.run("document.querySelector('#table-part summary').focus()")
         self.page.key("Enter", 13)
         self.page.wait_for("/0 to 4.*running/.test(document.getElementById('table').textContent)", "the table")
-        unnamed = "[...document.querySelectorAll('canvas')].filter((c) => !c.getAttribute('aria-label')).length"
+        # Enter leads to the facts of a worker, and Escape back to the grid.
+        focus = "document.activeElement.id"
+        self.page.run("document.getElementById('grid').focus()")
+        self.page.key("Enter", 13)
+        self.page.wait_for(focus + " === 'facts-head'", "the facts")
+        self.page.key("Escape", 27)
+        self.page.wait_for(focus + " === 'grid' && document.getElementById('facts').hidden", "the grid")
+        self.page.key("Enter", 13)
+        self.page.wait_for(focus + " === 'facts-head'", "the facts")
+        self.page.run("document.getElementById('close-facts').click()")
+        self.assertTrue(self.page.run("document.getElementById('facts').hidden"))
+        unnamed = "[...document.querySelectorAll('canvas:not([aria-hidden])')].filter((c) => !c.getAttribute('aria-label')).length"
         self.assertEqual(self.page.run(unnamed), 0)
+
+    def test_a_screen_reader_hears_of_verdicts_and_not_of_steps(self):
+        (agent,) = self.job(1, 8)
+        self.see("^training, 8 of 8 workers, step 1,204")
+        spoken = "document.getElementById('spoken').textContent"
+        self.page.wait_for(f"/^training, 8 of 8 workers/.test({spoken})", "the verdict is spoken")
+        before = self.page.run(spoken)
+        for worker in agent.workers:
+            worker.update(step=1205, rate=299000)
+        agent.beat()
+        self.page.wait_for(f"/step 1,205, 299k/.test({VERDICT})", "the next step")
+        self.assertEqual(self.page.run(spoken), before)
+        agent.workers[3].update(age_ms=40000)
+        agent.beat()
+        self.page.wait_for(f"/^rank 3 on gpu-0 has said nothing/.test({spoken})", "another verdict")
 
     def test_texts_and_shapes_have_contrast(self):
         """WCAG 2: text has 4.5, shapes have 3 against the background."""
@@ -582,7 +614,7 @@ class Pictures(WithBrowser):
 
     def setUp(self):
         super().setUp()
-        self.page.size(960, 600)
+        self.page.size(960, 640)
 
     def train(self, agents, seconds=15):
         """The job goes on for some seconds, so that there are curves."""
@@ -599,8 +631,8 @@ class Pictures(WithBrowser):
 
     def test_healthy(self):
         agents = self.job(2, 4)
-        self.see("^training")
         self.train(agents)
+        self.see("^training")
         self.picture("page-healthy")
 
     def test_missing(self):
@@ -610,8 +642,8 @@ class Pictures(WithBrowser):
 
     def test_failure(self):
         agents = self.job(2, 4)
-        self.see("^training")
         self.train(agents)
+        self.see("^training")
         line = "ValueError: the batch of rank 5 is empty"
         agents[1].fail(1, "process 1001 exited with code 3", line + "\n")
         self.page.wait_for(f"/rank 5/.test({VERDICT})", "the verdict")
@@ -622,12 +654,19 @@ class Pictures(WithBrowser):
         self.picture("page-failure")
 
     def test_hang(self):
-        agents = self.job(2, 4)
-        self.see("^training")
-        agents[0].workers[3]["age_ms"] = 40000
+        agents = self.job(2, 4, queries=True)
+        self.train(agents)
+        agents[0].workers[3].update(age_ms=40000, phase="collective")
         self.train(agents, 6)
+        self.see("^rank 3")
+        texts = ["stderr:\nepoch 3: step 1414, loss 0.985\n", "rank 3 is at train.py:88 in step, inside all_reduce\n"]
+        helper = threading.Thread(target=lambda: [agents[0].answer(text) for text in texts])
+        helper.start()
         self.page.run("choose(3), showFacts(3)")
-        self.page.wait_for("/Rank 3/.test(document.getElementById('facts-head').textContent)", "facts")
+        self.page.wait_for("/epoch 3/.test(document.getElementById('tail').textContent)", "its lines")
+        self.page.run("document.getElementById('ask-stack').click()")
+        self.page.wait_for("/train.py:88/.test(document.getElementById('stack').textContent)", "its stack")
+        helper.join(DEADLINE)
         self.picture("page-hang")
 
     def test_many(self):

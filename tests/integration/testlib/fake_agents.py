@@ -97,9 +97,9 @@ class FakeAgent:
         self.sock.close()
 
 
-def fake_job(port, nodes, workers, step=1204):
+def fake_job(port, nodes, workers, step=1204, **more):
     """A job whose workers all run."""
-    agents = [FakeAgent(port, f"gpu-{n}", workers, nodes) for n in range(nodes)]
+    agents = [FakeAgent(port, f"gpu-{n}", workers, nodes, **more) for n in range(nodes)]
     # Node rank 0 serves before the others hear of the world.
     for agent in sorted(agents, key=lambda a: (len(a.host), a.host)):
         agent.start(step)

@@ -86,7 +86,8 @@ void ct_live_line_progress(const struct ct_progress *pages, const bool *valid, i
         /* The values of the lowest rank that tells them: they are mostly those of the whole job. */
         facts->loss = isfinite(facts->loss) ? facts->loss : page->loss;
         facts->rate = isfinite(facts->rate) ? facts->rate : page->rate;
-        facts->eta_s = isfinite(facts->eta_s) ? facts->eta_s : time_left(page);
+        /* The job ends with its last rank; fmax() passes over a rank that does not tell. */
+        facts->eta_s = fmax(facts->eta_s, time_left(page));
     }
     find_slowest(pages, valid, count, now_ns, facts);
 }

@@ -90,6 +90,14 @@ static void it_shows_what_is_told_and_no_more(void **state)
     ct_live_line_progress(pages, valid, 2, NOW, &facts);
     assert_line(&facts, WIDE,
                 "ctrun: step 1,204 of 2,204, loss 0.4312, 312k samples/s, 8 min left");
+    /* The other one needs twice the time. */
+    pages[1].total = 2204;
+    pages[1].turns = 51;
+    pages[1].first_ns = NOW - 50 * CT_NS_PER_S;
+    ct_live_line_progress(pages, valid, 2, NOW, &facts);
+    assert_line(&facts, WIDE,
+                "ctrun: step 1,204 of 2,204, loss 0.4312, 312k samples/s, 17 min left");
+    pages[1].total = 0;
     pages[0].total = 1000; /* nonsense: it is behind that already */
     ct_live_line_progress(pages, valid, 2, NOW, &facts);
     assert_line(&facts, WIDE, "ctrun: step 1,204, loss 0.4312, 312k samples/s, 0 s left");

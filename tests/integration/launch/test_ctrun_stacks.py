@@ -258,6 +258,28 @@ class WorkerServer(http.server.BaseHTTPRequestHandler):
         pass
 
 
+class HostileServer(socketserver.BaseRequestHandler):
+    """What a worker may have put in the place of PyTorch's: nothing, bytes without sense, 1 GB, or a stack
+    with characters that a terminal would obey."""
+
+    def handle(self):
+        if self.server.way == "nothing":
+            while self.request.recv(4096):
+                pass
+            return
+        self.request.recv(4096)
+        frame = 'Thread 0x1 (most recent call first):\n  File "/srv/\x1b]0;x\x07\u202eevil.py", line 5 in <b>f\n'
+        bodies = {"garbage": os.urandom(100000), "a gigabyte": b"x" * 65536, "a terminal": frame.encode()}
+        body = bodies[self.server.way]
+        length = 1 << 30 if self.server.way == "a gigabyte" else len(body)
+        try:
+            self.request.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % length)
+            for _ in range(length // len(body)):
+                self.request.sendall(body)
+        except OSError:
+            pass
+
+
 @unittest.skipUnless(os.environ.get("HAVE_HTTP") == "1", "this build has no HTTP")
 class Ask(testlib.Case):
     def setUp(self):
@@ -267,9 +289,9 @@ class Ask(testlib.Case):
         # Tells its socket; the test listens there in its place.
         self.worker = self.script("worker.py", "import os, sys, time\nprint(os.environ['TORCH_WORKER_SERVER_SOCKET'], flush=True)\ntime.sleep(1000)\n")
 
-    def serve(self, path):
-        server = socketserver.ThreadingUnixStreamServer(path, WorkerServer)
-        server.daemon_threads = True
+    def serve(self, path, handler=WorkerServer, way=None):
+        server = socketserver.ThreadingUnixStreamServer(path, handler)
+        server.daemon_threads, server.way = True, way
         threading.Thread(target=server.serve_forever, daemon=True).start()
         self.addCleanup(server.server_close)
         self.addCleanup(server.shutdown)
@@ -292,6 +314,27 @@ class Ask(testlib.Case):
         self.assertRegex(result.out, r"  rank [01] is at served.py:5 in f\n")
         self.assertRegex(result.out, r"  no stack of rank [01]\n")
         self.assertRegex(result.out, r"  stack of rank [01], from PyTorch's worker server:\n")
+
+    def test_worker_servers_that_mean_harm(self):
+        worker = self.script("hostile.py", "import os, time\nprint(os.environ['TORCH_WORKER_SERVER_SOCKET'], flush=True)\n"
+                             "while True:\n    time.sleep(0.1)\n    if os.path.exists(__file__ + '.go'):\n"
+                             "        print('nothing is lost')\n        break\n")  # fmt: skip
+        job = self.start_ctrun("-n", "4", "--master-port", self.port, worker)
+        wait_until(lambda: job.out.count("worker_server.sock") == 4, "all workers run")
+        paths = dict(line[1:].split("] ") for line in job.out.splitlines())
+        for rank, way in enumerate(("garbage", "nothing", "a gigabyte", "a terminal")):
+            self.serve(paths[str(rank)], HostileServer, way)
+        result = wait_until(lambda: (r := self.stacks()).code == 0 and r, "the job is told of")
+        self.assertIn("  no stack of ranks 0-2\n", result.out)
+        self.assertRegex(result.out, r"  rank 3 is at \?\]0;x\?+evil\.py:5 in <b>f\n")
+        self.assertNotRegex(result.out + result.err, "[\x1b\x07\u202e]")
+        with open(f"/proc/{job.pid}/status", encoding="ascii") as status:
+            peak_kb = int(next(line for line in status if line.startswith("VmHWM:")).split()[1])
+        if os.environ["SANITIZE"] == "none":
+            self.assertLess(peak_kb, 128 << 10)
+        self.script("hostile.py.go", "")
+        end = job.wait()
+        self.assertEqual((end.code, end.out.count("nothing is lost")), (0, 4), end)
 
     def test_without_the_token_nobody_is_asked(self):
         token = self.tmp / "token"

@@ -88,12 +88,33 @@ int ct_stack_add_frame(struct ct_stack *stack, struct ct_stack_text function,
 
 /* ---- what a user reads ----------------------------------------------------------------------- */
 
+/* Is it a source of glibc? Distributions build it in its own folder, so that paths begin there, or
+ * in one that has its name. Their lines are known where its debug information is installed, which
+ * comes along with gdb. */
+static bool is_of_c_library(const char *file)
+{
+    static const char *const folders[] = {"./csu/",    "./elf/",    "./io/",     "./libio/",
+                                          "./malloc/", "./math/",   "./misc/",   "./nptl/",
+                                          "./posix/",  "./rt/",     "./signal/", "./socket/",
+                                          "./stdlib/", "./string/", "./time/",   "./termios/"};
+    if (strstr(file, "/sysdeps/") != NULL || strstr(file, "/glibc-") != NULL) {
+        return true;
+    }
+    file += file[0] == '.' && file[1] == '.'; /* "../nptl/", too */
+    for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
+        if (strncmp(file, folders[i], strlen(folders[i])) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool is_own(const struct ct_stack *stack, const struct ct_stack_frame *frame)
 {
     static const char *const others[] = {"/site-packages/", "/dist-packages/", "/lib/python",
                                          "<frozen ", "<string>"};
     if (!stack->python) {
-        return frame->line > 0;
+        return frame->line > 0 && !is_of_c_library(frame->file);
     }
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
         if (strstr(frame->file, others[i]) != NULL) {

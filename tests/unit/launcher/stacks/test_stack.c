@@ -130,6 +130,24 @@ static void test_eu_stacks_frames_are_read(void **state)
                    "> thread 43:\n>   __poll\n");
 }
 
+static void test_lines_of_the_c_library_are_not_the_users(void **state)
+{
+    (void)state;
+    static const char *const sources[] = {
+        "../sysdeps/nptl/futex-internal.h", "./nptl/pthread_mutex_lock.c", "../nptl/nptl.c",
+        "/build/glibc-1a2b/glibc-2.31/io/x.c", "./misc/../sysdeps/unix/syscall-template.S"};
+    for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]); i++) {
+        char text[300];
+        (void)snprintf(text, sizeof(text),
+                       "TID 42:\n#0  0x1 lock\n    %s:146:2\n#1  0x2 work\n    work.c:8:2\n"
+                       "#2  0x3 main\n    work.c:9:2\n#3  0x4 start\n    ../csu/start.c:1:1\n",
+                       sources[i]);
+        assert_where(ct_stack_parse_native, text, "work.c:8 in work, inside lock");
+    }
+    assert_where(ct_stack_parse_native, "#0  0x1 f\n    ./io.c:3:1\n", "io.c:3 in f");
+    assert_where(ct_stack_parse_native, "#0  0x1 f\n    ../nptl/only.c:3:1\n", "only.c:3 in f");
+}
+
 static void test_text_without_a_frame_is_refused(void **state)
 {
     (void)state;
@@ -219,6 +237,7 @@ int main(void)
         cmocka_unit_test(test_py_spys_json_is_read),
         cmocka_unit_test(test_gdbs_frames_are_read),
         cmocka_unit_test(test_eu_stacks_frames_are_read),
+        cmocka_unit_test(test_lines_of_the_c_library_are_not_the_users),
         cmocka_unit_test(test_text_without_a_frame_is_refused),
         cmocka_unit_test(test_odd_frames_are_taken_as_far_as_they_go),
         cmocka_unit_test(test_too_much_is_cut_and_said),

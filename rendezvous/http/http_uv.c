@@ -436,6 +436,17 @@ static enum MHD_Result refuse_browser(struct ct_http *http, struct MHD_Connectio
     return send_answer(&http->mhd, connection, http->source.budget, &answer);
 }
 
+/* May this peer see what workers have written, and where they stand? In a job with a token, whoever
+ * has it or a link; else not the other users of this machine, who see the status only. */
+static bool is_trusted(const struct ct_http *http, struct MHD_Connection *connection)
+{
+    const struct ct_page_key *key = http->source.key;
+    const struct peer *peer = peer_of(http, connection);
+    bool has_token = key != NULL && key->token != NULL;
+    return (has_token || (peer != NULL && peer->ours)) &&
+           ct_page_key_admits(key, header(http, connection, MHD_HTTP_HEADER_AUTHORIZATION));
+}
+
 /* Answers what belongs to the live page, to a peer whose address is admitted. A request that has
  * to wait gets another context. */
 static enum MHD_Result send_page(struct ct_http *http, struct MHD_Connection *connection,
@@ -448,19 +459,17 @@ static enum MHD_Result send_page(struct ct_http *http, struct MHD_Connection *co
     } else if (strcmp(path, SESSION_PATH) == 0) {
         open_session(http, method, authorization, &answer);
     } else if (strncmp(path, CT_PAGE_ASK_PATH, sizeof(CT_PAGE_ASK_PATH) - 1) == 0) {
-        bool trusted = ct_page_key_admits(http->source.key, authorization);
-        struct ct_page_ask *ask =
-            must_be_post(method, &answer)
-                ? ct_page_ask_begin(&http->asks, connection, path, trusted, &answer)
-                : NULL;
+        struct ct_page_ask *ask = must_be_post(method, &answer)
+                                      ? ct_page_ask_begin(&http->asks, connection, path,
+                                                          is_trusted(http, connection), &answer)
+                                      : NULL;
         if (ask != NULL) {
             *request = ask;
             give_time(http, peer_of(http, connection)); /* it may have been idle before */
             return MHD_YES;
         }
     } else if (strncmp(path, CT_PAGE_RANK_PATH, sizeof(CT_PAGE_RANK_PATH) - 1) == 0) {
-        bool trusted = ct_page_key_admits(http->source.key, authorization);
-        ct_page_rank_answer(&http->source, trusted, path, &answer);
+        ct_page_rank_answer(&http->source, is_trusted(http, connection), path, &answer);
     } else if (strcmp(path, "/page/data") == 0) {
         ct_page_live_data(http->live, &answer);
     } else if (strcmp(path, "/") == 0) {

@@ -179,6 +179,28 @@ def resident_kib(pid):
         return int(re.search(r"VmHWM:\s+(\d+)", status.read()).group(1))
 
 
+# Asks for what a worker has written and where it stands, as this user.
+ASKER = """
+import encodings.idna, http.client, json, os, sys, time
+port, user = map(int, sys.argv[1:])
+os.setgroups([])
+os.setgid(user)
+os.setuid(user)
+
+def ask(method, path):
+    c = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    c.request(method, path)
+    answer = c.getresponse()
+    return answer.status, answer.read()
+
+while ask("GET", "/page/rank/0/0")[0] != 200:
+    time.sleep(0.05)
+for path in ("/page/ask/output/0/0", "/page/ask/stack/0/0"):
+    print(path, ask("POST", path)[0])
+print("locked" if json.loads(ask("GET", "/page/rank/0/0")[1])["locked"] else "open")
+"""
+
+
 @unittest.skipIf(os.geteuid() != 0, "needs root, to be two users")
 class OtherUsers(testlib.Case):
     def start_job(self, *options, **kwargs):
@@ -211,6 +233,19 @@ class OtherUsers(testlib.Case):
         self.assertNotIn("your ranks", result.err)
         if os.environ.get("SANITIZE", "none") == "none":
             self.assertLess(resident, RESIDENT_MAX_KIB)
+
+    @unittest.skipUnless(os.environ.get("HAVE_HTTP") == "1", "this build has no HTTP")
+    def test_another_user_sees_no_output_and_no_stack_of_a_worker(self):
+        job = self.start_job("-n", "2")
+        port = self.port_of(job)
+        answers = {}
+        for user in (NOBODY, 0):
+            said = self.run_program(sys.executable, "-c", ASKER, port, user, deadline=60)
+            self.assertEqual(said.code, 0, said)
+            answers[user] = said.out.split()
+        self.assertEqual(answers[NOBODY], ["/page/ask/output/0/0", "403", "/page/ask/stack/0/0", "403", "locked"])
+        self.assertEqual(answers[0], ["/page/ask/output/0/0", "200", "/page/ask/stack/0/0", "200", "open"])
+        self.assertEqual(self.end(job).code, 0)
 
     def test_another_user_with_an_address_of_this_machine_is_refused(self):
         own = own_address()

@@ -6,6 +6,8 @@
 
 #include "launcher/stacks/stack.h"
 
+#include <stdio.h>
+
 /* As PyTorch 2.15's worker server printed it. */
 static const char faulthandler[] =
     "Current thread 0x00007f3646f266c0 (most recent call first):\n"

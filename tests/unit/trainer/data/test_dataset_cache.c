@@ -105,6 +105,7 @@ static void tell_again(int rank, void *data)
         CHECK(ct_dataset_load_shared("synthetic", job, &again, NULL) == 0);
         CHECK(again.cache.bytes != NULL);
         ct_dataset_fini(&again);
+        CHECK(again.cache.bytes == NULL); /* or each generation would map the set again */
         atomic_store(&board->looked, 2);
     }
     ct_dataset_fini(&set);

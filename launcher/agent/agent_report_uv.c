@@ -123,6 +123,7 @@ void ct_agent_report_failure(struct ct_agent_run *run)
     const struct ct_agent_failure *known = &run->agent.failure;
     const struct ct_report_worker *worker = &run->workers.list[known->local_rank].report;
     bool nobody = known->end.kind == CT_END_ALL_HUNG;
+    bool barred = ct_worker_end_is_barred(&known->end, &run->job->options->no_restart_on);
     struct timespec now;
     (void)clock_gettime(CLOCK_REALTIME, &now);
     ct_failure_fini(&run->report.failure);
@@ -133,8 +134,8 @@ void ct_agent_report_failure(struct ct_agent_run *run)
         .rank = nobody ? -1 : run->worker_env.first_rank + known->local_rank,
         .local_rank = nobody ? -1 : known->local_rank,
         .pid = nobody ? 0 : worker->pid,
-        .exit_code = ct_worker_end_exit_code(&known->end),
-        .permanent = !ct_worker_end_may_restart(&known->end),
+        .exit_code = barred ? CT_EXIT_NO_REQUEUE : ct_worker_end_exit_code(&known->end),
+        .permanent = barred || !ct_worker_end_may_restart(&known->end),
         .early = failed_early(&run->workers.list[known->local_rank], known->local_rank,
                               &run->workers.progress, ct_clock_now(NULL)),
         .time_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / CT_NS_PER_MS,
@@ -162,6 +163,9 @@ static void fill_report(const struct ct_agent_run *run, struct ct_report_worker 
         .restarts = run->report.story.restarts,
         .max_restarts = run->job->options->max_restarts,
         .will_restart = run->agent.will_restart,
+        .barred =
+            run->agent.failure.known &&
+            ct_worker_end_is_barred(&run->agent.failure.end, &run->job->options->no_restart_on),
         .shutdown_timeout_ms = run->job->options->shutdown_timeout_ms,
         .tail = "",
         .strays = run->workers.stopped.strays,

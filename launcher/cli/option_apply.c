@@ -25,7 +25,12 @@ static const char *const start_methods[] = {"spawn", "fork", "forkserver"};
 static const char *const event_log_handlers[] = {"null", "console", "dynamic_rendezvous"};
 
 /* Each option has one bit in ct_options.given_by_flag and given_by_env. */
-_Static_assert(CT_OPT_REFUSED < 64, "one more word of bits is needed");
+_Static_assert(CT_OPT_REFUSED < 64 * CT_OPTION_WORDS, "one more word of bits is needed");
+
+static uint64_t bit_of(enum ct_option_id id)
+{
+    return UINT64_C(1) << ((unsigned)id % 64);
+}
 
 static bool is_env(const char *origin)
 {
@@ -324,6 +329,10 @@ static int apply_special(const struct ct_option_spec *spec, const char *origin, 
         return read_choice(origin, value, event_log_handlers, err);
     case CT_OPT_PREEMPT_SIGNAL:
         return read_signal(origin, value, &options->preempt_signal, err);
+    case CT_OPT_NO_RESTART_ON:
+        return ct_code_set_parse(value, &options->no_restart_on, err) == 0
+                   ? 0
+                   : ct_err_wrap(err, "%s", origin);
     case CT_OPT_PRINT_COMPLETION:
         return read_shell(origin, value, &options->completion, err);
     case CT_OPT_REFUSED:
@@ -379,8 +388,8 @@ static void forget(const struct ct_option_spec *spec, struct ct_options *options
     } else if (id == CT_OPT_MASTER_ADDR) {
         options->master_addr[0] = '\0';
     }
-    options->given_by_env &= ~(UINT64_C(1) << id);
-    options->given_by_flag &= ~(UINT64_C(1) << id);
+    options->given_by_env[id / 64] &= ~bit_of(id);
+    options->given_by_flag[id / 64] &= ~bit_of(id);
 }
 
 int ct_option_apply(const struct ct_option_spec *spec, const char *origin, const char *value,
@@ -392,16 +401,15 @@ int ct_option_apply(const struct ct_option_spec *spec, const char *origin, const
     }
     int rc = apply(spec, origin, value, options, err);
     if (rc == 0) {
-        *(is_env(origin) ? &options->given_by_env : &options->given_by_flag) |= UINT64_C(1)
-                                                                                << spec->id;
+        uint64_t *given = is_env(origin) ? options->given_by_env : options->given_by_flag;
+        given[spec->id / 64] |= bit_of(spec->id);
     }
     return rc;
 }
 
 enum ct_given ct_option_given(const struct ct_options *options, enum ct_option_id id)
 {
-    uint64_t bit = UINT64_C(1) << id;
-    return (options->given_by_flag & bit) != 0  ? CT_GIVEN_FLAG
-           : (options->given_by_env & bit) != 0 ? CT_GIVEN_ENV
-                                                : CT_GIVEN_NOT;
+    return (options->given_by_flag[id / 64] & bit_of(id)) != 0  ? CT_GIVEN_FLAG
+           : (options->given_by_env[id / 64] & bit_of(id)) != 0 ? CT_GIVEN_ENV
+                                                                : CT_GIVEN_NOT;
 }

@@ -70,6 +70,10 @@ const struct ct_option_spec ct_option_table[] = {
      "how often to restart all workers after one of them failed. Default 0",
      .topic = CT_HELP_RESTART, .brief = "how often to restart the workers",
      NUMBER(max_restarts, 0, INT_MAX)},
+    {CT_OPT_NO_RESTART_ON, 0, false, "no-restart-on", "CODE|SIGNAL,...",
+     "exit codes (3, 64-78) and signals (SIGSEGV) of a worker after which the\n"
+     "job ends with 119 instead of restarting",
+     .ctrun_only = true, .topic = CT_HELP_RESTART},
     {CT_OPT_SHUTDOWN_TIMEOUT, 0, false, "shutdown-timeout", "SECONDS",
      "how long a worker may take to stop, before it is killed. Default:\n"
      "TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30",

@@ -18,12 +18,16 @@
 #include "launcher/cli/completion.h"
 #include "launcher/cli/rdzv_conf.h"
 #include "launcher/cli/redirects.h"
+#include "launcher/util/code_set.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
 /* The most workers on one machine that launch times were measured with. */
 #define CT_WORKERS_MAX 4096
+
+/* Words with one bit for each option. */
+#define CT_OPTION_WORDS 2
 
 enum ct_nproc_kind {
     CT_NPROC_COUNT, /* as many as `nproc` */
@@ -68,7 +72,8 @@ enum ct_given {
  * ct_options_parse(). Where struct ct_resolved has a field of the same name, read that one, because
  * it is the decided value. Strings are borrowed from argv and the environment. */
 struct ct_options {
-    uint64_t given_by_env, given_by_flag; /* bits by enum ct_option_id; see ct_option_given() */
+    /* Bits by enum ct_option_id; see ct_option_given(). */
+    uint64_t given_by_env[CT_OPTION_WORDS], given_by_flag[CT_OPTION_WORDS];
     enum ct_nproc_kind nproc_kind;
     int nproc;
     bool standalone;
@@ -105,6 +110,7 @@ struct ct_options {
     const char *report;           /* file for the report of the job; NULL = none */
     const char *trace;            /* file for the trace of this machine; NULL = none */
     int max_restarts;
+    struct ct_code_set no_restart_on; /* ends of a worker after which no restart follows */
     int64_t shutdown_timeout_ms;
     int64_t hang_timeout_ns; /* -1 = off, 0 = auto */
     enum ct_on_hang on_hang;

@@ -367,6 +367,12 @@ int ct_report_failure(const struct ct_report *report, struct ct_buf *out)
         return ct_buf_status(out);
     }
     bool restart_left = report->restarts < report->max_restarts;
+    if (report->barred) {
+        ct_buf_addf(out,
+                    CT_REPORT_PREFIX "--no-restart-on excludes a restart after this: the job "
+                                     "ends with %d\n",
+                    CT_EXIT_NO_REQUEUE);
+    }
     if (restart_left && failed->end.kind == CT_END_EXITED && failed->end.final) {
         ct_buf_addf(out, CT_REPORT_PREFIX "rank %d says that a restart cannot help: the job ends\n",
                     failed->rank);

@@ -20,6 +20,11 @@ bool ct_worker_end_may_restart(const struct ct_worker_end *end)
     return end->kind != CT_END_NOT_STARTED && !end->final;
 }
 
+bool ct_worker_end_is_barred(const struct ct_worker_end *end, const struct ct_code_set *barred)
+{
+    return !ct_worker_end_is_success(end) && ct_code_set_has(barred, ct_worker_end_exit_code(end));
+}
+
 bool ct_worker_end_by_another(const struct ct_worker_end *end)
 {
     static const int sent[] = {SIGKILL, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};

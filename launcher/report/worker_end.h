@@ -8,6 +8,7 @@
 #include "common/buf.h"
 #include "common/err.h"
 #include "common/exit_code.h"
+#include "launcher/util/code_set.h"
 
 #include <stdbool.h>
 
@@ -36,6 +37,9 @@ struct ct_worker_end {
 
 /* Can a restart help? A program that cannot be executed will not become executable by itself. */
 bool ct_worker_end_may_restart(const struct ct_worker_end *end);
+
+/* Does --no-restart-on name it? It does if it has ctrun's exit code for this end. */
+bool ct_worker_end_is_barred(const struct ct_worker_end *end, const struct ct_code_set *barred);
 
 /* Was it ended by a signal that others send, and not by one that its own error causes? */
 bool ct_worker_end_by_another(const struct ct_worker_end *end);

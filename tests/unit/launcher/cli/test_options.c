@@ -48,6 +48,9 @@ static void show(const struct ct_options *o, char *out, size_t size)
         o->endpoint.has_port ? o->endpoint.port : -1);
     ADD(o->local_addr[0] != '\0', "local=%s ", o->local_addr);
     ADD(o->max_restarts != 0, "restarts=%d ", o->max_restarts);
+    ADD(ct_code_set_has(&o->no_restart_on, 139), "barred=%d%d%d ",
+        ct_code_set_has(&o->no_restart_on, 3), ct_code_set_has(&o->no_restart_on, 4),
+        ct_code_set_has(&o->no_restart_on, 139));
     ADD(o->shutdown_timeout_ms != 30000, "timeout=%d ", (int)o->shutdown_timeout_ms);
     ADD(ct_redirects_any(&o->redirects), "r=%u%u ", ct_redirects_of(&o->redirects, 0),
         ct_redirects_of(&o->redirects, 1));
@@ -111,6 +114,10 @@ static const struct row rows[] = {
     {{"-mV"}, {NULL}, NULL, "module version timeout=-1 "},
     {{"--nproc-per", "2", "x"}, {NULL}, NULL, "n=2 : x"},
     {{"--max-r", "1", "x"}, {NULL}, NULL, "restarts=1 : x"},
+    {{"--no-restart-on", "3,SIGSEGV", "x"}, {NULL}, NULL, "barred=101 : x"},
+    {{"x"}, {"PET_NO_RESTART_ON=139"}, NULL, "barred=001 : x"},
+    {{"--no-restart-on", "", "x"}, {NULL}, "--no-restart-on: '' is neither", NULL},
+    {{"--no-restart-on", "SEGV", "x"}, {NULL}, "--no-restart-on: 'SEGV' is neither", NULL},
     {{"--local-ranks-filter", "0, 4095", "x"}, {NULL}, NULL, "shown=101 : x"},
     {{"--shutdown-timeout", "0", "x"}, {NULL}, NULL, "timeout=0 : x"},
     {{"--role", "trainer", "x"}, {NULL}, NULL, "role=trainer : x"},

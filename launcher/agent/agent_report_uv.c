@@ -24,6 +24,7 @@
 #include "launcher/report/causes.h"
 #include "launcher/report/report_file.h"
 #include "launcher/util/environ.h"
+#include "rendezvous/wire/json_fields.h"
 
 #include <signal.h>
 #include <stdarg.h>
@@ -118,6 +119,25 @@ static bool failed_early(const struct ct_worker *worker, int local_rank,
     return !killed && !stepped && now_ns - worker->started_ns < CT_NS_PER_S;
 }
 
+/* Returns the steps that workers here have completed in this generation. */
+static struct ct_steps steps_here(const struct ct_agent_run *run)
+{
+    struct ct_steps steps = {0};
+    for (int i = 0; i < run->workers.count; i++) {
+        struct ct_progress progress;
+        if (!ct_progress_reader_read(&run->workers.progress, i, ct_clock_now(NULL), &progress) ||
+            progress.turns == 0) {
+            continue;
+        }
+        int64_t last = progress.step < CT_JSON_INT_MAX ? progress.step : CT_JSON_INT_MAX;
+        int64_t first = last > progress.turns ? last - progress.turns : 0;
+        steps.first = !steps.any || first < steps.first ? first : steps.first;
+        steps.last = last > steps.last ? last : steps.last;
+        steps.any = true;
+    }
+    return steps;
+}
+
 void ct_agent_report_failure(struct ct_agent_run *run)
 {
     const struct ct_agent_failure *known = &run->agent.failure;
@@ -138,6 +158,7 @@ void ct_agent_report_failure(struct ct_agent_run *run)
         .permanent = barred || !ct_worker_end_may_restart(&known->end),
         .early = failed_early(&run->workers.list[known->local_rank], known->local_rank,
                               &run->workers.progress, ct_clock_now(NULL)),
+        .steps = steps_here(run),
         .time_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / CT_NS_PER_MS,
     };
     (void)snprintf(run->report.failure.host, sizeof(run->report.failure.host), "%s",
@@ -404,6 +425,11 @@ void ct_agent_report_job(struct ct_agent_run *run)
         run->report.story.several_nodes || (run->report.story.worlds == 0 && run->agent.over);
     if (to_tell && !told_elsewhere && ct_job_story_text(&run->report.story, &end, &text) == 0) {
         say(run->output, &text);
+    }
+    /* Of a job of one node only why no restart followed is still to be told. */
+    if (!to_tell && end.exit_code != 0 && end.signo == 0 && run->agent.over &&
+        run->report.story.why[0] != '\0') {
+        ct_agent_report_say(run->output, "the job ends: %s", run->report.story.why);
     }
     if (path != NULL && ct_report_file_write(path, &run->report.story, &end, &err) != 0) {
         ct_log(&run->log, CT_LOG_WARNING, "%s", err.text);

@@ -244,6 +244,7 @@ static void fill_join(struct ct_agent_run *run)
     join->max_nodes = resolved->max_nodes;
     join->spares = options->spares;
     join->max_restarts = options->max_restarts;
+    join->limits = options->limits;
     join->settle_ms = options->rdzv_conf.settle_ms;
     join->join_ms = options->rdzv_conf.join_ms;
     join->heartbeat_ms = options->rdzv_conf.heartbeat_ms;

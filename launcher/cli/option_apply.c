@@ -329,6 +329,8 @@ static int apply_special(const struct ct_option_spec *spec, const char *origin, 
         return read_choice(origin, value, event_log_handlers, err);
     case CT_OPT_PREEMPT_SIGNAL:
         return read_signal(origin, value, &options->preempt_signal, err);
+    case CT_OPT_RESTART_BUDGET:
+        return ct_option_restart_budget(origin, value, &options->limits, err);
     case CT_OPT_NO_RESTART_ON:
         return ct_code_set_parse(value, &options->no_restart_on, err) == 0
                    ? 0

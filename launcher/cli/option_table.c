@@ -70,6 +70,15 @@ const struct ct_option_spec ct_option_table[] = {
      "how often to restart all workers after one of them failed. Default 0",
      .topic = CT_HELP_RESTART, .brief = "how often to restart the workers",
      NUMBER(max_restarts, 0, INT_MAX)},
+    {CT_OPT_RESTART_BUDGET, 0, false, "restart-budget", "N/TIME",
+     "at most N restarts in any window of TIME, as in 10/24h or 3/30m.\n"
+     "Without --max-restarts there is no other limit",
+     .ctrun_only = true, .topic = CT_HELP_RESTART},
+    {CT_OPT_MAX_NO_PROGRESS, 0, false, "max-no-progress", "N",
+     "end the job with 119 after N failed generations in a row that reached\n"
+     "no new step; only if the program reports steps. Default 0: off",
+     .ctrun_only = true, .topic = CT_HELP_RESTART,
+     NUMBER(limits.max_no_progress, 0, CT_RESTARTS_ROW_MAX)},
     {CT_OPT_NO_RESTART_ON, 0, false, "no-restart-on", "CODE|SIGNAL,...",
      "exit codes (3, 64-78) and signals (SIGSEGV) of a worker after which the\n"
      "job ends with 119 instead of restarting",

@@ -78,6 +78,57 @@ int ct_option_hang_stacks(const char *origin, const char *value, int *out, struc
     return 0;
 }
 
+/* Reads a time with or without a unit. Returns 0 if it is none or out of range. */
+static int64_t read_window_ms(const char *text)
+{
+    static const struct {
+        char unit;
+        double ms;
+    } units[] = {{'s', 1000}, {'m', 60000}, {'h', 3600000}, {'d', 86400000}};
+    char number[CT_OPTION_NUMBER_MAX];
+    size_t len = strlen(text);
+    double scale = 3600000, value;
+    if (len == 0 || len >= sizeof(number)) {
+        return 0;
+    }
+    memcpy(number, text, len + 1);
+    for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
+        if (number[len - 1] == units[i].unit) {
+            scale = units[i].ms;
+            number[len - 1] = '\0';
+            break;
+        }
+    }
+    if (ct_parse_double(number, 0, (double)CT_RESTARTS_WINDOW_MAX_MS / scale, &value) != 0) {
+        return 0;
+    }
+    return (int64_t)(value * scale);
+}
+
+int ct_option_restart_budget(const char *origin, const char *value, struct ct_restart_limits *out,
+                             struct ct_err *err)
+{
+    char number[CT_OPTION_NUMBER_MAX];
+    const char *slash = strchr(value, '/');
+    size_t len = slash != NULL ? (size_t)(slash - value) : sizeof(number);
+    int restarts = 0;
+    int64_t window_ms = 0;
+    if (len < sizeof(number)) {
+        memcpy(number, value, len);
+        number[len] = '\0';
+        window_ms = read_window_ms(slash + 1);
+    }
+    if (window_ms < 1000 || ct_parse_int(number, 1, CT_RESTARTS_WINDOW_MAX, &restarts) != 0) {
+        return ct_err_set(err, CT_EINVAL,
+                          "%s: '%.64s' is not N/TIME with 1 to %d restarts in 1s to 365d, such as "
+                          "10/24h",
+                          origin, value, CT_RESTARTS_WINDOW_MAX);
+    }
+    out->window_restarts = restarts;
+    out->window_ms = window_ms;
+    return 0;
+}
+
 int ct_option_slow_factor(const char *origin, const char *value, double *out, struct ct_err *err)
 {
     char number[CT_OPTION_NUMBER_MAX];

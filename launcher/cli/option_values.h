@@ -6,6 +6,7 @@
 #define CT_LAUNCHER_CLI_OPTION_VALUES_H
 
 #include "common/err.h"
+#include "rendezvous/control/restarts.h"
 
 #include <stdint.h>
 
@@ -24,6 +25,11 @@ CT_MUST_CHECK int ct_option_word(const char *origin, const char *value, const ch
 /* Seconds, also with a fraction, or "off" (0), in milliseconds. CT_EINVAL. */
 CT_MUST_CHECK int ct_option_hang_stacks(const char *origin, const char *value, int *out,
                                         struct ct_err *err);
+
+/* "N/TIME": restarts in a window. A time without a unit is in hours; units are s, m, h and d.
+ * CT_EINVAL. */
+CT_MUST_CHECK int ct_option_restart_budget(const char *origin, const char *value,
+                                           struct ct_restart_limits *out, struct ct_err *err);
 
 /* A number of at least 1.5, or "off" (0). CT_EINVAL. */
 CT_MUST_CHECK int ct_option_slow_factor(const char *origin, const char *value, double *out,

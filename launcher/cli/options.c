@@ -15,6 +15,7 @@
 #include "launcher/util/signals.h"
 
 #include <ctype.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -277,6 +278,10 @@ int ct_options_parse(char *const *argv, char *const *env, struct ct_options *out
     rc = apply_torchrun_variables(env, &options, err);
     if (rc != 0) {
         return rc;
+    }
+    if (options.limits.window_restarts > 0 &&
+        ct_option_given(&options, CT_OPT_MAX_RESTARTS) == CT_GIVEN_NOT) {
+        options.max_restarts = INT_MAX; /* the budget is the only limit */
     }
     rc = options.standalone ? apply_standalone(&options, err) : 0;
     if (rc != 0) {

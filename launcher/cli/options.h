@@ -19,6 +19,7 @@
 #include "launcher/cli/rdzv_conf.h"
 #include "launcher/cli/redirects.h"
 #include "launcher/util/code_set.h"
+#include "rendezvous/control/restarts.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -110,6 +111,7 @@ struct ct_options {
     const char *report;           /* file for the report of the job; NULL = none */
     const char *trace;            /* file for the trace of this machine; NULL = none */
     int max_restarts;
+    struct ct_restart_limits limits;
     struct ct_code_set no_restart_on; /* ends of a worker after which no restart follows */
     int64_t shutdown_timeout_ms;
     int64_t hang_timeout_ns; /* -1 = off, 0 = auto */

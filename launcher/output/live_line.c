@@ -9,6 +9,7 @@
 #include "common/clock.h"
 #include "common/text.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -213,6 +214,7 @@ void ct_live_line(const struct ct_live_facts *facts, size_t columns, char out[CT
         add(&line, "%d of %d workers run", facts->alive, facts->workers);
     }
     if (facts->max_restarts > 0 && facts->restarts > 0) {
-        add(&line, "restart %d of %d", facts->restarts, facts->max_restarts);
+        add(&line, facts->max_restarts < INT_MAX ? "restart %d of %d" : "restart %d",
+            facts->restarts, facts->max_restarts);
     }
 }

@@ -9,6 +9,7 @@
 
 #include "common/text.h"
 #include <inttypes.h>
+#include <limits.h>
 #include <signal.h>
 #include <string.h>
 
@@ -362,8 +363,11 @@ int ct_report_failure(const struct ct_report *report, struct ct_buf *out)
     add_consequences(report, out);
     if (report->will_restart) {
         /* Not "all workers": some may live on in place (launcher/worker/order_writer.h). */
-        ct_buf_addf(out, CT_REPORT_PREFIX "restarting the job (restart %d of %d)\n",
-                    report->restarts + 1, report->max_restarts);
+        ct_buf_addf(out, CT_REPORT_PREFIX "restarting the job (restart %d", report->restarts + 1);
+        if (report->max_restarts < INT_MAX) { /* else --restart-budget is the only limit */
+            ct_buf_addf(out, " of %d", report->max_restarts);
+        }
+        ct_buf_addf(out, ")\n");
         return ct_buf_status(out);
     }
     bool restart_left = report->restarts < report->max_restarts;

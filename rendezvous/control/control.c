@@ -195,6 +195,9 @@ static int add_parts(cJSON *object, const struct ct_msg *msg)
         ct_json_write_fields(object, &stands_field, 1, on, msg) != 0) {
         return CT_ENOMEM;
     }
+    if (msg->type == CT_MSG_JOIN && ct_restart_limits_to_json(&msg->join.limits, object) != 0) {
+        return CT_ENOMEM;
+    }
     if ((msg->type == CT_MSG_FAILED || ((on & HAS_FAILURE) != 0 && msg->has_failure)) &&
         (ct_failure_to_json(&msg->failure, &part) != 0 || add_item(object, "failure", part) != 0)) {
         return CT_ENOMEM;
@@ -292,6 +295,7 @@ static int read_parts(const cJSON *object, struct ct_msg *out, struct ct_err *er
     if (out->type == CT_MSG_JOIN) {
         int rc = read_optional(object, &queries_field, out, err);
         rc = rc == 0 ? read_optional(object, &stands_field, out, err) : rc;
+        rc = rc == 0 ? ct_restart_limits_from_json(object, &out->join.limits, err) : rc;
         if (rc != 0) {
             return rc;
         }

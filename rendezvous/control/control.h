@@ -29,6 +29,7 @@
 #include "rendezvous/control/failure_history.h"
 #include "rendezvous/control/hang_vote.h"
 #include "rendezvous/control/query.h"
+#include "rendezvous/control/restarts.h"
 #include "rendezvous/control/stands.h"
 #include "rendezvous/control/worker_rows.h"
 
@@ -115,6 +116,7 @@ struct ct_msg_join {
                              last_call_timeout */
     int64_t join_ms;      /* how long a world may take to form; join_timeout */
     int64_t heartbeat_ms; /* silence of an agent that counts as its death */
+    struct ct_restart_limits limits;
 };
 
 struct ct_msg_world {

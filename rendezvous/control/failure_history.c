@@ -28,7 +28,7 @@ static const char *const kinds[] = {
 };
 _Static_assert(sizeof(enum ct_failure_kind) == sizeof(int), "CT_JSON_NAME stores an int");
 
-enum { PLAIN = 1, LONG_TEXTS = 2 };
+enum { PLAIN = 1, LONG_TEXTS = 2, STEPS = 4 };
 
 #define AT(member) offsetof(struct ct_failure, member)
 static const struct ct_json_field failure_fields[] = {
@@ -45,6 +45,9 @@ static const struct ct_json_field failure_fields[] = {
     {PLAIN, "early", CT_JSON_BOOL, AT(early), 0, 0, 0, NULL},
     {PLAIN, "time_ms", CT_JSON_I64, AT(time_ms), 0, 0, CT_JSON_INT_MAX, NULL},
     {PLAIN, "what", CT_JSON_CUT, AT(what), CT_FAILURE_WHAT_MAX, 0, 0, NULL},
+    /* These are absent if no step was completed, and in the messages of an older ctrun. */
+    {STEPS, "first_step", CT_JSON_I64, AT(steps.first), 0, 0, CT_JSON_INT_MAX, NULL},
+    {STEPS, "last_step", CT_JSON_I64, AT(steps.last), 0, 0, CT_JSON_INT_MAX, NULL},
     {LONG_TEXTS, "tail", CT_JSON_OWNED, AT(tail), CT_FAILURE_TEXT_MAX, 0, 0, NULL},
     {LONG_TEXTS, "message", CT_JSON_OWNED, AT(message), CT_FAILURE_TEXT_MAX, 0, 0, NULL},
     {LONG_TEXTS, "traceback", CT_JSON_OWNED, AT(traceback), CT_FAILURE_TEXT_MAX, 0, 0, NULL},
@@ -138,6 +141,7 @@ static size_t text_bytes(const struct ct_failure *failure)
 
 static int write_failure(cJSON *object, const struct ct_failure *failure, unsigned long mask)
 {
+    mask |= failure->steps.any ? STEPS : 0;
     return ct_json_write_fields(object, failure_fields, FAILURE_FIELDS, mask, failure);
 }
 
@@ -232,8 +236,12 @@ int ct_failure_from_json(const struct cJSON *json, struct ct_failure *out, struc
     if (!cJSON_IsObject(json)) {
         return ct_err_set(err, CT_EFORMAT, "a failure must be an object");
     }
-    int rc = ct_json_read_fields(json, failure_fields, FAILURE_FIELDS, PLAIN | LONG_TEXTS, &failure,
-                                 err);
+    unsigned long mask = PLAIN | LONG_TEXTS;
+    if (cJSON_GetObjectItemCaseSensitive(json, "first_step") != NULL) {
+        failure.steps.any = true;
+        mask |= STEPS;
+    }
+    int rc = ct_json_read_fields(json, failure_fields, FAILURE_FIELDS, mask, &failure, err);
     if (rc != 0) {
         ct_failure_fini(&failure);
         return rc;

@@ -96,7 +96,13 @@ struct ct_members {
     int unstarted, unfinished; /* members of the world */
     bool any_finished;
     bool charged; /* this generation has used one of the budget */
+    bool judged;  /* it has been counted whether this generation made progress */
     bool will_restart;
+    struct ct_restarts counts; /* what is counted against the job's limits */
+    /* Why no restart follows although some are left, and the exit code then; "" and 0 = they are
+     * used up, or the failure says so itself. */
+    char no_restart[CT_FAILURE_WHAT_MAX];
+    int no_restart_code;
     struct ct_member *server; /* node rank 0 of the world, while it is there */
     char master_addr[CT_HOST_MAX];
     uint16_t master_port;

@@ -37,7 +37,8 @@ static int check_values(const struct ct_msg_join *join, struct ct_err *err)
                           join->host, join->workers, CT_MAX_NODE_WORKERS);
     }
     if (join->workers < 1 || join->node_rank < -1 || join->max_restarts < 0 ||
-        join->heartbeat_ms < 1 || join->heartbeat_ms > CT_CONTROL_MAX_MS || join->settle_ms < 0 ||
+        !ct_restart_limits_are_sound(&join->limits) || join->heartbeat_ms < 1 ||
+        join->heartbeat_ms > CT_CONTROL_MAX_MS || join->settle_ms < 0 ||
         join->settle_ms > CT_CONTROL_MAX_MS || join->join_ms < 0 ||
         join->join_ms > CT_CONTROL_MAX_MS) {
         return ct_err_set(err, CT_EINVAL, "node %s joins with numbers out of range", join->host);
@@ -70,6 +71,11 @@ static int check_same(const struct ct_msg_join *job, const struct ct_msg_join *j
             err, CT_EINVAL,
             "node %s says --max-restarts %d, the job was begun with --max-restarts %d", join->host,
             join->max_restarts, job->max_restarts);
+    }
+    const char *option = ct_restart_limits_differ(&job->limits, &join->limits);
+    if (option != NULL) {
+        return ct_err_set(err, CT_EINVAL, "node %s says another %s than the job was begun with",
+                          join->host, option);
     }
     return 0;
 }

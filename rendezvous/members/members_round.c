@@ -17,6 +17,7 @@
 #include "rendezvous/members/members_rank.h"
 #include "rendezvous/members/members_wait.h"
 
+#include <inttypes.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -100,7 +101,9 @@ static void form_world(struct ct_members *m, int64_t now_ns)
     m->world_size = members_rank_workers(m->sorted, n);
     m->generation++;
     m->node_count = m->last_node_count = m->unstarted = m->unfinished = n;
-    m->any_finished = m->charged = false;
+    m->any_finished = m->charged = m->judged = false;
+    m->no_restart[0] = '\0';
+    m->no_restart_code = 0;
     m->server = m->sorted[0];
     m->master_addr[0] = '\0';
     m->master_port = 0;
@@ -303,7 +306,8 @@ static void end_stopping(struct ct_members *m, int64_t now_ns)
         ct_sm_move(&m->sm, STATE_GATHERING, "all have stopped", now_ns);
         begin_gathering(m, pause_ms(m, first), now_ns);
     } else {
-        end_job(m, first != NULL ? first->exit_code : CT_EXIT_NODE_LOST, "", now_ns);
+        int code = first != NULL ? first->exit_code : CT_EXIT_NODE_LOST;
+        end_job(m, m->no_restart_code != 0 ? m->no_restart_code : code, m->no_restart, now_ns);
     }
 }
 
@@ -346,13 +350,67 @@ static void stop_world(struct ct_members *m, const char *why, bool will_restart,
 
 /* Takes one restart from the budget. Returns false if none is left. A generation uses one at most,
  * because further failures in it are consequences of the first. */
-static bool take_restart(struct ct_members *m)
+static bool take_restart(struct ct_members *m, int64_t now_ns)
 {
-    if (!m->charged && m->restarts < m->job.max_restarts) {
-        m->restarts++;
-        m->charged = true;
+    char window[CT_RESTARTS_WINDOW_TEXT];
+    if (m->charged || m->restarts >= m->job.max_restarts) {
+        return m->charged;
     }
-    return m->charged;
+    if (!ct_restarts_allowed(&m->counts, &m->job.limits, now_ns / CT_NS_PER_MS)) {
+        (void)snprintf(m->no_restart, sizeof(m->no_restart),
+                       "no restart is left in this window of time (--restart-budget %s)",
+                       ct_restart_limits_window(&m->job.limits, window));
+        return false;
+    }
+    ct_restarts_take(&m->counts, now_ns / CT_NS_PER_MS);
+    m->restarts++;
+    m->charged = true;
+    return true;
+}
+
+/* Adds what the last beats say to the steps of a failure. A beat does not say where its worker
+ * began, so it counts only if it is beyond all steps so far. */
+static struct ct_steps steps_of_world(const struct ct_members *m, const struct ct_failure *failure)
+{
+    struct ct_steps steps = failure->steps;
+    int64_t high = m->counts.stepped ? m->counts.high : 0;
+    EACH_MEMBER(m, pos)
+    {
+        const struct ct_member *member = MEMBER_OF(pos, link);
+        for (int i = 0; member->in_world && i < member->num_rows; i++) {
+            const struct ct_worker_row *row = &member->rows[i];
+            if (row->generation != m->generation || row->phase == CT_ROW_UNTOLD ||
+                row->step <= high) {
+                continue;
+            }
+            if (!steps.any) {
+                steps = (struct ct_steps){true, row->step, row->step};
+            }
+            steps.last = row->step > steps.last ? row->step : steps.last;
+        }
+    }
+    return steps;
+}
+
+/* Counts once in a generation whether it has made progress. Returns true if it is the last one of
+ * too many without; the job ends then. */
+static bool is_stuck(struct ct_members *m, const struct ct_failure *failure)
+{
+    int max = m->job.limits.max_no_progress;
+    if (max > 0 && !m->judged) {
+        const struct ct_steps steps = steps_of_world(m, failure);
+        m->judged = true;
+        (void)ct_restarts_judge(&m->counts, &steps);
+    }
+    if (max == 0 || m->counts.no_progress < max) {
+        return false;
+    }
+    (void)snprintf(m->no_restart, sizeof(m->no_restart),
+                   "%d generations in a row came no further than step %" PRId64
+                   " (--max-no-progress %d)",
+                   m->counts.no_progress, m->counts.high, max);
+    m->no_restart_code = CT_EXIT_NO_REQUEUE;
+    return true;
 }
 
 void members_round_failed(struct ct_members *m, struct ct_member *member,
@@ -363,11 +421,12 @@ void members_round_failed(struct ct_members *m, struct ct_member *member,
     failure->kind = CT_FAILURE_WORKER;
     failure->node_rank = member->node_rank;
     failure->exit_code = failure->exit_code != 0 ? failure->exit_code : 1;
+    bool stuck = m->preempted == 0 && is_stuck(m, failure);
     (void)snprintf(failure->host, sizeof(failure->host), "%s", member->host);
     (void)snprintf(failure->address, sizeof(failure->address), "%s", members_address(member));
     members_history_describe(failure, why, sizeof(why));
     bool first = members_history_record(m, failure, happened_ns);
-    bool again = m->preempted == 0 && !permanent && take_restart(m);
+    bool again = m->preempted == 0 && !permanent && !stuck && take_restart(m, now_ns);
     if (members_state(m) != STATE_STOPPING) {
         stop_world(m, why, again, now_ns);
         return;
@@ -405,9 +464,10 @@ void members_round_stopped(struct ct_members *m, struct ct_member *member, int64
 
 /* May another generation follow the loss of a node? It uses no restart if the job can go on with
  * the nodes that are there. */
-static bool may_go_on(struct ct_members *m)
+static bool may_go_on(struct ct_members *m, const struct ct_failure *loss, int64_t now_ns)
 {
-    return members_elastic(m) || m->count >= m->job.min_nodes || take_restart(m);
+    return !is_stuck(m, loss) &&
+           (members_elastic(m) || m->count >= m->job.min_nodes || take_restart(m, now_ns));
 }
 
 /* Called when a member of the world is lost; `was` is a copy of it. */
@@ -427,12 +487,12 @@ static void lost_of_world(struct ct_members *m, const struct ct_member *was,
     case STATE_RUNNING:
         /* A node whose workers have all finished is needed only if it has the workers' store. */
         if (!was->finished || serves) {
-            stop_world(m, why, may_go_on(m), now_ns);
+            stop_world(m, why, may_go_on(m, failure, now_ns), now_ns);
         }
         break;
     case STATE_STOPPING:
         m->unclean = m->unclean || !was->finished;
-        m->will_restart = m->will_restart && (m->preempted != 0 || may_go_on(m));
+        m->will_restart = m->will_restart && (m->preempted != 0 || may_go_on(m, failure, now_ns));
         if (!was->stopped && --m->to_stop == 0) {
             end_stopping(m, now_ns);
         }

@@ -332,6 +332,7 @@ static void begin(struct sim *sim)
         .max_nodes = scenario->max_nodes,
         .spares = scenario->spares,
         .max_restarts = scenario->max_restarts,
+        .limits = scenario->limits,
         .settle_ms = 1000,
         .join_ms = 20000,
         .heartbeat_ms = HEARTBEAT_MS,

@@ -23,6 +23,7 @@ struct sim_scenario {
     int nodes; /* that come at the beginning */
     int workers;
     int min_nodes, max_nodes, spares, max_restarts;
+    struct ct_restart_limits limits;
     bool wishes;      /* nodes ask for their index as node rank */
     int faults;       /* things that go wrong, at most; the first ones of the seed */
     int64_t span_ns;  /* in which they do */
@@ -95,6 +96,7 @@ struct sim_channel {
 struct sim_round {
     int node_count, world_size, told, stops, workers_told;
     int server;                /* channel of node rank 0 */
+    int64_t restart_ns;        /* when it was decided that it is charged for a restart */
     bool failed;               /* a worker of it has, and it was stopped for that */
     int64_t served_ns;         /* the core knows that rank 0 serves; 0 = it does not */
     unsigned char taken[1024]; /* bit per node rank, 8192 and more are only counted */

@@ -156,6 +156,24 @@ void sim_check_finish(struct sim *sim, int channel)
     check(sim, l->left || l->agent.lost, "it goes without a word", channel);
 }
 
+/* In no window of time are there more restarts after failures than the limit allows. */
+static void check_window(struct sim *sim, int channel, const struct ct_msg *msg)
+{
+    const struct ct_restart_limits *limits = &sim->scenario.limits;
+    struct sim_round *round = &sim->rounds[sim->newest >= 0 ? sim->newest : 0];
+    int within = 0;
+    if (limits->window_restarts == 0 || !msg->will_restart || !round->failed ||
+        round->restart_ns != 0) {
+        return;
+    }
+    round->restart_ns = sim->now;
+    for (int i = 0; i <= sim->newest; i++) {
+        int64_t at = sim->rounds[i].restart_ns;
+        within += at != 0 && sim->now - at < limits->window_ms * SIM_MS;
+    }
+    check(sim, within <= limits->window_restarts, "too many restarts in a window of time", channel);
+}
+
 /* ---- what the core says --------------------------------------------------------------------- */
 
 void sim_check_sent(struct sim *sim, int channel, const struct ct_msg *msg)
@@ -168,6 +186,7 @@ void sim_check_sent(struct sim *sim, int channel, const struct ct_msg *msg)
         check(sim, msg->generation == l->told_generation, "stopped without a world", channel);
         check(sim, l->stopped_generation < msg->generation, "stopped twice", channel);
         l->stopped_generation = msg->generation;
+        check_window(sim, channel, msg);
         sim->rounds[sim->newest >= 0 ? sim->newest : 0].stops++;
     } else if (msg->type == CT_MSG_OVER) {
         check(sim, !sim->over || sim->over_code == msg->exit_code, "two ends", channel);

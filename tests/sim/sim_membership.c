@@ -43,6 +43,10 @@ static struct sim_scenario random_scenario(uint64_t seed)
                              ? scenario.max_nodes
                              : 1 + (int)sim_random(&random, (uint64_t)scenario.max_nodes);
     scenario.nodes = scenario.min_nodes + (int)sim_random(&random, 4);
+    if (sim_random(&random, 2) == 0) {
+        scenario.limits.window_restarts = 1 + (int)sim_random(&random, 2);
+        scenario.limits.window_ms = 1000 + (int64_t)sim_random(&random, 20000);
+    }
     return scenario;
 }
 

@@ -27,7 +27,7 @@ class Bash(testlib.Case):
 
     def test_options_are_offered(self):
         self.assertEqual(self.offers("--rdzv-e"), ["--rdzv-endpoint"])
-        self.assertEqual(self.offers("-n", "2", "--max"), ["--max-restarts"])
+        self.assertEqual(self.offers("-n", "2", "--max-re"), ["--max-restarts"])
         self.assertNotIn("--run-path", self.offers("--"))
         self.assertIn("--standalone", self.offers("-m", "--"))
         self.assertEqual(self.offers("--rdzv_e"), ["--rdzv-endpoint"])
@@ -89,7 +89,7 @@ class Zsh(testlib.Case):
 
     def test_options_are_offered(self):
         self.assertEqual(self.offers("--rdzv-e"), "--rdzv-endpoint=")
-        self.assertEqual(self.offers("-n", "2", "--max"), "-n 2 --max-restarts=")
+        self.assertEqual(self.offers("-n", "2", "--max-re"), "-n 2 --max-restarts=")
         self.assertEqual(self.offers("--run-p"), "--run-p")
         self.assertEqual(self.offers("--rdzv_e"), "--rdzv-endpoint=")
         self.assertEqual(self.offers("--rdzv_backend", "c"), "--rdzv_backend c10d ")

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Restarts that know when to stop: which ends are not retried, how often, and with what pauses."""
 
+import json
+
 import testlib
 
 
@@ -29,6 +31,88 @@ class NotRetried(testlib.Case):
             self.assertEqual((result.code, result.out), (2, ""), result)
             self.assert_one_line(result.err)
             self.assertIn("--no-restart-on", result.err)
+
+
+# Completes steps of the progress page (common/progress_page.h) and fails. Argument n is for generation
+# n, the last one for all that follow: "FIRST-LAST", or "none".
+STEPS = """
+import os, struct, sys, time
+plan = sys.argv[1:]
+mine = plan[min(int(os.environ["CTRUN_GENERATION"]), len(plan) - 1)]
+path, offset = os.environ["CTRUN_PROGRESS"].rsplit(":", 1)
+if mine != "none":
+    first, last = map(int, mine.split("-"))
+    with open(path, "r+b", buffering=0) as page:
+        page.seek(int(offset))
+        page.write(struct.pack("<IIQq", 0x31505443, last - first, last << 8 | 2, time.monotonic_ns()))
+sys.exit(7)
+"""
+
+
+class NoProgress(testlib.Case):
+    def restarts(self, *plan, limit="3", most="20"):
+        script = self.script("steps.py", STEPS)
+        report = self.tmp / "report.json"
+        result = self.ctrun(
+            "-n", 2, "--max-restarts", most, "--max-no-progress", limit, "--report", report, script, *plan
+        )
+        return result, json.loads(report.read_text())
+
+    def test_a_crash_that_comes_back_ends_the_job_after_n(self):
+        result, report = self.restarts("0-150")
+        self.assertEqual(result.code, 119, result)
+        self.assertEqual(report["generation"], 3, report)  # one that reached it, three that came no further
+        self.assertEqual(report["first_failure"]["last_step"], 150, report)
+        self.assertEqual(result.err.count("restarting the job"), 3, result)
+        said = [line for line in result.err.splitlines() if "--max-no-progress" in line]
+        self.assertEqual(
+            said, ["ctrun: the job ends: 3 generations in a row came no further than step 150 (--max-no-progress 3)"]
+        )
+
+    def test_generations_without_a_step_count_once_steps_were_seen(self):
+        result, report = self.restarts("0-9", "none", limit="2")
+        self.assertEqual((result.code, report["generation"]), (119, 2), result)
+
+    def test_a_program_without_steps_keeps_all_its_restarts(self):
+        result, report = self.restarts("none", limit="1", most="2")
+        self.assertEqual((result.code, report["generation"]), (7, 2), result)
+
+    def test_progress_and_going_back_are_no_standstill(self):
+        plan = ("0-10", "0-10", "5-11", "5-11", "2-6", "2-7", "3-6")
+        result, report = self.restarts(*plan, limit="2", most="6")
+        self.assertEqual((result.code, report["generation"]), (7, 6), result)
+
+
+class Budget(testlib.Case):
+    def test_so_many_restarts_in_a_time(self):
+        result = self.ctrun("--restart-budget", "2/1h", "sh", "-c", "exit 7")
+        self.assertEqual(result.code, 7, result)
+        self.assertIn("restarting the job (restart 2)\n", result.err)
+        self.assertEqual(result.err.count("restarting the job"), 2, result)
+        self.assertIn("--restart-budget 2/1h", result.err)
+
+    def test_both_limits_hold(self):
+        result = self.ctrun("--restart-budget", "5/1h", "--max-restarts", "1", "sh", "-c", "exit 7")
+        self.assertEqual(result.code, 7, result)
+        self.assertIn("no restarts are left (--max-restarts 1)", result.err)
+        self.assertNotIn("--restart-budget", result.err)
+
+    def test_the_window_moves_on(self):
+        # The pauses after early failures are longer than this window.
+        result = self.ctrun(
+            "--restart-budget", "2/1s", "sh", "-c", "[ $CTRUN_GENERATION = 4 ] || exit 7"
+        )
+        self.assertEqual(result.code, 0, result)
+
+    def test_garbage_is_one_clear_line(self):
+        for option, value in (
+            ("--restart-budget", "x"), ("--restart-budget", "1/0s"), ("--restart-budget", ""),
+            ("--max-no-progress", "two"), ("--max-no-progress", "-1"), ("--max-no-progress", "1e99"),
+        ):  # fmt: skip
+            result = self.ctrun(option, value, "true")
+            self.assertEqual((result.code, result.out), (2, ""), result)
+            self.assert_one_line(result.err)
+            self.assertIn(option, result.err)
 
 
 if __name__ == "__main__":

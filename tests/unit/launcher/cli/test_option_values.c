@@ -49,6 +49,47 @@ static void test_a_word_is_found_or_all_are_named(void **state)
     assert_int_equal(out, 2);
 }
 
+static void test_a_restart_budget_is_a_number_in_a_time(void **state)
+{
+    static const struct {
+        const char *value;
+        int restarts;
+        int64_t ms; /* 0 = refused */
+    } cases[] = {
+        {"10/24h", 10, 86400000},
+        {"10/24", 10, 86400000},
+        {"3/30m", 3, 1800000},
+        {"1/1s", 1, 1000},
+        {"256/365d", 256, 31536000000},
+        {"2/0.5h", 2, 1800000},
+        {"", 0, 0},
+        {"10", 0, 0},
+        {"10/", 0, 0},
+        {"/24h", 0, 0},
+        {"0/24h", 0, 0},
+        {"257/1h", 0, 0},
+        {"1/0h", 0, 0},
+        {"1/366d", 0, 0},
+        {"1/-1h", 0, 0},
+        {"1/nanh", 0, 0},
+        {"1/infh", 0, 0},
+        {"1/1w", 0, 0},
+        {"1/1hh", 0, 0},
+        {"a/b", 0, 0},
+        {"1/2/3", 0, 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct ct_restart_limits out = {.window_ms = 0};
+        struct ct_err err = {0};
+        int rc = ct_option_restart_budget("--restart-budget", cases[i].value, &out, &err);
+        assert_int_equal(rc, cases[i].ms > 0 ? 0 : CT_EINVAL);
+        assert_int_equal(out.window_restarts, cases[i].restarts);
+        assert_int_equal(out.window_ms, cases[i].ms);
+        assert_true(rc == 0 || strstr(err.text, "--restart-budget: '") != NULL);
+    }
+}
+
 static void test_a_hang_timeout_is_seconds_auto_or_off(void **state)
 {
     static const struct {
@@ -126,6 +167,7 @@ int main(void)
         cmocka_unit_test(test_blanks_around_a_number_are_dropped),
         cmocka_unit_test(test_what_is_longer_than_any_number_is_left_as_it_is),
         cmocka_unit_test(test_a_word_is_found_or_all_are_named),
+        cmocka_unit_test(test_a_restart_budget_is_a_number_in_a_time),
         cmocka_unit_test(test_a_hang_timeout_is_seconds_auto_or_off),
         cmocka_unit_test(test_the_time_for_stacks_is_seconds_or_off),
         cmocka_unit_test(test_a_slow_factor_is_a_number_or_off),

@@ -48,6 +48,9 @@ static void show(const struct ct_options *o, char *out, size_t size)
         o->endpoint.has_port ? o->endpoint.port : -1);
     ADD(o->local_addr[0] != '\0', "local=%s ", o->local_addr);
     ADD(o->max_restarts != 0, "restarts=%d ", o->max_restarts);
+    ADD(o->limits.window_restarts > 0, "budget=%d/%lld ", o->limits.window_restarts,
+        (long long)o->limits.window_ms);
+    ADD(o->limits.max_no_progress > 0, "stuck=%d ", o->limits.max_no_progress);
     ADD(ct_code_set_has(&o->no_restart_on, 139), "barred=%d%d%d ",
         ct_code_set_has(&o->no_restart_on, 3), ct_code_set_has(&o->no_restart_on, 4),
         ct_code_set_has(&o->no_restart_on, 139));
@@ -114,6 +117,16 @@ static const struct row rows[] = {
     {{"-mV"}, {NULL}, NULL, "module version timeout=-1 "},
     {{"--nproc-per", "2", "x"}, {NULL}, NULL, "n=2 : x"},
     {{"--max-r", "1", "x"}, {NULL}, NULL, "restarts=1 : x"},
+    {{"--restart-budget", "10/24", "x"},
+     {NULL},
+     NULL,
+     "restarts=2147483647 budget=10/86400000 : x"},
+    {{"--restart-budget", "3/30m", "--max-restarts", "5", "x"},
+     {NULL},
+     NULL,
+     "restarts=5 budget=3/1800000 : x"},
+    {{"--max-no-progress", "4", "x"}, {NULL}, NULL, "stuck=4 : x"},
+    {{"--max-no-progress", "-1", "x"}, {NULL}, "--max-no-progress: '-1'", NULL},
     {{"--no-restart-on", "3,SIGSEGV", "x"}, {NULL}, NULL, "barred=101 : x"},
     {{"x"}, {"PET_NO_RESTART_ON=139"}, NULL, "barred=001 : x"},
     {{"--no-restart-on", "", "x"}, {NULL}, "--no-restart-on: '' is neither", NULL},

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Membership: limits of restarts beside their number.
+ */
+#include "tests/lib/members_done.h"
+#include "tests/lib/members_scene.h"
+
+#include <stdio.h>
+
+/* A worker of node 1 fails after these steps; -1 = none. All stop. */
+static void fails_at(struct scene *s, int generation, int64_t first, int64_t last)
+{
+    static struct ct_msg msg;
+    memset(&msg, 0, sizeof(msg));
+    msg.type = CT_MSG_FAILED;
+    msg.generation = generation;
+    msg.failure = (struct ct_failure){.exit_code = 7, .steps = {last >= 0, first, last}};
+    say_msg(s, 1, &msg);
+    say(s, 1, CT_MSG_STOPPED, generation);
+}
+
+static void test_generations_without_a_new_step_end_the_job(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 1, 1, 0, 100);
+    s.job.limits.max_no_progress = 2;
+    run(&s, 1);
+    fails_at(&s, 0, 0, 150);
+    say(&s, 1, CT_MSG_SERVING, 1);
+    fails_at(&s, 1, 0, 150); /* the first without progress */
+    say(&s, 1, CT_MSG_SERVING, 2);
+    HEARS(&s, 1, "stop0,again world1:0/1,0/2,serve stop1,again world2:0/1,0/2,serve");
+    fails_at(&s, 2, 0, -1); /* the second: it did not even complete a step */
+    HEARS(&s, 1, "stop2 over=119");
+    assert_non_null(strstr(s.nodes[1].last_text, "2 generations in a row"));
+    assert_non_null(strstr(s.nodes[1].last_text, "step 150 (--max-no-progress 2)"));
+    end(&s);
+}
+
+static void test_steps_of_another_node_are_progress(void **state)
+{
+    static struct ct_msg beat;
+    struct scene s;
+    (void)state;
+    begin(&s, 1, 1, 0, 100);
+    s.job.limits.max_no_progress = 1;
+    run(&s, 1);
+    fails_at(&s, 0, 0, 5);
+    say(&s, 1, CT_MSG_SERVING, 1);
+    memset(&beat, 0, sizeof(beat));
+    give_rows(&beat, 2, 0, 1);
+    beat.rows[1].step = 9;
+    beat.rows[1].phase = 2;
+    say_msg(&s, 1, &beat);
+    forget(&s);
+    fails_at(&s, 1, 0, -1);
+    HEARS(&s, 1, "stop1,again world2:0/1,0/2,serve");
+    end(&s);
+}
+
+static void test_later_failures_of_a_generation_are_not_judged_again(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 2, 2, 0, 100);
+    s.job.limits.max_no_progress = 2;
+    run(&s, 2);
+    fails_at(&s, 0, 0, 5);
+    say(&s, 2, CT_MSG_STOPPED, 0);
+    say(&s, 1, CT_MSG_SERVING, 1);
+    forget(&s);
+    fails(&s, 1, 1, 0, 3);
+    fails(&s, 2, 1, 2, 4);
+    say(&s, 1, CT_MSG_STOPPED, 1);
+    say(&s, 2, CT_MSG_STOPPED, 1);
+    HEARS(&s, 2, "stop1,again");
+    HEARS(&s, 1, "stop1,again world2:0/2,0/4,serve");
+    end(&s);
+}
+
+static void test_lost_nodes_are_judged_too(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 1, 2, 0, 0);
+    s.job.limits.max_no_progress = 1;
+    run(&s, 2);
+    fails_at(&s, 0, 0, 5); /* no restart: none is left */
+    say(&s, 2, CT_MSG_STOPPED, 0);
+    HEARS(&s, 2, "stop0 over=7");
+    end(&s);
+    begin(&s, 1, 2, 0, 1);
+    s.job.limits.max_no_progress = 1;
+    run(&s, 2);
+    fails_at(&s, 0, 0, 5);
+    say(&s, 2, CT_MSG_STOPPED, 0);
+    say(&s, 1, CT_MSG_SERVING, 1);
+    forget(&s);
+    gone(&s, 2);
+    say(&s, 1, CT_MSG_STOPPED, 1);
+    HEARS(&s, 1, "stop1 over=119");
+    end(&s);
+}
+
+static void test_a_window_bounds_restarts(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 1, 1, 0, 100);
+    s.job.limits.window_restarts = 2;
+    s.job.limits.window_ms = 60000;
+    run(&s, 1);
+    fails_at(&s, 0, 0, 1);
+    say(&s, 1, CT_MSG_SERVING, 1);
+    fails_at(&s, 1, 0, 1);
+    say(&s, 1, CT_MSG_SERVING, 2);
+    pass(&s, 61 * S); /* both are outside of the window */
+    fails_at(&s, 2, 0, 1);
+    say(&s, 1, CT_MSG_SERVING, 3);
+    fails_at(&s, 3, 0, 1);
+    say(&s, 1, CT_MSG_SERVING, 4);
+    pass(&s, 59 * S);
+    forget(&s);
+    fails_at(&s, 4, 0, 1);
+    HEARS(&s, 1, "stop4 over=7");
+    assert_non_null(strstr(s.nodes[1].last_text, "--restart-budget 2/1m"));
+    end(&s);
+}
+
+static void test_all_nodes_have_the_same_limits(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 2, 2, 0, 1);
+    join(&s, 1);
+    s.job.limits.max_no_progress = 3;
+    assert_int_equal(try_join(&s, 2, -1), CT_EINVAL);
+    assert_non_null(strstr(s.err.text, "--max-no-progress"));
+    s.job.limits = (struct ct_restart_limits){.window_restarts = 1, .window_ms = 5};
+    assert_int_equal(try_join(&s, 2, -1), CT_EINVAL);
+    assert_non_null(strstr(s.err.text, "--restart-budget"));
+    s.job.limits.window_restarts = 0;
+    assert_int_equal(try_join(&s, 2, -1), CT_EINVAL);
+    assert_non_null(strstr(s.err.text, "out of range"));
+    end(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_generations_without_a_new_step_end_the_job),
+        cmocka_unit_test(test_steps_of_another_node_are_progress),
+        cmocka_unit_test(test_later_failures_of_a_generation_are_not_judged_again),
+        cmocka_unit_test(test_lost_nodes_are_judged_too),
+        cmocka_unit_test(test_a_window_bounds_restarts),
+        cmocka_unit_test(test_all_nodes_have_the_same_limits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -230,6 +230,9 @@ static void add_rounds(const struct ct_failure_history *history, const struct ct
                     round->generation, round->nodes, round->nodes == 1 ? "" : "s",
                     round->world_size, round->world_size == 1 ? "" : "s",
                     (double)round->waited_ms / 1000);
+        if (round->paused_ms > 0) {
+            ct_buf_addf(out, " after a pause of %.0f s", (double)round->paused_ms / 1000);
+        }
         if (round->ended_ms > 0) {
             ct_buf_addf(out, ", ran %.1f s", (double)(round->ended_ms - round->formed_ms) / 1000);
         }

@@ -28,7 +28,7 @@ static const char *const kinds[] = {
 };
 _Static_assert(sizeof(enum ct_failure_kind) == sizeof(int), "CT_JSON_NAME stores an int");
 
-enum { PLAIN = 1, LONG_TEXTS = 2, STEPS = 4 };
+enum { PLAIN = 1, LONG_TEXTS = 2, STEPS = 4, PAUSE = 8 };
 
 #define AT(member) offsetof(struct ct_failure, member)
 static const struct ct_json_field failure_fields[] = {
@@ -64,6 +64,8 @@ static const struct ct_json_field round_fields[] = {
     {PLAIN, "formed_ms", CT_JSON_I64, AT(formed_ms), 0, 0, CT_JSON_INT_MAX, NULL},
     {PLAIN, "ended_ms", CT_JSON_I64, AT(ended_ms), 0, 0, CT_JSON_INT_MAX, NULL},
     {PLAIN, "waited_ms", CT_JSON_I64, AT(waited_ms), 0, 0, CT_JSON_INT_MAX, NULL},
+    /* Absent without a pause, and in the messages of an older ctrun. */
+    {PAUSE, "paused_ms", CT_JSON_I64, AT(paused_ms), 0, 0, CT_JSON_INT_MAX, NULL},
     {PLAIN, "why", CT_JSON_CUT, AT(why), CT_FAILURE_WHAT_MAX, 0, 0, NULL},
 };
 #undef AT
@@ -203,10 +205,11 @@ static int write_rounds(cJSON *object, const struct ct_failure_history *history)
         return CT_ENOMEM;
     }
     for (uint64_t n = oldest(history->num_rounds); n < history->num_rounds; n++) {
+        const struct ct_history_round *round = &history->rounds[n % CT_FAILURE_HISTORY_KEPT];
         cJSON *item = ct_json_append_object(array);
         if (item == NULL ||
-            ct_json_write_fields(item, round_fields, ROUND_FIELDS, PLAIN,
-                                 &history->rounds[n % CT_FAILURE_HISTORY_KEPT]) != 0) {
+            ct_json_write_fields(item, round_fields, ROUND_FIELDS,
+                                 round->paused_ms > 0 ? PLAIN | PAUSE : PLAIN, round) != 0) {
             return CT_ENOMEM;
         }
     }
@@ -302,7 +305,8 @@ static int read_rounds(const cJSON *json, struct ct_failure_history *history, st
         if (!cJSON_IsObject(item)) {
             return ct_err_set(err, CT_EFORMAT, "a round must be an object");
         }
-        rc = ct_json_read_fields(item, round_fields, ROUND_FIELDS, PLAIN,
+        bool paused = cJSON_GetObjectItemCaseSensitive(item, "paused_ms") != NULL;
+        rc = ct_json_read_fields(item, round_fields, ROUND_FIELDS, paused ? PLAIN | PAUSE : PLAIN,
                                  &history->rounds[n++ % CT_FAILURE_HISTORY_KEPT], err);
         if (rc != 0) {
             return rc;

@@ -64,6 +64,7 @@ struct ct_history_round {
     int nodes, world_size;
     int64_t formed_ms, ended_ms;   /* Unix time; 0 = not yet */
     int64_t waited_ms;             /* from the beginning of the wait to formed_ms */
+    int64_t paused_ms;             /* before that wait, because generations failed early */
     char why[CT_FAILURE_WHAT_MAX]; /* why it ended: "rank 3 on gpu-1: ...", "node gpu-9 joined",
                                     * "done"
                                     */

@@ -118,7 +118,9 @@ static void form_world(struct ct_members *m, int64_t now_ns)
         .generation = m->generation,
         .nodes = n,
         .world_size = m->world_size,
+        .paused_ms = m->paused_ms,
     };
+    m->paused_ms = 0;
     members_history_begin(m, &round);
     ct_sm_move(&m->sm, STATE_FORMING, "enough nodes are there", now_ns);
     (void)members_msg(m, CT_MSG_WORLD);
@@ -152,6 +154,7 @@ static void form_if_complete(struct ct_members *m, int64_t now_ns)
 static void begin_gathering(struct ct_members *m, int64_t pause_ms, int64_t now_ns)
 {
     m->unclean = false;
+    m->paused_ms = pause_ms;
     m->gather_ns = now_ns + pause_ms * CT_NS_PER_MS;
     m->due.pause_ns = pause_ms > 0 ? m->gather_ns : NEVER;
     m->said_ns = INT64_MIN;

@@ -34,6 +34,10 @@ static void on_send(void *data, struct ct_member *member, const struct ct_msg *m
     } else if (msg->type == CT_MSG_OVER || msg->type == CT_MSG_REFUSED) {
         (void)snprintf(text, sizeof(text), "%s=%d", ct_msg_name(msg->type), msg->exit_code);
     }
+    if (msg->history.num_rounds > 0) {
+        node->last_round =
+            msg->history.rounds[(msg->history.num_rounds - 1) % CT_FAILURE_HISTORY_KEPT];
+    }
     const struct ct_failure *first =
         msg->history.num_rounds > 0
             ? ct_failure_history_first(

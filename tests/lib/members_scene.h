@@ -23,6 +23,7 @@ struct scene_node {
     char last_text[CT_FAILURE_WHAT_MAX];
     struct ct_failure last_failure; /* first of the last STOP or OVER; no texts */
     struct ct_msg_world last_world;
+    struct ct_history_round last_round; /* of the last STOP or OVER */
     struct ct_hang_vote last_still;
     char last_tail[64];
     int64_t wire_ns; /* until when its machine answers; 0 = nobody knows */

@@ -83,6 +83,15 @@ class NoProgress(testlib.Case):
         self.assertEqual((result.code, report["generation"]), (7, 6), result)
 
 
+class Pauses(testlib.Case):
+    def test_the_report_has_the_pauses(self):
+        report = self.tmp / "report.json"
+        result = self.ctrun("--max-restarts", "3", "--report", report, "sh", "-c", "exit 7")
+        self.assertEqual(result.code, 7, result)
+        rounds = json.loads(report.read_text())["story"]["rounds"]
+        self.assertEqual([r.get("paused_ms", 0) for r in rounds], [0, 0, 1000, 2000], rounds)
+
+
 class Budget(testlib.Case):
     def test_so_many_restarts_in_a_time(self):
         result = self.ctrun("--restart-budget", "2/1h", "sh", "-c", "exit 7")

@@ -58,6 +58,7 @@ static void take(struct ct_job_story *story)
     told.failures[1].advice = ct_strdup("see dmesg");
     add_failure(&told, 1, -1, 121, "nothing was heard from it");
     told.rounds[0] = (struct ct_history_round){.generation = 1,
+                                               .paused_ms = 4000,
                                                .nodes = 3,
                                                .world_size = 6,
                                                .formed_ms = 1000,
@@ -90,7 +91,7 @@ static void the_first_failure_comes_first(void **state)
         "    the very? reason\n"
         "ctrun: what to do: see dmesg\n"
         "ctrun: also, node 1 (gpu-1) is lost: nothing was heard from it\n"
-        "ctrun: generation 1: 3 nodes, 6 ranks, formed in 0.0 s, ran 2.5 s\n"
+        "ctrun: generation 1: 3 nodes, 6 ranks, formed in 0.0 s after a pause of 4 s, ran 2.5 s\n"
         "ctrun: start-up here: connected in 1.000 s, waited 3.000 s for the other nodes, spawned "
         "in 1.000 s, first step after another 2.500 s\n"
         "ctrun:   the last word then: waiting for? 1 of 3 nodes\n");

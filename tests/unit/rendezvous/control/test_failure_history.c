@@ -111,7 +111,7 @@ static struct ct_failure_history *a_story(const char *tail)
         assert_int_equal(give_texts(failure, tail), 0);
         struct ct_history_round *round =
             &story->rounds[story->num_rounds++ % CT_FAILURE_HISTORY_KEPT];
-        *round = (struct ct_history_round){i, 2, 16, 1000 + i, 2000 + i, 30 + i, "rank 3"};
+        *round = (struct ct_history_round){i, 2, 16, 1000 + i, 2000 + i, 30 + i, i % 3, "rank 3"};
     }
     return story;
 }

@@ -128,6 +128,25 @@ static void test_a_window_bounds_restarts(void **state)
     end(&s);
 }
 
+static void test_a_pause_is_on_record(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 1, 1, 0, 3);
+    run(&s, 1);
+    for (int generation = 0; generation < 3; generation++) {
+        fails_early(&s, 1, generation);
+        assert_int_equal(s.nodes[1].last_round.paused_ms, generation < 2 ? 0 : 1000);
+        say(&s, 1, CT_MSG_STOPPED, generation);
+        pass(&s, 3 * S);
+        say(&s, 1, CT_MSG_SERVING, generation + 1);
+    }
+    pass(&s, 2 * S);
+    fails(&s, 1, 3, 0, 7); /* not early, but the pause was before it */
+    assert_int_equal(s.nodes[1].last_round.paused_ms, 2000);
+    end(&s);
+}
+
 static void test_all_nodes_have_the_same_limits(void **state)
 {
     struct scene s;
@@ -154,6 +173,7 @@ int main(void)
         cmocka_unit_test(test_later_failures_of_a_generation_are_not_judged_again),
         cmocka_unit_test(test_lost_nodes_are_judged_too),
         cmocka_unit_test(test_a_window_bounds_restarts),
+        cmocka_unit_test(test_a_pause_is_on_record),
         cmocka_unit_test(test_all_nodes_have_the_same_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -83,6 +83,11 @@ const struct ct_option_spec ct_option_table[] = {
      "exit codes (3, 64-78) and signals (SIGSEGV) of a worker after which the\n"
      "job ends with 119 instead of restarting",
      .ctrun_only = true, .topic = CT_HELP_RESTART},
+    {CT_OPT_BAN_AFTER, 0, false, "ban-after", "K",
+     "leave out a machine on which K generations in a row failed first, if a\n"
+     "spare or a smaller world allows it. Default 0: never",
+     .ctrun_only = true, .topic = CT_HELP_RESTART,
+     NUMBER(limits.ban_after, 0, CT_RESTARTS_ROW_MAX)},
     {CT_OPT_SHUTDOWN_TIMEOUT, 0, false, "shutdown-timeout", "SECONDS",
      "how long a worker may take to stop, before it is killed. Default:\n"
      "TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30",

@@ -131,6 +131,8 @@ static const struct ct_json_field queries_field =
     OTHER(ON(JOIN), "queries", join.queries, CT_JSON_BOOL);
 static const struct ct_json_field stands_field =
     OTHER(ON(JOIN), "stands", join.stands, CT_JSON_BOOL);
+/* This one is absent where there is nothing to say, and in the messages of an older ctrun. */
+static const struct ct_json_field spare_field = TEXT(ON(SPARE), "text", text);
 /* This one is absent in votes, and in a verdict that nobody need answer. */
 static const struct ct_json_field asks_field = OTHER(ON(BEAT), "asks", still.asks, CT_JSON_BOOL);
 
@@ -193,6 +195,10 @@ static int add_parts(cJSON *object, const struct ct_msg *msg)
     }
     if (msg->type == CT_MSG_JOIN && msg->join.stands &&
         ct_json_write_fields(object, &stands_field, 1, on, msg) != 0) {
+        return CT_ENOMEM;
+    }
+    if (msg->type == CT_MSG_SPARE && msg->text[0] != '\0' &&
+        ct_json_write_fields(object, &spare_field, 1, on, msg) != 0) {
         return CT_ENOMEM;
     }
     if (msg->type == CT_MSG_JOIN && ct_restart_limits_to_json(&msg->join.limits, object) != 0) {
@@ -296,6 +302,12 @@ static int read_parts(const cJSON *object, struct ct_msg *out, struct ct_err *er
         int rc = read_optional(object, &queries_field, out, err);
         rc = rc == 0 ? read_optional(object, &stands_field, out, err) : rc;
         rc = rc == 0 ? ct_restart_limits_from_json(object, &out->join.limits, err) : rc;
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    if (out->type == CT_MSG_SPARE) {
+        int rc = read_optional(object, &spare_field, out, err);
         if (rc != 0) {
             return rc;
         }

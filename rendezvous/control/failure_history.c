@@ -28,7 +28,7 @@ static const char *const kinds[] = {
 };
 _Static_assert(sizeof(enum ct_failure_kind) == sizeof(int), "CT_JSON_NAME stores an int");
 
-enum { PLAIN = 1, LONG_TEXTS = 2, STEPS = 4, PAUSE = 8 };
+enum { PLAIN = 1, LONG_TEXTS = 2, STEPS = 4, PAUSE = 8, UNFIT = 16 };
 
 #define AT(member) offsetof(struct ct_failure, member)
 static const struct ct_json_field failure_fields[] = {
@@ -48,6 +48,7 @@ static const struct ct_json_field failure_fields[] = {
     /* These are absent if no step was completed, and in the messages of an older ctrun. */
     {STEPS, "first_step", CT_JSON_I64, AT(steps.first), 0, 0, CT_JSON_INT_MAX, NULL},
     {STEPS, "last_step", CT_JSON_I64, AT(steps.last), 0, 0, CT_JSON_INT_MAX, NULL},
+    {UNFIT, "unfit", CT_JSON_BOOL, AT(unfit), 0, 0, 0, NULL}, /* likewise */
     {LONG_TEXTS, "tail", CT_JSON_OWNED, AT(tail), CT_FAILURE_TEXT_MAX, 0, 0, NULL},
     {LONG_TEXTS, "message", CT_JSON_OWNED, AT(message), CT_FAILURE_TEXT_MAX, 0, 0, NULL},
     {LONG_TEXTS, "traceback", CT_JSON_OWNED, AT(traceback), CT_FAILURE_TEXT_MAX, 0, 0, NULL},
@@ -144,6 +145,7 @@ static size_t text_bytes(const struct ct_failure *failure)
 static int write_failure(cJSON *object, const struct ct_failure *failure, unsigned long mask)
 {
     mask |= failure->steps.any ? STEPS : 0;
+    mask |= failure->unfit ? UNFIT : 0;
     return ct_json_write_fields(object, failure_fields, FAILURE_FIELDS, mask, failure);
 }
 
@@ -243,6 +245,9 @@ int ct_failure_from_json(const struct cJSON *json, struct ct_failure *out, struc
     if (cJSON_GetObjectItemCaseSensitive(json, "first_step") != NULL) {
         failure.steps.any = true;
         mask |= STEPS;
+    }
+    if (cJSON_GetObjectItemCaseSensitive(json, "unfit") != NULL) {
+        mask |= UNFIT;
     }
     int rc = ct_json_read_fields(json, failure_fields, FAILURE_FIELDS, mask, &failure, err);
     if (rc != 0) {

@@ -48,6 +48,7 @@ struct ct_failure {
     int exit_code;             /* ctrun's exit code if the job ends because of this */
     bool permanent;            /* another start would fail in the same way: no restart */
     bool early;                /* within a second of its start, before its first step */
+    bool unfit;                /* its machine has failed a check, so it is to be left out */
     struct ct_steps steps;     /* that the workers of its machine had completed */
     int64_t time_ms;           /* Unix time by the server's clock */
     char what[CT_FAILURE_WHAT_MAX]; /* "process 42 exited with code 3", "its ctrun is gone" */

@@ -62,12 +62,55 @@ int ct_restarts_judge(struct ct_restarts *restarts, const struct ct_steps *steps
     return restarts->no_progress;
 }
 
+/* ---- machines ------------------------------------------------------------------------------- */
+
+static bool is_machine(const struct ct_machine_name *name, const char *host, const char *address)
+{
+    return strcmp(name->host, host) == 0 && strcmp(name->address, address) == 0;
+}
+
+static void set_machine(struct ct_machine_name *name, const char *host, const char *address)
+{
+    (void)snprintf(name->host, sizeof(name->host), "%s", host);
+    (void)snprintf(name->address, sizeof(name->address), "%s", address);
+}
+
+int ct_restarts_blame(struct ct_restarts *restarts, const char *host, const char *address)
+{
+    if (!is_machine(&restarts->blamed, host, address)) {
+        set_machine(&restarts->blamed, host, address);
+        restarts->blames = 0;
+    }
+    restarts->blames += restarts->blames < INT_MAX;
+    return restarts->blames;
+}
+
+void ct_restarts_leave_out(struct ct_restarts *restarts, const char *host, const char *address)
+{
+    if (!ct_restarts_is_left_out(restarts, host, address)) {
+        set_machine(&restarts->left_out[restarts->num_left_out++ % CT_RESTARTS_LEFT_OUT_MAX], host,
+                    address);
+    }
+}
+
+bool ct_restarts_is_left_out(const struct ct_restarts *restarts, const char *host,
+                             const char *address)
+{
+    for (uint64_t i = 0; i < restarts->num_left_out && i < CT_RESTARTS_LEFT_OUT_MAX; i++) {
+        if (is_machine(&restarts->left_out[i], host, address)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* ---- the limits ----------------------------------------------------------------------------- */
 
 bool ct_restart_limits_are_sound(const struct ct_restart_limits *limits)
 {
     bool window = limits->window_restarts > 0;
     return limits->max_no_progress >= 0 && limits->max_no_progress <= CT_RESTARTS_ROW_MAX &&
+           limits->ban_after >= 0 && limits->ban_after <= CT_RESTARTS_ROW_MAX &&
            limits->window_restarts >= 0 && limits->window_restarts <= CT_RESTARTS_WINDOW_MAX &&
            limits->window_ms >= (window ? 1 : 0) &&
            limits->window_ms <= (window ? CT_RESTARTS_WINDOW_MAX_MS : 0);
@@ -78,6 +121,9 @@ const char *ct_restart_limits_differ(const struct ct_restart_limits *one,
 {
     if (one->max_no_progress != other->max_no_progress) {
         return "--max-no-progress";
+    }
+    if (one->ban_after != other->ban_after) {
+        return "--ban-after";
     }
     bool same =
         one->window_restarts == other->window_restarts && one->window_ms == other->window_ms;
@@ -110,6 +156,7 @@ static const struct ct_json_field fields[] = {
     {1, "max_no_progress", CT_JSON_INT, AT(max_no_progress), 0, 0, CT_RESTARTS_ROW_MAX, NULL},
     {1, "window_restarts", CT_JSON_INT, AT(window_restarts), 0, 0, CT_RESTARTS_WINDOW_MAX, NULL},
     {1, "window_ms", CT_JSON_I64, AT(window_ms), 0, 0, CT_RESTARTS_WINDOW_MAX_MS, NULL},
+    {1, "ban_after", CT_JSON_INT, AT(ban_after), 0, 0, CT_RESTARTS_ROW_MAX, NULL},
 };
 #undef AT
 #define FIELDS (sizeof(fields) / sizeof(fields[0]))

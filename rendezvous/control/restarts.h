@@ -15,6 +15,7 @@
 #ifndef CT_RENDEZVOUS_CONTROL_RESTARTS_H
 #define CT_RENDEZVOUS_CONTROL_RESTARTS_H
 
+#include "common/addr.h"
 #include "common/err.h"
 
 #include <stdbool.h>
@@ -33,6 +34,17 @@ struct ct_restart_limits {
     int max_no_progress; /* generations in a row without progress */
     int window_restarts; /* restarts in any window of `window_ms` */
     int64_t window_ms;
+    int ban_after; /* generations in a row that failed first on one machine, which is left out then
+                    */
+};
+
+/* The machines that are left out, at most; an older one is forgotten then. */
+#define CT_RESTARTS_LEFT_OUT_MAX 16
+
+/* A host name proves nothing, and an address may belong to several names, so both have to be the
+ * same. */
+struct ct_machine_name {
+    char host[CT_HOST_MAX], address[CT_HOST_MAX];
 };
 
 /* The steps that the workers of a machine completed in a generation. */
@@ -45,10 +57,14 @@ struct ct_steps {
 struct ct_restarts {
     int64_t taken_ms[CT_RESTARTS_WINDOW_MAX]; /* ring; entry n is at n modulo its length */
     uint64_t taken;
-    bool stepped;     /* a generation has completed a step */
-    int64_t high;     /* the highest step */
-    int64_t low, top; /* the steps with which generations have begun since */
-    int no_progress;  /* generations in a row */
+    bool stepped;                  /* a generation has completed a step */
+    int64_t high;                  /* the highest step */
+    int64_t low, top;              /* the steps with which generations have begun since */
+    int no_progress;               /* generations in a row */
+    struct ct_machine_name blamed; /* on which the last generation failed first */
+    int blames;                    /* in a row */
+    struct ct_machine_name left_out[CT_RESTARTS_LEFT_OUT_MAX]; /* ring, as `taken_ms` */
+    uint64_t num_left_out;
 };
 
 /* Is another restart at this time within the window's limit? */
@@ -60,6 +76,14 @@ void ct_restarts_take(struct ct_restarts *restarts, int64_t now_ms);
 /* To be called once for each generation that has failed. Returns how many generations in a row have
  * made no progress, with this one. */
 int ct_restarts_judge(struct ct_restarts *restarts, const struct ct_steps *steps);
+
+/* To be called once for each generation that has failed, with the machine on which it failed first.
+ * Returns how many in a row have failed first there, with this one. */
+int ct_restarts_blame(struct ct_restarts *restarts, const char *host, const char *address);
+
+void ct_restarts_leave_out(struct ct_restarts *restarts, const char *host, const char *address);
+bool ct_restarts_is_left_out(const struct ct_restarts *restarts, const char *host,
+                             const char *address);
 
 /* Are they in range? */
 bool ct_restart_limits_are_sound(const struct ct_restart_limits *limits);

@@ -313,7 +313,7 @@ void ct_members_message(struct ct_members *m, struct ct_member *member, struct c
         break;
     case CT_MSG_PREEMPT:
         /* A node that has never been in a world may not end the job: it sends LEAVE. */
-        if (member->node_rank >= 0) {
+        if (member->served) {
             members_round_preempt(m, member, msg, now_ns);
         } else {
             violation(m, member, msg, "", now_ns);

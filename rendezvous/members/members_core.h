@@ -9,6 +9,7 @@
  *     members_rank.c     node ranks and ranks of a world (pure)
  *     members_round.c    the state machine: a world forms, runs and ends; the job ends
  *     members_history.c  failures and generations on record
+ *     members_ban.c      which machines are left out
  *     members_wait.c     which nodes the world waits for, in words
  *     members_hang.c     does the whole job hang, and which rank holds it up
  *     members_status.c   the job in the status
@@ -63,6 +64,8 @@ struct ct_member {
     bool told;     /* it has been told of that world */
     bool started, finished, stopped;
     bool told_spare; /* it has been told that it is a spare */
+    bool served;     /* it has been in a world */
+    bool left_out;   /* no world takes it, unless there are not enough others */
 };
 
 /* Deadlines of the state machine; NEVER = none. */
@@ -82,6 +85,7 @@ struct ct_members {
 
     struct ct_list all, silence;
     int count;                 /* members */
+    int num_left_out;          /* of them, how many are left out */
     int64_t workers;           /* of all */
     uint64_t joined_ever;      /* ct_member.order */
     struct ct_member **sorted; /* scratch with room for all members */

@@ -6,6 +6,7 @@
  */
 #include "rendezvous/members/members_join.h"
 
+#include "rendezvous/members/members_ban.h"
 #include "rendezvous/members/members_hang.h"
 
 #include "common/alloc.h"
@@ -84,7 +85,7 @@ static int check_same(const struct ct_msg_join *job, const struct ct_msg_join *j
 static int check_room(const struct ct_members *m, const struct ct_msg_join *join, int leaving,
                       struct ct_err *err)
 {
-    int count = m->count - leaving;
+    int count = m->count - m->num_left_out - leaving;
     if (members_state(m) == STATE_OVER) {
         return ct_err_set(err, CT_EBUSY, "the job %s is over (exit code %d)", m->job.run_id,
                           m->exit_code);
@@ -97,7 +98,7 @@ static int check_room(const struct ct_members *m, const struct ct_msg_join *join
         return ct_err_set(err, CT_ELIMIT, "with node %s the job would have more than %d workers",
                           join->host, CT_MAX_WORLD);
     }
-    if (count >= m->places.count) {
+    if (count >= m->places.count || m->num_left_out > CT_RESTARTS_LEFT_OUT_MAX) {
         return ct_err_set(err, CT_ELIMIT,
                           "node %s is one too many: the job %s has its %d nodes; --spares lets "
                           "more wait",
@@ -292,6 +293,7 @@ int ct_members_join(struct ct_members *m, const struct ct_msg_join *join, const 
         return CT_ENOMEM;
     }
     member->charged = cost;
+    members_ban_joined(m, member);
     members_place_take(&m->places, member);
     ct_list_append(&m->all, &member->link);
     ct_list_append(&m->silence, &member->silence);
@@ -319,6 +321,7 @@ void members_join_remove(struct ct_members *m, struct ct_member *member)
     ct_list_remove(&member->link);
     ct_list_remove(&member->silence);
     m->count--;
+    m->num_left_out -= member->left_out;
     m->workers -= member->workers;
     members_hang_forget(m, member);
     members_give(m, member->charged);

@@ -12,6 +12,7 @@
 #include "rendezvous/members/members_round.h"
 
 #include "common/exit_code.h"
+#include "rendezvous/members/members_ban.h"
 #include "rendezvous/members/members_history.h"
 #include "rendezvous/members/members_join.h"
 #include "rendezvous/members/members_rank.h"
@@ -78,7 +79,8 @@ static void tell_world(struct ct_members *m, struct ct_member *member, bool serv
 }
 
 /* Fills `sorted` with the members of the next world: those of the last one, then the others in the
- * order in which they joined. Returns their number. */
+ * order in which they joined, and those that are left out only if there are not enough. Returns
+ * their number. */
 static int choose_members(struct ct_members *m)
 {
     int n = 0;
@@ -86,9 +88,17 @@ static int choose_members(struct ct_members *m)
         EACH_MEMBER(m, pos)
         {
             struct ct_member *member = MEMBER_OF(pos, link);
-            if ((member->node_rank >= 0) == (pass == 0) && n < m->job.max_nodes) {
+            if (!member->left_out && (member->node_rank >= 0) == (pass == 0) &&
+                n < m->job.max_nodes) {
                 m->sorted[n++] = member;
             }
+        }
+    }
+    EACH_MEMBER(m, pos)
+    {
+        struct ct_member *member = MEMBER_OF(pos, link);
+        if (member->left_out && n < m->job.min_nodes) {
+            m->sorted[n++] = member;
         }
     }
     return n;
@@ -110,7 +120,7 @@ static void form_world(struct ct_members *m, int64_t now_ns)
     m->due.settle_ns = m->due.say_ns = NEVER; /* join_ns stays until rank 0 serves */
     for (int i = 0; i < n; i++) {
         struct ct_member *member = m->sorted[i];
-        member->in_world = true;
+        member->in_world = member->served = true;
         member->told = member->started = member->finished = member->stopped = false;
     }
     members_place_forget_gone(&m->places);
@@ -138,12 +148,12 @@ static void plan_waiting(struct ct_members *m)
 /* Called when a member came or went while there is no world: forms the world if it is complete. */
 static void form_if_complete(struct ct_members *m, int64_t now_ns)
 {
+    int there = members_ban_eligible(m);
     plan_waiting(m);
-    if (m->count < m->job.min_nodes || m->due.pause_ns != NEVER) {
+    if (there < m->job.min_nodes || m->due.pause_ns != NEVER) {
         m->due.settle_ns = NEVER;
-    } else if (m->count >= m->job.max_nodes ||
-               (m->last_node_count > 0 && m->count >= m->last_node_count) ||
-               m->job.settle_ms == 0) {
+    } else if (there >= m->job.max_nodes ||
+               (m->last_node_count > 0 && there >= m->last_node_count) || m->job.settle_ms == 0) {
         form_world(m, now_ns);
     } else if (m->due.settle_ns == NEVER) {
         m->due.settle_ns = now_ns + m->job.settle_ms * CT_NS_PER_MS;
@@ -177,6 +187,12 @@ static void place_newcomers(struct ct_members *m, int64_t now_ns)
     {
         struct ct_member *member = MEMBER_OF(pos, link);
         if (member->in_world) {
+            continue;
+        }
+        if (member->left_out && !member->told_spare) {
+            members_ban_tell(m, member);
+        }
+        if (member->left_out) {
             continue;
         }
         if (wanted) {
@@ -307,6 +323,7 @@ static void end_stopping(struct ct_members *m, int64_t now_ns)
         end_job(m, 0, "", now_ns);
     } else if (m->will_restart) {
         ct_sm_move(&m->sm, STATE_GATHERING, "all have stopped", now_ns);
+        members_ban_judge(m, first);
         begin_gathering(m, pause_ms(m, first), now_ns);
     } else {
         int code = first != NULL ? first->exit_code : CT_EXIT_NODE_LOST;
@@ -427,9 +444,11 @@ void members_round_failed(struct ct_members *m, struct ct_member *member,
     bool stuck = m->preempted == 0 && is_stuck(m, failure);
     (void)snprintf(failure->host, sizeof(failure->host), "%s", member->host);
     (void)snprintf(failure->address, sizeof(failure->address), "%s", members_address(member));
+    /* A machine that is not fit costs no restart if another one takes its place. */
+    bool spared = failure->unfit && members_ban_spares(m, member);
     members_history_describe(failure, why, sizeof(why));
     bool first = members_history_record(m, failure, happened_ns);
-    bool again = m->preempted == 0 && !permanent && !stuck && take_restart(m, now_ns);
+    bool again = m->preempted == 0 && !permanent && !stuck && (spared || take_restart(m, now_ns));
     if (members_state(m) != STATE_STOPPING) {
         stop_world(m, why, again, now_ns);
         return;
@@ -597,7 +616,7 @@ static void take_newcomers(struct ct_members *m, int64_t now_ns)
     EACH_MEMBER(m, pos)
     {
         const struct ct_member *member = MEMBER_OF(pos, link);
-        if (!member->in_world) {
+        if (!member->in_world && !member->left_out) {
             first = first != NULL ? first : member;
             newcomers++;
         }

@@ -47,6 +47,7 @@ static struct sim_scenario random_scenario(uint64_t seed)
         scenario.limits.window_restarts = 1 + (int)sim_random(&random, 2);
         scenario.limits.window_ms = 1000 + (int64_t)sim_random(&random, 20000);
     }
+    scenario.limits.ban_after = (int)sim_random(&random, 4);
     return scenario;
 }
 

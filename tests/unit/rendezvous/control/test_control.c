@@ -109,7 +109,8 @@ static void compare(const struct ct_msg *a, const struct ct_msg *b)
     assert_int_equal(b->port, type == CT_MSG_SERVING ? 29501 : 0);
     bool has_text = type == CT_MSG_REFUSED || type == CT_MSG_WAITING || type == CT_MSG_STOP ||
                     type == CT_MSG_PREEMPT || type == CT_MSG_LEAVE || type == CT_MSG_SERVING ||
-                    type == CT_MSG_ACCEPTED || type == CT_MSG_OVER || type == CT_MSG_BEAT;
+                    type == CT_MSG_ACCEPTED || type == CT_MSG_OVER || type == CT_MSG_BEAT ||
+                    type == CT_MSG_SPARE;
     assert_string_equal(b->text, has_text ? a->text : "");
     assert_int_equal(b->exit_code,
                      type == CT_MSG_REFUSED || type == CT_MSG_OVER || type == CT_MSG_LEAVE ? 121

@@ -7,6 +7,8 @@
 #include "rendezvous/control/restarts.h"
 #include "rendezvous/wire/json.h"
 
+#include <stdio.h>
+
 #define NONE -1
 
 struct generation {
@@ -92,6 +94,30 @@ static void test_the_largest_window_remembers_all(void **state)
     assert_true(ct_restarts_allowed(&restarts, &limits, 1000007));
 }
 
+static void test_blame_goes_to_one_machine_at_a_time(void **state)
+{
+    struct ct_restarts restarts = {0};
+    (void)state;
+    assert_int_equal(ct_restarts_blame(&restarts, "a", "10.0.0.1"), 1);
+    assert_int_equal(ct_restarts_blame(&restarts, "a", "10.0.0.1"), 2);
+    assert_int_equal(ct_restarts_blame(&restarts, "a", "10.0.0.2"), 1);
+    assert_int_equal(ct_restarts_blame(&restarts, "a", "10.0.0.1"), 1);
+    assert_false(ct_restarts_is_left_out(&restarts, "", ""));
+    ct_restarts_leave_out(&restarts, "a", "10.0.0.1");
+    assert_true(ct_restarts_is_left_out(&restarts, "a", "10.0.0.1"));
+    assert_false(ct_restarts_is_left_out(&restarts, "a", "10.0.0.2"));
+    assert_false(ct_restarts_is_left_out(&restarts, "b", "10.0.0.1"));
+    for (int i = 0; i < CT_RESTARTS_LEFT_OUT_MAX; i++) {
+        char host[16];
+        (void)snprintf(host, sizeof(host), "n%d", i);
+        ct_restarts_leave_out(&restarts, host, "");
+        ct_restarts_leave_out(&restarts, host, ""); /* takes no second place */
+        assert_true(ct_restarts_is_left_out(&restarts, host, ""));
+    }
+    assert_false(ct_restarts_is_left_out(&restarts, "a", "10.0.0.1"));
+    assert_true(ct_restarts_is_left_out(&restarts, "n0", ""));
+}
+
 static void test_words_for_a_window(void **state)
 {
     static const struct {
@@ -116,12 +142,15 @@ static void test_limits_in_a_join(void **state)
     static const char *const bad[] = {
         "{\"limits\":3}",
         "{\"limits\":{}}",
-        "{\"limits\":{\"max_no_progress\":-1,\"window_restarts\":0,\"window_ms\":0}}",
-        "{\"limits\":{\"max_no_progress\":1,\"window_restarts\":257,\"window_ms\":5}}",
-        "{\"limits\":{\"max_no_progress\":1,\"window_restarts\":2,\"window_ms\":\"x\"}}",
+        "{\"limits\":{\"max_no_progress\":-1,\"window_restarts\":0,\"window_ms\":0,\"ban_after\":0}"
+        "}",
+        "{\"limits\":{\"max_no_progress\":1,\"window_restarts\":257,\"window_ms\":5,\"ban_after\":"
+        "0}}",
+        "{\"limits\":{\"max_no_progress\":1,\"window_restarts\":2,\"window_ms\":5,\"ban_after\":"
+        "\"x\"}}",
     };
     const struct ct_restart_limits limits = {
-        .max_no_progress = 3, .window_restarts = 10, .window_ms = 5000};
+        .max_no_progress = 3, .window_restarts = 10, .window_ms = 5000, .ban_after = 2};
     const struct ct_restart_limits none = {0};
     struct ct_restart_limits back;
     struct ct_err err = {0};
@@ -158,6 +187,7 @@ int main(void)
         cmocka_unit_test(test_going_back_on_purpose_is_no_standstill),
         cmocka_unit_test(test_only_so_many_restarts_fit_into_any_window),
         cmocka_unit_test(test_the_largest_window_remembers_all),
+        cmocka_unit_test(test_blame_goes_to_one_machine_at_a_time),
         cmocka_unit_test(test_words_for_a_window),
         cmocka_unit_test(test_limits_in_a_join),
     };

@@ -147,6 +147,132 @@ static void test_a_pause_is_on_record(void **state)
     end(&s);
 }
 
+static void test_a_machine_that_fails_again_is_left_out_for_a_spare(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 2, 2, 1, 10);
+    s.job.limits.ban_after = 2;
+    run(&s, 2);
+    join(&s, 3);
+    fails(&s, 2, 0, 2, 7);
+    say(&s, 1, CT_MSG_STOPPED, 0);
+    say(&s, 2, CT_MSG_STOPPED, 0);
+    say(&s, 1, CT_MSG_SERVING, 1);
+    HEARS(&s, 3, "spare");
+    forget(&s);
+    fails(&s, 2, 1, 2, 7);
+    say(&s, 2, CT_MSG_STOPPED, 1);
+    say(&s, 1, CT_MSG_STOPPED, 1);
+    HEARS(&s, 2, "stop1,again waiting spare");
+    HEARS(&s, 1, "stop1,again waiting world2:0/2,0/4,serve");
+    assert_string_equal(
+        s.nodes[3].last_text,
+        "machine gpu-2 at 10.0.0.2 is left out: 2 generations in a row failed first "
+        "on it (--ban-after 2)");
+    say(&s, 1, CT_MSG_SERVING, 2);
+    HEARS(&s, 3, "waiting world2:1/2,2/4@10.0.0.1");
+    /* It is not taken when it comes back either, unless nobody else is there. */
+    gone(&s, 2);
+    join(&s, 2);
+    HEARS(&s, 2, "spare");
+    gone(&s, 3);
+    say(&s, 1, CT_MSG_STOPPED, 2);
+    say(&s, 1, CT_MSG_SERVING, 3);
+    HEARS(&s, 2, "world3:1/2,2/4@10.0.0.1");
+    end(&s);
+}
+
+static void test_a_smaller_world_goes_on_without_it(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 1, 2, 0, 10);
+    s.job.limits.ban_after = 1;
+    run(&s, 2);
+    fails(&s, 1, 0, 0, 7); /* the machine of node rank 0 */
+    say(&s, 1, CT_MSG_STOPPED, 0);
+    say(&s, 2, CT_MSG_STOPPED, 0);
+    HEARS(&s, 1, "stop0,again waiting spare");
+    HEARS(&s, 2, "stop0,again waiting");
+    pass(&s, 4 * S);
+    HEARS(&s, 2, "world1:0/1,0/2,serve");
+    say(&s, 2, CT_MSG_SERVING, 1);
+    pass(&s, 10 * S); /* it is no newcomer */
+    HEARS(&s, 2, "");
+    end(&s);
+}
+
+static void test_a_machine_that_is_needed_stays_and_is_named(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 2, 2, 0, 10);
+    s.job.limits.ban_after = 1;
+    run(&s, 2);
+    fails(&s, 2, 0, 2, 7);
+    say(&s, 1, CT_MSG_STOPPED, 0);
+    say(&s, 2, CT_MSG_STOPPED, 0);
+    HEARS(&s, 2, "stop0,again waiting");
+    assert_non_null(strstr(s.nodes[2].last_text, "warning: machine gpu-2 at 10.0.0.2 should"));
+    HEARS(&s, 1, "stop0,again waiting world1:0/2,0/4,serve");
+    end(&s);
+}
+
+static void test_failures_elsewhere_begin_another_row(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 2, 2, 1, 10);
+    s.job.limits.ban_after = 2;
+    run(&s, 2);
+    join(&s, 3);
+    for (int generation = 0; generation < 4; generation++) {
+        int node = 1 + generation % 2;
+        fails(&s, node, generation, 2 * (node - 1), 7);
+        say(&s, 1, CT_MSG_STOPPED, generation);
+        say(&s, 2, CT_MSG_STOPPED, generation);
+        say(&s, 1, CT_MSG_SERVING, generation + 1);
+    }
+    HEARS(&s, 3, "spare");
+    end(&s);
+}
+
+/* A machine that fails a check costs no restart where another one can take its place. */
+static void test_an_unfit_machine_is_left_out_at_once(void **state)
+{
+    static struct ct_msg msg;
+    struct scene s;
+    (void)state;
+    begin(&s, 2, 2, 1, 0);
+    run(&s, 2);
+    join(&s, 3);
+    forget(&s);
+    memset(&msg, 0, sizeof(msg));
+    msg.type = CT_MSG_FAILED;
+    msg.failure = (struct ct_failure){
+        .exit_code = 118, .unfit = true, .rank = -1, .local_rank = -1, .what = "sick"};
+    say_msg(&s, 2, &msg);
+    say(&s, 1, CT_MSG_STOPPED, 0);
+    say(&s, 2, CT_MSG_STOPPED, 0);
+    HEARS(&s, 2, "stop0,again waiting spare");
+    HEARS(&s, 1, "stop0,again waiting world1:0/2,0/4,serve");
+    say(&s, 1, CT_MSG_SERVING, 1);
+    HEARS(&s, 3, "waiting world1:1/2,2/4@10.0.0.1");
+    assert_int_equal(s.nodes[3].last_world.restarts, 0);
+    /* Another one would be one too many. */
+    memset(&msg, 0, sizeof(msg));
+    msg.type = CT_MSG_FAILED;
+    msg.generation = 1;
+    msg.failure = (struct ct_failure){
+        .exit_code = 118, .unfit = true, .rank = -1, .local_rank = -1, .what = "sick"};
+    say_msg(&s, 3, &msg);
+    say(&s, 1, CT_MSG_STOPPED, 1);
+    say(&s, 3, CT_MSG_STOPPED, 1);
+    HEARS(&s, 1, "stop1 over=118");
+    end(&s);
+}
+
 static void test_all_nodes_have_the_same_limits(void **state)
 {
     struct scene s;
@@ -174,6 +300,11 @@ int main(void)
         cmocka_unit_test(test_lost_nodes_are_judged_too),
         cmocka_unit_test(test_a_window_bounds_restarts),
         cmocka_unit_test(test_a_pause_is_on_record),
+        cmocka_unit_test(test_a_machine_that_fails_again_is_left_out_for_a_spare),
+        cmocka_unit_test(test_a_smaller_world_goes_on_without_it),
+        cmocka_unit_test(test_a_machine_that_is_needed_stays_and_is_named),
+        cmocka_unit_test(test_failures_elsewhere_begin_another_row),
+        cmocka_unit_test(test_an_unfit_machine_is_left_out_at_once),
         cmocka_unit_test(test_all_nodes_have_the_same_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A machine on which every generation fails first is left out and named."""
+
+import testlib
+from testlib import netns
+
+# Fails on node-2 only, when a file is there. Elsewhere it ends as soon as a generation runs without that machine.
+SCRIPT = """
+if [ "$(uname -n)" = node-2 ]; then
+    while [ ! -e "$0" ]; do sleep 0.1; done
+    exit 7
+fi
+case $CTRUN_GENERATION in 0|1) exec sleep 600;; esac
+"""
+
+
+class Ban(testlib.Case):
+    def setUp(self):
+        super().setUp()
+        self.go = self.tmp / "go"
+
+    def start_node(self, cluster, i, *options):
+        return self.start(
+            *cluster.nodes[i], testlib.program("ctrun"), "--nproc-per-node", "1",
+            "--master-addr", cluster.addresses[0], "--rdzv-conf", "join_timeout=120", "--max-restarts", "5",
+            "--ban-after", "2", *options, "sh", "-c", SCRIPT.replace("$", "$$"), self.go,
+        )  # fmt: skip
+
+    def test_a_spare_takes_its_place(self):
+        cluster = netns.Cluster(self, 3)
+        options = ("--nnodes", "2", "--spares", "1")
+        jobs = [self.start_node(cluster, 0, *options)]
+        jobs[0].wait_for("waiting for 1 of 2 nodes")
+        jobs.append(self.start_node(cluster, 1, *options))
+        jobs[1].wait_for("generation 0: node 1 of 2")
+        jobs.append(self.start_node(cluster, 2, *options))
+        jobs[2].wait_for("this node waits as a spare")
+        self.go.touch()
+        results = [job.wait() for job in jobs]
+        self.assertEqual([result.code for result in results], [0, 0, 0], results)
+        named = "machine node-2 at 10.9.1.2 is left out: 2 generations in a row failed first on it (--ban-after 2)"
+        for result in results:
+            self.assertIn(named, result.err)
+        self.assertIn("this node is left out of the job", results[1].err)
+        self.assertIn("generation 2: node 1 of 2", results[2].err)
+        self.assertNotIn("generation 2: node", results[1].err)
+
+    def test_a_smaller_world_goes_on(self):
+        cluster = netns.Cluster(self, 2)
+        self.go.touch()
+        jobs = [self.start_node(cluster, i, "--nnodes", "1:2") for i in range(2)]
+        results = [job.wait() for job in jobs]
+        self.assertEqual([result.code for result in results], [0, 0], results)
+        self.assertIn("machine node-2 at 10.9.1.2 is left out", results[0].err)
+        self.assertIn("node 0 of 1", results[0].err)
+
+    def test_a_machine_that_is_needed_is_named(self):
+        cluster = netns.Cluster(self, 2)
+        self.go.touch()
+        jobs = [self.start_node(cluster, i, "--nnodes", "2") for i in range(2)]
+        results = [job.wait() for job in jobs]
+        self.assertEqual([result.code for result in results], [7, 7], results)
+        self.assertIn("warning: machine node-2 at 10.9.1.2 should be left out", results[0].err)
+
+
+if __name__ == "__main__":
+    testlib.main()
